@@ -1,0 +1,2 @@
+//! The spectune command line.
+fn main() {}

@@ -1,0 +1,170 @@
+//! What a device does for the scheduler, at the size of a round.
+//!
+//! The interface carries no tensors: slots, pages and tokens go in, tokens come out. So a GPU backend can keep all
+//! state on the device, hold a whole round (draft, verify, accept, extend) in one graph, and let the host launch
+//! round n + 1 before it reads round n.
+
+use std::time::Duration;
+
+use schemas::tree::TreeShape;
+
+use crate::{error::EngineError, request::SamplingParams};
+
+/// One page of the KV cache (target and draft share the numbering).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PageId(pub u32);
+
+/// The place of one running request on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(pub u32);
+
+/// What a backend has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Requests that can be open together.
+    pub slots: usize,
+    /// Pages of the KV cache.
+    pub pages: usize,
+    /// Tokens a page.
+    pub page_size: usize,
+    /// Tokens that one sequence can have, prompt and output together.
+    pub context_length: usize,
+    /// Tokens of the target's vocabulary.
+    pub vocab_size: usize,
+    /// Most prompt tokens that one [`PrefillChunk`] should carry.
+    pub prefill_chunk: usize,
+}
+
+/// What a backend runs on, for fingerprints and logs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Such as `cpu` or `cuda:0`.
+    pub device: String,
+    /// Such as the processor's or the GPU's name.
+    pub name: String,
+    /// Driver version of a GPU; empty on the CPU.
+    pub driver: String,
+    /// Worker threads on the CPU, multiprocessors on a GPU.
+    pub units: usize,
+}
+
+/// A piece of a prompt.
+#[derive(Clone, Copy, Debug)]
+pub struct PrefillChunk<'a> {
+    /// Whose prompt.
+    pub slot: Slot,
+    /// The tokens of this piece; never empty.
+    pub tokens: &'a [u32],
+    /// The position of the first of them.
+    pub start: usize,
+    /// The prompt token that follows this piece; `None` if the prompt ends here. The draft needs it, since its row i
+    /// sees token i + 1.
+    pub next: Option<u32>,
+}
+
+/// One round for a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Round<'a> {
+    /// The tree that is drafted and verified; [`TreeShape::OFF`] for plain decoding.
+    pub shape: TreeShape,
+    /// The running requests, in any order, each once.
+    pub slots: &'a [Slot],
+    /// Whether the draft's cache is kept up to date even if `shape` is off, because a later round may speculate.
+    pub extend_draft: bool,
+}
+
+/// A launched round that has not been read.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a launched round must be collected"]
+pub struct Ticket(pub u64);
+
+/// A token that the target produced.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProducedToken {
+    /// Its id.
+    pub id: u32,
+    /// Its log-probability and the best alternatives, where the request asks for them.
+    pub logprobs: Option<TokenLogprobs>,
+}
+
+/// Log-probabilities at one position, of the target's distribution before temperature and filters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenLogprobs {
+    /// Of the produced token.
+    pub logprob: f32,
+    /// The best tokens, best first.
+    pub top: Vec<(u32, f32)>,
+}
+
+/// What one request got from a round.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Yield {
+    /// One to steps + 1 tokens, bonus token last.
+    pub tokens: Vec<ProducedToken>,
+}
+
+/// Where the time of a round went, as measured on the device; a part that was not measured is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoundTiming {
+    /// Draft steps and tree selection.
+    pub draft: Option<Duration>,
+    /// The target's pass over the tree, and acceptance.
+    pub verify: Option<Duration>,
+    /// KV compaction and the draft's extension over the accepted tokens.
+    pub extend: Option<Duration>,
+    /// The whole round.
+    pub total: Duration,
+}
+
+/// What a round produced.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RoundOutput {
+    /// In the order of [`Round::slots`].
+    pub yields: Vec<Yield>,
+    /// Where the time went.
+    pub timing: RoundTiming,
+}
+
+/// A device that holds a target, a draft and their caches.
+pub trait Backend: Send {
+    /// What it has room for. Constant.
+    fn capacity(&self) -> Capacity;
+
+    /// What it runs on. Constant.
+    fn device(&self) -> DeviceInfo;
+
+    /// Makes ready for rounds of these shapes at batch sizes up to the largest capture size (a GPU captures its graphs
+    /// here). Weights stay loaded.
+    ///
+    /// # Errors
+    /// When a shape cannot run on this device, or memory for its buffers is missing.
+    fn prepare(&mut self, shapes: &[TreeShape], capture_sizes: &[usize]) -> Result<(), EngineError>;
+
+    /// Takes a slot into use. `pages` hold the whole sequence: prompt, output and the tree of the last round.
+    ///
+    /// # Errors
+    /// When the slot is in use or a page does not exist.
+    fn open(&mut self, slot: Slot, sampling: &SamplingParams, pages: &[PageId]) -> Result<(), EngineError>;
+
+    /// Takes pieces of prompts in, at most one a slot. Yields the first token of each prompt that ends here, in the
+    /// order of the chunks.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn prefill(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<ProducedToken>>, EngineError>;
+
+    /// Starts a round and returns without waiting for it.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError>;
+
+    /// Waits for a launched round. Rounds are collected in the order in which they were launched.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn collect(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError>;
+
+    /// Gives a slot back; its pages may be used again by the next [`open`](Self::open).
+    fn close(&mut self, slot: Slot);
+}

@@ -1,0 +1,77 @@
+//! What can go wrong in an engine.
+
+use std::path::PathBuf;
+
+/// An error of the engine: what, where, expected and found.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// A file could not be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{}: {reason}", path.display())]
+    Malformed {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A tensor is missing.
+    #[error("{}: tensor {tensor} is missing (expected shape {expected:?})", path.display())]
+    MissingTensor {
+        /// The checkpoint.
+        path: PathBuf,
+        /// The tensor's name.
+        tensor: String,
+        /// Its shape.
+        expected: Vec<usize>,
+    },
+    /// A tensor has the wrong shape.
+    #[error("{}: tensor {tensor} has shape {found:?}, expected {expected:?}", path.display())]
+    TensorShape {
+        /// The checkpoint.
+        path: PathBuf,
+        /// The tensor's name.
+        tensor: String,
+        /// The shape that the configuration asks for.
+        expected: Vec<usize>,
+        /// The shape in the file.
+        found: Vec<usize>,
+    },
+    /// The model asks for something that this engine does not implement.
+    #[error("{}: {feature} is not supported; {hint}", path.display())]
+    Unsupported {
+        /// The checkpoint.
+        path: PathBuf,
+        /// What it asks for.
+        feature: String,
+        /// What is supported, or what to do.
+        hint: String,
+    },
+    /// Target and draft do not fit, or an option does not fit the models.
+    #[error("{0}")]
+    Configuration(String),
+    /// Memory does not suffice; nothing was allocated.
+    #[error("{what} needs {needed_mib} MiB, {available_mib} MiB are available; {hint}")]
+    OutOfMemory {
+        /// For what.
+        what: String,
+        /// MiB asked for.
+        needed_mib: u64,
+        /// MiB there.
+        available_mib: u64,
+        /// The flag to change.
+        hint: String,
+    },
+    /// A request that can never run.
+    #[error("{0}")]
+    InvalidRequest(String),
+    /// The device failed or is not there.
+    #[error("device: {0}")]
+    Device(String),
+}

@@ -1,0 +1,17 @@
+//! Runs a target with its draft: checkpoints, models, trees, KV cache, scheduler, backends, HTTP server.
+//!
+//! The way of a request: [`Engine::submit`] checks it and puts it in the queue; [`Engine::step`] admits what fits,
+//! takes prompts in and runs one round for the whole batch on the [`Backend`](backend::Backend); what a round yields
+//! comes back as [`Event`]s. One thread owns an engine; the HTTP server talks to it over channels.
+#![forbid(unsafe_code)]
+
+pub mod backend;
+pub mod engine;
+pub mod error;
+pub mod options;
+pub mod request;
+
+pub use engine::Engine;
+pub use error::EngineError;
+pub use options::{DeviceChoice, EngineOptions, ShapePolicy};
+pub use request::{Completion, Event, FinishReason, Request, RequestId, SamplingParams, StopConditions};

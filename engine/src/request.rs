@@ -1,0 +1,141 @@
+//! Requests, and what comes back.
+
+use std::time::Duration;
+
+use crate::backend::ProducedToken;
+
+/// The number of a request, unique in an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// How tokens are chosen from the target's distribution.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SamplingParams {
+    /// 0 is greedy.
+    pub temperature: f32,
+    /// Keep the smallest set of best tokens whose probability reaches this; 1 keeps all.
+    pub top_p: f32,
+    /// Keep this many best tokens; 0 keeps all.
+    pub top_k: usize,
+    /// Keep tokens with at least this share of the best token's probability; 0 keeps all.
+    pub min_p: f32,
+    /// Seed of the request's own random numbers.
+    pub seed: u64,
+    /// How many alternatives to report with each token; `None` reports no log-probabilities.
+    pub logprobs: Option<usize>,
+}
+
+/// When a request ends.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StopConditions {
+    /// Most tokens to produce; `None` means as many as the context holds.
+    pub max_new_tokens: Option<usize>,
+    /// Texts that end the output; they are not part of it.
+    pub stop: Vec<String>,
+    /// Tokens that end the output, besides the model's own end-of-text tokens.
+    pub stop_token_ids: Vec<u32>,
+    /// Whether the model's end-of-text tokens are ordinary tokens.
+    pub ignore_eos: bool,
+}
+
+/// A prompt and what to do with it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// The prompt; never empty.
+    pub input_ids: Vec<u32>,
+    /// How tokens are chosen.
+    pub sampling: SamplingParams,
+    /// When it ends.
+    pub stop: StopConditions,
+}
+
+/// Why a request ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FinishReason {
+    /// An end-of-text or stop token, which is part of the token ids and not of the text.
+    StopToken(u32),
+    /// A stop string.
+    StopString(String),
+    /// Enough tokens, or the end of the context.
+    Length,
+    /// The caller gave up.
+    Cancelled,
+}
+
+/// What happened in a step.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A request produced tokens. `text` is what can be shown now: it is held back while it may still turn into a stop
+    /// string or an incomplete character.
+    Tokens {
+        /// Whose.
+        request: RequestId,
+        /// The new tokens.
+        tokens: Vec<ProducedToken>,
+        /// The new text.
+        text: String,
+    },
+    /// A request ended.
+    Finished {
+        /// Whose.
+        request: RequestId,
+        /// All of it. Boxed, since the other event is small.
+        completion: Box<Completion>,
+    },
+}
+
+/// A finished request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Completion {
+    /// Produced tokens, a stop token included.
+    pub output_ids: Vec<u32>,
+    /// Their text, without stop token and stop string.
+    pub text: String,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Verify rounds that it took part in (prefill is not one).
+    pub rounds: usize,
+    /// Entry k counts the rounds in which k drafts were accepted and kept.
+    pub accept_histogram: Vec<u64>,
+    /// Why it ended.
+    pub finish_reason: FinishReason,
+    /// From submission to the first prefill.
+    pub queued: Duration,
+    /// From submission to the first token.
+    pub time_to_first_token: Duration,
+    /// From submission to the end.
+    pub elapsed: Duration,
+}
+
+impl Default for SamplingParams {
+    /// Greedy.
+    fn default() -> Self {
+        Self { temperature: 0.0, top_p: 1.0, top_k: 0, min_p: 0.0, seed: 0, logprobs: None }
+    }
+}
+
+impl SamplingParams {
+    /// Whether the best token is always chosen.
+    pub fn is_greedy(&self) -> bool {
+        self.temperature == 0.0
+    }
+}
+
+impl Completion {
+    /// Produced tokens / rounds, the first token (from prefill) and bonus tokens included: SGLang's definition.
+    /// `None` if the request ended without a round.
+    pub fn accept_length(&self) -> Option<f64> {
+        (self.rounds > 0).then(|| self.output_ids.len() as f64 / self.rounds as f64)
+    }
+}
+
+impl FinishReason {
+    /// The OpenAI word for it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::StopToken(_) | Self::StopString(_) => "stop",
+            Self::Length => "length",
+            Self::Cancelled => "abort",
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! The numeric kernels: CPU references and, beside them, their CUDA twins.

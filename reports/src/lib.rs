@@ -1,0 +1,1 @@
+//! Turns trials into ranked reports.

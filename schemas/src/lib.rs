@@ -1,0 +1,15 @@
+//! What a configuration is: launches, models, resolution, rules and diagnostics.
+//!
+//! Everything here is pure: text and values in, values and diagnostics out. Nothing reads a file, opens a socket or
+//! panics, whatever the input. The caller does the I/O and hands the text over.
+#![forbid(unsafe_code)]
+
+pub mod diagnostic;
+pub mod flags;
+pub mod launch;
+pub mod model;
+pub mod resolve;
+pub mod rules;
+pub mod text;
+pub mod tree;
+pub mod version;

@@ -1,0 +1,181 @@
+//! A Hugging Face `config.json`, read leniently: what is absent stays absent.
+
+use serde::Deserialize;
+
+/// The fields of a config.json that speculation depends on. Unknown fields are ignored; a nested `text_config` of a
+/// multimodal wrapper is merged over the outer fields (see [`ModelConfig::parse`]).
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct ModelConfig {
+    /// Class names; the first decides.
+    pub architectures: Vec<String>,
+    /// Family, such as `llama`.
+    pub model_type: Option<String>,
+    /// Width of the residual stream.
+    pub hidden_size: Option<usize>,
+    /// Width of the feed-forward layer.
+    pub intermediate_size: Option<usize>,
+    /// Decoder layers.
+    pub num_hidden_layers: Option<usize>,
+    /// Query heads.
+    pub num_attention_heads: Option<usize>,
+    /// Key/value heads; absent means as many as query heads.
+    pub num_key_value_heads: Option<usize>,
+    /// Size of a head; absent means hidden_size / num_attention_heads.
+    pub head_dim: Option<usize>,
+    /// Rows of the embedding.
+    pub vocab_size: Option<usize>,
+    /// EAGLE-3: rows of the draft's own head.
+    pub draft_vocab_size: Option<usize>,
+    /// EAGLE-3: hidden size of the target where it differs from the draft's.
+    pub target_hidden_size: Option<usize>,
+    /// EAGLE-3: how many hidden states of the target are fed in.
+    pub num_aux_hidden_states: Option<usize>,
+    /// Longest sequence.
+    pub max_position_embeddings: Option<usize>,
+    /// Older names of the same, in the order in which SGLang looks (hf_transformers/common.py).
+    pub max_sequence_length: Option<usize>,
+    /// See [`max_sequence_length`](Self::max_sequence_length).
+    pub seq_length: Option<usize>,
+    /// See [`max_sequence_length`](Self::max_sequence_length).
+    pub max_seq_len: Option<usize>,
+    /// See [`max_sequence_length`](Self::max_sequence_length).
+    pub model_max_length: Option<usize>,
+    /// Weight dtype, older name.
+    pub torch_dtype: Option<String>,
+    /// Weight dtype, newer name.
+    pub dtype: Option<String>,
+    /// Whether the head is the embedding.
+    pub tie_word_embeddings: Option<bool>,
+    /// Epsilon of RMSNorm.
+    pub rms_norm_eps: Option<f64>,
+    /// Activation of the feed-forward layer.
+    pub hidden_act: Option<String>,
+    /// Base of the rotary embedding; absent means 10000.
+    pub rope_theta: Option<f64>,
+    /// Scaling of the rotary embedding, older name.
+    pub rope_scaling: Option<RopeScaling>,
+    /// Theta and scaling together, newer name (transformers 5).
+    pub rope_parameters: Option<RopeScaling>,
+    /// Bias on q, k, v (and o).
+    pub attention_bias: Option<bool>,
+    /// Bias on the feed-forward layers.
+    pub mlp_bias: Option<bool>,
+    /// EAGLE-1/2: bias on fc; absent means true.
+    pub bias: Option<bool>,
+    /// Window of sliding attention.
+    pub sliding_window: Option<usize>,
+    /// MLA: rank of the compressed keys and values; present means MLA.
+    pub kv_lora_rank: Option<usize>,
+    /// MTP layers in the checkpoint.
+    pub num_nextn_predict_layers: Option<usize>,
+    /// MTP layers, Qwen's name.
+    pub mtp_num_hidden_layers: Option<usize>,
+    /// Experts; present means mixture of experts.
+    pub num_experts: Option<usize>,
+    /// Quantisation of the weights; its method is in `quant_method`.
+    pub quantization_config: Option<serde_json::Value>,
+    /// EAGLE-3 settings.
+    pub eagle_config: Option<EagleConfig>,
+    /// EAGLE-3 of vLLM speculators: residual is the normed hidden.
+    pub norm_before_residual: Option<bool>,
+    /// EAGLE-3.1.
+    pub fc_norm: Option<bool>,
+    /// EAGLE-3.1.
+    pub norm_before_fc: Option<bool>,
+    /// EAGLE-3.1.
+    pub norm_output: Option<bool>,
+    /// Block drafts (DFLASH, DSPARK).
+    pub block_size: Option<usize>,
+    /// Beginning-of-text token.
+    #[serde(deserialize_with = "config_tokens")]
+    pub bos_token_id: Vec<u32>,
+    /// End-of-text tokens: one or several.
+    #[serde(deserialize_with = "config_tokens")]
+    pub eos_token_id: Vec<u32>,
+}
+
+/// `rope_scaling` or `rope_parameters`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct RopeScaling {
+    /// `default`, `linear`, `dynamic`, `yarn`, `llama3`, …
+    pub rope_type: Option<String>,
+    /// Older name of `rope_type`.
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+    /// In `rope_parameters`: the base.
+    pub rope_theta: Option<f64>,
+    /// How much longer.
+    pub factor: Option<f64>,
+    /// llama3.
+    pub low_freq_factor: Option<f64>,
+    /// llama3.
+    pub high_freq_factor: Option<f64>,
+    /// llama3, yarn.
+    pub original_max_position_embeddings: Option<usize>,
+    /// yarn.
+    pub beta_fast: Option<f64>,
+    /// yarn.
+    pub beta_slow: Option<f64>,
+    /// yarn.
+    pub attention_factor: Option<f64>,
+    /// yarn.
+    pub mscale: Option<f64>,
+    /// yarn.
+    pub mscale_all_dim: Option<f64>,
+}
+
+/// `eagle_config` of an EAGLE-3 head.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct EagleConfig {
+    /// Layers whose **outputs** are captured (SGLang captures on entry to id + 1).
+    pub eagle_aux_hidden_state_layer_ids: Option<Vec<usize>>,
+    /// False: only the final hidden state is fed in.
+    pub use_aux_hidden_state: Option<bool>,
+}
+
+/// The text is not a usable config.json.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// Not JSON, or a field of the wrong type.
+    #[error("not a valid config.json: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+fn config_tokens<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<u32>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Tokens {
+        One(u32),
+        Several(Vec<u32>),
+    }
+    Ok(match Option::<Tokens>::deserialize(deserializer)? {
+        None => Vec::new(),
+        Some(Tokens::One(token)) => vec![token],
+        Some(Tokens::Several(tokens)) => tokens,
+    })
+}
+
+impl ModelConfig {
+    /// Reads the text of a config.json.
+    ///
+    /// # Errors
+    /// When it is not a JSON object or a field has the wrong type.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let mut value: serde_json::Value = serde_json::from_str(text)?;
+        // Multimodal wrappers nest the language model: its fields win over the wrapper's.
+        if let Some(serde_json::Value::Object(inner)) = value.get_mut("text_config").map(serde_json::Value::take)
+            && let Some(outer) = value.as_object_mut()
+        {
+            outer.extend(inner.into_iter().filter(|(key, _)| key != "architectures"));
+        }
+        Ok(serde_json::from_value(value)?)
+    }
+
+    /// The first architecture, which is the one that engines look at.
+    pub fn architecture(&self) -> Option<&str> {
+        self.architectures.first().map(String::as_str)
+    }
+}

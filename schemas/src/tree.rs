@@ -1,0 +1,153 @@
+//! The tree shape: (num_steps, topk, num_draft_tokens).
+
+use std::{fmt, str::FromStr};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How a round drafts: depth, branching and size of the tree that the target verifies.
+///
+/// `num_draft_tokens` counts the root (the token that the target has already produced), as SGLang does, so a chain has
+/// `num_draft_tokens = num_steps + 1`. Speculation off is the shape `(0, 1, 1)` of the same machinery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TreeShape {
+    /// Draft steps: the depth of the tree below the root.
+    pub num_steps: usize,
+    /// Branches that each beam proposes at each step.
+    pub topk: usize,
+    /// Nodes that the target verifies, the root included.
+    pub num_draft_tokens: usize,
+}
+
+/// Why a triple is not a tree shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ShapeError {
+    /// A zero where at least one is needed.
+    #[error("topk and num_draft_tokens must be at least 1, and a tree with steps needs at least 2 draft tokens")]
+    Zero,
+    /// More nodes than expansion can produce.
+    #[error(
+        "num_draft_tokens {found} is larger than the {bound} nodes that this tree can have (1 + topk + (num_steps − 1)·topk²)"
+    )]
+    TooLarge {
+        /// The number asked for.
+        found: usize,
+        /// The largest possible.
+        bound: usize,
+    },
+    /// A chain whose size is not steps + 1.
+    #[error("with topk 1 the tree is a chain: num_draft_tokens must be num_steps + 1 = {expected}, not {found}")]
+    NotAChain {
+        /// The number asked for.
+        found: usize,
+        /// The only possible number.
+        expected: usize,
+    },
+    /// Not three integers.
+    #[error("a tree shape is written as three integers: num_steps,topk,num_draft_tokens")]
+    Syntax,
+}
+
+impl TreeShape {
+    /// No speculation: one row a request and a round.
+    pub const OFF: Self = Self { num_steps: 0, topk: 1, num_draft_tokens: 1 };
+
+    /// A checked shape.
+    ///
+    /// # Errors
+    /// When the triple is no tree: see [`ShapeError`].
+    pub fn new(num_steps: usize, topk: usize, num_draft_tokens: usize) -> Result<Self, ShapeError> {
+        let shape = Self { num_steps, topk, num_draft_tokens };
+        if shape == Self::OFF {
+            return Ok(shape);
+        }
+        if num_steps == 0 || topk == 0 || num_draft_tokens < 2 {
+            return Err(ShapeError::Zero);
+        }
+        if topk == 1 && num_draft_tokens != num_steps.saturating_add(1) {
+            return Err(ShapeError::NotAChain { found: num_draft_tokens, expected: num_steps.saturating_add(1) });
+        }
+        let bound = shape.largest_num_draft_tokens();
+        if num_draft_tokens > bound {
+            return Err(ShapeError::TooLarge { found: num_draft_tokens, bound });
+        }
+        Ok(shape)
+    }
+
+    /// The chain of `num_steps` drafts.
+    pub fn chain(num_steps: usize) -> Self {
+        if num_steps == 0 { Self::OFF } else { Self { num_steps, topk: 1, num_draft_tokens: num_steps + 1 } }
+    }
+
+    /// Whether this is no speculation at all.
+    pub fn is_off(self) -> bool {
+        self.num_steps == 0
+    }
+
+    /// Candidates that expansion collects below the root: topk + (num_steps − 1)·topk².
+    /// SGLang `speculative/eagle_utils.py`, `organize_draft_results`.
+    pub fn pool_size(self) -> usize {
+        if self.num_steps == 0 {
+            return 0;
+        }
+        self.topk.saturating_add((self.num_steps - 1).saturating_mul(self.topk.saturating_mul(self.topk)))
+    }
+
+    /// The bound of `num_draft_tokens`: 1 + [`pool_size`](Self::pool_size).
+    pub fn largest_num_draft_tokens(self) -> usize {
+        self.pool_size().saturating_add(1)
+    }
+
+    /// The most tokens that one round can yield, bonus token included.
+    pub fn most_tokens_a_round(self) -> usize {
+        self.num_steps.min(self.num_draft_tokens.saturating_sub(1)) + 1
+    }
+}
+
+impl fmt::Display for TreeShape {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{},{},{}", self.num_steps, self.topk, self.num_draft_tokens)
+    }
+}
+
+impl FromStr for TreeShape {
+    type Err = ShapeError;
+
+    fn from_str(text: &str) -> Result<Self, ShapeError> {
+        let mut numbers = text.split(',').map(|part| part.trim().parse::<usize>().map_err(|_| ShapeError::Syntax));
+        let mut next = || numbers.next().unwrap_or(Err(ShapeError::Syntax));
+        let (num_steps, topk, num_draft_tokens) = (next()?, next()?, next()?);
+        if numbers.next().is_some() {
+            return Err(ShapeError::Syntax);
+        }
+        Self::new(num_steps, topk, num_draft_tokens)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bound_is_the_pool_plus_the_root() {
+        assert!(TreeShape::new(3, 4, 37).is_ok());
+        assert_eq!(TreeShape::new(3, 4, 38), Err(ShapeError::TooLarge { found: 38, bound: 37 }));
+        assert_eq!(TreeShape::new(1, 8, 9).map(TreeShape::pool_size), Ok(8));
+    }
+
+    #[test]
+    fn a_chain_has_steps_plus_one_tokens() {
+        assert_eq!("3,1,4".parse(), Ok(TreeShape::chain(3)));
+        assert_eq!("3,1,5".parse::<TreeShape>(), Err(ShapeError::NotAChain { found: 5, expected: 4 }));
+        assert_eq!("0,1,1".parse(), Ok(TreeShape::OFF));
+    }
+
+    #[test]
+    fn nonsense_is_an_error_and_never_a_panic() {
+        for text in ["", "1,2", "1,2,3,4", "a,b,c", "0,0,0", "1,0,2", "18446744073709551615,18446744073709551615,2"] {
+            let _ = text.parse::<TreeShape>();
+        }
+        assert_eq!("3,1".parse::<TreeShape>(), Err(ShapeError::Syntax));
+    }
+}

@@ -1,0 +1,112 @@
+//! What one trial is and what it measured: the rows of the journal.
+
+use schemas::tree::TreeShape;
+use serde::{Deserialize, Serialize};
+
+/// One measured point: configuration × batch size × repeat (the workload is in the [`Fingerprint`]).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    /// The tree; [`TreeShape::OFF`] for no speculation.
+    pub shape: TreeShape,
+    /// Requests kept running together.
+    pub batch_size: usize,
+    /// Which repetition, from zero.
+    pub repeat: usize,
+}
+
+/// What must agree for trials to be ranked together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fingerprint {
+    /// `cpu` or `cuda:N`.
+    pub device: String,
+    /// Name of the processor or GPU.
+    pub device_name: String,
+    /// Driver version of a GPU; empty on the CPU.
+    pub driver: String,
+    /// Threads on a CPU, multiprocessors on a GPU.
+    pub units: usize,
+    /// Engine and its version, such as `spectune 0.1.0`.
+    pub engine: String,
+    /// Hash of the target's files.
+    pub target: String,
+    /// Hash of the draft's files; empty without a draft.
+    pub draft: String,
+    /// Hash of prompts, lengths and sampling.
+    pub workload: String,
+}
+
+/// A finished trial.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Content hash of trial and fingerprint: the same trial has the same id everywhere.
+    pub id: String,
+    /// What was run.
+    pub trial: Trial,
+    /// Where and on what.
+    pub fingerprint: Fingerprint,
+    /// Seconds since the Unix epoch at the end of the trial.
+    pub finished_at: u64,
+    /// What came out.
+    pub outcome: Outcome,
+}
+
+/// What came out of a trial.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "status")]
+pub enum Outcome {
+    /// It ran.
+    Measured(Box<Measurement>),
+    /// It did not; the sweep went on.
+    Failed {
+        /// The error's words.
+        reason: String,
+    },
+}
+
+/// The figures of a trial. All measured, none predicted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measurement {
+    /// Requests completed.
+    pub requests: usize,
+    /// Tokens produced by all requests.
+    pub output_tokens: u64,
+    /// Wall time of the whole trial in seconds, prefill included.
+    pub elapsed_s: f64,
+    /// Output tokens / elapsed, all requests together.
+    pub output_tokens_per_s: f64,
+    /// Output tokens a second as one request sees it, after its first token: median over requests.
+    pub tokens_per_s_per_user: f64,
+    /// Output tokens / rounds, first and bonus tokens included (SGLang's definition).
+    pub accept_length: f64,
+    /// Entry k counts the request-rounds in which k drafts were accepted.
+    pub accept_histogram: Vec<u64>,
+    /// Rounds that the engine ran (each for the whole running batch).
+    pub rounds: u64,
+    /// Wall time of a round in ms.
+    pub round_ms: Spread,
+    /// Draft part of a round in ms, where measured.
+    pub draft_ms: Option<Spread>,
+    /// Verify part of a round in ms, where measured.
+    pub verify_ms: Option<Spread>,
+    /// Extend part of a round in ms, where measured.
+    pub extend_ms: Option<Spread>,
+    /// Time to first token in ms.
+    pub time_to_first_token_ms: Spread,
+    /// Whole requests in ms.
+    pub latency_ms: Spread,
+}
+
+/// A distribution in five numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// Smallest.
+    pub min: f64,
+    /// Half lie below.
+    pub median: f64,
+    /// 90% lie below.
+    pub p90: f64,
+    /// 99% lie below.
+    pub p99: f64,
+    /// Largest.
+    pub max: f64,
+}
