@@ -1,0 +1,47 @@
+//! Exit codes, the same for every command and every output format.
+
+use std::process::ExitCode;
+
+use engine::EngineError;
+
+/// What the process says to its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// All is well.
+    Fine = 0,
+    /// The linter found errors or warnings, or nothing was eligible.
+    Findings = 1,
+    /// Wrong use, or broken input.
+    Usage = 2,
+    /// The device or the engine failed.
+    Failure = 3,
+}
+
+/// The table for `--help`.
+pub const HELP: &str = "\
+Exit codes:
+  0  fine
+  1  findings (lint), or nothing eligible
+  2  wrong use or broken input
+  3  the device or the engine failed";
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Prints a complaint of the argument parser (or the help that was asked for) and gives its code.
+pub fn usage(error: &clap::Error) -> ExitCode {
+    // A closed pipe under --help is nobody's error.
+    let _ = error.print();
+    if error.use_stderr() { Exit::Usage.into() } else { Exit::Fine.into() }
+}
+
+/// The code of an error: what the device did is 3, what the user gave is 2.
+pub fn of(error: &anyhow::Error) -> Exit {
+    let device = error.chain().any(|cause| {
+        matches!(cause.downcast_ref::<EngineError>(), Some(EngineError::Device(_) | EngineError::OutOfMemory { .. }))
+    });
+    if device { Exit::Failure } else { Exit::Usage }
+}
