@@ -1,57 +1,14 @@
 //! The table of flags: one row a flag, from which the launch parser, `--help`, the docs and the rules all read.
 
+mod key;
+mod sglang;
 mod table;
 
+pub use key::Key;
+pub use sglang::{Arity, Lookup, Spelling, lookup, spelling, spellings};
 pub use table::FLAGS;
 
 use crate::version::EngineVersion;
-
-/// A flag that spectune knows, by what it means. Names differ by engine and version; the key does not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "each key is explained by its row in the table")]
-pub enum Key {
-    AttentionBackend,
-    BatchInvariant,
-    ChunkedPrefillSize,
-    ContextLength,
-    CudaGraphBs,
-    CudaGraphMaxBs,
-    DecodeAttentionBackend,
-    Device,
-    DisableCudaGraph,
-    DisableCudaGraphPadding,
-    DisableOverlapSchedule,
-    DisaggregationMode,
-    DpSize,
-    Dtype,
-    EnableDpAttention,
-    EnableMixedChunk,
-    EpSize,
-    KvCacheDtype,
-    LoadFormat,
-    MaxRunningRequests,
-    MaxTotalTokens,
-    MemFractionStatic,
-    ModelPath,
-    PageSize,
-    PpSize,
-    PrefillAttentionBackend,
-    Quantization,
-    SpeculativeAcceptThresholdAcc,
-    SpeculativeAcceptThresholdSingle,
-    SpeculativeAdaptive,
-    SpeculativeAlgorithm,
-    SpeculativeAttentionMode,
-    SpeculativeDraftAttentionBackend,
-    SpeculativeDraftModelPath,
-    SpeculativeDraftModelQuantization,
-    SpeculativeEagleTopk,
-    SpeculativeNumDraftTokens,
-    SpeculativeNumSteps,
-    SpeculativeTokenMap,
-    TokenizerPath,
-    TpSize,
-}
 
 /// What a flag takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,10 +21,15 @@ pub enum Takes {
     Choice(&'static [&'static str]),
     /// One integer.
     Integer,
+    /// One integer that may carry a suffix: `8k` is 8000, `8Ki` is 8192 (SGLang `utils/common.py`,
+    /// `human_readable_int`).
+    Size,
     /// One number.
     Number,
     /// One or more integers.
     Integers,
+    /// One or more texts.
+    Texts,
 }
 
 /// One row of the table.
@@ -95,5 +57,123 @@ impl Key {
     /// The flag's row.
     pub fn flag(self) -> &'static Flag {
         FLAGS.iter().find(|flag| flag.key == self).unwrap_or(&FLAGS[0])
+    }
+
+    /// The spelling, without dashes, that the version's parser takes: the row's name, or the first alias that is
+    /// alive in that version where the name is not.
+    pub fn name_in(self, version: EngineVersion) -> &'static str {
+        let flag = self.flag();
+        let alive = |name: &&str| spelling(name).is_none_or(|spelling| spelling.exists_in(version));
+        std::iter::once(flag.name).chain(flag.aliases.iter().copied()).find(alive).unwrap_or(flag.name)
+    }
+}
+
+impl Flag {
+    const fn new(key: Key, name: &'static str, takes: Takes, help: &'static str) -> Self {
+        Self { key, name, aliases: &[], takes, ours: false, since: None, until: None, help }
+    }
+
+    const fn aliases(self, aliases: &'static [&'static str]) -> Self {
+        Self { aliases, ..self }
+    }
+
+    const fn ours(self) -> Self {
+        Self { ours: true, ..self }
+    }
+
+    const fn since(self, version: EngineVersion) -> Self {
+        Self { since: Some(version), ..self }
+    }
+
+    const fn until(self, version: EngineVersion) -> Self {
+        Self { until: Some(version), ..self }
+    }
+
+    /// Every spelling, the name first.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        std::iter::once(self.name).chain(self.aliases.iter().copied())
+    }
+
+    /// How many words follow it.
+    pub fn arity(&self) -> Arity {
+        match self.takes {
+            Takes::Nothing => Arity::None,
+            Takes::Integers | Takes::Texts => Arity::Several,
+            Takes::Text | Takes::Choice(_) | Takes::Integer | Takes::Size | Takes::Number => Arity::One,
+        }
+    }
+}
+
+/// The row whose name or alias is exactly this one (without dashes).
+pub fn by_name(name: &str) -> Option<&'static Flag> {
+    FLAGS.iter().find(|flag| flag.names().any(|known| known == name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_has_exactly_one_row() {
+        for key in Key::ALL {
+            assert_eq!(FLAGS.iter().filter(|flag| flag.key == *key).count(), 1, "{key:?}");
+        }
+        assert_eq!(FLAGS.len(), Key::ALL.len());
+    }
+
+    #[test]
+    fn rows_are_in_alphabetical_order_and_no_spelling_means_two_things() {
+        for pair in FLAGS.windows(2) {
+            assert!(pair[0].name < pair[1].name, "{} before {}", pair[0].name, pair[1].name);
+        }
+        let mut names: Vec<_> = FLAGS.iter().flat_map(Flag::names).collect();
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
+
+    /// Flags that SGLang's own parser does not have.
+    const NOT_SGLANG: &[Key] = &[
+        Key::BatchInvariant,
+        Key::Colocate,
+        Key::EnableMtpTraining,
+        Key::Fp16,
+        Key::RolloutNumGpusPerEngine,
+        Key::ServerConcurrency,
+        Key::SglangConfig,
+    ];
+
+    #[test]
+    fn rows_agree_with_what_the_wheels_register() {
+        for flag in FLAGS.iter().filter(|flag| !NOT_SGLANG.contains(&flag.key)) {
+            let Some(own) = spelling(flag.name) else { panic!("--{} is in no wheel", flag.name) };
+            assert_eq!((own.since, own.until), (flag.since, flag.until), "--{}", flag.name);
+            for name in flag.names() {
+                // slime's own name of the target is the one alias that is not SGLang's.
+                if let Some(spelling) = spelling(name) {
+                    assert_eq!(spelling.arity, flag.arity(), "--{name}");
+                } else {
+                    assert_eq!(name, "hf-checkpoint");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_alias_that_sglang_has_is_in_the_table() {
+        for spelling in spellings() {
+            if let Some(flag) = by_name(spelling.canonical) {
+                assert!(flag.names().any(|name| name == spelling.name), "--{} of --{}", spelling.name, flag.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_renamed_flag_is_spelled_as_the_version_wants() {
+        assert_eq!(Key::CudaGraphBs.name_in(EngineVersion::new(0, 5, 9)), "cuda-graph-bs");
+        assert_eq!(Key::CudaGraphBs.name_in(EngineVersion::new(0, 5, 15).post(1)), "cuda-graph-bs");
+        assert_eq!(Key::CudaGraphBs.name_in(EngineVersion::new(0, 5, 23)), "cuda-graph-bs-decode");
+        assert_eq!(Key::ModelPath.name_in(EngineVersion::new(0, 4, 7)), "model-path");
     }
 }

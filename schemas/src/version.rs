@@ -25,6 +25,11 @@ impl EngineVersion {
     pub const fn new(major: u32, minor: u32, patch: u32) -> Self {
         Self { release: [major, minor, patch], candidate: None, post: None }
     }
+
+    /// The post-release of this release with that number.
+    pub const fn post(self, number: u32) -> Self {
+        Self { post: Some(number), ..self }
+    }
 }
 
 impl FromStr for EngineVersion {

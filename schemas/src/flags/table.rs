@@ -1,15 +1,339 @@
-//! The rows, in alphabetical order.
+//! The rows, in alphabetical order. `since` and `until` are bracketed by the wheels that were read (see `sglang.tsv`):
+//! a flag came or went somewhere between the wheel before and the one named.
 
-use super::{Flag, Key, Takes};
+use super::{Flag, Key, Takes::*};
+use crate::version::EngineVersion;
 
 /// Every flag that spectune knows.
-pub const FLAGS: &[Flag] = &[Flag {
-    key: Key::AttentionBackend,
-    name: "attention-backend",
-    aliases: &[],
-    takes: Takes::Text,
-    ours: true,
-    since: None,
-    until: None,
-    help: "Attention kernels of the target and, unless told otherwise, of the draft",
-}];
+pub const FLAGS: &[Flag] = &[
+    Flag::new(
+        Key::AttentionBackend,
+        "attention-backend",
+        Text,
+        "Attention kernels of the target and, unless told otherwise, of the draft",
+    )
+    .ours(),
+    Flag::new(Key::AttnDpSize, "attn-dp-size", Integer, "Data parallelism of the attention layers")
+        .aliases(&["attention-data-parallel-size"])
+        .since(EngineVersion::new(0, 5, 23)),
+    Flag::new(
+        Key::BatchInvariant,
+        "batch-invariant",
+        Nothing,
+        "Give every request the same output whatever else is in the batch",
+    )
+    .ours(),
+    Flag::new(
+        Key::ChunkedPrefillSize,
+        "chunked-prefill-size",
+        Size,
+        "Most prompt tokens of one prefill pass; -1 turns chunking off",
+    ),
+    Flag::new(Key::Colocate, "colocate", Nothing, "slime: trainer and engine share the GPUs"),
+    Flag::new(
+        Key::ContextLength,
+        "context-length",
+        Size,
+        "Longest sequence, prompt and output together; the model's own unless given",
+    )
+    .ours(),
+    Flag::new(
+        Key::CudaGraphBackendDecode,
+        "cuda-graph-backend-decode",
+        Text,
+        "How decode graphs are made; disabled for none",
+    )
+    .since(EngineVersion::new(0, 5, 15).post(1)),
+    Flag::new(Key::CudaGraphBs, "cuda-graph-bs", Integers, "Batch sizes for which a decode graph is captured")
+        .aliases(&["cuda-graph-bs-decode"])
+        .ours()
+        .until(EngineVersion::new(0, 5, 23)),
+    Flag::new(
+        Key::CudaGraphMaxBs,
+        "cuda-graph-max-bs",
+        Integer,
+        "Largest batch size for which a decode graph is captured",
+    )
+    .aliases(&["cuda-graph-max-bs-decode"])
+    .ours()
+    .until(EngineVersion::new(0, 5, 23)),
+    Flag::new(
+        Key::DecodeAttentionBackend,
+        "decode-attention-backend",
+        Text,
+        "Attention kernels of decode, over --attention-backend",
+    )
+    .since(EngineVersion::new(0, 4, 10)),
+    Flag::new(Key::Device, "device", Text, "Where to run: auto, cpu, cuda or cuda:N").ours(),
+    Flag::new(Key::DisableCudaGraph, "disable-cuda-graph", Nothing, "Run every batch without CUDA graphs").ours(),
+    Flag::new(
+        Key::DisableCudaGraphPadding,
+        "disable-cuda-graph-padding",
+        Nothing,
+        "Use a graph only for a batch of exactly its size",
+    ),
+    Flag::new(Key::DisableDecodeCudaGraph, "disable-decode-cuda-graph", Nothing, "Run decode without CUDA graphs")
+        .since(EngineVersion::new(0, 5, 15).post(1)),
+    Flag::new(
+        Key::DisableOverlapSchedule,
+        "disable-overlap-schedule",
+        Nothing,
+        "Do not overlap the scheduler with the GPU",
+    ),
+    Flag::new(
+        Key::DisaggregationDecodeEnableRadixCache,
+        "disaggregation-decode-enable-radix-cache",
+        Nothing,
+        "Prefix cache on a decode engine",
+    )
+    .since(EngineVersion::new(0, 5, 12).post(1)),
+    Flag::new(
+        Key::DisaggregationMode,
+        "disaggregation-mode",
+        Choice(&["null", "prefill", "decode"]),
+        "Role of the engine when prefill and decode run apart",
+    ),
+    Flag::new(Key::DpSize, "dp-size", Integer, "Data-parallel replicas").aliases(&["data-parallel-size"]),
+    Flag::new(
+        Key::Dtype,
+        "dtype",
+        Choice(&["auto", "half", "float16", "bfloat16", "float", "float32"]),
+        "Type of weights and activations; auto follows the checkpoint",
+    )
+    .ours(),
+    Flag::new(
+        Key::EnableDeterministicInference,
+        "enable-deterministic-inference",
+        Nothing,
+        "Kernels whose result does not depend on the batch",
+    )
+    .since(EngineVersion::new(0, 5, 6)),
+    Flag::new(
+        Key::EnableDpAttention,
+        "enable-dp-attention",
+        Nothing,
+        "Data-parallel attention under tensor-parallel experts",
+    ),
+    Flag::new(Key::EnableDpLmHead, "enable-dp-lm-head", Nothing, "Data-parallel output head under DP attention"),
+    Flag::new(
+        Key::EnableHierarchicalCache,
+        "enable-hierarchical-cache",
+        Nothing,
+        "Keep evicted KV pages in host memory",
+    )
+    .aliases(&["enable-hicache"]),
+    Flag::new(Key::EnableLora, "enable-lora", Nothing, "Serve LoRA adapters").since(EngineVersion::new(0, 4, 10)),
+    Flag::new(Key::EnableMixedChunk, "enable-mixed-chunk", Nothing, "Mix prefill chunks and decode in one batch"),
+    Flag::new(
+        Key::EnableMtpTraining,
+        "enable-mtp-training",
+        Nothing,
+        "slime: train the MTP layers along with the target",
+    ),
+    Flag::new(Key::EnableMultiLayerEagle, "enable-multi-layer-eagle", Nothing, "One MTP layer a draft step")
+        .since(EngineVersion::new(0, 5, 9)),
+    Flag::new(Key::EnableTorchCompile, "enable-torch-compile", Nothing, "Compile the model with torch.compile"),
+    Flag::new(Key::EnableTwoBatchOverlap, "enable-two-batch-overlap", Nothing, "Overlap two half batches"),
+    Flag::new(Key::EpSize, "ep-size", Integer, "Expert parallelism").aliases(&["ep", "expert-parallel-size"]),
+    Flag::new(Key::Fp16, "fp16", Nothing, "slime: train in float16, which also sets the engine's dtype"),
+    Flag::new(Key::GrammarBackend, "grammar-backend", Text, "Library for structured output"),
+    Flag::new(Key::KvCacheDtype, "kv-cache-dtype", Text, "Type of the KV cache"),
+    Flag::new(Key::LoadFormat, "load-format", Text, "Format of the weights; dummy makes random ones"),
+    Flag::new(Key::LoraPaths, "lora-paths", Texts, "LoRA adapters to load"),
+    Flag::new(
+        Key::MambaSchedulerStrategy,
+        "mamba-scheduler-strategy",
+        Text,
+        "How states of linear attention are scheduled",
+    )
+    .aliases(&["mamba-radix-cache-strategy"])
+    .since(EngineVersion::new(0, 5, 9))
+    .until(EngineVersion::new(0, 5, 23)),
+    Flag::new(Key::MaxPrefillTokens, "max-prefill-tokens", Size, "Most tokens of one prefill batch"),
+    Flag::new(Key::MaxRunningRequests, "max-running-requests", Integer, "Most requests that run together").ours(),
+    Flag::new(
+        Key::MaxTotalTokens,
+        "max-total-tokens",
+        Integer,
+        "Tokens in the KV pool, over what the memory fraction gives",
+    ),
+    Flag::new(Key::MemFractionStatic, "mem-fraction-static", Number, "Share of GPU memory for weights and KV pool")
+        .ours(),
+    Flag::new(Key::ModelPath, "model-path", Text, "The target: a folder or a Hugging Face id")
+        .aliases(&["hf-checkpoint", "model"])
+        .ours(),
+    Flag::new(Key::MoeA2aBackend, "moe-a2a-backend", Text, "All-to-all library of the experts")
+        .since(EngineVersion::new(0, 5, 2)),
+    Flag::new(Key::MoeRunnerBackend, "moe-runner-backend", Text, "Kernels of the experts")
+        .since(EngineVersion::new(0, 5, 2)),
+    Flag::new(Key::PageSize, "page-size", Integer, "Tokens a KV page").ours(),
+    Flag::new(Key::PpSize, "pp-size", Integer, "Pipeline parallelism").aliases(&["pipeline-parallel-size"]),
+    Flag::new(
+        Key::PrefillAttentionBackend,
+        "prefill-attention-backend",
+        Text,
+        "Attention kernels of prefill, over --attention-backend",
+    )
+    .since(EngineVersion::new(0, 4, 10)),
+    Flag::new(Key::Quantization, "quantization", Text, "Quantisation of the target's weights"),
+    Flag::new(
+        Key::RolloutNumGpusPerEngine,
+        "rollout-num-gpus-per-engine",
+        Integer,
+        "slime: GPUs of one engine; tensor times pipeline parallelism",
+    ),
+    Flag::new(Key::SglangConfig, "sglang-config", Text, "slime: YAML file whose overrides beat the flags"),
+    Flag::new(
+        Key::ServerConcurrency,
+        "sglang-server-concurrency",
+        Integer,
+        "slime: requests in flight to one engine, 512 unless given",
+    ),
+    Flag::new(Key::SkipTokenizerInit, "skip-tokenizer-init", Nothing, "Take and give token ids only"),
+    Flag::new(
+        Key::SpeculativeAcceptThresholdAcc,
+        "speculative-accept-threshold-acc",
+        Number,
+        "Raise the acceptance probability of a draft token to p/threshold; below 1 the output is lossy",
+    ),
+    Flag::new(
+        Key::SpeculativeAcceptThresholdSingle,
+        "speculative-accept-threshold-single",
+        Number,
+        "Accept a draft token above this target probability; below 1 the output is lossy",
+    ),
+    Flag::new(Key::SpeculativeAdaptive, "speculative-adaptive", Nothing, "Choose the number of steps at run time")
+        .since(EngineVersion::new(0, 5, 12).post(1)),
+    Flag::new(
+        Key::SpeculativeAdaptiveConfig,
+        "speculative-adaptive-config",
+        Text,
+        "File with the candidate steps of adaptive speculation",
+    )
+    .since(EngineVersion::new(0, 5, 12).post(1)),
+    Flag::new(
+        Key::SpeculativeAlgorithm,
+        "speculative-algorithm",
+        Text,
+        "EAGLE, EAGLE3, NEXTN, STANDALONE, NGRAM, …; absent means no speculation",
+    )
+    .ours(),
+    Flag::new(
+        Key::SpeculativeAttentionMode,
+        "speculative-attention-mode",
+        Choice(&["prefill", "decode"]),
+        "Which half of a split attention backend runs verify and draft extension",
+    )
+    .since(EngineVersion::new(0, 5, 2)),
+    Flag::new(Key::SpeculativeDflashBlockSize, "speculative-dflash-block-size", Integer, "DFLASH: tokens a block")
+        .since(EngineVersion::new(0, 5, 12).post(1)),
+    Flag::new(
+        Key::SpeculativeDraftAttentionBackend,
+        "speculative-draft-attention-backend",
+        Text,
+        "Attention kernels of the draft",
+    )
+    .since(EngineVersion::new(0, 5, 9)),
+    Flag::new(
+        Key::SpeculativeDraftKvCacheDtype,
+        "speculative-draft-kv-cache-dtype",
+        Text,
+        "Type of the draft's KV cache",
+    )
+    .since(EngineVersion::new(0, 5, 23)),
+    Flag::new(Key::SpeculativeDraftLoadFormat, "speculative-draft-load-format", Text, "Format of the draft's weights")
+        .since(EngineVersion::new(0, 5, 6)),
+    Flag::new(
+        Key::SpeculativeDraftModelPath,
+        "speculative-draft-model-path",
+        Text,
+        "The draft: a folder or a Hugging Face id",
+    )
+    .aliases(&["speculative-draft-model"])
+    .ours(),
+    Flag::new(
+        Key::SpeculativeDraftModelQuantization,
+        "speculative-draft-model-quantization",
+        Text,
+        "Quantisation of the draft's weights; unquant for none",
+    )
+    .since(EngineVersion::new(0, 5, 9)),
+    Flag::new(
+        Key::SpeculativeDraftWindowSize,
+        "speculative-draft-window-size",
+        Integer,
+        "Window of the draft's attention",
+    )
+    .since(EngineVersion::new(0, 5, 12).post(1)),
+    Flag::new(
+        Key::SpeculativeDsparkBlockSize,
+        "speculative-dspark-block-size",
+        Integer,
+        "DSPARK: proposed tokens a block",
+    )
+    .since(EngineVersion::new(0, 5, 23)),
+    Flag::new(
+        Key::SpeculativeEagleTopk,
+        "speculative-eagle-topk",
+        Integer,
+        "Branches that each beam proposes at each draft step",
+    )
+    .ours(),
+    Flag::new(
+        Key::SpeculativeMoeRunnerBackend,
+        "speculative-moe-runner-backend",
+        Text,
+        "Kernels of the draft's experts",
+    )
+    .since(EngineVersion::new(0, 5, 6)),
+    Flag::new(
+        Key::SpeculativeNgramMaxBfsBreadth,
+        "speculative-ngram-max-bfs-breadth",
+        Integer,
+        "NGRAM: widest level of the proposed tree, which replaces topk",
+    )
+    .since(EngineVersion::new(0, 5, 6)),
+    Flag::new(
+        Key::SpeculativeNgramMaxMatchWindowSize,
+        "speculative-ngram-max-match-window-size",
+        Integer,
+        "NGRAM: longest suffix that is looked up",
+    )
+    .since(EngineVersion::new(0, 5, 6))
+    .until(EngineVersion::new(0, 5, 12).post(1)),
+    Flag::new(
+        Key::SpeculativeNumDraftTokens,
+        "speculative-num-draft-tokens",
+        Integer,
+        "Nodes of the tree that the target verifies, the root included",
+    )
+    .ours(),
+    Flag::new(Key::SpeculativeNumSteps, "speculative-num-steps", Integer, "Draft steps: the depth of the tree").ours(),
+    Flag::new(
+        Key::SpeculativeTokenMap,
+        "speculative-token-map",
+        Text,
+        "File with the tokens that an EAGLE draft may propose (FR-Spec)",
+    )
+    .ours(),
+    Flag::new(
+        Key::SpeculativeUseBlockVerification,
+        "speculative-use-block-verification",
+        Nothing,
+        "Verify a sampled chain as a block",
+    )
+    .since(EngineVersion::new(0, 5, 23)),
+    Flag::new(
+        Key::SpeculativeUseRejectionSampling,
+        "speculative-use-rejection-sampling",
+        Nothing,
+        "Verify a sampled chain by exact rejection sampling",
+    )
+    .since(EngineVersion::new(0, 5, 15).post(1)),
+    Flag::new(Key::TokenizerPath, "tokenizer-path", Text, "The tokenizer, where it is not beside the target"),
+    Flag::new(Key::TorchCompileMaxBs, "torch-compile-max-bs", Integer, "Largest batch size that is compiled"),
+    Flag::new(Key::TpSize, "tp-size", Integer, "Tensor parallelism").aliases(&["tensor-parallel-size"]).ours(),
+    Flag::new(Key::TrustRemoteCode, "trust-remote-code", Nothing, "Run the checkpoint's own Python code"),
+    Flag::new(Key::UnoLoraPath, "uno-lora-path", Text, "UNO: the adapter that drafts")
+        .since(EngineVersion::new(0, 5, 23)),
+];
