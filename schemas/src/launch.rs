@@ -1,11 +1,60 @@
 //! A launch: a configuration as a user writes it for an engine.
 
-use std::collections::BTreeMap;
+mod arguments;
+mod detect;
+mod edit;
+pub mod file;
+mod print;
+mod problems;
+mod script;
+mod shell;
+
+use std::{collections::BTreeMap, fmt, str::FromStr};
+
+pub use problems::{PROBLEMS, Problem};
 
 use crate::{
-    flags::Key,
-    text::{Located, Span},
+    diagnostic::Diagnostic,
+    flags::{Key, Takes},
+    text::{Located, Source, Span},
+    version::EngineVersion,
 };
+
+/// Longest text that is read. Launch texts are kilobytes; more is a file given by mistake.
+pub const LONGEST_TEXT: usize = 16 << 20;
+
+/// What the caller knows of a text beside the text.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// The engine that every launch of the text is for, where the user says so.
+    pub engine: Option<Engine>,
+    /// The engine's version: decides which flag an abbreviation stands for.
+    pub version: Option<EngineVersion>,
+}
+
+/// What a text holds.
+#[derive(Clone, Debug, Default)]
+pub struct Parsed {
+    /// The launches, in the order of the text.
+    pub launches: Vec<Launch>,
+    /// What could not be read as it stands.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// Reads the launches of a text: our TOML, a command line, or a shell script with either of them or slime's arrays in
+/// it. Never fails: what it cannot read it says in the diagnostics.
+pub fn parse(source: &Source, options: &Options) -> Parsed {
+    if source.text().len() > LONGEST_TEXT {
+        return problems::too_large(source);
+    }
+    if file::looks_like_toml(source) { file::parse(source, options) } else { arguments::parse(source, options) }
+}
+
+/// Reads the words of spectune's own command line. The source holds the words as a shell would take them, so that
+/// diagnostics have a text to point into.
+pub fn from_arguments(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) {
+    arguments::from_words(words)
+}
 
 /// The engine that a launch is written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,6 +67,40 @@ pub enum Engine {
     Vllm,
     /// spectune's built-in engine.
     Spectune,
+}
+
+impl Engine {
+    /// The word on the command line and in files.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Sglang => "sglang",
+            Self::Slime => "slime",
+            Self::Vllm => "vllm",
+            Self::Spectune => "spectune",
+        }
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.word())
+    }
+}
+
+/// The text names no engine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no engine (expected sglang, slime, vllm or spectune)")]
+pub struct EngineError(pub String);
+
+impl FromStr for Engine {
+    type Err = EngineError;
+
+    fn from_str(text: &str) -> Result<Self, EngineError> {
+        [Self::Sglang, Self::Slime, Self::Vllm, Self::Spectune]
+            .into_iter()
+            .find(|engine| engine.word() == text)
+            .ok_or_else(|| EngineError(text.chars().take(64).collect()))
+    }
 }
 
 /// How the launch is written, which decides how a fix is written.
@@ -48,6 +131,21 @@ pub struct Launch {
     pub arguments: Vec<Argument>,
     /// Environment variables set in front of the command or exported before it.
     pub environment: BTreeMap<String, Located<Value>>,
+    /// The engine's version, where the launch itself states it (our TOML does).
+    pub engine_version: Option<Located<EngineVersion>>,
+    /// Where a further flag can be written, and what has to stand before it.
+    pub(crate) insertion: Insertion,
+}
+
+/// Where a further flag can be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Insertion {
+    /// The byte offset.
+    pub at: usize,
+    /// What stands before the flag, such as a continued line's end and its indentation.
+    pub before: String,
+    /// What stands after it.
+    pub after: String,
 }
 
 /// One flag with its values, as written.
@@ -72,8 +170,12 @@ pub struct Setting {
     pub flag: Span,
     /// Flag and values together.
     pub span: Span,
+    /// The value as a whole, brackets of a TOML list included; nothing for a switch.
+    pub value: Option<Span>,
     /// The flag as written, dashes included: old spellings are seen here.
     pub spelling: String,
+    /// What goes when the flag is taken out: the flag, its values, and the blanks or the line that they leave empty.
+    pub removal: Span,
 }
 
 /// A word of a launch.
@@ -91,6 +193,13 @@ impl Value {
         match self {
             Self::Known(text) => Some(text),
             Self::Unknown(_) => None,
+        }
+    }
+
+    /// The word as the user wrote it, known or not.
+    pub fn written(&self) -> &str {
+        match self {
+            Self::Known(text) | Self::Unknown(text) => text,
         }
     }
 }
@@ -112,10 +221,29 @@ impl Launch {
         Some(Located::new(word.value.known()?, word.span))
     }
 
-    /// The value of a key as an integer, where it is one.
+    /// The value of a key as an integer, where it is one; sizes may carry a suffix (see [`Takes::Size`]).
     pub fn integer(&self, key: Key) -> Option<Located<i64>> {
         let word = self.text(key)?;
-        Some(Located::new(word.value.parse().ok()?, word.span))
+        let number = if key.flag().takes == Takes::Size { size(word.value) } else { word.value.trim().parse().ok() };
+        Some(Located::new(number?, word.span))
+    }
+
+    /// The value of a key as a count, where it is an integer of at least nought.
+    pub fn count(&self, key: Key) -> Option<Located<usize>> {
+        let number = self.integer(key)?;
+        Some(Located::new(usize::try_from(number.value).ok()?, number.span))
+    }
+
+    /// Whether every word is in sight: false where a word such as `$EXTRA_ARGS` may hold further flags, so that a flag
+    /// that is not seen may be given all the same.
+    pub fn is_complete(&self) -> bool {
+        self.arguments.iter().all(|argument| argument.flag.value.starts_with('-') || self.syntax == Syntax::Toml)
+    }
+
+    /// The value of an environment variable, where it is known.
+    pub fn variable(&self, name: &str) -> Option<Located<&str>> {
+        let variable = self.environment.get(name)?;
+        Some(Located::new(variable.value.known()?, variable.span))
     }
 
     /// The value of a key as a number, where it is one.
@@ -128,5 +256,61 @@ impl Launch {
     pub fn integers(&self, key: Key) -> Option<Vec<Located<i64>>> {
         let words = &self.setting(key)?.values;
         words.iter().map(|word| Some(Located::new(word.value.known()?.parse().ok()?, word.span))).collect()
+    }
+}
+
+/// An integer with a decimal (`k`, `M`, `G`, `T`) or binary (`Ki`, `Mi`, `Gi`, `Ti`) suffix; only a decimal suffix may
+/// follow a fraction. SGLang `utils/common.py`, `human_readable_int`.
+fn size(text: &str) -> Option<i64> {
+    let text = text.trim();
+    if let Ok(number) = text.parse() {
+        return Some(number);
+    }
+    let digits = text.find(|character: char| !character.is_ascii_digit() && character != '.')?;
+    let (number, suffix) = text.split_at(digits);
+    let place = |letter: &str| "kMGT".find(letter).filter(|_| letter.len() == 1);
+    match suffix.strip_suffix('i') {
+        Some(letter) => {
+            let power = ["K", "M", "G", "T"].iter().position(|known| *known == letter)?;
+            number.parse::<i64>().ok()?.checked_mul(1 << (10 * (power + 1)))
+        }
+        None => {
+            let scale = 10_f64.powi(3 * (i32::try_from(place(suffix)?).ok()? + 1));
+            let value = number.parse::<f64>().ok()? * scale;
+            // Truncation is what the engine does; the bound keeps the conversion exact.
+            (value.is_finite() && value < 9e15).then_some(value as i64)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    mod toml;
+    mod written;
+
+    use super::*;
+
+    #[test]
+    fn sizes_carry_decimal_and_binary_suffixes() {
+        for (text, expected) in [
+            ("8192", Some(8192)),
+            ("-1", Some(-1)),
+            ("8k", Some(8000)),
+            ("8Ki", Some(8192)),
+            ("25.6k", Some(25600)),
+            ("1.5Ki", None),
+            ("8K", None),
+            ("k", None),
+            ("9999999999999T", None),
+            ("", None),
+        ] {
+            assert_eq!(size(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn engines_are_named_by_their_words() {
+        assert_eq!("slime".parse(), Ok(Engine::Slime));
+        assert!("Slime".parse::<Engine>().is_err());
     }
 }

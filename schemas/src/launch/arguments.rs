@@ -1,0 +1,193 @@
+//! From command lines to launches: which engine, which words are its arguments, and what each flag takes.
+
+mod place;
+mod split;
+
+use std::collections::BTreeMap;
+
+use super::{
+    Argument, Engine, Insertion, Launch, Options, Parsed, Setting, Syntax, Value,
+    detect::{self, Detected},
+    edit, problems,
+    script::{self, Field, Line},
+};
+use crate::{
+    diagnostic::Diagnostic,
+    flags::Key,
+    text::{Located, Source, Span},
+};
+
+/// What slime says of a launch outside the flags that it forwards.
+const COMPANIONS: &[Key] =
+    &[Key::ModelPath, Key::RolloutNumGpusPerEngine, Key::Colocate, Key::EnableMtpTraining, Key::Fp16];
+
+pub(super) fn parse(source: &Source, options: &Options) -> Parsed {
+    let script = script::read(source);
+    let mut diagnostics: Vec<Diagnostic> = script.troubles.into_iter().map(problems::of_trouble).collect();
+    let mut launches = Vec::new();
+    let (candidates, others): (Vec<_>, Vec<_>) = join_bare(source, script.lines, &mut diagnostics)
+        .into_iter()
+        .map(|line| (detect::detect(&line, options.engine), line))
+        .partition(|(detected, _)| detected.is_some());
+    for (detected, line) in candidates {
+        let Some(detected) = detected else { continue };
+        launches.push(build(source, &line, &detected, options, &mut diagnostics));
+    }
+    let companions = companions(source, others.iter().map(|(_, line)| line), options);
+    for launch in launches.iter_mut().filter(|launch| launch.engine == Engine::Slime) {
+        for argument in &companions {
+            let Some(key) = argument.key.filter(|key| !launch.has(*key)) else { continue };
+            launch.settings.insert(key, setting(source, argument, launch.syntax));
+            launch.arguments.push(argument.clone());
+        }
+    }
+    launches.sort_by_key(|launch| launch.anchor);
+    if launches.is_empty() {
+        diagnostics.push(no_launch(source));
+    }
+    Parsed { launches, diagnostics }
+}
+
+fn no_launch(source: &Source) -> Diagnostic {
+    let end = source.text().find('\n').unwrap_or(source.text().len());
+    let mut diagnostic = problems::NO_LAUNCH.at(Span::new(0, end), "no launch was found in this text", "");
+    diagnostic.help = Some(
+        "give a command line such as `python3 -m sglang.launch_server …`, a script with `SGLANG_ARGS=( … )`, the flags \
+         alone, or a launch file in TOML"
+            .into(),
+    );
+    diagnostic
+}
+
+/// Lines that begin with a flag and follow another line go on with it: a list of bare flags, one a line, or a command
+/// whose continuation is broken.
+fn join_bare(source: &Source, lines: Vec<Line>, diagnostics: &mut Vec<Diagnostic>) -> Vec<Line> {
+    let mut joined: Vec<Line> = Vec::new();
+    for line in lines {
+        let follows = line.variable.is_none() && is_flag(line.words.first());
+        let Some(before) = joined.last_mut().filter(|before| follows && before.variable.is_none()) else {
+            joined.push(line);
+            continue;
+        };
+        let (Some(last), Some(first)) = (before.words.last(), line.words.first()) else {
+            joined.push(line);
+            continue;
+        };
+        let gap = Span::new(last.span.end, first.span.start);
+        let adjacent = last.span.end <= first.span.start
+            && source.slice(gap).split('\n').map(str::trim).all(|part| part.is_empty() || part.starts_with('#'));
+        if !adjacent {
+            joined.push(line);
+            continue;
+        }
+        if !is_flag(before.words.first()) {
+            let message = "the command ends here, so the flags below are not part of it";
+            let mut diagnostic = problems::BROKEN_LINE.at(first.span, message, "run as a command of its own");
+            diagnostic.help = Some("end the line before with a backslash, and move comments out of the command".into());
+            diagnostics.push(diagnostic);
+        }
+        before.words.extend(line.words);
+        before.arrays.extend(line.arrays);
+    }
+    joined
+}
+
+/// Whether a word is written as a flag.
+fn is_flag(word: Option<&Field>) -> bool {
+    word.and_then(|word| word.value.known()).is_some_and(split::is_flag)
+}
+
+/// What the rest of a slime script says of every launch in it; the last word counts.
+fn companions<'a>(source: &Source, lines: impl Iterator<Item = &'a Line>, options: &Options) -> Vec<Argument> {
+    let mut found: BTreeMap<Key, Argument> = BTreeMap::new();
+    for line in lines {
+        let arguments = split::split(source, &line.words, Engine::Slime, options.version, &mut Vec::new());
+        for argument in arguments {
+            if let Some(key) = argument.key.filter(|key| COMPANIONS.contains(key)) {
+                found.insert(key, argument);
+            }
+        }
+    }
+    found.into_values().collect()
+}
+
+fn build(
+    source: &Source,
+    line: &Line,
+    detected: &Detected,
+    options: &Options,
+    diagnostics: &mut Vec<Diagnostic>,
+) -> Launch {
+    let words = line.words.get(detected.first_argument..).unwrap_or_default();
+    let engine = detected.engine;
+    let mut troubles = Vec::new();
+    let mut arguments = split::split(source, words, engine, options.version, &mut troubles);
+    if engine == Engine::Vllm {
+        split::positional_model(&mut arguments);
+        let message = "vLLM launch: recognised, its flags are not checked yet";
+        diagnostics.push(problems::VLLM_UNREAD.at(detected.anchor, message, "not checked"));
+    } else {
+        diagnostics.append(&mut troubles);
+    }
+    let syntax = if detected.array.is_some() { Syntax::ShellArray } else { Syntax::CommandLine };
+    let span = detected
+        .array
+        .unwrap_or_else(|| line.words.iter().map(|word| word.span).reduce(Span::join).unwrap_or(detected.anchor));
+    let settings = settings(source, &arguments, syntax);
+    let insertion = place::insertion(source, &arguments, syntax, engine, span);
+    Launch {
+        engine,
+        syntax,
+        span,
+        anchor: detected.anchor,
+        settings,
+        arguments,
+        environment: line.environment.clone(),
+        engine_version: None,
+        insertion,
+    }
+}
+
+fn settings(source: &Source, arguments: &[Argument], syntax: Syntax) -> BTreeMap<Key, Setting> {
+    arguments.iter().filter_map(|argument| Some((argument.key?, setting(source, argument, syntax)))).collect()
+}
+
+fn setting(source: &Source, argument: &Argument, syntax: Syntax) -> Setting {
+    Setting {
+        values: argument.values.clone(),
+        flag: argument.flag.span,
+        span: argument.span,
+        value: argument.values.iter().map(|value| value.span).reduce(Span::join),
+        spelling: argument.flag.value.clone(),
+        removal: place::removal(source, argument.span, syntax),
+    }
+}
+
+pub(super) fn from_words(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) {
+    let mut text = String::new();
+    let mut fields: Vec<Field> = Vec::with_capacity(words.len());
+    for word in words {
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        let start = text.len();
+        text.push_str(&edit::quoted(word));
+        fields.push(Located::new(Value::Known(word.clone()), Span::new(start, text.len())));
+    }
+    let source = Source::new("<command line>", text);
+    let mut diagnostics = Vec::new();
+    let arguments = split::split(&source, &fields, Engine::Spectune, None, &mut diagnostics);
+    let span = Span::new(0, source.text().len());
+    let launch = Launch {
+        engine: Engine::Spectune,
+        syntax: Syntax::CommandLine,
+        span,
+        anchor: fields.first().map_or(span, |field| field.span),
+        settings: settings(&source, &arguments, Syntax::CommandLine),
+        arguments,
+        environment: BTreeMap::new(),
+        engine_version: None,
+        insertion: Insertion { at: span.end, before: " ".into(), after: String::new() },
+    };
+    (source, launch, diagnostics)
+}

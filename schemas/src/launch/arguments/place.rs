@@ -1,0 +1,79 @@
+//! Where flags can be added and what goes when one is removed.
+
+use super::super::{Argument, Engine, Insertion, Syntax};
+use crate::text::{Source, Span};
+
+/// What goes with an argument: the blanks before it, or the whole of its lines where an array has nothing else there.
+pub(super) fn removal(source: &Source, argument: Span, syntax: Syntax) -> Span {
+    let text = source.text();
+    let start_of_line = line_start(text, argument.start);
+    let first_on_line = text.get(start_of_line..argument.start).is_some_and(|before| before.trim().is_empty());
+    let end_of_line = line_end(text, argument.end);
+    let after = text.get(argument.end..end_of_line).unwrap_or_default().trim();
+    if syntax == Syntax::ShellArray && first_on_line {
+        if after.is_empty() || after.starts_with('#') {
+            return Span::new(start_of_line, (end_of_line + 1).min(text.len()));
+        }
+        let blanks = text.get(argument.end..end_of_line).unwrap_or_default();
+        return Span::new(argument.start, argument.end + (blanks.len() - blanks.trim_start().len()));
+    }
+    Span::new(blanks_start(text, argument.start), argument.end)
+}
+
+/// Where a further flag goes: after the last one that is written where this launch's flags are.
+pub(super) fn insertion(
+    source: &Source,
+    arguments: &[Argument],
+    syntax: Syntax,
+    engine: Engine,
+    span: Span,
+) -> Insertion {
+    let text = source.text();
+    let inside = |argument: &&Argument| {
+        let within = span.start <= argument.span.start && argument.span.end <= span.end;
+        within && (engine != Engine::Slime || argument.flag.value.starts_with("--sglang-"))
+    };
+    let last = arguments.iter().filter(inside).max_by_key(|argument| argument.span.end);
+    let Some(last) = last else {
+        let inside_array = syntax == Syntax::ShellArray && text.get(..span.end).is_some_and(|text| text.ends_with(')'));
+        let at = if inside_array { span.end - 1 } else { span.end };
+        return Insertion { at, before: " ".into(), after: if inside_array { " ".into() } else { String::new() } };
+    };
+    let start_of_line = line_start(text, last.span.start);
+    let indentation: String = text
+        .get(start_of_line..last.span.start)
+        .unwrap_or_default()
+        .chars()
+        .take_while(|c| c.is_whitespace())
+        .collect();
+    let alone_on_line = start_of_line + indentation.len() == last.span.start && start_of_line > 0;
+    let end_of_line = line_end(text, last.span.end);
+    let after = text.get(last.span.end..end_of_line).unwrap_or_default().trim();
+    if syntax == Syntax::ShellArray && alone_on_line && (after.is_empty() || after.starts_with('#')) {
+        return Insertion { at: end_of_line, before: format!("\n{indentation}"), after: String::new() };
+    }
+    let before = text.get(blanks_start(text, last.span.start)..last.span.start).unwrap_or_default();
+    let before = if before.is_empty() { " " } else { before };
+    Insertion { at: last.span.end, before: before.into(), after: String::new() }
+}
+
+fn line_start(text: &str, at: usize) -> usize {
+    text.get(..at).and_then(|before| before.rfind('\n')).map_or(0, |newline| newline + 1)
+}
+
+fn line_end(text: &str, at: usize) -> usize {
+    text.get(at..).and_then(|after| after.find('\n')).map_or(text.len(), |newline| at + newline)
+}
+
+/// The start of the blanks and line continuations that end at `at`.
+fn blanks_start(text: &str, at: usize) -> usize {
+    let before = text.get(..at).unwrap_or_default();
+    let mut rest = before.trim_end_matches([' ', '\t', '\r', '\n']);
+    // A backslash counts as blank only where it continues a line.
+    while let Some(shorter) = rest.strip_suffix('\\')
+        && before.get(rest.len()..).is_some_and(|tail| tail.starts_with('\n') || tail.starts_with("\r\n"))
+    {
+        rest = shorter.trim_end_matches([' ', '\t', '\r', '\n']);
+    }
+    rest.len()
+}

@@ -1,0 +1,208 @@
+//! Words to arguments, as argparse splits them.
+
+use super::super::{Argument, Engine, Value, problems, script::Field};
+use crate::{
+    diagnostic::Diagnostic,
+    flags::{self, Arity, Key, Lookup},
+    text::{Located, Source, Span},
+    version::EngineVersion,
+};
+
+/// SGLang arguments that slime sets itself and so does not take behind its prefix
+/// (slime `backends/sglang_utils/arguments.py`).
+const NOT_FORWARDED: &[&str] = &[
+    "base-gpu-id",
+    "config",
+    "dist-init-addr",
+    "enable-memory-saver",
+    "enable-return-routed-experts",
+    "gpu-id-step",
+    "model-path",
+    "nccl-port",
+    "nnodes",
+    "node-rank",
+    "port",
+    "random-seed",
+    "skip-server-warmup",
+    "tp-size",
+    "trust-remote-code",
+];
+
+/// Whether a word is written as a flag, not as a value (negative numbers are values).
+pub(super) fn is_flag(text: &str) -> bool {
+    let Some(rest) = text.strip_prefix('-') else { return false };
+    match rest.strip_prefix('-') {
+        Some(name) => !name.is_empty(),
+        None => rest.chars().next().is_some_and(|first| first.is_ascii_alphabetic()),
+    }
+}
+
+/// Splits the words of a launch into arguments; what is amiss goes to `diagnostics`.
+pub(super) fn split(
+    source: &Source,
+    words: &[Field],
+    engine: Engine,
+    version: Option<EngineVersion>,
+    diagnostics: &mut Vec<Diagnostic>,
+) -> Vec<Argument> {
+    let mut arguments: Vec<Argument> = Vec::new();
+    let mut words = words.iter().peekable();
+    // The flag just before, if it has all its words already: what follows it belongs to nothing.
+    let mut complete: Option<String> = None;
+    while let Some(word) = words.next() {
+        let Some(text) = word.value.known().filter(|text| is_flag(text)) else {
+            if let (Some(flag), Value::Known(text)) = (&complete, &word.value) {
+                diagnostics.push(stray(flag, text, word.span));
+            }
+            arguments.push(Argument {
+                flag: Located::new(word.value.written().to_owned(), word.span),
+                key: None,
+                values: Vec::new(),
+                span: word.span,
+            });
+            continue;
+        };
+        let (spelling, inline) = match text.split_once('=') {
+            Some((spelling, value)) => (spelling, Some(value)),
+            None => (text, None),
+        };
+        let (key, arity) = meaning(spelling, engine, version);
+        let mut values = Vec::new();
+        let mut flag_span = word.span;
+        if let Some(value) = inline {
+            (flag_span, values) = inline_value(source, word.span, spelling, value);
+        } else {
+            let most = match arity {
+                Some(Arity::None) => 0,
+                Some(Arity::One | Arity::Optional) => 1,
+                Some(Arity::Several) | None => usize::MAX,
+            };
+            while values.len() < most {
+                let Some(value) = words.next_if(|next| next.value.known().is_none_or(|text| !is_flag(text))) else {
+                    break;
+                };
+                values.push(value.clone());
+            }
+            if values.is_empty() && matches!(arity, Some(Arity::One | Arity::Several)) {
+                diagnostics.push(missing(spelling, word.span));
+            }
+        }
+        complete = arity.is_some().then(|| spelling.to_owned());
+        let span = values.iter().filter(|value| value.span.start >= word.span.start).fold(word.span, |span, value| {
+            // Words of a variable stand elsewhere and would stretch the span over the whole text.
+            if source.slice(Span::new(span.end, value.span.start)).trim_matches(BETWEEN).is_empty() {
+                span.join(value.span)
+            } else {
+                span
+            }
+        });
+        let flag = Located::new(spelling.to_owned(), flag_span);
+        arguments.push(Argument { flag, key, values, span });
+    }
+    arguments
+}
+
+/// What may stand between the words of one argument.
+const BETWEEN: [char; 5] = [' ', '\t', '\r', '\n', '\\'];
+
+/// The places of `--flag=value`, where the word is written plainly.
+fn inline_value(source: &Source, word: Span, spelling: &str, value: &str) -> (Span, Vec<Field>) {
+    let written = source.slice(word);
+    let plain = written.len() == spelling.len() + 1 + value.len() && written.starts_with(spelling);
+    let split = word.start + spelling.len();
+    let (flag, place) = if plain || written.starts_with(&format!("{spelling}=")) {
+        (Span::new(word.start, split), Span::new(split + 1, word.end))
+    } else {
+        (word, word)
+    };
+    (flag, vec![Located::new(Value::Known(value.to_owned()), place)])
+}
+
+/// What a flag means to an engine, and how many words follow it where that is known.
+fn meaning(spelling: &str, engine: Engine, version: Option<EngineVersion>) -> (Option<Key>, Option<Arity>) {
+    let name = spelling.trim_start_matches('-');
+    match engine {
+        Engine::Vllm => {
+            let key = match name.replace('_', "-").as_str() {
+                "model" => Some(Key::ModelPath),
+                "dtype" => Some(Key::Dtype),
+                "tensor-parallel-size" | "tp" => Some(Key::TpSize),
+                "max-model-len" => Some(Key::ContextLength),
+                _ => None,
+            };
+            (key, key.map(|_| Arity::One))
+        }
+        Engine::Slime => match flags::by_name(name).filter(|flag| is_slimes(flag.key, name)) {
+            Some(flag) => (Some(flag.key), Some(flag.arity())),
+            None => match name.strip_prefix("sglang-").filter(|name| !NOT_FORWARDED.contains(name)) {
+                Some(name) => sglang(name, version),
+                None => (None, None),
+            },
+        },
+        Engine::Spectune => match flags::by_name(name) {
+            Some(flag) => (Some(flag.key), Some(flag.arity())),
+            None => sglang(name, version),
+        },
+        Engine::Sglang => sglang(name, version),
+    }
+}
+
+/// Whether a name is one of slime's own, which carry no prefix (or one that only looks like it).
+fn is_slimes(key: Key, name: &str) -> bool {
+    name == "hf-checkpoint"
+        || matches!(
+            key,
+            Key::Colocate
+                | Key::EnableMtpTraining
+                | Key::Fp16
+                | Key::RolloutNumGpusPerEngine
+                | Key::ServerConcurrency
+                | Key::SglangConfig
+        )
+}
+
+fn sglang(name: &str, version: Option<EngineVersion>) -> (Option<Key>, Option<Arity>) {
+    let found = match flags::lookup(name, version) {
+        // A flag of another version is still the user's flag; that it is gone is for a rule to say.
+        Lookup::Unknown | Lookup::Ambiguous(_) if version.is_some() => flags::lookup(name, None),
+        found => found,
+    };
+    let spelling = match found {
+        Lookup::Exact(spelling) | Lookup::Abbreviation(spelling) => spelling,
+        // What it stood for before there were others that begin alike.
+        Lookup::Ambiguous(several) => {
+            let mut old = several.into_iter().filter(|spelling| spelling.since.is_none());
+            match (old.next(), old.next()) {
+                (Some(spelling), None) => spelling,
+                _ => return (None, None),
+            }
+        }
+        Lookup::Unknown => return (None, None),
+    };
+    let key = flags::by_name(spelling.canonical).or_else(|| flags::by_name(spelling.name)).map(|flag| flag.key);
+    (key, Some(spelling.arity))
+}
+
+/// `vllm serve MODEL`: the first word, if no flag names the model.
+pub(super) fn positional_model(arguments: &mut [Argument]) {
+    if arguments.iter().any(|argument| argument.key == Some(Key::ModelPath)) {
+        return;
+    }
+    if let Some(first) = arguments.first_mut().filter(|first| !is_flag(&first.flag.value)) {
+        first.key = Some(Key::ModelPath);
+        first.values = vec![Located::new(Value::Known(first.flag.value.clone()), first.flag.span)];
+    }
+}
+
+fn missing(flag: &str, span: Span) -> Diagnostic {
+    problems::MISSING_VALUE.at(span, format!("`{flag}` has no value"), "a value must follow")
+}
+
+fn stray(flag: &str, word: &str, span: Span) -> Diagnostic {
+    let shown: String = word.chars().take(60).collect();
+    problems::STRAY_VALUE.at(
+        span,
+        format!("`{shown}` belongs to no flag: `{flag}` takes no further value"),
+        "stray word",
+    )
+}

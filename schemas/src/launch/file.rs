@@ -1,0 +1,206 @@
+//! Our TOML launch file: SGLang's flags in snake case, each optional.
+
+mod spans;
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub(super) use spans::parse;
+
+use crate::text::Source;
+
+/// The engine that a launch file is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineName {
+    /// SGLang's server.
+    Sglang,
+    /// slime, which passes the flags on to SGLang.
+    Slime,
+    /// spectune's own engine.
+    Spectune,
+}
+
+/// A launch of an engine: its flags under SGLang's own names, in snake case. A switch is on where it is `true`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LaunchFile {
+    /// The engine that runs it; spectune's own unless given.
+    pub engine: Option<EngineName>,
+    /// The engine's version, such as "0.5.9".
+    pub engine_version: Option<String>,
+    /// Attention kernels of the target and, unless told otherwise, of the draft.
+    pub attention_backend: Option<String>,
+    /// Data parallelism of the attention layers.
+    pub attn_dp_size: Option<i64>,
+    /// Give every request the same output whatever else is in the batch.
+    pub batch_invariant: Option<bool>,
+    /// Most prompt tokens of one prefill pass; -1 turns chunking off.
+    pub chunked_prefill_size: Option<i64>,
+    /// Longest sequence, prompt and output together; the model's own unless given.
+    pub context_length: Option<i64>,
+    /// How decode graphs are made; disabled for none.
+    pub cuda_graph_backend_decode: Option<String>,
+    /// Batch sizes for which a decode graph is captured.
+    pub cuda_graph_bs: Option<Vec<i64>>,
+    /// Largest batch size for which a decode graph is captured.
+    pub cuda_graph_max_bs: Option<i64>,
+    /// Attention kernels of decode, over --attention-backend.
+    pub decode_attention_backend: Option<String>,
+    /// Where to run: auto, cpu, cuda or cuda:N.
+    pub device: Option<String>,
+    /// Run every batch without CUDA graphs.
+    pub disable_cuda_graph: Option<bool>,
+    /// Use a graph only for a batch of exactly its size.
+    pub disable_cuda_graph_padding: Option<bool>,
+    /// Run decode without CUDA graphs.
+    pub disable_decode_cuda_graph: Option<bool>,
+    /// Do not overlap the scheduler with the GPU.
+    pub disable_overlap_schedule: Option<bool>,
+    /// Prefix cache on a decode engine.
+    pub disaggregation_decode_enable_radix_cache: Option<bool>,
+    /// Role of the engine when prefill and decode run apart.
+    pub disaggregation_mode: Option<String>,
+    /// Data-parallel replicas.
+    pub dp_size: Option<i64>,
+    /// Type of weights and activations; auto follows the checkpoint.
+    pub dtype: Option<String>,
+    /// Kernels whose result does not depend on the batch.
+    pub enable_deterministic_inference: Option<bool>,
+    /// Data-parallel attention under tensor-parallel experts.
+    pub enable_dp_attention: Option<bool>,
+    /// Data-parallel output head under DP attention.
+    pub enable_dp_lm_head: Option<bool>,
+    /// Keep evicted KV pages in host memory.
+    pub enable_hierarchical_cache: Option<bool>,
+    /// Serve LoRA adapters.
+    pub enable_lora: Option<bool>,
+    /// Mix prefill chunks and decode in one batch.
+    pub enable_mixed_chunk: Option<bool>,
+    /// One MTP layer a draft step.
+    pub enable_multi_layer_eagle: Option<bool>,
+    /// Compile the model with torch.compile.
+    pub enable_torch_compile: Option<bool>,
+    /// Overlap two half batches.
+    pub enable_two_batch_overlap: Option<bool>,
+    /// Expert parallelism.
+    pub ep_size: Option<i64>,
+    /// Library for structured output.
+    pub grammar_backend: Option<String>,
+    /// Type of the KV cache.
+    pub kv_cache_dtype: Option<String>,
+    /// Format of the weights; dummy makes random ones.
+    pub load_format: Option<String>,
+    /// LoRA adapters to load.
+    pub lora_paths: Option<Vec<String>>,
+    /// How states of linear attention are scheduled.
+    pub mamba_scheduler_strategy: Option<String>,
+    /// Most tokens of one prefill batch.
+    pub max_prefill_tokens: Option<i64>,
+    /// Most requests that run together.
+    pub max_running_requests: Option<i64>,
+    /// Tokens in the KV pool, over what the memory fraction gives.
+    pub max_total_tokens: Option<i64>,
+    /// Share of GPU memory for weights and KV pool.
+    pub mem_fraction_static: Option<f64>,
+    /// The target: a folder or a Hugging Face id.
+    pub model_path: Option<String>,
+    /// All-to-all library of the experts.
+    pub moe_a2a_backend: Option<String>,
+    /// Kernels of the experts.
+    pub moe_runner_backend: Option<String>,
+    /// Tokens a KV page.
+    pub page_size: Option<i64>,
+    /// Pipeline parallelism.
+    pub pp_size: Option<i64>,
+    /// Attention kernels of prefill, over --attention-backend.
+    pub prefill_attention_backend: Option<String>,
+    /// Quantisation of the target's weights.
+    pub quantization: Option<String>,
+    /// Take and give token ids only.
+    pub skip_tokenizer_init: Option<bool>,
+    /// Raise the acceptance probability of a draft token to p/threshold; below 1 the output is lossy.
+    pub speculative_accept_threshold_acc: Option<f64>,
+    /// Accept a draft token above this target probability; below 1 the output is lossy.
+    pub speculative_accept_threshold_single: Option<f64>,
+    /// Choose the number of steps at run time.
+    pub speculative_adaptive: Option<bool>,
+    /// File with the candidate steps of adaptive speculation.
+    pub speculative_adaptive_config: Option<String>,
+    /// EAGLE, EAGLE3, NEXTN, STANDALONE, NGRAM, …; absent means no speculation.
+    pub speculative_algorithm: Option<String>,
+    /// Which half of a split attention backend runs verify and draft extension.
+    pub speculative_attention_mode: Option<String>,
+    /// DFLASH: tokens a block.
+    pub speculative_dflash_block_size: Option<i64>,
+    /// Attention kernels of the draft.
+    pub speculative_draft_attention_backend: Option<String>,
+    /// Type of the draft's KV cache.
+    pub speculative_draft_kv_cache_dtype: Option<String>,
+    /// Format of the draft's weights.
+    pub speculative_draft_load_format: Option<String>,
+    /// The draft: a folder or a Hugging Face id.
+    pub speculative_draft_model_path: Option<String>,
+    /// Quantisation of the draft's weights; unquant for none.
+    pub speculative_draft_model_quantization: Option<String>,
+    /// Window of the draft's attention.
+    pub speculative_draft_window_size: Option<i64>,
+    /// DSPARK: proposed tokens a block.
+    pub speculative_dspark_block_size: Option<i64>,
+    /// Branches that each beam proposes at each draft step.
+    pub speculative_eagle_topk: Option<i64>,
+    /// Kernels of the draft's experts.
+    pub speculative_moe_runner_backend: Option<String>,
+    /// NGRAM: widest level of the proposed tree, which replaces topk.
+    pub speculative_ngram_max_bfs_breadth: Option<i64>,
+    /// NGRAM: longest suffix that is looked up.
+    pub speculative_ngram_max_match_window_size: Option<i64>,
+    /// Nodes of the tree that the target verifies, the root included.
+    pub speculative_num_draft_tokens: Option<i64>,
+    /// Draft steps: the depth of the tree.
+    pub speculative_num_steps: Option<i64>,
+    /// File with the tokens that an EAGLE draft may propose (FR-Spec).
+    pub speculative_token_map: Option<String>,
+    /// Verify a sampled chain as a block.
+    pub speculative_use_block_verification: Option<bool>,
+    /// Verify a sampled chain by exact rejection sampling.
+    pub speculative_use_rejection_sampling: Option<bool>,
+    /// The tokenizer, where it is not beside the target.
+    pub tokenizer_path: Option<String>,
+    /// Largest batch size that is compiled.
+    pub torch_compile_max_bs: Option<i64>,
+    /// Tensor parallelism.
+    pub tp_size: Option<i64>,
+    /// Run the checkpoint's own Python code.
+    pub trust_remote_code: Option<bool>,
+    /// UNO: the adapter that drafts.
+    pub uno_lora_path: Option<String>,
+    /// Environment variables of the engine.
+    pub environment: BTreeMap<String, String>,
+}
+
+/// Whether a text is TOML, not shell: by its name, otherwise by its first line that is no comment.
+pub(super) fn looks_like_toml(source: &Source) -> bool {
+    if source.name().ends_with(".toml") {
+        return true;
+    }
+    if [".sh", ".bash", ".zsh", ".md", ".txt"].iter().any(|ending| source.name().ends_with(ending)) {
+        return false;
+    }
+    let line = source.text().lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
+    line.is_some_and(|line| {
+        if line.starts_with('[') {
+            return line.trim_end().ends_with(']') && !line.starts_with("[[ ") && !line.starts_with("[ ");
+        }
+        // A shell assignment has no blanks around its `=`.
+        line.split_once('=').is_some_and(|(key, value)| {
+            let bare = key.trim_end();
+            !bare.is_empty()
+                && bare.len() < key.len()
+                && value.starts_with(' ')
+                && bare.chars().all(|character| character.is_ascii_alphanumeric() || "_-.\"".contains(character))
+        })
+    })
+}

@@ -1,0 +1,89 @@
+//! What can be wrong with a launch text before any rule looks at what it says.
+
+use super::{Parsed, shell::Trouble};
+use crate::{
+    diagnostic::{Diagnostic, Edit, Fix, Safety, Severity},
+    text::{Source, Span},
+};
+
+/// A kind of problem with the text itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Stable for good, as the rules' codes are.
+    pub code: &'static str,
+    /// A name in words.
+    pub name: &'static str,
+    /// The most a finding of it can be.
+    pub severity: Severity,
+    /// One line for the table of codes.
+    pub summary: &'static str,
+}
+
+macro_rules! problems {
+    ($($constant:ident = $code:literal $name:literal $severity:ident $summary:literal;)*) => {
+        $(pub(super) const $constant: Problem =
+            Problem { code: $code, name: $name, severity: Severity::$severity, summary: $summary };)*
+
+        /// Every kind of problem, by code.
+        pub const PROBLEMS: &[Problem] = &[$($constant),*];
+    };
+}
+
+problems! {
+    TOO_LARGE = "LT01" "text-too-large" Error "the text is too large to be a launch";
+    NO_LAUNCH = "LT02" "no-launch" Error "no launch was found in the text";
+    UNCLOSED = "LT03" "unclosed-quote" Warning "a quote, a substitution or an array does not close";
+    BROKEN_LINE = "LT04" "broken-continuation" Error "the command ends before its flags do";
+    MISSING_VALUE = "LT05" "missing-value" Error "a flag that takes a value has none";
+    TOML_SYNTAX = "LT06" "invalid-toml" Error "the launch file is not valid TOML, or not a launch file";
+    VLLM_UNREAD = "LT07" "vllm-unread" Info "vLLM's flags are recognised but not checked";
+    STRAY_VALUE = "LT08" "stray-value" Error "a word follows a switch that takes none";
+}
+
+impl Problem {
+    /// A finding of this kind.
+    pub(super) fn at(&self, span: Span, message: impl Into<String>, label: impl Into<String>) -> Diagnostic {
+        Diagnostic {
+            code: self.code,
+            name: self.name,
+            severity: self.severity,
+            message: message.into(),
+            span,
+            label: label.into(),
+            related: Vec::new(),
+            notes: Vec::new(),
+            help: None,
+            fix: None,
+        }
+    }
+}
+
+pub(super) fn too_large(source: &Source) -> Parsed {
+    let message =
+        format!("the text has {} bytes; a launch text may have {} at most", source.text().len(), super::LONGEST_TEXT);
+    let mut diagnostic = TOO_LARGE.at(Span::default(), message, "not read");
+    diagnostic.help = Some("give the script or command line that starts the engine, not its log".into());
+    Parsed { launches: Vec::new(), diagnostics: vec![diagnostic] }
+}
+
+pub(super) fn of_trouble(trouble: Trouble) -> Diagnostic {
+    match trouble {
+        Trouble::Unclosed(span) => {
+            UNCLOSED.at(span, "this quote or substitution does not close", "read as plain text from here")
+        }
+        Trouble::UnclosedArray(span) => {
+            let mut diagnostic = UNCLOSED.at(span, "this array does not close", "no `)` ends it");
+            diagnostic.help = Some("write `)` on the line after its last flag".into());
+            diagnostic
+        }
+        Trouble::BlankAfterBackslash(span) => {
+            let message = "a blank after the backslash: the line is not continued, and the command ends here";
+            let mut diagnostic = BROKEN_LINE.at(span, message, "the backslash must be the last character of the line");
+            diagnostic.help = Some("remove the blank after the backslash".into());
+            let edit = Edit { span: Span::new(span.start + 1, span.end), replacement: String::new() };
+            let description = "remove the blank after the backslash".into();
+            diagnostic.fix = Some(Fix { description, safety: Safety::Safe, edits: vec![edit] });
+            diagnostic
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Finding where a quote or a substitution ends, whatever is nested in it.
+
+/// What opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opener {
+    /// `"`.
+    Double,
+    /// `$(` or `(`.
+    Parenthesis,
+    /// `${`.
+    Brace,
+    /// A backquote.
+    Backquote,
+}
+
+/// Openers that were found not to close: from there on they are plain text.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Hopeless {
+    double: bool,
+    parenthesis: bool,
+    brace: bool,
+    backquote: bool,
+    single: bool,
+}
+
+impl Hopeless {
+    fn slot(&mut self, opener: Opener) -> &mut bool {
+        match opener {
+            Opener::Double => &mut self.double,
+            Opener::Parenthesis => &mut self.parenthesis,
+            Opener::Brace => &mut self.brace,
+            Opener::Backquote => &mut self.backquote,
+        }
+    }
+
+    /// The offset just after the end of what opened, given the offset just after the opener. Works on bytes with a
+    /// stack of its own, so that deep nesting costs neither call stack nor time.
+    pub fn end_of(&mut self, opener: Opener, text: &[u8], from: usize) -> Option<usize> {
+        if *self.slot(opener) {
+            return None;
+        }
+        let end = self.search(opener, text, from);
+        if end.is_none() {
+            *self.slot(opener) = true;
+        }
+        end
+    }
+
+    /// The offset of the closing `'`.
+    pub fn end_of_single(&mut self, text: &[u8], from: usize) -> Option<usize> {
+        if self.single {
+            return None;
+        }
+        let end = text.get(from..).and_then(|rest| rest.iter().position(|byte| *byte == b'\'')).map(|at| from + at);
+        self.single = end.is_none();
+        end
+    }
+
+    fn search(&mut self, opener: Opener, text: &[u8], from: usize) -> Option<usize> {
+        let mut stack = vec![opener];
+        let mut doubles = usize::from(opener == Opener::Double);
+        let mut at = from;
+        while let Some(byte) = text.get(at).copied() {
+            let top = *stack.last()?;
+            let next = text.get(at + 1).copied();
+            at += 1;
+            let opens = match (top, byte, next) {
+                (_, b'\\', _) => {
+                    at += 1;
+                    None
+                }
+                (Opener::Backquote, b'`', _)
+                | (Opener::Double, b'"', _)
+                | (Opener::Parenthesis, b')', _)
+                | (Opener::Brace, b'}', _) => {
+                    doubles -= usize::from(top == Opener::Double);
+                    stack.pop();
+                    if stack.is_empty() {
+                        return Some(at);
+                    }
+                    None
+                }
+                (Opener::Backquote, _, _) => None,
+                (_, b'$', Some(b'(')) => Some((Opener::Parenthesis, 1)),
+                (_, b'$', Some(b'{')) => Some((Opener::Brace, 1)),
+                (_, b'`', _) => Some((Opener::Backquote, 0)),
+                (Opener::Double, _, _) => None,
+                (_, b'"', _) => Some((Opener::Double, 0)),
+                (Opener::Parenthesis, b'(', _) => Some((Opener::Parenthesis, 0)),
+                (Opener::Parenthesis, b'\'', _) | (Opener::Brace, b'\'', _) if doubles == 0 => {
+                    // A quote that never closes is an apostrophe.
+                    at = self.end_of_single(text, at).map_or(at, |end| end + 1);
+                    None
+                }
+                _ => None,
+            };
+            if let Some((inner, width)) = opens {
+                doubles += usize::from(inner == Opener::Double);
+                stack.push(inner);
+                at += width;
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(opener: Opener, text: &str, expected: Option<&str>) {
+        let end = Hopeless::default().end_of(opener, text.as_bytes(), 0);
+        assert_eq!(end.map(|end| &text[..end]), expected, "{text}");
+    }
+
+    #[test]
+    fn nested_constructs_close_in_turn() {
+        check(Opener::Double, r#"a $(b "c" ')' d) e" f"#, Some(r#"a $(b "c" ')' d) e""#));
+        check(Opener::Parenthesis, "seq 1 $(( 2 * (3) )) ) x", Some("seq 1 $(( 2 * (3) )) )"));
+        check(Opener::Brace, "X:-${Y:-z}} tail", Some("X:-${Y:-z}}"));
+        check(Opener::Double, r#"it's \" fine" x"#, Some(r#"it's \" fine""#));
+        check(Opener::Double, "never", None);
+        check(Opener::Parenthesis, "don't close)", Some("don't close)"));
+    }
+
+    #[test]
+    fn what_did_not_close_once_is_not_looked_for_again() {
+        let mut hopeless = Hopeless::default();
+        assert_eq!(hopeless.end_of(Opener::Brace, b"x", 0), None);
+        assert_eq!(hopeless.end_of(Opener::Brace, b"x}", 0), None);
+        assert_eq!(hopeless.end_of(Opener::Double, b"x\"", 0), Some(2));
+    }
+}
