@@ -1,0 +1,19 @@
+//! The definition of each kernel, in f32 on the CPU.
+//!
+//! Matrices are row-major slices. Every function panics on lengths that do not fit its stated shapes: callers check
+//! what comes from outside when they load it.
+
+mod activation;
+mod attention;
+mod dot;
+mod linear;
+mod norm;
+mod rope;
+mod select;
+
+pub use activation::silu_gate;
+pub use attention::{KeyValues, Visible, attention};
+pub use linear::{Matrix, linear};
+pub use norm::rms_norm;
+pub use rope::{Rope, RopeScaling};
+pub use select::{argmax, log_softmax, softmax, top_k};

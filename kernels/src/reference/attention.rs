@@ -1,0 +1,189 @@
+//! Attention over a paged cache, with any set of visible positions a row: prefill, decode, tree verify, draft beams.
+
+use pulp::Arch;
+use rayon::prelude::*;
+
+use super::dot::dot;
+
+/// Scores below which one thread is faster than two.
+const WORTH_A_THREAD: usize = 1 << 12;
+
+/// The keys and values of one layer: `[rows, heads, head_dim]` each, a row for each position that the cache can hold.
+#[derive(Clone, Debug)]
+pub struct KeyValues {
+    /// Keys, already rotated.
+    pub keys: Vec<f32>,
+    /// Values.
+    pub values: Vec<f32>,
+    /// Key/value heads.
+    pub heads: usize,
+    /// Dimensions of a head.
+    pub head_dim: usize,
+}
+
+/// The cache rows that one query row sees: a run that many query rows share, then some of its own.
+///
+/// Sums run in this order, so whoever lists the same rows in the same order gets the same bits.
+#[derive(Clone, Copy, Debug)]
+pub struct Visible<'a> {
+    /// Shared rows, in the order of positions.
+    pub prefix: &'a [u32],
+    /// Own rows behind them, in the order of positions: ancestors in the tree and the row itself.
+    pub own: &'a [u32],
+}
+
+impl KeyValues {
+    /// An empty cache.
+    pub fn new(rows: usize, heads: usize, head_dim: usize) -> Self {
+        let size = rows * heads * head_dim;
+        Self { keys: vec![0.0; size], values: vec![0.0; size], heads, head_dim }
+    }
+
+    /// Values in a row of keys, and of values.
+    pub fn width(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    /// Writes rows: `keys` and `values` are `[rows.len(), heads, head_dim]`.
+    pub fn write(&mut self, rows: &[u32], keys: &[f32], values: &[f32]) {
+        let width = self.width();
+        for (at, row) in rows.iter().map(|row| *row as usize).enumerate() {
+            self.keys[row * width..(row + 1) * width].copy_from_slice(&keys[at * width..(at + 1) * width]);
+            self.values[row * width..(row + 1) * width].copy_from_slice(&values[at * width..(at + 1) * width]);
+        }
+    }
+
+    /// Moves rows: `from[i]` to `to[i]`, in ascending order. Right for compaction, where no source lies before its
+    /// destination in the same list.
+    pub fn compact(&mut self, from: &[u32], to: &[u32]) {
+        let width = self.width();
+        for (from, to) in from.iter().zip(to).filter(|(from, to)| from != to) {
+            let (from, to) = (*from as usize * width, *to as usize * width);
+            self.keys.copy_within(from..from + width, to);
+            self.values.copy_within(from..from + width, to);
+        }
+    }
+
+    fn key(&self, row: u32, head: usize) -> &[f32] {
+        let start = (row as usize * self.heads + head) * self.head_dim;
+        &self.keys[start..start + self.head_dim]
+    }
+
+    fn value(&self, row: u32, head: usize) -> &[f32] {
+        let start = (row as usize * self.heads + head) * self.head_dim;
+        &self.values[start..start + self.head_dim]
+    }
+}
+
+/// Softmax attention. `queries` is `[visible.len(), query_heads, head_dim]`; query head h reads key/value head
+/// `h / (query_heads / heads)`. The result has the shape of `queries`.
+pub fn attention(queries: &[f32], query_heads: usize, visible: &[Visible<'_>], cache: &KeyValues) -> Vec<f32> {
+    let width = query_heads * cache.head_dim;
+    assert_eq!(queries.len(), visible.len() * width, "one row of queries for each set of visible rows");
+    assert!(query_heads.is_multiple_of(cache.heads), "query heads come in groups a key/value head");
+    let mut output = vec![0.0; queries.len()];
+    let arch = Arch::new();
+    let row = |at: usize, output: &mut [f32]| {
+        let queries = &queries[at * width..(at + 1) * width];
+        arch.dispatch(|| attend(queries, query_heads, visible[at], cache, output));
+    };
+    let scores: usize = visible.iter().map(|visible| (visible.prefix.len() + visible.own.len()) * query_heads).sum();
+    if scores < WORTH_A_THREAD || visible.len() == 1 {
+        output.chunks_exact_mut(width).enumerate().for_each(|(at, output)| row(at, output));
+    } else {
+        output.par_chunks_exact_mut(width).enumerate().for_each(|(at, output)| row(at, output));
+    }
+    output
+}
+
+#[inline(always)]
+fn attend(queries: &[f32], query_heads: usize, visible: Visible<'_>, cache: &KeyValues, output: &mut [f32]) {
+    let scale = 1.0 / (cache.head_dim as f32).sqrt();
+    let group = query_heads / cache.heads;
+    let mut weights = Vec::with_capacity(visible.prefix.len() + visible.own.len());
+    for (head, (query, output)) in
+        queries.chunks_exact(cache.head_dim).zip(output.chunks_exact_mut(cache.head_dim)).enumerate()
+    {
+        let source = head / group;
+        let rows = || visible.prefix.iter().chain(visible.own).copied();
+        weights.clear();
+        weights.extend(rows().map(|row| dot(query, cache.key(row, source)) * scale));
+        let largest = weights.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let mut sum = 0.0;
+        for weight in &mut weights {
+            *weight = (*weight - largest).exp();
+            sum += *weight;
+        }
+        for (row, weight) in rows().zip(&weights) {
+            for (output, value) in output.iter_mut().zip(cache.value(row, source)) {
+                *output = weight.mul_add(*value, *output);
+            }
+        }
+        output.iter_mut().for_each(|output| *output /= sum);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(count: usize, seed: u32) -> Vec<f32> {
+        (0..count as u32).map(|at| ((at.wrapping_mul(2_654_435_761) ^ seed) >> 8) as f32 / 8_388_608.0 - 1.0).collect()
+    }
+
+    fn cache(rows: usize, heads: usize, head_dim: usize) -> KeyValues {
+        let size = rows * heads * head_dim;
+        KeyValues { keys: numbers(size, 1), values: numbers(size, 2), heads, head_dim }
+    }
+
+    /// f64, head by head, position by position.
+    fn naive(query: &[f32], rows: &[u32], head: usize, cache: &KeyValues) -> Vec<f64> {
+        let scale = 1.0 / (cache.head_dim as f64).sqrt();
+        let product = |row: &u32| -> f64 {
+            query.iter().zip(cache.key(*row, head)).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum::<f64>() * scale
+        };
+        let weights: Vec<f64> = rows.iter().map(|row| product(row).exp()).collect();
+        let sum: f64 = weights.iter().sum();
+        (0..cache.head_dim)
+            .map(|at| rows.iter().zip(&weights).map(|(row, w)| w / sum * f64::from(cache.value(*row, head)[at])).sum())
+            .collect()
+    }
+
+    #[test]
+    fn grouped_heads_see_exactly_their_rows() {
+        let cache = cache(12, 2, 8);
+        let queries = numbers(2 * 4 * 8, 3);
+        let visible = [Visible { prefix: &[5, 3, 9], own: &[11] }, Visible { prefix: &[5, 3, 9], own: &[0, 7] }];
+        let output = attention(&queries, 4, &visible, &cache);
+        for (at, visible) in visible.iter().enumerate() {
+            let rows: Vec<u32> = visible.prefix.iter().chain(visible.own).copied().collect();
+            for head in 0..4 {
+                let start = (at * 4 + head) * 8;
+                let expected = naive(&queries[start..start + 8], &rows, head / 2, &cache);
+                for (found, expected) in output[start..start + 8].iter().zip(expected) {
+                    assert!((f64::from(*found) - expected).abs() < 1e-5, "{found} {expected}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_tree_row_has_the_bits_of_the_same_position_decoded_alone() {
+        let cache = cache(600, 2, 16);
+        let queries = numbers(40 * 4 * 16, 3);
+        let prefix: Vec<u32> = (0..500).collect();
+        let long: Vec<u32> = (0..503).collect();
+        let many: Vec<Visible<'_>> = (0..40).map(|_| Visible { prefix: &prefix, own: &[500, 501, 502] }).collect();
+        let together = attention(&queries, 4, &many, &cache);
+        let alone = attention(&queries[..64], 4, &[Visible { prefix: &long, own: &[] }], &cache);
+        assert_eq!(together[..64], alone);
+    }
+
+    #[test]
+    fn compaction_moves_accepted_rows_down() {
+        let mut cache = cache(8, 1, 2);
+        let kept: Vec<f32> = [2, 5, 7].iter().flat_map(|row| cache.key(*row, 0).to_vec()).collect();
+        cache.compact(&[2, 5, 7], &[2, 3, 4]);
+        assert_eq!(cache.keys[4..10], kept);
+    }
+}
