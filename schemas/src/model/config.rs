@@ -1,6 +1,9 @@
 //! A Hugging Face `config.json`, read leniently: what is absent stays absent.
 
 use serde::Deserialize;
+use serde_json::Value as Json;
+
+use super::lenient;
 
 /// The fields of a config.json that speculation depends on. Unknown fields are ignored; a nested `text_config` of a
 /// multimodal wrapper is merged over the outer fields (see [`ModelConfig::parse`]).
@@ -139,10 +142,19 @@ pub struct EagleConfig {
 /// The text is not a usable config.json.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// Not JSON, or a field of the wrong type.
+    /// Not JSON.
     #[error("not a valid config.json: {0}")]
     Json(#[from] serde_json::Error),
+    /// JSON, but no object.
+    #[error("not a valid config.json: expected an object, found {0}")]
+    NotAnObject(&'static str),
+    /// Longer than any config is.
+    #[error("not a valid config.json: {0} bytes, and none has more than {LONGEST_CONFIG}")]
+    TooLarge(usize),
 }
+
+/// Longest config.json that is read.
+const LONGEST_CONFIG: usize = 16 << 20;
 
 fn config_tokens<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<u32>, D::Error> {
     #[derive(Deserialize)]
@@ -159,23 +171,80 @@ fn config_tokens<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Ve
 }
 
 impl ModelConfig {
-    /// Reads the text of a config.json.
+    /// Reads the text of a config.json. A field of the wrong type counts as absent (a number in quotes counts as the
+    /// number), so that one odd field does not hide the others.
     ///
     /// # Errors
-    /// When it is not a JSON object or a field has the wrong type.
+    /// When the text is not a JSON object.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let mut value: serde_json::Value = serde_json::from_str(text)?;
-        // Multimodal wrappers nest the language model: its fields win over the wrapper's.
-        if let Some(serde_json::Value::Object(inner)) = value.get_mut("text_config").map(serde_json::Value::take)
-            && let Some(outer) = value.as_object_mut()
-        {
-            outer.extend(inner.into_iter().filter(|(key, _)| key != "architectures"));
+        if text.len() > LONGEST_CONFIG {
+            return Err(ConfigError::TooLarge(text.len()));
         }
-        Ok(serde_json::from_value(value)?)
+        let mut object = match serde_json::from_str(text)? {
+            Json::Object(object) => object,
+            Json::Null => return Err(ConfigError::NotAnObject("null")),
+            Json::Bool(_) => return Err(ConfigError::NotAnObject("a boolean")),
+            Json::Number(_) => return Err(ConfigError::NotAnObject("a number")),
+            Json::String(_) => return Err(ConfigError::NotAnObject("a string")),
+            Json::Array(_) => return Err(ConfigError::NotAnObject("a list")),
+        };
+        // Multimodal wrappers nest the language model: its fields win over the wrapper's, but the wrapper's class is
+        // the one that runs.
+        if let Some(Json::Object(inner)) = object.remove("text_config") {
+            object.extend(inner.into_iter().filter(|(key, _)| key != "architectures"));
+        }
+        lenient::nested::<RopeScaling>(&mut object, "rope_scaling");
+        if let Some(Json::Object(parameters)) = object.get_mut("rope_parameters")
+            && let Some(full) = parameters.remove("full_attention")
+        {
+            // One set of parameters a kind of layer: the full layers decide how long a sequence can be.
+            object.insert("rope_parameters".into(), full);
+        }
+        lenient::nested::<RopeScaling>(&mut object, "rope_parameters");
+        lenient::nested::<EagleConfig>(&mut object, "eagle_config");
+        Ok(serde_json::from_value(Json::Object(lenient::readable::<Self>(object)))?)
     }
 
     /// The first architecture, which is the one that engines look at.
     pub fn architecture(&self) -> Option<&str> {
         self.architectures.first().map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_odd_field_does_not_hide_the_others() {
+        let config = ModelConfig::parse(
+            r#"{"architectures": ["A"], "hidden_size": "4096", "vocab_size": [1], "head_dim": null, "rope_theta": 1e6,
+                "num_hidden_layers": 32.0, "eos_token_id": [1, 2], "bos_token_id": null,
+                "rope_scaling": {"factor": "8", "rope_type": 3, "low_freq_factor": 1}}"#,
+        )
+        .expect("an object");
+        assert_eq!(config.architecture(), Some("A"));
+        assert_eq!((config.hidden_size, config.vocab_size, config.head_dim), (Some(4096), None, None));
+        assert_eq!((config.num_hidden_layers, config.rope_theta), (Some(32), Some(1e6)));
+        assert_eq!((config.eos_token_id, config.bos_token_id), (vec![1, 2], vec![]));
+        let rope = config.rope_scaling.expect("kept");
+        assert_eq!((rope.factor, rope.rope_type, rope.low_freq_factor), (Some(8.0), None, Some(1.0)));
+    }
+
+    #[test]
+    fn the_language_model_of_a_wrapper_wins_but_for_its_class() {
+        let config = ModelConfig::parse(
+            r#"{"architectures": ["Wrapper"], "vocab_size": 1, "text_config": {"architectures": ["Inner"], "vocab_size": 2}}"#,
+        )
+        .expect("an object");
+        assert_eq!((config.architecture(), config.vocab_size), (Some("Wrapper"), Some(2)));
+    }
+
+    #[test]
+    fn what_is_no_object_is_an_error() {
+        for text in ["", "[1]", "null", "3", "{", "\"x\"", &"[".repeat(100_000)] {
+            assert!(ModelConfig::parse(text).is_err());
+        }
+        assert!(ModelConfig::parse("{}").is_ok());
     }
 }

@@ -2,6 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
+
+/// Longest header of a safetensors file, as the format's own reader has it.
+const LONGEST_HEADER: u64 = 100_000_000;
+
 /// One tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorHeader {
@@ -15,7 +20,99 @@ pub struct TensorHeader {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TensorHeaders(pub BTreeMap<String, TensorHeader>);
 
+/// A header that cannot be right.
+#[derive(Debug, thiserror::Error)]
+pub enum HeaderError {
+    /// The length in the first eight bytes.
+    #[error("the header claims {found} bytes, more than the {limit} {of}")]
+    Length {
+        /// What the first eight bytes say.
+        found: u64,
+        /// The most that can be.
+        limit: u64,
+        /// What sets the limit.
+        of: &'static str,
+    },
+    /// Not the JSON of a header.
+    #[error("the header is not valid: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A shape whose size overflows.
+    #[error("tensor '{name}' has the impossible shape {shape:?}")]
+    Shape {
+        /// Of the tensor.
+        name: String,
+        /// As written.
+        shape: Vec<usize>,
+    },
+    /// A tensor whose data is not as long as its shape and dtype want.
+    #[error("tensor '{name}' should have {expected} bytes by its shape and dtype, but has {found}")]
+    Size {
+        /// Of the tensor.
+        name: String,
+        /// From the shape and the dtype.
+        expected: u64,
+        /// From the offsets.
+        found: u64,
+    },
+}
+
+/// The length of the JSON header, from the first eight bytes of a file of that length.
+///
+/// # Errors
+/// When the header would be longer than the file, or than the format allows.
+pub fn header_length(first: [u8; 8], file: u64) -> Result<u64, HeaderError> {
+    let found = u64::from_le_bytes(first);
+    if found > LONGEST_HEADER {
+        return Err(HeaderError::Length { found, limit: LONGEST_HEADER, of: "that the format allows" });
+    }
+    let limit = file.saturating_sub(8);
+    if found > limit {
+        return Err(HeaderError::Length { found, limit, of: "that the file holds" });
+    }
+    Ok(found)
+}
+
+/// The shard of each tensor, from the text of a `model.safetensors.index.json`.
+///
+/// # Errors
+/// When the text is not such an index.
+pub fn shards(index: &str) -> Result<BTreeMap<String, String>, HeaderError> {
+    #[derive(Deserialize)]
+    struct Index {
+        weight_map: BTreeMap<String, String>,
+    }
+    Ok(serde_json::from_str::<Index>(index)?.weight_map)
+}
+
 impl TensorHeaders {
+    /// Adds the tensors of one file, given the JSON of its header. Sizes are checked against shapes, so that no later
+    /// arithmetic on a shape can overflow.
+    ///
+    /// # Errors
+    /// When the header is no JSON, or a tensor's shape, dtype and offsets do not fit together.
+    pub fn add_header(&mut self, json: &str) -> Result<(), HeaderError> {
+        #[derive(Deserialize)]
+        struct Entry {
+            dtype: String,
+            shape: Vec<usize>,
+            data_offsets: (u64, u64),
+        }
+        let mut entries: BTreeMap<String, serde_json::Value> = serde_json::from_str(json)?;
+        entries.remove("__metadata__");
+        for (name, value) in entries {
+            let Entry { dtype, shape, data_offsets: (begin, end) } = serde_json::from_value(value)?;
+            let elements = shape.iter().try_fold(1_u64, |product, size| product.checked_mul(*size as u64));
+            let bits = elements.and_then(|elements| elements.checked_mul(bits_of(&dtype).unwrap_or(8)));
+            let Some(bits) = bits else { return Err(HeaderError::Shape { name, shape }) };
+            let found = end.saturating_sub(begin);
+            if bits_of(&dtype).is_some() && bits.div_ceil(8) != found {
+                return Err(HeaderError::Size { name, expected: bits.div_ceil(8), found });
+            }
+            self.0.insert(name, TensorHeader { dtype, shape });
+        }
+        Ok(())
+    }
+
     /// A tensor by the end of its name, so that `fc.weight` finds `model.fc.weight` too.
     pub fn find(&self, suffix: &str) -> Option<&TensorHeader> {
         self.0.get(suffix).or_else(|| {
@@ -24,5 +121,62 @@ impl TensorHeaders {
                 .find(|(name, _)| name.strip_suffix(suffix).is_some_and(|rest| rest.ends_with('.')))
                 .map(|(_, header)| header)
         })
+    }
+}
+
+/// Bits of an element, of the dtypes that the format knows.
+fn bits_of(dtype: &str) -> Option<u64> {
+    Some(match dtype {
+        "F4" => 4,
+        "BOOL" | "U8" | "I8" | "F8_E5M2" | "F8_E4M3" | "F8_E8M0" => 8,
+        "U16" | "I16" | "F16" | "BF16" => 16,
+        "U32" | "I32" | "F32" => 32,
+        "U64" | "I64" | "F64" | "C64" => 64,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(json: &str, expected: Result<usize, &str>) {
+        let mut headers = TensorHeaders::default();
+        match (headers.add_header(json), expected) {
+            (Ok(()), Ok(count)) => assert_eq!(headers.0.len(), count),
+            (Err(error), Err(part)) => assert!(error.to_string().contains(part), "{error}"),
+            (found, expected) => panic!("{json}: {found:?}, not {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn headers_are_checked_before_they_are_believed() {
+        check(
+            r#"{"__metadata__": {"format": "pt"}, "a": {"dtype": "F16", "shape": [2, 3], "data_offsets": [0, 12]}}"#,
+            Ok(1),
+        );
+        check(r#"{"a": {"dtype": "F16", "shape": [2, 3], "data_offsets": [0, 11]}}"#, Err("should have 12 bytes"));
+        check(
+            r#"{"a": {"dtype": "F32", "shape": [18446744073709551615, 2], "data_offsets": [0, 0]}}"#,
+            Err("impossible shape"),
+        );
+        check(r#"{"a": {"dtype": "F16", "shape": [-1], "data_offsets": [0, 2]}}"#, Err("not valid"));
+        check(r#"{"a": 1}"#, Err("not valid"));
+        check("[]", Err("not valid"));
+    }
+
+    #[test]
+    fn a_header_cannot_be_longer_than_its_file() {
+        assert_eq!(header_length(10_u64.to_le_bytes(), 100).ok(), Some(10));
+        assert!(header_length(93_u64.to_le_bytes(), 100).is_err());
+        let huge = header_length((1_u64 << 60).to_le_bytes(), u64::MAX);
+        assert!(huge.is_err_and(|error| error.to_string().contains("1152921504606846976")));
+    }
+
+    #[test]
+    fn an_index_names_the_shard_of_each_tensor() {
+        let found = shards(r#"{"metadata": {}, "weight_map": {"a.b": "model-1.safetensors"}}"#);
+        assert_eq!(found.ok().and_then(|map| map.get("a.b").cloned()).as_deref(), Some("model-1.safetensors"));
+        assert!(shards("{}").is_err());
     }
 }

@@ -1,0 +1,234 @@
+//! What follows from a config.json the way engines derive it.
+
+use super::{ModelConfig, RopeScaling, TensorHeaders};
+
+/// The context length that SGLang assumes where no key gives one (`hf_transformers/common.py`, `get_context_length`).
+const FALLBACK_CONTEXT_LENGTH: usize = 2048;
+
+/// What kind of draft a checkpoint is, as far as it shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DraftKind {
+    /// An EAGLE-1/2 head: one hidden state and the embedding go into `fc`.
+    Eagle,
+    /// An EAGLE-3 head: several hidden states of the target, a vocabulary of its own.
+    Eagle3,
+    /// A multi-token-prediction layer.
+    Mtp,
+    /// DFLASH, DSPARK and their kind, which draft a block in one pass.
+    Block,
+    /// A language model of its own.
+    Standalone,
+}
+
+/// EAGLE-1/2 draft classes of SGLang (`models/llama_eagle.py` and its siblings).
+const EAGLE_ARCHITECTURES: &[&str] =
+    &["LlamaForCausalLMEagle", "MistralForCausalLMEagle", "MistralLarge3ForCausalLMEagle", "Qwen2ForCausalLMEagle"];
+
+impl ModelConfig {
+    /// The longest sequence, derived as SGLang derives it: the first key present, in the order of
+    /// `CONTEXT_LENGTH_KEYS`, times the factor of the rotary scaling. The factor counts as one for `llama3` scaling and
+    /// wherever `original_max_position_embeddings` is given, since the key is the scaled length there already.
+    pub fn derived_context_length(&self) -> usize {
+        let keys = [
+            self.max_sequence_length,
+            self.seq_length,
+            self.max_seq_len,
+            self.model_max_length,
+            self.max_position_embeddings,
+        ];
+        let Some(length) = keys.into_iter().flatten().next() else { return FALLBACK_CONTEXT_LENGTH };
+        let factor = self.rope_scaling.as_ref().or(self.rope_parameters.as_ref()).map_or(1.0, |rope| {
+            let scaled_already = rope.original_max_position_embeddings.is_some() || rope.name() == Some("llama3");
+            if scaled_already { 1.0 } else { rope.factor.unwrap_or(1.0) }
+        });
+        // Truncation is what the engine does; a factor that is no length leaves the key as it is.
+        let scaled = length as f64 * factor;
+        if scaled.is_finite() && (1.0..9e15).contains(&scaled) { scaled as usize } else { length }
+    }
+
+    /// Whether any key gives a context length, so that [`derived_context_length`](Self::derived_context_length) is not
+    /// the engine's fallback.
+    pub fn states_context_length(&self) -> bool {
+        self.max_sequence_length.is_some()
+            || self.seq_length.is_some()
+            || self.max_seq_len.is_some()
+            || self.model_max_length.is_some()
+            || self.max_position_embeddings.is_some()
+    }
+
+    /// Dtype of the weights as the config states it, under its usual name; none where it states none or an unknown one.
+    /// The newer key comes first, as in SGLang (`configs/model_config.py`, `_get_and_verify_dtype`).
+    pub fn weights_dtype(&self) -> Option<&'static str> {
+        self.dtype.as_deref().or(self.torch_dtype.as_deref()).and_then(normal_dtype)
+    }
+
+    /// Size of a head; derived from the hidden size where the config does not give it.
+    pub fn head_dim(&self) -> Option<usize> {
+        self.head_dim.or_else(|| {
+            let (hidden, heads) = (self.hidden_size?, self.num_attention_heads.filter(|heads| *heads > 0)?);
+            Some(hidden / heads)
+        })
+    }
+
+    /// Key/value heads; as many as query heads where the config does not give them.
+    pub fn key_value_heads(&self) -> Option<usize> {
+        self.num_key_value_heads.or(self.num_attention_heads)
+    }
+
+    /// Whether attention is multi-head latent attention.
+    pub fn is_mla(&self) -> bool {
+        self.kv_lora_rank.is_some()
+    }
+
+    /// Multi-token-prediction layers that the checkpoint brings; none where it says nothing.
+    pub fn mtp_layers(&self) -> Option<usize> {
+        self.num_nextn_predict_layers.or(self.mtp_num_hidden_layers)
+    }
+
+    /// Base and scaling of the rotary embedding, from whichever of the two forms the config uses. The base is 10000
+    /// where none is given, as in transformers.
+    pub fn effective_rope(&self) -> (f64, Option<&RopeScaling>) {
+        let scaling = self.rope_parameters.as_ref().or(self.rope_scaling.as_ref());
+        let theta = scaling.and_then(|scaling| scaling.rope_theta).or(self.rope_theta).unwrap_or(10_000.0);
+        (theta, scaling.filter(|scaling| scaling.name().is_some_and(|name| name != "default")))
+    }
+
+    /// Whether a draft's config, or its tensors where they are known, are those of an EAGLE-3 head: its class, a
+    /// vocabulary of its own, an `eagle_config`, a `d2t` or `t2d` map, or an `fc` that takes more than two hidden states.
+    pub fn looks_like_eagle3(&self, tensors: Option<&TensorHeaders>) -> bool {
+        let class = self.architectures.iter().any(|name| name.to_ascii_lowercase().contains("eagle3"));
+        let vocabulary = self.draft_vocab_size.is_some_and(|size| self.vocab_size != Some(size));
+        let maps = tensors.is_some_and(|tensors| tensors.find("d2t").is_some() || tensors.find("t2d").is_some());
+        let states = self.num_aux_hidden_states.is_some_and(|states| states > 1);
+        let wide = self.fc_inputs(tensors).is_some_and(|inputs| inputs > 2);
+        class || vocabulary || self.eagle_config.is_some() || states || maps || wide
+    }
+
+    /// Whether they are those of an EAGLE-1/2 head: its class, or an `fc` over the embedding and one hidden state.
+    pub fn looks_like_eagle1(&self, tensors: Option<&TensorHeaders>) -> bool {
+        let class = self.architectures.iter().any(|name| EAGLE_ARCHITECTURES.contains(&name.as_str()));
+        class || (!self.looks_like_eagle3(tensors) && self.fc_inputs(tensors) == Some(2))
+    }
+
+    /// What kind of draft this is, if it shows at all.
+    pub fn draft_kind(&self, tensors: Option<&TensorHeaders>) -> Option<DraftKind> {
+        let class = self.architecture().unwrap_or_default();
+        if self.looks_like_eagle3(tensors) {
+            return Some(DraftKind::Eagle3);
+        }
+        if self.looks_like_eagle1(tensors) {
+            return Some(DraftKind::Eagle);
+        }
+        if self.block_size.is_some() || class.contains("DFlash") || class.contains("DSpark") {
+            return Some(DraftKind::Block);
+        }
+        if class.ends_with("NextN") || class.ends_with("MTP") || self.mtp_layers().is_some_and(|layers| layers > 0) {
+            return Some(DraftKind::Mtp);
+        }
+        class.ends_with("ForCausalLM").then_some(DraftKind::Standalone)
+    }
+
+    /// How many hidden states `fc` takes: its inputs over the target's hidden size (`target_hidden_size` where given).
+    fn fc_inputs(&self, tensors: Option<&TensorHeaders>) -> Option<usize> {
+        let [_, inputs] = tensors?.find("fc.weight")?.shape.as_slice() else { return None };
+        let width = self.target_hidden_size.or(self.hidden_size).filter(|width| *width > 0)?;
+        inputs.is_multiple_of(width).then_some(inputs / width)
+    }
+}
+
+impl RopeScaling {
+    /// The kind of scaling, from either of its two keys.
+    pub fn name(&self) -> Option<&str> {
+        self.rope_type.as_deref().or(self.kind.as_deref())
+    }
+}
+
+/// A dtype's usual name for any of the spellings in configs and on command lines.
+pub fn normal_dtype(name: &str) -> Option<&'static str> {
+    let name = name.trim().to_ascii_lowercase();
+    match name.strip_prefix("torch.").unwrap_or(&name) {
+        "float16" | "half" | "fp16" => Some("float16"),
+        "bfloat16" | "bf16" => Some("bfloat16"),
+        "float32" | "float" | "fp32" => Some("float32"),
+        "float64" | "double" => Some("float64"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::model::TensorHeader;
+
+    fn config(text: &str) -> ModelConfig {
+        ModelConfig::parse(text).expect("a config")
+    }
+
+    #[test]
+    fn the_context_length_follows_the_engines_order_and_factor() {
+        for (text, expected) in [
+            (r#"{"max_position_embeddings": 4096}"#, 4096),
+            (r#"{"max_position_embeddings": 4096, "seq_length": 8192}"#, 8192),
+            (r#"{"max_position_embeddings": 4096, "model_max_length": 100}"#, 100),
+            (r#"{"max_position_embeddings": 4096, "rope_scaling": {"type": "linear", "factor": 2.5}}"#, 10240),
+            (r#"{"max_position_embeddings": 131072, "rope_scaling": {"rope_type": "llama3", "factor": 8}}"#, 131072),
+            (
+                r#"{"max_position_embeddings": 163840,
+                    "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096}}"#,
+                163840,
+            ),
+            (r#"{"max_position_embeddings": 32768, "rope_parameters": {"rope_type": "yarn", "factor": 4}}"#, 131072),
+            (r#"{"max_position_embeddings": 5, "rope_scaling": {"factor": -1}}"#, 5),
+            ("{}", 2048),
+        ] {
+            assert_eq!(config(text).derived_context_length(), expected, "{text}");
+        }
+    }
+
+    fn check(text: &str, tensors: &[(&str, &[usize])], expected: Option<DraftKind>) {
+        let tensors: BTreeMap<_, _> = tensors
+            .iter()
+            .map(|(name, shape)| ((*name).to_owned(), TensorHeader { dtype: "F16".into(), shape: shape.to_vec() }))
+            .collect();
+        let tensors = (!tensors.is_empty()).then_some(TensorHeaders(tensors));
+        assert_eq!(config(text).draft_kind(tensors.as_ref()), expected, "{text}");
+    }
+
+    #[test]
+    fn kinds_of_drafts_are_told_from_class_config_and_tensors() {
+        let plain = r#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 8, "vocab_size": 100}"#;
+        check(plain, &[], Some(DraftKind::Standalone));
+        check(plain, &[("model.fc.weight", &[8, 16])], Some(DraftKind::Eagle));
+        check(plain, &[("fc.weight", &[8, 24])], Some(DraftKind::Eagle3));
+        check(plain, &[("d2t", &[50])], Some(DraftKind::Eagle3));
+        check(
+            r#"{"architectures": ["LlamaForCausalLM"], "vocab_size": 9, "draft_vocab_size": 5}"#,
+            &[],
+            Some(DraftKind::Eagle3),
+        );
+        check(r#"{"architectures": ["Eagle3DeepseekV2ForCausalLM"]}"#, &[], Some(DraftKind::Eagle3));
+        check(r#"{"architectures": ["Qwen2ForCausalLMEagle"]}"#, &[], Some(DraftKind::Eagle));
+        check(r#"{"architectures": ["DeepseekV3ForCausalLMNextN"]}"#, &[], Some(DraftKind::Mtp));
+        check("{}", &[], None);
+    }
+
+    #[test]
+    fn heads_and_dtypes_fall_back_as_engines_do() {
+        let model = config(r#"{"hidden_size": 4096, "num_attention_heads": 32, "torch_dtype": "torch.bfloat16"}"#);
+        assert_eq!((model.head_dim(), model.key_value_heads()), (Some(128), Some(32)));
+        assert_eq!(model.weights_dtype(), Some("bfloat16"));
+        assert_eq!(config(r#"{"dtype": "half", "torch_dtype": "float32"}"#).weights_dtype(), Some("float16"));
+        assert_eq!(config(r#"{"hidden_size": 4096, "num_attention_heads": 0}"#).head_dim(), None);
+    }
+
+    #[test]
+    fn the_rope_is_read_in_both_forms() {
+        let old = config(r#"{"rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", "factor": 8}}"#);
+        assert_eq!(old.effective_rope().0, 5e5);
+        assert_eq!(old.effective_rope().1.and_then(RopeScaling::name), Some("llama3"));
+        let new = config(r#"{"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}"#);
+        assert_eq!(new.effective_rope(), (1e6, None));
+    }
+}

@@ -1,0 +1,44 @@
+//! Reading an object field by field, so that one that cannot be read leaves the others readable.
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value as Json};
+
+/// The fields that the type can read: as they are, or as the number that a text or a whole float stands for.
+pub(super) fn readable<T: DeserializeOwned>(object: Map<String, Json>) -> Map<String, Json> {
+    let reads = |name: &str, value: &Json| {
+        let single = Map::from_iter([(name.to_owned(), value.clone())]);
+        serde_json::from_value::<T>(Json::Object(single)).is_ok()
+    };
+    object
+        .into_iter()
+        .filter(|(_, value)| !value.is_null())
+        .filter_map(|(name, value)| {
+            if reads(&name, &value) {
+                return Some((name, value));
+            }
+            let number = as_number(&value).filter(|number| reads(&name, number))?;
+            Some((name, number))
+        })
+        .collect()
+}
+
+/// The same for an object within an object; anything else in its place goes.
+pub(super) fn nested<T: DeserializeOwned>(object: &mut Map<String, Json>, name: &str) {
+    if let Some(Json::Object(inner)) = object.remove(name) {
+        object.insert(name.to_owned(), Json::Object(readable::<T>(inner)));
+    }
+}
+
+fn as_number(value: &Json) -> Option<Json> {
+    match value {
+        Json::String(text) => {
+            let text = text.trim();
+            text.parse::<u64>().map(Json::from).or_else(|_| text.parse::<f64>().map(Json::from)).ok()
+        }
+        Json::Number(number) => {
+            let whole = number.as_f64().filter(|number| number.fract() == 0.0 && (0.0..9e15).contains(number))?;
+            Some(Json::from(whole as u64))
+        }
+        _ => None,
+    }
+}

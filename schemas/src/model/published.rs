@@ -1,0 +1,173 @@
+//! What is known of well-known published checkpoints, for launches whose files are not at hand.
+//!
+//! The facts are those of `published.json`: each row says which fields a public source states (and which source), the
+//! others are recalled and may be wrong. Rows are partial: a field that a row lacks may stand in the real config.json.
+
+use std::sync::OnceLock;
+
+use serde::Deserialize;
+
+use super::{ModelConfig, ModelFacts};
+use crate::{flags::Key, launch::Launch};
+
+/// One checkpoint.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// Its id on the hub, as published.
+    pub name: String,
+    /// Other ids with the same config.
+    pub aliases: Vec<String>,
+    /// For a draft, the id of the target that it was trained for.
+    pub draft_for: Option<String>,
+    /// The fields that are known.
+    pub config: ModelConfig,
+    /// Those of them that a public source states.
+    pub stated: Vec<String>,
+    /// That source, or that the row is recalled.
+    pub source: String,
+}
+
+/// All rows.
+pub fn published() -> &'static [Published] {
+    #[derive(Deserialize)]
+    struct Row {
+        name: String,
+        #[serde(default)]
+        aliases: Vec<String>,
+        #[serde(default)]
+        draft_for: Option<String>,
+        config: serde_json::Value,
+        stated: Vec<String>,
+        source: String,
+    }
+    static ROWS: OnceLock<Vec<Published>> = OnceLock::new();
+    ROWS.get_or_init(|| {
+        let rows: Vec<Row> = serde_json::from_str(include_str!("published.json")).unwrap_or_default();
+        rows.into_iter()
+            .filter_map(|row| {
+                Some(Published {
+                    config: ModelConfig::parse(&row.config.to_string()).ok()?,
+                    name: row.name,
+                    aliases: row.aliases,
+                    draft_for: row.draft_for,
+                    stated: row.stated,
+                    source: row.source,
+                })
+            })
+            .collect()
+    })
+}
+
+/// The row of a model id, or of a path whose last component is the last part of one: `/root/Llama-3.1-8B-Instruct`. Case
+/// does not matter; a folder of the hub's cache (`models--org--name/snapshots/…`) counts as its id.
+pub fn find(name: &str) -> Option<&'static Published> {
+    let name = name.trim_end_matches('/');
+    let cached = name.split('/').find_map(|part| part.strip_prefix("models--")).map(|id| id.replacen("--", "/", 1));
+    let name = cached.as_deref().unwrap_or(name);
+    let ids = |row: &'static Published| std::iter::once(&row.name).chain(&row.aliases);
+    let last = |id: &str| id.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+    let wanted = last(name);
+    if wanted.is_empty() {
+        return None;
+    }
+    published()
+        .iter()
+        .find(|row| ids(row).any(|id| id.eq_ignore_ascii_case(name)))
+        .or_else(|| published().iter().find(|row| ids(row).any(|id| last(id) == wanted)))
+}
+
+impl Published {
+    /// The facts under the name that the user wrote.
+    pub fn facts(&self, name: &str) -> ModelFacts {
+        let stated =
+            if self.stated.is_empty() { String::new() } else { format!(", {} stated there", self.stated.join(", ")) };
+        ModelFacts {
+            name: name.to_owned(),
+            origin: format!("bundled table, row {} ({}{stated})", self.name, self.source),
+            config: self.config.clone(),
+            partial: true,
+            tensors: None,
+            tokenizer_vocab_size: None,
+        }
+    }
+}
+
+/// Target and draft of a launch as far as the table knows them. A launch that names no target (slime's is often named in
+/// another file) is taken to run the one that its draft was trained for.
+pub fn facts_of(launch: &Launch) -> (Option<ModelFacts>, Option<ModelFacts>) {
+    let row = |key| launch.text(key).and_then(|name| Some((name.value, find(name.value)?)));
+    let draft = row(Key::SpeculativeDraftModelPath);
+    let target = row(Key::ModelPath).map(|(name, row)| row.facts(name)).or_else(|| {
+        let (_, draft) = draft.filter(|_| !launch.has(Key::ModelPath))?;
+        let name = draft.draft_for.as_deref()?;
+        let mut facts = find(name)?.facts(name);
+        facts.origin = format!("{}; assumed because the draft was trained for it", facts.origin);
+        Some(facts)
+    });
+    (target, draft.map(|(name, row)| row.facts(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        launch::{Options, parse},
+        model::DraftKind,
+        text::Source,
+    };
+
+    #[test]
+    fn every_row_is_read_and_names_are_unique() {
+        let rows = include_str!("published.json").lines().filter(|line| line.starts_with('{')).count();
+        assert_eq!(published().len(), rows);
+        let mut names: Vec<_> = published()
+            .iter()
+            .flat_map(|row| std::iter::once(&row.name).chain(&row.aliases))
+            .map(|name| name.to_ascii_lowercase())
+            .collect();
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn a_draft_names_a_target_of_the_table() {
+        for row in published() {
+            if let Some(target) = &row.draft_for {
+                assert!(find(target).is_some(), "{} is for {target}", row.name);
+            }
+            for field in &row.stated {
+                assert!(row.source.len() > 5, "{field} of {}", row.name);
+            }
+        }
+    }
+
+    fn check(name: &str, expected: Option<&str>) {
+        assert_eq!(find(name).map(|row| row.name.as_str()), expected, "{name}");
+    }
+
+    #[test]
+    fn names_paths_and_cache_folders_are_recognised() {
+        check("meta-llama/Llama-3.1-8B-Instruct", Some("meta-llama/Llama-3.1-8B-Instruct"));
+        check("/root/sglang-EAGLE3-LLaMA3.1-Instruct-8B", Some("lmsys/sglang-EAGLE3-LLaMA3.1-Instruct-8B"));
+        check("/data/meta-llama-3.1-8b-instruct/", Some("meta-llama/Llama-3.1-8B-Instruct"));
+        check("/hub/models--Qwen--Qwen3-8B/snapshots/abc", Some("Qwen/Qwen3-8B"));
+        check("Qwen/Qwen3-8B-of-mine", None);
+        check("", None);
+        check("/", None);
+    }
+
+    #[test]
+    fn the_target_of_a_launch_that_names_none_is_what_its_draft_is_for() {
+        let text = "SGLANG_ARGS=( --sglang-speculative-algorithm EAGLE3 \
+                    --sglang-speculative-draft-model-path /root/sglang-EAGLE3-LLaMA3.1-Instruct-8B )";
+        let parsed = parse(&Source::new("x", text), &Options::default());
+        let (target, draft) = facts_of(parsed.launches.first().expect("a launch"));
+        assert_eq!(target.map(|facts| facts.name).as_deref(), Some("meta-llama/Llama-3.1-8B-Instruct"));
+        let draft = draft.expect("known");
+        assert_eq!(draft.config.weights_dtype(), Some("float16"));
+        assert_eq!(draft.config.derived_context_length(), 2048);
+        assert_eq!(draft.config.draft_kind(None), Some(DraftKind::Eagle3));
+    }
+}
