@@ -6,10 +6,14 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
+pub mod checkpoint;
 pub mod engine;
 pub mod error;
+mod model;
 pub mod options;
 pub mod request;
+mod sampling;
+mod tree;
 
 pub use engine::Engine;
 pub use error::EngineError;

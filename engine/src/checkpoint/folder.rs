@@ -1,0 +1,121 @@
+//! A checkpoint's folder: its configuration and where its tensors are.
+
+use std::{
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use schemas::model::{ModelConfig, ModelFacts};
+
+use super::{generation::GenerationConfig, hash, safetensors, weights::Weights};
+use crate::error::EngineError;
+
+/// Largest JSON file that is read, in bytes; published tokenizers reach tens of MiB.
+const LARGEST_JSON: u64 = 256 << 20;
+
+/// A checkpoint that has a readable config.json.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    /// The config.json.
+    pub config: ModelConfig,
+}
+
+impl Folder {
+    /// Opens a folder and reads its config.json.
+    ///
+    /// # Errors
+    /// When there is no such folder, or no valid config.json in it.
+    pub fn open(path: &Path) -> Result<Self, EngineError> {
+        let file = path.join("config.json");
+        if path.is_dir() && !file.exists() {
+            return Err(EngineError::Malformed {
+                path: path.to_owned(),
+                reason: "no config.json in this folder: it is not a Hugging Face checkpoint".into(),
+            });
+        }
+        let text = read_text(&file)?;
+        let config = ModelConfig::parse(&text)
+            .map_err(|error| EngineError::Malformed { path: file, reason: error.to_string() })?;
+        Ok(Self { path: path.to_owned(), config })
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens the tensors.
+    ///
+    /// # Errors
+    /// When there are none, or a file's header is broken.
+    pub fn weights(&self) -> Result<Weights, EngineError> {
+        Weights::open(&self.path)
+    }
+
+    /// The generation_config.json; the default where there is none.
+    ///
+    /// # Errors
+    /// When it is there and broken.
+    pub fn generation_config(&self) -> Result<GenerationConfig, EngineError> {
+        self.optional("generation_config.json")?.map_or_else(
+            || Ok(GenerationConfig::default()),
+            |text| {
+                GenerationConfig::parse(&text).map_err(|error| EngineError::Malformed {
+                    path: self.path.join("generation_config.json"),
+                    reason: error.to_string(),
+                })
+            },
+        )
+    }
+
+    /// A further text file of the folder; `None` where it is absent.
+    ///
+    /// # Errors
+    /// When it is there and cannot be read.
+    pub fn optional(&self, name: &str) -> Result<Option<String>, EngineError> {
+        let path = self.path.join(name);
+        if path.exists() { read_text(&path).map(Some) } else { Ok(None) }
+    }
+
+    /// A hash of configuration and tensors: equal for copies of one checkpoint, different after any retraining.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub fn hash(&self) -> Result<String, EngineError> {
+        hash::of(&self.path)
+    }
+}
+
+/// What the linter can know of a folder: a missing or broken part is left out, only a missing config.json is an error.
+///
+/// # Errors
+/// When there is no valid config.json.
+pub fn facts(path: &Path) -> Result<ModelFacts, EngineError> {
+    let folder = Folder::open(path)?;
+    let name = path.display().to_string();
+    let tensors = safetensors::headers(path).ok();
+    Ok(ModelFacts {
+        origin: format!("{name}/config.json"),
+        name,
+        config: folder.config,
+        tensors,
+        ..ModelFacts::default()
+    })
+}
+
+/// Reads a text file with a limit.
+pub(super) fn read_text(path: &Path) -> Result<String, EngineError> {
+    let read = |source| EngineError::Read { path: path.to_owned(), source };
+    let mut text = String::new();
+    let file = File::open(path).map_err(read)?;
+    let size = file.take(LARGEST_JSON + 1).read_to_string(&mut text).map_err(read)?;
+    if size as u64 > LARGEST_JSON {
+        return Err(EngineError::Malformed {
+            path: path.to_owned(),
+            reason: format!("larger than {} MiB, the limit for this kind of file", LARGEST_JSON >> 20),
+        });
+    }
+    Ok(text)
+}

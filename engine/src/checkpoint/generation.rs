@@ -1,0 +1,46 @@
+//! `generation_config.json`: how a model wants to be sampled, and where it ends.
+
+use serde::Deserialize;
+
+/// The fields that matter here; what is absent stays absent.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct GenerationConfig {
+    /// End-of-text tokens: one or several.
+    #[serde(deserialize_with = "one_or_several")]
+    pub eos_token_id: Vec<u32>,
+    /// Whether the model is meant to be sampled.
+    pub do_sample: Option<bool>,
+    /// Temperature.
+    pub temperature: Option<f32>,
+    /// Nucleus.
+    pub top_p: Option<f32>,
+    /// Best tokens kept.
+    pub top_k: Option<usize>,
+    /// Share of the best token's probability.
+    pub min_p: Option<f32>,
+}
+
+impl GenerationConfig {
+    /// Reads the text of the file.
+    ///
+    /// # Errors
+    /// When it is not JSON or a field has the wrong type.
+    pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+}
+
+fn one_or_several<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<u32>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Tokens {
+        One(u32),
+        Several(Vec<u32>),
+    }
+    Ok(match Option::<Tokens>::deserialize(deserializer)? {
+        None => Vec::new(),
+        Some(Tokens::One(token)) => vec![token],
+        Some(Tokens::Several(tokens)) => tokens,
+    })
+}

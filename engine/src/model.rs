@@ -1,0 +1,14 @@
+//! Models, one a file: what each tensor does, on top of the kernels' reference.
+
+mod attention;
+mod draft;
+mod eagle2;
+mod eagle3;
+mod feed_forward;
+mod llama;
+mod names;
+mod rope;
+
+pub use attention::Rows;
+pub use draft::{Draft, HeadKind, load_draft};
+pub use llama::{Llama, Pass};

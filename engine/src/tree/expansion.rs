@@ -1,0 +1,208 @@
+//! Beam expansion and rerank (EAGLE-2, arXiv 2406.16858; SGLang `speculative/spec_utils.py`, `select_top_k_tokens`).
+//!
+//! Each step runs `topk` beams, each of which proposes `topk` tokens. All topk² proposals go into a pool; the best
+//! `topk` of them, by the sum of log-probabilities from the root, are the next beams. At the end the best
+//! `num_draft_tokens − 1` of the whole pool are the tree.
+//!
+//! Ties go to the lower place in the pool everywhere. Since a proposal scores at most what its parent scores and lies
+//! behind it, its parent is always kept with it.
+
+use schemas::tree::TreeShape;
+
+use super::draft_tree::DraftTree;
+
+/// A beam: a row of the next draft step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Beam {
+    /// The token that the draft consumes.
+    pub token: u32,
+    /// The row of the previous step whose state it continues; in the first step the only one, 0.
+    pub source: usize,
+    /// Numbers of the beams on its way from the root, itself last; beams are numbered through over all steps.
+    pub path: Vec<usize>,
+    proposal: usize,
+}
+
+/// A tree that grows.
+#[derive(Clone, Debug)]
+pub struct Expansion {
+    shape: TreeShape,
+    pool: Vec<Proposal>,
+    beams: Vec<Beam>,
+    beams_before: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Proposal {
+    token: u32,
+    score: f32,
+    parent: Option<usize>,
+}
+
+impl Expansion {
+    /// Starts from the best tokens behind the root with their log-probabilities, best first.
+    pub fn new(shape: TreeShape, first: &[(u32, f32)]) -> Self {
+        let pool: Vec<Proposal> = first
+            .iter()
+            .take(shape.topk)
+            .map(|(token, score)| Proposal { token: *token, score: sane(*score), parent: None })
+            .collect();
+        let beams = pool
+            .iter()
+            .enumerate()
+            .map(|(at, proposal)| Beam { token: proposal.token, source: 0, path: vec![at], proposal: at })
+            .collect();
+        Self { shape, pool, beams, beams_before: 0 }
+    }
+
+    /// The rows of the next draft step; empty when the draft has no step left to run.
+    pub fn beams(&self) -> &[Beam] {
+        &self.beams
+    }
+
+    /// Takes what each beam proposes: its best tokens with their log-probabilities, best first.
+    pub fn expand(&mut self, proposals: &[Vec<(u32, f32)>]) {
+        let start = self.pool.len();
+        let mut sources = Vec::new();
+        for (row, (beam, proposals)) in self.beams.iter().zip(proposals).enumerate() {
+            let parent = self.pool[beam.proposal];
+            for (token, score) in proposals.iter().take(self.shape.topk) {
+                let score = parent.score + sane(*score);
+                self.pool.push(Proposal { token: *token, score, parent: Some(beam.proposal) });
+                sources.push(row);
+            }
+        }
+        let best = best(&self.pool[start..], self.shape.topk);
+        self.beams_before += self.beams.len();
+        let beams = best.into_iter().enumerate().map(|(row, at)| {
+            let source = sources[at];
+            let mut path = self.beams[source].path.clone();
+            path.push(self.beams_before + row);
+            Beam { token: self.pool[start + at].token, source, path, proposal: start + at }
+        });
+        self.beams = beams.collect();
+    }
+
+    /// The best of the pool as a tree below `root`. Fewer nodes than the shape asks for only where the draft's
+    /// vocabulary is smaller than `topk`.
+    pub fn finish(&self, root: u32) -> DraftTree {
+        let mut kept = best(&self.pool, self.shape.num_draft_tokens.saturating_sub(1));
+        kept.sort_unstable();
+        let mut tree = DraftTree::root(root);
+        let mut nodes = vec![None; self.pool.len()];
+        for at in kept {
+            let Proposal { token, parent, .. } = self.pool[at];
+            // The parent is there: see the top of this file.
+            let Some(parent) = parent.map_or(Some(0), |parent| nodes[parent]) else { continue };
+            nodes[at] = Some(tree.add(parent, token));
+        }
+        tree
+    }
+}
+
+/// Log-probabilities are at most 0; NaN counts as impossible.
+fn sane(score: f32) -> f32 {
+    if score.is_nan() { f32::NEG_INFINITY } else { score.min(0.0) }
+}
+
+/// Places of the best proposals, best first, ties by place.
+fn best(pool: &[Proposal], count: usize) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..pool.len()).collect();
+    // Scores are never NaN; a stable sort keeps ties in place.
+    places.sort_by(|a, b| pool[*b].score.total_cmp(&pool[*a].score));
+    places.truncate(count);
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A draft whose log-probabilities are a function of the tokens on the way from the root.
+    fn propose(seed: u64, way: &[u32], topk: usize, coarse: bool) -> Vec<(u32, f32)> {
+        let mut state =
+            way.iter().fold(seed, |state, token| (state ^ u64::from(*token)).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let mut proposals: Vec<(u32, f32)> = (0..topk as u32)
+            .map(|token| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let fine = (state >> 40) as f32 / (1 << 24) as f32;
+                (token, -if coarse { (fine * 3.0).floor() } else { fine * 4.0 })
+            })
+            .collect();
+        proposals.sort_by(|a, b| b.1.total_cmp(&a.1));
+        proposals
+    }
+
+    fn grow(shape: TreeShape, seed: u64, coarse: bool) -> DraftTree {
+        let mut expansion = Expansion::new(shape, &propose(seed, &[], shape.topk, coarse));
+        let mut ways: Vec<Vec<u32>> = vec![Vec::new()];
+        for _ in 1..shape.num_steps {
+            ways =
+                expansion.beams().iter().map(|beam| [ways[beam.source].as_slice(), &[beam.token]].concat()).collect();
+            let proposals: Vec<_> = ways.iter().map(|way| propose(seed, way, shape.topk, coarse)).collect();
+            expansion.expand(&proposals);
+        }
+        expansion.finish(99)
+    }
+
+    /// The definition, without beams' bookkeeping: (score, way) of every proposal in pool order.
+    fn brute_force(shape: TreeShape, seed: u64, coarse: bool) -> Vec<Vec<u32>> {
+        let mut pool: Vec<(f32, Vec<u32>)> = Vec::new();
+        let mut beams: Vec<(f32, Vec<u32>)> = vec![(0.0, Vec::new())];
+        for _ in 0..shape.num_steps {
+            let step: Vec<(f32, Vec<u32>)> = beams
+                .iter()
+                .flat_map(|(score, way)| {
+                    let extend = |(token, log): (u32, f32)| (score + log, [way.as_slice(), &[token]].concat());
+                    propose(seed, way, shape.topk, coarse).into_iter().map(extend).collect::<Vec<_>>()
+                })
+                .collect();
+            let mut order: Vec<usize> = (0..step.len()).collect();
+            order.sort_by(|a, b| step[*b].0.total_cmp(&step[*a].0).then(a.cmp(b)));
+            beams = order.iter().take(shape.topk).map(|at| step[*at].clone()).collect();
+            pool.extend(step);
+        }
+        let mut order: Vec<usize> = (0..pool.len()).collect();
+        order.sort_by(|a, b| pool[*b].0.total_cmp(&pool[*a].0).then(a.cmp(b)));
+        order.truncate(shape.num_draft_tokens - 1);
+        order.sort_unstable();
+        order.into_iter().map(|at| pool[at].1.clone()).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn the_tree_is_the_best_of_the_pool_with_all_parents(
+            steps in 1_usize..6, topk in 1_usize..7, size in 0.0_f64..1.0, seed: u64, coarse: bool,
+        ) {
+            let largest = TreeShape { num_steps: steps, topk, num_draft_tokens: 2 }.largest_num_draft_tokens();
+            let nodes = if topk == 1 { steps + 1 } else { 2 + (size * (largest - 2) as f64) as usize };
+            let shape = TreeShape::new(steps, topk, nodes).expect("a shape within the bound");
+            let tree = grow(shape, seed, coarse);
+            prop_assert_eq!(tree.nodes().len(), shape.num_draft_tokens);
+            for (at, node) in tree.nodes().iter().enumerate().skip(1) {
+                prop_assert!(node.parent.is_some_and(|parent| parent < at) && node.depth <= steps);
+            }
+            let ways: Vec<Vec<u32>> = (1..nodes)
+                .map(|node| tree.path(node)[1..].iter().map(|at| tree.nodes()[*at].token).collect())
+                .collect();
+            prop_assert_eq!(ways, brute_force(shape, seed, coarse));
+        }
+    }
+
+    #[test]
+    fn scores_that_are_no_numbers_lose_and_do_not_panic() {
+        let shape = TreeShape::new(2, 2, 7).expect("a shape");
+        let mut expansion = Expansion::new(shape, &[(1, f32::NAN), (2, -0.5)]);
+        expansion.expand(&[vec![(3, f32::NAN), (4, f32::INFINITY)], vec![(5, -1.0), (6, f32::NEG_INFINITY)]]);
+        assert_eq!(expansion.beams()[0].token, 5);
+        assert_eq!(expansion.finish(0).nodes().len(), 7);
+    }
+
+    #[test]
+    fn a_draft_vocabulary_smaller_than_topk_gives_a_smaller_tree() {
+        let shape = TreeShape::new(1, 4, 5).expect("a shape");
+        assert_eq!(Expansion::new(shape, &[(1, -0.1), (2, -0.2)]).finish(0).nodes().len(), 3);
+    }
+}
