@@ -4,6 +4,8 @@
 //! state on the device, hold a whole round (draft, verify, accept, extend) in one graph, and let the host launch
 //! round n + 1 before it reads round n.
 
+pub mod cpu;
+
 use std::time::Duration;
 
 use schemas::tree::TreeShape;

@@ -10,5 +10,5 @@ mod names;
 mod rope;
 
 pub use attention::Rows;
-pub use draft::{Draft, HeadKind, load_draft};
+pub use draft::{Draft, load_draft};
 pub use llama::{Llama, Pass};

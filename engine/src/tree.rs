@@ -4,6 +4,6 @@ mod draft_tree;
 mod expansion;
 mod walk;
 
-pub use draft_tree::{DraftTree, Node};
-pub use expansion::{Beam, Expansion};
-pub use walk::{Accepted, walk};
+pub use draft_tree::DraftTree;
+pub use expansion::Expansion;
+pub use walk::walk;

@@ -8,25 +8,16 @@
 
 use super::draft_tree::DraftTree;
 
-/// What the target keeps of a tree.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Accepted {
-    /// The accepted nodes in order, the root first.
-    pub path: Vec<usize>,
-    /// The target's choice at each of them: the accepted drafts, then the bonus token.
-    pub tokens: Vec<u32>,
-}
-
-/// Walks down from the root. `choose` is asked once for each accepted node, in order of depth.
-pub fn walk(tree: &DraftTree, mut choose: impl FnMut(usize) -> u32) -> Accepted {
-    let mut accepted = Accepted { path: vec![0], tokens: vec![choose(0)] };
-    let mut node = 0;
-    while let Some(child) = accepted.tokens.last().and_then(|token| tree.child(node, *token)) {
-        accepted.path.push(child);
-        accepted.tokens.push(choose(child));
-        node = child;
+/// Walks down from the root and returns the accepted nodes in order, the root first. `choose` is asked once for each of
+/// them, in that order: its answers are the accepted drafts, then the bonus token.
+pub fn walk(tree: &DraftTree, mut choose: impl FnMut(usize) -> u32) -> Vec<usize> {
+    let mut path = vec![0];
+    let mut choice = choose(0);
+    while let Some(child) = path.last().and_then(|node| tree.child(*node, choice)) {
+        path.push(child);
+        choice = choose(child);
     }
-    accepted
+    path
 }
 
 #[cfg(test)]
@@ -41,7 +32,12 @@ mod tests {
         let (a, b) = (tree.add(0, 5), tree.add(0, 6));
         (tree.add(a, 7), tree.add(b, 7));
         let choices = [6, 9, 7, 9, 8];
-        assert_eq!(walk(&tree, |node| choices[node]), Accepted { path: vec![0, 2, 4], tokens: vec![6, 7, 8] });
-        assert_eq!(walk(&tree, |_| 4), Accepted { path: vec![0], tokens: vec![4] });
+        let mut asked = Vec::new();
+        let path = walk(&tree, |node| {
+            asked.push(choices[node]);
+            choices[node]
+        });
+        assert_eq!((path, asked), (vec![0, 2, 4], vec![6, 7, 8]));
+        assert_eq!(walk(&tree, |_| 4), [0]);
     }
 }

@@ -39,6 +39,15 @@ impl KeyValues {
         Self { keys: vec![0.0; size], values: vec![0.0; size], heads, head_dim }
     }
 
+    /// Makes room for at least `rows` rows; what is there stays.
+    pub fn grow(&mut self, rows: usize) {
+        let size = rows * self.width();
+        if size > self.keys.len() {
+            self.keys.resize(size, 0.0);
+            self.values.resize(size, 0.0);
+        }
+    }
+
     /// Values in a row of keys, and of values.
     pub fn width(&self) -> usize {
         self.heads * self.head_dim

@@ -1,0 +1,131 @@
+//! The CPU backend: the reference for all others. Clear before fast; see `kernels::reference` for its exactness.
+
+mod passes;
+mod prefill;
+mod round;
+mod slot;
+
+use std::collections::VecDeque;
+
+use kernels::reference::KeyValues;
+use schemas::tree::TreeShape;
+
+use self::slot::{SlotState, Slots};
+use super::{Backend, Capacity, DeviceInfo, PageId, PrefillChunk, ProducedToken, Round, RoundOutput, Slot, Ticket};
+use crate::{
+    error::EngineError,
+    model::{Draft, Llama},
+    request::SamplingParams,
+};
+
+/// A target, a draft and their caches in the machine's memory.
+#[derive(Debug)]
+pub struct CpuBackend {
+    target: Llama,
+    draft: Option<Box<dyn Draft>>,
+    capacity: Capacity,
+    /// One a target layer, a row for each place of each page.
+    caches: Vec<KeyValues>,
+    /// The draft's layer: the same rows, then scratch rows for the beams of a round.
+    draft_cache: Option<KeyValues>,
+    slots: Slots,
+    finished: VecDeque<(Ticket, RoundOutput)>,
+    launched: u64,
+}
+
+impl CpuBackend {
+    /// Takes the memory of the caches.
+    pub fn new(target: Llama, draft: Option<Box<dyn Draft>>, capacity: Capacity) -> Self {
+        let rows = capacity.pages * capacity.page_size;
+        Self {
+            caches: target.caches(rows),
+            draft_cache: draft.as_ref().map(|draft| draft.cache(rows)),
+            slots: Slots::new(capacity.slots),
+            target,
+            draft,
+            capacity,
+            finished: VecDeque::new(),
+            launched: 0,
+        }
+    }
+
+    /// Bytes that one token takes in the caches of a target and a draft.
+    pub fn bytes_a_token(target: &Llama, draft: Option<&dyn Draft>) -> u64 {
+        let caches = target.caches(1);
+        let draft = draft.map(|draft| draft.cache(1));
+        caches.iter().chain(&draft).map(|cache| 2 * 4 * cache.width() as u64).sum()
+    }
+}
+
+impl Backend for CpuBackend {
+    fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
+    fn device(&self) -> DeviceInfo {
+        DeviceInfo {
+            device: "cpu".into(),
+            name: processor(),
+            driver: String::new(),
+            units: rayon::current_num_threads(),
+        }
+    }
+
+    fn prepare(&mut self, shapes: &[TreeShape], _capture_sizes: &[usize]) -> Result<(), EngineError> {
+        if self.draft.is_none()
+            && let Some(shape) = shapes.iter().find(|shape| !shape.is_off())
+        {
+            return Err(EngineError::Configuration(format!(
+                "the tree shape {shape} needs a draft, and none is loaded; give --speculative-draft-model-path"
+            )));
+        }
+        let scratch = shapes.iter().map(|shape| scratch_rows(*shape)).max().unwrap_or_default() * self.capacity.slots;
+        let rows = self.capacity.pages * self.capacity.page_size + scratch;
+        if let Some(cache) = &mut self.draft_cache {
+            cache.grow(rows);
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, slot: Slot, sampling: &SamplingParams, pages: &[PageId]) -> Result<(), EngineError> {
+        let Capacity { pages: count, page_size, .. } = self.capacity;
+        if let Some(page) = pages.iter().find(|page| page.0 as usize >= count) {
+            return Err(EngineError::Device(format!("page {} does not exist, there are {count}", page.0)));
+        }
+        self.slots.open(slot, SlotState::new(sampling.clone(), pages, page_size))
+    }
+
+    fn prefill(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<ProducedToken>>, EngineError> {
+        self.run_prefill(chunks)
+    }
+
+    fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
+        let output = self.run_round(round)?;
+        self.launched += 1;
+        self.finished.push_back((Ticket(self.launched), output));
+        Ok(Ticket(self.launched))
+    }
+
+    fn collect(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError> {
+        match self.finished.pop_front() {
+            Some((launched, output)) if launched == ticket => Ok(output),
+            _ => Err(EngineError::Device(format!("round {} was not launched, or not next", ticket.0))),
+        }
+    }
+
+    fn close(&mut self, slot: Slot) {
+        self.slots.close(slot);
+    }
+}
+
+/// Draft rows that the beams of one request fill in a round: those of every step but the last, which is not run.
+fn scratch_rows(shape: TreeShape) -> usize {
+    shape.num_steps.saturating_sub(1) * shape.topk
+}
+
+fn processor() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name =
+        info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':').map(|(_, name)| name.trim()));
+    name.map_or_else(|| std::env::consts::ARCH.to_owned(), ToOwned::to_owned)
+}

@@ -1,0 +1,57 @@
+//! Rows of several requests, stacked so that a pass reads the weights once.
+
+use kernels::reference::Visible;
+
+use crate::{backend::ProducedToken, model::Rows, request::SamplingParams, sampling};
+
+/// Rows on their way through a model.
+#[derive(Debug, Default)]
+pub struct Stack<'a> {
+    /// What each row consumes.
+    pub tokens: Vec<u32>,
+    positions: Vec<usize>,
+    write: Vec<u32>,
+    prefixes: Vec<&'a [u32]>,
+    own: Vec<Vec<u32>>,
+}
+
+impl<'a> Stack<'a> {
+    /// Adds a row: its token, its position, where its keys and values go, and what it sees (its own row included).
+    pub fn push(&mut self, token: u32, position: usize, write: u32, prefix: &'a [u32], own: Vec<u32>) {
+        self.tokens.push(token);
+        self.positions.push(position);
+        self.write.push(write);
+        self.prefixes.push(prefix);
+        self.own.push(own);
+    }
+
+    /// Adds the rows of a causal run: `tokens` at positions from `start` on, of a sequence on cache rows `rows`.
+    pub fn push_causal(&mut self, tokens: &[u32], start: usize, rows: &'a [u32]) {
+        for (position, token) in (start..).zip(tokens) {
+            self.push(*token, position, rows[position], &rows[..=position], Vec::new());
+        }
+    }
+
+    /// Rows so far.
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Runs `pass` on the rows.
+    pub fn run<T>(&self, pass: impl FnOnce(&[u32], Rows<'_>) -> T) -> T {
+        let visible: Vec<Visible<'_>> =
+            self.prefixes.iter().zip(&self.own).map(|(prefix, own)| Visible { prefix, own }).collect();
+        pass(&self.tokens, Rows { positions: &self.positions, write: &self.write, visible: &visible })
+    }
+}
+
+/// Some rows of a matrix of `width` columns, in the given order.
+pub fn select(values: &[f32], width: usize, rows: impl IntoIterator<Item = usize>) -> Vec<f32> {
+    rows.into_iter().flat_map(|row| &values[row * width..(row + 1) * width]).copied().collect()
+}
+
+/// The target's choice at a position, with what the request wants to know of it.
+pub fn produce(logits: &[f32], parameters: &SamplingParams, position: usize) -> ProducedToken {
+    let id = sampling::choose(logits, parameters, position);
+    ProducedToken { id, logprobs: parameters.logprobs.map(|count| sampling::logprobs(logits, id, count)) }
+}

@@ -1,0 +1,66 @@
+//! Prompts: one pass of the target over all pieces, then one of the draft, which sees the token after its own.
+
+use super::{
+    CpuBackend,
+    passes::{Stack, produce},
+};
+use crate::{
+    backend::{PrefillChunk, ProducedToken},
+    error::EngineError,
+};
+
+impl CpuBackend {
+    /// Takes pieces of prompts in.
+    pub(super) fn run_prefill(
+        &mut self,
+        chunks: &[PrefillChunk<'_>],
+    ) -> Result<Vec<Option<ProducedToken>>, EngineError> {
+        let states = self.slots.get(chunks.iter().map(|chunk| chunk.slot))?;
+        let mut stack = Stack::default();
+        let mut lasts = Vec::new();
+        for (chunk, state) in chunks.iter().zip(&states) {
+            if chunk.tokens.is_empty() || chunk.start != state.length {
+                let (start, length) = (chunk.start, state.length);
+                return Err(EngineError::Device(format!(
+                    "a piece from {start} does not continue a sequence of {length}"
+                )));
+            }
+            state.rows_ahead(chunk.tokens.len())?;
+            stack.push_causal(chunk.tokens, chunk.start, &state.rows);
+            lasts.push(stack.len() - 1);
+        }
+        let capture = self.draft.as_ref().map_or(&[][..], |draft| draft.capture());
+        let pass = stack.run(|tokens, rows| self.target.forward(tokens, rows, &mut self.caches, capture));
+
+        let width = self.target.hidden_size();
+        let first: Vec<Option<ProducedToken>> = (chunks.iter().zip(&states).zip(&lasts))
+            .map(|((chunk, state), last)| {
+                let logits = || self.target.logits(&pass.hidden[last * width..(last + 1) * width]);
+                chunk.next.is_none().then(|| produce(&logits(), &state.sampling, chunk.start + chunk.tokens.len()))
+            })
+            .collect();
+
+        let mut recurrent = Vec::new();
+        if let (Some(draft), Some(cache)) = (&self.draft, &mut self.draft_cache) {
+            let mut stack = Stack::default();
+            for ((chunk, state), first) in chunks.iter().zip(&states).zip(&first) {
+                let next = chunk.next.or(first.as_ref().map(|token| token.id)).unwrap_or_default();
+                let shifted: Vec<u32> = chunk.tokens.iter().skip(1).copied().chain([next]).collect();
+                stack.push_causal(&shifted, chunk.start, &state.rows);
+            }
+            let features = draft.features(&pass);
+            let all = stack.run(|tokens, rows| draft.forward(tokens, &features, rows, cache));
+            let width = draft.hidden_size();
+            recurrent = lasts.iter().map(|last| all[last * width..(last + 1) * width].to_vec()).collect();
+        }
+
+        let mut recurrent = recurrent.into_iter();
+        for (chunk, first) in chunks.iter().zip(&first) {
+            let state = self.slots.get_mut(chunk.slot)?;
+            state.length += chunk.tokens.len();
+            state.root = first.as_ref().map_or(state.root, |token| token.id);
+            state.recurrent = recurrent.next().unwrap_or_default();
+        }
+        Ok(first)
+    }
+}

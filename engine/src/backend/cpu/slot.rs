@@ -1,0 +1,84 @@
+//! What the backend keeps for a running request.
+
+use crate::{
+    backend::{PageId, Slot},
+    error::EngineError,
+    request::SamplingParams,
+};
+
+/// The state of an open slot.
+#[derive(Clone, Debug)]
+pub struct SlotState {
+    /// How its tokens are chosen.
+    pub sampling: SamplingParams,
+    /// The cache row of each position.
+    pub rows: Vec<u32>,
+    /// Positions that the caches hold.
+    pub length: usize,
+    /// The last produced token, which no cache holds yet: the root of the next tree.
+    pub root: u32,
+    /// The draft's state behind the last position.
+    pub recurrent: Vec<f32>,
+}
+
+/// All slots, open or not.
+#[derive(Debug)]
+pub struct Slots(Vec<Option<SlotState>>);
+
+impl SlotState {
+    /// An empty sequence on some pages.
+    pub fn new(sampling: SamplingParams, pages: &[PageId], page_size: usize) -> Self {
+        let page_size = page_size as u32;
+        let rows = pages.iter().flat_map(|page| page.0 * page_size..(page.0 + 1) * page_size).collect();
+        Self { sampling, rows, length: 0, root: 0, recurrent: Vec::new() }
+    }
+
+    /// The rows behind the sequence, for `count` further positions.
+    pub fn rows_ahead(&self, count: usize) -> Result<&[u32], EngineError> {
+        self.rows.get(self.length..self.length + count).ok_or_else(|| {
+            let (length, rows) = (self.length, self.rows.len());
+            EngineError::Device(format!("{count} positions do not fit behind {length} on {rows} cache rows"))
+        })
+    }
+}
+
+impl Slots {
+    /// `count` slots, none open.
+    pub fn new(count: usize) -> Self {
+        Self((0..count).map(|_| None).collect())
+    }
+
+    /// Takes a slot into use.
+    pub fn open(&mut self, slot: Slot, state: SlotState) -> Result<(), EngineError> {
+        match self.0.get_mut(slot.0 as usize) {
+            Some(place @ None) => {
+                *place = Some(state);
+                Ok(())
+            }
+            Some(Some(_)) => Err(EngineError::Device(format!("slot {} is in use", slot.0))),
+            None => Err(EngineError::Device(format!("slot {} does not exist, there are {}", slot.0, self.0.len()))),
+        }
+    }
+
+    /// Gives a slot back.
+    pub fn close(&mut self, slot: Slot) {
+        if let Some(place) = self.0.get_mut(slot.0 as usize) {
+            *place = None;
+        }
+    }
+
+    /// An open slot, to change.
+    pub fn get_mut(&mut self, slot: Slot) -> Result<&mut SlotState, EngineError> {
+        self.0.get_mut(slot.0 as usize).and_then(Option::as_mut).ok_or_else(|| not_open(slot))
+    }
+
+    /// Several open slots, to read.
+    pub fn get(&self, slots: impl IntoIterator<Item = Slot>) -> Result<Vec<&SlotState>, EngineError> {
+        let one = |slot: Slot| self.0.get(slot.0 as usize).and_then(Option::as_ref).ok_or_else(|| not_open(slot));
+        slots.into_iter().map(one).collect()
+    }
+}
+
+fn not_open(slot: Slot) -> EngineError {
+    EngineError::Device(format!("slot {} is not open", slot.0))
+}
