@@ -1,6 +1,126 @@
 //! What the engine will really run after its defaults and silent rewrites.
 
-use crate::{text::Span, version::EngineVersion};
+mod attention;
+mod capture;
+mod shape;
+mod view;
+mod weights;
+
+use crate::{
+    flags::Key,
+    launch::{Engine, Launch},
+    model::ModelFacts,
+    text::Span,
+    version::EngineVersion,
+};
+
+pub use attention::uses_mla;
+pub use shape::parse_algorithm;
+
+/// The newest SGLang version whose behaviour is known.
+pub const NEWEST_SGLANG: EngineVersion = EngineVersion::new(0, 5, 23);
+
+/// The SGLang version that slime pins (its `docker/` folder in August 2026).
+pub const SLIME_PIN: EngineVersion = EngineVersion::new(0, 5, 15).post(1);
+
+/// The engine version to judge a launch by, and whether anybody said so: the user's word, else the launch's own, else
+/// the newest known, or slime's pin.
+pub fn version_of(launch: &Launch, told: Option<EngineVersion>) -> (EngineVersion, bool) {
+    let stated = told.or(launch.engine_version.as_ref().map(|version| version.value));
+    match (stated, launch.engine) {
+        (Some(version), _) => (version, true),
+        (None, Engine::Slime) => (SLIME_PIN, false),
+        (None, Engine::Sglang | Engine::Vllm | Engine::Spectune) => (NEWEST_SGLANG, false),
+    }
+}
+
+/// What the launch will really run in that version of SGLang. `target` and `draft` are what is known of the checkpoints;
+/// `gpu_memory` is the memory of one GPU in MiB. Where a GPU must be assumed, the origin's reason says which.
+pub fn resolve(
+    launch: &Launch,
+    version: EngineVersion,
+    version_given: bool,
+    target: Option<&ModelFacts>,
+    draft: Option<&ModelFacts>,
+    gpu_memory: Option<u64>,
+) -> Resolved {
+    let given = Given { launch, version, target, draft, gpu_memory };
+    let mut resolved = Resolved {
+        version,
+        version_given,
+        algorithm: shape::algorithm(&given),
+        speculative: launch.has(Key::SpeculativeAlgorithm),
+        num_steps: None,
+        topk: None,
+        num_draft_tokens: None,
+        max_running_requests: None,
+        capture_sizes: None,
+        attention_backend: None,
+        page_size: None,
+        target_dtype: weights::target_dtype(&given),
+        draft_dtype: weights::draft_dtype(&given),
+        context_length: weights::context_length(&given),
+        tp_size: weights::tp_size(&given),
+    };
+    shape::fill(&given, &mut resolved);
+    resolved.max_running_requests = shape::max_running_requests(&given, &resolved);
+    resolved.attention_backend = attention::backend(&given, &resolved);
+    resolved.page_size = attention::page_size(&given, &resolved);
+    shape::apply_paging(&given, &mut resolved);
+    resolved.capture_sizes = capture::sizes(&given, &resolved);
+    resolved
+}
+
+/// What resolution starts from.
+#[derive(Clone, Copy)]
+struct Given<'a> {
+    launch: &'a Launch,
+    version: EngineVersion,
+    target: Option<&'a ModelFacts>,
+    draft: Option<&'a ModelFacts>,
+    gpu_memory: Option<u64>,
+}
+
+impl Given<'_> {
+    /// A count as the user wrote it.
+    fn written(&self, key: Key) -> Option<Decided<usize>> {
+        let number = self.launch.count(key)?;
+        Some(Decided { value: number.value, origin: Origin::Written(number.span) })
+    }
+
+    /// Data-parallel ranks that share the attention layers, each of which takes its part of the running requests.
+    fn attention_ranks(&self) -> usize {
+        let ranks = match self.launch.count(Key::AttnDpSize) {
+            Some(ranks) => Some(ranks),
+            None => self.launch.count(Key::DpSize).filter(|_| self.launch.has(Key::EnableDpAttention)),
+        };
+        ranks.map_or(1, |ranks| ranks.value.max(1))
+    }
+}
+
+impl<T> Decided<T> {
+    /// The engine's default.
+    fn default(value: T, reason: impl Into<String>, source: &'static str) -> Self {
+        Self { value, origin: Origin::Default { reason: reason.into(), source } }
+    }
+
+    /// What the engine puts in place of what the user wrote, or of nothing.
+    fn forced(value: T, written: Option<Span>, reason: impl Into<String>, source: &'static str) -> Self {
+        let reason = reason.into();
+        let origin = match written {
+            Some(written) => Origin::Rewritten { written, reason, source },
+            None => Origin::Default { reason, source },
+        };
+        Self { value, origin }
+    }
+}
+
+impl Origin {
+    /// Whether the value is what the user wrote.
+    pub fn is_written(&self) -> bool {
+        matches!(self, Self::Written(_))
+    }
+}
 
 /// A value of the resolved configuration and how it came about.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,3 +202,27 @@ pub struct Resolved {
     /// Tensor parallelism.
     pub tp_size: Decided<usize>,
 }
+
+impl Algorithm {
+    /// The name as users write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Eagle => "EAGLE",
+            Self::Eagle3 => "EAGLE3",
+            Self::Standalone => "STANDALONE",
+            Self::Ngram => "NGRAM",
+            Self::Dflash => "DFLASH",
+            Self::Dspark => "DSPARK",
+            Self::Uno => "UNO",
+            Self::FrozenKvMtp => "FROZEN_KV_MTP",
+        }
+    }
+
+    /// Whether it drafts a tree step by step, so that the triple has its usual meaning.
+    pub fn drafts_trees(self) -> bool {
+        matches!(self, Self::Eagle | Self::Eagle3 | Self::Standalone)
+    }
+}
+
+#[cfg(test)]
+mod tests;
