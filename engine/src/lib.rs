@@ -13,6 +13,7 @@ mod model;
 pub mod options;
 pub mod request;
 mod sampling;
+pub mod text;
 mod tree;
 
 pub use engine::Engine;

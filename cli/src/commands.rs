@@ -1,0 +1,58 @@
+//! One command, one file.
+
+mod explain;
+mod export;
+mod generate;
+mod lint;
+mod report;
+mod schema;
+mod selftest;
+mod serve;
+mod sweep;
+
+use clap::Subcommand;
+
+use crate::exit::Exit;
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Find what will fail, be rewritten or waste the GPU in a launch, before it is launched
+    Lint(lint::Arguments),
+    /// Print the page of a rule, or the table of all rules
+    Explain(explain::Arguments),
+    /// Print the JSON Schema of a configuration file
+    Schema(schema::Arguments),
+    /// Measure configurations on a workload and keep the fastest
+    Sweep(sweep::Arguments),
+    /// Write the ranked report of one or several sweeps
+    Report(report::Arguments),
+    /// Turn a tuned file into flags for another engine
+    Export(export::Arguments),
+    /// Generate text from a prompt
+    Generate(generate::Arguments),
+    /// Serve the OpenAI API
+    Serve(serve::Arguments),
+    /// Run the engine's invariants and kernels on this machine's device
+    Selftest(selftest::Arguments),
+}
+
+impl Command {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// With whatever stopped it; `exit::of` turns that into a code.
+    pub fn run(self) -> anyhow::Result<Exit> {
+        match self {
+            Self::Lint(arguments) => lint::run(arguments),
+            Self::Explain(arguments) => explain::run(arguments),
+            Self::Schema(arguments) => schema::run(arguments),
+            Self::Sweep(arguments) => sweep::run(arguments),
+            Self::Report(arguments) => report::run(arguments),
+            Self::Export(arguments) => export::run(arguments),
+            Self::Generate(arguments) => generate::run(arguments),
+            Self::Serve(arguments) => serve::run(arguments),
+            Self::Selftest(arguments) => selftest::run(arguments),
+        }
+    }
+}

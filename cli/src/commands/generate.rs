@@ -1,0 +1,164 @@
+//! `spectune generate`: prompts in, completions out.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use engine::{Completion, Engine, Request, SamplingParams, StopConditions};
+use serde::Serialize;
+
+use crate::{engine_flags::EngineFlags, exit::Exit, setup, terminal};
+
+/// Largest file of prompts, in bytes.
+const LARGEST_PROMPT_FILE: u64 = 256 << 20;
+
+const EXAMPLES: &str = "\
+Examples:
+  spectune generate tuned.toml --prompt 'fn main() {'
+  spectune generate --model-path models/tiny/target --prompt 'def read(self' --max-new-tokens 64
+  spectune generate --model-path models/tiny/target --speculative-algorithm EAGLE3 \\
+      --speculative-draft-model-path models/tiny/eagle3 --speculative-num-steps 3 \\
+      --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 --input-ids prompts.json --json";
+
+/// Generate text from a prompt.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// A tuned file written by `spectune sweep`; engine flags win over it
+    tuned: Option<PathBuf>,
+    #[command(flatten)]
+    engine: EngineFlags,
+    /// The prompt; give it several times for several requests
+    #[arg(long, value_name = "TEXT", conflicts_with = "input_ids", required_unless_present = "input_ids")]
+    prompt: Vec<String>,
+    /// A JSON file with a list of token-id lists, one a request
+    #[arg(long, value_name = "FILE")]
+    input_ids: Option<PathBuf>,
+    /// Wrap each prompt in the model's chat template, as a user's message
+    #[arg(long, conflicts_with = "input_ids")]
+    chat: bool,
+    /// Most tokens to generate for a request
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    max_new_tokens: usize,
+    /// 0 is greedy
+    #[arg(long, value_name = "T", default_value_t = 0.0)]
+    temperature: f32,
+    /// Keep the smallest set of best tokens whose probability reaches this
+    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    top_p: f32,
+    /// Keep this many best tokens; 0 keeps all
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    top_k: usize,
+    /// Keep tokens with at least this share of the best token's probability
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    min_p: f32,
+    /// Seed of the random numbers; request i uses seed + i
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    /// A text that ends the output; may be given several times
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
+    /// Go on after the model's end-of-text tokens
+    #[arg(long)]
+    ignore_eos: bool,
+    /// Print one JSON object a request instead of the text
+    #[arg(long)]
+    json: bool,
+}
+
+/// One line of `--json`. Accept length = completion_tokens / rounds, the first token and bonus tokens included.
+#[derive(Serialize)]
+struct Line<'a> {
+    output_ids: &'a [u32],
+    text: &'a str,
+    prompt_tokens: usize,
+    completion_tokens: usize,
+    rounds: usize,
+    accept_length: Option<f64>,
+    accept_histogram: &'a [u64],
+    finish_reason: &'static str,
+}
+
+/// Runs the command.
+pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
+    let options = setup::engine_options(arguments.tuned.as_deref(), &arguments.engine)?;
+    // Prompts are read first: a wrong file should not cost a load.
+    let ids = arguments.input_ids.as_deref().map(read_ids).transpose()?;
+    let mut engine = Engine::load(options)?;
+    let prompts = match ids {
+        Some(ids) => ids,
+        None => encode(&engine, &arguments)?,
+    };
+    let requests = prompts.into_iter().zip(arguments.seed..).map(|(input_ids, seed)| request(&arguments, input_ids, seed));
+    let completions = engine.run(requests.collect())?;
+    for (at, completion) in completions.iter().enumerate() {
+        if arguments.json {
+            terminal::print(&format!("{}\n", serde_json::to_string(&line(completion))?))?;
+        } else {
+            let separator = if at > 0 { "\n" } else { "" };
+            terminal::print(&format!("{separator}{}\n", completion.text))?;
+        }
+    }
+    if !arguments.json {
+        summarise(&completions);
+    }
+    Ok(Exit::Fine)
+}
+
+fn request(arguments: &Arguments, input_ids: Vec<u32>, seed: u64) -> Request {
+    let Arguments { temperature, top_p, top_k, min_p, .. } = *arguments;
+    Request {
+        input_ids,
+        sampling: SamplingParams { temperature, top_p, top_k, min_p, seed, logprobs: None },
+        stop: StopConditions {
+            max_new_tokens: Some(arguments.max_new_tokens),
+            stop: arguments.stop.clone(),
+            stop_token_ids: Vec::new(),
+            ignore_eos: arguments.ignore_eos,
+        },
+    }
+}
+
+fn encode(engine: &Engine, arguments: &Arguments) -> anyhow::Result<Vec<Vec<u32>>> {
+    let text = engine.text().context("this model has no tokenizer.json: give token ids with --input-ids")?;
+    arguments
+        .prompt
+        .iter()
+        .map(|prompt| Ok(if arguments.chat { text.encode_chat(prompt)? } else { text.encode(prompt)? }))
+        .collect()
+}
+
+fn read_ids(path: &std::path::Path) -> anyhow::Result<Vec<Vec<u32>>> {
+    let text = setup::read_text(path, LARGEST_PROMPT_FILE)?;
+    let ids: Vec<Vec<u32>> = serde_json::from_str(&text)
+        .with_context(|| format!("{}: expected a JSON list of token-id lists, such as [[1, 2, 3], [4, 5]]", path.display()))?;
+    if ids.is_empty() {
+        bail!("{}: the list holds no prompt", path.display());
+    }
+    Ok(ids)
+}
+
+fn line(completion: &Completion) -> Line<'_> {
+    Line {
+        output_ids: &completion.output_ids,
+        text: &completion.text,
+        prompt_tokens: completion.prompt_tokens,
+        completion_tokens: completion.output_ids.len(),
+        rounds: completion.rounds,
+        accept_length: completion.accept_length(),
+        accept_histogram: &completion.accept_histogram,
+        finish_reason: completion.finish_reason.word(),
+    }
+}
+
+fn summarise(completions: &[Completion]) {
+    let tokens: usize = completions.iter().map(|completion| completion.output_ids.len()).sum();
+    let rounds: usize = completions.iter().map(|completion| completion.rounds).sum();
+    let seconds = completions.iter().map(|completion| completion.elapsed.as_secs_f64()).fold(0.0, f64::max);
+    if seconds > 0.0 && rounds > 0 {
+        terminal::note(&format!(
+            "{tokens} tokens in {seconds:.2} s ({:.1} tokens/s), accept length {:.2} (generated tokens / rounds)",
+            tokens as f64 / seconds,
+            tokens as f64 / rounds as f64
+        ));
+    }
+}

@@ -1,0 +1,80 @@
+//! The text side of a model: tokenizer, chat template, and text that grows token by token.
+
+mod chat_template;
+mod stream;
+
+use std::sync::Arc;
+
+use tokenizers::Tokenizer;
+
+use self::chat_template::ChatTemplate;
+pub use self::{chat_template::ChatMessage, stream::TextStream};
+use crate::{checkpoint::Folder, error::EngineError};
+
+/// A tokenizer with its chat template. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Text {
+    tokenizer: Arc<Tokenizer>,
+    template: Option<Arc<ChatTemplate>>,
+}
+
+impl Text {
+    /// Reads tokenizer.json, tokenizer_config.json and chat_template.jinja; `None` without a tokenizer.json.
+    ///
+    /// # Errors
+    /// When a file is there and broken.
+    pub fn open(folder: &Folder) -> Result<Option<Self>, EngineError> {
+        let Some(json) = folder.optional("tokenizer.json")? else { return Ok(None) };
+        let tokenizer = json.parse::<Tokenizer>().map_err(|error| EngineError::Malformed {
+            path: folder.path().join("tokenizer.json"),
+            reason: error.to_string(),
+        })?;
+        let template = ChatTemplate::open(folder)?.map(Arc::new);
+        Ok(Some(Self { tokenizer: Arc::new(tokenizer), template }))
+    }
+
+    /// Tokens of a prompt, with the special tokens that the tokenizer puts around it.
+    ///
+    /// # Errors
+    /// When the tokenizer cannot encode it.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, EngineError> {
+        self.encoded(text, true)
+    }
+
+    /// Tokens of a conversation in the model's chat template, up to where the assistant speaks.
+    ///
+    /// # Errors
+    /// When the model has no chat template, or the template refuses the conversation.
+    pub fn encode_chat(&self, messages: &[ChatMessage]) -> Result<Vec<u32>, EngineError> {
+        let Some(template) = &self.template else {
+            return Err(EngineError::InvalidRequest(
+                "this model has no chat template: use /v1/completions, or a checkpoint with one".into(),
+            ));
+        };
+        // The template writes its own special tokens.
+        self.encoded(&template.render(messages)?, false)
+    }
+
+    /// The text of some tokens, special ones left out.
+    pub fn decode(&self, tokens: &[u32]) -> String {
+        self.tokenizer.decode(tokens, true).unwrap_or_default()
+    }
+
+    /// The text of one token as it stands in the vocabulary, for log-probabilities.
+    pub fn token(&self, token: u32) -> String {
+        let decoded = self.tokenizer.decode(&[token], false).unwrap_or_default();
+        if decoded.is_empty() { self.tokenizer.id_to_token(token).unwrap_or_default() } else { decoded }
+    }
+
+    /// Tokens that the tokenizer knows.
+    pub fn vocab_size(&self) -> usize {
+        self.tokenizer.get_vocab_size(true)
+    }
+
+    fn encoded(&self, text: &str, special: bool) -> Result<Vec<u32>, EngineError> {
+        let encoding = self.tokenizer.encode_fast(text, special);
+        encoding
+            .map(|encoding| encoding.get_ids().to_vec())
+            .map_err(|error| EngineError::InvalidRequest(format!("the tokenizer cannot encode this prompt: {error}")))
+    }
+}

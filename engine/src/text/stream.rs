@@ -1,0 +1,158 @@
+//! Text that grows token by token, and the stop strings in it.
+
+use super::Text;
+
+/// Text of one request.
+#[derive(Clone, Debug)]
+pub struct TextStream {
+    text: Option<Text>,
+    stops: Vec<String>,
+    tokens: Vec<u32>,
+    /// Tokens before this one are only context for the ones behind: their text is out.
+    context: usize,
+    /// Tokens before this one have been turned into text.
+    read: usize,
+    /// Text that may still become a stop string.
+    held: String,
+    whole: String,
+}
+
+/// What a token did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Grown {
+    /// Text that can be shown.
+    pub text: String,
+    /// The stop string that ended the text; it is not part of it.
+    pub stopped: Option<String>,
+}
+
+impl TextStream {
+    /// An empty text. Without a tokenizer it stays empty.
+    pub fn new(text: Option<Text>, stops: Vec<String>) -> Self {
+        let stops = stops.into_iter().filter(|stop| !stop.is_empty()).collect();
+        Self { text, stops, tokens: Vec::new(), context: 0, read: 0, held: String::new(), whole: String::new() }
+    }
+
+    /// Takes a token.
+    pub fn push(&mut self, token: u32) -> Grown {
+        let Some(text) = &self.text else { return Grown::default() };
+        self.tokens.push(token);
+        let known = text.decode(&self.tokens[self.context..self.read]);
+        let all = text.decode(&self.tokens[self.context..]);
+        // A replacement character at the end is a character whose bytes are not all there yet.
+        let Some(new) = all.strip_prefix(known.as_str()).filter(|new| !new.ends_with('\u{FFFD}')) else {
+            return Grown::default();
+        };
+        self.held.push_str(new);
+        self.context = self.read;
+        self.read = self.tokens.len();
+        self.release()
+    }
+
+    /// Ends the text: what was held back comes out.
+    pub fn finish(&mut self) -> String {
+        if let Some(text) = &self.text {
+            let known = text.decode(&self.tokens[self.context..self.read]);
+            let all = text.decode(&self.tokens[self.context..]);
+            self.held.push_str(all.strip_prefix(known.as_str()).unwrap_or_default());
+            self.read = self.tokens.len();
+        }
+        let rest = std::mem::take(&mut self.held);
+        self.whole.push_str(&rest);
+        rest
+    }
+
+    /// All text that has come out.
+    pub fn whole(&self) -> &str {
+        &self.whole
+    }
+
+    fn release(&mut self) -> Grown {
+        let first =
+            self.stops.iter().filter_map(|stop| Some((self.held.find(stop.as_str())?, stop))).min_by_key(|(at, _)| *at);
+        let (shown, stopped) = match first {
+            Some((at, stop)) => (at, Some(stop.clone())),
+            None => (self.held.len() - self.longest_start_of_a_stop(), None),
+        };
+        let rest = self.held.split_off(shown);
+        let text = std::mem::replace(&mut self.held, if stopped.is_some() { String::new() } else { rest });
+        self.whole.push_str(&text);
+        Grown { text, stopped }
+    }
+
+    /// Bytes at the end of the held text that a stop string could begin with.
+    fn longest_start_of_a_stop(&self) -> usize {
+        let starts = |stop: &String| {
+            let ends = stop.char_indices().map(|(at, _)| at).filter(|at| *at > 0);
+            ends.filter(|at| self.held.ends_with(&stop[..*at])).max()
+        };
+        self.stops.iter().filter_map(starts).max().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::Folder;
+
+    fn tiny() -> Text {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny/target");
+        let folder = Folder::open(folder.as_ref()).expect("the demo model");
+        Text::open(&folder).expect("a tokenizer").expect("there is one")
+    }
+
+    /// Feeds the tokens of `text` and returns what came out with each, and the stop string.
+    fn feed(text: &str, stops: &[&str]) -> (Vec<String>, Option<String>) {
+        let tiny = tiny();
+        let tokens = tiny.encode(text).expect("it encodes");
+        let mut stream = TextStream::new(Some(tiny), stops.iter().map(ToString::to_string).collect());
+        let mut pieces = Vec::new();
+        for token in tokens {
+            let grown = stream.push(token);
+            pieces.push(grown.text);
+            if grown.stopped.is_some() {
+                return (pieces, grown.stopped);
+            }
+        }
+        pieces.push(stream.finish());
+        assert_eq!(pieces.concat(), stream.whole());
+        (pieces, None)
+    }
+
+    #[test]
+    fn pieces_are_whole_characters_and_add_up() {
+        let text = "fn main() { // 日本語 — ünïcödé 🦀🦀 }";
+        let (pieces, stopped) = feed(text, &[]);
+        assert_eq!((pieces.concat().as_str(), stopped), (text, None));
+        assert!(pieces.iter().all(|piece| !piece.contains('\u{FFFD}')));
+        assert!(pieces.len() > 20, "byte tokens make many pieces: {pieces:?}");
+    }
+
+    #[test]
+    fn a_stop_string_ends_the_text_before_it_wherever_tokens_split_it() {
+        for (stop, expected) in [
+            ("rn x", "let y; retu"),
+            ("; ", "let y"),
+            ("🦀", "let y; return x + "),
+            ("zzz", "let y; return x + 🦀 done"),
+        ] {
+            let (pieces, stopped) = feed("let y; return x + 🦀 done", &["never", stop]);
+            assert_eq!(pieces.concat(), expected, "{stop}");
+            assert_eq!(stopped.is_some(), stop != "zzz");
+        }
+    }
+
+    #[test]
+    fn text_that_may_become_a_stop_string_is_held_back() {
+        let tiny = tiny();
+        let tokens = tiny.encode("a }\n}\nb").expect("it encodes");
+        let mut stream = TextStream::new(Some(tiny), vec!["}\n}\n}".into()]);
+        let mut shown = String::new();
+        for token in tokens {
+            shown.push_str(&stream.push(token).text);
+            assert!(!shown.contains('}') || shown.contains('b'), "{shown:?}");
+        }
+        shown.push_str(&stream.finish());
+        assert_eq!(shown, "a }\n}\nb");
+    }
+}
