@@ -1,6 +1,93 @@
 //! Findings, and the fixes that go with them.
 
-use crate::text::Span;
+mod concise;
+pub mod fix;
+mod full;
+mod github;
+mod json;
+mod sarif;
+
+use std::{fmt, str::FromStr};
+
+use crate::text::{Source, Span};
+
+/// How findings are written out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// For a reader, with the user's own text.
+    #[default]
+    Full,
+    /// One line a finding.
+    Concise,
+    /// A list of objects.
+    Json,
+    /// Workflow commands of GitHub Actions.
+    Github,
+    /// SARIF 2.1.0, for code scanning.
+    Sarif,
+}
+
+/// A text and what was found in it.
+#[derive(Clone, Copy, Debug)]
+pub struct Findings<'a> {
+    /// The text.
+    pub source: &'a Source,
+    /// The findings, in the order in which they are to be written.
+    pub diagnostics: &'a [Diagnostic],
+}
+
+/// The findings of all texts in a format. `colour` adds terminal colours to [`Format::Full`] and changes nothing else.
+pub fn render(findings: &[Findings<'_>], format: Format, colour: bool) -> String {
+    match format {
+        Format::Full => full::render(findings, colour),
+        Format::Concise => concise::render(findings),
+        Format::Json => json::render(findings),
+        Format::Github => github::render(findings),
+        Format::Sarif => sarif::render(findings),
+    }
+}
+
+/// Puts findings in the order of the text, worse ones first where they stand at one place, and drops repetitions (two
+/// launches that share an array find the same things in it).
+pub fn tidy(diagnostics: &mut Vec<Diagnostic>) {
+    diagnostics.sort_by(|one, other| {
+        let key =
+            |diagnostic: &Diagnostic| (diagnostic.span.start, std::cmp::Reverse(diagnostic.severity), diagnostic.code);
+        key(one).cmp(&key(other))
+    });
+    diagnostics.dedup();
+}
+
+impl Format {
+    const ALL: [(Self, &'static str); 5] = [
+        (Self::Full, "full"),
+        (Self::Concise, "concise"),
+        (Self::Json, "json"),
+        (Self::Github, "github"),
+        (Self::Sarif, "sarif"),
+    ];
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = Self::ALL.iter().find(|(format, _)| format == self).map_or("full", |(_, word)| word);
+        formatter.write_str(word)
+    }
+}
+
+/// The text names no format.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no format (expected full, concise, json, github or sarif)")]
+pub struct FormatError(pub String);
+
+impl FromStr for Format {
+    type Err = FormatError;
+
+    fn from_str(text: &str) -> Result<Self, FormatError> {
+        let found = Self::ALL.iter().find(|(_, word)| *word == text);
+        found.map(|(format, _)| *format).ok_or_else(|| FormatError(text.chars().take(64).collect()))
+    }
+}
 
 /// How bad a finding is. `Info` never fails a run of the linter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,3 +173,6 @@ impl Severity {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

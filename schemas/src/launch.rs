@@ -151,7 +151,8 @@ pub(crate) struct Insertion {
 /// One flag with its values, as written.
 #[derive(Clone, Debug)]
 pub struct Argument {
-    /// The flag as written, dashes included, without `=value`.
+    /// The flag as written, dashes included, without `=value`. A word that belongs to no flag stands here and is its
+    /// own only value (see [`is_positional`](Self::is_positional)).
     pub flag: Located<String>,
     /// What it means, where spectune knows it.
     pub key: Option<Key>,
@@ -185,6 +186,13 @@ pub enum Value {
     Known(String),
     /// It depends on something that is set elsewhere, such as `$MODEL_DIR`; rules that need it are held back.
     Unknown(String),
+}
+
+impl Argument {
+    /// Whether this is a word that belongs to no flag.
+    pub fn is_positional(&self) -> bool {
+        !arguments::split::is_flag(&self.flag.value)
+    }
 }
 
 impl Value {
@@ -237,7 +245,9 @@ impl Launch {
     /// Whether every word is in sight: false where a word such as `$EXTRA_ARGS` may hold further flags, so that a flag
     /// that is not seen may be given all the same.
     pub fn is_complete(&self) -> bool {
-        self.arguments.iter().all(|argument| argument.flag.value.starts_with('-') || self.syntax == Syntax::Toml)
+        let unknown = |argument: &Argument| argument.values.iter().any(|value| value.value.known().is_none());
+        self.syntax == Syntax::Toml
+            || !self.arguments.iter().any(|argument| argument.is_positional() && unknown(argument))
     }
 
     /// The value of an environment variable, where it is known.

@@ -6,6 +6,7 @@
 
 pub mod diagnostic;
 pub mod flags;
+pub mod json_schema;
 pub mod launch;
 pub mod model;
 pub mod resolve;

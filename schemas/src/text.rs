@@ -86,6 +86,26 @@ impl Source {
         self.text.get(span.range()).unwrap_or_default()
     }
 
+    /// A span of this source that is surely one: inside the text and on character boundaries, the given one where it is
+    /// so already.
+    pub fn clamp(&self, span: Span) -> Span {
+        let floor = |offset: usize| {
+            let offset = offset.min(self.text.len());
+            (0..=offset).rev().take(4).find(|at| self.text.is_char_boundary(*at)).unwrap_or_default()
+        };
+        Span::new(floor(span.start), floor(span.end))
+    }
+
+    /// The bytes of the lines from that of `span`'s start to that of its end and `around` lines more on both sides,
+    /// without the last line's end; and the number of the first of them.
+    pub fn lines_around(&self, span: Span, around: usize) -> (usize, Span) {
+        let first = self.position(span.start).line.saturating_sub(around).max(1);
+        let last = self.position(span.end).line.saturating_add(around);
+        let start = self.line_starts.get(first - 1).copied().unwrap_or_default();
+        let end = self.line_starts.get(last).map_or(self.text.len(), |next| next.saturating_sub(1));
+        (first, Span::new(start, end))
+    }
+
     /// Line and column of a byte offset; offsets past the end count as the end.
     pub fn position(&self, offset: usize) -> Position {
         let offset = offset.min(self.text.len());

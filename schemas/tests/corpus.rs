@@ -43,17 +43,13 @@ fn the_words_are_those_of_a_shell() {
         let launch = only_launch(&record);
         let mut words = Vec::new();
         for argument in &launch.arguments {
-            let flag = argument.flag.value.clone();
-            let values = argument.values.iter().map(|value| match &value.value {
+            if !argument.is_positional() {
+                words.push(argument.flag.value.clone());
+            }
+            words.extend(argument.values.iter().map(|value| match &value.value {
                 Value::Known(text) => text.clone(),
                 Value::Unknown(text) => panic!("{}: {text} is constant", text),
-            });
-            if flag.starts_with('-') {
-                words.push(flag);
-                words.extend(values);
-            } else {
-                words.push(flag);
-            }
+            }));
         }
         let expected: Vec<String> = record["argv"]
             .as_array()

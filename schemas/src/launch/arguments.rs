@@ -1,7 +1,7 @@
 //! From command lines to launches: which engine, which words are its arguments, and what each flag takes.
 
 mod place;
-mod split;
+pub(super) mod split;
 
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Engine, Launch, Value, edit};
+use super::{Engine, Launch, Value, arguments::split::is_flag, edit};
 
 impl fmt::Display for Launch {
     /// The arguments in order, quoted for a shell, behind the program's name (slime's flags have none).
@@ -20,15 +20,18 @@ impl fmt::Display for Launch {
             Engine::Spectune => "spectune serve",
         })?;
         for argument in &self.arguments {
-            let positional = argument.flag.value.as_str();
-            if positional.starts_with('-') {
-                write!(formatter, " {}", edit::quoted(positional))?;
+            // A value that looks like a flag is one unless it is tied to its own.
+            if let [value] = argument.values.as_slice()
+                && let Some(text) = value.value.known().filter(|text| is_flag(text))
+            {
+                write!(formatter, " {}", edit::quoted(&format!("{}={text}", argument.flag.value)))?;
+                continue;
             }
-            let values = argument.values.iter().map(|value| &value.value);
-            let whole = Value::Unknown(positional.to_owned());
-            let own = (argument.values.is_empty() && !positional.starts_with('-')).then_some(&whole);
-            for value in own.into_iter().chain(values) {
-                match value {
+            if !argument.is_positional() {
+                write!(formatter, " {}", edit::quoted(&argument.flag.value))?;
+            }
+            for value in &argument.values {
+                match &value.value {
                     Value::Known(text) => write!(formatter, " {}", edit::quoted(text))?,
                     Value::Unknown(text) => write!(formatter, " {text}")?,
                 }

@@ -29,10 +29,10 @@ const NOT_FORWARDED: &[&str] = &[
 ];
 
 /// Whether a word is written as a flag, not as a value (negative numbers are values).
-pub(super) fn is_flag(text: &str) -> bool {
+pub(in crate::launch) fn is_flag(text: &str) -> bool {
     let Some(rest) = text.strip_prefix('-') else { return false };
     match rest.strip_prefix('-') {
-        Some(name) => !name.is_empty(),
+        Some(name) => !name.is_empty() && !name.starts_with('='),
         None => rest.chars().next().is_some_and(|first| first.is_ascii_alphabetic()),
     }
 }
@@ -57,7 +57,7 @@ pub(super) fn split(
             arguments.push(Argument {
                 flag: Located::new(word.value.written().to_owned(), word.span),
                 key: None,
-                values: Vec::new(),
+                values: vec![word.clone()],
                 span: word.span,
             });
             continue;
@@ -190,7 +190,6 @@ pub(super) fn positional_model(arguments: &mut [Argument]) {
     }
     if let Some(first) = arguments.first_mut().filter(|first| !is_flag(&first.flag.value)) {
         first.key = Some(Key::ModelPath);
-        first.values = vec![Located::new(Value::Known(first.flag.value.clone()), first.flag.span)];
     }
 }
 

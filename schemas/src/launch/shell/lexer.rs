@@ -333,6 +333,9 @@ impl Lexer<'_> {
                         continue;
                     }
                     self.at += 1;
+                    if self.peek(0).is_none() {
+                        parts.text.push('\\');
+                    }
                     self.character(&mut parts);
                 }
                 b'\'' => self.single_quoted(&mut parts),
@@ -352,9 +355,10 @@ impl Lexer<'_> {
         match character {
             Some(character) if self.at < self.bytes.len() => {
                 parts.text.push(character);
-                self.at += character.len_utf8();
+                self.at = (self.at + character.len_utf8()).min(self.bytes.len());
             }
-            _ => self.at += 1,
+            // Off a character's boundary only where the part to read ends inside of one.
+            _ => self.at = (self.at + 1).min(self.bytes.len()),
         }
     }
 

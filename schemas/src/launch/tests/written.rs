@@ -230,7 +230,7 @@ fn what_a_shell_would_stumble_over_is_told() {
     sglang `sglang.launch_server`
       --model-path ModelPath 'x
       --trust-remote-code TrustRemoteCode 
-      yes ? 
+      yes ? yes
       --tp-size TpSize 
     LT03 at `'`
     LT08 at `yes`

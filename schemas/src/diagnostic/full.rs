@@ -1,0 +1,78 @@
+//! The look of rustc: the finding, the user's own lines with the place marked, notes, and what to do.
+
+use annotate_snippets::{Annotation, AnnotationKind, Element, Group, Level, Patch, Renderer, Snippet};
+
+use super::{Diagnostic, Findings, Severity};
+use crate::text::{Source, Span};
+
+/// Lines shown around a place.
+const AROUND: usize = 1;
+
+/// Farthest that a second place may be from the first to be shown in one excerpt.
+const EXCERPT: usize = 1 << 16;
+
+pub(super) fn render(findings: &[Findings<'_>], colour: bool) -> String {
+    let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
+    let mut text = String::new();
+    for Findings { source, diagnostics } in findings {
+        for diagnostic in *diagnostics {
+            text.push_str(&renderer.render(&groups(source, diagnostic)));
+            text.push_str("\n\n");
+        }
+    }
+    text
+}
+
+fn groups<'a>(source: &'a Source, diagnostic: &'a Diagnostic) -> Vec<Group<'a>> {
+    let level = match diagnostic.severity {
+        Severity::Error => Level::ERROR,
+        Severity::Warning => Level::WARNING,
+        Severity::Info => Level::INFO,
+    };
+    let primary = source.clamp(diagnostic.span);
+    let near = |span: &Span| span.start.abs_diff(primary.start) < EXCERPT && span.end.abs_diff(primary.end) < EXCERPT;
+    let related: Vec<(Span, &str)> = diagnostic
+        .related
+        .iter()
+        .map(|related| (source.clamp(related.span), related.label.as_str()))
+        .filter(|(span, _)| near(span))
+        .collect();
+    let whole = related.iter().fold(primary, |whole, (span, _)| whole.join(*span));
+    let (line, window) = source.lines_around(whole, AROUND);
+    let annotation = |kind: AnnotationKind, span: Span, label: &'a str| -> Annotation<'a> {
+        let range = span.start.saturating_sub(window.start)..span.end.saturating_sub(window.start);
+        let annotation = kind.span(range);
+        if label.is_empty() { annotation } else { annotation.label(label) }
+    };
+    let snippet = Snippet::source(source.slice(window))
+        .path(source.name())
+        .line_start(line)
+        .annotation(annotation(AnnotationKind::Primary, primary, &diagnostic.label))
+        .annotations(related.into_iter().map(|(span, label)| annotation(AnnotationKind::Context, span, label)));
+    let mut elements: Vec<Element<'a>> = vec![snippet.into()];
+    elements.extend(diagnostic.notes.iter().map(|note| Level::NOTE.message(note.as_str()).into()));
+    if let Some(help) = &diagnostic.help {
+        elements.push(Level::HELP.message(help.as_str()).into());
+    }
+    let title = level.primary_title(diagnostic.message.as_str()).id(diagnostic.code);
+    let mut groups = vec![title.elements(elements)];
+    groups.extend(patch(source, diagnostic));
+    groups
+}
+
+/// The fix as a change of the user's lines.
+fn patch<'a>(source: &'a Source, diagnostic: &'a Diagnostic) -> Option<Group<'a>> {
+    let fix = diagnostic.fix.as_ref()?;
+    let edits: Vec<(Span, &str)> =
+        fix.edits.iter().map(|edit| (source.clamp(edit.span), edit.replacement.as_str())).collect();
+    let whole =
+        edits.iter().map(|(span, _)| *span).reduce(Span::join).filter(|whole| whole.end - whole.start < EXCERPT)?;
+    let (line, window) = source.lines_around(whole, 0);
+    // Removing a last line takes its end along, which the excerpt must then have too.
+    let window = window.join(whole);
+    let patches = edits.into_iter().map(|(span, replacement)| {
+        Patch::new(span.start.saturating_sub(window.start)..span.end.saturating_sub(window.start), replacement)
+    });
+    let snippet = Snippet::source(source.slice(window)).path(source.name()).line_start(line).patches(patches);
+    Some(Level::HELP.secondary_title(fix.description.as_str()).element(snippet))
+}

@@ -1,0 +1,105 @@
+//! SARIF 2.1.0, which code scanning services read.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value as Json, json};
+
+use super::{Diagnostic, Findings, Severity};
+use crate::text::{Source, Span};
+
+pub(super) fn render(findings: &[Findings<'_>]) -> String {
+    let all = || findings.iter().flat_map(|findings| findings.diagnostics.iter().map(|one| (findings.source, one)));
+    let rules: BTreeMap<&str, &str> = all().map(|(_, diagnostic)| (diagnostic.code, diagnostic.name)).collect();
+    let index: BTreeMap<&str, usize> = rules.keys().enumerate().map(|(index, code)| (*code, index)).collect();
+    let rules: Vec<Json> = rules.iter().map(|(code, name)| json!({ "id": code, "name": name })).collect();
+    let results: Vec<Json> = all()
+        .map(|(source, diagnostic)| result(source, diagnostic, index.get(diagnostic.code).copied().unwrap_or_default()))
+        .collect();
+    let log = json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{
+            "tool": { "driver": { "name": "spectune", "version": env!("CARGO_PKG_VERSION"), "rules": rules } },
+            "columnKind": "unicodeCodePoints",
+            "results": results,
+        }],
+    });
+    let mut text = serde_json::to_string_pretty(&log).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+fn result(source: &Source, diagnostic: &Diagnostic, rule: usize) -> Json {
+    let level = match diagnostic.severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+        Severity::Info => "note",
+    };
+    let mut message = diagnostic.message.clone();
+    if let Some(help) = &diagnostic.help {
+        message.push_str("; ");
+        message.push_str(help);
+    }
+    let mut result = json!({
+        "ruleId": diagnostic.code,
+        "ruleIndex": rule,
+        "level": level,
+        "message": { "text": message },
+        "locations": [location(source, diagnostic.span, None)],
+    });
+    let Some(object) = result.as_object_mut() else { return result };
+    if !diagnostic.related.is_empty() {
+        let related = diagnostic.related.iter().map(|related| location(source, related.span, Some(&related.label)));
+        object.insert("relatedLocations".into(), related.collect());
+    }
+    if let Some(fix) = &diagnostic.fix {
+        let replacements: Vec<Json> = fix
+            .edits
+            .iter()
+            .map(|edit| {
+                json!({
+                    "deletedRegion": region(source, edit.span),
+                    "insertedContent": { "text": edit.replacement },
+                })
+            })
+            .collect();
+        object.insert("fixes".into(), json!([{
+            "description": { "text": fix.description },
+            "artifactChanges": [{ "artifactLocation": { "uri": uri(source.name()) }, "replacements": replacements }],
+        }]));
+    }
+    result
+}
+
+fn location(source: &Source, span: Span, message: Option<&str>) -> Json {
+    let mut location = json!({
+        "physicalLocation": { "artifactLocation": { "uri": uri(source.name()) }, "region": region(source, span) },
+    });
+    if let (Some(message), Some(object)) = (message, location.as_object_mut()) {
+        object.insert("message".into(), json!({ "text": message }));
+    }
+    location
+}
+
+fn region(source: &Source, span: Span) -> Json {
+    let (start, end) = (source.position(span.start), source.position(span.end));
+    json!({
+        "startLine": start.line,
+        "startColumn": start.column,
+        "endLine": end.line,
+        "endColumn": end.column,
+    })
+}
+
+/// A file name as a URI reference: what a URI may not hold is percent-encoded.
+fn uri(name: &str) -> String {
+    let mut uri = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        match byte {
+            b'\\' => uri.push('/'),
+            byte if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) => uri.push(char::from(byte)),
+            byte => uri.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    uri
+}

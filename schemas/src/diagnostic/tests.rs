@@ -1,0 +1,268 @@
+use super::{fix::apply, *};
+
+const TEXT: &str = "SGLANG_ARGS=(\n   --sglang-speculative-num-steps 3\n   --sglang-speculative-eagle-topk 1\n   --sglang-speculative-num-draft-tokens 24 # größer\n)\n";
+
+fn span(text: &str, part: &str) -> Span {
+    let start = text.find(part).expect("in the text");
+    Span::new(start, start + part.len())
+}
+
+fn finding() -> Diagnostic {
+    Diagnostic {
+        code: "SD023",
+        name: "topk1-drafts-adjusted",
+        severity: Severity::Warning,
+        message: "with topk 1 sglang runs 4 draft tokens, not 24".into(),
+        span: span(TEXT, "24"),
+        label: "replaced by num_steps + 1".into(),
+        related: vec![Related {
+            span: Span::new(span(TEXT, "3\n").start, span(TEXT, "3\n").start + 1),
+            label: "3 steps".into(),
+        }],
+        notes: vec!["100% of the drafts, verified: a chain".into()],
+        help: Some("write `--sglang-speculative-num-draft-tokens 4`".into()),
+        fix: Some(Fix {
+            description: "write what runs".into(),
+            safety: Safety::Safe,
+            edits: vec![Edit { span: span(TEXT, "24"), replacement: "4".into() }],
+        }),
+    }
+}
+
+fn rendered(format: Format) -> String {
+    let source = Source::new("run, slime.sh", TEXT);
+    let diagnostics = [finding()];
+    render(&[Findings { source: &source, diagnostics: &diagnostics }], format, false)
+}
+
+#[test]
+fn for_a_reader() {
+    insta::assert_snapshot!(rendered(Format::Full), @r"
+    warning[SD023]: with topk 1 sglang runs 4 draft tokens, not 24
+     --> run, slime.sh:4:42
+      |
+    2 |    --sglang-speculative-num-steps 3
+      |                                   - 3 steps
+    3 |    --sglang-speculative-eagle-topk 1
+    4 |    --sglang-speculative-num-draft-tokens 24 # größer
+      |                                          ^^ replaced by num_steps + 1
+      |
+      = note: 100% of the drafts, verified: a chain
+      = help: write `--sglang-speculative-num-draft-tokens 4`
+    help: write what runs
+      |
+    4 -    --sglang-speculative-num-draft-tokens 24 # größer
+    4 +    --sglang-speculative-num-draft-tokens 4 # größer
+      |
+    ");
+}
+
+#[test]
+fn one_line_a_finding() {
+    insta::assert_snapshot!(rendered(Format::Concise), @"run, slime.sh:4:42: warning[SD023] with topk 1 sglang runs 4 draft tokens, not 24");
+}
+
+#[test]
+fn for_programs() {
+    insta::assert_snapshot!(rendered(Format::Json), @r#"
+    [
+      {
+        "code": "SD023",
+        "name": "topk1-drafts-adjusted",
+        "severity": "warning",
+        "message": "with topk 1 sglang runs 4 draft tokens, not 24",
+        "file": "run, slime.sh",
+        "line": 4,
+        "column": 42,
+        "end_line": 4,
+        "end_column": 44,
+        "help": "write `--sglang-speculative-num-draft-tokens 4`",
+        "fix": {
+          "description": "write what runs",
+          "safety": "safe",
+          "edits": [
+            {
+              "line": 4,
+              "column": 42,
+              "end_line": 4,
+              "end_column": 44,
+              "replacement": "4"
+            }
+          ]
+        },
+        "url": null
+      }
+    ]
+    "#);
+}
+
+#[test]
+fn for_github() {
+    insta::assert_snapshot!(rendered(Format::Github), @"::warning file=run%2C slime.sh,line=4,col=42,endColumn=44,title=SD023 topk1-drafts-adjusted::with topk 1 sglang runs 4 draft tokens, not 24%0Ahelp: write `--sglang-speculative-num-draft-tokens 4`");
+}
+
+#[test]
+fn for_code_scanning() {
+    insta::assert_snapshot!(rendered(Format::Sarif), @r#"
+    {
+      "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+      "version": "2.1.0",
+      "runs": [
+        {
+          "tool": {
+            "driver": {
+              "name": "spectune",
+              "version": "0.1.0",
+              "rules": [
+                {
+                  "id": "SD023",
+                  "name": "topk1-drafts-adjusted"
+                }
+              ]
+            }
+          },
+          "columnKind": "unicodeCodePoints",
+          "results": [
+            {
+              "ruleId": "SD023",
+              "ruleIndex": 0,
+              "level": "warning",
+              "message": {
+                "text": "with topk 1 sglang runs 4 draft tokens, not 24; write `--sglang-speculative-num-draft-tokens 4`"
+              },
+              "locations": [
+                {
+                  "physicalLocation": {
+                    "artifactLocation": {
+                      "uri": "run%2C%20slime.sh"
+                    },
+                    "region": {
+                      "startLine": 4,
+                      "startColumn": 42,
+                      "endLine": 4,
+                      "endColumn": 44
+                    }
+                  }
+                }
+              ],
+              "relatedLocations": [
+                {
+                  "physicalLocation": {
+                    "artifactLocation": {
+                      "uri": "run%2C%20slime.sh"
+                    },
+                    "region": {
+                      "startLine": 2,
+                      "startColumn": 35,
+                      "endLine": 2,
+                      "endColumn": 36
+                    }
+                  },
+                  "message": {
+                    "text": "3 steps"
+                  }
+                }
+              ],
+              "fixes": [
+                {
+                  "description": {
+                    "text": "write what runs"
+                  },
+                  "artifactChanges": [
+                    {
+                      "artifactLocation": {
+                        "uri": "run%2C%20slime.sh"
+                      },
+                      "replacements": [
+                        {
+                          "deletedRegion": {
+                            "startLine": 4,
+                            "startColumn": 42,
+                            "endLine": 4,
+                            "endColumn": 44
+                          },
+                          "insertedContent": {
+                            "text": "4"
+                          }
+                        }
+                      ]
+                    }
+                  ]
+                }
+              ]
+            }
+          ]
+        }
+      ]
+    }
+    "#);
+}
+
+#[test]
+fn nothing_found_is_still_valid_output() {
+    let empty = |format| render(&[], format, true);
+    assert_eq!([empty(Format::Full), empty(Format::Concise), empty(Format::Github)], ["", "", ""]);
+    assert_eq!(empty(Format::Json), "[]\n");
+    assert!(serde_json::from_str::<serde_json::Value>(&empty(Format::Sarif)).is_ok());
+}
+
+#[test]
+fn places_outside_of_the_text_are_drawn_somewhere_inside() {
+    for text in ["", "ä", "\n\n", "a\r\nb", "\u{1F600}\tx"] {
+        let source = Source::new("x", text);
+        for start in 0..8 {
+            for end in 0..8 {
+                let edit = Edit { span: Span::new(start, end), replacement: "y\n".into() };
+                let fix = Fix { description: "do".into(), safety: Safety::Safe, edits: vec![edit] };
+                let related = vec![Related { span: Span::new(end, end + 1), label: "there".into() }];
+                let diagnostic = Diagnostic { span: Span::new(start, end), related, fix: Some(fix), ..finding() };
+                let diagnostics = [diagnostic];
+                for (format, _) in Format::ALL {
+                    render(&[Findings { source: &source, diagnostics: &diagnostics }], format, true);
+                }
+                apply(&source, &diagnostics, true);
+            }
+        }
+    }
+}
+
+fn edit(start: usize, end: usize, replacement: &str, safety: Safety) -> Diagnostic {
+    let edits = vec![Edit { span: Span::new(start, end), replacement: replacement.into() }];
+    Diagnostic { fix: Some(Fix { description: String::new(), safety, edits }), ..finding() }
+}
+
+#[test]
+fn fixes_that_touch_wait_for_the_next_round() {
+    use Safety::{Safe, Unsafe};
+    let source = Source::new("x", "0123456789");
+    let check = |diagnostics: &[Diagnostic], also_unsafe: bool, expected: (&str, &[usize], &[usize])| {
+        let fixed = apply(&source, diagnostics, also_unsafe);
+        assert_eq!((fixed.text.as_str(), fixed.applied.as_slice(), fixed.postponed.as_slice()), expected);
+    };
+    check(&[edit(5, 6, "b", Safe), edit(1, 3, "a", Safe)], false, ("0a34b6789", &[0, 1], &[]));
+    check(&[edit(1, 4, "a", Safe), edit(3, 6, "b", Safe)], false, ("0a456789", &[0], &[1]));
+    check(&[edit(2, 2, "+", Safe), edit(2, 2, "-", Safe)], false, ("01+23456789", &[0], &[1]));
+    check(&[edit(2, 2, "+", Safe), edit(2, 2, "+", Safe)], false, ("01+23456789", &[0, 1], &[]));
+    check(&[edit(2, 2, "+", Unsafe)], false, ("0123456789", &[], &[]));
+    check(&[edit(2, 2, "+", Unsafe)], true, ("01+23456789", &[0], &[]));
+    check(&[edit(9, 99, "+", Safe)], false, ("0123456789", &[], &[]));
+    check(&[finding()], false, ("0123456789", &[], &[]));
+}
+
+#[test]
+fn findings_are_tidied_by_place_and_severity() {
+    let at = |start: usize, severity| Diagnostic { span: Span::new(start, start), severity, ..finding() };
+    let mut all =
+        vec![at(5, Severity::Info), at(1, Severity::Warning), at(5, Severity::Error), at(1, Severity::Warning)];
+    tidy(&mut all);
+    let found: Vec<_> = all.iter().map(|one| (one.span.start, one.severity)).collect();
+    assert_eq!(found, [(1, Severity::Warning), (5, Severity::Error), (5, Severity::Info)]);
+}
+
+#[test]
+fn formats_are_named_by_their_words() {
+    for (format, word) in Format::ALL {
+        assert_eq!((format.to_string().as_str(), word.parse()), (word, Ok(format)));
+    }
+    assert!("html".parse::<Format>().is_err());
+}

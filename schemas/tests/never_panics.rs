@@ -1,0 +1,188 @@
+//! Whatever the text is: reading, resolving, rendering and fixing it ends, and without a panic.
+
+use proptest::prelude::*;
+use schemas::{
+    diagnostic::{Findings, Format, fix, render},
+    launch::{Engine, Launch, Options, Syntax, from_arguments, parse},
+    model::{ModelConfig, ModelFacts, TensorHeaders, published},
+    resolve::{resolve, version_of},
+    text::{Source, Span},
+    version::EngineVersion,
+};
+
+const CORPUS: &str = include_str!("../../tests/data/launches.jsonl");
+
+fn launches() -> Vec<String> {
+    let text = |line: &str| {
+        let record: serde_json::Value = serde_json::from_str(line).expect("a record");
+        record["launch"].as_str().map(str::to_owned)
+    };
+    CORPUS.lines().filter_map(text).collect()
+}
+
+fn looks_at(source: &Source, launch: &Launch) {
+    let lies_in = |span: Span| assert!(source.text().get(span.range()).is_some(), "{span:?} of {:?}", source.text());
+    lies_in(launch.span);
+    lies_in(launch.anchor);
+    for argument in &launch.arguments {
+        lies_in(argument.span);
+        lies_in(argument.flag.span);
+        argument.values.iter().for_each(|value| lies_in(value.span));
+    }
+    for setting in launch.settings.values() {
+        lies_in(setting.removal);
+        setting.value.into_iter().for_each(lies_in);
+    }
+    let (target, draft) = published::facts_of(launch);
+    for version in ["0.4.7", "0.5.2", "0.5.9", "0.5.23"] {
+        let version: EngineVersion = version.parse().expect("a version");
+        for memory in [None, Some(24_000), Some(200_000)] {
+            let resolved = resolve(launch, version, true, target.as_ref(), draft.as_ref(), memory);
+            let _ = (resolved.table(source), resolved.to_json(source));
+        }
+        for flag in schemas::flags::FLAGS {
+            lies_in(launch.set(flag.key, version, "1").span);
+            launch.remove(flag.key).into_iter().for_each(|edit| lies_in(edit.span));
+        }
+    }
+    let _ = version_of(launch, None);
+}
+
+fn everything(name: &str, text: &str, engine: Option<Engine>) {
+    let source = Source::new(name, text);
+    let parsed = parse(&source, &Options { engine, version: None });
+    parsed.launches.iter().for_each(|launch| looks_at(&source, launch));
+    let findings = [Findings { source: &source, diagnostics: &parsed.diagnostics }];
+    for format in [Format::Full, Format::Concise, Format::Json, Format::Github, Format::Sarif] {
+        render(&findings, format, false);
+    }
+    fix::apply(&source, &parsed.diagnostics, true);
+}
+
+/// Text made of what shells and launches are made of, so that it gets past the first character.
+fn shell_text() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        Just("SGLANG_ARGS=(".to_owned()),
+        Just("--sglang-speculative-algorithm EAGLE ".to_owned()),
+        Just("python3 -m sglang.launch_server ".to_owned()),
+        Just("--cuda-graph-bs $(seq 1 4 64) ".to_owned()),
+        Just("${SGLANG_ARGS[@]} ".to_owned()),
+        Just("X=\"$X $X\"\n".to_owned()),
+        Just("A+=(${A[@]} \"${A[@]}\" --sglang-tp 1)\n".to_owned()),
+        Just("<<EOF\n".to_owned()),
+        Just("```\n".to_owned()),
+        "[ \\t\\n\\\\'\"`$(){}\\[\\]<>|&;#=!*@+-]{1,4}",
+        "[a-zA-Z0-9_./:-]{1,6}",
+        "\\PC{1,3}",
+    ];
+    prop::collection::vec(piece, 0..40).prop_map(|pieces| pieces.concat())
+}
+
+/// A published launch with some of its bytes changed.
+fn mutated_launch() -> impl Strategy<Value = String> {
+    let launches = launches();
+    let change = (any::<prop::sample::Index>(), 0..3_u8, any::<char>());
+    (prop::sample::select(launches), prop::collection::vec(change, 1..8)).prop_map(|(launch, changes)| {
+        let mut characters: Vec<char> = launch.chars().collect();
+        for (place, kind, character) in changes {
+            let at = place.index(characters.len() + 1);
+            match kind {
+                0 => characters.insert(at, character),
+                1 if at < characters.len() => drop(characters.remove(at)),
+                _ if at < characters.len() => characters[at] = ['"', '\'', '\\', '\n', '(', '$', '='][at % 7],
+                _ => {}
+            }
+        }
+        characters.into_iter().collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        let text = String::from_utf8_lossy(&bytes);
+        everything("x.sh", &text, None);
+        everything("x.toml", &text, None);
+        everything("x", &text, Some(Engine::Slime));
+    }
+
+    #[test]
+    fn shell_like_text(text in shell_text()) {
+        everything("x.sh", &text, None);
+        everything("x", &text, Some(Engine::Sglang));
+    }
+
+    #[test]
+    fn mutated_launches(text in mutated_launch()) {
+        everything("x", &text, None);
+    }
+
+    #[test]
+    fn toml_like_text(text in "([a-z_]{1,12} ?= ?([0-9.-]{1,20}|\"[a-z\\\\]{0,5}\"|\\[[0-9, ]{0,9}\\]|true)?\n|\\[[a-z]{0,5}\\]?\n|\\PC{0,3}){0,8}") {
+        everything("x.toml", &text, None);
+    }
+
+    #[test]
+    fn printed_launches_read_back(words in prop::collection::vec("(--[a-z=-]{1,16}|[ -~]{0,8}|\\PC{0,4})", 0..10)) {
+        let words: Vec<String> = std::iter::once("--model-path".to_owned()).chain(words).collect();
+        let (_, launch, _) = from_arguments(&words);
+        let printed = launch.to_string();
+        let parsed = parse(&Source::new("x.sh", printed.clone()), &Options::default());
+        let again = parsed.launches.first().map(ToString::to_string);
+        prop_assert_eq!(again, Some(printed));
+    }
+
+    #[test]
+    fn configs_and_headers(text in "\\{(\"[a-z_]{1,20}\": ?([0-9.eE-]{1,9}|\"\\PC{0,4}\"|null|\\[[0-9, ]{0,8}\\]|\\{\\}),? ?){0,6}\\}?") {
+        let _ = ModelConfig::parse(&text).map(|config| {
+            let facts = ModelFacts { config, ..ModelFacts::default() };
+            (facts.config.derived_context_length(), facts.config.head_dim(), facts.config.draft_kind(None))
+        });
+        let _ = TensorHeaders::default().add_header(&text);
+    }
+}
+
+/// Repetitions that would take a reader far too long if any part of its work grew with the square of the text.
+#[test]
+fn long_texts_of_unclosed_constructs_are_read_in_one_go() {
+    for piece in [
+        "\"$(",
+        "${",
+        "'",
+        "`",
+        "$((",
+        "<<E\n",
+        "(",
+        "\\ \n",
+        "X=(",
+        "\"",
+        "a=$a$a;",
+        "${a:-",
+        "--x \"",
+        "A+=(${A[@]} b)\n",
+    ] {
+        let text = piece.repeat((1 << 20) / piece.len());
+        let source = Source::new("x.sh", text);
+        parse(&source, &Options::default());
+    }
+}
+
+#[test]
+fn a_text_too_large_is_refused_and_said_so() {
+    let source = Source::new("x", " ".repeat(schemas::launch::LONGEST_TEXT + 1));
+    let parsed = parse(&source, &Options::default());
+    assert!(parsed.launches.is_empty());
+    assert_eq!(parsed.diagnostics.first().map(|found| found.code), Some("LT01"));
+}
+
+#[test]
+fn the_forms_of_a_launch_are_told_apart() {
+    let syntax = |name: &str, text: &str| {
+        parse(&Source::new(name, text), &Options::default()).launches.first().map(|launch| launch.syntax)
+    };
+    assert_eq!(syntax("x", "model_path = \"a\""), Some(Syntax::Toml));
+    assert_eq!(syntax("x", "--model-path a"), Some(Syntax::CommandLine));
+    assert_eq!(syntax("x", "A=( --sglang-dtype half )"), Some(Syntax::ShellArray));
+}
