@@ -245,9 +245,17 @@ impl Launch {
     /// Whether every word is in sight: false where a word such as `$EXTRA_ARGS` may hold further flags, so that a flag
     /// that is not seen may be given all the same.
     pub fn is_complete(&self) -> bool {
-        let unknown = |argument: &Argument| argument.values.iter().any(|value| value.value.known().is_none());
-        self.syntax == Syntax::Toml
-            || !self.arguments.iter().any(|argument| argument.is_positional() && unknown(argument))
+        let may_hold_flags = |argument: &Argument| match argument.values.first().map(|value| &value.value) {
+            Some(Value::Unknown(text)) => {
+                let text = text.to_ascii_lowercase();
+                let says_so = ["sglang", "spec", "extra", "$@", "...", "…"].iter().any(|part| text.contains(part));
+                // In a slime script, `${MODEL_ARGS[@]}` and its kind are Megatron's.
+                self.engine != Engine::Slime || says_so
+            }
+            _ => false,
+        };
+        let hidden = |argument: &Argument| argument.is_positional() && may_hold_flags(argument);
+        self.syntax == Syntax::Toml || !self.arguments.iter().any(hidden)
     }
 
     /// The value of an environment variable, where it is known.

@@ -116,6 +116,29 @@ impl Source {
     }
 }
 
+/// The edits (insertions, removals and replacements of characters) that turn one short name into another; of longer
+/// ones only the first 80 characters count.
+pub fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().take(80).collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (line, left) in one.chars().take(80).enumerate() {
+        let mut diagonal = line;
+        if let Some(first) = row.first_mut() {
+            *first = line + 1;
+        }
+        for (column, right) in other.iter().enumerate() {
+            let above = row.get(column + 1).copied().unwrap_or(usize::MAX);
+            let before = row.get(column).copied().unwrap_or(usize::MAX);
+            let value = (diagonal + usize::from(left != *right)).min(above + 1).min(before + 1);
+            diagonal = above;
+            if let Some(slot) = row.get_mut(column + 1) {
+                *slot = value;
+            }
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,5 +155,12 @@ mod tests {
     #[test]
     fn a_slice_off_a_character_boundary_is_empty() {
         assert_eq!(Source::new("x", "äb").slice(Span::new(1, 2)), "");
+    }
+
+    #[test]
+    fn distances_count_edits() {
+        assert_eq!(distance("dtype", "dtyp"), 1);
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("", "abc"), 3);
     }
 }

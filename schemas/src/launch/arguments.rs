@@ -2,6 +2,7 @@
 
 mod place;
 pub(super) mod split;
+mod unknown;
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ const COMPANIONS: &[Key] =
 
 pub(super) fn parse(source: &Source, options: &Options) -> Parsed {
     let script = script::read(source);
-    let mut diagnostics: Vec<Diagnostic> = script.troubles.into_iter().map(problems::of_trouble).collect();
+    let mut diagnostics = Vec::new();
     let mut launches = Vec::new();
     let (candidates, others): (Vec<_>, Vec<_>) = join_bare(source, script.lines, &mut diagnostics)
         .into_iter()
@@ -42,6 +43,12 @@ pub(super) fn parse(source: &Source, options: &Options) -> Parsed {
         }
     }
     launches.sort_by_key(|launch| launch.anchor);
+    // What does not close far from any launch is prose, unless it is why no launch was found.
+    let matters = |found: &Diagnostic| {
+        let at = found.span.start;
+        launches.is_empty() || launches.iter().any(|launch| launch.span.start <= at && at <= launch.span.end)
+    };
+    diagnostics.extend(script.troubles.into_iter().map(problems::of_trouble).filter(matters));
     if launches.is_empty() {
         diagnostics.push(no_launch(source));
     }
@@ -128,6 +135,10 @@ fn build(
         diagnostics.push(problems::VLLM_UNREAD.at(detected.anchor, message, "not checked"));
     } else {
         diagnostics.append(&mut troubles);
+        // Benchmarks take the server's flags and others of their own.
+        if !source.slice(detected.anchor).contains("bench") {
+            unknown::report(&arguments, engine, diagnostics);
+        }
     }
     let syntax = if detected.array.is_some() { Syntax::ShellArray } else { Syntax::CommandLine };
     let span = detected
@@ -177,6 +188,7 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) 
     let source = Source::new("<command line>", text);
     let mut diagnostics = Vec::new();
     let arguments = split::split(&source, &fields, Engine::Spectune, None, &mut diagnostics);
+    unknown::report(&arguments, Engine::Spectune, &mut diagnostics);
     let span = Span::new(0, source.text().len());
     let launch = Launch {
         engine: Engine::Spectune,

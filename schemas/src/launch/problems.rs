@@ -38,6 +38,7 @@ problems! {
     TOML_SYNTAX = "LT06" "invalid-toml" Error "the launch file is not valid TOML, or not a launch file";
     VLLM_UNREAD = "LT07" "vllm-unread" Info "vLLM's flags are recognised but not checked";
     STRAY_VALUE = "LT08" "stray-value" Error "a word follows a switch that takes none";
+    UNKNOWN_FLAG = "LT09" "unknown-flag" Error "no version of the engine knows a flag";
 }
 
 impl Problem {

@@ -50,6 +50,7 @@ pub(super) fn split(
     // The flag just before, if it has all its words already: what follows it belongs to nothing.
     let mut complete: Option<String> = None;
     while let Some(word) = words.next() {
+        let word = &not_elided(word);
         let Some(text) = word.value.known().filter(|text| is_flag(text)) else {
             if let (Some(flag), Value::Known(text)) = (&complete, &word.value) {
                 diagnostics.push(stray(flag, text, word.span));
@@ -78,10 +79,12 @@ pub(super) fn split(
                 Some(Arity::Several) | None => usize::MAX,
             };
             while values.len() < most {
-                let Some(value) = words.next_if(|next| next.value.known().is_none_or(|text| !is_flag(text))) else {
-                    break;
+                // An ellipsis may be one value, but no list of them: further flags may be meant.
+                let is_value = |next: &&Field| {
+                    next.value.known().is_none_or(|text| !is_flag(text)) && (most == 1 || !is_ellipsis(next))
                 };
-                values.push(value.clone());
+                let Some(value) = words.next_if(is_value) else { break };
+                values.push(not_elided(value));
             }
             if values.is_empty() && matches!(arity, Some(Arity::One | Arity::Several)) {
                 diagnostics.push(missing(spelling, word.span));
@@ -102,6 +105,19 @@ pub(super) fn split(
     arguments
 }
 
+/// Whether a word is the ellipsis of documentation, which stands for what is not shown.
+fn is_ellipsis(word: &Field) -> bool {
+    word.value.known().is_some_and(|text| matches!(text, "..." | "…"))
+}
+
+/// The word, or for an ellipsis a word that is not known.
+fn not_elided(word: &Field) -> Field {
+    if is_ellipsis(word) {
+        return Located::new(Value::Unknown(word.value.written().to_owned()), word.span);
+    }
+    word.clone()
+}
+
 /// What may stand between the words of one argument.
 const BETWEEN: [char; 5] = [' ', '\t', '\r', '\n', '\\'];
 
@@ -120,7 +136,7 @@ fn inline_value(source: &Source, word: Span, spelling: &str, value: &str) -> (Sp
 
 /// What a flag means to an engine, and how many words follow it where that is known.
 fn meaning(spelling: &str, engine: Engine, version: Option<EngineVersion>) -> (Option<Key>, Option<Arity>) {
-    let name = spelling.trim_start_matches('-');
+    let Some(name) = spelling.strip_prefix("--").filter(|name| !name.starts_with('-')) else { return (None, None) };
     match engine {
         Engine::Vllm => {
             let key = match name.replace('_', "-").as_str() {

@@ -9,7 +9,7 @@ use super::{EngineName, LaunchFile};
 use crate::{
     diagnostic::Diagnostic,
     flags,
-    text::{Located, Source, Span},
+    text::{Located, Source, Span, distance},
     version::EngineVersion,
 };
 
@@ -57,28 +57,6 @@ fn suggestion(message: &str) -> Option<String> {
             .filter(|flag| distance(flag.name, &name) <= 3),
     }?;
     Some(format!("write `{}`", known.name.replace('-', "_")))
-}
-
-/// Edits between two short names.
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().take(80).collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (line, left) in one.chars().enumerate() {
-        let mut diagonal = line;
-        if let Some(first) = row.first_mut() {
-            *first = line + 1;
-        }
-        for (column, right) in other.iter().enumerate() {
-            let above = row.get(column + 1).copied().unwrap_or(usize::MAX);
-            let before = row.get(column).copied().unwrap_or(usize::MAX);
-            let value = (diagonal + usize::from(left != *right)).min(above + 1).min(before + 1);
-            diagonal = above;
-            if let Some(slot) = row.get_mut(column + 1) {
-                *slot = value;
-            }
-        }
-    }
-    row.last().copied().unwrap_or_default()
 }
 
 fn build(
@@ -226,12 +204,5 @@ mod tests {
             let known = flags::by_name(&name.replace('_', "-")).is_some();
             assert!(known || ["engine", "engine_version", "environment"].contains(&name), "{name}");
         }
-    }
-
-    #[test]
-    fn distances_count_edits() {
-        assert_eq!(distance("dtype", "dtyp"), 1);
-        assert_eq!(distance("kitten", "sitting"), 3);
-        assert_eq!(distance("", "abc"), 3);
     }
 }

@@ -221,8 +221,8 @@ fn what_a_shell_would_stumble_over_is_told() {
       --model-path ModelPath x
       --tp TpSize 4
       --dtype Dtype half
-    LT04 at `\ `
     LT04 at `--dtype`
+    LT04 at `\ `
     "#);
     insta::assert_snapshot!(shown(
         "python3 -m sglang.launch_server --model-path 'x --trust-remote-code yes --tp-size"
@@ -232,9 +232,9 @@ fn what_a_shell_would_stumble_over_is_told() {
       --trust-remote-code TrustRemoteCode 
       yes ? yes
       --tp-size TpSize 
-    LT03 at `'`
     LT08 at `yes`
     LT05 at `--tp-size`
+    LT03 at `'`
     ");
     insta::assert_snapshot!(shown(
         "SGLANG_ARGS=(\n --sglang-dtype half\nOTHER_ARGS=(\n --lr 1\n)\n"
@@ -243,7 +243,41 @@ fn what_a_shell_would_stumble_over_is_told() {
       --sglang-dtype Dtype half
     LT03 at `SGLANG_ARGS`
     ");
+    insta::assert_snapshot!(shown(
+        "A=( --sglang-speculativ-num-steps 3 ----sglang-ep-size 2 --sglang-of-a-fork 1 --sglang-router-ip x ... )"
+    ), @r"
+    slime array `A`
+      --sglang-speculativ-num-steps ? 3
+      ----sglang-ep-size ? 2
+      --sglang-of-a-fork ? 1
+      --sglang-router-ip ? x
+      ... ? <...>
+    LT09 at `--sglang-speculativ-num-steps`
+    LT09 at `----sglang-ep-size`
+    LT09 at `--sglang-of-a-fork`
+    ");
+    insta::assert_snapshot!(shown("sglang serve --model-path x --specualtive-eagle-topk 1 ..."), @r"
+    sglang `sglang serve`
+      --model-path ModelPath x
+      --specualtive-eagle-topk ? 1
+      ... ? <...>
+    LT09 at `--specualtive-eagle-topk`
+    ");
     insta::assert_snapshot!(shown("Hello, world"), @"LT02 at `Hello, world`");
+}
+
+#[test]
+fn a_word_that_may_hold_flags_makes_a_launch_incomplete() {
+    let check = |text: &str, expected: bool| {
+        let parsed = parse(&Source::new("test.sh", text), &Options::default());
+        assert_eq!(parsed.launches.first().map(super::super::Launch::is_complete), Some(expected), "{text}");
+    };
+    check("sglang serve --model-path x", true);
+    check("sglang serve --model-path $X", true);
+    check("sglang serve --model-path x $EXTRA", false);
+    check("sglang serve --model-path x ...", false);
+    check("A=( --sglang-dtype half )\npython3 train.py ${MODEL_ARGS[@]} ${A[@]}", true);
+    check("A=( --sglang-dtype half )\npython3 train.py ${A[@]} ${MORE_SGLANG_ARGS[@]}", false);
 }
 
 /// What an edit makes of a text.

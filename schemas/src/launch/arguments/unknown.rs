@@ -1,0 +1,80 @@
+//! Flags that no version of the engine has: most often slips of the pen.
+
+use super::super::{Argument, Engine, problems};
+use crate::{
+    diagnostic::{Diagnostic, Edit, Fix, Safety, Severity},
+    flags::{self, Lookup},
+    text::distance,
+};
+
+/// Farthest that a slip of the pen is taken for the flag that was meant.
+const SLIP: usize = 2;
+
+/// Slime's own flags that begin like the ones it forwards.
+const SLIMES_OWN: &[&str] = &["--sglang-config", "--sglang-router-", "--sglang-server-concurrency"];
+
+/// Says which flags the engine does not know.
+pub(super) fn report(arguments: &[Argument], engine: Engine, diagnostics: &mut Vec<Diagnostic>) {
+    for argument in arguments.iter().filter(|argument| !argument.is_positional()) {
+        let written = argument.flag.value.as_str();
+        let Some(name) = own_name(written, engine) else { continue };
+        let two_dashes = !written.starts_with("---");
+        let known = two_dashes && !matches!(flags::lookup(name, None), Lookup::Unknown);
+        let diagnostic = match engine {
+            Engine::Spectune => match flags::by_name(name) {
+                Some(flag) if flag.ours => continue,
+                _ if known => unsupported(argument),
+                _ => unknown(argument, name, engine),
+            },
+            Engine::Sglang | Engine::Slime if !known => unknown(argument, name, engine),
+            Engine::Sglang | Engine::Slime | Engine::Vllm => continue,
+        };
+        diagnostics.push(diagnostic);
+    }
+}
+
+/// The name by which the engine would know a flag; none where the flag is another program's.
+fn own_name(written: &str, engine: Engine) -> Option<&str> {
+    match engine {
+        Engine::Vllm => None,
+        Engine::Sglang | Engine::Spectune => written.strip_prefix("--"),
+        Engine::Slime => {
+            let ours = SLIMES_OWN.iter().any(|own| written.starts_with(own));
+            written.trim_start_matches('-').strip_prefix("sglang-").filter(|_| !ours)
+        }
+    }
+}
+
+fn unsupported(argument: &Argument) -> Diagnostic {
+    let message = format!("spectune's own engine has no `{}`: it is ignored", argument.flag.value);
+    let mut diagnostic = problems::UNKNOWN_FLAG.at(argument.flag.span, message, "a flag of sglang only");
+    diagnostic.severity = Severity::Warning;
+    diagnostic
+}
+
+fn unknown(argument: &Argument, name: &str, engine: Engine) -> Diagnostic {
+    let who = match engine {
+        Engine::Spectune => "spectune",
+        _ => "no version of sglang from 0.4.7 to 0.5.23",
+    };
+    let verb = if engine == Engine::Spectune { "does not know" } else { "knows" };
+    let message = format!("{who} {verb} `{}`", argument.flag.value);
+    let mut diagnostic = problems::UNKNOWN_FLAG.at(argument.flag.span, message, "unknown flag");
+    let candidates =
+        flags::spellings().iter().map(|spelling| spelling.name).chain(flags::FLAGS.iter().map(|flag| flag.name));
+    let nearest = candidates.map(|known| (distance(known, name), known)).min().filter(|(far, _)| *far <= SLIP);
+    match nearest {
+        Some((_, known)) => {
+            let prefix = if engine == Engine::Slime { "--sglang-" } else { "--" };
+            let meant = format!("{prefix}{known}");
+            diagnostic.help = Some(format!("write `{meant}`"));
+            let edits = vec![Edit { span: argument.flag.span, replacement: meant }];
+            let description = "write the flag that was meant".into();
+            diagnostic.fix = Some(Fix { description, safety: Safety::Unsafe, edits });
+        }
+        // It may come from a fork, a plug-in or a version that nobody read.
+        None if engine != Engine::Spectune => diagnostic.severity = Severity::Warning,
+        None => {}
+    }
+    diagnostic
+}
