@@ -9,14 +9,16 @@ pub mod backend;
 pub mod checkpoint;
 pub mod engine;
 pub mod error;
+mod memory;
 mod model;
 pub mod options;
 pub mod request;
 mod sampling;
+pub mod scheduler;
 pub mod text;
 mod tree;
 
-pub use engine::Engine;
+pub use engine::{Engine, Identity};
 pub use error::EngineError;
 pub use options::{DeviceChoice, EngineOptions, ShapePolicy};
 pub use request::{Completion, Event, FinishReason, Request, RequestId, SamplingParams, StopConditions};

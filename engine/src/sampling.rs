@@ -4,4 +4,3 @@ mod distribution;
 mod random;
 
 pub use distribution::{choose, logprobs};
-pub use random::uniform;

@@ -15,7 +15,7 @@ use crate::{
 };
 
 pub use attention::uses_mla;
-pub use shape::parse_algorithm;
+pub use shape::{default_shape, parse_algorithm};
 
 /// The newest SGLang version whose behaviour is known.
 pub const NEWEST_SGLANG: EngineVersion = EngineVersion::new(0, 5, 23);

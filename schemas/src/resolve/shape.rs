@@ -1,7 +1,7 @@
 //! Algorithm, tree shape and running requests.
 
-use super::{Algorithm, Decided, Given, Origin, Resolved};
-use crate::{flags::Key, version::EngineVersion};
+use super::{Algorithm, Decided, Given, NEWEST_SGLANG, Origin, Resolved};
+use crate::{flags::Key, tree::TreeShape, version::EngineVersion};
 
 const HOOK: &str = "sglang arg_groups/speculative_hook.py";
 
@@ -81,6 +81,12 @@ pub(super) fn auto_triple(standalone: bool, architecture: Option<&str>, version:
     }
     let listed = CHAINS.iter().any(|(name, since)| *name == architecture && *since <= version);
     Some(if listed || version >= V0_5_9 { CHAIN } else { TREE })
+}
+
+/// The shape that the newest known SGLang chooses for a target of this architecture.
+pub fn default_shape(architecture: &str) -> TreeShape {
+    let (num_steps, topk, num_draft_tokens) = auto_triple(false, Some(architecture), NEWEST_SGLANG).unwrap_or(CHAIN);
+    TreeShape { num_steps, topk, num_draft_tokens }
 }
 
 /// Fills in the triple.

@@ -1,0 +1,17 @@
+//! How much memory the machine has left.
+
+use std::fs::read_to_string;
+
+/// Bytes that can be taken without swapping, as the kernel estimates; the limit of the control group counts too.
+/// `None` where neither can be read.
+pub fn available() -> Option<u64> {
+    let machine = read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+        line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
+    });
+    let number = |path: &str| read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let group = number("/sys/fs/cgroup/memory.max")
+        .zip(number("/sys/fs/cgroup/memory.current"))
+        .map(|(most, used)| most.saturating_sub(used));
+    machine.into_iter().chain(group).min()
+}

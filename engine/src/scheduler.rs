@@ -1,0 +1,284 @@
+//! Continuous batching: who runs, on which pages, and when they end.
+
+mod pages;
+mod running;
+mod statistics;
+
+use std::{collections::VecDeque, time::Instant};
+
+pub use self::statistics::Statistics;
+use self::{
+    pages::PageAllocator,
+    running::Running,
+};
+use crate::{
+    backend::{Backend, PrefillChunk, Round, Slot},
+    error::EngineError,
+    options::ShapePolicy,
+    request::{Event, FinishReason, Request, RequestId},
+    text::Text,
+};
+
+/// What the scheduler must know of the model.
+#[derive(Clone, Debug, Default)]
+pub struct ModelEnds {
+    /// Tokens that end the output unless a request ignores them.
+    pub end_tokens: Vec<u32>,
+    /// The text side, where there is one.
+    pub text: Option<Text>,
+}
+
+/// Requests over a backend. It never over-commits: a request is admitted when all pages that it can ever need are free.
+pub struct Scheduler {
+    backend: Box<dyn Backend>,
+    model: ModelEnds,
+    policy: ShapePolicy,
+    largest_batch: usize,
+    prefill_budget: usize,
+    waiting: VecDeque<Waiting>,
+    running: Vec<Running>,
+    cancelled: Vec<RequestId>,
+    slots: Vec<Slot>,
+    pages: PageAllocator,
+    statistics: Statistics,
+    submitted: u64,
+}
+
+struct Waiting {
+    id: RequestId,
+    request: Request,
+    /// Positions that it can fill, the tree of its last round included.
+    positions: usize,
+    submitted: Instant,
+}
+
+impl Scheduler {
+    /// A scheduler for a backend that is prepared for the policy's shapes. `largest_batch` bounds the running batch,
+    /// `prefill_budget` the prompt tokens of a step.
+    pub fn new(
+        backend: Box<dyn Backend>,
+        model: ModelEnds,
+        policy: ShapePolicy,
+        largest_batch: usize,
+        prefill_budget: usize,
+    ) -> Self {
+        let capacity = backend.capacity();
+        let largest_batch = largest_batch.clamp(1, capacity.slots);
+        Self {
+            slots: (0..largest_batch as u32).rev().map(Slot).collect(),
+            pages: PageAllocator::new(capacity.pages),
+            statistics: Statistics { pages_total: capacity.pages, ..Statistics::default() },
+            largest_batch,
+            prefill_budget: prefill_budget.max(1),
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            cancelled: Vec::new(),
+            submitted: 0,
+            backend,
+            model,
+            policy,
+        }
+    }
+
+    /// The device.
+    pub fn backend(&self) -> &dyn Backend {
+        self.backend.as_ref()
+    }
+
+    /// What has happened so far, and what runs now.
+    pub fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// Most requests that run together.
+    pub fn largest_batch(&self) -> usize {
+        self.largest_batch
+    }
+
+    /// Whether nothing is queued or running.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.running.is_empty()
+    }
+
+    /// Changes the policy while idle.
+    ///
+    /// # Errors
+    /// When requests are running, or the backend cannot run a shape.
+    pub fn set_policy(&mut self, policy: ShapePolicy, capture_sizes: &[usize]) -> Result<(), EngineError> {
+        if !self.is_idle() {
+            return Err(EngineError::Configuration("the tree shapes can change only while no request runs".into()));
+        }
+        let shapes: Vec<_> = policy.shapes().collect();
+        self.backend.prepare(&shapes, capture_sizes)?;
+        self.policy = policy;
+        Ok(())
+    }
+
+    /// Checks a request and queues it.
+    ///
+    /// # Errors
+    /// When it can never run.
+    pub fn submit(&mut self, mut request: Request) -> Result<RequestId, EngineError> {
+        let capacity = self.backend.capacity();
+        let invalid = |reason: String| Err(EngineError::InvalidRequest(reason));
+        let prompt = request.input_ids.len();
+        if prompt == 0 {
+            return invalid("the prompt is empty".into());
+        }
+        if let Some(token) = request.input_ids.iter().find(|token| **token as usize >= capacity.vocab_size) {
+            return invalid(format!("token {token} is outside the vocabulary of {}", capacity.vocab_size));
+        }
+        if prompt >= capacity.context_length {
+            return invalid(format!(
+                "the prompt has {prompt} tokens, the context length is {}: nothing could be generated; shorten the \
+                 prompt or raise --context-length",
+                capacity.context_length
+            ));
+        }
+        if !request.stop.stop.is_empty() && self.model.text.is_none() {
+            return invalid("stop strings need a tokenizer, and this model has none; use stop token ids".into());
+        }
+        let room = capacity.context_length - prompt;
+        let new = request.stop.max_new_tokens.unwrap_or(room).min(room);
+        if new == 0 {
+            return invalid("max_new_tokens is 0: nothing would be generated".into());
+        }
+        request.stop.max_new_tokens = Some(new);
+        let tree = self.policy.shapes().map(|shape| shape.num_draft_tokens).max().unwrap_or(1);
+        let positions = prompt + new + tree;
+        let (needed, total) = (positions.div_ceil(capacity.page_size), capacity.pages);
+        if needed > total {
+            return invalid(format!(
+                "{prompt} prompt and {new} new tokens need {needed} pages of {} tokens, the KV cache has {total}; ask \
+                 for fewer tokens or raise --mem-fraction-static",
+                capacity.page_size
+            ));
+        }
+        self.submitted += 1;
+        let id = RequestId(self.submitted);
+        self.waiting.push_back(Waiting { id, request, positions, submitted: Instant::now() });
+        self.statistics.waiting = self.waiting.len();
+        Ok(id)
+    }
+
+    /// Ends a request with the next step.
+    pub fn cancel(&mut self, id: RequestId) {
+        self.cancelled.push(id);
+    }
+
+    /// Ends what is cancelled, admits what fits, takes prompts in, runs one round.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn step(&mut self) -> Result<Vec<Event>, EngineError> {
+        let mut events = Vec::new();
+        self.end_cancelled(&mut events);
+        self.admit()?;
+        self.prefill(&mut events)?;
+        self.round(&mut events)?;
+        self.statistics.waiting = self.waiting.len();
+        self.statistics.running = self.running.len();
+        self.statistics.pages_used = self.statistics.pages_total - self.pages.free();
+        Ok(events)
+    }
+
+    fn end_cancelled(&mut self, events: &mut Vec<Event>) {
+        for id in std::mem::take(&mut self.cancelled) {
+            if let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id)
+                && let Some(waiting) = self.waiting.remove(at)
+            {
+                let mut running = Running::new(waiting.id, waiting.request, waiting.submitted, None, &self.model);
+                running.end(FinishReason::Cancelled);
+                events.extend(running.take_events());
+                self.statistics.finished(&FinishReason::Cancelled);
+            }
+            if let Some(running) = self.running.iter_mut().find(|running| running.id() == id) {
+                running.end(FinishReason::Cancelled);
+            }
+        }
+        self.sweep(events);
+    }
+
+    /// First come, first served: a request that does not fit holds back those behind it, so that it is not starved.
+    fn admit(&mut self) -> Result<(), EngineError> {
+        let page_size = self.backend.capacity().page_size;
+        while let Some(next) = self.waiting.front() {
+            if self.slots.is_empty() {
+                break;
+            }
+            let Some(pages) = self.pages.take(next.positions.div_ceil(page_size)) else { break };
+            let (Some(slot), Some(next)) = (self.slots.pop(), self.waiting.pop_front()) else { break };
+            self.backend.open(slot, &next.request.sampling, pages.ids())?;
+            self.statistics.prompt_tokens += next.request.input_ids.len() as u64;
+            self.running.push(Running::new(next.id, next.request, next.submitted, Some((slot, pages)), &self.model));
+        }
+        Ok(())
+    }
+
+    fn prefill(&mut self, events: &mut Vec<Event>) -> Result<(), EngineError> {
+        let largest = self.backend.capacity().prefill_chunk.max(1);
+        let mut budget = self.prefill_budget;
+        let mut chunks = Vec::new();
+        let mut members = Vec::new();
+        for (at, running) in self.running.iter().enumerate() {
+            let Some((slot, start, rest)) = running.unread_prompt() else { continue };
+            let count = rest.len().min(largest).min(budget);
+            if count == 0 {
+                break;
+            }
+            budget -= count;
+            chunks.push(PrefillChunk { slot, tokens: &rest[..count], start, next: rest.get(count).copied() });
+            members.push((at, count));
+        }
+        if chunks.is_empty() {
+            return Ok(());
+        }
+        let begin = Instant::now();
+        let first = self.backend.prefill(&chunks)?;
+        self.statistics.prefill_time += begin.elapsed();
+        for ((at, count), first) in members.into_iter().zip(first) {
+            let running = &mut self.running[at];
+            running.read_prompt(count);
+            if let Some(token) = first {
+                running.take(vec![token]);
+                self.statistics.generated_tokens += 1;
+            }
+        }
+        self.sweep(events);
+        Ok(())
+    }
+
+    fn round(&mut self, events: &mut Vec<Event>) -> Result<(), EngineError> {
+        let members: Vec<usize> = (0..self.running.len()).filter(|at| self.running[*at].is_decoding()).collect();
+        if members.is_empty() {
+            return Ok(());
+        }
+        let slots: Vec<Slot> = members.iter().filter_map(|at| self.running[*at].slot()).collect();
+        let shape = self.policy.shape(slots.len());
+        let round = Round { shape, slots: &slots, extend_draft: self.policy.speculates() };
+        let ticket = self.backend.launch(round)?;
+        let output = self.backend.collect(ticket)?;
+        self.statistics.round(slots.len(), shape, &output.timing);
+        for (at, produced) in members.into_iter().zip(output.yields) {
+            let kept = self.running[at].take_round(produced.tokens);
+            self.statistics.kept(kept);
+        }
+        self.sweep(events);
+        Ok(())
+    }
+
+    /// Collects what happened, and gives back what finished requests held.
+    fn sweep(&mut self, events: &mut Vec<Event>) {
+        for at in (0..self.running.len()).rev() {
+            events.extend(self.running[at].take_events());
+            if let Some(reason) = self.running[at].finished() {
+                self.statistics.finished(reason);
+                if let Some((slot, pages)) = self.running.remove(at).into_place() {
+                    self.backend.close(slot);
+                    self.slots.push(slot);
+                    self.pages.give(pages);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! One admitted request, from its prompt to its end.
+
+use std::time::{Duration, Instant};
+
+use super::{ModelEnds, pages::Pages};
+use crate::{
+    backend::{ProducedToken, Slot},
+    request::{Completion, Event, FinishReason, Request, RequestId},
+    text::TextStream,
+};
+
+/// A request that has a slot (or never got one, when it was cancelled in the queue).
+pub struct Running {
+    id: RequestId,
+    request: Request,
+    place: Option<(Slot, Pages)>,
+    end_tokens: Vec<u32>,
+    stream: TextStream,
+    prompt_read: usize,
+    output: Vec<u32>,
+    rounds: usize,
+    histogram: Vec<u64>,
+    submitted: Instant,
+    admitted: Instant,
+    first_token: Option<Duration>,
+    finished: Option<FinishReason>,
+    events: Vec<Event>,
+}
+
+/// What a request kept of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Tokens that became output.
+    pub tokens: usize,
+    /// Drafts among them.
+    pub drafts: usize,
+}
+
+impl Running {
+    /// A request that is about to read its prompt.
+    pub fn new(
+        id: RequestId,
+        request: Request,
+        submitted: Instant,
+        place: Option<(Slot, Pages)>,
+        model: &ModelEnds,
+    ) -> Self {
+        let mut end_tokens = request.stop.stop_token_ids.clone();
+        if !request.stop.ignore_eos {
+            end_tokens.extend(&model.end_tokens);
+        }
+        Self {
+            id,
+            end_tokens,
+            stream: TextStream::new(model.text.clone(), request.stop.stop.clone()),
+            request,
+            place,
+            prompt_read: 0,
+            output: Vec::new(),
+            rounds: 0,
+            histogram: Vec::new(),
+            submitted,
+            admitted: Instant::now(),
+            first_token: None,
+            finished: None,
+            events: Vec::new(),
+        }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> RequestId {
+        self.id
+    }
+
+    /// Its slot.
+    pub fn slot(&self) -> Option<Slot> {
+        self.place.as_ref().map(|(slot, _)| *slot)
+    }
+
+    /// Why it ended, if it has.
+    pub fn finished(&self) -> Option<&FinishReason> {
+        self.finished.as_ref()
+    }
+
+    /// Slot and pages, to be given back.
+    pub fn into_place(self) -> Option<(Slot, Pages)> {
+        self.place
+    }
+
+    /// Whether it has a token to continue from.
+    pub fn is_decoding(&self) -> bool {
+        self.finished.is_none() && !self.output.is_empty()
+    }
+
+    /// Slot, position and tokens of what is left of the prompt.
+    pub fn unread_prompt(&self) -> Option<(Slot, usize, &[u32])> {
+        let rest = &self.request.input_ids[self.prompt_read..];
+        if rest.is_empty() { None } else { Some((self.slot()?, self.prompt_read, rest)) }
+    }
+
+    /// The device has read some more of the prompt.
+    pub fn read_prompt(&mut self, count: usize) {
+        self.prompt_read += count;
+    }
+
+    /// Takes the tokens of a round: accepted drafts, then the bonus token.
+    pub fn take_round(&mut self, tokens: Vec<ProducedToken>) -> Kept {
+        let drafts = tokens.len().saturating_sub(1);
+        let kept = self.take(tokens);
+        let kept = Kept { tokens: kept, drafts: kept.min(drafts) };
+        self.rounds += 1;
+        if self.histogram.len() <= kept.drafts {
+            self.histogram.resize(kept.drafts + 1, 0);
+        }
+        self.histogram[kept.drafts] += 1;
+        kept
+    }
+
+    /// Takes tokens up to the one that ends the request, and returns how many.
+    pub fn take(&mut self, mut tokens: Vec<ProducedToken>) -> usize {
+        self.first_token.get_or_insert_with(|| self.submitted.elapsed());
+        let mut text = String::new();
+        let mut kept = 0;
+        for token in &tokens {
+            kept += 1;
+            self.output.push(token.id);
+            if self.end_tokens.contains(&token.id) {
+                self.finished = Some(FinishReason::StopToken(token.id));
+                break;
+            }
+            let grown = self.stream.push(token.id);
+            text.push_str(&grown.text);
+            if let Some(stop) = grown.stopped {
+                self.finished = Some(FinishReason::StopString(stop));
+                break;
+            }
+            if self.request.stop.max_new_tokens.is_some_and(|most| self.output.len() >= most) {
+                self.finished = Some(FinishReason::Length);
+                break;
+            }
+        }
+        tokens.truncate(kept);
+        if self.finished.as_ref().is_some_and(|reason| !matches!(reason, FinishReason::StopString(_))) {
+            text.push_str(&self.stream.finish());
+        }
+        self.events.push(Event::Tokens { request: self.id, tokens, text });
+        if self.finished.is_some() {
+            self.complete();
+        }
+        kept
+    }
+
+    /// Ends it where it stands.
+    pub fn end(&mut self, reason: FinishReason) {
+        if self.finished.is_none() {
+            self.finished = Some(reason);
+            self.stream.finish();
+            self.complete();
+        }
+    }
+
+    /// What happened since the last call.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    fn complete(&mut self) {
+        let Some(finish_reason) = self.finished.clone() else { return };
+        let completion = Completion {
+            output_ids: self.output.clone(),
+            text: self.stream.whole().to_owned(),
+            prompt_tokens: self.request.input_ids.len(),
+            rounds: self.rounds,
+            accept_histogram: self.histogram.clone(),
+            finish_reason,
+            queued: self.admitted - self.submitted,
+            time_to_first_token: self.first_token.unwrap_or_default(),
+            elapsed: self.submitted.elapsed(),
+        };
+        self.events.push(Event::Finished { request: self.id, completion: Box::new(completion) });
+    }
+}

@@ -1,0 +1,83 @@
+//! Counters of an engine, for `/metrics` and for trials.
+
+use std::time::Duration;
+
+use schemas::tree::TreeShape;
+
+use super::running::Kept;
+use crate::{backend::RoundTiming, request::FinishReason};
+
+/// What has happened since the engine started, and what runs now.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Statistics {
+    /// Requests in the queue.
+    pub waiting: usize,
+    /// Requests that hold a slot.
+    pub running: usize,
+    /// Pages that are held.
+    pub pages_used: usize,
+    /// Pages there are.
+    pub pages_total: usize,
+    /// Prompt tokens of admitted requests.
+    pub prompt_tokens: u64,
+    /// Tokens that became output.
+    pub generated_tokens: u64,
+    /// Rounds of the whole batch.
+    pub rounds: u64,
+    /// Rounds, counted for each request in them.
+    pub request_rounds: u64,
+    /// Drafts that the target verified, counted for each request.
+    pub proposed_drafts: u64,
+    /// Entry k counts the request-rounds in which k drafts were accepted and kept.
+    pub accept_histogram: Vec<u64>,
+    /// Requests that ended by an end token or stop string.
+    pub stopped: u64,
+    /// Requests that ended by length.
+    pub exhausted: u64,
+    /// Requests that were cancelled.
+    pub cancelled: u64,
+    /// Time in prefill.
+    pub prefill_time: Duration,
+    /// Time in rounds.
+    pub round_time: Duration,
+    /// Of it, drafting.
+    pub draft_time: Duration,
+    /// Of it, verifying.
+    pub verify_time: Duration,
+    /// Of it, extending the draft.
+    pub extend_time: Duration,
+    /// The timing of the last round.
+    pub last_round: Option<RoundTiming>,
+}
+
+impl Statistics {
+    /// A round of a batch.
+    pub(super) fn round(&mut self, batch: usize, shape: TreeShape, timing: &RoundTiming) {
+        self.rounds += 1;
+        self.request_rounds += batch as u64;
+        self.proposed_drafts += (batch * (shape.num_draft_tokens - 1)) as u64;
+        self.round_time += timing.total;
+        self.draft_time += timing.draft.unwrap_or_default();
+        self.verify_time += timing.verify.unwrap_or_default();
+        self.extend_time += timing.extend.unwrap_or_default();
+        self.last_round = Some(*timing);
+    }
+
+    /// What one request kept of a round.
+    pub(super) fn kept(&mut self, kept: Kept) {
+        self.generated_tokens += kept.tokens as u64;
+        if self.accept_histogram.len() <= kept.drafts {
+            self.accept_histogram.resize(kept.drafts + 1, 0);
+        }
+        self.accept_histogram[kept.drafts] += 1;
+    }
+
+    /// The end of a request.
+    pub(super) fn finished(&mut self, reason: &FinishReason) {
+        match reason {
+            FinishReason::StopToken(_) | FinishReason::StopString(_) => self.stopped += 1,
+            FinishReason::Length => self.exhausted += 1,
+            FinishReason::Cancelled => self.cancelled += 1,
+        }
+    }
+}

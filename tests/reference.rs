@@ -1,0 +1,164 @@
+//! Rounds and outputs against two independent programs, on the trained pairs: for every tree shape and both heads, the
+//! rounds of each request equal those of an unbatched float32 replay, outputs do not depend on speculation, and the
+//! accept length is near SGLang's own (bfloat16, on a GPU).
+//!
+//! The tiny pair ships with the repository. For the small one, set `SPECTUNE_MODELS` to a folder that holds
+//! `small/{target,eagle3,eagle2}` and `SPECTUNE_REFERENCE` to the folder of `small.json`.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use engine::{Completion, Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions};
+use schemas::tree::TreeShape;
+use serde::Deserialize;
+
+/// Two logits closer than this may change places between two float32 programs, whose sums run in different orders.
+const NEAR_TIE: f64 = 2e-3;
+/// Requests whose rounds may differ by near ties in the draft's choice of branches, whose gaps the reference lacks.
+const ROUNDS_MAY_DIFFER: usize = 2;
+
+#[derive(Deserialize)]
+struct Reference {
+    max_new_tokens: usize,
+    prompts: Vec<Prompt>,
+    eagle3: BTreeMap<String, Shape>,
+    eagle2: BTreeMap<String, Shape>,
+}
+
+#[derive(Deserialize)]
+struct Prompt {
+    input_ids: Vec<u32>,
+    output_ids_float32: Vec<u32>,
+    top2_gap_float32: Vec<f64>,
+}
+
+#[derive(Deserialize)]
+struct Shape {
+    float32: Float32,
+    sglang: Option<Sglang>,
+}
+
+#[derive(Deserialize)]
+struct Float32 {
+    accept_length: f64,
+    rounds: Vec<usize>,
+    accepted_drafts_histogram: Vec<u64>,
+}
+
+#[derive(Deserialize)]
+struct Sglang {
+    accept_length: f64,
+}
+
+#[test]
+fn tiny_agrees_with_the_references() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    check(&root.join("models/tiny"), &root.join("tests/data/reference/tiny.json"));
+}
+
+#[test]
+fn small_agrees_with_the_references() {
+    let folders = (std::env::var_os("SPECTUNE_MODELS"), std::env::var_os("SPECTUNE_REFERENCE"));
+    let (Some(models), Some(reference)) = folders else {
+        eprintln!("skipped: SPECTUNE_MODELS and SPECTUNE_REFERENCE are not set");
+        return;
+    };
+    check(&PathBuf::from(models).join("small"), &PathBuf::from(reference).join("small.json"));
+}
+
+fn check(models: &Path, reference: &Path) {
+    let text = std::fs::read_to_string(reference).expect("the reference file");
+    let reference: Reference = serde_json::from_str(&text).expect("a reference");
+    let mut plain: Option<Vec<Completion>> = None;
+    println!("head   shape     accept  float32  SGLang  rounds that differ");
+    for (head, algorithm, shapes) in [("eagle3", "EAGLE3", &reference.eagle3), ("eagle2", "EAGLE", &reference.eagle2)] {
+        let mut engine = load(models, head, algorithm);
+        let without = run(&mut engine, &reference, TreeShape::OFF);
+        check_greedy(&reference, &without);
+        assert!(plain.as_ref().is_none_or(|plain| ids(plain) == ids(&without)), "the head changes plain decoding");
+        for (shape, expected) in shapes {
+            let completions = run(&mut engine, &reference, shape.parse().expect("a shape"));
+            assert_eq!(ids(&completions), ids(&without), "{head} {shape}: output differs from plain decoding");
+            check_rounds(&reference, head, shape, expected, &completions);
+        }
+        plain = Some(without);
+    }
+}
+
+fn load(models: &Path, head: &str, algorithm: &str) -> Engine {
+    let options = EngineOptions {
+        model_path: models.join("target"),
+        draft_model_path: Some(models.join(head)),
+        algorithm: Some(algorithm.into()),
+        max_running_requests: 20,
+        page_size: 16,
+        context_length: Some(512),
+        ..EngineOptions::default()
+    };
+    Engine::load(options).expect("the models load")
+}
+
+fn run(engine: &mut Engine, reference: &Reference, shape: TreeShape) -> Vec<Completion> {
+    engine.set_policy(ShapePolicy::fixed(shape)).expect("the shape runs");
+    let request = |prompt: &Prompt| Request {
+        input_ids: prompt.input_ids.clone(),
+        sampling: SamplingParams::default(),
+        stop: StopConditions {
+            max_new_tokens: Some(reference.max_new_tokens),
+            ignore_eos: true,
+            ..StopConditions::default()
+        },
+    };
+    engine.run(reference.prompts.iter().map(request).collect()).expect("the requests run")
+}
+
+fn ids(completions: &[Completion]) -> Vec<&[u32]> {
+    completions.iter().map(|completion| completion.output_ids.as_slice()).collect()
+}
+
+/// Plain decoding agrees with transformers in float32, or leaves it at a near tie.
+fn check_greedy(reference: &Reference, completions: &[Completion]) {
+    for (at, (prompt, completion)) in reference.prompts.iter().zip(completions).enumerate() {
+        let differs = prompt.output_ids_float32.iter().zip(&completion.output_ids).position(|(a, b)| a != b);
+        if let Some(place) = differs {
+            let gap = prompt.top2_gap_float32[place];
+            println!("prompt {at} leaves the float32 reference at token {place}: its two best logits are {gap} apart");
+            assert!(gap <= NEAR_TIE, "prompt {at}, token {place}: a gap of {gap} is no near tie");
+        }
+    }
+}
+
+fn check_rounds(reference: &Reference, head: &str, shape: &str, expected: &Shape, completions: &[Completion]) {
+    // Where the text is another one, rounds cannot be compared.
+    let same = |at: usize| reference.prompts[at].output_ids_float32 == completions[at].output_ids;
+    let rounds: Vec<usize> = completions.iter().map(|completion| completion.rounds).collect();
+    let differing: Vec<usize> =
+        (0..rounds.len()).filter(|at| same(*at) && rounds[*at] != expected.float32.rounds[*at]).collect();
+    let tokens: usize = completions.iter().map(|completion| completion.output_ids.len()).sum();
+    let accept_length = tokens as f64 / rounds.iter().sum::<usize>() as f64;
+    let sglang = expected.sglang.as_ref().map(|sglang| sglang.accept_length);
+    println!(
+        "{head} {shape:<8} {accept_length:>7.4} {:>8.4} {:>7} {}",
+        expected.float32.accept_length,
+        sglang.map_or_else(|| "-".into(), |length| format!("{length:.4}")),
+        differing
+            .iter()
+            .map(|at| format!("[prompt {at}: {} for {}]", rounds[*at], expected.float32.rounds[*at]))
+            .collect::<String>()
+    );
+    assert!(differing.len() <= ROUNDS_MAY_DIFFER, "{head} {shape}: rounds differ for prompts {differing:?}");
+    let off = |other: f64| (accept_length / other - 1.0).abs();
+    assert!(off(expected.float32.accept_length) < 0.01, "{head} {shape}: accept length {accept_length}");
+    assert!(sglang.is_none_or(|length| off(length) < 0.05), "{head} {shape}: accept length {accept_length}");
+    if differing.is_empty() && (0..rounds.len()).all(same) {
+        let mut histogram = vec![0; expected.float32.accepted_drafts_histogram.len()];
+        for completion in completions {
+            for (drafts, count) in completion.accept_histogram.iter().enumerate() {
+                histogram[drafts] += count;
+            }
+        }
+        assert_eq!(histogram, expected.float32.accepted_drafts_histogram, "{head} {shape}: accepted drafts a round");
+    }
+}
