@@ -6,6 +6,7 @@
 mod activation;
 mod attention;
 mod dot;
+mod exp;
 mod linear;
 mod norm;
 mod rope;

@@ -1,9 +1,32 @@
 //! The gate of the feed-forward layer.
 
+use pulp::{Arch, Simd, WithSimd};
+
+use super::exp::exp;
+
 /// `silu(gate) · up`, element by element.
 pub fn silu_gate(gate: &[f32], up: &[f32]) -> Vec<f32> {
     assert_eq!(gate.len(), up.len(), "gate and up have one shape");
-    gate.iter().zip(up).map(|(gate, up)| gate / (1.0 + (-gate).exp()) * up).collect()
+    let mut y = vec![0.0; gate.len()];
+    Arch::new().dispatch(SiluGate { gate, up, y: &mut y });
+    y
+}
+
+struct SiluGate<'a> {
+    gate: &'a [f32],
+    up: &'a [f32],
+    y: &'a mut [f32],
+}
+
+impl WithSimd for SiluGate<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        for ((y, gate), up) in self.y.iter_mut().zip(self.gate).zip(self.up) {
+            *y = gate / (1.0 + exp(-gate)) * up;
+        }
+    }
 }
 
 #[cfg(test)]

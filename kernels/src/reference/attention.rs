@@ -1,12 +1,17 @@
 //! Attention over a paged cache, with any set of visible positions a row: prefill, decode, tree verify, draft beams.
 
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::dot::dot;
+use super::{
+    dot::{LANES, dot, dots, fold},
+    exp::exp,
+};
 
 /// Scores below which one thread is faster than two.
 const WORTH_A_THREAD: usize = 1 << 12;
+/// Dimensions of a head whose sums are kept in registers together.
+const WIDE: usize = 32;
 
 /// The keys and values of one layer: `[rows, heads, head_dim]` each, a row for each position that the cache can hold.
 #[derive(Clone, Debug)]
@@ -72,16 +77,6 @@ impl KeyValues {
             self.values.copy_within(from..from + width, to);
         }
     }
-
-    fn key(&self, row: u32, head: usize) -> &[f32] {
-        let start = (row as usize * self.heads + head) * self.head_dim;
-        &self.keys[start..start + self.head_dim]
-    }
-
-    fn value(&self, row: u32, head: usize) -> &[f32] {
-        let start = (row as usize * self.heads + head) * self.head_dim;
-        &self.values[start..start + self.head_dim]
-    }
 }
 
 /// Softmax attention. `queries` is `[visible.len(), query_heads, head_dim]`; query head h reads key/value head
@@ -91,10 +86,13 @@ pub fn attention(queries: &[f32], query_heads: usize, visible: &[Visible<'_>], c
     assert_eq!(queries.len(), visible.len() * width, "one row of queries for each set of visible rows");
     assert!(query_heads.is_multiple_of(cache.heads), "query heads come in groups a key/value head");
     let mut output = vec![0.0; queries.len()];
+    if output.is_empty() {
+        return output;
+    }
     let arch = Arch::new();
     let row = |at: usize, output: &mut [f32]| {
         let queries = &queries[at * width..(at + 1) * width];
-        arch.dispatch(|| attend(queries, query_heads, visible[at], cache, output));
+        arch.dispatch(Row { queries, query_heads, visible: visible[at], cache, output });
     };
     let scores: usize = visible.iter().map(|visible| (visible.prefix.len() + visible.own.len()) * query_heads).sum();
     if scores < WORTH_A_THREAD || visible.len() == 1 {
@@ -105,36 +103,100 @@ pub fn attention(queries: &[f32], query_heads: usize, visible: &[Visible<'_>], c
     output
 }
 
-#[inline(always)]
-fn attend(queries: &[f32], query_heads: usize, visible: Visible<'_>, cache: &KeyValues, output: &mut [f32]) {
-    let scale = 1.0 / (cache.head_dim as f32).sqrt();
-    let group = query_heads / cache.heads;
-    let mut weights = Vec::with_capacity(visible.prefix.len() + visible.own.len());
-    for (head, (query, output)) in
-        queries.chunks_exact(cache.head_dim).zip(output.chunks_exact_mut(cache.head_dim)).enumerate()
-    {
-        let source = head / group;
-        let rows = || visible.prefix.iter().chain(visible.own).copied();
-        weights.clear();
-        weights.extend(rows().map(|row| dot(query, cache.key(row, source)) * scale));
-        let largest = weights.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let mut sum = 0.0;
-        for weight in &mut weights {
-            *weight = (*weight - largest).exp();
-            sum += *weight;
-        }
-        for (row, weight) in rows().zip(&weights) {
-            for (output, value) in output.iter_mut().zip(cache.value(row, source)) {
-                *output = weight.mul_add(*value, *output);
+/// All heads of one row.
+struct Row<'a> {
+    queries: &'a [f32],
+    query_heads: usize,
+    visible: Visible<'a>,
+    cache: &'a KeyValues,
+    output: &'a mut [f32],
+}
+
+impl WithSimd for Row<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        let Self { queries, query_heads, visible, cache, output } = self;
+        let width = cache.width();
+        let group = query_heads / cache.heads;
+        let starts: Vec<usize> = visible.prefix.iter().chain(visible.own).map(|row| *row as usize * width).collect();
+        let mut weights = vec![0.0; starts.len()];
+        let heads = queries.chunks_exact(cache.head_dim).zip(output.chunks_exact_mut(cache.head_dim));
+        for (head, (query, output)) in heads.enumerate() {
+            let offset = head / group * cache.head_dim;
+            score(query, &cache.keys[offset..], &starts, &mut weights);
+            let sum = softmax_weights(&mut weights);
+            let mut at = 0;
+            while at + WIDE <= output.len() {
+                mix::<WIDE>(&weights, &cache.values[offset + at..], &starts, sum, &mut output[at..at + WIDE]);
+                at += WIDE;
+            }
+            while at < output.len() {
+                mix::<1>(&weights, &cache.values[offset + at..], &starts, sum, &mut output[at..=at]);
+                at += 1;
             }
         }
-        output.iter_mut().for_each(|output| *output /= sum);
     }
+}
+
+/// `query · key` for the key that begins at each of `starts`. Several at a time, so that their sums overlap.
+#[inline(always)]
+fn score(query: &[f32], keys: &[f32], starts: &[usize], scores: &mut [f32]) {
+    const TOGETHER: usize = 4;
+    let (blocks, rest) = starts.as_chunks::<TOGETHER>();
+    let (score_blocks, score_rest) = scores.as_chunks_mut::<TOGETHER>();
+    let key = |start: usize| &keys[start..start + query.len()];
+    for (starts, scores) in blocks.iter().zip(score_blocks) {
+        *scores = dots(query, starts.map(key));
+    }
+    for (start, score) in rest.iter().zip(score_rest) {
+        *score = dot(query, key(*start));
+    }
+    let scale = 1.0 / (query.len() as f32).sqrt();
+    scores.iter_mut().for_each(|score| *score *= scale);
+}
+
+/// Scores to weights, relative to the largest; returns their sum, taken in the order of the `dot` module.
+#[inline(always)]
+fn softmax_weights(weights: &mut [f32]) -> f32 {
+    let largest = weights.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    weights.iter_mut().for_each(|weight| *weight = exp(*weight - largest));
+    let mut sums = [0.0; LANES];
+    for weights in weights.chunks(LANES) {
+        sums.iter_mut().zip(weights).for_each(|(sum, weight)| *sum += weight);
+    }
+    fold(&sums)
+}
+
+/// The weighted mean of `WIDTH` dimensions of the values that begin at `starts`, in their order.
+#[inline(always)]
+fn mix<const WIDTH: usize>(weights: &[f32], values: &[f32], starts: &[usize], sum: f32, output: &mut [f32]) {
+    let mut sums = [0.0; WIDTH];
+    for (weight, start) in weights.iter().zip(starts) {
+        let values: &[f32; WIDTH] = values[*start..*start + WIDTH].first_chunk().expect("a slice of this length");
+        for (sum, value) in sums.iter_mut().zip(values) {
+            *sum = weight.mul_add(*value, *sum);
+        }
+    }
+    output.iter_mut().zip(sums).for_each(|(output, mixed)| *output = mixed / sum);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl KeyValues {
+        fn key(&self, row: u32, head: usize) -> &[f32] {
+            let start = (row as usize * self.heads + head) * self.head_dim;
+            &self.keys[start..start + self.head_dim]
+        }
+
+        fn value(&self, row: u32, head: usize) -> &[f32] {
+            let start = (row as usize * self.heads + head) * self.head_dim;
+            &self.values[start..start + self.head_dim]
+        }
+    }
 
     fn numbers(count: usize, seed: u32) -> Vec<f32> {
         (0..count as u32).map(|at| ((at.wrapping_mul(2_654_435_761) ^ seed) >> 8) as f32 / 8_388_608.0 - 1.0).collect()

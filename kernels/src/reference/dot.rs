@@ -34,3 +34,31 @@ pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     accumulate(&mut sums, a, b);
     fold(&sums)
 }
+
+/// `a · b` for several `b` of the same length, each in the order of [`dot`].
+#[inline(always)]
+pub(super) fn dots<const COUNT: usize>(a: &[f32], b: [&[f32]; COUNT]) -> [f32; COUNT] {
+    let mut sums = [[0.0; LANES]; COUNT];
+    let whole = a.len() - a.len() % LANES;
+    let mut at = 0;
+    while at < whole {
+        let a = lanes(a, at);
+        for (sums, b) in sums.iter_mut().zip(b) {
+            let b = lanes(b, at);
+            for lane in 0..LANES {
+                sums[lane] = a[lane].mul_add(b[lane], sums[lane]);
+            }
+        }
+        at += LANES;
+    }
+    for (sums, b) in sums.iter_mut().zip(b) {
+        accumulate(sums, &a[whole..], &b[whole..]);
+    }
+    sums.map(|sums| fold(&sums))
+}
+
+/// The [`LANES`] values from `at` on.
+#[inline(always)]
+pub(super) fn lanes(values: &[f32], at: usize) -> &[f32; LANES] {
+    values[at..at + LANES].first_chunk().expect("a slice of LANES values has a chunk of LANES")
+}

@@ -1,16 +1,16 @@
 //! `y = x · Wᵀ + b`: rows of activations against rows of weights.
 
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::dot::{LANES, accumulate, fold};
+use super::dot::{LANES, accumulate, fold, lanes};
 
 /// Products below which one thread is faster than two.
 const WORTH_A_THREAD: usize = 1 << 17;
-/// Rows of activations that one pass over a block of weights serves.
-const ROW_BLOCK: usize = 4;
-/// Rows of weights in a block.
-const OUTPUT_BLOCK: usize = 2;
+/// Rows of activations in a tile.
+const ROWS: usize = 4;
+/// Outputs in a tile.
+const OUTPUTS: usize = 2;
 
 /// A weight matrix, one row an output, as checkpoints store it.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,24 +54,32 @@ impl Matrix {
 /// `x` is `[rows, inputs]`; the result is `[rows, outputs]`, with `bias` (of length `outputs`) added where given.
 ///
 /// The sum of an output element runs over the inputs in the order of the `dot` module whatever the number of rows:
-/// blocks only decide what is computed next to each other.
+/// tiles only decide what is computed next to each other.
 pub fn linear(x: &[f32], weight: &Matrix, bias: Option<&[f32]>) -> Vec<f32> {
     let Matrix { outputs, inputs, .. } = *weight;
     assert_eq!(x.len() % inputs.max(1), 0, "rows of {inputs} activations");
     let rows = x.len().checked_div(inputs).unwrap_or_default();
-    let mut transposed = vec![0.0; outputs * rows];
-    if rows == 0 || outputs == 0 {
-        return transposed;
+    let mut y = vec![0.0; rows * outputs];
+    if y.is_empty() {
+        return y;
     }
     let arch = Arch::new();
-    let fill = |first: usize, part: &mut [f32]| arch.dispatch(|| outputs_of(x, weight, first, rows, part));
     if rows * outputs * inputs < WORTH_A_THREAD {
-        fill(0, &mut transposed);
+        arch.dispatch(Part { x, weight, first: 0, rows, y: &mut y, strides: (outputs, 1) });
+    } else if rows == 1 {
+        let share = share(outputs);
+        y.par_chunks_mut(share).enumerate().for_each(|(at, y)| {
+            arch.dispatch(Part { x, weight, first: at * share, rows, y, strides: (0, 1) });
+        });
     } else {
-        let share = outputs.div_ceil(4 * rayon::current_num_threads()).next_multiple_of(OUTPUT_BLOCK);
-        transposed.par_chunks_mut(share * rows).enumerate().for_each(|(at, part)| fill(at * share, part));
+        // Each thread writes a run of outputs, so that weights are read once; rows are put together afterwards.
+        let share = share(outputs);
+        let mut transposed = vec![0.0; y.len()];
+        transposed.par_chunks_mut(share * rows).enumerate().for_each(|(at, y)| {
+            arch.dispatch(Part { x, weight, first: at * share, rows, y, strides: (1, rows) });
+        });
+        transpose(&transposed, outputs, rows, &mut y);
     }
-    let mut y = if rows == 1 { transposed } else { transpose(&transposed, outputs, rows) };
     if let Some(bias) = bias {
         assert_eq!(bias.len(), outputs, "one bias an output");
         for row in y.chunks_exact_mut(outputs) {
@@ -81,79 +89,97 @@ pub fn linear(x: &[f32], weight: &Matrix, bias: Option<&[f32]>) -> Vec<f32> {
     y
 }
 
-/// Fills `part`, which is `[some outputs from first on, rows]`.
-#[inline(always)]
-fn outputs_of(x: &[f32], weight: &Matrix, first: usize, rows: usize, part: &mut [f32]) {
-    for (block, part) in part.chunks_mut(OUTPUT_BLOCK * rows).enumerate() {
-        let output = first + block * OUTPUT_BLOCK;
-        if part.len() == OUTPUT_BLOCK * rows {
-            block_of::<OUTPUT_BLOCK>(x, weight, output, rows, part);
-        } else {
-            block_of::<1>(x, weight, output, rows, part);
+/// Outputs that a thread takes at a time: a few shares a thread, so that the last one is not waited for long.
+fn share(outputs: usize) -> usize {
+    outputs.div_ceil(4 * rayon::current_num_threads()).next_multiple_of(OUTPUTS)
+}
+
+/// A run of outputs, for all rows.
+struct Part<'a> {
+    x: &'a [f32],
+    weight: &'a Matrix,
+    /// The first output of the run.
+    first: usize,
+    rows: usize,
+    y: &'a mut [f32],
+    /// Steps in `y` from a row to the next, and from an output to the next.
+    strides: (usize, usize),
+}
+
+impl WithSimd for Part<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, _simd: S) {
+        let count = self.y.len() / self.rows;
+        let mut at = 0;
+        while at + OUTPUTS <= count {
+            self.outputs::<OUTPUTS>(at);
+            at += OUTPUTS;
+        }
+        while at < count {
+            self.outputs::<1>(at);
+            at += 1;
         }
     }
 }
 
-#[inline(always)]
-fn block_of<const OUTPUTS: usize>(x: &[f32], weight: &Matrix, output: usize, rows: usize, part: &mut [f32]) {
-    let weights: [&[f32]; OUTPUTS] = std::array::from_fn(|at| weight.row(output + at));
-    let mut row = 0;
-    while row + ROW_BLOCK <= rows {
-        tile::<ROW_BLOCK, OUTPUTS>(x, weights, weight.inputs, row, rows, part);
-        row += ROW_BLOCK;
+impl Part<'_> {
+    #[inline(always)]
+    fn outputs<const OUTPUTS: usize>(&mut self, at: usize) {
+        let mut row = 0;
+        while row + ROWS <= self.rows {
+            self.tile::<ROWS, OUTPUTS>(row, at);
+            row += ROWS;
+        }
+        while row < self.rows {
+            self.tile::<1, OUTPUTS>(row, at);
+            row += 1;
+        }
     }
-    while row < rows {
-        tile::<1, OUTPUTS>(x, weights, weight.inputs, row, rows, part);
-        row += 1;
-    }
-}
 
-#[inline(always)]
-fn tile<const ROWS: usize, const OUTPUTS: usize>(
-    x: &[f32],
-    weights: [&[f32]; OUTPUTS],
-    inputs: usize,
-    row: usize,
-    rows: usize,
-    part: &mut [f32],
-) {
-    let activations: [&[f32]; ROWS] = std::array::from_fn(|at| &x[(row + at) * inputs..(row + at + 1) * inputs]);
-    let mut sums = [[[0.0; LANES]; OUTPUTS]; ROWS];
-    let whole = inputs - inputs % LANES;
-    let mut at = 0;
-    while at < whole {
-        let weights: [&[f32; LANES]; OUTPUTS] = std::array::from_fn(|output| lanes(weights[output], at));
-        for (activations, sums) in activations.iter().zip(&mut sums) {
-            let activation = lanes(activations, at);
-            for (weight, sums) in weights.iter().zip(sums.iter_mut()) {
-                for lane in 0..LANES {
-                    sums[lane] = activation[lane].mul_add(weight[lane], sums[lane]);
+    /// Some rows by some outputs, with the running sums of all of them in registers.
+    #[inline(always)]
+    fn tile<const ROWS: usize, const OUTPUTS: usize>(&mut self, row: usize, at: usize) {
+        let inputs = self.weight.inputs;
+        let activations: [&[f32]; ROWS] =
+            std::array::from_fn(|place| &self.x[(row + place) * inputs..(row + place + 1) * inputs]);
+        let weights: [&[f32]; OUTPUTS] = std::array::from_fn(|place| self.weight.row(self.first + at + place));
+        let mut sums = [[[0.0; LANES]; OUTPUTS]; ROWS];
+        let whole = inputs - inputs % LANES;
+        let mut input = 0;
+        while input < whole {
+            let weights: [&[f32; LANES]; OUTPUTS] = std::array::from_fn(|place| lanes(weights[place], input));
+            for (activations, sums) in activations.iter().zip(&mut sums) {
+                let activation = lanes(activations, input);
+                for (weight, sums) in weights.iter().zip(sums.iter_mut()) {
+                    for lane in 0..LANES {
+                        sums[lane] = activation[lane].mul_add(weight[lane], sums[lane]);
+                    }
                 }
             }
+            input += LANES;
         }
-        at += LANES;
-    }
-    for (at_row, sums) in sums.iter_mut().enumerate() {
-        for (at_output, sums) in sums.iter_mut().enumerate() {
-            accumulate(sums, &activations[at_row][whole..], &weights[at_output][whole..]);
-            part[at_output * rows + row + at_row] = fold(sums);
+        for (place_row, sums) in sums.iter_mut().enumerate() {
+            for (place, sums) in sums.iter_mut().enumerate() {
+                accumulate(sums, &activations[place_row][whole..], &weights[place][whole..]);
+                self.y[(row + place_row) * self.strides.0 + (at + place) * self.strides.1] = fold(sums);
+            }
         }
     }
 }
 
-#[inline(always)]
-fn lanes(values: &[f32], at: usize) -> &[f32; LANES] {
-    values[at..at + LANES].first_chunk().expect("a slice of LANES values has a chunk of LANES")
-}
-
-fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
-    let mut transposed = vec![0.0; values.len()];
-    for (row, values) in values.chunks_exact(columns).enumerate() {
-        for (column, value) in values.iter().enumerate() {
-            transposed[column * rows + row] = *value;
+/// `[rows, columns]` to `[columns, rows]`, in squares that stay in the nearest cache.
+fn transpose(values: &[f32], rows: usize, columns: usize, transposed: &mut [f32]) {
+    const SQUARE: usize = 16;
+    for first in (0..rows).step_by(SQUARE) {
+        let until = rows.min(first + SQUARE);
+        for column in 0..columns {
+            for row in first..until {
+                transposed[column * rows + row] = values[row * columns + column];
+            }
         }
     }
-    transposed
 }
 
 #[cfg(test)]
@@ -183,8 +209,8 @@ mod tests {
             for row in 0..rows {
                 let alone = linear(&x[row * inputs..(row + 1) * inputs], &weight, None);
                 prop_assert_eq!(&together[row * outputs..(row + 1) * outputs], &alone[..]);
-                for output in 0..outputs {
-                    prop_assert!((f64::from(alone[output]) - naive(&x, &weight, row, output)).abs() < 1e-4);
+                for (output, found) in alone.iter().enumerate() {
+                    prop_assert!((f64::from(*found) - naive(&x, &weight, row, output)).abs() < 1e-4);
                 }
             }
         }

@@ -1,16 +1,37 @@
 //! RMSNorm.
 
+use pulp::{Arch, Simd, WithSimd};
+
 use super::dot::dot;
 
 /// `x / sqrt(mean(x²) + epsilon) · weight` for each row of `x`, which is `[rows, weight.len()]`.
 pub fn rms_norm(x: &[f32], weight: &[f32], epsilon: f32) -> Vec<f32> {
     assert_eq!(x.len() % weight.len(), 0, "rows of {} values", weight.len());
-    let mut y = Vec::with_capacity(x.len());
-    for row in x.chunks_exact(weight.len()) {
-        let scale = 1.0 / (dot(row, row) / weight.len() as f32 + epsilon).sqrt();
-        y.extend(row.iter().zip(weight).map(|(x, weight)| x * scale * weight));
-    }
+    let mut y = vec![0.0; x.len()];
+    Arch::new().dispatch(RmsNorm { x, weight, epsilon, y: &mut y });
     y
+}
+
+struct RmsNorm<'a> {
+    x: &'a [f32],
+    weight: &'a [f32],
+    epsilon: f32,
+    y: &'a mut [f32],
+}
+
+impl WithSimd for RmsNorm<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        let width = self.weight.len();
+        for (x, y) in self.x.chunks_exact(width).zip(self.y.chunks_exact_mut(width)) {
+            let scale = 1.0 / (dot(x, x) / width as f32 + self.epsilon).sqrt();
+            for ((y, x), weight) in y.iter_mut().zip(x).zip(self.weight) {
+                *y = x * scale * weight;
+            }
+        }
+    }
 }
 
 #[cfg(test)]
