@@ -7,10 +7,7 @@ mod statistics;
 use std::{collections::VecDeque, time::Instant};
 
 pub use self::statistics::Statistics;
-use self::{
-    pages::PageAllocator,
-    running::Running,
-};
+use self::{pages::PageAllocator, running::Running};
 use crate::{
     backend::{Backend, PrefillChunk, Round, Slot},
     error::EngineError,
@@ -240,7 +237,7 @@ impl Scheduler {
             let running = &mut self.running[at];
             running.read_prompt(count);
             if let Some(token) = first {
-                running.take(vec![token]);
+                running.take_first(token);
                 self.statistics.generated_tokens += 1;
             }
         }

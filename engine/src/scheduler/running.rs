@@ -103,21 +103,29 @@ impl Running {
         self.prompt_read += count;
     }
 
+    /// Takes the token that follows the prompt.
+    pub fn take_first(&mut self, token: ProducedToken) {
+        self.append(vec![token]);
+        self.complete();
+    }
+
     /// Takes the tokens of a round: accepted drafts, then the bonus token.
     pub fn take_round(&mut self, tokens: Vec<ProducedToken>) -> Kept {
         let drafts = tokens.len().saturating_sub(1);
-        let kept = self.take(tokens);
+        let kept = self.append(tokens);
         let kept = Kept { tokens: kept, drafts: kept.min(drafts) };
         self.rounds += 1;
         if self.histogram.len() <= kept.drafts {
             self.histogram.resize(kept.drafts + 1, 0);
         }
         self.histogram[kept.drafts] += 1;
+        // Not before the round is counted: the last round is one too.
+        self.complete();
         kept
     }
 
-    /// Takes tokens up to the one that ends the request, and returns how many.
-    pub fn take(&mut self, mut tokens: Vec<ProducedToken>) -> usize {
+    /// Adds tokens up to the one that ends the request, and returns how many.
+    fn append(&mut self, mut tokens: Vec<ProducedToken>) -> usize {
         self.first_token.get_or_insert_with(|| self.submitted.elapsed());
         let mut text = String::new();
         let mut kept = 0;
@@ -144,9 +152,6 @@ impl Running {
             text.push_str(&self.stream.finish());
         }
         self.events.push(Event::Tokens { request: self.id, tokens, text });
-        if self.finished.is_some() {
-            self.complete();
-        }
         kept
     }
 
