@@ -21,7 +21,7 @@ pub struct Problem {
 
 macro_rules! problems {
     ($($constant:ident = $code:literal $name:literal $severity:ident $summary:literal;)*) => {
-        $(pub(super) const $constant: Problem =
+        $(pub(crate) const $constant: Problem =
             Problem { code: $code, name: $name, severity: Severity::$severity, summary: $summary };)*
 
         /// Every kind of problem, by code.
@@ -35,7 +35,7 @@ problems! {
     UNCLOSED = "LT03" "unclosed-quote" Warning "a quote, a substitution or an array does not close";
     BROKEN_LINE = "LT04" "broken-continuation" Error "the command ends before its flags do";
     MISSING_VALUE = "LT05" "missing-value" Error "a flag that takes a value has none";
-    TOML_SYNTAX = "LT06" "invalid-toml" Error "the launch file is not valid TOML, or not a launch file";
+    TOML_SYNTAX = "LT06" "invalid-toml" Error "a configuration file is not valid TOML, or has a wrong key or value";
     VLLM_UNREAD = "LT07" "vllm-unread" Info "vLLM's flags are recognised but not checked";
     STRAY_VALUE = "LT08" "stray-value" Error "a word follows a switch that takes none";
     UNKNOWN_FLAG = "LT09" "unknown-flag" Error "no version of the engine knows a flag";
@@ -43,7 +43,7 @@ problems! {
 
 impl Problem {
     /// A finding of this kind.
-    pub(super) fn at(&self, span: Span, message: impl Into<String>, label: impl Into<String>) -> Diagnostic {
+    pub(crate) fn at(&self, span: Span, message: impl Into<String>, label: impl Into<String>) -> Diagnostic {
         Diagnostic {
             code: self.code,
             name: self.name,

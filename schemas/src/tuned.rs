@@ -1,0 +1,245 @@
+//! The tuned file: what a sweep chose, for `serve`, `generate` and `export`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    diagnostic::Diagnostic,
+    text::Source,
+    toml_file::{self, Wrong},
+    tree::TreeShape,
+};
+
+/// The version of the format that this program writes.
+pub const FORMAT: u32 = 1;
+
+/// A tuned configuration with the figures that chose it. All figures are measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TunedFile {
+    /// Version of this format: 1.
+    pub format: u32,
+    /// What wrote it, such as "spectune 0.1.0".
+    pub written_by: String,
+    /// What runs. Paths are relative to the file's own folder.
+    pub models: TunedModels,
+    /// How the engine was set up.
+    pub engine: TunedEngine,
+    /// Which tree runs at which batch, ascending.
+    pub policy: Vec<PolicyRow>,
+    /// Where the figures were measured, and on what.
+    pub measured: Provenance,
+}
+
+/// Target and draft.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TunedModels {
+    /// Folder of the target.
+    pub target: String,
+    /// Folder of the draft head.
+    pub draft: String,
+    /// EAGLE or EAGLE3.
+    pub algorithm: String,
+    /// Type of weights and activations.
+    pub dtype: String,
+    /// Type of the target's weights as stored.
+    pub target_dtype: Option<String>,
+    /// Longest sequence that the draft is made for.
+    pub draft_context_length: Option<usize>,
+}
+
+/// Settings of the engine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TunedEngine {
+    /// Where it ran: cpu or cuda:N.
+    pub device: String,
+    /// Longest sequence.
+    pub context_length: usize,
+    /// Tokens a KV page.
+    pub page_size: usize,
+    /// Share of the device's memory for weights and KV cache.
+    pub mem_fraction_static: f64,
+    /// Most requests running together: the largest batch that was measured.
+    pub max_running_requests: usize,
+    /// Batch sizes for which CUDA graphs are captured; empty on the CPU.
+    pub capture_sizes: Vec<usize>,
+}
+
+/// One row of the policy: up to this batch, this tree.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyRow {
+    /// Largest running batch for which the row holds; the last row also holds for all larger ones.
+    pub max_running_batch: usize,
+    /// Draft steps; 0 is no speculation.
+    pub num_steps: usize,
+    /// Branches a step.
+    pub topk: usize,
+    /// Nodes that the target verifies, the root included.
+    pub num_draft_tokens: usize,
+    /// Output tokens a second of all requests together, median over repeats.
+    pub output_tokens_per_s: f64,
+    /// The objective relative to no speculation, median over repeats.
+    pub speedup: f64,
+    /// 95% interval of the speed-up.
+    pub speedup_interval: [f64; 2],
+    /// Output tokens / rounds, first and bonus tokens included.
+    pub accept_length: f64,
+    /// What the sweep says of speculation at this batch.
+    pub verdict: String,
+}
+
+/// Where the figures come from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Provenance {
+    /// Name of the processor or GPU.
+    pub device_name: String,
+    /// Driver of a GPU; empty on the CPU.
+    pub driver: String,
+    /// Engine and version.
+    pub engine: String,
+    /// Hash of the target's files.
+    pub target_hash: String,
+    /// Hash of the draft's files.
+    pub draft_hash: String,
+    /// Hash of prompts, lengths and sampling.
+    pub workload_hash: String,
+    /// What was optimised: throughput or latency.
+    pub objective: String,
+}
+
+impl TunedFile {
+    /// Reads a tuned file.
+    ///
+    /// # Errors
+    /// When it is no TOML, of another format version, has a wrong key or a value without sense.
+    pub fn read(source: &Source) -> Result<Self, Box<Diagnostic>> {
+        let file: Self = toml_file::read(source)?;
+        file.check().map_err(|wrong| Box::new(wrong.locate(source)))?;
+        Ok(file)
+    }
+
+    /// The text of the file.
+    ///
+    /// # Errors
+    /// When a number cannot be written as TOML.
+    pub fn text(&self) -> Result<String, toml::ser::Error> {
+        Ok(format!("# Written by {}. Run it: spectune serve tuned.toml\n{}", self.written_by, toml::to_string(self)?))
+    }
+
+    /// The policy as `(largest running batch, shape)`.
+    pub fn shapes(&self) -> Vec<(usize, TreeShape)> {
+        self.policy.iter().map(|row| (row.max_running_batch, row.shape())).collect()
+    }
+
+    /// The row for a running batch.
+    pub fn row(&self, batch: usize) -> Option<&PolicyRow> {
+        self.policy.iter().find(|row| batch <= row.max_running_batch).or(self.policy.last())
+    }
+
+    fn check(&self) -> Result<(), Wrong> {
+        if self.format != FORMAT {
+            let found = self.format;
+            return Err(Wrong::at(&["format"], format!("format {found} is not known; this program reads {FORMAT}")));
+        }
+        if self.policy.is_empty() {
+            return Err(Wrong::at(&["policy"], "expected at least one row"));
+        }
+        if self.policy.windows(2).any(|rows| rows[0].max_running_batch >= rows[1].max_running_batch) {
+            return Err(Wrong::at(&["policy"], "rows must be in ascending order of max_running_batch"));
+        }
+        for row in &self.policy {
+            TreeShape::new(row.num_steps, row.topk, row.num_draft_tokens)
+                .map_err(|error| Wrong::at(&["policy"], error.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+impl PolicyRow {
+    /// Its tree.
+    pub fn shape(&self) -> TreeShape {
+        TreeShape { num_steps: self.num_steps, topk: self.topk, num_draft_tokens: self.num_draft_tokens }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file() -> TunedFile {
+        let row = |max_running_batch, shape: TreeShape| PolicyRow {
+            max_running_batch,
+            num_steps: shape.num_steps,
+            topk: shape.topk,
+            num_draft_tokens: shape.num_draft_tokens,
+            output_tokens_per_s: 100.5,
+            speedup: 1.25,
+            speedup_interval: [1.2, 1.3],
+            accept_length: 2.5,
+            verdict: "speculation pays".into(),
+        };
+        TunedFile {
+            format: FORMAT,
+            written_by: "spectune 0.1.0".into(),
+            models: TunedModels {
+                target: "target".into(),
+                draft: "draft".into(),
+                algorithm: "EAGLE3".into(),
+                dtype: "auto".into(),
+                target_dtype: Some("bfloat16".into()),
+                draft_context_length: None,
+            },
+            engine: TunedEngine {
+                device: "cpu".into(),
+                context_length: 2048,
+                page_size: 1,
+                mem_fraction_static: 0.8,
+                max_running_requests: 8,
+                capture_sizes: Vec::new(),
+            },
+            policy: vec![row(1, TreeShape::chain(3)), row(8, TreeShape::OFF)],
+            measured: Provenance {
+                device_name: "a \"processor\"".into(),
+                driver: String::new(),
+                engine: "spectune 0.1.0".into(),
+                target_hash: "a".into(),
+                draft_hash: "b".into(),
+                workload_hash: "c".into(),
+                objective: "throughput".into(),
+            },
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_what_is_read() {
+        let text = file().text().expect("it can be written");
+        assert_eq!(TunedFile::read(&Source::new("tuned.toml", text)), Ok(file()));
+    }
+
+    #[test]
+    fn rows_hold_up_to_their_batch_and_the_last_one_beyond() {
+        let shapes = [1, 2, 8, 99].map(|batch| file().row(batch).map(PolicyRow::shape));
+        assert_eq!(
+            shapes,
+            [Some(TreeShape::chain(3)), Some(TreeShape::OFF), Some(TreeShape::OFF), Some(TreeShape::OFF)]
+        );
+    }
+
+    #[test]
+    fn other_formats_and_impossible_shapes_are_refused_at_their_place() {
+        for (from, to, expected) in [
+            ("format = 1", "format = 2", "format 2 is not known"),
+            ("num_draft_tokens = 4", "num_draft_tokens = 9", "must be num_steps + 1"),
+            ("max_running_batch = 1", "max_running_batch = 9", "ascending"),
+        ] {
+            let text = file().text().expect("it can be written").replacen(from, to, 1);
+            let error = TunedFile::read(&Source::new("tuned.toml", text)).expect_err("a bad file");
+            assert!(error.message.contains(expected), "{}", error.message);
+            assert!(error.span.end > 0);
+        }
+    }
+}
