@@ -11,6 +11,7 @@ mod shell;
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
+pub(crate) use edit::quoted;
 pub(crate) use problems::TOML_SYNTAX;
 pub use problems::{PROBLEMS, Problem};
 

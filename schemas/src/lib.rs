@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod diagnostic;
+pub mod export;
 pub mod flags;
 pub mod json_schema;
 pub mod launch;

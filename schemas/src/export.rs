@@ -1,0 +1,213 @@
+//! Turns a tuned configuration into the launch of another engine.
+//!
+//! A tuned configuration is a launch without a tree shape and a table of shapes by running batch. What an engine cannot
+//! express is left out and said so, or is an error where leaving it out would run something else than what was tuned.
+
+mod adaptive;
+mod sglang;
+mod vllm;
+mod words;
+
+use std::{fmt, str::FromStr};
+
+use crate::{
+    launch::file::LaunchFile,
+    resolve::{NEWEST_SGLANG, SLIME_PIN},
+    tree::TreeShape,
+    tuned::TunedFile,
+    version::EngineVersion,
+};
+
+/// What to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// SGLang's server command.
+    Sglang,
+    /// slime's `SGLANG_ARGS=( … )`.
+    Slime,
+    /// vLLM's server command with a `--speculative-config`.
+    Vllm,
+    /// The file behind SGLang's `--speculative-adaptive-config`.
+    SglangAdaptive,
+}
+
+/// What is exported.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tuning {
+    /// Models and engine flags. A tree shape in it is ignored: the table has them.
+    pub launch: LaunchFile,
+    /// `(largest running batch, shape)`, ascending; the last row also holds for larger batches.
+    pub table: Vec<(usize, TreeShape)>,
+    /// Type of the target's weights as stored, where known: what a launch with dtype auto must say, so that the draft is
+    /// cast to it.
+    pub target_dtype: Option<String>,
+    /// Longest sequence that the draft is made for, where known: a launch must not go beyond it.
+    pub draft_context_length: Option<usize>,
+}
+
+/// The launch, and what must be known beside it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exported {
+    /// The text, with a line end.
+    pub text: String,
+    /// What was left out or filled in, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Why there is no such launch.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExportError {
+    /// The table has no row.
+    #[error("the tuned file's table is empty: there is no tree shape to export")]
+    EmptyTable,
+    /// No target is named.
+    #[error("the tuned file names no target: give it a model_path")]
+    NoTarget,
+    /// A shape that speculates, and nothing to draft with.
+    #[error("the shape {0} speculates, but the tuned file names no speculative_algorithm")]
+    NoAlgorithm(TreeShape),
+    /// An algorithm without a draft of its own, and none is named.
+    #[error("{0} needs a draft, but the tuned file names no speculative_draft_model_path")]
+    NoDraft(String),
+    /// vLLM verifies chains only.
+    #[error(
+        "vLLM drafts chains, not trees: {0} has topk {topk}; sweep with topk 1 or export for SGLang",
+        topk = .0.topk
+    )]
+    Tree(TreeShape),
+    /// vLLM has no such drafting.
+    #[error("vLLM has no counterpart of the algorithm {0} (known: EAGLE, EAGLE3, NEXTN, STANDALONE)")]
+    Algorithm(String),
+    /// SGLang adapts chains only.
+    #[error(
+        "SGLang's adaptive speculation needs topk 1 throughout: {0} is a tree; sweep with topk 1, or export one row with --to sglang"
+    )]
+    AdaptiveTree(TreeShape),
+    /// SGLang adapts two algorithms only.
+    #[error("SGLang's adaptive speculation knows EAGLE and EAGLE3, not {0}")]
+    AdaptiveAlgorithm(String),
+    /// Nothing of the table speculates.
+    #[error("no row of the table speculates: there is nothing to adapt")]
+    NothingToAdapt,
+    /// The text names no form.
+    #[error("'{0}' is no form of launch (expected sglang, slime, vllm or sglang-adaptive)")]
+    Form(String),
+}
+
+/// Writes a tuned configuration as a launch of another engine.
+///
+/// Engines other than spectune's own run one shape: the row of `batch_size`, or the last one, whose batch is the
+/// largest. `version` is the engine's (SGLang's newest known and slime's pin unless given), since flags were renamed.
+///
+/// # Errors
+/// When the engine cannot run the shape, or the tuned file lacks a model: see [`ExportError`].
+pub fn export(
+    tuning: &Tuning,
+    form: Form,
+    batch_size: Option<usize>,
+    version: Option<EngineVersion>,
+) -> Result<Exported, ExportError> {
+    match form {
+        Form::Sglang => sglang::command(&Row::of(tuning, batch_size)?, tuning, version.unwrap_or(NEWEST_SGLANG)),
+        Form::Slime => sglang::slime(&Row::of(tuning, batch_size)?, tuning, version.unwrap_or(SLIME_PIN)),
+        Form::Vllm => vllm::command(&Row::of(tuning, batch_size)?, tuning),
+        Form::SglangAdaptive => adaptive::file(tuning),
+    }
+}
+
+/// The one shape of the table that a launch with a fixed shape runs.
+struct Row {
+    shape: TreeShape,
+    /// The largest batch that it is meant for, where the table or the user gives one.
+    largest_batch: Option<usize>,
+    notes: Vec<String>,
+}
+
+impl Row {
+    fn of(tuning: &Tuning, batch_size: Option<usize>) -> Result<Self, ExportError> {
+        let last = tuning.table.last().ok_or(ExportError::EmptyTable)?;
+        let chosen =
+            batch_size.and_then(|batch| tuning.table.iter().find(|(largest, _)| *largest >= batch)).unwrap_or(last);
+        let shape = chosen.1;
+        let others: Vec<String> = tuning
+            .table
+            .iter()
+            .filter(|row| row.1 != shape)
+            .map(|(largest, shape)| {
+                let shape = if shape.is_off() { "no speculation".into() } else { shape.to_string() };
+                if *largest == usize::MAX { format!("{shape} above") } else { format!("{shape} up to batch {largest}") }
+            })
+            .collect();
+        let mut notes = Vec::new();
+        if !others.is_empty() {
+            notes.push(format!(
+                "one launch runs one tree shape: {} of the table was left out ({})",
+                if others.len() == 1 { "a row" } else { "the rest" },
+                others.join("; ")
+            ));
+        }
+        let finite = tuning.table.iter().map(|(largest, _)| *largest).filter(|largest| *largest != usize::MAX).max();
+        Ok(Self { shape, largest_batch: batch_size.or(finite), notes })
+    }
+}
+
+impl From<&TunedFile> for Tuning {
+    fn from(tuned: &TunedFile) -> Self {
+        let TunedFile { models, engine, .. } = tuned;
+        let integer = |count: usize| i64::try_from(count).ok();
+        let sizes: Vec<i64> = engine.capture_sizes.iter().filter_map(|size| integer(*size)).collect();
+        // A path that is relative stays as it is written: it is relative to the tuned file, which may move.
+        let launch = LaunchFile {
+            model_path: Some(models.target.clone()),
+            speculative_algorithm: Some(models.algorithm.clone()),
+            speculative_draft_model_path: (!models.draft.is_empty()).then(|| models.draft.clone()),
+            dtype: Some(models.dtype.clone()),
+            device: Some(engine.device.clone()),
+            context_length: integer(engine.context_length),
+            page_size: integer(engine.page_size),
+            mem_fraction_static: Some(engine.mem_fraction_static),
+            max_running_requests: integer(engine.max_running_requests),
+            cuda_graph_bs: (!sizes.is_empty()).then_some(sizes),
+            ..LaunchFile::default()
+        };
+        Self {
+            launch,
+            table: tuned.shapes(),
+            target_dtype: models.target_dtype.clone(),
+            draft_context_length: models.draft_context_length,
+        }
+    }
+}
+
+impl Form {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Sglang, Self::Slime, Self::Vllm, Self::SglangAdaptive];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sglang => "sglang",
+            Self::Slime => "slime",
+            Self::Vllm => "vllm",
+            Self::SglangAdaptive => "sglang-adaptive",
+        }
+    }
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+impl FromStr for Form {
+    type Err = ExportError;
+
+    fn from_str(text: &str) -> Result<Self, ExportError> {
+        let form = Self::ALL.into_iter().find(|form| form.name() == text);
+        form.ok_or_else(|| ExportError::Form(text.chars().take(64).collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+//! SGLang's command and slime's array of its flags.
+
+use std::fmt::Write;
+
+use super::{ExportError, Exported, Row, Tuning, words, words::Flag};
+use crate::{
+    flags::Key,
+    launch::{file::EngineName, quoted},
+    tree::TreeShape,
+    version::EngineVersion,
+};
+
+/// Attention backends that SGLang has; others are of the engine that was tuned with.
+const BACKENDS: &[&str] = &[
+    "aiter",
+    "cutedsl_mla",
+    "cutlass_mla",
+    "dual_chunk_flash_attn",
+    "fa3",
+    "fa4",
+    "flashinfer",
+    "flashmla",
+    "flex_attention",
+    "nsa",
+    "torch_native",
+    "triton",
+    "trtllm_mha",
+    "trtllm_mla",
+    "wave",
+];
+
+/// Flags that the table replaces.
+const SHAPE: &[Key] = &[
+    Key::SpeculativeNumSteps,
+    Key::SpeculativeEagleTopk,
+    Key::SpeculativeNumDraftTokens,
+    Key::SpeculativeAdaptive,
+    Key::SpeculativeAdaptiveConfig,
+];
+
+/// Flags that mean something else in spectune's own engine, or that are of the machine that was tuned on.
+const OURS: &[Key] = &[Key::BatchInvariant, Key::Device, Key::MemFractionStatic];
+
+/// Flags that slime gives its engines itself.
+const SLIMES_OWN: &[Key] = &[Key::ModelPath, Key::TpSize, Key::TrustRemoteCode];
+
+/// The first flags of a launch, in the order in which people write them; the others follow.
+const ORDER: &[Key] = &[
+    Key::ModelPath,
+    Key::SpeculativeAlgorithm,
+    Key::SpeculativeDraftModelPath,
+    Key::SpeculativeNumSteps,
+    Key::SpeculativeEagleTopk,
+    Key::SpeculativeNumDraftTokens,
+    Key::Dtype,
+    Key::ContextLength,
+    Key::AttentionBackend,
+    Key::MaxRunningRequests,
+];
+
+pub fn command(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Exported, ExportError> {
+    let mut notes = row.notes.clone();
+    let flags = flags(row, tuning, &mut notes)?;
+    let mut text = String::new();
+    for (name, value) in &tuning.launch.environment {
+        let _ = write!(text, "{name}={} ", quoted(value));
+    }
+    text.push_str("python3 -m sglang.launch_server");
+    for flag in &flags {
+        let _ = write!(text, " \\\n  --{}{}", flag.key.name_in(version), values(flag));
+    }
+    text.push('\n');
+    notes.push(format!("flags are spelled as SGLang {version} takes them"));
+    Ok(Exported { text, notes })
+}
+
+pub fn slime(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Exported, ExportError> {
+    let mut notes = row.notes.clone();
+    let mut text = String::from("SGLANG_ARGS=(\n");
+    for flag in flags(row, tuning, &mut notes)? {
+        if SLIMES_OWN.contains(&flag.key) {
+            notes.push(match flag.key {
+                Key::ModelPath => format!("slime's own arguments name the target: --hf-checkpoint{}", values(&flag)),
+                Key::TpSize => format!("tensor parallelism comes from --rollout-num-gpus-per-engine{}", values(&flag)),
+                _ => format!("--{} is left out: slime always sets it", flag.key.flag().name),
+            });
+            continue;
+        }
+        let _ = writeln!(text, "   --sglang-{}{}", flag.key.name_in(version), values(&flag));
+    }
+    text.push_str(")\n");
+    for (name, value) in &tuning.launch.environment {
+        notes.push(format!("set {name}={} in the environment of slime's rollout engines", quoted(value)));
+    }
+    notes.push(format!("flags are spelled as SGLang {version}, which slime pins, takes them"));
+    Ok(Exported { text, notes })
+}
+
+/// The flags of the launch with the row's shape, and with the values that must not be left to defaults.
+fn flags(row: &Row, tuning: &Tuning, notes: &mut Vec<String>) -> Result<Vec<Flag>, ExportError> {
+    let launch = &tuning.launch;
+    if launch.model_path.is_none() {
+        return Err(ExportError::NoTarget);
+    }
+    let foreign = !matches!(launch.engine, Some(EngineName::Sglang | EngineName::Slime));
+    let mut flags = words::of(launch);
+    flags.retain(|flag| {
+        let unknown_backend = foreign
+            && matches!(
+                flag.key,
+                Key::AttentionBackend
+                    | Key::PrefillAttentionBackend
+                    | Key::DecodeAttentionBackend
+                    | Key::SpeculativeDraftAttentionBackend
+            )
+            && !flag.words.iter().all(|word| BACKENDS.contains(&word.as_str()));
+        let dropped = (foreign && OURS.contains(&flag.key)) || unknown_backend;
+        if dropped {
+            notes.push(format!(
+                "--{}{} is left out: it is of the engine that was tuned with",
+                flag.key.flag().name,
+                values(flag)
+            ));
+        }
+        !dropped && !SHAPE.contains(&flag.key)
+    });
+    if row.shape.is_off() {
+        flags.retain(|flag| !flag.key.flag().name.starts_with("speculative-"));
+        notes.push("no speculation is the fastest at this batch size: the launch does not speculate".into());
+    } else {
+        speculation(row.shape, tuning, &mut flags)?;
+    }
+    if row.shape.topk > 1 && tuning.launch.page_size.is_some_and(|size| size > 1) {
+        flags.retain(|flag| flag.key != Key::PageSize);
+        notes.push("--page-size is left out: most attention backends want 1 for a tree".into());
+    }
+    fill_in(row, tuning, &mut flags, notes);
+    let place = |flag: &Flag| ORDER.iter().position(|key| *key == flag.key).unwrap_or(ORDER.len());
+    flags.sort_by_key(place);
+    Ok(flags)
+}
+
+fn speculation(shape: TreeShape, tuning: &Tuning, flags: &mut Vec<Flag>) -> Result<(), ExportError> {
+    let Some(algorithm) = &tuning.launch.speculative_algorithm else { return Err(ExportError::NoAlgorithm(shape)) };
+    // EAGLE and NEXTN may draft with a layer that the target's own checkpoint brings.
+    let needs_draft = matches!(algorithm.as_str(), "EAGLE3" | "STANDALONE");
+    if needs_draft && tuning.launch.speculative_draft_model_path.is_none() {
+        return Err(ExportError::NoDraft(algorithm.clone()));
+    }
+    let triple = [
+        (Key::SpeculativeNumSteps, shape.num_steps),
+        (Key::SpeculativeEagleTopk, shape.topk),
+        (Key::SpeculativeNumDraftTokens, shape.num_draft_tokens),
+    ];
+    flags.extend(triple.map(|(key, number)| Flag { key, words: vec![number.to_string()] }));
+    Ok(())
+}
+
+/// Values that SGLang's defaults would decide for the target alone, or silently small.
+fn fill_in(row: &Row, tuning: &Tuning, flags: &mut Vec<Flag>, notes: &mut Vec<String>) {
+    let given = |flags: &[Flag], key: Key| flags.iter().any(|flag| flag.key == key);
+    let mut add = |flags: &mut Vec<Flag>, key: Key, word: String, why: &str| {
+        notes.push(format!("--{} {word} is filled in: {why}", key.flag().name));
+        flags.push(Flag { key, words: vec![word] });
+    };
+    let speculates = !row.shape.is_off();
+    if tuning.launch.dtype.as_deref().is_none_or(|dtype| dtype == "auto")
+        && let Some(dtype) = &tuning.target_dtype
+        && speculates
+    {
+        flags.retain(|flag| flag.key != Key::Dtype);
+        add(flags, Key::Dtype, dtype.clone(), "the target's own, so that the draft is cast to it");
+    }
+    if let Some(draft) = tuning.draft_context_length
+        && tuning
+            .launch
+            .context_length
+            .and_then(|length| usize::try_from(length).ok())
+            .is_none_or(|length| length > draft)
+        && speculates
+    {
+        flags.retain(|flag| flag.key != Key::ContextLength);
+        add(flags, Key::ContextLength, draft.to_string(), "the draft is made for no longer sequence");
+    }
+    if let Some(largest) = row.largest_batch {
+        if !given(flags, Key::MaxRunningRequests) && speculates {
+            add(
+                flags,
+                Key::MaxRunningRequests,
+                largest.to_string(),
+                "the largest batch that the row is for; SGLang's default is 48",
+            );
+        }
+        let limit = tuning.launch.max_running_requests.map_or(largest.to_string(), |limit| limit.to_string());
+        let graphs = !given(flags, Key::DisableCudaGraph) && !given(flags, Key::DisableDecodeCudaGraph);
+        if graphs && !given(flags, Key::CudaGraphBs) && !given(flags, Key::CudaGraphMaxBs) {
+            add(flags, Key::CudaGraphMaxBs, limit, "so that every running batch has a graph");
+        }
+    }
+}
+
+fn values(flag: &Flag) -> String {
+    flag.words.iter().fold(String::new(), |mut text, word| {
+        let _ = write!(text, " {}", quoted(word));
+        text
+    })
+}

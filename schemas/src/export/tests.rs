@@ -1,0 +1,238 @@
+use super::*;
+use crate::{
+    flags::Key,
+    launch::{self, Engine, Launch, Options},
+    text::Source,
+};
+
+const TREE: TreeShape = TreeShape { num_steps: 5, topk: 4, num_draft_tokens: 16 };
+
+fn launch_file() -> LaunchFile {
+    LaunchFile {
+        model_path: Some("models/target one".into()),
+        speculative_algorithm: Some("EAGLE3".into()),
+        speculative_draft_model_path: Some("models/draft".into()),
+        // A shape that the table replaces.
+        speculative_num_steps: Some(9),
+        device: Some("cpu".into()),
+        attention_backend: Some("native".into()),
+        tp_size: Some(2),
+        trust_remote_code: Some(true),
+        ..LaunchFile::default()
+    }
+}
+
+fn table() -> Vec<(usize, TreeShape)> {
+    vec![(1, TREE), (8, TreeShape::chain(3)), (32, TreeShape::OFF)]
+}
+
+fn tuning(launch: LaunchFile, table: &[(usize, TreeShape)]) -> Tuning {
+    let target_dtype = Some("bfloat16".to_owned());
+    Tuning { launch, table: table.to_vec(), target_dtype, draft_context_length: Some(2048) }
+}
+
+fn exported(form: Form, batch_size: Option<usize>, version: Option<&str>) -> Exported {
+    let tuning = tuning(launch_file(), &table());
+    let version = version.map(|version| version.parse().expect("a version"));
+    export(&tuning, form, batch_size, version).expect("exported")
+}
+
+fn read_back(text: &str) -> Launch {
+    let parsed = launch::parse(&Source::new("exported.sh", text), &Options::default());
+    assert_eq!(parsed.diagnostics, [], "{text}");
+    assert_eq!(parsed.launches.len(), 1, "{text}");
+    parsed.launches.into_iter().next().expect("one launch")
+}
+
+fn check(launch: &Launch, expected: &[(Key, Option<&str>)]) {
+    for (key, value) in expected {
+        assert_eq!(launch.text(*key).map(|text| text.value), *value, "{key:?}");
+    }
+}
+
+#[test]
+fn the_command_reads_back_as_the_tuned_launch() {
+    let exported = exported(Form::Sglang, Some(1), None);
+    let launch = read_back(&exported.text);
+    assert_eq!(launch.engine, Engine::Sglang);
+    check(
+        &launch,
+        &[
+            (Key::ModelPath, Some("models/target one")),
+            (Key::SpeculativeAlgorithm, Some("EAGLE3")),
+            (Key::SpeculativeDraftModelPath, Some("models/draft")),
+            (Key::SpeculativeNumSteps, Some("5")),
+            (Key::SpeculativeEagleTopk, Some("4")),
+            (Key::SpeculativeNumDraftTokens, Some("16")),
+            (Key::Dtype, Some("bfloat16")),
+            (Key::ContextLength, Some("2048")),
+            (Key::MaxRunningRequests, Some("1")),
+            (Key::CudaGraphMaxBs, Some("1")),
+            (Key::TpSize, Some("2")),
+            (Key::Device, None),
+            (Key::AttentionBackend, None),
+        ],
+    );
+    let notes = exported.notes.join("\n");
+    for part in ["3,1,4 up to batch 8", "no speculation up to batch 32", "--device cpu", "--attention-backend native"] {
+        assert!(notes.contains(part), "{part}: {notes}");
+    }
+}
+
+#[test]
+fn flags_are_spelled_as_the_version_wants() {
+    assert!(exported(Form::Sglang, Some(1), Some("0.5.9")).text.contains("--cuda-graph-max-bs 1\n"));
+    assert!(exported(Form::Sglang, Some(1), Some("0.5.23")).text.contains("--cuda-graph-max-bs-decode 1\n"));
+}
+
+#[test]
+fn slime_gets_its_array_without_what_it_sets_itself() {
+    let exported = exported(Form::Slime, Some(8), None);
+    let launch = read_back(&exported.text);
+    assert_eq!(launch.engine, Engine::Slime);
+    check(
+        &launch,
+        &[
+            (Key::SpeculativeNumSteps, Some("3")),
+            (Key::SpeculativeEagleTopk, Some("1")),
+            (Key::SpeculativeNumDraftTokens, Some("4")),
+            (Key::MaxRunningRequests, Some("8")),
+            (Key::ModelPath, None),
+            (Key::TpSize, None),
+        ],
+    );
+    let notes = exported.notes.join("\n");
+    assert!(notes.contains("--hf-checkpoint 'models/target one'"), "{notes}");
+    assert!(notes.contains("--rollout-num-gpus-per-engine 2"), "{notes}");
+}
+
+#[test]
+fn the_last_row_is_the_default_and_may_be_no_speculation() {
+    let exported = exported(Form::Sglang, None, None);
+    assert!(!exported.text.contains("speculative"), "{}", exported.text);
+    read_back(&exported.text);
+    assert!(exported.notes.iter().any(|note| note.contains("does not speculate")));
+}
+
+#[test]
+fn a_batch_beyond_the_table_runs_its_last_row() {
+    assert!(!exported(Form::Sglang, Some(1000), None).text.contains("speculative"));
+    assert!(exported(Form::Sglang, Some(5), None).text.contains("--speculative-num-steps 3"));
+}
+
+#[test]
+fn vllm_gets_the_chain_as_json() {
+    let exported = exported(Form::Vllm, Some(8), None);
+    let config = r#"--speculative-config '{"method":"eagle3","model":"models/draft","num_speculative_tokens":3}'"#;
+    assert!(exported.text.contains(config), "{}", exported.text);
+    assert!(exported.text.starts_with("vllm serve 'models/target one'"), "{}", exported.text);
+}
+
+#[test]
+fn the_adaptive_file_names_the_smallest_batch_of_each_row() {
+    let chains = [(1, TreeShape::chain(5)), (4, TreeShape::chain(5)), (8, TreeShape::chain(3)), (32, TreeShape::OFF)];
+    let tuning = tuning(launch_file(), &chains);
+    let exported = export(&tuning, Form::SglangAdaptive, None, None).expect("exported");
+    let file: serde_json::Value = serde_json::from_str(&exported.text).expect("JSON");
+    let expected = serde_json::json!({
+        "1": {"candidate_steps": [5]}, "5": {"candidate_steps": [3]}, "9": {"candidate_steps": [0]},
+    });
+    assert_eq!(file, expected);
+    assert!(exported.notes[0].contains("--speculative-num-steps 5 "), "{:?}", exported.notes);
+}
+
+#[test]
+fn what_an_engine_cannot_run_is_an_error() {
+    let check = |change: fn(&mut LaunchFile), table: &[(usize, TreeShape)], form: Form, expected: ExportError| {
+        let mut launch = launch_file();
+        change(&mut launch);
+        let tuning = tuning(launch, table);
+        assert_eq!(export(&tuning, form, None, None), Err(expected));
+    };
+    let (tree, chain, off) = ([(8, TREE)], [(8, TreeShape::chain(3))], [(8, TreeShape::OFF)]);
+    check(|_| {}, &[], Form::Sglang, ExportError::EmptyTable);
+    check(|_| {}, &tree, Form::Vllm, ExportError::Tree(TREE));
+    check(|_| {}, &tree, Form::SglangAdaptive, ExportError::AdaptiveTree(TREE));
+    check(|_| {}, &off, Form::SglangAdaptive, ExportError::NothingToAdapt);
+    check(|launch| launch.model_path = None, &chain, Form::Sglang, ExportError::NoTarget);
+    check(|launch| launch.speculative_algorithm = None, &chain, Form::Slime, ExportError::NoAlgorithm(chain[0].1));
+    check(
+        |launch| launch.speculative_draft_model_path = None,
+        &chain,
+        Form::Sglang,
+        ExportError::NoDraft("EAGLE3".into()),
+    );
+    check(
+        |launch| launch.speculative_algorithm = Some("NGRAM".into()),
+        &chain,
+        Form::Vllm,
+        ExportError::Algorithm("NGRAM".into()),
+    );
+}
+
+#[test]
+fn names_that_a_shell_would_act_on_are_quoted() {
+    let mut launch = launch_file();
+    launch.model_path = Some("$(reboot)'; rm -rf /".into());
+    let tuning = tuning(launch, &[(8, TreeShape::chain(3))]);
+    for form in [Form::Sglang, Form::Vllm] {
+        let text = export(&tuning, form, None, None).expect("exported").text;
+        assert!(text.contains(r"'$(reboot)'\''; rm -rf /'"), "{text}");
+    }
+}
+
+#[test]
+fn a_tuned_file_is_a_tuning() {
+    let text = r#"
+format = 1
+written_by = "spectune 0.1.0"
+[models]
+target = "models/target"
+draft = "models/draft"
+algorithm = "EAGLE3"
+dtype = "auto"
+target_dtype = "float16"
+draft_context_length = 2048
+[engine]
+device = "cuda:0"
+context_length = 4096
+page_size = 16
+mem_fraction_static = 0.8
+max_running_requests = 8
+capture_sizes = [1, 2, 4, 8]
+[[policy]]
+max_running_batch = 8
+num_steps = 5
+topk = 4
+num_draft_tokens = 16
+output_tokens_per_s = 100.0
+speedup = 1.5
+speedup_interval = [1.4, 1.6]
+accept_length = 2.5
+verdict = "speculation pays"
+[measured]
+device_name = "a GPU"
+driver = ""
+engine = "spectune 0.1.0"
+target_hash = "a"
+draft_hash = "b"
+workload_hash = "c"
+objective = "throughput"
+"#;
+    let tuned = TunedFile::read(&Source::new("tuned.toml", text)).expect("a tuned file");
+    let exported = export(&Tuning::from(&tuned), Form::Slime, None, None).expect("exported");
+    let launch = read_back(&exported.text);
+    check(
+        &launch,
+        &[
+            (Key::Dtype, Some("float16")),
+            (Key::ContextLength, Some("2048")),
+            (Key::MaxRunningRequests, Some("8")),
+            (Key::PageSize, None),
+            (Key::MemFractionStatic, None),
+            (Key::SpeculativeNumDraftTokens, Some("16")),
+        ],
+    );
+    let sizes = launch.integers(Key::CudaGraphBs).expect("given");
+    assert_eq!(sizes.iter().map(|size| size.value).collect::<Vec<_>>(), [1, 2, 4, 8]);
+}

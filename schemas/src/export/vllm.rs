@@ -1,0 +1,87 @@
+//! vLLM's command.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value};
+
+use super::{ExportError, Exported, Row, Tuning, words};
+use crate::{flags::Key, launch::quoted};
+
+/// Flags with a counterpart of the same meaning.
+const SAME: &[(Key, &str)] = &[
+    (Key::ContextLength, "max-model-len"),
+    (Key::Dtype, "dtype"),
+    (Key::KvCacheDtype, "kv-cache-dtype"),
+    (Key::MaxRunningRequests, "max-num-seqs"),
+    (Key::PpSize, "pipeline-parallel-size"),
+    (Key::Quantization, "quantization"),
+    (Key::TokenizerPath, "tokenizer"),
+    (Key::TpSize, "tensor-parallel-size"),
+    (Key::TrustRemoteCode, "trust-remote-code"),
+];
+
+pub fn command(row: &Row, tuning: &Tuning) -> Result<Exported, ExportError> {
+    let launch = &tuning.launch;
+    let target = launch.model_path.as_deref().ok_or(ExportError::NoTarget)?;
+    let mut notes = row.notes.clone();
+    let mut text = format!("vllm serve {}", quoted(target));
+    if row.shape.is_off() {
+        notes.push("no speculation is the fastest at this batch size: the launch does not speculate".into());
+    } else {
+        let config = speculative_config(row, tuning)?;
+        let _ = write!(text, " \\\n  --speculative-config {}", quoted(&config));
+    }
+    for flag in words::of(launch) {
+        let name = flag.key.flag().name;
+        match SAME.iter().find(|(key, _)| *key == flag.key) {
+            Some((_, name)) => {
+                let _ = write!(text, " \\\n  --{name}");
+                for word in &flag.words {
+                    let _ = write!(text, " {}", quoted(word));
+                }
+            }
+            // The model is the command's own argument; the algorithm, its draft and the shape are in the JSON.
+            None if flag.key == Key::ModelPath || name.starts_with("speculative-") => {}
+            None => notes.push(format!("--{name} is left out: vLLM has no flag of the same meaning")),
+        }
+    }
+    if launch.max_running_requests.is_none()
+        && let Some(largest) = row.largest_batch
+    {
+        let _ = write!(text, " \\\n  --max-num-seqs {largest}");
+        notes.push(format!("--max-num-seqs {largest} is filled in: the largest batch that the row is for"));
+    }
+    if !launch.environment.is_empty() {
+        notes.push("environment variables are left out: they are of the engine that was tuned with".into());
+    }
+    notes.push("vLLM was not measured: another engine may rank the same shapes differently".into());
+    text.push('\n');
+    Ok(Exported { text, notes })
+}
+
+/// vLLM `config/speculative.py`: method, draft and the length of the chain.
+fn speculative_config(row: &Row, tuning: &Tuning) -> Result<String, ExportError> {
+    let launch = &tuning.launch;
+    if row.shape.topk > 1 {
+        return Err(ExportError::Tree(row.shape));
+    }
+    let Some(algorithm) = &launch.speculative_algorithm else { return Err(ExportError::NoAlgorithm(row.shape)) };
+    let (method, needs_draft) = match algorithm.as_str() {
+        "EAGLE" => ("eagle", true),
+        "EAGLE3" => ("eagle3", true),
+        "NEXTN" => ("mtp", false),
+        "STANDALONE" => ("draft_model", true),
+        _ => return Err(ExportError::Algorithm(algorithm.clone())),
+    };
+    let mut config = Map::new();
+    config.insert("method".into(), method.into());
+    match &launch.speculative_draft_model_path {
+        Some(draft) => {
+            config.insert("model".into(), draft.as_str().into());
+        }
+        None if needs_draft => return Err(ExportError::NoDraft(algorithm.clone())),
+        None => {}
+    }
+    config.insert("num_speculative_tokens".into(), row.shape.num_steps.into());
+    Ok(Value::Object(config).to_string())
+}
