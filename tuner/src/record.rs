@@ -4,7 +4,7 @@ use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize};
 
 /// One measured point: configuration × batch size × repeat (the workload is in the [`Fingerprint`]).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Trial {
     /// The tree; [`TreeShape::OFF`] for no speculation.
     pub shape: TreeShape,
@@ -12,6 +12,18 @@ pub struct Trial {
     pub batch_size: usize,
     /// Which repetition, from zero.
     pub repeat: usize,
+}
+
+/// What a configuration is in the race for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// From the space of the sweep.
+    Candidate,
+    /// No speculation: always in the race.
+    NoSpeculation,
+    /// What the engine would choose by itself: always in the race.
+    EngineDefault,
 }
 
 /// What must agree for trials to be ranked together.
@@ -42,6 +54,8 @@ pub struct Record {
     pub id: String,
     /// What was run.
     pub trial: Trial,
+    /// What its shape is in the race for.
+    pub role: Role,
     /// Where and on what.
     pub fingerprint: Fingerprint,
     /// Seconds since the Unix epoch at the end of the trial.
@@ -94,6 +108,31 @@ pub struct Measurement {
     pub time_to_first_token_ms: Spread,
     /// Whole requests in ms.
     pub latency_ms: Spread,
+}
+
+impl Trial {
+    /// Its id: a hash of what it is and where it runs.
+    pub fn id(&self, fingerprint: &Fingerprint) -> String {
+        let text = serde_json::to_string(&(self, fingerprint)).unwrap_or_default();
+        blake3::hash(text.as_bytes()).to_hex()[..16].to_owned()
+    }
+}
+
+impl Spread {
+    /// The spread of some values; `None` without any.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+        values.sort_by(f64::total_cmp);
+        // Nearest rank: the figure of a real round, never one between two.
+        let at = |share: f64| values.get(((values.len() as f64 * share).ceil() as usize).saturating_sub(1)).copied();
+        Some(Self {
+            min: *values.first()?,
+            median: crate::statistics::median(&values)?,
+            p90: at(0.9)?,
+            p99: at(0.99)?,
+            max: *values.last()?,
+        })
+    }
 }
 
 /// A distribution in five numbers.

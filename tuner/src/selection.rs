@@ -1,7 +1,19 @@
 //! Which configuration is best, and how sure that is.
 
-use schemas::tree::TreeShape;
+use std::collections::BTreeMap;
+
+use schemas::{sweep::Metric, tree::TreeShape};
 use serde::{Deserialize, Serialize};
+
+use crate::{
+    record::{Measurement, Outcome, Record, Role},
+    statistics::{interval, relative_deviation},
+};
+
+/// Differences from the best that are no differences: nobody feels one percent.
+const INDIFFERENT: f64 = 0.01;
+/// Relative median absolute deviation beyond which a configuration is too noisy to be chosen.
+const TOO_NOISY: f64 = 0.10;
 
 /// A median with its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -12,18 +24,6 @@ pub struct Interval {
     pub low: f64,
     /// Upper end.
     pub high: f64,
-}
-
-/// What a configuration is in the race for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// From the space of the sweep.
-    Candidate,
-    /// No speculation: always in the race.
-    NoSpeculation,
-    /// What the engine would choose by itself: always in the race.
-    EngineDefault,
 }
 
 /// One configuration at one batch size.
@@ -55,6 +55,10 @@ pub struct Ranked {
     pub speedup: Option<Interval>,
     /// Whether it cannot be told apart from the best.
     pub tied_with_best: bool,
+    /// Median absolute deviation of the objective over repeats, relative to its median.
+    pub relative_deviation: Option<f64>,
+    /// Whether its repeats differ too much for it to be chosen.
+    pub too_noisy: bool,
 }
 
 /// All configurations at one batch size, best first, failed ones last.
@@ -66,4 +70,250 @@ pub struct BatchRanking {
     pub entries: Vec<Ranked>,
     /// The chosen shape: the simplest of those that tie with the best.
     pub chosen: Option<TreeShape>,
+}
+
+/// What a race says of speculation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The chosen shape speculates and is better than none.
+    Pays,
+    /// None is best, or nothing that speculates can be told apart from it.
+    DoesNotPay,
+    /// No speculation was not measured: there is nothing to compare with.
+    Unknown,
+}
+
+impl BatchRanking {
+    /// The chosen configuration.
+    pub fn winner(&self) -> Option<&Ranked> {
+        self.entries.iter().find(|entry| Some(entry.shape) == self.chosen)
+    }
+
+    /// What the race says of speculation.
+    pub fn verdict(&self) -> Verdict {
+        let measured = self.entries.iter().any(|entry| entry.role == Role::NoSpeculation && entry.repeats > 0);
+        match self.chosen {
+            Some(shape) if measured => {
+                if shape.is_off() {
+                    Verdict::DoesNotPay
+                } else {
+                    Verdict::Pays
+                }
+            }
+            _ => Verdict::Unknown,
+        }
+    }
+}
+
+impl Verdict {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Pays => "speculation pays",
+            Self::DoesNotPay => "speculation does not pay here",
+            Self::Unknown => "no speculation was not measured",
+        }
+    }
+}
+
+/// Ranks records of one fingerprint, batch size by batch size.
+///
+/// Comparisons are paired: repeat r of one configuration with repeat r of the other, which ran close to it in time. A
+/// candidate ties with the best if the paired differences do not exclude zero (95% bootstrap interval of their median)
+/// or are under one percent; of those that tie the simplest is chosen, no speculation being the simplest of all.
+pub fn rank(records: &[Record], metric: Metric) -> Vec<BatchRanking> {
+    let mut races: BTreeMap<usize, BTreeMap<TreeShape, Vec<&Record>>> = BTreeMap::new();
+    for record in records {
+        races.entry(record.trial.batch_size).or_default().entry(record.trial.shape).or_default().push(record);
+    }
+    races.into_iter().map(|(batch_size, race)| rank_race(batch_size, &race, metric)).collect()
+}
+
+fn rank_race(batch_size: usize, race: &BTreeMap<TreeShape, Vec<&Record>>, metric: Metric) -> BatchRanking {
+    let baseline = race.get(&TreeShape::OFF).map(|records| scores(records, metric)).unwrap_or_default();
+    let mut entries: Vec<Ranked> =
+        race.iter().map(|(shape, records)| entry(*shape, records, &baseline, metric)).collect();
+    entries.sort_by(|a, b| score(b, metric).total_cmp(&score(a, metric)).then(a.shape.cmp(&b.shape)));
+    let best = entries.iter().find(|entry| entry.repeats > 0 && !entry.too_noisy).map(|entry| entry.shape);
+    if let Some(best) = best {
+        let best = scores(&race[&best], metric);
+        for entry in entries.iter_mut().filter(|entry| entry.repeats > 0 && !entry.too_noisy) {
+            entry.tied_with_best = ties(&scores(&race[&entry.shape], metric), &best);
+        }
+    }
+    let simplicity = |entry: &&Ranked| (entry.shape.num_draft_tokens, entry.shape.num_steps, entry.shape.topk);
+    let chosen = entries.iter().filter(|entry| entry.tied_with_best).min_by_key(simplicity).map(|entry| entry.shape);
+    BatchRanking { batch_size, entries, chosen }
+}
+
+fn entry(shape: TreeShape, records: &[&Record], baseline: &BTreeMap<usize, f64>, metric: Metric) -> Ranked {
+    let figures: Vec<&Measurement> = records.iter().filter_map(|record| measured(record)).collect();
+    let figure = |of: fn(&Measurement) -> f64| interval(&figures.iter().map(|one| of(one)).collect::<Vec<_>>());
+    let own = scores(records, metric);
+    let ratios: Vec<f64> = own.iter().filter_map(|(repeat, score)| Some(score / baseline.get(repeat)?)).collect();
+    let deviation = relative_deviation(&own.values().copied().collect::<Vec<_>>());
+    let mut accept_histogram = Vec::new();
+    for one in &figures {
+        accept_histogram.resize(one.accept_histogram.len().max(accept_histogram.len()), 0);
+        accept_histogram.iter_mut().zip(&one.accept_histogram).for_each(|(sum, count)| *sum += count);
+    }
+    let failure = records.iter().find_map(|record| match &record.outcome {
+        Outcome::Failed { reason } => Some(reason.clone()),
+        Outcome::Measured(_) => None,
+    });
+    Ranked {
+        shape,
+        role: records.first().map_or(Role::Candidate, |record| record.role),
+        repeats: figures.len(),
+        failure: failure.filter(|_| figures.is_empty()),
+        output_tokens_per_s: figure(|one| one.output_tokens_per_s),
+        tokens_per_s_per_user: figure(|one| one.tokens_per_s_per_user),
+        latency_ms: figure(|one| one.latency_ms.median),
+        time_to_first_token_ms: figure(|one| one.time_to_first_token_ms.median),
+        round_ms: figure(|one| one.round_ms.median),
+        accept_length: figure(|one| one.accept_length).map(|length| length.median),
+        accept_histogram,
+        speedup: interval(&ratios),
+        tied_with_best: false,
+        too_noisy: own.len() >= 3 && deviation.is_some_and(|deviation| deviation > TOO_NOISY),
+        relative_deviation: deviation,
+    }
+}
+
+fn measured(record: &Record) -> Option<&Measurement> {
+    match &record.outcome {
+        Outcome::Measured(figures) => Some(figures),
+        Outcome::Failed { .. } => None,
+    }
+}
+
+/// The objective by repeat, turned so that more is better.
+fn scores(records: &[&Record], metric: Metric) -> BTreeMap<usize, f64> {
+    let score = |figures: &Measurement| match metric {
+        Metric::Throughput => figures.output_tokens_per_s,
+        Metric::Latency => 1e3 / figures.latency_ms.median,
+    };
+    records.iter().filter_map(|record| Some((record.trial.repeat, score(measured(record)?)))).collect()
+}
+
+fn score(entry: &Ranked, metric: Metric) -> f64 {
+    let score = match metric {
+        Metric::Throughput => entry.output_tokens_per_s.map(|rate| rate.median),
+        Metric::Latency => entry.latency_ms.map(|latency| 1e3 / latency.median),
+    };
+    score.unwrap_or(f64::NEG_INFINITY)
+}
+
+fn ties(candidate: &BTreeMap<usize, f64>, best: &BTreeMap<usize, f64>) -> bool {
+    let losses: Vec<f64> =
+        candidate.iter().filter_map(|(repeat, score)| Some(best.get(repeat)? / score - 1.0)).collect();
+    // Without a common repeat nothing is known of the difference: no tie is claimed.
+    interval(&losses).is_some_and(|loss| loss.low <= 0.0 || loss.median < INDIFFERENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+    use super::*;
+    use crate::record::{Fingerprint, Spread, Trial};
+
+    fn record(shape: &str, repeat: usize, rate: f64) -> Record {
+        let shape: TreeShape = shape.parse().expect("a shape");
+        let spread = |value| Spread { min: value, median: value, p90: value, p99: value, max: value };
+        let role = if shape.is_off() { Role::NoSpeculation } else { Role::Candidate };
+        let figures = Measurement {
+            requests: 1,
+            output_tokens: 100,
+            elapsed_s: 100.0 / rate,
+            output_tokens_per_s: rate,
+            tokens_per_s_per_user: rate,
+            accept_length: 2.0,
+            accept_histogram: vec![1, 2],
+            rounds: 50,
+            round_ms: spread(1.0),
+            draft_ms: None,
+            verify_ms: None,
+            extend_ms: None,
+            time_to_first_token_ms: spread(1.0),
+            latency_ms: spread(1e5 / rate),
+        };
+        Record {
+            id: String::new(),
+            trial: Trial { shape, batch_size: 1, repeat },
+            role,
+            fingerprint: Fingerprint {
+                device: String::new(),
+                device_name: String::new(),
+                driver: String::new(),
+                units: 1,
+                engine: String::new(),
+                target: String::new(),
+                draft: String::new(),
+                workload: String::new(),
+            },
+            finished_at: 0,
+            outcome: Outcome::Measured(Box::new(figures)),
+        }
+    }
+
+    /// Ranks `(shape, rate of each repeat)`; returns the order and the choice.
+    fn check(rates: &[(&str, &[f64])], order: &[&str], chosen: &str, verdict: Verdict) {
+        let records: Vec<Record> = rates
+            .iter()
+            .flat_map(|(shape, rates)| rates.iter().enumerate().map(|(repeat, rate)| record(shape, repeat, *rate)))
+            .collect();
+        for metric in [Metric::Throughput, Metric::Latency] {
+            let ranking = &rank(&records, metric)[0];
+            let found: Vec<String> = ranking.entries.iter().map(|entry| entry.shape.to_string()).collect();
+            assert_eq!(found, order);
+            assert_eq!(ranking.chosen.map(|shape| shape.to_string()).as_deref(), Some(chosen));
+            assert_eq!(ranking.verdict(), verdict);
+        }
+    }
+
+    #[test]
+    fn the_best_wins_and_a_tie_goes_to_the_simpler() {
+        let off: (&str, &[f64]) = ("0,1,1", &[100.0, 101.0, 99.0]);
+        check(&[off, ("3,1,4", &[200.0, 202.0, 198.0])], &["3,1,4", "0,1,1"], "3,1,4", Verdict::Pays);
+        // The bigger tree is better by half a percent: nobody feels that.
+        let trees: [(&str, &[f64]); 2] = [("3,4,8", &[201.0, 203.0, 199.0]), ("3,1,4", &[200.0, 202.0, 198.0])];
+        check(&[off, trees[0], trees[1]], &["3,4,8", "3,1,4", "0,1,1"], "3,1,4", Verdict::Pays);
+        // Better in the median, but not in every pair.
+        check(&[off, ("3,1,4", &[110.0, 95.0, 120.0])], &["3,1,4", "0,1,1"], "0,1,1", Verdict::DoesNotPay);
+        check(&[off, ("3,1,4", &[80.0, 81.0, 79.0])], &["0,1,1", "3,1,4"], "0,1,1", Verdict::DoesNotPay);
+    }
+
+    #[test]
+    fn a_configuration_whose_repeats_disagree_is_not_chosen() {
+        let off: (&str, &[f64]) = ("0,1,1", &[100.0, 101.0, 99.0]);
+        let noisy: (&str, &[f64]) = ("5,4,8", &[190.0, 300.0, 400.0]);
+        check(&[off, noisy, ("3,1,4", &[150.0, 151.0, 152.0])], &["5,4,8", "3,1,4", "0,1,1"], "3,1,4", Verdict::Pays);
+    }
+
+    #[test]
+    fn failures_come_last_with_their_reason() {
+        let mut failed = record("3,1,4", 0, 1.0);
+        failed.outcome = Outcome::Failed { reason: "why".into() };
+        let ranking = &rank(&[failed, record("0,1,1", 0, 100.0)], Metric::Throughput)[0];
+        assert_eq!(ranking.entries[1].failure.as_deref(), Some("why"));
+        assert_eq!((ranking.chosen, ranking.entries[1].speedup), (Some(TreeShape::OFF), None));
+    }
+
+    #[test]
+    fn equal_configurations_are_seldom_told_apart() {
+        let mut random = StdRng::seed_from_u64(3);
+        let wrong = (0..100)
+            .filter(|_| {
+                let mut rates = || (0..7).map(|_| 100.0 + 4.0 * random.random::<f64>()).collect::<Vec<_>>();
+                let (off, chain) = (rates(), rates());
+                let records: Vec<Record> =
+                    (0..7).flat_map(|at| [record("0,1,1", at, off[at]), record("3,1,4", at, chain[at])]).collect();
+                rank(&records, Metric::Throughput)[0].entries.iter().any(|entry| !entry.tied_with_best)
+            })
+            .count();
+        // Nominally 5; a percentile interval of seven values is somewhat too narrow.
+        assert!(wrong <= 12, "{wrong} of 100 races between equals had a loser");
+    }
 }

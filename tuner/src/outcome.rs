@@ -1,0 +1,109 @@
+//! What a sweep leaves behind: the tuned file.
+
+use std::{
+    fs::File,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use engine::Engine;
+use schemas::{
+    sweep::{Metric, SweepFile},
+    tuned::{FORMAT, PolicyRow, Provenance, TunedEngine, TunedFile, TunedModels},
+};
+
+use crate::{TunerError, record::Fingerprint, selection::BatchRanking};
+
+/// The file's name in the folder of a sweep.
+pub const FILE_NAME: &str = "tuned.toml";
+
+/// The tuned file of a ranking; `None` when no batch size has a winner. Paths become absolute, since the file lies in
+/// another folder than the sweep file.
+pub fn tuned(
+    file: &SweepFile,
+    folder: &Path,
+    engine: &Engine,
+    fingerprint: &Fingerprint,
+    ranking: &[BatchRanking],
+) -> Option<TunedFile> {
+    let policy: Vec<PolicyRow> = ranking.iter().filter_map(row).collect();
+    let largest = policy.last()?.max_running_batch;
+    let absolute = |path: &str| {
+        let path = folder.join(path);
+        path.canonicalize().unwrap_or(path).display().to_string()
+    };
+    let facts = |path: &str| engine::checkpoint::facts(&folder.join(path)).ok();
+    let dtype = |path: &str| facts(path).and_then(|facts| facts.config.weights_dtype());
+    let draft = facts(&file.models.draft).filter(|facts| facts.config.states_context_length());
+    Some(TunedFile {
+        format: FORMAT,
+        written_by: fingerprint.engine.clone(),
+        models: TunedModels {
+            target: absolute(&file.models.target),
+            draft: absolute(&file.models.draft),
+            algorithm: file.models.algorithm.clone(),
+            // What another engine must be told: with `auto` it would load target and draft each in its own type.
+            dtype: file.models.dtype.clone(),
+            target_dtype: dtype(&file.models.target).map(ToOwned::to_owned),
+            draft_context_length: draft.map(|facts| facts.config.derived_context_length()),
+        },
+        engine: TunedEngine {
+            device: fingerprint.device.clone(),
+            context_length: engine.capacity().context_length,
+            page_size: file.engine.page_size,
+            mem_fraction_static: file.engine.mem_fraction_static,
+            max_running_requests: largest,
+            capture_sizes: file.engine.capture_sizes.clone(),
+        },
+        policy,
+        measured: Provenance {
+            device_name: fingerprint.device_name.clone(),
+            driver: fingerprint.driver.clone(),
+            engine: fingerprint.engine.clone(),
+            target_hash: fingerprint.target.clone(),
+            draft_hash: fingerprint.draft.clone(),
+            workload_hash: fingerprint.workload.clone(),
+            objective: match file.objective.metric {
+                Metric::Throughput => "throughput".into(),
+                Metric::Latency => "latency".into(),
+            },
+        },
+    })
+}
+
+/// Writes the file into a folder, whole or not at all.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write(file: &TunedFile, folder: &Path) -> Result<PathBuf, TunerError> {
+    let path = folder.join(FILE_NAME);
+    let write = |source| TunerError::Write { path: path.clone(), source };
+    let text = file.text().map_err(|error| TunerError::Malformed { path: path.clone(), reason: error.to_string() })?;
+    let temporary = folder.join(".tuned.toml.new");
+    let mut new = File::create(&temporary).map_err(write)?;
+    new.write_all(text.as_bytes()).and_then(|()| new.sync_all()).map_err(write)?;
+    std::fs::rename(&temporary, &path).map_err(write)?;
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(write)?;
+    Ok(path)
+}
+
+fn row(ranking: &BatchRanking) -> Option<PolicyRow> {
+    let winner = ranking.winner()?;
+    let speedup = winner.speedup?;
+    Some(PolicyRow {
+        max_running_batch: ranking.batch_size,
+        num_steps: winner.shape.num_steps,
+        topk: winner.shape.topk,
+        num_draft_tokens: winner.shape.num_draft_tokens,
+        output_tokens_per_s: round(winner.output_tokens_per_s?.median),
+        speedup: round(speedup.median),
+        speedup_interval: [round(speedup.low), round(speedup.high)],
+        accept_length: round(winner.accept_length?),
+        verdict: ranking.verdict().words().into(),
+    })
+}
+
+/// Four digits behind the point say more than any measurement.
+fn round(value: f64) -> f64 {
+    (value * 1e4).round() / 1e4
+}

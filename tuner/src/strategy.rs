@@ -1,0 +1,180 @@
+//! In which order trials run.
+
+use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
+use schemas::sweep::{Search, StrategyName};
+
+use crate::{
+    record::{Record, Role, Trial},
+    space::Configuration,
+};
+
+/// A strategy looks at what has been measured and says what to measure next.
+pub trait Strategy {
+    /// The next trial; `None` when there is nothing left that it wants to know.
+    fn next(&mut self, history: &[Record]) -> Option<Trial>;
+
+    /// All trials that it may still ask for, where that is known beforehand.
+    fn planned(&self) -> Option<usize>;
+}
+
+/// The race of one sweep: every configuration at every batch size, as often as asked for.
+#[derive(Clone, Debug)]
+pub struct Race {
+    /// The configurations, baselines first.
+    pub configurations: Vec<Configuration>,
+    /// The batch sizes.
+    pub batch_sizes: Vec<usize>,
+    /// How often each is measured.
+    pub repeats: usize,
+}
+
+/// A part of a race for one of several machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// From one.
+    pub index: usize,
+    /// How many there are.
+    pub count: usize,
+}
+
+/// A list that was made beforehand: grid and random search.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    trials: std::vec::IntoIter<Trial>,
+}
+
+/// The strategy that a sweep file names.
+pub fn strategy(search: &Search, race: &Race) -> Box<dyn Strategy> {
+    let configurations = match search.strategy {
+        StrategyName::Grid => race.configurations.clone(),
+        StrategyName::Random => shuffled(search, race),
+    };
+    let mut trials = interleaved(&configurations, &race.batch_sizes, race.repeats);
+    trials.truncate(search.trials.unwrap_or(usize::MAX));
+    Box::new(Listed { trials: trials.into_iter() })
+}
+
+/// Repeats outermost, so that a drift of the machine hits all configurations alike and an early stop has measured each
+/// as often as the others; then batch sizes, then shapes, which are cheap to change.
+fn interleaved(configurations: &[Configuration], batch_sizes: &[usize], repeats: usize) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for repeat in 0..repeats {
+        for batch_size in batch_sizes {
+            let trial = |one: &Configuration| Trial { shape: one.shape, batch_size: *batch_size, repeat };
+            trials.extend(configurations.iter().map(trial));
+        }
+    }
+    trials
+}
+
+/// Baselines first, the rest in random order; with a budget of trials only as many as can be measured in full.
+fn shuffled(search: &Search, race: &Race) -> Vec<Configuration> {
+    let (mut chosen, mut rest): (Vec<_>, Vec<_>) =
+        race.configurations.iter().copied().partition(|one| one.role != Role::Candidate);
+    rest.shuffle(&mut StdRng::seed_from_u64(search.seed));
+    if let Some(trials) = search.trials {
+        let each = (race.batch_sizes.len() * race.repeats).max(1);
+        rest.truncate((trials / each).saturating_sub(chosen.len()));
+    }
+    chosen.extend(rest);
+    chosen
+}
+
+impl Strategy for Listed {
+    fn next(&mut self, _history: &[Record]) -> Option<Trial> {
+        self.trials.next()
+    }
+
+    fn planned(&self) -> Option<usize> {
+        Some(self.trials.len())
+    }
+}
+
+impl Shard {
+    /// Keeps every `count`-th candidate. Baselines stay in every shard: comparisons are paired on one machine.
+    pub fn of(self, configurations: &[Configuration]) -> Vec<Configuration> {
+        let mut candidates = 0;
+        let mut keep = |one: &Configuration| {
+            candidates += usize::from(one.role == Role::Candidate);
+            one.role != Role::Candidate || candidates % self.count == self.index % self.count
+        };
+        configurations.iter().copied().filter(|one| keep(one)).collect()
+    }
+}
+
+impl std::str::FromStr for Shard {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers = text.split_once('/').and_then(|(index, count)| Some((index.parse().ok()?, count.parse().ok()?)));
+        match numbers {
+            Some((index, count)) if (1..=count).contains(&index) => Ok(Self { index, count }),
+            _ => Err(format!("'{text}' is not a shard: expected I/N with 1 ≤ I ≤ N, such as 2/8")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+    use schemas::{sweep::Space, tree::TreeShape};
+
+    use super::*;
+    use crate::space::expand;
+
+    fn race(repeats: usize) -> Race {
+        let space =
+            Space { num_steps: vec![1, 2, 3, 4], topk: vec![1, 2], num_draft_tokens: vec![2, 3], shapes: Vec::new() };
+        let configurations = expand(&space, TreeShape::chain(3)).configurations;
+        Race { configurations, batch_sizes: vec![1, 8], repeats }
+    }
+
+    fn trials(search: &Search, race: &Race) -> Vec<Trial> {
+        let mut strategy = strategy(search, race);
+        std::iter::from_fn(|| strategy.next(&[])).collect()
+    }
+
+    #[test]
+    fn a_grid_measures_everything_once_before_anything_twice() {
+        let race = race(3);
+        let all = trials(&Search::default(), &race);
+        assert_eq!(all.len(), race.configurations.len() * 2 * 3);
+        assert!(all.windows(2).all(|pair| pair[0].repeat <= pair[1].repeat));
+        assert!(all[0].shape.is_off());
+    }
+
+    #[test]
+    fn a_random_search_keeps_the_baselines_and_its_budget() {
+        let race = race(2);
+        let search = Search { strategy: StrategyName::Random, trials: Some(20), ..Search::default() };
+        let some = trials(&search, &race);
+        assert_eq!(some.len(), 20);
+        let shapes: BTreeSet<TreeShape> = some.iter().map(|trial| trial.shape).collect();
+        assert_eq!(shapes.len(), 5);
+        assert!(shapes.contains(&TreeShape::OFF) && shapes.contains(&TreeShape::chain(3)));
+        assert_eq!(some, trials(&search, &race));
+        assert_ne!(some, trials(&Search { seed: 1, ..search }, &race));
+    }
+
+    proptest! {
+        #[test]
+        fn shards_cover_the_race_and_share_only_the_baselines(count in 1_usize..9) {
+            let all = race(1).configurations;
+            let shards: Vec<Vec<Configuration>> = (1..=count).map(|index| Shard { index, count }.of(&all)).collect();
+            for one in &all {
+                let times = shards.iter().filter(|shard| shard.contains(one)).count();
+                prop_assert_eq!(times, if one.role == Role::Candidate { 1 } else { count });
+            }
+        }
+    }
+
+    #[test]
+    fn shards_are_written_as_fractions() {
+        assert_eq!("2/8".parse(), Ok(Shard { index: 2, count: 8 }));
+        for wrong in ["0/8", "9/8", "1", "a/b", "1/0", ""] {
+            assert!(wrong.parse::<Shard>().is_err(), "{wrong}");
+        }
+    }
+}
