@@ -116,7 +116,7 @@ impl WithSimd for Row<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) {
+    fn with_simd<S: Simd>(self, simd: S) {
         let Self { queries, query_heads, visible, cache, output } = self;
         let width = cache.width();
         let group = query_heads / cache.heads;
@@ -125,7 +125,7 @@ impl WithSimd for Row<'_> {
         let heads = queries.chunks_exact(cache.head_dim).zip(output.chunks_exact_mut(cache.head_dim));
         for (head, (query, output)) in heads.enumerate() {
             let offset = head / group * cache.head_dim;
-            score(query, &cache.keys[offset..], &starts, &mut weights);
+            score(simd, query, &cache.keys[offset..], &starts, &mut weights);
             let sum = softmax_weights(&mut weights);
             let mut at = 0;
             while at + WIDE <= output.len() {
@@ -142,16 +142,16 @@ impl WithSimd for Row<'_> {
 
 /// `query · key` for the key that begins at each of `starts`. Several at a time, so that their sums overlap.
 #[inline(always)]
-fn score(query: &[f32], keys: &[f32], starts: &[usize], scores: &mut [f32]) {
+fn score<S: Simd>(simd: S, query: &[f32], keys: &[f32], starts: &[usize], scores: &mut [f32]) {
     const TOGETHER: usize = 4;
     let (blocks, rest) = starts.as_chunks::<TOGETHER>();
     let (score_blocks, score_rest) = scores.as_chunks_mut::<TOGETHER>();
     let key = |start: usize| &keys[start..start + query.len()];
     for (starts, scores) in blocks.iter().zip(score_blocks) {
-        *scores = dots(query, starts.map(key));
+        [*scores] = dots(simd, [query], starts.map(key));
     }
     for (start, score) in rest.iter().zip(score_rest) {
-        *score = dot(query, key(*start));
+        *score = dot(simd, query, key(*start));
     }
     let scale = 1.0 / (query.len() as f32).sqrt();
     scores.iter_mut().for_each(|score| *score *= scale);

@@ -1,64 +1,67 @@
 //! Sums in one fixed order: eight running sums over the length, then one fold of the eight.
 
+use std::array::from_fn;
+
+use pulp::Simd;
+
 /// Running sums a reduction keeps: one 256-bit register of f32.
 pub(super) const LANES: usize = 8;
 
-/// Adds `a · b` to the running sums; the tail shorter than [`LANES`] goes to the first ones.
+/// `a · b`, for several `a` by several `b` of one length: `products[i][j] = a[i] · b[j]`.
 ///
-/// Fused multiply-add on every machine, so that results do not depend on the processor.
+/// How many are computed together does not change a bit of any of them.
 #[inline(always)]
-pub(super) fn accumulate(sums: &mut [f32; LANES], a: &[f32], b: &[f32]) {
-    let (a_blocks, a_tail) = a.as_chunks::<LANES>();
-    let (b_blocks, b_tail) = b.as_chunks::<LANES>();
-    for (a, b) in a_blocks.iter().zip(b_blocks) {
-        for lane in 0..LANES {
-            sums[lane] = a[lane].mul_add(b[lane], sums[lane]);
+pub(super) fn dots<S: Simd, const A: usize, const B: usize>(simd: S, a: [&[f32]; A], b: [&[f32]; B]) -> [[f32; B]; A] {
+    let length = a.first().map_or(0, |a| a.len());
+    let (whole, blocks) = (length - length % LANES, length / LANES);
+    // The lengths are known, but not to the compiler, which would check each access.
+    let a_blocks: [&[[f32; LANES]]; A] = from_fn(|i| &a[i].as_chunks().0[..blocks]);
+    let b_blocks: [&[[f32; LANES]]; B] = from_fn(|j| &b[j].as_chunks().0[..blocks]);
+    let mut sums = [[[0.0; LANES]; B]; A];
+    for block in 0..blocks {
+        for i in 0..A {
+            for j in 0..B {
+                add_product(simd, &a_blocks[i][block], &b_blocks[j][block], &mut sums[i][j]);
+            }
         }
     }
-    for (lane, (a, b)) in a_tail.iter().zip(b_tail).enumerate() {
-        sums[lane] = a.mul_add(*b, sums[lane]);
+    if whole < length {
+        // Zeros fill up the last block, so that the sums are only ever touched as whole registers and stay in them.
+        let padded = |values: &[f32]| {
+            let mut block = [0.0; LANES];
+            block[..length - whole].copy_from_slice(&values[whole..length]);
+            block
+        };
+        let (a, b) = (a.map(padded), b.map(padded));
+        for i in 0..A {
+            for j in 0..B {
+                add_product(simd, &a[i], &b[j], &mut sums[i][j]);
+            }
+        }
     }
+    from_fn(|i| from_fn(|j| fold(&sums[i][j])))
 }
 
-/// Folds the running sums, always as the same tree.
+/// `a · b`.
+#[inline(always)]
+pub(super) fn dot<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> f32 {
+    let [[product]] = dots(simd, [a], [b]);
+    product
+}
+
+/// Folds running sums, always as the same tree.
 #[inline(always)]
 pub(super) fn fold(sums: &[f32; LANES]) -> f32 {
     let [a, b, c, d, e, f, g, h] = *sums;
     ((a + e) + (c + g)) + ((b + f) + (d + h))
 }
 
-/// `a · b`.
+/// `sums += a · b`, fused on every machine, so that results do not depend on the processor.
 #[inline(always)]
-pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
-    let mut sums = [0.0; LANES];
-    accumulate(&mut sums, a, b);
-    fold(&sums)
-}
-
-/// `a · b` for several `b` of the same length, each in the order of [`dot`].
-#[inline(always)]
-pub(super) fn dots<const COUNT: usize>(a: &[f32], b: [&[f32]; COUNT]) -> [f32; COUNT] {
-    let mut sums = [[0.0; LANES]; COUNT];
-    let whole = a.len() - a.len() % LANES;
-    let mut at = 0;
-    while at < whole {
-        let a = lanes(a, at);
-        for (sums, b) in sums.iter_mut().zip(b) {
-            let b = lanes(b, at);
-            for lane in 0..LANES {
-                sums[lane] = a[lane].mul_add(b[lane], sums[lane]);
-            }
-        }
-        at += LANES;
+fn add_product<S: Simd>(simd: S, a: &[f32; LANES], b: &[f32; LANES], sums: &mut [f32; LANES]) {
+    const { assert!(LANES.is_multiple_of(S::F32_LANES), "registers do not straddle the sums") };
+    let (a, b, sums) = (S::as_simd_f32s(a).0, S::as_simd_f32s(b).0, S::as_mut_simd_f32s(sums).0);
+    for register in 0..LANES / S::F32_LANES {
+        sums[register] = simd.mul_add_f32s(a[register], b[register], sums[register]);
     }
-    for (sums, b) in sums.iter_mut().zip(b) {
-        accumulate(sums, &a[whole..], &b[whole..]);
-    }
-    sums.map(|sums| fold(&sums))
-}
-
-/// The [`LANES`] values from `at` on.
-#[inline(always)]
-pub(super) fn lanes(values: &[f32], at: usize) -> &[f32; LANES] {
-    values[at..at + LANES].first_chunk().expect("a slice of LANES values has a chunk of LANES")
 }

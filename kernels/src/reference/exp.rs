@@ -21,12 +21,13 @@ pub(super) fn exp(x: f32) -> f32 {
     }
     // Two factors, since 2^n alone leaves the normal range at both ends.
     let n = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
-    power * power_of_two(n >> 1) * power_of_two(n - (n >> 1))
+    power * power_of_two(n >> 1) * power_of_two(n.wrapping_sub(n >> 1))
 }
 
+/// Wrapping, since a check for overflow would keep the loop out of vector registers; |n| is below 100.
 #[inline(always)]
 fn power_of_two(n: i32) -> f32 {
-    f32::from_bits(((n + 127) as u32) << 23)
+    f32::from_bits((n.wrapping_add(127) as u32) << 23)
 }
 
 #[cfg(test)]

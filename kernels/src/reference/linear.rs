@@ -3,14 +3,12 @@
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::dot::{LANES, accumulate, fold, lanes};
+use super::dot::dots;
 
 /// Products below which one thread is faster than two.
 const WORTH_A_THREAD: usize = 1 << 17;
-/// Rows of activations in a tile.
-const ROWS: usize = 4;
-/// Outputs in a tile.
-const OUTPUTS: usize = 2;
+/// Outputs that are computed together: their weights are read once for all rows.
+const OUTPUTS: usize = 4;
 
 /// A weight matrix, one row an output, as checkpoints store it.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,60 +108,49 @@ impl WithSimd for Part<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(mut self, _simd: S) {
+    fn with_simd<S: Simd>(mut self, simd: S) {
         let count = self.y.len() / self.rows;
         let mut at = 0;
         while at + OUTPUTS <= count {
-            self.outputs::<OUTPUTS>(at);
+            self.outputs(simd, at);
             at += OUTPUTS;
         }
         while at < count {
-            self.outputs::<1>(at);
+            (0..self.rows).for_each(|row| self.tile::<S, 1, 1>(simd, row, at));
             at += 1;
         }
     }
 }
 
 impl Part<'_> {
+    /// All rows of [`OUTPUTS`] outputs. Tiles are as large as registers allow: four rows by two, two by four.
     #[inline(always)]
-    fn outputs<const OUTPUTS: usize>(&mut self, at: usize) {
+    fn outputs<S: Simd>(&mut self, simd: S, at: usize) {
         let mut row = 0;
-        while row + ROWS <= self.rows {
-            self.tile::<ROWS, OUTPUTS>(row, at);
-            row += ROWS;
+        while row + 4 <= self.rows {
+            self.tile::<S, 4, 2>(simd, row, at);
+            self.tile::<S, 4, 2>(simd, row, at + 2);
+            row += 4;
         }
-        while row < self.rows {
-            self.tile::<1, OUTPUTS>(row, at);
-            row += 1;
+        if row + 2 <= self.rows {
+            self.tile::<S, 2, OUTPUTS>(simd, row, at);
+            row += 2;
+        }
+        if row < self.rows {
+            self.tile::<S, 1, OUTPUTS>(simd, row, at);
         }
     }
 
     /// Some rows by some outputs, with the running sums of all of them in registers.
     #[inline(always)]
-    fn tile<const ROWS: usize, const OUTPUTS: usize>(&mut self, row: usize, at: usize) {
+    fn tile<S: Simd, const ROWS: usize, const OUTPUTS: usize>(&mut self, simd: S, row: usize, at: usize) {
         let inputs = self.weight.inputs;
-        let activations: [&[f32]; ROWS] =
+        let x: [&[f32]; ROWS] =
             std::array::from_fn(|place| &self.x[(row + place) * inputs..(row + place + 1) * inputs]);
         let weights: [&[f32]; OUTPUTS] = std::array::from_fn(|place| self.weight.row(self.first + at + place));
-        let mut sums = [[[0.0; LANES]; OUTPUTS]; ROWS];
-        let whole = inputs - inputs % LANES;
-        let mut input = 0;
-        while input < whole {
-            let weights: [&[f32; LANES]; OUTPUTS] = std::array::from_fn(|place| lanes(weights[place], input));
-            for (activations, sums) in activations.iter().zip(&mut sums) {
-                let activation = lanes(activations, input);
-                for (weight, sums) in weights.iter().zip(sums.iter_mut()) {
-                    for lane in 0..LANES {
-                        sums[lane] = activation[lane].mul_add(weight[lane], sums[lane]);
-                    }
-                }
-            }
-            input += LANES;
-        }
-        for (place_row, sums) in sums.iter_mut().enumerate() {
-            for (place, sums) in sums.iter_mut().enumerate() {
-                accumulate(sums, &activations[place_row][whole..], &weights[place][whole..]);
-                self.y[(row + place_row) * self.strides.0 + (at + place) * self.strides.1] = fold(sums);
+        for (place_row, products) in dots(simd, x, weights).into_iter().enumerate() {
+            for (place, product) in products.into_iter().enumerate() {
+                self.y[(row + place_row) * self.strides.0 + (at + place) * self.strides.1] = product;
             }
         }
     }

@@ -23,10 +23,10 @@ impl WithSimd for RmsNorm<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _simd: S) {
+    fn with_simd<S: Simd>(self, simd: S) {
         let width = self.weight.len();
         for (x, y) in self.x.chunks_exact(width).zip(self.y.chunks_exact_mut(width)) {
-            let scale = 1.0 / (dot(x, x) / width as f32 + self.epsilon).sqrt();
+            let scale = 1.0 / (dot(simd, x, x) / width as f32 + self.epsilon).sqrt();
             for ((y, x), weight) in y.iter_mut().zip(x).zip(self.weight) {
                 *y = x * scale * weight;
             }

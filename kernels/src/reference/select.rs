@@ -2,15 +2,22 @@
 
 use std::cmp::Ordering;
 
+use pulp::{Arch, Simd, WithSimd};
+
+use super::{
+    dot::{LANES, fold},
+    exp::exp,
+};
+
+/// Values that are compared with the best ones so far together.
+const TOGETHER: usize = 4 * LANES;
+/// Terms of a sum in f32; the sums of such runs are added in f64.
+const RUN: usize = 1024;
+
 /// The index of the largest value; 0 for an empty slice.
 pub fn argmax(values: &[f32]) -> usize {
-    let mut best = 0;
-    for (at, value) in values.iter().enumerate().skip(1) {
-        if *value > values[best] || (values[best].is_nan() && !value.is_nan()) {
-            best = at;
-        }
-    }
-    best
+    let largest = largest(values);
+    values.iter().position(|value| *value == largest).unwrap_or(0)
 }
 
 /// The `count` largest values with their indices, largest first; fewer where there are fewer.
@@ -19,22 +26,60 @@ pub fn top_k(values: &[f32], count: usize) -> Vec<(usize, f32)> {
     if count == 0 {
         return Vec::new();
     }
-    let mut indices: Vec<usize> = (0..values.len()).collect();
-    let order = |a: &usize, b: &usize| descending(values[*a], values[*b]).then(a.cmp(b));
-    if count < indices.len() {
-        indices.select_nth_unstable_by(count - 1, order);
-        indices.truncate(count);
+    let (first, rest) = values.split_at(count);
+    let mut best: Vec<(usize, f32)> = first.iter().copied().enumerate().collect();
+    // Stable sorts and strict comparisons keep the lower index in front.
+    best.sort_by(|a, b| descending(a.1, b.1));
+    Arch::new().dispatch(Better { values: rest, first: count, best: &mut best });
+    best
+}
+
+/// Puts `values`, whose indices begin at `first`, among the best so far.
+struct Better<'a> {
+    values: &'a [f32],
+    first: usize,
+    best: &'a mut Vec<(usize, f32)>,
+}
+
+impl WithSimd for Better<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        for (run, first) in self.values.chunks(TOGETHER).zip((self.first..).step_by(TOGETHER)) {
+            let Some((_, worst)) = self.best.last().copied() else { return };
+            // Most runs hold nothing better, which a comparison of whole registers tells.
+            if run.iter().fold(worst.is_nan(), |found, value| found | (*value > worst)) {
+                run.iter().zip(first..).for_each(|(value, at)| insert(self.best, at, *value));
+            }
+        }
     }
-    indices.sort_unstable_by(order);
-    indices.into_iter().map(|at| (at, values[at])).collect()
+}
+
+/// Puts a value in its place among the best, and the last of them out, if it is better than that one.
+fn insert(best: &mut Vec<(usize, f32)>, at: usize, value: f32) {
+    let better = |other: f32| descending(other, value) == Ordering::Greater;
+    if best.last().is_some_and(|(_, worst)| better(*worst)) {
+        best.pop();
+        let rank = best.partition_point(|(_, other)| !better(*other));
+        best.insert(rank, (at, value));
+    }
+}
+
+/// The logarithm of the sum of exponentials: a logit less this is its log-probability.
+pub fn log_sum_exp(values: &[f32]) -> f32 {
+    let largest = largest(values);
+    if largest.is_infinite() {
+        return largest;
+    }
+    let sum: f64 = values.chunks(RUN).map(|values| Arch::new().dispatch(SumOfExponentials { values, largest })).sum();
+    (f64::from(largest) + sum.ln()) as f32
 }
 
 /// The logarithm of the softmax of one row.
 pub fn log_softmax(values: &[f32]) -> Vec<f32> {
-    let largest = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = values.iter().map(|value| f64::from(value - largest).exp()).sum();
-    let shift = sum.ln();
-    values.iter().map(|value| (f64::from(value - largest) - shift) as f32).collect()
+    let shift = log_sum_exp(values);
+    values.iter().map(|value| value - shift).collect()
 }
 
 /// The softmax of one row, in f64: acceptance sums up many small probabilities.
@@ -44,6 +89,59 @@ pub fn softmax(values: &[f32]) -> Vec<f64> {
     let sum: f64 = weights.iter().sum();
     weights.iter_mut().for_each(|weight| *weight /= sum);
     weights
+}
+
+/// The largest value that is a number; −∞ if there is none.
+fn largest(values: &[f32]) -> f32 {
+    Arch::new().dispatch(Largest(values))
+}
+
+struct Largest<'a>(&'a [f32]);
+
+impl WithSimd for Largest<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) -> f32 {
+        largest_of(self.0)
+    }
+}
+
+#[inline(always)]
+fn largest_of(values: &[f32]) -> f32 {
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    let mut lanes = [f32::NEG_INFINITY; TOGETHER];
+    let (blocks, rest) = values.as_chunks::<TOGETHER>();
+    for block in blocks {
+        for (lane, value) in lanes.iter_mut().zip(block) {
+            *lane = larger(*lane, *value);
+        }
+    }
+    lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, larger)
+}
+
+struct SumOfExponentials<'a> {
+    values: &'a [f32],
+    largest: f32,
+}
+
+impl WithSimd for SumOfExponentials<'_> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) -> f64 {
+        let mut sums = [0.0; LANES];
+        let (blocks, rest) = self.values.as_chunks::<LANES>();
+        for block in blocks {
+            for (sum, value) in sums.iter_mut().zip(block) {
+                *sum += exp(value - self.largest);
+            }
+        }
+        for (sum, value) in sums.iter_mut().zip(rest) {
+            *sum += exp(value - self.largest);
+        }
+        f64::from(fold(&sums))
+    }
 }
 
 fn descending(a: f32, b: f32) -> Ordering {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use kernels::reference::{log_softmax, top_k};
+use kernels::reference::{log_sum_exp, top_k};
 use schemas::tree::TreeShape;
 
 use super::{
@@ -191,8 +191,8 @@ impl CpuBackend {
 fn proposals(draft: &dyn Draft, recurrent: &[f32], topk: usize) -> Vec<Vec<(u32, f32)>> {
     let logits = draft.logits(recurrent);
     let best = |logits: &[f32]| {
-        let best = top_k(&log_softmax(logits), topk);
-        best.into_iter().map(|(index, score)| (draft.token(index), score)).collect()
+        let shift = log_sum_exp(logits);
+        top_k(logits, topk).into_iter().map(|(index, logit)| (draft.token(index), logit - shift)).collect()
     };
     logits.chunks_exact(draft.vocab_size()).map(best).collect()
 }
