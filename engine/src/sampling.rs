@@ -1,6 +1,8 @@
 //! How a token is chosen from the target's logits.
 
 mod distribution;
+#[cfg(test)]
+mod lossless;
 mod random;
 
 pub use distribution::{choose, logprobs};

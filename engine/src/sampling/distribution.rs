@@ -1,7 +1,8 @@
 //! From logits to a token: temperature, then top-k, then top-p, then min-p, each on what the one before has left.
 //!
-//! The order is that of SGLang and vLLM. Top-p counts probabilities renormalised after top-k; min-p compares with the
-//! best token's.
+//! This is the order of SGLang's sampler. Top-p counts probabilities renormalised after top-k, as in SGLang's
+//! verification of drafts; min-p compares with the best token's, which no filter removes, so for min-p the order matters
+//! only to top-p (vLLM runs min-p first).
 
 use kernels::reference::{argmax, log_softmax, softmax, top_k};
 

@@ -100,9 +100,10 @@ impl Expansion {
     }
 }
 
-/// Log-probabilities are at most 0; NaN counts as impossible.
+/// Log-probabilities are at most 0; NaN counts as impossible. Adding 0 turns −0 into +0: `total_cmp` tells them apart,
+/// and a certain child (+0) would rank above its certain parent (−0).
 fn sane(score: f32) -> f32 {
-    if score.is_nan() { f32::NEG_INFINITY } else { score.min(0.0) }
+    if score.is_nan() { f32::NEG_INFINITY } else { score.min(0.0) + 0.0 }
 }
 
 /// Places of the best proposals, best first, ties by place.
@@ -198,6 +199,16 @@ mod tests {
         expansion.expand(&[vec![(3, f32::NAN), (4, f32::INFINITY)], vec![(5, -1.0), (6, f32::NEG_INFINITY)]]);
         assert_eq!(expansion.beams()[0].token, 5);
         assert_eq!(expansion.finish(0).nodes().len(), 7);
+    }
+
+    #[test]
+    fn a_certain_child_never_loses_its_certain_parent() {
+        let shape = TreeShape::new(2, 2, 3).expect("a shape");
+        let mut expansion = Expansion::new(shape, &[(1, -0.0), (2, f32::NEG_INFINITY)]);
+        expansion.expand(&[vec![(3, 0.0), (4, 0.0)], vec![(5, 0.0), (6, 0.0)]]);
+        let tree = expansion.finish(0);
+        let tokens: Vec<u32> = tree.nodes().iter().map(|node| node.token).collect();
+        assert_eq!((tokens.as_slice(), tree.nodes()[2].parent), ([0, 1, 3].as_slice(), Some(1)));
     }
 
     #[test]
