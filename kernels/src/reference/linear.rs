@@ -7,6 +7,8 @@ use super::dot::dots;
 
 /// Products below which one thread is faster than two.
 const WORTH_A_THREAD: usize = 1 << 17;
+/// Rows a thread for which it pays that each thread reads all weights, instead of all rows.
+const MANY_ROWS: usize = 16;
 /// Outputs that are computed together: their weights are read once for all rows.
 const OUTPUTS: usize = 4;
 
@@ -64,6 +66,11 @@ pub fn linear(x: &[f32], weight: &Matrix, bias: Option<&[f32]>) -> Vec<f32> {
     let arch = Arch::new();
     if rows * outputs * inputs < WORTH_A_THREAD {
         arch.dispatch(Part { x, weight, first: 0, rows, y: &mut y, strides: (outputs, 1) });
+    } else if rows >= MANY_ROWS * rayon::current_num_threads() {
+        let share = rows.div_ceil(rayon::current_num_threads()).next_multiple_of(4);
+        y.par_chunks_mut(share * outputs).zip(x.par_chunks(share * inputs)).for_each(|(y, x)| {
+            arch.dispatch(Part { x, weight, first: 0, rows: y.len() / outputs, y, strides: (outputs, 1) });
+        });
     } else if rows == 1 {
         let share = share(outputs);
         y.par_chunks_mut(share).enumerate().for_each(|(at, y)| {
@@ -205,9 +212,16 @@ mod tests {
 
     #[test]
     fn threads_do_not_change_a_bit() {
-        let (x, weight) = (numbers(9 * 256, 7), Matrix::new(511, 256, numbers(511 * 256, 3)));
+        let weight = Matrix::new(511, 256, numbers(511 * 256, 3));
         let bias = numbers(511, 5);
-        let one = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a pool");
-        assert_eq!(one.install(|| linear(&x, &weight, Some(&bias))), linear(&x, &weight, Some(&bias)));
+        let pools = [1, 2, 3].map(|threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build());
+        // Few rows are shared out by outputs, many by rows.
+        for rows in [1, 9, 70] {
+            let x = numbers(rows * 256, 7);
+            let [one, two, three] = pools
+                .each_ref()
+                .map(|pool| pool.as_ref().expect("a pool").install(|| linear(&x, &weight, Some(&bias))));
+            assert!(one == two && one == three, "{rows} rows");
+        }
     }
 }
