@@ -164,7 +164,8 @@ impl From<&TunedFile> for Tuning {
             dtype: Some(models.dtype.clone()),
             device: Some(engine.device.clone()),
             context_length: integer(engine.context_length),
-            page_size: integer(engine.page_size),
+            // One token a page is every engine's default.
+            page_size: integer(engine.page_size).filter(|size| *size > 1),
             mem_fraction_static: Some(engine.mem_fraction_static),
             max_running_requests: integer(engine.max_running_requests),
             cuda_graph_bs: (!sizes.is_empty()).then_some(sizes),

@@ -11,7 +11,7 @@ mod shell;
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-pub(crate) use edit::quoted;
+pub use edit::quoted;
 pub(crate) use problems::TOML_SYNTAX;
 pub use problems::{PROBLEMS, Problem};
 

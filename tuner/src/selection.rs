@@ -130,6 +130,24 @@ pub fn rank(records: &[Record], metric: Metric) -> Vec<BatchRanking> {
     races.into_iter().map(|(batch_size, race)| rank_race(batch_size, &race, metric)).collect()
 }
 
+/// One shape relative to another at a batch size, paired by repeat as in [`rank`]: 1.5 is half as fast again in terms of
+/// the metric. `None` without a common repeat.
+pub fn relative(
+    records: &[Record],
+    batch_size: usize,
+    shape: TreeShape,
+    to: TreeShape,
+    metric: Metric,
+) -> Option<Interval> {
+    let scores = |shape: TreeShape| {
+        let of = |record: &&Record| record.trial.batch_size == batch_size && record.trial.shape == shape;
+        scores(&records.iter().filter(of).collect::<Vec<_>>(), metric)
+    };
+    let base = scores(to);
+    let ratios: Vec<f64> = scores(shape).iter().filter_map(|(repeat, score)| Some(score / base.get(repeat)?)).collect();
+    interval(&ratios)
+}
+
 fn rank_race(batch_size: usize, race: &BTreeMap<TreeShape, Vec<&Record>>, metric: Metric) -> BatchRanking {
     let baseline = race.get(&TreeShape::OFF).map(|records| scores(records, metric)).unwrap_or_default();
     let mut entries: Vec<Ranked> =
@@ -290,6 +308,18 @@ mod tests {
         let off: (&str, &[f64]) = ("0,1,1", &[100.0, 101.0, 99.0]);
         let noisy: (&str, &[f64]) = ("5,4,8", &[190.0, 300.0, 400.0]);
         check(&[off, noisy, ("3,1,4", &[150.0, 151.0, 152.0])], &["5,4,8", "3,1,4", "0,1,1"], "3,1,4", Verdict::Pays);
+    }
+
+    #[test]
+    fn shapes_are_compared_repeat_by_repeat() {
+        let records = [record("3,1,4", 0, 150.0), record("3,1,4", 1, 300.0), record("5,4,8", 1, 200.0)];
+        let shapes = ["3,1,4", "5,4,8", "0,1,1"].map(|shape| shape.parse().expect("a shape"));
+        for metric in [Metric::Throughput, Metric::Latency] {
+            let ratio = relative(&records, 1, shapes[0], shapes[1], metric).expect("a common repeat");
+            assert!((ratio.median - 1.5).abs() < 1e-9, "{ratio:?}");
+            assert_eq!(relative(&records, 1, shapes[0], shapes[2], metric), None);
+            assert_eq!(relative(&records, 2, shapes[0], shapes[1], metric), None);
+        }
     }
 
     #[test]

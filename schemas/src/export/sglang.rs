@@ -104,6 +104,7 @@ fn flags(row: &Row, tuning: &Tuning, notes: &mut Vec<String>) -> Result<Vec<Flag
     }
     let foreign = !matches!(launch.engine, Some(EngineName::Sglang | EngineName::Slime));
     let mut flags = words::of(launch);
+    let mut left_out = Vec::new();
     flags.retain(|flag| {
         let unknown_backend = foreign
             && matches!(
@@ -116,14 +117,13 @@ fn flags(row: &Row, tuning: &Tuning, notes: &mut Vec<String>) -> Result<Vec<Flag
             && !flag.words.iter().all(|word| BACKENDS.contains(&word.as_str()));
         let dropped = (foreign && OURS.contains(&flag.key)) || unknown_backend;
         if dropped {
-            notes.push(format!(
-                "--{}{} is left out: it is of the engine that was tuned with",
-                flag.key.flag().name,
-                values(flag)
-            ));
+            left_out.push(format!("--{}{}", flag.key.flag().name, values(flag)));
         }
         !dropped && !SHAPE.contains(&flag.key)
     });
+    if !left_out.is_empty() {
+        notes.push(format!("left out, as meant for the engine that was tuned with: {}", left_out.join(", ")));
+    }
     if row.shape.is_off() {
         flags.retain(|flag| !flag.key.flag().name.starts_with("speculative-"));
         notes.push("no speculation is the fastest at this batch size: the launch does not speculate".into());
@@ -135,6 +135,11 @@ fn flags(row: &Row, tuning: &Tuning, notes: &mut Vec<String>) -> Result<Vec<Flag
         notes.push("--page-size is left out: most attention backends want 1 for a tree".into());
     }
     fill_in(row, tuning, &mut flags, notes);
+    let paths = [&launch.model_path, &launch.speculative_draft_model_path];
+    if paths.into_iter().flatten().any(|path| path.starts_with("./") || path.starts_with("../")) {
+        notes
+            .push("paths are relative to the tuned file's folder: start the engine there, or write whole paths".into());
+    }
     let place = |flag: &Flag| ORDER.iter().position(|key| *key == flag.key).unwrap_or(ORDER.len());
     flags.sort_by_key(place);
     Ok(flags)

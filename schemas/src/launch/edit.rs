@@ -92,7 +92,7 @@ fn toml_text(text: &str) -> String {
 }
 
 /// A word as a shell must read it: in single quotes where it holds anything that a shell would act on.
-pub(crate) fn quoted(word: &str) -> String {
+pub fn quoted(word: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=./:,@%+".contains(&byte);
     if !word.is_empty() && word.bytes().all(plain) {
         return word.to_owned();

@@ -1,0 +1,183 @@
+//! Scales with round ticks, axes with their names, and legends.
+
+use crate::figures;
+
+use super::{
+    canvas::{Align, Area, Canvas, DrawError, Font, text_width},
+    palette::Role,
+};
+
+/// Size of the numbers at an axis.
+pub const SMALL: i32 = 12;
+
+/// A stretch of values on a stretch of pixels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scale {
+    from: f64,
+    to: f64,
+    start: i32,
+    end: i32,
+}
+
+/// What a legend shows before a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// A filled circle.
+    Dot(Role),
+    /// A filled square.
+    Box(Role),
+    /// A hollow square.
+    Square(Role),
+    /// A filled square on its corner.
+    Diamond(Role),
+    /// A circle around something.
+    Ring(Role),
+    /// A line.
+    Line(Role),
+}
+
+impl Scale {
+    /// Values from `from` to `to` between two pixels. A stretch without length is widened, so that one value has a place.
+    pub fn new((from, to): (f64, f64), (start, end): (i32, i32)) -> Self {
+        let (from, to) = if to - from > f64::EPSILON * to.abs().max(from.abs()) {
+            (from, to)
+        } else {
+            let margin = if from == 0.0 { 1.0 } else { from.abs() * 0.05 };
+            (from - margin, to + margin)
+        };
+        Self { from, to, start, end }
+    }
+
+    /// Where a value is.
+    pub fn pixel(self, value: f64) -> i32 {
+        let share = (value - self.from) / (self.to - self.from);
+        self.start + (share * f64::from(self.end - self.start)).round() as i32
+    }
+
+    /// Round values in the stretch, `most` steps at most, and the decimals that tell them apart.
+    pub fn ticks(self, most: usize) -> (Vec<f64>, usize) {
+        let length = self.to - self.from;
+        let rough = length / most.max(1) as f64;
+        let power = 10_f64.powf(rough.log10().floor());
+        let step =
+            [1.0, 2.0, 2.5, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= rough * 0.999);
+        let Some(step) = step.filter(|step| step.is_finite() && *step > 0.0) else { return (Vec::new(), 0) };
+        let decimals = (0..9).find(|decimals| ((step * 10_f64.powi(*decimals)) + 1e-6).fract() < 2e-6).unwrap_or(9);
+        let first = (self.from / step).ceil();
+        let ticks = (0..=most).map(|place| (first + place as f64) * step).filter(|tick| *tick <= self.to + step * 1e-9);
+        (ticks.collect(), decimals as usize)
+    }
+}
+
+/// The span of values with a margin on both sides, a share of their distance; nothing without values.
+pub fn span(values: impl Iterator<Item = f64>, margin: f64) -> Option<(f64, f64)> {
+    let (low, high) = values
+        .filter(|value| value.is_finite())
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
+    (low <= high).then(|| {
+        let room = (high - low) * margin;
+        (low - room, high + room)
+    })
+}
+
+/// Vertical grid lines with their values (and what stands behind each) under the area, and the axis' name under them.
+pub fn horizontal(
+    canvas: &mut Canvas<'_>,
+    area: Area,
+    scale: Scale,
+    name: &str,
+    suffix: &str,
+) -> Result<(), DrawError> {
+    let most = (area.width() / if canvas.format.is_narrow() { 60 } else { 90 }).max(2) as usize;
+    let (ticks, decimals) = scale.ticks(most);
+    for tick in ticks {
+        let x = scale.pixel(tick);
+        canvas.line((x, area.top), (x, area.bottom), Role::Grid, 1)?;
+        let font = Font::new(SMALL, Role::Muted).align(Align::Middle);
+        canvas.text((x, area.bottom + 12), &(figures::with_decimals(tick, decimals) + suffix), font)?;
+    }
+    canvas.line((area.left, area.bottom), (area.right, area.bottom), Role::Muted, 1)?;
+    let font = Font::new(SMALL, Role::Ink).align(Align::Middle);
+    canvas.text(((area.left + area.right) / 2, area.bottom + 32), name, font)
+}
+
+/// Horizontal grid lines with their values (and what stands behind each) left of the area, and the axis' name left of them.
+pub fn vertical(canvas: &mut Canvas<'_>, area: Area, scale: Scale, name: &str, suffix: &str) -> Result<(), DrawError> {
+    let (ticks, decimals) = scale.ticks((area.height() / 45).max(2) as usize);
+    for tick in ticks {
+        let y = scale.pixel(tick);
+        canvas.line((area.left, y), (area.right, y), Role::Grid, 1)?;
+        canvas.text(
+            (area.left - 6, y),
+            &(figures::with_decimals(tick, decimals) + suffix),
+            Font::new(SMALL, Role::Muted).align(Align::Right),
+        )?;
+    }
+    canvas.line((area.left, area.top), (area.left, area.bottom), Role::Muted, 1)?;
+    let font = Font::new(SMALL, Role::Ink).align(Align::Middle);
+    canvas.upright_text((10, (area.top + area.bottom) / 2), name, font)
+}
+
+/// Height of a legend of these words.
+pub fn legend_height(width: i32, entries: &[(Mark, String)]) -> i32 {
+    places(width, entries).last().map_or(0, |(_, y)| y + 22)
+}
+
+/// Draws a legend that begins at the left upper corner and breaks where the width ends.
+pub fn legend(canvas: &mut Canvas<'_>, (left, top): (i32, i32), entries: &[(Mark, String)]) -> Result<(), DrawError> {
+    let width = canvas.format.width() - left;
+    for ((mark, word), (x, y)) in entries.iter().zip(places(width, entries)) {
+        let at = (left + x + 7, top + y + 10);
+        match *mark {
+            Mark::Dot(role) => canvas.dot(at, 5, role)?,
+            Mark::Box(role) => canvas.rectangle(Area::around(at, 6), role)?,
+            Mark::Square(role) => canvas.square(at, 5, role)?,
+            Mark::Diamond(role) => canvas.diamond(at, 6, role)?,
+            Mark::Ring(role) => canvas.ring(at, 6, role)?,
+            Mark::Line(role) => canvas.line((at.0 - 8, at.1), (at.0 + 8, at.1), role, 2)?,
+        }
+        canvas.text((at.0 + 12, at.1), word, Font::new(SMALL, Role::Ink))?;
+    }
+    Ok(())
+}
+
+fn places(width: i32, entries: &[(Mark, String)]) -> Vec<(i32, i32)> {
+    let (mut x, mut y) = (0, 0);
+    let mut places = Vec::with_capacity(entries.len());
+    for (_, word) in entries {
+        let room = text_width(word, SMALL) + 30;
+        if x > 0 && x + room > width {
+            (x, y) = (0, y + 20);
+        }
+        places.push((x, y));
+        x += room;
+    }
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_inside() {
+        let check = |from: f64, to: f64, expected: &[f64]| {
+            let (found, _) = Scale::new((from, to), (0, 100)).ticks(5);
+            assert_eq!(found.len(), expected.len(), "{found:?}");
+            assert!(found.iter().zip(expected).all(|(tick, value)| (tick - value).abs() < 1e-9), "{found:?}");
+        };
+        check(0.0, 10.0, &[0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
+        check(0.9, 1.7, &[1.0, 1.2, 1.4, 1.6]);
+        check(1200.0, 4100.0, &[2000.0, 3000.0, 4000.0]);
+    }
+
+    #[test]
+    fn a_single_value_has_a_place() {
+        for value in [0.0, 5.0, -3.0, 1e300] {
+            let scale = Scale::new((value, value), (0, 100));
+            assert_eq!(scale.pixel(value), 50, "{value}");
+        }
+        assert_eq!(span(std::iter::empty(), 0.1), None);
+        assert_eq!(span([f64::NAN, 2.0].into_iter(), 0.1), Some((2.0, 2.0)));
+    }
+}

@@ -1,0 +1,264 @@
+//! A drawing in pixels whose colours are roles. The SVG backend has no fonts, so widths of texts are estimated.
+
+use std::{error::Error, fmt::Write};
+
+use plotters::{
+    backend::{DrawingBackend, SVGBackend},
+    style::{
+        Color, FontFamily, FontStyle, FontTransform, IntoFont, ShapeStyle, TextStyle,
+        text_anchor::{HPos, Pos, VPos},
+    },
+};
+
+use super::{
+    Format,
+    palette::{self, Role},
+};
+
+/// The drawing library's error.
+pub type DrawError = Box<dyn Error + Send + Sync>;
+
+/// A font's average advance in em; a wide guess, since a label that is too wide collides and one too narrow does not.
+const ADVANCE: f64 = 0.6;
+
+/// The library writes a font's size divided by this.
+const FONT_SCALE: f64 = 1.24;
+
+/// Where a text stands to its point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Align {
+    /// It begins there.
+    Left,
+    /// Its middle is there.
+    Middle,
+    /// It ends there.
+    Right,
+}
+
+/// An upright rectangle.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Area {
+    /// Left edge.
+    pub left: i32,
+    /// Upper edge.
+    pub top: i32,
+    /// Right edge.
+    pub right: i32,
+    /// Lower edge.
+    pub bottom: i32,
+}
+
+/// How a text looks.
+#[derive(Clone, Copy, Debug)]
+pub struct Font {
+    /// In pixels.
+    pub size: i32,
+    /// Its colour.
+    pub role: Role,
+    /// Whether it is heavy.
+    pub bold: bool,
+    /// Where it stands.
+    pub align: Align,
+}
+
+/// The drawing under way.
+pub struct Canvas<'a> {
+    backend: SVGBackend<'a>,
+    tips: String,
+    /// What is drawn for.
+    pub format: Format,
+}
+
+/// Draws something as wide as the format and `height` pixels high; `title` is what a screen reader says of it.
+pub fn drawing(
+    format: Format,
+    height: i32,
+    title: &str,
+    draw: impl FnOnce(&mut Canvas<'_>) -> Result<(), DrawError>,
+) -> Result<String, DrawError> {
+    let mut svg = String::new();
+    let tips = {
+        let backend = SVGBackend::with_string(&mut svg, (format.width() as u32, height.max(1) as u32));
+        let mut canvas = Canvas { backend, tips: String::new(), format };
+        canvas.rectangle(Area { left: 0, top: 0, right: format.width(), bottom: height }, Role::Surface)?;
+        draw(&mut canvas)?;
+        canvas.backend.present()?;
+        canvas.tips
+    };
+    let svg = palette::with_classes(&svg);
+    let head = format!("<svg role=\"img\" aria-label=\"{}\"", escaped(title));
+    let body = svg.strip_prefix("<svg").unwrap_or(&svg);
+    let body = body.trim_end().strip_suffix("</svg>").unwrap_or(body);
+    Ok(format!("{head}{body}{tips}</svg>\n"))
+}
+
+impl Canvas<'_> {
+    /// A text; its point is at half its height.
+    pub fn text(&mut self, at: (i32, i32), text: &str, font: Font) -> Result<(), DrawError> {
+        let style = font.style();
+        Ok(self.backend.draw_text(text, &style, at)?)
+    }
+
+    /// A text that reads from bottom to top.
+    pub fn upright_text(&mut self, at: (i32, i32), text: &str, font: Font) -> Result<(), DrawError> {
+        let style = font.style().transform(FontTransform::Rotate270);
+        Ok(self.backend.draw_text(text, &style, at)?)
+    }
+
+    /// A straight line.
+    pub fn line(&mut self, from: (i32, i32), to: (i32, i32), role: Role, width: u32) -> Result<(), DrawError> {
+        Ok(self.backend.draw_line(from, to, &stroke(role, width))?)
+    }
+
+    /// A straight line that lets through what is under it.
+    pub fn faint_line(&mut self, from: (i32, i32), to: (i32, i32), role: Role) -> Result<(), DrawError> {
+        Ok(self.backend.draw_line(from, to, &ShapeStyle::from(role.colour().mix(0.5)).stroke_width(1))?)
+    }
+
+    /// A line through several points.
+    pub fn path(&mut self, points: &[(i32, i32)], role: Role, width: u32) -> Result<(), DrawError> {
+        Ok(self.backend.draw_path(points.iter().copied(), &stroke(role, width))?)
+    }
+
+    /// A filled rectangle.
+    pub fn rectangle(&mut self, area: Area, role: Role) -> Result<(), DrawError> {
+        Ok(self.backend.draw_rect((area.left, area.top), (area.right, area.bottom), &stroke(role, 1), true)?)
+    }
+
+    /// The edge of a rectangle.
+    pub fn frame(&mut self, area: Area, role: Role, width: u32) -> Result<(), DrawError> {
+        let Area { left, top, right, bottom } = area;
+        self.path(&[(left, top), (right, top), (right, bottom), (left, bottom), (left, top)], role, width)
+    }
+
+    /// The edge of a rectangle in dashes: nothing is in it.
+    pub fn dashed_frame(&mut self, area: Area, role: Role) -> Result<(), DrawError> {
+        let dashes = |from: i32, to: i32| (from..to).step_by(7).map(move |start| (start, (start + 4).min(to)));
+        for (start, end) in dashes(area.left, area.right) {
+            self.line((start, area.top), (end, area.top), role, 1)?;
+            self.line((start, area.bottom), (end, area.bottom), role, 1)?;
+        }
+        for (start, end) in dashes(area.top, area.bottom) {
+            self.line((area.left, start), (area.left, end), role, 1)?;
+            self.line((area.right, start), (area.right, end), role, 1)?;
+        }
+        Ok(())
+    }
+
+    /// A filled circle.
+    pub fn dot(&mut self, at: (i32, i32), radius: u32, role: Role) -> Result<(), DrawError> {
+        Ok(self.backend.draw_circle(at, radius, &stroke(role, 1), true)?)
+    }
+
+    /// The edge of a circle.
+    pub fn ring(&mut self, at: (i32, i32), radius: u32, role: Role) -> Result<(), DrawError> {
+        Ok(self.backend.draw_circle(at, radius, &stroke(role, 2), false)?)
+    }
+
+    /// A filled square on its corner.
+    pub fn diamond(&mut self, (x, y): (i32, i32), radius: i32, role: Role) -> Result<(), DrawError> {
+        let corners = [(x, y - radius), (x + radius, y), (x, y + radius), (x - radius, y)];
+        Ok(self.backend.fill_polygon(corners, &stroke(role, 1))?)
+    }
+
+    /// A hollow square.
+    pub fn square(&mut self, at: (i32, i32), radius: i32, role: Role) -> Result<(), DrawError> {
+        let area = Area::around(at, radius);
+        self.rectangle(area, Role::Surface)?;
+        self.frame(area, role, 2)
+    }
+
+    /// What a pointer that rests in the area is told.
+    pub fn tip(&mut self, area: Area, text: &str) {
+        let _ = writeln!(
+            self.tips,
+            "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"none\" pointer-events=\"all\"><title>{}</title></rect>",
+            area.left,
+            area.top,
+            area.width().max(1),
+            area.height().max(1),
+            escaped(text)
+        );
+    }
+}
+
+impl Area {
+    /// The square of this radius.
+    pub fn around((x, y): (i32, i32), radius: i32) -> Self {
+        Self { left: x - radius, top: y - radius, right: x + radius, bottom: y + radius }
+    }
+
+    /// The estimated ground of a text.
+    pub fn of_text((x, y): (i32, i32), text: &str, font: Font) -> Self {
+        let width = text_width(text, font.size);
+        let left = match font.align {
+            Align::Left => x,
+            Align::Middle => x - width / 2,
+            Align::Right => x - width,
+        };
+        Self { left, top: y - font.size * 5 / 8, right: left + width, bottom: y + font.size * 5 / 8 }
+    }
+
+    /// From edge to edge.
+    pub fn width(self) -> i32 {
+        self.right - self.left
+    }
+
+    /// From edge to edge.
+    pub fn height(self) -> i32 {
+        self.bottom - self.top
+    }
+
+    /// Whether two areas share a point.
+    pub fn meets(self, other: Self) -> bool {
+        self.left <= other.right && other.left <= self.right && self.top <= other.bottom && other.top <= self.bottom
+    }
+
+    /// Whether all of the other area is in this one.
+    pub fn holds(self, other: Self) -> bool {
+        self.left <= other.left && other.right <= self.right && self.top <= other.top && other.bottom <= self.bottom
+    }
+}
+
+impl Font {
+    /// Normal text of this size.
+    pub fn new(size: i32, role: Role) -> Self {
+        Self { size, role, bold: false, align: Align::Left }
+    }
+
+    /// The same, heavy.
+    pub fn bold(self) -> Self {
+        Self { bold: true, ..self }
+    }
+
+    /// The same, elsewhere.
+    pub fn align(self, align: Align) -> Self {
+        Self { align, ..self }
+    }
+
+    fn style(self) -> TextStyle<'static> {
+        let family = FontFamily::Name("system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, sans-serif");
+        let weight = if self.bold { FontStyle::Bold } else { FontStyle::Normal };
+        let horizontal = match self.align {
+            Align::Left => HPos::Left,
+            Align::Middle => HPos::Center,
+            Align::Right => HPos::Right,
+        };
+        let font = (family, f64::from(self.size) * FONT_SCALE, weight).into_font();
+        let colour = self.role.colour().to_backend_color();
+        TextStyle { font, color: colour, pos: Pos::new(horizontal, VPos::Center) }
+    }
+}
+
+/// The estimated width of a text in pixels.
+pub fn text_width(text: &str, size: i32) -> i32 {
+    (text.chars().count() as f64 * f64::from(size) * ADVANCE).ceil() as i32
+}
+
+fn stroke(role: Role, width: u32) -> ShapeStyle {
+    ShapeStyle::from(role.colour()).stroke_width(width)
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

@@ -1,0 +1,135 @@
+//! The ranking as medians with their intervals.
+
+use tuner::{record::Role as Part, selection::Interval};
+
+use super::{
+    Drawn, Format,
+    axes::{self, SMALL, Scale},
+    canvas::{self, Align, Area, Canvas, DrawError, Font},
+    palette::Role,
+};
+use crate::{
+    batch::{Batch, Entry},
+    figures,
+};
+
+/// Rows that are shown at most, besides those that are always shown.
+const ROWS: usize = 14;
+
+pub fn caption(batch: &Batch) -> String {
+    let (shown, all) = (rows(batch).len(), batch.measured().count());
+    let extent = if shown < all { format!(" The best {shown} of {all}.") } else { String::new() };
+    let against = if batch.baseline().is_some() {
+        "relative to no speculation (the line at 1×), paired by repeat"
+    } else {
+        "output tokens a second; no speculation was not measured, so there is nothing to compare with"
+    };
+    format!(
+        "Measured: {against}. Dot: median over repeats. Bar: 95% bootstrap interval. ≈ marks what cannot be told apart from the best.{extent}"
+    )
+}
+
+pub fn draw(batch: &Batch, format: Format) -> Drawn {
+    let rows = rows(batch);
+    let relative = batch.baseline().is_some() && rows.iter().any(|entry| entry.ranked.speedup.is_some());
+    let figure = |entry: &Entry| if relative { entry.ranked.speedup } else { entry.ranked.output_tokens_per_s };
+    let ends = rows.iter().filter_map(|entry| figure(entry)).flat_map(|interval| [interval.low, interval.high]);
+    let Some((low, high)) = axes::span(ends.chain(relative.then_some(1.0)), 0.06) else { return Ok(None) };
+
+    let narrow = format.is_narrow();
+    let row_height = 24;
+    let (left, right) = if narrow { (112, format.width() - 58) } else { (196, format.width() - 150) };
+    let area = Area { left, top: 8, right, bottom: 8 + row_height * rows.len() as i32 };
+    let scale = Scale::new((low, high), (left, right));
+    let title = format!("Ranking at batch size {} with intervals", batch.batch_size);
+    let drawn = canvas::drawing(format, area.bottom + 44, &title, |canvas| {
+        let name = if relative { "speed-up over no speculation" } else { "output tokens/s" };
+        let write = if relative { figures::ratio } else { figures::quantity };
+        axes::horizontal(canvas, area, scale, name, if relative { "×" } else { "" })?;
+        if relative {
+            canvas.line((scale.pixel(1.0), area.top), (scale.pixel(1.0), area.bottom), Role::Muted, 2)?;
+        }
+        for (place, entry) in rows.iter().enumerate() {
+            let y = area.top + row_height * place as i32 + row_height / 2;
+            label(canvas, entry, y)?;
+            let Some(interval) = figure(entry) else { continue };
+            bar(canvas, scale, y, interval, colour(entry))?;
+            let throughput = entry.ranked.output_tokens_per_s.map(|figure| figures::quantity(figure.median));
+            let throughput = throughput.unwrap_or_else(|| figures::MISSING.into());
+            let figure = if narrow || !relative { write(interval.median) } else { figures::ratio(interval.median) };
+            canvas.text((right + 10, y), &figure, Font::new(SMALL, Role::Ink).bold())?;
+            if !narrow && relative {
+                let font = Font::new(SMALL, Role::Muted).align(Align::Right);
+                canvas.text((format.width() - 4, y), &format!("{throughput} tok/s"), font)?;
+            }
+            let area = Area { left: 0, top: y - row_height / 2, right: format.width(), bottom: y + row_height / 2 };
+            canvas.tip(area, &tip(entry, interval, write));
+        }
+        Ok(())
+    })?;
+    Ok(Some(drawn))
+}
+
+/// The best, and always the chosen one, no speculation and the engine's default.
+fn rows(batch: &Batch) -> Vec<&Entry> {
+    let kept = batch.measured().filter(|entry| {
+        entry.rank.is_some_and(|rank| rank <= ROWS) || entry.chosen || entry.ranked.role != Part::Candidate
+    });
+    kept.collect()
+}
+
+fn label(canvas: &mut Canvas<'_>, entry: &Entry, y: i32) -> Result<(), DrawError> {
+    let narrow = canvas.format.is_narrow();
+    let rank = entry.rank.map_or(String::new(), |rank| rank.to_string());
+    let shape = if entry.ranked.shape.is_off() { "off".into() } else { entry.ranked.shape.to_string() };
+    let font = Font::new(SMALL, Role::Muted);
+    canvas.text((22, y), &rank, font.align(Align::Right))?;
+    let font = Font { bold: entry.chosen, role: if entry.chosen { Role::Chosen } else { Role::Ink }, ..font };
+    canvas.text((30, y), &shape, font)?;
+    let note = match (entry.chosen, entry.ranked.role) {
+        (true, _) => "chosen",
+        (_, Part::EngineDefault) => "default",
+        (_, Part::NoSpeculation) if !narrow => "no speculation",
+        _ => "",
+    };
+    let tie = if entry.ranked.tied_with_best && !entry.chosen { "≈" } else { "" };
+    let words = if narrow { tie.to_owned() } else { format!("{note} {tie}").trim().to_owned() };
+    let x = if narrow { 100 } else { 94 };
+    canvas.text((x, y), &words, Font::new(SMALL, colour(entry)))
+}
+
+fn bar(canvas: &mut Canvas<'_>, scale: Scale, y: i32, interval: Interval, role: Role) -> Result<(), DrawError> {
+    let (low, middle, high) = (scale.pixel(interval.low), scale.pixel(interval.median), scale.pixel(interval.high));
+    canvas.line((low, y), (high, y), role, 2)?;
+    for end in [low, high] {
+        canvas.line((end, y - 4), (end, y + 4), role, 2)?;
+    }
+    canvas.dot((middle, y), 5, role)
+}
+
+fn colour(entry: &Entry) -> Role {
+    match (entry.chosen, entry.ranked.role) {
+        (true, _) => Role::Chosen,
+        (_, Part::EngineDefault) => Role::Default,
+        (_, Part::NoSpeculation) => Role::Baseline,
+        (_, Part::Candidate) => Role::Candidate,
+    }
+}
+
+fn tip(entry: &Entry, interval: Interval, write: fn(f64) -> String) -> String {
+    let throughput = entry.ranked.output_tokens_per_s.map_or(String::new(), |figure| {
+        format!(
+            "\n{} output tokens/s ({})",
+            figures::quantity(figure.median),
+            figures::range(figure, figures::quantity)
+        )
+    });
+    let tie = if entry.ranked.tied_with_best { "\ncannot be told apart from the best" } else { "" };
+    format!(
+        "{}\n{} ({}){throughput}\n{}{tie}",
+        entry.ranked.shape,
+        write(interval.median),
+        figures::range(interval, write),
+        figures::counted(entry.ranked.repeats, "repeat", "repeats")
+    )
+}

@@ -1,0 +1,199 @@
+//! Throughput of the device against the speed that one user sees, over all batch sizes.
+
+use schemas::tree::TreeShape;
+use tuner::{record::Role as Part, selection::Interval};
+
+use super::{
+    Drawn, Format,
+    axes::{self, Mark, SMALL, Scale},
+    canvas::{self, Align, Area, Canvas, DrawError, Font},
+    palette::Role,
+};
+use crate::{
+    batch::{Batch, Entry},
+    figures,
+    section::Section,
+};
+
+/// One configuration at one batch size.
+struct Point {
+    shape: TreeShape,
+    batch_size: usize,
+    part: Part,
+    chosen: bool,
+    colour: Role,
+    speed: Interval,
+    throughput: Interval,
+}
+
+pub fn caption(section: &Section<'_>) -> String {
+    let points = points(section);
+    let frontier = frontier(&points).len();
+    let line = if frontier > 1 {
+        format!("The line joins the {frontier} that none beats on both axes. ")
+    } else {
+        "One configuration beats or equals all others on both axes, so there is no frontier line. ".to_owned()
+    };
+    format!(
+        "Measured: {} with medians and 95% intervals; up and to the right is better. {line}Labels: num_steps,topk,num_draft_tokens @ batch size.",
+        figures::counted(points.len(), "configuration", "configurations")
+    )
+}
+
+pub fn draw(section: &Section<'_>, format: Format) -> Drawn {
+    let points = points(section);
+    let across = axes::span(points.iter().flat_map(|point| [point.speed.low, point.speed.high]), 0.08);
+    let up = axes::span(points.iter().flat_map(|point| [point.throughput.low, point.throughput.high]), 0.1);
+    let (Some(across), Some(up)) = (across, up) else { return Ok(None) };
+
+    let legend = legend(section);
+    let top = axes::legend_height(format.width(), &legend) + 12;
+    let bottom = top + if format.is_narrow() { 330 } else { 420 };
+    let area = Area { left: if format.is_narrow() { 64 } else { 76 }, top, right: format.width() - 12, bottom };
+    let across = Scale::new((across.0.max(0.0), across.1), (area.left, area.right));
+    let up = Scale::new((up.0.max(0.0), up.1), (area.bottom, area.top));
+    let drawn = canvas::drawing(format, bottom + 44, "Throughput against speed for one user", |canvas| {
+        axes::legend(canvas, (0, 0), &legend)?;
+        axes::horizontal(canvas, area, across, "output tokens/s for one user", "")?;
+        axes::vertical(canvas, area, up, "output tokens/s per device", "")?;
+        let places: Vec<(i32, i32)> =
+            points.iter().map(|point| (across.pixel(point.speed.median), up.pixel(point.throughput.median))).collect();
+        let best = frontier(&points);
+        let line: Vec<(i32, i32)> = best.iter().map(|number| places[*number]).collect();
+        if line.len() > 1 {
+            canvas.path(&line, Role::Muted, 2)?;
+        }
+        for (point, place) in points.iter().zip(&places) {
+            let (low, high) = (across.pixel(point.speed.low), across.pixel(point.speed.high));
+            canvas.faint_line((low, place.1), (high, place.1), point.colour)?;
+            let (low, high) = (up.pixel(point.throughput.low), up.pixel(point.throughput.high));
+            canvas.faint_line((place.0, low), (place.0, high), point.colour)?;
+        }
+        for (point, place) in points.iter().zip(&places) {
+            mark(canvas, point, *place)?;
+            canvas.tip(Area::around(*place, 9), &tip(point));
+        }
+        label(canvas, area, &points, &places, &best)
+    })?;
+    Ok(Some(drawn))
+}
+
+fn points(section: &Section<'_>) -> Vec<Point> {
+    let of_batch = |(place, batch): (usize, &Batch)| {
+        let point = |entry: &Entry| {
+            Some(Point {
+                shape: entry.ranked.shape,
+                batch_size: batch.batch_size,
+                part: entry.ranked.role,
+                chosen: entry.chosen,
+                colour: Role::batch(place),
+                speed: entry.ranked.tokens_per_s_per_user?,
+                throughput: entry.ranked.output_tokens_per_s?,
+            })
+        };
+        batch.measured().filter_map(point).collect::<Vec<_>>()
+    };
+    section.batches.iter().enumerate().flat_map(of_batch).collect()
+}
+
+/// The numbers of the points that no other beats on both axes, by falling speed.
+fn frontier(points: &[Point]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..points.len()).collect();
+    order.sort_by(|first, second| {
+        let (first, second) = (&points[*first], &points[*second]);
+        second
+            .speed
+            .median
+            .total_cmp(&first.speed.median)
+            .then(second.throughput.median.total_cmp(&first.throughput.median))
+    });
+    let mut highest = f64::NEG_INFINITY;
+    order.retain(|number| {
+        let better = points[*number].throughput.median > highest;
+        highest = highest.max(points[*number].throughput.median);
+        better
+    });
+    order
+}
+
+fn mark(canvas: &mut Canvas<'_>, point: &Point, place: (i32, i32)) -> Result<(), DrawError> {
+    match point.part {
+        Part::NoSpeculation => canvas.square(place, 5, point.colour)?,
+        Part::EngineDefault => canvas.diamond(place, 7, point.colour)?,
+        Part::Candidate => canvas.dot(place, 4, point.colour)?,
+    }
+    if point.chosen { canvas.ring(place, 9, Role::Ink) } else { Ok(()) }
+}
+
+/// Labels the frontier and the chosen ones, each where it covers no mark and no other label, or not at all.
+fn label(
+    canvas: &mut Canvas<'_>,
+    area: Area,
+    points: &[Point],
+    places: &[(i32, i32)],
+    frontier: &[usize],
+) -> Result<(), DrawError> {
+    let chosen = (0..points.len()).filter(|number| points[*number].chosen);
+    let rest = frontier.iter().copied().filter(|number| !points[*number].chosen);
+    let mut taken: Vec<Area> = points
+        .iter()
+        .zip(places)
+        .map(|(point, place)| Area::around(*place, if point.chosen { 11 } else { 6 }))
+        .collect();
+    for number in chosen.chain(rest) {
+        let (point, (x, y)) = (&points[number], places[number]);
+        let shape = if point.shape.is_off() { "off".into() } else { point.shape.to_string() };
+        let text = format!("{shape} @ {}", point.batch_size);
+        let font = Font { bold: point.chosen, ..Font::new(SMALL - 1, Role::Ink) };
+        let offsets = [
+            (13, 0, Align::Left),
+            (10, -14, Align::Left),
+            (10, 14, Align::Left),
+            (0, -19, Align::Middle),
+            (0, 19, Align::Middle),
+            (-13, 0, Align::Right),
+            (-10, -14, Align::Right),
+            (-10, 14, Align::Right),
+        ];
+        let free = offsets.into_iter().find_map(|(right, down, align)| {
+            let (at, font) = ((x + right, y + down), font.align(align));
+            let ground = Area::of_text(at, &text, font);
+            (area.holds(ground) && !taken.iter().any(|other| other.meets(ground))).then_some((at, font, ground))
+        });
+        if let Some((at, font, ground)) = free {
+            canvas.text(at, &text, font)?;
+            taken.push(ground);
+        }
+    }
+    Ok(())
+}
+
+fn legend(section: &Section<'_>) -> Vec<(Mark, String)> {
+    let batches = section.batches.iter().enumerate().filter(|(_, batch)| batch.measured().next().is_some());
+    let mut entries: Vec<(Mark, String)> =
+        batches.map(|(place, batch)| (Mark::Dot(Role::batch(place)), format!("batch {}", batch.batch_size))).collect();
+    entries.extend([
+        (Mark::Square(Role::Muted), "no speculation".to_owned()),
+        (Mark::Diamond(Role::Muted), "engine's default".to_owned()),
+        (Mark::Ring(Role::Ink), "chosen".to_owned()),
+        (Mark::Line(Role::Muted), "frontier".to_owned()),
+    ]);
+    entries
+}
+
+fn tip(point: &Point) -> String {
+    let part = match point.part {
+        Part::NoSpeculation => " (no speculation)",
+        Part::EngineDefault => " (engine's default)",
+        Part::Candidate => "",
+    };
+    format!(
+        "{}{part} at batch size {}\n{} output tokens/s for one user ({})\n{} output tokens/s ({})",
+        point.shape,
+        point.batch_size,
+        figures::quantity(point.speed.median),
+        figures::range(point.speed, figures::quantity),
+        figures::quantity(point.throughput.median),
+        figures::range(point.throughput, figures::quantity)
+    )
+}

@@ -1,0 +1,62 @@
+//! How deep acceptance reaches.
+
+use super::{
+    Drawn, Format,
+    axes::{self, Mark, SMALL, Scale},
+    canvas::{self, Align, Area, Font},
+    histogram,
+    palette::Role,
+};
+use crate::{batch::Batch, figures};
+
+pub const CAPTION: &str = "Measured: the share of request-rounds in which the draft at that depth, and so all before it, was accepted. The sum over positions plus one is the tokens a round yields.";
+
+pub fn draw(batch: &Batch, format: Format) -> Drawn {
+    let series = histogram::series(batch);
+    let Some(places) = series.iter().map(|series| series.entry.positions.len()).max() else { return Ok(None) };
+
+    let legend: Vec<(Mark, String)> =
+        series.iter().map(|series| (Mark::Line(series.role), series.entry.ranked.shape.to_string())).collect();
+    let top = axes::legend_height(format.width(), &legend) + 14;
+    let area = Area { left: 58, top, right: format.width() - 24, bottom: top + 190 };
+    let across = Scale::new((0.5, places as f64 + 0.5), (area.left, area.right));
+    let up = Scale::new((0.0, 100.0), (area.bottom, area.top));
+    let title = format!("Acceptance by position at batch size {}", batch.batch_size);
+    let drawn = canvas::drawing(format, area.bottom + 44, &title, |canvas| {
+        axes::legend(canvas, (0, 0), &legend)?;
+        axes::vertical(canvas, area, up, "share of request-rounds", "%")?;
+        for place in 1..=places {
+            let font = Font::new(SMALL, Role::Muted).align(Align::Middle);
+            canvas.text((across.pixel(place as f64), area.bottom + 12), &place.to_string(), font)?;
+        }
+        canvas.line((area.left, area.bottom), (area.right, area.bottom), Role::Muted, 1)?;
+        for (number, series) in series.iter().enumerate() {
+            let positions = &series.entry.positions;
+            let points: Vec<(i32, i32)> = positions
+                .iter()
+                .enumerate()
+                .map(|(place, share)| (across.pixel(place as f64 + 1.0), up.pixel(*share * 100.0)))
+                .collect();
+            canvas.path(&points, series.role, 2)?;
+            for (place, (point, share)) in points.iter().zip(positions).enumerate() {
+                if number == 0 {
+                    canvas.dot(*point, 5, series.role)?;
+                    let font = Font::new(SMALL - 1, series.role).align(Align::Middle);
+                    canvas.text((point.0, point.1 - 13), &figures::share(*share), font)?;
+                } else {
+                    canvas.diamond(*point, 6, series.role)?;
+                }
+                let tip = format!(
+                    "{}: position {} accepted in {} of its request-rounds",
+                    series.entry.ranked.shape,
+                    place + 1,
+                    figures::share(*share)
+                );
+                canvas.tip(Area::around(*point, 10), &tip);
+            }
+        }
+        let font = Font::new(SMALL, Role::Ink).align(Align::Middle);
+        canvas.text(((area.left + area.right) / 2, area.bottom + 32), "position in the draft", font)
+    })?;
+    Ok(Some(drawn))
+}

@@ -1,0 +1,112 @@
+//! Where a round's time goes.
+
+use tuner::record::Role as Part;
+
+use super::{
+    Drawn, Format,
+    axes::{self, Mark, SMALL, Scale},
+    canvas::{self, Align, Area, Canvas, DrawError, Font, text_width},
+    palette::Role,
+};
+use crate::{
+    batch::{Batch, Entry},
+    figures,
+};
+
+/// Rows that are shown at most, besides those that are always shown.
+const ROWS: usize = 8;
+
+pub const CAPTION: &str = "Measured: median wall time of a round and of its parts (the draft's steps, the target's verify pass, the extension of the draft's cache). The rest is what a round takes beside them. A grey bar alone: the parts were not measured.";
+
+pub fn draw(batch: &Batch, format: Format) -> Drawn {
+    let rows: Vec<(&Entry, f64)> = batch
+        .measured()
+        .filter(|entry| {
+            entry.rank.is_some_and(|rank| rank <= ROWS) || entry.chosen || entry.ranked.role != Part::Candidate
+        })
+        .filter_map(|entry| Some((entry, entry.ranked.round_ms?.median)))
+        .collect();
+    let longest =
+        rows.iter().map(|(entry, total)| parts(entry, *total).iter().map(|part| part.1).sum()).fold(0.0, f64::max);
+    if !longest.is_finite() || longest <= 0.0 {
+        return Ok(None);
+    }
+    let narrow = format.is_narrow();
+    let row_height = 28;
+    let legend = [("draft", Role::Draft), ("verify", Role::Verify), ("extend", Role::Extend), ("rest", Role::Rest)]
+        .map(|(word, role)| (Mark::Box(role), word.to_owned()));
+    let top = axes::legend_height(format.width(), &legend) + 10;
+    let area = Area {
+        left: if narrow { 76 } else { 150 },
+        top,
+        right: format.width() - 72,
+        bottom: top + row_height * rows.len() as i32,
+    };
+    let scale = Scale::new((0.0, longest), (area.left, area.right));
+    let title = format!("Parts of a round at batch size {}", batch.batch_size);
+    let drawn = canvas::drawing(format, area.bottom + 44, &title, |canvas| {
+        axes::legend(canvas, (0, 0), &legend)?;
+        axes::horizontal(canvas, area, scale, "ms a round", "")?;
+        for (place, (entry, total)) in rows.iter().enumerate() {
+            let y = area.top + row_height * place as i32;
+            row(canvas, entry, *total, scale, (y, row_height), area.left)?;
+        }
+        Ok(())
+    })?;
+    Ok(Some(drawn))
+}
+
+fn row(
+    canvas: &mut Canvas<'_>,
+    entry: &Entry,
+    total: f64,
+    scale: Scale,
+    (y, height): (i32, i32),
+    left: i32,
+) -> Result<(), DrawError> {
+    let middle = y + height / 2;
+    let shape = if entry.ranked.shape.is_off() { "off".into() } else { entry.ranked.shape.to_string() };
+    let note = match (entry.chosen, entry.ranked.role) {
+        _ if canvas.format.is_narrow() => "",
+        (true, _) => "chosen",
+        (_, Part::EngineDefault) => "default",
+        (_, Part::NoSpeculation) => "no spec.",
+        (_, Part::Candidate) => "",
+    };
+    let font = Font::new(SMALL, if entry.chosen { Role::Chosen } else { Role::Ink }).align(Align::Right);
+    canvas.text((left - 10, middle), &shape, Font { bold: entry.chosen, ..font })?;
+    canvas.text((4, middle), note, Font::new(SMALL, Role::Muted))?;
+    let mut until = 0.0;
+    for (name, part, role, text) in parts(entry, total) {
+        let (start, end) = (scale.pixel(until), scale.pixel(until + part));
+        until += part;
+        if end <= start {
+            continue;
+        }
+        let area = Area { left: start, top: y + 4, right: end, bottom: y + height - 4 };
+        canvas.rectangle(area, role)?;
+        let words = figures::quantity(part);
+        if text_width(&words, SMALL - 1) + 8 <= area.width() {
+            canvas.text(((start + end) / 2, middle), &words, Font::new(SMALL - 1, text).align(Align::Middle))?;
+        }
+        canvas.tip(area, &format!("{}: {name} {words} ms of {} ms", entry.ranked.shape, figures::quantity(total)));
+    }
+    let words = format!("{} ms", figures::quantity(total));
+    canvas.text((scale.pixel(until) + 8, middle), &words, Font::new(SMALL, Role::Ink).bold())
+}
+
+/// Name, ms, colour and colour of the text on it. Medians of parts need not add up to the median of the whole, so a
+/// small difference is left out rather than shown as a part.
+fn parts(entry: &Entry, total: f64) -> Vec<(&'static str, f64, Role, Role)> {
+    let Some(split) = entry.split else { return vec![("round", total, Role::Rest, Role::Ink)] };
+    let rest = total - split.draft - split.verify - split.extend;
+    let mut parts = vec![
+        ("draft", split.draft, Role::Draft, Role::DraftText),
+        ("verify", split.verify, Role::Verify, Role::Surface),
+        ("extend", split.extend, Role::Extend, Role::Surface),
+    ];
+    if rest > total * 0.01 {
+        parts.push(("rest", rest, Role::Rest, Role::Ink));
+    }
+    parts
+}

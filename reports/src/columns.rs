@@ -1,0 +1,211 @@
+//! The columns of a ranking: one list, from which every form of the report is made.
+
+use tuner::{
+    record::Role,
+    selection::{Interval, Ranked},
+};
+
+use crate::{
+    batch::Entry,
+    figures::{self, MISSING},
+};
+
+/// One figure of a configuration.
+pub struct Column {
+    /// Name in tables for programs.
+    pub key: &'static str,
+    /// Heading.
+    pub heading: &'static str,
+    /// Heading where room is short.
+    pub short: &'static str,
+    /// Unit; empty for none.
+    pub unit: &'static str,
+    /// What it is, in a sentence.
+    pub meaning: &'static str,
+    /// How early it gives way where room is short: the largest first.
+    pub expendable: u8,
+    /// How it is written.
+    pub write: fn(f64) -> String,
+    /// The figure.
+    pub figure: fn(&Entry) -> Figure,
+}
+
+/// A figure of an entry.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Figure {
+    /// Not measured.
+    Missing,
+    /// A value whose spread is not known.
+    Value(f64),
+    /// A median with its interval.
+    Interval(Interval),
+}
+
+/// All columns in the order in which they are shown.
+pub const COLUMNS: &[Column] = &[
+    Column {
+        key: "output_tokens_per_s",
+        heading: "throughput",
+        short: "tok/s",
+        unit: "tok/s",
+        meaning: "output tokens a second, all requests together, prefill included",
+        expendable: 0,
+        write: figures::quantity,
+        figure: |entry| interval(&entry.ranked, |ranked| ranked.output_tokens_per_s),
+    },
+    Column {
+        key: "speedup",
+        heading: "speed-up",
+        short: "speed-up",
+        unit: "",
+        meaning: "the sweep's objective relative to no speculation, paired by repeat; above 1 is better",
+        expendable: 0,
+        write: figures::ratio,
+        figure: |entry| interval(&entry.ranked, |ranked| ranked.speedup),
+    },
+    Column {
+        key: "tokens_per_s_per_user",
+        heading: "one user",
+        short: "/user",
+        unit: "tok/s",
+        meaning: "output tokens a second as one request sees it after its first token: median over requests",
+        expendable: 3,
+        write: figures::quantity,
+        figure: |entry| interval(&entry.ranked, |ranked| ranked.tokens_per_s_per_user),
+    },
+    Column {
+        key: "latency_ms",
+        heading: "latency",
+        short: "latency",
+        unit: "ms",
+        meaning: "from submission to the last token: median over requests",
+        expendable: 4,
+        write: figures::quantity,
+        figure: |entry| interval(&entry.ranked, |ranked| ranked.latency_ms),
+    },
+    Column {
+        key: "time_to_first_token_ms",
+        heading: "first token",
+        short: "TTFT",
+        unit: "ms",
+        meaning: "from submission to the first token: median over requests",
+        expendable: 5,
+        write: figures::quantity,
+        figure: |entry| interval(&entry.ranked, |ranked| ranked.time_to_first_token_ms),
+    },
+    Column {
+        key: "accept_length",
+        heading: "accept length",
+        short: "accept",
+        unit: "",
+        meaning: crate::definitions::ACCEPT_LENGTH,
+        expendable: 1,
+        write: figures::quantity,
+        figure: |entry| value(entry.ranked.accept_length),
+    },
+    Column {
+        key: "round_ms",
+        heading: "round",
+        short: "round",
+        unit: "ms",
+        meaning: "wall time of a round of the whole running batch: median over rounds",
+        expendable: 2,
+        write: figures::quantity,
+        figure: |entry| interval(&entry.ranked, |ranked| ranked.round_ms),
+    },
+    Column {
+        key: "draft_ms",
+        heading: "draft",
+        short: "draft",
+        unit: "ms",
+        meaning: "the draft's steps in a round",
+        expendable: 6,
+        write: figures::quantity,
+        figure: |entry| value(entry.split.map(|split| split.draft)),
+    },
+    Column {
+        key: "verify_ms",
+        heading: "verify",
+        short: "verify",
+        unit: "ms",
+        meaning: "the target's pass over the tree in a round",
+        expendable: 6,
+        write: figures::quantity,
+        figure: |entry| value(entry.split.map(|split| split.verify)),
+    },
+    Column {
+        key: "extend_ms",
+        heading: "extend",
+        short: "extend",
+        unit: "ms",
+        meaning: "the extension of the draft's cache in a round",
+        expendable: 6,
+        write: figures::quantity,
+        figure: |entry| value(entry.split.map(|split| split.extend)),
+    },
+];
+
+fn interval(ranked: &Ranked, of: fn(&Ranked) -> Option<Interval>) -> Figure {
+    of(ranked).map_or(Figure::Missing, Figure::Interval)
+}
+
+fn value(value: Option<f64>) -> Figure {
+    value.map_or(Figure::Missing, Figure::Value)
+}
+
+impl Figure {
+    /// The value or the median.
+    pub fn value(self) -> Option<f64> {
+        match self {
+            Self::Missing => None,
+            Self::Value(value) => Some(value),
+            Self::Interval(interval) => Some(interval.median),
+        }
+    }
+
+    /// The interval, where it is known.
+    pub fn interval(self) -> Option<Interval> {
+        if let Self::Interval(interval) = self { Some(interval) } else { None }
+    }
+}
+
+impl Column {
+    /// The figure of an entry as it is written.
+    pub fn text(&self, entry: &Entry) -> String {
+        (self.figure)(entry).value().map_or(MISSING.into(), self.write)
+    }
+
+    /// The ends of the interval as they are written; nothing where it has no length or is not known.
+    pub fn range(&self, entry: &Entry) -> Option<String> {
+        let interval = (self.figure)(entry).interval()?;
+        (interval.low < interval.high).then(|| figures::range(interval, self.write))
+    }
+
+    /// Heading and unit.
+    pub fn title(&self) -> String {
+        if self.unit.is_empty() { self.heading.into() } else { format!("{} ({})", self.heading, self.unit) }
+    }
+}
+
+/// What a configuration is called: its triple, or what stands for no speculation.
+pub fn name(entry: &Entry) -> String {
+    if entry.ranked.shape.is_off() { "no speculation".into() } else { entry.ranked.shape.to_string() }
+}
+
+/// What is to be said of a configuration beside its figures.
+pub fn badges(entry: &Entry) -> Vec<&'static str> {
+    let mut badges = Vec::new();
+    if entry.chosen {
+        badges.push("chosen");
+    }
+    if entry.ranked.role == Role::EngineDefault {
+        badges.push("engine's default");
+    }
+    if entry.ranked.tied_with_best && !entry.chosen && entry.rank.is_some() {
+        badges.push("≈ tie");
+    }
+    if entry.ranked.too_noisy {
+        badges.push("too noisy");
+    }
+    badges
+}

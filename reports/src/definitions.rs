@@ -1,0 +1,31 @@
+//! What the words of a report mean; they stand in every form of it.
+
+/// Accept length: engines differ, so the definition stands wherever the number does.
+pub const ACCEPT_LENGTH: &str =
+    "output tokens / rounds, the first token and bonus tokens included (SGLang's definition); 1 is no gain";
+
+/// The words and what they mean.
+pub const DEFINITIONS: &[(&str, &str)] = &[
+    ("accept length", ACCEPT_LENGTH),
+    (
+        "configuration",
+        "a tree shape num_steps,topk,num_draft_tokens; num_draft_tokens counts the root, so a chain (topk 1) has num_steps + 1",
+    ),
+    ("no speculation", "the same engine on the same workload with speculation off: always in the race"),
+    (
+        "engine's default",
+        "the triple that SGLang would choose for this model without being told one: always in the race",
+    ),
+    ("interval", "95% bootstrap interval of the median over repeats; with one repeat there is none"),
+    (
+        "tie (≈)",
+        "cannot be told apart from the best on these repeats; the chosen configuration is the simplest of those that tie",
+    ),
+    (
+        "round",
+        "draft → verify → accept → extend of the whole running batch; yields 1 to num_steps + 1 tokens a request",
+    ),
+];
+
+/// What all figures have in common.
+pub const KIND: &str = "Every figure in this report is measured; none is predicted or extrapolated. A missing figure (—) was not measured.";

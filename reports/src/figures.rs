@@ -1,0 +1,129 @@
+//! How numbers are written: as many digits as they carry, units in the headings, a dash for what was not measured.
+
+use tuner::selection::Interval;
+
+/// What stands where nothing was measured.
+pub const MISSING: &str = "—";
+
+/// A quantity with about three significant digits: `12,345`, `612`, `61.2`, `6.12`, `0.0612`.
+pub fn quantity(value: f64) -> String {
+    if !value.is_finite() {
+        return MISSING.into();
+    }
+    let size = value.abs();
+    if size >= 999.5 {
+        return with_decimals(value, 0);
+    }
+    let decimals = match size {
+        _ if size >= 100.0 || size == 0.0 => 0,
+        _ if size >= 10.0 => 1,
+        _ if size >= 1.0 => 2,
+        _ => (2.0 - size.log10().floor()).clamp(2.0, 6.0) as usize,
+    };
+    format!("{value:.decimals$}")
+}
+
+/// A ratio: `1.42×`.
+pub fn ratio(value: f64) -> String {
+    if value.is_finite() { format!("{value:.2}×") } else { MISSING.into() }
+}
+
+/// A gain over something as a signed percentage: `+42%`, `−3.1%`.
+pub fn gain(ratio: f64) -> String {
+    let percent = (ratio - 1.0) * 100.0;
+    if !percent.is_finite() {
+        return MISSING.into();
+    }
+    let digits = if percent.abs() < 9.95 { format!("{:.1}", percent.abs()) } else { format!("{:.0}", percent.abs()) };
+    if digits.chars().all(|digit| digit == '0' || digit == '.') {
+        return "±0%".into();
+    }
+    format!("{}{digits}%", if percent < 0.0 { '−' } else { '+' })
+}
+
+/// A share of a whole: `37%`, `0.4%`.
+pub fn share(value: f64) -> String {
+    let percent = value * 100.0;
+    match percent {
+        _ if !percent.is_finite() => MISSING.into(),
+        _ if percent == 0.0 || percent >= 9.95 => format!("{percent:.0}%"),
+        _ if percent < 0.05 => "<0.1%".into(),
+        _ => format!("{percent:.1}%"),
+    }
+}
+
+/// Both ends of an interval, written as the median is: `1.38–1.46`.
+pub fn range(interval: Interval, write: fn(f64) -> String) -> String {
+    format!("{}–{}", write(interval.low).trim_end_matches('×'), write(interval.high).trim_end_matches('×'))
+}
+
+/// Gains at both ends of an interval of ratios: `+38% to +46%`.
+pub fn gain_range(interval: Interval) -> String {
+    format!("{} to {}", gain(interval.low), gain(interval.high))
+}
+
+/// A count with thousands separators.
+pub fn count(value: u64) -> String {
+    separated(&value.to_string())
+}
+
+/// A number with this many decimals and thousands separators.
+pub fn with_decimals(value: f64, decimals: usize) -> String {
+    let text = format!("{:.decimals$}", value.abs());
+    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
+    let sign = if value < 0.0 { "−" } else { "" };
+    format!("{sign}{}{rest}", separated(whole))
+}
+
+fn separated(digits: &str) -> String {
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 repeat`, `3 repeats`.
+pub fn counted(number: usize, singular: &str, plural: &str) -> String {
+    format!("{} {}", count(number as u64), if number == 1 { singular } else { plural })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_follow_size() {
+        let check = |value: f64, expected: &str| assert_eq!(quantity(value), expected);
+        check(1_234_567.2, "1,234,567");
+        check(999.6, "1,000");
+        check(123.4, "123");
+        check(12.34, "12.3");
+        check(1.234, "1.23");
+        check(0.1234, "0.123");
+        check(0.0, "0");
+        check(f64::NAN, MISSING);
+        check(-12345.0, "−12,345");
+    }
+
+    #[test]
+    fn gains_are_signed() {
+        let check = |ratio: f64, expected: &str| assert_eq!(gain(ratio), expected);
+        check(1.42, "+42%");
+        check(0.969, "−3.1%");
+        check(1.0, "±0%");
+        check(1.0001, "±0%");
+        check(f64::INFINITY, MISSING);
+    }
+
+    #[test]
+    fn small_shares_do_not_vanish() {
+        assert_eq!(share(0.0), "0%");
+        assert_eq!(share(0.0001), "<0.1%");
+        assert_eq!(share(0.374), "37%");
+        assert_eq!(share(0.0374), "3.7%");
+    }
+}

@@ -1,0 +1,224 @@
+//! The trials and the ranking as data frames, and those as CSV and Parquet.
+
+use polars::prelude::*;
+use tuner::record::{Measurement, Outcome, Record, Role, Spread};
+
+use crate::{
+    batch::{Batch, Entry},
+    columns::COLUMNS,
+    error::ReportError,
+    section::Section,
+};
+
+/// A figure of a trial.
+type OfTrial = (&'static str, fn(&Measurement) -> Option<f64>);
+
+const TRIAL_FIGURES: &[OfTrial] = &[
+    ("elapsed_s", |trial| Some(trial.elapsed_s)),
+    ("output_tokens_per_s", |trial| Some(trial.output_tokens_per_s)),
+    ("tokens_per_s_per_user", |trial| Some(trial.tokens_per_s_per_user)),
+    ("accept_length", |trial| Some(trial.accept_length)),
+];
+
+/// A spread of a trial.
+type SpreadOfTrial = (&'static str, fn(&Measurement) -> Option<Spread>);
+
+const TRIAL_SPREADS: &[SpreadOfTrial] = &[
+    ("round_ms", |trial| Some(trial.round_ms)),
+    ("draft_ms", |trial| trial.draft_ms),
+    ("verify_ms", |trial| trial.verify_ms),
+    ("extend_ms", |trial| trial.extend_ms),
+    ("time_to_first_token_ms", |trial| Some(trial.time_to_first_token_ms)),
+    ("latency_ms", |trial| Some(trial.latency_ms)),
+];
+
+/// A place in a spread.
+type OfSpread = (&'static str, fn(Spread) -> f64);
+
+const SPREAD_ENDS: &[OfSpread] = &[
+    ("min", |spread| spread.min),
+    ("median", |spread| spread.median),
+    ("p90", |spread| spread.p90),
+    ("p99", |spread| spread.p99),
+    ("max", |spread| spread.max),
+];
+
+/// One row a trial, failed ones too.
+///
+/// # Errors
+/// When the frame cannot be built.
+pub fn trials(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
+    let rows: Vec<(usize, &Section<'_>, &str, &Record)> = sections
+        .iter()
+        .enumerate()
+        .flat_map(|(number, section)| {
+            let row = move |(sweep, record): &(usize, _)| {
+                (number + 1, section, section.sweeps[*sweep].name.as_str(), *record)
+            };
+            section.records.iter().map(row)
+        })
+        .collect();
+    let text = |name: &str, of: &dyn Fn(&Record) -> String| {
+        Column::new(name.into(), rows.iter().map(|row| of(row.3)).collect::<Vec<_>>())
+    };
+    let number = |name: &str, of: &dyn Fn(&Record) -> u64| {
+        Column::new(name.into(), rows.iter().map(|row| of(row.3)).collect::<Vec<_>>())
+    };
+    let measured = |record: &Record| match &record.outcome {
+        Outcome::Measured(measurement) => Some((**measurement).clone()),
+        Outcome::Failed { .. } => None,
+    };
+    let count = |name: &str, of: fn(&Measurement) -> u64| {
+        Column::new(name.into(), rows.iter().map(|row| measured(row.3).map(|trial| of(&trial))).collect::<Vec<_>>())
+    };
+    let figure = |name: String, of: &dyn Fn(&Measurement) -> Option<f64>| {
+        Column::new(
+            name.into(),
+            rows.iter().map(|row| measured(row.3).and_then(|trial| of(&trial))).collect::<Vec<_>>(),
+        )
+    };
+    let mut columns = vec![
+        Column::new("section".into(), rows.iter().map(|row| row.0 as u64).collect::<Vec<_>>()),
+        Column::new("sweep".into(), rows.iter().map(|row| row.2).collect::<Vec<_>>()),
+        text("id", &|record| record.id.clone()),
+        number("batch_size", &|record| record.trial.batch_size as u64),
+        number("num_steps", &|record| record.trial.shape.num_steps as u64),
+        number("topk", &|record| record.trial.shape.topk as u64),
+        number("num_draft_tokens", &|record| record.trial.shape.num_draft_tokens as u64),
+        number("repeat", &|record| record.trial.repeat as u64),
+        number("finished_at", &|record| record.finished_at),
+        text("status", &|record| match record.outcome {
+            Outcome::Measured(_) => "measured".into(),
+            Outcome::Failed { .. } => "failed".into(),
+        }),
+        Column::new(
+            "reason".into(),
+            rows.iter()
+                .map(|row| match &row.3.outcome {
+                    Outcome::Measured(_) => None,
+                    Outcome::Failed { reason } => Some(reason.clone()),
+                })
+                .collect::<Vec<_>>(),
+        ),
+        count("requests", |trial| trial.requests as u64),
+        count("output_tokens", |trial| trial.output_tokens),
+        count("rounds", |trial| trial.rounds),
+    ];
+    columns.extend(TRIAL_FIGURES.iter().map(|(name, of)| figure((*name).to_owned(), of)));
+    for (name, spread) in TRIAL_SPREADS {
+        for (end, of) in SPREAD_ENDS {
+            columns.push(figure(format!("{name}_{end}"), &|trial| spread(trial).map(of)));
+        }
+    }
+    columns.push(Column::new(
+        "accept_histogram".into(),
+        rows.iter().map(|row| measured(row.3).map(|trial| joined(&trial.accept_histogram))).collect::<Vec<_>>(),
+    ));
+    let print = |name: &str, of: fn(&tuner::record::Fingerprint) -> &str| {
+        text(name, &|record| of(&record.fingerprint).to_owned())
+    };
+    columns.extend([
+        print("device", |print| &print.device),
+        print("device_name", |print| &print.device_name),
+        print("driver", |print| &print.driver),
+        print("engine", |print| &print.engine),
+        print("target", |print| &print.target),
+        print("draft", |print| &print.draft),
+        print("workload", |print| &print.workload),
+    ]);
+    frame("trials", columns)
+}
+
+/// The section's number, the batch size and the configuration.
+type RankingRow<'a> = (usize, &'a Batch, &'a Entry);
+
+/// One row a configuration and batch size, in the order of the ranking.
+///
+/// # Errors
+/// When the frame cannot be built.
+pub fn ranking(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
+    let rows: Vec<RankingRow<'_>> = sections
+        .iter()
+        .enumerate()
+        .flat_map(|(number, section)| section.batches.iter().map(move |batch| (number + 1, batch)))
+        .flat_map(|(number, batch)| batch.entries.iter().map(move |entry| (number, batch, entry)))
+        .collect();
+    let number = |name: &str, of: &dyn Fn(&RankingRow<'_>) -> Option<u64>| {
+        Column::new(name.into(), rows.iter().map(of).collect::<Vec<_>>())
+    };
+    let flag = |name: &str, of: fn(&Entry) -> bool| {
+        Column::new(name.into(), rows.iter().map(|row| of(row.2)).collect::<Vec<_>>())
+    };
+    let figure = |name: String, of: &dyn Fn(&Entry) -> Option<f64>| {
+        Column::new(name.into(), rows.iter().map(|row| of(row.2)).collect::<Vec<_>>())
+    };
+    let mut columns = vec![
+        number("section", &|row| Some(row.0 as u64)),
+        number("batch_size", &|row| Some(row.1.batch_size as u64)),
+        number("rank", &|row| row.2.rank.map(|rank| rank as u64)),
+        number("num_steps", &|row| Some(row.2.ranked.shape.num_steps as u64)),
+        number("topk", &|row| Some(row.2.ranked.shape.topk as u64)),
+        number("num_draft_tokens", &|row| Some(row.2.ranked.shape.num_draft_tokens as u64)),
+        Column::new(
+            "role".into(),
+            rows.iter()
+                .map(|row| match row.2.ranked.role {
+                    Role::Candidate => "candidate",
+                    Role::NoSpeculation => "no_speculation",
+                    Role::EngineDefault => "engine_default",
+                })
+                .collect::<Vec<_>>(),
+        ),
+        flag("chosen", |entry| entry.chosen),
+        flag("tied_with_best", |entry| entry.ranked.tied_with_best),
+        flag("too_noisy", |entry| entry.ranked.too_noisy),
+        number("repeats", &|row| Some(row.2.ranked.repeats as u64)),
+    ];
+    for column in COLUMNS {
+        columns.push(figure(column.key.to_owned(), &|entry| (column.figure)(entry).value()));
+        if rows.iter().any(|row| (column.figure)(row.2).interval().is_some()) {
+            let end = |of: fn(tuner::selection::Interval) -> f64| {
+                move |entry: &Entry| (column.figure)(entry).interval().map(of)
+            };
+            columns.push(figure(format!("{}_low", column.key), &end(|interval| interval.low)));
+            columns.push(figure(format!("{}_high", column.key), &end(|interval| interval.high)));
+        }
+    }
+    columns.push(figure("spread".into(), &|entry| entry.noise.as_ref()?.spread));
+    columns.push(Column::new(
+        "accept_histogram".into(),
+        rows.iter().map(|row| joined(&row.2.ranked.accept_histogram)).collect::<Vec<_>>(),
+    ));
+    columns
+        .push(Column::new("failure".into(), rows.iter().map(|row| row.2.ranked.failure.clone()).collect::<Vec<_>>()));
+    frame("ranking", columns)
+}
+
+/// A frame as CSV with a head line.
+///
+/// # Errors
+/// When it cannot be encoded.
+pub fn csv(frame: &mut DataFrame) -> Result<Vec<u8>, ReportError> {
+    let mut bytes = Vec::new();
+    let written = CsvWriter::new(&mut bytes).include_header(true).finish(frame);
+    written.map(|()| bytes).map_err(|source| ReportError::Table { table: "as CSV", source })
+}
+
+/// A frame as Parquet.
+///
+/// # Errors
+/// When it cannot be encoded.
+pub fn parquet(frame: &mut DataFrame) -> Result<Vec<u8>, ReportError> {
+    let mut bytes = Vec::new();
+    // Few kilobytes: compression would only cost a reader its support.
+    let written = ParquetWriter::new(&mut bytes).with_compression(ParquetCompression::Uncompressed).finish(frame);
+    written.map(|_| bytes).map_err(|source| ReportError::Table { table: "as Parquet", source })
+}
+
+fn frame(table: &'static str, columns: Vec<Column>) -> Result<DataFrame, ReportError> {
+    DataFrame::new_infer_height(columns).map_err(|source| ReportError::Table { table, source })
+}
+
+fn joined(histogram: &[u64]) -> String {
+    histogram.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,41 @@
+//! What a report is made from.
+
+mod facts;
+mod folder;
+
+use schemas::{
+    sweep::{Metric, SweepFile},
+    tuned::TunedFile,
+};
+use tuner::record::Record;
+
+/// One or several sweeps. Shards and resumed parts of one sweep may come as several: equal trials count once.
+#[derive(Clone, Debug, Default)]
+pub struct ReportInput {
+    /// In the order in which they are to be shown.
+    pub sweeps: Vec<Sweep>,
+}
+
+/// The journal of one sweep folder and what is known beside it.
+#[derive(Clone, Debug, Default)]
+pub struct Sweep {
+    /// The folder as the user wrote it.
+    pub name: String,
+    /// The journal's rows.
+    pub records: Vec<Record>,
+    /// The sweep file, where known: says what was measured and what counts as better.
+    pub file: Option<SweepFile>,
+    /// The tuned file beside the journal, once there is one: what the flags to paste are made of.
+    pub tuned: Option<TunedFile>,
+    /// Trials that were planned, where known: fewer finished ones make the report a partial one.
+    pub planned: Option<usize>,
+    /// What a reader must know before the figures, such as a damaged line of the journal.
+    pub notices: Vec<String>,
+}
+
+impl Sweep {
+    /// What counts as better.
+    pub fn metric(&self) -> Metric {
+        self.file.as_ref().map_or(Metric::default(), |file| file.objective.metric)
+    }
+}

@@ -1,0 +1,76 @@
+//! What a sweep measured, in the words of its file.
+
+use schemas::sweep::{Metric, StrategyName, Workload};
+
+use super::Sweep;
+use crate::figures;
+
+impl Sweep {
+    /// Facts for a reader, each as label and value; none without the sweep file.
+    pub fn facts(&self) -> Vec<(&'static str, String)> {
+        let Some(file) = &self.file else { return Vec::new() };
+        let mut facts = vec![
+            ("target", file.models.target.clone()),
+            ("draft", format!("{} ({})", file.models.draft, file.models.algorithm)),
+            ("dtype", file.models.dtype.clone()),
+            ("prompts", prompts(&file.workload)),
+            ("requests", requests(&file.workload)),
+            ("sampling", sampling(&file.workload)),
+            (
+                "search",
+                format!(
+                    "{}, {}",
+                    match file.search.strategy {
+                        StrategyName::Grid => "grid",
+                        StrategyName::Random => "random",
+                    },
+                    figures::counted(file.search.repeats, "repeat", "repeats")
+                ),
+            ),
+            (
+                "objective",
+                match file.objective.metric {
+                    Metric::Throughput => "throughput: output tokens a second of all requests, more is better".into(),
+                    Metric::Latency => "latency: median time of a whole request, less is better".into(),
+                },
+            ),
+        ];
+        if let Some(planned) = self.planned {
+            facts.push(("trials", format!("{} finished of {planned} planned", self.records.len())));
+        }
+        facts
+    }
+}
+
+fn prompts(workload: &Workload) -> String {
+    let template = if workload.chat { " in the chat template" } else { "" };
+    match (&workload.prompts, &workload.input_ids, &workload.random) {
+        (Some(path), ..) => format!("{path}{template}"),
+        (_, Some(path), _) => format!("{path} (token ids)"),
+        (_, _, Some(random)) => format!(
+            "random tokens, {} at most: accept lengths on them say nothing about text",
+            figures::count(random.input_length as u64)
+        ),
+        (None, None, None) => figures::MISSING.into(),
+    }
+}
+
+fn requests(workload: &Workload) -> String {
+    let length = figures::count(workload.output_length as u64);
+    let end = if workload.ignore_eos { "exactly" } else { "at most" };
+    format!("{} a trial, {end} {length} new tokens each", figures::count(workload.requests as u64))
+}
+
+fn sampling(workload: &Workload) -> String {
+    if workload.temperature == 0.0 {
+        return "greedy".into();
+    }
+    let mut text = format!("temperature {}", workload.temperature);
+    if workload.top_p < 1.0 {
+        text.push_str(&format!(", top-p {}", workload.top_p));
+    }
+    if workload.top_k > 0 {
+        text.push_str(&format!(", top-k {}", workload.top_k));
+    }
+    text
+}

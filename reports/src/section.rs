@@ -1,0 +1,74 @@
+//! Trials sorted into sections: what agrees in its fingerprint is ranked together, and nothing else is.
+
+use std::collections::{HashMap, HashSet};
+
+use schemas::sweep::Metric;
+use tuner::{
+    record::{Fingerprint, Outcome, Record},
+    selection,
+};
+
+use crate::{batch::Batch, input::Sweep};
+
+/// Everything that was measured under one fingerprint.
+pub struct Section<'a> {
+    /// What all of it has in common.
+    pub fingerprint: &'a Fingerprint,
+    /// The sweeps that it comes from.
+    pub sweeps: Vec<&'a Sweep>,
+    /// Finished trials, each once, with the place of its sweep in [`sweeps`](Self::sweeps).
+    pub records: Vec<(usize, &'a Record)>,
+    /// What counts as better: the first sweep's word.
+    pub metric: Metric,
+    /// The ranking of each batch size, ascending.
+    pub batches: Vec<Batch>,
+}
+
+/// Sorts the trials of all sweeps by fingerprint, in the order in which fingerprints first come up. A trial that several
+/// folders hold counts once, and a measured outcome goes before a failed one.
+pub fn sections(sweeps: &[Sweep]) -> Vec<Section<'_>> {
+    let mut kept: HashMap<&str, (usize, &Record)> = HashMap::new();
+    for (place, sweep) in sweeps.iter().enumerate() {
+        for record in &sweep.records {
+            let slot = kept.entry(&record.id).or_insert((place, record));
+            if matches!(slot.1.outcome, Outcome::Failed { .. }) && matches!(record.outcome, Outcome::Measured(_)) {
+                *slot = (place, record);
+            }
+        }
+    }
+    let mut sections: Vec<(&Fingerprint, Vec<(usize, &Record)>)> = Vec::new();
+    let mut seen = HashSet::new();
+    for record in sweeps.iter().flat_map(|sweep| &sweep.records) {
+        if !seen.insert(record.id.as_str()) {
+            continue;
+        }
+        let (place, record) = kept[record.id.as_str()];
+        match sections.iter_mut().find(|(fingerprint, _)| **fingerprint == record.fingerprint) {
+            Some((_, records)) => records.push((place, record)),
+            None => sections.push((&record.fingerprint, vec![(place, record)])),
+        }
+    }
+    sections.into_iter().map(|(fingerprint, records)| Section::new(fingerprint, records, sweeps)).collect()
+}
+
+impl<'a> Section<'a> {
+    fn new(fingerprint: &'a Fingerprint, records: Vec<(usize, &'a Record)>, sweeps: &'a [Sweep]) -> Self {
+        let mut places: Vec<usize> = records.iter().map(|(place, _)| *place).collect();
+        places.sort_unstable();
+        places.dedup();
+        let records: Vec<(usize, &Record)> =
+            records.into_iter().map(|(place, record)| (places.partition_point(|of| *of < place), record)).collect();
+        let owned: Vec<Record> = records.iter().map(|(_, record)| (*record).clone()).collect();
+        let sweeps: Vec<&Sweep> = places.into_iter().map(|place| &sweeps[place]).collect();
+        let metric = sweeps.first().map_or(Metric::default(), |sweep| sweep.metric());
+        let rankings = selection::rank(&owned, metric);
+        let batches = rankings.into_iter().map(|ranking| Batch::new(ranking, &owned, metric)).collect();
+        Self { fingerprint, sweeps, records, metric, batches }
+    }
+
+    /// Trials that were measured, and trials that failed.
+    pub fn counts(&self) -> (usize, usize) {
+        let measured = self.records.iter().filter(|(_, record)| matches!(record.outcome, Outcome::Measured(_))).count();
+        (measured, self.records.len() - measured)
+    }
+}

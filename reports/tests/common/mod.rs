@@ -1,0 +1,3 @@
+//! What several tests of reports need.
+
+pub mod synthetic;

@@ -1,0 +1,194 @@
+//! Made-up trials with the structure of real ones. Nothing here was measured; the device's name says so.
+
+use reports::Sweep;
+use schemas::{sweep::SweepFile, text::Source, tree::TreeShape};
+use tuner::record::{Fingerprint, Measurement, Outcome, Record, Role, Spread, Trial};
+
+/// The sweep file that the trials would come from.
+const FILE: &str = r#"
+[models]
+target = "made-up/target"
+draft = "made-up/draft"
+algorithm = "EAGLE3"
+[workload]
+prompts = "made-up.jsonl"
+requests = 64
+output_length = 256
+[batch]
+sizes = [1, 8, 32]
+[space]
+num_steps = [1, 2, 3, 5, 7]
+topk = [1, 2, 4, 8]
+num_draft_tokens = [4, 8, 16, 32, 64]
+"#;
+
+/// What the trials are to look like.
+pub struct Synthetic {
+    pub batch_sizes: Vec<usize>,
+    pub shapes: Vec<TreeShape>,
+    pub repeats: usize,
+    /// Relative noise of a trial.
+    pub noise: f64,
+    /// Whether the engine splits a round's time.
+    pub split: bool,
+    /// Probability that the first draft is accepted.
+    pub acceptance: f64,
+    /// Shapes with more nodes than this fail.
+    pub largest_tree: usize,
+}
+
+impl Default for Synthetic {
+    fn default() -> Self {
+        let mut shapes = vec![TreeShape::OFF];
+        for (steps, topk, sizes) in [
+            (1, 1, &[2][..]),
+            (2, 1, &[3]),
+            (3, 1, &[4]),
+            (5, 1, &[6]),
+            (7, 1, &[8]),
+            (2, 2, &[4, 6]),
+            (3, 2, &[6, 8]),
+            (5, 2, &[8, 16]),
+            (3, 4, &[8, 16]),
+            (5, 4, &[8, 16, 32]),
+            (3, 8, &[16, 32]),
+            (5, 8, &[32, 64]),
+        ] {
+            shapes.extend(sizes.iter().map(|size| TreeShape { num_steps: steps, topk, num_draft_tokens: *size }));
+        }
+        Self {
+            batch_sizes: vec![1, 8, 32],
+            shapes,
+            repeats: 5,
+            noise: 0.015,
+            split: true,
+            acceptance: 0.68,
+            largest_tree: 32,
+        }
+    }
+}
+
+impl Synthetic {
+    pub fn sweep(&self, name: &str) -> Sweep {
+        Sweep {
+            name: name.into(),
+            records: self.records(),
+            tuned: None,
+            file: Some(SweepFile::read(&Source::new("sweep.toml", FILE)).expect("a sweep file")),
+            planned: None,
+            notices: vec!["SYNTHETIC DATA: no figure on this page was measured".into()],
+        }
+    }
+
+    pub fn records(&self) -> Vec<Record> {
+        let mut random = Random(42);
+        let mut records = Vec::new();
+        for repeat in 0..self.repeats {
+            for batch_size in &self.batch_sizes {
+                for shape in &self.shapes {
+                    records.push(self.record(*shape, *batch_size, repeat, &mut random));
+                }
+            }
+        }
+        records
+    }
+
+    fn record(&self, shape: TreeShape, batch_size: usize, repeat: usize, random: &mut Random) -> Record {
+        let outcome = if shape.num_draft_tokens > self.largest_tree {
+            Outcome::Failed {
+                reason: format!("out of memory: {} rows a round do not fit", shape.num_draft_tokens * batch_size),
+            }
+        } else {
+            Outcome::Measured(Box::new(self.measurement(shape, batch_size, random)))
+        };
+        Record {
+            id: format!("{shape}/{batch_size}/{repeat}"),
+            trial: Trial { shape, batch_size, repeat },
+            role: match shape {
+                TreeShape::OFF => Role::NoSpeculation,
+                TreeShape { num_steps: 5, topk: 4, num_draft_tokens: 8 } => Role::EngineDefault,
+                _ => Role::Candidate,
+            },
+            fingerprint: fingerprint(),
+            finished_at: 1_790_000_000 + repeat as u64,
+            outcome,
+        }
+    }
+
+    fn measurement(&self, shape: TreeShape, batch_size: usize, random: &mut Random) -> Measurement {
+        let noise = 1.0 + self.noise * random.around_zero();
+        let rows = (batch_size * shape.num_draft_tokens) as f64;
+        let verify = (9.0 + 0.03 * rows.max(1.0) + 0.0002 * rows * rows) * noise;
+        let draft = 0.55 * shape.num_steps as f64 * (1.0 + 0.02 * (batch_size * shape.topk) as f64) * noise;
+        let extend = if shape.is_off() { 0.0 } else { 0.5 + 0.01 * batch_size as f64 };
+        let round = verify + draft + extend + 0.3;
+
+        // The chance that some draft of a depth is right grows with the nodes that the tree has at that depth.
+        let width = (shape.num_draft_tokens - 1) as f64 / shape.num_steps.max(1) as f64;
+        let rounds = 40_000_u64;
+        let mut reached = 1.0;
+        let mut histogram = Vec::new();
+        for depth in 0..=shape.num_steps {
+            let best = self.acceptance * 0.95_f64.powi(depth as i32);
+            let here =
+                if depth == shape.num_steps { 0.0 } else { 1.0 - (1.0 - best).powf(1.0 + 0.4 * width.ln().max(0.0)) };
+            histogram.push(((reached * (1.0 - here)) * rounds as f64).round() as u64);
+            reached *= here;
+        }
+        let accepted: u64 = histogram.iter().enumerate().map(|(drafts, count)| drafts as u64 * count).sum();
+        let accept_length = 1.0 + accepted as f64 / histogram.iter().sum::<u64>() as f64;
+        let user = accept_length / round * 1000.0;
+        let throughput = user * batch_size as f64 * 0.97;
+        let ms = |median: f64| Spread {
+            min: median * 0.95,
+            median,
+            p90: median * 1.08,
+            p99: median * 1.2,
+            max: median * 1.4,
+        };
+        let part = |median: f64| self.split.then(|| ms(median));
+        Measurement {
+            requests: 64,
+            output_tokens: 64 * 256,
+            elapsed_s: 64.0 * 256.0 / throughput,
+            output_tokens_per_s: throughput,
+            tokens_per_s_per_user: user,
+            accept_length,
+            accept_histogram: histogram,
+            rounds,
+            round_ms: ms(round),
+            draft_ms: part(draft),
+            verify_ms: part(verify),
+            extend_ms: part(extend),
+            time_to_first_token_ms: ms((20.0 + 3.0 * batch_size as f64) * noise),
+            latency_ms: ms(256.0 / user * 1000.0),
+        }
+    }
+}
+
+pub fn fingerprint() -> Fingerprint {
+    Fingerprint {
+        device: "cpu".into(),
+        device_name: "synthetic device (made-up figures)".into(),
+        driver: String::new(),
+        units: 8,
+        engine: "spectune 0.0.0".into(),
+        target: "blake3:0f3a".into(),
+        draft: "blake3:77c1".into(),
+        workload: "blake3:a94e".into(),
+    }
+}
+
+/// A small generator, so that the figures are the same for ever.
+struct Random(u64);
+
+impl Random {
+    /// Roughly normal, deviation one.
+    fn around_zero(&mut self) -> f64 {
+        let uniform = |state: &mut u64| {
+            *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (*state >> 33) as f64 / (1_u64 << 31) as f64
+        };
+        (0..12).map(|_| uniform(&mut self.0)).sum::<f64>() - 6.0
+    }
+}
