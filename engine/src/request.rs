@@ -95,6 +95,8 @@ pub struct Completion {
     pub prompt_tokens: usize,
     /// Verify rounds that it took part in (prefill is not one).
     pub rounds: usize,
+    /// Drafts that the target verified in them.
+    pub proposed_drafts: u64,
     /// Entry k counts the rounds in which k drafts were accepted and kept.
     pub accept_histogram: Vec<u64>,
     /// Why it ended.

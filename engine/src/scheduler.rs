@@ -257,7 +257,7 @@ impl Scheduler {
         let output = self.backend.collect(ticket)?;
         self.statistics.round(slots.len(), shape, &output.timing);
         for (at, produced) in members.into_iter().zip(output.yields) {
-            let kept = self.running[at].take_round(produced.tokens);
+            let kept = self.running[at].take_round(produced.tokens, shape.num_draft_tokens - 1);
             self.statistics.kept(kept);
         }
         self.sweep(events);

@@ -19,6 +19,7 @@ pub struct Running {
     prompt_read: usize,
     output: Vec<u32>,
     rounds: usize,
+    proposed: u64,
     histogram: Vec<u64>,
     submitted: Instant,
     admitted: Instant,
@@ -58,6 +59,7 @@ impl Running {
             prompt_read: 0,
             output: Vec::new(),
             rounds: 0,
+            proposed: 0,
             histogram: Vec::new(),
             submitted,
             admitted: Instant::now(),
@@ -109,12 +111,13 @@ impl Running {
         self.complete();
     }
 
-    /// Takes the tokens of a round: accepted drafts, then the bonus token.
-    pub fn take_round(&mut self, tokens: Vec<ProducedToken>) -> Kept {
+    /// Takes the tokens of a round in which `proposed` drafts were verified: accepted drafts, then the bonus token.
+    pub fn take_round(&mut self, tokens: Vec<ProducedToken>, proposed: usize) -> Kept {
         let drafts = tokens.len().saturating_sub(1);
         let kept = self.append(tokens);
         let kept = Kept { tokens: kept, drafts: kept.min(drafts) };
         self.rounds += 1;
+        self.proposed += proposed as u64;
         if self.histogram.len() <= kept.drafts {
             self.histogram.resize(kept.drafts + 1, 0);
         }
@@ -176,6 +179,7 @@ impl Running {
             text: self.stream.whole().to_owned(),
             prompt_tokens: self.request.input_ids.len(),
             rounds: self.rounds,
+            proposed_drafts: self.proposed,
             accept_histogram: self.histogram.clone(),
             finish_reason,
             queued: self.admitted - self.submitted,

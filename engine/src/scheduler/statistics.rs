@@ -51,6 +51,16 @@ pub struct Statistics {
 }
 
 impl Statistics {
+    /// Drafts that were accepted and kept.
+    pub fn accepted_drafts(&self) -> u64 {
+        (0..).zip(&self.accept_histogram).map(|(drafts, rounds)| drafts * rounds).sum()
+    }
+
+    /// Request-rounds in which the draft at each position (from one) was accepted and kept.
+    pub fn accepted_by_position(&self) -> Vec<u64> {
+        (1..self.accept_histogram.len()).map(|position| self.accept_histogram[position..].iter().sum()).collect()
+    }
+
     /// A round of a batch.
     pub(super) fn round(&mut self, batch: usize, shape: TreeShape, timing: &RoundTiming) {
         self.rounds += 1;

@@ -30,7 +30,9 @@ mod tests {
         //   └ 2 (token 6) ─ 4 (token 7)
         let mut tree = DraftTree::root(1);
         let (a, b) = (tree.add(0, 5), tree.add(0, 6));
-        (tree.add(a, 7), tree.add(b, 7));
+        for parent in [a, b] {
+            tree.add(parent, 7);
+        }
         let choices = [6, 9, 7, 9, 8];
         let mut asked = Vec::new();
         let path = walk(&tree, |node| {

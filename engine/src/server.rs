@@ -1,0 +1,116 @@
+//! An OpenAI-compatible HTTP server over an [`Engine`].
+//!
+//! One thread owns the engine and loops (see `worker`); handlers talk to it over channels and never wait for it while
+//! holding anything that it needs.
+
+mod chat;
+mod completions;
+mod error;
+mod fields;
+mod generate;
+mod metrics;
+mod parameters;
+mod replies;
+mod routes;
+mod shutdown;
+mod state;
+mod worker;
+
+#[cfg(test)]
+mod tests;
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use tokio::net::TcpListener;
+
+use self::{state::State, worker::Worker};
+use crate::Engine;
+
+/// How to serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServeOptions {
+    /// Address to listen on, such as `127.0.0.1`.
+    pub host: String,
+    /// Port; 0 takes a free one.
+    pub port: u16,
+    /// Clients must send it as a bearer token.
+    pub api_key: Option<String>,
+    /// Name under which the model is served; the last part of its path unless given.
+    pub served_model_name: Option<String>,
+    /// Requests that may wait beyond those that run.
+    pub max_queued_requests: usize,
+    /// Whether responses carry figures of speculation (vLLM's `metrics.speculative_decoding`).
+    pub request_metrics: bool,
+    /// How long running requests may go on after a signal to stop.
+    pub shutdown_grace: Duration,
+}
+
+/// Why a server ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address cannot be used.
+    #[error("cannot listen on {address}: {source}; {hint}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// Why.
+        source: io::Error,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// The engine failed while serving.
+    #[error("the engine failed: {0}")]
+    Engine(String),
+    /// The network failed.
+    #[error("the server failed: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl Default for ServeOptions {
+    fn default() -> Self {
+        Self {
+            host: "127.0.0.1".into(),
+            port: 30_000,
+            api_key: None,
+            served_model_name: None,
+            max_queued_requests: 1024,
+            request_metrics: false,
+            shutdown_grace: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Serves until SIGINT or SIGTERM. `ready` is called with the address once requests are taken.
+///
+/// # Errors
+/// When the address cannot be used, or the engine fails.
+pub fn serve(engine: Engine, options: ServeOptions, ready: impl FnOnce(SocketAddr)) -> Result<(), ServeError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let listener = listen(&options).await?;
+        let (worker, thread) = Worker::start(engine);
+        let state = Arc::new(State::new(worker, options));
+        ready(listener.local_addr()?);
+        let ended = shutdown::run(listener, state.clone(), shutdown::signal()).await;
+        // The engine thread ends when its last handle does; a failed one has said why.
+        state.worker.stop();
+        let failure = tokio::task::spawn_blocking(move || thread.join()).await;
+        match failure {
+            Ok(Ok(None)) => ended.map_err(ServeError::Io),
+            Ok(Ok(Some(reason))) => Err(ServeError::Engine(reason)),
+            _ => Err(ServeError::Engine("its thread panicked".into())),
+        }
+    })
+}
+
+async fn listen(options: &ServeOptions) -> Result<TcpListener, ServeError> {
+    TcpListener::bind((options.host.as_str(), options.port)).await.map_err(|source| ServeError::Listen {
+        address: format!("{}:{}", options.host, options.port),
+        hint: match source.kind() {
+            io::ErrorKind::AddrInUse => "another program uses the port: choose another --port, or stop that program",
+            io::ErrorKind::PermissionDenied => "ports below 1024 need privileges: choose another --port",
+            _ => "check --host and --port",
+        },
+        source,
+    })
+}

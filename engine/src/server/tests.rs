@@ -1,0 +1,294 @@
+//! The server over a real socket, on the demo models.
+
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::oneshot,
+};
+
+use super::{ServeOptions, shutdown, state::State, worker::Worker};
+use crate::{Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions};
+
+/// A running server; dropping `stop` ends it.
+struct Server {
+    address: SocketAddr,
+    state: Arc<State>,
+    stop: oneshot::Sender<()>,
+    ended: tokio::task::JoinHandle<std::io::Result<()>>,
+}
+
+struct Answer {
+    status: u16,
+    body: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
+    }
+
+    /// The data of each server-sent event.
+    fn events(&self) -> Vec<String> {
+        self.body.lines().filter_map(|line| line.strip_prefix("data: ")).map(ToOwned::to_owned).collect()
+    }
+
+    #[track_caller]
+    fn error(&self, status: u16, parameter: Option<&str>, words: &str) {
+        assert_eq!(self.status, status, "{}", self.body);
+        let error = &self.json()["error"];
+        assert_eq!(error["param"].as_str(), parameter, "{error}");
+        assert!(error["message"].as_str().is_some_and(|message| message.contains(words)), "{error}");
+    }
+}
+
+fn engine() -> Engine {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny");
+    let options = EngineOptions {
+        model_path: models.join("target"),
+        draft_model_path: Some(models.join("eagle3")),
+        algorithm: Some("EAGLE3".into()),
+        policy: ShapePolicy::fixed("3,2,6".parse().expect("a shape")),
+        context_length: Some(512),
+        max_running_requests: 4,
+        ..EngineOptions::default()
+    };
+    Engine::load(options).expect("the demo models load")
+}
+
+async fn start(options: ServeOptions) -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let (worker, _thread) = Worker::start(engine());
+    let state = Arc::new(State::new(worker, options));
+    let (stop, stopped) = oneshot::channel::<()>();
+    let signal = async move {
+        let _ = stopped.await;
+    };
+    let ended = tokio::spawn(shutdown::run(listener, state.clone(), signal));
+    Server { address, state, stop, ended }
+}
+
+impl Server {
+    async fn get(&self, path: &str) -> Answer {
+        self.raw(&format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")).await
+    }
+
+    async fn post(&self, path: &str, body: Value) -> Answer {
+        let body = body.to_string();
+        let length = body.len();
+        self.raw(&format!(
+            "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        ))
+        .await
+    }
+
+    async fn raw(&self, request: &str) -> Answer {
+        let mut socket = TcpStream::connect(self.address).await.expect("the server listens");
+        socket.write_all(request.as_bytes()).await.expect("it is sent");
+        let mut answer = Vec::new();
+        socket.read_to_end(&mut answer).await.expect("an answer");
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        Answer { status, body: body.to_owned() }
+    }
+
+    /// Until no request runs or waits.
+    async fn idle(&self) {
+        while self.state.worker.is_busy() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+const PROMPT: &str = "def read(self";
+
+/// What the engine says without a server.
+fn offline(prompt: &str, tokens: usize) -> String {
+    let mut engine = engine();
+    let input_ids = engine.text().expect("a tokenizer").encode(prompt).expect("it encodes");
+    let stop = StopConditions { max_new_tokens: Some(tokens), ..StopConditions::default() };
+    let request = Request { input_ids, sampling: SamplingParams::default(), stop };
+    engine.run(vec![request]).expect("it runs").remove(0).text
+}
+
+#[tokio::test]
+async fn completions_are_what_the_engine_says_whole_and_streamed() {
+    let server = start(ServeOptions::default()).await;
+    let body = json!({"model": "target", "prompt": PROMPT, "max_tokens": 40, "temperature": 0});
+    let answer = server.post("/v1/completions", body.clone()).await;
+    assert_eq!(answer.status, 200);
+    let answer = answer.json();
+    let text = offline(PROMPT, 40);
+    assert_eq!(answer["choices"][0]["text"], text.as_str());
+    assert_eq!(answer["choices"][0]["finish_reason"], "length");
+    assert_eq!(answer["usage"]["completion_tokens"], 40);
+
+    let mut streamed = body;
+    streamed["stream"] = true.into();
+    streamed["stream_options"] = json!({"include_usage": true});
+    let events = server.post("/v1/completions", streamed).await.events();
+    assert_eq!(events.last().map(String::as_str), Some("[DONE]"));
+    let values: Vec<Value> = events.iter().filter_map(|event| serde_json::from_str(event).ok()).collect();
+    let pieces: String = values.iter().filter_map(|value| value["choices"][0]["text"].as_str()).collect();
+    assert_eq!(pieces, text);
+    assert_eq!(values.last().expect("usage")["usage"], answer["usage"]);
+}
+
+#[tokio::test]
+async fn chat_streams_roles_text_and_reason_for_several_choices() {
+    let server = start(ServeOptions { request_metrics: true, ..ServeOptions::default() }).await;
+    let messages =
+        json!([{"role": "user", "content": [{"type": "text", "text": "Explain "}, {"type": "text", "text": "Vec"}]}]);
+    let body = json!({"messages": messages, "max_tokens": 12, "seed": 5, "n": 2, "ignore_eos": true});
+    let whole = server.post("/v1/chat/completions", body.clone()).await.json();
+    assert_eq!(whole["choices"].as_array().map(Vec::len), Some(2));
+    assert_eq!(whole["usage"]["completion_tokens"], 24);
+    assert!(whole["metrics"].is_null());
+    let mut streamed = body.clone();
+    streamed["stream"] = true.into();
+    let events = server.post("/v1/chat/completions", streamed).await.events();
+    for index in 0..2 {
+        let of_choice = |value: &Value| value["choices"][0]["index"] == index;
+        let values: Vec<Value> =
+            events.iter().filter_map(|event| serde_json::from_str(event).ok()).filter(of_choice).collect();
+        assert_eq!(values[0]["choices"][0]["delta"]["role"], "assistant");
+        let text: String = values.iter().filter_map(|value| value["choices"][0]["delta"]["content"].as_str()).collect();
+        assert_eq!(whole["choices"][index]["message"]["content"], text.as_str());
+        assert_eq!(values.last().expect("an end")["choices"][0]["finish_reason"], "length");
+    }
+    let mut single = body;
+    single["n"] = 1.into();
+    let figures = &server.post("/v1/chat/completions", single).await.json()["metrics"]["speculative_decoding"];
+    let rounds: u64 =
+        figures["acceptance_histogram"].as_array().expect("a list").iter().filter_map(Value::as_u64).sum();
+    assert_eq!(figures["num_spec_steps"], rounds);
+    assert_eq!(figures["num_draft_tokens"], rounds * 5);
+}
+
+#[tokio::test]
+async fn stop_strings_logprobs_echo_and_sglangs_own_page() {
+    let server = start(ServeOptions::default()).await;
+    let text = offline(PROMPT, 40);
+    let stop: String = text.chars().skip(10).take(3).collect();
+    let expected = text.split(&stop).next().expect("a part");
+    let body = json!({"prompt": PROMPT, "max_tokens": 40, "temperature": 0, "stop": stop, "echo": true});
+    let answer = server.post("/v1/completions", body).await.json();
+    assert_eq!(answer["choices"][0]["text"], format!("{PROMPT}{expected}"));
+    assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+
+    let body = json!({"prompt": PROMPT, "max_tokens": 6, "temperature": 0, "logprobs": 2});
+    let logprobs = server.post("/v1/completions", body).await.json()["choices"][0]["logprobs"].clone();
+    assert_eq!(logprobs["tokens"].as_array().map(Vec::len), Some(6));
+    for (token, (value, top)) in logprobs["tokens"].as_array().expect("a list").iter().zip(
+        logprobs["token_logprobs"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .zip(logprobs["top_logprobs"].as_array().expect("a list")),
+    ) {
+        // Greedy: the token is the best alternative.
+        assert_eq!(top[token.as_str().expect("text")], *value);
+    }
+
+    let body = json!({"text": PROMPT, "sampling_params": {"max_new_tokens": 40, "temperature": 0}});
+    let answer = server.post("/generate", body).await.json();
+    assert_eq!(answer["text"], text.as_str());
+    assert_eq!(answer["meta_info"]["completion_tokens"], 40);
+    let rounds = answer["meta_info"]["spec_verify_ct"].as_f64().expect("a number");
+    assert_eq!(answer["meta_info"]["spec_accept_length"], 40.0 / rounds);
+}
+
+#[tokio::test]
+async fn errors_name_the_parameter_and_never_the_wrong_thing() {
+    let server = start(ServeOptions { api_key: None, ..ServeOptions::default() }).await;
+    let chat = "/v1/chat/completions";
+    let message = json!([{"role": "user", "content": "x"}]);
+    server.post(chat, json!({})).await.error(400, Some("messages"), "missing");
+    server.post(chat, json!({"messages": []})).await.error(400, Some("messages"), "at least one");
+    server.post(chat, json!({"messages": [{"content": "x"}]})).await.error(400, Some("messages[0].role"), "no role");
+    server.post(chat, json!({"messages": message, "model": "gpt-4"})).await.error(404, Some("model"), "gpt-4");
+    server.post(chat, json!({"messages": message, "temperature": -1})).await.error(400, Some("temperature"), "-1");
+    server.post(chat, json!({"messages": message, "temperature": "hot"})).await.error(
+        400,
+        Some("temperature"),
+        "a number",
+    );
+    server.post(chat, json!({"messages": message, "tools": [{}]})).await.error(400, Some("tools"), "not supported");
+    server.post(chat, json!({"messages": message, "presence_penalty": 0, "tools": [], "max_tokens": 1})).await;
+    let long = "word ".repeat(2000);
+    let answer = server.post("/v1/completions", json!({"prompt": long})).await;
+    answer.error(400, None, "the context length is 512");
+    assert_eq!(answer.json()["error"]["code"], "context_length_exceeded");
+    server.post("/v1/completions", json!({"prompt": [1, 99_999_999]})).await.error(400, None, "outside the vocabulary");
+    server
+        .raw("POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 3\r\n\r\n{x}")
+        .await
+        .error(400, None, "not valid JSON");
+    let huge =
+        format!("POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", 9 << 20);
+    assert_eq!(server.raw(&(huge + &" ".repeat(9 << 20))).await.status, 413);
+    server.get("/v1/nothing").await.error(404, None, "/v1/nothing");
+    server.get("/v1/completions").await.error(405, None, "does not take GET");
+    assert_eq!(server.get("/health").await.status, 200);
+}
+
+#[tokio::test]
+async fn keys_models_and_metrics() {
+    let server = start(ServeOptions {
+        api_key: Some("secret".into()),
+        served_model_name: Some("tiny".into()),
+        ..ServeOptions::default()
+    })
+    .await;
+    server.get("/v1/models").await.error(401, None, "Bearer");
+    let with_key = |path: &str| {
+        format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer secret\r\n\r\n")
+    };
+    assert_eq!(server.raw(&with_key("/v1/models")).await.json()["data"][0]["id"], "tiny");
+    assert_eq!(server.raw(&with_key("/v1/models/tiny")).await.status, 200);
+    assert_eq!(server.raw(&with_key("/v1/models/other")).await.status, 404);
+    let page = server.raw(&with_key("/metrics")).await.body;
+    for name in ["spectune_generation_tokens_total 0", "sglang:num_running_reqs 0", "spectune_kv_pages "] {
+        assert!(page.contains(name), "{name} is missing in\n{page}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_frees_its_pages() {
+    let server = start(ServeOptions::default()).await;
+    let body = json!({"prompt": PROMPT, "max_tokens": 400, "ignore_eos": true, "stream": true}).to_string();
+    let mut socket = TcpStream::connect(server.address).await.expect("the server listens");
+    let request = format!("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    socket.write_all(request.as_bytes()).await.expect("it is sent");
+    let mut first = [0; 64];
+    socket.read_exact(&mut first).await.expect("it begins");
+    drop(socket);
+    server.idle().await;
+    let statistics = server.state.worker.statistics();
+    assert_eq!((statistics.pages_used, statistics.cancelled + statistics.exhausted), (0, 1));
+}
+
+#[tokio::test]
+async fn a_stop_takes_nothing_new_and_cuts_off_what_does_not_end() {
+    let grace = Duration::from_millis(1);
+    let server = start(ServeOptions { shutdown_grace: grace, ..ServeOptions::default() }).await;
+    let body = json!({"prompt": PROMPT, "max_tokens": 480, "ignore_eos": true, "stream": true}).to_string();
+    // A client that never reads.
+    let mut socket = TcpStream::connect(server.address).await.expect("the server listens");
+    let request = format!("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    socket.write_all(request.as_bytes()).await.expect("it is sent");
+    while !server.state.worker.is_busy() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    server.stop.send(()).expect("it runs");
+    tokio::time::timeout(Duration::from_secs(30), server.ended)
+        .await
+        .expect("it ends")
+        .expect("no panic")
+        .expect("no error");
+    assert!(!server.state.worker.is_busy());
+}
