@@ -1,8 +1,39 @@
 //! The rules: one file a rule, each with its page.
+//!
+//! A rule's file begins with its page as a doc comment, in Markdown. That page is what `spectune explain` prints, what
+//! `docs/rules` shows, and, through its fenced launches, the rule's test: see [`page`].
+
+#[cfg(test)]
+mod examples;
+mod explain;
+mod finding;
+mod page;
+mod registry;
+mod selection;
+mod support;
+mod versions;
+
+mod algorithm;
+mod context;
+mod dtype;
+mod graph;
+mod hidden;
+mod sampling;
+mod scheduler;
+mod slime;
+mod tree;
+mod vocabulary;
+
+pub use explain::{explain, table};
+pub use page::Page;
+pub use registry::RULES;
+pub use selection::{Selection, SelectionError};
+
+use finding::Finding;
 
 use crate::{
     diagnostic::{Diagnostic, Severity},
-    launch::Launch,
+    launch::{Engine, Launch},
     model::ModelFacts,
     resolve::Resolved,
 };
@@ -32,10 +63,64 @@ pub struct Rule {
     pub name: &'static str,
     /// The most a finding of it can be.
     pub severity: Severity,
-    /// One line for the table of rules.
-    pub summary: &'static str,
-    /// The page: the doc comment of the rule's file, in Markdown.
-    pub page: &'static str,
-    /// Looks, and adds what it finds.
-    pub check: fn(&Context<'_>, &mut Vec<Diagnostic>),
+    /// Whose behaviour it is about.
+    applies: Applies,
+    /// The whole file of the rule, which begins with its page.
+    file: &'static str,
+    check: Check,
 }
+
+/// Whose behaviour a rule is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Applies {
+    /// The configuration contradicts itself or its checkpoints, whoever runs it.
+    AnyEngine,
+    /// SGLang (and slime, which starts it) does something of its own.
+    Sglang,
+}
+
+/// How a rule looks. What is not known ends the look with nothing found.
+#[derive(Clone, Copy)]
+enum Check {
+    One(fn(&Context<'_>) -> Option<Finding>),
+    Several(fn(&Context<'_>) -> Vec<Finding>),
+}
+
+impl Rule {
+    /// The page: what the rule finds, why, what the engine does, examples, versions and sources.
+    pub fn page(&self) -> Page {
+        Page::of_file(self.file)
+    }
+
+    fn look(&self, context: &Context<'_>) -> Vec<Diagnostic> {
+        let found = match self.check {
+            Check::One(check) => check(context).into_iter().collect(),
+            Check::Several(check) => check(context),
+        };
+        let elsewhere = context.launch.engine == Engine::Spectune && self.applies == Applies::Sglang;
+        let judged = |finding: Finding| {
+            if !elsewhere {
+                return finding;
+            }
+            finding.at_most(Severity::Info).note(format!(
+                "the launch is for spectune's own engine; this is what sglang {} would do with it",
+                context.resolved.version
+            ))
+        };
+        found.into_iter().map(judged).map(|finding| finding.of(self)).collect()
+    }
+}
+
+/// What the selected rules find in a launch, by place and then by code. vLLM's launches are not judged yet.
+pub fn lint(context: &Context<'_>, selection: &Selection) -> Vec<Diagnostic> {
+    if context.launch.engine == Engine::Vllm {
+        return Vec::new();
+    }
+    let rules = RULES.iter().filter(|rule| selection.admits(rule.code, rule.name));
+    let mut found: Vec<Diagnostic> = rules.flat_map(|rule| rule.look(context)).collect();
+    found.sort_by_key(|diagnostic| (diagnostic.span, diagnostic.code));
+    found
+}
+
+#[cfg(test)]
+mod tests;

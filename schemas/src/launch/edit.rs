@@ -46,16 +46,20 @@ impl Launch {
 
     /// The edit that writes a further flag behind the others.
     pub fn add(&self, key: Key, version: EngineVersion, value: &str) -> Edit {
-        let flag = self.spelled(key, version);
-        let text = match self.syntax {
-            Syntax::Toml => format!("{flag} = {}", self.written(key, value)),
-            _ if value.is_empty() => flag,
-            _ => format!("{flag} {}", self.written(key, value)),
-        };
         let insertion = &self.insertion;
         Edit {
             span: Span::new(insertion.at, insertion.at),
-            replacement: format!("{}{text}{}", insertion.before, insertion.after),
+            replacement: format!("{}{}{}", insertion.before, self.line(key, version, value), insertion.after),
+        }
+    }
+
+    /// A flag with its value as this launch's user writes them: `--sglang-dtype float16`, or `dtype = "float16"` in TOML.
+    pub fn line(&self, key: Key, version: EngineVersion, value: &str) -> String {
+        let flag = self.spelled(key, version);
+        match self.syntax {
+            Syntax::Toml => format!("{flag} = {}", self.written(key, value)),
+            _ if value.is_empty() => flag,
+            _ => format!("{flag} {}", self.written(key, value)),
         }
     }
 

@@ -68,6 +68,8 @@ pub struct ModelConfig {
     pub bias: Option<bool>,
     /// Window of sliding attention.
     pub sliding_window: Option<usize>,
+    /// Whether the window is in use at all, where the family has a switch for it (Qwen2).
+    pub use_sliding_window: Option<bool>,
     /// MLA: rank of the compressed keys and values; present means MLA.
     pub kv_lora_rank: Option<usize>,
     /// MTP layers in the checkpoint.

@@ -1,0 +1,141 @@
+//! Which architectures carry their own draft layers, and which can host an EAGLE-3 head.
+//!
+//! Read from sglang 0.5.23: `arg_groups/speculative_hook.py` (paths filled in), `configs/model_config.py` (classes
+//! exchanged for a draft), `models/` (classes that hand out hidden states).
+
+/// Architectures for which a missing draft path is filled in with the target's.
+const FILLED_IN: &[&str] = &[
+    "BailingMoeForCausalLM",
+    "BailingMoeV2ForCausalLM",
+    "BailingMoeV2_5ForCausalLM",
+    "DeepseekV32ForCausalLM",
+    "DeepseekV3ForCausalLM",
+    "DeepseekV4ForCausalLM",
+    "Glm4MoeForCausalLM",
+    "Glm4MoeLiteForCausalLM",
+    "GlmMoeDsaForCausalLM",
+    "HYV3ForCausalLM",
+    "HYV4ForCausalLM",
+    "MistralLarge3ForCausalLM",
+    "PixtralForConditionalGeneration",
+    "Qwen4ExpForConditionalGeneration",
+];
+
+/// Those of them whose draft is a checkpoint of its own all the same.
+const OWN_DRAFTS: &[&str] = &["MistralLarge3ForCausalLM", "PixtralForConditionalGeneration"];
+
+/// Beginnings of architectures whose class is exchanged for their MTP class when they are loaded as the draft.
+const EXCHANGED: &[&str] = &[
+    "BailingMoe",
+    "DeepseekV3",
+    "DeepseekV4",
+    "Dots3",
+    "Ernie4_5_Moe",
+    "ExaoneMoE",
+    "ExaoneMoe",
+    "GigaChat35",
+    "Glm4Moe",
+    "Glm5Next",
+    "GlmMoeDsa",
+    "GlmOcr",
+    "HYV3",
+    "HYV4",
+    "IQuestQ1",
+    "Inkling",
+    "InternS2",
+    "LongcatFlash",
+    "MiMoForCausalLM",
+    "MiMoV2",
+    "NemotronH",
+    "Qwen3Moe",
+    "Qwen3Next",
+    "Qwen3_5",
+    "Qwen4Exp",
+    "Step3p5",
+    "Step3p7",
+];
+
+/// Those of them whose loader reads `num_nextn_predict_layers` and refuses a checkpoint without it.
+const COUNTED: &[&str] = &["DeepseekV3", "Glm4Moe", "GlmMoeDsa"];
+
+/// Architectures that no version read lets an EAGLE-3 head look into: their classes, and those that they inherit from,
+/// have no `set_eagle3_layers_to_capture`.
+const CLOSED_TO_EAGLE3: &[&str] = &[
+    "ArceeForCausalLM",
+    "BaichuanForCausalLM",
+    "ChatGLMModel",
+    "Cohere2ForCausalLM",
+    "CohereForCausalLM",
+    "DbrxForCausalLM",
+    "DeciLMForCausalLM",
+    "DeepseekForCausalLM",
+    "DeepseekV4ForCausalLM",
+    "Ernie4_5_ForCausalLM",
+    "Ernie4_5_MoeForCausalLM",
+    "Exaone4ForCausalLM",
+    "ExaoneForCausalLM",
+    "FalconH1ForCausalLM",
+    "GPT2LMHeadModel",
+    "GPTBigCodeForCausalLM",
+    "GPTJForCausalLM",
+    "Gemma2ForCausalLM",
+    "Gemma3nForCausalLM",
+    "Gemma3nForConditionalGeneration",
+    "GemmaForCausalLM",
+    "Glm4ForCausalLM",
+    "GraniteForCausalLM",
+    "GraniteMoeForCausalLM",
+    "GraniteMoeHybridForCausalLM",
+    "Grok1ForCausalLM",
+    "HunYuanDenseV1ForCausalLM",
+    "HunYuanMoEV1ForCausalLM",
+    "InternLM2ForCausalLM",
+    "KimiLinearForCausalLM",
+    "Lfm2ForCausalLM",
+    "MiMoForCausalLM",
+    "MiniCPM3ForCausalLM",
+    "MiniCPMForCausalLM",
+    "MixtralForCausalLM",
+    "NemotronHForCausalLM",
+    "OPTForCausalLM",
+    "Olmo2ForCausalLM",
+    "OlmoForCausalLM",
+    "OlmoeForCausalLM",
+    "OrionForCausalLM",
+    "PersimmonForCausalLM",
+    "Phi3SmallForCausalLM",
+    "PhiForCausalLM",
+    "PhiMoEForCausalLM",
+    "QWenLMHeadModel",
+    "Qwen2VLForConditionalGeneration",
+    "SolarForCausalLM",
+    "StableLmForCausalLM",
+    "Starcoder2ForCausalLM",
+    "XverseForCausalLM",
+    "XverseMoeForCausalLM",
+];
+
+/// Whether SGLang takes the target's own checkpoint for the draft where no path is given.
+pub(super) fn fills_in_path(architecture: &str) -> bool {
+    FILLED_IN.contains(&architecture)
+}
+
+/// Whether the draft path is filled in and the draft is the MTP layer in the target's checkpoint.
+pub(super) fn drafts_from_its_own_checkpoint(architecture: &str) -> bool {
+    fills_in_path(architecture) && !OWN_DRAFTS.contains(&architecture)
+}
+
+/// Whether there is an MTP class for the architecture.
+pub(super) fn has_mtp_class(architecture: &str) -> bool {
+    EXCHANGED.iter().any(|known| architecture.starts_with(known))
+}
+
+/// Whether its MTP class needs `num_nextn_predict_layers` in the config.
+pub(super) fn counts_mtp_layers(architecture: &str) -> bool {
+    COUNTED.iter().any(|known| architecture.starts_with(known))
+}
+
+/// Whether an EAGLE-3 head surely cannot be used with the architecture.
+pub(super) fn is_closed_to_eagle3(architecture: &str) -> bool {
+    CLOSED_TO_EAGLE3.contains(&architecture)
+}

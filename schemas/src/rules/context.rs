@@ -1,0 +1,7 @@
+//! How long a sequence can be.
+
+pub(super) mod sd060_draft_context_shorter;
+pub(super) mod sd061_draft_context_env_ima;
+pub(super) mod sd064_context_budget;
+
+mod draft_length;

@@ -1,0 +1,72 @@
+//! Batches and the captured sizes that they pad up to.
+
+use crate::{flags::Key, launch::Syntax, rules::Context};
+
+/// Batch sizes for which a decode graph is captured, of an engine that decodes.
+pub(super) struct Captured<'a>(&'a [usize]);
+
+impl<'a> Captured<'a> {
+    /// The sizes, where speculation is on, they are known, and there are any.
+    pub fn of(context: &Context<'a>) -> Option<Self> {
+        let mode = context.launch.setting(Key::DisaggregationMode);
+        let decodes = match mode {
+            None => true,
+            Some(_) => context.launch.text(Key::DisaggregationMode)?.value != "prefill",
+        };
+        let sizes = context.resolved.capture_sizes.as_ref().filter(|_| context.resolved.speculative && decodes)?;
+        (!sizes.value.is_empty()).then_some(Self(&sizes.value))
+    }
+
+    /// The largest size.
+    pub fn largest(&self) -> usize {
+        self.0.last().copied().unwrap_or_default()
+    }
+
+    /// How many graphs.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The size that a batch runs at; none beyond the largest, where it runs without a graph.
+    pub fn padded(&self, batch: usize) -> Option<usize> {
+        self.0.get(self.0.partition_point(|size| *size < batch)).copied()
+    }
+
+    /// The smallest batch that is padded, and its size, up to the given batch.
+    pub fn first_gap(&self, up_to: usize) -> Option<(usize, usize)> {
+        let mut before = 0;
+        for size in self.0 {
+            if *size > before + 1 && before < up_to {
+                return Some((before + 1, *size));
+            }
+            before = *size;
+        }
+        None
+    }
+
+    /// The batch that pads the most relative to itself, and its size, up to the given batch.
+    pub fn widest_gap(&self, up_to: usize) -> Option<(usize, usize)> {
+        let starts = std::iter::once(0).chain(self.0.iter().copied());
+        let gaps = starts.zip(self.0.iter().copied()).map(|(before, size)| (before + 1, size));
+        let within = gaps.filter(|(batch, size)| size > batch && *batch <= up_to);
+        within.max_by(|(one, wide), (other, wider)| (wide * other).cmp(&(wider * one)))
+    }
+
+    /// Rows computed in vain as a share of the rows wanted, over all batches up to the given one that have a graph.
+    pub fn mean_waste(&self, up_to: usize) -> f64 {
+        let (mut wanted, mut computed) = (0_u64, 0_u64);
+        for batch in 1..=up_to.min(self.largest()) {
+            wanted += batch as u64;
+            computed += self.padded(batch).unwrap_or(batch) as u64;
+        }
+        if wanted == 0 { 0.0 } else { (computed - wanted) as f64 / wanted as f64 }
+    }
+}
+
+/// A list of sizes without gaps, as the launch's user would write it.
+pub(super) fn dense_line(context: &Context<'_>, largest: usize) -> String {
+    if context.launch.syntax == Syntax::Toml {
+        return format!("{} = [1, 2, …, {largest}]", context.flag(Key::CudaGraphBs));
+    }
+    format!("{} $(seq 1 {largest})", context.flag(Key::CudaGraphBs))
+}

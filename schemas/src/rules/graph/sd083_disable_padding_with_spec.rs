@@ -1,0 +1,97 @@
+//! # SD083: disable-padding-with-spec
+//!
+//! `--disable-cuda-graph-padding` does not do for speculation what it is hoped to do.
+//!
+//! ## What it does
+//!
+//! Looks for the switch where speculation is on and graphs are captured.
+//!
+//! ## Why is this bad?
+//!
+//! It is often tried against crashes with padded batches (SD081). Up to 0.5.2 the list of sizes for speculation ignores it.
+//! From 0.5.6 on every size up to the largest is captured, which takes long at start and much memory.
+//!
+//! ## What SGLang does
+//!
+//! As above. With `--enable-torch-compile` current versions stop with an `AssertionError`. The look-up of the graph was broken
+//! for a while (PR #31273).
+//!
+//! ## Example
+//!
+//! ```launch bad version=0.5.2
+//! sglang serve --model-path target --speculative-algorithm EAGLE --disable-cuda-graph-padding --max-running-requests 48 \
+//!   --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//!
+//! ```launch bad version=0.5.9
+//! sglang serve --model-path target --speculative-algorithm EAGLE --disable-cuda-graph-padding --max-running-requests 48 \
+//!   --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version=0.5.9
+//! sglang serve --model-path target --speculative-algorithm EAGLE --max-running-requests 48 \
+//!   --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//!
+//! ## Versions
+//!
+//! Changed between 0.5.2 and 0.5.6.
+//!
+//! ## Source
+//!
+//! sglang `arg_groups/cuda_graph_hook.py`, 0.5.2 `model_executor/cuda_graph_runner.py`; slime's guide; PR #31273.
+
+use super::padding::{Captured, dense_line};
+use crate::{
+    diagnostic::{Safety, Severity},
+    flags::Key,
+    rules::{Applies, Check, Context, Finding, Rule, support::count, versions::*},
+};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "SD083",
+    name: "disable-padding-with-spec",
+    severity: Severity::Warning,
+    applies: Applies::Sglang,
+    file: include_str!("sd083_disable_padding_with_spec.rs"),
+    check: Check::One(check),
+};
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    let key = Key::DisableCudaGraphPadding;
+    let place = context.span(key)?;
+    let captured = Captured::of(context)?;
+    let edge = Edge::new(V0_5_2, V0_5_6);
+    let version = context.version();
+    let flag = context.flag(key);
+    let (message, label) = match edge.side(version) {
+        Side::Before => (
+            format!("`{flag}` does not change the capture sizes of speculation in sglang {version}"),
+            "no effect on the list",
+        ),
+        Side::After => (
+            format!("`{flag}` makes sglang capture {}, one for each batch size", count(captured.count(), "graph")),
+            "slow start",
+        ),
+        Side::Between => {
+            (format!("`{flag}` either has no effect or makes sglang capture every batch size"), "of little use")
+        }
+    };
+    let compile = context.launch.has(Key::EnableTorchCompile) && version >= V0_5_23;
+    let finding = Finding::new(place, message, label)
+        .related(context.span(Key::EnableTorchCompile).filter(|_| compile), "not together")
+        .maybe_note(compile.then(|| "with torch.compile start fails with an AssertionError".to_owned()))
+        .maybe_note(edge.doubt(version))
+        .by_version(context);
+    Some(
+        finding
+            .help(format!(
+                "remove `{flag}`; against crashes with padded batches use `{}` or `{}`",
+                context.line(Key::AttentionBackend, "fa3"),
+                dense_line(context, captured.largest())
+            ))
+            .fix(Safety::Unsafe, "let batches be padded", context.remove(key)),
+    )
+}

@@ -1,0 +1,163 @@
+//! # SD086: flag-renamed
+//!
+//! A flag does not exist in this version of the engine, or is ambiguous there.
+//!
+//! ## What it does
+//!
+//! Looks every flag up among those that the version's parser registers, as argparse does: exact names first, then beginnings.
+//!
+//! ## Why is this bad?
+//!
+//! The server does not start.
+//!
+//! ## What SGLang does
+//!
+//! argparse stops: `error: ambiguous option: --cuda-graph-max-bs could match --cuda-graph-max-bs-decode,
+//! --cuda-graph-max-bs-prefill`, or `error: unrecognized arguments: …`. `--cuda-graph-bs` and `--cuda-graph-max-bs` are aliases
+//! of the names with `-decode` in 0.5.15 and gone in 0.5.23. Abbreviations such as `--speculative-draft` were unique once.
+//!
+//! ## Example
+//!
+//! ```launch bad version=0.5.23
+//! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 \
+//!   --max-running-requests 8 --cuda-graph-max-bs 8
+//! ```
+//!
+//! ```launch bad version=0.5.23
+//! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-draft head --max-running-requests 8
+//! ```
+//!
+//! ```launch bad version=0.5.2
+//! sglang serve --model-path target --speculative-algorithm EAGLE --max-running-requests 8 \
+//!   --speculative-draft-attention-backend fa3
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version=0.5.23
+//! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 \
+//!   --max-running-requests 8 --cuda-graph-max-bs-decode 8
+//! ```
+//!
+//! ```launch good version=0.5.9
+//! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 \
+//!   --max-running-requests 8 --cuda-graph-max-bs 8
+//! ```
+//!
+//! ## Versions
+//!
+//! The flags were read from eight versions between 0.4.7 and 0.5.23. In between, a flag that is on its way out is a warning,
+//! and one that is on its way in is not judged.
+//!
+//! ## Source
+//!
+//! sglang `server_args.py`, `arg_groups/fields/`.
+
+use crate::{
+    diagnostic::{Edit, Safety, Severity},
+    flags::{self, Lookup, Spelling},
+    launch::{Argument, Engine, Syntax},
+    rules::{Applies, Check, Context, Finding, Rule, versions::*},
+    version::EngineVersion,
+};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "SD086",
+    name: "flag-renamed",
+    severity: Severity::Error,
+    applies: Applies::Sglang,
+    file: include_str!("sd086_flag_renamed.rs"),
+    check: Check::Several(check),
+};
+
+/// Slime's own flags that begin like the ones that it passes on.
+const SLIMES_OWN: &[&str] = &["config", "router-", "server-concurrency"];
+
+fn check(context: &Context<'_>) -> Vec<Finding> {
+    if context.launch.engine == Engine::Spectune || context.launch.syntax == Syntax::Toml {
+        return Vec::new();
+    }
+    context.launch.arguments.iter().filter_map(|argument| look(context, argument)).collect()
+}
+
+fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
+    let prefix = if context.launch.engine == Engine::Slime { "--sglang-" } else { "--" };
+    let written = argument.flag.value.as_str();
+    let name = written.strip_prefix(prefix).filter(|name| !name.starts_with('-'))?;
+    if context.launch.engine == Engine::Slime && SLIMES_OWN.iter().any(|own| name.starts_with(own)) {
+        return None;
+    }
+    let version = context.version();
+    let now = now_called(argument, version).filter(|now| *now != name);
+    let finding = match flags::lookup(name, Some(version)) {
+        Lookup::Exact(spelling) | Lookup::Abbreviation(spelling) => going(context, argument, spelling, now)?,
+        Lookup::Ambiguous(candidates) => {
+            let names: Vec<String> = candidates.iter().map(|one| format!("{prefix}{}", one.name)).collect();
+            Finding::new(argument.flag.span, format!("`{written}` is ambiguous in sglang {version}"), "ambiguous")
+                .engine_says(format!("error: ambiguous option: {written} could match {}", names.join(", ")))
+        }
+        Lookup::Unknown => {
+            let (Lookup::Exact(spelling) | Lookup::Abbreviation(spelling)) = flags::lookup(name, None) else {
+                return None;
+            };
+            unknown(context, argument, spelling)?
+        }
+    };
+    let finding = finding.by_version(context);
+    Some(match now {
+        Some(now) => {
+            let now = format!("{prefix}{now}");
+            let safety = if context.resolved.version_given { Safety::Safe } else { Safety::Unsafe };
+            let tied = argument.values.iter().any(|value| value.span == argument.flag.span);
+            let edits =
+                if tied { Vec::new() } else { vec![Edit { span: argument.flag.span, replacement: now.clone() }] };
+            finding.help(format!("write `{now}`")).fix(safety, "use the name that this version has", edits)
+        }
+        None => finding.help(format!("remove `{written}`, or use a version that has it")),
+    })
+}
+
+/// What the version calls the flag, where spectune knows the flag and the version has it.
+fn now_called(argument: &Argument, version: EngineVersion) -> Option<&'static str> {
+    let name = argument.key?.name_in(version);
+    flags::spelling(name).is_some_and(|spelling| spelling.exists_in(version)).then_some(name)
+}
+
+/// A flag that the version has, or had when it was last read: gone in the next version read, under a name that has a
+/// successor already.
+fn going(context: &Context<'_>, argument: &Argument, spelling: &Spelling, now: Option<&str>) -> Option<Finding> {
+    let gone = spelling.until?;
+    let edge = Edge::new(*READ.iter().rev().find(|read| **read < gone)?, gone);
+    let successor = flags::by_name(spelling.name)?.aliases.iter().find_map(|alias| flags::spelling(alias));
+    let version = context.version();
+    if edge.side(version) != Side::Between || now.is_some() || !successor?.exists_in(version) {
+        return None;
+    }
+    let written = &argument.flag.value;
+    let message = format!("sglang {gone} no longer has `{written}`, and {version} may not either");
+    Some(
+        Finding::new(argument.flag.span, message, "on its way out")
+            .at_most(Severity::Warning)
+            .maybe_note(edge.doubt(version)),
+    )
+}
+
+/// A flag of other versions only.
+fn unknown(context: &Context<'_>, argument: &Argument, spelling: &Spelling) -> Option<Finding> {
+    let (written, version) = (&argument.flag.value, context.version());
+    let message = match (spelling.until, spelling.since) {
+        (Some(gone), _) if gone <= version => format!("sglang {version} no longer has `{written}`"),
+        (_, Some(since)) => {
+            let before = *READ.iter().rev().find(|read| **read < since)?;
+            if Edge::new(before, since).side(version) != Side::Before {
+                return None;
+            }
+            format!("sglang {version} does not have `{written}` yet")
+        }
+        _ => return None,
+    };
+    Some(
+        Finding::new(argument.flag.span, message, "not in this version")
+            .engine_says(format!("error: unrecognized arguments: {written}")),
+    )
+}

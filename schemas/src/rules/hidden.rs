@@ -1,0 +1,5 @@
+//! Hidden states that the target hands to the draft.
+
+pub(super) mod sd050_eagle_hidden_size;
+pub(super) mod sd051_eagle3_target_hidden_size;
+pub(super) mod sd052_eagle3_num_aux;

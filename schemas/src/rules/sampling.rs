@@ -1,0 +1,3 @@
+//! What is accepted.
+
+pub(super) mod sd110_accept_thresholds;

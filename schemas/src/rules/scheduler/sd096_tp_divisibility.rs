@@ -1,0 +1,120 @@
+//! # SD096: tp-divisibility
+//!
+//! The draft cannot be split over as many GPUs as the target.
+//!
+//! ## What it does
+//!
+//! Compares the draft's attention heads, key/value heads and feed-forward width with the tensor parallelism, at which SGLang
+//! runs the draft too. Under DP attention the attention is split otherwise, and the heads are not judged.
+//!
+//! ## Why is this bad?
+//!
+//! The server does not start.
+//!
+//! ## What SGLang does
+//!
+//! It stops with a bare `AssertionError` at `assert self.total_num_heads % tp_size == 0`, or at the division of a layer.
+//! There is no separate parallelism for drafts.
+//!
+//! ## Example
+//!
+//! ```launch bad version=0.5.9
+//! sglang serve --model-path Qwen/Qwen2.5-72B-Instruct --tp 8 --speculative-algorithm STANDALONE \
+//!   --speculative-draft-model-path Qwen/Qwen2.5-0.5B-Instruct --max-running-requests 16
+//! ```
+//! ```draft
+//! {"architectures": ["Qwen2ForCausalLM"], "hidden_size": 896, "num_attention_heads": 14, "num_key_value_heads": 2,
+//!  "intermediate_size": 4864, "torch_dtype": "bfloat16"}
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version=0.5.9
+//! sglang serve --model-path Qwen/Qwen2.5-72B-Instruct --tp 2 --speculative-algorithm STANDALONE \
+//!   --speculative-draft-model-path Qwen/Qwen2.5-0.5B-Instruct --max-running-requests 16
+//! ```
+//! ```draft
+//! {"architectures": ["Qwen2ForCausalLM"], "hidden_size": 896, "num_attention_heads": 14, "num_key_value_heads": 2,
+//!  "intermediate_size": 4864, "torch_dtype": "bfloat16"}
+//! ```
+//!
+//! ## Versions
+//!
+//! All versions read.
+//!
+//! ## Source
+//!
+//! sglang `models/llama.py`, `layers/linear.py`.
+
+use crate::{
+    diagnostic::Severity,
+    flags::Key,
+    launch::Engine,
+    model::ModelConfig,
+    rules::{Applies, Check, Context, Finding, Rule},
+};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "SD096",
+    name: "tp-divisibility",
+    severity: Severity::Error,
+    applies: Applies::Sglang,
+    file: include_str!("sd096_tp_divisibility.rs"),
+    check: Check::Several(check),
+};
+
+fn check(context: &Context<'_>) -> Vec<Finding> {
+    let size = context.resolved.tp_size.value;
+    let Some(draft) = context.draft_config().filter(|_| size > 1 && context.resolved.speculative) else {
+        return Vec::new();
+    };
+    let wrong = misfits(context, draft, size);
+    let fits =
+        (1..size).rev().find(|smaller| size.is_multiple_of(*smaller) && misfits(context, draft, *smaller).is_empty());
+    let parallel = if context.launch.engine == Engine::Slime { Key::RolloutNumGpusPerEngine } else { Key::TpSize };
+    wrong
+        .into_iter()
+        .map(|(what, says)| {
+            let message = format!("the draft's {what} cannot be split over {size} GPUs");
+            let finding = Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, what)
+                .related(context.span(parallel), format!("{size} GPUs"))
+                .engine_says(says)
+                .on_draft(context);
+            match fits {
+                Some(fits) => {
+                    finding.help(format!("write `{}`, or use another draft", context.tensor_parallel_line(fits)))
+                }
+                None => finding.help("use another draft"),
+            }
+        })
+        .collect()
+}
+
+/// What cannot be split, and how the engine says so.
+fn misfits(context: &Context<'_>, draft: &ModelConfig, size: usize) -> Vec<(String, &'static str)> {
+    let mut wrong = Vec::new();
+    let split_otherwise = context.launch.has(Key::EnableDpAttention) || context.launch.has(Key::AttnDpSize);
+    if let Some(heads) = draft.num_attention_heads.filter(|heads| !split_otherwise && *heads > 0) {
+        if !heads.is_multiple_of(size) {
+            wrong.push((
+                format!("{heads} attention heads"),
+                "AssertionError: assert self.total_num_heads % tp_size == 0",
+            ));
+        }
+        let groups = draft.num_key_value_heads.filter(|groups| *groups > 0);
+        let whole =
+            |groups: usize| if groups >= size { groups.is_multiple_of(size) } else { size.is_multiple_of(groups) };
+        if let Some(groups) = groups.filter(|groups| !whole(*groups)) {
+            wrong.push((
+                format!("{groups} key/value heads"),
+                "AssertionError: assert self.total_num_kv_heads % tp_size == 0",
+            ));
+        }
+    }
+    if let Some(width) =
+        draft.intermediate_size.filter(|width| draft.num_experts.is_none() && !width.is_multiple_of(size))
+    {
+        wrong.push((format!("feed-forward width of {width}"), "AssertionError: … is not divisible by …"));
+    }
+    wrong
+}

@@ -1,0 +1,130 @@
+//! Which rules look: `--select` and `--ignore`.
+
+use super::RULES;
+use crate::{diagnostic::Diagnostic, launch::PROBLEMS, text::distance};
+
+/// Which codes are wanted. By default all are.
+///
+/// A selector is a code (`SD070`), the beginning of some (`SD`, `SD07`), a name (`dtype-mismatch`) or `ALL`. Where both
+/// lists match, the longer selector wins; a tie goes to `ignore`.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    select: Vec<Selector>,
+    ignore: Vec<Selector>,
+}
+
+/// One selector, as it is compared.
+#[derive(Clone, Debug)]
+struct Selector(String);
+
+/// A selector that selects nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{selector}' is neither a rule's code, nor the beginning of one, nor a name{}", suggested(.suggestion.as_deref()))]
+pub struct SelectionError {
+    /// As written.
+    pub selector: String,
+    /// What may have been meant.
+    pub suggestion: Option<String>,
+}
+
+fn suggested(suggestion: Option<&str>) -> String {
+    suggestion.map_or_else(String::new, |suggestion| format!(" (did you mean '{suggestion}'?)"))
+}
+
+impl Selection {
+    /// From the two lists of selectors; an empty `select` means all. Commas and blanks separate selectors within a text.
+    ///
+    /// # Errors
+    /// When a selector matches no rule and no problem of the text.
+    pub fn new<S: AsRef<str>>(select: &[S], ignore: &[S]) -> Result<Self, SelectionError> {
+        let read = |list: &[S]| -> Result<Vec<Selector>, SelectionError> {
+            let words = list.iter().flat_map(|text| text.as_ref().split([',', ' ']));
+            words.map(str::trim).filter(|word| !word.is_empty()).map(Selector::new).collect()
+        };
+        Ok(Self { select: read(select)?, ignore: read(ignore)? })
+    }
+
+    /// Whether a code with that name is wanted.
+    pub fn admits(&self, code: &str, name: &str) -> bool {
+        let longest = |list: &[Selector]| list.iter().filter_map(|selector| selector.matches(code, name)).max();
+        let selected = if self.select.is_empty() { Some(0) } else { longest(&self.select) };
+        match (selected, longest(&self.ignore)) {
+            (Some(selected), Some(ignored)) => selected > ignored,
+            (selected, None) => selected.is_some(),
+            (None, Some(_)) => false,
+        }
+    }
+
+    /// Whether a finding is wanted, of a rule or about the text itself.
+    pub fn admits_finding(&self, diagnostic: &Diagnostic) -> bool {
+        self.admits(diagnostic.code, diagnostic.name)
+    }
+}
+
+impl Selector {
+    fn new(word: &str) -> Result<Self, SelectionError> {
+        let selector = Self(word.to_ascii_uppercase());
+        let mut known = codes();
+        if known.any(|(code, name)| selector.matches(code, name).is_some()) {
+            return Ok(selector);
+        }
+        let near = codes()
+            .flat_map(|(code, name)| [code, name])
+            .map(|known| (distance(&known.to_ascii_uppercase(), &selector.0), known))
+            .min()
+            .filter(|(far, _)| *far <= 2);
+        Err(SelectionError {
+            selector: word.chars().take(64).collect(),
+            suggestion: near.map(|(_, known)| known.to_owned()),
+        })
+    }
+
+    /// How specific the match is, if it is one.
+    fn matches(&self, code: &str, name: &str) -> Option<usize> {
+        if self.0 == "ALL" {
+            return Some(0);
+        }
+        if name.eq_ignore_ascii_case(&self.0) {
+            return Some(code.len());
+        }
+        code.starts_with(&self.0).then_some(self.0.len())
+    }
+}
+
+fn codes() -> impl Iterator<Item = (&'static str, &'static str)> {
+    RULES.iter().map(|rule| (rule.code, rule.name)).chain(PROBLEMS.iter().map(|problem| (problem.code, problem.name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(select: &[&str], ignore: &[&str], expected: [bool; 3]) {
+        let selection = Selection::new(select, ignore).expect("known selectors");
+        let found = [("SD070", "dtype-mismatch"), ("SD023", "topk1-drafts-adjusted"), ("LT05", "missing-value")]
+            .map(|(code, name)| selection.admits(code, name));
+        assert_eq!(found, expected, "--select {select:?} --ignore {ignore:?}");
+    }
+
+    #[test]
+    fn the_longer_selector_wins_and_a_tie_ignores() {
+        check(&[], &[], [true, true, true]);
+        check(&["SD"], &[], [true, true, false]);
+        check(&["sd07"], &[], [true, false, false]);
+        check(&["dtype-mismatch,LT"], &[], [true, false, true]);
+        check(&[], &["SD070"], [false, true, true]);
+        check(&["SD070"], &["SD"], [true, false, false]);
+        check(&["SD"], &["SD02"], [true, false, false]);
+        check(&["SD070"], &["dtype-mismatch"], [false, false, false]);
+        check(&["ALL"], &["SD"], [false, false, true]);
+        check(&["SD070"], &["ALL"], [true, false, false]);
+    }
+
+    #[test]
+    fn what_selects_nothing_is_an_error_with_a_guess() {
+        let error = Selection::new(&["dtype-missmatch"], &[]).expect_err("no such rule");
+        assert_eq!(error.suggestion.as_deref(), Some("dtype-mismatch"));
+        assert!(Selection::new(&["XX"], &[]).is_err());
+        assert!(Selection::new(&[""], &[]).is_ok());
+    }
+}

@@ -1,0 +1,3 @@
+//! What slime passes on.
+
+pub(super) mod sd170_slime_prefix;

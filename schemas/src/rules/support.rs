@@ -1,0 +1,153 @@
+//! Questions that many rules ask of a launch.
+
+use super::{Context, Finding};
+use crate::{
+    diagnostic::Edit,
+    flags::Key,
+    launch::{Engine, Setting},
+    model::ModelConfig,
+    resolve::{Algorithm, NEWEST_SGLANG},
+    text::Span,
+    version::EngineVersion,
+};
+
+impl<'a> Context<'a> {
+    /// The SGLang version that is judged.
+    pub(super) fn version(&self) -> EngineVersion {
+        self.resolved.version
+    }
+
+    /// The algorithm that runs, where it is known.
+    pub(super) fn algorithm(&self) -> Option<Algorithm> {
+        self.resolved.algorithm.as_ref().map(|algorithm| algorithm.value)
+    }
+
+    /// The algorithm, where it drafts step by step so that steps, topk and draft tokens mean what they say.
+    pub(super) fn tree_algorithm(&self) -> Option<Algorithm> {
+        self.algorithm().filter(|algorithm| algorithm.drafts_trees())
+    }
+
+    /// Nothing, unless the algorithm is this one.
+    pub(super) fn only(&self, algorithm: Algorithm) -> Option<()> {
+        (self.algorithm() == Some(algorithm)).then_some(())
+    }
+
+    /// Whether steps are chosen at run time.
+    pub(super) fn is_adaptive(&self) -> bool {
+        self.launch.has(Key::SpeculativeAdaptive)
+    }
+
+    /// The target's config, where anything is known of it.
+    pub(super) fn target_config(&self) -> Option<&'a ModelConfig> {
+        self.target.map(|target| &target.config)
+    }
+
+    /// The draft's config, where the launch names a draft and anything is known of it.
+    pub(super) fn draft_config(&self) -> Option<&'a ModelConfig> {
+        self.draft.filter(|_| self.launch.has(Key::SpeculativeDraftModelPath)).map(|draft| &draft.config)
+    }
+
+    /// The setting of a key, if the launch gives it.
+    pub(super) fn setting(&self, key: Key) -> Option<&'a Setting> {
+        self.launch.settings.get(&key)
+    }
+
+    /// Whether a key is surely not given: not in sight, no word of the launch may hide it, no file may override it, and
+    /// it is not there under a name that slime does not pass on (which is another finding).
+    pub(super) fn is_absent(&self, key: Key) -> bool {
+        let launch = self.launch;
+        let overridden = launch.engine == Engine::Slime && launch.has(Key::SglangConfig);
+        let bare = || {
+            let flag = key.flag();
+            let mut bare = launch.arguments.iter().filter_map(|argument| argument.flag.value.strip_prefix("--"));
+            launch.engine == Engine::Slime && bare.any(|name| flag.names().any(|known| known == name))
+        };
+        !launch.has(key) && launch.is_complete() && !overridden && !bare()
+    }
+
+    /// Where a key stands, or else the launch's own place.
+    pub(super) fn place(&self, key: Key) -> Span {
+        self.setting(key).map_or(self.launch.anchor, |setting| setting.span)
+    }
+
+    /// Where a key's value stands, or else the launch's own place.
+    pub(super) fn value_place(&self, key: Key) -> Span {
+        self.setting(key).map_or(self.launch.anchor, |setting| setting.value.unwrap_or(setting.span))
+    }
+
+    /// Where a key stands, if it does.
+    pub(super) fn span(&self, key: Key) -> Option<Span> {
+        self.setting(key).map(|setting| setting.span)
+    }
+
+    /// A flag's name as this launch's user writes it.
+    pub(super) fn flag(&self, key: Key) -> String {
+        self.launch.spelled(key, self.version())
+    }
+
+    /// A flag with its value as this launch's user writes them.
+    pub(super) fn line(&self, key: Key, value: &str) -> String {
+        self.launch.line(key, self.version(), value)
+    }
+
+    /// The edit that gives a key a value.
+    pub(super) fn set(&self, key: Key, value: &str) -> Vec<Edit> {
+        vec![self.launch.set(key, self.version(), value)]
+    }
+
+    /// The edit that takes a flag out.
+    pub(super) fn remove(&self, key: Key) -> Vec<Edit> {
+        self.launch.remove(key).into_iter().collect()
+    }
+
+    /// The word before an advice: `add` for a key that is not given, `write` for one that is.
+    pub(super) fn add_or_write(&self, key: Key) -> &'static str {
+        if self.launch.has(key) { "write" } else { "add" }
+    }
+
+    /// The flag that sets how many GPUs share the tensors, and its advice for a size.
+    pub(super) fn tensor_parallel_line(&self, size: usize) -> String {
+        if self.launch.engine == Engine::Slime {
+            let pipeline = self.launch.count(Key::PpSize).map_or(1, |pipeline| pipeline.value.max(1));
+            return self.line(Key::RolloutNumGpusPerEngine, &size.saturating_mul(pipeline).to_string());
+        }
+        self.line(Key::TpSize, &size.to_string())
+    }
+
+    /// Data-parallel ranks of the attention layers; none where they are given but not known.
+    pub(super) fn attention_ranks(&self) -> Option<usize> {
+        let key = if self.launch.has(Key::AttnDpSize) { Key::AttnDpSize } else { Key::DpSize };
+        let shares = key == Key::AttnDpSize || self.launch.has(Key::EnableDpAttention);
+        if !shares || !self.launch.has(key) {
+            return Some(1);
+        }
+        self.launch.count(key).map(|ranks| ranks.value.max(1))
+    }
+
+    /// Requests that can run together on one worker, where that is known.
+    pub(super) fn requests_per_worker(&self) -> Option<usize> {
+        let limit = self.resolved.max_running_requests.as_ref()?.value;
+        Some((limit / self.attention_ranks()?).max(1))
+    }
+
+    /// That the version is an assumption, where nobody named one, or newer than any that was read.
+    pub(super) fn assumed_version(&self) -> Option<String> {
+        let version = self.version();
+        if !self.resolved.version_given {
+            let whose =
+                if self.launch.engine == Engine::Slime { "the one that slime pins" } else { "the newest known" };
+            return Some(format!("judged for sglang {version}, {whose}; name another with `--engine-version`"));
+        }
+        (version > NEWEST_SGLANG).then(|| format!("sglang {version} was not read; judged as {NEWEST_SGLANG} behaves"))
+    }
+}
+
+/// A finding about the absence of a flag, at the launch's own place.
+pub(super) fn missing(context: &Context<'_>, key: Key, message: impl Into<String>) -> Finding {
+    Finding::new(context.launch.anchor, message, format!("no `{}` here", context.flag(key)))
+}
+
+/// A number with its thing, in the plural where it is not one.
+pub(super) fn count(number: usize, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}

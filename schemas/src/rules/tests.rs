@@ -1,0 +1,2 @@
+mod acceptance;
+mod pages;

@@ -1,0 +1,47 @@
+//! Steps, topk and draft tokens, and the backends that can run such a tree.
+
+pub(super) mod sd020_partial_trio_steps_missing;
+pub(super) mod sd021_partial_trio_topk_missing;
+pub(super) mod sd022_partial_trio_drafts_missing;
+pub(super) mod sd023_topk1_drafts_adjusted;
+pub(super) mod sd024_tree_too_large;
+pub(super) mod sd025_tree_too_small;
+pub(super) mod sd026_drafts_lt_2;
+pub(super) mod sd027_steps_le_0;
+pub(super) mod sd029_topk_gt1_page_gt1;
+pub(super) mod sd030_trtllm_mha_topk;
+pub(super) mod sd031_mla_topk;
+pub(super) mod sd032_fa3_swa_topk_page;
+pub(super) mod sd036_tree_at_high_concurrency;
+
+use super::Context;
+
+/// What SGLang logs when it replaces the draft tokens of a chain.
+const ADJUSTED: &str =
+    "speculative_num_draft_tokens is adjusted to speculative_num_steps + 1 when speculative_eagle_topk == 1";
+
+/// The triple that runs, all of it known and not chosen at run time. Unlike [`TreeShape`](crate::tree::TreeShape) it may
+/// be no tree at all.
+struct Shape {
+    num_steps: usize,
+    topk: usize,
+    num_draft_tokens: usize,
+}
+
+impl Shape {
+    fn of(context: &Context<'_>) -> Option<Self> {
+        context.tree_algorithm().filter(|_| !context.is_adaptive())?;
+        let resolved = context.resolved;
+        Some(Self {
+            num_steps: resolved.num_steps.as_ref()?.value,
+            topk: resolved.topk.as_ref()?.value,
+            num_draft_tokens: resolved.num_draft_tokens.as_ref()?.value,
+        })
+    }
+
+    /// The most draft tokens that the tree can have, the root included.
+    fn bound(&self) -> usize {
+        let (num_steps, topk, num_draft_tokens) = (self.num_steps, self.topk, self.num_draft_tokens);
+        crate::tree::TreeShape { num_steps, topk, num_draft_tokens }.largest_num_draft_tokens()
+    }
+}

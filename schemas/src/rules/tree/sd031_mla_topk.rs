@@ -1,0 +1,92 @@
+//! # SD031: mla-topk
+//!
+//! Latent attention on flashinfer or FlashMLA runs chains only, and a tree is asked for.
+//!
+//! ## What it does
+//!
+//! Looks for topk above 1 where the target has multi-head latent attention (DeepSeek's kind) and the backend is flashinfer or
+//! flashmla.
+//!
+//! ## Why is this bad?
+//!
+//! The server dies when the draft's attention backend is built.
+//!
+//! ## What SGLang does
+//!
+//! `ValueError: Currently Flashinfer MLA only supports topk=1 for speculative decoding`, or `ValueError: Currently FlashMLA
+//! only supports topk=1 for speculative decoding`.
+//!
+//! ## Example
+//!
+//! ```launch bad version=0.5.9
+//! sglang serve --model-path deepseek-ai/DeepSeek-V3 --tp 8 --speculative-algorithm EAGLE --attention-backend flashmla \
+//!   --speculative-num-steps 3 --speculative-eagle-topk 2 --speculative-num-draft-tokens 6 --max-running-requests 8
+//! ```
+//! ```target
+//! {"architectures": ["DeepseekV3ForCausalLM"], "num_nextn_predict_layers": 1, "kv_lora_rank": 512}
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version=0.5.9
+//! sglang serve --model-path deepseek-ai/DeepSeek-V3 --tp 8 --speculative-algorithm EAGLE --attention-backend flashmla \
+//!   --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 --max-running-requests 8
+//! ```
+//! ```target
+//! {"architectures": ["DeepseekV3ForCausalLM"], "num_nextn_predict_layers": 1, "kv_lora_rank": 512}
+//! ```
+//!
+//! ## Versions
+//!
+//! All versions since 0.4.10.
+//!
+//! ## Source
+//!
+//! sglang `layers/attention/flashinfer_mla_backend.py`, `layers/attention/flashmla_backend.py`.
+
+use crate::{
+    diagnostic::Severity,
+    flags::Key,
+    resolve::uses_mla,
+    rules::{Applies, Check, Context, Finding, Rule},
+};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "SD031",
+    name: "mla-topk",
+    severity: Severity::Error,
+    applies: Applies::Sglang,
+    file: include_str!("sd031_mla_topk.rs"),
+    check: Check::One(check),
+};
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    context.tree_algorithm()?;
+    let topk = context.resolved.topk.as_ref()?.value;
+    let backend = context.resolved.attention_backend.as_ref()?.value.as_str();
+    let name = match backend {
+        "flashinfer" => "Flashinfer MLA",
+        "flashmla" => "FlashMLA",
+        _ => return None,
+    };
+    if topk < 2 || !uses_mla(context.target_config()?) {
+        return None;
+    }
+    let key = if context.launch.has(Key::DecodeAttentionBackend) {
+        Key::DecodeAttentionBackend
+    } else {
+        Key::AttentionBackend
+    };
+    let message = format!("{backend} cannot run a tree (topk {topk}) on latent attention");
+    Some(
+        Finding::new(context.value_place(key), message, "chains only")
+            .related(context.span(Key::SpeculativeEagleTopk), format!("topk {topk}"))
+            .engine_says(format!("ValueError: Currently {name} only supports topk=1 for speculative decoding"))
+            .on_target(context)
+            .help(format!(
+                "write `{}`, or `{}`",
+                context.line(Key::SpeculativeEagleTopk, "1"),
+                context.line(Key::AttentionBackend, "fa3")
+            )),
+    )
+}

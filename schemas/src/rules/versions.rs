@@ -1,0 +1,73 @@
+//! SGLang versions whose source was read, and what lies between them.
+
+use crate::version::EngineVersion;
+
+/// Where behaviour changed: somewhere between two versions that were read.
+#[derive(Clone, Copy)]
+pub(super) struct Edge {
+    last_before: EngineVersion,
+    first_after: EngineVersion,
+}
+
+/// On which side of a change a version lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Before,
+    /// Not known.
+    Between,
+    After,
+}
+
+impl Edge {
+    pub const fn new(last_before: EngineVersion, first_after: EngineVersion) -> Self {
+        Self { last_before, first_after }
+    }
+
+    pub fn side(self, version: EngineVersion) -> Side {
+        if version <= self.last_before {
+            Side::Before
+        } else if version < self.first_after {
+            Side::Between
+        } else {
+            Side::After
+        }
+    }
+
+    /// For a version between: that it is not known, and why.
+    pub fn doubt(self, version: EngineVersion) -> Option<String> {
+        (self.side(version) == Side::Between).then(|| {
+            format!(
+                "this changed between sglang {} and {}; on which side {version} lies is not known",
+                self.last_before, self.first_after
+            )
+        })
+    }
+}
+
+pub(super) const V0_4_7: EngineVersion = EngineVersion::new(0, 4, 7);
+pub(super) const V0_4_10: EngineVersion = EngineVersion::new(0, 4, 10);
+pub(super) const V0_5_0: EngineVersion = EngineVersion::new(0, 5, 0);
+pub(super) const V0_5_2: EngineVersion = EngineVersion::new(0, 5, 2);
+pub(super) const V0_5_6: EngineVersion = EngineVersion::new(0, 5, 6);
+pub(super) const V0_5_9: EngineVersion = EngineVersion::new(0, 5, 9);
+pub(super) const V0_5_12: EngineVersion = EngineVersion::new(0, 5, 12).post(1);
+pub(super) const V0_5_15: EngineVersion = EngineVersion::new(0, 5, 15).post(1);
+pub(super) const V0_5_23: EngineVersion = EngineVersion::new(0, 5, 23);
+
+/// All of them, in order.
+pub(super) const READ: &[EngineVersion] = &[V0_4_7, V0_4_10, V0_5_2, V0_5_6, V0_5_9, V0_5_12, V0_5_15, V0_5_23];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_between_two_versions_read_is_not_known() {
+        let edge = Edge::new(V0_5_2, V0_5_6);
+        assert_eq!(edge.side(V0_5_2), Side::Before);
+        assert_eq!(edge.side(EngineVersion::new(0, 5, 4)), Side::Between);
+        assert_eq!(edge.side(V0_5_6), Side::After);
+        assert!(edge.doubt(EngineVersion::new(0, 5, 4)).is_some_and(|doubt| doubt.contains("0.5.2 and 0.5.6")));
+        assert_eq!(edge.doubt(V0_5_6), None);
+    }
+}

@@ -1,0 +1,94 @@
+//! # SD040: standalone-vocab-size
+//!
+//! The draft model has another vocabulary size than the target.
+//!
+//! ## What it does
+//!
+//! Compares `vocab_size` of target and draft under `--speculative-algorithm STANDALONE`.
+//!
+//! ## Why is this bad?
+//!
+//! The draft's tokens are taken for the target's as they are. With another vocabulary they mean something else, or nothing.
+//!
+//! ## What SGLang does
+//!
+//! From 0.5.15 on: `ValueError: STANDALONE speculative decoding requires the draft model to share the same vocabulary as the
+//! target model, but got target vocab_size=… and draft vocab_size=…`. Up to 0.5.12 it runs: wrong text, or an illegal memory
+//! access. Sizes that differ by padding only (Qwen2.5: 151936 and 152064) are refused as well.
+//!
+//! ## Example
+//!
+//! ```launch bad version=0.5.23
+//! sglang serve --model-path google/gemma-2-9b --speculative-algorithm STANDALONE \
+//!   --speculative-draft-model-path bigcode/tiny_starcoder_py --dtype bfloat16 --max-running-requests 8
+//! ```
+//! ```target
+//! {"architectures": ["Gemma2ForCausalLM"], "vocab_size": 256000, "max_position_embeddings": 8192}
+//! ```
+//! ```draft
+//! {"architectures": ["GPTBigCodeForCausalLM"], "vocab_size": 49152, "max_position_embeddings": 8192}
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version=0.5.23
+//! sglang serve --model-path meta-llama/Llama-3.1-8B-Instruct --speculative-algorithm STANDALONE \
+//!   --speculative-draft-model-path meta-llama/Llama-3.2-1B-Instruct --max-running-requests 8
+//! ```
+//! ```target
+//! {"architectures": ["LlamaForCausalLM"], "vocab_size": 128256, "torch_dtype": "bfloat16"}
+//! ```
+//! ```draft
+//! {"architectures": ["LlamaForCausalLM"], "vocab_size": 128256, "torch_dtype": "bfloat16"}
+//! ```
+//!
+//! ## Versions
+//!
+//! An error at start from 0.5.15 on (PR #23838), silent before.
+//!
+//! ## Source
+//!
+//! sglang issue #24051, PR #23838, `speculative/standalone_worker_v2.py`.
+
+use crate::{
+    diagnostic::Severity,
+    flags::Key,
+    resolve::Algorithm,
+    rules::{Applies, Check, Context, Finding, Rule, versions::*},
+};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "SD040",
+    name: "standalone-vocab-size",
+    severity: Severity::Error,
+    applies: Applies::AnyEngine,
+    file: include_str!("sd040_standalone_vocab_size.rs"),
+    check: Check::One(check),
+};
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    context.only(Algorithm::Standalone)?;
+    let (target, draft) = (context.target_config()?.vocab_size?, context.draft_config()?.vocab_size?);
+    if target == draft {
+        return None;
+    }
+    let edge = Edge::new(V0_5_12, V0_5_15);
+    let message = format!("the draft has {draft} tokens and the target {target}: STANDALONE needs one vocabulary");
+    let finding = Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, format!("{draft} tokens"))
+        .related(context.span(Key::ModelPath), format!("{target} tokens"));
+    let finding = match edge.side(context.version()) {
+        Side::Before => finding.note("this version does not check it: wrong text, or an illegal memory access"),
+        Side::Between | Side::After => finding.engine_says(format!(
+            "ValueError: STANDALONE speculative decoding requires the draft model to share the same vocabulary as the \
+             target model, but got target vocab_size={target} and draft vocab_size={draft}"
+        )),
+    };
+    Some(
+        finding
+            .maybe_note(edge.doubt(context.version()))
+            .on_target(context)
+            .on_draft(context)
+            .by_version(context)
+            .help("use a smaller model of the target's own family whose `vocab_size` is the same"),
+    )
+}

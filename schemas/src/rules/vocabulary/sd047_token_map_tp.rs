@@ -1,0 +1,70 @@
+//! # SD047: token-map-tp
+//!
+//! A token map under tensor parallelism cuts rows out of a head that is not whole.
+//!
+//! ## What it does
+//!
+//! Looks for `--speculative-token-map` with EAGLE (or NEXTN) where tensor parallelism is above 1.
+//!
+//! ## Why is this bad?
+//!
+//! Each GPU holds a part of the output head. The map's ids are those of the whole head and lie outside the part.
+//!
+//! ## What SGLang does
+//!
+//! `head.data[hot_token_id]` fails with the device assertion `index out of bounds`.
+//!
+//! ## Example
+//!
+//! ```launch bad version=0.5.23
+//! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-draft-model-path draft --tp 2 \
+//!   --speculative-token-map freq_32768.pt --max-running-requests 16
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version=0.5.23
+//! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-draft-model-path draft \
+//!   --speculative-token-map freq_32768.pt --max-running-requests 16
+//! ```
+//!
+//! ## Versions
+//!
+//! All; the issue was closed for inactivity, and the code is the same in 0.5.23.
+//!
+//! ## Source
+//!
+//! sglang issue #4328, `speculative/eagle_worker_v2.py`.
+
+use crate::{
+    diagnostic::{Safety, Severity},
+    flags::Key,
+    resolve::Algorithm,
+    rules::{Applies, Check, Context, Finding, Rule},
+};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "SD047",
+    name: "token-map-tp",
+    severity: Severity::Error,
+    applies: Applies::Sglang,
+    file: include_str!("sd047_token_map_tp.rs"),
+    check: Check::One(check),
+};
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    context.only(Algorithm::Eagle)?;
+    let key = Key::SpeculativeTokenMap;
+    let place = context.span(key)?;
+    let size = context.resolved.tp_size.value;
+    if size < 2 {
+        return None;
+    }
+    let message = format!("the token map cuts rows out of a head that is spread over {size} GPUs");
+    Some(
+        Finding::new(place, message, "needs the whole head")
+            .engine_says("index out of bounds (a device-side assertion)")
+            .help(format!("remove `{}`, or run on one GPU", context.flag(key)))
+            .fix(Safety::Unsafe, "remove the token map", context.remove(key)),
+    )
+}
