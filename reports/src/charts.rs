@@ -68,7 +68,7 @@ pub fn of_batch(batch: &Batch) -> Result<Vec<Chart>, ReportError> {
     add(&mut charts, &name("ranking"), "Ranking with intervals", &forest::caption(batch), |format| {
         forest::draw(batch, format)
     })?;
-    add(&mut charts, &name("heat-map"), "Steps × top-k", &heat_map::caption(batch), |format| {
+    add(&mut charts, &name("heat-map"), "Steps × topk", &heat_map::caption(batch), |format| {
         heat_map::draw(batch, format)
     })?;
     add(&mut charts, &name("round-time"), "Where a round's time goes", round_time::CAPTION, |format| {

@@ -4,10 +4,10 @@ mod common;
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use common::synthetic::{Synthetic, fingerprint};
+use common::synthetic::{Synthetic, fingerprint, tuned};
 use polars::prelude::*;
 use reports::{ReportInput, Sweep};
-use schemas::{text::Source, tree::TreeShape, tuned::TunedFile};
+use schemas::tree::TreeShape;
 use tuner::record::Outcome;
 
 fn small() -> Synthetic {
@@ -20,10 +20,6 @@ fn small() -> Synthetic {
         }))
         .collect();
     Synthetic { batch_sizes: vec![1, 8], shapes, repeats: 3, ..Synthetic::default() }
-}
-
-fn tuned() -> TunedFile {
-    TunedFile::read(&Source::new("tuned.toml", include_str!("data/tuned.toml"))).expect("a tuned file")
 }
 
 fn input(sweep: Sweep) -> ReportInput {
@@ -103,8 +99,7 @@ fn loads_nothing(html: &str) {
 
 #[test]
 fn a_whole_report() {
-    let mut sweep = small().sweep("runs/one");
-    sweep.tuned = Some(tuned());
+    let sweep = small().sweep("runs/one");
     let html = check(&input(sweep)).replace("&#x2f;", "/");
     for part in [
         "Speculation pays here.",
@@ -120,9 +115,7 @@ fn a_whole_report() {
 
 #[test]
 fn the_markdown_and_the_terminal_table_stay_as_they_are() {
-    let mut sweep = small().sweep("runs/one");
-    sweep.tuned = Some(tuned());
-    let input = input(sweep);
+    let input = input(small().sweep("runs/one"));
     let folder = tempfile::tempdir().expect("a folder");
     reports::write(&input, folder.path()).expect("written");
     insta::assert_snapshot!("markdown", fs::read_to_string(folder.path().join("report.md")).expect("Markdown"));

@@ -97,7 +97,7 @@ pub enum ExportError {
 /// Writes a tuned configuration as a launch of another engine.
 ///
 /// Engines other than spectune's own run one shape: the row of `batch_size`, or the last one, whose batch is the
-/// largest. `version` is the engine's (SGLang's newest known and slime's pin unless given), since flags were renamed.
+/// largest. A `batch_size` that is asked for also limits the running requests, so that the shape runs where it is best. `version` is the engine's (SGLang's newest known and slime's pin unless given), since flags were renamed.
 ///
 /// # Errors
 /// When the engine cannot run the shape, or the tuned file lacks a model: see [`ExportError`].
@@ -118,8 +118,10 @@ pub fn export(
 /// The one shape of the table that a launch with a fixed shape runs.
 struct Row {
     shape: TreeShape,
-    /// The largest batch that it is meant for, where the table or the user gives one.
-    largest_batch: Option<usize>,
+    /// The batch that the user asks for.
+    asked: Option<usize>,
+    /// The largest batch of the table.
+    largest: Option<usize>,
     notes: Vec<String>,
 }
 
@@ -147,7 +149,7 @@ impl Row {
             ));
         }
         let finite = tuning.table.iter().map(|(largest, _)| *largest).filter(|largest| *largest != usize::MAX).max();
-        Ok(Self { shape, largest_batch: batch_size.or(finite), notes })
+        Ok(Self { shape, asked: batch_size, largest: finite, notes })
     }
 }
 
@@ -177,6 +179,14 @@ impl From<&TunedFile> for Tuning {
             target_dtype: models.target_dtype.clone(),
             draft_context_length: models.draft_context_length,
         }
+    }
+}
+
+impl Row {
+    /// Requests to run together: the batch that the user asks for, what the launch says, or the largest of the table.
+    fn running(&self, launch: &LaunchFile) -> Option<i64> {
+        let integer = |count: usize| i64::try_from(count).ok();
+        self.asked.and_then(integer).or(launch.max_running_requests).or(self.largest.and_then(integer))
     }
 }
 

@@ -94,9 +94,10 @@ const TABLE: &[(Role, &str, u32, u32)] = &[
 ];
 
 impl Role {
-    /// The colour of the batch size at this place.
-    pub fn batch(place: usize) -> Self {
-        Self::Batch(place.min(BATCH_COLOURS - 1))
+    /// The colour of the batch size at this place among `count`: as far from the others as the palette allows.
+    pub fn batch(place: usize, count: usize) -> Self {
+        let last = BATCH_COLOURS - 1;
+        Self::Batch(if count <= 1 { 0 } else { (place * last / (count - 1)).min(last) })
     }
 
     /// The light colour, as the drawing library takes it.
@@ -171,8 +172,8 @@ mod tests {
         for (place, row) in TABLE.iter().enumerate() {
             assert!(TABLE[..place].iter().all(|other| other.2 != row.2), "{} shares its colour", row.1);
         }
-        for place in 0..20 {
-            assert_ne!(Role::batch(place).colour(), RGBColor(0, 0, 0));
+        for count in 0..20 {
+            assert!((0..=count).all(|place| Role::batch(place, count).colour() != RGBColor(0, 0, 0)));
         }
     }
 

@@ -86,7 +86,7 @@ fn points(section: &Section<'_>) -> Vec<Point> {
                 batch_size: batch.batch_size,
                 part: entry.ranked.role,
                 chosen: entry.chosen,
-                colour: Role::batch(place),
+                colour: Role::batch(place, section.batches.len()),
                 speed: entry.ranked.tokens_per_s_per_user?,
                 throughput: entry.ranked.output_tokens_per_s?,
             })
@@ -170,8 +170,11 @@ fn label(
 
 fn legend(section: &Section<'_>) -> Vec<(Mark, String)> {
     let batches = section.batches.iter().enumerate().filter(|(_, batch)| batch.measured().next().is_some());
-    let mut entries: Vec<(Mark, String)> =
-        batches.map(|(place, batch)| (Mark::Dot(Role::batch(place)), format!("batch {}", batch.batch_size))).collect();
+    let mut entries: Vec<(Mark, String)> = batches
+        .map(|(place, batch)| {
+            (Mark::Dot(Role::batch(place, section.batches.len())), format!("batch {}", batch.batch_size))
+        })
+        .collect();
     entries.extend([
         (Mark::Square(Role::Muted), "no speculation".to_owned()),
         (Mark::Diamond(Role::Muted), "engine's default".to_owned()),

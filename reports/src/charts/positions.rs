@@ -30,25 +30,28 @@ pub fn draw(batch: &Batch, format: Format) -> Drawn {
             canvas.text((across.pixel(place as f64), area.bottom + 12), &place.to_string(), font)?;
         }
         canvas.line((area.left, area.bottom), (area.right, area.bottom), Role::Muted, 1)?;
-        for (number, series) in series.iter().enumerate() {
-            let positions = &series.entry.positions;
+        for (number, one) in series.iter().enumerate() {
+            let positions = &one.entry.positions;
             let points: Vec<(i32, i32)> = positions
                 .iter()
                 .enumerate()
                 .map(|(place, share)| (across.pixel(place as f64 + 1.0), up.pixel(*share * 100.0)))
                 .collect();
-            canvas.path(&points, series.role, 2)?;
+            canvas.path(&points, one.role, 2)?;
             for (place, (point, share)) in points.iter().zip(positions).enumerate() {
                 if number == 0 {
-                    canvas.dot(*point, 5, series.role)?;
-                    let font = Font::new(SMALL - 1, series.role).align(Align::Middle);
-                    canvas.text((point.0, point.1 - 13), &figures::share(*share), font)?;
+                    // The number stands on the side where the other line is not.
+                    let other = series.get(1).and_then(|other| other.entry.positions.get(place));
+                    let side = if other.is_some_and(|other| other > share) { 14 } else { -14 };
+                    let font = Font::new(SMALL - 1, one.role).align(Align::Middle);
+                    canvas.text((point.0, point.1 + side), &format!("{:.0}%", share * 100.0), font)?;
+                    canvas.dot(*point, 5, one.role)?;
                 } else {
-                    canvas.diamond(*point, 6, series.role)?;
+                    canvas.diamond(*point, 6, one.role)?;
                 }
                 let tip = format!(
                     "{}: position {} accepted in {} of its request-rounds",
-                    series.entry.ranked.shape,
+                    one.entry.ranked.shape,
                     place + 1,
                     figures::share(*share)
                 );

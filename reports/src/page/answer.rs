@@ -158,7 +158,16 @@ fn verdict(batch: &Batch) -> (String, &'static str) {
             "Faster than no speculation in its only repeat: without further repeats the noise is not known.".into(),
             "same",
         ),
-        Verdict::Pays => ("Speculation pays here.".into(), "pays"),
+        Verdict::Pays => (format!("Speculation pays here.{}", ties(batch)), "pays"),
+    }
+}
+
+/// Why the chosen configuration need not be the first of the ranking.
+fn ties(batch: &Batch) -> String {
+    match batch.measured().filter(|entry| entry.ranked.tied_with_best && !entry.chosen).count() {
+        0 => String::new(),
+        1 => " One other cannot be told apart from it and is less simple.".into(),
+        others => format!(" {others} others cannot be told apart from it and are less simple."),
     }
 }
 

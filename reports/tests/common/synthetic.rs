@@ -1,7 +1,7 @@
 //! Made-up trials with the structure of real ones. Nothing here was measured; the device's name says so.
 
 use reports::Sweep;
-use schemas::{sweep::SweepFile, text::Source, tree::TreeShape};
+use schemas::{sweep::SweepFile, text::Source, tree::TreeShape, tuned::TunedFile};
 use tuner::record::{Fingerprint, Measurement, Outcome, Record, Role, Spread, Trial};
 
 /// The sweep file that the trials would come from.
@@ -57,7 +57,7 @@ impl Default for Synthetic {
             shapes.extend(sizes.iter().map(|size| TreeShape { num_steps: steps, topk, num_draft_tokens: *size }));
         }
         Self {
-            batch_sizes: vec![1, 8, 32],
+            batch_sizes: vec![1, 8, 32, 128],
             shapes,
             repeats: 5,
             noise: 0.015,
@@ -73,7 +73,7 @@ impl Synthetic {
         Sweep {
             name: name.into(),
             records: self.records(),
-            tuned: None,
+            tuned: Some(tuned()),
             file: Some(SweepFile::read(&Source::new("sweep.toml", FILE)).expect("a sweep file")),
             planned: None,
             notices: vec!["SYNTHETIC DATA: no figure on this page was measured".into()],
@@ -164,6 +164,10 @@ impl Synthetic {
             latency_ms: ms(256.0 / user * 1000.0),
         }
     }
+}
+
+pub fn tuned() -> TunedFile {
+    TunedFile::read(&Source::new("tuned.toml", include_str!("../data/tuned.toml"))).expect("a tuned file")
 }
 
 pub fn fingerprint() -> Fingerprint {

@@ -187,20 +187,27 @@ fn fill_in(row: &Row, tuning: &Tuning, flags: &mut Vec<Flag>, notes: &mut Vec<St
         flags.retain(|flag| flag.key != Key::ContextLength);
         add(flags, Key::ContextLength, draft.to_string(), "the draft is made for no longer sequence");
     }
-    if let Some(largest) = row.largest_batch {
-        if !given(flags, Key::MaxRunningRequests) && speculates {
-            add(
-                flags,
-                Key::MaxRunningRequests,
-                largest.to_string(),
-                "the largest batch that the row is for; SGLang's default is 48",
-            );
-        }
-        let limit = tuning.launch.max_running_requests.map_or(largest.to_string(), |limit| limit.to_string());
-        let graphs = !given(flags, Key::DisableCudaGraph) && !given(flags, Key::DisableDecodeCudaGraph);
-        if graphs && !given(flags, Key::CudaGraphBs) && !given(flags, Key::CudaGraphMaxBs) {
-            add(flags, Key::CudaGraphMaxBs, limit, "so that every running batch has a graph");
-        }
+    let Some(running) = row.running(&tuning.launch) else { return };
+    let asked = row.asked.is_some() && tuning.launch.max_running_requests != Some(running);
+    if asked || (speculates && !given(flags, Key::MaxRunningRequests)) {
+        flags.retain(|flag| flag.key != Key::MaxRunningRequests);
+        let why = if asked { "the batch size asked for" } else { "the largest batch measured; SGLang's default is 48" };
+        add(flags, Key::MaxRunningRequests, running.to_string(), why);
+    }
+    capture(running, flags, &mut add);
+}
+
+/// Captures a graph for every running batch, and none beyond the largest.
+fn capture(limit: i64, flags: &mut Vec<Flag>, add: &mut impl FnMut(&mut Vec<Flag>, Key, String, &str)) {
+    let off = [Key::DisableCudaGraph, Key::DisableDecodeCudaGraph];
+    if flags.iter().any(|flag| off.contains(&flag.key)) {
+        return;
+    }
+    if let Some(sizes) = flags.iter_mut().find(|flag| flag.key == Key::CudaGraphBs) {
+        sizes.words.retain(|word| word.parse::<i64>().is_ok_and(|size| size < limit));
+        sizes.words.push(limit.to_string());
+    } else if !flags.iter().any(|flag| flag.key == Key::CudaGraphMaxBs) {
+        add(flags, Key::CudaGraphMaxBs, limit.to_string(), "so that every running batch has a graph");
     }
 }
 

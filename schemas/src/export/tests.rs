@@ -233,6 +233,15 @@ objective = "throughput"
             (Key::SpeculativeNumDraftTokens, Some("16")),
         ],
     );
-    let sizes = launch.integers(Key::CudaGraphBs).expect("given");
-    assert_eq!(sizes.iter().map(|size| size.value).collect::<Vec<_>>(), [1, 2, 4, 8]);
+    let sizes = |launch: &Launch| {
+        let sizes = launch.integers(Key::CudaGraphBs).expect("given");
+        sizes.iter().map(|size| size.value).collect::<Vec<_>>()
+    };
+    assert_eq!(sizes(&launch), [1, 2, 4, 8]);
+
+    // Asked for a smaller batch, the launch runs no larger one and captures none.
+    let exported = export(&Tuning::from(&tuned), Form::Sglang, Some(3), None).expect("exported");
+    let launch = read_back(&exported.text);
+    check(&launch, &[(Key::MaxRunningRequests, Some("3"))]);
+    assert_eq!(sizes(&launch), [1, 2, 3]);
 }

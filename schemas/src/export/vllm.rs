@@ -12,7 +12,6 @@ const SAME: &[(Key, &str)] = &[
     (Key::ContextLength, "max-model-len"),
     (Key::Dtype, "dtype"),
     (Key::KvCacheDtype, "kv-cache-dtype"),
-    (Key::MaxRunningRequests, "max-num-seqs"),
     (Key::PpSize, "pipeline-parallel-size"),
     (Key::Quantization, "quantization"),
     (Key::TokenizerPath, "tokenizer"),
@@ -42,14 +41,13 @@ pub fn command(row: &Row, tuning: &Tuning) -> Result<Exported, ExportError> {
             }
             // The model is the command's own argument; the algorithm, its draft and the shape are in the JSON.
             None if flag.key == Key::ModelPath || name.starts_with("speculative-") => {}
+            // Written below: the batch that is asked for goes first.
+            None if flag.key == Key::MaxRunningRequests => {}
             None => notes.push(format!("--{name} is left out: vLLM has no flag of the same meaning")),
         }
     }
-    if launch.max_running_requests.is_none()
-        && let Some(largest) = row.largest_batch
-    {
-        let _ = write!(text, " \\\n  --max-num-seqs {largest}");
-        notes.push(format!("--max-num-seqs {largest} is filled in: the largest batch that the row is for"));
+    if let Some(running) = row.running(launch) {
+        let _ = write!(text, " \\\n  --max-num-seqs {running}");
     }
     if !launch.environment.is_empty() {
         notes.push("environment variables are left out: they are of the engine that was tuned with".into());
