@@ -1,6 +1,7 @@
 //! The text side of a model: tokenizer, chat template, and text that grows token by token.
 
 mod chat_template;
+mod python;
 mod stream;
 
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::{checkpoint::Folder, error::EngineError};
 #[derive(Clone, Debug)]
 pub struct Text {
     tokenizer: Arc<Tokenizer>,
-    template: Option<Arc<ChatTemplate>>,
+    template: Option<Result<Arc<ChatTemplate>, String>>,
 }
 
 impl Text {
@@ -29,7 +30,7 @@ impl Text {
             path: folder.path().join("tokenizer.json"),
             reason: error.to_string(),
         })?;
-        let template = ChatTemplate::open(folder)?.map(Arc::new);
+        let template = ChatTemplate::open(folder)?.map(|template| template.map(Arc::new));
         Ok(Some(Self { tokenizer: Arc::new(tokenizer), template }))
     }
 
@@ -46,10 +47,18 @@ impl Text {
     /// # Errors
     /// When the model has no chat template, or the template refuses the conversation.
     pub fn encode_chat(&self, messages: &[ChatMessage]) -> Result<Vec<u32>, EngineError> {
-        let Some(template) = &self.template else {
-            return Err(EngineError::InvalidRequest(
-                "this model has no chat template: use /v1/completions, or a checkpoint with one".into(),
-            ));
+        let template = match &self.template {
+            Some(Ok(template)) => template,
+            Some(Err(reason)) => {
+                return Err(EngineError::InvalidRequest(format!(
+                    "this model's chat template does not compile: {reason}"
+                )));
+            }
+            None => {
+                return Err(EngineError::InvalidRequest(
+                    "this model has no chat template: use /v1/completions, or a checkpoint with one".into(),
+                ));
+            }
         };
         // The template writes its own special tokens.
         self.encoded(&template.render(messages)?, false)

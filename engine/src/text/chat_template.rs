@@ -3,6 +3,7 @@
 use minijinja::{Environment, Error, ErrorKind, context};
 use serde::{Deserialize, Serialize};
 
+use super::python;
 use crate::{checkpoint::Folder, error::EngineError};
 
 /// Steps a template may take: they come from outside and must end.
@@ -17,7 +18,7 @@ pub struct ChatMessage {
     pub content: String,
 }
 
-/// A compiled template.
+/// A compiled template, in the environment that transformers gives to templates.
 #[derive(Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
@@ -55,11 +56,12 @@ enum Token {
 }
 
 impl ChatTemplate {
-    /// Reads tokenizer_config.json and chat_template.jinja; `None` where neither has a template.
+    /// Reads tokenizer_config.json and chat_template.jinja; `None` where neither has a template, the compiler's words
+    /// where it does not compile: a model whose template needs more than this Jinja still completes text.
     ///
     /// # Errors
     /// When a file is there and broken.
-    pub fn open(folder: &Folder) -> Result<Option<Self>, EngineError> {
+    pub fn open(folder: &Folder) -> Result<Option<Result<Self, String>>, EngineError> {
         let name = "tokenizer_config.json";
         let malformed = |file: &str, reason: String| EngineError::Malformed { path: folder.path().join(file), reason };
         let config = match folder.optional(name)? {
@@ -79,9 +81,8 @@ impl ChatTemplate {
             Some(Token::Text(content) | Token::Added { content }) => content,
             None => String::new(),
         };
-        Self::new(source, text(config.bos_token), text(config.eos_token))
-            .map(Some)
-            .map_err(|error| malformed(name, format!("the chat template does not compile: {error:#}")))
+        let template = Self::new(source, text(config.bos_token), text(config.eos_token));
+        Ok(Some(template.map_err(|error| format!("{error:#}"))))
     }
 
     /// The text of a conversation, up to where the assistant speaks.
@@ -108,9 +109,33 @@ impl ChatTemplate {
         environment.add_function("raise_exception", |reason: String| -> Result<String, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, reason))
         });
-        environment.add_template_owned("chat", source)?;
+        environment.add_function("strftime_now", |format: &str| python::strftime_now(format));
+        environment.add_filter("tojson", python::to_json);
+        environment.add_template_owned("chat", without_generation_tags(&source))?;
         Ok(Self { environment, begin, end })
     }
+}
+
+/// transformers' own block `{% generation %} … {% endgeneration %}` marks what the assistant says, for training; here it
+/// is a block that changes nothing.
+fn without_generation_tags(source: &str) -> String {
+    let mut result = String::new();
+    let mut rest = source;
+    while let Some(at) = rest.find("{%") {
+        let (before, tag) = rest.split_at(at + 2);
+        result.push_str(before);
+        let word = tag.trim_start_matches(['-', '+']).trim_start();
+        let marks = &tag[..tag.len() - word.len()];
+        let name = word.split(|character: char| !character.is_alphanumeric() && character != '_').next();
+        let (name, replacement) = match name {
+            Some(name @ "generation") => (name, "if true"),
+            Some(name @ "endgeneration") => (name, "endif"),
+            _ => ("", ""),
+        };
+        result.extend([marks, replacement]);
+        rest = &word[name.len()..];
+    }
+    result + rest
 }
 
 #[cfg(test)]
@@ -137,7 +162,17 @@ mod tests {
         check("{%- if add_generation_prompt %}\n    {{- 'go' }}\n{%- endif %}", Ok("go"));
         check(
             "{{ messages | tojson }}",
-            Ok(r#"[{"role":"user","content":" hi "},{"role":"assistant","content":"yo"}]"#),
+            Ok(r#"[{"role": "user", "content": " hi "}, {"role": "assistant", "content": "yo"}]"#),
+        );
+        check("{{ {'b': \"<'é&>\", 'a': []} | tojson }}", Ok(r#"{"b": "<'é&>", "a": []}"#));
+        check("{{ {'b': 'é', 'a': 1} | tojson(sort_keys=true, ensure_ascii=true) }}", Ok(r#"{"a": 1, "b": "\u00e9"}"#));
+        check("{{ {'b': [1, 2]} | tojson(indent=2) }}", Ok("{\n  \"b\": [\n    1,\n    2\n  ]\n}"));
+        check("{{ [1, {'a': 2}] | tojson(separators=(',', ':')) }}", Ok(r#"[1,{"a":2}]"#));
+        check("{{ strftime_now('%Y') | int > 2000 }}", Ok("True"));
+        check("{% for m in messages %}{{ m.role }}{% break %}{% endfor %}", Ok("user"));
+        check(
+            "{% for m in messages %}a\n {%- generation -%} {{ m.content }} {%- endgeneration %}{% endfor %}",
+            Ok("a hi ayo"),
         );
         check("{{ raise_exception('roles must alternate') }}", Err("roles must alternate"));
     }

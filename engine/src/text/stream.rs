@@ -2,6 +2,9 @@
 
 use super::Text;
 
+/// Tokens that one character can take: a byte each, and a few that make no text.
+const LONGEST_CHARACTER: usize = 8;
+
 /// Text of one request.
 #[derive(Clone, Debug)]
 pub struct TextStream {
@@ -37,13 +40,13 @@ impl TextStream {
     pub fn push(&mut self, token: u32) -> Grown {
         let Some(text) = &self.text else { return Grown::default() };
         self.tokens.push(token);
-        let known = text.decode(&self.tokens[self.context..self.read]);
-        let all = text.decode(&self.tokens[self.context..]);
-        // A replacement character at the end is a character whose bytes are not all there yet.
-        let Some(new) = all.strip_prefix(known.as_str()).filter(|new| !new.ends_with('\u{FFFD}')) else {
+        let new = self.unread(text);
+        // A replacement character at the end is a character whose bytes are not all there yet, if they are to come: no
+        // character has more bytes than this, and waiting on would decode ever more tokens again and again.
+        if new.ends_with('\u{FFFD}') && self.tokens.len() - self.read < LONGEST_CHARACTER {
             return Grown::default();
-        };
-        self.held.push_str(new);
+        }
+        self.held.push_str(&new);
         self.context = self.read;
         self.read = self.tokens.len();
         self.release()
@@ -52,14 +55,24 @@ impl TextStream {
     /// Ends the text: what was held back comes out.
     pub fn finish(&mut self) -> String {
         if let Some(text) = &self.text {
-            let known = text.decode(&self.tokens[self.context..self.read]);
-            let all = text.decode(&self.tokens[self.context..]);
-            self.held.push_str(all.strip_prefix(known.as_str()).unwrap_or_default());
+            let new = self.unread(text);
+            self.held.push_str(&new);
             self.read = self.tokens.len();
         }
         let rest = std::mem::take(&mut self.held);
         self.whole.push_str(&rest);
         rest
+    }
+
+    /// The text of the tokens that have not been read, behind those before them: alone they could lack a space.
+    fn unread(&self, text: &Text) -> String {
+        let known = text.decode(&self.tokens[self.context..self.read]);
+        let all = text.decode(&self.tokens[self.context..]);
+        match all.strip_prefix(known.as_str()) {
+            Some(new) => new.to_owned(),
+            // New bytes have changed the text before them, which is out already.
+            None => text.decode(&self.tokens[self.read..]),
+        }
     }
 
     /// All text that has come out.
@@ -126,6 +139,19 @@ mod tests {
         assert_eq!((pieces.concat().as_str(), stopped), (text, None));
         assert!(pieces.iter().all(|piece| !piece.contains('\u{FFFD}')));
         assert!(pieces.len() > 20, "byte tokens make many pieces: {pieces:?}");
+    }
+
+    #[test]
+    fn bytes_that_never_become_a_character_do_not_hold_back_the_text() {
+        let tiny = tiny();
+        let half = tiny.encode("日").expect("it encodes")[1..3].to_vec();
+        let hello = tiny.encode("日hello").expect("it encodes")[3..].to_vec();
+        let mut stream = TextStream::new(Some(tiny), Vec::new());
+        let shown: String = half.iter().cycle().take(64).map(|token| stream.push(*token).text).collect();
+        assert!(shown.chars().filter(|character| *character == '\u{FFFD}').count() > 16, "{shown:?}");
+        assert!(stream.tokens.len() - stream.context <= 2 * LONGEST_CHARACTER);
+        let shown: String = hello.iter().map(|token| stream.push(*token).text).collect();
+        assert!((shown + &stream.finish()).ends_with("hello"));
     }
 
     #[test]
