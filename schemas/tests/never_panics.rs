@@ -6,6 +6,7 @@ use schemas::{
     launch::{Engine, Launch, Options, Syntax, from_arguments, parse},
     model::{ModelConfig, ModelFacts, TensorHeaders, published},
     resolve::{resolve, version_of},
+    rules::{Context, Selection, lint},
     text::{Source, Span},
     version::EngineVersion,
 };
@@ -34,18 +35,40 @@ fn looks_at(source: &Source, launch: &Launch) {
         setting.value.into_iter().for_each(lies_in);
     }
     let (target, draft) = published::facts_of(launch);
-    for version in ["0.4.7", "0.5.2", "0.5.9", "0.5.23"] {
+    judge(source, launch, target.as_ref(), draft.as_ref());
+    for version in VERSIONS {
         let version: EngineVersion = version.parse().expect("a version");
-        for memory in [None, Some(24_000), Some(200_000)] {
-            let resolved = resolve(launch, version, true, target.as_ref(), draft.as_ref(), memory);
-            let _ = (resolved.table(source), resolved.to_json(source));
-        }
         for flag in schemas::flags::FLAGS {
             lies_in(launch.set(flag.key, version, "1").span);
             launch.remove(flag.key).into_iter().for_each(|edit| lies_in(edit.span));
         }
     }
     let _ = version_of(launch, None);
+}
+
+const VERSIONS: [&str; 4] = ["0.4.7", "0.5.2", "0.5.9", "0.5.23"];
+
+/// Resolves a launch and lints it, on several versions and GPUs.
+fn judge(source: &Source, launch: &Launch, target: Option<&ModelFacts>, draft: Option<&ModelFacts>) {
+    let lies_in = |span: Span| assert!(source.text().get(span.range()).is_some(), "{span:?} of {:?}", source.text());
+    for version in VERSIONS {
+        let version: EngineVersion = version.parse().expect("a version");
+        for memory in [None, Some(24_000), Some(200_000)] {
+            let resolved = resolve(launch, version, true, target, draft, memory);
+            let _ = (resolved.table(source), resolved.to_json(source));
+            let (expected_concurrency, gpu_memory) = (Some(64), memory);
+            let context = Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory };
+            let found = lint(&context, &Selection::default());
+            for diagnostic in &found {
+                lies_in(diagnostic.span);
+                diagnostic.related.iter().for_each(|related| lies_in(related.span));
+                diagnostic.fix.iter().flat_map(|fix| &fix.edits).for_each(|edit| lies_in(edit.span));
+            }
+            let findings = [Findings { source, diagnostics: &found }];
+            render(&findings, Format::Full, false);
+            fix::apply(source, &found, true);
+        }
+    }
 }
 
 fn everything(name: &str, text: &str, engine: Option<Engine>) {
@@ -125,6 +148,16 @@ proptest! {
     }
 
     #[test]
+    fn numbers_of_any_size((text, target, draft) in numbers()) {
+        let source = Source::new("x", text);
+        let facts = |text: &str| ModelConfig::parse(text).ok().map(|config| ModelFacts { config, ..ModelFacts::default() });
+        let (target, draft) = (facts(&target), facts(&draft));
+        for launch in parse(&source, &Options::default()).launches {
+            judge(&source, &launch, target.as_ref(), draft.as_ref());
+        }
+    }
+
+    #[test]
     fn printed_launches_read_back(words in prop::collection::vec("(--[a-z=-]{1,16}|[ -~]{0,8}|\\PC{0,4})", 0..10)) {
         let words: Vec<String> = std::iter::once("--model-path".to_owned()).chain(words).collect();
         let (_, launch, _) = from_arguments(&words);
@@ -142,6 +175,58 @@ proptest! {
         });
         let _ = TensorHeaders::default().add_header(&text);
     }
+}
+
+/// A launch and configs of numbers that nobody writes.
+fn numbers() -> impl Strategy<Value = (String, String, String)> {
+    let number = || prop_oneof![Just(i64::MAX), Just(-1), Just(0), Just(1), Just(2), 3..70_i64, Just(i64::MAX / 2)];
+    let flag = prop::sample::select(vec![
+        "--speculative-num-steps",
+        "--speculative-eagle-topk",
+        "--speculative-num-draft-tokens",
+        "--max-running-requests",
+        "--cuda-graph-max-bs",
+        "--cuda-graph-bs 3",
+        "--context-length",
+        "--page-size",
+        "--tp",
+        "--dp-size",
+        "--attn-dp-size",
+        "--speculative-accept-threshold-acc",
+        "--random-input-len",
+        "--random-output-len",
+    ]);
+    let words = prop::sample::select(vec![
+        "--speculative-algorithm EAGLE",
+        "--speculative-algorithm EAGLE3",
+        "--speculative-algorithm STANDALONE",
+    ]);
+    let field = prop::sample::select(vec![
+        "hidden_size",
+        "vocab_size",
+        "draft_vocab_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "intermediate_size",
+        "max_position_embeddings",
+        "target_hidden_size",
+        "num_aux_hidden_states",
+        "sliding_window",
+        "num_nextn_predict_layers",
+    ]);
+    let config = || {
+        prop::collection::vec((field.clone(), number()), 0..8).prop_map(|fields| {
+            let mut text = String::from(r#"{"architectures": ["LlamaForCausalLMEagle3"], "torch_dtype": "bfloat16""#);
+            fields.iter().for_each(|(field, number)| text.push_str(&format!(", \"{field}\": {number}")));
+            text + "}"
+        })
+    };
+    (words, prop::collection::vec((flag, number()), 0..9), config(), config()).prop_map(
+        |(words, flags, target, draft)| {
+            let flags: String = flags.iter().map(|(flag, number)| format!(" {flag} {number}")).collect();
+            (format!("sglang serve --model-path a --speculative-draft-model-path b {words}{flags}"), target, draft)
+        },
+    )
 }
 
 /// Repetitions that would take a reader far too long if any part of its work grew with the square of the text.

@@ -23,9 +23,14 @@ impl Loaded {
         (target != draft).then_some(Self { target, draft })
     }
 
+    /// How it ends.
+    pub fn end(&self, context: &Context<'_>) -> &'static str {
+        if captures(context) { "the capture of CUDA graphs fails" } else { "the first request kills the engine" }
+    }
+
     /// The finding, but for its message.
     pub fn finding(&self, context: &Context<'_>, message: String, label: String) -> Finding {
-        let graphs = context.resolved.capture_sizes.as_ref().is_none_or(|sizes| !sizes.value.is_empty());
+        let graphs = captures(context);
         let key = Key::Dtype;
         let lines: Vec<String> = [self.target.as_str(), self.draft.as_str()]
             .into_iter()
@@ -48,6 +53,11 @@ impl Loaded {
                 context.set(key, &self.target),
             )
     }
+}
+
+/// Whether graphs are captured, as they are unless told otherwise.
+fn captures(context: &Context<'_>) -> bool {
+    context.resolved.capture_sizes.as_ref().is_none_or(|sizes| !sizes.value.is_empty())
 }
 
 /// The name in PyTorch's messages.

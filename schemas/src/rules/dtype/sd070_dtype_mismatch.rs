@@ -98,10 +98,8 @@ pub(in crate::rules) const RULE: Rule = Rule {
 fn check(context: &Context<'_>) -> Option<Finding> {
     let loaded = Loaded::apart(context)?;
     let stated = context.draft_config()?.weights_dtype()?;
-    let message = format!(
-        "the draft is loaded in {} and the target in {}: the engine dies on their first product",
-        loaded.draft, loaded.target
-    );
+    let message =
+        format!("the draft is loaded in {} and the target in {}: {}", loaded.draft, loaded.target, loaded.end(context));
     let finding = loaded.finding(context, message, format!("loaded in {}", loaded.draft));
     Some(if stated == loaded.draft {
         finding

@@ -72,8 +72,10 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     let message = format!(
-        "the draft's config names no dtype, so it is loaded in {}, and the target in {}: the engine dies on their first product",
-        loaded.draft, loaded.target
+        "the draft's config names no dtype, so it is loaded in {}, and the target in {}: {}",
+        loaded.draft,
+        loaded.target,
+        loaded.end(context)
     );
     Some(
         loaded

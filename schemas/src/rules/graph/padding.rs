@@ -34,10 +34,10 @@ impl<'a> Captured<'a> {
 
     /// The smallest batch that is padded, and its size, up to the given batch.
     pub fn first_gap(&self, up_to: usize) -> Option<(usize, usize)> {
-        let mut before = 0;
+        let mut before = 0_usize;
         for size in self.0 {
-            if *size > before + 1 && before < up_to {
-                return Some((before + 1, *size));
+            if *size > before.saturating_add(1) && before < up_to {
+                return Some((before.saturating_add(1), *size));
             }
             before = *size;
         }
@@ -47,9 +47,10 @@ impl<'a> Captured<'a> {
     /// The batch that pads the most relative to itself, and its size, up to the given batch.
     pub fn widest_gap(&self, up_to: usize) -> Option<(usize, usize)> {
         let starts = std::iter::once(0).chain(self.0.iter().copied());
-        let gaps = starts.zip(self.0.iter().copied()).map(|(before, size)| (before + 1, size));
+        let gaps = starts.zip(self.0.iter().copied()).map(|(before, size)| (before.saturating_add(1), size));
         let within = gaps.filter(|(batch, size)| size > batch && *batch <= up_to);
-        within.max_by(|(one, wide), (other, wider)| (wide * other).cmp(&(wider * one)))
+        let ratio = |size: usize, batch: usize| size as u128 * batch as u128;
+        within.max_by(|(one, wide), (other, wider)| ratio(*wide, *other).cmp(&ratio(*wider, *one)))
     }
 
     /// Rows computed in vain as a share of the rows wanted, over all batches up to the given one that have a graph.
@@ -57,7 +58,7 @@ impl<'a> Captured<'a> {
         let (mut wanted, mut computed) = (0_u64, 0_u64);
         for batch in 1..=up_to.min(self.largest()) {
             wanted += batch as u64;
-            computed += self.padded(batch).unwrap_or(batch) as u64;
+            computed = computed.saturating_add(self.padded(batch).unwrap_or(batch) as u64);
         }
         if wanted == 0 { 0.0 } else { (computed - wanted) as f64 / wanted as f64 }
     }

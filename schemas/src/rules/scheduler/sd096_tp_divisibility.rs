@@ -63,14 +63,18 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::Several(check),
 };
 
+/// More GPUs than tensors are ever shared among: where the search for a size that fits begins.
+const MOST_GPUS: usize = 1024;
+
 fn check(context: &Context<'_>) -> Vec<Finding> {
     let size = context.resolved.tp_size.value;
     let Some(draft) = context.draft_config().filter(|_| size > 1 && context.resolved.speculative) else {
         return Vec::new();
     };
     let wrong = misfits(context, draft, size);
-    let fits =
-        (1..size).rev().find(|smaller| size.is_multiple_of(*smaller) && misfits(context, draft, *smaller).is_empty());
+    let fits = (1..size.min(MOST_GPUS))
+        .rev()
+        .find(|smaller| size.is_multiple_of(*smaller) && misfits(context, draft, *smaller).is_empty());
     let parallel = if context.launch.engine == Engine::Slime { Key::RolloutNumGpusPerEngine } else { Key::TpSize };
     wrong
         .into_iter()

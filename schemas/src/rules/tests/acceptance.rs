@@ -61,7 +61,7 @@ fn checkpoints() -> (ModelFacts, ModelFacts) {
 
 /// What is found where the checkpoints' files are at hand, and where only the bundled table knows them.
 fn found(text: &str, version: Option<&str>) -> Vec<Vec<Diagnostic>> {
-    let source = Source::new("run.sh", text);
+    let source = Source::new("launch", text);
     let told = version.map(|version| version.parse().expect("a version"));
     let parsed = parse(&source, &Options { engine: None, version: told });
     assert!(parsed.diagnostics.is_empty(), "{:?}", parsed.diagnostics);
@@ -164,4 +164,27 @@ fn words_that_may_hold_flags_hold_back_what_is_said_of_absent_ones() {
     for diagnostics in found(&text, None) {
         assert!(diagnostics.is_empty(), "{diagnostics:?}");
     }
+}
+
+#[test]
+fn what_only_sglang_does_is_a_hint_for_spectunes_own_engine() {
+    let text = "model_path = \"meta-llama/Llama-3.1-8B-Instruct\"\nspeculative_algorithm = \"EAGLE3\"\n\
+                speculative_draft_model_path = \"lmsys/sglang-EAGLE3-LLaMA3.1-Instruct-8B\"\n\
+                context_length = 2048\nmax_running_requests = 8\nattention_backend = \"fa3\"\n";
+    for (engine, severity) in [("spectune", Severity::Info), ("sglang", Severity::Error)] {
+        check(&format!("engine = \"{engine}\"\n{text}"), None, "SD070", severity, &["add `dtype = \\\"bfloat16\\\"`"]);
+    }
+}
+
+#[test]
+fn launches_of_vllm_are_left_alone() {
+    let text = SGLANG.replace("python3 -m sglang.launch_server", "vllm serve").replace("--dtype float16 ", "");
+    let parsed = parse(&Source::new("run.sh", text), &Options::default());
+    let launch = parsed.launches.first().expect("a launch");
+    let (target, draft) = checkpoints();
+    let (version, given) = version_of(launch, None);
+    let resolved = resolve(launch, version, given, Some(&target), Some(&draft), None);
+    let (target, draft) = (Some(&target), Some(&draft));
+    let context = Context { launch, resolved: &resolved, target, draft, expected_concurrency: None, gpu_memory: None };
+    assert!(lint(&context, &Selection::default()).is_empty());
 }

@@ -1,0 +1,112 @@
+//! The rules against the labelled corpus of published launches: what must be found is found, what must not is not, and no
+//! launch that works gets an error.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemas::{
+    diagnostic::Severity,
+    launch::{Options, parse},
+    model::{ModelConfig, ModelFacts},
+    resolve::{resolve, version_of},
+    rules::{Context, RULES, Selection, lint},
+    text::Source,
+    version::EngineVersion,
+};
+use serde_json::Value as Json;
+
+const CORPUS: &str = include_str!("../../tests/data/launches.jsonl");
+
+fn text<'a>(record: &'a Json, field: &str) -> &'a str {
+    record[field].as_str().unwrap_or_default()
+}
+
+/// The version of a record: the first one that its field names (ranges and remarks stand around it).
+fn version(record: &Json) -> Option<EngineVersion> {
+    let words = text(record, "version").split([' ', '-', '(', '+', ')']);
+    words.filter(|word| word.contains('.')).find_map(|word| word.parse().ok())
+}
+
+fn facts(model: &Json) -> Option<ModelFacts> {
+    let fields = model["config"].get("fields")?;
+    Some(ModelFacts {
+        name: text(model, "model").to_owned(),
+        origin: "corpus".into(),
+        config: ModelConfig::parse(&fields.to_string()).expect("an object"),
+        partial: true,
+        ..ModelFacts::default()
+    })
+}
+
+/// Codes found, each with its gravest severity.
+fn findings(record: &Json) -> BTreeMap<String, Severity> {
+    // The corpus keeps the environment beside the command.
+    let variables = record["env"].as_object().into_iter().flatten();
+    let environment: String =
+        variables.map(|(name, value)| format!("{name}={} ", value.as_str().unwrap_or_default())).collect();
+    let bare = text(record, "launch").starts_with("--");
+    let exports: String = environment.split_whitespace().map(|one| format!("export {one}\n")).collect();
+    let launch = text(record, "launch");
+    let source =
+        Source::new("run.sh", if bare { format!("{exports}{launch}") } else { format!("{environment}{launch}") });
+    let told = version(record);
+    let parsed = parse(&source, &Options { engine: None, version: told });
+    let [launch] = parsed.launches.as_slice() else { panic!("{}: one launch", text(record, "id")) };
+    let (version, given) = version_of(launch, told);
+    let (target, draft) = (facts(&record["target"]), facts(&record["draft"]));
+    let (target, draft) = (target.as_ref(), draft.as_ref());
+    let resolved = resolve(launch, version, given, target, draft, None);
+    let expected_concurrency =
+        record["workload"]["concurrency"].as_u64().and_then(|requests| usize::try_from(requests).ok());
+    let context = Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory: None };
+    let mut found = BTreeMap::new();
+    for diagnostic in lint(&context, &Selection::default()) {
+        let severity = found.entry(diagnostic.code.to_owned()).or_insert(diagnostic.severity);
+        *severity = diagnostic.severity.max(*severity);
+    }
+    found
+}
+
+fn severity(word: &str) -> Severity {
+    match word {
+        "error" => Severity::Error,
+        "warn" => Severity::Warning,
+        _ => Severity::Info,
+    }
+}
+
+#[test]
+fn the_corpus_is_judged_as_it_is_labelled() {
+    let ours: BTreeSet<&str> = RULES.iter().map(|rule| rule.code).collect();
+    let (mut problems, mut musts) = (Vec::new(), 0);
+    for record in CORPUS.lines().map(|line| serde_json::from_str::<Json>(line).expect("a record")) {
+        let id = text(&record, "id").to_owned();
+        let found = findings(&record);
+        let list = |field: &str| record[field].as_array().cloned().unwrap_or_default();
+        for silent in list("must_be_silent").iter().filter_map(Json::as_str) {
+            if found.contains_key(silent) {
+                problems.push(format!("{id}: {silent} must be silent"));
+            }
+        }
+        let mut known = BTreeMap::new();
+        for expected in list("expected") {
+            let code = text(&expected, "id").to_owned();
+            if expected["must"] == true && ours.contains(code.as_str()) {
+                musts += 1;
+                if !found.contains_key(&code) {
+                    problems.push(format!("{id}: {code} must be found"));
+                }
+            }
+            known.insert(code, severity(text(&expected, "severity")));
+        }
+        for (code, severity) in &found {
+            if text(&record, "kind") == "good" && *severity == Severity::Error {
+                problems.push(format!("{id}: {code} is an error on a launch that works"));
+            }
+            if known.get(code).is_some_and(|most| severity > most) {
+                problems.push(format!("{id}: {code} is graver than labelled"));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    assert!(musts > 50, "only {musts} findings are demanded");
+}
