@@ -35,6 +35,9 @@ pub struct Capacity {
     pub vocab_size: usize,
     /// Most prompt tokens that one [`PrefillChunk`] should carry.
     pub prefill_chunk: usize,
+    /// Rounds that may be launched and not collected, at least 1. With more than one, the host launches the next round
+    /// before it knows which requests the last one has ended: their slots run along, and what they yield is dropped.
+    pub rounds_in_flight: usize,
 }
 
 /// What a backend runs on, for fingerprints and logs.
@@ -167,6 +170,7 @@ pub trait Backend: Send {
     /// When the device fails.
     fn collect(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError>;
 
-    /// Gives a slot back; its pages may be used again by the next [`open`](Self::open).
+    /// Gives a slot back; its pages may be used again by the next [`open`](Self::open). Never while a launched round that
+    /// holds the slot has not been collected.
     fn close(&mut self, slot: Slot);
 }

@@ -276,6 +276,8 @@ fn capacity(
         context_length,
         vocab_size: target.vocab_size(),
         prefill_chunk: options.chunked_prefill_size.max(1),
+        // The CPU runs a round where it is launched: looking ahead would only run rounds for nobody.
+        rounds_in_flight: 1,
     })
 }
 

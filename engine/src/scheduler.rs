@@ -1,15 +1,22 @@
 //! Continuous batching: who runs, on which pages, and when they end.
 
+mod admission;
+#[cfg(test)]
+mod fake;
 mod pages;
 mod running;
 mod statistics;
+#[cfg(test)]
+mod tests;
 
 use std::{collections::VecDeque, time::Instant};
 
+use schemas::tree::TreeShape;
+
 pub use self::statistics::Statistics;
-use self::{pages::PageAllocator, running::Running};
+use self::{admission::Limits, pages::PageAllocator, running::Running};
 use crate::{
-    backend::{Backend, PrefillChunk, Round, Slot},
+    backend::{Backend, PrefillChunk, Round, Slot, Ticket},
     error::EngineError,
     options::ShapePolicy,
     request::{Event, FinishReason, Request, RequestId},
@@ -34,6 +41,7 @@ pub struct Scheduler {
     prefill_budget: usize,
     waiting: VecDeque<Waiting>,
     running: Vec<Running>,
+    in_flight: VecDeque<Flight>,
     cancelled: Vec<RequestId>,
     slots: Vec<Slot>,
     pages: PageAllocator,
@@ -47,6 +55,13 @@ struct Waiting {
     /// Positions that it can fill, the tree of its last round included.
     positions: usize,
     submitted: Instant,
+}
+
+/// A round that is launched and not collected.
+struct Flight {
+    ticket: Ticket,
+    shape: TreeShape,
+    members: Vec<RequestId>,
 }
 
 impl Scheduler {
@@ -69,6 +84,7 @@ impl Scheduler {
             prefill_budget: prefill_budget.max(1),
             waiting: VecDeque::new(),
             running: Vec::new(),
+            in_flight: VecDeque::new(),
             cancelled: Vec::new(),
             submitted: 0,
             backend,
@@ -116,41 +132,13 @@ impl Scheduler {
     /// # Errors
     /// When it can never run.
     pub fn submit(&mut self, mut request: Request) -> Result<RequestId, EngineError> {
-        let capacity = self.backend.capacity();
-        let invalid = |reason: String| Err(EngineError::InvalidRequest(reason));
-        let prompt = request.input_ids.len();
-        if prompt == 0 {
-            return invalid("the prompt is empty".into());
-        }
-        if let Some(token) = request.input_ids.iter().find(|token| **token as usize >= capacity.vocab_size) {
-            return invalid(format!("token {token} is outside the vocabulary of {}", capacity.vocab_size));
-        }
-        if prompt >= capacity.context_length {
-            return invalid(format!(
-                "the prompt has {prompt} tokens, the context length is {}: nothing could be generated; shorten the \
-                 prompt or raise --context-length",
-                capacity.context_length
-            ));
-        }
-        if !request.stop.stop.is_empty() && self.model.text.is_none() {
-            return invalid("stop strings need a tokenizer, and this model has none; use stop token ids".into());
-        }
-        let room = capacity.context_length - prompt;
-        let new = request.stop.max_new_tokens.unwrap_or(room).min(room);
-        if new == 0 {
-            return invalid("max_new_tokens is 0: nothing would be generated".into());
-        }
-        request.stop.max_new_tokens = Some(new);
-        let tree = self.policy.shapes().map(|shape| shape.num_draft_tokens).max().unwrap_or(1);
-        let positions = prompt + new + tree;
-        let (needed, total) = (positions.div_ceil(capacity.page_size), capacity.pages);
-        if needed > total {
-            return invalid(format!(
-                "{prompt} prompt and {new} new tokens need {needed} pages of {} tokens, the KV cache has {total}; ask \
-                 for fewer tokens or raise --mem-fraction-static",
-                capacity.page_size
-            ));
-        }
+        let limits = Limits {
+            capacity: self.backend.capacity(),
+            tree: self.policy.shapes().map(|shape| shape.num_draft_tokens).max().unwrap_or(1),
+            tokens_a_round: self.policy.shapes().map(TreeShape::most_tokens_a_round).max().unwrap_or(1),
+            has_text: self.model.text.is_some(),
+        };
+        let positions = limits.admit(&mut request)?;
         self.submitted += 1;
         let id = RequestId(self.submitted);
         self.waiting.push_back(Waiting { id, request, positions, submitted: Instant::now() });
@@ -158,12 +146,16 @@ impl Scheduler {
         Ok(id)
     }
 
-    /// Ends a request with the next step.
+    /// Ends a request with the next step. Numbers that are not queued or running are ignored.
     pub fn cancel(&mut self, id: RequestId) {
-        self.cancelled.push(id);
+        let queued = self.waiting.iter().any(|waiting| waiting.id == id);
+        if queued || self.running.iter().any(|running| running.id() == id) {
+            self.cancelled.push(id);
+        }
     }
 
-    /// Ends what is cancelled, admits what fits, takes prompts in, runs one round.
+    /// Ends what is cancelled, admits what fits, takes prompts in, launches a round and collects the oldest one that the
+    /// backend cannot leave in flight.
     ///
     /// # Errors
     /// When the device fails.
@@ -172,9 +164,14 @@ impl Scheduler {
         self.end_cancelled(&mut events);
         self.admit()?;
         self.prefill(&mut events)?;
-        self.round(&mut events)?;
+        let launched = self.launch()?;
+        // What may stay in flight stays there as long as there is work behind it.
+        let keep = if launched { self.backend.capacity().rounds_in_flight.max(1) - 1 } else { 0 };
+        while self.in_flight.len() > keep {
+            self.collect(&mut events)?;
+        }
         self.statistics.waiting = self.waiting.len();
-        self.statistics.running = self.running.len();
+        self.statistics.running = self.running.iter().filter(|running| running.finished().is_none()).count();
         self.statistics.pages_used = self.statistics.pages_total - self.pages.free();
         Ok(events)
     }
@@ -245,36 +242,60 @@ impl Scheduler {
         Ok(())
     }
 
-    fn round(&mut self, events: &mut Vec<Event>) -> Result<(), EngineError> {
-        let members: Vec<usize> = (0..self.running.len()).filter(|at| self.running[*at].is_decoding()).collect();
-        if members.is_empty() {
-            return Ok(());
+    /// Launches a round for all that can use one; whether there was any.
+    fn launch(&mut self) -> Result<bool, EngineError> {
+        let mut members = Vec::new();
+        let mut slots = Vec::new();
+        for running in &mut self.running {
+            if let Some(slot) = running.slot().filter(|_| running.wants_round()) {
+                running.launched();
+                members.push(running.id());
+                slots.push(slot);
+            }
         }
-        let slots: Vec<Slot> = members.iter().filter_map(|at| self.running[*at].slot()).collect();
+        if slots.is_empty() {
+            return Ok(false);
+        }
         let shape = self.policy.shape(slots.len());
         let round = Round { shape, slots: &slots, extend_draft: self.policy.speculates() };
         let ticket = self.backend.launch(round)?;
+        self.in_flight.push_back(Flight { ticket, shape, members });
+        Ok(true)
+    }
+
+    /// Reads the oldest launched round.
+    fn collect(&mut self, events: &mut Vec<Event>) -> Result<(), EngineError> {
+        let Some(Flight { ticket, shape, members }) = self.in_flight.pop_front() else { return Ok(()) };
         let output = self.backend.collect(ticket)?;
-        self.statistics.round(slots.len(), shape, &output.timing);
-        for (at, produced) in members.into_iter().zip(output.yields) {
-            let kept = self.running[at].take_round(produced.tokens, shape.num_draft_tokens - 1);
-            self.statistics.kept(kept);
+        let mut batch = 0;
+        for (id, produced) in members.into_iter().zip(output.yields) {
+            let Some(running) = self.running.iter_mut().find(|running| running.id() == id) else { continue };
+            if let Some(kept) = running.take_round(produced.tokens, shape.num_draft_tokens - 1) {
+                batch += 1;
+                self.statistics.kept(kept);
+            }
         }
+        self.statistics.round(batch, shape, &output.timing);
         self.sweep(events);
         Ok(())
     }
 
     /// Collects what happened, and gives back what finished requests held.
     fn sweep(&mut self, events: &mut Vec<Event>) {
-        for at in (0..self.running.len()).rev() {
-            events.extend(self.running[at].take_events());
-            if let Some(reason) = self.running[at].finished() {
-                self.statistics.finished(reason);
-                if let Some((slot, pages)) = self.running.remove(at).into_place() {
-                    self.backend.close(slot);
-                    self.slots.push(slot);
-                    self.pages.give(pages);
+        let mut at = 0;
+        while let Some(running) = self.running.get_mut(at) {
+            for event in running.take_events() {
+                if let Event::Finished { completion, .. } = &event {
+                    self.statistics.finished(&completion.finish_reason);
                 }
+                events.push(event);
+            }
+            if !running.is_done() {
+                at += 1;
+            } else if let Some((slot, pages)) = self.running.remove(at).into_place() {
+                self.backend.close(slot);
+                self.slots.push(slot);
+                self.pages.give(pages);
             }
         }
     }

@@ -24,6 +24,8 @@ pub struct Running {
     submitted: Instant,
     admitted: Instant,
     first_token: Option<Duration>,
+    /// Rounds that are launched and not collected.
+    in_flight: usize,
     finished: Option<FinishReason>,
     events: Vec<Event>,
 }
@@ -64,6 +66,7 @@ impl Running {
             submitted,
             admitted: Instant::now(),
             first_token: None,
+            in_flight: 0,
             finished: None,
             events: Vec::new(),
         }
@@ -89,15 +92,27 @@ impl Running {
         self.place
     }
 
-    /// Whether it has a token to continue from.
-    pub fn is_decoding(&self) -> bool {
-        self.finished.is_none() && !self.output.is_empty()
+    /// Whether a further round can yield something: there is a token to continue from, and the rounds in flight, of
+    /// which each yields at least one token, do not end it.
+    pub fn wants_round(&self) -> bool {
+        let ends = self.request.stop.max_new_tokens.unwrap_or(usize::MAX);
+        self.finished.is_none() && !self.output.is_empty() && self.output.len() + self.in_flight < ends
+    }
+
+    /// It takes part in a round.
+    pub fn launched(&mut self) {
+        self.in_flight += 1;
+    }
+
+    /// Whether it has ended and no launched round holds its slot.
+    pub fn is_done(&self) -> bool {
+        self.finished.is_some() && self.in_flight == 0
     }
 
     /// Slot, position and tokens of what is left of the prompt.
     pub fn unread_prompt(&self) -> Option<(Slot, usize, &[u32])> {
         let rest = &self.request.input_ids[self.prompt_read..];
-        if rest.is_empty() { None } else { Some((self.slot()?, self.prompt_read, rest)) }
+        if rest.is_empty() || self.finished.is_some() { None } else { Some((self.slot()?, self.prompt_read, rest)) }
     }
 
     /// The device has read some more of the prompt.
@@ -112,7 +127,12 @@ impl Running {
     }
 
     /// Takes the tokens of a round in which `proposed` drafts were verified: accepted drafts, then the bonus token.
-    pub fn take_round(&mut self, tokens: Vec<ProducedToken>, proposed: usize) -> Kept {
+    /// `None` if it had ended before.
+    pub fn take_round(&mut self, tokens: Vec<ProducedToken>, proposed: usize) -> Option<Kept> {
+        self.in_flight -= 1;
+        if self.finished.is_some() {
+            return None;
+        }
         let drafts = tokens.len().saturating_sub(1);
         let kept = self.append(tokens);
         let kept = Kept { tokens: kept, drafts: kept.min(drafts) };
@@ -124,7 +144,7 @@ impl Running {
         self.histogram[kept.drafts] += 1;
         // Not before the round is counted: the last round is one too.
         self.complete();
-        kept
+        Some(kept)
     }
 
     /// Adds tokens up to the one that ends the request, and returns how many.

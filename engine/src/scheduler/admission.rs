@@ -1,0 +1,82 @@
+//! Whether a request can run at all, and how much of the cache it may need.
+
+use crate::{
+    backend::Capacity,
+    error::EngineError,
+    request::{Request, SamplingParams},
+};
+
+/// What bounds a request.
+pub struct Limits {
+    /// Of the device.
+    pub capacity: Capacity,
+    /// Nodes of the largest tree.
+    pub tree: usize,
+    /// Most tokens of a round.
+    pub tokens_a_round: usize,
+    /// Whether tokens can be turned into text.
+    pub has_text: bool,
+}
+
+impl Limits {
+    /// Checks a request, settles how many tokens it may produce, and returns how many positions it can fill: prompt,
+    /// output, the tree of its last round, and the rounds that are in flight when it ends.
+    ///
+    /// # Errors
+    /// When it can never run.
+    pub fn admit(&self, request: &mut Request) -> Result<usize, EngineError> {
+        let capacity = &self.capacity;
+        let prompt = request.input_ids.len();
+        if prompt == 0 {
+            return invalid("the prompt is empty".into());
+        }
+        if let Some(token) = request.input_ids.iter().find(|token| **token as usize >= capacity.vocab_size) {
+            return invalid(format!("token {token} is outside the vocabulary of {}", capacity.vocab_size));
+        }
+        if prompt >= capacity.context_length {
+            return invalid(format!(
+                "the prompt has {prompt} tokens, the context length is {}: nothing could be generated; shorten the \
+                 prompt or raise --context-length",
+                capacity.context_length
+            ));
+        }
+        if !request.stop.stop.is_empty() && !self.has_text {
+            return invalid("stop strings need a tokenizer, and this model has none; use stop token ids".into());
+        }
+        check_sampling(&request.sampling)?;
+        let room = capacity.context_length - prompt;
+        let new = request.stop.max_new_tokens.unwrap_or(room).min(room);
+        if new == 0 {
+            return invalid("max_new_tokens is 0: nothing would be generated".into());
+        }
+        request.stop.max_new_tokens = Some(new);
+        let ahead = capacity.rounds_in_flight.saturating_sub(1) * self.tokens_a_round;
+        let positions = prompt + new + self.tree + ahead;
+        let (needed, total) = (positions.div_ceil(capacity.page_size), capacity.pages);
+        if needed > total {
+            return invalid(format!(
+                "{prompt} prompt and {new} new tokens need {needed} pages of {} tokens, the KV cache has {total}; ask \
+                 for fewer tokens or raise --mem-fraction-static",
+                capacity.page_size
+            ));
+        }
+        Ok(positions)
+    }
+}
+
+fn check_sampling(sampling: &SamplingParams) -> Result<(), EngineError> {
+    let SamplingParams { temperature, top_p, min_p, .. } = *sampling;
+    if !(temperature >= 0.0 && temperature.is_finite()) {
+        return invalid(format!("temperature is {temperature}: expected a number of at least 0"));
+    }
+    for (name, share) in [("top_p", top_p), ("min_p", min_p)] {
+        if !(0.0..=1.0).contains(&share) {
+            return invalid(format!("{name} is {share}: expected a number from 0 to 1"));
+        }
+    }
+    Ok(())
+}
+
+fn invalid<T>(reason: String) -> Result<T, EngineError> {
+    Err(EngineError::InvalidRequest(reason))
+}

@@ -1,0 +1,165 @@
+//! A backend without a model: it plays a script and checks that the scheduler keeps the interface's rules.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use schemas::tree::TreeShape;
+
+use crate::{
+    backend::{
+        Backend, Capacity, DeviceInfo, PageId, PrefillChunk, ProducedToken, Round, RoundOutput, RoundTiming, Slot,
+        Ticket, Yield,
+    },
+    error::EngineError,
+    request::SamplingParams,
+};
+
+/// What the device produces: a function of the prompt and the place in the output, so that it depends on nobody else.
+#[derive(Clone, Copy)]
+pub struct Script {
+    /// The token at a place of the output.
+    pub token: fn(prompt: &[u32], at: usize) -> u32,
+    /// Drafts accepted, of at most `most`, in the round that begins at a place of the output.
+    pub accepted: fn(prompt: &[u32], at: usize, most: usize) -> usize,
+}
+
+/// What the device has done, to be looked at while the scheduler owns it.
+#[derive(Default)]
+pub struct World {
+    open: BTreeMap<Slot, Open>,
+    in_flight: VecDeque<(Ticket, Vec<Slot>, RoundOutput)>,
+    launched: u64,
+    /// First tokens of prompts, in the order in which slots were opened.
+    pub opened: Vec<u32>,
+    /// `(batch, shape)` of each round.
+    pub rounds: Vec<(usize, TreeShape)>,
+    /// Prompt tokens of each prefill.
+    pub prefills: Vec<usize>,
+}
+
+struct Open {
+    pages: Vec<PageId>,
+    prompt: Vec<u32>,
+    next: Option<u32>,
+    produced: usize,
+}
+
+/// The device.
+pub struct Fake {
+    capacity: Capacity,
+    script: Script,
+    world: Arc<Mutex<World>>,
+}
+
+impl Fake {
+    /// A device, and a window on what happens in it.
+    pub fn new(capacity: Capacity, script: Script) -> (Self, Arc<Mutex<World>>) {
+        let world = Arc::new(Mutex::new(World::default()));
+        (Self { capacity, script, world: Arc::clone(&world) }, world)
+    }
+
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().expect("no panic while it was held")
+    }
+}
+
+impl World {
+    /// Nothing is held, nothing in flight.
+    pub fn is_clean(&self) -> bool {
+        self.open.is_empty() && self.in_flight.is_empty()
+    }
+}
+
+fn produced(id: u32) -> ProducedToken {
+    ProducedToken { id, logprobs: None }
+}
+
+impl Backend for Fake {
+    fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
+    fn device(&self) -> DeviceInfo {
+        DeviceInfo { device: "fake".into(), name: String::new(), driver: String::new(), units: 0 }
+    }
+
+    fn prepare(&mut self, _shapes: &[TreeShape], _capture_sizes: &[usize]) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn open(&mut self, slot: Slot, _sampling: &SamplingParams, pages: &[PageId]) -> Result<(), EngineError> {
+        let mut world = self.world();
+        assert!((slot.0 as usize) < self.capacity.slots, "{slot:?} does not exist");
+        let held: BTreeSet<PageId> = world.open.values().flat_map(|open| open.pages.clone()).collect();
+        let own: BTreeSet<PageId> = pages.iter().copied().collect();
+        assert_eq!(own.len(), pages.len(), "a page twice");
+        assert!(own.iter().all(|page| (page.0 as usize) < self.capacity.pages && !held.contains(page)), "held pages");
+        let open = Open { pages: pages.to_vec(), prompt: Vec::new(), next: None, produced: 0 };
+        assert!(world.open.insert(slot, open).is_none(), "{slot:?} is in use");
+        Ok(())
+    }
+
+    fn prefill(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<ProducedToken>>, EngineError> {
+        let mut world = self.world();
+        let distinct: BTreeSet<Slot> = chunks.iter().map(|chunk| chunk.slot).collect();
+        assert_eq!(distinct.len(), chunks.len(), "a slot twice");
+        world.prefills.push(chunks.iter().map(|chunk| chunk.tokens.len()).sum());
+        let mut first = Vec::new();
+        for chunk in chunks {
+            let open = world.open.get_mut(&chunk.slot).expect("an open slot");
+            assert!(!chunk.tokens.is_empty() && chunk.tokens.len() <= self.capacity.prefill_chunk, "size of a piece");
+            assert_eq!(chunk.start, open.prompt.len(), "a piece does not continue the prompt");
+            assert!(open.next.is_none_or(|next| next == chunk.tokens[0]), "another token than was announced");
+            let is_new = open.prompt.is_empty();
+            open.prompt.extend(chunk.tokens);
+            open.next = chunk.next;
+            open.produced = usize::from(chunk.next.is_none());
+            first.push(chunk.next.is_none().then(|| produced((self.script.token)(&open.prompt, 0))));
+            if is_new {
+                world.opened.push(chunk.tokens[0]);
+            }
+        }
+        Ok(first)
+    }
+
+    fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
+        let script = self.script;
+        let mut world = self.world();
+        assert!(world.in_flight.len() < self.capacity.rounds_in_flight, "too many rounds in flight");
+        let distinct: BTreeSet<Slot> = round.slots.iter().copied().collect();
+        assert!(!round.slots.is_empty() && distinct.len() == round.slots.len(), "a slot twice, or none");
+        let mut yields = Vec::new();
+        for slot in round.slots {
+            let open = world.open.get_mut(slot).expect("an open slot");
+            assert!(open.produced > 0, "the prompt has not been read");
+            let length = open.prompt.len() + open.produced - 1;
+            let room = open.pages.len() * self.capacity.page_size;
+            assert!(length + round.shape.num_draft_tokens <= room, "the tree runs over the pages");
+            let accepted = (script.accepted)(&open.prompt, open.produced, round.shape.most_tokens_a_round() - 1);
+            let places = open.produced..=open.produced + accepted;
+            let tokens = places.map(|at| produced((script.token)(&open.prompt, at))).collect();
+            open.produced += accepted + 1;
+            yields.push(Yield { tokens });
+        }
+        world.rounds.push((round.slots.len(), round.shape));
+        world.launched += 1;
+        let output = RoundOutput { yields, timing: RoundTiming::default() };
+        let launched = world.launched;
+        world.in_flight.push_back((Ticket(launched), round.slots.to_vec(), output));
+        Ok(Ticket(launched))
+    }
+
+    fn collect(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError> {
+        let (oldest, _, output) = self.world().in_flight.pop_front().expect("a launched round");
+        assert_eq!(oldest, ticket, "rounds are collected in order");
+        Ok(output)
+    }
+
+    fn close(&mut self, slot: Slot) {
+        let mut world = self.world();
+        assert!(world.in_flight.iter().all(|(_, slots, _)| !slots.contains(&slot)), "{slot:?} is in flight");
+        assert!(world.open.remove(&slot).is_some(), "{slot:?} is not open");
+    }
+}

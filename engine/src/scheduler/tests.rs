@@ -1,0 +1,327 @@
+//! The scheduler over a scripted backend, which checks the rules of the interface itself.
+
+use std::sync::{Arc, Mutex};
+
+use proptest::prelude::*;
+use schemas::tree::TreeShape;
+
+use super::{
+    fake::{Fake, Script, World},
+    *,
+};
+use crate::{
+    backend::Capacity,
+    checkpoint::Folder,
+    request::{Completion, SamplingParams, StopConditions},
+};
+
+const END: u32 = 0;
+
+const CAPACITY: Capacity = Capacity {
+    slots: 4,
+    pages: 64,
+    page_size: 4,
+    context_length: 100,
+    vocab_size: 1000,
+    prefill_chunk: 8,
+    rounds_in_flight: 1,
+};
+
+/// Random tokens, an end token once in about thirty, random numbers of accepted drafts.
+const RANDOM: Script = Script {
+    token: |prompt, at| {
+        let number = scramble(prompt, at);
+        if number.is_multiple_of(29) { END } else { 1 + (number >> 8) as u32 % 999 }
+    },
+    accepted: |prompt, at, most| scramble(prompt, at + 10_000) as usize % (most + 1),
+};
+
+/// Tokens 100, 101, 102, … and all drafts accepted.
+const COUNTING: Script = Script { token: |_, at| 100 + at as u32, accepted: |_, _, most| most };
+
+fn scramble(prompt: &[u32], at: usize) -> u64 {
+    let mix = |state: u64, word: u64| (state ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+    prompt.iter().fold(mix(1, at as u64), |state, token| mix(state, u64::from(*token))) >> 16
+}
+
+fn scheduler(capacity: Capacity, script: Script, policy: ShapePolicy) -> (Scheduler, Arc<Mutex<World>>) {
+    let (fake, world) = Fake::new(capacity, script);
+    let model = ModelEnds { end_tokens: vec![END], text: None };
+    (Scheduler::new(Box::new(fake), model, policy, capacity.slots, 12), world)
+}
+
+fn request(prompt: Vec<u32>, new: usize) -> Request {
+    Request {
+        input_ids: prompt,
+        sampling: SamplingParams::default(),
+        stop: StopConditions { max_new_tokens: Some(new), ..StopConditions::default() },
+    }
+}
+
+/// Steps until nothing is left.
+fn drain(scheduler: &mut Scheduler) -> Vec<Event> {
+    let mut events = Vec::new();
+    for _ in 0..10_000 {
+        if scheduler.is_idle() {
+            return events;
+        }
+        events.extend(scheduler.step().expect("the device works"));
+    }
+    panic!("the scheduler does not come to an end");
+}
+
+fn completion(events: &[Event], id: RequestId) -> Completion {
+    let finished = events.iter().filter_map(|event| match event {
+        Event::Finished { request, completion } if *request == id => Some((**completion).clone()),
+        _ => None,
+    });
+    let finished: Vec<Completion> = finished.collect();
+    assert_eq!(finished.len(), 1, "request {id:?} ends once");
+    finished[0].clone()
+}
+
+fn streamed(events: &[Event], id: RequestId) -> Vec<u32> {
+    let tokens = events.iter().filter_map(|event| match event {
+        Event::Tokens { request, tokens, .. } if *request == id => Some(tokens.iter().map(|token| token.id)),
+        _ => None,
+    });
+    tokens.flatten().collect()
+}
+
+/// What a request must get: output, rounds, histogram of accepted drafts, the last round cut.
+fn expected(prompt: &[u32], new: usize, most: usize) -> (Vec<u32>, usize, Vec<u64>) {
+    let mut output = vec![(RANDOM.token)(prompt, 0)];
+    let (mut rounds, mut histogram) = (0, Vec::new());
+    let ended = |output: &[u32]| output.last() == Some(&END) || output.len() == new;
+    let mut at = 1;
+    while !ended(&output) {
+        let accepted = (RANDOM.accepted)(prompt, at, most);
+        let mut kept = 0;
+        for place in at..=at + accepted {
+            output.push((RANDOM.token)(prompt, place));
+            kept += 1;
+            if ended(&output) {
+                break;
+            }
+        }
+        at += accepted + 1;
+        rounds += 1;
+        let drafts = kept.min(accepted);
+        histogram.resize(histogram.len().max(drafts + 1), 0);
+        histogram[drafts] += 1;
+    }
+    (output, rounds, histogram)
+}
+
+#[derive(Clone, Debug)]
+struct Arrival {
+    step: usize,
+    prompt: usize,
+    new: usize,
+    cancelled_after: Option<usize>,
+}
+
+fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
+    let one = (0..60_usize, 1..40_usize, 1..40_usize, prop::option::weighted(0.2, 0..30_usize))
+        .prop_map(|(step, prompt, new, cancelled_after)| Arrival { step, prompt, new, cancelled_after });
+    prop::collection::vec(one, 1..40)
+}
+
+proptest! {
+    #[test]
+    fn every_request_gets_its_own_output_and_nothing_leaks(
+        mut arrivals in arrivals(),
+        slots in 1..6_usize, pages in 12..80_usize, page_size in 1..9_usize, prefill_chunk in 1..20_usize,
+        rounds_in_flight in 1..4_usize,
+        shape in prop::sample::select(vec!["0,1,1", "1,1,2", "3,1,4", "3,4,8", "2,8,60"]),
+    ) {
+        let shape: TreeShape = shape.parse().expect("a shape");
+        let capacity = Capacity { slots, pages, page_size, prefill_chunk, rounds_in_flight, ..CAPACITY };
+        let (mut scheduler, world) = scheduler(capacity, RANDOM, ShapePolicy::fixed(shape));
+        arrivals.sort_by_key(|arrival| arrival.step);
+        let mut events = Vec::new();
+        let mut accepted: Vec<(RequestId, Vec<u32>, Arrival)> = Vec::new();
+        let mut waiting = arrivals.into_iter().enumerate().peekable();
+        for step in 0..100 {
+            while let Some((number, arrival)) = waiting.next_if(|(_, arrival)| arrival.step <= step) {
+                let prompt: Vec<u32> = (0..arrival.prompt).map(|at| (number + at * at) as u32 % 1000).collect();
+                let ahead = (rounds_in_flight - 1) * shape.most_tokens_a_round();
+                let fits = (arrival.prompt + arrival.new + shape.num_draft_tokens + ahead).div_ceil(page_size) <= pages;
+                match scheduler.submit(request(prompt.clone(), arrival.new)) {
+                    Ok(id) => accepted.push((id, prompt, arrival)),
+                    Err(error) => prop_assert!(!fits, "{error}"),
+                }
+            }
+            for (id, _, arrival) in &accepted {
+                if arrival.cancelled_after.is_some_and(|after| arrival.step + after == step) {
+                    scheduler.cancel(*id);
+                }
+            }
+            events.extend(scheduler.step().expect("the device works"));
+        }
+        events.extend(drain(&mut scheduler));
+
+        for (id, prompt, arrival) in &accepted {
+            let completion = completion(&events, *id);
+            prop_assert_eq!(&streamed(&events, *id), &completion.output_ids);
+            let (output, rounds, histogram) = expected(prompt, arrival.new, shape.most_tokens_a_round() - 1);
+            if completion.finish_reason == FinishReason::Cancelled {
+                prop_assert!(arrival.cancelled_after.is_some() && output.starts_with(&completion.output_ids));
+            } else {
+                prop_assert_eq!(&completion.output_ids, &output);
+                prop_assert_eq!((completion.rounds, &completion.accept_histogram), (rounds, &histogram));
+            }
+            prop_assert_eq!(completion.accept_histogram.iter().sum::<u64>(), completion.rounds as u64);
+        }
+        let world = world.lock().expect("no panic while it was held");
+        prop_assert!(world.is_clean());
+        prop_assert!(world.opened.is_sorted(), "not first come, first served: {:?}", world.opened);
+        prop_assert!(world.prefills.iter().all(|tokens| *tokens <= 12));
+        let statistics = scheduler.statistics();
+        prop_assert_eq!((statistics.running, statistics.waiting, statistics.pages_used), (0, 0, 0));
+        let generated: usize = accepted.iter().map(|(id, ..)| streamed(&events, *id).len()).sum();
+        prop_assert_eq!(statistics.generated_tokens, generated as u64);
+        prop_assert_eq!(statistics.stopped + statistics.exhausted + statistics.cancelled, accepted.len() as u64);
+        prop_assert_eq!(statistics.accept_histogram.iter().sum::<u64>(), statistics.request_rounds);
+    }
+}
+
+#[test]
+fn a_round_is_cut_at_the_token_that_ends_the_request() {
+    fn check(stop: StopConditions, output: &[u32], reason: FinishReason, histogram: &[u64]) {
+        let policy = ShapePolicy::fixed(TreeShape::chain(3));
+        let (mut scheduler, _world) = scheduler(CAPACITY, COUNTING, policy);
+        let id = scheduler.submit(Request { stop, ..request(vec![7], 50) }).expect("it fits");
+        let completion = completion(&drain(&mut scheduler), id);
+        assert_eq!(completion.output_ids, output);
+        assert_eq!((completion.finish_reason, completion.accept_histogram), (reason, histogram.to_vec()));
+    }
+    let stop = |token| StopConditions { stop_token_ids: vec![token], ..StopConditions::default() };
+    let most = |tokens| StopConditions { max_new_tokens: Some(tokens), ..StopConditions::default() };
+    check(stop(100), &[100], FinishReason::StopToken(100), &[]);
+    check(stop(103), &[100, 101, 102, 103], FinishReason::StopToken(103), &[0, 0, 0, 1]);
+    check(stop(106), &[100, 101, 102, 103, 104, 105, 106], FinishReason::StopToken(106), &[0, 0, 1, 1]);
+    check(most(1), &[100], FinishReason::Length, &[]);
+    check(most(2), &[100, 101], FinishReason::Length, &[0, 1]);
+    check(most(5), &[100, 101, 102, 103, 104], FinishReason::Length, &[0, 0, 0, 1]);
+}
+
+#[test]
+fn end_tokens_end_unless_they_are_ignored_and_the_context_ends_all() {
+    let ends_at_once = Script { token: |_, at| if at == 1 { END } else { 5 }, ..COUNTING };
+    for (ignore_eos, tokens, reason) in [(false, 2, FinishReason::StopToken(END)), (true, 90, FinishReason::Length)] {
+        let (mut scheduler, _world) = scheduler(CAPACITY, ends_at_once, ShapePolicy::fixed(TreeShape::OFF));
+        let stop = StopConditions { ignore_eos, ..StopConditions::default() };
+        let id = scheduler.submit(Request { stop, ..request(vec![7; 10], 1) }).expect("it fits");
+        let completion = completion(&drain(&mut scheduler), id);
+        assert_eq!((completion.output_ids.len(), completion.finish_reason), (tokens, reason));
+    }
+}
+
+#[test]
+fn a_stop_string_ends_the_text_before_it_and_the_tokens_with_it() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny/target");
+    let folder = Folder::open(folder.as_ref()).expect("the demo model");
+    let text = Text::open(&folder).expect("a tokenizer").expect("there is one");
+    // The prompt says what the device answers: its output is the prompt behind the first token.
+    let echo = Script { token: |prompt, at| prompt.get(at + 1).copied().unwrap_or(1), accepted: |_, _, most| most };
+    let answer = text.encode("let y = 1;\n\nfn next() {}").expect("it encodes");
+    let prompt: Vec<u32> = std::iter::once(9).chain(answer.iter().copied()).collect();
+    let capacity = Capacity { vocab_size: 2048, ..CAPACITY };
+    let (fake, _world) = Fake::new(capacity, echo);
+    let model = ModelEnds { end_tokens: vec![1], text: Some(text) };
+    let mut scheduler = Scheduler::new(Box::new(fake), model, ShapePolicy::fixed(TreeShape::chain(4)), 4, 64);
+    let stop = StopConditions { stop: vec!["\n\nfn".into()], ..StopConditions::default() };
+    let id = scheduler.submit(Request { stop, ..request(prompt, 1) }).expect("it fits");
+    let events = drain(&mut scheduler);
+    let completion = completion(&events, id);
+    assert_eq!((completion.text.as_str(), completion.finish_reason.word()), ("let y = 1;", "stop"));
+    assert!(answer.starts_with(&completion.output_ids) && completion.output_ids.len() < answer.len());
+    assert_eq!(streamed(&events, id), completion.output_ids);
+    let shown = events.iter().filter_map(|event| match event {
+        Event::Tokens { text, .. } => Some(text.as_str()),
+        Event::Finished { .. } => None,
+    });
+    assert_eq!(shown.collect::<String>(), completion.text);
+}
+
+#[test]
+fn the_tree_follows_the_running_batch() {
+    let (chain, tree) = (TreeShape::chain(3), TreeShape::new(2, 2, 5).expect("a shape"));
+    let policy = ShapePolicy::table(vec![(1, tree), (2, chain), (4, TreeShape::OFF)]).expect("not empty");
+    let (mut scheduler, world) = scheduler(CAPACITY, COUNTING, policy);
+    for new in [4, 12, 12, 40] {
+        scheduler.submit(request(vec![new as u32], new)).expect("it fits");
+    }
+    drain(&mut scheduler);
+    let world = world.lock().expect("no panic while it was held");
+    for (batch, shape) in &world.rounds {
+        assert_eq!(*shape, [tree, chain, TreeShape::OFF, TreeShape::OFF][batch - 1], "batch {batch}");
+    }
+    assert!(world.rounds.iter().any(|round| round.1 == tree) && world.rounds.iter().any(|round| round.1.is_off()));
+}
+
+#[test]
+fn a_large_request_is_not_starved_by_small_ones_behind_it() {
+    let (mut scheduler, world) =
+        scheduler(Capacity { pages: 26, ..CAPACITY }, COUNTING, ShapePolicy::fixed(TreeShape::OFF));
+    for (first, new) in [(1, 30), (2, 90), (3, 2), (4, 2)] {
+        scheduler.submit(request(vec![first], new)).expect("it fits");
+    }
+    drain(&mut scheduler);
+    assert_eq!(world.lock().expect("no panic while it was held").opened, [1, 2, 3, 4]);
+}
+
+#[test]
+fn requests_that_can_never_run_are_refused_with_the_numbers() {
+    fn check(change: impl FnOnce(&mut Request), expected: &[&str]) {
+        let (mut scheduler, _world) =
+            scheduler(Capacity { pages: 20, ..CAPACITY }, COUNTING, ShapePolicy::fixed(TreeShape::OFF));
+        let mut request = request(vec![1, 2], 5);
+        change(&mut request);
+        let error = scheduler.submit(request).expect_err("it is refused").to_string();
+        assert!(expected.iter().all(|part| error.contains(part)), "{error}");
+        assert!(scheduler.is_idle());
+    }
+    check(|request| request.input_ids.clear(), &["the prompt is empty"]);
+    check(|request| request.input_ids = vec![1; 100], &["100 tokens", "context length is 100"]);
+    check(|request| request.input_ids[1] = 1000, &["token 1000", "1000"]);
+    check(|request| request.stop.max_new_tokens = Some(0), &["max_new_tokens is 0"]);
+    check(|request| request.stop.max_new_tokens = Some(90), &["2 prompt and 90 new tokens", "24 pages", "has 20"]);
+    check(|request| request.stop.stop = vec!["x".into()], &["tokenizer"]);
+    check(|request| request.sampling.temperature = f32::NAN, &["temperature is NaN"]);
+    check(|request| request.sampling.temperature = -1.0, &["temperature is -1"]);
+    check(|request| request.sampling.top_p = 1.5, &["top_p is 1.5"]);
+    check(|request| request.sampling.min_p = f32::NAN, &["min_p is NaN"]);
+}
+
+#[test]
+fn a_request_can_be_cancelled_in_the_queue_while_it_reads_and_while_it_runs() {
+    let (mut scheduler, world) =
+        scheduler(Capacity { slots: 1, ..CAPACITY }, COUNTING, ShapePolicy::fixed(TreeShape::OFF));
+    let ids = [30, 1, 1].map(|prompt| scheduler.submit(request(vec![1; prompt], 20)).expect("it fits"));
+    scheduler.step().expect("the device works");
+    assert_eq!((scheduler.statistics().running, scheduler.statistics().waiting), (1, 2));
+    scheduler.cancel(ids[0]);
+    scheduler.cancel(ids[1]);
+    scheduler.cancel(RequestId(99));
+    let mut events = scheduler.step().expect("the device works");
+    for id in &ids[..2] {
+        assert_eq!(completion(&events, *id).finish_reason, FinishReason::Cancelled);
+    }
+    scheduler.cancel(ids[2]);
+    events.extend(drain(&mut scheduler));
+    let last = completion(&events, ids[2]);
+    assert_eq!((last.output_ids, last.finish_reason), (vec![100, 101], FinishReason::Cancelled));
+    assert!(world.lock().expect("no panic while it was held").is_clean());
+}
+
+#[test]
+fn the_policy_changes_only_while_idle() {
+    let (mut scheduler, _world) = scheduler(CAPACITY, COUNTING, ShapePolicy::fixed(TreeShape::OFF));
+    scheduler.submit(request(vec![1], 3)).expect("it fits");
+    let policy = ShapePolicy::fixed(TreeShape::chain(2));
+    assert!(scheduler.set_policy(policy.clone(), &[]).is_err());
+    drain(&mut scheduler);
+    scheduler.set_policy(policy, &[]).expect("it is idle");
+}
