@@ -43,6 +43,8 @@ pub struct Tuning {
     pub target_dtype: Option<String>,
     /// Longest sequence that the draft is made for, where known: a launch must not go beyond it.
     pub draft_context_length: Option<usize>,
+    /// Name of the GPU that was tuned on, where it was one.
+    pub gpu: Option<String>,
 }
 
 /// The launch, and what must be known beside it.
@@ -178,6 +180,7 @@ impl From<&TunedFile> for Tuning {
             table: tuned.shapes(),
             target_dtype: models.target_dtype.clone(),
             draft_context_length: models.draft_context_length,
+            gpu: engine.device.starts_with("cuda").then(|| tuned.measured.device_name.clone()),
         }
     }
 }

@@ -29,6 +29,9 @@ const BACKENDS: &[&str] = &[
     "wave",
 ];
 
+/// GPUs of the Hopper generation, which fa3 is made for.
+const HOPPER: &[&str] = &["H100", "H200", "H800", "H20", "GH200"];
+
 /// Flags that the table replaces.
 const SHAPE: &[Key] = &[
     Key::SpeculativeNumSteps,
@@ -186,6 +189,19 @@ fn fill_in(row: &Row, tuning: &Tuning, flags: &mut Vec<Flag>, notes: &mut Vec<St
     {
         flags.retain(|flag| flag.key != Key::ContextLength);
         add(flags, Key::ContextLength, draft.to_string(), "the draft is made for no longer sequence");
+    }
+    let backends = [Key::AttentionBackend, Key::DecodeAttentionBackend];
+    if row.shape.topk > 1 && !backends.into_iter().any(|key| given(flags, key)) {
+        let hopper = tuning.gpu.as_ref().is_some_and(|gpu| HOPPER.iter().any(|name| gpu.contains(name)));
+        let (backend, why) = if hopper {
+            ("fa3", "flashinfer, SGLang's default for a tree, is reported to crash when it pads a batch")
+        } else {
+            (
+                "triton",
+                "flashinfer, SGLang's default for a tree, is reported to crash when it pads a batch; on Hopper fa3 is the faster choice",
+            )
+        };
+        add(flags, Key::AttentionBackend, backend.into(), why);
     }
     let Some(running) = row.running(&tuning.launch) else { return };
     let asked = row.asked.is_some() && tuning.launch.max_running_requests != Some(running);

@@ -1,7 +1,11 @@
 use super::*;
 use crate::{
+    diagnostic::Severity,
     flags::Key,
     launch::{self, Engine, Launch, Options},
+    model::{ModelConfig, ModelFacts},
+    resolve,
+    rules::{self, Context, Selection},
     text::Source,
 };
 
@@ -28,7 +32,7 @@ fn table() -> Vec<(usize, TreeShape)> {
 
 fn tuning(launch: LaunchFile, table: &[(usize, TreeShape)]) -> Tuning {
     let target_dtype = Some("bfloat16".to_owned());
-    Tuning { launch, table: table.to_vec(), target_dtype, draft_context_length: Some(2048) }
+    Tuning { launch, table: table.to_vec(), target_dtype, draft_context_length: Some(2048), gpu: None }
 }
 
 fn exported(form: Form, batch_size: Option<usize>, version: Option<&str>) -> Exported {
@@ -70,7 +74,7 @@ fn the_command_reads_back_as_the_tuned_launch() {
             (Key::CudaGraphMaxBs, Some("1")),
             (Key::TpSize, Some("2")),
             (Key::Device, None),
-            (Key::AttentionBackend, None),
+            (Key::AttentionBackend, Some("triton")),
         ],
     );
     let notes = exported.notes.join("\n");
@@ -211,7 +215,7 @@ speedup_interval = [1.4, 1.6]
 accept_length = 2.5
 verdict = "speculation pays"
 [measured]
-device_name = "a GPU"
+device_name = "NVIDIA H200"
 driver = ""
 engine = "spectune 0.1.0"
 target_hash = "a"
@@ -228,6 +232,7 @@ objective = "throughput"
             (Key::Dtype, Some("float16")),
             (Key::ContextLength, Some("2048")),
             (Key::MaxRunningRequests, Some("8")),
+            (Key::AttentionBackend, Some("fa3")),
             (Key::PageSize, None),
             (Key::MemFractionStatic, None),
             (Key::SpeculativeNumDraftTokens, Some("16")),
@@ -244,4 +249,54 @@ objective = "throughput"
     let launch = read_back(&exported.text);
     check(&launch, &[(Key::MaxRunningRequests, Some("3"))]);
     assert_eq!(sizes(&launch), [1, 2, 3]);
+}
+
+/// What the linter says of an exported launch, worse than `info`.
+fn findings(text: &str, version: Option<EngineVersion>) -> Vec<String> {
+    let launch = read_back(text);
+    let facts =
+        |config: &str| ModelFacts { config: ModelConfig::parse(config).expect("a config"), ..ModelFacts::default() };
+    let target = facts(
+        r#"{"architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16", "max_position_embeddings": 8192,
+            "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256}"#,
+    );
+    let draft = facts(
+        r#"{"architectures": ["LlamaForCausalLMEagle3"], "torch_dtype": "float16", "max_position_embeddings": 2048,
+            "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
+            "draft_vocab_size": 32000}"#,
+    );
+    let (version, given) = resolve::version_of(&launch, version);
+    let draft = launch.has(Key::SpeculativeAlgorithm).then_some(&draft);
+    let resolved = resolve::resolve(&launch, version, given, Some(&target), draft, None);
+    let context = Context {
+        launch: &launch,
+        resolved: &resolved,
+        target: Some(&target),
+        draft,
+        expected_concurrency: None,
+        gpu_memory: None,
+    };
+    let found = rules::lint(&context, &Selection::default()).into_iter();
+    found
+        .filter(|found| found.severity > Severity::Info)
+        .map(|found| format!("{} {}: {}", found.code, found.name, found.message))
+        .collect()
+}
+
+#[test]
+fn the_linter_finds_nothing_in_what_is_exported() {
+    let shapes =
+        [TreeShape::OFF, TreeShape::chain(1), TreeShape::chain(7), TREE, TreeShape { num_draft_tokens: 60, ..TREE }];
+    for shape in shapes {
+        let tuning = tuning(launch_file(), &[(128, shape)]);
+        for batch in [None, Some(1), Some(3), Some(48), Some(64)] {
+            for version in [None, Some("0.5.9"), Some("0.5.12"), Some("0.5.15.post1"), Some("0.5.23")] {
+                for form in [Form::Sglang, Form::Slime] {
+                    let version = version.map(|version| version.parse().expect("a version"));
+                    let text = export(&tuning, form, batch, version).expect("exported").text;
+                    assert_eq!(findings(&text, version), Vec::<String>::new(), "{version:?}\n{text}");
+                }
+            }
+        }
+    }
 }
