@@ -1,7 +1,7 @@
 //! The rules: one file a rule, each with its page.
 //!
 //! A rule's file begins with its page as a doc comment, in Markdown. That page is what `spectune explain` prints, what
-//! `docs/rules` shows, and, through its fenced launches, the rule's test: see [`page`].
+//! `docs/rules` shows, and, through its fenced launches, the rule's test: see `page.rs`.
 
 #[cfg(test)]
 mod examples;

@@ -48,7 +48,7 @@ impl Example {
     }
 
     fn new(words: &[&str], text: &str) -> Self {
-        let value = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        let value = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix(':'));
         let name = if words.contains(&"toml") { "launch.toml" } else { "launch.sh" };
         assert!(words.contains(&"bad") != words.contains(&"good"), "{words:?} is either bad or good");
         Self {

@@ -4,8 +4,8 @@
 //! blocks, which are shown to the reader and run as tests:
 //!
 //! - `launch bad` is a launch in which the rule finds something, `launch good` one in which it finds nothing. Further
-//!   words say what else is known: `toml` (a launch file), `version=0.5.9`, `concurrency=64`, `memory=81559`, and
-//!   `also=SD090,SD080` for other rules that find something there as well.
+//!   words say what else is known: `toml` (a launch file), `version:0.5.9`, `concurrency:64`, `memory:81559`, and
+//!   `also:SD090,SD080` for other rules that find something there as well.
 //! - `target` and `draft` after a launch hold fields of the config.json of its models; `partial` says that fields may be
 //!   missing. `draft-tensors` holds the tensors of the draft, one a line: name, dtype, shape as `4096x12288`.
 
@@ -62,6 +62,7 @@ impl Page {
     pub fn markdown(&self) -> String {
         let mut text = format!("# {}\n\n{}\n\n", self.title, self.summary);
         for block in &self.blocks {
+            separate(&mut text, block);
             match block {
                 Block::Heading(heading) => text.push_str(&format!("## {heading}\n")),
                 Block::Line(line) => text.push_str(&format!("{line}\n")),
@@ -79,6 +80,7 @@ impl Page {
     pub fn plain(&self) -> String {
         let mut text = format!("{}\n\n{}\n\n", self.title, self.summary);
         for block in &self.blocks {
+            separate(&mut text, block);
             match block {
                 Block::Heading(heading) => text.push_str(&format!("{}\n", heading.to_uppercase())),
                 Block::Line(line) => text.push_str(&format!("{line}\n")),
@@ -95,19 +97,26 @@ impl Page {
     }
 }
 
+/// A fenced block that follows another at once still begins a paragraph.
+fn separate(text: &mut String, next: &Block) {
+    if matches!(next, Block::Fence { .. }) && !text.ends_with("\n\n") {
+        text.push('\n');
+    }
+}
+
 /// What a fenced block shows, in words.
 fn caption(info: &str) -> String {
     let mut words = info.split_whitespace();
     let what = match (words.next(), words.clone().any(|word| word == "bad")) {
-        (Some("launch"), true) => "Found in",
-        (Some("launch"), false) => "Nothing found in",
-        (Some("target"), _) => "with, in the target's config.json",
-        (Some("draft"), _) => "with, in the draft's config.json",
-        (Some("draft-tensors"), _) => "with the tensors of the draft",
+        (Some("launch"), true) => "Found here",
+        (Some("launch"), false) => "Nothing is found here",
+        (Some("target"), _) => "The target's config.json",
+        (Some("draft"), _) => "The draft's config.json",
+        (Some("draft-tensors"), _) => "The draft's tensors",
         _ => return String::new(),
     };
     let known: Vec<String> = words
-        .filter_map(|word| match word.split_once('=')? {
+        .filter_map(|word| match word.split_once(':')? {
             ("version", version) => Some(format!("sglang {version}")),
             ("concurrency", requests) => Some(format!("{requests} requests expected to run together")),
             ("memory", memory) => Some(format!("a GPU of {memory} MiB")),
@@ -134,7 +143,7 @@ mod tests {
     use super::*;
 
     const FILE: &str = "//! # SD999: a-name\n//!\n//! One line,\n//! and another.\n//!\n//! ## Example\n//!\n\
-                        //! ```launch bad version=0.5.9\n//! sglang serve\n//! ```\n\nuse x;\n//! no more";
+                        //! ```launch bad version:0.5.9\n//! sglang serve\n//! ```\n\nuse x;\n//! no more";
 
     #[test]
     fn a_page_is_the_head_of_its_file() {
@@ -143,9 +152,9 @@ mod tests {
         assert_eq!(page.blocks.len(), 3);
         assert_eq!(
             page.plain(),
-            "SD999: a-name\n\nOne line, and another.\n\nEXAMPLE\n\nFound in (sglang 0.5.9):\n\n    sglang serve\n"
+            "SD999: a-name\n\nOne line, and another.\n\nEXAMPLE\n\nFound here (sglang 0.5.9):\n\n    sglang serve\n"
         );
-        assert!(page.markdown().ends_with("Found in (sglang 0.5.9):\n\n```sh\nsglang serve\n```\n"));
+        assert!(page.markdown().ends_with("Found here (sglang 0.5.9):\n\n```sh\nsglang serve\n```\n"));
     }
 
     #[test]

@@ -18,23 +18,23 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.23
+//! ```launch bad version:0.5.23
 //! sglang serve --model-path meta-llama/Llama-3.1-8B-Instruct --speculative-algorithm MEDUSA
 //! ```
 //!
-//! ```launch bad version=0.5.15.post1 also=SD090
+//! ```launch bad version:0.5.15.post1 also:SD090
 //! sglang serve --model-path deepseek-ai/DeepSeek-V4-Flash --speculative-algorithm DSPARK
 //! ```
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.23
+//! ```launch good version:0.5.23
 //! sglang serve --model-path meta-llama/Llama-3.1-8B-Instruct --speculative-algorithm eagle3
 //! ```
 //!
 //! ## Versions
 //!
-//! Which algorithms exist was read from seven versions between 0.4.7 and 0.5.23; for a version between two of them the
+//! Which algorithms exist was read from eight versions between 0.4.7 and 0.5.23; for a version between two of them the
 //! finding says what is not known.
 //!
 //! ## Source

@@ -16,13 +16,13 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.9
+//! ```launch bad version:0.5.9
 //! sglang serve --model-path XiaomiMiMo/MiMo-7B-RL --speculative-algorithm NEXTN --max-running-requests 16
 //! ```
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.9
+//! ```launch good version:0.5.9
 //! sglang serve --model-path XiaomiMiMo/MiMo-7B-RL --speculative-algorithm EAGLE --max-running-requests 16
 //! ```
 //!

@@ -20,7 +20,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.9
+//! ```launch bad version:0.5.9
 //! sglang serve --model-path moonshotai/Kimi-K2.5 --speculative-algorithm EAGLE --max-running-requests 32 \
 //!   --speculative-draft-model-path lightseekorg/kimi-k2.5-eagle3
 //! ```
@@ -31,7 +31,7 @@
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.9
+//! ```launch good version:0.5.9
 //! sglang serve --model-path moonshotai/Kimi-K2.5 --speculative-algorithm EAGLE3 --max-running-requests 32 \
 //!   --speculative-draft-model-path lightseekorg/kimi-k2.5-eagle3
 //! ```

@@ -18,7 +18,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.9
+//! ```launch bad version:0.5.9
 //! sglang serve --model-path meta-llama/Llama-2-7b-chat-hf --speculative-algorithm EAGLE3 --max-running-requests 32 \
 //!   --speculative-draft-model-path lmsys/sglang-EAGLE-llama2-chat-7B
 //! ```
@@ -28,7 +28,7 @@
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.9
+//! ```launch good version:0.5.9
 //! sglang serve --model-path meta-llama/Llama-2-7b-chat-hf --speculative-algorithm EAGLE --max-running-requests 32 \
 //!   --speculative-draft-model-path lmsys/sglang-EAGLE-llama2-chat-7B
 //! ```

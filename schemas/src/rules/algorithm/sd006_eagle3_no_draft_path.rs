@@ -17,7 +17,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.23 also=SD090
+//! ```launch bad version:0.5.23 also:SD090
 //! sglang serve --model-path meta-llama/Llama-3.2-1B-Instruct --speculative-algorithm EAGLE3
 //! ```
 //! ```target
@@ -26,7 +26,7 @@
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.23
+//! ```launch good version:0.5.23
 //! sglang serve --model-path meta-llama/Llama-3.1-8B-Instruct --speculative-algorithm EAGLE3 \
 //!   --speculative-draft-model-path lmsys/sglang-EAGLE3-LLaMA3.1-Instruct-8B
 //! ```

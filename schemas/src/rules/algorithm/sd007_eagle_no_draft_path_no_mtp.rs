@@ -19,7 +19,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.15.post1 also=SD090
+//! ```launch bad version:0.5.15.post1 also:SD090
 //! sglang serve --model-path Qwen/Qwen3-8B --speculative-algorithm EAGLE
 //! ```
 //! ```target
@@ -30,7 +30,7 @@
 //!
 //! A head, or a target that brings the layer:
 //!
-//! ```launch good version=0.5.15.post1
+//! ```launch good version:0.5.15.post1
 //! sglang serve --model-path XiaomiMiMo/MiMo-7B-RL --speculative-algorithm EAGLE
 //! ```
 //! ```target

@@ -16,14 +16,14 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.23
+//! ```launch bad version:0.5.23
 //! sglang serve --model-path meta-llama/Llama-3.1-8B-Instruct --speculative-algorithm STANDALONE \
 //!   --max-running-requests 32
 //! ```
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.23
+//! ```launch good version:0.5.23
 //! sglang serve --model-path meta-llama/Llama-3.1-8B-Instruct --speculative-algorithm STANDALONE \
 //!   --speculative-draft-model-path meta-llama/Llama-3.2-1B-Instruct --max-running-requests 32
 //! ```

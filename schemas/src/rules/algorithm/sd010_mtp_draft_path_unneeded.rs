@@ -18,7 +18,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.9
+//! ```launch bad version:0.5.9
 //! sglang serve --model-path deepseek-ai/DeepSeek-V3 --tp 8 --speculative-algorithm EAGLE --max-running-requests 32 \
 //!   --speculative-draft-model-path lmsys/DeepSeek-V3-NextN
 //! ```
@@ -28,7 +28,7 @@
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.9
+//! ```launch good version:0.5.9
 //! sglang serve --model-path deepseek-ai/DeepSeek-V3 --tp 8 --speculative-algorithm EAGLE --max-running-requests 32
 //! ```
 //! ```target

@@ -17,7 +17,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.23
+//! ```launch bad version:0.5.23
 //! sglang serve --model-path mistralai/Mixtral-8x7B-Instruct-v0.1 --speculative-algorithm EAGLE3 \
 //!   --speculative-draft-model-path my/mixtral-eagle3 --max-running-requests 16
 //! ```
@@ -27,7 +27,7 @@
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.23
+//! ```launch good version:0.5.23
 //! sglang serve --model-path Qwen/Qwen3-8B --speculative-algorithm EAGLE3 \
 //!   --speculative-draft-model-path AngelSlim/Qwen3-8B_eagle3 --max-running-requests 16
 //! ```

@@ -17,7 +17,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.23
+//! ```launch bad version:0.5.23
 //! sglang serve --model-path target --speculative-algorithm EAGLE3 --speculative-draft-model-path draft \
 //!   --max-running-requests 16
 //! ```
@@ -34,7 +34,7 @@
 //!
 //! Ship the head, or leave `draft_vocab_size` out so that the target's is borrowed:
 //!
-//! ```launch good version=0.5.23
+//! ```launch good version:0.5.23
 //! sglang serve --model-path target --speculative-algorithm EAGLE3 --speculative-draft-model-path draft \
 //!   --max-running-requests 16
 //! ```

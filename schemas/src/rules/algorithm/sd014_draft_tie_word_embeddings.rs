@@ -18,7 +18,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.23
+//! ```launch bad version:0.5.23
 //! sglang serve --model-path target --speculative-algorithm EAGLE3 --speculative-draft-model-path draft \
 //!   --max-running-requests 16
 //! ```
@@ -31,7 +31,7 @@
 //!
 //! `"tie_word_embeddings": false` in the draft's config.json:
 //!
-//! ```launch good version=0.5.23
+//! ```launch good version:0.5.23
 //! sglang serve --model-path target --speculative-algorithm EAGLE3 --speculative-draft-model-path draft \
 //!   --max-running-requests 16
 //! ```

@@ -5,7 +5,7 @@
 //! ## What it does
 //!
 //! Reckons the tokens that speculation keeps free of each request's context, max(topk × steps, draft tokens), and looks
-//! whether that is an eighth of it or more, or whether the lengths of a benchmark (`--random-input-len`,
+//! whether that is a quarter of it or more, or whether the lengths of a benchmark (`--random-input-len`,
 //! `--random-output-len`) leave no room for it.
 //!
 //! ## Why is this bad?
@@ -19,12 +19,12 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.9
-//! sglang serve --model-path target --speculative-algorithm EAGLE --context-length 512 --max-running-requests 8 \
+//! ```launch bad version:0.5.9
+//! sglang serve --model-path target --speculative-algorithm EAGLE --context-length 256 --max-running-requests 8 \
 //!   --speculative-num-steps 10 --speculative-eagle-topk 8 --speculative-num-draft-tokens 64
 //! ```
 //!
-//! ```launch bad version=0.5.9
+//! ```launch bad version:0.5.9
 //! python3 -m sglang.bench_offline_throughput --model-path target --random-input-len 256 --random-output-len 1750 \
 //!   --speculative-algorithm EAGLE --context-length 2048 --max-running-requests 8 --attention-backend fa3 \
 //!   --speculative-num-steps 5 --speculative-eagle-topk 8 --speculative-num-draft-tokens 64
@@ -32,7 +32,7 @@
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.9
+//! ```launch good version:0.5.9
 //! sglang serve --model-path target --speculative-algorithm EAGLE --context-length 2048 --max-running-requests 8 \
 //!   --speculative-num-steps 5 --speculative-eagle-topk 8 --speculative-num-draft-tokens 64
 //! ```
@@ -62,7 +62,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
 };
 
 /// The share of the context from which on the reserve is large.
-const LARGE: usize = 8;
+const LARGE: usize = 4;
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     let algorithm = context.algorithm()?;
@@ -81,7 +81,11 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         }
         None => return None,
     };
-    let wanted = workload.unwrap_or(length).saturating_add(reserve).saturating_add(1);
+    let wanted = match workload {
+        Some(tokens) => tokens.saturating_add(reserve),
+        None => reserve.saturating_mul(LARGE),
+    };
+    let wanted = wanted.saturating_add(1);
     Some(
         Finding::new(context.value_place(Key::ContextLength), message, format!("{reserve} of these are for drafts"))
             .related(context.span(Key::SpeculativeNumSteps), "max(topk × steps, draft tokens) are kept free")

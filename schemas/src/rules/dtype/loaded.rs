@@ -2,6 +2,7 @@
 
 use crate::{
     flags::Key,
+    resolve::Algorithm,
     rules::{Context, Finding},
 };
 
@@ -14,6 +15,10 @@ pub(super) struct Loaded {
 impl Loaded {
     /// The types of target and draft, where each follows its own config and they differ.
     pub fn apart(context: &Context<'_>) -> Option<Self> {
+        // A model of its own shares neither hidden states nor embedding with the target.
+        if matches!(context.algorithm()?, Algorithm::Standalone | Algorithm::Ngram) {
+            return None;
+        }
         let auto = context.launch.text(Key::Dtype).is_some_and(|dtype| dtype.value.eq_ignore_ascii_case("auto"));
         if !auto && !context.is_absent(Key::Dtype) {
             return None;

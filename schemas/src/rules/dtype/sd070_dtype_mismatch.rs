@@ -5,7 +5,7 @@
 //! ## What it does
 //!
 //! Without `--dtype`, each checkpoint is loaded in the type that its own config.json names (`dtype` or `torch_dtype`). Compares
-//! the two.
+//! the two. A STANDALONE draft is a model of its own and may differ.
 //!
 //! ## Why is this bad?
 //!
@@ -19,7 +19,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.9
+//! ```launch bad version:0.5.9
 //! sglang serve --model-path meta-llama/Llama-3.1-8B-Instruct --speculative-algorithm EAGLE3 --max-running-requests 16 \
 //!   --speculative-draft-model-path lmsys/sglang-EAGLE3-LLaMA3.1-Instruct-8B --attention-backend fa3
 //! ```
@@ -30,7 +30,7 @@
 //! {"architectures": ["LlamaForCausalLMEagle3"], "max_position_embeddings": 2048, "torch_dtype": "float16"}
 //! ```
 //!
-//! ```launch bad version=0.5.9 toml
+//! ```launch bad version:0.5.9 toml
 //! engine = "sglang"
 //! model_path = "meta-llama/Llama-3.1-8B-Instruct"
 //! speculative_algorithm = "EAGLE3"
@@ -47,7 +47,7 @@
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.9
+//! ```launch good version:0.5.9
 //! sglang serve --model-path meta-llama/Llama-3.1-8B-Instruct --speculative-algorithm EAGLE3 --max-running-requests 16 \
 //!   --speculative-draft-model-path lmsys/sglang-EAGLE3-LLaMA3.1-Instruct-8B --attention-backend fa3 --dtype float16
 //! ```
@@ -58,7 +58,7 @@
 //! {"architectures": ["LlamaForCausalLMEagle3"], "max_position_embeddings": 2048, "torch_dtype": "float16"}
 //! ```
 //!
-//! ```launch good version=0.5.9
+//! ```launch good version:0.5.9
 //! SGLANG_ARGS=(
 //!    --sglang-speculative-algorithm EAGLE3
 //!    --sglang-speculative-draft-model-path /root/EAGLE3-head

@@ -19,7 +19,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.9
+//! ```launch bad version:0.5.9
 //! sglang serve --model-path Qwen/Qwen3-8B --speculative-algorithm EAGLE3 --max-running-requests 16 \
 //!   --speculative-draft-model-path my/qwen3-8b-eagle3 --attention-backend fa3
 //! ```
@@ -32,7 +32,7 @@
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.9
+//! ```launch good version:0.5.9
 //! sglang serve --model-path Qwen/Qwen3-8B --speculative-algorithm EAGLE3 --max-running-requests 16 \
 //!   --speculative-draft-model-path my/qwen3-8b-eagle3 --attention-backend fa3 --dtype bfloat16
 //! ```

@@ -18,7 +18,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.2
+//! ```launch bad version:0.5.2
 //! sglang serve --model-path meta-llama/Llama-2-7b-chat-hf --speculative-algorithm EAGLE --max-running-requests 48 \
 //!   --speculative-draft-model-path lmsys/sglang-EAGLE-llama2-chat-7B \
 //!   --speculative-num-steps 5 --speculative-eagle-topk 8 --speculative-num-draft-tokens 32
@@ -27,7 +27,7 @@
 //! {"architectures": ["LlamaForCausalLM"], "max_position_embeddings": 4096, "torch_dtype": "float16"}
 //! ```
 //!
-//! ```launch bad version=0.5.15.post1
+//! ```launch bad version:0.5.15.post1
 //! SGLANG_ARGS=(
 //!    --sglang-speculative-algorithm EAGLE
 //!    --sglang-speculative-draft-model-path /root/sglang-EAGLE-llama2-chat-7B
@@ -45,7 +45,7 @@
 //!
 //! Another backend, or every size captured:
 //!
-//! ```launch good version=0.5.2
+//! ```launch good version:0.5.2
 //! sglang serve --model-path meta-llama/Llama-2-7b-chat-hf --speculative-algorithm EAGLE --max-running-requests 48 \
 //!   --speculative-draft-model-path lmsys/sglang-EAGLE-llama2-chat-7B \
 //!   --attention-backend fa3 --speculative-num-steps 5 --speculative-eagle-topk 8 --speculative-num-draft-tokens 32
@@ -54,7 +54,7 @@
 //! {"architectures": ["LlamaForCausalLM"], "max_position_embeddings": 4096, "torch_dtype": "float16"}
 //! ```
 //!
-//! ```launch good version=0.5.2
+//! ```launch good version:0.5.2
 //! sglang serve --model-path meta-llama/Llama-2-7b-chat-hf --speculative-algorithm EAGLE --max-running-requests 48 \
 //!   --speculative-draft-model-path lmsys/sglang-EAGLE-llama2-chat-7B \
 //!   --cuda-graph-bs $(seq 1 48) --speculative-num-steps 5 --speculative-eagle-topk 8 --speculative-num-draft-tokens 32

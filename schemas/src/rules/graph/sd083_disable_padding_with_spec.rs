@@ -18,19 +18,19 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.2
+//! ```launch bad version:0.5.2
 //! sglang serve --model-path target --speculative-algorithm EAGLE --disable-cuda-graph-padding --max-running-requests 48 \
 //!   --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
 //! ```
 //!
-//! ```launch bad version=0.5.9
+//! ```launch bad version:0.5.9
 //! sglang serve --model-path target --speculative-algorithm EAGLE --disable-cuda-graph-padding --max-running-requests 48 \
 //!   --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
 //! ```
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.9
+//! ```launch good version:0.5.9
 //! sglang serve --model-path target --speculative-algorithm EAGLE --max-running-requests 48 \
 //!   --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
 //! ```

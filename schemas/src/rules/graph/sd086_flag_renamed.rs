@@ -18,28 +18,28 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.23
+//! ```launch bad version:0.5.23
 //! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 \
 //!   --max-running-requests 8 --cuda-graph-max-bs 8
 //! ```
 //!
-//! ```launch bad version=0.5.23
+//! ```launch bad version:0.5.23
 //! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-draft head --max-running-requests 8
 //! ```
 //!
-//! ```launch bad version=0.5.2
+//! ```launch bad version:0.5.2
 //! sglang serve --model-path target --speculative-algorithm EAGLE --max-running-requests 8 \
 //!   --speculative-draft-attention-backend fa3
 //! ```
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.23
+//! ```launch good version:0.5.23
 //! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 \
 //!   --max-running-requests 8 --cuda-graph-max-bs-decode 8
 //! ```
 //!
-//! ```launch good version=0.5.9
+//! ```launch good version:0.5.9
 //! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 \
 //!   --max-running-requests 8 --cuda-graph-max-bs 8
 //! ```

@@ -17,7 +17,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.9
+//! ```launch bad version:0.5.9
 //! sglang serve --model-path Qwen/Qwen3-32B --speculative-algorithm EAGLE3 --max-running-requests 8 \
 //!   --speculative-draft-model-path AngelSlim/Qwen3-8B_eagle3
 //! ```
@@ -32,7 +32,7 @@
 //!
 //! A head for this target; its own hidden size may differ where `target_hidden_size` says so:
 //!
-//! ```launch good version=0.5.9
+//! ```launch good version:0.5.9
 //! sglang serve --model-path meta-llama/Llama-3.3-70B-Instruct --speculative-algorithm EAGLE3 --max-running-requests 8 \
 //!   --speculative-draft-model-path yuhuili/EAGLE3-LLaMA3.3-Instruct-70B --tp 8
 //! ```

@@ -18,7 +18,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.23
+//! ```launch bad version:0.5.23
 //! sglang serve --model-path target --speculative-algorithm EAGLE3 --speculative-draft-model-path draft \
 //!   --max-running-requests 16
 //! ```
@@ -27,7 +27,7 @@
 //!  "num_aux_hidden_states": 3, "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 5]}}
 //! ```
 //!
-//! ```launch bad version=0.5.23
+//! ```launch bad version:0.5.23
 //! sglang serve --model-path target --speculative-algorithm EAGLE3 --speculative-draft-model-path draft \
 //!   --max-running-requests 16
 //! ```
@@ -40,7 +40,7 @@
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.23
+//! ```launch good version:0.5.23
 //! sglang serve --model-path target --speculative-algorithm EAGLE3 --speculative-draft-model-path draft \
 //!   --max-running-requests 16
 //! ```

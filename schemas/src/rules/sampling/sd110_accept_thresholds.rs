@@ -18,14 +18,14 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.9
+//! ```launch bad version:0.5.9
 //! sglang serve --model-path target --speculative-algorithm EAGLE --max-running-requests 16 \
 //!   --speculative-accept-threshold-single 0.8
 //! ```
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.9
+//! ```launch good version:0.5.9
 //! sglang serve --model-path target --speculative-algorithm EAGLE --max-running-requests 16 \
 //!   --speculative-accept-threshold-single 1.0
 //! ```

@@ -5,7 +5,8 @@
 //! ## What it does
 //!
 //! Compares the draft's attention heads, key/value heads and feed-forward width with the tensor parallelism, at which SGLang
-//! runs the draft too. Under DP attention the attention is split otherwise, and the heads are not judged.
+//! runs the draft too. Under DP attention the attention is split otherwise, and the heads are not judged; nor are MTP
+//! layers, which are split as the target's own layers are.
 //!
 //! ## Why is this bad?
 //!
@@ -18,7 +19,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.9
+//! ```launch bad version:0.5.9
 //! sglang serve --model-path Qwen/Qwen2.5-72B-Instruct --tp 8 --speculative-algorithm STANDALONE \
 //!   --speculative-draft-model-path Qwen/Qwen2.5-0.5B-Instruct --max-running-requests 16
 //! ```
@@ -29,7 +30,7 @@
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.9
+//! ```launch good version:0.5.9
 //! sglang serve --model-path Qwen/Qwen2.5-72B-Instruct --tp 2 --speculative-algorithm STANDALONE \
 //!   --speculative-draft-model-path Qwen/Qwen2.5-0.5B-Instruct --max-running-requests 16
 //! ```
@@ -50,7 +51,8 @@ use crate::{
     diagnostic::Severity,
     flags::Key,
     launch::Engine,
-    model::ModelConfig,
+    model::{DraftKind, ModelConfig},
+    resolve::uses_mla,
     rules::{Applies, Check, Context, Finding, Rule},
 };
 
@@ -97,6 +99,11 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
 /// What cannot be split, and how the engine says so.
 fn misfits(context: &Context<'_>, draft: &ModelConfig, size: usize) -> Vec<(String, &'static str)> {
     let mut wrong = Vec::new();
+    let kind = draft.draft_kind(context.draft.and_then(|draft| draft.tensors.as_ref()));
+    // MTP layers are split as the target's own layers are.
+    if !matches!(kind, Some(DraftKind::Eagle | DraftKind::Eagle3 | DraftKind::Standalone)) {
+        return wrong;
+    }
     let split_otherwise = context.launch.has(Key::EnableDpAttention) || context.launch.has(Key::AttnDpSize);
     if let Some(heads) = draft.num_attention_heads.filter(|heads| !split_otherwise && *heads > 0) {
         if !heads.is_multiple_of(size) {
@@ -105,7 +112,7 @@ fn misfits(context: &Context<'_>, draft: &ModelConfig, size: usize) -> Vec<(Stri
                 "AssertionError: assert self.total_num_heads % tp_size == 0",
             ));
         }
-        let groups = draft.num_key_value_heads.filter(|groups| *groups > 0);
+        let groups = draft.num_key_value_heads.filter(|groups| *groups > 0 && !uses_mla(draft));
         let whole =
             |groups: usize| if groups >= size { groups.is_multiple_of(size) } else { size.is_multiple_of(groups) };
         if let Some(groups) = groups.filter(|groups| !whole(*groups)) {

@@ -20,19 +20,19 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.23
+//! ```launch bad version:0.5.23
 //! sglang serve --model-path target --speculative-algorithm EAGLE --attention-backend flex_attention \
 //!   --max-running-requests 16 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
 //! ```
 //!
-//! ```launch bad version=0.5.9
+//! ```launch bad version:0.5.9
 //! sglang serve --model-path target --speculative-algorithm EAGLE --attention-backend torch_native \
 //!   --max-running-requests 16 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
 //! ```
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.23
+//! ```launch good version:0.5.23
 //! sglang serve --model-path target --speculative-algorithm EAGLE --attention-backend triton \
 //!   --max-running-requests 16 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
 //! ```
@@ -64,14 +64,14 @@ pub(in crate::rules) const RULE: Rule = Rule {
 const NEVER: &[&str] = &["cutlass_mla", "dual_chunk_flash_attn", "torch_native", "wave"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    context.tree_algorithm()?;
     let version = context.version();
-    let main = context.launch.text(Key::AttentionBackend);
+    let main = context.launch.text(Key::AttentionBackend).filter(|_| context.resolved.speculative);
     if let Some(flex) = main.as_ref().filter(|backend| backend.value == "flex_attention") {
         let finding = Finding::new(flex.span, "flex_attention cannot run speculation", "without speculation only")
             .engine_says("AssertionError: Speculative decoding is currently not supported with Flex Attention backend");
         return Some(advised(context, Key::AttentionBackend, finding));
     }
+    context.tree_algorithm()?;
     // The draft's own backend comes first; of a split one, the decode half drafts.
     let keys = [Key::SpeculativeDraftAttentionBackend, Key::DecodeAttentionBackend, Key::AttentionBackend];
     let key = keys.into_iter().find(|key| context.launch.has(*key))?;

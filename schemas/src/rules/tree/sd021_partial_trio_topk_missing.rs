@@ -16,19 +16,19 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.23
+//! ```launch bad version:0.5.23
 //! sglang serve --model-path zai-org/GLM-5.3-Flash-FP8 --speculative-algorithm EAGLE --speculative-num-steps 3 \
 //!   --max-running-requests 16
 //! ```
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.23
+//! ```launch good version:0.5.23
 //! sglang serve --model-path zai-org/GLM-5.3-Flash-FP8 --speculative-algorithm EAGLE --speculative-num-steps 3 \
 //!   --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 --max-running-requests 16
 //! ```
 //!
-//! ```launch good version=0.5.23
+//! ```launch good version:0.5.23
 //! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-adaptive \
 //!   --max-running-requests 16
 //! ```

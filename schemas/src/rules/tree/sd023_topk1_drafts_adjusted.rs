@@ -17,12 +17,12 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.6
+//! ```launch bad version:0.5.6
 //! sglang serve --model-path target --speculative-algorithm EAGLE3 --speculative-draft-model-path draft \
 //!   --speculative-num-steps 4 --speculative-eagle-topk 1 --speculative-num-draft-tokens 24 --max-running-requests 16
 //! ```
 //!
-//! ```launch bad version=0.5.23 toml
+//! ```launch bad version:0.5.23 toml
 //! engine = "sglang"
 //! model_path = "target"
 //! max_running_requests = 16
@@ -35,7 +35,7 @@
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.6
+//! ```launch good version:0.5.6
 //! sglang serve --model-path target --speculative-algorithm EAGLE3 --speculative-draft-model-path draft \
 //!   --speculative-num-steps 4 --speculative-eagle-topk 1 --speculative-num-draft-tokens 5 --max-running-requests 16
 //! ```

@@ -18,14 +18,14 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.9
+//! ```launch bad version:0.5.9
 //! sglang serve --model-path target --speculative-algorithm EAGLE --max-running-requests 16 \
 //!   --speculative-num-steps 2 --speculative-eagle-topk 4 --speculative-num-draft-tokens 32
 //! ```
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.9
+//! ```launch good version:0.5.9
 //! sglang serve --model-path target --speculative-algorithm EAGLE --max-running-requests 16 \
 //!   --speculative-num-steps 3 --speculative-eagle-topk 4 --speculative-num-draft-tokens 32
 //! ```

@@ -17,7 +17,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.9
+//! ```launch bad version:0.5.9
 //! sglang serve --model-path target --speculative-algorithm EAGLE --max-running-requests 16 \
 //!   --speculative-num-steps 6 --speculative-eagle-topk 2 --speculative-num-draft-tokens 4
 //! ```
@@ -26,12 +26,12 @@
 //!
 //! The same tree in fewer steps, or more draft tokens:
 //!
-//! ```launch good version=0.5.9
+//! ```launch good version:0.5.9
 //! sglang serve --model-path target --speculative-algorithm EAGLE --max-running-requests 16 \
 //!   --speculative-num-steps 3 --speculative-eagle-topk 2 --speculative-num-draft-tokens 4
 //! ```
 //!
-//! ```launch good version=0.5.9
+//! ```launch good version:0.5.9
 //! sglang serve --model-path target --speculative-algorithm EAGLE --max-running-requests 16 \
 //!   --speculative-num-steps 6 --speculative-eagle-topk 2 --speculative-num-draft-tokens 16
 //! ```

@@ -23,29 +23,29 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.2
+//! ```launch bad version:0.5.2
 //! sglang serve --model-path target --speculative-algorithm EAGLE --attention-backend fa3 --page-size 256 \
 //!   --speculative-num-steps 5 --speculative-eagle-topk 8 --speculative-num-draft-tokens 64 --max-running-requests 8
 //! ```
 //!
-//! ```launch bad version=0.5.9
+//! ```launch bad version:0.5.9
 //! sglang serve --model-path target --speculative-algorithm EAGLE --attention-backend triton --page-size 16 \
 //!   --speculative-num-steps 5 --speculative-eagle-topk 8 --speculative-num-draft-tokens 64 --max-running-requests 8
 //! ```
 //!
-//! ```launch bad version=0.4.7
+//! ```launch bad version:0.4.7
 //! sglang serve --model-path target --speculative-algorithm EAGLE --attention-backend flashinfer --page-size 16 \
 //!   --speculative-num-steps 5 --speculative-eagle-topk 8 --speculative-num-draft-tokens 64 --max-running-requests 8
 //! ```
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.9
+//! ```launch good version:0.5.9
 //! sglang serve --model-path target --speculative-algorithm EAGLE --attention-backend fa3 --page-size 256 \
 //!   --speculative-num-steps 5 --speculative-eagle-topk 8 --speculative-num-draft-tokens 64 --max-running-requests 8
 //! ```
 //!
-//! ```launch good version=0.5.2
+//! ```launch good version:0.5.2
 //! sglang serve --model-path target --speculative-algorithm EAGLE --attention-backend fa3 \
 //!   --speculative-num-steps 5 --speculative-eagle-topk 8 --speculative-num-draft-tokens 64 --max-running-requests 8
 //! ```

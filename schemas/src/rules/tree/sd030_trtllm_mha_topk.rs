@@ -16,14 +16,14 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.9
+//! ```launch bad version:0.5.9
 //! sglang serve --model-path target --speculative-algorithm EAGLE --attention-backend trtllm_mha \
 //!   --speculative-num-steps 3 --speculative-eagle-topk 4 --speculative-num-draft-tokens 16 --max-running-requests 8
 //! ```
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.9
+//! ```launch good version:0.5.9
 //! sglang serve --model-path target --speculative-algorithm EAGLE --attention-backend trtllm_mha \
 //!   --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 --max-running-requests 8
 //! ```

@@ -18,7 +18,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.9
+//! ```launch bad version:0.5.9
 //! sglang serve --model-path deepseek-ai/DeepSeek-V3 --tp 8 --speculative-algorithm EAGLE --attention-backend flashmla \
 //!   --speculative-num-steps 3 --speculative-eagle-topk 2 --speculative-num-draft-tokens 6 --max-running-requests 8
 //! ```
@@ -28,7 +28,7 @@
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.9
+//! ```launch good version:0.5.9
 //! sglang serve --model-path deepseek-ai/DeepSeek-V3 --tp 8 --speculative-algorithm EAGLE --attention-backend flashmla \
 //!   --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 --max-running-requests 8
 //! ```

@@ -21,19 +21,19 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.9 concurrency=48
+//! ```launch bad version:0.5.9 concurrency:48
 //! sglang serve --model-path target --speculative-algorithm EAGLE --attention-backend fa3 --max-running-requests 48 \
 //!   --speculative-num-steps 5 --speculative-eagle-topk 8 --speculative-num-draft-tokens 32
 //! ```
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.9 concurrency=48
+//! ```launch good version:0.5.9 concurrency:48
 //! sglang serve --model-path target --speculative-algorithm EAGLE --attention-backend fa3 --max-running-requests 48 \
 //!   --speculative-num-steps 2 --speculative-eagle-topk 1 --speculative-num-draft-tokens 3
 //! ```
 //!
-//! ```launch good version=0.5.9 concurrency=2
+//! ```launch good version:0.5.9 concurrency:2
 //! sglang serve --model-path target --speculative-algorithm EAGLE --attention-backend fa3 --max-running-requests 48 \
 //!   --speculative-num-steps 5 --speculative-eagle-topk 8 --speculative-num-draft-tokens 32
 //! ```

@@ -18,7 +18,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.23
+//! ```launch bad version:0.5.23
 //! sglang serve --model-path google/gemma-2-9b --speculative-algorithm STANDALONE \
 //!   --speculative-draft-model-path bigcode/tiny_starcoder_py --dtype bfloat16 --max-running-requests 8
 //! ```
@@ -31,7 +31,7 @@
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.23
+//! ```launch good version:0.5.23
 //! sglang serve --model-path meta-llama/Llama-3.1-8B-Instruct --speculative-algorithm STANDALONE \
 //!   --speculative-draft-model-path meta-llama/Llama-3.2-1B-Instruct --max-running-requests 8
 //! ```

@@ -17,7 +17,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.9
+//! ```launch bad version:0.5.9
 //! sglang serve --model-path Qwen/Qwen2.5-72B-Instruct --speculative-algorithm EAGLE --max-running-requests 8 \
 //!   --speculative-draft-model-path my/eagle-qwen2.5-0.5b --tp 8
 //! ```
@@ -30,7 +30,7 @@
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.9
+//! ```launch good version:0.5.9
 //! sglang serve --model-path Qwen/Qwen2.5-72B-Instruct --speculative-algorithm EAGLE --max-running-requests 8 \
 //!   --speculative-draft-model-path my/eagle-qwen2.5-72b --tp 8
 //! ```

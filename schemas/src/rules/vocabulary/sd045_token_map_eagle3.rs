@@ -16,14 +16,14 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.9
+//! ```launch bad version:0.5.9
 //! sglang serve --model-path target --speculative-algorithm EAGLE3 --speculative-draft-model-path draft \
 //!   --speculative-token-map thunlp/LLaMA3-Instruct-8B-FR-Spec/freq_32768.pt --max-running-requests 16
 //! ```
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.9
+//! ```launch good version:0.5.9
 //! sglang serve --model-path target --speculative-algorithm EAGLE3 --speculative-draft-model-path draft \
 //!   --max-running-requests 16
 //! ```

@@ -17,14 +17,14 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version=0.5.23
+//! ```launch bad version:0.5.23
 //! sglang serve --model-path target --speculative-algorithm STANDALONE --speculative-draft-model-path draft \
 //!   --speculative-token-map freq_32768.pt --max-running-requests 16
 //! ```
 //!
 //! ## Use instead
 //!
-//! ```launch good version=0.5.23
+//! ```launch good version:0.5.23
 //! sglang serve --model-path target --speculative-algorithm STANDALONE --speculative-draft-model-path draft \
 //!   --max-running-requests 16
 //! ```
