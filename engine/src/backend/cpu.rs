@@ -4,6 +4,8 @@ mod passes;
 mod prefill;
 mod round;
 mod slot;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 
@@ -96,21 +98,24 @@ impl Backend for CpuBackend {
     }
 
     fn prefill(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<ProducedToken>>, EngineError> {
-        self.run_prefill(chunks)
+        // On a thread of the pool from the start, so that no operation has to be handed over to it.
+        rayon::scope(|_| self.run_prefill(chunks))
     }
 
     fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
-        let output = self.run_round(round)?;
+        let output = rayon::scope(|_| self.run_round(round))?;
         self.launched += 1;
         self.finished.push_back((Ticket(self.launched), output));
         Ok(Ticket(self.launched))
     }
 
     fn collect(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError> {
-        match self.finished.pop_front() {
-            Some((launched, output)) if launched == ticket => Ok(output),
-            _ => Err(EngineError::Device(format!("round {} was not launched, or not next", ticket.0))),
+        match self.finished.front() {
+            Some((launched, _)) if *launched == ticket => {}
+            _ => return Err(EngineError::Device(format!("round {} was not launched, or is not next", ticket.0))),
         }
+        let output = self.finished.pop_front().map(|(_, output)| output);
+        output.ok_or_else(|| EngineError::Device("no round was launched".into()))
     }
 
     fn close(&mut self, slot: Slot) {

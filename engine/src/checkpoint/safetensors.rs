@@ -1,31 +1,33 @@
-//! Safetensors files: which there are, and their headers, read without reading data.
+//! Safetensors files: which there are, and their headers. Nothing that a header says is believed before it is checked.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     io::Read,
+    ops::Range,
     path::{Path, PathBuf},
 };
 
-use ::safetensors::SafeTensors;
-use schemas::model::{TensorHeader, TensorHeaders};
+use schemas::model::{TensorHeader, TensorHeaders, header_length, shards};
 use serde::Deserialize;
 
 use super::folder::read_text;
 use crate::error::EngineError;
 
-/// Largest header, as in the safetensors library: a length beyond it is a broken file, not a large model.
-const LARGEST_HEADER: u64 = 100_000_000;
-/// Most shards that an index may name.
+/// Most shards that an index may name, and most files that a folder without one may hold.
 const MOST_SHARDS: usize = 4096;
 
-/// The `model.safetensors.index.json` of a sharded checkpoint.
-#[derive(Deserialize)]
-struct Index {
-    weight_map: std::collections::BTreeMap<String, String>,
+/// The tensors of one file.
+#[derive(Debug)]
+pub(super) struct Header {
+    /// Dtypes and shapes.
+    pub headers: TensorHeaders,
+    /// Where the data of each tensor lies in the file; as long as its dtype and shape say, and inside the file.
+    pub bytes: BTreeMap<String, Range<usize>>,
 }
 
-/// The safetensors files of a folder: the single file, else the shards that the index names.
+/// The safetensors files of a folder: the single file, else the shards that the index names, else whatever
+/// safetensors files there are (some heads are published under a name of their own).
 ///
 /// # Errors
 /// When there are none, or the index is broken.
@@ -36,7 +38,11 @@ pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>, EngineError> {
     }
     let index = folder.join("model.safetensors.index.json");
     if index.exists() {
-        return shards(folder, &index);
+        return named_by(folder, &index);
+    }
+    let others = unnamed(folder)?;
+    if !others.is_empty() {
+        return Ok(others);
     }
     if folder.join("pytorch_model.bin").exists() || folder.join("pytorch_model.bin.index.json").exists() {
         return Err(EngineError::Unsupported {
@@ -54,7 +60,7 @@ pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>, EngineError> {
     })
 }
 
-/// Names, dtypes and shapes of all tensors of a folder.
+/// Names, dtypes and shapes of all tensors of a folder, read without their data.
 ///
 /// # Errors
 /// When a file is missing or its header is broken.
@@ -64,44 +70,87 @@ pub(super) fn headers(folder: &Path) -> Result<TensorHeaders, EngineError> {
         let read = |source| EngineError::Read { path: path.clone(), source };
         let mut file = File::open(&path).map_err(read)?;
         let size = file.metadata().map_err(read)?.len();
-        let mut bytes = [0; 8];
+        let mut bytes = vec![0; 8.min(size as usize)];
         file.read_exact(&mut bytes).map_err(read)?;
-        let length = checked_header_length(&path, bytes, size)?;
-        let mut header = vec![0; 8 + length];
-        header[..8].copy_from_slice(&bytes);
-        file.read_exact(&mut header[8..]).map_err(read)?;
-        let (_, metadata) = SafeTensors::read_metadata(&header)
-            .map_err(|error| EngineError::Malformed { path: path.clone(), reason: error.to_string() })?;
-        for (name, info) in metadata.tensors() {
-            all.0.insert(name, TensorHeader { dtype: info.dtype.to_string(), shape: info.shape.clone() });
-        }
+        bytes.resize(8 + length(&path, &bytes, size)?, 0);
+        file.read_exact(&mut bytes[8..]).map_err(read)?;
+        all.0.extend(header(&path, &bytes, size)?.headers.0);
     }
     Ok(all)
 }
 
-/// The length of a header, from the first eight bytes of a file of `size` bytes.
+/// Reads the header of a file of `size` bytes, of which `bytes` holds at least the header.
 ///
 /// # Errors
-/// When the header would not fit into the file or the limit.
-pub(super) fn checked_header_length(path: &Path, bytes: [u8; 8], size: u64) -> Result<usize, EngineError> {
-    let length = u64::from_le_bytes(bytes);
-    let malformed = |reason| Err(EngineError::Malformed { path: path.to_owned(), reason });
-    if length > LARGEST_HEADER {
-        return malformed(format!("the safetensors header claims {length} bytes, the limit is {LARGEST_HEADER}"));
+/// When it contradicts itself or the file.
+pub(super) fn header(path: &Path, bytes: &[u8], size: u64) -> Result<Header, EngineError> {
+    #[derive(Deserialize)]
+    struct Entry {
+        data_offsets: (u64, u64),
     }
-    if length > size.saturating_sub(8) {
-        return malformed(format!(
-            "the safetensors header claims {length} bytes, the file has {size}: it is truncated or no safetensors file"
-        ));
+    let malformed = |reason: String| EngineError::Malformed { path: path.to_owned(), reason };
+    let start = 8 + length(path, bytes, size)?;
+    let json = bytes.get(8..start).and_then(|json| std::str::from_utf8(json).ok());
+    let json = json.ok_or_else(|| malformed("the safetensors header is no UTF-8 text".into()))?;
+    let mut headers = TensorHeaders::default();
+    headers.add_header(json).map_err(|error| malformed(format!("safetensors: {error}")))?;
+
+    let mut entries: BTreeMap<String, serde_json::Value> =
+        serde_json::from_str(json).map_err(|error| malformed(format!("safetensors: {error}")))?;
+    entries.remove("__metadata__");
+    let data = size - start as u64;
+    let mut places = Vec::new();
+    for (name, entry) in entries {
+        let Entry { data_offsets: (from, to) } =
+            serde_json::from_value(entry).map_err(|error| malformed(format!("tensor {name}: {error}")))?;
+        if from > to || to > data {
+            return Err(malformed(format!(
+                "tensor {name} lies at bytes {from}..{to}, but {data} bytes of data are there: the file is truncated \
+                 or broken"
+            )));
+        }
+        places.push((from, to, name));
     }
+    places.sort_unstable();
+    for pair in places.windows(2) {
+        if let [(_, end, before), (from, to, name)] = pair
+            && from < end
+            && from < to
+        {
+            return Err(malformed(format!("tensors {before} and {name} lie on the same bytes")));
+        }
+    }
+    // The data is in the file, so its bounds fit the machine's addresses.
+    let place = |(from, to, name): (u64, u64, String)| (name, start + from as usize..start + to as usize);
+    Ok(Header { headers, bytes: places.into_iter().map(place).collect() })
+}
+
+impl Header {
+    /// Dtype, shape and place of each tensor.
+    pub(super) fn tensors(mut self) -> impl Iterator<Item = (String, TensorHeader, Range<usize>)> {
+        self.headers.0.into_iter().filter_map(move |(name, header)| {
+            let bytes = self.bytes.remove(&name)?;
+            Some((name, header, bytes))
+        })
+    }
+}
+
+/// The length of the JSON text, from the first eight bytes of a file of `size` bytes.
+fn length(path: &Path, bytes: &[u8], size: u64) -> Result<usize, EngineError> {
+    let malformed = |reason: String| EngineError::Malformed { path: path.to_owned(), reason };
+    let Some(first) = bytes.first_chunk::<8>() else {
+        return Err(malformed(format!("{size} bytes are too few for a safetensors file")));
+    };
+    let length = header_length(*first, size).map_err(|error| {
+        malformed(format!("safetensors: {error}; the file is truncated, or is no safetensors file"))
+    })?;
     Ok(length as usize)
 }
 
-fn shards(folder: &Path, index: &Path) -> Result<Vec<PathBuf>, EngineError> {
+fn named_by(folder: &Path, index: &Path) -> Result<Vec<PathBuf>, EngineError> {
     let malformed = |reason: String| EngineError::Malformed { path: index.to_owned(), reason };
-    let parsed: Index =
-        serde_json::from_str(&read_text(index)?).map_err(|error| malformed(format!("not a valid index: {error}")))?;
-    let names: BTreeSet<String> = parsed.weight_map.into_values().collect();
+    let shards = shards(&read_text(index)?).map_err(|error| malformed(format!("not a valid index: {error}")))?;
+    let names: BTreeSet<String> = shards.into_values().collect();
     if names.is_empty() || names.len() > MOST_SHARDS {
         return Err(malformed(format!("names {} shards, expected 1 to {MOST_SHARDS}", names.len())));
     }
@@ -110,4 +159,19 @@ fn shards(folder: &Path, index: &Path) -> Result<Vec<PathBuf>, EngineError> {
         return Err(malformed(format!("names the shard {name:?}, which is not a file of this folder")));
     }
     Ok(names.into_iter().map(|name| folder.join(name)).collect())
+}
+
+fn unnamed(folder: &Path) -> Result<Vec<PathBuf>, EngineError> {
+    let read = |source| EngineError::Read { path: folder.to_owned(), source };
+    let mut files = Vec::new();
+    for entry in folder.read_dir().map_err(read)?.take(MOST_SHARDS) {
+        let path = entry.map_err(read)?.path();
+        // "consolidated" files are a second copy in another layout.
+        let own = path.file_stem().is_some_and(|stem| !stem.to_string_lossy().starts_with("consolidated"));
+        if own && path.extension().is_some_and(|extension| extension == "safetensors") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
 }

@@ -6,9 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ::safetensors::{Dtype, SafeTensors};
 use half::{bf16, f16};
 use kernels::{memory::MappedFile, reference::Matrix};
+use schemas::model::TensorHeader;
 
 use super::safetensors;
 use crate::error::EngineError;
@@ -17,14 +17,14 @@ use crate::error::EngineError;
 #[derive(Debug)]
 pub struct Weights {
     folder: PathBuf,
-    files: Vec<MappedFile>,
+    files: Vec<(PathBuf, MappedFile)>,
     tensors: BTreeMap<String, Tensor>,
 }
 
 #[derive(Debug)]
 struct Tensor {
     file: usize,
-    dtype: Dtype,
+    dtype: String,
     shape: Vec<usize>,
     bytes: Range<usize>,
 }
@@ -57,9 +57,14 @@ impl Weights {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// Values in all tensors together: what loading them as f32 takes, divided by four bytes.
+    /// Values in all floating-point tensors together: what loading them as f32 takes, divided by four bytes.
     pub fn values(&self) -> u64 {
-        self.tensors.values().map(|tensor| tensor.shape.iter().map(|size| *size as u64).product::<u64>()).sum()
+        let count = |tensor: &Tensor| match tensor.dtype.as_str() {
+            "F32" => tensor.bytes.len() / 4,
+            "F16" | "BF16" => tensor.bytes.len() / 2,
+            _ => 0,
+        };
+        self.tensors.values().map(|tensor| count(tensor) as u64).sum()
     }
 
     /// A matrix of a known shape, as f32.
@@ -78,61 +83,39 @@ impl Weights {
         self.floats(name, &[length])
     }
 
-    /// A vector of 64-bit integers of a known length.
+    /// A vector of integers of a known length.
     ///
     /// # Errors
     /// When it is missing, has another shape or another dtype.
     pub fn integers(&self, name: &str, length: usize) -> Result<Vec<i64>, EngineError> {
         let tensor = self.tensor(name, &[length])?;
-        if tensor.dtype != Dtype::I64 {
-            return Err(self.dtype_error(name, tensor.dtype, "I64"));
+        let bytes = self.bytes(tensor);
+        match tensor.dtype.as_str() {
+            "I64" => Ok(bytes.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect()),
+            "I32" => Ok(bytes.as_chunks::<4>().0.iter().map(|bytes| i32::from_le_bytes(*bytes).into()).collect()),
+            _ => Err(self.dtype_error(tensor, name, "I64 or I32")),
         }
-        let (values, _) = self.bytes(tensor).as_chunks::<8>();
-        Ok(values.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect())
     }
 
     fn add(&mut self, path: &Path) -> Result<(), EngineError> {
         let file = MappedFile::open(path).map_err(|source| EngineError::Read { path: path.to_owned(), source })?;
-        let malformed = |reason: String| EngineError::Malformed { path: path.to_owned(), reason };
-        let Some(first) = file.first_chunk::<8>() else {
-            return Err(malformed(format!("{} bytes are too few for a safetensors file", file.len())));
-        };
-        safetensors::checked_header_length(path, *first, file.len() as u64)?;
-        let (header, metadata) = SafeTensors::read_metadata(&file).map_err(|error| malformed(error.to_string()))?;
-        let start = 8 + header;
-        let data = file.len() - start;
-        for (name, info) in metadata.tensors() {
-            let (from, to) = info.data_offsets;
-            // The library checks that offsets are contiguous and fit the shapes; the file may still be cut short.
-            if from > to || to > data {
-                return Err(malformed(format!(
-                    "tensor {name} lies at bytes {from}..{to}, the file holds {data} bytes of data: it is truncated"
-                )));
-            }
-            let tensor = Tensor {
-                file: self.files.len(),
-                dtype: info.dtype,
-                shape: info.shape.clone(),
-                bytes: start + from..start + to,
-            };
-            self.tensors.insert(name, tensor);
+        for (name, TensorHeader { dtype, shape }, bytes) in
+            safetensors::header(path, &file, file.len() as u64)?.tensors()
+        {
+            self.tensors.insert(name, Tensor { file: self.files.len(), dtype, shape, bytes });
         }
-        self.files.push(file);
+        self.files.push((path.to_owned(), file));
         Ok(())
     }
 
     fn floats(&self, name: &str, expected: &[usize]) -> Result<Vec<f32>, EngineError> {
         let tensor = self.tensor(name, expected)?;
         let bytes = self.bytes(tensor);
-        match tensor.dtype {
-            Dtype::F32 => Ok(bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()),
-            Dtype::F16 => {
-                Ok(bytes.as_chunks::<2>().0.iter().map(|bytes| f16::from_le_bytes(*bytes).to_f32()).collect())
-            }
-            Dtype::BF16 => {
-                Ok(bytes.as_chunks::<2>().0.iter().map(|bytes| bf16::from_le_bytes(*bytes).to_f32()).collect())
-            }
-            other => Err(self.dtype_error(name, other, "F32, F16 or BF16")),
+        match tensor.dtype.as_str() {
+            "F32" => Ok(bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()),
+            "F16" => Ok(bytes.as_chunks::<2>().0.iter().map(|bytes| f16::from_le_bytes(*bytes).to_f32()).collect()),
+            "BF16" => Ok(bytes.as_chunks::<2>().0.iter().map(|bytes| bf16::from_le_bytes(*bytes).to_f32()).collect()),
+            _ => Err(self.dtype_error(tensor, name, "F32, F16 or BF16")),
         }
     }
 
@@ -146,7 +129,7 @@ impl Weights {
         };
         if tensor.shape != expected {
             return Err(EngineError::TensorShape {
-                path: self.folder.clone(),
+                path: self.files[tensor.file].0.clone(),
                 tensor: name.to_owned(),
                 expected: expected.to_vec(),
                 found: tensor.shape.clone(),
@@ -156,13 +139,13 @@ impl Weights {
     }
 
     fn bytes(&self, tensor: &Tensor) -> &[u8] {
-        &self.files[tensor.file][tensor.bytes.clone()]
+        &self.files[tensor.file].1[tensor.bytes.clone()]
     }
 
-    fn dtype_error(&self, name: &str, found: Dtype, expected: &str) -> EngineError {
+    fn dtype_error(&self, tensor: &Tensor, name: &str, expected: &str) -> EngineError {
         EngineError::Unsupported {
-            path: self.folder.clone(),
-            feature: format!("tensor {name} of dtype {found}"),
+            path: self.files[tensor.file].0.clone(),
+            feature: format!("tensor {name} of dtype {}", tensor.dtype),
             hint: format!("expected {expected}; quantised checkpoints cannot be loaded yet"),
         }
     }

@@ -98,9 +98,11 @@ fn kind(folder: &Folder, weights: &Weights) -> Result<HeadKind, EngineError> {
             hint: "supported are EAGLE-1/2 and EAGLE-3 heads in their published layout".into(),
         });
     };
-    let query_input = names.shape(&format!("{layer}.self_attn.q_proj.weight")).and_then(|shape| shape.get(1).copied());
-    let hidden = folder.config.hidden_size;
-    if names.find(&format!("{layer}.hidden_norm.weight")).is_some() || query_input == hidden.map(|hidden| 2 * hidden) {
+    let size = |name: &str, axis: usize| names.shape(&format!("{layer}.{name}"))?.get(axis).copied();
+    // EAGLE-3 attends from embedding and feature side by side to one width of them.
+    let hidden = size("self_attn.o_proj.weight", 0);
+    if size("hidden_norm.weight", 0).is_some() || size("self_attn.q_proj.weight", 1) == hidden.map(|hidden| 2 * hidden)
+    {
         return Ok(HeadKind::Eagle3);
     }
     if names.find("fc.weight").is_some() {

@@ -76,9 +76,10 @@ impl Eagle3 {
             }
             _ => None,
         };
-        let (head, tokens) = head(folder, &names, target, hidden)?;
+        let embedding = embedding(&names, target, hidden)?;
+        let (head, tokens) = head(folder, &names, target, &embedding)?;
         Ok(Self {
-            embedding: embedding(&names, target, hidden)?,
+            embedding,
             head,
             tokens,
             capture_norms,
@@ -199,12 +200,14 @@ fn capture(folder: &Folder, layers: usize) -> Result<Vec<usize>, EngineError> {
     Ok(places)
 }
 
-/// The head's own embedding where it has one of its own width, else the target's.
+/// The head's own embedding where it has one that differs from the target's, else the target's.
 fn embedding(names: &Names<'_>, target: &Llama, hidden: usize) -> Result<Arc<Matrix>, EngineError> {
-    if hidden == target.hidden_size() {
+    if hidden == target.hidden_size() && names.find("embed_tokens.weight").is_none() {
         return Ok(target.embedding.clone());
     }
-    Ok(Arc::new(names.matrix("embed_tokens.weight", target.vocab_size(), hidden)?))
+    let own = names.matrix("embed_tokens.weight", target.vocab_size(), hidden)?;
+    // Most heads that ship one ship a copy: one in memory is enough.
+    Ok(if own == *target.embedding { target.embedding.clone() } else { Arc::new(own) })
 }
 
 /// The head and the target tokens of its rows.
@@ -212,15 +215,18 @@ fn head(
     folder: &Folder,
     names: &Names<'_>,
     target: &Llama,
-    hidden: usize,
+    embedding: &Arc<Matrix>,
 ) -> Result<(Arc<Matrix>, Option<Vec<u32>>), EngineError> {
+    let hidden = embedding.inputs();
     let vocabulary = target.vocab_size();
     let rows = folder.config.draft_vocab_size.unwrap_or(vocabulary);
     if rows == 0 || rows > vocabulary {
         return Err(malformed(folder, format!("draft_vocab_size is {rows}, the target has {vocabulary} tokens")));
     }
-    let shared = names.find("lm_head.weight").is_none() && folder.config.draft_vocab_size.is_none();
-    let head = if shared && hidden == target.hidden_size() {
+    let absent = names.find("lm_head.weight").is_none() && rows == vocabulary;
+    let head = if absent && folder.config.tie_word_embeddings == Some(true) {
+        embedding.clone()
+    } else if absent && hidden == target.hidden_size() {
         target.head.clone()
     } else {
         Arc::new(names.matrix("lm_head.weight", rows, hidden)?)

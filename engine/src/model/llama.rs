@@ -63,6 +63,7 @@ impl Llama {
         let epsilon = config.rms_norm_eps.unwrap_or(1e-6) as f32;
         let weights = folder.weights()?;
         let names = Names::new(&weights, &["model.", ""]);
+        check_layer_count(folder, &names, count)?;
         let embedding = Arc::new(names.matrix("embed_tokens.weight", vocabulary, hidden)?);
         let head = match config.tie_word_embeddings {
             Some(true) => embedding.clone(),
@@ -73,6 +74,7 @@ impl Llama {
         let layers = (0..count)
             .map(|at| {
                 let prefix = format!("layers.{at}");
+                check_parts(folder, &names, &prefix)?;
                 Ok(Layer {
                     input_norm: names.vector(&format!("{prefix}.input_layernorm.weight"), hidden)?,
                     attention: Attention::load(&names, &format!("{prefix}.self_attn"), shape, epsilon)?,
@@ -175,7 +177,7 @@ pub(super) fn attention_shape(folder: &Folder, input: usize, output: usize) -> R
         ));
     }
     let head_dim = match config.head_dim {
-        Some(head_dim) => head_dim,
+        Some(_) => required(folder, config.head_dim, "head_dim")?,
         None => required(folder, config.hidden_size, "hidden_size")? / heads,
     };
     if head_dim == 0 || !head_dim.is_multiple_of(2) {
@@ -201,6 +203,40 @@ pub(super) fn check_activation(folder: &Folder, config: &ModelConfig) -> Result<
     }
 }
 
+/// A checkpoint of more layers than its config.json says would run, and talk nonsense.
+fn check_layer_count(folder: &Folder, names: &Names<'_>, count: usize) -> Result<(), EngineError> {
+    match names.find(&format!("layers.{count}.self_attn.q_proj.weight")) {
+        None => Ok(()),
+        Some(found) => Err(malformed(
+            folder,
+            format!("num_hidden_layers is {count}, but the checkpoint has a further layer: {found}"),
+        )),
+    }
+}
+
+/// Biases and per-head norms are read where they are there; where configuration or family demand them they must be.
+fn check_parts(folder: &Folder, names: &Names<'_>, layer: &str) -> Result<(), EngineError> {
+    let config = &folder.config;
+    let architecture = config.architecture();
+    let mut demanded = Vec::new();
+    if config.attention_bias == Some(true) || architecture == Some("Qwen2ForCausalLM") {
+        demanded.extend(["self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"]);
+    }
+    if config.mlp_bias == Some(true) {
+        demanded.extend(["mlp.gate_proj.bias", "mlp.up_proj.bias", "mlp.down_proj.bias"]);
+    }
+    if architecture == Some("Qwen3ForCausalLM") {
+        demanded.extend(["self_attn.q_norm.weight", "self_attn.k_norm.weight"]);
+    }
+    match demanded.into_iter().find(|name| names.find(&format!("{layer}.{name}")).is_none()) {
+        None => Ok(()),
+        Some(name) => Err(malformed(
+            folder,
+            format!("asks for {layer}.{name}, which the checkpoint lacks (architecture, attention_bias or mlp_bias)"),
+        )),
+    }
+}
+
 fn check_supported(folder: &Folder) -> Result<(), EngineError> {
     let config = &folder.config;
     let architecture = config.architecture().unwrap_or("none");
@@ -212,9 +248,9 @@ fn check_supported(folder: &Folder) -> Result<(), EngineError> {
             format!("supported are {}", SUPPORTED.join(", ")),
         );
     }
-    if architecture == "MistralForCausalLM"
-        && let Some(window) = config.sliding_window
-    {
+    // Qwen2 gives a window that it does not use unless a switch says so; Mistral has no switch.
+    let windowed = config.use_sliding_window.unwrap_or(architecture == "MistralForCausalLM");
+    if let (true, Some(window)) = (windowed, config.sliding_window) {
         return unsupported(
             format!("sliding-window attention (window {window})"),
             "use a model without a window, such as Mistral 7B v0.2 or later".into(),

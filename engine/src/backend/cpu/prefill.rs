@@ -2,7 +2,7 @@
 
 use super::{
     CpuBackend,
-    passes::{Stack, produce},
+    passes::{Stack, produce, select},
 };
 use crate::{
     backend::{PrefillChunk, ProducedToken},
@@ -25,6 +25,12 @@ impl CpuBackend {
                     "a piece from {start} does not continue a sequence of {length}"
                 )));
             }
+            let vocabulary = self.capacity.vocab_size;
+            if let Some(token) = chunk.tokens.iter().chain(&chunk.next).find(|token| **token as usize >= vocabulary) {
+                return Err(EngineError::Device(format!(
+                    "token {token} is outside the {vocabulary} of the vocabulary"
+                )));
+            }
             state.rows_ahead(chunk.tokens.len())?;
             stack.push_causal(chunk.tokens, chunk.start, &state.rows);
             lasts.push(stack.len() - 1);
@@ -32,11 +38,13 @@ impl CpuBackend {
         let capture = self.draft.as_ref().map_or(&[][..], |draft| draft.capture());
         let pass = stack.run(|tokens, rows| self.target.forward(tokens, rows, &mut self.caches, capture));
 
-        let width = self.target.hidden_size();
-        let first: Vec<Option<ProducedToken>> = (chunks.iter().zip(&states).zip(&lasts))
-            .map(|((chunk, state), last)| {
-                let logits = || self.target.logits(&pass.hidden[last * width..(last + 1) * width]);
-                chunk.next.is_none().then(|| produce(&logits(), &state.sampling, chunk.start + chunk.tokens.len()))
+        let ends = chunks.iter().zip(&lasts).filter(|(chunk, _)| chunk.next.is_none()).map(|(_, last)| *last);
+        let logits = self.target.logits(&select(&pass.hidden, self.target.hidden_size(), ends));
+        let mut logits = logits.chunks_exact(self.capacity.vocab_size);
+        let first: Vec<Option<ProducedToken>> = (chunks.iter().zip(&states))
+            .map(|(chunk, state)| {
+                let logits = if chunk.next.is_none() { logits.next() } else { None };
+                logits.map(|logits| produce(logits, &state.sampling, chunk.start + chunk.tokens.len()))
             })
             .collect();
 

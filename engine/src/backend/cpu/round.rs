@@ -60,6 +60,12 @@ impl CpuBackend {
                 "the tree shape {shape} needs a draft, and none is loaded"
             )));
         };
+        if let Some((slot, _)) = slots.iter().zip(&states).find(|(_, state)| state.recurrent.is_empty()) {
+            return Err(EngineError::Device(format!(
+                "the draft has not followed slot {}: a round ran without extending the draft's cache",
+                slot.0
+            )));
+        }
         cache.grow(scratch + scratch_rows(shape) * slots.len());
         // State behind each row of the last pass, and the first row of each request in it.
         let mut recurrent: Vec<f32> = states.iter().flat_map(|state| &state.recurrent).copied().collect();
@@ -151,6 +157,11 @@ impl CpuBackend {
         let mut stack = Stack::default();
         let mut lasts = Vec::new();
         for (verified, state) in verified.iter().zip(&states) {
+            if state.recurrent.is_empty() {
+                return Err(EngineError::Device(
+                    "the draft's cache cannot be extended: an earlier round of this slot left it out".into(),
+                ));
+            }
             let tokens: Vec<u32> = verified.tokens.iter().map(|token| token.id).collect();
             stack.push_causal(&tokens, state.length, &state.rows);
             lasts.push(stack.len() - 1);

@@ -1,0 +1,178 @@
+//! What a request gets does not depend on where its pages lie, how its prompt is cut, who runs beside it, or which tree
+//! runs in which round: each is compared, token by token, with the request run alone without speculation.
+
+use std::path::{Path, PathBuf};
+
+use super::*;
+use crate::{checkpoint::Folder, model::load_draft};
+
+const CONTEXT: usize = 192;
+const NEW: usize = 40;
+
+/// How a batch is run.
+struct Plan<'a> {
+    requests: &'a [(Vec<u32>, SamplingParams)],
+    page_size: usize,
+    /// Step from a page of a sequence to the next, through all pages: 1 lays them in order.
+    page_stride: usize,
+    chunk: usize,
+    /// Taken in turn, a round each.
+    shapes: &'a [TreeShape],
+}
+
+fn tiny(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny").join(name)
+}
+
+fn backend(head: &str, page_size: usize, slots: usize) -> CpuBackend {
+    let target = Llama::load(&Folder::open(&tiny("target")).expect("a folder")).expect("a target");
+    let draft = load_draft(&Folder::open(&tiny(head)).expect("a folder"), &target, None).expect("a head");
+    let capacity = Capacity {
+        slots,
+        pages: slots * CONTEXT.div_ceil(page_size),
+        page_size,
+        context_length: CONTEXT,
+        vocab_size: target.vocab_size(),
+        prefill_chunk: CONTEXT,
+    };
+    CpuBackend::new(target, Some(draft), capacity)
+}
+
+fn run(head: &str, plan: &Plan<'_>) -> Vec<Vec<ProducedToken>> {
+    let count = plan.requests.len();
+    let mut backend = backend(head, plan.page_size, count);
+    backend.prepare(plan.shapes, &[]).expect("the shapes run");
+    let pages = backend.capacity().pages;
+    let each = pages / count;
+    let slots: Vec<Slot> = (0..count as u32).map(Slot).collect();
+    let mut outputs = Vec::new();
+    for (at, ((prompt, sampling), slot)) in plan.requests.iter().zip(&slots).enumerate() {
+        let own: Vec<PageId> =
+            (at * each..(at + 1) * each).map(|page| PageId((page * plan.page_stride % pages) as u32)).collect();
+        backend.open(*slot, sampling, &own).expect("the slot is free");
+        let mut first = None;
+        for (piece, tokens) in prompt.chunks(plan.chunk).enumerate() {
+            let start = piece * plan.chunk;
+            let next = prompt.get(start + tokens.len()).copied();
+            let produced =
+                backend.prefill(&[PrefillChunk { slot: *slot, tokens, start, next }]).expect("the prompt fits");
+            first = produced.into_iter().next().flatten();
+        }
+        outputs.push(vec![first.expect("the prompt ends in a token")]);
+    }
+    for shape in plan.shapes.iter().cycle() {
+        // Requests leave when they are done, so that rounds run on every subset of the batch.
+        let running: Vec<Slot> = slots.iter().copied().filter(|slot| outputs[slot.0 as usize].len() < NEW).collect();
+        if running.is_empty() {
+            break;
+        }
+        let ticket = backend.launch(Round { shape: *shape, slots: &running, extend_draft: true }).expect("a round");
+        let output = backend.collect(ticket).expect("its output");
+        for (slot, produced) in running.iter().zip(output.yields) {
+            assert!((1..=shape.most_tokens_a_round()).contains(&produced.tokens.len()));
+            outputs[slot.0 as usize].extend(produced.tokens);
+        }
+    }
+    outputs.iter_mut().for_each(|output| output.truncate(NEW));
+    outputs
+}
+
+fn requests() -> Vec<(Vec<u32>, SamplingParams)> {
+    let prompt = |seed: u32, length: u32| (0..length).map(|at| (at * at * 31 + seed * 97) % 2000 + 4).collect();
+    let sampled = SamplingParams { temperature: 0.8, top_p: 0.95, seed: 5, ..SamplingParams::default() };
+    vec![
+        (prompt(1, 30), SamplingParams { logprobs: Some(3), ..SamplingParams::default() }),
+        (prompt(2, 1), SamplingParams::default()),
+        (prompt(3, 47), sampled.clone()),
+        (prompt(4, 12), SamplingParams { top_k: 20, seed: 9, ..sampled }),
+    ]
+}
+
+fn shape(text: &str) -> TreeShape {
+    text.parse().expect("a shape")
+}
+
+#[test]
+fn nothing_but_the_request_decides_what_it_gets() {
+    let requests = requests();
+    let alone: Vec<Vec<ProducedToken>> = requests
+        .iter()
+        .flat_map(|request| {
+            let plan = Plan {
+                requests: std::slice::from_ref(request),
+                page_size: 16,
+                page_stride: 1,
+                chunk: CONTEXT,
+                shapes: &[TreeShape::OFF],
+            };
+            run("eagle3", &plan)
+        })
+        .collect();
+    for (page_size, page_stride, chunk, shapes) in [
+        (1, 5, 7, "0,1,1"),
+        (1, 1, 128, "3,1,4"),
+        (3, 17, 10, "3,4,8"),
+        (16, 5, 1, "2,3,12"),
+        (128, 1, 29, "5,2,9"),
+        (7, 5, 16, "0,1,1 4,3,10 1,1,2 0,1,1 6,1,7 2,8,60"),
+    ] {
+        let shapes: Vec<TreeShape> = shapes.split(' ').map(shape).collect();
+        for head in ["eagle3", "eagle2"] {
+            let plan = Plan { requests: &requests, page_size, page_stride, chunk, shapes: &shapes };
+            let together = run(head, &plan);
+            assert!(together == alone, "{head}, pages of {page_size} by {page_stride}, chunks of {chunk}, {shapes:?}");
+        }
+    }
+}
+
+#[test]
+fn logprobs_come_best_first_and_only_where_asked_for() {
+    let requests = requests();
+    let plan = Plan { requests: &requests[..2], page_size: 16, page_stride: 1, chunk: 64, shapes: &[shape("3,4,8")] };
+    let outputs = run("eagle3", &plan);
+    for token in &outputs[0] {
+        let logprobs = token.logprobs.as_ref().expect("asked for");
+        assert_eq!(logprobs.top.len(), 3);
+        assert_eq!(logprobs.top[0], (token.id, logprobs.logprob), "a greedy token is the best one");
+        assert!(logprobs.logprob <= 0.0 && logprobs.top.is_sorted_by(|a, b| a.1 >= b.1));
+    }
+    assert!(outputs[1].iter().all(|token| token.logprobs.is_none()));
+}
+
+#[test]
+fn wrong_use_is_an_error() {
+    let mut backend = backend("eagle3", 16, 2);
+    let greedy = SamplingParams::default();
+    let (slot, other) = (Slot(0), Slot(1));
+    let pages: Vec<PageId> = (0..12).map(PageId).collect();
+    let message = |error: Option<EngineError>| error.map(|error| error.to_string()).unwrap_or_default();
+    assert!(message(backend.open(slot, &greedy, &[PageId(24)]).err()).contains("page 24 does not exist"));
+    assert!(message(backend.open(Slot(2), &greedy, &pages).err()).contains("slot 2 does not exist"));
+    backend.open(slot, &greedy, &pages).expect("a free slot");
+    assert!(message(backend.open(slot, &greedy, &pages).err()).contains("slot 0 is in use"));
+
+    let chunk = PrefillChunk { slot, tokens: &[5, 6], start: 0, next: None };
+    let refused = [
+        (PrefillChunk { slot: other, ..chunk }, "slot 1 is not open"),
+        (PrefillChunk { start: 1, ..chunk }, "does not continue"),
+        (PrefillChunk { tokens: &[], ..chunk }, "does not continue"),
+        (PrefillChunk { tokens: &[5, 2048], ..chunk }, "token 2048 is outside"),
+        (PrefillChunk { tokens: &[5; 193], ..chunk }, "do not fit"),
+    ];
+    for (chunk, expected) in refused {
+        let found = message(backend.prefill(&[chunk]).err());
+        assert!(found.contains(expected), "{found}");
+    }
+    backend.prefill(&[chunk]).expect("a prompt");
+
+    // A round that leaves the draft behind ends speculation for its requests.
+    let slots = [slot];
+    let round = |shape, extend_draft| Round { shape, slots: &slots, extend_draft };
+    let ticket = backend.launch(round(TreeShape::OFF, false)).expect("a plain round");
+    assert!(message(backend.collect(Ticket(77)).err()).contains("was not launched"));
+    backend.collect(ticket).expect("the round is still there");
+    assert!(message(backend.launch(round(shape("3,1,4"), true)).err()).contains("has not followed slot 0"));
+    assert!(message(backend.launch(round(TreeShape::OFF, true)).err()).contains("cannot be extended"));
+    backend.close(slot);
+    assert!(message(backend.launch(round(TreeShape::OFF, false)).err()).contains("slot 0 is not open"));
+}

@@ -1,0 +1,362 @@
+//! Checkpoints as others write them: the layouts in which the same weights are published must give the same output, and
+//! a broken folder must end in an error that says what is wrong and where.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use engine::{
+    Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions,
+    checkpoint::{self, Folder},
+};
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use serde_json::{Value, json};
+
+/// The tensors of a checkpoint, to be changed and written again.
+type Tensors = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
+
+/// A copy of the tiny pair that a test may spoil.
+struct Pair {
+    folder: tempfile::TempDir,
+    head: &'static str,
+}
+
+impl Pair {
+    fn new(head: &'static str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        for part in ["target", head] {
+            let to = folder.path().join(part);
+            fs::create_dir(&to).expect("a new folder");
+            for file in ["config.json", "model.safetensors"] {
+                fs::copy(tiny().join(part).join(file), to.join(file)).expect("a file of the tiny pair");
+            }
+        }
+        Self { folder, head }
+    }
+
+    fn target(&self) -> PathBuf {
+        self.folder.path().join("target")
+    }
+
+    fn draft(&self) -> PathBuf {
+        self.folder.path().join(self.head)
+    }
+
+    fn options(&self) -> EngineOptions {
+        EngineOptions {
+            model_path: self.target(),
+            draft_model_path: Some(self.draft()),
+            policy: ShapePolicy::fixed("3,4,8".parse().expect("a shape")),
+            max_running_requests: 2,
+            context_length: Some(256),
+            ..EngineOptions::default()
+        }
+    }
+
+    /// Output and rounds of a short run: rounds tell whether the head still drafts the same.
+    fn run(&self) -> (Vec<u32>, usize) {
+        let mut engine = Engine::load(self.options()).expect("the pair loads");
+        let request = Request {
+            input_ids: (0..24).map(|at| at * at % 200 + 5).collect(),
+            sampling: SamplingParams::default(),
+            stop: StopConditions { max_new_tokens: Some(48), ignore_eos: true, ..StopConditions::default() },
+        };
+        let completion = engine.run(vec![request]).expect("the request runs").remove(0);
+        (completion.output_ids, completion.rounds)
+    }
+}
+
+fn tiny() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny")
+}
+
+fn read(folder: &Path) -> Tensors {
+    let bytes = fs::read(folder.join("model.safetensors")).expect("a file");
+    let tensors = SafeTensors::deserialize(&bytes).expect("tensors");
+    let owned = |view: &TensorView<'_>| (view.dtype(), view.shape().to_vec(), view.data().to_vec());
+    tensors.tensors().iter().map(|(name, view)| (name.clone(), owned(view))).collect()
+}
+
+fn write(path: &Path, tensors: &Tensors) {
+    let views = tensors.iter().map(|(name, (dtype, shape, data))| {
+        (name, TensorView::new(*dtype, shape.clone(), data).expect("a tensor of the right length"))
+    });
+    safetensors::serialize_to_file(views, None, path).expect("a file");
+}
+
+fn change_tensors(folder: &Path, change: impl FnOnce(&mut Tensors)) {
+    let mut tensors = read(folder);
+    change(&mut tensors);
+    write(&folder.join("model.safetensors"), &tensors);
+}
+
+fn rename(folder: &Path, new_name: impl Fn(&str) -> String) {
+    change_tensors(folder, |tensors| {
+        *tensors = std::mem::take(tensors).into_iter().map(|(name, tensor)| (new_name(&name), tensor)).collect();
+    });
+}
+
+fn change_config(folder: &Path, changes: Value) {
+    let path = folder.join("config.json");
+    let mut config: Value = serde_json::from_str(&fs::read_to_string(&path).expect("a config")).expect("JSON");
+    let fields = config.as_object_mut().expect("an object");
+    for (key, value) in changes.as_object().expect("an object") {
+        fields.insert(key.clone(), value.clone());
+    }
+    fs::write(&path, config.to_string()).expect("a config");
+}
+
+/// bfloat16 to float32, which is exact.
+fn to_float32(tensors: &mut Tensors) {
+    for (dtype, _, data) in tensors.values_mut().filter(|(dtype, ..)| *dtype == Dtype::BF16) {
+        *data = data.as_chunks::<2>().0.iter().flat_map(|[low, high]| [0, 0, *low, *high]).collect();
+        *dtype = Dtype::F32;
+    }
+}
+
+/// The same weights in another layout give the same tokens in the same rounds.
+fn check_layout(name: &str, head: &'static str, change: impl FnOnce(&Pair)) {
+    let pair = Pair::new(head);
+    let expected = pair.run();
+    change(&pair);
+    assert_eq!(pair.run(), expected, "{name}");
+}
+
+#[test]
+fn targets_are_read_in_every_published_layout() {
+    check_layout("float32", "eagle3", |pair| change_tensors(&pair.target(), to_float32));
+    check_layout("no prefix", "eagle3", |pair| rename(&pair.target(), |name| name.replacen("model.", "", 1)));
+    check_layout("an untied copy of the embedding", "eagle3", |pair| {
+        change_config(&pair.target(), json!({"tie_word_embeddings": false}));
+        change_tensors(&pair.target(), |tensors| {
+            tensors.insert("lm_head.weight".into(), tensors["model.embed_tokens.weight"].clone());
+        });
+    });
+    check_layout("tied without saying so", "eagle3", |pair| {
+        change_config(&pair.target(), json!({"tie_word_embeddings": null}));
+    });
+    check_layout("two shards", "eagle2", |pair| {
+        let all = read(&pair.target());
+        let (first, second): (Tensors, Tensors) = all.into_iter().partition(|(name, _)| name.contains("mlp"));
+        let mut weight_map = serde_json::Map::new();
+        for (shard, tensors) in [("model-1.safetensors", &first), ("model-2.safetensors", &second)] {
+            write(&pair.target().join(shard), tensors);
+            weight_map.extend(tensors.keys().map(|name| (name.clone(), shard.into())));
+        }
+        fs::remove_file(pair.target().join("model.safetensors")).expect("the file");
+        let index = json!({"metadata": {"total_size": 1}, "weight_map": weight_map}).to_string();
+        fs::write(pair.target().join("model.safetensors.index.json"), index).expect("an index");
+    });
+    check_layout("rope parameters of transformers 5", "eagle2", |pair| {
+        let parameters = json!({"rope_type": "default", "rope_theta": 10000.0});
+        change_config(&pair.target(), json!({"rope_theta": null, "rope_parameters": parameters}));
+    });
+}
+
+#[test]
+fn heads_are_read_in_every_published_layout() {
+    let vllm = |name: &str| match name {
+        "d2t" | "t2d" | "lm_head.weight" => name.to_owned(),
+        _ => format!("model.{}", name.replace("midlayer.", "layers.0.")),
+    };
+    check_layout("names of vLLM", "eagle3", |pair| rename(&pair.draft(), vllm));
+    check_layout("a prefix", "eagle2", |pair| rename(&pair.draft(), |name| format!("model.{name}")));
+    check_layout("a file of another name", "eagle3", |pair| {
+        let to = pair.draft().join("eagle3.safetensors");
+        fs::rename(pair.draft().join("model.safetensors"), to).expect("the file");
+    });
+    check_layout("the default layers, written out as outputs", "eagle3", |pair| {
+        change_config(&pair.draft(), json!({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 3, 4]}}));
+    });
+    check_layout("no mask of the hot vocabulary, narrow offsets, float32", "eagle3", |pair| {
+        change_tensors(&pair.draft(), |tensors| {
+            tensors.remove("t2d");
+            to_float32(tensors);
+            let (dtype, _, data) = tensors.get_mut("d2t").expect("d2t");
+            // Little-endian numbers that fit: the lower half is the number.
+            *data = data.as_chunks::<8>().0.iter().flat_map(|bytes| bytes[..4].to_vec()).collect();
+            *dtype = Dtype::I32;
+        });
+    });
+    let with_embedding = |pair: &Pair| {
+        let embedding = read(&pair.target())["model.embed_tokens.weight"].clone();
+        change_tensors(&pair.draft(), |tensors| {
+            tensors.insert("embed_tokens.weight".into(), embedding);
+        });
+    };
+    check_layout("a copy of the embedding", "eagle3", with_embedding);
+    check_layout("a copy of the embedding", "eagle2", with_embedding);
+    check_layout("theta left to its default", "eagle3", |pair| {
+        change_config(&pair.draft(), json!({"rope_theta": null}));
+    });
+    // The whole vocabulary, with the target's own head: other drafts, but the same output.
+    let pair = Pair::new("eagle3");
+    let (expected, _) = pair.run();
+    change_config(&pair.draft(), json!({"draft_vocab_size": null}));
+    change_tensors(&pair.draft(), |tensors| {
+        ["lm_head.weight", "d2t", "t2d"].iter().for_each(|name| drop(tensors.remove(*name)));
+    });
+    assert_eq!(pair.run().0, expected, "a head without lm_head");
+}
+
+/// Loading ends in an error that contains all of `expected`.
+fn check_broken(head: &'static str, change: impl FnOnce(&Pair), expected: &[&str]) {
+    let pair = Pair::new(head);
+    change(&pair);
+    let error = Engine::load(pair.options()).err().map(|error| error.to_string());
+    let error = error.unwrap_or_else(|| panic!("it loads, but should fail with {expected:?}"));
+    for part in expected {
+        assert!(error.contains(part), "{part:?} is not in: {error}");
+    }
+}
+
+/// A safetensors file with this header and this much data.
+fn raw(header: &str, data: usize) -> Vec<u8> {
+    [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &vec![0; data]].concat()
+}
+
+#[test]
+fn broken_files_are_errors_that_name_them() {
+    let file = |pair: &Pair| pair.target().join("model.safetensors");
+    let check = |bytes: Vec<u8>, expected: &str| {
+        let spoil = |pair: &Pair| fs::write(file(pair), bytes).expect("a file");
+        check_broken("eagle3", spoil, &["target/model.safetensors", expected]);
+    };
+    check([&(1_u64 << 60).to_le_bytes()[..], b"{}"].concat(), "1152921504606846976");
+    check(Vec::new(), "too few");
+    check(vec![1, 2, 3], "too few");
+    check(raw("not json", 0), "not valid");
+    check(raw("[1]", 0), "not valid");
+    check(vec![4, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFE, 0xFD, 0xFC], "UTF-8");
+    check(raw(r#"{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}"#, 7), "truncated");
+    check(raw(r#"{"a": {"dtype": "F32", "shape": [2], "data_offsets": [8, 0]}}"#, 8), "'a'");
+    check(raw(r#"{"a": {"dtype": "F32", "shape": [3], "data_offsets": [0, 8]}}"#, 8), "12 bytes");
+    check(
+        raw(r#"{"a": {"dtype": "F32", "shape": [4611686018427387904, 4], "data_offsets": [0, 8]}}"#, 8),
+        "impossible shape",
+    );
+    check(
+        raw(
+            r#"{"a": {"dtype": "U8", "shape": [8], "data_offsets": [0, 8]},
+                "b": {"dtype": "U8", "shape": [8], "data_offsets": [4, 12]}}"#,
+            12,
+        ),
+        "same bytes",
+    );
+    let halve = |pair: &Pair| {
+        let bytes = fs::read(file(pair)).expect("the file");
+        fs::write(file(pair), &bytes[..bytes.len() / 2]).expect("a file");
+    };
+    check_broken("eagle3", halve, &["target/model.safetensors", "truncated"]);
+}
+
+#[test]
+fn incomplete_folders_are_errors_that_say_what_to_do() {
+    let remove = |pair: &Pair, name: &str| fs::remove_file(pair.target().join(name)).expect("the file");
+    check_broken("eagle3", |pair| fs::remove_dir_all(pair.target()).expect("the folder"), &["cannot read", "target"]);
+    check_broken("eagle3", |pair| remove(pair, "config.json"), &["no config.json"]);
+    check_broken("eagle3", |pair| remove(pair, "model.safetensors"), &["no model.safetensors"]);
+    let pickle = |pair: &Pair| {
+        remove(pair, "model.safetensors");
+        fs::write(pair.target().join("pytorch_model.bin"), "pickle").expect("a file");
+    };
+    check_broken("eagle3", pickle, &["pickle", "convert it once"]);
+    let broken_config = |pair: &Pair| fs::write(pair.target().join("config.json"), "{").expect("a file");
+    check_broken("eagle3", broken_config, &["target/config.json", "not a valid config.json"]);
+    for (index, expected) in [
+        (r#"{"weight_map": {"a": "../elsewhere.safetensors"}}"#, "not a file of this folder"),
+        (r#"{"weight_map": {"a": "gone.safetensors"}}"#, "gone.safetensors"),
+        (r#"{"weight_map": {}}"#, "names 0 shards"),
+        ("[]", "not a valid index"),
+    ] {
+        let spoil = |pair: &Pair| {
+            remove(pair, "model.safetensors");
+            fs::write(pair.target().join("model.safetensors.index.json"), index).expect("a file");
+        };
+        check_broken("eagle3", spoil, &[expected]);
+    }
+}
+
+#[test]
+fn tensors_that_do_not_fit_are_named_with_what_was_expected() {
+    let tensor = "model.layers.3.mlp.up_proj.weight";
+    let change = |change: fn(&mut Tensors)| move |pair: &Pair| change_tensors(&pair.target(), change);
+    let remove = change(|tensors| drop(tensors.remove("model.layers.3.mlp.up_proj.weight")));
+    check_broken("eagle3", remove, &[tensor, "missing", "[384, 128]"]);
+    let turn = change(|tensors| {
+        tensors.get_mut("model.layers.3.mlp.up_proj.weight").expect("a tensor").1 = vec![128, 384];
+    });
+    check_broken("eagle3", turn, &["model.safetensors", tensor, "[128, 384]", "[384, 128]"]);
+    let integers = change(|tensors| tensors.get_mut("model.norm.weight").expect("a tensor").0 = Dtype::I16);
+    check_broken("eagle3", integers, &["model.norm.weight", "I16", "BF16"]);
+
+    let config = |changes: Value| move |pair: &Pair| change_config(&pair.target(), changes);
+    check_broken("eagle3", config(json!({"architectures": ["GemmaForCausalLM"]})), &["Gemma", "LlamaForCausalLM"]);
+    check_broken("eagle3", config(json!({"num_hidden_layers": 7})), &["num_hidden_layers is 7", "layers.7"]);
+    check_broken("eagle3", config(json!({"num_hidden_layers": 9})), &["layers.8", "missing"]);
+    check_broken("eagle3", config(json!({"attention_bias": true})), &["q_proj.bias"]);
+    check_broken("eagle3", config(json!({"hidden_size": 0})), &["hidden_size is 0"]);
+    check_broken("eagle3", config(json!({"hidden_size": null})), &["hidden_size is missing"]);
+    check_broken("eagle3", config(json!({"hidden_act": "gelu"})), &["gelu", "silu"]);
+    check_broken("eagle3", config(json!({"num_key_value_heads": 3})), &["no multiple"]);
+    check_broken(
+        "eagle3",
+        config(json!({"rope_scaling": {"rope_type": "dynamic", "factor": 2}})),
+        &["dynamic", "yarn"],
+    );
+    check_broken("eagle3", config(json!({"rope_scaling": {"rope_type": "llama3"}})), &["llama3", "factor"]);
+    check_broken("eagle3", config(json!({"quantization_config": {"quant_method": "fp8"}})), &["quantised"]);
+}
+
+#[test]
+fn heads_that_do_not_fit_are_errors_that_say_why() {
+    let config = |changes: Value| move |pair: &Pair| change_config(&pair.draft(), changes);
+    let tensors = |change: fn(&mut Tensors)| move |pair: &Pair| change_tensors(&pair.draft(), change);
+    check_broken("eagle3", config(json!({"target_hidden_size": 256})), &["256", "128"]);
+    check_broken("eagle3", config(json!({"draft_vocab_size": 4096})), &["draft_vocab_size is 4096", "2048"]);
+    check_broken("eagle3", config(json!({"num_hidden_layers": 2})), &["several decoder layers"]);
+    check_broken("eagle3", config(json!({"norm_before_fc": true})), &["norm_before_fc"]);
+    check_broken("eagle3", config(json!({"fc_norm": true})), &["fc_norm.0.weight", "missing"]);
+    let layers = |ids: Value| config(json!({"eagle_config": {"eagle_aux_hidden_state_layer_ids": ids}}));
+    check_broken("eagle3", layers(json!([1, 2, 8])), &["8 layers lacks"]);
+    check_broken("eagle3", layers(json!([1, 2])), &["fc.weight", "[128, 256]", "[128, 384]"]);
+    let outside = tensors(|tensors| tensors.get_mut("d2t").expect("d2t").2[1] = 8);
+    check_broken("eagle3", outside, &["d2t[0]", "outside the target's 2048"]);
+    check_broken("eagle3", tensors(|tensors| drop(tensors.remove("d2t"))), &["d2t", "missing", "[1024]"]);
+    check_broken("eagle2", tensors(|tensors| drop(tensors.remove("fc.bias"))), &["fc.bias", "missing"]);
+    check_broken("eagle2", config(json!({"hidden_size": 64})), &["hidden_size is 64", "128"]);
+    let whole_model = |pair: &Pair| {
+        for file in ["config.json", "model.safetensors"] {
+            fs::copy(pair.target().join(file), pair.draft().join(file)).expect("a copy");
+        }
+    };
+    check_broken("eagle3", whole_model, &["without fc.weight", "whole model"]);
+
+    for (head, algorithm, expected) in [("eagle3", "EAGLE", "EAGLE3"), ("eagle2", "EAGLE3", "EAGLE-1/2")] {
+        let pair = Pair::new(head);
+        let error = Engine::load(EngineOptions { algorithm: Some(algorithm.into()), ..pair.options() }).err();
+        let error = error.map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains(&format!("--speculative-algorithm {algorithm}")) && error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_folder_tells_facts_and_a_hash() {
+    let pair = Pair::new("eagle3");
+    let facts = checkpoint::facts(&pair.draft()).expect("facts");
+    let header = facts.tensors.as_ref().and_then(|tensors| tensors.find("fc.weight")).expect("its headers");
+    assert_eq!((header.dtype.as_str(), header.shape.as_slice()), ("BF16", &[128, 384][..]));
+    assert_eq!(facts.config.draft_vocab_size, Some(1024));
+
+    let hash = |folder: &Path| Folder::open(folder).and_then(|folder| folder.hash()).expect("a hash");
+    let before = hash(&pair.target());
+    assert_eq!(before, hash(&Pair::new("eagle3").target()), "copies agree");
+    change_tensors(&pair.target(), |tensors| tensors.get_mut("model.norm.weight").expect("a tensor").2[0] ^= 1);
+    assert_ne!(before, hash(&pair.target()), "one bit counts");
+
+    // What is broken is left out; the linter says the rest.
+    fs::write(pair.draft().join("model.safetensors"), [1, 2, 3]).expect("a file");
+    assert!(checkpoint::facts(&pair.draft()).expect("facts").tensors.is_none());
+}
