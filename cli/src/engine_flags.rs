@@ -13,8 +13,10 @@ pub struct EngineFlags {
 impl Args for EngineFlags {
     fn augment_args(command: Command) -> Command {
         let rows = FLAGS.iter().filter(|flag| flag.ours);
-        rows.fold(command.next_help_heading("Engine flags (SGLang's names)"), |command, flag| command.arg(argument(flag)))
-            .next_help_heading(None::<&str>)
+        rows.fold(command.next_help_heading("Engine flags (SGLang's names)"), |command, flag| {
+            command.arg(argument(flag))
+        })
+        .next_help_heading(None::<&str>)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -45,13 +47,18 @@ impl FromArgMatches for EngineFlags {
 }
 
 fn argument(flag: &'static Flag) -> Arg {
-    let argument = Arg::new(flag.name).long(flag.name).aliases(flag.aliases.iter().copied()).help(flag.help).overrides_with(flag.name);
+    let argument = Arg::new(flag.name)
+        .long(flag.name)
+        .aliases(flag.aliases.iter().copied())
+        .help(flag.help)
+        .overrides_with(flag.name);
     match flag.takes {
         Takes::Nothing => argument.action(ArgAction::SetTrue),
         Takes::Text => argument.value_name("TEXT"),
         Takes::Choice(words) => argument.value_parser(words.to_vec()),
-        Takes::Integer => argument.value_name("N"),
+        Takes::Integer | Takes::Size => argument.value_name("N").allow_negative_numbers(true),
         Takes::Number => argument.value_name("X"),
         Takes::Integers => argument.value_name("N").num_args(1..),
+        Takes::Texts => argument.value_name("TEXT").num_args(1..),
     }
 }

@@ -4,6 +4,7 @@
 mod commands;
 mod engine_flags;
 mod exit;
+mod setup;
 mod terminal;
 
 use std::process::ExitCode;

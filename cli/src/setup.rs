@@ -4,8 +4,14 @@ use std::{fs::File, io::Read, path::Path};
 
 use anyhow::{Context, bail};
 use engine::EngineOptions;
+use schemas::{
+    diagnostic::{Diagnostic, Findings, Format, render},
+    text::Source,
+    tuned::TunedFile,
+};
+use tuner::sweep::folder_of;
 
-use crate::engine_flags::EngineFlags;
+use crate::{engine_flags::EngineFlags, exit::Exit, terminal};
 
 /// Largest configuration file (launch, sweep, tuned) in bytes.
 pub const LARGEST_CONFIGURATION: u64 = 16 << 20;
@@ -31,26 +37,41 @@ pub fn read_text(path: &Path, limit: u64) -> anyhow::Result<String> {
     })
 }
 
+/// Reads a configuration file, with its name for diagnostics.
+///
+/// # Errors
+/// As [`read_text`].
+pub fn read_source(path: &Path) -> anyhow::Result<Source> {
+    let name = if path.as_os_str() == "-" { "<stdin>".to_owned() } else { path.display().to_string() };
+    Ok(Source::new(name, read_text(path, LARGEST_CONFIGURATION)?))
+}
+
+/// Shows what is wrong with a configuration file, at its place in the user's text.
+///
+/// # Errors
+/// When stderr cannot be written, which nobody would see.
+pub fn show(source: &Source, finding: Diagnostic) -> anyhow::Result<Exit> {
+    let findings = [Findings { source, diagnostics: &[finding] }];
+    terminal::note(render(&findings, Format::Full, terminal::stderr_is_coloured()).trim_end());
+    Ok(Exit::Usage)
+}
+
 /// The engine's options: those of the tuned file, then the flags, which win.
 ///
 /// # Errors
 /// When the tuned file is broken, a flag has no sense, or no model is named.
 pub fn engine_options(tuned: Option<&Path>, flags: &EngineFlags) -> anyhow::Result<EngineOptions> {
-    let mut words = Vec::new();
-    let mut policy = None;
-    if let Some(path) = tuned {
-        let tuned = read_tuned(path)?;
-        words = tuned.engine_flags();
-        policy = tuned.policy();
-    }
-    words.extend(flags.words.iter().cloned());
-    let (_source, launch) = schemas::launch::from_arguments(&words);
-    let mut options = engine::options::from_launch(&launch)?;
-    // A triple on the command line replaces the whole table.
-    if let Some(policy) = policy
-        && !flags.names_a_shape()
-    {
-        options.policy = policy;
-    }
-    Ok(options)
+    let base = match tuned {
+        None => EngineOptions::default(),
+        Some(path) => {
+            let source = read_source(path)?;
+            let tuned = TunedFile::read(&source).map_err(|finding| {
+                let place = source.position(finding.span.start);
+                anyhow::anyhow!("{}:{}:{}: {}", source.name(), place.line, place.column, finding.message)
+            })?;
+            engine::options::from_tuned(&tuned, &folder_of(path))?
+        }
+    };
+    let (_source, launch, _problems) = schemas::launch::from_arguments(&flags.words);
+    Ok(engine::options::with_launch(base, &launch)?)
 }

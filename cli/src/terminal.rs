@@ -6,8 +6,10 @@ use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 /// Starts the log on stderr; `SPECTUNE_LOG` sets its level (default: warnings).
 pub fn start_log() {
-    let filter =
-        EnvFilter::builder().with_env_var("SPECTUNE_LOG").with_default_directive(LevelFilter::WARN.into()).from_env_lossy();
+    let filter = EnvFilter::builder()
+        .with_env_var("SPECTUNE_LOG")
+        .with_default_directive(LevelFilter::WARN.into())
+        .from_env_lossy();
     // A second start (in tests) keeps the first log.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -51,7 +53,10 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 
 /// Whether an error only says that nobody reads any more.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>()).any(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+        .any(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 /// Whether stdout takes colour: a terminal, and `NO_COLOR` not set.

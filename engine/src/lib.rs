@@ -15,6 +15,7 @@ pub mod options;
 pub mod request;
 mod sampling;
 pub mod scheduler;
+pub mod selftest;
 pub mod server;
 pub mod text;
 mod tree;

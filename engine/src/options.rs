@@ -9,6 +9,7 @@ use schemas::{
     flags::Key,
     launch::{Launch, Setting},
     tree::TreeShape,
+    tuned::TunedFile,
 };
 
 use crate::{checkpoint::Folder, error::EngineError};
@@ -129,33 +130,72 @@ impl FromStr for DeviceChoice {
     }
 }
 
-/// The options that engine flags ask for.
+/// The options of a tuned file. Its relative paths start at `folder`.
+pub fn from_tuned(tuned: &TunedFile, folder: &Path) -> Result<EngineOptions, EngineError> {
+    let TunedFile { models, engine, .. } = tuned;
+    let policy = ShapePolicy::table(tuned.shapes());
+    Ok(EngineOptions {
+        model_path: folder.join(&models.target),
+        draft_model_path: Some(folder.join(&models.draft)),
+        algorithm: Some(models.algorithm.clone()),
+        policy: policy.unwrap_or_else(|| ShapePolicy::fixed(TreeShape::OFF)),
+        device: engine.device.parse()?,
+        dtype: models.dtype.clone(),
+        context_length: Some(engine.context_length),
+        max_running_requests: engine.max_running_requests,
+        page_size: engine.page_size,
+        mem_fraction_static: engine.mem_fraction_static,
+        capture_sizes: engine.capture_sizes.clone(),
+        ..EngineOptions::default()
+    })
+}
+
+/// Options with what engine flags ask for on top.
 ///
 /// # Errors
 /// When no model is named, a value has no sense, or a flag is given that this engine cannot honour.
-pub fn from_launch(launch: &Launch) -> Result<EngineOptions, EngineError> {
-    let mut options = EngineOptions::default();
-    let text = |key: Key| launch.text(key).map(|word| word.value.to_owned());
-    let Some(model_path) = text(Key::ModelPath) else {
-        return Err(EngineError::Configuration("no model is named: give --model-path".into()));
-    };
-    options.model_path = model_path.into();
-    options.draft_model_path = text(Key::SpeculativeDraftModelPath).map(PathBuf::from);
-    options.algorithm = text(Key::SpeculativeAlgorithm);
+pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<EngineOptions, EngineError> {
     refuse(launch)?;
+    let text = |key: Key| launch.text(key).map(|word| word.value.to_owned());
+    if let Some(path) = text(Key::ModelPath) {
+        options.model_path = path.into();
+    }
+    if options.model_path.as_os_str().is_empty() {
+        return Err(EngineError::Configuration("no model is named: give --model-path".into()));
+    }
+    if let Some(path) = text(Key::SpeculativeDraftModelPath) {
+        options.draft_model_path = Some(path.into());
+    }
+    if let Some(algorithm) = text(Key::SpeculativeAlgorithm) {
+        options.algorithm = Some(algorithm);
+    }
     if let Some(device) = text(Key::Device) {
         options.device = device.parse()?;
     }
-    options.dtype = text(Key::Dtype).unwrap_or(options.dtype);
-    options.context_length = count(launch, Key::ContextLength)?;
+    if let Some(dtype) = text(Key::Dtype) {
+        options.dtype = dtype;
+    }
+    options.context_length = count(launch, Key::ContextLength)?.or(options.context_length);
     options.page_size = count(launch, Key::PageSize)?.unwrap_or(options.page_size);
     options.max_running_requests = count(launch, Key::MaxRunningRequests)?.unwrap_or(options.max_running_requests);
     if let Some(setting) = launch.setting(Key::MemFractionStatic) {
         let number = launch.number(Key::MemFractionStatic).map(|number| number.value);
         options.mem_fraction_static = number.ok_or_else(|| no_sense(setting, "a number above 0 and at most 1"))?;
     }
-    options.capture_sizes = capture_sizes(launch)?;
-    options.policy = ShapePolicy::fixed(shape(launch, &options)?);
+    if let Some(sizes) = capture_sizes(launch)? {
+        options.capture_sizes = sizes;
+    }
+    // A triple on the command line replaces the whole table of a tuned file.
+    const SHAPE: [Key; 5] = [
+        Key::SpeculativeAlgorithm,
+        Key::SpeculativeDraftModelPath,
+        Key::SpeculativeEagleTopk,
+        Key::SpeculativeNumDraftTokens,
+        Key::SpeculativeNumSteps,
+    ];
+    if SHAPE.iter().any(|key| launch.has(*key)) {
+        options.policy = ShapePolicy::fixed(shape(launch, &options)?);
+    }
     Ok(options)
 }
 
@@ -164,19 +204,15 @@ fn shape(launch: &Launch, options: &EngineOptions) -> Result<TreeShape, EngineEr
     let steps = count(launch, Key::SpeculativeNumSteps)?;
     let topk = count(launch, Key::SpeculativeEagleTopk)?;
     let drafts = count(launch, Key::SpeculativeNumDraftTokens)?;
-    let asked = steps.is_some() || topk.is_some() || drafts.is_some();
-    if options.draft_model_path.is_none() {
-        return match (steps, options.algorithm.is_some()) {
-            // The shape of no speculation may be written out.
-            (Some(0), false) | (None, false) if !asked || steps == Some(0) => Ok(TreeShape::OFF),
-            _ => Err(EngineError::Configuration(
-                "speculation was asked for without a draft: give --speculative-draft-model-path".into(),
-            )),
-        };
-    }
     let shape = match (steps, topk, drafts) {
+        // No speculation may be written out.
+        (Some(0), _, _) => return Ok(TreeShape::OFF),
+        _ if options.draft_model_path.is_none() => {
+            return Err(EngineError::Configuration(
+                "speculation was asked for without a draft: give --speculative-draft-model-path".into(),
+            ));
+        }
         (None, None, None) => return default_shape(&options.model_path),
-        (Some(0), _, _) => Ok(TreeShape::OFF),
         (Some(steps), None | Some(1), None) => Ok(TreeShape::chain(steps)),
         (Some(steps), topk, Some(drafts)) => TreeShape::new(steps, topk.unwrap_or(1), drafts),
         _ => {
@@ -216,12 +252,13 @@ fn unsupported(setting: &Setting, what: &str, hint: &str) -> EngineError {
     EngineError::Configuration(format!("{}: {what} is not implemented by this engine; {hint}", setting.spelling))
 }
 
-fn capture_sizes(launch: &Launch) -> Result<Vec<usize>, EngineError> {
-    let Some(setting) = launch.setting(Key::CudaGraphBs) else { return Ok(Vec::new()) };
+fn capture_sizes(launch: &Launch) -> Result<Option<Vec<usize>>, EngineError> {
+    let Some(setting) = launch.setting(Key::CudaGraphBs) else { return Ok(None) };
     let sizes = launch.integers(Key::CudaGraphBs).unwrap_or_default();
     let sizes: Option<Vec<usize>> =
         sizes.into_iter().map(|size| usize::try_from(size.value).ok().filter(|size| *size > 0)).collect();
-    sizes.filter(|sizes| !sizes.is_empty()).ok_or_else(|| no_sense(setting, "batch sizes of at least 1"))
+    let sizes = sizes.filter(|sizes| !sizes.is_empty());
+    sizes.map(Some).ok_or_else(|| no_sense(setting, "batch sizes of at least 1"))
 }
 
 fn count(launch: &Launch, key: Key) -> Result<Option<usize>, EngineError> {

@@ -6,3 +6,4 @@ mod lossless;
 mod random;
 
 pub use distribution::{choose, logprobs};
+pub use random::uniform;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use engine::{Completion, Engine, Request, SamplingParams, StopConditions};
+use engine::{Completion, Engine, Request, SamplingParams, StopConditions, text::ChatMessage};
 use serde::Serialize;
 
 use crate::{engine_flags::EngineFlags, exit::Exit, setup, terminal};
@@ -88,7 +88,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         Some(ids) => ids,
         None => encode(&engine, &arguments)?,
     };
-    let requests = prompts.into_iter().zip(arguments.seed..).map(|(input_ids, seed)| request(&arguments, input_ids, seed));
+    let requests =
+        prompts.into_iter().zip(arguments.seed..).map(|(input_ids, seed)| request(&arguments, input_ids, seed));
     let completions = engine.run(requests.collect())?;
     for (at, completion) in completions.iter().enumerate() {
         if arguments.json {
@@ -123,14 +124,19 @@ fn encode(engine: &Engine, arguments: &Arguments) -> anyhow::Result<Vec<Vec<u32>
     arguments
         .prompt
         .iter()
-        .map(|prompt| Ok(if arguments.chat { text.encode_chat(prompt)? } else { text.encode(prompt)? }))
+        .map(|prompt| Ok(if arguments.chat { text.encode_chat(&[user(prompt)])? } else { text.encode(prompt)? }))
         .collect()
+}
+
+fn user(prompt: &str) -> ChatMessage {
+    ChatMessage { role: "user".into(), content: prompt.to_owned() }
 }
 
 fn read_ids(path: &std::path::Path) -> anyhow::Result<Vec<Vec<u32>>> {
     let text = setup::read_text(path, LARGEST_PROMPT_FILE)?;
-    let ids: Vec<Vec<u32>> = serde_json::from_str(&text)
-        .with_context(|| format!("{}: expected a JSON list of token-id lists, such as [[1, 2, 3], [4, 5]]", path.display()))?;
+    let ids: Vec<Vec<u32>> = serde_json::from_str(&text).with_context(|| {
+        format!("{}: expected a JSON list of token-id lists, such as [[1, 2, 3], [4, 5]]", path.display())
+    })?;
     if ids.is_empty() {
         bail!("{}: the list holds no prompt", path.display());
     }

@@ -1,0 +1,40 @@
+//! `spectune selftest`: the engine's promises, kept on this machine.
+
+use engine::selftest::{self, Check};
+
+use crate::{exit::Exit, terminal};
+
+const EXAMPLES: &str = "\
+Examples:
+  spectune selftest
+  spectune selftest --device cpu";
+
+/// Run the engine's invariants and kernels on this machine's device.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Where to run: cpu or cuda:N
+    #[arg(long, default_value = "auto")]
+    device: engine::DeviceChoice,
+}
+
+/// Runs the command.
+pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
+    let mut failed = 0;
+    let mut show = |check: &Check| {
+        let (word, why) = match &check.failure {
+            None => ("ok", String::new()),
+            Some(reason) => ("FAILED", format!(": {reason}")),
+        };
+        failed += usize::from(check.failure.is_some());
+        terminal::print(&format!("{word:6} {}{why}\n", check.name))
+    };
+    let mut shown = Ok(());
+    selftest::run(arguments.device, &mut |check| {
+        if shown.is_ok() {
+            shown = show(&check);
+        }
+    })?;
+    shown?;
+    Ok(if failed == 0 { Exit::Fine } else { Exit::Failure })
+}

@@ -1,0 +1,75 @@
+//! `spectune serve`: the OpenAI API.
+
+use std::{path::PathBuf, time::Duration};
+
+use engine::{
+    Engine,
+    server::{ServeError, ServeOptions, serve},
+};
+
+use crate::{engine_flags::EngineFlags, exit::Exit, setup, terminal};
+
+const EXAMPLES: &str = "\
+Examples:
+  spectune serve results/demo/tuned.toml
+  spectune serve --model-path models/tiny/target --speculative-algorithm EAGLE3 \\
+      --speculative-draft-model-path models/tiny/eagle3 --port 8000
+  curl http://127.0.0.1:30000/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'";
+
+/// Serve the OpenAI API.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// A tuned file written by `spectune sweep`; engine flags win over it
+    tuned: Option<PathBuf>,
+    #[command(flatten)]
+    engine: EngineFlags,
+    /// Address to listen on
+    #[arg(long, default_value = "127.0.0.1")]
+    host: String,
+    /// Port; 0 takes a free one
+    #[arg(long, default_value_t = 30_000)]
+    port: u16,
+    /// Key that clients must send as a bearer token
+    #[arg(long, value_name = "KEY")]
+    api_key: Option<String>,
+    /// Name under which the model is served; the last part of its path unless given
+    #[arg(long, value_name = "NAME")]
+    served_model_name: Option<String>,
+    /// Requests that may wait beyond those that run
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    max_queued_requests: usize,
+    /// Add figures of speculation to every response
+    #[arg(long)]
+    request_metrics: bool,
+    /// Seconds that running requests may go on after a signal to stop
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    shutdown_grace: u64,
+}
+
+/// Runs the command.
+pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
+    let options = setup::engine_options(arguments.tuned.as_deref(), &arguments.engine)?;
+    let engine = Engine::load(options)?;
+    let options = ServeOptions {
+        host: arguments.host,
+        port: arguments.port,
+        api_key: arguments.api_key,
+        served_model_name: arguments.served_model_name,
+        max_queued_requests: arguments.max_queued_requests,
+        request_metrics: arguments.request_metrics,
+        shutdown_grace: Duration::from_secs(arguments.shutdown_grace),
+    };
+    let model = options.served_model_name.clone().unwrap_or_else(|| engine.identity().name.clone());
+    let device = engine.device().device;
+    let ready = |address| terminal::note(&format!("serving {model} on {device} at http://{address}"));
+    match serve(engine, options, ready) {
+        Ok(()) => Ok(Exit::Fine),
+        // The engine's failure is the device's, all else is the caller's.
+        Err(error @ ServeError::Engine(_)) => {
+            terminal::print_error(&error.into());
+            Ok(Exit::Failure)
+        }
+        Err(error) => Err(error.into()),
+    }
+}

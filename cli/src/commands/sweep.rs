@@ -1,0 +1,159 @@
+//! `spectune sweep`: measures configurations and keeps the fastest.
+
+mod progress;
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use anyhow::Context;
+use schemas::sweep::SweepFile;
+use tuner::{
+    record::Role,
+    strategy::Shard,
+    sweep::{Plan, StopReason, SweepRequest, SweepSummary, folder_of},
+};
+
+use self::progress::Bar;
+use crate::{commands::report, exit::Exit, setup, terminal};
+
+const EXAMPLES: &str = "\
+Examples:
+  spectune sweep sweeps/demo.toml --out demo-results
+  spectune sweep sweep.toml --out results --dry-run
+  spectune sweep sweep.toml --out results --resume
+  spectune sweep sweep.toml --out results-2 --shard 2/8
+
+Ctrl-C keeps every finished trial; --resume goes on behind them. Without --out the results
+lie in a folder named after the sweep file, under results/.";
+
+/// Measure configurations on a workload and keep the fastest.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// The sweep file; `spectune schema sweep` says what it can hold
+    sweep: PathBuf,
+    /// Folder for journal, tuned file and report
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Go on with the sweep that was started in the folder
+    #[arg(long)]
+    resume: bool,
+    /// Print the plan with its count and an estimate of its time, and measure nothing else
+    #[arg(long)]
+    dry_run: bool,
+    /// Measure one of several parts of the space
+    #[arg(long, value_name = "I/N")]
+    shard: Option<Shard>,
+    /// Where to run: auto, cpu, cuda or cuda:N; wins over the sweep file
+    #[arg(long)]
+    device: Option<engine::DeviceChoice>,
+}
+
+/// Runs the command.
+pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
+    let source = setup::read_source(&arguments.sweep)?;
+    let file = match SweepFile::read(&source) {
+        Ok(file) => file,
+        Err(finding) => return setup::show(&source, *finding),
+    };
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let request = SweepRequest {
+        file,
+        folder: folder_of(&arguments.sweep),
+        out: arguments.out.clone().unwrap_or_else(|| default_out(&arguments.sweep)),
+        resume: arguments.resume,
+        shard: arguments.shard,
+        device: arguments.device,
+        interrupted: &interrupted,
+    };
+    if arguments.dry_run {
+        terminal::print(&describe(&tuner::sweep::plan(&request)?, &request))?;
+        return Ok(Exit::Fine);
+    }
+    let flag = interrupted.clone();
+    ctrlc::set_handler(move || flag.store(true, std::sync::atomic::Ordering::Relaxed))
+        .context("cannot listen for Ctrl-C")?;
+    let mut bar = Bar::default();
+    let summary = tuner::sweep::run(&request, &mut bar)?;
+    bar.finish();
+    finish(&summary, &request)
+}
+
+/// The table on stdout, what was written on stderr.
+fn finish(summary: &SweepSummary, request: &SweepRequest<'_>) -> anyhow::Result<Exit> {
+    let out = request.out.display();
+    terminal::note(&format!(
+        "{} trials measured, {} kept from before: {}",
+        summary.ran,
+        summary.kept,
+        summary.stopped.words()
+    ));
+    if summary.records.is_empty() {
+        terminal::note("no trial is finished yet: there is nothing to rank");
+        return Ok(Exit::Findings);
+    }
+    let input = report::input(std::slice::from_ref(&request.out))?;
+    terminal::print(&reports::terminal_table(&input, terminal::width()))?;
+    let files = reports::write(&input, &request.out)?;
+    if let Some(report) = files.first() {
+        terminal::note(&format!("report: {}", report.display()));
+    }
+    match &summary.tuned {
+        Some(tuned) => terminal::note(&format!("tuned:  {0}   (run it: spectune serve {0})", tuned.display())),
+        None => {
+            terminal::note("no configuration can be chosen: every trial failed, or no speculation was not measured")
+        }
+    }
+    if summary.stopped == StopReason::Interrupted {
+        terminal::note(&format!("interrupted; go on with: spectune sweep … --out {out} --resume"));
+    }
+    Ok(if summary.tuned.is_some() { Exit::Fine } else { Exit::Findings })
+}
+
+fn default_out(sweep: &std::path::Path) -> PathBuf {
+    let name = sweep.file_stem().map_or_else(|| "sweep".into(), |name| name.to_string_lossy().into_owned());
+    PathBuf::from("results").join(name)
+}
+
+fn describe(plan: &Plan, request: &SweepRequest<'_>) -> String {
+    let mut text = String::new();
+    let mut batches: Vec<usize> = plan.trials.iter().map(|trial| trial.batch_size).collect();
+    batches.sort_unstable();
+    batches.dedup();
+    text += &format!("device     {} ({})\n", plan.fingerprint.device, plan.fingerprint.device_name);
+    text += &format!("space      {} tree shapes", plan.configurations.len());
+    if plan.dropped > 0 {
+        text += &format!(" ({} combinations are no tree and are left out)", plan.dropped);
+    }
+    text += &format!("\nbatches    {}\n", batches.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+    text += &format!("trials     {} ({} repeats)\n", plan.trials.len(), request.file.search.repeats);
+    text += &format!("a trial    {} requests, up to {} tokens\n", plan.requests, plan.tokens_a_trial);
+    let seconds = plan.trials.len() as f64 * plan.tokens_a_trial as f64 / plan.rate;
+    text += &format!(
+        "estimate   {} at most, if every trial ran at the {:.0} tokens/s of one request without speculation \
+         (measured now); batches and speculation make it shorter\n\n",
+        duration(seconds),
+        plan.rate
+    );
+    text += "num_steps,topk,num_draft_tokens\n";
+    for one in &plan.configurations {
+        let role = match one.role {
+            Role::NoSpeculation => "   no speculation, always measured",
+            Role::EngineDefault => "   the engine's default, always measured",
+            Role::Candidate => "",
+        };
+        text += &format!("  {}{role}\n", one.shape);
+    }
+    text
+}
+
+fn duration(seconds: f64) -> String {
+    match seconds {
+        seconds if !seconds.is_finite() => "unknown".into(),
+        seconds if seconds < 90.0 => format!("{seconds:.0} s"),
+        seconds if seconds < 5400.0 => format!("{:.0} min", seconds / 60.0),
+        seconds => format!("{:.1} h", seconds / 3600.0),
+    }
+}
