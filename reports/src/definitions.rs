@@ -1,8 +1,7 @@
 //! What the words of a report mean; they stand in every form of it.
 
 /// Accept length: engines differ, so the definition stands wherever the number does.
-pub const ACCEPT_LENGTH: &str =
-    "output tokens / rounds, the first token and bonus tokens included (SGLang's definition); 1 is no gain";
+pub const ACCEPT_LENGTH: &str = "output tokens / rounds, the first token and bonus tokens included (SGLang's definition); about 1 without speculation";
 
 /// The words and what they mean.
 pub const DEFINITIONS: &[(&str, &str)] = &[

@@ -5,7 +5,7 @@ use tuner::selection::Interval;
 /// What stands where nothing was measured.
 pub const MISSING: &str = "—";
 
-/// A quantity with about three significant digits: `12,345`, `612`, `61.2`, `6.12`, `0.0612`.
+/// A quantity with three digits, none beyond the thousandths: `12,345`, `612`, `61.2`, `6.12`, `0.061`.
 pub fn quantity(value: f64) -> String {
     if !value.is_finite() {
         return MISSING.into();
@@ -18,7 +18,8 @@ pub fn quantity(value: f64) -> String {
         _ if size >= 100.0 || size == 0.0 => 0,
         _ if size >= 10.0 => 1,
         _ if size >= 1.0 => 2,
-        _ => (2.0 - size.log10().floor()).clamp(2.0, 6.0) as usize,
+        _ if size < 0.0005 => return "<0.001".into(),
+        _ => 3,
     };
     format!("{value:.decimals$}")
 }
@@ -104,6 +105,8 @@ mod tests {
         check(12.34, "12.3");
         check(1.234, "1.23");
         check(0.1234, "0.123");
+        check(0.0312, "0.031");
+        check(0.0001, "<0.001");
         check(0.0, "0");
         check(f64::NAN, MISSING);
         check(-12345.0, "−12,345");

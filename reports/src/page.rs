@@ -131,16 +131,23 @@ fn warnings(sections: &[Section<'_>], sweeps: &[Sweep]) -> Vec<String> {
             ));
         }
     }
-    for sweep in sweeps {
-        let finished = sweep.records.len();
-        if let Some(planned) = sweep.planned.filter(|planned| finished < *planned) {
+    // Shards of one plan each know the whole of it: what counts is what they hold together.
+    for section in sections {
+        let finished = section.records.len();
+        let planned = section.sweeps.iter().filter_map(|sweep| sweep.planned).max();
+        if let Some(planned) = planned.filter(|planned| finished < *planned) {
+            let names: Vec<&str> = section.sweeps.iter().map(|sweep| sweep.name.as_str()).collect();
             warnings.push(format!(
-                "{}: {finished} of {planned} planned trials have finished; the ranking may change when the rest is in (spectune sweep --resume).",
-                sweep.name
+                "{}: {finished} of {planned} planned trials have finished; the ranking may change when the rest is in.",
+                names.join(", ")
             ));
         }
+    }
+    for sweep in sweeps {
+        let finished = sweep.records.len();
         if finished == 0 {
-            warnings.push(format!("{}: the journal holds no finished trial.", sweep.name));
+            let planned = sweep.planned.map_or(String::new(), |planned| format!(" of {planned} planned"));
+            warnings.push(format!("{}: the journal holds no finished trial{planned}.", sweep.name));
         }
         warnings.extend(sweep.notices.iter().map(|notice| format!("{}: {notice}", sweep.name)));
     }

@@ -187,7 +187,7 @@ fn names_and_reasons_are_text_and_never_markup() {
 fn an_empty_sweep_says_so() {
     let html = check(&input(Sweep { name: "runs/empty".into(), planned: Some(12), ..Sweep::default() }));
     assert!(html.contains("No trial has finished yet"), "{html}");
-    assert!(html.contains("0 of 12 planned trials"));
+    assert!(html.contains("no finished trial of 12 planned"));
     check(&ReportInput::default());
     assert!(reports::terminal_table(&ReportInput::default(), 80).contains("no trial has finished"));
 }
@@ -273,6 +273,17 @@ fn a_trial_in_two_folders_counts_once_and_a_measured_one_goes_before_a_failed_on
         .expect("Parquet");
     assert_eq!(trials.height(), count);
     assert_eq!(trials.column("reason").expect("there").str().expect("texts").iter().flatten().count(), expected);
+}
+
+#[test]
+fn shards_are_whole_together_and_partial_alone() {
+    let mut whole = small().sweep("runs/shard-1");
+    whole.planned = Some(whole.records.len());
+    let mut other = Sweep { name: "runs/shard-2".into(), ..whole.clone() };
+    other.records = whole.records.split_off(whole.records.len() / 2);
+    assert!(check(&input(whole.clone())).contains("18 of 36 planned trials have finished"));
+    let html = check(&ReportInput { sweeps: vec![whole, other] });
+    assert!(!html.contains("planned trials have finished"));
 }
 
 #[test]

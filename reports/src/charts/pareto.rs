@@ -63,17 +63,21 @@ pub fn draw(section: &Section<'_>, format: Format) -> Drawn {
         if line.len() > 1 {
             canvas.path(&line, Role::Muted, 2)?;
         }
-        for (point, place) in points.iter().zip(&places) {
-            let (low, high) = (across.pixel(point.speed.low), across.pixel(point.speed.high));
-            canvas.faint_line((low, place.1), (high, place.1), point.colour)?;
-            let (low, high) = (up.pixel(point.throughput.low), up.pixel(point.throughput.high));
-            canvas.faint_line((place.0, low), (place.0, high), point.colour)?;
+        let mut bars = Vec::with_capacity(2 * points.len());
+        for (point, (x, y)) in points.iter().zip(&places) {
+            let (left, right) = (across.pixel(point.speed.low), across.pixel(point.speed.high));
+            let (top, bottom) = (up.pixel(point.throughput.high), up.pixel(point.throughput.low));
+            canvas.faint_line((left, *y), (right, *y), point.colour)?;
+            canvas.faint_line((*x, top), (*x, bottom), point.colour)?;
+            bars.push(Area { left, top: *y, right, bottom: *y });
+            bars.push(Area { left: *x, top, right: *x, bottom });
         }
+        bars.extend(line.windows(2).flat_map(|ends| along(ends[0], ends[1])));
         for (point, place) in points.iter().zip(&places) {
             mark(canvas, point, *place)?;
             canvas.tip(Area::around(*place, 9), &tip(point));
         }
-        label(canvas, area, &points, &places, &best)
+        label(canvas, area, &points, &places, &bars, &best)
     })?;
     Ok(Some(drawn))
 }
@@ -116,6 +120,15 @@ fn frontier(points: &[Point]) -> Vec<usize> {
     order
 }
 
+/// Small areas along a straight line, so that a label can be kept off it.
+fn along(from: (i32, i32), to: (i32, i32)) -> impl Iterator<Item = Area> {
+    const PIECES: i32 = 60;
+    (0..=PIECES).map(move |piece| {
+        let at = |from: i32, to: i32| from + (to - from) * piece / PIECES;
+        Area::around((at(from.0, to.0), at(from.1, to.1)), 2)
+    })
+}
+
 fn mark(canvas: &mut Canvas<'_>, point: &Point, place: (i32, i32)) -> Result<(), DrawError> {
     match point.part {
         Part::NoSpeculation => canvas.square(place, 5, point.colour)?,
@@ -131,6 +144,7 @@ fn label(
     area: Area,
     points: &[Point],
     places: &[(i32, i32)],
+    bars: &[Area],
     frontier: &[usize],
 ) -> Result<(), DrawError> {
     let chosen = (0..points.len()).filter(|number| points[*number].chosen);
@@ -155,11 +169,16 @@ fn label(
             (-10, -14, Align::Right),
             (-10, 14, Align::Right),
         ];
-        let free = offsets.into_iter().find_map(|(right, down, align)| {
-            let (at, font) = ((x + right, y + down), font.align(align));
-            let ground = Area::of_text(at, &text, font);
-            (area.holds(ground) && !taken.iter().any(|other| other.meets(ground))).then_some((at, font, ground))
-        });
+        let find = |bars: &[Area]| {
+            offsets.into_iter().find_map(|(right, down, align)| {
+                let (at, font) = ((x + right, y + down), font.align(align));
+                let ground = Area::of_text(at, &text, font);
+                let covers = taken.iter().chain(bars).any(|other| other.meets(ground));
+                (area.holds(ground) && !covers).then_some((at, font, ground))
+            })
+        };
+        // Rather across the bar of an interval than nowhere.
+        let free = find(bars).or_else(|| find(&[]));
         if let Some((at, font, ground)) = free {
             canvas.text(at, &text, font)?;
             taken.push(ground);
