@@ -1,12 +1,11 @@
 //! `spectune report`: the ranked report of one or several sweeps.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::bail;
 use reports::{ReportInput, Sweep};
-use schemas::tuned::TunedFile;
 
-use crate::{exit::Exit, setup, terminal};
+use crate::{exit::Exit, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,34 +44,6 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 /// # Errors
 /// When a folder has no journal that can be read.
 pub fn input(folders: &[PathBuf]) -> anyhow::Result<ReportInput> {
-    let sweeps = folders.iter().map(|folder| sweep(folder)).collect::<anyhow::Result<_>>()?;
+    let sweeps = folders.iter().map(|folder| Sweep::read(folder)).collect::<Result<_, _>>()?;
     Ok(ReportInput { sweeps })
-}
-
-fn sweep(folder: &Path) -> anyhow::Result<Sweep> {
-    let contents = tuner::journal::read(folder)?;
-    let tuned = folder.join(tuner::outcome::FILE_NAME);
-    let mut notices: Vec<String> = contents
-        .damaged
-        .iter()
-        .map(|line| format!("line {line} of the journal is damaged: its trial is missing here"))
-        .collect();
-    let tuned = match tuned.exists().then(|| setup::read_source(&tuned)).transpose()? {
-        None => None,
-        Some(source) => match TunedFile::read(&source) {
-            Ok(tuned) => Some(tuned),
-            Err(finding) => {
-                notices.push(format!("{} cannot be read: {}", source.name(), finding.message));
-                None
-            }
-        },
-    };
-    Ok(Sweep {
-        name: folder.display().to_string(),
-        records: contents.records,
-        file: Some(contents.header.file),
-        tuned,
-        planned: Some(contents.header.planned),
-        notices,
-    })
 }
