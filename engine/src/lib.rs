@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
+pub mod bench;
 pub mod checkpoint;
 pub mod engine;
 pub mod error;
