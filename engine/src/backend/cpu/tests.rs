@@ -34,6 +34,7 @@ fn backend(head: &str, page_size: usize, slots: usize) -> CpuBackend {
         context_length: CONTEXT,
         vocab_size: target.vocab_size(),
         prefill_chunk: CONTEXT,
+        rounds_in_flight: 1,
     };
     CpuBackend::new(target, Some(draft), capacity)
 }
