@@ -6,8 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use safetensors::{Dtype, serialize_to_file, tensor::TensorView};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::{error::EngineError, sampling::uniform};
 
@@ -149,25 +148,24 @@ fn save(folder: &Path, config: Value, shapes: Shapes) -> Result<(), EngineError>
     let failed = |source| EngineError::Read { path: folder.to_owned(), source };
     create_dir_all(folder).map_err(failed)?;
     write(folder.join("config.json"), config.to_string()).map_err(failed)?;
-    let data: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = shapes
-        .into_iter()
-        .enumerate()
-        .map(|(number, (name, shape))| {
-            if name == "d2t" {
-                // Every second token, while they last.
-                let offsets = (0..shape[0] as i64).map(|at| at.min((VOCABULARY - DRAFT_VOCABULARY) as i64));
-                return (name, Dtype::I64, shape, offsets.flat_map(i64::to_le_bytes).collect());
-            }
-            let values = values(number as u64, &shape);
-            (name, Dtype::F32, shape, values.into_iter().flat_map(f32::to_le_bytes).collect())
-        })
-        .collect();
-    let views =
-        data.iter().map(|(name, dtype, shape, bytes)| Ok((name, TensorView::new(*dtype, shape.clone(), bytes)?)));
-    let written = views
-        .collect::<Result<Vec<_>, _>>()
-        .and_then(|views| serialize_to_file(views, None, &folder.join("model.safetensors")));
-    written.map_err(|error| EngineError::Malformed { path: folder.to_owned(), reason: error.to_string() })
+    let (mut header, mut data) = (Map::new(), Vec::new());
+    for (number, (name, shape)) in shapes.into_iter().enumerate() {
+        let begin = data.len();
+        let dtype = if name == "d2t" {
+            // Every second token, while they last.
+            let offsets = (0..shape[0] as i64).map(|at| at.min((VOCABULARY - DRAFT_VOCABULARY) as i64));
+            data.extend(offsets.flat_map(i64::to_le_bytes));
+            "I64"
+        } else {
+            data.extend(values(number as u64, &shape).into_iter().flat_map(f32::to_le_bytes));
+            "F32"
+        };
+        header.insert(name, json!({"dtype": dtype, "shape": shape, "data_offsets": [begin, data.len()]}));
+    }
+    // The format of safetensors: the header's length, the header, the data.
+    let header = Value::from(header).to_string();
+    let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat();
+    write(folder.join("model.safetensors"), file).map_err(failed)
 }
 
 /// Uniform weights of the usual spread; norms around one.
