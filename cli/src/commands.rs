@@ -1,5 +1,6 @@
 //! One command, one file.
 
+mod bench;
 mod explain;
 mod export;
 mod generate;
@@ -33,6 +34,8 @@ pub enum Command {
     Generate(generate::Arguments),
     /// Serve the OpenAI API
     Serve(serve::Arguments),
+    /// Measure the engine on random prompts of one length, beside the floor that memory sets
+    Bench(bench::Arguments),
     /// Run the engine's invariants and kernels on this machine's device
     Selftest(selftest::Arguments),
 }
@@ -52,6 +55,7 @@ impl Command {
             Self::Export(arguments) => export::run(arguments),
             Self::Generate(arguments) => generate::run(arguments),
             Self::Serve(arguments) => serve::run(arguments),
+            Self::Bench(arguments) => bench::run(arguments),
             Self::Selftest(arguments) => selftest::run(arguments),
         }
     }

@@ -1,0 +1,347 @@
+//! The binary as a user meets it: what goes to stdout, what to stderr, and the exit code.
+
+use std::{
+    fs,
+    io::Write,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use tempfile::TempDir;
+
+struct Ran {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Runs the binary in the repository's root, with something on standard input.
+fn run_with(arguments: &[&str], input: &str) -> Ran {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_spectune"))
+        .args(arguments)
+        .current_dir(root())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    // A program that reads no input closes its end early.
+    let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
+    let output = child.wait_with_output().expect("it ends");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// Runs the binary and expects an exit code and words on stderr.
+#[track_caller]
+fn check(arguments: &[&str], code: i32, words: &[&str]) -> Ran {
+    let ran = run_with(arguments, "");
+    assert_eq!(ran.code, Some(code), "{arguments:?}\n{}\n{}", ran.stdout, ran.stderr);
+    for word in words {
+        assert!(ran.stderr.contains(word), "{arguments:?}: no {word:?} in\n{}", ran.stderr);
+    }
+    assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
+    ran
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+/// A copy of the demo target in which one file is changed.
+fn spoiled(file: &str, change: impl FnOnce(Vec<u8>) -> Vec<u8>) -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let from = root().join("models/tiny/target");
+    for name in ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"] {
+        fs::copy(from.join(name), folder.path().join(name)).expect("a copy");
+    }
+    let path = folder.path().join(file);
+    fs::write(&path, change(fs::read(&path).expect("the file"))).expect("a changed file");
+    folder
+}
+
+const TARGET: &str = "models/tiny/target";
+const EAGLE3: &str = "models/tiny/eagle3";
+const EAGLE2: &str = "models/tiny/eagle2";
+
+#[test]
+fn help_is_for_stdout_and_has_examples_for_every_command() {
+    let commands = ["lint", "explain", "schema", "sweep", "report", "export", "generate", "serve", "bench", "selftest"];
+    let overview = check(&["--help"], 0, &[]).stdout;
+    assert!(overview.contains("Exit codes:"));
+    for command in commands {
+        assert!(overview.contains(command), "{command}");
+        assert!(check(&[command, "--help"], 0, &[]).stdout.contains("Examples:"), "{command}");
+    }
+    check(&["swep"], 2, &["unrecognized subcommand", "sweep"]);
+    check(&[], 2, &["Usage"]);
+}
+
+#[test]
+fn greedy_text_does_not_depend_on_speculation() {
+    let generate = |more: &[&str]| {
+        let base = ["generate", "--model-path", TARGET, "--device", "cpu", "--prompt", "def read(self", "--json"];
+        let ran = check(&[&base[..], more].concat(), 0, &[]);
+        serde_json::from_str::<serde_json::Value>(&ran.stdout).expect("a JSON line")
+    };
+    let plain = generate(&[]);
+    for (head, algorithm, triple) in [(EAGLE3, "EAGLE3", ["3", "1", "4"]), (EAGLE2, "EAGLE", ["4", "4", "12"])] {
+        let speculative = generate(&[
+            "--speculative-algorithm",
+            algorithm,
+            "--speculative-draft-model-path",
+            head,
+            "--speculative-num-steps",
+            triple[0],
+            "--speculative-eagle-topk",
+            triple[1],
+            "--speculative-num-draft-tokens",
+            triple[2],
+        ]);
+        assert_eq!(speculative["output_ids"], plain["output_ids"]);
+        assert_eq!(speculative["text"], plain["text"]);
+        assert!(speculative["rounds"].as_u64() < plain["rounds"].as_u64());
+        let rounds: u64 =
+            speculative["accept_histogram"].as_array().expect("a list").iter().filter_map(|n| n.as_u64()).sum();
+        assert_eq!(speculative["rounds"].as_u64(), Some(rounds));
+    }
+}
+
+#[test]
+fn wrong_models_are_named_with_what_was_expected() {
+    let generate = |folder: &str| check(&["generate", "--model-path", folder, "--prompt", "x"], 2, &[]).stderr;
+    assert!(generate("no/such/folder").contains("no/such/folder"));
+    assert!(generate("models").contains("no config.json in this folder"));
+    assert!(generate(EAGLE3).contains("LlamaForCausalLMEagle3"));
+    let cut = spoiled("model.safetensors", |bytes| bytes[..bytes.len() / 2].to_vec());
+    assert!(generate(text(cut.path())).contains("truncated"));
+    let huge = spoiled("model.safetensors", |mut bytes| {
+        bytes[..8].copy_from_slice(&(1_u64 << 60).to_le_bytes());
+        bytes
+    });
+    assert!(generate(text(huge.path())).contains("1152921504606846976"));
+    let empty = spoiled("model.safetensors", |_| Vec::new());
+    assert!(generate(text(empty.path())).contains("model.safetensors"));
+    let config = |from: &str, to: &str| {
+        let (from, to) = (from.to_owned(), to.to_owned());
+        spoiled("config.json", move |bytes| String::from_utf8(bytes).expect("text").replace(&from, &to).into_bytes())
+    };
+    let narrow = config("\"intermediate_size\": 384", "\"intermediate_size\": 512");
+    let error = generate(text(narrow.path()));
+    assert!(error.contains("[384, 128]") && error.contains("[512, 128]") && error.contains("gate_proj"), "{error}");
+    assert!(generate(text(config("LlamaForCausalLM", "GPT2LMHeadModel").path())).contains("GPT2LMHeadModel"));
+    assert!(generate(text(config("{", "{{").path())).contains("config.json"));
+}
+
+#[test]
+fn wrong_pairs_and_flags_are_named() {
+    let base = ["generate", "--model-path", TARGET, "--prompt", "x"];
+    let with = |more: &[&str], words: &[&str]| check(&[&base[..], more].concat(), 2, words);
+    let draft = ["--speculative-draft-model-path", EAGLE3];
+    with(
+        &[&draft[..], &["--speculative-algorithm", "EAGLE"]].concat(),
+        &["EAGLE-3 head", "--speculative-algorithm EAGLE3"],
+    );
+    with(&["--speculative-algorithm", "EAGLE3"], &["--speculative-draft-model-path"]);
+    with(&[&draft[..], &["--speculative-eagle-topk", "4"]].concat(), &["given in part"]);
+    let large =
+        ["--speculative-num-steps", "2", "--speculative-eagle-topk", "2", "--speculative-num-draft-tokens", "9"];
+    with(&[&draft[..], &large].concat(), &["larger than the 7 nodes"]);
+    with(&["--context-length", "99999"], &["99999", "2048"]);
+    with(&["--dtype", "int4"], &["int4"]);
+    with(&["--tp-size", "2"], &["--tp-size"]);
+    with(&["--device", "tpu"], &["--device tpu"]);
+    check(&[&base[..], &["--device", "cuda:7"]].concat(), 3, &["cuda:7"]);
+    with(&["--max-new-tokens", "0"], &["nothing would be generated"]);
+    let long = "word ".repeat(3000);
+    check(
+        &["generate", "--model-path", TARGET, "--prompt", &long],
+        2,
+        &["the context length is 2048", "--context-length"],
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let ids = folder.path().join("ids.json");
+    for (content, words) in
+        [("[]", "no prompt"), ("[1, 2]", "list of token-id lists"), ("[[1, 4000000]]", "vocabulary"), ("[[]]", "empty")]
+    {
+        fs::write(&ids, content).expect("a file");
+        check(&["generate", "--model-path", TARGET, "--input-ids", text(&ids)], 2, &[words]);
+    }
+}
+
+const SWEEP: &str = r#"
+[models]
+target = "TARGET"
+draft = "DRAFT"
+algorithm = "EAGLE3"
+[workload]
+random = { input_length = 24 }
+requests = 2
+output_length = 16
+[batch]
+sizes = [1, 2]
+[space]
+shapes = ["1,1,2", "2,2,4"]
+[search]
+repeats = 2
+"#;
+
+/// A folder with a small sweep file.
+fn sweep_folder(change: impl FnOnce(String) -> String) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let models = root().canonicalize().expect("the repository");
+    let content = SWEEP.replace("TARGET", text(&models.join(TARGET))).replace("DRAFT", text(&models.join(EAGLE3)));
+    let path = folder.path().join("sweep.toml");
+    fs::write(&path, change(content)).expect("a sweep file");
+    (folder, path)
+}
+
+#[test]
+fn a_sweep_leaves_a_journal_a_tuned_file_and_a_report_that_the_other_commands_take() {
+    let (folder, sweep) = sweep_folder(|content| content);
+    let out = folder.path().join("out");
+    let plan = check(&["sweep", text(&sweep), "--out", text(&out), "--dry-run"], 0, &[]).stdout;
+    // No speculation, the default (5,4,8) of a Llama and two shapes, two batch sizes, two repeats.
+    assert!(plan.contains("trials     16") && plan.contains("estimate"), "{plan}");
+    assert!(!out.exists(), "a dry run writes nothing");
+
+    let ran =
+        check(&["sweep", text(&sweep), "--out", text(&out)], 0, &["16 trials measured", "report.html", "tuned.toml"]);
+    assert!(ran.stdout.contains("no speculation") && ran.stdout.contains("batch size 2"), "{}", ran.stdout);
+    for name in
+        ["journal.jsonl", "tuned.toml", "report.html", "report.md", "report.json", "trials.csv", "trials.parquet"]
+    {
+        assert!(out.join(name).exists(), "{name}");
+    }
+    check(&["sweep", text(&sweep), "--out", text(&out)], 2, &["--resume"]);
+    check(&["sweep", text(&sweep), "--out", text(&out), "--resume"], 0, &["0 trials measured, 16 kept"]);
+    fs::write(&sweep, fs::read_to_string(&sweep).expect("it").replace("output_length = 16", "output_length = 17"))
+        .expect("it");
+    check(&["sweep", text(&sweep), "--out", text(&out), "--resume"], 2, &["another sweep"]);
+
+    let tuned = out.join("tuned.toml");
+    check(&["report", text(&out), "--out", text(&folder.path().join("again"))], 0, &["report.html"]);
+    let generated =
+        check(&["generate", text(&tuned), "--prompt", "fn main", "--max-new-tokens", "5", "--json"], 0, &[]);
+    assert!(generated.stdout.contains("\"completion_tokens\":5"));
+    for form in ["sglang", "slime"] {
+        let exported = check(&["export", text(&tuned), "--to", form], 0, &[]).stdout;
+        let linted = run_with(&["lint", "-", "--format", "json"], &exported);
+        assert_eq!(linted.code, Some(0), "{exported}\n{}", linted.stdout);
+    }
+}
+
+#[test]
+fn wrong_sweeps_point_at_the_line() {
+    let with = |from: &str, to: &str, words: &[&str]| {
+        let (folder, sweep) = sweep_folder(|content| content.replace(from, to));
+        check(&["sweep", text(&sweep), "--out", text(&folder.path().join("out"))], 2, words);
+    };
+    with("repeats = 2", "repeat = 2", &["sweep.toml:15:1", "unknown field `repeat`"]);
+    with("\"2,2,4\"", "\"2,2,9\"", &["sweep.toml:13", "larger than the 7 nodes"]);
+    with("output_length = 16", "output_length = 9999", &["does not fit the context"]);
+    with("random = { input_length = 24 }", "prompts = \"none.jsonl\"", &["none.jsonl"]);
+    with("algorithm = \"EAGLE3\"", "algorithm = \"EAGLE\"", &["--speculative-algorithm EAGLE3"]);
+    check(&["sweep", "no-such-file.toml"], 2, &["cannot read no-such-file.toml"]);
+    check(&["report", "models"], 2, &["journal.jsonl"]);
+}
+
+#[test]
+fn an_output_folder_that_cannot_be_written_is_an_error_and_nothing_is_lost() {
+    let (folder, sweep) = sweep_folder(|content| content);
+    let file = folder.path().join("a-file");
+    fs::write(&file, "keep me").expect("a file");
+    check(&["sweep", text(&sweep), "--out", text(&file.join("out"))], 2, &["cannot write"]);
+    assert_eq!(fs::read_to_string(&file).expect("the file"), "keep me");
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("an address").port().to_string();
+    check(&["serve", "--model-path", TARGET, "--port", &port], 2, &[&port, "choose another --port"]);
+}
+
+#[test]
+fn lint_finds_what_the_guide_describes_and_nothing_else() {
+    let guide =
+        fs::read_to_string(root().join("tests/data/launches/slime-guide-llama31-eagle3.sh")).expect("the guide");
+    let codes = |script: &str| {
+        let ran = run_with(&["lint", "-", "--format", "json"], script);
+        let found: Vec<serde_json::Value> = serde_json::from_str(&ran.stdout).expect("a list");
+        let codes: Vec<String> = found.iter().map(|one| one["code"].as_str().expect("a code").to_owned()).collect();
+        (ran.code, codes)
+    };
+    assert_eq!(codes(&guide), (Some(0), vec![]));
+    for (flag, code) in [("dtype", "SD070"), ("context-length", "SD060"), ("attention-backend", "SD081")] {
+        let without: String = guide
+            .lines()
+            .filter(|line| !line.contains(&format!("--sglang-{flag}")))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        assert_eq!(codes(&without), (Some(1), vec![code.to_owned()]), "without {flag}");
+        let fixed = run_with(&["lint", "-", "--fix", "--unsafe-fixes"], &without);
+        assert_eq!(codes(&fixed.stdout), (Some(0), vec![]), "{}", fixed.stdout);
+    }
+}
+
+#[test]
+fn lint_takes_facts_from_folders_and_says_what_will_run() {
+    let launch = format!(
+        "python3 -m sglang.launch_server --model-path {TARGET} --speculative-algorithm EAGLE --speculative-draft-model-path {EAGLE3} --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 9 --max-running-requests 8"
+    );
+    let ran = run_with(&["lint", "-", "--format", "concise"], &launch);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stdout.contains("SD004") && ran.stdout.contains("SD023"), "{}", ran.stdout);
+    let resolved = run_with(&["lint", "-", "--resolved"], &launch).stdout;
+    assert!(resolved.contains("num_draft_tokens") && resolved.contains('4'), "{resolved}");
+    assert_eq!(run_with(&["lint", "-"], "echo hello\n").code, Some(1));
+    check(&["lint", "no-such-file.sh"], 2, &["cannot read no-such-file.sh"]);
+    check(&["lint", "README.md", "--select", "SD999"], 2, &["SD999"]);
+    check(&["lint", "README.md", "--model-path", "nowhere"], 2, &["nowhere is not a folder"]);
+}
+
+#[test]
+fn explain_and_schema_print_their_pages() {
+    assert!(check(&["explain", "SD070"], 0, &[]).stdout.starts_with("SD070: dtype-mismatch"));
+    assert!(check(&["explain"], 0, &[]).stdout.lines().count() > 50);
+    check(&["explain", "SD9999"], 2, &["no rule 'SD9999'"]);
+    for name in ["launch", "sweep", "tuned"] {
+        let schema = check(&["schema", name], 0, &[]).stdout;
+        let published = fs::read_to_string(root().join(format!("schemas/json/{name}.schema.json"))).expect("a schema");
+        assert_eq!(schema, published);
+    }
+}
+
+#[test]
+fn bench_prints_the_fields_of_its_contract() {
+    let arguments =
+        ["bench", "--model-path", TARGET, "--batch-size", "1,3", "--input-len", "16", "--output-len", "12", "--json"];
+    let lines = check(&arguments, 0, &[]).stdout;
+    let objects: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(objects.iter().map(|one| one["batch_size"].as_u64()).collect::<Vec<_>>(), [Some(1), Some(3)]);
+    for name in [
+        "output_tokens_per_s",
+        "tokens_per_s_per_user",
+        "round_ms",
+        "accept_length",
+        "simulated",
+        "memory_floor_ms",
+        "share_of_floor",
+        "startup_s",
+        "graph_capture_s",
+        "fingerprint",
+    ] {
+        assert!(objects[0].get(name).is_some(), "{name}");
+    }
+    check(
+        &["bench", "--model-path", TARGET, "--batch-size", "0", "--input-len", "1", "--output-len", "1"],
+        2,
+        &["--batch-size 0"],
+    );
+}
