@@ -10,7 +10,7 @@ const WORTH_A_THREAD: usize = 1 << 17;
 /// Rows a thread for which it pays that each thread reads all weights, instead of all rows.
 const MANY_ROWS: usize = 16;
 /// Outputs that are computed together: their weights are read once for all rows.
-const OUTPUTS: usize = 4;
+const OUTPUTS: usize = 2;
 
 /// A weight matrix, one row an output, as checkpoints store it.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,6 +118,11 @@ impl WithSimd for Part<'_> {
     fn with_simd<S: Simd>(mut self, simd: S) {
         let count = self.y.len() / self.rows;
         let mut at = 0;
+        // One row alone waits for memory: more of it is under way when more outputs are.
+        while self.rows == 1 && at + 2 * OUTPUTS <= count {
+            self.tile::<S, 1, { 2 * OUTPUTS }>(simd, 0, at);
+            at += 2 * OUTPUTS;
+        }
         while at + OUTPUTS <= count {
             self.outputs(simd, at);
             at += OUTPUTS;
@@ -130,21 +135,19 @@ impl WithSimd for Part<'_> {
 }
 
 impl Part<'_> {
-    /// All rows of [`OUTPUTS`] outputs. Tiles are as large as registers allow: four rows by two, two by four.
+    /// All rows of [`OUTPUTS`] outputs. Four by two running sums are what the compiler keeps in sixteen registers.
     #[inline(always)]
     fn outputs<S: Simd>(&mut self, simd: S, at: usize) {
         let mut row = 0;
         while row + 4 <= self.rows {
-            self.tile::<S, 4, 2>(simd, row, at);
-            self.tile::<S, 4, 2>(simd, row, at + 2);
+            self.tile::<S, 4, OUTPUTS>(simd, row, at);
             row += 4;
         }
-        if row + 2 <= self.rows {
-            self.tile::<S, 2, OUTPUTS>(simd, row, at);
-            row += 2;
-        }
-        if row < self.rows {
-            self.tile::<S, 1, OUTPUTS>(simd, row, at);
+        match self.rows - row {
+            1 => self.tile::<S, 1, OUTPUTS>(simd, row, at),
+            2 => self.tile::<S, 2, OUTPUTS>(simd, row, at),
+            3 => self.tile::<S, 3, OUTPUTS>(simd, row, at),
+            _ => {}
         }
     }
 
