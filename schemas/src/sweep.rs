@@ -78,15 +78,20 @@ pub struct Workload {
     pub input_ids: Option<String>,
     /// Random tokens of random lengths.
     pub random: Option<RandomPrompts>,
-    /// Wrap prompts in the model's chat template. Ignored for token ids.
-    #[serde(default)]
-    pub chat: bool,
+    /// Whether prompts are wrapped in the model's chat template. Unless given, conversations (`turns`, `conversations`,
+    /// `messages`) are where the model has a template, and plain prompts are not. Of no effect on token ids.
+    pub chat: Option<bool>,
+    /// Leave out prompts with more tokens than this. Unless given, a prompt that does not fit the context is an error.
+    pub max_prompt_tokens: Option<usize>,
     /// Requests of one trial; a shorter list of prompts is gone through again.
     #[serde(default = "Workload::default_requests")]
     pub requests: usize,
     /// Most new tokens of a request.
     #[serde(default = "Workload::default_output_length")]
     pub output_length: usize,
+    /// New tokens of each warm-up request. Before every trial one batch of them runs and is not counted; 0 leaves it out.
+    #[serde(default = "Workload::default_warm_up_tokens")]
+    pub warm_up_tokens: usize,
     /// Go on after the model's end-of-text tokens, so that every request has the full length.
     #[serde(default = "yes")]
     pub ignore_eos: bool,
@@ -99,7 +104,7 @@ pub struct Workload {
     /// Keep this many best tokens; 0 keeps all.
     #[serde(default)]
     pub top_k: usize,
-    /// Seed of sampling and of random prompts.
+    /// Seed of sampling and of random prompts and lengths.
     #[serde(default)]
     pub seed: u64,
 }
@@ -110,7 +115,8 @@ pub struct Workload {
 pub struct RandomPrompts {
     /// Longest prompt.
     pub input_length: usize,
-    /// Shortest prompt as a share of the longest; 1 makes all of one length.
+    /// Shortest prompt as a share of the longest, and fewest new tokens as a share of `output_length`; lengths lie evenly
+    /// between. 1 makes all of one length.
     #[serde(default = "whole")]
     pub ratio: f64,
 }
@@ -123,7 +129,8 @@ pub struct Batch {
     pub sizes: Vec<usize>,
 }
 
-/// Which tree shapes are tried: the combinations of three lists, and shapes written out.
+/// Which tree shapes are tried: the combinations of three lists, and shapes written out. Combinations that are no tree
+/// are left out; a written-out shape that is none is an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Space {
@@ -131,7 +138,7 @@ pub struct Space {
     pub num_steps: Vec<usize>,
     /// Branches a step.
     pub topk: Vec<usize>,
-    /// Nodes that the target verifies, the root included. With topk 1 it is always num_steps + 1.
+    /// Nodes that the target verifies, the root included. With topk 1 it is always num_steps + 1, whatever stands here.
     pub num_draft_tokens: Vec<usize>,
     /// Further shapes, each written as "num_steps,topk,num_draft_tokens".
     pub shapes: Vec<String>,
@@ -147,7 +154,7 @@ pub struct Search {
     pub repeats: usize,
     /// Stop after this many trials.
     pub trials: Option<usize>,
-    /// Start no trial after this many seconds.
+    /// Start no trial after this many seconds; a resumed sweep counts from its own start.
     pub seconds: Option<f64>,
     /// Seed of the search.
     pub seed: u64,
@@ -185,8 +192,10 @@ pub enum Metric {
 
 /// Largest batch size, request count and length that a file may ask for: larger numbers are slips.
 const LARGEST: usize = 1 << 20;
-/// Most shapes that the three lists may span.
-const MOST_COMBINATIONS: usize = 100_000;
+/// Largest number in a tree shape: twenty times what any engine is run with.
+const LARGEST_TREE: usize = 1024;
+/// Most trials that a file may span before its budget cuts them.
+const MOST_TRIALS: usize = 1_000_000;
 
 impl SweepFile {
     /// Reads a sweep file.
@@ -200,61 +209,84 @@ impl SweepFile {
     }
 
     fn check(&self) -> Result<(), Wrong> {
-        let sources =
-            [self.workload.prompts.is_some(), self.workload.input_ids.is_some(), self.workload.random.is_some()];
-        if sources.iter().filter(|given| **given).count() != 1 {
-            return Err(Wrong::at(&["workload"], "give exactly one of prompts, input_ids and random"));
-        }
-        within(&["workload", "requests"], self.workload.requests)?;
-        within(&["workload", "output_length"], self.workload.output_length)?;
-        if let Some(random) = &self.workload.random {
-            within(&["workload", "random", "input_length"], random.input_length)?;
-            if !(random.ratio > 0.0 && random.ratio <= 1.0) {
-                return Err(Wrong::at(&["workload", "random", "ratio"], "expected a number above 0 and at most 1"));
-            }
-        }
-        if !(self.workload.temperature >= 0.0 && self.workload.temperature.is_finite()) {
-            return Err(Wrong::at(&["workload", "temperature"], "expected a number of at least 0"));
-        }
-        if !(self.workload.top_p > 0.0 && self.workload.top_p <= 1.0) {
-            return Err(Wrong::at(&["workload", "top_p"], "expected a number above 0 and at most 1"));
-        }
+        self.models.check()?;
+        self.engine.check()?;
+        self.workload.check()?;
         if self.batch.sizes.is_empty() {
             return Err(Wrong::at(&["batch", "sizes"], "expected at least one batch size"));
         }
-        self.batch.sizes.iter().try_for_each(|size| within(&["batch", "sizes"], *size))?;
-        within(&["engine", "page_size"], self.engine.page_size)?;
-        within(&["engine", "chunked_prefill_size"], self.engine.chunked_prefill_size)?;
-        if !(self.engine.mem_fraction_static > 0.0 && self.engine.mem_fraction_static <= 1.0) {
-            return Err(Wrong::at(&["engine", "mem_fraction_static"], "expected a number above 0 and at most 1"));
-        }
-        within(&["search", "repeats"], self.search.repeats)?;
-        if self.search.trials == Some(0) {
-            return Err(Wrong::at(&["search", "trials"], "a budget of 0 trials measures nothing"));
-        }
-        if self.search.seconds.is_some_and(|seconds| !(seconds > 0.0 && seconds.is_finite())) {
-            return Err(Wrong::at(&["search", "seconds"], "expected a number above 0"));
-        }
-        let lists = [&self.space.num_steps, &self.space.topk, &self.space.num_draft_tokens].map(Vec::len);
-        if lists.iter().product::<usize>() > MOST_COMBINATIONS {
-            return Err(Wrong::at(&["space"], format!("the lists span more than {MOST_COMBINATIONS} combinations")));
-        }
-        for shape in &self.space.shapes {
-            let parsed = shape.parse::<TreeShape>();
-            parsed.map_err(|error| Wrong::at(&["space", "shapes"], format!("{shape:?}: {error}")))?;
+        each_within(&["batch", "sizes"], &self.batch.sizes, LARGEST)?;
+        self.space.check()?;
+        self.search.check()?;
+        let trials = [self.batch.sizes.len(), self.search.repeats]
+            .iter()
+            .fold(self.space.most_shapes(), |product, one| product.saturating_mul(*one));
+        if trials > MOST_TRIALS {
+            let reason = format!("shapes × batch sizes × repeats are {trials} trials, more than {MOST_TRIALS}");
+            return Err(Wrong::at(&["space"], reason));
         }
         Ok(())
     }
 }
 
-fn within(path: &'static [&'static str], value: usize) -> Result<(), Wrong> {
-    if (1..=LARGEST).contains(&value) {
-        return Ok(());
+impl Models {
+    fn check(&self) -> Result<(), Wrong> {
+        const DTYPES: [&str; 6] = ["auto", "half", "float16", "bfloat16", "float", "float32"];
+        if DTYPES.contains(&self.dtype.as_str()) {
+            return Ok(());
+        }
+        Err(Wrong::at(&["models", "dtype"], format!("{:?} is not one of {}", self.dtype, DTYPES.join(", "))))
     }
-    Err(Wrong::at(path, format!("{value} is out of range, expected 1 to {LARGEST}")))
+}
+
+impl EngineSettings {
+    fn check(&self) -> Result<(), Wrong> {
+        let number = self.device.strip_prefix("cuda:").is_some_and(|number| number.parse::<usize>().is_ok());
+        if !number && !["auto", "cpu", "cuda"].contains(&self.device.as_str()) {
+            let reason = format!("{:?} is not one of auto, cpu, cuda, cuda:N", self.device);
+            return Err(Wrong::at(&["engine", "device"], reason));
+        }
+        if let Some(context_length) = self.context_length {
+            within(&["engine", "context_length"], context_length)?;
+        }
+        within(&["engine", "page_size"], self.page_size)?;
+        within(&["engine", "chunked_prefill_size"], self.chunked_prefill_size)?;
+        if !(self.mem_fraction_static > 0.0 && self.mem_fraction_static <= 1.0) {
+            return Err(Wrong::at(&["engine", "mem_fraction_static"], "expected a number above 0 and at most 1"));
+        }
+        each_within(&["engine", "capture_sizes"], &self.capture_sizes, LARGEST)
+    }
 }
 
 impl Workload {
+    fn check(&self) -> Result<(), Wrong> {
+        let sources = [self.prompts.is_some(), self.input_ids.is_some(), self.random.is_some()];
+        if sources.iter().filter(|given| **given).count() != 1 {
+            return Err(Wrong::at(&["workload"], "give exactly one of prompts, input_ids and random"));
+        }
+        within(&["workload", "requests"], self.requests)?;
+        within(&["workload", "output_length"], self.output_length)?;
+        if self.warm_up_tokens > LARGEST {
+            return Err(Wrong::at(&["workload", "warm_up_tokens"], format!("expected at most {LARGEST}")));
+        }
+        if let Some(tokens) = self.max_prompt_tokens {
+            within(&["workload", "max_prompt_tokens"], tokens)?;
+        }
+        if let Some(random) = &self.random {
+            within(&["workload", "random", "input_length"], random.input_length)?;
+            if !(random.ratio > 0.0 && random.ratio <= 1.0) {
+                return Err(Wrong::at(&["workload", "random", "ratio"], "expected a number above 0 and at most 1"));
+            }
+        }
+        if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
+            return Err(Wrong::at(&["workload", "temperature"], "expected a number of at least 0"));
+        }
+        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
+            return Err(Wrong::at(&["workload", "top_p"], "expected a number above 0 and at most 1"));
+        }
+        Ok(())
+    }
+
     fn default_requests() -> usize {
         16
     }
@@ -262,6 +294,70 @@ impl Workload {
     fn default_output_length() -> usize {
         128
     }
+
+    fn default_warm_up_tokens() -> usize {
+        8
+    }
+}
+
+impl Space {
+    fn check(&self) -> Result<(), Wrong> {
+        each_within(&["space", "num_steps"], &self.num_steps, LARGEST_TREE)?;
+        each_within(&["space", "topk"], &self.topk, LARGEST_TREE)?;
+        each_within(&["space", "num_draft_tokens"], &self.num_draft_tokens, LARGEST_TREE)?;
+        // Lists that combine to nothing would pass for a sweep that found nothing.
+        if self.num_steps.is_empty() != self.topk.is_empty() {
+            return Err(Wrong::at(&["space"], "num_steps and topk go together: give both lists or none of them"));
+        }
+        if self.num_draft_tokens.is_empty() && self.topk.iter().any(|topk| *topk > 1) {
+            return Err(Wrong::at(&["space"], "num_draft_tokens is missing: topk above 1 needs it"));
+        }
+        if self.num_steps.is_empty() && !self.num_draft_tokens.is_empty() {
+            return Err(Wrong::at(&["space", "num_draft_tokens"], "of no effect without num_steps and topk"));
+        }
+        for (at, shape) in self.shapes.iter().enumerate() {
+            let wrong = |reason: String| Wrong::at(&["space", "shapes"], format!("{shape:?}: {reason}")).element(at);
+            let shape = shape.parse::<TreeShape>().map_err(|error| wrong(error.to_string()))?;
+            if shape.num_steps.max(shape.topk).max(shape.num_draft_tokens) > LARGEST_TREE {
+                return Err(wrong(format!("numbers above {LARGEST_TREE} are out of range")));
+            }
+        }
+        Ok(())
+    }
+
+    /// A bound of the shapes, baselines included.
+    fn most_shapes(&self) -> usize {
+        let combinations = self.num_steps.len().saturating_mul(self.topk.len());
+        let combinations = combinations.saturating_mul(self.num_draft_tokens.len().max(1));
+        combinations.saturating_add(self.shapes.len()).saturating_add(2)
+    }
+}
+
+impl Search {
+    fn check(&self) -> Result<(), Wrong> {
+        within(&["search", "repeats"], self.repeats)?;
+        if self.trials == Some(0) {
+            return Err(Wrong::at(&["search", "trials"], "a budget of 0 trials measures nothing"));
+        }
+        if self.seconds.is_some_and(|seconds| !(seconds > 0.0 && seconds.is_finite())) {
+            return Err(Wrong::at(&["search", "seconds"], "expected a number above 0"));
+        }
+        Ok(())
+    }
+}
+
+fn within(path: &'static [&'static str], value: usize) -> Result<(), Wrong> {
+    out_of_range(value, LARGEST).map_or(Ok(()), |reason| Err(Wrong::at(path, reason)))
+}
+
+fn each_within(path: &'static [&'static str], values: &[usize], largest: usize) -> Result<(), Wrong> {
+    let mut reasons = values.iter().enumerate().filter_map(|(at, value)| Some((at, out_of_range(*value, largest)?)));
+    reasons.next().map_or(Ok(()), |(at, reason)| Err(Wrong::at(path, reason).element(at)))
+}
+
+fn out_of_range(value: usize, largest: usize) -> Option<String> {
+    let wrong = !(1..=largest).contains(&value);
+    wrong.then(|| format!("{value} is out of range, expected 1 to {largest}"))
 }
 
 impl Default for EngineSettings {
@@ -307,6 +403,8 @@ fn whole() -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const GOOD: &str = r#"
@@ -337,21 +435,52 @@ num_draft_tokens = [4, 8]
     fn what_is_left_out_has_a_default() {
         let file = check("", "").expect("a good file");
         assert_eq!((file.batch.sizes, file.search.repeats, file.workload.output_length), (vec![1], 3, 128));
-        assert_eq!(file.objective.metric, Metric::Throughput);
+        assert_eq!((file.objective.metric, file.workload.chat), (Metric::Throughput, None));
     }
 
     #[test]
     fn errors_point_at_the_place_in_the_users_file() {
-        let error = |from, to| check(from, to).expect_err("a bad file");
-        assert_eq!(error("[space]", "[spice]").0, 10);
-        assert_eq!(error("num_steps = [1, 3]", "num_steps = [1, \"3\"]").0, 11);
-        assert_eq!(error("topk = [1, 4]", "shapes = [\"3,1,9\"]").0, 12);
-        assert!(error("topk = [1, 4]", "shapes = [\"3,1,9\"]").2.contains("must be num_steps + 1 = 4"));
-        assert_eq!(
-            error("prompts = \"prompts.jsonl\"", "requests = 3").2,
-            "give exactly one of prompts, input_ids and random"
-        );
-        assert_eq!(error("prompts = \"prompts.jsonl\"", "prompts = \"a\"\noutput_length = 0").0, 9);
-        assert_eq!(error("algorithm = \"EAGLE3\"", "").0, 2);
+        for (from, to, line, column, message) in [
+            ("[space]", "[spice]", 10, 2, "unknown field `spice`"),
+            ("topk = [1, 4]", "topkk = [1, 4]", 12, 1, "unknown field `topkk`"),
+            ("num_steps = [1, 3]", "num_steps = [1, \"3\"]", 11, 17, "expected usize"),
+            ("num_steps = [1, 3]", "num_steps = [1, 0]", 11, 17, "0 is out of range, expected 1 to 1024"),
+            ("num_steps = [1, 3]", "num_steps = [1, -3]", 11, 17, "expected usize"),
+            ("topk = [1, 4]", "topk = [1]\nshapes = [\"3,1,4\", \"3,1,9\"]", 13, 20, "must be num_steps + 1 = 4"),
+            ("topk = [1, 4]", "topk = [1]\nshapes = [\"2000,1,2001\"]", 13, 11, "numbers above 1024"),
+            ("num_draft_tokens = [4, 8]", "", 10, 1, "num_draft_tokens is missing"),
+            ("topk = [1, 4]", "", 10, 1, "num_steps and topk go together"),
+            ("num_steps = [1, 3]\ntopk = [1, 4]", "", 12, 20, "of no effect without"),
+            ("prompts = \"prompts.jsonl\"", "requests = 3", 7, 1, "exactly one of prompts, input_ids and random"),
+            ("prompts = \"prompts.jsonl\"", "prompts = \"a\"\noutput_length = 0", 9, 17, "0 is out of range"),
+            ("prompts = \"prompts.jsonl\"", "random = { input_length = 9, ratio = 1.5 }", 8, 38, "at most 1"),
+            ("algorithm = \"EAGLE3\"", "", 2, 1, "missing field `algorithm`"),
+            ("algorithm = \"EAGLE3\"", "algorithm = \"EAGLE3\"\ndtype = \"f32\"", 6, 9, "not one of auto, half"),
+            ("[space]", "[engine]\ndevice = \"gpu\"\n[space]", 11, 10, "not one of auto, cpu, cuda, cuda:N"),
+            ("[space]", "[batch]\nsizes = [1, 9999999]\n[space]", 11, 13, "9999999 is out of range"),
+            ("[space]", "[search]\nrepeats = 1048576\n[space]", 12, 1, "more than 1000000"),
+            ("[space]", "[search]\nstrategy = \"anneal\"\n[space]", 11, 12, "unknown variant `anneal`"),
+        ] {
+            let found = check(from, to).expect_err(to);
+            assert_eq!((found.0, found.1), (line, column), "{to}: {}", found.2);
+            assert!(found.2.contains(message), "{to}: {}", found.2);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_list_of_numbers_panics(steps in numbers(), topk in numbers(), drafts in numbers(), shape in numbers()) {
+            let shape: Vec<String> = shape.iter().map(ToString::to_string).collect();
+            let space = format!(
+                "num_steps = {steps:?}\ntopk = {topk:?}\nnum_draft_tokens = {drafts:?}\nshapes = [\"{}\"]",
+                shape.join(",")
+            );
+            let text = GOOD.split("num_steps").next().unwrap_or_default().to_owned() + &space;
+            let _ = SweepFile::read(&Source::new("sweep.toml", text));
+        }
+    }
+
+    fn numbers() -> impl Strategy<Value = Vec<i64>> {
+        prop::collection::vec(prop_oneof![0..9_i64, Just(i64::MAX), any::<i64>()], 0..4)
     }
 }

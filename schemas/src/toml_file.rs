@@ -13,6 +13,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
     path: &'static [&'static str],
+    element: Option<usize>,
     message: String,
 }
 
@@ -33,7 +34,12 @@ pub fn read<T: DeserializeOwned>(source: &Source) -> Result<T, Box<Diagnostic>> 
 impl Wrong {
     /// The value at a path of keys.
     pub fn at(path: &'static [&'static str], message: impl Into<String>) -> Self {
-        Self { path, message: message.into() }
+        Self { path, element: None, message: message.into() }
+    }
+
+    /// One element of the list, or one of the tables, at the path.
+    pub fn element(self, at: usize) -> Self {
+        Self { element: Some(at), ..self }
     }
 
     /// The finding, at the value, or at the innermost table of its path that the file has.
@@ -48,6 +54,11 @@ impl Wrong {
                 None => break,
             }
         }
+        let element = self.element.zip(item).and_then(|(at, item)| match item {
+            Item::ArrayOfTables(tables) => tables.get(at)?.span(),
+            item => item.as_array()?.get(at)?.span(),
+        });
+        span = element.map_or(span, |range| Span::new(range.start, range.end));
         TOML_SYNTAX.at(source.clamp(span), self.message, self.path.join("."))
     }
 }

@@ -148,12 +148,14 @@ impl TunedFile {
         if self.policy.is_empty() {
             return Err(Wrong::at(&["policy"], "expected at least one row"));
         }
-        if self.policy.windows(2).any(|rows| rows[0].max_running_batch >= rows[1].max_running_batch) {
-            return Err(Wrong::at(&["policy"], "rows must be in ascending order of max_running_batch"));
+        let descends = |rows: &[PolicyRow]| rows[0].max_running_batch >= rows[1].max_running_batch;
+        if let Some(at) = self.policy.windows(2).position(descends) {
+            let wrong = Wrong::at(&["policy"], "rows must be in ascending order of max_running_batch");
+            return Err(wrong.element(at + 1));
         }
-        for row in &self.policy {
+        for (at, row) in self.policy.iter().enumerate() {
             TreeShape::new(row.num_steps, row.topk, row.num_draft_tokens)
-                .map_err(|error| Wrong::at(&["policy"], error.to_string()))?;
+                .map_err(|error| Wrong::at(&["policy"], error.to_string()).element(at))?;
         }
         Ok(())
     }

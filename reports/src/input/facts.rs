@@ -43,7 +43,11 @@ impl Sweep {
 }
 
 fn prompts(workload: &Workload) -> String {
-    let template = if workload.chat { " in the chat template" } else { "" };
+    let template = match workload.chat {
+        Some(true) => ", in the chat template",
+        Some(false) => "",
+        None => ", conversations in the chat template where the target has one",
+    };
     match (&workload.prompts, &workload.input_ids, &workload.random) {
         (Some(path), ..) => format!("{path}{template}"),
         (_, Some(path), _) => format!("{path} (token ids)"),
