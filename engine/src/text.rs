@@ -42,6 +42,11 @@ impl Text {
         self.encoded(text, true)
     }
 
+    /// Whether the model has a chat template, be it a broken one.
+    pub fn has_chat_template(&self) -> bool {
+        self.template.is_some()
+    }
+
     /// Tokens of a conversation in the model's chat template, up to where the assistant speaks.
     ///
     /// # Errors

@@ -122,6 +122,7 @@ pub fn trials(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
         print("device_name", |print| &print.device_name),
         print("driver", |print| &print.driver),
         print("engine", |print| &print.engine),
+        print("settings", |print| &print.settings),
         print("target", |print| &print.target),
         print("draft", |print| &print.draft),
         print("workload", |print| &print.workload),

@@ -165,6 +165,7 @@ impl SectionPage {
             ("target", &print.target),
             ("draft", &print.draft),
             ("workload", &print.workload),
+            ("settings", &print.settings),
         ];
         let mut fingerprint: Vec<Pair> = facts
             .into_iter()

@@ -1,8 +1,8 @@
 //! The journal: append-only, a record a line, each line fsynced before the next trial begins.
 //!
-//! The first line is the header. Every line carries a checksum of its content, so a line that a kill or a full disk
-//! tore is recognised: at the end of the file it is cut off and its trial runs again; in the middle it is reported.
-//! A lock keeps two processes from writing one journal.
+//! The first line is the header. Every line carries a checksum of its content. A last line without its end is what a
+//! kill or a full disk tore: it is cut off and its trial runs again. Any other line that is not what was written is
+//! reported, left where it is, and its trial runs again too. A lock keeps two processes from writing one journal.
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
@@ -10,18 +10,22 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use schemas::sweep::SweepFile;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
 use crate::{
     TunerError,
     record::{Fingerprint, Record},
+    strategy::Shard,
 };
 
 /// The version of the format that this program writes and reads.
 pub const FORMAT: u32 = 1;
 /// The file's name in the folder of a sweep.
 pub const FILE_NAME: &str = "journal.jsonl";
+/// The file that is locked while a process writes. A file of its own, since the journal is not there from the start.
+const LOCK_NAME: &str = ".journal.lock";
 /// Largest journal that is read, in bytes: a million trials.
 const LARGEST: u64 = 4 << 30;
 
@@ -34,8 +38,10 @@ pub struct Header {
     pub sweep: String,
     /// Where it runs and on what.
     pub fingerprint: Fingerprint,
+    /// The part of the sweep that is measured here; `None` for all of it.
+    pub shard: Option<Shard>,
     /// The sweep file, for readers.
-    pub file: schemas::sweep::SweepFile,
+    pub file: SweepFile,
     /// Trials of the whole plan.
     pub planned: usize,
 }
@@ -47,9 +53,9 @@ pub struct Contents {
     pub header: Header,
     /// Its whole records, in the order in which they were written.
     pub records: Vec<Record>,
-    /// Lines (from one) that are damaged, the torn last one not included.
+    /// Lines (from one) that are damaged, a torn last one not included.
     pub damaged: Vec<usize>,
-    /// Bytes up to the end of the last whole line.
+    /// Bytes up to the end of the last line that has one.
     whole: u64,
 }
 
@@ -59,6 +65,14 @@ pub struct Journal {
     path: PathBuf,
     file: File,
     length: u64,
+    /// Unlocked by the system when the process ends, however it ends.
+    _lock: File,
+}
+
+/// What the header of every format has.
+#[derive(Deserialize)]
+struct Version {
+    format: u32,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -77,11 +91,9 @@ impl Journal {
         let path = folder.join(FILE_NAME);
         let write = |source| TunerError::Write { path: path.clone(), source };
         std::fs::create_dir_all(folder).map_err(|source| TunerError::Write { path: folder.to_owned(), source })?;
+        let lock = lock(folder)?;
         if path.exists() {
-            return Err(TunerError::Journal {
-                reason: "a sweep was started in this folder; go on with --resume, or choose another --out".into(),
-                path,
-            });
+            return Err(already_there(folder));
         }
         // The header is there whole or not at all.
         let temporary = folder.join(".journal.jsonl.new");
@@ -89,7 +101,8 @@ impl Journal {
         file.write_all(line(header)?.as_bytes()).and_then(|()| file.sync_all()).map_err(write)?;
         std::fs::rename(&temporary, &path).map_err(write)?;
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(write)?;
-        Self::open(path)
+        let length = file.metadata().map_err(write)?.len();
+        Ok(Self { path, file, length, _lock: lock })
     }
 
     /// Goes on with the journal of a folder: the torn last line, if any, is cut off.
@@ -97,29 +110,16 @@ impl Journal {
     /// # Errors
     /// When there is none, it belongs to another sweep or machine, another process writes it, or it cannot be written.
     pub fn resume(folder: &Path, header: &Header) -> Result<(Self, Contents), TunerError> {
-        let journal = Self::open(folder.join(FILE_NAME))?;
+        let lock = lock(folder)?;
         let contents = read(folder)?;
-        let path = journal.path.clone();
-        let refuse = |reason: String| Err(TunerError::Journal { path: path.clone(), reason });
-        if contents.header.sweep != header.sweep {
-            return refuse(
-                "it belongs to another sweep: models, workload, space or batch sizes have changed; choose \
-                           another --out"
-                    .into(),
-            );
-        }
-        if contents.header.fingerprint != header.fingerprint {
-            return refuse(format!(
-                "it was measured elsewhere ({}): trials of two machines or checkpoints are not ranked together; choose \
-                 another --out",
-                difference(&contents.header.fingerprint, &header.fingerprint)
-            ));
+        let path = folder.join(FILE_NAME);
+        if let Some(reason) = contents.header.refusal(header) {
+            return Err(TunerError::Journal { path, reason });
         }
         let write = |source| TunerError::Write { path: path.clone(), source };
-        let mut journal = journal;
-        journal.file.set_len(contents.whole).and_then(|()| journal.file.sync_all()).map_err(write)?;
-        journal.length = contents.whole;
-        Ok((journal, contents))
+        let file = OpenOptions::new().write(true).open(&path).map_err(write)?;
+        file.set_len(contents.whole).and_then(|()| file.sync_all()).map_err(write)?;
+        Ok((Self { path, file, length: contents.whole, _lock: lock }, contents))
     }
 
     /// Writes a record and waits until it is on the disk.
@@ -145,21 +145,70 @@ impl Journal {
             }
         }
     }
+}
 
-    fn open(path: PathBuf) -> Result<Self, TunerError> {
-        let write = |source| TunerError::Write { path: path.clone(), source };
-        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(write)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let reason = "another process is writing it; wait for it, or choose another --out".into();
-                return Err(TunerError::Journal { path, reason });
-            }
-            // A file system without locks (some network ones) is no reason not to measure.
-            Err(TryLockError::Error(error)) => tracing::warn!("cannot lock {}: {error}", path.display()),
+impl Header {
+    /// Why a sweep cannot go on with the journal of this header.
+    pub(crate) fn refusal(&self, now: &Self) -> Option<String> {
+        if self.shard != now.shard {
+            let name = |shard: Option<Shard>| shard.map_or("the whole sweep".into(), |shard| format!("shard {shard}"));
+            let (there, here) = (name(self.shard), name(now.shard));
+            return Some(format!(
+                "it holds {there}, and {here} was asked for; change --shard, or choose another --out"
+            ));
         }
-        let length = file.metadata().map_err(write)?.len();
-        Ok(Self { path, file, length })
+        if self.sweep != now.sweep {
+            let differing = sections(&self.file).into_iter().zip(sections(&now.file)).filter(|(then, now)| then != now);
+            let names: Vec<String> = differing.map(|((name, _), _)| format!("[{name}]")).collect();
+            let changed = if names.is_empty() { String::new() } else { format!(": {} changed", names.join(", ")) };
+            return Some(format!("it belongs to another sweep{changed}; undo the change, or choose another --out"));
+        }
+        if self.fingerprint != now.fingerprint {
+            return Some(format!(
+                "it was measured elsewhere ({}): trials of two machines, checkpoints or workloads are not ranked \
+                 together; choose another --out",
+                self.fingerprint.difference(&now.fingerprint)
+            ));
+        }
+        None
+    }
+}
+
+/// The tables of a sweep file, in words that can be compared.
+fn sections(file: &SweepFile) -> [(&'static str, String); 7] {
+    let SweepFile { models, engine, workload, batch, space, search, objective } = file;
+    [
+        ("models", format!("{models:?}")),
+        ("engine", format!("{engine:?}")),
+        ("workload", format!("{workload:?}")),
+        ("batch", format!("{batch:?}")),
+        ("space", format!("{space:?}")),
+        ("search", format!("{:?}", (search.strategy, search.repeats, search.seed))),
+        ("objective", format!("{objective:?}")),
+    ]
+}
+
+fn lock(folder: &Path) -> Result<File, TunerError> {
+    let path = folder.join(LOCK_NAME);
+    let write = |source| TunerError::Write { path: path.clone(), source };
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(write)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let reason = "another process is writing it; wait for it, or choose another --out".into();
+            return Err(TunerError::Journal { path: folder.join(FILE_NAME), reason });
+        }
+        // A file system without locks (some network ones) is no reason not to measure.
+        Err(TryLockError::Error(error)) => tracing::warn!("cannot lock {}: {error}", path.display()),
+    }
+    Ok(file)
+}
+
+/// The error of a sweep that would start where there is one.
+pub fn already_there(folder: &Path) -> TunerError {
+    TunerError::Journal {
+        path: folder.join(FILE_NAME),
+        reason: "a sweep was started in this folder; go on with --resume, or choose another --out".into(),
     }
 }
 
@@ -176,39 +225,42 @@ pub fn read(folder: &Path) -> Result<Contents, TunerError> {
     let path = folder.join(FILE_NAME);
     let mut bytes = Vec::new();
     File::open(&path)
-        .and_then(|file| file.take(LARGEST).read_to_end(&mut bytes))
+        .and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes))
         .map_err(|source| TunerError::Read { path: path.clone(), source })?;
+    if bytes.len() as u64 > LARGEST {
+        let reason = format!("larger than {} GiB, the limit for journals", LARGEST >> 30);
+        return Err(TunerError::Journal { path, reason });
+    }
     parse(&bytes).map_err(|reason| TunerError::Journal { path, reason })
 }
 
 fn parse(bytes: &[u8]) -> Result<Contents, String> {
     let mut contents: Option<Contents> = None;
     let mut end = 0;
-    let mut bad: Vec<usize> = Vec::new();
-    for (at, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
+    let complete = bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
+    for (at, line) in complete.enumerate() {
         end += line.len() as u64;
-        let complete = line.ends_with(b"\n");
         match &mut contents {
             None => {
-                let header: Option<Header> = content(line).filter(|_| complete);
-                let header = header.ok_or("the first line is damaged, or this is no journal of spectune")?;
-                if header.format != FORMAT {
-                    return Err(format!("it has format {}, this program reads {FORMAT}", header.format));
+                let damaged = "the first line is damaged, or this is no journal of spectune";
+                // Before all else: another format may have another header.
+                let Version { format } = content(line).ok_or(damaged)?;
+                if format != FORMAT {
+                    return Err(format!("it has format {format}, this program reads {FORMAT}"));
                 }
+                let header: Header = content(line).ok_or(damaged)?;
                 contents = Some(Contents { header, records: Vec::new(), damaged: Vec::new(), whole: end });
             }
-            Some(contents) => match content::<Record>(line).filter(|_| complete) {
-                Some(record) => {
-                    contents.records.push(record);
-                    contents.damaged.append(&mut bad);
-                    contents.whole = end;
+            Some(contents) => {
+                contents.whole = end;
+                match content::<Record>(line) {
+                    Some(record) => contents.records.push(record),
+                    None => contents.damaged.push(at + 1),
                 }
-                // Only a whole line behind it makes a bad line one in the middle.
-                None => bad.push(at + 1),
-            },
+            }
         }
     }
-    contents.ok_or_else(|| "it is empty".into())
+    contents.ok_or_else(|| "it has no whole line, or is no journal of spectune".into())
 }
 
 /// A line's content, if the line is whole.
@@ -230,40 +282,20 @@ fn checksum(text: &str) -> String {
     blake3::hash(text.as_bytes()).to_hex()[..8].to_owned()
 }
 
-/// The first field in which two fingerprints differ, in words.
-fn difference(there: &Fingerprint, here: &Fingerprint) -> String {
-    let fields = |one: &Fingerprint| {
-        let Fingerprint { device, device_name, driver, units, engine, target, draft, workload } = one.clone();
-        [
-            ("device", device),
-            ("processor or GPU", device_name),
-            ("driver", driver),
-            ("threads or multiprocessors", units.to_string()),
-            ("engine", engine),
-            ("target", target),
-            ("draft", draft),
-            ("workload", workload),
-        ]
-    };
-    let pairs = fields(there).into_iter().zip(fields(here));
-    let differing = pairs.filter(|(there, here)| there != here);
-    let words: Vec<String> =
-        differing.map(|((name, there), (_, here))| format!("{name} {there}, now {here}")).collect();
-    words.join("; ")
-}
-
 #[cfg(test)]
 mod tests {
-    use schemas::{sweep::SweepFile, text::Source, tree::TreeShape};
+    use proptest::prelude::*;
+    use schemas::{text::Source, tree::TreeShape};
 
     use super::*;
-    use crate::record::{Outcome, Role, Trial};
+    use crate::record::{Measurement, Outcome, Role, Spread, Trial};
 
     fn header() -> Header {
         let text = "[models]\ntarget = 't'\ndraft = 'd'\nalgorithm = 'EAGLE'\n[workload]\nprompts = 'p'\n[space]\n";
         Header {
             format: FORMAT,
             sweep: "a".into(),
+            shard: None,
             fingerprint: Fingerprint {
                 device: "cpu".into(),
                 device_name: "x".into(),
@@ -273,21 +305,44 @@ mod tests {
                 target: "t".into(),
                 draft: "d".into(),
                 workload: "w".into(),
+                settings: "s".into(),
             },
             file: SweepFile::read(&Source::new("sweep.toml", text)).expect("a sweep"),
             planned: 4,
         }
     }
 
+    /// Every second one failed, with words that JSON must escape.
     fn record(repeat: usize) -> Record {
         let trial = Trial { shape: TreeShape::chain(3), batch_size: 1, repeat };
+        let spread = Spread { min: 0.1, median: 1.0 / 3.0, p90: 2.5, p99: 1e300, max: f64::MAX };
+        let figures = Measurement {
+            requests: 3,
+            output_tokens: u64::MAX,
+            elapsed_s: 1e-9,
+            output_tokens_per_s: 123.456,
+            tokens_per_s_per_user: 0.0,
+            accept_length: 2.25,
+            accept_histogram: vec![1, 2, 3],
+            rounds: 7,
+            round_ms: spread,
+            draft_ms: None,
+            verify_ms: Some(spread),
+            extend_ms: None,
+            time_to_first_token_ms: spread,
+            latency_ms: spread,
+        };
         Record {
             id: trial.id(&header().fingerprint),
             trial,
             role: Role::Candidate,
             fingerprint: header().fingerprint,
             finished_at: 7,
-            outcome: Outcome::Failed { reason: "a \"reason\"\nof two lines".into() },
+            outcome: if repeat.is_multiple_of(2) {
+                Outcome::Failed { reason: "a \"reason\"\nof two lines, ä\u{0}".into() }
+            } else {
+                Outcome::Measured(Box::new(figures))
+            },
         }
     }
 
@@ -299,53 +354,133 @@ mod tests {
         folder
     }
 
+    fn bytes(folder: &tempfile::TempDir) -> Vec<u8> {
+        std::fs::read(folder.path().join(FILE_NAME)).expect("the journal")
+    }
+
     #[test]
     fn a_journal_cut_at_any_byte_loses_only_the_torn_record() {
         let folder = written(3);
+        let bytes = bytes(&folder);
         let path = folder.path().join(FILE_NAME);
-        let bytes = std::fs::read(&path).expect("the journal");
         let ends: Vec<usize> =
             bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1).collect();
+        assert_eq!(ends.len(), 4, "a record is a line");
         for cut in ends[0]..=bytes.len() {
             std::fs::write(&path, &bytes[..cut]).expect("a cut journal");
             let whole = ends.iter().filter(|end| **end <= cut).count() - 1;
             let (mut journal, contents) = Journal::resume(folder.path(), &header()).expect("it resumes");
             assert_eq!(contents.records, (0..whole).map(record).collect::<Vec<_>>(), "cut at {cut}");
             assert!(contents.damaged.is_empty());
+            // What was cut off is measured again, and then the journal is as if nothing had happened.
+            (whole..3).for_each(|at| journal.append(&record(at)).expect("it is written"));
+            drop(journal);
+            assert!(self::bytes(&folder) == bytes, "cut at {cut}");
+        }
+        // A header is written whole or not at all: what has none is no journal, and is left alone.
+        for cut in 0..ends[0] {
+            std::fs::write(&path, &bytes[..cut]).expect("a cut journal");
+            assert!(Journal::resume(folder.path(), &header()).is_err(), "cut at {cut}");
+            assert!(self::bytes(&folder) == bytes[..cut], "cut at {cut}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn whatever_is_spoiled_is_reported_and_what_is_whole_is_kept(
+            places in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), tail in any::<Vec<u8>>(),
+        ) {
+            let folder = written(4);
+            let good = bytes(&folder);
+            let header_end = good.iter().position(|byte| *byte == b'\n').expect("a header") + 1;
+            let mut bad = good.clone();
+            for (place, byte) in places {
+                let at = header_end + place.index(good.len() - header_end);
+                bad[at] = byte;
+            }
+            bad.extend(tail);
+            std::fs::write(folder.path().join(FILE_NAME), &bad).expect("a spoiled journal");
+            let lines = |bytes: &[u8]| bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect::<Vec<_>>();
+            let whole: Vec<Record> = (0..4).filter(|at| lines(&bad).contains(&lines(&good)[at + 1])).map(record).collect();
+            let (mut journal, contents) = Journal::resume(folder.path(), &header()).expect("it resumes");
+            prop_assert_eq!(&contents.records, &whole);
+            let complete = bad.iter().filter(|byte| **byte == b'\n').count() - 1;
+            prop_assert_eq!(contents.damaged.len(), complete - whole.len());
             journal.append(&record(9)).expect("it is written");
             drop(journal);
-            assert_eq!(read(folder.path()).expect("the journal").records.len(), whole + 1, "cut at {cut}");
+            let again = read(folder.path()).expect("the journal");
+            prop_assert_eq!(again.records.len(), whole.len() + 1);
+            prop_assert_eq!(again.damaged, contents.damaged);
         }
     }
 
     #[test]
-    fn a_damaged_line_in_the_middle_is_reported_and_the_rest_is_kept() {
+    fn a_damaged_line_is_reported_by_its_number() {
         let folder = written(3);
-        let path = folder.path().join(FILE_NAME);
-        let text = std::fs::read_to_string(&path).expect("the journal");
-        // One digit of the second record's content.
-        std::fs::write(&path, text.replacen("\"repeat\":1", "\"repeat\":8", 1)).expect("a damaged journal");
-        let contents = read(folder.path()).expect("the journal");
-        assert_eq!((contents.records, contents.damaged), (vec![record(0), record(2)], vec![3]));
+        let text = String::from_utf8(bytes(&folder)).expect("text");
+        // One digit of the content.
+        for (repeat, line) in [(1, 3), (2, 4)] {
+            let spoiled = text.replacen(&format!("\"repeat\":{repeat}"), "\"repeat\":8", 1);
+            std::fs::write(folder.path().join(FILE_NAME), spoiled).expect("a damaged journal");
+            let contents = read(folder.path()).expect("the journal");
+            assert_eq!((contents.records.len(), contents.damaged), (2, vec![line]));
+        }
+    }
+
+    /// What resuming with a changed header says.
+    fn check(change: impl FnOnce(&mut Header), words: &[&str]) {
+        let folder = written(1);
+        let before = bytes(&folder);
+        let mut header = header();
+        change(&mut header);
+        let error = Journal::resume(folder.path(), &header).expect_err("a refusal").to_string();
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        assert!(bytes(&folder) == before, "nothing is lost");
     }
 
     #[test]
-    fn a_journal_is_not_started_twice_nor_written_by_two_nor_continued_elsewhere() {
-        let folder = written(1);
-        let reason = |error: TunerError| error.to_string();
-        let twice = Journal::create(folder.path(), &header()).map(|_| ()).map_err(reason);
-        assert!(twice.expect_err("twice").contains("--resume"));
-        let held = Journal::resume(folder.path(), &header()).expect("it resumes");
-        let two = Journal::resume(folder.path(), &header()).map(|_| ()).map_err(reason);
-        assert!(two.expect_err("two writers").contains("another process"));
-        drop(held);
-        let mut other = header();
-        other.fingerprint.device_name = "y".into();
-        let elsewhere = Journal::resume(folder.path(), &other).map(|_| ()).map_err(reason).expect_err("elsewhere");
-        assert!(elsewhere.contains("processor or GPU x, now y"), "{elsewhere}");
-        let mut other = header();
-        other.sweep = "b".into();
-        assert!(Journal::resume(folder.path(), &other).map(|_| ()).map_err(reason).is_err());
+    fn a_journal_is_not_continued_by_another_sweep_machine_or_shard() {
+        check(|header| header.fingerprint.device_name = "y".into(), &["elsewhere", "processor or GPU x, now y"]);
+        check(|header| header.shard = Some(Shard { index: 1, count: 2 }), &["holds the whole sweep", "shard 1/2"]);
+        check(
+            |header| {
+                header.sweep = "b".into();
+                header.file.workload.output_length = 7;
+                header.file.batch.sizes = vec![2];
+            },
+            &["another sweep: [workload], [batch] changed", "choose another --out"],
+        );
+    }
+
+    #[test]
+    fn a_journal_is_neither_started_nor_written_by_two() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let started = std::thread::scope(|scope| {
+            let start = || Journal::create(folder.path(), &header());
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(start)).collect();
+            threads.into_iter().filter_map(|thread| thread.join().expect("no panic").ok()).collect::<Vec<_>>()
+        });
+        assert_eq!(started.len(), 1);
+        let second = Journal::resume(folder.path(), &header()).expect_err("two writers").to_string();
+        assert!(second.contains("another process"), "{second}");
+        drop(started);
+        assert!(Journal::resume(folder.path(), &header()).is_ok());
+        let twice = Journal::create(folder.path(), &header()).expect_err("twice").to_string();
+        assert!(twice.contains("--resume"), "{twice}");
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_an_error_and_loses_nothing() {
+        let folder = written(2);
+        let before = bytes(&folder);
+        let (mut journal, _) = Journal::resume(folder.path(), &header()).expect("it resumes");
+        // Not open for writing: as with a full disk, the write fails.
+        journal.file = File::open(folder.path().join(FILE_NAME)).expect("the journal");
+        let error = journal.append(&record(2)).expect_err("it cannot be written").to_string();
+        assert!(error.contains("cannot write") && error.contains(FILE_NAME), "{error}");
+        assert!(bytes(&folder) == before);
     }
 
     #[test]
@@ -355,5 +490,9 @@ mod tests {
             std::fs::write(folder.path().join(FILE_NAME), bytes).expect("a file");
             assert!(read(folder.path()).is_err());
         }
+        let newer = line(&Header { format: FORMAT + 1, ..header() }).expect("a line");
+        std::fs::write(folder.path().join(FILE_NAME), newer).expect("a file");
+        let error = read(folder.path()).expect_err("another format").to_string();
+        assert!(error.contains("format 2, this program reads 1"), "{error}");
     }
 }

@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 
 pub mod error;
+pub mod estimate;
 pub mod journal;
+mod noise;
 pub mod outcome;
 pub mod record;
 pub mod runner;

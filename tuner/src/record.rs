@@ -45,6 +45,8 @@ pub struct Fingerprint {
     pub draft: String,
     /// Hash of prompts, lengths and sampling.
     pub workload: String,
+    /// How the engine is set up: all that changes a round and stays the same over a sweep, in words.
+    pub settings: String,
 }
 
 /// A finished trial.
@@ -108,6 +110,31 @@ pub struct Measurement {
     pub time_to_first_token_ms: Spread,
     /// Whole requests in ms.
     pub latency_ms: Spread,
+}
+
+impl Fingerprint {
+    /// What differs from another, each with both values; empty where they agree.
+    pub fn difference(&self, other: &Self) -> String {
+        let fields = |one: &Self| {
+            let Self { device, device_name, driver, units, engine, target, draft, workload, settings } = one.clone();
+            [
+                ("device", device),
+                ("processor or GPU", device_name),
+                ("driver", driver),
+                ("threads or multiprocessors", units.to_string()),
+                ("engine", engine),
+                ("target", target),
+                ("draft", draft),
+                ("workload", workload),
+                ("settings", settings),
+            ]
+        };
+        let pairs = fields(self).into_iter().zip(fields(other));
+        let differing = pairs.filter(|(there, here)| there != here);
+        let words: Vec<String> =
+            differing.map(|((name, there), (_, here))| format!("{name} {there}, now {here}")).collect();
+        words.join("; ")
+    }
 }
 
 impl Trial {

@@ -2,6 +2,7 @@
 
 use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 use schemas::sweep::{Search, StrategyName};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     record::{Record, Role, Trial},
@@ -29,7 +30,7 @@ pub struct Race {
 }
 
 /// A part of a race for one of several machines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shard {
     /// From one.
     pub index: usize,
@@ -55,13 +56,18 @@ pub fn strategy(search: &Search, race: &Race) -> Box<dyn Strategy> {
 }
 
 /// Repeats outermost, so that a drift of the machine hits all configurations alike and an early stop has measured each
-/// as often as the others; then batch sizes, then shapes, which are cheap to change.
+/// as often as the others; then batch sizes, then shapes, which are cheap to change. Every second repeat runs backwards:
+/// a drift within one repeat is then not always to the same shape's advantage.
 fn interleaved(configurations: &[Configuration], batch_sizes: &[usize], repeats: usize) -> Vec<Trial> {
     let mut trials = Vec::new();
     for repeat in 0..repeats {
+        let begin = trials.len();
         for batch_size in batch_sizes {
             let trial = |one: &Configuration| Trial { shape: one.shape, batch_size: *batch_size, repeat };
             trials.extend(configurations.iter().map(trial));
+        }
+        if repeat % 2 == 1 {
+            trials[begin..].reverse();
         }
     }
     trials
@@ -99,6 +105,12 @@ impl Shard {
             one.role != Role::Candidate || candidates % self.count == self.index % self.count
         };
         configurations.iter().copied().filter(|one| keep(one)).collect()
+    }
+}
+
+impl std::fmt::Display for Shard {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}/{}", self.index, self.count)
     }
 }
 
@@ -143,6 +155,9 @@ mod tests {
         assert_eq!(all.len(), race.configurations.len() * 2 * 3);
         assert!(all.windows(2).all(|pair| pair[0].repeat <= pair[1].repeat));
         assert!(all[0].shape.is_off());
+        let of = |repeat: usize| all.iter().filter(move |trial| trial.repeat == repeat);
+        let key = |trial: &Trial| (trial.shape, trial.batch_size);
+        assert!(of(0).map(key).eq(of(1).map(key).collect::<Vec<_>>().into_iter().rev()), "every second one backwards");
     }
 
     #[test]
@@ -159,6 +174,19 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn no_strategy_asks_for_a_trial_twice_or_beyond_its_budget(
+            random: bool, repeats in 1..5_usize, budget in prop::option::of(1..80_usize), seed: u64,
+        ) {
+            let race = race(repeats);
+            let strategy = if random { StrategyName::Random } else { StrategyName::Grid };
+            let asked = trials(&Search { strategy, repeats, trials: budget, seed, seconds: None }, &race);
+            let full = race.configurations.len() * race.batch_sizes.len() * repeats;
+            prop_assert_eq!(asked.iter().collect::<std::collections::HashSet<_>>().len(), asked.len());
+            prop_assert!(asked.len() <= budget.unwrap_or(full));
+            prop_assert!(budget.is_some_and(|budget| budget < full) || asked.len() == full);
+        }
+
         #[test]
         fn shards_cover_the_race_and_share_only_the_baselines(count in 1_usize..9) {
             let all = race(1).configurations;

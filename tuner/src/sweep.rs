@@ -1,6 +1,7 @@
 //! The whole way: sweep file → plan → trials → journal → ranking → tuned file.
 
 use std::{
+    collections::HashSet,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -11,12 +12,13 @@ use schemas::sweep::SweepFile;
 
 use crate::{
     TunerError,
+    estimate::Estimate,
     journal::{self, Header, Journal},
     outcome,
     record::{Fingerprint, Outcome, Record, Trial},
     runner::{self, Ended},
     selection::{BatchRanking, rank},
-    space::{Configuration, expand},
+    space::{Expanded, expand},
     strategy::{Race, Shard, strategy},
     workload::Workload,
 };
@@ -45,16 +47,16 @@ pub struct SweepRequest<'a> {
 pub struct Plan {
     /// Trials in their order.
     pub trials: Vec<Trial>,
-    /// The configurations, baselines first.
-    pub configurations: Vec<Configuration>,
-    /// Combinations of the file's lists that are no tree.
-    pub dropped: usize,
+    /// How many of them the journal of the folder holds already, when the sweep is to be resumed.
+    pub done: usize,
+    /// The configurations, and what was dropped.
+    pub space: Expanded,
     /// Requests of a trial at a batch size that does not exceed them.
     pub requests: usize,
-    /// Most tokens that a trial generates.
+    /// Most tokens that such a trial generates.
     pub tokens_a_trial: u64,
-    /// Output tokens a second of one request without speculation, measured just now.
-    pub rate: f64,
+    /// How long the trials take that are not done.
+    pub estimate: Estimate,
     /// Where it runs and on what.
     pub fingerprint: Fingerprint,
 }
@@ -104,29 +106,40 @@ pub trait Progress {
 /// The parts of a sweep that is ready to run.
 struct Ready {
     engine: Engine,
+    options: EngineOptions,
     workload: Workload,
+    space: Expanded,
     race: Race,
-    dropped: usize,
     fingerprint: Fingerprint,
 }
 
-/// Says what a sweep would do, and measures the rate that its estimate of time rests on.
+/// Says what a sweep would do, and measures what its estimate of time rests on. Writes nothing.
 ///
 /// # Errors
-/// When the models or the workload cannot be loaded.
+/// When the models or the workload cannot be loaded, or the sweep cannot go on with the folder's journal.
 pub fn plan(request: &SweepRequest<'_>) -> Result<Plan, TunerError> {
     let mut ready = prepare(request)?;
     let mut strategy = strategy(&request.file.search, &ready.race);
     let trials: Vec<Trial> = std::iter::from_fn(|| strategy.next(&[])).collect();
-    let rate = rate(&mut ready)?;
-    let tokens = |workload: &Workload| workload.requests.len() as u64 * request.file.workload.output_length as u64;
+    let mut left = trials.clone();
+    if request.resume && journal::exists(&request.out) {
+        let contents = journal::read(&request.out)?;
+        let header = header(request, &ready, trials.len());
+        if let Some(reason) = contents.header.refusal(&header) {
+            return Err(TunerError::Journal { path: request.out.join(journal::FILE_NAME), reason });
+        }
+        let done: HashSet<&str> = contents.records.iter().map(|record| record.id.as_str()).collect();
+        left.retain(|trial| !done.contains(trial.id(&ready.fingerprint).as_str()));
+    }
+    let estimate = Estimate::measure(&mut ready.engine, &ready.workload, &left)?;
+    let tokens = |request: &engine::Request| request.stop.max_new_tokens.unwrap_or_default() as u64;
     Ok(Plan {
+        done: trials.len() - left.len(),
         trials,
-        configurations: ready.race.configurations,
-        dropped: ready.dropped,
+        space: ready.space,
         requests: ready.workload.requests.len(),
-        tokens_a_trial: tokens(&ready.workload),
-        rate,
+        tokens_a_trial: ready.workload.requests.iter().map(tokens).sum(),
+        estimate,
         fingerprint: ready.fingerprint,
     })
 }
@@ -138,25 +151,16 @@ pub fn plan(request: &SweepRequest<'_>) -> Result<Plan, TunerError> {
 pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<SweepSummary, TunerError> {
     // Known at once, and not after a minute of loading.
     if !request.resume && journal::exists(&request.out) {
-        return Err(TunerError::Journal {
-            path: request.out.join(journal::FILE_NAME),
-            reason: "a sweep was started in this folder; go on with --resume, or choose another --out".into(),
-        });
+        return Err(journal::already_there(&request.out));
     }
-    let mut ready = prepare(request)?;
-    if ready.dropped > 0 {
-        progress.note(&format!("{} combinations of the space are no tree and are left out", ready.dropped));
-    }
+    let ready = prepare(request)?;
     let mut plan = strategy(&request.file.search, &ready.race);
     let planned = plan.planned();
-    let header = Header {
-        format: journal::FORMAT,
-        sweep: sweep_hash(&request.file),
-        fingerprint: ready.fingerprint.clone(),
-        file: request.file.clone(),
-        planned: planned.unwrap_or_default(),
-    };
+    let header = header(request, &ready, planned.unwrap_or_default());
     let (mut journal, mut records) = open(request, &header, progress)?;
+    notes(request, &ready).iter().for_each(|note| progress.note(note));
+    let Ready { mut engine, options, workload, race, fingerprint, .. } = ready;
+    let mut done: HashSet<String> = records.iter().map(|record| record.id.clone()).collect();
     let kept = records.len();
     progress.planned(planned.unwrap_or(kept), kept);
 
@@ -166,27 +170,32 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
         if request.interrupted.load(Ordering::Relaxed) {
             break StopReason::Interrupted;
         }
-        if request.file.search.seconds.is_some_and(|seconds| begin.elapsed().as_secs_f64() > seconds) {
+        if request.file.search.seconds.is_some_and(|seconds| begin.elapsed().as_secs_f64() >= seconds) {
             break StopReason::TimeBudget;
         }
         let Some(trial) = plan.next(&records) else {
-            let bounded = request.file.search.trials.is_some_and(|trials| trials < full_size(&ready.race));
+            let bounded = request.file.search.trials.is_some_and(|trials| trials < full_size(&race));
             break if bounded { StopReason::TrialBudget } else { StopReason::SpaceExhausted };
         };
-        let id = trial.id(&ready.fingerprint);
-        if records.iter().any(|record| record.id == id) {
+        let id = trial.id(&fingerprint);
+        if !done.insert(id.clone()) {
             continue;
         }
         progress.started(&trial);
-        let outcome = match measure(&mut ready, &trial, request)? {
-            Some(outcome) => outcome,
-            None => break StopReason::Interrupted,
+        let mut broken = false;
+        let outcome = match runner::run(&mut engine, &trial, &workload, request.interrupted) {
+            Ok(Ended::Measured(figures)) => Outcome::Measured(figures),
+            Ok(Ended::Interrupted) => break StopReason::Interrupted,
+            Err(error) => {
+                broken = matches!(error, EngineError::Device(_)) || !engine.is_idle();
+                Outcome::Failed { reason: error.to_string() }
+            }
         };
         let record = Record {
             id,
             trial,
-            role: role(&ready.race, &trial),
-            fingerprint: ready.fingerprint.clone(),
+            role: role(&race, &trial),
+            fingerprint: fingerprint.clone(),
             finished_at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs(),
             outcome,
         };
@@ -194,22 +203,28 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
         progress.finished(&record);
         records.push(record);
         ran += 1;
+        if broken {
+            // A device that failed is not to be trusted: start afresh, and give its memory back first.
+            drop(engine);
+            engine = Engine::load(options.clone())?;
+        }
     };
     let ranking = rank(&records, request.file.objective.metric);
-    let tuned = outcome::tuned(&request.file, &request.folder, &ready.engine, &ready.fingerprint, &ranking);
+    let tuned = outcome::tuned(&request.file, &request.folder, &engine, &fingerprint, &ranking);
     let tuned = tuned.map(|tuned| outcome::write(&tuned, &request.out)).transpose()?;
     Ok(SweepSummary { records, ran, kept, ranking, tuned, stopped })
 }
 
 fn prepare(request: &SweepRequest<'_>) -> Result<Ready, TunerError> {
     let file = &request.file;
-    let engine = Engine::load(options(request)?)?;
+    let mut space = expand(&file.space, default_shape(&request.folder.join(&file.models.target))?);
+    // From the whole space, so that the shards of a sweep have one setting.
+    let options = options(request, &space)?;
+    let engine = Engine::load(options.clone())?;
     let workload = Workload::load(&file.workload, &request.folder, &engine)?;
-    let expanded = expand(&file.space, default_shape(&request.folder.join(&file.models.target))?);
-    let configurations = match request.shard {
-        Some(shard) => shard.of(&expanded.configurations),
-        None => expanded.configurations,
-    };
+    if let Some(shard) = request.shard {
+        space.configurations = shard.of(&space.configurations);
+    }
     let mut batch_sizes = file.batch.sizes.clone();
     batch_sizes.sort_unstable();
     batch_sizes.dedup();
@@ -223,19 +238,18 @@ fn prepare(request: &SweepRequest<'_>) -> Result<Ready, TunerError> {
         target: engine.identity().target.clone(),
         draft: engine.identity().draft.clone().unwrap_or_default(),
         workload: workload.hash.clone(),
+        settings: settings(&engine),
     };
-    let race = Race { configurations, batch_sizes, repeats: file.search.repeats };
-    Ok(Ready { engine, workload, race, dropped: expanded.dropped, fingerprint })
+    let race = Race { configurations: space.configurations.clone(), batch_sizes, repeats: file.search.repeats };
+    Ok(Ready { engine, options, workload, space, race, fingerprint })
 }
 
-fn options(request: &SweepRequest<'_>) -> Result<EngineOptions, TunerError> {
-    let SweepFile { models, engine, batch, space, .. } = &request.file;
-    let target = request.folder.join(&models.target);
+fn options(request: &SweepRequest<'_>, space: &Expanded) -> Result<EngineOptions, TunerError> {
+    let SweepFile { models, engine, batch, .. } = &request.file;
     // Pages are reserved for the largest tree of the space, so that every shape has the same cache.
-    let largest = expand(space, default_shape(&target)?).configurations.into_iter().map(|one| one.shape);
-    let largest = largest.max_by_key(|shape| shape.num_draft_tokens);
+    let largest = space.configurations.iter().map(|one| one.shape).max_by_key(|shape| shape.num_draft_tokens);
     Ok(EngineOptions {
-        model_path: target,
+        model_path: request.folder.join(&models.target),
         draft_model_path: Some(request.folder.join(&models.draft)),
         algorithm: Some(models.algorithm.clone()),
         policy: largest.map_or_else(|| EngineOptions::default().policy, ShapePolicy::fixed),
@@ -253,6 +267,53 @@ fn options(request: &SweepRequest<'_>) -> Result<EngineOptions, TunerError> {
     })
 }
 
+/// The part of a fingerprint that two sweeps on one machine can differ in.
+fn settings(engine: &Engine) -> String {
+    let options = engine.options();
+    let captured = match options.capture_sizes.as_slice() {
+        [] => String::new(),
+        sizes => format!(", capture sizes {}", sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")),
+    };
+    format!(
+        "{}, dtype {}, context {}, page size {}, prefill of {} tokens{captured}",
+        options.algorithm.as_deref().unwrap_or("no draft"),
+        options.dtype,
+        engine.capacity().context_length,
+        options.page_size,
+        options.chunked_prefill_size
+    )
+}
+
+fn header(request: &SweepRequest<'_>, ready: &Ready, planned: usize) -> Header {
+    Header {
+        format: journal::FORMAT,
+        sweep: sweep_hash(&request.file),
+        shard: request.shard,
+        fingerprint: ready.fingerprint.clone(),
+        file: request.file.clone(),
+        planned,
+    }
+}
+
+/// What the user should know before the first trial.
+fn notes(request: &SweepRequest<'_>, ready: &Ready) -> Vec<String> {
+    let mut notes = Vec::new();
+    notes.extend(ready.space.dropped_words());
+    if ready.workload.left_out > 0 {
+        notes.push(format!("{} prompts are left out (too long, or no user's words)", ready.workload.left_out));
+    }
+    if !request.file.engine.capture_sizes.is_empty() && ready.fingerprint.device == "cpu" {
+        notes.push("engine.capture_sizes is recorded and of no effect: the CPU captures no graphs".into());
+    }
+    if ready.race.repeats == 1 {
+        notes.push(
+            "search.repeats is 1: how much the figures scatter stays unknown, and so does which differences are real"
+                .into(),
+        );
+    }
+    notes
+}
+
 fn open(
     request: &SweepRequest<'_>,
     header: &Header,
@@ -266,32 +327,6 @@ fn open(
         progress.note(&format!("line {line} of the journal is damaged; its trial runs again"));
     }
     Ok((journal, contents.records))
-}
-
-/// Measures a trial. A failure of the trial itself is an outcome; `None` means that the user wants to stop.
-fn measure(ready: &mut Ready, trial: &Trial, request: &SweepRequest<'_>) -> Result<Option<Outcome>, TunerError> {
-    match runner::run(&mut ready.engine, trial, &ready.workload, request.interrupted) {
-        Ok(Ended::Measured(figures)) => Ok(Some(Outcome::Measured(figures))),
-        Ok(Ended::Interrupted) => Ok(None),
-        Err(error) => {
-            // A device that failed is not to be trusted, and requests may be left over: start afresh.
-            if matches!(error, EngineError::Device(_)) || !ready.engine.is_idle() {
-                ready.engine = Engine::load(options(request)?)?;
-            }
-            Ok(Some(Outcome::Failed { reason: error.to_string() }))
-        }
-    }
-}
-
-/// Tokens a second of one short request without speculation.
-fn rate(ready: &mut Ready) -> Result<f64, TunerError> {
-    const TOKENS: usize = 32;
-    ready.engine.set_policy(EngineOptions::default().policy)?;
-    let Some(mut request) = ready.workload.requests.first().cloned() else { return Ok(f64::NAN) };
-    request.stop.max_new_tokens = request.stop.max_new_tokens.map(|tokens| tokens.min(TOKENS));
-    let completions = ready.engine.run(vec![request])?;
-    let rate = |one: &engine::Completion| one.output_ids.len() as f64 / one.elapsed.as_secs_f64();
-    Ok(completions.first().map_or(f64::NAN, rate))
 }
 
 fn role(race: &Race, trial: &Trial) -> crate::record::Role {

@@ -123,22 +123,31 @@ fn describe(plan: &Plan, request: &SweepRequest<'_>) -> String {
     batches.sort_unstable();
     batches.dedup();
     text += &format!("device     {} ({})\n", plan.fingerprint.device, plan.fingerprint.device_name);
-    text += &format!("space      {} tree shapes", plan.configurations.len());
-    if plan.dropped > 0 {
-        text += &format!(" ({} combinations are no tree and are left out)", plan.dropped);
+    text += &format!("space      {} tree shapes\n", plan.space.configurations.len());
+    if let Some(dropped) = plan.space.dropped_words() {
+        text += &format!("           {dropped}\n");
     }
-    text += &format!("\nbatches    {}\n", batches.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
-    text += &format!("trials     {} ({} repeats)\n", plan.trials.len(), request.file.search.repeats);
+    text += &format!("batches    {}\n", batches.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+    let done = if plan.done > 0 { format!(", {} of them done", plan.done) } else { String::new() };
+    text += &format!("trials     {} ({} repeats){done}\n", plan.trials.len(), request.file.search.repeats);
     text += &format!("a trial    {} requests, up to {} tokens\n", plan.requests, plan.tokens_a_trial);
-    let seconds = plan.trials.len() as f64 * plan.tokens_a_trial as f64 / plan.rate;
     text += &format!(
-        "estimate   {} at most, if every trial ran at the {:.0} tokens/s of one request without speculation \
-         (measured now); batches and speculation make it shorter\n\n",
-        duration(seconds),
-        plan.rate
+        "estimate   {}, if every trial ran as without speculation, extrapolated from short batches measured now:\n",
+        plan.estimate.seconds.map_or_else(|| "unknown".into(), duration)
     );
+    for one in &plan.estimate.basis {
+        text += &match one.tokens_per_s_per_user.zip(one.trial_seconds) {
+            Some((rate, seconds)) => format!(
+                "           batch {}: {rate:.0} tokens/s for each request, so {} a trial\n",
+                one.batch_size,
+                duration(seconds)
+            ),
+            None => format!("           batch {}: could not be measured\n", one.batch_size),
+        };
+    }
+    text.push('\n');
     text += "num_steps,topk,num_draft_tokens\n";
-    for one in &plan.configurations {
+    for one in &plan.space.configurations {
         let role = match one.role {
             Role::NoSpeculation => "   no speculation, always measured",
             Role::EngineDefault => "   the engine's default, always measured",
@@ -152,6 +161,7 @@ fn describe(plan: &Plan, request: &SweepRequest<'_>) -> String {
 fn duration(seconds: f64) -> String {
     match seconds {
         seconds if !seconds.is_finite() => "unknown".into(),
+        seconds if seconds < 9.5 => format!("{seconds:.1} s"),
         seconds if seconds < 90.0 => format!("{seconds:.0} s"),
         seconds if seconds < 5400.0 => format!("{:.0} min", seconds / 60.0),
         seconds => format!("{:.1} h", seconds / 3600.0),

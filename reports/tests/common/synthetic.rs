@@ -180,6 +180,7 @@ pub fn fingerprint() -> Fingerprint {
         target: "blake3:0f3a".into(),
         draft: "blake3:77c1".into(),
         workload: "blake3:a94e".into(),
+        settings: "EAGLE3, dtype auto, context 2048".into(),
     }
 }
 
