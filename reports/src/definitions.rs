@@ -18,7 +18,7 @@ pub const DEFINITIONS: &[(&str, &str)] = &[
     ("interval", "95% bootstrap interval of the median over repeats; with one repeat there is none"),
     (
         "tie (≈)",
-        "behind the best by less than 1%, or by no more than chance explains: scatter over repeats, pooled over the race, 5% of races between equals say otherwise; the chosen configuration is the simplest of those that tie",
+        "behind the best by less than 1%, or by no more than chance explains, given the scatter over repeats of the whole race (with equals, chance is believed in 95% of races); the chosen configuration is the simplest of those that tie",
     ),
     (
         "round",
