@@ -124,6 +124,11 @@ impl SamplingParams {
 }
 
 impl Completion {
+    /// Drafts that were accepted and kept.
+    pub fn accepted_drafts(&self) -> u64 {
+        (0..).zip(&self.accept_histogram).map(|(drafts, rounds)| drafts * rounds).sum()
+    }
+
     /// Produced tokens / rounds, the first token (from prefill) and bonus tokens included: SGLang's definition.
     /// `None` if the request ended without a round.
     pub fn accept_length(&self) -> Option<f64> {

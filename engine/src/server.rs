@@ -3,28 +3,36 @@
 //! One thread owns the engine and loops (see `worker`); handlers talk to it over channels and never wait for it while
 //! holding anything that it needs.
 
+mod access;
 mod chat;
 mod completions;
 mod error;
 mod fields;
 mod generate;
+mod health;
+mod info;
+mod latency;
 mod metrics;
+mod neutral;
 mod parameters;
+mod prompts;
 mod replies;
 mod routes;
 mod shutdown;
 mod state;
+mod stream;
+mod throughput;
 mod worker;
 
 #[cfg(test)]
 mod tests;
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, thread::JoinHandle, time::Duration};
 
 use tokio::net::TcpListener;
 
-use self::{state::State, worker::Worker};
-use crate::Engine;
+use self::{latency::Latencies, metrics::Metrics, state::State, worker::Worker};
+use crate::{Engine, Identity};
 
 /// How to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +88,13 @@ impl Default for ServeOptions {
     }
 }
 
+impl ServeOptions {
+    /// The name under which a model is served.
+    pub fn model_name<'a>(&'a self, identity: &'a Identity) -> &'a str {
+        self.served_model_name.as_deref().unwrap_or(&identity.name)
+    }
+}
+
 /// Serves until SIGINT or SIGTERM. `ready` is called with the address once requests are taken.
 ///
 /// # Errors
@@ -88,10 +103,11 @@ pub fn serve(engine: Engine, options: ServeOptions, ready: impl FnOnce(SocketAdd
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let listener = listen(&options).await?;
-        let (worker, thread) = Worker::start(engine);
-        let state = Arc::new(State::new(worker, options));
+        let signals = shutdown::signals()?;
+        warn_of_defaults(&engine);
+        let (state, thread) = start(engine, options);
         ready(listener.local_addr()?);
-        let ended = shutdown::run(listener, state.clone(), shutdown::signal()).await;
+        let ended = shutdown::run(listener, state.clone(), signals).await;
         // The engine thread ends when its last handle does; a failed one has said why.
         state.worker.stop();
         let failure = tokio::task::spawn_blocking(move || thread.join()).await;
@@ -101,6 +117,25 @@ pub fn serve(engine: Engine, options: ServeOptions, ready: impl FnOnce(SocketAdd
             _ => Err(ServeError::Engine("its thread panicked".into())),
         }
     })
+}
+
+/// The engine's thread and what the handlers share.
+fn start(engine: Engine, options: ServeOptions) -> (Arc<State>, JoinHandle<Option<String>>) {
+    let latencies = Latencies::default();
+    let most_requests = engine.max_running_requests().saturating_add(options.max_queued_requests);
+    let (worker, thread) = Worker::start(engine, most_requests, latencies.clone());
+    let metrics = Metrics::new(&worker, options.model_name(&worker.facts().identity), latencies);
+    (Arc::new(State::new(worker, options, metrics)), thread)
+}
+
+/// Defaults that the model asks for and that do not come true.
+fn warn_of_defaults(engine: &Engine) {
+    if let Some(penalty) = engine.generation_config().repetition_penalty.filter(|penalty| *penalty != 1.0) {
+        tracing::warn!(
+            "generation_config.json asks for repetition_penalty {penalty}, which this engine does not implement: \
+             answers are generated without it"
+        );
+    }
 }
 
 async fn listen(options: &ServeOptions) -> Result<TcpListener, ServeError> {

@@ -3,13 +3,15 @@
 mod chat_template;
 mod python;
 mod stream;
+mod token;
 
 use std::sync::Arc;
 
+use serde::Serialize;
 use tokenizers::Tokenizer;
 
 use self::chat_template::ChatTemplate;
-pub use self::{chat_template::ChatMessage, stream::TextStream};
+pub use self::{chat_template::ChatMessage, stream::TextStream, token::TokenText};
 use crate::{checkpoint::Folder, error::EngineError};
 
 /// A tokenizer with its chat template. Cheap to clone.
@@ -47,11 +49,12 @@ impl Text {
         self.template.is_some()
     }
 
-    /// Tokens of a conversation in the model's chat template, up to where the assistant speaks.
+    /// Tokens of a conversation in the model's chat template, up to where the assistant speaks. Messages are
+    /// [`ChatMessage`]s, or objects with further fields that the template may know.
     ///
     /// # Errors
     /// When the model has no chat template, or the template refuses the conversation.
-    pub fn encode_chat(&self, messages: &[ChatMessage]) -> Result<Vec<u32>, EngineError> {
+    pub fn encode_chat(&self, messages: &[impl Serialize]) -> Result<Vec<u32>, EngineError> {
         let template = match &self.template {
             Some(Ok(template)) => template,
             Some(Err(reason)) => {
@@ -74,10 +77,9 @@ impl Text {
         self.tokenizer.decode(tokens, true).unwrap_or_default()
     }
 
-    /// The text of one token as it stands in the vocabulary, for log-probabilities.
-    pub fn token(&self, token: u32) -> String {
-        let decoded = self.tokenizer.decode(&[token], false).unwrap_or_default();
-        if decoded.is_empty() { self.tokenizer.id_to_token(token).unwrap_or_default() } else { decoded }
+    /// One token as it stands in the vocabulary, for log-probabilities.
+    pub fn token(&self, token: u32) -> TokenText {
+        TokenText::of(&self.tokenizer, token)
     }
 
     /// Tokens that the tokenizer knows.

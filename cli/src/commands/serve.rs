@@ -14,7 +14,8 @@ Examples:
   spectune serve results/demo/tuned.toml
   spectune serve --model-path models/tiny/target --speculative-algorithm EAGLE3 \\
       --speculative-draft-model-path models/tiny/eagle3 --port 8000
-  curl http://127.0.0.1:30000/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'";
+  curl http://127.0.0.1:30000/v1/chat/completions -H 'Content-Type: application/json' \\
+      -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'";
 
 /// Serve the OpenAI API.
 #[derive(Debug, clap::Args)]

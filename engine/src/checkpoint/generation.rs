@@ -19,6 +19,8 @@ pub struct GenerationConfig {
     pub top_k: Option<usize>,
     /// Share of the best token's probability.
     pub min_p: Option<f32>,
+    /// Penalty on tokens that are there already; 1 is none. Not implemented: kept so that it can be said.
+    pub repetition_penalty: Option<f32>,
 }
 
 impl GenerationConfig {

@@ -6,164 +6,177 @@ use axum::{
     Json,
     response::{IntoResponse, Response},
 };
-use futures::{StreamExt, stream};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     error::ApiError,
-    fields::{Fields, wrong},
+    fields::Fields,
     parameters::{MOST_LOGPROBS, Parameters, check_model},
-    replies::{self, Choice, Happened},
-    state::{State, now},
+    prompts,
+    replies::{self, Choice, Head, StreamUsage, UsageSoFar},
+    state::State,
+    stream::{self, Chunks},
 };
-use crate::{
-    Completion, Event,
-    backend::ProducedToken,
-    text::{ChatMessage, Text},
-};
+use crate::{Completion, backend::ProducedToken, text::Text};
+
+/// What a client asks for.
+struct Asked {
+    parameters: Parameters,
+    messages: Vec<Value>,
+    stream: Option<StreamUsage>,
+}
 
 /// Answers a request.
 ///
 /// # Errors
 /// When it is wrong, cannot be taken now, or the engine fails.
 pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiError> {
-    check_model(&fields, &state)?;
-    let mut parameters = Parameters::read(&fields, &state)?;
-    if fields.flag("logprobs")? {
-        parameters.sampling.logprobs = Some(fields.integer("top_logprobs", 0, MOST_LOGPROBS)?.unwrap_or(0) as usize);
-    } else if fields.integer("top_logprobs", 0, MOST_LOGPROBS)?.is_some_and(|count| count > 0) {
-        return Err(ApiError::parameter("top_logprobs", "top_logprobs needs logprobs to be true"));
-    }
+    let Asked { parameters, messages, stream } = read(fields, &state)?;
     let text = state.worker.facts().text.clone();
     let text = text.ok_or_else(|| ApiError::invalid("this model has no tokenizer: use /generate with input_ids"))?;
-    let prompt = text.encode_chat(&messages(&fields)?)?;
-    let running = state.submit(parameters.requests(&[prompt])).await?;
-    let head = Head { id: state.response_id("chatcmpl"), created: now(), model: state.model().to_owned() };
-    if fields.flag("stream")? {
-        let usage = fields.object("stream_options")?.flag("include_usage")?;
-        return Ok(stream(state, text, head, running, usage));
-    }
-    let choices = replies::wait(running, &state).await?;
-    Ok(Json(whole(&state, &text, &head, &choices)).into_response())
+    let prompt = prompts::encode_chat(text.clone(), messages).await?;
+    let length = prompt.len();
+    prompts::check_length(&state, "messages", length, parameters.stop.max_new_tokens)?;
+    let running = state.worker.submit(parameters.requests(vec![prompt], &state)).await?;
+    let choices = parameters.choices;
+    let Some(mode) = stream else {
+        let head = Head::new(&state, "chatcmpl", "chat.completion");
+        return Ok(Json(whole(&state, &text, &head, &replies::wait(running).await?)).into_response());
+    };
+    let head = Head::new(&state, "chatcmpl", "chat.completion.chunk");
+    let usage = UsageSoFar::new(mode, vec![length; choices]);
+    Ok(stream::respond(running, ChatChunks { state, text, head, mode, usage, choices }))
 }
 
-/// What all parts of a response share.
-#[derive(Clone)]
-struct Head {
-    id: String,
-    created: u64,
-    model: String,
+fn read(mut fields: Fields, state: &State) -> Result<Asked, ApiError> {
+    check_model(&mut fields, state)?;
+    let defaults = &state.worker.facts().generation;
+    let mut parameters = Parameters::read(&mut fields, defaults, &["max_completion_tokens", "max_tokens"])?;
+    let top = fields.integer("top_logprobs", 0..=MOST_LOGPROBS)?;
+    if fields.flag("logprobs")? {
+        parameters.sampling.logprobs = Some(top.unwrap_or_default() as usize);
+    } else if top.is_some_and(|top| top > 0) {
+        return Err(fields.complain("top_logprobs", "top_logprobs needs logprobs to be true"));
+    }
+    let messages = messages(&mut fields)?;
+    let stream = StreamUsage::read(&mut fields)?;
+    fields.finish()?;
+    Ok(Asked { parameters, messages, stream })
 }
 
-impl Head {
-    fn object(&self, kind: &str, choices: Value) -> Value {
-        json!({"id": self.id, "object": kind, "created": self.created, "model": self.model, "choices": choices})
+fn messages(fields: &mut Fields) -> Result<Vec<Value>, ApiError> {
+    match fields.value("messages") {
+        None => Err(fields.complain("messages", "messages is missing")),
+        Some(Value::Array(list)) if !list.is_empty() => {
+            list.into_iter().enumerate().map(|(at, message)| self::message(at, message)).collect()
+        }
+        Some(other) => Err(fields.wrong("messages", "a list of at least one message", &other)),
     }
+}
+
+/// A message as the chat template takes it: text in one piece. Its other fields are the template's affair.
+fn message(at: usize, value: Value) -> Result<Value, ApiError> {
+    let place = format!("messages[{at}]");
+    let complain = |field: &str, message: String| ApiError::parameter(&format!("{place}.{field}"), message);
+    let Value::Object(mut message) = value else {
+        return Err(ApiError::parameter(&place, format!("{place} is not an object with role and content")));
+    };
+    let role = message.get("role").and_then(Value::as_str).map(ToOwned::to_owned);
+    let role = role.ok_or_else(|| complain("role", format!("{place} has no role")))?;
+    let content = match message.get("content") {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(parts)) => text_of(parts).ok_or_else(|| {
+            complain("content", format!("{place}.content has a part that is not text, which this server does not take"))
+        })?,
+        // An assistant may have said nothing but tool calls.
+        None | Some(Value::Null) if role == "assistant" => String::new(),
+        None | Some(Value::Null) => return Err(complain("content", format!("{place} has no content"))),
+        Some(_) => {
+            return Err(complain("content", format!("{place}.content: expected a string or a list of text parts")));
+        }
+    };
+    message.retain(|_, value| !value.is_null());
+    message.insert("content".into(), content.into());
+    Ok(Value::Object(message))
+}
+
+fn text_of(parts: &[Value]) -> Option<String> {
+    let text = |part: &Map<String, Value>| match part.get("type").and_then(Value::as_str) {
+        Some("text") => part.get("text").and_then(Value::as_str).map(ToOwned::to_owned),
+        _ => None,
+    };
+    parts.iter().map(|part| text(part.as_object()?)).collect()
 }
 
 fn whole(state: &State, text: &Text, head: &Head, choices: &[Choice]) -> Value {
-    let list: Vec<Value> = choices
-        .iter()
-        .enumerate()
-        .map(|(index, choice)| {
-            json!({
-                "index": index,
-                "message": {"role": "assistant", "content": choice.completion.text},
-                "logprobs": logprobs(&choice.tokens, text),
-                "finish_reason": choice.completion.finish_reason.word(),
-            })
+    let list = choices.iter().enumerate().map(|(index, Choice { completion, tokens })| {
+        json!({
+            "index": index,
+            "message": {"role": "assistant", "content": completion.text},
+            "logprobs": logprobs(tokens, text),
+            "finish_reason": completion.finish_reason.word(),
         })
-        .collect();
-    let completions: Vec<Completion> = choices.iter().map(|choice| choice.completion.clone()).collect();
-    let mut object = head.object("chat.completion", list.into());
-    object["usage"] = replies::usage(&completions, completions.len());
-    if let Some(metrics) = replies::speculation(&completions, state) {
+    });
+    let mut object = head.object(list.collect());
+    let completions = choices.iter().map(|choice| &choice.completion);
+    object["usage"] = replies::usage(completions.clone(), choices.len());
+    if let Some(metrics) = replies::speculation(completions, state) {
         object["metrics"] = metrics;
     }
     object
 }
 
-fn stream(state: Arc<State>, text: Text, head: Head, running: Vec<super::worker::Running>, usage: bool) -> Response {
-    let chunk = |head: &Head, index: usize, delta: Value, logprobs: Value, reason: Value| {
+struct ChatChunks {
+    state: Arc<State>,
+    text: Text,
+    head: Head,
+    mode: StreamUsage,
+    usage: UsageSoFar,
+    choices: usize,
+}
+
+impl ChatChunks {
+    fn chunk(&mut self, index: usize, further: usize, delta: Value, logprobs: Value, reason: Value) -> Value {
         let choice = json!({"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason});
-        head.object("chat.completion.chunk", json!([choice]))
-    };
-    let count = running.len();
-    let begins: Vec<Value> = (0..count)
-        .map(|index| chunk(&head, index, json!({"role": "assistant", "content": ""}), Value::Null, Value::Null))
-        .collect();
-    let mut completions: Vec<Option<Completion>> = vec![None; count];
-    let values = replies::merge(running).flat_map(move |Happened { index, event }| {
-        let mut values = Vec::new();
-        match event {
-            Some(Event::Tokens { tokens, text: new, .. }) => {
-                let logprobs = logprobs(&tokens, &text);
-                // Text that is held back comes with a later token.
-                if !new.is_empty() || !logprobs.is_null() {
-                    values.push(chunk(&head, index, json!({"content": new}), logprobs, Value::Null));
-                }
-            }
-            Some(Event::Finished { completion, .. }) => {
-                state.metrics.finished(&completion);
-                let reason = completion.finish_reason.word();
-                values.push(chunk(&head, index, json!({}), Value::Null, reason.into()));
-                completions[index] = Some(*completion);
-                if completions.iter().all(Option::is_some) && usage {
-                    let completions: Vec<Completion> = completions.iter().flatten().cloned().collect();
-                    let mut last = head.object("chat.completion.chunk", json!([]));
-                    last["usage"] = replies::usage(&completions, count);
-                    if let Some(metrics) = replies::speculation(&completions, &state) {
-                        last["metrics"] = metrics;
-                    }
-                    values.push(last);
-                }
-            }
-            None => values.push(ApiError::failed("the engine stopped before the request was finished").body()),
-        }
-        stream::iter(values)
-    });
-    replies::events(stream::iter(begins).chain(values))
+        let mut chunk = self.head.object(json!([choice]));
+        self.usage.write(&mut chunk, index, further);
+        chunk
+    }
 }
 
-fn messages(fields: &Fields) -> Result<Vec<ChatMessage>, ApiError> {
-    let value = fields.value("messages").ok_or_else(|| ApiError::parameter("messages", "messages is missing"))?;
-    let list = value.as_array().filter(|list| !list.is_empty());
-    let list = list.ok_or_else(|| wrong("messages", "a list of at least one message", value))?;
-    list.iter().enumerate().map(|(at, message)| self::message(at, message)).collect()
-}
+impl Chunks for ChatChunks {
+    fn begin(&mut self) -> Vec<Value> {
+        let delta = json!({"role": "assistant", "content": ""});
+        (0..self.choices).map(|index| self.chunk(index, 0, delta.clone(), Value::Null, Value::Null)).collect()
+    }
 
-fn message(at: usize, value: &Value) -> Result<ChatMessage, ApiError> {
-    let name = |field: &str| format!("messages[{at}].{field}");
-    let role = value.get("role").and_then(Value::as_str);
-    let role = role.ok_or_else(|| ApiError::parameter(&name("role"), format!("messages[{at}] has no role")))?;
-    let content = match value.get("content") {
-        Some(Value::String(text)) => text.clone(),
-        Some(Value::Array(parts)) => parts
-            .iter()
-            .map(|part| match (part.get("type").and_then(Value::as_str), part.get("text").and_then(Value::as_str)) {
-                (Some("text"), Some(text)) => Ok(text),
-                _ => Err(ApiError::parameter(&name("content"), "only content parts of type text are supported")),
-            })
-            .collect::<Result<String, _>>()?,
-        None | Some(Value::Null) => String::new(),
-        Some(other) => return Err(wrong(&name("content"), "a string or a list of text parts", other)),
-    };
-    Ok(ChatMessage { role: role.to_owned(), content })
+    fn tokens(&mut self, index: usize, tokens: &[ProducedToken], text: &str) -> Option<Value> {
+        let logprobs = logprobs(tokens, &self.text);
+        let chunk = self.chunk(index, tokens.len(), json!({"content": text}), logprobs.clone(), Value::Null);
+        // Text that is held back comes with a later token.
+        (!text.is_empty() || !logprobs.is_null()).then_some(chunk)
+    }
+
+    fn end(&mut self, index: usize, completion: &Completion) -> Value {
+        self.chunk(index, 0, json!({}), Value::Null, completion.finish_reason.word().into())
+    }
+
+    fn last(&mut self, completions: &[Completion]) -> Option<Value> {
+        replies::last_chunk(&self.head, self.mode, completions, self.choices, &self.state)
+    }
 }
 
 fn logprobs(tokens: &[ProducedToken], text: &Text) -> Value {
     let entry = |id: u32, logprob: f32| {
         let token = text.token(id);
-        json!({"token": token, "logprob": logprob, "bytes": token.as_bytes()})
+        json!({"token": token.text, "logprob": logprob, "bytes": token.bytes})
     };
-    let entries: Vec<Value> = tokens
-        .iter()
-        .filter_map(|token| {
-            let logprobs = token.logprobs.as_ref()?;
-            let mut value = entry(token.id, logprobs.logprob);
-            value["top_logprobs"] = logprobs.top.iter().map(|(id, logprob)| entry(*id, *logprob)).collect();
-            Some(value)
-        })
-        .collect();
+    let entries = tokens.iter().filter_map(|token| {
+        let logprobs = token.logprobs.as_ref()?;
+        let mut value = entry(token.id, logprobs.logprob);
+        value["top_logprobs"] = logprobs.top.iter().map(|(id, logprob)| entry(*id, *logprob)).collect();
+        Some(value)
+    });
+    let entries: Vec<Value> = entries.collect();
     if entries.is_empty() { Value::Null } else { json!({"content": entries}) }
 }

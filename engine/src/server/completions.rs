@@ -6,191 +6,166 @@ use axum::{
     Json,
     response::{IntoResponse, Response},
 };
-use futures::{StreamExt, stream};
 use serde_json::{Map, Value, json};
 
 use super::{
     error::ApiError,
-    fields::{Fields, token, wrong},
+    fields::Fields,
     parameters::{MOST_LOGPROBS, Parameters, check_model},
-    replies::{self, Choice, Happened},
-    state::{State, now},
-    worker::Running,
+    prompts::{self, Written},
+    replies::{self, Choice, Head, StreamUsage, UsageSoFar},
+    state::State,
+    stream::{self, Chunks},
 };
-use crate::{Completion, Event, backend::ProducedToken, text::Text};
+use crate::{Completion, backend::ProducedToken, text::Text};
 
 /// Tokens of an answer where the client names no number, as in OpenAI's API.
 const DEFAULT_TOKENS: usize = 16;
-/// Most prompts of a request.
-const MOST_PROMPTS: usize = 256;
+
+/// What a client asks for.
+struct Asked {
+    parameters: Parameters,
+    prompts: Vec<Written>,
+    echo: bool,
+    stream: Option<StreamUsage>,
+}
+
+/// What all parts of an answer share.
+struct Answer {
+    state: Arc<State>,
+    head: Head,
+    text: Option<Text>,
+    /// Choices of each prompt.
+    choices: usize,
+    /// The text put before each choice.
+    echoed: Vec<String>,
+}
 
 /// Answers a request.
 ///
 /// # Errors
 /// When it is wrong, cannot be taken now, or the engine fails.
 pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiError> {
-    check_model(&fields, &state)?;
-    let mut parameters = Parameters::read(&fields, &state)?;
-    parameters.stop.max_new_tokens.get_or_insert(DEFAULT_TOKENS);
-    parameters.sampling.logprobs = fields.integer("logprobs", 0, MOST_LOGPROBS)?.map(|count| count as usize);
-    let prompts = prompts(&fields, &state)?;
-    let ids: Vec<Vec<u32>> = prompts.iter().map(|prompt| prompt.ids.clone()).collect();
-    let running = state.submit(parameters.requests(&ids)).await?;
-    let echo = fields.flag("echo")?;
-    let head = Head {
-        id: state.response_id("cmpl"),
-        created: now(),
-        model: state.model().to_owned(),
-        choices: parameters.choices,
-        echoed: prompts.into_iter().map(|prompt| if echo { prompt.text } else { String::new() }).collect(),
-        text: state.worker.facts().text.clone(),
-    };
-    if fields.flag("stream")? {
-        let usage = fields.object("stream_options")?.flag("include_usage")?;
-        return Ok(stream(state, head, running, usage));
+    let Asked { mut parameters, prompts, echo, stream } = read(fields, &state)?;
+    let prompts = prompts::encode(&state, "prompt", prompts, echo).await?;
+    for prompt in &prompts {
+        prompts::check_length(&state, "prompt", prompt.tokens.len(), parameters.stop.max_new_tokens)?;
     }
-    let choices = replies::wait(running, &state).await?;
-    Ok(Json(whole(&state, &head, &choices)).into_response())
+    parameters.stop.max_new_tokens.get_or_insert(DEFAULT_TOKENS);
+    let choices = parameters.choices;
+    let of_each_choice = || prompts.iter().flat_map(|prompt| std::iter::repeat_n(prompt, choices));
+    let lengths: Vec<usize> = of_each_choice().map(|prompt| prompt.tokens.len()).collect();
+    let echoed = of_each_choice().map(|prompt| if echo { prompt.text.clone() } else { String::new() }).collect();
+    let tokens = prompts.into_iter().map(|prompt| prompt.tokens).collect();
+    let running = state.worker.submit(parameters.requests(tokens, &state)).await?;
+    let head = Head::new(&state, "cmpl", "text_completion");
+    let text = state.worker.facts().text.clone();
+    let answer = Answer { state, head, text, choices, echoed };
+    let Some(mode) = stream else {
+        return Ok(Json(answer.whole(&replies::wait(running).await?)).into_response());
+    };
+    let offsets = answer.echoed.iter().map(|echoed| echoed.chars().count()).collect();
+    Ok(stream::respond(running, TextChunks { answer, mode, usage: UsageSoFar::new(mode, lengths), offsets }))
 }
 
-struct Prompt {
-    ids: Vec<u32>,
-    text: String,
+fn read(mut fields: Fields, state: &State) -> Result<Asked, ApiError> {
+    check_model(&mut fields, state)?;
+    let mut parameters = Parameters::read(&mut fields, &state.worker.facts().generation, &["max_tokens"])?;
+    let logprobs = fields.integer("logprobs", 0..=MOST_LOGPROBS)?;
+    parameters.sampling.logprobs = logprobs.map(|count| count as usize);
+    let echo = fields.flag("echo")?;
+    if echo && logprobs.is_some() {
+        let message = "echo with logprobs asks for log-probabilities of the prompt, which this server does not compute";
+        return Err(fields.complain("echo", message));
+    }
+    let prompts = prompts::read(&mut fields, "prompt")?;
+    let (prompts, _) = prompts.ok_or_else(|| fields.complain("prompt", "prompt is missing"))?;
+    let stream = StreamUsage::read(&mut fields)?;
+    fields.finish()?;
+    Ok(Asked { parameters, prompts, echo, stream })
 }
 
-/// What all parts of a response share.
-struct Head {
-    id: String,
-    created: u64,
-    model: String,
-    choices: usize,
-    /// The text put before each prompt's answers.
-    echoed: Vec<String>,
-    text: Option<Text>,
-}
-
-impl Head {
-    fn object(&self, choices: Value) -> Value {
-        json!({
-            "id": self.id, "object": "text_completion", "created": self.created, "model": self.model,
-            "choices": choices,
-        })
+impl Answer {
+    fn whole(&self, choices: &[Choice]) -> Value {
+        let list = choices.iter().zip(&self.echoed).enumerate().map(|(index, (choice, echoed))| {
+            let Choice { completion, tokens } = choice;
+            let text = format!("{echoed}{}", completion.text);
+            let (logprobs, _) = logprobs(tokens, self.text.as_ref(), echoed.chars().count());
+            self.choice(index, &text, logprobs, completion.finish_reason.word().into())
+        });
+        let mut object = self.head.object(list.collect());
+        let completions = choices.iter().map(|choice| &choice.completion);
+        object["usage"] = replies::usage(completions.clone(), self.choices);
+        if let Some(metrics) = replies::speculation(completions, &self.state) {
+            object["metrics"] = metrics;
+        }
+        object
     }
 
     fn choice(&self, index: usize, text: &str, logprobs: Value, reason: Value) -> Value {
         json!({"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason})
     }
+}
 
-    fn echoed(&self, index: usize) -> &str {
-        self.echoed.get(index / self.choices.max(1)).map_or("", String::as_str)
+struct TextChunks {
+    answer: Answer,
+    mode: StreamUsage,
+    usage: UsageSoFar,
+    /// Where the text of each choice's next token begins.
+    offsets: Vec<usize>,
+}
+
+impl TextChunks {
+    fn chunk(&mut self, index: usize, further: usize, text: &str, logprobs: Value, reason: Value) -> Value {
+        let mut chunk = self.answer.head.object(json!([self.answer.choice(index, text, logprobs, reason)]));
+        self.usage.write(&mut chunk, index, further);
+        chunk
     }
 }
 
-fn whole(state: &State, head: &Head, choices: &[Choice]) -> Value {
-    let list: Vec<Value> = choices
-        .iter()
-        .enumerate()
-        .map(|(index, Choice { completion, tokens })| {
-            let echoed = head.echoed(index);
-            let text = format!("{echoed}{}", completion.text);
-            let logprobs = logprobs(tokens, head.text.as_ref(), echoed.chars().count());
-            head.choice(index, &text, logprobs, completion.finish_reason.word().into())
-        })
-        .collect();
-    let completions: Vec<Completion> = choices.iter().map(|choice| choice.completion.clone()).collect();
-    let mut object = head.object(list.into());
-    object["usage"] = replies::usage(&completions, head.choices);
-    if let Some(metrics) = replies::speculation(&completions, state) {
-        object["metrics"] = metrics;
+impl Chunks for TextChunks {
+    fn begin(&mut self) -> Vec<Value> {
+        let echoed = self.answer.echoed.clone().into_iter().enumerate().filter(|(_, text)| !text.is_empty());
+        echoed.map(|(index, text)| self.chunk(index, 0, &text, Value::Null, Value::Null)).collect()
     }
-    object
+
+    fn tokens(&mut self, index: usize, tokens: &[ProducedToken], text: &str) -> Option<Value> {
+        let (logprobs, offset) = logprobs(tokens, self.answer.text.as_ref(), self.offsets[index]);
+        self.offsets[index] = offset;
+        let chunk = self.chunk(index, tokens.len(), text, logprobs.clone(), Value::Null);
+        // Text that is held back comes with a later token.
+        (!text.is_empty() || !logprobs.is_null()).then_some(chunk)
+    }
+
+    fn end(&mut self, index: usize, completion: &Completion) -> Value {
+        self.chunk(index, 0, "", Value::Null, completion.finish_reason.word().into())
+    }
+
+    fn last(&mut self, completions: &[Completion]) -> Option<Value> {
+        replies::last_chunk(&self.answer.head, self.mode, completions, self.answer.choices, &self.answer.state)
+    }
 }
 
-fn stream(state: Arc<State>, head: Head, running: Vec<Running>, usage: bool) -> Response {
-    let count = running.len();
-    let echoed: Vec<Value> = (0..count)
-        .filter(|index| !head.echoed(*index).is_empty())
-        .map(|index| head.object(json!([head.choice(index, head.echoed(index), Value::Null, Value::Null)])))
-        .collect();
-    let mut completions: Vec<Option<Completion>> = vec![None; count];
-    let mut lengths: Vec<usize> = (0..count).map(|index| head.echoed(index).chars().count()).collect();
-    let values = replies::merge(running).flat_map(move |Happened { index, event }| {
-        let mut values = Vec::new();
-        match event {
-            Some(Event::Tokens { tokens, text, .. }) => {
-                let logprobs = logprobs(&tokens, head.text.as_ref(), lengths[index]);
-                lengths[index] += text.chars().count();
-                if !text.is_empty() || !logprobs.is_null() {
-                    values.push(head.object(json!([head.choice(index, &text, logprobs, Value::Null)])));
-                }
-            }
-            Some(Event::Finished { completion, .. }) => {
-                state.metrics.finished(&completion);
-                let reason = completion.finish_reason.word();
-                values.push(head.object(json!([head.choice(index, "", Value::Null, reason.into())])));
-                completions[index] = Some(*completion);
-                if completions.iter().all(Option::is_some) && usage {
-                    let completions: Vec<Completion> = completions.iter().flatten().cloned().collect();
-                    let mut last = head.object(json!([]));
-                    last["usage"] = replies::usage(&completions, head.choices);
-                    if let Some(metrics) = replies::speculation(&completions, &state) {
-                        last["metrics"] = metrics;
-                    }
-                    values.push(last);
-                }
-            }
-            None => values.push(ApiError::failed("the engine stopped before the request was finished").body()),
-        }
-        stream::iter(values)
-    });
-    replies::events(stream::iter(echoed).chain(values))
-}
-
-/// A string, a list of strings, a list of token ids, or a list of such lists.
-fn prompts(fields: &Fields, state: &State) -> Result<Vec<Prompt>, ApiError> {
-    const EXPECTED: &str = "a string, a list of strings, or token ids";
-    let value = fields.value("prompt").ok_or_else(|| ApiError::parameter("prompt", "prompt is missing"))?;
-    let text = state.worker.facts().text.as_ref();
-    let of_text = |prompt: &str| match text {
-        Some(text) => Ok(Prompt { ids: text.encode(prompt)?, text: prompt.to_owned() }),
-        None => Err(ApiError::parameter("prompt", "this model has no tokenizer: give token ids")),
-    };
-    let of_ids = |ids: Vec<u32>| Prompt { text: text.map(|text| text.decode(&ids)).unwrap_or_default(), ids };
-    let ids = |value: &Value| value.as_array()?.iter().map(token).collect::<Option<Vec<u32>>>();
-    let list = match value {
-        Value::String(prompt) => return Ok(vec![of_text(prompt)?]),
-        Value::Array(list) if !list.is_empty() => list,
-        other => return Err(wrong("prompt", EXPECTED, other)),
-    };
-    if list[0].is_number() {
-        return Ok(vec![of_ids(ids(value).ok_or_else(|| wrong("prompt", EXPECTED, value))?)]);
-    }
-    if list.len() > MOST_PROMPTS {
-        return Err(ApiError::parameter("prompt", format!("{} prompts, at most {MOST_PROMPTS} are taken", list.len())));
-    }
-    list.iter()
-        .map(|item| match item {
-            Value::String(prompt) => of_text(prompt),
-            _ => ids(item).map(of_ids).ok_or_else(|| wrong("prompt", EXPECTED, item)),
-        })
-        .collect()
-}
-
-/// OpenAI's older shape: parallel lists. `offset` is where the text of these tokens begins.
-fn logprobs(tokens: &[ProducedToken], text: Option<&Text>, mut offset: usize) -> Value {
-    let name = |id: u32| text.map_or_else(|| id.to_string(), |text| text.token(id));
+/// OpenAI's older shape, parallel lists; and where the text of the next token begins, if that of these begins at
+/// `offset`.
+fn logprobs(tokens: &[ProducedToken], text: Option<&Text>, mut offset: usize) -> (Value, usize) {
+    let name = |id: u32| text.map_or_else(|| format!("token_id:{id}"), |text| text.token(id).text);
     let (mut names, mut values, mut tops, mut offsets) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for token in tokens {
-        let Some(logprobs) = &token.logprobs else { return Value::Null };
-        let token = name(token.id);
+        let Some(logprobs) = &token.logprobs else { continue };
+        let written = name(token.id);
+        let mut top: Map<_, _> = logprobs.top.iter().map(|(id, value)| (name(*id), json!(value))).collect();
+        // The token itself is among them even if it is none of the best.
+        top.insert(written.clone(), json!(logprobs.logprob));
         offsets.push(offset);
-        offset += token.chars().count();
-        names.push(token);
+        offset += written.chars().count();
+        names.push(written);
         values.push(logprobs.logprob);
-        tops.push(logprobs.top.iter().map(|(id, value)| (name(*id), json!(value))).collect::<Map<_, _>>());
+        tops.push(top);
     }
     if names.is_empty() {
-        return Value::Null;
+        return (Value::Null, offset);
     }
-    json!({"tokens": names, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets})
+    let lists = json!({"tokens": names, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets});
+    (lists, offset)
 }

@@ -2,12 +2,15 @@
 
 use axum::{
     Json,
-    http::StatusCode,
+    http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use serde_json::{Value, json};
 
 use crate::EngineError;
+
+/// Seconds after which a client may try again when the queue is full.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 /// An answer that is an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +48,24 @@ impl ApiError {
         }
     }
 
+    /// Prompt and answer do not fit. `parameter` holds the prompt; `asked` are the tokens asked for, if they were.
+    pub fn context_length(parameter: &str, most: usize, prompt: usize, asked: Option<usize>) -> Self {
+        // The words of OpenAI, which clients look for.
+        let (verb, details) = match asked {
+            Some(asked) => (
+                format!("you requested {} tokens", prompt.saturating_add(asked)),
+                format!(" ({prompt} in the {parameter}, {asked} in the completion)"),
+            ),
+            None => (format!("your {parameter} resulted in {prompt} tokens"), String::new()),
+        };
+        let message = format!(
+            "This model's maximum context length is {most} tokens. However, {verb}{details}. Please reduce the length \
+             of the {parameter}{}.",
+            if asked.is_some() { " or completion" } else { "" }
+        );
+        Self { code: Some("context_length_exceeded"), ..Self::parameter(parameter, message) }
+    }
+
     /// There is no such page.
     pub fn no_route(method: &str, path: &str) -> Self {
         Self { status: StatusCode::NOT_FOUND, ..Self::invalid(format!("there is no {method} {path} here")) }
@@ -59,6 +80,12 @@ impl ApiError {
     pub fn too_large(limit: usize) -> Self {
         let message = format!("the body is larger than {} MiB", limit >> 20);
         Self { status: StatusCode::PAYLOAD_TOO_LARGE, ..Self::invalid(message) }
+    }
+
+    /// The body is not JSON.
+    pub fn not_json(found: &str) -> Self {
+        let message = format!("the content type is '{found}'; send JSON with 'Content-Type: application/json'");
+        Self { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, ..Self::invalid(message) }
     }
 
     /// The key is missing or wrong.
@@ -76,7 +103,7 @@ impl ApiError {
             status: StatusCode::TOO_MANY_REQUESTS,
             kind: "rate_limit_error",
             code: Some("queue_full"),
-            ..Self::invalid(format!("{limit} requests are waiting already; try again later"))
+            ..Self::invalid(format!("{limit} requests run or wait, which is all that are taken; try again later"))
         }
     }
 
@@ -95,6 +122,17 @@ impl ApiError {
         Self { status: StatusCode::INTERNAL_SERVER_ERROR, kind: "server_error", ..Self::invalid(message) }
     }
 
+    /// The engine went away before a request was finished.
+    pub fn cut_off() -> Self {
+        Self::failed("the engine stopped before the request was finished")
+    }
+
+    /// The engine makes no progress.
+    pub fn stuck(seconds: u64) -> Self {
+        let message = format!("the engine made no progress in {seconds} s");
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, ..Self::failed(message) }
+    }
+
     /// The object that goes over the wire.
     pub fn body(&self) -> Value {
         json!({"error": {
@@ -106,10 +144,7 @@ impl ApiError {
 impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> Self {
         match error {
-            EngineError::InvalidRequest(message) => {
-                let code = message.contains("context length").then_some("context_length_exceeded");
-                Self { code, ..Self::invalid(message) }
-            }
+            EngineError::InvalidRequest(message) => Self::invalid(message),
             other => Self::failed(other.to_string()),
         }
     }
@@ -117,6 +152,10 @@ impl From<EngineError> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        (self.status, Json(self.body())).into_response()
+        let mut response = (self.status, Json(self.body())).into_response();
+        if self.status == StatusCode::TOO_MANY_REQUESTS {
+            response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+        }
+        response
     }
 }

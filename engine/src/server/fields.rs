@@ -1,12 +1,19 @@
-//! The fields of a JSON body, read one by one so that every complaint names its parameter.
+//! The fields of a JSON body. Each is taken out as it is read, so that what is left at the end is what this server would
+//! ignore, and every complaint names its parameter.
+
+use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
 
-use super::error::ApiError;
+use super::{error::ApiError, neutral};
 
 /// A JSON object that a client sent.
 #[derive(Clone, Debug)]
-pub struct Fields(Map<String, Value>);
+pub struct Fields {
+    fields: Map<String, Value>,
+    /// What stands before a name in a complaint, such as `sampling_params.`.
+    place: String,
+}
 
 impl Fields {
     /// Reads a body.
@@ -15,42 +22,43 @@ impl Fields {
     /// When it is no JSON object.
     pub fn parse(body: &[u8]) -> Result<Self, ApiError> {
         match serde_json::from_slice(body) {
-            Ok(Value::Object(fields)) => Ok(Self(fields)),
+            Ok(Value::Object(fields)) => Ok(Self { fields, place: String::new() }),
             Ok(other) => Err(ApiError::invalid(format!("expected a JSON object, found {}", kind(&other)))),
             Err(error) => Err(ApiError::invalid(format!("the body is not valid JSON: {error}"))),
         }
+    }
+
+    /// A value; null counts as absent.
+    pub fn value(&mut self, name: &str) -> Option<Value> {
+        self.fields.remove(name).filter(|value| !value.is_null())
     }
 
     /// The fields of an object inside; none where it is absent.
     ///
     /// # Errors
     /// When it is there and no object.
-    pub fn object(&self, name: &str) -> Result<Self, ApiError> {
+    pub fn object(&mut self, name: &str) -> Result<Self, ApiError> {
+        let place = format!("{}{name}.", self.place);
         match self.value(name) {
-            None => Ok(Self(Map::new())),
-            Some(Value::Object(fields)) => Ok(Self(fields.clone())),
-            Some(other) => Err(wrong(name, "an object", other)),
+            None => Ok(Self { fields: Map::new(), place }),
+            Some(Value::Object(fields)) => Ok(Self { fields, place }),
+            Some(other) => Err(self.wrong(name, "an object", &other)),
         }
-    }
-
-    /// A value; null counts as absent.
-    pub fn value(&self, name: &str) -> Option<&Value> {
-        self.0.get(name).filter(|value| !value.is_null())
     }
 
     /// A text.
     ///
     /// # Errors
     /// When it is there and something else.
-    pub fn text(&self, name: &str) -> Result<Option<&str>, ApiError> {
-        self.read(name, "a string", Value::as_str)
+    pub fn text(&mut self, name: &str) -> Result<Option<String>, ApiError> {
+        self.read(name, "a string", |value| value.as_str().map(ToOwned::to_owned))
     }
 
     /// A switch; off where it is absent.
     ///
     /// # Errors
     /// When it is there and something else.
-    pub fn flag(&self, name: &str) -> Result<bool, ApiError> {
+    pub fn flag(&mut self, name: &str) -> Result<bool, ApiError> {
         self.read(name, "true or false", Value::as_bool).map(Option::unwrap_or_default)
     }
 
@@ -58,92 +66,104 @@ impl Fields {
     ///
     /// # Errors
     /// When it is there and something else, or outside.
-    pub fn number(&self, name: &str, least: f64, most: f64) -> Result<Option<f64>, ApiError> {
-        match self.read(name, "a number", Value::as_f64)? {
-            Some(number) if !(least..=most).contains(&number) => {
-                Err(ApiError::parameter(name, format!("{name} is {number}, expected {least} to {most}")))
-            }
-            number => Ok(number),
-        }
+    pub fn number(&mut self, name: &str, range: RangeInclusive<f64>) -> Result<Option<f64>, ApiError> {
+        let number = self.read(name, "a number", Value::as_f64)?;
+        let most = (*range.end() < f64::MAX).then(|| range.end().to_string());
+        self.inside(name, number, &range, most)
     }
 
     /// An integer in a range.
     ///
     /// # Errors
     /// When it is there and something else, or outside.
-    pub fn integer(&self, name: &str, least: i64, most: i64) -> Result<Option<i64>, ApiError> {
-        match self.read(name, "an integer", Value::as_i64)? {
-            Some(number) if !(least..=most).contains(&number) => {
-                Err(ApiError::parameter(name, format!("{name} is {number}, expected {least} to {most}")))
-            }
-            number => Ok(number),
-        }
+    pub fn integer(&mut self, name: &str, range: RangeInclusive<i64>) -> Result<Option<i64>, ApiError> {
+        let number = self.read(name, "an integer", Value::as_i64)?;
+        let most = (*range.end() < i64::MAX).then(|| range.end().to_string());
+        self.inside(name, number, &range, most)
     }
 
     /// One text or several.
     ///
     /// # Errors
     /// When it is there and something else, or there are more than `most`.
-    pub fn texts(&self, name: &str, most: usize) -> Result<Vec<String>, ApiError> {
-        match self.value(name) {
-            Some(Value::String(text)) => Ok(vec![text.clone()]),
-            _ => self.list(name, "a string or a list of strings", most, |value| value.as_str().map(ToOwned::to_owned)),
-        }
+    pub fn texts(&mut self, name: &str, most: usize) -> Result<Vec<String>, ApiError> {
+        let value = self.value(name).map(|value| if value.is_string() { Value::Array(vec![value]) } else { value });
+        let read = |item: &Value| item.as_str().map(ToOwned::to_owned);
+        self.list(name, "a string or a list of strings", value, most, read)
     }
 
     /// A list of token ids.
     ///
     /// # Errors
     /// When it is there and something else, or there are more than `most`.
-    pub fn tokens(&self, name: &str, most: usize) -> Result<Vec<u32>, ApiError> {
-        self.list(name, "a list of token ids", most, token)
+    pub fn tokens(&mut self, name: &str, most: usize) -> Result<Vec<u32>, ApiError> {
+        let value = self.value(name);
+        self.list(name, "a list of token ids", value, most, token)
     }
 
-    /// Complains of parameters that this server does not implement, unless they have their neutral value.
+    /// Complains of what has not been read and asks for something: nothing is ignored in silence.
     ///
     /// # Errors
-    /// When one of them asks for something.
-    pub fn refuse(&self, names: &[&str]) -> Result<(), ApiError> {
-        let asks = |value: &Value| match value {
-            Value::Null | Value::Bool(false) => false,
-            Value::Number(number) => number.as_f64() != Some(0.0),
-            Value::Array(list) => !list.is_empty(),
-            Value::Object(fields) => !fields.is_empty() && fields.get("type") != Some(&"text".into()),
-            Value::String(text) => !["none", "auto", ""].contains(&text.as_str()),
-            Value::Bool(true) => true,
-        };
-        match names.iter().find(|name| self.0.get(**name).is_some_and(asks)) {
-            None => Ok(()),
-            Some(name) => Err(ApiError::parameter(name, format!("{name} is not supported by this server"))),
-        }
+    /// When there is such a field.
+    pub fn finish(self) -> Result<(), ApiError> {
+        let left = self.fields.iter().find(|(name, value)| !neutral::asks_for_nothing(name, value));
+        left.map_or(Ok(()), |(name, _)| {
+            let message = format!("{name} is not supported by this server with this value; leave it out");
+            Err(ApiError::parameter(&format!("{}{name}", self.place), message))
+        })
     }
 
-    fn read<'a, T>(
-        &'a self,
+    /// A complaint about one of these fields.
+    pub fn complain(&self, name: &str, message: impl Into<String>) -> ApiError {
+        ApiError::parameter(&format!("{}{name}", self.place), message)
+    }
+
+    /// A complaint about a field of the wrong type.
+    pub fn wrong(&self, name: &str, expected: &str, found: &Value) -> ApiError {
+        self.complain(name, format!("{name}: expected {expected}, found {}", kind(found)))
+    }
+
+    fn read<T>(
+        &mut self,
         name: &str,
         expected: &str,
-        read: impl FnOnce(&'a Value) -> Option<T>,
+        read: impl FnOnce(&Value) -> Option<T>,
     ) -> Result<Option<T>, ApiError> {
         let Some(value) = self.value(name) else { return Ok(None) };
-        read(value).map(Some).ok_or_else(|| wrong(name, expected, value))
+        read(&value).map(Some).ok_or_else(|| self.wrong(name, expected, &value))
+    }
+
+    fn inside<T: PartialOrd + std::fmt::Display>(
+        &self,
+        name: &str,
+        number: Option<T>,
+        range: &RangeInclusive<T>,
+        most: Option<String>,
+    ) -> Result<Option<T>, ApiError> {
+        match number {
+            Some(number) if !range.contains(&number) => {
+                let least = range.start();
+                let expected = most.map_or(format!("at least {least}"), |most| format!("{least} to {most}"));
+                Err(self.complain(name, format!("{name} is {number}, expected {expected}")))
+            }
+            number => Ok(number),
+        }
     }
 
     fn list<T>(
         &self,
         name: &str,
         expected: &str,
+        value: Option<Value>,
         most: usize,
         read: impl Fn(&Value) -> Option<T>,
     ) -> Result<Vec<T>, ApiError> {
-        let Some(value) = self.value(name) else { return Ok(Vec::new()) };
-        let list = value.as_array().ok_or_else(|| wrong(name, expected, value))?;
+        let Some(value) = value else { return Ok(Vec::new()) };
+        let list = value.as_array().ok_or_else(|| self.wrong(name, expected, &value))?;
         if list.len() > most {
-            return Err(ApiError::parameter(
-                name,
-                format!("{name} has {} entries, at most {most} are taken", list.len()),
-            ));
+            return Err(self.complain(name, format!("{name} has {} entries, at most {most} are taken", list.len())));
         }
-        list.iter().map(|item| read(item).ok_or_else(|| wrong(name, expected, item))).collect()
+        list.iter().map(|item| read(item).ok_or_else(|| self.wrong(name, expected, item))).collect()
     }
 }
 
@@ -152,9 +172,9 @@ pub fn token(value: &Value) -> Option<u32> {
     u32::try_from(value.as_u64()?).ok()
 }
 
-/// A parameter of the wrong type.
-pub fn wrong(name: &str, expected: &str, found: &Value) -> ApiError {
-    ApiError::parameter(name, format!("{name}: expected {expected}, found {}", kind(found)))
+/// Token ids.
+pub fn tokens(value: &Value) -> Option<Vec<u32>> {
+    value.as_array()?.iter().map(token).collect()
 }
 
 fn kind(value: &Value) -> &'static str {

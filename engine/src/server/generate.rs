@@ -6,100 +6,224 @@ use axum::{
     Json,
     response::{IntoResponse, Response},
 };
-use futures::StreamExt;
 use serde_json::{Value, json};
 
 use super::{
     error::ApiError,
-    fields::{Fields, token, wrong},
-    parameters::Parameters,
-    replies::{self, Happened},
+    fields::Fields,
+    parameters::{MOST_LOGPROBS, Parameters},
+    prompts::{self, Written},
+    replies::{self, Choice},
     state::State,
+    stream::{self, Chunks},
 };
-use crate::{Completion, Event, FinishReason};
+use crate::{Completion, FinishReason, backend::ProducedToken, checkpoint::GenerationConfig, text::Text};
 
 /// Tokens of an answer where the client names no number, as in SGLang.
 const DEFAULT_TOKENS: usize = 128;
+
+/// What a client asks for.
+struct Asked {
+    parameters: Parameters,
+    /// The parameter that holds the prompts.
+    name: &'static str,
+    prompts: Vec<Written>,
+    /// Whether the answer is a list.
+    several: bool,
+    stream: bool,
+    id: Option<String>,
+    /// Whether tokens stand beside their log-probabilities.
+    with_token_text: bool,
+}
+
+/// What all parts of an answer share.
+struct Answer {
+    id: String,
+    several: bool,
+    choices: usize,
+    /// The text side, where tokens stand beside their log-probabilities.
+    text: Option<Text>,
+}
 
 /// Answers a request.
 ///
 /// # Errors
 /// When it is wrong, cannot be taken now, or the engine fails.
 pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiError> {
-    fields.refuse(&["image_data", "lora_path", "return_hidden_states", "return_logprob"])?;
-    let mut parameters = Parameters::read(&fields.object("sampling_params")?, &state)?;
+    let asked = read(fields)?;
+    let mut parameters = asked.parameters;
+    let prompts = prompts::encode(&state, asked.name, asked.prompts, false).await?;
+    for prompt in &prompts {
+        prompts::check_length(&state, asked.name, prompt.tokens.len(), parameters.stop.max_new_tokens)?;
+    }
     parameters.stop.max_new_tokens.get_or_insert(DEFAULT_TOKENS);
-    let (prompts, several) = prompts(&fields, &state)?;
-    let several = several || parameters.choices > 1;
-    let running = state.submit(parameters.requests(&prompts)).await?;
-    let id = state.response_id("gen");
-    if fields.flag("stream")? {
-        let mut texts = vec![String::new(); running.len()];
-        let values = replies::merge(running).filter_map(move |Happened { index, event }| {
-            let value = match event {
-                // SGLang sends all text so far with each event.
-                Some(Event::Tokens { text, .. }) if !text.is_empty() => {
-                    texts[index].push_str(&text);
-                    Some(json!({"index": index, "text": texts[index], "meta_info": {"id": id, "finish_reason": null}}))
-                }
-                Some(Event::Tokens { .. }) => None,
-                Some(Event::Finished { completion, .. }) => {
-                    state.metrics.finished(&completion);
-                    let mut value = object(&id, &completion);
-                    value["index"] = index.into();
-                    Some(value)
-                }
-                None => Some(ApiError::failed("the engine stopped before the request was finished").body()),
-            };
-            std::future::ready(value)
-        });
-        return Ok(replies::events(values));
-    }
-    let choices = replies::wait(running, &state).await?;
-    let mut objects: Vec<Value> = choices.iter().map(|choice| object(&id, &choice.completion)).collect();
-    Ok(Json(if several { objects.into() } else { objects.pop().unwrap_or_default() }).into_response())
-}
-
-fn prompts(fields: &Fields, state: &State) -> Result<(Vec<Vec<u32>>, bool), ApiError> {
-    let ids = |value: &Value| value.as_array()?.iter().map(token).collect::<Option<Vec<u32>>>();
-    if let Some(value) = fields.value("input_ids") {
-        if let Some(prompt) = ids(value).filter(|prompt| !prompt.is_empty()) {
-            return Ok((vec![prompt], false));
-        }
-        let several = value.as_array().and_then(|list| list.iter().map(ids).collect::<Option<Vec<_>>>());
-        return several.map(|prompts| (prompts, true)).ok_or_else(|| wrong("input_ids", "token ids", value));
-    }
-    let Some(text) = &state.worker.facts().text else {
-        return Err(ApiError::parameter("input_ids", "this model has no tokenizer: give input_ids"));
+    let answer = Answer {
+        id: asked.id.unwrap_or_else(|| state.response_id("gen")),
+        several: asked.several,
+        choices: prompts.len() * parameters.choices,
+        text: state.worker.facts().text.clone().filter(|_| asked.with_token_text),
     };
-    let several = fields.value("text").is_some_and(Value::is_array);
-    let texts = fields.texts("text", 256)?;
-    if texts.is_empty() {
-        return Err(ApiError::parameter("text", "give text or input_ids"));
+    let lengths: Vec<usize> = prompts.iter().map(|prompt| prompt.tokens.len()).collect();
+    let tokens = prompts.into_iter().map(|prompt| prompt.tokens).collect();
+    let running = state.worker.submit(parameters.requests(tokens, &state)).await?;
+    if asked.stream {
+        let lengths = lengths.into_iter().flat_map(|length| std::iter::repeat_n(length, parameters.choices));
+        let so_far = lengths.map(SoFar::new).collect();
+        return Ok(stream::respond(running, GenerateChunks { answer, so_far }));
     }
-    Ok((texts.iter().map(|prompt| text.encode(prompt)).collect::<Result<_, _>>()?, several))
+    let choices = replies::wait(running).await?;
+    let objects = choices.iter().enumerate().map(|(index, choice)| answer.object(index, choice));
+    let mut objects: Vec<Value> = objects.collect();
+    Ok(Json(if answer.several { objects.into() } else { objects.pop().unwrap_or_default() }).into_response())
 }
 
-fn object(id: &str, completion: &Completion) -> Value {
-    let reason = match &completion.finish_reason {
+fn read(mut fields: Fields) -> Result<Asked, ApiError> {
+    let mut sampling = fields.object("sampling_params")?;
+    // SGLang's own API does not read the model's generation_config.json.
+    let mut parameters = Parameters::read(&mut sampling, &GenerationConfig::default(), &["max_new_tokens"])?;
+    sampling.finish()?;
+    let top = fields.integer("top_logprobs_num", 0..=MOST_LOGPROBS)?;
+    if fields.flag("return_logprob")? {
+        parameters.sampling.logprobs = Some(top.unwrap_or_default() as usize);
+    } else if top.is_some_and(|top| top > 0) {
+        return Err(fields.complain("top_logprobs_num", "top_logprobs_num needs return_logprob to be true"));
+    }
+    let (name, prompts) = match (prompts::read(&mut fields, "text")?, prompts::read(&mut fields, "input_ids")?) {
+        (Some(prompts), None) => ("text", prompts),
+        (None, Some(prompts)) => ("input_ids", prompts),
+        (None, None) => return Err(fields.complain("text", "give text or input_ids")),
+        (Some(_), Some(_)) => return Err(fields.complain("input_ids", "give text or input_ids, not both")),
+    };
+    let (prompts, several) = prompts;
+    let asked = Asked {
+        several: several || parameters.choices > 1,
+        parameters,
+        name,
+        prompts,
+        stream: fields.flag("stream")?,
+        id: fields.text("rid")?,
+        with_token_text: fields.flag("return_text_in_logprobs")?,
+    };
+    fields.finish()?;
+    Ok(asked)
+}
+
+impl Answer {
+    fn object(&self, index: usize, Choice { completion, tokens }: &Choice) -> Value {
+        let mut meta = self.meta(index, completion);
+        self.add_logprobs(&mut meta, tokens);
+        json!({"text": completion.text, "output_ids": completion.output_ids, "meta_info": meta})
+    }
+
+    /// SGLang's names, the newer ones beside the older ones.
+    fn meta(&self, index: usize, completion: &Completion) -> Value {
+        let accepted = completion.accepted_drafts();
+        let proposed = completion.proposed_drafts;
+        json!({
+            "id": self.id(index),
+            "finish_reason": finish_reason(completion),
+            "prompt_tokens": completion.prompt_tokens,
+            "completion_tokens": completion.output_ids.len(),
+            "cached_tokens": 0,
+            "queue_time": completion.queued.as_secs_f64(),
+            "e2e_latency": completion.elapsed.as_secs_f64(),
+            "spec_verify_ct": completion.rounds,
+            "spec_accept_length": completion.accept_length(),
+            "spec_accept_rate": (proposed > 0).then(|| accepted as f64 / proposed as f64),
+            "spec_accept_token_num": accepted,
+            "spec_draft_token_num": proposed,
+            "spec_accept_histogram": completion.accept_histogram,
+            "spec_num_correct_drafts": accepted,
+            "spec_num_proposed_drafts": proposed,
+            "spec_correct_drafts_histogram": completion.accept_histogram,
+        })
+    }
+
+    /// Each choice has an id of its own, as in SGLang.
+    fn id(&self, index: usize) -> String {
+        if self.choices > 1 { format!("{}_{index}", self.id) } else { self.id.clone() }
+    }
+
+    /// SGLang's triples `[logprob, token id, text or null]`.
+    fn add_logprobs(&self, meta: &mut Value, tokens: &[ProducedToken]) {
+        let triple = |id: u32, logprob: f32| {
+            let text = self.text.as_ref().map(|text| text.token(id).text);
+            json!([logprob, id, text])
+        };
+        let asked: Vec<_> = tokens.iter().filter_map(|token| Some((token.id, token.logprobs.as_ref()?))).collect();
+        if asked.is_empty() {
+            return;
+        }
+        meta["output_token_logprobs"] = asked.iter().map(|(id, one)| triple(*id, one.logprob)).collect();
+        let top = |list: &[(u32, f32)]| list.iter().map(|(id, logprob)| triple(*id, *logprob)).collect::<Value>();
+        meta["output_top_logprobs"] = asked.iter().map(|(_, one)| top(&one.top)).collect();
+    }
+}
+
+fn finish_reason(completion: &Completion) -> Value {
+    match &completion.finish_reason {
         FinishReason::Length => json!({"type": "length", "length": completion.output_ids.len()}),
         FinishReason::StopToken(token) => json!({"type": "stop", "matched": token}),
         FinishReason::StopString(text) => json!({"type": "stop", "matched": text}),
         FinishReason::Cancelled => json!({"type": "abort"}),
-    };
-    json!({
-        "text": completion.text,
-        "output_ids": completion.output_ids,
-        "meta_info": {
-            "id": id,
-            "finish_reason": reason,
-            "prompt_tokens": completion.prompt_tokens,
-            "completion_tokens": completion.output_ids.len(),
+    }
+}
+
+/// What a choice has produced so far: SGLang sends all of it with each event.
+struct SoFar {
+    prompt_tokens: usize,
+    text: String,
+    tokens: Vec<ProducedToken>,
+}
+
+impl SoFar {
+    fn new(prompt_tokens: usize) -> Self {
+        Self { prompt_tokens, text: String::new(), tokens: Vec::new() }
+    }
+}
+
+struct GenerateChunks {
+    answer: Answer,
+    so_far: Vec<SoFar>,
+}
+
+impl GenerateChunks {
+    fn chunk(&self, index: usize, mut meta: Value) -> Value {
+        let SoFar { text, tokens, .. } = &self.so_far[index];
+        self.answer.add_logprobs(&mut meta, tokens);
+        let output_ids: Vec<u32> = tokens.iter().map(|token| token.id).collect();
+        let mut chunk = json!({"text": text, "output_ids": output_ids, "meta_info": meta});
+        if self.answer.several {
+            chunk["index"] = index.into();
+        }
+        chunk
+    }
+}
+
+impl Chunks for GenerateChunks {
+    fn begin(&mut self) -> Vec<Value> {
+        Vec::new()
+    }
+
+    fn tokens(&mut self, index: usize, tokens: &[ProducedToken], text: &str) -> Option<Value> {
+        let so_far = &mut self.so_far[index];
+        so_far.text.push_str(text);
+        so_far.tokens.extend_from_slice(tokens);
+        let meta = json!({
+            "id": self.answer.id(index),
+            "finish_reason": null,
+            "prompt_tokens": self.so_far[index].prompt_tokens,
+            "completion_tokens": self.so_far[index].tokens.len(),
             "cached_tokens": 0,
-            "e2e_latency": completion.elapsed.as_secs_f64(),
-            "spec_verify_ct": completion.rounds,
-            "spec_accept_length": completion.accept_length(),
-            "spec_accept_histogram": completion.accept_histogram,
-        },
-    })
+        });
+        Some(self.chunk(index, meta))
+    }
+
+    fn end(&mut self, index: usize, completion: &Completion) -> Value {
+        self.chunk(index, self.answer.meta(index, completion))
+    }
+
+    fn last(&mut self, _completions: &[Completion]) -> Option<Value> {
+        None
+    }
 }

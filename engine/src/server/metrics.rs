@@ -1,72 +1,75 @@
-//! `GET /metrics`: counters of the engine under names of our own, the essential ones also under SGLang's.
+//! `GET /metrics`: the engine's counters under names of our own, the essential ones also under SGLang's, so that
+//! dashboards made for it work. All carry the label `model_name`.
 
-use std::{fmt, time::Duration};
+mod text;
 
+use std::fmt;
+
+use axum::{
+    http::{HeaderMap, header},
+    response::{IntoResponse, Response},
+};
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric, text::encode},
-    metrics::{counter::ConstCounter, gauge::ConstGauge, histogram::Histogram},
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::{
+        MetricType, counter::ConstCounter, counter::Counter, family::Family, gauge::ConstGauge, histogram::Histogram,
+    },
     registry::Registry,
 };
 
-use super::worker::Worker;
-use crate::{Completion, FinishReason};
+use super::{
+    latency::Latencies,
+    state::State,
+    worker::{Published, Worker},
+};
+use crate::scheduler::Statistics;
 
-/// Figures of requests, and the page that shows them.
+/// What the page shows.
 pub struct Metrics {
     registry: Registry,
-    first_token: Histogram,
-    between_tokens: Histogram,
-    whole: Histogram,
+    answers: Family<Vec<(String, String)>, Counter>,
 }
 
 impl Metrics {
     /// For a worker, whose counters are read at each scrape.
-    pub fn new(worker: &Worker) -> Self {
-        let mut registry = Registry::default();
-        let mut histogram = |name: &str, help: &str| {
-            let histogram = Histogram::new(SECONDS);
-            registry.register(name, help, histogram.clone());
-            histogram
+    pub fn new(worker: &Worker, model: &str, latencies: Latencies) -> Self {
+        let labels = [("model_name".into(), model.to_owned().into())];
+        let mut registry = Registry::with_labels(labels.into_iter());
+        let answers = Family::<Vec<(String, String)>, Counter>::default();
+        registry.register("spectune_http_responses", "Answers by page and status", answers.clone());
+        let mut both = |name: &str, help: &str, histogram: Histogram| {
+            registry.register(format!("spectune_{name}"), help, histogram.clone());
+            registry.register(format!("sglang:{name}"), format!("As spectune_{name}"), histogram);
         };
-        let metrics = (
-            histogram("spectune_time_to_first_token_seconds", "From submission to the first token"),
-            histogram("spectune_inter_token_latency_seconds", "Mean time between the tokens of a request"),
-            histogram("spectune_e2e_request_latency_seconds", "From submission to the end"),
+        both("time_to_first_token_seconds", "From submission to the first token", latencies.first_token);
+        both(
+            "inter_token_latency_seconds",
+            "Between tokens, a round's time shared by its tokens",
+            latencies.between_tokens,
         );
+        both("e2e_request_latency_seconds", "From submission to the end", latencies.whole);
+        both("queue_time_seconds", "From submission to the first prefill", latencies.queue);
         registry.register_collector(Box::new(EngineCollector(worker.clone())));
-        let (first_token, between_tokens, whole) = metrics;
-        Self { registry, first_token, between_tokens, whole }
+        Self { registry, answers }
     }
 
-    /// A request has ended.
-    pub fn finished(&self, completion: &Completion) {
-        if completion.finish_reason == FinishReason::Cancelled {
-            return;
-        }
-        self.first_token.observe(completion.time_to_first_token.as_secs_f64());
-        self.whole.observe(completion.elapsed.as_secs_f64());
-        let behind_first = completion.output_ids.len().saturating_sub(1);
-        if behind_first > 0 {
-            let time = completion.elapsed.saturating_sub(completion.time_to_first_token);
-            self.between_tokens.observe(time.as_secs_f64() / behind_first as f64);
-        }
-    }
-
-    /// The page.
-    ///
-    /// # Errors
-    /// When a metric cannot be written.
-    pub fn text(&self) -> Result<String, fmt::Error> {
-        let mut text = String::new();
-        encode(&mut text, &self.registry)?;
-        Ok(text)
+    /// A page has answered.
+    pub fn answered(&self, page: String, status: u16) {
+        let labels = vec![("path".to_owned(), page), ("status".to_owned(), status.to_string())];
+        self.answers.get_or_create(&labels).inc();
     }
 }
 
-/// Upper bounds of histogram buckets.
-const SECONDS: [f64; 16] =
-    [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0];
+/// The page, in the format that the client prefers.
+///
+/// # Errors
+/// When a metric cannot be written.
+pub fn page(state: &State, headers: &HeaderMap) -> Result<Response, fmt::Error> {
+    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let (kind, text) = text::encode(&state.metrics.registry, accepts.contains("application/openmetrics-text"))?;
+    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+}
 
 /// The engine's counters.
 struct EngineCollector(Worker);
@@ -79,63 +82,83 @@ impl fmt::Debug for EngineCollector {
 
 impl Collector for EngineCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let now = self.0.statistics();
-        let mut counter =
-            |name: &str, help: &str, value: u64| write(&mut encoder, name, help, &ConstCounter::new(value));
-        counter("spectune_prompt_tokens", "Prompt tokens of admitted requests", now.prompt_tokens)?;
-        counter("spectune_generation_tokens", "Generated tokens", now.generated_tokens)?;
-        counter("spectune_rounds", "Rounds of the whole batch", now.rounds)?;
-        counter("spectune_request_rounds", "Rounds, counted for each request in them", now.request_rounds)?;
-        counter("spectune_draft_tokens", "Drafts that the target verified", now.proposed_drafts)?;
-        counter("spectune_accepted_draft_tokens", "Drafts that were accepted and kept", now.accepted_drafts())?;
-        counter("spectune_requests_stopped", "Requests that ended by a stop token or string", now.stopped)?;
-        counter("spectune_requests_exhausted", "Requests that ended by length", now.exhausted)?;
-        counter("spectune_requests_cancelled", "Requests that were cancelled", now.cancelled)?;
-        for (position, count) in now.accepted_by_position().into_iter().enumerate() {
-            let name = format!("spectune_accepted_at_position_{}", position + 1);
-            counter(&name, "Request-rounds in which the draft at this position was accepted", count)?;
-        }
-        counter("sglang:prompt_tokens", "As spectune_prompt_tokens", now.prompt_tokens)?;
-        counter("sglang:generation_tokens", "As spectune_generation_tokens", now.generated_tokens)?;
-        counter("sglang:num_requests", "Requests that have ended", now.stopped + now.exhausted + now.cancelled)?;
-
-        let mut gauge = |name: &str, help: &str, value: f64| write(&mut encoder, name, help, &ConstGauge::new(value));
-        let seconds = |time: Duration| time.as_secs_f64();
-        gauge("spectune_requests_running", "Requests that hold a slot", now.running as f64)?;
-        gauge("spectune_requests_waiting", "Requests in the queue", now.waiting as f64)?;
-        gauge("spectune_kv_pages_used", "Pages of the KV cache that are held", now.pages_used as f64)?;
-        gauge("spectune_kv_pages", "Pages of the KV cache", now.pages_total as f64)?;
-        gauge("spectune_prefill_seconds", "Time spent in prefill", seconds(now.prefill_time))?;
-        gauge("spectune_draft_seconds", "Time spent drafting", seconds(now.draft_time))?;
-        gauge("spectune_verify_seconds", "Time spent verifying", seconds(now.verify_time))?;
-        gauge("spectune_extend_seconds", "Time spent extending the draft", seconds(now.extend_time))?;
-        gauge("sglang:num_running_reqs", "As spectune_requests_running", now.running as f64)?;
-        gauge("sglang:num_queue_reqs", "As spectune_requests_waiting", now.waiting as f64)?;
-        gauge(
-            "sglang:token_usage",
-            "Share of the KV cache that is held",
-            ratio(now.pages_used as u64, now.pages_total as u64),
-        )?;
-        gauge(
-            "sglang:gen_throughput",
-            "Generated tokens a second of rounds",
-            now.generated_tokens as f64 / seconds(now.round_time).max(1e-9),
-        )?;
-        gauge(
-            "sglang:spec_accept_length",
-            "Tokens a round and request, bonus token included",
-            ratio(now.accepted_drafts() + now.request_rounds, now.request_rounds),
-        )?;
-        gauge(
-            "sglang:spec_accept_rate",
-            "Accepted drafts / verified drafts",
-            ratio(now.accepted_drafts(), now.proposed_drafts),
-        )
+        let Published { statistics: now, throughput } = self.0.published();
+        counters(&mut encoder, &now)?;
+        by_position(&mut encoder, &now)?;
+        outcomes(&mut encoder, &now)?;
+        let page_size = self.0.facts().capacity.page_size;
+        gauges(&mut encoder, &now, throughput, page_size)
     }
+}
+
+fn counters(encoder: &mut DescriptorEncoder<'_>, now: &Statistics) -> fmt::Result {
+    let mut counter = |name: &str, help: &str, value: u64| write(encoder, name, help, &ConstCounter::new(value));
+    counter("spectune_prompt_tokens", "Prompt tokens of admitted requests", now.prompt_tokens)?;
+    counter("spectune_generation_tokens", "Tokens that became output", now.generated_tokens)?;
+    counter("spectune_rounds", "Rounds of the whole batch", now.rounds)?;
+    counter("spectune_request_rounds", "Rounds, counted for each request in them", now.request_rounds)?;
+    counter("spectune_proposed_drafts", "Drafts that the target verified", now.proposed_drafts)?;
+    counter("spectune_accepted_drafts", "Drafts that were accepted and kept", now.accepted_drafts())?;
+    counter("sglang:prompt_tokens", "As spectune_prompt_tokens", now.prompt_tokens)?;
+    counter("sglang:generation_tokens", "As spectune_generation_tokens", now.generated_tokens)?;
+    let ended = now.stopped + now.exhausted + now.cancelled;
+    counter("sglang:num_requests", "Requests that have ended", ended)?;
+
+    let mut seconds = |name: &str, help: &str, time: std::time::Duration| {
+        write(encoder, name, help, &ConstCounter::new(time.as_secs_f64()))
+    };
+    seconds("spectune_prefill_seconds", "Time spent in prefill", now.prefill_time)?;
+    seconds("spectune_round_seconds", "Time spent in rounds", now.round_time)?;
+    seconds("spectune_draft_seconds", "Time of rounds spent drafting", now.draft_time)?;
+    seconds("spectune_verify_seconds", "Time of rounds spent verifying", now.verify_time)?;
+    seconds("spectune_extend_seconds", "Time of rounds spent extending the draft", now.extend_time)
+}
+
+fn by_position(encoder: &mut DescriptorEncoder<'_>, now: &Statistics) -> fmt::Result {
+    let help = "Request-rounds in which the draft at this position, counted from 1, was accepted and kept";
+    let counts = now.accepted_by_position();
+    let labels = (1..).map(|position: usize| [("position", position.to_string())]);
+    family(encoder, "spectune_accepted_drafts_at_position", help, labels.zip(counts))
+}
+
+fn outcomes(encoder: &mut DescriptorEncoder<'_>, now: &Statistics) -> fmt::Result {
+    let outcomes = [("stop", now.stopped), ("length", now.exhausted), ("cancelled", now.cancelled)];
+    let outcomes = outcomes.into_iter().map(|(outcome, count)| ([("outcome", outcome)], count));
+    family(encoder, "spectune_requests", "Requests that have ended, by what ended them", outcomes)
+}
+
+fn gauges(encoder: &mut DescriptorEncoder<'_>, now: &Statistics, throughput: f64, page_size: usize) -> fmt::Result {
+    let (used, total) = (now.pages_used as u64, now.pages_total as u64);
+    let accept_length = ratio(now.accepted_drafts() + now.request_rounds, now.request_rounds);
+    let mut gauge = |name: &str, help: &str, value: f64| write(encoder, name, help, &ConstGauge::new(value));
+    gauge("spectune_requests_running", "Requests that hold a slot", now.running as f64)?;
+    gauge("spectune_requests_waiting", "Requests in the queue", now.waiting as f64)?;
+    gauge("spectune_kv_pages_used", "Pages of the KV cache that are held", used as f64)?;
+    gauge("spectune_kv_pages", "Pages of the KV cache", total as f64)?;
+    gauge("sglang:num_running_reqs", "As spectune_requests_running", now.running as f64)?;
+    gauge("sglang:num_queue_reqs", "As spectune_requests_waiting", now.waiting as f64)?;
+    gauge("sglang:num_used_tokens", "Tokens that the held pages have room for", (used * page_size as u64) as f64)?;
+    gauge("sglang:token_usage", "Share of the KV cache that is held", ratio(used, total))?;
+    gauge("sglang:gen_throughput", "Generated tokens a second of late", throughput)?;
+    gauge("sglang:spec_accept_length", "Tokens a round and request, bonus token included", accept_length)?;
+    gauge("sglang:spec_accept_rate", "Accepted / verified drafts", ratio(now.accepted_drafts(), now.proposed_drafts))
 }
 
 fn write(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, metric: &impl EncodeMetric) -> fmt::Result {
     metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
+}
+
+fn family<V: AsRef<str>>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    values: impl Iterator<Item = ([(&'static str, V); 1], u64)>,
+) -> fmt::Result {
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for ([(label, value)], count) in values {
+        ConstCounter::new(count).encode(metric.encode_family(&[(label, value.as_ref())])?)?;
+    }
+    Ok(())
 }
 
 fn ratio(part: u64, whole: u64) -> f64 {

@@ -1,17 +1,14 @@
-//! What comes back from the engine, for one client: whole or as a stream.
+//! What the answers of the two OpenAI pages share.
 
-use std::convert::Infallible;
-
-use axum::response::{
-    IntoResponse, Response, Sse,
-    sse::{Event as SseEvent, KeepAlive},
-};
-use futures::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
-use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use super::{error::ApiError, state::State, worker::Running};
-use crate::{Completion, Event, backend::ProducedToken};
+use super::{
+    error::ApiError,
+    fields::Fields,
+    state::{State, now},
+    worker::Running,
+};
+use crate::{Completion, Event, FinishReason, backend::ProducedToken};
 
 /// A finished choice.
 #[derive(Clone, Debug)]
@@ -22,19 +19,112 @@ pub struct Choice {
     pub tokens: Vec<ProducedToken>,
 }
 
-/// What happened to one of several choices.
-pub struct Happened {
-    /// Which choice.
-    pub index: usize,
-    /// What; `None` when the engine failed.
-    pub event: Option<Event>,
+/// Which usage a stream carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamUsage {
+    /// In a last chunk of its own.
+    pub at_the_end: bool,
+    /// So far, in every chunk (vLLM's and SGLang's `continuous_usage_stats`).
+    pub in_every_chunk: bool,
+}
+
+/// The usage of a stream as it grows.
+#[derive(Clone, Debug)]
+pub struct UsageSoFar {
+    mode: StreamUsage,
+    prompts: Vec<usize>,
+    produced: Vec<usize>,
+}
+
+/// The fields that all objects of an answer share.
+#[derive(Clone, Debug)]
+pub struct Head {
+    id: String,
+    kind: &'static str,
+    created: u64,
+    model: String,
+}
+
+impl StreamUsage {
+    /// Reads `stream` and `stream_options`; `None` where the answer is not to be streamed.
+    ///
+    /// # Errors
+    /// When one has the wrong type, or the options stand without the stream.
+    pub fn read(fields: &mut Fields) -> Result<Option<Self>, ApiError> {
+        if !fields.flag("stream")? {
+            let given = fields.value("stream_options").is_some();
+            let complaint = || fields.complain("stream_options", "stream_options needs stream to be true");
+            return if given { Err(complaint()) } else { Ok(None) };
+        }
+        let mut options = fields.object("stream_options")?;
+        let usage = Self {
+            at_the_end: options.flag("include_usage")?,
+            in_every_chunk: options.flag("continuous_usage_stats")?,
+        };
+        options.finish()?;
+        Ok(Some(usage))
+    }
+}
+
+impl UsageSoFar {
+    /// For choices of prompts with so many tokens.
+    pub fn new(mode: StreamUsage, prompts: Vec<usize>) -> Self {
+        Self { mode, produced: vec![0; prompts.len()], prompts }
+    }
+
+    /// Adds to a chunk of a choice what its client asked for, after so many further tokens.
+    pub fn write(&mut self, chunk: &mut Value, index: usize, further: usize) {
+        self.produced[index] += further;
+        if self.mode.in_every_chunk {
+            chunk["usage"] = tokens(self.prompts[index], self.produced[index]);
+        } else if self.mode.at_the_end {
+            // OpenAI's clients find the field in every chunk then.
+            chunk["usage"] = Value::Null;
+        }
+    }
+}
+
+impl Head {
+    /// A head with a fresh id.
+    pub fn new(state: &State, prefix: &str, kind: &'static str) -> Self {
+        Self { id: state.response_id(prefix), kind, created: now(), model: state.model().to_owned() }
+    }
+
+    /// An object of the answer.
+    pub fn object(&self, choices: Value) -> Value {
+        json!({
+            "id": self.id, "object": self.kind, "created": self.created, "model": self.model, "choices": choices,
+        })
+    }
+}
+
+/// The last chunk of a stream: usage of the whole and figures of speculation, where they were asked for.
+pub fn last_chunk(
+    head: &Head,
+    mode: StreamUsage,
+    completions: &[Completion],
+    choices: usize,
+    state: &State,
+) -> Option<Value> {
+    let metrics = speculation(completions.iter(), state);
+    if !mode.at_the_end && metrics.is_none() {
+        return None;
+    }
+    let mut last = head.object(json!([]));
+    if mode.at_the_end {
+        last["usage"] = usage(completions.iter(), choices);
+    }
+    if let Some(metrics) = metrics {
+        last["metrics"] = metrics;
+    }
+    Some(last)
 }
 
 /// Waits for all choices, in their order.
 ///
 /// # Errors
-/// When the engine fails.
-pub async fn wait(running: Vec<Running>, state: &State) -> Result<Vec<Choice>, ApiError> {
+/// When the engine fails, or the server ends before they are finished.
+pub async fn wait(running: Vec<Running>) -> Result<Vec<Choice>, ApiError> {
     let mut choices = Vec::new();
     for mut one in running {
         let mut all = Vec::new();
@@ -42,53 +132,37 @@ pub async fn wait(running: Vec<Running>, state: &State) -> Result<Vec<Choice>, A
             match one.events.recv().await {
                 Some(Event::Tokens { tokens, .. }) => all.extend(tokens),
                 Some(Event::Finished { completion, .. }) => break completion,
-                None => return Err(ApiError::failed("the engine stopped before the request was finished")),
+                None => return Err(ApiError::cut_off()),
             }
         };
-        state.metrics.finished(&completion);
+        // A part of an answer must not look like all of it.
+        if completion.finish_reason == FinishReason::Cancelled {
+            return Err(ApiError::stopping());
+        }
         choices.push(Choice { completion: *completion, tokens: all });
     }
     Ok(choices)
 }
 
-/// The events of all choices as they come, each choice ending with its completion or with a failure.
-pub fn merge(running: Vec<Running>) -> impl Stream<Item = Happened> + Send + Unpin {
-    let one = |(index, running): (usize, Running)| {
-        let events = UnboundedReceiverStream::new(running.events).map(Some).chain(stream::iter([None]));
-        // After the completion nothing follows; a stream that ends without one has failed.
-        events
-            .scan(false, |done, event| {
-                let last = std::mem::replace(done, *done || matches!(event, Some(Event::Finished { .. }) | None));
-                std::future::ready((!last).then_some(event))
-            })
-            .map(move |event| Happened { index, event })
-            .boxed()
-    };
-    stream::select_all(running.into_iter().enumerate().map(one))
-}
-
-/// A response of server-sent events: one for each value, then `[DONE]`.
-pub fn events(values: impl Stream<Item = Value> + Send + 'static) -> Response {
-    let done = stream::iter([SseEvent::default().data("[DONE]")]);
-    let events = values.map(|value| SseEvent::default().data(value.to_string())).chain(done);
-    Sse::new(events.map(Ok::<_, Infallible>)).keep_alive(KeepAlive::default()).into_response()
+/// OpenAI's usage of all choices, `choices` of each prompt.
+pub fn usage<'a>(completions: impl Iterator<Item = &'a Completion> + Clone, choices: usize) -> Value {
+    // The choices of one prompt share it.
+    let prompts = completions.clone().step_by(choices.max(1)).map(|one| one.prompt_tokens).sum();
+    tokens(prompts, completions.map(|one| one.output_ids.len()).sum())
 }
 
 /// OpenAI's usage.
-pub fn usage(completions: &[Completion], choices: usize) -> Value {
-    // The choices of one prompt share it.
-    let prompts: usize = completions.iter().step_by(choices.max(1)).map(|one| one.prompt_tokens).sum();
-    let output: usize = completions.iter().map(|one| one.output_ids.len()).sum();
-    json!({"prompt_tokens": prompts, "completion_tokens": output, "total_tokens": prompts + output})
+pub fn tokens(prompt: usize, output: usize) -> Value {
+    json!({"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output})
 }
 
-/// vLLM's figures of speculation for one choice; null for several, as there.
-pub fn speculation(completions: &[Completion], state: &State) -> Option<Value> {
+/// vLLM's figures of speculation for one choice; null for several, as there. `None` where the server does not give them.
+pub fn speculation<'a>(mut completions: impl Iterator<Item = &'a Completion>, state: &State) -> Option<Value> {
     if !state.options.request_metrics {
         return None;
     }
-    let [one] = completions else { return Some(Value::Null) };
-    let accepted: u64 = (0..).zip(&one.accept_histogram).map(|(drafts, rounds)| drafts * rounds).sum();
+    let (Some(one), None) = (completions.next(), completions.next()) else { return Some(Value::Null) };
+    let accepted = one.accepted_drafts();
     let largest = state.worker.facts().options.policy.shapes().map(|shape| shape.num_draft_tokens - 1).max();
     Some(json!({"speculative_decoding": {
         // Drafts and bonus token of a round; the token of the prefill belongs to none.

@@ -2,15 +2,21 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use tokio::{net::TcpListener, sync::watch};
+use tokio::{
+    net::TcpListener,
+    sync::{
+        mpsc::{Receiver, channel},
+        watch,
+    },
+};
 
 use super::{routes::router, state::State};
 
 /// Time for answers to leave once the engine has ended their requests.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// Serves until `signal`, or until the engine fails.
-pub async fn run(listener: TcpListener, state: Arc<State>, signal: impl Future<Output = ()>) -> io::Result<()> {
+/// Serves until a signal, or until the engine fails. A second signal ends the grace of the first.
+pub async fn run(listener: TcpListener, state: Arc<State>, mut signals: Receiver<()>) -> io::Result<()> {
     let (stop, mut stopping) = watch::channel(false);
     let stopped = async move {
         // An error would mean that the sender is gone, which also means stop.
@@ -18,14 +24,9 @@ pub async fn run(listener: TcpListener, state: Arc<State>, signal: impl Future<O
     };
     let serving =
         tokio::spawn(axum::serve(listener, router(state.clone())).with_graceful_shutdown(stopped).into_future());
-    let failed = async {
-        while state.worker.is_alive() {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-    };
     tokio::select! {
-        () = signal => {}
-        () = failed => {}
+        _ = signals.recv() => {}
+        () = state.worker.gone() => {}
     }
     state.stop();
     // A second send finds the same value: there is only one stop.
@@ -35,8 +36,13 @@ pub async fn run(listener: TcpListener, state: Arc<State>, signal: impl Future<O
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    if tokio::time::timeout(state.options.shutdown_grace, idle).await.is_err() {
-        tracing::warn!("requests still ran at the end of the grace period and were cut off");
+    let cut = tokio::select! {
+        () = idle => None,
+        () = tokio::time::sleep(state.options.shutdown_grace) => Some("the grace period is over"),
+        _ = signals.recv() => Some("a second signal came"),
+    };
+    if let Some(reason) = cut {
+        tracing::warn!("{reason}: requests that still ran were cut off");
         state.worker.cancel_all();
     }
     // A client that does not read its stream does not keep the process alive.
@@ -47,24 +53,36 @@ pub async fn run(listener: TcpListener, state: Arc<State>, signal: impl Future<O
     }
 }
 
-/// SIGINT or SIGTERM.
-pub async fn signal() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        match (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {
-            (Ok(mut interrupt), Ok(mut terminate)) => {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                }
+/// SIGINT and SIGTERM, one message each.
+///
+/// # Errors
+/// When they cannot be listened to.
+#[cfg(unix)]
+pub fn signals() -> io::Result<Receiver<()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (sender, receiver) = channel(2);
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    tokio::spawn(async move {
+        loop {
+            let signal = tokio::select! {
+                signal = interrupt.recv() => signal,
+                signal = terminate.recv() => signal,
+            };
+            if signal.is_none() || sender.send(()).await.is_err() {
+                break;
             }
-            // Without signals only the engine's failure ends the server.
-            _ => std::future::pending().await,
         }
-    }
-    #[cfg(not(unix))]
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending::<()>().await;
-    }
+    });
+    Ok(receiver)
+}
+
+/// Ctrl-C, one message each.
+///
+/// # Errors
+/// Never.
+#[cfg(not(unix))]
+pub fn signals() -> io::Result<Receiver<()>> {
+    let (sender, receiver) = channel(2);
+    tokio::spawn(async move { while tokio::signal::ctrl_c().await.is_ok() && sender.send(()).await.is_ok() {} });
+    Ok(receiver)
 }

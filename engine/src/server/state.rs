@@ -6,8 +6,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use super::{ServeOptions, error::ApiError, metrics::Metrics, worker::Running, worker::Worker};
-use crate::Request;
+use super::{ServeOptions, metrics::Metrics, worker::Worker};
 
 /// Shared by all handlers.
 pub struct State {
@@ -15,7 +14,7 @@ pub struct State {
     pub worker: Worker,
     /// How it is served.
     pub options: ServeOptions,
-    /// Figures of requests.
+    /// What `/metrics` shows.
     pub metrics: Metrics,
     /// When it started, in seconds since the Unix epoch.
     pub started: u64,
@@ -26,11 +25,11 @@ pub struct State {
 
 impl State {
     /// For a worker that has started.
-    pub fn new(worker: Worker, options: ServeOptions) -> Self {
+    pub fn new(worker: Worker, options: ServeOptions, metrics: Metrics) -> Self {
         Self {
-            metrics: Metrics::new(&worker),
             worker,
             options,
+            metrics,
             started: now(),
             stopping: AtomicBool::new(false),
             numbers: AtomicU64::new(0),
@@ -40,12 +39,19 @@ impl State {
 
     /// The name under which the model is served.
     pub fn model(&self) -> &str {
-        self.options.served_model_name.as_deref().unwrap_or(&self.worker.facts().identity.name)
+        self.options.model_name(&self.worker.facts().identity)
     }
 
-    /// A number that no other response has.
+    /// Whether a client may call the model so: by its name, by the path that was given for it, which is its name in
+    /// SGLang, or `default`, which SGLang's clients say.
+    pub fn is_served(&self, asked: &str) -> bool {
+        let path = &self.worker.facts().options.model_path;
+        [self.model(), "default", ""].contains(&asked) || path.to_str() == Some(asked)
+    }
+
+    /// An id that no other response has.
     pub fn response_id(&self, prefix: &str) -> String {
-        format!("{prefix}-{:016x}{:04x}", self.random_number(), self.numbers.load(Ordering::Relaxed) & 0xFFFF)
+        format!("{prefix}-{:016x}", self.random_number())
     }
 
     /// A seed for a request that gives none.
@@ -60,23 +66,9 @@ impl State {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Sends requests to the engine, all or none of them.
-    ///
-    /// # Errors
-    /// When the server is stopping, the queue is full, or a request can never run.
-    pub async fn submit(&self, requests: Vec<Request>) -> Result<Vec<Running>, ApiError> {
-        if self.stopping.load(Ordering::Relaxed) {
-            return Err(ApiError::stopping());
-        }
-        if self.worker.statistics().waiting + requests.len() > self.options.max_queued_requests {
-            return Err(ApiError::busy(self.options.max_queued_requests));
-        }
-        let mut running = Vec::new();
-        for request in requests {
-            // On an error those that run already are dropped, which cancels them.
-            running.push(self.worker.submit(request).await?);
-        }
-        Ok(running)
+    /// Whether it is about to end.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
     }
 }
 

@@ -6,17 +6,17 @@ use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    sync::oneshot,
+    sync::mpsc,
 };
 
-use super::{ServeOptions, shutdown, state::State, worker::Worker};
+use super::{ServeOptions, shutdown, state::State};
 use crate::{Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions};
 
-/// A running server; dropping `stop` ends it.
+/// A running server; a message to `signals`, or dropping it, ends it.
 struct Server {
     address: SocketAddr,
     state: Arc<State>,
-    stop: oneshot::Sender<()>,
+    signals: mpsc::Sender<()>,
     ended: tokio::task::JoinHandle<std::io::Result<()>>,
 }
 
@@ -61,14 +61,10 @@ fn engine() -> Engine {
 async fn start(options: ServeOptions) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
-    let (worker, _thread) = Worker::start(engine());
-    let state = Arc::new(State::new(worker, options));
-    let (stop, stopped) = oneshot::channel::<()>();
-    let signal = async move {
-        let _ = stopped.await;
-    };
-    let ended = tokio::spawn(shutdown::run(listener, state.clone(), signal));
-    Server { address, state, stop, ended }
+    let (state, _thread) = super::start(engine(), options);
+    let (signals, received) = mpsc::channel(2);
+    let ended = tokio::spawn(shutdown::run(listener, state.clone(), received));
+    Server { address, state, signals, ended }
 }
 
 impl Server {
@@ -203,6 +199,35 @@ async fn stop_strings_logprobs_echo_and_sglangs_own_page() {
 }
 
 #[tokio::test]
+async fn the_bytes_of_chat_logprobs_are_those_of_the_text() {
+    let server = start(ServeOptions::default()).await;
+    let body = json!({
+        "messages": [{"role": "user", "content": "Explain Vec"}], "max_tokens": 24, "temperature": 0,
+        "ignore_eos": true, "logprobs": true, "top_logprobs": 3,
+    });
+    let whole = server.post("/v1/chat/completions", body.clone()).await.json();
+    let list = whole["choices"][0]["logprobs"]["content"].as_array().cloned().expect("log-probabilities");
+    assert_eq!(list.len(), 24);
+    let bytes = list.iter().flat_map(|token| token["bytes"].as_array().cloned().unwrap_or_default());
+    let bytes: Vec<u8> = bytes.filter_map(|byte| byte.as_u64().and_then(|byte| u8::try_from(byte).ok())).collect();
+    assert_eq!(whole["choices"][0]["message"]["content"], String::from_utf8_lossy(&bytes).as_ref());
+    for token in &list {
+        // Greedy: the token is the best alternative.
+        assert_eq!(token["top_logprobs"][0]["logprob"], token["logprob"]);
+        assert_eq!(token["top_logprobs"].as_array().map(Vec::len), Some(3));
+    }
+
+    let mut streamed = body;
+    streamed["stream"] = true.into();
+    streamed["stream_options"] = json!({"continuous_usage_stats": true});
+    let events = server.post("/v1/chat/completions", streamed).await.events();
+    let values: Vec<Value> = events.iter().filter_map(|event| serde_json::from_str(event).ok()).collect();
+    let of = |value: &Value| value["choices"][0]["logprobs"]["content"].as_array().cloned().unwrap_or_default();
+    assert_eq!(values.iter().flat_map(of).collect::<Vec<_>>(), list);
+    assert_eq!(values.last().expect("an end")["usage"], whole["usage"]);
+}
+
+#[tokio::test]
 async fn errors_name_the_parameter_and_never_the_wrong_thing() {
     let server = start(ServeOptions { api_key: None, ..ServeOptions::default() }).await;
     let chat = "/v1/chat/completions";
@@ -218,16 +243,36 @@ async fn errors_name_the_parameter_and_never_the_wrong_thing() {
         "a number",
     );
     server.post(chat, json!({"messages": message, "tools": [{}]})).await.error(400, Some("tools"), "not supported");
-    server.post(chat, json!({"messages": message, "presence_penalty": 0, "tools": [], "max_tokens": 1})).await;
+    server.post(chat, json!({"messages": message, "top_logprobs": 2})).await.error(
+        400,
+        Some("top_logprobs"),
+        "logprobs",
+    );
+    server.post(chat, json!({"messages": message, "temprature": 1})).await.error(
+        400,
+        Some("temprature"),
+        "leave it out",
+    );
+    // What clients write out without asking for anything.
+    let defaults = json!({"messages": message, "presence_penalty": 0, "tools": [], "stop": null, "max_tokens": 1});
+    assert_eq!(server.post(chat, defaults).await.status, 200);
     let long = "word ".repeat(2000);
     let answer = server.post("/v1/completions", json!({"prompt": long})).await;
-    answer.error(400, None, "the context length is 512");
+    answer.error(400, Some("prompt"), "maximum context length is 512 tokens");
     assert_eq!(answer.json()["error"]["code"], "context_length_exceeded");
     server.post("/v1/completions", json!({"prompt": [1, 99_999_999]})).await.error(400, None, "outside the vocabulary");
     server
         .raw("POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 3\r\n\r\n{x}")
         .await
         .error(400, None, "not valid JSON");
+    server
+        .raw("POST /generate HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}")
+        .await
+        .error(415, None, "Content-Type: application/json");
+    let generate = "/generate";
+    server.post(generate, json!({})).await.error(400, Some("text"), "text or input_ids");
+    let nested = json!({"text": "x", "sampling_params": {"top_p": 2}});
+    server.post(generate, nested).await.error(400, Some("sampling_params.top_p"), "0 to 1");
     let huge =
         format!("POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", 9 << 20);
     assert_eq!(server.raw(&(huge + &" ".repeat(9 << 20))).await.status, 413);
@@ -245,16 +290,34 @@ async fn keys_models_and_metrics() {
     })
     .await;
     server.get("/v1/models").await.error(401, None, "Bearer");
+    server.post("/v1/completions", json!({"prompt": PROMPT})).await.error(401, None, "Bearer");
     let with_key = |path: &str| {
         format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer secret\r\n\r\n")
     };
     assert_eq!(server.raw(&with_key("/v1/models")).await.json()["data"][0]["id"], "tiny");
     assert_eq!(server.raw(&with_key("/v1/models/tiny")).await.status, 200);
     assert_eq!(server.raw(&with_key("/v1/models/other")).await.status, 404);
-    let page = server.raw(&with_key("/metrics")).await.body;
-    for name in ["spectune_generation_tokens_total 0", "sglang:num_running_reqs 0", "spectune_kv_pages "] {
-        assert!(page.contains(name), "{name} is missing in\n{page}");
+}
+
+#[tokio::test]
+async fn health_and_metrics_ask_for_no_key_and_count_what_was_done() {
+    let server = start(ServeOptions { api_key: Some("secret".into()), ..ServeOptions::default() }).await;
+    assert_eq!(server.get("/health").await.status, 200);
+    assert_eq!(server.get("/health_generate").await.status, 200);
+    server.idle().await;
+    let model = "{model_name=\"target\"}";
+    let page = server.get("/metrics").await.body;
+    for line in [
+        format!("spectune_generation_tokens_total{model} 1"),
+        format!("sglang:num_running_reqs{model} 0.0"),
+        format!("spectune_time_to_first_token_seconds_count{model} 1"),
+        "# TYPE sglang:prompt_tokens_total counter".to_owned(),
+    ] {
+        assert!(page.lines().any(|found| found == line), "{line} is missing in\n{page}");
     }
+    let head = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAccept: application/openmetrics-text\r\n\r\n";
+    let page = server.raw(head).await.body;
+    assert!(page.contains("# TYPE sglang:prompt_tokens counter\n") && page.ends_with("# EOF\n"), "{page}");
 }
 
 #[tokio::test]
@@ -268,14 +331,14 @@ async fn a_client_that_leaves_frees_its_pages() {
     socket.read_exact(&mut first).await.expect("it begins");
     drop(socket);
     server.idle().await;
-    let statistics = server.state.worker.statistics();
+    let statistics = server.state.worker.published().statistics;
     assert_eq!((statistics.pages_used, statistics.cancelled + statistics.exhausted), (0, 1));
 }
 
 #[tokio::test]
 async fn a_stop_takes_nothing_new_and_cuts_off_what_does_not_end() {
     let grace = Duration::from_millis(1);
-    let server = start(ServeOptions { shutdown_grace: grace, ..ServeOptions::default() }).await;
+    let mut server = start(ServeOptions { shutdown_grace: grace, ..ServeOptions::default() }).await;
     let body = json!({"prompt": PROMPT, "max_tokens": 480, "ignore_eos": true, "stream": true}).to_string();
     // A client that never reads.
     let mut socket = TcpStream::connect(server.address).await.expect("the server listens");
@@ -284,11 +347,13 @@ async fn a_stop_takes_nothing_new_and_cuts_off_what_does_not_end() {
     while !server.state.worker.is_busy() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    server.stop.send(()).expect("it runs");
-    tokio::time::timeout(Duration::from_secs(30), server.ended)
+    server.signals.send(()).await.expect("it runs");
+    tokio::time::timeout(Duration::from_secs(30), &mut server.ended)
         .await
         .expect("it ends")
         .expect("no panic")
         .expect("no error");
-    assert!(!server.state.worker.is_busy());
+    server.idle().await;
+    let statistics = server.state.worker.published().statistics;
+    assert_eq!((statistics.pages_used, statistics.cancelled + statistics.exhausted), (0, 1));
 }

@@ -89,7 +89,7 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// When the template refuses it.
-    pub fn render(&self, messages: &[ChatMessage]) -> Result<String, EngineError> {
+    pub fn render(&self, messages: &[impl Serialize]) -> Result<String, EngineError> {
         let values = context! {
             messages => messages, add_generation_prompt => true, bos_token => self.begin, eos_token => self.end,
         };

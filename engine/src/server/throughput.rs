@@ -1,0 +1,34 @@
+//! How many tokens a second the engine makes of late.
+
+use std::time::{Duration, Instant};
+
+/// Over which time it is measured.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// A counter of tokens, watched.
+#[derive(Clone, Debug, Default)]
+pub struct Throughput {
+    /// When the window began, and the count then; nothing while idle.
+    began: Option<(Instant, u64)>,
+    rate: f64,
+}
+
+impl Throughput {
+    /// Takes the count of now and returns tokens a second: of the last full window, of the one that runs before there is
+    /// a full one, and 0 while idle.
+    pub fn update(&mut self, tokens: u64, idle: bool) -> f64 {
+        if idle {
+            *self = Self::default();
+            return 0.0;
+        }
+        let now = Instant::now();
+        let (began, before) = *self.began.get_or_insert((now, tokens));
+        let elapsed = now - began;
+        let rate = (tokens - before) as f64 / elapsed.as_secs_f64().max(1e-3);
+        if elapsed >= WINDOW {
+            self.began = Some((now, tokens));
+            self.rate = rate;
+        }
+        if self.rate > 0.0 { self.rate } else { rate }
+    }
+}
