@@ -1,0 +1,183 @@
+// Acceptance: the walk down the tree along the target's choices, the rows of the draft's extension, and the move of the
+// accepted cache rows to where their positions belong. The rule is that of the CPU's `tree::walk`.
+#include "common.cuh"
+#include "order.cuh"
+
+#define ACCEPT_THREADS 128
+#define MOST_NODES 128
+#define NODES_A_LANE (MOST_NODES / WARP)
+
+/// Tells the draws for simulated acceptance from those for tokens.
+#define SIMULATION 0xA5C3D2E1F0B49687ull
+
+/// The lowest node for which `values` (node `lane + 32·i` in item i) holds, or −1.
+__device__ __forceinline__ int first_node(const bool (&holds)[NODES_A_LANE]) {
+  int found = -1;
+#pragma unroll
+  for (int i = NODES_A_LANE - 1; i >= 0; i--) {
+    u32 lanes = ballot(holds[i]);
+    if (lanes) found = i * WARP + __ffs((int)lanes) - 1;
+  }
+  return found;
+}
+
+/// Accepts along the target's choices and makes the accepted tokens part of the sequences.
+///
+/// Reads chosen `[batch·nodes]` (the target's token behind each node), node_token, node_parent, node_depth
+/// `[batch, nodes]`, batch_slot `[batch]`, page_table, seed `[slots]` (only for simulation).
+/// The walk goes from the root to the lowest child that holds the choice, and so on. With `simulate` > 0 the choices are
+/// ignored: count = ⌊simulate⌋, one more with the probability of the fraction (a function of the slot's seed and length),
+/// but at most as deep as the tree goes; the way is that to the first node of that depth.
+/// Writes, with `most` = steps + 1:
+/// accepted_count `[batch]`: produced tokens, 1 to most; accepted_node `[batch, most]`: the way from the root;
+/// out_token `[batch, most]`: the choices along it, drafts and then the bonus token; entries past the count repeat the
+/// last. move_from, move_to `[batch, most]`: cache rows for compact_cache, −1 past the count.
+/// The rows r = b·most + i of the draft's extension: token = out_token[i]; position = length + i; write = the cache row
+/// of that position; slot; prefix = length + i + 1; own_count 0; row_source = b·nodes + accepted_node[i], the row whose
+/// features they take. Rows past the count are padding: they belong to the dummy slot, see nothing, write to its row i,
+/// and repeat the last token and source.
+/// last_row `[batch]`: b·most + count − 1. group_prefix, group_rows `[batch]`: length and count (null: not written).
+/// Then length[slot] += count and root[slot] = the last token; the dummy slot's stay as they are: its requests accept
+/// the root alone.
+/// Grid batch, 128 threads; nodes ≤ 128, most ≤ 128.
+extern "C" __global__ void __launch_bounds__(128)
+    accept(const int* chosen, const int* node_token, const int* node_parent, const int* node_depth,
+           const int* batch_slot, const int* page_table, int table_width, int page_size, const u64* seed, int nodes,
+           int most, int dummy_slot, float simulate, int* length, int* root, int* accepted_count, int* accepted_node,
+           int* out_token, int* move_from, int* move_to, int* row_token, int* row_position, int* row_write,
+           int* row_slot, int* row_prefix, int* row_own_count, int* row_source, int* last_row, int* group_prefix,
+           int* group_rows) {
+  __shared__ int path[MOST_NODES];
+  __shared__ int choice[MOST_NODES];
+  __shared__ int parents[MOST_NODES];
+  __shared__ int count;
+  int request = (int)blockIdx.x, thread = (int)threadIdx.x;
+  int slot = batch_slot[request];
+  bool runs = slot != dummy_slot;
+  int start = runs ? length[slot] : 0;
+  u64 tree = (u64)request * nodes;
+  if (thread < nodes) {
+    choice[thread] = chosen[tree + thread];
+    parents[thread] = node_parent[tree + thread];
+  }
+  block_sync();
+
+  if (warp() == 0) {
+    int found = 1;
+    if (simulate > 0.0f && runs) {
+      int depths[NODES_A_LANE], deepest = 0;
+      bool holds[NODES_A_LANE];
+#pragma unroll
+      for (int i = 0; i < NODES_A_LANE; i++) {
+        int node = i * WARP + lane();
+        depths[i] = node < nodes ? node_depth[tree + node] : -1;
+        deepest = depths[i] > deepest ? depths[i] : deepest;
+      }
+      deepest = (int)warp_max((float)deepest);
+      int whole = simulate < (float)MOST_NODES ? (int)simulate : MOST_NODES;
+      double fraction = (double)simulate - (double)whole;
+      double draw = (double)random_bits(seed[slot] ^ SIMULATION, start) / 9007199254740992.0;
+      found = whole + (draw < fraction ? 1 : 0);
+      found = found < 1 ? 1 : found > deepest + 1 ? deepest + 1 : found;
+#pragma unroll
+      for (int i = 0; i < NODES_A_LANE; i++) holds[i] = depths[i] == found - 1;
+      int node = first_node(holds);
+      if (lane() == 0) {
+        for (int i = found - 1; i >= 0; i--, node = parents[node]) path[i] = node;
+      }
+    } else {
+      // The parent of a node that holds its parent's choice; a walk stands on such a node's parent or goes elsewhere.
+      int from[NODES_A_LANE];
+#pragma unroll
+      for (int i = 0; i < NODES_A_LANE; i++) {
+        int node = i * WARP + lane();
+        int parent = node < nodes ? parents[node] : -1;
+        from[i] = parent >= 0 && runs && node_token[tree + node] == choice[parent] ? parent : -1;
+      }
+      int node = 0;
+      if (lane() == 0) path[0] = 0;
+      while (found < most) {
+        bool holds[NODES_A_LANE];
+#pragma unroll
+        for (int i = 0; i < NODES_A_LANE; i++) holds[i] = from[i] == node;
+        node = first_node(holds);
+        if (node < 0) break;
+        if (lane() == 0) path[found] = node;
+        found++;
+      }
+    }
+    if (lane() == 0) count = found;
+  }
+  block_sync();
+
+  int last = choice[path[count - 1]];
+  for (int i = thread; i < most; i += ACCEPT_THREADS) {
+    u64 at = (u64)request * most + i;
+    bool accepted = i < count;
+    int node = path[accepted ? i : count - 1];
+    int token = accepted ? choice[node] : last;
+    int to = accepted ? cache_row(page_table, table_width, page_size, slot, start + i)
+                      : cache_row(page_table, table_width, page_size, dummy_slot, i);
+    accepted_node[at] = node;
+    out_token[at] = token;
+    move_from[at] = accepted ? cache_row(page_table, table_width, page_size, slot, start + node) : -1;
+    move_to[at] = accepted ? to : -1;
+    bool sees = accepted && runs;
+    row_token[at] = token;
+    row_position[at] = sees ? start + i : 0;
+    row_write[at] = to;
+    row_slot[at] = sees ? slot : dummy_slot;
+    row_prefix[at] = sees ? start + i + 1 : 0;
+    row_own_count[at] = 0;
+    row_source[at] = request * nodes + node;
+  }
+  if (thread == 0) {
+    accepted_count[request] = count;
+    last_row[request] = request * most + count - 1;
+    if (group_prefix) group_prefix[request] = start;
+    if (group_rows) group_rows[request] = count;
+    if (runs) {
+      length[slot] = start + count;
+      root[slot] = last;
+    }
+  }
+}
+
+#define COPY_THREADS 128
+#define COPIES 8
+
+/// Moves the accepted rows of all caches to where their positions belong.
+///
+/// base: for each of `planes` = 2 · layers (keys, then values) a plane of `plane_bytes`, in which row r begins at
+/// r · row_bytes; both multiples of 16. move_from, move_to `[batch, most]` as `accept` left them. In ascending order a
+/// row's destination never lies ahead of its source, and no later source is an earlier destination, so that several
+/// rows may be read before the first is written; each thread does so for columns of 16 bytes of its own.
+/// Grid (planes, batch), 128 threads.
+extern "C" __global__ void __launch_bounds__(128)
+    compact_cache(unsigned char* base, u64 plane_bytes, int row_bytes, const int* move_from, const int* move_to, int most) {
+  __shared__ int from[COPIES], to[COPIES];
+  int thread = (int)threadIdx.x;
+  unsigned char* plane = base + (u64)blockIdx.x * plane_bytes;
+  move_from += (u64)blockIdx.y * most;
+  move_to += (u64)blockIdx.y * most;
+  for (int first = 0; first < most; first += COPIES) {
+    if (thread < COPIES) {
+      int at = first + thread;
+      from[thread] = at < most ? move_from[at] : -1;
+      to[thread] = at < most ? move_to[at] : -1;
+    }
+    block_sync();
+    for (int column = thread * 16; column < row_bytes; column += COPY_THREADS * 16) {
+      uint4 values[COPIES];
+#pragma unroll
+      for (int i = 0; i < COPIES; i++) {
+        if (from[i] != to[i]) values[i] = load_16(plane + (u64)from[i] * row_bytes + column);
+      }
+#pragma unroll
+      for (int i = 0; i < COPIES; i++) {
+        if (from[i] != to[i]) *(uint4*)(plane + (u64)to[i] * row_bytes + column) = values[i];
+      }
+    }
+    block_sync();
+  }
+}

@@ -1,0 +1,343 @@
+// Growing the draft tree on the device: beams, the pool of proposals, the best of the pool as a tree, and the rows of the
+// passes that run it. The rules are those of the CPU's `tree::Expansion`; ties go to the lower place in the pool.
+//
+// A round of `steps` ≥ 1:
+//   top_k_rows over the requests' logits
+//   draft_begin, then for step = 1 .. steps − 1: a draft pass over batch · topk rows, top_k_rows over them, and
+//     draft_expand(step) unless step is the last
+//   draft_finish, which takes the last top_k_rows itself (with steps = 1 there is neither draft_begin nor draft_expand)
+// Without speculation decode_begin takes the place of all of them.
+//
+// Places in the pool of a request: first `topk` for the tokens behind the root, then topk² a step, beam by beam. Where
+// the draft's vocabulary holds fewer than topk tokens (`width` = the smaller of the two) places stay empty: their score
+// is NaN, and a beam that does not exist has the place −1. It runs as padding.
+//
+// A request whose slot is `dummy_slot` is padding: all its rows see nothing, and write to rows of the dummy slot (or to
+// their own scratch rows).
+//
+// Every kernel has one block a request. `row_*` describe the rows of the next pass (see attention.cu).
+#include "common.cuh"
+#include "order.cuh"
+
+#define TREE_THREADS 256
+#define MOST_BEAMS 64
+#define MOST_NODES 128
+
+/// Log-probabilities are at most 0, NaN counts as impossible, and there is no −0: see `sane` of the CPU.
+__device__ __forceinline__ float sane(float score) {
+  if (score != score) return -infinity();
+  return (score < 0.0f ? score : 0.0f) + 0.0f;
+}
+__device__ __forceinline__ float absent() { return bits_float(0x7fc00000u); }
+
+/// Starts the trees of a batch from the best tokens behind each root.
+///
+/// Reads ids and logprobs `[batch, topk]` (best first, `width` of each row count), batch_slot `[batch]`, length `[slots]`.
+/// Writes pool_token, pool_score and pool_parent `[batch, topk + (steps − 1)·topk²]`, beam_place `[batch, topk]`, and the
+/// rows r = b·topk + beam of the first draft pass: token; position = length; write = scratch_base + b·scratch_rows +
+/// beam, where scratch_rows = (steps − 1)·topk; slot; prefix = length; own = the write row alone (`own_stride` ≥
+/// steps − 1); row_source = b, the row of the state that it continues.
+/// Grid batch, 64 threads; steps ≥ 2, topk ≤ 64.
+extern "C" __global__ void __launch_bounds__(64)
+    draft_begin(int* pool_token, float* pool_score, int* pool_parent, int* beam_place, const int* ids,
+                const float* logprobs, const int* batch_slot, const int* length, int steps, int topk, int width,
+                int dummy_slot, int scratch_base, int* row_token, int* row_position, int* row_write, int* row_slot,
+                int* row_prefix, int* row_own_count, int* row_own, int own_stride, int* row_source) {
+  int request = (int)blockIdx.x, beam = (int)threadIdx.x;
+  if (beam >= topk) return;
+  u64 pool = (u64)request * (topk + (steps - 1) * topk * topk);
+  int row = request * topk + beam;
+  int slot = batch_slot[request];
+  bool exists = beam < width;
+  int token = exists ? ids[row] : 0;
+  pool_token[pool + beam] = token;
+  pool_score[pool + beam] = exists ? sane(logprobs[row]) : absent();
+  pool_parent[pool + beam] = -1;
+  beam_place[row] = exists ? beam : -1;
+
+  bool runs = exists && slot != dummy_slot;
+  int write = scratch_base + request * ((steps - 1) * topk) + beam;
+  row_token[row] = token;
+  row_position[row] = runs ? length[slot] : 0;
+  row_write[row] = write;
+  row_slot[row] = runs ? slot : dummy_slot;
+  row_prefix[row] = runs ? length[slot] : 0;
+  row_own_count[row] = runs ? 1 : 0;
+  row_own[(u64)row * own_stride] = write;
+  row_source[row] = request;
+}
+
+/// Puts what the beams of a step propose into the pool. `keys` gets the proposals in order of the pool for a choice of
+/// the best: 0 where there is none. Threads take proposals `thread + i · blockDim.x`.
+__device__ __forceinline__ u64 take_proposal(int at, int* pool_token, float* pool_score, int* pool_parent,
+                                             const int* beam_place, const int* ids, const float* logprobs, int first,
+                                             int topk, int width) {
+  int place = beam_place[at / topk];
+  bool exists = place >= 0 && at % topk < width;
+  float score = exists ? pool_score[place] + sane(logprobs[at]) : absent();
+  pool_token[first + at] = exists ? ids[at] : 0;
+  pool_score[first + at] = score;
+  pool_parent[first + at] = place;
+  return exists ? composite(score, (u32)at) : 0;
+}
+
+/// Takes the proposals of draft pass `step` (1 ≤ step ≤ steps − 2) and chooses the beams of the next.
+///
+/// Reads ids and logprobs `[batch·topk, topk]`, batch_slot, length, and the pool, beam_place and row_own as
+/// `draft_begin` or the step before left them. Writes all of these, and the rows of draft pass step + 1: as
+/// `draft_begin`, but position = length + step, write = scratch_base + b·scratch_rows + step·topk + beam, own = the
+/// write rows of the beam's way, its own last, row_source = b·topk + the beam of this pass that it continues.
+/// Grid batch, 256 threads; topk ≤ 64.
+extern "C" __global__ void __launch_bounds__(256)
+    draft_expand(int* pool_token, float* pool_score, int* pool_parent, int* beam_place, const int* ids,
+                 const float* logprobs, const int* batch_slot, const int* length, int step, int steps, int topk,
+                 int width, int dummy_slot, int scratch_base, int* row_token, int* row_position, int* row_write,
+                 int* row_slot, int* row_prefix, int* row_own_count, int* row_own, int own_stride, int* row_source) {
+  __shared__ Selection selection;
+  int request = (int)blockIdx.x, thread = (int)threadIdx.x, proposals = topk * topk;
+  u64 pool = (u64)request * (topk + (steps - 1) * proposals);
+  int first = topk + (step - 1) * proposals;
+  pool_token += pool;
+  pool_score += pool;
+  pool_parent += pool;
+  beam_place += request * topk;
+  u64 before = (u64)request * proposals;
+
+  u64 keys[MOST_BEAMS * MOST_BEAMS / SELECT_THREADS];
+#pragma unroll
+  for (int i = 0; i < MOST_BEAMS * MOST_BEAMS / SELECT_THREADS; i++) {
+    int at = i * SELECT_THREADS + thread;
+    keys[i] = 0;
+    if (at < proposals) {
+      keys[i] = take_proposal(at, pool_token, pool_score, pool_parent, beam_place, ids + before, logprobs + before, first,
+                              topk, width);
+    }
+  }
+  select_best(selection, keys, topk);
+
+  // The ways of this step's beams are read by all before the first is overwritten.
+  int slot = batch_slot[request];
+  int row = request * topk + thread;
+  int write = scratch_base + request * ((steps - 1) * topk) + step * topk + thread;
+  u64 key = thread < topk ? selection.best[thread] : 0;
+  int proposal = key > 0 ? (int)composite_index(key) : 0;
+  int source = request * topk + proposal / topk;
+  bool runs = key > 0 && slot != dummy_slot;
+  for (int i = 0; i < step; i++) {
+    int own = runs ? row_own[(u64)source * own_stride + i] : write;
+    block_sync();
+    if (thread < topk) row_own[(u64)row * own_stride + i] = own;
+  }
+  if (thread < topk) {
+    beam_place[thread] = key > 0 ? first + proposal : -1;
+    row_own[(u64)row * own_stride + step] = write;
+    row_token[row] = key > 0 ? pool_token[first + proposal] : 0;
+    row_position[row] = runs ? length[slot] + step : 0;
+    row_write[row] = write;
+    row_slot[row] = runs ? slot : dummy_slot;
+    row_prefix[row] = runs ? length[slot] : 0;
+    row_own_count[row] = runs ? step + 1 : 0;
+    row_source[row] = source;
+  }
+}
+
+/// The sum over the threads before this one in a block of TREE_THREADS, and the sum over all. `warps` is shared.
+__device__ __forceinline__ int sum_before(int value, int* warps, int& total) {
+  int sum = value;
+#pragma unroll
+  for (int by = 1; by < WARP; by *= 2) {
+    int other = shuffle_up(sum, by);
+    if (lane() >= by) sum += other;
+  }
+  block_sync();
+  if (lane() == WARP - 1) warps[warp()] = sum;
+  block_sync();
+  int before = sum - value;
+  total = 0;
+#pragma unroll
+  for (int i = 0; i < TREE_THREADS / WARP; i++) {
+    if (i < warp()) before += warps[i];
+    total += warps[i];
+  }
+  return before;
+}
+
+/// What keeps the best of a pool: places with a key above `bound`, and the first `ties` of those with that key.
+struct Cut {
+  u32 bound;
+  int ties;
+};
+
+/// The cut that keeps the best `count` of the keys that are not 0 (all of them where there are fewer). One byte of the
+/// key at a time, from the top: a histogram of the keys that agree so far tells the next.
+__device__ __forceinline__ Cut cut_pool(const u32* keys, int places, int count, int* histogram, int* warps, int* chosen) {
+  int thread = (int)threadIdx.x;
+  u32 agreed = 0;
+  int left = count;
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    histogram[thread] = 0;
+    block_sync();
+    for (int at = thread; at < places; at += TREE_THREADS) {
+      u32 key = keys[at];
+      if (key > 0 && (u64)key >> (shift + 8) == agreed) atomic_add(&histogram[key >> shift & 255], 1);
+    }
+    block_sync();
+    // Thread t looks at byte 255 − t, so that those before it are the better ones.
+    int own = histogram[255 - thread], total;
+    int better = sum_before(own, warps, total);
+    if (shift == 24 && total <= count) return Cut{0, 0};
+    if (better < left && left <= better + own) {
+      chosen[0] = 255 - thread;
+      chosen[1] = left - better;
+    }
+    block_sync();
+    agreed = agreed << 8 | (u32)chosen[0];
+    left = chosen[1];
+  }
+  return Cut{agreed, left};
+}
+
+/// Takes the proposals of the last draft step, keeps the best of the pool as a tree, and lays out the rows that the
+/// target verifies.
+///
+/// Reads ids and logprobs `[batch·topk, topk]` of the last step (`[batch, topk]` if steps = 1), the pool and beam_place
+/// (if steps > 1), batch_slot, length and root `[slots]`, page_table `[slots, table_width]`.
+/// Writes node_token, node_parent (−1 for the root), node_depth `[batch, nodes]`, and the rows r = b·nodes + n: token;
+/// position = length + depth; write = the cache row of position length + n; slot; prefix = length; own = the write rows
+/// of the way from the root to n, its own last (`own_stride` ≥ steps + 1), own_count = depth + 1; row_mask `[rows, 4]`:
+/// bit j of the 128 = sees node j; row_sample_position = length + depth + 1, the position of the token that follows.
+/// group_prefix `[batch]` gets each request's length (null: not written).
+/// Fewer candidates than nodes − 1: the rest are copies of the root (parent −1, depth 0) that see themselves alone
+/// behind the prefix, and that no walk reaches.
+/// Padding requests: prefix and own_count 0.
+/// Grid batch, 256 threads, 4 bytes of shared memory a place of the pool; 2 ≤ nodes ≤ 128, any depth.
+extern "C" __global__ void __launch_bounds__(256)
+    draft_finish(int* pool_token, float* pool_score, int* pool_parent, const int* beam_place, const int* ids,
+                 const float* logprobs, const int* batch_slot, const int* length, const int* root, const int* page_table,
+                 int table_width, int page_size, int steps, int topk, int nodes, int width, int dummy_slot,
+                 int* node_token, int* node_parent, int* node_depth, int* row_token, int* row_position, int* row_write,
+                 int* row_slot, int* row_prefix, int* row_own_count, int* row_own, int own_stride, u32* row_mask,
+                 int* row_sample_position, int* group_prefix) {
+  DYNAMIC_SHARED(dynamic);
+  __shared__ int histogram[256], warps[TREE_THREADS / WARP], chosen[2];
+  __shared__ int place_of[MOST_NODES], parents[MOST_NODES], writes[MOST_NODES];
+  u32* keys = (u32*)dynamic;
+  int request = (int)blockIdx.x, thread = (int)threadIdx.x;
+  int places = topk + (steps - 1) * topk * topk;
+  pool_token += (u64)request * places;
+  pool_score += (u64)request * places;
+  pool_parent += (u64)request * places;
+
+  if (steps == 1) {
+    for (int at = thread; at < topk; at += TREE_THREADS) {
+      bool exists = at < width;
+      float score = exists ? sane(logprobs[(u64)request * topk + at]) : absent();
+      pool_token[at] = exists ? ids[(u64)request * topk + at] : 0;
+      pool_score[at] = score;
+      pool_parent[at] = -1;
+      keys[at] = ordered(score);
+    }
+  } else {
+    int proposals = topk * topk, first = places - proposals;
+    u64 before = (u64)request * proposals;
+    for (int at = thread; at < first; at += TREE_THREADS) keys[at] = ordered(pool_score[at]);
+    for (int at = thread; at < proposals; at += TREE_THREADS) {
+      u64 key = take_proposal(at, pool_token, pool_score, pool_parent, beam_place + request * topk, ids + before,
+                              logprobs + before, first, topk, width);
+      keys[first + at] = (u32)(key >> 32);
+    }
+  }
+  block_sync();
+
+  Cut cut = cut_pool(keys, places, nodes - 1, histogram, warps, chosen);
+  // Each thread numbers the kept ones of its own run of places, in order: parents come before their children.
+  int run = (places + TREE_THREADS - 1) / TREE_THREADS;
+  int begin = thread * run, end = begin + run < places ? begin + run : places;
+  int above = 0, tied = 0;
+  for (int at = begin; at < end; at++) {
+    above += keys[at] > cut.bound;
+    tied += keys[at] == cut.bound;
+  }
+  int kept, ignored;
+  int above_before = sum_before(above, warps, kept), tied_before = sum_before(tied, warps, ignored);
+  kept += cut.ties;
+  for (int at = begin; at < end; at++) {
+    u32 key = keys[at];
+    bool keep = key > cut.bound || (key == cut.bound && tied_before < cut.ties);
+    if (keep) {
+      int node = 1 + above_before + (tied_before < cut.ties ? tied_before : cut.ties);
+      keys[at] = (u32)node;
+      place_of[node] = at;
+    }
+    above_before += key > cut.bound;
+    tied_before += key == cut.bound;
+  }
+  block_sync();
+
+  int slot = batch_slot[request];
+  bool runs = slot != dummy_slot;
+  int start = runs ? length[slot] : 0;
+  int node = thread, token = root[slot], parent = -1, depth = 0;
+  if (node < nodes) {
+    if (node > 0 && node <= kept) {
+      int place = place_of[node];
+      int above = pool_parent[place];
+      token = pool_token[place];
+      parent = above < 0 ? 0 : (int)keys[above];
+      depth = place < topk ? 1 : 2 + (place - topk) / (topk * topk);
+    }
+    parents[node] = parent;
+    writes[node] = cache_row(page_table, table_width, page_size, slot, start + node);
+  }
+  block_sync();
+  if (node >= nodes) return;
+  u64 row = (u64)request * nodes + node;
+  node_token[row] = token;
+  node_parent[row] = parent;
+  node_depth[row] = depth;
+  row_token[row] = token;
+  row_position[row] = start + depth;
+  row_write[row] = writes[node];
+  row_slot[row] = slot;
+  row_prefix[row] = start;
+  row_own_count[row] = runs ? depth + 1 : 0;
+  row_sample_position[row] = start + depth + 1;
+  u32 mask[MOST_NODES / 32] = {0, 0, 0, 0};
+  for (int at = node, left = depth; left >= 0; left--, at = parents[at]) {
+    row_own[row * own_stride + left] = writes[at];
+#pragma unroll
+    for (int word = 0; word < MOST_NODES / 32; word++) mask[word] |= at / 32 == word ? 1u << at % 32 : 0u;
+  }
+#pragma unroll
+  for (int word = 0; word < MOST_NODES / 32; word++) row_mask[row * (MOST_NODES / 32) + word] = runs ? mask[word] : 0u;
+  if (node == 0 && group_prefix) group_prefix[request] = start;
+}
+
+/// The rows of a round without speculation: r = b, a tree of the root alone, as a causal row.
+///
+/// Reads batch_slot, length, root and page_table; writes the nodes as `draft_finish` with nodes = 1, and the rows:
+/// token = root; position = length; write = the cache row of that position; slot; prefix = length + 1; own_count 0;
+/// row_sample_position = length + 1; group_prefix = length (null: not written). Padding requests: prefix 0.
+/// Grid ceil(batch / 64), 64 threads.
+extern "C" __global__ void __launch_bounds__(64)
+    decode_begin(const int* batch_slot, const int* length, const int* root, const int* page_table, int table_width,
+                 int page_size, int batch, int dummy_slot, int* node_token, int* node_parent, int* node_depth,
+                 int* row_token, int* row_position, int* row_write, int* row_slot, int* row_prefix, int* row_own_count,
+                 int* row_sample_position, int* group_prefix) {
+  int request = (int)(blockIdx.x * 64 + threadIdx.x);
+  if (request >= batch) return;
+  int slot = batch_slot[request];
+  bool runs = slot != dummy_slot;
+  int start = runs ? length[slot] : 0, token = root[slot];
+  node_token[request] = token;
+  node_parent[request] = -1;
+  node_depth[request] = 0;
+  row_token[request] = token;
+  row_position[request] = start;
+  row_write[request] = cache_row(page_table, table_width, page_size, slot, start);
+  row_slot[request] = slot;
+  row_prefix[request] = runs ? start + 1 : 0;
+  row_own_count[request] = 0;
+  row_sample_position[request] = start + 1;
+  if (group_prefix) group_prefix[request] = start;
+}
