@@ -5,5 +5,8 @@
 //! bitwise the same result as the same position decoded alone, so greedy output with speculation equals greedy output
 //! without, and tests may compare with `==`.
 
+pub mod checks;
+pub mod device;
+pub mod launch;
 pub mod memory;
 pub mod reference;

@@ -60,6 +60,17 @@ impl Rope {
         Self { inverse_frequencies, scale }
     }
 
+    /// Cosine and sine of every pair at positions from 0: `[positions, head_dim / 2, 2]`.
+    pub fn table(&self, positions: usize) -> Vec<f32> {
+        let turn = |position: usize| {
+            self.inverse_frequencies.iter().flat_map(move |frequency| {
+                let (sine, cosine) = (position as f32 * frequency).sin_cos();
+                [cosine * self.scale, sine * self.scale]
+            })
+        };
+        (0..positions).flat_map(turn).collect()
+    }
+
     /// Rotates each head of each row in place. `x` is `[positions.len(), heads, head_dim]`.
     pub fn apply(&self, x: &mut [f32], positions: &[usize]) {
         let half = self.inverse_frequencies.len();

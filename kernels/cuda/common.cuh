@@ -1,0 +1,221 @@
+// What all kernels share: the element type, warp and block operations, tensor-core and copy instructions.
+//
+// No header is included: NVRTC compiles these files on machines that have no CUDA toolkit. What is not plain C++ stands
+// here once as PTX, and a second time in emulator/emulator.h, which lets a C++ compiler run the kernels on the CPU.
+#pragma once
+
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define WARP 32
+
+#ifndef EMULATOR
+
+// ---------------------------------------------------------------------------------------------------------- instructions
+
+#define DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
+
+__device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
+
+__device__ __forceinline__ u32 float_bits(float value) { return __float_as_uint(value); }
+__device__ __forceinline__ float bits_float(u32 bits) { return __uint_as_float(bits); }
+
+/// bf16 is the upper half of a float; rounding is to nearest even.
+__device__ __forceinline__ u16 bf16_bits(float value) {
+  u16 bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+__device__ __forceinline__ u16 f16_bits(float value) {
+  u16 bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+__device__ __forceinline__ float f16_value(u16 bits) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+}
+
+__device__ __forceinline__ void block_sync() { __syncthreads(); }
+__device__ __forceinline__ void warp_sync() { __syncwarp(); }
+__device__ __forceinline__ void memory_fence() { __threadfence(); }
+
+__device__ __forceinline__ float shuffle_xor(float value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
+__device__ __forceinline__ int shuffle_xor(int value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
+__device__ __forceinline__ u32 shuffle_xor(u32 value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
+__device__ __forceinline__ u64 shuffle_xor(u64 value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
+__device__ __forceinline__ float shuffle(float value, int lane) { return __shfl_sync(~0u, value, lane); }
+__device__ __forceinline__ int shuffle(int value, int lane) { return __shfl_sync(~0u, value, lane); }
+__device__ __forceinline__ u32 shuffle(u32 value, int lane) { return __shfl_sync(~0u, value, lane); }
+__device__ __forceinline__ u64 shuffle(u64 value, int lane) { return __shfl_sync(~0u, value, lane); }
+__device__ __forceinline__ float shuffle_down(float value, int by) { return __shfl_down_sync(~0u, value, by); }
+__device__ __forceinline__ int shuffle_down(int value, int by) { return __shfl_down_sync(~0u, value, by); }
+__device__ __forceinline__ u64 shuffle_down(u64 value, int by) { return __shfl_down_sync(~0u, value, by); }
+__device__ __forceinline__ int shuffle_up(int value, int by) { return __shfl_up_sync(~0u, value, by); }
+__device__ __forceinline__ u64 shuffle_up(u64 value, int by) { return __shfl_up_sync(~0u, value, by); }
+__device__ __forceinline__ u32 ballot(bool value) { return __ballot_sync(~0u, value); }
+
+__device__ __forceinline__ int atomic_add(int* at, int value) { return atomicAdd(at, value); }
+__device__ __forceinline__ u32 atomic_add(u32* at, u32 value) { return atomicAdd(at, value); }
+__device__ __forceinline__ u64 atomic_add(u64* at, u64 value) { return atomicAdd(at, value); }
+__device__ __forceinline__ int atomic_max(int* at, int value) { return atomicMax(at, value); }
+__device__ __forceinline__ u64 atomic_max(u64* at, u64 value) { return atomicMax(at, value); }
+
+/// e^x, about 2 units in the last place.
+__device__ __forceinline__ float exp_fast(float x) { return __expf(x); }
+__device__ __forceinline__ float exp_accurate(float x) { return expf(x); }
+__device__ __forceinline__ float log_accurate(float x) { return logf(x); }
+__device__ __forceinline__ float inverse_root(float x) { return rsqrtf(x); }
+
+/// 16 bytes through the read-only path.
+__device__ __forceinline__ uint4 load_16(const void* at) {
+  uint4 value;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(at));
+  return value;
+}
+/// 16 bytes that are read once: weights leave the first-level cache to the activations.
+__device__ __forceinline__ uint4 load_16_streaming(const void* at) {
+  uint4 value;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(at));
+  return value;
+}
+
+__device__ __forceinline__ u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
+
+/// Starts a copy of 16 bytes from global to shared memory.
+__device__ __forceinline__ void copy_async_16(void* shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared)), "l"(global) : "memory");
+}
+__device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/// Waits until at most `pending` of the committed groups are under way.
+template <int pending>
+__device__ __forceinline__ void copy_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+}
+
+/// Four 8×8 tiles of 2-byte elements from shared memory; lane i gives the address of row i % 8 of tile i / 8.
+__device__ __forceinline__ void ldmatrix_x4(u32 tile[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(tile[0]), "=r"(tile[1]), "=r"(tile[2]), "=r"(tile[3])
+               : "r"(shared_address(row)));
+}
+__device__ __forceinline__ void ldmatrix_x4_transposed(u32 tile[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(tile[0]), "=r"(tile[1]), "=r"(tile[2]), "=r"(tile[3])
+               : "r"(shared_address(row)));
+}
+
+/// Waits for what the kernel before has written (programmatic dependent launch); nothing where it is not used.
+__device__ __forceinline__ void wait_for_predecessor() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/// Lets the kernel behind start its part that does not depend on this one.
+__device__ __forceinline__ void release_successor() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/// d += a · b for a 16×16 (row-major fragments) and b 16×8 (column-major fragments) of T, accumulated in float.
+__device__ __forceinline__ void mma_16816(float d[4], const u32 a[4], const u32 b[2]) {
+#if defined(T_BF16)
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#elif defined(T_F16)
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+
+#endif  // EMULATOR
+
+// -------------------------------------------------------------------------------------------------------- the element type
+
+#if defined(T_BF16)
+struct T {
+  u16 bits;
+};
+__device__ __forceinline__ float to_float(T value) { return bits_float((u32)value.bits << 16); }
+__device__ __forceinline__ T from_float(float value) { return T{bf16_bits(value)}; }
+#elif defined(T_F16)
+struct T {
+  u16 bits;
+};
+__device__ __forceinline__ float to_float(T value) { return f16_value(value.bits); }
+__device__ __forceinline__ T from_float(float value) { return T{f16_bits(value)}; }
+#elif defined(T_F32)
+typedef float T;
+__device__ __forceinline__ float to_float(T value) { return value; }
+__device__ __forceinline__ T from_float(float value) { return value; }
+#endif
+
+#if defined(T_BF16) || defined(T_F16)
+#define T_PAIRS 1
+/// The two elements of a 32-bit word, the lower one first.
+__device__ __forceinline__ float2 unpack(u32 word) {
+  return make_float2(to_float(T{(u16)word}), to_float(T{(u16)(word >> 16)}));
+}
+__device__ __forceinline__ u32 pack(float low, float high) {
+  return (u32)from_float(low).bits | (u32)from_float(high).bits << 16;
+}
+#endif
+
+// ----------------------------------------------------------------------------------------------------- warps and blocks
+
+__device__ __forceinline__ int lane() { return (int)(threadIdx.x % WARP); }
+__device__ __forceinline__ int warp() { return (int)(threadIdx.x / WARP); }
+
+/// The sum over a warp in every lane, in a fixed order.
+__device__ __forceinline__ float warp_sum(float value) {
+#pragma unroll
+  for (int mask = WARP / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
+  return value;
+}
+__device__ __forceinline__ float warp_max(float value) {
+#pragma unroll
+  for (int mask = WARP / 2; mask > 0; mask /= 2) {
+    float other = shuffle_xor(value, mask);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
+/// The sum over a block in every thread, in a fixed order. `scratch` is shared, 33 floats; may be used again at once.
+__device__ __forceinline__ float block_sum(float value, float* scratch) {
+  value = warp_sum(value);
+  if (lane() == 0) scratch[warp()] = value;
+  block_sync();
+  if (warp() == 0) {
+    int warps = (int)((blockDim.x + WARP - 1) / WARP);
+    float sum = warp_sum(lane() < warps ? scratch[lane()] : 0.0f);
+    if (lane() == 0) scratch[32] = sum;
+  }
+  block_sync();
+  float sum = scratch[32];
+  block_sync();
+  return sum;
+}
+__device__ __forceinline__ float block_max(float value, float* scratch) {
+  value = warp_max(value);
+  if (lane() == 0) scratch[warp()] = value;
+  block_sync();
+  if (warp() == 0) {
+    int warps = (int)((blockDim.x + WARP - 1) / WARP);
+    float most = warp_max(lane() < warps ? scratch[lane()] : -infinity());
+    if (lane() == 0) scratch[32] = most;
+  }
+  block_sync();
+  float most = scratch[32];
+  block_sync();
+  return most;
+}

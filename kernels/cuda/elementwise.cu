@@ -1,0 +1,211 @@
+// What works on rows alone: embedding, norms with residual, rotary embedding with cache write, gated activation, and the
+// moving of rows. T is the element type of activations, weights and caches.
+#include "common.cuh"
+
+// Elements that one 16-byte access moves.
+#define VECTOR (16 / (int)sizeof(T))
+
+/// Reads 16 bytes of T as floats.
+__device__ __forceinline__ void read_vector(const T* at, float values[VECTOR]) {
+  uint4 raw = load_16(at);
+  const u32 words[4] = {raw.x, raw.y, raw.z, raw.w};
+#ifdef T_PAIRS
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    float2 pair = unpack(words[i]);
+    values[2 * i] = pair.x;
+    values[2 * i + 1] = pair.y;
+  }
+#else
+#pragma unroll
+  for (int i = 0; i < 4; i++) values[i] = bits_float(words[i]);
+#endif
+}
+
+/// Writes floats as 16 bytes of T.
+__device__ __forceinline__ void write_vector(T* at, const float values[VECTOR]) {
+  u32 words[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+#ifdef T_PAIRS
+    words[i] = pack(values[2 * i], values[2 * i + 1]);
+#else
+    words[i] = float_bits(values[i]);
+#endif
+  }
+  *(uint4*)at = make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+/// Rows of an embedding: `out[r] = table[tokens[r]]`, rows `out_stride` apart. Grid: rows. Width is a multiple of VECTOR.
+extern "C" __global__ void __launch_bounds__(256)
+embed(T* out, int out_stride, const T* table, const int* tokens, int width, int vocabulary) {
+  wait_for_predecessor();
+  int row = (int)blockIdx.x;
+  int token = tokens[row];
+  token = token < 0 || token >= vocabulary ? 0 : token;
+  const uint4* from = (const uint4*)(table + (u64)token * width);
+  uint4* to = (uint4*)(out + (u64)row * out_stride);
+  for (int i = (int)threadIdx.x; i < width / VECTOR; i += (int)blockDim.x) to[i] = from[i];
+}
+
+/// RMS norm of a row, after adding a residual: `stream = stream + add` (rounded to T; left out if `add` is null), then
+/// `out = stream · inverse_root(mean(stream²) + epsilon) · weight`. With `keep`, the sum is also written there.
+/// Grid: rows. Rows of stream, add, out and keep are `*_stride` apart. `source` (or null) maps a row to the row of
+/// `stream` that it reads; then `add` is not used. Width is a multiple of VECTOR.
+extern "C" __global__ void __launch_bounds__(256)
+rms_norm(T* out, int out_stride, T* stream, int stream_stride, const T* add, int add_stride, const T* weight,
+         T* keep, int keep_stride, const int* source, int width, float epsilon) {
+  __shared__ float scratch[33];
+  wait_for_predecessor();
+  int row = (int)blockIdx.x;
+  T* own = stream + (u64)(source ? source[row] : row) * stream_stride;
+  const T* other = add ? add + (u64)row * add_stride : nullptr;
+  T* kept = keep ? keep + (u64)row * keep_stride : nullptr;
+  float squares = 0.0f;
+  for (int i = (int)threadIdx.x * VECTOR; i < width; i += (int)blockDim.x * VECTOR) {
+    float x[VECTOR];
+    read_vector(own + i, x);
+    if (other) {
+      float y[VECTOR];
+      read_vector(other + i, y);
+#pragma unroll
+      for (int k = 0; k < VECTOR; k++) x[k] = to_float(from_float(x[k] + y[k]));
+      write_vector(own + i, x);
+    }
+    if (kept) write_vector(kept + i, x);
+#pragma unroll
+    for (int k = 0; k < VECTOR; k++) squares += x[k] * x[k];
+  }
+  float scale = inverse_root(block_sum(squares, scratch) / (float)width + epsilon);
+  for (int i = (int)threadIdx.x * VECTOR; i < width; i += (int)blockDim.x * VECTOR) {
+    float x[VECTOR], w[VECTOR];
+    read_vector(own + i, x);
+    read_vector(weight + i, w);
+#pragma unroll
+    for (int k = 0; k < VECTOR; k++) x[k] = x[k] * scale * w[k];
+    write_vector(out + (u64)row * out_stride + i, x);
+  }
+}
+
+/// `stream = stream + add`, both `[rows, width]`, rows apart by their strides; with `keep`, the sum is written there too.
+/// Grid: rows.
+extern "C" __global__ void __launch_bounds__(256)
+add_rows(T* stream, int stream_stride, const T* add, int add_stride, T* keep, int keep_stride, int width) {
+  wait_for_predecessor();
+  int row = (int)blockIdx.x;
+  for (int i = (int)threadIdx.x * VECTOR; i < width; i += (int)blockDim.x * VECTOR) {
+    float x[VECTOR];
+    read_vector(stream + (u64)row * stream_stride + i, x);
+    if (add) {
+      float y[VECTOR];
+      read_vector(add + (u64)row * add_stride + i, y);
+#pragma unroll
+      for (int k = 0; k < VECTOR; k++) x[k] = to_float(from_float(x[k] + y[k]));
+      write_vector(stream + (u64)row * stream_stride + i, x);
+    }
+    if (keep) write_vector(keep + (u64)row * keep_stride + i, x);
+  }
+}
+
+/// `out[r] = from[source[r]]`, rows of `width` elements apart by their strides. A source below 0 leaves the row alone;
+/// with `target`, the row goes to `out[target[r]]`. Grid: rows.
+extern "C" __global__ void __launch_bounds__(256)
+gather_rows(T* out, int out_stride, const int* target, const T* from, int from_stride, const int* source, int width) {
+  wait_for_predecessor();
+  int row = (int)blockIdx.x;
+  int place = source ? source[row] : row;
+  if (place < 0) return;
+  const uint4* at = (const uint4*)(from + (u64)place * from_stride);
+  uint4* to = (uint4*)(out + (u64)(target ? target[row] : row) * out_stride);
+  for (int i = (int)threadIdx.x; i < width / VECTOR; i += (int)blockDim.x) to[i] = at[i];
+}
+
+/// `out = silu(gate) · up` of `[rows, 2 · width]`, gate first. Grid: (pieces of the width, rows).
+extern "C" __global__ void __launch_bounds__(256)
+silu_gate(T* out, const T* gate_up, int width) {
+  wait_for_predecessor();
+  u64 row = blockIdx.y;
+  int i = (int)(blockIdx.x * blockDim.x + threadIdx.x) * VECTOR;
+  if (i >= width) return;
+  float gate[VECTOR], up[VECTOR];
+  read_vector(gate_up + row * 2 * width + i, gate);
+  read_vector(gate_up + row * 2 * width + width + i, up);
+#pragma unroll
+  for (int k = 0; k < VECTOR; k++) {
+    // The gate is rounded as in frameworks that run it as an operation of its own.
+    float gated = to_float(from_float(gate[k] / (1.0f + exp_accurate(-gate[k]))));
+    up[k] *= gated;
+  }
+  write_vector(out + row * width + i, up);
+}
+
+/// Adds a bias to `[rows, width]`, rows `stride` apart. Grid: (pieces of the width, rows).
+extern "C" __global__ void __launch_bounds__(256)
+add_bias(T* x, int stride, const T* bias, int width) {
+  wait_for_predecessor();
+  u64 row = blockIdx.y;
+  int i = (int)(blockIdx.x * blockDim.x + threadIdx.x) * VECTOR;
+  if (i >= width) return;
+  float value[VECTOR], add[VECTOR];
+  read_vector(x + row * stride + i, value);
+  read_vector(bias + i, add);
+#pragma unroll
+  for (int k = 0; k < VECTOR; k++) value[k] += add[k];
+  write_vector(x + row * stride + i, value);
+}
+
+/// Rotates queries and keys of `qkv` (`[rows, (heads + 2 · kv_heads) · head_dim]`: queries, keys, values), queries in
+/// place, keys and values into the cache row `write[row]` (none below 0). Element i of a head turns with element
+/// i + head_dim / 2 by the angle whose cosine and sine stand in `table[position][head_dim / 2]` (already scaled).
+/// Optional RMS norms of each head before the rotation (Qwen3). Grid: (heads + 2 · kv_heads, rows), one warp a block.
+extern "C" __global__ void __launch_bounds__(32)
+rotate_and_write(T* qkv, const float2* table, int positions, const int* position, const int* write, T* keys, T* values,
+                 const T* query_norm, const T* key_norm, float epsilon, int heads, int kv_heads, int head_dim) {
+  wait_for_predecessor();
+  int head = (int)blockIdx.x, row = (int)blockIdx.y;
+  T* own = qkv + ((u64)row * (heads + 2 * kv_heads) + head) * head_dim;
+  int to = write[row];
+  bool is_query = head < heads, is_key = !is_query && head < heads + kv_heads;
+  if (!is_query && !is_key) {
+    if (to < 0) return;
+    T* out = values + ((u64)to * kv_heads + head - heads - kv_heads) * head_dim;
+    for (int i = lane() * VECTOR; i < head_dim; i += WARP * VECTOR) *(uint4*)(out + i) = *(const uint4*)(own + i);
+    return;
+  }
+  const T* norm = is_query ? query_norm : key_norm;
+  float scale = 1.0f;
+  if (norm) {
+    float squares = 0.0f;
+    for (int i = lane(); i < head_dim; i += WARP) squares += to_float(own[i]) * to_float(own[i]);
+    scale = inverse_root(warp_sum(squares) / (float)head_dim + epsilon);
+  }
+  int half = head_dim / 2;
+  int at = position[row];
+  at = at < 0 ? 0 : at >= positions ? positions - 1 : at;
+  const float2* turns = table + (u64)at * half;
+  T* out = is_query ? own : keys + ((u64)(to < 0 ? 0 : to) * kv_heads + head - heads) * head_dim;
+  for (int i = lane(); i < half; i += WARP) {
+    float a = to_float(own[i]), b = to_float(own[i + half]);
+    if (norm) {
+      a = to_float(from_float(a * scale * to_float(norm[i])));
+      b = to_float(from_float(b * scale * to_float(norm[i + half])));
+    }
+    float2 turn = turns[i];
+    if (is_query || to >= 0) {
+      out[i] = from_float(a * turn.x - b * turn.y);
+      out[i + half] = from_float(b * turn.x + a * turn.y);
+    }
+  }
+}
+
+/// Fills with values that are evenly spread over ±`bound`, a function of seed and place. Grid: any.
+extern "C" __global__ void __launch_bounds__(256)
+fill_random(T* out, u64 count, float bound, u64 seed) {
+  for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (u64)gridDim.x * blockDim.x) {
+    u64 x = (i + seed * 0x9E3779B97F4A7C15ull) * 0xBF58476D1CE4E5B9ull;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+    x ^= x >> 31;
+    out[i] = from_float(((float)(u32)(x >> 40) * (2.0f / 16777216.0f) - 1.0f) * bound);
+  }
+}

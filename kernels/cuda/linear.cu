@@ -1,0 +1,123 @@
+// Linear layers of few rows: `y = x · wᵀ + bias`, x `[rows, inputs]`, w `[outputs, inputs]`, y `[rows, outputs]`.
+// T is a 2-byte type; linear_float.cu has the same for float.
+//
+// With few rows the weights are all the traffic that matters, so they go straight from global memory into the tensor
+// cores' registers, read once, 16 bytes a lane. The order of the inputs within a step is permuted, for weights and x
+// alike, so that what a lane needs lies side by side: a sum does not care which index is called first.
+//
+// An output is summed over the inputs in an order that is fixed by the layer alone: the eight warps of a block take
+// pieces of 64 inputs in turn, and their sums are added in order of the warps. So a row's result does not depend on the
+// number of rows nor on the other rows (batch invariance).
+#include "common.cuh"
+
+#define WARPS 8
+#define OUTPUTS 16  // of a block
+#define PIECE 64    // inputs that a warp takes at once
+
+/// One block: 16 outputs, 8 · TILES rows. Weights stand for the matrix a (16 outputs), rows of x for b (8 columns).
+template <int TILES>
+__device__ __forceinline__ void linear_block(void* y, int y_is_float, int y_stride, const T* x, int x_stride,
+                                             const int* source, const T* w, const T* bias, int rows, int inputs,
+                                             int outputs) {
+  __shared__ float sums[WARPS][TILES][OUTPUTS][8];
+  int group = lane() / 4, quarter = lane() % 4;
+  int first_output = (int)blockIdx.x * OUTPUTS, first_row = (int)blockIdx.y * 8 * TILES;
+  // Outputs past the end read the last one and are not written.
+  int low = min(first_output + group, outputs - 1), high = min(first_output + group + 8, outputs - 1);
+  const T* w_low = w + (u64)low * inputs + quarter * 8;
+  const T* w_high = w + (u64)high * inputs + quarter * 8;
+  const T* x_row[TILES];
+  bool live[TILES];
+#pragma unroll
+  for (int t = 0; t < TILES; t++) {
+    int row = first_row + t * 8 + group;
+    live[t] = row < rows;
+    int place = live[t] ? row : 0;
+    x_row[t] = x + (u64)place * x_stride + quarter * 8;
+  }
+  bool waited = false;
+  float d[TILES][4];
+#pragma unroll
+  for (int t = 0; t < TILES; t++) d[t][0] = d[t][1] = d[t][2] = d[t][3] = 0.0f;
+  const uint4 zero = make_uint4(0, 0, 0, 0);
+#pragma unroll 2
+  for (int k = warp() * PIECE; k < inputs; k += WARPS * PIECE) {
+    uint4 a_low[2], a_high[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      int at = k + h * 32;
+      bool inside = at + quarter * 8 < inputs;
+      a_low[h] = inside ? load_16_streaming(w_low + at) : zero;
+      a_high[h] = inside ? load_16_streaming(w_high + at) : zero;
+    }
+    if (!waited) {
+      // Weights do not depend on the kernel before: they are under way while it ends.
+      wait_for_predecessor();
+      waited = true;
+      if (source) {
+#pragma unroll
+        for (int t = 0; t < TILES; t++)
+          if (live[t]) x_row[t] = x + (u64)source[first_row + t * 8 + group] * x_stride + quarter * 8;
+      }
+    }
+#pragma unroll
+    for (int t = 0; t < TILES; t++) {
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        int at = k + h * 32;
+        bool inside = live[t] && at + quarter * 8 < inputs;
+        uint4 b = inside ? load_16(x_row[t] + at) : zero;
+        const u32 a_first[4] = {a_low[h].x, a_high[h].x, a_low[h].y, a_high[h].y}, b_first[2] = {b.x, b.y};
+        const u32 a_second[4] = {a_low[h].z, a_high[h].z, a_low[h].w, a_high[h].w}, b_second[2] = {b.z, b.w};
+        mma_16816(d[t], a_first, b_first);
+        mma_16816(d[t], a_second, b_second);
+      }
+    }
+  }
+  if (!waited) wait_for_predecessor();
+#pragma unroll
+  for (int t = 0; t < TILES; t++) {
+    sums[warp()][t][group][quarter * 2] = d[t][0];
+    sums[warp()][t][group][quarter * 2 + 1] = d[t][1];
+    sums[warp()][t][group + 8][quarter * 2] = d[t][2];
+    sums[warp()][t][group + 8][quarter * 2 + 1] = d[t][3];
+  }
+  block_sync();
+  for (int i = (int)threadIdx.x; i < TILES * 8 * OUTPUTS; i += WARPS * WARP) {
+    int output = i % OUTPUTS, column = i / OUTPUTS % 8, t = i / OUTPUTS / 8;
+    int row = first_row + t * 8 + column;
+    if (row >= rows || first_output + output >= outputs) continue;
+    float sum = 0.0f;
+#pragma unroll
+    for (int k = 0; k < WARPS; k++) sum += sums[k][t][output][column];
+    if (bias) sum += to_float(bias[first_output + output]);
+    u64 at = (u64)row * y_stride + first_output + output;
+    if (y_is_float)
+      ((float*)y)[at] = sum;
+    else
+      ((T*)y)[at] = from_float(sum);
+  }
+}
+
+/// `linear_<n>`: n rows a block. Grid: (outputs / 16, rows / n), 256 threads. `inputs` and `x_stride` are multiples of 8,
+/// `source` (or null) maps a row to its row of x, `bias` may be null, y is float instead of T if `y_is_float`.
+extern "C" __global__ void __launch_bounds__(256)
+linear_8(void* y, int y_is_float, int y_stride, const T* x, int x_stride, const int* source, const T* w, const T* bias,
+         int rows, int inputs, int outputs) {
+  linear_block<1>(y, y_is_float, y_stride, x, x_stride, source, w, bias, rows, inputs, outputs);
+}
+extern "C" __global__ void __launch_bounds__(256)
+linear_16(void* y, int y_is_float, int y_stride, const T* x, int x_stride, const int* source, const T* w, const T* bias,
+          int rows, int inputs, int outputs) {
+  linear_block<2>(y, y_is_float, y_stride, x, x_stride, source, w, bias, rows, inputs, outputs);
+}
+extern "C" __global__ void __launch_bounds__(256)
+linear_32(void* y, int y_is_float, int y_stride, const T* x, int x_stride, const int* source, const T* w, const T* bias,
+          int rows, int inputs, int outputs) {
+  linear_block<4>(y, y_is_float, y_stride, x, x_stride, source, w, bias, rows, inputs, outputs);
+}
+extern "C" __global__ void __launch_bounds__(256)
+linear_64(void* y, int y_is_float, int y_stride, const T* x, int x_stride, const int* source, const T* w, const T* bias,
+          int rows, int inputs, int outputs) {
+  linear_block<8>(y, y_is_float, y_stride, x, x_stride, source, w, bias, rows, inputs, outputs);
+}

@@ -1,0 +1,31 @@
+// Linear layers in float, on the plain cores; arguments as in linear.cu. For tests and for `--dtype float32`.
+#include "common.cuh"
+
+#define WARPS 8
+
+/// A warp an output, eight rows at a time; each sum in an order that does not depend on the rows. Grid: (outputs / 8, rows / 8).
+extern "C" __global__ void __launch_bounds__(256)
+linear_float(void* y, int y_is_float, int y_stride, const T* x, int x_stride, const int* source, const T* w, const T* bias,
+         int rows, int inputs, int outputs) {
+  wait_for_predecessor();
+  int output = (int)blockIdx.x * WARPS + warp(), first_row = (int)blockIdx.y * 8;
+  if (output >= outputs) return;
+  int count = min(8, rows - first_row);
+  const float* x_row[8];
+  for (int r = 0; r < 8; r++) {
+    int row = first_row + (r < count ? r : 0);
+    x_row[r] = x + (u64)(source ? source[row] : row) * x_stride;
+  }
+  float d[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+  for (int k = lane(); k < inputs; k += WARP) {
+    float weight = w[(u64)output * inputs + k];
+#pragma unroll
+    for (int r = 0; r < 8; r++) d[r] += weight * x_row[r][k];
+  }
+  float add = bias ? bias[output] : 0.0f;
+#pragma unroll
+  for (int r = 0; r < 8; r++) {
+    float sum = warp_sum(d[r]);
+    if (lane() == 0 && r < count) ((float*)y)[(u64)(first_row + r) * y_stride + output] = sum + add;
+  }
+}

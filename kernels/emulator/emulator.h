@@ -1,0 +1,462 @@
+// Runs CUDA kernels on the CPU: every CUDA thread is a fiber, a block's fibers share one operating-system thread, and
+// blocks spread over all of them. For tests of what kernels compute; it says nothing about speed, and since fibers change
+// only at synchronisation points, it finds fewer races than compute-sanitizer does.
+#pragma once
+
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#define EMULATOR 1
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __restrict__ __restrict
+#define __launch_bounds__(...)
+#define __align__(n) alignas(n)
+#define __shared__ static thread_local
+#define __constant__ static const
+#define DYNAMIC_SHARED(name) unsigned char* name = emulator::dynamic_shared()
+
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(8) int2 {
+  int x, y;
+};
+struct alignas(16) int4 {
+  int x, y, z, w;
+};
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+inline int2 make_int2(int x, int y) { return {x, y}; }
+inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
+inline float fmaf_(float a, float b, float c) { return std::fma(a, b, c); }
+template <class N>
+inline N min(N a, N b) { return b < a ? b : a; }
+template <class N>
+inline N max(N a, N b) { return a < b ? b : a; }
+inline int __popc(unsigned value) { return __builtin_popcount(value); }
+inline int __popcll(unsigned long long value) { return __builtin_popcountll(value); }
+inline int __ffs(int value) { return __builtin_ffs(value); }
+inline int __clz(int value) { return value ? __builtin_clz((unsigned)value) : 32; }
+inline float __int_as_float(int bits) { float value; std::memcpy(&value, &bits, 4); return value; }
+inline int __float_as_int(float value) { int bits; std::memcpy(&bits, &value, 4); return bits; }
+
+namespace emulator {
+
+constexpr int kWarp = 32;
+constexpr size_t kStack = 96 << 10;
+constexpr size_t kShared = 232 << 10;
+
+// The part of a fiber's state that a switch has to keep: the stack pointer; the rest lies on its stack.
+extern "C" void spectune_switch(void** from, void* to);
+#if defined(__x86_64__)
+asm(R"(
+.text
+.globl spectune_switch
+.type spectune_switch,@function
+spectune_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+)");
+#elif defined(__aarch64__)
+asm(R"(
+.text
+.globl spectune_switch
+.type spectune_switch,%function
+spectune_switch:
+  sub sp, sp, #160
+  stp x19, x20, [sp, #0]
+  stp x21, x22, [sp, #16]
+  stp x23, x24, [sp, #32]
+  stp x25, x26, [sp, #48]
+  stp x27, x28, [sp, #64]
+  stp x29, x30, [sp, #80]
+  stp d8, d9, [sp, #96]
+  stp d10, d11, [sp, #112]
+  stp d12, d13, [sp, #128]
+  stp d14, d15, [sp, #144]
+  mov x9, sp
+  str x9, [x0]
+  mov sp, x1
+  ldp x19, x20, [sp, #0]
+  ldp x21, x22, [sp, #16]
+  ldp x23, x24, [sp, #32]
+  ldp x25, x26, [sp, #48]
+  ldp x27, x28, [sp, #64]
+  ldp x29, x30, [sp, #80]
+  ldp d8, d9, [sp, #96]
+  ldp d10, d11, [sp, #112]
+  ldp d12, d13, [sp, #128]
+  ldp d14, d15, [sp, #144]
+  add sp, sp, #160
+  ret
+)");
+#else
+#error "the emulator knows x86-64 and aarch64"
+#endif
+
+enum class State : unsigned char { kReady, kWarp, kBlock, kDone };
+
+struct Warp {
+  int live = 0, waiting = 0;
+  // Two generations: a lane that has passed one barrier may already write for the next.
+  unsigned generation = 0;
+  alignas(16) unsigned long long slots[2][kWarp][2];
+  alignas(16) float matrix[2][kWarp][12];
+};
+
+struct Worker {
+  void* scheduler = nullptr;
+  std::vector<void*> pointers;
+  std::vector<State> states;
+  std::vector<Warp> warps;
+  unsigned char* stacks = nullptr;
+  size_t stack_count = 0;
+  unsigned char* shared = nullptr;
+  int current = 0, live = 0, blocked = 0;
+  void (*call)(void* function, void** arguments) = nullptr;
+  void* function = nullptr;
+  void** arguments = nullptr;
+};
+
+inline thread_local Worker* worker = nullptr;
+inline thread_local unsigned thread_x, thread_y, thread_z;
+inline thread_local dim3 block_index, block_size, grid_size;
+
+inline unsigned char* dynamic_shared() { return worker->shared; }
+
+inline void yield_as(State state) {
+  Worker& w = *worker;
+  int self = w.current;
+  w.states[self] = state;
+  spectune_switch(&w.pointers[self], w.scheduler);
+}
+
+inline void sync_warp() {
+  Worker& w = *worker;
+  w.warps[w.current / kWarp].waiting++;
+  yield_as(State::kWarp);
+}
+
+inline void sync_block() {
+  worker->blocked++;
+  yield_as(State::kBlock);
+}
+
+[[noreturn]] inline void fiber_main() {
+  Worker& w = *worker;
+  w.call(w.function, w.arguments);
+  w.live--;
+  w.warps[w.current / kWarp].live--;
+  yield_as(State::kDone);
+  std::abort();
+}
+extern "C" inline void spectune_fiber_main() { fiber_main(); }
+
+inline void* new_fiber(unsigned char* stack) {
+  void** top = (void**)(stack + kStack);
+#if defined(__x86_64__)
+  *--top = nullptr;  // keeps the stack aligned as after a call
+  *--top = (void*)spectune_fiber_main;
+  for (int i = 0; i < 6; i++) *--top = nullptr;
+#else
+  top -= 20;
+  std::memset(top, 0, 160);
+  top[11] = (void*)spectune_fiber_main;
+#endif
+  return top;
+}
+
+inline void run_block(Worker& w, int threads, unsigned order) {
+  if ((size_t)threads > w.stack_count) {
+    if (w.stacks) munmap(w.stacks, w.stack_count * kStack);
+    w.stacks = (unsigned char*)mmap(nullptr, threads * kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (w.stacks == MAP_FAILED) { std::fprintf(stderr, "emulator: no memory for stacks\n"); std::abort(); }
+    w.stack_count = threads;
+  }
+  if (!w.shared) w.shared = (unsigned char*)std::aligned_alloc(128, kShared);
+  // Shared memory starts with what the last block left, on a GPU and here: rubbish, so that its use shows.
+  std::memset(w.shared, 0xFF, 4096);
+  int warps = (threads + kWarp - 1) / kWarp;
+  w.pointers.resize(threads);
+  w.states.assign(threads, State::kReady);
+  w.warps.resize(warps);
+  for (int i = 0; i < warps; i++) {
+    w.warps[i].live = threads - i * kWarp < kWarp ? threads - i * kWarp : kWarp;
+    w.warps[i].waiting = 0;
+    w.warps[i].generation = 0;
+  }
+  for (int i = 0; i < threads; i++) w.pointers[i] = new_fiber(w.stacks + i * kStack);
+  w.live = threads;
+  w.blocked = 0;
+  while (w.live > 0) {
+    bool ran = false;
+    for (int k = 0; k < warps; k++) {
+      // Warps run in a different order from launch to launch: what depends on the order shows.
+      int i = (order & 1) ? warps - 1 - k : k;
+      Warp& group = w.warps[i];
+      for (;;) {
+        bool progress = false;
+        for (int j = 0; j < kWarp && i * kWarp + j < threads; j++) {
+          int t = i * kWarp + ((order & 2) && i * kWarp + kWarp <= threads ? kWarp - 1 - j : j);
+          if (w.states[t] != State::kReady) continue;
+          w.current = t;
+          thread_x = t % block_size.x;
+          thread_y = t / block_size.x % block_size.y;
+          thread_z = t / (block_size.x * block_size.y);
+          spectune_switch(&w.scheduler, w.pointers[t]);
+          progress = true;
+        }
+        ran |= progress;
+        if (group.live > 0 && group.waiting == group.live) {
+          group.waiting = 0;
+          group.generation++;
+          for (int j = i * kWarp; j < (i + 1) * kWarp && j < threads; j++)
+            if (w.states[j] == State::kWarp) w.states[j] = State::kReady;
+          continue;
+        }
+        if (!progress) break;
+      }
+    }
+    if (w.live > 0 && w.blocked == w.live) {
+      w.blocked = 0;
+      for (int i = 0; i < threads; i++)
+        if (w.states[i] == State::kBlock) w.states[i] = State::kReady;
+    } else if (!ran && w.live > 0) {
+      std::fprintf(stderr, "emulator: a block hangs: %d threads live, %d at the block's barrier\n", w.live, w.blocked);
+      std::abort();
+    }
+  }
+}
+
+using Call = void (*)(void*, void**);
+
+inline void launch(Call call, void* function, dim3 grid, dim3 block, void** arguments) {
+  static std::atomic<unsigned> launches{0};
+  unsigned order = launches++;
+  size_t count = (size_t)grid.x * grid.y * grid.z;
+  int threads = (int)(block.x * block.y * block.z);
+  std::atomic<size_t> next{0};
+  auto work = [&] {
+    static thread_local Worker own;
+    worker = &own;
+    own.call = call;
+    own.function = function;
+    own.arguments = arguments;
+    for (size_t at; (at = next++) < count;) {
+      size_t place = (order & 4) ? count - 1 - at : at;
+      block_size = block;
+      grid_size = grid;
+      block_index = {(unsigned)(place % grid.x), (unsigned)(place / grid.x % grid.y), (unsigned)(place / grid.x / grid.y)};
+      run_block(own, threads, order);
+    }
+  };
+  work();
+}
+
+// Exchanges 16 bytes within a warp and returns where those of all lanes lie.
+inline unsigned long long (*exchange(const void* value, size_t bytes))[2] {
+  Worker& w = *worker;
+  int self = w.current;
+  Warp& group = w.warps[self / kWarp];
+  auto slots = group.slots[group.generation & 1];
+  std::memcpy(slots[self % kWarp], value, bytes);
+  sync_warp();
+  return slots;
+}
+
+template <class N>
+inline N shuffle_from(N value, int from) {
+  auto slots = exchange(&value, sizeof(N));
+  N result;
+  std::memcpy(&result, slots[from & (kWarp - 1)], sizeof(N));
+  return result;
+}
+
+}  // namespace emulator
+
+struct ThreadIndex {
+  struct X { operator unsigned() const { return emulator::thread_x; } } x;
+  struct Y { operator unsigned() const { return emulator::thread_y; } } y;
+  struct Z { operator unsigned() const { return emulator::thread_z; } } z;
+};
+static ThreadIndex threadIdx;
+#define blockIdx emulator::block_index
+#define blockDim emulator::block_size
+#define gridDim emulator::grid_size
+
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+inline float infinity() { return INFINITY; }
+inline u32 float_bits(float value) { u32 bits; std::memcpy(&bits, &value, 4); return bits; }
+inline float bits_float(u32 bits) { float value; std::memcpy(&value, &bits, 4); return value; }
+inline u16 bf16_bits(float value) {
+  u32 bits = float_bits(value);
+  if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fff;
+  return (u16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+inline u16 f16_bits(float value) { _Float16 half = (_Float16)value; u16 bits; std::memcpy(&bits, &half, 2); return bits; }
+inline float f16_value(u16 bits) { _Float16 half; std::memcpy(&half, &bits, 2); return (float)half; }
+
+inline void block_sync() { emulator::sync_block(); }
+inline void warp_sync() { emulator::sync_warp(); }
+inline void memory_fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+
+template <class N> inline N shuffle_xor(N value, int mask) {
+  return emulator::shuffle_from(value, (emulator::worker->current % emulator::kWarp) ^ mask);
+}
+template <class N> inline N shuffle(N value, int lane) { return emulator::shuffle_from(value, lane); }
+template <class N> inline N shuffle_down(N value, int by) {
+  int self = emulator::worker->current % emulator::kWarp;
+  return emulator::shuffle_from(value, self + by < emulator::kWarp ? self + by : self);
+}
+template <class N> inline N shuffle_up(N value, int by) {
+  int self = emulator::worker->current % emulator::kWarp;
+  return emulator::shuffle_from(value, self - by >= 0 ? self - by : self);
+}
+inline u32 ballot(bool value) {
+  u32 own = value;
+  auto slots = emulator::exchange(&own, sizeof own);
+  u32 bits = 0;
+  int first = emulator::worker->current / emulator::kWarp * emulator::kWarp;
+  for (int i = 0; i < emulator::kWarp && first + i < (int)emulator::worker->states.size(); i++)
+    if (slots[i][0] & 1) bits |= 1u << i;
+  return bits;
+}
+
+template <class N> inline N atomic_add(N* at, N value) { return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST); }
+template <class N> inline N atomic_max(N* at, N value) {
+  N old = __atomic_load_n(at, __ATOMIC_SEQ_CST);
+  while (old < value && !__atomic_compare_exchange_n(at, &old, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {}
+  return old;
+}
+
+inline float exp_fast(float x) { return std::exp(x); }
+inline float exp_accurate(float x) { return std::exp(x); }
+inline float log_accurate(float x) { return std::log(x); }
+inline float inverse_root(float x) { return 1.0f / std::sqrt(x); }
+
+inline void check_alignment(const void* at, const char* what) {
+  if ((uintptr_t)at % 16) { std::fprintf(stderr, "emulator: %s of 16 bytes at the odd address %p\n", what, at); std::abort(); }
+}
+inline uint4 load_16(const void* at) { check_alignment(at, "load"); uint4 v; std::memcpy(&v, at, 16); return v; }
+inline uint4 load_16_streaming(const void* at) { return load_16(at); }
+inline void copy_async_16(void* shared, const void* global) {
+  check_alignment(shared, "copy"); check_alignment(global, "copy"); std::memcpy(shared, global, 16);
+}
+inline void copy_async_commit() {}
+template <int pending> inline void copy_async_wait() {}
+inline void wait_for_predecessor() {}
+inline void release_successor() {}
+
+inline void ldmatrix_x4_as(u32 tile[4], const void* row, bool transposed) {
+  check_alignment(row, "ldmatrix");
+  u64 address = (u64)(uintptr_t)row;
+  auto slots = emulator::exchange(&address, sizeof address);
+  int self = emulator::worker->current % emulator::kWarp;
+  for (int t = 0; t < 4; t++) {
+    u16 element[2];
+    for (int e = 0; e < 2; e++) {
+      int r = self / 4, c = self % 4 * 2 + e;
+      if (transposed) std::swap(r, c);
+      element[e] = ((const u16*)(uintptr_t)slots[t * 8 + r][0])[c];
+    }
+    tile[t] = (u32)element[0] | (u32)element[1] << 16;
+  }
+  emulator::sync_warp();
+}
+inline void ldmatrix_x4(u32 tile[4], const void* row) { ldmatrix_x4_as(tile, row, false); }
+inline void ldmatrix_x4_transposed(u32 tile[4], const void* row) { ldmatrix_x4_as(tile, row, true); }
+
+#if defined(T_BF16) || defined(T_F16)
+inline float element_value(u16 bits) {
+#if defined(T_BF16)
+  return bits_float((u32)bits << 16);
+#else
+  return f16_value(bits);
+#endif
+}
+// The fragments of m16n8k16: lane l holds of a rows l/4 and l/4+8, columns 2(l%4)+{0,1} and +8; of b rows (k)
+// 2(l%4)+{0,1} and +8, column l/4; of d rows l/4 and l/4+8, columns 2(l%4)+{0,1}.
+inline void mma_16816(float d[4], const u32 a[4], const u32 b[2]) {
+  using namespace emulator;
+  Worker& w = *worker;
+  int self = w.current % kWarp;
+  Warp& group = w.warps[w.current / kWarp];
+  auto values = group.matrix[group.generation & 1];
+  for (int i = 0; i < 4; i++) {
+    values[self][2 * i] = element_value((u16)a[i]);
+    values[self][2 * i + 1] = element_value((u16)(a[i] >> 16));
+  }
+  for (int i = 0; i < 2; i++) {
+    values[self][8 + 2 * i] = element_value((u16)b[i]);
+    values[self][8 + 2 * i + 1] = element_value((u16)(b[i] >> 16));
+  }
+  sync_warp();
+  for (int out = 0; out < 4; out++) {
+    int row = self / 4, high = out / 2, column = self % 4 * 2 + out % 2;
+    float sum = d[out];
+    for (int half = 0; half < 2; half++)
+      for (int k = 0; k < 8; k++)
+        sum += values[row * 4 + k / 2][2 * (2 * half + high) + k % 2] * values[column * 4 + k / 2][8 + 2 * half + k % 2];
+    d[out] = sum;
+  }
+}
+#else
+inline void mma_16816(float*, const u32*, const u32*) { std::abort(); }
+#endif
+
+template <class... A, size_t... I>
+inline void spectune_apply(void (*function)(A...), void** arguments, std::index_sequence<I...>) {
+  function(*(std::remove_reference_t<A>*)arguments[I]...);
+}
+template <class... A>
+inline void spectune_call(void (*function)(A...), void** arguments) {
+  spectune_apply(function, arguments, std::index_sequence_for<A...>{});
+}
+/// Makes `spectune_launch_<name>` of a kernel, which the host calls as it would call the driver.
+#define EMULATED_KERNEL(name)                                                                               \
+  extern "C" void spectune_launch_##name(const unsigned* grid, const unsigned* block, void** arguments) {    \
+    emulator::launch([](void* f, void** a) { spectune_call((decltype(&name))f, a); }, (void*)&name,          \
+                     dim3{grid[0], grid[1], grid[2]}, dim3{block[0], block[1], block[2]}, arguments);       \
+  }

@@ -1,0 +1,97 @@
+//! What each kernel computes, against the CPU reference: the body of `spectune selftest`, and of the tests that run the
+//! kernels in the emulator.
+
+mod elementwise;
+mod linear;
+
+use crate::device::{Device, DeviceError, Element, Slice};
+
+pub use elementwise::{check_add_and_gather, check_embed, check_rms_norm, check_rotation, check_silu_gate};
+pub use linear::check_linear;
+
+/// A named check.
+pub type Check = (&'static str, fn(&Device, Element) -> Result<(), String>);
+
+/// All checks that run for every element type.
+pub const CHECKS: [Check; 6] = [
+    ("embed", check_embed),
+    ("rms_norm", check_rms_norm),
+    ("add_rows and gather_rows", check_add_and_gather),
+    ("silu_gate", check_silu_gate),
+    ("rotate_and_write", check_rotation),
+    ("linear", check_linear),
+];
+
+/// A stream of numbers that looks random and is the same everywhere.
+#[derive(Clone, Debug)]
+pub struct Numbers(u64);
+
+impl Numbers {
+    /// Starts at a seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03)
+    }
+
+    /// 64 bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut value = self.0;
+        value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        value ^ (value >> 31)
+    }
+
+    /// Less than `bound`, which is above 0.
+    pub fn below(&mut self, bound: usize) -> usize {
+        (self.bits() % bound as u64) as usize
+    }
+
+    /// Evenly spread over −1 to 1.
+    pub fn float(&mut self) -> f32 {
+        (self.bits() >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+
+    /// Several floats, as an element type holds them.
+    pub fn floats(&mut self, count: usize, element: Element) -> Vec<f32> {
+        let values: Vec<f32> = (0..count).map(|_| self.float()).collect();
+        element.decode(&element.encode(&values))
+    }
+}
+
+/// The values of a slice of elements.
+pub(crate) fn values(device: &Device, from: Slice<'_>, element: Element) -> Result<Vec<f32>, String> {
+    let bytes: Vec<u8> = device.download(from).map_err(text)?;
+    Ok(element.decode(&bytes))
+}
+
+/// The largest relative error that rounding to an element type explains.
+pub(crate) fn tolerance(element: Element) -> f32 {
+    match element {
+        Element::F16 => 2e-3,
+        Element::BF16 => 1.6e-2,
+        Element::F32 => 2e-5,
+    }
+}
+
+/// Compares with an absolute tolerance that scales with the largest expected value.
+pub(crate) fn compare(what: &str, found: &[f32], expected: &[f32], tolerance: f32) -> Result<(), String> {
+    if found.len() < expected.len() {
+        return Err(format!("{what}: {} values, expected {}", found.len(), expected.len()));
+    }
+    let scale = expected.iter().fold(1e-3_f32, |scale, value| scale.max(value.abs()));
+    for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let error = (found - expected).abs();
+        // Written so that a result that is not a number fails.
+        if !(error <= tolerance * scale) {
+            return Err(format!(
+                "{what}: value {at} is {found}, expected {expected} (tolerance {})",
+                tolerance * scale
+            ));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn text(error: DeviceError) -> String {
+    error.to_string()
+}

@@ -1,0 +1,215 @@
+//! Embedding, norms, rotary embedding, activation.
+
+use super::{Numbers, compare, text, tolerance, values};
+use crate::{
+    device::{Buffer, Device, Element},
+    launch::{Kernels, RmsNorm, Rotation, Rows},
+    reference::{Rope, RopeScaling, rms_norm, silu_gate},
+};
+
+/// Rows of a table, written into a wider buffer; tokens outside the vocabulary do not fault.
+pub fn check_embed(device: &Device, element: Element) -> Result<(), String> {
+    let kernels = Kernels::new(device.clone(), element);
+    let mut numbers = Numbers::new(1);
+    let (vocabulary, width, stride) = (50, 72, 152);
+    let table = numbers.floats(vocabulary * width, element);
+    let tokens = [3, 49, 0, 50, -1];
+    let (on_device, ids) = (upload(device, &table, element)?, device.upload(&tokens).map_err(text)?);
+    let out = device.zeros(tokens.len() * stride * element.bytes()).map_err(text)?;
+    kernels
+        .embed(Rows { at: out.slice(), stride }, on_device.slice(), ids.slice(), tokens.len(), width, vocabulary)
+        .map_err(text)?;
+    let found = values(device, out.slice(), element)?;
+    for (row, token) in [3, 49, 0, 0, 0].into_iter().enumerate() {
+        compare("embed", &found[row * stride..][..width], &table[token * width..][..width], 0.0)?;
+        compare(
+            "embed, beyond the row",
+            &found[row * stride + width..][..stride - width],
+            &vec![0.0; stride - width],
+            0.0,
+        )?;
+    }
+    Ok(())
+}
+
+/// With and without residual, kept sums and gathered rows; widths below and above a block's.
+pub fn check_rms_norm(device: &Device, element: Element) -> Result<(), String> {
+    let kernels = Kernels::new(device.clone(), element);
+    let mut numbers = Numbers::new(2);
+    for width in [64, 136, 4096, 8192] {
+        let rows = 5;
+        let (x, y) = (numbers.floats(rows * width, element), numbers.floats(rows * width, element));
+        let weight = numbers.floats(width, element);
+        let sum: Vec<f32> = x.iter().zip(&y).map(|(x, y)| x + y).collect();
+        let sum = element.decode(&element.encode(&sum));
+        let (stream, add, w) =
+            (upload(device, &x, element)?, upload(device, &y, element)?, upload(device, &weight, element)?);
+        let out = device.zeros(rows * width * element.bytes()).map_err(text)?;
+        let kept = device.zeros(rows * 2 * width * element.bytes()).map_err(text)?;
+        let norm = RmsNorm {
+            out: rows_of(&out, width),
+            stream: rows_of(&stream, width),
+            add: None,
+            weight: w.slice(),
+            keep: None,
+            source: None,
+            rows,
+            width,
+            epsilon: 1e-5,
+        };
+        let what = format!("rms_norm of {width}");
+        kernels.rms_norm(norm).map_err(text)?;
+        compare(&what, &values(device, out.slice(), element)?, &rms_norm(&x, &weight, 1e-5), tolerance(element))?;
+        let map = device.upload(&[4_i32, 0, 2]).map_err(text)?;
+        kernels.rms_norm(RmsNorm { source: Some(map.slice()), rows: 3, ..norm }).map_err(text)?;
+        let gathered: Vec<f32> = [4, 0, 2].into_iter().flat_map(|row| &x[row * width..][..width]).copied().collect();
+        let expected = rms_norm(&gathered, &weight, 1e-5);
+        compare(&what, &values(device, out.slice(), element)?, &expected, tolerance(element))?;
+        let keep = Rows { at: kept.slice(), stride: 2 * width };
+        kernels.rms_norm(RmsNorm { add: Some(rows_of(&add, width)), keep: Some(keep), ..norm }).map_err(text)?;
+        compare(&what, &values(device, out.slice(), element)?, &rms_norm(&sum, &weight, 1e-5), tolerance(element))?;
+        compare("the residual stream", &values(device, stream.slice(), element)?, &sum, tolerance(element) / 4.0)?;
+        let found = values(device, kept.slice(), element)?;
+        compare("the kept sum", &found[2 * width..][..width], &sum[width..][..width], tolerance(element) / 4.0)?;
+    }
+    Ok(())
+}
+
+/// Residual without norm; rows moved by source and target.
+pub fn check_add_and_gather(device: &Device, element: Element) -> Result<(), String> {
+    let kernels = Kernels::new(device.clone(), element);
+    let mut numbers = Numbers::new(3);
+    let (rows, width) = (4, 72);
+    let (x, y) = (numbers.floats(rows * width, element), numbers.floats(rows * width, element));
+    let (stream, add) = (upload(device, &x, element)?, upload(device, &y, element)?);
+    let keep = device.zeros(rows * width * element.bytes()).map_err(text)?;
+    kernels
+        .add_rows(rows_of(&stream, width), Some(rows_of(&add, width)), Some(rows_of(&keep, width)), rows, width)
+        .map_err(text)?;
+    let sum: Vec<f32> = x.iter().zip(&y).map(|(x, y)| x + y).collect();
+    compare("add_rows", &values(device, stream.slice(), element)?, &sum, tolerance(element) / 2.0)?;
+    compare("add_rows, kept", &values(device, keep.slice(), element)?, &sum, tolerance(element) / 2.0)?;
+    let out = device.zeros(rows * width * element.bytes()).map_err(text)?;
+    let (source, target) =
+        (device.upload(&[2_i32, -1, 0]).map_err(text)?, device.upload(&[1_i32, 0, 3]).map_err(text)?);
+    kernels
+        .gather_rows(rows_of(&out, width), Some(target.slice()), rows_of(&add, width), Some(source.slice()), 3, width)
+        .map_err(text)?;
+    let zeros = vec![0.0; width];
+    let expected = [&zeros, &y[2 * width..3 * width], &zeros, &y[..width]].concat();
+    compare("gather_rows", &values(device, out.slice(), element)?, &expected, 0.0)
+}
+
+/// Widths with a ragged end; large gates do not overflow.
+pub fn check_silu_gate(device: &Device, element: Element) -> Result<(), String> {
+    let kernels = Kernels::new(device.clone(), element);
+    let mut numbers = Numbers::new(4);
+    for width in [40, 384, 3000] {
+        let rows = 3;
+        let mut x = numbers.floats(rows * 2 * width, element);
+        x.iter_mut().step_by(7).for_each(|value| *value *= 64.0);
+        let x = element.decode(&element.encode(&x));
+        let mut expected = Vec::new();
+        for row in x.chunks_exact(2 * width) {
+            expected.extend(silu_gate(&row[..width], &row[width..]));
+        }
+        let (gate_up, out) =
+            (upload(device, &x, element)?, device.zeros(rows * width * element.bytes()).map_err(text)?);
+        kernels.silu_gate(out.slice(), gate_up.slice(), rows, width).map_err(text)?;
+        compare(
+            &format!("silu_gate of {width}"),
+            &values(device, out.slice(), element)?,
+            &expected,
+            tolerance(element),
+        )?;
+    }
+    Ok(())
+}
+
+/// All kinds of scaling and head sizes, with and without per-head norms; rows that write nowhere.
+pub fn check_rotation(device: &Device, element: Element) -> Result<(), String> {
+    let scalings = [
+        RopeScaling::None,
+        RopeScaling::Linear { factor: 4.0 },
+        RopeScaling::Llama3 { factor: 8.0, low_frequency_factor: 1.0, high_frequency_factor: 4.0, original: 64.0 },
+        RopeScaling::Yarn { factor: 4.0, original: 64.0, beta_fast: 32.0, beta_slow: 1.0, attention_factor: 1.1 },
+    ];
+    for (scaling, (head_dim, heads, kv_heads)) in
+        scalings.into_iter().zip([(64, 2, 1), (96, 5, 1), (128, 8, 2), (256, 4, 4)])
+    {
+        for normed in [false, true] {
+            check_one_rotation(device, element, scaling, [head_dim, heads, kv_heads], normed)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_one_rotation(
+    device: &Device,
+    element: Element,
+    scaling: RopeScaling,
+    [head_dim, heads, kv_heads]: [usize; 3],
+    normed: bool,
+) -> Result<(), String> {
+    let kernels = Kernels::new(device.clone(), element);
+    let mut numbers = Numbers::new(head_dim as u64);
+    let (positions, cache_rows) = (300, 16);
+    let rope = Rope::new(head_dim, 10_000.0, scaling);
+    let at = [0_usize, 299, 17, 64];
+    let write = [5_i32, 0, -1, 15];
+    let width = (heads + 2 * kv_heads) * head_dim;
+    let qkv = numbers.floats(at.len() * width, element);
+    let (query_norm, key_norm) = (numbers.floats(head_dim, element), numbers.floats(head_dim, element));
+    let on_device = upload(device, &qkv, element)?;
+    let table = device.upload(&rope.table(positions)).map_err(text)?;
+    let position = device.upload(&at.map(|at| at as i32)).map_err(text)?;
+    let rows = device.upload(&write).map_err(text)?;
+    let cache_bytes = cache_rows * kv_heads * head_dim * element.bytes();
+    let (keys, values_) = (device.zeros(cache_bytes).map_err(text)?, device.zeros(cache_bytes).map_err(text)?);
+    let norms = (upload(device, &query_norm, element)?, upload(device, &key_norm, element)?);
+    kernels
+        .rotate_and_write(Rotation {
+            qkv: on_device.slice(),
+            table: table.slice(),
+            positions,
+            position: position.slice(),
+            write: rows.slice(),
+            keys: keys.slice(),
+            values: values_.slice(),
+            norms: normed.then_some((norms.0.slice(), norms.1.slice(), 1e-6)),
+            rows: at.len(),
+            heads,
+            kv_heads,
+            head_dim,
+        })
+        .map_err(text)?;
+    let found = values(device, on_device.slice(), element)?;
+    let (keys, cached) = (values(device, keys.slice(), element)?, values(device, values_.slice(), element)?);
+    let kv_width = kv_heads * head_dim;
+    for (row, position) in at.into_iter().enumerate() {
+        let own = &qkv[row * width..][..width];
+        let (query, rest) = own.split_at(heads * head_dim);
+        let (key, value) = rest.split_at(kv_width);
+        let turned = |x: &[f32], weight: &[f32]| {
+            let mut x = if normed { rms_norm(x, weight, 1e-6) } else { x.to_vec() };
+            rope.apply(&mut x, &[position]);
+            x
+        };
+        let what = format!("rotation of {head_dim} ({scaling:?}, normed {normed}), row {row}");
+        compare(&what, &found[row * width..][..heads * head_dim], &turned(query, &query_norm), tolerance(element))?;
+        if let Ok(to) = usize::try_from(write[row]) {
+            compare(&what, &keys[to * kv_width..][..kv_width], &turned(key, &key_norm), tolerance(element))?;
+            compare(&what, &cached[to * kv_width..][..kv_width], value, 0.0)?;
+        }
+    }
+    Ok(())
+}
+
+fn upload(device: &Device, values: &[f32], element: Element) -> Result<Buffer, String> {
+    device.upload(&element.encode(values)).map_err(text)
+}
+
+/// Rows without space between them.
+fn rows_of(buffer: &Buffer, width: usize) -> Rows<'_> {
+    Rows { at: buffer.slice(), stride: width }
+}

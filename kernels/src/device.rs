@@ -1,0 +1,351 @@
+//! A device that runs kernels: memory, compiled kernels, launches, graphs and events on one stream.
+//!
+//! There are two: a CUDA GPU, and an emulator that compiles the same kernels with the machine's C++ compiler and runs
+//! every CUDA thread as a fiber. The emulator is for tests, so that what a kernel computes is checked on any machine.
+//!
+//! Addresses are plain numbers; a launch trusts its arguments as CUDA does. So launches are made by the functions in
+//! [`crate::launch`], which check the lengths of what they are given, and nowhere else.
+
+mod buffer;
+mod compile;
+mod cuda;
+mod driver;
+mod emulator;
+mod error;
+pub mod matmul;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+pub use buffer::{Buffer, Element, HostBuffer, Slice};
+pub use compile::{KernelFile, compile_for};
+pub use driver::{Event, Graph};
+pub use error::DeviceError;
+
+use driver::{Driver, KernelHandle};
+
+/// A handle to a device; clones share it.
+#[derive(Clone)]
+pub struct Device(Arc<Inner>);
+
+struct Inner {
+    driver: Arc<dyn Driver>,
+    properties: Properties,
+    /// Loaded kernels by file, options and name.
+    kernels: Mutex<HashMap<KernelKey, Kernel>>,
+}
+
+type KernelKey = (&'static str, String, &'static str);
+
+/// What a device is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Properties {
+    /// Such as `NVIDIA H200`.
+    pub name: String,
+    /// Version of the driver, such as `13.0`.
+    pub driver: String,
+    /// Multiprocessors.
+    pub multiprocessors: usize,
+    /// Compute capability, such as (9, 0).
+    pub capability: (u32, u32),
+    /// Bytes of second-level cache.
+    pub cache_bytes: usize,
+    /// Whether kernels run on the CPU.
+    pub emulated: bool,
+}
+
+/// A loaded kernel.
+#[derive(Clone)]
+pub struct Kernel(Arc<dyn KernelHandle>);
+
+/// How a kernel is launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Blocks.
+    pub grid: [u32; 3],
+    /// Threads a block.
+    pub block: u32,
+    /// Bytes of dynamic shared memory.
+    pub shared: u32,
+}
+
+/// An argument of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub enum Arg {
+    /// The address of a buffer; 0 for a buffer that is left out.
+    Address(u64),
+    /// A 32-bit integer.
+    Int(i32),
+    /// A float.
+    Float(f32),
+    /// A 64-bit integer.
+    Long(u64),
+}
+
+impl Device {
+    /// The CUDA device of a number.
+    ///
+    /// # Errors
+    /// When the driver library is missing, there is no such device, or it is older than Ampere.
+    pub fn cuda(number: usize) -> Result<Self, DeviceError> {
+        cuda::open(number).map(|(driver, properties)| Self::new(driver, properties))
+    }
+
+    /// How many CUDA devices there are; 0 without a driver.
+    pub fn cuda_count() -> usize {
+        cuda::count()
+    }
+
+    /// The emulator.
+    ///
+    /// # Errors
+    /// When the machine has no C++ compiler.
+    pub fn emulated() -> Result<Self, DeviceError> {
+        emulator::open().map(|(driver, properties)| Self::new(driver, properties))
+    }
+
+    fn new(driver: Arc<dyn Driver>, properties: Properties) -> Self {
+        Self(Arc::new(Inner { driver, properties, kernels: Mutex::default() }))
+    }
+
+    /// What it is.
+    pub fn properties(&self) -> &Properties {
+        &self.0.properties
+    }
+
+    /// Free and total bytes of its memory.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn memory(&self) -> Result<(u64, u64), DeviceError> {
+        self.0.driver.memory()
+    }
+
+    /// Takes memory, not initialised.
+    ///
+    /// # Errors
+    /// When there is not enough.
+    pub fn allocate(&self, bytes: usize) -> Result<Buffer, DeviceError> {
+        Buffer::new(self.0.driver.clone(), bytes)
+    }
+
+    /// Takes memory and fills it with zeros.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub fn zeros(&self, bytes: usize) -> Result<Buffer, DeviceError> {
+        let buffer = self.allocate(bytes)?;
+        self.fill(buffer.slice(), 0)?;
+        Ok(buffer)
+    }
+
+    /// Takes memory and copies values into it.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub fn upload<N: Plain>(&self, values: &[N]) -> Result<Buffer, DeviceError> {
+        let buffer = self.allocate(size_of_val(values))?;
+        self.write(buffer.slice(), values)?;
+        Ok(buffer)
+    }
+
+    /// Page-locked host memory, for copies that do not wait.
+    ///
+    /// # Errors
+    /// When there is not enough.
+    pub fn host_buffer(&self, bytes: usize) -> Result<HostBuffer, DeviceError> {
+        HostBuffer::new(self.0.driver.clone(), bytes)
+    }
+
+    /// Copies values to the device, in order with the stream; returns when `values` may change.
+    ///
+    /// # Errors
+    /// When they do not fit, or the device fails.
+    pub fn write<N: Plain>(&self, to: Slice<'_>, values: &[N]) -> Result<(), DeviceError> {
+        let bytes = bytes_of(values);
+        to.check(bytes.len())?;
+        // SAFETY: the slice borrows a live buffer that is at least as long as the bytes.
+        unsafe { self.0.driver.write(to.address(), bytes) }
+    }
+
+    /// Waits for the stream and copies values to the host.
+    ///
+    /// # Errors
+    /// When the slice is shorter, or the device fails.
+    pub fn read<N: Plain>(&self, from: Slice<'_>, values: &mut [N]) -> Result<(), DeviceError> {
+        let bytes = bytes_of_mut(values);
+        from.check(bytes.len())?;
+        // SAFETY: the slice borrows a live buffer that is at least as long as the bytes.
+        unsafe { self.0.driver.read(from.address(), bytes) }
+    }
+
+    /// All values of a slice.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn download<N: Plain + Default + Clone>(&self, from: Slice<'_>) -> Result<Vec<N>, DeviceError> {
+        let mut values = vec![N::default(); from.bytes() / size_of::<N>()];
+        self.read(from, &mut values)?;
+        Ok(values)
+    }
+
+    /// Sets every byte, in order with the stream.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn fill(&self, to: Slice<'_>, byte: u8) -> Result<(), DeviceError> {
+        // SAFETY: the slice borrows a live buffer of its length.
+        unsafe { self.0.driver.fill(to.address(), byte, to.bytes()) }
+    }
+
+    /// Copies within the device, in order with the stream. The ranges must not overlap.
+    ///
+    /// # Errors
+    /// When `to` is shorter than `from`, or the device fails.
+    pub fn copy(&self, to: Slice<'_>, from: Slice<'_>) -> Result<(), DeviceError> {
+        to.check(from.bytes())?;
+        // SAFETY: both slices borrow live buffers of at least that length.
+        unsafe { self.0.driver.copy(to.address(), from.address(), from.bytes()) }
+    }
+
+    /// Starts a copy from page-locked memory, in order with the stream, and returns at once. The range must not change
+    /// until the stream has passed.
+    ///
+    /// # Errors
+    /// When the ranges do not fit, or the device fails.
+    pub fn write_async(&self, to: Slice<'_>, from: &HostBuffer, bytes: usize) -> Result<(), DeviceError> {
+        to.check(bytes)?;
+        from.check(bytes)?;
+        // SAFETY: both are live and long enough; host buffers outlive the device's work since dropping one waits for it.
+        unsafe { self.0.driver.write_async(to.address(), from.address(), bytes) }
+    }
+
+    /// Starts a copy to page-locked memory, in order with the stream, and returns at once.
+    ///
+    /// # Errors
+    /// As [`write_async`](Self::write_async).
+    pub fn read_async(&self, to: &HostBuffer, from: Slice<'_>) -> Result<(), DeviceError> {
+        to.check(from.bytes())?;
+        // SAFETY: as for `write_async`.
+        unsafe { self.0.driver.read_async(to.address(), from.address(), from.bytes()) }
+    }
+
+    /// A kernel of a file, compiled with these options (`-D…`) if it is not in the cache on disk.
+    ///
+    /// # Errors
+    /// When the compiler is missing or refuses the source.
+    pub fn kernel(&self, file: KernelFile, options: &[String], name: &'static str) -> Result<Kernel, DeviceError> {
+        let key = (file.name, options.join(" "), name);
+        let mut kernels = self.0.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kernel) = kernels.get(&key) {
+            return Ok(kernel.clone());
+        }
+        let kernel = Kernel(self.0.driver.kernel(file, options, name)?);
+        kernels.insert(key, kernel.clone());
+        Ok(kernel)
+    }
+
+    /// Compiles a file ahead of its first use; several threads may do so at once.
+    ///
+    /// # Errors
+    /// As [`kernel`](Self::kernel).
+    pub fn load(&self, file: KernelFile, options: &[String]) -> Result<(), DeviceError> {
+        self.0.driver.load(file, options)
+    }
+
+    /// Launches a kernel, in order with the stream.
+    ///
+    /// # Errors
+    /// When the device refuses the geometry, or has failed.
+    ///
+    /// # Safety
+    /// The arguments must have the types of the kernel's parameters, and point to memory as long as it will touch.
+    pub unsafe fn launch(&self, kernel: &Kernel, geometry: Geometry, arguments: &[Arg]) -> Result<(), DeviceError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.driver.launch(kernel.0.as_ref(), geometry, arguments) }
+    }
+
+    /// Records what `work` launches instead of running it.
+    ///
+    /// # Errors
+    /// When `work` fails, or does what a graph cannot hold.
+    pub fn capture(&self, work: impl FnOnce() -> Result<(), DeviceError>) -> Result<Graph, DeviceError> {
+        self.0.driver.begin_capture()?;
+        let worked = work();
+        let graph = self.0.driver.end_capture();
+        worked?;
+        graph
+    }
+
+    /// Launches a graph, in order with the stream.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn run(&self, graph: &Graph) -> Result<(), DeviceError> {
+        self.0.driver.run(graph)
+    }
+
+    /// Marks the place that the stream has reached.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn event(&self) -> Result<Event, DeviceError> {
+        self.0.driver.event()
+    }
+
+    /// Marks the place that the stream has reached with an event that exists.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn record(&self, event: &Event) -> Result<(), DeviceError> {
+        self.0.driver.record(event)
+    }
+
+    /// Waits for all that was launched.
+    ///
+    /// # Errors
+    /// When a kernel has failed.
+    pub fn synchronize(&self) -> Result<(), DeviceError> {
+        self.0.driver.synchronize()
+    }
+
+    /// The matrix library behind this device, if there is one.
+    pub(crate) fn driver(&self) -> &Arc<dyn Driver> {
+        &self.0.driver
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Device").field(&self.0.properties.name).finish()
+    }
+}
+
+/// Values without padding or pointers, for which every bit pattern is fine.
+///
+/// # Safety
+/// Implement it for such types only.
+pub unsafe trait Plain: Copy + 'static {}
+
+macro_rules! plain {
+    ($($kind:ty),*) => { $(
+        // SAFETY: a number.
+        unsafe impl Plain for $kind {}
+    )* };
+}
+plain!(u8, u16, u32, u64, i32, i64, f32, half::f16, half::bf16);
+
+/// The bytes of values.
+pub fn bytes_of<N: Plain>(values: &[N]) -> &[u8] {
+    // SAFETY: plain values have no padding, and bytes no alignment.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
+}
+
+/// The bytes of values, to change.
+fn bytes_of_mut<N: Plain>(values: &mut [N]) -> &mut [u8] {
+    // SAFETY: as in `bytes_of`, and every bit pattern is a value.
+    unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
+}

@@ -1,0 +1,219 @@
+//! Memory of a device, and page-locked memory of the host.
+
+use std::{fmt, marker::PhantomData, ops::Range, sync::Arc};
+
+use super::{DeviceError, Plain, driver::Driver};
+
+/// Type of the elements of activations, weights and caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Element {
+    /// IEEE half precision.
+    F16,
+    /// bfloat16.
+    BF16,
+    /// Single precision.
+    F32,
+}
+
+/// Device memory that is given back when it is dropped.
+pub struct Buffer {
+    driver: Arc<dyn Driver>,
+    address: u64,
+    bytes: usize,
+}
+
+/// A part of a [`Buffer`]. Kernels may write through it: memory of a device is shared by its nature.
+#[derive(Clone, Copy, Debug)]
+pub struct Slice<'a> {
+    address: u64,
+    bytes: usize,
+    buffer: PhantomData<&'a Buffer>,
+}
+
+/// Page-locked host memory.
+pub struct HostBuffer {
+    driver: Arc<dyn Driver>,
+    address: *mut u8,
+    bytes: usize,
+}
+
+impl Element {
+    /// Bytes of one.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F16 | Self::BF16 => 2,
+            Self::F32 => 4,
+        }
+    }
+
+    /// The compiler option that chooses it.
+    pub fn option(self) -> String {
+        match self {
+            Self::F16 => "-DT_F16",
+            Self::BF16 => "-DT_BF16",
+            Self::F32 => "-DT_F32",
+        }
+        .into()
+    }
+
+    /// Its name as in `--dtype`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F16 => "float16",
+            Self::BF16 => "bfloat16",
+            Self::F32 => "float32",
+        }
+    }
+
+    /// The bytes of values in this type, rounded to nearest even.
+    pub fn encode(self, values: &[f32]) -> Vec<u8> {
+        match self {
+            Self::F16 => values.iter().flat_map(|value| half::f16::from_f32(*value).to_le_bytes()).collect(),
+            Self::BF16 => values.iter().flat_map(|value| half::bf16::from_f32(*value).to_le_bytes()).collect(),
+            Self::F32 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        }
+    }
+
+    /// The values of bytes in this type.
+    pub fn decode(self, bytes: &[u8]) -> Vec<f32> {
+        match self {
+            Self::F16 => bytes.as_chunks().0.iter().map(|bytes| half::f16::from_le_bytes(*bytes).to_f32()).collect(),
+            Self::BF16 => bytes.as_chunks().0.iter().map(|bytes| half::bf16::from_le_bytes(*bytes).to_f32()).collect(),
+            Self::F32 => bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
+        }
+    }
+}
+
+impl Buffer {
+    pub(super) fn new(driver: Arc<dyn Driver>, bytes: usize) -> Result<Self, DeviceError> {
+        // Empty buffers have an address of their own, which keeps launchers free of special cases.
+        let address = driver.allocate(bytes.max(16))?;
+        Ok(Self { driver, address, bytes })
+    }
+
+    /// All of it.
+    pub fn slice(&self) -> Slice<'_> {
+        Slice { address: self.address, bytes: self.bytes, buffer: PhantomData }
+    }
+
+    /// Its length.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// A part of it, in bytes.
+    ///
+    /// # Panics
+    /// When it does not lie within.
+    pub fn range(&self, bytes: Range<usize>) -> Slice<'_> {
+        self.slice().range(bytes)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: the address came from `allocate` and is given back once; freeing waits for the kernels that use it.
+        unsafe { self.driver.free(self.address) }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Buffer").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Slice<'a> {
+    /// No memory: the argument of a part that is left out.
+    pub const NONE: Slice<'static> = Slice { address: 0, bytes: 0, buffer: PhantomData };
+
+    /// Where it begins.
+    pub fn address(self) -> u64 {
+        self.address
+    }
+
+    /// Its length.
+    pub fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    /// A part of it, in bytes.
+    ///
+    /// # Panics
+    /// When it does not lie within.
+    pub fn range(self, bytes: Range<usize>) -> Slice<'a> {
+        assert!(bytes.start <= bytes.end && bytes.end <= self.bytes, "{bytes:?} is not within {} bytes", self.bytes);
+        Slice { address: self.address + bytes.start as u64, bytes: bytes.len(), buffer: PhantomData }
+    }
+
+    /// Whether it holds at least so many bytes.
+    ///
+    /// # Errors
+    /// When it does not.
+    #[track_caller]
+    pub fn check(self, bytes: usize) -> Result<(), DeviceError> {
+        if self.bytes >= bytes {
+            return Ok(());
+        }
+        let at = std::panic::Location::caller();
+        Err(DeviceError::Shape(format!("{at}: a buffer holds {} bytes, {bytes} are needed", self.bytes)))
+    }
+}
+
+impl HostBuffer {
+    pub(super) fn new(driver: Arc<dyn Driver>, bytes: usize) -> Result<Self, DeviceError> {
+        let address = driver.allocate_host(bytes.max(16))?;
+        Ok(Self { driver, address, bytes: bytes.max(16) })
+    }
+
+    pub(super) fn address(&self) -> *mut u8 {
+        self.address
+    }
+
+    pub(super) fn check(&self, bytes: usize) -> Result<(), DeviceError> {
+        if self.bytes >= bytes {
+            return Ok(());
+        }
+        Err(DeviceError::Shape(format!("a host buffer holds {} bytes, {bytes} are needed", self.bytes)))
+    }
+
+    /// Its values. Only when no copy to or from it is under way.
+    ///
+    /// # Panics
+    /// When the buffer is shorter.
+    pub fn values<N: Plain>(&self, start: usize, count: usize) -> &[N] {
+        let end = (start + count) * size_of::<N>();
+        assert!(end <= self.bytes, "{end} bytes of a host buffer of {}", self.bytes);
+        // SAFETY: within the allocation, which is aligned for every plain type; every bit pattern is a value.
+        unsafe { std::slice::from_raw_parts(self.address.cast::<N>().add(start), count) }
+    }
+
+    /// Its values, to change. Only when no copy to or from it is under way.
+    ///
+    /// # Panics
+    /// When the buffer is shorter.
+    pub fn values_mut<N: Plain>(&mut self, start: usize, count: usize) -> &mut [N] {
+        let end = (start + count) * size_of::<N>();
+        assert!(end <= self.bytes, "{end} bytes of a host buffer of {}", self.bytes);
+        // SAFETY: as in `values`, and the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.address.cast::<N>().add(start), count) }
+    }
+}
+
+impl Drop for HostBuffer {
+    fn drop(&mut self) {
+        // SAFETY: the address came from `allocate_host` and is given back once, after the copies that use it.
+        unsafe { self.driver.free_host(self.address, self.bytes) }
+    }
+}
+
+impl fmt::Debug for HostBuffer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("HostBuffer").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+// SAFETY: plain memory that belongs to the buffer alone.
+unsafe impl Send for HostBuffer {}
+// SAFETY: shared access only reads.
+unsafe impl Sync for HostBuffer {}

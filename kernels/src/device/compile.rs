@@ -1,0 +1,186 @@
+//! Kernel sources, and their compilation by NVRTC with a cache on disk.
+
+use std::{
+    ffi::{CString, c_char},
+    fs,
+    mem::MaybeUninit,
+    path::{Path, PathBuf},
+};
+
+use cudarc::nvrtc::{result, sys};
+
+use super::DeviceError;
+
+/// A source file of kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelFile {
+    /// Its name, for messages.
+    pub name: &'static str,
+    /// Its text.
+    pub text: &'static str,
+}
+
+/// What every file includes.
+const COMMON: &str = include_str!("../../cuda/common.cuh");
+const INCLUDE: &str = "#include \"common.cuh\"";
+
+impl KernelFile {
+    /// The text with its include in place: NVRTC and the emulator get one file.
+    pub(super) fn whole(self) -> String {
+        self.text.replacen(INCLUDE, &format!("#line 1 \"common.cuh\"\n{COMMON}\n#line 2 \"{}\"", self.name), 1)
+    }
+
+    /// The names of its kernels, in order.
+    pub fn kernels(self) -> Vec<&'static str> {
+        let declarations = self.text.split("extern \"C\" __global__").skip(1);
+        declarations
+            .filter_map(|rest| {
+                let rest = rest.split_once("void")?.1.trim_start();
+                let rest = match rest.strip_prefix("__launch_bounds__") {
+                    Some(bounds) => bounds.split_once(')')?.1.trim_start(),
+                    None => rest,
+                };
+                rest.split_once('(').map(|(name, _)| name.trim())
+            })
+            .collect()
+    }
+}
+
+/// The binary of a file for an architecture such as `sm_90a`: from the cache, or compiled and put there.
+pub(super) fn cached(
+    file: KernelFile,
+    options: &[String],
+    architecture: &str,
+    driver: &str,
+) -> Result<Vec<u8>, DeviceError> {
+    let source = file.whole();
+    let mut key = blake3::Hasher::new();
+    for part in [source.as_str(), &options.join(" "), architecture, driver, env!("CARGO_PKG_VERSION")] {
+        key.update(&(part.len() as u64).to_le_bytes());
+        key.update(part.as_bytes());
+    }
+    let key = key.finalize().to_hex();
+    let path = cache_folder().map(|folder| folder.join(format!("{}-{}.cubin", file.name, &key[..32])));
+    if let Some(binary) = path.as_deref().and_then(read_checked) {
+        return Ok(binary);
+    }
+    let binary = compile_for(file, options, architecture)?;
+    if let Some(path) = path {
+        // A cache that cannot be written costs time, nothing else.
+        let _ = write_checked(&path, &binary);
+    }
+    Ok(binary)
+}
+
+/// Compiles a file for an architecture such as `sm_90a`; needs NVRTC, but no GPU.
+///
+/// # Errors
+/// When NVRTC is missing, or refuses the source.
+pub fn compile_for(file: KernelFile, options: &[String], architecture: &str) -> Result<Vec<u8>, DeviceError> {
+    // SAFETY: looks for a library by name and runs its initialisers.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(DeviceError::Missing {
+            library: "NVRTC (libnvrtc.so), which compiles the kernels,".into(),
+            hint: "install the CUDA toolkit or the Python package nvidia-cuda-nvrtc, and name its folder in \
+                   LD_LIBRARY_PATH"
+                .into(),
+        });
+    }
+    let text = |text: String| {
+        CString::new(text).map_err(|_| DeviceError::Shape(format!("{} contains a zero byte", file.name)))
+    };
+    let source = text(file.whole())?;
+    let name = text(file.name.to_owned())?;
+    let failed = |error: result::NvrtcError| failure(file, architecture, format!("{error:?}"));
+    let program = result::create_program(&source, Some(&name)).map_err(failed)?;
+    let mut all = vec![format!("--gpu-architecture={architecture}"), "--std=c++17".into(), "-default-device".into()];
+    all.extend_from_slice(options);
+    // SAFETY: the program was created above and is destroyed once, below.
+    let compiled = unsafe { result::compile_program(program, &all) };
+    let outcome = match compiled {
+        // SAFETY: the program is live.
+        Err(_) => Err(failure(file, architecture, unsafe { log(program) })),
+        // SAFETY: the program is live and compiled.
+        Ok(()) => unsafe { binary(program) }.map_err(failed),
+    };
+    // SAFETY: see above.
+    let _ = unsafe { result::destroy_program(program) };
+    outcome
+}
+
+/// # Safety
+/// The program is live.
+unsafe fn log(program: sys::nvrtcProgram) -> String {
+    // SAFETY: the caller's promise.
+    let log = unsafe { result::get_program_log(program) }.unwrap_or_default();
+    log.into_iter().map(|byte| char::from(byte as u8)).filter(|character| *character != '\0').collect()
+}
+
+/// # Safety
+/// The program is live and compiled for a real architecture.
+unsafe fn binary(program: sys::nvrtcProgram) -> Result<Vec<u8>, result::NvrtcError> {
+    let mut size = MaybeUninit::uninit();
+    // SAFETY: the caller's promise; the size is written by a call that succeeds.
+    let size = unsafe {
+        sys::nvrtcGetCUBINSize(program, size.as_mut_ptr()).result()?;
+        size.assume_init()
+    };
+    let mut binary = vec![0_u8; size];
+    // SAFETY: the vector has the size that was asked for.
+    unsafe { sys::nvrtcGetCUBIN(program, binary.as_mut_ptr().cast::<c_char>()).result()? };
+    Ok(binary)
+}
+
+fn failure(file: KernelFile, target: &str, log: String) -> DeviceError {
+    DeviceError::Compile { file: file.name.into(), target: target.into(), log }
+}
+
+/// `$SPECTUNE_CACHE`, or `spectune/kernels` in the user's cache folder.
+pub(super) fn cache_folder() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    set("SPECTUNE_CACHE").or_else(|| {
+        let caches = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
+        caches.map(|caches| caches.join("spectune").join("kernels"))
+    })
+}
+
+/// A file that ends with the hash of what stands before it: one that was cut short is not used.
+fn read_checked(path: &Path) -> Option<Vec<u8>> {
+    let mut bytes = fs::read(path).ok()?;
+    let end = bytes.len().checked_sub(blake3::OUT_LEN)?;
+    let hash = bytes.split_off(end);
+    (blake3::hash(&bytes).as_bytes() == hash.as_slice()).then_some(bytes)
+}
+
+/// Writes beside the file and renames, so that two processes may do so at once.
+pub(super) fn write_checked(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
+    fs::write(&temporary, [bytes, blake3::hash(bytes).as_bytes()].concat())?;
+    fs::rename(&temporary, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_are_found_by_their_declarations() {
+        let text = "extern \"C\" __global__ void __launch_bounds__(128) one(int a) {}\n\
+                    extern \"C\" __global__ void two(\n  float* b) {}";
+        assert_eq!(KernelFile { name: "x", text }.kernels(), ["one", "two"]);
+    }
+
+    #[test]
+    fn a_cached_file_that_was_cut_is_not_used() {
+        let path = std::env::temp_dir().join(format!("spectune-cache-test-{}", std::process::id()));
+        write_checked(&path, b"binary").expect("a writable folder");
+        assert_eq!(read_checked(&path).as_deref(), Some(b"binary".as_slice()));
+        let bytes = fs::read(&path).expect("just written");
+        fs::write(&path, &bytes[..bytes.len() - 1]).expect("writable");
+        assert_eq!(read_checked(&path), None);
+        fs::remove_file(&path).expect("removable");
+    }
+}

@@ -1,0 +1,457 @@
+//! A CUDA GPU, through the driver library that is loaded at run time.
+//!
+//! One stream that does not wait for the legacy default stream; the device's primary context, which other libraries in
+//! the process share. Memory is taken with plain `cuMemAlloc`, never managed.
+
+mod lt;
+
+use std::{
+    any::Any,
+    collections::HashMap,
+    ffi::{CString, c_void},
+    mem::MaybeUninit,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use cudarc::driver::{
+    result::{self, DriverError},
+    sys,
+};
+
+use super::{
+    Arg, DeviceError, Geometry, KernelFile, Properties, compile,
+    driver::{Driver, Event, Graph, KernelHandle, Mark},
+    matmul::{Matmul, MatmulPlan},
+};
+
+/// The oldest architecture that has the instructions of the kernels: Ampere.
+const OLDEST: (u32, u32) = (8, 0);
+
+struct Cuda {
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+    architecture: String,
+    driver: String,
+    modules: Mutex<HashMap<String, Module>>,
+    library: Mutex<Option<Option<Arc<lt::Library>>>>,
+}
+
+#[derive(Clone, Copy)]
+struct Module(sys::CUmodule);
+
+struct CudaKernel(sys::CUfunction, String);
+
+struct CapturedGraph {
+    graph: sys::CUgraph,
+    executable: sys::CUgraphExec,
+}
+
+struct CudaEvent {
+    event: sys::CUevent,
+    context: sys::CUcontext,
+}
+
+// SAFETY: the driver's handles may be used from any thread.
+unsafe impl Send for Cuda {}
+// SAFETY: as above; the driver locks where it must.
+unsafe impl Sync for Cuda {}
+// SAFETY: a handle; as above.
+unsafe impl Send for Module {}
+// SAFETY: a handle; as above.
+unsafe impl Send for CudaKernel {}
+// SAFETY: a handle; as above.
+unsafe impl Sync for CudaKernel {}
+// SAFETY: a handle; launches of one graph are ordered by its stream.
+unsafe impl Send for CapturedGraph {}
+// SAFETY: as above.
+unsafe impl Sync for CapturedGraph {}
+// SAFETY: a handle; as above.
+unsafe impl Send for CudaEvent {}
+// SAFETY: a handle; as above.
+unsafe impl Sync for CudaEvent {}
+
+/// How many devices there are; 0 without a driver.
+pub(super) fn count() -> usize {
+    // SAFETY: looks for a library by name and runs its initialisers.
+    let present = unsafe { sys::is_culib_present() };
+    let count = present.then(|| result::init().and_then(|()| result::device::get_count()));
+    count.and_then(Result::ok).and_then(|count| usize::try_from(count).ok()).unwrap_or_default()
+}
+
+pub(super) fn open(number: usize) -> Result<(Arc<dyn Driver>, Properties), DeviceError> {
+    // SAFETY: looks for a library by name and runs its initialisers.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(DeviceError::Missing {
+            library: "the CUDA driver (libcuda.so.1)".into(),
+            hint: "install NVIDIA's driver; in a container, start it with the GPU passed through (--gpus all)".into(),
+        });
+    }
+    result::init().map_err(|error| failed("cuInit", error))?;
+    let count = result::device::get_count().map_err(|error| failed("cuDeviceGetCount", error))?;
+    let ordinal = i32::try_from(number).ok().filter(|number| *number < count).ok_or_else(|| {
+        DeviceError::NoDevice(format!(
+            "there is no device cuda:{number}; the driver shows {count} (CUDA_VISIBLE_DEVICES?)"
+        ))
+    })?;
+    let device = result::device::get(ordinal).map_err(|error| failed("cuDeviceGet", error))?;
+    use sys::CUdevice_attribute as Attribute;
+    let attribute = |attribute: Attribute| -> Result<u32, DeviceError> {
+        // SAFETY: the device was just asked for.
+        let value = unsafe { result::device::get_attribute(device, attribute) };
+        value.map(|value| value.max(0) as u32).map_err(|error| failed("cuDeviceGetAttribute", error))
+    };
+    let capability = (
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+    );
+    let name = result::device::get_name(device).map_err(|error| failed("cuDeviceGetName", error))?;
+    if capability < OLDEST {
+        let (major, minor) = capability;
+        return Err(DeviceError::NoDevice(format!(
+            "cuda:{number} ({name}) has compute capability {major}.{minor}; the kernels need 8.0 (Ampere) or later"
+        )));
+    }
+    let mut version = 0;
+    // SAFETY: the version is written by the call.
+    unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(|error| failed("cuDriverGetVersion", error))?;
+    let driver = format!("{}.{}", version / 1000, version % 1000 / 10);
+    // SAFETY: the device exists; the primary context is kept until the process ends.
+    let context = unsafe { result::primary_ctx::retain(device) };
+    let context = context.map_err(|error| failed("cuDevicePrimaryCtxRetain", error))?;
+    // SAFETY: the context is live.
+    unsafe { result::ctx::set_current(context) }.map_err(|error| failed("cuCtxSetCurrent", error))?;
+    let stream = result::stream::create(result::stream::StreamKind::NonBlocking)
+        .map_err(|error| failed("cuStreamCreate", error))?;
+    let properties = Properties {
+        name,
+        driver: driver.clone(),
+        multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as usize,
+        capability,
+        cache_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)? as usize,
+        emulated: false,
+    };
+    let cuda = Cuda {
+        context,
+        stream,
+        architecture: architecture(capability),
+        driver,
+        modules: Mutex::default(),
+        library: Mutex::default(),
+    };
+    Ok((Arc::new(cuda), properties))
+}
+
+/// The name under which NVRTC knows an architecture. From Hopper on there are instructions that only the name with an
+/// `a` allows.
+fn architecture((major, minor): (u32, u32)) -> String {
+    format!("sm_{major}{minor}{}", if major >= 9 { "a" } else { "" })
+}
+
+impl Cuda {
+    /// Makes the context current for the calling thread.
+    fn enter(&self) -> Result<(), DeviceError> {
+        // SAFETY: the context is kept until the process ends.
+        unsafe { result::ctx::set_current(self.context) }.map_err(|error| failed("cuCtxSetCurrent", error))
+    }
+
+    fn module(&self, file: KernelFile, options: &[String]) -> Result<Module, DeviceError> {
+        let key = format!("{} {}", file.name, options.join(" "));
+        if let Some(module) = self.modules.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Ok(*module);
+        }
+        // Not locked while compiling: files compile side by side.
+        let binary = compile::cached(file, options, &self.architecture, &self.driver)?;
+        self.enter()?;
+        // SAFETY: the binary is whole, as its hash or the compiler says.
+        let module = unsafe { result::module::load_data(binary.as_ptr().cast::<c_void>()) };
+        let module = Module(module.map_err(|error| failed(&format!("loading {}", file.name), error))?);
+        self.modules.lock().unwrap_or_else(PoisonError::into_inner).insert(key, module);
+        Ok(module)
+    }
+}
+
+impl Driver for Cuda {
+    fn memory(&self) -> Result<(u64, u64), DeviceError> {
+        self.enter()?;
+        let (free, total) = result::mem_get_info().map_err(|error| failed("cuMemGetInfo", error))?;
+        Ok((free as u64, total as u64))
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<u64, DeviceError> {
+        let (free, total) = self.memory()?;
+        let refused =
+            DeviceError::OutOfMemory { needed_mib: bytes as u64 >> 20, free_mib: free >> 20, total_mib: total >> 20 };
+        if bytes as u64 > free {
+            return Err(refused);
+        }
+        // SAFETY: the context is current.
+        match unsafe { result::malloc_sync(bytes) } {
+            Ok(address) => Ok(address),
+            Err(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => Err(refused),
+            Err(error) => Err(failed("cuMemAlloc", error)),
+        }
+    }
+
+    unsafe fn free(&self, address: u64) {
+        if self.enter().is_ok() {
+            // SAFETY: the caller's promise. Freeing waits for the device; an error would be an earlier kernel's.
+            let _ = unsafe { result::free_sync(address) };
+        }
+    }
+
+    fn allocate_host(&self, bytes: usize) -> Result<*mut u8, DeviceError> {
+        self.enter()?;
+        // SAFETY: the context is current.
+        let address = unsafe { result::malloc_host(bytes, 0) };
+        address.map(<*mut c_void>::cast).map_err(|error| failed("cuMemHostAlloc", error))
+    }
+
+    unsafe fn free_host(&self, address: *mut u8, _bytes: usize) {
+        if self.enter().is_ok() {
+            // Copies to or from it may be under way.
+            let _ = self.synchronize();
+            // SAFETY: the caller's promise.
+            let _ = unsafe { result::free_host(address.cast()) };
+        }
+    }
+
+    unsafe fn write(&self, to: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.enter()?;
+        // SAFETY: the caller's promise. Memory that is not page-locked is read before the call returns.
+        unsafe { result::memcpy_htod_async(to, bytes, self.stream) }.map_err(|error| failed("cuMemcpyHtoD", error))?;
+        self.synchronize()
+    }
+
+    unsafe fn read(&self, from: u64, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.enter()?;
+        // SAFETY: the caller's promise; the bytes stay borrowed until the stream has passed.
+        unsafe { result::memcpy_dtoh_async(bytes, from, self.stream) }
+            .map_err(|error| failed("cuMemcpyDtoH", error))?;
+        self.synchronize()
+    }
+
+    unsafe fn write_async(&self, to: u64, from: *mut u8, bytes: usize) -> Result<(), DeviceError> {
+        self.enter()?;
+        // SAFETY: the caller's promise.
+        let copied =
+            unsafe { result::memcpy_htod_async(to, std::slice::from_raw_parts(from.cast_const(), bytes), self.stream) };
+        copied.map_err(|error| failed("cuMemcpyHtoDAsync", error))
+    }
+
+    unsafe fn read_async(&self, to: *mut u8, from: u64, bytes: usize) -> Result<(), DeviceError> {
+        self.enter()?;
+        // SAFETY: the caller's promise.
+        let copied = unsafe { result::memcpy_dtoh_async(std::slice::from_raw_parts_mut(to, bytes), from, self.stream) };
+        copied.map_err(|error| failed("cuMemcpyDtoHAsync", error))
+    }
+
+    unsafe fn fill(&self, to: u64, byte: u8, bytes: usize) -> Result<(), DeviceError> {
+        self.enter()?;
+        // SAFETY: the caller's promise.
+        unsafe { result::memset_d8_async(to, byte, bytes, self.stream) }.map_err(|error| failed("cuMemsetD8", error))
+    }
+
+    unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), DeviceError> {
+        self.enter()?;
+        // SAFETY: the caller's promise.
+        let copied = unsafe { result::memcpy_dtod_async(to, from, bytes, self.stream) };
+        copied.map_err(|error| failed("cuMemcpyDtoD", error))
+    }
+
+    fn load(&self, file: KernelFile, options: &[String]) -> Result<(), DeviceError> {
+        self.module(file, options).map(|_| ())
+    }
+
+    fn kernel(&self, file: KernelFile, options: &[String], name: &str) -> Result<Arc<dyn KernelHandle>, DeviceError> {
+        let module = self.module(file, options)?;
+        self.enter()?;
+        let symbol = CString::new(name).map_err(|error| failed("cuModuleGetFunction", error))?;
+        // SAFETY: the module stays loaded until the process ends.
+        let function = unsafe { result::module::get_function(module.0, symbol) };
+        let function = function.map_err(|error| failed(&format!("looking for {name} in {}", file.name), error))?;
+        // What a kernel declares statically counts against the same limit.
+        use sys::CUfunction_attribute_enum as Attribute;
+        let own = {
+            let mut value = 0;
+            // SAFETY: the function is live, the value is written by the call.
+            let asked = unsafe {
+                sys::cuFuncGetAttribute(&mut value, Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function).result()
+            };
+            asked.map_err(|error| failed("cuFuncGetAttribute", error))?;
+            value
+        };
+        let most = self.most_shared()?;
+        // SAFETY: the function is live.
+        let set = unsafe {
+            result::function::set_function_attribute(
+                function,
+                Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                most - own,
+            )
+        };
+        set.map_err(|error| failed("cuFuncSetAttribute", error))?;
+        Ok(Arc::new(CudaKernel(function, name.into())))
+    }
+
+    unsafe fn launch(
+        &self,
+        kernel: &dyn KernelHandle,
+        geometry: Geometry,
+        arguments: &[Arg],
+    ) -> Result<(), DeviceError> {
+        let Some(CudaKernel(function, name)) = kernel.as_any().downcast_ref::<CudaKernel>() else {
+            return Err(failed("launching", "the kernel belongs to another device"));
+        };
+        self.enter()?;
+        let mut values: Vec<[u8; 8]> = arguments.iter().map(|argument| argument.bytes()).collect();
+        let mut pointers: Vec<*mut c_void> = values.iter_mut().map(|value| value.as_mut_ptr().cast()).collect();
+        let Geometry { grid: [x, y, z], block, shared } = geometry;
+        // SAFETY: the caller promises that the arguments are the kernel's.
+        let launched =
+            unsafe { result::launch_kernel(*function, (x, y, z), (block, 1, 1), shared, self.stream, &mut pointers) };
+        launched.map_err(|error| failed(&format!("launching {name} {geometry:?}"), error))
+    }
+
+    fn begin_capture(&self) -> Result<(), DeviceError> {
+        self.enter()?;
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream is live.
+        unsafe { result::stream::begin_capture(self.stream, mode) }
+            .map_err(|error| failed("cuStreamBeginCapture", error))
+    }
+
+    fn end_capture(&self) -> Result<Graph, DeviceError> {
+        self.enter()?;
+        // SAFETY: the stream is live and captures.
+        let graph = unsafe { result::stream::end_capture(self.stream) };
+        let graph = graph.map_err(|error| failed("cuStreamEndCapture", error))?;
+        let mut executable = MaybeUninit::uninit();
+        // SAFETY: the graph is live; the executable is written by a call that succeeds.
+        let executable = unsafe {
+            sys::cuGraphInstantiateWithFlags(executable.as_mut_ptr(), graph, 0)
+                .result()
+                .map(|()| executable.assume_init())
+        };
+        let executable = executable.map_err(|error| failed("cuGraphInstantiate", error))?;
+        // SAFETY: both are live. Uploading ahead keeps the first launch as short as the others.
+        unsafe { result::graph::upload(executable, self.stream) }.map_err(|error| failed("cuGraphUpload", error))?;
+        Ok(Graph(Box::new(CapturedGraph { graph, executable })))
+    }
+
+    fn run(&self, graph: &Graph) -> Result<(), DeviceError> {
+        let Some(graph) = graph.0.downcast_ref::<CapturedGraph>() else {
+            return Err(failed("cuGraphLaunch", "the graph belongs to another device"));
+        };
+        self.enter()?;
+        // SAFETY: the graph lives as long as its handle.
+        unsafe { result::graph::launch(graph.executable, self.stream) }.map_err(|error| failed("cuGraphLaunch", error))
+    }
+
+    fn event(&self) -> Result<Event, DeviceError> {
+        self.enter()?;
+        let event = result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT);
+        let event = event.map_err(|error| failed("cuEventCreate", error))?;
+        let event = Event(Arc::new(CudaEvent { event, context: self.context }));
+        self.record(&event)?;
+        Ok(event)
+    }
+
+    fn record(&self, event: &Event) -> Result<(), DeviceError> {
+        let Some(event) = event.0.as_any().downcast_ref::<CudaEvent>() else {
+            return Err(failed("cuEventRecord", "the event belongs to another device"));
+        };
+        self.enter()?;
+        // SAFETY: event and stream are live.
+        unsafe { result::event::record(event.event, self.stream) }.map_err(|error| failed("cuEventRecord", error))
+    }
+
+    fn synchronize(&self) -> Result<(), DeviceError> {
+        self.enter()?;
+        // SAFETY: the stream is live.
+        unsafe { result::stream::synchronize(self.stream) }.map_err(|error| failed("cuStreamSynchronize", error))
+    }
+
+    fn matmul_plan(&self, matmul: Matmul) -> Result<Option<Box<dyn MatmulPlan>>, DeviceError> {
+        self.enter()?;
+        let mut library = self.library.lock().unwrap_or_else(PoisonError::into_inner);
+        let library = match library.as_ref() {
+            Some(library) => library.clone(),
+            None => {
+                let opened = lt::open()?;
+                *library = Some(opened.clone());
+                opened
+            }
+        };
+        let Some(library) = library else { return Ok(None) };
+        Ok(Some(Box::new(lt::Plan::new(library, matmul, self.stream)?)))
+    }
+}
+
+impl Cuda {
+    /// Bytes of shared memory that one block may have.
+    fn most_shared(&self) -> Result<i32, DeviceError> {
+        let device = {
+            let mut device = 0;
+            // SAFETY: a context is current; the device is written by the call.
+            let asked = unsafe { sys::cuCtxGetDevice(&mut device).result() };
+            asked.map_err(|error| failed("cuCtxGetDevice", error))?;
+            device
+        };
+        let attribute = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+        // SAFETY: the device is that of the context.
+        unsafe { result::device::get_attribute(device, attribute) }
+            .map_err(|error| failed("cuDeviceGetAttribute", error))
+    }
+}
+
+impl KernelHandle for CudaKernel {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Drop for CapturedGraph {
+    fn drop(&mut self) {
+        // SAFETY: both were made together and are destroyed once; the driver keeps what is running.
+        unsafe {
+            let _ = result::graph::exec_destroy(self.executable);
+            let _ = result::graph::destroy(self.graph);
+        }
+    }
+}
+
+impl Mark for CudaEvent {
+    fn wait(&self) -> Result<(), DeviceError> {
+        // SAFETY: context and event are live.
+        unsafe {
+            result::ctx::set_current(self.context).map_err(|error| failed("cuCtxSetCurrent", error))?;
+            result::event::synchronize(self.event).map_err(|error| failed("cuEventSynchronize", error))
+        }
+    }
+
+    fn since(&self, earlier: &dyn Mark) -> Result<Duration, DeviceError> {
+        let Some(earlier) = earlier.as_any().downcast_ref::<Self>() else {
+            return Err(failed("cuEventElapsedTime", "the event belongs to another device"));
+        };
+        // SAFETY: both events are live.
+        let milliseconds = unsafe { result::event::elapsed(earlier.event, self.event) };
+        let milliseconds = milliseconds.map_err(|error| failed("cuEventElapsedTime", error))?;
+        Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Drop for CudaEvent {
+    fn drop(&mut self) {
+        // SAFETY: the event is destroyed once.
+        let _ = unsafe { result::event::destroy(self.event) };
+    }
+}
+
+fn failed(call: &str, reason: impl std::fmt::Display) -> DeviceError {
+    DeviceError::Failed { call: call.into(), reason: reason.to_string() }
+}

@@ -1,0 +1,167 @@
+//! cuBLASLt: the matrix products of many rows.
+
+use std::{ffi::c_void, ptr, sync::Arc};
+
+use cudarc::{
+    cublaslt::{result, sys},
+    driver::sys::CUstream,
+};
+
+use super::failed;
+use crate::device::{
+    DeviceError, Element,
+    matmul::{Matmul, MatmulPlan},
+};
+
+/// What cuBLASLt may use beside its operands; NVIDIA advises 32 MiB on Hopper.
+const WORKSPACE: usize = 32 << 20;
+
+/// `CUBLAS_OP_T` of cublas_api.h.
+const TRANSPOSED: i32 = 1;
+
+/// An open handle.
+pub struct Library(sys::cublasLtHandle_t);
+
+// SAFETY: cuBLASLt's handle may be used from several threads.
+unsafe impl Send for Library {}
+// SAFETY: as above.
+unsafe impl Sync for Library {}
+
+/// A product with its algorithm.
+pub struct Plan {
+    library: Arc<Library>,
+    description: sys::cublasLtMatmulDesc_t,
+    weights: sys::cublasLtMatrixLayout_t,
+    inputs: sys::cublasLtMatrixLayout_t,
+    outputs: sys::cublasLtMatrixLayout_t,
+    algorithm: sys::cublasLtMatmulAlgo_t,
+    workspace: usize,
+    stream: CUstream,
+}
+
+// SAFETY: descriptors are only read after they are made.
+unsafe impl Send for Plan {}
+// SAFETY: as above.
+unsafe impl Sync for Plan {}
+
+/// Opens the library; `None` where it is not on this machine.
+pub fn open() -> Result<Option<Arc<Library>>, DeviceError> {
+    // SAFETY: looks for a library by name and runs its initialisers.
+    if !unsafe { sys::is_culib_present() } {
+        return Ok(None);
+    }
+    let handle = result::create_handle().map_err(|error| failed("cublasLtCreate", error))?;
+    Ok(Some(Arc::new(Library(handle))))
+}
+
+impl Plan {
+    /// Asks for the fastest algorithm. cuBLASLt counts by columns, so that y = x · wᵀ becomes yᵀ = wᵀᵀ · xᵀ.
+    pub fn new(library: Arc<Library>, matmul: Matmul, stream: CUstream) -> Result<Self, DeviceError> {
+        let Matmul { rows, inputs, outputs, element, result: kind } = matmul;
+        let failed =
+            |error: result::CublasError| failed(&format!("choosing a cuBLASLt algorithm for {matmul:?}"), error);
+        let layout = |element, height: usize, width: usize| {
+            result::create_matrix_layout(data_type(element), height as u64, width as u64, height as i64)
+        };
+        let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
+        let description = result::create_matmul_desc(compute, sys::cudaDataType_t::CUDA_R_32F).map_err(failed)?;
+        let mut plan = Self {
+            library,
+            description,
+            weights: layout(element, inputs, outputs).map_err(failed)?,
+            inputs: layout(element, inputs, rows).map_err(failed)?,
+            outputs: layout(kind, outputs, rows).map_err(failed)?,
+            algorithm: sys::cublasLtMatmulAlgo_t { data: [0; 8] },
+            workspace: 0,
+            stream,
+        };
+        let transposed = TRANSPOSED;
+        let preference = result::create_matmul_pref().map_err(failed)?;
+        // SAFETY: all handles are live, and each attribute has its size.
+        let chosen = unsafe {
+            result::set_matmul_desc_attribute(
+                description,
+                sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSA,
+                ptr::from_ref(&transposed).cast::<c_void>(),
+                size_of_val(&transposed),
+            )
+            .and_then(|()| {
+                result::set_matmul_pref_attribute(
+                    preference,
+                    sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                    ptr::from_ref(&WORKSPACE).cast::<c_void>(),
+                    size_of::<usize>(),
+                )
+            })
+            .and_then(|()| {
+                result::get_matmul_algo_heuristic(
+                    plan.library.0,
+                    description,
+                    plan.weights,
+                    plan.inputs,
+                    plan.outputs,
+                    plan.outputs,
+                    preference,
+                )
+            })
+        };
+        // SAFETY: made above, destroyed once.
+        let _ = unsafe { result::destroy_matmul_pref(preference) };
+        let chosen = chosen.map_err(failed)?;
+        plan.algorithm = chosen.algo;
+        plan.workspace = chosen.workspaceSize;
+        Ok(plan)
+    }
+}
+
+impl MatmulPlan for Plan {
+    fn workspace(&self) -> usize {
+        self.workspace
+    }
+
+    unsafe fn run(&self, y: u64, x: u64, w: u64, workspace: u64) -> Result<(), DeviceError> {
+        let (one, zero) = (1.0_f32, 0.0_f32);
+        // SAFETY: the handles are live, the caller promises the addresses; the scales are read before the call returns.
+        let run = unsafe {
+            result::matmul(
+                self.library.0,
+                self.description,
+                ptr::from_ref(&one).cast(),
+                ptr::from_ref(&zero).cast(),
+                w as *const c_void,
+                self.weights,
+                x as *const c_void,
+                self.inputs,
+                y as *const c_void,
+                self.outputs,
+                y as *mut c_void,
+                self.outputs,
+                &raw const self.algorithm,
+                workspace as *mut c_void,
+                self.workspace,
+                self.stream.cast(),
+            )
+        };
+        run.map_err(|error| failed("cublasLtMatmul", error))
+    }
+}
+
+impl Drop for Plan {
+    fn drop(&mut self) {
+        // SAFETY: each was made once, in `new`.
+        unsafe {
+            let _ = result::destroy_matmul_desc(self.description);
+            for layout in [self.weights, self.inputs, self.outputs] {
+                let _ = result::destroy_matrix_layout(layout);
+            }
+        }
+    }
+}
+
+fn data_type(element: Element) -> sys::cudaDataType_t {
+    match element {
+        Element::F16 => sys::cudaDataType_t::CUDA_R_16F,
+        Element::BF16 => sys::cudaDataType_t::CUDA_R_16BF,
+        Element::F32 => sys::cudaDataType_t::CUDA_R_32F,
+    }
+}

@@ -1,0 +1,48 @@
+//! What can go wrong on a device.
+
+/// Why a device could not do something.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceError {
+    /// A library or a compiler is not on this machine.
+    #[error("{library} was not found; {hint}")]
+    Missing {
+        /// Its name.
+        library: String,
+        /// What to install or set.
+        hint: String,
+    },
+    /// There is no such device, or it is too old.
+    #[error("{0}")]
+    NoDevice(String),
+    /// Not enough memory.
+    #[error("out of memory on the device: {needed_mib} MiB are needed, {free_mib} MiB of {total_mib} MiB are free")]
+    OutOfMemory {
+        /// Of this allocation.
+        needed_mib: u64,
+        /// Before it.
+        free_mib: u64,
+        /// Of the device.
+        total_mib: u64,
+    },
+    /// A kernel does not compile.
+    #[error("{file} does not compile for {target}:\n{log}")]
+    Compile {
+        /// The source.
+        file: String,
+        /// Architecture or compiler.
+        target: String,
+        /// What the compiler says.
+        log: String,
+    },
+    /// Lengths that do not fit: a mistake of the caller, found before the launch.
+    #[error("{0}")]
+    Shape(String),
+    /// A call failed.
+    #[error("{call} failed: {reason}")]
+    Failed {
+        /// The call.
+        call: String,
+        /// The driver's words.
+        reason: String,
+    },
+}

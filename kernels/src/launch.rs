@@ -1,0 +1,99 @@
+//! Safe launchers of the CUDA kernels: they check lengths and choose the geometry, one file for each source.
+//!
+//! What a kernel computes is said in its source under `kernels/cuda`; the functions here say what is checked.
+
+mod elementwise;
+mod linear;
+
+pub use elementwise::{RmsNorm, Rotation};
+pub use linear::{Linear, MOST_ROWS_A_BLOCK};
+
+use crate::device::{Arg, Device, DeviceError, Element, Geometry, Kernel, KernelFile, Slice};
+
+/// All kernel files of an element type and some head sizes, each with its compiler options.
+pub fn files(element: Element, head_dims: &[usize]) -> Vec<(KernelFile, Vec<String>)> {
+    let _ = head_dims;
+    let linear = if element == Element::F32 { linear::FLOAT_FILE } else { linear::FILE };
+    [elementwise::FILE, linear].map(|file| (file, vec![element.option()])).to_vec()
+}
+
+/// The kernels for one element type on one device.
+#[derive(Clone, Debug)]
+pub struct Kernels {
+    device: Device,
+    element: Element,
+    options: Vec<String>,
+}
+
+/// Rows in a buffer, `stride` elements apart.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a> {
+    /// Where the first row begins.
+    pub at: Slice<'a>,
+    /// Elements from one row to the next.
+    pub stride: usize,
+}
+
+impl Kernels {
+    /// Kernels for activations, weights and caches of a type.
+    pub fn new(device: Device, element: Element) -> Self {
+        Self { device, element, options: vec![element.option()] }
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The element type.
+    pub fn element(&self) -> Element {
+        self.element
+    }
+
+    fn kernel(&self, file: KernelFile, name: &'static str) -> Result<Kernel, DeviceError> {
+        self.device.kernel(file, &self.options, name)
+    }
+
+    /// Elements that one 16-byte access moves.
+    fn vector(&self) -> usize {
+        16 / self.element.bytes()
+    }
+
+    fn check_rows(&self, rows: Rows<'_>, count: usize, width: usize) -> Result<(), DeviceError> {
+        if !width.is_multiple_of(self.vector()) || !rows.stride.is_multiple_of(self.vector()) {
+            return Err(DeviceError::Shape(format!(
+                "rows of {width} elements, {} apart, are not in whole accesses of 16 bytes",
+                rows.stride
+            )));
+        }
+        if !rows.at.address().is_multiple_of(16) {
+            return Err(DeviceError::Shape("rows do not begin at a multiple of 16 bytes".into()));
+        }
+        let elements = if count == 0 { 0 } else { (count - 1) * rows.stride + width };
+        rows.at.check(elements * self.element.bytes())
+    }
+}
+
+/// An argument that is a buffer.
+fn address(slice: Slice<'_>) -> Arg {
+    Arg::Address(slice.address())
+}
+
+/// An argument that is a length or a number of things.
+fn int(value: usize) -> Arg {
+    Arg::Int(i32::try_from(value).unwrap_or(i32::MAX))
+}
+
+/// One dimension of blocks.
+fn line(blocks: usize, block: u32) -> Geometry {
+    grid([blocks, 1, 1], block, 0)
+}
+
+fn grid(blocks: [usize; 3], block: u32, shared: usize) -> Geometry {
+    Geometry { grid: blocks.map(|count| u32::try_from(count).unwrap_or(u32::MAX)), block, shared: shared as u32 }
+}
+
+/// 32-bit integers for `count` things.
+fn check_ints(slice: Slice<'_>, count: usize) -> Result<(), DeviceError> {
+    slice.check(count * 4)
+}

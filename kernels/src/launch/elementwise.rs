@@ -1,0 +1,276 @@
+//! `cuda/elementwise.cu`.
+
+use super::{Kernels, Rows, address, check_ints, grid, int, line};
+use crate::device::{Arg, DeviceError, KernelFile, Slice};
+
+pub(super) const FILE: KernelFile =
+    KernelFile { name: "elementwise.cu", text: include_str!("../../cuda/elementwise.cu") };
+
+/// Operands of [`Kernels::rms_norm`].
+#[derive(Clone, Copy, Debug)]
+pub struct RmsNorm<'a> {
+    /// The normed rows.
+    pub out: Rows<'a>,
+    /// The residual stream; takes up `add`.
+    pub stream: Rows<'a>,
+    /// Added to the stream first.
+    pub add: Option<Rows<'a>>,
+    /// `[width]`.
+    pub weight: Slice<'a>,
+    /// Where the sum is kept beside.
+    pub keep: Option<Rows<'a>>,
+    /// Which row of the stream each row reads, int32; only without `add`.
+    pub source: Option<Slice<'a>>,
+    /// Rows that are written.
+    pub rows: usize,
+    /// Elements of a row.
+    pub width: usize,
+    /// Added to the mean square.
+    pub epsilon: f32,
+}
+
+/// Operands of [`Kernels::rotate_and_write`].
+#[derive(Clone, Copy, Debug)]
+pub struct Rotation<'a> {
+    /// `[rows, (heads + 2 · kv_heads) · head_dim]`: queries, keys, values.
+    pub qkv: Slice<'a>,
+    /// float2 `[positions, head_dim / 2]`: cosine and sine.
+    pub table: Slice<'a>,
+    /// Rows of the table.
+    pub positions: usize,
+    /// int32 `[rows]`.
+    pub position: Slice<'a>,
+    /// Cache row of each row, int32; below 0 for none.
+    pub write: Slice<'a>,
+    /// `[cache rows, kv_heads, head_dim]`.
+    pub keys: Slice<'a>,
+    /// `[cache rows, kv_heads, head_dim]`.
+    pub values: Slice<'a>,
+    /// Per-head norms of queries and keys, `[head_dim]` each, with their epsilon.
+    pub norms: Option<(Slice<'a>, Slice<'a>, f32)>,
+    /// Rows.
+    pub rows: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key/value heads.
+    pub kv_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+}
+
+impl Kernels {
+    /// Rows of an embedding `[vocabulary, width]` for int32 tokens.
+    ///
+    /// # Errors
+    /// When a buffer is too short, or the device fails.
+    pub fn embed(
+        &self,
+        out: Rows<'_>,
+        table: Slice<'_>,
+        tokens: Slice<'_>,
+        rows: usize,
+        width: usize,
+        vocabulary: usize,
+    ) -> Result<(), DeviceError> {
+        self.check_rows(out, rows, width)?;
+        table.check(vocabulary * width * self.element.bytes())?;
+        check_ints(tokens, rows)?;
+        let kernel = self.kernel(FILE, "embed")?;
+        let arguments =
+            [address(out.at), int(out.stride), address(table), address(tokens), int(width), int(vocabulary)];
+        // SAFETY: lengths are checked above; the kernel clamps tokens to the vocabulary.
+        unsafe { self.device.launch(&kernel, line(rows, 256), &arguments) }
+    }
+
+    /// Residual and RMS norm.
+    ///
+    /// # Errors
+    /// When a buffer is too short, or the device fails.
+    pub fn rms_norm(&self, norm: RmsNorm<'_>) -> Result<(), DeviceError> {
+        let RmsNorm { out, stream, add, weight, keep, source, rows, width, epsilon } = norm;
+        self.check_rows(out, rows, width)?;
+        match source {
+            Some(source) => check_ints(source, rows)?,
+            None => self.check_rows(stream, rows, width)?,
+        }
+        if let Some(add) = add {
+            self.check_rows(add, rows, width)?;
+        }
+        if let Some(keep) = keep {
+            self.check_rows(keep, rows, width)?;
+        }
+        weight.check(width * self.element.bytes())?;
+        let kernel = self.kernel(FILE, "rms_norm")?;
+        let part = |rows: Option<Rows<'_>>| {
+            (rows.map_or(Slice::NONE.address(), |rows| rows.at.address()), rows.map_or(0, |rows| rows.stride))
+        };
+        let ((add, add_stride), (keep, keep_stride)) = (part(add), part(keep));
+        let arguments = [
+            address(out.at),
+            int(out.stride),
+            address(stream.at),
+            int(stream.stride),
+            Arg::Address(add),
+            int(add_stride),
+            address(weight),
+            Arg::Address(keep),
+            int(keep_stride),
+            address(source.unwrap_or(Slice::NONE)),
+            int(width),
+            Arg::Float(epsilon),
+        ];
+        // SAFETY: lengths are checked above; rows of `source` are the caller's layout kernels', which stay within.
+        unsafe { self.device.launch(&kernel, line(rows, block(width / self.vector())), &arguments) }
+    }
+
+    /// Adds rows to the residual stream, and keeps a copy of the sum; either may be left out.
+    ///
+    /// # Errors
+    /// When a buffer is too short, or the device fails.
+    pub fn add_rows(
+        &self,
+        stream: Rows<'_>,
+        add: Option<Rows<'_>>,
+        keep: Option<Rows<'_>>,
+        rows: usize,
+        width: usize,
+    ) -> Result<(), DeviceError> {
+        for part in [Some(stream), add, keep].into_iter().flatten() {
+            self.check_rows(part, rows, width)?;
+        }
+        let kernel = self.kernel(FILE, "add_rows")?;
+        let none = Rows { at: Slice::NONE, stride: 0 };
+        let (add, keep) = (add.unwrap_or(none), keep.unwrap_or(none));
+        let arguments = [
+            address(stream.at),
+            int(stream.stride),
+            address(add.at),
+            int(add.stride),
+            address(keep.at),
+            int(keep.stride),
+            int(width),
+        ];
+        // SAFETY: lengths are checked above.
+        unsafe { self.device.launch(&kernel, line(rows, block(width / self.vector())), &arguments) }
+    }
+
+    /// `out[target[r]] = from[source[r]]`; without `source` or `target`, row r itself.
+    ///
+    /// # Errors
+    /// When a buffer is too short, or the device fails.
+    pub fn gather_rows(
+        &self,
+        out: Rows<'_>,
+        target: Option<Slice<'_>>,
+        from: Rows<'_>,
+        source: Option<Slice<'_>>,
+        rows: usize,
+        width: usize,
+    ) -> Result<(), DeviceError> {
+        self.check_rows(out, if target.is_some() { 1 } else { rows }, width)?;
+        self.check_rows(from, if source.is_some() { 1 } else { rows }, width)?;
+        for map in [target, source].into_iter().flatten() {
+            check_ints(map, rows)?;
+        }
+        let kernel = self.kernel(FILE, "gather_rows")?;
+        let arguments = [
+            address(out.at),
+            int(out.stride),
+            address(target.unwrap_or(Slice::NONE)),
+            address(from.at),
+            int(from.stride),
+            address(source.unwrap_or(Slice::NONE)),
+            int(width),
+        ];
+        // SAFETY: lengths are checked above; the maps are the caller's layout kernels', which stay within.
+        unsafe { self.device.launch(&kernel, line(rows, block(width / self.vector())), &arguments) }
+    }
+
+    /// Gated activation of `[rows, 2 · width]`, gate first, to `[rows, width]`.
+    ///
+    /// # Errors
+    /// When a buffer is too short, or the device fails.
+    pub fn silu_gate(&self, out: Slice<'_>, gate_up: Slice<'_>, rows: usize, width: usize) -> Result<(), DeviceError> {
+        self.check_rows(Rows { at: out, stride: width }, rows, width)?;
+        self.check_rows(Rows { at: gate_up, stride: 2 * width }, rows, 2 * width)?;
+        let kernel = self.kernel(FILE, "silu_gate")?;
+        let pieces = (width / self.vector()).div_ceil(256);
+        // SAFETY: lengths are checked above.
+        unsafe {
+            let arguments = [address(out), address(gate_up), int(width)];
+            self.device.launch(&kernel, grid([pieces, rows, 1], 256, 0), &arguments)
+        }
+    }
+
+    /// Adds a bias `[width]` to each row.
+    ///
+    /// # Errors
+    /// When a buffer is too short, or the device fails.
+    pub fn add_bias(&self, x: Rows<'_>, bias: Slice<'_>, rows: usize, width: usize) -> Result<(), DeviceError> {
+        self.check_rows(x, rows, width)?;
+        bias.check(width * self.element.bytes())?;
+        let kernel = self.kernel(FILE, "add_bias")?;
+        let pieces = (width / self.vector()).div_ceil(256);
+        // SAFETY: lengths are checked above.
+        unsafe {
+            let arguments = [address(x.at), int(x.stride), address(bias), int(width)];
+            self.device.launch(&kernel, grid([pieces, rows, 1], 256, 0), &arguments)
+        }
+    }
+
+    /// Rotary embedding in place, keys and values into the cache.
+    ///
+    /// # Errors
+    /// When a buffer is too short, or the device fails.
+    pub fn rotate_and_write(&self, rotation: Rotation<'_>) -> Result<(), DeviceError> {
+        let Rotation { qkv, table, positions, position, write, keys, values, norms, rows, heads, kv_heads, head_dim } =
+            rotation;
+        let width = (heads + 2 * kv_heads) * head_dim;
+        self.check_rows(Rows { at: qkv, stride: width }, rows, width)?;
+        table.check(positions * head_dim / 2 * 8)?;
+        check_ints(position, rows)?;
+        check_ints(write, rows)?;
+        let element = self.element.bytes();
+        let (query_norm, key_norm, epsilon) = norms.unwrap_or((Slice::NONE, Slice::NONE, 0.0));
+        if norms.is_some() {
+            query_norm.check(head_dim * element)?;
+            key_norm.check(head_dim * element)?;
+        }
+        let kernel = self.kernel(FILE, "rotate_and_write")?;
+        let arguments = [
+            address(qkv),
+            address(table),
+            int(positions),
+            address(position),
+            address(write),
+            address(keys),
+            address(values),
+            address(query_norm),
+            address(key_norm),
+            Arg::Float(epsilon),
+            int(heads),
+            int(kv_heads),
+            int(head_dim),
+        ];
+        // SAFETY: lengths are checked above; cache rows are the caller's layout kernels', which stay within the cache.
+        unsafe { self.device.launch(&kernel, grid([heads + 2 * kv_heads, rows, 1], 32, 0), &arguments) }
+    }
+
+    /// Fills a buffer with values that are evenly spread over ±`bound`: weights of a shape without a checkpoint.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn fill_random(&self, out: Slice<'_>, bound: f32, seed: u64) -> Result<(), DeviceError> {
+        let count = out.bytes() / self.element.bytes();
+        let kernel = self.kernel(FILE, "fill_random")?;
+        let arguments = [address(out), Arg::Long(count as u64), Arg::Float(bound), Arg::Long(seed)];
+        let blocks = count.div_ceil(256).clamp(1, self.device.properties().multiprocessors * 16);
+        // SAFETY: the kernel writes as many elements as the slice holds.
+        unsafe { self.device.launch(&kernel, line(blocks, 256), &arguments) }
+    }
+}
+
+/// Threads for a row of so many accesses: whole warps, at most 256.
+fn block(accesses: usize) -> u32 {
+    accesses.next_multiple_of(32).clamp(32, 256) as u32
+}
