@@ -157,6 +157,7 @@ fn wrong_pairs_and_flags_are_named() {
     with(&["--tp-size", "2"], &["--tp-size"]);
     with(&["--device", "tpu"], &["--device tpu"]);
     check(&[&base[..], &["--device", "cuda:7"]].concat(), 3, &["cuda:7"]);
+    check(&["sweep", "sweeps/demo.toml", "--device", "cuda:7", "--dry-run"], 3, &["cuda:7"]);
     with(&["--max-new-tokens", "0"], &["nothing would be generated"]);
     let long = "word ".repeat(3000);
     check(

@@ -1,65 +1,140 @@
-//! A sweep that is killed at random moments: `--resume` finishes it with each trial exactly once.
+//! Sweeps that end before they are done: `--resume` finishes them with each trial exactly once.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
-    path::Path,
-    process::{Command, Stdio},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
     thread::sleep,
     time::Duration,
 };
 
+use tempfile::TempDir;
+
 /// Times that the sweep is killed.
 const KILLS: u64 = 10;
 
-#[test]
-fn a_sweep_that_is_killed_ten_times_measures_each_trial_exactly_once() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the repository");
-    let sweep = folder.path().join("sweep.toml");
-    let models = root.join("models/tiny");
-    let content = format!(
-        "[models]\ntarget = '{0}/target'\ndraft = '{0}/eagle3'\nalgorithm = 'EAGLE3'\n\
-         [workload]\nrandom = {{ input_length = 16 }}\nrequests = 2\noutput_length = 24\n\
-         [batch]\nsizes = [1, 2]\n[space]\nnum_steps = [1, 2, 3]\ntopk = [1, 2]\nnum_draft_tokens = [3, 4]\n",
-        models.display()
-    );
-    fs::write(&sweep, content).expect("a sweep file");
-    let out = folder.path().join("out");
-    let start = || {
-        Command::new(env!("CARGO_BIN_EXE_spectune"))
-            .args(["sweep".as_ref(), sweep.as_os_str(), "--resume".as_ref(), "--out".as_ref(), out.as_os_str()])
+/// A small sweep of the demo models in a folder of its own.
+struct Sweep {
+    folder: TempDir,
+}
+
+impl Sweep {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the repository");
+        let content = format!(
+            "[models]\ntarget = '{0}/target'\ndraft = '{0}/eagle3'\nalgorithm = 'EAGLE3'\n\
+             [workload]\nrandom = {{ input_length = 16 }}\nrequests = 2\noutput_length = 24\n\
+             [batch]\nsizes = [1, 2]\n[space]\nnum_steps = [1, 2, 3]\ntopk = [1, 2]\nnum_draft_tokens = [3, 4]\n",
+            root.join("models/tiny").display()
+        );
+        fs::write(folder.path().join("sweep.toml"), content).expect("a sweep file");
+        Self { folder }
+    }
+
+    fn out(&self) -> PathBuf {
+        self.folder.path().join("out")
+    }
+
+    /// Starts or resumes it with a command, of which the arguments of the sweep are the last ones.
+    fn start(&self, mut command: Command) -> Child {
+        let sweep = self.folder.path().join("sweep.toml");
+        command
+            .args(["sweep".as_ref(), sweep.as_os_str(), "--resume".as_ref(), "--out".as_ref()])
+            .arg(self.out())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary starts")
-    };
+    }
+
+    fn journal(&self) -> String {
+        fs::read_to_string(self.out().join("journal.jsonl")).unwrap_or_default()
+    }
+
+    /// Resumes it and checks that it ends well.
+    fn finish(&self) {
+        let (ended, words) = ended(self.start(spectune()));
+        assert!(ended.status.success(), "{words}");
+        let mut trials: BTreeMap<String, usize> = BTreeMap::new();
+        for line in self.journal().lines().skip(1) {
+            let record: serde_json::Value = serde_json::from_str(line).expect("a whole line");
+            *trials.entry(record["content"]["trial"].to_string()).or_default() += 1;
+        }
+        // No speculation, the default and seven shapes; two batch sizes, three repeats.
+        let shapes: BTreeSet<&str> =
+            trials.keys().map(|trial| trial.split("batch").next().unwrap_or_default()).collect();
+        assert_eq!(trials.len(), shapes.len() * 2 * 3, "{words}");
+        assert!(trials.values().all(|count| *count == 1), "{trials:#?}");
+        assert!(self.out().join("report.html").exists() && self.out().join("tuned.toml").exists());
+    }
+}
+
+fn spectune() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_spectune"))
+}
+
+fn ended(child: Child) -> (Output, String) {
+    let output = child.wait_with_output().expect("it ends");
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output, words)
+}
+
+#[test]
+fn a_sweep_that_is_killed_ten_times_measures_each_trial_exactly_once() {
+    let sweep = Sweep::new();
     let mut seen = 0;
     for kill in 0..KILLS {
-        let mut child = start();
+        let mut child = sweep.start(spectune());
         // Moments spread over loading, measuring and writing; which of them is hit does not matter.
         sleep(Duration::from_millis(40 + (kill * 37) % 160));
         child.kill().expect("SIGKILL");
         child.wait().expect("it ends");
-        let journal = out.join("journal.jsonl");
-        let whole = fs::read_to_string(&journal).map_or(0, |text| text.matches('\n').count());
+        let whole = sweep.journal().matches('\n').count();
         assert!(whole >= seen, "a finished trial was lost");
         seen = whole;
     }
-    let output = start().wait_with_output().expect("it ends");
-    let words = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{words}");
+    sweep.finish();
+}
 
-    let mut trials: BTreeMap<String, usize> = BTreeMap::new();
-    let journal = fs::read_to_string(out.join("journal.jsonl")).expect("the journal");
-    for line in journal.lines().skip(1) {
-        let record: serde_json::Value = serde_json::from_str(line).expect("a whole line");
-        *trials.entry(record["content"]["trial"].to_string()).or_default() += 1;
+/// A limit on the size of files stands for a disk that is full: a write fails after a part of it was done.
+#[cfg(unix)]
+#[test]
+fn a_sweep_that_cannot_write_keeps_what_is_finished() {
+    let sweep = Sweep::new();
+    let limited = |blocks: usize| {
+        let mut command = Command::new("sh");
+        // In blocks of 512 bytes. Without the trap the system would kill the process.
+        command.args(["-c", &format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"")]);
+        command.arg(env!("CARGO_BIN_EXE_spectune"));
+        ended(sweep.start(command))
+    };
+    // Not even the header.
+    let (output, words) = limited(1);
+    assert_eq!(output.status.code(), Some(2), "{words}");
+    assert!(words.contains("cannot write") && words.contains("journal.jsonl"), "{words}");
+    assert!(sweep.journal().is_empty());
+    // The header and some records, then some more; a record has about a thousand bytes.
+    let mut seen = 0;
+    for blocks in [20, 40] {
+        let (output, words) = limited(blocks);
+        assert_eq!(output.status.code(), Some(2), "{words}");
+        let journal = sweep.journal();
+        assert!(journal.ends_with('\n'), "half a line was left");
+        let whole = journal.matches('\n').count() - 1;
+        assert!(whole > seen, "no trial was kept in {blocks} blocks: {words}");
+        seen = whole;
+        for part in ["cannot write", "journal.jsonl", &format!("{seen} finished trials are kept"), "--resume"] {
+            assert!(words.contains(part), "no {part:?} in\n{words}");
+        }
     }
-    // No speculation, the default and seven shapes; two batch sizes, three repeats.
-    let shapes: std::collections::BTreeSet<String> =
-        trials.keys().map(|trial| trial.split("batch").next().unwrap_or_default().to_owned()).collect();
-    assert_eq!(trials.len(), shapes.len() * 2 * 3, "{words}");
-    assert!(trials.values().all(|count| *count == 1), "{trials:#?}");
-    assert!(out.join("report.html").exists() && out.join("tuned.toml").exists());
+    // All trials, but not the report.
+    let (output, words) = limited(400);
+    assert_eq!(output.status.code(), Some(2), "{words}");
+    assert!(words.contains("cannot write") && words.contains("spectune report"), "{words}");
+    let left: Vec<PathBuf> =
+        fs::read_dir(sweep.out()).expect("the folder").flatten().map(|entry| entry.path()).collect();
+    assert!(!left.iter().any(|path| path.to_string_lossy().ends_with(".part")), "{left:?}");
+    sweep.finish();
 }

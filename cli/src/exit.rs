@@ -11,7 +11,7 @@ pub enum Exit {
     Fine = 0,
     /// The linter found errors or warnings, or nothing was eligible.
     Findings = 1,
-    /// Wrong use, or broken input.
+    /// Wrong use, broken input, or a file that cannot be read or written.
     Usage = 2,
     /// The device or the engine failed.
     Failure = 3,
@@ -22,7 +22,7 @@ pub const HELP: &str = "\
 Exit codes:
   0  fine
   1  findings (lint), or nothing eligible
-  2  wrong use or broken input
+  2  wrong use, broken input, or a file that cannot be read or written
   3  the device or the engine failed";
 
 impl From<Exit> for ExitCode {

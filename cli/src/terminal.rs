@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, Write, stderr, stdout};
 
+use anyhow::Context;
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 /// Starts the log on stderr; `SPECTUNE_LOG` sets its level (default: warnings).
@@ -46,9 +47,7 @@ pub fn note(text: &str) {
 /// When stdout cannot be written.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
-    Ok(())
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
 }
 
 /// Whether an error only says that nobody reads any more.

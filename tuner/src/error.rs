@@ -53,6 +53,7 @@ pub enum TunerError {
     #[error("{0}")]
     Configuration(String),
     /// The engine failed in a way that ends the sweep.
-    #[error(transparent)]
+    // Not transparent: who looks for an engine's error along the sources is to find it.
+    #[error("{0}")]
     Engine(#[from] EngineError),
 }

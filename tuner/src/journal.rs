@@ -18,6 +18,7 @@ use crate::{
     TunerError,
     record::{Fingerprint, Record},
     strategy::Shard,
+    whole_file,
 };
 
 /// The version of the format that this program writes and reads.
@@ -96,13 +97,10 @@ impl Journal {
             return Err(already_there(folder));
         }
         // The header is there whole or not at all.
-        let temporary = folder.join(".journal.jsonl.new");
-        let mut file = File::create(&temporary).map_err(write)?;
-        file.write_all(line(header)?.as_bytes()).and_then(|()| file.sync_all()).map_err(write)?;
-        std::fs::rename(&temporary, &path).map_err(write)?;
-        File::open(folder).and_then(|folder| folder.sync_all()).map_err(write)?;
-        let length = file.metadata().map_err(write)?.len();
-        Ok(Self { path, file, length, _lock: lock })
+        let header = line(header)?;
+        whole_file::write(folder, FILE_NAME, header.as_bytes())?;
+        let file = OpenOptions::new().write(true).open(&path).map_err(write)?;
+        Ok(Self { path, file, length: header.len() as u64, _lock: lock })
     }
 
     /// Goes on with the journal of a folder: the torn last line, if any, is cut off.

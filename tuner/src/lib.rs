@@ -17,6 +17,7 @@ pub mod space;
 mod statistics;
 pub mod strategy;
 pub mod sweep;
+mod whole_file;
 pub mod workload;
 
 pub use error::TunerError;

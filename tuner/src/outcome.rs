@@ -1,10 +1,6 @@
 //! What a sweep leaves behind: the tuned file.
 
-use std::{
-    fs::File,
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use engine::Engine;
 use schemas::{
@@ -12,7 +8,7 @@ use schemas::{
     tuned::{FORMAT, PolicyRow, Provenance, TunedEngine, TunedFile, TunedModels},
 };
 
-use crate::{TunerError, record::Fingerprint, selection::BatchRanking};
+use crate::{TunerError, record::Fingerprint, selection::BatchRanking, whole_file};
 
 /// The file's name in the folder of a sweep.
 pub const FILE_NAME: &str = "tuned.toml";
@@ -77,13 +73,8 @@ pub fn tuned(
 /// When it cannot be written.
 pub fn write(file: &TunedFile, folder: &Path) -> Result<PathBuf, TunerError> {
     let path = folder.join(FILE_NAME);
-    let write = |source| TunerError::Write { path: path.clone(), source };
     let text = file.text().map_err(|error| TunerError::Malformed { path: path.clone(), reason: error.to_string() })?;
-    let temporary = folder.join(".tuned.toml.new");
-    let mut new = File::create(&temporary).map_err(write)?;
-    new.write_all(text.as_bytes()).and_then(|()| new.sync_all()).map_err(write)?;
-    std::fs::rename(&temporary, &path).map_err(write)?;
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(write)?;
+    whole_file::write(folder, FILE_NAME, text.as_bytes())?;
     Ok(path)
 }
 

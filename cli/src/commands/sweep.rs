@@ -16,7 +16,11 @@ use tuner::{
 };
 
 use self::progress::Bar;
-use crate::{commands::report, exit::Exit, setup, terminal};
+use crate::{
+    commands::report,
+    exit::{self, Exit},
+    setup, terminal,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -76,9 +80,18 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     ctrlc::set_handler(move || flag.store(true, std::sync::atomic::Ordering::Relaxed))
         .context("cannot listen for Ctrl-C")?;
     let mut bar = Bar::default();
-    let summary = tuner::sweep::run(&request, &mut bar)?;
+    let ended = tuner::sweep::run(&request, &mut bar);
     bar.finish();
-    finish(&summary, &request)
+    match ended {
+        Ok(summary) => finish(&summary, &request),
+        Err(error) if bar.done() > 0 => {
+            let error = error.into();
+            terminal::print_error(&error);
+            terminal::note(&format!("{} finished trials are kept; {}", bar.done(), go_on(&request)));
+            Ok(exit::of(&error))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The table on stdout, what was written on stderr.
@@ -95,9 +108,10 @@ fn finish(summary: &SweepSummary, request: &SweepRequest<'_>) -> anyhow::Result<
         return Ok(Exit::Findings);
     }
     let input = report::input(std::slice::from_ref(&request.out))?;
-    terminal::print(&reports::terminal_table(&input, terminal::width()))?;
-    let files = reports::write(&input, &request.out)?;
-    if let Some(report) = files.first() {
+    // Neither a closed pipe nor a full disk takes the other one with it.
+    let report = reports::write(&input, &request.out);
+    let printed = terminal::print(&reports::terminal_table(&input, terminal::width()));
+    if let Some(report) = report.iter().flatten().next() {
         terminal::note(&format!("report: {}", report.display()));
     }
     match &summary.tuned {
@@ -107,9 +121,17 @@ fn finish(summary: &SweepSummary, request: &SweepRequest<'_>) -> anyhow::Result<
         }
     }
     if summary.stopped == StopReason::Interrupted {
-        terminal::note(&format!("interrupted; go on with: spectune sweep … --out {out} --resume"));
+        terminal::note(&format!("interrupted; {}", go_on(request)));
     }
+    report.with_context(|| {
+        format!("the report is not written; every trial is kept, so once it can be: spectune report {out}")
+    })?;
+    printed?;
     Ok(if summary.tuned.is_some() { Exit::Fine } else { Exit::Findings })
+}
+
+fn go_on(request: &SweepRequest<'_>) -> String {
+    format!("go on with: spectune sweep … --out {} --resume", request.out.display())
 }
 
 fn default_out(sweep: &std::path::Path) -> PathBuf {

@@ -26,6 +26,11 @@ impl Bar {
         }
     }
 
+    /// Trials that are in the journal.
+    pub fn done(&self) -> usize {
+        self.done
+    }
+
     fn say(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
