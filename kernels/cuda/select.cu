@@ -165,3 +165,33 @@ extern "C" __global__ void __launch_bounds__(256)
   }
   if (thread == 0) chosen[row] = best > 0 ? (int)composite_index(best) : 0;
 }
+
+/// For requests that ask: the log-probability of a token, and the best tokens with theirs, before temperature and
+/// filters.
+///
+/// Row r is about token[r] behind logits row row_source[r] (null: r), for slot row_slot[r]; rows whose
+/// logprob_count[slot] is negative are left alone. Writes logprobs `[rows]`, top_ids and top_logprobs `[rows, count]`,
+/// 1 ≤ count ≤ 64, of which a request takes as many as it asked for. All else as `top_k_rows`.
+extern "C" __global__ void __launch_bounds__(256)
+    logprob_rows(float* logprobs, int* top_ids, float* top_logprobs, const int* token, const float* logits, int row_stride,
+                 int vocabulary, int count, const int* row_slot, const int* logprob_count, const int* row_source,
+                 u64* partial_best, float* partial_mass, int* counters) {
+  __shared__ Selection selection;
+  int row = (int)blockIdx.y, chunks = (int)gridDim.x, thread = (int)threadIdx.x;
+  if (logprob_count[row_slot[row]] < 0) return;
+  const float* own = logits + (u64)(row_source ? row_source[row] : row) * row_stride;
+  Mass mass;
+  bool last = best_of_row(selection, mass, own, vocabulary, count, partial_best + (u64)row * chunks * count,
+                          partial_mass + (u64)row * chunks * 2, counters + row);
+  if (!last) return;
+  float shift = log_sum_exp(mass);
+  for (int i = thread; i < count; i += SELECT_THREADS) {
+    u64 key = selection.best[i];
+    top_ids[(u64)row * count + i] = key > 0 ? (int)composite_index(key) : 0;
+    top_logprobs[(u64)row * count + i] = key > 0 ? log_probability(composite_value(key), shift) : -infinity();
+  }
+  if (thread == 0) {
+    int id = token[row];
+    logprobs[row] = id >= 0 && id < vocabulary ? log_probability(own[id], shift) : -infinity();
+  }
+}
