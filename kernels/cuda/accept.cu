@@ -34,11 +34,11 @@ __device__ __forceinline__ int first_node(const bool (&holds)[NODES_A_LANE]) {
 /// last. move_from, move_to `[batch, most]`: cache rows for compact_cache, −1 past the count.
 /// The rows r = b·most + i of the draft's extension: token = out_token[i]; position = length + i; write = the cache row
 /// of that position; slot; prefix = length + i + 1; own_count 0; row_source = b·nodes + accepted_node[i], the row whose
-/// features they take. Rows past the count are padding: they belong to the dummy slot, see nothing, write to its row i,
+/// features they take. Rows past the count are padding: they belong to the dummy slot, see nothing, write nothing (−1),
 /// and repeat the last token and source.
 /// last_row `[batch]`: b·most + count − 1. group_prefix, group_rows `[batch]`: length and count (null: not written).
 /// Then length[slot] += count and root[slot] = the last token; the dummy slot's stay as they are: its requests accept
-/// the root alone.
+/// the root alone, and all their rows are padding.
 /// Grid batch, 128 threads; nodes ≤ 128, most ≤ 128.
 extern "C" __global__ void __launch_bounds__(128)
     accept(const int* chosen, const int* node_token, const int* node_parent, const int* node_depth,
@@ -116,13 +116,13 @@ extern "C" __global__ void __launch_bounds__(128)
     bool accepted = i < count;
     int node = path[accepted ? i : count - 1];
     int token = accepted ? choice[node] : last;
-    int to = accepted ? cache_row(page_table, table_width, page_size, slot, start + i)
-                      : cache_row(page_table, table_width, page_size, dummy_slot, i);
+    bool sees = accepted && runs;
+    int from = sees ? cache_row(page_table, table_width, page_size, slot, start + node) : -1;
+    int to = sees ? cache_row(page_table, table_width, page_size, slot, start + i) : -1;
     accepted_node[at] = node;
     out_token[at] = token;
-    move_from[at] = accepted ? cache_row(page_table, table_width, page_size, slot, start + node) : -1;
-    move_to[at] = accepted ? to : -1;
-    bool sees = accepted && runs;
+    move_from[at] = from;
+    move_to[at] = to;
     row_token[at] = token;
     row_position[at] = sees ? start + i : 0;
     row_write[at] = to;

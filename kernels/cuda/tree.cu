@@ -12,8 +12,8 @@
 // the draft's vocabulary holds fewer than topk tokens (`width` = the smaller of the two) places stay empty: their score
 // is NaN, and a beam that does not exist has the place −1. It runs as padding.
 //
-// A request whose slot is `dummy_slot` is padding: all its rows see nothing, and write to rows of the dummy slot (or to
-// their own scratch rows).
+// A request whose slot is `dummy_slot` is padding: all its rows see nothing and write nothing (write = −1). So do the
+// rows of beams that do not exist. Of the dummy slot only root is read, as a token that does no harm.
 //
 // Every kernel has one block a request. `row_*` describe the rows of the next pass (see attention.cu).
 #include "common.cuh"
@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(64)
   int write = scratch_base + request * ((steps - 1) * topk) + beam;
   row_token[row] = token;
   row_position[row] = runs ? length[slot] : 0;
-  row_write[row] = write;
+  row_write[row] = runs ? write : -1;
   row_slot[row] = runs ? slot : dummy_slot;
   row_prefix[row] = runs ? length[slot] : 0;
   row_own_count[row] = runs ? 1 : 0;
@@ -133,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(256)
     row_own[(u64)row * own_stride + step] = write;
     row_token[row] = key > 0 ? pool_token[first + proposal] : 0;
     row_position[row] = runs ? length[slot] + step : 0;
-    row_write[row] = write;
+    row_write[row] = runs ? write : -1;
     row_slot[row] = runs ? slot : dummy_slot;
     row_prefix[row] = runs ? length[slot] : 0;
     row_own_count[row] = runs ? step + 1 : 0;
@@ -287,7 +287,7 @@ extern "C" __global__ void __launch_bounds__(256)
       depth = place < topk ? 1 : 2 + (place - topk) / (topk * topk);
     }
     parents[node] = parent;
-    writes[node] = cache_row(page_table, table_width, page_size, slot, start + node);
+    writes[node] = runs ? cache_row(page_table, table_width, page_size, slot, start + node) : -1;
   }
   block_sync();
   if (node >= nodes) return;
@@ -334,7 +334,7 @@ extern "C" __global__ void __launch_bounds__(64)
   node_depth[request] = 0;
   row_token[request] = token;
   row_position[request] = start;
-  row_write[request] = cache_row(page_table, table_width, page_size, slot, start);
+  row_write[request] = runs ? cache_row(page_table, table_width, page_size, slot, start) : -1;
   row_slot[request] = slot;
   row_prefix[request] = runs ? start + 1 : 0;
   row_own_count[request] = 0;

@@ -2,11 +2,19 @@
 //!
 //! What a kernel computes is said in its source under `kernels/cuda`; the functions here say what is checked.
 
+mod accept;
 mod elementwise;
 mod linear;
+mod sampling;
+mod select;
+mod tree;
 
+pub use accept::{Acceptance, CachePlanes, Moves};
 pub use elementwise::{RmsNorm, Rotation};
 pub use linear::{Linear, MOST_ROWS_A_BLOCK};
+pub use sampling::SamplingState;
+pub use select::{Logits, LogprobRows, MOST_SELECTED, MOST_VOCABULARY, SelectionWorkspace, TopK};
+pub use tree::{Drafting, MOST_NODES, MOST_PLACES, MOST_TOPK, PassRows, Proposals, Sequences, TreeNodes, VerifyRows};
 
 use crate::device::{Arg, Device, DeviceError, Element, Geometry, Kernel, KernelFile, Slice};
 
@@ -14,7 +22,10 @@ use crate::device::{Arg, Device, DeviceError, Element, Geometry, Kernel, KernelF
 pub fn files(element: Element, head_dims: &[usize]) -> Vec<(KernelFile, Vec<String>)> {
     let _ = head_dims;
     let linear = if element == Element::F32 { linear::FLOAT_FILE } else { linear::FILE };
-    [elementwise::FILE, linear].map(|file| (file, vec![element.option()])).to_vec()
+    let mut files = [elementwise::FILE, linear].map(|file| (file, vec![element.option()])).to_vec();
+    // These know no element type.
+    files.extend([select::FILE, sampling::FILE, tree::FILE, accept::FILE].map(|file| (file, Vec::new())));
+    files
 }
 
 /// The kernels for one element type on one device.

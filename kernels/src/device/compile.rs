@@ -20,14 +20,19 @@ pub struct KernelFile {
     pub text: &'static str,
 }
 
-/// What every file includes.
-const COMMON: &str = include_str!("../../cuda/common.cuh");
-const INCLUDE: &str = "#include \"common.cuh\"";
+/// What files may include, at most once each.
+const HEADERS: [(&str, &str); 2] =
+    [("common.cuh", include_str!("../../cuda/common.cuh")), ("order.cuh", include_str!("../../cuda/order.cuh"))];
 
 impl KernelFile {
-    /// The text with its include in place: NVRTC and the emulator get one file.
+    /// The text with its includes in place: NVRTC and the emulator get one file.
     pub(super) fn whole(self) -> String {
-        self.text.replacen(INCLUDE, &format!("#line 1 \"common.cuh\"\n{COMMON}\n#line 2 \"{}\"", self.name), 1)
+        HEADERS.iter().fold(self.text.to_owned(), |text, (name, header)| {
+            let include = format!("#include \"{name}\"\n");
+            let Some((before, after)) = text.split_once(&include) else { return text };
+            let line = self.text.split(&include).next().map_or(1, |before| before.lines().count() + 2);
+            format!("{before}#line 1 \"{name}\"\n{header}\n#line {line} \"{}\"\n{after}", self.name)
+        })
     }
 
     /// The names of its kernels, in order.

@@ -1,0 +1,160 @@
+//! `cuda/accept.cu`.
+
+use super::{Kernels, PassRows, Sequences, TreeNodes, address, check_ints, grid, int, line};
+use crate::device::{Arg, DeviceError, KernelFile, Slice};
+
+pub(super) const FILE: KernelFile = KernelFile { name: "accept.cu", text: include_str!("../../cuda/accept.cu") };
+
+/// Threads of a block of `accept`, and the most tokens of a round.
+const THREADS: usize = 128;
+
+/// Operands of [`Kernels::accept`]; `most` is steps + 1.
+#[derive(Clone, Copy, Debug)]
+pub struct Acceptance<'a> {
+    /// Requests, padding included.
+    pub batch: usize,
+    /// Most tokens that a request can produce.
+    pub most: usize,
+    /// int32 `[batch]`.
+    pub batch_slot: Slice<'a>,
+    /// The target's token behind each node, int32 `[batch, nodes]`.
+    pub chosen: Slice<'a>,
+    /// The trees.
+    pub tree: TreeNodes<'a>,
+    /// Expected tokens a round that are accepted whatever the target says; `None` to ask the target.
+    pub simulate: Option<f32>,
+    /// Seed of each slot, 64-bit `[slots]`: the fraction of `simulate` is drawn with it.
+    pub seed: Slice<'a>,
+    /// Tokens produced, int32 `[batch]`.
+    pub count: Slice<'a>,
+    /// The accepted nodes, int32 `[batch, most]`.
+    pub node: Slice<'a>,
+    /// The produced tokens, int32 `[batch, most]`.
+    pub token: Slice<'a>,
+    /// The move of cache rows.
+    pub moves: Moves<'a>,
+    /// The draft's extension, `batch · most` causal rows.
+    pub rows: PassRows<'a>,
+    /// The verify row of each of them, int32 `[batch · most]`.
+    pub row_source: Slice<'a>,
+    /// The last of each request, int32 `[batch]`.
+    pub last_row: Slice<'a>,
+    /// Length of each request before this round, int32 `[batch]`.
+    pub group_prefix: Option<Slice<'a>>,
+    /// Rows of each request that are not padding, int32 `[batch]`.
+    pub group_rows: Option<Slice<'a>>,
+}
+
+/// Which cache rows move where, int32 `[batch, most]`; −1 for none.
+#[derive(Clone, Copy, Debug)]
+pub struct Moves<'a> {
+    /// From here.
+    pub from: Slice<'a>,
+    /// To here.
+    pub to: Slice<'a>,
+}
+
+/// Caches in one allocation: for each layer a plane of keys, then one of values.
+#[derive(Clone, Copy, Debug)]
+pub struct CachePlanes<'a> {
+    /// Where the first plane begins.
+    pub at: Slice<'a>,
+    /// Twice the layers.
+    pub planes: usize,
+    /// Rows of a plane.
+    pub rows: usize,
+    /// Elements of a row.
+    pub width: usize,
+}
+
+impl Kernels {
+    /// Accepts, advances the sequences, and lays out the draft's extension. Slots of the batch are trusted to exist.
+    ///
+    /// # Errors
+    /// When a buffer is too short, the shape is too large, or the device fails.
+    pub fn accept(&self, acceptance: Acceptance<'_>, sequences: Sequences<'_>) -> Result<(), DeviceError> {
+        let Acceptance { batch, most, tree, simulate, rows, .. } = acceptance;
+        sequences.check()?;
+        tree.check(batch)?;
+        if batch == 0 || most == 0 || most > THREADS || simulate.is_some_and(|length| length.is_nan() || length < 1.0) {
+            return Err(DeviceError::Shape(format!(
+                "a batch of {batch} cannot accept {simulate:?} of {most} tokens: 1 to {THREADS} can be"
+            )));
+        }
+        check_ints(acceptance.batch_slot, batch)?;
+        check_ints(acceptance.chosen, batch * tree.nodes)?;
+        acceptance.seed.check(sequences.slots * 8)?;
+        for values in [acceptance.count, acceptance.last_row] {
+            check_ints(values, batch)?;
+        }
+        for values in
+            [acceptance.node, acceptance.token, acceptance.moves.from, acceptance.moves.to, acceptance.row_source]
+        {
+            check_ints(values, batch * most)?;
+        }
+        for values in [acceptance.group_prefix, acceptance.group_rows].into_iter().flatten() {
+            check_ints(values, batch)?;
+        }
+        rows.check(batch * most, 0)?;
+        let kernel = self.device.kernel(FILE, &[], "accept")?;
+        let mut arguments = vec![address(acceptance.chosen)];
+        arguments.extend(tree.arguments());
+        arguments.extend([acceptance.batch_slot, sequences.page_table].map(address));
+        arguments.extend([sequences.table_width, sequences.page_size].map(int));
+        arguments.push(address(acceptance.seed));
+        arguments.extend([tree.nodes, most, sequences.dummy()].map(int));
+        arguments.push(Arg::Float(simulate.unwrap_or(0.0)));
+        arguments.extend(
+            [
+                sequences.length,
+                sequences.root,
+                acceptance.count,
+                acceptance.node,
+                acceptance.token,
+                acceptance.moves.from,
+                acceptance.moves.to,
+            ]
+            .map(address),
+        );
+        arguments.extend(rows.causal());
+        arguments.extend([acceptance.row_source, acceptance.last_row].map(address));
+        let groups = [acceptance.group_prefix, acceptance.group_rows];
+        arguments.extend(groups.map(|values| address(values.unwrap_or(Slice::NONE))));
+        // SAFETY: lengths are checked above; slots of the batch are the caller's promise.
+        unsafe { self.device.launch(&kernel, line(batch, THREADS as u32), &arguments) }
+    }
+
+    /// Moves the accepted rows of all caches, as [`accept`](Self::accept) has said.
+    ///
+    /// # Errors
+    /// When a buffer is too short, rows are not in whole accesses of 16 bytes, or the device fails.
+    pub fn compact_cache(
+        &self,
+        caches: CachePlanes<'_>,
+        moves: Moves<'_>,
+        batch: usize,
+        most: usize,
+    ) -> Result<(), DeviceError> {
+        let CachePlanes { at, planes, rows, width } = caches;
+        let row_bytes = width * self.element.bytes();
+        if !row_bytes.is_multiple_of(16) || !at.address().is_multiple_of(16) || planes == 0 || batch == 0 {
+            return Err(DeviceError::Shape(format!(
+                "{planes} planes of cache rows of {row_bytes} bytes, which must be in whole accesses of 16 bytes"
+            )));
+        }
+        at.check(planes * rows * row_bytes)?;
+        check_ints(moves.from, batch * most)?;
+        check_ints(moves.to, batch * most)?;
+        let kernel = self.device.kernel(FILE, &[], "compact_cache")?;
+        let arguments = [
+            address(at),
+            Arg::Long((rows * row_bytes) as u64),
+            int(row_bytes),
+            address(moves.from),
+            address(moves.to),
+            int(most),
+        ];
+        // SAFETY: lengths are checked above; the moves are of rows that `accept` took from the page table.
+        unsafe { self.device.launch(&kernel, grid([planes, batch, 1], 128, 0), &arguments) }
+    }
+}

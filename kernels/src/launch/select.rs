@@ -1,0 +1,230 @@
+//! `cuda/select.cu`.
+
+use super::{Kernels, address, check_ints, grid, int};
+use crate::device::{Buffer, Device, DeviceError, KernelFile, Slice};
+
+pub(super) const FILE: KernelFile = KernelFile { name: "select.cu", text: include_str!("../../cuda/select.cu") };
+
+/// Values of a row that one block looks at.
+const CHUNK: usize = 4096;
+/// Threads of a block.
+const THREADS: u32 = 256;
+/// Most values that can be selected from a row.
+pub const MOST_SELECTED: usize = 64;
+/// Largest vocabulary from which several values can be selected: the last block merges 64 chunks.
+pub const MOST_VOCABULARY: usize = 64 * CHUNK;
+
+/// Logits, f32.
+#[derive(Clone, Copy, Debug)]
+pub struct Logits<'a> {
+    /// Where the first row begins.
+    pub at: Slice<'a>,
+    /// Elements from one row to the next.
+    pub stride: usize,
+    /// Rows.
+    pub rows: usize,
+    /// Elements of a row that count.
+    pub vocabulary: usize,
+}
+
+/// Where blocks that share a row meet. One serves any number of launches on a stream, of any size up to its own.
+#[derive(Debug)]
+pub struct SelectionWorkspace {
+    best: Buffer,
+    mass: Buffer,
+    /// Zero before and after every launch.
+    counters: Buffer,
+}
+
+/// Operands of [`Kernels::top_k_rows`].
+#[derive(Clone, Copy, Debug)]
+pub struct TopK<'a> {
+    /// `[rows, count]`, int32.
+    pub ids: Slice<'a>,
+    /// `[rows, count]`, f32.
+    pub logprobs: Slice<'a>,
+    /// What is looked at.
+    pub logits: Logits<'a>,
+    /// How many are wanted of each row, at most [`MOST_SELECTED`].
+    pub count: usize,
+    /// The token of each index, int32 `[vocabulary]`; `None` where it is the index.
+    pub token_map: Option<Slice<'a>>,
+}
+
+/// Operands of [`Kernels::logprob_rows`].
+#[derive(Clone, Copy, Debug)]
+pub struct LogprobRows<'a> {
+    /// Of the tokens, `[rows]`, f32.
+    pub logprobs: Slice<'a>,
+    /// `[rows, count]`, int32.
+    pub top_ids: Slice<'a>,
+    /// `[rows, count]`, f32.
+    pub top_logprobs: Slice<'a>,
+    /// How many alternatives are written for each row, 1 to [`MOST_SELECTED`].
+    pub count: usize,
+    /// What is looked at; its rows are those of the source, if there is one.
+    pub logits: Logits<'a>,
+    /// Rows that are written.
+    pub rows: usize,
+    /// The row of logits of each row, int32 `[rows]`; `None` where it is the row itself.
+    pub row_source: Option<Slice<'a>>,
+    /// `[rows]`, int32.
+    pub token: Slice<'a>,
+    /// `[rows]`, int32.
+    pub row_slot: Slice<'a>,
+    /// What each slot asks for, int32 `[slots]`; below 0 for nothing.
+    pub logprob_count: Slice<'a>,
+}
+
+impl SelectionWorkspace {
+    /// Bytes of device memory for launches up to these sizes.
+    pub fn bytes(rows: usize, vocabulary: usize, count: usize) -> usize {
+        let [best, mass, counters] = Self::parts(rows, vocabulary, count);
+        best + mass + counters
+    }
+
+    /// Takes memory for launches of up to `rows` rows that select up to `count` of a vocabulary.
+    ///
+    /// # Errors
+    /// When there is not enough memory.
+    pub fn new(device: &Device, rows: usize, vocabulary: usize, count: usize) -> Result<Self, DeviceError> {
+        let [best, mass, counters] = Self::parts(rows, vocabulary, count);
+        Ok(Self { best: device.zeros(best)?, mass: device.zeros(mass)?, counters: device.zeros(counters)? })
+    }
+
+    fn parts(rows: usize, vocabulary: usize, count: usize) -> [usize; 3] {
+        let chunks = vocabulary.div_ceil(CHUNK);
+        [rows * chunks * count * 8, rows * chunks * 8, rows * 4]
+    }
+
+    fn check(&self, rows: usize, vocabulary: usize, count: usize) -> Result<(), DeviceError> {
+        let [best, mass, counters] = Self::parts(rows, vocabulary, count);
+        self.best.slice().check(best)?;
+        self.mass.slice().check(mass)?;
+        self.counters.slice().check(counters)
+    }
+}
+
+impl Logits<'_> {
+    pub(super) fn check(&self) -> Result<(), DeviceError> {
+        let Self { at, stride, rows, vocabulary } = *self;
+        if rows == 0 || vocabulary == 0 || stride < vocabulary || i32::try_from(vocabulary).is_err() {
+            return Err(DeviceError::Shape(format!("{rows} rows of {vocabulary} logits, {stride} apart")));
+        }
+        at.check(((rows - 1) * stride + vocabulary) * 4)
+    }
+
+    /// Besides, that several can be selected.
+    fn check_count(&self, count: usize) -> Result<(), DeviceError> {
+        self.check()?;
+        if count == 0 || count > MOST_SELECTED || self.vocabulary > MOST_VOCABULARY {
+            return Err(DeviceError::Shape(format!(
+                "{count} of {} values cannot be selected: 1 to {MOST_SELECTED} of at most {MOST_VOCABULARY} can",
+                self.vocabulary
+            )));
+        }
+        Ok(())
+    }
+
+    fn chunks(&self) -> usize {
+        self.vocabulary.div_ceil(CHUNK)
+    }
+}
+
+impl Kernels {
+    /// The best values of each row with their log-probabilities.
+    ///
+    /// # Errors
+    /// When a buffer is too short, too much is asked for, or the device fails.
+    pub fn top_k_rows(&self, top: TopK<'_>, workspace: &SelectionWorkspace) -> Result<(), DeviceError> {
+        let TopK { ids, logprobs, logits, count, token_map } = top;
+        logits.check_count(count)?;
+        workspace.check(logits.rows, logits.vocabulary, count)?;
+        check_ints(ids, logits.rows * count)?;
+        logprobs.check(logits.rows * count * 4)?;
+        if let Some(map) = token_map {
+            check_ints(map, logits.vocabulary)?;
+        }
+        let kernel = self.device.kernel(FILE, &[], "top_k_rows")?;
+        let arguments = [
+            address(ids),
+            address(logprobs),
+            address(logits.at),
+            int(logits.stride),
+            int(logits.vocabulary),
+            int(count),
+            address(token_map.unwrap_or(Slice::NONE)),
+            address(workspace.best.slice()),
+            address(workspace.mass.slice()),
+            address(workspace.counters.slice()),
+        ];
+        // SAFETY: lengths are checked above.
+        unsafe { self.device.launch(&kernel, grid([logits.chunks(), logits.rows, 1], THREADS, 0), &arguments) }
+    }
+
+    /// The index of the largest value of each row, into `chosen`, int32 `[rows]`.
+    ///
+    /// # Errors
+    /// When a buffer is too short, or the device fails.
+    pub fn argmax_rows(
+        &self,
+        chosen: Slice<'_>,
+        logits: Logits<'_>,
+        workspace: &SelectionWorkspace,
+    ) -> Result<(), DeviceError> {
+        logits.check()?;
+        workspace.check(logits.rows, logits.vocabulary, 1)?;
+        check_ints(chosen, logits.rows)?;
+        let kernel = self.device.kernel(FILE, &[], "argmax_rows")?;
+        let arguments = [
+            address(chosen),
+            address(logits.at),
+            int(logits.stride),
+            int(logits.vocabulary),
+            address(workspace.best.slice()),
+            address(workspace.counters.slice()),
+        ];
+        // SAFETY: lengths are checked above.
+        unsafe { self.device.launch(&kernel, grid([logits.chunks(), logits.rows, 1], THREADS, 0), &arguments) }
+    }
+
+    /// Log-probabilities of tokens and of the best alternatives, for the slots that ask. Rows of the source and slots of
+    /// the rows are trusted to exist.
+    ///
+    /// # Errors
+    /// When a buffer is too short, too much is asked for, or the device fails.
+    pub fn logprob_rows(&self, operands: LogprobRows<'_>, workspace: &SelectionWorkspace) -> Result<(), DeviceError> {
+        let LogprobRows { logprobs, top_ids, top_logprobs, count, logits, rows, row_source, token, row_slot, .. } =
+            operands;
+        logits.check_count(count)?;
+        workspace.check(rows, logits.vocabulary, count)?;
+        logprobs.check(rows * 4)?;
+        check_ints(top_ids, rows * count)?;
+        top_logprobs.check(rows * count * 4)?;
+        check_ints(token, rows)?;
+        check_ints(row_slot, rows)?;
+        match row_source {
+            Some(source) => check_ints(source, rows)?,
+            None => Logits { rows, ..logits }.check()?,
+        }
+        let kernel = self.device.kernel(FILE, &[], "logprob_rows")?;
+        let arguments = [
+            address(logprobs),
+            address(top_ids),
+            address(top_logprobs),
+            address(token),
+            address(logits.at),
+            int(logits.stride),
+            int(logits.vocabulary),
+            int(count),
+            address(row_slot),
+            address(operands.logprob_count),
+            address(row_source.unwrap_or(Slice::NONE)),
+            address(workspace.best.slice()),
+            address(workspace.mass.slice()),
+            address(workspace.counters.slice()),
+        ];
+        // SAFETY: lengths are checked above; rows of the source and slots come from the kernels that lay rows out.
+        unsafe { self.device.launch(&kernel, grid([logits.chunks(), rows, 1], THREADS, 0), &arguments) }
+    }
+}

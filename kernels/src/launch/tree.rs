@@ -1,0 +1,346 @@
+//! `cuda/tree.cu`.
+
+use super::{Kernels, address, check_ints, grid, int, line};
+use crate::device::{Arg, DeviceError, KernelFile, Slice};
+
+pub(super) const FILE: KernelFile = KernelFile { name: "tree.cu", text: include_str!("../../cuda/tree.cu") };
+
+/// Most branches of a beam.
+pub const MOST_TOPK: usize = 64;
+/// Most nodes of a tree.
+pub const MOST_NODES: usize = 128;
+/// Most places of a pool: `draft_finish` holds a key of each in shared memory.
+pub const MOST_PLACES: usize = 11_000;
+
+/// What the device knows of the running sequences; arrays of `slots`. The last slot is for padding.
+#[derive(Clone, Copy, Debug)]
+pub struct Sequences<'a> {
+    /// Slots, the one for padding included.
+    pub slots: usize,
+    /// Tokens in the target's cache, int32.
+    pub length: Slice<'a>,
+    /// The last produced token, int32.
+    pub root: Slice<'a>,
+    /// int32 `[slots, table_width]`.
+    pub page_table: Slice<'a>,
+    /// Pages that a slot can have.
+    pub table_width: usize,
+    /// Tokens a page.
+    pub page_size: usize,
+}
+
+/// The rows of a pass, int32 `[rows]` each.
+#[derive(Clone, Copy, Debug)]
+pub struct PassRows<'a> {
+    /// What each consumes.
+    pub token: Slice<'a>,
+    /// Its position.
+    pub position: Slice<'a>,
+    /// The cache row that it writes; −1 for none.
+    pub write: Slice<'a>,
+    /// Its slot.
+    pub slot: Slice<'a>,
+    /// Positions of the slot that it sees.
+    pub prefix: Slice<'a>,
+    /// Further cache rows that it sees.
+    pub own_count: Slice<'a>,
+    /// Which, `[rows, own_stride]`; not for causal rows.
+    pub own: Slice<'a>,
+    /// Most of them.
+    pub own_stride: usize,
+}
+
+/// How a batch drafts, and what it keeps between the steps.
+#[derive(Clone, Copy, Debug)]
+pub struct Drafting<'a> {
+    /// Requests, padding included.
+    pub batch: usize,
+    /// Draft steps, at least 1.
+    pub steps: usize,
+    /// Branches of a beam.
+    pub topk: usize,
+    /// Tokens of the draft's vocabulary.
+    pub vocabulary: usize,
+    /// The cache row of the first request's first beam; each request takes [`scratch_rows`](Self::scratch_rows).
+    pub scratch_base: usize,
+    /// int32 `[batch]`.
+    pub batch_slot: Slice<'a>,
+    /// int32 `[batch, places]`.
+    pub pool_token: Slice<'a>,
+    /// f32 `[batch, places]`.
+    pub pool_score: Slice<'a>,
+    /// int32 `[batch, places]`.
+    pub pool_parent: Slice<'a>,
+    /// int32 `[batch, topk]`.
+    pub beam_place: Slice<'a>,
+}
+
+/// What `top_k_rows` found behind the rows of a draft pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Proposals<'a> {
+    /// int32 `[rows, topk]`.
+    pub ids: Slice<'a>,
+    /// f32 `[rows, topk]`.
+    pub logprobs: Slice<'a>,
+}
+
+/// The trees of a batch, int32 `[batch, nodes]` each.
+#[derive(Clone, Copy, Debug)]
+pub struct TreeNodes<'a> {
+    /// Nodes a request, the root included.
+    pub nodes: usize,
+    /// Tokens.
+    pub token: Slice<'a>,
+    /// −1 for the root, and for what fills a tree up.
+    pub parent: Slice<'a>,
+    /// Steps below the root.
+    pub depth: Slice<'a>,
+}
+
+/// What the verify pass needs of its rows besides [`PassRows`].
+#[derive(Clone, Copy, Debug)]
+pub struct VerifyRows<'a> {
+    /// Which nodes each row sees, 32-bit words `[rows, 4]`; not for decoding.
+    pub mask: Slice<'a>,
+    /// The position of the token behind each row, int32 `[rows]`.
+    pub sample_position: Slice<'a>,
+    /// Length of each request, int32 `[batch]`.
+    pub group_prefix: Option<Slice<'a>>,
+}
+
+impl Drafting<'_> {
+    /// Places in the pool of a request.
+    pub fn places(&self) -> usize {
+        self.topk + (self.steps - 1) * self.topk * self.topk
+    }
+
+    /// Cache rows that the beams of a request take.
+    pub fn scratch_rows(&self) -> usize {
+        (self.steps - 1) * self.topk
+    }
+
+    fn check(&self) -> Result<(), DeviceError> {
+        let Self { batch, steps, topk, vocabulary, .. } = *self;
+        if batch == 0 || steps == 0 || topk == 0 || topk > MOST_TOPK || vocabulary == 0 || self.places() > MOST_PLACES {
+            return Err(DeviceError::Shape(format!(
+                "{steps} draft steps with {topk} branches cannot run: topk is at most {MOST_TOPK}, and topk + (steps − \
+                 1)·topk² at most {MOST_PLACES}"
+            )));
+        }
+        check_ints(self.batch_slot, batch)?;
+        for pool in [self.pool_token, self.pool_score, self.pool_parent] {
+            check_ints(pool, batch * self.places())?;
+        }
+        check_ints(self.beam_place, batch * topk)
+    }
+
+    /// The rows of the pass that a step proposes from.
+    fn check_proposals(&self, proposals: Proposals<'_>, rows: usize) -> Result<(), DeviceError> {
+        check_ints(proposals.ids, rows * self.topk)?;
+        check_ints(proposals.logprobs, rows * self.topk)
+    }
+
+    fn width(&self) -> usize {
+        self.topk.min(self.vocabulary)
+    }
+
+    fn pool(&self) -> [Arg; 4] {
+        [self.pool_token, self.pool_score, self.pool_parent, self.beam_place].map(address)
+    }
+}
+
+impl Sequences<'_> {
+    pub(super) fn check(&self) -> Result<(), DeviceError> {
+        if self.slots == 0 || self.page_size == 0 {
+            return Err(DeviceError::Shape(format!("{} slots with pages of {}", self.slots, self.page_size)));
+        }
+        check_ints(self.length, self.slots)?;
+        check_ints(self.root, self.slots)?;
+        check_ints(self.page_table, self.slots * self.table_width)
+    }
+
+    /// The slot of padding.
+    pub(super) fn dummy(&self) -> usize {
+        self.slots - 1
+    }
+}
+
+impl PassRows<'_> {
+    pub(super) fn check(&self, rows: usize, own: usize) -> Result<(), DeviceError> {
+        for values in [self.token, self.position, self.write, self.slot, self.prefix, self.own_count] {
+            check_ints(values, rows)?;
+        }
+        if own > 0 {
+            if self.own_stride < own {
+                return Err(DeviceError::Shape(format!(
+                    "rows have room for {} own cache rows, {own} are needed",
+                    self.own_stride
+                )));
+            }
+            check_ints(self.own, rows * self.own_stride)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn causal(&self) -> [Arg; 6] {
+        [self.token, self.position, self.write, self.slot, self.prefix, self.own_count].map(address)
+    }
+}
+
+impl TreeNodes<'_> {
+    pub(super) fn check(&self, batch: usize) -> Result<(), DeviceError> {
+        if self.nodes == 0 || self.nodes > MOST_NODES {
+            return Err(DeviceError::Shape(format!("trees of {} nodes: 1 to {MOST_NODES} can run", self.nodes)));
+        }
+        [self.token, self.parent, self.depth].into_iter().try_for_each(|values| check_ints(values, batch * self.nodes))
+    }
+
+    pub(super) fn arguments(&self) -> [Arg; 3] {
+        [self.token, self.parent, self.depth].map(address)
+    }
+}
+
+impl Kernels {
+    /// Starts the trees of a batch from what stands behind the roots, and lays out the first draft pass; with one step
+    /// there is none. `row_source` is int32 `[batch · topk]`. Slots of the batch are trusted to exist.
+    ///
+    /// # Errors
+    /// When a buffer is too short, the shape is too large, or the device fails.
+    pub fn draft_begin(
+        &self,
+        drafting: Drafting<'_>,
+        proposals: Proposals<'_>,
+        sequences: Sequences<'_>,
+        rows: PassRows<'_>,
+        row_source: Slice<'_>,
+    ) -> Result<(), DeviceError> {
+        drafting.check()?;
+        drafting.check_proposals(proposals, drafting.batch)?;
+        self.draft(drafting, proposals, sequences, rows, row_source, None)
+    }
+
+    /// Takes the proposals of draft pass `step`, at least 1 and not the last, and lays out the next. All of `drafting` and
+    /// `rows` is as the step before left it.
+    ///
+    /// # Errors
+    /// As [`draft_begin`](Self::draft_begin).
+    pub fn draft_expand(
+        &self,
+        drafting: Drafting<'_>,
+        step: usize,
+        proposals: Proposals<'_>,
+        sequences: Sequences<'_>,
+        rows: PassRows<'_>,
+        row_source: Slice<'_>,
+    ) -> Result<(), DeviceError> {
+        drafting.check()?;
+        drafting.check_proposals(proposals, drafting.batch * drafting.topk)?;
+        self.draft(drafting, proposals, sequences, rows, row_source, Some(step))
+    }
+
+    fn draft(
+        &self,
+        drafting: Drafting<'_>,
+        proposals: Proposals<'_>,
+        sequences: Sequences<'_>,
+        rows: PassRows<'_>,
+        row_source: Slice<'_>,
+        step: Option<usize>,
+    ) -> Result<(), DeviceError> {
+        let Drafting { batch, steps, topk, .. } = drafting;
+        if step.unwrap_or(0) + 2 > steps || step == Some(0) {
+            return Err(DeviceError::Shape(format!("draft step {step:?} of {steps} has no pass behind it")));
+        }
+        sequences.check()?;
+        rows.check(batch * topk, steps - 1)?;
+        check_ints(row_source, batch * topk)?;
+        let (name, threads) = if step.is_some() { ("draft_expand", 256) } else { ("draft_begin", 64) };
+        let kernel = self.device.kernel(FILE, &[], name)?;
+        let mut arguments = drafting.pool().to_vec();
+        arguments.extend(
+            [proposals.ids, proposals.logprobs, drafting.batch_slot, sequences.length]
+                .map(address)
+                .into_iter()
+                .chain(step.map(int).into_iter().chain([steps, topk, drafting.width(), sequences.dummy()].map(int))),
+        );
+        arguments.push(int(drafting.scratch_base));
+        arguments.extend(rows.causal());
+        arguments.extend([address(rows.own), int(rows.own_stride), address(row_source)]);
+        // SAFETY: lengths are checked above; slots of the batch are the caller's promise.
+        unsafe { self.device.launch(&kernel, line(batch, threads), &arguments) }
+    }
+
+    /// Takes the proposals of the last draft step, and lays out the trees and the verify pass, of `batch · nodes` rows.
+    ///
+    /// # Errors
+    /// As [`draft_begin`](Self::draft_begin).
+    pub fn draft_finish(
+        &self,
+        drafting: Drafting<'_>,
+        proposals: Proposals<'_>,
+        sequences: Sequences<'_>,
+        tree: TreeNodes<'_>,
+        rows: PassRows<'_>,
+        verify: VerifyRows<'_>,
+    ) -> Result<(), DeviceError> {
+        let Drafting { batch, steps, topk, .. } = drafting;
+        let nodes = tree.nodes;
+        drafting.check()?;
+        drafting.check_proposals(proposals, if steps == 1 { batch } else { batch * topk })?;
+        sequences.check()?;
+        tree.check(batch)?;
+        if nodes < 2 {
+            return Err(DeviceError::Shape("a tree of the root alone has no drafts".into()));
+        }
+        rows.check(batch * nodes, steps + 1)?;
+        check_ints(verify.mask, batch * nodes * 4)?;
+        check_ints(verify.sample_position, batch * nodes)?;
+        if let Some(prefix) = verify.group_prefix {
+            check_ints(prefix, batch)?;
+        }
+        let kernel = self.device.kernel(FILE, &[], "draft_finish")?;
+        let mut arguments = drafting.pool().to_vec();
+        arguments.extend([proposals.ids, proposals.logprobs, drafting.batch_slot].map(address));
+        arguments.extend([sequences.length, sequences.root, sequences.page_table].map(address));
+        arguments.extend([sequences.table_width, sequences.page_size].map(int));
+        arguments.extend([steps, topk, nodes, drafting.width(), sequences.dummy()].map(int));
+        arguments.extend(tree.arguments());
+        arguments.extend(rows.causal());
+        arguments.extend([address(rows.own), int(rows.own_stride)]);
+        arguments
+            .extend([verify.mask, verify.sample_position, verify.group_prefix.unwrap_or(Slice::NONE)].map(address));
+        // SAFETY: lengths are checked above; slots of the batch are the caller's promise.
+        unsafe { self.device.launch(&kernel, grid([batch, 1, 1], 256, drafting.places() * 4), &arguments) }
+    }
+
+    /// The rows of a round without speculation, one a request; `batch_slot` is int32 `[batch]`, `tree` has one node.
+    ///
+    /// # Errors
+    /// As [`draft_begin`](Self::draft_begin).
+    pub fn decode_begin(
+        &self,
+        batch: usize,
+        batch_slot: Slice<'_>,
+        sequences: Sequences<'_>,
+        tree: TreeNodes<'_>,
+        rows: PassRows<'_>,
+        verify: VerifyRows<'_>,
+    ) -> Result<(), DeviceError> {
+        check_ints(batch_slot, batch)?;
+        sequences.check()?;
+        tree.check(batch)?;
+        rows.check(batch, 0)?;
+        check_ints(verify.sample_position, batch)?;
+        if let Some(prefix) = verify.group_prefix {
+            check_ints(prefix, batch)?;
+        }
+        let kernel = self.device.kernel(FILE, &[], "decode_begin")?;
+        let mut arguments = [batch_slot, sequences.length, sequences.root, sequences.page_table].map(address).to_vec();
+        arguments.extend([sequences.table_width, sequences.page_size, batch, sequences.dummy()].map(int));
+        arguments.extend(tree.arguments());
+        arguments.extend(rows.causal());
+        arguments.extend([verify.sample_position, verify.group_prefix.unwrap_or(Slice::NONE)].map(address));
+        // SAFETY: lengths are checked above; slots of the batch are the caller's promise.
+        unsafe { self.device.launch(&kernel, line(batch.div_ceil(64), 64), &arguments) }
+    }
+}
