@@ -4,11 +4,13 @@ mod attention;
 mod draft;
 mod eagle2;
 mod eagle3;
+mod facts;
 mod feed_forward;
 mod llama;
 mod names;
 mod rope;
 
 pub use attention::Rows;
-pub use draft::{Draft, load_draft};
+pub use draft::{Draft, HeadKind, head_facts, load_draft};
+pub use facts::{HeadFacts, HeadSource, LayerFacts, TargetFacts};
 pub use llama::{Llama, Pass};

@@ -81,8 +81,7 @@ pub(crate) fn compare(what: &str, found: &[f32], expected: &[f32], tolerance: f3
     let scale = expected.iter().fold(1e-3_f32, |scale, value| scale.max(value.abs()));
     for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
         let error = (found - expected).abs();
-        // Written so that a result that is not a number fails.
-        if !(error <= tolerance * scale) {
+        if error > tolerance * scale || error.is_nan() {
             return Err(format!(
                 "{what}: value {at} is {found}, expected {expected} (tolerance {})",
                 tolerance * scale

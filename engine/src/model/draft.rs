@@ -8,6 +8,7 @@ use super::{
     attention::Rows,
     eagle2::Eagle2,
     eagle3::Eagle3,
+    facts::{HeadFacts, TargetFacts},
     llama::{Llama, Pass},
     names::Names,
 };
@@ -66,9 +67,25 @@ pub trait Draft: fmt::Debug + Send + Sync {
 /// When the head is none that this engine knows, does not fit the target, or contradicts `algorithm`.
 pub fn load_draft(folder: &Folder, target: &Llama, algorithm: Option<&str>) -> Result<Box<dyn Draft>, EngineError> {
     let weights = folder.weights()?;
-    let kind = kind(folder, &weights)?;
+    let facts = head_facts(folder, &weights, target.facts(), algorithm)?;
+    Ok(match facts.kind {
+        HeadKind::Eagle => Box::new(Eagle2::load(&weights, facts, target)?),
+        HeadKind::Eagle3 => Box::new(Eagle3::load(&weights, facts, target)?),
+    })
+}
+
+/// The facts of a folder's head for a target. `algorithm` is SGLang's name, checked against the tensors.
+///
+/// # Errors
+/// When the head is none that this engine knows, does not fit the target, or contradicts `algorithm`.
+pub fn head_facts(
+    folder: &Folder,
+    weights: &Weights,
+    target: &TargetFacts,
+    algorithm: Option<&str>,
+) -> Result<HeadFacts, EngineError> {
     if let Some(algorithm) = algorithm {
-        check_algorithm(folder, kind, algorithm)?;
+        check_algorithm(folder, kind(folder, weights)?, algorithm)?;
     }
     if folder.config.num_hidden_layers.is_some_and(|layers| layers > 1)
         || weights.names().any(|name| name.trim_start_matches("model.").starts_with("layers.1."))
@@ -79,14 +96,11 @@ pub fn load_draft(folder: &Folder, target: &Llama, algorithm: Option<&str>) -> R
             hint: "supported are heads of one layer".into(),
         });
     }
-    Ok(match kind {
-        HeadKind::Eagle => Box::new(Eagle2::load(folder, &weights, target)?),
-        HeadKind::Eagle3 => Box::new(Eagle3::load(folder, &weights, target)?),
-    })
+    HeadFacts::read(folder, weights, target)
 }
 
 /// Decides by the tensors: names and architectures are copied around, shapes are not.
-fn kind(folder: &Folder, weights: &Weights) -> Result<HeadKind, EngineError> {
+pub(super) fn kind(folder: &Folder, weights: &Weights) -> Result<HeadKind, EngineError> {
     let names = Names::new(weights, &PREFIXES);
     let layer = ["midlayer", "layers.0"]
         .into_iter()

@@ -8,15 +8,12 @@ use kernels::reference::{KeyValues, Matrix, Rope, linear, rms_norm};
 use super::{
     attention::{Attention, Rows},
     draft::{Draft, HeadKind, PREFIXES},
+    facts::{HeadFacts, LayerFacts},
     feed_forward::FeedForward,
-    llama::{Llama, Pass, add, attention_shape, check_activation, embed, malformed, required},
+    llama::{Llama, Pass, add, embed},
     names::Names,
-    rope::rope,
 };
-use crate::{
-    checkpoint::{Folder, Weights},
-    error::EngineError,
-};
+use crate::{checkpoint::Weights, error::EngineError};
 
 /// A loaded head.
 #[derive(Debug)]
@@ -33,43 +30,24 @@ pub struct Eagle2 {
 }
 
 impl Eagle2 {
-    /// Loads a head for a target. Embedding and head are the target's, as in SGLang, whatever copies the head ships.
+    /// Loads a head for a target by its facts. Embedding and head are the target's, as in SGLang, whatever copies the
+    /// head ships.
     ///
     /// # Errors
-    /// When it does not fit the target, or a tensor is missing or misshapen.
-    pub fn load(folder: &Folder, weights: &Weights, target: &Llama) -> Result<Self, EngineError> {
-        let config = &folder.config;
-        check_activation(folder, config)?;
-        let hidden = required(folder, config.hidden_size, "hidden_size")?;
-        if hidden != target.hidden_size() {
-            let target = target.hidden_size();
-            return Err(malformed(
-                folder,
-                format!("hidden_size is {hidden}, the target's is {target}: they must agree"),
-            ));
-        }
-        let intermediate = required(folder, config.intermediate_size, "intermediate_size")?;
-        let shape = attention_shape(folder, hidden, hidden)?;
-        let epsilon = config.rms_norm_eps.unwrap_or(1e-6) as f32;
+    /// When a tensor is missing or misshapen.
+    pub fn load(weights: &Weights, facts: HeadFacts, target: &Llama) -> Result<Self, EngineError> {
+        let LayerFacts { hidden, intermediate, attention: shape, epsilon, rope } = facts.layer;
         let names = Names::new(weights, &PREFIXES);
-        // The key `bias` defaults to true; a checkpoint that has the tensor has a bias.
-        let join_bias = names.optional_vector("fc.bias", hidden)?;
-        if join_bias.is_none() && config.bias.unwrap_or(true) {
-            return Err(EngineError::MissingTensor {
-                path: folder.path().to_owned(),
-                tensor: "fc.bias".into(),
-                expected: vec![hidden],
-            });
-        }
+        let prefix = facts.prefix;
         Ok(Self {
             embedding: target.embedding.clone(),
             head: target.head.clone(),
             join: names.matrix("fc.weight", hidden, 2 * hidden)?,
-            join_bias,
-            attention: Attention::load(&names, "layers.0.self_attn", shape, epsilon)?,
-            norm: names.vector("layers.0.post_attention_layernorm.weight", hidden)?,
-            feed_forward: FeedForward::load(&names, "layers.0.mlp", hidden, intermediate)?,
-            rope: rope(config, shape.head_dim, folder.path())?,
+            join_bias: if facts.join_bias { Some(names.vector("fc.bias", hidden)?) } else { None },
+            attention: Attention::load(&names, &format!("{prefix}.self_attn"), shape, epsilon)?,
+            norm: names.vector(&format!("{prefix}.post_attention_layernorm.weight"), hidden)?,
+            feed_forward: FeedForward::load(&names, &format!("{prefix}.mlp"), hidden, intermediate)?,
+            rope,
             epsilon,
         })
     }

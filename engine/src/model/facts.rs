@@ -1,0 +1,390 @@
+//! What a checkpoint holds, before a tensor is loaded: sizes, settings and which parts are there. Every backend loads by
+//! these facts.
+
+use kernels::reference::Rope;
+use schemas::model::ModelConfig;
+
+use super::{
+    attention::AttentionShape,
+    draft::{HeadKind, PREFIXES},
+    names::Names,
+    rope::rope,
+};
+use crate::{
+    checkpoint::{Folder, Weights},
+    error::EngineError,
+};
+
+/// Architectures whose tensors the Llama family's code understands.
+const SUPPORTED: [&str; 4] = ["LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"];
+
+/// The prefixes of a target's tensors.
+pub(super) const TARGET_PREFIXES: [&str; 2] = ["model.", ""];
+
+/// Facts of a decoder layer, of a target or of a head.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayerFacts {
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Width of the feed-forward layer.
+    pub intermediate: usize,
+    /// Heads.
+    pub attention: AttentionShape,
+    /// Added to mean squares.
+    pub epsilon: f32,
+    /// The rotation.
+    pub rope: Rope,
+}
+
+/// Facts of a target.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TargetFacts {
+    /// Of every layer.
+    pub layer: LayerFacts,
+    /// Decoder layers.
+    pub layers: usize,
+    /// Tokens.
+    pub vocabulary: usize,
+    /// Whether the embedding is the head too.
+    pub tied: bool,
+}
+
+/// Facts of a draft head.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HeadFacts {
+    /// Which family.
+    pub kind: HeadKind,
+    /// Of its one layer.
+    pub layer: LayerFacts,
+    /// What stands before the names of its layer's tensors: `midlayer` or `layers.0`.
+    pub prefix: &'static str,
+    /// The target's layers on whose entry the residual stream is captured; none for EAGLE-1/2.
+    pub capture: Vec<usize>,
+    /// Whether `fc` has a bias.
+    pub join_bias: bool,
+    /// EAGLE-3.1: a norm on each captured layer before `fc`.
+    pub capture_norms: bool,
+    /// vLLM speculators: the residual is the normed feature.
+    pub norm_before_residual: bool,
+    /// EAGLE-3.1: the recurrent state is the normed output.
+    pub norm_output: bool,
+    /// Whether it has an embedding of its own.
+    pub own_embedding: bool,
+    /// Where its logits come from.
+    pub head: HeadSource,
+    /// Rows of its head.
+    pub vocabulary: usize,
+    /// Target tokens of its rows; `None` where the two vocabularies are one.
+    pub tokens: Option<Vec<u32>>,
+}
+
+/// Whose matrix proposes tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadSource {
+    /// The head's own `lm_head`.
+    Own,
+    /// The embedding that it uses.
+    Embedding,
+    /// The target's head.
+    Target,
+}
+
+impl TargetFacts {
+    /// Reads and checks the facts of a target.
+    ///
+    /// # Errors
+    /// When the architecture or a setting is not supported, or the tensors contradict the configuration.
+    pub fn read(folder: &Folder, weights: &Weights) -> Result<Self, EngineError> {
+        let config = &folder.config;
+        check_supported(folder)?;
+        let hidden = required(folder, config.hidden_size, "hidden_size")?;
+        let layers = required(folder, config.num_hidden_layers, "num_hidden_layers")?;
+        let names = Names::new(weights, &TARGET_PREFIXES);
+        check_layer_count(folder, &names, layers)?;
+        (0..layers).try_for_each(|at| check_parts(folder, &names, &format!("layers.{at}")))?;
+        Ok(Self {
+            layer: LayerFacts::read(folder, hidden, hidden)?,
+            layers,
+            vocabulary: required(folder, config.vocab_size, "vocab_size")?,
+            tied: match config.tie_word_embeddings {
+                Some(tied) => tied,
+                // Some exporters leave the flag out and the tensor too.
+                None => weights.shape("lm_head.weight").is_none(),
+            },
+        })
+    }
+}
+
+impl LayerFacts {
+    /// Facts of layers of a width, whose attention reads `input` values.
+    fn read(folder: &Folder, hidden: usize, input: usize) -> Result<Self, EngineError> {
+        let config = &folder.config;
+        let attention = attention_shape(folder, input, hidden)?;
+        Ok(Self {
+            hidden,
+            intermediate: required(folder, config.intermediate_size, "intermediate_size")?,
+            rope: rope(config, attention.head_dim, folder.path())?,
+            attention,
+            epsilon: config.rms_norm_eps.unwrap_or(1e-6) as f32,
+        })
+    }
+}
+
+impl HeadFacts {
+    /// Reads and checks the facts of a head for a target.
+    ///
+    /// # Errors
+    /// When the head is none that this engine knows, does not fit the target, or asks for a variant that is not
+    /// implemented.
+    pub fn read(folder: &Folder, weights: &Weights, target: &TargetFacts) -> Result<Self, EngineError> {
+        check_activation(folder, &folder.config)?;
+        let names = Names::new(weights, &PREFIXES);
+        match super::draft::kind(folder, weights)? {
+            HeadKind::Eagle => Self::eagle(folder, &names, target),
+            HeadKind::Eagle3 => Self::eagle3(folder, &names, target),
+        }
+    }
+
+    /// EAGLE-1/2: embedding and head are the target's, as in SGLang, whatever copies the head ships.
+    fn eagle(folder: &Folder, names: &Names<'_>, target: &TargetFacts) -> Result<Self, EngineError> {
+        let hidden = required(folder, folder.config.hidden_size, "hidden_size")?;
+        if hidden != target.layer.hidden {
+            let target = target.layer.hidden;
+            return Err(malformed(
+                folder,
+                format!("hidden_size is {hidden}, the target's is {target}: they must agree"),
+            ));
+        }
+        Ok(Self {
+            kind: HeadKind::Eagle,
+            layer: LayerFacts::read(folder, hidden, hidden)?,
+            prefix: "layers.0",
+            capture: Vec::new(),
+            // The key `bias` defaults to true; a checkpoint that has the tensor has a bias.
+            join_bias: names.find("fc.bias").is_some() || folder.config.bias.unwrap_or(true),
+            capture_norms: false,
+            norm_before_residual: false,
+            norm_output: false,
+            own_embedding: false,
+            head: HeadSource::Target,
+            vocabulary: target.vocabulary,
+            tokens: None,
+        })
+    }
+
+    fn eagle3(folder: &Folder, names: &Names<'_>, target: &TargetFacts) -> Result<Self, EngineError> {
+        let config = &folder.config;
+        check_variant(folder)?;
+        let hidden = required(folder, config.hidden_size, "hidden_size")?;
+        let target_hidden = config.target_hidden_size.unwrap_or(hidden);
+        if target_hidden != target.layer.hidden {
+            let found = target.layer.hidden;
+            return Err(malformed(
+                folder,
+                format!("the head expects a target of hidden size {target_hidden}, this target has {found}"),
+            ));
+        }
+        let own_embedding = names.find("embed_tokens.weight").is_some();
+        if !own_embedding && hidden != target.layer.hidden {
+            return Err(EngineError::MissingTensor {
+                path: folder.path().to_owned(),
+                tensor: "embed_tokens.weight".into(),
+                expected: vec![target.vocabulary, hidden],
+            });
+        }
+        let vocabulary = config.draft_vocab_size.unwrap_or(target.vocabulary);
+        if vocabulary == 0 || vocabulary > target.vocabulary {
+            let tokens = target.vocabulary;
+            return Err(malformed(folder, format!("draft_vocab_size is {vocabulary}, the target has {tokens} tokens")));
+        }
+        let whole = vocabulary == target.vocabulary;
+        let absent = names.find("lm_head.weight").is_none() && whole;
+        let head = match (absent, config.tie_word_embeddings) {
+            (true, Some(true)) => HeadSource::Embedding,
+            (true, _) if hidden == target.layer.hidden => HeadSource::Target,
+            _ => HeadSource::Own,
+        };
+        Ok(Self {
+            kind: HeadKind::Eagle3,
+            layer: LayerFacts::read(folder, hidden, 2 * hidden)?,
+            prefix: if names.find("midlayer.self_attn.q_proj.weight").is_some() { "midlayer" } else { "layers.0" },
+            capture: capture(folder, target.layers)?,
+            join_bias: false,
+            capture_norms: config.fc_norm == Some(true),
+            norm_before_residual: config.norm_before_residual.unwrap_or(false),
+            norm_output: config.norm_output.unwrap_or(false),
+            own_embedding,
+            head,
+            vocabulary,
+            tokens: if whole { None } else { Some(hot_tokens(folder, names, vocabulary, target.vocabulary)?) },
+        })
+    }
+}
+
+/// The target tokens of the draft's: d2t holds offsets, the target's token is the draft's plus its entry.
+fn hot_tokens(folder: &Folder, names: &Names<'_>, rows: usize, vocabulary: usize) -> Result<Vec<u32>, EngineError> {
+    let name = names.find("d2t").unwrap_or_else(|| "d2t".into());
+    let offsets = names.weights().integers(&name, rows)?;
+    let tokens = offsets.iter().enumerate().map(|(draft, offset)| {
+        let token = (draft as i64).checked_add(*offset).filter(|token| (0..vocabulary as i64).contains(token));
+        token.map(|token| token as u32).ok_or_else(|| EngineError::Malformed {
+            path: folder.path().to_owned(),
+            reason: format!("d2t[{draft}] = {offset} leads outside the target's {vocabulary} tokens"),
+        })
+    });
+    tokens.collect()
+}
+
+/// A size that a config.json must give.
+pub(super) fn required(folder: &Folder, value: Option<usize>, name: &str) -> Result<usize, EngineError> {
+    // A bound that no published model comes near keeps products of sizes from overflowing.
+    const LARGEST: usize = 1 << 24;
+    match value {
+        Some(value) if (1..=LARGEST).contains(&value) => Ok(value),
+        Some(value) => Err(malformed(folder, format!("{name} is {value}, expected 1 to {LARGEST}"))),
+        None => Err(malformed(folder, format!("{name} is missing"))),
+    }
+}
+
+/// Heads of a config.json, for an attention layer from `input` to `output`.
+fn attention_shape(folder: &Folder, input: usize, output: usize) -> Result<AttentionShape, EngineError> {
+    let config = &folder.config;
+    let heads = required(folder, config.num_attention_heads, "num_attention_heads")?;
+    let key_value_heads = config.num_key_value_heads.unwrap_or(heads);
+    if key_value_heads == 0 || !heads.is_multiple_of(key_value_heads) {
+        return Err(malformed(
+            folder,
+            format!("{heads} query heads are no multiple of {key_value_heads} key/value heads"),
+        ));
+    }
+    let head_dim = match config.head_dim {
+        Some(_) => required(folder, config.head_dim, "head_dim")?,
+        None => required(folder, config.hidden_size, "hidden_size")? / heads,
+    };
+    if head_dim == 0 || !head_dim.is_multiple_of(2) {
+        return Err(malformed(folder, format!("head_dim is {head_dim}, expected an even number")));
+    }
+    Ok(AttentionShape { input, output, heads, key_value_heads, head_dim })
+}
+
+/// A config.json that contradicts itself.
+pub(super) fn malformed(folder: &Folder, reason: String) -> EngineError {
+    EngineError::Malformed { path: folder.path().join("config.json"), reason }
+}
+
+/// Settings that would change what the tensors mean.
+fn check_activation(folder: &Folder, config: &ModelConfig) -> Result<(), EngineError> {
+    match config.hidden_act.as_deref() {
+        None | Some("silu" | "swish") => Ok(()),
+        Some(other) => Err(EngineError::Unsupported {
+            path: folder.path().to_owned(),
+            feature: format!("the activation {other}"),
+            hint: "supported is silu".into(),
+        }),
+    }
+}
+
+/// A checkpoint of more layers than its config.json says would run, and talk nonsense.
+fn check_layer_count(folder: &Folder, names: &Names<'_>, count: usize) -> Result<(), EngineError> {
+    match names.find(&format!("layers.{count}.self_attn.q_proj.weight")) {
+        None => Ok(()),
+        Some(found) => Err(malformed(
+            folder,
+            format!("num_hidden_layers is {count}, but the checkpoint has a further layer: {found}"),
+        )),
+    }
+}
+
+/// Biases and per-head norms are read where they are there; where configuration or family demand them they must be.
+fn check_parts(folder: &Folder, names: &Names<'_>, layer: &str) -> Result<(), EngineError> {
+    let config = &folder.config;
+    let architecture = config.architecture();
+    let mut demanded = Vec::new();
+    if config.attention_bias == Some(true) || architecture == Some("Qwen2ForCausalLM") {
+        demanded.extend(["self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"]);
+    }
+    if config.mlp_bias == Some(true) {
+        demanded.extend(["mlp.gate_proj.bias", "mlp.up_proj.bias", "mlp.down_proj.bias"]);
+    }
+    if architecture == Some("Qwen3ForCausalLM") {
+        demanded.extend(["self_attn.q_norm.weight", "self_attn.k_norm.weight"]);
+    }
+    match demanded.into_iter().find(|name| names.find(&format!("{layer}.{name}")).is_none()) {
+        None => Ok(()),
+        Some(name) => Err(malformed(
+            folder,
+            format!("asks for {layer}.{name}, which the checkpoint lacks (architecture, attention_bias or mlp_bias)"),
+        )),
+    }
+}
+
+fn check_supported(folder: &Folder) -> Result<(), EngineError> {
+    let config = &folder.config;
+    let architecture = config.architecture().unwrap_or("none");
+    let unsupported =
+        |feature: String, hint: String| Err(EngineError::Unsupported { path: folder.path().to_owned(), feature, hint });
+    if !SUPPORTED.contains(&architecture) {
+        return unsupported(
+            format!("the architecture {architecture}"),
+            format!("supported are {}", SUPPORTED.join(", ")),
+        );
+    }
+    // Qwen2 gives a window that it does not use unless a switch says so; Mistral has no switch.
+    let windowed = config.use_sliding_window.unwrap_or(architecture == "MistralForCausalLM");
+    if let (true, Some(window)) = (windowed, config.sliding_window) {
+        return unsupported(
+            format!("sliding-window attention (window {window})"),
+            "use a model without a window, such as Mistral 7B v0.2 or later".into(),
+        );
+    }
+    if config.quantization_config.as_ref().is_some_and(|value| !value.is_null()) {
+        return unsupported("a quantised checkpoint".into(), "use the float16, bfloat16 or float32 release".into());
+    }
+    check_activation(folder, config)
+}
+
+/// Variants whose tensors this file would read wrongly are refused rather than guessed.
+fn check_variant(folder: &Folder) -> Result<(), EngineError> {
+    let config = &folder.config;
+    let eagle = config.eagle_config.clone().unwrap_or_default();
+    let feature = if config.norm_before_fc == Some(true) {
+        "norm_before_fc (EAGLE-3.1)"
+    } else if eagle.use_aux_hidden_state == Some(false) {
+        "eagle_config.use_aux_hidden_state = false"
+    } else {
+        return Ok(());
+    };
+    Err(EngineError::Unsupported {
+        path: folder.path().to_owned(),
+        feature: feature.into(),
+        hint: "supported are EAGLE-3 heads on several captured layers, with fc_norm, norm_output and \
+               norm_before_residual"
+            .into(),
+    })
+}
+
+/// The captured layers, as places where the residual stream enters. A configuration names layers by their output, so
+/// its ids move by one (SGLang `spec_aux_hidden_state.py`); the default is {2, L/2, L − 3} on entry.
+fn capture(folder: &Folder, layers: usize) -> Result<Vec<usize>, EngineError> {
+    let given = folder.config.eagle_config.as_ref().and_then(|config| config.eagle_aux_hidden_state_layer_ids.as_ref());
+    let places: Vec<usize> = match given {
+        Some(ids) => ids.iter().map(|id| id.saturating_add(1)).collect(),
+        None if layers >= 4 => vec![2, layers / 2, layers - 3],
+        None => {
+            return Err(malformed(
+                folder,
+                format!(
+                    "a target of {layers} layers has no default layers to capture: \
+                         set eagle_config.eagle_aux_hidden_state_layer_ids"
+                ),
+            ));
+        }
+    };
+    if places.is_empty() || places.iter().any(|place| *place > layers) {
+        return Err(malformed(
+            folder,
+            format!("eagle_aux_hidden_state_layer_ids {given:?} name layers that a target of {layers} layers lacks"),
+        ));
+    }
+    Ok(places)
+}
