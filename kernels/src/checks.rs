@@ -3,11 +3,15 @@
 
 mod elementwise;
 mod linear;
+mod select;
+mod tree;
 
 use crate::device::{Device, DeviceError, Element, Slice};
 
 pub use elementwise::{check_add_and_gather, check_embed, check_rms_norm, check_rotation, check_silu_gate};
 pub use linear::check_linear;
+pub use select::{check_argmax_rows, check_logprob_rows, check_top_k_rows};
+pub use tree::{check_decode_rows, check_draft_trees};
 
 /// A named check.
 pub type Check = (&'static str, fn(&Device, Element) -> Result<(), String>);
@@ -20,6 +24,18 @@ pub const CHECKS: [Check; 6] = [
     ("silu_gate", check_silu_gate),
     ("rotate_and_write", check_rotation),
     ("linear", check_linear),
+];
+
+/// A named check of kernels that know no element type.
+pub type UntypedCheck = (&'static str, fn(&Device) -> Result<(), String>);
+
+/// All checks that run once.
+pub const UNTYPED_CHECKS: [UntypedCheck; 5] = [
+    ("top_k_rows", check_top_k_rows),
+    ("argmax_rows", check_argmax_rows),
+    ("logprob_rows", check_logprob_rows),
+    ("draft_begin, draft_expand and draft_finish", check_draft_trees),
+    ("decode_begin", check_decode_rows),
 ];
 
 /// A stream of numbers that looks random and is the same everywhere.

@@ -1,7 +1,7 @@
 //! Every kernel against its CPU reference, in the emulator: what a GPU would compute, on a machine without one.
 
 use kernels::{
-    checks::CHECKS,
+    checks::{CHECKS, UNTYPED_CHECKS},
     device::{Device, DeviceError, Element},
 };
 
@@ -39,4 +39,14 @@ fn kernels_agree_with_the_reference_in_bfloat16() {
 #[test]
 fn kernels_agree_with_the_reference_in_float32() {
     check(Element::F32);
+}
+
+#[test]
+fn kernels_without_an_element_type_agree_with_the_reference() {
+    let Some(device) = device() else { return };
+    for (name, check) in UNTYPED_CHECKS {
+        if let Err(reason) = check(&device) {
+            panic!("{name}: {reason}");
+        }
+    }
 }

@@ -1,0 +1,539 @@
+//! Draft trees, against the plain algorithm: beams, pool, the best of the pool, and the rows of every pass.
+
+use super::{Numbers, text};
+use crate::{
+    device::{Buffer, Device, Element, Slice},
+    launch::{Drafting, Kernels, MOST_PLACES, PassRows, Proposals, Sequences, TreeNodes, VerifyRows},
+};
+
+/// Sequences on pages that lie anywhere, and a batch of some of them with padding.
+pub(super) struct Situation {
+    pub slots: usize,
+    pub page_size: usize,
+    pub table_width: usize,
+    pub length: Vec<i32>,
+    pub root: Vec<i32>,
+    pub page_table: Vec<i32>,
+    pub batch_slot: Vec<i32>,
+    pub cache_rows: usize,
+}
+
+/// A situation on the device.
+pub(super) struct Uploaded {
+    pub length: Buffer,
+    pub root: Buffer,
+    pub page_table: Buffer,
+    pub batch_slot: Buffer,
+}
+
+/// The rows of a pass on the device, poisoned: what a kernel leaves out shows.
+pub(super) struct RowBuffers {
+    buffers: [Buffer; 7],
+    own_stride: usize,
+    rows: usize,
+}
+
+/// The rows of a pass, on the host.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct RowValues {
+    pub token: Vec<i32>,
+    pub position: Vec<i32>,
+    pub write: Vec<i32>,
+    pub slot: Vec<i32>,
+    pub prefix: Vec<i32>,
+    pub own: Vec<Vec<i32>>,
+}
+
+impl Situation {
+    /// `batch` requests, of which some are padding, with room for `ahead` further positions each.
+    pub fn new(numbers: &mut Numbers, batch: usize, ahead: usize) -> Self {
+        let slots = batch + numbers.below(4) + 1;
+        let page_size = [1, 2, 16, 64][numbers.below(4)];
+        let longest = 70;
+        let table_width = (longest + ahead).div_ceil(page_size);
+        let mut pages: Vec<i32> = (0..(slots * table_width) as i32).collect();
+        shuffle(numbers, &mut pages);
+        let mut length: Vec<i32> = (0..slots).map(|_| numbers.below(longest + 1) as i32).collect();
+        let mut order: Vec<i32> = (0..slots as i32 - 1).collect();
+        shuffle(numbers, &mut order);
+        let dummy = slots as i32 - 1;
+        length[slots - 1] = 0;
+        order.resize(batch.max(order.len()), dummy);
+        let mut batch_slot = order[..batch].to_vec();
+        // Padding may stand anywhere, not only at the end.
+        for slot in &mut batch_slot {
+            if numbers.below(7) == 0 {
+                *slot = dummy;
+            }
+        }
+        let root = (0..slots).map(|_| numbers.below(1000) as i32).collect();
+        let cache_rows = pages.len() * page_size;
+        Self { slots, page_size, table_width, length, root, page_table: pages, batch_slot, cache_rows }
+    }
+
+    pub fn upload(&self, device: &Device) -> Result<Uploaded, String> {
+        let upload = |values: &[i32]| device.upload(values).map_err(text);
+        Ok(Uploaded {
+            length: upload(&self.length)?,
+            root: upload(&self.root)?,
+            page_table: upload(&self.page_table)?,
+            batch_slot: upload(&self.batch_slot)?,
+        })
+    }
+
+    pub fn sequences<'a>(&self, uploaded: &'a Uploaded) -> Sequences<'a> {
+        Sequences {
+            slots: self.slots,
+            length: uploaded.length.slice(),
+            root: uploaded.root.slice(),
+            page_table: uploaded.page_table.slice(),
+            table_width: self.table_width,
+            page_size: self.page_size,
+        }
+    }
+
+    /// The slot of a request; `None` for padding.
+    pub fn slot(&self, request: usize) -> Option<usize> {
+        let slot = self.batch_slot[request] as usize;
+        (slot + 1 < self.slots).then_some(slot)
+    }
+
+    pub fn dummy(&self) -> i32 {
+        self.slots as i32 - 1
+    }
+
+    pub fn cache_row(&self, slot: usize, position: i32) -> i32 {
+        let (position, page_size) = (position as usize, self.page_size);
+        self.page_table[slot * self.table_width + position / page_size] * page_size as i32
+            + (position % page_size) as i32
+    }
+}
+
+fn shuffle(numbers: &mut Numbers, values: &mut [i32]) {
+    for at in (1..values.len()).rev() {
+        values.swap(at, numbers.below(at + 1));
+    }
+}
+
+impl RowBuffers {
+    pub fn new(device: &Device, rows: usize, own_stride: usize) -> Result<Self, String> {
+        let buffer = |values: usize| poisoned(device, values);
+        let buffers = [
+            buffer(rows)?,
+            buffer(rows)?,
+            buffer(rows)?,
+            buffer(rows)?,
+            buffer(rows)?,
+            buffer(rows)?,
+            buffer(rows * own_stride)?,
+        ];
+        Ok(Self { buffers, own_stride, rows })
+    }
+
+    pub fn operand(&self) -> PassRows<'_> {
+        let [token, position, write, slot, prefix, own_count, own] = self.buffers.each_ref().map(Buffer::slice);
+        PassRows { token, position, write, slot, prefix, own_count, own, own_stride: self.own_stride }
+    }
+
+    pub fn download(&self, device: &Device) -> Result<RowValues, String> {
+        let [token, position, write, slot, prefix, own_count, own] =
+            self.buffers.each_ref().map(|buffer| ints(device, buffer));
+        let (own_count, own) = (own_count?, own?);
+        let own = (0..self.rows)
+            .map(|row| {
+                let count = own_count[row];
+                if count < 0 || count as usize > self.own_stride {
+                    return Err(format!("row {row} sees {count} rows of its own"));
+                }
+                Ok(own[row * self.own_stride..][..count as usize].to_vec())
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(RowValues { token: token?, position: position?, write: write?, slot: slot?, prefix: prefix?, own })
+    }
+}
+
+/// Values that no kernel writes.
+pub(super) fn poisoned(device: &Device, values: usize) -> Result<Buffer, String> {
+    let buffer = device.allocate(values * 4).map_err(text)?;
+    device.fill(buffer.slice(), 0xA5).map_err(text)?;
+    Ok(buffer)
+}
+
+pub(super) fn ints(device: &Device, buffer: &Buffer) -> Result<Vec<i32>, String> {
+    device.download(buffer.slice()).map_err(text)
+}
+
+pub(super) fn same<N: PartialEq + std::fmt::Debug>(what: &str, found: &[N], expected: &[N]) -> Result<(), String> {
+    match found.iter().zip(expected).position(|(found, expected)| found != expected) {
+        None if found.len() == expected.len() => Ok(()),
+        None => Err(format!("{what}: {} values, expected {}", found.len(), expected.len())),
+        Some(at) => Err(format!("{what}: value {at} is {:?}, expected {:?}", found[at], expected[at])),
+    }
+}
+
+pub(super) fn same_rows(what: &str, found: &RowValues, expected: &RowValues) -> Result<(), String> {
+    same(&format!("{what}, slot"), &found.slot, &expected.slot)?;
+    same(&format!("{what}, token"), &found.token, &expected.token)?;
+    same(&format!("{what}, position"), &found.position, &expected.position)?;
+    same(&format!("{what}, write"), &found.write, &expected.write)?;
+    same(&format!("{what}, prefix"), &found.prefix, &expected.prefix)?;
+    same(&format!("{what}, own rows"), &found.own, &expected.own)
+}
+
+/// A proposal in the plain algorithm.
+struct Proposal {
+    token: i32,
+    score: f32,
+    parent: Option<usize>,
+    depth: i32,
+}
+
+/// A beam in the plain algorithm.
+struct Beam {
+    source: usize,
+    proposal: usize,
+    /// Row of each step's pass on its way.
+    path: Vec<usize>,
+}
+
+/// The plain algorithm for one request.
+struct Plain {
+    topk: usize,
+    pool: Vec<Proposal>,
+    beams: Vec<Beam>,
+}
+
+impl Plain {
+    fn sane(score: f32) -> f32 {
+        if score.is_nan() { f32::NEG_INFINITY } else { score.min(0.0) + 0.0 }
+    }
+
+    fn best(pool: &[Proposal], count: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..pool.len()).collect();
+        order.sort_by(|a, b| pool[*b].score.total_cmp(&pool[*a].score));
+        order.truncate(count);
+        order
+    }
+
+    /// From the proposals of each beam.
+    fn step(&mut self, step: usize, proposals: &[Vec<(i32, f32)>]) {
+        let start = self.pool.len();
+        let mut rows = Vec::new();
+        for (row, proposals) in proposals.iter().enumerate() {
+            let beam = self.beams.get(row);
+            let parent = beam.map(|beam| beam.proposal);
+            let before = parent.map_or(0.0, |parent| self.pool[parent].score);
+            for (token, score) in proposals {
+                let score = if parent.is_some() { before + Self::sane(*score) } else { Self::sane(*score) };
+                self.pool.push(Proposal { token: *token, score, parent, depth: step as i32 + 1 });
+                rows.push(row);
+            }
+        }
+        // Behind the root the proposals come best first, and are the beams as they are.
+        let best = if step == 0 { (0..self.pool.len()).collect() } else { Self::best(&self.pool[start..], self.topk) };
+        let beams = best.into_iter().enumerate().map(|(row, at)| {
+            let source = rows[at];
+            let mut path = self.beams.get(source).map_or(Vec::new(), |beam| beam.path.clone());
+            path.push(step * self.topk + row);
+            Beam { source, proposal: start + at, path }
+        });
+        self.beams = beams.collect();
+    }
+
+    /// (token, parent, depth) of the nodes below the root.
+    fn finish(&self, count: usize) -> Vec<(i32, i32, i32)> {
+        let mut kept = Self::best(&self.pool, count);
+        kept.sort_unstable();
+        let node = |place: usize| kept.iter().position(|kept| *kept == place).map_or(-9, |at| at as i32 + 1);
+        let nodes = kept.iter().map(|place| {
+            let proposal = &self.pool[*place];
+            (proposal.token, proposal.parent.map_or(0, node), proposal.depth)
+        });
+        nodes.collect()
+    }
+}
+
+/// Tokens and log-probabilities that a draft might propose: fine, coarse (ties), or broken.
+fn proposal(numbers: &mut Numbers, style: usize) -> (i32, f32) {
+    let fine = numbers.float() - 1.0;
+    let score = match style {
+        0 => fine * 4.0,
+        1 => (fine * 2.0).round(),
+        2 => [f32::NAN, f32::NEG_INFINITY, f32::INFINITY, fine, -0.0][numbers.below(5)],
+        _ => f32::NEG_INFINITY,
+    };
+    (numbers.below(1000) as i32, score)
+}
+
+/// One round of drafting: (steps, topk, nodes), tokens of the draft, requests.
+fn check_shape(
+    device: &Device,
+    numbers: &mut Numbers,
+    (steps, topk, nodes): (usize, usize, usize),
+    vocabulary: usize,
+    batch: usize,
+) -> Result<(), String> {
+    let kernels = Kernels::new(device.clone(), Element::F32);
+    let what = format!("tree ({steps},{topk},{nodes}) of {vocabulary} tokens, batch {batch}");
+    let situation = Situation::new(numbers, batch, nodes.max(steps + 1));
+    let uploaded = situation.upload(device)?;
+    let sequences = situation.sequences(&uploaded);
+    let style = numbers.below(9).saturating_sub(5);
+    let width = topk.min(vocabulary);
+    let places = topk + (steps - 1) * topk * topk;
+    let buffer = |values: usize| poisoned(device, values);
+    let (pool_token, pool_score, pool_parent) =
+        (buffer(batch * places)?, buffer(batch * places)?, buffer(batch * places)?);
+    let beam_place = buffer(batch * topk)?;
+    let drafting = Drafting {
+        batch,
+        steps,
+        topk,
+        vocabulary,
+        scratch_base: situation.cache_rows,
+        batch_slot: uploaded.batch_slot.slice(),
+        pool_token: pool_token.slice(),
+        pool_score: pool_score.slice(),
+        pool_parent: pool_parent.slice(),
+        beam_place: beam_place.slice(),
+    };
+    let mut plain: Vec<Plain> = (0..batch).map(|_| Plain { topk, pool: Vec::new(), beams: Vec::new() }).collect();
+    let draft_rows = RowBuffers::new(device, batch * topk, steps + numbers.below(3))?;
+    let row_source = buffer(batch * topk)?;
+    let tree_buffers = [buffer(batch * nodes)?, buffer(batch * nodes)?, buffer(batch * nodes)?];
+    let tree = tree_operand(&tree_buffers, nodes);
+    let rows = RowBuffers::new(device, batch * nodes, steps + 1 + numbers.below(3))?;
+    let (mask, sample_position, group_prefix) = (buffer(batch * nodes * 4)?, buffer(batch * nodes)?, buffer(batch)?);
+    let verify = VerifyRows {
+        mask: mask.slice(),
+        sample_position: sample_position.slice(),
+        group_prefix: Some(group_prefix.slice()),
+    };
+
+    for step in 0..steps {
+        let beams = if step == 0 { 1 } else { topk };
+        let all: Vec<(i32, f32)> = (0..batch * beams * topk).map(|_| proposal(numbers, style)).collect();
+        let ids = device.upload(&all.iter().map(|(id, _)| *id).collect::<Vec<_>>()).map_err(text)?;
+        let logprobs = device.upload(&all.iter().map(|(_, log)| *log).collect::<Vec<_>>()).map_err(text)?;
+        let proposals = Proposals { ids: ids.slice(), logprobs: logprobs.slice() };
+        for (request, plain) in plain.iter_mut().enumerate() {
+            let live = if step == 0 { 1 } else { plain.beams.len() };
+            let of_beam = |beam: usize| all[(request * beams + beam) * topk..][..width].to_vec();
+            plain.step(step, &(0..live).map(of_beam).collect::<Vec<_>>());
+        }
+        let launched = if step + 1 == steps {
+            kernels.draft_finish(drafting, proposals, sequences, tree, rows.operand(), verify)
+        } else if step == 0 {
+            kernels.draft_begin(drafting, proposals, sequences, draft_rows.operand(), row_source.slice())
+        } else {
+            kernels.draft_expand(drafting, step, proposals, sequences, draft_rows.operand(), row_source.slice())
+        };
+        launched.map_err(text)?;
+        if step + 1 < steps {
+            let what = format!("{what}, rows of draft pass {}", step + 1);
+            let found = draft_rows.download(device)?;
+            let sources = ints(device, &row_source)?;
+            let expected = expected_draft(&situation, &plain, drafting, step, (&found, &sources), &what)?;
+            same_rows(&what, &found, &expected)?;
+        }
+    }
+
+    let found: Vec<Vec<i32>> = tree_buffers.iter().map(|buffer| ints(device, buffer)).collect::<Result<_, _>>()?;
+    let (expected_tree, expected_rows) = expected_verify(&situation, &plain, nodes);
+    for (name, (found, expected)) in ["token", "parent", "depth"].iter().zip(found.iter().zip(&expected_tree)) {
+        same(&format!("{what}, node {name}"), found, expected)?;
+    }
+    same_rows(&format!("{what}, verify rows"), &rows.download(device)?, &expected_rows)?;
+    let lengths: Vec<i32> =
+        (0..batch).map(|request| situation.slot(request).map_or(0, |slot| situation.length[slot])).collect();
+    same(&format!("{what}, group prefix"), &ints(device, &group_prefix)?, &lengths)?;
+    let positions: Vec<i32> = expected_rows.position.iter().map(|position| position + 1).collect();
+    same(&format!("{what}, sample position"), &ints(device, &sample_position)?, &positions)?;
+    let masks: Vec<u32> = device.download(mask.slice()).map_err(text)?;
+    same(&format!("{what}, mask"), &masks, &expected_mask(&situation, &expected_tree[1], nodes))
+}
+
+pub(super) fn tree_operand(buffers: &[Buffer; 3], nodes: usize) -> TreeNodes<'_> {
+    let [token, parent, depth] = buffers.each_ref().map(Buffer::slice);
+    TreeNodes { nodes, token, parent, depth }
+}
+
+/// The rows of the draft pass behind `step`; where a beam does not run, its token and source may be anything harmless.
+fn expected_draft(
+    situation: &Situation,
+    plain: &[Plain],
+    drafting: Drafting<'_>,
+    step: usize,
+    (found, sources): (&RowValues, &[i32]),
+    what: &str,
+) -> Result<RowValues, String> {
+    let topk = drafting.topk;
+    let mut rows = empty_rows();
+    for (request, plain) in plain.iter().enumerate() {
+        let scratch = drafting.scratch_base + request * drafting.scratch_rows();
+        for beam in 0..topk {
+            let row = request * topk + beam;
+            let before = if step == 0 { request } else { request * topk };
+            match (plain.beams.get(beam), situation.slot(request)) {
+                (Some(beam), Some(slot)) => {
+                    let own: Vec<i32> = beam.path.iter().map(|number| (scratch + number) as i32).collect();
+                    rows.token.push(plain.pool[beam.proposal].token);
+                    rows.position.push(situation.length[slot] + step as i32);
+                    rows.write.push(own[own.len() - 1]);
+                    rows.slot.push(slot as i32);
+                    rows.prefix.push(situation.length[slot]);
+                    rows.own.push(own);
+                    if sources[row] as usize != before + beam.source {
+                        let expected = before + beam.source;
+                        return Err(format!("{what}: source {} of row {row}, expected {expected}", sources[row]));
+                    }
+                }
+                _ => {
+                    let range = before..before + if step == 0 { 1 } else { topk };
+                    if !(0..1000).contains(&found.token[row]) || !range.contains(&(sources[row] as usize)) {
+                        return Err(format!("{what}: padding row {row}: {} {}", found.token[row], sources[row]));
+                    }
+                    push_padding(&mut rows, situation, found.token[row]);
+                }
+            }
+        }
+    }
+    Ok(rows)
+}
+
+pub(super) fn empty_rows() -> RowValues {
+    let none = Vec::new;
+    RowValues { token: none(), position: none(), write: none(), slot: none(), prefix: none(), own: Vec::new() }
+}
+
+pub(super) fn push_padding(rows: &mut RowValues, situation: &Situation, token: i32) {
+    rows.token.push(token);
+    rows.position.push(0);
+    rows.write.push(-1);
+    rows.slot.push(situation.dummy());
+    rows.prefix.push(0);
+    rows.own.push(Vec::new());
+}
+
+fn expected_verify(situation: &Situation, plain: &[Plain], nodes: usize) -> ([Vec<i32>; 3], RowValues) {
+    let mut tree = [Vec::new(), Vec::new(), Vec::new()];
+    let mut rows = empty_rows();
+    for (request, plain) in plain.iter().enumerate() {
+        let root = situation.root[situation.batch_slot[request] as usize];
+        let mut own: Vec<(i32, i32, i32)> = vec![(root, -1, 0)];
+        own.extend(plain.finish(nodes - 1));
+        own.resize(nodes, (root, -1, 0));
+        for (node, (token, parent, depth)) in own.iter().enumerate() {
+            for (values, value) in tree.iter_mut().zip([token, parent, depth]) {
+                values.push(*value);
+            }
+            let Some(slot) = situation.slot(request) else {
+                push_padding(&mut rows, situation, *token);
+                // A padding request keeps its depths: nothing reads its positions but the rotary table.
+                let last = rows.position.len() - 1;
+                rows.position[last] = *depth;
+                continue;
+            };
+            let length = situation.length[slot];
+            let mut path: Vec<i32> =
+                std::iter::successors(Some(node as i32), |at| Some(own[*at as usize].1).filter(|at| *at >= 0))
+                    .map(|at| situation.cache_row(slot, length + at))
+                    .collect();
+            path.reverse();
+            rows.token.push(*token);
+            rows.position.push(length + depth);
+            rows.write.push(situation.cache_row(slot, length + node as i32));
+            rows.slot.push(slot as i32);
+            rows.prefix.push(length);
+            rows.own.push(path);
+        }
+    }
+    (tree, rows)
+}
+
+fn expected_mask(situation: &Situation, parents: &[i32], nodes: usize) -> Vec<u32> {
+    let mut masks = vec![0_u32; parents.len() * 4];
+    for (row, mask) in masks.chunks_mut(4).enumerate() {
+        let (request, mut node) = (row / nodes, (row % nodes) as i32);
+        while node >= 0 && situation.slot(request).is_some() {
+            mask[node as usize / 32] |= 1 << (node % 32);
+            node = parents[request * nodes + node as usize];
+        }
+    }
+    masks
+}
+
+/// Shapes from the smallest to the largest, drawn at random: ties, broken scores, vocabularies smaller than topk, padding.
+pub fn check_draft_trees(device: &Device) -> Result<(), String> {
+    let mut numbers = Numbers::new(30);
+    for ((steps, topk, nodes), vocabulary, batch) in [
+        ((3, 1, 4), 32_000, 1),
+        ((5, 8, 32), 32_000, 2),
+        ((8, 10, 60), 32_000, 2),
+        ((1, 4, 5), 2, 3),
+        ((4, 5, 40), 2, 3),
+        ((3, 4, 30), 1, 3),
+        ((2, 32, 128), 32_000, 2),
+        ((10, 32, 128), 32_000, 1),
+        ((3, 64, 128), 32_000, 1),
+        ((127, 1, 128), 32_000, 2),
+        ((1, 1, 2), 32_000, 40),
+    ] {
+        check_shape(device, &mut numbers, (steps, topk, nodes), vocabulary, batch)?;
+    }
+    for _ in 0..60 {
+        let steps = 1 + numbers.below(10);
+        let topk = 1 + numbers.below(if steps > 6 { 10 } else { 32 });
+        let places = topk + (steps - 1) * topk * topk;
+        let largest = (1 + places).min(128);
+        let nodes = if topk == 1 { steps + 1 } else { 2 + numbers.below(largest - 1) };
+        let vocabulary = if numbers.below(4) == 0 { 1 + numbers.below(topk) } else { 32_000 };
+        let batch = 1 + if places > 600 { numbers.below(2) } else { numbers.below(40) };
+        if places <= MOST_PLACES {
+            check_shape(device, &mut numbers, (steps, topk, nodes), vocabulary, batch)?;
+        }
+    }
+    Ok(())
+}
+
+/// Rows of rounds without speculation, at every batch size.
+pub fn check_decode_rows(device: &Device) -> Result<(), String> {
+    let kernels = Kernels::new(device.clone(), Element::F32);
+    let mut numbers = Numbers::new(31);
+    for batch in [1, 2, 17, 64, 65, 130] {
+        let what = format!("decode rows, batch {batch}");
+        let situation = Situation::new(&mut numbers, batch, 1);
+        let uploaded = situation.upload(device)?;
+        let buffer = |values: usize| poisoned(device, values);
+        let tree_buffers = [buffer(batch)?, buffer(batch)?, buffer(batch)?];
+        let rows = RowBuffers::new(device, batch, 1)?;
+        let sample_position = buffer(batch)?;
+        let verify = VerifyRows { mask: Slice::NONE, sample_position: sample_position.slice(), group_prefix: None };
+        let (tree, sequences) = (tree_operand(&tree_buffers, 1), situation.sequences(&uploaded));
+        kernels
+            .decode_begin(batch, uploaded.batch_slot.slice(), sequences, tree, rows.operand(), verify)
+            .map_err(text)?;
+        let mut expected = empty_rows();
+        for request in 0..batch {
+            let token = situation.root[situation.batch_slot[request] as usize];
+            let Some(slot) = situation.slot(request) else {
+                push_padding(&mut expected, &situation, token);
+                continue;
+            };
+            let length = situation.length[slot];
+            expected.token.push(token);
+            expected.position.push(length);
+            expected.write.push(situation.cache_row(slot, length));
+            expected.slot.push(slot as i32);
+            expected.prefix.push(length + 1);
+            expected.own.push(Vec::new());
+        }
+        same_rows(&what, &rows.download(device)?, &expected)?;
+        same(&what, &ints(device, &tree_buffers[0])?, &expected.token)?;
+        same(&what, &ints(device, &tree_buffers[1])?, &vec![-1; batch])?;
+        same(&what, &ints(device, &tree_buffers[2])?, &vec![0; batch])?;
+        let positions: Vec<i32> = expected.position.iter().map(|position| position + 1).collect();
+        same(&what, &ints(device, &sample_position)?, &positions)?;
+    }
+    Ok(())
+}
