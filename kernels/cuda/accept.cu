@@ -41,12 +41,12 @@ __device__ __forceinline__ int first_node(const bool (&holds)[NODES_A_LANE]) {
 /// the root alone, and all their rows are padding.
 /// Grid batch, 128 threads; nodes ≤ 128, most ≤ 128.
 extern "C" __global__ void __launch_bounds__(128)
-    accept(const int* chosen, const int* node_token, const int* node_parent, const int* node_depth,
-           const int* batch_slot, const int* page_table, int table_width, int page_size, const u64* seed, int nodes,
-           int most, int dummy_slot, float simulate, int* length, int* root, int* accepted_count, int* accepted_node,
-           int* out_token, int* move_from, int* move_to, int* row_token, int* row_position, int* row_write,
-           int* row_slot, int* row_prefix, int* row_own_count, int* row_source, int* last_row, int* group_prefix,
-           int* group_rows) {
+    accept_drafts(const int* chosen, const int* node_token, const int* node_parent, const int* node_depth,
+                  const int* batch_slot, const int* page_table, int table_width, int page_size, const u64* seed,
+                  int nodes, int most, int dummy_slot, float simulate, int* length, int* root, int* accepted_count,
+                  int* accepted_node, int* out_token, int* move_from, int* move_to, int* row_token, int* row_position,
+                  int* row_write, int* row_slot, int* row_prefix, int* row_own_count, int* row_source, int* last_row,
+                  int* group_prefix, int* group_rows) {
   __shared__ int path[MOST_NODES];
   __shared__ int choice[MOST_NODES];
   __shared__ int parents[MOST_NODES];
@@ -149,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(128)
 /// Moves the accepted rows of all caches to where their positions belong.
 ///
 /// base: for each of `planes` = 2 · layers (keys, then values) a plane of `plane_bytes`, in which row r begins at
-/// r · row_bytes; both multiples of 16. move_from, move_to `[batch, most]` as `accept` left them. In ascending order a
+/// r · row_bytes; both multiples of 16. move_from, move_to `[batch, most]` as `accept_drafts` left them. In ascending order a
 /// row's destination never lies ahead of its source, and no later source is an earlier destination, so that several
 /// rows may be read before the first is written; each thread does so for columns of 16 bytes of its own.
 /// Grid (planes, batch), 128 threads.

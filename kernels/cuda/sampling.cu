@@ -7,13 +7,17 @@
 #include "common.cuh"
 #include "order.cuh"
 
-#define SAMPLE_THREADS 1024
+#define SAMPLE_THREADS 512
 #define SAMPLE_WARPS (SAMPLE_THREADS / WARP)
-#define BINS (2 * SAMPLE_THREADS)
-#define LISTED SAMPLE_THREADS
+#define BINS_A_THREAD 4
+#define BINS (BINS_A_THREAD * SAMPLE_THREADS)
 #define DIGIT_BITS 11
+/// Tokens that are ranked by counting.
+#define LISTED 1024
 
-/// Bins a unit of logit: those of weight 0, at 31 below the best, lie behind the last bin.
+/// Tokens farther from the best one have weight 0: 2⁴⁴·e⁻³¹ is the last that rounds to 1.
+#define FARTHEST -31.0f
+/// Bins a unit of logit, so that the farthest token still has one.
 #define BINS_A_UNIT 66.0f
 
 struct Sampling {
@@ -24,24 +28,6 @@ struct Sampling {
   int listed, bin;
 };
 
-/// A token as the filters see it.
-struct Weighed {
-  /// Scaled logit less the best one.
-  float distance;
-  /// e^distance.
-  float share;
-  /// The same as an integer; 0 cannot be drawn.
-  u64 weight;
-};
-
-__device__ __forceinline__ Weighed weigh(float logit, float temperature, float largest) {
-  float distance = logit / temperature - largest;
-  // NaN, and what is too far away, cannot be drawn.
-  if (!(distance > -31.0f)) return Weighed{-infinity(), 0.0f, 0};
-  float share = exp_accurate(distance);
-  return Weighed{distance, share, (u64)(share * 17592186044416.0f + 0.5f)};
-}
-
 /// A row, its scale, and what the filters have left of it.
 struct Row {
   const float* logits;
@@ -49,14 +35,24 @@ struct Row {
   float temperature, largest;
   /// Tokens with a smaller key (see `composite`, of the distance) are out.
   u64 cut;
-  /// So are those with a smaller share.
-  float least;
+  /// So are those that lie farther from the best one.
+  float farthest;
 };
+
+/// Scaled logit less the best one.
+__device__ __forceinline__ float distance_of(const Row& row, float logit) { return logit / row.temperature - row.largest; }
+__device__ __forceinline__ u64 weight_of(float distance) {
+  return (u64)(exp_accurate(distance) * 17592186044416.0f + 0.5f);
+}
+/// Whether the filters leave a token; never one that is not a number.
+__device__ __forceinline__ bool is_left(const Row& row, float distance, int index) {
+  return distance >= row.farthest && (row.cut == 0 || composite(distance, (u32)index) >= row.cut);
+}
 
 /// Loads in flight a lane.
 #define LOADS 4
 
-/// Calls `visit(key, weighed)` for all tokens that are left from `begin` to `end`, which a warp shares.
+/// Calls `visit(index, distance)` for all tokens that are left from `begin` to `end`, which a warp shares.
 template <class Visit>
 __device__ __forceinline__ void visit_tokens(const Row& row, int begin, int end, Visit visit) {
   bool aligned = ((u64)(row.logits + begin) & 15) == 0;
@@ -80,10 +76,9 @@ __device__ __forceinline__ void visit_tokens(const Row& row, int begin, int end,
     for (int load = 0; load < LOADS; load++) {
 #pragma unroll
       for (int i = 0; i < 4; i++) {
-        Weighed token = weigh(values[load][i], row.temperature, row.largest);
-        if (token.weight == 0 || token.share < row.least) continue;
-        u64 key = composite(token.distance, (u32)(first + load * 4 * WARP + i));
-        if (key >= row.cut) visit(key, token);
+        int index = first + load * 4 * WARP + i;
+        float distance = distance_of(row, values[load][i]);
+        if (is_left(row, distance, index)) visit(index, distance);
       }
     }
   }
@@ -138,24 +133,27 @@ __device__ __forceinline__ u64 find_cut(Sampling& shared, const Row& row, u64 am
   int known_shift = 0;
   u64 before = 0;
   for (int level = 0;; level++) {
-    auto bin_of = [&](u64 key, float distance) {
+    auto bin_of = [&](int index, float distance) {
       int first = (int)(-distance * BINS_A_UNIT);
       first = first < BINS ? first : BINS - 1;
       if (level == 0) return first;
+      u64 key = composite(distance, (u32)index);
       if (first != first_bin || (level > 1 && key >> known_shift != known)) return -1;
       return BINS - 1 - (int)(key >> shift & (BINS - 1));
     };
-    shared.histogram[thread] = 0;
-    shared.histogram[SAMPLE_THREADS + thread] = 0;
-    if (thread == 0) shared.listed = 0;
+    for (int i = 0; i < BINS_A_THREAD; i++) shared.histogram[i * SAMPLE_THREADS + thread] = 0;
     block_sync();
-    visit_all(row, [&](u64 key, const Weighed& token) {
-      int bin = bin_of(key, token.distance);
-      if (bin >= 0) atomic_add(&shared.histogram[bin], BY_WEIGHT ? token.weight : (u64)1);
+    visit_all(row, [&](int index, float distance) {
+      int bin = bin_of(index, distance);
+      if (bin >= 0) atomic_add(&shared.histogram[bin], BY_WEIGHT ? weight_of(distance) : (u64)1);
     });
     block_sync();
-    u64 low = shared.histogram[2 * thread], high = shared.histogram[2 * thread + 1], total;
-    u64 better = before + sum_before(low + high, shared.warps, total);
+    // Not before: the level before is read until the barriers above.
+    if (thread == 0) shared.listed = 0;
+    u64 bins[BINS_A_THREAD], sum = 0, total;
+#pragma unroll
+    for (int i = 0; i < BINS_A_THREAD; i++) sum += bins[i] = shared.histogram[BINS_A_THREAD * thread + i];
+    u64 better = before + sum_before(sum, shared.warps, total);
     if (level == 0) {
       if (BY_WEIGHT) {
         double reached = share > 0.0f ? (double)share * (double)total : 0.0;
@@ -165,30 +163,33 @@ __device__ __forceinline__ u64 find_cut(Sampling& shared, const Row& row, u64 am
       }
       if (total < amount) return row.cut;
     }
-    if (better < amount && amount <= better + low + high) {
-      bool second = amount > better + low;
-      shared.bin = 2 * thread + second;
-      shared.before = second ? better + low : better;
+#pragma unroll
+    for (int i = 0; i < BINS_A_THREAD; i++) {
+      if (better < amount && amount <= better + bins[i]) {
+        shared.bin = BINS_A_THREAD * thread + i;
+        shared.before = better;
+      }
+      better += bins[i];
     }
     block_sync();
     int found = shared.bin;
     before = shared.before;
-    visit_all(row, [&](u64 key, const Weighed& token) {
-      if (bin_of(key, token.distance) == found) {
+    visit_all(row, [&](int index, float distance) {
+      if (bin_of(index, distance) == found) {
         int at = atomic_add(&shared.listed, 1);
         if (at < LISTED) {
-          shared.list_key[at] = key;
-          shared.list_weight[at] = BY_WEIGHT ? token.weight : 1;
+          shared.list_key[at] = composite(distance, (u32)index);
+          shared.list_weight[at] = BY_WEIGHT ? weight_of(distance) : 1;
         }
       }
     });
     block_sync();
     int listed = shared.listed;
     if (listed <= LISTED) {
-      if (thread < listed) {
-        u64 own = shared.list_key[thread], sum = before;
+      for (int at = thread; at < listed; at += SAMPLE_THREADS) {
+        u64 own = shared.list_key[at], sum = before;
         for (int i = 0; i < listed; i++) sum += shared.list_key[i] > own ? shared.list_weight[i] : 0;
-        if (sum < amount && amount <= sum + shared.list_weight[thread]) shared.cut = own;
+        if (sum < amount && amount <= sum + shared.list_weight[at]) shared.cut = own;
       }
       block_sync();
       return shared.cut;
@@ -218,9 +219,9 @@ __device__ __forceinline__ u64 multiply_high(u64 a, u64 b) {
 /// `[slots]`. `chosen` `[rows]` holds the largest logit's index when the kernel begins (argmax_rows), and the draw when
 /// it ends: the token at which the sum of weights by id exceeds a random share of the whole. Greedy rows keep theirs, as
 /// do rows whose largest scaled logit is not finite: the limit of a vanishing temperature.
-/// Grid rows, 1024 threads: one block a row, which reads the row from the second-level cache a few times; without
+/// Grid rows, 512 threads: one block a row, which reads the row from the second-level cache a few times; without
 /// filters once.
-extern "C" __global__ void __launch_bounds__(1024)
+extern "C" __global__ void __launch_bounds__(512)
     sample_rows(int* chosen, const float* logits, int row_stride, int vocabulary, const int* row_slot,
                 const int* row_sample_position, const float* temperature, const float* top_p, const int* top_k,
                 const float* min_p, const u64* seed) {
@@ -234,14 +235,15 @@ extern "C" __global__ void __launch_bounds__(1024)
   row.largest = row.logits[chosen[at]] / row.temperature;
   if (!(row.largest > -infinity() && row.largest < infinity())) return;
   row.cut = 0;
-  row.least = 0.0f;
+  row.farthest = FARTHEST;
   if (top_k[slot] > 0) row.cut = find_cut<false>(shared, row, (u64)top_k[slot], 0.0f);
   if (top_p[slot] < 1.0f) row.cut = find_cut<true>(shared, row, 0, top_p[slot]);
-  if (min_p[slot] > 0.0f) row.least = min_p[slot];
+  // A share of the best one's probability is a distance from it; the best one itself stays.
+  if (min_p[slot] > 0.0f) row.farthest = min(max(log_accurate(min_p[slot]), FARTHEST), 0.0f);
 
   // Which warp's part the draw falls into, then which of the part's tokens.
   u64 sum = 0, total;
-  visit_all(row, [&](u64, const Weighed& token) { sum += token.weight; });
+  visit_all(row, [&](int, float distance) { sum += weight_of(distance); });
   u64 before = sum_before(sum, shared.warps, total);
   if (total == 0) return;
   u64 drawn = multiply_high(random_bits(seed[slot], row_sample_position[at]) << 11, total);
@@ -259,17 +261,16 @@ extern "C" __global__ void __launch_bounds__(1024)
   int begin = chosen_part * part + thread * run, end = (chosen_part + 1) * part;
   end = end < vocabulary ? end : vocabulary;
   end = begin + run < end ? begin + run : end;
-  auto weight_of = [&](int index) {
-    Weighed token = weigh(row.logits[index], row.temperature, row.largest);
-    bool left = token.share >= row.least && composite(token.distance, (u32)index) >= row.cut;
-    return left ? token.weight : (u64)0;
+  auto weight_at = [&](int index) {
+    float distance = distance_of(row, row.logits[index]);
+    return is_left(row, distance, index) ? weight_of(distance) : (u64)0;
   };
   sum = 0;
-  for (int index = begin; index < end; index++) sum += weight_of(index);
+  for (int index = begin; index < end; index++) sum += weight_at(index);
   start += sum_before(sum, shared.warps, total);
   if (start <= drawn && drawn < start + sum) {
     for (int index = begin; index < end; index++) {
-      start += weight_of(index);
+      start += weight_at(index);
       if (drawn < start) {
         chosen[at] = index;
         break;

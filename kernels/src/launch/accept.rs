@@ -5,7 +5,7 @@ use crate::device::{Arg, DeviceError, KernelFile, Slice};
 
 pub(super) const FILE: KernelFile = KernelFile { name: "accept.cu", text: include_str!("../../cuda/accept.cu") };
 
-/// Threads of a block of `accept`, and the most tokens of a round.
+/// Threads of a block of `accept_drafts`, and the most tokens of a round.
 const THREADS: usize = 128;
 
 /// Operands of [`Kernels::accept`]; `most` is steps + 1.
@@ -96,7 +96,7 @@ impl Kernels {
             check_ints(values, batch)?;
         }
         rows.check(batch * most, 0)?;
-        let kernel = self.device.kernel(FILE, &[], "accept")?;
+        let kernel = self.device.kernel(FILE, &[], "accept_drafts")?;
         let mut arguments = vec![address(acceptance.chosen)];
         arguments.extend(tree.arguments());
         arguments.extend([acceptance.batch_slot, sequences.page_table].map(address));

@@ -60,6 +60,6 @@ impl Kernels {
             address(state.seed),
         ];
         // SAFETY: lengths are checked above; slots of rows come from the kernels that lay rows out.
-        unsafe { self.device.launch(&kernel, line(logits.rows, 1024), &arguments) }
+        unsafe { self.device.launch(&kernel, line(logits.rows, 512), &arguments) }
     }
 }
