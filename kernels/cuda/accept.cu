@@ -37,8 +37,9 @@ __device__ __forceinline__ int first_node(const bool (&holds)[NODES_A_LANE]) {
 /// features they take. Rows past the count are padding: they belong to the dummy slot, see nothing, write nothing (−1),
 /// and repeat the last token and source.
 /// last_row `[batch]`: b·most + count − 1. group_prefix, group_rows `[batch]`: length and count (null: not written).
-/// Then length[slot] += count and root[slot] = the last token; the dummy slot's stay as they are: its requests accept
-/// the root alone, and all their rows are padding.
+/// Then length[slot] += count, but stays within the slot's pages (rows behind them are padding too), and root[slot] =
+/// the last token; the dummy slot's stay as they are: its requests accept the root alone, and all their rows are
+/// padding.
 /// Grid batch, 128 threads; nodes ≤ 128, most ≤ 128.
 extern "C" __global__ void __launch_bounds__(128)
     accept_drafts(const int* chosen, const int* node_token, const int* node_parent, const int* node_depth,
@@ -54,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(128)
   int request = (int)blockIdx.x, thread = (int)threadIdx.x;
   int slot = batch_slot[request];
   bool runs = slot != dummy_slot;
-  int start = runs ? length[slot] : 0;
+  int start = runs ? length[slot] : 0, limit = table_width * page_size;
   u64 tree = (u64)request * nodes;
   if (thread < nodes) {
     choice[thread] = chosen[tree + thread];
@@ -116,13 +117,13 @@ extern "C" __global__ void __launch_bounds__(128)
     bool accepted = i < count;
     int node = path[accepted ? i : count - 1];
     int token = accepted ? choice[node] : last;
-    bool sees = accepted && runs;
+    bool sees = accepted && runs && start + i < limit;
     int from = sees ? cache_row(page_table, table_width, page_size, slot, start + node) : -1;
     int to = sees ? cache_row(page_table, table_width, page_size, slot, start + i) : -1;
     accepted_node[at] = node;
     out_token[at] = token;
     move_from[at] = from;
-    move_to[at] = to;
+    move_to[at] = from >= 0 ? to : -1;
     row_token[at] = token;
     row_position[at] = sees ? start + i : 0;
     row_write[at] = to;
@@ -137,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(128)
     if (group_prefix) group_prefix[request] = start;
     if (group_rows) group_rows[request] = count;
     if (runs) {
-      length[slot] = start + count;
+      length[slot] = min(start + count, limit);
       root[slot] = last;
     }
   }

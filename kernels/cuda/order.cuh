@@ -99,8 +99,10 @@ __device__ __forceinline__ bool last_to_arrive(int* counter, int blocks) {
   return arrived == blocks - 1;
 }
 
-/// The cache row of a position of a slot.
+/// The cache row of a position of a slot; −1 behind its pages. A sequence that has ended may run there for a round,
+/// until the host has seen its end: nothing is written, and what it reads no longer matters.
 __device__ __forceinline__ int cache_row(const int* page_table, int table_width, int page_size, int slot, int position) {
+  if (position / page_size >= table_width) return -1;
   return page_table[(u64)slot * table_width + position / page_size] * page_size + position % page_size;
 }
 

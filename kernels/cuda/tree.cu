@@ -12,6 +12,9 @@
 // the draft's vocabulary holds fewer than topk tokens (`width` = the smaller of the two) places stay empty: their score
 // is NaN, and a beam that does not exist has the place −1. It runs as padding.
 //
+// Positions behind a slot's pages have no cache row: rows there write nothing (−1), and row 0 stands for them in lists of
+// own rows (see `cache_row`).
+//
 // A request whose slot is `dummy_slot` is padding: all its rows see nothing and write nothing (write = −1). So do the
 // rows of beams that do not exist. Of the dummy slot only root is read, as a token that does no harm.
 //
@@ -304,7 +307,7 @@ extern "C" __global__ void __launch_bounds__(256)
   row_sample_position[row] = start + depth + 1;
   u32 mask[MOST_NODES / 32] = {0, 0, 0, 0};
   for (int at = node, left = depth; left >= 0; left--, at = parents[at]) {
-    row_own[row * own_stride + left] = writes[at];
+    row_own[row * own_stride + left] = writes[at] > 0 ? writes[at] : 0;
 #pragma unroll
     for (int word = 0; word < MOST_NODES / 32; word++) mask[word] |= at / 32 == word ? 1u << at % 32 : 0u;
   }
@@ -336,7 +339,7 @@ extern "C" __global__ void __launch_bounds__(64)
   row_position[request] = start;
   row_write[request] = runs ? cache_row(page_table, table_width, page_size, slot, start) : -1;
   row_slot[request] = slot;
-  row_prefix[request] = runs ? start + 1 : 0;
+  row_prefix[request] = runs ? min(start + 1, table_width * page_size) : 0;
   row_own_count[request] = 0;
   row_sample_position[request] = start + 1;
   if (group_prefix) group_prefix[request] = start;
