@@ -78,6 +78,7 @@ extern "C" void spectune_switch(void** from, void* to);
 asm(R"(
 .text
 .globl spectune_switch
+.hidden spectune_switch
 .type spectune_switch,@function
 spectune_switch:
   pushq %rbp
@@ -100,6 +101,7 @@ spectune_switch:
 asm(R"(
 .text
 .globl spectune_switch
+.hidden spectune_switch
 .type spectune_switch,%function
 spectune_switch:
   sub sp, sp, #160
@@ -456,7 +458,8 @@ inline void spectune_call(void (*function)(A...), void** arguments) {
 }
 /// Makes `spectune_launch_<name>` of a kernel, which the host calls as it would call the driver.
 #define EMULATED_KERNEL(name)                                                                               \
-  extern "C" void spectune_launch_##name(const unsigned* grid, const unsigned* block, void** arguments) {    \
+  extern "C" __attribute__((visibility("default"))) void spectune_launch_##name(                            \
+      const unsigned* grid, const unsigned* block, void** arguments) {                                      \
     emulator::launch([](void* f, void** a) { spectune_call((decltype(&name))f, a); }, (void*)&name,          \
                      dim3{grid[0], grid[1], grid[2]}, dim3{block[0], block[1], block[2]}, arguments);       \
   }

@@ -1,6 +1,7 @@
 //! What each kernel computes, against the CPU reference: the body of `spectune selftest`, and of the tests that run the
 //! kernels in the emulator.
 
+mod attention;
 mod elementwise;
 mod linear;
 mod select;
@@ -8,6 +9,7 @@ mod tree;
 
 use crate::device::{Device, DeviceError, Element, Slice};
 
+pub use attention::check_attention;
 pub use elementwise::{check_add_and_gather, check_embed, check_rms_norm, check_rotation, check_silu_gate};
 pub use linear::check_linear;
 pub use select::{check_argmax_rows, check_logprob_rows, check_top_k_rows};
@@ -17,13 +19,14 @@ pub use tree::{check_decode_rows, check_draft_trees};
 pub type Check = (&'static str, fn(&Device, Element) -> Result<(), String>);
 
 /// All checks that run for every element type.
-pub const CHECKS: [Check; 6] = [
+pub const CHECKS: [Check; 7] = [
     ("embed", check_embed),
     ("rms_norm", check_rms_norm),
     ("add_rows and gather_rows", check_add_and_gather),
     ("silu_gate", check_silu_gate),
     ("rotate_and_write", check_rotation),
     ("linear", check_linear),
+    ("attention_rows", check_attention),
 ];
 
 /// A named check of kernels that know no element type.

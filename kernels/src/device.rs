@@ -17,6 +17,7 @@ pub mod matmul;
 use std::{
     collections::HashMap,
     fmt,
+    ops::Range,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -211,26 +212,26 @@ impl Device {
         unsafe { self.0.driver.copy(to.address(), from.address(), from.bytes()) }
     }
 
-    /// Starts a copy from page-locked memory, in order with the stream, and returns at once. The range must not change
+    /// Starts a copy from a range (in bytes) of page-locked memory, in order with the stream, and returns at once. The range must not change
     /// until the stream has passed.
     ///
     /// # Errors
     /// When the ranges do not fit, or the device fails.
-    pub fn write_async(&self, to: Slice<'_>, from: &HostBuffer, bytes: usize) -> Result<(), DeviceError> {
-        to.check(bytes)?;
-        from.check(bytes)?;
+    pub fn write_async(&self, to: Slice<'_>, from: &HostBuffer, range: Range<usize>) -> Result<(), DeviceError> {
+        to.check(range.len())?;
+        from.check(range.end)?;
         // SAFETY: both are live and long enough; host buffers outlive the device's work since dropping one waits for it.
-        unsafe { self.0.driver.write_async(to.address(), from.address(), bytes) }
+        unsafe { self.0.driver.write_async(to.address(), from.address().add(range.start), range.len()) }
     }
 
-    /// Starts a copy to page-locked memory, in order with the stream, and returns at once.
+    /// Starts a copy to page-locked memory, `start` bytes behind its begin, in order with the stream, and returns at once.
     ///
     /// # Errors
     /// As [`write_async`](Self::write_async).
-    pub fn read_async(&self, to: &HostBuffer, from: Slice<'_>) -> Result<(), DeviceError> {
-        to.check(from.bytes())?;
+    pub fn read_async(&self, to: &HostBuffer, start: usize, from: Slice<'_>) -> Result<(), DeviceError> {
+        to.check(start + from.bytes())?;
         // SAFETY: as for `write_async`.
-        unsafe { self.0.driver.read_async(to.address(), from.address(), from.bytes()) }
+        unsafe { self.0.driver.read_async(to.address().add(start), from.address(), from.bytes()) }
     }
 
     /// A kernel of a file, compiled with these options (`-D…`) if it is not in the cache on disk.

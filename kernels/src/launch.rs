@@ -3,6 +3,7 @@
 //! What a kernel computes is said in its source under `kernels/cuda`; the functions here say what is checked.
 
 mod accept;
+mod attention;
 mod elementwise;
 mod linear;
 mod sampling;
@@ -10,6 +11,7 @@ mod select;
 mod tree;
 
 pub use accept::{Acceptance, CachePlanes, Moves};
+pub use attention::{Attention, HEAD_DIMS};
 pub use elementwise::{RmsNorm, Rotation};
 pub use linear::{Linear, MOST_ROWS_A_BLOCK};
 pub use sampling::SamplingState;
@@ -20,11 +22,13 @@ use crate::device::{Arg, Device, DeviceError, Element, Geometry, Kernel, KernelF
 
 /// All kernel files of an element type and some head sizes, each with its compiler options.
 pub fn files(element: Element, head_dims: &[usize]) -> Vec<(KernelFile, Vec<String>)> {
-    let _ = head_dims;
     let linear = if element == Element::F32 { linear::FLOAT_FILE } else { linear::FILE };
     let mut files = [elementwise::FILE, linear].map(|file| (file, vec![element.option()])).to_vec();
     // These know no element type.
     files.extend([select::FILE, sampling::FILE, tree::FILE, accept::FILE].map(|file| (file, Vec::new())));
+    for head_dim in head_dims {
+        files.push((attention::FILE, vec![element.option(), format!("-DHEAD_DIM={head_dim}")]));
+    }
     files
 }
 

@@ -92,10 +92,22 @@ impl Emulator {
     fn compile(&self, file: KernelFile, options: &[String]) -> Result<PathBuf, DeviceError> {
         let entries: String = file.kernels().iter().map(|name| format!("EMULATED_KERNEL({name})\n")).collect();
         let source = format!("{RUNTIME}\n#line 1 \"{}\"\n{}\n{entries}", file.name, file.whole());
-        let mut all: Vec<String> =
-            ["-std=c++17", "-O2", "-fPIC", "-shared", "-fno-strict-aliasing", "-w", "-x", "c++", "-"]
-                .map(String::from)
-                .to_vec();
+        // Hidden: otherwise the loader makes one of what has the same name in two libraries, such as the shared memory of
+        // a kernel that is compiled for two head sizes.
+        let mut all: Vec<String> = [
+            "-std=c++17",
+            "-O2",
+            "-fPIC",
+            "-shared",
+            "-fno-strict-aliasing",
+            "-fvisibility=hidden",
+            "-w",
+            "-x",
+            "c++",
+            "-",
+        ]
+        .map(String::from)
+        .to_vec();
         all.extend_from_slice(options);
         let key = blake3::hash(format!("{}\0{}\0{source}", self.compiler, all.join(" ")).as_bytes()).to_hex();
         let folder = std::env::temp_dir().join("spectune-emulator");

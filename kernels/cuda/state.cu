@@ -1,0 +1,13 @@
+// Small changes of what the device keeps of its requests.
+#include "common.cuh"
+
+/// Sets the length and the last token of slots, update `[count, 3]` holds slot, length
+/// and token; a length below 0 leaves both alone. Grid ceil(count / 64), 64 threads.
+extern "C" __global__ void __launch_bounds__(64) set_state(int* length, int* root, const int* update, int count) {
+  int at = (int)(blockIdx.x * 64 + threadIdx.x);
+  if (at >= count) return;
+  int slot = update[3 * at], value = update[3 * at + 1];
+  if (value < 0) return;
+  length[slot] = value;
+  root[slot] = update[3 * at + 2];
+}

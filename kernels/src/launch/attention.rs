@@ -1,0 +1,115 @@
+//! `cuda/attention.cu`.
+
+use super::{Kernels, Rows, address, check_ints, grid, int};
+use crate::device::{Arg, DeviceError, KernelFile, Slice};
+
+pub(super) const FILE: KernelFile = KernelFile { name: "attention.cu", text: include_str!("../../cuda/attention.cu") };
+
+/// Heads of these sizes can run.
+pub const HEAD_DIMS: [usize; 4] = [64, 96, 128, 256];
+
+/// Operands of [`Kernels::attention_rows`].
+#[derive(Clone, Copy, Debug)]
+pub struct Attention<'a> {
+    /// `[rows, heads · head_dim]`.
+    pub out: Slice<'a>,
+    /// Rows that begin with `heads · head_dim` queries.
+    pub query: Rows<'a>,
+    /// `[cache rows, kv_heads, head_dim]`.
+    pub keys: Slice<'a>,
+    /// `[cache rows, kv_heads, head_dim]`.
+    pub values: Slice<'a>,
+    /// int32 `[slots, table_width]`.
+    pub page_table: Slice<'a>,
+    /// Pages that a slot can have.
+    pub table_width: usize,
+    /// Cache rows a page.
+    pub page_size: usize,
+    /// int32 `[rows]`: whose positions a row sees.
+    pub row_slot: Slice<'a>,
+    /// int32 `[rows]`: how many of them.
+    pub row_prefix: Slice<'a>,
+    /// int32 `[rows]`: how many further cache rows.
+    pub row_own_count: Slice<'a>,
+    /// int32 `[rows, own_stride]`: which.
+    pub row_own: Slice<'a>,
+    /// Room for them.
+    pub own_stride: usize,
+    /// Rows.
+    pub rows: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key/value heads, of which `heads` is a multiple.
+    pub kv_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// Float workspace of [`attention_workspace`](Kernels::attention_workspace) bytes.
+    pub partial: Slice<'a>,
+    /// int32 `[rows, heads]`, zero before and after.
+    pub counters: Slice<'a>,
+    /// Parts into which a long list of keys is split. The result's bits depend on it.
+    pub max_splits: usize,
+}
+
+impl Kernels {
+    /// Bytes of workspace for some rows.
+    pub fn attention_workspace(rows: usize, heads: usize, head_dim: usize, max_splits: usize) -> usize {
+        rows * heads * max_splits * (head_dim + 2) * 4
+    }
+
+    /// Softmax attention of each row over the cache rows that it sees, scaled by 1 / √head_dim.
+    ///
+    /// # Errors
+    /// When a buffer is too short, the head size is not one of [`HEAD_DIMS`], or the device fails.
+    pub fn attention_rows(&self, attention: Attention<'_>) -> Result<(), DeviceError> {
+        let Attention { out, query, rows, heads, kv_heads, head_dim, max_splits, .. } = attention;
+        if !HEAD_DIMS.contains(&head_dim) || kv_heads == 0 || !heads.is_multiple_of(kv_heads) || max_splits == 0 {
+            return Err(DeviceError::Shape(format!(
+                "attention of {heads} heads over {kv_heads} of {head_dim} elements cannot run; head sizes are {HEAD_DIMS:?}"
+            )));
+        }
+        let element = self.element.bytes();
+        out.check(rows * heads * head_dim * element)?;
+        self.check_rows(query, rows, heads * head_dim)?;
+        for ints in [attention.row_slot, attention.row_prefix, attention.row_own_count] {
+            check_ints(ints, rows)?;
+        }
+        check_ints(attention.row_own, rows * attention.own_stride)?;
+        check_ints(attention.counters, rows * heads)?;
+        attention.partial.check(Self::attention_workspace(rows, heads, head_dim, max_splits))?;
+        let group = heads / kv_heads;
+        // Groups that no kernel fits run in parts of the size that leaves the fewest heads idle.
+        let (name, part) = match group {
+            1 => ("attention_rows_1", 1),
+            2 => ("attention_rows_2", 2),
+            3 | 4 | 7 => ("attention_rows_4", 4),
+            _ => ("attention_rows_8", 8),
+        };
+        let options = [self.element.option(), format!("-DHEAD_DIM={head_dim}")];
+        let kernel = self.device.kernel(FILE, &options, name)?;
+        let arguments = [
+            address(out),
+            address(query.at),
+            int(query.stride),
+            address(attention.keys),
+            address(attention.values),
+            address(attention.page_table),
+            int(attention.table_width),
+            int(attention.page_size),
+            address(attention.row_slot),
+            address(attention.row_prefix),
+            address(attention.row_own_count),
+            address(attention.row_own),
+            int(attention.own_stride),
+            int(heads),
+            int(kv_heads),
+            Arg::Float(1.0 / (head_dim as f32).sqrt()),
+            address(attention.partial),
+            address(attention.counters),
+            int(max_splits),
+        ];
+        let blocks = [max_splits, kv_heads * group.div_ceil(part), rows];
+        // SAFETY: lengths are checked above; cache rows come from the page table and the layout kernels, which stay within.
+        unsafe { self.device.launch(&kernel, grid(blocks, 128, 0), &arguments) }
+    }
+}
