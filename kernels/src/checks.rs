@@ -1,17 +1,22 @@
 //! What each kernel computes, against the CPU reference: the body of `spectune selftest`, and of the tests that run the
 //! kernels in the emulator.
 
+mod accept;
 mod attention;
 mod elementwise;
+mod layout;
 mod linear;
+mod sampling;
 mod select;
 mod tree;
 
 use crate::device::{Device, DeviceError, Element, Slice};
 
+pub use accept::{check_accept, check_compact_cache};
 pub use attention::check_attention;
 pub use elementwise::{check_add_and_gather, check_embed, check_rms_norm, check_rotation, check_silu_gate};
 pub use linear::check_linear;
+pub use sampling::{check_sample_rows, check_sampled_distribution};
 pub use select::{check_argmax_rows, check_logprob_rows, check_top_k_rows};
 pub use tree::{check_decode_rows, check_draft_trees};
 
@@ -19,7 +24,7 @@ pub use tree::{check_decode_rows, check_draft_trees};
 pub type Check = (&'static str, fn(&Device, Element) -> Result<(), String>);
 
 /// All checks that run for every element type.
-pub const CHECKS: [Check; 7] = [
+pub const CHECKS: [Check; 8] = [
     ("embed", check_embed),
     ("rms_norm", check_rms_norm),
     ("add_rows and gather_rows", check_add_and_gather),
@@ -27,18 +32,22 @@ pub const CHECKS: [Check; 7] = [
     ("rotate_and_write", check_rotation),
     ("linear", check_linear),
     ("attention_rows", check_attention),
+    ("compact_cache", check_compact_cache),
 ];
 
 /// A named check of kernels that know no element type.
 pub type UntypedCheck = (&'static str, fn(&Device) -> Result<(), String>);
 
 /// All checks that run once.
-pub const UNTYPED_CHECKS: [UntypedCheck; 5] = [
+pub const UNTYPED_CHECKS: [UntypedCheck; 8] = [
     ("top_k_rows", check_top_k_rows),
     ("argmax_rows", check_argmax_rows),
     ("logprob_rows", check_logprob_rows),
     ("draft_begin, draft_expand and draft_finish", check_draft_trees),
     ("decode_begin", check_decode_rows),
+    ("accept", check_accept),
+    ("sample_rows", check_sample_rows),
+    ("sample_rows, distribution", check_sampled_distribution),
 ];
 
 /// A stream of numbers that looks random and is the same everywhere.

@@ -1,0 +1,264 @@
+//! Acceptance and compaction, against the plain walk and a plain copy.
+
+use super::{
+    Numbers,
+    layout::{RowBuffers, Situation, empty_rows, ints, poisoned, push_padding, same, same_rows, tree_operand},
+    sampling::random_bits,
+    text,
+};
+use crate::{
+    device::{Device, Element},
+    launch::{Acceptance, CachePlanes, Kernels, Moves},
+};
+
+/// What a kernel and its check agree on: draws for simulated acceptance are not those for tokens.
+const SIMULATION: u64 = 0xA5C3_D2E1_F0B4_9687;
+
+/// The trees of a batch, node by node.
+struct Trees {
+    nodes: usize,
+    token: Vec<i32>,
+    parent: Vec<i32>,
+    depth: Vec<i32>,
+    /// The target's choices.
+    chosen: Vec<i32>,
+}
+
+impl Trees {
+    /// Trees of any form, at most `steps` deep and sorted by depth as drafts are; some siblings agree, some nodes only
+    /// fill up.
+    fn new(numbers: &mut Numbers, batch: usize, nodes: usize, steps: usize) -> Self {
+        let mut trees = Self { nodes, token: Vec::new(), parent: Vec::new(), depth: Vec::new(), chosen: Vec::new() };
+        let tokens = 1 + numbers.below(6);
+        for request in 0..batch {
+            let begin = request * nodes;
+            let filled = if numbers.below(4) == 0 { 1 + numbers.below(nodes) } else { nodes };
+            let narrow = numbers.below(2) == 0;
+            let mut depths: Vec<i32> = (1..filled).map(|_| 1 + numbers.below(steps.max(1)) as i32).collect();
+            depths.sort_unstable();
+            for node in 0..nodes {
+                // The depth of a node is at most one more than that of some node before it.
+                let wanted = if node == 0 || node >= filled { 0 } else { depths[node - 1] };
+                let candidates: Vec<usize> =
+                    (0..node.min(filled)).filter(|at| trees.depth[begin + at] < wanted).collect();
+                let deepest = candidates.iter().map(|at| trees.depth[begin + at]).max().unwrap_or(-1);
+                let candidates: Vec<usize> =
+                    candidates.into_iter().filter(|at| trees.depth[begin + at] == deepest).collect();
+                let parent = match candidates.len() {
+                    0 => -1,
+                    _ if narrow => candidates[0] as i32,
+                    count => candidates[numbers.below(count)] as i32,
+                };
+                trees.parent.push(parent);
+                trees.depth.push(if parent < 0 { 0 } else { deepest + 1 });
+                trees.token.push(numbers.below(tokens) as i32);
+            }
+            trees.chosen.extend((0..nodes).map(|_| numbers.below(tokens) as i32));
+        }
+        trees
+    }
+
+    /// The accepted way, the root first.
+    fn walk(&self, request: usize) -> Vec<usize> {
+        let at = |node: usize| request * self.nodes + node;
+        let mut way = vec![0];
+        loop {
+            let node = way[way.len() - 1];
+            let choice = self.chosen[at(node)];
+            let accepted = (node + 1..self.nodes)
+                .find(|child| self.parent[at(*child)] == node as i32 && self.token[at(*child)] == choice);
+            match accepted {
+                Some(child) => way.push(child),
+                None => return way,
+            }
+        }
+    }
+
+    /// The way to the first node of a depth, or of the largest depth there is.
+    fn way_to_depth(&self, request: usize, depth: usize) -> Vec<usize> {
+        let depths = &self.depth[request * self.nodes..][..self.nodes];
+        let deepest = depths.iter().copied().max().unwrap_or(0);
+        let depth = (depth as i32).min(deepest);
+        let mut node = depths.iter().position(|at| *at == depth).unwrap_or(0) as i32;
+        let mut way = Vec::new();
+        while node >= 0 {
+            way.push(node as usize);
+            node = self.parent[request * self.nodes + node as usize];
+        }
+        way.reverse();
+        way
+    }
+}
+
+/// One round's acceptance; returns the mean of the counts of the requests that are not padding.
+fn check_one(
+    device: &Device,
+    numbers: &mut Numbers,
+    (batch, nodes, steps): (usize, usize, usize),
+    simulate: Option<f32>,
+) -> Result<f64, String> {
+    let what = format!("acceptance of {nodes} nodes, {steps} steps, batch {batch}, simulated {simulate:?}");
+    let kernels = Kernels::new(device.clone(), Element::F32);
+    let most = steps + 1;
+    let ahead = if numbers.below(6) == 0 { 0 } else { nodes.max(most) };
+    let situation = Situation::new(numbers, batch, ahead);
+    let uploaded = situation.upload(device)?;
+    let trees = Trees::new(numbers, batch, nodes, steps);
+    let seeds: Vec<u64> = (0..situation.slots).map(|_| numbers.bits()).collect();
+    let upload = |values: &[i32]| device.upload(values).map_err(text);
+    let tree_buffers = [upload(&trees.token)?, upload(&trees.parent)?, upload(&trees.depth)?];
+    let (chosen, seed) = (upload(&trees.chosen)?, device.upload(&seeds).map_err(text)?);
+    let buffer = |values: usize| poisoned(device, values);
+    let (count, last_row, group_prefix, group_rows) = (buffer(batch)?, buffer(batch)?, buffer(batch)?, buffer(batch)?);
+    let all = batch * most;
+    let (node, token, from, to, row_source) = (buffer(all)?, buffer(all)?, buffer(all)?, buffer(all)?, buffer(all)?);
+    let rows = RowBuffers::new(device, all, 1)?;
+    let acceptance = Acceptance {
+        batch,
+        most,
+        batch_slot: uploaded.batch_slot.slice(),
+        chosen: chosen.slice(),
+        tree: tree_operand(&tree_buffers, nodes),
+        simulate,
+        seed: seed.slice(),
+        count: count.slice(),
+        node: node.slice(),
+        token: token.slice(),
+        moves: Moves { from: from.slice(), to: to.slice() },
+        rows: rows.operand(),
+        row_source: row_source.slice(),
+        last_row: last_row.slice(),
+        group_prefix: Some(group_prefix.slice()),
+        group_rows: Some(group_rows.slice()),
+    };
+    kernels.accept(acceptance, situation.sequences(&uploaded)).map_err(text)?;
+
+    let (mut length, mut root) = (situation.length.clone(), situation.root.clone());
+    let mut expected_rows = empty_rows();
+    let (mut counts, mut nodes_of, mut tokens, mut sources, mut lasts, mut prefixes) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut moves_from, mut moves_to) = (Vec::new(), Vec::new());
+    for request in 0..batch {
+        let slot = situation.slot(request);
+        let start = slot.map_or(0, |slot| situation.length[slot]);
+        let way = match (slot, simulate) {
+            (None, _) => vec![0],
+            (Some(_), None) => trees.walk(request),
+            (Some(slot), Some(simulate)) => {
+                let draw = random_bits(seeds[slot] ^ SIMULATION, start as usize) as f64 / (1_u64 << 53) as f64;
+                let wanted = simulate as usize + usize::from(draw < f64::from(simulate.fract()));
+                trees.way_to_depth(request, wanted - 1)
+            }
+        };
+        let choice = |node: usize| trees.chosen[request * nodes + node];
+        let last_token = choice(way[way.len() - 1]);
+        for at in 0..most {
+            let accepted = at < way.len();
+            let node = way[at.min(way.len() - 1)];
+            nodes_of.push(node as i32);
+            tokens.push(choice(node));
+            sources.push((request * nodes + node) as i32);
+            let position = start + at as i32;
+            let Some(slot) = slot.filter(|_| accepted && position < situation.limit()) else {
+                moves_from.push(-1);
+                moves_to.push(-1);
+                push_padding(&mut expected_rows, &situation, choice(node));
+                continue;
+            };
+            let from = situation.cache_row(slot, start + node as i32);
+            moves_from.push(from);
+            moves_to.push(if from < 0 { -1 } else { situation.cache_row(slot, position) });
+            expected_rows.token.push(choice(node));
+            expected_rows.position.push(position);
+            expected_rows.write.push(situation.cache_row(slot, position));
+            expected_rows.slot.push(slot as i32);
+            expected_rows.prefix.push(position + 1);
+            expected_rows.own.push(Vec::new());
+        }
+        counts.push(way.len() as i32);
+        lasts.push((request * most + way.len() - 1) as i32);
+        prefixes.push(start);
+        if let Some(slot) = slot {
+            length[slot] = (length[slot] + way.len() as i32).min(situation.limit());
+            root[slot] = last_token;
+        }
+    }
+    for (name, found, expected) in [
+        ("count", &count, &counts),
+        ("nodes", &node, &nodes_of),
+        ("tokens", &token, &tokens),
+        ("source", &row_source, &sources),
+        ("last row", &last_row, &lasts),
+        ("group prefix", &group_prefix, &prefixes),
+        ("group rows", &group_rows, &counts),
+        ("moves from", &from, &moves_from),
+        ("moves to", &to, &moves_to),
+        ("length", &uploaded.length, &length),
+        ("root", &uploaded.root, &root),
+    ] {
+        same(&format!("{what}, {name}"), &ints(device, found)?, expected)?;
+    }
+    same_rows(&format!("{what}, extension rows"), &rows.download(device)?, &expected_rows)?;
+    let real: Vec<f64> =
+        (0..batch).filter(|request| situation.slot(*request).is_some()).map(|at| f64::from(counts[at])).collect();
+    Ok(real.iter().sum::<f64>() / real.len().max(1) as f64)
+}
+
+/// Trees of any form up to the largest, siblings that agree, padding, rounds without speculation, simulated lengths.
+pub fn check_accept(device: &Device) -> Result<(), String> {
+    let mut numbers = Numbers::new(40);
+    for shape in [(1, 1, 0), (40, 1, 0), (3, 128, 10), (2, 128, 127), (1, 4, 3), (5, 4, 5), (40, 32, 5)] {
+        for simulate in [None, Some(1.0), Some(2.5), Some(300.0)] {
+            check_one(device, &mut numbers, shape, simulate)?;
+        }
+    }
+    for _ in 0..60 {
+        let shape = (1 + numbers.below(40), 2 + numbers.below(127), 1 + numbers.below(10));
+        let simulate = (numbers.below(3) == 0).then(|| 1.0 + (numbers.float() + 1.0) * 3.0);
+        check_one(device, &mut numbers, shape, simulate)?;
+    }
+    // Almost all of these trees are deep enough for every draw: the mean must come near what was asked for.
+    let rounds: Result<Vec<f64>, String> =
+        (0..30).map(|_| check_one(device, &mut numbers, (40, 64, 1), Some(1.3))).collect();
+    let rounds = rounds?;
+    let mean = rounds.iter().sum::<f64>() / rounds.len() as f64;
+    // 1000 draws: the standard error is 0.015; some trees have no draft at all, which only lowers the mean.
+    if (mean - 1.3).abs() > 0.08 { Err(format!("simulated acceptance of 1.3 has a mean of {mean}")) } else { Ok(()) }
+}
+
+/// Rows of all widths that whole accesses allow; what does not move stays.
+pub fn check_compact_cache(device: &Device, element: Element) -> Result<(), String> {
+    let kernels = Kernels::new(device.clone(), element);
+    let mut numbers = Numbers::new(41);
+    for (batch, most, planes, width) in
+        [(1, 1, 2, 64), (3, 6, 4, 64), (4, 11, 2, 1024), (2, 40, 2, 1536), (17, 4, 6, 8)]
+    {
+        let what = format!("compaction of {most} rows of {width}, batch {batch}, {planes} planes");
+        let situation = Situation::new(&mut numbers, batch, 2 * most);
+        let rows = situation.cache_rows;
+        let before = numbers.floats(planes * rows * width, element);
+        let caches = device.upload(&element.encode(&before)).map_err(text)?;
+        let (mut from, mut to) = (vec![-1; batch * most], vec![-1; batch * most]);
+        let mut expected = before;
+        for request in 0..batch {
+            let Some(slot) = situation.slot(request) else { continue };
+            let start = situation.length[slot];
+            let mut node = 0;
+            for at in 0..1 + numbers.below(most) {
+                let (source, target) =
+                    (situation.cache_row(slot, start + node), situation.cache_row(slot, start + at as i32));
+                (from[request * most + at], to[request * most + at]) = (source, target);
+                for plane in expected.chunks_mut(rows * width) {
+                    let source = source as usize * width;
+                    plane.copy_within(source..source + width, target as usize * width);
+                }
+                node += 1 + i32::from(node < most as i32 && numbers.below(2) == 0);
+            }
+        }
+        let (from, to) = (device.upload(&from).map_err(text)?, device.upload(&to).map_err(text)?);
+        let planes = CachePlanes { at: caches.slice(), planes, rows, width };
+        kernels.compact_cache(planes, Moves { from: from.slice(), to: to.slice() }, batch, most).map_err(text)?;
+        same(&what, &super::values(device, caches.slice(), element)?, &expected)?;
+    }
+    Ok(())
+}
