@@ -145,11 +145,19 @@ pub trait Backend: Send {
     /// When a shape cannot run on this device, or memory for its buffers is missing.
     fn prepare(&mut self, shapes: &[TreeShape], capture_sizes: &[usize]) -> Result<(), EngineError>;
 
-    /// Takes a slot into use. `pages` hold the whole sequence: prompt, output and the tree of the last round.
+    /// Takes a slot into use. `pages` hold the whole sequence: prompt, output and the tree of the last round. The first
+    /// `cached` positions, which fill whole pages, hold the beginning of the prompt already, in the target's caches and
+    /// in the draft's: its first piece starts there. These pages may be held by several slots and are only read.
     ///
     /// # Errors
-    /// When the slot is in use or a page does not exist.
-    fn open(&mut self, slot: Slot, sampling: &SamplingParams, pages: &[PageId]) -> Result<(), EngineError>;
+    /// When the slot is in use, a page does not exist, or the pages do not hold that many positions.
+    fn open(
+        &mut self,
+        slot: Slot,
+        sampling: &SamplingParams,
+        pages: &[PageId],
+        cached: usize,
+    ) -> Result<(), EngineError>;
 
     /// Takes pieces of prompts in, at most one a slot. Yields the first token of each prompt that ends here, in the
     /// order of the chunks.
@@ -170,7 +178,7 @@ pub trait Backend: Send {
     /// When the device fails.
     fn collect(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError>;
 
-    /// Gives a slot back; its pages may be used again by the next [`open`](Self::open). Never while a launched round that
-    /// holds the slot has not been collected.
+    /// Gives a slot back; its pages may be used again by the next [`open`](Self::open), and what they hold stays as it is
+    /// until then. Never while a launched round that holds the slot has not been collected.
     fn close(&mut self, slot: Slot);
 }

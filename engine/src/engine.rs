@@ -10,7 +10,7 @@ use crate::{
     error::EngineError,
     memory,
     model::{Draft, Llama, load_draft},
-    options::{DeviceChoice, EngineOptions, ShapePolicy},
+    options::{DeviceChoice, EngineOptions, LoadFormat, ShapePolicy},
     request::{Completion, Event, Request, RequestId},
     scheduler::{ModelEnds, Scheduler, Statistics},
     text::Text,
@@ -44,6 +44,16 @@ impl Engine {
     pub fn load(mut options: EngineOptions) -> Result<Self, EngineError> {
         check_device(options.device)?;
         check_dtype(&options.dtype)?;
+        if options.load_format == LoadFormat::Dummy {
+            return Err(EngineError::Configuration(
+                "--load-format dummy makes weights on a CUDA device; on the CPU give --model-path a checkpoint".into(),
+            ));
+        }
+        if options.token_map.is_some() || options.simulate_accept_length.is_some() {
+            return Err(EngineError::Configuration(
+                "--speculative-token-map and --simulate-accept-length are not implemented yet".into(),
+            ));
+        }
         let folder = Folder::open(&options.model_path)?;
         let draft_folder = options.draft_model_path.as_deref().map(Folder::open).transpose()?;
         if draft_folder.is_none() && options.policy.speculates() {

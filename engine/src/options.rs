@@ -1,17 +1,17 @@
 //! How an engine is set up.
 
+mod flags;
+#[cfg(test)]
+mod tests;
+
 use std::{
     path::{Path, PathBuf},
     str::FromStr,
 };
 
-use schemas::{
-    flags::Key,
-    launch::{Launch, Setting},
-    tree::TreeShape,
-    tuned::TunedFile,
-};
+use schemas::{resolve::default_capture_sizes, tree::TreeShape, tuned::TunedFile};
 
+pub use self::flags::with_launch;
 use crate::{checkpoint::Folder, error::EngineError};
 
 /// Where to run.
@@ -31,6 +31,16 @@ pub enum DeviceChoice {
 pub struct ShapePolicy {
     /// `(largest running batch, shape)`, ascending; the last one also holds for all larger batches. Never empty.
     steps: Vec<(usize, TreeShape)>,
+}
+
+/// Where weights come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LoadFormat {
+    /// The safetensors files of the model's folder.
+    #[default]
+    Auto,
+    /// Random values, to measure speed without a checkpoint.
+    Dummy,
 }
 
 /// All that an engine is told.
@@ -58,9 +68,33 @@ pub struct EngineOptions {
     pub mem_fraction_static: f64,
     /// Most prompt tokens a step.
     pub chunked_prefill_size: usize,
-    /// Batch sizes for which graphs are captured; ignored by the CPU.
+    /// Whether every prompt is read anew, even where its beginning is still in the KV cache.
+    pub disable_radix_cache: bool,
+    /// Batch sizes for which graphs are captured; empty for those of [`Self::graph_sizes`]. Ignored by the CPU.
     pub capture_sizes: Vec<usize>,
+    /// Largest batch size of the default list.
+    pub cuda_graph_max_bs: Option<usize>,
+    /// Whether rounds run without graphs, which is slower and gives the same results.
+    pub disable_cuda_graph: bool,
+    /// Whether every sum is made in an order that depends neither on the batch nor on the number of rows. The CPU always
+    /// does so.
+    pub batch_invariant: bool,
+    /// Attention kernels of a GPU, one of [`ATTENTION_BACKENDS`]; `None` for the engine's choice. Ignored by the CPU.
+    pub attention_backend: Option<String>,
+    /// FR-Spec: a file with the target's tokens that an EAGLE-1/2 head may propose.
+    pub token_map: Option<PathBuf>,
+    /// Accept so many tokens a round on average (bonus token included) whatever the target says: for timing rounds. The
+    /// output has no meaning then, and all that is made from it says so.
+    pub simulate_accept_length: Option<f32>,
+    /// Where weights come from.
+    pub load_format: LoadFormat,
+    /// The published shape of random weights, such as `llama-3.1-8b`.
+    pub model_shape: Option<String>,
 }
+
+/// Attention kernels by the names of `--attention-backend`: the engine's choice, a warp a row of queries, and tiles of
+/// rows on tensor cores.
+pub const ATTENTION_BACKENDS: [&str; 3] = ["auto", "rows", "tiles"];
 
 impl ShapePolicy {
     /// The same shape at every batch size.
@@ -106,10 +140,41 @@ impl Default for EngineOptions {
             page_size: 1,
             mem_fraction_static: 0.8,
             chunked_prefill_size: 2048,
+            disable_radix_cache: false,
             capture_sizes: Vec::new(),
+            cuda_graph_max_bs: None,
+            disable_cuda_graph: false,
+            batch_invariant: false,
+            attention_backend: None,
+            token_map: None,
+            simulate_accept_length: None,
+            load_format: LoadFormat::Auto,
+            model_shape: None,
         }
     }
 }
+
+impl EngineOptions {
+    /// The batch sizes for which a GPU captures graphs, ascending, each at most the running requests: those that were
+    /// asked for, else SGLang's default list under speculation; none where graphs are off.
+    pub fn graph_sizes(&self) -> Vec<usize> {
+        if self.disable_cuda_graph {
+            return Vec::new();
+        }
+        let most = self.max_running_requests;
+        let mut sizes = if self.capture_sizes.is_empty() {
+            default_capture_sizes(self.cuda_graph_max_bs.unwrap_or(LARGEST_CAPTURE).min(most))
+        } else {
+            self.capture_sizes.iter().map(|size| (*size).min(most)).collect()
+        };
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
+    }
+}
+
+/// Largest batch size of the default list unless told otherwise: SGLang's on GPUs of 80 GB class.
+const LARGEST_CAPTURE: usize = 256;
 
 /// Requests that run together unless told otherwise: SGLang's number for speculation, with or without it here.
 const MAX_RUNNING_REQUESTS: usize = 48;
@@ -150,82 +215,6 @@ pub fn from_tuned(tuned: &TunedFile, folder: &Path) -> Result<EngineOptions, Eng
     })
 }
 
-/// Options with what engine flags ask for on top.
-///
-/// # Errors
-/// When no model is named, a value has no sense, or a flag is given that this engine cannot honour.
-pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<EngineOptions, EngineError> {
-    refuse(launch)?;
-    let text = |key: Key| launch.text(key).map(|word| word.value.to_owned());
-    if let Some(path) = text(Key::ModelPath) {
-        options.model_path = path.into();
-    }
-    if options.model_path.as_os_str().is_empty() {
-        return Err(EngineError::Configuration("no model is named: give --model-path".into()));
-    }
-    if let Some(path) = text(Key::SpeculativeDraftModelPath) {
-        options.draft_model_path = Some(path.into());
-    }
-    if let Some(algorithm) = text(Key::SpeculativeAlgorithm) {
-        options.algorithm = Some(algorithm);
-    }
-    if let Some(device) = text(Key::Device) {
-        options.device = device.parse()?;
-    }
-    if let Some(dtype) = text(Key::Dtype) {
-        options.dtype = dtype;
-    }
-    options.context_length = count(launch, Key::ContextLength)?.or(options.context_length);
-    options.page_size = count(launch, Key::PageSize)?.unwrap_or(options.page_size);
-    options.max_running_requests = count(launch, Key::MaxRunningRequests)?.unwrap_or(options.max_running_requests);
-    if let Some(setting) = launch.setting(Key::MemFractionStatic) {
-        let number = launch.number(Key::MemFractionStatic).map(|number| number.value);
-        options.mem_fraction_static = number.ok_or_else(|| no_sense(setting, "a number above 0 and at most 1"))?;
-    }
-    if let Some(sizes) = capture_sizes(launch)? {
-        options.capture_sizes = sizes;
-    }
-    // A triple on the command line replaces the whole table of a tuned file.
-    const SHAPE: [Key; 5] = [
-        Key::SpeculativeAlgorithm,
-        Key::SpeculativeDraftModelPath,
-        Key::SpeculativeEagleTopk,
-        Key::SpeculativeNumDraftTokens,
-        Key::SpeculativeNumSteps,
-    ];
-    if SHAPE.iter().any(|key| launch.has(*key)) {
-        options.policy = ShapePolicy::fixed(shape(launch, &options)?);
-    }
-    Ok(options)
-}
-
-/// The triple of the flags; what is left open is what SGLang would choose.
-fn shape(launch: &Launch, options: &EngineOptions) -> Result<TreeShape, EngineError> {
-    let steps = count(launch, Key::SpeculativeNumSteps)?;
-    let topk = count(launch, Key::SpeculativeEagleTopk)?;
-    let drafts = count(launch, Key::SpeculativeNumDraftTokens)?;
-    let shape = match (steps, topk, drafts) {
-        // No speculation may be written out.
-        (Some(0), _, _) => return Ok(TreeShape::OFF),
-        _ if options.draft_model_path.is_none() => {
-            return Err(EngineError::Configuration(
-                "speculation was asked for without a draft: give --speculative-draft-model-path".into(),
-            ));
-        }
-        (None, None, None) => return default_shape(&options.model_path),
-        (Some(steps), None | Some(1), None) => Ok(TreeShape::chain(steps)),
-        (Some(steps), topk, Some(drafts)) => TreeShape::new(steps, topk.unwrap_or(1), drafts),
-        _ => {
-            return Err(EngineError::Configuration(
-                "the tree shape is given in part: give --speculative-num-steps, --speculative-eagle-topk and \
-                 --speculative-num-draft-tokens, or none of them"
-                    .into(),
-            ));
-        }
-    };
-    shape.map_err(|error| EngineError::Configuration(format!("tree shape: {error}")))
-}
-
 /// What SGLang chooses for the target's architecture.
 ///
 /// # Errors
@@ -233,40 +222,4 @@ fn shape(launch: &Launch, options: &EngineOptions) -> Result<TreeShape, EngineEr
 pub fn default_shape(model_path: &Path) -> Result<TreeShape, EngineError> {
     let folder = Folder::open(model_path)?;
     Ok(schemas::resolve::default_shape(folder.config.architecture().unwrap_or_default()))
-}
-
-/// Flags of the table whose meaning this engine does not have yet: refused, not ignored.
-fn refuse(launch: &Launch) -> Result<(), EngineError> {
-    if let Some(setting) = launch.setting(Key::SpeculativeTokenMap) {
-        return Err(unsupported(setting, "a token map (FR-Spec)", "leave it out"));
-    }
-    if let Some(setting) = launch.setting(Key::TpSize)
-        && launch.integer(Key::TpSize).map(|size| size.value) != Some(1)
-    {
-        return Err(unsupported(setting, "tensor parallelism", "use --tp-size 1"));
-    }
-    Ok(())
-}
-
-fn unsupported(setting: &Setting, what: &str, hint: &str) -> EngineError {
-    EngineError::Configuration(format!("{}: {what} is not implemented by this engine; {hint}", setting.spelling))
-}
-
-fn capture_sizes(launch: &Launch) -> Result<Option<Vec<usize>>, EngineError> {
-    let Some(setting) = launch.setting(Key::CudaGraphBs) else { return Ok(None) };
-    let sizes = launch.integers(Key::CudaGraphBs).unwrap_or_default();
-    let sizes: Option<Vec<usize>> =
-        sizes.into_iter().map(|size| usize::try_from(size.value).ok().filter(|size| *size > 0)).collect();
-    let sizes = sizes.filter(|sizes| !sizes.is_empty());
-    sizes.map(Some).ok_or_else(|| no_sense(setting, "batch sizes of at least 1"))
-}
-
-fn count(launch: &Launch, key: Key) -> Result<Option<usize>, EngineError> {
-    let Some(setting) = launch.setting(key) else { return Ok(None) };
-    launch.count(key).map(|count| Some(count.value)).ok_or_else(|| no_sense(setting, "an integer of at least 0"))
-}
-
-fn no_sense(setting: &Setting, expected: &str) -> EngineError {
-    let found: Vec<&str> = setting.values.iter().map(|word| word.value.written()).collect();
-    EngineError::Configuration(format!("{} {}: expected {expected}", setting.spelling, found.join(" ")))
 }

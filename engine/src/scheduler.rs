@@ -202,7 +202,7 @@ impl Scheduler {
             }
             let Some(pages) = self.pages.take(next.positions.div_ceil(page_size)) else { break };
             let (Some(slot), Some(next)) = (self.slots.pop(), self.waiting.pop_front()) else { break };
-            self.backend.open(slot, &next.request.sampling, pages.ids())?;
+            self.backend.open(slot, &next.request.sampling, pages.ids(), 0)?;
             self.statistics.prompt_tokens += next.request.input_ids.len() as u64;
             self.running.push(Running::new(next.id, next.request, next.submitted, Some((slot, pages)), &self.model));
         }

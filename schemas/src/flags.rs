@@ -139,9 +139,11 @@ mod tests {
         Key::Colocate,
         Key::EnableMtpTraining,
         Key::Fp16,
+        Key::ModelShape,
         Key::RolloutNumGpusPerEngine,
         Key::ServerConcurrency,
         Key::SglangConfig,
+        Key::SimulateAcceptLength,
     ];
 
     #[test]

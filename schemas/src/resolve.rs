@@ -15,6 +15,7 @@ use crate::{
 };
 
 pub use attention::uses_mla;
+pub use capture::default_capture_sizes;
 pub use shape::{default_shape, parse_algorithm};
 
 /// The newest SGLang version whose behaviour is known.

@@ -264,6 +264,9 @@ fn options(request: &SweepRequest<'_>, space: &Expanded) -> Result<EngineOptions
         mem_fraction_static: engine.mem_fraction_static,
         chunked_prefill_size: engine.chunked_prefill_size,
         capture_sizes: engine.capture_sizes.clone(),
+        // Repeats of a workload would find their own prompts in the cache.
+        disable_radix_cache: true,
+        ..EngineOptions::default()
     })
 }
 

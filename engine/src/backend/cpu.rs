@@ -89,12 +89,22 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
-    fn open(&mut self, slot: Slot, sampling: &SamplingParams, pages: &[PageId]) -> Result<(), EngineError> {
+    fn open(
+        &mut self,
+        slot: Slot,
+        sampling: &SamplingParams,
+        pages: &[PageId],
+        cached: usize,
+    ) -> Result<(), EngineError> {
         let Capacity { pages: count, page_size, .. } = self.capacity;
         if let Some(page) = pages.iter().find(|page| page.0 as usize >= count) {
             return Err(EngineError::Device(format!("page {} does not exist, there are {count}", page.0)));
         }
-        self.slots.open(slot, SlotState::new(sampling.clone(), pages, page_size))
+        if cached > pages.len() * page_size {
+            let pages = pages.len();
+            return Err(EngineError::Device(format!("{pages} pages of {page_size} do not hold {cached} positions")));
+        }
+        self.slots.open(slot, SlotState::new(sampling.clone(), pages, page_size, cached))
     }
 
     fn prefill(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<ProducedToken>>, EngineError> {

@@ -89,7 +89,13 @@ impl Backend for Fake {
         Ok(())
     }
 
-    fn open(&mut self, slot: Slot, _sampling: &SamplingParams, pages: &[PageId]) -> Result<(), EngineError> {
+    fn open(
+        &mut self,
+        slot: Slot,
+        _sampling: &SamplingParams,
+        pages: &[PageId],
+        _cached: usize,
+    ) -> Result<(), EngineError> {
         let mut world = self.world();
         assert!((slot.0 as usize) < self.capacity.slots, "{slot:?} does not exist");
         let held: BTreeSet<PageId> = world.open.values().flat_map(|open| open.pages.clone()).collect();

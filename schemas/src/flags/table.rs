@@ -28,7 +28,8 @@ pub const FLAGS: &[Flag] = &[
         "chunked-prefill-size",
         Size,
         "Most prompt tokens of one prefill pass; -1 turns chunking off",
-    ),
+    )
+    .ours(),
     Flag::new(Key::Colocate, "colocate", Nothing, "slime: trainer and engine share the GPUs"),
     Flag::new(
         Key::ContextLength,
@@ -80,6 +81,13 @@ pub const FLAGS: &[Flag] = &[
         Nothing,
         "Do not overlap the scheduler with the GPU",
     ),
+    Flag::new(
+        Key::DisableRadixCache,
+        "disable-radix-cache",
+        Nothing,
+        "Read every prompt anew, even where its beginning is still in the KV cache",
+    )
+    .ours(),
     Flag::new(
         Key::DisaggregationDecodeEnableRadixCache,
         "disaggregation-decode-enable-radix-cache",
@@ -138,7 +146,7 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(Key::Fp16, "fp16", Nothing, "slime: train in float16, which also sets the engine's dtype"),
     Flag::new(Key::GrammarBackend, "grammar-backend", Text, "Library for structured output"),
     Flag::new(Key::KvCacheDtype, "kv-cache-dtype", Text, "Type of the KV cache"),
-    Flag::new(Key::LoadFormat, "load-format", Text, "Format of the weights; dummy makes random ones"),
+    Flag::new(Key::LoadFormat, "load-format", Text, "Format of the weights; dummy makes random ones").ours(),
     Flag::new(Key::LoraPaths, "lora-paths", Texts, "LoRA adapters to load"),
     Flag::new(
         Key::MambaSchedulerStrategy,
@@ -162,6 +170,13 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(Key::ModelPath, "model-path", Text, "The target: a folder or a Hugging Face id")
         .aliases(&["hf-checkpoint", "model"])
         .ours(),
+    Flag::new(
+        Key::ModelShape,
+        "model-shape",
+        Text,
+        "spectune: the published shape of which --load-format dummy makes random weights, such as llama-3.1-8b",
+    )
+    .ours(),
     Flag::new(Key::MoeA2aBackend, "moe-a2a-backend", Text, "All-to-all library of the experts")
         .since(EngineVersion::new(0, 5, 2)),
     Flag::new(Key::MoeRunnerBackend, "moe-runner-backend", Text, "Kernels of the experts")
@@ -189,6 +204,13 @@ pub const FLAGS: &[Flag] = &[
         Integer,
         "slime: requests in flight to one engine, 512 unless given",
     ),
+    Flag::new(
+        Key::SimulateAcceptLength,
+        "simulate-accept-length",
+        Number,
+        "spectune: accept this many tokens a round on average, whatever the target says; the output is meaningless",
+    )
+    .ours(),
     Flag::new(Key::SkipTokenizerInit, "skip-tokenizer-init", Nothing, "Take and give token ids only"),
     Flag::new(
         Key::SpeculativeAcceptThresholdAcc,

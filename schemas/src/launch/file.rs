@@ -59,6 +59,8 @@ pub struct LaunchFile {
     pub disable_decode_cuda_graph: Option<bool>,
     /// Do not overlap the scheduler with the GPU.
     pub disable_overlap_schedule: Option<bool>,
+    /// Read every prompt anew, even where its beginning is still in the KV cache.
+    pub disable_radix_cache: Option<bool>,
     /// Prefix cache on a decode engine.
     pub disaggregation_decode_enable_radix_cache: Option<bool>,
     /// Role of the engine when prefill and decode run apart.
@@ -107,6 +109,8 @@ pub struct LaunchFile {
     pub mem_fraction_static: Option<f64>,
     /// The target: a folder or a Hugging Face id.
     pub model_path: Option<String>,
+    /// spectune: the published shape of which load_format dummy makes random weights, such as "llama-3.1-8b".
+    pub model_shape: Option<String>,
     /// All-to-all library of the experts.
     pub moe_a2a_backend: Option<String>,
     /// Kernels of the experts.
@@ -119,6 +123,8 @@ pub struct LaunchFile {
     pub prefill_attention_backend: Option<String>,
     /// Quantisation of the target's weights.
     pub quantization: Option<String>,
+    /// spectune: accept this many tokens a round on average, whatever the target says; the output is meaningless.
+    pub simulate_accept_length: Option<f64>,
     /// Take and give token ids only.
     pub skip_tokenizer_init: Option<bool>,
     /// Raise the acceptance probability of a draft token to p/threshold; below 1 the output is lossy.

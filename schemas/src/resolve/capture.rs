@@ -183,7 +183,7 @@ fn new(given: &Given<'_>, resolved: &Resolved, written: &Written, pool: Option<u
     let mut sizes = if given.launch.has(Key::DisableCudaGraphPadding) {
         (1..=end).collect()
     } else if resolved.speculative {
-        ranges(&[(1..=8, 1), (10..=32, 2), (40..=64, 4), (72..=256, 8), (272..=end, 16)])
+        speculative(end)
     } else {
         ranges(&[(1..=2, 1), (4..=12, 4), (16..=256, 8), (272..=511, 16), (512..=end, 32)])
     };
@@ -254,6 +254,22 @@ fn alignment(given: &Given<'_>, resolved: &Resolved) -> Alignment {
     let tokens = resolved.num_draft_tokens.as_ref().filter(|_| resolved.speculative).map_or(1, |tokens| tokens.value);
     let width = if given.version >= V0_5_9 { tokens } else { 1 };
     Alignment { divisor: (resolved.tp_size.value / ranks).max(1), width }
+}
+
+/// The batch sizes up to `largest` that the newest SGLang captures under speculation unless told otherwise; `largest`
+/// is always one of them.
+pub fn default_capture_sizes(largest: usize) -> Vec<usize> {
+    let largest = largest.min(MOST_SIZES);
+    let mut sizes = speculative(largest);
+    sizes.retain(|size| *size < largest);
+    if largest > 0 {
+        sizes.push(largest);
+    }
+    sizes
+}
+
+fn speculative(end: usize) -> Vec<usize> {
+    ranges(&[(1..=8, 1), (10..=32, 2), (40..=64, 4), (72..=256, 8), (272..=end, 16)])
 }
 
 fn ranges(parts: &[(RangeInclusive<usize>, usize)]) -> Vec<usize> {

@@ -26,11 +26,11 @@ pub struct SlotState {
 pub struct Slots(Vec<Option<SlotState>>);
 
 impl SlotState {
-    /// An empty sequence on some pages.
-    pub fn new(sampling: SamplingParams, pages: &[PageId], page_size: usize) -> Self {
+    /// A sequence on some pages, of which the caches hold the first `length` positions.
+    pub fn new(sampling: SamplingParams, pages: &[PageId], page_size: usize, length: usize) -> Self {
         let page_size = page_size as u32;
         let rows = pages.iter().flat_map(|page| page.0 * page_size..(page.0 + 1) * page_size).collect();
-        Self { sampling, rows, length: 0, root: 0, recurrent: Vec::new() }
+        Self { sampling, rows, length, root: 0, recurrent: Vec::new() }
     }
 
     /// The rows behind the sequence, for `count` further positions.

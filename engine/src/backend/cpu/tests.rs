@@ -50,7 +50,7 @@ fn run(head: &str, plan: &Plan<'_>) -> Vec<Vec<ProducedToken>> {
     for (at, ((prompt, sampling), slot)) in plan.requests.iter().zip(&slots).enumerate() {
         let own: Vec<PageId> =
             (at * each..(at + 1) * each).map(|page| PageId((page * plan.page_stride % pages) as u32)).collect();
-        backend.open(*slot, sampling, &own).expect("the slot is free");
+        backend.open(*slot, sampling, &own, 0).expect("the slot is free");
         let mut first = None;
         for (piece, tokens) in prompt.chunks(plan.chunk).enumerate() {
             let start = piece * plan.chunk;
@@ -147,10 +147,11 @@ fn wrong_use_is_an_error() {
     let (slot, other) = (Slot(0), Slot(1));
     let pages: Vec<PageId> = (0..12).map(PageId).collect();
     let message = |error: Option<EngineError>| error.map(|error| error.to_string()).unwrap_or_default();
-    assert!(message(backend.open(slot, &greedy, &[PageId(24)]).err()).contains("page 24 does not exist"));
-    assert!(message(backend.open(Slot(2), &greedy, &pages).err()).contains("slot 2 does not exist"));
-    backend.open(slot, &greedy, &pages).expect("a free slot");
-    assert!(message(backend.open(slot, &greedy, &pages).err()).contains("slot 0 is in use"));
+    assert!(message(backend.open(slot, &greedy, &[PageId(24)], 0).err()).contains("page 24 does not exist"));
+    assert!(message(backend.open(Slot(2), &greedy, &pages, 0).err()).contains("slot 2 does not exist"));
+    assert!(message(backend.open(slot, &greedy, &pages, 193).err()).contains("12 pages of 16 do not hold 193"));
+    backend.open(slot, &greedy, &pages, 0).expect("a free slot");
+    assert!(message(backend.open(slot, &greedy, &pages, 0).err()).contains("slot 0 is in use"));
 
     let chunk = PrefillChunk { slot, tokens: &[5, 6], start: 0, next: None };
     let refused = [

@@ -1,0 +1,221 @@
+//! Engine flags, spelled as SGLang spells them.
+
+use schemas::{
+    flags::Key,
+    launch::{Launch, Setting},
+    tree::TreeShape,
+};
+
+use super::{ATTENTION_BACKENDS, EngineOptions, LoadFormat, ShapePolicy, default_shape};
+use crate::error::EngineError;
+
+/// Options with what engine flags ask for on top.
+///
+/// # Errors
+/// When no model is named, a value has no sense, or a flag is given that this engine cannot honour.
+pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<EngineOptions, EngineError> {
+    refuse(launch)?;
+    let text = |key: Key| launch.text(key).map(|word| word.value.to_owned());
+    if let Some(path) = text(Key::ModelPath) {
+        options.model_path = path.into();
+    }
+    if let Some(shape) = text(Key::ModelShape) {
+        options.model_shape = Some(shape);
+    }
+    if let Some(format) = text(Key::LoadFormat) {
+        options.load_format = load_format(&format)?;
+    }
+    check_source(&options)?;
+    if let Some(path) = text(Key::SpeculativeDraftModelPath) {
+        options.draft_model_path = Some(path.into());
+    }
+    if let Some(algorithm) = text(Key::SpeculativeAlgorithm) {
+        options.algorithm = Some(algorithm);
+    }
+    if let Some(device) = text(Key::Device) {
+        options.device = device.parse()?;
+    }
+    if let Some(dtype) = text(Key::Dtype) {
+        options.dtype = dtype;
+    }
+    options.context_length = count(launch, Key::ContextLength)?.or(options.context_length);
+    options.page_size = count(launch, Key::PageSize)?.unwrap_or(options.page_size);
+    options.max_running_requests = count(launch, Key::MaxRunningRequests)?.unwrap_or(options.max_running_requests);
+    if let Some(setting) = launch.setting(Key::MemFractionStatic) {
+        let number = launch.number(Key::MemFractionStatic).map(|number| number.value);
+        options.mem_fraction_static = number.ok_or_else(|| no_sense(setting, "a number above 0 and at most 1"))?;
+    }
+    if let Some(setting) = launch.setting(Key::ChunkedPrefillSize) {
+        options.chunked_prefill_size = match launch.integer(Key::ChunkedPrefillSize).map(|size| size.value) {
+            Some(-1) => usize::MAX,
+            Some(size @ 1..) => usize::try_from(size).unwrap_or(usize::MAX),
+            _ => return Err(no_sense(setting, "a number of tokens of at least 1, or -1")),
+        };
+    }
+    options.disable_radix_cache |= launch.has(Key::DisableRadixCache);
+    if let Some(sizes) = capture_sizes(launch)? {
+        options.capture_sizes = sizes;
+    }
+    if let Some(setting) = launch.setting(Key::CudaGraphMaxBs) {
+        let largest = count(launch, Key::CudaGraphMaxBs)?.filter(|size| *size > 0);
+        options.cuda_graph_max_bs = Some(largest.ok_or_else(|| no_sense(setting, "a batch size of at least 1"))?);
+    }
+    options.disable_cuda_graph |= launch.has(Key::DisableCudaGraph);
+    options.batch_invariant |= launch.has(Key::BatchInvariant);
+    if let Some(name) = text(Key::AttentionBackend) {
+        options.attention_backend = attention_backend(&name)?;
+    }
+    if let Some(path) = text(Key::SpeculativeTokenMap) {
+        options.token_map = Some(path.into());
+    }
+    if let Some(setting) = launch.setting(Key::SimulateAcceptLength) {
+        let length = launch.number(Key::SimulateAcceptLength).map(|number| number.value as f32);
+        let length = length.filter(|length| *length >= 1.0 && length.is_finite());
+        options.simulate_accept_length =
+            Some(length.ok_or_else(|| no_sense(setting, "a number of at least 1, which is the bonus token"))?);
+    }
+    // A triple on the command line replaces the whole table of a tuned file.
+    const SHAPE: [Key; 5] = [
+        Key::SpeculativeAlgorithm,
+        Key::SpeculativeDraftModelPath,
+        Key::SpeculativeEagleTopk,
+        Key::SpeculativeNumDraftTokens,
+        Key::SpeculativeNumSteps,
+    ];
+    if SHAPE.iter().any(|key| launch.has(*key)) {
+        options.policy = ShapePolicy::fixed(shape(launch, &options)?);
+    }
+    Ok(options)
+}
+
+/// The triple of the flags; what is left open is what SGLang would choose.
+fn shape(launch: &Launch, options: &EngineOptions) -> Result<TreeShape, EngineError> {
+    let steps = count(launch, Key::SpeculativeNumSteps)?;
+    let topk = count(launch, Key::SpeculativeEagleTopk)?;
+    let drafts = count(launch, Key::SpeculativeNumDraftTokens)?;
+    let shape = match (steps, topk, drafts) {
+        // No speculation may be written out.
+        (Some(0), _, _) => return Ok(TreeShape::OFF),
+        _ if options.draft_model_path.is_none() && options.load_format != LoadFormat::Dummy => {
+            return Err(EngineError::Configuration(
+                "speculation was asked for without a draft: give --speculative-draft-model-path".into(),
+            ));
+        }
+        (None, None, None) if options.model_path.as_os_str().is_empty() => {
+            return Ok(schemas::resolve::default_shape("LlamaForCausalLM"));
+        }
+        (None, None, None) => return default_shape(&options.model_path),
+        (Some(steps), None | Some(1), None) => Ok(TreeShape::chain(steps)),
+        (Some(steps), topk, Some(drafts)) => TreeShape::new(steps, topk.unwrap_or(1), drafts),
+        _ => {
+            return Err(EngineError::Configuration(
+                "the tree shape is given in part: give --speculative-num-steps, --speculative-eagle-topk and \
+                 --speculative-num-draft-tokens, or none of them"
+                    .into(),
+            ));
+        }
+    };
+    shape.map_err(|error| EngineError::Configuration(format!("tree shape: {error}")))
+}
+
+/// Flags of the table whose meaning this engine does not have yet: refused, not ignored.
+fn refuse(launch: &Launch) -> Result<(), EngineError> {
+    if let Some(setting) = launch.setting(Key::TpSize)
+        && launch.integer(Key::TpSize).map(|size| size.value) != Some(1)
+    {
+        return Err(unsupported(setting, "tensor parallelism", "use --tp-size 1"));
+    }
+    Ok(())
+}
+
+fn unsupported(setting: &Setting, what: &str, hint: &str) -> EngineError {
+    EngineError::Configuration(format!("{}: {what} is not implemented by this engine; {hint}", setting.spelling))
+}
+
+/// A model has to come from somewhere, and from one place only.
+fn check_source(options: &EngineOptions) -> Result<(), EngineError> {
+    let wrong = |reason: &str| Err(EngineError::Configuration(reason.into()));
+    match (&options.model_shape, options.load_format, options.model_path.as_os_str().is_empty()) {
+        (None, _, true) => wrong("no model is named: give --model-path"),
+        (Some(_), LoadFormat::Auto, _) => {
+            wrong("--model-shape is the shape of random weights: add --load-format dummy")
+        }
+        (Some(_), LoadFormat::Dummy, false) => {
+            wrong("--model-shape and --model-path both say what the model is: give one of them")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn load_format(name: &str) -> Result<LoadFormat, EngineError> {
+    match name {
+        "auto" | "safetensors" => Ok(LoadFormat::Auto),
+        "dummy" => Ok(LoadFormat::Dummy),
+        _ => Err(EngineError::Configuration(format!(
+            "--load-format {name}: this engine reads safetensors; expected auto, safetensors or dummy"
+        ))),
+    }
+}
+
+/// SGLang's names are taken, so that its launch lines work unchanged, and mean this engine's choice.
+fn attention_backend(name: &str) -> Result<Option<String>, EngineError> {
+    /// The choices of `--attention-backend` in SGLang 0.4.7 to 0.5.23.
+    const SGLANG: [&str; 21] = [
+        "aiter",
+        "ascend",
+        "cutlass_mla",
+        "dsa",
+        "dual_chunk_flash_attn",
+        "fa3",
+        "fa4",
+        "flashinfer",
+        "flashinfer_mla",
+        "flashmla",
+        "flex_attention",
+        "hybrid_linear_attn",
+        "intel_amx",
+        "intel_xpu",
+        "nsa",
+        "tokenspeed_mla",
+        "torch_native",
+        "triton",
+        "trtllm_mha",
+        "trtllm_mla",
+        "wave",
+    ];
+    if name == "auto" {
+        return Ok(None);
+    }
+    if ATTENTION_BACKENDS.contains(&name) {
+        return Ok(Some(name.to_owned()));
+    }
+    if SGLANG.contains(&name) {
+        tracing::warn!(
+            "--attention-backend {name} is SGLang's: this engine has its own kernels and chooses among them (auto)"
+        );
+        return Ok(None);
+    }
+    Err(EngineError::Configuration(format!(
+        "--attention-backend {name} is not known; expected one of {} (SGLang's names are taken as auto)",
+        ATTENTION_BACKENDS.join(", ")
+    )))
+}
+
+fn capture_sizes(launch: &Launch) -> Result<Option<Vec<usize>>, EngineError> {
+    let Some(setting) = launch.setting(Key::CudaGraphBs) else { return Ok(None) };
+    let sizes = launch.integers(Key::CudaGraphBs).unwrap_or_default();
+    let sizes: Option<Vec<usize>> =
+        sizes.into_iter().map(|size| usize::try_from(size.value).ok().filter(|size| *size > 0)).collect();
+    let sizes = sizes.filter(|sizes| !sizes.is_empty());
+    sizes.map(Some).ok_or_else(|| no_sense(setting, "batch sizes of at least 1"))
+}
+
+fn count(launch: &Launch, key: Key) -> Result<Option<usize>, EngineError> {
+    let Some(setting) = launch.setting(key) else { return Ok(None) };
+    launch.count(key).map(|count| Some(count.value)).ok_or_else(|| no_sense(setting, "an integer of at least 0"))
+}
+
+fn no_sense(setting: &Setting, expected: &str) -> EngineError {
+    let found: Vec<&str> = setting.values.iter().map(|word| word.value.written()).collect();
+    EngineError::Configuration(format!("{} {}: expected {expected}", setting.spelling, found.join(" ")))
+}

@@ -1,0 +1,78 @@
+use super::*;
+
+fn options(line: &str) -> Result<EngineOptions, EngineError> {
+    let words: Vec<String> = line.split_whitespace().map(ToOwned::to_owned).collect();
+    let (_, launch, _) = schemas::launch::from_arguments(&words);
+    with_launch(EngineOptions::default(), &launch)
+}
+
+#[test]
+fn flags_become_options() {
+    fn check(line: &str, change: impl FnOnce(&mut EngineOptions)) {
+        let mut expected = EngineOptions { model_path: "m".into(), ..EngineOptions::default() };
+        change(&mut expected);
+        assert_eq!(options(&format!("--model-path m {line}")).expect(line), expected, "{line}");
+    }
+    check("", |_| {});
+    check("--chunked-prefill-size 4k", |options| options.chunked_prefill_size = 4000);
+    check("--chunked-prefill-size -1", |options| options.chunked_prefill_size = usize::MAX);
+    check("--disable-radix-cache", |options| options.disable_radix_cache = true);
+    check("--disable-cuda-graph", |options| options.disable_cuda_graph = true);
+    check("--cuda-graph-max-bs 16", |options| options.cuda_graph_max_bs = Some(16));
+    check("--cuda-graph-bs 4 1", |options| options.capture_sizes = vec![4, 1]);
+    check("--batch-invariant", |options| options.batch_invariant = true);
+    check("--attention-backend auto", |_| {});
+    check("--attention-backend flashinfer", |_| {});
+    check("--attention-backend tiles", |options| options.attention_backend = Some("tiles".into()));
+    check("--speculative-token-map freq.pt", |options| options.token_map = Some("freq.pt".into()));
+    check("--simulate-accept-length 2.5", |options| options.simulate_accept_length = Some(2.5));
+    check("--load-format safetensors", |_| {});
+    check("--load-format dummy", |options| options.load_format = LoadFormat::Dummy);
+    check("--speculative-draft-model-path d --speculative-num-steps 2", |options| {
+        options.draft_model_path = Some("d".into());
+        options.policy = ShapePolicy::fixed(TreeShape::chain(2));
+    });
+}
+
+#[test]
+fn a_published_shape_needs_no_folder() {
+    let line =
+        "--load-format dummy --model-shape llama-3.1-8b --speculative-algorithm EAGLE3 --speculative-num-steps 3";
+    let options = options(line).expect("it is complete");
+    assert_eq!(options.model_shape.as_deref(), Some("llama-3.1-8b"));
+    assert_eq!(options.policy, ShapePolicy::fixed(TreeShape::chain(3)));
+}
+
+#[test]
+fn what_has_no_sense_is_refused_by_name() {
+    for (line, expected) in [
+        ("", "give --model-path"),
+        ("--model-shape llama-3.1-8b", "add --load-format dummy"),
+        ("--model-path m --model-shape x --load-format dummy", "give one of them"),
+        ("--model-path m --load-format gguf", "--load-format gguf"),
+        ("--model-path m --chunked-prefill-size 0", "--chunked-prefill-size 0: expected"),
+        ("--model-path m --cuda-graph-max-bs 0", "--cuda-graph-max-bs 0: expected"),
+        ("--model-path m --cuda-graph-bs 0", "--cuda-graph-bs 0: expected"),
+        ("--model-path m --attention-backend fast", "--attention-backend fast is not known"),
+        ("--model-path m --simulate-accept-length 0.5", "--simulate-accept-length 0.5: expected"),
+        ("--model-path m --simulate-accept-length NaN", "--simulate-accept-length NaN: expected"),
+        ("--model-path m --tp-size 2", "tensor parallelism"),
+        ("--model-path m --speculative-num-steps 3", "--speculative-draft-model-path"),
+    ] {
+        let found = options(line).expect_err(line).to_string();
+        assert!(found.contains(expected), "{line}: {found}");
+    }
+}
+
+#[test]
+fn graphs_are_captured_up_to_the_running_requests() {
+    fn check(change: impl FnOnce(&mut EngineOptions), expected: &[usize]) {
+        let mut options = EngineOptions { max_running_requests: 20, ..EngineOptions::default() };
+        change(&mut options);
+        assert_eq!(options.graph_sizes(), expected);
+    }
+    check(|_| {}, &[1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 18, 20]);
+    check(|options| options.cuda_graph_max_bs = Some(9), &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    check(|options| options.capture_sizes = vec![64, 8, 32, 8], &[8, 20]);
+    check(|options| options.disable_cuda_graph = true, &[]);
+}
