@@ -5,6 +5,7 @@
 //! round n + 1 before it reads round n.
 
 pub mod cpu;
+pub mod cuda;
 
 use std::time::Duration;
 

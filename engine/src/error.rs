@@ -75,3 +75,9 @@ pub enum EngineError {
     #[error("device: {0}")]
     Device(String),
 }
+
+impl From<kernels::device::DeviceError> for EngineError {
+    fn from(error: kernels::device::DeviceError) -> Self {
+        Self::Device(error.to_string())
+    }
+}

@@ -10,6 +10,7 @@ pub mod bench;
 pub mod checkpoint;
 pub mod engine;
 pub mod error;
+pub mod load;
 mod memory;
 mod model;
 pub mod options;

@@ -10,7 +10,10 @@ mod llama;
 mod names;
 mod rope;
 
-pub use attention::Rows;
+pub use attention::{AttentionShape, Rows};
+pub(crate) use draft::PREFIXES;
 pub use draft::{Draft, HeadKind, head_facts, load_draft};
+pub(crate) use facts::TARGET_PREFIXES;
 pub use facts::{HeadFacts, HeadSource, LayerFacts, TargetFacts};
 pub use llama::{Llama, Pass};
+pub(crate) use names::Names;

@@ -24,6 +24,8 @@ pub enum DeviceChoice {
     Cpu,
     /// This CUDA device.
     Cuda(usize),
+    /// The GPU's kernels on the CPU, for tests: slow.
+    Emulator,
 }
 
 /// Which tree shape runs at which batch size.
@@ -188,6 +190,7 @@ impl FromStr for DeviceChoice {
             None if text == "auto" => Some(Self::Auto),
             None if text == "cpu" => Some(Self::Cpu),
             None if text == "cuda" => Some(Self::Cuda(0)),
+            None if text == "emulator" => Some(Self::Emulator),
             Some(("cuda", at)) => number(at).map(Self::Cuda),
             _ => None,
         }

@@ -25,7 +25,8 @@ linear_float(void* y, int y_is_float, int y_stride, const T* x, int x_stride, co
   float add = bias ? bias[output] : 0.0f;
 #pragma unroll
   for (int r = 0; r < 8; r++) {
+    if (r >= count) break;
     float sum = warp_sum(d[r]);
-    if (lane() == 0 && r < count) ((float*)y)[(u64)(first_row + r) * y_stride + output] = sum + add;
+    if (lane() == 0) ((float*)y)[(u64)(first_row + r) * y_stride + output] = sum + add;
   }
 }

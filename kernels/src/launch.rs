@@ -8,6 +8,7 @@ mod elementwise;
 mod linear;
 mod sampling;
 mod select;
+mod state;
 mod tree;
 
 pub use accept::{Acceptance, CachePlanes, Moves};
@@ -25,7 +26,7 @@ pub fn files(element: Element, head_dims: &[usize]) -> Vec<(KernelFile, Vec<Stri
     let linear = if element == Element::F32 { linear::FLOAT_FILE } else { linear::FILE };
     let mut files = [elementwise::FILE, linear].map(|file| (file, vec![element.option()])).to_vec();
     // These know no element type.
-    files.extend([select::FILE, sampling::FILE, tree::FILE, accept::FILE].map(|file| (file, Vec::new())));
+    files.extend([select::FILE, sampling::FILE, tree::FILE, accept::FILE, state::FILE].map(|file| (file, Vec::new())));
     for head_dim in head_dims {
         files.push((attention::FILE, vec![element.option(), format!("-DHEAD_DIM={head_dim}")]));
     }

@@ -1,5 +1,6 @@
 //! The CPU backend: the reference for all others. Clear before fast; see `kernels::reference` for its exactness.
 
+mod load;
 mod passes;
 mod prefill;
 mod round;
@@ -12,6 +13,7 @@ use std::collections::VecDeque;
 use kernels::reference::KeyValues;
 use schemas::tree::TreeShape;
 
+pub use self::load::load;
 use self::slot::{SlotState, Slots};
 use super::{Backend, Capacity, DeviceInfo, PageId, PrefillChunk, ProducedToken, Round, RoundOutput, Slot, Ticket};
 use crate::{

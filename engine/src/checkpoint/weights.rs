@@ -108,15 +108,25 @@ impl Weights {
         Ok(())
     }
 
-    fn floats(&self, name: &str, expected: &[usize]) -> Result<Vec<f32>, EngineError> {
+    /// The bytes of a floating-point tensor of a known shape, and its dtype: `F32`, `F16` or `BF16`.
+    ///
+    /// # Errors
+    /// As [`matrix`](Self::matrix).
+    pub fn tensor_bytes(&self, name: &str, expected: &[usize]) -> Result<(&[u8], &str), EngineError> {
         let tensor = self.tensor(name, expected)?;
-        let bytes = self.bytes(tensor);
         match tensor.dtype.as_str() {
-            "F32" => Ok(bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()),
-            "F16" => Ok(bytes.as_chunks::<2>().0.iter().map(|bytes| f16::from_le_bytes(*bytes).to_f32()).collect()),
-            "BF16" => Ok(bytes.as_chunks::<2>().0.iter().map(|bytes| bf16::from_le_bytes(*bytes).to_f32()).collect()),
+            dtype @ ("F32" | "F16" | "BF16") => Ok((self.bytes(tensor), dtype)),
             _ => Err(self.dtype_error(tensor, name, "F32, F16 or BF16")),
         }
+    }
+
+    fn floats(&self, name: &str, expected: &[usize]) -> Result<Vec<f32>, EngineError> {
+        let (bytes, dtype) = self.tensor_bytes(name, expected)?;
+        Ok(match dtype {
+            "F32" => bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
+            "F16" => bytes.as_chunks::<2>().0.iter().map(|bytes| f16::from_le_bytes(*bytes).to_f32()).collect(),
+            _ => bytes.as_chunks::<2>().0.iter().map(|bytes| bf16::from_le_bytes(*bytes).to_f32()).collect(),
+        })
     }
 
     fn tensor(&self, name: &str, expected: &[usize]) -> Result<&Tensor, EngineError> {

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// The prefixes behind which exporters put a head's tensors.
-pub(super) const PREFIXES: [&str; 2] = ["", "model."];
+pub(crate) const PREFIXES: [&str; 2] = ["", "model."];
 
 /// A family of draft heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use crate::{
 const SUPPORTED: [&str; 4] = ["LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"];
 
 /// The prefixes of a target's tensors.
-pub(super) const TARGET_PREFIXES: [&str; 2] = ["model.", ""];
+pub(crate) const TARGET_PREFIXES: [&str; 2] = ["model.", ""];
 
 /// Facts of a decoder layer, of a target or of a head.
 #[derive(Clone, Debug, PartialEq)]

@@ -56,6 +56,14 @@ impl<'a> Names<'a> {
         self.find(name).map(|name| self.weights.vector(&name, length)).transpose()
     }
 
+    /// The bytes of a floating-point tensor, and its dtype.
+    ///
+    /// # Errors
+    /// As [`matrix`](Self::matrix).
+    pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<(&'a [u8], &'a str), EngineError> {
+        self.weights.tensor_bytes(&self.full(name), shape)
+    }
+
     fn full(&self, name: &str) -> String {
         self.find(name).unwrap_or_else(|| format!("{}{name}", self.prefixes.first().copied().unwrap_or_default()))
     }

@@ -18,9 +18,10 @@ pub const HEADS: [&str; 2] = ["EAGLE3", "EAGLE"];
 const HIDDEN: usize = 48;
 const INTERMEDIATE: usize = 80;
 const LAYERS: usize = 6;
-const HEAD_DIM: usize = 12;
-const QUERY_HEADS: usize = 4;
-const KEY_VALUE_HEADS: usize = 2;
+/// A size that the GPU has kernels for.
+const HEAD_DIM: usize = 64;
+const QUERY_HEADS: usize = 2;
+const KEY_VALUE_HEADS: usize = 1;
 const DRAFT_VOCABULARY: usize = 16;
 
 /// The folders of the models.

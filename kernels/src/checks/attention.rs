@@ -63,7 +63,7 @@ fn check_one(
     for max_splits in [1, 5] {
         let mut alone: Vec<Vec<u32>> = Vec::new();
         // Each row alone, then all together.
-        for batch in (0..rows.len()).map(|row| row..row + 1).chain([0..rows.len()]) {
+        for batch in (0..rows.len()).map(|row| row..row + 1).chain(std::iter::once(0..rows.len())) {
             let count = batch.len();
             let part = |of: fn(&(i32, i32, i32)) -> i32| ints(rows[batch.clone()].iter().map(of).collect());
             let (slot, prefix, own_count) = (part(|row| row.0)?, part(|row| row.1)?, part(|row| row.2)?);

@@ -1,0 +1,84 @@
+//! Loading, and the account of the machine's memory before anything is taken from it.
+
+use super::CpuBackend;
+use crate::{
+    backend::Capacity,
+    checkpoint::Folder,
+    error::EngineError,
+    memory,
+    model::{Draft, Llama, load_draft},
+    options::EngineOptions,
+};
+
+/// Loads models into the machine's memory.
+///
+/// # Errors
+/// When files are missing or malformed, target and draft do not fit, or memory does not suffice.
+pub fn load(
+    folder: &Folder,
+    draft: Option<&Folder>,
+    options: &EngineOptions,
+    context_length: usize,
+) -> Result<CpuBackend, EngineError> {
+    if options.simulate_accept_length.is_some() {
+        return Err(EngineError::Configuration(
+            "--simulate-accept-length is not implemented on the CPU; use --device cuda:0".into(),
+        ));
+    }
+    check_memory(folder, draft)?;
+    let target = Llama::load(folder)?;
+    let draft = draft.map(|draft| load_draft(draft, &target, options.algorithm.as_deref())).transpose()?;
+    let capacity = capacity(options, &target, draft.as_deref(), context_length)?;
+    Ok(CpuBackend::new(target, draft, capacity))
+}
+
+/// Weights are held as f32: refuse before taking memory that is not there.
+fn check_memory(folder: &Folder, draft: Option<&Folder>) -> Result<(), EngineError> {
+    let mut needed = 4 * folder.weights()?.values();
+    if let Some(draft) = draft {
+        needed += 4 * draft.weights()?.values();
+    }
+    match memory::available() {
+        Some(available) if needed > available => Err(EngineError::OutOfMemory {
+            what: "weights as float32".into(),
+            needed_mib: needed >> 20,
+            available_mib: available >> 20,
+            hint: "use a smaller model, or a machine with more memory".into(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Pages for all requests at full length, or what the memory share allows.
+fn capacity(
+    options: &EngineOptions,
+    target: &Llama,
+    draft: Option<&dyn Draft>,
+    context_length: usize,
+) -> Result<Capacity, EngineError> {
+    let tree = options.policy.shapes().map(|shape| shape.num_draft_tokens).max().unwrap_or(1);
+    let wanted = (context_length + tree).div_ceil(options.page_size).saturating_mul(options.max_running_requests);
+    let page = CpuBackend::bytes_a_token(target, draft) * options.page_size as u64;
+    let share = memory::available().map(|bytes| (bytes as f64 * options.mem_fraction_static) as u64);
+    let affordable = share.map_or(usize::MAX, |bytes| (bytes / page.max(1)) as usize);
+    // Rows are numbered in 32 bits.
+    let pages = wanted.min(affordable).min(u32::MAX as usize / 2 / options.page_size);
+    if pages == 0 {
+        return Err(EngineError::OutOfMemory {
+            what: "one page of KV cache".into(),
+            needed_mib: (page >> 20).max(1),
+            available_mib: share.unwrap_or_default() >> 20,
+            hint: "raise --mem-fraction-static or lower --page-size".into(),
+        });
+    }
+    Ok(Capacity {
+        slots: options.max_running_requests,
+        pages,
+        page_size: options.page_size,
+        context_length,
+        vocab_size: target.vocab_size(),
+        prefill_chunk: options.chunked_prefill_size.max(1),
+        // The CPU runs a round where it is launched: looking ahead would only run rounds for nobody.
+        rounds_in_flight: 1,
+    })
+}

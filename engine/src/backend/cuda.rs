@@ -1,0 +1,309 @@
+//! The CUDA backend: everything a round needs lies on the device, and a round is one graph.
+//!
+//! The host writes the slots of a round (a few bytes) and launches its graph; what was produced is copied to page-locked
+//! memory behind it. Two rounds may be under way, so that the host's scheduling hides behind the device's work.
+
+mod layout;
+mod memory;
+mod passes;
+mod prefill;
+mod round;
+#[cfg(test)]
+mod tests;
+mod weights;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use kernels::device::{Device, Event, Graph, HostBuffer};
+use schemas::tree::TreeShape;
+
+use self::{
+    layout::{Activations, Extent, RoundArrays, RowArrays},
+    passes::Machine,
+    round::RoundMemory,
+};
+use super::{
+    Backend, Capacity, DeviceInfo, PageId, PrefillChunk, ProducedToken, Round, RoundOutput, RoundTiming, Slot, Ticket,
+    Yield,
+};
+use crate::{error::EngineError, request::SamplingParams};
+
+pub use memory::{CudaOptions, Models, load};
+pub use weights::WeightSource;
+
+/// Rounds whose input and output have memory of their own: those under way, and the one that is being read.
+const RING: usize = 3;
+/// Rounds that may be launched and not collected.
+const ROUNDS_IN_FLIGHT: usize = 2;
+
+/// A target, a draft and their caches on a GPU.
+pub struct CudaBackend {
+    machine: Machine,
+    device: Device,
+    device_name: String,
+    options: CudaOptions,
+    extent: Extent,
+    work: Activations,
+    arrays: RowArrays,
+    round: RoundArrays,
+    graphs: HashMap<GraphKey, Graph>,
+    capture_sizes: Vec<usize>,
+    /// Seconds that capturing has taken so far.
+    capture_time: Duration,
+    slots: Vec<Option<OpenSlot>>,
+    /// What `open` copies from, for each slot.
+    slot_staging: HostBuffer,
+    ring: Vec<RingPlace>,
+    flights: VecDeque<Flight>,
+    launched: u64,
+}
+
+/// What makes a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct GraphKey {
+    shape: TreeShape,
+    batch: usize,
+    extend: bool,
+}
+
+/// What the host knows of an open slot.
+struct OpenSlot {
+    /// Cache rows of its positions are those of these pages, in order.
+    pages: Vec<u32>,
+    /// Prompt tokens that are in the cache.
+    read: usize,
+}
+
+/// Memory of one round between host and device.
+struct RingPlace {
+    slots: HostBuffer,
+    output: HostBuffer,
+    begin: Event,
+    end: Event,
+}
+
+/// A round under way.
+struct Flight {
+    ticket: u64,
+    place: usize,
+    batch: usize,
+    requests: usize,
+    most: usize,
+}
+
+impl CudaBackend {
+    /// The graph's batch for a number of requests: the next capture size.
+    fn padded(&self, requests: usize) -> usize {
+        let at = self.capture_sizes.partition_point(|size| *size < requests);
+        self.capture_sizes.get(at).copied().unwrap_or(requests)
+    }
+
+    /// Launches what a round does, at once.
+    fn run_eagerly(&self, key: GraphKey) -> Result<(), EngineError> {
+        let memory = RoundMemory { work: &self.work, arrays: &self.arrays, round: &self.round };
+        Ok(self.machine.round(memory, key.shape, key.batch, key.extend, self.options.simulate_accept_length)?)
+    }
+
+    /// Records a round. Its first run is eager: kernels are loaded and products planned outside of the recording.
+    fn capture(&mut self, key: GraphKey) -> Result<(), EngineError> {
+        if self.graphs.contains_key(&key) {
+            return Ok(());
+        }
+        let padding = vec![self.machine.capacity.slots as i32; key.batch];
+        self.device.write(self.round.slot.slice(), &padding)?;
+        self.run_eagerly(key)?;
+        let memory = RoundMemory { work: &self.work, arrays: &self.arrays, round: &self.round };
+        let simulate = self.options.simulate_accept_length;
+        let graph = self.device.capture(|| self.machine.round(memory, key.shape, key.batch, key.extend, simulate))?;
+        self.graphs.insert(key, graph);
+        Ok(())
+    }
+
+    /// Takes larger buffers if what is asked for does not fit. Graphs hold the addresses of the old ones.
+    fn grow(&mut self, extent: Extent) -> Result<(), EngineError> {
+        if self.extent.holds(extent) {
+            return Ok(());
+        }
+        let extent = self.extent.and(extent);
+        self.device.synchronize()?;
+        self.graphs.clear();
+        memory::check_work(&self.machine, &self.device, self.extent, extent)?;
+        // The old buffers go first: both together may not fit.
+        let empty = Extent::of_prefill(1);
+        self.work = Activations::new(&self.device, &memory::sizes(&self.machine), empty)?;
+        self.work = Activations::new(&self.device, &memory::sizes(&self.machine), extent)?;
+        self.arrays = RowArrays::new(&self.device, extent)?;
+        self.round = RoundArrays::new(&self.device, extent)?;
+        self.ring = ring(&self.device, extent)?;
+        let scratch = extent.scratch * extent.batch;
+        if scratch > self.machine.scratch_rows {
+            memory::grow_scratch(&mut self.machine, scratch)?;
+        }
+        self.extent = extent;
+        Ok(())
+    }
+
+    fn place(&self) -> usize {
+        (self.launched % RING as u64) as usize
+    }
+}
+
+/// Input and output of the rounds under way.
+fn ring(device: &Device, extent: Extent) -> Result<Vec<RingPlace>, EngineError> {
+    let place = |_| {
+        Ok(RingPlace {
+            slots: device.host_buffer(extent.batch * 4)?,
+            output: device.host_buffer(extent.batch * (extent.steps + 2) * 4)?,
+            begin: device.event()?,
+            end: device.event()?,
+        })
+    };
+    (0..RING).map(place).collect()
+}
+
+impl Backend for CudaBackend {
+    fn capacity(&self) -> Capacity {
+        self.machine.capacity
+    }
+
+    fn device(&self) -> DeviceInfo {
+        let properties = self.device.properties();
+        DeviceInfo {
+            device: self.device_name.clone(),
+            name: properties.name.clone(),
+            driver: properties.driver.clone(),
+            units: properties.multiprocessors,
+        }
+    }
+
+    fn prepare(&mut self, shapes: &[TreeShape], capture_sizes: &[usize]) -> Result<(), EngineError> {
+        let slots = self.machine.capacity.slots;
+        let mut sizes: Vec<usize> = capture_sizes.iter().copied().filter(|size| (1..=slots).contains(size)).collect();
+        // Batches past the last capture size run in graphs of their own size, made when they first come up.
+        sizes.sort_unstable();
+        sizes.dedup();
+        let largest = slots;
+        let mut extent = self.extent;
+        for shape in shapes {
+            memory::check_shape(&self.machine, *shape)?;
+            extent = extent.and(Extent::of_round(*shape, largest));
+        }
+        self.grow(extent)?;
+        self.capture_sizes = sizes;
+        if self.options.disable_cuda_graph {
+            return Ok(());
+        }
+        let begin = Instant::now();
+        let extend = shapes.iter().any(|shape| !shape.is_off());
+        // The largest first, so that what it needs of the library's memory is there for the others.
+        for batch in self.capture_sizes.clone().into_iter().rev() {
+            for shape in shapes {
+                self.capture(GraphKey { shape: *shape, batch, extend: extend && self.machine.head.is_some() })?;
+            }
+        }
+        self.device.synchronize()?;
+        self.capture_time += begin.elapsed();
+        Ok(())
+    }
+
+    fn open(
+        &mut self,
+        slot: Slot,
+        sampling: &SamplingParams,
+        pages: &[PageId],
+        cached: usize,
+    ) -> Result<(), EngineError> {
+        let at = slot.0 as usize;
+        match self.slots.get(at) {
+            None => {
+                return Err(EngineError::Device(format!("slot {at} does not exist, there are {}", self.slots.len())));
+            }
+            Some(Some(_)) => return Err(EngineError::Device(format!("slot {at} is in use"))),
+            Some(None) => {}
+        }
+        if let Some(page) = pages.iter().find(|page| page.0 as usize >= self.machine.capacity.pages) {
+            let count = self.machine.capacity.pages;
+            return Err(EngineError::Device(format!("page {} does not exist, there are {count}", page.0)));
+        }
+        if cached > pages.len() * self.machine.capacity.page_size {
+            let pages = pages.len();
+            return Err(EngineError::Device(format!("{cached} positions cannot be filled on {pages} pages")));
+        }
+        self.write_slot(at, sampling, pages, cached)?;
+        let pages = pages.iter().map(|page| page.0).collect();
+        self.slots[at] = Some(OpenSlot { pages, read: cached });
+        Ok(())
+    }
+
+    fn prefill(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<ProducedToken>>, EngineError> {
+        self.run_prefill(chunks)
+    }
+
+    fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
+        if self.flights.len() >= RING {
+            return Err(EngineError::Device("too many rounds are under way".into()));
+        }
+        if let Some(slot) = round.slots.iter().find(|slot| !matches!(self.slots.get(slot.0 as usize), Some(Some(_)))) {
+            return Err(EngineError::Device(format!("slot {} is not open", slot.0)));
+        }
+        memory::check_shape(&self.machine, round.shape)?;
+        let eager = self.options.disable_cuda_graph;
+        let batch = if eager { round.slots.len() } else { self.padded(round.slots.len()) };
+        let extend = (round.extend_draft || !round.shape.is_off()) && self.machine.head.is_some();
+        let key = GraphKey { shape: round.shape, batch, extend };
+        self.grow(Extent::of_round(round.shape, batch))?;
+        if !eager && !self.graphs.contains_key(&key) {
+            // A batch that no capture size covers. Its first run must not disturb the rounds under way.
+            self.device.synchronize()?;
+            self.capture(key)?;
+        }
+        let index = self.place();
+        let place = &mut self.ring[index];
+        let slots = place.slots.values_mut::<i32>(0, batch);
+        slots.fill(self.machine.capacity.slots as i32);
+        for (to, slot) in slots.iter_mut().zip(round.slots) {
+            *to = slot.0 as i32;
+        }
+        let place = &self.ring[index];
+        self.device.record(&place.begin)?;
+        self.device.write_async(self.round.slot.slice(), &place.slots, 0..batch * 4)?;
+        match self.graphs.get(&key).filter(|_| !eager) {
+            Some(graph) => self.device.run(graph)?,
+            None => self.run_eagerly(key)?,
+        }
+        let most = round.shape.num_steps + 1;
+        let bytes = batch * (most + 1) * 4;
+        self.device.read_async(&place.output, 0, self.round.output.range(0..bytes))?;
+        self.device.record(&place.end)?;
+        let ticket = self.launched;
+        self.launched += 1;
+        self.flights.push_back(Flight { ticket, place: index, batch, requests: round.slots.len(), most });
+        Ok(Ticket(ticket))
+    }
+
+    fn collect(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError> {
+        let Some(flight) = self.flights.pop_front().filter(|flight| flight.ticket == ticket.0) else {
+            return Err(EngineError::Device(format!("round {} was not launched, or is not next", ticket.0)));
+        };
+        let place = &self.ring[flight.place];
+        place.end.wait()?;
+        let counts = place.output.values::<i32>(0, flight.requests);
+        let tokens = place.output.values::<i32>(flight.batch, flight.requests * flight.most);
+        let yields = counts.iter().zip(tokens.chunks_exact(flight.most)).map(|(count, tokens)| {
+            let count = usize::try_from(*count).unwrap_or_default().min(flight.most);
+            let token = |id: &i32| ProducedToken { id: *id as u32, logprobs: None };
+            Yield { tokens: tokens[..count].iter().map(token).collect() }
+        });
+        let timing = RoundTiming { total: place.end.since(&place.begin)?, ..RoundTiming::default() };
+        Ok(RoundOutput { yields: yields.collect(), timing })
+    }
+
+    fn close(&mut self, slot: Slot) {
+        if let Some(place) = self.slots.get_mut(slot.0 as usize) {
+            *place = None;
+        }
+    }
+}

@@ -1,0 +1,414 @@
+//! What of the device's memory belongs to what: sizes first, buffers after they have been checked.
+
+use kernels::{
+    device::{Buffer, Device, DeviceError},
+    launch::{Kernels, MOST_NODES, PassRows, SelectionWorkspace, Sequences},
+};
+use schemas::tree::TreeShape;
+
+use crate::{
+    backend::Capacity,
+    model::{HeadFacts, LayerFacts, TargetFacts},
+};
+
+/// Rows of logits that stand in memory at once: a larger batch is chosen from piece by piece.
+pub const LOGIT_ROWS: usize = 256;
+
+/// How large a pass and its parts can become.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// Rows of a pass: a prompt's piece, the nodes of a verified batch, its beams, or its draft extension.
+    pub rows: usize,
+    /// Requests of a round.
+    pub batch: usize,
+    /// Draft steps.
+    pub steps: usize,
+    /// Places in the pool of a request.
+    pub pool: usize,
+    /// Draft cache rows for the beams of a request.
+    pub scratch: usize,
+    /// Beams of a step.
+    pub topk: usize,
+}
+
+/// Activations of a pass; contents are valid within it only, except where a field says otherwise.
+#[derive(Debug)]
+pub struct Activations {
+    /// The residual stream of the target: `[rows, hidden]`.
+    pub stream: Buffer,
+    /// Its norm, and after the last layer the final hidden states: `[rows, hidden]`; lives until the draft's extension.
+    pub normed: Buffer,
+    /// Queries, keys, values.
+    pub qkv: Buffer,
+    /// What attention yields.
+    pub attended: Buffer,
+    /// What a layer's part adds to the stream.
+    pub added: Buffer,
+    pub gate_up: Buffer,
+    pub gated: Buffer,
+    /// Captured layers side by side, `[rows, captured × hidden]`; lives until the draft's extension.
+    pub captured: Buffer,
+    /// Captured layers of the rows that the draft takes.
+    pub gathered: Buffer,
+    /// Features of the draft's rows.
+    pub features: Buffer,
+    /// Embedding and feature side by side: `[rows, 2 × draft hidden]`.
+    pub joined: Buffer,
+    /// Recurrent state of the draft: each pass reads one and writes the other.
+    pub states: [Buffer; 2],
+    /// Float `[LOGIT_ROWS, vocabulary]`.
+    pub logits: Buffer,
+    /// Of attention that is split over its keys.
+    pub partial: Buffer,
+    pub counters: Buffer,
+    /// Of choices that are split over the vocabulary.
+    pub selection: SelectionWorkspace,
+}
+
+/// What the rows of a pass are: int32 arrays, written by layout kernels or by the host.
+#[derive(Debug)]
+pub struct RowArrays {
+    pub token: Buffer,
+    pub position: Buffer,
+    pub write: Buffer,
+    pub slot: Buffer,
+    pub prefix: Buffer,
+    pub own_count: Buffer,
+    /// `[rows, own_stride]`.
+    pub own: Buffer,
+    pub own_stride: usize,
+    pub source: Buffer,
+    pub sample_position: Buffer,
+    /// `[rows, 4]`.
+    pub mask: Buffer,
+}
+
+/// What a round keeps of its trees: int32, unless said otherwise.
+#[derive(Debug)]
+pub struct RoundArrays {
+    /// `[batch]`: the only thing that the host writes for a round.
+    pub slot: Buffer,
+    pub pool_token: Buffer,
+    /// Float.
+    pub pool_score: Buffer,
+    pub pool_parent: Buffer,
+    pub beam_place: Buffer,
+    pub ids: Buffer,
+    /// Float.
+    pub logprobs: Buffer,
+    pub node_token: Buffer,
+    pub node_parent: Buffer,
+    pub node_depth: Buffer,
+    pub chosen: Buffer,
+    pub accepted_node: Buffer,
+    pub move_from: Buffer,
+    pub move_to: Buffer,
+    pub last_row: Buffer,
+    pub group_prefix: Buffer,
+    pub group_rows: Buffer,
+    /// `[batch]` counts, then `[batch, steps + 1]` tokens: what the host reads.
+    pub output: Buffer,
+}
+
+/// What stays from round to round: arrays of slots, the last of which is for padding.
+#[derive(Debug)]
+pub struct SlotArrays {
+    /// int32 `[slots, table_width]`.
+    pub page_table: Buffer,
+    pub table_width: usize,
+    pub length: Buffer,
+    pub root: Buffer,
+    pub temperature: Buffer,
+    pub top_p: Buffer,
+    pub top_k: Buffer,
+    pub min_p: Buffer,
+    /// u64.
+    pub seed: Buffer,
+    pub logprob_count: Buffer,
+    /// The draft's state behind the last token: `[slots, draft hidden]`.
+    pub recurrent: Buffer,
+}
+
+impl Extent {
+    /// What rounds of a shape at a batch size need.
+    pub fn of_round(shape: TreeShape, batch: usize) -> Self {
+        let TreeShape { num_steps: steps, topk, num_draft_tokens: nodes } = shape;
+        let widest = nodes.max(steps + 1).max(if shape.is_off() { 1 } else { topk });
+        Self {
+            rows: batch * widest,
+            batch,
+            steps,
+            pool: if steps == 0 { 1 } else { topk + (steps - 1) * topk * topk },
+            scratch: steps.saturating_sub(1) * topk,
+            topk,
+        }
+    }
+
+    /// What pieces of prompts need.
+    pub fn of_prefill(rows: usize) -> Self {
+        Self { rows, batch: 1, topk: 1, pool: 1, ..Self::default() }
+    }
+
+    /// Room for both.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            rows: self.rows.max(other.rows),
+            batch: self.batch.max(other.batch),
+            steps: self.steps.max(other.steps),
+            pool: self.pool.max(other.pool),
+            scratch: self.scratch.max(other.scratch),
+            topk: self.topk.max(other.topk),
+        }
+    }
+
+    /// Whether there is room for another.
+    pub fn holds(self, other: Self) -> bool {
+        self.and(other) == self
+    }
+
+    fn own_stride(self) -> usize {
+        self.steps + 1
+    }
+}
+
+/// Sizes of everything, in bytes of one element.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes<'a> {
+    pub target: &'a TargetFacts,
+    pub head: Option<&'a HeadFacts>,
+    pub element: usize,
+    /// Splits of attention over its keys.
+    pub splits: usize,
+}
+
+impl Sizes<'_> {
+    fn layers(&self) -> impl Iterator<Item = &LayerFacts> {
+        [Some(&self.target.layer), self.head.map(|head| &head.layer)].into_iter().flatten()
+    }
+
+    /// The widest of something over target and head.
+    fn widest(&self, width: impl Fn(&LayerFacts) -> usize) -> usize {
+        self.layers().map(width).max().unwrap_or_default()
+    }
+
+    fn vocabulary(&self) -> usize {
+        self.head.map_or(0, |head| head.vocabulary).max(self.target.vocabulary)
+    }
+
+    fn captured(&self) -> usize {
+        self.head.map_or(0, |head| head.capture.len()) * self.target.layer.hidden
+    }
+
+    /// Bytes of each part of [`Activations`], in its order (both states apart).
+    fn activations(&self, extent: Extent) -> [usize; 16] {
+        let Extent { rows, .. } = extent;
+        let hidden = self.widest(|layer| layer.hidden);
+        let draft = self.head.map_or(1, |head| head.layer.hidden);
+        let queries = self.widest(|layer| layer.attention.heads * layer.attention.head_dim);
+        let qkv = self
+            .widest(|layer| (layer.attention.heads + 2 * layer.attention.key_value_heads) * layer.attention.head_dim);
+        let intermediate = self.widest(|layer| layer.intermediate);
+        let heads = self.widest(|layer| layer.attention.heads);
+        let head_dim = self.widest(|layer| layer.attention.head_dim);
+        let e = self.element;
+        [
+            rows * hidden * e,
+            rows * hidden * e,
+            rows * qkv * e,
+            rows * queries * e,
+            rows * hidden * e,
+            rows * 2 * intermediate * e,
+            rows * intermediate * e,
+            rows * self.captured() * e,
+            rows * self.captured() * e,
+            rows * draft * e,
+            rows * 2 * draft * e,
+            rows * draft * e,
+            rows * draft * e,
+            LOGIT_ROWS * self.vocabulary() * 4,
+            Kernels::attention_workspace(rows.min(ATTENTION_ROWS), heads, head_dim, self.splits),
+            rows.min(ATTENTION_ROWS) * heads * 4,
+        ]
+    }
+
+    /// Rows, values and choices of a selection.
+    fn selection(&self, extent: Extent) -> [usize; 3] {
+        let beams = extent.batch * extent.topk.max(1);
+        [beams.clamp(1, LOGIT_ROWS), self.vocabulary(), extent.topk.max(MOST_CHOICES)]
+    }
+
+    /// Bytes of all activations, row and round arrays.
+    pub fn work(&self, extent: Extent) -> u64 {
+        let activations: usize = self.activations(extent).iter().sum();
+        let rows = extent.rows * (12 + extent.own_stride()) * 4;
+        let rounds =
+            extent.batch * (3 * extent.pool + 2 * extent.topk * extent.topk + 16 * (extent.steps + MOST_NODES)) * 4;
+        let [selected, vocabulary, choices] = self.selection(extent);
+        (activations + rows + rounds + SelectionWorkspace::bytes(selected.max(LOGIT_ROWS), vocabulary, choices)) as u64
+    }
+
+    /// Bytes of one cache row of target and draft together.
+    pub fn cache_row(&self) -> u64 {
+        let of = |layer: &LayerFacts| 2 * layer.attention.key_value_heads * layer.attention.head_dim * self.element;
+        (self.target.layers * of(&self.target.layer) + self.head.map_or(0, |head| of(&head.layer))) as u64
+    }
+
+    /// Bytes of all weights.
+    pub fn weights(&self) -> u64 {
+        let layer = |layer: &LayerFacts| {
+            let LayerFacts { hidden, intermediate, attention, .. } = layer;
+            let attention = (attention.heads + 2 * attention.key_value_heads) * attention.head_dim * attention.input
+                + attention.heads * attention.head_dim * attention.output;
+            attention + 3 * hidden * intermediate + 2 * hidden
+        };
+        let TargetFacts { layer: own, layers, vocabulary, tied } = self.target;
+        let target = layers * layer(own) + vocabulary * own.hidden * if *tied { 1 } else { 2 };
+        let head = self.head.map_or(0, |head| {
+            let hidden = head.layer.hidden;
+            let join = hidden * self.captured().max(2 * hidden);
+            let matrices = usize::from(head.own_embedding) * vocabulary
+                + usize::from(head.head == crate::model::HeadSource::Own) * head.vocabulary;
+            layer(&head.layer) + join + matrices * hidden
+        });
+        ((target + head) * self.element) as u64
+    }
+}
+
+/// Alternatives of log-probabilities, at most.
+pub const MOST_CHOICES: usize = 20;
+/// Rows whose attention runs in one launch: bounds what its splits keep.
+pub const ATTENTION_ROWS: usize = 512;
+
+impl Activations {
+    pub fn new(device: &Device, sizes: &Sizes<'_>, extent: Extent) -> Result<Self, DeviceError> {
+        let mut bytes = sizes.activations(extent).into_iter();
+        let mut next = || device.allocate(bytes.next().unwrap_or_default());
+        let this = Self {
+            stream: next()?,
+            normed: next()?,
+            qkv: next()?,
+            attended: next()?,
+            added: next()?,
+            gate_up: next()?,
+            gated: next()?,
+            captured: next()?,
+            gathered: next()?,
+            features: next()?,
+            joined: next()?,
+            states: [next()?, next()?],
+            logits: next()?,
+            partial: next()?,
+            counters: next()?,
+            selection: {
+                let [rows, vocabulary, choices] = sizes.selection(extent);
+                SelectionWorkspace::new(device, rows.max(LOGIT_ROWS), vocabulary, choices)?
+            },
+        };
+        // Kernels leave their counters at zero, and expect them so.
+        device.fill(this.counters.slice(), 0)?;
+        Ok(this)
+    }
+}
+
+impl RowArrays {
+    /// As the layout kernels see it.
+    pub fn pass(&self) -> PassRows<'_> {
+        PassRows {
+            token: self.token.slice(),
+            position: self.position.slice(),
+            write: self.write.slice(),
+            slot: self.slot.slice(),
+            prefix: self.prefix.slice(),
+            own_count: self.own_count.slice(),
+            own: self.own.slice(),
+            own_stride: self.own_stride,
+        }
+    }
+
+    pub fn new(device: &Device, extent: Extent) -> Result<Self, DeviceError> {
+        let ints = |width: usize| device.zeros(extent.rows * width * 4);
+        let own_stride = extent.own_stride();
+        Ok(Self {
+            token: ints(1)?,
+            position: ints(1)?,
+            write: ints(1)?,
+            slot: ints(1)?,
+            prefix: ints(1)?,
+            own_count: ints(1)?,
+            own: ints(own_stride)?,
+            own_stride,
+            source: ints(1)?,
+            sample_position: ints(1)?,
+            mask: ints(4)?,
+        })
+    }
+}
+
+impl RoundArrays {
+    pub fn new(device: &Device, extent: Extent) -> Result<Self, DeviceError> {
+        let Extent { batch, steps, pool, topk, .. } = extent;
+        let ints = |width: usize| device.zeros(batch * width * 4);
+        let proposals = topk.max(1) * topk.max(1);
+        Ok(Self {
+            slot: ints(1)?,
+            pool_token: ints(pool)?,
+            pool_score: ints(pool)?,
+            pool_parent: ints(pool)?,
+            beam_place: ints(topk)?,
+            ids: ints(proposals)?,
+            logprobs: ints(proposals)?,
+            node_token: ints(MOST_NODES)?,
+            node_parent: ints(MOST_NODES)?,
+            node_depth: ints(MOST_NODES)?,
+            chosen: device.zeros(extent.rows * 4)?,
+            accepted_node: ints(steps + 1)?,
+            move_from: ints(steps + 1)?,
+            move_to: ints(steps + 1)?,
+            last_row: ints(1)?,
+            group_prefix: ints(1)?,
+            group_rows: ints(1)?,
+            output: ints(steps + 2)?,
+        })
+    }
+}
+
+impl SlotArrays {
+    /// As the layout kernels see it.
+    pub fn sequences(&self, capacity: &Capacity) -> Sequences<'_> {
+        Sequences {
+            slots: capacity.slots + 1,
+            length: self.length.slice(),
+            root: self.root.slice(),
+            page_table: self.page_table.slice(),
+            table_width: self.table_width,
+            page_size: capacity.page_size,
+        }
+    }
+
+    /// Arrays for the slots of a capacity and one more; `slack` further positions can be written behind the context.
+    pub fn new(
+        device: &Device,
+        capacity: &Capacity,
+        slack: usize,
+        recurrent_width: usize,
+    ) -> Result<Self, DeviceError> {
+        let slots = capacity.slots + 1;
+        let table_width = (capacity.context_length + slack).div_ceil(capacity.page_size);
+        // What no request owns leads to the page behind the last, which nobody reads.
+        let table = device.upload(&vec![capacity.pages as i32; slots * table_width])?;
+        let words = || device.zeros(slots * 4);
+        Ok(Self {
+            page_table: table,
+            table_width,
+            length: words()?,
+            root: words()?,
+            temperature: words()?,
+            top_p: words()?,
+            top_k: words()?,
+            min_p: words()?,
+            seed: device.zeros(slots * 8)?,
+            logprob_count: device.upload(&vec![-1_i32; slots])?,
+            recurrent: device.zeros(slots * recurrent_width)?,
+        })
+    }
+}

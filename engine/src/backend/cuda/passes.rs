@@ -1,0 +1,498 @@
+//! Passes of the target and of the draft over rows: what is launched, in order. Nothing here waits or allocates, so that
+//! the same calls run at once or are recorded in a graph.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::{Mutex, PoisonError},
+};
+
+use kernels::{
+    device::{
+        Buffer, Device, DeviceError, Slice,
+        matmul::{Matmul, MatmulHandle},
+    },
+    launch::{Attention, Kernels, Linear, Logits, Proposals, RmsNorm, Rotation, Rows, SamplingState, TopK},
+};
+
+use super::{
+    layout::{ATTENTION_ROWS, Activations, LOGIT_ROWS, RowArrays, SlotArrays},
+    weights::{HeadWeights, LayerWeights, Projection, TargetWeights},
+};
+use crate::{
+    backend::Capacity,
+    model::{HeadKind, HeadSource, LayerFacts},
+};
+
+/// Rows up to which the streaming kernel reads the weights as fast as memory gives them.
+const FEW_ROWS: usize = 16;
+
+/// Models, caches and how they are run.
+pub struct Machine {
+    pub kernels: Kernels,
+    pub capacity: Capacity,
+    pub target: TargetWeights,
+    pub head: Option<HeadWeights>,
+    /// `[layers, 2, cache rows, kv_heads, head_dim]`.
+    pub target_cache: Buffer,
+    /// `[2, cache rows + scratch rows, kv_heads, head_dim]`.
+    pub head_cache: Buffer,
+    /// Cosines and sines.
+    pub target_turns: Buffer,
+    pub head_turns: Buffer,
+    /// Rows of both.
+    pub positions: usize,
+    /// Cache rows of requests, and of the page that padding writes to.
+    pub cache_rows: usize,
+    /// Scratch rows of the draft's cache behind them.
+    pub scratch_rows: usize,
+    /// Parts into which attention splits a long list of keys.
+    pub splits: usize,
+    /// Every sum in an order that depends neither on the batch nor on the number of rows.
+    pub batch_invariant: bool,
+    pub products: Products,
+    pub slots: SlotArrays,
+}
+
+/// Products of cuBLASLt, by shape.
+pub struct Products {
+    plans: Mutex<HashMap<Matmul, Option<MatmulHandle>>>,
+    workspace: Buffer,
+}
+
+/// Rows of a pass.
+#[derive(Clone, Copy)]
+pub struct Pass<'a> {
+    pub rows: usize,
+    pub arrays: &'a RowArrays,
+    pub work: &'a Activations,
+}
+
+impl Products {
+    /// Workspace that cuBLASLt asks for at most.
+    pub const WORKSPACE: usize = 32 << 20;
+
+    pub fn new(device: &Device) -> Result<Self, DeviceError> {
+        let bytes = if device.properties().emulated { 16 } else { Self::WORKSPACE };
+        Ok(Self { plans: Mutex::default(), workspace: device.allocate(bytes)? })
+    }
+}
+
+impl Machine {
+    fn device(&self) -> &Device {
+        self.kernels.device()
+    }
+
+    fn element_bytes(&self) -> usize {
+        self.kernels.element().bytes()
+    }
+
+    fn rows<'a>(&self, buffer: &'a Buffer, stride: usize) -> Rows<'a> {
+        Rows { at: buffer.slice(), stride }
+    }
+
+    /// Bytes of one plane (keys or values of a layer) of a cache of so many rows.
+    fn plane(&self, facts: &LayerFacts, rows: usize) -> usize {
+        rows * facts.attention.key_value_heads * facts.attention.head_dim * self.element_bytes()
+    }
+
+    /// Runs the target over rows: final hidden states in `normed`, captured layers in `captured`.
+    pub fn target_pass(&self, pass: Pass<'_>) -> Result<(), DeviceError> {
+        let Pass { rows, arrays, work } = pass;
+        let facts = &self.target.facts;
+        let hidden = facts.layer.hidden;
+        let stream = self.rows(&work.stream, hidden);
+        self.kernels.embed(
+            stream,
+            self.target.embedding.slice(),
+            arrays.token.slice(),
+            rows,
+            hidden,
+            facts.vocabulary,
+        )?;
+        let plane = self.plane(&facts.layer, self.cache_rows);
+        for (at, layer) in self.target.layers.iter().enumerate() {
+            // What the layer before adds to the stream is added where this one norms it.
+            let add = (at > 0).then(|| self.rows(&work.added, hidden));
+            self.enter_layer(pass, at, add, layer.input_norm.as_ref())?;
+            let cache = self.target_cache.range(2 * at * plane..2 * (at + 1) * plane);
+            self.layer(
+                pass,
+                &facts.layer,
+                layer,
+                self.rows(&work.normed, hidden),
+                cache,
+                self.target_turns.slice(),
+                stream,
+            )?;
+        }
+        let add = Some(self.rows(&work.added, hidden));
+        self.enter_layer(pass, self.target.layers.len(), add, Some(&self.target.norm))
+    }
+
+    /// Adds to the stream, keeps it where the draft wants it, and norms it.
+    fn enter_layer(
+        &self,
+        pass: Pass<'_>,
+        at: usize,
+        add: Option<Rows<'_>>,
+        norm: Option<&Buffer>,
+    ) -> Result<(), DeviceError> {
+        let Pass { rows, work, .. } = pass;
+        let facts = &self.target.facts.layer;
+        let width = facts.hidden;
+        let capture = self.head.as_ref().map_or(&[][..], |head| &head.facts.capture);
+        let places: Vec<usize> = (0..capture.len()).filter(|place| capture[*place] == at).collect();
+        let keep = |place: usize| {
+            let start = place * width * self.element_bytes();
+            Rows { at: work.captured.range(start..work.captured.bytes()), stride: capture.len() * width }
+        };
+        let stream = self.rows(&work.stream, width);
+        if let Some(norm) = norm {
+            self.kernels.rms_norm(RmsNorm {
+                out: self.rows(&work.normed, width),
+                stream,
+                add,
+                weight: norm.slice(),
+                keep: places.first().map(|place| keep(*place)),
+                source: None,
+                rows,
+                width,
+                epsilon: facts.epsilon,
+            })?;
+        }
+        places.iter().skip(1).try_for_each(|place| self.kernels.add_rows(stream, None, Some(keep(*place)), rows, width))
+    }
+
+    /// A decoder layer behind its input norm: `input` to attention, the stream to take up what attention yields, and in
+    /// `added` what the feed-forward layer yields.
+    #[expect(clippy::too_many_arguments, reason = "a layer is all of these")]
+    fn layer(
+        &self,
+        pass: Pass<'_>,
+        facts: &LayerFacts,
+        layer: &LayerWeights,
+        input: Rows<'_>,
+        cache: Slice<'_>,
+        turns: Slice<'_>,
+        stream: Rows<'_>,
+    ) -> Result<(), DeviceError> {
+        let Pass { rows, arrays, work } = pass;
+        let LayerFacts { hidden, intermediate, attention, epsilon, .. } = facts;
+        let (heads, kv_heads, head_dim) = (attention.heads, attention.key_value_heads, attention.head_dim);
+        self.linear(work.qkv.slice(), input, &layer.qkv, rows)?;
+        let plane = cache.bytes() / 2;
+        let (keys, values) = (cache.range(0..plane), cache.range(plane..2 * plane));
+        self.kernels.rotate_and_write(Rotation {
+            qkv: work.qkv.slice(),
+            table: turns,
+            positions: self.positions,
+            position: arrays.position.slice(),
+            write: arrays.write.slice(),
+            keys,
+            values,
+            norms: layer.head_norms.as_ref().map(|(query, key)| (query.slice(), key.slice(), *epsilon)),
+            rows,
+            heads,
+            kv_heads,
+            head_dim,
+        })?;
+        // Piece by piece, so that the workspace of splits is bounded.
+        let element = self.element_bytes();
+        let query_stride = layer.qkv.outputs;
+        for start in (0..rows).step_by(ATTENTION_ROWS) {
+            let count = ATTENTION_ROWS.min(rows - start);
+            let ints = |buffer: &'_ Buffer, width: usize| start * width * 4..buffer.bytes();
+            let (out, query) = (start * heads * head_dim * element, start * query_stride * element);
+            self.kernels.attention_rows(Attention {
+                out: work.attended.range(out..work.attended.bytes()),
+                query: Rows { at: work.qkv.range(query..work.qkv.bytes()), stride: query_stride },
+                keys,
+                values,
+                page_table: self.slots.page_table.slice(),
+                table_width: self.slots.table_width,
+                page_size: self.capacity.page_size,
+                row_slot: arrays.slot.range(ints(&arrays.slot, 1)),
+                row_prefix: arrays.prefix.range(ints(&arrays.prefix, 1)),
+                row_own_count: arrays.own_count.range(ints(&arrays.own_count, 1)),
+                row_own: arrays.own.range(ints(&arrays.own, arrays.own_stride)),
+                own_stride: arrays.own_stride,
+                rows: count,
+                heads,
+                kv_heads,
+                head_dim,
+                partial: work.partial.slice(),
+                counters: work.counters.slice(),
+                max_splits: self.splits,
+            })?;
+        }
+        self.linear(work.added.slice(), self.rows(&work.attended, heads * head_dim), &layer.output, rows)?;
+        self.kernels.rms_norm(RmsNorm {
+            out: self.rows(&work.normed, *hidden),
+            stream,
+            add: Some(self.rows(&work.added, *hidden)),
+            weight: layer.post_attention_norm.slice(),
+            keep: None,
+            source: None,
+            rows,
+            width: *hidden,
+            epsilon: *epsilon,
+        })?;
+        self.linear(work.gate_up.slice(), self.rows(&work.normed, *hidden), &layer.gate_up, rows)?;
+        self.kernels.silu_gate(work.gated.slice(), work.gate_up.slice(), rows, *intermediate)?;
+        self.linear(work.added.slice(), self.rows(&work.gated, *intermediate), &layer.down, rows)
+    }
+
+    /// The features of the draft's rows, from the target's pass: row r takes those of row `source[r]`.
+    pub fn features(
+        &self,
+        head: &HeadWeights,
+        work: &Activations,
+        source: Option<Slice<'_>>,
+        rows: usize,
+    ) -> Result<(), DeviceError> {
+        let target = self.target.facts.layer.hidden;
+        let out = self.rows(&work.features, head.facts.layer.hidden);
+        if head.facts.kind == HeadKind::Eagle {
+            return self.kernels.gather_rows(out, None, self.rows(&work.normed, target), source, rows, target);
+        }
+        let width = head.join.inputs;
+        if source.is_none() && head.capture_norms.is_empty() {
+            return self.linear(work.features.slice(), self.rows(&work.captured, width), &head.join, rows);
+        }
+        let gathered = self.rows(&work.gathered, width);
+        self.kernels.gather_rows(gathered, None, self.rows(&work.captured, width), source, rows, width)?;
+        for (at, norm) in head.capture_norms.iter().enumerate() {
+            let part =
+                Rows { at: gathered.at.range(at * target * self.element_bytes()..gathered.at.bytes()), ..gathered };
+            self.kernels.rms_norm(RmsNorm {
+                out: part,
+                stream: part,
+                add: None,
+                weight: norm.slice(),
+                keep: None,
+                source: None,
+                rows,
+                width: target,
+                epsilon: head.facts.layer.epsilon,
+            })?;
+        }
+        self.linear(work.features.slice(), gathered, &head.join, rows)
+    }
+
+    /// Runs the head over rows whose features are rows `source` of `features`. The recurrent state goes to
+    /// `work.states[state]`.
+    pub fn head_pass(
+        &self,
+        head: &HeadWeights,
+        pass: Pass<'_>,
+        features: &Buffer,
+        source: Option<Slice<'_>>,
+        state: usize,
+    ) -> Result<(), DeviceError> {
+        let Pass { rows, arrays, work } = pass;
+        let facts = &head.facts;
+        let LayerFacts { hidden, epsilon, .. } = facts.layer;
+        let bytes = self.element_bytes();
+        let out = self.rows(&work.states[state], hidden);
+        let left = Rows { at: work.joined.slice(), stride: 2 * hidden };
+        let right = Rows { at: work.joined.range(hidden * bytes..work.joined.bytes()), stride: 2 * hidden };
+        let embedding = head.embedding.as_ref().unwrap_or(&self.target.embedding);
+        let vocabulary = self.target.facts.vocabulary;
+        let norm = |out, stream, weight: &'_ Buffer, keep, source| {
+            self.kernels.rms_norm(RmsNorm {
+                out,
+                stream,
+                add: None,
+                weight: weight.slice(),
+                keep,
+                source,
+                rows,
+                width: hidden,
+                epsilon,
+            })
+        };
+        let input = match (&head.layer.input_norm, &head.hidden_norm) {
+            (Some(input_norm), Some(hidden_norm)) => {
+                let embedded = self.rows(&work.added, hidden);
+                self.kernels.embed(embedded, embedding.slice(), arrays.token.slice(), rows, hidden, vocabulary)?;
+                norm(left, embedded, input_norm, None, None)?;
+                let keep = (!facts.norm_before_residual).then_some(out);
+                norm(right, self.rows(features, hidden), hidden_norm, keep, source)?;
+                if facts.norm_before_residual {
+                    self.kernels.gather_rows(out, None, right, None, rows, hidden)?;
+                }
+                left
+            }
+            // EAGLE-1/2: the joined rows are reduced, and are the stream.
+            _ => {
+                self.kernels.embed(left, embedding.slice(), arrays.token.slice(), rows, hidden, vocabulary)?;
+                self.kernels.gather_rows(right, None, self.rows(features, hidden), source, rows, hidden)?;
+                self.linear(work.states[state].slice(), left, &head.join, rows)?;
+                out
+            }
+        };
+        let plane = self.plane(&facts.layer, self.cache_rows + self.scratch_rows);
+        let cache = self.head_cache.range(0..2 * plane);
+        self.layer(pass, &facts.layer, &head.layer, input, cache, self.head_turns.slice(), out)?;
+        match (&head.norm, facts.norm_output) {
+            (Some(weight), true) => self.kernels.rms_norm(RmsNorm {
+                out,
+                stream: out,
+                add: Some(self.rows(&work.added, hidden)),
+                weight: weight.slice(),
+                keep: None,
+                source: None,
+                rows,
+                width: hidden,
+                epsilon,
+            }),
+            _ => self.kernels.add_rows(out, Some(self.rows(&work.added, hidden)), None, rows, hidden),
+        }
+    }
+
+    /// The best tokens behind rows of the draft's recurrent state, with log-probabilities: `[rows, topk]`.
+    pub fn propose(
+        &self,
+        head: &HeadWeights,
+        work: &Activations,
+        state: usize,
+        rows: usize,
+        topk: usize,
+        best: Proposals<'_>,
+    ) -> Result<(), DeviceError> {
+        let facts = &head.facts;
+        let hidden = facts.layer.hidden;
+        let mut x = self.rows(&work.states[state], hidden);
+        if let (Some(weight), false) = (&head.norm, facts.norm_output) {
+            let out = self.rows(&work.added, hidden);
+            self.kernels.rms_norm(RmsNorm {
+                out,
+                stream: x,
+                add: None,
+                weight: weight.slice(),
+                keep: None,
+                source: None,
+                rows,
+                width: hidden,
+                epsilon: facts.layer.epsilon,
+            })?;
+            x = out;
+        }
+        let weight = match (&head.head, facts.head) {
+            (Some(own), _) => own,
+            (None, HeadSource::Embedding) => head.embedding.as_ref().unwrap_or(&self.target.embedding),
+            (None, _) => self.target.head(),
+        };
+        let map = head.tokens.as_ref().map(Buffer::slice);
+        self.over_logits(x, weight, hidden, facts.vocabulary, rows, work, |start, logits| {
+            self.kernels.top_k_rows(
+                TopK {
+                    ids: best.ids.range(start * topk * 4..best.ids.bytes()),
+                    logprobs: best.logprobs.range(start * topk * 4..best.logprobs.bytes()),
+                    logits,
+                    count: topk,
+                    token_map: map,
+                },
+                &work.selection,
+            )
+        })
+    }
+
+    /// The target's token behind each of some rows of hidden states, greedy or sampled.
+    pub fn choose(&self, pass: Pass<'_>, hidden_rows: Rows<'_>, chosen: Slice<'_>) -> Result<(), DeviceError> {
+        let Pass { rows, arrays, work } = pass;
+        let facts = &self.target.facts;
+        let state = SamplingState {
+            slots: self.capacity.slots + 1,
+            temperature: self.slots.temperature.slice(),
+            top_p: self.slots.top_p.slice(),
+            top_k: self.slots.top_k.slice(),
+            min_p: self.slots.min_p.slice(),
+            seed: self.slots.seed.slice(),
+        };
+        let hidden = facts.layer.hidden;
+        self.over_logits(hidden_rows, self.target.head(), hidden, facts.vocabulary, rows, work, |start, logits| {
+            let part = |buffer: &'_ Buffer| start * 4..buffer.bytes();
+            let chosen = chosen.range(start * 4..chosen.bytes());
+            self.kernels.argmax_rows(chosen, logits, &work.selection)?;
+            // Leaves the rows of greedy requests alone.
+            self.kernels.sample_rows(
+                chosen,
+                logits,
+                arrays.slot.range(part(&arrays.slot)),
+                arrays.sample_position.range(part(&arrays.sample_position)),
+                state,
+            )
+        })
+    }
+
+    /// Logits of rows, as many at once as there is room for.
+    #[expect(clippy::too_many_arguments, reason = "a product is all of these")]
+    fn over_logits(
+        &self,
+        x: Rows<'_>,
+        weight: &Buffer,
+        inputs: usize,
+        vocabulary: usize,
+        rows: usize,
+        work: &Activations,
+        mut use_logits: impl FnMut(usize, Logits<'_>) -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        for start in (0..rows).step_by(LOGIT_ROWS) {
+            let count = LOGIT_ROWS.min(rows - start);
+            let x = Rows { at: x.at.range(start * x.stride * self.element_bytes()..x.at.bytes()), ..x };
+            self.product(work.logits.slice(), true, x, weight.slice(), None, count, inputs, vocabulary)?;
+            use_logits(start, Logits { at: work.logits.slice(), stride: vocabulary, rows: count, vocabulary })?;
+        }
+        Ok(())
+    }
+
+    fn linear(&self, y: Slice<'_>, x: Rows<'_>, layer: &Projection, rows: usize) -> Result<(), DeviceError> {
+        let bias = layer.bias.as_ref().map(Buffer::slice);
+        self.product(y, false, x, layer.weight.slice(), bias, rows, layer.inputs, layer.outputs)
+    }
+
+    /// `y = x · weightᵀ + bias`, by whichever is faster for the number of rows; by the one kernel in batch-invariant mode.
+    #[expect(clippy::too_many_arguments, reason = "a product is all of these")]
+    fn product(
+        &self,
+        y: Slice<'_>,
+        y_is_float: bool,
+        x: Rows<'_>,
+        weight: Slice<'_>,
+        bias: Option<Slice<'_>>,
+        rows: usize,
+        inputs: usize,
+        outputs: usize,
+    ) -> Result<(), DeviceError> {
+        if rows > FEW_ROWS && !self.batch_invariant && x.stride == inputs {
+            let element = self.kernels.element();
+            let result = if y_is_float { kernels::device::Element::F32 } else { element };
+            let matmul = Matmul { rows, inputs, outputs, element, result };
+            let mut plans = self.products.plans.lock().unwrap_or_else(PoisonError::into_inner);
+            let plan = match plans.entry(matmul) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(MatmulHandle::new(self.device(), matmul)?),
+            };
+            if let Some(plan) = plan {
+                plan.run(y, x.at, weight, self.products.workspace.slice())?;
+                return match bias {
+                    Some(bias) => self.kernels.add_bias(Rows { at: y, stride: outputs }, bias, rows, outputs),
+                    None => Ok(()),
+                };
+            }
+        }
+        self.kernels.linear(Linear {
+            y,
+            y_stride: outputs,
+            y_is_float,
+            x,
+            source: None,
+            weight,
+            bias,
+            rows,
+            inputs,
+            outputs,
+        })
+    }
+}

@@ -1,0 +1,253 @@
+//! Prompts, and what the device is told of a slot.
+
+use kernels::{device::Buffer, launch::Rows};
+
+use super::{CudaBackend, layout::Extent, passes::Pass};
+use crate::{
+    backend::{PageId, PrefillChunk, ProducedToken, Slot},
+    error::EngineError,
+    request::SamplingParams,
+};
+
+/// Words that `open` copies for a slot, beside its pages: length, root, temperature, top-p, top-k, min-p, log-probabilities
+/// and two of the seed.
+const WORDS: usize = 9;
+
+impl CudaBackend {
+    /// Bytes of staging memory for one slot.
+    pub(super) fn staging_bytes(table_width: usize) -> usize {
+        // The seed is copied as 8 bytes: keep it aligned.
+        (table_width + WORDS).next_multiple_of(2) * 4 + 8
+    }
+
+    /// Copies what a slot is to the device, behind what is under way.
+    pub(super) fn write_slot(
+        &mut self,
+        at: usize,
+        sampling: &SamplingParams,
+        pages: &[PageId],
+        cached: usize,
+    ) -> Result<(), EngineError> {
+        let width = self.machine.slots.table_width;
+        if pages.len() > width {
+            let (given, room) = (pages.len(), width);
+            return Err(EngineError::Device(format!(
+                "a sequence of {given} pages does not fit, there is room for {room}"
+            )));
+        }
+        let stride = Self::staging_bytes(width);
+        let start = at * stride / 4;
+        // The copy of the slot's last use has passed: its last round has been collected since, or a prompt read. A slot
+        // that was opened and closed without either waits here.
+        if self.flights.is_empty() {
+            self.device.synchronize()?;
+        }
+        let spare = self.machine.capacity.pages as u32;
+        let words = self.slot_staging.values_mut::<u32>(start, stride / 4);
+        words[..width].fill(spare);
+        for (to, page) in words.iter_mut().zip(pages) {
+            *to = page.0;
+        }
+        let top_k = sampling.top_k.min(i32::MAX as usize) as u32;
+        let logprobs = sampling.logprobs.map_or(-1, |count| count as i32);
+        let rest = [
+            cached as u32,
+            0,
+            sampling.temperature.to_bits(),
+            sampling.top_p.to_bits(),
+            top_k,
+            sampling.min_p.to_bits(),
+            logprobs as u32,
+        ];
+        words[width..width + rest.len()].copy_from_slice(&rest);
+        let seed_at = (width + WORDS).next_multiple_of(2);
+        words[seed_at] = sampling.seed as u32;
+        words[seed_at + 1] = (sampling.seed >> 32) as u32;
+
+        let slots = &self.machine.slots;
+        let copy = |to: &Buffer, index: usize, word: usize, count: usize| {
+            let from = (start + word) * 4;
+            let to = to.range(index * 4..(index + count) * 4);
+            self.device.write_async(to, &self.slot_staging, from..from + count * 4)
+        };
+        copy(&slots.page_table, at * width, 0, width)?;
+        let values = [
+            &slots.length,
+            &slots.root,
+            &slots.temperature,
+            &slots.top_p,
+            &slots.top_k,
+            &slots.min_p,
+            &slots.logprob_count,
+        ];
+        for (word, to) in values.into_iter().enumerate() {
+            copy(to, at, width + word, 1)?;
+        }
+        Ok(copy(&slots.seed, 2 * at, seed_at, 2)?)
+    }
+
+    /// Reads pieces of prompts, as many rows at once as there is room for.
+    pub(super) fn run_prefill(
+        &mut self,
+        chunks: &[PrefillChunk<'_>],
+    ) -> Result<Vec<Option<ProducedToken>>, EngineError> {
+        for chunk in chunks {
+            self.check_chunk(chunk)?;
+        }
+        let most = self.machine.capacity.prefill_chunk.max(1);
+        self.grow(Extent::of_prefill(chunks.iter().map(|chunk| chunk.tokens.len()).max().unwrap_or(1).min(most)))?;
+        let room = self.extent.rows;
+        let mut produced = Vec::new();
+        let mut begin = 0;
+        while begin < chunks.len() {
+            let mut rows = 0;
+            let count = chunks[begin..].iter().take_while(|chunk| {
+                rows += chunk.tokens.len();
+                rows <= room
+            });
+            let count = count.count().max(1);
+            let group = &chunks[begin..begin + count];
+            if group.iter().map(|chunk| chunk.tokens.len()).sum::<usize>() > room {
+                self.grow(Extent::of_prefill(group[0].tokens.len()))?;
+            }
+            produced.extend(self.prefill_group(group)?);
+            begin += count;
+        }
+        Ok(produced)
+    }
+
+    fn check_chunk(&self, chunk: &PrefillChunk<'_>) -> Result<(), EngineError> {
+        let Some(Some(slot)) = self.slots.get(chunk.slot.0 as usize) else {
+            return Err(EngineError::Device(format!("slot {} is not open", chunk.slot.0)));
+        };
+        if chunk.tokens.is_empty() || chunk.start != slot.read {
+            let (start, length) = (chunk.start, slot.read);
+            return Err(EngineError::Device(format!("a piece from {start} does not continue a sequence of {length}")));
+        }
+        let vocabulary = self.machine.capacity.vocab_size;
+        if let Some(token) = chunk.tokens.iter().chain(&chunk.next).find(|token| **token as usize >= vocabulary) {
+            return Err(EngineError::Device(format!("token {token} is outside the {vocabulary} of the vocabulary")));
+        }
+        let room = slot.pages.len() * self.machine.capacity.page_size;
+        if chunk.start + chunk.tokens.len() > room {
+            let end = chunk.start + chunk.tokens.len();
+            return Err(EngineError::Device(format!("{end} positions do not fit on {room} cache rows")));
+        }
+        Ok(())
+    }
+
+    /// One pass of the target over pieces, then one of the draft, which sees the token after its own.
+    fn prefill_group(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<ProducedToken>>, EngineError> {
+        let page_size = self.machine.capacity.page_size;
+        let mut columns = Columns::default();
+        let mut lasts = Vec::new();
+        for chunk in chunks {
+            let Some(Some(slot)) = self.slots.get(chunk.slot.0 as usize) else { continue };
+            for (position, token) in (chunk.start..).zip(chunk.tokens) {
+                let write = slot.pages[position / page_size] as usize * page_size + position % page_size;
+                columns.push(*token, position, write, chunk.slot);
+            }
+            lasts.push(columns.token.len() as i32 - 1);
+        }
+        let rows = columns.token.len();
+        let arrays = &self.arrays;
+        for (to, values) in [
+            (&arrays.token, &columns.token),
+            (&arrays.position, &columns.position),
+            (&arrays.write, &columns.write),
+            (&arrays.slot, &columns.slot),
+            (&arrays.prefix, &columns.prefix),
+            (&arrays.own_count, &columns.zeros),
+        ] {
+            self.device.write(to.slice(), values)?;
+        }
+        let pass = Pass { rows, arrays, work: &self.work };
+        self.machine.target_pass(pass)?;
+        let first = self.first_tokens(chunks, &lasts)?;
+
+        if let Some(head) = &self.machine.head {
+            let mut shifted = columns.token.clone();
+            shifted.rotate_left(1);
+            for ((chunk, last), first) in chunks.iter().zip(&lasts).zip(&first) {
+                shifted[*last as usize] = chunk.next.or(*first).unwrap_or_default() as i32;
+            }
+            // `first_tokens` used the rows' arrays for its own.
+            for (to, values) in [(&arrays.token, &shifted), (&arrays.slot, &columns.slot)] {
+                self.device.write(to.slice(), values)?;
+            }
+            self.machine.features(head, &self.work, None, rows)?;
+            self.machine.head_pass(head, pass, &self.work.features, None, 0)?;
+            let slots: Vec<i32> = chunks.iter().map(|chunk| chunk.slot.0 as i32).collect();
+            self.device.write(arrays.source.slice(), &lasts)?;
+            self.device.write(arrays.slot.slice(), &slots)?;
+            let (targets, sources) = (arrays.slot.slice(), arrays.source.slice());
+            self.machine.keep_state(head, &self.work, Some(targets), sources, chunks.len())?;
+        }
+
+        let mut updates = Vec::new();
+        for (chunk, first) in chunks.iter().zip(&first) {
+            let length = chunk.start + chunk.tokens.len();
+            updates.extend([chunk.slot.0 as i32, length as i32, first.unwrap_or_default() as i32]);
+            if let Some(Some(slot)) = self.slots.get_mut(chunk.slot.0 as usize) {
+                slot.read = length;
+            }
+        }
+        let slots = &self.machine.slots;
+        // Any buffer of integers will do that nobody reads until it is written again.
+        let update = self.arrays.own.slice();
+        let update = if update.bytes() >= updates.len() * 4 { update } else { self.round.node_token.slice() };
+        self.device.write(update, &updates)?;
+        self.machine.kernels.set_state(slots.length.slice(), slots.root.slice(), update, chunks.len())?;
+        Ok(first.into_iter().map(|id| id.map(|id| ProducedToken { id, logprobs: None })).collect())
+    }
+
+    /// The tokens that follow the prompts that end in these pieces.
+    fn first_tokens(&self, chunks: &[PrefillChunk<'_>], lasts: &[i32]) -> Result<Vec<Option<u32>>, EngineError> {
+        let ends: Vec<usize> = (0..chunks.len()).filter(|at| chunks[*at].next.is_none()).collect();
+        if ends.is_empty() {
+            return Ok(vec![None; chunks.len()]);
+        }
+        let (arrays, work) = (&self.arrays, &self.work);
+        let column = |of: &dyn Fn(usize) -> i32| ends.iter().map(|at| of(*at)).collect::<Vec<i32>>();
+        self.device.write(arrays.source.slice(), &column(&|at| lasts[at]))?;
+        self.device.write(arrays.slot.slice(), &column(&|at| chunks[at].slot.0 as i32))?;
+        let position = |at: usize| (chunks[at].start + chunks[at].tokens.len()) as i32;
+        self.device.write(arrays.sample_position.slice(), &column(&position))?;
+        let hidden = self.machine.target.facts.layer.hidden;
+        let (out, from) =
+            (Rows { at: work.added.slice(), stride: hidden }, Rows { at: work.normed.slice(), stride: hidden });
+        let count = ends.len();
+        self.machine.kernels.gather_rows(out, None, from, Some(arrays.source.slice()), count, hidden)?;
+        let chosen = self.round.chosen.slice();
+        self.machine.choose(Pass { rows: count, arrays, work }, out, chosen)?;
+        let mut ids = vec![0_i32; count];
+        self.device.read(chosen.range(0..count * 4), &mut ids)?;
+        let mut first = vec![None; chunks.len()];
+        for (at, id) in ends.into_iter().zip(ids) {
+            first[at] = Some(id as u32);
+        }
+        Ok(first)
+    }
+}
+
+/// The arrays of rows that are all causal.
+#[derive(Default)]
+struct Columns {
+    token: Vec<i32>,
+    position: Vec<i32>,
+    write: Vec<i32>,
+    slot: Vec<i32>,
+    prefix: Vec<i32>,
+    zeros: Vec<i32>,
+}
+
+impl Columns {
+    fn push(&mut self, token: u32, position: usize, write: usize, slot: Slot) {
+        self.token.push(token as i32);
+        self.position.push(position as i32);
+        self.write.push(write as i32);
+        self.slot.push(slot.0 as i32);
+        self.prefix.push(position as i32 + 1);
+        self.zeros.push(0);
+    }
+}

@@ -1,0 +1,185 @@
+//! A round as it is recorded: draft → verify → accept → compact → extend, all of it on the device.
+
+use kernels::{
+    device::{DeviceError, Slice},
+    launch::{Acceptance, CachePlanes, Drafting, Moves, Proposals, Rows, TreeNodes, VerifyRows},
+};
+use schemas::tree::TreeShape;
+
+use super::{
+    layout::{Activations, RoundArrays, RowArrays},
+    passes::{Machine, Pass},
+    weights::HeadWeights,
+};
+
+/// What a round writes to, beside the state of its slots.
+#[derive(Clone, Copy)]
+pub struct RoundMemory<'a> {
+    pub work: &'a Activations,
+    pub arrays: &'a RowArrays,
+    pub round: &'a RoundArrays,
+}
+
+impl Machine {
+    /// Launches a round of `batch` requests, whose slots stand in [`RoundArrays::slot`].
+    pub fn round(
+        &self,
+        memory: RoundMemory<'_>,
+        shape: TreeShape,
+        batch: usize,
+        extend: bool,
+        simulate: Option<f32>,
+    ) -> Result<(), DeviceError> {
+        let RoundMemory { work, arrays, round } = memory;
+        let head = self.head.as_ref().filter(|_| extend || !shape.is_off());
+        let tree = TreeNodes {
+            nodes: shape.num_draft_tokens,
+            token: round.node_token.slice(),
+            parent: round.node_parent.slice(),
+            depth: round.node_depth.slice(),
+        };
+        let verify = VerifyRows {
+            mask: arrays.mask.slice(),
+            sample_position: arrays.sample_position.slice(),
+            group_prefix: Some(round.group_prefix.slice()),
+        };
+        let sequences = self.slots.sequences(&self.capacity);
+        match head {
+            Some(head) if !shape.is_off() => self.draft(memory, head, shape, batch, tree, verify)?,
+            _ => self.kernels.decode_begin(batch, round.slot.slice(), sequences, tree, arrays.pass(), verify)?,
+        }
+
+        let nodes = Pass { rows: batch * shape.num_draft_tokens, arrays, work };
+        self.target_pass(nodes)?;
+        let hidden = self.target.facts.layer.hidden;
+        self.choose(nodes, Rows { at: work.normed.slice(), stride: hidden }, round.chosen.slice())?;
+
+        let most = shape.num_steps + 1;
+        let counts = batch * 4;
+        let moves = Moves { from: round.move_from.slice(), to: round.move_to.slice() };
+        self.kernels.accept(
+            Acceptance {
+                batch,
+                most,
+                batch_slot: round.slot.slice(),
+                chosen: round.chosen.slice(),
+                tree,
+                simulate,
+                seed: self.slots.seed.slice(),
+                count: round.output.range(0..counts),
+                node: round.accepted_node.slice(),
+                token: round.output.range(counts..counts + batch * most * 4),
+                moves,
+                rows: arrays.pass(),
+                row_source: arrays.source.slice(),
+                last_row: round.last_row.slice(),
+                group_prefix: Some(round.group_prefix.slice()),
+                group_rows: Some(round.group_rows.slice()),
+            },
+            sequences,
+        )?;
+        // In a chain every node already stands where its position belongs, unless acceptance is simulated: still so.
+        if shape.topk > 1 && shape.num_steps > 0 {
+            let attention = self.target.facts.layer.attention;
+            self.kernels.compact_cache(
+                CachePlanes {
+                    at: self.target_cache.slice(),
+                    planes: 2 * self.target.facts.layers,
+                    rows: self.cache_rows,
+                    width: attention.key_value_heads * attention.head_dim,
+                },
+                moves,
+                batch,
+                most,
+            )?;
+        }
+        match head {
+            Some(head) => self.extend(memory, head, batch, most),
+            None => Ok(()),
+        }
+    }
+
+    /// Grows the trees, and lays out the rows that verify them.
+    fn draft(
+        &self,
+        memory: RoundMemory<'_>,
+        head: &HeadWeights,
+        shape: TreeShape,
+        batch: usize,
+        tree: TreeNodes<'_>,
+        verify: VerifyRows<'_>,
+    ) -> Result<(), DeviceError> {
+        let RoundMemory { work, arrays, round } = memory;
+        let TreeShape { num_steps: steps, topk, .. } = shape;
+        let facts = &head.facts;
+        let hidden = facts.layer.hidden;
+        let sequences = self.slots.sequences(&self.capacity);
+        let drafting = Drafting {
+            batch,
+            steps,
+            topk,
+            vocabulary: facts.vocabulary,
+            scratch_base: self.cache_rows,
+            batch_slot: round.slot.slice(),
+            pool_token: round.pool_token.slice(),
+            pool_score: round.pool_score.slice(),
+            pool_parent: round.pool_parent.slice(),
+            beam_place: round.beam_place.slice(),
+        };
+        let proposals = Proposals { ids: round.ids.slice(), logprobs: round.logprobs.slice() };
+        let propose = |state: usize, rows: usize| self.propose(head, work, state, rows, topk, proposals);
+        self.kernels.gather_rows(
+            Rows { at: work.states[0].slice(), stride: hidden },
+            None,
+            Rows { at: self.slots.recurrent.slice(), stride: hidden },
+            Some(round.slot.slice()),
+            batch,
+            hidden,
+        )?;
+        propose(0, batch)?;
+        if steps > 1 {
+            self.kernels.draft_begin(drafting, proposals, sequences, arrays.pass(), arrays.source.slice())?;
+        }
+        for step in 1..steps {
+            let (from, to) = ((step - 1) % 2, step % 2);
+            let beams = Pass { rows: batch * topk, arrays, work };
+            self.head_pass(head, beams, &work.states[from], Some(arrays.source.slice()), to)?;
+            propose(to, beams.rows)?;
+            if step + 1 < steps {
+                let source = arrays.source.slice();
+                self.kernels.draft_expand(drafting, step, proposals, sequences, arrays.pass(), source)?;
+            }
+        }
+        self.kernels.draft_finish(drafting, proposals, sequences, tree, arrays.pass(), verify)
+    }
+
+    /// Runs the draft over what was accepted, and keeps its state behind the last token of each request.
+    fn extend(
+        &self,
+        memory: RoundMemory<'_>,
+        head: &HeadWeights,
+        batch: usize,
+        most: usize,
+    ) -> Result<(), DeviceError> {
+        let RoundMemory { work, arrays, round } = memory;
+        let rows = batch * most;
+        self.features(head, work, Some(arrays.source.slice()), rows)?;
+        self.head_pass(head, Pass { rows, arrays, work }, &work.features, None, 0)?;
+        self.keep_state(head, work, Some(round.slot.slice()), round.last_row.slice(), batch)
+    }
+
+    /// Keeps rows of the draft's state as that of slots.
+    pub fn keep_state(
+        &self,
+        head: &HeadWeights,
+        work: &Activations,
+        slots: Option<Slice<'_>>,
+        rows: Slice<'_>,
+        count: usize,
+    ) -> Result<(), DeviceError> {
+        let hidden = head.facts.layer.hidden;
+        let to = Rows { at: self.slots.recurrent.slice(), stride: hidden };
+        let from = Rows { at: work.states[0].slice(), stride: hidden };
+        self.kernels.gather_rows(to, slots, from, Some(rows), count, hidden)
+    }
+}

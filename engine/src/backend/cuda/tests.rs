@@ -1,0 +1,109 @@
+//! The CUDA backend in the emulator: everything but the GPU is real, and in float32 the shipped models must say what the
+//! CPU backend says, token by token.
+
+use std::path::Path;
+
+use kernels::device::{Device, DeviceError, Element};
+use schemas::tree::TreeShape;
+
+use super::{CudaBackend, CudaOptions, Models, WeightSource, load};
+use crate::{
+    backend::{Backend, PageId, PrefillChunk, Round, Slot},
+    checkpoint::Folder,
+    model::{TargetFacts, head_facts},
+    request::SamplingParams,
+};
+
+/// A machine without a C++ compiler cannot emulate; continuous integration has one.
+fn device() -> Option<Device> {
+    match Device::emulated() {
+        Ok(device) => Some(device),
+        Err(error @ DeviceError::Missing { .. }) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn backend(device: &Device, head: &str, options: CudaOptions) -> CudaBackend {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny");
+    let folder = Folder::open(&models.join("target")).expect("the shipped target");
+    let weights = folder.weights().expect("its tensors");
+    let target = TargetFacts::read(&folder, &weights).expect("its facts");
+    let head_folder = Folder::open(&models.join(head)).expect("the shipped head");
+    let head_weights = head_folder.weights().expect("its tensors");
+    let head = head_facts(&head_folder, &head_weights, &target, None).expect("its facts");
+    let models = Models {
+        target: (target, WeightSource::Checkpoint(&weights)),
+        head: Some((head, WeightSource::Checkpoint(&head_weights))),
+    };
+    load(device.clone(), "emulated".into(), models, options).expect("a backend")
+}
+
+fn options(element: Element) -> CudaOptions {
+    CudaOptions {
+        element,
+        slots: 4,
+        page_size: 1,
+        context_length: 256,
+        mem_fraction_static: 0.9,
+        prefill_chunk: 64,
+        shapes: Vec::new(),
+        disable_cuda_graph: false,
+        batch_invariant: true,
+        simulate_accept_length: None,
+    }
+}
+
+const PROMPT: [u32; 24] =
+    [0, 45, 300, 12, 77, 500, 9, 33, 210, 5, 611, 40, 8, 90, 15, 700, 31, 2, 64, 128, 256, 19, 44, 7];
+
+/// Greedy tokens of one request, alone in rounds of a shape.
+fn generate(backend: &mut CudaBackend, shape: TreeShape, slot: u32, count: usize) -> (Vec<u32>, usize) {
+    let pages: Vec<PageId> = (0..200).map(|page| PageId(page + 200 * slot)).collect();
+    let slot = Slot(slot);
+    backend.open(slot, &SamplingParams::default(), &pages, 0).expect("a free slot");
+    let mut tokens = Vec::new();
+    for (start, piece) in [(0, &PROMPT[..10]), (10, &PROMPT[10..])] {
+        let next = PROMPT.get(start + piece.len()).copied();
+        let first = backend.prefill(&[PrefillChunk { slot, tokens: piece, start, next }]).expect("a prompt");
+        tokens.extend(first.into_iter().flatten().map(|token| token.id));
+    }
+    let mut rounds = 0;
+    while tokens.len() < count {
+        let ticket = backend.launch(Round { shape, slots: &[slot], extend_draft: true }).expect("a round");
+        let output = backend.collect(ticket).expect("its tokens");
+        tokens.extend(output.yields[0].tokens.iter().map(|token| token.id));
+        rounds += 1;
+    }
+    backend.close(slot);
+    tokens.truncate(count);
+    (tokens, rounds)
+}
+
+fn check(element: Element, head: &str, shapes: &[(usize, usize, usize)]) {
+    let Some(device) = device() else { return };
+    let mut backend = backend(&device, head, options(element));
+    let count = 12;
+    backend.prepare(&[TreeShape::OFF], &[1]).expect("no speculation");
+    let (plain, rounds) = generate(&mut backend, TreeShape::OFF, 0, count);
+    assert_eq!(rounds, count - 1);
+    for (steps, topk, nodes) in shapes {
+        let shape = TreeShape::new(*steps, *topk, *nodes).expect("a shape");
+        backend.prepare(&[shape], &[1]).expect("graphs");
+        let (speculated, rounds) = generate(&mut backend, shape, 1, count);
+        assert_eq!(speculated, plain, "{element:?} {head} {shape}");
+        assert!(rounds < count - 1, "{element:?} {head} {shape}: nothing was accepted in {rounds} rounds");
+    }
+}
+
+#[test]
+fn eagle3_changes_nothing_but_the_number_of_rounds() {
+    check(Element::BF16, "eagle3", &[(3, 1, 4), (3, 3, 8)]);
+}
+
+#[test]
+fn eagle2_changes_nothing_but_the_number_of_rounds() {
+    check(Element::F32, "eagle2", &[(1, 1, 2), (4, 4, 16)]);
+}

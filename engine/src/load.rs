@@ -1,0 +1,209 @@
+//! From options to models on a device.
+
+mod shapes;
+
+use std::path::Path;
+
+use kernels::device::{Device, DeviceError, Element};
+
+pub use self::shapes::{SHAPES, ShapeOfModel, shape_of};
+use crate::{
+    backend::{
+        Backend, cpu,
+        cuda::{self, CudaOptions, Models, WeightSource},
+    },
+    checkpoint::{Folder, GenerationConfig, Weights},
+    engine::Identity,
+    error::EngineError,
+    model::{HeadFacts, TargetFacts, head_facts},
+    options::{DeviceChoice, EngineOptions, LoadFormat},
+    text::Text,
+};
+
+/// Models on a device, with what the checkpoint says of their text.
+pub struct Loaded {
+    /// Where they are.
+    pub backend: Box<dyn Backend>,
+    /// What identifies them.
+    pub identity: Identity,
+    /// Longest sequence.
+    pub context_length: usize,
+    /// Tokenizer and chat template, where there is a tokenizer.
+    pub text: Option<Text>,
+    /// How the model wants to be sampled.
+    pub generation: GenerationConfig,
+    /// Tokens that end an output.
+    pub end_tokens: Vec<u32>,
+}
+
+/// Loads what the options name. Tree shapes are not prepared yet.
+///
+/// # Errors
+/// When an option has no sense, files are missing or malformed, target and draft do not fit, the device is not there, or
+/// memory does not suffice.
+pub fn load(options: &EngineOptions) -> Result<Loaded, EngineError> {
+    check(options)?;
+    let device = device(options.device)?;
+    match options.load_format {
+        LoadFormat::Auto => checkpoint(options, device),
+        LoadFormat::Dummy => random(options, device),
+    }
+}
+
+fn checkpoint(options: &EngineOptions, device: Option<(Device, String)>) -> Result<Loaded, EngineError> {
+    let folder = Folder::open(&options.model_path)?;
+    let draft = options.draft_model_path.as_deref().map(Folder::open).transpose()?;
+    if draft.is_none() && options.policy.speculates() {
+        return Err(EngineError::Configuration(
+            "speculation needs a draft: give --speculative-draft-model-path, or leave the tree shape out".into(),
+        ));
+    }
+    let made_for = folder.config.derived_context_length();
+    let context_length = context_length(&options.model_path.display().to_string(), made_for, options.context_length)?;
+    let backend: Box<dyn Backend> = match device {
+        None => Box::new(cpu::load(&folder, draft.as_ref(), options, context_length)?),
+        Some((device, name)) => {
+            let weights = folder.weights()?;
+            let target = TargetFacts::read(&folder, &weights)?;
+            let head = draft.as_ref().map(|draft| head(draft, &target, options)).transpose()?;
+            let element = element(&options.dtype, folder.config.weights_dtype())?;
+            let models = Models {
+                target: (target, WeightSource::Checkpoint(&weights)),
+                head: head.as_ref().map(|(facts, weights)| (facts.clone(), WeightSource::Checkpoint(weights))),
+            };
+            Box::new(cuda::load(device, name, models, cuda_options(options, element, context_length))?)
+        }
+    };
+    let generation = folder.generation_config()?;
+    let mut end_tokens = generation.eos_token_id.clone();
+    end_tokens.extend(&folder.config.eos_token_id);
+    Ok(Loaded {
+        backend,
+        identity: Identity {
+            name: name(&options.model_path),
+            target: folder.hash()?,
+            draft: draft.as_ref().map(Folder::hash).transpose()?,
+        },
+        context_length,
+        text: Text::open(&folder)?,
+        generation,
+        end_tokens,
+    })
+}
+
+fn head(folder: &Folder, target: &TargetFacts, options: &EngineOptions) -> Result<(HeadFacts, Weights), EngineError> {
+    let weights = folder.weights()?;
+    Ok((head_facts(folder, &weights, target, options.algorithm.as_deref())?, weights))
+}
+
+/// Random weights of a published shape: what a round takes does not depend on their values.
+fn random(options: &EngineOptions, device: Option<(Device, String)>) -> Result<Loaded, EngineError> {
+    let Some(name) = options.model_shape.as_deref() else {
+        return Err(EngineError::Configuration(
+            "--load-format dummy needs the shape of the weights: give --model-shape".into(),
+        ));
+    };
+    let shape = shape_of(name)?;
+    let Some((device, device_name)) = device else {
+        return Err(EngineError::Configuration(
+            "--load-format dummy makes weights on a CUDA device; on the CPU give --model-path a checkpoint".into(),
+        ));
+    };
+    let context_length = context_length(name, shape.context_length, options.context_length)?;
+    let source = || WeightSource::Random { biased: shape.biased, head_norms: shape.head_norms };
+    let models = Models {
+        target: (shape.target(), source()),
+        head: Some((shape.head(), WeightSource::Random { biased: false, head_norms: false })),
+    };
+    let element = element(&options.dtype, Some("bfloat16"))?;
+    let backend = cuda::load(device, device_name, models, cuda_options(options, element, context_length))?;
+    Ok(Loaded {
+        backend: Box::new(backend),
+        identity: Identity {
+            name: format!("random {name}"),
+            target: format!("random {name}"),
+            draft: Some(format!("random {name} {}", shape.algorithm())),
+        },
+        context_length,
+        text: None,
+        generation: GenerationConfig::default(),
+        end_tokens: Vec::new(),
+    })
+}
+
+/// The GPU to use, with its name in this tool; `None` for the CPU.
+pub(crate) fn device(choice: DeviceChoice) -> Result<Option<(Device, String)>, EngineError> {
+    let hint = |error: DeviceError| EngineError::Device(format!("{error}; --device cpu runs without a GPU"));
+    let number = match choice {
+        DeviceChoice::Cpu => return Ok(None),
+        DeviceChoice::Emulator => return Ok(Some((Device::emulated()?, "emulator".into()))),
+        DeviceChoice::Auto if Device::cuda_count() == 0 => return Ok(None),
+        DeviceChoice::Auto => 0,
+        DeviceChoice::Cuda(number) => number,
+    };
+    Ok(Some((Device::cuda(number).map_err(hint)?, format!("cuda:{number}"))))
+}
+
+fn cuda_options(options: &EngineOptions, element: Element, context_length: usize) -> CudaOptions {
+    CudaOptions {
+        element,
+        slots: options.max_running_requests,
+        page_size: options.page_size,
+        context_length,
+        mem_fraction_static: options.mem_fraction_static,
+        prefill_chunk: options.chunked_prefill_size.min(context_length).max(1),
+        shapes: options.policy.shapes().collect(),
+        disable_cuda_graph: options.disable_cuda_graph,
+        batch_invariant: options.batch_invariant,
+        simulate_accept_length: options.simulate_accept_length,
+    }
+}
+
+fn check(options: &EngineOptions) -> Result<(), EngineError> {
+    const DTYPES: [&str; 6] = ["auto", "half", "float16", "bfloat16", "float", "float32"];
+    let wrong = |reason: String| Err(EngineError::Configuration(reason));
+    if !DTYPES.contains(&options.dtype.as_str()) {
+        return wrong(format!("--dtype {} is not known; expected one of {}", options.dtype, DTYPES.join(", ")));
+    }
+    if options.page_size == 0 || options.max_running_requests == 0 {
+        return wrong("--page-size and --max-running-requests must be at least 1".into());
+    }
+    let share = options.mem_fraction_static;
+    if !(share > 0.0 && share <= 1.0) {
+        return wrong(format!("--mem-fraction-static {share} is not above 0 and at most 1"));
+    }
+    if options.token_map.is_some() {
+        return wrong("--speculative-token-map is not implemented yet".into());
+    }
+    Ok(())
+}
+
+/// The type on a GPU: what is asked for, else what the checkpoint is stored in.
+fn element(asked: &str, stored: Option<&str>) -> Result<Element, EngineError> {
+    let dtype = if asked == "auto" { stored.unwrap_or("float32") } else { asked };
+    match dtype {
+        "half" | "float16" => Ok(Element::F16),
+        "bfloat16" => Ok(Element::BF16),
+        "float" | "float32" => Ok(Element::F32),
+        other => Err(EngineError::Configuration(format!(
+            "the checkpoint is stored as {other}, which the GPU does not compute in: give --dtype bfloat16 or float16"
+        ))),
+    }
+}
+
+/// The longest sequence: what is asked for, at most what the model was made for.
+fn context_length(model: &str, made_for: usize, asked: Option<usize>) -> Result<usize, EngineError> {
+    match asked {
+        Some(0) => Err(EngineError::Configuration("--context-length is 0: expected at least 1".into())),
+        Some(asked) if asked > made_for => Err(EngineError::Configuration(format!(
+            "--context-length {asked} is longer than the {made_for} tokens that {model} is made for"
+        ))),
+        Some(asked) => Ok(asked),
+        None => Ok(made_for),
+    }
+}
+
+fn name(path: &Path) -> String {
+    let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    resolved.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
+}

@@ -1,0 +1,46 @@
+//! A running batch that changes its size all the time, across the sizes that graphs are captured for: the kind of load
+//! under which SGLang's CUDA graphs read what an earlier, larger batch had left (issues #9521, #9888 and #9481).
+
+use std::collections::HashMap;
+
+use super::{Plan, alone, request, sampled, shapes};
+use crate::{Engine, EngineError, Event, Request, RequestId, SamplingParams, ShapePolicy, sampling::uniform};
+
+/// Every request gets what it would get alone, whatever comes and goes beside it.
+pub fn shrinking_and_growing(engine: &mut Engine, plan: Plan) -> Result<Option<String>, EngineError> {
+    let largest = plan.batches.iter().copied().max().unwrap_or(1);
+    let requests: Vec<Request> = (0..3 * largest)
+        .map(|at| {
+            let sampling = if at % 3 == 0 { sampled() } else { SamplingParams::default() };
+            // Ends that lie apart.
+            request(at, &sampling, 1 + (at * 5) % (2 * plan.tokens))
+        })
+        .collect();
+    let alone = alone(engine, &requests)?;
+    for (number, shape) in shapes(plan).enumerate() {
+        engine.set_policy(ShapePolicy::fixed(shape))?;
+        let mut waiting = requests.iter().enumerate();
+        let mut places: HashMap<RequestId, usize> = HashMap::new();
+        let mut steps = 0;
+        loop {
+            // Now a wave, now a trickle.
+            let draw = uniform(number as u64, steps);
+            let wave = if draw < 0.15 { largest } else { usize::from(draw < 0.5) };
+            for (at, request) in waiting.by_ref().take(wave) {
+                places.insert(engine.submit(request.clone())?, at);
+            }
+            steps += 1;
+            for event in engine.step()? {
+                let Event::Finished { request, completion } = event else { continue };
+                let Some(at) = places.remove(&request) else { continue };
+                if completion.output_ids != alone[at].output_ids {
+                    return Ok(Some(format!("shape {shape}: request {at} differs from what it is alone")));
+                }
+            }
+            if waiting.len() == 0 && places.is_empty() {
+                break;
+            }
+        }
+    }
+    Ok(None)
+}

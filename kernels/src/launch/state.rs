@@ -1,0 +1,26 @@
+//! `cuda/state.cu`.
+
+use super::{Kernels, address, check_ints, int, line};
+use crate::device::{DeviceError, KernelFile, Slice};
+
+pub(super) const FILE: KernelFile = KernelFile { name: "state.cu", text: include_str!("../../cuda/state.cu") };
+
+impl Kernels {
+    /// Sets length and last token of slots: `update` holds slot, length and token of each, int32.
+    ///
+    /// # Errors
+    /// When a buffer is too short, or the device fails.
+    pub fn set_state(
+        &self,
+        length: Slice<'_>,
+        root: Slice<'_>,
+        update: Slice<'_>,
+        count: usize,
+    ) -> Result<(), DeviceError> {
+        check_ints(update, 3 * count)?;
+        let kernel = self.device.kernel(FILE, &[], "set_state")?;
+        let arguments = [address(length), address(root), address(update), int(count)];
+        // SAFETY: lengths are checked above; slots are the caller's, who opened them.
+        unsafe { self.device.launch(&kernel, line(count.div_ceil(64), 64), &arguments) }
+    }
+}
