@@ -3,14 +3,15 @@
 //! accept length is near SGLang's own (bfloat16, on a GPU).
 //!
 //! The tiny pair ships with the repository. For the small one, set `SPECTUNE_MODELS` to a folder that holds
-//! `small/{target,eagle3,eagle2}` and `SPECTUNE_REFERENCE` to the folder of `small.json`.
+//! `small/{target,eagle3,eagle2}` and `SPECTUNE_REFERENCE` to the folder of `small.json`. `SPECTUNE_DEVICE=cuda:0` runs
+//! them on a GPU, in float32 and batch-invariant.
 
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
 };
 
-use engine::{Completion, Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions};
+use engine::{Completion, DeviceChoice, Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions};
 use schemas::tree::TreeShape;
 use serde::Deserialize;
 
@@ -95,6 +96,9 @@ fn load(models: &Path, head: &str, algorithm: &str) -> Engine {
         max_running_requests: 20,
         page_size: 16,
         context_length: Some(512),
+        device: std::env::var("SPECTUNE_DEVICE").map_or(DeviceChoice::Cpu, |name| name.parse().expect("a device")),
+        dtype: "float32".into(),
+        batch_invariant: true,
         ..EngineOptions::default()
     };
     Engine::load(options).expect("the models load")

@@ -37,7 +37,8 @@ pub fn shrinking_and_growing(engine: &mut Engine, plan: Plan) -> Result<Option<S
                     return Ok(Some(format!("shape {shape}: request {at} differs from what it is alone")));
                 }
             }
-            if waiting.len() == 0 && places.is_empty() {
+            // A round may still be under way for nobody.
+            if waiting.len() == 0 && engine.is_idle() {
                 break;
             }
         }
