@@ -10,7 +10,7 @@ pub use self::shapes::{SHAPES, ShapeOfModel, shape_of};
 use crate::{
     backend::{
         Backend, cpu,
-        cuda::{self, CudaOptions, Models, WeightSource},
+        cuda::{self, AttentionKernels, CudaOptions, Models, WeightSource},
     },
     checkpoint::{Folder, GenerationConfig, Weights},
     engine::Identity,
@@ -155,6 +155,11 @@ fn cuda_options(options: &EngineOptions, element: Element, context_length: usize
         shapes: options.policy.shapes().collect(),
         disable_cuda_graph: options.disable_cuda_graph,
         batch_invariant: options.batch_invariant,
+        attention: match options.attention_backend.as_deref() {
+            Some("rows") => Some(AttentionKernels::Rows),
+            Some("tiles") => Some(AttentionKernels::Tiles),
+            _ => None,
+        },
         simulate_accept_length: options.simulate_accept_length,
     }
 }

@@ -48,6 +48,7 @@ extern "C" __global__ void __launch_bounds__(128)
                   int* accepted_node, int* out_token, int* move_from, int* move_to, int* row_token, int* row_position,
                   int* row_write, int* row_slot, int* row_prefix, int* row_own_count, int* row_source, int* last_row,
                   int* group_prefix, int* group_rows) {
+  wait_for_predecessor();
   __shared__ int path[MOST_NODES];
   __shared__ int choice[MOST_NODES];
   __shared__ int parents[MOST_NODES];
@@ -156,6 +157,7 @@ extern "C" __global__ void __launch_bounds__(128)
 /// Grid (planes, batch), 128 threads.
 extern "C" __global__ void __launch_bounds__(128)
     compact_cache(unsigned char* base, u64 plane_bytes, int row_bytes, const int* move_from, const int* move_to, int most) {
+  wait_for_predecessor();
   __shared__ int from[COPIES], to[COPIES];
   int thread = (int)threadIdx.x;
   unsigned char* plane = base + (u64)blockIdx.x * plane_bytes;

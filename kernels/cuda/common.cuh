@@ -111,16 +111,18 @@ __device__ __forceinline__ void ldmatrix_x4_transposed(u32 tile[4], const void* 
                : "r"(shared_address(row)));
 }
 
-/// Waits for what the kernel before has written (programmatic dependent launch); nothing where it is not used.
-__device__ __forceinline__ void wait_for_predecessor() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-/// Lets the kernel behind start its part that does not depend on this one.
+/// Lets the kernel behind start its part that does not depend on this one (programmatic dependent launch). It begins once
+/// all blocks of this one have said so, so it never takes a place that one of them waits for.
 __device__ __forceinline__ void release_successor() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+/// Waits until the kernels before have ended and what they wrote can be seen. Every kernel does so before it reads or
+/// writes anything that another one writes or reads.
+__device__ __forceinline__ void wait_for_predecessor() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
 #endif
 }
 

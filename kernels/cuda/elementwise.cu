@@ -201,6 +201,7 @@ rotate_and_write(T* qkv, const float2* table, int positions, const int* position
 /// Fills with values that are evenly spread over ±`bound`, a function of seed and place. Grid: any.
 extern "C" __global__ void __launch_bounds__(256)
 fill_random(T* out, u64 count, float bound, u64 seed) {
+  wait_for_predecessor();
   for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (u64)gridDim.x * blockDim.x) {
     u64 x = (i + seed * 0x9E3779B97F4A7C15ull) * 0xBF58476D1CE4E5B9ull;
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;

@@ -20,6 +20,7 @@ __device__ __forceinline__ void linear_block(void* y, int y_is_float, int y_stri
                                              const int* source, const T* w, const T* bias, int rows, int inputs,
                                              int outputs) {
   __shared__ float sums[WARPS][TILES][OUTPUTS][8];
+  release_successor();
   int group = lane() / 4, quarter = lane() % 4;
   int first_output = (int)blockIdx.x * OUTPUTS, first_row = (int)blockIdx.y * 8 * TILES;
   // Outputs past the end read the last one and are not written.

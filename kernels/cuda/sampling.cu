@@ -225,6 +225,7 @@ extern "C" __global__ void __launch_bounds__(512)
     sample_rows(int* chosen, const float* logits, int row_stride, int vocabulary, const int* row_slot,
                 const int* row_sample_position, const float* temperature, const float* top_p, const int* top_k,
                 const float* min_p, const u64* seed) {
+  wait_for_predecessor();
   __shared__ Sampling shared;
   int at = (int)blockIdx.x, thread = (int)threadIdx.x, slot = row_slot[at];
   Row row;

@@ -118,6 +118,7 @@ __device__ __forceinline__ bool best_of_row(Selection& selection, Mass& mass, co
 extern "C" __global__ void __launch_bounds__(256)
     top_k_rows(int* ids, float* logprobs, const float* logits, int row_stride, int vocabulary, int count,
                const int* token_map, u64* partial_best, float* partial_mass, int* counters) {
+  wait_for_predecessor();
   __shared__ Selection selection;
   int row = (int)blockIdx.y, chunks = (int)gridDim.x;
   Mass mass;
@@ -140,6 +141,7 @@ extern "C" __global__ void __launch_bounds__(256)
 /// `[rows, chunks]`, counters `[rows]`, zero before and after; none of it is used with one chunk.
 extern "C" __global__ void __launch_bounds__(256)
     argmax_rows(int* chosen, const float* logits, int row_stride, int vocabulary, u64* partial_best, int* counters) {
+  wait_for_predecessor();
   __shared__ u64 warps[SELECT_THREADS / WARP];
   int row = (int)blockIdx.y, chunk = (int)blockIdx.x, chunks = (int)gridDim.x, thread = (int)threadIdx.x;
   float values[ITEMS];
@@ -176,6 +178,7 @@ extern "C" __global__ void __launch_bounds__(256)
     logprob_rows(float* logprobs, int* top_ids, float* top_logprobs, const int* token, const float* logits, int row_stride,
                  int vocabulary, int count, const int* row_slot, const int* logprob_count, const int* row_source,
                  u64* partial_best, float* partial_mass, int* counters) {
+  wait_for_predecessor();
   __shared__ Selection selection;
   int row = (int)blockIdx.y, chunks = (int)gridDim.x, thread = (int)threadIdx.x;
   if (logprob_count[row_slot[row]] < 0) return;

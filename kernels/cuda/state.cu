@@ -4,6 +4,7 @@
 /// Sets the length and the last token of slots, update `[count, 3]` holds slot, length
 /// and token; a length below 0 leaves both alone. Grid ceil(count / 64), 64 threads.
 extern "C" __global__ void __launch_bounds__(64) set_state(int* length, int* root, const int* update, int count) {
+  wait_for_predecessor();
   int at = (int)(blockIdx.x * 64 + threadIdx.x);
   if (at >= count) return;
   int slot = update[3 * at], value = update[3 * at + 1];

@@ -46,6 +46,7 @@ extern "C" __global__ void __launch_bounds__(64)
                 const float* logprobs, const int* batch_slot, const int* length, int steps, int topk, int width,
                 int dummy_slot, int scratch_base, int* row_token, int* row_position, int* row_write, int* row_slot,
                 int* row_prefix, int* row_own_count, int* row_own, int own_stride, int* row_source) {
+  wait_for_predecessor();
   int request = (int)blockIdx.x, beam = (int)threadIdx.x;
   if (beam >= topk) return;
   u64 pool = (u64)request * (topk + (steps - 1) * topk * topk);
@@ -96,6 +97,7 @@ extern "C" __global__ void __launch_bounds__(256)
                  const float* logprobs, const int* batch_slot, const int* length, int step, int steps, int topk,
                  int width, int dummy_slot, int scratch_base, int* row_token, int* row_position, int* row_write,
                  int* row_slot, int* row_prefix, int* row_own_count, int* row_own, int own_stride, int* row_source) {
+  wait_for_predecessor();
   __shared__ Selection selection;
   int request = (int)blockIdx.x, thread = (int)threadIdx.x, proposals = topk * topk;
   u64 pool = (u64)request * (topk + (steps - 1) * proposals);
@@ -221,6 +223,7 @@ extern "C" __global__ void __launch_bounds__(256)
                  int* node_token, int* node_parent, int* node_depth, int* row_token, int* row_position, int* row_write,
                  int* row_slot, int* row_prefix, int* row_own_count, int* row_own, int own_stride, u32* row_mask,
                  int* row_sample_position, int* group_prefix) {
+  wait_for_predecessor();
   DYNAMIC_SHARED(dynamic);
   __shared__ int histogram[256], warps[TREE_THREADS / WARP], chosen[2];
   __shared__ int place_of[MOST_NODES], parents[MOST_NODES], writes[MOST_NODES];
@@ -327,6 +330,7 @@ extern "C" __global__ void __launch_bounds__(64)
                  int page_size, int batch, int dummy_slot, int* node_token, int* node_parent, int* node_depth,
                  int* row_token, int* row_position, int* row_write, int* row_slot, int* row_prefix, int* row_own_count,
                  int* row_sample_position, int* group_prefix) {
+  wait_for_predecessor();
   int request = (int)(blockIdx.x * 64 + threadIdx.x);
   if (request >= batch) return;
   int slot = batch_slot[request];

@@ -13,7 +13,7 @@ mod tree;
 use crate::device::{Device, DeviceError, Element, Slice};
 
 pub use accept::{check_accept, check_compact_cache};
-pub use attention::check_attention;
+pub use attention::{check_attention, check_attention_tiles};
 pub use elementwise::{check_add_and_gather, check_embed, check_rms_norm, check_rotation, check_silu_gate};
 pub use linear::check_linear;
 pub use sampling::{check_sample_rows, check_sampled_distribution};
@@ -24,7 +24,7 @@ pub use tree::{check_decode_rows, check_draft_trees};
 pub type Check = (&'static str, fn(&Device, Element) -> Result<(), String>);
 
 /// All checks that run for every element type.
-pub const CHECKS: [Check; 8] = [
+pub const CHECKS: [Check; 9] = [
     ("embed", check_embed),
     ("rms_norm", check_rms_norm),
     ("add_rows and gather_rows", check_add_and_gather),
@@ -32,6 +32,7 @@ pub const CHECKS: [Check; 8] = [
     ("rotate_and_write", check_rotation),
     ("linear", check_linear),
     ("attention_rows", check_attention),
+    ("attention_tiles", check_attention_tiles),
     ("compact_cache", check_compact_cache),
 ];
 

@@ -4,6 +4,7 @@
 
 mod accept;
 mod attention;
+mod attention_tiles;
 mod elementwise;
 mod linear;
 mod sampling;
@@ -13,6 +14,7 @@ mod tree;
 
 pub use accept::{Acceptance, CachePlanes, Moves};
 pub use attention::{Attention, HEAD_DIMS};
+pub use attention_tiles::Groups;
 pub use elementwise::{RmsNorm, Rotation};
 pub use linear::{Linear, MOST_ROWS_A_BLOCK};
 pub use sampling::SamplingState;
@@ -28,7 +30,11 @@ pub fn files(element: Element, head_dims: &[usize]) -> Vec<(KernelFile, Vec<Stri
     // These know no element type.
     files.extend([select::FILE, sampling::FILE, tree::FILE, accept::FILE, state::FILE].map(|file| (file, Vec::new())));
     for head_dim in head_dims {
-        files.push((attention::FILE, vec![element.option(), format!("-DHEAD_DIM={head_dim}")]));
+        let options = vec![element.option(), format!("-DHEAD_DIM={head_dim}")];
+        if element != Element::F32 {
+            files.push((attention_tiles::FILE, options.clone()));
+        }
+        files.push((attention::FILE, options));
     }
     files
 }

@@ -32,6 +32,7 @@ use super::{
 use crate::{error::EngineError, request::SamplingParams};
 
 pub use memory::{CudaOptions, Models, load};
+pub use passes::AttentionKernels;
 pub use weights::WeightSource;
 
 /// Rounds whose input and output have memory of their own: those under way, and the one that is being read.

@@ -32,6 +32,8 @@ struct Cuda {
     context: sys::CUcontext,
     stream: sys::CUstream,
     architecture: String,
+    /// Whether a kernel may begin before the one ahead of it ends (Hopper and later).
+    overlaps: bool,
     driver: String,
     modules: Mutex<HashMap<String, Module>>,
     library: Mutex<Option<Option<Arc<lt::Library>>>>,
@@ -135,6 +137,7 @@ pub(super) fn open(number: usize) -> Result<(Arc<dyn Driver>, Properties), Devic
         context,
         stream,
         architecture: architecture(capability),
+        overlaps: capability >= (9, 0),
         driver,
         modules: Mutex::default(),
         library: Mutex::default(),
@@ -307,10 +310,29 @@ impl Driver for Cuda {
         let mut values: Vec<[u8; 8]> = arguments.iter().map(|argument| argument.bytes()).collect();
         let mut pointers: Vec<*mut c_void> = values.iter_mut().map(|value| value.as_mut_ptr().cast()).collect();
         let Geometry { grid: [x, y, z], block, shared } = geometry;
-        // SAFETY: the caller promises that the arguments are the kernel's.
+        // The kernel may begin before the one ahead of it has ended: it waits for it itself (`wait_for_predecessor`).
+        // Hardware before Hopper lacks the instruction.
+        let mut overlap = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        };
+        let config = sys::CUlaunchConfig {
+            gridDimX: x,
+            gridDimY: y,
+            gridDimZ: z,
+            blockDimX: block,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: shared,
+            hStream: self.stream,
+            attrs: &raw mut overlap,
+            numAttrs: u32::from(self.overlaps),
+        };
+        // SAFETY: the caller promises that the arguments are the kernel's; configuration and arguments outlive the call.
         let launched =
-            unsafe { result::launch_kernel(*function, (x, y, z), (block, 1, 1), shared, self.stream, &mut pointers) };
-        launched.map_err(|error| failed(&format!("launching {name} {geometry:?}"), error))
+            unsafe { sys::cuLaunchKernelEx(&raw const config, *function, pointers.as_mut_ptr(), std::ptr::null_mut()) };
+        launched.result().map_err(|error| failed(&format!("launching {name} {geometry:?}"), error))
     }
 
     fn begin_capture(&self) -> Result<(), DeviceError> {

@@ -81,6 +81,8 @@ pub struct RowArrays {
     pub sample_position: Buffer,
     /// `[rows, 4]`.
     pub mask: Buffer,
+    /// `[rows + 1]`: where the pieces of prompts begin.
+    pub group_first: Buffer,
 }
 
 /// What a round keeps of its trees: int32, unless said otherwise.
@@ -240,7 +242,7 @@ impl Sizes<'_> {
     /// Bytes of all activations, row and round arrays.
     pub fn work(&self, extent: Extent) -> u64 {
         let activations: usize = self.activations(extent).iter().sum();
-        let rows = extent.rows * (12 + extent.own_stride()) * 4;
+        let rows = extent.rows * (13 + extent.own_stride()) * 4;
         let rounds =
             extent.batch * (3 * extent.pool + 2 * extent.topk * extent.topk + 16 * (extent.steps + MOST_NODES)) * 4;
         let [selected, vocabulary, choices] = self.selection(extent);
@@ -340,6 +342,7 @@ impl RowArrays {
             source: ints(1)?,
             sample_position: ints(1)?,
             mask: ints(4)?,
+            group_first: device.zeros((extent.rows + 1) * 4)?,
         })
     }
 }

@@ -9,7 +9,7 @@ use schemas::tree::TreeShape;
 use super::{
     CudaBackend,
     layout::{Activations, Extent, MOST_CHOICES, RoundArrays, RowArrays, Sizes, SlotArrays},
-    passes::{Machine, Products},
+    passes::{AttentionKernels, Machine, Products},
     ring,
     weights::{HeadWeights, TargetWeights, WeightSource},
 };
@@ -40,6 +40,8 @@ pub struct CudaOptions {
     pub disable_cuda_graph: bool,
     /// Reductions in an order that depends neither on the batch nor on the number of rows.
     pub batch_invariant: bool,
+    /// Which kernels attend; `None` for those that suit element type and mode.
+    pub attention: Option<AttentionKernels>,
     /// Accept this many tokens a round on average, whatever the target says.
     pub simulate_accept_length: Option<f32>,
 }
@@ -115,6 +117,7 @@ pub fn load(
         cache_rows,
         scratch_rows,
         splits: SPLITS,
+        attention: attention_kernels(&options)?,
         batch_invariant: options.batch_invariant,
         products: Products::new(&device)?,
         slots: SlotArrays::new(&device, &capacity, slack(&options), recurrent)?,
@@ -142,6 +145,20 @@ pub fn load(
         options,
         extent,
     })
+}
+
+/// The kernels that are asked for, or that are fastest where any will do.
+fn attention_kernels(options: &CudaOptions) -> Result<AttentionKernels, EngineError> {
+    let float = options.element == Element::F32;
+    match options.attention {
+        Some(AttentionKernels::Tiles) if options.batch_invariant || float => Err(EngineError::Configuration(
+            "--attention-backend tiles sums in an order that depends on the batch and knows float16 and bfloat16 only:              leave it out with --batch-invariant and --dtype float32"
+                .into(),
+        )),
+        Some(asked) => Ok(asked),
+        None if options.batch_invariant || float => Ok(AttentionKernels::Rows),
+        None => Ok(AttentionKernels::Tiles),
+    }
 }
 
 /// Parts into which attention splits a long list of keys. A constant: the bits of a result depend on it.

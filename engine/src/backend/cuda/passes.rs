@@ -11,7 +11,7 @@ use kernels::{
         Buffer, Device, DeviceError, Slice,
         matmul::{Matmul, MatmulHandle},
     },
-    launch::{Attention, Kernels, Linear, Logits, Proposals, RmsNorm, Rotation, Rows, SamplingState, TopK},
+    launch::{Attention, Groups, Kernels, Linear, Logits, Proposals, RmsNorm, Rotation, Rows, SamplingState, TopK},
 };
 
 use super::{
@@ -47,6 +47,7 @@ pub struct Machine {
     pub scratch_rows: usize,
     /// Parts into which attention splits a long list of keys.
     pub splits: usize,
+    pub attention: AttentionKernels,
     /// Every sum in an order that depends neither on the batch nor on the number of rows.
     pub batch_invariant: bool,
     pub products: Products,
@@ -59,10 +60,21 @@ pub struct Products {
     workspace: Buffer,
 }
 
+/// Which kernels attend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttentionKernels {
+    /// `attention_rows`: each row on its own, always in the same order.
+    Rows,
+    /// `attention_tiles`: the rows of a request together, on tensor cores.
+    Tiles,
+}
+
 /// Rows of a pass.
 #[derive(Clone, Copy)]
 pub struct Pass<'a> {
     pub rows: usize,
+    /// Which of them belong to one request.
+    pub groups: Groups<'a>,
     pub arrays: &'a RowArrays,
     pub work: &'a Activations,
 }
@@ -97,7 +109,7 @@ impl Machine {
 
     /// Runs the target over rows: final hidden states in `normed`, captured layers in `captured`.
     pub fn target_pass(&self, pass: Pass<'_>) -> Result<(), DeviceError> {
-        let Pass { rows, arrays, work } = pass;
+        let Pass { rows, arrays, work, .. } = pass;
         let facts = &self.target.facts;
         let hidden = facts.layer.hidden;
         let stream = self.rows(&work.stream, hidden);
@@ -176,7 +188,7 @@ impl Machine {
         turns: Slice<'_>,
         stream: Rows<'_>,
     ) -> Result<(), DeviceError> {
-        let Pass { rows, arrays, work } = pass;
+        let Pass { rows, groups, arrays, work } = pass;
         let LayerFacts { hidden, intermediate, attention, epsilon, .. } = facts;
         let (heads, kv_heads, head_dim) = (attention.heads, attention.key_value_heads, attention.head_dim);
         self.linear(work.qkv.slice(), input, &layer.qkv, rows)?;
@@ -196,34 +208,30 @@ impl Machine {
             kv_heads,
             head_dim,
         })?;
-        // Piece by piece, so that the workspace of splits is bounded.
-        let element = self.element_bytes();
-        let query_stride = layer.qkv.outputs;
-        for start in (0..rows).step_by(ATTENTION_ROWS) {
-            let count = ATTENTION_ROWS.min(rows - start);
-            let ints = |buffer: &'_ Buffer, width: usize| start * width * 4..buffer.bytes();
-            let (out, query) = (start * heads * head_dim * element, start * query_stride * element);
-            self.kernels.attention_rows(Attention {
-                out: work.attended.range(out..work.attended.bytes()),
-                query: Rows { at: work.qkv.range(query..work.qkv.bytes()), stride: query_stride },
-                keys,
-                values,
-                page_table: self.slots.page_table.slice(),
-                table_width: self.slots.table_width,
-                page_size: self.capacity.page_size,
-                row_slot: arrays.slot.range(ints(&arrays.slot, 1)),
-                row_prefix: arrays.prefix.range(ints(&arrays.prefix, 1)),
-                row_own_count: arrays.own_count.range(ints(&arrays.own_count, 1)),
-                row_own: arrays.own.range(ints(&arrays.own, arrays.own_stride)),
-                own_stride: arrays.own_stride,
-                rows: count,
-                heads,
-                kv_heads,
-                head_dim,
-                partial: work.partial.slice(),
-                counters: work.counters.slice(),
-                max_splits: self.splits,
-            })?;
+        let all = Attention {
+            out: work.attended.slice(),
+            query: Rows { at: work.qkv.slice(), stride: layer.qkv.outputs },
+            keys,
+            values,
+            page_table: self.slots.page_table.slice(),
+            table_width: self.slots.table_width,
+            page_size: self.capacity.page_size,
+            row_slot: arrays.slot.slice(),
+            row_prefix: arrays.prefix.slice(),
+            row_own_count: arrays.own_count.slice(),
+            row_own: arrays.own.slice(),
+            own_stride: arrays.own_stride,
+            rows,
+            heads,
+            kv_heads,
+            head_dim,
+            partial: work.partial.slice(),
+            counters: work.counters.slice(),
+            max_splits: self.splits,
+        };
+        match self.attention {
+            AttentionKernels::Tiles => self.kernels.attention_tiles(all, groups)?,
+            AttentionKernels::Rows => self.attend_rows(all)?,
         }
         self.linear(work.added.slice(), self.rows(&work.attended, heads * head_dim), &layer.output, rows)?;
         self.kernels.rms_norm(RmsNorm {
@@ -240,6 +248,25 @@ impl Machine {
         self.linear(work.gate_up.slice(), self.rows(&work.normed, *hidden), &layer.gate_up, rows)?;
         self.kernels.silu_gate(work.gated.slice(), work.gate_up.slice(), rows, *intermediate)?;
         self.linear(work.added.slice(), self.rows(&work.gated, *intermediate), &layer.down, rows)
+    }
+
+    /// Attention piece by piece, so that the workspace of splits is bounded.
+    fn attend_rows(&self, all: Attention<'_>) -> Result<(), DeviceError> {
+        let element = self.element_bytes();
+        for start in (0..all.rows).step_by(ATTENTION_ROWS) {
+            let behind = |slice: Slice<'_>, width: usize| start * width..slice.bytes();
+            self.kernels.attention_rows(Attention {
+                out: all.out.range(behind(all.out, all.heads * all.head_dim * element)),
+                query: Rows { at: all.query.at.range(behind(all.query.at, all.query.stride * element)), ..all.query },
+                row_slot: all.row_slot.range(behind(all.row_slot, 4)),
+                row_prefix: all.row_prefix.range(behind(all.row_prefix, 4)),
+                row_own_count: all.row_own_count.range(behind(all.row_own_count, 4)),
+                row_own: all.row_own.range(behind(all.row_own, all.own_stride * 4)),
+                rows: ATTENTION_ROWS.min(all.rows - start),
+                ..all
+            })?;
+        }
+        Ok(())
     }
 
     /// The features of the draft's rows, from the target's pass: row r takes those of row `source[r]`.
@@ -289,7 +316,7 @@ impl Machine {
         source: Option<Slice<'_>>,
         state: usize,
     ) -> Result<(), DeviceError> {
-        let Pass { rows, arrays, work } = pass;
+        let Pass { rows, arrays, work, .. } = pass;
         let facts = &head.facts;
         let LayerFacts { hidden, epsilon, .. } = facts.layer;
         let bytes = self.element_bytes();
@@ -400,7 +427,7 @@ impl Machine {
 
     /// The target's token behind each of some rows of hidden states, greedy or sampled.
     pub fn choose(&self, pass: Pass<'_>, hidden_rows: Rows<'_>, chosen: Slice<'_>) -> Result<(), DeviceError> {
-        let Pass { rows, arrays, work } = pass;
+        let Pass { rows, arrays, work, .. } = pass;
         let facts = &self.target.facts;
         let state = SamplingState {
             slots: self.capacity.slots + 1,

@@ -1,6 +1,9 @@
 //! Prompts, and what the device is told of a slot.
 
-use kernels::{device::Buffer, launch::Rows};
+use kernels::{
+    device::Buffer,
+    launch::{Groups, Rows},
+};
 
 use super::{CudaBackend, layout::Extent, passes::Pass};
 use crate::{
@@ -139,7 +142,7 @@ impl CudaBackend {
     /// One pass of the target over pieces, then one of the draft, which sees the token after its own.
     fn prefill_group(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<ProducedToken>>, EngineError> {
         let page_size = self.machine.capacity.page_size;
-        let mut columns = Columns::default();
+        let mut columns = Columns { first: vec![0], ..Columns::default() };
         let mut lasts = Vec::new();
         for chunk in chunks {
             let Some(Some(slot)) = self.slots.get(chunk.slot.0 as usize) else { continue };
@@ -148,6 +151,7 @@ impl CudaBackend {
                 columns.push(*token, position, write, chunk.slot);
             }
             lasts.push(columns.token.len() as i32 - 1);
+            columns.first.push(columns.token.len() as i32);
         }
         let rows = columns.token.len();
         let arrays = &self.arrays;
@@ -158,10 +162,13 @@ impl CudaBackend {
             (&arrays.slot, &columns.slot),
             (&arrays.prefix, &columns.prefix),
             (&arrays.own_count, &columns.zeros),
+            (&arrays.group_first, &columns.first),
         ] {
             self.device.write(to.slice(), values)?;
         }
-        let pass = Pass { rows, arrays, work: &self.work };
+        let largest = chunks.iter().map(|chunk| chunk.tokens.len()).max().unwrap_or(1);
+        let groups = Groups::Ranges { first: arrays.group_first.slice(), count: chunks.len(), largest };
+        let pass = Pass { rows, groups, arrays, work: &self.work };
         self.machine.target_pass(pass)?;
         let first = self.first_tokens(chunks, &lasts)?;
 
@@ -219,7 +226,7 @@ impl CudaBackend {
         let count = ends.len();
         self.machine.kernels.gather_rows(out, None, from, Some(arrays.source.slice()), count, hidden)?;
         let chosen = self.round.chosen.slice();
-        self.machine.choose(Pass { rows: count, arrays, work }, out, chosen)?;
+        self.machine.choose(Pass { rows: count, groups: Groups::Even(1), arrays, work }, out, chosen)?;
         let mut ids = vec![0_i32; count];
         self.device.read(chosen.range(0..count * 4), &mut ids)?;
         let mut first = vec![None; chunks.len()];
@@ -239,6 +246,8 @@ struct Columns {
     slot: Vec<i32>,
     prefix: Vec<i32>,
     zeros: Vec<i32>,
+    /// The first row of each piece, and the number of rows.
+    first: Vec<i32>,
 }
 
 impl Columns {

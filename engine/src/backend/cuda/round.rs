@@ -2,7 +2,7 @@
 
 use kernels::{
     device::{DeviceError, Slice},
-    launch::{Acceptance, CachePlanes, Drafting, Moves, Proposals, Rows, TreeNodes, VerifyRows},
+    launch::{Acceptance, CachePlanes, Drafting, Groups, Moves, Proposals, Rows, TreeNodes, VerifyRows},
 };
 use schemas::tree::TreeShape;
 
@@ -49,7 +49,8 @@ impl Machine {
             _ => self.kernels.decode_begin(batch, round.slot.slice(), sequences, tree, arrays.pass(), verify)?,
         }
 
-        let nodes = Pass { rows: batch * shape.num_draft_tokens, arrays, work };
+        let nodes = shape.num_draft_tokens;
+        let nodes = Pass { rows: batch * nodes, groups: Groups::Even(nodes), arrays, work };
         self.target_pass(nodes)?;
         let hidden = self.target.facts.layer.hidden;
         self.choose(nodes, Rows { at: work.normed.slice(), stride: hidden }, round.chosen.slice())?;
@@ -142,7 +143,7 @@ impl Machine {
         }
         for step in 1..steps {
             let (from, to) = ((step - 1) % 2, step % 2);
-            let beams = Pass { rows: batch * topk, arrays, work };
+            let beams = Pass { rows: batch * topk, groups: Groups::Even(topk), arrays, work };
             self.head_pass(head, beams, &work.states[from], Some(arrays.source.slice()), to)?;
             propose(to, beams.rows)?;
             if step + 1 < steps {
@@ -164,7 +165,8 @@ impl Machine {
         let RoundMemory { work, arrays, round } = memory;
         let rows = batch * most;
         self.features(head, work, Some(arrays.source.slice()), rows)?;
-        self.head_pass(head, Pass { rows, arrays, work }, &work.features, None, 0)?;
+        let pass = Pass { rows, groups: Groups::Even(most), arrays, work };
+        self.head_pass(head, pass, &work.features, None, 0)?;
         self.keep_state(head, work, Some(round.slot.slice()), round.last_row.slice(), batch)
     }
 

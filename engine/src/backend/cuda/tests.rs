@@ -52,6 +52,7 @@ fn options(element: Element) -> CudaOptions {
         shapes: Vec::new(),
         disable_cuda_graph: false,
         batch_invariant: true,
+        attention: None,
         simulate_accept_length: None,
     }
 }
