@@ -7,7 +7,8 @@ use crate::{exit::Exit, terminal};
 const EXAMPLES: &str = "\
 Examples:
   spectune selftest
-  spectune selftest --device cpu";
+  spectune selftest --device cuda:0
+  compute-sanitizer --tool memcheck spectune selftest --device cuda:0 --quick";
 
 /// Run the engine's invariants and kernels on this machine's device.
 #[derive(Debug, clap::Args)]
@@ -16,6 +17,9 @@ pub struct Arguments {
     /// Where to run: cpu or cuda:N
     #[arg(long, default_value = "auto")]
     device: engine::DeviceChoice,
+    /// Run all checks of the kernels and a few of the engine
+    #[arg(long)]
+    quick: bool,
 }
 
 /// Runs the command.
@@ -30,7 +34,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         terminal::print(&format!("{word:6} {}{why}\n", check.name))
     };
     let mut shown = Ok(());
-    selftest::run(arguments.device, &mut |check| {
+    selftest::run(arguments.device, arguments.quick, &mut |check| {
         if shown.is_ok() {
             shown = show(&check);
         }

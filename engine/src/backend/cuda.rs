@@ -21,13 +21,13 @@ use kernels::device::{Device, Event, Graph, HostBuffer};
 use schemas::tree::TreeShape;
 
 use self::{
-    layout::{Activations, Extent, RoundArrays, RowArrays},
+    layout::{Activations, DESCRIBED_WORDS, Extent, MOST_CHOICES, RoundArrays, RowArrays},
     passes::Machine,
-    round::RoundMemory,
+    round::{RoundMemory, RoundOptions},
 };
 use super::{
     Backend, Capacity, DeviceInfo, PageId, PrefillChunk, ProducedToken, Round, RoundOutput, RoundTiming, Slot, Ticket,
-    Yield,
+    TokenLogprobs, Yield,
 };
 use crate::{error::EngineError, request::SamplingParams};
 
@@ -68,6 +68,7 @@ struct GraphKey {
     shape: TreeShape,
     batch: usize,
     extend: bool,
+    describe: bool,
 }
 
 /// What the host knows of an open slot.
@@ -76,12 +77,15 @@ struct OpenSlot {
     pages: Vec<u32>,
     /// Prompt tokens that are in the cache.
     read: usize,
+    /// Alternatives whose log-probabilities the request wants; `None` for no log-probabilities.
+    logprobs: Option<usize>,
 }
 
 /// Memory of one round between host and device.
 struct RingPlace {
     slots: HostBuffer,
     output: HostBuffer,
+    described: HostBuffer,
     begin: Event,
     end: Event,
 }
@@ -91,8 +95,9 @@ struct Flight {
     ticket: u64,
     place: usize,
     batch: usize,
-    requests: usize,
     most: usize,
+    /// What each request wants to know of its tokens.
+    logprobs: Vec<Option<usize>>,
 }
 
 impl CudaBackend {
@@ -102,10 +107,15 @@ impl CudaBackend {
         self.capture_sizes.get(at).copied().unwrap_or(requests)
     }
 
+    fn round_options(&self, key: GraphKey) -> RoundOptions {
+        let simulate = self.options.simulate_accept_length;
+        RoundOptions { extend: key.extend, describe: key.describe, simulate }
+    }
+
     /// Launches what a round does, at once.
     fn run_eagerly(&self, key: GraphKey) -> Result<(), EngineError> {
         let memory = RoundMemory { work: &self.work, arrays: &self.arrays, round: &self.round };
-        Ok(self.machine.round(memory, key.shape, key.batch, key.extend, self.options.simulate_accept_length)?)
+        Ok(self.machine.round(memory, key.shape, key.batch, self.round_options(key))?)
     }
 
     /// Records a round. Its first run is eager: kernels are loaded and products planned outside of the recording.
@@ -117,8 +127,8 @@ impl CudaBackend {
         self.device.write(self.round.slot.slice(), &padding)?;
         self.run_eagerly(key)?;
         let memory = RoundMemory { work: &self.work, arrays: &self.arrays, round: &self.round };
-        let simulate = self.options.simulate_accept_length;
-        let graph = self.device.capture(|| self.machine.round(memory, key.shape, key.batch, key.extend, simulate))?;
+        let options = self.round_options(key);
+        let graph = self.device.capture(|| self.machine.round(memory, key.shape, key.batch, options))?;
         self.graphs.insert(key, graph);
         Ok(())
     }
@@ -147,6 +157,18 @@ impl CudaBackend {
         Ok(())
     }
 
+    /// What was written of a token: its log-probability, and the best alternatives.
+    fn described(&self, host: &HostBuffer, row: usize, best: usize) -> TokenLogprobs {
+        let all = self.round.described_rows;
+        let first = row * MOST_CHOICES;
+        let ids = host.values::<i32>(all + first, best);
+        let logprobs = host.values::<f32>(all * (1 + MOST_CHOICES) + first, best);
+        TokenLogprobs {
+            logprob: host.values::<f32>(row, 1)[0],
+            top: ids.iter().zip(logprobs).map(|(id, logprob)| (*id as u32, *logprob)).collect(),
+        }
+    }
+
     fn place(&self) -> usize {
         (self.launched % RING as u64) as usize
     }
@@ -158,6 +180,7 @@ fn ring(device: &Device, extent: Extent) -> Result<Vec<RingPlace>, EngineError> 
         Ok(RingPlace {
             slots: device.host_buffer(extent.batch * 4)?,
             output: device.host_buffer(extent.batch * (extent.steps + 2) * 4)?,
+            described: device.host_buffer(extent.described_rows() * DESCRIBED_WORDS * 4)?,
             begin: device.event()?,
             end: device.event()?,
         })
@@ -202,7 +225,12 @@ impl Backend for CudaBackend {
         // The largest first, so that what it needs of the library's memory is there for the others.
         for batch in self.capture_sizes.clone().into_iter().rev() {
             for shape in shapes {
-                self.capture(GraphKey { shape: *shape, batch, extend: extend && self.machine.head.is_some() })?;
+                self.capture(GraphKey {
+                    shape: *shape,
+                    batch,
+                    extend: extend && self.machine.head.is_some(),
+                    describe: false,
+                })?;
             }
         }
         self.device.synchronize()?;
@@ -235,7 +263,8 @@ impl Backend for CudaBackend {
         }
         self.write_slot(at, sampling, pages, cached)?;
         let pages = pages.iter().map(|page| page.0).collect();
-        self.slots[at] = Some(OpenSlot { pages, read: cached });
+        let logprobs = sampling.logprobs.map(|count| count.min(MOST_CHOICES));
+        self.slots[at] = Some(OpenSlot { pages, read: cached, logprobs });
         Ok(())
     }
 
@@ -254,7 +283,9 @@ impl Backend for CudaBackend {
         let eager = self.options.disable_cuda_graph;
         let batch = if eager { round.slots.len() } else { self.padded(round.slots.len()) };
         let extend = (round.extend_draft || !round.shape.is_off()) && self.machine.head.is_some();
-        let key = GraphKey { shape: round.shape, batch, extend };
+        let wanted = |slot: &Slot| self.slots.get(slot.0 as usize)?.as_ref()?.logprobs;
+        let logprobs: Vec<Option<usize>> = round.slots.iter().map(wanted).collect();
+        let key = GraphKey { shape: round.shape, batch, extend, describe: logprobs.iter().any(Option::is_some) };
         self.grow(Extent::of_round(round.shape, batch))?;
         if !eager && !self.graphs.contains_key(&key) {
             // A batch that no capture size covers. Its first run must not disturb the rounds under way.
@@ -278,10 +309,13 @@ impl Backend for CudaBackend {
         let most = round.shape.num_steps + 1;
         let bytes = batch * (most + 1) * 4;
         self.device.read_async(&place.output, 0, self.round.output.range(0..bytes))?;
+        if key.describe {
+            self.device.read_async(&place.described, 0, self.round.described.slice())?;
+        }
         self.device.record(&place.end)?;
         let ticket = self.launched;
         self.launched += 1;
-        self.flights.push_back(Flight { ticket, place: index, batch, requests: round.slots.len(), most });
+        self.flights.push_back(Flight { ticket, place: index, batch, most, logprobs });
         Ok(Ticket(ticket))
     }
 
@@ -291,12 +325,17 @@ impl Backend for CudaBackend {
         };
         let place = &self.ring[flight.place];
         place.end.wait()?;
-        let counts = place.output.values::<i32>(0, flight.requests);
-        let tokens = place.output.values::<i32>(flight.batch, flight.requests * flight.most);
-        let yields = counts.iter().zip(tokens.chunks_exact(flight.most)).map(|(count, tokens)| {
+        let requests = flight.logprobs.len();
+        let counts = place.output.values::<i32>(0, requests);
+        let tokens = place.output.values::<i32>(flight.batch, requests * flight.most);
+        let yields = counts.iter().zip(tokens.chunks_exact(flight.most)).enumerate().map(|(at, (count, tokens))| {
             let count = usize::try_from(*count).unwrap_or_default().min(flight.most);
-            let token = |id: &i32| ProducedToken { id: *id as u32, logprobs: None };
-            Yield { tokens: tokens[..count].iter().map(token).collect() }
+            let token = |(row, id): (usize, &i32)| ProducedToken {
+                id: *id as u32,
+                logprobs: flight.logprobs[at]
+                    .map(|best| self.described(&place.described, at * flight.most + row, best)),
+            };
+            Yield { tokens: tokens[..count].iter().enumerate().map(token).collect() }
         });
         let timing = RoundTiming { total: place.end.since(&place.begin)?, ..RoundTiming::default() };
         Ok(RoundOutput { yields: yields.collect(), timing })

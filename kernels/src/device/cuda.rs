@@ -28,6 +28,10 @@ use super::{
 /// The oldest architecture that has the instructions of the kernels: Ampere.
 const OLDEST: (u32, u32) = (8, 0);
 
+/// Percent of a multiprocessor's memory that is shared memory rather than first-level cache, where a kernel does not need
+/// more. The streaming kernels want it small: what they have asked for of memory waits in the cache.
+const SHARED_SHARE: i32 = 25;
+
 struct Cuda {
     context: sys::CUcontext,
     stream: sys::CUstream,
@@ -285,15 +289,15 @@ impl Driver for Cuda {
             value
         };
         let most = self.most_shared()?;
-        // SAFETY: the function is live.
-        let set = unsafe {
-            result::function::set_function_attribute(
-                function,
-                Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                most - own,
-            )
-        };
-        set.map_err(|error| failed("cuFuncSetAttribute", error))?;
+        for (attribute, value) in [
+            (Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most - own),
+            // The same for all, else a multiprocessor has to run empty before the next kernel can begin on it.
+            (Attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, SHARED_SHARE),
+        ] {
+            // SAFETY: the function is live.
+            let set = unsafe { result::function::set_function_attribute(function, attribute, value) };
+            set.map_err(|error| failed("cuFuncSetAttribute", error))?;
+        }
         Ok(Arc::new(CudaKernel(function, name.into())))
     }
 

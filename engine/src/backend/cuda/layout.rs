@@ -110,6 +110,11 @@ pub struct RoundArrays {
     pub group_rows: Buffer,
     /// `[batch]` counts, then `[batch, steps + 1]` tokens: what the host reads.
     pub output: Buffer,
+    /// What requests that want log-probabilities are told of their tokens, `[rows, 1 + 2 · MOST_CHOICES]` words in three
+    /// parts: of the tokens (float), the best alternatives (int32), and theirs (float).
+    pub described: Buffer,
+    /// Rows of it.
+    pub described_rows: usize,
 }
 
 /// What stays from round to round: arrays of slots, the last of which is for padding.
@@ -166,6 +171,11 @@ impl Extent {
     /// Whether there is room for another.
     pub fn holds(self, other: Self) -> bool {
         self.and(other) == self
+    }
+
+    /// Tokens that a round or the ends of prompts produce.
+    pub fn described_rows(self) -> usize {
+        self.rows.max(self.batch * (self.steps + 1))
     }
 
     fn own_stride(self) -> usize {
@@ -242,7 +252,7 @@ impl Sizes<'_> {
     /// Bytes of all activations, row and round arrays.
     pub fn work(&self, extent: Extent) -> u64 {
         let activations: usize = self.activations(extent).iter().sum();
-        let rows = extent.rows * (13 + extent.own_stride()) * 4;
+        let rows = (extent.rows * (13 + extent.own_stride()) + extent.described_rows() * DESCRIBED_WORDS) * 4;
         let rounds =
             extent.batch * (3 * extent.pool + 2 * extent.topk * extent.topk + 16 * (extent.steps + MOST_NODES)) * 4;
         let [selected, vocabulary, choices] = self.selection(extent);
@@ -278,6 +288,8 @@ impl Sizes<'_> {
 
 /// Alternatives of log-probabilities, at most.
 pub const MOST_CHOICES: usize = 20;
+/// Words that are said of a token.
+pub const DESCRIBED_WORDS: usize = 1 + 2 * MOST_CHOICES;
 /// Rows whose attention runs in one launch: bounds what its splits keep.
 pub const ATTENTION_ROWS: usize = 512;
 
@@ -352,6 +364,7 @@ impl RoundArrays {
         let Extent { batch, steps, pool, topk, .. } = extent;
         let ints = |width: usize| device.zeros(batch * width * 4);
         let proposals = topk.max(1) * topk.max(1);
+        let described_rows = extent.described_rows();
         Ok(Self {
             slot: ints(1)?,
             pool_token: ints(pool)?,
@@ -371,6 +384,8 @@ impl RoundArrays {
             group_prefix: ints(1)?,
             group_rows: ints(1)?,
             output: ints(steps + 2)?,
+            described: device.zeros(described_rows * DESCRIBED_WORDS * 4)?,
+            described_rows,
         })
     }
 }

@@ -11,11 +11,14 @@ use kernels::{
         Buffer, Device, DeviceError, Slice,
         matmul::{Matmul, MatmulHandle},
     },
-    launch::{Attention, Groups, Kernels, Linear, Logits, Proposals, RmsNorm, Rotation, Rows, SamplingState, TopK},
+    launch::{
+        Attention, Groups, Kernels, Linear, Logits, LogprobRows, Proposals, RmsNorm, Rotation, Rows, SamplingState,
+        TopK,
+    },
 };
 
 use super::{
-    layout::{ATTENTION_ROWS, Activations, LOGIT_ROWS, RowArrays, SlotArrays},
+    layout::{ATTENTION_ROWS, Activations, LOGIT_ROWS, MOST_CHOICES, RoundArrays, RowArrays, SlotArrays},
     weights::{HeadWeights, LayerWeights, Projection, TargetWeights},
 };
 use crate::{
@@ -450,6 +453,36 @@ impl Machine {
                 arrays.sample_position.range(part(&arrays.sample_position)),
                 state,
             )
+        })
+    }
+
+    /// Log-probabilities of the tokens in `arrays`, each behind its row of hidden states, for the slots that want them.
+    pub fn describe(
+        &self,
+        pass: Pass<'_>,
+        hidden_rows: Rows<'_>,
+        tokens: Slice<'_>,
+        round: &RoundArrays,
+    ) -> Result<(), DeviceError> {
+        let Pass { rows, arrays, work, .. } = pass;
+        let facts = &self.target.facts;
+        let (hidden, all) = (facts.layer.hidden, round.described_rows);
+        let bytes = round.described.bytes();
+        self.over_logits(hidden_rows, self.target.head(), hidden, facts.vocabulary, rows, work, |start, logits| {
+            let part = |first: usize, width: usize| (first + start * width) * 4..bytes;
+            let operands = LogprobRows {
+                logprobs: round.described.range(part(0, 1)),
+                top_ids: round.described.range(part(all, MOST_CHOICES)),
+                top_logprobs: round.described.range(part(all * (1 + MOST_CHOICES), MOST_CHOICES)),
+                count: MOST_CHOICES.min(facts.vocabulary),
+                logits,
+                rows: logits.rows,
+                row_source: None,
+                token: tokens.range(start * 4..tokens.bytes()),
+                row_slot: arrays.slot.range(start * 4..arrays.slot.bytes()),
+                logprob_count: self.slots.logprob_count.slice(),
+            };
+            self.kernels.logprob_rows(operands, &work.selection)
         })
     }
 

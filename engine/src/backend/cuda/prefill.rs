@@ -176,7 +176,8 @@ impl CudaBackend {
             let mut shifted = columns.token.clone();
             shifted.rotate_left(1);
             for ((chunk, last), first) in chunks.iter().zip(&lasts).zip(&first) {
-                shifted[*last as usize] = chunk.next.or(*first).unwrap_or_default() as i32;
+                let first = first.as_ref().map(|token| token.id);
+                shifted[*last as usize] = chunk.next.or(first).unwrap_or_default() as i32;
             }
             // `first_tokens` used the rows' arrays for its own.
             for (to, values) in [(&arrays.token, &shifted), (&arrays.slot, &columns.slot)] {
@@ -194,7 +195,8 @@ impl CudaBackend {
         let mut updates = Vec::new();
         for (chunk, first) in chunks.iter().zip(&first) {
             let length = chunk.start + chunk.tokens.len();
-            updates.extend([chunk.slot.0 as i32, length as i32, first.unwrap_or_default() as i32]);
+            let root = first.as_ref().map_or(0, |token| token.id);
+            updates.extend([chunk.slot.0 as i32, length as i32, root as i32]);
             if let Some(Some(slot)) = self.slots.get_mut(chunk.slot.0 as usize) {
                 slot.read = length;
             }
@@ -205,11 +207,15 @@ impl CudaBackend {
         let update = if update.bytes() >= updates.len() * 4 { update } else { self.round.node_token.slice() };
         self.device.write(update, &updates)?;
         self.machine.kernels.set_state(slots.length.slice(), slots.root.slice(), update, chunks.len())?;
-        Ok(first.into_iter().map(|id| id.map(|id| ProducedToken { id, logprobs: None })).collect())
+        Ok(first)
     }
 
     /// The tokens that follow the prompts that end in these pieces.
-    fn first_tokens(&self, chunks: &[PrefillChunk<'_>], lasts: &[i32]) -> Result<Vec<Option<u32>>, EngineError> {
+    fn first_tokens(
+        &self,
+        chunks: &[PrefillChunk<'_>],
+        lasts: &[i32],
+    ) -> Result<Vec<Option<ProducedToken>>, EngineError> {
         let ends: Vec<usize> = (0..chunks.len()).filter(|at| chunks[*at].next.is_none()).collect();
         if ends.is_empty() {
             return Ok(vec![None; chunks.len()]);
@@ -226,12 +232,23 @@ impl CudaBackend {
         let count = ends.len();
         self.machine.kernels.gather_rows(out, None, from, Some(arrays.source.slice()), count, hidden)?;
         let chosen = self.round.chosen.slice();
-        self.machine.choose(Pass { rows: count, groups: Groups::Even(1), arrays, work }, out, chosen)?;
+        let pass = Pass { rows: count, groups: Groups::Even(1), arrays, work };
+        self.machine.choose(pass, out, chosen)?;
+        let wanted = |at: &usize| self.slots.get(chunks[*at].slot.0 as usize)?.as_ref()?.logprobs;
+        let logprobs: Vec<Option<usize>> = ends.iter().map(wanted).collect();
+        let described = logprobs.iter().any(Option::is_some);
+        // A pass of its own over the head: few requests ask.
+        let host = self.device.host_buffer(if described { self.round.described.bytes() } else { 4 })?;
+        if described {
+            self.machine.describe(pass, out, chosen, &self.round)?;
+            self.device.read_async(&host, 0, self.round.described.slice())?;
+        }
         let mut ids = vec![0_i32; count];
         self.device.read(chosen.range(0..count * 4), &mut ids)?;
         let mut first = vec![None; chunks.len()];
-        for (at, id) in ends.into_iter().zip(ids) {
-            first[at] = Some(id as u32);
+        for (row, (at, id)) in ends.into_iter().zip(ids).enumerate() {
+            let logprobs = logprobs[row].map(|best| self.described(&host, row, best));
+            first[at] = Some(ProducedToken { id: id as u32, logprobs });
         }
         Ok(first)
     }

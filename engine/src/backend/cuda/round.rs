@@ -20,6 +20,17 @@ pub struct RoundMemory<'a> {
     pub round: &'a RoundArrays,
 }
 
+/// What a round does beside drafting, verifying and accepting.
+#[derive(Clone, Copy, Debug)]
+pub struct RoundOptions {
+    /// Runs the draft over what was accepted, even if nothing was drafted.
+    pub extend: bool,
+    /// Writes log-probabilities for the slots that want them.
+    pub describe: bool,
+    /// Accepts this many tokens on average, whatever the target says.
+    pub simulate: Option<f32>,
+}
+
 impl Machine {
     /// Launches a round of `batch` requests, whose slots stand in [`RoundArrays::slot`].
     pub fn round(
@@ -27,10 +38,10 @@ impl Machine {
         memory: RoundMemory<'_>,
         shape: TreeShape,
         batch: usize,
-        extend: bool,
-        simulate: Option<f32>,
+        options: RoundOptions,
     ) -> Result<(), DeviceError> {
         let RoundMemory { work, arrays, round } = memory;
+        let RoundOptions { extend, describe, simulate } = options;
         let head = self.head.as_ref().filter(|_| extend || !shape.is_off());
         let tree = TreeNodes {
             nodes: shape.num_draft_tokens,
@@ -93,6 +104,13 @@ impl Machine {
                 batch,
                 most,
             )?;
+        }
+        if describe {
+            let pass = Pass { rows: batch * most, groups: Groups::Even(most), arrays, work };
+            let (to, from) =
+                (Rows { at: work.added.slice(), stride: hidden }, Rows { at: work.normed.slice(), stride: hidden });
+            self.kernels.gather_rows(to, None, from, Some(arrays.source.slice()), pass.rows, hidden)?;
+            self.describe(pass, to, arrays.token.slice(), round)?;
         }
         match head {
             Some(head) => self.extend(memory, head, batch, most),

@@ -1,0 +1,72 @@
+//! Tokens and log-probabilities of a device against those of the CPU, in float32.
+
+use super::{Plan, models::RandomModels, request, shapes};
+use crate::{
+    DeviceChoice, Engine, EngineError, Event, Request, RequestId, SamplingParams, ShapePolicy, backend::ProducedToken,
+};
+
+/// Float sums in another order move a log-probability by less.
+const TOLERANCE: f32 = 1e-3;
+
+/// The device says of its tokens what the CPU says.
+pub fn same_as_cpu(
+    engine: &mut Engine,
+    models: &RandomModels,
+    head: &'static str,
+    plan: Plan,
+) -> Result<Option<String>, EngineError> {
+    let setting = super::Setting { choice: DeviceChoice::Cpu, dtype: "float32", head, page_size: 16 };
+    let mut cpu = super::load(models, setting, plan, false)?;
+    let wanted = [Some(4), None, Some(0)];
+    let requests: Vec<Request> = wanted
+        .iter()
+        .enumerate()
+        .map(|(at, logprobs)| {
+            request(at + 2, &SamplingParams { logprobs: *logprobs, ..Default::default() }, plan.tokens)
+        })
+        .collect();
+    for shape in shapes(plan).take(3) {
+        engine.set_policy(ShapePolicy::fixed(shape))?;
+        cpu.set_policy(ShapePolicy::fixed(shape))?;
+        let (found, expected) = (tokens(engine, &requests)?, tokens(&mut cpu, &requests)?);
+        for (at, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            if let Some(place) = found.iter().zip(expected).position(|(found, expected)| !agree(found, expected)) {
+                let (found, expected) = (&found[place], &expected[place]);
+                let reason = format!("request {at}, token {place}: {found:?}, on the CPU {expected:?}");
+                return Ok(Some(format!("shape {shape}, {reason}")));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn tokens(engine: &mut Engine, requests: &[Request]) -> Result<Vec<Vec<ProducedToken>>, EngineError> {
+    let ids: Vec<RequestId> =
+        requests.iter().map(|request| engine.submit(request.clone())).collect::<Result<_, _>>()?;
+    let mut all = vec![Vec::new(); ids.len()];
+    while !engine.is_idle() {
+        for event in engine.step()? {
+            if let Event::Tokens { request, tokens, .. } = event
+                && let Some(at) = ids.iter().position(|id| *id == request)
+            {
+                all[at].extend(tokens);
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn agree(found: &ProducedToken, expected: &ProducedToken) -> bool {
+    let close = |a: f32, b: f32| (a - b).abs() <= TOLERANCE;
+    found.id == expected.id
+        && match (&found.logprobs, &expected.logprobs) {
+            (None, None) => true,
+            (Some(found), Some(expected)) => {
+                let alike = |((a, x), (b, y)): (&(u32, f32), &(u32, f32))| a == b && close(*x, *y);
+                close(found.logprob, expected.logprob)
+                    && found.top.len() == expected.top.len()
+                    && found.top.iter().zip(&expected.top).all(alike)
+            }
+            _ => false,
+        }
+}
