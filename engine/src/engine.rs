@@ -9,7 +9,7 @@ use crate::{
     load::{Loaded, load},
     options::{EngineOptions, ShapePolicy},
     request::{Completion, Event, Request, RequestId},
-    scheduler::{ModelEnds, Scheduler, Statistics},
+    scheduler::{ModelEnds, Reuse, Scheduler, SchedulerOptions, Statistics},
     text::Text,
 };
 
@@ -50,8 +50,7 @@ impl Engine {
                 backend,
                 ModelEnds { end_tokens, text: text.clone() },
                 options.policy.clone(),
-                options.max_running_requests,
-                options.chunked_prefill_size,
+                scheduler_options(&options),
             ),
             options,
             text,
@@ -162,5 +161,18 @@ impl Engine {
     /// What has happened so far, and what runs now.
     pub fn statistics(&self) -> &Statistics {
         self.scheduler.statistics()
+    }
+}
+
+fn scheduler_options(options: &EngineOptions) -> SchedulerOptions {
+    SchedulerOptions {
+        largest_batch: options.max_running_requests,
+        prefill_budget: options.chunked_prefill_size,
+        reuse: match options {
+            EngineOptions { disable_radix_cache: true, .. } => Reuse::Off,
+            // The rows of drafts that were accepted against the target's word stand beside the target's tokens.
+            EngineOptions { simulate_accept_length: Some(_), .. } => Reuse::Prompts,
+            _ => Reuse::All,
+        },
     }
 }

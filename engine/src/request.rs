@@ -93,6 +93,8 @@ pub struct Completion {
     pub text: String,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
+    /// Of them, those that were in the KV cache already, so that they did not have to be read.
+    pub cached_tokens: usize,
     /// Verify rounds that it took part in (prefill is not one).
     pub rounds: usize,
     /// Drafts that the target verified in them.

@@ -4,6 +4,7 @@ mod admission;
 #[cfg(test)]
 mod fake;
 mod pages;
+mod prefix;
 mod running;
 mod statistics;
 #[cfg(test)]
@@ -13,8 +14,13 @@ use std::{collections::VecDeque, time::Instant};
 
 use schemas::tree::TreeShape;
 
-pub use self::statistics::Statistics;
-use self::{admission::Limits, pages::PageAllocator, running::Running};
+use self::{
+    admission::Limits,
+    pages::PagePool,
+    prefix::PageKeys,
+    running::{Place, Running},
+};
+pub use self::{prefix::Reuse, statistics::Statistics};
 use crate::{
     backend::{Backend, PrefillChunk, Round, Slot, Ticket},
     error::EngineError,
@@ -32,19 +38,30 @@ pub struct ModelEnds {
     pub text: Option<Text>,
 }
 
-/// Requests over a backend. It never over-commits: a request is admitted when all pages that it can ever need are free.
+/// How a scheduler is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SchedulerOptions {
+    /// Most requests that run together.
+    pub largest_batch: usize,
+    /// Most prompt tokens of a step.
+    pub prefill_budget: usize,
+    /// What the KV cache keeps of requests that have ended.
+    pub reuse: Reuse,
+}
+
+/// Requests over a backend. It never over-commits: a request is admitted when all pages that it can ever need are free,
+/// or kept for nobody in particular.
 pub struct Scheduler {
     backend: Box<dyn Backend>,
     model: ModelEnds,
     policy: ShapePolicy,
-    largest_batch: usize,
-    prefill_budget: usize,
+    options: SchedulerOptions,
     waiting: VecDeque<Waiting>,
     running: Vec<Running>,
     in_flight: VecDeque<Flight>,
     cancelled: Vec<RequestId>,
     slots: Vec<Slot>,
-    pages: PageAllocator,
+    pages: PagePool,
     statistics: Statistics,
     submitted: u64,
 }
@@ -54,8 +71,13 @@ struct Waiting {
     request: Request,
     /// Positions that it can fill, the tree of its last round included.
     positions: usize,
+    /// The pages of its prompt that may be used again: never that of its last token, which always runs.
+    keys: PageKeys,
     submitted: Instant,
 }
+
+/// Fewer tokens than these are read sooner than waited for (SGLang's threshold for prompts in one batch).
+const WORTH_WAITING: usize = 32;
 
 /// A round that is launched and not collected.
 struct Flight {
@@ -65,23 +87,21 @@ struct Flight {
 }
 
 impl Scheduler {
-    /// A scheduler for a backend that is prepared for the policy's shapes. `largest_batch` bounds the running batch,
-    /// `prefill_budget` the prompt tokens of a step.
+    /// A scheduler for a backend that is prepared for the policy's shapes.
     pub fn new(
         backend: Box<dyn Backend>,
         model: ModelEnds,
         policy: ShapePolicy,
-        largest_batch: usize,
-        prefill_budget: usize,
+        mut options: SchedulerOptions,
     ) -> Self {
         let capacity = backend.capacity();
-        let largest_batch = largest_batch.clamp(1, capacity.slots);
+        options.largest_batch = options.largest_batch.clamp(1, capacity.slots);
+        options.prefill_budget = options.prefill_budget.max(1);
         Self {
-            slots: (0..largest_batch as u32).rev().map(Slot).collect(),
-            pages: PageAllocator::new(capacity.pages),
+            slots: (0..options.largest_batch as u32).rev().map(Slot).collect(),
+            pages: PagePool::new(capacity.pages),
             statistics: Statistics { pages_total: capacity.pages, ..Statistics::default() },
-            largest_batch,
-            prefill_budget: prefill_budget.max(1),
+            options,
             waiting: VecDeque::new(),
             running: Vec::new(),
             in_flight: VecDeque::new(),
@@ -105,7 +125,7 @@ impl Scheduler {
 
     /// Most requests that run together.
     pub fn largest_batch(&self) -> usize {
-        self.largest_batch
+        self.options.largest_batch
     }
 
     /// Whether nothing is queued or running.
@@ -123,6 +143,10 @@ impl Scheduler {
         }
         let shapes: Vec<_> = policy.shapes().collect();
         self.backend.prepare(&shapes, capture_sizes)?;
+        // Outputs that were made without speculation have no rows in the draft's cache.
+        if policy.speculates() && !self.policy.speculates() {
+            self.pages.clear();
+        }
         self.policy = policy;
         Ok(())
     }
@@ -141,7 +165,11 @@ impl Scheduler {
         let positions = limits.admit(&mut request)?;
         self.submitted += 1;
         let id = RequestId(self.submitted);
-        self.waiting.push_back(Waiting { id, request, positions, submitted: Instant::now() });
+        let mut keys = PageKeys::new(limits.capacity.page_size);
+        if self.options.reuse != Reuse::Off {
+            keys.extend(&request.input_ids);
+        }
+        self.waiting.push_back(Waiting { id, request, positions, keys, submitted: Instant::now() });
         self.statistics.waiting = self.waiting.len();
         Ok(id)
     }
@@ -172,7 +200,8 @@ impl Scheduler {
         }
         self.statistics.waiting = self.waiting.len();
         self.statistics.running = self.running.iter().filter(|running| running.finished().is_none()).count();
-        self.statistics.pages_used = self.statistics.pages_total - self.pages.free();
+        self.statistics.pages_cached = self.pages.kept();
+        self.statistics.pages_used = self.statistics.pages_total - self.pages.free() - self.pages.kept();
         Ok(events)
     }
 
@@ -197,21 +226,34 @@ impl Scheduler {
     fn admit(&mut self) -> Result<(), EngineError> {
         let page_size = self.backend.capacity().page_size;
         while let Some(next) = self.waiting.front() {
-            if self.slots.is_empty() {
+            if self.slots.is_empty() || self.is_being_read(next) {
                 break;
             }
-            let Some(pages) = self.pages.take(next.positions.div_ceil(page_size)) else { break };
+            let Some((pages, shared)) = self.pages.open(next.keys.all(), next.positions.div_ceil(page_size)) else {
+                break;
+            };
             let (Some(slot), Some(next)) = (self.slots.pop(), self.waiting.pop_front()) else { break };
-            self.backend.open(slot, &next.request.sampling, pages.ids(), 0)?;
+            let cached = shared * page_size;
+            self.backend.open(slot, &next.request.sampling, pages.ids(), cached)?;
             self.statistics.prompt_tokens += next.request.input_ids.len() as u64;
-            self.running.push(Running::new(next.id, next.request, next.submitted, Some((slot, pages)), &self.model));
+            self.statistics.cached_tokens += cached as u64;
+            let place = Place { slot, pages, keys: next.keys, cached };
+            self.running.push(Running::new(next.id, next.request, next.submitted, Some(place), &self.model));
         }
         Ok(())
     }
 
+    /// Whether a running request is reading what this one begins with, as the samples of one prompt do: it is cheaper to
+    /// wait for those pages than to fill others with the same.
+    fn is_being_read(&self, next: &Waiting) -> bool {
+        let page = self.pages.find(next.keys.all()) + WORTH_WAITING.div_ceil(self.backend.capacity().page_size) - 1;
+        let key = next.keys.all().get(page);
+        key.is_some_and(|key| self.running.iter().any(|running| running.will_fill(page, key)))
+    }
+
     fn prefill(&mut self, events: &mut Vec<Event>) -> Result<(), EngineError> {
         let largest = self.backend.capacity().prefill_chunk.max(1);
-        let mut budget = self.prefill_budget;
+        let mut budget = self.options.prefill_budget;
         let mut chunks = Vec::new();
         let mut members = Vec::new();
         for (at, running) in self.running.iter().enumerate() {
@@ -233,6 +275,9 @@ impl Scheduler {
         for ((at, count), first) in members.into_iter().zip(first) {
             let running = &mut self.running[at];
             running.read_prompt(count);
+            if let Some((table, keys)) = running.filled_pages() {
+                self.pages.share(table, keys);
+            }
             if let Some(token) = first {
                 running.take_first(token);
                 self.statistics.generated_tokens += 1;
@@ -292,10 +337,10 @@ impl Scheduler {
             }
             if !running.is_done() {
                 at += 1;
-            } else if let Some((slot, pages)) = self.running.remove(at).into_place() {
-                self.backend.close(slot);
-                self.slots.push(slot);
-                self.pages.give(pages);
+            } else if let Some(place) = self.running.remove(at).into_place(self.options.reuse) {
+                self.backend.close(place.slot);
+                self.slots.push(place.slot);
+                self.pages.close(place.pages, place.keys.all());
             }
         }
     }

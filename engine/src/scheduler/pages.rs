@@ -1,43 +1,120 @@
-//! Pages of the KV cache: who has which.
+//! Pages of the KV cache: who has which. A page is free, a request's own, or kept in the prefix cache.
 
+use super::prefix::{PageKey, PrefixCache};
 use crate::backend::PageId;
 
-/// Pages that somebody holds. Cannot be copied, so what was given back cannot be used or given back again.
+/// All pages of a device.
 #[derive(Debug)]
-pub struct Pages(Vec<PageId>);
-
-/// The free pages.
-#[derive(Debug)]
-pub struct PageAllocator {
+pub struct PagePool {
     free: Vec<PageId>,
+    cache: PrefixCache,
 }
 
-impl Pages {
+/// The pages of one sequence, in the order of its positions: first those that it shares through the prefix cache, then
+/// its own. Cannot be copied, so what was given back cannot be used or given back again.
+#[derive(Debug)]
+pub struct PageTable {
+    ids: Vec<PageId>,
+    shared: usize,
+}
+
+impl PageTable {
     /// Their numbers.
     pub fn ids(&self) -> &[PageId] {
-        &self.0
+        &self.ids
     }
 }
 
-impl PageAllocator {
+impl PagePool {
     /// All of `count` pages free.
     pub fn new(count: usize) -> Self {
-        Self { free: (0..count as u32).rev().map(PageId).collect() }
+        Self { free: (0..count as u32).rev().map(PageId).collect(), cache: PrefixCache::default() }
     }
 
-    /// How many are free.
+    /// How many nobody holds and nobody would miss.
     pub fn free(&self) -> usize {
         self.free.len()
     }
 
-    /// Takes pages, all or none.
-    pub fn take(&mut self, count: usize) -> Option<Pages> {
-        let rest = self.free.len().checked_sub(count)?;
-        Some(Pages(self.free.split_off(rest)))
+    /// How many nobody holds but which are kept for prompts to come: they are given away when the free ones run out.
+    pub fn kept(&self) -> usize {
+        self.cache.idle()
     }
 
-    /// Takes pages back.
-    pub fn give(&mut self, pages: Pages) {
-        self.free.extend(pages.0);
+    /// How many of a sequence's first pages the cache holds.
+    pub fn find(&self, keys: &[PageKey]) -> usize {
+        self.cache.find(keys)
+    }
+
+    /// `count` pages for a sequence, all or none, and how many of them hold what `keys` name already.
+    pub fn open(&mut self, keys: &[PageKey], count: usize) -> Option<(PageTable, usize)> {
+        // Held before others are evicted, so that these are not.
+        let mut ids = self.cache.hold(keys);
+        let shared = ids.len();
+        let own = count.saturating_sub(shared);
+        if self.free.len() + self.cache.idle() < own {
+            self.cache.release(&ids);
+            return None;
+        }
+        while self.free.len() < own {
+            self.free.push(self.cache.evict()?);
+        }
+        ids.extend(self.free.split_off(self.free.len() - own));
+        Some((PageTable { ids, shared }, shared))
+    }
+
+    /// Lets others share the first pages of a sequence, which hold what `keys` name. It stops at a page that another
+    /// sequence has brought before: this one keeps its copy to itself.
+    pub fn share(&mut self, table: &mut PageTable, keys: &[PageKey]) {
+        while let (Some(key), Some(page)) = (keys.get(table.shared), table.ids.get(table.shared)) {
+            if self.cache.page(key).is_some() {
+                break;
+            }
+            let parent = table.shared.checked_sub(1).map(|at| table.ids[at]);
+            self.cache.insert(*key, parent, *page, 1);
+            table.shared += 1;
+        }
+    }
+
+    /// Takes the pages of a sequence back. Its first ones, which hold what `keys` name, are kept.
+    pub fn close(&mut self, table: PageTable, keys: &[PageKey]) {
+        let (shared, own) = table.ids.split_at(table.shared);
+        let mut parent = shared.last().copied();
+        let mut keys = keys.iter().skip(shared.len());
+        for page in own {
+            let Some(key) = keys.next() else {
+                self.free.push(*page);
+                continue;
+            };
+            if let Some(other) = self.cache.page(key) {
+                self.free.push(*page);
+                parent = Some(other);
+            } else {
+                self.cache.insert(*key, parent, *page, 0);
+                parent = Some(*page);
+            }
+        }
+        self.cache.release(shared);
+    }
+
+    /// Forgets all pages that nobody holds.
+    pub fn clear(&mut self) {
+        self.free.extend(std::iter::from_fn(|| self.cache.evict()));
+    }
+
+    /// Panics unless every page is in exactly one place and the counts are right.
+    #[cfg(test)]
+    pub fn audit<'a>(&self, tables: impl Iterator<Item = &'a PageTable>, total: usize) {
+        let mut seen: Vec<PageId> = self.free.clone();
+        let mut held: Vec<&[PageId]> = Vec::new();
+        for table in tables {
+            let (shared, own) = table.ids.split_at(table.shared);
+            seen.extend(own);
+            held.push(shared);
+        }
+        seen.extend(self.cache.audit(&held));
+        seen.sort_unstable();
+        let all: Vec<PageId> = (0..total as u32).map(PageId).collect();
+        assert_eq!(seen, all, "a page is lost or in two places");
     }
 }

@@ -2,7 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::{ModelEnds, pages::Pages};
+use super::{
+    ModelEnds,
+    pages::PageTable,
+    prefix::{PageKey, PageKeys, Reuse},
+};
 use crate::{
     backend::{ProducedToken, Slot},
     request::{Completion, Event, FinishReason, Request, RequestId},
@@ -13,7 +17,7 @@ use crate::{
 pub struct Running {
     id: RequestId,
     request: Request,
-    place: Option<(Slot, Pages)>,
+    place: Option<Place>,
     end_tokens: Vec<u32>,
     stream: TextStream,
     prompt_read: usize,
@@ -30,6 +34,19 @@ pub struct Running {
     events: Vec<Event>,
 }
 
+/// Where an admitted request lives.
+#[derive(Debug)]
+pub struct Place {
+    /// Its slot.
+    pub slot: Slot,
+    /// Its pages.
+    pub pages: PageTable,
+    /// What its pages hold.
+    pub keys: PageKeys,
+    /// Tokens of its prompt that the pages held from the start.
+    pub cached: usize,
+}
+
 /// What a request kept of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {
@@ -41,13 +58,7 @@ pub struct Kept {
 
 impl Running {
     /// A request that is about to read its prompt.
-    pub fn new(
-        id: RequestId,
-        request: Request,
-        submitted: Instant,
-        place: Option<(Slot, Pages)>,
-        model: &ModelEnds,
-    ) -> Self {
+    pub fn new(id: RequestId, request: Request, submitted: Instant, place: Option<Place>, model: &ModelEnds) -> Self {
         let mut end_tokens = request.stop.stop_token_ids.clone();
         if !request.stop.ignore_eos {
             end_tokens.extend(&model.end_tokens);
@@ -57,8 +68,8 @@ impl Running {
             end_tokens,
             stream: TextStream::new(model.text.clone(), request.stop.stop.clone()),
             request,
+            prompt_read: place.as_ref().map_or(0, |place| place.cached),
             place,
-            prompt_read: 0,
             output: Vec::new(),
             rounds: 0,
             proposed: 0,
@@ -79,7 +90,7 @@ impl Running {
 
     /// Its slot.
     pub fn slot(&self) -> Option<Slot> {
-        self.place.as_ref().map(|(slot, _)| *slot)
+        self.place.as_ref().map(|place| place.slot)
     }
 
     /// Why it ended, if it has.
@@ -87,8 +98,38 @@ impl Running {
         self.finished.as_ref()
     }
 
-    /// Slot and pages, to be given back.
-    pub fn into_place(self) -> Option<(Slot, Pages)> {
+    /// Its pages, and the keys of those that the device has filled with its prompt.
+    pub fn filled_pages(&mut self) -> Option<(&mut PageTable, &[PageKey])> {
+        let read = self.prompt_read;
+        self.place.as_mut().map(|place| (&mut place.pages, place.keys.within(read)))
+    }
+
+    /// Its pages.
+    #[cfg(test)]
+    pub fn pages(&self) -> Option<&PageTable> {
+        self.place.as_ref().map(|place| &place.pages)
+    }
+
+    /// Whether it is going to fill the page of this number with what `key` names.
+    pub fn will_fill(&self, page: usize, key: &PageKey) -> bool {
+        let Some((_, read, rest)) = self.unread_prompt() else { return false };
+        let keys = self.place.as_ref().map(|place| (place.keys.within(read), place.keys.within(read + rest.len())));
+        keys.is_some_and(|(filled, all)| page >= filled.len() && all.get(page) == Some(key))
+    }
+
+    /// Slot and pages, to be given back, with the keys of the pages that may be used again.
+    pub fn into_place(mut self, reuse: Reuse) -> Option<Place> {
+        if let Some(place) = &mut self.place {
+            // The last token is in no cache yet; rows behind it may belong to tokens that were cut off.
+            let mut filled = self.prompt_read;
+            if reuse == Reuse::All && !self.output.is_empty() {
+                filled += self.output.len() - 1;
+                let mut sequence = self.request.input_ids;
+                sequence.append(&mut self.output);
+                place.keys.extend(&sequence);
+            }
+            place.keys.truncate(filled);
+        }
         self.place
     }
 
@@ -198,6 +239,7 @@ impl Running {
             output_ids: self.output.clone(),
             text: self.stream.whole().to_owned(),
             prompt_tokens: self.request.input_ids.len(),
+            cached_tokens: self.place.as_ref().map_or(0, |place| place.cached),
             rounds: self.rounds,
             proposed_drafts: self.proposed,
             accept_histogram: self.histogram.clone(),

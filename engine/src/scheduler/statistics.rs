@@ -14,12 +14,16 @@ pub struct Statistics {
     pub waiting: usize,
     /// Requests that hold a slot.
     pub running: usize,
-    /// Pages that are held.
+    /// Pages that requests hold.
     pub pages_used: usize,
+    /// Pages that nobody holds and that are kept for prompts to come; they count as free for admission.
+    pub pages_cached: usize,
     /// Pages there are.
     pub pages_total: usize,
     /// Prompt tokens of admitted requests.
     pub prompt_tokens: u64,
+    /// Of them, those that were in the KV cache already.
+    pub cached_tokens: u64,
     /// Tokens that became output.
     pub generated_tokens: u64,
     /// Rounds of the whole batch.

@@ -1,0 +1,195 @@
+//! The prefix cache: pages whose contents a prompt to come can begin with.
+//!
+//! A page is known by a hash over all tokens up to its end and the one behind it. That one counts because the draft's
+//! row i depends on token i + 1 (SGLang's radix cache has bigram keys under EAGLE for the same reason). Since the hash of
+//! a page takes in that of the page before, the pages of all sequences form a tree. A page stays as long as the pages
+//! behind it do, so the longest cached beginning of a prompt is found by bisection.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::backend::PageId;
+
+/// What a page holds: a hash of the tokens up to its end and of the token behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PageKey([u8; 16]);
+
+/// The keys of a sequence's full pages, as far as the token behind each is known.
+#[derive(Clone, Debug)]
+pub struct PageKeys {
+    page_size: usize,
+    keys: Vec<PageKey>,
+}
+
+/// What of a sequence may be used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    /// Nothing: every prompt is read anew.
+    Off,
+    /// Prompts only, because the outputs' rows in the cache do not belong to their tokens (simulated acceptance).
+    Prompts,
+    /// Prompts and outputs.
+    All,
+}
+
+/// Pages that sequences share, or that are kept for those to come.
+#[derive(Debug, Default)]
+pub struct PrefixCache {
+    pages: HashMap<PageKey, PageId>,
+    nodes: HashMap<PageId, Node>,
+    /// Pages without a user. All pages behind such a page are without one too.
+    idle: usize,
+    /// Pages without a user and without pages behind them, by the time of their last use.
+    leaves: BTreeSet<(u64, PageId)>,
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct Node {
+    key: PageKey,
+    parent: Option<PageId>,
+    children: usize,
+    users: usize,
+    last_used: u64,
+}
+
+impl PageKeys {
+    /// None yet, for pages of `page_size` tokens.
+    pub fn new(page_size: usize) -> Self {
+        Self { page_size, keys: Vec::new() }
+    }
+
+    /// Adds the pages that have become full: `tokens` is the whole sequence so far.
+    pub fn extend(&mut self, tokens: &[u32]) {
+        let from = self.keys.len() * self.page_size;
+        // Windows overlap by the token behind the page.
+        let windows = tokens.get(from..).unwrap_or_default().windows(self.page_size + 1).step_by(self.page_size);
+        for window in windows {
+            let mut hasher = blake3::Hasher::new();
+            if let Some(PageKey(before)) = self.keys.last() {
+                hasher.update(before);
+            }
+            for token in window {
+                hasher.update(&token.to_le_bytes());
+            }
+            let mut key = [0; 16];
+            key.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+            self.keys.push(PageKey(key));
+        }
+    }
+
+    /// All of them.
+    pub fn all(&self) -> &[PageKey] {
+        &self.keys
+    }
+
+    /// Drops the keys of pages that do not lie within the first `positions`.
+    pub fn truncate(&mut self, positions: usize) {
+        self.keys.truncate(positions / self.page_size);
+    }
+
+    /// The keys of the pages that lie within the first `positions`.
+    pub fn within(&self, positions: usize) -> &[PageKey] {
+        &self.keys[..self.keys.len().min(positions / self.page_size)]
+    }
+}
+
+impl PrefixCache {
+    /// Pages without a user.
+    pub fn idle(&self) -> usize {
+        self.idle
+    }
+
+    /// The page with this key.
+    pub fn page(&self, key: &PageKey) -> Option<PageId> {
+        self.pages.get(key).copied()
+    }
+
+    /// How many of a sequence's first pages are here.
+    pub fn find(&self, keys: &[PageKey]) -> usize {
+        keys.partition_point(|key| self.pages.contains_key(key))
+    }
+
+    /// Becomes a user of a sequence's first pages, as far as they are here.
+    pub fn hold(&mut self, keys: &[PageKey]) -> Vec<PageId> {
+        let pages: Vec<PageId> = keys.iter().map_while(|key| self.page(key)).collect();
+        for page in &pages {
+            let Some(node) = self.nodes.get_mut(page) else { continue };
+            if node.users == 0 {
+                self.idle -= 1;
+                self.leaves.remove(&(node.last_used, *page));
+            }
+            node.users += 1;
+        }
+        pages
+    }
+
+    /// Ends a use of a sequence's first pages.
+    pub fn release(&mut self, pages: &[PageId]) {
+        self.clock += 1;
+        for page in pages {
+            let Some(node) = self.nodes.get_mut(page) else { continue };
+            node.users -= 1;
+            node.last_used = self.clock;
+            if node.users == 0 {
+                self.idle += 1;
+                if node.children == 0 {
+                    self.leaves.insert((node.last_used, *page));
+                }
+            }
+        }
+    }
+
+    /// Adds a page behind its parent, of which it must not have more users.
+    pub fn insert(&mut self, key: PageKey, parent: Option<PageId>, page: PageId, users: usize) {
+        self.clock += 1;
+        if let Some((parent, node)) = parent.and_then(|parent| Some((parent, self.nodes.get_mut(&parent)?))) {
+            if node.users == 0 && node.children == 0 {
+                self.leaves.remove(&(node.last_used, parent));
+            }
+            node.children += 1;
+        }
+        if users == 0 {
+            self.idle += 1;
+            self.leaves.insert((self.clock, page));
+        }
+        self.pages.insert(key, page);
+        self.nodes.insert(page, Node { key, parent, children: 0, users, last_used: self.clock });
+    }
+
+    /// Gives up the page that was used the longest time ago, of those without a user and without pages behind them.
+    pub fn evict(&mut self) -> Option<PageId> {
+        let (_, page) = self.leaves.pop_first()?;
+        let node = self.nodes.remove(&page)?;
+        self.pages.remove(&node.key);
+        self.idle -= 1;
+        if let Some((parent, node)) = node.parent.and_then(|parent| Some((parent, self.nodes.get_mut(&parent)?))) {
+            node.children -= 1;
+            if node.users == 0 && node.children == 0 {
+                self.leaves.insert((node.last_used, parent));
+            }
+        }
+        Some(page)
+    }
+
+    /// All pages; panics unless what is kept of them fits the uses that are given and each other.
+    #[cfg(test)]
+    pub fn audit(&self, uses: &[&[PageId]]) -> Vec<PageId> {
+        let users = |page: &PageId| uses.iter().filter(|pages| pages.contains(page)).count();
+        for (page, node) in &self.nodes {
+            assert_eq!(node.users, users(page), "users of {page:?}");
+            assert_eq!(self.pages.get(&node.key), Some(page));
+            let children = self.nodes.values().filter(|child| child.parent == Some(*page)).count();
+            assert_eq!(node.children, children, "pages behind {page:?}");
+            let is_leaf = node.users == 0 && node.children == 0;
+            assert_eq!(self.leaves.contains(&(node.last_used, *page)), is_leaf);
+            if let Some(parent) = &node.parent {
+                assert!(self.nodes[parent].users >= node.users, "{page:?} outlives the page before it");
+            }
+        }
+        let is_leaf = |node: &&Node| node.users == 0 && node.children == 0;
+        assert_eq!(self.leaves.len(), self.nodes.values().filter(is_leaf).count());
+        assert_eq!(self.idle, self.nodes.values().filter(|node| node.users == 0).count());
+        assert_eq!(self.pages.len(), self.nodes.len());
+        self.nodes.keys().copied().collect()
+    }
+}
