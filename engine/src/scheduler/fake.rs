@@ -31,12 +31,14 @@ pub struct World {
     open: BTreeMap<Slot, Open>,
     in_flight: VecDeque<(Ticket, Vec<Slot>, RoundOutput)>,
     launched: u64,
-    /// First tokens of prompts, in the order in which slots were opened.
-    pub opened: Vec<u32>,
+    /// Seeds of requests, in the order in which slots were opened.
+    pub opened: Vec<u64>,
     /// `(batch, shape)` of each round.
     pub rounds: Vec<(usize, TreeShape)>,
     /// Prompt tokens of each prefill.
     pub prefills: Vec<usize>,
+    /// What each place of each page holds: the target's row of a token, and the draft's, which knows the token behind.
+    rows: BTreeMap<(PageId, usize), (u32, Option<u32>)>,
 }
 
 struct Open {
@@ -44,6 +46,8 @@ struct Open {
     prompt: Vec<u32>,
     next: Option<u32>,
     produced: usize,
+    /// The last produced token, which is in no cache yet.
+    root: u32,
 }
 
 /// The device.
@@ -72,6 +76,16 @@ impl World {
     }
 }
 
+impl World {
+    /// Writes a row, on a page that nobody else may see.
+    fn write(&mut self, slot: Slot, page_size: usize, position: usize, token: u32, next: Option<u32>) {
+        let page = self.open[&slot].pages[position / page_size];
+        let shared = self.open.iter().any(|(other, open)| *other != slot && open.pages.contains(&page));
+        assert!(!shared, "{slot:?} writes to a page that others read");
+        self.rows.insert((page, position % page_size), (token, next));
+    }
+}
+
 fn produced(id: u32) -> ProducedToken {
     ProducedToken { id, logprobs: None }
 }
@@ -92,17 +106,27 @@ impl Backend for Fake {
     fn open(
         &mut self,
         slot: Slot,
-        _sampling: &SamplingParams,
+        sampling: &SamplingParams,
         pages: &[PageId],
-        _cached: usize,
+        cached: usize,
     ) -> Result<(), EngineError> {
         let mut world = self.world();
+        let page_size = self.capacity.page_size;
+        assert!(cached.is_multiple_of(page_size), "a part of a page is shared");
         assert!((slot.0 as usize) < self.capacity.slots, "{slot:?} does not exist");
         let held: BTreeSet<PageId> = world.open.values().flat_map(|open| open.pages.clone()).collect();
         let own: BTreeSet<PageId> = pages.iter().copied().collect();
         assert_eq!(own.len(), pages.len(), "a page twice");
-        assert!(own.iter().all(|page| (page.0 as usize) < self.capacity.pages && !held.contains(page)), "held pages");
-        let open = Open { pages: pages.to_vec(), prompt: Vec::new(), next: None, produced: 0 };
+        assert!(own.iter().all(|page| (page.0 as usize) < self.capacity.pages), "pages that are not there");
+        assert!(pages[cached / page_size..].iter().all(|page| !held.contains(page)), "held pages");
+        let row = |at: usize| world.rows.get(&(pages[at / page_size], at % page_size)).copied().expect("a filled row");
+        let prompt: Vec<u32> = (0..cached).map(|at| row(at).0).collect();
+        // Every row of the draft has to know the token that comes behind it in this prompt too.
+        let follows = (1..cached).all(|at| row(at - 1).1 == Some(prompt[at]));
+        assert!(follows, "a row of the draft belongs to another sequence");
+        let next = cached.checked_sub(1).and_then(|last| row(last).1);
+        let open = Open { pages: pages.to_vec(), prompt, next, produced: 0, root: 0 };
+        world.opened.push(sampling.seed);
         assert!(world.open.insert(slot, open).is_none(), "{slot:?} is in use");
         Ok(())
     }
@@ -113,18 +137,21 @@ impl Backend for Fake {
         assert_eq!(distinct.len(), chunks.len(), "a slot twice");
         world.prefills.push(chunks.iter().map(|chunk| chunk.tokens.len()).sum());
         let mut first = Vec::new();
+        let page_size = self.capacity.page_size;
         for chunk in chunks {
             let open = world.open.get_mut(&chunk.slot).expect("an open slot");
             assert!(!chunk.tokens.is_empty() && chunk.tokens.len() <= self.capacity.prefill_chunk, "size of a piece");
             assert_eq!(chunk.start, open.prompt.len(), "a piece does not continue the prompt");
             assert!(open.next.is_none_or(|next| next == chunk.tokens[0]), "another token than was announced");
-            let is_new = open.prompt.is_empty();
             open.prompt.extend(chunk.tokens);
             open.next = chunk.next;
             open.produced = usize::from(chunk.next.is_none());
-            first.push(chunk.next.is_none().then(|| produced((self.script.token)(&open.prompt, 0))));
-            if is_new {
-                world.opened.push(chunk.tokens[0]);
+            open.root = (self.script.token)(&open.prompt, 0);
+            let root = open.root;
+            first.push(chunk.next.is_none().then(|| produced(root)));
+            for (at, token) in chunk.tokens.iter().enumerate() {
+                let next = chunk.tokens.get(at + 1).copied().or(chunk.next).unwrap_or(root);
+                world.write(chunk.slot, page_size, chunk.start + at, *token, Some(next));
             }
         }
         Ok(first)
@@ -145,9 +172,18 @@ impl Backend for Fake {
             assert!(length + round.shape.num_draft_tokens <= room, "the tree runs over the pages");
             let accepted = (script.accepted)(&open.prompt, open.produced, round.shape.most_tokens_a_round() - 1);
             let places = open.produced..=open.produced + accepted;
-            let tokens = places.map(|at| produced((script.token)(&open.prompt, at))).collect();
+            let tokens: Vec<u32> = places.map(|at| (script.token)(&open.prompt, at)).collect();
+            let root = std::mem::replace(&mut open.root, tokens[accepted]);
             open.produced += accepted + 1;
-            yields.push(Yield { tokens });
+            // The tree leaves its nodes behind the sequence.
+            for node in 0..round.shape.num_draft_tokens {
+                world.write(*slot, self.capacity.page_size, length + node, u32::MAX, None);
+            }
+            for (at, next) in tokens.iter().enumerate() {
+                let token = if at == 0 { root } else { tokens[at - 1] };
+                world.write(*slot, self.capacity.page_size, length + at, token, Some(*next));
+            }
+            yields.push(Yield { tokens: tokens.into_iter().map(produced).collect() });
         }
         world.rounds.push((round.slots.len(), round.shape));
         world.launched += 1;

@@ -47,7 +47,8 @@ fn scramble(prompt: &[u32], at: usize) -> u64 {
 fn scheduler(capacity: Capacity, script: Script, policy: ShapePolicy) -> (Scheduler, Arc<Mutex<World>>) {
     let (fake, world) = Fake::new(capacity, script);
     let model = ModelEnds { end_tokens: vec![END], text: None };
-    (Scheduler::new(Box::new(fake), model, policy, capacity.slots, 12), world)
+    let options = SchedulerOptions { largest_batch: capacity.slots, prefill_budget: 12, reuse: Reuse::All };
+    (Scheduler::new(Box::new(fake), model, policy, options), world)
 }
 
 fn request(prompt: Vec<u32>, new: usize) -> Request {
@@ -144,10 +145,13 @@ proptest! {
         let mut waiting = arrivals.into_iter().enumerate().peekable();
         for step in 0..100 {
             while let Some((number, arrival)) = waiting.next_if(|(_, arrival)| arrival.step <= step) {
-                let prompt: Vec<u32> = (0..arrival.prompt).map(|at| (number + at * at) as u32 % 1000).collect();
+                // A few kinds of prompts, so that many begin alike.
+                let prompt: Vec<u32> = (0..arrival.prompt).map(|at| (number % 4 + at * at) as u32 % 1000).collect();
                 let ahead = (rounds_in_flight - 1) * shape.most_tokens_a_round();
                 let fits = (arrival.prompt + arrival.new + shape.num_draft_tokens + ahead).div_ceil(page_size) <= pages;
-                match scheduler.submit(request(prompt.clone(), arrival.new)) {
+                let mut request = request(prompt.clone(), arrival.new);
+                request.sampling.seed = number as u64;
+                match scheduler.submit(request) {
                     Ok(id) => accepted.push((id, prompt, arrival)),
                     Err(error) => prop_assert!(!fits, "{error}"),
                 }
@@ -158,8 +162,10 @@ proptest! {
                 }
             }
             events.extend(scheduler.step().expect("the device works"));
+            scheduler.pages.audit(scheduler.running.iter().filter_map(Running::pages), pages);
         }
         events.extend(drain(&mut scheduler));
+        scheduler.pages.audit(std::iter::empty(), pages);
 
         for (id, prompt, arrival) in &accepted {
             let completion = completion(&events, *id);
@@ -230,7 +236,8 @@ fn a_stop_string_ends_the_text_before_it_and_the_tokens_with_it() {
     let capacity = Capacity { vocab_size: 2048, ..CAPACITY };
     let (fake, _world) = Fake::new(capacity, echo);
     let model = ModelEnds { end_tokens: vec![1], text: Some(text) };
-    let mut scheduler = Scheduler::new(Box::new(fake), model, ShapePolicy::fixed(TreeShape::chain(4)), 4, 64);
+    let options = SchedulerOptions { largest_batch: 4, prefill_budget: 64, reuse: Reuse::All };
+    let mut scheduler = Scheduler::new(Box::new(fake), model, ShapePolicy::fixed(TreeShape::chain(4)), options);
     let stop = StopConditions { stop: vec!["\n\nfn".into()], ..StopConditions::default() };
     let id = scheduler.submit(Request { stop, ..request(prompt, 1) }).expect("it fits");
     let events = drain(&mut scheduler);
@@ -266,7 +273,9 @@ fn a_large_request_is_not_starved_by_small_ones_behind_it() {
     let (mut scheduler, world) =
         scheduler(Capacity { pages: 26, ..CAPACITY }, COUNTING, ShapePolicy::fixed(TreeShape::OFF));
     for (first, new) in [(1, 30), (2, 90), (3, 2), (4, 2)] {
-        scheduler.submit(request(vec![first], new)).expect("it fits");
+        let sampling = SamplingParams { seed: first, ..SamplingParams::default() };
+        let request = Request { sampling, ..request(vec![first as u32], new) };
+        scheduler.submit(request).expect("it fits");
     }
     drain(&mut scheduler);
     assert_eq!(world.lock().expect("no panic while it was held").opened, [1, 2, 3, 4]);
@@ -324,4 +333,51 @@ fn the_policy_changes_only_while_idle() {
     assert!(scheduler.set_policy(policy.clone(), &[]).is_err());
     drain(&mut scheduler);
     scheduler.set_policy(policy, &[]).expect("it is idle");
+}
+
+#[test]
+fn what_is_in_the_cache_is_not_read_again() {
+    let tree = TreeShape::new(2, 2, 5).expect("a shape");
+    let (mut scheduler, world) = scheduler(CAPACITY, COUNTING, ShapePolicy::fixed(tree));
+    let prompt: Vec<u32> = (0..30).collect();
+    let first = scheduler.submit(request(prompt.clone(), 9)).expect("it fits");
+    let answer = completion(&drain(&mut scheduler), first);
+    assert_eq!((answer.cached_tokens, scheduler.statistics().cached_tokens), (0, 0));
+    // The same prompt again: all full pages but that of the last token, which always runs.
+    let again = scheduler.submit(request(prompt.clone(), 9)).expect("it fits");
+    assert_eq!(completion(&drain(&mut scheduler), again).cached_tokens, 28);
+    // The next turn of a conversation: the answer is there too, but for its last token.
+    let turn: Vec<u32> = prompt.iter().chain(&answer.output_ids).copied().chain([7, 8, 9]).collect();
+    let next = scheduler.submit(request(turn, 9)).expect("it fits");
+    assert_eq!(completion(&drain(&mut scheduler), next).cached_tokens, 36);
+    // Another continuation: the last shared page ends before the token that differs, whose predecessor's row of the draft
+    // knows the token behind it.
+    let other: Vec<u32> = prompt[..20].iter().copied().chain([500; 12]).collect();
+    let other = scheduler.submit(request(other, 9)).expect("it fits");
+    assert_eq!(completion(&drain(&mut scheduler), other).cached_tokens, 16);
+    assert_eq!(world.lock().expect("no panic while it was held").prefills.iter().sum::<usize>(), 30 + 2 + 6 + 16);
+}
+
+#[test]
+fn samples_of_one_prompt_wait_for_the_first_to_have_read_it() {
+    let (mut scheduler, world) = scheduler(CAPACITY, COUNTING, ShapePolicy::fixed(TreeShape::OFF));
+    let prompt: Vec<u32> = (0..60).collect();
+    for _ in 0..4 {
+        scheduler.submit(request(prompt.clone(), 3)).expect("it fits");
+    }
+    drain(&mut scheduler);
+    // The others begin once what they would wait for is less than 32 tokens.
+    assert_eq!(scheduler.statistics().cached_tokens, 3 * 32);
+    assert_eq!(world.lock().expect("no panic while it was held").prefills.iter().sum::<usize>(), 60 + 3 * 28);
+}
+
+#[test]
+fn rows_without_a_draft_are_not_used_once_it_speculates() {
+    let (mut scheduler, _world) = scheduler(CAPACITY, COUNTING, ShapePolicy::fixed(TreeShape::OFF));
+    let prompt: Vec<u32> = (0..30).collect();
+    scheduler.submit(request(prompt.clone(), 9)).expect("it fits");
+    drain(&mut scheduler);
+    scheduler.set_policy(ShapePolicy::fixed(TreeShape::chain(2)), &[]).expect("it is idle");
+    let next = scheduler.submit(request(prompt, 9)).expect("it fits");
+    assert_eq!(completion(&drain(&mut scheduler), next).cached_tokens, 0);
 }

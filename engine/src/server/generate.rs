@@ -124,7 +124,7 @@ impl Answer {
             "finish_reason": finish_reason(completion),
             "prompt_tokens": completion.prompt_tokens,
             "completion_tokens": completion.output_ids.len(),
-            "cached_tokens": 0,
+            "cached_tokens": completion.cached_tokens,
             "queue_time": completion.queued.as_secs_f64(),
             "e2e_latency": completion.elapsed.as_secs_f64(),
             "spec_verify_ct": completion.rounds,
@@ -214,7 +214,6 @@ impl Chunks for GenerateChunks {
             "finish_reason": null,
             "prompt_tokens": self.so_far[index].prompt_tokens,
             "completion_tokens": self.so_far[index].tokens.len(),
-            "cached_tokens": 0,
         });
         Some(self.chunk(index, meta))
     }

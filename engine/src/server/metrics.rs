@@ -94,12 +94,14 @@ impl Collector for EngineCollector {
 fn counters(encoder: &mut DescriptorEncoder<'_>, now: &Statistics) -> fmt::Result {
     let mut counter = |name: &str, help: &str, value: u64| write(encoder, name, help, &ConstCounter::new(value));
     counter("spectune_prompt_tokens", "Prompt tokens of admitted requests", now.prompt_tokens)?;
+    counter("spectune_cached_tokens", "Of them, those that were in the KV cache already", now.cached_tokens)?;
     counter("spectune_generation_tokens", "Tokens that became output", now.generated_tokens)?;
     counter("spectune_rounds", "Rounds of the whole batch", now.rounds)?;
     counter("spectune_request_rounds", "Rounds, counted for each request in them", now.request_rounds)?;
     counter("spectune_proposed_drafts", "Drafts that the target verified", now.proposed_drafts)?;
     counter("spectune_accepted_drafts", "Drafts that were accepted and kept", now.accepted_drafts())?;
     counter("sglang:prompt_tokens", "As spectune_prompt_tokens", now.prompt_tokens)?;
+    counter("sglang:cached_tokens", "As spectune_cached_tokens", now.cached_tokens)?;
     counter("sglang:generation_tokens", "As spectune_generation_tokens", now.generated_tokens)?;
     let ended = now.stopped + now.exhausted + now.cancelled;
     counter("sglang:num_requests", "Requests that have ended", ended)?;

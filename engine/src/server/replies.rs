@@ -147,8 +147,12 @@ pub async fn wait(running: Vec<Running>) -> Result<Vec<Choice>, ApiError> {
 /// OpenAI's usage of all choices, `choices` of each prompt.
 pub fn usage<'a>(completions: impl Iterator<Item = &'a Completion> + Clone, choices: usize) -> Value {
     // The choices of one prompt share it.
-    let prompts = completions.clone().step_by(choices.max(1)).map(|one| one.prompt_tokens).sum();
-    tokens(prompts, completions.map(|one| one.output_ids.len()).sum())
+    let firsts = completions.clone().step_by(choices.max(1));
+    let cached: usize = firsts.clone().map(|one| one.cached_tokens).sum();
+    let prompts = firsts.map(|one| one.prompt_tokens).sum();
+    let mut usage = tokens(prompts, completions.map(|one| one.output_ids.len()).sum());
+    usage["prompt_tokens_details"] = json!({"cached_tokens": cached});
+    usage
 }
 
 /// OpenAI's usage.
