@@ -133,7 +133,6 @@ fn random(options: &EngineOptions, device: Option<(Device, String)>) -> Result<L
 
 /// The GPU to use, with its name in this tool; `None` for the CPU.
 pub(crate) fn device(choice: DeviceChoice) -> Result<Option<(Device, String)>, EngineError> {
-    let hint = |error: DeviceError| EngineError::Device(format!("{error}; --device cpu runs without a GPU"));
     let number = match choice {
         DeviceChoice::Cpu => return Ok(None),
         DeviceChoice::Emulator => return Ok(Some((Device::emulated()?, "emulator".into()))),
@@ -141,7 +140,9 @@ pub(crate) fn device(choice: DeviceChoice) -> Result<Option<(Device, String)>, E
         DeviceChoice::Auto => 0,
         DeviceChoice::Cuda(number) => number,
     };
-    Ok(Some((Device::cuda(number).map_err(hint)?, format!("cuda:{number}"))))
+    let name = format!("cuda:{number}");
+    let hint = |error: DeviceError| EngineError::Device(format!("{name}: {error}; --device cpu runs without a GPU"));
+    Ok(Some((Device::cuda(number).map_err(hint)?, name)))
 }
 
 fn cuda_options(options: &EngineOptions, element: Element, context_length: usize) -> CudaOptions {

@@ -165,7 +165,7 @@ fn what_cannot_be_loaded_or_run_says_why() {
     }
     check(|options| options.model_path = "/nowhere".into(), &["/nowhere"]);
     check(|options| options.draft_model_path = Some(models()), &["config.json"]);
-    check(|options| options.device = DeviceChoice::Cuda(0), &["cuda:0", "--device cpu"]);
+    check(|options| options.device = DeviceChoice::Cuda(99), &["cuda:99", "--device cpu"]);
     check(|options| options.context_length = Some(1 << 20), &["1048576", "2048"]);
     check(|options| options.dtype = "int3".into(), &["--dtype int3"]);
     check(|options| options.page_size = 0, &["--page-size"]);
