@@ -4,8 +4,10 @@ mod folder;
 mod generation;
 mod hash;
 mod safetensors;
+mod token_map;
 mod weights;
 
 pub use folder::{Folder, facts};
 pub use generation::GenerationConfig;
+pub use token_map::read_token_map;
 pub use weights::Weights;

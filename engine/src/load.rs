@@ -12,7 +12,7 @@ use crate::{
         Backend, cpu,
         cuda::{self, AttentionKernels, CudaOptions, Models, WeightSource},
     },
-    checkpoint::{Folder, GenerationConfig, Weights},
+    checkpoint::{Folder, GenerationConfig, Weights, read_token_map},
     engine::Identity,
     error::EngineError,
     model::{HeadFacts, TargetFacts, head_facts},
@@ -93,7 +93,7 @@ fn checkpoint(options: &EngineOptions, device: Option<(Device, String)>) -> Resu
 
 fn head(folder: &Folder, target: &TargetFacts, options: &EngineOptions) -> Result<(HeadFacts, Weights), EngineError> {
     let weights = folder.weights()?;
-    Ok((head_facts(folder, &weights, target, options.algorithm.as_deref())?, weights))
+    Ok((head_facts(folder, &weights, target, options)?, weights))
 }
 
 /// Random weights of a published shape: what a round takes does not depend on their values.
@@ -110,10 +110,14 @@ fn random(options: &EngineOptions, device: Option<(Device, String)>) -> Result<L
         ));
     };
     let context_length = context_length(name, shape.context_length, options.context_length)?;
+    let head = match &options.token_map {
+        Some(path) => shape.head().with_token_map(read_token_map(path, shape.target().vocabulary)?)?,
+        None => shape.head(),
+    };
     let source = || WeightSource::Random { biased: shape.biased, head_norms: shape.head_norms };
     let models = Models {
         target: (shape.target(), source()),
-        head: Some((shape.head(), WeightSource::Random { biased: false, head_norms: false })),
+        head: Some((head, WeightSource::Random { biased: false, head_norms: false })),
     };
     let element = element(&options.dtype, Some("bfloat16"))?;
     let backend = cuda::load(device, device_name, models, cuda_options(options, element, context_length))?;
@@ -177,9 +181,6 @@ fn check(options: &EngineOptions) -> Result<(), EngineError> {
     let share = options.mem_fraction_static;
     if !(share > 0.0 && share <= 1.0) {
         return wrong(format!("--mem-fraction-static {share} is not above 0 and at most 1"));
-    }
-    if options.token_map.is_some() {
-        return wrong("--speculative-token-map is not implemented yet".into());
     }
     Ok(())
 }

@@ -2,8 +2,10 @@
 
 mod draft_tree;
 mod expansion;
+mod simulation;
 mod walk;
 
 pub use draft_tree::DraftTree;
 pub use expansion::Expansion;
+pub use simulation::{simulated_count, simulated_walk};
 pub use walk::walk;

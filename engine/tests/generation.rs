@@ -19,6 +19,7 @@ fn options(head: &str) -> EngineOptions {
         draft_model_path: Some(models().join(head)),
         max_running_requests: 16,
         context_length: Some(256),
+        device: DeviceChoice::Cpu,
         ..EngineOptions::default()
     }
 }
@@ -75,6 +76,48 @@ fn output_depends_on_neither_tree_nor_batch_nor_pages_nor_pieces() {
         engine.set_policy(policy).expect("it runs");
         assert_eq!(ids(engine.run(requests.clone()).expect("they run")), expected, "{head}, tree by batch");
         assert_eq!(engine.statistics().pages_used, 0);
+    }
+}
+
+#[test]
+fn a_token_map_changes_what_is_drafted_and_nothing_that_comes_out() {
+    let mut whole = load(EngineOptions { policy: ShapePolicy::fixed(TreeShape::chain(3)), ..options("eagle2") });
+    let requests = mixed_requests(&whole);
+    let expected = ids(whole.run(requests.clone()).expect("they run"));
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let map = folder.path().join("freq.json");
+    let vocabulary = whole.capacity().vocab_size as u32;
+    // Half of the tokens, not in their order.
+    let tokens: Vec<u32> = (0..vocabulary).rev().step_by(2).collect();
+    std::fs::write(&map, serde_json::to_string(&tokens).expect("a list")).expect("writable");
+    let hot = EngineOptions { token_map: Some(map), ..whole.options().clone() };
+    let mut engine = load(hot.clone());
+    assert_eq!(ids(engine.run(requests).expect("they run")), expected);
+    let accepted = |engine: &Engine| engine.statistics().accepted_drafts();
+    assert!(accepted(&engine) > 0 && accepted(&engine) < accepted(&whole));
+
+    let eagle3 = EngineOptions { draft_model_path: options("eagle3").draft_model_path, ..hot };
+    let error = Engine::load(eagle3).err().expect("an EAGLE-3 head has its own map").to_string();
+    assert!(error.contains("--speculative-token-map") && error.contains("d2t"), "{error}");
+}
+
+#[test]
+fn simulated_acceptance_has_the_length_that_is_asked_for() {
+    for (shape, expected) in [("4,1,5", 2.5), ("3,4,8", 3.0), ("3,1,4", 9.0), ("0,1,1", 3.0)] {
+        let shape: TreeShape = shape.parse().expect("a shape");
+        let mut engine = load(EngineOptions {
+            simulate_accept_length: Some(expected),
+            policy: ShapePolicy::fixed(shape),
+            ..options("eagle3")
+        });
+        let requests =
+            (0..8).map(|seed| request(vec![9, 8, 7], SamplingParams { seed, ..SamplingParams::default() }, 121));
+        let completions = engine.run(requests.collect()).expect("they run");
+        let rounds: usize = completions.iter().map(|completion| completion.rounds).sum();
+        let mean = 8.0 * 120.0 / rounds as f64;
+        // No round yields more than the tree is deep.
+        let expected = f64::from(expected).min(shape.most_tokens_a_round() as f64);
+        assert!((mean - expected).abs() < 0.08 * expected, "{shape}: {mean} for {expected}");
     }
 }
 

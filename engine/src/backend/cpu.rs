@@ -33,13 +33,15 @@ pub struct CpuBackend {
     /// The draft's layer: the same rows, then scratch rows for the beams of a round.
     draft_cache: Option<KeyValues>,
     slots: Slots,
+    /// Accept this many tokens a round on average, whatever the target says.
+    simulate: Option<f32>,
     finished: VecDeque<(Ticket, RoundOutput)>,
     launched: u64,
 }
 
 impl CpuBackend {
     /// Takes the memory of the caches.
-    pub fn new(target: Llama, draft: Option<Box<dyn Draft>>, capacity: Capacity) -> Self {
+    pub fn new(target: Llama, draft: Option<Box<dyn Draft>>, capacity: Capacity, simulate: Option<f32>) -> Self {
         let rows = capacity.pages * capacity.page_size;
         Self {
             caches: target.caches(rows),
@@ -48,6 +50,7 @@ impl CpuBackend {
             target,
             draft,
             capacity,
+            simulate,
             finished: VecDeque::new(),
             launched: 0,
         }

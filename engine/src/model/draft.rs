@@ -13,8 +13,9 @@ use super::{
     names::Names,
 };
 use crate::{
-    checkpoint::{Folder, Weights},
+    checkpoint::{Folder, Weights, read_token_map},
     error::EngineError,
+    options::EngineOptions,
 };
 
 /// The prefixes behind which exporters put a head's tensors.
@@ -61,30 +62,32 @@ pub trait Draft: fmt::Debug + Send + Sync {
     fn cache(&self, rows: usize) -> KeyValues;
 }
 
-/// Loads the head of a folder for a target. `algorithm` is SGLang's name, checked against the tensors.
+/// Loads the head of a folder for a target, as [`head_facts`] finds it.
 ///
 /// # Errors
-/// When the head is none that this engine knows, does not fit the target, or contradicts `algorithm`.
-pub fn load_draft(folder: &Folder, target: &Llama, algorithm: Option<&str>) -> Result<Box<dyn Draft>, EngineError> {
+/// As [`head_facts`], and when a tensor is missing or misshapen.
+pub fn load_draft(folder: &Folder, target: &Llama, options: &EngineOptions) -> Result<Box<dyn Draft>, EngineError> {
     let weights = folder.weights()?;
-    let facts = head_facts(folder, &weights, target.facts(), algorithm)?;
+    let facts = head_facts(folder, &weights, target.facts(), options)?;
     Ok(match facts.kind {
         HeadKind::Eagle => Box::new(Eagle2::load(&weights, facts, target)?),
         HeadKind::Eagle3 => Box::new(Eagle3::load(&weights, facts, target)?),
     })
 }
 
-/// The facts of a folder's head for a target. `algorithm` is SGLang's name, checked against the tensors.
+/// The facts of a folder's head for a target. The options' algorithm, SGLang's name, is checked against the tensors; their
+/// token map restricts what the head proposes.
 ///
 /// # Errors
-/// When the head is none that this engine knows, does not fit the target, or contradicts `algorithm`.
+/// When the head is none that this engine knows, does not fit the target, or contradicts the options, or the token map
+/// cannot be read.
 pub fn head_facts(
     folder: &Folder,
     weights: &Weights,
     target: &TargetFacts,
-    algorithm: Option<&str>,
+    options: &EngineOptions,
 ) -> Result<HeadFacts, EngineError> {
-    if let Some(algorithm) = algorithm {
+    if let Some(algorithm) = &options.algorithm {
         check_algorithm(folder, kind(folder, weights)?, algorithm)?;
     }
     if folder.config.num_hidden_layers.is_some_and(|layers| layers > 1)
@@ -96,7 +99,11 @@ pub fn head_facts(
             hint: "supported are heads of one layer".into(),
         });
     }
-    HeadFacts::read(folder, weights, target)
+    let facts = HeadFacts::read(folder, weights, target)?;
+    match &options.token_map {
+        Some(path) => facts.with_token_map(read_token_map(path, target.vocabulary)?),
+        None => Ok(facts),
+    }
 }
 
 /// Decides by the tensors: names and architectures are copied around, shapes are not.

@@ -20,6 +20,8 @@ use crate::{checkpoint::Weights, error::EngineError};
 pub struct Eagle2 {
     embedding: Arc<Matrix>,
     head: Arc<Matrix>,
+    /// The target's tokens of the head's rows, where the head has not all of them.
+    tokens: Option<Vec<u32>>,
     join: Matrix,
     join_bias: Option<Vec<f32>>,
     attention: Attention,
@@ -39,9 +41,17 @@ impl Eagle2 {
         let LayerFacts { hidden, intermediate, attention: shape, epsilon, rope } = facts.layer;
         let names = Names::new(weights, &PREFIXES);
         let prefix = facts.prefix;
+        let head = match &facts.tokens {
+            None => target.head.clone(),
+            Some(tokens) => {
+                let rows = tokens.iter().flat_map(|token| target.head.row(*token as usize)).copied();
+                Arc::new(Matrix::new(tokens.len(), hidden, rows.collect()))
+            }
+        };
         Ok(Self {
             embedding: target.embedding.clone(),
-            head: target.head.clone(),
+            head,
+            tokens: facts.tokens,
             join: names.matrix("fc.weight", hidden, 2 * hidden)?,
             join_bias: if facts.join_bias { Some(names.vector("fc.bias", hidden)?) } else { None },
             attention: Attention::load(&names, &format!("{prefix}.self_attn"), shape, epsilon)?,
@@ -90,7 +100,7 @@ impl Draft for Eagle2 {
     }
 
     fn token(&self, index: usize) -> u32 {
-        index as u32
+        self.tokens.as_ref().map_or(index as u32, |tokens| tokens[index])
     }
 
     fn cache(&self, rows: usize) -> KeyValues {

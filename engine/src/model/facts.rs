@@ -85,7 +85,7 @@ pub enum HeadSource {
     Own,
     /// The embedding that it uses.
     Embedding,
-    /// The target's head.
+    /// The target's head; with [`HeadFacts::tokens`], those rows of it (FR-Spec).
     Target,
 }
 
@@ -170,6 +170,21 @@ impl HeadFacts {
             vocabulary: target.vocabulary,
             tokens: None,
         })
+    }
+
+    /// Restricts a head to the hot tokens of FR-Spec.
+    ///
+    /// # Errors
+    /// When the head is an EAGLE-3 one, which brings its own.
+    pub fn with_token_map(self, tokens: Vec<u32>) -> Result<Self, EngineError> {
+        if self.kind != HeadKind::Eagle {
+            return Err(EngineError::Configuration(
+                "--speculative-token-map is for EAGLE-1/2 heads: an EAGLE-3 head brings its own map (d2t), and SGLang \
+                 ignores this one; leave it out"
+                    .into(),
+            ));
+        }
+        Ok(Self { vocabulary: tokens.len(), tokens: Some(tokens), ..self })
     }
 
     fn eagle3(folder: &Folder, names: &Names<'_>, target: &TargetFacts) -> Result<Self, EngineError> {

@@ -20,16 +20,11 @@ pub fn load(
     options: &EngineOptions,
     context_length: usize,
 ) -> Result<CpuBackend, EngineError> {
-    if options.simulate_accept_length.is_some() {
-        return Err(EngineError::Configuration(
-            "--simulate-accept-length is not implemented on the CPU; use --device cuda:0".into(),
-        ));
-    }
     check_memory(folder, draft)?;
     let target = Llama::load(folder)?;
-    let draft = draft.map(|draft| load_draft(draft, &target, options.algorithm.as_deref())).transpose()?;
+    let draft = draft.map(|draft| load_draft(draft, &target, options)).transpose()?;
     let capacity = capacity(options, &target, draft.as_deref(), context_length)?;
-    Ok(CpuBackend::new(target, draft, capacity))
+    Ok(CpuBackend::new(target, draft, capacity, options.simulate_accept_length))
 }
 
 /// Weights are held as f32: refuse before taking memory that is not there.

@@ -14,7 +14,7 @@ use crate::{
     backend::{ProducedToken, Round, RoundOutput, RoundTiming, Slot, Yield},
     error::EngineError,
     model::{Draft, Pass},
-    tree::{DraftTree, Expansion, walk},
+    tree::{DraftTree, Expansion, simulated_count, simulated_walk, walk},
 };
 
 /// What the target kept of one request's tree.
@@ -119,13 +119,20 @@ impl CpuBackend {
         for (tree, state) in trees.iter().zip(&states) {
             let logits: Vec<&[f32]> = rows.by_ref().take(tree.nodes().len()).collect();
             let mut tokens = Vec::new();
-            let path = walk(tree, |node| {
+            let choose = |node: usize| {
                 let position = state.length + tree.nodes()[node].depth + 1;
                 let token = produce(logits[node], &state.sampling, position);
                 let id = token.id;
                 tokens.push(token);
                 id
-            });
+            };
+            let path = match self.simulate {
+                None => walk(tree, choose),
+                Some(expected) => {
+                    let count = simulated_count(expected, state.sampling.seed, state.length);
+                    simulated_walk(tree, count, choose)
+                }
+            };
             verified.push(Verified { rows: path.iter().map(|node| begin + node).collect(), path, tokens });
             begin += tree.nodes().len();
         }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::{checkpoint::Folder, model::load_draft};
+use crate::{checkpoint::Folder, model::load_draft, options::EngineOptions};
 
 const CONTEXT: usize = 192;
 const NEW: usize = 40;
@@ -26,7 +26,8 @@ fn tiny(name: &str) -> PathBuf {
 
 fn backend(head: &str, page_size: usize, slots: usize) -> CpuBackend {
     let target = Llama::load(&Folder::open(&tiny("target")).expect("a folder")).expect("a target");
-    let draft = load_draft(&Folder::open(&tiny(head)).expect("a folder"), &target, None).expect("a head");
+    let draft =
+        load_draft(&Folder::open(&tiny(head)).expect("a folder"), &target, &EngineOptions::default()).expect("a head");
     let capacity = Capacity {
         slots,
         pages: slots * CONTEXT.div_ceil(page_size),
@@ -36,7 +37,7 @@ fn backend(head: &str, page_size: usize, slots: usize) -> CpuBackend {
         prefill_chunk: CONTEXT,
         rounds_in_flight: 1,
     };
-    CpuBackend::new(target, Some(draft), capacity)
+    CpuBackend::new(target, Some(draft), capacity, None)
 }
 
 fn run(head: &str, plan: &Plan<'_>) -> Vec<Vec<ProducedToken>> {

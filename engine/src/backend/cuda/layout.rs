@@ -8,7 +8,7 @@ use schemas::tree::TreeShape;
 
 use crate::{
     backend::Capacity,
-    model::{HeadFacts, LayerFacts, TargetFacts},
+    model::{HeadFacts, HeadSource, LayerFacts, TargetFacts},
 };
 
 /// Rows of logits that stand in memory at once: a larger batch is chosen from piece by piece.
@@ -279,7 +279,7 @@ impl Sizes<'_> {
             let hidden = head.layer.hidden;
             let join = hidden * self.captured().max(2 * hidden);
             let matrices = usize::from(head.own_embedding) * vocabulary
-                + usize::from(head.head == crate::model::HeadSource::Own) * head.vocabulary;
+                + usize::from(head.head == HeadSource::Own || head.tokens.is_some()) * head.vocabulary;
             layer(&head.layer) + join + matrices * hidden
         });
         ((target + head) * self.element) as u64

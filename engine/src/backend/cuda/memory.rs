@@ -88,7 +88,7 @@ pub fn load(
     compile(&device, &options, &sizes)?;
     let target = TargetWeights::load(&kernels, target_weights, target_facts)?;
     let head = match head {
-        Some((facts, weights)) => Some(HeadWeights::load(&kernels, weights, facts, &target.facts)?),
+        Some((facts, weights)) => Some(HeadWeights::load(&kernels, weights, facts, &target)?),
         None => None,
     };
 

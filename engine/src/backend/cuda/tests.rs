@@ -11,6 +11,7 @@ use crate::{
     backend::{Backend, PageId, PrefillChunk, Round, Slot},
     checkpoint::Folder,
     model::{TargetFacts, head_facts},
+    options::EngineOptions,
     request::SamplingParams,
 };
 
@@ -33,7 +34,7 @@ fn backend(device: &Device, head: &str, options: CudaOptions) -> CudaBackend {
     let target = TargetFacts::read(&folder, &weights).expect("its facts");
     let head_folder = Folder::open(&models.join(head)).expect("the shipped head");
     let head_weights = head_folder.weights().expect("its tensors");
-    let head = head_facts(&head_folder, &head_weights, &target, None).expect("its facts");
+    let head = head_facts(&head_folder, &head_weights, &target, &EngineOptions::default()).expect("its facts");
     let models = Models {
         target: (target, WeightSource::Checkpoint(&weights)),
         head: Some((head, WeightSource::Checkpoint(&head_weights))),

@@ -4,7 +4,7 @@
 use half::{bf16, f16};
 use kernels::{
     device::{Buffer, Device, Element},
-    launch::Kernels,
+    launch::{Kernels, Rows},
 };
 
 use crate::{
@@ -235,13 +235,14 @@ impl HeadWeights {
         kernels: &Kernels,
         source: WeightSource<'_>,
         facts: HeadFacts,
-        target: &TargetFacts,
+        target: &TargetWeights,
     ) -> Result<Self, EngineError> {
+        let target_width = target.facts.layer.hidden;
         let loader = Loader::new(kernels, source, &PREFIXES);
         let hidden = facts.layer.hidden;
         let prefix = facts.prefix;
         let eagle3 = facts.kind == HeadKind::Eagle3;
-        let width = if eagle3 { facts.capture.len() * target.layer.hidden } else { 2 * hidden };
+        let width = if eagle3 { facts.capture.len() * target_width } else { 2 * hidden };
         let mut join = loader.projection("", &[("fc", hidden)], width)?;
         if !facts.join_bias {
             join.bias = None;
@@ -262,11 +263,14 @@ impl HeadWeights {
             if wanted { loader.stacked(&[(name.into(), rows)], hidden).map(Some) } else { Ok(None) }
         };
         Ok(Self {
-            embedding: matrix(facts.own_embedding, "embed_tokens.weight", target.vocabulary)?,
-            head: matrix(facts.head == HeadSource::Own, "lm_head.weight", facts.vocabulary)?,
+            embedding: matrix(facts.own_embedding, "embed_tokens.weight", target.facts.vocabulary)?,
+            head: match (&tokens, facts.head) {
+                (Some(tokens), HeadSource::Target) => Some(gathered(kernels, target, tokens, facts.vocabulary)?),
+                _ => matrix(facts.head == HeadSource::Own, "lm_head.weight", facts.vocabulary)?,
+            },
             join,
             capture_norms: if facts.capture_norms {
-                let norm = |at| loader.norm(&format!("fc_norm.{at}.weight"), target.layer.hidden);
+                let norm = |at| loader.norm(&format!("fc_norm.{at}.weight"), target_width);
                 (0..facts.capture.len()).map(norm).collect::<Result<_, _>>()?
             } else {
                 Vec::new()
@@ -278,6 +282,15 @@ impl HeadWeights {
             facts,
         })
     }
+}
+
+/// The rows of the target's head that belong to some tokens.
+fn gathered(kernels: &Kernels, target: &TargetWeights, tokens: &Buffer, count: usize) -> Result<Buffer, EngineError> {
+    let width = target.facts.layer.hidden;
+    let out = kernels.device().allocate(count * width * kernels.element().bytes())?;
+    let (to, from) = (Rows { at: out.slice(), stride: width }, Rows { at: target.head().slice(), stride: width });
+    kernels.gather_rows(to, None, from, Some(tokens.slice()), count, width)?;
+    Ok(out)
 }
 
 /// Copies a tensor to the device, converted where its type is another.

@@ -1,0 +1,52 @@
+//! Acceptance that is made up, to time rounds without a trained draft (SGLang's SGLANG_SIMULATE_ACC_LEN). The output has
+//! no meaning then.
+
+use super::draft_tree::DraftTree;
+use crate::sampling::uniform;
+
+/// Tells these draws from those for tokens.
+const SIMULATION: u64 = 0xA5C3_D2E1_F0B4_9687;
+
+/// How many tokens a round of a sequence yields, `expected` on average: a function of the request's seed and of the
+/// sequence's length, the same on every device.
+pub fn simulated_count(expected: f32, seed: u64, length: usize) -> usize {
+    let whole = expected.floor().max(1.0);
+    let more = uniform(seed ^ SIMULATION, length) < f64::from(expected - whole);
+    whole as usize + usize::from(more)
+}
+
+/// Walks to the first node of the depth at which `count` tokens are produced, or to the deepest there is. Returns the way
+/// from the root; `choose` is asked for each node on it.
+pub fn simulated_walk(tree: &DraftTree, count: usize, mut choose: impl FnMut(usize) -> u32) -> Vec<usize> {
+    let deepest = tree.nodes().iter().map(|node| node.depth).max().unwrap_or_default();
+    let depth = count.saturating_sub(1).min(deepest);
+    let node = tree.nodes().iter().position(|node| node.depth == depth).unwrap_or_default();
+    let path = tree.path(node);
+    for node in &path {
+        choose(*node);
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_have_the_mean_that_is_asked_for() {
+        for expected in [1.0, 2.0, 2.25, 3.91] {
+            let total: usize = (0..20_000).map(|length| simulated_count(expected, 7, length)).sum();
+            let mean = total as f64 / 20_000.0;
+            assert!((mean - f64::from(expected)).abs() < 0.02, "{mean} for {expected}");
+        }
+    }
+
+    #[test]
+    fn the_way_leads_to_the_first_node_of_its_depth_whatever_the_target_says() {
+        let mut tree = DraftTree::root(1);
+        let (_a, b) = (tree.add(0, 5), tree.add(0, 6));
+        tree.add(b, 7);
+        let walk = |count| simulated_walk(&tree, count, |_| 9);
+        assert_eq!((walk(1), walk(2), walk(3), walk(9)), (vec![0], vec![0, 1], vec![0, 2, 3], vec![0, 2, 3]));
+    }
+}
