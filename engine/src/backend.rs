@@ -6,11 +6,13 @@
 
 pub mod cpu;
 pub mod cuda;
+mod traffic;
 
 use std::time::Duration;
 
 use schemas::tree::TreeShape;
 
+pub use self::traffic::Traffic;
 use crate::{error::EngineError, request::SamplingParams};
 
 /// One page of the KV cache (target and draft share the numbering).
@@ -138,6 +140,24 @@ pub trait Backend: Send {
 
     /// What it runs on. Constant.
     fn device(&self) -> DeviceInfo;
+
+    /// What its passes read of memory. Constant.
+    fn traffic(&self) -> Traffic;
+
+    /// Bytes a second that the device reads of its memory, measured now with memory that is free.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn measure_bandwidth(&self) -> Result<f64, EngineError>;
+
+    /// How long graphs have taken to capture so far; `None` on a device without them.
+    fn capture_time(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Accepts this many tokens a round on average from now on, whatever the target says; `None` for what the target
+    /// says. Only while no round is under way.
+    fn simulate_accept_length(&mut self, length: Option<f32>);
 
     /// Makes ready for rounds of these shapes at batch sizes up to the largest capture size (a GPU captures its graphs
     /// here). Weights stay loaded.

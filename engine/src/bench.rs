@@ -1,8 +1,5 @@
 //! How fast an engine decodes random prompts, and how near that is to what its memory allows.
 
-mod bandwidth;
-mod traffic;
-
 use std::{
     collections::HashSet,
     time::{Duration, Instant},
@@ -10,7 +7,6 @@ use std::{
 
 use serde::Serialize;
 
-pub use self::bandwidth::read_bandwidth;
 use crate::{
     Engine, EngineError, Event, Request, SamplingParams, StopConditions, backend::RoundTiming, sampling::uniform,
 };
@@ -29,17 +25,38 @@ pub struct Load {
     pub seed: u64,
 }
 
-/// The figures of one load. All but `accept_length` are of the rounds in which the whole batch was decoding: neither
-/// prompts nor the thinning at the end count.
+/// How a load is measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Plan {
+    /// What is run.
+    pub load: Load,
+    /// Times that it is run and counted; once more before that, to warm up.
+    pub repeats: usize,
+    /// Bytes a second that the device reads, from [`Engine::measure_bandwidth`].
+    pub bandwidth: f64,
+    /// What loading the engine took.
+    pub startup: Duration,
+    /// What getting ready for the shape took, its graphs included.
+    pub shape_change: Duration,
+}
+
+/// The figures of one load, medians over its repeats. All but `accept_length` are of the rounds in which the whole batch
+/// was decoding: neither prompts nor the thinning at the end count.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bench {
+    /// The tree.
+    pub shape: String,
     /// Requests together.
     pub batch_size: usize,
     /// Tokens of the whole batch a second.
     pub output_tokens_per_s: f64,
+    /// The slowest and the fastest of the repeats.
+    pub output_tokens_per_s_range: [f64; 2],
     /// Tokens of one request a second.
     pub tokens_per_s_per_user: f64,
-    /// Duration of a round.
+    /// Tokens of prompts read a second.
+    pub prefill_tokens_per_s: f64,
+    /// Duration of a round, of all repeats.
     pub round_ms: Spread,
     /// Produced tokens / rounds, bonus tokens and the first token included.
     pub accept_length: f64,
@@ -51,7 +68,9 @@ pub struct Bench {
     pub share_of_floor: Option<f64>,
     /// Loading the engine.
     pub startup_s: f64,
-    /// Capturing graphs; none on a device without them.
+    /// Getting ready for this shape, without loading anything again.
+    pub shape_change_s: f64,
+    /// Capturing graphs so far; none on a device without them.
     pub graph_capture_s: Option<f64>,
     /// Figures are comparable where this agrees.
     pub fingerprint: Fingerprint,
@@ -93,20 +112,22 @@ struct Seen {
     rounds: Vec<RoundTiming>,
     tokens: usize,
     elapsed: Duration,
+    prefill: Duration,
     all_tokens: usize,
     all_request_rounds: usize,
 }
 
-/// Runs a load on an idle engine that took `startup` to load; `bandwidth` is in bytes a second.
+/// Runs a load on an idle engine, whose policy has the same shape at every batch size.
 ///
 /// # Errors
 /// When the load does not fit the engine, or the device fails.
-pub fn run(engine: &mut Engine, load: &Load, startup: Duration, bandwidth: f64) -> Result<Bench, EngineError> {
+pub fn run(engine: &mut Engine, plan: &Plan) -> Result<Bench, EngineError> {
+    let Plan { load, repeats, bandwidth, startup, shape_change } = plan;
     check(engine, load)?;
-    let seen = decode(engine, load)?;
-    let mut rounds: Vec<f64> = seen.rounds.iter().map(|timing| timing.total.as_secs_f64() * 1e3).collect();
-    rounds.sort_by(f64::total_cmp);
-    let (Some(min), Some(max)) = (rounds.first().copied(), rounds.last().copied()) else {
+    decode(engine, load)?;
+    let runs: Vec<Seen> = (0..(*repeats).max(1)).map(|_| decode(engine, load)).collect::<Result<_, _>>()?;
+    let rounds = runs.iter().flat_map(|seen| &seen.rounds).map(|timing| timing.total.as_secs_f64() * 1e3);
+    let Some(round_ms) = Spread::of(rounds.collect()) else {
         return Err(EngineError::Configuration(format!(
             "no round had all {} requests decoding: raise --output-len (now {}), or --mem-fraction-static if the KV \
              cache ({} pages of {} tokens) does not hold them all",
@@ -116,24 +137,40 @@ pub fn run(engine: &mut Engine, load: &Load, startup: Duration, bandwidth: f64) 
             engine.capacity().page_size
         )));
     };
-    let median = (rounds[(rounds.len() - 1) / 2] + rounds[rounds.len() / 2]) / 2.0;
-    let floor = traffic::bytes_a_round(engine.options(), load.batch_size, load.input_len + load.output_len / 2)
-        .map(|bytes| bytes as f64 / bandwidth * 1e3)
-        .filter(|floor| floor.is_finite());
-    let rate = seen.tokens as f64 / seen.elapsed.as_secs_f64();
+    let rates = runs.iter().map(|seen| seen.tokens as f64 / seen.elapsed.as_secs_f64()).collect();
+    let rate = Spread::of(rates).unwrap_or(round_ms);
+    let prefill = runs.iter().map(|seen| (load.batch_size * load.input_len) as f64 / seen.prefill.as_secs_f64());
+    let shape = engine.options().policy.shape(load.batch_size);
+    let bytes = engine.traffic().of_round(shape, load.batch_size, load.input_len + load.output_len / 2);
+    let floor = Some(bytes as f64 / bandwidth * 1e3).filter(|floor| floor.is_finite());
+    let tokens: usize = runs.iter().map(|seen| seen.all_tokens).sum();
+    let request_rounds: usize = runs.iter().map(|seen| seen.all_request_rounds).sum();
     Ok(Bench {
+        shape: if shape.is_off() { "none".into() } else { shape.to_string() },
         batch_size: load.batch_size,
-        output_tokens_per_s: rate,
-        tokens_per_s_per_user: rate / load.batch_size as f64,
-        round_ms: Spread { median, min, max },
-        accept_length: seen.all_tokens as f64 / seen.all_request_rounds as f64,
-        simulated: false,
+        output_tokens_per_s: rate.median,
+        output_tokens_per_s_range: [rate.min, rate.max],
+        tokens_per_s_per_user: rate.median / load.batch_size as f64,
+        prefill_tokens_per_s: Spread::of(prefill.collect()).map_or(f64::NAN, |spread| spread.median),
+        round_ms,
+        accept_length: tokens as f64 / request_rounds as f64,
+        simulated: engine.options().simulate_accept_length.is_some() && !shape.is_off(),
         memory_floor_ms: floor,
-        share_of_floor: floor.map(|floor| floor / median),
+        share_of_floor: floor.map(|floor| floor / round_ms.median),
         startup_s: startup.as_secs_f64(),
-        graph_capture_s: None,
+        shape_change_s: shape_change.as_secs_f64(),
+        graph_capture_s: engine.capture_time().map(|time| time.as_secs_f64()),
         fingerprint: fingerprint(engine, load),
     })
+}
+
+impl Spread {
+    /// `None` for no values.
+    fn of(mut values: Vec<f64>) -> Option<Self> {
+        values.sort_by(f64::total_cmp);
+        let (min, max) = (values.first().copied()?, values.last().copied()?);
+        Some(Self { median: (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0, min, max })
+    }
 }
 
 fn check(engine: &Engine, load: &Load) -> Result<(), EngineError> {
@@ -160,6 +197,7 @@ fn decode(engine: &mut Engine, load: &Load) -> Result<Seen, EngineError> {
         engine.submit(request(engine, load, number))?;
     }
     let mut seen = Seen::default();
+    let prefill = engine.statistics().prefill_time;
     let (mut begun, mut finished) = (HashSet::new(), 0);
     while !engine.is_idle() {
         let whole_batch = begun.len() == load.batch_size && finished == 0;
@@ -186,6 +224,7 @@ fn decode(engine: &mut Engine, load: &Load) -> Result<Seen, EngineError> {
             seen.rounds.extend(engine.statistics().last_round);
         }
     }
+    seen.prefill = engine.statistics().prefill_time - prefill;
     Ok(seen)
 }
 
@@ -223,7 +262,7 @@ mod tests {
     use schemas::tree::TreeShape;
 
     use super::*;
-    use crate::{EngineOptions, ShapePolicy};
+    use crate::{DeviceChoice, EngineOptions, ShapePolicy};
 
     fn engine(options: EngineOptions) -> Engine {
         let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny");
@@ -232,6 +271,8 @@ mod tests {
             draft_model_path: Some(models.join("eagle3")),
             context_length: Some(64),
             max_running_requests: 4,
+            device: DeviceChoice::Cpu,
+            disable_radix_cache: true,
             ..options
         };
         Engine::load(options).expect("the demo pair loads")
@@ -246,7 +287,16 @@ mod tests {
         let policy = ShapePolicy::fixed(TreeShape::chain(2));
         // Prompts are read piece by piece, so the first requests decode before the last ones do.
         let mut engine = engine(EngineOptions { policy, chunked_prefill_size: 8, ..EngineOptions::default() });
-        let bench = run(&mut engine, &load(3, 10, 24), Duration::from_secs(2), 1e9).expect("it runs");
+        let plan = Plan {
+            load: load(3, 10, 24),
+            repeats: 2,
+            bandwidth: 1e9,
+            startup: Duration::from_secs(2),
+            shape_change: Duration::ZERO,
+        };
+        let bench = run(&mut engine, &plan).expect("it runs");
+        let [slowest, fastest] = bench.output_tokens_per_s_range;
+        assert!(slowest <= bench.output_tokens_per_s && bench.output_tokens_per_s <= fastest, "{bench:?}");
         assert!((1.0..=3.0).contains(&bench.accept_length), "{bench:?}");
         assert!(0.0 < bench.round_ms.min && bench.round_ms.min <= bench.round_ms.median, "{bench:?}");
         assert!(bench.round_ms.median <= bench.round_ms.max, "{bench:?}");
@@ -268,7 +318,8 @@ mod tests {
             (load(1, usize::MAX, 8), "context length 64"),
             (load(2, 8, 1), "raise --output-len"),
         ] {
-            let error = run(&mut engine, &load, Duration::ZERO, 1e9).expect_err("it is refused").to_string();
+            let plan = Plan { load, repeats: 1, bandwidth: 1e9, startup: Duration::ZERO, shape_change: Duration::ZERO };
+            let error = run(&mut engine, &plan).expect_err("it is refused").to_string();
             assert!(error.contains(expected), "{error}");
             assert!(engine.is_idle());
         }

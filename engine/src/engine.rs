@@ -1,9 +1,11 @@
 //! The engine that callers see: a scheduler over a backend, and the text side of a model.
 
+use std::time::Duration;
+
 use schemas::tree::TreeShape;
 
 use crate::{
-    backend::{Capacity, DeviceInfo},
+    backend::{Capacity, DeviceInfo, Traffic},
     checkpoint::GenerationConfig,
     error::EngineError,
     load::{Loaded, load},
@@ -121,6 +123,35 @@ impl Engine {
         self.scheduler.set_policy(policy.clone(), &self.options.graph_sizes())?;
         self.options.policy = policy;
         Ok(())
+    }
+
+    /// Makes acceptance up from now on, to time rounds: this many tokens a round on average. `None` for what the target
+    /// says. Only while idle.
+    ///
+    /// # Errors
+    /// When a request runs.
+    pub fn simulate_accept_length(&mut self, length: Option<f32>) -> Result<(), EngineError> {
+        self.scheduler.simulate_accept_length(length)?;
+        self.options.simulate_accept_length = length;
+        Ok(())
+    }
+
+    /// What passes read of memory.
+    pub fn traffic(&self) -> Traffic {
+        self.scheduler.backend().traffic()
+    }
+
+    /// Bytes a second that the device reads of its memory, measured now.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn measure_bandwidth(&self) -> Result<f64, EngineError> {
+        self.scheduler.backend().measure_bandwidth()
+    }
+
+    /// How long graphs have taken to capture so far; `None` on a device without them.
+    pub fn capture_time(&self) -> Option<Duration> {
+        self.scheduler.backend().capture_time()
     }
 
     /// What it runs on.

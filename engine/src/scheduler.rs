@@ -128,6 +128,18 @@ impl Scheduler {
         self.options.largest_batch
     }
 
+    /// Makes acceptance up from now on; see [`Backend::simulate_accept_length`].
+    ///
+    /// # Errors
+    /// When a request runs.
+    pub fn simulate_accept_length(&mut self, length: Option<f32>) -> Result<(), EngineError> {
+        if !self.is_idle() {
+            return Err(EngineError::Configuration("acceptance can be made up only while no request runs".into()));
+        }
+        self.backend.simulate_accept_length(length);
+        Ok(())
+    }
+
     /// Whether nothing is queued or running.
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.running.is_empty()

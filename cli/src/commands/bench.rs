@@ -1,12 +1,13 @@
 //! `spectune bench`: the engine on random prompts, beside the floor that memory sets.
 
-use std::time::Instant;
+use std::{str::FromStr, time::Instant};
 
 use anyhow::{Context, bail};
 use engine::{
-    Engine,
-    bench::{self, Bench, Load},
+    Engine, ShapePolicy,
+    bench::{self, Bench, Load, Plan},
 };
+use schemas::tree::TreeShape;
 
 use crate::{engine_flags::EngineFlags, exit::Exit, setup, terminal};
 
@@ -14,11 +15,14 @@ const EXAMPLES: &str = "\
 Examples:
   spectune bench --model-path models/tiny/target --batch-size 1,8 --input-len 64 --output-len 128
   spectune bench --model-path models/tiny/target --speculative-algorithm EAGLE3 \\
-      --speculative-draft-model-path models/tiny/eagle3 --speculative-num-steps 3 \\
-      --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 \\
+      --speculative-draft-model-path models/tiny/eagle3 --shapes 'none;3,1,4;3,4,8' \\
       --batch-size 1 --input-len 64 --output-len 128 --json
+  spectune bench --load-format dummy --model-shape llama-3.1-8b --device cuda:0 \\
+      --shapes 'none;3,1,4@3;5,8,32@3' --batch-size 1,8,32,64 --input-len 512 --output-len 384
 
-Random prompts have no meaning: the accept length on them says nothing about text.
+Random prompts have no meaning: the accept length on them says nothing about text. A shape with
+@L accepts L tokens a round on average whatever the target says (bonus token included), which
+times the round and not the draft.
 The floor is the time that the bytes of a round take at the memory bandwidth measured in the same run.";
 
 /// Measure the engine on random prompts of one length, beside the floor that memory sets.
@@ -27,6 +31,10 @@ The floor is the time that the bytes of a round take at the memory bandwidth mea
 pub struct Arguments {
     #[command(flatten)]
     engine: EngineFlags,
+    /// Tree shapes to measure one after the other, as none or steps,topk,draft-tokens, each with
+    /// @accept-length if acceptance is to be simulated; without it, the shape of the engine flags
+    #[arg(long, value_name = "SHAPE;…", value_delimiter = ';')]
+    shapes: Vec<Trial>,
     /// Requests that run together; several sizes are measured one after the other
     #[arg(long, value_name = "N,…", value_delimiter = ',', required = true)]
     batch_size: Vec<usize>,
@@ -36,12 +44,42 @@ pub struct Arguments {
     /// New tokens of each request
     #[arg(long, value_name = "N")]
     output_len: usize,
+    /// Times that each is measured, after once to warm up; figures are medians
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    repeats: usize,
     /// Seed of the prompts
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// Print one JSON object a batch size
+    /// Print one JSON object a shape and batch size
     #[arg(long)]
     json: bool,
+}
+
+/// A shape, and the accept length that is made up for it.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    shape: TreeShape,
+    simulate: Option<f32>,
+}
+
+impl FromStr for Trial {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (shape, length) = match text.split_once('@') {
+            Some((shape, length)) => (shape, Some(length)),
+            None => (text, None),
+        };
+        let shape = match shape.trim() {
+            "none" => TreeShape::OFF,
+            triple => triple.parse().map_err(|error| format!("{error}"))?,
+        };
+        let simulate = length.map(|length| {
+            let length = length.trim().parse::<f32>().ok().filter(|length| *length >= 1.0 && length.is_finite());
+            length.ok_or_else(|| format!("{text}: the accept length behind @ has to be a number of at least 1"))
+        });
+        Ok(Self { shape, simulate: simulate.transpose()? })
+    }
 }
 
 /// Runs the command.
@@ -52,36 +90,74 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         bail!("--batch-size 0: expected at least 1");
     }
     options.max_running_requests = options.max_running_requests.max(largest);
+    if options.capture_sizes.is_empty() {
+        options.capture_sizes = arguments.batch_size.clone();
+    }
+    // The same prompts come again: each is to be read anew.
+    options.disable_radix_cache = true;
+    let mut trials = arguments.shapes.clone();
+    if trials.is_empty() {
+        trials.push(Trial { shape: options.policy.shape(largest), simulate: options.simulate_accept_length });
+    }
+    options.policy = ShapePolicy::fixed(trials[0].shape);
     let begin = Instant::now();
     let mut engine = Engine::load(options)?;
     let startup = begin.elapsed();
-    let bandwidth = bench::read_bandwidth();
+    let bandwidth = engine.measure_bandwidth()?;
     if !arguments.json {
-        terminal::print("batch    tok/s  tok/s/user  round ms (min–max)  accept  floor ms  of floor\n")?;
+        terminal::print(HEADER)?;
     }
-    for batch_size in arguments.batch_size {
-        let Arguments { input_len, output_len, seed, .. } = arguments;
-        let load = Load { batch_size, input_len, output_len, seed };
-        let figures = bench::run(&mut engine, &load, startup, bandwidth)?;
-        let line =
-            if arguments.json { serde_json::to_string(&figures).context("figures as JSON")? } else { row(&figures) };
-        terminal::print(&(line + "\n"))?;
+    for Trial { shape, simulate } in trials {
+        engine.simulate_accept_length(simulate)?;
+        let begin = Instant::now();
+        engine.set_policy(ShapePolicy::fixed(shape))?;
+        let shape_change = begin.elapsed();
+        for batch_size in &arguments.batch_size {
+            let Arguments { input_len, output_len, seed, repeats, .. } = arguments;
+            let load = Load { batch_size: *batch_size, input_len, output_len, seed };
+            let figures = bench::run(&mut engine, &Plan { load, repeats, bandwidth, startup, shape_change })?;
+            let line = if arguments.json {
+                serde_json::to_string(&figures).context("figures as JSON")?
+            } else {
+                row(&figures)
+            };
+            terminal::print(&(line + "\n"))?;
+        }
     }
     if !arguments.json {
-        terminal::note(
-            "accept: output tokens / rounds, the first token and bonus tokens included (SGLang's definition)",
-        );
+        terminal::note(&notes(&engine, startup.as_secs_f64(), bandwidth));
     }
     Ok(Exit::Fine)
 }
 
+const HEADER: &str = "shape      batch    tok/s (min–max)              tok/s/user  prefill tok/s  round ms (min–max)      \
+                      accept  floor ms  of floor\n";
+
 fn row(figures: &Bench) -> String {
     let Bench { batch_size, output_tokens_per_s, tokens_per_s_per_user, round_ms, accept_length, .. } = figures;
-    let rounds = format!("{:.2} ({:.2}–{:.2})", round_ms.median, round_ms.min, round_ms.max);
+    let [slowest, fastest] = figures.output_tokens_per_s_range;
+    let rate = format!("{output_tokens_per_s:.1} ({slowest:.1}–{fastest:.1})");
+    let rounds = format!("{:.3} ({:.3}–{:.3})", round_ms.median, round_ms.min, round_ms.max);
+    let accept = format!("{accept_length:.2}{}", if figures.simulated { "*" } else { " " });
     let floor = figures.memory_floor_ms.map_or_else(|| "-".into(), |floor| format!("{floor:.3}"));
     let share = figures.share_of_floor.map_or_else(|| "-".into(), |share| format!("{:.0}%", 100.0 * share));
+    let (shape, prefill) = (&figures.shape, figures.prefill_tokens_per_s);
     format!(
-        "{batch_size:>5} {output_tokens_per_s:>8.1} {tokens_per_s_per_user:>11.1}  {rounds:>18} {accept_length:>7.2} \
+        "{shape:<9} {batch_size:>6}    {rate:<26} {tokens_per_s_per_user:>12.1} {prefill:>14.0}  {rounds:<22} {accept:>7} \
          {floor:>9} {share:>9}"
+    )
+}
+
+fn notes(engine: &Engine, startup: f64, bandwidth: f64) -> String {
+    let device = engine.device();
+    let capture = engine.capture_time().map(|time| format!(", graphs captured in {:.1} s", time.as_secs_f64()));
+    let capture = capture.unwrap_or_default();
+    format!(
+        "{} ({}); loaded in {startup:.1} s{capture}; memory {:.0} GB/s\n\
+         accept: output tokens / rounds, the first token and bonus tokens included (SGLang's definition); * simulated\n\
+         floor: bytes that a round has to read (weights once a pass, caches) at that bandwidth",
+        device.device,
+        device.name,
+        bandwidth / 1e9
     )
 }

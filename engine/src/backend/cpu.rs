@@ -1,5 +1,6 @@
 //! The CPU backend: the reference for all others. Clear before fast; see `kernels::reference` for its exactness.
 
+mod bandwidth;
 mod load;
 mod passes;
 mod prefill;
@@ -15,7 +16,9 @@ use schemas::tree::TreeShape;
 
 pub use self::load::load;
 use self::slot::{SlotState, Slots};
-use super::{Backend, Capacity, DeviceInfo, PageId, PrefillChunk, ProducedToken, Round, RoundOutput, Slot, Ticket};
+use super::{
+    Backend, Capacity, DeviceInfo, PageId, PrefillChunk, ProducedToken, Round, RoundOutput, Slot, Ticket, Traffic,
+};
 use crate::{
     error::EngineError,
     model::{Draft, Llama},
@@ -76,6 +79,19 @@ impl Backend for CpuBackend {
             driver: String::new(),
             units: rayon::current_num_threads(),
         }
+    }
+
+    fn traffic(&self) -> Traffic {
+        // Weights are held as float32.
+        Traffic::new(self.target.facts(), self.draft.as_ref().map(|draft| draft.facts()), 4)
+    }
+
+    fn measure_bandwidth(&self) -> Result<f64, EngineError> {
+        Ok(bandwidth::read_bandwidth())
+    }
+
+    fn simulate_accept_length(&mut self, length: Option<f32>) {
+        self.simulate = length;
     }
 
     fn prepare(&mut self, shapes: &[TreeShape], _capture_sizes: &[usize]) -> Result<(), EngineError> {

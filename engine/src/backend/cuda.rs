@@ -3,6 +3,7 @@
 //! The host writes the slots of a round (a few bytes) and launches its graph; what was produced is copied to page-locked
 //! memory behind it. Two rounds may be under way, so that the host's scheduling hides behind the device's work.
 
+mod bandwidth;
 mod layout;
 mod memory;
 mod passes;
@@ -27,7 +28,7 @@ use self::{
 };
 use super::{
     Backend, Capacity, DeviceInfo, PageId, PrefillChunk, ProducedToken, Round, RoundOutput, RoundTiming, Slot, Ticket,
-    TokenLogprobs, Yield,
+    TokenLogprobs, Traffic, Yield,
 };
 use crate::{error::EngineError, request::SamplingParams};
 
@@ -52,7 +53,7 @@ pub struct CudaBackend {
     round: RoundArrays,
     graphs: HashMap<GraphKey, Graph>,
     capture_sizes: Vec<usize>,
-    /// Seconds that capturing has taken so far.
+    /// What capturing has taken so far.
     capture_time: Duration,
     slots: Vec<Option<OpenSlot>>,
     /// What `open` copies from, for each slot.
@@ -69,6 +70,8 @@ struct GraphKey {
     batch: usize,
     extend: bool,
     describe: bool,
+    /// Bits of the simulated accept length.
+    simulate: Option<u32>,
 }
 
 /// What the host knows of an open slot.
@@ -107,9 +110,12 @@ impl CudaBackend {
         self.capture_sizes.get(at).copied().unwrap_or(requests)
     }
 
+    fn simulate_bits(&self) -> Option<u32> {
+        self.options.simulate_accept_length.map(f32::to_bits)
+    }
+
     fn round_options(&self, key: GraphKey) -> RoundOptions {
-        let simulate = self.options.simulate_accept_length;
-        RoundOptions { extend: key.extend, describe: key.describe, simulate }
+        RoundOptions { extend: key.extend, describe: key.describe, simulate: key.simulate.map(f32::from_bits) }
     }
 
     /// Launches what a round does, at once.
@@ -203,6 +209,23 @@ impl Backend for CudaBackend {
         }
     }
 
+    fn traffic(&self) -> Traffic {
+        let head = self.machine.head.as_ref().map(|head| &head.facts);
+        Traffic::new(&self.machine.target.facts, head, self.options.element.bytes())
+    }
+
+    fn measure_bandwidth(&self) -> Result<f64, EngineError> {
+        bandwidth::copy_bandwidth(&self.device)
+    }
+
+    fn capture_time(&self) -> Option<Duration> {
+        Some(self.capture_time)
+    }
+
+    fn simulate_accept_length(&mut self, length: Option<f32>) {
+        self.options.simulate_accept_length = length;
+    }
+
     fn prepare(&mut self, shapes: &[TreeShape], capture_sizes: &[usize]) -> Result<(), EngineError> {
         let slots = self.machine.capacity.slots;
         let mut sizes: Vec<usize> = capture_sizes.iter().copied().filter(|size| (1..=slots).contains(size)).collect();
@@ -221,6 +244,7 @@ impl Backend for CudaBackend {
             return Ok(());
         }
         let begin = Instant::now();
+        let simulate = self.simulate_bits();
         let extend = shapes.iter().any(|shape| !shape.is_off());
         // The largest first, so that what it needs of the library's memory is there for the others.
         for batch in self.capture_sizes.clone().into_iter().rev() {
@@ -229,6 +253,7 @@ impl Backend for CudaBackend {
                     shape: *shape,
                     batch,
                     extend: extend && self.machine.head.is_some(),
+                    simulate,
                     describe: false,
                 })?;
             }
@@ -285,7 +310,13 @@ impl Backend for CudaBackend {
         let extend = (round.extend_draft || !round.shape.is_off()) && self.machine.head.is_some();
         let wanted = |slot: &Slot| self.slots.get(slot.0 as usize)?.as_ref()?.logprobs;
         let logprobs: Vec<Option<usize>> = round.slots.iter().map(wanted).collect();
-        let key = GraphKey { shape: round.shape, batch, extend, describe: logprobs.iter().any(Option::is_some) };
+        let key = GraphKey {
+            shape: round.shape,
+            batch,
+            extend,
+            describe: logprobs.iter().any(Option::is_some),
+            simulate: self.simulate_bits(),
+        };
         self.grow(Extent::of_round(round.shape, batch))?;
         if !eager && !self.graphs.contains_key(&key) {
             // A batch that no capture size covers. Its first run must not disturb the rounds under way.

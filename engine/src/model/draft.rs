@@ -34,8 +34,8 @@ pub enum HeadKind {
 ///
 /// Row i consumes token i + 1 and the feature of position i, rotated at position i, and predicts token i + 2.
 pub trait Draft: fmt::Debug + Send + Sync {
-    /// Which family.
-    fn kind(&self) -> HeadKind;
+    /// What it is.
+    fn facts(&self) -> &HeadFacts;
 
     /// Width of a feature and of the recurrent state.
     fn hidden_size(&self) -> usize;
@@ -87,8 +87,9 @@ pub fn head_facts(
     target: &TargetFacts,
     options: &EngineOptions,
 ) -> Result<HeadFacts, EngineError> {
+    let kind = kind(folder, weights)?;
     if let Some(algorithm) = &options.algorithm {
-        check_algorithm(folder, kind(folder, weights)?, algorithm)?;
+        check_algorithm(folder, kind, algorithm)?;
     }
     if folder.config.num_hidden_layers.is_some_and(|layers| layers > 1)
         || weights.names().any(|name| name.trim_start_matches("model.").starts_with("layers.1."))

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use kernels::reference::{KeyValues, Matrix, Rope, linear, rms_norm};
+use kernels::reference::{KeyValues, Matrix, linear, rms_norm};
 
 use super::{
     attention::{Attention, Rows},
-    draft::{Draft, HeadKind, PREFIXES},
+    draft::{Draft, PREFIXES},
     facts::{HeadFacts, LayerFacts},
     feed_forward::FeedForward,
     llama::{Llama, Pass, add, embed},
@@ -20,15 +20,12 @@ use crate::{checkpoint::Weights, error::EngineError};
 pub struct Eagle2 {
     embedding: Arc<Matrix>,
     head: Arc<Matrix>,
-    /// The target's tokens of the head's rows, where the head has not all of them.
-    tokens: Option<Vec<u32>>,
     join: Matrix,
     join_bias: Option<Vec<f32>>,
     attention: Attention,
     norm: Vec<f32>,
     feed_forward: FeedForward,
-    rope: Rope,
-    epsilon: f32,
+    facts: HeadFacts,
 }
 
 impl Eagle2 {
@@ -38,7 +35,7 @@ impl Eagle2 {
     /// # Errors
     /// When a tensor is missing or misshapen.
     pub fn load(weights: &Weights, facts: HeadFacts, target: &Llama) -> Result<Self, EngineError> {
-        let LayerFacts { hidden, intermediate, attention: shape, epsilon, rope } = facts.layer;
+        let LayerFacts { hidden, intermediate, attention: shape, epsilon, .. } = facts.layer;
         let names = Names::new(weights, &PREFIXES);
         let prefix = facts.prefix;
         let head = match &facts.tokens {
@@ -51,21 +48,19 @@ impl Eagle2 {
         Ok(Self {
             embedding: target.embedding.clone(),
             head,
-            tokens: facts.tokens,
             join: names.matrix("fc.weight", hidden, 2 * hidden)?,
             join_bias: if facts.join_bias { Some(names.vector("fc.bias", hidden)?) } else { None },
             attention: Attention::load(&names, &format!("{prefix}.self_attn"), shape, epsilon)?,
             norm: names.vector(&format!("{prefix}.post_attention_layernorm.weight"), hidden)?,
             feed_forward: FeedForward::load(&names, &format!("{prefix}.mlp"), hidden, intermediate)?,
-            rope,
-            epsilon,
+            facts,
         })
     }
 }
 
 impl Draft for Eagle2 {
-    fn kind(&self) -> HeadKind {
-        HeadKind::Eagle
+    fn facts(&self) -> &HeadFacts {
+        &self.facts
     }
 
     fn hidden_size(&self) -> usize {
@@ -84,9 +79,9 @@ impl Draft for Eagle2 {
         let embedded = embed(&self.embedding, tokens);
         let joined = side_by_side(&embedded, features, self.hidden_size());
         let mut x = linear(&joined, &self.join, self.join_bias.as_deref());
-        let attended = self.attention.forward(&x, rows, &self.rope, cache);
+        let attended = self.attention.forward(&x, rows, &self.facts.layer.rope, cache);
         add(&mut x, &attended);
-        let normed = rms_norm(&x, &self.norm, self.epsilon);
+        let normed = rms_norm(&x, &self.norm, self.facts.layer.epsilon);
         add(&mut x, &self.feed_forward.forward(&normed));
         x
     }
@@ -100,7 +95,7 @@ impl Draft for Eagle2 {
     }
 
     fn token(&self, index: usize) -> u32 {
-        self.tokens.as_ref().map_or(index as u32, |tokens| tokens[index])
+        self.facts.tokens.as_ref().map_or(index as u32, |tokens| tokens[index])
     }
 
     fn cache(&self, rows: usize) -> KeyValues {

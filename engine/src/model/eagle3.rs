@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use kernels::reference::{KeyValues, Matrix, Rope, linear, rms_norm};
+use kernels::reference::{KeyValues, Matrix, linear, rms_norm};
 
 use super::{
     attention::{Attention, Rows},
-    draft::{Draft, HeadKind, PREFIXES},
+    draft::{Draft, PREFIXES},
     eagle2::side_by_side,
     facts::{HeadFacts, HeadSource, LayerFacts},
     feed_forward::FeedForward,
@@ -21,9 +21,6 @@ use crate::{checkpoint::Weights, error::EngineError};
 pub struct Eagle3 {
     embedding: Arc<Matrix>,
     head: Arc<Matrix>,
-    /// Target tokens of the draft's; `None` where the two vocabularies are one.
-    tokens: Option<Vec<u32>>,
-    capture: Vec<usize>,
     /// EAGLE-3.1: a norm on each captured layer before `fc`.
     capture_norms: Option<Vec<Vec<f32>>>,
     join: Matrix,
@@ -33,12 +30,7 @@ pub struct Eagle3 {
     post_attention_norm: Vec<f32>,
     feed_forward: FeedForward,
     norm: Vec<f32>,
-    /// vLLM speculators: the residual is the normed feature.
-    norm_before_residual: bool,
-    /// EAGLE-3.1: the recurrent state is the normed output.
-    norm_output: bool,
-    rope: Rope,
-    epsilon: f32,
+    facts: HeadFacts,
 }
 
 impl Eagle3 {
@@ -47,13 +39,13 @@ impl Eagle3 {
     /// # Errors
     /// When a tensor is missing or misshapen.
     pub fn load(weights: &Weights, facts: HeadFacts, target: &Llama) -> Result<Self, EngineError> {
-        let HeadFacts { layer, prefix, capture, head, vocabulary, tokens, .. } = facts;
-        let LayerFacts { hidden, intermediate, attention: shape, epsilon, rope } = layer;
+        let HeadFacts { prefix, head, vocabulary, .. } = facts;
+        let LayerFacts { hidden, intermediate, attention: shape, epsilon, .. } = facts.layer;
         let names = Names::new(weights, &PREFIXES);
         let norm = |name: &str| names.vector(&format!("{prefix}.{name}.weight"), hidden);
         let capture_norms = if facts.capture_norms {
             let norm = |at| names.vector(&format!("fc_norm.{at}.weight"), target.hidden_size());
-            Some((0..capture.len()).map(norm).collect::<Result<_, _>>()?)
+            Some((0..facts.capture.len()).map(norm).collect::<Result<_, _>>()?)
         } else {
             None
         };
@@ -72,27 +64,22 @@ impl Eagle3 {
                 HeadSource::Own => Arc::new(names.matrix("lm_head.weight", vocabulary, hidden)?),
             },
             embedding,
-            tokens,
             capture_norms,
-            join: names.matrix("fc.weight", hidden, capture.len() * target.hidden_size())?,
-            capture,
+            join: names.matrix("fc.weight", hidden, facts.capture.len() * target.hidden_size())?,
             input_norm: norm("input_layernorm")?,
             hidden_norm: norm("hidden_norm")?,
             attention: Attention::load(&names, &format!("{prefix}.self_attn"), shape, epsilon)?,
             post_attention_norm: norm("post_attention_layernorm")?,
             feed_forward: FeedForward::load(&names, &format!("{prefix}.mlp"), hidden, intermediate)?,
             norm: names.vector("norm.weight", hidden)?,
-            norm_before_residual: facts.norm_before_residual,
-            norm_output: facts.norm_output,
-            rope,
-            epsilon,
+            facts,
         })
     }
 }
 
 impl Draft for Eagle3 {
-    fn kind(&self) -> HeadKind {
-        HeadKind::Eagle3
+    fn facts(&self) -> &HeadFacts {
+        &self.facts
     }
 
     fn hidden_size(&self) -> usize {
@@ -100,7 +87,7 @@ impl Draft for Eagle3 {
     }
 
     fn capture(&self) -> &[usize] {
-        &self.capture
+        &self.facts.capture
     }
 
     fn features(&self, pass: &Pass) -> Vec<f32> {
@@ -109,26 +96,26 @@ impl Draft for Eagle3 {
         };
         let width = norms.first().map_or(0, Vec::len);
         let layers = pass.captured.chunks_exact(width).zip(norms.iter().cycle());
-        let normed: Vec<f32> = layers.flat_map(|(x, norm)| rms_norm(x, norm, self.epsilon)).collect();
+        let normed: Vec<f32> = layers.flat_map(|(x, norm)| rms_norm(x, norm, self.facts.layer.epsilon)).collect();
         linear(&normed, &self.join, None)
     }
 
     fn forward(&self, tokens: &[u32], features: &[f32], rows: Rows<'_>, cache: &mut KeyValues) -> Vec<f32> {
-        let embedded = rms_norm(&embed(&self.embedding, tokens), &self.input_norm, self.epsilon);
-        let normed = rms_norm(features, &self.hidden_norm, self.epsilon);
+        let embedded = rms_norm(&embed(&self.embedding, tokens), &self.input_norm, self.facts.layer.epsilon);
+        let normed = rms_norm(features, &self.hidden_norm, self.facts.layer.epsilon);
         let joined = side_by_side(&embedded, &normed, self.hidden_size());
-        let mut x = if self.norm_before_residual { normed } else { features.to_vec() };
-        add(&mut x, &self.attention.forward(&joined, rows, &self.rope, cache));
-        let normed = rms_norm(&x, &self.post_attention_norm, self.epsilon);
+        let mut x = if self.facts.norm_before_residual { normed } else { features.to_vec() };
+        add(&mut x, &self.attention.forward(&joined, rows, &self.facts.layer.rope, cache));
+        let normed = rms_norm(&x, &self.post_attention_norm, self.facts.layer.epsilon);
         add(&mut x, &self.feed_forward.forward(&normed));
-        if self.norm_output { rms_norm(&x, &self.norm, self.epsilon) } else { x }
+        if self.facts.norm_output { rms_norm(&x, &self.norm, self.facts.layer.epsilon) } else { x }
     }
 
     fn logits(&self, recurrent: &[f32]) -> Vec<f32> {
-        if self.norm_output {
+        if self.facts.norm_output {
             linear(recurrent, &self.head, None)
         } else {
-            linear(&rms_norm(recurrent, &self.norm, self.epsilon), &self.head, None)
+            linear(&rms_norm(recurrent, &self.norm, self.facts.layer.epsilon), &self.head, None)
         }
     }
 
@@ -137,7 +124,7 @@ impl Draft for Eagle3 {
     }
 
     fn token(&self, index: usize) -> u32 {
-        self.tokens.as_ref().map_or(index as u32, |tokens| tokens[index])
+        self.facts.tokens.as_ref().map_or(index as u32, |tokens| tokens[index])
     }
 
     fn cache(&self, rows: usize) -> KeyValues {

@@ -10,7 +10,7 @@ use schemas::tree::TreeShape;
 use crate::{
     backend::{
         Backend, Capacity, DeviceInfo, PageId, PrefillChunk, ProducedToken, Round, RoundOutput, RoundTiming, Slot,
-        Ticket, Yield,
+        Ticket, Traffic, Yield,
     },
     error::EngineError,
     request::SamplingParams,
@@ -98,6 +98,16 @@ impl Backend for Fake {
     fn device(&self) -> DeviceInfo {
         DeviceInfo { device: "fake".into(), name: String::new(), driver: String::new(), units: 0 }
     }
+
+    fn traffic(&self) -> Traffic {
+        Traffic::default()
+    }
+
+    fn measure_bandwidth(&self) -> Result<f64, EngineError> {
+        Ok(1e9)
+    }
+
+    fn simulate_accept_length(&mut self, _length: Option<f32>) {}
 
     fn prepare(&mut self, _shapes: &[TreeShape], _capture_sizes: &[usize]) -> Result<(), EngineError> {
         Ok(())

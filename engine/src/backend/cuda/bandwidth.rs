@@ -1,0 +1,27 @@
+//! How fast the device reads its memory.
+
+use kernels::device::Device;
+
+use crate::error::EngineError;
+
+/// Bytes of each of the two buffers at most: far more than caches hold.
+const BYTES: u64 = 2 << 30;
+/// Copies; the best one counts.
+const COPIES: usize = 5;
+
+/// Bytes a second that a plain copy within the device reads and writes together, measured now.
+pub fn copy_bandwidth(device: &Device) -> Result<f64, EngineError> {
+    let (free, _) = device.memory()?;
+    let bytes = BYTES.min(free / 4) as usize / 256 * 256;
+    let (from, to) = (device.zeros(bytes.max(256))?, device.zeros(bytes.max(256))?);
+    let (begin, end) = (device.event()?, device.event()?);
+    let mut best = f64::INFINITY;
+    for _ in 0..=COPIES {
+        device.record(&begin)?;
+        device.copy(to.slice(), from.slice())?;
+        device.record(&end)?;
+        end.wait()?;
+        best = best.min(end.since(&begin)?.as_secs_f64());
+    }
+    Ok(2.0 * bytes as f64 / best)
+}
