@@ -128,11 +128,21 @@ impl Scheduler {
         self.options.largest_batch
     }
 
+    /// Collects rounds that were launched ahead for requests that have ended meanwhile.
+    fn settle(&mut self) -> Result<(), EngineError> {
+        let all_ended = |running: &[Running]| running.iter().all(|running| running.finished().is_some());
+        while self.waiting.is_empty() && !self.is_idle() && all_ended(&self.running) {
+            self.step()?;
+        }
+        Ok(())
+    }
+
     /// Makes acceptance up from now on; see [`Backend::simulate_accept_length`].
     ///
     /// # Errors
     /// When a request runs.
     pub fn simulate_accept_length(&mut self, length: Option<f32>) -> Result<(), EngineError> {
+        self.settle()?;
         if !self.is_idle() {
             return Err(EngineError::Configuration("acceptance can be made up only while no request runs".into()));
         }
@@ -150,6 +160,7 @@ impl Scheduler {
     /// # Errors
     /// When requests are running, or the backend cannot run a shape.
     pub fn set_policy(&mut self, policy: ShapePolicy, capture_sizes: &[usize]) -> Result<(), EngineError> {
+        self.settle()?;
         if !self.is_idle() {
             return Err(EngineError::Configuration("the tree shapes can change only while no request runs".into()));
         }

@@ -27,7 +27,8 @@ __device__ __forceinline__ int first_node(const bool (&holds)[NODES_A_LANE]) {
 /// `[batch, nodes]`, batch_slot `[batch]`, page_table, seed `[slots]` (only for simulation).
 /// The walk goes from the root to the lowest child that holds the choice, and so on. With `simulate` > 0 the choices are
 /// ignored: count = ⌊simulate⌋, one more with the probability of the fraction (a function of the slot's seed and length),
-/// but at most as deep as the tree goes; the way is that to the first node of that depth.
+/// but at most `most` and the number of nodes; the way is that to the first node of the depth, or where the tree is not so
+/// deep simply the first nodes.
 /// Writes, with `most` = steps + 1:
 /// accepted_count `[batch]`: produced tokens, 1 to most; accepted_node `[batch, most]`: the way from the root;
 /// out_token `[batch, most]`: the choices along it, drafts and then the bonus token; entries past the count repeat the
@@ -67,25 +68,26 @@ extern "C" __global__ void __launch_bounds__(128)
   if (warp() == 0) {
     int found = 1;
     if (simulate > 0.0f && runs) {
-      int depths[NODES_A_LANE], deepest = 0;
+      int depths[NODES_A_LANE];
       bool holds[NODES_A_LANE];
 #pragma unroll
       for (int i = 0; i < NODES_A_LANE; i++) {
         int node = i * WARP + lane();
         depths[i] = node < nodes ? node_depth[tree + node] : -1;
-        deepest = depths[i] > deepest ? depths[i] : deepest;
       }
-      deepest = (int)warp_max((float)deepest);
       int whole = simulate < (float)MOST_NODES ? (int)simulate : MOST_NODES;
       double fraction = (double)simulate - (double)whole;
       double draw = (double)random_bits(seed[slot] ^ SIMULATION, start) / 9007199254740992.0;
       found = whole + (draw < fraction ? 1 : 0);
-      found = found < 1 ? 1 : found > deepest + 1 ? deepest + 1 : found;
+      found = max(1, min(found, min(most, nodes)));
 #pragma unroll
       for (int i = 0; i < NODES_A_LANE; i++) holds[i] = depths[i] == found - 1;
       int node = first_node(holds);
       if (lane() == 0) {
-        for (int i = found - 1; i >= 0; i--, node = parents[node]) path[i] = node;
+        for (int i = found - 1; i >= 0; i--) {
+          path[i] = node < 0 ? i : node;
+          node = node < 0 ? node : parents[node];
+        }
       }
     } else {
       // The parent of a node that holds its parent's choice; a walk stands on such a node's parent or goes elsewhere.

@@ -381,3 +381,15 @@ fn rows_without_a_draft_are_not_used_once_it_speculates() {
     let next = scheduler.submit(request(prompt, 9)).expect("it fits");
     assert_eq!(completion(&drain(&mut scheduler), next).cached_tokens, 0);
 }
+
+#[test]
+fn a_round_that_runs_ahead_for_nobody_does_not_keep_the_policy_from_changing() {
+    let capacity = Capacity { rounds_in_flight: 2, ..CAPACITY };
+    let (mut scheduler, world) = scheduler(capacity, COUNTING, ShapePolicy::fixed(TreeShape::chain(3)));
+    let id = scheduler.submit(request(vec![1], 9)).expect("it fits");
+    let ended = |event: &Event| matches!(event, Event::Finished { request, .. } if *request == id);
+    while !scheduler.step().expect("the device works").iter().any(ended) {}
+    assert!(!scheduler.is_idle(), "a round is under way");
+    scheduler.set_policy(ShapePolicy::fixed(TreeShape::chain(2)), &[]).expect("nothing runs");
+    assert!(world.lock().expect("no panic while it was held").is_clean());
+}

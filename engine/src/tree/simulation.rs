@@ -15,13 +15,13 @@ pub fn simulated_count(expected: f32, seed: u64, length: usize) -> usize {
     whole as usize + usize::from(more)
 }
 
-/// Walks to the first node of the depth at which `count` tokens are produced, or to the deepest there is. Returns the way
-/// from the root; `choose` is asked for each node on it.
-pub fn simulated_walk(tree: &DraftTree, count: usize, mut choose: impl FnMut(usize) -> u32) -> Vec<usize> {
-    let deepest = tree.nodes().iter().map(|node| node.depth).max().unwrap_or_default();
-    let depth = count.saturating_sub(1).min(deepest);
-    let node = tree.nodes().iter().position(|node| node.depth == depth).unwrap_or_default();
-    let path = tree.path(node);
+/// Walks to the first node of the depth at which `count` tokens are produced; where the tree is not so deep, over its first
+/// `count` nodes, as SGLang does. Never more nodes than there are, nor more than `most`. Returns the way from the root;
+/// `choose` is asked for each node on it.
+pub fn simulated_walk(tree: &DraftTree, count: usize, most: usize, mut choose: impl FnMut(usize) -> u32) -> Vec<usize> {
+    let count = count.clamp(1, most.min(tree.nodes().len()).max(1));
+    let node = tree.nodes().iter().position(|node| node.depth == count - 1);
+    let path = node.map_or_else(|| (0..count).collect(), |node| tree.path(node));
     for node in &path {
         choose(*node);
     }
@@ -46,7 +46,9 @@ mod tests {
         let mut tree = DraftTree::root(1);
         let (_a, b) = (tree.add(0, 5), tree.add(0, 6));
         tree.add(b, 7);
-        let walk = |count| simulated_walk(&tree, count, |_| 9);
-        assert_eq!((walk(1), walk(2), walk(3), walk(9)), (vec![0], vec![0, 1], vec![0, 2, 3], vec![0, 2, 3]));
+        let walk = |count, most| simulated_walk(&tree, count, most, |_| 9);
+        assert_eq!((walk(1, 9), walk(2, 9), walk(3, 9)), (vec![0], vec![0, 1], vec![0, 2, 3]));
+        // Four tokens of a tree that is two drafts deep.
+        assert_eq!((walk(4, 9), walk(9, 9), walk(9, 3)), (vec![0, 1, 2, 3], vec![0, 1, 2, 3], vec![0, 2, 3]));
     }
 }

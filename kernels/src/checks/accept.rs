@@ -74,12 +74,14 @@ impl Trees {
         }
     }
 
-    /// The way to the first node of a depth, or of the largest depth there is.
-    fn way_to_depth(&self, request: usize, depth: usize) -> Vec<usize> {
+    /// The way to the first node at which `count` tokens are produced, or over as many nodes.
+    fn simulated_way(&self, request: usize, count: usize, most: usize) -> Vec<usize> {
+        let count = count.clamp(1, most.min(self.nodes));
         let depths = &self.depth[request * self.nodes..][..self.nodes];
-        let deepest = depths.iter().copied().max().unwrap_or(0);
-        let depth = (depth as i32).min(deepest);
-        let mut node = depths.iter().position(|at| *at == depth).unwrap_or(0) as i32;
+        let Some(node) = depths.iter().position(|at| *at as usize + 1 == count) else {
+            return (0..count).collect();
+        };
+        let mut node = node as i32;
         let mut way = Vec::new();
         while node >= 0 {
             way.push(node as usize);
@@ -147,7 +149,7 @@ fn check_one(
             (Some(slot), Some(simulate)) => {
                 let draw = random_bits(seeds[slot] ^ SIMULATION, start as usize) as f64 / (1_u64 << 53) as f64;
                 let wanted = simulate as usize + usize::from(draw < f64::from(simulate.fract()));
-                trees.way_to_depth(request, wanted - 1)
+                trees.simulated_way(request, wanted, most)
             }
         };
         let choice = |node: usize| trees.chosen[request * nodes + node];

@@ -33,7 +33,7 @@ impl CpuBackend {
         let start = Instant::now();
         let trees = self.draft_trees(round.shape, round.slots)?;
         let drafted = Instant::now();
-        let (pass, verified) = self.verify(&trees, round.slots)?;
+        let (pass, verified) = self.verify(&trees, round.slots, round.shape.most_tokens_a_round())?;
         let accepted = Instant::now();
         self.compact(&verified, round.slots)?;
         let extend = round.extend_draft || !round.shape.is_off();
@@ -99,7 +99,12 @@ impl CpuBackend {
     }
 
     /// One pass of the target over all nodes of all trees, and what it accepts.
-    fn verify(&mut self, trees: &[DraftTree], slots: &[Slot]) -> Result<(Pass, Vec<Verified>), EngineError> {
+    fn verify(
+        &mut self,
+        trees: &[DraftTree],
+        slots: &[Slot],
+        most: usize,
+    ) -> Result<(Pass, Vec<Verified>), EngineError> {
         let states = self.slots.get(slots.iter().copied())?;
         let mut stack = Stack::default();
         for (tree, state) in trees.iter().zip(&states) {
@@ -130,7 +135,7 @@ impl CpuBackend {
                 None => walk(tree, choose),
                 Some(expected) => {
                     let count = simulated_count(expected, state.sampling.seed, state.length);
-                    simulated_walk(tree, count, choose)
+                    simulated_walk(tree, count, most, choose)
                 }
             };
             verified.push(Verified { rows: path.iter().map(|node| begin + node).collect(), path, tokens });
