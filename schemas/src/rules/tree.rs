@@ -8,11 +8,13 @@ pub(super) mod sd024_tree_too_large;
 pub(super) mod sd025_tree_too_small;
 pub(super) mod sd026_drafts_lt_2;
 pub(super) mod sd027_steps_le_0;
+pub(super) mod sd028_topk_gt_16_disagg;
 pub(super) mod sd029_topk_gt1_page_gt1;
 pub(super) mod sd030_trtllm_mha_topk;
 pub(super) mod sd031_mla_topk;
 pub(super) mod sd032_fa3_swa_topk_page;
 pub(super) mod sd036_tree_at_high_concurrency;
+pub(super) mod sd130_ngram_topk_overwritten;
 
 use super::Context;
 

@@ -7,3 +7,4 @@ pub(super) mod sd044_d2t_shape;
 pub(super) mod sd045_token_map_eagle3;
 pub(super) mod sd046_token_map_standalone;
 pub(super) mod sd047_token_map_tp;
+pub(super) mod sd048_token_map_rejection;

@@ -22,7 +22,11 @@ fn every_file_of_a_rule_is_in_the_registry_under_its_code_and_name() {
         .flat_map(|group| fs::read_dir(group.path()).expect("a group").flatten())
         .map(|file| file.file_name().to_string_lossy().into_owned())
         .filter_map(|name| Some(name.strip_suffix(".rs")?.to_owned()))
-        .filter(|name| name.starts_with("sd"))
+        .filter(|name| {
+            ["nr", "sd", "vl"].iter().any(|prefix| {
+                name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|digit: char| digit.is_ascii_digit()))
+            })
+        })
         .collect();
     found.sort();
     let registered: Vec<String> =

@@ -1,0 +1,85 @@
+//! # NR16: eagle3-narrow-draft
+//!
+//! The draft is narrower than the target, which the first draft-extend graphs do not know.
+//!
+//! ## What it does
+//!
+//! Looks for an EAGLE-3 head of another hidden size than the target's, on 0.4.6.post5 to 0.4.7 with CUDA graphs.
+//!
+//! ## Why is this bad?
+//!
+//! The server dies while it captures its graphs.
+//!
+//! ## What SGLang does
+//!
+//! The buffer of hidden states is made for the draft's width and filled with the target's: `Capture cuda graph failed`.
+//!
+//! ## Example
+//!
+//! ```launch bad version:0.4.7
+//! sglang serve --model-path target --speculative-algorithm EAGLE3 --speculative-draft-model-path draft --max-running-requests 16 --tp-size 8 \
+//!   --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//! ```target
+//! {"architectures": ["LlamaForCausalLM"], "hidden_size": 8192}
+//! ```
+//! ```draft
+//! {"architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 6144, "target_hidden_size": 8192}
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version:0.4.10
+//! sglang serve --model-path target --speculative-algorithm EAGLE3 --speculative-draft-model-path draft --max-running-requests 16 --tp-size 8 \
+//!   --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//! ```target
+//! {"architectures": ["LlamaForCausalLM"], "hidden_size": 8192}
+//! ```
+//! ```draft
+//! {"architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 6144, "target_hidden_size": 8192}
+//! ```
+//!
+//! ## Versions
+//!
+//! 0.4.6.post5 to 0.4.7: PR #6606 brought the graphs.
+//!
+//! ## Source
+//!
+//! sglang issue #7011.
+
+use crate::{
+    diagnostic::Severity,
+    flags::Key,
+    resolve::Algorithm,
+    rules::{Applies, Check, Context, Finding, Rule, versions::*},
+    version::EngineVersion,
+};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "NR16",
+    name: "eagle3-narrow-draft",
+    severity: Severity::Error,
+    applies: Applies::Sglang,
+    file: include_str!("nr16_eagle3_narrow_draft.rs"),
+    check: Check::One(check),
+};
+
+/// The first version with the graphs.
+const FIRST: EngineVersion = EngineVersion::new(0, 4, 6).post(5);
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    context.only(Algorithm::Eagle3)?;
+    let version = context.version();
+    if version < FIRST || version > V0_4_7 || context.launch.has(Key::DisableCudaGraph) {
+        return None;
+    }
+    let (target, draft) = (context.target_config()?.hidden_size?, context.draft_config()?.hidden_size?);
+    (target != draft).then(|| {
+        let message = format!("sglang {version} cannot capture the graphs of a draft of width {draft} beside {target}");
+        Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "another hidden size")
+            .on_target(context)
+            .by_version(context)
+            .help(format!("use sglang 0.4.10 or later, or add `{}`", context.flag(Key::DisableCudaGraph)))
+    })
+}
