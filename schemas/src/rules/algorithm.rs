@@ -2,6 +2,7 @@
 
 pub(super) mod nr12_eagle_upstream_layout;
 pub(super) mod nr13_eagle3_with_mtp;
+pub(super) mod nr22_multimodal_wrapper;
 pub(super) mod sd001_unknown_algorithm;
 pub(super) mod sd002_nextn_alias;
 pub(super) mod sd004_eagle_with_eagle3_draft;

@@ -2,6 +2,7 @@
 
 pub(super) mod sd060_draft_context_shorter;
 pub(super) mod sd061_draft_context_env_ima;
+pub(super) mod sd062_draft_context_quality;
 pub(super) mod sd064_context_budget;
 
 mod draft_length;

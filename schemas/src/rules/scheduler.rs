@@ -1,5 +1,6 @@
 //! Requests, parallelism and backends.
 
+pub(super) mod nr02_mla_backend_draft;
 pub(super) mod nr08_dp_attention_old;
 pub(super) mod nr18_pd_decode_dp_attention;
 pub(super) mod nr21_mem_fraction_near_one;
@@ -7,5 +8,6 @@ pub(super) mod sd090_max_running_48;
 pub(super) mod sd093_pipeline_parallel;
 pub(super) mod sd094_standalone_dp_attention;
 pub(super) mod sd096_tp_divisibility;
+pub(super) mod sd099_lora_algorithm;
 pub(super) mod sd101_pd_decode_radix;
 pub(super) mod sd106_backend_flex;

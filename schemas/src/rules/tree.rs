@@ -1,5 +1,6 @@
 //! Steps, topk and draft tokens, and the backends that can run such a tree.
 
+pub(super) mod nr09_flashinfer_mla_power_of_two;
 pub(super) mod sd020_partial_trio_steps_missing;
 pub(super) mod sd021_partial_trio_topk_missing;
 pub(super) mod sd022_partial_trio_drafts_missing;
@@ -13,8 +14,13 @@ pub(super) mod sd029_topk_gt1_page_gt1;
 pub(super) mod sd030_trtllm_mha_topk;
 pub(super) mod sd031_mla_topk;
 pub(super) mod sd032_fa3_swa_topk_page;
+pub(super) mod sd033_specv2_topk;
+pub(super) mod sd035_int32_overflow;
 pub(super) mod sd036_tree_at_high_concurrency;
+pub(super) mod sd120_adaptive_disabled;
 pub(super) mod sd130_ngram_topk_overwritten;
+pub(super) mod sd131_ngram_page;
+pub(super) mod sd141_dflash_steps;
 
 use super::Context;
 

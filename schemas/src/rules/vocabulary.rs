@@ -1,5 +1,6 @@
 //! Vocabularies of target and draft, and maps between them.
 
+pub(super) mod nr04_draft_vocab_multiple;
 pub(super) mod sd040_standalone_vocab_size;
 pub(super) mod sd042_eagle_vocab;
 pub(super) mod sd043_d2t_missing;

@@ -19,7 +19,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version:0.4.10
+//! ```launch bad version:0.4.10 also:SD062
 //! sglang serve --model-path meta-llama/Llama-3.1-8B-Instruct --speculative-algorithm EAGLE3 --dtype float16 \
 //!   --speculative-draft-model-path lmsys/sglang-EAGLE3-LLaMA3.1-Instruct-8B --max-running-requests 16 \
 //!   --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 --context-length 10000
@@ -33,7 +33,7 @@
 //!  "vocab_size": 128256, "draft_vocab_size": 32000}
 //! ```
 //!
-//! ```launch bad version:0.5.2
+//! ```launch bad version:0.5.2 also:SD062
 //! SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1 sglang serve --model-path meta-llama/Llama-3.1-8B-Instruct \
 //!   --speculative-algorithm EAGLE3 --speculative-draft-model-path lmsys/sglang-EAGLE3-LLaMA3.1-Instruct-8B \
 //!   --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 --dtype float16 \

@@ -83,9 +83,20 @@ fn found(text: &str, version: Option<&str>) -> Vec<Vec<Diagnostic>> {
 
 /// Exactly one finding, with these words somewhere in it.
 fn check(text: &str, version: Option<&str>, code: &str, severity: Severity, words: &[&str]) {
+    check_beside(text, version, (code, &[]), severity, words);
+}
+
+/// As [`check`], with other findings behind it.
+fn check_beside(
+    text: &str,
+    version: Option<&str>,
+    (code, others): (&str, &[&str]),
+    severity: Severity,
+    words: &[&str],
+) {
     for diagnostics in found(text, version) {
         let codes: Vec<&str> = diagnostics.iter().map(|diagnostic| diagnostic.code).collect();
-        assert_eq!(codes, [code], "{version:?}");
+        assert_eq!(codes, [&[code], others].concat(), "{version:?}");
         let diagnostic = &diagnostics[0];
         assert_eq!(diagnostic.severity, severity);
         let said = format!("{diagnostic:?}");
@@ -135,8 +146,10 @@ fn without_the_context_length_the_draft_is_too_short() {
     }
     for version in [Some("0.4.7"), Some("0.4.10"), Some("0.5.0")] {
         let words = ["illegal memory access", "add `--sglang-context-length 2048`"];
-        check(&slime, version, "SD061", Severity::Warning, &words);
-        check(&sglang, version, "SD061", Severity::Warning, &["add `--context-length 2048`"]);
+        // It runs while prompts are short, and drafts poorly where they are long.
+        let codes = ("SD061", &["SD062"][..]);
+        check_beside(&slime, version, codes, Severity::Warning, &words);
+        check_beside(&sglang, version, codes, Severity::Warning, &["add `--context-length 2048`"]);
     }
 }
 

@@ -1,0 +1,70 @@
+//! # SD099: lora-algorithm
+//!
+//! LoRA does not run with this algorithm.
+//!
+//! ## What it does
+//!
+//! Looks for `--enable-lora` or `--lora-paths` with STANDALONE, UNO or FROZEN_KV_MTP.
+//!
+//! ## Why is this bad?
+//!
+//! The server does not start.
+//!
+//! ## What SGLang does
+//!
+//! `ValueError: LoRA is only compatible with NGRAM, EAGLE, NEXTN, EAGLE3, DFLASH, or DSPARK speculative decoding, not
+//! STANDALONE.` Older versions take NGRAM only.
+//!
+//! ## Example
+//!
+//! ```launch bad version:0.5.23
+//! sglang serve --model-path target --speculative-algorithm STANDALONE --speculative-draft-model-path draft --max-running-requests 16 \
+//!   --enable-lora --attention-backend fa3
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version:0.5.23
+//! sglang serve --model-path target --speculative-algorithm EAGLE --enable-lora --max-running-requests 16 --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//!
+//! ## Versions
+//!
+//! The list of 0.5.23; what older versions take is not fully known, so EAGLE is not judged there.
+//!
+//! ## Source
+//!
+//! sglang `arg_groups/lora_hook.py`.
+
+use crate::{
+    diagnostic::Severity,
+    flags::Key,
+    resolve::Algorithm,
+    rules::{Applies, Check, Context, Finding, Rule},
+};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "SD099",
+    name: "lora-algorithm",
+    severity: Severity::Error,
+    applies: Applies::Sglang,
+    file: include_str!("sd099_lora_algorithm.rs"),
+    check: Check::One(check),
+};
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    let key = [Key::EnableLora, Key::LoraPaths].into_iter().find(|key| context.launch.has(*key))?;
+    let algorithm = context.algorithm()?;
+    if !matches!(algorithm, Algorithm::Standalone | Algorithm::Uno | Algorithm::FrozenKvMtp) {
+        return None;
+    }
+    let name = algorithm.name();
+    Some(
+        Finding::new(context.place(key), format!("LoRA does not run with {name}"), "not with this algorithm")
+            .related(context.span(Key::SpeculativeAlgorithm), "here")
+            .engine_says(format!(
+                "LoRA is only compatible with NGRAM, EAGLE, NEXTN, EAGLE3, DFLASH, or DSPARK speculative decoding, not {name}."
+            ))
+            .help(format!("take `{}` out, or use another algorithm", context.flag(key))),
+    )
+}

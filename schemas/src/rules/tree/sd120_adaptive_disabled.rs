@@ -1,0 +1,76 @@
+//! # SD120: adaptive-disabled
+//!
+//! Adaptive steps are asked for and will not be used.
+//!
+//! ## What it does
+//!
+//! Looks for `--speculative-adaptive` with another algorithm than EAGLE or EAGLE3, with topk above 1, or with DP attention.
+//!
+//! ## Why is this bad?
+//!
+//! What was written is not what runs: the number of steps stays fixed.
+//!
+//! ## What SGLang does
+//!
+//! `speculative_adaptive disabled: … Falling back to static speculative params.`
+//!
+//! ## Example
+//!
+//! ```launch bad version:0.5.23
+//! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-adaptive --max-running-requests 16 --attention-backend fa3 \
+//!   --speculative-num-steps 3 --speculative-eagle-topk 4 --speculative-num-draft-tokens 8
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version:0.5.23
+//! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-adaptive --max-running-requests 16 --attention-backend fa3 \
+//!   --speculative-num-steps 3
+//! ```
+//!
+//! ## Versions
+//!
+//! Since the flag came; read in 0.5.23.
+//!
+//! ## Source
+//!
+//! sglang `speculative/adaptive_spec_params.py`.
+
+use crate::{
+    diagnostic::Severity,
+    flags::Key,
+    resolve::Algorithm,
+    rules::{Applies, Check, Context, Finding, Rule},
+};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "SD120",
+    name: "adaptive-disabled",
+    severity: Severity::Warning,
+    applies: Applies::Sglang,
+    file: include_str!("sd120_adaptive_disabled.rs"),
+    check: Check::One(check),
+};
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    let place = context.span(Key::SpeculativeAdaptive)?;
+    let algorithm = context.algorithm()?;
+    let topk = context.launch.count(Key::SpeculativeEagleTopk).filter(|topk| topk.value > 1);
+    let (reason, key) = if !matches!(algorithm, Algorithm::Eagle | Algorithm::Eagle3) {
+        (algorithm.name(), Key::SpeculativeAlgorithm)
+    } else if topk.is_some() {
+        ("topk above 1", Key::SpeculativeEagleTopk)
+    } else if context.launch.has(Key::EnableDpAttention) {
+        ("DP attention", Key::EnableDpAttention)
+    } else if context.launch.has(Key::EnableTwoBatchOverlap) {
+        ("two-batch overlap", Key::EnableTwoBatchOverlap)
+    } else {
+        return None;
+    };
+    Some(
+        Finding::new(place, format!("adaptive steps are turned off by {reason}"), "not used")
+            .related(context.span(key), "this turns them off")
+            .engine_says("speculative_adaptive disabled: …. Falling back to static speculative params.")
+            .help(format!("take `{}` or `{}` out", context.flag(Key::SpeculativeAdaptive), context.flag(key))),
+    )
+}
