@@ -38,6 +38,9 @@ impl Example {
                 ("launch", _) => examples.push(Self::new(&words, &lines.join("\n"))),
                 ("target", Some(example)) => example.target = Some(facts("target", &words, &lines.join("\n"))),
                 ("draft", Some(example)) => example.draft = Some(facts("draft", &words, &lines.join("\n"))),
+                ("target-tensors", Some(example)) => {
+                    example.target.as_mut().expect("a target before its tensors").tensors = Some(tensors(lines));
+                }
                 ("draft-tensors", Some(example)) => {
                     example.draft.as_mut().expect("a draft before its tensors").tensors = Some(tensors(lines));
                 }

@@ -3,11 +3,16 @@
 pub(super) mod nr02_mla_backend_draft;
 pub(super) mod nr08_dp_attention_old;
 pub(super) mod nr18_pd_decode_dp_attention;
+pub(super) mod nr20_ngram_lora;
 pub(super) mod nr21_mem_fraction_near_one;
 pub(super) mod sd090_max_running_48;
+pub(super) mod sd091_spec_v2_variable;
+pub(super) mod sd092_mixed_chunk;
 pub(super) mod sd093_pipeline_parallel;
 pub(super) mod sd094_standalone_dp_attention;
+pub(super) mod sd095_dflash_dp;
 pub(super) mod sd096_tp_divisibility;
+pub(super) mod sd098_deterministic;
 pub(super) mod sd099_lora_algorithm;
 pub(super) mod sd101_pd_decode_radix;
 pub(super) mod sd106_backend_flex;

@@ -17,10 +17,16 @@ pub(super) mod sd032_fa3_swa_topk_page;
 pub(super) mod sd033_specv2_topk;
 pub(super) mod sd035_int32_overflow;
 pub(super) mod sd036_tree_at_high_concurrency;
+pub(super) mod sd103_multi_layer_eagle;
+pub(super) mod sd104_architecture_topk1;
 pub(super) mod sd120_adaptive_disabled;
+pub(super) mod sd121_adaptive_steps;
 pub(super) mod sd130_ngram_topk_overwritten;
 pub(super) mod sd131_ngram_page;
 pub(super) mod sd141_dflash_steps;
+pub(super) mod sd144_block_size_and_tokens;
+pub(super) mod sd145_draft_window;
+pub(super) mod sd160_negative_speedup;
 
 use super::Context;
 

@@ -16,7 +16,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version:0.5.9
+//! ```launch bad version:0.5.9 also:NR11
 //! sglang serve --model-path meta-llama/Llama-3.1-70B-Instruct --tp 8 --speculative-algorithm EAGLE --dtype bfloat16 \
 //!   --speculative-draft-model-path lmsys/sglang-EAGLE-LLaMA3-Instruct-8B --max-running-requests 8
 //! ```

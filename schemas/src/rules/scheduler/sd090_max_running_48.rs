@@ -24,7 +24,7 @@
 //! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
 //! ```
 //!
-//! ```launch bad version:0.5.23 concurrency:256
+//! ```launch bad version:0.5.23 concurrency:256 also:SD160
 //! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
 //! ```
 //!

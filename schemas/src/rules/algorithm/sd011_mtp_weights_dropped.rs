@@ -1,0 +1,92 @@
+//! # SD011: mtp-weights-dropped
+//!
+//! The checkpoint says that it has MTP layers, and has none of their tensors.
+//!
+//! ## What it does
+//!
+//! Looks through the tensors of a target that drafts with its own MTP layers for `mtp.*`, `eh_proj`, and layers behind the
+//! last.
+//!
+//! ## Why is this bad?
+//!
+//! Fine-tuned, quantised and exported checkpoints often drop them. The draft is then random, and its accept length about 1.
+//!
+//! ## What SGLang does
+//!
+//! It loads what is there and leaves the rest at random values, or stops with a load error; which depends on the model.
+//!
+//! ## Example
+//!
+//! ```launch bad version:0.5.23
+//! sglang serve --model-path target --speculative-algorithm EAGLE --max-running-requests 16 --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//! ```target
+//! {"architectures": ["Glm4MoeForCausalLM"], "num_hidden_layers": 2, "num_nextn_predict_layers": 1}
+//! ```
+//! ```target-tensors
+//! model.layers.0.self_attn.q_proj.weight BF16 64x64
+//! model.layers.1.self_attn.q_proj.weight BF16 64x64
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version:0.5.23
+//! sglang serve --model-path target --speculative-algorithm EAGLE --max-running-requests 16 --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//! ```target
+//! {"architectures": ["Glm4MoeForCausalLM"], "num_hidden_layers": 2, "num_nextn_predict_layers": 1}
+//! ```
+//! ```target-tensors
+//! model.layers.0.self_attn.q_proj.weight BF16 64x64
+//! model.layers.2.eh_proj.weight BF16 64x128
+//! ```
+//!
+//! ## Versions
+//!
+//! All versions.
+//!
+//! ## Source
+//!
+//! slime `docs/en/advanced/speculative-decoding.md`; sglang issue #24795; AutoAWQ issue #736.
+
+use crate::{
+    diagnostic::Severity,
+    flags::Key,
+    resolve::Algorithm,
+    rules::{Applies, Check, Context, Finding, Rule},
+};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "SD011",
+    name: "mtp-weights-dropped",
+    severity: Severity::Error,
+    applies: Applies::Sglang,
+    file: include_str!("sd011_mtp_weights_dropped.rs"),
+    check: Check::One(check),
+};
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    context.algorithm().filter(|algorithm| matches!(algorithm, Algorithm::Eagle | Algorithm::FrozenKvMtp))?;
+    let target = context.target?;
+    let layers = target.config.num_hidden_layers?;
+    let drafts_itself = context.is_absent(Key::SpeculativeDraftModelPath);
+    if !drafts_itself || target.config.mtp_layers().unwrap_or_default() == 0 {
+        return None;
+    }
+    let behind = format!("layers.{layers}.");
+    let tensors = &target.tensors.as_ref()?.0;
+    let is_mtp = |name: &String| name.contains("mtp") || name.contains("eh_proj") || name.contains(&behind);
+    if tensors.is_empty() || tensors.keys().any(is_mtp) {
+        return None;
+    }
+    let message = "the target's config promises MTP layers, and the checkpoint has no tensor of them";
+    Some(
+        Finding::new(
+            context.value_place(Key::ModelPath),
+            message,
+            format!("no tensor behind layer {}", layers.saturating_sub(1)),
+        )
+        .related(context.span(Key::SpeculativeAlgorithm), "would draft with them")
+        .help("use the original checkpoint, export with its MTP layers (slime: `--mtp-num-layers 1`), or name a draft"),
+    )
+}

@@ -1,0 +1,73 @@
+//! # SD105: deepseek-v4-algorithms
+//!
+//! DeepSeek V4 runs with EAGLE and DSPARK only.
+//!
+//! ## What it does
+//!
+//! Looks at the algorithm for a DeepSeek V4 target.
+//!
+//! ## Why is this bad?
+//!
+//! The server does not start.
+//!
+//! ## What SGLang does
+//!
+//! It raises a ValueError.
+//!
+//! ## Example
+//!
+//! ```launch bad version:0.5.23
+//! sglang serve --model-path target --speculative-algorithm NGRAM --max-running-requests 16 --attention-backend fa3
+//! ```
+//! ```target
+//! {"architectures": ["DeepseekV4ForCausalLM"], "num_nextn_predict_layers": 1}
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version:0.5.23
+//! sglang serve --model-path target --speculative-algorithm EAGLE --max-running-requests 16 --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//! ```target
+//! {"architectures": ["DeepseekV4ForCausalLM"], "num_nextn_predict_layers": 1}
+//! ```
+//!
+//! ## Versions
+//!
+//! Since the model came; read in 0.5.23.
+//!
+//! ## Source
+//!
+//! sglang `arg_groups/deepseek_v4_hook.py`.
+
+use crate::{
+    diagnostic::Severity,
+    flags::Key,
+    resolve::Algorithm,
+    rules::{Applies, Check, Context, Finding, Rule},
+};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "SD105",
+    name: "deepseek-v4-algorithms",
+    severity: Severity::Error,
+    applies: Applies::Sglang,
+    file: include_str!("sd105_deepseek_v4_algorithms.rs"),
+    check: Check::One(check),
+};
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    let algorithm = context.algorithm()?;
+    let class = context.target_config()?.architecture().filter(|class| class.starts_with("DeepseekV4"))?;
+    // EAGLE3 is refused for want of hidden states, which is another finding.
+    if matches!(algorithm, Algorithm::Eagle | Algorithm::Dspark | Algorithm::Eagle3) {
+        return None;
+    }
+    let key = Key::SpeculativeAlgorithm;
+    Some(
+        Finding::new(context.value_place(key), format!("{class} does not run with {}", algorithm.name()), "not here")
+            .related(context.span(Key::ModelPath), class)
+            .on_target(context)
+            .help(format!("write `{}`", context.line(key, "EAGLE"))),
+    )
+}

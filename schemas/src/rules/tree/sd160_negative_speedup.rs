@@ -1,0 +1,68 @@
+//! # SD160: negative-speedup
+//!
+//! Speculation seldom pays beside so many requests.
+//!
+//! ## What it does
+//!
+//! Where the expected concurrency is known (`--expected-concurrency`): looks for more than 64 requests together.
+//!
+//! ## Why is this bad?
+//!
+//! Speculation trades arithmetic for latency. Beside few requests a GPU has arithmetic to spare, since reading the weights
+//! takes the time anyway; beside many it has not, and what verifies rejected drafts is taken from other requests.
+//!
+//! ## What SGLang does
+//!
+//! It runs. Losses have been reported for rollouts of 256 requests on an H20 (half the throughput), for a 32B model over four
+//! GPUs, and for RL training of an 8B model; SGLang's maintainers say that speculation is for small batches.
+//!
+//! ## Example
+//!
+//! ```launch bad version:0.5.9 concurrency:256
+//! sglang serve --model-path target --speculative-algorithm EAGLE --max-running-requests 256 --attention-backend fa3 \
+//!   --cuda-graph-max-bs 256 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version:0.5.9 concurrency:8
+//! sglang serve --model-path target --speculative-algorithm EAGLE --max-running-requests 256 --attention-backend fa3 \
+//!   --cuda-graph-max-bs 256 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//!
+//! ## Versions
+//!
+//! All; where the border lies depends on GPU and models, so measure: `spectune sweep`.
+//!
+//! ## Source
+//!
+//! sglang issues #6949, #11948, #4847; slime PR #277; verl documentation.
+
+use crate::{
+    diagnostic::Severity,
+    flags::Key,
+    rules::{Applies, Check, Context, Finding, Rule},
+};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "SD160",
+    name: "negative-speedup",
+    severity: Severity::Warning,
+    applies: Applies::AnyEngine,
+    file: include_str!("sd160_negative_speedup.rs"),
+    check: Check::One(check),
+};
+
+/// Requests beside which speculation has seldom paid in published measurements.
+const MANY: usize = 64;
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    context.tree_algorithm()?;
+    let expected = context.expected_concurrency.filter(|expected| *expected > MANY)?;
+    let message = format!("speculation seldom pays beside {expected} requests: measure it against none");
+    Some(
+        Finding::new(context.value_place(Key::SpeculativeAlgorithm), message, "for small batches")
+            .related(context.span(Key::MaxRunningRequests), "the most that run together")
+            .help("compare with no speculation at your load (`spectune sweep`), or use it while few requests run only"),
+    )
+}
