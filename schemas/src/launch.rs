@@ -8,12 +8,14 @@ mod print;
 mod problems;
 mod script;
 mod shell;
+mod vllm;
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
 pub use edit::quoted;
 pub(crate) use problems::TOML_SYNTAX;
 pub use problems::{PROBLEMS, Problem};
+pub use vllm::VllmSpeculation;
 
 use crate::{
     diagnostic::Diagnostic,

@@ -22,6 +22,7 @@ mod sampling;
 mod scheduler;
 mod slime;
 mod tree;
+mod vllm;
 mod vocabulary;
 
 pub use explain::{explain, table};
@@ -77,6 +78,8 @@ enum Applies {
     AnyEngine,
     /// SGLang (and slime, which starts it) does something of its own.
     Sglang,
+    /// vLLM does something of its own.
+    Vllm,
 }
 
 /// How a rule looks. What is not known ends the look with nothing found.
@@ -93,6 +96,9 @@ impl Rule {
     }
 
     fn look(&self, context: &Context<'_>) -> Vec<Diagnostic> {
+        if (context.launch.engine == Engine::Vllm) != (self.applies == Applies::Vllm) {
+            return Vec::new();
+        }
         let found = match self.check {
             Check::One(check) => check(context).into_iter().collect(),
             Check::Several(check) => check(context),
@@ -111,11 +117,8 @@ impl Rule {
     }
 }
 
-/// What the selected rules find in a launch, by place and then by code. vLLM's launches are not judged yet.
+/// What the selected rules find in a launch, by place and then by code. vLLM's launches have rules of their own.
 pub fn lint(context: &Context<'_>, selection: &Selection) -> Vec<Diagnostic> {
-    if context.launch.engine == Engine::Vllm {
-        return Vec::new();
-    }
     let rules = RULES.iter().filter(|rule| selection.admits(rule.code, rule.name));
     let mut found: Vec<Diagnostic> = rules.flat_map(|rule| rule.look(context)).collect();
     found.sort_by_key(|diagnostic| (diagnostic.span, diagnostic.code));

@@ -4,7 +4,8 @@ use std::{cmp::Ordering, fmt, str::FromStr};
 
 /// A version such as `0.5.9`, `0.5.12.post1`, `0.5.0rc2`.
 ///
-/// Order follows PEP 440 as far as published SGLang and vLLM versions use it: `0.5.0rc2 < 0.5.0 < 0.5.0.post1`.
+/// Order follows PEP 440 as far as published SGLang and vLLM versions use it: `0.5.0rc2 < 0.5.0 < 0.5.0.post1`. A fourth
+/// number, as in vLLM's `0.9.0.1`, counts as a post-release; what a build adds behind a `+` does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EngineVersion {
     /// Major, minor and patch.
@@ -38,6 +39,7 @@ impl FromStr for EngineVersion {
     fn from_str(text: &str) -> Result<Self, VersionError> {
         let error = || VersionError(text.chars().take(64).collect());
         let trimmed = text.trim().trim_start_matches('v');
+        let trimmed = trimmed.split_once('+').map_or(trimmed, |(public, _build)| public);
         let mut version = Self { release: [0; 3], candidate: None, post: None };
         let mut parts = trimmed.split('.');
         for (place, slot) in version.release.iter_mut().enumerate() {
@@ -57,7 +59,7 @@ impl FromStr for EngineVersion {
         match parts.next() {
             None => {}
             Some(part) => {
-                let number = part.strip_prefix("post").ok_or_else(error)?;
+                let number = part.strip_prefix("post").unwrap_or(part);
                 version.post = Some(number.parse().map_err(|_| error())?);
             }
         }
@@ -114,6 +116,8 @@ mod tests {
             assert_eq!(version(text).to_string(), text);
         }
         assert_eq!(version("v0.5.9"), EngineVersion::new(0, 5, 9));
+        assert_eq!(version("0.9.0.1"), EngineVersion::new(0, 9, 0).post(1));
+        assert_eq!(version("0.5.9+cu130"), EngineVersion::new(0, 5, 9));
         assert!("main".parse::<EngineVersion>().is_err());
     }
 }

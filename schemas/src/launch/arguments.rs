@@ -131,7 +131,7 @@ fn build(
     let mut arguments = split::split(source, words, engine, options.version, &mut troubles);
     if engine == Engine::Vllm {
         split::positional_model(&mut arguments);
-        let message = "vLLM launch: recognised, its flags are not checked yet";
+        let message = "vLLM launch: its speculative configuration is checked, its other flags are not";
         diagnostics.push(problems::VLLM_UNREAD.at(detected.anchor, message, "not checked"));
     } else {
         diagnostics.append(&mut troubles);
@@ -144,7 +144,10 @@ fn build(
     let span = detected
         .array
         .unwrap_or_else(|| line.words.iter().map(|word| word.span).reduce(Span::join).unwrap_or(detected.anchor));
-    let settings = settings(source, &arguments, syntax);
+    let mut settings = settings(source, &arguments, syntax);
+    if engine == Engine::Vllm {
+        settings.extend(super::vllm::draft_setting(&arguments));
+    }
     let insertion = place::insertion(source, &arguments, syntax, engine, span);
     Launch {
         engine,

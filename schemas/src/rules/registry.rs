@@ -2,7 +2,7 @@
 
 use super::{
     Rule, algorithm::*, context::*, dtype::*, graph::*, hidden::*, sampling::*, scheduler::*, slime::*, tree::*,
-    vocabulary::*,
+    vllm::*, vocabulary::*,
 };
 
 /// Every rule, in the order of the codes.
@@ -113,4 +113,12 @@ pub const RULES: &[Rule] = &[
     sd173_slime_fp16::RULE,
     sd179_slime_pd_mtp::RULE,
     sd190_simulated_acceptance::RULE,
+    vl01_draft_vocabulary::RULE,
+    vl02_num_speculative_tokens_missing::RULE,
+    vl03_draft_context::RULE,
+    vl05_eagle3_hidden_size::RULE,
+    vl06_mtp_pipeline_parallel::RULE,
+    vl07_vllm_ngram_lora::RULE,
+    vl08_method_and_head::RULE,
+    vl09_draft_model_method::RULE,
 ];

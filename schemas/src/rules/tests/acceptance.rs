@@ -190,7 +190,7 @@ fn what_only_sglang_does_is_a_hint_for_spectunes_own_engine() {
 }
 
 #[test]
-fn launches_of_vllm_are_left_alone() {
+fn launches_of_vllm_are_not_judged_by_what_sglang_does() {
     let text = SGLANG.replace("python3 -m sglang.launch_server", "vllm serve").replace("--dtype float16 ", "");
     let parsed = parse(&Source::new("run.sh", text), &Options::default());
     let launch = parsed.launches.first().expect("a launch");

@@ -1,0 +1,10 @@
+//! What vLLM does with its speculative configuration.
+
+pub(super) mod vl01_draft_vocabulary;
+pub(super) mod vl02_num_speculative_tokens_missing;
+pub(super) mod vl03_draft_context;
+pub(super) mod vl05_eagle3_hidden_size;
+pub(super) mod vl06_mtp_pipeline_parallel;
+pub(super) mod vl07_vllm_ngram_lora;
+pub(super) mod vl08_method_and_head;
+pub(super) mod vl09_draft_model_method;

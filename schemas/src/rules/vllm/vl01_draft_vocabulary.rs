@@ -1,0 +1,81 @@
+//! # VL01: draft-vocabulary
+//!
+//! The draft model has another vocabulary than the target.
+//!
+//! ## What it does
+//!
+//! Compares the vocabulary sizes of target and draft model (`draft_model`), where it is a whole model of its own.
+//!
+//! ## Why is this bad?
+//!
+//! A draft model's token ids are taken for the target's: with another vocabulary they mean other words, or none.
+//!
+//! ## What vLLM does
+//!
+//! `AssertionError` on the vocabulary sizes at start, or an index out of range.
+//!
+//! ## Example
+//!
+//! ```launch bad
+//! vllm serve target --speculative-config '{"method": "draft_model", "model": "draft", "num_speculative_tokens": 3}'
+//! ```
+//! ```target
+//! {"architectures": ["Qwen2ForCausalLM"], "vocab_size": 152064}
+//! ```
+//! ```draft
+//! {"architectures": ["Qwen2ForCausalLM"], "vocab_size": 151936}
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good
+//! vllm serve target --speculative-config '{"method": "draft_model", "model": "draft", "num_speculative_tokens": 3}'
+//! ```
+//! ```target
+//! {"architectures": ["Qwen2ForCausalLM"], "vocab_size": 151936}
+//! ```
+//! ```draft
+//! {"architectures": ["Qwen2ForCausalLM"], "vocab_size": 151936}
+//! ```
+//!
+//! ## Versions
+//!
+//! All versions that run draft models.
+//!
+//! ## Source
+//!
+//! vLLM issues #5203, #14939; specreason issue #10.
+
+use crate::{
+    diagnostic::Severity,
+    rules::{Applies, Check, Context, Finding, Rule},
+};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "VL01",
+    name: "draft-vocabulary",
+    severity: Severity::Error,
+    applies: Applies::Vllm,
+    file: include_str!("vl01_draft_vocabulary.rs"),
+    check: Check::One(check),
+};
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    let config = context.launch.vllm_speculation()?;
+    // Heads share the target's embedding, and bring a map where their own vocabulary is smaller.
+    if config.method.as_deref().is_some_and(|method| method != "draft_model") {
+        return None;
+    }
+    let draft = context.draft_config()?;
+    if draft.draft_kind(context.draft?.tensors.as_ref()) != Some(crate::model::DraftKind::Standalone) {
+        return None;
+    }
+    let (target, own) = (context.target_config()?.vocab_size?, draft.vocab_size?);
+    (target != own).then(|| {
+        let message = format!("the draft model has a vocabulary of {own} tokens, the target of {target}");
+        Finding::new(config.span, message, "another vocabulary")
+            .on_target(context)
+            .on_draft(context)
+            .help("take a draft model with the target's tokenizer, or a trained head (eagle3)")
+    })
+}

@@ -1,0 +1,69 @@
+//! # VL02: num-speculative-tokens-missing
+//!
+//! The number of draft tokens is not given.
+//!
+//! ## What it does
+//!
+//! Looks for a draft model or head without `num_speculative_tokens`, whose config does not say it either (`n_predict`).
+//!
+//! ## Why is this bad?
+//!
+//! vLLM does not start.
+//!
+//! ## What vLLM does
+//!
+//! `ValueError: num_speculative_tokens must be provided with speculative model unless the draft model config contains an
+//! n_predict parameter.`
+//!
+//! ## Example
+//!
+//! ```launch bad
+//! vllm serve target --speculative-config '{"method": "eagle3", "model": "draft"}'
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good
+//! vllm serve target --speculative-config '{"method": "eagle3", "model": "draft", "num_speculative_tokens": 3}'
+//! ```
+//!
+//! ## Versions
+//!
+//! All versions with `--speculative-config`.
+//!
+//! ## Source
+//!
+//! vLLM PR #20375.
+
+use crate::{
+    diagnostic::Severity,
+    rules::{Applies, Check, Context, Finding, Rule},
+};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "VL02",
+    name: "num-speculative-tokens-missing",
+    severity: Severity::Error,
+    applies: Applies::Vllm,
+    file: include_str!("vl02_num_speculative_tokens_missing.rs"),
+    check: Check::One(check),
+};
+
+/// Methods whose heads do not say how many tokens they predict.
+const SILENT: [&str; 3] = ["eagle", "eagle3", "draft_model"];
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    let config = context.launch.vllm_speculation()?;
+    let method = config.method.as_deref()?;
+    if !SILENT.contains(&method) || config.num_speculative_tokens.is_some() {
+        return None;
+    }
+    Some(
+        Finding::new(
+            config.span,
+            format!("{method} is not told how many tokens to draft"),
+            "no num_speculative_tokens",
+        )
+        .help("add `\"num_speculative_tokens\": 3`"),
+    )
+}

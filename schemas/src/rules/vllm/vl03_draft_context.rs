@@ -1,0 +1,81 @@
+//! # VL03: draft-context
+//!
+//! Sequences can be longer than the draft was made for.
+//!
+//! ## What it does
+//!
+//! Compares the draft's `max_position_embeddings` with `--max-model-len`, or with the target's.
+//!
+//! ## Why is this bad?
+//!
+//! Behind its own length the draft looks up rotations that are not there: an illegal memory access, or proposals that are not
+//! accepted.
+//!
+//! ## What vLLM does
+//!
+//! Nothing is checked for heads; long prompts fail.
+//!
+//! ## Example
+//!
+//! ```launch bad
+//! vllm serve target --speculative-config '{"method": "eagle3", "model": "draft", "num_speculative_tokens": 3}'
+//! ```
+//! ```target
+//! {"architectures": ["LlamaForCausalLM"], "max_position_embeddings": 8192}
+//! ```
+//! ```draft
+//! {"architectures": ["LlamaForCausalLMEagle3"], "max_position_embeddings": 2048}
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good
+//! vllm serve target --max-model-len 2048 \
+//!   --speculative-config '{"method": "eagle3", "model": "draft", "num_speculative_tokens": 3}'
+//! ```
+//! ```target
+//! {"architectures": ["LlamaForCausalLM"], "max_position_embeddings": 8192}
+//! ```
+//! ```draft
+//! {"architectures": ["LlamaForCausalLMEagle3"], "max_position_embeddings": 2048}
+//! ```
+//!
+//! ## Versions
+//!
+//! Open in several versions.
+//!
+//! ## Source
+//!
+//! vLLM issues #48894, #23072, #57941.
+
+use crate::{
+    diagnostic::Severity,
+    flags::Key,
+    rules::{Applies, Check, Context, Finding, Rule},
+};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "VL03",
+    name: "draft-context",
+    severity: Severity::Warning,
+    applies: Applies::Vllm,
+    file: include_str!("vl03_draft_context.rs"),
+    check: Check::One(check),
+};
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    let config = context.launch.vllm_speculation()?;
+    let draft = context.draft_config().filter(|draft| draft.states_context_length())?.derived_context_length();
+    let length = match context.launch.has(Key::ContextLength) {
+        true => context.launch.count(Key::ContextLength)?.value,
+        false => context.target_config().filter(|target| target.states_context_length())?.derived_context_length(),
+    };
+    (draft < length).then(|| {
+        let message = format!("the draft was made for {draft} tokens, and sequences can have {length}");
+        Finding::new(config.span, message, "shorter than the context")
+            .related(context.span(Key::ContextLength), "asked for here")
+            .on_target(context)
+            .on_draft(context)
+            .help(format!("add `--max-model-len {draft}`, or take a head for long contexts"))
+    })
+}
