@@ -1,6 +1,7 @@
 //! A launch: a configuration as a user writes it for an engine.
 
 mod arguments;
+mod comments;
 mod detect;
 mod edit;
 pub mod file;
@@ -12,9 +13,10 @@ mod vllm;
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
+pub(crate) use comments::comments;
 pub use edit::quoted;
-pub(crate) use problems::TOML_SYNTAX;
 pub use problems::{PROBLEMS, Problem};
+pub(crate) use problems::{TOML_SYNTAX, UNUSED_SUPPRESSION, WRONG_SUPPRESSION};
 pub use vllm::VllmSpeculation;
 
 use crate::{

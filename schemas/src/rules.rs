@@ -3,6 +3,7 @@
 //! A rule's file begins with its page as a doc comment, in Markdown. That page is what `spectune explain` prints, what
 //! `docs/rules` shows, and, through its fenced launches, the rule's test: see `page.rs`.
 
+mod area;
 #[cfg(test)]
 mod examples;
 mod explain;
@@ -25,10 +26,12 @@ mod tree;
 mod vllm;
 mod vocabulary;
 
+pub use area::{area_of, areas};
 pub use explain::{explain, table};
 pub use page::Page;
 pub use registry::RULES;
 pub use selection::{Selection, SelectionError};
+pub(crate) use selection::{Selector, keys};
 
 use finding::Finding;
 

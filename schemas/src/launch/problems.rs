@@ -39,6 +39,8 @@ problems! {
     VLLM_UNREAD = "LT07" "vllm-unread" Info "of a vLLM launch only the speculative configuration is checked";
     STRAY_VALUE = "LT08" "stray-value" Error "a word follows a switch that takes none";
     UNKNOWN_FLAG = "LT09" "unknown-flag" Error "no version of the engine knows a flag";
+    UNUSED_SUPPRESSION = "LT10" "unused-suppression" Warning "a comment suppresses what is not found";
+    WRONG_SUPPRESSION = "LT11" "wrong-suppression" Warning "a comment that suppresses names no rule";
 }
 
 impl Problem {

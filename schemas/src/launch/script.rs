@@ -70,7 +70,7 @@ pub(super) fn read(source: &Source) -> Script {
 }
 
 /// The fenced blocks of a text that has any, otherwise all of it.
-fn regions(text: &str) -> Vec<Span> {
+pub(super) fn regions(text: &str) -> Vec<Span> {
     let mut regions = Vec::new();
     let mut opened: Option<usize> = None;
     let mut at = 0;

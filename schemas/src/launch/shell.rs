@@ -8,7 +8,7 @@
 mod balance;
 mod lexer;
 
-pub(super) use lexer::read;
+pub(super) use lexer::{comments, read};
 
 use crate::text::Span;
 

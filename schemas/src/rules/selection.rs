@@ -1,25 +1,28 @@
 //! Which rules look: `--select` and `--ignore`.
 
-use super::RULES;
+use super::{RULES, area_of, areas};
 use crate::{diagnostic::Diagnostic, launch::PROBLEMS, text::distance};
+
+/// How specific an area is: more than the rules of a source (`SD`), less than a row of the catalogue (`SD02`).
+const AREA: usize = 3;
 
 /// Which codes are wanted. By default all are.
 ///
-/// A selector is a code (`SD070`), the beginning of some (`SD`, `SD07`), a name (`dtype-mismatch`) or `ALL`. Where both
-/// lists match, the longer selector wins; a tie goes to `ignore`.
+/// A selector is a code (`SD070`), the beginning of some (`SD`, `SD07`), a name (`dtype-mismatch`), an area (`graph`) or
+/// `ALL`. Where both lists match, the longer selector wins (an area counts as three letters); a tie goes to `ignore`.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     select: Vec<Selector>,
     ignore: Vec<Selector>,
 }
 
-/// One selector, as it is compared.
+/// One selector, as it is compared: in capitals.
 #[derive(Clone, Debug)]
-struct Selector(String);
+pub(crate) struct Selector(String);
 
 /// A selector that selects nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{selector}' is neither a rule's code, nor the beginning of one, nor a name{}", suggested(.suggestion.as_deref()))]
+#[error("'{selector}' is no rule's code, nor the beginning of one, nor a name, nor an area{}", suggested(.suggestion.as_deref()))]
 pub struct SelectionError {
     /// As written.
     pub selector: String,
@@ -62,7 +65,8 @@ impl Selection {
 }
 
 impl Selector {
-    fn new(word: &str) -> Result<Self, SelectionError> {
+    /// A selector that selects something.
+    pub fn new(word: &str) -> Result<Self, SelectionError> {
         let selector = Self(word.to_ascii_uppercase());
         let mut known = codes();
         if known.any(|(code, name)| selector.matches(code, name).is_some()) {
@@ -70,6 +74,7 @@ impl Selector {
         }
         let near = codes()
             .flat_map(|(code, name)| [code, name])
+            .chain(areas().map(|(area, _)| area))
             .map(|known| (distance(&known.to_ascii_uppercase(), &selector.0), known))
             .min()
             .filter(|(far, _)| *far <= 2);
@@ -87,8 +92,28 @@ impl Selector {
         if name.eq_ignore_ascii_case(&self.0) {
             return Some(code.len());
         }
-        code.starts_with(&self.0).then_some(self.0.len())
+        if code.starts_with(&self.0) {
+            return Some(self.0.len());
+        }
+        area_of(code).is_some_and(|area| area.eq_ignore_ascii_case(&self.0)).then_some(AREA)
     }
+
+    /// The selector in capitals.
+    pub fn key(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether any code that it means is one that a selection admits.
+    pub fn is_looked_for(&self, selection: &Selection) -> bool {
+        codes().any(|(code, name)| self.matches(code, name).is_some() && selection.admits(code, name))
+    }
+}
+
+/// The keys of all selectors that mean a code, the most specific first.
+pub(crate) fn keys(code: &str, name: &str) -> Vec<String> {
+    let beginnings = (1..=code.len()).rev().filter_map(|length| code.get(..length)).map(str::to_owned);
+    let area = area_of(code).map(str::to_ascii_uppercase);
+    [name.to_ascii_uppercase()].into_iter().chain(beginnings).chain(area).chain(["ALL".to_owned()]).collect()
 }
 
 fn codes() -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -98,6 +123,15 @@ fn codes() -> impl Iterator<Item = (&'static str, &'static str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_keys_of_a_code_are_those_of_the_selectors_that_match() {
+        for word in ["SD070", "SD0", "s", "dtype-mismatch", "dtype", "all", "SD08", "graph"] {
+            let selector = Selector::new(word).expect("known");
+            let matches = selector.matches("SD070", "dtype-mismatch").is_some();
+            assert_eq!(keys("SD070", "dtype-mismatch").contains(&selector.key().to_owned()), matches, "{word}");
+        }
+    }
 
     fn check(select: &[&str], ignore: &[&str], expected: [bool; 3]) {
         let selection = Selection::new(select, ignore).expect("known selectors");
@@ -118,12 +152,18 @@ mod tests {
         check(&["SD070"], &["dtype-mismatch"], [false, false, false]);
         check(&["ALL"], &["SD"], [false, false, true]);
         check(&["SD070"], &["ALL"], [true, false, false]);
+        check(&["dtype"], &[], [true, false, false]);
+        check(&[], &["Text", "tree"], [true, false, false]);
+        check(&["tree"], &["SD"], [false, true, false]);
+        check(&["tree"], &["SD02"], [false, false, false]);
     }
 
     #[test]
     fn what_selects_nothing_is_an_error_with_a_guess() {
         let error = Selection::new(&["dtype-missmatch"], &[]).expect_err("no such rule");
         assert_eq!(error.suggestion.as_deref(), Some("dtype-mismatch"));
+        let error = Selection::new(&["grahp"], &[]).expect_err("no such area");
+        assert_eq!(error.suggestion.as_deref(), Some("graph"));
         assert!(Selection::new(&["XX"], &[]).is_err());
         assert!(Selection::new(&[""], &[]).is_ok());
     }

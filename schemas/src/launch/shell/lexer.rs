@@ -11,21 +11,16 @@ const DEPTH: usize = 4;
 
 /// Reads the part `span` of a text.
 pub(in crate::launch) fn read(text: &str, span: Span) -> (Vec<Statement>, Vec<Trouble>) {
-    let end = span.end.min(text.len());
-    let mut lexer = Lexer {
-        text,
-        bytes: text.as_bytes().get(..end).unwrap_or_default(),
-        at: span.start,
-        hopeless: Hopeless::default(),
-        statements: Vec::new(),
-        troubles: Vec::new(),
-        command: Command::default(),
-        subshells: Vec::new(),
-        documents: Vec::new(),
-        document_hopeless: false,
-    };
+    let mut lexer = Lexer::new(text, span);
     lexer.script();
     (lexer.statements, lexer.troubles)
+}
+
+/// The comments in the part `span` of a text.
+pub(in crate::launch) fn comments(text: &str, span: Span) -> Vec<Span> {
+    let mut lexer = Lexer::new(text, span);
+    lexer.script();
+    lexer.comments
 }
 
 struct Lexer<'a> {
@@ -35,6 +30,7 @@ struct Lexer<'a> {
     hopeless: Hopeless,
     statements: Vec<Statement>,
     troubles: Vec<Trouble>,
+    comments: Vec<Span>,
     /// The command that is being read.
     command: Command,
     /// For each open block, whether it is a subshell, which alone `)` closes.
@@ -45,7 +41,24 @@ struct Lexer<'a> {
     document_hopeless: bool,
 }
 
-impl Lexer<'_> {
+impl<'a> Lexer<'a> {
+    fn new(text: &'a str, span: Span) -> Self {
+        let end = span.end.min(text.len());
+        Self {
+            text,
+            bytes: text.as_bytes().get(..end).unwrap_or_default(),
+            at: span.start,
+            hopeless: Hopeless::default(),
+            statements: Vec::new(),
+            troubles: Vec::new(),
+            comments: Vec::new(),
+            command: Command::default(),
+            subshells: Vec::new(),
+            documents: Vec::new(),
+            document_hopeless: false,
+        }
+    }
+
     fn peek(&self, ahead: usize) -> Option<u8> {
         self.bytes.get(self.at + ahead).copied()
     }
@@ -68,7 +81,7 @@ impl Lexer<'_> {
                     self.at += 1;
                     self.skip_documents();
                 }
-                b'#' => self.skip_line(),
+                b'#' => self.comment(),
                 b'&' if self.peek(1) == Some(b'>') => self.redirection(),
                 b';' | b'&' | b'|' => {
                     self.finish();
@@ -150,8 +163,12 @@ impl Lexer<'_> {
         Some(2 + blanks)
     }
 
-    fn skip_line(&mut self) {
-        self.at += self.rest().iter().position(|byte| *byte == b'\n').unwrap_or(self.rest().len());
+    fn comment(&mut self) {
+        let length = self.rest().iter().position(|byte| *byte == b'\n').unwrap_or(self.rest().len());
+        let end = self.at + length;
+        let carriage_return = length > 0 && self.bytes.get(end - 1) == Some(&b'\r');
+        self.comments.push(Span::new(self.at, end - usize::from(carriage_return)));
+        self.at = end;
     }
 
     /// The bodies of the here-documents that the line before announced.
@@ -291,7 +308,7 @@ impl Lexer<'_> {
                     break;
                 }
                 Some(b'\n') => self.at += 1,
-                Some(b'#') => self.skip_line(),
+                Some(b'#') => self.comment(),
                 // Another array inside an array: the first one was never closed.
                 Some(_) if !words.is_empty() && self.array_begins() => {
                     self.troubles.push(Trouble::UnclosedArray(name_span));

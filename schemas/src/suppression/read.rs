@@ -1,0 +1,168 @@
+//! Reading the comments.
+
+use crate::{
+    launch,
+    rules::Selector,
+    text::{Source, Span},
+};
+
+/// Most comments of a text that are read; a text with more was not written by hand.
+const MOST_COMMENTS: usize = 4096;
+
+/// Most selectors of one comment.
+const MOST_ENTRIES: usize = 64;
+
+/// A comment that suppresses.
+#[derive(Debug)]
+pub(super) struct Comment {
+    /// From its `#` to the end of the line.
+    pub span: Span,
+    /// What stands between the brackets.
+    pub list: Span,
+    pub scope: Scope,
+    pub entries: Vec<Entry>,
+    /// What cannot be read, and why.
+    pub wrong: Vec<(Span, String)>,
+}
+
+/// Where it suppresses; lines count from one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    File,
+    /// The comment's own line.
+    Line,
+    /// The lines below it.
+    Below {
+        first: usize,
+        last: usize,
+    },
+}
+
+/// One selector of a list.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub selector: Selector,
+    pub span: Span,
+}
+
+/// The comments of a text that suppress, in its order.
+pub(super) fn comments(source: &Source) -> Vec<Comment> {
+    if !source.text().contains("spectune:") {
+        return Vec::new();
+    }
+    let all = launch::comments(source);
+    all.into_iter().filter_map(|span| comment(source, span)).take(MOST_COMMENTS).collect()
+}
+
+/// The comment to spectune in a comment, if it holds one.
+fn comment(source: &Source, whole: Span) -> Option<Comment> {
+    let text = source.slice(whole);
+    let (at, rest) = text.match_indices('#').find_map(|(at, _)| {
+        let rest = text.get(at + 1..)?.trim_start().strip_prefix("spectune:")?.trim_start().strip_prefix("ignore")?;
+        Some((at, rest))
+    })?;
+    let (file, rest) = match rest.strip_prefix("-file") {
+        Some(rest) => (true, rest),
+        None => (false, rest),
+    };
+    // `ignored` and `ignore-me` are words of a sentence.
+    if rest.starts_with(|next: char| next.is_alphanumeric() || next == '-') {
+        return None;
+    }
+    let span = Span::new(whole.start + at, whole.end);
+    let scope = if file { Scope::File } else { scope(source, span) };
+    let mut comment =
+        Comment { span, list: Span::new(span.end, span.end), scope, entries: Vec::new(), wrong: Vec::new() };
+    let list = rest.trim_start().strip_prefix('[').and_then(|list| Some((list, list.find(']')?)));
+    let Some((list, length)) = list else {
+        comment.wrong.push((span, "a comment that suppresses says which rules, in brackets".into()));
+        return Some(comment);
+    };
+    let start = whole.end - list.len();
+    comment.list = Span::new(start, start + length);
+    comment.read_list(list.get(..length).unwrap_or_default());
+    Some(comment)
+}
+
+impl Comment {
+    fn read_list(&mut self, list: &str) {
+        let mut at = self.list.start;
+        for part in list.split(',').take(MOST_ENTRIES) {
+            let word = part.trim();
+            let start = at + (part.len() - part.trim_start().len());
+            at += part.len() + 1;
+            let span = Span::new(start, start + word.len());
+            match Selector::new(word) {
+                _ if word.is_empty() => {}
+                Ok(selector) => self.entries.push(Entry { selector, span }),
+                Err(error) => self.wrong.push((span, error.to_string())),
+            }
+        }
+        if self.entries.is_empty() && self.wrong.is_empty() {
+            self.wrong.push((self.span, "a comment that suppresses says which rules, in brackets".into()));
+        }
+    }
+}
+
+/// A comment behind something is about its own line, one with its line to itself about what follows it.
+fn scope(source: &Source, comment: Span) -> Scope {
+    let text = source.text();
+    let line_start = text.get(..comment.start).and_then(|before| before.rfind('\n')).map_or(0, |newline| newline + 1);
+    let before = text.get(line_start..comment.start).unwrap_or_default().trim_start();
+    if !(before.is_empty() || before.starts_with('#')) {
+        return Scope::Line;
+    }
+    let mut first = source.position(comment.start).line;
+    let mut lines = text.get(comment.end..).unwrap_or_default().split('\n').skip(1).peekable();
+    first += 1;
+    while lines.next_if(|line| line.trim_start().starts_with('#')).is_some() {
+        first += 1;
+    }
+    let continued = lines.take_while(|line| line.trim_end().ends_with('\\')).count();
+    Scope::Below { first, last: first + continued }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, scope: Scope, entries: &[&str], wrong: usize) {
+        let source = Source::new("x.sh", text);
+        let comments = comments(&source);
+        let [comment] = comments.as_slice() else { panic!("one comment in {text}: {comments:?}") };
+        let found: Vec<&str> = comment.entries.iter().map(|entry| source.slice(entry.span)).collect();
+        assert_eq!((comment.scope, found.as_slice(), comment.wrong.len()), (scope, entries, wrong), "{text}");
+    }
+
+    #[test]
+    fn a_comment_has_a_scope_and_selectors() {
+        check("--a # spectune: ignore[SD081]", Scope::Line, &["SD081"], 0);
+        check(
+            "--a # why # spectune:ignore[sd081 , dtype-mismatch] because",
+            Scope::Line,
+            &["sd081", "dtype-mismatch"],
+            0,
+        );
+        check(
+            "# spectune: ignore[SD081]\n# more\na \\\n  b \\ \n c\nd",
+            Scope::Below { first: 3, last: 5 },
+            &["SD081"],
+            0,
+        );
+        check("a\n # spectune: ignore-file[graph]\nb", Scope::File, &["graph"], 0);
+        check("# spectune: ignore[SD081, SD999]", Scope::Below { first: 2, last: 2 }, &["SD081"], 1);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said_and_prose_is_left_alone() {
+        for text in
+            ["# spectune: ignore", "# spectune: ignore SD081", "# spectune: ignore[]", "# spectune: ignore[SD081"]
+        {
+            check(text, Scope::Below { first: 2, last: 2 }, &[], 1);
+        }
+        for text in ["# spectune: ignored", "# spectune: lint", "# ignore[SD081]", "echo 'x # spectune: ignore[SD081]'"]
+        {
+            assert!(comments(&Source::new("x.sh", text)).is_empty(), "{text}");
+        }
+    }
+}
