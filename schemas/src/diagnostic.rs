@@ -6,6 +6,7 @@ mod full;
 mod github;
 mod json;
 mod sarif;
+pub mod statistics;
 
 use std::{fmt, str::FromStr};
 

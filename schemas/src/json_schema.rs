@@ -4,7 +4,7 @@
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::Value as Json;
 
-use crate::{launch::file::LaunchFile, sweep::SweepFile, tuned::TunedFile};
+use crate::{launch::file::LaunchFile, settings::SettingsFile, sweep::SweepFile, tuned::TunedFile};
 
 /// A kind of file with a published schema.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +18,7 @@ pub struct PublishedSchema {
 /// Every published schema. A new kind of file is a new line here; the test below then asks for its file.
 pub const SCHEMAS: &[PublishedSchema] = &[
     PublishedSchema { name: "launch", make: of::<LaunchFile> },
+    PublishedSchema { name: "settings", make: of::<SettingsFile> },
     PublishedSchema { name: "sweep", make: of::<SweepFile> },
     PublishedSchema { name: "tuned", make: of::<TunedFile> },
 ];

@@ -12,6 +12,7 @@ pub mod launch;
 pub mod model;
 pub mod resolve;
 pub mod rules;
+pub mod settings;
 pub mod suppression;
 pub mod sweep;
 pub mod text;

@@ -2,7 +2,7 @@
 
 use annotate_snippets::{Annotation, AnnotationKind, Element, Group, Level, Patch, Renderer, Snippet};
 
-use super::{Diagnostic, Findings, Severity};
+use super::{Diagnostic, Findings, Safety, Severity};
 use crate::text::{Source, Span};
 
 /// Lines shown around a place.
@@ -74,5 +74,9 @@ fn patch<'a>(source: &'a Source, diagnostic: &'a Diagnostic) -> Option<Group<'a>
         Patch::new(span.start.saturating_sub(window.start)..span.end.saturating_sub(window.start), replacement)
     });
     let snippet = Snippet::source(source.slice(window)).path(source.name()).line_start(line).patches(patches);
-    Some(Level::HELP.secondary_title(fix.description.as_str()).element(snippet))
+    let how = match fix.safety {
+        Safety::Safe => "safe fix",
+        Safety::Unsafe => "unsafe fix",
+    };
+    Some(Level::HELP.secondary_title(format!("{how}: {}", fix.description)).element(snippet))
 }

@@ -5,13 +5,17 @@ use std::collections::BTreeMap;
 use serde_json::{Value as Json, json};
 
 use super::{Diagnostic, Findings, Severity};
-use crate::text::{Source, Span};
+use crate::{
+    launch::PROBLEMS,
+    rules::{RULES, area_of},
+    text::{Source, Span},
+};
 
 pub(super) fn render(findings: &[Findings<'_>]) -> String {
     let all = || findings.iter().flat_map(|findings| findings.diagnostics.iter().map(|one| (findings.source, one)));
     let rules: BTreeMap<&str, &str> = all().map(|(_, diagnostic)| (diagnostic.code, diagnostic.name)).collect();
     let index: BTreeMap<&str, usize> = rules.keys().enumerate().map(|(index, code)| (*code, index)).collect();
-    let rules: Vec<Json> = rules.iter().map(|(code, name)| json!({ "id": code, "name": name })).collect();
+    let rules: Vec<Json> = rules.iter().map(|(code, name)| descriptor(code, name)).collect();
     let results: Vec<Json> = all()
         .map(|(source, diagnostic)| result(source, diagnostic, index.get(diagnostic.code).copied().unwrap_or_default()))
         .collect();
@@ -29,12 +33,36 @@ pub(super) fn render(findings: &[Findings<'_>]) -> String {
     text
 }
 
-fn result(source: &Source, diagnostic: &Diagnostic, rule: usize) -> Json {
-    let level = match diagnostic.severity {
+/// A rule with its page, which viewers show beside its results.
+fn descriptor(code: &str, name: &str) -> Json {
+    let rule = RULES.iter().find(|rule| rule.code == code);
+    let problem = PROBLEMS.iter().find(|problem| problem.code == code);
+    let severity = rule.map(|rule| rule.severity).or(problem.map(|problem| problem.severity));
+    let mut descriptor = json!({
+        "id": code,
+        "name": name,
+        "defaultConfiguration": { "level": level(severity.unwrap_or(Severity::Warning)) },
+        "properties": { "tags": area_of(code).into_iter().collect::<Vec<_>>() },
+    });
+    let Some(object) = descriptor.as_object_mut() else { return descriptor };
+    if let Some(page) = rule.map(|rule| rule.page()) {
+        object.insert("shortDescription".into(), json!({ "text": page.summary }));
+        object.insert("help".into(), json!({ "text": page.plain(), "markdown": page.markdown() }));
+    } else if let Some(problem) = problem {
+        object.insert("shortDescription".into(), json!({ "text": problem.summary }));
+    }
+    descriptor
+}
+
+fn level(severity: Severity) -> &'static str {
+    match severity {
         Severity::Error => "error",
         Severity::Warning => "warning",
         Severity::Info => "note",
-    };
+    }
+}
+
+fn result(source: &Source, diagnostic: &Diagnostic, rule: usize) -> Json {
     let mut message = diagnostic.message.clone();
     if let Some(help) = &diagnostic.help {
         message.push_str("; ");
@@ -43,7 +71,7 @@ fn result(source: &Source, diagnostic: &Diagnostic, rule: usize) -> Json {
     let mut result = json!({
         "ruleId": diagnostic.code,
         "ruleIndex": rule,
-        "level": level,
+        "level": level(diagnostic.severity),
         "message": { "text": message },
         "locations": [location(source, diagnostic.span, None)],
     });
@@ -91,13 +119,17 @@ fn region(source: &Source, span: Span) -> Json {
     })
 }
 
-/// A file name as a URI reference: what a URI may not hold is percent-encoded.
+/// A file name as a URI reference: what a URI may not hold is percent-encoded, an absolute name gets its scheme.
 fn uri(name: &str) -> String {
+    let name = name.strip_prefix("./").unwrap_or(name);
     let mut uri = String::with_capacity(name.len());
+    if name.starts_with('/') {
+        uri.push_str("file://");
+    }
     for byte in name.bytes() {
         match byte {
-            b'\\' => uri.push('/'),
             byte if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) => uri.push(char::from(byte)),
+            b'\\' if cfg!(windows) => uri.push('/'),
             byte => uri.push_str(&format!("%{byte:02X}")),
         }
     }

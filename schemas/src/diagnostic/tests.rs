@@ -1,4 +1,7 @@
-use super::{fix::apply, *};
+use super::{
+    fix::{apply, until_stable},
+    *,
+};
 
 const TEXT: &str = "SGLANG_ARGS=(\n   --sglang-speculative-num-steps 3\n   --sglang-speculative-eagle-topk 1\n   --sglang-speculative-num-draft-tokens 24 # größer\n)\n";
 
@@ -49,7 +52,7 @@ fn for_a_reader() {
       |
       = note: 100% of the drafts, verified: a chain
       = help: write `--sglang-speculative-num-draft-tokens 4`
-    help: write what runs
+    help: safe fix: write what runs
       |
     4 -    --sglang-speculative-num-draft-tokens 24 # größer
     4 +    --sglang-speculative-num-draft-tokens 4 # größer
@@ -103,7 +106,11 @@ fn for_github() {
 
 #[test]
 fn for_code_scanning() {
-    insta::assert_snapshot!(rendered(Format::Sarif), @r#"
+    let mut log: serde_json::Value = serde_json::from_str(&rendered(Format::Sarif)).expect("JSON");
+    // The rule's whole page.
+    let help = log["runs"][0]["tool"]["driver"]["rules"][0]["help"].take();
+    assert!(help["markdown"].as_str().is_some_and(|page| page.starts_with("# SD023: topk1-drafts-adjusted\n")));
+    insta::assert_snapshot!(serde_json::to_string_pretty(&log).expect("JSON"), @r#"
     {
       "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
       "version": "2.1.0",
@@ -116,7 +123,19 @@ fn for_code_scanning() {
               "rules": [
                 {
                   "id": "SD023",
-                  "name": "topk1-drafts-adjusted"
+                  "name": "topk1-drafts-adjusted",
+                  "defaultConfiguration": {
+                    "level": "warning"
+                  },
+                  "properties": {
+                    "tags": [
+                      "tree"
+                    ]
+                  },
+                  "shortDescription": {
+                    "text": "With topk 1 the number of draft tokens is always steps + 1, whatever is asked for."
+                  },
+                  "help": null
                 }
               ]
             }
@@ -246,7 +265,59 @@ fn fixes_that_touch_wait_for_the_next_round() {
     check(&[edit(2, 2, "+", Unsafe)], false, ("0123456789", &[], &[]));
     check(&[edit(2, 2, "+", Unsafe)], true, ("01+23456789", &[0], &[]));
     check(&[edit(9, 99, "+", Safe)], false, ("0123456789", &[], &[]));
+    // An insertion may stand before an edit or behind one, and not inside of it.
+    check(&[edit(2, 5, "a", Safe), edit(2, 2, "+", Safe)], false, ("01+a56789", &[0, 1], &[]));
+    check(&[edit(5, 5, "+", Safe), edit(2, 5, "a", Safe)], false, ("01a+56789", &[0, 1], &[]));
+    check(&[edit(2, 5, "a", Safe), edit(3, 3, "+", Safe)], false, ("01a56789", &[0], &[1]));
+    check(&[edit(3, 3, "+", Safe), edit(2, 5, "a", Safe)], false, ("012+3456789", &[0], &[1]));
+    check(
+        &[edit(0, 2, "a", Safe), edit(2, 2, "+", Safe), edit(2, 4, "b", Safe), edit(1, 3, "c", Safe)],
+        false,
+        ("a+b456789", &[0, 1, 2], &[3]),
+    );
     check(&[finding()], false, ("0123456789", &[], &[]));
+}
+
+/// Looks for `from` and offers to write `to`.
+fn replacing(from: &'static str, to: &'static str) -> impl Fn(&Source) -> Vec<Diagnostic> {
+    move |source: &Source| {
+        let text = source.text();
+        let broken =
+            text.contains('!').then(|| Diagnostic { code: "LT03", severity: Severity::Error, fix: None, ..finding() });
+        let found = text.match_indices(from).map(|(at, _)| edit(at, at + from.len(), to, Safety::Safe));
+        found.chain(broken).collect()
+    }
+}
+
+#[test]
+fn fixing_goes_on_until_nothing_is_left_and_never_for_ever() {
+    let check = |text: &str, from, to, expected: &str, fixed: &[(&'static str, usize)], refused: &[&str]| {
+        let mended = until_stable(&Source::new("x", text), false, replacing(from, to));
+        let counts: Vec<_> = mended.fixed.into_iter().collect();
+        assert_eq!((mended.text.as_str(), counts.as_slice(), mended.refused.as_slice()), (expected, fixed, refused));
+    };
+    check("aab ab", "ab", "b", "b b", &[("SD023", 3)], &[]);
+    check("x", "ab", "b", "x", &[], &[]);
+    // A fix that offers itself again is taken back whole.
+    check("a", "a", "aa", "a", &[], &["SD023"]);
+    // So is one after which the text cannot be read.
+    check("a", "a", "!", "a", &[], &["SD023"]);
+    check("a!", "a", "b", "b!", &[("SD023", 1)], &[]);
+}
+
+#[test]
+fn statistics_count_by_code() {
+    let source = Source::new("x", TEXT);
+    let other = Diagnostic { code: "SD081", name: "graph-bs-gaps", severity: Severity::Error, fix: None, ..finding() };
+    let diagnostics = [other, finding(), edit(0, 1, "", Safety::Unsafe)];
+    let findings = [Findings { source: &source, diagnostics: &diagnostics }];
+    insta::assert_snapshot!(statistics::table(&findings), @r"
+    2  SD023  warning  topk1-drafts-adjusted  1 fixable, 1 more with --unsafe-fixes
+    1  SD081  error    graph-bs-gaps
+    ");
+    let list: serde_json::Value = serde_json::from_str(&statistics::json(&findings)).expect("JSON");
+    assert_eq!((&list[0]["count"], &list[0]["fixable_unsafe"]), (&2.into(), &1.into()));
+    assert_eq!(statistics::table(&[]), "");
 }
 
 #[test]

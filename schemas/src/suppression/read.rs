@@ -50,12 +50,19 @@ pub(super) fn comments(source: &Source) -> Vec<Comment> {
     if !source.text().contains("spectune:") {
         return Vec::new();
     }
-    let all = launch::comments(source);
-    all.into_iter().filter_map(|span| comment(source, span)).take(MOST_COMMENTS).collect()
+    let mut comments: Vec<Comment> = Vec::new();
+    for span in launch::comments(source) {
+        if comments.len() == MOST_COMMENTS {
+            break;
+        }
+        let above = comments.last().map(|comment| comment.scope);
+        comments.extend(comment(source, span, above));
+    }
+    comments
 }
 
-/// The comment to spectune in a comment, if it holds one.
-fn comment(source: &Source, whole: Span) -> Option<Comment> {
+/// The comment to spectune in a comment, if it holds one; `above` is what the one before suppresses.
+fn comment(source: &Source, whole: Span, above: Option<Scope>) -> Option<Comment> {
     let text = source.slice(whole);
     let (at, rest) = text.match_indices('#').find_map(|(at, _)| {
         let rest = text.get(at + 1..)?.trim_start().strip_prefix("spectune:")?.trim_start().strip_prefix("ignore")?;
@@ -70,7 +77,7 @@ fn comment(source: &Source, whole: Span) -> Option<Comment> {
         return None;
     }
     let span = Span::new(whole.start + at, whole.end);
-    let scope = if file { Scope::File } else { scope(source, span) };
+    let scope = if file { Scope::File } else { scope(source, span, above) };
     let mut comment =
         Comment { span, list: Span::new(span.end, span.end), scope, entries: Vec::new(), wrong: Vec::new() };
     let list = rest.trim_start().strip_prefix('[').and_then(|list| Some((list, list.find(']')?)));
@@ -105,7 +112,7 @@ impl Comment {
 }
 
 /// A comment behind something is about its own line, one with its line to itself about what follows it.
-fn scope(source: &Source, comment: Span) -> Scope {
+fn scope(source: &Source, comment: Span, above: Option<Scope>) -> Scope {
     let text = source.text();
     let line_start = text.get(..comment.start).and_then(|before| before.rfind('\n')).map_or(0, |newline| newline + 1);
     let before = text.get(line_start..comment.start).unwrap_or_default().trim_start();
@@ -113,6 +120,12 @@ fn scope(source: &Source, comment: Span) -> Scope {
         return Scope::Line;
     }
     let mut first = source.position(comment.start).line;
+    // Comments on lines that follow one another are about the same lines, which are looked for once.
+    if let Some(Scope::Below { first: below, .. }) = above
+        && first < below
+    {
+        return above.unwrap_or(Scope::Line);
+    }
     let mut lines = text.get(comment.end..).unwrap_or_default().split('\n').skip(1).peekable();
     first += 1;
     while lines.next_if(|line| line.trim_start().starts_with('#')).is_some() {

@@ -1,0 +1,116 @@
+//! `spectune.toml`: what a project tells the linter once instead of on every command line.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    diagnostic::Diagnostic,
+    launch::Engine,
+    rules::Selection,
+    text::Source,
+    toml_file::{self, Wrong},
+    version::EngineVersion,
+};
+
+/// The name of the file, which is looked for in the folder of a launch and in those above it.
+pub const FILE_NAME: &str = "spectune.toml";
+
+/// The settings of a project.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SettingsFile {
+    /// What `spectune lint` takes from here; its flags win.
+    pub lint: LintSettings,
+}
+
+/// What `spectune lint` takes where its own flags do not say otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LintSettings {
+    /// Rules to look with: codes, their beginnings, names, or areas; all of them unless given.
+    pub select: Vec<String>,
+    /// Rules to leave out.
+    pub ignore: Vec<String>,
+    /// Engine that the launches are for, where their text does not tell: sglang, slime, vllm or spectune.
+    pub engine: Option<String>,
+    /// The engine's version, such as "0.5.9".
+    pub engine_version: Option<String>,
+    /// Memory of one GPU in MiB, as nvidia-smi prints it.
+    pub gpu_memory: Option<u64>,
+    /// Requests that are expected to run together.
+    pub expected_concurrency: Option<usize>,
+}
+
+impl SettingsFile {
+    /// Reads a settings file.
+    ///
+    /// # Errors
+    /// When it is no TOML, has a wrong key, or a value without sense.
+    pub fn read(source: &Source) -> Result<Self, Box<Diagnostic>> {
+        let file: Self = toml_file::read(source)?;
+        file.check().map_err(|wrong| Box::new(wrong.locate(source)))?;
+        Ok(file)
+    }
+
+    fn check(&self) -> Result<(), Wrong> {
+        let lint = &self.lint;
+        for (at, word) in lint.select.iter().enumerate() {
+            Selection::new(&[word], &[])
+                .map_err(|error| Wrong::at(&["lint", "select"], error.to_string()).element(at))?;
+        }
+        for (at, word) in lint.ignore.iter().enumerate() {
+            Selection::new(&[], &[word])
+                .map_err(|error| Wrong::at(&["lint", "ignore"], error.to_string()).element(at))?;
+        }
+        if let Some(engine) = &lint.engine {
+            engine.parse::<Engine>().map_err(|error| Wrong::at(&["lint", "engine"], error.to_string()))?;
+        }
+        if let Some(version) = &lint.engine_version {
+            let wrong = |error: String| Wrong::at(&["lint", "engine_version"], error);
+            version.parse::<EngineVersion>().map_err(|error| wrong(error.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+impl LintSettings {
+    /// The engine, where it is given.
+    pub fn engine(&self) -> Option<Engine> {
+        self.engine.as_ref()?.parse().ok()
+    }
+
+    /// The engine's version, where it is given.
+    pub fn engine_version(&self) -> Option<EngineVersion> {
+        self.engine_version.as_ref()?.parse().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: Result<(), (usize, usize, &str)>) {
+        let source = Source::new(FILE_NAME, text);
+        match (SettingsFile::read(&source), expected) {
+            (Ok(_), Ok(())) => {}
+            (Err(found), Err((line, column, part))) => {
+                let place = source.position(found.span.start);
+                assert_eq!((place.line, place.column), (line, column), "{text}: {}", found.message);
+                assert!(found.message.contains(part), "{}", found.message);
+            }
+            (found, _) => panic!("{text}: {found:?}"),
+        }
+    }
+
+    #[test]
+    fn settings_are_strict_and_errors_have_their_place() {
+        check("", Ok(()));
+        check("[lint]\nselect = [\"SD\", \"graph\"]\nignore = [\"SD081\"]\nengine_version = \"0.5.9\"\n", Ok(()));
+        check("[lint]\nengine = \"vllm\"\ngpu_memory = 81559\nexpected_concurrency = 64\n", Ok(()));
+        check("[lint]\nselect = [\"SD\", \"XX\"]\n", Err((2, 17, "'XX'")));
+        check("[lint]\nselct = []\n", Err((2, 1, "unknown field")));
+        check("[lint]\nengine = \"tgi\"\n", Err((2, 10, "no engine")));
+        check("[lint]\nengine_version = \"new\"\n", Err((2, 18, "version")));
+        check("select = []\n", Err((1, 1, "unknown field")));
+    }
+}
