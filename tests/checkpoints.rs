@@ -9,7 +9,7 @@ use std::{
 
 use engine::{
     Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions,
-    checkpoint::{self, Folder},
+    checkpoint::Folder,
 };
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde_json::{Value, json};
@@ -343,20 +343,11 @@ fn heads_that_do_not_fit_are_errors_that_say_why() {
 }
 
 #[test]
-fn a_folder_tells_facts_and_a_hash() {
+fn a_folder_has_a_hash() {
     let pair = Pair::new("eagle3");
-    let facts = checkpoint::facts(&pair.draft()).expect("facts");
-    let header = facts.tensors.as_ref().and_then(|tensors| tensors.find("fc.weight")).expect("its headers");
-    assert_eq!((header.dtype.as_str(), header.shape.as_slice()), ("BF16", &[128, 384][..]));
-    assert_eq!(facts.config.draft_vocab_size, Some(1024));
-
     let hash = |folder: &Path| Folder::open(folder).and_then(|folder| folder.hash()).expect("a hash");
     let before = hash(&pair.target());
     assert_eq!(before, hash(&Pair::new("eagle3").target()), "copies agree");
     change_tensors(&pair.target(), |tensors| tensors.get_mut("model.norm.weight").expect("a tensor").2[0] ^= 1);
     assert_ne!(before, hash(&pair.target()), "one bit counts");
-
-    // What is broken is left out; the linter says the rest.
-    fs::write(pair.draft().join("model.safetensors"), [1, 2, 3]).expect("a file");
-    assert!(checkpoint::facts(&pair.draft()).expect("facts").tensors.is_none());
 }

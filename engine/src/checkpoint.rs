@@ -1,13 +1,12 @@
 //! Hugging Face folders, as published: nothing in a file is trusted before it is checked.
 
 mod folder;
-mod generation;
 mod hash;
 mod safetensors;
 mod token_map;
 mod weights;
 
-pub use folder::{Folder, facts};
-pub use generation::GenerationConfig;
+pub use folder::Folder;
+pub use schemas::model::GenerationConfig;
 pub use token_map::read_token_map;
 pub use weights::Weights;

@@ -1,14 +1,21 @@
-//! What is known of a checkpoint: its config.json and the headers of its tensors.
+//! What is known of a checkpoint: its config.json, the headers of its tensors, and what its other files tell.
 
 mod config;
 mod derived;
+mod generation;
+mod hot_vocabulary;
 mod lenient;
+mod mtp;
 pub mod published;
 mod tensors;
+mod tokenizer;
 
 pub use config::{ConfigError, EagleConfig, ModelConfig, RopeScaling};
 pub use derived::{DraftKind, normal_dtype};
-pub use tensors::{HeaderError, TensorHeader, TensorHeaders, header_length, shards};
+pub use generation::GenerationConfig;
+pub use hot_vocabulary::HotVocabulary;
+pub use tensors::{HeaderError, TensorHeader, TensorHeaders, TensorIndex, header_length};
+pub use tokenizer::{TokenizerError, TokenizerFacts};
 
 /// All that rules and engines may know of one checkpoint.
 #[derive(Clone, Debug, Default)]
@@ -22,8 +29,40 @@ pub struct ModelFacts {
     /// Whether only some fields are known, so that an absent one may stand in the file all the same. False where the
     /// file itself was read.
     pub partial: bool,
-    /// Names, shapes and dtypes of the tensors, where the files could be read.
+    /// Names, shapes and dtypes of all tensors, where every header could be read.
     pub tensors: Option<TensorHeaders>,
-    /// The vocabulary size of tokenizer.json, where it could be read.
-    pub tokenizer_vocab_size: Option<u64>,
+    /// Names of all tensors and their size, where the checkpoint has an index.
+    pub index: Option<TensorIndex>,
+    /// The data of `d2t`, where the checkpoint has one that could be read.
+    pub hot_vocabulary: Option<HotVocabulary>,
+    /// The generation_config.json, where there is one.
+    pub generation: Option<GenerationConfig>,
+    /// The vocabulary of tokenizer.json, where it was read.
+    pub tokenizer: Option<TokenizerFacts>,
+}
+
+impl ModelFacts {
+    /// The names of all tensors, from their headers or the index; none where neither could be read.
+    pub fn tensor_names(&self) -> Option<Box<dyn Iterator<Item = &str> + '_>> {
+        match (&self.tensors, &self.index) {
+            (Some(tensors), _) => Some(Box::new(tensors.0.keys().map(String::as_str))),
+            (None, Some(index)) => Some(Box::new(index.shards.keys().map(String::as_str))),
+            (None, None) => None,
+        }
+    }
+
+    /// Whether there is a tensor whose name is `suffix` or ends in it behind a dot; none where the names are not known.
+    pub fn has_tensor(&self, suffix: &str) -> Option<bool> {
+        let ends = |name: &str| name.strip_suffix(suffix).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+        Some(self.tensor_names()?.any(ends))
+    }
+
+    /// Bytes of all weights; none where neither headers nor an index could be read.
+    pub fn weight_bytes(&self) -> Option<u64> {
+        match (&self.tensors, &self.index) {
+            (Some(tensors), _) => Some(tensors.bytes()),
+            (None, Some(index)) => index.total_size,
+            (None, None) => None,
+        }
+    }
 }

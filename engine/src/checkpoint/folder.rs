@@ -6,9 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use schemas::model::{ModelConfig, ModelFacts};
+use schemas::model::{GenerationConfig, ModelConfig};
 
-use super::{generation::GenerationConfig, hash, safetensors, weights::Weights};
+use super::{hash, weights::Weights};
 use crate::error::EngineError;
 
 /// Largest JSON file that is read, in bytes; published tokenizers reach tens of MiB.
@@ -86,23 +86,6 @@ impl Folder {
     pub fn hash(&self) -> Result<String, EngineError> {
         hash::of(&self.path)
     }
-}
-
-/// What the linter can know of a folder: a missing or broken part is left out, only a missing config.json is an error.
-///
-/// # Errors
-/// When there is no valid config.json.
-pub fn facts(path: &Path) -> Result<ModelFacts, EngineError> {
-    let folder = Folder::open(path)?;
-    let name = path.display().to_string();
-    let tensors = safetensors::headers(path).ok();
-    Ok(ModelFacts {
-        origin: format!("{name}/config.json"),
-        name,
-        config: folder.config,
-        tensors,
-        ..ModelFacts::default()
-    })
 }
 
 /// Reads a text file with a limit.

@@ -1,14 +1,12 @@
 //! Safetensors files: which there are, and their headers. Nothing that a header says is believed before it is checked.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs::File,
-    io::Read,
+    collections::BTreeMap,
     ops::Range,
     path::{Path, PathBuf},
 };
 
-use schemas::model::{TensorHeader, TensorHeaders, header_length, shards};
+use schemas::model::{TensorHeader, TensorHeaders, TensorIndex, header_length};
 use serde::Deserialize;
 
 use super::folder::read_text;
@@ -58,25 +56,6 @@ pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>, EngineError> {
         path: folder.to_owned(),
         reason: "no model.safetensors and no model.safetensors.index.json in this folder".into(),
     })
-}
-
-/// Names, dtypes and shapes of all tensors of a folder, read without their data.
-///
-/// # Errors
-/// When a file is missing or its header is broken.
-pub(super) fn headers(folder: &Path) -> Result<TensorHeaders, EngineError> {
-    let mut all = TensorHeaders::default();
-    for path in files(folder)? {
-        let read = |source| EngineError::Read { path: path.clone(), source };
-        let mut file = File::open(&path).map_err(read)?;
-        let size = file.metadata().map_err(read)?.len();
-        let mut bytes = vec![0; 8.min(size as usize)];
-        file.read_exact(&mut bytes).map_err(read)?;
-        bytes.resize(8 + length(&path, &bytes, size)?, 0);
-        file.read_exact(&mut bytes[8..]).map_err(read)?;
-        all.0.extend(header(&path, &bytes, size)?.headers.0);
-    }
-    Ok(all)
 }
 
 /// Reads the header of a file of `size` bytes, of which `bytes` holds at least the header.
@@ -149,8 +128,9 @@ fn length(path: &Path, bytes: &[u8], size: u64) -> Result<usize, EngineError> {
 
 fn named_by(folder: &Path, index: &Path) -> Result<Vec<PathBuf>, EngineError> {
     let malformed = |reason: String| EngineError::Malformed { path: index.to_owned(), reason };
-    let shards = shards(&read_text(index)?).map_err(|error| malformed(format!("not a valid index: {error}")))?;
-    let names: BTreeSet<String> = shards.into_values().collect();
+    let named =
+        TensorIndex::parse(&read_text(index)?).map_err(|error| malformed(format!("not a valid index: {error}")))?;
+    let names = named.files();
     if names.is_empty() || names.len() > MOST_SHARDS {
         return Err(malformed(format!("names {} shards, expected 1 to {MOST_SHARDS}", names.len())));
     }

@@ -61,22 +61,33 @@ pub fn published() -> &'static [Published] {
 /// The row of a model id, or of a path whose last component is the last part of one: `/root/Llama-3.1-8B-Instruct`. Case
 /// does not matter; a folder of the hub's cache (`models--org--name/snapshots/…`) counts as its id.
 pub fn find(name: &str) -> Option<&'static Published> {
+    find_with_id(name).map(|(row, _)| row)
+}
+
+/// The id of the table that a name or path stands for, in the sense of [`find`].
+pub fn id_of(name: &str) -> Option<&'static str> {
+    find_with_id(name).map(|(_, id)| id)
+}
+
+fn find_with_id(name: &str) -> Option<(&'static Published, &'static str)> {
     let name = name.trim_end_matches('/');
     let cached = name.split('/').find_map(|part| part.strip_prefix("models--")).map(|id| id.replacen("--", "/", 1));
     let name = cached.as_deref().unwrap_or(name);
-    let ids = |row: &'static Published| std::iter::once(&row.name).chain(&row.aliases);
     let last = |id: &str| id.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
     let wanted = last(name);
     if wanted.is_empty() {
         return None;
     }
-    published()
-        .iter()
-        .find(|row| ids(row).any(|id| id.eq_ignore_ascii_case(name)))
-        .or_else(|| published().iter().find(|row| ids(row).any(|id| last(id) == wanted)))
+    let all = || published().iter().flat_map(|row| row.ids().map(move |id| (row, id)));
+    all().find(|(_, id)| id.eq_ignore_ascii_case(name)).or_else(|| all().find(|(_, id)| last(id) == wanted))
 }
 
 impl Published {
+    /// Its ids, its own first.
+    fn ids(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.name).chain(&self.aliases).map(String::as_str)
+    }
+
     /// The facts under the name that the user wrote.
     pub fn facts(&self, name: &str) -> ModelFacts {
         let stated =
@@ -86,8 +97,7 @@ impl Published {
             origin: format!("bundled table, row {} ({}{stated})", self.name, self.source),
             config: self.config.clone(),
             partial: true,
-            tensors: None,
-            tokenizer_vocab_size: None,
+            ..ModelFacts::default()
         }
     }
 }
@@ -120,11 +130,7 @@ mod tests {
     fn every_row_is_read_and_names_are_unique() {
         let rows = include_str!("published.json").lines().filter(|line| line.starts_with('{')).count();
         assert_eq!(published().len(), rows);
-        let mut names: Vec<_> = published()
-            .iter()
-            .flat_map(|row| std::iter::once(&row.name).chain(&row.aliases))
-            .map(|name| name.to_ascii_lowercase())
-            .collect();
+        let mut names: Vec<_> = published().iter().flat_map(Published::ids).map(str::to_ascii_lowercase).collect();
         let count = names.len();
         names.sort();
         names.dedup();
@@ -156,6 +162,7 @@ mod tests {
         check("Qwen/Qwen3-8B-of-mine", None);
         check("", None);
         check("/", None);
+        assert_eq!(id_of("/root/DeepSeek-R1-0528"), Some("deepseek-ai/DeepSeek-R1-0528"));
     }
 
     #[test]

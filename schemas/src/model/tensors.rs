@@ -1,8 +1,9 @@
 //! The headers of a checkpoint's tensors: names, dtypes and shapes, no data.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
+use serde_json::Value as Json;
 
 /// Longest header of a safetensors file, as the format's own reader has it.
 const LONGEST_HEADER: u64 = 100_000_000;
@@ -72,16 +73,41 @@ pub fn header_length(first: [u8; 8], file: u64) -> Result<u64, HeaderError> {
     Ok(found)
 }
 
-/// The shard of each tensor, from the text of a `model.safetensors.index.json`.
-///
-/// # Errors
-/// When the text is not such an index.
-pub fn shards(index: &str) -> Result<BTreeMap<String, String>, HeaderError> {
-    #[derive(Deserialize)]
-    struct Index {
-        weight_map: BTreeMap<String, String>,
+/// What a `model.safetensors.index.json` says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TensorIndex {
+    /// The file that holds each tensor, by the tensor's name.
+    pub shards: BTreeMap<String, String>,
+    /// Bytes of all tensors, where the index gives them.
+    pub total_size: Option<u64>,
+}
+
+impl TensorIndex {
+    /// Reads the text of an index.
+    ///
+    /// # Errors
+    /// When the text is not such an index.
+    pub fn parse(text: &str) -> Result<Self, HeaderError> {
+        #[derive(Deserialize)]
+        struct Index {
+            weight_map: BTreeMap<String, String>,
+            #[serde(default)]
+            metadata: Json,
+        }
+        let Index { weight_map, metadata } = serde_json::from_str(text)?;
+        // Some exporters write the size as a float.
+        let size = metadata.get("total_size");
+        let total_size = size.and_then(Json::as_u64).or_else(|| {
+            let size = size?.as_f64().filter(|size| (0.0..9e15).contains(size))?;
+            Some(size as u64)
+        });
+        Ok(Self { shards: weight_map, total_size })
     }
-    Ok(serde_json::from_str::<Index>(index)?.weight_map)
+
+    /// The files, each once, in order.
+    pub fn files(&self) -> BTreeSet<&str> {
+        self.shards.values().map(String::as_str).collect()
+    }
 }
 
 impl TensorHeaders {
@@ -111,6 +137,15 @@ impl TensorHeaders {
             self.0.insert(name, TensorHeader { dtype, shape });
         }
         Ok(())
+    }
+
+    /// Bytes of all tensors; a dtype that is not known counts as one byte an element.
+    pub fn bytes(&self) -> u64 {
+        let bytes = |header: &TensorHeader| {
+            let elements = header.shape.iter().fold(1_u64, |product, size| product.saturating_mul(*size as u64));
+            elements.saturating_mul(bits_of(&header.dtype).unwrap_or(8)).div_ceil(8)
+        };
+        self.0.values().map(bytes).fold(0, u64::saturating_add)
     }
 
     /// A tensor by the end of its name, so that `fc.weight` finds `model.fc.weight` too.
@@ -175,8 +210,20 @@ mod tests {
 
     #[test]
     fn an_index_names_the_shard_of_each_tensor() {
-        let found = shards(r#"{"metadata": {}, "weight_map": {"a.b": "model-1.safetensors"}}"#);
-        assert_eq!(found.ok().and_then(|map| map.get("a.b").cloned()).as_deref(), Some("model-1.safetensors"));
-        assert!(shards("{}").is_err());
+        let index = |text| TensorIndex::parse(text);
+        let found = index(r#"{"metadata": {"total_size": 12}, "weight_map": {"a.b": "model-1.safetensors"}}"#);
+        let found = found.expect("an index");
+        assert_eq!(found.shards.get("a.b").map(String::as_str), Some("model-1.safetensors"));
+        assert_eq!((found.total_size, found.files().len()), (Some(12), 1));
+        let float = index(r#"{"metadata": {"total_size": 12.0}, "weight_map": {}}"#);
+        assert_eq!(float.expect("an index").total_size, Some(12));
+        assert!(index("{}").is_err());
+    }
+
+    #[test]
+    fn bytes_follow_from_shapes() {
+        let header = |dtype: &str, shape: &[usize]| TensorHeader { dtype: dtype.into(), shape: shape.to_vec() };
+        let all = [("a".to_owned(), header("BF16", &[3, 5])), ("b".to_owned(), header("F4", &[3]))];
+        assert_eq!(TensorHeaders(all.into()).bytes(), 30 + 2);
     }
 }

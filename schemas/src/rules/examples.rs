@@ -119,8 +119,7 @@ fn facts(name: &str, words: &[&str], json: &str) -> ModelFacts {
         origin: "the example".into(),
         config: ModelConfig::parse(json).unwrap_or_else(|error| panic!("{error} in {json}")),
         partial: words.contains(&"partial"),
-        tensors: None,
-        tokenizer_vocab_size: None,
+        ..ModelFacts::default()
     }
 }
 

@@ -19,8 +19,12 @@ pub struct GenerationConfig {
     pub top_k: Option<usize>,
     /// Share of the best token's probability.
     pub min_p: Option<f32>,
-    /// Penalty on tokens that are there already; 1 is none. Not implemented: kept so that it can be said.
+    /// Penalty on tokens that are there already; 1 is none.
     pub repetition_penalty: Option<f32>,
+    /// Penalty that grows with every repetition of a token; 0 is none.
+    pub frequency_penalty: Option<f32>,
+    /// Penalty on tokens of the output; 0 is none.
+    pub presence_penalty: Option<f32>,
 }
 
 impl GenerationConfig {

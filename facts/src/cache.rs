@@ -1,0 +1,106 @@
+//! The local cache of the Hugging Face hub, as huggingface_hub lays it out.
+
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use crate::hub::is_id;
+
+/// The folder with the downloaded repositories.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    root: PathBuf,
+}
+
+impl Cache {
+    /// The cache that huggingface_hub would use: `HF_HUB_CACHE`, else `HUGGINGFACE_HUB_CACHE`, else `hub` in `HF_HOME`,
+    /// else in `huggingface` in `XDG_CACHE_HOME`, else in `~/.cache/huggingface`. None where no home is known.
+    pub fn from_environment() -> Option<Self> {
+        Self::located(|name| std::env::var_os(name).filter(|value| !value.is_empty()))
+    }
+
+    fn located(variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
+        let path = |name: &str| variable(name).map(PathBuf::from);
+        let root = path("HF_HUB_CACHE").or_else(|| path("HUGGINGFACE_HUB_CACHE")).or_else(|| {
+            let home = path("HF_HOME").or_else(|| {
+                let caches = path("XDG_CACHE_HOME").or_else(|| Some(path("HOME")?.join(".cache")))?;
+                Some(caches.join("huggingface"))
+            })?;
+            Some(home.join("hub"))
+        })?;
+        Some(Self { root })
+    }
+
+    /// The cache in this folder.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The folder of a model's files at a revision (a branch, a tag or a commit), if it was downloaded and has a config.
+    pub fn find(&self, id: &str, revision: &str) -> Option<PathBuf> {
+        if !is_id(id) || !is_revision(revision) {
+            return None;
+        }
+        let repository = self.root.join(format!("models--{}", id.replace('/', "--")));
+        let commit = fs::read_to_string(repository.join("refs").join(revision)).ok();
+        let commit = commit.as_deref().map_or(revision, str::trim);
+        let snapshot = |commit: &str| Some(repository.join("snapshots").join(commit)).filter(|path| has_config(path));
+        is_revision(commit).then(|| snapshot(commit)).flatten()
+    }
+}
+
+fn has_config(path: &Path) -> bool {
+    path.join("config.json").is_file()
+}
+
+/// Whether a text can be a revision, and no way out of the folder.
+fn is_revision(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b'/');
+    !text.is_empty()
+        && text.len() < 256
+        && text.bytes().all(plain)
+        && !text.split('/').any(|part| part.starts_with('.'))
+        && !text.starts_with('/')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root(variables: &[(&str, &str)]) -> Option<PathBuf> {
+        let find = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
+        Cache::located(find).map(|cache| cache.root)
+    }
+
+    #[test]
+    fn the_cache_is_where_huggingface_hub_has_it() {
+        let everything = [("HF_HUB_CACHE", "/a"), ("HF_HOME", "/b"), ("XDG_CACHE_HOME", "/c"), ("HOME", "/d")];
+        for (variables, expected) in
+            [(&everything[..], "/a"), (&everything[1..], "/b/hub"), (&everything[2..], "/c/huggingface/hub")]
+        {
+            assert_eq!(root(variables), Some(expected.into()));
+        }
+        assert_eq!(root(&everything[3..]), Some("/d/.cache/huggingface/hub".into()));
+        assert_eq!(root(&[]), None);
+    }
+
+    #[test]
+    fn a_model_is_found_by_branch_and_by_commit() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let repository = folder.path().join("models--org--name");
+        let snapshot = repository.join("snapshots/abc123");
+        fs::create_dir_all(&snapshot).expect("a folder");
+        fs::create_dir_all(repository.join("refs")).expect("a folder");
+        fs::write(repository.join("refs/main"), "abc123\n").expect("a file");
+        let cache = Cache::at(folder.path());
+        assert_eq!(cache.find("org/name", "main"), None, "without a config it is no model");
+        fs::write(snapshot.join("config.json"), "{}").expect("a file");
+        assert_eq!(cache.find("org/name", "main"), Some(snapshot.clone()));
+        assert_eq!(cache.find("org/name", "abc123"), Some(snapshot));
+        for (id, revision) in [("org/name", "../x"), ("org/other", "main"), ("../name", "main"), ("org/name", "")] {
+            assert_eq!(cache.find(id, revision), None, "{id} {revision}");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! From the files of a checkpoint to what rules may know of it.
+
+use schemas::model::{GenerationConfig, ModelConfig, ModelFacts, TokenizerFacts};
+
+use crate::{Error, Files, tensors};
+
+const LONGEST_CONFIG: u64 = 16 << 20;
+
+const LONGEST_TOKENIZER: u64 = 128 << 20;
+
+/// What is worth reading beside the config.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Wanted {
+    /// tokenizer.json, which has megabytes.
+    pub tokenizer: bool,
+}
+
+/// The facts of a checkpoint.
+#[derive(Clone, Debug)]
+pub struct Gathered {
+    /// All that could be read.
+    pub facts: ModelFacts,
+    /// What could not be read, and why.
+    pub notes: Vec<String>,
+}
+
+/// Reads a checkpoint. A part that is missing or broken is left out and told; only config.json must be there.
+///
+/// # Errors
+/// When there is no valid config.json.
+pub fn gather(files: &dyn Files, name: &str, wanted: Wanted) -> Result<Gathered, Error> {
+    const CONFIG: &str = "config.json";
+    let malformed = |reason: String| Error::Malformed { place: files.place(CONFIG), reason };
+    let text = text(files, CONFIG, LONGEST_CONFIG)?;
+    let text = text.ok_or_else(|| malformed("not there: this is no Hugging Face checkpoint".into()))?;
+    let config = ModelConfig::parse(&text).map_err(|error| malformed(error.to_string()))?;
+    let mut facts = ModelFacts { name: name.to_owned(), origin: files.place(CONFIG), config, ..ModelFacts::default() };
+    let mut notes = Vec::new();
+    facts.generation = optional(files, "generation_config.json", LONGEST_CONFIG, &mut notes, |text| {
+        GenerationConfig::parse(text).map_err(|error| error.to_string())
+    });
+    if wanted.tokenizer {
+        facts.tokenizer = optional(files, "tokenizer.json", LONGEST_TOKENIZER, &mut notes, |text| {
+            TokenizerFacts::parse(text).map_err(|error| error.to_string())
+        });
+    }
+    tensors::read(files, &mut facts, &mut notes);
+    Ok(Gathered { facts, notes })
+}
+
+/// A file that may be absent; one that is broken is told and counts as absent.
+fn optional<T>(
+    files: &dyn Files,
+    name: &str,
+    limit: u64,
+    notes: &mut Vec<String>,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Option<T> {
+    let read = text(files, name, limit).and_then(|text| {
+        let parsed = text.map(|text| parse(&text)).transpose();
+        parsed.map_err(|reason| Error::Malformed { place: files.place(name), reason })
+    });
+    read.unwrap_or_else(|error| {
+        notes.push(error.to_string());
+        None
+    })
+}
+
+fn text(files: &dyn Files, name: &str, limit: u64) -> Result<Option<String>, Error> {
+    let Some(bytes) = files.whole(name, limit)? else { return Ok(None) };
+    let malformed = |error: std::string::FromUtf8Error| Error::Malformed {
+        place: files.place(name),
+        reason: format!("no UTF-8 text (first bad byte at offset {})", error.utf8_error().valid_up_to()),
+    };
+    String::from_utf8(bytes).map(Some).map_err(malformed)
+}

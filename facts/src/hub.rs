@@ -1,0 +1,216 @@
+//! The Hugging Face hub, or a mirror that speaks as it does.
+
+use std::{fs, ops::Range, path::PathBuf, time::Duration};
+
+use serde::Deserialize;
+use ureq::{Agent, Body, http::Response};
+
+use crate::{Error, Files, Part, files::is_plain};
+
+/// Where the hub is unless `HF_ENDPOINT` says otherwise.
+const ENDPOINT: &str = "https://huggingface.co";
+
+/// Longest time for one request, answer included.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Longest time until a connection stands.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Most files of one model whose headers are asked for.
+const MOST_HEADERS: usize = 8;
+
+/// Longest list of a model's files.
+const LONGEST_LISTING: u64 = 8 << 20;
+
+/// A hub to ask. Nothing is asked until a file is read.
+#[derive(Clone, Debug)]
+pub struct Hub {
+    agent: Agent,
+    endpoint: String,
+    token: Option<String>,
+}
+
+impl Hub {
+    /// The hub of the environment: `HF_ENDPOINT`, and the token of `HF_TOKEN`, else of the file that
+    /// `huggingface-cli login` leaves (`HF_TOKEN_PATH`, else `token` in `HF_HOME`).
+    pub fn from_environment() -> Self {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+        let file = || {
+            let home = || match variable("HF_HOME") {
+                Some(home) => Some(PathBuf::from(home)),
+                None => Some(PathBuf::from(variable("HOME")?).join(".cache/huggingface")),
+            };
+            let path = variable("HF_TOKEN_PATH").map(PathBuf::from).or_else(|| Some(home()?.join("token")))?;
+            fs::read_to_string(path).ok()
+        };
+        let token = variable("HF_TOKEN").or_else(|| variable("HUGGING_FACE_HUB_TOKEN")).or_else(file);
+        Self::new(variable("HF_ENDPOINT").as_deref().unwrap_or(ENDPOINT), token.as_deref())
+    }
+
+    /// The hub at an address, with a token for models that ask for one.
+    pub fn new(endpoint: &str, token: Option<&str>) -> Self {
+        // The token is for the hub alone: redirects to storage elsewhere go without it, which is this client's default.
+        let config = Agent::config_builder()
+            .timeout_global(Some(TIMEOUT))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .http_status_as_error(false)
+            .max_redirects(5)
+            .user_agent(concat!("spectune/", env!("CARGO_PKG_VERSION")))
+            .accept_encoding("identity")
+            .build();
+        let token =
+            token.map(str::trim).filter(|token| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic()));
+        Self {
+            agent: config.into(),
+            endpoint: endpoint.trim().trim_end_matches('/').to_owned(),
+            token: token.map(str::to_owned),
+        }
+    }
+
+    /// The files of a model at a revision; none where the id cannot be one.
+    pub fn model(&self, id: &str, revision: &str) -> Option<Remote> {
+        let revision = is_plain(revision).then(|| revision.to_owned())?;
+        is_id(id).then(|| Remote { hub: self.clone(), id: id.to_owned(), revision })
+    }
+
+    /// Asks for bytes of an address; none where there is nothing.
+    fn get(&self, url: &str, range: Option<Range<u64>>) -> Result<Option<Response<Body>>, Error> {
+        let mut request = self.agent.get(url);
+        if let Some(token) = &self.token {
+            request = request.header("Authorization", format!("Bearer {token}"));
+        }
+        if let Some(range) = range {
+            request = request.header("Range", format!("bytes={}-{}", range.start, range.end.saturating_sub(1)));
+        }
+        let response = request.call().map_err(|error| unreachable(url, &error))?;
+        let refused = |status, hint| Error::Refused { url: url.to_owned(), status, hint };
+        match response.status().as_u16() {
+            200 | 206 => Ok(Some(response)),
+            // 416: the file is shorter than where the range begins.
+            404 | 416 => Ok(None),
+            // For a model that is not there the hub answers strangers as for one that they may not see.
+            status @ (401 | 403) => {
+                Err(refused(status, ": no such model, or it is gated; set HF_TOKEN to a token that may read it"))
+            }
+            status @ 429 => Err(refused(status, ": too many requests; try again later, or set HF_TOKEN")),
+            status => Err(refused(status, "")),
+        }
+    }
+}
+
+fn unreachable(url: &str, error: &ureq::Error) -> Error {
+    Error::Unreachable { url: url.to_owned(), reason: error.to_string() }
+}
+
+/// Whether a text can be the id of a model on the hub: `name` or `organisation/name`.
+pub(crate) fn is_id(text: &str) -> bool {
+    let mut parts = text.split('/');
+    let (first, second, third) = (parts.next(), parts.next(), parts.next());
+    third.is_none() && first.is_some_and(is_plain) && second.is_none_or(is_plain)
+}
+
+/// A model on the hub.
+#[derive(Clone, Debug)]
+pub struct Remote {
+    hub: Hub,
+    id: String,
+    revision: String,
+}
+
+impl Remote {
+    fn read(&self, url: &str, response: Response<Body>, limit: u64) -> Result<Vec<u8>, Error> {
+        match response.into_body().into_with_config().limit(limit).read_to_vec() {
+            Ok(bytes) => Ok(bytes),
+            Err(ureq::Error::BodyExceedsLimit(_)) => Err(Error::TooLarge { place: url.to_owned(), limit }),
+            Err(error) => Err(unreachable(url, &error)),
+        }
+    }
+}
+
+impl Files for Remote {
+    fn place(&self, name: &str) -> String {
+        format!("{}/{}/resolve/{}/{name}", self.hub.endpoint, self.id, self.revision)
+    }
+
+    fn whole(&self, name: &str, limit: u64) -> Result<Option<Vec<u8>>, Error> {
+        let url = self.place(name);
+        let Some(response) = self.hub.get(&url, None)? else { return Ok(None) };
+        self.read(&url, response, limit).map(Some)
+    }
+
+    fn part(&self, name: &str, range: Range<u64>) -> Result<Option<Part>, Error> {
+        let url = self.place(name);
+        let length = range.end.saturating_sub(range.start);
+        let Some(response) = self.hub.get(&url, Some(range.clone()))? else { return Ok(None) };
+        let partial = response.status().as_u16() == 206;
+        let header = |name: &str| response.headers().get(name)?.to_str().ok().map(str::to_owned);
+        let size = if partial {
+            header("content-range").and_then(|range| range.rsplit('/').next()?.parse().ok())
+        } else {
+            header("content-length").and_then(|length| length.parse().ok())
+        };
+        let malformed = |reason: &str| Error::Malformed { place: url.clone(), reason: reason.to_owned() };
+        let size = size.ok_or_else(|| malformed("the answer does not tell how long the file is"))?;
+        if partial {
+            let bytes = self.read(&url, response, length)?;
+            return Ok(Some(Part { bytes, size }));
+        }
+        // A server without ranges sends the whole file: of that only the beginning is cheap to read.
+        if range.start > 0 {
+            return Err(malformed("the server gives no ranges of files"));
+        }
+        use std::io::Read;
+        let mut bytes = Vec::new();
+        let body = response.into_body().into_reader();
+        body.take(length)
+            .read_to_end(&mut bytes)
+            .map_err(|error| Error::Unreachable { url, reason: error.to_string() })?;
+        Ok(Some(Part { bytes, size }))
+    }
+
+    fn safetensors(&self) -> Result<Vec<String>, Error> {
+        #[derive(Deserialize)]
+        struct Listing {
+            siblings: Vec<Sibling>,
+        }
+        #[derive(Deserialize)]
+        struct Sibling {
+            rfilename: String,
+        }
+        let url = format!("{}/api/models/{}/revision/{}", self.hub.endpoint, self.id, self.revision);
+        let Some(response) = self.hub.get(&url, None)? else { return Ok(Vec::new()) };
+        let bytes = self.read(&url, response, LONGEST_LISTING)?;
+        let listing: Listing = serde_json::from_slice(&bytes)
+            .map_err(|error| Error::Malformed { place: url, reason: format!("not a list of files: {error}") })?;
+        let names = listing.siblings.into_iter().map(|sibling| sibling.rfilename);
+        Ok(names.filter(|name| name.ends_with(".safetensors")).collect())
+    }
+
+    fn most_headers(&self) -> usize {
+        MOST_HEADERS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_told_from_paths() {
+        for (text, expected) in [
+            ("org/name-1.5_x", true),
+            ("gpt2", true),
+            ("/root/name", false),
+            ("./name", false),
+            ("../name", false),
+            ("a/b/c", false),
+            ("a/..", false),
+            ("", false),
+            ("a/", false),
+            ("a b/c", false),
+            ("a/b?x=1", false),
+        ] {
+            assert_eq!(is_id(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! What is known of a checkpoint: read from its folder, from the local Hugging Face cache, or from the hub.
+//!
+//! The linter's facts come from here. Nothing is believed before it is checked, every read has a limit, and nothing goes
+//! over the network unless a [`Hub`] is given.
+#![forbid(unsafe_code)]
+
+mod cache;
+mod error;
+mod files;
+mod folder;
+mod gather;
+mod hub;
+mod sources;
+mod tensors;
+
+pub use cache::Cache;
+pub use error::Error;
+pub use files::{Files, Part};
+pub use folder::Folder;
+pub use gather::{Gathered, Wanted, gather};
+pub use hub::Hub;
+pub use sources::{Found, Sources};

@@ -1,0 +1,67 @@
+//! Where to look for a model that a launch names, and what was found already.
+
+use std::{collections::HashMap, path::Path};
+
+use schemas::model::{ModelFacts, published};
+
+use crate::{Cache, Files, Folder, Gathered, Hub, Wanted, gather, hub::is_id};
+
+/// The places to look at: the file system always, the cache and the hub where they are given.
+#[derive(Debug, Default)]
+pub struct Sources {
+    cache: Option<Cache>,
+    hub: Option<Hub>,
+    found: HashMap<(String, String, Wanted), Option<Found>>,
+}
+
+/// What was found of a model.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// The facts; none where its files are there but of no use.
+    pub facts: Option<ModelFacts>,
+    /// What could not be read, and why.
+    pub notes: Vec<String>,
+}
+
+impl Sources {
+    /// Looks at folders, then into `cache`, then asks `hub`.
+    pub fn new(cache: Option<Cache>, hub: Option<Hub>) -> Self {
+        Self { cache, hub, found: HashMap::new() }
+    }
+
+    /// The checkpoint under a name as a launch gives it: a folder, or the id of a model at a revision. A name that leads
+    /// nowhere is `None`.
+    pub fn find(&mut self, name: &str, revision: &str, wanted: Wanted) -> Option<&Found> {
+        let key = (name.to_owned(), revision.to_owned(), wanted);
+        if !self.found.contains_key(&key) {
+            let found = self.look(name, revision, wanted);
+            self.found.insert(key.clone(), found);
+        }
+        self.found.get(&key)?.as_ref()
+    }
+
+    fn look(&self, name: &str, revision: &str, wanted: Wanted) -> Option<Found> {
+        if Path::new(name).is_dir() {
+            return Some(read(&Folder::new(name), name, wanted));
+        }
+        // A folder of another machine has the name of the model that it holds, most often.
+        let id = if is_id(name) { name } else { published::id_of(name)? };
+        let taken = (id != name).then(|| format!("; {name} is taken for {id} by its name"));
+        let files: Box<dyn Files> = match self.cache.as_ref().and_then(|cache| cache.find(id, revision)) {
+            Some(folder) => Box::new(Folder::new(folder)),
+            None => Box::new(self.hub.as_ref()?.model(id, revision)?),
+        };
+        let mut found = read(files.as_ref(), name, wanted);
+        if let (Some(facts), Some(taken)) = (&mut found.facts, taken) {
+            facts.origin.push_str(&taken);
+        }
+        Some(found)
+    }
+}
+
+fn read(files: &dyn Files, name: &str, wanted: Wanted) -> Found {
+    match gather(files, name, wanted) {
+        Ok(Gathered { facts, notes }) => Found { facts: Some(facts), notes },
+        Err(error) => Found { facts: None, notes: vec![error.to_string()] },
+    }
+}

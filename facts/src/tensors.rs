@@ -1,0 +1,144 @@
+//! The headers of safetensors files, and the few tensors whose data matters.
+
+use schemas::model::{HotVocabulary, ModelFacts, TensorHeaders, TensorIndex, header_length};
+use serde::Deserialize;
+
+use crate::{Error, Files, files::is_plain};
+
+/// Longest index that is read; those of the largest checkpoints have a few MiB.
+const LONGEST_INDEX: u64 = 64 << 20;
+
+/// Longest header that is read. The format allows 100 MB; published ones stay below a MiB a file.
+const LONGEST_HEADER: u64 = 32 << 20;
+
+/// Bytes that are asked for first, so that most headers come in one read.
+const FIRST_READ: u64 = 64 << 10;
+
+/// Largest `d2t` that is read: a million entries.
+const LARGEST_MAP: u64 = 8 << 20;
+
+/// Fills in index, headers and hot vocabulary; what cannot be read is told in `notes`.
+pub(crate) fn read(files: &dyn Files, facts: &mut ModelFacts, notes: &mut Vec<String>) {
+    let names = match names(files, facts) {
+        Ok(names) => names,
+        Err(error) => {
+            notes.push(error.to_string());
+            return;
+        }
+    };
+    if names.is_empty() {
+        notes.extend(without(files));
+        return;
+    }
+    if names.len() > files.most_headers() {
+        let said = format!("{}: the headers of {} files are not read, only their index", facts.name, names.len());
+        notes.push(said);
+        return;
+    }
+    let mut all = TensorHeaders::default();
+    for name in &names {
+        match header(files, name).and_then(|json| add(files, name, &json, &mut all, facts)) {
+            Ok(()) => {}
+            Err(error) => {
+                // Half of the tensors would look like a checkpoint from which the others were dropped.
+                notes.push(error.to_string());
+                return;
+            }
+        }
+    }
+    facts.tensors = Some(all);
+}
+
+/// The files with the tensors: the single one, else those of the index, else whatever safetensors files there are (some
+/// heads are published under a name of their own).
+fn names(files: &dyn Files, facts: &mut ModelFacts) -> Result<Vec<String>, Error> {
+    const SINGLE: &str = "model.safetensors";
+    const INDEX: &str = "model.safetensors.index.json";
+    if files.part(SINGLE, 0..8)?.is_some() {
+        return Ok(vec![SINGLE.to_owned()]);
+    }
+    if let Some(bytes) = files.whole(INDEX, LONGEST_INDEX)? {
+        let malformed = |reason: String| Error::Malformed { place: files.place(INDEX), reason };
+        let text = std::str::from_utf8(&bytes).map_err(|error| malformed(error.to_string()))?;
+        let index = TensorIndex::parse(text).map_err(|error| malformed(format!("not a valid index: {error}")))?;
+        let names: Vec<String> = index.files().into_iter().map(str::to_owned).collect();
+        if let Some(name) = names.iter().find(|name| !is_plain(name)) {
+            return Err(malformed(format!("names {name:?}, which is no file of this checkpoint")));
+        }
+        facts.index = Some(index);
+        return Ok(names);
+    }
+    // "consolidated" files are a second copy in another layout, adapters no weights of a model.
+    let own = |name: &String| is_plain(name) && !name.starts_with("consolidated") && !name.starts_with("adapter");
+    Ok(files.safetensors()?.into_iter().filter(own).collect())
+}
+
+/// Why there may be no safetensors file.
+fn without(files: &dyn Files) -> Option<String> {
+    let pickled = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
+    let name = pickled.into_iter().find(|name| files.part(name, 0..1).is_ok_and(|part| part.is_some()))?;
+    let place = files.place(name);
+    Some(format!("{place}: tensors in PyTorch's pickle format are not read; rules about tensors are held back"))
+}
+
+/// The JSON of a file's header.
+fn header(files: &dyn Files, name: &str) -> Result<Vec<u8>, Error> {
+    let malformed = |reason: String| Error::Malformed { place: files.place(name), reason };
+    let absent = || malformed("the index names this file, but it is not there".into());
+    let first = files.part(name, 0..FIRST_READ)?.ok_or_else(absent)?;
+    let Some(length) = first.bytes.first_chunk::<8>() else {
+        return Err(malformed(format!("{} bytes are too few for a safetensors file", first.size)));
+    };
+    let length = header_length(*length, first.size)
+        .map_err(|error| malformed(format!("{error}: the file is truncated, or is no safetensors file")))?;
+    if length > LONGEST_HEADER {
+        return Err(Error::TooLarge { place: format!("the header of {}", files.place(name)), limit: LONGEST_HEADER });
+    }
+    let end = 8 + length;
+    let mut bytes = first.bytes;
+    let have = bytes.len() as u64;
+    if have < end {
+        bytes.extend(files.part(name, have..end)?.ok_or_else(absent)?.bytes);
+    }
+    // The limit above keeps both ends within the address space.
+    let json = bytes.get(8..end as usize);
+    json.map(<[u8]>::to_vec).ok_or_else(|| malformed("the file ends within its header".into()))
+}
+
+/// Adds a header's tensors, and reads the data of `d2t` where it has one.
+fn add(
+    files: &dyn Files,
+    name: &str,
+    json: &[u8],
+    all: &mut TensorHeaders,
+    facts: &mut ModelFacts,
+) -> Result<(), Error> {
+    let malformed = |reason: String| Error::Malformed { place: files.place(name), reason };
+    let text = std::str::from_utf8(json).map_err(|_| malformed("the header is no UTF-8 text".into()))?;
+    all.add_header(text).map_err(|error| malformed(error.to_string()))?;
+    if let Some((dtype, from, to)) = place_of_map(text)
+        && to.saturating_sub(from) <= LARGEST_MAP
+    {
+        let start = 8 + json.len() as u64;
+        let range = start.saturating_add(from)..start.saturating_add(to);
+        let part = files.part(name, range)?;
+        facts.hot_vocabulary = part.and_then(|part| HotVocabulary::of(&dtype, &part.bytes));
+    }
+    Ok(())
+}
+
+/// Dtype and data offsets of `d2t` in a header.
+fn place_of_map(text: &str) -> Option<(String, u64, u64)> {
+    #[derive(Deserialize)]
+    struct Entry {
+        dtype: String,
+        data_offsets: (u64, u64),
+    }
+    if !text.contains("d2t") {
+        return None;
+    }
+    let header: serde_json::Map<String, serde_json::Value> = serde_json::from_str(text).ok()?;
+    let (_, entry) = header.into_iter().find(|(name, _)| name == "d2t" || name.ends_with(".d2t"))?;
+    let Entry { dtype, data_offsets: (from, to) } = serde_json::from_value(entry).ok()?;
+    Some((dtype, from, to))
+}

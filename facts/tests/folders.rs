@@ -1,0 +1,83 @@
+//! Checkpoints in folders, whole and spoiled.
+
+use std::{fs, path::Path};
+
+use facts::{Folder, Gathered, Wanted, gather};
+use tempfile::TempDir;
+
+fn copy(name: &str) -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny").join(name);
+    for entry in from.read_dir().expect("the demo models").flatten() {
+        fs::copy(entry.path(), folder.path().join(entry.file_name())).expect("a copy");
+    }
+    folder
+}
+
+fn read(folder: &TempDir) -> Gathered {
+    gather(&Folder::new(folder.path()), "it", Wanted { tokenizer: true }).expect("facts")
+}
+
+#[test]
+fn a_folder_tells_config_headers_map_and_tokenizer() {
+    let head = read(&copy("eagle3"));
+    assert_eq!(head.notes, Vec::<String>::new());
+    let tensors = head.facts.tensors.as_ref().expect("headers");
+    let fc = tensors.find("fc.weight").expect("a tensor");
+    assert_eq!((fc.dtype.as_str(), fc.shape.as_slice()), ("BF16", &[128, 384][..]));
+    assert_eq!(head.facts.hot_vocabulary.map(|map| (map.length, map.is_identity)), Some((1024, false)));
+    assert_eq!(head.facts.tokenizer, None);
+
+    let target = copy("target");
+    fs::write(target.path().join("generation_config.json"), r#"{"min_p": 0.05}"#).expect("a file");
+    let target = read(&target).facts;
+    assert_eq!(target.tokenizer.map(|tokenizer| tokenizer.vocab_size), Some(2048));
+    assert_eq!(target.generation.as_ref().and_then(|generation| generation.min_p), Some(0.05));
+    let weights = target.weight_bytes().expect("known");
+    assert!((3_000_000..4_000_000).contains(&weights), "{weights}");
+}
+
+#[track_caller]
+fn check(file: &str, content: &[u8], note: &str) {
+    let folder = copy("target");
+    fs::write(folder.path().join(file), content).expect("a file");
+    let gathered = read(&folder);
+    assert!(gathered.notes.iter().any(|told| told.contains(file) && told.contains(note)), "{:?}", gathered.notes);
+}
+
+#[test]
+fn what_is_broken_is_left_out_and_told() {
+    check("model.safetensors", &[1, 2, 3], "too few");
+    check("model.safetensors", &[0xFF; 64], "truncated");
+    check("model.safetensors", &(1_u64 << 60).to_le_bytes(), "1152921504606846976");
+    check("tokenizer.json", b"{", "not a valid tokenizer.json");
+    check("tokenizer.json", &[0xC0], "no UTF-8");
+    check("generation_config.json", b"[]", "invalid type");
+}
+
+#[test]
+fn pickled_weights_are_named() {
+    let folder = copy("eagle2");
+    fs::rename(folder.path().join("model.safetensors"), folder.path().join("pytorch_model.bin")).expect("renamed");
+    assert!(read(&folder).notes.iter().any(|note| note.contains("pickle")));
+}
+
+#[test]
+fn a_shard_that_is_not_there_leaves_the_names() {
+    let folder = copy("target");
+    fs::remove_file(folder.path().join("model.safetensors")).expect("removed");
+    let index = r#"{"metadata": {}, "weight_map": {"model.norm.weight": "model-1.safetensors"}}"#;
+    fs::write(folder.path().join("model.safetensors.index.json"), index).expect("a file");
+    let gathered = read(&folder);
+    assert_eq!(gathered.facts.has_tensor("norm.weight"), Some(true));
+    assert!(gathered.notes.iter().any(|note| note.contains("not there")), "{:?}", gathered.notes);
+}
+
+#[test]
+fn a_folder_without_a_config_is_no_model() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let error = gather(&Folder::new(folder.path()), "it", Wanted::default()).expect_err("no model").to_string();
+    assert!(error.contains("config.json") && error.contains("no Hugging Face checkpoint"), "{error}");
+    fs::write(folder.path().join("config.json"), "3").expect("a file");
+    assert!(gather(&Folder::new(folder.path()), "it", Wanted::default()).is_err());
+}
