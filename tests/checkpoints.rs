@@ -7,10 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use engine::{
-    Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions,
-    checkpoint::Folder,
-};
+use engine::{Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions, checkpoint::Folder};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde_json::{Value, json};
 

@@ -28,9 +28,9 @@ pub fn tuned(
         let path = folder.join(path);
         path.canonicalize().unwrap_or(path).display().to_string()
     };
-    let facts = |path: &str| engine::checkpoint::facts(&folder.join(path)).ok();
-    let dtype = |path: &str| facts(path).and_then(|facts| facts.config.weights_dtype());
-    let draft = facts(&file.models.draft).filter(|facts| facts.config.states_context_length());
+    let config = |path: &str| Some(engine::checkpoint::Folder::open(&folder.join(path)).ok()?.config);
+    let dtype = |path: &str| config(path).and_then(|config| config.weights_dtype());
+    let draft = config(&file.models.draft).filter(|config| config.states_context_length());
     Some(TunedFile {
         format: FORMAT,
         written_by: fingerprint.engine.clone(),
@@ -41,7 +41,7 @@ pub fn tuned(
             // What another engine must be told: with `auto` it would load target and draft each in its own type.
             dtype: file.models.dtype.clone(),
             target_dtype: dtype(&file.models.target).map(ToOwned::to_owned),
-            draft_context_length: draft.map(|facts| facts.config.derived_context_length()),
+            draft_context_length: draft.map(|config| config.derived_context_length()),
         },
         engine: TunedEngine {
             device: fingerprint.device.clone(),

@@ -1,13 +1,13 @@
 //! `spectune lint`: what will fail, be rewritten or waste the GPU, before the launch.
 
+mod known;
+
 use std::{fs, path::PathBuf};
 
-use anyhow::{Context as _, bail};
-use schemas::flags::Key;
+use anyhow::Context as _;
 use schemas::{
     diagnostic::{Diagnostic, Findings, Format, Severity, fix, render, tidy},
-    launch::{self, Engine, Launch},
-    model::{ModelFacts, published},
+    launch::{self, Engine},
     resolve::{Resolved, resolve, version_of},
     rules::{Context, Selection, lint},
     text::Source,
@@ -15,6 +15,7 @@ use schemas::{
 };
 
 use crate::{exit::Exit, setup, terminal};
+use known::Known;
 
 /// Rounds of fixing: each fix may make room for another, and this many never are needed.
 const ROUNDS_OF_FIXES: usize = 10;
@@ -25,6 +26,7 @@ Examples:
   spectune lint launch.toml --engine-version 0.5.9 --gpu-memory 143771
   echo 'python3 -m sglang.launch_server --model-path …' | spectune lint -
   spectune lint run.sh --model-path ./target --speculative-draft-model-path ./draft
+  spectune lint run.sh --hub
   spectune lint run.sh --fix
   spectune lint run.sh --resolved
   spectune lint scripts/*.sh --format sarif > findings.sarif
@@ -50,6 +52,9 @@ pub struct Arguments {
     /// The engine's version; the newest known (for slime: the one it pins) unless given
     #[arg(long, value_name = "V")]
     engine_version: Option<EngineVersion>,
+    /// Ask the Hugging Face hub (HF_ENDPOINT, HF_TOKEN) for config and tensor headers of models that are not on this machine
+    #[arg(long)]
+    hub: bool,
     /// Memory of one GPU in MiB, as nvidia-smi prints it
     #[arg(long, value_name = "MIB")]
     gpu_memory: Option<u64>,
@@ -76,13 +81,6 @@ pub struct Arguments {
     resolved: bool,
 }
 
-/// What is known beside the text.
-struct Known {
-    target: Option<ModelFacts>,
-    draft: Option<ModelFacts>,
-    selection: Selection,
-}
-
 /// One text with what was found in it.
 struct Looked {
     source: Source,
@@ -92,21 +90,18 @@ struct Looked {
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let known = Known {
-        target: folder_facts(arguments.model_path.as_ref())?,
-        draft: folder_facts(arguments.speculative_draft_model_path.as_ref())?,
-        selection: Selection::new(&arguments.select, &arguments.ignore)?,
-    };
+    let selection = Selection::new(&arguments.select, &arguments.ignore)?;
+    let mut known = Known::new(&arguments)?;
     let mut looked = Vec::new();
     let mut fixed = 0;
     for file in &arguments.files {
         let mut source = setup::read_source(file)?;
         if arguments.fix {
-            let text = mend(&source, &arguments, &known, &mut fixed);
+            let text = mend(&source, &arguments, &selection, &mut known, &mut fixed);
             write_back(file, &source, &text)?;
             source = Source::new(source.name(), text);
         }
-        looked.push(look(source, &arguments, &known));
+        looked.push(look(source, &arguments, &selection, &mut known));
     }
     let output =
         if arguments.resolved { resolved(&looked, arguments.format)? } else { findings(&looked, arguments.format) };
@@ -123,14 +118,14 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     Ok(if fails { Exit::Findings } else { Exit::Fine })
 }
 
-fn look(source: Source, arguments: &Arguments, known: &Known) -> Looked {
+fn look(source: Source, arguments: &Arguments, selection: &Selection, known: &mut Known) -> Looked {
     let options = launch::Options { engine: arguments.engine, version: arguments.engine_version };
     let parsed = launch::parse(&source, &options);
     let mut diagnostics: Vec<Diagnostic> =
-        parsed.diagnostics.into_iter().filter(|finding| known.selection.admits_finding(finding)).collect();
+        parsed.diagnostics.into_iter().filter(|finding| selection.admits_finding(finding)).collect();
     let mut all = Vec::new();
     for launch in &parsed.launches {
-        let (target, draft) = facts_of(launch, known);
+        let (target, draft) = known.of(launch);
         let (version, given) = version_of(launch, arguments.engine_version);
         let resolved = resolve(launch, version, given, target.as_ref(), draft.as_ref(), arguments.gpu_memory);
         let context = Context {
@@ -141,7 +136,7 @@ fn look(source: Source, arguments: &Arguments, known: &Known) -> Looked {
             expected_concurrency: arguments.expected_concurrency,
             gpu_memory: arguments.gpu_memory,
         };
-        diagnostics.extend(lint(&context, &known.selection));
+        diagnostics.extend(lint(&context, selection));
         all.push(resolved);
     }
     tidy(&mut diagnostics);
@@ -149,10 +144,10 @@ fn look(source: Source, arguments: &Arguments, known: &Known) -> Looked {
 }
 
 /// Applies fixes until nothing is left to apply.
-fn mend(source: &Source, arguments: &Arguments, known: &Known, fixed: &mut usize) -> String {
+fn mend(source: &Source, arguments: &Arguments, selection: &Selection, known: &mut Known, fixed: &mut usize) -> String {
     let mut text = source.text().to_owned();
     for _ in 0..ROUNDS_OF_FIXES {
-        let looked = look(Source::new(source.name(), text.clone()), arguments, known);
+        let looked = look(Source::new(source.name(), text.clone()), arguments, selection, known);
         let mended = fix::apply(&looked.source, &looked.diagnostics, arguments.unsafe_fixes);
         if mended.applied.is_empty() || mended.text == text {
             break;
@@ -180,29 +175,6 @@ fn write_back(file: &PathBuf, source: &Source, text: &str) -> anyhow::Result<()>
         fs::rename(&new, file)
     };
     write().with_context(|| format!("cannot write {}", file.display()))
-}
-
-/// Facts of a folder that the user names: it must be there.
-fn folder_facts(folder: Option<&PathBuf>) -> anyhow::Result<Option<ModelFacts>> {
-    let Some(folder) = folder else { return Ok(None) };
-    if !folder.is_dir() {
-        bail!("{} is not a folder; give the folder that holds the model's config.json", folder.display());
-    }
-    Ok(Some(engine::checkpoint::facts(folder)?))
-}
-
-/// Facts of a launch: the folders that the user names, else those that the launch names and that are here, else what is
-/// published of them.
-fn facts_of(launch: &Launch, known: &Known) -> (Option<ModelFacts>, Option<ModelFacts>) {
-    let here = |key: Key| {
-        let folder = PathBuf::from(launch.text(key)?.value);
-        folder.is_dir().then(|| engine::checkpoint::facts(&folder).ok()).flatten()
-    };
-    let (target, draft) = published::facts_of(launch);
-    (
-        known.target.clone().or_else(|| here(Key::ModelPath)).or(target),
-        known.draft.clone().or_else(|| here(Key::SpeculativeDraftModelPath)).or(draft),
-    )
 }
 
 fn findings(looked: &[Looked], format: Format) -> String {

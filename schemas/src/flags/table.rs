@@ -7,6 +7,20 @@ use crate::version::EngineVersion;
 /// Every flag that spectune knows.
 pub const FLAGS: &[Flag] = &[
     Flag::new(
+        Key::ActorNumGpusPerNode,
+        "actor-num-gpus-per-node",
+        Integer,
+        "slime: training GPUs of one node; with colocate the engines run on them",
+    )
+    .of_slime(),
+    Flag::new(
+        Key::ActorNumNodes,
+        "actor-num-nodes",
+        Integer,
+        "slime: nodes that train; with colocate the engines run on them",
+    )
+    .of_slime(),
+    Flag::new(
         Key::AttentionBackend,
         "attention-backend",
         Text,
@@ -30,7 +44,9 @@ pub const FLAGS: &[Flag] = &[
         "Most prompt tokens of one prefill pass; -1 turns chunking off",
     )
     .ours(),
-    Flag::new(Key::Colocate, "colocate", Nothing, "slime: trainer and engine share the GPUs"),
+    Flag::new(Key::Colocate, "colocate", Nothing, "slime: trainer and engine share the GPUs").of_slime(),
+    Flag::new(Key::Config, "config", Text, "YAML file with flags, over which those of the command line win")
+        .since(EngineVersion::new(0, 5, 6)),
     Flag::new(
         Key::ContextLength,
         "context-length",
@@ -58,6 +74,8 @@ pub const FLAGS: &[Flag] = &[
     .aliases(&["cuda-graph-max-bs-decode"])
     .ours()
     .until(EngineVersion::new(0, 5, 23)),
+    Flag::new(Key::DebugRolloutOnly, "debug-rollout-only", Nothing, "slime: run the engines and train nothing")
+        .of_slime(),
     Flag::new(
         Key::DecodeAttentionBackend,
         "decode-attention-backend",
@@ -137,13 +155,14 @@ pub const FLAGS: &[Flag] = &[
         "enable-mtp-training",
         Nothing,
         "slime: train the MTP layers along with the target",
-    ),
+    )
+    .of_slime(),
     Flag::new(Key::EnableMultiLayerEagle, "enable-multi-layer-eagle", Nothing, "One MTP layer a draft step")
         .since(EngineVersion::new(0, 5, 9)),
     Flag::new(Key::EnableTorchCompile, "enable-torch-compile", Nothing, "Compile the model with torch.compile"),
     Flag::new(Key::EnableTwoBatchOverlap, "enable-two-batch-overlap", Nothing, "Overlap two half batches"),
     Flag::new(Key::EpSize, "ep-size", Integer, "Expert parallelism").aliases(&["ep", "expert-parallel-size"]),
-    Flag::new(Key::Fp16, "fp16", Nothing, "slime: train in float16, which also sets the engine's dtype"),
+    Flag::new(Key::Fp16, "fp16", Nothing, "slime: train in float16, which also sets the engine's dtype").of_slime(),
     Flag::new(Key::GrammarBackend, "grammar-backend", Text, "Library for structured output"),
     Flag::new(Key::KvCacheDtype, "kv-cache-dtype", Text, "Type of the KV cache"),
     Flag::new(Key::LoadFormat, "load-format", Text, "Format of the weights; dummy makes random ones").ours(),
@@ -181,6 +200,19 @@ pub const FLAGS: &[Flag] = &[
         .since(EngineVersion::new(0, 5, 2)),
     Flag::new(Key::MoeRunnerBackend, "moe-runner-backend", Text, "Kernels of the experts")
         .since(EngineVersion::new(0, 5, 2)),
+    Flag::new(Key::MtpNumLayers, "mtp-num-layers", Integer, "slime: MTP layers of the model that is trained")
+        .of_slime(),
+    Flag::new(Key::NSamplesPerPrompt, "n-samples-per-prompt", Integer, "slime: answers to each prompt of a rollout")
+        .of_slime(),
+    Flag::new(Key::OffloadRollout, "offload-rollout", Nothing, "slime: move the engines off the GPU while it trains")
+        .of_slime(),
+    Flag::new(
+        Key::OverSamplingBatchSize,
+        "over-sampling-batch-size",
+        Integer,
+        "slime: prompts that are sent at once, where answers are filtered",
+    )
+    .of_slime(),
     Flag::new(Key::PageSize, "page-size", Integer, "Tokens a KV page").ours(),
     Flag::new(Key::PpSize, "pp-size", Integer, "Pipeline parallelism").aliases(&["pipeline-parallel-size"]),
     Flag::new(
@@ -190,20 +222,38 @@ pub const FLAGS: &[Flag] = &[
         "Attention kernels of prefill, over --attention-backend",
     )
     .since(EngineVersion::new(0, 4, 10)),
+    Flag::new(Key::PrefillNumServers, "prefill-num-servers", Integer, "slime: engines that only prefill").of_slime(),
     Flag::new(Key::Quantization, "quantization", Text, "Quantisation of the target's weights"),
+    Flag::new(Key::Revision, "revision", Text, "Branch, tag or commit of the target on the hub"),
+    Flag::new(Key::RolloutBatchSize, "rollout-batch-size", Integer, "slime: prompts of a rollout").of_slime(),
+    Flag::new(
+        Key::RolloutMaxContextLen,
+        "rollout-max-context-len",
+        Integer,
+        "slime: longest prompt and answer together",
+    )
+    .of_slime(),
+    Flag::new(Key::RolloutMaxPromptLen, "rollout-max-prompt-len", Integer, "slime: longest prompt").of_slime(),
+    Flag::new(Key::RolloutMaxResponseLen, "rollout-max-response-len", Integer, "slime: longest answer").of_slime(),
+    Flag::new(Key::RolloutNumGpus, "rollout-num-gpus", Integer, "slime: GPUs of all engines together").of_slime(),
     Flag::new(
         Key::RolloutNumGpusPerEngine,
         "rollout-num-gpus-per-engine",
         Integer,
         "slime: GPUs of one engine; tensor times pipeline parallelism",
-    ),
-    Flag::new(Key::SglangConfig, "sglang-config", Text, "slime: YAML file whose overrides beat the flags"),
+    )
+    .of_slime(),
+    Flag::new(Key::RolloutTemperature, "rollout-temperature", Number, "slime: temperature of rollouts").of_slime(),
+    Flag::new(Key::RolloutTopK, "rollout-top-k", Integer, "slime: best tokens that rollouts sample from").of_slime(),
+    Flag::new(Key::RolloutTopP, "rollout-top-p", Number, "slime: nucleus that rollouts sample from").of_slime(),
+    Flag::new(Key::SglangConfig, "sglang-config", Text, "slime: YAML file whose overrides beat the flags").of_slime(),
     Flag::new(
         Key::ServerConcurrency,
         "sglang-server-concurrency",
         Integer,
         "slime: requests in flight to one engine, 512 unless given",
-    ),
+    )
+    .of_slime(),
     Flag::new(
         Key::SimulateAcceptLength,
         "simulate-accept-length",
@@ -280,6 +330,13 @@ pub const FLAGS: &[Flag] = &[
         "Quantisation of the draft's weights; unquant for none",
     )
     .since(EngineVersion::new(0, 5, 9)),
+    Flag::new(
+        Key::SpeculativeDraftModelRevision,
+        "speculative-draft-model-revision",
+        Text,
+        "Branch, tag or commit of the draft on the hub",
+    )
+    .since(EngineVersion::new(0, 5, 2)),
     Flag::new(
         Key::SpeculativeDraftWindowSize,
         "speculative-draft-window-size",

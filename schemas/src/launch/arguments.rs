@@ -18,10 +18,6 @@ use crate::{
     text::{Located, Source, Span},
 };
 
-/// What slime says of a launch outside the flags that it forwards.
-const COMPANIONS: &[Key] =
-    &[Key::ModelPath, Key::RolloutNumGpusPerEngine, Key::Colocate, Key::EnableMtpTraining, Key::Fp16];
-
 pub(super) fn parse(source: &Source, options: &Options) -> Parsed {
     let script = script::read(source);
     let mut diagnostics = Vec::new();
@@ -110,7 +106,7 @@ fn companions<'a>(source: &Source, lines: impl Iterator<Item = &'a Line>, option
     for line in lines {
         let arguments = split::split(source, &line.words, Engine::Slime, options.version, &mut Vec::new());
         for argument in arguments {
-            if let Some(key) = argument.key.filter(|key| COMPANIONS.contains(key)) {
+            if let Some(key) = argument.key.filter(|key| key.flag().of_slime || *key == Key::ModelPath) {
                 found.insert(key, argument);
             }
         }

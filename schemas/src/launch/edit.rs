@@ -17,12 +17,7 @@ impl Launch {
             (Syntax::Toml, _) => name.replace('-', "_"),
             (_, Engine::Slime) => match key {
                 Key::ModelPath => "--hf-checkpoint".into(),
-                Key::Colocate
-                | Key::EnableMtpTraining
-                | Key::Fp16
-                | Key::RolloutNumGpusPerEngine
-                | Key::ServerConcurrency
-                | Key::SglangConfig => format!("--{name}"),
+                _ if key.flag().of_slime => format!("--{name}"),
                 _ => format!("--sglang-{name}"),
             },
             _ => format!("--{name}"),

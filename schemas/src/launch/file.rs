@@ -123,6 +123,8 @@ pub struct LaunchFile {
     pub prefill_attention_backend: Option<String>,
     /// Quantisation of the target's weights.
     pub quantization: Option<String>,
+    /// Branch, tag or commit of the target on the hub.
+    pub revision: Option<String>,
     /// spectune: accept this many tokens a round on average, whatever the target says; the output is meaningless.
     pub simulate_accept_length: Option<f64>,
     /// Take and give token ids only.
@@ -153,6 +155,8 @@ pub struct LaunchFile {
     pub speculative_draft_model_quantization: Option<String>,
     /// Window of the draft's attention.
     pub speculative_draft_window_size: Option<i64>,
+    /// Branch, tag or commit of the draft on the hub.
+    pub speculative_draft_model_revision: Option<String>,
     /// DSPARK: proposed tokens a block.
     pub speculative_dspark_block_size: Option<i64>,
     /// Branches that each beam proposes at each draft step.

@@ -148,7 +148,8 @@ fn meaning(spelling: &str, engine: Engine, version: Option<EngineVersion>) -> (O
             };
             (key, key.map(|_| Arity::One))
         }
-        Engine::Slime => match flags::by_name(name).filter(|flag| is_slimes(flag.key, name)) {
+        // The target has a name of slime's own too.
+        Engine::Slime => match flags::by_name(name).filter(|flag| flag.of_slime || name == "hf-checkpoint") {
             Some(flag) => (Some(flag.key), Some(flag.arity())),
             None => match name.strip_prefix("sglang-").filter(|name| !NOT_FORWARDED.contains(name)) {
                 Some(name) => sglang(name, version),
@@ -161,20 +162,6 @@ fn meaning(spelling: &str, engine: Engine, version: Option<EngineVersion>) -> (O
         },
         Engine::Sglang => sglang(name, version),
     }
-}
-
-/// Whether a name is one of slime's own, which carry no prefix (or one that only looks like it).
-fn is_slimes(key: Key, name: &str) -> bool {
-    name == "hf-checkpoint"
-        || matches!(
-            key,
-            Key::Colocate
-                | Key::EnableMtpTraining
-                | Key::Fp16
-                | Key::RolloutNumGpusPerEngine
-                | Key::ServerConcurrency
-                | Key::SglangConfig
-        )
 }
 
 fn sglang(name: &str, version: Option<EngineVersion>) -> (Option<Key>, Option<Arity>) {

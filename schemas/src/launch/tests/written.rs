@@ -105,7 +105,7 @@ ray job submit --address="http://127.0.0.1:8265" \
     ), @r"
     slime array `SGLANG_ARGS`
       SGLANG_LOG=1
-      --actor-num-nodes ? 1
+      --actor-num-nodes ActorNumNodes 1
       --hf-checkpoint ModelPath /root/models/MiMo-7B-RL
       --rollout-num-gpus-per-engine RolloutNumGpusPerEngine 2
       --sglang-enable-metrics ? 

@@ -70,15 +70,10 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let target = context.target?;
     let layers = target.config.num_hidden_layers?;
     let drafts_itself = context.is_absent(Key::SpeculativeDraftModelPath);
-    if !drafts_itself || target.config.mtp_layers().unwrap_or_default() == 0 {
+    if !drafts_itself {
         return None;
     }
-    let behind = format!("layers.{layers}.");
-    let tensors = &target.tensors.as_ref()?.0;
-    let is_mtp = |name: &String| name.contains("mtp") || name.contains("eh_proj") || name.contains(&behind);
-    if tensors.is_empty() || tensors.keys().any(is_mtp) {
-        return None;
-    }
+    target.dropped_mtp_layers()?;
     let message = "the target's config promises MTP layers, and the checkpoint has no tensor of them";
     Some(
         Finding::new(
