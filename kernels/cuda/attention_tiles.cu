@@ -326,18 +326,18 @@ __device__ __forceinline__ void attend(T* out, const T* query, int query_stride,
     int pair = first_pair + i;
     u64 place = (u64)(first_row + pair / group) * heads + kv_head * group + pair % group;
     const float* all = partial + place * max_splits * SPLIT;
-    float largest = -infinity(), total = 0.0f;
-    for (int p = 0; p < splits; p++) {
-      float most = all[p * SPLIT + HEAD_DIM];
-      largest = most > largest ? most : largest;
-    }
+    // Lane p weighs split p; there are at most 32.
+    float2 own_split = lane() < splits ? *(const float2*)(all + lane() * SPLIT + HEAD_DIM) : make_float2(-infinity(), 0.0f);
+    float largest = warp_max(own_split.x);
+    float share_of_split = own_split.x == -infinity() ? 0.0f : exp_fast(own_split.x - largest);
+    float total = warp_sum(share_of_split * own_split.y);
     float2 sum[(HEAD_DIM + 63) / 64];
 #pragma unroll
     for (int c = 0; c < (HEAD_DIM + 63) / 64; c++) sum[c] = make_float2(0.0f, 0.0f);
+#pragma unroll 4
     for (int p = 0; p < splits; p++) {
       const float* one = all + p * SPLIT;
-      float share = one[HEAD_DIM] == -infinity() ? 0.0f : exp_fast(one[HEAD_DIM] - largest);
-      total += share * one[HEAD_DIM + 1];
+      float share = shuffle(share_of_split, p);
 #pragma unroll
       for (int c = 0; c < (HEAD_DIM + 63) / 64; c++) {
         int d = c * 64 + lane() * 2;

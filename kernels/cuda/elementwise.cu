@@ -36,6 +36,22 @@ __device__ __forceinline__ void write_vector(T* at, const float values[VECTOR]) 
   *(uint4*)at = make_uint4(words[0], words[1], words[2], words[3]);
 }
 
+/// Two neighbouring elements as floats; their place is even.
+__device__ __forceinline__ float2 read_pair(const T* at) {
+#ifdef T_PAIRS
+  return unpack(*(const u32*)at);
+#else
+  return *(const float2*)at;
+#endif
+}
+__device__ __forceinline__ void write_pair(T* at, float2 values) {
+#ifdef T_PAIRS
+  *(u32*)at = pack(values.x, values.y);
+#else
+  *(float2*)at = values;
+#endif
+}
+
 /// Rows of an embedding: `out[r] = table[tokens[r]]`, rows `out_stride` apart. Grid: rows. Width is a multiple of VECTOR.
 extern "C" __global__ void __launch_bounds__(256)
 embed(T* out, int out_stride, const T* table, const int* tokens, int width, int vocabulary) {
@@ -157,12 +173,14 @@ add_bias(T* x, int stride, const T* bias, int width) {
 /// Rotates queries and keys of `qkv` (`[rows, (heads + 2 · kv_heads) · head_dim]`: queries, keys, values), queries in
 /// place, keys and values into the cache row `write[row]` (none below 0). Element i of a head turns with element
 /// i + head_dim / 2 by the angle whose cosine and sine stand in `table[position][head_dim / 2]` (already scaled).
-/// Optional RMS norms of each head before the rotation (Qwen3). Grid: (heads + 2 · kv_heads, rows), one warp a block.
-extern "C" __global__ void __launch_bounds__(32)
+/// Optional RMS norms of each head before the rotation (Qwen3). A warp a head.
+/// Grid: ((heads + 2 · kv_heads) / 4, rows), 128 threads; head_dim is a multiple of 4.
+extern "C" __global__ void __launch_bounds__(128)
 rotate_and_write(T* qkv, const float2* table, int positions, const int* position, const int* write, T* keys, T* values,
                  const T* query_norm, const T* key_norm, float epsilon, int heads, int kv_heads, int head_dim) {
   wait_for_predecessor();
-  int head = (int)blockIdx.x, row = (int)blockIdx.y;
+  int head = (int)blockIdx.x * (int)(blockDim.x / WARP) + warp(), row = (int)blockIdx.y;
+  if (head >= heads + 2 * kv_heads) return;
   T* own = qkv + ((u64)row * (heads + 2 * kv_heads) + head) * head_dim;
   int to = write[row];
   bool is_query = head < heads, is_key = !is_query && head < heads + kv_heads;
@@ -184,16 +202,18 @@ rotate_and_write(T* qkv, const float2* table, int positions, const int* position
   at = at < 0 ? 0 : at >= positions ? positions - 1 : at;
   const float2* turns = table + (u64)at * half;
   T* out = is_query ? own : keys + ((u64)(to < 0 ? 0 : to) * kv_heads + head - heads) * head_dim;
-  for (int i = lane(); i < half; i += WARP) {
-    float a = to_float(own[i]), b = to_float(own[i + half]);
+  // Two neighbours at once.
+  for (int i = lane() * 2; i < half; i += WARP * 2) {
+    float2 a = read_pair(own + i), b = read_pair(own + i + half);
     if (norm) {
-      a = to_float(from_float(a * scale * to_float(norm[i])));
-      b = to_float(from_float(b * scale * to_float(norm[i + half])));
+      float2 low = read_pair(norm + i), high = read_pair(norm + i + half);
+      a = make_float2(to_float(from_float(a.x * scale * low.x)), to_float(from_float(a.y * scale * low.y)));
+      b = make_float2(to_float(from_float(b.x * scale * high.x)), to_float(from_float(b.y * scale * high.y)));
     }
-    float2 turn = turns[i];
+    float4 turn = *(const float4*)(turns + i);
     if (is_query || to >= 0) {
-      out[i] = from_float(a * turn.x - b * turn.y);
-      out[i + half] = from_float(b * turn.x + a * turn.y);
+      write_pair(out + i, make_float2(a.x * turn.x - b.x * turn.y, a.y * turn.z - b.y * turn.w));
+      write_pair(out + i + half, make_float2(b.x * turn.x + a.x * turn.y, b.y * turn.z + a.y * turn.w));
     }
   }
 }

@@ -5,17 +5,18 @@
 // cores' registers, read once, 16 bytes a lane. The order of the inputs within a step is permuted, for weights and x
 // alike, so that what a lane needs lies side by side: a sum does not care which index is called first.
 //
-// An output is summed over the inputs in an order that is fixed by the layer alone: the eight warps of a block take
+// An output is summed over the inputs in an order that is fixed by the layer alone: the sixteen warps of a block take
 // pieces of 64 inputs in turn, and their sums are added in order of the warps. So a row's result does not depend on the
 // number of rows nor on the other rows (batch invariance).
 #include "common.cuh"
 
-#define WARPS 8
+#define WARPS 16
 #define OUTPUTS 16  // of a block
 #define PIECE 64    // inputs that a warp takes at once
 
 /// One block: 16 outputs, 8 · TILES rows. Weights stand for the matrix a (16 outputs), rows of x for b (8 columns).
-template <int TILES>
+/// AHEAD pieces are asked for before the first is used.
+template <int TILES, int AHEAD>
 __device__ __forceinline__ void linear_block(void* y, int y_is_float, int y_stride, const T* x, int x_stride,
                                              const int* source, const T* w, const T* bias, int rows, int inputs,
                                              int outputs) {
@@ -41,7 +42,7 @@ __device__ __forceinline__ void linear_block(void* y, int y_is_float, int y_stri
 #pragma unroll
   for (int t = 0; t < TILES; t++) d[t][0] = d[t][1] = d[t][2] = d[t][3] = 0.0f;
   const uint4 zero = make_uint4(0, 0, 0, 0);
-#pragma unroll 2
+#pragma unroll AHEAD
   for (int k = warp() * PIECE; k < inputs; k += WARPS * PIECE) {
     uint4 a_low[2], a_high[2];
 #pragma unroll
@@ -100,25 +101,36 @@ __device__ __forceinline__ void linear_block(void* y, int y_is_float, int y_stri
   }
 }
 
-/// `linear_<n>`: n rows a block. Grid: (outputs / 16, rows / n), 256 threads. `inputs` and `x_stride` are multiples of 8,
+/// `linear_<n>`: n rows a block, and `linear_<n>_ahead` for layers of few outputs, whose few blocks have to ask for more at
+/// once to keep memory busy. Grid: (outputs / 16, rows / n), 512 threads. `inputs` and `x_stride` are multiples of 8,
 /// `source` (or null) maps a row to its row of x, `bias` may be null, y is float instead of T if `y_is_float`.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(512)
 linear_8(void* y, int y_is_float, int y_stride, const T* x, int x_stride, const int* source, const T* w, const T* bias,
          int rows, int inputs, int outputs) {
-  linear_block<1>(y, y_is_float, y_stride, x, x_stride, source, w, bias, rows, inputs, outputs);
+  linear_block<1, 1>(y, y_is_float, y_stride, x, x_stride, source, w, bias, rows, inputs, outputs);
 }
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(512)
+linear_8_ahead(void* y, int y_is_float, int y_stride, const T* x, int x_stride, const int* source, const T* w, const T* bias,
+         int rows, int inputs, int outputs) {
+  linear_block<1, 4>(y, y_is_float, y_stride, x, x_stride, source, w, bias, rows, inputs, outputs);
+}
+extern "C" __global__ void __launch_bounds__(512)
 linear_16(void* y, int y_is_float, int y_stride, const T* x, int x_stride, const int* source, const T* w, const T* bias,
-          int rows, int inputs, int outputs) {
-  linear_block<2>(y, y_is_float, y_stride, x, x_stride, source, w, bias, rows, inputs, outputs);
+         int rows, int inputs, int outputs) {
+  linear_block<2, 1>(y, y_is_float, y_stride, x, x_stride, source, w, bias, rows, inputs, outputs);
 }
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(512)
+linear_16_ahead(void* y, int y_is_float, int y_stride, const T* x, int x_stride, const int* source, const T* w, const T* bias,
+         int rows, int inputs, int outputs) {
+  linear_block<2, 4>(y, y_is_float, y_stride, x, x_stride, source, w, bias, rows, inputs, outputs);
+}
+extern "C" __global__ void __launch_bounds__(512)
 linear_32(void* y, int y_is_float, int y_stride, const T* x, int x_stride, const int* source, const T* w, const T* bias,
-          int rows, int inputs, int outputs) {
-  linear_block<4>(y, y_is_float, y_stride, x, x_stride, source, w, bias, rows, inputs, outputs);
+         int rows, int inputs, int outputs) {
+  linear_block<4, 1>(y, y_is_float, y_stride, x, x_stride, source, w, bias, rows, inputs, outputs);
 }
-extern "C" __global__ void __launch_bounds__(256)
-linear_64(void* y, int y_is_float, int y_stride, const T* x, int x_stride, const int* source, const T* w, const T* bias,
-          int rows, int inputs, int outputs) {
-  linear_block<8>(y, y_is_float, y_stride, x, x_stride, source, w, bias, rows, inputs, outputs);
+extern "C" __global__ void __launch_bounds__(512)
+linear_32_ahead(void* y, int y_is_float, int y_stride, const T* x, int x_stride, const int* source, const T* w, const T* bias,
+         int rows, int inputs, int outputs) {
+  linear_block<4, 2>(y, y_is_float, y_stride, x, x_stride, source, w, bias, rows, inputs, outputs);
 }

@@ -6,6 +6,9 @@ use crate::device::{Arg, DeviceError, Element, KernelFile, Slice};
 pub(super) const FILE: KernelFile =
     KernelFile { name: "attention_tiles.cu", text: include_str!("../../cuda/attention_tiles.cu") };
 
+/// Splits that one warp can weigh.
+const MOST_SPLITS: usize = 32;
+
 /// Runs of rows that have one slot.
 #[derive(Clone, Copy, Debug)]
 pub enum Groups<'a> {
@@ -62,7 +65,7 @@ impl Kernels {
         let busy = 2 * self.device.properties().multiprocessors;
         let room = attention.partial.bytes() / Self::attention_workspace(rows, heads, head_dim, 1).max(1);
         let room = if attention.counters.bytes() < count * parts * 4 { 1 } else { room };
-        let splits = busy.div_ceil((count * parts).max(1)).min(max_splits).min(room).max(1);
+        let splits = busy.div_ceil((count * parts).max(1)).min(max_splits.min(MOST_SPLITS)).min(room).max(1);
         let keys_a_tile = if head_dim <= 128 { 64 } else { 32 };
         let shared = 2 * 2 * keys_a_tile * (head_dim * 2 + 16);
         let options = [self.element.option(), format!("-DHEAD_DIM={head_dim}")];

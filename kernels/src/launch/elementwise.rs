@@ -252,8 +252,9 @@ impl Kernels {
             int(kv_heads),
             int(head_dim),
         ];
+        let blocks = [(heads + 2 * kv_heads).div_ceil(4), rows, 1];
         // SAFETY: lengths are checked above; cache rows are the caller's layout kernels', which stay within the cache.
-        unsafe { self.device.launch(&kernel, grid([heads + 2 * kv_heads, rows, 1], 32, 0), &arguments) }
+        unsafe { self.device.launch(&kernel, grid(blocks, 128, 0), &arguments) }
     }
 
     /// Fills a buffer with values that are evenly spread over ±`bound`: weights of a shape without a checkpoint.

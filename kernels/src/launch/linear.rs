@@ -8,7 +8,9 @@ pub(super) const FLOAT_FILE: KernelFile =
     KernelFile { name: "linear_float.cu", text: include_str!("../../cuda/linear_float.cu") };
 
 /// Rows that one block of the widest kernel takes.
-pub const MOST_ROWS_A_BLOCK: usize = 64;
+pub const MOST_ROWS_A_BLOCK: usize = 32;
+/// Layers of at most so many outputs have too few blocks to keep memory busy without asking ahead.
+const FEW_OUTPUTS: usize = 8192;
 
 /// Operands of [`Kernels::linear`].
 #[derive(Clone, Copy, Debug)]
@@ -52,14 +54,18 @@ impl Kernels {
             bias.check(outputs * element)?;
         }
         y.check(((rows - 1) * y_stride + outputs) * if y_is_float { 4 } else { element })?;
-        let (name, rows_a_block, outputs_a_block) = match (self.element, rows) {
-            (Element::F32, _) => ("linear_float", 8, 8),
-            (_, ..=8) => ("linear_8", 8, 16),
-            (_, ..=16) => ("linear_16", 16, 16),
-            (_, ..=32) => ("linear_32", 32, 16),
-            _ => ("linear_64", MOST_ROWS_A_BLOCK, 16),
+        let float = self.element == Element::F32;
+        let (name, rows_a_block) = match (rows, outputs <= FEW_OUTPUTS) {
+            _ if float => ("linear_float", 8),
+            (..=8, true) => ("linear_8_ahead", 8),
+            (..=8, false) => ("linear_8", 8),
+            (..=16, true) => ("linear_16_ahead", 16),
+            (..=16, false) => ("linear_16", 16),
+            (_, true) => ("linear_32_ahead", MOST_ROWS_A_BLOCK),
+            (_, false) => ("linear_32", MOST_ROWS_A_BLOCK),
         };
-        let kernel = self.kernel(if self.element == Element::F32 { FLOAT_FILE } else { FILE }, name)?;
+        let (outputs_a_block, threads) = if float { (8, 256) } else { (16, 512) };
+        let kernel = self.kernel(if float { FLOAT_FILE } else { FILE }, name)?;
         let arguments = [
             address(y),
             Arg::Int(y_is_float.into()),
@@ -75,6 +81,6 @@ impl Kernels {
         ];
         let blocks = [outputs.div_ceil(outputs_a_block), rows.div_ceil(rows_a_block), 1];
         // SAFETY: lengths are checked above; rows of `source` are the caller's layout kernels', which stay within.
-        unsafe { self.device.launch(&kernel, grid(blocks, 256, 0), &arguments) }
+        unsafe { self.device.launch(&kernel, grid(blocks, threads, 0), &arguments) }
     }
 }
