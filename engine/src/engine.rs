@@ -199,11 +199,9 @@ fn scheduler_options(options: &EngineOptions) -> SchedulerOptions {
     SchedulerOptions {
         largest_batch: options.max_running_requests,
         prefill_budget: options.chunked_prefill_size,
-        reuse: match options {
-            EngineOptions { disable_radix_cache: true, .. } => Reuse::Off,
-            // The rows of drafts that were accepted against the target's word stand beside the target's tokens.
-            EngineOptions { simulate_accept_length: Some(_), .. } => Reuse::Prompts,
-            _ => Reuse::All,
+        reuse: match options.disable_radix_cache {
+            true => Reuse::Off,
+            false => Reuse::All.under_simulation(options.simulate_accept_length.is_some()),
         },
     }
 }

@@ -147,6 +147,7 @@ impl Scheduler {
             return Err(EngineError::Configuration("acceptance can be made up only while no request runs".into()));
         }
         self.backend.simulate_accept_length(length);
+        self.options.reuse = self.options.reuse.under_simulation(length.is_some());
         Ok(())
     }
 

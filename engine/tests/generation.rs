@@ -80,6 +80,59 @@ fn output_depends_on_neither_tree_nor_batch_nor_pages_nor_pieces() {
 }
 
 #[test]
+fn what_is_read_from_the_cache_is_what_would_have_been_read_anew() {
+    // Prompts in waves, so that the later ones find pages of the earlier ones: an instruction that all share, questions,
+    // and the turns that follow the answers. The cache holds only some of it, so that pages are given up too.
+    fn turns(engine: &mut Engine) -> Vec<Completion> {
+        let encode = |text: &str| engine.text().expect("a tokenizer").encode(text).expect("it encodes");
+        let instruction = encode("// A library of small functions, each with its test and a line that says why.\n");
+        let questions = ["fn main() {", "def read(self", "impl<T> Vec<T> {"].map(encode);
+        let samplings = [0.0, 0.9].map(|temperature| SamplingParams { temperature, ..SamplingParams::default() });
+        let mut histories = questions.clone().map(|question| [instruction.clone(), question].concat());
+        let mut all = Vec::new();
+        for (turn, question) in questions.iter().enumerate() {
+            let requests = histories.iter().flat_map(|prompt| {
+                let sampling = |one: &SamplingParams| SamplingParams { seed: turn as u64, ..one.clone() };
+                samplings.iter().map(move |one| request(prompt.clone(), sampling(one), 12))
+            });
+            let completions = engine.run(requests.collect()).expect("they run");
+            for (history, answers) in histories.iter_mut().zip(completions.chunks(samplings.len())) {
+                history.extend(&answers[turn % answers.len()].output_ids);
+                history.extend(question);
+            }
+            all.extend(completions);
+        }
+        all
+    }
+    /// Output, and what was accepted on the way: rows of the draft show there.
+    fn said(completions: &[Completion]) -> Vec<(Vec<u32>, Vec<u64>)> {
+        completions.iter().map(|one| (one.output_ids.clone(), one.accept_histogram.clone())).collect()
+    }
+    for (head, shape, page_size) in
+        [("eagle3", "0,1,1", 1), ("eagle3", "3,1,4", 16), ("eagle3", "4,4,12", 1), ("eagle2", "3,2,6", 5)]
+    {
+        let anew = EngineOptions {
+            policy: ShapePolicy::fixed(shape.parse().expect("a shape")),
+            max_running_requests: 2,
+            context_length: Some(112),
+            page_size,
+            disable_radix_cache: true,
+            ..options(head)
+        };
+        let mut engine = load(EngineOptions { disable_radix_cache: false, ..anew.clone() });
+        let expected = turns(&mut load(anew));
+        assert!(expected.iter().all(|one| one.cached_tokens == 0), "nothing is kept");
+        let found = turns(&mut engine);
+        assert!(said(&found) == said(&expected), "{head} {shape}, pages of {page_size}");
+        let statistics = engine.statistics();
+        assert_eq!(statistics.cached_tokens, found.iter().map(|one| one.cached_tokens as u64).sum::<u64>());
+        assert_eq!(statistics.pages_used, 0);
+        let (cached, all) = (statistics.cached_tokens, statistics.prompt_tokens);
+        assert!(cached > all / 4, "{head} {shape}: {cached} of {all}");
+    }
+}
+
+#[test]
 fn a_token_map_changes_what_is_drafted_and_nothing_that_comes_out() {
     let mut whole = load(EngineOptions { policy: ShapePolicy::fixed(TreeShape::chain(3)), ..options("eagle2") });
     let requests = mixed_requests(&whole);

@@ -31,6 +31,18 @@ pub enum Reuse {
     All,
 }
 
+impl Reuse {
+    /// As much as is right, where acceptance is made up or not.
+    #[must_use]
+    pub fn under_simulation(self, simulated: bool) -> Self {
+        match (self, simulated) {
+            (Self::Off, _) => Self::Off,
+            (_, true) => Self::Prompts,
+            (_, false) => Self::All,
+        }
+    }
+}
+
 /// Pages that sequences share, or that are kept for those to come.
 #[derive(Debug, Default)]
 pub struct PrefixCache {

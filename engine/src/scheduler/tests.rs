@@ -383,6 +383,26 @@ fn rows_without_a_draft_are_not_used_once_it_speculates() {
 }
 
 #[test]
+fn outputs_that_were_made_up_are_not_used_again_and_prompts_are() {
+    let (mut scheduler, _world) = scheduler(CAPACITY, COUNTING, ShapePolicy::fixed(TreeShape::chain(2)));
+    let mut first: u32 = 1;
+    let mut cached_in_the_next_turn = |scheduler: &mut Scheduler| {
+        first += 1;
+        let prompt: Vec<u32> = std::iter::once(first).chain(0..29).collect();
+        let id = scheduler.submit(request(prompt.clone(), 9)).expect("it fits");
+        let answer = completion(&drain(scheduler), id);
+        let turn = [prompt, answer.output_ids, vec![7, 8, 9]].concat();
+        let id = scheduler.submit(request(turn, 1)).expect("it fits");
+        completion(&drain(scheduler), id).cached_tokens
+    };
+    assert_eq!(cached_in_the_next_turn(&mut scheduler), 36);
+    scheduler.simulate_accept_length(Some(2.0)).expect("it is idle");
+    assert_eq!(cached_in_the_next_turn(&mut scheduler), 28);
+    scheduler.simulate_accept_length(None).expect("it is idle");
+    assert_eq!(cached_in_the_next_turn(&mut scheduler), 36);
+}
+
+#[test]
 fn a_round_that_runs_ahead_for_nobody_does_not_keep_the_policy_from_changing() {
     let capacity = Capacity { rounds_in_flight: 2, ..CAPACITY };
     let (mut scheduler, world) = scheduler(capacity, COUNTING, ShapePolicy::fixed(TreeShape::chain(3)));

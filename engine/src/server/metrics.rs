@@ -136,11 +136,14 @@ fn gauges(encoder: &mut DescriptorEncoder<'_>, now: &Statistics, throughput: f64
     gauge("spectune_requests_running", "Requests that hold a slot", now.running as f64)?;
     gauge("spectune_requests_waiting", "Requests in the queue", now.waiting as f64)?;
     gauge("spectune_kv_pages_used", "Pages of the KV cache that are held", used as f64)?;
+    gauge("spectune_kv_pages_cached", "Pages that nobody holds, kept for prompts to come", now.pages_cached as f64)?;
     gauge("spectune_kv_pages", "Pages of the KV cache", total as f64)?;
     gauge("sglang:num_running_reqs", "As spectune_requests_running", now.running as f64)?;
     gauge("sglang:num_queue_reqs", "As spectune_requests_waiting", now.waiting as f64)?;
     gauge("sglang:num_used_tokens", "Tokens that the held pages have room for", (used * page_size as u64) as f64)?;
     gauge("sglang:token_usage", "Share of the KV cache that is held", ratio(used, total))?;
+    let hits = ratio(now.cached_tokens, now.prompt_tokens);
+    gauge("sglang:cache_hit_rate", "Share of prompt tokens that were in the KV cache already", hits)?;
     gauge("sglang:gen_throughput", "Generated tokens a second of late", throughput)?;
     gauge("sglang:spec_accept_length", "Tokens a round and request, bonus token included", accept_length)?;
     gauge("sglang:spec_accept_rate", "Accepted / verified drafts", ratio(now.accepted_drafts(), now.proposed_drafts))

@@ -308,13 +308,25 @@ async fn health_and_metrics_ask_for_no_key_and_count_what_was_done() {
     let server = start(ServeOptions { api_key: Some("secret".into()), ..ServeOptions::default() }).await;
     assert_eq!(server.get("/health").await.status, 200);
     assert_eq!(server.get("/health_generate").await.status, 200);
+    // From the second time on, four tokens of five are in the cache.
+    for cached in [0, 4, 4] {
+        let body = json!({"input_ids": [9, 8, 7, 6, 5], "sampling_params": {"max_new_tokens": 1}}).to_string();
+        let length = body.len();
+        let head = "POST /generate HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer secret";
+        let answer = server.raw(&format!("{head}\r\nContent-Length: {length}\r\n\r\n{body}")).await;
+        assert_eq!(answer.json()["meta_info"]["cached_tokens"], cached, "{}", answer.body);
+    }
     server.idle().await;
     let model = "{model_name=\"target\"}";
     let page = server.get("/metrics").await.body;
     for line in [
-        format!("spectune_generation_tokens_total{model} 1"),
+        format!("spectune_generation_tokens_total{model} 4"),
+        format!("spectune_prompt_tokens_total{model} 16"),
+        format!("spectune_cached_tokens_total{model} 8"),
+        format!("sglang:cached_tokens_total{model} 8"),
+        format!("sglang:cache_hit_rate{model} 0.5"),
         format!("sglang:num_running_reqs{model} 0.0"),
-        format!("spectune_time_to_first_token_seconds_count{model} 1"),
+        format!("spectune_time_to_first_token_seconds_count{model} 4"),
         "# TYPE sglang:prompt_tokens_total counter".to_owned(),
     ] {
         assert!(page.lines().any(|found| found == line), "{line} is missing in\n{page}");
