@@ -310,9 +310,11 @@ fn lint_takes_facts_from_folders_and_says_what_will_run() {
 #[test]
 fn explain_and_schema_print_their_pages() {
     assert!(check(&["explain", "SD070"], 0, &[]).stdout.starts_with("SD070: dtype-mismatch"));
-    assert!(check(&["explain"], 0, &[]).stdout.lines().count() > 50);
+    let list = check(&["explain", "--list"], 0, &[]).stdout;
+    assert!(list.lines().count() > 50);
+    assert_eq!(check(&["explain"], 0, &[]).stdout, list);
     check(&["explain", "SD9999"], 2, &["no rule 'SD9999'"]);
-    for name in ["launch", "sweep", "tuned"] {
+    for name in ["launch", "settings", "sweep", "tuned"] {
         let schema = check(&["schema", name], 0, &[]).stdout;
         let published = fs::read_to_string(root().join(format!("schemas/json/{name}.schema.json"))).expect("a schema");
         assert_eq!(schema, published);

@@ -9,7 +9,7 @@ const EXAMPLES: &str = "\
 Examples:
   spectune explain SD070
   spectune explain dtype-mismatch
-  spectune explain";
+  spectune explain --list";
 
 /// Print the page of a rule, or the table of all rules.
 #[derive(Debug, clap::Args)]
@@ -17,6 +17,9 @@ Examples:
 pub struct Arguments {
     /// A rule's code or name
     rule: Option<String>,
+    /// Print the table of all rules, which is also what comes without a rule
+    #[arg(long, conflicts_with = "rule")]
+    list: bool,
 }
 
 /// Runs the command.
@@ -26,7 +29,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         return Ok(Exit::Fine);
     };
     let Some(page) = rules::explain(&rule) else {
-        bail!("there is no rule '{rule}'; `spectune explain` lists them all");
+        bail!("there is no rule '{rule}'; `spectune explain --list` lists them all");
     };
     terminal::print(&page)?;
     Ok(Exit::Fine)

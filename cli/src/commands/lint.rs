@@ -1,24 +1,23 @@
 //! `spectune lint`: what will fail, be rewritten or waste the GPU, before the launch.
 
+mod each;
 mod known;
+mod look;
+mod mend;
+mod settings;
+mod summary;
 
-use std::{fs, path::PathBuf};
+use std::path::PathBuf;
 
-use anyhow::Context as _;
 use schemas::{
-    diagnostic::{Diagnostic, Findings, Format, Severity, fix, render, tidy},
-    launch::{self, Engine},
-    resolve::{Resolved, resolve, version_of},
-    rules::{Context, Selection, lint},
-    text::Source,
+    diagnostic::{Findings, Format, Severity, render, statistics},
+    launch::Engine,
     version::EngineVersion,
 };
 
 use crate::{exit::Exit, setup, terminal};
-use known::Known;
-
-/// Rounds of fixing: each fix may make room for another, and this many never are needed.
-const ROUNDS_OF_FIXES: usize = 10;
+use look::{Linter, Looked};
+use mend::Mending;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,9 +26,15 @@ Examples:
   echo 'python3 -m sglang.launch_server --model-path …' | spectune lint -
   spectune lint run.sh --model-path ./target --speculative-draft-model-path ./draft
   spectune lint run.sh --hub
+  spectune lint run.sh --diff
   spectune lint run.sh --fix
   spectune lint run.sh --resolved
+  spectune lint scripts/*.sh --statistics
   spectune lint scripts/*.sh --format sarif > findings.sarif
+
+A comment suppresses: `# spectune: ignore[SD081]` on the line or above, `# spectune: ignore-file[SD081]` anywhere.
+The table [lint] of a spectune.toml in a file's folder, or in one above it, holds select, ignore, engine,
+engine_version, gpu_memory and expected_concurrency; flags win over it, and --ignore adds to it.
 
 Findings of severity info never change the exit code.";
 
@@ -64,157 +69,124 @@ pub struct Arguments {
     /// full, concise, json, sarif or github
     #[arg(long, default_value_t)]
     format: Format,
-    /// Rules to look with: codes, their beginnings, or names
+    /// Rules to look with: codes, their beginnings, names, or areas
     #[arg(long, value_name = "CODES", value_delimiter = ',')]
     select: Vec<String>,
     /// Rules to leave out
     #[arg(long, value_name = "CODES", value_delimiter = ',')]
     ignore: Vec<String>,
+    /// Settings file, in place of the spectune.toml nearest to each file
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Read no settings file
+    #[arg(long, conflicts_with = "config")]
+    isolated: bool,
     /// Apply the safe fixes to the files (to standard output for standard input)
     #[arg(long)]
     fix: bool,
-    /// With --fix: apply also the fixes that change what runs
-    #[arg(long, requires = "fix")]
-    unsafe_fixes: bool,
-    /// Print what the engine will really run, with the reason of every value
+    /// Print what --fix would change, and change nothing
     #[arg(long, conflicts_with = "fix")]
+    diff: bool,
+    /// With --fix or --diff: also the fixes that change what runs
+    #[arg(long)]
+    unsafe_fixes: bool,
+    /// Print how often each rule was found instead of the findings
+    #[arg(long)]
+    statistics: bool,
+    /// Pass over texts in which there is no launch
+    #[arg(long)]
+    allow_no_launch: bool,
+    /// Exit with 0 even if there are findings
+    #[arg(long)]
+    exit_zero: bool,
+    /// Print what the engine will really run, with the reason of every value
+    #[arg(long, conflicts_with_all = ["fix", "diff", "statistics"])]
     resolved: bool,
 }
 
-/// One text with what was found in it.
-struct Looked {
-    source: Source,
-    diagnostics: Vec<Diagnostic>,
-    resolved: Vec<Resolved>,
+/// What was made of one file.
+struct Done {
+    looked: Looked,
+    mending: Option<Mending>,
 }
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let selection = Selection::new(&arguments.select, &arguments.ignore)?;
-    let mut known = Known::new(&arguments)?;
-    let mut looked = Vec::new();
-    let mut fixed = 0;
-    for file in &arguments.files {
-        let mut source = setup::read_source(file)?;
-        if arguments.fix {
-            let text = mend(&source, &arguments, &selection, &mut known, &mut fixed);
-            write_back(file, &source, &text)?;
-            source = Source::new(source.name(), text);
-        }
-        looked.push(look(source, &arguments, &selection, &mut known));
+    if arguments.unsafe_fixes && !arguments.fix && !arguments.diff {
+        anyhow::bail!("--unsafe-fixes says which fixes --fix applies and --diff shows; give one of them too");
     }
-    let output =
-        if arguments.resolved { resolved(&looked, arguments.format)? } else { findings(&looked, arguments.format) };
+    if arguments.statistics && matches!(arguments.format, Format::Sarif | Format::Github) {
+        anyhow::bail!("statistics are printed with --format full, concise or json, not {}", arguments.format);
+    }
+    let linter = Linter::new(&arguments)?;
+    let (mut all, mut unreadable) = (Vec::new(), false);
+    for done in each::each(&arguments.files, |file| one(&linter, &arguments, file)) {
+        match done {
+            Ok(done) => all.push(done),
+            // The other files are judged all the same.
+            Err(error) => {
+                terminal::print_error(&error);
+                unreadable = true;
+            }
+        }
+    }
+    print(&arguments, &all)?;
+    if arguments.format == Format::Full {
+        terminal::note(&summary::summary(&all));
+    }
+    let fails = |done: &Done| done.looked.diagnostics.iter().any(|finding| finding.severity > Severity::Info);
+    Ok(match (unreadable, !arguments.exit_zero && all.iter().any(fails)) {
+        (true, _) => Exit::Usage,
+        (false, true) => Exit::Findings,
+        (false, false) => Exit::Fine,
+    })
+}
+
+/// Judges one file, and mends it where that is asked for.
+fn one(linter: &Linter<'_>, arguments: &Arguments, file: &std::path::Path) -> anyhow::Result<Done> {
+    let judged = linter.settings_of(file)?;
+    let mut source = setup::read_source(file)?;
+    let mut mending = None;
+    if arguments.fix || arguments.diff {
+        let mended = Mending::of(&source, arguments.unsafe_fixes, |source| linter.look(source, &judged).diagnostics);
+        if arguments.fix {
+            mended.write(file, &source)?;
+            source = schemas::text::Source::new(source.name(), mended.text());
+        }
+        mending = Some(mended);
+    }
+    let looked = linter.look(&source, &judged);
+    Ok(Done { looked: Looked { source, ..looked }, mending })
+}
+
+fn print(arguments: &Arguments, all: &[Done]) -> anyhow::Result<()> {
+    let findings: Vec<Findings<'_>> = all.iter().map(|done| done.looked.findings()).collect();
+    let diff =
+        || all.iter().filter_map(|done| Some(done.mending.as_ref()?.diff(&done.looked.source))).collect::<String>();
+    let rendered =
+        || render(&findings, arguments.format, arguments.format == Format::Full && terminal::stdout_is_coloured());
+    let output = match arguments.format {
+        Format::Json if arguments.statistics => statistics::json(&findings),
+        _ if arguments.statistics => statistics::table(&findings),
+        _ if arguments.diff => diff(),
+        _ if arguments.resolved => resolved(all, arguments.format, &rendered())?,
+        _ => rendered(),
+    };
     // The fixed text of standard input takes standard output: findings go to the other.
     if arguments.fix && arguments.files.iter().any(|file| file.as_os_str() == "-") {
         terminal::note(output.trim_end());
-    } else {
-        terminal::print(&output)?;
-    }
-    if arguments.format == Format::Full {
-        terminal::note(&summary(&looked, fixed));
-    }
-    let fails = looked.iter().flat_map(|one| &one.diagnostics).any(|finding| finding.severity > Severity::Info);
-    Ok(if fails { Exit::Findings } else { Exit::Fine })
-}
-
-fn look(source: Source, arguments: &Arguments, selection: &Selection, known: &mut Known) -> Looked {
-    let options = launch::Options { engine: arguments.engine, version: arguments.engine_version };
-    let parsed = launch::parse(&source, &options);
-    let mut diagnostics: Vec<Diagnostic> =
-        parsed.diagnostics.into_iter().filter(|finding| selection.admits_finding(finding)).collect();
-    let mut all = Vec::new();
-    for launch in &parsed.launches {
-        let (target, draft) = known.of(launch);
-        let (version, given) = version_of(launch, arguments.engine_version);
-        let resolved = resolve(launch, version, given, target.as_ref(), draft.as_ref(), arguments.gpu_memory);
-        let context = Context {
-            launch,
-            resolved: &resolved,
-            target: target.as_ref(),
-            draft: draft.as_ref(),
-            expected_concurrency: arguments.expected_concurrency,
-            gpu_memory: arguments.gpu_memory,
-        };
-        diagnostics.extend(lint(&context, selection));
-        all.push(resolved);
-    }
-    tidy(&mut diagnostics);
-    Looked { source, diagnostics, resolved: all }
-}
-
-/// Applies fixes until nothing is left to apply.
-fn mend(source: &Source, arguments: &Arguments, selection: &Selection, known: &mut Known, fixed: &mut usize) -> String {
-    let mut text = source.text().to_owned();
-    for _ in 0..ROUNDS_OF_FIXES {
-        let looked = look(Source::new(source.name(), text.clone()), arguments, selection, known);
-        let mended = fix::apply(&looked.source, &looked.diagnostics, arguments.unsafe_fixes);
-        if mended.applied.is_empty() || mended.text == text {
-            break;
-        }
-        *fixed += mended.applied.len();
-        text = mended.text;
-    }
-    text
-}
-
-fn write_back(file: &PathBuf, source: &Source, text: &str) -> anyhow::Result<()> {
-    if file.as_os_str() == "-" {
-        return terminal::print(text);
-    }
-    if text == source.text() {
         return Ok(());
     }
-    // A new file takes the old one's place, so that a full disk leaves the old one whole.
-    let mut name = file.file_name().unwrap_or_default().to_owned();
-    name.push(".spectune-new");
-    let new = file.with_file_name(name);
-    let write = || -> std::io::Result<()> {
-        fs::write(&new, text)?;
-        fs::set_permissions(&new, fs::metadata(file)?.permissions())?;
-        fs::rename(&new, file)
-    };
-    write().with_context(|| format!("cannot write {}", file.display()))
+    terminal::print(&output)
 }
 
-fn findings(looked: &[Looked], format: Format) -> String {
-    let all: Vec<Findings<'_>> =
-        looked.iter().map(|one| Findings { source: &one.source, diagnostics: &one.diagnostics }).collect();
-    render(&all, format, format == Format::Full && terminal::stdout_is_coloured())
-}
-
-fn resolved(looked: &[Looked], format: Format) -> anyhow::Result<String> {
-    let each = looked.iter().flat_map(|one| one.resolved.iter().map(move |resolved| (one, resolved)));
+fn resolved(all: &[Done], format: Format, rendered: &str) -> anyhow::Result<String> {
+    let each = all.iter().flat_map(|done| done.looked.resolved.iter().map(move |resolved| (&done.looked, resolved)));
     if format == Format::Json {
         let objects: Vec<serde_json::Value> = each.map(|(one, resolved)| resolved.to_json(&one.source)).collect();
         return Ok(serde_json::to_string_pretty(&objects)? + "\n");
     }
     let tables: Vec<String> =
         each.map(|(one, resolved)| format!("{}: {}", one.source.name(), resolved.table(&one.source))).collect();
-    Ok(format!("{}\n{}", tables.join("\n"), findings(looked, format)))
-}
-
-fn summary(looked: &[Looked], fixed: usize) -> String {
-    let count = |severity| {
-        looked.iter().flat_map(|one| &one.diagnostics).filter(|finding| finding.severity == severity).count()
-    };
-    let counted = |count: usize, word: &str| match count {
-        0 => None,
-        1 => Some(format!("1 {word}")),
-        count => Some(format!("{count} {word}s")),
-    };
-    let infos = match count(Severity::Info) {
-        0 => None,
-        count => Some(format!("{count} info")),
-    };
-    let parts: Vec<String> =
-        [counted(count(Severity::Error), "error"), counted(count(Severity::Warning), "warning"), infos]
-            .into_iter()
-            .flatten()
-            .collect();
-    let found = if parts.is_empty() { "no findings".to_owned() } else { format!("found {}", parts.join(", ")) };
-    match counted(fixed, "fix") {
-        Some(_) => format!("{found}; {fixed} fixed"),
-        None => found,
-    }
+    Ok(format!("{}\n{rendered}", tables.join("\n")))
 }

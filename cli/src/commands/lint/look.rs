@@ -1,0 +1,105 @@
+//! One text: read, resolved, judged, and what its comments suppress taken out.
+
+use std::{
+    path::Path,
+    sync::{Mutex, PoisonError},
+};
+
+use schemas::{
+    diagnostic::{Diagnostic, Findings, tidy},
+    launch::{self, Engine},
+    resolve::{Resolved, resolve, version_of},
+    rules::{Context, Selection, lint},
+    suppression,
+    text::Source,
+    version::EngineVersion,
+};
+
+use super::{Arguments, known::Known, settings::Settings};
+
+/// Judges texts.
+pub(super) struct Linter<'a> {
+    arguments: &'a Arguments,
+    /// Facts are gathered by one thread at a time: each checkpoint is read once.
+    known: Mutex<Known>,
+    settings: Settings,
+}
+
+/// How a file is judged.
+pub(super) struct Judged {
+    pub selection: Selection,
+    pub engine: Option<Engine>,
+    pub engine_version: Option<EngineVersion>,
+    pub gpu_memory: Option<u64>,
+    pub expected_concurrency: Option<usize>,
+}
+
+/// One text with what was found in it.
+pub(super) struct Looked {
+    pub source: Source,
+    pub diagnostics: Vec<Diagnostic>,
+    pub resolved: Vec<Resolved>,
+}
+
+impl Looked {
+    pub fn findings(&self) -> Findings<'_> {
+        Findings { source: &self.source, diagnostics: &self.diagnostics }
+    }
+}
+
+impl<'a> Linter<'a> {
+    pub fn new(arguments: &'a Arguments) -> anyhow::Result<Self> {
+        Ok(Self {
+            arguments,
+            known: Mutex::new(Known::new(arguments)?),
+            settings: Settings::new(arguments.config.as_deref(), arguments.isolated)?,
+        })
+    }
+
+    /// The command line's word, else the word of the file's settings.
+    pub fn settings_of(&self, file: &Path) -> anyhow::Result<Judged> {
+        let Arguments { select, ignore, engine, engine_version, gpu_memory, expected_concurrency, .. } = self.arguments;
+        let lint = self.settings.of(file)?;
+        let select = if select.is_empty() { &lint.select } else { select };
+        let ignore: Vec<&String> = lint.ignore.iter().chain(ignore).collect();
+        let select: Vec<&String> = select.iter().collect();
+        Ok(Judged {
+            selection: Selection::new(&select, &ignore)?,
+            engine: engine.or(lint.engine()),
+            engine_version: engine_version.or(lint.engine_version()),
+            gpu_memory: gpu_memory.or(lint.gpu_memory),
+            expected_concurrency: expected_concurrency.or(lint.expected_concurrency),
+        })
+    }
+
+    /// Judges a text.
+    pub fn look(&self, source: &Source, judged: &Judged) -> Looked {
+        let options = launch::Options { engine: judged.engine, version: judged.engine_version };
+        let parsed = launch::parse(source, &options);
+        let mut looked = Looked { source: source.clone(), diagnostics: Vec::new(), resolved: Vec::new() };
+        if parsed.launches.is_empty() && self.arguments.allow_no_launch {
+            return looked;
+        }
+        let mut diagnostics = parsed.diagnostics;
+        diagnostics.retain(|finding| judged.selection.admits_finding(finding));
+        for launch in &parsed.launches {
+            let (target, draft) = self.known.lock().unwrap_or_else(PoisonError::into_inner).of(launch);
+            let (target, draft) = (target.as_ref(), draft.as_ref());
+            let (version, given) = version_of(launch, judged.engine_version);
+            let resolved = resolve(launch, version, given, target, draft, judged.gpu_memory);
+            let context = Context {
+                launch,
+                resolved: &resolved,
+                target,
+                draft,
+                expected_concurrency: judged.expected_concurrency,
+                gpu_memory: judged.gpu_memory,
+            };
+            diagnostics.extend(lint(&context, &judged.selection));
+            looked.resolved.push(resolved);
+        }
+        looked.diagnostics = suppression::apply(source, diagnostics, &judged.selection);
+        tidy(&mut looked.diagnostics);
+        looked
+    }
+}

@@ -1,0 +1,101 @@
+//! Fixing a file: what changes, shown as a difference or written in its place.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, bail};
+use schemas::{
+    diagnostic::{Diagnostic, fix},
+    text::Source,
+};
+use similar::{ChangeTag, TextDiff};
+
+use crate::terminal;
+
+/// Lines shown around a change.
+const AROUND: usize = 3;
+
+/// What fixing makes of a text.
+pub(super) struct Mending {
+    mended: fix::Mended,
+}
+
+impl Mending {
+    pub fn of(source: &Source, also_unsafe: bool, look: impl Fn(&Source) -> Vec<Diagnostic>) -> Self {
+        Self { mended: fix::until_stable(source, also_unsafe, look) }
+    }
+
+    /// The fixed text.
+    pub fn text(&self) -> &str {
+        &self.mended.text
+    }
+
+    /// What was fixed, by code.
+    pub fn fixed(&self) -> &BTreeMap<&'static str, usize> {
+        &self.mended.fixed
+    }
+
+    /// What could not be fixed though a fix was offered.
+    pub fn refused(&self) -> &[&'static str] {
+        &self.mended.refused
+    }
+
+    /// The change from a text, as `patch` takes it; empty where there is none.
+    pub fn diff(&self, source: &Source) -> String {
+        if self.text() == source.text() {
+            return String::new();
+        }
+        let difference = TextDiff::from_lines(source.text(), self.text());
+        let mut unified = difference.unified_diff();
+        let unified = unified.context_radius(AROUND).header(source.name(), source.name());
+        if !terminal::stdout_is_coloured() {
+            return unified.to_string();
+        }
+        let mut text = format!("\u{1b}[1m--- {0}\n+++ {0}\u{1b}[0m\n", source.name());
+        for hunk in unified.iter_hunks() {
+            text.push_str(&format!("\u{1b}[36m{}\u{1b}[0m\n", hunk.header()));
+            for change in hunk.iter_changes() {
+                let (colour, sign) = match change.tag() {
+                    ChangeTag::Delete => ("\u{1b}[31m", '-'),
+                    ChangeTag::Insert => ("\u{1b}[32m", '+'),
+                    ChangeTag::Equal => ("", ' '),
+                };
+                let end = if colour.is_empty() { "" } else { "\u{1b}[0m" };
+                text.push_str(&format!("{colour}{sign}{}{end}\n", change.value().trim_end_matches('\n')));
+            }
+        }
+        text
+    }
+
+    /// Writes the fixed text in the place of a file's, or to standard output for standard input.
+    pub fn write(&self, file: &Path, source: &Source) -> anyhow::Result<()> {
+        if file.as_os_str() == "-" {
+            return terminal::print(self.text());
+        }
+        if self.text() == source.text() {
+            return Ok(());
+        }
+        // Behind a symbolic link it is the file itself that changes.
+        let place = file.canonicalize().with_context(|| format!("cannot write {}", file.display()))?;
+        let present = fs::read(&place).with_context(|| format!("cannot read {}", file.display()))?;
+        if present != source.text().as_bytes() {
+            bail!("{} was changed while it was judged, and is left as it is; run the command again", file.display());
+        }
+        replace(&place, self.text()).with_context(|| format!("cannot write {}", file.display()))
+    }
+}
+
+/// A new file takes the old one's place, so that whatever happens either the old or the new text is there, whole.
+fn replace(place: &Path, text: &str) -> std::io::Result<()> {
+    let folder = place.parent().map_or_else(|| PathBuf::from("."), Path::to_owned);
+    let mut new = tempfile::Builder::new().prefix(".spectune-").tempfile_in(folder)?;
+    new.write_all(text.as_bytes())?;
+    new.as_file().set_permissions(fs::metadata(place)?.permissions())?;
+    new.as_file().sync_all()?;
+    new.persist(place).map_err(|error| error.error)?;
+    Ok(())
+}

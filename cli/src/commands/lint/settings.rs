@@ -1,0 +1,58 @@
+//! The settings file of each launch: `spectune.toml` in its folder, or in the nearest one above.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use anyhow::{Context, anyhow};
+use schemas::settings::{FILE_NAME, LintSettings, SettingsFile};
+
+use crate::setup;
+
+/// The settings that were read, by the folder of the launches.
+pub(super) struct Settings {
+    /// The settings of all files, where the user names one file or none.
+    fixed: Option<Arc<LintSettings>>,
+    by_folder: Mutex<HashMap<PathBuf, Arc<LintSettings>>>,
+}
+
+impl Settings {
+    /// Settings of the file that the user names, of none, or (with neither) of the nearest file.
+    pub fn new(named: Option<&Path>, isolated: bool) -> anyhow::Result<Self> {
+        let fixed = match named {
+            Some(file) => Some(Arc::new(read(file)?)),
+            None => isolated.then(Arc::default),
+        };
+        Ok(Self { fixed, by_folder: Mutex::default() })
+    }
+
+    /// The settings for a launch file; for standard input, those of the present folder.
+    pub fn of(&self, file: &Path) -> anyhow::Result<Arc<LintSettings>> {
+        if let Some(fixed) = &self.fixed {
+            return Ok(Arc::clone(fixed));
+        }
+        let folder = if file.as_os_str() == "-" { None } else { file.parent() };
+        let folder = folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let mut by_folder = self.by_folder.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = by_folder.get(folder) {
+            return Ok(Arc::clone(known));
+        }
+        // A folder that is not there is told when its file is read.
+        let absolute = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+        let nearest = absolute.ancestors().map(|above| above.join(FILE_NAME)).find(|candidate| candidate.is_file());
+        let settings = Arc::new(nearest.map_or_else(|| Ok(LintSettings::default()), |file| read(&file))?);
+        by_folder.insert(folder.to_owned(), Arc::clone(&settings));
+        Ok(settings)
+    }
+}
+
+fn read(file: &Path) -> anyhow::Result<LintSettings> {
+    let source = setup::read_source(file)?;
+    let settings = SettingsFile::read(&source).map_err(|finding| {
+        let place = source.position(finding.span.start);
+        anyhow!("{}:{}:{}: {}", source.name(), place.line, place.column, finding.message)
+    });
+    Ok(settings.context("the settings file cannot be used")?.lint)
+}

@@ -1,0 +1,54 @@
+//! The last line: how much was found, fixed, and can be fixed.
+
+use std::collections::BTreeMap;
+
+use schemas::diagnostic::{Diagnostic, Safety, Severity};
+
+use super::Done;
+
+pub(super) fn summary(all: &[Done]) -> String {
+    let findings = || all.iter().flat_map(|done| &done.looked.diagnostics);
+    let count = |severity| findings().filter(|finding| finding.severity == severity).count();
+    let counts = [
+        counted(count(Severity::Error), "error", "s"),
+        counted(count(Severity::Warning), "warning", "s"),
+        counted(count(Severity::Info), "info", ""),
+    ];
+    let counts: Vec<String> = counts.into_iter().flatten().collect();
+    let mut text = if counts.is_empty() { "no findings".to_owned() } else { format!("found {}", counts.join(", ")) };
+    let mut fixed: BTreeMap<&str, usize> = BTreeMap::new();
+    let mendings = || all.iter().filter_map(|done| done.mending.as_ref());
+    for (code, count) in mendings().flat_map(|mending| mending.fixed()) {
+        *fixed.entry(code).or_default() += count;
+    }
+    if !fixed.is_empty() {
+        let codes: Vec<&str> = fixed.keys().copied().collect();
+        text.push_str(&format!("; {} fixed ({})", fixed.values().sum::<usize>(), codes.join(", ")));
+    }
+    let with = |safety| findings().filter(|finding: &&Diagnostic| fix_is(finding, safety)).count();
+    match (with(Safety::Safe), with(Safety::Unsafe)) {
+        (0, 0) => {}
+        (safe, 0) => text.push_str(&format!("; {safe} can be fixed with --fix")),
+        (0, change) => text.push_str(&format!("; {change} can be fixed with --fix --unsafe-fixes")),
+        (safe, change) => {
+            text.push_str(&format!("; {safe} can be fixed with --fix, {change} more with --unsafe-fixes"));
+        }
+    }
+    let refused: Vec<&str> = mendings().flat_map(|mending| mending.refused()).copied().collect();
+    if !refused.is_empty() {
+        text.push_str(&format!("\nnot fixed, because the text would not come to rest: {}", refused.join(", ")));
+    }
+    text
+}
+
+fn fix_is(finding: &Diagnostic, safety: Safety) -> bool {
+    finding.fix.as_ref().is_some_and(|fix| fix.safety == safety)
+}
+
+fn counted(count: usize, word: &str, plural: &str) -> Option<String> {
+    match count {
+        0 => None,
+        1 => Some(format!("1 {word}")),
+        count => Some(format!("{count} {word}{plural}")),
+    }
+}
