@@ -119,7 +119,9 @@ pub struct Remote {
 
 impl Remote {
     fn read(&self, url: &str, response: Response<Body>, limit: u64) -> Result<Vec<u8>, Error> {
-        match response.into_body().into_with_config().limit(limit).read_to_vec() {
+        // One byte of grace: the client's limit counts as passed already when a body ends on it and the end shows late.
+        match response.into_body().into_with_config().limit(limit.saturating_add(1)).read_to_vec() {
+            Ok(bytes) if bytes.len() as u64 > limit => Err(Error::TooLarge { place: url.to_owned(), limit }),
             Ok(bytes) => Ok(bytes),
             Err(ureq::Error::BodyExceedsLimit(_)) => Err(Error::TooLarge { place: url.to_owned(), limit }),
             Err(error) => Err(unreachable(url, &error)),
