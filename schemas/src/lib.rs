@@ -7,6 +7,7 @@
 pub mod diagnostic;
 pub mod export;
 pub mod flags;
+pub mod gpu;
 pub mod json_schema;
 pub mod launch;
 pub mod model;

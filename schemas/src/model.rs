@@ -7,6 +7,7 @@ mod hot_vocabulary;
 mod lenient;
 mod mtp;
 pub mod published;
+mod size;
 mod tensors;
 mod tokenizer;
 
@@ -14,6 +15,7 @@ pub use config::{ConfigError, EagleConfig, ModelConfig, RopeScaling};
 pub use derived::{DraftKind, normal_dtype};
 pub use generation::GenerationConfig;
 pub use hot_vocabulary::HotVocabulary;
+pub use size::element_bytes;
 pub use tensors::{HeaderError, TensorHeader, TensorHeaders, TensorIndex, header_length};
 pub use tokenizer::{TokenizerError, TokenizerFacts};
 

@@ -2,6 +2,9 @@
 
 mod attention;
 mod capture;
+mod estimate;
+mod memory;
+mod requests;
 mod shape;
 mod view;
 mod weights;
@@ -16,6 +19,7 @@ use crate::{
 
 pub use attention::uses_mla;
 pub use capture::default_capture_sizes;
+pub use estimate::{MemoryEstimate, readable};
 pub use shape::{default_shape, parse_algorithm};
 
 /// The newest SGLang version whose behaviour is known.
@@ -62,6 +66,11 @@ pub fn resolve(
         draft_dtype: weights::draft_dtype(&given),
         context_length: weights::context_length(&given),
         tp_size: weights::tp_size(&given),
+        usable_context: None,
+        reserved_slots: None,
+        chunked_prefill_size: memory::chunked_prefill_size(&given),
+        mem_fraction_static: None,
+        memory: None,
     };
     shape::fill(&given, &mut resolved);
     resolved.max_running_requests = shape::max_running_requests(&given, &resolved);
@@ -69,6 +78,10 @@ pub fn resolve(
     resolved.page_size = attention::page_size(&given, &resolved);
     shape::apply_paging(&given, &mut resolved);
     resolved.capture_sizes = capture::sizes(&given, &resolved);
+    resolved.usable_context = requests::usable_context(&given, &resolved);
+    resolved.reserved_slots = requests::reserved_slots(&given, &resolved);
+    resolved.mem_fraction_static = memory::mem_fraction_static(&given, &resolved);
+    resolved.memory = estimate::estimate(&given, &resolved);
     resolved
 }
 
@@ -202,6 +215,16 @@ pub struct Resolved {
     pub context_length: Option<Decided<usize>>,
     /// Tensor parallelism.
     pub tp_size: Decided<usize>,
+    /// Tokens that a request may have, prompt and output together.
+    pub usable_context: Option<Decided<usize>>,
+    /// KV slots set aside for each running request beside what it has written.
+    pub reserved_slots: Option<Decided<usize>>,
+    /// Most prompt tokens of one prefill pass.
+    pub chunked_prefill_size: Option<Decided<usize>>,
+    /// Share of the GPU's memory for weights and KV cache.
+    pub mem_fraction_static: Option<Decided<f64>>,
+    /// What it needs of a GPU's memory; none where the GPU is not known.
+    pub memory: Option<MemoryEstimate>,
 }
 
 impl Algorithm {

@@ -19,6 +19,7 @@ mod context;
 mod dtype;
 mod graph;
 mod hidden;
+mod memory;
 mod sampling;
 mod scheduler;
 mod slime;

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     diagnostic::Diagnostic,
+    gpu::GpuMemory,
     launch::Engine,
     rules::Selection,
     text::Source,
@@ -35,8 +36,8 @@ pub struct LintSettings {
     pub engine: Option<String>,
     /// The engine's version, such as "0.5.9".
     pub engine_version: Option<String>,
-    /// Memory of one GPU in MiB, as nvidia-smi prints it.
-    pub gpu_memory: Option<u64>,
+    /// Memory of one GPU in MiB, as nvidia-smi prints it, or the GPU's name, such as "H200".
+    pub gpu_memory: Option<GpuMemory>,
     /// Requests that are expected to run together.
     pub expected_concurrency: Option<usize>,
 }
@@ -107,6 +108,7 @@ mod tests {
         check("", Ok(()));
         check("[lint]\nselect = [\"SD\", \"graph\"]\nignore = [\"SD081\"]\nengine_version = \"0.5.9\"\n", Ok(()));
         check("[lint]\nengine = \"vllm\"\ngpu_memory = 81559\nexpected_concurrency = 64\n", Ok(()));
+        check("[lint]\ngpu_memory = \"H200\"\n", Ok(()));
         check("[lint]\nselect = [\"SD\", \"XX\"]\n", Err((2, 17, "'XX'")));
         check("[lint]\nselct = []\n", Err((2, 1, "unknown field")));
         check("[lint]\nengine = \"tgi\"\n", Err((2, 10, "no engine")));

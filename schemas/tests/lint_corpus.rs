@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::{
     diagnostic::Severity,
+    gpu::GpuMemory,
     launch::{Options, parse},
     model::{ModelConfig, ModelFacts},
     resolve::{resolve, version_of},
@@ -54,16 +55,23 @@ fn findings(record: &Json) -> BTreeMap<String, Severity> {
     let (version, given) = version_of(launch, told);
     let (target, draft) = (facts(&record["target"]), facts(&record["draft"]));
     let (target, draft) = (target.as_ref(), draft.as_ref());
-    let resolved = resolve(launch, version, given, target, draft, None);
+    let gpu_memory = gpu_memory(record);
+    let resolved = resolve(launch, version, given, target, draft, gpu_memory);
     let expected_concurrency =
         record["workload"]["concurrency"].as_u64().and_then(|requests| usize::try_from(requests).ok());
-    let context = Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory: None };
+    let context = Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory };
     let mut found = BTreeMap::new();
     for diagnostic in lint(&context, &Selection::default()) {
         let severity = found.entry(diagnostic.code.to_owned()).or_insert(diagnostic.severity);
         *severity = diagnostic.severity.max(*severity);
     }
     found
+}
+
+/// Of the GPU that the record names, such as `8x H20` or `H20-96G`.
+fn gpu_memory(record: &Json) -> Option<u64> {
+    let name = text(record, "hardware").rsplit("x ").next()?.split([',', ' ', '(']).next()?.replace("-96G", "");
+    name.parse::<GpuMemory>().ok().map(|memory| memory.0)
 }
 
 fn severity(word: &str) -> Severity {

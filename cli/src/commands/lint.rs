@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use schemas::{
     diagnostic::{Findings, Format, Severity, render, statistics},
+    gpu::GpuMemory,
     launch::Engine,
     version::EngineVersion,
 };
@@ -22,7 +23,7 @@ use mend::Mending;
 const EXAMPLES: &str = "\
 Examples:
   spectune lint run.sh
-  spectune lint launch.toml --engine-version 0.5.9 --gpu-memory 143771
+  spectune lint launch.toml --engine-version 0.5.9 --gpu-memory H200
   echo 'python3 -m sglang.launch_server --model-path …' | spectune lint -
   spectune lint run.sh --model-path ./target --speculative-draft-model-path ./draft
   spectune lint run.sh --hub
@@ -60,9 +61,9 @@ pub struct Arguments {
     /// Ask the Hugging Face hub (HF_ENDPOINT, HF_TOKEN) for config and tensor headers of models that are not on this machine
     #[arg(long)]
     hub: bool,
-    /// Memory of one GPU in MiB, as nvidia-smi prints it
-    #[arg(long, value_name = "MIB")]
-    gpu_memory: Option<u64>,
+    /// Memory of one GPU in MiB, as nvidia-smi prints it, or the GPU's name, such as H200
+    #[arg(long, value_name = "MIB|GPU")]
+    gpu_memory: Option<GpuMemory>,
     /// Requests that are expected to run together
     #[arg(long, value_name = "N")]
     expected_concurrency: Option<usize>,

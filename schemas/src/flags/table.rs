@@ -61,6 +61,8 @@ pub const FLAGS: &[Flag] = &[
         "How decode graphs are made; disabled for none",
     )
     .since(EngineVersion::new(0, 5, 15).post(1)),
+    Flag::new(Key::CudaGraphBackendPrefill, "cuda-graph-backend-prefill", Text, "How prefill is captured, or disabled")
+        .since(EngineVersion::new(0, 5, 15).post(1)),
     Flag::new(Key::CudaGraphBs, "cuda-graph-bs", Integers, "Batch sizes for which a decode graph is captured")
         .aliases(&["cuda-graph-bs-decode"])
         .ours()
@@ -99,6 +101,8 @@ pub const FLAGS: &[Flag] = &[
         Nothing,
         "Do not overlap the scheduler with the GPU",
     ),
+    Flag::new(Key::DisablePrefillCudaGraph, "disable-prefill-cuda-graph", Nothing, "Run prefill without CUDA graphs")
+        .since(EngineVersion::new(0, 5, 15).post(1)),
     Flag::new(
         Key::DisableRadixCache,
         "disable-radix-cache",

@@ -43,6 +43,8 @@ pub struct LaunchFile {
     pub context_length: Option<i64>,
     /// How decode graphs are made; disabled for none.
     pub cuda_graph_backend_decode: Option<String>,
+    /// How prefill is captured, or disabled.
+    pub cuda_graph_backend_prefill: Option<String>,
     /// Batch sizes for which a decode graph is captured.
     pub cuda_graph_bs: Option<Vec<i64>>,
     /// Largest batch size for which a decode graph is captured.
@@ -59,6 +61,8 @@ pub struct LaunchFile {
     pub disable_decode_cuda_graph: Option<bool>,
     /// Do not overlap the scheduler with the GPU.
     pub disable_overlap_schedule: Option<bool>,
+    /// Run prefill without CUDA graphs.
+    pub disable_prefill_cuda_graph: Option<bool>,
     /// Read every prompt anew, even where its beginning is still in the KV cache.
     pub disable_radix_cache: Option<bool>,
     /// Prefix cache on a decode engine.

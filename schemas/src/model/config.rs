@@ -72,6 +72,8 @@ pub struct ModelConfig {
     pub use_sliding_window: Option<bool>,
     /// MLA: rank of the compressed keys and values; present means MLA.
     pub kv_lora_rank: Option<usize>,
+    /// MLA: size of the rotated part of a key.
+    pub qk_rope_head_dim: Option<usize>,
     /// MTP layers in the checkpoint.
     pub num_nextn_predict_layers: Option<usize>,
     /// MTP layers, Qwen's name.

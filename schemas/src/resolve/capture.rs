@@ -220,6 +220,16 @@ fn largest(given: &Given<'_>, resolved: &Resolved) -> Option<(usize, String)> {
     .filter(|(value, _)| *value > 0)
 }
 
+/// The largest batch that graphs are planned for, before running requests cut the list.
+pub(super) fn largest_graph(given: &Given<'_>, resolved: &Resolved) -> Option<usize> {
+    match given.launch.has(Key::CudaGraphBs) {
+        true => {
+            given.launch.integers(Key::CudaGraphBs)?.iter().filter_map(|size| usize::try_from(size.value).ok()).max()
+        }
+        false => largest(given, resolved).map(|(largest, _)| largest),
+    }
+}
+
 /// The largest captured batch by memory in MiB and tensor parallelism (`arg_groups/memory_hook.py`).
 fn default_largest(memory: u64, tp_size: usize, version: EngineVersion) -> usize {
     let wide = tp_size >= 4;

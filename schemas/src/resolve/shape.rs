@@ -8,6 +8,7 @@ const HOOK: &str = "sglang arg_groups/speculative_hook.py";
 /// Since the wheel 0.5.12.post1 the name's case does not matter.
 const ANY_CASE_SINCE: EngineVersion = EngineVersion::new(0, 5, 12);
 
+const V0_4_3: EngineVersion = EngineVersion::new(0, 4, 3);
 const V0_4_10: EngineVersion = EngineVersion::new(0, 4, 10);
 const V0_5_2: EngineVersion = EngineVersion::new(0, 5, 2);
 const V0_5_6: EngineVersion = EngineVersion::new(0, 5, 6);
@@ -242,7 +243,8 @@ pub(super) fn max_running_requests(given: &Given<'_>, resolved: &Resolved) -> Op
         let source = "sglang arg_groups/deepseek_v4_hook.py";
         return Some(Decided::default(256, "DeepSeek V4 sets its own default before speculation does", source));
     }
-    if algorithm == Algorithm::Uno {
+    // The first drafts of EAGLE in SGLang had no limit of their own; it came by PR #3986 at the latest, in March 2025.
+    if algorithm == Algorithm::Uno || given.version < V0_4_3 {
         return None;
     }
     Some(Decided::default(48, "reset to 48 for speculative decoding", HOOK))

@@ -275,22 +275,36 @@ fn the_view_says_where_everything_comes_from() {
                 --speculative-eagle-topk 1 --speculative-num-draft-tokens 24";
     let source = Source::new("x", text);
     let parsed = parse(&source, &Options::default());
-    let target = model("LlamaForCausalLM", r#""max_position_embeddings": 4096, "torch_dtype": "bfloat16""#);
-    let found = resolve(parsed.launches.first().expect("a launch"), NEWEST_SGLANG, false, Some(&target), None, None);
+    let target = model("LlamaForCausalLM", LLAMA);
+    let launch = parsed.launches.first().expect("a launch");
+    let found = resolve(launch, NEWEST_SGLANG, false, Some(&target), None, Some(143_771));
     insta::assert_snapshot!(found.table(&source), @r"
     resolved for sglang 0.5.23 (assumed)
-      speculative_algorithm         EAGLE                                     replaces what is written at 1:53: NEXTN is an alias of EAGLE [sglang arg_groups/speculative_hook.py]
-      speculative_num_steps         4                                         written at 1:83
-      speculative_eagle_topk        1                                         written at 2:28
-      speculative_num_draft_tokens  5                                         replaces what is written at 2:30: with topk 1 the tree is a chain of num_steps + 1 tokens [sglang arg_groups/speculative_hook.py]
-      max_running_requests          48                                        default: reset to 48 for speculative decoding [sglang arg_groups/speculative_hook.py]
-      cuda_graph_bs                 1-8 10 12 14 16 18 20 22 24 26 28 30 32 40 44 48  default: the list up to 256, assuming a GPU of 60 to 160 GiB with tensor parallelism 1, cut to the 48 requests that can run together on one worker [sglang arg_groups/cuda_graph_hook.py]
-      attention_backend             fa3                                       default: for a chain or no speculation, assuming a Hopper GPU [sglang get_default_attn_backend]
-      page_size                     1                                         default: a page is one token unless told otherwise [sglang arg_groups/overrides.py]
-      dtype                         bfloat16                                  default: as the config says [sglang configs/model_config.py]
-      draft_dtype                   ?                                         not known from what was given
-      context_length                4096                                      default: derived from the target's config [sglang hf_transformers/common.py]
-      tp_size                       1                                         default: one GPU unless told otherwise [sglang server_args]
+      speculative_algorithm          EAGLE                                     replaces what is written at 1:53: NEXTN is an alias of EAGLE [sglang arg_groups/speculative_hook.py]
+      speculative_num_steps          4                                         written at 1:83
+      speculative_eagle_topk         1                                         written at 2:28
+      speculative_num_draft_tokens   5                                         replaces what is written at 2:30: with topk 1 the tree is a chain of num_steps + 1 tokens [sglang arg_groups/speculative_hook.py]
+      max_running_requests           48                                        default: reset to 48 for speculative decoding [sglang arg_groups/speculative_hook.py]
+      cuda_graph_bs                  1-8 10 12 14 16 18 20 22 24 26 28 30 32 40 44 48  default: the list up to 256, on a GPU of 143771 MiB with tensor parallelism 1, cut to the 48 requests that can run together on one worker [sglang arg_groups/cuda_graph_hook.py]
+      attention_backend              fa3                                       default: for a chain or no speculation, taking a GPU of 143771 MiB for a Hopper [sglang get_default_attn_backend]
+      page_size                      1                                         default: a page is one token unless told otherwise [sglang arg_groups/overrides.py]
+      dtype                          bfloat16                                  default: as the config says [sglang configs/model_config.py]
+      draft_dtype                    ?                                         not known from what was given
+      context_length                 131072                                    default: derived from the target's config [sglang hf_transformers/common.py]
+      usable_context_length          131067                                    default: the context but for the 5 slots of the drafts: max(topk × steps, draft tokens) [sglang managers/utils.py]
+      kv_slots_reserved_per_request  10                                        default: two rounds, for overlap, of 5 slots: max(topk × steps, draft tokens) [sglang mem_cache/allocation_sizing.py]
+      chunked_prefill_size           8192                                      default: on a GPU of 143771 MiB [sglang arg_groups/memory_hook.py]
+      mem_fraction_static            0.903                                     default: what is left of 143771 MiB for weights and KV cache [sglang arg_groups/memory_hook.py]
+      tp_size                        1                                         default: one GPU unless told otherwise [sglang server_args]
+    memory of one GPU, estimated
+      all                           140.4 GiB
+      static                        126.8 GiB  weights and KV cache
+      target weights                 15.0 GiB  static
+      draft weights                   0 bytes  static
+      KV cache                  888313 tokens  of 132.0 KiB, target and draft
+      outside                        13.6 GiB  activations, graphs, logits
+      activations, graphs            12.6 GiB  by the engine's own rule of chunk and largest batch
+      verify logits                 117.4 MiB  float32, once; sampling makes copies
     ");
     let json = found.to_json(&source);
     assert_eq!(json.pointer("/speculative_num_draft_tokens/value").and_then(serde_json::Value::as_u64), Some(5));
@@ -300,4 +314,109 @@ fn the_view_says_where_everything_comes_from() {
     );
     assert_eq!(json.pointer("/speculative_num_draft_tokens/line").and_then(serde_json::Value::as_u64), Some(2));
     assert!(json.pointer("/draft_dtype/value").is_some_and(serde_json::Value::is_null));
+}
+
+const LLAMA: &str = r#""hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 131072, "torch_dtype": "bfloat16""#;
+
+/// Worked out by hand from each version's own rule (`server_args.py`, `arg_groups/memory_hook.py`).
+#[test]
+fn the_static_share_follows_the_versions_rule() {
+    let target = model("LlamaForCausalLM", LLAMA);
+    let check = |flags: &str, in_version: &str, memory: u64, expected: f64| {
+        let found = resolved(flags, in_version, Some(&target), Some(memory)).mem_fraction_static;
+        let found = found.map(|share| share.value).unwrap_or_default();
+        assert!((found - expected).abs() < 5e-4, "{flags} in {in_version} on {memory} MiB: {found}, not {expected}");
+    };
+    let (h100, h200, b200, a10) = (81_559, 143_771, 183_359, 23_028);
+    let eagle = "--speculative-algorithm EAGLE3";
+    // By card and parallelism; 5% off for speculation, or 20 GiB reserved on large cards.
+    check("", "0.4.7", h100, 0.88);
+    check(eagle, "0.4.7", h100, 0.836);
+    check("--tp-size 8", "0.4.7", h100, 0.81);
+    check(eagle, "0.4.7", h200, 0.8576);
+    check("", "0.4.7", b200, 0.79);
+    // 9.5 GiB (12, 2.8) and half a GiB a GPU; 2 GiB for a draft, 6 for a whole model.
+    check("", "0.4.10", h100, 0.874);
+    check(eagle, "0.5.2", h100, 0.849);
+    check("--speculative-algorithm STANDALONE", "0.5.2", h100, 0.799);
+    check("--speculative-algorithm STANDALONE", "0.4.10", h100, 0.849);
+    check(eagle, "0.5.2", h200, 0.897);
+    check("", "0.5.2", a10, 0.871);
+    check("", "0.5.2", b200, 0.821);
+    // 512 + 1.5 a token of the chunk + 2 a request + 128 a GPU, at least 10 GiB: 13440 on both.
+    check("", "0.5.6", h100, 0.835);
+    check(eagle, "0.5.9", h100, 0.81);
+    check(eagle, "0.5.9", h200, 0.892);
+    check("--speculative-algorithm NGRAM", "0.5.9", h100, 0.835);
+    // Prompts are captured in 58 sizes of 8 MiB; 4 GiB for a draft, and none once it counts as static.
+    check(eagle, "0.5.12", h200, 0.875);
+    check(eagle, "0.5.23", h200, 0.903);
+    check("--speculative-algorithm EAGLE3 --disable-prefill-cuda-graph", "0.5.23", h200, 0.907);
+    check("--speculative-algorithm EAGLE3 --chunked-prefill-size 2048 --max-running-requests 8", "0.5.23", h200, 0.929);
+    check("--mem-fraction-static 0.7", "0.5.23", h200, 0.7);
+    assert_eq!(resolved(eagle, "0.5.23", Some(&target), None).mem_fraction_static, None);
+}
+
+#[test]
+fn chunks_follow_card_and_version() {
+    for (in_version, sizes) in [
+        ("0.4.7", [2048, 8192, 8192, 8192, 16384]),
+        ("0.5.2", [2048, 2048, 8192, 8192, 16384]),
+        ("0.5.9", [2048, 2048, 4096, 8192, 16384]),
+        ("0.5.23", [2048, 4096, 4096, 8192, 16384]),
+    ] {
+        for (memory, expected) in [16_384, 32_768, 46_068, 143_771, 183_359].into_iter().zip(sizes) {
+            let found = resolved("", in_version, None, Some(memory)).chunked_prefill_size;
+            assert_eq!(found.map(|chunk| chunk.value), Some(expected), "{memory} MiB in {in_version}");
+        }
+    }
+}
+
+#[test]
+fn drafts_take_context_and_slots_of_each_request() {
+    let target = model("LlamaForCausalLM", LLAMA);
+    let check = |flags: &str, in_version: &str, expected: (Option<usize>, Option<usize>)| {
+        let flags = format!("--context-length 4096 {flags}");
+        let found = resolved(&flags, in_version, Some(&target), None);
+        let value = |decided: Option<Decided<usize>>| decided.map(|decided| decided.value);
+        assert_eq!((value(found.usable_context), value(found.reserved_slots)), expected, "{flags} in {in_version}");
+    };
+    let tree = |steps: usize, topk: usize, tokens: usize| {
+        format!(
+            "--speculative-algorithm EAGLE3 --speculative-num-steps {steps} --speculative-eagle-topk {topk} \
+             --speculative-num-draft-tokens {tokens}"
+        )
+    };
+    check("", "0.5.23", (Some(4096), None));
+    check(&tree(3, 1, 4), "0.5.23", (Some(4092), Some(8)));
+    check(&tree(5, 8, 32), "0.5.23", (Some(4056), Some(80)));
+    check(&tree(2, 4, 20), "0.5.23", (Some(4076), Some(40)));
+    // ceil((16 - 1 + 5) / 16) = 2 pages of each of 8 branches, twice.
+    check(&format!("{} --page-size 16 --attention-backend fa3", tree(5, 8, 32)), "0.5.23", (Some(4056), Some(512)));
+    check(&tree(5, 8, 32), "0.5.9", (Some(4056), None));
+    check(&tree(3, 1, 4), "0.5.9", (Some(4092), Some(8)));
+    check(&tree(5, 8, 32), "0.5.2", (Some(4096), None));
+    check("--speculative-algorithm NGRAM", "0.5.23", (Some(4096), Some(24)));
+}
+
+#[test]
+fn memory_is_estimated_where_the_sizes_are_known() {
+    let target = model("LlamaForCausalLM", LLAMA);
+    let flags = "--speculative-algorithm EAGLE3 --max-running-requests 64 --mem-fraction-static 0.8 \
+                 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4";
+    let found = resolved(flags, "0.5.9", Some(&target), Some(81_559)).memory.expect("the GPU is known");
+    assert_eq!(found.target_weights, Some(2 * 8_029_995_008));
+    assert_eq!(found.draft_weights, Some(0), "no draft of its own");
+    assert_eq!(found.kv_token, Some(131_072 / 32 * 33));
+    assert_eq!(found.verify_logits, Some(64 * 4 * 128_256 * 4));
+    assert_eq!(found.kv_tokens, Some((found.static_share.expect("given") - 2 * 8_029_995_008) / (131_072 / 32 * 33)));
+    assert_eq!(resolved(flags, "0.5.9", Some(&target), None).memory, None);
+    let shared = resolved(
+        &format!("{flags} --tp-size 4 --enable-dp-attention --dp-size 4"),
+        "0.5.9",
+        Some(&target),
+        Some(81_559),
+    );
+    assert_eq!(shared.memory.expect("the GPU is known").target_weights, None, "ranks keep whole copies");
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{Decided, Origin, Resolved};
+use super::{Decided, MemoryEstimate, Origin, Resolved, estimate::readable};
 use crate::text::Source;
 
 /// One line of the view.
@@ -32,11 +32,15 @@ impl Resolved {
         for [name, value, origin] in rows {
             text.push_str(&format!("  {name:names$}  {value:values$}  {origin}\n"));
         }
+        if let Some(memory) = &self.memory {
+            text.push_str(&memory_table(memory));
+        }
         text
     }
 
     /// The same as JSON: for each name `value` (null where it is not known), `origin` (`written`, `default` or
-    /// `rewritten`), and where it applies `line`, `column`, `reason` and `source`.
+    /// `rewritten`), and where it applies `line`, `column`, `reason` and `source`. `memory_of_one_gpu` is an estimate in
+    /// bytes, null where the GPU is not known.
     pub fn to_json(&self, source: &Source) -> Json {
         let mut object = Map::new();
         object
@@ -50,6 +54,7 @@ impl Resolved {
                 },
             );
         }
+        object.insert("memory_of_one_gpu".into(), self.memory.as_ref().map_or(Json::Null, memory_json));
         Json::Object(object)
     }
 
@@ -77,9 +82,65 @@ impl Resolved {
         if self.speculative {
             rows.push(row("draft_dtype", self.draft_dtype.as_ref()));
         }
-        rows.extend([row("context_length", self.context_length.as_ref()), row("tp_size", Some(&self.tp_size))]);
+        rows.extend([
+            row("context_length", self.context_length.as_ref()),
+            row("usable_context_length", self.usable_context.as_ref()),
+        ]);
+        if self.speculative {
+            rows.push(row("kv_slots_reserved_per_request", self.reserved_slots.as_ref()));
+        }
+        rows.extend([
+            row("chunked_prefill_size", self.chunked_prefill_size.as_ref()),
+            row("mem_fraction_static", self.mem_fraction_static.as_ref()),
+            row("tp_size", Some(&self.tp_size)),
+        ]);
         rows
     }
+}
+
+/// The estimate's parts by name: what they are, and their bytes (or tokens).
+fn memory_parts(memory: &MemoryEstimate) -> [(&'static str, Option<u64>); 9] {
+    [
+        ("gpu_bytes", Some(memory.gpu)),
+        ("static_bytes", memory.static_share),
+        ("target_weight_bytes", memory.target_weights),
+        ("draft_weight_bytes", memory.draft_weights),
+        ("kv_bytes_per_token", memory.kv_token),
+        ("kv_tokens", memory.kv_tokens),
+        ("outside_bytes", memory.outside()),
+        ("activation_and_graph_bytes", memory.activations),
+        ("verify_logits_bytes", memory.verify_logits),
+    ]
+}
+
+fn memory_json(memory: &MemoryEstimate) -> Json {
+    memory_parts(memory).into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect::<Map<_, _>>().into()
+}
+
+fn memory_table(memory: &MemoryEstimate) -> String {
+    let amount = |value: Option<u64>| value.map_or_else(|| "?".to_owned(), readable);
+    let tokens = memory.kv_tokens.map_or_else(|| "?".to_owned(), |tokens| tokens.to_string());
+    let place = if memory.draft_is_static { "static" } else { "not static in this version" };
+    let rows = [
+        ("all", amount(Some(memory.gpu)), String::new()),
+        ("static", amount(memory.static_share), "weights and KV cache".into()),
+        ("target weights", amount(memory.target_weights), "static".into()),
+        ("draft weights", amount(memory.draft_weights), place.into()),
+        ("KV cache", format!("{tokens} tokens"), format!("of {}, target and draft", amount(memory.kv_token))),
+        ("outside", amount(memory.outside()), "activations, graphs, logits".into()),
+        (
+            "activations, graphs",
+            amount(memory.activations),
+            "by the engine's own rule of chunk and largest batch".into(),
+        ),
+        ("verify logits", amount(memory.verify_logits), "float32, once; sampling makes copies".into()),
+    ];
+    let mut text = "memory of one GPU, estimated\n".to_owned();
+    for (name, value, what) in rows {
+        text.push_str(format!("  {name:20} {value:>18}  {what}").trim_end());
+        text.push('\n');
+    }
+    text
 }
 
 fn row<T: Clone + Into<Json>>(name: &'static str, decided: Option<&Decided<T>>) -> Row {

@@ -16,6 +16,7 @@ const LISTS: &[(&str, &str)] = &[
     ("dtype", include_str!("dtype.rs")),
     ("graph", include_str!("graph.rs")),
     ("hidden", include_str!("hidden.rs")),
+    ("memory", include_str!("memory.rs")),
     ("sampling", include_str!("sampling.rs")),
     ("scheduler", include_str!("scheduler.rs")),
     ("slime", include_str!("slime.rs")),

@@ -1,8 +1,8 @@
 //! All rules, by code.
 
 use super::{
-    Rule, algorithm::*, context::*, dtype::*, graph::*, hidden::*, sampling::*, scheduler::*, slime::*, tree::*,
-    vllm::*, vocabulary::*,
+    Rule, algorithm::*, context::*, dtype::*, graph::*, hidden::*, memory::*, sampling::*, scheduler::*, slime::*,
+    tree::*, vllm::*, vocabulary::*,
 };
 
 /// Every rule, in the order of the codes.
@@ -106,6 +106,11 @@ pub const RULES: &[Rule] = &[
     sd141_dflash_steps::RULE,
     sd144_block_size_and_tokens::RULE,
     sd145_draft_window::RULE,
+    sd150_mem_fraction_conflict::RULE,
+    sd151_mem_fraction_too_low::RULE,
+    sd152_kv_budget::RULE,
+    sd153_paged_decode_leak::RULE,
+    sd154_logits_memory::RULE,
     sd160_negative_speedup::RULE,
     sd170_slime_prefix::RULE,
     sd171_slime_skipped_flags::RULE,

@@ -67,7 +67,7 @@ impl<'a> Linter<'a> {
             selection: Selection::new(&select, &ignore)?,
             engine: engine.or(lint.engine()),
             engine_version: engine_version.or(lint.engine_version()),
-            gpu_memory: gpu_memory.or(lint.gpu_memory),
+            gpu_memory: gpu_memory.or(lint.gpu_memory).map(|memory| memory.0),
             expected_concurrency: expected_concurrency.or(lint.expected_concurrency),
         })
     }

@@ -1,0 +1,201 @@
+//! How much memory a checkpoint's weights and its KV cache take.
+
+use super::{DraftKind, ModelConfig, ModelFacts, TensorHeader};
+
+/// Classes whose weights follow from their config's sizes alone: dense decoders of Llama's make.
+const DENSE_CLASSES: &[&str] = &["LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"];
+
+/// Beginnings of classes whose KV cache is not one full-length cache a layer.
+const MIXED_CACHES: &[&str] = &[
+    "DeepseekV32",
+    "DeepseekV4",
+    "FalconH1",
+    "Gemma",
+    "GlmMoeDsa",
+    "Glm5Next",
+    "GptOss",
+    "GraniteMoeHybrid",
+    "Inkling",
+    "Kimi",
+    "Lfm2",
+    "Llama4",
+    "LongcatFlash",
+    "MiMoV2",
+    "MiniMax",
+    "NemotronH",
+    "Qwen3Next",
+    "Qwen3_5",
+    "Qwen4Exp",
+    "Step3",
+];
+
+impl ModelFacts {
+    /// Bytes of all weights once loaded as `dtype` (`float16`, `bfloat16`, `float32`), on all GPUs together; none where
+    /// neither tensors nor the sizes of a dense model are known.
+    ///
+    /// An EAGLE head's embedding is the target's and not counted, where its hidden size is the target's.
+    pub fn loaded_bytes(&self, dtype: &str) -> Option<u64> {
+        let shares_embedding =
+            matches!(self.config.draft_kind(self.tensors.as_ref()), Some(DraftKind::Eagle | DraftKind::Eagle3))
+                && self.config.target_hidden_size.is_none_or(|target| Some(target) == self.config.hidden_size);
+        let quantized = self.config.quantization_config.is_some();
+        if let Some(tensors) = &self.tensors {
+            let counted =
+                tensors.0.iter().filter(|(name, _)| !(shares_embedding && name.ends_with("embed_tokens.weight")));
+            return counted
+                .map(|(_, tensor)| tensor_bytes(tensor, (!quantized).then_some(dtype)))
+                .try_fold(0u64, |sum, bytes| sum.checked_add(bytes?));
+        }
+        if let Some(size) = self.index.as_ref().and_then(|index| index.total_size) {
+            return Some(size);
+        }
+        let bits = if quantized { self.config.quantized_bits()? } else { 8 * element_bytes(dtype)? };
+        Some((self.config.parameters()?.checked_mul(bits)?) / 8)
+    }
+}
+
+/// Bytes of one tensor; weights in floating point count as `dtype` where one is given.
+fn tensor_bytes(tensor: &TensorHeader, dtype: Option<&str>) -> Option<u64> {
+    let elements =
+        tensor.shape.iter().try_fold(1u64, |product, size| product.checked_mul(u64::try_from(*size).ok()?))?;
+    let stored = match tensor.dtype.as_str() {
+        "F64" | "I64" | "U64" => 8,
+        "F32" | "I32" | "U32" => 4,
+        "F16" | "BF16" | "I16" | "U16" => 2,
+        _ => 1,
+    };
+    let floating = matches!(tensor.dtype.as_str(), "F64" | "F32" | "F16" | "BF16");
+    let size = dtype.filter(|_| floating).map_or(Some(stored), element_bytes)?;
+    elements.checked_mul(size)
+}
+
+/// Bytes of one number of a dtype of weights.
+pub fn element_bytes(dtype: &str) -> Option<u64> {
+    match dtype {
+        "float16" | "bfloat16" => Some(2),
+        "float32" => Some(4),
+        "float64" => Some(8),
+        _ => None,
+    }
+}
+
+impl ModelConfig {
+    /// Numbers in the matrices of a dense model, or in an EAGLE head without the embedding that it shares; none for other classes, and
+    /// where a size is not known.
+    pub fn parameters(&self) -> Option<u64> {
+        let (hidden, inner) = (wide(self.hidden_size)?, wide(self.intermediate_size)?);
+        let head = wide(self.head_dim())?;
+        let queries = wide(self.num_attention_heads)?.checked_mul(head)?;
+        let keys = wide(self.key_value_heads())?.checked_mul(head)?;
+        let attention = |inputs: u64| {
+            inputs.checked_mul(queries.checked_add(keys.checked_mul(2)?)?)?.checked_add(queries.checked_mul(hidden)?)
+        };
+        let feed_forward = hidden.checked_mul(inner)?.checked_mul(3)?;
+        let layer = |inputs: u64| attention(inputs)?.checked_add(feed_forward);
+        match self.draft_kind(None) {
+            Some(DraftKind::Eagle3) => {
+                let states = wide(self.num_aux_hidden_states).unwrap_or(3);
+                let states = states.checked_mul(wide(self.target_hidden_size).unwrap_or(hidden))?;
+                let vocabulary = wide(self.draft_vocab_size.or(self.vocab_size))?;
+                let around = hidden.checked_mul(states.checked_add(vocabulary)?)?;
+                around.checked_add(layer(hidden.checked_mul(2)?)?)
+            }
+            Some(DraftKind::Eagle) => hidden.checked_mul(hidden)?.checked_mul(2)?.checked_add(layer(hidden)?),
+            _ if self.num_experts.is_none()
+                && self.architecture().is_some_and(|class| DENSE_CLASSES.contains(&class)) =>
+            {
+                let heads = if self.tie_word_embeddings == Some(true) { 1 } else { 2 };
+                let tables = wide(self.vocab_size)?.checked_mul(hidden)?.checked_mul(heads)?;
+                wide(self.num_hidden_layers)?.checked_mul(layer(hidden)?)?.checked_add(tables)
+            }
+            _ => None,
+        }
+    }
+
+    /// Bits a weight of the quantised layers takes, as `quantization_config` says; none where it says nothing known.
+    fn quantized_bits(&self) -> Option<u64> {
+        let settings = self.quantization_config.as_ref()?;
+        let number = |name: &str| settings.get(name).and_then(serde_json::Value::as_u64).filter(|bits| *bits <= 16);
+        number("bits").or_else(|| number("w_bit")).or_else(|| {
+            let method = settings.get("quant_method").and_then(serde_json::Value::as_str)?;
+            matches!(method, "fp8" | "modelopt" | "w8a8_fp8" | "w8a8_int8").then_some(8)
+        })
+    }
+
+    /// Bytes that one token takes in the KV cache of one GPU, over all layers, where every layer keeps all tokens.
+    /// `element` is the size of one number, `tensor_parallel` the number of GPUs that share the heads.
+    ///
+    /// SGLang `model_executor/pool_configurator.py`: a GPU keeps at least one head, and latent attention is not shared.
+    pub fn kv_bytes_per_token(&self, element: u64, tensor_parallel: usize) -> Option<u64> {
+        let class = self.architecture()?;
+        let window = self.sliding_window.is_some() && self.use_sliding_window != Some(false);
+        if window || MIXED_CACHES.iter().any(|known| class.starts_with(known)) {
+            return None;
+        }
+        let numbers = match self.kv_lora_rank {
+            Some(rank) => wide(Some(rank))?.checked_add(wide(self.qk_rope_head_dim)?)?,
+            None => {
+                let heads = (self.key_value_heads()? / tensor_parallel.max(1)).max(1);
+                wide(Some(heads))?.checked_mul(wide(self.head_dim())?)?.checked_mul(2)?
+            }
+        };
+        numbers.checked_mul(wide(self.num_hidden_layers)?)?.checked_mul(element)
+    }
+}
+
+fn wide(size: Option<usize>) -> Option<u64> {
+    u64::try_from(size?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(json: &str) -> ModelFacts {
+        ModelFacts { config: ModelConfig::parse(json).expect("a config"), ..ModelFacts::default() }
+    }
+
+    const LLAMA_8B: &str = r#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256}"#;
+
+    #[test]
+    fn dense_models_and_heads_have_their_published_sizes() {
+        // Llama-3.1-8B has 8,030,261,248 weights, 266,240 of them in norms, which do not count here.
+        let llama = facts(LLAMA_8B).config.parameters().expect("dense");
+        assert_eq!(llama, 8_029_995_008);
+        // Its EAGLE-3 head without embedding: fc 3·4096², a layer with inputs of twice the width, 32000 rows of head.
+        let head = facts(
+            r#"{"architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 4096, "intermediate_size": 14336,
+                "num_hidden_layers": 1, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
+                "draft_vocab_size": 32000}"#,
+        );
+        assert_eq!(head.config.parameters(), Some(424_673_280));
+        assert_eq!(facts(LLAMA_8B).loaded_bytes("bfloat16"), Some(llama * 2));
+        let experts = facts(r#"{"architectures": ["Qwen3MoeForCausalLM"], "num_experts": 128}"#);
+        assert_eq!(experts.loaded_bytes("bfloat16"), None);
+    }
+
+    #[test]
+    fn tensors_count_as_they_are_loaded() {
+        let tensor = |dtype: &str| TensorHeader { dtype: dtype.into(), shape: vec![10, 10] };
+        let mut model = facts(r#"{"architectures": ["LlamaForCausalLMEagle"]}"#);
+        let names = [("fc.weight", "F32"), ("embed_tokens.weight", "F16"), ("d2t", "I64")];
+        let tensors = names.into_iter().map(|(name, dtype)| (name.to_owned(), tensor(dtype))).collect();
+        model.tensors = Some(crate::model::TensorHeaders(tensors));
+        assert_eq!(model.loaded_bytes("float16"), Some(200 + 800), "the embedding is the target's");
+    }
+
+    #[test]
+    fn a_token_of_kv_has_its_known_size() {
+        let llama = facts(LLAMA_8B).config;
+        assert_eq!(llama.kv_bytes_per_token(2, 1), Some(131_072));
+        assert_eq!(llama.kv_bytes_per_token(2, 16), Some(2 * 128 * 32 * 2));
+        let latent = facts(
+            r#"{"architectures": ["DeepseekV3ForCausalLM"], "kv_lora_rank": 512, "qk_rope_head_dim": 64,
+                "num_hidden_layers": 61}"#,
+        );
+        assert_eq!(latent.config.kv_bytes_per_token(2, 8), Some(576 * 61 * 2));
+        let window = facts(r#"{"architectures": ["GptOssForCausalLM"], "sliding_window": 128}"#);
+        assert_eq!(window.config.kv_bytes_per_token(2, 1), None);
+    }
+}

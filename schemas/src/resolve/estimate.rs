@@ -1,0 +1,158 @@
+//! What a launch needs of one GPU's memory, estimated from the models' sizes.
+
+use super::{Algorithm, Given, Resolved};
+use crate::{
+    flags::Key,
+    model::{ModelFacts, element_bytes, normal_dtype},
+    version::EngineVersion,
+};
+
+const MIB: u64 = 1 << 20;
+
+/// From here on the draft's weights count as static memory (SGLang PR #28855).
+const V0_5_15: EngineVersion = EngineVersion::new(0, 5, 15);
+
+/// Copies of the logits that verification with sampling makes: as computed, by temperature, as probabilities, and
+/// renormalised after the cut (SGLang `speculative/eagle_info.py`).
+const COPIES_OF_LOGITS: u64 = 4;
+
+/// Memory of one GPU in bytes. Parts that cannot be known from what was given are `None`; nothing is guessed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MemoryEstimate {
+    /// All of it.
+    pub gpu: u64,
+    /// The static share: weights and KV cache.
+    pub static_share: Option<u64>,
+    /// This GPU's part of the target's weights.
+    pub target_weights: Option<u64>,
+    /// This GPU's part of the draft's weights; 0 without a draft of its own.
+    pub draft_weights: Option<u64>,
+    /// Whether the draft's weights are inside the static share, as from 0.5.15 on.
+    pub draft_is_static: bool,
+    /// One token in the caches of target and draft.
+    pub kv_token: Option<u64>,
+    /// Tokens that the caches hold.
+    pub kv_tokens: Option<u64>,
+    /// Logits of the largest captured verify in float32, once.
+    pub verify_logits: Option<u64>,
+    /// What the engine's own rule sets aside for activations and graphs: 1.5 MiB a token of a prefill chunk, 2 MiB a
+    /// request of the largest captured batch, 512 MiB.
+    pub activations: Option<u64>,
+}
+
+impl MemoryEstimate {
+    /// What the static share leaves.
+    pub fn outside(&self) -> Option<u64> {
+        self.gpu.checked_sub(self.static_share?)
+    }
+
+    /// What has to fit outside the static share; parts that are not known count as nothing.
+    pub fn needed_outside(&self) -> u64 {
+        let draft = if self.draft_is_static { 0 } else { self.draft_weights.unwrap_or(0) };
+        let logits = self.verify_logits.unwrap_or(0).saturating_mul(COPIES_OF_LOGITS);
+        self.activations.unwrap_or(0).saturating_add(draft).saturating_add(logits)
+    }
+
+    /// The weights that the static share has to hold; none where the target's are not known.
+    pub fn static_weights(&self) -> Option<u64> {
+        let draft = if self.draft_is_static { self.draft_weights.unwrap_or(0) } else { 0 };
+        self.target_weights?.checked_add(draft)
+    }
+}
+
+/// Bytes for a reader: in the largest unit of which there is at least one.
+pub fn readable(bytes: u64) -> String {
+    let units = [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    match units.into_iter().find(|(_, unit)| bytes >= *unit) {
+        Some((name, unit)) => format!("{:.1} {name}", bytes as f64 / unit as f64),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+pub(super) fn estimate(given: &Given<'_>, resolved: &Resolved) -> Option<MemoryEstimate> {
+    let gpu = given.gpu_memory?.checked_mul(MIB)?;
+    let share =
+        resolved.mem_fraction_static.as_ref().map(|share| share.value).filter(|share| (0.0..=1.0).contains(share));
+    let mut estimate = MemoryEstimate {
+        gpu,
+        static_share: share.map(|share| (gpu as f64 * share) as u64),
+        target_weights: weights(
+            given,
+            resolved,
+            given.target,
+            resolved.target_dtype.as_ref().map(|dtype| dtype.value.as_str()),
+        ),
+        draft_weights: draft_weights(given, resolved),
+        draft_is_static: given.version >= V0_5_15,
+        kv_token: kv_token(given, resolved),
+        kv_tokens: None,
+        verify_logits: verify_logits(given, resolved),
+        activations: activations(resolved),
+    };
+    estimate.kv_tokens = kv_tokens(given, &estimate);
+    Some(estimate)
+}
+
+fn weights(given: &Given<'_>, resolved: &Resolved, model: Option<&ModelFacts>, dtype: Option<&str>) -> Option<u64> {
+    // Attention ranks keep whole copies of some layers, expert parallelism shares others: their parts are not known.
+    let uneven =
+        given.attention_ranks() > 1 || given.launch.has(Key::EnableDpAttention) || given.launch.has(Key::EpSize);
+    let stages = given.launch.count(Key::PpSize).map_or(1, |size| size.value.max(1));
+    let gpus = u64::try_from(resolved.tp_size.value.checked_mul(stages)?).ok().filter(|gpus| *gpus > 0)?;
+    model.filter(|_| !uneven || gpus == 1)?.loaded_bytes(dtype?).map(|bytes| bytes / gpus)
+}
+
+/// Drafts without a path of their own are part of the target's checkpoint, or have no weights.
+fn draft_weights(given: &Given<'_>, resolved: &Resolved) -> Option<u64> {
+    if !given.launch.has(Key::SpeculativeDraftModelPath) {
+        return Some(0);
+    }
+    weights(given, resolved, given.draft, resolved.draft_dtype.as_ref().map(|dtype| dtype.value.as_str()))
+}
+
+/// The engine takes the draft's layers to be as wide as the target's (`model_executor/pool_configurator.py`).
+fn kv_token(given: &Given<'_>, resolved: &Resolved) -> Option<u64> {
+    let element = match given.launch.text(Key::KvCacheDtype) {
+        Some(dtype) if dtype.value.starts_with("fp8") => 1,
+        Some(dtype) if dtype.value != "auto" => element_bytes(normal_dtype(dtype.value)?)?,
+        None if given.launch.has(Key::KvCacheDtype) => return None,
+        _ => element_bytes(&resolved.target_dtype.as_ref()?.value)?,
+    };
+    if given.attention_ranks() > 1 || given.launch.has(Key::PpSize) {
+        return None;
+    }
+    let config = &given.target?.config;
+    let target = config.kv_bytes_per_token(element, resolved.tp_size.value)?;
+    let layers = u64::try_from(config.num_hidden_layers.filter(|layers| *layers > 0)?).ok()?;
+    let drafted = match resolved.algorithm.as_ref().map(|algorithm| algorithm.value) {
+        Some(Algorithm::Eagle | Algorithm::Eagle3 | Algorithm::Standalone) => {
+            given.draft.and_then(|draft| draft.config.num_hidden_layers).unwrap_or(1)
+        }
+        _ => 0,
+    };
+    target.checked_add(target.checked_mul(u64::try_from(drafted).ok()?)? / layers)
+}
+
+fn kv_tokens(given: &Given<'_>, estimate: &MemoryEstimate) -> Option<u64> {
+    if estimate.draft_is_static && estimate.draft_weights.is_none() {
+        return None;
+    }
+    let bytes = estimate.static_share?.saturating_sub(estimate.static_weights()?);
+    let tokens = bytes / estimate.kv_token.filter(|bytes| *bytes > 0)?;
+    let cap = given.launch.count(Key::MaxTotalTokens).and_then(|cap| u64::try_from(cap.value).ok());
+    Some(cap.map_or(tokens, |cap| tokens.min(cap)))
+}
+
+fn verify_logits(given: &Given<'_>, resolved: &Resolved) -> Option<u64> {
+    let rows = resolved.num_draft_tokens.as_ref().filter(|_| resolved.speculative)?.value;
+    let batch = resolved.capture_sizes.as_ref()?.value.last().copied()?;
+    let vocabulary = given.target?.config.vocab_size?;
+    u64::try_from(rows.checked_mul(batch)?.checked_mul(vocabulary)?.checked_mul(4)?).ok()
+}
+
+fn activations(resolved: &Resolved) -> Option<u64> {
+    let chunk = u64::try_from(resolved.chunked_prefill_size.as_ref()?.value.max(2048)).ok()?;
+    let batch = resolved.capture_sizes.as_ref()?.value.last().copied().unwrap_or(0);
+    let batch = u64::try_from(batch).ok()?;
+    (chunk.checked_mul(3)? / 2).checked_add(batch.checked_mul(2)?)?.checked_add(512)?.checked_mul(MIB)
+}
