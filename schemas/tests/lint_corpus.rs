@@ -37,6 +37,11 @@ fn facts(model: &Json) -> Option<ModelFacts> {
     })
 }
 
+/// Memory in MiB of the GPU of a record, where its generation decides what runs.
+fn gpu_memory(record: &Json) -> Option<u64> {
+    text(record, "hardware").contains("B200").then_some(183_359)
+}
+
 /// Codes found, each with its gravest severity.
 fn findings(record: &Json) -> BTreeMap<String, Severity> {
     // The corpus keeps the environment beside the command.
@@ -54,10 +59,11 @@ fn findings(record: &Json) -> BTreeMap<String, Severity> {
     let (version, given) = version_of(launch, told);
     let (target, draft) = (facts(&record["target"]), facts(&record["draft"]));
     let (target, draft) = (target.as_ref(), draft.as_ref());
-    let resolved = resolve(launch, version, given, target, draft, None);
+    let gpu_memory = gpu_memory(record);
+    let resolved = resolve(launch, version, given, target, draft, gpu_memory);
     let expected_concurrency =
         record["workload"]["concurrency"].as_u64().and_then(|requests| usize::try_from(requests).ok());
-    let context = Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory: None };
+    let context = Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory };
     let mut found = BTreeMap::new();
     for diagnostic in lint(&context, &Selection::default()) {
         let severity = found.entry(diagnostic.code.to_owned()).or_insert(diagnostic.severity);
