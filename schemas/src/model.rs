@@ -11,7 +11,7 @@ mod size;
 mod tensors;
 mod tokenizer;
 
-pub use config::{ConfigError, EagleConfig, ModelConfig, RopeScaling};
+pub use config::{ConfigError, DflashConfig, EagleConfig, ModelConfig, RopeScaling};
 pub use derived::{DraftKind, normal_dtype};
 pub use generation::GenerationConfig;
 pub use hot_vocabulary::HotVocabulary;

@@ -37,6 +37,7 @@ pub const FLAGS: &[Flag] = &[
         "Give every request the same output whatever else is in the batch",
     )
     .ours(),
+    Flag::new(Key::ChatTemplate, "chat-template", Text, "Chat template, over the one beside the target"),
     Flag::new(
         Key::ChunkedPrefillSize,
         "chunked-prefill-size",
@@ -85,6 +86,12 @@ pub const FLAGS: &[Flag] = &[
         "Attention kernels of decode, over --attention-backend",
     )
     .since(EngineVersion::new(0, 4, 10)),
+    Flag::new(
+        Key::DeepepMode,
+        "deepep-mode",
+        Choice(&["normal", "low_latency", "auto"]),
+        "How DeepEP exchanges tokens; auto is low latency for decode",
+    ),
     Flag::new(Key::Device, "device", Text, "Where to run: auto, cpu, cuda or cuda:N").ours(),
     Flag::new(Key::DisableCudaGraph, "disable-cuda-graph", Nothing, "Run every batch without CUDA graphs").ours(),
     Flag::new(
@@ -132,6 +139,12 @@ pub const FLAGS: &[Flag] = &[
     )
     .ours(),
     Flag::new(
+        Key::EnableCustomLogitProcessor,
+        "enable-custom-logit-processor",
+        Nothing,
+        "Let requests bring code that changes their logits",
+    ),
+    Flag::new(
         Key::EnableDeterministicInference,
         "enable-deterministic-inference",
         Nothing,
@@ -163,6 +176,13 @@ pub const FLAGS: &[Flag] = &[
     .of_slime(),
     Flag::new(Key::EnableMultiLayerEagle, "enable-multi-layer-eagle", Nothing, "One MTP layer a draft step")
         .since(EngineVersion::new(0, 5, 9)),
+    Flag::new(
+        Key::EnableReturnHiddenStates,
+        "enable-return-hidden-states",
+        Nothing,
+        "Let requests ask for hidden states",
+    )
+    .since(EngineVersion::new(0, 4, 10)),
     Flag::new(Key::EnableTorchCompile, "enable-torch-compile", Nothing, "Compile the model with torch.compile"),
     Flag::new(Key::EnableTwoBatchOverlap, "enable-two-batch-overlap", Nothing, "Overlap two half batches"),
     Flag::new(Key::EpSize, "ep-size", Integer, "Expert parallelism").aliases(&["ep", "expert-parallel-size"]),
@@ -220,6 +240,12 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(Key::PageSize, "page-size", Integer, "Tokens a KV page").ours(),
     Flag::new(Key::PpSize, "pp-size", Integer, "Pipeline parallelism").aliases(&["pipeline-parallel-size"]),
     Flag::new(
+        Key::PreferredSamplingParams,
+        "preferred-sampling-params",
+        Text,
+        "JSON object with sampling parameters for requests that give none",
+    ),
+    Flag::new(
         Key::PrefillAttentionBackend,
         "prefill-attention-backend",
         Text,
@@ -228,7 +254,21 @@ pub const FLAGS: &[Flag] = &[
     .since(EngineVersion::new(0, 4, 10)),
     Flag::new(Key::PrefillNumServers, "prefill-num-servers", Integer, "slime: engines that only prefill").of_slime(),
     Flag::new(Key::Quantization, "quantization", Text, "Quantisation of the target's weights"),
+    Flag::new(
+        Key::ReturnHiddenStatesMode,
+        "return-hidden-states-mode",
+        Text,
+        "Which hidden states requests may ask for: last or full",
+    )
+    .since(EngineVersion::new(0, 5, 23)),
     Flag::new(Key::Revision, "revision", Text, "Branch, tag or commit of the target on the hub"),
+    Flag::new(
+        Key::RlOnPolicyTarget,
+        "rl-on-policy-target",
+        Text,
+        "Compute as this trainer does, so that samples are on-policy to the bit",
+    )
+    .since(EngineVersion::new(0, 5, 6)),
     Flag::new(Key::RolloutBatchSize, "rollout-batch-size", Integer, "slime: prompts of a rollout").of_slime(),
     Flag::new(
         Key::RolloutMaxContextLen,
@@ -250,6 +290,13 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(Key::RolloutTemperature, "rollout-temperature", Number, "slime: temperature of rollouts").of_slime(),
     Flag::new(Key::RolloutTopK, "rollout-top-k", Integer, "slime: best tokens that rollouts sample from").of_slime(),
     Flag::new(Key::RolloutTopP, "rollout-top-p", Number, "slime: nucleus that rollouts sample from").of_slime(),
+    Flag::new(
+        Key::SamplingDefaults,
+        "sampling-defaults",
+        Text,
+        "Where sampling parameters come from that requests leave out: model or openai",
+    )
+    .since(EngineVersion::new(0, 5, 6)),
     Flag::new(Key::SglangConfig, "sglang-config", Text, "slime: YAML file whose overrides beat the flags").of_slime(),
     Flag::new(
         Key::ServerConcurrency,
@@ -370,6 +417,27 @@ pub const FLAGS: &[Flag] = &[
     )
     .since(EngineVersion::new(0, 5, 6)),
     Flag::new(
+        Key::SpeculativeNgramExternalCorpusMaxTokens,
+        "speculative-ngram-external-corpus-max-tokens",
+        Integer,
+        "NGRAM: most tokens of the external corpus",
+    )
+    .since(EngineVersion::new(0, 5, 12).post(1)),
+    Flag::new(
+        Key::SpeculativeNgramExternalCorpusPath,
+        "speculative-ngram-external-corpus-path",
+        Text,
+        "NGRAM: texts to look up beside those of the requests",
+    )
+    .since(EngineVersion::new(0, 5, 12).post(1)),
+    Flag::new(
+        Key::SpeculativeNgramExternalSamBudget,
+        "speculative-ngram-external-sam-budget",
+        Integer,
+        "NGRAM: draft tokens that the external corpus may propose",
+    )
+    .since(EngineVersion::new(0, 5, 12).post(1)),
+    Flag::new(
         Key::SpeculativeNgramMaxBfsBreadth,
         "speculative-ngram-max-bfs-breadth",
         Integer,
@@ -384,6 +452,20 @@ pub const FLAGS: &[Flag] = &[
     )
     .since(EngineVersion::new(0, 5, 6))
     .until(EngineVersion::new(0, 5, 12).post(1)),
+    Flag::new(
+        Key::SpeculativeNgramMaxTrieDepth,
+        "speculative-ngram-max-trie-depth",
+        Integer,
+        "NGRAM: longest run of tokens that is kept",
+    )
+    .since(EngineVersion::new(0, 5, 12).post(1)),
+    Flag::new(
+        Key::SpeculativeNgramMinBfsBreadth,
+        "speculative-ngram-min-bfs-breadth",
+        Integer,
+        "NGRAM: narrowest level of the proposed tree",
+    )
+    .since(EngineVersion::new(0, 5, 6)),
     Flag::new(
         Key::SpeculativeNumDraftTokens,
         "speculative-num-draft-tokens",
@@ -419,4 +501,6 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(Key::TrustRemoteCode, "trust-remote-code", Nothing, "Run the checkpoint's own Python code"),
     Flag::new(Key::UnoLoraPath, "uno-lora-path", Text, "UNO: the adapter that drafts")
         .since(EngineVersion::new(0, 5, 23)),
+    Flag::new(Key::UseTensorboard, "use-tensorboard", Nothing, "slime: write metrics for TensorBoard").of_slime(),
+    Flag::new(Key::UseWandb, "use-wandb", Nothing, "slime: send metrics to Weights & Biases").of_slime(),
 ];

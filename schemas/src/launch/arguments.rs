@@ -1,5 +1,6 @@
 //! From command lines to launches: which engine, which words are its arguments, and what each flag takes.
 
+mod joined;
 mod place;
 pub(super) mod split;
 mod unknown;

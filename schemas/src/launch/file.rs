@@ -37,6 +37,8 @@ pub struct LaunchFile {
     pub attn_dp_size: Option<i64>,
     /// Give every request the same output whatever else is in the batch.
     pub batch_invariant: Option<bool>,
+    /// Chat template, over the one beside the target.
+    pub chat_template: Option<String>,
     /// Most prompt tokens of one prefill pass; -1 turns chunking off.
     pub chunked_prefill_size: Option<i64>,
     /// Longest sequence, prompt and output together; the model's own unless given.
@@ -51,6 +53,8 @@ pub struct LaunchFile {
     pub cuda_graph_max_bs: Option<i64>,
     /// Attention kernels of decode, over --attention-backend.
     pub decode_attention_backend: Option<String>,
+    /// How DeepEP exchanges tokens; auto is low latency for decode.
+    pub deepep_mode: Option<String>,
     /// Where to run: auto, cpu, cuda or cuda:N.
     pub device: Option<String>,
     /// Run every batch without CUDA graphs.
@@ -73,6 +77,8 @@ pub struct LaunchFile {
     pub dp_size: Option<i64>,
     /// Type of weights and activations; auto follows the checkpoint.
     pub dtype: Option<String>,
+    /// Let requests bring code that changes their logits.
+    pub enable_custom_logit_processor: Option<bool>,
     /// Kernels whose result does not depend on the batch.
     pub enable_deterministic_inference: Option<bool>,
     /// Data-parallel attention under tensor-parallel experts.
@@ -87,6 +93,8 @@ pub struct LaunchFile {
     pub enable_mixed_chunk: Option<bool>,
     /// One MTP layer a draft step.
     pub enable_multi_layer_eagle: Option<bool>,
+    /// Let requests ask for hidden states.
+    pub enable_return_hidden_states: Option<bool>,
     /// Compile the model with torch.compile.
     pub enable_torch_compile: Option<bool>,
     /// Overlap two half batches.
@@ -123,12 +131,20 @@ pub struct LaunchFile {
     pub page_size: Option<i64>,
     /// Pipeline parallelism.
     pub pp_size: Option<i64>,
+    /// JSON object with sampling parameters for requests that give none.
+    pub preferred_sampling_params: Option<String>,
     /// Attention kernels of prefill, over --attention-backend.
     pub prefill_attention_backend: Option<String>,
     /// Quantisation of the target's weights.
     pub quantization: Option<String>,
+    /// Which hidden states requests may ask for: last or full.
+    pub return_hidden_states_mode: Option<String>,
     /// Branch, tag or commit of the target on the hub.
     pub revision: Option<String>,
+    /// Compute as this trainer does, so that samples are on-policy to the bit.
+    pub rl_on_policy_target: Option<String>,
+    /// Where sampling parameters come from that requests leave out: model or openai.
+    pub sampling_defaults: Option<String>,
     /// spectune: accept this many tokens a round on average, whatever the target says; the output is meaningless.
     pub simulate_accept_length: Option<f64>,
     /// Take and give token ids only.
@@ -167,10 +183,20 @@ pub struct LaunchFile {
     pub speculative_eagle_topk: Option<i64>,
     /// Kernels of the draft's experts.
     pub speculative_moe_runner_backend: Option<String>,
+    /// NGRAM: most tokens of the external corpus.
+    pub speculative_ngram_external_corpus_max_tokens: Option<i64>,
+    /// NGRAM: texts to look up beside those of the requests.
+    pub speculative_ngram_external_corpus_path: Option<String>,
+    /// NGRAM: draft tokens that the external corpus may propose.
+    pub speculative_ngram_external_sam_budget: Option<i64>,
     /// NGRAM: widest level of the proposed tree, which replaces topk.
     pub speculative_ngram_max_bfs_breadth: Option<i64>,
     /// NGRAM: longest suffix that is looked up.
     pub speculative_ngram_max_match_window_size: Option<i64>,
+    /// NGRAM: longest run of tokens that is kept.
+    pub speculative_ngram_max_trie_depth: Option<i64>,
+    /// NGRAM: narrowest level of the proposed tree.
+    pub speculative_ngram_min_bfs_breadth: Option<i64>,
     /// Nodes of the tree that the target verifies, the root included.
     pub speculative_num_draft_tokens: Option<i64>,
     /// Draft steps: the depth of the tree.

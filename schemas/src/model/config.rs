@@ -94,6 +94,16 @@ pub struct ModelConfig {
     pub norm_output: Option<bool>,
     /// Block drafts (DFLASH, DSPARK).
     pub block_size: Option<usize>,
+    /// Block drafts: layers of the target that the draft was trained with.
+    pub num_target_layers: Option<usize>,
+    /// Settings of DFLASH drafts, which may stand here instead of outside.
+    pub dflash_config: Option<DflashConfig>,
+    /// Kind of attention of each layer, such as `sliding_attention`.
+    pub layer_types: Option<Vec<String>>,
+    /// Whether attention looks back only, where a draft says so.
+    pub is_causal: Option<bool>,
+    /// The algorithm of a draft that the speculators library has written, whose layout is its own.
+    pub speculators_model_type: Option<String>,
     /// Beginning-of-text token.
     #[serde(deserialize_with = "config_tokens")]
     pub bos_token_id: Vec<u32>,
@@ -141,6 +151,14 @@ pub struct EagleConfig {
     pub eagle_aux_hidden_state_layer_ids: Option<Vec<usize>>,
     /// False: only the final hidden state is fed in.
     pub use_aux_hidden_state: Option<bool>,
+}
+
+/// `dflash_config` of a DFLASH draft.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct DflashConfig {
+    /// Layers of the target that the draft was trained with.
+    pub num_target_layers: Option<usize>,
 }
 
 /// The text is not a usable config.json.
@@ -206,6 +224,7 @@ impl ModelConfig {
         }
         lenient::nested::<RopeScaling>(&mut object, "rope_parameters");
         lenient::nested::<EagleConfig>(&mut object, "eagle_config");
+        lenient::nested::<DflashConfig>(&mut object, "dflash_config");
         Ok(serde_json::from_value(Json::Object(lenient::readable::<Self>(object)))?)
     }
 

@@ -85,6 +85,11 @@ impl ModelConfig {
         self.num_nextn_predict_layers.or(self.mtp_num_hidden_layers)
     }
 
+    /// Layers of the target that a block draft was trained with, where its config says so.
+    pub fn trained_target_layers(&self) -> Option<usize> {
+        self.dflash_config.as_ref().and_then(|dflash| dflash.num_target_layers).or(self.num_target_layers)
+    }
+
     /// Base and scaling of the rotary embedding, from whichever of the two forms the config uses. The base is 10000
     /// where none is given, as in transformers.
     pub fn effective_rope(&self) -> (f64, Option<&RopeScaling>) {

@@ -1,9 +1,11 @@
 //! Which algorithm runs, and whether there is a draft for it.
 
+pub(super) mod nr05_flags_run_together;
 pub(super) mod nr06_given_twice;
 pub(super) mod nr11_draft_for_another_base;
 pub(super) mod nr12_eagle_upstream_layout;
 pub(super) mod nr13_eagle3_with_mtp;
+pub(super) mod nr14_draft_config_not_loadable;
 pub(super) mod nr15_dummy_nextn;
 pub(super) mod nr22_multimodal_wrapper;
 pub(super) mod sd001_unknown_algorithm;

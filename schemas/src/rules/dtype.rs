@@ -1,5 +1,6 @@
 //! Types of the weights.
 
+pub(super) mod nr19_w4afp8_mtp;
 pub(super) mod sd070_dtype_mismatch;
 pub(super) mod sd071_dtype_missing_becomes_fp16;
 pub(super) mod sd073_draft_inherits_quantization;

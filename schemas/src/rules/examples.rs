@@ -6,7 +6,7 @@ use super::{Context, Page, Rule, Selection, lint, page::Block};
 use crate::{
     diagnostic::{Diagnostic, fix},
     launch::{Options, parse},
-    model::{ModelConfig, ModelFacts, TensorHeader, TensorHeaders},
+    model::{GenerationConfig, ModelConfig, ModelFacts, TensorHeader, TensorHeaders},
     resolve::{resolve, version_of},
     text::Source,
     version::EngineVersion,
@@ -40,6 +40,10 @@ impl Example {
                 ("draft", Some(example)) => example.draft = Some(facts("draft", &words, &lines.join("\n"))),
                 ("target-tensors", Some(example)) => {
                     example.target.as_mut().expect("a target before its tensors").tensors = Some(tensors(lines));
+                }
+                ("target-generation", Some(example)) => {
+                    let generation = GenerationConfig::parse(&lines.join("\n")).expect("a generation_config.json");
+                    example.target.as_mut().expect("a target before its sampling").generation = Some(generation);
                 }
                 ("draft-tensors", Some(example)) => {
                     example.draft.as_mut().expect("a draft before its tensors").tensors = Some(tensors(lines));

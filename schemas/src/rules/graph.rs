@@ -1,5 +1,6 @@
 //! CUDA graphs: which batch sizes have one.
 
+pub(super) mod nr01_deepep_dispatch_tokens;
 pub(super) mod sd080_graph_max_bs_lt_max_running;
 pub(super) mod sd081_graph_bs_gaps;
 pub(super) mod sd082_graph_bs_explicit_sparse;

@@ -7,7 +7,8 @@
 //!   words say what else is known: `toml` (a launch file), `version:0.5.9`, `concurrency:64`, `memory:81559`, and
 //!   `also:SD090,SD080` for other rules that find something there as well.
 //! - `target` and `draft` after a launch hold fields of the config.json of its models; `partial` says that fields may be
-//!   missing. `draft-tensors` holds the tensors of the draft, one a line: name, dtype, shape as `4096x12288`.
+//!   missing. `target-generation` holds the target's generation_config.json, `draft-tensors` the tensors of the draft, one
+//!   a line: name, dtype, shape as `4096x12288`.
 
 /// A rule's page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +112,7 @@ fn caption(info: &str) -> String {
         (Some("launch"), true) => "Found here",
         (Some("launch"), false) => "Nothing is found here",
         (Some("target"), _) => "The target's config.json",
+        (Some("target-generation"), _) => "The target's generation_config.json",
         (Some("draft"), _) => "The draft's config.json",
         (Some("draft-tensors"), _) => "The draft's tensors",
         _ => return String::new(),
@@ -132,7 +134,7 @@ fn language(info: &str) -> &str {
     match words.next() {
         Some("launch") if words.any(|word| word == "toml") => "toml",
         Some("launch") => "sh",
-        Some("target" | "draft") => "json",
+        Some("target" | "target-generation" | "draft") => "json",
         Some("draft-tensors") => "text",
         _ => info,
     }

@@ -2,6 +2,7 @@
 
 pub(super) mod nr02_mla_backend_draft;
 pub(super) mod nr08_dp_attention_old;
+pub(super) mod nr10_blackwell_paged_chain;
 pub(super) mod nr18_pd_decode_dp_attention;
 pub(super) mod nr20_ngram_lora;
 pub(super) mod nr21_mem_fraction_near_one;
@@ -16,3 +17,5 @@ pub(super) mod sd098_deterministic;
 pub(super) mod sd099_lora_algorithm;
 pub(super) mod sd101_pd_decode_radix;
 pub(super) mod sd106_backend_flex;
+pub(super) mod sd191_dp_spec_prefill_coordination;
+pub(super) mod sd192_ragged_verify_mode;

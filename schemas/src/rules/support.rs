@@ -65,6 +65,13 @@ impl<'a> Context<'a> {
         !launch.has(key) && launch.is_complete() && !overridden && !bare()
     }
 
+    /// Where an environment variable is switched on, if it is.
+    pub(super) fn switched_on(&self, variable: &str) -> Option<Span> {
+        let value = self.launch.variable(variable)?;
+        let on = ["1", "true", "yes", "y", "on"].iter().any(|on| value.value.eq_ignore_ascii_case(on));
+        on.then_some(value.span)
+    }
+
     /// Where a key stands, or else the launch's own place.
     pub(super) fn place(&self, key: Key) -> Span {
         self.setting(key).map_or(self.launch.anchor, |setting| setting.span)

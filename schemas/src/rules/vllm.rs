@@ -8,3 +8,4 @@ pub(super) mod vl06_mtp_pipeline_parallel;
 pub(super) mod vl07_vllm_ngram_lora;
 pub(super) mod vl08_method_and_head;
 pub(super) mod vl09_draft_model_method;
+pub(super) mod vl10_capture_sizes_tensor_parallel;

@@ -15,7 +15,9 @@ const SLIMES_OWN: &[&str] = &["--sglang-config", "--sglang-router-", "--sglang-s
 
 /// Says which flags the engine does not know.
 pub(super) fn report(arguments: &[Argument], engine: Engine, diagnostics: &mut Vec<Diagnostic>) {
-    for argument in arguments.iter().filter(|argument| !argument.is_positional()) {
+    // Of two flags in one word a rule says more.
+    let judged = |argument: &&Argument| !argument.is_positional() && argument.second_flag(engine).is_none();
+    for argument in arguments.iter().filter(judged) {
         let written = argument.flag.value.as_str();
         let Some(name) = own_name(written, engine) else { continue };
         let two_dashes = !written.starts_with("---");

@@ -23,7 +23,7 @@
 //!
 //! ## Use instead
 //!
-//! ```launch good version:0.5.12
+//! ```launch good version:0.5.23
 //! sglang serve --model-path target --grammar-backend xgrammar --speculative-algorithm EAGLE --max-running-requests 16 \
 //!   --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
 //! ```

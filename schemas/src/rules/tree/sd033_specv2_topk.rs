@@ -59,13 +59,12 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if !(V0_5_6..=V0_5_9).contains(&version) {
         return None;
     }
-    let variable = context.launch.variable(VARIABLE)?;
-    let on = matches!(variable.value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on");
-    let topk = context.launch.count(Key::SpeculativeEagleTopk).filter(|topk| on && topk.value > 1)?;
+    let variable = context.switched_on(VARIABLE)?;
+    let topk = context.launch.count(Key::SpeculativeEagleTopk).filter(|topk| topk.value > 1)?;
     let message = format!("the overlapped worker of sglang {version} cannot draft with topk {}", topk.value);
     Some(
         Finding::new(topk.span, message, "chains only")
-            .related(Some(variable.span), "asks for the overlapped worker")
+            .related(Some(variable), "asks for the overlapped worker")
             .engine_says("Spec v2 currently only supports topk = 1 for speculative decoding.")
             .by_version(context)
             .help(format!("write `{}`, or take {VARIABLE} out", context.line(Key::SpeculativeEagleTopk, "1"))),

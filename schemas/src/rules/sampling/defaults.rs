@@ -1,0 +1,58 @@
+//! Sampling parameters of requests that give none.
+
+use serde_json::Value as Json;
+
+use crate::{
+    flags::Key,
+    launch::Engine,
+    rules::{Context, versions::*},
+    text::Span,
+};
+
+/// A sampling parameter that a launch sets for its requests.
+pub(super) struct SamplingDefault {
+    pub value: f64,
+    /// As it was written.
+    pub written: String,
+    pub place: Span,
+    /// Where it comes from, in words.
+    pub source: &'static str,
+}
+
+impl SamplingDefault {
+    /// The default of a parameter: of the launch, or of the model where requests follow it.
+    pub fn of(context: &Context<'_>, parameter: &str) -> Option<Self> {
+        let key = Key::PreferredSamplingParams;
+        if context.launch.has(key) {
+            let given: Json = serde_json::from_str(context.launch.text(key)?.value).ok()?;
+            if let Some(value) = given.get(parameter) {
+                let (place, source) = (context.value_place(key), "the preferred sampling parameters");
+                return Some(Self { value: value.as_f64()?, written: value.to_string(), place, source });
+            }
+        }
+        let value = of_model(context, parameter)?;
+        let place = context.value_place(Key::ModelPath);
+        Some(Self {
+            value: value.into(),
+            written: value.to_string(),
+            place,
+            source: "the target's generation_config.json",
+        })
+    }
+}
+
+/// What the model's own file says, where the server follows it: from 0.5.6 on, unless it is told otherwise. slime gives
+/// every request its sampling parameters.
+fn of_model(context: &Context<'_>, parameter: &str) -> Option<f32> {
+    let key = Key::SamplingDefaults;
+    let follows = context.is_absent(key) || context.launch.text(key).is_some_and(|whose| whose.value == "model");
+    if !follows || context.launch.engine == Engine::Slime || context.version() < V0_5_6 {
+        return None;
+    }
+    let generation = context.target?.generation.as_ref()?;
+    match parameter {
+        "min_p" => generation.min_p,
+        "repetition_penalty" => generation.repetition_penalty,
+        _ => None,
+    }
+}

@@ -1,0 +1,77 @@
+//! # SD122: adaptive-memory
+//!
+//! Adaptive steps take memory for the longest chain, and little is left here.
+//!
+//! ## What it does
+//!
+//! Looks for `--speculative-adaptive` with its default configuration beside a `--mem-fraction-static` of 0.9 or more.
+//!
+//! ## Why is this bad?
+//!
+//! Buffers are made for the most steps that may be chosen (7, so 8 tokens a request), and graphs are captured for every number of
+//! steps, not for one. All of that lies outside the memory fraction.
+//!
+//! ## What SGLang does
+//!
+//! It captures one set of graphs for each of 0, 1, 3, 5 and 7 steps, whatever `--speculative-num-steps` says.
+//!
+//! ## Example
+//!
+//! ```launch bad version:0.5.23
+//! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-adaptive --max-running-requests 16 --attention-backend fa3 \
+//!   --speculative-num-steps 3 --mem-fraction-static 0.92
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version:0.5.23
+//! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-adaptive --max-running-requests 16 --attention-backend fa3 \
+//!   --speculative-num-steps 3 --mem-fraction-static 0.85
+//! ```
+//!
+//! ## Versions
+//!
+//! Since the flag came; read in 0.5.12 to 0.5.23.
+//!
+//! ## Source
+//!
+//! sglang `speculative/adaptive_spec_params.py`; issue #35275.
+
+use crate::{
+    diagnostic::Severity,
+    flags::Key,
+    resolve::Algorithm,
+    rules::{Applies, Check, Context, Finding, Rule},
+};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "SD122",
+    name: "adaptive-memory",
+    severity: Severity::Warning,
+    applies: Applies::Sglang,
+    file: include_str!("sd122_adaptive_memory.rs"),
+    check: Check::One(check),
+};
+
+/// Above which share little memory is left beside weights and KV pool.
+const TIGHT: f64 = 0.9;
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    context.algorithm().filter(|algorithm| matches!(algorithm, Algorithm::Eagle | Algorithm::Eagle3))?;
+    let adaptive = context.span(Key::SpeculativeAdaptive)?;
+    let share = context.launch.number(Key::MemFractionStatic).filter(|share| share.value >= TIGHT)?;
+    let static_steps = context.launch.count(Key::SpeculativeEagleTopk).is_some_and(|topk| topk.value > 1);
+    if static_steps || context.launch.has(Key::EnableDpAttention) || !context.is_absent(Key::SpeculativeAdaptiveConfig)
+    {
+        return None;
+    }
+    Some(
+        Finding::new(share.span, "adaptive steps take memory outside this share, for up to 7 steps", "little is left")
+            .related(Some(adaptive), "graphs for 0, 1, 3, 5 and 7 steps")
+            .help(format!(
+                "lower `{}`, or name fewer steps in a file for `{}`",
+                context.flag(Key::MemFractionStatic),
+                context.flag(Key::SpeculativeAdaptiveConfig)
+            )),
+    )
+}

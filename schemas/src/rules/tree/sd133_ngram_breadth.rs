@@ -1,0 +1,109 @@
+//! # SD133: ngram-breadth
+//!
+//! The tree of NGRAM has no possible breadth or depth.
+//!
+//! ## What it does
+//!
+//! Looks at NGRAM's breadths and depth: the least breadth has to be at least 1 and no larger than the greatest (1 and 10 unless
+//! given), and the trie deeper than 1.
+//!
+//! ## Why is this bad?
+//!
+//! The server does not start.
+//!
+//! ## What SGLang does
+//!
+//! The C++ code that keeps the trie stops with `min_bfs_breadth must be less than or equal to max_bfs_breadth` and its kind.
+//!
+//! ## Example
+//!
+//! ```launch bad version:0.5.23
+//! sglang serve --model-path target --speculative-algorithm NGRAM --max-running-requests 16 --attention-backend fa3 \
+//!   --speculative-ngram-min-bfs-breadth 4 --speculative-ngram-max-bfs-breadth 2
+//! ```
+//!
+//! ```launch bad version:0.5.23
+//! sglang serve --model-path target --speculative-algorithm NGRAM --max-running-requests 16 --attention-backend fa3 \
+//!   --speculative-ngram-max-trie-depth 1
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version:0.5.23
+//! sglang serve --model-path target --speculative-algorithm NGRAM --max-running-requests 16 --attention-backend fa3 \
+//!   --speculative-ngram-min-bfs-breadth 1 --speculative-ngram-max-bfs-breadth 4
+//! ```
+//!
+//! ## Versions
+//!
+//! As read in 0.5.12 to 0.5.23.
+//!
+//! ## Source
+//!
+//! sglang `ngram_corpus/ngram.cpp`.
+
+use crate::{
+    diagnostic::Severity,
+    flags::Key,
+    resolve::Algorithm,
+    rules::{Applies, Check, Context, Finding, Rule, versions::*},
+};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "SD133",
+    name: "ngram-breadth",
+    severity: Severity::Error,
+    applies: Applies::Sglang,
+    file: include_str!("sd133_ngram_breadth.rs"),
+    check: Check::One(check),
+};
+
+/// The breadths unless they are given.
+const LEAST: i64 = 1;
+const GREATEST: i64 = 10;
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    context.only(Algorithm::Ngram)?;
+    if context.version() < V0_5_12 {
+        return None;
+    }
+    let (least_key, greatest_key, depth_key) =
+        (Key::SpeculativeNgramMinBfsBreadth, Key::SpeculativeNgramMaxBfsBreadth, Key::SpeculativeNgramMaxTrieDepth);
+    if let Some(depth) = context.launch.integer(depth_key).filter(|depth| depth.value <= 1) {
+        return Some(
+            Finding::new(depth.span, format!("a trie of depth {} finds nothing", depth.value), "has to be above 1")
+                .engine_says(format!("param_.max_trie_depth must be greater than 1, current value: {}", depth.value))
+                .help(format!("write `{}`, which is the default", context.line(depth_key, "18"))),
+        );
+    }
+    let breadth = |key, default| match context.launch.has(key) {
+        true => context.launch.integer(key).map(|breadth| breadth.value),
+        false => Some(default),
+    };
+    let (least, greatest) = (breadth(least_key, LEAST)?, breadth(greatest_key, GREATEST)?);
+    if least <= 0 {
+        let message = format!("a least breadth of {least} is none");
+        return Some(
+            Finding::new(context.value_place(least_key), message, "has to be above 0")
+                .engine_says(format!("min_bfs_breadth must be greater than 0, current value: {least}"))
+                .help(format!("write `{}`", context.line(least_key, "1"))),
+        );
+    }
+    if least <= greatest {
+        return None;
+    }
+    let key = if context.launch.has(least_key) { least_key } else { greatest_key };
+    Some(
+        Finding::new(
+            context.value_place(key),
+            format!("the least breadth, {least}, is above the greatest, {greatest}"),
+            "the other way round",
+        )
+        .related(context.span(greatest_key), "the greatest")
+        .engine_says(format!(
+            "min_bfs_breadth must be less than or equal to max_bfs_breadth, current min_bfs_breadth: {least}, \
+             max_bfs_breadth: {greatest}"
+        ))
+        .help(format!("write `{}`", context.line(least_key, &greatest.max(1).to_string()))),
+    )
+}
