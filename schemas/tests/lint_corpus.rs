@@ -38,11 +38,6 @@ fn facts(model: &Json) -> Option<ModelFacts> {
     })
 }
 
-/// Memory in MiB of the GPU of a record, where its generation decides what runs.
-fn gpu_memory(record: &Json) -> Option<u64> {
-    text(record, "hardware").contains("B200").then_some(183_359)
-}
-
 /// Codes found, each with its gravest severity.
 fn findings(record: &Json) -> BTreeMap<String, Severity> {
     // The corpus keeps the environment beside the command.

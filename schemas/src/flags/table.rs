@@ -77,6 +77,9 @@ pub const FLAGS: &[Flag] = &[
     .aliases(&["cuda-graph-max-bs-decode"])
     .ours()
     .until(EngineVersion::new(0, 5, 23)),
+    Flag::new(Key::DcpSize, "dcp-size", Integer, "Context parallelism of decode")
+        .aliases(&["decode-context-parallel-size"])
+        .since(EngineVersion::new(0, 5, 15).post(1)),
     Flag::new(Key::DebugRolloutOnly, "debug-rollout-only", Nothing, "slime: run the engines and train nothing")
         .of_slime(),
     Flag::new(
@@ -138,6 +141,8 @@ pub const FLAGS: &[Flag] = &[
         "Type of weights and activations; auto follows the checkpoint",
     )
     .ours(),
+    Flag::new(Key::DwdpSize, "dwdp-size", Integer, "Data parallelism with experts fetched from the other ranks")
+        .since(EngineVersion::new(0, 5, 23)),
     Flag::new(
         Key::EnableCustomLogitProcessor,
         "enable-custom-logit-processor",
@@ -165,6 +170,27 @@ pub const FLAGS: &[Flag] = &[
         "Keep evicted KV pages in host memory",
     )
     .aliases(&["enable-hicache"]),
+    Flag::new(
+        Key::EnableKvCacheSharding,
+        "enable-kv-cache-sharding",
+        Nothing,
+        "Share the pages of the KV cache out over the ranks of a prefill engine",
+    )
+    .since(EngineVersion::new(0, 5, 23)),
+    Flag::new(
+        Key::EnableLayernormSp,
+        "enable-layernorm-sp",
+        Nothing,
+        "Share sequences out over the ranks between layers",
+    )
+    .since(EngineVersion::new(0, 5, 23)),
+    Flag::new(
+        Key::EnableLinearReplayssmSpec,
+        "enable-linear-replayssm-spec",
+        Nothing,
+        "Replay accepted tokens into the states of linear attention",
+    )
+    .since(EngineVersion::new(0, 5, 23)),
     Flag::new(Key::EnableLora, "enable-lora", Nothing, "Serve LoRA adapters").since(EngineVersion::new(0, 4, 10)),
     Flag::new(Key::EnableMixedChunk, "enable-mixed-chunk", Nothing, "Mix prefill chunks and decode in one batch"),
     Flag::new(
@@ -176,6 +202,8 @@ pub const FLAGS: &[Flag] = &[
     .of_slime(),
     Flag::new(Key::EnableMultiLayerEagle, "enable-multi-layer-eagle", Nothing, "One MTP layer a draft step")
         .since(EngineVersion::new(0, 5, 9)),
+    Flag::new(Key::EnablePdmux, "enable-pdmux", Nothing, "Run prefill and decode side by side on one GPU")
+        .since(EngineVersion::new(0, 4, 10)),
     Flag::new(
         Key::EnableReturnHiddenStates,
         "enable-return-hidden-states",
@@ -185,6 +213,10 @@ pub const FLAGS: &[Flag] = &[
     .since(EngineVersion::new(0, 4, 10)),
     Flag::new(Key::EnableTorchCompile, "enable-torch-compile", Nothing, "Compile the model with torch.compile"),
     Flag::new(Key::EnableTwoBatchOverlap, "enable-two-batch-overlap", Nothing, "Overlap two half batches"),
+    Flag::new(Key::EnableUnifiedMemory, "enable-unified-memory", Nothing, "One pool of memory for all kinds of caches")
+        .since(EngineVersion::new(0, 5, 15).post(1)),
+    Flag::new(Key::EnableWatermark, "enable-watermark", Nothing, "Mark sampled text")
+        .since(EngineVersion::new(0, 5, 23)),
     Flag::new(Key::EpSize, "ep-size", Integer, "Expert parallelism").aliases(&["ep", "expert-parallel-size"]),
     Flag::new(Key::Fp16, "fp16", Nothing, "slime: train in float16, which also sets the engine's dtype").of_slime(),
     Flag::new(Key::GrammarBackend, "grammar-backend", Text, "Library for structured output"),
@@ -200,6 +232,13 @@ pub const FLAGS: &[Flag] = &[
     .aliases(&["mamba-radix-cache-strategy"])
     .since(EngineVersion::new(0, 5, 9))
     .until(EngineVersion::new(0, 5, 23)),
+    Flag::new(
+        Key::MambaTrackInterval,
+        "mamba-track-interval",
+        Integer,
+        "Tokens between kept states of linear attention",
+    )
+    .since(EngineVersion::new(0, 5, 9)),
     Flag::new(Key::MaxPrefillTokens, "max-prefill-tokens", Size, "Most tokens of one prefill batch"),
     Flag::new(Key::MaxRunningRequests, "max-running-requests", Integer, "Most requests that run together").ours(),
     Flag::new(
@@ -503,4 +542,11 @@ pub const FLAGS: &[Flag] = &[
         .since(EngineVersion::new(0, 5, 23)),
     Flag::new(Key::UseTensorboard, "use-tensorboard", Nothing, "slime: write metrics for TensorBoard").of_slime(),
     Flag::new(Key::UseWandb, "use-wandb", Nothing, "slime: send metrics to Weights & Biases").of_slime(),
+    Flag::new(
+        Key::WeightCacheMode,
+        "weight-cache-mode",
+        Text,
+        "Take weights from a process that keeps them; off, client or daemon",
+    )
+    .since(EngineVersion::new(0, 5, 23)),
 ];

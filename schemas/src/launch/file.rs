@@ -51,6 +51,8 @@ pub struct LaunchFile {
     pub cuda_graph_bs: Option<Vec<i64>>,
     /// Largest batch size for which a decode graph is captured.
     pub cuda_graph_max_bs: Option<i64>,
+    /// Context parallelism of decode.
+    pub dcp_size: Option<i64>,
     /// Attention kernels of decode, over --attention-backend.
     pub decode_attention_backend: Option<String>,
     /// How DeepEP exchanges tokens; auto is low latency for decode.
@@ -77,6 +79,8 @@ pub struct LaunchFile {
     pub dp_size: Option<i64>,
     /// Type of weights and activations; auto follows the checkpoint.
     pub dtype: Option<String>,
+    /// Data parallelism with experts fetched from the other ranks.
+    pub dwdp_size: Option<i64>,
     /// Let requests bring code that changes their logits.
     pub enable_custom_logit_processor: Option<bool>,
     /// Kernels whose result does not depend on the batch.
@@ -87,18 +91,30 @@ pub struct LaunchFile {
     pub enable_dp_lm_head: Option<bool>,
     /// Keep evicted KV pages in host memory.
     pub enable_hierarchical_cache: Option<bool>,
+    /// Share the pages of the KV cache out over the ranks of a prefill engine.
+    pub enable_kv_cache_sharding: Option<bool>,
+    /// Share sequences out over the ranks between layers.
+    pub enable_layernorm_sp: Option<bool>,
+    /// Replay accepted tokens into the states of linear attention.
+    pub enable_linear_replayssm_spec: Option<bool>,
     /// Serve LoRA adapters.
     pub enable_lora: Option<bool>,
     /// Mix prefill chunks and decode in one batch.
     pub enable_mixed_chunk: Option<bool>,
     /// One MTP layer a draft step.
     pub enable_multi_layer_eagle: Option<bool>,
+    /// Run prefill and decode side by side on one GPU.
+    pub enable_pdmux: Option<bool>,
     /// Let requests ask for hidden states.
     pub enable_return_hidden_states: Option<bool>,
     /// Compile the model with torch.compile.
     pub enable_torch_compile: Option<bool>,
     /// Overlap two half batches.
     pub enable_two_batch_overlap: Option<bool>,
+    /// One pool of memory for all kinds of caches.
+    pub enable_unified_memory: Option<bool>,
+    /// Mark sampled text.
+    pub enable_watermark: Option<bool>,
     /// Expert parallelism.
     pub ep_size: Option<i64>,
     /// Library for structured output.
@@ -111,6 +127,8 @@ pub struct LaunchFile {
     pub lora_paths: Option<Vec<String>>,
     /// How states of linear attention are scheduled.
     pub mamba_scheduler_strategy: Option<String>,
+    /// Tokens between kept states of linear attention.
+    pub mamba_track_interval: Option<i64>,
     /// Most tokens of one prefill batch.
     pub max_prefill_tokens: Option<i64>,
     /// Most requests that run together.
@@ -217,6 +235,8 @@ pub struct LaunchFile {
     pub trust_remote_code: Option<bool>,
     /// UNO: the adapter that drafts.
     pub uno_lora_path: Option<String>,
+    /// Take weights from a process that keeps them; off, client or daemon.
+    pub weight_cache_mode: Option<String>,
     /// Environment variables of the engine.
     pub environment: BTreeMap<String, String>,
 }

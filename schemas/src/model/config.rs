@@ -84,6 +84,8 @@ pub struct ModelConfig {
     pub quantization_config: Option<serde_json::Value>,
     /// EAGLE-3 settings.
     pub eagle_config: Option<EagleConfig>,
+    /// EAGLE-3: the layer ids of vLLM speculators, which stand beside `eagle_config` and not in it.
+    pub eagle_aux_hidden_state_layer_ids: Option<Vec<usize>>,
     /// EAGLE-3 of vLLM speculators: residual is the normed hidden.
     pub norm_before_residual: Option<bool>,
     /// EAGLE-3.1.

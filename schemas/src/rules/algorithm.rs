@@ -22,6 +22,7 @@ pub(super) mod sd011_mtp_weights_dropped;
 pub(super) mod sd012_eagle3_target_unsupported;
 pub(super) mod sd013_draft_lm_head_missing;
 pub(super) mod sd014_draft_tie_word_embeddings;
+pub(super) mod sd015_draft_vocab_size_null;
 pub(super) mod sd105_deepseek_v4_algorithms;
 
 mod families;

@@ -6,7 +6,7 @@ use super::{Context, Page, Rule, Selection, lint, page::Block};
 use crate::{
     diagnostic::{Diagnostic, fix},
     launch::{Options, parse},
-    model::{GenerationConfig, ModelConfig, ModelFacts, TensorHeader, TensorHeaders},
+    model::{GenerationConfig, ModelConfig, ModelFacts, TensorHeader, TensorHeaders, TokenizerFacts},
     resolve::{resolve, version_of},
     text::Source,
     version::EngineVersion,
@@ -47,6 +47,12 @@ impl Example {
                 }
                 ("draft-tensors", Some(example)) => {
                     example.draft.as_mut().expect("a draft before its tensors").tensors = Some(tensors(lines));
+                }
+                ("target-tokenizer", Some(example)) => {
+                    example.target.as_mut().expect("a target before its tokenizer").tokenizer = Some(tokenizer(lines));
+                }
+                ("draft-tokenizer", Some(example)) => {
+                    example.draft.as_mut().expect("a draft before its tokenizer").tokenizer = Some(tokenizer(lines));
                 }
                 _ => panic!("'{}' has the block '{info}', which is no example", page.title),
             }
@@ -125,6 +131,10 @@ fn facts(name: &str, words: &[&str], json: &str) -> ModelFacts {
         partial: words.contains(&"partial"),
         ..ModelFacts::default()
     }
+}
+
+fn tokenizer(lines: &[String]) -> TokenizerFacts {
+    TokenizerFacts::parse(&lines.join("\n")).unwrap_or_else(|error| panic!("{error} in {lines:?}"))
 }
 
 fn tensors(lines: &[String]) -> TensorHeaders {

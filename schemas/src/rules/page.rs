@@ -9,6 +9,7 @@
 //! - `target` and `draft` after a launch hold fields of the config.json of its models; `partial` says that fields may be
 //!   missing. `target-generation` holds the target's generation_config.json, `draft-tensors` the tensors of the draft, one
 //!   a line: name, dtype, shape as `4096x12288`.
+//! - `target-tokenizer` and `draft-tokenizer` hold a tokenizer.json.
 
 /// A rule's page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,6 +116,8 @@ fn caption(info: &str) -> String {
         (Some("target-generation"), _) => "The target's generation_config.json",
         (Some("draft"), _) => "The draft's config.json",
         (Some("draft-tensors"), _) => "The draft's tensors",
+        (Some("target-tokenizer"), _) => "The target's tokenizer.json",
+        (Some("draft-tokenizer"), _) => "The draft's tokenizer.json",
         _ => return String::new(),
     };
     let known: Vec<String> = words
@@ -134,7 +137,7 @@ fn language(info: &str) -> &str {
     match words.next() {
         Some("launch") if words.any(|word| word == "toml") => "toml",
         Some("launch") => "sh",
-        Some("target" | "target-generation" | "draft") => "json",
+        Some("target" | "target-generation" | "draft" | "target-tokenizer" | "draft-tokenizer") => "json",
         Some("draft-tensors") => "text",
         _ => info,
     }

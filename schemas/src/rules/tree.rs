@@ -15,6 +15,7 @@ pub(super) mod sd030_trtllm_mha_topk;
 pub(super) mod sd031_mla_topk;
 pub(super) mod sd032_fa3_swa_topk_page;
 pub(super) mod sd033_specv2_topk;
+pub(super) mod sd034_topk_gt1_kvindices_bug;
 pub(super) mod sd035_int32_overflow;
 pub(super) mod sd036_tree_at_high_concurrency;
 pub(super) mod sd103_multi_layer_eagle;

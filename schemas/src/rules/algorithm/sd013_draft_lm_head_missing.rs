@@ -27,7 +27,6 @@
 //! ```
 //! ```draft-tensors
 //! fc.weight BF16 64x192
-//! midlayer.self_attn.q_proj.weight BF16 64x128
 //! ```
 //!
 //! ## Use instead
@@ -43,7 +42,6 @@
 //! ```
 //! ```draft-tensors
 //! fc.weight BF16 64x192
-//! midlayer.self_attn.q_proj.weight BF16 64x128
 //! ```
 //!
 //! ## Versions

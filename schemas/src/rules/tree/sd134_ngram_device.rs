@@ -17,7 +17,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version:0.5.9
+//! ```launch bad version:0.5.9 also:SD108
 //! sglang serve --model-path target --speculative-algorithm NGRAM --max-running-requests 16 --device cpu
 //! ```
 //!
