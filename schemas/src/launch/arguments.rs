@@ -2,7 +2,7 @@
 
 mod place;
 pub(super) mod split;
-mod unknown;
+pub(super) mod unknown;
 
 use std::collections::BTreeMap;
 
@@ -11,6 +11,7 @@ use super::{
     detect::{self, Detected},
     edit, problems,
     script::{self, Field, Line},
+    writing::Writing,
 };
 use crate::{
     diagnostic::Diagnostic,
@@ -170,6 +171,7 @@ fn setting(source: &Source, argument: &Argument, syntax: Syntax) -> Setting {
         value: argument.values.iter().map(|value| value.span).reduce(Span::join),
         spelling: argument.flag.value.clone(),
         removal: place::removal(source, argument.span, syntax),
+        writing: Writing::shell(None),
     }
 }
 
@@ -198,7 +200,7 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) 
         arguments,
         environment: BTreeMap::new(),
         engine_version: None,
-        insertion: Insertion { at: span.end, before: " ".into(), after: String::new() },
+        insertion: Insertion { at: span.end, before: " ".into(), after: String::new(), writing: Writing::shell(None) },
     };
     (source, launch, diagnostics)
 }

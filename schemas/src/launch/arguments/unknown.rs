@@ -14,7 +14,7 @@ const SLIP: usize = 2;
 const SLIMES_OWN: &[&str] = &["--sglang-config", "--sglang-router-", "--sglang-server-concurrency"];
 
 /// Says which flags the engine does not know.
-pub(super) fn report(arguments: &[Argument], engine: Engine, diagnostics: &mut Vec<Diagnostic>) {
+pub(in crate::launch) fn report(arguments: &[Argument], engine: Engine, diagnostics: &mut Vec<Diagnostic>) {
     for argument in arguments.iter().filter(|argument| !argument.is_positional()) {
         let written = argument.flag.value.as_str();
         let Some(name) = own_name(written, engine) else { continue };
