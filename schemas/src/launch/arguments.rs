@@ -57,7 +57,7 @@ fn no_launch(source: &Source) -> Diagnostic {
     let mut diagnostic = problems::NO_LAUNCH.at(Span::new(0, end), "no launch was found in this text", "");
     diagnostic.help = Some(
         "give a command line such as `python3 -m sglang.launch_server …`, a script with `SGLANG_ARGS=( … )`, the flags \
-         alone, or a launch file in TOML"
+         alone, a launch file in TOML, or a manifest or config file in YAML"
             .into(),
     );
     diagnostic
