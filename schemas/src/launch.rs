@@ -10,6 +10,8 @@ mod problems;
 mod script;
 mod shell;
 mod vllm;
+mod writing;
+mod yaml;
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -18,6 +20,8 @@ pub use edit::quoted;
 pub use problems::{PROBLEMS, Problem};
 pub(crate) use problems::{TOML_SYNTAX, UNUSED_SUPPRESSION, WRONG_SUPPRESSION};
 pub use vllm::VllmSpeculation;
+
+use writing::Writing;
 
 use crate::{
     diagnostic::Diagnostic,
@@ -47,13 +51,22 @@ pub struct Parsed {
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// Reads the launches of a text: our TOML, a command line, or a shell script with either of them or slime's arrays in
-/// it. Never fails: what it cannot read it says in the diagnostics.
+/// Reads the launches of a text. Never fails: what it cannot read it says in the diagnostics.
+///
+/// The text is one of:
+/// - our TOML;
+/// - a command line, or a shell script with command lines or slime's arrays in it, fenced in Markdown or not;
+/// - YAML: Kubernetes manifests and compose files with containers that start an engine, the files that SGLang and vLLM
+///   take behind `--config`, and slime's `--sglang-config`. Text that could be YAML but holds no launch as such is read
+///   as a shell reads it.
 pub fn parse(source: &Source, options: &Options) -> Parsed {
     if source.text().len() > LONGEST_TEXT {
         return problems::too_large(source);
     }
-    if file::looks_like_toml(source) { file::parse(source, options) } else { arguments::parse(source, options) }
+    if file::looks_like_toml(source) {
+        return file::parse(source, options);
+    }
+    yaml::parse(source, options).unwrap_or_else(|| arguments::parse(source, options))
 }
 
 /// Reads the words of spectune's own command line. The source holds the words as a shell would take them, so that
@@ -118,6 +131,12 @@ pub enum Syntax {
     ShellArray,
     /// Our TOML.
     Toml,
+    /// A list of words in YAML: `args` of a Kubernetes container, `command` of a compose service.
+    YamlWords,
+    /// A YAML file whose keys are flags: what SGLang and vLLM take behind `--config`.
+    YamlConfig,
+    /// A mapping of slime's `--sglang-config` whose keys beat the flags of the command line.
+    YamlOverrides,
 }
 
 /// One launch, as written.
@@ -152,6 +171,8 @@ pub(crate) struct Insertion {
     pub before: String,
     /// What stands after it.
     pub after: String,
+    /// How it is written.
+    pub writing: Writing,
 }
 
 /// One flag with its values, as written.
@@ -183,6 +204,8 @@ pub struct Setting {
     pub spelling: String,
     /// What goes when the flag is taken out: the flag, its values, and the blanks or the line that they leave empty.
     pub removal: Span,
+    /// How another value is written in its place.
+    pub(crate) writing: Writing,
 }
 
 /// A word of a launch.
@@ -261,7 +284,13 @@ impl Launch {
             _ => false,
         };
         let hidden = |argument: &Argument| argument.is_positional() && may_hold_flags(argument);
-        self.syntax == Syntax::Toml || !self.arguments.iter().any(hidden)
+        match self.syntax {
+            Syntax::Toml => true,
+            // What a file does not say, the command line may.
+            Syntax::YamlConfig => self.has(Key::ModelPath),
+            Syntax::YamlOverrides => false,
+            Syntax::CommandLine | Syntax::ShellArray | Syntax::YamlWords => !self.arguments.iter().any(hidden),
+        }
     }
 
     /// The value of an environment variable, where it is known.
@@ -311,6 +340,7 @@ fn size(text: &str) -> Option<i64> {
 mod tests {
     mod toml;
     mod written;
+    mod yaml;
 
     use super::*;
 

@@ -101,6 +101,32 @@ fn shell_text() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..40).prop_map(|pieces| pieces.concat())
 }
 
+/// Text made of what manifests are made of.
+fn yaml_text() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        Just("command: [sh, -c, ".to_owned()),
+        Just("command: ".to_owned()),
+        Just("args:\n".to_owned()),
+        Just("  - --speculative-num-steps\n  - \"3\"\n".to_owned()),
+        Just("- '--page-size=4' # ä\n".to_owned()),
+        Just("- &a |\n    sglang serve --model-path $(M) \\\n      --cuda-graph-bs 1 2\n".to_owned()),
+        Just(">-\n  python3 -m sglang.launch_server\n  --tp 2\n".to_owned()),
+        Just("\"sglang serve --tp 2 \\\n  --page-size \\\"4\\\" ä\"\n".to_owned()),
+        Just("env: [{name: M, value: x y}]\n".to_owned()),
+        Just("environment:\n  M: --tp 2\n".to_owned()),
+        Just("- *a\n".to_owned()),
+        Just("<<: *a\n".to_owned()),
+        Just("model-path: x\n".to_owned()),
+        Just("speculative_num_steps: [3, 4]\n".to_owned()),
+        Just("sglang:\n- server_groups:\n  - overrides: {page_size: 4, tp_size: 2}\n".to_owned()),
+        Just("  ".to_owned()),
+        "[ \\t\\n'\"{}\\[\\],:&*#|>%@`!?-]{1,3}",
+        "[a-z0-9_./:-]{1,6}",
+        "\\PC{1,2}",
+    ];
+    prop::collection::vec(piece, 0..14).prop_map(|pieces| pieces.concat())
+}
+
 /// A published launch with some of its bytes changed.
 fn mutated_launch() -> impl Strategy<Value = String> {
     let launches = launches();
@@ -128,6 +154,7 @@ proptest! {
         let text = String::from_utf8_lossy(&bytes);
         everything("x.sh", &text, None);
         everything("x.toml", &text, None);
+        everything("x.yaml", &text, None);
         everything("x", &text, Some(Engine::Slime));
     }
 
@@ -145,6 +172,12 @@ proptest! {
     #[test]
     fn toml_like_text(text in "([a-z_]{1,12} ?= ?([0-9.-]{1,20}|\"[a-z\\\\]{0,5}\"|\\[[0-9, ]{0,9}\\]|true)?\n|\\[[a-z]{0,5}\\]?\n|\\PC{0,3}){0,8}") {
         everything("x.toml", &text, None);
+    }
+
+    #[test]
+    fn yaml_like_text(text in yaml_text()) {
+        everything("x.yaml", &text, None);
+        everything("x", &text, Some(Engine::Sglang));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 mod joined;
 mod place;
 pub(super) mod split;
-mod unknown;
+pub(super) mod unknown;
 
 use std::collections::BTreeMap;
 
@@ -12,6 +12,7 @@ use super::{
     detect::{self, Detected},
     edit, problems,
     script::{self, Field, Line},
+    writing::Writing,
 };
 use crate::{
     diagnostic::Diagnostic,
@@ -57,7 +58,7 @@ fn no_launch(source: &Source) -> Diagnostic {
     let mut diagnostic = problems::NO_LAUNCH.at(Span::new(0, end), "no launch was found in this text", "");
     diagnostic.help = Some(
         "give a command line such as `python3 -m sglang.launch_server …`, a script with `SGLANG_ARGS=( … )`, the flags \
-         alone, or a launch file in TOML"
+         alone, a launch file in TOML, or a manifest or config file in YAML"
             .into(),
     );
     diagnostic
@@ -171,6 +172,7 @@ fn setting(source: &Source, argument: &Argument, syntax: Syntax) -> Setting {
         value: argument.values.iter().map(|value| value.span).reduce(Span::join),
         spelling: argument.flag.value.clone(),
         removal: place::removal(source, argument.span, syntax),
+        writing: Writing::shell(None),
     }
 }
 
@@ -199,7 +201,7 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) 
         arguments,
         environment: BTreeMap::new(),
         engine_version: None,
-        insertion: Insertion { at: span.end, before: " ".into(), after: String::new() },
+        insertion: Insertion { at: span.end, before: " ".into(), after: String::new(), writing: Writing::shell(None) },
     };
     (source, launch, diagnostics)
 }

@@ -9,7 +9,7 @@ pub(crate) fn comments(source: &Source) -> Vec<Span> {
     if file::looks_like_toml(source) {
         return toml(text);
     }
-    if [".yaml", ".yml"].iter().any(|ending| source.name().ends_with(ending)) {
+    if super::yaml::is_yaml(source) {
         return yaml(text);
     }
     script::regions(text).into_iter().flat_map(|region| shell::comments(text, region)).collect()

@@ -1,27 +1,27 @@
 //! Edits of a launch in the user's own text: what fixes are made of.
 
-use super::{Engine, Launch, Syntax};
-use crate::{
-    diagnostic::Edit,
-    flags::{Key, Takes},
-    text::Span,
-    version::EngineVersion,
-};
+use super::{Engine, Launch, Syntax, writing::Writing};
+use crate::{diagnostic::Edit, flags::Key, text::Span, version::EngineVersion};
 
 impl Launch {
     /// The flag of a key as this launch's user writes it: `--dtype`, `--sglang-dtype`, or `dtype` in TOML. `version` is
     /// the engine's, since flags were renamed.
     pub fn spelled(&self, key: Key, version: EngineVersion) -> String {
         let name = if self.engine == Engine::Spectune { key.flag().name } else { key.name_in(version) };
-        match (self.syntax, self.engine) {
-            (Syntax::Toml, _) => name.replace('-', "_"),
-            (_, Engine::Slime) => match key {
+        let flag = match self.engine {
+            Engine::Slime if self.syntax != Syntax::Toml => match key {
                 Key::ModelPath => "--hf-checkpoint".into(),
                 _ if key.flag().of_slime => format!("--{name}"),
                 _ => format!("--sglang-{name}"),
             },
             _ => format!("--{name}"),
-        }
+        };
+        self.as_written(&flag)
+    }
+
+    /// A flag with its dashes as it stands in this launch: without them where flags are the keys of a file.
+    pub fn as_written(&self, flag: &str) -> String {
+        self.insertion.writing.name(flag)
     }
 
     /// The edit that gives a key a value (its words, blank-separated; empty for a switch): in place of the present one,
@@ -29,10 +29,11 @@ impl Launch {
     pub fn set(&self, key: Key, version: EngineVersion, value: &str) -> Edit {
         match self.setting(key) {
             Some(setting) => match setting.value {
-                Some(span) => Edit { span, replacement: self.written(key, value) },
+                Some(span) => Edit { span, replacement: setting.writing.value(key, value) },
                 None => {
                     let end = Span::new(setting.span.end, setting.span.end);
-                    Edit { span: end, replacement: format!(" {}", self.written(key, value)) }
+                    let between = &setting.writing.between;
+                    Edit { span: end, replacement: format!("{between}{}", setting.writing.value(key, value)) }
                 }
             },
             None => self.add(key, version, value),
@@ -42,20 +43,20 @@ impl Launch {
     /// The edit that writes a further flag behind the others.
     pub fn add(&self, key: Key, version: EngineVersion, value: &str) -> Edit {
         let insertion = &self.insertion;
+        let flag = insertion.writing.flag(key, &self.spelled(key, version), value);
         Edit {
             span: Span::new(insertion.at, insertion.at),
-            replacement: format!("{}{}{}", insertion.before, self.line(key, version, value), insertion.after),
+            replacement: format!("{}{flag}{}", insertion.before, insertion.after),
         }
     }
 
     /// A flag with its value as this launch's user writes them: `--sglang-dtype float16`, or `dtype = "float16"` in TOML.
     pub fn line(&self, key: Key, version: EngineVersion, value: &str) -> String {
-        let flag = self.spelled(key, version);
-        match self.syntax {
-            Syntax::Toml => format!("{flag} = {}", self.written(key, value)),
-            _ if value.is_empty() => flag,
-            _ => format!("{flag} {}", self.written(key, value)),
-        }
+        let writing = match self.syntax {
+            Syntax::Toml | Syntax::YamlConfig | Syntax::YamlOverrides => self.insertion.writing.clone(),
+            Syntax::CommandLine | Syntax::ShellArray | Syntax::YamlWords => Writing::shell(None),
+        };
+        writing.flag(key, &self.spelled(key, version), value)
     }
 
     /// The edit that takes a flag and its values out, if the launch gives it.
@@ -68,33 +69,18 @@ impl Launch {
     pub fn respell(&self, key: Key, name: &str) -> Option<Edit> {
         Some(Edit { span: self.setting(key)?.flag, replacement: name.to_owned() })
     }
-
-    fn written(&self, key: Key, value: &str) -> String {
-        if self.syntax != Syntax::Toml {
-            return match key.flag().takes {
-                Takes::Integers | Takes::Texts => value.to_owned(),
-                _ => quoted(value),
-            };
-        }
-        match key.flag().takes {
-            Takes::Nothing => "true".into(),
-            Takes::Integer | Takes::Size | Takes::Number => value.to_owned(),
-            Takes::Integers => format!("[{}]", value.split_whitespace().collect::<Vec<_>>().join(", ")),
-            Takes::Texts => format!("[{}]", value.split_whitespace().map(toml_text).collect::<Vec<_>>().join(", ")),
-            Takes::Text | Takes::Choice(_) => toml_text(value),
-        }
-    }
-}
-
-fn toml_text(text: &str) -> String {
-    toml::Value::String(text.to_owned()).to_string()
 }
 
 /// A word as a shell must read it: in single quotes where it holds anything that a shell would act on.
 pub fn quoted(word: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=./:,@%+".contains(&byte);
-    if !word.is_empty() && word.bytes().all(plain) {
+    if is_plain(word) {
         return word.to_owned();
     }
     format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// Whether a word holds nothing that a shell would act on.
+pub(super) fn is_plain(word: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=./:,@%+".contains(&byte);
+    !word.is_empty() && word.bytes().all(plain)
 }

@@ -41,6 +41,7 @@ problems! {
     UNKNOWN_FLAG = "LT09" "unknown-flag" Error "no version of the engine knows a flag";
     UNUSED_SUPPRESSION = "LT10" "unused-suppression" Warning "a comment suppresses what is not found";
     WRONG_SUPPRESSION = "LT11" "wrong-suppression" Warning "a comment that suppresses names no rule";
+    YAML_SYNTAX = "LT12" "invalid-yaml" Error "a YAML file is not valid YAML";
 }
 
 impl Problem {

@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use super::{Argument, Launch, Setting};
+use super::{Argument, Launch, Setting, writing::Writing};
 use crate::{
     flags::Key,
     launch::Engine,
@@ -90,6 +90,7 @@ pub(super) fn draft_setting(arguments: &[Argument]) -> Option<(Key, Setting)> {
             value: Some(span),
             spelling: "--speculative-config".into(),
             removal: span,
+            writing: Writing::shell(None),
         },
     ))
 }

@@ -1,6 +1,6 @@
 //! Where flags can be added and what goes when one is removed.
 
-use super::super::{Argument, Engine, Insertion, Syntax};
+use super::super::{Argument, Engine, Insertion, Syntax, writing::Writing};
 use crate::text::{Source, Span};
 
 /// What goes with an argument: the blanks before it, or the whole of its lines where an array has nothing else there.
@@ -37,7 +37,8 @@ pub(super) fn insertion(
     let Some(last) = last else {
         let inside_array = syntax == Syntax::ShellArray && text.get(..span.end).is_some_and(|text| text.ends_with(')'));
         let at = if inside_array { span.end - 1 } else { span.end };
-        return Insertion { at, before: " ".into(), after: if inside_array { " ".into() } else { String::new() } };
+        let after = if inside_array { " ".into() } else { String::new() };
+        return Insertion { at, before: " ".into(), after, writing: Writing::shell(None) };
     };
     let start_of_line = line_start(text, last.span.start);
     let indentation: String = text
@@ -50,11 +51,12 @@ pub(super) fn insertion(
     let end_of_line = line_end(text, last.span.end);
     let after = text.get(last.span.end..end_of_line).unwrap_or_default().trim();
     if syntax == Syntax::ShellArray && alone_on_line && (after.is_empty() || after.starts_with('#')) {
-        return Insertion { at: end_of_line, before: format!("\n{indentation}"), after: String::new() };
+        let before = format!("\n{indentation}");
+        return Insertion { at: end_of_line, before, after: String::new(), writing: Writing::shell(None) };
     }
     let before = text.get(blanks_start(text, last.span.start)..last.span.start).unwrap_or_default();
     let before = if before.is_empty() { " " } else { before };
-    Insertion { at: last.span.end, before: before.into(), after: String::new() }
+    Insertion { at: last.span.end, before: before.into(), after: String::new(), writing: Writing::shell(None) }
 }
 
 fn line_start(text: &str, at: usize) -> usize {

@@ -135,7 +135,11 @@ fn inline_value(source: &Source, word: Span, spelling: &str, value: &str) -> (Sp
 }
 
 /// What a flag means to an engine, and how many words follow it where that is known.
-fn meaning(spelling: &str, engine: Engine, version: Option<EngineVersion>) -> (Option<Key>, Option<Arity>) {
+pub(in crate::launch) fn meaning(
+    spelling: &str,
+    engine: Engine,
+    version: Option<EngineVersion>,
+) -> (Option<Key>, Option<Arity>) {
     let Some(name) = spelling.strip_prefix("--").filter(|name| !name.starts_with('-')) else { return (None, None) };
     match engine {
         Engine::Vllm => {

@@ -14,7 +14,7 @@ const SLIP: usize = 2;
 const SLIMES_OWN: &[&str] = &["--sglang-config", "--sglang-router-", "--sglang-server-concurrency"];
 
 /// Says which flags the engine does not know.
-pub(super) fn report(arguments: &[Argument], engine: Engine, diagnostics: &mut Vec<Diagnostic>) {
+pub(in crate::launch) fn report(arguments: &[Argument], engine: Engine, diagnostics: &mut Vec<Diagnostic>) {
     // Of two flags in one word a rule says more.
     let judged = |argument: &&Argument| !argument.is_positional() && argument.second_flag(engine).is_none();
     for argument in arguments.iter().filter(judged) {

@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, ops::Range};
 
 use toml_edit::{Document, Item, Table, Value as TomlValue};
 
-use super::super::{Argument, Engine, Insertion, Launch, Options, Parsed, Setting, Syntax, Value, problems};
+use super::super::{
+    Argument, Engine, Insertion, Launch, Options, Parsed, Setting, Syntax, Value, problems, writing::Writing,
+};
 use super::{EngineName, LaunchFile};
 use crate::{
     diagnostic::Diagnostic,
@@ -160,6 +162,7 @@ fn setting(source: &Source, argument: &Argument, value: Span) -> Setting {
         value: Some(value),
         spelling: argument.flag.value.clone(),
         removal: Span::new(start, end.map_or(text.len(), |newline| argument.span.end + newline + 1)),
+        writing: Writing::toml(),
     }
 }
 
@@ -167,10 +170,10 @@ fn setting(source: &Source, argument: &Argument, value: Span) -> Setting {
 fn insertion(source: &Source, last_end: usize) -> Insertion {
     let text = source.text();
     if last_end == 0 {
-        return Insertion { at: 0, before: String::new(), after: "\n".into() };
+        return Insertion { at: 0, before: String::new(), after: "\n".into(), writing: Writing::toml() };
     }
     let at = text.get(last_end..).and_then(|after| after.find('\n')).map_or(text.len(), |newline| last_end + newline);
-    Insertion { at, before: "\n".into(), after: String::new() }
+    Insertion { at, before: "\n".into(), after: String::new(), writing: Writing::toml() }
 }
 
 fn of_range(range: Range<usize>) -> Span {

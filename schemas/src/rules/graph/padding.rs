@@ -66,8 +66,11 @@ impl<'a> Captured<'a> {
 
 /// A list of sizes without gaps, as the launch's user would write it.
 pub(super) fn dense_line(context: &Context<'_>, largest: usize) -> String {
-    if context.launch.syntax == Syntax::Toml {
-        return format!("{} = [1, 2, …, {largest}]", context.flag(Key::CudaGraphBs));
+    let flag = context.flag(Key::CudaGraphBs);
+    match context.launch.syntax {
+        Syntax::Toml => format!("{flag} = [1, 2, …, {largest}]"),
+        Syntax::YamlConfig | Syntax::YamlOverrides => format!("{flag}: [1, 2, …, {largest}]"),
+        Syntax::YamlWords => format!("{flag} 1 2 … {largest}"),
+        Syntax::CommandLine | Syntax::ShellArray => format!("{flag} $(seq 1 {largest})"),
     }
-    format!("{} $(seq 1 {largest})", context.flag(Key::CudaGraphBs))
 }

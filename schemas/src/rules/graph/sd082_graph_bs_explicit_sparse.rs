@@ -84,10 +84,12 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         None => finding,
     };
     let finer = match context.launch.syntax {
-        Syntax::Toml => {
+        Syntax::Toml | Syntax::YamlWords | Syntax::YamlConfig | Syntax::YamlOverrides => {
             "every size up to 8, every second up to 32, every fourth up to 64 and every eighth beyond".into()
         }
-        _ => format!("`{} $(seq 1 8) $(seq 10 2 32) $(seq 40 4 64) $(seq 72 8 256)`", context.flag(key)),
+        Syntax::CommandLine | Syntax::ShellArray => {
+            format!("`{} $(seq 1 8) $(seq 10 2 32) $(seq 40 4 64) $(seq 72 8 256)`", context.flag(key))
+        }
     };
     Some(finding.help(format!("write {finer}, or leave the list to sglang: remove `{}`", context.flag(key))))
 }

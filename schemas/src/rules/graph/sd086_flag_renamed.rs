@@ -106,7 +106,7 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
     let finding = finding.by_version(context);
     Some(match now {
         Some(now) => {
-            let now = format!("{prefix}{now}");
+            let now = context.launch.as_written(&format!("{prefix}{now}"));
             let safety = if context.resolved.version_given { Safety::Safe } else { Safety::Unsafe };
             let tied = argument.values.iter().any(|value| value.span == argument.flag.span);
             let edits =

@@ -1,0 +1,295 @@
+//! Containers: mappings with `command` and `args` (Kubernetes), or `entrypoint` and `command` (compose).
+
+use super::{
+    align::Aligned,
+    excerpt::{Excerpt, Item},
+    node::{Id, Map, Node, Scalar, Tree},
+    variables::{Chunk, Variable, Variables, chunks},
+};
+use crate::{
+    launch::{
+        Engine,
+        edit::{is_plain, quoted},
+    },
+    text::Span,
+};
+
+/// The keys whose words make up a command, in their order.
+const COMMAND: [&str; 3] = ["entrypoint", "command", "args"];
+
+/// What every text with a launch of its own holds.
+const EVIDENT: [&str; 6] = ["sglang", "vllm", "spectune", "launch_server", "--speculative", "--model-path"];
+
+/// A command with what is known of its surroundings.
+pub(super) struct Container<'a> {
+    pub excerpt: Excerpt,
+    pub variables: Variables<'a>,
+    /// The engine that the image is of, where nothing but flags is given.
+    pub engine: Option<Engine>,
+    /// The scalars that hold the command.
+    pub scalars: Vec<Id>,
+}
+
+/// A scalar of a command.
+struct Word<'a> {
+    id: Id,
+    scalar: &'a Scalar,
+    aligned: Aligned,
+    /// The list that it is an item of; a text by itself is a line of several words.
+    list: Option<Id>,
+    /// Whether the list has it by an alias.
+    alias: bool,
+}
+
+impl<'a> Container<'a> {
+    /// Reads a mapping that may be a container which starts an engine. `compose` says whether a command in one text is
+    /// split into words without a shell.
+    pub fn of(yaml: &str, tree: &'a Tree, map: &'a Map, compose: bool) -> Option<Self> {
+        let words = words(yaml, tree, map)?;
+        let image = tree.get(map, "image").and_then(|id| tree.scalar(id)).map_or("", |image| &image.text);
+        let starts_with_flag = words.first().is_some_and(|word| word.scalar.text.starts_with("--"));
+        let of_image = [("sglang", Engine::Sglang), ("vllm", Engine::Vllm)];
+        let engine = of_image.into_iter().find(|(name, _)| starts_with_flag && image.contains(name));
+        let engine = engine.map(|(_, engine)| engine);
+        let evident = words.iter().any(|word| is_evident(&word.scalar.text));
+        let variables = Variables::of(yaml, tree, map);
+        let told = variables.list.iter().any(|variable| variable.value.value.known().is_some_and(is_evident));
+        if !evident && !told && engine.is_none() {
+            return None;
+        }
+        let scalars = words.iter().map(|word| word.id).collect();
+        let mut writer = Writer { tree, variables: &variables, excerpt: Excerpt::default() };
+        match script(&words) {
+            Some(word) => writer.script(word),
+            None => words.iter().for_each(|word| match word.list {
+                Some(list) => writer.word(word, list),
+                None => writer.line(word, compose),
+            }),
+        }
+        let excerpt = writer.excerpt;
+        Some(Self { excerpt, variables, engine, scalars })
+    }
+}
+
+fn words<'a>(yaml: &str, tree: &'a Tree, map: &Map) -> Option<Vec<Word<'a>>> {
+    let mut words = Vec::new();
+    for key in COMMAND {
+        let Some(id) = tree.get(map, key) else { continue };
+        let mut add = |word: Id, list: Option<Id>, alias: bool| {
+            let scalar = tree.scalar(word)?;
+            let aligned = tree.align(yaml, scalar)?;
+            words.push(Word { id: word, scalar, aligned, list, alias });
+            Some(())
+        };
+        match tree.node(id)? {
+            Node::List(list) => {
+                // Nodes are numbered in the order of the text: only an alias goes back.
+                let mut last = id;
+                for item in &list.items {
+                    add(*item, Some(id), *item <= last)?;
+                    last = last.max(*item);
+                }
+            }
+            Node::Scalar(_) => add(id, None, false)?,
+            Node::Map(_) => {}
+        }
+    }
+    (!words.is_empty()).then_some(words)
+}
+
+/// The text behind `sh -c`.
+fn script<'w, 'a>(words: &'w [Word<'a>]) -> Option<&'w Word<'a>> {
+    let is_shell =
+        |word: &Word<'_>| matches!(word.item().rsplit('/').next(), Some("sh" | "bash" | "dash" | "ash" | "zsh"));
+    let takes_script = |word: &Word<'_>| {
+        let letters = word.item().strip_prefix('-').and_then(|letters| letters.strip_suffix('c'));
+        letters.is_some_and(|letters| letters.bytes().all(|byte| byte.is_ascii_lowercase()))
+    };
+    let shell = words.iter().position(is_shell).unwrap_or(0);
+    let option = words.iter().skip(shell).position(takes_script)? + shell;
+    // Without a shell in sight, the image's own may be one.
+    let runs = option == 0 || words.get(shell).is_some_and(is_shell);
+    words.get(option + 1).filter(|_| runs)
+}
+
+impl Word<'_> {
+    /// The text of an item of a list.
+    fn item(&self) -> &str {
+        self.list.map_or("", |_| &self.scalar.text)
+    }
+}
+
+/// A text that stands by itself and is not a container's, as the script in a ConfigMap.
+pub(super) fn lone_script(yaml: &str, tree: &Tree, scalar: &Scalar) -> Option<Excerpt> {
+    if !is_evident(&scalar.text) {
+        return None;
+    }
+    let aligned = tree.align(yaml, scalar)?;
+    let mut excerpt = Excerpt::default();
+    excerpt.copy(scalar, &aligned, Span::new(0, scalar.text.len()));
+    Some(excerpt)
+}
+
+fn is_evident(text: &str) -> bool {
+    EVIDENT.iter().any(|name| text.contains(name))
+}
+
+/// Writes commands of containers for the shell reader.
+struct Writer<'a> {
+    tree: &'a Tree,
+    variables: &'a Variables<'a>,
+    excerpt: Excerpt,
+}
+
+impl Writer<'_> {
+    /// A script, behind the variables that it is run with.
+    fn script(&mut self, word: &Word<'_>) {
+        // Compose fills in `${NAME}` before the script sees it; `$${NAME}` is the container's own.
+        if !self.variables.of_compose || word.scalar.text.contains("$$") {
+            self.variables.list.iter().for_each(|variable| self.export(variable));
+        }
+        self.excerpt.begin_command();
+        self.filled(word);
+    }
+
+    fn export(&mut self, variable: &Variable<'_>) {
+        let name = variable.name;
+        let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        let length = variable.value.value.written().len();
+        if !self.tree.spend(length + 64)
+            || name.is_empty()
+            || !is_name
+            || name.starts_with(|first: char| first.is_ascii_digit())
+        {
+            return;
+        }
+        self.excerpt.write(&format!("export {name}="));
+        match &variable.scalar {
+            Some((scalar, aligned)) => self.excerpt.quote(scalar, aligned, Span::new(0, scalar.text.len())),
+            // Whatever it is, it has a value.
+            None => self.excerpt.write(&format!("\"${{{name}}}\"")),
+        }
+        self.excerpt.write("\n");
+    }
+
+    /// The text of a scalar. What Kubernetes, compose or a template fills in is filled in, or made what a shell fills in.
+    fn filled(&mut self, word: &Word<'_>) {
+        let (scalar, aligned) = (word.scalar, &word.aligned);
+        for (span, chunk) in chunks(&scalar.text) {
+            let written = scalar.text.get(span.range()).unwrap_or_default();
+            match chunk {
+                Chunk::Reference(name) => self.reference(word, span, name),
+                Chunk::Template if written.starts_with('{') => {
+                    self.excerpt.write("$");
+                    self.excerpt.copy(scalar, aligned, span);
+                }
+                Chunk::Dollar if self.variables.of_compose && written == "$$" => {
+                    self.excerpt.copy(scalar, aligned, Span::new(span.start, span.start + 1));
+                }
+                Chunk::Text | Chunk::Dollar | Chunk::Template => self.excerpt.copy(scalar, aligned, span),
+            }
+        }
+    }
+
+    /// What Kubernetes fills in. Of several words each has its place in the variable's own value.
+    fn reference(&mut self, word: &Word<'_>, span: Span, name: &str) {
+        let Some(text) = self.known(name) else {
+            self.excerpt.copy(word.scalar, &word.aligned, span);
+            return;
+        };
+        match self.variables.get(name).and_then(|variable| variable.scalar.as_ref()) {
+            Some((scalar, aligned)) if text.contains(char::is_whitespace) => {
+                self.excerpt.copy(scalar, aligned, Span::new(0, text.len()));
+            }
+            _ => self.excerpt.put(&text, place(word, span), &word.aligned),
+        }
+    }
+
+    /// The value of a variable that Kubernetes fills in.
+    fn known(&self, name: &str) -> Option<String> {
+        let text = self.variables.get(name).filter(|_| !self.variables.of_compose)?.value.value.known()?;
+        self.tree.spend(text.len()).then(|| text.to_owned())
+    }
+
+    /// A text of several words. Compose splits it without a shell, so that a line's end is a blank.
+    fn line(&mut self, word: &Word<'_>, compose: bool) {
+        self.space();
+        let start = self.excerpt.text.len();
+        self.filled(word);
+        if compose {
+            self.excerpt.join_lines(start);
+        }
+    }
+
+    fn space(&mut self) {
+        if !self.excerpt.text.is_empty() {
+            self.excerpt.write(" ");
+        }
+    }
+
+    /// A word of a list, as a shell must read it to get that word.
+    fn word(&mut self, word: &Word<'_>, list: Id) {
+        self.space();
+        let start = self.excerpt.text.len();
+        let (scalar, aligned) = (word.scalar, &word.aligned);
+        match self.parts(word) {
+            Some(parts) => {
+                for (span, text) in parts {
+                    match text {
+                        Some(text) => self.excerpt.put(&quoted(&text), place(word, span), aligned),
+                        None => self.excerpt.quote(scalar, aligned, span),
+                    }
+                }
+            }
+            None => self.unknown(word),
+        }
+        let text = Span::new(start, self.excerpt.text.len());
+        self.excerpt.items.push(Item { text, outer: aligned.outer, quotes: aligned.quotes, list, alias: word.alias });
+    }
+
+    /// The parts of a word with the text of those that Kubernetes fills in; nothing where one of them is not known.
+    fn parts(&self, word: &Word<'_>) -> Option<Vec<(Span, Option<String>)>> {
+        let whole = || vec![(Span::default(), Chunk::Text)];
+        let chunks = Some(chunks(&word.scalar.text)).filter(|chunks| !chunks.is_empty()).unwrap_or_else(whole);
+        let part = |(span, chunk)| match chunk {
+            Chunk::Text => Some((span, None)),
+            Chunk::Reference(name) => Some((span, Some(self.known(name)?))),
+            Chunk::Dollar | Chunk::Template => None,
+        };
+        chunks.into_iter().map(part).collect()
+    }
+
+    /// A word whose text is not known. A flag in front of it is.
+    fn unknown(&mut self, word: &Word<'_>) {
+        let (scalar, aligned) = (word.scalar, &word.aligned);
+        let text = scalar.text.as_str();
+        let mut from = 0;
+        if let Some((flag, _)) = text.split_once('=').filter(|(flag, _)| flag.starts_with("--") && is_plain(flag)) {
+            from = flag.len() + 1;
+            self.excerpt.copy(scalar, aligned, Span::new(0, flag.len()));
+            self.excerpt.write(" ");
+        }
+        let rest = Span::new(from, text.len());
+        let written = text.get(from..).unwrap_or_default();
+        let one_word = chunks(written).iter().all(|(span, chunk)| {
+            let part = written.get(span.range()).unwrap_or_default();
+            match chunk {
+                Chunk::Text => is_plain(part),
+                Chunk::Dollar => part != "$$" && !part.contains([' ', '\t', '\n', '\'', '"', '\\', '`']),
+                Chunk::Reference(_) => true,
+                Chunk::Template => false,
+            }
+        });
+        if one_word {
+            self.excerpt.copy(scalar, aligned, rest);
+        } else {
+            self.excerpt.put("$(…)", place(word, rest), aligned);
+        }
+    }
+}
+
+fn place(word: &Word<'_>, span: Span) -> Span {
+    let mut part = Excerpt::default();
+    part.copy(word.scalar, &word.aligned, span);
+    part.place(Span::new(0, part.text.len()))
+}
