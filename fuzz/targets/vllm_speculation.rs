@@ -13,7 +13,7 @@ use schemas::{
 
 fuzz_target!(|input: &[u8]| {
     let Some(text) = text(input) else { return };
-    let line = format!("vllm serve a --speculative-config {}", quoted(text));
+    let line = format!("vllm serve a --speculative-config={}", quoted(text));
     let source = Source::new("x.sh", line);
     for launch in parse(&source, &Options::default()).launches {
         let value = launch.vllm_flag("--speculative-config").and_then(|argument| argument.values.first());

@@ -13,14 +13,19 @@ impl Launch {
     /// the engine's, since flags were renamed.
     pub fn spelled(&self, key: Key, version: EngineVersion) -> String {
         let name = if self.engine == Engine::Spectune { key.flag().name } else { key.name_in(version) };
-        match (self.syntax, self.engine) {
-            (Syntax::Toml, _) => name.replace('-', "_"),
-            (_, Engine::Slime) => match key {
-                Key::ModelPath => "--hf-checkpoint".into(),
-                _ if key.flag().of_slime => format!("--{name}"),
-                _ => format!("--sglang-{name}"),
-            },
-            _ => format!("--{name}"),
+        match self.syntax {
+            Syntax::Toml => name.replace('-', "_"),
+            _ => self.dashed(key, name),
+        }
+    }
+
+    /// The flag of a key as this launch's engine takes it on a command line.
+    pub(super) fn dashed(&self, key: Key, name: &str) -> String {
+        match key {
+            _ if self.engine != Engine::Slime => format!("--{name}"),
+            Key::ModelPath => "--hf-checkpoint".into(),
+            _ if key.flag().of_slime => format!("--{name}"),
+            _ => format!("--sglang-{name}"),
         }
     }
 
