@@ -8,7 +8,7 @@ mod json;
 mod sarif;
 pub mod statistics;
 
-use std::{fmt, str::FromStr};
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use crate::text::{Source, Span};
 
@@ -48,8 +48,12 @@ pub fn render(findings: &[Findings<'_>], format: Format, colour: bool) -> String
     }
 }
 
+/// Most findings of one code in one text: who has more of them reads no list of them.
+const MOST_OF_A_CODE: usize = 64;
+
 /// Puts findings in the order of the text, worse ones first where they stand at one place, and drops repetitions (two
-/// launches that share an array find the same things in it).
+/// launches that share an array find the same things in it). Of very many with one code only the first are left, and the
+/// last of these says so.
 pub fn tidy(diagnostics: &mut Vec<Diagnostic>) {
     diagnostics.sort_by(|one, other| {
         let key =
@@ -57,6 +61,24 @@ pub fn tidy(diagnostics: &mut Vec<Diagnostic>) {
         key(one).cmp(&key(other))
     });
     diagnostics.dedup();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    diagnostics.iter().for_each(|finding| *counts.entry(finding.code).or_default() += 1);
+    counts.retain(|_, count| *count > MOST_OF_A_CODE);
+    if counts.is_empty() {
+        return;
+    }
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    diagnostics.retain_mut(|finding| {
+        let seen = seen.entry(finding.code).or_default();
+        *seen += 1;
+        if let Some(all) = counts.get(finding.code)
+            && *seen == MOST_OF_A_CODE
+        {
+            let more = all - MOST_OF_A_CODE;
+            finding.notes.push(format!("{more} more findings of {} in this text are not listed", finding.code));
+        }
+        *seen <= MOST_OF_A_CODE
+    });
 }
 
 impl Format {

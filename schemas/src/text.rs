@@ -59,6 +59,16 @@ pub struct Source {
     name: String,
     text: String,
     line_starts: Vec<usize>,
+    /// The characters before each block of bytes, so that a column in a long line is found without counting it all.
+    characters: Vec<usize>,
+}
+
+/// Bytes of a block whose characters are counted once.
+const BLOCK: usize = 1 << 12;
+
+/// The characters that begin in some bytes.
+fn beginnings(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| (**byte & 0xC0) != 0x80).count()
 }
 
 impl Source {
@@ -68,7 +78,13 @@ impl Source {
         let line_starts = std::iter::once(0)
             .chain(text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1))
             .collect();
-        Self { name: name.into(), text, line_starts }
+        let blocks = text.as_bytes().chunks(BLOCK).scan(0, |before, block| {
+            let here = *before;
+            *before += beginnings(block);
+            Some(here)
+        });
+        let characters = blocks.collect();
+        Self { name: name.into(), text, line_starts, characters }
     }
 
     /// The name that diagnostics print.
@@ -111,8 +127,31 @@ impl Source {
         let offset = offset.min(self.text.len());
         let line = self.line_starts.partition_point(|start| *start <= offset);
         let start = self.line_starts.get(line.saturating_sub(1)).copied().unwrap_or_default();
-        let column = self.text.bytes().take(offset).skip(start).filter(|byte| (byte & 0xC0) != 0x80).count() + 1;
+        let column = self.characters_before(offset) - self.characters_before(start) + 1;
         Position { line, column }
+    }
+
+    /// Where the line of a byte offset begins.
+    pub fn line_start(&self, offset: usize) -> usize {
+        let after = self.line_starts.partition_point(|start| *start <= offset);
+        self.line_starts.get(after.saturating_sub(1)).copied().unwrap_or_default()
+    }
+
+    /// Where the line of a byte offset ends, its line end not counted.
+    pub fn line_end(&self, offset: usize) -> usize {
+        let after = self.line_starts.partition_point(|start| *start <= offset);
+        self.line_starts.get(after).map_or(self.text.len(), |next| next.saturating_sub(1))
+    }
+
+    /// The characters that begin before a byte offset.
+    fn characters_before(&self, offset: usize) -> usize {
+        let block = offset / BLOCK;
+        // An offset at the end of the text may stand behind the last block.
+        let (block, before) = match self.characters.get(block) {
+            Some(before) => (block, *before),
+            None => (block.saturating_sub(1), self.characters.last().copied().unwrap_or_default()),
+        };
+        before + beginnings(self.text.as_bytes().get(block * BLOCK..offset).unwrap_or_default())
     }
 }
 
@@ -150,6 +189,25 @@ mod tests {
         assert_eq!(source.position(2), Position { line: 1, column: 2 });
         assert_eq!(source.position(4), Position { line: 2, column: 1 });
         assert_eq!(source.position(99), Position { line: 2, column: 3 });
+    }
+
+    #[test]
+    fn columns_of_long_lines_are_counted_from_blocks() {
+        for again in [BLOCK / 2 - 1, BLOCK / 2, BLOCK, 3 * BLOCK + 7] {
+            let source = Source::new("x", format!("a\n{}b", "ä".repeat(again)));
+            for (offset, column) in [(2, 1), (2 + 2 * (again / 2), again / 2 + 1), (2 + 2 * again, again + 1)] {
+                assert_eq!(source.position(offset), Position { line: 2, column }, "{again}");
+            }
+            assert_eq!(source.position(usize::MAX).column, again + 2);
+        }
+        assert_eq!(Source::new("x", "").position(0), Position { line: 1, column: 1 });
+    }
+
+    #[test]
+    fn lines_have_a_start_and_an_end() {
+        let source = Source::new("x", "ab\n\ncd");
+        let lines: Vec<_> = (0..=6).map(|at| (source.line_start(at), source.line_end(at))).collect();
+        assert_eq!(lines, [(0, 2), (0, 2), (0, 2), (3, 3), (4, 6), (4, 6), (4, 6)]);
     }
 
     #[test]

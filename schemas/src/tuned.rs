@@ -127,7 +127,9 @@ impl TunedFile {
     /// # Errors
     /// When a number cannot be written as TOML.
     pub fn text(&self) -> Result<String, toml::ser::Error> {
-        Ok(format!("# Written by {}. Run it: spectune serve tuned.toml\n{}", self.written_by, toml::to_string(self)?))
+        // A comment of TOML holds no control characters, line ends included.
+        let writer: String = self.written_by.chars().filter(|character| !character.is_control()).collect();
+        Ok(format!("# Written by {writer}. Run it: spectune serve tuned.toml\n{}", toml::to_string(self)?))
     }
 
     /// The policy as `(largest running batch, shape)`.
@@ -220,6 +222,13 @@ mod tests {
     fn what_is_written_is_what_is_read() {
         let text = file().text().expect("it can be written");
         assert_eq!(TunedFile::read(&Source::new("tuned.toml", text)), Ok(file()));
+    }
+
+    #[test]
+    fn a_writer_with_line_ends_does_not_end_the_comment() {
+        let file = TunedFile { written_by: "a\nformat = 2\u{0}".into(), ..file() };
+        let text = file.text().expect("it can be written");
+        assert_eq!(TunedFile::read(&Source::new("tuned.toml", text)), Ok(file));
     }
 
     #[test]

@@ -201,6 +201,11 @@ proptest! {
     }
 
     #[test]
+    fn whatever_is_read_prints_and_reads_back(text in prop_oneof![shell_text(), mutated_launch()]) {
+        check_printed("x.sh", &text);
+    }
+
+    #[test]
     fn configs_and_headers(text in "\\{(\"[a-z_]{1,20}\": ?([0-9.eE-]{1,9}|\"\\PC{0,4}\"|null|\\[[0-9, ]{0,8}\\]|\\{\\}),? ?){0,6}\\}?") {
         let _ = ModelConfig::parse(&text).map(|config| {
             let facts = ModelFacts { config, ..ModelFacts::default() };
@@ -208,6 +213,39 @@ proptest! {
         });
         let _ = TensorHeaders::default().add_header(&text);
     }
+}
+
+/// A launch whose words are all known prints as a line that reads back as the same launch.
+fn check_printed(name: &str, text: &str) {
+    for launch in parse(&Source::new(name, text), &Options::default()).launches {
+        let words = || launch.arguments.iter().flat_map(|argument| &argument.values);
+        // A command without a flag is no launch.
+        let has_flag =
+            launch.syntax == Syntax::Toml || launch.arguments.iter().any(|argument| !argument.is_positional());
+        if !has_flag || !words().all(|word| word.value.known().is_some()) {
+            continue;
+        }
+        let printed = launch.to_string();
+        let again = parse(&Source::new("x.sh", printed.as_str()), &Options::default()).launches;
+        let printed_again: Vec<String> = again.iter().map(ToString::to_string).collect();
+        assert_eq!(printed_again, [printed], "{text}");
+        let keys = |launch: &Launch| launch.settings.keys().copied().collect::<Vec<_>>();
+        assert_eq!(again.first().map(keys), Some(keys(&launch)), "{text}");
+    }
+}
+
+#[test]
+fn published_launches_print_and_read_back() {
+    launches().iter().for_each(|launch| check_printed("x.sh", launch));
+}
+
+#[test]
+fn a_toml_launch_prints_with_its_flags_and_reads_back() {
+    check_printed(
+        "x.toml",
+        "engine = \"sglang\"\nmodel_path = \"a b\"\ncuda_graph_bs = [1, 2]\ndtype = \"--x\"\ndisable_radix_cache = true\n",
+    );
+    check_printed("x.toml", "model_path = \"it's\"\nspeculative_num_steps = 3\nmem_fraction_static = 0.5\n");
 }
 
 /// A launch and configs of numbers that nobody writes.

@@ -1,6 +1,6 @@
 //! The look of rustc: the finding, the user's own lines with the place marked, notes, and what to do.
 
-use annotate_snippets::{Annotation, AnnotationKind, Element, Group, Level, Patch, Renderer, Snippet};
+use annotate_snippets::{Annotation, AnnotationKind, Element, Group, Level, Origin, Patch, Renderer, Snippet};
 
 use super::{Diagnostic, Findings, Safety, Severity};
 use crate::text::{Source, Span};
@@ -8,8 +8,8 @@ use crate::text::{Source, Span};
 /// Lines shown around a place.
 const AROUND: usize = 1;
 
-/// Farthest that a second place may be from the first to be shown in one excerpt.
-const EXCERPT: usize = 1 << 16;
+/// Longest excerpt of a text, in bytes; a place that would need a longer one is told by line and column only.
+const EXCERPT: usize = 1 << 14;
 
 pub(super) fn render(findings: &[Findings<'_>], colour: bool) -> String {
     let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
@@ -38,18 +38,25 @@ fn groups<'a>(source: &'a Source, diagnostic: &'a Diagnostic) -> Vec<Group<'a>> 
         .filter(|(span, _)| near(span))
         .collect();
     let whole = related.iter().fold(primary, |whole, (span, _)| whole.join(*span));
-    let (line, window) = source.lines_around(whole, AROUND);
+    let around = source.lines_around(whole, AROUND);
+    let (line, window) = if is_excerpt(around.1) { around } else { source.lines_around(whole, 0) };
     let annotation = |kind: AnnotationKind, span: Span, label: &'a str| -> Annotation<'a> {
         let range = span.start.saturating_sub(window.start)..span.end.saturating_sub(window.start);
         let annotation = kind.span(range);
         if label.is_empty() { annotation } else { annotation.label(label) }
     };
-    let snippet = Snippet::source(source.slice(window))
-        .path(source.name())
-        .line_start(line)
-        .annotation(annotation(AnnotationKind::Primary, primary, &diagnostic.label))
-        .annotations(related.into_iter().map(|(span, label)| annotation(AnnotationKind::Context, span, label)));
-    let mut elements: Vec<Element<'a>> = vec![snippet.into()];
+    let place: Element<'a> = if is_excerpt(window) {
+        Snippet::source(source.slice(window))
+            .path(source.name())
+            .line_start(line)
+            .annotation(annotation(AnnotationKind::Primary, primary, &diagnostic.label))
+            .annotations(related.into_iter().map(|(span, label)| annotation(AnnotationKind::Context, span, label)))
+            .into()
+    } else {
+        let position = source.position(primary.start);
+        Origin::path(source.name()).line(position.line).char_column(position.column).into()
+    };
+    let mut elements = vec![place];
     elements.extend(diagnostic.notes.iter().map(|note| Level::NOTE.message(note.as_str()).into()));
     if let Some(help) = &diagnostic.help {
         elements.push(Level::HELP.message(help.as_str()).into());
@@ -60,16 +67,20 @@ fn groups<'a>(source: &'a Source, diagnostic: &'a Diagnostic) -> Vec<Group<'a>> 
     groups
 }
 
+/// Whether a part of the text is short enough to be shown.
+fn is_excerpt(window: Span) -> bool {
+    window.end - window.start <= EXCERPT
+}
+
 /// The fix as a change of the user's lines.
 fn patch<'a>(source: &'a Source, diagnostic: &'a Diagnostic) -> Option<Group<'a>> {
     let fix = diagnostic.fix.as_ref()?;
     let edits: Vec<(Span, &str)> =
         fix.edits.iter().map(|edit| (source.clamp(edit.span), edit.replacement.as_str())).collect();
-    let whole =
-        edits.iter().map(|(span, _)| *span).reduce(Span::join).filter(|whole| whole.end - whole.start < EXCERPT)?;
+    let whole = edits.iter().map(|(span, _)| *span).reduce(Span::join)?;
     let (line, window) = source.lines_around(whole, 0);
     // Removing a last line takes its end along, which the excerpt must then have too.
-    let window = window.join(whole);
+    let window = Some(window.join(whole)).filter(|window| is_excerpt(*window))?;
     let patches = edits.into_iter().map(|(span, replacement)| {
         Patch::new(span.start.saturating_sub(window.start)..span.end.saturating_sub(window.start), replacement)
     });

@@ -20,6 +20,9 @@ use crate::{
     text::{Located, Source, Span},
 };
 
+/// Most words of one launch that are read: every rule may look at each of them.
+const MOST_WORDS: usize = 1 << 13;
+
 pub(super) fn parse(source: &Source, options: &Options) -> Parsed {
     let script = script::read(source);
     let mut diagnostics = Vec::new();
@@ -123,8 +126,12 @@ fn build(
     options: &Options,
     diagnostics: &mut Vec<Diagnostic>,
 ) -> Launch {
-    let words = line.words.get(detected.first_argument..).unwrap_or_default();
+    let mut words = line.words.get(detected.first_argument..).unwrap_or_default();
     let engine = detected.engine;
+    if let Some(first) = words.get(MOST_WORDS).filter(|_| words.len() > MOST_WORDS) {
+        diagnostics.push(problems::too_many_words(first.span, words.len(), MOST_WORDS));
+        words = words.get(..MOST_WORDS).unwrap_or_default();
+    }
     let mut troubles = Vec::new();
     let mut arguments = split::split(source, words, engine, options.version, &mut troubles);
     if engine == Engine::Vllm {
@@ -161,7 +168,10 @@ fn build(
 }
 
 fn settings(source: &Source, arguments: &[Argument], syntax: Syntax) -> BTreeMap<Key, Setting> {
-    arguments.iter().filter_map(|argument| Some((argument.key?, setting(source, argument, syntax)))).collect()
+    // Of a flag that is given again and again only the last one counts.
+    let last: BTreeMap<Key, &Argument> =
+        arguments.iter().filter_map(|argument| Some((argument.key?, argument))).collect();
+    last.into_iter().map(|(key, argument)| (key, setting(source, argument, syntax))).collect()
 }
 
 fn setting(source: &Source, argument: &Argument, syntax: Syntax) -> Setting {

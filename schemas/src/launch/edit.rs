@@ -8,20 +8,25 @@ impl Launch {
     /// the engine's, since flags were renamed.
     pub fn spelled(&self, key: Key, version: EngineVersion) -> String {
         let name = if self.engine == Engine::Spectune { key.flag().name } else { key.name_in(version) };
-        let flag = match self.engine {
-            Engine::Slime if self.syntax != Syntax::Toml => match key {
-                Key::ModelPath => "--hf-checkpoint".into(),
-                _ if key.flag().of_slime => format!("--{name}"),
-                _ => format!("--sglang-{name}"),
-            },
-            _ => format!("--{name}"),
-        };
-        self.as_written(&flag)
+        match self.syntax {
+            Syntax::Toml => self.as_written(&format!("--{name}")),
+            _ => self.as_written(&self.dashed(key, name)),
+        }
     }
 
     /// A flag with its dashes as it stands in this launch: without them where flags are the keys of a file.
     pub fn as_written(&self, flag: &str) -> String {
         self.insertion.writing.name(flag)
+    }
+
+    /// The flag of a key as this launch's engine takes it on a command line.
+    pub(super) fn dashed(&self, key: Key, name: &str) -> String {
+        match key {
+            _ if self.engine != Engine::Slime => format!("--{name}"),
+            Key::ModelPath => "--hf-checkpoint".into(),
+            _ if key.flag().of_slime => format!("--{name}"),
+            _ => format!("--sglang-{name}"),
+        }
     }
 
     /// The edit that gives a key a value (its words, blank-separated; empty for a switch): in place of the present one,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Engine, Launch, Value, arguments::split::is_flag, edit};
+use super::{Argument, Engine, Launch, Syntax, Value, arguments::split::is_flag, edit};
 
 impl fmt::Display for Launch {
     /// The arguments in order, quoted for a shell, behind the program's name (slime's flags have none).
@@ -20,15 +20,16 @@ impl fmt::Display for Launch {
             Engine::Spectune => "spectune serve",
         })?;
         for argument in &self.arguments {
+            let flag = self.flag_of(argument);
             // A value that looks like a flag is one unless it is tied to its own.
             if let [value] = argument.values.as_slice()
                 && let Some(text) = value.value.known().filter(|text| is_flag(text))
             {
-                write!(formatter, " {}", edit::quoted(&format!("{}={text}", argument.flag.value)))?;
+                write!(formatter, " {}", edit::quoted(&format!("{flag}={text}")))?;
                 continue;
             }
-            if !argument.is_positional() {
-                write!(formatter, " {}", edit::quoted(&argument.flag.value))?;
+            if is_flag(&flag) {
+                write!(formatter, " {}", edit::quoted(&flag))?;
             }
             for value in &argument.values {
                 match &value.value {
@@ -38,5 +39,15 @@ impl fmt::Display for Launch {
             }
         }
         Ok(())
+    }
+}
+
+impl Launch {
+    /// The flag as a command line has it: a key of TOML is none.
+    fn flag_of(&self, argument: &Argument) -> String {
+        match argument.key.filter(|_| self.syntax == Syntax::Toml) {
+            Some(key) => self.dashed(key, key.flag().name),
+            None => argument.flag.value.clone(),
+        }
     }
 }

@@ -20,8 +20,11 @@ const MOST_WORDS: usize = 1 << 18;
 /// Most bytes of text that all expansions may produce together.
 const MOST_BYTES: usize = 1 << 26;
 
-/// Most launches of one text, and most exported variables.
+/// Most launches of one text, and most constructs in it that do not close.
 const MOST_LINES: usize = 1024;
+
+/// Most exported variables: each launch gets a copy of them.
+const MOST_EXPORTED: usize = 128;
 
 /// How often a quoted command is looked into (`ssh host "bash -c '…'"`).
 const NESTING: usize = 2;
@@ -159,7 +162,8 @@ impl<'a> Interpreter<'a> {
 
     fn run(&mut self, span: Span, nesting: usize) {
         let (statements, troubles) = shell::read(self.source.text(), span);
-        self.troubles.extend(troubles);
+        let room = MOST_LINES.saturating_sub(self.troubles.len());
+        self.troubles.extend(troubles.into_iter().take(room));
         for statement in statements {
             match statement {
                 Statement::BlockOpens => self.blocks.push(Vec::new()),
@@ -233,21 +237,21 @@ impl<'a> Interpreter<'a> {
         let fields = self.fields_of(&assignment.value);
         self.assigned(&assignment.name);
         self.order += 1;
-        let scalar = match self.scalars.remove(&assignment.name).filter(|_| assignment.append) {
-            Some(old) => Scalar {
-                value: match (&old.value, &value) {
+        match self.scalars.get_mut(&assignment.name).filter(|_| assignment.append) {
+            Some(old) => {
+                match (&mut old.value, &value) {
                     (Value::Known(old), Value::Known(new)) if old.len() + new.len() <= self.source.text().len() => {
-                        Value::Known(format!("{old}{new}"))
+                        old.push_str(new);
                     }
-                    _ => Value::Unknown(format!("${}", assignment.name)),
-                },
-                fields: old.fields.into_iter().chain(fields).collect(),
-                used: old.used,
-                order: old.order,
-            },
-            None => Scalar { value: value.clone(), fields, used: false, order: self.order },
-        };
-        self.scalars.insert(assignment.name.clone(), scalar);
+                    (old, _) => *old = Value::Unknown(format!("${}", assignment.name)),
+                }
+                old.fields.extend(fields);
+            }
+            None => {
+                let scalar = Scalar { value: value.clone(), fields, used: false, order: self.order };
+                self.scalars.insert(assignment.name.clone(), scalar);
+            }
+        }
         Some(Located::new(value, assignment.value.span))
     }
 
@@ -282,7 +286,7 @@ impl<'a> Interpreter<'a> {
         for assignment in &command.assignments {
             if alone {
                 let Some(field) = self.assign(assignment) else { continue };
-                if first.as_deref() == Some("export") && self.exported.len() < MOST_LINES {
+                if first.as_deref() == Some("export") && self.exported.len() < MOST_EXPORTED {
                     self.exported.insert(assignment.name.clone(), field);
                 }
             } else {
@@ -329,7 +333,7 @@ impl<'a> Interpreter<'a> {
         for word in command.words.iter().skip(1) {
             if let Some(name) = word.text()
                 && let Some(scalar) = self.scalars.get(name)
-                && self.exported.len() < MOST_LINES
+                && self.exported.len() < MOST_EXPORTED
             {
                 self.exported.insert(name.to_owned(), Located::new(scalar.value.clone(), word.span));
             }
@@ -352,11 +356,18 @@ impl<'a> Interpreter<'a> {
     fn expand_all(&mut self, words: &[Word], used: &mut Used) -> Vec<Field> {
         let mut fields = Vec::new();
         for word in words {
-            if self.words > MOST_WORDS {
+            if self.words > MOST_WORDS || self.bytes.get() > MOST_BYTES {
+                // What is left out may hold anything.
+                fields.push(self.unknown(word.span));
                 break;
             }
             let more = self.expand(word, used);
             self.words += more.len();
+            // A word that is joined of its parts is counted there.
+            if more.len() > 1 || matches!(word.parts.as_slice(), [Part::Elements(_)]) {
+                let bytes: usize = more.iter().map(|field| field.value.written().len()).sum();
+                self.bytes.set(self.bytes.get() + bytes);
+            }
             fields.extend(more);
         }
         fields

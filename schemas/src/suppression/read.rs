@@ -7,10 +7,13 @@ use crate::{
 };
 
 /// Most comments of a text that are read; a text with more was not written by hand.
-const MOST_COMMENTS: usize = 4096;
+const MOST_COMMENTS: usize = 1024;
 
 /// Most selectors of one comment.
 const MOST_ENTRIES: usize = 64;
+
+/// Most selectors of a text: each is compared with every rule, and a wrong one with every name.
+const MOST_SELECTORS: usize = 2048;
 
 /// A comment that suppresses.
 #[derive(Debug)]
@@ -51,12 +54,15 @@ pub(super) fn comments(source: &Source) -> Vec<Comment> {
         return Vec::new();
     }
     let mut comments: Vec<Comment> = Vec::new();
+    let mut selectors = 0;
     for span in launch::comments(source) {
-        if comments.len() == MOST_COMMENTS {
+        if comments.len() == MOST_COMMENTS || selectors > MOST_SELECTORS {
             break;
         }
         let above = comments.last().map(|comment| comment.scope);
-        comments.extend(comment(source, span, above));
+        let comment = comment(source, span, above);
+        selectors += comment.iter().map(|comment| comment.entries.len() + comment.wrong.len()).sum::<usize>();
+        comments.extend(comment);
     }
     comments
 }

@@ -6,9 +6,9 @@ use crate::text::{Source, Span};
 /// What goes with an argument: the blanks before it, or the whole of its lines where an array has nothing else there.
 pub(super) fn removal(source: &Source, argument: Span, syntax: Syntax) -> Span {
     let text = source.text();
-    let start_of_line = line_start(text, argument.start);
+    let start_of_line = source.line_start(argument.start);
     let first_on_line = text.get(start_of_line..argument.start).is_some_and(|before| before.trim().is_empty());
-    let end_of_line = line_end(text, argument.end);
+    let end_of_line = source.line_end(argument.end);
     let after = text.get(argument.end..end_of_line).unwrap_or_default().trim();
     if syntax == Syntax::ShellArray && first_on_line {
         if after.is_empty() || after.starts_with('#') {
@@ -40,7 +40,7 @@ pub(super) fn insertion(
         let after = if inside_array { " ".into() } else { String::new() };
         return Insertion { at, before: " ".into(), after, writing: Writing::shell(None) };
     };
-    let start_of_line = line_start(text, last.span.start);
+    let start_of_line = source.line_start(last.span.start);
     let indentation: String = text
         .get(start_of_line..last.span.start)
         .unwrap_or_default()
@@ -48,7 +48,7 @@ pub(super) fn insertion(
         .take_while(|c| c.is_whitespace())
         .collect();
     let alone_on_line = start_of_line + indentation.len() == last.span.start && start_of_line > 0;
-    let end_of_line = line_end(text, last.span.end);
+    let end_of_line = source.line_end(last.span.end);
     let after = text.get(last.span.end..end_of_line).unwrap_or_default().trim();
     if syntax == Syntax::ShellArray && alone_on_line && (after.is_empty() || after.starts_with('#')) {
         let before = format!("\n{indentation}");
@@ -57,14 +57,6 @@ pub(super) fn insertion(
     let before = text.get(blanks_start(text, last.span.start)..last.span.start).unwrap_or_default();
     let before = if before.is_empty() { " " } else { before };
     Insertion { at: last.span.end, before: before.into(), after: String::new(), writing: Writing::shell(None) }
-}
-
-fn line_start(text: &str, at: usize) -> usize {
-    text.get(..at).and_then(|before| before.rfind('\n')).map_or(0, |newline| newline + 1)
-}
-
-fn line_end(text: &str, at: usize) -> usize {
-    text.get(at..).and_then(|after| after.find('\n')).map_or(text.len(), |newline| at + newline)
 }
 
 /// The start of the blanks and line continuations that end at `at`.

@@ -52,8 +52,11 @@ pub(super) fn split(
     while let Some(word) = words.next() {
         let word = &not_elided(word);
         let Some(text) = word.value.known().filter(|text| is_flag(text)) else {
-            if let (Some(flag), Value::Known(text)) = (&complete, &word.value) {
-                diagnostics.push(stray(flag, text, word.span));
+            // Of several such words the first one tells it all.
+            if let Value::Known(text) = &word.value
+                && let Some(flag) = complete.take()
+            {
+                diagnostics.push(stray(&flag, text, word.span));
             }
             arguments.push(Argument {
                 flag: Located::new(word.value.written().to_owned(), word.span),

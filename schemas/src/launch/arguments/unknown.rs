@@ -10,11 +10,15 @@ use crate::{
 /// Farthest that a slip of the pen is taken for the flag that was meant.
 const SLIP: usize = 2;
 
+/// Most flags of a launch for which the one that was meant is looked for: each is compared with the whole table.
+const MOST_GUESSES: usize = 64;
+
 /// Slime's own flags that begin like the ones it forwards.
 const SLIMES_OWN: &[&str] = &["--sglang-config", "--sglang-router-", "--sglang-server-concurrency"];
 
 /// Says which flags the engine does not know.
 pub(in crate::launch) fn report(arguments: &[Argument], engine: Engine, diagnostics: &mut Vec<Diagnostic>) {
+    let mut guesses = 0..MOST_GUESSES;
     // Of two flags in one word a rule says more.
     let judged = |argument: &&Argument| !argument.is_positional() && argument.second_flag(engine).is_none();
     for argument in arguments.iter().filter(judged) {
@@ -26,9 +30,11 @@ pub(in crate::launch) fn report(arguments: &[Argument], engine: Engine, diagnost
             Engine::Spectune => match flags::by_name(name) {
                 Some(flag) if flag.ours => continue,
                 _ if known => unsupported(argument),
-                _ => unknown(argument, name, engine),
+                _ => unknown(argument, guesses.next().and_then(|_| nearest(name)), engine),
             },
-            Engine::Sglang | Engine::Slime if !known => unknown(argument, name, engine),
+            Engine::Sglang | Engine::Slime if !known => {
+                unknown(argument, guesses.next().and_then(|_| nearest(name)), engine)
+            }
             Engine::Sglang | Engine::Slime | Engine::Vllm => continue,
         };
         diagnostics.push(diagnostic);
@@ -54,7 +60,19 @@ fn unsupported(argument: &Argument) -> Diagnostic {
     diagnostic
 }
 
-fn unknown(argument: &Argument, name: &str, engine: Engine) -> Diagnostic {
+/// The flag that a name is a slip of the pen for.
+fn nearest(name: &str) -> Option<&'static str> {
+    let known =
+        flags::spellings().iter().map(|spelling| spelling.name).chain(flags::FLAGS.iter().map(|flag| flag.name));
+    let near = known
+        .filter(|known| known.len().abs_diff(name.len()) <= SLIP)
+        .map(|known| (distance(known, name), known))
+        .min()
+        .filter(|(far, _)| *far <= SLIP);
+    near.map(|(_, known)| known)
+}
+
+fn unknown(argument: &Argument, meant: Option<&str>, engine: Engine) -> Diagnostic {
     let who = match engine {
         Engine::Spectune => "spectune",
         _ => "no version of sglang from 0.4.7 to 0.5.23",
@@ -62,11 +80,8 @@ fn unknown(argument: &Argument, name: &str, engine: Engine) -> Diagnostic {
     let verb = if engine == Engine::Spectune { "does not know" } else { "knows" };
     let message = format!("{who} {verb} `{}`", argument.flag.value);
     let mut diagnostic = problems::UNKNOWN_FLAG.at(argument.flag.span, message, "unknown flag");
-    let candidates =
-        flags::spellings().iter().map(|spelling| spelling.name).chain(flags::FLAGS.iter().map(|flag| flag.name));
-    let nearest = candidates.map(|known| (distance(known, name), known)).min().filter(|(far, _)| *far <= SLIP);
-    match nearest {
-        Some((_, known)) => {
+    match meant {
+        Some(known) => {
             let prefix = if engine == Engine::Slime { "--sglang-" } else { "--" };
             let meant = format!("{prefix}{known}");
             diagnostic.help = Some(format!("write `{meant}`"));

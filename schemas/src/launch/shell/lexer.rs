@@ -564,6 +564,8 @@ impl Parts {
 
     fn finish(mut self) -> Vec<Part> {
         if !self.text.is_empty() || (self.quoted && self.parts.is_empty()) {
+            // Nearly every word is one text: room for more would be most of what a long script takes.
+            self.parts.reserve_exact(1);
             self.parts.push(Part::Text(self.text));
         }
         self.parts

@@ -1,0 +1,24 @@
+//! A launch in any syntax: it is read without a panic, all places lie in the text, and what is printed reads back.
+#![no_main]
+
+use fuzz::{check_findings, lint::check_places, text};
+use libfuzzer_sys::fuzz_target;
+use schemas::{
+    launch::{Engine, Options, parse},
+    text::Source,
+};
+
+fuzz_target!(|input: &[u8]| {
+    let Some(text) = text(input) else { return };
+    for (name, engine) in
+        [("x.sh", None), ("x.toml", None), ("x.yaml", None), ("x.md", Some(Engine::Vllm)), ("x", Some(Engine::Sglang))]
+    {
+        let source = Source::new(name, text);
+        let parsed = parse(&source, &Options { engine, version: None });
+        check_findings(&source, &parsed.diagnostics);
+        for launch in &parsed.launches {
+            check_places(&source, launch);
+            let _ = launch.to_string();
+        }
+    }
+});

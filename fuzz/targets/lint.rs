@@ -1,0 +1,34 @@
+//! The linter end to end: a launch text, the target's config.json and the draft's, rules, fixes, and the fixed text.
+#![no_main]
+
+use fuzz::{
+    lint::{Told, facts, look_and_mend},
+    sections::sections,
+    text,
+};
+use libfuzzer_sys::fuzz_target;
+use schemas::text::Source;
+
+/// The longest input: longer ones only make each run slower.
+const LONGEST: usize = 16 << 10;
+
+fuzz_target!(|input: &[u8]| {
+    if input.len() > LONGEST {
+        return;
+    }
+    let mut launch = "";
+    let mut told = Told::default();
+    for (name, section) in sections(input) {
+        let Some(section) = text(section) else { return };
+        match name {
+            b"" => launch = section,
+            b"target" => told.target = facts(section),
+            b"draft" => told.draft = facts(section),
+            b"version" => told.version = section.trim().parse().ok(),
+            b"memory" => told.gpu_memory = section.trim().parse().ok(),
+            b"concurrency" => told.expected_concurrency = section.trim().parse().ok(),
+            _ => {}
+        }
+    }
+    look_and_mend(&Source::new("x", launch), &told);
+});

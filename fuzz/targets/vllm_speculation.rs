@@ -1,0 +1,25 @@
+//! vLLM's speculative configuration as JSON: the input is the value of `--speculative-config`.
+#![no_main]
+
+use fuzz::{
+    lint::{Told, look_and_mend},
+    text,
+};
+use libfuzzer_sys::fuzz_target;
+use schemas::{
+    launch::{Options, parse, quoted},
+    text::Source,
+};
+
+fuzz_target!(|input: &[u8]| {
+    let Some(text) = text(input) else { return };
+    let line = format!("vllm serve a --speculative-config={}", quoted(text));
+    let source = Source::new("x.sh", line);
+    for launch in parse(&source, &Options::default()).launches {
+        let value = launch.vllm_flag("--speculative-config").and_then(|argument| argument.values.first());
+        // What is quoted for a shell reads back, whatever it is.
+        assert_eq!(value.and_then(|value| value.value.known()), Some(text));
+        let _ = launch.vllm_speculation();
+    }
+    look_and_mend(&source, &Told::default());
+});

@@ -1,0 +1,54 @@
+//! What a text can make the linter do is bounded, and where something is left out for that it is said.
+
+use schemas::{
+    diagnostic::{Findings, Format, render, tidy},
+    launch::{Options, Parsed, parse},
+    text::Source,
+};
+
+fn read(text: &str) -> (Source, Parsed) {
+    let source = Source::new("x.sh", text);
+    let mut parsed = parse(&source, &Options::default());
+    tidy(&mut parsed.diagnostics);
+    (source, parsed)
+}
+
+#[test]
+fn of_many_findings_with_one_code_the_first_are_listed_and_the_rest_counted() {
+    let (_, parsed) = read(&format!("sglang serve --model-path a{}", " --no-such-flag".repeat(1000)));
+    assert_eq!(parsed.diagnostics.len(), 64);
+    let last = parsed.diagnostics.last().map(|finding| finding.notes.join(" ")).unwrap_or_default();
+    assert!(last.contains("936 more findings of LT09"), "{last}");
+}
+
+#[test]
+fn of_words_that_belong_to_no_flag_the_first_is_told() {
+    let (_, parsed) = read("sglang serve --model-path a b c d --tp 2 e");
+    let codes: Vec<&str> = parsed.diagnostics.iter().map(|finding| finding.code).collect();
+    assert_eq!(codes, ["LT08", "LT08"]);
+}
+
+#[test]
+fn a_launch_of_very_many_words_is_cut_and_says_so() {
+    let (_, parsed) = read(&format!("sglang serve --model-path a --cuda-graph-bs{}", " 1".repeat(10_000)));
+    assert!(parsed.diagnostics.iter().any(|finding| finding.code == "LT01"), "{:?}", parsed.diagnostics);
+}
+
+#[test]
+fn a_place_in_a_very_long_line_is_told_without_the_line() {
+    let (source, parsed) = read(&format!("sglang serve --model-path {} --no-such-flag", "a".repeat(1 << 20)));
+    let text = render(&[Findings { source: &source, diagnostics: &parsed.diagnostics }], Format::Full, false);
+    assert!(text.len() < 1000 && text.contains("x.sh:1:1048604"), "{}", text.chars().take(2000).collect::<String>());
+}
+
+/// Each use of a variable copies what it holds: together they may not take more memory than a text can be worth.
+#[test]
+fn a_long_variable_that_is_used_often_does_not_multiply() {
+    for (variable, used) in [("A=\"LONG b\"", " $A"), ("A=( LONG )", " ${A[@]}")] {
+        let variable = variable.replace("LONG", &"x".repeat(1 << 18));
+        let (_, parsed) = read(&format!("{variable}\nsglang serve --model-path a --x{}", used.repeat(4000)));
+        let words = parsed.launches.iter().flat_map(|launch| &launch.arguments).flat_map(|argument| &argument.values);
+        let bytes: usize = words.map(|word| word.value.written().len()).sum();
+        assert!(bytes <= 1 << 27, "{variable:.20} gives {bytes} bytes");
+    }
+}
