@@ -221,7 +221,7 @@ fn check_printed(name: &str, text: &str) {
         let words = || launch.arguments.iter().flat_map(|argument| &argument.values);
         // A command without a flag is no launch.
         let has_flag =
-            launch.syntax == Syntax::Toml || launch.arguments.iter().any(|argument| !argument.is_positional());
+            launch.syntax == Syntax::Toml || launch.arguments.iter().any(|one| one.flag.value.starts_with("--"));
         if !has_flag || !words().all(|word| word.value.known().is_some()) {
             continue;
         }
