@@ -211,3 +211,35 @@ fn many_files_are_judged_in_their_order() {
     let expected: Vec<&str> = files.iter().flat_map(|name| [name.as_str(), name.as_str()]).collect();
     assert_eq!(named, expected);
 }
+
+/// What `action.yml` runs.
+#[cfg(unix)]
+#[test]
+fn the_action_annotates_writes_sarif_and_keeps_the_exit_code() {
+    let place =
+        Place::with(&[("launch/run.sh", SCRIPT), ("launch/other.sh", "echo hello\n"), ("Cargo.toml", "[package]\n")]);
+    let run = |files: &str, arguments: &str| {
+        let binaries = Path::new(env!("CARGO_BIN_EXE_spectune")).parent().expect("a folder");
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::env::join_paths(std::iter::once(binaries.to_owned()).chain(std::env::split_paths(&path)));
+        Command::new("bash")
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.github/lint.sh"))
+            .current_dir(place.0.path())
+            .env("PATH", path.expect("a path"))
+            .env("FILES", files)
+            .env("ARGUMENTS", arguments)
+            .env("SARIF", "findings.sarif")
+            .env("GITHUB_OUTPUT", "output")
+            .output()
+            .expect("bash runs")
+    };
+    let ran = run("**/*.sh *.toml", "--engine-version 0.5.9");
+    assert_eq!(ran.status.code(), Some(1), "{}", String::from_utf8_lossy(&ran.stderr));
+    assert!(String::from_utf8_lossy(&ran.stdout).contains("file=launch/run.sh"));
+    assert_eq!(place.read("output"), "findings=true\n");
+    let sarif: serde_json::Value = serde_json::from_str(&place.read("findings.sarif")).expect("JSON");
+    assert_eq!(sarif["runs"][0]["results"][0]["ruleId"].as_str().map(str::len), Some(5));
+    assert_eq!(run("launch/other.sh", "").status.code(), Some(0));
+    assert_eq!(run("nothing/*.sh", "").status.code(), Some(2));
+    assert_eq!(run("launch/run.sh", "--no-such-flag").status.code(), Some(2));
+}

@@ -56,7 +56,7 @@ pub(super) fn parse(source: &Source, options: &Options) -> Parsed {
     Parsed { launches, diagnostics }
 }
 
-fn no_launch(source: &Source) -> Diagnostic {
+pub(super) fn no_launch(source: &Source) -> Diagnostic {
     let end = source.text().find('\n').unwrap_or(source.text().len());
     let mut diagnostic = problems::NO_LAUNCH.at(Span::new(0, end), "no launch was found in this text", "");
     diagnostic.help = Some(

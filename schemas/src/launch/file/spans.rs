@@ -15,6 +15,9 @@ use crate::{
     version::EngineVersion,
 };
 
+/// Shortest key that is taken for a slip of the pen; a shorter one is near to everything.
+const SHORTEST_SLIP: usize = 8;
+
 pub(in crate::launch) fn parse(source: &Source, options: &Options) -> Parsed {
     let mut diagnostics = Vec::new();
     let file = match toml::from_str::<LaunchFile>(source.text()) {
@@ -34,13 +37,26 @@ pub(in crate::launch) fn parse(source: &Source, options: &Options) -> Parsed {
             return Parsed { launches: Vec::new(), diagnostics };
         }
     };
+    if file.is_none() && !document.iter().any(|(name, _)| is_key(name)) {
+        // Some other program's file.
+        return Parsed { launches: Vec::new(), diagnostics: vec![super::super::arguments::no_launch(source)] };
+    }
     let launch = build(source, document.as_table(), file.as_ref(), options, &mut diagnostics);
     Parsed { launches: vec![launch], diagnostics }
 }
 
+/// Whether a launch file has such a key, or one much like it.
+fn is_key(name: &str) -> bool {
+    let name = name.replace('_', "-");
+    ["engine", "engine-version", "environment"].contains(&name.as_str())
+        || flags::by_name(&name).is_some()
+        || (name.len() >= SHORTEST_SLIP && nearest(&name).is_some())
+}
+
 fn invalid(message: &str, span: Option<Range<usize>>, source: &Source) -> Diagnostic {
     let span = span.map_or(Span::default(), |range| Span::new(range.start, range.end.min(source.text().len())));
-    let mut lines = message.lines();
+    // There are too many keys to list; the nearest one is the help.
+    let mut lines = message.lines().map(|line| line.split(", expected one of").next().unwrap_or(line));
     let mut diagnostic = problems::TOML_SYNTAX.at(span, lines.next().unwrap_or("not valid TOML"), "here");
     diagnostic.notes = lines.map(str::to_owned).filter(|line| !line.trim().is_empty()).collect();
     diagnostic.help = suggestion(message);
@@ -50,15 +66,22 @@ fn invalid(message: &str, span: Option<Range<usize>>, source: &Source) -> Diagno
 /// The key that was probably meant, for an unknown one.
 fn suggestion(message: &str) -> Option<String> {
     let unknown = message.strip_prefix("unknown field `")?.split('`').next()?;
-    let name = unknown.replace('_', "-");
-    let known = match flags::lookup(&name, None) {
+    let nearest = nearest(&unknown.replace('_', "-"));
+    Some(match nearest {
+        Some(known) => format!("write `{}`", known.replace('-', "_")),
+        None => "`spectune schema launch` prints the keys".into(),
+    })
+}
+
+fn nearest(name: &str) -> Option<&'static str> {
+    let known = match flags::lookup(name, None) {
         flags::Lookup::Exact(spelling) | flags::Lookup::Abbreviation(spelling) => flags::by_name(spelling.canonical),
         _ => flags::FLAGS
             .iter()
-            .min_by_key(|flag| distance(flag.name, &name))
-            .filter(|flag| distance(flag.name, &name) <= 3),
-    }?;
-    Some(format!("write `{}`", known.name.replace('-', "_")))
+            .min_by_key(|flag| distance(flag.name, name))
+            .filter(|flag| distance(flag.name, name) <= 3),
+    };
+    known.map(|flag| flag.name)
 }
 
 fn build(

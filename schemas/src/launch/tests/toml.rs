@@ -87,3 +87,12 @@ fn an_unknown_key_comes_with_the_one_that_was_meant() {
     let help = parsed.diagnostics.first().and_then(|diagnostic| diagnostic.help.clone());
     assert_eq!(help.as_deref(), Some("write `speculative_num_steps`"));
 }
+
+#[test]
+fn files_of_other_programs_hold_no_launch() {
+    for text in ["[package]\nname = \"x\"\n", "[lint]\nselect = [\"SD\"]\n", "a = 1\n"] {
+        let parsed = parse(&Source::new("x.toml", text), &Options::default());
+        assert!(parsed.launches.is_empty(), "{text}");
+        assert_eq!(parsed.diagnostics.iter().map(|found| found.code).collect::<Vec<_>>(), ["LT02"], "{text}");
+    }
+}
