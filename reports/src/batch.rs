@@ -87,7 +87,7 @@ impl Batch {
 
     /// No speculation, if it was measured.
     pub fn baseline(&self) -> Option<&Entry> {
-        self.measured().find(|entry| entry.ranked.shape.is_off())
+        self.measured().find(|entry| entry.ranked.configuration.shape.is_off())
     }
 
     /// What the engine would choose by itself, if it was measured.
@@ -102,8 +102,8 @@ impl Batch {
 
     /// The best that speculates: the winner, unless that is no speculation.
     pub fn best_speculating(&self) -> Option<&Entry> {
-        let winner = self.winner().filter(|entry| !entry.ranked.shape.is_off());
-        winner.or_else(|| self.measured().find(|entry| !entry.ranked.shape.is_off()))
+        let winner = self.winner().filter(|entry| !entry.ranked.configuration.shape.is_off());
+        winner.or_else(|| self.measured().find(|entry| !entry.ranked.configuration.shape.is_off()))
     }
 }
 
@@ -117,7 +117,9 @@ impl Entry {
     ) -> Self {
         let mut trials: Vec<&Record> = records
             .iter()
-            .filter(|record| record.trial.batch_size == batch_size && record.trial.shape == ranked.shape)
+            .filter(|record| {
+                record.trial.batch_size == batch_size && record.trial.configuration.shape == ranked.configuration.shape
+            })
             .collect();
         trials.sort_by_key(|record| record.trial.repeat);
         let measurements: Vec<&Measurement> = trials
@@ -136,7 +138,7 @@ impl Entry {
             .collect();
         Self {
             rank,
-            chosen: chosen == Some(ranked.shape) && rank.is_some(),
+            chosen: chosen == Some(ranked.configuration.shape) && rank.is_some(),
             split: split(&measurements),
             positions: positions(&ranked.accept_histogram),
             noise: noise(&measurements),

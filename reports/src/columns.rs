@@ -189,7 +189,11 @@ impl Column {
 
 /// What a configuration is called: its triple, or what stands for no speculation.
 pub fn name(entry: &Entry) -> String {
-    if entry.ranked.shape.is_off() { "no speculation".into() } else { entry.ranked.shape.to_string() }
+    if entry.ranked.configuration.shape.is_off() {
+        "no speculation".into()
+    } else {
+        entry.ranked.configuration.shape.to_string()
+    }
 }
 
 /// What is to be said of a configuration beside its figures.

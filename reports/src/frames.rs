@@ -82,9 +82,9 @@ pub fn trials(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
         Column::new("sweep".into(), rows.iter().map(|row| row.2).collect::<Vec<_>>()),
         text("id", &|record| record.id.clone()),
         number("batch_size", &|record| record.trial.batch_size as u64),
-        number("num_steps", &|record| record.trial.shape.num_steps as u64),
-        number("topk", &|record| record.trial.shape.topk as u64),
-        number("num_draft_tokens", &|record| record.trial.shape.num_draft_tokens as u64),
+        number("num_steps", &|record| record.trial.configuration.shape.num_steps as u64),
+        number("topk", &|record| record.trial.configuration.shape.topk as u64),
+        number("num_draft_tokens", &|record| record.trial.configuration.shape.num_draft_tokens as u64),
         number("repeat", &|record| record.trial.repeat as u64),
         number("finished_at", &|record| record.finished_at),
         text("status", &|record| match record.outcome {
@@ -157,9 +157,9 @@ pub fn ranking(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
         number("section", &|row| Some(row.0 as u64)),
         number("batch_size", &|row| Some(row.1.batch_size as u64)),
         number("rank", &|row| row.2.rank.map(|rank| rank as u64)),
-        number("num_steps", &|row| Some(row.2.ranked.shape.num_steps as u64)),
-        number("topk", &|row| Some(row.2.ranked.shape.topk as u64)),
-        number("num_draft_tokens", &|row| Some(row.2.ranked.shape.num_draft_tokens as u64)),
+        number("num_steps", &|row| Some(row.2.ranked.configuration.shape.num_steps as u64)),
+        number("topk", &|row| Some(row.2.ranked.configuration.shape.topk as u64)),
+        number("num_draft_tokens", &|row| Some(row.2.ranked.configuration.shape.num_draft_tokens as u64)),
         Column::new(
             "role".into(),
             rows.iter()

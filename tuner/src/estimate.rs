@@ -6,6 +6,7 @@ use engine::{Engine, EngineError};
 use schemas::tree::TreeShape;
 
 use crate::{
+    configuration::{Configuration, Load},
     record::{Measurement, Trial},
     runner::{self, Ended},
     workload::Workload,
@@ -43,12 +44,12 @@ impl Estimate {
     /// # Errors
     /// When the device fails. A batch that cannot run leaves its part of the estimate open: its trials will say why.
     pub fn measure(engine: &mut Engine, workload: &Workload, trials: &[Trial]) -> Result<Self, EngineError> {
-        let mut sizes: Vec<usize> = trials.iter().map(|trial| trial.batch_size).collect();
+        let mut sizes: Vec<usize> = trials.iter().filter_map(|trial| trial.load.batch_size()).collect();
         sizes.sort_unstable();
         sizes.dedup();
         let mut basis = Vec::new();
         for batch_size in sizes {
-            let count = trials.iter().filter(|trial| trial.batch_size == batch_size).count();
+            let count = trials.iter().filter(|trial| trial.load == Load::BatchSize(batch_size)).count();
             let probe = match probe(engine, workload, batch_size) {
                 Ok(probe) => probe,
                 Err(error @ EngineError::Device(_)) => return Err(error),
@@ -75,7 +76,8 @@ fn probe(engine: &mut Engine, workload: &Workload, batch_size: usize) -> Result<
         let tokens = request.stop.max_new_tokens.unwrap_or(PROBE_TOKENS).clamp(2, PROBE_TOKENS);
         request.stop.max_new_tokens = Some(tokens);
     }
-    let trial = Trial { shape: TreeShape::OFF, batch_size, repeat: 0 };
+    let configuration = Configuration::of(TreeShape::OFF);
+    let trial = Trial { configuration, load: Load::BatchSize(batch_size), repeat: 0 };
     match runner::run(engine, &trial, &short, &AtomicBool::new(false))? {
         Ended::Measured(figures) => Ok(Some(figures)),
         Ended::Interrupted => Ok(None),

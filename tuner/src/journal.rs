@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The version of the format that this program writes and reads.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 /// The file's name in the folder of a sweep.
 pub const FILE_NAME: &str = "journal.jsonl";
 /// The file that is locked while a process writes. A file of its own, since the journal is not there from the start.
@@ -173,14 +173,17 @@ impl Header {
 }
 
 /// The tables of a sweep file, in words that can be compared.
-fn sections(file: &SweepFile) -> [(&'static str, String); 7] {
-    let SweepFile { models, engine, workload, batch, space, search, objective } = file;
+fn sections(file: &SweepFile) -> [(&'static str, String); 10] {
+    let SweepFile { models, engine, workload, batch, arrivals, space, knobs, capture, search, objective } = file;
     [
         ("models", format!("{models:?}")),
         ("engine", format!("{engine:?}")),
         ("workload", format!("{workload:?}")),
         ("batch", format!("{batch:?}")),
+        ("arrivals", format!("{arrivals:?}")),
         ("space", format!("{space:?}")),
+        ("knobs", format!("{knobs:?}")),
+        ("capture", format!("{capture:?}")),
         ("search", format!("{:?}", (search.strategy, search.repeats, search.seed))),
         ("objective", format!("{objective:?}")),
     ]
@@ -286,6 +289,7 @@ mod tests {
     use schemas::{text::Source, tree::TreeShape};
 
     use super::*;
+    use crate::configuration::{Configuration, Load};
     use crate::record::{Measurement, Outcome, Role, Spread, Trial};
 
     fn header() -> Header {
@@ -312,7 +316,7 @@ mod tests {
 
     /// Every second one failed, with words that JSON must escape.
     fn record(repeat: usize) -> Record {
-        let trial = Trial { shape: TreeShape::chain(3), batch_size: 1, repeat };
+        let trial = Trial { configuration: Configuration::of(TreeShape::chain(3)), load: Load::BatchSize(1), repeat };
         let spread = Spread { min: 0.1, median: 1.0 / 3.0, p90: 2.5, p99: 1e300, max: f64::MAX };
         let figures = Measurement {
             requests: 3,
@@ -320,6 +324,8 @@ mod tests {
             elapsed_s: 1e-9,
             output_tokens_per_s: 123.456,
             tokens_per_s_per_user: 0.0,
+            goodput_tokens_per_s: Some(0.1),
+            simulated: true,
             accept_length: 2.25,
             accept_histogram: vec![1, 2, 3],
             rounds: 7,
@@ -327,6 +333,8 @@ mod tests {
             draft_ms: None,
             verify_ms: Some(spread),
             extend_ms: None,
+            running_batch: vec![0, 7],
+            inter_token_ms: None,
             time_to_first_token_ms: spread,
             latency_ms: spread,
         };
@@ -446,7 +454,7 @@ mod tests {
             |header| {
                 header.sweep = "b".into();
                 header.file.workload.output_length = 7;
-                header.file.batch.sizes = vec![2];
+                header.file.batch.sizes = Some(vec![2]);
             },
             &["another sweep: [workload], [batch] changed", "choose another --out"],
         );
@@ -491,6 +499,6 @@ mod tests {
         let newer = line(&Header { format: FORMAT + 1, ..header() }).expect("a line");
         std::fs::write(folder.path().join(FILE_NAME), newer).expect("a file");
         let error = read(folder.path()).expect_err("another format").to_string();
-        assert!(error.contains("format 2, this program reads 1"), "{error}");
+        assert!(error.contains("format 3, this program reads 2"), "{error}");
     }
 }

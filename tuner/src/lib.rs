@@ -5,6 +5,7 @@
 //! is; [`outcome`] turns that into a tuned file. [`sweep::run`] is the whole way.
 #![forbid(unsafe_code)]
 
+pub mod configuration;
 pub mod error;
 pub mod estimate;
 pub mod journal;

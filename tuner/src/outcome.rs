@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use engine::Engine;
 use schemas::{
-    sweep::{Metric, SweepFile},
+    sweep::SweepFile,
     tuned::{FORMAT, PolicyRow, Provenance, TunedEngine, TunedFile, TunedModels},
 };
 
-use crate::{TunerError, record::Fingerprint, selection::BatchRanking, whole_file};
+use crate::{TunerError, record::Fingerprint, selection::LoadRanking, whole_file};
 
 /// The file's name in the folder of a sweep.
 pub const FILE_NAME: &str = "tuned.toml";
@@ -20,7 +20,7 @@ pub fn tuned(
     folder: &Path,
     engine: &Engine,
     fingerprint: &Fingerprint,
-    ranking: &[BatchRanking],
+    ranking: &[LoadRanking],
 ) -> Option<TunedFile> {
     let policy: Vec<PolicyRow> = ranking.iter().filter_map(row).collect();
     let largest = policy.last()?.max_running_batch;
@@ -59,10 +59,7 @@ pub fn tuned(
             target_hash: fingerprint.target.clone(),
             draft_hash: fingerprint.draft.clone(),
             workload_hash: fingerprint.workload.clone(),
-            objective: match file.objective.metric {
-                Metric::Throughput => "throughput".into(),
-                Metric::Latency => "latency".into(),
-            },
+            objective: file.objective.metric.name().into(),
         },
     })
 }
@@ -78,14 +75,14 @@ pub fn write(file: &TunedFile, folder: &Path) -> Result<PathBuf, TunerError> {
     Ok(path)
 }
 
-fn row(ranking: &BatchRanking) -> Option<PolicyRow> {
+fn row(ranking: &LoadRanking) -> Option<PolicyRow> {
     let winner = ranking.winner()?;
     let speedup = winner.speedup?;
     Some(PolicyRow {
-        max_running_batch: ranking.batch_size,
-        num_steps: winner.shape.num_steps,
-        topk: winner.shape.topk,
-        num_draft_tokens: winner.shape.num_draft_tokens,
+        max_running_batch: ranking.load.batch_size()?,
+        num_steps: winner.configuration.shape.num_steps,
+        topk: winner.configuration.shape.topk,
+        num_draft_tokens: winner.configuration.shape.num_draft_tokens,
         output_tokens_per_s: round(winner.output_tokens_per_s?.median),
         speedup: round(speedup.median),
         speedup_interval: [round(speedup.low), round(speedup.high)],

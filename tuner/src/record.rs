@@ -1,15 +1,17 @@
 //! What one trial is and what it measured: the rows of the journal.
 
-use schemas::tree::TreeShape;
+use schemas::sweep::Metric;
 use serde::{Deserialize, Serialize};
 
-/// One measured point: configuration × batch size × repeat (the workload is in the [`Fingerprint`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+use crate::configuration::{Configuration, Load};
+
+/// One measured point: configuration × load × repeat (the workload is in the [`Fingerprint`]).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Trial {
-    /// The tree; [`TreeShape::OFF`] for no speculation.
-    pub shape: TreeShape,
-    /// Requests kept running together.
-    pub batch_size: usize,
+    /// What runs.
+    pub configuration: Configuration,
+    /// How requests come.
+    pub load: Load,
     /// Which repetition, from zero.
     pub repeat: usize,
 }
@@ -56,7 +58,7 @@ pub struct Record {
     pub id: String,
     /// What was run.
     pub trial: Trial,
-    /// What its shape is in the race for.
+    /// What its configuration is in the race for.
     pub role: Role,
     /// Where and on what.
     pub fingerprint: Fingerprint,
@@ -92,6 +94,12 @@ pub struct Measurement {
     pub output_tokens_per_s: f64,
     /// Output tokens a second as one request sees it, after its first token: median over requests.
     pub tokens_per_s_per_user: f64,
+    /// Output tokens a second of those requests that kept the objective's limits; `None` without limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goodput_tokens_per_s: Option<f64>,
+    /// Whether acceptance was made up, so that times are real and texts are not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub simulated: bool,
     /// Output tokens / rounds, first and bonus tokens included (SGLang's definition).
     pub accept_length: f64,
     /// Entry k counts the request-rounds in which k drafts were accepted.
@@ -106,6 +114,12 @@ pub struct Measurement {
     pub verify_ms: Option<Spread>,
     /// Extend part of a round in ms, where measured.
     pub extend_ms: Option<Spread>,
+    /// Requests that ran together, by rounds: entry k counts the rounds of k + 1 requests.
+    #[serde(default)]
+    pub running_batch: Vec<u64>,
+    /// Mean time between output tokens of a request after its first one, in ms; over requests.
+    #[serde(default)]
+    pub inter_token_ms: Option<Spread>,
     /// Time to first token in ms.
     pub time_to_first_token_ms: Spread,
     /// Whole requests in ms.
@@ -134,6 +148,19 @@ impl Fingerprint {
         let words: Vec<String> =
             differing.map(|((name, there), (_, here))| format!("{name} {there}, now {here}")).collect();
         words.join("; ")
+    }
+}
+
+impl Measurement {
+    /// What a metric says of it, turned so that more is better; `None` where the figure is missing, or nothing was good
+    /// enough to count.
+    pub fn score(&self, metric: Metric) -> Option<f64> {
+        let score = match metric {
+            Metric::Throughput | Metric::Pareto => self.output_tokens_per_s,
+            Metric::Latency => 1e3 / self.latency_ms.median,
+            Metric::Goodput => self.goodput_tokens_per_s?,
+        };
+        (score > 0.0).then_some(score)
     }
 }
 

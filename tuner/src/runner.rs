@@ -9,6 +9,7 @@ use std::{
 use engine::{Completion, Engine, EngineError, Event, Request, RequestId, ShapePolicy, backend::RoundTiming};
 
 use crate::{
+    configuration::Configuration,
     record::{Measurement, Spread, Trial},
     workload::Workload,
 };
@@ -41,21 +42,28 @@ pub fn run(
     workload: &Workload,
     interrupted: &AtomicBool,
 ) -> Result<Ended, EngineError> {
-    engine.set_policy(ShapePolicy::fixed(trial.shape))?;
+    engine.set_policy(policy(&trial.configuration))?;
+    let batch_size = trial.load.batch_size().unwrap_or(1);
     // Fewer requests than the batch would never fill it.
-    let count = workload.requests.len().max(trial.batch_size);
+    let count = workload.requests.len().max(batch_size);
     let requests: Vec<Request> = workload.requests.iter().cycle().take(count).cloned().collect();
     if workload.warm_up_tokens > 0 {
         let short = |request: &Request| shortened(request, workload.warm_up_tokens);
-        let warm_up: Vec<Request> = requests.iter().take(trial.batch_size).map(short).collect();
-        if closed_loop(engine, &warm_up, trial.batch_size, interrupted)?.is_none() {
+        let warm_up: Vec<Request> = requests.iter().take(batch_size).map(short).collect();
+        if closed_loop(engine, &warm_up, batch_size, interrupted)?.is_none() {
             return Ok(Ended::Interrupted);
         }
     }
-    match closed_loop(engine, &requests, trial.batch_size, interrupted)? {
+    match closed_loop(engine, &requests, batch_size, interrupted)? {
         Some(seen) => measurement(&seen).map(|figures| Ended::Measured(Box::new(figures))),
         None => Ok(Ended::Interrupted),
     }
+}
+
+/// Which tree runs at which batch.
+fn policy(configuration: &Configuration) -> ShapePolicy {
+    let rows = configuration.table.iter().map(|row| (row.max_running_batch, row.shape)).collect();
+    ShapePolicy::table(rows).unwrap_or_else(|| ShapePolicy::fixed(configuration.shape))
 }
 
 /// Keeps `batch_size` of the requests running until all have ended; `None` when interrupted.
@@ -166,6 +174,8 @@ fn measurement(seen: &Seen) -> Result<Measurement, EngineError> {
         elapsed_s,
         output_tokens_per_s: tokens as f64 / elapsed_s,
         tokens_per_s_per_user: Spread::of(rates).ok_or_else(no_round)?.median,
+        goodput_tokens_per_s: None,
+        simulated: false,
         accept_length: tokens as f64 / request_rounds as f64,
         accept_histogram,
         rounds: seen.rounds.len() as u64,
@@ -173,6 +183,8 @@ fn measurement(seen: &Seen) -> Result<Measurement, EngineError> {
         draft_ms: part(|timing| timing.draft),
         verify_ms: part(|timing| timing.verify),
         extend_ms: part(|timing| timing.extend),
+        running_batch: Vec::new(),
+        inter_token_ms: None,
         time_to_first_token_ms: each(|one| one.time_to_first_token).ok_or_else(no_round)?,
         latency_ms: each(|one| one.elapsed).ok_or_else(no_round)?,
     })

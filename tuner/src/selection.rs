@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemas::{sweep::Metric, tree::TreeShape};
+use schemas::sweep::Metric;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    configuration::{Configuration, Load},
     noise::Scores,
     record::{Measurement, Outcome, Record, Role},
     statistics::{interval, relative_deviation},
@@ -27,11 +28,11 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// One configuration at one batch size.
+/// One configuration under one load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ranked {
-    /// The tree.
-    pub shape: TreeShape,
+    /// What ran.
+    pub configuration: Configuration,
     /// Why it is here.
     pub role: Role,
     /// Repeats that were measured.
@@ -40,6 +41,8 @@ pub struct Ranked {
     pub failure: Option<String>,
     /// Output tokens a second, all requests together.
     pub output_tokens_per_s: Option<Interval>,
+    /// Output tokens a second of the requests that kept the objective's limits; `None` without limits.
+    pub goodput_tokens_per_s: Option<Interval>,
     /// Output tokens a second as one user sees it.
     pub tokens_per_s_per_user: Option<Interval>,
     /// Median request latency in ms.
@@ -62,15 +65,15 @@ pub struct Ranked {
     pub too_noisy: bool,
 }
 
-/// All configurations at one batch size, best first, failed ones last.
+/// All configurations under one load, best first, failed ones last.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct BatchRanking {
-    /// Requests kept running together.
-    pub batch_size: usize,
+pub struct LoadRanking {
+    /// How requests came.
+    pub load: Load,
     /// Best first.
     pub entries: Vec<Ranked>,
-    /// The chosen shape: the simplest of those that tie with the best.
-    pub chosen: Option<TreeShape>,
+    /// The chosen one: the simplest of those that tie with the best.
+    pub chosen: Option<Configuration>,
 }
 
 /// What a race says of speculation.
@@ -85,18 +88,18 @@ pub enum Verdict {
     Unknown,
 }
 
-impl BatchRanking {
+impl LoadRanking {
     /// The chosen configuration.
     pub fn winner(&self) -> Option<&Ranked> {
-        self.entries.iter().find(|entry| Some(entry.shape) == self.chosen)
+        self.entries.iter().find(|entry| Some(&entry.configuration) == self.chosen.as_ref())
     }
 
     /// What the race says of speculation.
     pub fn verdict(&self) -> Verdict {
         let measured = self.entries.iter().any(|entry| entry.role == Role::NoSpeculation && entry.repeats > 0);
-        match self.chosen {
-            Some(shape) if measured => {
-                if shape.is_off() {
+        match &self.chosen {
+            Some(chosen) if measured => {
+                if chosen.is_off() {
                     Verdict::DoesNotPay
                 } else {
                     Verdict::Pays
@@ -118,50 +121,63 @@ impl Verdict {
     }
 }
 
-/// Ranks records of one fingerprint, batch size by batch size.
+/// Ranks records of one fingerprint, load by load.
 ///
 /// Comparisons are paired: repeat r of one configuration with repeat r of the other, which ran close to it in time. A
 /// candidate ties with the best if it is behind by no more than chance explains in a race of so many (in one race of
 /// twenty between equals it does not), or by less than one percent; of those that tie the simplest is chosen, no
 /// speculation being the simplest of all.
-pub fn rank(records: &[Record], metric: Metric) -> Vec<BatchRanking> {
-    let mut races: BTreeMap<usize, BTreeMap<TreeShape, Vec<&Record>>> = BTreeMap::new();
+pub fn rank(records: &[Record], metric: Metric) -> Vec<LoadRanking> {
+    let mut races: BTreeMap<Load, BTreeMap<&Configuration, Vec<&Record>>> = BTreeMap::new();
     for record in records {
-        races.entry(record.trial.batch_size).or_default().entry(record.trial.shape).or_default().push(record);
+        races.entry(record.trial.load).or_default().entry(&record.trial.configuration).or_default().push(record);
     }
-    races.into_iter().map(|(batch_size, race)| rank_race(batch_size, &race, metric)).collect()
+    races.into_iter().map(|(load, race)| rank_race(load, &race, metric)).collect()
 }
 
-/// One shape relative to another at a batch size, paired by repeat as in [`rank`]: 1.5 is half as fast again in terms of
+/// One configuration relative to another under a load, paired by repeat as in [`rank`]: 1.5 is half as fast again in terms of
 /// the metric. `None` without a common repeat.
 pub fn relative(
     records: &[Record],
-    batch_size: usize,
-    shape: TreeShape,
-    to: TreeShape,
+    load: Load,
+    configuration: &Configuration,
+    to: &Configuration,
     metric: Metric,
 ) -> Option<Interval> {
-    let scores = |shape: TreeShape| {
-        let of = |record: &&Record| record.trial.batch_size == batch_size && record.trial.shape == shape;
+    let scores = |configuration: &Configuration| {
+        let of = |record: &&Record| record.trial.load == load && record.trial.configuration == *configuration;
         scores(&records.iter().filter(of).collect::<Vec<_>>(), metric)
     };
     let base = scores(to);
-    let ratios: Vec<f64> = scores(shape).iter().filter_map(|(repeat, score)| Some(score / base.get(repeat)?)).collect();
+    let ratios: Vec<f64> =
+        scores(configuration).iter().filter_map(|(repeat, score)| Some(score / base.get(repeat)?)).collect();
     interval(&ratios)
 }
 
-fn rank_race(batch_size: usize, race: &BTreeMap<TreeShape, Vec<&Record>>, metric: Metric) -> BatchRanking {
-    let baseline = race.get(&TreeShape::OFF).map(|records| scores(records, metric)).unwrap_or_default();
+fn rank_race(load: Load, race: &BTreeMap<&Configuration, Vec<&Record>>, metric: Metric) -> LoadRanking {
+    let plain = race.keys().find(|configuration| configuration.is_off() && configuration.is_plain());
+    let baseline = plain.and_then(|plain| race.get(plain)).map(|records| scores(records, metric)).unwrap_or_default();
     let mut entries: Vec<Ranked> =
-        race.iter().map(|(shape, records)| entry(*shape, records, &baseline, metric)).collect();
-    entries.sort_by(|a, b| score(b, metric).total_cmp(&score(a, metric)).then(a.shape.cmp(&b.shape)));
+        race.iter().map(|(configuration, records)| entry(configuration, records, &baseline, metric)).collect();
+    entries.sort_by(|a, b| {
+        score(b, metric).total_cmp(&score(a, metric)).then_with(|| a.configuration.cmp(&b.configuration))
+    });
     tie(&mut entries, race, metric);
-    let simplicity = |entry: &&Ranked| (entry.shape.num_draft_tokens, entry.shape.num_steps, entry.shape.topk);
-    let chosen = entries.iter().filter(|entry| entry.tied_with_best).min_by_key(simplicity).map(|entry| entry.shape);
-    BatchRanking { batch_size, entries, chosen }
+    let simplicity = |entry: &&Ranked| entry.configuration.complexity();
+    let chosen = entries
+        .iter()
+        .filter(|entry| entry.tied_with_best)
+        .min_by_key(simplicity)
+        .map(|entry| entry.configuration.clone());
+    LoadRanking { load, entries, chosen }
 }
 
-fn entry(shape: TreeShape, records: &[&Record], baseline: &BTreeMap<usize, f64>, metric: Metric) -> Ranked {
+fn entry(
+    configuration: &Configuration,
+    records: &[&Record],
+    baseline: &BTreeMap<usize, f64>,
+    metric: Metric,
+) -> Ranked {
     let figures: Vec<&Measurement> = records.iter().filter_map(|record| measured(record)).collect();
     let figure = |of: fn(&Measurement) -> f64| interval(&figures.iter().map(|one| of(one)).collect::<Vec<_>>());
     let own = scores(records, metric);
@@ -177,11 +193,12 @@ fn entry(shape: TreeShape, records: &[&Record], baseline: &BTreeMap<usize, f64>,
         Outcome::Measured(_) => None,
     });
     Ranked {
-        shape,
+        configuration: configuration.clone(),
         role: records.first().map_or(Role::Candidate, |record| record.role),
         repeats: figures.len(),
         failure: failure.filter(|_| figures.is_empty()),
         output_tokens_per_s: figure(|one| one.output_tokens_per_s),
+        goodput_tokens_per_s: interval(&figures.iter().filter_map(|one| one.goodput_tokens_per_s).collect::<Vec<_>>()),
         tokens_per_s_per_user: figure(|one| one.tokens_per_s_per_user),
         latency_ms: figure(|one| one.latency_ms.median),
         time_to_first_token_ms: figure(|one| one.time_to_first_token_ms.median),
@@ -204,28 +221,26 @@ fn measured(record: &Record) -> Option<&Measurement> {
 
 /// The objective by repeat, turned so that more is better.
 fn scores(records: &[&Record], metric: Metric) -> BTreeMap<usize, f64> {
-    let score = |figures: &Measurement| match metric {
-        Metric::Throughput => figures.output_tokens_per_s,
-        Metric::Latency => 1e3 / figures.latency_ms.median,
-    };
-    records.iter().filter_map(|record| Some((record.trial.repeat, score(measured(record)?)))).collect()
+    let score = |record: &&Record| Some((record.trial.repeat, measured(record)?.score(metric)?));
+    records.iter().filter_map(score).collect()
 }
 
 fn score(entry: &Ranked, metric: Metric) -> f64 {
     let score = match metric {
-        Metric::Throughput => entry.output_tokens_per_s.map(|rate| rate.median),
+        Metric::Throughput | Metric::Pareto => entry.output_tokens_per_s.map(|rate| rate.median),
         Metric::Latency => entry.latency_ms.map(|latency| 1e3 / latency.median),
+        Metric::Goodput => entry.goodput_tokens_per_s.map(|rate| rate.median),
     };
     score.unwrap_or(f64::NEG_INFINITY)
 }
 
 /// Marks what cannot be told apart from the best.
-fn tie(entries: &mut [Ranked], race: &BTreeMap<TreeShape, Vec<&Record>>, metric: Metric) {
+fn tie(entries: &mut [Ranked], race: &BTreeMap<&Configuration, Vec<&Record>>, metric: Metric) {
     let mut eligible: Vec<&mut Ranked> =
-        entries.iter_mut().filter(|entry| entry.repeats > 0 && !entry.too_noisy).collect();
+        entries.iter_mut().filter(|entry| score(entry, metric) > 0.0 && !entry.too_noisy).collect();
     let by_repeat: Vec<BTreeMap<usize, f64>> = eligible
         .iter()
-        .map(|entry| race.get(&entry.shape).map(|records| scores(records, metric)).unwrap_or_default())
+        .map(|entry| race.get(&entry.configuration).map(|records| scores(records, metric)).unwrap_or_default())
         .collect();
     let repeats: BTreeSet<usize> = by_repeat.iter().flat_map(BTreeMap::keys).copied().collect();
     let row = |scores: &BTreeMap<usize, f64>| repeats.iter().map(|repeat| scores.get(repeat).copied()).collect();
@@ -242,6 +257,8 @@ fn tie(entries: &mut [Ranked], race: &BTreeMap<TreeShape, Vec<&Record>>, metric:
 mod tests {
     use rand::{RngExt, SeedableRng, rngs::StdRng};
 
+    use schemas::tree::TreeShape;
+
     use super::*;
     use crate::record::{Fingerprint, Spread, Trial};
 
@@ -255,6 +272,8 @@ mod tests {
             elapsed_s: 100.0 / rate,
             output_tokens_per_s: rate,
             tokens_per_s_per_user: rate,
+            goodput_tokens_per_s: None,
+            simulated: false,
             accept_length: 2.0,
             accept_histogram: vec![1, 2],
             rounds: 50,
@@ -262,12 +281,14 @@ mod tests {
             draft_ms: None,
             verify_ms: None,
             extend_ms: None,
+            running_batch: vec![50],
+            inter_token_ms: None,
             time_to_first_token_ms: spread(1.0),
             latency_ms: spread(1e5 / rate),
         };
         Record {
             id: String::new(),
-            trial: Trial { shape, batch_size: 1, repeat },
+            trial: Trial { configuration: Configuration::of(shape), load: Load::BatchSize(1), repeat },
             role,
             fingerprint: Fingerprint {
                 device: String::new(),
@@ -293,9 +314,10 @@ mod tests {
             .collect();
         for metric in [Metric::Throughput, Metric::Latency] {
             let ranking = &rank(&records, metric)[0];
-            let found: Vec<String> = ranking.entries.iter().map(|entry| entry.shape.to_string()).collect();
+            let found: Vec<String> =
+                ranking.entries.iter().map(|entry| entry.configuration.shape.to_string()).collect();
             assert_eq!(found, order);
-            assert_eq!(ranking.chosen.map(|shape| shape.to_string()).as_deref(), Some(chosen));
+            assert_eq!(ranking.chosen.as_ref().map(|chosen| chosen.shape.to_string()).as_deref(), Some(chosen));
             assert_eq!(ranking.verdict(), verdict);
         }
     }
@@ -322,12 +344,13 @@ mod tests {
     #[test]
     fn shapes_are_compared_repeat_by_repeat() {
         let records = [record("3,1,4", 0, 150.0), record("3,1,4", 1, 300.0), record("5,4,8", 1, 200.0)];
-        let shapes = ["3,1,4", "5,4,8", "0,1,1"].map(|shape| shape.parse().expect("a shape"));
+        let shapes = ["3,1,4", "5,4,8", "0,1,1"].map(|shape| Configuration::of(shape.parse().expect("a shape")));
         for metric in [Metric::Throughput, Metric::Latency] {
-            let ratio = relative(&records, 1, shapes[0], shapes[1], metric).expect("a common repeat");
+            let ratio =
+                relative(&records, Load::BatchSize(1), &shapes[0], &shapes[1], metric).expect("a common repeat");
             assert!((ratio.median - 1.5).abs() < 1e-9, "{ratio:?}");
-            assert_eq!(relative(&records, 1, shapes[0], shapes[2], metric), None);
-            assert_eq!(relative(&records, 2, shapes[0], shapes[1], metric), None);
+            assert_eq!(relative(&records, Load::BatchSize(1), &shapes[0], &shapes[2], metric), None);
+            assert_eq!(relative(&records, Load::BatchSize(2), &shapes[0], &shapes[1], metric), None);
         }
     }
 
@@ -337,7 +360,8 @@ mod tests {
         failed.outcome = Outcome::Failed { reason: "why".into() };
         let ranking = &rank(&[failed, record("0,1,1", 0, 100.0)], Metric::Throughput)[0];
         assert_eq!(ranking.entries[1].failure.as_deref(), Some("why"));
-        assert_eq!((ranking.chosen, ranking.entries[1].speedup), (Some(TreeShape::OFF), None));
+        assert_eq!(ranking.chosen, Some(Configuration::of(TreeShape::OFF)));
+        assert_eq!(ranking.entries[1].speedup, None);
     }
 
     #[test]

@@ -1,19 +1,22 @@
-//! The tree shapes of a sweep.
+//! The space of a sweep: tree shapes, tables of them, and settings.
 
 use std::{collections::BTreeSet, fmt};
 
 use schemas::{
-    sweep::Space,
+    sweep::{KnobLists, Space},
     tree::{ShapeError, TreeShape},
 };
 
-use crate::record::Role;
+use crate::{
+    configuration::{Configuration, Knobs, Real, TableRow},
+    record::Role,
+};
 
-/// A shape and why it is in the race.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Configuration {
-    /// The tree.
-    pub shape: TreeShape,
+/// A configuration and why it is in the race.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entrant {
+    /// What runs.
+    pub configuration: Configuration,
     /// Why it is here.
     pub role: Role,
 }
@@ -21,8 +24,9 @@ pub struct Configuration {
 /// What a space of a sweep file comes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expanded {
-    /// No speculation first, then the engine's default, then the rest in ascending order; each shape once.
-    pub configurations: Vec<Configuration>,
+    /// No speculation first, then the engine's default, then the rest; each once. Settings that cost a restart vary
+    /// slowest.
+    pub entrants: Vec<Entrant>,
     /// Combinations of the lists that are no tree, and why.
     pub dropped: Vec<Dropped>,
 }
@@ -60,9 +64,10 @@ impl Expanded {
     }
 }
 
-/// All shapes of a space, with no speculation and the engine's default. Combinations that are no tree are dropped and
-/// counted; with topk 1 the number of draft tokens follows from the steps.
-pub fn expand(space: &Space, default: TreeShape) -> Expanded {
+/// All configurations of a space, with no speculation and the engine's default. Combinations that are no tree are dropped
+/// and counted; with topk 1 the number of draft tokens follows from the steps. Each combination of settings is tried with
+/// every shape.
+pub fn expand(space: &Space, knobs: &KnobLists, tables: &[Vec<TableRow>], default: TreeShape) -> Expanded {
     let mut shapes: Vec<TreeShape> = space.shapes.iter().filter_map(|shape| shape.parse().ok()).collect();
     let mut dropped = Vec::new();
     for num_steps in unique(&space.num_steps) {
@@ -82,12 +87,46 @@ pub fn expand(space: &Space, default: TreeShape) -> Expanded {
     shapes.retain(|shape| *shape != TreeShape::OFF && *shape != default);
     shapes.sort_unstable();
     shapes.dedup();
-    let candidates = shapes.into_iter().map(|shape| Configuration { shape, role: Role::Candidate });
-    let always = [
-        Configuration { shape: TreeShape::OFF, role: Role::NoSpeculation },
-        Configuration { shape: default, role: Role::EngineDefault },
+    let candidate = |configuration| Entrant { configuration, role: Role::Candidate };
+    let mut entrants = vec![
+        Entrant { configuration: Configuration::of(TreeShape::OFF), role: Role::NoSpeculation },
+        Entrant { configuration: Configuration::of(default), role: Role::EngineDefault },
     ];
-    Expanded { configurations: always.into_iter().chain(candidates).collect(), dropped }
+    entrants.extend(shapes.iter().copied().map(Configuration::of).map(candidate));
+    entrants.extend(tables.iter().filter_map(|rows| {
+        let shape = rows.last()?.shape;
+        Some(candidate(Configuration { shape, table: rows.clone(), knobs: Knobs::default() }))
+    }));
+    for knobs in combinations(knobs) {
+        let every = [TreeShape::OFF, default].into_iter().chain(shapes.iter().copied());
+        entrants.extend(every.map(|shape| candidate(Configuration { shape, table: Vec::new(), knobs: knobs.clone() })));
+    }
+    Expanded { entrants, dropped }
+}
+
+/// Every combination of the lists but that which changes nothing, each once.
+fn combinations(lists: &KnobLists) -> Vec<Knobs> {
+    let mut all = vec![Knobs::default()];
+    vary(&mut all, &lists.max_running_requests, |knobs, value| knobs.max_running_requests = Some(*value));
+    vary(&mut all, &lists.mem_fraction_static, |knobs, value| knobs.mem_fraction_static = Some(Real(*value)));
+    vary(&mut all, &lists.attention_backend, |knobs, value| knobs.attention_backend = Some(value.clone()));
+    vary(&mut all, &lists.page_size, |knobs, value| knobs.page_size = Some(*value));
+    vary(&mut all, &lists.chunked_prefill_size, |knobs, value| knobs.chunked_prefill_size = Some(*value));
+    let all: BTreeSet<Knobs> = all.into_iter().filter(|knobs| !knobs.are_default()).collect();
+    all.into_iter().collect()
+}
+
+/// Multiplies the combinations by a list; one that is empty leaves them as they are.
+fn vary<T>(all: &mut Vec<Knobs>, values: &[T], set: impl Fn(&mut Knobs, &T)) {
+    if values.is_empty() {
+        return;
+    }
+    let with = |knobs: &Knobs, value: &T| {
+        let mut knobs = knobs.clone();
+        set(&mut knobs, value);
+        knobs
+    };
+    *all = all.iter().flat_map(|knobs| values.iter().map(move |value| with(knobs, value))).collect();
 }
 
 /// A number that is written twice counts once.
@@ -102,8 +141,8 @@ mod tests {
     use super::*;
 
     fn check(space: Space, expected: &[&str], dropped: usize) {
-        let expanded = expand(&space, TreeShape::chain(3));
-        let shapes: Vec<String> = expanded.configurations.iter().map(|one| one.shape.to_string()).collect();
+        let expanded = expand(&space, &KnobLists::default(), &[], TreeShape::chain(3));
+        let shapes: Vec<String> = expanded.entrants.iter().map(|one| one.configuration.shape.to_string()).collect();
         assert_eq!(
             (shapes.iter().map(String::as_str).collect::<Vec<_>>(), expanded.dropped.len()),
             (expected.to_vec(), dropped)
@@ -119,9 +158,25 @@ mod tests {
 
     #[test]
     fn impossible_combinations_are_dropped_and_counted() {
-        let space = Space { num_steps: vec![1, 3], topk: vec![1, 4], num_draft_tokens: vec![4, 8], shapes: Vec::new() };
+        let space = Space { num_steps: vec![1, 3], topk: vec![1, 4], num_draft_tokens: vec![4, 8], ..Space::default() };
         // (1,4,8) needs 7 candidates, and one step of topk 4 has 4.
         check(space, &["0,1,1", "3,1,4", "1,1,2", "1,4,4", "3,4,4", "3,4,8"], 1);
+    }
+
+    #[test]
+    fn settings_are_combined_and_tried_with_every_shape() {
+        let space = Space { shapes: vec!["2,2,4".into()], ..Space::default() };
+        let knobs =
+            KnobLists { page_size: vec![1, 16], chunked_prefill_size: vec![512, 2048, 512], ..KnobLists::default() };
+        let all = expand(&space, &knobs, &[], TreeShape::chain(3)).entrants;
+        let words: Vec<String> = all.iter().map(|one| one.configuration.to_string()).collect();
+        assert_eq!(
+            (words.len(), words[3].as_str()),
+            (3 + 3 * 4, "no speculation page_size=1 chunked_prefill_size=512")
+        );
+        assert_eq!(all.iter().filter(|one| one.role != Role::Candidate).count(), 2);
+        let settings: Vec<&Knobs> = all.iter().map(|one| &one.configuration.knobs).collect();
+        assert_eq!(settings.windows(2).filter(|pair| pair[0] != pair[1]).count(), 4, "one restart each");
     }
 
     fn numbers() -> impl Strategy<Value = Vec<usize>> {
@@ -133,12 +188,12 @@ mod tests {
         fn every_combination_is_a_shape_or_dropped_with_its_reason(
             num_steps in numbers(), topk in numbers(), num_draft_tokens in numbers(), default in 1..6_usize,
         ) {
-            let space = Space { num_steps, topk, num_draft_tokens, shapes: Vec::new() };
-            let expanded = expand(&space, TreeShape::chain(default));
-            let shapes: BTreeSet<TreeShape> = expanded.configurations.iter().map(|one| one.shape).collect();
-            prop_assert_eq!(shapes.len(), expanded.configurations.len(), "nothing is there twice");
-            prop_assert_eq!(expanded.configurations[0].role, Role::NoSpeculation);
-            prop_assert_eq!(expanded.configurations[1].shape, TreeShape::chain(default));
+            let space = Space { num_steps, topk, num_draft_tokens, ..Space::default() };
+            let expanded = expand(&space, &KnobLists::default(), &[], TreeShape::chain(default));
+            let shapes: BTreeSet<TreeShape> = expanded.entrants.iter().map(|one| one.configuration.shape).collect();
+            prop_assert_eq!(shapes.len(), expanded.entrants.len(), "nothing is there twice");
+            prop_assert_eq!(expanded.entrants[0].role, Role::NoSpeculation);
+            prop_assert_eq!(&expanded.entrants[1].configuration, &Configuration::of(TreeShape::chain(default)));
             for shape in &shapes {
                 prop_assert_eq!(TreeShape::new(shape.num_steps, shape.topk, shape.num_draft_tokens), Ok(*shape));
             }

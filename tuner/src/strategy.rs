@@ -5,8 +5,9 @@ use schemas::sweep::{Search, StrategyName};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    configuration::Load,
     record::{Record, Role, Trial},
-    space::Configuration,
+    space::Entrant,
 };
 
 /// A strategy looks at what has been measured and says what to measure next.
@@ -18,13 +19,13 @@ pub trait Strategy {
     fn planned(&self) -> Option<usize>;
 }
 
-/// The race of one sweep: every configuration at every batch size, as often as asked for.
+/// The race of one sweep: every configuration under every load, as often as asked for.
 #[derive(Clone, Debug)]
 pub struct Race {
     /// The configurations, baselines first.
-    pub configurations: Vec<Configuration>,
-    /// The batch sizes.
-    pub batch_sizes: Vec<usize>,
+    pub entrants: Vec<Entrant>,
+    /// How requests come.
+    pub loads: Vec<Load>,
     /// How often each is measured.
     pub repeats: usize,
 }
@@ -46,25 +47,28 @@ pub struct Listed {
 
 /// The strategy that a sweep file names.
 pub fn strategy(search: &Search, race: &Race) -> Box<dyn Strategy> {
-    let configurations = match search.strategy {
-        StrategyName::Grid => race.configurations.clone(),
-        StrategyName::Random => shuffled(search, race),
+    let entrants = match search.strategy {
+        StrategyName::Grid => race.entrants.clone(),
+        StrategyName::Random | StrategyName::Anneal | StrategyName::Guided => shuffled(search, race),
     };
-    let mut trials = interleaved(&configurations, &race.batch_sizes, race.repeats);
+    let mut trials = interleaved(&entrants, &race.loads, race.repeats);
     trials.truncate(search.trials.unwrap_or(usize::MAX));
     Box::new(Listed { trials: trials.into_iter() })
 }
 
 /// Repeats outermost, so that a drift of the machine hits all configurations alike and an early stop has measured each
-/// as often as the others; then batch sizes, then shapes, which are cheap to change. Every second repeat runs backwards:
+/// as often as the others; then settings that cost a restart, then loads, then shapes, which are cheap to change. Every
+/// second repeat runs backwards:
 /// a drift within one repeat is then not always to the same shape's advantage.
-fn interleaved(configurations: &[Configuration], batch_sizes: &[usize], repeats: usize) -> Vec<Trial> {
+fn interleaved(entrants: &[Entrant], loads: &[Load], repeats: usize) -> Vec<Trial> {
     let mut trials = Vec::new();
     for repeat in 0..repeats {
         let begin = trials.len();
-        for batch_size in batch_sizes {
-            let trial = |one: &Configuration| Trial { shape: one.shape, batch_size: *batch_size, repeat };
-            trials.extend(configurations.iter().map(trial));
+        for settings in entrants.chunk_by(|a, b| a.configuration.knobs == b.configuration.knobs) {
+            for load in loads {
+                let trial = |one: &Entrant| Trial { configuration: one.configuration.clone(), load: *load, repeat };
+                trials.extend(settings.iter().map(trial));
+            }
         }
         if repeat % 2 == 1 {
             trials[begin..].reverse();
@@ -74,14 +78,15 @@ fn interleaved(configurations: &[Configuration], batch_sizes: &[usize], repeats:
 }
 
 /// Baselines first, the rest in random order; with a budget of trials only as many as can be measured in full.
-fn shuffled(search: &Search, race: &Race) -> Vec<Configuration> {
+fn shuffled(search: &Search, race: &Race) -> Vec<Entrant> {
     let (mut chosen, mut rest): (Vec<_>, Vec<_>) =
-        race.configurations.iter().copied().partition(|one| one.role != Role::Candidate);
+        race.entrants.iter().cloned().partition(|one| one.role != Role::Candidate);
     rest.shuffle(&mut StdRng::seed_from_u64(search.seed));
     if let Some(trials) = search.trials {
-        let each = (race.batch_sizes.len() * race.repeats).max(1);
+        let each = (race.loads.len() * race.repeats).max(1);
         rest.truncate((trials / each).saturating_sub(chosen.len()));
     }
+    rest.sort_by(|a, b| a.configuration.knobs.cmp(&b.configuration.knobs));
     chosen.extend(rest);
     chosen
 }
@@ -98,13 +103,13 @@ impl Strategy for Listed {
 
 impl Shard {
     /// Keeps every `count`-th candidate. Baselines stay in every shard: comparisons are paired on one machine.
-    pub fn of(self, configurations: &[Configuration]) -> Vec<Configuration> {
+    pub fn of(self, entrants: &[Entrant]) -> Vec<Entrant> {
         let mut candidates = 0;
-        let mut keep = |one: &Configuration| {
+        let mut keep = |one: &Entrant| {
             candidates += usize::from(one.role == Role::Candidate);
             one.role != Role::Candidate || candidates % self.count == self.index % self.count
         };
-        configurations.iter().copied().filter(|one| keep(one)).collect()
+        entrants.iter().filter(|one| keep(one)).cloned().collect()
     }
 }
 
@@ -131,16 +136,19 @@ mod tests {
     use std::collections::BTreeSet;
 
     use proptest::prelude::*;
-    use schemas::{sweep::Space, tree::TreeShape};
+    use schemas::{
+        sweep::{KnobLists, Space},
+        tree::TreeShape,
+    };
 
     use super::*;
     use crate::space::expand;
 
     fn race(repeats: usize) -> Race {
         let space =
-            Space { num_steps: vec![1, 2, 3, 4], topk: vec![1, 2], num_draft_tokens: vec![2, 3], shapes: Vec::new() };
-        let configurations = expand(&space, TreeShape::chain(3)).configurations;
-        Race { configurations, batch_sizes: vec![1, 8], repeats }
+            Space { num_steps: vec![1, 2, 3, 4], topk: vec![1, 2], num_draft_tokens: vec![2, 3], ..Space::default() };
+        let entrants = expand(&space, &KnobLists::default(), &[], TreeShape::chain(3)).entrants;
+        Race { entrants, loads: vec![Load::BatchSize(1), Load::BatchSize(8)], repeats }
     }
 
     fn trials(search: &Search, race: &Race) -> Vec<Trial> {
@@ -152,11 +160,11 @@ mod tests {
     fn a_grid_measures_everything_once_before_anything_twice() {
         let race = race(3);
         let all = trials(&Search::default(), &race);
-        assert_eq!(all.len(), race.configurations.len() * 2 * 3);
+        assert_eq!(all.len(), race.entrants.len() * 2 * 3);
         assert!(all.windows(2).all(|pair| pair[0].repeat <= pair[1].repeat));
-        assert!(all[0].shape.is_off());
+        assert!(all[0].configuration.is_off());
         let of = |repeat: usize| all.iter().filter(move |trial| trial.repeat == repeat);
-        let key = |trial: &Trial| (trial.shape, trial.batch_size);
+        let key = |trial: &Trial| (trial.configuration.clone(), trial.load);
         assert!(of(0).map(key).eq(of(1).map(key).collect::<Vec<_>>().into_iter().rev()), "every second one backwards");
     }
 
@@ -166,7 +174,7 @@ mod tests {
         let search = Search { strategy: StrategyName::Random, trials: Some(20), ..Search::default() };
         let some = trials(&search, &race);
         assert_eq!(some.len(), 20);
-        let shapes: BTreeSet<TreeShape> = some.iter().map(|trial| trial.shape).collect();
+        let shapes: BTreeSet<TreeShape> = some.iter().map(|trial| trial.configuration.shape).collect();
         assert_eq!(shapes.len(), 5);
         assert!(shapes.contains(&TreeShape::OFF) && shapes.contains(&TreeShape::chain(3)));
         assert_eq!(some, trials(&search, &race));
@@ -180,8 +188,8 @@ mod tests {
         ) {
             let race = race(repeats);
             let strategy = if random { StrategyName::Random } else { StrategyName::Grid };
-            let asked = trials(&Search { strategy, repeats, trials: budget, seed, seconds: None }, &race);
-            let full = race.configurations.len() * race.batch_sizes.len() * repeats;
+            let asked = trials(&Search { strategy, repeats, trials: budget, seed, ..Search::default() }, &race);
+            let full = race.entrants.len() * race.loads.len() * repeats;
             prop_assert_eq!(asked.iter().collect::<std::collections::HashSet<_>>().len(), asked.len());
             prop_assert!(asked.len() <= budget.unwrap_or(full));
             prop_assert!(budget.is_some_and(|budget| budget < full) || asked.len() == full);
@@ -189,8 +197,8 @@ mod tests {
 
         #[test]
         fn shards_cover_the_race_and_share_only_the_baselines(count in 1_usize..9) {
-            let all = race(1).configurations;
-            let shards: Vec<Vec<Configuration>> = (1..=count).map(|index| Shard { index, count }.of(&all)).collect();
+            let all = race(1).entrants;
+            let shards: Vec<Vec<Entrant>> = (1..=count).map(|index| Shard { index, count }.of(&all)).collect();
             for one in &all {
                 let times = shards.iter().filter(|shard| shard.contains(one)).count();
                 prop_assert_eq!(times, if one.role == Role::Candidate { 1 } else { count });

@@ -12,12 +12,13 @@ use schemas::sweep::SweepFile;
 
 use crate::{
     TunerError,
+    configuration::Load,
     estimate::Estimate,
     journal::{self, Header, Journal},
     outcome,
     record::{Fingerprint, Outcome, Record, Trial},
     runner::{self, Ended},
-    selection::{BatchRanking, rank},
+    selection::{LoadRanking, rank},
     space::{Expanded, expand},
     strategy::{Race, Shard, strategy},
     workload::Workload,
@@ -84,7 +85,7 @@ pub struct SweepSummary {
     /// Trials that were there already.
     pub kept: usize,
     /// Best first, a batch size each.
-    pub ranking: Vec<BatchRanking>,
+    pub ranking: Vec<LoadRanking>,
     /// The tuned file, where a batch size has a winner.
     pub tuned: Option<PathBuf>,
     /// Why it ended.
@@ -193,8 +194,8 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
         };
         let record = Record {
             id,
-            trial,
             role: role(&race, &trial),
+            trial,
             fingerprint: fingerprint.clone(),
             finished_at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs(),
             outcome,
@@ -217,17 +218,15 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
 
 fn prepare(request: &SweepRequest<'_>) -> Result<Ready, TunerError> {
     let file = &request.file;
-    let mut space = expand(&file.space, default_shape(&request.folder.join(&file.models.target))?);
+    let mut space = expand(&file.space, &file.knobs, &[], default_shape(&request.folder.join(&file.models.target))?);
     // From the whole space, so that the shards of a sweep have one setting.
     let options = options(request, &space)?;
     let engine = Engine::load(options.clone())?;
     let workload = Workload::load(&file.workload, &request.folder, &engine)?;
     if let Some(shard) = request.shard {
-        space.configurations = shard.of(&space.configurations);
+        space.entrants = shard.of(&space.entrants);
     }
-    let mut batch_sizes = file.batch.sizes.clone();
-    batch_sizes.sort_unstable();
-    batch_sizes.dedup();
+    let loads = file.batch_sizes().into_iter().map(Load::BatchSize).collect();
     let device = engine.device();
     let fingerprint = Fingerprint {
         device: device.device,
@@ -240,14 +239,15 @@ fn prepare(request: &SweepRequest<'_>) -> Result<Ready, TunerError> {
         workload: workload.hash.clone(),
         settings: settings(&engine),
     };
-    let race = Race { configurations: space.configurations.clone(), batch_sizes, repeats: file.search.repeats };
+    let race = Race { entrants: space.entrants.clone(), loads, repeats: file.search.repeats };
     Ok(Ready { engine, options, workload, space, race, fingerprint })
 }
 
 fn options(request: &SweepRequest<'_>, space: &Expanded) -> Result<EngineOptions, TunerError> {
-    let SweepFile { models, engine, batch, .. } = &request.file;
+    let SweepFile { models, engine, .. } = &request.file;
     // Pages are reserved for the largest tree of the space, so that every shape has the same cache.
-    let largest = space.configurations.iter().map(|one| one.shape).max_by_key(|shape| shape.num_draft_tokens);
+    let largest =
+        space.entrants.iter().flat_map(|one| one.configuration.shapes()).max_by_key(|shape| shape.num_draft_tokens);
     Ok(EngineOptions {
         model_path: request.folder.join(&models.target),
         draft_model_path: Some(request.folder.join(&models.draft)),
@@ -259,7 +259,7 @@ fn options(request: &SweepRequest<'_>, space: &Expanded) -> Result<EngineOptions
         },
         dtype: models.dtype.clone(),
         context_length: engine.context_length,
-        max_running_requests: batch.sizes.iter().copied().max().unwrap_or(1),
+        max_running_requests: request.file.batch_sizes().into_iter().max().unwrap_or(1),
         page_size: engine.page_size,
         mem_fraction_static: engine.mem_fraction_static,
         chunked_prefill_size: engine.chunked_prefill_size,
@@ -333,12 +333,12 @@ fn open(
 }
 
 fn role(race: &Race, trial: &Trial) -> crate::record::Role {
-    let found = race.configurations.iter().find(|one| one.shape == trial.shape);
+    let found = race.entrants.iter().find(|one| one.configuration == trial.configuration);
     found.map_or(crate::record::Role::Candidate, |one| one.role)
 }
 
 fn full_size(race: &Race) -> usize {
-    race.configurations.len() * race.batch_sizes.len() * race.repeats
+    race.entrants.len() * race.loads.len() * race.repeats
 }
 
 /// What makes a sweep the same sweep: all of the file but its budgets, so that a resumed run may have larger ones.

@@ -81,7 +81,11 @@ fn rows(batch: &Batch) -> Vec<&Entry> {
 fn label(canvas: &mut Canvas<'_>, entry: &Entry, y: i32) -> Result<(), DrawError> {
     let narrow = canvas.format.is_narrow();
     let rank = entry.rank.map_or(String::new(), |rank| rank.to_string());
-    let shape = if entry.ranked.shape.is_off() { "off".into() } else { entry.ranked.shape.to_string() };
+    let shape = if entry.ranked.configuration.shape.is_off() {
+        "off".into()
+    } else {
+        entry.ranked.configuration.shape.to_string()
+    };
     let font = Font::new(SMALL, Role::Muted);
     canvas.text((22, y), &rank, font.align(Align::Right))?;
     let font = Font { bold: entry.chosen, role: if entry.chosen { Role::Chosen } else { Role::Ink }, ..font };
@@ -127,7 +131,7 @@ fn tip(entry: &Entry, interval: Interval, write: fn(f64) -> String) -> String {
     let tie = if entry.ranked.tied_with_best { "\ncannot be told apart from the best" } else { "" };
     format!(
         "{}\n{} ({}){throughput}\n{}{tie}",
-        entry.ranked.shape,
+        entry.ranked.configuration.shape,
         write(interval.median),
         figures::range(interval, write),
         figures::counted(entry.ranked.repeats, "repeat", "repeats")

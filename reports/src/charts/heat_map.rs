@@ -77,8 +77,8 @@ pub fn draw(batch: &Batch, format: Format) -> Drawn {
 fn cells(batch: &Batch) -> BTreeMap<(usize, usize), Cell<'_>> {
     let mut cells = BTreeMap::new();
     // Best first, failed last: the first entry of a pair is the one to show.
-    for entry in batch.entries.iter().filter(|entry| !entry.ranked.shape.is_off()) {
-        let pair = (entry.ranked.shape.num_steps, entry.ranked.shape.topk);
+    for entry in batch.entries.iter().filter(|entry| !entry.ranked.configuration.shape.is_off()) {
+        let pair = (entry.ranked.configuration.shape.num_steps, entry.ranked.configuration.shape.topk);
         let cell = if entry.rank.is_some() { Cell::Measured(entry) } else { Cell::Failed(entry) };
         cells.entry(pair).or_insert(cell);
     }
@@ -125,7 +125,11 @@ fn cell(canvas: &mut Canvas<'_>, area: Area, cell: Option<&Cell<'_>>, colours: &
             canvas.text(middle, "failed", Font { role: Role::Default, ..empty })?;
             canvas.tip(
                 area,
-                &format!("{} failed: {}", entry.ranked.shape, entry.ranked.failure.as_deref().unwrap_or("")),
+                &format!(
+                    "{} failed: {}",
+                    entry.ranked.configuration.shape,
+                    entry.ranked.failure.as_deref().unwrap_or("")
+                ),
             );
             return Ok(());
         }
@@ -147,7 +151,7 @@ fn cell(canvas: &mut Canvas<'_>, area: Area, cell: Option<&Cell<'_>>, colours: &
     let font = Font::new(SMALL + 1, Role::HeatText(step)).align(Align::Middle).bold();
     canvas.text((middle.0, middle.1 - 8), &colours.write(figure), font)?;
     let font = Font { size: SMALL - 1, bold: false, ..font };
-    let nodes = format!("N {}", entry.ranked.shape.num_draft_tokens);
+    let nodes = format!("N {}", entry.ranked.configuration.shape.num_draft_tokens);
     canvas.text((middle.0, middle.1 + 9), &nodes, font)?;
     let throughput = entry.ranked.output_tokens_per_s.map_or(String::new(), |figure| {
         format!(
@@ -156,7 +160,7 @@ fn cell(canvas: &mut Canvas<'_>, area: Area, cell: Option<&Cell<'_>>, colours: &
             figures::range(figure, figures::quantity)
         )
     });
-    canvas.tip(area, &format!("{}: {}{throughput}", entry.ranked.shape, colours.write(figure)));
+    canvas.tip(area, &format!("{}: {}{throughput}", entry.ranked.configuration.shape, colours.write(figure)));
     Ok(())
 }
 

@@ -26,15 +26,16 @@ pub struct Series<'a> {
 /// The best speculating configuration and the engine's default, as far as they have rounds.
 pub fn series(batch: &Batch) -> Vec<Series<'_>> {
     let best = batch.best_speculating();
-    let default =
-        batch.engine_default().filter(|entry| best.is_none_or(|best| best.ranked.shape != entry.ranked.shape));
+    let default = batch
+        .engine_default()
+        .filter(|entry| best.is_none_or(|best| best.ranked.configuration.shape != entry.ranked.configuration.shape));
     let best = best.map(|entry| (entry, Role::Chosen, if entry.chosen { "chosen" } else { "best speculating" }));
     let default = default.map(|entry| (entry, Role::Default, "engine's default"));
     let with_rounds = |entry: &Entry| !entry.positions.is_empty();
     let named = |(entry, role, what): (_, _, &str)| {
         let entry: &Entry = entry;
         let length = entry.ranked.accept_length.map_or(figures::MISSING.into(), figures::quantity);
-        Series { entry, role, name: format!("{} ({what}), accept length {length}", entry.ranked.shape) }
+        Series { entry, role, name: format!("{} ({what}), accept length {length}", entry.ranked.configuration.shape) }
     };
     best.into_iter().chain(default).filter(|(entry, ..)| with_rounds(entry)).map(named).collect()
 }
@@ -72,7 +73,10 @@ pub fn draw(batch: &Batch, format: Format) -> Drawn {
                     canvas.text(((column.left + column.right) / 2, column.top - 8), &rounded, font)?;
                 }
                 let words = figures::share(share);
-                let tip = format!("{}: {place} accepted in {words} of its request-rounds", series.entry.ranked.shape);
+                let tip = format!(
+                    "{}: {place} accepted in {words} of its request-rounds",
+                    series.entry.ranked.configuration.shape
+                );
                 canvas.tip(Area { top: area.top, ..column }, &tip);
             }
         }

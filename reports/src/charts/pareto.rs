@@ -86,7 +86,7 @@ fn points(section: &Section<'_>) -> Vec<Point> {
     let of_batch = |(place, batch): (usize, &Batch)| {
         let point = |entry: &Entry| {
             Some(Point {
-                shape: entry.ranked.shape,
+                shape: entry.ranked.configuration.shape,
                 batch_size: batch.batch_size,
                 part: entry.ranked.role,
                 chosen: entry.chosen,

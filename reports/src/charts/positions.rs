@@ -15,8 +15,10 @@ pub fn draw(batch: &Batch, format: Format) -> Drawn {
     let series = histogram::series(batch);
     let Some(places) = series.iter().map(|series| series.entry.positions.len()).max() else { return Ok(None) };
 
-    let legend: Vec<(Mark, String)> =
-        series.iter().map(|series| (Mark::Line(series.role), series.entry.ranked.shape.to_string())).collect();
+    let legend: Vec<(Mark, String)> = series
+        .iter()
+        .map(|series| (Mark::Line(series.role), series.entry.ranked.configuration.shape.to_string()))
+        .collect();
     let top = axes::legend_height(format.width(), &legend) + 14;
     let area = Area { left: 58, top, right: format.width() - 24, bottom: top + 190 };
     let across = Scale::new((0.5, places as f64 + 0.5), (area.left, area.right));
@@ -51,7 +53,7 @@ pub fn draw(batch: &Batch, format: Format) -> Drawn {
                 }
                 let tip = format!(
                     "{}: position {} accepted in {} of its request-rounds",
-                    one.entry.ranked.shape,
+                    one.entry.ranked.configuration.shape,
                     place + 1,
                     figures::share(*share)
                 );

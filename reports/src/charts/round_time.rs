@@ -65,7 +65,11 @@ fn row(
     left: i32,
 ) -> Result<(), DrawError> {
     let middle = y + height / 2;
-    let shape = if entry.ranked.shape.is_off() { "off".into() } else { entry.ranked.shape.to_string() };
+    let shape = if entry.ranked.configuration.shape.is_off() {
+        "off".into()
+    } else {
+        entry.ranked.configuration.shape.to_string()
+    };
     let note = match (entry.chosen, entry.ranked.role) {
         _ if canvas.format.is_narrow() => "",
         (true, _) => "chosen",
@@ -89,7 +93,10 @@ fn row(
         if text_width(&words, SMALL - 1) + 8 <= area.width() {
             canvas.text(((start + end) / 2, middle), &words, Font::new(SMALL - 1, text).align(Align::Middle))?;
         }
-        canvas.tip(area, &format!("{}: {name} {words} ms of {} ms", entry.ranked.shape, figures::quantity(total)));
+        canvas.tip(
+            area,
+            &format!("{}: {name} {words} ms of {} ms", entry.ranked.configuration.shape, figures::quantity(total)),
+        );
     }
     let words = format!("{} ms", figures::quantity(total));
     canvas.text((scale.pixel(until) + 8, middle), &words, Font::new(SMALL, Role::Ink).bold())

@@ -71,14 +71,15 @@ impl Answer {
         let (verdict, mood) = verdict(batch);
         let throughput = winner.and_then(|winner| winner.ranked.output_tokens_per_s);
         let quantity = |value: Option<f64>| value.map_or(MISSING.into(), figures::quantity);
-        let is_off = winner.is_some_and(|winner| winner.ranked.shape.is_off());
-        let is_default =
-            winner.zip(batch.engine_default()).is_some_and(|(winner, other)| winner.ranked.shape == other.ranked.shape);
+        let is_off = winner.is_some_and(|winner| winner.ranked.configuration.shape.is_off());
+        let is_default = winner
+            .zip(batch.engine_default())
+            .is_some_and(|(winner, other)| winner.ranked.configuration.shape == other.ranked.configuration.shape);
         Self {
             batch_size: batch.batch_size,
             winner: winner.map_or(MISSING.into(), columns::name),
             shape: winner.filter(|_| !is_off).map_or(String::new(), |winner| {
-                let TreeShape { num_steps, topk, num_draft_tokens } = winner.ranked.shape;
+                let TreeShape { num_steps, topk, num_draft_tokens } = winner.ranked.configuration.shape;
                 format!("num_steps {num_steps} · topk {topk} · num_draft_tokens {num_draft_tokens}")
             }),
             verdict,
@@ -101,7 +102,8 @@ impl Answer {
                 Some(winner) => Gain::new(batch.over_default, winner.ranked.repeats),
                 None => Gain::unknown("nothing was measured"),
             },
-            launches: winner.map_or_else(Vec::new, |winner| launches(winner.ranked.shape, batch.batch_size, section)),
+            launches: winner
+                .map_or_else(Vec::new, |winner| launches(winner.ranked.configuration.shape, batch.batch_size, section)),
         }
     }
 }
@@ -178,21 +180,21 @@ fn does_not_pay(batch: &Batch) -> (String, &'static str) {
         Some((best, _)) if best.ranked.tied_with_best => (
             format!(
                 "Speculation does not pay here: no significant difference between {} and no speculation, and the simpler way wins.",
-                best.ranked.shape
+                best.ranked.configuration.shape
             ),
             "same",
         ),
         Some((best, _)) if best.ranked.too_noisy => (
             format!(
                 "Speculation does not pay here as far as can be told: the repeats of {} differ too much to choose it.",
-                best.ranked.shape
+                best.ranked.configuration.shape
             ),
             "same",
         ),
         Some((best, speedup)) => (
             format!(
                 "Speculation does not pay here: the best speculating configuration, {}, is at {} of no speculation.",
-                best.ranked.shape,
+                best.ranked.configuration.shape,
                 figures::ratio(speedup.median)
             ),
             "loses",

@@ -55,7 +55,7 @@ impl Progress for Bar {
 
     fn started(&mut self, trial: &Trial) {
         if let Some(bar) = &self.bar {
-            bar.set_message(format!("shape {} at batch {}", trial.shape, trial.batch_size));
+            bar.set_message(format!("shape {} at batch {}", trial.configuration.shape, trial.batch_size));
         }
     }
 

@@ -1,0 +1,122 @@
+//! What runs, and how the engine is set up.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{LARGEST, each_within, within};
+use crate::toml_file::Wrong;
+
+/// Target and draft.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Models {
+    /// Folder of the target, as published on Hugging Face.
+    #[serde(default)]
+    pub target: String,
+    /// Folder of the draft head.
+    #[serde(default)]
+    pub draft: String,
+    /// Random weights of a published shape (such as llama-3.1-8b with its EAGLE-3 head) in place of target and draft: for
+    /// timing. Acceptance is then made up as `acceptance` says.
+    pub model_shape: Option<String>,
+    /// A JSON file with accept lengths by tree shape, measured elsewhere: imported in place of a replay, and marked as such.
+    pub acceptance: Option<Acceptance>,
+    /// EAGLE or EAGLE3; checked against the draft's tensors.
+    pub algorithm: String,
+    /// Type of weights and activations: auto, float32, bfloat16, float16. The CPU computes in float32.
+    #[serde(default = "auto")]
+    pub dtype: String,
+}
+
+/// An acceptance table that was measured elsewhere. Rows that lack a shape of the space leave that shape unpredicted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Acceptance {
+    /// The file: `{"source": …, "rows": [{"num_steps", "topk", "num_draft_tokens", "accept_length", …}]}`.
+    pub file: String,
+    /// Only rows of this target.
+    pub target: Option<String>,
+    /// Only rows of this draft.
+    pub draft: Option<String>,
+    /// Only rows of this task; of several rows of a shape the mean counts.
+    pub task: Option<String>,
+}
+
+/// Settings of the engine, the same for all configurations but where `[knobs]` tries others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct EngineSettings {
+    /// Where to run: auto, cpu, cuda or cuda:N. `--device` on the command line wins.
+    pub device: String,
+    /// Longest sequence; the target's own unless given.
+    pub context_length: Option<usize>,
+    /// Tokens a KV page.
+    pub page_size: usize,
+    /// Share of the device's memory for weights and KV cache.
+    pub mem_fraction_static: f64,
+    /// Most prompt tokens of one prefill pass.
+    pub chunked_prefill_size: usize,
+    /// Batch sizes for which CUDA graphs are captured; of no effect on the CPU.
+    pub capture_sizes: Vec<usize>,
+}
+
+impl Models {
+    pub(super) fn check(&self) -> Result<(), Wrong> {
+        match (&self.model_shape, self.target.is_empty(), self.draft.is_empty()) {
+            (None, true, _) => return Err(Wrong::at(&["models"], "missing field `target`")),
+            (None, _, true) => return Err(Wrong::at(&["models"], "missing field `draft`")),
+            (Some(_), false, _) | (Some(_), _, false) => {
+                return Err(Wrong::at(
+                    &["models", "model_shape"],
+                    "random weights take the place of target and draft: leave those out",
+                ));
+            }
+            (Some(_), true, true) if self.acceptance.is_none() => {
+                let reason = "random weights accept nothing: give models.acceptance, a table measured elsewhere";
+                return Err(Wrong::at(&["models", "model_shape"], reason));
+            }
+            _ => {}
+        }
+        const DTYPES: [&str; 6] = ["auto", "half", "float16", "bfloat16", "float", "float32"];
+        if DTYPES.contains(&self.dtype.as_str()) {
+            return Ok(());
+        }
+        Err(Wrong::at(&["models", "dtype"], format!("{:?} is not one of {}", self.dtype, DTYPES.join(", "))))
+    }
+}
+
+impl EngineSettings {
+    pub(super) fn check(&self) -> Result<(), Wrong> {
+        let number = self.device.strip_prefix("cuda:").is_some_and(|number| number.parse::<usize>().is_ok());
+        if !number && !["auto", "cpu", "cuda"].contains(&self.device.as_str()) {
+            let reason = format!("{:?} is not one of auto, cpu, cuda, cuda:N", self.device);
+            return Err(Wrong::at(&["engine", "device"], reason));
+        }
+        if let Some(context_length) = self.context_length {
+            within(&["engine", "context_length"], context_length)?;
+        }
+        within(&["engine", "page_size"], self.page_size)?;
+        within(&["engine", "chunked_prefill_size"], self.chunked_prefill_size)?;
+        if !(self.mem_fraction_static > 0.0 && self.mem_fraction_static <= 1.0) {
+            return Err(Wrong::at(&["engine", "mem_fraction_static"], "expected a number above 0 and at most 1"));
+        }
+        each_within(&["engine", "capture_sizes"], &self.capture_sizes, LARGEST)
+    }
+}
+
+impl Default for EngineSettings {
+    fn default() -> Self {
+        Self {
+            device: auto(),
+            context_length: None,
+            page_size: 1,
+            mem_fraction_static: 0.8,
+            chunked_prefill_size: 2048,
+            capture_sizes: Vec::new(),
+        }
+    }
+}
+
+fn auto() -> String {
+    "auto".into()
+}

@@ -1,0 +1,148 @@
+//! How the space is searched, and what counts as better.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::within;
+use crate::toml_file::Wrong;
+
+/// How the space is searched.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Search {
+    /// The order in which shapes are tried.
+    pub strategy: StrategyName,
+    /// How often each configuration is measured under each load. `guided` measures more often where the ranking is open.
+    pub repeats: usize,
+    /// Stop after this many trials.
+    pub trials: Option<usize>,
+    /// Start no trial after this many seconds; a resumed sweep counts from its own start.
+    pub seconds: Option<f64>,
+    /// `guided`: how many of the best predicted are measured under each load at least.
+    pub candidates: usize,
+    /// Seed of the search.
+    pub seed: u64,
+}
+
+/// A search strategy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StrategyName {
+    /// Every shape.
+    #[default]
+    Grid,
+    /// Shapes in random order, for a budget that does not reach all of them.
+    Random,
+    /// Simulated annealing over the space, for a budget that does not reach all of it.
+    Anneal,
+    /// The space is predicted from one trace and a few dozen timed rounds; the best predicted are measured.
+    Guided,
+}
+
+/// What counts as better.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Objective {
+    /// The figure that is maximised or minimised.
+    pub metric: Metric,
+    /// `goodput`: longest time to the first token of a request in ms.
+    pub ttft_ms: Option<f64>,
+    /// `goodput`: longest mean time between output tokens of a request in ms.
+    pub itl_ms: Option<f64>,
+}
+
+/// A figure to optimise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Metric {
+    /// Output tokens a second of all requests together; more is better.
+    #[default]
+    Throughput,
+    /// Median time of a whole request; less is better.
+    Latency,
+    /// Output tokens a second of those requests that keep `ttft_ms` and `itl_ms`; more is better.
+    Goodput,
+    /// Throughput against tokens a second of one user: what no other configuration beats in both is kept.
+    Pareto,
+}
+
+/// For which batch sizes graphs may be captured: the list is chosen from the batches that run and the time of their rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Capture {
+    /// Most graphs of a tree shape.
+    pub graphs: usize,
+}
+
+impl Search {
+    pub(super) fn check(&self) -> Result<(), Wrong> {
+        within(&["search", "repeats"], self.repeats)?;
+        within(&["search", "candidates"], self.candidates)?;
+        if self.trials == Some(0) {
+            return Err(Wrong::at(&["search", "trials"], "a budget of 0 trials measures nothing"));
+        }
+        if self.seconds.is_some_and(|seconds| !(seconds > 0.0 && seconds.is_finite())) {
+            return Err(Wrong::at(&["search", "seconds"], "expected a number above 0"));
+        }
+        Ok(())
+    }
+}
+
+impl Objective {
+    pub(super) fn check(&self) -> Result<(), Wrong> {
+        for (path, limit) in [(&["objective", "ttft_ms"], self.ttft_ms), (&["objective", "itl_ms"], self.itl_ms)] {
+            if limit.is_some_and(|limit| !(limit > 0.0 && limit.is_finite())) {
+                return Err(Wrong::at(path, "expected a number above 0"));
+            }
+            if limit.is_some() && self.metric != Metric::Goodput {
+                return Err(Wrong::at(path, "of no effect unless metric is \"goodput\""));
+            }
+        }
+        if self.metric == Metric::Goodput && self.ttft_ms.is_none() && self.itl_ms.is_none() {
+            return Err(Wrong::at(&["objective", "metric"], "goodput needs a limit: give ttft_ms, itl_ms or both"));
+        }
+        Ok(())
+    }
+}
+
+impl Capture {
+    pub(super) fn check(self) -> Result<(), Wrong> {
+        within(&["capture", "graphs"], self.graphs)
+    }
+}
+
+impl Metric {
+    /// The word of the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Throughput => "throughput",
+            Self::Latency => "latency",
+            Self::Goodput => "goodput",
+            Self::Pareto => "pareto",
+        }
+    }
+}
+
+impl StrategyName {
+    /// The word of the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Grid => "grid",
+            Self::Random => "random",
+            Self::Anneal => "anneal",
+            Self::Guided => "guided",
+        }
+    }
+}
+
+impl Default for Search {
+    fn default() -> Self {
+        Self { strategy: StrategyName::default(), repeats: 3, trials: None, seconds: None, candidates: 3, seed: 0 }
+    }
+}
+
+impl Default for Capture {
+    fn default() -> Self {
+        Self { graphs: 16 }
+    }
+}

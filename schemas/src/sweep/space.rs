@@ -1,0 +1,109 @@
+//! What is tried: tree shapes and settings.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{LARGEST, each_within};
+use crate::{toml_file::Wrong, tree::TreeShape};
+
+/// Which tree shapes are tried: the combinations of three lists, and shapes written out. Combinations that are no tree
+/// are left out; a written-out shape that is none is an error.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Space {
+    /// Draft steps.
+    pub num_steps: Vec<usize>,
+    /// Branches a step.
+    pub topk: Vec<usize>,
+    /// Nodes that the target verifies, the root included. With topk 1 it is always num_steps + 1, whatever stands here.
+    pub num_draft_tokens: Vec<usize>,
+    /// Tuned files whose tables by running batch compete as one configuration each.
+    pub tables: Vec<String>,
+    /// Further shapes, each written as "num_steps,topk,num_draft_tokens".
+    pub shapes: Vec<String>,
+}
+
+/// Settings of the engine that are tried beside the tree shapes, in place of what `[engine]` says. A list that is empty
+/// leaves its setting alone; several lists are combined. Each combination costs a restart of the engine, so shapes vary
+/// within it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct KnobLists {
+    /// Most requests that run together.
+    pub max_running_requests: Vec<usize>,
+    /// Shares of the device's memory for weights and KV cache.
+    pub mem_fraction_static: Vec<f64>,
+    /// Attention kernels: auto, rows, tiles.
+    pub attention_backend: Vec<String>,
+    /// Tokens a KV page.
+    pub page_size: Vec<usize>,
+    /// Most prompt tokens of one prefill pass.
+    pub chunked_prefill_size: Vec<usize>,
+}
+
+/// Largest number in a tree shape: twenty times what any engine is run with.
+const LARGEST_TREE: usize = 1024;
+
+impl Space {
+    pub(super) fn check(&self) -> Result<(), Wrong> {
+        each_within(&["space", "num_steps"], &self.num_steps, LARGEST_TREE)?;
+        each_within(&["space", "topk"], &self.topk, LARGEST_TREE)?;
+        each_within(&["space", "num_draft_tokens"], &self.num_draft_tokens, LARGEST_TREE)?;
+        // Lists that combine to nothing would pass for a sweep that found nothing.
+        if self.num_steps.is_empty() != self.topk.is_empty() {
+            return Err(Wrong::at(&["space"], "num_steps and topk go together: give both lists or none of them"));
+        }
+        if self.num_draft_tokens.is_empty() && self.topk.iter().any(|topk| *topk > 1) {
+            return Err(Wrong::at(&["space"], "num_draft_tokens is missing: topk above 1 needs it"));
+        }
+        if self.num_steps.is_empty() && !self.num_draft_tokens.is_empty() {
+            return Err(Wrong::at(&["space", "num_draft_tokens"], "of no effect without num_steps and topk"));
+        }
+        for (at, shape) in self.shapes.iter().enumerate() {
+            let wrong = |reason: String| Wrong::at(&["space", "shapes"], format!("{shape:?}: {reason}")).element(at);
+            let shape = shape.parse::<TreeShape>().map_err(|error| wrong(error.to_string()))?;
+            if shape.num_steps.max(shape.topk).max(shape.num_draft_tokens) > LARGEST_TREE {
+                return Err(wrong(format!("numbers above {LARGEST_TREE} are out of range")));
+            }
+        }
+        Ok(())
+    }
+
+    /// A bound of the shapes, baselines included.
+    pub(super) fn most_shapes(&self) -> usize {
+        let combinations = self.num_steps.len().saturating_mul(self.topk.len());
+        let combinations = combinations.saturating_mul(self.num_draft_tokens.len().max(1));
+        combinations.saturating_add(self.shapes.len()).saturating_add(self.tables.len()).saturating_add(2)
+    }
+}
+
+impl KnobLists {
+    pub(super) fn check(&self) -> Result<(), Wrong> {
+        each_within(&["knobs", "max_running_requests"], &self.max_running_requests, LARGEST)?;
+        each_within(&["knobs", "page_size"], &self.page_size, LARGEST)?;
+        each_within(&["knobs", "chunked_prefill_size"], &self.chunked_prefill_size, LARGEST)?;
+        let share = |share: &f64| *share > 0.0 && *share <= 1.0;
+        if let Some(at) = self.mem_fraction_static.iter().position(|value| !share(value)) {
+            let reason = "expected a number above 0 and at most 1";
+            return Err(Wrong::at(&["knobs", "mem_fraction_static"], reason).element(at));
+        }
+        const BACKENDS: [&str; 3] = ["auto", "rows", "tiles"];
+        if let Some(at) = self.attention_backend.iter().position(|name| !BACKENDS.contains(&name.as_str())) {
+            let reason = format!("{:?} is not one of {}", self.attention_backend[at], BACKENDS.join(", "));
+            return Err(Wrong::at(&["knobs", "attention_backend"], reason).element(at));
+        }
+        Ok(())
+    }
+
+    /// Combinations of the lists, that of `[engine]` alone included.
+    pub(super) fn count(&self) -> usize {
+        let lengths = [
+            self.max_running_requests.len(),
+            self.mem_fraction_static.len(),
+            self.attention_backend.len(),
+            self.page_size.len(),
+            self.chunked_prefill_size.len(),
+        ];
+        lengths.iter().fold(1, |product: usize, length| product.saturating_mul((*length).max(1))).saturating_add(1)
+    }
+}

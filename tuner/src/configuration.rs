@@ -1,0 +1,179 @@
+//! What competes: a tree shape, or a table of them, and the settings of the engine that go with it.
+
+use std::{cmp::Ordering, fmt};
+
+use schemas::tree::TreeShape;
+use serde::{Deserialize, Serialize};
+
+/// One member of the space.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Configuration {
+    /// The tree; [`TreeShape::OFF`] for no speculation. With a table, that of its largest batches.
+    pub shape: TreeShape,
+    /// Trees by running batch, ascending, in place of one for all; empty for one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub table: Vec<TableRow>,
+    /// What differs from the engine's settings in the sweep file.
+    #[serde(default, skip_serializing_if = "Knobs::are_default")]
+    pub knobs: Knobs,
+}
+
+/// A row of a table: up to this running batch, this tree. The last row holds for all larger ones too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TableRow {
+    /// Largest running batch.
+    pub max_running_batch: usize,
+    /// The tree.
+    pub shape: TreeShape,
+}
+
+/// Settings that cost a restart of the engine; `None` for what the sweep file's `[engine]` says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Knobs {
+    /// Most requests that run together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_running_requests: Option<usize>,
+    /// Share of the device's memory for weights and KV cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mem_fraction_static: Option<Real>,
+    /// Attention kernels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention_backend: Option<String>,
+    /// Tokens a KV page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub page_size: Option<usize>,
+    /// Most prompt tokens of one prefill pass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chunked_prefill_size: Option<usize>,
+}
+
+/// How requests come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Load {
+    /// Closed loop: so many are kept running together.
+    BatchSize(usize),
+    /// Open loop: so many arrive in a second, as a Poisson process.
+    RequestRate(Real),
+    /// Open loop: at the times of the workload's trace.
+    Recorded,
+}
+
+/// A number that can be compared and hashed; never NaN where it comes from a checked file.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Real(pub f64);
+
+impl Configuration {
+    /// A shape with the sweep's own settings.
+    pub fn of(shape: TreeShape) -> Self {
+        Self { shape, table: Vec::new(), knobs: Knobs::default() }
+    }
+
+    /// Whether it never speculates.
+    pub fn is_off(&self) -> bool {
+        self.shape.is_off() && self.table.iter().all(|row| row.shape.is_off())
+    }
+
+    /// Whether it is one tree with the sweep's own settings.
+    pub fn is_plain(&self) -> bool {
+        self.table.is_empty() && self.knobs.are_default()
+    }
+
+    /// Every tree that it can run.
+    pub fn shapes(&self) -> impl Iterator<Item = TreeShape> + '_ {
+        self.table.iter().map(|row| row.shape).chain(self.table.is_empty().then_some(self.shape))
+    }
+
+    /// What the simpler of two has less of: settings that differ, trees, nodes, steps, branches.
+    pub fn complexity(&self) -> (usize, usize, usize, usize, usize) {
+        let TreeShape { num_steps, topk, num_draft_tokens } = self.shape;
+        (self.knobs.words().len(), self.table.len(), num_draft_tokens, num_steps, topk)
+    }
+}
+
+impl Knobs {
+    /// Whether nothing differs from the sweep file's `[engine]`.
+    pub fn are_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// What differs, each as `name=value`.
+    pub fn words(&self) -> Vec<String> {
+        let Self { max_running_requests, mem_fraction_static, attention_backend, page_size, chunked_prefill_size } =
+            self;
+        let word = |name: &str, value: Option<String>| value.map(|value| format!("{name}={value}"));
+        let number = |value: Option<usize>| value.map(|value| value.to_string());
+        [
+            word("max_running_requests", number(*max_running_requests)),
+            word("mem_fraction_static", mem_fraction_static.map(|share| share.0.to_string())),
+            word("attention_backend", attention_backend.clone()),
+            word("page_size", number(*page_size)),
+            word("chunked_prefill_size", number(*chunked_prefill_size)),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+impl Load {
+    /// The batch size of a closed loop.
+    pub fn batch_size(self) -> Option<usize> {
+        match self {
+            Self::BatchSize(size) => Some(size),
+            Self::RequestRate(_) | Self::Recorded => None,
+        }
+    }
+}
+
+impl fmt::Display for Configuration {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.table.as_slice() {
+            [] if self.shape.is_off() => formatter.write_str("no speculation")?,
+            [] => self.shape.fmt(formatter)?,
+            rows => {
+                let row = |row: &TableRow| format!("≤{}: {}", row.max_running_batch, row.shape);
+                write!(formatter, "table {}", rows.iter().map(row).collect::<Vec<_>>().join("; "))?;
+            }
+        }
+        self.knobs.words().iter().try_for_each(|word| write!(formatter, " {word}"))
+    }
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BatchSize(size) => write!(formatter, "batch {size}"),
+            Self::RequestRate(rate) => write!(formatter, "{} requests/s", rate.0),
+            Self::Recorded => formatter.write_str("recorded arrivals"),
+        }
+    }
+}
+
+impl Ord for Real {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+impl PartialOrd for Real {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Real {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Real {}
+
+impl std::hash::Hash for Real {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.to_bits().hash(state);
+    }
+}
