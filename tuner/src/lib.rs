@@ -8,6 +8,7 @@
 pub mod configuration;
 pub mod error;
 pub mod estimate;
+pub mod guide;
 pub mod journal;
 mod noise;
 pub mod outcome;
