@@ -5,9 +5,12 @@
 //! is; [`outcome`] turns that into a tuned file. [`sweep::run`] is the whole way.
 #![forbid(unsafe_code)]
 
+pub mod capture;
 pub mod error;
 pub mod estimate;
+pub mod forecast;
 pub mod journal;
+pub mod latency;
 mod noise;
 pub mod outcome;
 pub mod record;
