@@ -17,7 +17,7 @@ mod sample;
 #[cfg(test)]
 mod tests;
 
-use engine::backend::Traffic;
+use engine::{Engine, EngineError, backend::Traffic};
 use serde::{Deserialize, Serialize};
 
 pub use self::{
@@ -34,6 +34,9 @@ const NINETY_PERCENT: f64 = 1.645;
 /// context that was asked for.
 const CONTEXT_SLACK: f64 = 0.05;
 
+/// Up to so many rows the CUDA backend streams weights through a kernel made for few rows (docs/notes/cuda.md).
+const STREAMED_ROWS: usize = 16;
+
 /// What is known of a machine and its models before anything is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
@@ -41,8 +44,8 @@ pub struct Machine {
     pub traffic: Traffic,
     /// Bytes a second that the device reads of its memory, from [`engine::Engine::measure_bandwidth`].
     pub bandwidth: f64,
-    /// Up to this many rows linear layers run in a kernel made for few rows; 16 in this engine. The model's efficiency may
-    /// differ below and above.
+    /// Up to this many rows linear layers run in a kernel made for few rows. The model's efficiency may differ below and
+    /// above.
     pub few_rows: usize,
 }
 
@@ -202,6 +205,19 @@ impl RoundModel {
 }
 
 impl Machine {
+    /// Of a loaded engine. Measures its memory.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn of(engine: &Engine) -> Result<Self, EngineError> {
+        let few_rows = match (engine.device().device.as_str(), engine.options().batch_invariant) {
+            // One way of computing for all numbers of rows: what the reference has, and what invariance asks for.
+            ("cpu", _) | (_, true) => usize::MAX,
+            _ => STREAMED_ROWS,
+        };
+        Ok(Self { traffic: engine.traffic(), bandwidth: engine.measure_bandwidth()?, few_rows })
+    }
+
     fn check(&self) -> Result<(), LatencyError> {
         if self.bandwidth.is_finite() && self.bandwidth > 0.0 {
             return Ok(());

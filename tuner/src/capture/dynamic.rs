@@ -21,11 +21,10 @@ pub fn best_lists(rounds: &[u64], round_ms: &[f64], most: usize) -> Vec<Vec<usiz
             let mut extended = vec![f64::INFINITY; largest + 1];
             let mut from = vec![0; largest + 1];
             for size in count..=largest {
-                for last in count - 1..size {
-                    let total = best[last] + cost(last, size);
-                    if total < extended[size] {
-                        (extended[size], from[size]) = (total, last);
-                    }
+                let total = |last: &usize| best[*last] + cost(*last, size);
+                let last = (count - 1..size).min_by(|one, other| total(one).total_cmp(&total(other)));
+                if let Some(last) = last {
+                    (extended[size], from[size]) = (total(&last), last);
                 }
             }
             best = extended;

@@ -12,7 +12,7 @@ fn demand(rounds: &[u64], times: &[f64]) -> Demand {
 /// Of all lists with at most so many sizes that end with the largest.
 fn brute_force(demand: &Demand, graphs: usize) -> f64 {
     let largest = demand.largest();
-    let lists = (0_u32..1 << (largest - 1)).filter(|mask| mask.count_ones() as usize + 1 <= graphs);
+    let lists = (0_u32..1 << (largest - 1)).filter(|mask| (mask.count_ones() as usize) < graphs);
     let cost = |mask: u32| {
         let sizes: Vec<usize> = (1..=largest).filter(|size| *size == largest || mask >> (size - 1) & 1 == 1).collect();
         assess(demand, &sizes).expected_ms

@@ -1,6 +1,24 @@
-//! Cases that can be computed by hand.
+//! Cases that can be computed by hand, and the engine itself.
+
+use std::{path::Path, sync::atomic::AtomicBool};
+
+use engine::{
+    DeviceChoice, Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions, timing::PrefillTime,
+};
+use schemas::tree::TreeShape;
 
 use super::*;
+use crate::{
+    capture::{Demand, Limits, optimize},
+    latency::{
+        Clock, Kind, Machine, Point, RoundModel, Sample,
+        design::{Space, design},
+        prefill::PrefillModel,
+    },
+    record::Trial,
+    runner::{self, Ended},
+    workload::Workload,
+};
 
 fn need(prompt_tokens: usize, output_tokens: usize, rounds: usize) -> Need {
     Need { prompt_tokens, output_tokens, rounds }
@@ -144,4 +162,112 @@ fn what_cannot_be_played_is_an_error() {
     assert!(error.to_string().contains("NaN"), "{error}");
     let extrapolated = |_, _| Err(TunerError::Configuration("extrapolated".into()));
     assert!(simulate(&one, &closed(1), &setup(), extrapolated, |_| 1.0).is_err());
+}
+
+fn engine(device: DeviceChoice, shape: TreeShape) -> Engine {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny");
+    let options = EngineOptions {
+        model_path: models.join("target"),
+        draft_model_path: Some(models.join("eagle3")),
+        policy: ShapePolicy::fixed(shape),
+        context_length: Some(128),
+        max_running_requests: 4,
+        chunked_prefill_size: 16,
+        disable_radix_cache: true,
+        device,
+        ..EngineOptions::default()
+    };
+    Engine::load(options).expect("the demo pair loads")
+}
+
+/// The engine's own rounds of a workload, and those that are forecast from what each request needs.
+fn rounds_of(device: DeviceChoice, shape: TreeShape, batch_size: usize) -> (u64, u64) {
+    let mut engine = engine(device, shape);
+    let request = |number: u32| Request {
+        input_ids: (0..5 + number * 3).map(|at| 20 + (at * 37 + number * 11) % 900).collect(),
+        sampling: SamplingParams::default(),
+        stop: StopConditions {
+            max_new_tokens: Some(1 + number as usize * 7 % 30),
+            ignore_eos: true,
+            ..StopConditions::default()
+        },
+    };
+    let requests: Vec<Request> = (0..10).map(request).collect();
+    let completions = engine.run(requests.clone()).expect("they run");
+    let needs: Vec<Need> =
+        completions.iter().map(|one| need(one.prompt_tokens, one.output_ids.len(), one.rounds)).collect();
+    let workload = Workload { requests, warm_up_tokens: 0, hash: String::new(), left_out: 0 };
+    let before = engine.statistics().rounds;
+    let trial = Trial { shape, batch_size, repeat: 0 };
+    let Ok(Ended::Measured(_)) = runner::run(&mut engine, &trial, &workload, &AtomicBool::new(false)) else {
+        panic!("the trial runs");
+    };
+    let capacity = engine.capacity();
+    let setup = Setup {
+        capture_sizes: Vec::new(),
+        max_running_requests: 4,
+        prefill_budget: 16,
+        prefill_chunk: capacity.prefill_chunk,
+        rounds_behind: rounds_behind(capacity.rounds_in_flight, !shape.is_off()),
+    };
+    let forecast = play(&needs, &closed(batch_size), &setup);
+    (engine.statistics().rounds - before, forecast.batches.iter().sum())
+}
+
+#[test]
+fn the_engine_runs_the_rounds_that_are_forecast() {
+    for shape in ["0,1,1", "3,1,4", "3,4,8"] {
+        let shape = shape.parse().expect("a shape");
+        for batch_size in [1, 3, 4] {
+            let (ran, forecast) = rounds_of(DeviceChoice::Cpu, shape, batch_size);
+            assert_eq!(ran, forecast, "({shape}) at {batch_size}");
+        }
+    }
+}
+
+/// With two rounds in flight the last one may run or not, and a request may end by a round that was its last for sure.
+#[test]
+#[ignore = "minutes in the emulator"]
+fn with_rounds_in_flight_the_forecast_is_near() {
+    for batch_size in [1, 3] {
+        let (ran, forecast) = rounds_of(DeviceChoice::Emulator, TreeShape::chain(2), batch_size);
+        assert!(forecast.abs_diff(ran) * 10 <= ran, "{forecast} forecast, {ran} ran at {batch_size}");
+    }
+}
+
+/// From timed rounds to capture sizes, on a real device whose speed nobody knows.
+#[test]
+fn timed_rounds_lead_to_a_forecast_and_to_capture_sizes() {
+    let mut engine = engine(DeviceChoice::Cpu, TreeShape::OFF);
+    let shape: TreeShape = "2,4,6".parse().expect("a shape");
+    let space = Space {
+        shapes: vec![TreeShape::chain(2), shape],
+        batches: vec![1, 2, 4],
+        contexts: vec![24, 48],
+        cache_tokens: None,
+    };
+    let times = engine.time_rounds(&design(&space, 10), 3).expect("they are timed");
+    let samples: Vec<Sample> = times.iter().map(|one| Sample::of(one, Clock::Wall)).collect();
+    let machine = Machine::of(&engine).expect("the CPU is measured");
+    let model = RoundModel::fit(machine, &samples).expect("it fits");
+    let prefill: Vec<PrefillTime> = times.iter().filter_map(|one| one.prefill).collect();
+    let prefill = PrefillModel::fit(&prefill).expect("it fits");
+    let setup = Setup { capture_sizes: vec![1, 2, 4], max_running_requests: 4, ..setup() };
+    let round_ms = |batch, context| {
+        let predicted = model.predict(&Point { shape, batch, context });
+        match predicted.kind {
+            Kind::Interpolated => Ok(predicted.ms),
+            Kind::Extrapolated(beyond) => Err(TunerError::Configuration(format!("{beyond:?}"))),
+        }
+    };
+    let needs = [need(24, 21, 10), need(28, 19, 9), need(30, 9, 4), need(25, 17, 8)];
+    let forecast = simulate(&needs, &closed(2), &setup, round_ms, |tokens| prefill.step(tokens)).expect("it is played");
+    assert!(forecast.elapsed_s > forecast.prefill_s && forecast.prefill_s > 0.0, "{forecast:?}");
+    assert_eq!(forecast.output_tokens, 66);
+    assert!(forecast.batches.len() == 3 && forecast.batches[2] > 0, "{forecast:?}");
+    let demand = Demand::new(&forecast.batches, 4, |batch| round_ms(batch, 30.0)).expect("it is one");
+    let lists = optimize(&demand, &Limits { graphs: 3, memory: None }).expect("it is possible");
+    assert!(lists.iter().all(|list| list.sizes.last() == Some(&4) && list.expected_ms > 0.0));
+    let far = simulate(&[need(4000, 21, 10)], &closed(1), &setup, round_ms, |tokens| prefill.step(tokens));
+    assert!(far.expect_err("nothing was timed there").to_string().contains("Context"));
 }

@@ -14,8 +14,11 @@ use super::{
 /// Iterations of one descent.
 const ITERATIONS: u64 = 1200;
 
-/// Descents from one start: a simplex that has collapsed gets a new one where it stands.
+/// Descents from a start: a simplex that has collapsed gets a new one where it stands.
 const DESCENTS: usize = 3;
+
+/// Descents from a solution to one of nearly the same points.
+const REFIT_DESCENTS: usize = 2;
 
 /// Pulls a parameter that the points say nothing of to where it began. Small: a factor of e weighs like 0.5% at one point.
 const PULL: f64 = 3e-5;
@@ -41,18 +44,21 @@ struct Misfit<'a> {
 }
 
 impl Physical {
-    /// The best of several starts and tile sizes.
+    /// The best of several tile sizes from one start, then of several starts.
     pub fn fit(machine: &Machine, measured: &[Summary]) -> Result<Self, LatencyError> {
         let mut best: Option<(f64, Parameters)> = None;
-        for tile_rows in TILES {
+        let attempt = |best: &mut Option<(f64, Parameters)>, tile_rows, factors| {
             let start = Parameters::start(machine, tile_rows);
-            for factors in STARTS {
-                let found = descend(machine, measured, &scaled(&start, factors), &start)?;
-                if best.is_none_or(|(cost, _)| found.0 < cost) {
-                    best = Some(found);
-                }
+            let found = descend(machine, measured, &scaled(&start, factors), &start, DESCENTS)?;
+            if best.is_none_or(|(cost, _)| found.0 < cost) {
+                *best = Some(found);
             }
-        }
+            Ok(())
+        };
+        let [first, others @ ..] = STARTS;
+        TILES.iter().try_for_each(|tile_rows| attempt(&mut best, *tile_rows, first))?;
+        let tile_rows = best.map_or(1, |(_, parameters)| parameters.tile_rows);
+        others.iter().try_for_each(|factors| attempt(&mut best, tile_rows, *factors))?;
         let (_, parameters) = best.ok_or_else(|| LatencyError::Fit("there is no start".into()))?;
         Ok(Self { machine: *machine, parameters })
     }
@@ -60,7 +66,7 @@ impl Physical {
     /// Fitted to other points, from where this one stands.
     pub fn refit(&self, measured: &[Summary]) -> Result<Self, LatencyError> {
         let start = Parameters::start(&self.machine, self.parameters.tile_rows);
-        let (_, parameters) = descend(&self.machine, measured, &self.parameters, &start)?;
+        let (_, parameters) = descend(&self.machine, measured, &self.parameters, &start, REFIT_DESCENTS)?;
         Ok(Self { machine: self.machine, parameters })
     }
 
@@ -91,13 +97,14 @@ fn descend(
     measured: &[Summary],
     from: &Parameters,
     start: &Parameters,
+    descents: usize,
 ) -> Result<(f64, Parameters), LatencyError> {
     let failed = |error: argmin::core::Error| LatencyError::Fit(error.to_string());
     let logarithms = |parameters: &Parameters| parameters.values().map(f64::ln);
     let tile_rows = start.tile_rows;
     let mut at = logarithms(from).to_vec();
     let mut cost = f64::INFINITY;
-    for descent in 0..DESCENTS {
+    for descent in 0..descents {
         let size = if descent % 2 == 0 { 0.7 } else { -0.3 };
         let mut simplex = vec![at.clone()];
         for axis in 0..at.len() {

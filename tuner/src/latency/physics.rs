@@ -39,7 +39,8 @@ pub struct Parameters {
     pub cache_gb_per_s: f64,
     /// Attention's arithmetic, as the bytes of cache that all rows of a request together look at, in GB/s.
     pub attention_gb_per_s: f64,
-    /// Speed of the draft's linear layers relative to the target's: they are small, and less of a machine works on them.
+    /// Speed of the draft's linear layers relative to the target's, at most 1: they are small, and less of a machine works
+    /// on them.
     pub draft_efficiency: f64,
     /// How well reading weights and arithmetic overlap where both take alike: added to one it is the exponent of their
     /// norm, so that 0 adds both times and much takes the longer of both.
@@ -94,7 +95,7 @@ impl Parameters {
         ]
     }
 
-    /// The inverse of [`values`](Self::values).
+    /// The inverse of [`values`](Self::values), within bounds.
     pub(super) fn of_values(values: [f64; FITTED], tile_rows: usize) -> Self {
         let [
             round_us,
@@ -119,7 +120,7 @@ impl Parameters {
             many_rows_tflop_per_s,
             cache_gb_per_s,
             attention_gb_per_s,
-            draft_efficiency,
+            draft_efficiency: draft_efficiency.min(1.0),
             overlap,
             tile_rows,
         }
