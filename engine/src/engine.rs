@@ -1,5 +1,7 @@
 //! The engine that callers see: a scheduler over a backend, and the text side of a model.
 
+pub mod timing;
+
 use std::time::Duration;
 
 use schemas::tree::TreeShape;

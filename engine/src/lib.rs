@@ -3,6 +3,7 @@
 //! The way of a request: [`Engine::submit`] checks it and puts it in the queue; [`Engine::step`] admits what fits,
 //! takes prompts in and runs one round for the whole batch on the [`Backend`](backend::Backend); what a round yields
 //! comes back as [`Event`]s. One thread owns an engine; the HTTP server talks to it over channels.
+//! [`Engine::time_rounds`] times rounds without a workload.
 #![forbid(unsafe_code)]
 
 pub mod backend;
@@ -22,7 +23,7 @@ pub mod server;
 pub mod text;
 mod tree;
 
-pub use engine::{Engine, Identity};
+pub use engine::{Engine, Identity, timing};
 pub use error::EngineError;
 pub use options::{DeviceChoice, EngineOptions, ShapePolicy};
 pub use request::{Completion, Event, FinishReason, Request, RequestId, SamplingParams, StopConditions};

@@ -151,6 +151,20 @@ impl Scheduler {
         Ok(())
     }
 
+    /// Changes what the KV cache keeps of requests that end, and forgets what it holds.
+    ///
+    /// # Errors
+    /// When a request runs.
+    pub fn set_reuse(&mut self, reuse: Reuse) -> Result<(), EngineError> {
+        self.settle()?;
+        if !self.is_idle() {
+            return Err(EngineError::Configuration("the prefix cache can change only while no request runs".into()));
+        }
+        self.pages.clear();
+        self.options.reuse = reuse;
+        Ok(())
+    }
+
     /// Whether nothing is queued or running.
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.running.is_empty()
@@ -204,6 +218,12 @@ impl Scheduler {
         if queued || self.running.iter().any(|running| running.id() == id) {
             self.cancelled.push(id);
         }
+    }
+
+    /// Ends all requests with the next step.
+    pub fn cancel_all(&mut self) {
+        let queued = self.waiting.iter().map(|waiting| waiting.id);
+        self.cancelled.extend(queued.chain(self.running.iter().map(Running::id)));
     }
 
     /// Ends what is cancelled, admits what fits, takes prompts in, launches a round and collects the oldest one that the

@@ -5,11 +5,14 @@
 //! is; [`outcome`] turns that into a tuned file. [`sweep::run`] is the whole way.
 #![forbid(unsafe_code)]
 
+pub mod capture;
 pub mod configuration;
 pub mod error;
 pub mod estimate;
+pub mod forecast;
 pub mod guide;
 pub mod journal;
+pub mod latency;
 mod noise;
 pub mod outcome;
 pub mod record;

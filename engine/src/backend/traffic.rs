@@ -1,19 +1,26 @@
 //! What a round must read of memory at least.
 
 use schemas::tree::TreeShape;
+use serde::{Deserialize, Serialize};
 
 use crate::model::{HeadFacts, HeadKind, HeadSource, LayerFacts, TargetFacts};
 
 /// Bytes that passes read: weights once however many rows they have, cache rows once for each request. Embeddings are
 /// looked up, not read, unless they are the head too.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    target: u64,
-    target_cache_row: u64,
-    draft: u64,
-    /// Of these, what only the pass over accepted tokens reads: EAGLE-3 joins captured layers there.
-    draft_extension: u64,
-    draft_cache_row: u64,
+    /// Weights of the target, its head included.
+    pub target: u64,
+    /// What one token of the context takes in the target's caches.
+    pub target_cache_row: u64,
+    /// Weights of the draft that every one of its passes reads, the head included; 0 without a draft.
+    pub draft: u64,
+    /// Besides these, what only the pass over accepted tokens reads: EAGLE-3 joins captured layers there.
+    pub draft_extension: u64,
+    /// What one token of the context takes in the draft's cache.
+    pub draft_cache_row: u64,
+    /// Of one weight, so that weights can be counted.
+    pub value: u64,
 }
 
 impl Traffic {
@@ -25,6 +32,7 @@ impl Traffic {
         let mut traffic = Self {
             target: bytes(target.layers * layer(&target.layer, 2) + width + target.vocabulary * width),
             target_cache_row: bytes(target.layers * row(&target.layer)),
+            value: value as u64,
             ..Self::default()
         };
         if let Some(head) = head {

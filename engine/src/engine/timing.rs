@@ -1,0 +1,262 @@
+//! How long rounds take: the points that a model of round time is fitted to.
+//!
+//! The time of a round depends on its shape, its batch and its context, not on the text. So acceptance is made up (one
+//! token a round: the context stays where it is), and prompts are random. Requests do not share pages: a cache of the
+//! processor would serve all of them from one copy, and rounds would look faster than they are. The prompts of a batch
+//! are read once and then stay in the prefix cache for all shapes that are timed on them.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, Instant};
+
+use schemas::tree::TreeShape;
+
+use super::{Engine, scheduler_options};
+use crate::{
+    backend::RoundTiming,
+    error::EngineError,
+    options::ShapePolicy,
+    request::{Event, Request, RequestId, SamplingParams, StopConditions},
+    sampling::uniform,
+    scheduler::{Reuse, Statistics},
+};
+
+/// Rounds that run before any is counted, besides those in flight: a first round captures its graph and meets cold caches.
+const WARM_UP: usize = 3;
+
+/// What is timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TimingPoint {
+    /// Tokens of each request in the middle of the timed rounds, about: a prompt has at least one token.
+    pub context: usize,
+    /// Requests together. On a GPU the graph is of exactly this batch, as if it were a capture size.
+    pub batch: usize,
+    /// The tree.
+    pub shape: TreeShape,
+}
+
+/// The times of a point's rounds. The same rounds in both lists.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RoundTimes {
+    /// What was timed.
+    pub point: TimingPoint,
+    /// Tokens of a request in the cache, mean over the timed rounds and the requests.
+    pub context: f64,
+    /// As the device measured them.
+    pub device: Vec<RoundTiming>,
+    /// From one collected round to the next, as a user sees them: the host's work included.
+    pub wall: Vec<Duration>,
+    /// Reading the prompts of the batch, on the first point of each batch and context; the others find them in the cache.
+    pub prefill: Option<PrefillTime>,
+}
+
+/// What reading prompts took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrefillTime {
+    /// Tokens that were read.
+    pub tokens: usize,
+    /// Steps of the scheduler that read some: each reads at most the chunk of `--chunked-prefill-size`.
+    pub steps: usize,
+    /// All of them together.
+    pub elapsed: Duration,
+}
+
+impl Engine {
+    /// Times `rounds` rounds of each point, in the order of the points. Shapes, acceptance and prefix cache are as before
+    /// afterwards, though what the prefix cache held is forgotten; the [`statistics`](Self::statistics) count what ran.
+    ///
+    /// Points of one batch and context cost one reading of their prompts, in whatever order they come.
+    ///
+    /// # Errors
+    /// When requests run, a point does not fit the engine, or the device fails.
+    pub fn time_rounds(&mut self, points: &[TimingPoint], rounds: usize) -> Result<Vec<RoundTimes>, EngineError> {
+        if !self.is_idle() {
+            return Err(EngineError::Configuration("rounds can be timed only while no request runs".into()));
+        }
+        points.iter().try_for_each(|point| self.check_point(*point, rounds))?;
+        let simulated = self.options.simulate_accept_length;
+        let times = self.time_prepared(points, rounds);
+        let restored = self.restore(simulated);
+        // After an error that one is the news, not what clearing up meets.
+        let times = times?;
+        restored.map(|()| times)
+    }
+
+    fn time_prepared(&mut self, points: &[TimingPoint], rounds: usize) -> Result<Vec<RoundTimes>, EngineError> {
+        self.scheduler.set_reuse(Reuse::Prompts)?;
+        self.scheduler.simulate_accept_length(Some(1.0))?;
+        let mut order: Vec<usize> = (0..points.len()).collect();
+        // The largest trees first, so that buffers grow once. No speculation last: a change to speculation forgets the
+        // prefix cache, since outputs without speculation have no rows in the draft's.
+        order.sort_by_key(|at| {
+            let TimingPoint { context, batch, shape } = points[*at];
+            (context, batch, std::cmp::Reverse((!shape.is_off(), shape.num_draft_tokens)), shape)
+        });
+        let mut times = Vec::with_capacity(points.len());
+        let mut before = None;
+        for at in order {
+            let point = points[at];
+            self.scheduler.set_policy(ShapePolicy::fixed(point.shape), &self.timed_graphs(point.batch))?;
+            let prompts = self.prompts(point, rounds);
+            let group = Some((point.context, point.batch));
+            let prefill = if before == group { None } else { Some(self.read(&prompts)?) };
+            before = group;
+            times.push((at, RoundTimes { prefill, ..self.time(point, &prompts, rounds)? }));
+        }
+        times.sort_by_key(|(at, _)| *at);
+        Ok(times.into_iter().map(|(_, times)| times).collect())
+    }
+
+    fn restore(&mut self, simulated: Option<f32>) -> Result<(), EngineError> {
+        self.end_all()?;
+        self.scheduler.simulate_accept_length(simulated)?;
+        self.scheduler.set_reuse(scheduler_options(&self.options).reuse)?;
+        self.scheduler.set_policy(self.options.policy.clone(), &self.options.graph_sizes())
+    }
+
+    fn end_all(&mut self) -> Result<(), EngineError> {
+        self.scheduler.cancel_all();
+        while !self.is_idle() {
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    fn timed_graphs(&self, batch: usize) -> Vec<usize> {
+        if self.options.disable_cuda_graph { Vec::new() } else { vec![batch] }
+    }
+
+    /// Reads prompts and ends.
+    fn read(&mut self, prompts: &[Vec<u32>]) -> Result<PrefillTime, EngineError> {
+        let before = self.statistics().clone();
+        let mut steps = 0;
+        for prompt in prompts {
+            self.submit(request(prompt, 1))?;
+        }
+        while !self.is_idle() {
+            let spent = self.statistics().prefill_time;
+            self.step()?;
+            steps += usize::from(self.statistics().prefill_time > spent);
+        }
+        let after = self.statistics();
+        let read = |counted: &Statistics| counted.prompt_tokens - counted.cached_tokens;
+        Ok(PrefillTime {
+            tokens: (read(after) - read(&before)) as usize,
+            steps,
+            elapsed: after.prefill_time - before.prefill_time,
+        })
+    }
+
+    fn time(&mut self, point: TimingPoint, prompts: &[Vec<u32>], rounds: usize) -> Result<RoundTimes, EngineError> {
+        let new = self.new_tokens(point.batch, rounds);
+        let ids: Vec<RequestId> =
+            prompts.iter().map(|prompt| self.submit(request(prompt, new))).collect::<Result<_, _>>()?;
+        let mut produced = vec![0; ids.len()];
+        let mut times = RoundTimes { point, context: 0.0, device: Vec::new(), wall: Vec::new(), prefill: None };
+        let mut skip = WARM_UP + self.capacity().rounds_in_flight;
+        let mut last = None;
+        while times.device.len() < rounds {
+            let whole_batch = produced.iter().all(|count| *count > 0);
+            let held: usize = prompts.iter().map(Vec::len).sum::<usize>() + produced.iter().sum::<usize>();
+            let counted = self.statistics().rounds;
+            for event in self.step()? {
+                match event {
+                    Event::Tokens { request, tokens, .. } => {
+                        if let Some(at) = ids.iter().position(|id| *id == request) {
+                            produced[at] += tokens.len();
+                        }
+                    }
+                    Event::Finished { .. } => return Err(self.no_room(point)),
+                }
+            }
+            if self.statistics().waiting > 0 {
+                return Err(self.no_room(point));
+            }
+            if self.statistics().rounds == counted {
+                continue;
+            }
+            let now = Instant::now();
+            let since = last.replace(now).map(|last| now - last);
+            if !whole_batch {
+                continue;
+            }
+            if skip > 0 {
+                skip -= 1;
+            } else if let (Some(wall), Some(device)) = (since, self.statistics().last_round) {
+                times.wall.push(wall);
+                times.device.push(device);
+                times.context += held as f64 / (ids.len() * rounds) as f64;
+            }
+        }
+        self.end_all()?;
+        Ok(times)
+    }
+
+    /// Random prompts of the length that puts the context in the middle of the timed rounds.
+    fn prompts(&self, point: TimingPoint, rounds: usize) -> Vec<Vec<u32>> {
+        let vocabulary = self.capacity().vocab_size;
+        let length = self.prompt_length(point.context, rounds);
+        let prompt = |number: usize| {
+            // Prompts of another context are others, so that reading them is timed in full.
+            let seed = ((point.context as u64) << 32) + number as u64;
+            let token = |position| (uniform(seed, position) * vocabulary as f64) as u32;
+            (0..length).map(token).collect()
+        };
+        (0..point.batch).map(prompt).collect()
+    }
+
+    fn prompt_length(&self, context: usize, rounds: usize) -> usize {
+        let before = 1 + WARM_UP + self.capacity().rounds_in_flight + rounds / 2;
+        context.saturating_sub(before).max(1)
+    }
+
+    /// Enough that no request ends while rounds are timed: the first ones run while the others read the end of their
+    /// prompts, the part that fills no page.
+    fn new_tokens(&self, batch: usize, rounds: usize) -> usize {
+        let capacity = self.capacity();
+        let chunk = self.options.chunked_prefill_size.min(capacity.prefill_chunk).max(1);
+        let reading = (batch * capacity.page_size).div_ceil(chunk) + 1;
+        1 + reading + WARM_UP + 2 * capacity.rounds_in_flight + rounds
+    }
+
+    fn check_point(&self, point: TimingPoint, rounds: usize) -> Result<(), EngineError> {
+        let TimingPoint { context, batch, shape } = point;
+        let wrong =
+            |reason: String| Err(EngineError::Configuration(format!("timing ({shape}) at batch {batch}: {reason}")));
+        let largest = self.max_running_requests();
+        if rounds == 0 || batch == 0 {
+            return wrong("at least one request and one round are needed".into());
+        }
+        if batch > largest {
+            return wrong(format!("larger than --max-running-requests {largest}: raise it"));
+        }
+        let needed = self.prompt_length(context, rounds) + self.new_tokens(batch, rounds);
+        let context_length = self.capacity().context_length;
+        if needed > context_length {
+            return wrong(format!(
+                "{rounds} rounds around {context} tokens need a context length of {needed}, and it is \
+                 {context_length}: time fewer rounds or a shorter context, or raise --context-length"
+            ));
+        }
+        Ok(())
+    }
+
+    fn no_room(&self, point: TimingPoint) -> EngineError {
+        let TimingPoint { context, batch, shape } = point;
+        EngineError::Configuration(format!(
+            "timing ({shape}): {batch} requests of {context} tokens do not fit the KV cache ({} pages of {} tokens) \
+             together: raise --mem-fraction-static, or time a smaller batch or context",
+            self.capacity().pages,
+            self.capacity().page_size
+        ))
+    }
+}
+
+fn request(prompt: &[u32], new: usize) -> Request {
+    Request {
+        input_ids: prompt.to_vec(),
+        sampling: SamplingParams::default(),
+        stop: StopConditions { max_new_tokens: Some(new), ignore_eos: true, ..StopConditions::default() },
+    }
+}

@@ -1,0 +1,76 @@
+use std::path::Path;
+
+use super::*;
+use crate::{DeviceChoice, EngineOptions};
+
+fn engine(options: EngineOptions) -> Engine {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny");
+    let options = EngineOptions {
+        model_path: models.join("target"),
+        draft_model_path: Some(models.join("eagle3")),
+        context_length: Some(64),
+        max_running_requests: 4,
+        page_size: 4,
+        device: DeviceChoice::Cpu,
+        ..options
+    };
+    Engine::load(options).expect("the demo pair loads")
+}
+
+fn point(shape: &str, batch: usize, context: usize) -> TimingPoint {
+    TimingPoint { context, batch, shape: shape.parse().expect("a shape") }
+}
+
+#[test]
+fn every_point_is_timed_and_the_engine_is_as_before() {
+    let policy = ShapePolicy::fixed(TreeShape::chain(2));
+    for (device, disable_radix_cache) in
+        [(DeviceChoice::Cpu, true), (DeviceChoice::Cpu, false), (DeviceChoice::Emulator, true)]
+    {
+        let mut engine =
+            engine(EngineOptions { policy: policy.clone(), device, disable_radix_cache, ..EngineOptions::default() });
+        let prompt = request(&[5, 6, 7, 8, 9, 10], 12);
+        let expected = engine.run(vec![prompt.clone()]).expect("it runs");
+        let points = [point("0,1,1", 2, 30), point("2,4,6", 2, 30), point("1,1,2", 1, 20), point("2,1,3", 2, 30)];
+        let times = engine.time_rounds(&points, 4).expect("they are timed");
+        assert_eq!(times.iter().map(|one| one.point).collect::<Vec<_>>(), points);
+        for one in &times {
+            assert_eq!((one.device.len(), one.wall.len()), (4, 4));
+            assert!(one.device.iter().all(|timing| timing.total > Duration::ZERO), "{one:?}");
+            assert!(one.wall.iter().all(|wall| *wall > Duration::ZERO), "{one:?}");
+            assert!((one.context - one.point.context as f64).abs() <= 3.0, "{one:?}");
+        }
+        // Read once for each batch and context, all of it then.
+        let tokens: Vec<usize> = times.iter().filter_map(|one| one.prefill).map(|prefill| prefill.tokens).collect();
+        let length = |context| engine.prompt_length(context, 4);
+        assert_eq!(tokens, [2 * length(30), length(20)]);
+        assert!(engine.is_idle() && engine.options().policy == policy);
+        let again = engine.run(vec![prompt]).expect("it runs");
+        assert_eq!(again[0].output_ids, expected[0].output_ids, "acceptance is real again");
+        assert_eq!(again[0].accept_histogram, expected[0].accept_histogram, "and the shape is the old one");
+        let cached = engine.run(vec![request(&[5, 6, 7, 8, 9, 10], 2)]).expect("it runs")[0].cached_tokens;
+        assert_eq!(cached, if disable_radix_cache { 0 } else { 4 });
+    }
+}
+
+#[test]
+fn points_that_do_not_fit_are_refused_and_change_nothing() {
+    let policy = ShapePolicy::fixed(TreeShape::chain(1));
+    let mut engine = engine(EngineOptions { policy: policy.clone(), ..EngineOptions::default() });
+    for (point, rounds, expected) in [
+        (point("2,1,3", 5, 20), 4, "--max-running-requests 4"),
+        (point("2,1,3", 0, 20), 4, "at least one"),
+        (point("2,1,3", 1, 20), 0, "at least one"),
+        (point("2,1,3", 1, 60), 9, "--context-length"),
+    ] {
+        let error = engine.time_rounds(&[point], rounds).expect_err("it is refused").to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    engine.submit(request(&[1, 2, 3], 20)).expect("it runs");
+    let error = engine.time_rounds(&[point("2,1,3", 1, 20)], 4).expect_err("a request runs").to_string();
+    assert!(error.contains("no request runs"), "{error}");
+    while !engine.is_idle() {
+        engine.step().expect("it runs");
+    }
+    assert_eq!(engine.options().policy, policy);
+}

@@ -1,0 +1,162 @@
+//! For which batch sizes graphs are worth capturing.
+//!
+//! A running batch is padded to the next captured size. Few sizes waste rounds on padding, many cost memory and time at
+//! the start. From how often each batch runs and what a round of each captured size takes, [`optimize`] finds by dynamic
+//! programming the best list for every number of graphs, and [`assess`] says what a given list costs.
+
+mod dynamic;
+#[cfg(test)]
+mod tests;
+
+use schemas::resolve::default_capture_sizes;
+use serde::{Deserialize, Serialize};
+
+use crate::TunerError;
+
+/// How often batches run, and what their rounds take.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Demand {
+    /// Entry b counts the rounds with b requests, as in [`Forecast::batches`](crate::forecast::Forecast::batches); the
+    /// one at 0 counts nothing.
+    rounds: Vec<u64>,
+    /// Entry g is the time of a round captured for g requests, in ms, up to the largest batch.
+    round_ms: Vec<f64>,
+}
+
+/// What bounds a list.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// Most graphs.
+    pub graphs: usize,
+    /// Memory for all graphs and of each, in MiB; `None` where memory is no concern.
+    pub memory: Option<GraphMemory>,
+}
+
+/// Memory of graphs in MiB.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GraphMemory {
+    /// For all of them.
+    pub total_mib: f64,
+    /// Of each.
+    pub each_mib: f64,
+}
+
+/// A list of capture sizes and what is expected of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CaptureList {
+    /// Ascending.
+    pub sizes: Vec<usize>,
+    /// All rounds together, in ms.
+    pub expected_ms: f64,
+    /// Share of the requests in rounds that only pad them, in percent.
+    pub padding_percent: f64,
+    /// Rounds of batches that no size covers; they count with the time of their own size.
+    pub uncovered_rounds: u64,
+}
+
+impl Demand {
+    /// `rounds[b]` rounds of b requests; lists must cover `largest` requests, which may be more than ever ran.
+    /// `round_ms(g)` need not grow with g.
+    ///
+    /// # Errors
+    /// When nothing ran, more ran than `largest`, or a time is no number above 0.
+    pub fn new(
+        rounds: &[u64],
+        largest: usize,
+        round_ms: impl Fn(usize) -> Result<f64, TunerError>,
+    ) -> Result<Self, TunerError> {
+        let wrong = |reason: String| Err(TunerError::Configuration(format!("capture sizes: {reason}")));
+        match rounds.iter().skip(1).rposition(|count| *count > 0).map(|at| at + 1) {
+            None => return wrong("no round of any batch is known".into()),
+            Some(seen) if seen > largest => {
+                return wrong(format!("rounds of {seen} requests are known, and at most {largest} are to run"));
+            }
+            Some(_) => {}
+        }
+        let mut times = vec![0.0];
+        for size in 1..=largest {
+            let time = round_ms(size)?;
+            if !(time.is_finite() && time > 0.0) {
+                return wrong(format!("a round of {size} takes {time} ms: expected a number above 0"));
+            }
+            times.push(time);
+        }
+        let mut counts = rounds.to_vec();
+        counts.resize(largest + 1, 0);
+        counts[0] = 0;
+        Ok(Self { rounds: counts, round_ms: times })
+    }
+
+    /// The largest batch that lists must cover.
+    pub fn largest(&self) -> usize {
+        self.rounds.len() - 1
+    }
+}
+
+impl Limits {
+    /// Graphs that fit.
+    fn most_graphs(&self) -> usize {
+        let fit = |memory: GraphMemory| {
+            if memory.each_mib > 0.0 { (memory.total_mib / memory.each_mib).max(0.0) as usize } else { usize::MAX }
+        };
+        self.graphs.min(self.memory.map_or(usize::MAX, fit))
+    }
+}
+
+/// The best list for every number of graphs: entry k has at most k + 1 of them, and fewer where more do not help. All end
+/// with the largest batch.
+///
+/// # Errors
+/// When the limits allow no graph.
+pub fn optimize(demand: &Demand, limits: &Limits) -> Result<Vec<CaptureList>, TunerError> {
+    let most = limits.most_graphs().min(demand.largest());
+    if most == 0 {
+        return Err(TunerError::Configuration(format!("capture sizes: {limits:?} allow no graph: raise them")));
+    }
+    let mut lists: Vec<CaptureList> = Vec::with_capacity(most);
+    for sizes in dynamic::best_lists(&demand.rounds, &demand.round_ms, most) {
+        let list = assess(demand, &sizes);
+        match lists.last().filter(|before| before.expected_ms <= list.expected_ms) {
+            Some(before) => lists.push(before.clone()),
+            None => lists.push(list),
+        }
+    }
+    Ok(lists)
+}
+
+/// What a given list costs. Sizes beyond the largest batch count as that one, as engines do it.
+pub fn assess(demand: &Demand, sizes: &[usize]) -> CaptureList {
+    let mut sizes: Vec<usize> =
+        sizes.iter().filter(|size| **size > 0).map(|size| (*size).min(demand.largest())).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let (mut expected_ms, mut padded, mut used, mut uncovered_rounds) = (0.0, 0.0, 0.0, 0);
+    for (batch, rounds) in demand.rounds.iter().enumerate() {
+        let next = sizes.get(sizes.partition_point(|size| *size < batch)).copied();
+        let count = *rounds as f64;
+        let size = next.unwrap_or(batch);
+        expected_ms += count * demand.round_ms[size];
+        padded += count * size as f64;
+        used += count * batch as f64;
+        uncovered_rounds += if next.is_none() { *rounds } else { 0 };
+    }
+    CaptureList { sizes, expected_ms, padding_percent: 100.0 * (1.0 - used / padded), uncovered_rounds }
+}
+
+/// Lists to compare with, by name: SGLang's default under speculation; the wide one of slime's example launches (1 2 4 8,
+/// then every eighth up to 256); the dense one of slime's notes on speculation (every size up to 32, every eighth up to
+/// 64, every sixteenth up to 160). Sizes beyond `largest` become that one.
+pub fn known_lists(largest: usize) -> [(&'static str, Vec<usize>); 3] {
+    let wide = [1, 2, 4, 8].into_iter().chain((16..=256).step_by(8));
+    let dense = (1..=32).chain((40..=64).step_by(8)).chain((80..=160).step_by(16));
+    let capped = |sizes: &mut dyn Iterator<Item = usize>| {
+        let mut sizes: Vec<usize> = sizes.map(|size| size.min(largest)).filter(|size| *size > 0).collect();
+        sizes.dedup();
+        sizes
+    };
+    [
+        ("SGLang default", default_capture_sizes(largest)),
+        ("slime wide", capped(&mut wide.into_iter())),
+        ("slime dense", capped(&mut dense.into_iter())),
+    ]
+}

@@ -1,0 +1,43 @@
+//! The dynamic program: the best list with k sizes that ends with g extends the best one with k − 1 sizes that ends
+//! before g.
+
+/// For k = 1..=most the sizes with the least Σ rounds(b) · time(next size ≥ b), among lists of exactly k sizes that end
+/// with the largest. Entry 0 of both slices counts nothing; times may fall. `most` is at most the largest.
+pub fn best_lists(rounds: &[u64], round_ms: &[f64], most: usize) -> Vec<Vec<usize>> {
+    let largest = rounds.len().min(round_ms.len()).saturating_sub(1);
+    // Rounds of batches up to each.
+    let mut up_to = vec![0; largest + 1];
+    for batch in 1..=largest {
+        up_to[batch] = up_to[batch - 1] + rounds[batch];
+    }
+    // Rounds of batches above `before`, run at `size`.
+    let cost = |before: usize, size: usize| (up_to[size] - up_to[before]) as f64 * round_ms[size];
+    let mut best: Vec<f64> = (0..=largest).map(|size| cost(0, size)).collect();
+    // For each number of sizes after the first, the size before each last one.
+    let mut before: Vec<Vec<usize>> = Vec::new();
+    let mut lists = Vec::new();
+    for count in 1..=most {
+        if count > 1 {
+            let mut extended = vec![f64::INFINITY; largest + 1];
+            let mut from = vec![0; largest + 1];
+            for size in count..=largest {
+                let total = |last: &usize| best[*last] + cost(*last, size);
+                let last = (count - 1..size).min_by(|one, other| total(one).total_cmp(&total(other)));
+                if let Some(last) = last {
+                    (extended[size], from[size]) = (total(&last), last);
+                }
+            }
+            best = extended;
+            before.push(from);
+        }
+        let mut sizes = vec![largest];
+        let mut last = largest;
+        for from in before.iter().rev() {
+            last = from[last];
+            sizes.push(last);
+        }
+        sizes.reverse();
+        lists.push(sizes);
+    }
+    lists
+}

@@ -1,0 +1,227 @@
+//! How long a round takes: a model fitted to a few dozen timed points.
+//!
+//! The time of a round depends on its tree, its batch and its context, not on its text. [`design`] chooses the points,
+//! [`engine::Engine::time_rounds`] times them, [`RoundModel::fit`] fits a model of the machine ([`physics`]) to them, and
+//! a Gaussian process over what that leaves ([`residual`]). [`RoundModel::predict`] says for every point whether it lies
+//! within what was measured.
+
+mod cholesky;
+mod cross_validation;
+pub mod design;
+mod file;
+mod fit;
+pub mod physics;
+pub mod prefill;
+mod residual;
+mod sample;
+#[cfg(test)]
+mod tests;
+
+use engine::{Engine, EngineError, backend::Traffic};
+use serde::{Deserialize, Serialize};
+
+pub use self::{
+    cross_validation::CrossValidation,
+    file::FORMAT,
+    sample::{Clock, Point, Quantity, Sample},
+};
+use self::{fit::Physical, physics::Parameters, residual::Residuals};
+
+/// Half-width of the interval of a prediction in standard deviations: nine of ten measurements lie within.
+const NINETY_PERCENT: f64 = 1.645;
+
+/// A context this much outside the measured range still counts as inside, as a share: timed rounds lie around the
+/// context that was asked for.
+const CONTEXT_SLACK: f64 = 0.05;
+
+/// Up to so many rows the CUDA backend streams weights through a kernel made for few rows (docs/notes/cuda.md).
+const STREAMED_ROWS: usize = 16;
+
+/// What is known of a machine and its models before anything is timed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// What passes read, from [`engine::Engine::traffic`].
+    pub traffic: Traffic,
+    /// Bytes a second that the device reads of its memory, from [`engine::Engine::measure_bandwidth`].
+    pub bandwidth: f64,
+    /// Up to this many rows linear layers run in a kernel made for few rows. The model's efficiency may differ below and
+    /// above.
+    pub few_rows: usize,
+}
+
+/// A fitted model of the round time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RoundModel {
+    format: u32,
+    machine: Machine,
+    parameters: Parameters,
+    residuals: Residuals,
+    ranges: Vec<Range>,
+    /// How well points are predicted that were left out of the fit; `None` below three points.
+    cross_validation: Option<CrossValidation>,
+}
+
+/// What a quantity of the measured points spans.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Range {
+    /// Which.
+    pub quantity: Quantity,
+    /// The smallest measured value.
+    pub min: f64,
+    /// The largest measured value.
+    pub max: f64,
+}
+
+/// A predicted round time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Predicted {
+    /// The time in ms.
+    pub ms: f64,
+    /// Nine of ten measurements are expected above `low` and below `high`, in ms.
+    pub low: f64,
+    /// See `low`.
+    pub high: f64,
+    /// Whether it rests on points around it.
+    pub kind: Kind,
+}
+
+/// Whether a prediction lies within what was measured.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kind {
+    /// In every quantity.
+    Interpolated,
+    /// Not in these: the time is the model's word, and nothing near it was timed.
+    Extrapolated(Vec<Beyond>),
+}
+
+/// A quantity that lies outside what was measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Beyond {
+    /// Its value at the predicted point.
+    pub value: f64,
+    /// What was measured.
+    pub measured: Range,
+}
+
+/// Why there is no model.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum LatencyError {
+    /// Nothing to fit.
+    #[error("no round was timed: a model of the round time needs at least one point")]
+    NoPoint,
+    /// A point without a meaning.
+    #[error("timed point {number} ({point}): {reason}")]
+    Point {
+        /// From one.
+        number: usize,
+        /// Which.
+        point: Point,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The machine's figures cannot be.
+    #[error("machine: {0}")]
+    Machine(String),
+    /// The optimiser failed.
+    #[error("the model of the round time could not be fitted: {0}")]
+    Fit(String),
+    /// A file that holds no such model.
+    #[error("model of the round time: {0}")]
+    File(String),
+}
+
+impl RoundModel {
+    /// Fits a model to timed points. Equal points give an equal model.
+    ///
+    /// # Errors
+    /// Without points, with times or contexts that are no positive numbers, or shapes that are none.
+    pub fn fit(machine: Machine, samples: &[Sample]) -> Result<Self, LatencyError> {
+        machine.check()?;
+        let measured = sample::summaries(samples)?;
+        let physical = Physical::fit(&machine, &measured)?;
+        let left_out = cross_validation::refits(&physical, &measured)?;
+        let amplitude = cross_validation::amplitude(&physical, &measured, &left_out);
+        let mut residuals = Residuals::new(&physical, &measured, amplitude)?;
+        let cross_validation = cross_validation::validate(&measured, &left_out, &mut residuals)?;
+        Ok(Self {
+            format: FORMAT,
+            machine,
+            parameters: physical.parameters,
+            residuals,
+            ranges: sample::ranges(&measured),
+            cross_validation,
+        })
+    }
+
+    /// The time of a round, how sure that is, and whether it lies within what was measured.
+    pub fn predict(&self, point: &Point) -> Predicted {
+        let (mean, deviation) = self.residuals.at(point);
+        let ms = self.physical_ms(point) * mean.exp();
+        let factor = (NINETY_PERCENT * deviation).exp();
+        Predicted { ms, low: ms / factor, high: ms * factor, kind: self.kind(point) }
+    }
+
+    /// The time of a round in ms alone, for loops over many rounds. It says nothing of how far it can be trusted: ask
+    /// [`kind`](Self::kind).
+    pub fn ms(&self, point: &Point) -> f64 {
+        self.physical_ms(point) * self.residuals.mean(point).exp()
+    }
+
+    /// Whether a point lies within what was measured.
+    pub fn kind(&self, point: &Point) -> Kind {
+        let outside = |measured: &Range| {
+            let value = point.quantity(measured.quantity);
+            let slack = if measured.quantity == Quantity::Context { 1.0 + CONTEXT_SLACK } else { 1.0 };
+            let inside = value * slack >= measured.min && value <= measured.max * slack;
+            (!inside).then_some(Beyond { value, measured: *measured })
+        };
+        let beyond: Vec<Beyond> = self.ranges.iter().filter_map(outside).collect();
+        if beyond.is_empty() { Kind::Interpolated } else { Kind::Extrapolated(beyond) }
+    }
+
+    /// What was fitted, in plain units.
+    pub fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    /// How well points are predicted that were left out of the fit; `None` below three points.
+    pub fn cross_validation(&self) -> Option<&CrossValidation> {
+        self.cross_validation.as_ref()
+    }
+
+    /// What the measured points span.
+    pub fn ranges(&self) -> &[Range] {
+        &self.ranges
+    }
+
+    /// What was known before.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    fn physical_ms(&self, point: &Point) -> f64 {
+        physics::round_ms(&self.machine, &self.parameters, point)
+    }
+}
+
+impl Machine {
+    /// Of a loaded engine. Measures its memory.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn of(engine: &Engine) -> Result<Self, EngineError> {
+        let few_rows = match (engine.device().device.as_str(), engine.options().batch_invariant) {
+            // One way of computing for all numbers of rows: what the reference has, and what invariance asks for.
+            ("cpu", _) | (_, true) => usize::MAX,
+            _ => STREAMED_ROWS,
+        };
+        Ok(Self { traffic: engine.traffic(), bandwidth: engine.measure_bandwidth()?, few_rows })
+    }
+
+    fn check(&self) -> Result<(), LatencyError> {
+        if self.bandwidth.is_finite() && self.bandwidth > 0.0 {
+            return Ok(());
+        }
+        Err(LatencyError::Machine(format!("bandwidth is {}: expected bytes a second above 0", self.bandwidth)))
+    }
+}

@@ -1,0 +1,94 @@
+//! How well the model predicts points that it has not seen.
+
+use serde::{Deserialize, Serialize};
+
+use super::{LatencyError, fit::Physical, residual::Residuals, sample::Summary};
+
+/// Fewest points of which one can be left out.
+const FEWEST: usize = 3;
+
+/// Standard deviation of the physical model's error where nothing can be left out to measure it.
+const UNKNOWN: f64 = 0.1;
+
+/// Smallest standard deviation of the physical model's error.
+const LEAST: f64 = 0.002;
+
+/// Relative errors |predicted / measured − 1| of the points, each predicted by a model that was fitted to the others.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CrossValidation {
+    /// Points.
+    pub points: usize,
+    /// Half of the errors are smaller.
+    pub median: f64,
+    /// Nine of ten are smaller.
+    pub p90: f64,
+    /// The largest.
+    pub max: f64,
+    /// The median error without the interpolation of what the physical model leaves.
+    pub physical_median: f64,
+}
+
+/// The physical models of all points but one; empty for too few points.
+pub fn refits(physical: &Physical, measured: &[Summary]) -> Result<Vec<Physical>, LatencyError> {
+    if measured.len() < FEWEST {
+        return Ok(Vec::new());
+    }
+    (0..measured.len()).map(|at| physical.refit(&without(measured, at))).collect()
+}
+
+/// Standard deviation of the physical model's error at a point that it has not seen.
+pub fn amplitude(physical: &Physical, measured: &[Summary], refits: &[Physical]) -> f64 {
+    if refits.is_empty() {
+        return UNKNOWN;
+    }
+    // At a corner a left-out point is far from all others, and its error is not that of points between: at most three
+    // times what the fit to all points leaves there counts.
+    let square = |(one, refit): (&Summary, &Physical)| {
+        let (seen, unseen) = (one.log_ms - physical.log_ms(&one.point), one.log_ms - refit.log_ms(&one.point));
+        unseen.abs().min(3.0 * seen.abs().max(LEAST)).powi(2)
+    };
+    let mean = measured.iter().zip(refits).map(square).sum::<f64>() / measured.len() as f64;
+    mean.sqrt().max(LEAST)
+}
+
+/// Predicts each point from the others, and widens the process's deviations where they turn out too small.
+pub fn validate(
+    measured: &[Summary],
+    refits: &[Physical],
+    residuals: &mut Residuals,
+) -> Result<Option<CrossValidation>, LatencyError> {
+    if refits.is_empty() {
+        return Ok(None);
+    }
+    let (mut errors, mut physical_errors, mut scores) = (Vec::new(), Vec::new(), Vec::new());
+    for (at, (one, refit)) in measured.iter().zip(refits).enumerate() {
+        let process = Residuals::new(refit, &without(measured, at), residuals.amplitude())?;
+        let (mean, deviation) = process.at(&one.point);
+        let physical = refit.log_ms(&one.point) - one.log_ms;
+        errors.push(((physical + mean).exp() - 1.0).abs());
+        physical_errors.push((physical.exp() - 1.0).abs());
+        scores.push((physical + mean).abs() / deviation);
+    }
+    for values in [&mut errors, &mut physical_errors, &mut scores] {
+        values.sort_by(f64::total_cmp);
+    }
+    // Nine of ten are to lie within the interval that is named after that.
+    residuals.inflation = (at_share(&scores, 0.9) / super::NINETY_PERCENT).max(1.0);
+    Ok(Some(CrossValidation {
+        points: measured.len(),
+        median: at_share(&errors, 0.5),
+        p90: at_share(&errors, 0.9),
+        max: at_share(&errors, 1.0),
+        physical_median: at_share(&physical_errors, 0.5),
+    }))
+}
+
+fn without(measured: &[Summary], left_out: usize) -> Vec<Summary> {
+    measured.iter().enumerate().filter(|(at, _)| *at != left_out).map(|(_, one)| *one).collect()
+}
+
+/// Nearest rank in sorted values; 0 without any.
+fn at_share(sorted: &[f64], share: f64) -> f64 {
+    let rank = (sorted.len() as f64 * share).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()
+}

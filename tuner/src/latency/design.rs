@@ -1,0 +1,159 @@
+//! Which points to time: few, and so that they span what will be asked.
+
+use std::collections::BTreeSet;
+
+use engine::timing::TimingPoint;
+use schemas::tree::TreeShape;
+
+/// What will be asked of the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// The trees of a sweep. No speculation is always among them.
+    pub shapes: Vec<TreeShape>,
+    /// Batch sizes; best those that graphs are captured for.
+    pub batches: Vec<usize>,
+    /// Tokens of a request.
+    pub contexts: Vec<usize>,
+    /// Tokens that the KV cache holds: points with more in their batch are left out. `None` for no limit.
+    pub cache_tokens: Option<usize>,
+}
+
+/// At most `count` points of a space: its corners first (no speculation, the largest tree, the longest chain, the widest
+/// tree, each with the smallest and largest batch and the shortest and longest context), then again and again the point
+/// that is farthest from all chosen ones in logarithms of batch, rows, draft rows and context and in steps. The same for
+/// the same space, ordered by context and batch, so that prompts are read once for all shapes timed on them.
+pub fn design(space: &Space, count: usize) -> Vec<TimingPoint> {
+    let candidates = candidates(space);
+    let features = normalized(&candidates);
+    let mut chosen: Vec<usize> = Vec::new();
+    let mut distances = vec![f64::INFINITY; candidates.len()];
+    let mut corners = corners(&candidates).into_iter();
+    while chosen.len() < count.min(candidates.len()) {
+        let farthest = || (0..candidates.len()).max_by(|one, other| distances[*one].total_cmp(&distances[*other]));
+        let Some(next) = corners.next().or_else(farthest) else { break };
+        if chosen.contains(&next) {
+            continue;
+        }
+        for (distance, from) in distances.iter_mut().zip(&features) {
+            let square = from.iter().zip(&features[next]).map(|(one, other)| (one - other).powi(2)).sum();
+            *distance = distance.min(square);
+        }
+        distances[next] = -1.0;
+        chosen.push(next);
+    }
+    let mut points: Vec<TimingPoint> = chosen.into_iter().map(|at| candidates[at]).collect();
+    points.sort_unstable();
+    points
+}
+
+/// All points that fit the cache, each once, in ascending order.
+fn candidates(space: &Space) -> Vec<TimingPoint> {
+    let shapes: BTreeSet<TreeShape> = space.shapes.iter().copied().chain([TreeShape::OFF]).collect();
+    let unique = |numbers: &[usize]| numbers.iter().copied().filter(|number| *number > 0).collect::<BTreeSet<_>>();
+    let (batches, contexts) = (unique(&space.batches), unique(&space.contexts));
+    let mut points = Vec::new();
+    for context in &contexts {
+        for batch in &batches {
+            let tokens = |shape: &TreeShape| batch.saturating_mul(context.saturating_add(shape.num_draft_tokens));
+            let fits = |shape: &&TreeShape| space.cache_tokens.is_none_or(|limit| tokens(shape) <= limit);
+            let point = |shape: &TreeShape| TimingPoint { context: *context, batch: *batch, shape: *shape };
+            points.extend(shapes.iter().filter(fits).map(point));
+        }
+    }
+    points
+}
+
+/// Indices of the corners, the most telling ones first; some come more than once.
+fn corners(points: &[TimingPoint]) -> Vec<usize> {
+    let best = |key: &dyn Fn(&TimingPoint) -> [i64; 4]| (0..points.len()).max_by_key(|at| key(&points[*at]));
+    let number = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
+    let kinds: [fn(&TreeShape) -> [usize; 2]; 4] = [
+        |shape| [usize::from(shape.is_off()), 0],
+        |shape| [shape.num_draft_tokens, shape.topk],
+        |shape| if shape.topk == 1 { [shape.num_steps, 0] } else { [0, 0] },
+        |shape| [shape.topk, shape.num_steps],
+    ];
+    let mut corners = Vec::new();
+    for (batch_sign, context_sign) in [(1, 1), (-1, -1), (1, -1), (-1, 1)] {
+        for kind in kinds {
+            corners.extend(best(&|point| {
+                let [first, second] = kind(&point.shape);
+                let (batch, context) = (batch_sign * number(point.batch), context_sign * number(point.context));
+                [number(first), number(second), batch, context]
+            }));
+        }
+    }
+    corners
+}
+
+/// Coordinates from 0 to 1 in each quantity.
+fn normalized(points: &[TimingPoint]) -> Vec<[f64; 5]> {
+    let mut features: Vec<[f64; 5]> = points
+        .iter()
+        .map(|TimingPoint { context, batch, shape }| {
+            let rows = batch.saturating_mul(shape.num_draft_tokens);
+            let drafts = if shape.is_off() { 0 } else { batch.saturating_mul(shape.topk) };
+            let [context, batch, rows, drafts] = [*context, *batch, rows, drafts].map(|count| (count as f64).ln_1p());
+            [context, batch, rows, drafts, shape.num_steps as f64]
+        })
+        .collect();
+    for axis in 0..5 {
+        let values = || features.iter().map(|one| one[axis]);
+        let (min, max) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
+        let width = if max > min { max - min } else { 1.0 };
+        features.iter_mut().for_each(|one| one[axis] = (one[axis] - min) / width);
+    }
+    features
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn space() -> Space {
+        let shapes =
+            ["1,1,2", "3,1,4", "7,1,8", "3,4,8", "5,8,32", "8,10,60"].map(|text| text.parse().expect("a shape"));
+        Space {
+            shapes: shapes.to_vec(),
+            batches: vec![1, 2, 4, 8, 16, 32, 64],
+            contexts: vec![128, 512, 2048],
+            cache_tokens: None,
+        }
+    }
+
+    #[test]
+    fn corners_are_in_and_nothing_is_twice() {
+        let points = design(&space(), 30);
+        assert_eq!(points.len(), 30);
+        assert_eq!(points.iter().collect::<BTreeSet<_>>().len(), 30);
+        assert_eq!(points, design(&space(), 30));
+        let has = |shape: &str, batch, context| {
+            let shape = shape.parse().expect("a shape");
+            assert!(points.contains(&TimingPoint { context, batch, shape }), "({shape}) {batch} {context}: {points:?}");
+        };
+        for (batch, context) in [(1, 128), (64, 2048), (64, 128), (1, 2048)] {
+            has("0,1,1", batch, context);
+            has("8,10,60", batch, context);
+            has("7,1,8", batch, context);
+        }
+        let batches: BTreeSet<usize> = points.iter().map(|point| point.batch).collect();
+        assert!(batches.len() >= 5, "{batches:?}");
+        assert!(points.iter().any(|point| point.context == 512));
+        for shape in space().shapes {
+            assert!(points.iter().any(|point| point.shape == shape), "nothing of {shape}");
+        }
+    }
+
+    #[test]
+    fn never_more_than_there_is_or_fits() {
+        let mut small = Space { batches: vec![1, 4, 4], contexts: vec![64], ..space() };
+        assert_eq!(design(&small, 100).len(), 2 * 7);
+        small.cache_tokens = Some(100);
+        let points = design(&small, 100);
+        assert!(points.iter().all(|point| point.batch == 1 && point.shape.num_draft_tokens <= 36), "{points:?}");
+        assert_eq!(points.len(), 6);
+        assert_eq!(design(&Space { batches: Vec::new(), ..space() }, 5), []);
+        assert_eq!(design(&space(), 0), []);
+        assert_eq!(design(&space(), 3).len(), 3);
+    }
+}

@@ -1,0 +1,54 @@
+//! The model as a file: JSON with a format version.
+
+use std::path::Path;
+
+use super::{LatencyError, RoundModel};
+use crate::{TunerError, whole_file};
+
+/// Version of the file's format.
+pub const FORMAT: u32 = 1;
+
+impl RoundModel {
+    /// As JSON.
+    ///
+    /// # Errors
+    /// When a number in it is none.
+    pub fn to_json(&self) -> Result<String, LatencyError> {
+        serde_json::to_string_pretty(self).map_err(|error| LatencyError::File(error.to_string()))
+    }
+
+    /// From JSON.
+    ///
+    /// # Errors
+    /// When it is no model, or one of another format.
+    pub fn from_json(text: &str) -> Result<Self, LatencyError> {
+        #[derive(serde::Deserialize)]
+        struct Version {
+            format: u32,
+        }
+        let wrong = |reason: String| LatencyError::File(reason);
+        let Version { format } = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        if format != FORMAT {
+            return Err(wrong(format!(
+                "format {format}, and this version reads format {FORMAT}: time the rounds again"
+            )));
+        }
+        let model: Self = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        model.machine.check()?;
+        let positive = model.parameters.values().iter().all(|value| value.is_finite() && *value > 0.0);
+        if !positive || !model.residuals.is_sound() {
+            return Err(wrong("its numbers do not fit each other: the file was changed or cut".into()));
+        }
+        Ok(model)
+    }
+
+    /// Writes it into a folder, whole or not at all.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, folder: &Path, name: &str) -> Result<(), TunerError> {
+        let malformed =
+            |error: LatencyError| TunerError::Malformed { path: folder.join(name), reason: error.to_string() };
+        whole_file::write(folder, name, self.to_json().map_err(malformed)?.as_bytes())
+    }
+}

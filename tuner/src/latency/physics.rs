@@ -1,0 +1,178 @@
+//! What a round does on a machine, and how long that takes given the machine's speeds.
+//!
+//! A pass through linear layers takes the longer of reading their weights and of its arithmetic. To it come the cache
+//! rows that attention reads, attention's arithmetic for each row, and fixed costs. A round is one pass of the target
+//! over all rows of the tree and, under speculation, `num_steps` passes of the draft: `num_steps − 1` that propose
+//! further tokens (the first proposal comes from the extension before), and the extension over the accepted tokens.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Machine, Point};
+
+/// Rows that tensor cores take together: above the few rows the arithmetic of a pass grows in these steps.
+pub(super) const TILES: [usize; 5] = [1, 16, 32, 64, 128];
+
+/// Beyond this, overlap makes no difference.
+const MOST_OVERLAP: f64 = 100.0;
+
+/// Parameters that are fitted continuously.
+pub(super) const FITTED: usize = 11;
+
+/// Speeds and fixed costs of a machine. All positive.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Parameters {
+    /// Fixed cost of a round in µs.
+    pub round_us: f64,
+    /// Fixed cost of a draft pass in µs.
+    pub draft_pass_us: f64,
+    /// Cost of each verified row besides its arithmetic (norms, sampling, acceptance) in µs.
+    pub row_us: f64,
+    /// Speed of reading weights in passes of few rows, in GB/s.
+    pub few_rows_gb_per_s: f64,
+    /// Speed of reading weights in passes of many rows, in GB/s.
+    pub many_rows_gb_per_s: f64,
+    /// Arithmetic of linear layers in passes of few rows, in TFLOP/s.
+    pub few_rows_tflop_per_s: f64,
+    /// Arithmetic of linear layers in passes of many rows, in TFLOP/s.
+    pub many_rows_tflop_per_s: f64,
+    /// Speed of reading the cache once for each request, in GB/s.
+    pub cache_gb_per_s: f64,
+    /// Attention's arithmetic, as the bytes of cache that all rows of a request together look at, in GB/s.
+    pub attention_gb_per_s: f64,
+    /// Speed of the draft's linear layers relative to the target's, at most 1: they are small, and less of a machine works
+    /// on them.
+    pub draft_efficiency: f64,
+    /// How well reading weights and arithmetic overlap where both take alike: added to one it is the exponent of their
+    /// norm, so that 0 adds both times and much takes the longer of both.
+    pub overlap: f64,
+    /// Rows that are computed together in passes of many rows.
+    pub tile_rows: usize,
+}
+
+/// One pass.
+struct Pass {
+    rows: usize,
+    weights: u64,
+    cache_row: u64,
+    efficiency: f64,
+}
+
+impl Parameters {
+    /// What a machine would do if it were as fast as its memory, with usual figures for the rest.
+    pub(super) fn start(machine: &Machine, tile_rows: usize) -> Self {
+        let gigabytes = machine.bandwidth / 1e9;
+        Self {
+            round_us: 100.0,
+            draft_pass_us: 30.0,
+            row_us: 0.5,
+            few_rows_gb_per_s: 0.85 * gigabytes,
+            many_rows_gb_per_s: 0.75 * gigabytes,
+            // Memory-bound up to some tens or hundreds of rows.
+            few_rows_tflop_per_s: 0.05 * gigabytes,
+            many_rows_tflop_per_s: 0.15 * gigabytes,
+            cache_gb_per_s: 0.6 * gigabytes,
+            attention_gb_per_s: 10.0 * gigabytes,
+            draft_efficiency: 0.7,
+            overlap: 4.0,
+            tile_rows,
+        }
+    }
+
+    /// The positive ones, in the order in which they are fitted.
+    pub(super) fn values(&self) -> [f64; FITTED] {
+        [
+            self.round_us,
+            self.draft_pass_us,
+            self.row_us,
+            self.few_rows_gb_per_s,
+            self.many_rows_gb_per_s,
+            self.few_rows_tflop_per_s,
+            self.many_rows_tflop_per_s,
+            self.cache_gb_per_s,
+            self.attention_gb_per_s,
+            self.draft_efficiency,
+            self.overlap,
+        ]
+    }
+
+    /// The inverse of [`values`](Self::values), within bounds.
+    pub(super) fn of_values(values: [f64; FITTED], tile_rows: usize) -> Self {
+        let [
+            round_us,
+            draft_pass_us,
+            row_us,
+            few_rows_gb_per_s,
+            many_rows_gb_per_s,
+            few_rows_tflop_per_s,
+            many_rows_tflop_per_s,
+            cache_gb_per_s,
+            attention_gb_per_s,
+            draft_efficiency,
+            overlap,
+        ] = values;
+        Self {
+            round_us,
+            draft_pass_us,
+            row_us,
+            few_rows_gb_per_s,
+            many_rows_gb_per_s,
+            few_rows_tflop_per_s,
+            many_rows_tflop_per_s,
+            cache_gb_per_s,
+            attention_gb_per_s,
+            draft_efficiency: draft_efficiency.min(1.0),
+            overlap,
+            tile_rows,
+        }
+    }
+}
+
+/// The time of a round in ms.
+pub fn round_ms(machine: &Machine, parameters: &Parameters, point: &Point) -> f64 {
+    let traffic = &machine.traffic;
+    let pass_ms = |pass: Pass| pass_ms(machine, parameters, point, &pass);
+    let rows = point.verified_rows();
+    let target = Pass { rows, weights: traffic.target, cache_row: traffic.target_cache_row, efficiency: 1.0 };
+    let mut ms = (parameters.round_us + parameters.row_us * rows as f64) / 1e3 + pass_ms(target);
+    if !point.shape.is_off() {
+        let steps = point.shape.num_steps;
+        let draft = |rows, more| Pass {
+            rows,
+            weights: traffic.draft + more,
+            cache_row: traffic.draft_cache_row,
+            efficiency: parameters.draft_efficiency,
+        };
+        ms += steps as f64 * parameters.draft_pass_us / 1e3;
+        ms += (steps - 1) as f64 * pass_ms(draft(point.draft_rows(), 0));
+        ms += pass_ms(draft(point.batch.saturating_mul(steps + 1), traffic.draft_extension));
+    }
+    ms
+}
+
+/// The time of a pass in ms. A GB/s is a MB a ms, a TFLOP/s is a GFLOP a ms.
+fn pass_ms(machine: &Machine, parameters: &Parameters, point: &Point, pass: &Pass) -> f64 {
+    let few = pass.rows <= machine.few_rows;
+    let (gb_per_s, tflop_per_s, rows) = if few {
+        (parameters.few_rows_gb_per_s, parameters.few_rows_tflop_per_s, pass.rows)
+    } else {
+        let rows = pass.rows.next_multiple_of(parameters.tile_rows.max(1));
+        (parameters.many_rows_gb_per_s, parameters.many_rows_tflop_per_s, rows)
+    };
+    let weights = pass.weights as f64;
+    let operations = 2.0 * weights / machine.traffic.value.max(1) as f64 * rows as f64;
+    let linear =
+        together(weights / 1e6 / gb_per_s, operations / 1e9 / tflop_per_s, parameters.overlap) / pass.efficiency;
+    let megabytes = point.context * pass.cache_row as f64 / 1e6;
+    let cache = point.batch as f64 * megabytes / parameters.cache_gb_per_s;
+    linear + cache + pass.rows as f64 * megabytes / parameters.attention_gb_per_s
+}
+
+/// The longer of two times, or more where they are alike and do not overlap fully.
+fn together(one: f64, other: f64, overlap: f64) -> f64 {
+    let (longer, shorter) = (one.max(other), one.min(other));
+    if longer <= 0.0 {
+        return 0.0;
+    }
+    let exponent = 1.0 + overlap.min(MOST_OVERLAP);
+    longer * (1.0 + (shorter / longer).powf(exponent)).powf(exponent.recip())
+}

@@ -1,0 +1,91 @@
+//! How long reading prompts takes: a fixed cost for each step that reads some, and a time for each token.
+
+use engine::timing::PrefillTime;
+use serde::{Deserialize, Serialize};
+
+use super::LatencyError;
+
+/// A fitted line.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PrefillModel {
+    /// Of a step of the scheduler that reads prompts, in ms.
+    pub step_ms: f64,
+    /// Of each token, in ms.
+    pub token_ms: f64,
+}
+
+impl PrefillModel {
+    /// Fits relative errors; neither figure gets negative.
+    ///
+    /// # Errors
+    /// Without a measurement, or with one of no tokens or no time.
+    pub fn fit(measured: &[PrefillTime]) -> Result<Self, LatencyError> {
+        let wrong = |one: &&PrefillTime| one.tokens == 0 || one.steps == 0 || one.elapsed.is_zero();
+        if let Some(one) = measured.iter().find(wrong) {
+            return Err(LatencyError::Fit(format!(
+                "prefill of {} tokens in {:?}: expected some",
+                one.tokens, one.elapsed
+            )));
+        }
+        if measured.is_empty() {
+            return Err(LatencyError::Fit("no prefill was timed".into()));
+        }
+        // Sums of (steps/time)², steps·tokens/time², (tokens/time)², steps/time, tokens/time.
+        let mut sums = [0.0; 5];
+        for one in measured {
+            let milliseconds = one.elapsed.as_secs_f64() * 1e3;
+            let (steps, tokens) = (one.steps as f64 / milliseconds, one.tokens as f64 / milliseconds);
+            let terms = [steps * steps, steps * tokens, tokens * tokens, steps, tokens];
+            sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
+        }
+        let [steps2, mixed, tokens2, steps, tokens] = sums;
+        let determinant = steps2 * tokens2 - mixed * mixed;
+        if determinant > 1e-9 * steps2 * tokens2 {
+            let both = Self {
+                step_ms: (steps * tokens2 - tokens * mixed) / determinant,
+                token_ms: (tokens * steps2 - steps * mixed) / determinant,
+            };
+            if both.step_ms >= 0.0 && both.token_ms >= 0.0 {
+                return Ok(both);
+            }
+            if both.token_ms < 0.0 {
+                return Ok(Self { step_ms: steps / steps2, token_ms: 0.0 });
+            }
+        }
+        Ok(Self { step_ms: 0.0, token_ms: tokens / tokens2 })
+    }
+
+    /// The time of a step that reads this many tokens, in ms.
+    pub fn step(&self, tokens: usize) -> f64 {
+        self.step_ms + self.token_ms * tokens as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn time(tokens: usize, steps: usize, milliseconds: f64) -> PrefillTime {
+        PrefillTime { tokens, steps, elapsed: Duration::from_secs_f64(milliseconds / 1e3) }
+    }
+
+    #[test]
+    fn a_line_is_found_and_never_falls() {
+        let line = |tokens, steps| time(tokens, steps, 3.0 * steps as f64 + 0.02 * tokens as f64);
+        let model = PrefillModel::fit(&[line(100, 1), line(2000, 1), line(8000, 4)]).expect("it fits");
+        assert!((model.step_ms - 3.0).abs() < 1e-6 && (model.token_ms - 0.02).abs() < 1e-8, "{model:?}");
+        assert!((model.step(50) - 4.0).abs() < 1e-5);
+        let one = PrefillModel::fit(&[time(100, 1, 5.0)]).expect("it fits");
+        assert_eq!((one.step_ms, one.token_ms), (0.0, 0.05));
+        let constant = PrefillModel::fit(&[time(10, 1, 5.0), time(1000, 1, 4.9)]).expect("it fits");
+        assert_eq!(constant.token_ms, 0.0);
+        let steep = PrefillModel::fit(&[time(10, 1, 0.01), time(1000, 1, 10.0)]).expect("it fits");
+        assert_eq!(steep.step_ms, 0.0);
+        assert!(steep.token_ms > 0.0);
+        for wrong in [&[][..], &[time(0, 1, 1.0)], &[time(1, 0, 1.0)], &[time(1, 1, 0.0)]] {
+            assert!(PrefillModel::fit(wrong).is_err());
+        }
+    }
+}

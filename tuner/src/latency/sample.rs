@@ -1,0 +1,170 @@
+//! Timed points: what goes into a fit.
+
+use std::fmt;
+
+use engine::timing::RoundTimes;
+use schemas::tree::TreeShape;
+use serde::{Deserialize, Serialize};
+
+use super::{LatencyError, Range};
+
+/// Smallest relative uncertainty of a point's time: clocks and clock speeds are not better.
+const LEAST_NOISE: f64 = 0.002;
+
+/// What the time of a round depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// The tree.
+    pub shape: TreeShape,
+    /// Requests of the round, those included that pad it to a capture size.
+    pub batch: usize,
+    /// Tokens of each request in the cache, on average over the batch.
+    pub context: f64,
+}
+
+/// A timed point.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// What was timed.
+    pub point: Point,
+    /// The times of its rounds in ms.
+    pub ms: Vec<f64>,
+}
+
+/// Which time of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// The device's work alone.
+    Device,
+    /// From one round to the next, the host's work included: what a workload takes.
+    Wall,
+}
+
+/// What a range is a range of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Quantity {
+    /// Requests.
+    Batch,
+    /// Rows that the target verifies.
+    VerifiedRows,
+    /// Rows of a draft pass.
+    DraftRows,
+    /// Draft steps.
+    Steps,
+    /// Tokens of a request.
+    Context,
+}
+
+/// A point and what its rounds say together.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Summary {
+    pub point: Point,
+    /// Logarithm of the median in ms.
+    pub log_ms: f64,
+    /// Standard deviation of that logarithm.
+    pub noise: f64,
+}
+
+impl Point {
+    /// Rows that the target verifies in a round.
+    pub fn verified_rows(&self) -> usize {
+        self.batch.saturating_mul(self.shape.num_draft_tokens)
+    }
+
+    /// Rows of each draft pass of a round; 0 without speculation.
+    pub fn draft_rows(&self) -> usize {
+        if self.shape.is_off() { 0 } else { self.batch.saturating_mul(self.shape.topk) }
+    }
+
+    /// The value of a quantity.
+    pub fn quantity(&self, quantity: Quantity) -> f64 {
+        match quantity {
+            Quantity::Batch => self.batch as f64,
+            Quantity::VerifiedRows => self.verified_rows() as f64,
+            Quantity::DraftRows => self.draft_rows() as f64,
+            Quantity::Steps => self.shape.num_steps as f64,
+            Quantity::Context => self.context,
+        }
+    }
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "({}) at batch {} and {:.0} tokens", self.shape, self.batch, self.context)
+    }
+}
+
+impl Quantity {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Batch, Self::VerifiedRows, Self::DraftRows, Self::Steps, Self::Context];
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Batch => "batch",
+            Self::VerifiedRows => "rows verified",
+            Self::DraftRows => "rows of a draft pass",
+            Self::Steps => "draft steps",
+            Self::Context => "context",
+        })
+    }
+}
+
+impl Sample {
+    /// What the engine has timed.
+    pub fn of(times: &RoundTimes, clock: Clock) -> Self {
+        let milliseconds = |duration: &std::time::Duration| duration.as_secs_f64() * 1e3;
+        Self {
+            point: Point { shape: times.point.shape, batch: times.point.batch, context: times.context },
+            ms: match clock {
+                Clock::Device => times.device.iter().map(|timing| milliseconds(&timing.total)).collect(),
+                Clock::Wall => times.wall.iter().map(milliseconds).collect(),
+            },
+        }
+    }
+
+    fn summary(&self, number: usize) -> Result<Summary, LatencyError> {
+        let Self { point, ms } = self;
+        let wrong = |reason: String| Err(LatencyError::Point { number, point: *point, reason });
+        let TreeShape { num_steps, topk, num_draft_tokens } = point.shape;
+        if let Err(error) = TreeShape::new(num_steps, topk, num_draft_tokens) {
+            return wrong(error.to_string());
+        }
+        if point.batch == 0 || !point.context.is_finite() || point.context < 0.0 {
+            return wrong("expected a batch of at least 1 and a context of at least 0".into());
+        }
+        if let Some(time) = ms.iter().find(|time| !(time.is_finite() && **time > 0.0)) {
+            return wrong(format!("a round took {time} ms: expected a number above 0"));
+        }
+        let mut logs: Vec<f64> = ms.iter().map(|time| time.ln()).collect();
+        logs.sort_by(f64::total_cmp);
+        let Some(log_ms) = crate::statistics::median(&logs) else {
+            return wrong("it has no round".into());
+        };
+        let mut deviations: Vec<f64> = logs.iter().map(|log| (log - log_ms).abs()).collect();
+        deviations.sort_by(f64::total_cmp);
+        let deviation = crate::statistics::median(&deviations).unwrap_or_default();
+        // 1.4826 makes a median deviation a standard deviation, 1.2533 the error of a mean that of a median.
+        let noise = 1.4826 * 1.2533 * deviation / (logs.len() as f64).sqrt();
+        Ok(Summary { point: *point, log_ms, noise: noise.max(LEAST_NOISE) })
+    }
+}
+
+/// The points with their medians.
+pub(super) fn summaries(samples: &[Sample]) -> Result<Vec<Summary>, LatencyError> {
+    if samples.is_empty() {
+        return Err(LatencyError::NoPoint);
+    }
+    (1..).zip(samples).map(|(number, sample)| sample.summary(number)).collect()
+}
+
+/// What the points span.
+pub(super) fn ranges(measured: &[Summary]) -> Vec<Range> {
+    let range = |quantity| {
+        let values = || measured.iter().map(|one| one.point.quantity(quantity));
+        Range { quantity, min: values().fold(f64::INFINITY, f64::min), max: values().fold(0.0, f64::max) }
+    };
+    Quantity::ALL.into_iter().map(range).collect()
+}
