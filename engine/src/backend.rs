@@ -8,11 +8,12 @@ pub mod cpu;
 pub mod cuda;
 mod traffic;
 
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 
 use schemas::tree::TreeShape;
 
 pub use self::traffic::Traffic;
+pub use crate::tree::{Pool, Wanted};
 use crate::{error::EngineError, request::SamplingParams};
 
 /// One page of the KV cache (target and draft share the numbering).
@@ -133,6 +134,30 @@ pub struct RoundOutput {
     pub timing: RoundTiming,
 }
 
+/// A place of a text at which a round could have begun.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplayPlace<'a> {
+    /// Who has read the text.
+    pub slot: Slot,
+    /// The root's: so many tokens of the text come before it.
+    pub position: usize,
+    /// The tokens of the text behind the root.
+    pub text: &'a [u32],
+    /// What is asked of the pool.
+    pub wanted: Wanted,
+}
+
+/// Tokens of whose chance to follow a position of a text the target is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Who has read the text.
+    pub slot: Slot,
+    /// The tokens would come behind this one.
+    pub position: usize,
+    /// Which.
+    pub tokens: Vec<u32>,
+}
+
 /// A device that holds a target, a draft and their caches.
 pub trait Backend: Send {
     /// What it has room for. Constant.
@@ -198,6 +223,27 @@ pub trait Backend: Send {
     /// # Errors
     /// When the device fails.
     fn collect(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError>;
+
+    /// Keeps, from now on, what [`prefill`](Self::prefill) leaves behind at these positions of a slot that has read none
+    /// of them: the draft's state, and with `target` the target's final hidden state too. Until the slot is closed.
+    ///
+    /// # Errors
+    /// When the slot is not open, no draft is loaded, or memory for the states is missing; nothing is taken then.
+    fn trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError>;
+
+    /// What the draft would have proposed in rounds that begin at places of texts, for trees of a shape. Each pool may
+    /// leave out what does not change the answer to what is wanted of it, for this shape and for those of the same `topk`
+    /// that are no deeper and no larger. The caches of the texts stay as they are.
+    ///
+    /// # Errors
+    /// When the draft's state before a place was not kept, or the device fails.
+    fn pools(&mut self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError>;
+
+    /// The chance of tokens to be chosen at places of texts, as each slot's sampling says.
+    ///
+    /// # Errors
+    /// When the target's state at a place was not kept, or the device fails.
+    fn probabilities(&mut self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError>;
 
     /// Gives a slot back; its pages may be used again by the next [`open`](Self::open), and what they hold stays as it is
     /// until then. Never while a launched round that holds the slot has not been collected.

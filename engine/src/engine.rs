@@ -2,7 +2,7 @@
 
 pub mod timing;
 
-use std::time::Duration;
+use std::{ops::ControlFlow, time::Duration};
 
 use schemas::tree::TreeShape;
 
@@ -12,6 +12,7 @@ use crate::{
     error::EngineError,
     load::{Loaded, load},
     options::{EngineOptions, ShapePolicy},
+    replay::{self, Acceptance, ReplayProgress, ReplayText},
     request::{Completion, Event, Request, RequestId},
     scheduler::{ModelEnds, Reuse, Scheduler, SchedulerOptions, Statistics},
     text::Text,
@@ -136,6 +137,23 @@ impl Engine {
         self.scheduler.simulate_accept_length(length)?;
         self.options.simulate_accept_length = length;
         Ok(())
+    }
+
+    /// What trees of these shapes accept along texts, without running them: for each text, in the given order, one
+    /// [`Acceptance`] a shape, as a run of that text with that shape would have counted it. Shapes need not be prepared.
+    /// Only while idle; what the prefix cache held is forgotten. `progress` is told how far it is and may break it off:
+    /// then there is no result.
+    ///
+    /// # Errors
+    /// When a request runs, a text cannot have been produced here, a shape is none, a draft is missing, or memory for a
+    /// text is; and when the device fails.
+    pub fn replay(
+        &mut self,
+        texts: &[ReplayText],
+        shapes: &[TreeShape],
+        progress: &mut dyn FnMut(ReplayProgress) -> ControlFlow<()>,
+    ) -> Result<Option<Vec<Vec<Acceptance>>>, EngineError> {
+        replay::run(self.scheduler.lend()?, texts, shapes, progress)
     }
 
     /// What passes read of memory.

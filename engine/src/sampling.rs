@@ -5,5 +5,5 @@ mod distribution;
 mod lossless;
 mod random;
 
-pub use distribution::{choose, logprobs};
+pub use distribution::{choose, logprobs, probabilities};
 pub use random::uniform;

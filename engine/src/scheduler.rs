@@ -170,6 +170,21 @@ impl Scheduler {
         self.waiting.is_empty() && self.running.is_empty()
     }
 
+    /// The device with all its slots and pages, while nothing runs. What the prefix cache held is forgotten. The borrower
+    /// closes every slot that it opens.
+    ///
+    /// # Errors
+    /// When a request runs.
+    pub fn lend(&mut self) -> Result<&mut dyn Backend, EngineError> {
+        self.settle()?;
+        if !self.is_idle() {
+            return Err(EngineError::Configuration("texts can be replayed only while no request runs".into()));
+        }
+        self.pages.clear();
+        self.statistics.pages_cached = 0;
+        Ok(self.backend.as_mut())
+    }
+
     /// Changes the policy while idle.
     ///
     /// # Errors

@@ -2,10 +2,16 @@
 
 mod draft_tree;
 mod expansion;
+mod growth;
+mod pool;
 mod simulation;
+mod trail;
 mod walk;
 
 pub use draft_tree::DraftTree;
 pub use expansion::Expansion;
+pub use growth::{BeamRow, grow};
+pub use pool::Pool;
 pub use simulation::{simulated_count, simulated_walk};
+pub use trail::{Wanted, accepted, offered};
 pub use walk::walk;

@@ -1,15 +1,17 @@
 //! The CPU backend: the reference for all others. Clear before fast; see `kernels::reference` for its exactness.
 
 mod bandwidth;
+mod draft;
 mod load;
 mod passes;
 mod prefill;
+mod replay;
 mod round;
 mod slot;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, ops::Range};
 
 use kernels::reference::KeyValues;
 use schemas::tree::TreeShape;
@@ -17,7 +19,8 @@ use schemas::tree::TreeShape;
 pub use self::load::load;
 use self::slot::{SlotState, Slots};
 use super::{
-    Backend, Capacity, DeviceInfo, PageId, PrefillChunk, ProducedToken, Round, RoundOutput, Slot, Ticket, Traffic,
+    Asked, Backend, Capacity, DeviceInfo, PageId, Pool, PrefillChunk, ProducedToken, ReplayPlace, Round, RoundOutput,
+    Slot, Ticket, Traffic,
 };
 use crate::{
     error::EngineError,
@@ -147,6 +150,18 @@ impl Backend for CpuBackend {
         }
         let output = self.finished.pop_front().map(|(_, output)| output);
         output.ok_or_else(|| EngineError::Device("no round was launched".into()))
+    }
+
+    fn trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError> {
+        self.start_trace(slot, positions, target)
+    }
+
+    fn pools(&mut self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError> {
+        rayon::scope(|_| self.run_pools(places, shape))
+    }
+
+    fn probabilities(&mut self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {
+        rayon::scope(|_| self.run_probabilities(asked))
     }
 
     fn close(&mut self, slot: Slot) {

@@ -8,6 +8,7 @@ mod layout;
 mod memory;
 mod passes;
 mod prefill;
+mod replay;
 mod round;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ mod weights;
 
 use std::{
     collections::{HashMap, VecDeque},
+    ops::Range,
     time::{Duration, Instant},
 };
 
@@ -24,11 +26,12 @@ use schemas::tree::TreeShape;
 use self::{
     layout::{Activations, DESCRIBED_WORDS, Extent, MOST_CHOICES, RoundArrays, RowArrays},
     passes::Machine,
+    replay::Trace,
     round::{RoundMemory, RoundOptions},
 };
 use super::{
-    Backend, Capacity, DeviceInfo, PageId, PrefillChunk, ProducedToken, Round, RoundOutput, RoundTiming, Slot, Ticket,
-    TokenLogprobs, Traffic, Yield,
+    Asked, Backend, Capacity, DeviceInfo, PageId, Pool, PrefillChunk, ProducedToken, ReplayPlace, Round, RoundOutput,
+    RoundTiming, Slot, Ticket, TokenLogprobs, Traffic, Yield,
 };
 use crate::{error::EngineError, request::SamplingParams};
 
@@ -82,6 +85,10 @@ struct OpenSlot {
     read: usize,
     /// Alternatives whose log-probabilities the request wants; `None` for no log-probabilities.
     logprobs: Option<usize>,
+    /// How its tokens are chosen.
+    sampling: SamplingParams,
+    /// What is kept for replay.
+    trace: Option<Trace>,
 }
 
 /// Memory of one round between host and device.
@@ -289,7 +296,7 @@ impl Backend for CudaBackend {
         self.write_slot(at, sampling, pages, cached)?;
         let pages = pages.iter().map(|page| page.0).collect();
         let logprobs = sampling.logprobs.map(|count| count.min(MOST_CHOICES));
-        self.slots[at] = Some(OpenSlot { pages, read: cached, logprobs });
+        self.slots[at] = Some(OpenSlot { pages, read: cached, logprobs, sampling: sampling.clone(), trace: None });
         Ok(())
     }
 
@@ -370,6 +377,18 @@ impl Backend for CudaBackend {
         });
         let timing = RoundTiming { total: place.end.since(&place.begin)?, ..RoundTiming::default() };
         Ok(RoundOutput { yields: yields.collect(), timing })
+    }
+
+    fn trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError> {
+        self.start_trace(slot, positions, target)
+    }
+
+    fn pools(&mut self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError> {
+        self.run_pools(places, shape)
+    }
+
+    fn probabilities(&mut self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {
+        self.run_probabilities(asked)
     }
 
     fn close(&mut self, slot: Slot) {

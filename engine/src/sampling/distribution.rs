@@ -18,6 +18,18 @@ pub fn choose(logits: &[f32], sampling: &SamplingParams, position: usize) -> u32
     pick(&distribution(logits, sampling), uniform(sampling.seed, position))
 }
 
+/// The chance of each of some tokens to be [chosen](choose), whatever the position.
+pub fn probabilities(logits: &[f32], sampling: &SamplingParams, tokens: &[u32]) -> Vec<f64> {
+    if sampling.is_greedy() {
+        let best = argmax(logits) as u32;
+        return tokens.iter().map(|token| if *token == best { 1.0 } else { 0.0 }).collect();
+    }
+    let kept = distribution(logits, sampling);
+    let total: f64 = kept.iter().map(|(_, weight)| weight).sum();
+    let weight = |token: &u32| kept.binary_search_by_key(token, |(id, _)| *id).map_or(0.0, |at| kept[at].1);
+    tokens.iter().map(|token| weight(token) / total).collect()
+}
+
 /// Log-probability of a token and the best alternatives, before temperature and filters.
 pub fn logprobs(logits: &[f32], token: u32, alternatives: usize) -> TokenLogprobs {
     let logarithms = log_softmax(logits);
@@ -100,6 +112,15 @@ mod tests {
         check(&logits, SamplingParams { min_p: 0.25, ..plain.clone() }, &[0, 1, 2]);
         // After top-k 3 the shares are 0.556, 0.278, 0.167: 0.8 needs two of them.
         check(&logits, SamplingParams { top_k: 3, top_p: 0.8, ..plain }, &[0, 1]);
+    }
+
+    #[test]
+    fn probabilities_are_those_of_what_is_left_by_the_filters() {
+        let logits = [0.5_f32.ln(), 0.25_f32.ln(), 0.15_f32.ln(), 0.1_f32.ln()];
+        let sampling = SamplingParams { temperature: 1.0, top_k: 2, ..SamplingParams::default() };
+        let found = probabilities(&logits, &sampling, &[1, 3, 0]);
+        assert!(found.iter().zip([1.0 / 3.0, 0.0, 2.0 / 3.0]).all(|(a, b)| (a - b).abs() < 1e-6), "{found:?}");
+        assert_eq!(probabilities(&logits, &SamplingParams::default(), &[1, 0]), [0.0, 1.0]);
     }
 
     #[test]

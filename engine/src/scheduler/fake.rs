@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    ops::Range,
     sync::{Arc, Mutex, MutexGuard},
 };
 
@@ -9,8 +10,8 @@ use schemas::tree::TreeShape;
 
 use crate::{
     backend::{
-        Backend, Capacity, DeviceInfo, PageId, PrefillChunk, ProducedToken, Round, RoundOutput, RoundTiming, Slot,
-        Ticket, Traffic, Yield,
+        Asked, Backend, Capacity, DeviceInfo, PageId, Pool, PrefillChunk, ProducedToken, ReplayPlace, Round,
+        RoundOutput, RoundTiming, Slot, Ticket, Traffic, Yield,
     },
     error::EngineError,
     request::SamplingParams,
@@ -88,6 +89,10 @@ impl World {
 
 fn produced(id: u32) -> ProducedToken {
     ProducedToken { id, logprobs: None }
+}
+
+fn no_draft() -> EngineError {
+    EngineError::Configuration("a script has neither target nor draft to replay".into())
 }
 
 impl Backend for Fake {
@@ -207,6 +212,18 @@ impl Backend for Fake {
         let (oldest, _, output) = self.world().in_flight.pop_front().expect("a launched round");
         assert_eq!(oldest, ticket, "rounds are collected in order");
         Ok(output)
+    }
+
+    fn trace(&mut self, _slot: Slot, _positions: Range<usize>, _target: bool) -> Result<(), EngineError> {
+        Err(no_draft())
+    }
+
+    fn pools(&mut self, _places: &[ReplayPlace<'_>], _shape: TreeShape) -> Result<Vec<Pool>, EngineError> {
+        Err(no_draft())
+    }
+
+    fn probabilities(&mut self, _asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {
+        Err(no_draft())
     }
 
     fn close(&mut self, slot: Slot) {

@@ -9,7 +9,10 @@
 
 use schemas::tree::TreeShape;
 
-use super::draft_tree::DraftTree;
+use super::{
+    draft_tree::DraftTree,
+    pool::{Pool, Proposal, best},
+};
 
 /// A beam: a row of the next draft step.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,39 +23,45 @@ pub struct Beam {
     pub source: usize,
     /// Numbers of the beams on its way from the root, itself last; beams are numbered through over all steps.
     pub path: Vec<usize>,
-    proposal: usize,
+    /// Its place in the pool.
+    pub place: usize,
 }
 
 /// A tree that grows.
 #[derive(Clone, Debug)]
 pub struct Expansion {
     shape: TreeShape,
-    pool: Vec<Proposal>,
+    pool: Pool,
     beams: Vec<Beam>,
-    beams_before: usize,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Proposal {
-    token: u32,
-    score: f32,
-    parent: Option<usize>,
+    /// Beams that have a number.
+    numbered: usize,
 }
 
 impl Expansion {
     /// Starts from the best tokens behind the root with their log-probabilities, best first.
     pub fn new(shape: TreeShape, first: &[(u32, f32)]) -> Self {
-        let pool: Vec<Proposal> = first
-            .iter()
-            .take(shape.topk)
-            .map(|(token, score)| Proposal { token: *token, score: sane(*score), parent: None })
+        let proposals = first.iter().take(shape.topk);
+        let mut pool = Pool::default();
+        pool.push_step(proposals.map(|(token, score)| Proposal { token: *token, score: sane(*score), parent: None }));
+        let beams: Vec<Beam> = (pool.all().iter().enumerate())
+            .map(|(at, proposal)| Beam { token: proposal.token, source: 0, path: vec![at], place: at })
             .collect();
-        let beams = pool
-            .iter()
-            .enumerate()
-            .map(|(at, proposal)| Beam { token: proposal.token, source: 0, path: vec![at], proposal: at })
-            .collect();
-        Self { shape, pool, beams, beams_before: 0 }
+        Self { shape, numbered: beams.len(), pool, beams }
+    }
+
+    /// What it grows to at most.
+    pub fn shape(&self) -> TreeShape {
+        self.shape
+    }
+
+    /// All that was proposed.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// As [`pool`](Self::pool), when nothing else is wanted any more.
+    pub fn into_pool(self) -> Pool {
+        self.pool
     }
 
     /// The rows of the next draft step; empty when the draft has no step left to run.
@@ -60,38 +69,48 @@ impl Expansion {
         &self.beams
     }
 
+    /// Keeps the beams for which `needed` says so; they keep their numbers.
+    pub fn retain_beams(&mut self, needed: &[bool]) {
+        let mut needed = needed.iter();
+        self.beams.retain(|_| needed.next().is_some_and(|needed| *needed));
+    }
+
     /// Takes what each beam proposes: its best tokens with their log-probabilities, best first.
     pub fn expand(&mut self, proposals: &[Vec<(u32, f32)>]) {
-        let start = self.pool.len();
+        let start = self.pool.all().len();
+        let mut step = Vec::new();
         let mut sources = Vec::new();
         for (row, (beam, proposals)) in self.beams.iter().zip(proposals).enumerate() {
-            let parent = self.pool[beam.proposal];
+            let parent = self.pool.all()[beam.place];
             for (token, score) in proposals.iter().take(self.shape.topk) {
                 let score = parent.score + sane(*score);
-                self.pool.push(Proposal { token: *token, score, parent: Some(beam.proposal) });
+                step.push(Proposal { token: *token, score, parent: Some(beam.place) });
                 sources.push(row);
             }
         }
-        let best = best(&self.pool[start..], self.shape.topk);
-        self.beams_before += self.beams.len();
-        let beams = best.into_iter().enumerate().map(|(row, at)| {
-            let source = sources[at];
-            let mut path = self.beams[source].path.clone();
-            path.push(self.beams_before + row);
-            Beam { token: self.pool[start + at].token, source, path, proposal: start + at }
-        });
-        self.beams = beams.collect();
+        let beams: Vec<Beam> = (best(&step, self.shape.topk).into_iter().zip(self.numbered..))
+            .map(|(at, number)| {
+                let source = sources[at];
+                let mut path = self.beams[source].path.clone();
+                path.push(number);
+                Beam { token: step[at].token, source, path, place: start + at }
+            })
+            .collect();
+        self.numbered += beams.len();
+        self.beams = beams;
+        self.pool.push_step(step);
     }
 
     /// The best of the pool as a tree below `root`. Fewer nodes than the shape asks for only where the draft's
     /// vocabulary is smaller than `topk`.
     pub fn finish(&self, root: u32) -> DraftTree {
-        let mut kept = best(&self.pool, self.shape.num_draft_tokens.saturating_sub(1));
+        let pool = self.pool.all();
+        let mut kept = best(pool, self.shape.num_draft_tokens.saturating_sub(1));
         kept.sort_unstable();
         let mut tree = DraftTree::root(root);
-        let mut nodes = vec![None; self.pool.len()];
+        let mut nodes = vec![None; pool.len()];
         for at in kept {
-            let Proposal { token, parent, .. } = self.pool[at];
+            let Proposal { token, parent, .. } = pool[at];
             // The parent is there: see the top of this file.
             let Some(parent) = parent.map_or(Some(0), |parent| nodes[parent]) else { continue };
             nodes[at] = Some(tree.add(parent, token));
@@ -106,23 +125,14 @@ fn sane(score: f32) -> f32 {
     if score.is_nan() { f32::NEG_INFINITY } else { score.min(0.0) + 0.0 }
 }
 
-/// Places of the best proposals, best first, ties by place.
-fn best(pool: &[Proposal], count: usize) -> Vec<usize> {
-    let mut places: Vec<usize> = (0..pool.len()).collect();
-    // Scores are never NaN; a stable sort keeps ties in place.
-    places.sort_by(|a, b| pool[*b].score.total_cmp(&pool[*a].score));
-    places.truncate(count);
-    places
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
     /// A draft whose log-probabilities are a function of the tokens on the way from the root.
-    fn propose(seed: u64, way: &[u32], topk: usize, coarse: bool) -> Vec<(u32, f32)> {
+    pub fn propose(seed: u64, way: &[u32], topk: usize, coarse: bool) -> Vec<(u32, f32)> {
         let mut state =
             way.iter().fold(seed, |state, token| (state ^ u64::from(*token)).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let mut proposals: Vec<(u32, f32)> = (0..topk as u32)

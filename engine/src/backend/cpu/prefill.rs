@@ -48,7 +48,7 @@ impl CpuBackend {
             })
             .collect();
 
-        let mut recurrent = Vec::new();
+        let (mut states_behind, mut width) = (Vec::new(), 0);
         if let (Some(draft), Some(cache)) = (&self.draft, &mut self.draft_cache) {
             let mut stack = Stack::default();
             for ((chunk, state), first) in chunks.iter().zip(&states).zip(&first) {
@@ -57,17 +57,22 @@ impl CpuBackend {
                 stack.push_causal(&shifted, chunk.start, &state.rows);
             }
             let features = draft.features(&pass);
-            let all = stack.run(|tokens, rows| draft.forward(tokens, &features, rows, cache));
-            let width = draft.hidden_size();
-            recurrent = lasts.iter().map(|last| all[last * width..(last + 1) * width].to_vec()).collect();
+            states_behind = stack.run(|tokens, rows| draft.forward(tokens, &features, rows, cache));
+            width = draft.hidden_size();
         }
 
-        let mut recurrent = recurrent.into_iter();
-        for (chunk, first) in chunks.iter().zip(&first) {
+        let hidden = self.target.hidden_size();
+        for ((chunk, first), last) in chunks.iter().zip(&first).zip(&lasts) {
             let state = self.slots.get_mut(chunk.slot)?;
+            if let Some(trace) = &mut state.trace {
+                let begin = last + 1 - chunk.tokens.len();
+                let draft = &states_behind[begin * width..(last + 1) * width];
+                let target = &pass.hidden[begin * hidden..(last + 1) * hidden];
+                trace.keep(chunk.start, chunk.tokens.len(), draft, target);
+            }
             state.length += chunk.tokens.len();
             state.root = first.as_ref().map_or(state.root, |token| token.id);
-            state.recurrent = recurrent.next().unwrap_or_default();
+            state.recurrent = states_behind[last * width..(last + 1) * width].to_vec();
         }
         Ok(first)
     }

@@ -2,19 +2,18 @@
 
 use std::time::Instant;
 
-use kernels::reference::{log_sum_exp, top_k};
 use schemas::tree::TreeShape;
 
 use super::{
     CpuBackend,
+    draft::{Root, grow_trees},
     passes::{Stack, produce, select},
-    scratch_rows,
 };
 use crate::{
     backend::{ProducedToken, Round, RoundOutput, RoundTiming, Slot, Yield},
     error::EngineError,
-    model::{Draft, Pass},
-    tree::{DraftTree, Expansion, simulated_count, simulated_walk, walk},
+    model::Pass,
+    tree::{DraftTree, simulated_count, simulated_walk, walk},
 };
 
 /// What the target kept of one request's tree.
@@ -66,35 +65,9 @@ impl CpuBackend {
                 slot.0
             )));
         }
-        cache.grow(scratch + scratch_rows(shape) * slots.len());
-        // State behind each row of the last pass, and the first row of each request in it.
-        let mut recurrent: Vec<f32> = states.iter().flat_map(|state| &state.recurrent).copied().collect();
-        let mut begins: Vec<usize> = (0..slots.len()).collect();
-        let first = proposals(draft.as_ref(), &recurrent, shape.topk);
-        let mut trees: Vec<Expansion> = first.iter().map(|first| Expansion::new(shape, first)).collect();
-        for step in 1..shape.num_steps {
-            let mut stack = Stack::default();
-            let mut sources = Vec::new();
-            for ((at, tree), state) in trees.iter().enumerate().zip(&states) {
-                let begin = stack.len();
-                let row = |beam: &usize| (scratch + at * scratch_rows(shape) + beam) as u32;
-                for beam in tree.beams() {
-                    let own: Vec<u32> = beam.path.iter().map(row).collect();
-                    let write = own.last().copied().unwrap_or_default();
-                    // All beams of a depth share one position; that of the first is the root's.
-                    stack.push(beam.token, state.length + step - 1, write, &state.rows[..state.length], own);
-                    sources.push(begins[at] + beam.source);
-                }
-                begins[at] = begin;
-            }
-            let features = select(&recurrent, draft.hidden_size(), sources);
-            recurrent = stack.run(|tokens, rows| draft.forward(tokens, &features, rows, cache));
-            let mut proposals = proposals(draft.as_ref(), &recurrent, shape.topk).into_iter();
-            for tree in &mut trees {
-                let own: Vec<_> = proposals.by_ref().take(tree.beams().len()).collect();
-                tree.expand(&own);
-            }
-        }
+        let roots: Vec<Root<'_>> =
+            states.iter().map(|state| Root::of(&state.rows[..state.length], &state.recurrent)).collect();
+        let trees = grow_trees(draft.as_ref(), cache, scratch, shape, &roots, |_, _| {});
         Ok(trees.iter().zip(&states).map(|(tree, state)| tree.finish(state.root)).collect())
     }
 
@@ -208,14 +181,4 @@ impl CpuBackend {
         }
         Ok(yields)
     }
-}
-
-/// The best tokens behind each row of recurrent state, with their log-probabilities over the draft's vocabulary.
-fn proposals(draft: &dyn Draft, recurrent: &[f32], topk: usize) -> Vec<Vec<(u32, f32)>> {
-    let logits = draft.logits(recurrent);
-    let best = |logits: &[f32]| {
-        let shift = log_sum_exp(logits);
-        top_k(logits, topk).into_iter().map(|(index, logit)| (draft.token(index), logit - shift)).collect()
-    };
-    logits.chunks_exact(draft.vocab_size()).map(best).collect()
 }

@@ -1,5 +1,6 @@
 //! What the backend keeps for a running request.
 
+use super::replay::Trace;
 use crate::{
     backend::{PageId, Slot},
     error::EngineError,
@@ -19,6 +20,8 @@ pub struct SlotState {
     pub root: u32,
     /// The draft's state behind the last position.
     pub recurrent: Vec<f32>,
+    /// What is kept for replay.
+    pub trace: Option<Trace>,
 }
 
 /// All slots, open or not.
@@ -30,7 +33,7 @@ impl SlotState {
     pub fn new(sampling: SamplingParams, pages: &[PageId], page_size: usize, length: usize) -> Self {
         let page_size = page_size as u32;
         let rows = pages.iter().flat_map(|page| page.0 * page_size..(page.0 + 1) * page_size).collect();
-        Self { sampling, rows, length, root: 0, recurrent: Vec::new() }
+        Self { sampling, rows, length, root: 0, recurrent: Vec::new(), trace: None }
     }
 
     /// The rows behind the sequence, for `count` further positions.

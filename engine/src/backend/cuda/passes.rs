@@ -486,6 +486,19 @@ impl Machine {
         })
     }
 
+    /// Logits of the target behind rows of its final hidden states, as many at once as there is room for.
+    pub fn target_logits(
+        &self,
+        work: &Activations,
+        hidden_rows: Rows<'_>,
+        rows: usize,
+        use_logits: impl FnMut(usize, Logits<'_>) -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        let facts = &self.target.facts;
+        let (hidden, vocabulary) = (facts.layer.hidden, facts.vocabulary);
+        self.over_logits(hidden_rows, self.target.head(), hidden, vocabulary, rows, work, use_logits)
+    }
+
     /// Logits of rows, as many at once as there is room for.
     #[expect(clippy::too_many_arguments, reason = "a product is all of these")]
     fn over_logits(

@@ -170,6 +170,7 @@ impl CudaBackend {
         let groups = Groups::Ranges { first: arrays.group_first.slice(), count: chunks.len(), largest };
         let pass = Pass { rows, groups, arrays, work: &self.work };
         self.machine.target_pass(pass)?;
+        self.keep_target(chunks, &lasts)?;
         let first = self.first_tokens(chunks, &lasts)?;
 
         if let Some(head) = &self.machine.head {
@@ -185,6 +186,7 @@ impl CudaBackend {
             }
             self.machine.features(head, &self.work, None, rows)?;
             self.machine.head_pass(head, pass, &self.work.features, None, 0)?;
+            self.keep_draft(chunks, &lasts)?;
             let slots: Vec<i32> = chunks.iter().map(|chunk| chunk.slot.0 as i32).collect();
             self.device.write(arrays.source.slice(), &lasts)?;
             self.device.write(arrays.slot.slice(), &slots)?;

@@ -1,0 +1,143 @@
+//! Replay: what the draft would have proposed at places of a text that has been read.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+use schemas::tree::TreeShape;
+
+use super::{
+    CpuBackend,
+    draft::{Root, grow_trees},
+};
+use crate::{
+    backend::{Asked, Pool, ReplayPlace, Slot},
+    error::EngineError,
+    memory, sampling,
+    tree::Expansion,
+};
+
+/// Beams of a draft pass, and rows of logits, that stand in memory together at most.
+const MOST_ROWS: usize = 256;
+
+/// States behind positions of a text.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    positions: Range<usize>,
+    /// The draft's, `[positions read, draft hidden]`.
+    draft: Vec<f32>,
+    /// The target's after its final norm, `[positions read, hidden]`, where they are wanted.
+    target: Option<Vec<f32>>,
+}
+
+impl Trace {
+    /// Keeps what is wanted of the states behind `count` positions from `start` on, which follow those read before.
+    pub fn keep(&mut self, start: usize, count: usize, draft: &[f32], target: &[f32]) {
+        let within = |position: usize| position.clamp(start, start + count) - start;
+        let rows = within(self.positions.start)..within(self.positions.end);
+        let part = |all: &[f32], width: usize| all[rows.start * width..rows.end * width].to_vec();
+        self.draft.extend(part(draft, draft.len() / count.max(1)));
+        if let Some(kept) = &mut self.target {
+            kept.extend(part(target, target.len() / count.max(1)));
+        }
+    }
+
+    /// The draft's state behind a position.
+    fn draft_row(&self, width: usize, position: usize) -> Option<&[f32]> {
+        self.row(&self.draft, width, position)
+    }
+
+    /// The target's state behind a position.
+    fn target_row(&self, width: usize, position: usize) -> Option<&[f32]> {
+        self.row(self.target.as_ref()?, width, position)
+    }
+
+    fn row<'a>(&self, kept: &'a [f32], width: usize, position: usize) -> Option<&'a [f32]> {
+        let at = position.checked_sub(self.positions.start)?;
+        kept.get(at * width..(at + 1) * width)
+    }
+}
+
+impl CpuBackend {
+    /// Keeps states of a slot that is going to be read.
+    pub(super) fn start_trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError> {
+        let Some(draft) = &self.draft else {
+            return Err(EngineError::Configuration(
+                "replay asks the draft, and none is loaded; give --speculative-draft-model-path".into(),
+            ));
+        };
+        let draft_width = draft.hidden_size();
+        let target_width = if target { self.target.hidden_size() } else { 0 };
+        let state = self.slots.get_mut(slot)?;
+        if state.length > positions.start {
+            let (length, start) = (state.length, positions.start);
+            return Err(EngineError::Device(format!("slot {} has read {length} tokens, past {start}", slot.0)));
+        }
+        let count = positions.len();
+        let needed = (count * (draft_width + target_width) * size_of::<f32>()) as u64;
+        // Half of what is free is left to the passes.
+        if let Some(available) = memory::available().map(|available| available / 2).filter(|most| needed > *most) {
+            return Err(EngineError::OutOfMemory {
+                what: format!("keeping the states of {count} positions for replay"),
+                needed_mib: needed >> 20,
+                available_mib: available >> 20,
+                hint: "replay shorter texts, or lower --mem-fraction-static".into(),
+            });
+        }
+        state.trace = Some(Trace {
+            positions,
+            draft: Vec::with_capacity(count * draft_width),
+            target: target.then(|| Vec::with_capacity(count * target_width)),
+        });
+        Ok(())
+    }
+
+    /// Grows the pools of places, as many together as there is room for.
+    pub(super) fn run_pools(&mut self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError> {
+        let scratch = self.capacity.pages * self.capacity.page_size;
+        let (Some(draft), Some(cache)) = (&self.draft, &mut self.draft_cache) else {
+            return Err(EngineError::Configuration("replay asks the draft, and none is loaded".into()));
+        };
+        let width = draft.hidden_size();
+        let mut pools = Vec::with_capacity(places.len());
+        for places in places.chunks((MOST_ROWS / shape.topk.max(1)).max(1)) {
+            let states = self.slots.get(places.iter().map(|place| place.slot))?;
+            let mut roots = Vec::with_capacity(places.len());
+            for (state, place) in states.iter().zip(places) {
+                let last = place.position.checked_sub(1);
+                let recurrent = last.and_then(|last| state.trace.as_ref()?.draft_row(width, last));
+                let (Some(prefix), Some(recurrent)) = (state.rows.get(..place.position), recurrent) else {
+                    return Err(not_kept(place.slot, place.position));
+                };
+                roots.push(Root::of(prefix, recurrent));
+            }
+            let prune = |at: usize, tree: &mut Expansion| tree.prune(places[at].text, places[at].wanted);
+            let trees = grow_trees(draft.as_ref(), cache, scratch, shape, &roots, prune);
+            pools.extend(trees.into_iter().map(Expansion::into_pool));
+        }
+        Ok(pools)
+    }
+
+    /// The target's word on tokens, from its kept states.
+    pub(super) fn run_probabilities(&self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {
+        let width = self.target.hidden_size();
+        let mut probabilities = Vec::with_capacity(asked.len());
+        for asked in asked.chunks(MOST_ROWS) {
+            let states = self.slots.get(asked.iter().map(|asked| asked.slot))?;
+            let mut hidden = Vec::with_capacity(asked.len() * width);
+            for (state, asked) in states.iter().zip(asked) {
+                let kept = state.trace.as_ref().and_then(|trace| trace.target_row(width, asked.position));
+                hidden.extend(kept.ok_or_else(|| not_kept(asked.slot, asked.position))?);
+            }
+            let logits = self.target.logits(&hidden);
+            let rows = logits.par_chunks_exact(self.capacity.vocab_size).zip(asked).zip(&states);
+            probabilities.par_extend(
+                rows.map(|((logits, asked), state)| sampling::probabilities(logits, &state.sampling, &asked.tokens)),
+            );
+        }
+        Ok(probabilities)
+    }
+}
+
+fn not_kept(slot: Slot, position: usize) -> EngineError {
+    EngineError::Device(format!("slot {} has kept no state for a replay at position {position}", slot.0))
+}

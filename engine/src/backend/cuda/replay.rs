@@ -1,0 +1,282 @@
+//! Replay: what the draft would have proposed at places of texts that have been read.
+//!
+//! The host grows the pools by [`Expansion`]'s rule, which is that of the device's kernels, and lays out the rows of each
+//! draft pass over all places together. So beams that cannot matter to a text are not run.
+
+use std::ops::Range;
+
+use kernels::{
+    device::{Buffer, DeviceError},
+    launch::{Groups, Proposals, Rows},
+};
+use rayon::prelude::*;
+use schemas::tree::TreeShape;
+
+use super::{
+    CudaBackend,
+    layout::{Extent, LOGIT_ROWS},
+    memory::check_shape,
+    passes::Pass,
+    weights::HeadWeights,
+};
+use crate::{
+    backend::{Asked, Pool, PrefillChunk, ReplayPlace, Slot},
+    error::EngineError,
+    sampling,
+    tree::{BeamRow, Expansion, grow},
+};
+
+/// Places whose pools grow together, where memory allows.
+const PLACES: usize = 256;
+
+/// States behind positions of a text.
+pub struct Trace {
+    positions: Range<usize>,
+    /// The draft's, `[positions, draft hidden]`.
+    draft: Buffer,
+    /// The target's after its final norm, `[positions, hidden]`, where they are wanted.
+    target: Option<Buffer>,
+}
+
+/// Best tokens behind rows, with their log-probabilities.
+type Best = Vec<Vec<(u32, f32)>>;
+
+impl CudaBackend {
+    /// Keeps states of a slot that is going to be read.
+    pub(super) fn start_trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError> {
+        let draft_row = self.draft_row()?;
+        let target_row = if target { self.target_row() } else { 0 };
+        let Some(Some(open)) = self.slots.get_mut(slot.0 as usize) else {
+            return Err(EngineError::Device(format!("slot {} is not open", slot.0)));
+        };
+        if open.read > positions.start {
+            let (read, start) = (open.read, positions.start);
+            return Err(EngineError::Device(format!("slot {} has read {read} tokens, past {start}", slot.0)));
+        }
+        let count = positions.len();
+        let needed = (count * (draft_row + target_row)) as u64;
+        // Half of what is free is left to the passes.
+        let available = self.device.memory()?.0 / 2;
+        if needed > available {
+            return Err(EngineError::OutOfMemory {
+                what: format!("keeping the states of {count} positions for replay"),
+                needed_mib: needed >> 20,
+                available_mib: available >> 20,
+                hint: "replay shorter texts, or lower --mem-fraction-static".into(),
+            });
+        }
+        open.trace = Some(Trace {
+            positions,
+            draft: self.device.zeros(count * draft_row)?,
+            target: if target { Some(self.device.zeros(count * target_row)?) } else { None },
+        });
+        Ok(())
+    }
+
+    /// Keeps the target's states behind pieces whose last rows are `lasts`: before the draft's pass takes their memory.
+    pub(super) fn keep_target(&self, chunks: &[PrefillChunk<'_>], lasts: &[i32]) -> Result<(), EngineError> {
+        self.keep(chunks, lasts, &self.work.normed, self.target_row(), |trace| trace.target.as_ref())
+    }
+
+    /// Keeps the draft's states behind pieces.
+    pub(super) fn keep_draft(&self, chunks: &[PrefillChunk<'_>], lasts: &[i32]) -> Result<(), EngineError> {
+        self.keep(chunks, lasts, &self.work.states[0], self.draft_row()?, |trace| Some(&trace.draft))
+    }
+
+    fn keep(
+        &self,
+        chunks: &[PrefillChunk<'_>],
+        lasts: &[i32],
+        from: &Buffer,
+        row: usize,
+        to: impl Fn(&Trace) -> Option<&Buffer>,
+    ) -> Result<(), EngineError> {
+        for (chunk, last) in chunks.iter().zip(lasts) {
+            let Some(trace) = self.trace_of(chunk.slot) else { continue };
+            let (count, positions) = (chunk.tokens.len(), &trace.positions);
+            let (first, end) = (chunk.start.max(positions.start), (chunk.start + count).min(positions.end));
+            if let (Some(to), true) = (to(trace), first < end) {
+                let begin = *last as usize + 1 - count + first - chunk.start;
+                let at = first - positions.start;
+                let from = from.range(begin * row..(begin + end - first) * row);
+                self.device.copy(to.range(at * row..(at + end - first) * row), from)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Grows the pools of places, as many together as there is room for.
+    pub(super) fn run_pools(&mut self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError> {
+        check_shape(&self.machine, shape)?;
+        let together = self.make_room(shape)?;
+        let mut pools = Vec::with_capacity(places.len());
+        for places in places.chunks(together) {
+            pools.extend(self.expand(places, shape)?);
+        }
+        Ok(pools)
+    }
+
+    /// Takes memory for draft passes of this shape; returns of how many places.
+    fn make_room(&mut self, shape: TreeShape) -> Result<usize, EngineError> {
+        let TreeShape { num_steps: steps, topk, .. } = shape;
+        let mut places = PLACES;
+        loop {
+            let scratch = steps.saturating_sub(1) * topk;
+            match self.grow(Extent { rows: places * topk, batch: places, steps, pool: 1, scratch, topk }) {
+                Ok(()) => return Ok(places),
+                Err(EngineError::OutOfMemory { .. }) if places > 1 => places /= 2,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn expand(&self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError> {
+        let Some(head) = &self.machine.head else { return Err(no_draft()) };
+        let row = self.draft_row()?;
+        for (at, place) in places.iter().enumerate() {
+            let trace = self.trace_of(place.slot);
+            let last = place.position.checked_sub(1).filter(|_| self.holds(place.slot, place.position));
+            let kept = last.zip(trace).and_then(|(last, trace)| Some((&trace.draft, trace.row(last)?)));
+            let (kept, from) = kept.ok_or_else(|| not_kept(place.slot, place.position))?;
+            let to = self.work.states[0].range(at * row..(at + 1) * row);
+            self.device.copy(to, kept.range(from * row..(from + 1) * row))?;
+        }
+        let first = self.best(head, 0, places.len(), shape.topk)?;
+        let prune = |at: usize, tree: &mut Expansion| tree.prune(places[at].text, places[at].wanted);
+        let trees = grow(shape, &first, prune, |step, beams| {
+            self.lay_out(places, shape, step, beams)?;
+            let arrays = &self.arrays;
+            let count = beams.chunk_by(|a, b| a.tree == b.tree).count();
+            let groups = Groups::Ranges { first: arrays.group_first.slice(), count, largest: shape.topk };
+            let pass = Pass { rows: beams.len(), groups, arrays, work: &self.work };
+            let (from, to) = ((step - 1) % 2, step % 2);
+            self.machine.head_pass(head, pass, &self.work.states[from], Some(arrays.source.slice()), to)?;
+            self.best(head, to, beams.len(), shape.topk)
+        })?;
+        Ok(trees.into_iter().map(Expansion::into_pool).collect())
+    }
+
+    /// Tells the device the rows of a draft pass, laid out as in a round.
+    fn lay_out(
+        &self,
+        places: &[ReplayPlace<'_>],
+        shape: TreeShape,
+        step: usize,
+        beams: &[BeamRow<'_>],
+    ) -> Result<(), DeviceError> {
+        let scratch = shape.num_steps.saturating_sub(1) * shape.topk;
+        let arrays = &self.arrays;
+        let cache_row = |row: &BeamRow<'_>, beam: usize| (self.machine.cache_rows + row.tree * scratch + beam) as i32;
+        let column = |of: &dyn Fn(&BeamRow<'_>) -> i32| beams.iter().map(of).collect::<Vec<i32>>();
+        let mut own = vec![0; beams.len() * arrays.own_stride];
+        for (own, row) in own.chunks_exact_mut(arrays.own_stride).zip(beams) {
+            own.iter_mut().zip(&row.beam.path).for_each(|(own, beam)| *own = cache_row(row, *beam));
+        }
+        let mut first = vec![0];
+        for group in beams.chunk_by(|a, b| a.tree == b.tree) {
+            first.push(first.last().copied().unwrap_or_default() + group.len() as i32);
+        }
+        let position = |row: &BeamRow<'_>| places[row.tree].position as i32;
+        let write = |row: &BeamRow<'_>| row.beam.path.last().map_or(-1, |beam| cache_row(row, *beam));
+        for (to, values) in [
+            (&arrays.token, column(&|row| row.beam.token as i32)),
+            // All beams of a depth share one position; that of the first is the root's.
+            (&arrays.position, column(&|row| position(row) + step as i32 - 1)),
+            (&arrays.write, column(&write)),
+            (&arrays.slot, column(&|row| places[row.tree].slot.0 as i32)),
+            (&arrays.prefix, column(&position)),
+            (&arrays.own_count, column(&|row| row.beam.path.len() as i32)),
+            (&arrays.source, column(&|row| row.source as i32)),
+            (&arrays.own, own),
+            (&arrays.group_first, first),
+        ] {
+            self.device.write(to.slice(), &values)?;
+        }
+        Ok(())
+    }
+
+    /// Reads what the draft proposes behind rows of its state.
+    fn best(&self, head: &HeadWeights, state: usize, rows: usize, topk: usize) -> Result<Best, EngineError> {
+        let (ids, logprobs) = (self.round.ids.slice(), self.round.logprobs.slice());
+        self.machine.propose(head, &self.work, state, rows, topk, Proposals { ids, logprobs })?;
+        let (mut tokens, mut scores) = (vec![0_i32; rows * topk], vec![0.0_f32; rows * topk]);
+        self.device.read(ids, &mut tokens)?;
+        self.device.read(logprobs, &mut scores)?;
+        // A smaller vocabulary leaves the rest of each row empty.
+        let width = topk.min(head.facts.vocabulary);
+        let pairs = |(tokens, scores): (&[i32], &[f32])| {
+            tokens.iter().zip(scores).take(width).map(|(token, score)| (*token as u32, *score)).collect()
+        };
+        Ok(tokens.chunks_exact(topk).zip(scores.chunks_exact(topk)).map(pairs).collect())
+    }
+
+    /// The target's word on tokens, from its kept states.
+    pub(super) fn run_probabilities(&self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {
+        let row = self.target_row();
+        let hidden = self.machine.target.facts.layer.hidden;
+        let vocabulary = self.machine.target.facts.vocabulary;
+        let mut probabilities = Vec::with_capacity(asked.len());
+        for asked in asked.chunks(LOGIT_ROWS.min(self.extent.rows)) {
+            let mut samplings = Vec::with_capacity(asked.len());
+            for (at, asked) in asked.iter().enumerate() {
+                let open = self.slots.get(asked.slot.0 as usize).and_then(Option::as_ref);
+                let trace =
+                    open.and_then(|open| open.trace.as_ref()).filter(|_| self.holds(asked.slot, asked.position + 1));
+                let kept = trace.and_then(|trace| Some((trace.target.as_ref()?, trace.row(asked.position)?)));
+                let (Some((kept, from)), Some(open)) = (kept, open) else {
+                    return Err(not_kept(asked.slot, asked.position));
+                };
+                let to = self.work.added.range(at * row..(at + 1) * row);
+                self.device.copy(to, kept.range(from * row..(from + 1) * row))?;
+                samplings.push(&open.sampling);
+            }
+            let mut logits = vec![0.0_f32; asked.len() * vocabulary];
+            let states = Rows { at: self.work.added.slice(), stride: hidden };
+            self.machine.target_logits(&self.work, states, asked.len(), |start, part| {
+                let end = start + part.rows;
+                self.device.read(part.at, &mut logits[start * vocabulary..end * vocabulary])
+            })?;
+            let rows = logits.par_chunks_exact(vocabulary).zip(asked).zip(samplings);
+            let of = |((logits, asked), sampling): ((&[f32], &Asked), _)| {
+                sampling::probabilities(logits, sampling, &asked.tokens)
+            };
+            probabilities.par_extend(rows.map(of));
+        }
+        Ok(probabilities)
+    }
+
+    fn trace_of(&self, slot: Slot) -> Option<&Trace> {
+        self.slots.get(slot.0 as usize)?.as_ref()?.trace.as_ref()
+    }
+
+    /// Whether a slot has read so many tokens.
+    fn holds(&self, slot: Slot, tokens: usize) -> bool {
+        self.slots.get(slot.0 as usize).and_then(Option::as_ref).is_some_and(|open| open.read >= tokens)
+    }
+
+    /// Bytes of a state of the target.
+    fn target_row(&self) -> usize {
+        self.machine.target.facts.layer.hidden * self.options.element.bytes()
+    }
+
+    /// Bytes of a state of the draft.
+    fn draft_row(&self) -> Result<usize, EngineError> {
+        let head = self.machine.head.as_ref().ok_or_else(no_draft)?;
+        Ok(head.facts.layer.hidden * self.options.element.bytes())
+    }
+}
+
+impl Trace {
+    /// The row of a position.
+    fn row(&self, position: usize) -> Option<usize> {
+        self.positions.contains(&position).then(|| position - self.positions.start)
+    }
+}
+
+fn no_draft() -> EngineError {
+    EngineError::Configuration("replay asks the draft, and none is loaded; give --speculative-draft-model-path".into())
+}
+
+fn not_kept(slot: Slot, position: usize) -> EngineError {
+    EngineError::Device(format!("slot {} has kept no state for a replay at position {position}", slot.0))
+}

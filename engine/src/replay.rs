@@ -1,0 +1,170 @@
+//! Acceptance along texts that are known already, for many tree shapes at once.
+//!
+//! Speculation is lossless, so every shape follows the same text. One pass over it fills the caches, the draft's from the
+//! target's own states, exactly as rounds would have left them; then the draft alone tells, at each position, which tree
+//! it would have drafted there and so how many tokens a round would have accepted. The walk of a shape hops from round to
+//! round; one expansion of a position serves all shapes of one `topk`, and none is made that no walk comes to.
+
+mod expected;
+mod family;
+mod group;
+
+use std::ops::ControlFlow;
+
+use schemas::tree::TreeShape;
+
+use self::group::Group;
+use crate::{
+    backend::Backend,
+    error::EngineError,
+    request::{Completion, Request, SamplingParams},
+};
+
+/// A text to replay.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReplayText {
+    /// Prompt and output.
+    pub tokens: Vec<u32>,
+    /// How many of them are the prompt.
+    pub prompt_tokens: usize,
+    /// How the output was chosen. Acceptance does not depend on it, its expectation does.
+    pub sampling: SamplingParams,
+}
+
+/// What a shape accepts along one text.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Acceptance {
+    /// Tokens of the output.
+    pub output_tokens: usize,
+    /// Verify rounds.
+    pub rounds: usize,
+    /// Drafts that they verify.
+    pub proposed_drafts: u64,
+    /// Entry k counts the rounds in which k drafts are accepted and kept, as in [`Completion`].
+    pub accept_histogram: Vec<u64>,
+    /// Of a sampled text, the accepted drafts that these rounds have on average over what the target could have said
+    /// instead of each token, given those before it. Its mean is that of the accepted drafts, and it scatters less.
+    pub expected_drafts: Option<f64>,
+}
+
+/// How far a replay is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayProgress {
+    /// Output tokens that all shapes together have come past.
+    pub walked: usize,
+    /// Those of all texts, once a shape.
+    pub total: usize,
+}
+
+impl ReplayText {
+    /// The text that a request came to.
+    pub fn new(request: &Request, completion: &Completion) -> Self {
+        Self {
+            tokens: [request.input_ids.as_slice(), &completion.output_ids].concat(),
+            prompt_tokens: request.input_ids.len(),
+            sampling: request.sampling.clone(),
+        }
+    }
+
+    /// Tokens of the output.
+    pub fn output_tokens(&self) -> usize {
+        self.tokens.len().saturating_sub(self.prompt_tokens)
+    }
+
+    /// Tokens that come from rounds: the first one comes with the prompt.
+    fn round_tokens(&self) -> usize {
+        self.output_tokens().saturating_sub(1)
+    }
+}
+
+impl Acceptance {
+    /// Drafts that were accepted and kept.
+    pub fn accepted_drafts(&self) -> u64 {
+        (0..).zip(&self.accept_histogram).map(|(drafts, rounds)| drafts * rounds).sum()
+    }
+
+    /// Output tokens / rounds, the first token and bonus tokens included: SGLang's definition. `None` without a round.
+    pub fn accept_length(&self) -> Option<f64> {
+        (self.rounds > 0).then(|| self.output_tokens as f64 / self.rounds as f64)
+    }
+
+    /// A round in which so many drafts were accepted, of at most `left` tokens that the text still has.
+    fn count(&mut self, shape: TreeShape, accepted: usize, left: usize) -> usize {
+        let kept = (accepted + 1).min(left);
+        let drafts = kept.min(accepted);
+        self.rounds += 1;
+        self.proposed_drafts += shape.num_draft_tokens.saturating_sub(1) as u64;
+        if self.accept_histogram.len() <= drafts {
+            self.accept_histogram.resize(drafts + 1, 0);
+        }
+        self.accept_histogram[drafts] += 1;
+        kept
+    }
+}
+
+/// See [`Engine::replay`](crate::Engine::replay).
+pub fn run(
+    backend: &mut dyn Backend,
+    texts: &[ReplayText],
+    shapes: &[TreeShape],
+    progress: &mut dyn FnMut(ReplayProgress) -> ControlFlow<()>,
+) -> Result<Option<Vec<Vec<Acceptance>>>, EngineError> {
+    for shape in shapes {
+        let TreeShape { num_steps, topk, num_draft_tokens } = *shape;
+        TreeShape::new(num_steps, topk, num_draft_tokens).map_err(|error| {
+            EngineError::Configuration(format!("the tree shape {shape} cannot be replayed: {error}"))
+        })?;
+    }
+    texts.iter().enumerate().try_for_each(|(at, text)| check(backend, at, text))?;
+    let round_tokens: usize = texts.iter().map(ReplayText::round_tokens).sum();
+    let mut told = Told { progress, done: 0, total: round_tokens * shapes.len() };
+    let mut results = Vec::with_capacity(texts.len());
+    while results.len() < texts.len() {
+        let mut group = Group::open(backend, &texts[results.len()..], shapes)?;
+        let walked = group.run(&mut told);
+        group.close();
+        match walked? {
+            Some(walked) => results.extend(walked),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(results))
+}
+
+/// Says how far all groups together are.
+struct Told<'a> {
+    progress: &'a mut dyn FnMut(ReplayProgress) -> ControlFlow<()>,
+    /// Tokens of the groups that are done.
+    done: usize,
+    total: usize,
+}
+
+impl Told<'_> {
+    fn tell(&mut self, walked: usize) -> ControlFlow<()> {
+        (self.progress)(ReplayProgress { walked: self.done + walked, total: self.total })
+    }
+}
+
+fn check(backend: &dyn Backend, at: usize, text: &ReplayText) -> Result<(), EngineError> {
+    let capacity = backend.capacity();
+    let ReplayText { tokens, prompt_tokens, .. } = text;
+    let refused = |reason: String| Err(EngineError::InvalidRequest(format!("text {at} to replay: {reason}")));
+    if *prompt_tokens == 0 || tokens.len() <= *prompt_tokens {
+        let count = tokens.len();
+        return refused(format!(
+            "{prompt_tokens} of its {count} tokens are the prompt: expected a prompt and an output"
+        ));
+    }
+    if let Some(token) = tokens.iter().find(|token| **token as usize >= capacity.vocab_size) {
+        return refused(format!("token {token} is outside the vocabulary of {}", capacity.vocab_size));
+    }
+    if tokens.len() > capacity.context_length {
+        let (count, most) = (tokens.len(), capacity.context_length);
+        return refused(format!("it has {count} tokens, the context length is {most}; raise --context-length"));
+    }
+    let (needed, there) = (group::pages(text, capacity.page_size), capacity.pages);
+    if needed > there {
+        return refused(format!("it needs {needed} pages, the KV cache has {there}; raise --mem-fraction-static"));
+    }
+    Ok(())
+}

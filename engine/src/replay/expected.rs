@@ -1,0 +1,60 @@
+//! What rounds accept on average: the chance of every token that a tree offers on the text's way, by the target.
+//!
+//! Given the text up to a node, the target's next token is one of the node's children with the sum of their chances. Added
+//! up over the nodes that the text comes to, that is the expected number of accepted drafts.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::family::Family;
+use crate::{
+    backend::{Asked, Backend, Pool, ReplayPlace, Slot, Wanted},
+    error::EngineError,
+};
+
+/// Chances that are known: of a token, behind a position of a slot's text.
+#[derive(Debug, Default)]
+pub struct Chances(HashMap<(Slot, usize), HashMap<u32, f64>>);
+
+impl Chances {
+    /// Asks the target for all that the shapes of a family offer at places, as far as it is not known.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn ask(
+        &mut self,
+        backend: &mut dyn Backend,
+        places: &[ReplayPlace<'_>],
+        pools: &[Pool],
+        family: &Family,
+    ) -> Result<(), EngineError> {
+        let mut unknown: BTreeMap<(Slot, usize), BTreeSet<u32>> = BTreeMap::new();
+        for (place, pool) in places.iter().zip(pools).filter(|(place, _)| place.wanted == Wanted::Offered) {
+            for offers in family.offers(place, pool) {
+                for (position, tokens) in (place.position..).zip(offers) {
+                    let at = (place.slot, position);
+                    let known = self.0.get(&at);
+                    let new = tokens.into_iter().filter(|token| known.is_none_or(|known| !known.contains_key(token)));
+                    unknown.entry(at).or_default().extend(new);
+                }
+            }
+        }
+        let asked: Vec<Asked> = (unknown.into_iter())
+            .filter(|(_, tokens)| !tokens.is_empty())
+            .map(|((slot, position), tokens)| Asked { slot, position, tokens: tokens.into_iter().collect() })
+            .collect();
+        for (asked, chances) in asked.iter().zip(backend.probabilities(&asked)?) {
+            let known = self.0.entry((asked.slot, asked.position)).or_default();
+            known.extend(asked.tokens.iter().copied().zip(chances));
+        }
+        Ok(())
+    }
+
+    /// The expected number of accepted drafts of a round that offers these tokens, depth by depth.
+    pub fn sum(&self, place: &ReplayPlace<'_>, offers: &[Vec<u32>]) -> f64 {
+        let chance = |position: usize, token: &u32| self.0.get(&(place.slot, position))?.get(token).copied();
+        (place.position..)
+            .zip(offers)
+            .flat_map(|(position, tokens)| tokens.iter().filter_map(move |token| chance(position, token)))
+            .sum()
+    }
+}

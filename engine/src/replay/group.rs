@@ -1,0 +1,210 @@
+//! Texts that are on the device together, and the walks of all shapes along them.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    ops::ControlFlow,
+};
+
+use schemas::tree::TreeShape;
+
+use super::{Acceptance, ReplayText, Told, expected::Chances, family::Family};
+use crate::{
+    backend::{Backend, PageId, PrefillChunk, ReplayPlace, Slot, Wanted},
+    error::EngineError,
+};
+
+/// As many texts as fit: text i lives in slot i.
+pub struct Group<'a> {
+    backend: &'a mut dyn Backend,
+    texts: &'a [ReplayText],
+    families: Vec<Family>,
+    walks: Vec<Walk>,
+    shapes: usize,
+    chances: Chances,
+}
+
+/// A shape on its way along a text.
+struct Walk {
+    text: usize,
+    shape: TreeShape,
+    /// The position of the next round's root.
+    at: usize,
+    counted: Acceptance,
+}
+
+/// Pages that the positions of a text take. The last token is never in a cache.
+pub fn pages(text: &ReplayText, page_size: usize) -> usize {
+    text.tokens.len().saturating_sub(1).div_ceil(page_size.max(1))
+}
+
+impl<'a> Group<'a> {
+    /// Opens slots for the first of some texts, as many as fit, at least one.
+    ///
+    /// # Errors
+    /// When the first one does not fit, or a slot cannot be opened.
+    pub fn open(
+        backend: &'a mut dyn Backend,
+        texts: &'a [ReplayText],
+        shapes: &[TreeShape],
+    ) -> Result<Self, EngineError> {
+        let capacity = backend.capacity();
+        let speculates = shapes.iter().any(|shape| !shape.is_off());
+        let (mut count, mut next_page) = (0, 0);
+        for text in texts.iter().take(capacity.slots) {
+            let pages = next_page..next_page + pages(text, capacity.page_size);
+            next_page = pages.end;
+            if next_page > capacity.pages {
+                break;
+            }
+            let ids: Vec<PageId> = pages.map(|page| PageId(page as u32)).collect();
+            match open(backend, Slot(count as u32), text, &ids, speculates) {
+                Ok(()) => count += 1,
+                Err(EngineError::OutOfMemory { .. }) if count > 0 => break,
+                Err(error) => {
+                    (0..count).for_each(|at| backend.close(Slot(at as u32)));
+                    return Err(error);
+                }
+            }
+        }
+        let texts = &texts[..count];
+        let walk = |(text, shape): (usize, &TreeShape)| {
+            let ReplayText { prompt_tokens, sampling, .. } = &texts[text];
+            let expected_drafts = (!sampling.is_greedy()).then_some(0.0);
+            let counted =
+                Acceptance { output_tokens: texts[text].output_tokens(), expected_drafts, ..Acceptance::default() };
+            Walk { text, shape: *shape, at: *prompt_tokens, counted }
+        };
+        let walks = (0..count).flat_map(|text| shapes.iter().map(move |shape| (text, shape))).map(walk).collect();
+        Ok(Self {
+            families: Family::all(shapes),
+            walks,
+            shapes: shapes.len(),
+            chances: Chances::default(),
+            backend,
+            texts,
+        })
+    }
+
+    /// Reads the texts and walks along them. `None` if it was broken off.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn run(&mut self, told: &mut Told<'_>) -> Result<Option<Vec<Vec<Acceptance>>>, EngineError> {
+        if !self.families.is_empty() && self.read(told)?.is_break() {
+            return Ok(None);
+        }
+        loop {
+            let needed = self.advance();
+            let walked = self.walks.iter().map(|walk| walk.at - self.texts[walk.text].prompt_tokens).sum();
+            if told.tell(walked).is_break() {
+                return Ok(None);
+            }
+            if needed.is_empty() {
+                told.done += walked;
+                break;
+            }
+            for (family, places) in needed {
+                self.expand(family, &places)?;
+            }
+        }
+        let counted: Vec<Acceptance> = self.walks.drain(..).map(|walk| walk.counted).collect();
+        Ok(Some(match self.shapes {
+            0 => vec![Vec::new(); self.texts.len()],
+            shapes => counted.chunks(shapes).map(<[Acceptance]>::to_vec).collect(),
+        }))
+    }
+
+    /// Gives the slots back.
+    pub fn close(self) {
+        (0..self.texts.len()).for_each(|at| self.backend.close(Slot(at as u32)));
+    }
+
+    /// Fills the caches with the texts, all but the last token of each.
+    fn read(&mut self, told: &mut Told<'_>) -> Result<ControlFlow<()>, EngineError> {
+        let most = self.backend.capacity().prefill_chunk.max(1);
+        let mut read = vec![0; self.texts.len()];
+        loop {
+            let mut room = most;
+            let mut chunks = Vec::new();
+            for ((at, text), read) in self.texts.iter().enumerate().zip(&mut read) {
+                let start = *read;
+                let end = (start + room).min(text.tokens.len() - 1);
+                if start == end {
+                    continue;
+                }
+                room -= end - start;
+                *read = end;
+                let (tokens, next) = (&text.tokens[start..end], text.tokens.get(end).copied());
+                chunks.push(PrefillChunk { slot: Slot(at as u32), tokens, start, next });
+            }
+            if chunks.is_empty() {
+                return Ok(ControlFlow::Continue(()));
+            }
+            self.backend.prefill(&chunks)?;
+            if told.tell(0).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+    }
+
+    /// Takes every walk as far as is known, and tells for each family at which places, text and position, it is not.
+    fn advance(&mut self) -> HashMap<usize, BTreeSet<(usize, usize)>> {
+        let mut needed: HashMap<usize, BTreeSet<(usize, usize)>> = HashMap::new();
+        for walk in &mut self.walks {
+            let last = self.texts[walk.text].tokens.len() - 1;
+            while walk.at < last {
+                let left = last - walk.at;
+                if walk.shape.is_off() {
+                    walk.at += walk.counted.count(walk.shape, 0, left);
+                    continue;
+                }
+                let Some(at) = self.families.iter().position(|family| family.topk() == walk.shape.topk) else { break };
+                let Some(outcome) = self.families[at].outcome((walk.text, walk.at), walk.shape) else {
+                    needed.entry(at).or_default().insert((walk.text, walk.at));
+                    break;
+                };
+                if let Some(expected) = &mut walk.counted.expected_drafts {
+                    *expected += outcome.expected;
+                }
+                walk.at += walk.counted.count(walk.shape, outcome.accepted, left);
+            }
+        }
+        needed
+    }
+
+    /// Finds out what all shapes of a family do at places.
+    fn expand(&mut self, family: usize, places: &BTreeSet<(usize, usize)>) -> Result<(), EngineError> {
+        let family = &mut self.families[family];
+        let asked: Vec<ReplayPlace<'_>> = (places.iter())
+            .map(|(text, position)| ReplayPlace {
+                slot: Slot(*text as u32),
+                position: *position,
+                text: &self.texts[*text].tokens[position + 1..],
+                wanted: if self.texts[*text].sampling.is_greedy() { Wanted::Accepted } else { Wanted::Offered },
+            })
+            .collect();
+        let pools = self.backend.pools(&asked, family.largest())?;
+        self.chances.ask(self.backend, &asked, &pools, family)?;
+        for ((place, asked), pool) in places.iter().zip(&asked).zip(&pools) {
+            family.learn(*place, asked, pool, &self.chances);
+        }
+        Ok(())
+    }
+}
+
+fn open(
+    backend: &mut dyn Backend,
+    slot: Slot,
+    text: &ReplayText,
+    pages: &[PageId],
+    trace: bool,
+) -> Result<(), EngineError> {
+    backend.open(slot, &text.sampling, pages, 0)?;
+    // The first round begins behind the last token of the prompt.
+    let positions = text.prompt_tokens - 1..text.tokens.len() - 1;
+    if trace && let Err(error) = backend.trace(slot, positions, !text.sampling.is_greedy()) {
+        backend.close(slot);
+        return Err(error);
+    }
+    Ok(())
+}

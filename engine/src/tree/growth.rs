@@ -1,0 +1,50 @@
+//! Growing several trees together, a step at a time, so that a draft pass has rows of all of them.
+
+use schemas::tree::TreeShape;
+
+use super::expansion::{Beam, Expansion};
+
+/// A row of a draft pass.
+#[derive(Clone, Copy, Debug)]
+pub struct BeamRow<'a> {
+    /// The tree that it belongs to.
+    pub tree: usize,
+    /// What it runs.
+    pub beam: &'a Beam,
+    /// The row of the pass before whose state it continues; in the first pass the number of its tree.
+    pub source: usize,
+}
+
+/// Grows a tree from each of the first proposals. `prune` may drop beams of a tree before they run; `run` gets the number
+/// of the step, from 1 on, with its rows, tree by tree, and returns what each proposes, best first.
+///
+/// # Errors
+/// Those of `run`.
+pub fn grow<E>(
+    shape: TreeShape,
+    first: &[Vec<(u32, f32)>],
+    mut prune: impl FnMut(usize, &mut Expansion),
+    mut run: impl FnMut(usize, &[BeamRow<'_>]) -> Result<Vec<Vec<(u32, f32)>>, E>,
+) -> Result<Vec<Expansion>, E> {
+    let mut trees: Vec<Expansion> = first.iter().map(|first| Expansion::new(shape, first)).collect();
+    // The first row of each tree in the last pass.
+    let mut begins: Vec<usize> = (0..trees.len()).collect();
+    for step in 1..shape.num_steps {
+        trees.iter_mut().enumerate().for_each(|(at, tree)| prune(at, tree));
+        let mut rows = Vec::new();
+        for ((at, tree), begin) in trees.iter().enumerate().zip(&mut begins) {
+            let source = *begin;
+            *begin = rows.len();
+            rows.extend(tree.beams().iter().map(|beam| BeamRow { tree: at, beam, source: source + beam.source }));
+        }
+        if rows.is_empty() {
+            break;
+        }
+        let mut proposals = run(step, &rows)?.into_iter();
+        for tree in &mut trees {
+            let own: Vec<_> = proposals.by_ref().take(tree.beams().len()).collect();
+            tree.expand(&own);
+        }
+    }
+    Ok(trees)
+}

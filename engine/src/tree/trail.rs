@@ -1,0 +1,178 @@
+//! A known text in a pool: what a tree accepts of it, what it offers beside it, and which beams can still change that.
+
+use schemas::tree::TreeShape;
+
+use super::{
+    expansion::Expansion,
+    pool::{Pool, Proposal, best},
+};
+
+/// What the replay of a round needs to know of its tree. It bounds what has to be expanded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// How many tokens of the text it accepts.
+    Accepted,
+    /// Also what else it offers on the way.
+    Offered,
+}
+
+/// How many tokens of `text`, which follows the root, the tree of a shape accepts.
+pub fn accepted(pool: &Pool, shape: TreeShape, text: &[u32]) -> usize {
+    let pool = pool.within(shape.num_steps);
+    let drafts = shape.num_draft_tokens.saturating_sub(1);
+    trail(pool, text).into_iter().take_while(|place| rank(pool, *place) < drafts).count()
+}
+
+/// The tokens that the tree of a shape offers behind the root and behind each token of `text` that it accepts, as far as
+/// a token of the text follows.
+pub fn offered(pool: &Pool, shape: TreeShape, text: &[u32]) -> Vec<Vec<u32>> {
+    let pool = pool.within(shape.num_steps);
+    let mut kept = best(pool, shape.num_draft_tokens.saturating_sub(1));
+    kept.sort_unstable();
+    let trail = trail(pool, text).into_iter().take_while(|place| kept.binary_search(place).is_ok());
+    let nodes = std::iter::once(None).chain(trail.map(Some)).take(text.len());
+    nodes
+        .map(|node| {
+            let mut tokens: Vec<u32> =
+                kept.iter().filter(|place| pool[**place].parent == node).map(|place| pool[*place].token).collect();
+            // A draft's vocabulary may name a token twice.
+            tokens.sort_unstable();
+            tokens.dedup();
+            tokens
+        })
+        .collect()
+}
+
+/// The places of the text's tokens, one a step, as far as they were proposed. Where siblings agree the first is taken:
+/// it ranks above the others.
+fn trail(pool: &[Proposal], text: &[u32]) -> Vec<usize> {
+    let mut places: Vec<usize> = Vec::new();
+    for token in text {
+        let parent = places.last().copied();
+        let behind = parent.map_or(0, |parent| parent + 1);
+        let child = |at: &usize| pool[*at].parent == parent && pool[*at].token == *token;
+        let Some(child) = (behind..pool.len()).find(child) else { break };
+        places.push(child);
+    }
+    places
+}
+
+/// How many proposals rank above one.
+fn rank(pool: &[Proposal], place: usize) -> usize {
+    let own = pool[place].score;
+    pool.iter().enumerate().filter(|(at, other)| other.score > own || (other.score == own && *at < place)).count()
+}
+
+impl Expansion {
+    /// Drops the beams whose proposals cannot change what a tree of this expansion's shape, or of a smaller one with the
+    /// same `topk`, tells of a text. A proposal scores at most what its beam scores and lies behind it, so
+    /// - a beam that the largest tree would not keep now proposes nothing that it will keep;
+    /// - once the text's own way has ended, a beam that scores no better than the worst of what is looked at pushes none
+    ///   of that out.
+    pub fn prune(&mut self, text: &[u32], wanted: Wanted) {
+        let (pool, steps) = (self.pool().all(), self.pool().steps());
+        let mut kept = vec![false; pool.len()];
+        for place in best(pool, self.shape().num_draft_tokens.saturating_sub(1)) {
+            kept[place] = true;
+        }
+        let trail: Vec<usize> = trail(pool, text).into_iter().take_while(|place| kept[*place]).collect();
+        let runs = |place: &usize| self.beams().iter().any(|beam| beam.place == *place);
+        let goes_on = trail.len() == steps && steps < text.len() && trail.last().is_some_and(runs);
+        let lowest = match wanted {
+            _ if goes_on => f32::NEG_INFINITY,
+            Wanted::Accepted => trail.last().map_or(f32::INFINITY, |place| pool[*place].score),
+            Wanted::Offered => {
+                let followed = &trail[..trail.len().min(text.len().saturating_sub(1))];
+                let looked_at = |(at, proposal): &(usize, &Proposal)| {
+                    kept[*at] && proposal.parent.is_none_or(|parent| followed.contains(&parent))
+                };
+                pool.iter().enumerate().filter(looked_at).map(|(_, one)| one.score).fold(f32::INFINITY, f32::min)
+            }
+        };
+        let needed: Vec<bool> = (self.beams().iter())
+            .map(|beam| kept[beam.place] && (goes_on || pool[beam.place].score > lowest))
+            .collect();
+        self.retain_beams(&needed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::tree::{expansion::tests::propose, grow, walk};
+
+    /// All trees of a draft that is a function of the way from the root.
+    fn expand(shape: TreeShape, seed: u64, coarse: bool, mut prune: impl FnMut(&mut Expansion)) -> (Expansion, usize) {
+        let mut ways: Vec<Vec<u32>> = vec![Vec::new()];
+        let mut rows = 0;
+        let first = [propose(seed, &[], shape.topk, coarse)];
+        let grown = grow(
+            shape,
+            &first,
+            |_, tree| prune(tree),
+            |_, beams| {
+                rows += beams.len();
+                ways = beams.iter().map(|row| [ways[row.source].as_slice(), &[row.beam.token]].concat()).collect();
+                Ok::<_, ()>(ways.iter().map(|way| propose(seed, way, shape.topk, coarse)).collect())
+            },
+        );
+        (grown.expect("it cannot fail").remove(0), rows)
+    }
+
+    /// A text that the draft proposes with some chance: at each place one of its best tokens, or one that it never says.
+    fn text(seed: u64, topk: usize, coarse: bool, choices: &[usize]) -> Vec<u32> {
+        let mut way = Vec::new();
+        for choice in choices {
+            let token = propose(seed, &way, topk, coarse).get(*choice).map_or(1000, |(token, _)| *token);
+            way.push(token);
+        }
+        way
+    }
+
+    proptest! {
+        #[test]
+        fn one_pruned_pool_tells_what_every_smaller_tree_accepts_and_offers(
+            steps in 1_usize..8, topk in 1_usize..7, size in 0.0_f64..1.0, seed: u64, coarse: bool,
+            choices in prop::collection::vec(0_usize..5, 1..9), smaller in prop::collection::vec((1_usize..8, 0.0_f64..1.0), 1..6),
+        ) {
+            let sized = |steps: usize, size: f64, most: usize| {
+                let largest = TreeShape { num_steps: steps, topk, num_draft_tokens: 2 }.largest_num_draft_tokens().min(most);
+                let nodes = if topk == 1 { steps + 1 } else { 2 + (size * (largest - 2) as f64) as usize };
+                TreeShape { num_steps: steps, topk, num_draft_tokens: nodes }
+            };
+            let largest = sized(steps, size, usize::MAX);
+            let text = text(seed, topk, coarse, &choices);
+            let (pruned, rows) = expand(largest, seed, coarse, |tree| tree.prune(&text, Wanted::Accepted));
+            let (wider, more) = expand(largest, seed, coarse, |tree| tree.prune(&text, Wanted::Offered));
+            prop_assert!(rows <= more && more <= (steps - 1) * topk);
+            let shapes = smaller.iter().map(|(less, size)| sized((*less).min(steps), *size, largest.num_draft_tokens));
+            for shape in shapes.chain([largest]) {
+                let (whole, _) = expand(shape, seed, coarse, |_| {});
+                let tree = whole.finish(99);
+                let path = walk(&tree, |node| text.get(tree.nodes()[node].depth).copied().unwrap_or(2000));
+                prop_assert_eq!(accepted(pruned.pool(), shape, &text), path.len() - 1, "{}", shape);
+                prop_assert_eq!(accepted(wider.pool(), shape, &text), path.len() - 1, "{}", shape);
+                let children = |node: usize| {
+                    let mut tokens: Vec<u32> =
+                        tree.nodes().iter().filter(|child| child.parent == Some(node)).map(|child| child.token).collect();
+                    tokens.sort_unstable();
+                    tokens
+                };
+                let expected: Vec<Vec<u32>> = path.iter().take(text.len()).map(|node| children(*node)).collect();
+                prop_assert_eq!(offered(wider.pool(), shape, &text), expected, "{}", shape);
+            }
+        }
+    }
+
+    #[test]
+    fn a_chain_stops_at_the_first_token_that_differs() {
+        let shape = TreeShape::chain(6);
+        let text = text(5, 1, false, &[0, 0, 4, 0, 0, 0]);
+        for wanted in [Wanted::Accepted, Wanted::Offered] {
+            let (tree, rows) = expand(shape, 5, false, |tree| tree.prune(&text, wanted));
+            assert_eq!((rows, accepted(tree.pool(), shape, &text)), (2, 2), "{wanted:?}");
+        }
+    }
+}
