@@ -119,9 +119,16 @@ fn descend(
         let Some(best) = found.state.best_param.filter(|_| found.state.best_cost < cost) else { break };
         (at, cost) = (best, found.state.best_cost);
     }
-    let values = at.try_into().map_err(|_| LatencyError::Fit("the optimiser lost a parameter".into()))?;
-    let values: [f64; FITTED] = values;
-    Ok((cost, Parameters::of_values(values.map(f64::exp), tile_rows)))
+    Ok((cost, near(&logarithms(start), &at, tile_rows)))
+}
+
+/// The parameters of these logarithms, none too far from the start.
+fn near(start: &[f64; FITTED], logarithms: &[f64], tile_rows: usize) -> Parameters {
+    let mut values = *start;
+    for (value, logarithm) in values.iter_mut().zip(logarithms) {
+        *value = (*value + (logarithm - *value).clamp(-FARTHEST, FARTHEST)).exp();
+    }
+    Parameters::of_values(values, tile_rows)
 }
 
 impl CostFunction for Misfit<'_> {
@@ -130,14 +137,8 @@ impl CostFunction for Misfit<'_> {
 
     /// Sum of squared relative errors, and the pull to the start.
     fn cost(&self, logarithms: &Vec<f64>) -> Result<f64, argmin::core::Error> {
-        let mut values = self.start;
-        let mut pull = 0.0;
-        for (value, logarithm) in values.iter_mut().zip(logarithms) {
-            let away = logarithm - *value;
-            pull += PULL * away * away;
-            *value = (*value + away.clamp(-FARTHEST, FARTHEST)).exp();
-        }
-        let parameters = Parameters::of_values(values, self.tile_rows);
+        let pull: f64 = self.start.iter().zip(logarithms).map(|(start, at)| PULL * (at - start).powi(2)).sum();
+        let parameters = near(&self.start, logarithms, self.tile_rows);
         let error = |one: &Summary| physics::round_ms(self.machine, &parameters, &one.point).ln() - one.log_ms;
         let squares: f64 = self.measured.iter().map(|one| error(one).powi(2)).sum();
         Ok(squares + pull)

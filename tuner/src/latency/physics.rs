@@ -144,7 +144,7 @@ pub fn round_ms(machine: &Machine, parameters: &Parameters, point: &Point) -> f6
         };
         ms += steps as f64 * parameters.draft_pass_us / 1e3;
         ms += (steps - 1) as f64 * pass_ms(draft(point.draft_rows(), 0));
-        ms += pass_ms(draft(point.batch.saturating_mul(steps + 1), traffic.draft_extension));
+        ms += pass_ms(draft(point.batch.saturating_mul(steps.saturating_add(1)), traffic.draft_extension));
     }
     ms
 }
@@ -155,7 +155,7 @@ fn pass_ms(machine: &Machine, parameters: &Parameters, point: &Point, pass: &Pas
     let (gb_per_s, tflop_per_s, rows) = if few {
         (parameters.few_rows_gb_per_s, parameters.few_rows_tflop_per_s, pass.rows)
     } else {
-        let rows = pass.rows.next_multiple_of(parameters.tile_rows.max(1));
+        let rows = pass.rows.checked_next_multiple_of(parameters.tile_rows).unwrap_or(pass.rows);
         (parameters.many_rows_gb_per_s, parameters.many_rows_tflop_per_s, rows)
     };
     let weights = pass.weights as f64;

@@ -189,6 +189,9 @@ fn what_lies_outside_is_called_so() {
     check(&model, "3,1,4", 4, 4096.0, &[Quantity::Context]);
     check(&model, "9,1,10", 4, 300.0, &[Quantity::Steps]);
     check(&model, "3,10,61", 8, 300.0, &[Quantity::VerifiedRows, Quantity::DraftRows]);
+    let absurd =
+        Point { shape: TreeShape { num_steps: usize::MAX, ..TreeShape::OFF }, batch: usize::MAX, context: f64::NAN };
+    assert!(matches!(model.predict(&absurd).kind, Kind::Extrapolated(_)));
     check(&model, "0,1,1", 1, 100.0, &[Quantity::Batch, Quantity::VerifiedRows, Quantity::Context]);
 }
 
