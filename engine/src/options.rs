@@ -12,7 +12,7 @@ use std::{
 use schemas::{resolve::default_capture_sizes, tree::TreeShape, tuned::TunedFile};
 
 pub use self::flags::with_launch;
-use crate::{checkpoint::Folder, error::EngineError};
+use crate::{checkpoint::Folder, error::EngineError, load::shape_of};
 
 /// Where to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -216,6 +216,14 @@ pub fn from_tuned(tuned: &TunedFile, folder: &Path) -> Result<EngineOptions, Eng
         capture_sizes: engine.capture_sizes.clone(),
         ..EngineOptions::default()
     })
+}
+
+/// What SGLang chooses for a published shape.
+///
+/// # Errors
+/// When there is no such shape.
+pub fn default_shape_of(model_shape: &str) -> Result<TreeShape, EngineError> {
+    Ok(schemas::resolve::default_shape(shape_of(model_shape)?.architecture()))
 }
 
 /// What SGLang chooses for the target's architecture.

@@ -8,11 +8,13 @@
 //! a workload with it, and [`capture`] finds the batch sizes that are worth a graph.
 #![forbid(unsafe_code)]
 
+pub mod acceptance;
 pub mod capture;
 pub mod configuration;
 pub mod error;
 pub mod estimate;
 pub mod forecast;
+pub mod guidance;
 pub mod guide;
 pub mod journal;
 pub mod latency;
@@ -21,6 +23,7 @@ pub mod outcome;
 pub mod record;
 pub mod runner;
 pub mod selection;
+pub mod settings;
 pub mod space;
 mod statistics;
 pub mod strategy;

@@ -19,6 +19,8 @@ const RACES: usize = 1000;
 const LEVEL: f64 = 0.05;
 /// Passes that take the effects of configurations and repeats out where trials are missing. With all there, one does it.
 const PASSES: usize = 8;
+/// Pairs of which all must speak for the same side before that is no chance: of equals, five do in one case of sixteen.
+const PAIRS: usize = 5;
 /// Residuals below are the rounding that is left of equal scores.
 const ROUNDING: f64 = 1e-12;
 
@@ -39,6 +41,14 @@ impl Scores {
     /// The lead of one row over another: the median over the repeats that both have of the logarithm of their ratio.
     pub fn lead(&self, row: usize, over: usize) -> Option<f64> {
         lead(self.rows.get(row)?, self.rows.get(over)?)
+    }
+
+    /// Whether one row is ahead of another in each of at least [`PAIRS`] repeats that both have: with so many, the
+    /// interval of their median ratio leaves out 1.
+    pub fn always_leads(&self, row: usize, over: usize) -> bool {
+        let (Some(row), Some(over)) = (self.rows.get(row), self.rows.get(over)) else { return false };
+        let pairs: Vec<f64> = row.iter().zip(over).filter_map(|(a, b)| Some((*a)? - (*b)?)).collect();
+        pairs.len() >= PAIRS && pairs.iter().all(|lead| *lead > 0.0)
     }
 
     /// The largest lead of the best that chance alone explains; 0 if nothing scatters, and `None` where the scatter is

@@ -57,6 +57,8 @@ pub struct Ranked {
     pub accept_histogram: Vec<u64>,
     /// Objective relative to no speculation, paired by repeat: 1.5 is half as fast again.
     pub speedup: Option<Interval>,
+    /// Whether no configuration under any load is better both in all requests' tokens a second and in one user's.
+    pub on_front: bool,
     /// Whether it cannot be told apart from the best.
     pub tied_with_best: bool,
     /// Median absolute deviation of the objective over repeats, relative to its median.
@@ -74,6 +76,18 @@ pub struct LoadRanking {
     pub entries: Vec<Ranked>,
     /// The chosen one: the simplest of those that tie with the best.
     pub chosen: Option<Configuration>,
+}
+
+impl Ranked {
+    /// What a metric says of it, turned so that more is better; negative infinity where the figure is missing.
+    pub fn score(&self, metric: Metric) -> f64 {
+        let score = match metric {
+            Metric::Throughput | Metric::Pareto => self.output_tokens_per_s.map(|rate| rate.median),
+            Metric::Latency => self.latency_ms.map(|latency| 1e3 / latency.median),
+            Metric::Goodput => self.goodput_tokens_per_s.map(|rate| rate.median),
+        };
+        score.unwrap_or(f64::NEG_INFINITY)
+    }
 }
 
 /// What a race says of speculation.
@@ -124,15 +138,28 @@ impl Verdict {
 /// Ranks records of one fingerprint, load by load.
 ///
 /// Comparisons are paired: repeat r of one configuration with repeat r of the other, which ran close to it in time. A
-/// candidate ties with the best if it is behind by no more than chance explains in a race of so many (in one race of
-/// twenty between equals it does not), or by less than one percent; of those that tie the simplest is chosen, no
+/// candidate ties with the best if it is behind by less than one percent, or by no more than chance explains in a race of so
+/// many (in one race of twenty between equals it does not) while the interval of the paired difference holds zero; of those that tie the simplest is chosen, no
 /// speculation being the simplest of all.
 pub fn rank(records: &[Record], metric: Metric) -> Vec<LoadRanking> {
     let mut races: BTreeMap<Load, BTreeMap<&Configuration, Vec<&Record>>> = BTreeMap::new();
     for record in records {
         races.entry(record.trial.load).or_default().entry(&record.trial.configuration).or_default().push(record);
     }
-    races.into_iter().map(|(load, race)| rank_race(load, &race, metric)).collect()
+    let mut rankings: Vec<LoadRanking> = races.into_iter().map(|(load, race)| rank_race(load, &race, metric)).collect();
+    mark_front(&mut rankings);
+    rankings
+}
+
+/// Marks the Pareto front over all loads: throughput against the speed that one user sees.
+fn mark_front(rankings: &mut [LoadRanking]) {
+    let figures = |entry: &Ranked| Some((entry.output_tokens_per_s?.median, entry.tokens_per_s_per_user?.median));
+    let all: Vec<(f64, f64)> = rankings.iter().flat_map(|ranking| &ranking.entries).filter_map(figures).collect();
+    for entry in rankings.iter_mut().flat_map(|ranking| &mut ranking.entries) {
+        let Some((rate, user)) = figures(entry) else { continue };
+        let beats = |other: &(f64, f64)| other.0 >= rate && other.1 >= user && (other.0 > rate || other.1 > user);
+        entry.on_front = !all.iter().any(beats);
+    }
 }
 
 /// One configuration relative to another under a load, paired by repeat as in [`rank`]: 1.5 is half as fast again in terms of
@@ -160,7 +187,7 @@ fn rank_race(load: Load, race: &BTreeMap<&Configuration, Vec<&Record>>, metric: 
     let mut entries: Vec<Ranked> =
         race.iter().map(|(configuration, records)| entry(configuration, records, &baseline, metric)).collect();
     entries.sort_by(|a, b| {
-        score(b, metric).total_cmp(&score(a, metric)).then_with(|| a.configuration.cmp(&b.configuration))
+        b.score(metric).total_cmp(&a.score(metric)).then_with(|| a.configuration.cmp(&b.configuration))
     });
     tie(&mut entries, race, metric);
     let simplicity = |entry: &&Ranked| entry.configuration.complexity();
@@ -206,6 +233,7 @@ fn entry(
         accept_length: figure(|one| one.accept_length).map(|length| length.median),
         accept_histogram,
         speedup: interval(&ratios),
+        on_front: false,
         tied_with_best: false,
         too_noisy: own.len() >= 3 && deviation.is_some_and(|deviation| deviation > TOO_NOISY),
         relative_deviation: deviation,
@@ -225,19 +253,10 @@ fn scores(records: &[&Record], metric: Metric) -> BTreeMap<usize, f64> {
     records.iter().filter_map(score).collect()
 }
 
-fn score(entry: &Ranked, metric: Metric) -> f64 {
-    let score = match metric {
-        Metric::Throughput | Metric::Pareto => entry.output_tokens_per_s.map(|rate| rate.median),
-        Metric::Latency => entry.latency_ms.map(|latency| 1e3 / latency.median),
-        Metric::Goodput => entry.goodput_tokens_per_s.map(|rate| rate.median),
-    };
-    score.unwrap_or(f64::NEG_INFINITY)
-}
-
 /// Marks what cannot be told apart from the best.
 fn tie(entries: &mut [Ranked], race: &BTreeMap<&Configuration, Vec<&Record>>, metric: Metric) {
     let mut eligible: Vec<&mut Ranked> =
-        entries.iter_mut().filter(|entry| score(entry, metric) > 0.0 && !entry.too_noisy).collect();
+        entries.iter_mut().filter(|entry| entry.score(metric) > 0.0 && !entry.too_noisy).collect();
     let by_repeat: Vec<BTreeMap<usize, f64>> = eligible
         .iter()
         .map(|entry| race.get(&entry.configuration).map(|records| scores(records, metric)).unwrap_or_default())
@@ -245,11 +264,15 @@ fn tie(entries: &mut [Ranked], race: &BTreeMap<&Configuration, Vec<&Record>>, me
     let repeats: BTreeSet<usize> = by_repeat.iter().flat_map(BTreeMap::keys).copied().collect();
     let row = |scores: &BTreeMap<usize, f64>| repeats.iter().map(|repeat| scores.get(repeat).copied()).collect();
     let scores = Scores::new(by_repeat.iter().map(row));
-    // Nobody feels less, whatever the scatter; and where that is unknown, it is all that can be said.
-    let enough = INDIFFERENT.ln_1p().max(scores.chance().unwrap_or_default());
+    // Where the scatter is unknown, indifference is all that can be said.
+    let chance = scores.chance().unwrap_or_default();
     for (at, entry) in eligible.iter_mut().enumerate() {
         // The best is the first. Without a common repeat nothing is known of the difference: no tie is claimed.
-        entry.tied_with_best = scores.lead(0, at).is_some_and(|lead| lead <= enough);
+        let lead = scores.lead(0, at);
+        // Nobody feels less, whatever the scatter. Beyond that, what chance explains is a tie only as long as the pairs
+        // do not all speak for the best.
+        let by_chance = |lead: f64| lead <= chance && !scores.always_leads(0, at);
+        entry.tied_with_best = lead.is_some_and(|lead| lead <= INDIFFERENT.ln_1p() || by_chance(lead));
     }
 }
 
@@ -352,6 +375,28 @@ mod tests {
             assert_eq!(relative(&records, Load::BatchSize(1), &shapes[0], &shapes[2], metric), None);
             assert_eq!(relative(&records, Load::BatchSize(2), &shapes[0], &shapes[1], metric), None);
         }
+    }
+
+    #[test]
+    fn what_every_pair_speaks_for_is_no_tie() {
+        let off: (&str, &[f64]) = ("0,1,1", &[100.0, 90.0, 110.0, 80.0, 120.0]);
+        // Three percent in every single pair, while the machine drifts by far more than that.
+        let (plain, better): (Vec<f64>, Vec<f64>) =
+            [200.0, 190.0, 210.0, 185.0, 215.0].map(|rate| (rate, rate * 1.03)).into_iter().unzip();
+        check(&[off, ("3,4,8", &better), ("3,1,4", &plain)], &["3,4,8", "3,1,4", "0,1,1"], "3,4,8", Verdict::Pays);
+    }
+
+    #[test]
+    fn the_front_is_what_nothing_beats_in_both_figures() {
+        let mut records = vec![record("3,1,4", 0, 150.0), record("5,4,8", 0, 200.0), record("0,1,1", 0, 100.0)];
+        for (record, user) in records.iter_mut().zip([60.0, 50.0, 40.0]) {
+            if let Outcome::Measured(figures) = &mut record.outcome {
+                figures.tokens_per_s_per_user = user;
+            }
+        }
+        let ranking = &rank(&records, Metric::Pareto)[0];
+        let front: Vec<bool> = ranking.entries.iter().map(|entry| entry.on_front).collect();
+        assert_eq!(front, [true, true, false]);
     }
 
     #[test]

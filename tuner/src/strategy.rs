@@ -1,23 +1,23 @@
-//! In which order trials run.
+//! Which trials run, and when that is enough.
 
-use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
-use schemas::sweep::{Search, StrategyName};
-use serde::{Deserialize, Serialize};
+mod anneal;
+mod guided;
+mod listed;
+mod shard;
+#[cfg(test)]
+mod tests;
 
+use schemas::sweep::{Metric, Search, StrategyName};
+
+pub use self::shard::Shard;
 use crate::{
+    TunerError,
     configuration::Load,
+    guide::Prediction,
     record::{Record, Role, Trial},
+    selection::{LoadRanking, rank},
     space::Entrant,
 };
-
-/// A strategy looks at what has been measured and says what to measure next.
-pub trait Strategy {
-    /// The next trial; `None` when there is nothing left that it wants to know.
-    fn next(&mut self, history: &[Record]) -> Option<Trial>;
-
-    /// All trials that it may still ask for, where that is known beforehand.
-    fn planned(&self) -> Option<usize>;
-}
 
 /// The race of one sweep: every configuration under every load, as often as asked for.
 #[derive(Clone, Debug)]
@@ -28,189 +28,139 @@ pub struct Race {
     pub loads: Vec<Load>,
     /// How often each is measured.
     pub repeats: usize,
+    /// What counts as better.
+    pub metric: Metric,
 }
 
-/// A part of a race for one of several machines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shard {
-    /// From one.
-    pub index: usize,
-    /// How many there are.
-    pub count: usize,
+/// Where trials are measured.
+pub trait Bench {
+    /// Measures a trial and puts it into the journal, or finds it there.
+    ///
+    /// # Errors
+    /// When a budget is used up, the user wants to stop, or the sweep cannot go on.
+    fn measure(&mut self, trial: &Trial) -> Result<&Record, Halt>;
+
+    /// Everything in the journal.
+    fn history(&self) -> &[Record];
 }
 
-/// A list that was made beforehand: grid and random search.
-#[derive(Clone, Debug)]
-pub struct Listed {
-    trials: std::vec::IntoIter<Trial>,
+/// Why a search ends before it wants to.
+#[derive(Debug)]
+pub enum Halt {
+    /// For a reason that is no error.
+    Stop(StopReason),
+    /// The sweep cannot go on.
+    Failed(TunerError),
 }
 
-/// The strategy that a sweep file names.
-pub fn strategy(search: &Search, race: &Race) -> Box<dyn Strategy> {
-    let entrants = match search.strategy {
-        StrategyName::Grid => race.entrants.clone(),
-        StrategyName::Random | StrategyName::Anneal | StrategyName::Guided => shuffled(search, race),
+/// Why a sweep ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    /// Every trial of the plan is measured.
+    SpaceExhausted,
+    /// As many trials as asked for.
+    TrialBudget,
+    /// As much time as asked for.
+    TimeBudget,
+    /// The user wanted to stop.
+    Interrupted,
+    /// The annealing schedule is at its end.
+    Cooled,
+    /// Under every load the choice is clear, and nothing that is not measured is predicted within its reach.
+    Settled,
+    /// As [`Settled`](Self::Settled), but for contenders that more repeats did not tell apart.
+    StillTied,
+}
+
+/// How many trials a search takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// Trials, at most.
+    pub trials: usize,
+    /// Whether it will be just as many.
+    pub exact: bool,
+}
+
+impl Race {
+    /// Trials of the whole space.
+    pub fn size(&self) -> usize {
+        self.entrants.len() * self.loads.len() * self.repeats
+    }
+
+    /// No speculation and the engine's default, with the sweep's own settings.
+    pub fn baselines(&self) -> impl Iterator<Item = &Entrant> {
+        self.entrants.iter().filter(|one| one.role != Role::Candidate)
+    }
+
+    /// The baselines under every load, as often as asked for.
+    pub fn baseline_trials(&self) -> Vec<Trial> {
+        let baselines: Vec<Entrant> = self.baselines().cloned().collect();
+        listed::interleaved(&baselines, &self.loads, 0..self.repeats)
+    }
+
+    /// How it stands.
+    pub fn standing(&self, history: &[Record]) -> Vec<LoadRanking> {
+        rank(history, self.metric)
+    }
+}
+
+/// Runs the search that a sweep file names, to its end.
+///
+/// # Errors
+/// As [`Bench::measure`].
+pub fn search(
+    search: &Search,
+    race: &Race,
+    predictions: &[Prediction],
+    bench: &mut dyn Bench,
+) -> Result<StopReason, Halt> {
+    match search.strategy {
+        StrategyName::Grid => listed::run(&listed::grid(race), race, bench),
+        StrategyName::Random => listed::run(&listed::random(search, race), race, bench),
+        StrategyName::Anneal => anneal::run(search, race, bench),
+        StrategyName::Guided => guided::run(search, race, predictions, bench),
+    }
+}
+
+/// How many trials the search is going to ask for.
+pub fn planned(search: &Search, race: &Race) -> Planned {
+    let budget = search.trials.unwrap_or(usize::MAX);
+    match search.strategy {
+        StrategyName::Grid => Planned { trials: race.size().min(budget), exact: true },
+        StrategyName::Random => Planned { trials: listed::random(search, race).len().min(budget), exact: true },
+        StrategyName::Anneal => Planned { trials: anneal::most_trials(search, race).min(budget), exact: false },
+        StrategyName::Guided => Planned { trials: guided::most_trials(search, race).min(budget), exact: false },
+    }
+}
+
+/// The trials of a list, where they are known beforehand: what a plan can print.
+pub fn list(search: &Search, race: &Race) -> Option<Vec<Trial>> {
+    let mut trials = match search.strategy {
+        StrategyName::Grid => listed::grid(race),
+        StrategyName::Random => listed::random(search, race),
+        StrategyName::Anneal | StrategyName::Guided => return None,
     };
-    let mut trials = interleaved(&entrants, &race.loads, race.repeats);
     trials.truncate(search.trials.unwrap_or(usize::MAX));
-    Box::new(Listed { trials: trials.into_iter() })
+    Some(trials)
 }
 
-/// Repeats outermost, so that a drift of the machine hits all configurations alike and an early stop has measured each
-/// as often as the others; then settings that cost a restart, then loads, then shapes, which are cheap to change. Every
-/// second repeat runs backwards:
-/// a drift within one repeat is then not always to the same shape's advantage.
-fn interleaved(entrants: &[Entrant], loads: &[Load], repeats: usize) -> Vec<Trial> {
-    let mut trials = Vec::new();
-    for repeat in 0..repeats {
-        let begin = trials.len();
-        for settings in entrants.chunk_by(|a, b| a.configuration.knobs == b.configuration.knobs) {
-            for load in loads {
-                let trial = |one: &Entrant| Trial { configuration: one.configuration.clone(), load: *load, repeat };
-                trials.extend(settings.iter().map(trial));
-            }
-        }
-        if repeat % 2 == 1 {
-            trials[begin..].reverse();
-        }
-    }
-    trials
-}
-
-/// Baselines first, the rest in random order; with a budget of trials only as many as can be measured in full.
-fn shuffled(search: &Search, race: &Race) -> Vec<Entrant> {
-    let (mut chosen, mut rest): (Vec<_>, Vec<_>) =
-        race.entrants.iter().cloned().partition(|one| one.role != Role::Candidate);
-    rest.shuffle(&mut StdRng::seed_from_u64(search.seed));
-    if let Some(trials) = search.trials {
-        let each = (race.loads.len() * race.repeats).max(1);
-        rest.truncate((trials / each).saturating_sub(chosen.len()));
-    }
-    rest.sort_by(|a, b| a.configuration.knobs.cmp(&b.configuration.knobs));
-    chosen.extend(rest);
-    chosen
-}
-
-impl Strategy for Listed {
-    fn next(&mut self, _history: &[Record]) -> Option<Trial> {
-        self.trials.next()
-    }
-
-    fn planned(&self) -> Option<usize> {
-        Some(self.trials.len())
-    }
-}
-
-impl Shard {
-    /// Keeps every `count`-th candidate. Baselines stay in every shard: comparisons are paired on one machine.
-    pub fn of(self, entrants: &[Entrant]) -> Vec<Entrant> {
-        let mut candidates = 0;
-        let mut keep = |one: &Entrant| {
-            candidates += usize::from(one.role == Role::Candidate);
-            one.role != Role::Candidate || candidates % self.count == self.index % self.count
-        };
-        entrants.iter().filter(|one| keep(one)).cloned().collect()
-    }
-}
-
-impl std::fmt::Display for Shard {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{}/{}", self.index, self.count)
-    }
-}
-
-impl std::str::FromStr for Shard {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let numbers = text.split_once('/').and_then(|(index, count)| Some((index.parse().ok()?, count.parse().ok()?)));
-        match numbers {
-            Some((index, count)) if (1..=count).contains(&index) => Ok(Self { index, count }),
-            _ => Err(format!("'{text}' is not a shard: expected I/N with 1 ≤ I ≤ N, such as 2/8")),
+impl StopReason {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::SpaceExhausted => "every trial of the plan is measured",
+            Self::TrialBudget => "the budget of trials is used up",
+            Self::TimeBudget => "the budget of time is used up",
+            Self::Interrupted => "interrupted",
+            Self::Cooled => "the annealing schedule is at its end",
+            Self::Settled => "the choice is clear, and nothing unmeasured is predicted within its reach",
+            Self::StillTied => "what is still tied was not told apart by more repeats",
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use proptest::prelude::*;
-    use schemas::{
-        sweep::{KnobLists, Space},
-        tree::TreeShape,
-    };
-
-    use super::*;
-    use crate::space::expand;
-
-    fn race(repeats: usize) -> Race {
-        let space =
-            Space { num_steps: vec![1, 2, 3, 4], topk: vec![1, 2], num_draft_tokens: vec![2, 3], ..Space::default() };
-        let entrants = expand(&space, &KnobLists::default(), &[], TreeShape::chain(3)).entrants;
-        Race { entrants, loads: vec![Load::BatchSize(1), Load::BatchSize(8)], repeats }
-    }
-
-    fn trials(search: &Search, race: &Race) -> Vec<Trial> {
-        let mut strategy = strategy(search, race);
-        std::iter::from_fn(|| strategy.next(&[])).collect()
-    }
-
-    #[test]
-    fn a_grid_measures_everything_once_before_anything_twice() {
-        let race = race(3);
-        let all = trials(&Search::default(), &race);
-        assert_eq!(all.len(), race.entrants.len() * 2 * 3);
-        assert!(all.windows(2).all(|pair| pair[0].repeat <= pair[1].repeat));
-        assert!(all[0].configuration.is_off());
-        let of = |repeat: usize| all.iter().filter(move |trial| trial.repeat == repeat);
-        let key = |trial: &Trial| (trial.configuration.clone(), trial.load);
-        assert!(of(0).map(key).eq(of(1).map(key).collect::<Vec<_>>().into_iter().rev()), "every second one backwards");
-    }
-
-    #[test]
-    fn a_random_search_keeps_the_baselines_and_its_budget() {
-        let race = race(2);
-        let search = Search { strategy: StrategyName::Random, trials: Some(20), ..Search::default() };
-        let some = trials(&search, &race);
-        assert_eq!(some.len(), 20);
-        let shapes: BTreeSet<TreeShape> = some.iter().map(|trial| trial.configuration.shape).collect();
-        assert_eq!(shapes.len(), 5);
-        assert!(shapes.contains(&TreeShape::OFF) && shapes.contains(&TreeShape::chain(3)));
-        assert_eq!(some, trials(&search, &race));
-        assert_ne!(some, trials(&Search { seed: 1, ..search }, &race));
-    }
-
-    proptest! {
-        #[test]
-        fn no_strategy_asks_for_a_trial_twice_or_beyond_its_budget(
-            random: bool, repeats in 1..5_usize, budget in prop::option::of(1..80_usize), seed: u64,
-        ) {
-            let race = race(repeats);
-            let strategy = if random { StrategyName::Random } else { StrategyName::Grid };
-            let asked = trials(&Search { strategy, repeats, trials: budget, seed, ..Search::default() }, &race);
-            let full = race.entrants.len() * race.loads.len() * repeats;
-            prop_assert_eq!(asked.iter().collect::<std::collections::HashSet<_>>().len(), asked.len());
-            prop_assert!(asked.len() <= budget.unwrap_or(full));
-            prop_assert!(budget.is_some_and(|budget| budget < full) || asked.len() == full);
-        }
-
-        #[test]
-        fn shards_cover_the_race_and_share_only_the_baselines(count in 1_usize..9) {
-            let all = race(1).entrants;
-            let shards: Vec<Vec<Entrant>> = (1..=count).map(|index| Shard { index, count }.of(&all)).collect();
-            for one in &all {
-                let times = shards.iter().filter(|shard| shard.contains(one)).count();
-                prop_assert_eq!(times, if one.role == Role::Candidate { 1 } else { count });
-            }
-        }
-    }
-
-    #[test]
-    fn shards_are_written_as_fractions() {
-        assert_eq!("2/8".parse(), Ok(Shard { index: 2, count: 8 }));
-        for wrong in ["0/8", "9/8", "1", "a/b", "1/0", ""] {
-            assert!(wrong.parse::<Shard>().is_err(), "{wrong}");
-        }
+impl From<TunerError> for Halt {
+    fn from(error: TunerError) -> Self {
+        Self::Failed(error)
     }
 }

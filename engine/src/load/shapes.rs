@@ -203,6 +203,15 @@ pub fn shape_of(name: &str) -> Result<&'static ShapeOfModel, EngineError> {
 }
 
 impl ShapeOfModel {
+    /// The name of its architecture in config.json.
+    pub fn architecture(&self) -> &'static str {
+        match (self.head_norms, self.biased) {
+            (true, _) => "Qwen3ForCausalLM",
+            (false, true) => "Qwen2ForCausalLM",
+            (false, false) => "LlamaForCausalLM",
+        }
+    }
+
     /// The target.
     pub fn target(&self) -> TargetFacts {
         TargetFacts {

@@ -8,6 +8,7 @@ use engine::{
 use schemas::tree::TreeShape;
 
 use super::*;
+use crate::configuration::{Configuration, Load};
 use crate::{
     capture::{Demand, Limits, optimize},
     latency::{
@@ -198,7 +199,7 @@ fn rounds_of(device: DeviceChoice, shape: TreeShape, batch_size: usize) -> (u64,
         completions.iter().map(|one| need(one.prompt_tokens, one.output_ids.len(), one.rounds)).collect();
     let workload = Workload { requests, warm_up_tokens: 0, hash: String::new(), left_out: 0 };
     let before = engine.statistics().rounds;
-    let trial = Trial { shape, batch_size, repeat: 0 };
+    let trial = Trial { configuration: Configuration::of(shape), load: Load::BatchSize(batch_size), repeat: 0 };
     let Ok(Ended::Measured(_)) = runner::run(&mut engine, &trial, &workload, &AtomicBool::new(false)) else {
         panic!("the trial runs");
     };

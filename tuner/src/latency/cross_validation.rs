@@ -14,7 +14,7 @@ const UNKNOWN: f64 = 0.1;
 const LEAST: f64 = 0.002;
 
 /// Relative errors |predicted / measured − 1| of the points, each predicted by a model that was fitted to the others.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CrossValidation {
     /// Points.
     pub points: usize,
@@ -26,6 +26,8 @@ pub struct CrossValidation {
     pub max: f64,
     /// The median error without the interpolation of what the physical model leaves.
     pub physical_median: f64,
+    /// What is predicted of each point by the model of the others, in ms, in the order of the points.
+    pub left_out_ms: Vec<f64>,
 }
 
 /// The physical models of all points but one; empty for too few points.
@@ -61,11 +63,13 @@ pub fn validate(
         return Ok(None);
     }
     let (mut errors, mut physical_errors, mut scores) = (Vec::new(), Vec::new(), Vec::new());
+    let mut left_out_ms = Vec::new();
     for (at, (one, refit)) in measured.iter().zip(refits).enumerate() {
         let process = Residuals::new(refit, &without(measured, at), residuals.amplitude())?;
         let (mean, deviation) = process.at(&one.point);
         let physical = refit.log_ms(&one.point) - one.log_ms;
         errors.push(((physical + mean).exp() - 1.0).abs());
+        left_out_ms.push((one.log_ms + physical + mean).exp());
         physical_errors.push((physical.exp() - 1.0).abs());
         scores.push((physical + mean).abs() / deviation);
     }
@@ -80,6 +84,7 @@ pub fn validate(
         p90: at_share(&errors, 0.9),
         max: at_share(&errors, 1.0),
         physical_median: at_share(&physical_errors, 0.5),
+        left_out_ms,
     }))
 }
 

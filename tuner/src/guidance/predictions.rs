@@ -1,0 +1,127 @@
+//! What every configuration is going to do under every load.
+
+use engine::Engine;
+use schemas::tree::TreeShape;
+
+use super::{Replayed, rounds::Timed};
+use crate::{
+    TunerError,
+    configuration::{Configuration, Load},
+    forecast::{Arrivals, Forecast, Need, Setup, rounds_behind, simulate},
+    guide::{AcceptanceTable, Prediction},
+    latency::{Beyond, Kind, Point},
+    sweep::{SweepRequest, prepare::Ready},
+    workload::Workload,
+};
+
+/// A prediction with the forecast behind it.
+pub struct Predicted {
+    pub prediction: Prediction,
+    pub forecast: Forecast,
+    /// Tokens of a request halfway, on average.
+    pub context: f64,
+}
+
+/// Predicts every configuration with the sweep's own settings of which acceptance is known.
+pub fn all(
+    request: &SweepRequest<'_>,
+    ready: &mut Ready,
+    acceptance: &AcceptanceTable,
+    replayed: Option<&Replayed>,
+    timed: &Timed,
+) -> Result<Vec<Predicted>, TunerError> {
+    let mut all = Vec::new();
+    let race = ready.race.clone();
+    let (engine, workload) = ready.parts()?;
+    for load in &race.loads {
+        for entrant in race.entrants.iter().filter(|one| one.configuration.is_plain()) {
+            if request.interrupted.load(std::sync::atomic::Ordering::Relaxed) {
+                return Ok(all);
+            }
+            let shape = entrant.configuration.shape;
+            let Some(length) = acceptance.length(shape) else { continue };
+            let needs = needs(workload, *load, shape, length, replayed);
+            all.push(predict(engine, workload, &entrant.configuration, *load, &needs, timed)?);
+        }
+    }
+    Ok(all)
+}
+
+fn predict(
+    engine: &Engine,
+    workload: &Workload,
+    configuration: &Configuration,
+    load: Load,
+    needs: &[Need],
+    timed: &Timed,
+) -> Result<Predicted, TunerError> {
+    let shape = configuration.shape;
+    let capacity = engine.capacity();
+    let setup = Setup {
+        // The CPU captures none: batches run as they are.
+        capture_sizes: if engine.capture_time().is_some() { engine.options().graph_sizes() } else { Vec::new() },
+        max_running_requests: engine.max_running_requests(),
+        prefill_budget: engine.options().chunked_prefill_size,
+        prefill_chunk: capacity.prefill_chunk,
+        rounds_behind: rounds_behind(capacity.rounds_in_flight, !shape.is_off()),
+    };
+    let arrivals = match load {
+        Load::BatchSize(batch_size) => Arrivals::Closed { batch_size: batch_size.min(setup.max_running_requests) },
+        Load::RequestRate(_) | Load::Recorded => Arrivals::Open {
+            at_ms: {
+                let _ = workload;
+                Vec::new()
+            },
+        },
+    };
+    let round_ms = |batch: usize, context: f64| Ok(timed.model.ms(&Point { shape, batch, context }));
+    let forecast = simulate(needs, &arrivals, &setup, round_ms, |tokens| timed.prefill.step(tokens))?;
+    let halfway = |need: &Need| need.prompt_tokens as f64 + need.output_tokens as f64 / 2.0;
+    let context = needs.iter().map(halfway).sum::<f64>() / needs.len().max(1) as f64;
+    let rounds: u64 = forecast.batches.iter().sum();
+    let kind = |batch: usize| timed.model.kind(&Point { shape, batch, context });
+    let usual = forecast.batches.iter().enumerate().max_by_key(|(_, rounds)| **rounds).map_or(1, |(batch, _)| batch);
+    let prediction = Prediction {
+        configuration: configuration.clone(),
+        load,
+        accept_length: forecast.accept_length.unwrap_or(1.0),
+        round_ms: (forecast.elapsed_s - forecast.prefill_s) * 1e3 / rounds.max(1) as f64,
+        output_tokens_per_s: forecast.output_tokens_per_s,
+        tokens_per_s_per_user: forecast.tokens_per_s_per_user.unwrap_or_default(),
+        latency_ms: forecast.latency_ms.median,
+        time_to_first_token_ms: forecast.time_to_first_token_ms.median,
+        extrapolated: match kind(usual.max(1)) {
+            Kind::Interpolated => None,
+            Kind::Extrapolated(beyond) => Some(beyond.iter().map(words).collect::<Vec<_>>().join(", ")),
+        },
+    };
+    Ok(Predicted { prediction, forecast, context })
+}
+
+fn words(beyond: &Beyond) -> String {
+    let Beyond { value, measured } = beyond;
+    format!("{} {value:.0} (timed: {:.0} to {:.0})", measured.quantity, measured.min, measured.max)
+}
+
+/// What each request of a trial needs under a shape.
+fn needs(workload: &Workload, load: Load, shape: TreeShape, length: f64, replayed: Option<&Replayed>) -> Vec<Need> {
+    let count = workload.requests.len().max(load.batch_size().unwrap_or(0));
+    let place = replayed.and_then(|replayed| replayed.shapes.iter().position(|one| *one == shape));
+    let need = |(at, request): (usize, &engine::Request)| {
+        let prompt_tokens = request.input_ids.len();
+        let text = replayed.and_then(|replayed| Some((replayed, at % replayed.texts.len().max(1))));
+        let output_tokens = match text.and_then(|(replayed, at)| replayed.texts.get(at)) {
+            Some(text) => text.output_tokens(),
+            None => request.stop.max_new_tokens.unwrap_or(1),
+        }
+        .max(1);
+        let known = text.zip(place).and_then(|((replayed, at), place)| replayed.each.get(at)?.get(place));
+        let rounds = match known {
+            Some(acceptance) => acceptance.rounds,
+            None if shape.is_off() => output_tokens - 1,
+            None => ((output_tokens as f64 / length).ceil() as usize).min(output_tokens - 1),
+        };
+        Need { prompt_tokens, output_tokens, rounds }
+    };
+    workload.requests.iter().cycle().take(count).enumerate().map(|(at, request)| need((at, request))).collect()
+}

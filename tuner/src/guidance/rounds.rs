@@ -1,0 +1,135 @@
+//! Times rounds of a designed set of graphs, and fits the model of round times.
+
+use std::sync::atomic::Ordering;
+
+use engine::{Engine, timing::TimingPoint};
+
+use crate::{
+    TunerError,
+    configuration::Load,
+    guide::{AcceptanceTable, CrossValidation, Parameter, RoundTimeSummary, TimedPoint},
+    latency::{Clock, Machine, RoundModel, Sample, design, prefill::PrefillModel},
+    sweep::{Progress, SweepRequest, prepare::Ready},
+    workload::Workload,
+};
+
+/// Points that are timed at most.
+const MOST_POINTS: usize = 36;
+/// Rounds of each of them.
+const ROUNDS: usize = 15;
+
+/// What was timed, and the models of it.
+pub struct Timed {
+    pub model: RoundModel,
+    pub prefill: PrefillModel,
+    pub summary: RoundTimeSummary,
+}
+
+/// Times the rounds. `None` when the user wanted to stop.
+pub fn time(
+    request: &SweepRequest<'_>,
+    ready: &mut Ready,
+    acceptance: &AcceptanceTable,
+    progress: &mut dyn Progress,
+) -> Result<Option<Timed>, TunerError> {
+    let shapes = super::shapes(ready).into_iter().filter(|shape| acceptance.length(*shape).is_some()).collect();
+    let batches = batches(ready);
+    let contexts = contexts(&ready.workload);
+    let engine = ready.engine()?;
+    let capacity = engine.capacity();
+    let space = design::Space { shapes, batches, contexts, cache_tokens: Some(capacity.pages * capacity.page_size) };
+    let points = design::design(&space, MOST_POINTS);
+    progress.preparing("rounds of a designed set of shapes, timed", points.len());
+    let mut times = Vec::new();
+    for group in points.chunk_by(|a, b| (a.context, a.batch) == (b.context, b.batch)) {
+        if request.interrupted.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        times.extend(engine.time_rounds(&fitting(group, engine), ROUNDS)?);
+        progress.prepared(times.len());
+    }
+    let samples: Vec<Sample> = times.iter().map(|times| Sample::of(times, Clock::Wall)).collect();
+    let prefills: Vec<_> = times.iter().filter_map(|times| times.prefill).collect();
+    let unfit = |error: crate::latency::LatencyError| TunerError::Configuration(error.to_string());
+    let model = RoundModel::fit(Machine::of(engine)?, &samples).map_err(unfit)?;
+    let prefill = PrefillModel::fit(&prefills).map_err(unfit)?;
+    let summary = summary(&model, prefill, &samples);
+    Ok(Some(Timed { model, prefill, summary }))
+}
+
+/// Those that the engine has room for, the rounds that are timed included.
+fn fitting(points: &[TimingPoint], engine: &Engine) -> Vec<TimingPoint> {
+    let longest = engine.capacity().context_length;
+    let within = |point: &TimingPoint| {
+        let room = longest.saturating_sub(point.shape.num_draft_tokens + 2 * ROUNDS);
+        TimingPoint { context: point.context.min(room.max(1)), ..*point }
+    };
+    points.iter().map(within).collect()
+}
+
+/// Batches that run under the loads: the sizes of closed loops, and where a batch may be smaller, some between.
+fn batches(ready: &Ready) -> Vec<usize> {
+    let closed = ready.race.loads.iter().filter_map(|load| load.batch_size());
+    let open = ready.race.loads.iter().any(|load| !matches!(load, Load::BatchSize(_)));
+    let largest = if open { ready.options.max_running_requests } else { closed.clone().max().unwrap_or(1) };
+    let doubling = std::iter::successors(Some(1), |size| Some(size * 4)).take_while(|size| *size < largest);
+    let mut all: Vec<usize> = closed.chain(doubling).chain([largest]).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Tokens of a request: of the shortest and of the longest one halfway, and of the longest at its end.
+fn contexts(workload: &Workload) -> Vec<usize> {
+    let halfway = |request: &engine::Request| request.input_ids.len() + request.stop.max_new_tokens.unwrap_or(0) / 2;
+    let whole = |request: &engine::Request| request.input_ids.len() + request.stop.max_new_tokens.unwrap_or(0);
+    let shortest = workload.requests.iter().map(halfway).min().unwrap_or(1);
+    let longest = workload.requests.iter().map(whole).max().unwrap_or(1);
+    // Short contexts differ by nothing that could be measured.
+    if longest < shortest + shortest / 4 { vec![longest] } else { vec![shortest, longest] }
+}
+
+fn summary(model: &RoundModel, prefill: PrefillModel, samples: &[Sample]) -> RoundTimeSummary {
+    let parameters = model.parameters();
+    let parameter = |name: &str, value: f64, unit: &str| Parameter { name: name.into(), value, unit: unit.into() };
+    let validated = model.cross_validation();
+    let points = samples.iter().enumerate().map(|(at, sample)| {
+        let left_out = validated.and_then(|validated| validated.left_out_ms.get(at).copied());
+        TimedPoint {
+            shape: sample.point.shape,
+            batch: sample.point.batch,
+            context: sample.point.context.round() as usize,
+            measured_ms: median(&sample.ms),
+            left_out_ms: left_out.unwrap_or_else(|| model.ms(&sample.point)),
+        }
+    });
+    RoundTimeSummary {
+        parameters: vec![
+            parameter("fixed cost of a round", parameters.round_us, "µs"),
+            parameter("fixed cost of a draft pass", parameters.draft_pass_us, "µs"),
+            parameter("cost of a verified row beside its arithmetic", parameters.row_us, "µs"),
+            parameter("reading weights, few rows", parameters.few_rows_gb_per_s, "GB/s"),
+            parameter("reading weights, many rows", parameters.many_rows_gb_per_s, "GB/s"),
+            parameter("linear layers, few rows", parameters.few_rows_tflop_per_s, "TFLOP/s"),
+            parameter("linear layers, many rows", parameters.many_rows_tflop_per_s, "TFLOP/s"),
+            parameter("reading the KV cache", parameters.cache_gb_per_s, "GB/s"),
+            parameter("attention over it", parameters.attention_gb_per_s, "GB/s"),
+            parameter("the draft's share of the target's speed", parameters.draft_efficiency, ""),
+            parameter("rows of a tile", parameters.tile_rows as f64, "rows"),
+            parameter("fixed cost of a prefill step", prefill.step_ms * 1e3, "µs"),
+            parameter("prefill of a token", prefill.token_ms * 1e3, "µs"),
+        ],
+        error: validated.map_or_else(CrossValidation::default, |one| CrossValidation {
+            median: one.median,
+            p90: one.p90,
+            largest: one.max,
+        }),
+        points: points.collect(),
+    }
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    crate::statistics::median(&sorted).unwrap_or(f64::NAN)
+}

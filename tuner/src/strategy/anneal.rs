@@ -1,0 +1,199 @@
+//! Simulated annealing (Kirkpatrick, Gelatt & Vecchi 1983; argmin's solver) over the space of a sweep, load by load: a walk
+//! from configuration to neighbouring configuration that takes steps downhill now and then, ever more rarely. Each
+//! configuration on the walk is measured once; the best of them and the baselines are then measured as often as asked for.
+
+use std::{cell::RefCell, collections::HashMap};
+
+use argmin::{
+    core::{CostFunction, Error, Executor},
+    solver::simulatedannealing::{Anneal, SATempFunc, SimulatedAnnealing},
+};
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use rand_xoshiro::{Xoshiro256PlusPlus, rand_core::SeedableRng as _};
+use schemas::sweep::Search;
+
+use super::{Bench, Halt, Race, StopReason, listed::interleaved};
+use crate::{
+    configuration::{Configuration, Load},
+    record::{Outcome, Trial},
+    space::Entrant,
+};
+
+/// The share of the space that the walk may measure unless a budget says otherwise.
+const SHARE: f64 = 0.25;
+/// Configurations that a walk measures at least, where the space has as many.
+const SHORTEST: usize = 8;
+/// Steps of a walk for each configuration that it may measure: it comes back to known ones for nothing.
+const STEPS_EACH: usize = 12;
+/// The first temperature, in units of the logarithm of the objective: a step to half the speed is taken one time in three.
+const TEMPERATURE: f64 = 0.6;
+
+/// The walk of one load.
+struct Walk<'a, 'b> {
+    race: &'a Race,
+    load: Load,
+    /// Configurations that may still be measured.
+    left: RefCell<usize>,
+    bench: RefCell<&'a mut (dyn Bench + 'b)>,
+    known: RefCell<HashMap<usize, f64>>,
+    random: RefCell<StdRng>,
+    /// Why it ended, if not by itself.
+    halt: RefCell<Option<Halt>>,
+}
+
+/// Runs the walks, then the repeats of what they found.
+pub fn run(search: &Search, race: &Race, bench: &mut dyn Bench) -> Result<StopReason, Halt> {
+    for load in &race.loads {
+        walk(search, race, *load, bench)?;
+    }
+    for load in &race.loads {
+        let finalists = finalists(search, race, *load, bench);
+        for trial in interleaved(&finalists, &[*load], 0..race.repeats) {
+            bench.measure(&trial)?;
+        }
+    }
+    Ok(StopReason::Cooled)
+}
+
+/// Trials of all walks and of the repeats behind them.
+pub fn most_trials(search: &Search, race: &Race) -> usize {
+    let finals = (race.baselines().count() + search.candidates) * race.repeats.saturating_sub(1);
+    race.loads.len() * (walked(search, race) + finals)
+}
+
+/// Configurations that one walk may measure, baselines included.
+fn walked(search: &Search, race: &Race) -> usize {
+    let baselines = race.baselines().count();
+    let all = race.entrants.len();
+    let wanted = match search.trials {
+        Some(trials) => {
+            let finals = (baselines + search.candidates) * race.repeats.saturating_sub(1);
+            (trials / race.loads.len().max(1)).saturating_sub(finals)
+        }
+        None => (all as f64 * SHARE) as usize,
+    };
+    wanted.max(SHORTEST).max(baselines + 1).min(all)
+}
+
+fn walk(search: &Search, race: &Race, load: Load, bench: &mut dyn Bench) -> Result<(), Halt> {
+    let walk = Walk {
+        race,
+        load,
+        left: RefCell::new(walked(search, race)),
+        bench: RefCell::new(bench),
+        known: RefCell::default(),
+        random: RefCell::new(StdRng::seed_from_u64(search.seed ^ 0xA11E)),
+        halt: RefCell::default(),
+    };
+    // The baselines are always in the race; the better one of them is where the walk begins.
+    let baselines: Vec<usize> = (0..race.baselines().count()).collect();
+    let mut start = 0;
+    for at in baselines {
+        let cost = walk.measured(at);
+        if let Some(halt) = walk.halt.take() {
+            return Err(halt);
+        }
+        if walk.known.borrow().get(&start).is_none_or(|best| cost < *best) {
+            start = at;
+        }
+    }
+    let steps = (walked(search, race) * STEPS_EACH) as u64;
+    let random = Xoshiro256PlusPlus::seed_from_u64(search.seed);
+    let solver = SimulatedAnnealing::new_with_rng(TEMPERATURE, random)
+        .map(|solver| solver.with_temp_func(SATempFunc::Exponential(0.97)))
+        .map_err(|error| Halt::Failed(crate::TunerError::Configuration(error.to_string())))?;
+    let halted = {
+        let ran = Executor::new(&walk, solver).configure(|state| state.param(start).max_iters(steps)).run();
+        ran.err().map(|error| error.to_string())
+    };
+    match (walk.halt.take(), halted) {
+        (Some(halt), _) => Err(halt),
+        (None, Some(_)) if *walk.left.borrow() == 0 => Ok(()),
+        (None, Some(reason)) => Err(Halt::Failed(crate::TunerError::Configuration(reason))),
+        (None, None) => Ok(()),
+    }
+}
+
+/// The baselines, and the best that the walk met.
+fn finalists(search: &Search, race: &Race, load: Load, bench: &dyn Bench) -> Vec<Entrant> {
+    let standing = race.standing(bench.history());
+    let best = standing.into_iter().filter(|ranking| ranking.load == load).flat_map(|ranking| ranking.entries);
+    let best: Vec<Configuration> =
+        best.filter(|entry| entry.repeats > 0).map(|entry| entry.configuration).take(search.candidates).collect();
+    let chosen = |one: &&Entrant| race.baselines().any(|other| other == *one) || best.contains(&one.configuration);
+    race.entrants.iter().filter(chosen).cloned().collect()
+}
+
+impl Walk<'_, '_> {
+    /// The cost of a configuration: less is better. Measured when it is met first.
+    fn measured(&self, at: usize) -> f64 {
+        if let Some(cost) = self.known.borrow().get(&at) {
+            return *cost;
+        }
+        let mut left = self.left.borrow_mut();
+        *left = left.saturating_sub(1);
+        let trial = Trial { configuration: self.race.entrants[at].configuration.clone(), load: self.load, repeat: 0 };
+        let cost = match self.bench.borrow_mut().measure(&trial) {
+            Ok(record) => match &record.outcome {
+                Outcome::Measured(figures) => {
+                    figures.score(self.race.metric).map_or(f64::INFINITY, |score| -score.ln())
+                }
+                Outcome::Failed { .. } => f64::INFINITY,
+            },
+            Err(halt) => {
+                *self.halt.borrow_mut() = Some(halt);
+                f64::INFINITY
+            }
+        };
+        self.known.borrow_mut().insert(at, cost);
+        cost
+    }
+}
+
+impl CostFunction for &Walk<'_, '_> {
+    type Param = usize;
+    type Output = f64;
+
+    fn cost(&self, at: &usize) -> Result<f64, Error> {
+        if *self.left.borrow() == 0 && !self.known.borrow().contains_key(at) {
+            return Err(Error::msg("as many configurations as the walk may measure"));
+        }
+        let cost = self.measured(*at);
+        if self.halt.borrow().is_some() {
+            return Err(Error::msg("the search was stopped"));
+        }
+        Ok(cost)
+    }
+}
+
+impl Anneal for &Walk<'_, '_> {
+    type Param = usize;
+    type Output = usize;
+    type Float = f64;
+
+    /// One of the nearest other configurations: of more of them while it is hot.
+    fn anneal(&self, at: &usize, temperature: f64) -> Result<usize, Error> {
+        let here = &self.race.entrants[*at].configuration;
+        let mut others: Vec<(f64, usize)> = (0..self.race.entrants.len())
+            .filter(|other| other != at)
+            .map(|other| (distance(here, &self.race.entrants[other].configuration), other))
+            .collect();
+        others.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let reach = (others.len() as f64 * temperature / TEMPERATURE / 2.0).ceil() as usize;
+        let reach = reach.clamp(6.min(others.len()), others.len());
+        if reach == 0 {
+            return Ok(*at);
+        }
+        Ok(others[self.random.borrow_mut().random_range(0..reach)].1)
+    }
+}
+
+/// How far two configurations lie apart: doublings of steps, branches and nodes, and settings that differ.
+fn distance(a: &Configuration, b: &Configuration) -> f64 {
+    let doublings = |a: usize, b: usize| ((a + 1) as f64 / (b + 1) as f64).log2().abs();
+    let shapes = doublings(a.shape.num_steps, b.shape.num_steps)
+        + doublings(a.shape.topk, b.shape.topk)
+        + doublings(a.shape.num_draft_tokens, b.shape.num_draft_tokens);
+    let settings = usize::from(a.knobs != b.knobs) + usize::from(a.table != b.table);
+    shapes + settings as f64
+}

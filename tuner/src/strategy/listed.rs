@@ -1,0 +1,60 @@
+//! Lists that are made beforehand: every configuration, or some at random.
+
+use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
+use schemas::sweep::Search;
+
+use super::{Bench, Halt, Race, StopReason};
+use crate::{
+    configuration::Load,
+    record::{Role, Trial},
+    space::Entrant,
+};
+
+/// Measures a list in its order.
+pub fn run(trials: &[Trial], race: &Race, bench: &mut dyn Bench) -> Result<StopReason, Halt> {
+    for trial in trials {
+        bench.measure(trial)?;
+    }
+    Ok(if trials.len() < race.size() { StopReason::TrialBudget } else { StopReason::SpaceExhausted })
+}
+
+/// Everything.
+pub fn grid(race: &Race) -> Vec<Trial> {
+    interleaved(&race.entrants, &race.loads, 0..race.repeats)
+}
+
+/// Baselines first, the rest in random order; with a budget of trials only as many as can be measured in full.
+pub fn random(search: &Search, race: &Race) -> Vec<Trial> {
+    let (mut chosen, mut rest): (Vec<_>, Vec<_>) =
+        race.entrants.iter().cloned().partition(|one| one.role != Role::Candidate);
+    rest.shuffle(&mut StdRng::seed_from_u64(search.seed));
+    if let Some(trials) = search.trials {
+        let each = (race.loads.len() * race.repeats).max(1);
+        rest.truncate((trials / each).saturating_sub(chosen.len()));
+    }
+    rest.sort_by(|a, b| a.configuration.knobs.cmp(&b.configuration.knobs));
+    chosen.extend(rest);
+    let mut trials = interleaved(&chosen, &race.loads, 0..race.repeats);
+    trials.truncate(search.trials.unwrap_or(usize::MAX));
+    trials
+}
+
+/// Repeats outermost, so that a drift of the machine hits all configurations alike and an early stop has measured each
+/// as often as the others; then settings that cost a restart, then loads, then shapes, which are cheap to change. Every
+/// second repeat runs backwards: a drift within one repeat is then not always to the same shape's advantage.
+pub fn interleaved(entrants: &[Entrant], loads: &[Load], repeats: std::ops::Range<usize>) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for repeat in repeats {
+        let begin = trials.len();
+        for settings in entrants.chunk_by(|a, b| a.configuration.knobs == b.configuration.knobs) {
+            for load in loads {
+                let trial = |one: &Entrant| Trial { configuration: one.configuration.clone(), load: *load, repeat };
+                trials.extend(settings.iter().map(trial));
+            }
+        }
+        if repeat % 2 == 1 {
+            trials[begin..].reverse();
+        }
+    }
+    trials
+}

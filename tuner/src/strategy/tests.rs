@@ -1,0 +1,274 @@
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use proptest::prelude::*;
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use schemas::{
+    sweep::{KnobLists, Metric, Search, Space, StrategyName},
+    tree::TreeShape,
+};
+
+use super::*;
+use crate::{
+    configuration::Configuration,
+    record::{Fingerprint, Measurement, Outcome, Spread},
+    space::expand,
+};
+
+/// A machine that is made up: every configuration has a true speed, and figures scatter about it.
+struct MadeUp {
+    records: Vec<Record>,
+    noise: f64,
+    budget: Option<usize>,
+    random: StdRng,
+}
+
+impl MadeUp {
+    fn new(noise: f64, budget: Option<usize>) -> Self {
+        Self { records: Vec::new(), noise, budget, random: StdRng::seed_from_u64(3) }
+    }
+}
+
+/// Best at (3,2,6) for small batches and without speculation for large ones; half as fast per doubling away from it.
+fn speed(configuration: &Configuration, load: Load) -> f64 {
+    let batch = load.batch_size().unwrap_or(1) as f64;
+    let TreeShape { num_steps, topk, num_draft_tokens } = configuration.shape;
+    let off = 100.0 * batch;
+    if configuration.is_off() {
+        return off;
+    }
+    let distance = (num_steps as f64 - 3.0).abs() / 3.0
+        + (topk as f64 / 2.0).log2().abs() / 3.0
+        + (num_draft_tokens as f64 / 6.0).log2().abs() / 2.0;
+    off * (1.0 + 1.5 * (-distance).exp()) / (1.0 + batch * num_draft_tokens as f64 / 64.0)
+}
+
+impl Bench for MadeUp {
+    fn measure(&mut self, trial: &Trial) -> Result<&Record, Halt> {
+        if let Some(at) = self.records.iter().position(|record| record.trial == *trial) {
+            return Ok(&self.records[at]);
+        }
+        if self.budget.is_some_and(|budget| self.records.len() >= budget) {
+            return Err(Halt::Stop(StopReason::TrialBudget));
+        }
+        let noise = 1.0 + self.noise * (self.random.random::<f64>() - 0.5);
+        self.records.push(record(trial, speed(&trial.configuration, trial.load) * noise));
+        Ok(&self.records[self.records.len() - 1])
+    }
+
+    fn history(&self) -> &[Record] {
+        &self.records
+    }
+}
+
+fn record(trial: &Trial, rate: f64) -> Record {
+    let spread = |value| Spread { min: value, median: value, p90: value, p99: value, max: value };
+    let figures = Measurement {
+        requests: 1,
+        output_tokens: 100,
+        elapsed_s: 100.0 / rate,
+        output_tokens_per_s: rate,
+        tokens_per_s_per_user: rate,
+        goodput_tokens_per_s: None,
+        simulated: false,
+        accept_length: 2.0,
+        accept_histogram: vec![1, 2],
+        rounds: 50,
+        round_ms: spread(1.0),
+        draft_ms: None,
+        verify_ms: None,
+        extend_ms: None,
+        running_batch: Vec::new(),
+        inter_token_ms: None,
+        time_to_first_token_ms: spread(1.0),
+        latency_ms: spread(1e5 / rate),
+    };
+    let role = match trial.configuration.is_off() {
+        true => Role::NoSpeculation,
+        false if trial.configuration.shape == TreeShape::chain(3) => Role::EngineDefault,
+        false => Role::Candidate,
+    };
+    let empty = String::new;
+    Record {
+        id: format!("{trial:?}"),
+        trial: trial.clone(),
+        role,
+        fingerprint: Fingerprint {
+            device: empty(),
+            device_name: empty(),
+            driver: empty(),
+            units: 1,
+            engine: empty(),
+            target: empty(),
+            draft: empty(),
+            workload: empty(),
+            settings: empty(),
+        },
+        finished_at: 0,
+        outcome: Outcome::Measured(Box::new(figures)),
+    }
+}
+
+fn race(repeats: usize, large: bool) -> Race {
+    let space = match large {
+        true => Space {
+            num_steps: (1..=8).collect(),
+            topk: vec![1, 2, 4, 8],
+            num_draft_tokens: vec![4, 6, 8, 16, 32],
+            ..Space::default()
+        },
+        false => {
+            Space { num_steps: vec![1, 2, 3, 4], topk: vec![1, 2], num_draft_tokens: vec![2, 3], ..Space::default() }
+        }
+    };
+    let entrants = expand(&space, &KnobLists::default(), &[], TreeShape::chain(3)).entrants;
+    Race { entrants, loads: vec![Load::BatchSize(1), Load::BatchSize(8)], repeats, metric: Metric::Throughput }
+}
+
+/// What the made-up machine is predicted to do, wrong by up to a share that depends on the shape.
+fn predictions(race: &Race, wrong: f64) -> Vec<Prediction> {
+    let mut random = StdRng::seed_from_u64(9);
+    let mut all = Vec::new();
+    for load in &race.loads {
+        for entrant in &race.entrants {
+            let rate =
+                speed(&entrant.configuration, *load) * (1.0 + wrong * (2.0 * random.random::<f64>() - 1.0)) * 1.2;
+            all.push(Prediction {
+                configuration: entrant.configuration.clone(),
+                load: *load,
+                accept_length: 2.0,
+                round_ms: 1.0,
+                output_tokens_per_s: rate,
+                tokens_per_s_per_user: rate,
+                latency_ms: 1e5 / rate,
+                time_to_first_token_ms: 1.0,
+                extrapolated: None,
+            });
+        }
+    }
+    all
+}
+
+fn trials(options: &Search, race: &Race) -> Vec<Trial> {
+    let mut bench = MadeUp::new(0.0, options.trials);
+    let _ = search(options, race, &predictions(race, 0.0), &mut bench);
+    bench.records.into_iter().map(|record| record.trial).collect()
+}
+
+#[test]
+fn a_grid_measures_everything_once_before_anything_twice() {
+    let race = race(3, false);
+    let all = trials(&Search { strategy: StrategyName::Grid, ..Search::default() }, &race);
+    assert_eq!(all.len(), race.entrants.len() * 2 * 3);
+    assert!(all.windows(2).all(|pair| pair[0].repeat <= pair[1].repeat));
+    assert!(all[0].configuration.is_off());
+    let of = |repeat: usize| all.iter().filter(move |trial| trial.repeat == repeat);
+    let key = |trial: &Trial| (trial.configuration.clone(), trial.load);
+    assert!(of(0).map(key).eq(of(1).map(key).collect::<Vec<_>>().into_iter().rev()), "every second one backwards");
+}
+
+#[test]
+fn a_random_search_keeps_the_baselines_and_its_budget() {
+    let race = race(2, false);
+    let options = Search { strategy: StrategyName::Random, trials: Some(20), ..Search::default() };
+    let some = trials(&options, &race);
+    assert_eq!(some.len(), 20);
+    let shapes: BTreeSet<TreeShape> = some.iter().map(|trial| trial.configuration.shape).collect();
+    assert_eq!(shapes.len(), 5);
+    assert!(shapes.contains(&TreeShape::OFF) && shapes.contains(&TreeShape::chain(3)));
+    assert_eq!(some, trials(&options, &race));
+    assert_ne!(some, trials(&Search { seed: 1, ..options }, &race));
+}
+
+/// What a search finds of the made-up machine: by load, the true speed of the choice as a share of the best.
+fn found(options: &Search, race: &Race, wrong: f64, noise: f64) -> (BTreeMap<Load, f64>, usize, StopReason) {
+    let mut bench = MadeUp::new(noise, options.trials);
+    let stopped = match search(options, race, &predictions(race, wrong), &mut bench) {
+        Ok(reason) | Err(Halt::Stop(reason)) => reason,
+        Err(Halt::Failed(error)) => panic!("{error}"),
+    };
+    let share = |ranking: &LoadRanking| {
+        let best = race.entrants.iter().map(|one| speed(&one.configuration, ranking.load)).fold(0.0, f64::max);
+        speed(ranking.chosen.as_ref().expect("a choice"), ranking.load) / best
+    };
+    (race.standing(&bench.records).iter().map(|one| (one.load, share(one))).collect(), bench.records.len(), stopped)
+}
+
+#[test]
+fn a_guided_search_finds_the_best_in_a_tenth_of_the_trials() {
+    let race = race(3, true);
+    let options = Search { strategy: StrategyName::Guided, ..Search::default() };
+    for (wrong, noise) in [(0.0, 0.01), (0.04, 0.01), (0.08, 0.04)] {
+        let (shares, trials, stopped) = found(&options, &race, wrong, noise);
+        assert!(shares.values().all(|share| *share > 0.975), "{wrong}: {shares:?}");
+        assert!(trials * 10 <= race.size(), "{wrong}: {trials} of {}", race.size());
+        assert!(matches!(stopped, StopReason::Settled | StopReason::StillTied));
+    }
+}
+
+#[test]
+fn a_guided_search_measures_what_wrong_predictions_leave_open() {
+    let race = race(3, true);
+    let options = Search { strategy: StrategyName::Guided, candidates: 1, ..Search::default() };
+    let (right, few, _) = found(&options, &race, 0.0, 0.001);
+    let (wrong, more, _) = found(&options, &race, 0.10, 0.001);
+    assert!(right.values().all(|share| *share > 0.99), "{right:?}");
+    assert!(wrong.values().all(|share| *share > 0.85), "{wrong:?}");
+    assert!(few <= more);
+}
+
+#[test]
+fn annealing_comes_near_the_best_and_keeps_its_budget() {
+    let race = race(3, true);
+    let options = Search { strategy: StrategyName::Anneal, trials: Some(90), ..Search::default() };
+    let (shares, trials, _) = found(&options, &race, 0.0, 0.01);
+    assert!(shares.values().all(|share| *share > 0.85), "{shares:?}");
+    assert!(trials <= 90 && trials > 60, "{trials}");
+    assert_eq!(found(&options, &race, 0.0, 0.01).0, shares, "the same seed walks the same way");
+}
+
+#[test]
+fn what_is_in_the_journal_is_not_measured_again() {
+    let race = race(2, false);
+    for strategy in [StrategyName::Grid, StrategyName::Random, StrategyName::Anneal, StrategyName::Guided] {
+        let options = Search { strategy, ..Search::default() };
+        let mut whole = MadeUp::new(0.0, None);
+        search(&options, &race, &predictions(&race, 0.03), &mut whole).expect("it ends");
+        for cut in [0, 1, 7, whole.records.len() / 2] {
+            let mut rest = MadeUp::new(0.0, None);
+            rest.records = whole.records[..cut].to_vec();
+            search(&options, &race, &predictions(&race, 0.03), &mut rest).expect("it ends");
+            assert_eq!(rest.records, whole.records, "{strategy:?} cut at {cut}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_strategy_asks_for_a_trial_twice_or_beyond_its_budget(
+        strategy in prop::sample::select(vec![
+            StrategyName::Grid, StrategyName::Random, StrategyName::Anneal, StrategyName::Guided,
+        ]),
+        repeats in 1..5_usize, budget in prop::option::of(1..80_usize), seed: u64,
+    ) {
+        let race = race(repeats, false);
+        let options = Search { strategy, repeats, trials: budget, seed, ..Search::default() };
+        let asked = trials(&options, &race);
+        prop_assert_eq!(asked.iter().collect::<HashSet<_>>().len(), asked.len());
+        let planned = planned(&options, &race);
+        prop_assert!(asked.len() <= planned.trials && (!planned.exact || asked.len() == planned.trials));
+        prop_assert!(asked.len() <= budget.unwrap_or(usize::MAX));
+        if let Some(list) = list(&options, &race) {
+            prop_assert_eq!(list, asked);
+        }
+    }
+
+    #[test]
+    fn shards_cover_the_race_and_share_only_the_baselines(count in 1_usize..9) {
+        let all = race(1, false).entrants;
+        let shards: Vec<Vec<Entrant>> = (1..=count).map(|index| Shard { index, count }.of(&all)).collect();
+        for one in &all {
+            let times = shards.iter().filter(|shard| shard.contains(one)).count();
+            prop_assert_eq!(times, if one.role == Role::Candidate { 1 } else { count });
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! What a sweep needs before its first trial: the engine, the workload, the race.
+
+use engine::{
+    Engine, EngineError, EngineOptions, ShapePolicy,
+    options::{default_shape, default_shape_of},
+};
+use schemas::{sweep::SweepFile, text::Source, tree::TreeShape, tuned::TunedFile};
+
+use super::SweepRequest;
+use crate::{
+    TunerError, acceptance,
+    configuration::{Load, Real, TableRow},
+    guide::AcceptanceTable,
+    record::Fingerprint,
+    settings,
+    space::{Expanded, expand},
+    strategy::Race,
+    workload::Workload,
+};
+
+/// The parts of a sweep that is ready to run.
+pub struct Ready {
+    /// `None` only where an engine could not be started again.
+    engine: Option<Engine>,
+    /// What the engine is started with, but for what single configurations change.
+    pub options: EngineOptions,
+    pub workload: Workload,
+    pub space: Expanded,
+    pub race: Race,
+    pub fingerprint: Fingerprint,
+    /// Accept lengths that were measured elsewhere, where acceptance is made up.
+    pub imported: Option<AcceptanceTable>,
+}
+
+/// Loads the models and the workload, and lays out the race.
+///
+/// # Errors
+/// When something cannot be loaded, or the sweep file asks for what cannot be.
+pub fn prepare(request: &SweepRequest<'_>) -> Result<Ready, TunerError> {
+    let file = &request.file;
+    let tables = file.space.tables.iter().map(|path| table(request, path)).collect::<Result<Vec<_>, _>>()?;
+    let mut space = expand(&file.space, &file.knobs, &tables, default(request)?);
+    let imported = file.models.acceptance.as_ref();
+    let imported = imported.map(|from| acceptance::import(&request.folder, from)).transpose()?;
+    // From the whole space, so that the shards of a sweep have one setting.
+    let options = options(request, &space)?;
+    let engine = Engine::load(options.clone())?;
+    let workload = Workload::load(&file.workload, &request.folder, &engine)?;
+    if let Some(shard) = request.shard {
+        space.entrants = shard.of(&space.entrants);
+    }
+    let closed = file.batch_sizes().into_iter().map(Load::BatchSize);
+    let open = file.arrivals.rates.iter().map(|rate| Load::RequestRate(Real(*rate)));
+    let recorded = file.arrivals.recorded.then_some(Load::Recorded);
+    let race = Race {
+        entrants: space.entrants.clone(),
+        loads: closed.chain(open).chain(recorded).collect(),
+        repeats: file.search.repeats,
+        metric: file.objective.metric,
+    };
+    let fingerprint = fingerprint(&engine, &workload, imported.as_ref());
+    Ok(Ready { engine: Some(engine), options, workload, space, race, fingerprint, imported })
+}
+
+impl Ready {
+    /// The engine.
+    ///
+    /// # Errors
+    /// When it could not be started again after a failure.
+    pub fn engine(&mut self) -> Result<&mut Engine, EngineError> {
+        self.engine.as_mut().ok_or_else(gone)
+    }
+
+    /// The engine, and what it is asked.
+    ///
+    /// # Errors
+    /// As [`engine`](Self::engine).
+    pub fn parts(&mut self) -> Result<(&mut Engine, &Workload), EngineError> {
+        Ok((self.engine.as_mut().ok_or_else(gone)?, &self.workload))
+    }
+
+    /// Whether an engine is there and has nothing to do.
+    pub fn is_idle(&self) -> bool {
+        self.engine.as_ref().is_some_and(Engine::is_idle)
+    }
+
+    /// Loads the engine anew. The old one gives its memory back first.
+    ///
+    /// # Errors
+    /// As [`Engine::load`].
+    pub fn restart(&mut self, options: EngineOptions) -> Result<(), EngineError> {
+        self.engine = None;
+        self.engine = Some(Engine::load(options)?);
+        Ok(())
+    }
+
+    /// What the user should know before the first trial.
+    pub fn notes(&self, request: &SweepRequest<'_>) -> Vec<String> {
+        let mut notes = Vec::new();
+        notes.extend(self.space.dropped_words());
+        if self.workload.left_out > 0 {
+            notes.push(format!("{} prompts are left out (too long, or no user's words)", self.workload.left_out));
+        }
+        if !request.file.engine.capture_sizes.is_empty() && self.fingerprint.device == "cpu" {
+            notes.push("engine.capture_sizes is recorded and of no effect: the CPU captures no graphs".into());
+        }
+        if self.race.repeats == 1 {
+            notes.push(
+                "search.repeats is 1: how much the figures scatter stays unknown, and so does which differences are real"
+                    .into(),
+            );
+        }
+        if self.imported.is_some() {
+            notes.push(
+                "acceptance is imported and made up in every trial: times are measured, texts mean nothing".into(),
+            );
+        }
+        notes
+    }
+}
+
+fn gone() -> EngineError {
+    EngineError::Device("the engine could not be started again after a failure".into())
+}
+
+/// What SGLang would choose by itself.
+fn default(request: &SweepRequest<'_>) -> Result<TreeShape, TunerError> {
+    let models = &request.file.models;
+    Ok(match &models.model_shape {
+        Some(shape) => default_shape_of(shape)?,
+        None => default_shape(&request.folder.join(&models.target))?,
+    })
+}
+
+/// The table of a tuned file.
+fn table(request: &SweepRequest<'_>, path: &str) -> Result<Vec<TableRow>, TunerError> {
+    let path = request.folder.join(path);
+    let text = std::fs::read_to_string(&path).map_err(|source| TunerError::Read { path: path.clone(), source })?;
+    let name = path.display().to_string();
+    let tuned = TunedFile::read(&Source::new(&name, text))
+        .map_err(|finding| TunerError::Malformed { path, reason: finding.message.clone() })?;
+    let row = |(max_running_batch, shape)| TableRow { max_running_batch, shape };
+    Ok(tuned.shapes().into_iter().map(row).collect())
+}
+
+fn options(request: &SweepRequest<'_>, space: &Expanded) -> Result<EngineOptions, TunerError> {
+    let SweepFile { models, engine, .. } = &request.file;
+    // Pages are reserved for the largest tree of the space, so that every shape has the same cache.
+    let largest = space.entrants.iter().flat_map(|one| one.configuration.shapes());
+    let largest = largest.max_by_key(|shape| shape.num_draft_tokens);
+    let random = models.model_shape.is_some();
+    Ok(EngineOptions {
+        model_path: request.folder.join(&models.target),
+        draft_model_path: (!random).then(|| request.folder.join(&models.draft)),
+        load_format: if random { engine::options::LoadFormat::Dummy } else { engine::options::LoadFormat::Auto },
+        model_shape: models.model_shape.clone(),
+        algorithm: Some(models.algorithm.clone()),
+        policy: largest.map_or_else(|| EngineOptions::default().policy, ShapePolicy::fixed),
+        device: match request.device {
+            Some(device) => device,
+            None => engine.device.parse()?,
+        },
+        dtype: models.dtype.clone(),
+        context_length: engine.context_length,
+        max_running_requests: settings::max_running_requests(&request.file, space),
+        page_size: engine.page_size,
+        mem_fraction_static: engine.mem_fraction_static,
+        chunked_prefill_size: engine.chunked_prefill_size,
+        capture_sizes: engine.capture_sizes.clone(),
+        // Repeats of a workload would find their own prompts in the cache.
+        disable_radix_cache: true,
+        ..EngineOptions::default()
+    })
+}
+
+fn fingerprint(engine: &Engine, workload: &Workload, imported: Option<&AcceptanceTable>) -> Fingerprint {
+    let device = engine.device();
+    Fingerprint {
+        device: device.device,
+        device_name: device.name,
+        driver: device.driver,
+        units: device.units,
+        engine: concat!("spectune ", env!("CARGO_PKG_VERSION")).into(),
+        target: engine.identity().target.clone(),
+        draft: engine.identity().draft.clone().unwrap_or_default(),
+        workload: workload.hash.clone(),
+        settings: in_words(engine, imported),
+    }
+}
+
+/// The part of a fingerprint that two sweeps on one machine can differ in.
+fn in_words(engine: &Engine, imported: Option<&AcceptanceTable>) -> String {
+    let options = engine.options();
+    let captured = match options.capture_sizes.as_slice() {
+        [] => String::new(),
+        sizes => format!(", capture sizes {}", sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")),
+    };
+    let imported = imported.map_or_else(String::new, |table| format!(", acceptance {}", acceptance::hash(table)));
+    format!(
+        "{}, dtype {}, context {}, page size {}, prefill of {} tokens{captured}{imported}",
+        options.algorithm.as_deref().unwrap_or("no draft"),
+        options.dtype,
+        engine.capacity().context_length,
+        options.page_size,
+        options.chunked_prefill_size
+    )
+}
