@@ -3,6 +3,7 @@
 mod batches;
 mod logprobs;
 mod models;
+mod replays;
 
 use kernels::{
     checks::{CHECKS, UNTYPED_CHECKS},
@@ -10,7 +11,7 @@ use kernels::{
 };
 use schemas::tree::TreeShape;
 
-use self::{batches::shrinking_and_growing, logprobs::same_as_cpu, models::RandomModels};
+use self::{batches::shrinking_and_growing, logprobs::same_as_cpu, models::RandomModels, replays::same_as_rounds};
 use crate::{
     Completion, DeviceChoice, Engine, EngineError, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions,
     load::device,
@@ -135,6 +136,10 @@ fn check_engine(
     report(Check {
         name: format!("{label}: batches shrink and grow at random (SGLang #9521, #9888, #9481)"),
         failure: shrinking_and_growing(&mut engine, plan)?,
+    });
+    report(Check {
+        name: format!("{label}: a replay of known texts accepts what rounds accept"),
+        failure: same_as_rounds(&mut engine, plan)?,
     });
     let accepted = engine.statistics().accepted_drafts();
     report(Check {

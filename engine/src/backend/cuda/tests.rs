@@ -1,18 +1,19 @@
 //! The CUDA backend in the emulator: everything but the GPU is real, and in float32 the shipped models must say what the
 //! CPU backend says, token by token.
 
-use std::path::Path;
+use std::{ops::ControlFlow, path::Path};
 
 use kernels::device::{Device, DeviceError, Element};
 use schemas::tree::TreeShape;
 
 use super::{CudaBackend, CudaOptions, Models, WeightSource, load};
 use crate::{
+    Acceptance, Engine, ReplayText,
     backend::{Backend, PageId, PrefillChunk, Round, Slot},
     checkpoint::Folder,
     model::{TargetFacts, head_facts},
-    options::EngineOptions,
-    request::SamplingParams,
+    options::{DeviceChoice, EngineOptions, ShapePolicy},
+    request::{Request, SamplingParams, StopConditions},
 };
 
 /// A machine without a C++ compiler cannot emulate; continuous integration has one.
@@ -108,4 +109,54 @@ fn eagle3_changes_nothing_but_the_number_of_rounds() {
 #[test]
 fn eagle2_changes_nothing_but_the_number_of_rounds() {
     check(Element::F32, "eagle2", &[(1, 1, 2), (4, 4, 16)]);
+}
+
+/// Runs requests with a shape, and replays them with shapes.
+fn replay(device: DeviceChoice, shapes: &[TreeShape]) -> (Vec<Vec<u64>>, Vec<Vec<Acceptance>>) {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny");
+    let mut engine = Engine::load(EngineOptions {
+        model_path: models.join("target"),
+        draft_model_path: Some(models.join("eagle2")),
+        policy: ShapePolicy::fixed(shapes[0]),
+        device,
+        dtype: "float32".into(),
+        batch_invariant: true,
+        max_running_requests: 2,
+        context_length: Some(64),
+        page_size: 4,
+        disable_cuda_graph: true,
+        ..EngineOptions::default()
+    })
+    .expect("the demo pair loads");
+    let samplings = [0.0, 0.9].map(|temperature| SamplingParams { temperature, seed: 3, ..SamplingParams::default() });
+    let requests = samplings.map(|sampling| Request {
+        input_ids: PROMPT[..9].to_vec(),
+        sampling,
+        stop: StopConditions { max_new_tokens: Some(8), ignore_eos: true, ..StopConditions::default() },
+    });
+    let completions = engine.run(requests.to_vec()).expect("they run");
+    let texts: Vec<ReplayText> =
+        requests.iter().zip(&completions).map(|(request, completion)| ReplayText::new(request, completion)).collect();
+    let replayed = engine.replay(&texts, shapes, &mut |_| ControlFlow::Continue(())).expect("they can be replayed");
+    (completions.into_iter().map(|one| one.accept_histogram).collect(), replayed.expect("nobody broke it off"))
+}
+
+#[test]
+fn a_replay_counts_what_rounds_count_and_what_the_cpu_counts() {
+    if device().is_none() {
+        return;
+    }
+    let shapes = ["4,3,12", "2,1,3", "2,3,5", "5,3,20"].map(|shape| shape.parse().expect("a shape"));
+    let (rounds, found) = replay(DeviceChoice::Emulator, &shapes);
+    let (_, expected) = replay(DeviceChoice::Cpu, &shapes);
+    for (request, (found, expected)) in found.iter().zip(&expected).enumerate() {
+        assert_eq!(found[0].accept_histogram, rounds[request], "request {request}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert_eq!(found.accept_histogram, expected.accept_histogram, "request {request}");
+            // Sums in float32 are taken in another order.
+            let close = |(found, expected): (f64, f64)| (found - expected).abs() < 1e-3;
+            assert_eq!(found.expected_drafts.is_some(), expected.expected_drafts.is_some());
+            assert!(found.expected_drafts.zip(expected.expected_drafts).is_none_or(close), "{found:?}, {expected:?}");
+        }
+    }
 }

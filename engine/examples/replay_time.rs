@@ -1,0 +1,65 @@
+//! How long a replay of 8 texts of 128 tokens takes for 40 tree shapes on the CPU, beside running them, on the demo pair.
+//! The figures of `docs/notes/tuner.md`.
+
+use std::{ops::ControlFlow, path::Path, time::Instant};
+
+use engine::{
+    DeviceChoice, Engine, EngineError, EngineOptions, ReplayText, Request, SamplingParams, ShapePolicy, StopConditions,
+};
+use schemas::tree::TreeShape;
+
+fn main() -> Result<(), EngineError> {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny");
+    let mut engine = Engine::load(EngineOptions {
+        model_path: models.join("target"),
+        draft_model_path: Some(models.join("eagle3")),
+        device: DeviceChoice::Cpu,
+        context_length: Some(256),
+        max_running_requests: 8,
+        ..EngineOptions::default()
+    })?;
+    let requests: Vec<Request> = (0..8).map(request).collect();
+    engine.set_policy(ShapePolicy::fixed(TreeShape::OFF))?;
+    let plain = engine.run(requests.clone())?;
+    let texts: Vec<ReplayText> =
+        requests.iter().zip(&plain).map(|(request, completion)| ReplayText::new(request, completion)).collect();
+    let shapes = shapes();
+
+    let begin = Instant::now();
+    let replayed = engine.replay(&texts, &shapes, &mut |_| ControlFlow::Continue(()))?.unwrap_or_default();
+    let replay = begin.elapsed();
+
+    let begin = Instant::now();
+    let mut different = 0;
+    for (at, shape) in shapes.iter().enumerate() {
+        engine.set_policy(ShapePolicy::fixed(*shape))?;
+        let counted = engine.run(requests.clone())?;
+        let same =
+            counted.iter().zip(&replayed).filter(|(run, found)| run.accept_histogram == found[at].accept_histogram);
+        different += counted.len() - same.count();
+    }
+    let runs = begin.elapsed();
+    let (replay, runs, count) = (replay.as_secs_f64(), runs.as_secs_f64(), shapes.len());
+    println!("{count} shapes: replay {replay:.2} s, runs {runs:.2} s, {:.1} times; {different} differ", runs / replay);
+    Ok(())
+}
+
+fn request(seed: u32) -> Request {
+    Request {
+        input_ids: (0..24).map(|at| (at * at * 31 + seed * 97) % 2000 + 4).collect(),
+        sampling: SamplingParams::default(),
+        stop: StopConditions { max_new_tokens: Some(128), ignore_eos: true, ..StopConditions::default() },
+    }
+}
+
+/// Chains of 1 to 8 steps; four widths, four depths and two sizes of trees.
+fn shapes() -> Vec<TreeShape> {
+    let mut shapes: Vec<TreeShape> = (1..=8).map(TreeShape::chain).collect();
+    for topk in [2, 4, 6, 8] {
+        for num_steps in [2, 3, 5, 7] {
+            let largest = TreeShape { num_steps, topk, num_draft_tokens: 2 }.largest_num_draft_tokens();
+            shapes.extend([6, 32].map(|nodes| TreeShape { num_steps, topk, num_draft_tokens: largest.min(nodes) }));
+        }
+    }
+    shapes
+}
