@@ -11,6 +11,8 @@
 pub mod acceptance;
 pub mod capture;
 pub mod configuration;
+#[cfg(test)]
+mod demo;
 pub mod error;
 pub mod estimate;
 pub mod forecast;

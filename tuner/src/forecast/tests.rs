@@ -5,19 +5,19 @@ use std::{path::Path, sync::atomic::AtomicBool};
 use engine::{
     DeviceChoice, Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions, timing::PrefillTime,
 };
-use schemas::tree::TreeShape;
+use schemas::{sweep::Objective, tree::TreeShape};
 
 use super::*;
-use crate::configuration::{Configuration, Load};
 use crate::{
     capture::{Demand, Limits, optimize},
+    configuration::{Configuration, Load},
     latency::{
         Clock, Kind, Machine, Point, RoundModel, Sample,
         design::{Space, design},
         prefill::PrefillModel,
     },
     record::Trial,
-    runner::{self, Ended},
+    runner::{self, Ended, Terms},
     workload::Workload,
 };
 
@@ -197,10 +197,18 @@ fn rounds_of(device: DeviceChoice, shape: TreeShape, batch_size: usize) -> (u64,
     let completions = engine.run(requests.clone()).expect("they run");
     let needs: Vec<Need> =
         completions.iter().map(|one| need(one.prompt_tokens, one.output_ids.len(), one.rounds)).collect();
-    let workload = Workload { requests, warm_up_tokens: 0, hash: String::new(), left_out: 0 };
+    let workload =
+        Workload { requests, warm_up_tokens: 0, hash: String::new(), left_out: 0, recorded: Vec::new(), seed: 0 };
     let before = engine.statistics().rounds;
     let trial = Trial { configuration: Configuration::of(shape), load: Load::BatchSize(batch_size), repeat: 0 };
-    let Ok(Ended::Measured(_)) = runner::run(&mut engine, &trial, &workload, &AtomicBool::new(false)) else {
+    let interrupted = AtomicBool::new(false);
+    let terms = Terms {
+        workload: &workload,
+        objective: Objective::default(),
+        simulate_accept_length: None,
+        interrupted: &interrupted,
+    };
+    let Ok(Ended::Measured(_)) = runner::run(&mut engine, &trial, &terms) else {
         panic!("the trial runs");
     };
     let capacity = engine.capacity();

@@ -67,12 +67,10 @@ fn predict(
     };
     let arrivals = match load {
         Load::BatchSize(batch_size) => Arrivals::Closed { batch_size: batch_size.min(setup.max_running_requests) },
-        Load::RequestRate(_) | Load::Recorded => Arrivals::Open {
-            at_ms: {
-                let _ = workload;
-                Vec::new()
-            },
-        },
+        Load::RequestRate(_) | Load::Recorded => {
+            let at = workload.arrivals(load).unwrap_or_default();
+            Arrivals::Open { at_ms: at.iter().map(|at| at.as_secs_f64() * 1e3).collect() }
+        }
     };
     let round_ms = |batch: usize, context: f64| Ok(timed.model.ms(&Point { shape, batch, context }));
     let forecast = simulate(needs, &arrivals, &setup, round_ms, |tokens| timed.prefill.step(tokens))?;

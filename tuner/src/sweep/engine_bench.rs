@@ -14,7 +14,7 @@ use crate::{
     configuration::Knobs,
     journal::Journal,
     record::{Outcome, Record, Role, Trial},
-    runner::{self, Ended},
+    runner::{self, Ended, Terms},
     settings,
     strategy::{Bench, Halt, Race, StopReason},
 };
@@ -123,10 +123,11 @@ impl<'a> EngineBench<'a> {
     fn run_on_engine(&mut self, trial: &Trial) -> Result<Ended, EngineError> {
         let imported = self.ready.imported.as_ref();
         let accept_length = imported.map(|table| acceptance::length_of(table, &trial.configuration)).transpose()?;
-        let objective = &self.request.file.objective;
+        let interrupted = self.request.interrupted;
+        let objective = self.request.file.objective;
         let (engine, workload) = self.ready.parts()?;
-        let _ = (objective, accept_length);
-        runner::run(engine, trial, workload, self.request.interrupted)
+        let terms = Terms { workload, objective, simulate_accept_length: accept_length, interrupted };
+        runner::run(engine, trial, &terms)
     }
 
     fn role(&self, trial: &Trial) -> Role {

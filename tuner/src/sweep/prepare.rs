@@ -9,7 +9,7 @@ use schemas::{sweep::SweepFile, text::Source, tree::TreeShape, tuned::TunedFile}
 use super::SweepRequest;
 use crate::{
     TunerError, acceptance,
-    configuration::{Load, Real, TableRow},
+    configuration::TableRow,
     guide::AcceptanceTable,
     record::Fingerprint,
     settings,
@@ -49,12 +49,9 @@ pub fn prepare(request: &SweepRequest<'_>) -> Result<Ready, TunerError> {
     if let Some(shard) = request.shard {
         space.entrants = shard.of(&space.entrants);
     }
-    let closed = file.batch_sizes().into_iter().map(Load::BatchSize);
-    let open = file.arrivals.rates.iter().map(|rate| Load::RequestRate(Real(*rate)));
-    let recorded = file.arrivals.recorded.then_some(Load::Recorded);
     let race = Race {
         entrants: space.entrants.clone(),
-        loads: closed.chain(open).chain(recorded).collect(),
+        loads: settings::loads(file),
         repeats: file.search.repeats,
         metric: file.objective.metric,
     };
@@ -162,7 +159,7 @@ fn options(request: &SweepRequest<'_>, space: &Expanded) -> Result<EngineOptions
         },
         dtype: models.dtype.clone(),
         context_length: engine.context_length,
-        max_running_requests: settings::max_running_requests(&request.file, space),
+        max_running_requests: settings::max_running_requests(&request.file, &space.entrants),
         page_size: engine.page_size,
         mem_fraction_static: engine.mem_fraction_static,
         chunked_prefill_size: engine.chunked_prefill_size,
