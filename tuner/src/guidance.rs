@@ -4,6 +4,8 @@
 mod captures;
 mod predictions;
 mod rounds;
+#[cfg(test)]
+mod tests;
 
 use std::{fs::File, io::Read, ops::ControlFlow, path::Path, sync::atomic::Ordering, time::Instant};
 

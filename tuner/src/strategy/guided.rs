@@ -64,9 +64,10 @@ fn field(search: &Search, race: &Race, predictions: &[Prediction], load: Load) -
     race.entrants.iter().filter(chosen).cloned().collect()
 }
 
-/// The predictions of a load with their scores, best first.
+/// The predictions of a load's candidates with their scores, best first.
 fn by_prediction<'a>(race: &Race, predictions: &'a [Prediction], load: Load) -> Vec<(&'a Prediction, f64)> {
-    let enters = |configuration: &Configuration| race.entrants.iter().any(|one| one.configuration == *configuration);
+    let candidates = || race.entrants.iter().filter(|one| one.role == Role::Candidate);
+    let enters = |configuration: &Configuration| candidates().any(|one| one.configuration == *configuration);
     let mut scored: Vec<(&Prediction, f64)> = predictions
         .iter()
         .filter(|one| one.load == load && enters(&one.configuration))

@@ -1,0 +1,123 @@
+//! A guided sweep of the demo pair on the CPU, from file to ranking.
+
+use std::{path::Path, sync::atomic::AtomicBool};
+
+use schemas::{sweep::SweepFile, text::Source};
+
+use crate::{
+    configuration::Load,
+    guide::AcceptanceSource,
+    record::{Measurement, Outcome},
+    sweep::{Progress, StopReason, SweepRequest, SweepSummary, run},
+};
+
+struct Silent;
+
+impl Progress for Silent {}
+
+const FILE: &str = r#"
+[models]
+target = "tiny/target"
+draft = "tiny/eagle3"
+algorithm = "EAGLE3"
+[engine]
+device = "cpu"
+context_length = 128
+[workload]
+prompts = "prompts.jsonl"
+requests = 5
+output_length = 20
+warm_up_tokens = 2
+[batch]
+sizes = [1, 4]
+[space]
+shapes = ["1,1,2", "2,2,4", "4,2,6", "2,4,8"]
+[search]
+strategy = "guided"
+candidates = 1
+repeats = 2
+"#;
+
+const PROMPTS: &str = r#"{"prompt": "The sea was"}
+{"prompt": "Write a list:"}
+{"prompt": "def main():"}
+"#;
+
+fn sweep(file: &str, out: &Path, resume: bool) -> SweepSummary {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models");
+    std::fs::write(out.join("prompts.jsonl"), PROMPTS).expect("prompts");
+    let file = file.replace("tiny/", &format!("{}/tiny/", models.display()));
+    let request = SweepRequest {
+        file: SweepFile::read(&Source::new("sweep.toml", file)).expect("a sweep file"),
+        folder: out.to_owned(),
+        out: out.join("results"),
+        resume,
+        shard: None,
+        device: None,
+        interrupted: &AtomicBool::new(false),
+    };
+    run(&request, &mut Silent).expect("it runs")
+}
+
+fn figures(summary: &SweepSummary) -> impl Iterator<Item = (&crate::record::Trial, &Measurement)> {
+    summary.records.iter().filter_map(|record| match &record.outcome {
+        Outcome::Measured(figures) => Some((&record.trial, figures.as_ref())),
+        Outcome::Failed { .. } => None,
+    })
+}
+
+#[test]
+fn a_guided_sweep_predicts_the_space_and_its_acceptance_is_exact() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let summary = sweep(FILE, folder.path(), false);
+    let guide = super::read(&folder.path().join("results")).expect("a guide").expect("a guide");
+    assert!(matches!(guide.acceptance.source, AcceptanceSource::Replayed { texts: 5, tokens: 100 }));
+    // No speculation, the default and four shapes under two loads.
+    assert_eq!(guide.predictions.len(), 6 * 2);
+    assert!(guide.predictions.iter().all(|one| one.output_tokens_per_s > 0.0 && one.round_ms > 0.0));
+    assert!(matches!(summary.stopped, StopReason::Settled | StopReason::StillTied));
+    let mut compared = 0;
+    for (trial, measured) in figures(&summary).filter(|(trial, _)| !trial.configuration.is_off()) {
+        let row = guide.acceptance.rows.iter().find(|row| row.shape == trial.configuration.shape).expect("a row");
+        assert_eq!(row.histogram, measured.accept_histogram, "{}", trial.configuration);
+        assert!((row.accept_length - measured.accept_length).abs() < 1e-9);
+        compared += 1;
+    }
+    assert!(compared >= 4, "{compared}");
+    for load in [Load::BatchSize(1), Load::BatchSize(4)] {
+        let ranking = summary.ranking.iter().find(|ranking| ranking.load == load).expect("a ranking");
+        assert!(ranking.chosen.is_some() && ranking.entries.iter().any(|entry| entry.configuration.is_off()));
+    }
+    // Nothing is measured twice, and what was found out is not found out again.
+    let made =
+        std::fs::metadata(folder.path().join("results/guide.json")).and_then(|file| file.modified()).expect("time");
+    let again = sweep(FILE, folder.path(), true);
+    let read =
+        std::fs::metadata(folder.path().join("results/guide.json")).and_then(|file| file.modified()).expect("time");
+    assert_eq!((again.kept, made), (summary.records.len(), read));
+}
+
+#[test]
+fn imported_acceptance_is_made_up_in_every_trial_and_says_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let table = r#"{"source": "elsewhere", "rows": [
+        {"num_steps": 1, "topk": 1, "num_draft_tokens": 2, "accept_length": 1.5},
+        {"num_steps": 2, "topk": 2, "num_draft_tokens": 4, "accept_length": 2.0}]}"#;
+    std::fs::write(folder.path().join("table.json"), table).expect("a table");
+    let file = FILE.replace("algorithm = \"EAGLE3\"", "algorithm = \"EAGLE3\"\nacceptance = { file = \"table.json\" }");
+    let summary = sweep(&file, folder.path(), false);
+    let guide = super::read(&folder.path().join("results")).expect("a guide").expect("a guide");
+    assert!(matches!(guide.acceptance.source, AcceptanceSource::Imported { .. }));
+    assert_eq!(guide.predictions.len(), 3 * 2, "no speculation and two shapes of which something is known");
+    assert!(figures(&summary).all(|(_, measured)| measured.simulated));
+    for (trial, measured) in figures(&summary) {
+        let made_up = guide.acceptance.length(trial.configuration.shape).expect("a row");
+        assert!((measured.accept_length / made_up - 1.0).abs() < 0.25, "{} {made_up}", measured.accept_length);
+    }
+    // The default is not in the table: it fails by name, and the sweep goes on.
+    let failed = summary.records.iter().find_map(|record| match &record.outcome {
+        Outcome::Failed { reason } => Some(reason),
+        Outcome::Measured(_) => None,
+    });
+    assert!(failed.is_some_and(|reason| reason.contains("has no row of the tree shape")), "{failed:?}");
+}
