@@ -1,7 +1,14 @@
-//! How long a replay of 8 texts of 128 tokens takes for 40 tree shapes on the CPU, beside running them, on the demo pair.
-//! The figures of `docs/notes/tuner.md`.
+//! How long a replay of 8 texts of 128 tokens takes for 40 tree shapes, beside running them, and whether both count the
+//! same. The figures of `docs/notes/tuner.md`.
+//!
+//! `cargo run --release -p engine --example replay_time [FOLDER [DRAFT [DEVICE]]]`: a folder with `target` and the draft,
+//! the demo pair and the CPU unless given. A GPU runs batch-invariant.
 
-use std::{ops::ControlFlow, path::Path, time::Instant};
+use std::{
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
 use engine::{
     DeviceChoice, Engine, EngineError, EngineOptions, ReplayText, Request, SamplingParams, ShapePolicy, StopConditions,
@@ -9,11 +16,16 @@ use engine::{
 use schemas::tree::TreeShape;
 
 fn main() -> Result<(), EngineError> {
-    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny");
+    let mut arguments = std::env::args().skip(1);
+    let demo = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny");
+    let models = arguments.next().map_or_else(demo, PathBuf::from);
+    let draft = arguments.next().unwrap_or_else(|| "eagle3".into());
+    let device: DeviceChoice = arguments.next().map_or(Ok(DeviceChoice::Cpu), |name| name.parse())?;
     let mut engine = Engine::load(EngineOptions {
         model_path: models.join("target"),
-        draft_model_path: Some(models.join("eagle3")),
-        device: DeviceChoice::Cpu,
+        draft_model_path: Some(models.join(draft)),
+        device,
+        batch_invariant: device != DeviceChoice::Cpu,
         context_length: Some(256),
         max_running_requests: 8,
         ..EngineOptions::default()

@@ -152,11 +152,20 @@ fn describe(plan: &Plan, request: &SweepRequest<'_>) -> String {
     }
     text += &format!("loads      {}\n", loads.join(", "));
     let done = if plan.done > 0 { format!(", {} of them done", plan.done) } else { String::new() };
-    text += &format!("trials     {} ({} repeats){done}\n", plan.trials.len(), request.file.search.repeats);
+    let (trials, repeats) = (plan.planned.trials, request.file.search.repeats);
+    text += &match plan.planned.exact {
+        true => format!("trials     {trials} ({repeats} repeats){done}\n"),
+        false => format!(
+            "trials     at most {trials}, by {}: {} of them, the baselines, in any case{done}\n",
+            request.file.search.strategy.name(),
+            plan.trials.len()
+        ),
+    };
     text += &format!("a trial    {} requests, up to {} tokens\n", plan.requests, plan.tokens_a_trial);
     text += &format!(
-        "estimate   {}, if every trial ran as without speculation, extrapolated from short batches measured now:\n",
-        plan.estimate.seconds.map_or_else(|| "unknown".into(), duration)
+        "estimate   {}{}, if every trial ran as without speculation, extrapolated from short batches measured now:\n",
+        plan.estimate.seconds.map_or_else(|| "unknown".into(), duration),
+        if plan.planned.exact { "" } else { " for those" }
     );
     for one in &plan.estimate.basis {
         text += &match one.tokens_per_s_per_user.zip(one.trial_seconds) {

@@ -5,6 +5,7 @@ use std::io::{IsTerminal, stderr};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tuner::{
     record::{Outcome, Record, Trial},
+    strategy::Planned,
     sweep::Progress,
 };
 
@@ -15,7 +16,7 @@ use crate::terminal;
 pub struct Bar {
     bar: Option<ProgressBar>,
     done: usize,
-    planned: usize,
+    planned: Option<Planned>,
 }
 
 impl Bar {
@@ -31,6 +32,28 @@ impl Bar {
         self.done
     }
 
+    /// A bar in the place of the one before, on a terminal.
+    fn show(&mut self, steps: usize, template: &str) {
+        self.finish();
+        if stderr().is_terminal() {
+            let bar = ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stderr());
+            // The templates are ours and valid; a default bar would do as well.
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+            self.bar = Some(bar);
+        }
+    }
+
+    /// Where a sweep is: of so many trials, or of so many at most.
+    fn place(&self) -> String {
+        match self.planned {
+            Some(Planned { trials, exact: true }) => format!("[{}/{trials}]", self.done),
+            Some(Planned { trials, exact: false }) => format!("[{} of at most {trials}]", self.done),
+            None => format!("[{}]", self.done),
+        }
+    }
+
     fn say(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
@@ -40,16 +63,27 @@ impl Bar {
 }
 
 impl Progress for Bar {
-    fn planned(&mut self, trials: usize, done: usize) {
-        (self.planned, self.done) = (trials, done);
-        if stderr().is_terminal() {
-            let bar = ProgressBar::with_draw_target(Some(trials as u64), ProgressDrawTarget::stderr());
-            // The template is ours and valid; a default bar would do as well.
-            if let Ok(style) = ProgressStyle::with_template("{bar:32} {pos}/{len}  {elapsed} gone, {eta} left  {msg}") {
-                bar.set_style(style);
-            }
+    fn planned(&mut self, planned: Planned, done: usize) {
+        (self.planned, self.done) = (Some(planned), done);
+        // Fewer may do: then the time that is left is not known.
+        let left = if planned.exact { ", {eta} left" } else { "" };
+        self.show(planned.trials, &format!("{{bar:32}} {{pos}}/{{len}}  {{elapsed}} gone{left}  {{msg}}"));
+        if let Some(bar) = &self.bar {
             bar.set_position(done as u64);
-            self.bar = Some(bar);
+        }
+    }
+
+    fn preparing(&mut self, what: &str, steps: usize) {
+        self.show(steps, "{bar:32} {percent:>3}%  {elapsed} gone  {msg}");
+        match &self.bar {
+            Some(bar) => bar.set_message(what.to_owned()),
+            None => self.say(what),
+        }
+    }
+
+    fn prepared(&mut self, steps: usize) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(steps as u64);
         }
     }
 
@@ -62,7 +96,7 @@ impl Progress for Bar {
     fn finished(&mut self, record: &Record) {
         self.done += 1;
         let Trial { configuration, load, repeat } = &record.trial;
-        let head = format!("[{}/{}] {configuration}, {load}, repeat {}", self.done, self.planned, repeat + 1);
+        let head = format!("{} {configuration}, {load}, repeat {}", self.place(), repeat + 1);
         match (&record.outcome, &self.bar) {
             (Outcome::Failed { reason }, _) => self.say(&format!("{head}: failed: {reason}")),
             (Outcome::Measured(figures), None) => self.say(&format!(
