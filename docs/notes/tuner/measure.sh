@@ -1,0 +1,82 @@
+#!/bin/bash
+# The measurements of docs/notes/tuner.md on one GPU.
+#   measure.sh SPECTUNE MODELS WORKLOADS OUT PART...
+# MODELS has small/{target,eagle3}, WORKLOADS has mt_bench.jsonl; PART is one of search, none, policy, dummy.
+set -u
+spectune=$1 models=$2 workloads=$3 out=$4
+shift 4
+mkdir -p "$out"
+
+models_toml() {
+    printf '[models]\ntarget = "%s/small/target"\ndraft = "%s/small/eagle3"\nalgorithm = "EAGLE3"\ndtype = "bfloat16"\n' "$models" "$models"
+    printf '[engine]\ndevice = "cuda:0"\ncontext_length = 1024\n'
+}
+
+space_toml() {
+    printf '[space]\nnum_steps = [1, 2, 3, 4, 5, 6, 7]\ntopk = [1, 2, 4, 8]\nnum_draft_tokens = [4, 8, 16, 32]\n'
+}
+
+run() { # NAME
+    echo "== $1"
+    /usr/bin/env time -f "%e s as a whole" "$spectune" sweep "$out/$1.toml" --out "$out/$1" > "$out/$1.txt" 2> "$out/$1.log" ||
+        tail -5 "$out/$1.log"
+    tail -2 "$out/$1.log"
+}
+
+# Grid, then guided, then random and annealing with as many trials as guided took.
+search() {
+    for strategy in grid guided random anneal; do
+        {
+            models_toml
+            printf '[workload]\nprompts = "%s/mt_bench.jsonl"\nrequests = 32\noutput_length = 96\nmax_prompt_tokens = 600\n' "$workloads"
+            printf '[batch]\nsizes = [1, 8, 32]\n'
+            space_toml
+            printf '[search]\nstrategy = "%s"\nrepeats = 3\n' "$strategy"
+            case $strategy in random | anneal) printf 'trials = %d\n' "$(($(wc -l < "$out/guided/journal.jsonl") - 1))" ;; esac
+        } > "$out/$strategy.toml"
+        run "$strategy"
+    done
+}
+
+# Random prompts, on which the draft is poor, and a large batch.
+none() {
+    {
+        models_toml
+        printf '[workload]\nrandom = { input_length = 64 }\nrequests = 256\noutput_length = 64\n'
+        printf '[batch]\nsizes = [256]\n'
+        space_toml
+        printf '[search]\nstrategy = "guided"\nrepeats = 5\n'
+    } > "$out/none.toml"
+    run none
+}
+
+# Requests that come by themselves: the table of the guided sweep against each of its shapes.
+policy() {
+    {
+        models_toml
+        printf 'max_running_requests = 32\n'
+        printf '[workload]\nprompts = "%s/mt_bench.jsonl"\nrequests = 160\noutput_length = 96\nmax_prompt_tokens = 600\n' "$workloads"
+        printf '[arrivals]\nrates = [20.0, 60.0, 120.0]\n'
+        printf '[space]\ntables = ["%s/guided/tuned.toml"]\nshapes = [%s]\n' "$out" \
+            "$(awk '/^num_steps/{s=$3} /^topk/{k=$3} /^num_draft_tokens/{printf "%s\"%s,%s,%s\"", n++ ? ", " : "", s, k, $3}' "$out/guided/tuned.toml")"
+        printf '[objective]\nmetric = "latency"\n'
+        printf '[search]\nstrategy = "grid"\nrepeats = 5\n'
+    } > "$out/policy.toml"
+    run policy
+}
+
+# Random weights of a published shape with published acceptance.
+dummy() {
+    {
+        printf '[models]\nmodel_shape = "llama-3.1-8b"\nalgorithm = "EAGLE3"\ndtype = "bfloat16"\n'
+        printf 'acceptance = { file = "%s/specbundle-acceptance.json", target = "Llama-3.1-8B-Instruct", draft = "lmsys/SGLang-EAGLE3-Llama-3.1-8B-Instruct-SpecForge" }\n' "$workloads"
+        printf '[engine]\ndevice = "cuda:0"\ncontext_length = 2048\n'
+        printf '[workload]\nrandom = { input_length = 512 }\nrequests = 16\noutput_length = 128\n'
+        printf '[batch]\nsizes = [1, 8, 16]\n'
+        printf '[space]\nshapes = ["3,1,4", "5,1,6", "5,3,6", "7,1,8", "7,4,8"]\n'
+        printf '[search]\nstrategy = "grid"\nrepeats = 3\n'
+    } > "$out/dummy.toml"
+    run dummy
+}
+
+for part in "$@"; do "$part"; done
