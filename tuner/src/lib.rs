@@ -2,14 +2,17 @@
 //!
 //! A sweep file becomes a [`space`] of tree shapes and a [`workload`]; a [`strategy`] says which trial is next; the
 //! [`runner`] measures it on the engine; the [`journal`] keeps it; [`selection`] says what was best and how sure that
-//! is; [`outcome`] turns that into a tuned file. [`sweep::run`] is the whole way.
+//! is; [`outcome`] turns that into a tuned file. [`sweep::run`] is the whole way. [`jobs`] spreads it over the machines of
+//! a scheduler, and [`merge`] puts together what they measured.
 #![forbid(unsafe_code)]
 
 pub mod configuration;
 pub mod error;
 pub mod estimate;
 pub mod guide;
+pub mod jobs;
 pub mod journal;
+pub mod merge;
 mod noise;
 pub mod outcome;
 pub mod record;

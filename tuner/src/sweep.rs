@@ -211,7 +211,8 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
         }
     };
     let ranking = rank(&records, request.file.objective.metric);
-    let tuned = outcome::tuned(&request.file, &request.folder, &engine, &fingerprint, &ranking);
+    let context_length = engine.capacity().context_length;
+    let tuned = outcome::tuned(&request.file, &request.folder, context_length, &fingerprint, &ranking);
     let tuned = tuned.map(|tuned| outcome::write(&tuned, &request.out)).transpose()?;
     Ok(SweepSummary { records, ran, kept, ranking, tuned, stopped })
 }
@@ -294,6 +295,7 @@ fn header(request: &SweepRequest<'_>, ready: &Ready, planned: usize) -> Header {
         shard: request.shard,
         fingerprint: ready.fingerprint.clone(),
         file: request.file.clone(),
+        folder: request.folder.canonicalize().ok().and_then(|folder| Some(folder.to_str()?.to_owned())),
         planned,
     }
 }
