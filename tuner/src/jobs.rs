@@ -17,6 +17,8 @@ use crate::{TunerError, record::Role, space::expand, sweep::folder_of};
 
 /// Most shards unless asked for more: each of them measures the baselines too.
 const MOST_SHARDS: usize = 8;
+/// Largest number of shards that can be asked for: larger ones are slips.
+const LARGEST: usize = 10_000;
 
 /// What runs the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +83,7 @@ impl Scheduler {
     /// The job file of a sweep.
     ///
     /// # Errors
-    /// When a path cannot be written into a script, or the number of shards is 0.
+    /// When a path cannot be written into a script, or the number of shards has no sense.
     pub fn job(self, request: &JobRequest<'_>) -> Result<JobFile, TunerError> {
         let parts = Parts::new(request, self)?;
         let fixed = parts.asked.unwrap_or(parts.most.min(MOST_SHARDS));
@@ -110,8 +112,8 @@ impl std::str::FromStr for Scheduler {
 impl Parts {
     fn new(request: &JobRequest<'_>, scheduler: Scheduler) -> Result<Self, TunerError> {
         let JobRequest { file, path, out, .. } = request;
-        if request.shards == Some(0) {
-            return Err(TunerError::Configuration("--shards 0: expected at least 1".into()));
+        if let Some(shards) = request.shards.filter(|shards| !(1..=LARGEST).contains(shards)) {
+            return Err(TunerError::Configuration(format!("--shards {shards}: expected 1 to {LARGEST}")));
         }
         let device = match request.device {
             Some(device) => device,

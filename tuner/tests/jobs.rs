@@ -225,8 +225,11 @@ fn a_name_that_would_leave_its_line_is_refused() {
     for scheduler in [Scheduler::Slurm, Scheduler::Kubernetes, Scheduler::Bash] {
         let error = scheduler.job(&request(Path::new("a\nb.toml"))).expect_err("a line end").to_string();
         assert!(error.contains("control character"), "{error}");
-        let none = JobRequest { shards: Some(0), ..request(Path::new("a.toml")) };
-        assert!(scheduler.job(&none).expect_err("no shard").to_string().contains("--shards 0"));
+        for shards in [0, usize::MAX] {
+            let wrong = JobRequest { shards: Some(shards), ..request(Path::new("a.toml")) };
+            let error = scheduler.job(&wrong).expect_err("no such number").to_string();
+            assert!(error.contains(&format!("--shards {shards}")), "{error}");
+        }
     }
 }
 

@@ -6,6 +6,8 @@ use crate::{journal::Header, strategy::Shard};
 
 /// Configurations that every shard measures: no speculation and the engine's default.
 const BASELINES: usize = 2;
+/// Missing shards that are named: a header may claim any number.
+const MOST_NAMED: usize = 1000;
 
 /// Trials of the whole plan. A shard of which there is no folder has at least as many configurations as the smallest that
 /// there is, less one.
@@ -23,13 +25,13 @@ pub fn planned(headers: &[&Header]) -> usize {
     splits.chain(whole).max().unwrap_or_default()
 }
 
-/// Shards of which there is no folder; none where folders hold the whole sweep.
+/// Shards of which there is no folder, at most [`MOST_NAMED`]; none where folders hold the whole sweep.
 pub fn missing(headers: &[&Header]) -> Vec<Shard> {
     if headers.iter().any(|header| header.shard.is_none()) {
         return Vec::new();
     }
     let absent = splits(headers).into_iter().map(|(count, shards)| {
-        let absent = (1..=count).filter(|index| !shards.contains_key(index));
+        let absent = (1..=count).filter(|index| !shards.contains_key(index)).take(MOST_NAMED);
         absent.map(|index| Shard { index, count }).collect::<Vec<_>>()
     });
     absent.min_by_key(Vec::len).unwrap_or_default()

@@ -42,6 +42,9 @@ pub fn emit(scheduler: Scheduler, file: &SweepFile, arguments: &Arguments) -> an
         "{shards} for {} configurations; the baselines run in every shard, and --shards sets their number",
         job.configurations
     ));
+    if job.shards.is_some_and(|shards| shards > job.configurations) {
+        terminal::note("there are more shards than configurations: some measure nothing but the baselines");
+    }
     terminal::print(&job.text)?;
     Ok(Exit::Fine)
 }
