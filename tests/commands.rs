@@ -71,7 +71,8 @@ const EAGLE2: &str = "models/tiny/eagle2";
 
 #[test]
 fn help_is_for_stdout_and_has_examples_for_every_command() {
-    let commands = ["lint", "explain", "schema", "sweep", "report", "export", "generate", "serve", "bench", "selftest"];
+    let commands =
+        ["lint", "explain", "schema", "sweep", "merge", "report", "export", "generate", "serve", "bench", "selftest"];
     let overview = check(&["--help"], 0, &[]).stdout;
     assert!(overview.contains("Exit codes:"));
     for command in commands {

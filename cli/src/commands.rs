@@ -5,6 +5,7 @@ mod explain;
 mod export;
 mod generate;
 mod lint;
+mod merge;
 mod report;
 mod schema;
 mod selftest;
@@ -26,6 +27,8 @@ pub enum Command {
     Schema(schema::Arguments),
     /// Measure configurations on a workload and keep the fastest
     Sweep(sweep::Arguments),
+    /// Put the shards of a sweep together into one folder
+    Merge(merge::Arguments),
     /// Write the ranked report of one or several sweeps
     Report(report::Arguments),
     /// Turn a tuned file into flags for another engine
@@ -51,6 +54,7 @@ impl Command {
             Self::Explain(arguments) => explain::run(arguments),
             Self::Schema(arguments) => schema::run(arguments),
             Self::Sweep(arguments) => sweep::run(arguments),
+            Self::Merge(arguments) => merge::run(arguments),
             Self::Report(arguments) => report::run(arguments),
             Self::Export(arguments) => export::run(arguments),
             Self::Generate(arguments) => generate::run(arguments),

@@ -43,6 +43,9 @@ pub struct Header {
     pub shard: Option<Shard>,
     /// The sweep file, for readers.
     pub file: SweepFile,
+    /// The folder from which the file's relative paths start, absolute; `None` where it has no name in UTF-8.
+    #[serde(default)]
+    pub folder: Option<String>,
     /// Trials of the whole plan.
     pub planned: usize,
 }
@@ -156,8 +159,7 @@ impl Header {
             ));
         }
         if self.sweep != now.sweep {
-            let differing = sections(&self.file).into_iter().zip(sections(&now.file)).filter(|(then, now)| then != now);
-            let names: Vec<String> = differing.map(|((name, _), _)| format!("[{name}]")).collect();
+            let names = self.changed(now);
             let changed = if names.is_empty() { String::new() } else { format!(": {} changed", names.join(", ")) };
             return Some(format!("it belongs to another sweep{changed}; undo the change, or choose another --out"));
         }
@@ -169,6 +171,12 @@ impl Header {
             ));
         }
         None
+    }
+
+    /// The tables in which the sweep files of two headers differ, each as `[name]`.
+    pub(crate) fn changed(&self, other: &Self) -> Vec<String> {
+        let pairs = sections(&self.file).into_iter().zip(sections(&other.file));
+        pairs.filter(|(this, that)| this != that).map(|((name, _), _)| format!("[{name}]")).collect()
     }
 }
 
@@ -189,7 +197,8 @@ fn sections(file: &SweepFile) -> [(&'static str, String); 10] {
     ]
 }
 
-fn lock(folder: &Path) -> Result<File, TunerError> {
+/// Keeps other processes from writing the journal of a folder, as long as the file is held.
+pub(crate) fn lock(folder: &Path) -> Result<File, TunerError> {
     let path = folder.join(LOCK_NAME);
     let write = |source| TunerError::Write { path: path.clone(), source };
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(write)?;
@@ -203,6 +212,16 @@ fn lock(folder: &Path) -> Result<File, TunerError> {
         Err(TryLockError::Error(error)) => tracing::warn!("cannot lock {}: {error}", path.display()),
     }
     Ok(file)
+}
+
+/// Writes a whole journal in place of what is there, if anything: a kill at any byte leaves the one or the other. The
+/// caller holds the [`lock`].
+pub(crate) fn replace(folder: &Path, header: &Header, records: &[Record]) -> Result<(), TunerError> {
+    let mut text = line(header)?;
+    for record in records {
+        text += &line(record)?;
+    }
+    whole_file::write(folder, FILE_NAME, text.as_bytes())
 }
 
 /// The error of a sweep that would start where there is one.
@@ -310,6 +329,7 @@ mod tests {
                 settings: "s".into(),
             },
             file: SweepFile::read(&Source::new("sweep.toml", text)).expect("a sweep"),
+            folder: None,
             planned: 4,
         }
     }

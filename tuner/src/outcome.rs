@@ -1,10 +1,16 @@
 //! What a sweep leaves behind: the tuned file.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs::File,
+    io::{ErrorKind, Read},
+    path::{Path, PathBuf},
+};
 
-use engine::Engine;
+use engine::checkpoint::Folder;
 use schemas::{
+    model::ModelConfig,
     sweep::SweepFile,
+    text::Source,
     tuned::{FORMAT, PolicyRow, Provenance, TunedEngine, TunedFile, TunedModels},
 };
 
@@ -12,13 +18,15 @@ use crate::{TunerError, record::Fingerprint, selection::LoadRanking, whole_file}
 
 /// The file's name in the folder of a sweep.
 pub const FILE_NAME: &str = "tuned.toml";
+/// Largest tuned file in bytes: a few rows of text.
+const LARGEST: u64 = 1 << 20;
 
 /// The tuned file of a ranking; `None` when no batch size has a winner. Paths become absolute, since the file lies in
 /// another folder than the sweep file.
 pub fn tuned(
     file: &SweepFile,
     folder: &Path,
-    engine: &Engine,
+    context_length: usize,
     fingerprint: &Fingerprint,
     ranking: &[LoadRanking],
 ) -> Option<TunedFile> {
@@ -28,9 +36,8 @@ pub fn tuned(
         let path = folder.join(path);
         path.canonicalize().unwrap_or(path).display().to_string()
     };
-    let config = |path: &str| Some(engine::checkpoint::Folder::open(&folder.join(path)).ok()?.config);
-    let dtype = |path: &str| config(path).and_then(|config| config.weights_dtype());
-    let draft = config(&file.models.draft).filter(|config| config.states_context_length());
+    let dtype = |path: &str| config(folder, path).and_then(|config| config.weights_dtype());
+    let draft = config(folder, &file.models.draft).filter(|config| config.states_context_length());
     Some(TunedFile {
         format: FORMAT,
         written_by: fingerprint.engine.clone(),
@@ -45,7 +52,7 @@ pub fn tuned(
         },
         engine: TunedEngine {
             device: fingerprint.device.clone(),
-            context_length: engine.capacity().context_length,
+            context_length,
             page_size: file.engine.page_size,
             mem_fraction_static: file.engine.mem_fraction_static,
             max_running_requests: largest,
@@ -64,6 +71,28 @@ pub fn tuned(
     })
 }
 
+/// The longest sequence of the engine that a sweep file asks for, in tokens, without loading it; `None` where the target is
+/// not on this machine.
+pub fn context_length(file: &SweepFile, folder: &Path) -> Option<usize> {
+    let made_for = config(folder, &file.models.target)?.derived_context_length();
+    Some(file.engine.context_length.unwrap_or(made_for))
+}
+
+/// Reads the tuned file of a folder; `None` where there is none.
+///
+/// # Errors
+/// In words, when it cannot be read or is no tuned file.
+pub fn read(folder: &Path) -> Result<Option<TunedFile>, String> {
+    let mut text = String::new();
+    match File::open(folder.join(FILE_NAME)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => {
+            opened.and_then(|file| file.take(LARGEST).read_to_string(&mut text)).map_err(|error| error.to_string())?
+        }
+    };
+    TunedFile::read(&Source::new(FILE_NAME, text)).map(Some).map_err(|finding| finding.message)
+}
+
 /// Writes the file into a folder, whole or not at all.
 ///
 /// # Errors
@@ -73,6 +102,10 @@ pub fn write(file: &TunedFile, folder: &Path) -> Result<PathBuf, TunerError> {
     let text = file.text().map_err(|error| TunerError::Malformed { path: path.clone(), reason: error.to_string() })?;
     whole_file::write(folder, FILE_NAME, text.as_bytes())?;
     Ok(path)
+}
+
+fn config(folder: &Path, path: &str) -> Option<ModelConfig> {
+    Some(Folder::open(&folder.join(path)).ok()?.config)
 }
 
 fn row(ranking: &LoadRanking) -> Option<PolicyRow> {

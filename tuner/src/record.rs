@@ -129,6 +129,12 @@ pub struct Measurement {
 impl Fingerprint {
     /// What differs from another, each with both values; empty where they agree.
     pub fn difference(&self, other: &Self) -> String {
+        let words = |(name, there, here)| format!("{name} {there}, now {here}");
+        self.differences(other).into_iter().map(words).collect::<Vec<_>>().join("; ")
+    }
+
+    /// What differs from another: name, value here, value there.
+    pub fn differences(&self, other: &Self) -> Vec<(&'static str, String, String)> {
         let fields = |one: &Self| {
             let Self { device, device_name, driver, units, engine, target, draft, workload, settings } = one.clone();
             [
@@ -143,11 +149,8 @@ impl Fingerprint {
                 ("settings", settings),
             ]
         };
-        let pairs = fields(self).into_iter().zip(fields(other));
-        let differing = pairs.filter(|(there, here)| there != here);
-        let words: Vec<String> =
-            differing.map(|((name, there), (_, here))| format!("{name} {there}, now {here}")).collect();
-        words.join("; ")
+        let pairs = fields(self).into_iter().zip(fields(other)).filter(|(this, that)| this != that);
+        pairs.map(|((name, this), (_, that))| (name, this, that)).collect()
     }
 }
 

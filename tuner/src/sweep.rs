@@ -169,8 +169,8 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
         Err(Halt::Failed(error)) => return Err(error),
     };
     let ranking = rank(&records, request.file.objective.metric);
-    let fingerprint = ready.fingerprint.clone();
-    let tuned = outcome::tuned(&request.file, &request.folder, ready.engine()?, &fingerprint, &ranking);
+    let context_length = ready.engine()?.capacity().context_length;
+    let tuned = outcome::tuned(&request.file, &request.folder, context_length, &ready.fingerprint, &ranking);
     let tuned = tuned.map(|tuned| outcome::write(&tuned, &request.out)).transpose()?;
     Ok(SweepSummary { records, ran, kept, ranking, tuned, stopped })
 }
@@ -182,6 +182,7 @@ fn header(request: &SweepRequest<'_>, ready: &Ready, planned: Planned) -> Header
         shard: request.shard,
         fingerprint: ready.fingerprint.clone(),
         file: request.file.clone(),
+        folder: request.folder.canonicalize().ok().and_then(|folder| Some(folder.to_str()?.to_owned())),
         planned: planned.trials,
     }
 }

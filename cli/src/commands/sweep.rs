@@ -1,10 +1,11 @@
 //! `spectune sweep`: measures configurations and keeps the fastest.
 
+mod jobs;
 mod progress;
 
 use std::{
     collections::BTreeSet,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicBool},
 };
 
@@ -12,6 +13,7 @@ use anyhow::Context;
 use schemas::sweep::SweepFile;
 use tuner::{
     configuration::Load,
+    jobs::{Scheduler, place},
     record::Role,
     strategy::Shard,
     sweep::{Plan, StopReason, SweepRequest, SweepSummary, folder_of},
@@ -29,10 +31,19 @@ Examples:
   spectune sweep sweeps/demo.toml --out demo-results
   spectune sweep sweep.toml --out results --dry-run
   spectune sweep sweep.toml --out results --resume
-  spectune sweep sweep.toml --out results-2 --shard 2/8
+  spectune sweep sweep.toml --shard 2/8
+  spectune sweep sweep.toml --emit slurm > sweep.slurm
+  spectune sweep sweep.toml --emit k8s --shards 16 > sweep.yaml
+  spectune sweep sweep.toml --emit bash > sweep.sh
 
 Ctrl-C keeps every finished trial; --resume goes on behind them. Without --out the results
-lie in a folder named after the sweep file, under results/.";
+lie in a folder named after the sweep file (and the shard), under results/.
+
+In an array job of SLURM the shard is taken from SLURM_ARRAY_TASK_ID and _COUNT (with _MIN and
+_STEP), in an Indexed Job of Kubernetes from JOB_COMPLETION_INDEX and SPECTUNE_SHARDS;
+--shard 1/1 turns that off. `spectune merge` puts shards together.
+
+--emit submits nothing. Each task of the job resumes its shard, and the last step merges them.";
 
 /// Measure configurations on a workload and keep the fastest.
 #[derive(Debug, clap::Args)]
@@ -49,9 +60,15 @@ pub struct Arguments {
     /// Print the plan with its count and an estimate of its time, and measure nothing else
     #[arg(long)]
     dry_run: bool,
-    /// Measure one of several parts of the space
+    /// Measure one of several parts of the space; 1/1 is all of it, whatever a scheduler's variables say
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
+    /// Print a job file that sweeps in shards and merges them, and measure nothing: slurm, k8s or bash
+    #[arg(long, value_name = "SCHEDULER", conflicts_with_all = ["resume", "dry_run", "shard"])]
+    emit: Option<Scheduler>,
+    /// Number of shards in the job file; unless given as many as configurations, at most 8, and for bash as many as GPUs
+    #[arg(long, value_name = "N", requires = "emit")]
+    shards: Option<usize>,
     /// Where to run: auto, cpu, cuda or cuda:N; wins over the sweep file
     #[arg(long)]
     device: Option<engine::DeviceChoice>,
@@ -64,13 +81,17 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         Ok(file) => file,
         Err(finding) => return setup::show(&source, *finding),
     };
+    if let Some(scheduler) = arguments.emit {
+        return jobs::emit(scheduler, &file, &arguments);
+    }
+    let shard = jobs::shard(arguments.shard)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     let request = SweepRequest {
         file,
         folder: folder_of(&arguments.sweep),
-        out: arguments.out.clone().unwrap_or_else(|| default_out(&arguments.sweep)),
+        out: arguments.out.clone().unwrap_or_else(|| default_out(&arguments.sweep, shard)),
         resume: arguments.resume,
-        shard: arguments.shard,
+        shard,
         device: arguments.device,
         interrupted: &interrupted,
     };
@@ -136,9 +157,11 @@ fn go_on(request: &SweepRequest<'_>) -> String {
     format!("go on with: spectune sweep … --out {} --resume", request.out.display())
 }
 
-fn default_out(sweep: &std::path::Path) -> PathBuf {
+/// Shards on one file system have a folder each.
+fn default_out(sweep: &Path, shard: Option<Shard>) -> PathBuf {
     let name = sweep.file_stem().map_or_else(|| "sweep".into(), |name| name.to_string_lossy().into_owned());
-    PathBuf::from("results").join(name)
+    let whole = PathBuf::from("results").join(name);
+    shard.map_or(whole.clone(), |shard| place::folder(&whole, shard))
 }
 
 fn describe(plan: &Plan, request: &SweepRequest<'_>) -> String {

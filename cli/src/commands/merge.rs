@@ -1,0 +1,51 @@
+//! `spectune merge`: one sweep folder from many.
+
+use std::path::PathBuf;
+
+use crate::{exit::Exit, terminal};
+
+const EXAMPLES: &str = "\
+Examples:
+  spectune merge results/demo-shard-*-of-8 --out results/demo
+  spectune merge host-1/demo host-2/demo --out demo && spectune report demo
+
+The folders hold shards of one sweep, or the same sweep on several machines of one kind. Of
+several records of a trial the measured goes before the failed, then the first. What the
+target holds of the same sweep is kept. Sweeps of different machines are not merged:
+`spectune report` shows them side by side.";
+
+/// Put the shards of a sweep together into one folder.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Folders of shards, or of the same sweep
+    #[arg(required = true, value_name = "DIR")]
+    folders: Vec<PathBuf>,
+    /// Folder for the merged journal and its tuned file
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+/// Runs the command.
+pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
+    let summary = tuner::merge::run(&arguments.folders, &arguments.out)?;
+    summary.notes.iter().for_each(|note| terminal::note(note));
+    let out = arguments.out.display();
+    terminal::note(&format!(
+        "{} of {}{} planned trials in {out}; {} records of trials that are there already left out",
+        summary.trials,
+        if summary.missing.is_empty() { "" } else { "at least " },
+        summary.planned,
+        summary.repeated
+    ));
+    if !summary.missing.is_empty() {
+        let missing: Vec<String> = summary.missing.iter().map(ToString::to_string).collect();
+        terminal::note(&format!("no folder holds shard {}", missing.join(", ")));
+    }
+    terminal::note(&format!("report it: spectune report {out}"));
+    match &summary.tuned {
+        Some(tuned) => terminal::note(&format!("tuned:     {}", tuned.display())),
+        None => terminal::note("no tuned.toml: no configuration can be chosen, or the models are not known here"),
+    }
+    Ok(if summary.ranking.iter().any(|ranking| ranking.chosen.is_some()) { Exit::Fine } else { Exit::Findings })
+}

@@ -1,0 +1,50 @@
+//! Sweeps as parts of jobs: the shard that a scheduler asks for, and job files.
+
+use anyhow::{Context, bail};
+use schemas::sweep::SweepFile;
+use tuner::{
+    jobs::{JobRequest, Scheduler, place},
+    strategy::Shard,
+};
+
+use super::{Arguments, default_out};
+use crate::{exit::Exit, terminal};
+
+/// The shard to measure: what the user says, else what the surroundings say, which is then shown. `None` for all.
+pub fn shard(asked: Option<Shard>) -> anyhow::Result<Option<Shard>> {
+    let shard = match asked {
+        Some(shard) => Some(shard),
+        None => place::shard(|name| Some(std::env::var_os(name)?.to_string_lossy().into_owned()))?.map(|placed| {
+            terminal::note(&format!("shard {}, from {} (--shard 1/1 for all)", placed.shard, placed.because));
+            placed.shard
+        }),
+    };
+    Ok(shard.filter(|shard| shard.count > 1))
+}
+
+/// Prints a job file.
+pub fn emit(scheduler: Scheduler, file: &SweepFile, arguments: &Arguments) -> anyhow::Result<Exit> {
+    if arguments.sweep.as_os_str() == "-" {
+        bail!("--emit: a job needs a sweep file that it can read again, not standard input");
+    }
+    let program = std::env::current_exe().context("cannot find out where this program lies")?;
+    let request = JobRequest {
+        file,
+        path: &arguments.sweep,
+        out: &arguments.out.clone().unwrap_or_else(|| default_out(&arguments.sweep, None)),
+        program: &program,
+        device: arguments.device,
+        shards: arguments.shards,
+    };
+    let job = scheduler.job(&request)?;
+    let shards = job.shards.map_or_else(|| "as many shards as GPUs".into(), |shards| format!("{shards} shards"));
+    terminal::note(&format!(
+        "{shards} for {} configurations; the baselines run in every shard, and --shards sets their number",
+        job.configurations
+    ));
+    if job.shards.is_some_and(|shards| shards > job.configurations) {
+        terminal::note("there are more shards than configurations: some measure nothing but the baselines");
+    }
+    terminal::print(&job.text)?;
+    Ok(Exit::Fine)
+}

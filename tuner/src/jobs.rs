@@ -1,0 +1,206 @@
+//! Job files: a sweep spread over the GPUs of a host, a SLURM cluster or Kubernetes. They are printed, never submitted.
+//!
+//! Every file does the same: it measures shard after shard, each on one GPU and into a folder of its own, goes on where a
+//! killed one stopped, and merges the folders. [`place`] is the other side: which shard the surroundings ask for.
+
+mod bash;
+mod kubernetes;
+pub mod place;
+mod slurm;
+
+use std::path::{Path, PathBuf};
+
+use engine::{DeviceChoice, options::default_shape};
+use schemas::{sweep::SweepFile, tree::TreeShape};
+
+use crate::{TunerError, record::Role, space::expand, sweep::folder_of};
+
+/// Most shards unless asked for more: each of them measures the baselines too.
+const MOST_SHARDS: usize = 8;
+/// Largest number of shards that can be asked for: larger ones are slips.
+const LARGEST: usize = 10_000;
+
+/// What runs the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheduler {
+    /// An array job of SLURM.
+    Slurm,
+    /// An Indexed Job of Kubernetes.
+    Kubernetes,
+    /// A script for one host.
+    Bash,
+}
+
+/// What a job file is made of.
+#[derive(Debug)]
+pub struct JobRequest<'a> {
+    /// The sweep file, read and checked.
+    pub file: &'a SweepFile,
+    /// Where it lies.
+    pub path: &'a Path,
+    /// Folder of the merged results; those of the shards lie beside it.
+    pub out: &'a Path,
+    /// The program that the job runs.
+    pub program: &'a Path,
+    /// Where to run, over what the file says.
+    pub device: Option<DeviceChoice>,
+    /// How many shards, where the user says so.
+    pub shards: Option<usize>,
+}
+
+/// A job file, ready to print.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobFile {
+    /// The file.
+    pub text: String,
+    /// Number of shards; `None` where the job finds it out when it runs.
+    pub shards: Option<usize>,
+    /// Configurations that the shards divide, baselines not included; without those that only tuned files know.
+    pub configurations: usize,
+}
+
+/// What goes into every template. Texts hold no control characters.
+struct Parts {
+    /// Of the job; letters, digits, points and hyphens.
+    name: String,
+    /// The sweep file as the user named it, absolute for schedulers that see the same file system.
+    sweep: String,
+    /// Folder of the merged results.
+    out: String,
+    /// The program.
+    program: String,
+    /// What the shards run on.
+    device: DeviceChoice,
+    /// How many shards the user wants.
+    asked: Option<usize>,
+    /// The largest number with sense.
+    most: usize,
+    /// Files and folders that the sweep file names, each with what it is.
+    inputs: Vec<(&'static str, String)>,
+}
+
+impl Scheduler {
+    /// The job file of a sweep.
+    ///
+    /// # Errors
+    /// When a path cannot be written into a script, or the number of shards has no sense.
+    pub fn job(self, request: &JobRequest<'_>) -> Result<JobFile, TunerError> {
+        let parts = Parts::new(request, self)?;
+        let fixed = parts.asked.unwrap_or(parts.most.min(MOST_SHARDS));
+        let (text, shards) = match self {
+            Self::Slurm => (slurm::script(&parts, fixed), Some(fixed)),
+            Self::Kubernetes => (kubernetes::manifest(&parts, fixed), Some(fixed)),
+            Self::Bash => (bash::script(&parts), parts.asked),
+        };
+        Ok(JobFile { text, shards, configurations: parts.most })
+    }
+}
+
+impl std::str::FromStr for Scheduler {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "slurm" => Ok(Self::Slurm),
+            "k8s" => Ok(Self::Kubernetes),
+            "bash" => Ok(Self::Bash),
+            _ => Err(format!("'{text}' is not one of slurm, k8s, bash")),
+        }
+    }
+}
+
+impl Parts {
+    fn new(request: &JobRequest<'_>, scheduler: Scheduler) -> Result<Self, TunerError> {
+        let JobRequest { file, path, out, .. } = request;
+        if let Some(shards) = request.shards.filter(|shards| !(1..=LARGEST).contains(shards)) {
+            return Err(TunerError::Configuration(format!("--shards {shards}: expected 1 to {LARGEST}")));
+        }
+        let device = match request.device {
+            Some(device) => device,
+            None => file.engine.device.parse()?,
+        };
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        // In a cluster's pod the file lies in the folder that is mounted.
+        let local = scheduler != Scheduler::Kubernetes;
+        let sweep = if local { absolute(path)? } else { path.file_name().map_or_else(|| path.into(), PathBuf::from) };
+        Ok(Self {
+            name: name(&stem),
+            sweep: plain(&sweep)?,
+            out: plain(&if local { absolute(out)? } else { out.to_path_buf() })?,
+            program: plain(request.program)?,
+            device,
+            asked: request.shards,
+            most: configurations(file, path),
+            inputs: inputs(file),
+        })
+    }
+
+    /// The first line of each file's comment.
+    fn title(&self, what: &str) -> String {
+        format!("# Sweep {}: {what}. Written by spectune {}.", self.name, env!("CARGO_PKG_VERSION"))
+    }
+
+    /// What `--device` says in a job that has asked for a GPU: one that finds none must fail, and not measure the CPU.
+    fn device_flag(&self) -> &'static str {
+        match self.device {
+            DeviceChoice::Auto | DeviceChoice::Cuda(_) => "cuda",
+            DeviceChoice::Cpu => "cpu",
+            DeviceChoice::Emulator => "emulator",
+        }
+    }
+
+    fn needs_gpu(&self) -> bool {
+        self.device_flag() == "cuda"
+    }
+}
+
+/// A text as one word of a shell.
+fn quote(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// The candidates of a sweep, at least 1: more shards would have nothing to measure.
+fn configurations(file: &SweepFile, path: &Path) -> usize {
+    // Without the target on this machine its default shape is not known: it may stand for one candidate of the space.
+    let default = default_shape(&folder_of(path).join(&file.models.target)).unwrap_or(TreeShape::OFF);
+    let entrants = expand(&file.space, &file.knobs, &[], default).entrants;
+    let candidates = entrants.iter().filter(|one| one.role == Role::Candidate).count();
+    candidates.saturating_add(file.space.tables.len()).max(1)
+}
+
+/// What the sweep file names on the disk.
+fn inputs(file: &SweepFile) -> Vec<(&'static str, String)> {
+    let SweepFile { models, workload, space, .. } = file;
+    let one = |name, path: Option<&String>| path.filter(|path| !path.is_empty()).map(|path| (name, path.clone()));
+    let named = [
+        one("target", Some(&models.target)),
+        one("draft", Some(&models.draft)),
+        one("acceptance", models.acceptance.as_ref().map(|acceptance| &acceptance.file)),
+        one("prompts", workload.prompts.as_ref()),
+        one("input_ids", workload.input_ids.as_ref()),
+        one("trace", workload.trace.as_ref()),
+    ];
+    named.into_iter().flatten().chain(space.tables.iter().map(|path| ("table", path.clone()))).collect()
+}
+
+/// A name that SLURM, Kubernetes and every file system take: lower-case letters, digits and hyphens, at most 40 of them.
+fn name(stem: &str) -> String {
+    let kept = |character: char| if character.is_ascii_alphanumeric() { character.to_ascii_lowercase() } else { '-' };
+    let name: String = stem.chars().map(kept).collect();
+    let name: String = name.trim_matches('-').chars().take(40).collect();
+    let name = name.trim_matches('-');
+    if name.is_empty() { "sweep".into() } else { name.into() }
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, TunerError> {
+    std::path::absolute(path).map_err(|source| TunerError::Read { path: path.to_owned(), source })
+}
+
+/// A path as text that stays on its line.
+fn plain(path: &Path) -> Result<String, TunerError> {
+    let text = path.to_str().filter(|text| !text.chars().any(char::is_control));
+    text.map(ToOwned::to_owned).ok_or_else(|| {
+        let reason = "the name cannot stand in a script: it is not UTF-8, or holds a control character".into();
+        TunerError::Malformed { path: path.to_owned(), reason }
+    })
+}

@@ -1,0 +1,91 @@
+//! A script for one host: a shard at a time on each visible GPU.
+
+use engine::DeviceChoice;
+
+use super::{Parts, quote};
+
+/// The script. How many shards there are it finds out when it runs, unless the user has said it.
+pub fn script(parts: &Parts) -> String {
+    let title = parts.title("a shard at a time on each visible GPU of this host, merged at the end");
+    let device = if parts.device == DeviceChoice::Auto { "auto" } else { parts.device_flag() };
+    let (program, sweep, out) = (quote(&parts.program), quote(&parts.sweep), quote(&parts.out));
+    let most = parts.most;
+    let shards = parts.asked.map_or_else(
+        || format!("${{#gpus[@]}}\n[ \"$shards\" -le {most} ] || shards={most} # as many as there are configurations"),
+        |asked| asked.to_string(),
+    );
+    format!(
+        r#"#!/usr/bin/env bash
+{title}
+# Run it again to go on where it stopped. CUDA_VISIBLE_DEVICES says which GPUs, SHARDS how many shards (the same as before,
+# to go on), SPECTUNE which copy of the program. Without a GPU the shards run on the CPU, one after another.
+set -euo pipefail
+
+program={program}
+program=${{SPECTUNE:-$program}}
+sweep={sweep}
+out={out}
+device={device}
+
+gpus=()
+case $device in
+  auto | cuda)
+    if [ -n "${{CUDA_VISIBLE_DEVICES+set}}" ]; then
+      [ "$CUDA_VISIBLE_DEVICES" = -1 ] || IFS=, read -ra gpus <<< "$CUDA_VISIBLE_DEVICES"
+    elif command -v nvidia-smi > /dev/null && list=$(nvidia-smi --query-gpu=index --format=csv,noheader); then
+      [ -z "$list" ] || mapfile -t gpus <<< "$list"
+    fi
+    ;;
+esac
+if [ "${{#gpus[@]}}" -eq 0 ]; then
+  gpus=('')
+  [ "$device" != auto ] || device=cpu
+else
+  device=cuda
+fi
+shards={shards}
+shards=${{SHARDS:-$shards}}
+[[ $shards =~ ^[1-9][0-9]{{0,5}}$ ]] || {{ echo "SHARDS is '$shards', expected a number from 1 on" >&2; exit 2; }}
+
+folder() {{ printf '%s' "$out-shard-$1-of-$shards"; }}
+
+# Measures every n-th of the shards on one of n GPUs.
+work() {{
+  local gpu=$1 shard=$2 child='' log
+  trap '[ -z "$child" ] || kill "$child"; wait; exit 143' TERM
+  for (( ; shard <= shards; shard += ${{#gpus[@]}})); do
+    log=$(folder "$shard").log
+    echo "shard $shard/$shards on ${{gpu:-$device}}: see $log" >&2
+    CUDA_VISIBLE_DEVICES=$gpu "$program" sweep "$sweep" --device "$device" --shard "$shard/$shards" \
+      --out "$(folder "$shard")" --resume >> "$log" 2>&1 &
+    child=$!
+    wait "$child"
+    child=''
+  done
+}}
+
+mkdir -p "$(dirname "$out")"
+workers=()
+trap 'kill "${{workers[@]}}" 2> /dev/null || true; wait; exit 130' INT TERM
+for ((at = 0; at < ${{#gpus[@]}} && at < shards; at++)); do
+  work "${{gpus[at]}}" $((at + 1)) &
+  workers+=($!)
+done
+failed=0
+for worker in "${{workers[@]}}"; do
+  wait "$worker" || failed=$?
+done
+if [ "$failed" -ne 0 ]; then
+  echo "a shard failed: see its log, and run this script again to go on" >&2
+  exit "$failed"
+fi
+
+folders=()
+for ((shard = 1; shard <= shards; shard++)); do
+  folders+=("$(folder "$shard")")
+done
+"$program" merge "${{folders[@]}}" --out "$out"
+"$program" report "$out"
+"#
+    )
+}

@@ -1,0 +1,85 @@
+//! An Indexed Job of Kubernetes.
+
+use std::path::{Component, Path};
+
+use super::{Parts, place::KUBERNETES_COUNT, quote};
+
+/// The manifest. A JSON string is a scalar of YAML, whatever it holds.
+pub fn manifest(parts: &Parts, shards: usize) -> String {
+    let title = parts.title(&format!("{shards} shards as an Indexed Job of Kubernetes"));
+    let (name, device) = (&parts.name, parts.device_flag());
+    let version = env!("CARGO_PKG_VERSION");
+    let (sweep, out) = (value(&parts.sweep), value(&parts.out));
+    let inputs: String = parts.inputs.iter().map(input).collect();
+    let gpu = if parts.needs_gpu() {
+        "          resources:\n            limits:\n              nvidia.com/gpu: 1\n"
+    } else {
+        ""
+    };
+    let folder = |shard: &str| format!("{}-shard-{shard}-of-{shards}", parts.out);
+    let folders: Vec<String> = (1..=shards).map(|shard| quote(&folder(&shard.to_string()))).collect();
+    let merged = quote(&parts.out);
+    format!(
+        r#"{title}
+# Fill in the image (with /bin/sh and spectune), the claim, and what chooses one kind of GPU: trials of different GPUs are
+# not ranked together. The volume holds the folder of the sweep file, and under the same paths all that it names:
+{inputs}# When the job is complete, in any pod with the volume, from /sweep:
+#   spectune merge {folders} --out {merged}
+# A pod that is evicted or fails goes on where it stopped. backoffLimitPerIndex needs Kubernetes 1.29 or later.
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: "spectune-{name}"
+spec:
+  completionMode: Indexed
+  completions: {shards}
+  parallelism: {shards}
+  backoffLimitPerIndex: 3
+  template:
+    spec:
+      restartPolicy: Never
+      # nodeSelector: {{ nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3 }}
+      containers:
+        - name: sweep
+          image: "spectune:{version}" # fill in
+          workingDir: /sweep
+          env:
+            # Kubernetes tells a pod its JOB_COMPLETION_INDEX, and not how many there are.
+            - name: {KUBERNETES_COUNT}
+              value: "{shards}"
+            - name: SWEEP
+              value: {sweep}
+            - name: OUT
+              value: {out}
+          # A sweep that is told to stop keeps what it has and ends well: it must not count as complete. $$ stands for $.
+          command: ["/bin/sh", "-c"]
+          args:
+            - |
+              shard=$$((JOB_COMPLETION_INDEX + 1))
+              spectune sweep "$SWEEP" --device {device} --out "$OUT-shard-$shard-of-${KUBERNETES_COUNT}" --resume &
+              child=$!
+              trap 'kill "$child"; wait "$child"; exit 143' TERM
+              wait "$child"
+{gpu}          volumeMounts:
+            - name: sweep
+              mountPath: /sweep
+      volumes:
+        - name: sweep
+          persistentVolumeClaim:
+            claimName: spectune # fill in; ReadWriteMany, unless all pods share a node
+"#,
+        folders = folders.join(" "),
+    )
+}
+
+/// A scalar for a variable of a container, in which `$(NAME)` would be replaced.
+fn value(text: &str) -> String {
+    serde_json::Value::from(text.replace("$(", "$$(")).to_string()
+}
+
+/// A comment on a path that the sweep file names.
+fn input((name, path): &(&'static str, String)) -> String {
+    let below = Path::new(path).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    let remark = if below { "" } else { " (not below the sweep file's folder: mount it too)" };
+    format!("#   {name}: {}{remark}\n", serde_json::Value::from(path.as_str()))
+}

@@ -1,0 +1,61 @@
+//! An array job of SLURM.
+
+use super::{Parts, quote};
+
+/// The batch script: measures a shard, or merges them when it is called with `merge`.
+pub fn script(parts: &Parts, shards: usize) -> String {
+    let title = parts.title(&format!("{shards} shards as an array job of SLURM"));
+    let name = &parts.name;
+    let device = parts.device_flag();
+    let hardware = if parts.needs_gpu() {
+        "# One kind of GPU for all tasks, such as gpu:h100:1: trials of different GPUs are not ranked together.\n\
+         #SBATCH --gres=gpu:1"
+    } else {
+        "# Nobody else on the node: others would be measured too.\n\
+         #SBATCH --exclusive"
+    };
+    let (program, sweep, out) = (quote(&parts.program), quote(&parts.sweep), quote(&parts.out));
+    format!(
+        r#"#!/bin/bash
+{title}
+# Fill in partition, account and time, then submit it, and the merge behind it:
+#   job=$(sbatch --parsable sweep.slurm)
+#   sbatch --dependency=afterok:"$job" --wrap 'bash sweep.slurm merge'
+# A task that is requeued or submitted again (sbatch --array=3 sweep.slurm) goes on where it stopped.
+#SBATCH --job-name=spectune-{name}
+#SBATCH --array=1-{shards}
+#SBATCH --nodes=1
+#SBATCH --ntasks=1
+#SBATCH --cpus-per-task=4
+{hardware}
+#SBATCH --time=04:00:00
+##SBATCH --partition=
+##SBATCH --account=
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output=spectune-{name}-%A_%a.log
+set -euo pipefail
+
+# SPECTUNE, where set, is another copy of the program.
+program={program}
+program=${{SPECTUNE:-$program}}
+sweep={sweep}
+out={out}
+shards={shards}
+
+if [ "${{1:-}}" = merge ]; then
+  folders=()
+  for ((shard = 1; shard <= shards; shard++)); do
+    folders+=("$out-shard-$shard-of-$shards")
+  done
+  "$program" merge "${{folders[@]}}" --out "$out"
+  exec "$program" report "$out"
+fi
+
+# Which GPU it is stays with SLURM, which sets CUDA_VISIBLE_DEVICES.
+shard=${{SLURM_ARRAY_TASK_ID:?is not set: submit this file with sbatch}}
+exec "$program" sweep "$sweep" --device {device} --shard "$shard/$shards" \
+  --out "$out-shard-$shard-of-$shards" --resume
+"#
+    )
+}

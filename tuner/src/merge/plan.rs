@@ -1,0 +1,55 @@
+//! How large the whole plan is of which shards are known.
+
+use std::collections::BTreeMap;
+
+use crate::{journal::Header, strategy::Shard};
+
+/// Configurations that every shard measures: no speculation and the engine's default.
+const BASELINES: usize = 2;
+/// Missing shards that are named: a header may claim any number.
+const MOST_NAMED: usize = 1000;
+
+/// Trials of the whole plan. A shard of which there is no folder has at least as many configurations as the smallest that
+/// there is, less one.
+pub fn planned(headers: &[&Header]) -> usize {
+    let whole = headers.iter().filter(|header| header.shard.is_none()).map(|header| header.planned).max();
+    // The same sweep in all of them.
+    let each = headers.first().map_or(0, |header| trials_of_one(header));
+    let common = BASELINES.saturating_mul(each);
+    let splits = splits(headers).into_iter().map(|(count, shards)| {
+        let own: Vec<usize> = shards.values().map(|planned| planned.saturating_sub(common)).collect();
+        let least = own.iter().min().map_or(0, |least| least.saturating_sub(each));
+        let absent = count.saturating_sub(own.len());
+        own.iter().sum::<usize>().saturating_add(absent.saturating_mul(least)).saturating_add(common)
+    });
+    splits.chain(whole).max().unwrap_or_default()
+}
+
+/// Shards of which there is no folder, at most [`MOST_NAMED`]; none where folders hold the whole sweep.
+pub fn missing(headers: &[&Header]) -> Vec<Shard> {
+    if headers.iter().any(|header| header.shard.is_none()) {
+        return Vec::new();
+    }
+    let absent = splits(headers).into_iter().map(|(count, shards)| {
+        let absent = (1..=count).filter(|index| !shards.contains_key(index)).take(MOST_NAMED);
+        absent.map(|index| Shard { index, count }).collect::<Vec<_>>()
+    });
+    absent.min_by_key(Vec::len).unwrap_or_default()
+}
+
+/// Number of shards → index → planned trials.
+fn splits(headers: &[&Header]) -> BTreeMap<usize, BTreeMap<usize, usize>> {
+    let mut splits: BTreeMap<usize, BTreeMap<usize, usize>> = BTreeMap::new();
+    for header in headers {
+        let Some(shard) = header.shard else { continue };
+        let planned = splits.entry(shard.count).or_default().entry(shard.index).or_default();
+        *planned = header.planned.max(*planned);
+    }
+    splits
+}
+
+/// Trials of a configuration.
+fn trials_of_one(header: &Header) -> usize {
+    let loads = header.file.batch_sizes().len().saturating_add(header.file.arrivals.count());
+    loads.saturating_mul(header.file.search.repeats)
+}

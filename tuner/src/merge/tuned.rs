@@ -1,0 +1,58 @@
+//! The tuned file of a merged sweep, made without an engine.
+
+use std::path::{Path, PathBuf};
+
+use schemas::tuned::TunedFile;
+
+use super::Source;
+use crate::{TunerError, journal::Header, outcome, record::Fingerprint, selection::LoadRanking};
+
+/// Writes the tuned file; `None` where no load has a winner, or nothing on this machine says what the models are. A tuned
+/// file of an earlier merge that nothing stands behind any more is removed.
+///
+/// The models are read where the sweep file names them, if this machine has them; else the tuned file of a folder says
+/// what its machine has read.
+pub fn write(
+    sources: &[Source],
+    header: &Header,
+    ranking: &[LoadRanking],
+    out: &Path,
+    notes: &mut Vec<String>,
+) -> Result<Option<PathBuf>, TunerError> {
+    match make(sources, header, ranking) {
+        Ok(Some(tuned)) => return outcome::write(&tuned, out).map(Some),
+        Ok(None) => {}
+        Err(reason) => notes.push(reason),
+    }
+    let path = out.join(outcome::FILE_NAME);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(TunerError::Write { path, source: error }),
+        _ => Ok(None),
+    }
+}
+
+fn make(sources: &[Source], header: &Header, ranking: &[LoadRanking]) -> Result<Option<TunedFile>, String> {
+    let Header { file, fingerprint, .. } = header;
+    let folder = header.folder.as_deref().map(Path::new);
+    if let Some((folder, context_length)) =
+        folder.and_then(|folder| Some((folder, outcome::context_length(file, folder)?)))
+    {
+        return Ok(outcome::tuned(file, folder, context_length, fingerprint, ranking));
+    }
+    let known = sources.iter().filter_map(|source| outcome::read(&source.folder).ok().flatten());
+    let known = known.into_iter().find(|tuned| is_of(tuned, fingerprint));
+    let Some(known) = known else {
+        return Err(format!(
+            "{} is not written: this machine has no {}, and no folder has a tuned file of its own that says what it is",
+            outcome::FILE_NAME,
+            if file.models.target.is_empty() { "target" } else { &file.models.target },
+        ));
+    };
+    let tuned =
+        outcome::tuned(file, folder.unwrap_or(Path::new("")), known.engine.context_length, fingerprint, ranking);
+    Ok(tuned.map(|tuned| TunedFile { models: known.models, ..tuned }))
+}
+
+fn is_of(tuned: &TunedFile, fingerprint: &Fingerprint) -> bool {
+    tuned.measured.target_hash == fingerprint.target && tuned.measured.draft_hash == fingerprint.draft
+}
