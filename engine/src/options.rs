@@ -202,6 +202,7 @@ impl FromStr for DeviceChoice {
 pub fn from_tuned(tuned: &TunedFile, folder: &Path) -> Result<EngineOptions, EngineError> {
     let TunedFile { models, engine, .. } = tuned;
     let policy = ShapePolicy::table(tuned.shapes());
+    let defaults = EngineOptions::default();
     Ok(EngineOptions {
         model_path: folder.join(&models.target),
         draft_model_path: Some(folder.join(&models.draft)),
@@ -210,11 +211,13 @@ pub fn from_tuned(tuned: &TunedFile, folder: &Path) -> Result<EngineOptions, Eng
         device: engine.device.parse()?,
         dtype: models.dtype.clone(),
         context_length: Some(engine.context_length),
+        attention_backend: engine.attention_backend.clone(),
+        chunked_prefill_size: engine.chunked_prefill_size.unwrap_or(defaults.chunked_prefill_size),
         max_running_requests: engine.max_running_requests,
         page_size: engine.page_size,
         mem_fraction_static: engine.mem_fraction_static,
         capture_sizes: engine.capture_sizes.clone(),
-        ..EngineOptions::default()
+        ..defaults
     })
 }
 

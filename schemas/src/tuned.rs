@@ -61,6 +61,12 @@ pub struct TunedEngine {
     pub page_size: usize,
     /// Share of the device's memory for weights and KV cache.
     pub mem_fraction_static: f64,
+    /// Attention kernels, where the sweep chose them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attention_backend: Option<String>,
+    /// Most prompt tokens of one prefill pass, where the sweep chose it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunked_prefill_size: Option<usize>,
     /// Most requests running together: the largest batch that was measured.
     pub max_running_requests: usize,
     /// Batch sizes for which CUDA graphs are captured; empty on the CPU.
@@ -202,6 +208,8 @@ mod tests {
                 context_length: 2048,
                 page_size: 1,
                 mem_fraction_static: 0.8,
+                attention_backend: None,
+                chunked_prefill_size: None,
                 max_running_requests: 8,
                 capture_sizes: Vec::new(),
             },

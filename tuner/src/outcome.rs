@@ -1,6 +1,7 @@
 //! What a sweep leaves behind: the tuned file.
 
 use std::{
+    collections::BTreeSet,
     fs::File,
     io::{ErrorKind, Read},
     path::{Path, PathBuf},
@@ -9,19 +10,29 @@ use std::{
 use engine::checkpoint::Folder;
 use schemas::{
     model::ModelConfig,
-    sweep::SweepFile,
+    sweep::{Metric, SweepFile},
     text::Source,
+    tree::TreeShape,
     tuned::{FORMAT, PolicyRow, Provenance, TunedEngine, TunedFile, TunedModels},
 };
 
-use crate::{TunerError, record::Fingerprint, selection::LoadRanking, whole_file};
+use crate::{
+    TunerError,
+    configuration::{Knobs, TableRow},
+    record::Fingerprint,
+    selection::{LoadRanking, Ranked},
+    settings::max_running_requests,
+    whole_file,
+};
 
 /// The file's name in the folder of a sweep.
 pub const FILE_NAME: &str = "tuned.toml";
+/// Gains that nobody feels, in logarithms.
+const FELT: f64 = 0.01;
 /// Largest tuned file in bytes: a few rows of text.
 const LARGEST: u64 = 1 << 20;
 
-/// The tuned file of a ranking; `None` when no batch size has a winner. Paths become absolute, since the file lies in
+/// The tuned file of a ranking; `None` when no load has a winner, or random weights ran, which nobody wants to serve. Paths become absolute, since the file lies in
 /// another folder than the sweep file.
 pub fn tuned(
     file: &SweepFile,
@@ -30,7 +41,13 @@ pub fn tuned(
     fingerprint: &Fingerprint,
     ranking: &[LoadRanking],
 ) -> Option<TunedFile> {
-    let policy: Vec<PolicyRow> = ranking.iter().filter_map(row).collect();
+    if file.models.model_shape.is_some() {
+        return None;
+    }
+    let knobs = settings(ranking, file.objective.metric)?;
+    let winners: Vec<(&LoadRanking, &Ranked)> =
+        ranking.iter().filter_map(|ranking| Some((ranking, best_with(ranking, &knobs)?))).collect();
+    let policy = policy(file, &knobs, &winners);
     let largest = policy.last()?.max_running_batch;
     let absolute = |path: &str| {
         let path = folder.join(path);
@@ -53,8 +70,10 @@ pub fn tuned(
         engine: TunedEngine {
             device: fingerprint.device.clone(),
             context_length,
-            page_size: file.engine.page_size,
-            mem_fraction_static: file.engine.mem_fraction_static,
+            page_size: knobs.page_size.unwrap_or(file.engine.page_size),
+            mem_fraction_static: knobs.mem_fraction_static.map_or(file.engine.mem_fraction_static, |share| share.0),
+            attention_backend: knobs.attention_backend.clone(),
+            chunked_prefill_size: knobs.chunked_prefill_size,
             max_running_requests: largest,
             capture_sizes: file.engine.capture_sizes.clone(),
         },
@@ -108,14 +127,55 @@ fn config(folder: &Path, path: &str) -> Option<ModelConfig> {
     Some(Folder::open(&folder.join(path)).ok()?.config)
 }
 
-fn row(ranking: &LoadRanking) -> Option<PolicyRow> {
-    let winner = ranking.winner()?;
+/// The settings to run with: one engine has one, so of those that were measured the one that is best over all loads
+/// together, and the sweep file's own where others gain nothing that anybody feels. `None` without a winner.
+fn settings(ranking: &[LoadRanking], metric: Metric) -> Option<Knobs> {
+    let score = |knobs: &Knobs| -> Option<f64> {
+        let logarithm = |ranking: &LoadRanking| Some(best_with(ranking, knobs)?.score(metric).ln());
+        ranking.iter().filter(|ranking| ranking.chosen.is_some()).map(logarithm).sum()
+    };
+    let mut best = (Knobs::default(), score(&Knobs::default()));
+    let tried: BTreeSet<&Knobs> =
+        ranking.iter().flat_map(|ranking| &ranking.entries).map(|entry| &entry.configuration.knobs).collect();
+    for knobs in tried {
+        let gain = FELT * ranking.len() as f64;
+        let better = score(knobs).filter(|score| best.1.is_none_or(|known| *score > known + gain));
+        if better.is_some() {
+            best = (knobs.clone(), better);
+        }
+    }
+    ranking.iter().any(|ranking| ranking.chosen.is_some()).then_some(best.0)
+}
+
+/// The choice of a load if it has these settings, else the best that has them.
+fn best_with<'a>(ranking: &'a LoadRanking, knobs: &Knobs) -> Option<&'a Ranked> {
+    let has = |entry: &&Ranked| entry.configuration.knobs == *knobs && entry.repeats > 0 && !entry.too_noisy;
+    ranking.winner().filter(has).or_else(|| ranking.entries.iter().find(has))
+}
+
+/// Which tree runs at which batch. Closed loops say it batch by batch; where there are none, the winner of the highest
+/// load says it, be it a tree or a table.
+fn policy(file: &SweepFile, knobs: &Knobs, winners: &[(&LoadRanking, &Ranked)]) -> Vec<PolicyRow> {
+    let closed: Vec<PolicyRow> = winners
+        .iter()
+        .filter_map(|(ranking, winner)| row(ranking, winner, ranking.load.batch_size()?, winner.configuration.shape))
+        .collect();
+    let Some((ranking, winner)) = winners.last().filter(|_| closed.is_empty()) else { return closed };
+    let largest = knobs.max_running_requests.unwrap_or_else(|| max_running_requests(file, &[]));
+    if winner.configuration.table.is_empty() {
+        return row(ranking, winner, largest, winner.configuration.shape).into_iter().collect();
+    }
+    let of_table = |one: &TableRow| row(ranking, winner, one.max_running_batch, one.shape);
+    winner.configuration.table.iter().filter_map(of_table).collect()
+}
+
+fn row(ranking: &LoadRanking, winner: &Ranked, max_running_batch: usize, shape: TreeShape) -> Option<PolicyRow> {
     let speedup = winner.speedup?;
     Some(PolicyRow {
-        max_running_batch: ranking.load.batch_size()?,
-        num_steps: winner.configuration.shape.num_steps,
-        topk: winner.configuration.shape.topk,
-        num_draft_tokens: winner.configuration.shape.num_draft_tokens,
+        max_running_batch,
+        num_steps: shape.num_steps,
+        topk: shape.topk,
+        num_draft_tokens: shape.num_draft_tokens,
         output_tokens_per_s: round(winner.output_tokens_per_s?.median),
         speedup: round(speedup.median),
         speedup_interval: [round(speedup.low), round(speedup.high)],

@@ -139,6 +139,7 @@ fn finish(summary: &SweepSummary, request: &SweepRequest<'_>) -> anyhow::Result<
     }
     match &summary.tuned {
         Some(tuned) => terminal::note(&format!("tuned:  {0}   (run it: spectune serve {0})", tuned.display())),
+        None if request.file.models.model_shape.is_some() => terminal::note("no tuned file: the weights are random"),
         None => {
             terminal::note("no configuration can be chosen: every trial failed, or no speculation was not measured")
         }
@@ -150,7 +151,8 @@ fn finish(summary: &SweepSummary, request: &SweepRequest<'_>) -> anyhow::Result<
         format!("the report is not written; every trial is kept, so once it can be: spectune report {out}")
     })?;
     printed?;
-    Ok(if summary.tuned.is_some() { Exit::Fine } else { Exit::Findings })
+    let chosen = summary.ranking.iter().any(|ranking| ranking.chosen.is_some());
+    Ok(if chosen { Exit::Fine } else { Exit::Findings })
 }
 
 fn go_on(request: &SweepRequest<'_>) -> String {
