@@ -28,7 +28,7 @@ search() {
     for strategy in grid guided random anneal; do
         {
             models_toml
-            printf '[workload]\nprompts = "%s/mt_bench.jsonl"\nrequests = 32\noutput_length = 96\nmax_prompt_tokens = 600\n' "$workloads"
+            printf '[workload]\nprompts = "%s/mt_bench.jsonl"\nrequests = 16\noutput_length = 96\nmax_prompt_tokens = 600\n' "$workloads"
             printf '[batch]\nsizes = [1, 8, 32]\n'
             space_toml
             printf '[search]\nstrategy = "%s"\nrepeats = 3\n' "$strategy"
