@@ -336,7 +336,7 @@ impl Scheduler {
     fn collect(&mut self, events: &mut Vec<Event>) -> Result<(), EngineError> {
         let Some(Flight { ticket, shape, members }) = self.in_flight.pop_front() else { return Ok(()) };
         let output = self.backend.collect(ticket)?;
-        let mut batch = 0;
+        let (launched, mut batch) = (members.len(), 0);
         for (id, produced) in members.into_iter().zip(output.yields) {
             let Some(running) = self.running.iter_mut().find(|running| running.id() == id) else { continue };
             if let Some(kept) = running.take_round(produced.tokens, shape.num_draft_tokens - 1) {
@@ -344,7 +344,7 @@ impl Scheduler {
                 self.statistics.kept(kept);
             }
         }
-        self.statistics.round(batch, shape, &output.timing);
+        self.statistics.round(launched, batch, shape, &output.timing);
         self.sweep(events);
         Ok(())
     }

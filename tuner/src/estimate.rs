@@ -1,14 +1,14 @@
 //! How long a sweep will take, and from what that is known.
 
-use std::sync::atomic::AtomicBool;
+use std::{sync::atomic::AtomicBool, time::Duration};
 
 use engine::{Engine, EngineError};
-use schemas::tree::TreeShape;
+use schemas::{sweep::Objective, tree::TreeShape};
 
 use crate::{
     configuration::{Configuration, Load},
     record::{Measurement, Trial},
-    runner::{self, Ended},
+    runner::{self, Ended, Terms},
     workload::Workload,
 };
 
@@ -18,8 +18,8 @@ const PROBE_TOKENS: usize = 16;
 /// The time of some trials, extrapolated from short measured batches without speculation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
-    /// All trials together, each as long as it would be without speculation; `None` where a batch size could not be
-    /// measured.
+    /// All trials together, each as long as it would be without speculation and with the settings that the engine has
+    /// now; `None` where a load could not be measured.
     pub seconds: Option<f64>,
     /// What it rests on.
     pub basis: Vec<Basis>,
@@ -28,38 +28,49 @@ pub struct Estimate {
 /// A short batch without speculation, measured just now.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Basis {
-    /// Requests that ran together.
+    /// How requests come in the trials that it stands for.
+    pub load: Load,
+    /// Requests that it sent together: the batch of a closed loop; in an open one, the most that may run.
     pub batch_size: usize,
     /// Tokens a second of one request after its first one; `None` where the batch could not run.
     pub tokens_per_s_per_user: Option<f64>,
-    /// One trial at this batch size.
+    /// One trial under this load.
     pub trial_seconds: Option<f64>,
     /// How many such trials there are.
     pub trials: usize,
 }
 
+/// What a short batch took.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// Prompts of the batch, in seconds.
+    first_token_s: f64,
+    tokens_per_s_per_user: f64,
+}
+
 impl Estimate {
-    /// Measures a short batch at each batch size of the trials.
+    /// Measures a short batch for each load of the trials, and one for all open loops, which differ in their arrivals
+    /// alone.
     ///
     /// # Errors
     /// When the device fails. A batch that cannot run leaves its part of the estimate open: its trials will say why.
     pub fn measure(engine: &mut Engine, workload: &Workload, trials: &[Trial]) -> Result<Self, EngineError> {
-        let mut sizes: Vec<usize> = trials.iter().filter_map(|trial| trial.load.batch_size()).collect();
-        sizes.sort_unstable();
-        sizes.dedup();
+        let mut loads: Vec<Load> = trials.iter().map(|trial| trial.load).collect();
+        loads.sort_unstable();
+        loads.dedup();
+        let most = engine.max_running_requests().min(workload.requests.len());
+        let is_open = |load: &Load| load.batch_size().is_none();
+        let open = if loads.iter().any(is_open) { pace(engine, workload, most, Load::Recorded)? } else { None };
         let mut basis = Vec::new();
-        for batch_size in sizes {
-            let count = trials.iter().filter(|trial| trial.load == Load::BatchSize(batch_size)).count();
-            let probe = match probe(engine, workload, batch_size) {
-                Ok(probe) => probe,
-                Err(error @ EngineError::Device(_)) => return Err(error),
-                Err(_) => None,
-            };
+        for load in loads {
+            let batch_size = load.batch_size().unwrap_or(most);
+            let pace = if is_open(&load) { open } else { pace(engine, workload, batch_size, load)? };
             basis.push(Basis {
+                load,
                 batch_size,
-                tokens_per_s_per_user: probe.as_ref().map(|figures| figures.tokens_per_s_per_user),
-                trial_seconds: probe.map(|figures| trial_seconds(&figures, workload, batch_size)),
-                trials: count,
+                tokens_per_s_per_user: pace.map(|pace| pace.tokens_per_s_per_user),
+                trial_seconds: pace.map(|pace| trial_seconds(pace, workload, batch_size, workload.arrivals(load))),
+                trials: trials.iter().filter(|trial| trial.load == load).count(),
             });
         }
         let seconds = basis.iter().map(|one| Some(one.trial_seconds? * one.trials as f64)).sum();
@@ -67,30 +78,104 @@ impl Estimate {
     }
 }
 
-/// One batch of the workload's first requests, a few tokens each.
-fn probe(engine: &mut Engine, workload: &Workload, batch_size: usize) -> Result<Option<Box<Measurement>>, EngineError> {
+/// That of a batch of the workload's first requests, a few tokens each; `None` where it cannot run.
+fn pace(engine: &mut Engine, workload: &Workload, batch_size: usize, load: Load) -> Result<Option<Pace>, EngineError> {
     let mut short = workload.clone();
     short.requests.truncate(batch_size);
+    // In an open loop they come all at once, and wait where they have no room.
+    short.recorded = vec![Duration::ZERO; short.requests.len()];
     for request in &mut short.requests {
         // At least two, since the first one is the prompt's.
         let tokens = request.stop.max_new_tokens.unwrap_or(PROBE_TOKENS).clamp(2, PROBE_TOKENS);
         request.stop.max_new_tokens = Some(tokens);
     }
-    let configuration = Configuration::of(TreeShape::OFF);
-    let trial = Trial { configuration, load: Load::BatchSize(batch_size), repeat: 0 };
-    match runner::run(engine, &trial, &short, &AtomicBool::new(false))? {
-        Ended::Measured(figures) => Ok(Some(figures)),
-        Ended::Interrupted => Ok(None),
+    let trial = Trial { configuration: Configuration::of(TreeShape::OFF), load, repeat: 0 };
+    let interrupted = AtomicBool::new(false);
+    let terms = Terms {
+        workload: &short,
+        objective: Objective::default(),
+        simulate_accept_length: None,
+        interrupted: &interrupted,
+    };
+    match runner::run(engine, &trial, &terms) {
+        Ok(Ended::Measured(figures)) => Ok(Some(Pace::of(&figures))),
+        Ok(Ended::Interrupted) => Ok(None),
+        Err(error @ EngineError::Device(_)) => Err(error),
+        Err(_) => Ok(None),
     }
 }
 
-/// Full batches one after another: the prompts of each, then its tokens at the measured rate.
-fn trial_seconds(probe: &Measurement, workload: &Workload, batch_size: usize) -> f64 {
-    let wave =
-        |tokens: f64| probe.time_to_first_token_ms.max / 1e3 + (tokens - 1.0).max(0.0) / probe.tokens_per_s_per_user;
+impl Pace {
+    fn of(figures: &Measurement) -> Self {
+        Self {
+            first_token_s: figures.time_to_first_token_ms.max / 1e3,
+            tokens_per_s_per_user: figures.tokens_per_s_per_user,
+        }
+    }
+
+    /// A batch whose requests have so many tokens.
+    fn seconds(self, tokens: f64) -> f64 {
+        self.first_token_s + (tokens - 1.0).max(0.0) / self.tokens_per_s_per_user
+    }
+}
+
+/// Full batches one after another: the prompts of each, then its tokens at the measured rate. Where requests come by
+/// themselves, the last one is not served before it has come.
+fn trial_seconds(pace: Pace, workload: &Workload, batch_size: usize, arrivals: Option<Vec<Duration>>) -> f64 {
     let tokens = workload.requests.iter().map(|request| request.stop.max_new_tokens.unwrap_or_default() as f64);
     let mean = tokens.sum::<f64>() / workload.requests.len().max(1) as f64;
-    let waves = workload.requests.len().max(batch_size).div_ceil(batch_size.max(1));
-    let warm_up = if workload.warm_up_tokens > 0 { wave(workload.warm_up_tokens as f64) } else { 0.0 };
-    waves as f64 * wave(mean) + warm_up
+    let batches = workload.requests.len().max(batch_size).div_ceil(batch_size.max(1));
+    let served = batches as f64 * pace.seconds(mean);
+    let come = arrivals.and_then(|arrivals| arrivals.last().copied()).map(|last| last.as_secs_f64());
+    let warm_up = if workload.warm_up_tokens > 0 { pace.seconds(workload.warm_up_tokens as f64) } else { 0.0 };
+    served.max(come.map_or(0.0, |last| last + pace.seconds(mean))) + warm_up
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::{Request, SamplingParams, StopConditions};
+
+    use super::*;
+    use crate::configuration::Real;
+
+    fn workload(requests: usize, warm_up_tokens: usize) -> Workload {
+        let request = Request {
+            input_ids: vec![1, 2],
+            sampling: SamplingParams::default(),
+            stop: StopConditions { max_new_tokens: Some(101), ..StopConditions::default() },
+        };
+        Workload {
+            requests: vec![request; requests],
+            recorded: Vec::new(),
+            seed: 0,
+            warm_up_tokens,
+            hash: String::new(),
+            left_out: 0,
+        }
+    }
+
+    #[test]
+    fn a_trial_takes_as_long_as_its_batches_or_its_arrivals() {
+        // Half a second of prompts, then a hundred tokens in two seconds.
+        let pace = Pace { first_token_s: 0.5, tokens_per_s_per_user: 50.0 };
+        let check = |requests, warm_up, batch_size, last: Option<u64>, expected: f64| {
+            let arrivals = last.map(|last| vec![Duration::ZERO, Duration::from_secs(last)]);
+            assert_eq!(trial_seconds(pace, &workload(requests, warm_up), batch_size, arrivals), expected);
+        };
+        check(8, 0, 8, None, 2.5);
+        check(9, 0, 8, None, 5.0);
+        check(1, 0, 8, None, 2.5);
+        check(8, 26, 8, None, 2.5 + 1.0);
+        check(16, 0, 8, Some(1), 5.0);
+        check(16, 0, 8, Some(60), 62.5);
+    }
+
+    #[test]
+    fn a_slower_rate_comes_later() {
+        let workload = workload(20, 0);
+        let last =
+            |rate| workload.arrivals(Load::RequestRate(Real(rate))).and_then(|arrivals| arrivals.last().copied());
+        assert!(last(1.0) > last(2.0));
+        assert_eq!((workload.arrivals(Load::Recorded), workload.arrivals(Load::BatchSize(4))), (None, None));
+    }
 }

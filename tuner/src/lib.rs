@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 pub mod configuration;
+#[cfg(test)]
+mod demo;
 pub mod error;
 pub mod estimate;
 pub mod guide;
@@ -15,6 +17,7 @@ pub mod outcome;
 pub mod record;
 pub mod runner;
 pub mod selection;
+pub mod settings;
 pub mod space;
 mod statistics;
 pub mod strategy;

@@ -1,18 +1,35 @@
-//! One trial on the engine: a closed loop that keeps `batch_size` requests running.
+//! One trial on the engine: a closed loop that keeps requests running, or an open loop to which they come by themselves.
 
-use std::{
-    collections::HashSet,
-    sync::atomic::{AtomicBool, Ordering},
-    time::{Duration, Instant},
-};
+mod drive;
+mod measurement;
+#[cfg(test)]
+mod tests;
 
-use engine::{Completion, Engine, EngineError, Event, Request, RequestId, ShapePolicy, backend::RoundTiming};
+use std::{sync::atomic::AtomicBool, time::Duration};
 
+use engine::{Engine, EngineError, Request, ShapePolicy};
+use schemas::sweep::Objective;
+
+use self::drive::{Source, drive};
 use crate::{
-    configuration::Configuration,
-    record::{Measurement, Spread, Trial},
+    configuration::{Configuration, Load},
+    record::{Measurement, Trial},
     workload::Workload,
 };
+
+/// What a trial is run on and held to.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms<'a> {
+    /// What it asks.
+    pub workload: &'a Workload,
+    /// Whose limits its goodput is held to.
+    pub objective: Objective,
+    /// Tokens a round to accept whatever the target says, the imported value of the trial's shape; `None` for what the
+    /// engine is set to.
+    pub simulate_accept_length: Option<f32>,
+    /// Set from elsewhere when the user wants to stop.
+    pub interrupted: &'a AtomicBool,
+}
 
 /// How a trial ended.
 #[derive(Debug)]
@@ -23,41 +40,24 @@ pub enum Ended {
     Interrupted,
 }
 
-/// Everything seen in a trial.
-#[derive(Default)]
-struct Seen {
-    completions: Vec<Completion>,
-    rounds: Vec<RoundTiming>,
-    elapsed: Duration,
-}
-
-/// Runs a trial. The warm-up before it is not counted.
+/// Runs a trial. The warm-up before it is not counted. An open loop ends when all its requests are served, however long
+/// that takes after the last one has come: what the engine cannot keep up with shows in the latencies.
 ///
 /// # Errors
-/// When the engine cannot run the shape, cannot keep that many requests running, or fails. The engine is left idle, but
-/// for a device that failed.
-pub fn run(
-    engine: &mut Engine,
-    trial: &Trial,
-    workload: &Workload,
-    interrupted: &AtomicBool,
-) -> Result<Ended, EngineError> {
+/// When the engine cannot run the shape, has no room for the batch of a closed loop, or fails; when the workload has no
+/// recorded times and the trial asks for them. The engine is left idle, but for a device that failed.
+pub fn run(engine: &mut Engine, trial: &Trial, terms: &Terms<'_>) -> Result<Ended, EngineError> {
     engine.set_policy(policy(&trial.configuration))?;
-    let batch_size = trial.load.batch_size().unwrap_or(1);
-    // Fewer requests than the batch would never fill it.
-    let count = workload.requests.len().max(batch_size);
-    let requests: Vec<Request> = workload.requests.iter().cycle().take(count).cloned().collect();
-    if workload.warm_up_tokens > 0 {
-        let short = |request: &Request| shortened(request, workload.warm_up_tokens);
-        let warm_up: Vec<Request> = requests.iter().take(batch_size).map(short).collect();
-        if closed_loop(engine, &warm_up, batch_size, interrupted)?.is_none() {
-            return Ok(Ended::Interrupted);
-        }
+    let before = engine.options().simulate_accept_length;
+    if terms.simulate_accept_length.is_none() {
+        return serve(engine, trial, terms);
     }
-    match closed_loop(engine, &requests, batch_size, interrupted)? {
-        Some(seen) => measurement(&seen).map(|figures| Ended::Measured(Box::new(figures))),
-        None => Ok(Ended::Interrupted),
-    }
+    engine.simulate_accept_length(terms.simulate_accept_length)?;
+    let ended = serve(engine, trial, terms);
+    let reset = engine.simulate_accept_length(before);
+    // After an error that one is the news.
+    let ended = ended?;
+    reset.map(|()| ended)
 }
 
 /// Which tree runs at which batch.
@@ -66,126 +66,41 @@ fn policy(configuration: &Configuration) -> ShapePolicy {
     ShapePolicy::table(rows).unwrap_or_else(|| ShapePolicy::fixed(configuration.shape))
 }
 
-/// Keeps `batch_size` of the requests running until all have ended; `None` when interrupted.
-fn closed_loop(
-    engine: &mut Engine,
-    requests: &[Request],
-    batch_size: usize,
-    interrupted: &AtomicBool,
-) -> Result<Option<Seen>, EngineError> {
-    let mut running = HashSet::new();
-    let seen = feed(engine, requests, batch_size, interrupted, &mut running);
-    if !running.is_empty() {
-        running.iter().for_each(|id| engine.cancel(*id));
-        // After an error that one is the news, not what clearing up meets.
-        let cleared = engine.step();
-        if seen.is_ok() {
-            cleared?;
+fn serve(engine: &mut Engine, trial: &Trial, terms: &Terms<'_>) -> Result<Ended, EngineError> {
+    let Terms { workload, objective, interrupted, .. } = terms;
+    let (requests, source) = asked(workload, trial.load)?;
+    if workload.warm_up_tokens > 0 {
+        let batch = trial.load.batch_size().unwrap_or_else(|| engine.max_running_requests());
+        let short = |request: &Request| shortened(request, workload.warm_up_tokens);
+        let warm_up: Vec<Request> = requests.iter().take(batch).map(short).collect();
+        let source = match &source {
+            Source::Closed(batch_size) => Source::Closed(*batch_size),
+            Source::Open(_) => Source::Open(vec![Duration::ZERO; warm_up.len()]),
+        };
+        if drive(engine, &warm_up, &source, interrupted)?.is_none() {
+            return Ok(Ended::Interrupted);
         }
     }
-    seen
+    let Some(seen) = drive(engine, &requests, &source, interrupted)? else { return Ok(Ended::Interrupted) };
+    let simulated = engine.options().simulate_accept_length.is_some();
+    measurement::of(&seen, objective, simulated).map(|figures| Ended::Measured(Box::new(figures)))
 }
 
-fn feed(
-    engine: &mut Engine,
-    requests: &[Request],
-    batch_size: usize,
-    interrupted: &AtomicBool,
-    running: &mut HashSet<RequestId>,
-) -> Result<Option<Seen>, EngineError> {
-    let mut seen = Seen::default();
-    let mut waiting = requests.iter();
-    let mut starved = 0;
-    let start = Instant::now();
-    loop {
-        while running.len() < batch_size
-            && let Some(request) = waiting.next()
-        {
-            running.insert(engine.submit(request.clone())?);
-        }
-        if running.is_empty() {
-            break;
-        }
-        if interrupted.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
-        let rounds = engine.statistics().rounds;
-        for event in engine.step()? {
-            if let Event::Finished { request, completion } = event {
-                running.remove(&request);
-                seen.completions.push(*completion);
-            }
-        }
-        if engine.statistics().rounds > rounds {
-            seen.rounds.extend(engine.statistics().last_round);
-        }
-        // A batch that is smaller than it says would be measured under a wrong name. Rounds in flight may hold the place
-        // of a request that has just ended, but not for longer than they are many.
-        starved = if engine.statistics().waiting > 0 { starved + 1 } else { 0 };
-        if starved > engine.capacity().rounds_in_flight {
-            return Err(EngineError::Configuration(format!(
-                "only {} of {batch_size} requests run together: the KV cache has no room for more; raise \
-                 engine.mem_fraction_static, or lower batch.sizes or workload.output_length",
-                engine.statistics().running
-            )));
-        }
+/// The requests of a trial, and how they come.
+fn asked(workload: &Workload, load: Load) -> Result<(Vec<Request>, Source), EngineError> {
+    if let Load::BatchSize(batch_size) = load {
+        // Fewer requests than the batch would never fill it.
+        let count = workload.requests.len().max(batch_size);
+        return Ok((workload.requests.iter().cycle().take(count).cloned().collect(), Source::Closed(batch_size)));
     }
-    seen.elapsed = start.elapsed();
-    Ok(Some(seen))
+    let arrivals = workload.arrivals(load).ok_or_else(|| {
+        EngineError::Configuration("the workload has no recorded arrival times: only workload.trace has".into())
+    })?;
+    Ok((workload.requests.clone(), Source::Open(arrivals)))
 }
 
 fn shortened(request: &Request, tokens: usize) -> Request {
     let mut request = request.clone();
     request.stop.max_new_tokens = request.stop.max_new_tokens.map(|most| most.min(tokens));
     request
-}
-
-fn measurement(seen: &Seen) -> Result<Measurement, EngineError> {
-    let no_round = || {
-        EngineError::InvalidRequest(
-            "every request ended with its first token, so that no round ran: raise workload.output_length, or set \
-             workload.ignore_eos"
-                .into(),
-        )
-    };
-    let milliseconds = |duration: Duration| duration.as_secs_f64() * 1e3;
-    let tokens: u64 = seen.completions.iter().map(|completion| completion.output_ids.len() as u64).sum();
-    let request_rounds: usize = seen.completions.iter().map(|completion| completion.rounds).sum();
-    if request_rounds == 0 {
-        return Err(no_round());
-    }
-    let mut accept_histogram = Vec::new();
-    for completion in &seen.completions {
-        accept_histogram.resize(completion.accept_histogram.len().max(accept_histogram.len()), 0);
-        accept_histogram.iter_mut().zip(&completion.accept_histogram).for_each(|(sum, count)| *sum += count);
-    }
-    // After the first token, since that one is the prompt's; a request without a second one has no rate.
-    let rates = seen.completions.iter().filter(|completion| completion.output_ids.len() > 1).map(|completion| {
-        let seconds = completion.elapsed.saturating_sub(completion.time_to_first_token).as_secs_f64();
-        (completion.output_ids.len() - 1) as f64 / seconds
-    });
-    let elapsed_s = seen.elapsed.as_secs_f64();
-    let part =
-        |of: fn(&RoundTiming) -> Option<Duration>| Spread::of(seen.rounds.iter().filter_map(of).map(milliseconds));
-    let each = |of: fn(&Completion) -> Duration| Spread::of(seen.completions.iter().map(of).map(milliseconds));
-    Ok(Measurement {
-        requests: seen.completions.len(),
-        output_tokens: tokens,
-        elapsed_s,
-        output_tokens_per_s: tokens as f64 / elapsed_s,
-        tokens_per_s_per_user: Spread::of(rates).ok_or_else(no_round)?.median,
-        goodput_tokens_per_s: None,
-        simulated: false,
-        accept_length: tokens as f64 / request_rounds as f64,
-        accept_histogram,
-        rounds: seen.rounds.len() as u64,
-        round_ms: part(|timing| Some(timing.total)).ok_or_else(no_round)?,
-        draft_ms: part(|timing| timing.draft),
-        verify_ms: part(|timing| timing.verify),
-        extend_ms: part(|timing| timing.extend),
-        running_batch: Vec::new(),
-        inter_token_ms: None,
-        time_to_first_token_ms: each(|one| one.time_to_first_token).ok_or_else(no_round)?,
-        latency_ms: each(|one| one.elapsed).ok_or_else(no_round)?,
-    })
 }

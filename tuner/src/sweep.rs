@@ -17,7 +17,7 @@ use crate::{
     journal::{self, Header, Journal},
     outcome,
     record::{Fingerprint, Outcome, Record, Trial},
-    runner::{self, Ended},
+    runner::{self, Ended, Terms},
     selection::{LoadRanking, rank},
     space::{Expanded, expand},
     strategy::{Race, Shard, strategy},
@@ -184,7 +184,13 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
         }
         progress.started(&trial);
         let mut broken = false;
-        let outcome = match runner::run(&mut engine, &trial, &workload, request.interrupted) {
+        let terms = Terms {
+            workload: &workload,
+            objective: request.file.objective,
+            simulate_accept_length: None,
+            interrupted: request.interrupted,
+        };
+        let outcome = match runner::run(&mut engine, &trial, &terms) {
             Ok(Ended::Measured(figures)) => Outcome::Measured(figures),
             Ok(Ended::Interrupted) => break StopReason::Interrupted,
             Err(error) => {

@@ -1,24 +1,37 @@
-//! What a trial asks of the engine: prompts from files, or random ones.
+//! What a trial asks of the engine: prompts from files or traces, or random ones, and when they come.
 
+mod arrivals;
+mod file;
 mod prompts;
+mod random;
+#[cfg(test)]
+mod tests;
+mod trace;
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use engine::{Engine, Request, SamplingParams, StopConditions};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use schemas::sweep;
 
-use self::prompts::Prompts;
-use crate::TunerError;
+use self::{prompts::Prompts, random::share, trace::Traced};
+use crate::{TunerError, configuration::Load};
+
+/// Most prompt tokens of a trial, all requests together: a GiB of them.
+const MOST_TOKENS: usize = 1 << 28;
 
 /// The requests of a trial. Every trial asks the same, so that shapes are compared on one text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
     /// In the order in which they are sent.
     pub requests: Vec<Request>,
+    /// When each of a trace's requests came, counted from the first one; empty without a trace.
+    pub recorded: Vec<Duration>,
+    /// Of sampling, random prompts and lengths, and arrival times.
+    pub seed: u64,
     /// New tokens of each warm-up request; 0 for no warm-up.
     pub warm_up_tokens: usize,
-    /// Hash of tokens, lengths and sampling.
+    /// Hash of tokens, lengths, recorded times and sampling.
     pub hash: String,
     /// Prompts of the file that were passed over: too long, or a conversation in which no user speaks.
     pub left_out: usize,
@@ -31,7 +44,7 @@ struct Room {
     requests: usize,
     /// Longer ones are left out.
     max_prompt_tokens: Option<usize>,
-    /// New tokens of a request.
+    /// New tokens of a request that says nothing of them itself.
     output_length: usize,
     context_length: usize,
     vocab_size: usize,
@@ -53,61 +66,99 @@ impl Workload {
             vocab_size: capacity.vocab_size,
         };
         let mut numbers = StdRng::seed_from_u64(workload.seed);
-        let prompts = if let Some(path) = &workload.input_ids {
-            prompts::token_ids(&folder.join(path), &room)?
-        } else if let Some(path) = &workload.prompts {
-            prompts::texts(&folder.join(path), workload, engine, &room)?
-        } else if let Some(random) = &workload.random {
-            random_prompts(random, &mut numbers, &room, &engine.generation_config().eos_token_id)?
+        let mut recorded = Vec::new();
+        let (requests, left_out): (Vec<Request>, usize) = if let Some(path) = &workload.trace {
+            let trace = trace::read(&folder.join(path), workload, &mut numbers, engine, &room)?;
+            recorded = trace.requests.iter().map(|request| request.arrival).collect();
+            let traced = trace.requests.into_iter().zip(workload.seed..);
+            let asked = traced
+                .map(|(Traced { tokens, output_length, .. }, seed)| request(workload, tokens, output_length, seed));
+            (asked.collect(), trace.left_out)
         } else {
-            Prompts::default()
+            let prompts = prompts(workload, folder, engine, &room, &mut numbers)?;
+            (untimed(workload, &prompts, &mut numbers)?, prompts.left_out)
         };
-        if prompts.tokens.is_empty() {
-            let left_out = match prompts.left_out {
+        if requests.is_empty() {
+            let left_out = match left_out {
                 0 => String::new(),
                 count => format!(" ({count} were left out: longer than max_prompt_tokens, or without a user's words)"),
             };
             return Err(TunerError::Configuration(format!("the workload has no prompt{left_out}")));
         }
-        let fewest = workload
-            .random
-            .as_ref()
-            .map_or(workload.output_length, |random| share(workload.output_length, random.ratio));
-        let requests: Vec<Request> = prompts
-            .tokens
-            .iter()
-            .cycle()
-            .take(workload.requests)
-            .zip(workload.seed..)
-            .map(|(input_ids, seed)| {
-                let length = numbers.random_range(fewest..=workload.output_length);
-                request(workload, input_ids.clone(), length, seed)
-            })
-            .collect();
-        let hash = hash(workload, &requests);
-        Ok(Self { requests, warm_up_tokens: workload.warm_up_tokens, hash, left_out: prompts.left_out })
+        let hash = hash(workload, &requests, &recorded);
+        let (seed, warm_up_tokens) = (workload.seed, workload.warm_up_tokens);
+        Ok(Self { requests, recorded, seed, warm_up_tokens, hash, left_out })
+    }
+
+    /// When each of the requests comes, counted from the first one: the same for every configuration and repeat. `None`
+    /// for a closed loop, and for recorded times of a workload that has none.
+    pub fn arrivals(&self, load: Load) -> Option<Vec<Duration>> {
+        match load {
+            Load::BatchSize(_) => None,
+            Load::RequestRate(rate) => Some(arrivals::poisson(self.seed, rate.0, self.requests.len())),
+            Load::Recorded => (self.recorded.len() == self.requests.len()).then(|| self.recorded.clone()),
+        }
     }
 }
 
 impl Room {
-    fn check(&self, tokens: &[u32]) -> Result<(), String> {
+    /// Whether a prompt of so many tokens is passed over.
+    fn leaves_out(&self, prompt_tokens: usize) -> bool {
+        self.max_prompt_tokens.is_some_and(|most| prompt_tokens > most)
+    }
+
+    fn check(&self, tokens: &[u32], output_length: usize) -> Result<(), String> {
         if tokens.is_empty() {
             return Err("the prompt is empty".into());
         }
         if let Some(token) = tokens.iter().find(|token| **token as usize >= self.vocab_size) {
             return Err(format!("token {token} is outside the vocabulary of {}", self.vocab_size));
         }
-        if tokens.len().saturating_add(self.output_length) > self.context_length {
-            return Err(format!(
-                "the prompt has {} tokens; with {} new ones it does not fit the context of {}: lower \
-                 workload.output_length, or leave long prompts out with workload.max_prompt_tokens",
-                tokens.len(),
-                self.output_length,
-                self.context_length
-            ));
-        }
-        Ok(())
+        self.check_length(tokens.len(), output_length)
     }
+
+    fn check_length(&self, prompt_tokens: usize, output_length: usize) -> Result<(), String> {
+        if prompt_tokens.saturating_add(output_length) <= self.context_length {
+            return Ok(());
+        }
+        Err(format!(
+            "the prompt has {prompt_tokens} tokens; with {output_length} new ones it does not fit the context of {}: \
+             ask for fewer new ones (output_length), or leave long prompts out with workload.max_prompt_tokens",
+            self.context_length
+        ))
+    }
+}
+
+/// The prompts of a workload without times.
+fn prompts(
+    workload: &sweep::Workload,
+    folder: &Path,
+    engine: &Engine,
+    room: &Room,
+    numbers: &mut StdRng,
+) -> Result<Prompts, TunerError> {
+    if let Some(path) = &workload.input_ids {
+        prompts::token_ids(&folder.join(path), room)
+    } else if let Some(path) = &workload.prompts {
+        prompts::texts(&folder.join(path), workload, engine, room)
+    } else if let Some(random) = &workload.random {
+        random::prompts(random, numbers, room, engine)
+    } else {
+        Ok(Prompts::default())
+    }
+}
+
+/// As many requests as asked for; prompts come again where there are fewer.
+fn untimed(workload: &sweep::Workload, prompts: &Prompts, numbers: &mut StdRng) -> Result<Vec<Request>, TunerError> {
+    let fewest =
+        workload.random.as_ref().map_or(workload.output_length, |random| share(workload.output_length, random.ratio));
+    let tokens = || prompts.tokens.iter().cycle().take(workload.requests);
+    check_total(tokens().fold(0, |sum, tokens| sum.saturating_add(tokens.len())))?;
+    let requests = tokens().zip(workload.seed..).map(|(input_ids, seed)| {
+        let length = numbers.random_range(fewest..=workload.output_length);
+        request(workload, input_ids.clone(), length, seed)
+    });
+    Ok(requests.collect())
 }
 
 fn request(workload: &sweep::Workload, input_ids: Vec<u32>, output_length: usize, seed: u64) -> Request {
@@ -119,34 +170,16 @@ fn request(workload: &sweep::Workload, input_ids: Vec<u32>, output_length: usize
     }
 }
 
-/// Uniform tokens, the model's end-of-text tokens left out; lengths uniform between the shortest and the longest.
-fn random_prompts(
-    random: &sweep::RandomPrompts,
-    numbers: &mut StdRng,
-    room: &Room,
-    ends: &[u32],
-) -> Result<Prompts, TunerError> {
-    let vocabulary: Vec<u32> = (0..room.vocab_size as u32).filter(|token| !ends.contains(token)).collect();
-    if vocabulary.is_empty() {
-        return Err(TunerError::Configuration("random prompts: the target has no token but end-of-text".into()));
+fn check_total(prompt_tokens: usize) -> Result<(), TunerError> {
+    if prompt_tokens <= MOST_TOKENS {
+        return Ok(());
     }
-    let shortest = share(random.input_length, random.ratio);
-    // Checked at its longest before any is made.
-    room.check(&vec![vocabulary[0]; random.input_length])
-        .map_err(|reason| TunerError::Configuration(format!("workload.random: {reason}")))?;
-    let prompt = |_| {
-        let length = numbers.random_range(shortest..=random.input_length);
-        (0..length).map(|_| vocabulary[numbers.random_range(0..vocabulary.len())]).collect()
-    };
-    Ok(Prompts { tokens: (0..room.requests).map(prompt).collect(), left_out: 0 })
+    let reason =
+        format!("the prompts of a trial have more than {MOST_TOKENS} tokens together: lower workload.requests");
+    Err(TunerError::Configuration(reason))
 }
 
-/// A share of a length, at least one.
-fn share(length: usize, ratio: f64) -> usize {
-    ((length as f64 * ratio) as usize).clamp(1, length.max(1))
-}
-
-fn hash(workload: &sweep::Workload, requests: &[Request]) -> String {
+fn hash(workload: &sweep::Workload, requests: &[Request], recorded: &[Duration]) -> String {
     let mut hasher = blake3::Hasher::new();
     for request in requests {
         hasher.update(&(request.input_ids.len() as u64).to_le_bytes());
@@ -155,6 +188,9 @@ fn hash(workload: &sweep::Workload, requests: &[Request]) -> String {
             hasher.update(&token.to_le_bytes());
         });
     }
+    recorded.iter().for_each(|arrival| {
+        hasher.update(&arrival.as_nanos().to_le_bytes());
+    });
     let sweep::Workload { ignore_eos, temperature, top_p, top_k, seed, warm_up_tokens, .. } = workload;
     hasher.update(format!("{ignore_eos} {temperature} {top_p} {top_k} {seed} {warm_up_tokens}").as_bytes());
     hasher.finalize().to_hex()[..16].to_owned()

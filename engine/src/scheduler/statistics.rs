@@ -28,6 +28,8 @@ pub struct Statistics {
     pub generated_tokens: u64,
     /// Rounds of the whole batch.
     pub rounds: u64,
+    /// Entry k counts the rounds that the device ran for k + 1 requests, those included that had ended while it ran.
+    pub rounds_by_batch: Vec<u64>,
     /// Rounds, counted for each request in them.
     pub request_rounds: u64,
     /// Drafts that the target verified, counted for each request.
@@ -65,9 +67,15 @@ impl Statistics {
         (1..self.accept_histogram.len()).map(|position| self.accept_histogram[position..].iter().sum()).collect()
     }
 
-    /// A round of a batch.
-    pub(super) fn round(&mut self, batch: usize, shape: TreeShape, timing: &RoundTiming) {
+    /// A round that was launched for so many requests, of which `batch` had not ended before.
+    pub(super) fn round(&mut self, launched: usize, batch: usize, shape: TreeShape, timing: &RoundTiming) {
         self.rounds += 1;
+        if self.rounds_by_batch.len() < launched {
+            self.rounds_by_batch.resize(launched, 0);
+        }
+        if let Some(count) = launched.checked_sub(1).and_then(|at| self.rounds_by_batch.get_mut(at)) {
+            *count += 1;
+        }
         self.request_rounds += batch as u64;
         self.proposed_drafts += (batch * (shape.num_draft_tokens - 1)) as u64;
         self.round_time += timing.total;

@@ -189,6 +189,7 @@ proptest! {
         prop_assert_eq!(statistics.generated_tokens, generated as u64);
         prop_assert_eq!(statistics.stopped + statistics.exhausted + statistics.cancelled, accepted.len() as u64);
         prop_assert_eq!(statistics.accept_histogram.iter().sum::<u64>(), statistics.request_rounds);
+        prop_assert_eq!(statistics.rounds_by_batch.iter().sum::<u64>(), statistics.rounds);
     }
 }
 

@@ -50,6 +50,9 @@ pub struct EngineSettings {
     pub device: String,
     /// Longest sequence; the target's own unless given.
     pub context_length: Option<usize>,
+    /// Most requests that run together; others wait. Unless given, the largest batch of `[batch]` and of the tables, and
+    /// at least 48 where requests come by themselves.
+    pub max_running_requests: Option<usize>,
     /// Tokens a KV page.
     pub page_size: usize,
     /// Share of the device's memory for weights and KV cache.
@@ -95,6 +98,9 @@ impl EngineSettings {
         if let Some(context_length) = self.context_length {
             within(&["engine", "context_length"], context_length)?;
         }
+        if let Some(requests) = self.max_running_requests {
+            within(&["engine", "max_running_requests"], requests)?;
+        }
         within(&["engine", "page_size"], self.page_size)?;
         within(&["engine", "chunked_prefill_size"], self.chunked_prefill_size)?;
         if !(self.mem_fraction_static > 0.0 && self.mem_fraction_static <= 1.0) {
@@ -109,6 +115,7 @@ impl Default for EngineSettings {
         Self {
             device: auto(),
             context_length: None,
+            max_running_requests: None,
             page_size: 1,
             mem_fraction_static: 0.8,
             chunked_prefill_size: 2048,

@@ -11,28 +11,33 @@ use crate::toml_file::Wrong;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
-    /// A JSONL file of prompts: EAGLE/FastChat questions (`turns`), ShareGPT (`conversations`), OpenAI (`messages`), or
-    /// plain ones (`prompt`).
+    /// A file of prompts, one JSON object a line or all in one JSON list: EAGLE/FastChat questions (`turns`, of which the
+    /// first is asked), ShareGPT (`conversations`, the first human turn), OpenAI (`messages` up to the user's last one,
+    /// also inside the `body` of a batch file), or plain ones (`prompt` or `text`).
     pub prompts: Option<String>,
     /// A JSON file with a list of token-id lists.
     pub input_ids: Option<String>,
     /// Random tokens of random lengths.
     pub random: Option<RandomPrompts>,
-    /// A JSONL file of requests with arrival times: `timestamp` in ms (Mooncake) or `arrival_s`, `input_length` and
-    /// `output_length` in tokens, or a prompt in one of the forms above in place of `input_length`.
+    /// A JSONL file of requests with arrival times: `timestamp` in ms (Mooncake) or `arrival_s` in seconds, `input_length`
+    /// and `output_length` in tokens, or a prompt in one of the forms above in place of `input_length`. Times count from the
+    /// first request. Where only the length of a prompt is known, it is made of random tokens, so that accept lengths on
+    /// it say nothing about text; prefixes that requests shared (`hash_ids`) are not made up.
     pub trace: Option<String>,
     /// Whether prompts are wrapped in the model's chat template. Unless given, conversations (`turns`, `conversations`,
     /// `messages`) are where the model has a template, and plain prompts are not. Of no effect on token ids.
     pub chat: Option<bool>,
     /// Leave out prompts with more tokens than this. Unless given, a prompt that does not fit the context is an error.
     pub max_prompt_tokens: Option<usize>,
-    /// Requests of one trial; a shorter list of prompts is gone through again.
+    /// Requests of one trial; a shorter list of prompts is gone through again. Of a trace so many of the first ones are
+    /// taken, or all where it has fewer.
     #[serde(default = "Workload::default_requests")]
     pub requests: usize,
-    /// Most new tokens of a request.
+    /// Most new tokens of a request; in a trace, of those requests that do not say it themselves.
     #[serde(default = "Workload::default_output_length")]
     pub output_length: usize,
-    /// New tokens of each warm-up request. Before every trial one batch of them runs and is not counted; 0 leaves it out.
+    /// New tokens of each warm-up request. Before every trial one batch of them (of as many as may run together, where
+    /// requests arrive by themselves) runs and is not counted; 0 leaves it out.
     #[serde(default = "Workload::default_warm_up_tokens")]
     pub warm_up_tokens: usize,
     /// Go on after the model's end-of-text tokens, so that every request has the full length.
@@ -47,7 +52,7 @@ pub struct Workload {
     /// Keep this many best tokens; 0 keeps all.
     #[serde(default)]
     pub top_k: usize,
-    /// Seed of sampling and of random prompts and lengths.
+    /// Seed of sampling, of random prompts and lengths, and of arrival times.
     #[serde(default)]
     pub seed: u64,
 }
@@ -72,7 +77,9 @@ pub struct Batch {
     pub sizes: Option<Vec<usize>>,
 }
 
-/// Requests that arrive by themselves, whoever still runs: each rate is a race of its own, beside those of `[batch]`.
+/// Requests that arrive by themselves, whoever still runs: each rate is a race of its own, beside those of `[batch]`. A
+/// trial ends when all its requests are served; latencies and times to the first token count from the arrivals, which are
+/// the same for every configuration and repeat.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Arrivals {

@@ -1,20 +1,20 @@
-//! Prompt files: the formats that people have.
+//! Prompts: the forms that people have, and their tokens.
 
-use std::{fs::File, io::Read, path::Path};
+use std::path::Path;
 
 use engine::{
-    Engine,
+    Engine, EngineError,
     text::{ChatMessage, Text},
 };
 use schemas::sweep;
 use serde::Deserialize;
-use serde_json::value::{RawValue, Value};
+use serde_json::value::Value;
 
-use super::Room;
+use super::{
+    Room,
+    file::{self, Bounded},
+};
 use crate::TunerError;
-
-/// Largest prompt file in bytes.
-const LARGEST: u64 = 1 << 30;
 
 /// Prompts as tokens.
 #[derive(Debug, Default, PartialEq)]
@@ -28,24 +28,19 @@ pub struct Prompts {
 /// An entry of a prompt file. The first of these fields that it has decides; what else it holds is not looked at.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Entry {
+pub struct Entry {
     /// EAGLE and FastChat: the user's turns; the first is taken.
     turns: Option<Vec<String>>,
     /// OpenAI: taken up to the last message of the user.
     messages: Option<Vec<Message>>,
-    /// OpenAI's batch files keep the messages in here.
-    body: Option<Body>,
+    /// OpenAI's batch files keep the request in here.
+    body: Option<Box<Entry>>,
     /// ShareGPT: the first human turn is taken.
     conversations: Option<Vec<Turn>>,
     /// Plain.
     prompt: Option<String>,
     /// Plain, another name.
     text: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Body {
-    messages: Vec<Message>,
 }
 
 #[derive(Deserialize)]
@@ -63,23 +58,30 @@ struct Turn {
 
 /// What an entry asks of the model.
 #[derive(Debug, PartialEq)]
-enum Prompt {
+pub enum Prompt {
     /// Something that a user said, to be answered.
     Conversation(Vec<ChatMessage>),
     /// Something to go on with.
     Plain(String),
     /// A conversation in which no user speaks.
-    Nothing,
+    Silence,
+}
+
+/// Turns prompts into tokens.
+pub struct Encoder<'a> {
+    text: &'a Text,
+    /// Whether the chat template is asked for; `None` for where it fits.
+    chat: Option<bool>,
 }
 
 /// Reads a JSON list of token-id lists.
 pub fn token_ids(path: &Path, room: &Room) -> Result<Prompts, TunerError> {
     let malformed = |reason: String| TunerError::Malformed { path: path.to_owned(), reason };
-    let lists: Vec<Vec<u32>> = serde_json::from_str(&read(path)?).map_err(|error| {
+    let lists: Bounded<Vec<u32>> = serde_json::from_str(&file::read(path)?).map_err(|error| {
         malformed(format!("expected a JSON list of token-id lists, such as [[1, 2, 3], [4, 5]]: {error}"))
     })?;
     let mut prompts = Prompts::default();
-    for (at, tokens) in lists.into_iter().enumerate() {
+    for (at, tokens) in lists.0.into_iter().enumerate() {
         prompts.take(tokens, room).map_err(|reason| malformed(format!("list {}: {reason}", at + 1)))?;
         if prompts.tokens.len() == room.requests {
             break;
@@ -90,30 +92,19 @@ pub fn token_ids(path: &Path, room: &Room) -> Result<Prompts, TunerError> {
 
 /// Reads a file of prompts, one JSON object a line or all in one JSON list, and turns into tokens as many as are needed.
 pub fn texts(path: &Path, workload: &sweep::Workload, engine: &Engine, room: &Room) -> Result<Prompts, TunerError> {
-    let Some(text) = engine.text() else {
-        return Err(TunerError::Configuration(
-            "the target has no tokenizer.json: give token ids with workload.input_ids".into(),
-        ));
-    };
-    if workload.chat == Some(true) && !text.has_chat_template() {
-        return Err(TunerError::Configuration(
-            "workload.chat is true, but the target has no chat template; set it to false".into(),
-        ));
-    }
-    let content = read(path)?;
-    let wrong = |line: usize, reason: String| TunerError::Prompt { path: path.to_owned(), line, reason };
+    let encoder = Encoder::of(workload, engine)?;
+    let content = file::read(path)?;
     let mut prompts = Prompts::default();
-    for (line, json) in entries(&content).map_err(|(line, reason)| wrong(line, reason))? {
-        let entry = serde_json::from_str(json).map_err(|error| wrong(line, error.to_string()))?;
-        let prompt = prompt(entry).map_err(|reason| wrong(line, reason))?;
-        let tokens = match tokens(&prompt, workload.chat, text) {
-            None => {
-                prompts.left_out += 1;
-                continue;
-            }
-            Some(tokens) => tokens.map_err(|error| wrong(line, error.to_string()))?,
-        };
-        prompts.take(tokens, room).map_err(|reason| wrong(line, reason))?;
+    for entry in file::entries(&content).map_err(|wrong| wrong.of(path))? {
+        let wrong = |reason: String| entry.wrong(reason).of(path);
+        let prompt = entry.read::<Entry>().map_err(|wrong| wrong.of(path))?.prompt().map_err(wrong)?;
+        let prompt = prompt.ok_or_else(|| {
+            wrong("no prompt in it: expected one of turns, messages, conversations, prompt, text".into())
+        })?;
+        match encoder.tokens(&prompt).map_err(|error| wrong(error.to_string()))? {
+            Some(tokens) => prompts.take(tokens, room).map_err(wrong)?,
+            None => prompts.left_out += 1,
+        }
         if prompts.tokens.len() == room.requests {
             break;
         }
@@ -124,56 +115,42 @@ pub fn texts(path: &Path, workload: &sweep::Workload, engine: &Engine, room: &Ro
 impl Prompts {
     /// Takes a prompt in, unless it is to be left out.
     fn take(&mut self, tokens: Vec<u32>, room: &Room) -> Result<(), String> {
-        if room.max_prompt_tokens.is_some_and(|most| tokens.len() > most) {
+        if room.leaves_out(tokens.len()) {
             self.left_out += 1;
             return Ok(());
         }
-        room.check(&tokens)?;
+        room.check(&tokens, room.output_length)?;
         self.tokens.push(tokens);
         Ok(())
     }
 }
 
-/// The entries of a file, each with the line (from one) on which it begins.
-fn entries(content: &str) -> Result<Vec<(usize, &str)>, (usize, String)> {
-    let content = content.trim_start_matches('\u{feff}');
-    if !content.trim_start().starts_with('[') {
-        let lines = content.lines().enumerate().map(|(at, line)| (at + 1, line));
-        return Ok(lines.filter(|(_, line)| !line.trim().is_empty()).collect());
+impl Entry {
+    /// The prompt in it; `None` where there is none.
+    ///
+    /// # Errors
+    /// When it holds more than text.
+    pub fn prompt(self) -> Result<Option<Prompt>, String> {
+        let user = |content: String| Prompt::Conversation(vec![ChatMessage { role: "user".into(), content }]);
+        if let Some(turns) = self.turns {
+            return Ok(Some(turns.into_iter().next().map_or(Prompt::Silence, user)));
+        }
+        if let Some(messages) = self.messages {
+            let Some(last) = messages.iter().rposition(|message| message.role == "user") else {
+                return Ok(Some(Prompt::Silence));
+            };
+            let messages: Result<_, String> = messages.into_iter().take(last + 1).map(Message::chat).collect();
+            return Ok(Some(Prompt::Conversation(messages?)));
+        }
+        if let Some(body) = self.body {
+            return body.prompt();
+        }
+        if let Some(turns) = self.conversations {
+            let human = turns.into_iter().find(|turn| turn.from == "human" || turn.from == "user");
+            return Ok(Some(human.map_or(Prompt::Silence, |turn| user(turn.value))));
+        }
+        Ok(self.prompt.or(self.text).map(Prompt::Plain))
     }
-    let list: Vec<&RawValue> =
-        serde_json::from_str(content).map_err(|error| (error.line(), format!("in the list of prompts: {error}")))?;
-    let (mut line, mut at) = (1, 0);
-    let place = |entry: &RawValue| {
-        // The entries are slices of the content, in its order.
-        let start = (entry.get().as_ptr() as usize).saturating_sub(content.as_ptr() as usize);
-        line += content.get(at..start).map_or(0, |between| between.matches('\n').count());
-        at = start;
-        line
-    };
-    let lines: Vec<usize> = list.iter().copied().map(place).collect();
-    Ok(lines.into_iter().zip(list.into_iter().map(RawValue::get)).collect())
-}
-
-fn prompt(entry: Entry) -> Result<Prompt, String> {
-    let user = |content: String| Prompt::Conversation(vec![ChatMessage { role: "user".into(), content }]);
-    if let Some(turns) = entry.turns {
-        return Ok(turns.into_iter().next().map_or(Prompt::Nothing, user));
-    }
-    if let Some(messages) = entry.messages.or(entry.body.map(|body| body.messages)) {
-        let Some(last) = messages.iter().rposition(|message| message.role == "user") else {
-            return Ok(Prompt::Nothing);
-        };
-        let upto = messages.into_iter().take(last + 1);
-        let messages: Result<Vec<ChatMessage>, String> = upto.map(Message::chat).collect();
-        return messages.map(Prompt::Conversation);
-    }
-    if let Some(turns) = entry.conversations {
-        let human = turns.into_iter().find(|turn| turn.from == "human" || turn.from == "user");
-        return Ok(human.map_or(Prompt::Nothing, |turn| user(turn.value)));
-    }
-    let plain = entry.prompt.or(entry.text).map(Prompt::Plain);
-    plain.ok_or_else(|| "no prompt in it: expected one of turns, messages, conversations, prompt, text".into())
 }
 
 impl Message {
@@ -192,32 +169,44 @@ impl Message {
     }
 }
 
-/// The tokens of a prompt, in the chat template where that is asked for or, unless it is forbidden, fitting.
-fn tokens(prompt: &Prompt, chat: Option<bool>, text: &Text) -> Option<Result<Vec<u32>, engine::EngineError>> {
-    match prompt {
-        Prompt::Nothing => None,
-        Prompt::Conversation(messages) => Some(if chat.unwrap_or(text.has_chat_template()) {
-            text.encode_chat(messages)
-        } else {
-            text.encode(messages.last().map_or("", |message| &message.content))
-        }),
-        Prompt::Plain(content) => Some(if chat == Some(true) {
-            text.encode_chat(&[ChatMessage { role: "user".into(), content: content.clone() }])
-        } else {
-            text.encode(content)
-        }),
+impl<'a> Encoder<'a> {
+    /// The target's own.
+    ///
+    /// # Errors
+    /// When the target has no tokenizer, or no chat template where one is asked for.
+    pub fn of(workload: &sweep::Workload, engine: &'a Engine) -> Result<Self, TunerError> {
+        let Some(text) = engine.text() else {
+            return Err(TunerError::Configuration(
+                "the target has no tokenizer.json: give token ids with workload.input_ids".into(),
+            ));
+        };
+        if workload.chat == Some(true) && !text.has_chat_template() {
+            return Err(TunerError::Configuration(
+                "workload.chat is true, but the target has no chat template; set it to false".into(),
+            ));
+        }
+        Ok(Self { text, chat: workload.chat })
     }
-}
 
-fn read(path: &Path) -> Result<String, TunerError> {
-    let read = |source| TunerError::Read { path: path.to_owned(), source };
-    let mut text = String::new();
-    let size = File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_string(&mut text)).map_err(read)?;
-    if size as u64 > LARGEST {
-        let reason = format!("larger than {} MiB, the limit for prompt files", LARGEST >> 20);
-        return Err(TunerError::Malformed { path: path.to_owned(), reason });
+    /// The tokens of a prompt, in the chat template where that is asked for or, unless it is forbidden, fitting. `None`
+    /// where nothing is said.
+    ///
+    /// # Errors
+    /// When the template or the tokenizer cannot take it.
+    pub fn tokens(&self, prompt: &Prompt) -> Result<Option<Vec<u32>>, EngineError> {
+        let tokens = match prompt {
+            Prompt::Silence => return Ok(None),
+            Prompt::Conversation(messages) if self.chat.unwrap_or(self.text.has_chat_template()) => {
+                self.text.encode_chat(messages)
+            }
+            Prompt::Conversation(messages) => self.text.encode(messages.last().map_or("", |message| &message.content)),
+            Prompt::Plain(content) if self.chat == Some(true) => {
+                self.text.encode_chat(&[ChatMessage { role: "user".into(), content: content.clone() }])
+            }
+            Prompt::Plain(content) => self.text.encode(content),
+        };
+        tokens.map(Some)
     }
-    Ok(text)
 }
 
 #[cfg(test)]
@@ -226,72 +215,82 @@ mod tests {
 
     use super::*;
 
-    fn conversation(messages: &[(&str, &str)]) -> Prompt {
+    fn conversation(messages: &[(&str, &str)]) -> Option<Prompt> {
         let message = |(role, content): &(&str, &str)| ChatMessage { role: (*role).into(), content: (*content).into() };
-        Prompt::Conversation(messages.iter().map(message).collect())
+        Some(Prompt::Conversation(messages.iter().map(message).collect()))
     }
 
     /// Reads one entry.
-    fn check(json: &str, expected: Result<Prompt, &str>) {
-        let found = prompt(serde_json::from_str(json).expect("JSON"));
+    fn check(json: &str, expected: Result<Option<Prompt>, &str>) {
+        let entry = file::Entry { line: 1, json };
+        let found = entry.read::<Entry>().map_err(|wrong| wrong.reason).and_then(Entry::prompt);
         match expected {
             Ok(expected) => assert_eq!(found, Ok(expected), "{json}"),
-            Err(expected) => assert!(found.is_err_and(|reason| reason.contains(expected)), "{json}"),
+            Err(expected) => {
+                let reason = found.expect_err(json);
+                assert!(reason.contains(expected), "{json}: {reason}");
+            }
         }
     }
 
     #[test]
-    fn the_formats_that_people_have() {
+    fn eagle_and_fastchat_ask_the_first_turn() {
         check(r#"{"question_id": 81, "category": "x", "turns": ["a", "b"]}"#, Ok(conversation(&[("user", "a")])));
+        check(r#"{"turns": [], "reference": ["r"]}"#, Ok(Some(Prompt::Silence)));
+        check(r#"{"turns": "a"}"#, Err("column 13: invalid type: string \"a\", expected a sequence"));
+    }
+
+    #[test]
+    fn sharegpt_asks_what_the_first_human_says() {
         check(
             r#"{"id": "x", "conversations": [{"from": "system", "value": "s"}, {"from": "human", "value": "q"}]}"#,
             Ok(conversation(&[("user", "q")])),
         );
         check(
-            r#"{"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}"#,
+            r#"{"conversations": [{"from": "gpt", "value": "g"}, {"from": "user", "value": "q", "weight": 1}]}"#,
+            Ok(conversation(&[("user", "q")])),
+        );
+        check(r#"{"conversations": []}"#, Ok(Some(Prompt::Silence)));
+        check(r#"{"conversations": [{"from": "human"}]}"#, Err("missing field `value`"));
+    }
+
+    #[test]
+    fn openai_asks_up_to_the_last_message_of_the_user() {
+        let messages = r#"[{"role": "system", "content": "s"}, {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]"#;
+        check(&format!(r#"{{"messages": {messages}}}"#), Ok(conversation(&[("system", "s"), ("user", "q")])));
+        check(
+            &format!(
+                r#"{{"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": {{"model": "m", "messages": {messages}}}}}"#
+            ),
             Ok(conversation(&[("system", "s"), ("user", "q")])),
         );
         check(
-            r#"{"custom_id": "1", "body": {"model": "m", "messages": [{"role": "user", "content": [{"type": "text", "text": "q"}, {"type": "text", "text": "!"}]}]}}"#,
+            r#"{"messages": [{"role": "user", "content": [{"type": "text", "text": "q"}, {"type": "text", "text": "!"}]}]}"#,
             Ok(conversation(&[("user", "q!")])),
         );
-        check(r#"{"prompt": "p"}"#, Ok(Prompt::Plain("p".into())));
-        check(r#"{"prompt": null, "text": "t"}"#, Ok(Prompt::Plain("t".into())));
-        check(r#"{"conversations": []}"#, Ok(Prompt::Nothing));
-        check(r#"{"turns": []}"#, Ok(Prompt::Nothing));
-        check(r#"{"messages": [{"role": "assistant"}]}"#, Ok(Prompt::Nothing));
-        check(r#"{"question_id": 81}"#, Err("no prompt in it"));
+        check(r#"{"custom_id": "2", "body": {"prompt": "p"}}"#, Ok(Some(Prompt::Plain("p".into()))));
+        check(r#"{"custom_id": "3", "body": {"model": "m"}}"#, Ok(None));
+        check(r#"{"messages": [{"role": "assistant"}]}"#, Ok(Some(Prompt::Silence)));
         check(r#"{"messages": [{"role": "user", "content": 3}]}"#, Err("neither a text nor"));
+        check(r#"{"messages": [{"content": "q"}]}"#, Err("missing field `role`"));
         let image = r#"{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}"#;
         check(image, Err("parts that are no text"));
     }
 
     #[test]
-    fn lines_and_lists_are_told_apart_and_keep_their_places() {
-        let places = |content: &str| {
-            entries(content).map(|entries| entries.into_iter().map(|(line, json)| (line, json.to_owned())).collect())
-        };
-        let expected = |entries: &[(usize, &str)]| {
-            Ok(entries.iter().map(|(line, json)| (*line, (*json).to_owned())).collect::<Vec<_>>())
-        };
-        assert_eq!(places("{\"a\":1}\r\n\n{\"b\":2}"), expected(&[(1, "{\"a\":1}\r"), (3, "{\"b\":2}")].map(trimmed)));
-        assert_eq!(
-            places("\u{feff}[\n  {\"a\":\n 1}, {\"b\":2},\n\n{}]\n"),
-            expected(&[(2, "{\"a\":\n 1}"), (3, "{\"b\":2}"), (5, "{}")])
-        );
-        assert_eq!(places(""), expected(&[]));
-        assert_eq!(entries("[\n{},\n{").map_err(|(line, _)| line), Err(3));
-    }
-
-    fn trimmed((line, json): (usize, &'static str)) -> (usize, &'static str) {
-        (line, json.trim_end())
+    fn plain_prompts_have_two_names() {
+        check(r#"{"prompt": "p"}"#, Ok(Some(Prompt::Plain("p".into()))));
+        check(r#"{"prompt": null, "text": "t"}"#, Ok(Some(Prompt::Plain("t".into()))));
+        check(r#"{"question_id": 81}"#, Ok(None));
+        check(r#"{"prompt": ["p"]}"#, Err("invalid type: sequence, expected a string"));
+        check(r#""p""#, Err("expected struct Entry"));
     }
 
     proptest! {
         #[test]
         fn no_file_panics(content in "[\\[\\]{}\",:a-c0-9\n\u{feff}ä ]{0,60}") {
-            for (_, json) in entries(&content).unwrap_or_default() {
-                let _ = serde_json::from_str::<Entry>(json).map(prompt);
+            for entry in file::entries(&content).unwrap_or_default() {
+                let _ = entry.read::<Entry>().map(Entry::prompt);
             }
         }
     }

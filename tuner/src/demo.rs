@@ -1,0 +1,26 @@
+//! The demo models, for tests.
+
+use std::path::{Path, PathBuf};
+
+use engine::{DeviceChoice, Engine, EngineOptions};
+
+/// The demo target with its EAGLE-3 head on the CPU.
+pub fn engine(max_running_requests: usize) -> Engine {
+    let models = folder();
+    Engine::load(EngineOptions {
+        model_path: models.join("target"),
+        draft_model_path: Some(models.join("eagle3")),
+        algorithm: Some("EAGLE3".into()),
+        device: DeviceChoice::Cpu,
+        context_length: Some(128),
+        max_running_requests,
+        page_size: 16,
+        disable_radix_cache: true,
+        ..EngineOptions::default()
+    })
+    .expect("the demo models load")
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny")
+}

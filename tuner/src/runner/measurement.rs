@@ -1,0 +1,188 @@
+//! From what was seen to the figures of a trial.
+
+use std::time::Duration;
+
+use engine::{EngineError, backend::RoundTiming};
+use schemas::sweep::Objective;
+
+use super::drive::{Seen, Served};
+use crate::record::{Measurement, Spread};
+
+/// The figures of a trial.
+///
+/// # Errors
+/// When no round ran, so that there is nothing to tell.
+pub fn of(seen: &Seen, objective: &Objective, simulated: bool) -> Result<Measurement, EngineError> {
+    let no_round = || {
+        EngineError::InvalidRequest(
+            "every request ended with its first token, so that no round ran: raise workload.output_length, or set \
+             workload.ignore_eos"
+                .into(),
+        )
+    };
+    let tokens: u64 = seen.served.iter().map(Served::tokens).sum();
+    let request_rounds: usize = seen.served.iter().map(|one| one.completion.rounds).sum();
+    if request_rounds == 0 {
+        return Err(no_round());
+    }
+    let elapsed_s = seen.elapsed.as_secs_f64();
+    let each = |of: fn(&Served) -> Duration| Spread::of(seen.served.iter().map(of).map(milliseconds));
+    let gaps = || seen.served.iter().filter_map(Served::inter_token_ms);
+    let part =
+        |of: fn(&RoundTiming) -> Option<Duration>| Spread::of(seen.timings.iter().filter_map(of).map(milliseconds));
+    Ok(Measurement {
+        requests: seen.served.len(),
+        output_tokens: tokens,
+        elapsed_s,
+        output_tokens_per_s: tokens as f64 / elapsed_s,
+        tokens_per_s_per_user: Spread::of(gaps().map(|gap| 1e3 / gap)).ok_or_else(no_round)?.median,
+        goodput_tokens_per_s: goodput(seen, objective),
+        simulated,
+        accept_length: tokens as f64 / request_rounds as f64,
+        accept_histogram: accept_histogram(seen),
+        rounds: seen.rounds,
+        round_ms: part(|timing| Some(timing.total)).ok_or_else(no_round)?,
+        draft_ms: part(|timing| timing.draft),
+        verify_ms: part(|timing| timing.verify),
+        extend_ms: part(|timing| timing.extend),
+        running_batch: seen.rounds_by_batch.clone(),
+        inter_token_ms: Spread::of(gaps()),
+        time_to_first_token_ms: each(Served::time_to_first_token).ok_or_else(no_round)?,
+        latency_ms: each(Served::latency).ok_or_else(no_round)?,
+    })
+}
+
+impl Served {
+    /// Output tokens.
+    fn tokens(&self) -> u64 {
+        self.completion.output_ids.len() as u64
+    }
+
+    /// From its arrival to its first token.
+    fn time_to_first_token(&self) -> Duration {
+        self.late + self.completion.time_to_first_token
+    }
+
+    /// From its arrival to its end.
+    fn latency(&self) -> Duration {
+        self.late + self.completion.elapsed
+    }
+
+    /// Mean time between output tokens after the first one, which is the prompt's; `None` without a second one.
+    fn inter_token_ms(&self) -> Option<f64> {
+        let further = self.tokens().checked_sub(1).filter(|further| *further > 0)?;
+        let duration = self.completion.elapsed.saturating_sub(self.completion.time_to_first_token);
+        Some(milliseconds(duration) / further as f64)
+    }
+
+    fn keeps(&self, objective: &Objective) -> bool {
+        let first = objective.ttft_ms.is_none_or(|most| milliseconds(self.time_to_first_token()) <= most);
+        // A request of one token has no gap that could be too long.
+        let gaps = objective.itl_ms.zip(self.inter_token_ms()).is_none_or(|(most, gap)| gap <= most);
+        first && gaps
+    }
+}
+
+/// Tokens a second of the requests that kept the limits; `None` without limits.
+fn goodput(seen: &Seen, objective: &Objective) -> Option<f64> {
+    objective.ttft_ms.or(objective.itl_ms)?;
+    let good: u64 = seen.served.iter().filter(|one| one.keeps(objective)).map(Served::tokens).sum();
+    Some(good as f64 / seen.elapsed.as_secs_f64())
+}
+
+fn accept_histogram(seen: &Seen) -> Vec<u64> {
+    let mut sums = Vec::new();
+    for counts in seen.served.iter().map(|one| &one.completion.accept_histogram) {
+        sums.resize(counts.len().max(sums.len()), 0);
+        sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+    }
+    sums
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::{Completion, FinishReason};
+    use schemas::sweep::Metric;
+
+    use super::*;
+
+    /// A request: how late it was, its first token and its end (both from its submission) in ms, its tokens.
+    fn served(late: u64, first: u64, end: u64, tokens: usize) -> Served {
+        let completion = Completion {
+            output_ids: vec![7; tokens],
+            text: String::new(),
+            prompt_tokens: 3,
+            cached_tokens: 0,
+            rounds: tokens - 1,
+            proposed_drafts: 0,
+            accept_histogram: vec![tokens as u64 - 1],
+            finish_reason: FinishReason::Length,
+            queued: Duration::ZERO,
+            time_to_first_token: Duration::from_millis(first),
+            elapsed: Duration::from_millis(end),
+        };
+        Served { late: Duration::from_millis(late), completion }
+    }
+
+    /// Two seconds in which four requests were served: a quick one, one that came while a step ran, one that was slow
+    /// after its first token, and one of a single token.
+    fn seen() -> Seen {
+        Seen {
+            served: vec![
+                served(0, 100, 200, 11),
+                served(50, 100, 200, 21),
+                served(0, 20, 1020, 51),
+                served(0, 90, 90, 1),
+            ],
+            timings: vec![RoundTiming { total: Duration::from_millis(5), ..RoundTiming::default() }],
+            rounds: 70,
+            rounds_by_batch: vec![60, 10],
+            elapsed: Duration::from_secs(2),
+        }
+    }
+
+    #[test]
+    fn waiting_counts_from_the_arrival() {
+        let figures = of(&seen(), &Objective::default(), false).expect("figures");
+        assert_eq!((figures.time_to_first_token_ms.max, figures.time_to_first_token_ms.min), (150.0, 20.0));
+        assert_eq!((figures.latency_ms.median, figures.latency_ms.max), (225.0, 1020.0));
+        let gaps = figures.inter_token_ms.expect("gaps");
+        assert_eq!((gaps.min, gaps.median, gaps.max), (5.0, 10.0, 20.0));
+        assert_eq!(figures.tokens_per_s_per_user, 100.0);
+        assert_eq!((figures.output_tokens, figures.output_tokens_per_s), (84, 42.0));
+        assert_eq!((figures.rounds, figures.running_batch.as_slice()), (70, [60, 10].as_slice()));
+    }
+
+    #[test]
+    fn only_requests_that_keep_every_limit_count_as_good() {
+        let check = |ttft_ms, itl_ms, expected: Option<f64>| {
+            let objective = Objective { metric: Metric::Goodput, ttft_ms, itl_ms };
+            let figures = of(&seen(), &objective, false).expect("figures");
+            assert_eq!(figures.goodput_tokens_per_s, expected, "{objective:?}");
+        };
+        check(None, None, None);
+        check(Some(1000.0), Some(1000.0), Some(42.0));
+        // The second one has its first token 150 ms after it came, though 100 ms after the engine had it.
+        check(Some(120.0), None, Some((11.0 + 51.0 + 1.0) / 2.0));
+        check(None, Some(10.0), Some((11.0 + 21.0 + 1.0) / 2.0));
+        check(Some(120.0), Some(10.0), Some((11.0 + 1.0) / 2.0));
+        check(Some(1.0), None, Some(0.0));
+    }
+
+    #[test]
+    fn made_up_acceptance_is_said() {
+        assert!(of(&seen(), &Objective::default(), true).expect("figures").simulated);
+        assert!(!of(&seen(), &Objective::default(), false).expect("figures").simulated);
+    }
+
+    #[test]
+    fn without_a_round_there_is_nothing_to_tell() {
+        let seen = Seen { served: vec![served(0, 9, 9, 1)], ..seen() };
+        let words = of(&seen, &Objective::default(), false).expect_err("no round").to_string();
+        assert!(words.contains("raise workload.output_length"), "{words}");
+    }
+}

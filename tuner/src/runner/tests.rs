@@ -1,0 +1,145 @@
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use engine::{Engine, Request, SamplingParams, StopConditions};
+use schemas::{
+    sweep::{Metric, Objective},
+    tree::TreeShape,
+};
+
+use super::{
+    Ended, Terms,
+    drive::{Seen, Source, drive},
+    run,
+};
+use crate::{
+    configuration::{Configuration, Load, Real},
+    demo,
+    record::{Measurement, Trial},
+    workload::Workload,
+};
+
+static NEVER: AtomicBool = AtomicBool::new(false);
+
+/// Requests that can be told apart: each has one token more than the one before.
+fn workload(count: usize) -> Workload {
+    let request = |at: usize| Request {
+        input_ids: (0..6).map(|token| 10 + token + at as u32).collect(),
+        sampling: SamplingParams::default(),
+        stop: StopConditions { max_new_tokens: Some(2 + at), ignore_eos: true, ..StopConditions::default() },
+    };
+    Workload {
+        requests: (0..count).map(request).collect(),
+        recorded: Vec::new(),
+        seed: 3,
+        warm_up_tokens: 2,
+        hash: String::new(),
+        left_out: 0,
+    }
+}
+
+fn trial(load: Load) -> Trial {
+    let shape = TreeShape { num_steps: 2, topk: 2, num_draft_tokens: 4 };
+    Trial { configuration: Configuration::of(shape), load, repeat: 0 }
+}
+
+fn terms<'a>(workload: &'a Workload, interrupted: &'a AtomicBool) -> Terms<'a> {
+    Terms { workload, objective: Objective::default(), simulate_accept_length: None, interrupted }
+}
+
+fn figures(engine: &mut Engine, load: Load, terms: &Terms<'_>) -> Measurement {
+    match run(engine, &trial(load), terms).expect("a trial") {
+        Ended::Measured(figures) => *figures,
+        Ended::Interrupted => panic!("nobody interrupted it"),
+    }
+}
+
+fn seen(engine: &mut Engine, workload: &Workload, source: &Source) -> Seen {
+    drive(engine, &workload.requests, source, &NEVER).expect("a trial").expect("nobody interrupted it")
+}
+
+#[test]
+fn an_open_loop_serves_all_and_more_than_fit_wait() {
+    let mut engine = demo::engine(3);
+    let workload = workload(12);
+    let rate = Load::RequestRate(Real(5000.0));
+    let goodput = Objective { metric: Metric::Goodput, ttft_ms: Some(1e9), itl_ms: Some(1e9) };
+    let figures = figures(&mut engine, rate, &Terms { objective: goodput, ..terms(&workload, &NEVER) });
+    assert_eq!((figures.requests, figures.output_tokens), (12, (2..14).sum()));
+    assert_eq!(figures.goodput_tokens_per_s, Some(figures.output_tokens_per_s));
+    assert!(figures.running_batch.len() <= 3, "{:?}", figures.running_batch);
+    assert_eq!(figures.running_batch.iter().sum::<u64>(), figures.rounds);
+    assert!(figures.draft_ms.is_some() && figures.verify_ms.is_some() && figures.extend_ms.is_some());
+    assert!(figures.latency_ms.max <= figures.elapsed_s * 1e3);
+    assert!(!figures.simulated && engine.is_idle());
+}
+
+#[test]
+fn requests_are_served_in_the_order_of_their_arrivals_and_count_from_them() {
+    let mut engine = demo::engine(1);
+    let workload = workload(8);
+    let arrivals = workload.arrivals(Load::RequestRate(Real(2000.0))).expect("an open loop");
+    assert_eq!(workload.arrivals(Load::RequestRate(Real(2000.0))), Some(arrivals.clone()), "for every repeat");
+    let seen = seen(&mut engine, &workload, &Source::Open(arrivals.clone()));
+    let lengths: Vec<usize> = seen.served.iter().map(|one| one.completion.output_ids.len()).collect();
+    assert_eq!(lengths, (2..10).collect::<Vec<_>>());
+    // One place for all: each ends after the one before, and none after the trial.
+    let ends: Vec<Duration> =
+        seen.served.iter().zip(&arrivals).map(|(one, arrival)| *arrival + one.late + one.completion.elapsed).collect();
+    assert!(ends.is_sorted() && ends.last() <= Some(&seen.elapsed), "{ends:?} of {:?}", seen.elapsed);
+}
+
+#[test]
+fn recorded_times_need_a_trace() {
+    let mut engine = demo::engine(4);
+    let plain = workload(3);
+    let words = run(&mut engine, &trial(Load::Recorded), &terms(&plain, &NEVER)).expect_err("no times").to_string();
+    assert!(words.contains("no recorded arrival times"), "{words}");
+    let recorded = (0..3).map(|at| Duration::from_millis(at * 3)).collect();
+    let traced = Workload { recorded, ..plain };
+    let figures = figures(&mut engine, Load::Recorded, &terms(&traced, &NEVER));
+    assert_eq!(figures.requests, 3);
+    assert!(figures.elapsed_s >= 0.006, "the last one comes after 6 ms");
+}
+
+#[test]
+fn an_interrupt_is_heard_while_nothing_runs() {
+    let mut engine = demo::engine(2);
+    let interrupted = AtomicBool::new(false);
+    let workload = workload(2);
+    let source = Source::Open(vec![Duration::ZERO, Duration::MAX]);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(50));
+            interrupted.store(true, Ordering::Relaxed);
+        });
+        assert!(drive(&mut engine, &workload.requests, &source, &interrupted).expect("no error").is_none());
+    });
+    assert!(engine.is_idle());
+}
+
+#[test]
+fn a_closed_loop_of_more_than_may_run_ends() {
+    let mut engine = demo::engine(2);
+    let workload = workload(4);
+    let figures = figures(&mut engine, Load::BatchSize(6), &terms(&workload, &NEVER));
+    assert_eq!(figures.requests, 6);
+    assert_eq!(figures.running_batch.len(), 2);
+    assert_eq!(figures.goodput_tokens_per_s, None);
+}
+
+#[test]
+fn acceptance_is_made_up_for_one_trial() {
+    let mut engine = demo::engine(2);
+    let workload = Workload { warm_up_tokens: 0, ..workload(2) };
+    let made_up = Terms { simulate_accept_length: Some(1.0), ..terms(&workload, &NEVER) };
+    let figures_made_up = figures(&mut engine, Load::BatchSize(2), &made_up);
+    assert!(figures_made_up.simulated);
+    // One token a round: nothing of the draft is accepted.
+    assert_eq!(figures_made_up.accept_histogram.len(), 1);
+    assert_eq!(engine.options().simulate_accept_length, None);
+    assert!(!figures(&mut engine, Load::BatchSize(2), &terms(&workload, &NEVER)).simulated);
+}

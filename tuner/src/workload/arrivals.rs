@@ -1,0 +1,50 @@
+//! When requests come by themselves.
+
+use std::time::Duration;
+
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+/// Told apart from the numbers that prompts and lengths are drawn with.
+const STREAM: u64 = 0xA221_7A15;
+
+/// The times of a Poisson process, counted from its first request: exponential gaps, of which the seed says all but the
+/// scale. So two rates differ in nothing but their pace, and configurations that are compared see one process.
+pub fn poisson(seed: u64, rate: f64, count: usize) -> Vec<Duration> {
+    let mut numbers = StdRng::seed_from_u64(seed ^ STREAM);
+    let mut seconds = 0.0;
+    let mut arrivals = Vec::new();
+    for _ in 0..count {
+        arrivals.push(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
+        seconds -= (1.0 - numbers.random::<f64>()).ln() / rate;
+    }
+    arrivals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_kept_and_gaps_scatter_as_much_as_they_are_long() {
+        let count = 20_000;
+        let arrivals = poisson(1, 50.0, count);
+        assert!(arrivals.is_sorted());
+        assert_eq!(arrivals[0], Duration::ZERO);
+        let gaps: Vec<f64> = arrivals.windows(2).map(|two| (two[1] - two[0]).as_secs_f64()).collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        assert!((mean * 50.0 - 1.0).abs() < 0.03, "{mean}");
+        assert!((variance.sqrt() / mean - 1.0).abs() < 0.05, "{variance}");
+    }
+
+    #[test]
+    fn a_seed_is_one_process_at_every_pace() {
+        let (slow, fast) = (poisson(7, 2.0, 50), poisson(7, 4.0, 50));
+        assert_eq!(slow, poisson(7, 2.0, 50));
+        assert_ne!(slow, poisson(8, 2.0, 50));
+        for (slow, fast) in slow.iter().zip(&fast) {
+            assert!((slow.as_secs_f64() - 2.0 * fast.as_secs_f64()).abs() < 1e-6);
+        }
+        assert_eq!(poisson(7, f64::MIN_POSITIVE, 3).last(), Some(&Duration::MAX));
+    }
+}

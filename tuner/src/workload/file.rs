@@ -1,0 +1,210 @@
+//! Files of prompts and requests: their limits, and the entries in them with their places.
+
+use std::{fmt, fs::File, io::Read, marker::PhantomData, path::Path};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, Error, SeqAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+use crate::TunerError;
+
+/// Largest file in bytes.
+const LARGEST: u64 = 1 << 30;
+/// Longest entry in bytes: a text of some million tokens.
+const LONGEST: usize = 16 << 20;
+/// Most entries.
+const MOST: usize = 1 << 22;
+
+/// An entry of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// The line on which it begins, from one.
+    pub line: usize,
+    /// Its text.
+    pub json: &'a str,
+}
+
+/// What is wrong, and on which line (from one).
+#[derive(Debug, PartialEq, Eq)]
+pub struct Wrong {
+    /// Where.
+    pub line: usize,
+    /// What.
+    pub reason: String,
+}
+
+/// A JSON list of not more than [`MOST`] elements.
+pub struct Bounded<T>(pub Vec<T>);
+
+impl Wrong {
+    /// The error that ends the sweep.
+    pub fn of(self, path: &Path) -> TunerError {
+        TunerError::Prompt { path: path.to_owned(), line: self.line, reason: self.reason }
+    }
+}
+
+impl Entry<'_> {
+    /// Reads it as JSON.
+    ///
+    /// # Errors
+    /// When it is none, or not what is expected; with line and column of the file.
+    pub fn read<T: DeserializeOwned>(self) -> Result<T, Wrong> {
+        serde_json::from_str(self.json).map_err(|error| {
+            let line = self.line + error.line().saturating_sub(1);
+            Wrong { line, reason: format!("column {}: {}", error.column(), without_place(&error)) }
+        })
+    }
+
+    /// An error of this entry.
+    pub fn wrong(self, reason: impl Into<String>) -> Wrong {
+        Wrong { line: self.line, reason: reason.into() }
+    }
+}
+
+/// The text of a file.
+///
+/// # Errors
+/// When it cannot be read, is too large, or is no UTF-8.
+pub fn read(path: &Path) -> Result<String, TunerError> {
+    let unreadable = |source| TunerError::Read { path: path.to_owned(), source };
+    let file = File::open(path).map_err(unreadable)?;
+    let stated = file.metadata().map_err(unreadable)?.len();
+    let mut bytes = Vec::new();
+    // What grows while it is read, or has no size, is held to the limit too.
+    if stated <= LARGEST {
+        file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    }
+    if stated > LARGEST || bytes.len() as u64 > LARGEST {
+        let reason = format!("larger than {} MiB, the limit for such files: split it", LARGEST >> 20);
+        return Err(TunerError::Malformed { path: path.to_owned(), reason });
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let good = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
+        let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();
+        Wrong { line, reason: "not UTF-8: save the file in this encoding".into() }.of(path)
+    })
+}
+
+/// The entries of a text: one a line, or all in one JSON list. Blank lines are none.
+///
+/// # Errors
+/// When the list is no JSON, or an entry is longer, or there are more, than anybody needs.
+pub fn entries(content: &str) -> Result<Vec<Entry<'_>>, Wrong> {
+    let content = content.trim_start_matches('\u{feff}');
+    let entries = match content.trim_start().starts_with('[') {
+        true => listed(content)?,
+        false => {
+            let lines = content.lines().enumerate().map(|(at, json)| Entry { line: at + 1, json });
+            lines.filter(|entry| !entry.json.trim().is_empty()).take(MOST + 1).collect()
+        }
+    };
+    if let Some(entry) = entries.get(MOST) {
+        return Err(entry.wrong(format!("more than {MOST} entries: split the file")));
+    }
+    match entries.iter().find(|entry| entry.json.len() > LONGEST) {
+        Some(entry) => Err(entry.wrong(format!("an entry of more than {} MiB", LONGEST >> 20))),
+        None => Ok(entries),
+    }
+}
+
+fn listed(content: &str) -> Result<Vec<Entry<'_>>, Wrong> {
+    let list: Bounded<&RawValue> = serde_json::from_str(content).map_err(|error| Wrong {
+        line: error.line(),
+        reason: format!("column {}, in the list of prompts: {}", error.column(), without_place(&error)),
+    })?;
+    let (mut line, mut at) = (1, 0);
+    let place = |entry: &'_ RawValue| {
+        // The entries are slices of the content, in its order.
+        let start = (entry.get().as_ptr() as usize).saturating_sub(content.as_ptr() as usize);
+        line += content.get(at..start).map_or(0, |between| between.matches('\n').count());
+        at = start;
+        line
+    };
+    let lines: Vec<usize> = list.0.iter().copied().map(place).collect();
+    Ok(lines.into_iter().zip(list.0).map(|(line, entry)| Entry { line, json: entry.get() }).collect())
+}
+
+/// An error's words without the place in the JSON text, which is not the place in the file.
+fn without_place(error: &serde_json::Error) -> String {
+    let words = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    words.strip_suffix(&place).unwrap_or(&words).to_owned()
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Bounded<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(Elements(PhantomData))
+    }
+}
+
+struct Elements<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Elements<T> {
+    type Value = Bounded<T>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Bounded<T>, A::Error> {
+        let mut elements = Vec::new();
+        while let Some(element) = list.next_element()? {
+            if elements.len() == MOST {
+                return Err(A::Error::custom(format!("more than {MOST} entries: split the file")));
+            }
+            elements.push(element);
+        }
+        Ok(Bounded(elements))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    /// The entries of a text: where each begins, and what it holds.
+    fn check(content: &str, expected: &[(usize, &str)]) {
+        let found = entries(content).unwrap_or_else(|wrong| panic!("{content:?}: {wrong:?}"));
+        let found: Vec<(usize, &str)> = found.iter().map(|entry| (entry.line, entry.json.trim_end())).collect();
+        assert_eq!(found, expected, "{content:?}");
+    }
+
+    #[test]
+    fn lines_and_lists_are_told_apart_and_keep_their_places() {
+        check("{\"a\":1}\r\n\n{\"b\":2}", &[(1, "{\"a\":1}"), (3, "{\"b\":2}")]);
+        check("\u{feff}[\n  {\"a\":\n 1}, {\"b\":2},\n\n{}]\n", &[(2, "{\"a\":\n 1}"), (3, "{\"b\":2}"), (5, "{}")]);
+        check("", &[]);
+        check("[]", &[]);
+    }
+
+    #[test]
+    fn an_error_has_the_place_in_the_file() {
+        let broken = entries("[\n{},\n{").map(|_| ()).expect_err("a list that does not end");
+        assert_eq!(broken.line, 3);
+        let two = entries("[{},\n{\"a\":\n  b}]").map(|_| ()).expect_err("a word that is none");
+        assert_eq!((two.line, two.reason.as_str()), (3, "column 3, in the list of prompts: expected value"));
+        let lines = entries("{}\n{\"a\": 1,}").expect("two lines");
+        let wrong = lines[1].read::<Value>().expect_err("a comma too many");
+        assert_eq!((wrong.line, wrong.reason.as_str()), (2, "column 9: trailing comma"));
+    }
+
+    #[test]
+    fn a_file_has_limits_and_an_encoding() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("prompts.jsonl");
+        std::fs::write(&path, b"{}\n{}\n{\"a\": \"\xff\"}").expect("a file");
+        let words = read(&path).expect_err("no UTF-8").to_string();
+        assert!(words.contains("prompts.jsonl, line 3: not UTF-8"), "{words}");
+        std::fs::File::create(&path).and_then(|file| file.set_len(LARGEST + 1)).expect("a file of nothing");
+        let words = read(&path).expect_err("too large").to_string();
+        assert!(words.contains("larger than 1024 MiB"), "{words}");
+        let long = format!("{{}}\n\"{}\"", "a".repeat(LONGEST));
+        assert_eq!(entries(&long).expect_err("a line too long").line, 2);
+        let many = "0\n".repeat(MOST + 1);
+        assert_eq!(entries(&many).expect_err("too many").line, MOST + 1);
+    }
+}

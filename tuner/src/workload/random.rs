@@ -1,0 +1,57 @@
+//! Prompts of random tokens, of given lengths.
+
+use engine::Engine;
+use rand::{RngExt, rngs::StdRng};
+use schemas::sweep;
+
+use super::{Room, check_total, prompts::Prompts};
+use crate::TunerError;
+
+/// The tokens that random prompts consist of: all but the model's end-of-text tokens. Never empty.
+pub struct Vocabulary(Vec<u32>);
+
+impl Vocabulary {
+    /// That of the target.
+    ///
+    /// # Errors
+    /// When nothing is left of it.
+    pub fn of(engine: &Engine) -> Result<Self, TunerError> {
+        let ends = &engine.generation_config().eos_token_id;
+        let tokens = 0..u32::try_from(engine.capacity().vocab_size).unwrap_or(u32::MAX);
+        let tokens: Vec<u32> = tokens.filter(|token| !ends.contains(token)).collect();
+        match tokens.is_empty() {
+            true => Err(TunerError::Configuration("random prompts: the target has no token but end-of-text".into())),
+            false => Ok(Self(tokens)),
+        }
+    }
+
+    /// So many of them, each as likely as the others.
+    pub fn prompt(&self, length: usize, numbers: &mut StdRng) -> Vec<u32> {
+        (0..length).map(|_| self.0[numbers.random_range(0..self.0.len())]).collect()
+    }
+}
+
+/// Lengths uniform between the shortest and the longest.
+pub fn prompts(
+    random: &sweep::RandomPrompts,
+    numbers: &mut StdRng,
+    room: &Room,
+    engine: &Engine,
+) -> Result<Prompts, TunerError> {
+    let vocabulary = Vocabulary::of(engine)?;
+    // Checked at its longest before any is made.
+    room.check_length(random.input_length, room.output_length)
+        .map_err(|reason| TunerError::Configuration(format!("workload.random: {reason}")))?;
+    check_total(room.requests.saturating_mul(random.input_length))?;
+    let shortest = share(random.input_length, random.ratio);
+    let prompt = |_| {
+        let length = numbers.random_range(shortest..=random.input_length);
+        vocabulary.prompt(length, numbers)
+    };
+    Ok(Prompts { tokens: (0..room.requests).map(prompt).collect(), left_out: 0 })
+}
+
+/// A share of a length, at least one.
+pub fn share(length: usize, ratio: f64) -> usize {
+    ((length as f64 * ratio) as usize).clamp(1, length.max(1))
+}

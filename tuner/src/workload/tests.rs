@@ -1,0 +1,98 @@
+use std::{fs, path::Path, time::Duration};
+
+use engine::Engine;
+use schemas::{
+    sweep::{self, SweepFile},
+    text::Source,
+};
+
+use super::Workload;
+use crate::{configuration::Load, demo};
+
+/// The `[workload]` of a sweep file.
+fn asked(lines: &str) -> sweep::Workload {
+    let text = format!(
+        "[models]\ntarget = 't'\ndraft = 'd'\nalgorithm = 'EAGLE3'\n[workload]\noutput_length = 8\nchat = false\n{lines}\n"
+    );
+    let file = SweepFile::read(&Source::new("sweep.toml", text));
+    file.unwrap_or_else(|finding| panic!("{lines}: {}", finding.message)).workload
+}
+
+/// Writes a file named `file` and loads a workload over it.
+fn load(engine: &Engine, content: &str, lines: &str) -> Result<Workload, String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("file"), content).expect("a file");
+    let shown = folder.path().display().to_string();
+    Workload::load(&asked(lines), folder.path(), engine).map_err(|error| error.to_string().replace(&shown, "."))
+}
+
+#[test]
+fn one_text_in_every_form_is_one_workload() {
+    let engine = demo::engine(1);
+    let turns = load(&engine, r#"{"question_id": 1, "turns": ["let x", "no"]}"#, "prompts = 'file'").expect("turns");
+    let expected = engine.text().expect("a tokenizer").encode("let x").expect("tokens");
+    assert_eq!(turns.requests.len(), 16);
+    assert_eq!(turns.requests[0].input_ids, expected);
+    for content in [
+        r#"{"conversations": [{"from": "human", "value": "let x"}, {"from": "gpt", "value": "a"}]}"#,
+        r#"[{"conversations": [{"from": "human", "value": "let x"}]}]"#,
+        r#"{"messages": [{"role": "user", "content": "let x"}]}"#,
+        r#"{"custom_id": "1", "body": {"messages": [{"role": "user", "content": "let x"}]}}"#,
+        r#"{"prompt": "let x"}"#,
+        r#"{"text": "let x"}"#,
+    ] {
+        assert_eq!(load(&engine, content, "prompts = 'file'"), Ok(turns.clone()), "{content}");
+    }
+    let timed = load(&engine, r#"{"arrival_s": 4, "prompt": "let x"}"#, "trace = 'file'").expect("a trace");
+    assert_eq!((timed.requests.as_slice(), timed.recorded.as_slice()), (&turns.requests[..1], &[Duration::ZERO][..]));
+}
+
+#[test]
+fn a_bad_file_is_named_with_the_line() {
+    let engine = demo::engine(1);
+    let good = r#"{"prompt": "let x", "timestamp": 5}"#;
+    for (source, bad, expected) in [
+        ("prompts", r#"{"question": "a"}"#, "./file, line 2: no prompt in it: expected one of turns, messages"),
+        ("prompts", r#"{"prompt": 7}"#, "./file, line 2: column 12: invalid type: integer `7`, expected a string"),
+        ("prompts", r#"{"prompt": ""}"#, "./file, line 2: the prompt is empty"),
+        ("trace", r#"{"prompt": "a"}"#, "./file, line 2: no arrival time"),
+        ("trace", r#"{"timestamp": 9}"#, "./file, line 2: neither input_length nor a prompt"),
+        ("trace", r#"{"timestamp": 9, "input_length": 500}"#, "./file, line 2: the prompt has 500 tokens; with 8 new"),
+        (
+            "trace",
+            r#"{"timestamp": 9, "input_length": 99, "output_length": 30}"#,
+            "./file, line 2: the prompt has 99 tokens; with 30 new ones it does not fit the context of 128",
+        ),
+        ("trace", r#"{"timestamp": 1e300, "input_length": 9}"#, "line 2: it comes too long after the first request"),
+        ("input_ids", "", "./file: expected a JSON list of token-id lists"),
+    ] {
+        let found = load(&engine, &format!("{good}\n{bad}\n"), &format!("{source} = 'file'")).expect_err(bad);
+        assert!(found.contains(expected), "{bad}: {found}");
+    }
+    let silent = load(&engine, r#"{"turns": []}"#, "prompts = 'file'").expect_err("nobody speaks");
+    assert!(silent.contains("the workload has no prompt (1 were left out"), "{silent}");
+    let missing = Workload::load(&asked("trace = 'none.jsonl'"), Path::new("."), &engine).expect_err("no file");
+    assert!(missing.to_string().contains("cannot read ./none.jsonl"), "{missing}");
+    let much = super::check_total(super::MOST_TOKENS + 1).expect_err("too much").to_string();
+    assert!(much.contains("lower workload.requests"), "{much}");
+}
+
+#[test]
+fn a_trace_says_when_and_how_long() {
+    let engine = demo::engine(1);
+    let content = "{\"timestamp\": 3500, \"input_length\": 7, \"output_length\": 5, \"hash_ids\": [1]}\n\
+                   {\"timestamp\": 1000, \"input_length\": 4}\n\
+                   {\"timestamp\": 2000, \"input_length\": 90, \"output_length\": 5}\n\
+                   {\"timestamp\": 9000, \"input_length\": 4}\n";
+    let lines = "trace = 'file'\nmax_prompt_tokens = 50\nrequests = 2";
+    let trace = load(&engine, content, lines).expect("a trace");
+    let lengths: Vec<_> =
+        trace.requests.iter().map(|request| (request.input_ids.len(), request.stop.max_new_tokens)).collect();
+    assert_eq!(lengths, [(4, Some(8)), (7, Some(5))]);
+    assert_eq!(trace.arrivals(Load::Recorded), Some(vec![Duration::ZERO, Duration::from_millis(2500)]));
+    assert_eq!(trace.left_out, 1);
+    assert_eq!(load(&engine, content, lines), Ok(trace.clone()), "the same at every reading");
+    let later = load(&engine, &content.replace("3500", "3501"), lines).expect("a trace");
+    assert_eq!(later.requests, trace.requests);
+    assert_ne!(later.hash, trace.hash, "the hash covers the times");
+}

@@ -1,0 +1,191 @@
+//! Traces: requests with the times at which they came.
+
+use std::{path::Path, time::Duration};
+
+use engine::Engine;
+use rand::rngs::StdRng;
+use schemas::sweep;
+use serde::Deserialize;
+
+use super::{
+    Room, check_total,
+    file::{self, Wrong},
+    prompts::{self, Encoder},
+    random::Vocabulary,
+};
+use crate::TunerError;
+
+/// The requests of a trace that a trial sends.
+#[derive(Debug, Default, PartialEq)]
+pub struct Trace {
+    /// In the order in which they came.
+    pub requests: Vec<Traced>,
+    /// Lines that were passed over, as in a prompt file.
+    pub left_out: usize,
+}
+
+/// A request of a trace.
+#[derive(Debug, PartialEq)]
+pub struct Traced {
+    /// When it came, counted from the first one.
+    pub arrival: Duration,
+    /// Its prompt.
+    pub tokens: Vec<u32>,
+    /// Its new tokens.
+    pub output_length: usize,
+}
+
+/// A line, the prompt in it not yet read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Line<'a> {
+    entry: file::Entry<'a>,
+    /// In seconds, from whenever.
+    arrival: f64,
+    input_length: Option<usize>,
+    output_length: Option<usize>,
+}
+
+/// What a line says beside its prompt.
+#[derive(Deserialize)]
+struct Fields {
+    /// In ms.
+    timestamp: Option<f64>,
+    arrival_s: Option<f64>,
+    input_length: Option<usize>,
+    output_length: Option<usize>,
+}
+
+/// Reads the requests that come first, as many as are needed. Lines need not be in the order of their times. Prompts of
+/// which only the length is known are made of random tokens.
+pub fn read(
+    path: &Path,
+    workload: &sweep::Workload,
+    numbers: &mut StdRng,
+    engine: &Engine,
+    room: &Room,
+) -> Result<Trace, TunerError> {
+    let content = file::read(path)?;
+    let vocabulary = Vocabulary::of(engine)?;
+    let mut trace = Trace::default();
+    let mut first = None;
+    let mut total: usize = 0;
+    for line in lines(&content).map_err(|wrong| wrong.of(path))? {
+        if trace.requests.len() == room.requests {
+            break;
+        }
+        let wrong = |reason: String| line.entry.wrong(reason).of(path);
+        let output_length = line.output_length.unwrap_or(room.output_length);
+        let prompt = line.entry.read::<prompts::Entry>().map_err(|wrong| wrong.of(path))?.prompt().map_err(wrong)?;
+        let tokens = match (prompt, line.input_length) {
+            (Some(prompt), _) => {
+                Encoder::of(workload, engine)?.tokens(&prompt).map_err(|error| wrong(error.to_string()))?
+            }
+            (None, Some(length)) if room.leaves_out(length) => None,
+            (None, Some(length)) => {
+                room.check_length(length, output_length).map_err(wrong)?;
+                Some(vocabulary.prompt(length, numbers))
+            }
+            (None, None) => {
+                return Err(wrong("neither input_length nor a prompt in it (turns, messages, prompt, …)".into()));
+            }
+        };
+        let Some(tokens) = tokens.filter(|tokens| !room.leaves_out(tokens.len())) else {
+            trace.left_out += 1;
+            continue;
+        };
+        room.check(&tokens, output_length).map_err(wrong)?;
+        total = total.saturating_add(tokens.len());
+        check_total(total)?;
+        let since = line.arrival - *first.get_or_insert(line.arrival);
+        let arrival = Duration::try_from_secs_f64(since)
+            .map_err(|_| wrong("it comes too long after the first request to be waited for".into()))?;
+        trace.requests.push(Traced { arrival, tokens, output_length });
+    }
+    Ok(trace)
+}
+
+/// The lines by their times; those of one time in the order of the file.
+fn lines(content: &str) -> Result<Vec<Line<'_>>, Wrong> {
+    let mut lines = file::entries(content)?.into_iter().map(line).collect::<Result<Vec<_>, _>>()?;
+    lines.sort_by(|a, b| a.arrival.total_cmp(&b.arrival));
+    Ok(lines)
+}
+
+fn line(entry: file::Entry<'_>) -> Result<Line<'_>, Wrong> {
+    let Fields { timestamp, arrival_s, input_length, output_length } = entry.read()?;
+    let arrival = match (timestamp, arrival_s) {
+        (Some(milliseconds), None) => milliseconds / 1e3,
+        (None, Some(seconds)) => seconds,
+        (Some(_), Some(_)) => return Err(entry.wrong("both timestamp and arrival_s: leave one out")),
+        (None, None) => {
+            return Err(entry.wrong("no arrival time: expected timestamp in ms, or arrival_s in seconds"));
+        }
+    };
+    for (name, length) in [("input_length", input_length), ("output_length", output_length)] {
+        if length == Some(0) {
+            return Err(entry.wrong(format!("{name} is 0: expected at least 1")));
+        }
+    }
+    Ok(Line { entry, arrival, input_length, output_length })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What the lines of a trace say: arrival in s, lengths of prompt and output.
+    fn check(content: &str, expected: &[(f64, Option<usize>, Option<usize>)]) {
+        let found = lines(content).unwrap_or_else(|wrong| panic!("{content}: {wrong:?}"));
+        let found: Vec<_> = found.iter().map(|line| (line.arrival, line.input_length, line.output_length)).collect();
+        assert_eq!(found, expected, "{content}");
+    }
+
+    #[test]
+    fn times_are_in_ms_or_in_seconds() {
+        check(
+            "{\"timestamp\": 0, \"input_length\": 6955, \"output_length\": 52, \"hash_ids\": [46, 47]}\n\
+             {\"timestamp\": 3052, \"input_length\": 10, \"output_length\": 1, \"hash_ids\": []}",
+            &[(0.0, Some(6955), Some(52)), (3.052, Some(10), Some(1))],
+        );
+        check("{\"arrival_s\": 0.25, \"prompt\": \"a\"}", &[(0.25, None, None)]);
+    }
+
+    #[test]
+    fn requests_come_in_the_order_of_their_times() {
+        check(
+            "{\"arrival_s\": 2, \"input_length\": 1}\n{\"arrival_s\": 1, \"input_length\": 2}\n\
+             {\"arrival_s\": 2, \"input_length\": 3}\n{\"timestamp\": 500, \"input_length\": 4}",
+            &[(0.5, Some(4), None), (1.0, Some(2), None), (2.0, Some(1), None), (2.0, Some(3), None)],
+        );
+    }
+
+    #[test]
+    fn a_bad_line_is_named_with_its_number() {
+        for (bad, reason) in [
+            ("{\"input_length\": 1}", "no arrival time: expected timestamp in ms, or arrival_s"),
+            ("{\"timestamp\": 1, \"arrival_s\": 1}", "both timestamp and arrival_s"),
+            ("{\"timestamp\": \"1\"}", "column 17: invalid type: string \"1\", expected f64"),
+            ("{\"timestamp\": 1, \"input_length\": 0}", "input_length is 0"),
+            ("{\"timestamp\": 1, \"output_length\": 0}", "output_length is 0"),
+            ("{\"timestamp\": 1, \"input_length\": -4}", "expected usize"),
+            ("{\"timestamp\": 1, \"input_length\": 2.5}", "expected usize"),
+            ("{\"timestamp\": 1e999}", "number out of range"),
+            ("{\"timestamp\": 1", "EOF while parsing"),
+            ("timestamp,input_length", "column 2"),
+        ] {
+            let content = format!("{{\"timestamp\": 0, \"input_length\": 1}}\n\n{bad}\n");
+            let wrong = lines(&content).expect_err(bad);
+            assert_eq!(wrong.line, 3, "{bad}");
+            assert!(wrong.reason.contains(reason), "{bad}: {}", wrong.reason);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_trace_panics(content in "(\\{\"(timestamp|arrival_s|input_length)\": ?[-0-9e.\"]{0,6}[,}\n]{0,3}){0,4}") {
+            let _ = lines(&content);
+        }
+    }
+}
