@@ -112,7 +112,7 @@ fn feed(
             wait(start, source.arrival(next).unwrap_or_default(), interrupted);
             continue;
         }
-        let rounds = engine.statistics().rounds;
+        let (rounds, ended) = (engine.statistics().rounds, seen.served.len());
         for event in engine.step()? {
             if let Event::Finished { request: id, completion } = event
                 && let Some(late) = running.remove(&id)
@@ -124,7 +124,8 @@ fn feed(
             seen.timings.extend(engine.statistics().last_round);
         }
         if let Source::Closed(batch_size) = source {
-            starved = if is_starved(engine, *batch_size) { starved + 1 } else { 0 };
+            let none_ended = seen.served.len() == ended;
+            starved = if none_ended && is_starved(engine, *batch_size) { starved + 1 } else { 0 };
             if starved > engine.capacity().rounds_in_flight {
                 return Err(no_room(engine, *batch_size));
             }
@@ -169,8 +170,9 @@ fn wait(start: Instant, until: Duration, interrupted: &AtomicBool) {
 }
 
 /// Whether the KV cache keeps fewer requests running than it should: a batch that is smaller than it says would be
-/// measured under a wrong name. Rounds in flight may hold the place of a request that has just ended, but not for longer
-/// than they are many. Who waits because no more are allowed to run is part of the load.
+/// measured under a wrong name. A request that has just ended leaves a gap, for as long as rounds in flight hold its place,
+/// so this must last over as many steps in which none ends. Who waits because no more are allowed to run is part of the
+/// load.
 fn is_starved(engine: &Engine, batch_size: usize) -> bool {
     let Statistics { waiting, running, .. } = engine.statistics();
     *waiting > 0 && *running < batch_size.min(engine.max_running_requests())

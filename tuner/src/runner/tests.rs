@@ -143,3 +143,21 @@ fn acceptance_is_made_up_for_one_trial() {
     assert_eq!(engine.options().simulate_accept_length, None);
     assert!(!figures(&mut engine, Load::BatchSize(2), &terms(&workload, &NEVER)).simulated);
 }
+
+#[test]
+fn a_batch_without_room_is_an_error_and_a_load_without_room_waits() {
+    let mut engine = demo::engine_of(4, 32);
+    let mut workload = Workload { warm_up_tokens: 0, ..workload(4) };
+    workload.requests.iter_mut().for_each(|request| request.stop.max_new_tokens = Some(24));
+    // With 64 positions for the tree a request needs more than double the room.
+    let configuration = Configuration::of(TreeShape { num_steps: 4, topk: 8, num_draft_tokens: 64 });
+    let trial = |load| Trial { configuration: configuration.clone(), load, repeat: 0 };
+    let terms = terms(&workload, &NEVER);
+    let words = run(&mut engine, &trial(Load::BatchSize(4)), &terms).expect_err("no room").to_string();
+    assert!(words.contains("only 2 of 4 requests run together: the KV cache has no room for more"), "{words}");
+    assert!(engine.is_idle());
+    match run(&mut engine, &trial(Load::RequestRate(Real(5000.0))), &terms).expect("a trial") {
+        Ended::Measured(figures) => assert_eq!((figures.requests, figures.running_batch.len()), (4, 2)),
+        Ended::Interrupted => panic!("nobody interrupted it"),
+    }
+}

@@ -54,7 +54,6 @@ fn a_bad_file_is_named_with_the_line() {
     for (source, bad, expected) in [
         ("prompts", r#"{"question": "a"}"#, "./file, line 2: no prompt in it: expected one of turns, messages"),
         ("prompts", r#"{"prompt": 7}"#, "./file, line 2: column 12: invalid type: integer `7`, expected a string"),
-        ("prompts", r#"{"prompt": ""}"#, "./file, line 2: the prompt is empty"),
         ("trace", r#"{"prompt": "a"}"#, "./file, line 2: no arrival time"),
         ("trace", r#"{"timestamp": 9}"#, "./file, line 2: neither input_length nor a prompt"),
         ("trace", r#"{"timestamp": 9, "input_length": 500}"#, "./file, line 2: the prompt has 500 tokens; with 8 new"),
