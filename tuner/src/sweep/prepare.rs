@@ -194,11 +194,12 @@ fn in_words(engine: &Engine, imported: Option<&AcceptanceTable>) -> String {
     };
     let imported = imported.map_or_else(String::new, |table| format!(", acceptance {}", acceptance::hash(table)));
     format!(
-        "{}, dtype {}, context {}, page size {}, prefill of {} tokens{captured}{imported}",
+        "{}, dtype {}, context {}, page size {}, prefill of {} tokens, at most {} running{captured}{imported}",
         options.algorithm.as_deref().unwrap_or("no draft"),
         options.dtype,
         engine.capacity().context_length,
         options.page_size,
-        options.chunked_prefill_size
+        options.chunked_prefill_size,
+        engine.max_running_requests()
     )
 }
