@@ -1,7 +1,9 @@
 //! The charts, each drawn twice: wide for a screen or a file, narrow for a phone.
 
-mod axes;
+pub mod axes;
+pub mod bars;
 mod canvas;
+pub mod curve;
 mod forest;
 mod heat_map;
 mod histogram;
@@ -9,10 +11,15 @@ pub mod palette;
 mod pareto;
 mod positions;
 mod round_time;
+pub mod scatter;
+pub mod spans;
 
-use crate::{batch::Batch, error::ReportError, section::Section};
+use serde::Serialize;
+
+use crate::{agreement::Agreement, error::ReportError, names, race::Race, section::Section};
 
 /// A finished chart.
+#[derive(Serialize)]
 pub struct Chart {
     /// Its file name without ending, such as `batch-8-heat-map`.
     pub name: String,
@@ -26,9 +33,12 @@ pub struct Chart {
     pub narrow: String,
 }
 
+/// How to read the heat map of what was predicted.
+const PREDICTED: &str = "Predicted, not measured: output tokens a second over the prediction of no speculation, for the whole space. Each cell is the best over num_draft_tokens (N, the root included). Outlined: the shape that the measurements chose.";
+
 /// Width of a drawing, from which the rest follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
+pub enum Format {
     Wide,
     Narrow,
 }
@@ -46,7 +56,7 @@ impl Format {
     }
 }
 
-/// The chart over all batch sizes; nothing without a measured trial.
+/// The chart over all loads; nothing without a measured trial.
 ///
 /// # Errors
 /// When the drawing library fails.
@@ -58,33 +68,56 @@ pub fn of_section(section: &Section<'_>) -> Result<Vec<Chart>, ReportError> {
     Ok(charts)
 }
 
-/// The charts of one batch size, without those that nothing was measured for.
+/// The charts of one load, without those that nothing was measured for.
 ///
 /// # Errors
 /// When the drawing library fails.
-pub fn of_batch(batch: &Batch) -> Result<Vec<Chart>, ReportError> {
+pub fn of_race(race: &Race, agreement: Option<&Agreement<'_>>) -> Result<Vec<Chart>, ReportError> {
     let mut charts = Vec::new();
-    let name = |chart: &str| format!("batch-{}-{chart}", batch.batch_size);
-    add(&mut charts, &name("ranking"), "Ranking with intervals", &forest::caption(batch), |format| {
-        forest::draw(batch, format)
+    let name = |chart: &str| format!("{}-{chart}", names::anchor(race.load));
+    add(&mut charts, &name("ranking"), "Ranking with intervals", &forest::caption(race), |format| {
+        forest::draw(race, format)
     })?;
-    add(&mut charts, &name("heat-map"), "Steps × topk", &heat_map::caption(batch), |format| {
-        heat_map::draw(batch, format)
+    add(&mut charts, &name("heat-map"), "Steps × topk", &heat_map::caption(race), |format| {
+        heat_map::draw(&heat_map::measured(race), format)
     })?;
+    if let Some(agreement) = agreement {
+        let title = format!("Steps × topk, predicted for {}", race.load);
+        let predictions: Vec<_> = agreement.rows.iter().map(|row| row.prediction).collect();
+        let grid = heat_map::predicted(&predictions, race.winner(), title);
+        add(&mut charts, &name("heat-map-predicted"), "Steps × topk, predicted", PREDICTED, |format| {
+            heat_map::draw(&grid, format)
+        })?;
+    }
     add(&mut charts, &name("round-time"), "Where a round's time goes", round_time::CAPTION, |format| {
-        round_time::draw(batch, format)
+        round_time::draw(race, format)
     })?;
     add(&mut charts, &name("accepted-drafts"), "Accepted drafts a round", histogram::CAPTION, |format| {
-        histogram::draw(batch, format)
+        histogram::draw(race, format)
     })?;
     add(&mut charts, &name("accept-positions"), "Acceptance by position", positions::CAPTION, |format| {
-        positions::draw(batch, format)
+        positions::draw(race, format)
     })?;
     Ok(charts)
 }
 
+/// One chart; none where there is nothing to draw. `caption` says how to read it.
+///
+/// # Errors
+/// When the drawing library fails.
+pub fn chart(
+    name: &str,
+    title: &str,
+    caption: &str,
+    draw: impl Fn(Format) -> Drawn,
+) -> Result<Option<Chart>, ReportError> {
+    let mut charts = Vec::new();
+    add(&mut charts, name, title, caption, draw)?;
+    Ok(charts.pop())
+}
+
 /// What drawing gives: nothing where there is nothing to show.
-type Drawn = Result<Option<String>, canvas::DrawError>;
+pub type Drawn = Result<Option<String>, canvas::DrawError>;
 
 fn add(
     charts: &mut Vec<Chart>,

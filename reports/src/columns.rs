@@ -6,8 +6,8 @@ use tuner::{
 };
 
 use crate::{
-    batch::Entry,
     figures::{self, MISSING},
+    race::{Entry, Race},
 };
 
 /// One figure of a configuration.
@@ -24,6 +24,8 @@ pub struct Column {
     pub meaning: &'static str,
     /// How early it gives way where room is short: the largest first.
     pub expendable: u8,
+    /// Whether it is left out where no configuration of a race has it.
+    pub optional: bool,
     /// How it is written.
     pub write: fn(f64) -> String,
     /// The figure.
@@ -50,8 +52,20 @@ pub const COLUMNS: &[Column] = &[
         unit: "tok/s",
         meaning: "output tokens a second, all requests together, prefill included",
         expendable: 0,
+        optional: false,
         write: figures::quantity,
         figure: |entry| interval(&entry.ranked, |ranked| ranked.output_tokens_per_s),
+    },
+    Column {
+        key: "goodput_tokens_per_s",
+        heading: "goodput",
+        short: "goodput",
+        unit: "tok/s",
+        meaning: "output tokens a second of those requests that kept the objective's limits",
+        expendable: 0,
+        optional: true,
+        write: figures::quantity,
+        figure: |entry| interval(&entry.ranked, |ranked| ranked.goodput_tokens_per_s),
     },
     Column {
         key: "speedup",
@@ -60,6 +74,7 @@ pub const COLUMNS: &[Column] = &[
         unit: "",
         meaning: "the sweep's objective relative to no speculation, paired by repeat; above 1 is better",
         expendable: 0,
+        optional: false,
         write: figures::ratio,
         figure: |entry| interval(&entry.ranked, |ranked| ranked.speedup),
     },
@@ -70,6 +85,7 @@ pub const COLUMNS: &[Column] = &[
         unit: "tok/s",
         meaning: "output tokens a second as one request sees it after its first token: median over requests",
         expendable: 3,
+        optional: false,
         write: figures::quantity,
         figure: |entry| interval(&entry.ranked, |ranked| ranked.tokens_per_s_per_user),
     },
@@ -80,6 +96,7 @@ pub const COLUMNS: &[Column] = &[
         unit: "ms",
         meaning: "from submission to the last token: median over requests",
         expendable: 4,
+        optional: false,
         write: figures::quantity,
         figure: |entry| interval(&entry.ranked, |ranked| ranked.latency_ms),
     },
@@ -90,8 +107,20 @@ pub const COLUMNS: &[Column] = &[
         unit: "ms",
         meaning: "from submission to the first token: median over requests",
         expendable: 5,
+        optional: false,
         write: figures::quantity,
         figure: |entry| interval(&entry.ranked, |ranked| ranked.time_to_first_token_ms),
+    },
+    Column {
+        key: "inter_token_ms",
+        heading: "inter-token",
+        short: "ITL",
+        unit: "ms",
+        meaning: "mean time between output tokens of a request after its first one: median over requests",
+        expendable: 5,
+        optional: true,
+        write: figures::quantity,
+        figure: |entry| value(entry.inter_token_ms),
     },
     Column {
         key: "accept_length",
@@ -100,6 +129,7 @@ pub const COLUMNS: &[Column] = &[
         unit: "",
         meaning: crate::definitions::ACCEPT_LENGTH,
         expendable: 1,
+        optional: false,
         write: figures::quantity,
         figure: |entry| value(entry.ranked.accept_length),
     },
@@ -110,6 +140,7 @@ pub const COLUMNS: &[Column] = &[
         unit: "ms",
         meaning: "wall time of a round of the whole running batch: median over rounds",
         expendable: 2,
+        optional: false,
         write: figures::quantity,
         figure: |entry| interval(&entry.ranked, |ranked| ranked.round_ms),
     },
@@ -120,6 +151,7 @@ pub const COLUMNS: &[Column] = &[
         unit: "ms",
         meaning: "the draft's steps in a round",
         expendable: 6,
+        optional: false,
         write: figures::quantity,
         figure: |entry| value(entry.split.map(|split| split.draft)),
     },
@@ -129,7 +161,8 @@ pub const COLUMNS: &[Column] = &[
         short: "verify",
         unit: "ms",
         meaning: "the target's pass over the tree in a round",
-        expendable: 6,
+        expendable: 7,
+        optional: false,
         write: figures::quantity,
         figure: |entry| value(entry.split.map(|split| split.verify)),
     },
@@ -139,11 +172,18 @@ pub const COLUMNS: &[Column] = &[
         short: "extend",
         unit: "ms",
         meaning: "the extension of the draft's cache in a round",
-        expendable: 6,
+        expendable: 8,
+        optional: false,
         write: figures::quantity,
         figure: |entry| value(entry.split.map(|split| split.extend)),
     },
 ];
+
+/// The columns of a race: all but optional ones that nothing was measured for.
+pub fn of(race: &Race) -> Vec<&'static Column> {
+    let known = |column: &Column| race.measured().any(|entry| (column.figure)(entry).value().is_some());
+    COLUMNS.iter().filter(|column| !column.optional || known(column)).collect()
+}
 
 fn interval(ranked: &Ranked, of: fn(&Ranked) -> Option<Interval>) -> Figure {
     of(ranked).map_or(Figure::Missing, Figure::Interval)
@@ -187,13 +227,9 @@ impl Column {
     }
 }
 
-/// What a configuration is called: its triple, or what stands for no speculation.
+/// What a configuration is called.
 pub fn name(entry: &Entry) -> String {
-    if entry.ranked.configuration.shape.is_off() {
-        "no speculation".into()
-    } else {
-        entry.ranked.configuration.shape.to_string()
-    }
+    entry.ranked.configuration.to_string()
 }
 
 /// What is to be said of a configuration beside its figures.
@@ -210,6 +246,9 @@ pub fn badges(entry: &Entry) -> Vec<&'static str> {
     }
     if entry.ranked.too_noisy {
         badges.push("too noisy");
+    }
+    if entry.simulated {
+        badges.push("simulated acceptance");
     }
     badges
 }

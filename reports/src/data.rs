@@ -2,19 +2,23 @@
 
 use serde::Serialize;
 use tuner::{
+    configuration::{Configuration, Load},
+    guide::Guide,
     record::{Fingerprint, Record},
-    selection::Ranked,
+    selection::{Interval, Ranked},
 };
 
 use crate::{
-    batch::{Batch, Noise, Split},
+    comparison::Comparison,
     definitions,
     error::ReportError,
+    importance::Importance,
+    race::{Noise, Race, Split},
     section::Section,
 };
 
 /// Rises when a reader of an older report must change.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 #[derive(Serialize)]
 struct Data<'a> {
@@ -24,6 +28,7 @@ struct Data<'a> {
     figures: &'static str,
     definitions: Vec<Definition>,
     sections: Vec<SectionData<'a>>,
+    comparison: Option<ComparisonData<'a>>,
 }
 
 #[derive(Serialize)]
@@ -36,14 +41,17 @@ struct Definition {
 struct SectionData<'a> {
     fingerprint: &'a Fingerprint,
     sweeps: Vec<&'a str>,
-    batches: Vec<BatchData<'a>>,
+    races: Vec<RaceData<'a>>,
+    /// What was known before anything was measured; nothing in it is.
+    guide: Option<&'a Guide>,
+    importance: Vec<ImportanceData>,
     trials: Vec<&'a Record>,
 }
 
 #[derive(Serialize)]
-struct BatchData<'a> {
-    batch_size: usize,
-    chosen: Option<schemas::tree::TreeShape>,
+struct RaceData<'a> {
+    load: Load,
+    chosen: Option<&'a Configuration>,
     entries: Vec<EntryData<'a>>,
 }
 
@@ -59,6 +67,47 @@ struct EntryData<'a> {
     failed_repeats: &'a [String],
 }
 
+/// Shares of the variance of the objective's logarithm.
+#[derive(Serialize)]
+struct ImportanceData {
+    load: Load,
+    figures: &'static str,
+    configurations: usize,
+    shares: Vec<ShareData>,
+}
+
+#[derive(Serialize)]
+struct ShareData {
+    parameter: String,
+    share: f64,
+}
+
+#[derive(Serialize)]
+struct ComparisonData<'a> {
+    first: &'a str,
+    second: &'a str,
+    differing: Vec<DifferenceData<'a>>,
+    rows: Vec<ComparedData<'a>>,
+}
+
+#[derive(Serialize)]
+struct DifferenceData<'a> {
+    what: &'static str,
+    first: &'a str,
+    second: &'a str,
+}
+
+#[derive(Serialize)]
+struct ComparedData<'a> {
+    load: Load,
+    configuration: &'a Configuration,
+    first_output_tokens_per_s: Option<Interval>,
+    second_output_tokens_per_s: Option<Interval>,
+    ratio: Interval,
+    repeats: usize,
+    verdict: &'static str,
+}
+
 #[derive(Serialize)]
 struct Parts {
     draft: f64,
@@ -70,14 +119,15 @@ struct Parts {
 ///
 /// # Errors
 /// When it cannot be written as JSON.
-pub fn json(sections: &[Section<'_>]) -> Result<String, ReportError> {
+pub fn json(sections: &[Section<'_>], comparison: Option<&Comparison<'_>>) -> Result<String, ReportError> {
     let data = Data {
         format: "spectune-report",
         version: VERSION,
         generator: concat!("spectune ", env!("CARGO_PKG_VERSION")).to_owned(),
-        figures: "measured",
+        figures: "measured, but for what is under \"guide\", which is predicted",
         definitions: definitions::DEFINITIONS.iter().map(|(word, meaning)| Definition { word, meaning }).collect(),
         sections: sections.iter().map(section).collect(),
+        comparison: comparison.map(compared),
     };
     Ok(serde_json::to_string(&data)?)
 }
@@ -86,13 +136,15 @@ fn section<'a>(section: &'a Section<'a>) -> SectionData<'a> {
     SectionData {
         fingerprint: section.fingerprint,
         sweeps: section.sweeps.iter().map(|sweep| sweep.name.as_str()).collect(),
-        batches: section.batches.iter().map(batch).collect(),
+        races: section.races.iter().map(race).collect(),
+        guide: section.guide,
+        importance: section.importances().into_iter().map(importance).collect(),
         trials: section.records.iter().map(|(_, record)| *record).collect(),
     }
 }
 
-fn batch(batch: &Batch) -> BatchData<'_> {
-    let entries = batch.entries.iter().map(|entry| EntryData {
+fn race(race: &Race) -> RaceData<'_> {
+    let entries = race.entries.iter().map(|entry| EntryData {
         rank: entry.rank,
         ranked: &entry.ranked,
         parts_of_round_ms: entry.split.map(|Split { draft, verify, extend }| Parts { draft, verify, extend }),
@@ -101,5 +153,31 @@ fn batch(batch: &Batch) -> BatchData<'_> {
         spread: entry.noise.as_ref().and_then(|noise| noise.spread),
         failed_repeats: &entry.failures,
     });
-    BatchData { batch_size: batch.batch_size, chosen: batch.chosen, entries: entries.collect() }
+    RaceData { load: race.load, chosen: race.chosen.as_ref(), entries: entries.collect() }
+}
+
+fn importance((race, importance): (&Race, Importance)) -> ImportanceData {
+    let Importance { predicted, configurations, shares } = importance;
+    ImportanceData {
+        load: race.load,
+        figures: if predicted { "predicted" } else { "measured" },
+        configurations,
+        shares: shares.into_iter().map(|(parameter, share)| ShareData { parameter, share }).collect(),
+    }
+}
+
+fn compared<'a>(comparison: &'a Comparison<'a>) -> ComparisonData<'a> {
+    let [first, second] = comparison.names;
+    let differing =
+        comparison.differing.iter().map(|(what, first, second)| DifferenceData { what: *what, first, second });
+    let rows = comparison.rows.iter().map(|row| ComparedData {
+        load: row.load,
+        configuration: &row.configuration,
+        first_output_tokens_per_s: row.throughput[0],
+        second_output_tokens_per_s: row.throughput[1],
+        ratio: row.ratio,
+        repeats: row.repeats,
+        verdict: row.verdict(),
+    });
+    ComparisonData { first, second, differing: differing.collect(), rows: rows.collect() }
 }

@@ -26,5 +26,8 @@ pub const DEFINITIONS: &[(&str, &str)] = &[
     ),
 ];
 
+/// What figures have in common where some are predicted.
+pub const KIND_WITH_PREDICTIONS: &str = "Every figure in this report is measured, but for those that are called predicted, replayed or extrapolated where they stand. A missing figure (—) was not measured.";
+
 /// What all figures have in common.
 pub const KIND: &str = "Every figure in this report is measured; none is predicted or extrapolated. A missing figure (—) was not measured.";

@@ -1,14 +1,22 @@
 //! The trials and the ranking as data frames, and those as CSV and Parquet.
 
+mod comparison;
+mod predictions;
+
 use polars::prelude::*;
-use tuner::record::{Measurement, Outcome, Record, Role, Spread};
+use tuner::{
+    configuration::Load,
+    record::{Measurement, Outcome, Record, Role, Spread},
+};
 
 use crate::{
-    batch::{Batch, Entry},
     columns::COLUMNS,
     error::ReportError,
+    race::{Entry, Race},
     section::Section,
 };
+
+pub use self::{comparison::comparison, predictions::predictions};
 
 /// A figure of a trial.
 type OfTrial = (&'static str, fn(&Measurement) -> Option<f64>);
@@ -17,6 +25,7 @@ const TRIAL_FIGURES: &[OfTrial] = &[
     ("elapsed_s", |trial| Some(trial.elapsed_s)),
     ("output_tokens_per_s", |trial| Some(trial.output_tokens_per_s)),
     ("tokens_per_s_per_user", |trial| Some(trial.tokens_per_s_per_user)),
+    ("goodput_tokens_per_s", |trial| trial.goodput_tokens_per_s),
     ("accept_length", |trial| Some(trial.accept_length)),
 ];
 
@@ -28,6 +37,7 @@ const TRIAL_SPREADS: &[SpreadOfTrial] = &[
     ("draft_ms", |trial| trial.draft_ms),
     ("verify_ms", |trial| trial.verify_ms),
     ("extend_ms", |trial| trial.extend_ms),
+    ("inter_token_ms", |trial| trial.inter_token_ms),
     ("time_to_first_token_ms", |trial| Some(trial.time_to_first_token_ms)),
     ("latency_ms", |trial| Some(trial.latency_ms)),
 ];
@@ -81,7 +91,10 @@ pub fn trials(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
         Column::new("section".into(), rows.iter().map(|row| row.0 as u64).collect::<Vec<_>>()),
         Column::new("sweep".into(), rows.iter().map(|row| row.2).collect::<Vec<_>>()),
         text("id", &|record| record.id.clone()),
-        number("batch_size", &|record| record.trial.batch_size as u64),
+        text("load", &|record| record.trial.load.to_string()),
+        Column::new("batch_size".into(), rows.iter().map(|row| batch_size(row.3.trial.load)).collect::<Vec<_>>()),
+        Column::new("request_rate".into(), rows.iter().map(|row| request_rate(row.3.trial.load)).collect::<Vec<_>>()),
+        text("configuration", &|record| record.trial.configuration.to_string()),
         number("num_steps", &|record| record.trial.configuration.shape.num_steps as u64),
         number("topk", &|record| record.trial.configuration.shape.topk as u64),
         number("num_draft_tokens", &|record| record.trial.configuration.shape.num_draft_tokens as u64),
@@ -114,6 +127,14 @@ pub fn trials(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
         "accept_histogram".into(),
         rows.iter().map(|row| measured(row.3).map(|trial| joined(&trial.accept_histogram))).collect::<Vec<_>>(),
     ));
+    columns.push(Column::new(
+        "running_batch".into(),
+        rows.iter().map(|row| measured(row.3).map(|trial| joined(&trial.running_batch))).collect::<Vec<_>>(),
+    ));
+    columns.push(Column::new(
+        "simulated".into(),
+        rows.iter().map(|row| measured(row.3).map(|trial| trial.simulated)).collect::<Vec<_>>(),
+    ));
     let print = |name: &str, of: fn(&tuner::record::Fingerprint) -> &str| {
         text(name, &|record| of(&record.fingerprint).to_owned())
     };
@@ -130,10 +151,10 @@ pub fn trials(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
     frame("trials", columns)
 }
 
-/// The section's number, the batch size and the configuration.
-type RankingRow<'a> = (usize, &'a Batch, &'a Entry);
+/// The section's number, the load and the configuration.
+type RankingRow<'a> = (usize, &'a Race, &'a Entry);
 
-/// One row a configuration and batch size, in the order of the ranking.
+/// One row a configuration and load, in the order of the ranking.
 ///
 /// # Errors
 /// When the frame cannot be built.
@@ -141,10 +162,13 @@ pub fn ranking(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
     let rows: Vec<RankingRow<'_>> = sections
         .iter()
         .enumerate()
-        .flat_map(|(number, section)| section.batches.iter().map(move |batch| (number + 1, batch)))
-        .flat_map(|(number, batch)| batch.entries.iter().map(move |entry| (number, batch, entry)))
+        .flat_map(|(number, section)| section.races.iter().map(move |race| (number + 1, race)))
+        .flat_map(|(number, race)| race.entries.iter().map(move |entry| (number, race, entry)))
         .collect();
     let number = |name: &str, of: &dyn Fn(&RankingRow<'_>) -> Option<u64>| {
+        Column::new(name.into(), rows.iter().map(of).collect::<Vec<_>>())
+    };
+    let words = |name: &str, of: &dyn Fn(&RankingRow<'_>) -> String| {
         Column::new(name.into(), rows.iter().map(of).collect::<Vec<_>>())
     };
     let flag = |name: &str, of: fn(&Entry) -> bool| {
@@ -155,8 +179,11 @@ pub fn ranking(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
     };
     let mut columns = vec![
         number("section", &|row| Some(row.0 as u64)),
-        number("batch_size", &|row| Some(row.1.batch_size as u64)),
+        words("load", &|row| row.1.load.to_string()),
+        number("batch_size", &|row| batch_size(row.1.load)),
+        Column::new("request_rate".into(), rows.iter().map(|row| request_rate(row.1.load)).collect::<Vec<_>>()),
         number("rank", &|row| row.2.rank.map(|rank| rank as u64)),
+        words("configuration", &|row| row.2.ranked.configuration.to_string()),
         number("num_steps", &|row| Some(row.2.ranked.configuration.shape.num_steps as u64)),
         number("topk", &|row| Some(row.2.ranked.configuration.shape.topk as u64)),
         number("num_draft_tokens", &|row| Some(row.2.ranked.configuration.shape.num_draft_tokens as u64)),
@@ -173,6 +200,7 @@ pub fn ranking(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
         flag("chosen", |entry| entry.chosen),
         flag("tied_with_best", |entry| entry.ranked.tied_with_best),
         flag("too_noisy", |entry| entry.ranked.too_noisy),
+        flag("simulated", |entry| entry.simulated),
         number("repeats", &|row| Some(row.2.ranked.repeats as u64)),
     ];
     for column in COLUMNS {
@@ -218,6 +246,16 @@ pub fn parquet(frame: &mut DataFrame) -> Result<Vec<u8>, ReportError> {
 
 fn frame(table: &'static str, columns: Vec<Column>) -> Result<DataFrame, ReportError> {
     DataFrame::new_infer_height(columns).map_err(|source| ReportError::Table { table, source })
+}
+
+/// Requests kept running together; none where they arrive by themselves.
+fn batch_size(load: Load) -> Option<u64> {
+    load.batch_size().map(|size| size as u64)
+}
+
+/// Requests a second; none where requests do not arrive at a rate.
+fn request_rate(load: Load) -> Option<f64> {
+    if let Load::RequestRate(rate) = load { Some(rate.0) } else { None }
 }
 
 fn joined(histogram: &[u64]) -> String {

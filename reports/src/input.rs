@@ -7,13 +7,15 @@ use schemas::{
     sweep::{Metric, SweepFile},
     tuned::TunedFile,
 };
-use tuner::record::Record;
+use tuner::{guide::Guide, record::Record};
 
 /// One or several sweeps. Shards and resumed parts of one sweep may come as several: equal trials count once.
 #[derive(Clone, Debug, Default)]
 pub struct ReportInput {
     /// In the order in which they are to be shown.
     pub sweeps: Vec<Sweep>,
+    /// Compare two sweeps whatever they differ in; two that differ in one thing are compared in any case.
+    pub compare: bool,
 }
 
 /// The journal of one sweep folder and what is known beside it.
@@ -27,6 +29,8 @@ pub struct Sweep {
     pub file: Option<SweepFile>,
     /// The tuned file beside the journal, once there is one: what the flags to paste are made of.
     pub tuned: Option<TunedFile>,
+    /// What a guided sweep knew before it measured.
+    pub guide: Option<Guide>,
     /// Trials that were planned, where known: fewer finished ones make the report a partial one.
     pub planned: Option<usize>,
     /// What a reader must know before the figures, such as a damaged line of the journal.

@@ -5,20 +5,25 @@
 //! figure is measured, and what was not measured stays missing.
 #![forbid(unsafe_code)]
 
-mod batch;
+mod agreement;
 mod charts;
 mod columns;
 mod comparison;
 mod data;
 mod definitions;
+mod drift;
 mod error;
 mod figures;
 mod files;
 mod frames;
+mod importance;
 mod input;
+mod names;
 mod page;
+mod race;
 mod render;
 mod section;
+mod statistics;
 mod terminal;
 
 use std::path::{Path, PathBuf};
@@ -34,18 +39,24 @@ pub use terminal::table as terminal_table;
 /// When the folder cannot be made, a file cannot be written, or a table or chart cannot be built.
 pub fn write(input: &ReportInput, out_dir: &Path) -> Result<Vec<PathBuf>, ReportError> {
     let sections = section::sections(&input.sweeps);
-    let page = page::Page::new(&sections, &input.sweeps)?;
-    let data = data::json(&sections)?;
+    let comparison = comparison::of(&input.sweeps, input.compare);
+    let page = page::Page::new(&sections, &input.sweeps, comparison.as_ref())?;
+    let data = data::json(&sections, comparison.as_ref())?;
     let mut contents: Vec<(PathBuf, Vec<u8>)> = vec![
         ("report.html".into(), render::html(&page, &data)?.into_bytes()),
         ("report.md".into(), render::markdown(&page)?.into_bytes()),
         ("report.json".into(), data.into_bytes()),
     ];
-    for (name, mut frame) in [("trials", frames::trials(&sections)?), ("ranking", frames::ranking(&sections)?)] {
+    let mut tables = vec![("trials", frames::trials(&sections)?), ("ranking", frames::ranking(&sections)?)];
+    tables.extend(frames::predictions(&sections)?.map(|frame| ("predictions", frame)));
+    tables.extend(comparison.as_ref().map(frames::comparison).transpose()?.map(|frame| ("comparison", frame)));
+    for (name, mut frame) in tables {
         contents.push((format!("{name}.csv").into(), frames::csv(&mut frame)?));
         contents.push((format!("{name}.parquet").into(), frames::parquet(&mut frame)?));
     }
-    let charts = page.charts().map(|(name, svg)| (Path::new("charts").join(name), charts::as_file(svg).into_bytes()));
+    let charts = page
+        .charts()
+        .map(|(name, svg)| (Path::new("charts").join(format!("{name}.svg")), charts::as_file(svg).into_bytes()));
     contents.extend(charts);
 
     // Everything is computed before anything is written: a failure leaves an older report as it was.

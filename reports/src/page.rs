@@ -1,21 +1,22 @@
 //! The report as a reader sees it: texts only, in the order in which they are shown. The templates add nothing.
 
 mod answer;
+mod part;
+mod parts;
+mod policy;
 mod table;
 
 use serde::Serialize;
 
 use crate::{
-    charts::{self, Chart},
-    columns::COLUMNS,
-    definitions,
-    error::ReportError,
-    figures,
-    input::Sweep,
+    charts, columns, comparison::Comparison, definitions, error::ReportError, figures, input::Sweep, names, race::Race,
     section::Section,
 };
 
-pub use answer::Answer;
+use self::part::{Part, Table};
+pub use self::{answer::Answer, parts::versus};
+/// Charts stand on the page as they are drawn.
+pub use crate::charts::Chart as ChartPage;
 
 /// The whole page.
 #[derive(Serialize)]
@@ -23,8 +24,8 @@ pub struct Page {
     version: &'static str,
     kind: &'static str,
     warnings: Vec<String>,
+    comparison: Option<Part>,
     definitions: Vec<Pair>,
-    columns: Vec<Heading>,
     sections: Vec<SectionPage>,
 }
 
@@ -34,31 +35,25 @@ struct SectionPage {
     number: usize,
     heading: String,
     answers: Vec<Answer>,
+    policy: Option<Table>,
     fingerprint: Vec<Pair>,
     sweeps: Vec<SweepFacts>,
     trials: String,
     charts: Vec<ChartPage>,
-    batches: Vec<BatchPage>,
+    races: Vec<RacePage>,
+    parts: Vec<Part>,
 }
 
-/// A batch size.
+/// A load.
 #[derive(Serialize)]
-struct BatchPage {
-    batch_size: usize,
+struct RacePage {
+    heading: String,
     anchor: String,
+    columns: Vec<Heading>,
     rows: Vec<table::Row>,
     failed: Vec<table::Failed>,
     charts: Vec<ChartPage>,
     noise: table::NoiseTable,
-}
-
-#[derive(Serialize)]
-struct ChartPage {
-    name: String,
-    title: String,
-    caption: String,
-    wide: String,
-    narrow: String,
 }
 
 #[derive(Serialize)]
@@ -85,29 +80,39 @@ impl Page {
     ///
     /// # Errors
     /// When a chart cannot be drawn.
-    pub fn new(sections: &[Section<'_>], sweeps: &[Sweep]) -> Result<Self, ReportError> {
+    pub fn new(
+        sections: &[Section<'_>],
+        sweeps: &[Sweep],
+        comparison: Option<&Comparison<'_>>,
+    ) -> Result<Self, ReportError> {
         let pages: Result<Vec<_>, _> =
             sections.iter().enumerate().map(|(place, section)| SectionPage::new(place + 1, section)).collect();
         Ok(Self {
             version: env!("CARGO_PKG_VERSION"),
-            kind: definitions::KIND,
+            kind: if sections.iter().any(|section| section.guide.is_some()) {
+                definitions::KIND_WITH_PREDICTIONS
+            } else {
+                definitions::KIND
+            },
             warnings: warnings(sections, sweeps),
+            comparison: comparison.map(parts::versus::part).transpose()?,
             definitions: definitions::DEFINITIONS.iter().map(|(label, value)| Pair::new(label, value)).collect(),
-            columns: COLUMNS.iter().map(|column| Heading { title: column.title(), meaning: column.meaning }).collect(),
             sections: pages?,
         })
     }
 
-    /// Every chart with its file name.
+    /// Every chart with its file name, less the ending.
     pub fn charts(&self) -> impl Iterator<Item = (String, &str)> {
         let many = self.sections.len() > 1;
-        self.sections.iter().flat_map(move |section| {
-            let charts = section.charts.iter().chain(section.batches.iter().flat_map(|batch| &batch.charts));
-            charts.map(move |chart| {
-                let prefix = if many { format!("section-{}-", section.number) } else { String::new() };
-                (format!("{prefix}{}.svg", chart.name), chart.wide.as_str())
-            })
-        })
+        let compared = self.comparison.as_slice().iter().flat_map(|part| &part.charts);
+        let own = self.sections.iter().flat_map(move |section| {
+            let prefix = if many { format!("section-{}-", section.number) } else { String::new() };
+            let of_races = section.races.iter().flat_map(|race| &race.charts);
+            let charts =
+                section.charts.iter().chain(of_races).chain(section.parts.iter().flat_map(|part| &part.charts));
+            charts.map(move |chart| (format!("{prefix}{}", chart.name), chart.wide.as_str()))
+        });
+        compared.map(|chart| (chart.name.clone(), chart.wide.as_str())).chain(own)
     }
 }
 
@@ -122,6 +127,11 @@ fn warnings(sections: &[Section<'_>], sweeps: &[Sweep]) -> Vec<String> {
             "These trials have {} different fingerprints (device, engine, models or workload). Each is a section of its own: they are not ranked against each other.",
             sections.len()
         ));
+    }
+    if sections.iter().any(Section::simulated) {
+        warnings.push(
+            "Acceptance was simulated in trials that are marked so: their times are real, their texts are not, and their accept lengths were given and not found.".to_owned(),
+        );
     }
     for section in sections {
         if section.sweeps.iter().any(|sweep| sweep.metric() != section.metric) {
@@ -148,6 +158,16 @@ fn warnings(sections: &[Section<'_>], sweeps: &[Sweep]) -> Vec<String> {
         if finished == 0 {
             let planned = sweep.planned.map_or(String::new(), |planned| format!(" of {planned} planned"));
             warnings.push(format!("{}: the journal holds no finished trial{planned}.", sweep.name));
+        }
+        if let Some(guide) = &sweep.guide
+            && let Some(record) = sweep.records.first()
+            && guide.fingerprint != record.fingerprint
+        {
+            warnings.push(format!(
+                "{}: its predictions were made for something else and are not shown ({}).",
+                sweep.name,
+                guide.fingerprint.difference(&record.fingerprint)
+            ));
         }
         warnings.extend(sweep.notices.iter().map(|notice| format!("{}: {notice}", sweep.name)));
     }
@@ -179,36 +199,38 @@ impl SectionPage {
         if failed > 0 {
             trials.push_str(&format!(", {failed} failed"));
         }
-        let batches: Result<Vec<_>, ReportError> = section
-            .batches
+        let anchor = |race: &Race| format!("section-{number}-{}", names::anchor(race.load));
+        let races: Result<Vec<_>, ReportError> = section
+            .races
             .iter()
-            .map(|batch| {
-                Ok(BatchPage {
-                    batch_size: batch.batch_size,
-                    anchor: format!("section-{number}-batch-{}", batch.batch_size),
-                    rows: table::rows(batch),
-                    failed: table::failed(batch),
-                    charts: pages(charts::of_batch(batch)?),
-                    noise: table::noise(batch),
+            .map(|race| {
+                Ok(RacePage {
+                    heading: names::heading(race.load),
+                    anchor: anchor(race),
+                    columns: columns::of(race)
+                        .into_iter()
+                        .map(|column| Heading { title: column.title(), meaning: column.meaning })
+                        .collect(),
+                    rows: table::rows(race),
+                    failed: table::failed(race),
+                    charts: charts::of_race(race, section.agreement(race).as_ref())?,
+                    noise: table::noise(race),
                 })
             })
             .collect();
         Ok(Self {
             number,
             heading: format!("{} on {}", print.engine, print.device_name),
-            answers: section.batches.iter().map(|batch| Answer::new(batch, section)).collect(),
+            answers: section.races.iter().map(|race| Answer::new(race, section, anchor(race))).collect(),
+            policy: policy::table(section),
             fingerprint,
             sweeps: section.sweeps.iter().map(|sweep| SweepFacts::new(sweep)).collect(),
             trials,
-            charts: pages(charts::of_section(section)?),
-            batches: batches?,
+            charts: charts::of_section(section)?,
+            races: races?,
+            parts: parts::of(section, &format!("section-{number}-"))?,
         })
     }
-}
-
-fn pages(charts: Vec<Chart>) -> Vec<ChartPage> {
-    let page = |Chart { name, title, caption, wide, narrow }| ChartPage { name, title, caption, wide, narrow };
-    charts.into_iter().map(page).collect()
 }
 
 impl SweepFacts {

@@ -4,11 +4,17 @@ use std::collections::{HashMap, HashSet};
 
 use schemas::sweep::Metric;
 use tuner::{
+    guide::Guide,
     record::{Fingerprint, Outcome, Record},
     selection,
 };
 
-use crate::{batch::Batch, input::Sweep};
+use crate::{
+    agreement::{self, Agreement},
+    importance::{self, Importance},
+    input::Sweep,
+    race::Race,
+};
 
 /// Everything that was measured under one fingerprint.
 pub struct Section<'a> {
@@ -20,8 +26,10 @@ pub struct Section<'a> {
     pub records: Vec<(usize, &'a Record)>,
     /// What counts as better: the first sweep's word.
     pub metric: Metric,
-    /// The ranking of each batch size, ascending.
-    pub batches: Vec<Batch>,
+    /// What a guided sweep knew before it measured, where it was made for this fingerprint.
+    pub guide: Option<&'a Guide>,
+    /// The ranking of each load, ascending.
+    pub races: Vec<Race>,
 }
 
 /// Sorts the trials of all sweeps by fingerprint, in the order in which fingerprints first come up. A trial that several
@@ -62,8 +70,31 @@ impl<'a> Section<'a> {
         let sweeps: Vec<&Sweep> = places.into_iter().map(|place| &sweeps[place]).collect();
         let metric = sweeps.first().map_or(Metric::default(), |sweep| sweep.metric());
         let rankings = selection::rank(&owned, metric);
-        let batches = rankings.into_iter().map(|ranking| Batch::new(ranking, &owned, metric)).collect();
-        Self { fingerprint, sweeps, records, metric, batches }
+        let races = rankings.into_iter().map(|ranking| Race::new(ranking, &owned, metric)).collect();
+        let guides = sweeps.iter().filter_map(|sweep| sweep.guide.as_ref());
+        let guide = guides.into_iter().find(|guide| guide.fingerprint == *fingerprint);
+        Self { fingerprint, sweeps, records, metric, guide, races }
+    }
+
+    /// What was predicted, by load, for the loads that have a race.
+    pub fn agreements(&self) -> Vec<Agreement<'_>> {
+        self.races.iter().filter_map(|race| self.agreement(race)).collect()
+    }
+
+    /// What was predicted under the load of a race.
+    pub fn agreement(&self, race: &Race) -> Option<Agreement<'_>> {
+        agreement::of(self.guide?, race, self.metric)
+    }
+
+    /// Which parameters matter, by load.
+    pub fn importances(&self) -> Vec<(&Race, Importance)> {
+        let of = |race: &'_ Race| importance::of(self.guide, race, self.metric);
+        self.races.iter().filter_map(|race| Some((race, of(race)?))).collect()
+    }
+
+    /// Whether a trial made acceptance up.
+    pub fn simulated(&self) -> bool {
+        self.races.iter().any(Race::simulated)
     }
 
     /// Trials that were measured, and trials that failed.

@@ -3,16 +3,17 @@
 use std::fmt::Write;
 
 use crate::{
-    batch::{Batch, Entry},
-    columns::{self, COLUMNS, Column},
-    definitions,
+    columns::{self, Column},
+    comparison, definitions,
     figures::MISSING,
     input::ReportInput,
-    page::Answer,
+    names,
+    page::{Answer, versus},
+    race::{Entry, Race},
     section::{self, Section},
 };
 
-/// Configurations that are listed a batch size, besides those that always are.
+/// Configurations that are listed a load, besides those that always are.
 const ROWS: usize = 10;
 
 /// Gap between columns.
@@ -26,12 +27,23 @@ pub fn table(input: &ReportInput, width: usize) -> String {
         text.push_str("no trial has finished yet: there is nothing to rank\n");
         return text;
     }
+    if let Some(comparison) = comparison::of(&input.sweeps, input.compare) {
+        let [first, second] = comparison.names;
+        let _ = writeln!(text, "{} against {}", one_line(second), one_line(first));
+        for (what, before, after) in &comparison.differing {
+            let _ = writeln!(text, "{}", cut(&one_line(&format!("{what}: {before} → {after}")), width));
+        }
+        for summary in comparison.summaries() {
+            write_wrapped(&mut text, &versus::summary(&summary), width);
+        }
+        text.push('\n');
+    }
     if sections.len() > 1 {
-        let _ = writeln!(
-            text,
+        let words = format!(
             "{} fingerprints (device, engine, models or workload differ): each is ranked for itself\n",
             sections.len()
         );
+        write_wrapped(&mut text, &words, width);
     }
     for (place, section) in sections.iter().enumerate() {
         if place > 0 {
@@ -39,7 +51,8 @@ pub fn table(input: &ReportInput, width: usize) -> String {
         }
         write_section(&mut text, section, width);
     }
-    let _ = writeln!(text, "\naccept length: {}", definitions::ACCEPT_LENGTH);
+    text.push('\n');
+    write_wrapped(&mut text, &format!("accept length: {}", definitions::ACCEPT_LENGTH), width);
     text
 }
 
@@ -47,23 +60,24 @@ fn write_section(text: &mut String, section: &Section<'_>, width: usize) {
     let print = section.fingerprint;
     let (measured, failed) = section.counts();
     let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
-    let _ = writeln!(
-        text,
+    let words = format!(
         "{} on {} ({}): {measured} trials measured{failed}",
         one_line(&print.engine),
         one_line(&print.device_name),
         one_line(&print.device)
     );
-    for batch in &section.batches {
-        let answer = Answer::new(batch, section);
-        let _ = writeln!(text, "\nbatch size {}: {}", batch.batch_size, answer.winner);
-        let _ = writeln!(text, "{}", answer.verdict);
-        write_batch(text, batch, width);
+    write_wrapped(text, &words, width);
+    for race in &section.races {
+        let answer = Answer::new(race, section, String::new());
+        text.push('\n');
+        write_wrapped(text, &format!("{}: {}", race.load, one_line(&answer.winner)), width);
+        write_wrapped(text, &one_line(&answer.verdict), width);
+        write_race(text, race, width);
     }
 }
 
-fn write_batch(text: &mut String, batch: &Batch, width: usize) {
-    let listed: Vec<&Entry> = batch
+fn write_race(text: &mut String, race: &Race, width: usize) {
+    let listed: Vec<&Entry> = race
         .measured()
         .filter(|entry| {
             let candidate = entry.ranked.role == tuner::record::Role::Candidate;
@@ -71,7 +85,7 @@ fn write_batch(text: &mut String, batch: &Batch, width: usize) {
         })
         .collect();
     if !listed.is_empty() {
-        let mut shown: Vec<&Column> = COLUMNS.iter().collect();
+        let mut shown: Vec<&Column> = columns::of(race);
         let mut lines = lines(&listed, &shown);
         while lines.first().is_some_and(|line| length(line) > width) {
             let Some(place) = (0..shown.len()).rev().max_by_key(|place| shown[*place].expendable) else { break };
@@ -81,15 +95,21 @@ fn write_batch(text: &mut String, batch: &Batch, width: usize) {
             shown.remove(place);
             lines = self::lines(&listed, &shown);
         }
-        for line in lines {
-            let _ = writeln!(text, "{}", line.trim_end());
+        let (head, rows) = lines.split_first().map_or((None, &[][..]), |(head, rows)| (Some(head), rows));
+        head.into_iter().for_each(|head| text.push_str(&format!("{}\n", head.trim_end())));
+        for (line, entry) in rows.iter().zip(&listed) {
+            let _ = writeln!(text, "{}", cut(line.trim_end(), width));
+            let rest = names::rest(&entry.ranked.configuration);
+            if !rest.is_empty() {
+                let _ = writeln!(text, "{}", cut(&format!("     {}", one_line(&rest)), width));
+            }
         }
-        let hidden = batch.measured().count() - listed.len();
+        let hidden = race.measured().count() - listed.len();
         if hidden > 0 {
             let _ = writeln!(text, "{hidden} more in the report");
         }
     }
-    for entry in batch.entries.iter().filter(|entry| entry.rank.is_none()) {
+    for entry in race.entries.iter().filter(|entry| entry.rank.is_none()) {
         let reason = entry.ranked.failure.as_deref().unwrap_or("no repeat was measured");
         let line = format!("failed {}: {}", columns::name(entry), one_line(reason));
         let _ = writeln!(text, "{}", cut(&line, width));
@@ -103,12 +123,12 @@ fn lines(entries: &[&Entry], shown: &[&Column]) -> Vec<String> {
     head.push(String::new());
     let mut grid = vec![head];
     for entry in entries {
-        let mut row = vec![entry.rank.map_or(MISSING.into(), |rank| rank.to_string()), columns::name(entry)];
+        let mut row = vec![entry.rank.map_or(MISSING.into(), |rank| rank.to_string()), name(entry)];
         row.extend(shown.iter().map(|column| {
             let range = (column.key == "speedup").then(|| column.range(entry)).flatten();
             column.text(entry) + &range.map_or(String::new(), |range| format!(" ({range})"))
         }));
-        row.push(columns::badges(entry).join(", "));
+        row.push(columns::badges(entry).join(", ").replace("engine's default", "default"));
         grid.push(row);
     }
     let width = |column: usize| grid.iter().map(|row| length(&row[column])).max().unwrap_or(0);
@@ -123,8 +143,35 @@ fn lines(entries: &[&Entry], shown: &[&Column]) -> Vec<String> {
     grid.iter().map(line).collect()
 }
 
+/// What has room in a column: settings that differ stand under it.
+fn name(entry: &Entry) -> String {
+    if entry.is_off() && entry.ranked.configuration.is_plain() {
+        "no speculation".into()
+    } else {
+        names::short(&entry.ranked.configuration)
+    }
+}
+
 fn length(text: &str) -> usize {
     text.chars().count()
+}
+
+/// Words, broken into lines of at most `width` where a word allows it.
+fn write_wrapped(text: &mut String, words: &str, width: usize) {
+    let mut used = 0;
+    for word in words.split(' ') {
+        if used > 0 && used + 1 + length(word) > width {
+            text.push('\n');
+            used = 0;
+        }
+        if used > 0 {
+            text.push(' ');
+            used += 1;
+        }
+        text.push_str(word);
+        used += length(word);
+    }
+    text.push('\n');
 }
 
 fn one_line(text: &str) -> String {

@@ -10,7 +10,8 @@ use crate::{exit::Exit, terminal};
 const EXAMPLES: &str = "\
 Examples:
   spectune report results/demo
-  spectune report results-1 results-2 --out merged";
+  spectune report results-1 results-2 --out merged
+  spectune report before after --compare --out before-and-after";
 
 /// Write the ranked report of one or several sweeps.
 #[derive(Debug, clap::Args)]
@@ -19,6 +20,9 @@ pub struct Arguments {
     /// Folders of sweeps: shards of one sweep are put together, others are shown side by side
     #[arg(required = true, value_name = "DIR")]
     folders: Vec<PathBuf>,
+    /// Compare two sweeps configuration by configuration, whatever differs between them
+    #[arg(long)]
+    compare: bool,
     /// Folder for the report; the first sweep's unless given
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -26,7 +30,10 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let input = input(&arguments.folders)?;
+    if arguments.compare && arguments.folders.len() != 2 {
+        bail!("--compare takes two folders, the first to be compared with: {} given", arguments.folders.len());
+    }
+    let input = ReportInput { compare: arguments.compare, ..input(&arguments.folders)? };
     if input.sweeps.iter().all(|sweep| sweep.records.is_empty()) {
         bail!("no trial is finished in {}", arguments.folders[0].display());
     }
@@ -45,5 +52,5 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 /// When a folder has no journal that can be read.
 pub fn input(folders: &[PathBuf]) -> anyhow::Result<ReportInput> {
     let sweeps = folders.iter().map(|folder| Sweep::read(folder)).collect::<Result<_, _>>()?;
-    Ok(ReportInput { sweeps })
+    Ok(ReportInput { sweeps, compare: false })
 }

@@ -4,6 +4,7 @@ mod jobs;
 mod progress;
 
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicBool},
 };
@@ -11,6 +12,7 @@ use std::{
 use anyhow::Context;
 use schemas::sweep::SweepFile;
 use tuner::{
+    configuration::Load,
     jobs::{Scheduler, place},
     record::Role,
     strategy::Shard,
@@ -164,15 +166,14 @@ fn default_out(sweep: &Path, shard: Option<Shard>) -> PathBuf {
 
 fn describe(plan: &Plan, request: &SweepRequest<'_>) -> String {
     let mut text = String::new();
-    let mut batches: Vec<usize> = plan.trials.iter().map(|trial| trial.batch_size).collect();
-    batches.sort_unstable();
-    batches.dedup();
+    let loads: BTreeSet<Load> = plan.trials.iter().map(|trial| trial.load).collect();
+    let loads: Vec<String> = loads.iter().map(ToString::to_string).collect();
     text += &format!("device     {} ({})\n", plan.fingerprint.device, plan.fingerprint.device_name);
-    text += &format!("space      {} tree shapes\n", plan.space.configurations.len());
+    text += &format!("space      {} configurations\n", plan.space.entrants.len());
     if let Some(dropped) = plan.space.dropped_words() {
         text += &format!("           {dropped}\n");
     }
-    text += &format!("batches    {}\n", batches.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+    text += &format!("loads      {}\n", loads.join(", "));
     let done = if plan.done > 0 { format!(", {} of them done", plan.done) } else { String::new() };
     text += &format!("trials     {} ({} repeats){done}\n", plan.trials.len(), request.file.search.repeats);
     text += &format!("a trial    {} requests, up to {} tokens\n", plan.requests, plan.tokens_a_trial);
@@ -192,13 +193,13 @@ fn describe(plan: &Plan, request: &SweepRequest<'_>) -> String {
     }
     text.push('\n');
     text += "num_steps,topk,num_draft_tokens\n";
-    for one in &plan.space.configurations {
+    for one in &plan.space.entrants {
         let role = match one.role {
-            Role::NoSpeculation => "   no speculation, always measured",
+            Role::NoSpeculation => "   always measured",
             Role::EngineDefault => "   the engine's default, always measured",
             Role::Candidate => "",
         };
-        text += &format!("  {}{role}\n", one.shape);
+        text += &format!("  {}{role}\n", one.configuration);
     }
     text
 }

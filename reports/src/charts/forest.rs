@@ -9,17 +9,17 @@ use super::{
     palette::Role,
 };
 use crate::{
-    batch::{Batch, Entry},
-    figures,
+    figures, names,
+    race::{Entry, Race},
 };
 
 /// Rows that are shown at most, besides those that are always shown.
 const ROWS: usize = 14;
 
-pub fn caption(batch: &Batch) -> String {
-    let (shown, all) = (rows(batch).len(), batch.measured().count());
+pub fn caption(race: &Race) -> String {
+    let (shown, all) = (rows(race).len(), race.measured().count());
     let extent = if shown < all { format!(" The best {shown} of {all}.") } else { String::new() };
-    let against = if batch.baseline().is_some() {
+    let against = if race.baseline().is_some() {
         "relative to no speculation (the line at 1×), paired by repeat"
     } else {
         "output tokens a second; no speculation was not measured, so there is nothing to compare with"
@@ -29,9 +29,9 @@ pub fn caption(batch: &Batch) -> String {
     )
 }
 
-pub fn draw(batch: &Batch, format: Format) -> Drawn {
-    let rows = rows(batch);
-    let relative = batch.baseline().is_some() && rows.iter().any(|entry| entry.ranked.speedup.is_some());
+pub fn draw(race: &Race, format: Format) -> Drawn {
+    let rows = rows(race);
+    let relative = race.baseline().is_some() && rows.iter().any(|entry| entry.ranked.speedup.is_some());
     let figure = |entry: &Entry| if relative { entry.ranked.speedup } else { entry.ranked.output_tokens_per_s };
     let ends = rows.iter().filter_map(|entry| figure(entry)).flat_map(|interval| [interval.low, interval.high]);
     let Some((low, high)) = axes::span(ends.chain(relative.then_some(1.0)), 0.06) else { return Ok(None) };
@@ -41,7 +41,7 @@ pub fn draw(batch: &Batch, format: Format) -> Drawn {
     let (left, right) = if narrow { (112, format.width() - 58) } else { (196, format.width() - 150) };
     let area = Area { left, top: 8, right, bottom: 8 + row_height * rows.len() as i32 };
     let scale = Scale::new((low, high), (left, right));
-    let title = format!("Ranking at batch size {} with intervals", batch.batch_size);
+    let title = format!("Ranking at {} with intervals", race.load);
     let drawn = canvas::drawing(format, area.bottom + 44, &title, |canvas| {
         let name = if relative { "speed-up over no speculation" } else { "output tokens/s" };
         let write = if relative { figures::ratio } else { figures::quantity };
@@ -71,8 +71,8 @@ pub fn draw(batch: &Batch, format: Format) -> Drawn {
 }
 
 /// The best, and always the chosen one, no speculation and the engine's default.
-fn rows(batch: &Batch) -> Vec<&Entry> {
-    let kept = batch.measured().filter(|entry| {
+fn rows(race: &Race) -> Vec<&Entry> {
+    let kept = race.measured().filter(|entry| {
         entry.rank.is_some_and(|rank| rank <= ROWS) || entry.chosen || entry.ranked.role != Part::Candidate
     });
     kept.collect()
@@ -81,11 +81,7 @@ fn rows(batch: &Batch) -> Vec<&Entry> {
 fn label(canvas: &mut Canvas<'_>, entry: &Entry, y: i32) -> Result<(), DrawError> {
     let narrow = canvas.format.is_narrow();
     let rank = entry.rank.map_or(String::new(), |rank| rank.to_string());
-    let shape = if entry.ranked.configuration.shape.is_off() {
-        "off".into()
-    } else {
-        entry.ranked.configuration.shape.to_string()
-    };
+    let shape = names::short(&entry.ranked.configuration);
     let font = Font::new(SMALL, Role::Muted);
     canvas.text((22, y), &rank, font.align(Align::Right))?;
     let font = Font { bold: entry.chosen, role: if entry.chosen { Role::Chosen } else { Role::Ink }, ..font };
@@ -131,7 +127,7 @@ fn tip(entry: &Entry, interval: Interval, write: fn(f64) -> String) -> String {
     let tie = if entry.ranked.tied_with_best { "\ncannot be told apart from the best" } else { "" };
     format!(
         "{}\n{} ({}){throughput}\n{}{tie}",
-        entry.ranked.configuration.shape,
+        entry.ranked.configuration,
         write(interval.median),
         figures::range(interval, write),
         figures::counted(entry.ranked.repeats, "repeat", "repeats")

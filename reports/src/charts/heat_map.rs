@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tuner::guide::Prediction;
+
 use super::{
     Drawn, Format,
     axes::SMALL,
@@ -9,14 +11,21 @@ use super::{
     palette::{HEAT_STEPS, Role},
 };
 use crate::{
-    batch::{Batch, Entry},
     figures,
+    race::{Entry, Race},
 };
 
-/// What is known of a pair of steps and topk.
-enum Cell<'a> {
-    Measured(&'a Entry),
-    Failed(&'a Entry),
+/// What is known of each pair of steps and topk.
+pub struct Grid {
+    title: String,
+    /// Whether figures are relative to no speculation.
+    relative: bool,
+    cells: BTreeMap<(usize, usize), Cell>,
+}
+
+enum Cell {
+    Figure { figure: f64, nodes: usize, outlined: bool, tip: String },
+    Failed { tip: String },
 }
 
 /// The figures behind the colours.
@@ -27,8 +36,8 @@ struct Colours {
     reach: f64,
 }
 
-pub fn caption(batch: &Batch) -> String {
-    let meaning = if batch.baseline().is_some() {
+pub fn caption(race: &Race) -> String {
+    let meaning = if race.baseline().is_some() {
         "speed-up over no speculation; blue is faster than no speculation, orange slower"
     } else {
         "output tokens a second; no speculation was not measured, so the middle colour is the median cell"
@@ -38,19 +47,83 @@ pub fn caption(batch: &Batch) -> String {
     )
 }
 
-pub fn draw(batch: &Batch, format: Format) -> Drawn {
-    let cells = cells(batch);
-    let Some(colours) = Colours::new(batch, &cells) else { return Ok(None) };
-    let steps: BTreeSet<usize> = cells.keys().map(|(steps, _)| *steps).collect();
-    let topks: BTreeSet<usize> = cells.keys().map(|(_, topk)| *topk).collect();
+/// What was measured under a load.
+pub fn measured(race: &Race) -> Grid {
+    // Best first, failed last: the first entry of a pair is the one to show.
+    let entries = || race.entries.iter().filter(|entry| !entry.is_off() && entry.ranked.configuration.table.is_empty());
+    let relative = race.baseline().is_some()
+        && entries().filter(|entry| entry.rank.is_some()).all(|entry| entry.ranked.speedup.is_some());
+    let mut cells = BTreeMap::new();
+    for entry in entries() {
+        let shape = entry.ranked.configuration.shape;
+        cells.entry((shape.num_steps, shape.topk)).or_insert_with(|| measured_cell(entry, relative));
+    }
+    Grid { title: format!("Best figure of each number of steps and topk at {}", race.load), relative, cells }
+}
+
+/// What was predicted under a load: output tokens a second, relative to the prediction of no speculation where there is
+/// one. `chosen` is outlined.
+pub fn predicted(predictions: &[&Prediction], chosen: Option<&Entry>, title: String) -> Grid {
+    let rate = |one: &Prediction| one.output_tokens_per_s;
+    let plain = |one: &&&Prediction| one.configuration.is_off() && one.configuration.is_plain();
+    let base = predictions.iter().find(plain).map(|one| rate(one)).filter(|rate| *rate > 0.0);
+    let mut best: Vec<&Prediction> = predictions.to_vec();
+    best.retain(|one| !one.configuration.is_off() && one.configuration.table.is_empty());
+    best.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
+    let mut cells = BTreeMap::new();
+    for one in best {
+        let shape = one.configuration.shape;
+        cells.entry((shape.num_steps, shape.topk)).or_insert_with(|| Cell::Figure {
+            figure: rate(one) / base.unwrap_or(1.0),
+            nodes: shape.num_draft_tokens,
+            outlined: chosen.is_some_and(|chosen| chosen.ranked.configuration.shape == shape),
+            tip: format!(
+                "{}, predicted{}: {} output tokens/s",
+                one.configuration,
+                if one.extrapolated.is_some() { " (extrapolated)" } else { "" },
+                figures::quantity(rate(one))
+            ),
+        });
+    }
+    Grid { title, relative: base.is_some(), cells }
+}
+
+fn measured_cell(entry: &Entry, relative: bool) -> Cell {
+    let configuration = &entry.ranked.configuration;
+    let interval = if relative { entry.ranked.speedup } else { entry.ranked.output_tokens_per_s };
+    match interval.filter(|_| entry.rank.is_some()) {
+        None => Cell::Failed {
+            tip: format!("{configuration} failed: {}", entry.ranked.failure.as_deref().unwrap_or("no figure")),
+        },
+        Some(interval) => {
+            let throughput = entry.ranked.output_tokens_per_s.map_or(String::new(), |figure| {
+                format!(
+                    "\n{} output tokens/s ({})",
+                    figures::quantity(figure.median),
+                    figures::range(figure, figures::quantity)
+                )
+            });
+            Cell::Figure {
+                figure: interval.median,
+                nodes: configuration.shape.num_draft_tokens,
+                outlined: entry.chosen,
+                tip: format!("{configuration}: {}{throughput}", write(interval.median, relative)),
+            }
+        }
+    }
+}
+
+pub fn draw(grid: &Grid, format: Format) -> Drawn {
+    let Some(colours) = Colours::new(grid) else { return Ok(None) };
+    let steps: BTreeSet<usize> = grid.cells.keys().map(|(steps, _)| *steps).collect();
+    let topks: BTreeSet<usize> = grid.cells.keys().map(|(_, topk)| *topk).collect();
 
     let narrow = format.is_narrow();
     let (left, top, row_height) = (52, 44, if narrow { 42 } else { 48 });
     let room = format.width() - left - 6;
     let column_width = (room / topks.len() as i32).min(if narrow { 96 } else { 132 });
     let bottom = top + row_height * steps.len() as i32;
-    let title = format!("Best figure of each number of steps and topk at batch size {}", batch.batch_size);
-    let drawn = canvas::drawing(format, bottom + 58, &title, |canvas| {
+    let drawn = canvas::drawing(format, bottom + 58, &grid.title, |canvas| {
         let middle = left + column_width * topks.len() as i32 / 2;
         let font = Font::new(SMALL, Role::Ink).align(Align::Middle);
         canvas.text((middle, 10), "topk", font)?;
@@ -66,7 +139,7 @@ pub fn draw(batch: &Batch, format: Format) -> Drawn {
             for (column, topk) in topks.iter().enumerate() {
                 let x = left + column_width * column as i32;
                 let area = Area { left: x + 2, top: y + 2, right: x + column_width - 2, bottom: y + row_height - 2 };
-                cell(canvas, area, cells.get(&(*step, *topk)), &colours)?;
+                cell(canvas, area, grid.cells.get(&(*step, *topk)), &colours)?;
             }
         }
         legend(canvas, (left, bottom + 16), &colours)
@@ -74,35 +147,18 @@ pub fn draw(batch: &Batch, format: Format) -> Drawn {
     Ok(Some(drawn))
 }
 
-fn cells(batch: &Batch) -> BTreeMap<(usize, usize), Cell<'_>> {
-    let mut cells = BTreeMap::new();
-    // Best first, failed last: the first entry of a pair is the one to show.
-    for entry in batch.entries.iter().filter(|entry| !entry.ranked.configuration.shape.is_off()) {
-        let pair = (entry.ranked.configuration.shape.num_steps, entry.ranked.configuration.shape.topk);
-        let cell = if entry.rank.is_some() { Cell::Measured(entry) } else { Cell::Failed(entry) };
-        cells.entry(pair).or_insert(cell);
-    }
-    cells
-}
-
 impl Colours {
-    fn new(batch: &Batch, cells: &BTreeMap<(usize, usize), Cell<'_>>) -> Option<Self> {
-        let measured =
-            || cells.values().filter_map(|cell| if let Cell::Measured(entry) = cell { Some(*entry) } else { None });
-        let relative = batch.baseline().is_some() && measured().all(|entry| entry.ranked.speedup.is_some());
-        let mut colours = Self { relative, middle: 1.0, reach: 1.05 };
-        let figures: Vec<f64> = measured().filter_map(|entry| colours.figure(entry)).collect();
-        if !relative {
-            colours.middle = crate::comparison::median(figures.clone())?;
-        }
-        let factors = figures.iter().map(|figure| (figure / colours.middle).max(colours.middle / figure));
-        colours.reach = factors.filter(|factor| factor.is_finite()).fold(colours.reach, f64::max);
-        (!figures.is_empty()).then_some(colours)
-    }
-
-    fn figure(&self, entry: &Entry) -> Option<f64> {
-        let interval = if self.relative { entry.ranked.speedup } else { entry.ranked.output_tokens_per_s };
-        interval.map(|interval| interval.median).filter(|figure| *figure > 0.0)
+    fn new(grid: &Grid) -> Option<Self> {
+        let figures: Vec<f64> = grid
+            .cells
+            .values()
+            .filter_map(|cell| if let Cell::Figure { figure, .. } = cell { Some(*figure) } else { None })
+            .filter(|figure| figure.is_finite() && *figure > 0.0)
+            .collect();
+        let middle = if grid.relative { 1.0 } else { crate::statistics::median(figures.clone())? };
+        let factors = figures.iter().map(|figure| (figure / middle).max(middle / figure));
+        let reach = factors.filter(|factor| factor.is_finite()).fold(1.05, f64::max);
+        (!figures.is_empty()).then_some(Self { relative: grid.relative, middle, reach })
     }
 
     fn step(&self, figure: f64) -> i32 {
@@ -111,37 +167,33 @@ impl Colours {
     }
 
     fn write(&self, figure: f64) -> String {
-        if self.relative { figures::ratio(figure) } else { figures::quantity(figure) }
+        write(figure, self.relative)
     }
 }
 
-fn cell(canvas: &mut Canvas<'_>, area: Area, cell: Option<&Cell<'_>>, colours: &Colours) -> Result<(), DrawError> {
+fn write(figure: f64, relative: bool) -> String {
+    if relative { figures::ratio(figure) } else { figures::quantity(figure) }
+}
+
+fn cell(canvas: &mut Canvas<'_>, area: Area, cell: Option<&Cell>, colours: &Colours) -> Result<(), DrawError> {
     let middle = ((area.left + area.right) / 2, (area.top + area.bottom) / 2);
     let empty = Font::new(SMALL, Role::Muted).align(Align::Middle);
-    let entry = match cell {
-        Some(Cell::Measured(entry)) => *entry,
-        Some(Cell::Failed(entry)) => {
+    let (figure, nodes, outlined, tip) = match cell {
+        Some(Cell::Figure { figure, nodes, outlined, tip }) if *figure > 0.0 => (*figure, *nodes, *outlined, tip),
+        Some(Cell::Failed { tip }) => {
             canvas.dashed_frame(area, Role::Default)?;
             canvas.text(middle, "failed", Font { role: Role::Default, ..empty })?;
-            canvas.tip(
-                area,
-                &format!(
-                    "{} failed: {}",
-                    entry.ranked.configuration.shape,
-                    entry.ranked.failure.as_deref().unwrap_or("")
-                ),
-            );
+            canvas.tip(area, tip);
             return Ok(());
         }
-        None => {
+        _ => {
             canvas.dashed_frame(area, Role::Candidate)?;
             return canvas.text(middle, figures::MISSING, empty);
         }
     };
-    let Some(figure) = colours.figure(entry) else { return canvas.dashed_frame(area, Role::Candidate) };
     let step = colours.step(figure);
     canvas.rectangle(area, Role::Heat(step))?;
-    if entry.chosen {
+    if outlined {
         canvas.frame(
             Area { left: area.left + 1, top: area.top + 1, right: area.right - 1, bottom: area.bottom - 1 },
             Role::Ink,
@@ -150,17 +202,9 @@ fn cell(canvas: &mut Canvas<'_>, area: Area, cell: Option<&Cell<'_>>, colours: &
     }
     let font = Font::new(SMALL + 1, Role::HeatText(step)).align(Align::Middle).bold();
     canvas.text((middle.0, middle.1 - 8), &colours.write(figure), font)?;
-    let font = Font { size: SMALL - 1, bold: false, ..font };
-    let nodes = format!("N {}", entry.ranked.configuration.shape.num_draft_tokens);
-    canvas.text((middle.0, middle.1 + 9), &nodes, font)?;
-    let throughput = entry.ranked.output_tokens_per_s.map_or(String::new(), |figure| {
-        format!(
-            "\n{} output tokens/s ({})",
-            figures::quantity(figure.median),
-            figures::range(figure, figures::quantity)
-        )
-    });
-    canvas.tip(area, &format!("{}: {}{throughput}", entry.ranked.configuration.shape, colours.write(figure)));
+    let font = Font::new(SMALL - 1, Role::HeatText(step)).align(Align::Middle);
+    canvas.text((middle.0, middle.1 + 9), &format!("N {nodes}"), font)?;
+    canvas.tip(area, tip);
     Ok(())
 }
 

@@ -7,8 +7,8 @@ use super::{
     palette::Role,
 };
 use crate::{
-    batch::{Batch, Entry},
-    figures,
+    figures, names,
+    race::{Entry, Race},
 };
 
 pub const CAPTION: &str = "Measured: the share of request-rounds in which exactly that many drafts were accepted (the bonus token, which every round adds, is not a draft).";
@@ -24,24 +24,28 @@ pub struct Series<'a> {
 }
 
 /// The best speculating configuration and the engine's default, as far as they have rounds.
-pub fn series(batch: &Batch) -> Vec<Series<'_>> {
-    let best = batch.best_speculating();
-    let default = batch
+pub fn series(race: &Race) -> Vec<Series<'_>> {
+    let best = race.best_speculating();
+    let default = race
         .engine_default()
-        .filter(|entry| best.is_none_or(|best| best.ranked.configuration.shape != entry.ranked.configuration.shape));
+        .filter(|entry| best.is_none_or(|best| best.ranked.configuration != entry.ranked.configuration));
     let best = best.map(|entry| (entry, Role::Chosen, if entry.chosen { "chosen" } else { "best speculating" }));
     let default = default.map(|entry| (entry, Role::Default, "engine's default"));
     let with_rounds = |entry: &Entry| !entry.positions.is_empty();
     let named = |(entry, role, what): (_, _, &str)| {
         let entry: &Entry = entry;
         let length = entry.ranked.accept_length.map_or(figures::MISSING.into(), figures::quantity);
-        Series { entry, role, name: format!("{} ({what}), accept length {length}", entry.ranked.configuration.shape) }
+        Series {
+            entry,
+            role,
+            name: format!("{} ({what}), accept length {length}", names::short(&entry.ranked.configuration)),
+        }
     };
     best.into_iter().chain(default).filter(|(entry, ..)| with_rounds(entry)).map(named).collect()
 }
 
-pub fn draw(batch: &Batch, format: Format) -> Drawn {
-    let series = series(batch);
+pub fn draw(race: &Race, format: Format) -> Drawn {
+    let series = series(race);
     let shares: Vec<Vec<f64>> = series.iter().map(|series| shares(&series.entry.ranked.accept_histogram)).collect();
     let Some(places) = shares.iter().map(Vec::len).max() else { return Ok(None) };
     let largest = shares.iter().flatten().copied().fold(0.0, f64::max);
@@ -51,7 +55,7 @@ pub fn draw(batch: &Batch, format: Format) -> Drawn {
     let top = axes::legend_height(format.width(), &legend) + 22;
     let area = Area { left: 58, top, right: format.width() - 8, bottom: top + 190 };
     let scale = Scale::new((0.0, largest * 100.0), (area.bottom, area.top));
-    let title = format!("Accepted drafts a round at batch size {}", batch.batch_size);
+    let title = format!("Accepted drafts a round at {}", race.load);
     let drawn = canvas::drawing(format, area.bottom + 44, &title, |canvas| {
         axes::legend(canvas, (0, 0), &legend)?;
         axes::vertical(canvas, area, scale, "share of request-rounds", "%")?;
@@ -73,10 +77,8 @@ pub fn draw(batch: &Batch, format: Format) -> Drawn {
                     canvas.text(((column.left + column.right) / 2, column.top - 8), &rounded, font)?;
                 }
                 let words = figures::share(share);
-                let tip = format!(
-                    "{}: {place} accepted in {words} of its request-rounds",
-                    series.entry.ranked.configuration.shape
-                );
+                let tip =
+                    format!("{}: {place} accepted in {words} of its request-rounds", series.entry.ranked.configuration);
                 canvas.tip(Area { top: area.top, ..column }, &tip);
             }
         }

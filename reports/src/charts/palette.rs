@@ -37,16 +37,16 @@ pub enum Role {
     Rest,
     /// Text on the draft part, which is light in both themes.
     DraftText,
-    /// A batch size, by its place among those measured.
-    Batch(usize),
+    /// A load, by its place among those measured.
+    Load(usize),
     /// A cell of the heat map: −4 (far slower) to 4 (far faster).
     Heat(i32),
     /// Text on a cell of the heat map.
     HeatText(i32),
 }
 
-/// Batch sizes that have a colour of their own; further ones share the last.
-pub const BATCH_COLOURS: usize = 8;
+/// Loads that have a colour of their own; further ones share the last.
+pub const LOAD_COLOURS: usize = 8;
 
 /// Steps of the heat map on either side of its middle.
 pub const HEAT_STEPS: i32 = 4;
@@ -65,14 +65,14 @@ const TABLE: &[(Role, &str, u32, u32)] = &[
     (Role::Extend, "extend", 0x009e73, 0x2fb98d),
     (Role::Rest, "rest", 0xb9c1c9, 0x5b6570),
     (Role::DraftText, "drafttext", 0x1d1303, 0x1f1504),
-    (Role::Batch(0), "batch0", 0x46135f, 0xc7a2ff),
-    (Role::Batch(1), "batch1", 0x3f4d8f, 0x93a7ff),
-    (Role::Batch(2), "batch2", 0x2a7090, 0x62bdf2),
-    (Role::Batch(3), "batch3", 0x1f928b, 0x42d0bd),
-    (Role::Batch(4), "batch4", 0x3ca55c, 0x74dc86),
-    (Role::Batch(5), "batch5", 0x7ea32d, 0xb3dc52),
-    (Role::Batch(6), "batch6", 0xb08e12, 0xe9d24c),
-    (Role::Batch(7), "batch7", 0xc06a14, 0xffb05c),
+    (Role::Load(0), "load0", 0x46135f, 0xc7a2ff),
+    (Role::Load(1), "load1", 0x3f4d8f, 0x93a7ff),
+    (Role::Load(2), "load2", 0x2a7090, 0x62bdf2),
+    (Role::Load(3), "load3", 0x1f928b, 0x42d0bd),
+    (Role::Load(4), "load4", 0x3ca55c, 0x74dc86),
+    (Role::Load(5), "load5", 0x7ea32d, 0xb3dc52),
+    (Role::Load(6), "load6", 0xb08e12, 0xe9d24c),
+    (Role::Load(7), "load7", 0xc06a14, 0xffb05c),
     (Role::Heat(-4), "heat-4", 0xb24a00, 0xd9670f),
     (Role::Heat(-3), "heat-3", 0xd97a35, 0xa9521a),
     (Role::Heat(-2), "heat-2", 0xf0ac78, 0x7d421f),
@@ -94,10 +94,10 @@ const TABLE: &[(Role, &str, u32, u32)] = &[
 ];
 
 impl Role {
-    /// The colour of the batch size at this place among `count`: as far from the others as the palette allows.
-    pub fn batch(place: usize, count: usize) -> Self {
-        let last = BATCH_COLOURS - 1;
-        Self::Batch(if count <= 1 { 0 } else { (place * last / (count - 1)).min(last) })
+    /// The colour of the load at this place among `count`: as far from the others as the palette allows.
+    pub fn load(place: usize, count: usize) -> Self {
+        let last = LOAD_COLOURS - 1;
+        Self::Load(if count <= 1 { 0 } else { (place * last / (count - 1)).min(last) })
     }
 
     /// The light colour, as the drawing library takes it.
@@ -173,7 +173,7 @@ mod tests {
             assert!(TABLE[..place].iter().all(|other| other.2 != row.2), "{} shares its colour", row.1);
         }
         for count in 0..20 {
-            assert!((0..=count).all(|place| Role::batch(place, count).colour() != RGBColor(0, 0, 0)));
+            assert!((0..=count).all(|place| Role::load(place, count).colour() != RGBColor(0, 0, 0)));
         }
     }
 

@@ -1,7 +1,10 @@
-//! Throughput of the device against the speed that one user sees, over all batch sizes.
+//! Throughput of the device against the speed that one user sees, over all loads.
 
-use schemas::tree::TreeShape;
-use tuner::{record::Role as Part, selection::Interval};
+use tuner::{
+    configuration::{Configuration, Load},
+    record::Role as Part,
+    selection::Interval,
+};
 
 use super::{
     Drawn, Format,
@@ -10,15 +13,15 @@ use super::{
     palette::Role,
 };
 use crate::{
-    batch::{Batch, Entry},
-    figures,
+    figures, names,
+    race::{Entry, Race},
     section::Section,
 };
 
-/// One configuration at one batch size.
-struct Point {
-    shape: TreeShape,
-    batch_size: usize,
+/// One configuration at one load.
+struct Point<'a> {
+    configuration: &'a Configuration,
+    load: Load,
     part: Part,
     chosen: bool,
     colour: Role,
@@ -35,7 +38,7 @@ pub fn caption(section: &Section<'_>) -> String {
         "One configuration beats or equals all others on both axes, so there is no frontier line. ".to_owned()
     };
     format!(
-        "Measured: {} with medians and 95% intervals; up and to the right is better. {line}Labels: num_steps,topk,num_draft_tokens @ batch size.",
+        "Measured: {} with medians and 95% intervals; up and to the right is better. {line}Labels: num_steps,topk,num_draft_tokens @ load.",
         figures::counted(points.len(), "configuration", "configurations")
     )
 }
@@ -82,26 +85,26 @@ pub fn draw(section: &Section<'_>, format: Format) -> Drawn {
     Ok(Some(drawn))
 }
 
-fn points(section: &Section<'_>) -> Vec<Point> {
-    let of_batch = |(place, batch): (usize, &Batch)| {
-        let point = |entry: &Entry| {
+fn points<'a>(section: &'a Section<'_>) -> Vec<Point<'a>> {
+    let of_race = |(place, race): (usize, &'a Race)| {
+        let point = |entry: &'a Entry| {
             Some(Point {
-                shape: entry.ranked.configuration.shape,
-                batch_size: batch.batch_size,
+                configuration: &entry.ranked.configuration,
+                load: race.load,
                 part: entry.ranked.role,
                 chosen: entry.chosen,
-                colour: Role::batch(place, section.batches.len()),
+                colour: Role::load(place, section.races.len()),
                 speed: entry.ranked.tokens_per_s_per_user?,
                 throughput: entry.ranked.output_tokens_per_s?,
             })
         };
-        batch.measured().filter_map(point).collect::<Vec<_>>()
+        race.measured().filter_map(point).collect::<Vec<_>>()
     };
-    section.batches.iter().enumerate().flat_map(of_batch).collect()
+    section.races.iter().enumerate().flat_map(of_race).collect()
 }
 
 /// The numbers of the points that no other beats on both axes, by falling speed.
-fn frontier(points: &[Point]) -> Vec<usize> {
+fn frontier(points: &[Point<'_>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..points.len()).collect();
     order.sort_by(|first, second| {
         let (first, second) = (&points[*first], &points[*second]);
@@ -129,7 +132,7 @@ fn along(from: (i32, i32), to: (i32, i32)) -> impl Iterator<Item = Area> {
     })
 }
 
-fn mark(canvas: &mut Canvas<'_>, point: &Point, place: (i32, i32)) -> Result<(), DrawError> {
+fn mark(canvas: &mut Canvas<'_>, point: &Point<'_>, place: (i32, i32)) -> Result<(), DrawError> {
     match point.part {
         Part::NoSpeculation => canvas.square(place, 5, point.colour)?,
         Part::EngineDefault => canvas.diamond(place, 7, point.colour)?,
@@ -142,7 +145,7 @@ fn mark(canvas: &mut Canvas<'_>, point: &Point, place: (i32, i32)) -> Result<(),
 fn label(
     canvas: &mut Canvas<'_>,
     area: Area,
-    points: &[Point],
+    points: &[Point<'_>],
     places: &[(i32, i32)],
     bars: &[Area],
     frontier: &[usize],
@@ -156,8 +159,8 @@ fn label(
         .collect();
     for number in chosen.chain(rest) {
         let (point, (x, y)) = (&points[number], places[number]);
-        let shape = if point.shape.is_off() { "off".into() } else { point.shape.to_string() };
-        let text = format!("{shape} @ {}", point.batch_size);
+        let load = point.load.batch_size().map_or_else(|| point.load.to_string(), |size| size.to_string());
+        let text = format!("{} @ {load}", names::short(point.configuration));
         let font = Font { bold: point.chosen, ..Font::new(SMALL - 1, Role::Ink) };
         let offsets = [
             (13, 0, Align::Left),
@@ -188,12 +191,9 @@ fn label(
 }
 
 fn legend(section: &Section<'_>) -> Vec<(Mark, String)> {
-    let batches = section.batches.iter().enumerate().filter(|(_, batch)| batch.measured().next().is_some());
-    let mut entries: Vec<(Mark, String)> = batches
-        .map(|(place, batch)| {
-            (Mark::Dot(Role::batch(place, section.batches.len())), format!("batch {}", batch.batch_size))
-        })
-        .collect();
+    let races = section.races.iter().enumerate().filter(|(_, race)| race.measured().next().is_some());
+    let mut entries: Vec<(Mark, String)> =
+        races.map(|(place, race)| (Mark::Dot(Role::load(place, section.races.len())), race.load.to_string())).collect();
     entries.extend([
         (Mark::Square(Role::Muted), "no speculation".to_owned()),
         (Mark::Diamond(Role::Muted), "engine's default".to_owned()),
@@ -203,16 +203,16 @@ fn legend(section: &Section<'_>) -> Vec<(Mark, String)> {
     entries
 }
 
-fn tip(point: &Point) -> String {
+fn tip(point: &Point<'_>) -> String {
     let part = match point.part {
         Part::NoSpeculation => " (no speculation)",
         Part::EngineDefault => " (engine's default)",
         Part::Candidate => "",
     };
     format!(
-        "{}{part} at batch size {}\n{} output tokens/s for one user ({})\n{} output tokens/s ({})",
-        point.shape,
-        point.batch_size,
+        "{}{part} at {}\n{} output tokens/s for one user ({})\n{} output tokens/s ({})",
+        point.configuration,
+        point.load,
         figures::quantity(point.speed.median),
         figures::range(point.speed, figures::quantity),
         figures::quantity(point.throughput.median),

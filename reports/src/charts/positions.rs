@@ -7,23 +7,23 @@ use super::{
     histogram,
     palette::Role,
 };
-use crate::{batch::Batch, figures};
+use crate::{figures, names, race::Race};
 
 pub const CAPTION: &str = "Measured: the share of request-rounds in which the draft at that depth, and so all before it, was accepted. The sum over positions plus one is the tokens a round yields.";
 
-pub fn draw(batch: &Batch, format: Format) -> Drawn {
-    let series = histogram::series(batch);
+pub fn draw(race: &Race, format: Format) -> Drawn {
+    let series = histogram::series(race);
     let Some(places) = series.iter().map(|series| series.entry.positions.len()).max() else { return Ok(None) };
 
     let legend: Vec<(Mark, String)> = series
         .iter()
-        .map(|series| (Mark::Line(series.role), series.entry.ranked.configuration.shape.to_string()))
+        .map(|series| (Mark::Line(series.role), names::short(&series.entry.ranked.configuration)))
         .collect();
     let top = axes::legend_height(format.width(), &legend) + 14;
     let area = Area { left: 58, top, right: format.width() - 24, bottom: top + 190 };
     let across = Scale::new((0.5, places as f64 + 0.5), (area.left, area.right));
     let up = Scale::new((0.0, 100.0), (area.bottom, area.top));
-    let title = format!("Acceptance by position at batch size {}", batch.batch_size);
+    let title = format!("Acceptance by position at {}", race.load);
     let drawn = canvas::drawing(format, area.bottom + 44, &title, |canvas| {
         axes::legend(canvas, (0, 0), &legend)?;
         axes::vertical(canvas, area, up, "share of request-rounds", "%")?;
@@ -53,7 +53,7 @@ pub fn draw(batch: &Batch, format: Format) -> Drawn {
                 }
                 let tip = format!(
                     "{}: position {} accepted in {} of its request-rounds",
-                    one.entry.ranked.configuration.shape,
+                    one.entry.ranked.configuration,
                     place + 1,
                     figures::share(*share)
                 );

@@ -9,8 +9,8 @@ use super::{
     palette::Role,
 };
 use crate::{
-    batch::{Batch, Entry},
-    figures,
+    figures, names,
+    race::{Entry, Race},
 };
 
 /// Rows that are shown at most, besides those that are always shown.
@@ -18,8 +18,8 @@ const ROWS: usize = 8;
 
 pub const CAPTION: &str = "Measured: median wall time of a round and of its parts (the draft's steps, the target's verify pass, the extension of the draft's cache). The rest is what a round takes beside them. A grey bar alone: the parts were not measured.";
 
-pub fn draw(batch: &Batch, format: Format) -> Drawn {
-    let rows: Vec<(&Entry, f64)> = batch
+pub fn draw(race: &Race, format: Format) -> Drawn {
+    let rows: Vec<(&Entry, f64)> = race
         .measured()
         .filter(|entry| {
             entry.rank.is_some_and(|rank| rank <= ROWS) || entry.chosen || entry.ranked.role != Part::Candidate
@@ -43,7 +43,7 @@ pub fn draw(batch: &Batch, format: Format) -> Drawn {
         bottom: top + row_height * rows.len() as i32,
     };
     let scale = Scale::new((0.0, longest), (area.left, area.right));
-    let title = format!("Parts of a round at batch size {}", batch.batch_size);
+    let title = format!("Parts of a round at {}", race.load);
     let drawn = canvas::drawing(format, area.bottom + 44, &title, |canvas| {
         axes::legend(canvas, (0, 0), &legend)?;
         axes::horizontal(canvas, area, scale, "ms a round", "")?;
@@ -65,11 +65,7 @@ fn row(
     left: i32,
 ) -> Result<(), DrawError> {
     let middle = y + height / 2;
-    let shape = if entry.ranked.configuration.shape.is_off() {
-        "off".into()
-    } else {
-        entry.ranked.configuration.shape.to_string()
-    };
+    let shape = names::short(&entry.ranked.configuration);
     let note = match (entry.chosen, entry.ranked.role) {
         _ if canvas.format.is_narrow() => "",
         (true, _) => "chosen",
@@ -95,7 +91,7 @@ fn row(
         }
         canvas.tip(
             area,
-            &format!("{}: {name} {words} ms of {} ms", entry.ranked.configuration.shape, figures::quantity(total)),
+            &format!("{}: {name} {words} ms of {} ms", entry.ranked.configuration, figures::quantity(total)),
         );
     }
     let words = format!("{} ms", figures::quantity(total));

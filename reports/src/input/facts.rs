@@ -1,6 +1,6 @@
 //! What a sweep measured, in the words of its file.
 
-use schemas::sweep::{Metric, StrategyName, Workload};
+use schemas::sweep::{Metric, Objective, Workload};
 
 use super::Sweep;
 use crate::figures;
@@ -20,25 +20,32 @@ impl Sweep {
                 "search",
                 format!(
                     "{}, {}",
-                    match file.search.strategy {
-                        StrategyName::Grid => "grid",
-                        StrategyName::Random => "random",
-                    },
+                    file.search.strategy.name(),
                     figures::counted(file.search.repeats, "repeat", "repeats")
                 ),
             ),
-            (
-                "objective",
-                match file.objective.metric {
-                    Metric::Throughput => "throughput: output tokens a second of all requests, more is better".into(),
-                    Metric::Latency => "latency: median time of a whole request, less is better".into(),
-                },
-            ),
+            ("objective", objective(&file.objective)),
         ];
         if let Some(planned) = self.planned {
             facts.push(("trials", format!("{} finished of {planned} planned", self.records.len())));
         }
         facts
+    }
+}
+
+fn objective(objective: &Objective) -> String {
+    match objective.metric {
+        Metric::Throughput => "throughput: output tokens a second of all requests, more is better".into(),
+        Metric::Latency => "latency: median time of a whole request, less is better".into(),
+        Metric::Goodput => {
+            let limit = |name: &str, limit: Option<f64>| limit.map(|limit| format!("{name} ≤ {limit} ms"));
+            let limits = [limit("time to first token", objective.ttft_ms), limit("inter-token time", objective.itl_ms)];
+            format!(
+                "goodput: output tokens a second of the requests that keep {}, more is better",
+                limits.into_iter().flatten().collect::<Vec<_>>().join(" and ")
+            )
+        }
+        Metric::Pareto => "pareto: throughput against the speed of one user; the ranking goes by throughput".into(),
     }
 }
 
@@ -48,14 +55,15 @@ fn prompts(workload: &Workload) -> String {
         Some(false) => "",
         None => ", conversations in the chat template where the target has one",
     };
-    match (&workload.prompts, &workload.input_ids, &workload.random) {
+    match (&workload.prompts, &workload.input_ids, &workload.random, &workload.trace) {
         (Some(path), ..) => format!("{path}{template}"),
-        (_, Some(path), _) => format!("{path} (token ids)"),
-        (_, _, Some(random)) => format!(
+        (_, Some(path), ..) => format!("{path} (token ids)"),
+        (_, _, Some(random), _) => format!(
             "random tokens, {} at most: accept lengths on them say nothing about text",
             figures::count(random.input_length as u64)
         ),
-        (None, None, None) => figures::MISSING.into(),
+        (_, _, _, Some(path)) => format!("{path} (a trace of requests)"),
+        (None, None, None, None) => figures::MISSING.into(),
     }
 }
 

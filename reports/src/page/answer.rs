@@ -1,26 +1,28 @@
-//! The answer for one batch size: what to run, and how sure that is.
+//! The answer for one load: what to run, and how sure that is.
 
-use schemas::{
-    export::{Exported, Form, Tuning, export},
-    launch::quoted,
-    tree::TreeShape,
-};
+mod launches;
+
 use serde::Serialize;
 use tuner::selection::{Interval, Verdict};
 
 use crate::{
-    batch::Batch,
     columns,
     figures::{self, MISSING},
+    names,
+    race::{Entry, Race},
     section::Section,
 };
 
-/// The answer for one batch size.
+use self::launches::Launch;
+
+/// The answer for one load.
 #[derive(Serialize)]
 pub struct Answer {
-    /// Requests kept running together.
-    pub batch_size: usize,
-    /// What to run: a triple, or `no speculation`.
+    /// How requests came.
+    pub load: String,
+    /// Where the race stands on the page.
+    pub anchor: String,
+    /// What to run.
     pub winner: String,
     /// The triple with its names; empty without one.
     pub shape: String,
@@ -32,6 +34,8 @@ pub struct Answer {
     pub throughput: String,
     /// Its interval.
     pub throughput_range: String,
+    /// Output tokens a second of the requests that kept the limits; empty without limits.
+    pub goodput: String,
     /// Output tokens a second for one user.
     pub speed: String,
     /// Accept length.
@@ -53,148 +57,136 @@ pub struct Gain {
     pub range: String,
 }
 
-/// A text to paste.
-#[derive(Serialize)]
-pub struct Launch {
-    /// For which engine.
-    pub engine: &'static str,
-    /// The text.
-    pub text: String,
-    /// What must be known beside it.
-    pub notes: Vec<String>,
-}
-
 impl Answer {
-    /// The answer for a batch size.
-    pub fn new(batch: &Batch, section: &Section<'_>) -> Self {
-        let winner = batch.winner();
-        let (verdict, mood) = verdict(batch);
+    /// The answer for a load; `anchor` is where its race stands on the page.
+    pub fn new(race: &Race, section: &Section<'_>, anchor: String) -> Self {
+        let winner = race.winner();
+        let (verdict, mood) = verdict(race);
         let throughput = winner.and_then(|winner| winner.ranked.output_tokens_per_s);
+        let goodput = winner.and_then(|winner| winner.ranked.goodput_tokens_per_s);
         let quantity = |value: Option<f64>| value.map_or(MISSING.into(), figures::quantity);
-        let is_off = winner.is_some_and(|winner| winner.ranked.configuration.shape.is_off());
-        let is_default = winner
-            .zip(batch.engine_default())
-            .is_some_and(|(winner, other)| winner.ranked.configuration.shape == other.ranked.configuration.shape);
+        let is_off = winner.is_some_and(Entry::is_off);
         Self {
-            batch_size: batch.batch_size,
+            load: names::heading(race.load),
+            anchor,
             winner: winner.map_or(MISSING.into(), columns::name),
-            shape: winner.filter(|_| !is_off).map_or(String::new(), |winner| {
-                let TreeShape { num_steps, topk, num_draft_tokens } = winner.ranked.configuration.shape;
-                format!("num_steps {num_steps} · topk {topk} · num_draft_tokens {num_draft_tokens}")
-            }),
+            shape: winner.filter(|_| !is_off).map_or(String::new(), triple),
             verdict,
             mood,
             throughput: quantity(throughput.map(|figure| figure.median)),
             throughput_range: throughput
                 .filter(|figure| figure.low < figure.high)
                 .map_or(String::new(), |figure| format!("95% interval {}", figures::range(figure, figures::quantity))),
+            goodput: goodput.map_or(String::new(), |figure| figures::quantity(figure.median)),
             speed: quantity(winner.and_then(|winner| Some(winner.ranked.tokens_per_s_per_user?.median))),
             accept_length: quantity(winner.and_then(|winner| winner.ranked.accept_length)),
-            gain: match winner {
-                Some(_) if is_off => Gain::same("it is no speculation"),
-                Some(_) if batch.baseline().is_none() => Gain::unknown("no speculation was not measured"),
-                Some(winner) => Gain::new(winner.ranked.speedup, winner.ranked.repeats),
-                None => Gain::unknown("nothing was measured"),
-            },
-            gain_over_default: match winner {
-                Some(_) if is_default => Gain::same("it is the engine's default"),
-                Some(_) if batch.engine_default().is_none() => Gain::unknown("the default was not measured"),
-                Some(winner) => Gain::new(batch.over_default, winner.ranked.repeats),
-                None => Gain::unknown("nothing was measured"),
-            },
+            gain: over_no_speculation(race),
+            gain_over_default: over_default(race),
             launches: winner
-                .map_or_else(Vec::new, |winner| launches(winner.ranked.configuration.shape, batch.batch_size, section)),
+                .map_or_else(Vec::new, |winner| launches::launches(&winner.ranked.configuration, race.load, section)),
         }
     }
 }
 
-/// The texts to paste: whole launches where a tuned file tells the models, else the shape's flags alone.
-fn launches(shape: TreeShape, batch_size: usize, section: &Section<'_>) -> Vec<Launch> {
-    let tuned = section.sweeps.iter().find_map(|sweep| Some((sweep, sweep.tuned.as_ref()?)));
-    let Some((sweep, tuned)) = tuned else {
-        return if shape.is_off() { Vec::new() } else { vec![bare(shape)] };
-    };
-    // The card is about this batch size alone, whatever the table says of others.
-    let tuning = Tuning { table: vec![(batch_size, shape)], ..Tuning::from(tuned) };
-    let exports = [("SGLang", Form::Sglang), ("slime", Form::Slime)].into_iter().filter_map(|(engine, form)| {
-        let Exported { text, notes } = export(&tuning, form, Some(batch_size), None).ok()?;
-        Some(Launch { engine, text, notes })
-    });
-    let path = format!("{}/tuned.toml", sweep.name.trim_end_matches('/'));
-    let own = Launch {
-        engine: "spectune",
-        text: format!("spectune serve {}\n", quoted(&path)),
-        notes: vec!["follows the whole table: the tree shape changes with the running batch".into()],
-    };
-    exports.chain([own]).collect()
+/// The winner's tree in words; empty for a table, whose rows its name has.
+fn triple(winner: &Entry) -> String {
+    let configuration = &winner.ranked.configuration;
+    if !configuration.table.is_empty() {
+        return "the tree changes with the running batch".into();
+    }
+    let schemas::tree::TreeShape { num_steps, topk, num_draft_tokens } = configuration.shape;
+    format!("num_steps {num_steps} · topk {topk} · num_draft_tokens {num_draft_tokens}")
 }
 
-fn bare(shape: TreeShape) -> Launch {
-    let TreeShape { num_steps, topk, num_draft_tokens } = shape;
-    Launch {
-        engine: "SGLang",
-        text: format!(
-            "--speculative-num-steps {num_steps} --speculative-eagle-topk {topk} --speculative-num-draft-tokens {num_draft_tokens}\n"
-        ),
-        notes: vec!["the sweep has written no tuned file yet, so the models' flags are not known here".into()],
+fn over_no_speculation(race: &Race) -> Gain {
+    match race.winner() {
+        Some(_) if race.baseline().is_some_and(|baseline| baseline.chosen) => Gain::same("it is no speculation"),
+        Some(_) if race.baseline().is_none() => Gain::unknown("no speculation was not measured"),
+        Some(winner) => Gain::new(winner.ranked.speedup, winner.ranked.repeats),
+        None => Gain::unknown("nothing was measured"),
     }
 }
 
-/// What was found, in a sentence, and the mood that goes with it.
-fn verdict(batch: &Batch) -> (String, &'static str) {
-    let Some(winner) = batch.winner() else {
-        return if batch.measured().next().is_some() {
+fn over_default(race: &Race) -> Gain {
+    match (race.winner(), race.engine_default()) {
+        (None, _) => Gain::unknown("nothing was measured"),
+        (Some(_), None) => Gain::unknown("the default was not measured"),
+        (Some(_), Some(default)) if default.chosen => Gain::same("it is the engine's default"),
+        (Some(winner), Some(_)) => Gain::new(race.over_default, winner.ranked.repeats),
+    }
+}
+
+/// What was found, in a sentence or two, and the mood that goes with it.
+fn verdict(race: &Race) -> (String, &'static str) {
+    let Some(winner) = race.winner() else {
+        return if race.measured().next().is_some() {
             ("Nothing can be chosen: the repeats of every configuration differ too much.".into(), "unknown")
         } else {
-            ("No trial succeeded at this batch size.".into(), "unknown")
+            ("No trial succeeded under this load.".into(), "unknown")
         };
     };
-    match batch.verdict {
+    let (mut words, mood) = match race.verdict {
         Verdict::Unknown => (
             "The best of those measured. No speculation was not measured, so whether speculation pays is not known."
                 .into(),
             "unknown",
         ),
-        Verdict::DoesNotPay => does_not_pay(batch),
+        Verdict::DoesNotPay => does_not_pay(race),
         Verdict::Pays if winner.ranked.repeats < 2 => (
             "Faster than no speculation in its only repeat: without further repeats the noise is not known.".into(),
             "same",
         ),
-        Verdict::Pays => (format!("Speculation pays here.{}", ties(batch)), "pays"),
+        Verdict::Pays => (format!("Speculation pays here.{}", ties(race)), "pays"),
+    };
+    if let Some(default) = no_difference_from_default(race) {
+        words.push_str(&default);
     }
+    if race.simulated() {
+        words.push_str(" Acceptance was simulated: the times are real, the texts are not.");
+    }
+    (words, mood)
+}
+
+/// Where the interval of the winner against the default includes no difference, that is said: the default does as well.
+fn no_difference_from_default(race: &Race) -> Option<String> {
+    let default = race.engine_default().filter(|default| !default.chosen)?;
+    let Interval { low, high, .. } = race.over_default?;
+    let repeated = race.winner().is_some_and(|winner| winner.ranked.repeats > 1);
+    (repeated && low <= 1.0 && 1.0 <= high)
+        .then(|| format!(" No significant difference from the engine's default, {}.", default.ranked.configuration))
 }
 
 /// Why the chosen configuration need not be the first of the ranking.
-fn ties(batch: &Batch) -> String {
-    match batch.measured().filter(|entry| entry.ranked.tied_with_best && !entry.chosen).count() {
+fn ties(race: &Race) -> String {
+    match race.measured().filter(|entry| entry.ranked.tied_with_best && !entry.chosen).count() {
         0 => String::new(),
         1 => " One other cannot be told apart from it and is less simple.".into(),
         others => format!(" {others} others cannot be told apart from it and are less simple."),
     }
 }
 
-fn does_not_pay(batch: &Batch) -> (String, &'static str) {
-    let best = batch.best_speculating();
+fn does_not_pay(race: &Race) -> (String, &'static str) {
+    let best = race.best_speculating();
     let speedup = best.and_then(|best| Some((best, best.ranked.speedup?)));
     match speedup {
         Some((best, _)) if best.ranked.tied_with_best => (
             format!(
                 "Speculation does not pay here: no significant difference between {} and no speculation, and the simpler way wins.",
-                best.ranked.configuration.shape
+                best.ranked.configuration
             ),
             "same",
         ),
         Some((best, _)) if best.ranked.too_noisy => (
             format!(
                 "Speculation does not pay here as far as can be told: the repeats of {} differ too much to choose it.",
-                best.ranked.configuration.shape
+                best.ranked.configuration
             ),
             "same",
         ),
         Some((best, speedup)) => (
             format!(
                 "Speculation does not pay here: the best speculating configuration, {}, is at {} of no speculation.",
-                best.ranked.configuration.shape,
+                best.ranked.configuration,
                 figures::ratio(speedup.median)
             ),
             "loses",

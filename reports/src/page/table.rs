@@ -1,11 +1,10 @@
-//! Tables of one batch size.
+//! Tables of one load.
 
 use serde::Serialize;
 
 use crate::{
-    batch::{Batch, Entry},
-    columns::{self, COLUMNS},
-    figures,
+    columns, figures,
+    race::{Entry, Race},
 };
 
 /// A measured configuration.
@@ -53,9 +52,10 @@ struct NoiseRow {
 }
 
 /// The measured configurations, best first.
-pub fn rows(batch: &Batch) -> Vec<Row> {
+pub fn rows(race: &Race) -> Vec<Row> {
+    let shown = columns::of(race);
     let row = |entry: &Entry| {
-        let cells = COLUMNS.iter().map(|column| Cell {
+        let cells = shown.iter().map(|column| Cell {
             text: column.text(entry),
             range: column.range(entry),
             value: (column.figure)(entry).value().filter(|value| value.is_finite()),
@@ -68,11 +68,11 @@ pub fn rows(batch: &Batch) -> Vec<Row> {
             cells: cells.collect(),
         })
     };
-    batch.measured().filter_map(row).collect()
+    race.measured().filter_map(row).collect()
 }
 
 /// What failed, and why.
-pub fn failed(batch: &Batch) -> Vec<Failed> {
+pub fn failed(race: &Race) -> Vec<Failed> {
     let of_entry = |entry: &Entry| {
         let name = columns::name(entry);
         match (entry.rank, &entry.ranked.failure) {
@@ -84,11 +84,11 @@ pub fn failed(batch: &Batch) -> Vec<Failed> {
             }
         }
     };
-    batch.entries.iter().flat_map(of_entry).collect()
+    race.entries.iter().flat_map(of_entry).collect()
 }
 
 /// How far the repeats lie apart, and what that means.
-pub fn noise(batch: &Batch) -> NoiseTable {
+pub fn noise(race: &Race) -> NoiseTable {
     let row = |entry: &Entry| {
         let noise = entry.noise.as_ref()?;
         let repeats: Vec<String> = noise.repeats.iter().map(|figure| figures::quantity(*figure)).collect();
@@ -100,16 +100,16 @@ pub fn noise(batch: &Batch) -> NoiseTable {
             noisy: entry.ranked.too_noisy,
         })
     };
-    let rows: Vec<NoiseRow> = batch.measured().filter_map(row).collect();
-    let remarks = remarks(batch, &rows);
+    let rows: Vec<NoiseRow> = race.measured().filter_map(row).collect();
+    let remarks = remarks(race, &rows);
     NoiseTable { rows, remarks }
 }
 
-fn remarks(batch: &Batch, rows: &[NoiseRow]) -> Vec<String> {
+fn remarks(race: &Race, rows: &[NoiseRow]) -> Vec<String> {
     let mut remarks = Vec::new();
     let spreads: Vec<f64> = rows.iter().filter_map(|row| row.value).collect();
     if let (Some(median), Some(largest)) =
-        (crate::comparison::median(spreads.clone()), spreads.iter().copied().reduce(f64::max))
+        (crate::statistics::median(spreads.clone()), spreads.iter().copied().reduce(f64::max))
     {
         remarks.push(format!(
             "Repeats of one configuration lie {} apart (median over configurations), {} at most.",
@@ -135,27 +135,27 @@ fn remarks(batch: &Batch, rows: &[NoiseRow]) -> Vec<String> {
             }
         ));
     }
-    let rejected: usize = batch.entries.iter().map(|entry| entry.failures.len()).sum();
+    let rejected: usize = race.entries.iter().map(|entry| entry.failures.len()).sum();
     remarks.push(if rejected == 0 {
         "No repeat was left out.".into()
     } else {
         format!("{} failed and left out; outliers are kept.", figures::counted(rejected, "repeat", "repeats"))
     });
-    first_repeat(batch).into_iter().for_each(|remark| remarks.push(remark));
+    first_repeat(race).into_iter().for_each(|remark| remarks.push(remark));
     remarks
 }
 
 /// Whether first repeats are slower than later ones throughout: a sign of a cold start.
-fn first_repeat(batch: &Batch) -> Option<String> {
-    let ratios: Vec<f64> = batch
+fn first_repeat(race: &Race) -> Option<String> {
+    let ratios: Vec<f64> = race
         .measured()
         .filter_map(|entry| {
             let (first, later) = entry.noise.as_ref()?.repeats.split_first()?;
-            Some(first / crate::comparison::median(later.to_vec())?)
+            Some(first / crate::statistics::median(later.to_vec())?)
         })
         .collect();
     let slower = ratios.iter().filter(|ratio| **ratio < 1.0).count();
-    let median = crate::comparison::median(ratios.clone())?;
+    let median = crate::statistics::median(ratios.clone())?;
     (ratios.len() >= 5 && slower * 10 >= ratios.len() * 9 && median < 0.97).then(|| {
         format!(
             "First repeats are slower throughout ({} at the median): a warm-up may be missing.",

@@ -1,3 +1,4 @@
 //! What several tests of reports need.
 
+pub mod guide;
 pub mod synthetic;

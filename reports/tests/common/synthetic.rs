@@ -2,7 +2,10 @@
 
 use reports::Sweep;
 use schemas::{sweep::SweepFile, text::Source, tree::TreeShape, tuned::TunedFile};
-use tuner::record::{Fingerprint, Measurement, Outcome, Record, Role, Spread, Trial};
+use tuner::{
+    configuration::{Configuration, Load},
+    record::{Fingerprint, Measurement, Outcome, Record, Role, Spread, Trial},
+};
 
 /// The sweep file that the trials would come from.
 const FILE: &str = r#"
@@ -23,6 +26,7 @@ num_draft_tokens = [4, 8, 16, 32, 64]
 "#;
 
 /// What the trials are to look like.
+#[derive(Clone)]
 pub struct Synthetic {
     pub batch_sizes: Vec<usize>,
     pub shapes: Vec<TreeShape>,
@@ -33,6 +37,8 @@ pub struct Synthetic {
     pub split: bool,
     /// Probability that the first draft is accepted.
     pub acceptance: f64,
+    /// Whether acceptance is said to be made up.
+    pub simulated: bool,
     /// Shapes with more nodes than this fail.
     pub largest_tree: usize,
 }
@@ -63,6 +69,7 @@ impl Default for Synthetic {
             noise: 0.015,
             split: true,
             acceptance: 0.68,
+            simulated: false,
             largest_tree: 32,
         }
     }
@@ -74,6 +81,7 @@ impl Synthetic {
             name: name.into(),
             records: self.records(),
             tuned: Some(tuned()),
+            guide: None,
             file: Some(SweepFile::read(&Source::new("sweep.toml", FILE)).expect("a sweep file")),
             planned: None,
             notices: vec!["SYNTHETIC DATA: no figure on this page was measured".into()],
@@ -103,7 +111,7 @@ impl Synthetic {
         };
         Record {
             id: format!("{shape}/{batch_size}/{repeat}"),
-            trial: Trial { shape, batch_size, repeat },
+            trial: Trial { configuration: Configuration::of(shape), load: Load::BatchSize(batch_size), repeat },
             role: match shape {
                 TreeShape::OFF => Role::NoSpeculation,
                 TreeShape { num_steps: 5, topk: 4, num_draft_tokens: 8 } => Role::EngineDefault,
@@ -153,6 +161,8 @@ impl Synthetic {
             elapsed_s: 64.0 * 256.0 / throughput,
             output_tokens_per_s: throughput,
             tokens_per_s_per_user: user,
+            goodput_tokens_per_s: None,
+            simulated: self.simulated,
             accept_length,
             accept_histogram: histogram,
             rounds,
@@ -160,6 +170,8 @@ impl Synthetic {
             draft_ms: part(draft),
             verify_ms: part(verify),
             extend_ms: part(extend),
+            running_batch: (1..=batch_size).map(|size| if size == batch_size { rounds } else { 0 }).collect(),
+            inter_token_ms: Some(ms(1000.0 / user)),
             time_to_first_token_ms: ms((20.0 + 3.0 * batch_size as f64) * noise),
             latency_ms: ms(256.0 / user * 1000.0),
         }

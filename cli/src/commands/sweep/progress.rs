@@ -55,14 +55,14 @@ impl Progress for Bar {
 
     fn started(&mut self, trial: &Trial) {
         if let Some(bar) = &self.bar {
-            bar.set_message(format!("shape {} at batch {}", trial.configuration.shape, trial.batch_size));
+            bar.set_message(format!("{}, {}", trial.configuration, trial.load));
         }
     }
 
     fn finished(&mut self, record: &Record) {
         self.done += 1;
-        let Trial { shape, batch_size, repeat } = record.trial;
-        let head = format!("[{}/{}] shape {shape}, batch {batch_size}, repeat {}", self.done, self.planned, repeat + 1);
+        let Trial { configuration, load, repeat } = &record.trial;
+        let head = format!("[{}/{}] {configuration}, {load}, repeat {}", self.done, self.planned, repeat + 1);
         match (&record.outcome, &self.bar) {
             (Outcome::Failed { reason }, _) => self.say(&format!("{head}: failed: {reason}")),
             (Outcome::Measured(figures), None) => self.say(&format!(

@@ -1,29 +1,30 @@
-//! One batch size: its ranking, and beside each entry what its repeats say.
+//! One race, which is a load with all that ran under it: its ranking, and beside each entry what its repeats say.
 
-use schemas::{sweep::Metric, tree::TreeShape};
+use schemas::sweep::Metric;
 use tuner::{
+    configuration::{Configuration, Load},
     record::{Measurement, Outcome, Record, Role, Spread},
-    selection::{self, BatchRanking, Interval, Ranked, Verdict},
+    selection::{self, Interval, LoadRanking, Ranked, Verdict},
 };
 
-use crate::comparison;
+use crate::statistics;
 
-/// Everything about one batch size.
-pub struct Batch {
-    /// Requests kept running together.
-    pub batch_size: usize,
+/// Everything about one load.
+pub struct Race {
+    /// How requests came.
+    pub load: Load,
     /// Best first, failed ones last.
     pub entries: Vec<Entry>,
-    /// The chosen shape.
-    pub chosen: Option<TreeShape>,
+    /// The chosen configuration.
+    pub chosen: Option<Configuration>,
     /// What selection says of speculation.
     pub verdict: Verdict,
-    /// How much faster the chosen shape is than the engine's default, in terms of the objective and paired by repeat;
+    /// How much faster the chosen one is than the engine's default, in terms of the objective and paired by repeat;
     /// nothing if they are the same or one is missing.
     pub over_default: Option<Interval>,
 }
 
-/// One configuration at one batch size.
+/// One configuration under one load.
 pub struct Entry {
     /// Its place, from one; none for a configuration that failed.
     pub rank: Option<usize>,
@@ -31,6 +32,10 @@ pub struct Entry {
     pub ranked: Ranked,
     /// Whether it is the chosen one.
     pub chosen: bool,
+    /// Whether its acceptance was made up, so that times are real and texts are not.
+    pub simulated: bool,
+    /// Mean time between output tokens of a request after its first one, in ms: median over requests, then over repeats.
+    pub inter_token_ms: Option<f64>,
     /// Parts of a round in ms, where they were measured.
     pub split: Option<Split>,
     /// Entry k − 1 is the share of rounds in which at least k drafts were accepted.
@@ -61,33 +66,39 @@ pub struct Noise {
     pub spread: Option<f64>,
 }
 
-impl Batch {
-    /// A ranking with what the trials of its batch size add to it.
-    pub fn new(ranking: BatchRanking, records: &[Record], metric: Metric) -> Self {
+impl Race {
+    /// A ranking with what the trials of its load add to it.
+    pub fn new(ranking: LoadRanking, records: &[Record], metric: Metric) -> Self {
         let verdict = ranking.verdict();
-        let default = ranking.entries.iter().find(|entry| entry.role == Role::EngineDefault).map(|entry| entry.shape);
-        let over_default =
-            ranking.chosen.zip(default).filter(|(chosen, default)| chosen != default).and_then(|(chosen, default)| {
-                selection::relative(records, ranking.batch_size, chosen, default, metric)
-            });
-        let BatchRanking { batch_size, entries, chosen } = ranking;
+        let LoadRanking { load, entries, chosen } = ranking;
+        let default = entries.iter().find(|entry| entry.role == Role::EngineDefault).map(|entry| &entry.configuration);
+        let over_default = chosen
+            .as_ref()
+            .zip(default)
+            .filter(|(chosen, default)| chosen != default)
+            .and_then(|(chosen, default)| selection::relative(records, load, chosen, default, metric));
         let mut place = 0;
         let entries = entries.into_iter().map(|ranked| {
             let measured = ranked.output_tokens_per_s.is_some();
             place += usize::from(measured);
-            Entry::new(ranked, measured.then_some(place), batch_size, chosen, records)
+            Entry::new(ranked, measured.then_some(place), load, chosen.as_ref(), records)
         });
-        Self { batch_size, entries: entries.collect(), chosen, verdict, over_default }
+        Self { load, entries: entries.collect(), chosen, verdict, over_default }
     }
 
-    /// The entry of the chosen shape.
+    /// Whether a trial made acceptance up.
+    pub fn simulated(&self) -> bool {
+        self.entries.iter().any(|entry| entry.simulated)
+    }
+
+    /// The entry of the chosen configuration.
     pub fn winner(&self) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.chosen)
     }
 
     /// No speculation, if it was measured.
     pub fn baseline(&self) -> Option<&Entry> {
-        self.measured().find(|entry| entry.ranked.configuration.shape.is_off())
+        self.measured().find(|entry| entry.is_off() && entry.ranked.configuration.is_plain())
     }
 
     /// What the engine would choose by itself, if it was measured.
@@ -102,24 +113,27 @@ impl Batch {
 
     /// The best that speculates: the winner, unless that is no speculation.
     pub fn best_speculating(&self) -> Option<&Entry> {
-        let winner = self.winner().filter(|entry| !entry.ranked.configuration.shape.is_off());
-        winner.or_else(|| self.measured().find(|entry| !entry.ranked.configuration.shape.is_off()))
+        let winner = self.winner().filter(|entry| !entry.is_off());
+        winner.or_else(|| self.measured().find(|entry| !entry.is_off()))
     }
 }
 
 impl Entry {
+    /// Whether it never speculates.
+    pub fn is_off(&self) -> bool {
+        self.ranked.configuration.is_off()
+    }
+
     fn new(
         ranked: Ranked,
         rank: Option<usize>,
-        batch_size: usize,
-        chosen: Option<TreeShape>,
+        load: Load,
+        chosen: Option<&Configuration>,
         records: &[Record],
     ) -> Self {
         let mut trials: Vec<&Record> = records
             .iter()
-            .filter(|record| {
-                record.trial.batch_size == batch_size && record.trial.configuration.shape == ranked.configuration.shape
-            })
+            .filter(|record| record.trial.load == load && record.trial.configuration == ranked.configuration)
             .collect();
         trials.sort_by_key(|record| record.trial.repeat);
         let measurements: Vec<&Measurement> = trials
@@ -138,7 +152,9 @@ impl Entry {
             .collect();
         Self {
             rank,
-            chosen: chosen == Some(ranked.configuration.shape) && rank.is_some(),
+            chosen: chosen == Some(&ranked.configuration) && rank.is_some(),
+            simulated: measurements.iter().any(|measurement| measurement.simulated),
+            inter_token_ms: median_of(&measurements, |measurement| measurement.inter_token_ms),
             split: split(&measurements),
             positions: positions(&ranked.accept_histogram),
             noise: noise(&measurements),
@@ -149,15 +165,16 @@ impl Entry {
 }
 
 fn split(measurements: &[&Measurement]) -> Option<Split> {
-    let part = |of: fn(&Measurement) -> Option<Spread>| {
-        let medians = measurements.iter().filter_map(|measurement| Some(of(measurement)?.median));
-        comparison::median(medians.collect())
-    };
     Some(Split {
-        draft: part(|measurement| measurement.draft_ms)?,
-        verify: part(|measurement| measurement.verify_ms)?,
-        extend: part(|measurement| measurement.extend_ms)?,
+        draft: median_of(measurements, |measurement| measurement.draft_ms)?,
+        verify: median_of(measurements, |measurement| measurement.verify_ms)?,
+        extend: median_of(measurements, |measurement| measurement.extend_ms)?,
     })
+}
+
+/// The median over repeats of each repeat's median.
+fn median_of(measurements: &[&Measurement], of: fn(&Measurement) -> Option<Spread>) -> Option<f64> {
+    statistics::median(measurements.iter().filter_map(|measurement| Some(of(measurement)?.median)).collect())
 }
 
 fn positions(histogram: &[u64]) -> Vec<f64> {
@@ -170,7 +187,7 @@ fn positions(histogram: &[u64]) -> Vec<f64> {
 
 fn noise(measurements: &[&Measurement]) -> Option<Noise> {
     let repeats: Vec<f64> = measurements.iter().map(|measurement| measurement.output_tokens_per_s).collect();
-    let median = comparison::median(repeats.clone())?;
+    let median = statistics::median(repeats.clone())?;
     let smallest = repeats.iter().copied().fold(f64::INFINITY, f64::min);
     let largest = repeats.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let spread = (repeats.len() > 1 && median > 0.0).then(|| (largest - smallest) / median);

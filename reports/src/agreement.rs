@@ -1,0 +1,102 @@
+//! Predictions beside what was measured.
+
+use schemas::sweep::Metric;
+use tuner::{
+    configuration::Load,
+    guide::{Guide, Prediction},
+    selection::Interval,
+};
+
+use crate::{race::Race, statistics};
+
+/// The predictions of one load.
+pub struct Agreement<'a> {
+    /// How requests come.
+    pub load: Load,
+    /// What is compared.
+    pub figure: Compared,
+    /// Everything predicted, best first, with the measurement where there is one.
+    pub rows: Vec<Predicted<'a>>,
+}
+
+/// A prediction, and what came of it.
+pub struct Predicted<'a> {
+    /// What was said.
+    pub prediction: &'a Prediction,
+    /// The predicted figure.
+    pub predicted: f64,
+    /// The measured one; none where it was not measured.
+    pub measured: Option<Interval>,
+}
+
+/// The figure that predictions are held against: what the objective is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compared {
+    /// Output tokens a second of all requests.
+    Throughput,
+    /// Median time of a whole request in ms.
+    Latency,
+}
+
+/// What a guide predicted under the load of a race; none where it predicted nothing.
+pub fn of<'a>(guide: &'a Guide, race: &Race, metric: Metric) -> Option<Agreement<'a>> {
+    let figure = match metric {
+        Metric::Latency => Compared::Latency,
+        Metric::Throughput | Metric::Goodput | Metric::Pareto => Compared::Throughput,
+    };
+    let row = |prediction: &'a Prediction| {
+        let entry = race.measured().find(|entry| entry.ranked.configuration == prediction.configuration);
+        let measured = entry.and_then(|entry| match figure {
+            Compared::Throughput => entry.ranked.output_tokens_per_s,
+            Compared::Latency => entry.ranked.latency_ms,
+        });
+        Predicted { prediction, predicted: figure.of(prediction), measured }
+    };
+    let mut rows: Vec<Predicted<'a>> =
+        guide.predictions.iter().filter(|prediction| prediction.load == race.load).map(row).collect();
+    rows.sort_by(|a, b| match figure {
+        Compared::Throughput => b.predicted.total_cmp(&a.predicted),
+        Compared::Latency => a.predicted.total_cmp(&b.predicted),
+    });
+    (!rows.is_empty()).then_some(Agreement { load: race.load, figure, rows })
+}
+
+impl Agreement<'_> {
+    /// Predictions with a measurement.
+    pub fn pairs(&self) -> impl Iterator<Item = (&Predicted<'_>, Interval)> {
+        self.rows.iter().filter_map(|row| Some((row, row.measured?)))
+    }
+
+    /// Sizes of the relative errors: the median, and the largest with its row. None without a pair.
+    pub fn errors(&self) -> Option<(f64, f64, &Predicted<'_>)> {
+        let sizes = || self.pairs().filter_map(|(row, _)| Some((row.error()?.abs(), row)));
+        let median = statistics::median(sizes().map(|(size, _)| size).collect())?;
+        let (largest, row) = sizes().max_by(|a, b| a.0.total_cmp(&b.0))?;
+        Some((median, largest, row))
+    }
+}
+
+impl Predicted<'_> {
+    /// How far the prediction is above the measurement, as a share of it.
+    pub fn error(&self) -> Option<f64> {
+        let measured = self.measured.map(|interval| interval.median).filter(|median| *median > 0.0)?;
+        Some(self.predicted / measured - 1.0).filter(|error| error.is_finite())
+    }
+}
+
+impl Compared {
+    fn of(self, prediction: &Prediction) -> f64 {
+        match self {
+            Self::Throughput => prediction.output_tokens_per_s,
+            Self::Latency => prediction.latency_ms,
+        }
+    }
+
+    /// Its unit and what it is.
+    pub fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Throughput => ("output tokens/s", "output tokens a second of all requests"),
+            Self::Latency => ("ms a request", "median time of a whole request"),
+        }
+    }
+}

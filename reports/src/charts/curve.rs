@@ -1,0 +1,76 @@
+//! A line through points, some of them marked.
+
+use super::{
+    Drawn, Format,
+    axes::{self, Mark, Scale},
+    canvas::{self, Area},
+    palette::Role,
+};
+
+/// A point beside the line.
+pub struct Spot {
+    /// Across and up.
+    pub at: (f64, f64),
+    /// Its mark and its colour, as in the legend.
+    pub mark: Mark,
+    /// What a pointer that rests on it is told.
+    pub tip: String,
+}
+
+/// What the drawing says of itself.
+pub struct Frame<'a> {
+    /// What a screen reader says of it.
+    pub title: &'a str,
+    /// Name of the axis across.
+    pub across: &'a str,
+    /// Name of the axis up.
+    pub up: &'a str,
+    /// Behind each number of the axis up.
+    pub suffix: &'a str,
+    /// Explains the marks.
+    pub legend: &'a [(Mark, String)],
+    /// A height with a line of its own.
+    pub level: Option<f64>,
+}
+
+/// Draws a line through `line` (none for an empty one) and the spots over it.
+pub fn draw(line: &[(f64, f64)], spots: &[Spot], frame: &Frame<'_>, format: Format) -> Drawn {
+    let all = || line.iter().copied().chain(spots.iter().map(|spot| spot.at));
+    let across = axes::span(all().map(|(x, _)| x), 0.04);
+    let up = axes::span(all().map(|(_, y)| y).chain(frame.level), 0.1);
+    let (Some(across), Some(up)) = (across, up) else { return Ok(None) };
+    let top = axes::legend_height(format.width(), frame.legend) + 12;
+    let area =
+        Area { left: if format.is_narrow() { 64 } else { 76 }, top, right: format.width() - 16, bottom: top + 220 };
+    let across = Scale::new(across, (area.left, area.right));
+    let up = Scale::new(up, (area.bottom, area.top));
+    let drawn = canvas::drawing(format, area.bottom + 44, frame.title, |canvas| {
+        axes::legend(canvas, (0, 0), frame.legend)?;
+        axes::horizontal(canvas, area, across, frame.across, "")?;
+        axes::vertical(canvas, area, up, frame.up, frame.suffix)?;
+        if let Some(level) = frame.level {
+            canvas.line((area.left, up.pixel(level)), (area.right, up.pixel(level)), Role::Muted, 1)?;
+        }
+        let finite = |(x, y): &(f64, f64)| x.is_finite() && y.is_finite();
+        let place = |(x, y): (f64, f64)| (across.pixel(x), up.pixel(y));
+        let points: Vec<(i32, i32)> = line.iter().copied().filter(finite).map(place).collect();
+        if points.len() > 1 {
+            canvas.path(&points, Role::Candidate, 2)?;
+        }
+        for point in &points {
+            canvas.dot(*point, 2, Role::Candidate)?;
+        }
+        for spot in spots.iter().filter(|spot| finite(&spot.at)) {
+            let at = place(spot.at);
+            match spot.mark {
+                Mark::Diamond(role) => canvas.diamond(at, 6, role)?,
+                Mark::Square(role) => canvas.square(at, 5, role)?,
+                Mark::Ring(role) => canvas.ring(at, 6, role)?,
+                Mark::Dot(role) | Mark::Box(role) | Mark::Line(role) => canvas.dot(at, 4, role)?,
+            }
+            canvas.tip(Area::around(at, 8), &spot.tip);
+        }
+        Ok(())
+    })?;
+    Ok(Some(drawn))
+}

@@ -1,0 +1,51 @@
+//! Points against a diagonal: what was said, and what came.
+
+use super::{
+    Drawn, Format,
+    axes::{self, Mark, Scale},
+    canvas::{self, Area},
+    palette::Role,
+};
+
+/// One thing that was predicted and measured.
+pub struct Point {
+    /// What was said of it.
+    pub predicted: f64,
+    /// What came.
+    pub measured: f64,
+    /// Its colour.
+    pub role: Role,
+    /// Whether it lies outside of what the prediction rests on: drawn hollow.
+    pub hollow: bool,
+    /// What a pointer that rests on it is told.
+    pub tip: String,
+}
+
+/// Draws points whose axes have one scale; `unit` is of both.
+pub fn draw(points: &[Point], title: &str, unit: &str, legend: &[(Mark, String)], format: Format) -> Drawn {
+    let ends = points.iter().flat_map(|point| [point.predicted, point.measured]);
+    let Some((low, high)) = axes::span(ends, 0.06) else { return Ok(None) };
+    let top = axes::legend_height(format.width(), legend) + 12;
+    let bottom = top + if format.is_narrow() { 300 } else { 400 };
+    let area = Area { left: if format.is_narrow() { 64 } else { 76 }, top, right: format.width() - 12, bottom };
+    let across = Scale::new((low.max(0.0), high), (area.left, area.right));
+    let up = Scale::new((low.max(0.0), high), (area.bottom, area.top));
+    let drawn = canvas::drawing(format, bottom + 44, title, |canvas| {
+        axes::legend(canvas, (0, 0), legend)?;
+        axes::horizontal(canvas, area, across, &format!("predicted ({unit})"), "")?;
+        axes::vertical(canvas, area, up, &format!("measured ({unit})"), "")?;
+        canvas.line((area.left, area.bottom), (area.right, area.top), Role::Muted, 1)?;
+        let finite = |point: &&Point| point.predicted.is_finite() && point.measured.is_finite();
+        for point in points.iter().filter(finite) {
+            let place = (across.pixel(point.predicted), up.pixel(point.measured));
+            if point.hollow {
+                canvas.ring(place, 5, point.role)?
+            } else {
+                canvas.dot(place, 4, point.role)?
+            }
+            canvas.tip(Area::around(place, 8), &point.tip);
+        }
+        Ok(())
+    })?;
+    Ok(Some(drawn))
+}

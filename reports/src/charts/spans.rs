@@ -1,0 +1,91 @@
+//! Rows of an interval each, with a second mark where there is one.
+
+use tuner::selection::Interval;
+
+use super::{
+    Drawn, Format,
+    axes::{self, Mark, SMALL, Scale},
+    canvas::{self, Align, Area, Font, text_width},
+    palette::Role,
+};
+
+/// One row.
+pub struct Row {
+    /// What it is about.
+    pub name: String,
+    /// Value and interval; an interval without length is a value alone.
+    pub interval: Interval,
+    /// Colour of dot and bar.
+    pub role: Role,
+    /// A value to compare with, drawn as a diamond.
+    pub second: Option<f64>,
+    /// The figure at the row's end.
+    pub figure: String,
+    /// What a pointer that rests on it is told.
+    pub tip: String,
+}
+
+/// What all rows share.
+pub struct Frame<'a> {
+    /// What a screen reader says of the drawing.
+    pub title: &'a str,
+    /// Name of the axis.
+    pub axis: &'a str,
+    /// Behind each number of the axis.
+    pub suffix: &'a str,
+    /// A value with a line of its own.
+    pub line: Option<f64>,
+    /// Explains the marks.
+    pub legend: &'a [(Mark, String)],
+}
+
+/// Most letters of a row's name.
+const LETTERS: usize = 24;
+
+/// Draws the rows under each other.
+pub fn draw(rows: &[Row], frame: &Frame<'_>, format: Format) -> Drawn {
+    let values = rows.iter().flat_map(|row| [Some(row.interval.low), Some(row.interval.high), row.second]).flatten();
+    let Some((low, high)) = axes::span(values.chain(frame.line), 0.06) else { return Ok(None) };
+    let row_height = 22;
+    let letters = rows.iter().map(|row| row.name.chars().count().min(LETTERS)).max().unwrap_or(0);
+    let left = text_width(&"0".repeat(letters), SMALL).max(60) + 12;
+    let right = format.width() - 62;
+    let top = axes::legend_height(format.width(), frame.legend) + 8;
+    let area = Area { left, top, right, bottom: top + row_height * rows.len() as i32 };
+    let scale = Scale::new((low, high), (left, right));
+    let drawn = canvas::drawing(format, area.bottom + 44, frame.title, |canvas| {
+        axes::legend(canvas, (0, 0), frame.legend)?;
+        axes::horizontal(canvas, area, scale, frame.axis, frame.suffix)?;
+        if let Some(line) = frame.line {
+            canvas.line((scale.pixel(line), area.top), (scale.pixel(line), area.bottom), Role::Muted, 2)?;
+        }
+        for (place, row) in rows.iter().enumerate() {
+            let y = area.top + row_height * place as i32 + row_height / 2;
+            let font = Font::new(SMALL, Role::Ink);
+            canvas.text((left - 10, y), &shortened(&row.name), font.align(Align::Right))?;
+            let (low, high) = (scale.pixel(row.interval.low), scale.pixel(row.interval.high));
+            if high > low {
+                canvas.line((low, y), (high, y), row.role, 2)?;
+                for end in [low, high] {
+                    canvas.line((end, y - 4), (end, y + 4), row.role, 2)?;
+                }
+            }
+            canvas.dot((scale.pixel(row.interval.median), y), 4, row.role)?;
+            if let Some(second) = row.second {
+                canvas.diamond((scale.pixel(second), y), 5, Role::Default)?;
+            }
+            canvas.text((right + 10, y), &row.figure, font.bold())?;
+            let row_area = Area { left: 0, top: y - row_height / 2, right: format.width(), bottom: y + row_height / 2 };
+            canvas.tip(row_area, &row.tip);
+        }
+        Ok(())
+    })?;
+    Ok(Some(drawn))
+}
+
+fn shortened(name: &str) -> String {
+    if name.chars().count() <= LETTERS {
+        return name.to_owned();
+    }
+    name.chars().take(LETTERS - 1).chain(['…']).collect()
+}

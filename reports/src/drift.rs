@@ -1,0 +1,74 @@
+//! How trials of one configuration scatter, and whether they drift: their deviations in the order in which they ran.
+
+use std::collections::HashMap;
+
+use schemas::sweep::Metric;
+use tuner::{
+    configuration::Load,
+    record::{Outcome, Record},
+};
+
+use crate::statistics;
+
+/// Fewest deviations of which a drift can be told.
+const FEWEST: usize = 9;
+
+/// Deviations of all trials that ran more than once.
+pub struct Drift<'a> {
+    /// In the order in which the trials ran.
+    pub deviations: Vec<Deviation<'a>>,
+    /// Half of the trials lie nearer to their configuration's mean than this share.
+    pub half: f64,
+    /// Nine of ten do.
+    pub most: f64,
+    /// The median of the last third relative to that of the first third; none with too few.
+    pub trend: Option<f64>,
+}
+
+/// One trial against the others of its configuration.
+pub struct Deviation<'a> {
+    /// Which.
+    pub record: &'a Record,
+    /// Its place in the order, from one, failed trials included.
+    pub place: usize,
+    /// Its objective relative to the geometric mean of its configuration under its load: 1.02 is 2% better.
+    pub ratio: f64,
+}
+
+/// The deviations of some trials; none where nothing ran twice.
+pub fn of<'a>(records: impl IntoIterator<Item = &'a Record>, metric: Metric) -> Option<Drift<'a>> {
+    let mut order: Vec<&Record> = records.into_iter().collect();
+    // Stable: trials that ended in one second keep the journal's order.
+    order.sort_by_key(|record| record.finished_at);
+    let score = |record: &Record| match &record.outcome {
+        Outcome::Measured(figures) => figures.score(metric).map(f64::ln).filter(|score| score.is_finite()),
+        Outcome::Failed { .. } => None,
+    };
+    let mut groups: HashMap<(Load, String), Vec<f64>> = HashMap::new();
+    let key = |record: &Record| (record.trial.load, record.trial.configuration.to_string());
+    for record in &order {
+        if let Some(score) = score(record) {
+            groups.entry(key(record)).or_default().push(score);
+        }
+    }
+    let deviations: Vec<Deviation<'a>> = order
+        .iter()
+        .enumerate()
+        .filter_map(|(place, record)| {
+            let group = groups.get(&key(record)).filter(|group| group.len() > 1)?;
+            let mean = group.iter().sum::<f64>() / group.len() as f64;
+            Some(Deviation { record, place: place + 1, ratio: (score(record)? - mean).exp() })
+        })
+        .collect();
+    let mut sizes: Vec<f64> = deviations.iter().map(|one| (one.ratio - 1.0).abs()).collect();
+    sizes.sort_by(f64::total_cmp);
+    let at = |share: f64| sizes.get(((sizes.len() as f64 * share).ceil() as usize).saturating_sub(1)).copied();
+    Some(Drift { half: at(0.5)?, most: at(0.9)?, trend: trend(&deviations), deviations })
+}
+
+fn trend(deviations: &[Deviation<'_>]) -> Option<f64> {
+    let third = deviations.len() / 3;
+    let median = |part: &[Deviation<'_>]| statistics::median(part.iter().map(|one| one.ratio).collect());
+    let (first, last) = (deviations.get(..third)?, deviations.get(deviations.len() - third..)?);
+    (deviations.len() >= FEWEST).then(|| Some(median(last)? / median(first)?)).flatten()
+}

@@ -1,0 +1,77 @@
+//! Texts to paste: the answer in the words of each engine.
+
+use schemas::{
+    export::{Exported, Form, Tuning, export},
+    launch::quoted,
+    tree::TreeShape,
+};
+use serde::Serialize;
+use tuner::configuration::{Configuration, Knobs, Load};
+
+use crate::section::Section;
+
+/// A text to paste.
+#[derive(Serialize)]
+pub struct Launch {
+    /// For which engine.
+    pub engine: &'static str,
+    /// The text; empty where the engine cannot run the configuration.
+    pub text: String,
+    /// What must be known beside it.
+    pub notes: Vec<String>,
+}
+
+/// The texts to paste: whole launches where a tuned file tells the models, else the shape's flags alone.
+pub fn launches(configuration: &Configuration, load: Load, section: &Section<'_>) -> Vec<Launch> {
+    let tuned = section.sweeps.iter().find_map(|sweep| Some((sweep, sweep.tuned.as_ref()?)));
+    let Some((sweep, tuned)) = tuned else {
+        let speculates = configuration.shapes().any(|shape| !shape.is_off());
+        return if speculates { configuration.shapes().last().map(bare).into_iter().collect() } else { Vec::new() };
+    };
+    let batch_size = load.batch_size();
+    let mut tuning = Tuning::from(tuned);
+    // The card is about this load alone, whatever the tuned file says of others.
+    tuning.table = match configuration.table.as_slice() {
+        [] => vec![(batch_size.unwrap_or(usize::MAX), configuration.shape)],
+        rows => rows.iter().map(|row| (row.max_running_batch, row.shape)).collect(),
+    };
+    apply(&configuration.knobs, &mut tuning);
+    let mut forms = vec![("SGLang", Form::Sglang), ("slime", Form::Slime), ("vLLM", Form::Vllm)];
+    if !configuration.table.is_empty() {
+        forms.insert(1, ("SGLang, adaptive", Form::SglangAdaptive));
+    }
+    let exports = forms.into_iter().map(|(engine, form)| match export(&tuning, form, batch_size, None) {
+        Ok(Exported { text, notes }) => Launch { engine, text, notes },
+        Err(reason) => Launch { engine, text: String::new(), notes: vec![format!("no launch: {reason}")] },
+    });
+    let path = format!("{}/tuned.toml", sweep.name.trim_end_matches('/'));
+    let own = Launch {
+        engine: "spectune",
+        text: format!("spectune serve {}\n", quoted(&path)),
+        notes: vec!["follows the whole table: the tree shape changes with the running batch".into()],
+    };
+    exports.chain([own]).collect()
+}
+
+/// Settings that differ from those of the tuned file.
+fn apply(knobs: &Knobs, tuning: &mut Tuning) {
+    let Knobs { max_running_requests, mem_fraction_static, attention_backend, page_size, chunked_prefill_size } = knobs;
+    let number = |value: Option<usize>| value.and_then(|value| i64::try_from(value).ok());
+    let launch = &mut tuning.launch;
+    launch.max_running_requests = number(*max_running_requests).or(launch.max_running_requests);
+    launch.mem_fraction_static = mem_fraction_static.map(|share| share.0).or(launch.mem_fraction_static);
+    launch.attention_backend = attention_backend.clone().or(launch.attention_backend.take());
+    launch.page_size = number(*page_size).or(launch.page_size);
+    launch.chunked_prefill_size = number(*chunked_prefill_size).or(launch.chunked_prefill_size);
+}
+
+fn bare(shape: TreeShape) -> Launch {
+    let TreeShape { num_steps, topk, num_draft_tokens } = shape;
+    Launch {
+        engine: "SGLang",
+        text: format!(
+            "--speculative-num-steps {num_steps} --speculative-eagle-topk {topk} --speculative-num-draft-tokens {num_draft_tokens}\n"
+        ),
+        notes: vec!["the sweep has written no tuned file yet, so the models' flags are not known here".into()],
+    }
+}

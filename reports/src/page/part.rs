@@ -1,0 +1,80 @@
+//! A part of the page: a heading, how to read it, remarks, tables and charts. All parts look alike, in every form.
+
+use serde::Serialize;
+
+use super::ChartPage;
+
+/// A part.
+#[derive(Serialize)]
+pub struct Part {
+    /// Where it stands on the page.
+    pub anchor: String,
+    /// Its heading.
+    pub title: String,
+    /// How to read it, in a sentence.
+    pub how: String,
+    /// What is found, a sentence each.
+    pub remarks: Vec<String>,
+    /// Its charts.
+    pub charts: Vec<ChartPage>,
+    /// Its tables.
+    pub tables: Vec<Table>,
+}
+
+/// A table.
+#[derive(Serialize)]
+pub struct Table {
+    /// What it holds.
+    pub caption: String,
+    /// Whether it is folded away until asked for.
+    pub folded: bool,
+    /// Its columns.
+    pub headings: Vec<Heading>,
+    /// Its rows, each as long as there are columns.
+    pub rows: Vec<Vec<Cell>>,
+}
+
+/// A column of a table.
+#[derive(Serialize)]
+pub struct Heading {
+    /// Its name, with the unit.
+    pub text: &'static str,
+    /// Whether it holds numbers.
+    pub numeric: bool,
+}
+
+/// A cell of a table.
+#[derive(Serialize)]
+pub struct Cell {
+    /// What is shown.
+    pub text: String,
+    /// What to sort by.
+    pub value: Option<f64>,
+}
+
+impl Table {
+    /// A table of these columns: those that begin with `#` hold numbers.
+    pub fn new(caption: impl Into<String>, headings: &[&'static str], rows: Vec<Vec<Cell>>) -> Self {
+        let heading =
+            |text: &&'static str| Heading { text: text.trim_start_matches('#'), numeric: text.starts_with('#') };
+        Self { caption: caption.into(), folded: false, headings: headings.iter().map(heading).collect(), rows }
+    }
+
+    /// The same, folded away.
+    pub fn folded(self) -> Self {
+        Self { folded: true, ..self }
+    }
+}
+
+impl Cell {
+    /// Words.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { text: text.into(), value: None }
+    }
+
+    /// A number, written in a way; a dash where there is none.
+    pub fn number(value: impl Into<Option<f64>>, write: fn(f64) -> String) -> Self {
+        let value: Option<f64> = value.into().filter(|value| value.is_finite());
+        Self { text: value.map_or(crate::figures::MISSING.into(), write), value }
+    }
+}

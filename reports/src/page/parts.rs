@@ -1,0 +1,33 @@
+//! The parts of a section behind its races: what was predicted, what it rests on, and how far figures can be trusted.
+
+mod acceptance;
+mod captures;
+mod importance;
+mod noise;
+mod predictions;
+mod round_times;
+mod search;
+pub mod versus;
+
+use crate::{error::ReportError, section::Section};
+
+use super::part::Part;
+
+/// All parts of a section that there is something to show for. Their anchors begin with `prefix`.
+///
+/// # Errors
+/// When a chart cannot be drawn.
+pub fn of(section: &Section<'_>, prefix: &str) -> Result<Vec<Part>, ReportError> {
+    let mut parts = Vec::new();
+    parts.extend(predictions::part(section)?);
+    if let Some(guide) = section.guide {
+        parts.push(acceptance::part(guide, section)?);
+        parts.push(round_times::part(&guide.round_times)?);
+        parts.extend(captures::part(&guide.captures)?);
+    }
+    parts.extend(importance::part(section)?);
+    parts.extend(noise::part(section)?);
+    parts.push(search::part(section));
+    parts.iter_mut().for_each(|part| part.anchor = format!("{prefix}{}", part.anchor));
+    Ok(parts)
+}

@@ -1,0 +1,114 @@
+//! Accept length by shape.
+
+use tuner::{
+    guide::{AcceptanceRow, AcceptanceSource, Guide},
+    selection::Interval,
+};
+
+use crate::{
+    charts::{self, axes::Mark, palette::Role, spans},
+    definitions,
+    error::ReportError,
+    figures,
+    page::part::{Cell, Part, Table},
+    section::Section,
+    statistics,
+};
+
+/// Shapes in the chart at most.
+const ROWS: usize = 24;
+
+pub fn part(guide: &Guide, section: &Section<'_>) -> Result<Part, ReportError> {
+    let table = &guide.acceptance;
+    let (kind, source) = match &table.source {
+        AcceptanceSource::Replayed { texts, tokens } => (
+            "replayed",
+            format!(
+                "Replayed: the draft was run over {} of this workload ({} output tokens), which is exact for them. The interval says how far other texts of the kind may lie.",
+                figures::counted(*texts, "text", "texts"),
+                figures::count(*tokens)
+            ),
+        ),
+        AcceptanceSource::Imported { source } => (
+            "imported",
+            format!("Imported, measured elsewhere: {source}. Figures that follow from it hold as far as that does."),
+        ),
+    };
+    // What was measured is of most interest, then the longest.
+    let mut rows: Vec<(&AcceptanceRow, Option<f64>)> =
+        table.rows.iter().map(|row| (row, measured(row, section))).collect();
+    rows.sort_by(|a, b| {
+        let key = |row: &(&AcceptanceRow, Option<f64>)| (row.1.is_none(), -row.0.accept_length);
+        key(a).0.cmp(&key(b).0).then(key(a).1.total_cmp(&key(b).1))
+    });
+    let drawn: Vec<spans::Row> = rows.iter().take(ROWS).map(|(row, measured)| span(row, *measured, kind)).collect();
+    let left_out = rows.len() - drawn.len();
+    let mut legend = vec![(Mark::Dot(Role::Chosen), kind.to_owned())];
+    if rows.iter().any(|row| row.1.is_some()) {
+        legend.push((Mark::Diamond(Role::Default), "measured".to_owned()));
+    }
+    let frame = spans::Frame {
+        title: "Accept length by shape",
+        axis: "accept length",
+        suffix: "",
+        line: None,
+        legend: &legend,
+    };
+    let caption = format!(
+        "Dot and bar: {kind}, with its 95% interval where it is known. Diamond: measured, median over repeats and loads. {}Accept length: {}.",
+        if left_out > 0 { format!("{left_out} more in the table. ") } else { String::new() },
+        definitions::ACCEPT_LENGTH
+    );
+    let chart = charts::chart("accept-length", frame.title, &caption, |format| spans::draw(&drawn, &frame, format))?;
+    Ok(Part {
+        anchor: "acceptance".into(),
+        title: "Accept length by shape".into(),
+        how: "Further right, a round yields more tokens; it pays only if the round does not take longer in proportion."
+            .into(),
+        remarks: vec![source],
+        charts: chart.into_iter().collect(),
+        tables: vec![
+            Table::new(
+                "All shapes",
+                &["steps,topk,tokens", "#accept length", "95% interval", "#measured", "#difference"],
+                rows.iter().map(|(row, measured)| cells(row, *measured)).collect(),
+            )
+            .folded(),
+        ],
+    })
+}
+
+/// What the sweep measured of a shape: the median over all loads, none simulated.
+fn measured(row: &AcceptanceRow, section: &Section<'_>) -> Option<f64> {
+    let entries = section.races.iter().flat_map(|race| race.measured());
+    let of_shape = entries.filter(|entry| {
+        let configuration = &entry.ranked.configuration;
+        configuration.table.is_empty() && configuration.shape == row.shape && !entry.simulated
+    });
+    statistics::median(of_shape.filter_map(|entry| entry.ranked.accept_length).collect())
+}
+
+fn span(row: &AcceptanceRow, measured: Option<f64>, kind: &str) -> spans::Row {
+    let [low, high] = row.interval.unwrap_or([row.accept_length; 2]);
+    let interval = row.interval.map_or(String::new(), |[low, high]| format!(" ({low:.2}–{high:.2})"));
+    let beside = measured.map_or(String::new(), |measured| format!("\nmeasured {measured:.2}"));
+    spans::Row {
+        name: row.shape.to_string(),
+        interval: Interval { median: row.accept_length, low, high },
+        role: Role::Chosen,
+        second: measured,
+        figure: figures::quantity(row.accept_length),
+        tip: format!("{}\n{kind} {:.2}{interval}{beside}", row.shape, row.accept_length),
+    }
+}
+
+fn cells(row: &AcceptanceRow, measured: Option<f64>) -> Vec<Cell> {
+    let interval = row.interval.map_or(figures::MISSING.into(), |[low, high]| format!("{low:.2}–{high:.2}"));
+    vec![
+        Cell::text(row.shape.to_string()),
+        Cell::number(row.accept_length, figures::quantity),
+        Cell::text(interval),
+        Cell::number(measured, figures::quantity),
+        Cell::number(measured.map(|measured| row.accept_length / measured), figures::gain),
+    ]
+}

@@ -1,0 +1,109 @@
+//! Which batch sizes to capture a graph for.
+
+use tuner::guide::{CaptureChoice, CaptureList};
+
+use crate::{
+    charts::{self, axes::Mark, curve, palette::Role},
+    error::ReportError,
+    figures, names,
+    page::{
+        ChartPage,
+        part::{Cell, Part, Table},
+    },
+};
+
+/// Colours and shapes of the lists, the chosen one first.
+static MARKS: [Mark; 4] =
+    [Mark::Ring(Role::Chosen), Mark::Diamond(Role::Default), Mark::Square(Role::Baseline), Mark::Dot(Role::Muted)];
+
+pub fn part(choices: &[CaptureChoice]) -> Result<Option<Part>, ReportError> {
+    if choices.is_empty() {
+        return Ok(None);
+    }
+    let mut charts = Vec::new();
+    for choice in choices {
+        charts.extend(chart(choice)?);
+    }
+    Ok(Some(Part {
+        anchor: "captures".into(),
+        title: "Capture sizes".into(),
+        how: "A running batch is padded up to the next captured size: few graphs waste rows, many cost memory and start-up, and beyond the bend of the curve more of them hardly help. Predicted.".into(),
+        remarks: choices.iter().filter_map(remark).collect(),
+        charts,
+        tables: choices.iter().map(table).collect(),
+    }))
+}
+
+fn remark(choice: &CaptureChoice) -> Option<String> {
+    let (chosen, others) = choice.lists.split_first()?;
+    let against = others.iter().filter(|list| list.seconds > 0.0).map(|list| {
+        format!("{} against {} ({})", figures::gain(chosen.seconds / list.seconds), list.name, graphs(list))
+    });
+    Some(format!(
+        "{}, {}: the {} list has {}; time of all rounds {}.",
+        names::heading(choice.load),
+        choice.configuration,
+        chosen.name,
+        graphs(chosen),
+        against.collect::<Vec<_>>().join(", ")
+    ))
+    .filter(|_| !others.is_empty())
+}
+
+fn graphs(list: &CaptureList) -> String {
+    figures::counted(list.sizes.len(), "graph", "graphs")
+}
+
+fn chart(choice: &CaptureChoice) -> Result<Option<ChartPage>, ReportError> {
+    let line: Vec<(f64, f64)> = choice.curve.iter().map(|point| (point.graphs as f64, point.seconds)).collect();
+    let marked = || choice.lists.iter().zip(MARKS.iter().chain(std::iter::repeat(&MARKS[3])));
+    let spots: Vec<curve::Spot> = marked()
+        .map(|(list, mark)| curve::Spot {
+            at: (list.sizes.len() as f64, list.seconds),
+            mark: *mark,
+            tip: format!(
+                "{}: {}, {} s, {} of the rows are padding",
+                list.name,
+                graphs(list),
+                figures::quantity(list.seconds),
+                figures::share(list.padding)
+            ),
+        })
+        .collect();
+    let mut legend: Vec<(Mark, String)> = marked().map(|(list, mark)| (*mark, list.name.clone())).collect();
+    legend.push((Mark::Line(Role::Candidate), "best list of so many".to_owned()));
+    let title = format!("Time over number of graphs, {}", choice.load);
+    let frame = curve::Frame {
+        title: &title,
+        across: "graphs",
+        up: "time of all rounds (s)",
+        suffix: "",
+        legend: &legend,
+        level: None,
+    };
+    let name = format!("{}-captures", names::anchor(choice.load));
+    let caption = format!(
+        "Predicted for {}: least time of all rounds with so many graphs, and the lists that people use.",
+        choice.configuration
+    );
+    charts::chart(&name, &title, &caption, |format| curve::draw(&line, &spots, &frame, format))
+}
+
+fn table(choice: &CaptureChoice) -> Table {
+    let chosen = choice.lists.first().map(|list| list.seconds);
+    let row = |list: &CaptureList| {
+        vec![
+            Cell::text(list.name.clone()),
+            Cell::number(list.sizes.len() as f64, |number| format!("{number:.0}")),
+            Cell::number(list.seconds, figures::quantity),
+            Cell::number(chosen.map(|chosen| list.seconds / chosen), figures::gain),
+            Cell::number(list.padding, figures::share),
+            Cell::text(list.sizes.iter().map(usize::to_string).collect::<Vec<_>>().join(" ")),
+        ]
+    };
+    Table::new(
+        format!("{}, {}", names::heading(choice.load), choice.configuration),
+        &["list", "#graphs", "#time of all rounds (s)", "#against the first", "#padding rows", "sizes"],
+        choice.lists.iter().map(row).collect(),
+    )
+}

@@ -1,0 +1,82 @@
+//! How far repeats scatter, and whether trials drift.
+
+use crate::{
+    charts::{self, axes::Mark, curve, palette::Role},
+    drift::{self, Drift},
+    error::ReportError,
+    figures,
+    page::part::Part,
+    section::Section,
+};
+
+/// A drift of less than this share is none that anybody would feel.
+const FELT: f64 = 0.01;
+
+pub fn part(section: &Section<'_>) -> Result<Option<Part>, ReportError> {
+    let Some(drift) = drift::of(section.records.iter().map(|(_, record)| *record), section.metric) else {
+        return Ok(None);
+    };
+    let loads = section.races.len();
+    let colour = |load| Role::load(section.races.iter().position(|race| race.load == load).unwrap_or_default(), loads);
+    let spots: Vec<curve::Spot> = drift
+        .deviations
+        .iter()
+        .map(|one| {
+            let trial = &one.record.trial;
+            curve::Spot {
+                at: (one.place as f64, (one.ratio - 1.0) * 100.0),
+                mark: Mark::Dot(colour(trial.load)),
+                tip: format!(
+                    "trial {}: {}, {}, repeat {}\n{} against its configuration's mean",
+                    one.place,
+                    trial.configuration,
+                    trial.load,
+                    trial.repeat + 1,
+                    figures::gain(one.ratio)
+                ),
+            }
+        })
+        .collect();
+    let legend: Vec<(Mark, String)> =
+        section.races.iter().map(|race| (Mark::Dot(colour(race.load)), race.load.to_string())).collect();
+    let title = "Deviations in the order of the trials";
+    let frame = curve::Frame {
+        title,
+        across: "trial, in the order in which they ran",
+        up: "from its configuration's mean",
+        suffix: "%",
+        legend: &legend,
+        level: Some(0.0),
+    };
+    let caption =
+        "Measured: each trial against the mean of its configuration under its load, in terms of the objective.";
+    let chart = charts::chart("drift", title, caption, |format| curve::draw(&[], &spots, &frame, format))?;
+    Ok(Some(Part {
+        anchor: "noise".into(),
+        title: "Noise and drift".into(),
+        how: "Dots that scatter evenly about 0 are noise, which intervals account for; dots that climb or fall from left to right are a machine that changed while it was measured.".into(),
+        remarks: remarks(&drift),
+        charts: chart.into_iter().collect(),
+        tables: Vec::new(),
+    }))
+}
+
+fn remarks(drift: &Drift<'_>) -> Vec<String> {
+    let mut remarks = vec![format!(
+        "Half of the {} trials that have a repeat lie within {} of their configuration's mean, nine of ten within {}.",
+        figures::count(drift.deviations.len() as u64),
+        figures::share(drift.half),
+        figures::share(drift.most)
+    )];
+    remarks.extend(drift.trend.map(|trend| {
+        if (trend - 1.0).abs() < FELT.max(drift.half) {
+            format!("No drift: the last third of the trials is {} against the first third (medians).", figures::gain(trend))
+        } else {
+            format!(
+                "Drift: the last third of the trials is {} against the first third (medians). Repeats are interleaved and compared in pairs, so that it favours nobody, but absolute figures hold for a machine between the two.",
+                figures::gain(trend)
+            )
+        }
+    }));
+    remarks
+}

@@ -1,0 +1,79 @@
+//! The model of round times.
+
+use tuner::guide::{RoundTimeSummary, TimedPoint};
+
+use crate::{
+    charts::{self, axes::Mark, palette::Role, scatter},
+    error::ReportError,
+    figures,
+    page::part::{Cell, Part, Table},
+};
+
+pub fn part(model: &RoundTimeSummary) -> Result<Part, ReportError> {
+    let points: Vec<scatter::Point> = model.points.iter().map(point).collect();
+    let legend =
+        [(Mark::Dot(Role::Chosen), "a timed round".to_owned()), (Mark::Line(Role::Muted), "as predicted".to_owned())];
+    let title = "Round times, predicted and measured";
+    let caption = "Each point was predicted by a fit that had not seen it.";
+    let chart = charts::chart("round-time-model", title, caption, |format| {
+        scatter::draw(&points, title, "ms a round", &legend, format)
+    })?;
+    let parameters = model.parameters.iter().map(|parameter| {
+        vec![
+            Cell::text(parameter.name.clone()),
+            Cell::number(parameter.value, figures::quantity),
+            Cell::text(parameter.unit.clone()),
+        ]
+    });
+    let remark = format!(
+        "Left out of the fit one by one, the {} timed points are off by {} (median), {} (nine of ten are below) and {} at most.",
+        figures::count(model.points.len() as u64),
+        figures::share(model.error.median),
+        figures::share(model.error.p90),
+        figures::share(model.error.largest)
+    );
+    Ok(Part {
+        anchor: "round-time-model".into(),
+        title: "Round-time model".into(),
+        how: "Fitted to timed rounds; predictions of throughput are as good as the errors of points that were left out of the fit.".into(),
+        remarks: if model.points.is_empty() { Vec::new() } else { vec![remark] },
+        charts: chart.into_iter().collect(),
+        tables: vec![
+            Table::new("Parameters of the model", &["parameter", "#value", "unit"], parameters.collect()),
+            Table::new(
+                "Timed points",
+                &["steps,topk,tokens", "#batch", "#context (tokens)", "#measured (ms)", "#predicted without it (ms)", "#error"],
+                model.points.iter().map(cells).collect(),
+            )
+            .folded(),
+        ],
+    })
+}
+
+fn point(point: &TimedPoint) -> scatter::Point {
+    scatter::Point {
+        predicted: point.left_out_ms,
+        measured: point.measured_ms,
+        role: Role::Chosen,
+        hollow: false,
+        tip: format!(
+            "{}, {} requests of {} tokens\npredicted {} ms, measured {} ms",
+            point.shape,
+            point.batch,
+            figures::count(point.context as u64),
+            figures::quantity(point.left_out_ms),
+            figures::quantity(point.measured_ms)
+        ),
+    }
+}
+
+fn cells(point: &TimedPoint) -> Vec<Cell> {
+    vec![
+        Cell::text(point.shape.to_string()),
+        Cell::number(point.batch as f64, |number| figures::with_decimals(number, 0)),
+        Cell::number(point.context as f64, |number| figures::with_decimals(number, 0)),
+        Cell::number(point.measured_ms, figures::quantity),
+        Cell::number(point.left_out_ms, figures::quantity),
+        Cell::number(point.left_out_ms / point.measured_ms, figures::gain),
+    ]
+}

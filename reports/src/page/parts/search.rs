@@ -1,0 +1,82 @@
+//! How the space was searched, and what that cost.
+
+use std::collections::HashSet;
+
+use tuner::record::{Outcome, Record};
+
+use crate::{
+    figures,
+    page::part::{Cell, Part, Table},
+    section::Section,
+};
+
+pub fn part(section: &Section<'_>) -> Part {
+    let mut rows: Vec<(String, String)> = Vec::new();
+    let mut row = |label: &str, value: String| rows.push((label.to_owned(), value));
+    for sweep in &section.sweeps {
+        let Some(file) = &sweep.file else { continue };
+        let mut limits = vec![figures::counted(file.search.repeats, "repeat", "repeats")];
+        limits.extend(file.search.trials.map(|trials| format!("at most {trials} trials")));
+        limits.extend(file.search.seconds.map(|seconds| format!("no trial begun after {seconds} s")));
+        row(
+            "strategy",
+            format!(
+                "{}, {}, seed {} ({})",
+                file.search.strategy.name(),
+                limits.join(", "),
+                file.search.seed,
+                sweep.name
+            ),
+        );
+    }
+    let (measured, failed) = section.counts();
+    let tried: HashSet<String> =
+        section.records.iter().map(|(_, record)| record.trial.configuration.to_string()).collect();
+    row("trials", format!("{} measured, {} failed", figures::count(measured as u64), figures::count(failed as u64)));
+    row("configurations measured", figures::count(tried.len() as u64));
+    if let Some(planned) = section.sweeps.iter().filter_map(|sweep| sweep.planned).max().filter(|planned| *planned > 0)
+    {
+        let done = measured + failed;
+        let end = if done < planned { "ended before its plan, or is still running" } else { "the plan is done" };
+        row("plan", format!("{} of {} trials: {end}", figures::count(done as u64), figures::count(planned as u64)));
+    }
+    row("time in trials", seconds(section.records.iter().filter_map(|(_, record)| elapsed(record)).sum()));
+    if let Some(guide) = section.guide {
+        row(
+            "configurations predicted",
+            figures::count(section.agreements().iter().map(|one| one.rows.len() as u64).max().unwrap_or(0)),
+        );
+        row("time for texts without speculation", seconds(guide.cost.texts_s));
+        row("time for the draft's replay", seconds(guide.cost.replay_s));
+        row("time for timing rounds, graph capture included", seconds(guide.cost.timing_s));
+    }
+    Part {
+        anchor: "search".into(),
+        title: "Search".into(),
+        how: "What was tried of the space, and what it cost: measured time is what a larger search would multiply."
+            .into(),
+        remarks: Vec::new(),
+        charts: Vec::new(),
+        tables: vec![Table::new(
+            "The search",
+            &["what", "how much"],
+            rows.into_iter().map(|(label, value)| vec![Cell::text(label), Cell::text(value)]).collect(),
+        )],
+    }
+}
+
+fn elapsed(record: &Record) -> Option<f64> {
+    match &record.outcome {
+        Outcome::Measured(figures) => Some(figures.elapsed_s).filter(|seconds| seconds.is_finite()),
+        Outcome::Failed { .. } => None,
+    }
+}
+
+fn seconds(value: f64) -> String {
+    match value {
+        _ if !value.is_finite() => figures::MISSING.into(),
+        _ if value < 90.0 => format!("{} s", figures::quantity(value)),
+        _ if value < 5400.0 => format!("{:.0} min", value / 60.0),
+        _ => format!("{:.1} h", value / 3600.0),
+    }
+}

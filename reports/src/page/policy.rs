@@ -1,0 +1,28 @@
+//! What to run at which load, where that is not everywhere the same.
+
+use super::part::{Cell, Table};
+use crate::{columns, figures, race::Race, section::Section};
+
+/// A row a load; none where all loads have one winner, or fewer than two have any.
+pub fn table(section: &Section<'_>) -> Option<Table> {
+    let decided: Vec<&Race> = section.races.iter().filter(|race| race.winner().is_some()).collect();
+    let differ = decided.windows(2).any(|pair| pair[0].chosen != pair[1].chosen);
+    let row = |race: &&Race| {
+        let winner = race.winner()?;
+        Some(vec![
+            Cell::text(race.load.to_string()),
+            Cell::text(columns::name(winner)),
+            Cell::number(winner.ranked.speedup.map(|speedup| speedup.median), figures::ratio),
+            Cell::number(race.over_default.map(|ratio| ratio.median), figures::ratio),
+            Cell::number(winner.ranked.accept_length, figures::quantity),
+            Cell::text(race.verdict.words()),
+        ])
+    };
+    differ.then(|| {
+        Table::new(
+            "The winner changes with the load: what to run at which",
+            &["load", "run", "#over no speculation", "#over the default", "#accept length", "verdict"],
+            decided.iter().filter_map(row).collect(),
+        )
+    })
+}
