@@ -128,7 +128,7 @@ fn lines(entries: &[&Entry], shown: &[&Column]) -> Vec<String> {
             let range = (column.key == "speedup").then(|| column.range(entry)).flatten();
             column.text(entry) + &range.map_or(String::new(), |range| format!(" ({range})"))
         }));
-        row.push(columns::badges(entry).join(", "));
+        row.push(columns::badges(entry).join(", ").replace("engine's default", "default"));
         grid.push(row);
     }
     let width = |column: usize| grid.iter().map(|row| length(&row[column])).max().unwrap_or(0);

@@ -311,8 +311,13 @@ fn the_fingerprint_is_on_the_page() {
     }
 }
 
+/// All shapes of the made-up space, so that parameters can be told apart.
+fn whole_space() -> Synthetic {
+    Synthetic { shapes: Synthetic::default().shapes, ..small() }
+}
+
 fn guided() -> Sweep {
-    let synthetic = small();
+    let synthetic = whole_space();
     Sweep { guide: Some(guide(&synthetic)), ..synthetic.sweep("runs/guided") }
 }
 
@@ -348,7 +353,7 @@ fn a_guided_sweep_shows_prediction_beside_measurement() {
         "Capture sizes",
         "slime&#x27;s wide list",
         "Parameter importance",
-        "over 5 predicted",
+        "over 20 predicted",
         "time for the draft&#x27;s replay",
         "but for those that are called predicted",
     ] {
@@ -359,7 +364,7 @@ fn a_guided_sweep_shows_prediction_beside_measurement() {
     let frame = ParquetReader::new(fs::File::open(folder.path().join("predictions.parquet")).expect("there"))
         .finish()
         .expect("Parquet");
-    assert_eq!(frame.height(), small().shapes.len() * 2, "the whole space, what failed included");
+    assert_eq!(frame.height(), whole_space().shapes.len() * 2, "the whole space, what failed included");
     let sizes = frame.column("batch_size").expect("there").u64().expect("numbers").iter().collect::<Vec<_>>();
     let errors = column(&frame, "relative_error");
     assert_eq!(errors.iter().filter(|error| error.is_none()).count(), 2, "what failed has no error");

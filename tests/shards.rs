@@ -1,0 +1,166 @@
+//! Sweeps in parts: shards from a scheduler's variables, job files that run, and folders that are merged.
+#![cfg(unix)]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use tempfile::TempDir;
+
+/// Variables of schedulers that this machine may be part of itself.
+const VARIABLES: [&str; 6] = [
+    "SLURM_ARRAY_TASK_ID",
+    "SLURM_ARRAY_TASK_COUNT",
+    "SLURM_ARRAY_TASK_MIN",
+    "SLURM_ARRAY_TASK_STEP",
+    "JOB_COMPLETION_INDEX",
+    "SPECTUNE_SHARDS",
+];
+
+struct Ran {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+/// A folder with copies of the demo models and a small sweep of them on the CPU, `sweep.toml`.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the repository");
+    for model in ["target", "eagle3"] {
+        let (from, to) = (root.join("models/tiny").join(model), folder.path().join("models").join(model));
+        fs::create_dir_all(&to).expect("a folder");
+        for file in fs::read_dir(from).expect("a model").flatten() {
+            fs::copy(file.path(), to.join(file.file_name())).expect("a copy");
+        }
+    }
+    let content = "[models]\ntarget = 'models/target'\ndraft = 'models/eagle3'\nalgorithm = 'EAGLE3'\n\
+                   [engine]\ndevice = 'cpu'\n[workload]\nrandom = { input_length = 16 }\nrequests = 1\n\
+                   output_length = 8\n[space]\nshapes = ['1,1,2', '2,1,3']\n[search]\nrepeats = 1\n";
+    fs::write(folder.path().join("sweep.toml"), content).expect("a sweep file");
+    folder
+}
+
+/// Runs a program in the folder, with variables and no others of schedulers.
+#[track_caller]
+fn run(
+    program: &str,
+    folder: &TempDir,
+    arguments: &[&str],
+    variables: &[(&str, &str)],
+    code: i32,
+    words: &[&str],
+) -> Ran {
+    let mut command = Command::new(program);
+    VARIABLES.iter().for_each(|name| {
+        command.env_remove(name);
+    });
+    let output =
+        command.args(arguments).current_dir(folder.path()).envs(variables.iter().copied()).output().expect("it starts");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    let ran = Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) };
+    assert_eq!(ran.code, Some(code), "{arguments:?}\n{}\n{}", ran.stdout, ran.stderr);
+    for word in words {
+        assert!(ran.stderr.contains(word), "{arguments:?}: no {word:?} in\n{}", ran.stderr);
+    }
+    ran
+}
+
+fn spectune(folder: &TempDir, arguments: &[&str], variables: &[(&str, &str)], code: i32, words: &[&str]) -> Ran {
+    run(env!("CARGO_BIN_EXE_spectune"), folder, arguments, variables, code, words)
+}
+
+fn records(folder: &TempDir, name: &str) -> usize {
+    let path: PathBuf = folder.path().join(name).join("journal.jsonl");
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).lines().count() - 1
+}
+
+#[test]
+fn tasks_of_an_array_and_pods_measure_their_shards_and_merging_makes_the_whole() {
+    let folder = folder();
+    let task = [("SLURM_ARRAY_TASK_ID", "1"), ("SLURM_ARRAY_TASK_COUNT", "2"), ("SLURM_ARRAY_TASK_MIN", "1")];
+    spectune(
+        &folder,
+        &["sweep", "sweep.toml"],
+        &task,
+        0,
+        &["shard 1/2, from SLURM_ARRAY_TASK_ID=1", "3 trials measured"],
+    );
+    let pod = [("JOB_COMPLETION_INDEX", "1"), ("SPECTUNE_SHARDS", "2")];
+    spectune(&folder, &["sweep", "sweep.toml"], &pod, 0, &["shard 2/2, from JOB_COMPLETION_INDEX=1"]);
+    let shards = ["results/sweep-shard-1-of-2", "results/sweep-shard-2-of-2"];
+    assert_eq!(shards.map(|shard| records(&folder, shard)), [3, 3]);
+
+    let one = ["merge", shards[0], "--out", "partial"];
+    spectune(&folder, &one, &[], 0, &["3 of at least 3 planned", "no folder holds shard 2/2", "tuned.toml"]);
+    let both = ["merge", shards[0], shards[1], "--out", "whole"];
+    spectune(&folder, &both, &[], 0, &["4 of 4 planned", "2 records", "spectune report whole"]);
+    // A folder like any other: reported, exported, and complete.
+    spectune(&folder, &["report", "whole"], &[], 0, &["report.html"]);
+    spectune(&folder, &["export", "whole/tuned.toml", "--to", "sglang"], &[], 0, &[]);
+    let resume = ["sweep", "sweep.toml", "--out", "whole", "--resume", "--shard", "1/1"];
+    spectune(&folder, &resume, &task, 0, &["0 trials measured, 4 kept"]);
+
+    // The models are gone: what the shards have written down of them is taken over.
+    let tuned = |name: &str| fs::read_to_string(folder.path().join(name).join("tuned.toml")).expect("a tuned file");
+    let before = tuned("whole");
+    assert!(before.contains("models/target") && before.contains("target_dtype"), "{before}");
+    fs::rename(folder.path().join("models"), folder.path().join("gone")).expect("they go");
+    spectune(&folder, &["merge", shards[0], shards[1], "--out", "later"], &[], 0, &["tuned.toml"]);
+    assert_eq!(tuned("later"), before);
+    for shard in shards {
+        fs::remove_file(folder.path().join(shard).join("tuned.toml")).expect("it goes");
+    }
+    let nobody = ["merge", shards[0], shards[1], "--out", "last"];
+    spectune(&folder, &nobody, &[], 0, &["this machine has no models/target"]);
+    assert!(!folder.path().join("last/tuned.toml").exists());
+}
+
+#[test]
+fn variables_without_sense_are_an_error_before_anything_is_loaded() {
+    let folder = folder();
+    for (variables, words) in [
+        (&[("SLURM_ARRAY_TASK_ID", "9"), ("SLURM_ARRAY_TASK_COUNT", "2")][..], ["SLURM_ARRAY_TASK_ID is 9", "--shard"]),
+        (&[("SLURM_ARRAY_TASK_ID", "1")], ["SLURM_ARRAY_TASK_COUNT is not set", "--shard 1/1"]),
+        (&[("JOB_COMPLETION_INDEX", "0")], ["SPECTUNE_SHARDS is not set", "--shard 1/1"]),
+    ] {
+        spectune(&folder, &["sweep", "sweep.toml"], variables, 2, &words);
+        assert!(!folder.path().join("results").exists());
+    }
+}
+
+#[test]
+fn the_job_file_for_one_host_runs_to_the_merged_report() {
+    let folder = folder();
+    let emitted =
+        spectune(&folder, &["sweep", "sweep.toml", "--emit", "bash", "--shards", "2"], &[], 0, &["2 shards for 2"]);
+    fs::write(folder.path().join("job.sh"), &emitted.stdout).expect("a script");
+    let ran = run("bash", &folder, &["job.sh"], &[], 0, &["shard 1/2 on cpu", "4 of 4 planned", "report.html"]);
+    assert!(ran.stdout.contains("no speculation"), "{}", ran.stdout);
+    assert_eq!(records(&folder, "results/sweep"), 4);
+    // Again: nothing is measured twice.
+    run("bash", &folder, &["job.sh"], &[], 0, &["4 of 4 planned"]);
+    let log = fs::read_to_string(folder.path().join("results/sweep-shard-2-of-2.log")).expect("a log");
+    assert!(log.contains("3 trials measured") && log.contains("0 trials measured, 3 kept"), "{log}");
+}
+
+#[test]
+fn job_files_are_printed_for_checked_sweeps_only() {
+    let folder = folder();
+    let slurm =
+        spectune(&folder, &["sweep", "sweep.toml", "--emit", "slurm"], &[], 0, &["2 shards for 2 configurations"]);
+    assert!(slurm.stdout.starts_with("#!/bin/bash\n") && slurm.stdout.contains("#SBATCH --array=1-2\n"));
+    let more = ["sweep", "sweep.toml", "--emit", "k8s", "--shards", "3", "--device", "cuda"];
+    let job = spectune(&folder, &more, &[], 0, &["more shards than configurations"]).stdout;
+    assert!(job.contains("completions: 3\n") && job.contains("nvidia.com/gpu: 1\n"), "{job}");
+    spectune(&folder, &["sweep", "sweep.toml", "--emit", "pbs"], &[], 2, &["slurm, k8s, bash"]);
+    spectune(&folder, &["sweep", "sweep.toml", "--shards", "3"], &[], 2, &["--emit"]);
+    fs::write(folder.path().join("broken.toml"), "[models]\n").expect("a file");
+    let broken = spectune(&folder, &["sweep", "broken.toml", "--emit", "slurm"], &[], 2, &["broken.toml"]);
+    assert!(broken.stdout.is_empty());
+    assert!(!folder.path().join("results").exists(), "nothing is measured");
+    spectune(&folder, &["merge", "nothing", "--out", "out"], &[], 2, &["nothing/journal.jsonl"]);
+    spectune(&folder, &["merge", "nothing"], &[], 2, &["--out"]);
+}
