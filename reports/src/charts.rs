@@ -9,6 +9,7 @@ mod heat_map;
 mod histogram;
 pub mod palette;
 mod pareto;
+pub mod picture;
 mod positions;
 mod round_time;
 pub mod scatter;

@@ -158,5 +158,6 @@ fn difference(first: &Fingerprint, second: &Fingerprint) -> Vec<(&'static str, S
         ]
     };
     let pairs = fields(first).into_iter().zip(fields(second));
-    pairs.filter(|(a, b)| a.1 != b.1).map(|((name, a), (_, b))| (name, a, b)).collect()
+    let named = |value: String| if value.is_empty() { "none".to_owned() } else { value };
+    pairs.filter(|(a, b)| a.1 != b.1).map(|((name, a), (_, b))| (name, named(a), named(b))).collect()
 }

@@ -54,10 +54,11 @@ pub fn write(input: &ReportInput, out_dir: &Path) -> Result<Vec<PathBuf>, Report
         contents.push((format!("{name}.csv").into(), frames::csv(&mut frame)?));
         contents.push((format!("{name}.parquet").into(), frames::parquet(&mut frame)?));
     }
-    let charts = page
-        .charts()
-        .map(|(name, svg)| (Path::new("charts").join(format!("{name}.svg")), charts::as_file(svg).into_bytes()));
-    contents.extend(charts);
+    for (name, svg) in page.charts() {
+        let file = |ending: &str| Path::new("charts").join(format!("{name}.{ending}"));
+        contents.push((file("svg"), charts::as_file(svg).into_bytes()));
+        contents.push((file("png"), charts::picture::png(&name, svg)?));
+    }
 
     // Everything is computed before anything is written: a failure leaves an older report as it was.
     files::folder(&out_dir.join("charts"))?;

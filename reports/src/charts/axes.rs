@@ -17,6 +17,7 @@ pub struct Scale {
     to: f64,
     start: i32,
     end: i32,
+    logarithmic: bool,
 }
 
 /// What a legend shows before a word.
@@ -45,17 +46,29 @@ impl Scale {
             let margin = if from == 0.0 { 1.0 } else { from.abs() * 0.05 };
             (from - margin, to + margin)
         };
-        Self { from, to, start, end }
+        Self { from, to, start, end, logarithmic: false }
+    }
+
+    /// The same with equal ratios at equal distances; both values must be above 0, else nothing changes.
+    pub fn logarithmic(self) -> Self {
+        Self { logarithmic: self.from > 0.0 && self.from < self.to, ..self }
     }
 
     /// Where a value is.
     pub fn pixel(self, value: f64) -> i32 {
-        let share = (value - self.from) / (self.to - self.from);
+        let share = if self.logarithmic {
+            (value / self.from).ln() / (self.to / self.from).ln()
+        } else {
+            (value - self.from) / (self.to - self.from)
+        };
         self.start + (share * f64::from(self.end - self.start)).round() as i32
     }
 
     /// Round values in the stretch, `most` steps at most, and the decimals that tell them apart.
     pub fn ticks(self, most: usize) -> (Vec<f64>, usize) {
+        if self.logarithmic {
+            return self.round_ratios(most);
+        }
         let length = self.to - self.from;
         let rough = length / most.max(1) as f64;
         let power = 10_f64.powf(rough.log10().floor());
@@ -66,6 +79,20 @@ impl Scale {
         let first = (self.from / step).ceil();
         let ticks = (0..=most).map(|place| (first + place as f64) * step).filter(|tick| *tick <= self.to + step * 1e-9);
         (ticks.collect(), decimals as usize)
+    }
+}
+
+impl Scale {
+    /// Powers of ten in the stretch, with their doubles and fives where there is room.
+    fn round_ratios(self, most: usize) -> (Vec<f64>, usize) {
+        let (low, high) = (self.from.log10().floor() as i32, self.to.log10().ceil() as i32);
+        let ticks = |factors: &[f64]| -> Vec<f64> {
+            let powers = (low..=high).flat_map(|power| factors.iter().map(move |factor| factor * 10_f64.powi(power)));
+            powers.filter(|tick| (self.from..=self.to).contains(tick)).collect()
+        };
+        let fine = ticks(&[1.0, 2.0, 5.0]);
+        let ticks = if fine.len() <= most.max(2) { fine } else { ticks(&[1.0]) };
+        (ticks, usize::try_from(-low).unwrap_or(0).min(9))
     }
 }
 
@@ -169,6 +196,16 @@ mod tests {
         check(0.0, 10.0, &[0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
         check(0.9, 1.7, &[1.0, 1.2, 1.4, 1.6]);
         check(1200.0, 4100.0, &[2000.0, 3000.0, 4000.0]);
+    }
+
+    #[test]
+    fn equal_ratios_are_equally_far_apart() {
+        let scale = Scale::new((1.0, 10_000.0), (0, 400)).logarithmic();
+        assert_eq!([1.0, 10.0, 100.0, 10_000.0].map(|value| scale.pixel(value)), [0, 100, 200, 400]);
+        assert_eq!(scale.ticks(6), (vec![1.0, 10.0, 100.0, 1000.0, 10_000.0], 0));
+        let scale = Scale::new((0.4, 6.0), (0, 100)).logarithmic();
+        assert_eq!(scale.ticks(6), (vec![0.5, 1.0, 2.0, 5.0], 1));
+        assert_eq!(Scale::new((-1.0, 1.0), (0, 100)).logarithmic().pixel(0.0), 50);
     }
 
     #[test]

@@ -96,13 +96,13 @@ impl Canvas<'_> {
     /// A text; its point is at half its height.
     pub fn text(&mut self, at: (i32, i32), text: &str, font: Font) -> Result<(), DrawError> {
         let style = font.style();
-        Ok(self.backend.draw_text(text, &style, at)?)
+        Ok(self.backend.draw_text(&clean(text), &style, at)?)
     }
 
     /// A text that reads from bottom to top.
     pub fn upright_text(&mut self, at: (i32, i32), text: &str, font: Font) -> Result<(), DrawError> {
         let style = font.style().transform(FontTransform::Rotate270);
-        Ok(self.backend.draw_text(text, &style, at)?)
+        Ok(self.backend.draw_text(&clean(text), &style, at)?)
     }
 
     /// A straight line.
@@ -260,5 +260,15 @@ fn stroke(role: Role, width: u32) -> ShapeStyle {
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    clean(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// Text without the characters that XML has no way to write.
+fn clean(text: &str) -> String {
+    let written = |character: &char| match character {
+        '\n' | '\t' => true,
+        '\u{fffe}' | '\u{ffff}' => false,
+        other => !other.is_control(),
+    };
+    text.chars().filter(written).collect()
 }

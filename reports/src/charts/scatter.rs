@@ -7,6 +7,9 @@ use super::{
     palette::Role,
 };
 
+/// Ratio of the largest to the smallest beyond which the axes are logarithmic.
+const FAR: f64 = 30.0;
+
 /// One thing that was predicted and measured.
 pub struct Point {
     /// What was said of it.
@@ -21,15 +24,21 @@ pub struct Point {
     pub tip: String,
 }
 
-/// Draws points whose axes have one scale; `unit` is of both.
+/// Draws points whose axes have one scale, a logarithmic one where they lie far apart; `unit` is of both.
 pub fn draw(points: &[Point], title: &str, unit: &str, legend: &[(Mark, String)], format: Format) -> Drawn {
-    let ends = points.iter().flat_map(|point| [point.predicted, point.measured]);
-    let Some((low, high)) = axes::span(ends, 0.06) else { return Ok(None) };
+    let ends = || points.iter().flat_map(|point| [point.predicted, point.measured]).filter(|value| value.is_finite());
+    let (smallest, largest) = (ends().fold(f64::INFINITY, f64::min), ends().fold(0.0, f64::max));
+    let wide = smallest > 0.0 && largest > FAR * smallest;
+    let span = if wide { Some((smallest * 0.8, largest * 1.25)) } else { axes::span(ends(), 0.06) };
+    let Some((low, high)) = span.map(|(low, high)| (low.max(0.0), high)) else { return Ok(None) };
     let top = axes::legend_height(format.width(), legend) + 12;
     let bottom = top + if format.is_narrow() { 300 } else { 400 };
     let area = Area { left: if format.is_narrow() { 64 } else { 76 }, top, right: format.width() - 12, bottom };
-    let across = Scale::new((low.max(0.0), high), (area.left, area.right));
-    let up = Scale::new((low.max(0.0), high), (area.bottom, area.top));
+    let scale = |ends| {
+        let scale = Scale::new((low, high), ends);
+        if wide { scale.logarithmic() } else { scale }
+    };
+    let (across, up) = (scale((area.left, area.right)), scale((area.bottom, area.top)));
     let drawn = canvas::drawing(format, bottom + 44, title, |canvas| {
         axes::legend(canvas, (0, 0), legend)?;
         axes::horizontal(canvas, area, across, &format!("predicted ({unit})"), "")?;

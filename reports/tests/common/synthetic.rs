@@ -31,6 +31,8 @@ pub struct Synthetic {
     pub batch_sizes: Vec<usize>,
     pub shapes: Vec<TreeShape>,
     pub repeats: usize,
+    /// Of the noise.
+    pub seed: u64,
     /// Relative noise of a trial.
     pub noise: f64,
     /// Whether the engine splits a round's time.
@@ -66,6 +68,7 @@ impl Default for Synthetic {
             batch_sizes: vec![1, 8, 32, 128],
             shapes,
             repeats: 5,
+            seed: 42,
             noise: 0.015,
             split: true,
             acceptance: 0.68,
@@ -89,7 +92,7 @@ impl Synthetic {
     }
 
     pub fn records(&self) -> Vec<Record> {
-        let mut random = Random(42);
+        let mut random = Random(self.seed);
         let mut records = Vec::new();
         for repeat in 0..self.repeats {
             for batch_size in &self.batch_sizes {

@@ -1,0 +1,93 @@
+//! Several sweeps in one report.
+
+use std::fs;
+
+use polars::prelude::*;
+use reports::{ReportInput, Sweep};
+use tuner::{configuration::Load, record::Outcome};
+
+use crate::{check, elsewhere, input, small};
+
+#[test]
+fn different_fingerprints_are_not_ranked_against_each_other() {
+    let one = small().sweep("runs/one");
+    let mut two = small().sweep("runs/two");
+    for record in &mut two.records {
+        record.id.push('x');
+        record.fingerprint.workload = "blake3:other".into();
+    }
+    let input = ReportInput { sweeps: vec![one, two], compare: false };
+    let html = check(&input);
+    assert!(html.contains("2 different fingerprints"));
+    assert!(html.contains("Section 2"));
+    assert!(reports::terminal_table(&input, 100).contains("2 fingerprints"));
+}
+
+#[test]
+fn a_trial_in_two_folders_counts_once_and_a_measured_one_goes_before_a_failed_one() {
+    let one = small().sweep("runs/one");
+    let mut two = one.clone();
+    two.name = "runs/two".into();
+    let failed =
+        two.records.iter_mut().find(|record| matches!(record.outcome, Outcome::Failed { .. })).expect("one failed");
+    let measured =
+        one.records.iter().find(|record| matches!(record.outcome, Outcome::Measured(_))).expect("one measured");
+    failed.outcome = measured.outcome.clone();
+    let (count, failures) = (one.records.len(), |sweep: &Sweep| {
+        sweep.records.iter().filter(|record| matches!(record.outcome, Outcome::Failed { .. })).count()
+    });
+    let expected = failures(&one) - 1;
+    let folder = tempfile::tempdir().expect("a folder");
+    reports::write(&ReportInput { sweeps: vec![one, two], compare: false }, folder.path()).expect("written");
+    let trials = ParquetReader::new(fs::File::open(folder.path().join("trials.parquet")).expect("there"))
+        .finish()
+        .expect("Parquet");
+    assert_eq!(trials.height(), count);
+    assert_eq!(trials.column("reason").expect("there").str().expect("texts").iter().flatten().count(), expected);
+}
+
+#[test]
+fn shards_are_whole_together_and_partial_alone() {
+    let mut whole = small().sweep("runs/shard-1");
+    whole.planned = Some(whole.records.len());
+    let mut other = Sweep { name: "runs/shard-2".into(), ..whole.clone() };
+    other.records = whole.records.split_off(whole.records.len() / 2);
+    assert!(check(&input(whole.clone())).contains("18 of 36 planned trials have finished"));
+    let html = check(&ReportInput { sweeps: vec![whole, other], compare: false });
+    assert!(!html.contains("planned trials have finished"));
+}
+
+#[test]
+fn two_runs_that_differ_in_one_thing_are_compared_and_not_ranked() {
+    let check_comparison = |factor: f64, batch_1: &str| {
+        let other =
+            elsewhere("runs/newer", "2.0", |record| if record.trial.load == Load::BatchSize(1) { factor } else { 1.0 });
+        let input = ReportInput { sweeps: vec![elsewhere("runs/older", "1.0", |_| 1.0), other], compare: false };
+        let html = check(&input).replace("&#x2f;", "/");
+        for part in
+            ["runs/newer against runs/older", "driver: 1.0 → 2.0", batch_1, "Batch size 8: no significant difference"]
+        {
+            assert!(html.contains(part), "{part}");
+        }
+        assert!(html.contains("Section 2"), "ranked each for itself");
+        assert!(reports::terminal_table(&input, 80).contains(batch_1));
+    };
+    check_comparison(1.25, "Batch size 1: better in 5 of 5; 1.25× at the median.");
+    check_comparison(0.8, "Batch size 1: worse in 5 of 5; 0.80× at the median.");
+}
+
+#[test]
+fn runs_that_differ_in_more_are_compared_only_when_asked() {
+    let mut other = elsewhere("runs/newer", "2.0", |_| 1.0);
+    other.records.iter_mut().for_each(|record| record.fingerprint.workload = "another".into());
+    let mut input = ReportInput { sweeps: vec![elsewhere("runs/older", "1.0", |_| 1.0), other], compare: false };
+    assert!(!check(&input).contains("What differs between the runs"));
+    input.compare = true;
+    let html = check(&input);
+    assert!(html.contains("driver: 1.0 → 2.0; workload:"), "both are named");
+    // The same run against itself: nothing differs, and that is said.
+    let same = ReportInput { sweeps: vec![small().sweep("runs/one"), small().sweep("runs/two")], compare: true };
+    let html = check(&same);
+    assert!(html.contains("have the same fingerprint"));
+    assert!(html.contains("Batch size 1: no significant difference"));
+}

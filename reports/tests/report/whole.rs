@@ -1,0 +1,224 @@
+//! The report of one sweep.
+
+use std::fs;
+
+use polars::prelude::*;
+use reports::{ReportInput, Sweep};
+use schemas::tree::TreeShape;
+use tuner::{
+    configuration::{Knobs, Load, Real, TableRow},
+    record::{Outcome, Role},
+};
+
+use crate::{
+    check,
+    common::synthetic::{Synthetic, fingerprint, tuned},
+    input, small,
+};
+
+#[test]
+fn a_whole_report() {
+    let sweep = small().sweep("runs/one");
+    let html = check(&input(sweep)).replace("&#x2f;", "/");
+    for part in [
+        "Speculation pays here.",
+        "SYNTHETIC",
+        "num_steps 3 · topk 4",
+        "accept length",
+        "SGLANG_ARGS=(",
+        "spectune serve runs/one/tuned.toml",
+    ] {
+        assert!(html.contains(part), "{part}");
+    }
+}
+
+#[test]
+fn the_markdown_and_the_terminal_table_stay_as_they_are() {
+    let input = input(small().sweep("runs/one"));
+    let folder = tempfile::tempdir().expect("a folder");
+    reports::write(&input, folder.path()).expect("written");
+    insta::assert_snapshot!("markdown", fs::read_to_string(folder.path().join("report.md")).expect("Markdown"));
+    insta::assert_snapshot!("terminal_wide", reports::terminal_table(&input, 120));
+    insta::assert_snapshot!("terminal_narrow", reports::terminal_table(&input, 80));
+}
+
+#[test]
+fn tables_read_back_with_every_row_and_figure() {
+    let sweep = small().sweep("runs/one");
+    let records = sweep.records.clone();
+    let folder = tempfile::tempdir().expect("a folder");
+    reports::write(&input(sweep), folder.path()).expect("written");
+    let path = |name: &str| folder.path().join(name);
+    let parquet =
+        |name: &str| ParquetReader::new(fs::File::open(path(name)).expect("there")).finish().expect("Parquet");
+    let csv = |name: &str| {
+        let options = CsvReadOptions::default().with_infer_schema_length(None);
+        options.try_into_reader_with_file_path(Some(path(name))).expect("there").finish().expect("CSV")
+    };
+    for name in ["trials", "ranking"] {
+        let (parquet, csv) = (parquet(&format!("{name}.parquet")), csv(&format!("{name}.csv")));
+        assert_eq!(parquet.shape(), csv.shape(), "{name}");
+        assert_eq!(parquet.get_column_names(), csv.get_column_names(), "{name}");
+        let figure =
+            |frame: &DataFrame| frame.column("output_tokens_per_s").expect("there").f64().expect("numbers").to_vec();
+        assert_eq!(figure(&parquet), figure(&csv), "{name}");
+    }
+    let trials = parquet("trials.parquet");
+    assert_eq!(trials.height(), records.len());
+    let figures = trials.column("output_tokens_per_s").expect("there").f64().expect("numbers").to_vec();
+    let expected: Vec<Option<f64>> = records
+        .iter()
+        .map(|record| match &record.outcome {
+            Outcome::Measured(measurement) => Some(measurement.output_tokens_per_s),
+            Outcome::Failed { .. } => None,
+        })
+        .collect();
+    assert_eq!(figures, expected);
+    let reasons = trials.column("reason").expect("there").str().expect("texts").iter().flatten().count();
+    assert_eq!(reasons, expected.iter().filter(|figure| figure.is_none()).count());
+}
+
+#[test]
+fn names_and_reasons_are_text_and_never_markup() {
+    let hostile = "</script><img src=x onerror=alert(1)>\"'&|`\n# heading";
+    let mut sweep = small().sweep(hostile);
+    if let Some(file) = &mut sweep.file {
+        file.models.target = hostile.into();
+    }
+    sweep.notices.push(hostile.into());
+    let mut file = tuned();
+    file.models.target = hostile.into();
+    file.models.draft = hostile.into();
+    sweep.tuned = Some(file);
+    for record in &mut sweep.records {
+        record.fingerprint.device_name = hostile.into();
+        record.fingerprint.engine = hostile.into();
+        if let Outcome::Failed { reason } = &mut record.outcome {
+            *reason = format!("{hostile}\u{1b}[31m");
+        }
+    }
+    let html = check(&input(sweep));
+    assert!(!html.contains("<img src"), "the name is escaped");
+    assert_eq!(html.matches("</script>").count(), 2, "the data and the script, and nothing that ends them early");
+}
+
+#[test]
+fn an_empty_sweep_says_so() {
+    let html = check(&input(Sweep { name: "runs/empty".into(), planned: Some(12), ..Sweep::default() }));
+    assert!(html.contains("No trial has finished yet"), "{html}");
+    assert!(html.contains("no finished trial of 12 planned"));
+    check(&ReportInput::default());
+    assert!(reports::terminal_table(&ReportInput::default(), 80).contains("no trial has finished"));
+}
+
+#[test]
+fn a_sweep_in_which_all_failed_says_why() {
+    let html = check(&input(Synthetic { largest_tree: 0, ..small() }.sweep("runs/failed")));
+    assert!(html.contains("No trial succeeded under this load."));
+    assert!(html.contains("out of memory"));
+}
+
+#[test]
+fn a_single_configuration_and_a_single_repeat_read_well() {
+    let only = Synthetic { shapes: vec![TreeShape::chain(3)], batch_sizes: vec![4], repeats: 1, ..small() };
+    let html = check(&input(only.sweep("runs/one")));
+    assert!(html.contains("no speculation was not measured"));
+    let once = Synthetic { repeats: 1, ..small() };
+    let html = check(&input(once.sweep("runs/once")));
+    assert!(html.contains("one repeat, no interval"));
+    let off = Synthetic { shapes: vec![TreeShape::OFF], repeats: 1, ..small() };
+    check(&input(off.sweep("runs/off")));
+}
+
+#[test]
+fn speculation_that_does_not_pay_is_the_answer() {
+    let bad = Synthetic { acceptance: 0.02, ..small() };
+    let html = check(&input(bad.sweep("runs/bad")));
+    assert!(html.contains("Speculation does not pay here"));
+}
+
+#[test]
+fn parts_of_a_round_that_were_not_measured_stay_missing() {
+    let html = check(&input(Synthetic { split: false, ..small() }.sweep("runs/unsplit")));
+    assert!(html.contains("<td>—</td>"));
+}
+
+#[test]
+fn figures_that_are_no_numbers_do_not_break_a_report() {
+    let mut sweep = small().sweep("runs/broken");
+    for record in &mut sweep.records {
+        if let Outcome::Measured(measurement) = &mut record.outcome {
+            measurement.round_ms.median = 0.0;
+            measurement.tokens_per_s_per_user = f64::INFINITY;
+            measurement.accept_histogram = Vec::new();
+        }
+    }
+    check(&input(sweep));
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_a_clear_error() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("file");
+    fs::write(&file, "not a folder").expect("written");
+    let error = reports::write(&input(small().sweep("runs/one")), &file.join("report")).expect_err("no folder");
+    assert!(error.to_string().contains("cannot create the report's folder"), "{error}");
+}
+
+#[test]
+fn the_fingerprint_is_on_the_page() {
+    let html = check(&input(small().sweep("runs/one")));
+    let print = fingerprint();
+    for part in [print.device_name, print.engine, print.target, print.draft, print.workload] {
+        assert!(html.contains(&part), "{part}");
+    }
+}
+
+#[test]
+fn a_winner_that_is_no_better_than_the_default_is_said_to_be_none() {
+    let mut sweep = small().sweep("runs/one");
+    for record in &mut sweep.records {
+        let shape = record.trial.configuration.shape;
+        let up = if record.trial.repeat % 2 == 0 { 1.004 } else { 0.996 };
+        if let Outcome::Measured(figures) = &mut record.outcome {
+            figures.output_tokens_per_s = match record.role {
+                Role::EngineDefault => 200.0,
+                _ if shape == TreeShape::chain(3) => 200.0 * up,
+                _ => 100.0,
+            };
+        }
+    }
+    let html = check(&input(sweep));
+    assert!(html.contains("Speculation pays here."));
+    assert!(html.contains("No significant difference from the engine&#x27;s default, 5,4,8."), "{html}");
+}
+
+#[test]
+fn arrivals_settings_and_tables_have_names_of_their_own() {
+    let mut sweep = small().sweep("runs/one");
+    for record in &mut sweep.records {
+        if record.trial.load == Load::BatchSize(8) {
+            record.trial.load = Load::RequestRate(Real(2.5));
+        }
+        if record.trial.configuration.shape == TreeShape::chain(1) {
+            record.trial.configuration.knobs = Knobs { page_size: Some(16), ..Knobs::default() };
+        }
+        if record.trial.configuration.shape.topk == 4 && record.trial.configuration.shape.num_steps == 3 {
+            record.trial.configuration.table = vec![
+                TableRow { max_running_batch: 4, shape: record.trial.configuration.shape },
+                TableRow { max_running_batch: 64, shape: TreeShape::chain(3) },
+            ];
+        }
+    }
+    let input = input(sweep);
+    let html = check(&input).replace("&#x2f;", "/");
+    for part in ["2.5 requests/s", "id=\"section-1-rate-2.5\"", "1,1,2 page_size=16", "table ≤4: 3,4,16; ≤64: 3,1,4"]
+    {
+        assert!(html.contains(part), "{part}");
+    }
+    for width in [80, 120] {
+        let table = reports::terminal_table(&input, width);
+        assert!(table.contains("page_size=16"), "{table}");
+        assert!(table.lines().all(|line| line.chars().count() <= width), "{width}: {table}");
+    }
+}
