@@ -5,13 +5,13 @@ mod place;
 pub(super) mod split;
 pub(super) mod unknown;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    Argument, Engine, Insertion, Launch, Options, Parsed, Setting, Syntax, Value,
+    Argument, Engine, Insertion, Launch, Options, Parsed, Setting, Syntax,
     detect::{self, Detected},
     edit, problems,
-    script::{self, Field, Line},
+    script::{self, Field, Line, Text},
     writing::Writing,
 };
 use crate::{
@@ -69,11 +69,11 @@ pub(super) fn no_launch(source: &Source) -> Diagnostic {
 
 /// Lines that begin with a flag and follow another line go on with it: a list of bare flags, one a line, or a command
 /// whose continuation is broken.
-fn join_bare(source: &Source, lines: Vec<Line>, diagnostics: &mut Vec<Diagnostic>) -> Vec<Line> {
-    let mut joined: Vec<Line> = Vec::new();
+fn join_bare<'a>(source: &Source, lines: Vec<Line<'a>>, diagnostics: &mut Vec<Diagnostic>) -> Vec<Line<'a>> {
+    let mut joined: Vec<Line<'a>> = Vec::new();
     for line in lines {
-        let follows = line.variable.is_none() && is_flag(line.words.first());
-        let Some(before) = joined.last_mut().filter(|before| follows && before.variable.is_none()) else {
+        let follows = !line.is_variable && is_flag(line.words.first());
+        let Some(before) = joined.last_mut().filter(|before| follows && !before.is_variable) else {
             joined.push(line);
             continue;
         };
@@ -101,12 +101,12 @@ fn join_bare(source: &Source, lines: Vec<Line>, diagnostics: &mut Vec<Diagnostic
 }
 
 /// Whether a word is written as a flag.
-fn is_flag(word: Option<&Field>) -> bool {
+fn is_flag(word: Option<&Field<'_>>) -> bool {
     word.and_then(|word| word.value.known()).is_some_and(split::is_flag)
 }
 
 /// What the rest of a slime script says of every launch in it; the last word counts.
-fn companions<'a>(source: &Source, lines: impl Iterator<Item = &'a Line>, options: &Options) -> Vec<Argument> {
+fn companions<'a>(source: &Source, lines: impl Iterator<Item = &'a Line<'a>>, options: &Options) -> Vec<Argument> {
     let mut found: BTreeMap<Key, Argument> = BTreeMap::new();
     for line in lines {
         let arguments = split::split(source, &line.words, Engine::Slime, options.version, &mut Vec::new());
@@ -121,7 +121,7 @@ fn companions<'a>(source: &Source, lines: impl Iterator<Item = &'a Line>, option
 
 fn build(
     source: &Source,
-    line: &Line,
+    line: &Line<'_>,
     detected: &Detected,
     options: &Options,
     diagnostics: &mut Vec<Diagnostic>,
@@ -129,7 +129,7 @@ fn build(
     let mut words = line.words.get(detected.first_argument..).unwrap_or_default();
     let engine = detected.engine;
     if let Some(first) = words.get(MOST_WORDS).filter(|_| words.len() > MOST_WORDS) {
-        diagnostics.push(problems::too_many_words(first.span, words.len(), MOST_WORDS));
+        diagnostics.push(problems::too_many_words(first.span, MOST_WORDS));
         words = words.get(..MOST_WORDS).unwrap_or_default();
     }
     let mut troubles = Vec::new();
@@ -161,7 +161,7 @@ fn build(
         anchor: detected.anchor,
         settings,
         arguments,
-        environment: line.environment.clone(),
+        environment: Arc::clone(&line.environment),
         engine_version: None,
         insertion,
     }
@@ -188,14 +188,14 @@ fn setting(source: &Source, argument: &Argument, syntax: Syntax) -> Setting {
 
 pub(super) fn from_words(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) {
     let mut text = String::new();
-    let mut fields: Vec<Field> = Vec::with_capacity(words.len());
+    let mut fields: Vec<Field<'_>> = Vec::with_capacity(words.len());
     for word in words {
         if !text.is_empty() {
             text.push(' ');
         }
         let start = text.len();
         text.push_str(&edit::quoted(word));
-        fields.push(Located::new(Value::Known(word.clone()), Span::new(start, text.len())));
+        fields.push(Located::new(Text::Known(word.into()), Span::new(start, text.len())));
     }
     let source = Source::new("<command line>", text);
     let mut diagnostics = Vec::new();
@@ -209,7 +209,7 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) 
         anchor: fields.first().map_or(span, |field| field.span),
         settings: settings(&source, &arguments, Syntax::CommandLine),
         arguments,
-        environment: BTreeMap::new(),
+        environment: Arc::default(),
         engine_version: None,
         insertion: Insertion { at: span.end, before: " ".into(), after: String::new(), writing: Writing::shell(None) },
     };

@@ -8,7 +8,7 @@ mod node;
 mod remap;
 mod variables;
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 use saphyr_parser::ScalarStyle;
 
@@ -121,7 +121,7 @@ impl Reader<'_> {
                     let own = launch.environment.get(variable.name).and_then(|own| own.value.known());
                     // The script may have set it anew.
                     if own.is_none_or(|own| Some(own) == variable.value.value.known()) {
-                        launch.environment.insert(variable.name.to_owned(), variable.value.clone());
+                        Arc::make_mut(&mut launch.environment).insert(variable.name.to_owned(), variable.value.clone());
                     }
                 }
             }
