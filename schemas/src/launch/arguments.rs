@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Most words of one launch that are read: every rule may look at each of them.
-const MOST_WORDS: usize = 1 << 13;
+pub(super) const MOST_WORDS: usize = 1 << 13;
 
 pub(super) fn parse(source: &Source, options: &Options) -> Parsed {
     let script = script::read(source);
@@ -35,13 +35,10 @@ pub(super) fn parse(source: &Source, options: &Options) -> Parsed {
         let Some(detected) = detected else { continue };
         launches.push(build(source, &line, &detected, options, &mut diagnostics));
     }
-    let companions = companions(source, others.iter().map(|(_, line)| line), options);
-    for launch in launches.iter_mut().filter(|launch| launch.engine == Engine::Slime) {
-        for argument in &companions {
-            let Some(key) = argument.key.filter(|key| !launch.has(*key)) else { continue };
-            launch.settings.insert(key, setting(source, argument, launch.syntax));
-            launch.arguments.push(argument.clone());
-        }
+    let mut of_slime: Vec<&mut Launch> = launches.iter_mut().filter(|launch| launch.engine == Engine::Slime).collect();
+    if !of_slime.is_empty() {
+        let companions = companions(source, others.iter().map(|(_, line)| line), options);
+        of_slime.iter_mut().for_each(|launch| accompany(source, launch, &companions));
     }
     launches.sort_by_key(|launch| launch.anchor);
     // What does not close far from any launch is prose, unless it is why no launch was found.
@@ -109,7 +106,8 @@ fn is_flag(word: Option<&Field<'_>>) -> bool {
 fn companions<'a>(source: &Source, lines: impl Iterator<Item = &'a Line<'a>>, options: &Options) -> Vec<Argument> {
     let mut found: BTreeMap<Key, Argument> = BTreeMap::new();
     for line in lines {
-        let arguments = split::split(source, &line.words, Engine::Slime, options.version, &mut Vec::new());
+        let words = line.words.get(..MOST_WORDS).unwrap_or(&line.words);
+        let arguments = split::split(source, words, Engine::Slime, options.version, &mut Vec::new());
         for argument in arguments {
             if let Some(key) = argument.key.filter(|key| key.flag().of_slime || *key == Key::ModelPath) {
                 found.insert(key, argument);
@@ -117,6 +115,14 @@ fn companions<'a>(source: &Source, lines: impl Iterator<Item = &'a Line<'a>>, op
         }
     }
     found.into_values().collect()
+}
+
+fn accompany(source: &Source, launch: &mut Launch, companions: &[Argument]) {
+    for argument in companions {
+        let Some(key) = argument.key.filter(|key| !launch.has(*key)) else { continue };
+        launch.settings.insert(key, setting(source, argument, launch.syntax));
+        launch.arguments.push(argument.clone());
+    }
 }
 
 fn build(

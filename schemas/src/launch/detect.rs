@@ -1,6 +1,6 @@
 //! Which engine a command line starts, and where its arguments begin.
 
-use super::{Engine, script::Line};
+use super::{Engine, arguments::MOST_WORDS, script::Line};
 use crate::{
     flags::{self, Lookup},
     text::Span,
@@ -32,7 +32,7 @@ pub(super) fn detect(line: &Line<'_>, told: Option<Engine>) -> Option<Detected> 
         }
         (None, None) => {
             let first = first_flag(&texts);
-            let flags = texts.iter().skip(first).filter(|text| text.starts_with("--"));
+            let flags = texts.iter().skip(first).take(MOST_WORDS).filter(|text| text.starts_with("--"));
             let (mut bare, mut evident) = (None, false);
             for flag in flags {
                 bare = bare.or_else(|| engine_of_flag(flag));

@@ -1,11 +1,6 @@
 //! From shell text to the command lines that it runs, variables and arrays filled in as far as the text tells.
 
-use std::{
-    borrow::Cow,
-    cell::Cell,
-    collections::HashMap,
-    sync::Arc,
-};
+use std::{borrow::Cow, cell::Cell, collections::HashMap, sync::Arc};
 
 use super::{
     Environment, Value, detect,
@@ -30,6 +25,9 @@ const MOST_EXPORTED: usize = 128;
 
 /// How often a quoted command is looked into (`ssh host "bash -c '…'"`).
 const NESTING: usize = 2;
+
+/// What opens and closes a block of Markdown.
+const FENCES: [&str; 2] = ["```", "~~~"];
 
 /// A word of a command line after expansion.
 pub(super) type Field<'a> = Located<Text<'a>>;
@@ -111,12 +109,15 @@ pub(super) fn read(source: &Source) -> Script<'_> {
 /// The fenced blocks of a text that has any, otherwise all of it.
 pub(super) fn regions(text: &str) -> Vec<Span> {
     let mut regions = Vec::new();
+    if !FENCES.iter().any(|fence| text.contains(fence)) {
+        return vec![Span::new(0, text.len())];
+    }
     let mut opened: Option<usize> = None;
     let mut at = 0;
     for line in text.split_inclusive('\n') {
         let next = at + line.len();
         let trimmed = line.trim_start();
-        if trimmed.starts_with("```") || trimmed.starts_with("~~~") {
+        if FENCES.iter().any(|fence| trimmed.starts_with(fence)) {
             opened = match opened {
                 Some(start) => {
                     regions.push(Span::new(start, at));
@@ -518,12 +519,7 @@ impl<'a> Interpreter<'a> {
         let named = |fields: &[Field<'_>]| {
             fields.iter().any(|field| field.value.known().is_some_and(|text| text.starts_with('-')))
         };
-        let line = |words, arrays| Line {
-            words,
-            is_variable: true,
-            arrays,
-            environment: Arc::clone(&self.exported),
-        };
+        let line = |words, arrays| Line { words, is_variable: true, arrays, environment: Arc::clone(&self.exported) };
         let arrays = self.arrays.into_iter().filter(|elements| !elements.used && named(&elements.fields));
         let arrays = arrays.take(MOST_LINES);
         let mut rest: Vec<(usize, Line<'a>)> =

@@ -103,6 +103,9 @@ impl Reader<'_> {
     }
 
     fn containers(&mut self) {
+        if !container::is_evident(self.source.text()) {
+            return;
+        }
         let has_services = |root: &Id| self.tree.map(*root).and_then(|map| self.tree.get(map, "services")).is_some();
         let compose = self.tree.roots.iter().any(has_services);
         let yaml = self.source.text();

@@ -1,6 +1,9 @@
 //! Words to arguments, as argparse splits them.
 
-use super::super::{Argument, Engine, Value, problems, script::{Field, Text}};
+use super::super::{
+    Argument, Engine, Value, problems,
+    script::{Field, Text},
+};
 use crate::{
     diagnostic::Diagnostic,
     flags::{self, Arity, Key, Lookup},

@@ -33,10 +33,7 @@ pub(in crate::launch) fn parse(source: &Source, options: &Options) -> Parsed {
     let document = match DeTable::parse(source.text()) {
         Ok(document) => document,
         Err(error) => {
-            return Parsed {
-                launches: Vec::new(),
-                diagnostics: vec![invalid(error.message(), error.span(), source)],
-            };
+            return Parsed { launches: Vec::new(), diagnostics: vec![invalid(error.message(), error.span(), source)] };
         }
     };
     let mut diagnostics = Vec::new();

@@ -156,9 +156,8 @@ impl<'a> Reader<'a> {
 
     /// Ends the command that is being read.
     fn finish(&mut self) {
-        let command = std::mem::take(&mut self.command);
-        if !command.words.is_empty() || !command.assignments.is_empty() {
-            self.statements.push_back(Statement::Command(command));
+        if !self.command.words.is_empty() || !self.command.assignments.is_empty() {
+            self.statements.push_back(Statement::Command(std::mem::take(&mut self.command)));
         }
     }
 
@@ -265,9 +264,8 @@ impl<'a> Reader<'a> {
                 self.array(name, append, value_start + 1);
                 return;
             }
-            let declares = |first: &str| {
-                matches!(first, "export" | "local" | "declare" | "readonly" | "typeset" | "env" | "set")
-            };
+            let declares =
+                |first: &str| matches!(first, "export" | "local" | "declare" | "readonly" | "typeset" | "env" | "set");
             if self.command.words.first().is_none_or(|first| first.text().is_some_and(declares)) {
                 self.at = value_start;
                 let value = self
