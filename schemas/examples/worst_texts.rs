@@ -95,6 +95,7 @@ const TEXTS: &[Text] = &[
     text("long-list.toml", "cuda_graph_bs = [", "1, "),
     text("nested-lists.toml", "cuda_graph_bs = ", "["),
     text("keys.toml", "", "nothing = 1\n"),
+    text("many-keys.toml", "", "key_number_% = 1\n"),
     text("tables.toml", "", "[a]\n"),
     text("comments.toml", "model_path = \"a\"\n", "# nothing\n"),
     text("environment.toml", "model_path = \"a\"\n[environment]\n", "A = \"1\"\n"),

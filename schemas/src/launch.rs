@@ -13,7 +13,7 @@ mod vllm;
 mod writing;
 mod yaml;
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
 
 pub(crate) use comments::comments;
 pub use edit::quoted;
@@ -155,12 +155,15 @@ pub struct Launch {
     /// Every argument in order, known or not.
     pub arguments: Vec<Argument>,
     /// Environment variables set in front of the command or exported before it.
-    pub environment: BTreeMap<String, Located<Value>>,
+    pub environment: Arc<Environment>,
     /// The engine's version, where the launch itself states it (our TOML does).
     pub engine_version: Option<Located<EngineVersion>>,
     /// Where a further flag can be written, and what has to stand before it.
     pub(crate) insertion: Insertion,
 }
+
+/// Environment variables by name. Many launches of a script share one.
+pub type Environment = BTreeMap<String, Located<Value>>;
 
 /// Where a further flag can be written.
 #[derive(Clone, Debug, PartialEq, Eq)]

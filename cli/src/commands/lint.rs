@@ -149,15 +149,15 @@ fn one(linter: &Linter<'_>, arguments: &Arguments, file: &std::path::Path) -> an
     let mut source = setup::read_source(file)?;
     let mut mending = None;
     if arguments.fix || arguments.diff {
-        let mended = Mending::of(&source, arguments.unsafe_fixes, |source| linter.look(source, &judged).diagnostics);
+        let mended =
+            Mending::of(&source, arguments.unsafe_fixes, |source| linter.look(source.clone(), &judged).diagnostics);
         if arguments.fix {
             mended.write(file, &source)?;
             source = schemas::text::Source::new(source.name(), mended.text());
         }
         mending = Some(mended);
     }
-    let looked = linter.look(&source, &judged);
-    Ok(Done { looked: Looked { source, ..looked }, mending })
+    Ok(Done { looked: linter.look(source, &judged), mending })
 }
 
 fn print(arguments: &Arguments, all: &[Done]) -> anyhow::Result<()> {

@@ -5,13 +5,13 @@ mod place;
 pub(super) mod split;
 pub(super) mod unknown;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    Argument, Engine, Insertion, Launch, Options, Parsed, Setting, Syntax, Value,
+    Argument, Engine, Insertion, Launch, Options, Parsed, Setting, Syntax,
     detect::{self, Detected},
     edit, problems,
-    script::{self, Field, Line},
+    script::{self, Field, Line, Text},
     writing::Writing,
 };
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Most words of one launch that are read: every rule may look at each of them.
-const MOST_WORDS: usize = 1 << 13;
+pub(super) const MOST_WORDS: usize = 1 << 13;
 
 pub(super) fn parse(source: &Source, options: &Options) -> Parsed {
     let script = script::read(source);
@@ -35,13 +35,10 @@ pub(super) fn parse(source: &Source, options: &Options) -> Parsed {
         let Some(detected) = detected else { continue };
         launches.push(build(source, &line, &detected, options, &mut diagnostics));
     }
-    let companions = companions(source, others.iter().map(|(_, line)| line), options);
-    for launch in launches.iter_mut().filter(|launch| launch.engine == Engine::Slime) {
-        for argument in &companions {
-            let Some(key) = argument.key.filter(|key| !launch.has(*key)) else { continue };
-            launch.settings.insert(key, setting(source, argument, launch.syntax));
-            launch.arguments.push(argument.clone());
-        }
+    let mut of_slime: Vec<&mut Launch> = launches.iter_mut().filter(|launch| launch.engine == Engine::Slime).collect();
+    if !of_slime.is_empty() {
+        let companions = companions(source, others.iter().map(|(_, line)| line), options);
+        of_slime.iter_mut().for_each(|launch| accompany(source, launch, &companions));
     }
     launches.sort_by_key(|launch| launch.anchor);
     // What does not close far from any launch is prose, unless it is why no launch was found.
@@ -69,11 +66,11 @@ pub(super) fn no_launch(source: &Source) -> Diagnostic {
 
 /// Lines that begin with a flag and follow another line go on with it: a list of bare flags, one a line, or a command
 /// whose continuation is broken.
-fn join_bare(source: &Source, lines: Vec<Line>, diagnostics: &mut Vec<Diagnostic>) -> Vec<Line> {
-    let mut joined: Vec<Line> = Vec::new();
+fn join_bare<'a>(source: &Source, lines: Vec<Line<'a>>, diagnostics: &mut Vec<Diagnostic>) -> Vec<Line<'a>> {
+    let mut joined: Vec<Line<'a>> = Vec::new();
     for line in lines {
-        let follows = line.variable.is_none() && is_flag(line.words.first());
-        let Some(before) = joined.last_mut().filter(|before| follows && before.variable.is_none()) else {
+        let follows = !line.is_variable && is_flag(line.words.first());
+        let Some(before) = joined.last_mut().filter(|before| follows && !before.is_variable) else {
             joined.push(line);
             continue;
         };
@@ -101,15 +98,16 @@ fn join_bare(source: &Source, lines: Vec<Line>, diagnostics: &mut Vec<Diagnostic
 }
 
 /// Whether a word is written as a flag.
-fn is_flag(word: Option<&Field>) -> bool {
+fn is_flag(word: Option<&Field<'_>>) -> bool {
     word.and_then(|word| word.value.known()).is_some_and(split::is_flag)
 }
 
 /// What the rest of a slime script says of every launch in it; the last word counts.
-fn companions<'a>(source: &Source, lines: impl Iterator<Item = &'a Line>, options: &Options) -> Vec<Argument> {
+fn companions<'a>(source: &Source, lines: impl Iterator<Item = &'a Line<'a>>, options: &Options) -> Vec<Argument> {
     let mut found: BTreeMap<Key, Argument> = BTreeMap::new();
     for line in lines {
-        let arguments = split::split(source, &line.words, Engine::Slime, options.version, &mut Vec::new());
+        let words = line.words.get(..MOST_WORDS).unwrap_or(&line.words);
+        let arguments = split::split(source, words, Engine::Slime, options.version, &mut Vec::new());
         for argument in arguments {
             if let Some(key) = argument.key.filter(|key| key.flag().of_slime || *key == Key::ModelPath) {
                 found.insert(key, argument);
@@ -119,9 +117,17 @@ fn companions<'a>(source: &Source, lines: impl Iterator<Item = &'a Line>, option
     found.into_values().collect()
 }
 
+fn accompany(source: &Source, launch: &mut Launch, companions: &[Argument]) {
+    for argument in companions {
+        let Some(key) = argument.key.filter(|key| !launch.has(*key)) else { continue };
+        launch.settings.insert(key, setting(source, argument, launch.syntax));
+        launch.arguments.push(argument.clone());
+    }
+}
+
 fn build(
     source: &Source,
-    line: &Line,
+    line: &Line<'_>,
     detected: &Detected,
     options: &Options,
     diagnostics: &mut Vec<Diagnostic>,
@@ -129,7 +135,7 @@ fn build(
     let mut words = line.words.get(detected.first_argument..).unwrap_or_default();
     let engine = detected.engine;
     if let Some(first) = words.get(MOST_WORDS).filter(|_| words.len() > MOST_WORDS) {
-        diagnostics.push(problems::too_many_words(first.span, words.len(), MOST_WORDS));
+        diagnostics.push(problems::too_many_words(first.span, MOST_WORDS));
         words = words.get(..MOST_WORDS).unwrap_or_default();
     }
     let mut troubles = Vec::new();
@@ -161,7 +167,7 @@ fn build(
         anchor: detected.anchor,
         settings,
         arguments,
-        environment: line.environment.clone(),
+        environment: Arc::clone(&line.environment),
         engine_version: None,
         insertion,
     }
@@ -188,14 +194,14 @@ fn setting(source: &Source, argument: &Argument, syntax: Syntax) -> Setting {
 
 pub(super) fn from_words(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) {
     let mut text = String::new();
-    let mut fields: Vec<Field> = Vec::with_capacity(words.len());
+    let mut fields: Vec<Field<'_>> = Vec::with_capacity(words.len());
     for word in words {
         if !text.is_empty() {
             text.push(' ');
         }
         let start = text.len();
         text.push_str(&edit::quoted(word));
-        fields.push(Located::new(Value::Known(word.clone()), Span::new(start, text.len())));
+        fields.push(Located::new(Text::Known(word.into()), Span::new(start, text.len())));
     }
     let source = Source::new("<command line>", text);
     let mut diagnostics = Vec::new();
@@ -209,7 +215,7 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) 
         anchor: fields.first().map_or(span, |field| field.span),
         settings: settings(&source, &arguments, Syntax::CommandLine),
         arguments,
-        environment: BTreeMap::new(),
+        environment: Arc::default(),
         engine_version: None,
         insertion: Insertion { at: span.end, before: " ".into(), after: String::new(), writing: Writing::shell(None) },
     };

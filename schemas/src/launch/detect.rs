@@ -1,6 +1,6 @@
 //! Which engine a command line starts, and where its arguments begin.
 
-use super::{Engine, script::Line};
+use super::{Engine, arguments::MOST_WORDS, script::Line};
 use crate::{
     flags::{self, Lookup},
     text::Span,
@@ -19,7 +19,7 @@ pub(super) struct Detected {
 }
 
 /// Looks for an engine in a line; `told` is what the user says every launch is for.
-pub(super) fn detect(line: &Line, told: Option<Engine>) -> Option<Detected> {
+pub(super) fn detect(line: &Line<'_>, told: Option<Engine>) -> Option<Detected> {
     let texts: Vec<&str> = line.words.iter().map(|word| word.value.known().unwrap_or_default()).collect();
     let program = program(&texts);
     let prefixed = texts.iter().position(|text| text.starts_with("--sglang-"));
@@ -32,7 +32,7 @@ pub(super) fn detect(line: &Line, told: Option<Engine>) -> Option<Detected> {
         }
         (None, None) => {
             let first = first_flag(&texts);
-            let flags = texts.iter().skip(first).filter(|text| text.starts_with("--"));
+            let flags = texts.iter().skip(first).take(MOST_WORDS).filter(|text| text.starts_with("--"));
             let (mut bare, mut evident) = (None, false);
             for flag in flags {
                 bare = bare.or_else(|| engine_of_flag(flag));
@@ -41,7 +41,7 @@ pub(super) fn detect(line: &Line, told: Option<Engine>) -> Option<Detected> {
             }
             // Flags alone are a launch; after a program that is not known, or in a variable, they are one only where
             // they can be nothing else.
-            let alone = first == 0 && line.variable.is_none() && !texts.is_empty();
+            let alone = first == 0 && !line.is_variable && !texts.is_empty();
             let engine = told.or(bare).filter(|_| alone || evident)?;
             (engine, first, None)
         }

@@ -7,7 +7,7 @@ use super::{Argument, Engine, Launch, Syntax, Value, arguments::split::is_flag, 
 impl fmt::Display for Launch {
     /// The arguments in order, quoted for a shell, behind the program's name (slime's flags have none).
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, value) in &self.environment {
+        for (name, value) in self.environment.iter() {
             match &value.value {
                 Value::Known(text) => write!(formatter, "{name}={} ", edit::quoted(text))?,
                 Value::Unknown(text) => write!(formatter, "{name}={text} ")?,

@@ -70,8 +70,8 @@ pub(super) fn too_large(source: &Source) -> Parsed {
     Parsed { launches: Vec::new(), diagnostics: vec![diagnostic] }
 }
 
-pub(super) fn too_many_words(first: Span, words: usize, most: usize) -> Diagnostic {
-    let message = format!("the launch has {words} words; {most} at most are read");
+pub(super) fn too_many_words(first: Span, most: usize) -> Diagnostic {
+    let message = format!("the launch has more than {most} words, and no more of them are read");
     let mut diagnostic = TOO_LARGE.at(first, message, "not read from here on");
     diagnostic.help = Some("give the script or command line that starts the engine, not its log".into());
     diagnostic

@@ -1,13 +1,10 @@
 //! From shell text to the command lines that it runs, variables and arrays filled in as far as the text tells.
 
-use std::{
-    cell::Cell,
-    collections::{BTreeMap, HashMap},
-};
+use std::{borrow::Cow, cell::Cell, collections::HashMap, sync::Arc};
 
 use super::{
-    Value, detect,
-    shell::{self, Array, Assignment, Command, Operator, Part, Statement, Trouble, Word},
+    Environment, Value, detect,
+    shell::{Array, Assignment, Command, Operator, Part, Parts, Reader, Statement, Trouble, Word},
 };
 use crate::text::{Located, Source, Span};
 
@@ -29,20 +26,57 @@ const MOST_EXPORTED: usize = 128;
 /// How often a quoted command is looked into (`ssh host "bash -c '…'"`).
 const NESTING: usize = 2;
 
+/// What opens and closes a block of Markdown.
+const FENCES: [&str; 2] = ["```", "~~~"];
+
 /// A word of a command line after expansion.
-pub(super) type Field = Located<Value>;
+pub(super) type Field<'a> = Located<Text<'a>>;
+
+/// The text of a word, borrowed where the user's text holds it as it stands.
+#[derive(Clone, Debug)]
+pub(super) enum Text<'a> {
+    /// It is known.
+    Known(Cow<'a, str>),
+    /// It is written so, and depends on something that is set elsewhere.
+    Unknown(Cow<'a, str>),
+}
+
+impl Text<'_> {
+    /// The text, where it is known.
+    pub fn known(&self) -> Option<&str> {
+        match self {
+            Self::Known(text) => Some(text),
+            Self::Unknown(_) => None,
+        }
+    }
+
+    /// The word as the user wrote it, known or not.
+    pub fn written(&self) -> &str {
+        match self {
+            Self::Known(text) | Self::Unknown(text) => text,
+        }
+    }
+
+    /// The value that a launch keeps.
+    pub fn to_value(&self) -> Value {
+        match self {
+            Self::Known(text) => Value::Known(text.to_string()),
+            Self::Unknown(text) => Value::Unknown(text.to_string()),
+        }
+    }
+}
 
 /// A command line, or a list of words that a script names and that no command in it uses.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(super) struct Line<'a> {
     /// Its words.
-    pub words: Vec<Field>,
-    /// The variable that holds the words, where no command uses it.
-    pub variable: Option<String>,
+    pub words: Vec<Field<'a>>,
+    /// Whether the words are held by a variable that no command uses.
+    pub is_variable: bool,
     /// The arrays that went into it.
     pub arrays: Vec<ArrayPlace>,
     /// The environment it runs in, as far as the text sets it.
-    pub environment: BTreeMap<String, Field>,
+    pub environment: Arc<Environment>,
 }
 
 /// Where an array stands.
@@ -56,15 +90,15 @@ pub(super) struct ArrayPlace {
 
 /// What a script says.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Script {
+pub(super) struct Script<'a> {
     /// Commands in order, then the variables that no command uses.
-    pub lines: Vec<Line>,
+    pub lines: Vec<Line<'a>>,
     /// What did not close.
     pub troubles: Vec<Trouble>,
 }
 
 /// Reads a whole text; of Markdown only the fenced blocks.
-pub(super) fn read(source: &Source) -> Script {
+pub(super) fn read(source: &Source) -> Script<'_> {
     let mut interpreter = Interpreter::new(source);
     for span in regions(source.text()) {
         interpreter.run(span, 0);
@@ -75,12 +109,15 @@ pub(super) fn read(source: &Source) -> Script {
 /// The fenced blocks of a text that has any, otherwise all of it.
 pub(super) fn regions(text: &str) -> Vec<Span> {
     let mut regions = Vec::new();
+    if !FENCES.iter().any(|fence| text.contains(fence)) {
+        return vec![Span::new(0, text.len())];
+    }
     let mut opened: Option<usize> = None;
     let mut at = 0;
     for line in text.split_inclusive('\n') {
         let next = at + line.len();
         let trimmed = line.trim_start();
-        if trimmed.starts_with("```") || trimmed.starts_with("~~~") {
+        if FENCES.iter().any(|fence| trimmed.starts_with(fence)) {
             opened = match opened {
                 Some(start) => {
                     regions.push(Span::new(start, at));
@@ -99,11 +136,11 @@ pub(super) fn regions(text: &str) -> Vec<Span> {
 
 /// What a variable holds.
 #[derive(Clone, Debug)]
-struct Scalar {
+struct Scalar<'a> {
     /// Its whole text.
-    value: Value,
+    value: Text<'a>,
     /// Its words, each at its place in the assignment, where the assignment is one quoted text.
-    fields: Vec<Field>,
+    fields: Vec<Field<'a>>,
     /// Whether a command used it.
     used: bool,
     /// In what order it came.
@@ -112,8 +149,8 @@ struct Scalar {
 
 /// What an array holds.
 #[derive(Clone, Debug)]
-struct Elements {
-    fields: Vec<Field>,
+struct Elements<'a> {
+    fields: Vec<Field<'a>>,
     place: ArrayPlace,
     used: bool,
     order: usize,
@@ -121,15 +158,18 @@ struct Elements {
 
 struct Interpreter<'a> {
     source: &'a Source,
-    scalars: HashMap<String, Scalar>,
+    scalars: HashMap<Cow<'a, str>, Scalar<'a>>,
     /// Every array that was ever assigned; a name that is assigned twice without use keeps both.
-    arrays: Vec<(String, Elements)>,
+    arrays: Vec<Elements<'a>>,
     /// Which of them a name means now; `None` where a block that may not have run assigned it.
-    current: HashMap<String, Option<usize>>,
-    exported: BTreeMap<String, Field>,
-    /// Names assigned in each open block.
-    blocks: Vec<Vec<String>>,
-    lines: Vec<Line>,
+    current: HashMap<&'a str, Option<usize>>,
+    /// Shared by the launches that run in it.
+    exported: Arc<Environment>,
+    /// How many names were assigned before each open block.
+    blocks: Vec<usize>,
+    /// Names assigned in the open blocks.
+    assigned: Vec<&'a str>,
+    lines: Vec<Line<'a>>,
     troubles: Vec<Trouble>,
     words: usize,
     bytes: Cell<usize>,
@@ -138,9 +178,9 @@ struct Interpreter<'a> {
 
 /// Where the words of a command came from.
 #[derive(Default)]
-struct Used {
+struct Used<'a> {
     arrays: Vec<usize>,
-    scalars: Vec<String>,
+    scalars: Vec<&'a str>,
 }
 
 impl<'a> Interpreter<'a> {
@@ -150,8 +190,9 @@ impl<'a> Interpreter<'a> {
             scalars: HashMap::new(),
             arrays: Vec::new(),
             current: HashMap::new(),
-            exported: BTreeMap::new(),
+            exported: Arc::default(),
             blocks: Vec::new(),
+            assigned: Vec::new(),
             lines: Vec::new(),
             troubles: Vec::new(),
             words: 0,
@@ -161,27 +202,28 @@ impl<'a> Interpreter<'a> {
     }
 
     fn run(&mut self, span: Span, nesting: usize) {
-        let (statements, troubles) = shell::read(self.source.text(), span);
-        let room = MOST_LINES.saturating_sub(self.troubles.len());
-        self.troubles.extend(troubles.into_iter().take(room));
-        for statement in statements {
+        let mut reader = Reader::new(self.source.text(), span);
+        for statement in reader.by_ref() {
             match statement {
-                Statement::BlockOpens => self.blocks.push(Vec::new()),
+                Statement::BlockOpens => self.blocks.push(self.assigned.len()),
                 Statement::BlockCloses => {
-                    for name in self.blocks.pop().unwrap_or_default() {
-                        self.forget(&name);
+                    let before = self.blocks.pop().unwrap_or_default();
+                    for name in self.assigned.split_off(before.min(self.assigned.len())) {
+                        self.forget(name);
                     }
                 }
                 Statement::Array(array) => self.assign_array(array),
-                Statement::Command(command) => self.command(command, nesting),
+                Statement::Command(command) => self.command(&command, nesting),
             }
         }
+        let room = MOST_LINES.saturating_sub(self.troubles.len());
+        self.troubles.extend(reader.into_troubles().into_iter().take(room));
     }
 
     /// A variable that was assigned in a block that may not have run can hold anything.
-    fn forget(&mut self, name: &str) {
+    fn forget(&mut self, name: &'a str) {
         if let Some(scalar) = self.scalars.get_mut(name) {
-            scalar.value = Value::Unknown(format!("${name}"));
+            scalar.value = anything(name);
             if scalar.fields.len() <= 1 {
                 scalar.fields.clear();
             }
@@ -190,79 +232,80 @@ impl<'a> Interpreter<'a> {
         if let Some(current) = self.current.get_mut(name) {
             *current = None;
         }
-        self.exported.remove(name);
-    }
-
-    fn assigned(&mut self, name: &str) {
-        if let Some(block) = self.blocks.last_mut() {
-            block.push(name.to_owned());
+        if self.exported.contains_key(name) {
+            Arc::make_mut(&mut self.exported).remove(name);
         }
     }
 
-    fn assign_array(&mut self, array: Array) {
+    fn assigned(&mut self, name: &'a str) {
+        if !self.blocks.is_empty() {
+            self.assigned.push(name);
+        }
+    }
+
+    fn assign_array(&mut self, array: Array<'a>) {
         let mut used = Used::default();
         let fields = self.expand_all(&array.words, &mut used);
-        self.assigned(&array.name);
-        let known = self.current.get(&array.name).copied().flatten();
+        self.assigned(array.name);
+        let known = self.current.get(array.name).copied().flatten();
         if array.append
-            && let Some((_, elements)) = known.and_then(|at| self.arrays.get_mut(at))
+            && let Some(elements) = known.and_then(|at| self.arrays.get_mut(at))
         {
             elements.fields.extend(fields);
             return;
         }
         self.order += 1;
         let place = ArrayPlace { name: array.name_span, span: array.span };
-        self.current.insert(array.name.clone(), Some(self.arrays.len()));
-        self.arrays.push((array.name, Elements { fields, place, used: false, order: self.order }));
+        self.current.insert(array.name, Some(self.arrays.len()));
+        self.arrays.push(Elements { fields, place, used: false, order: self.order });
         // Words that went from one array into another are looked at there.
         self.mark(&used);
     }
 
-    fn mark(&mut self, used: &Used) {
+    fn mark(&mut self, used: &Used<'_>) {
         for at in &used.arrays {
-            if let Some((_, elements)) = self.arrays.get_mut(*at) {
+            if let Some(elements) = self.arrays.get_mut(*at) {
                 elements.used = true;
             }
         }
         for name in &used.scalars {
-            if let Some(scalar) = self.scalars.get_mut(name) {
+            if let Some(scalar) = self.scalars.get_mut(*name) {
                 scalar.used = true;
             }
         }
     }
 
-    fn assign(&mut self, assignment: &Assignment) -> Option<Field> {
+    fn assign(&mut self, assignment: &Assignment<'a>) -> Field<'a> {
         let mut used = Used::default();
         let value = self.text(&assignment.value.parts, assignment.value.span, &mut used);
         let fields = self.fields_of(&assignment.value);
-        self.assigned(&assignment.name);
+        self.assigned(assignment.name);
         self.order += 1;
-        match self.scalars.get_mut(&assignment.name).filter(|_| assignment.append) {
+        match self.scalars.get_mut(assignment.name).filter(|_| assignment.append) {
             Some(old) => {
                 match (&mut old.value, &value) {
-                    (Value::Known(old), Value::Known(new)) if old.len() + new.len() <= self.source.text().len() => {
-                        old.push_str(new);
+                    (Text::Known(old), Text::Known(new)) if old.len() + new.len() <= self.source.text().len() => {
+                        old.to_mut().push_str(new);
                     }
-                    (old, _) => *old = Value::Unknown(format!("${}", assignment.name)),
+                    (old, _) => *old = anything(assignment.name),
                 }
                 old.fields.extend(fields);
             }
             None => {
                 let scalar = Scalar { value: value.clone(), fields, used: false, order: self.order };
-                self.scalars.insert(assignment.name.clone(), scalar);
+                self.scalars.insert(assignment.name.into(), scalar);
             }
         }
-        Some(Located::new(value, assignment.value.span))
+        Located::new(value, assignment.value.span)
     }
 
     /// The words of an assignment whose value is one quoted text, each at its own place.
-    fn fields_of(&mut self, value: &Word) -> Vec<Field> {
-        let Some(inside) = self.quoted_inside(value.span).filter(|_| value.parts.len() == 1) else {
+    fn fields_of(&mut self, value: &Word<'a>) -> Vec<Field<'a>> {
+        let Some(inside) = self.quoted_inside(value.span).filter(|_| value.parts.as_slice().len() == 1) else {
             return self.expand_all(std::slice::from_ref(value), &mut Used::default());
         };
-        let (statements, _) = shell::read(self.source.text(), inside);
         let mut fields = Vec::new();
-        for statement in statements {
+        for statement in Reader::new(self.source.text(), inside) {
             if let Statement::Command(command) = statement {
                 fields.extend(self.expand_all(&command.words, &mut Used::default()));
             }
@@ -278,70 +321,81 @@ impl<'a> Interpreter<'a> {
         inside.contains(char::is_whitespace).then(|| Span::new(span.start + 1, span.end - 1))
     }
 
-    fn command(&mut self, command: Command, nesting: usize) {
-        let first = command.words.first().and_then(Word::text).map(str::to_owned);
-        let mut own = BTreeMap::new();
-        let declares = matches!(first.as_deref(), Some("export" | "declare" | "local" | "readonly" | "typeset"));
-        let alone = command.words.is_empty() || declares;
-        for assignment in &command.assignments {
-            if alone {
-                let Some(field) = self.assign(assignment) else { continue };
-                if first.as_deref() == Some("export") && self.exported.len() < MOST_EXPORTED {
-                    self.exported.insert(assignment.name.clone(), field);
+    fn command(&mut self, command: &Command<'a>, nesting: usize) {
+        let first = command.words.first().and_then(Word::text);
+        let declares = matches!(first, Some("export" | "declare" | "local" | "readonly" | "typeset"));
+        if command.words.is_empty() || declares {
+            for assignment in &command.assignments {
+                let field = self.assign(assignment);
+                if first == Some("export") {
+                    self.export(assignment.name, field);
                 }
-            } else {
-                let value = self.text(&assignment.value.parts, assignment.value.span, &mut Used::default());
-                own.insert(assignment.name.clone(), Located::new(value, assignment.value.span));
             }
-        }
-        if alone {
-            self.export_by_name(&command, first.as_deref());
+            if first == Some("export") {
+                self.export_by_name(command);
+            }
             return;
         }
-        if matches!(first.as_deref(), Some("for" | "select" | "read"))
-            && let Some(name) = command.words.get(1).and_then(Word::text)
+        if matches!(first, Some("for" | "select" | "read"))
+            && let Some(name) = command.words.get(1).and_then(Word::name)
         {
-            let value = Value::Unknown(format!("${name}"));
             self.order += 1;
-            let scalar = Scalar { value, fields: Vec::new(), used: true, order: self.order };
-            self.scalars.insert(name.to_owned(), scalar);
+            let scalar = Scalar { value: anything(&name), fields: Vec::new(), used: true, order: self.order };
+            self.scalars.insert(name, scalar);
+            return;
+        }
+        // A command without a flag is no launch; what it names stays to be looked at by itself.
+        if self.lines.len() >= MOST_LINES || !command.words.iter().any(may_hold_flag) {
             return;
         }
         let mut used = Used::default();
         let words = self.expand_all(&command.words, &mut used);
-        // A command without a flag is no launch; what it names stays to be looked at by itself.
-        if self.lines.len() >= MOST_LINES || !words.iter().any(has_flag) {
+        if !words.iter().any(|word| has_flag(word.value.written())) {
             return;
         }
-        let arrays = used.arrays.iter().filter_map(|at| Some(self.arrays.get(*at)?.1.place.clone())).collect();
-        let mut line = Line { words, variable: None, arrays, environment: BTreeMap::new() };
+        let arrays = used.arrays.iter().filter_map(|at| Some(self.arrays.get(*at)?.place.clone())).collect();
+        let mut line = Line { words, is_variable: false, arrays, environment: Arc::default() };
         if detect::detect(&line, None).is_some() {
-            line.environment.clone_from(&self.exported);
-            line.environment.extend(own);
+            line.environment = self.environment(&command.assignments);
         } else {
-            self.look_inside(&command, nesting);
+            self.look_inside(command, nesting);
         }
         self.mark(&used);
         self.lines.push(line);
     }
 
-    /// `export NAME` of a variable that has its value already.
-    fn export_by_name(&mut self, command: &Command, first: Option<&str>) {
-        if first != Some("export") {
-            return;
+    /// What is exported, with what stands in front of a command.
+    fn environment(&self, own: &[Assignment<'a>]) -> Arc<Environment> {
+        let mut environment = Arc::clone(&self.exported);
+        for assignment in own {
+            let value = self.text(&assignment.value.parts, assignment.value.span, &mut Used::default());
+            let value = Located::new(value.to_value(), assignment.value.span);
+            Arc::make_mut(&mut environment).insert(assignment.name.to_owned(), value);
         }
+        environment
+    }
+
+    fn export(&mut self, name: &str, field: Field<'_>) {
+        if self.exported.len() < MOST_EXPORTED {
+            let value = Located::new(field.value.to_value(), field.span);
+            Arc::make_mut(&mut self.exported).insert(name.to_owned(), value);
+        }
+    }
+
+    /// `export NAME` of variables that have their values already.
+    fn export_by_name(&mut self, command: &Command<'_>) {
         for word in command.words.iter().skip(1) {
             if let Some(name) = word.text()
                 && let Some(scalar) = self.scalars.get(name)
-                && self.exported.len() < MOST_EXPORTED
             {
-                self.exported.insert(name.to_owned(), Located::new(scalar.value.clone(), word.span));
+                let field = Located::new(scalar.value.clone(), word.span);
+                self.export(name, field);
             }
         }
     }
 
     /// Commands inside a quoted word: `bash -c "…"`, `ssh host '…'`.
-    fn look_inside(&mut self, command: &Command, nesting: usize) {
+    fn look_inside(&mut self, command: &Command<'_>, nesting: usize) {
         if nesting >= NESTING {
             return;
         }
@@ -353,83 +407,98 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    fn expand_all(&mut self, words: &[Word], used: &mut Used) -> Vec<Field> {
-        let mut fields = Vec::new();
+    fn expand_all(&mut self, words: &[Word<'a>], used: &mut Used<'a>) -> Vec<Field<'a>> {
+        let mut fields = Vec::with_capacity(words.len());
         for word in words {
+            if let Parts::One(Part::Text(text)) = &word.parts {
+                fields.push(Located::new(Text::Known(text.clone()), word.span));
+                continue;
+            }
             if self.words > MOST_WORDS || self.bytes.get() > MOST_BYTES {
                 // What is left out may hold anything.
                 fields.push(self.unknown(word.span));
                 break;
             }
-            let more = self.expand(word, used);
+            let before = fields.len();
+            self.expand(word, used, &mut fields);
+            let more = fields.get(before..).unwrap_or_default();
             self.words += more.len();
             // A word that is joined of its parts is counted there.
             if more.len() > 1 || matches!(word.parts.as_slice(), [Part::Elements(_)]) {
                 let bytes: usize = more.iter().map(|field| field.value.written().len()).sum();
                 self.bytes.set(self.bytes.get() + bytes);
             }
-            fields.extend(more);
         }
         fields
     }
 
     /// The fields that one word becomes.
-    fn expand(&self, word: &Word, used: &mut Used) -> Vec<Field> {
+    fn expand(&self, word: &Word<'a>, used: &mut Used<'a>, fields: &mut Vec<Field<'a>>) {
+        let several = match word.parts.as_slice() {
+            [Part::Variable { name, operator: Operator::Value, quoted: false, .. }] => {
+                self.scalars.get(*name).filter(|scalar| scalar.fields.len() > 1).map(|scalar| (*name, scalar))
+            }
+            _ => None,
+        };
+        if let Some((name, scalar)) = several {
+            used.scalars.push(name);
+            fields.extend_from_slice(&scalar.fields);
+            return;
+        }
         match word.parts.as_slice() {
             [Part::Elements(name)] => match self.current.get(name).copied().flatten() {
                 Some(at) => {
                     used.arrays.push(at);
-                    self.arrays.get(at).map(|(_, elements)| elements.fields.clone()).unwrap_or_default()
+                    let elements = self.arrays.get(at).map(|elements| elements.fields.as_slice());
+                    fields.extend_from_slice(elements.unwrap_or_default());
                 }
-                None => vec![self.unknown(word.span)],
+                None => fields.push(self.unknown(word.span)),
             },
             [Part::Sequence { first, step, last }] => match numbers(*first, *step, *last) {
                 Some(numbers) => {
-                    numbers.into_iter().map(|number| Located::new(Value::Known(number), word.span)).collect()
+                    let known = |number: String| Located::new(Text::Known(number.into()), word.span);
+                    fields.extend(numbers.into_iter().map(known));
                 }
-                None => vec![self.unknown(word.span)],
+                None => fields.push(self.unknown(word.span)),
             },
-            [Part::Variable { name, operator: Operator::Value, quoted: false, .. }]
-                if self.scalars.get(name).is_some_and(|scalar| scalar.fields.len() > 1) =>
-            {
-                used.scalars.push(name.clone());
-                self.scalars.get(name).map(|scalar| scalar.fields.clone()).unwrap_or_default()
-            }
-            parts => {
-                let value = self.text(parts, word.span, used);
-                vec![Located::new(value, word.span)]
+            _ => {
+                let value = self.text(&word.parts, word.span, used);
+                fields.push(Located::new(value, word.span));
             }
         }
     }
 
-    fn unknown(&self, span: Span) -> Field {
-        Located::new(Value::Unknown(self.source.slice(span).to_owned()), span)
+    fn unknown(&self, span: Span) -> Field<'a> {
+        Located::new(Text::Unknown(self.source.slice(span).into()), span)
     }
 
     /// The text of parts taken together, where it is known.
-    fn text(&self, parts: &[Part], span: Span, used: &mut Used) -> Value {
-        match self.join(parts, used) {
-            Some(text) => Value::Known(text),
-            None => Value::Unknown(self.source.slice(span).to_owned()),
+    fn text(&self, parts: &Parts<'a>, span: Span, used: &mut Used<'a>) -> Text<'a> {
+        if let Parts::One(Part::Text(text)) = parts {
+            return Text::Known(text.clone());
+        }
+        match self.join(parts.as_slice(), used) {
+            Some(text) => Text::Known(text.into()),
+            None => self.unknown(span).value,
         }
     }
 
-    fn join(&self, parts: &[Part], used: &mut Used) -> Option<String> {
+    fn join(&self, parts: &[Part<'a>], used: &mut Used<'a>) -> Option<String> {
         let mut whole = String::new();
         for part in parts {
             match part {
                 Part::Text(text) => whole.push_str(text),
                 Part::Variable { name, operator, argument, .. } => {
-                    let value = self.scalars.get(name).map(|scalar| &scalar.value);
+                    let value = self.scalars.get(*name).map(|scalar| &scalar.value);
                     if value.is_some() {
-                        used.scalars.push(name.clone());
+                        used.scalars.push(name);
                     }
                     match (operator, value) {
-                        (_, Some(Value::Unknown(_))) | (Operator::Value, None) => return None,
-                        (Operator::Value, Some(Value::Known(text))) => whole.push_str(text),
-                        (Operator::Default, Some(Value::Known(text))) if !text.is_empty() => whole.push_str(text),
+                        (_, Some(Text::Unknown(_))) | (Operator::Value, None) => return None,
+                        (Operator::Value, Some(Text::Known(text))) => whole.push_str(text),
+                        (Operator::Default, Some(Text::Known(text))) if !text.is_empty() => whole.push_str(text),
                         (Operator::Default, _) => whole.push_str(&self.join(argument, used)?),
-                        (Operator::Alternative, Some(Value::Known(text))) if !text.is_empty() => {
+                        (Operator::Alternative, Some(Text::Known(text))) if !text.is_empty() => {
                             whole.push_str(&self.join(argument, used)?);
                         }
                         (Operator::Alternative, _) => {}
@@ -446,31 +515,18 @@ impl<'a> Interpreter<'a> {
         Some(whole)
     }
 
-    fn finish(self) -> Script {
-        let mut rest: Vec<(usize, Line)> = Vec::new();
-        let named =
-            |fields: &[Field]| fields.iter().any(|field| field.value.known().is_some_and(|text| text.starts_with('-')));
-        let arrays = self.arrays.into_iter().filter(|(_, elements)| !elements.used && named(&elements.fields));
-        for (name, elements) in arrays.take(MOST_LINES) {
-            let line = Line {
-                words: elements.fields,
-                variable: Some(name),
-                arrays: vec![elements.place],
-                environment: self.exported.clone(),
-            };
-            rest.push((elements.order, line));
-        }
-        let scalars = self.scalars.into_iter();
-        let scalars = scalars.filter(|(_, scalar)| !scalar.used && scalar.fields.len() > 1 && named(&scalar.fields));
-        for (name, scalar) in scalars.take(MOST_LINES) {
-            let line = Line {
-                words: scalar.fields,
-                variable: Some(name),
-                arrays: Vec::new(),
-                environment: self.exported.clone(),
-            };
-            rest.push((scalar.order, line));
-        }
+    fn finish(self) -> Script<'a> {
+        let named = |fields: &[Field<'_>]| {
+            fields.iter().any(|field| field.value.known().is_some_and(|text| text.starts_with('-')))
+        };
+        let line = |words, arrays| Line { words, is_variable: true, arrays, environment: Arc::clone(&self.exported) };
+        let arrays = self.arrays.into_iter().filter(|elements| !elements.used && named(&elements.fields));
+        let arrays = arrays.take(MOST_LINES);
+        let mut rest: Vec<(usize, Line<'a>)> =
+            arrays.map(|elements| (elements.order, line(elements.fields, vec![elements.place]))).collect();
+        let scalars = self.scalars.into_values();
+        let scalars = scalars.filter(|scalar| !scalar.used && scalar.fields.len() > 1 && named(&scalar.fields));
+        rest.extend(scalars.take(MOST_LINES).map(|scalar| (scalar.order, line(scalar.fields, Vec::new()))));
         rest.sort_by_key(|(order, _)| *order);
         rest.truncate(MOST_LINES);
         let mut lines = self.lines;
@@ -479,9 +535,19 @@ impl<'a> Interpreter<'a> {
     }
 }
 
+/// What a variable holds of which nothing is known.
+fn anything(name: &str) -> Text<'static> {
+    Text::Unknown(format!("${name}").into())
+}
+
+/// Whether a word may hold a flag once it is expanded.
+fn may_hold_flag(word: &Word<'_>) -> bool {
+    word.text().is_none_or(has_flag)
+}
+
 /// Whether a word holds a flag, by itself or in a quoted command.
-fn has_flag(word: &Field) -> bool {
-    word.value.written().contains("--")
+fn has_flag(text: &str) -> bool {
+    text.as_bytes().windows(2).any(|pair| pair == b"--")
 }
 
 /// Whether a quoted text could hold the launch of an engine.

@@ -5,20 +5,30 @@
 //! read as plain text. Every construct that did not close once is not looked for again, so the work stays linear in the
 //! length of the text whatever it holds.
 
+//!
+//! What is read borrows from the text, and one statement at a time is held: a long script costs its reading, not the
+//! memory that all of it would take.
+
 mod balance;
 mod lexer;
+mod word;
 
-pub(super) use lexer::{comments, read};
+pub(super) use lexer::{Reader, comments};
+
+use std::borrow::Cow;
 
 use crate::text::Span;
 
+/// Most words of one command or array that are kept. No launch has a hundredth of them.
+pub(super) const MOST_WORDS: usize = 1 << 15;
+
 /// One thing that a script does, in order.
 #[derive(Clone, Debug)]
-pub(super) enum Statement {
+pub(super) enum Statement<'a> {
     /// A simple command, or assignments alone (then without words).
-    Command(Command),
+    Command(Command<'a>),
     /// `NAME=( … )` or `NAME+=( … )`.
-    Array(Array),
+    Array(Array<'a>),
     /// The beginning of something that may not run, or runs several times: `if`, `for`, `case`, a function, a subshell.
     BlockOpens,
     /// Its end.
@@ -27,49 +37,56 @@ pub(super) enum Statement {
 
 /// A simple command.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Command {
+pub(super) struct Command<'a> {
     /// `NAME=value` in front of it, or the operands of `export` and its kind.
-    pub assignments: Vec<Assignment>,
+    pub assignments: Vec<Assignment<'a>>,
     /// Its words.
-    pub words: Vec<Word>,
+    pub words: Vec<Word<'a>>,
 }
 
 /// `NAME=value`.
 #[derive(Clone, Debug)]
-pub(super) struct Assignment {
-    pub name: String,
+pub(super) struct Assignment<'a> {
+    pub name: &'a str,
     /// `+=`.
     pub append: bool,
-    pub value: Word,
+    pub value: Word<'a>,
 }
 
 /// `NAME=( … )`.
 #[derive(Clone, Debug)]
-pub(super) struct Array {
-    pub name: String,
+pub(super) struct Array<'a> {
+    pub name: &'a str,
     pub name_span: Span,
     /// `+=`.
     pub append: bool,
-    pub words: Vec<Word>,
+    pub words: Vec<Word<'a>>,
     pub span: Span,
 }
 
 /// A word before expansion.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Word {
-    pub parts: Vec<Part>,
+pub(super) struct Word<'a> {
+    pub parts: Parts<'a>,
     pub span: Span,
+}
+
+/// What a word is made of. Nearly every word is one text, which takes no memory of its own.
+#[derive(Clone, Debug)]
+pub(super) enum Parts<'a> {
+    One(Part<'a>),
+    Several(Vec<Part<'a>>),
 }
 
 /// A piece of a word.
 #[derive(Clone, Debug)]
-pub(super) enum Part {
+pub(super) enum Part<'a> {
     /// Plain text, quotes and escapes resolved.
-    Text(String),
+    Text(Cow<'a, str>),
     /// `$NAME`, `${NAME}` or `${NAME:-argument}`.
-    Variable { name: String, operator: Operator, argument: Vec<Part>, quoted: bool },
+    Variable { name: &'a str, operator: Operator, argument: Vec<Part<'a>>, quoted: bool },
     /// `${NAME[@]}` or `${NAME[*]}`.
-    Elements(String),
+    Elements(&'a str),
     /// `$(seq …)` with constant bounds.
     Sequence { first: i64, step: i64, last: i64 },
     /// Anything whose text only a shell can tell.
@@ -98,12 +115,35 @@ pub(super) enum Trouble {
     BlankAfterBackslash(Span),
 }
 
-impl Word {
+impl Default for Parts<'_> {
+    fn default() -> Self {
+        Self::Several(Vec::new())
+    }
+}
+
+impl<'a> Parts<'a> {
+    pub fn as_slice(&self) -> &[Part<'a>] {
+        match self {
+            Self::One(part) => std::slice::from_ref(part),
+            Self::Several(parts) => parts,
+        }
+    }
+}
+
+impl<'a> Word<'a> {
     /// The text of a word that is nothing but text.
     pub fn text(&self) -> Option<&str> {
         match self.parts.as_slice() {
             [] => Some(""),
             [Part::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The word as the name of a variable, where it is nothing but text.
+    pub fn name(&self) -> Option<Cow<'a, str>> {
+        match self.parts.as_slice() {
+            [Part::Text(text)] => Some(text.clone()),
             _ => None,
         }
     }

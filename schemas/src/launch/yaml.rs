@@ -8,7 +8,7 @@ mod node;
 mod remap;
 mod variables;
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 use saphyr_parser::ScalarStyle;
 
@@ -103,6 +103,9 @@ impl Reader<'_> {
     }
 
     fn containers(&mut self) {
+        if !container::is_evident(self.source.text()) {
+            return;
+        }
         let has_services = |root: &Id| self.tree.map(*root).and_then(|map| self.tree.get(map, "services")).is_some();
         let compose = self.tree.roots.iter().any(has_services);
         let yaml = self.source.text();
@@ -121,7 +124,7 @@ impl Reader<'_> {
                     let own = launch.environment.get(variable.name).and_then(|own| own.value.known());
                     // The script may have set it anew.
                     if own.is_none_or(|own| Some(own) == variable.value.value.known()) {
-                        launch.environment.insert(variable.name.to_owned(), variable.value.clone());
+                        Arc::make_mut(&mut launch.environment).insert(variable.name.to_owned(), variable.value.clone());
                     }
                 }
             }

@@ -67,21 +67,17 @@ impl Selection {
 impl Selector {
     /// A selector that selects something.
     pub fn new(word: &str) -> Result<Self, SelectionError> {
+        Self::known(word).map_err(|error| SelectionError { suggestion: nearest(word).map(str::to_owned), ..error })
+    }
+
+    /// A selector that selects something, without a guess at what a wrong one may have meant: that costs a comparison
+    /// with every name.
+    pub fn known(word: &str) -> Result<Self, SelectionError> {
         let selector = Self(word.to_ascii_uppercase());
-        let mut known = codes();
-        if known.any(|(code, name)| selector.matches(code, name).is_some()) {
+        if codes().any(|(code, name)| selector.matches(code, name).is_some()) {
             return Ok(selector);
         }
-        let near = codes()
-            .flat_map(|(code, name)| [code, name])
-            .chain(areas().map(|(area, _)| area))
-            .map(|known| (distance(&known.to_ascii_uppercase(), &selector.0), known))
-            .min()
-            .filter(|(far, _)| *far <= 2);
-        Err(SelectionError {
-            selector: word.chars().take(64).collect(),
-            suggestion: near.map(|(_, known)| known.to_owned()),
-        })
+        Err(SelectionError { selector: word.chars().take(64).collect(), suggestion: None })
     }
 
     /// How specific the match is, if it is one.
@@ -114,6 +110,18 @@ pub(crate) fn keys(code: &str, name: &str) -> Vec<String> {
     let beginnings = (1..=code.len()).rev().filter_map(|length| code.get(..length)).map(str::to_owned);
     let area = area_of(code).map(str::to_ascii_uppercase);
     [name.to_ascii_uppercase()].into_iter().chain(beginnings).chain(area).chain(["ALL".to_owned()]).collect()
+}
+
+/// The code, name or area that a wrong selector is a slip of the pen for.
+fn nearest(word: &str) -> Option<&'static str> {
+    let word = word.to_ascii_uppercase();
+    let near = codes()
+        .flat_map(|(code, name)| [code, name])
+        .chain(areas().map(|(area, _)| area))
+        .map(|known| (distance(&known.to_ascii_uppercase(), &word), known))
+        .min()
+        .filter(|(far, _)| *far <= 2);
+    near.map(|(_, known)| known)
 }
 
 fn codes() -> impl Iterator<Item = (&'static str, &'static str)> {

@@ -1,5 +1,7 @@
 //! Reading the comments.
 
+use std::ops::Range;
+
 use crate::{
     launch,
     rules::Selector,
@@ -12,8 +14,11 @@ const MOST_COMMENTS: usize = 1024;
 /// Most selectors of one comment.
 const MOST_ENTRIES: usize = 64;
 
-/// Most selectors of a text: each is compared with every rule, and a wrong one with every name.
+/// Most selectors of a text: each is compared with every rule.
 const MOST_SELECTORS: usize = 2048;
+
+/// Most wrong selectors of a text for which the right one is guessed at: each is compared with every name.
+const MOST_GUESSES: usize = 64;
 
 /// A comment that suppresses.
 #[derive(Debug)]
@@ -55,12 +60,13 @@ pub(super) fn comments(source: &Source) -> Vec<Comment> {
     }
     let mut comments: Vec<Comment> = Vec::new();
     let mut selectors = 0;
+    let mut guesses = 0..MOST_GUESSES;
     for span in launch::comments(source) {
         if comments.len() == MOST_COMMENTS || selectors > MOST_SELECTORS {
             break;
         }
         let above = comments.last().map(|comment| comment.scope);
-        let comment = comment(source, span, above);
+        let comment = comment(source, span, above, &mut guesses);
         selectors += comment.iter().map(|comment| comment.entries.len() + comment.wrong.len()).sum::<usize>();
         comments.extend(comment);
     }
@@ -68,7 +74,7 @@ pub(super) fn comments(source: &Source) -> Vec<Comment> {
 }
 
 /// The comment to spectune in a comment, if it holds one; `above` is what the one before suppresses.
-fn comment(source: &Source, whole: Span, above: Option<Scope>) -> Option<Comment> {
+fn comment(source: &Source, whole: Span, above: Option<Scope>, guesses: &mut Range<usize>) -> Option<Comment> {
     let text = source.slice(whole);
     let (at, rest) = text.match_indices('#').find_map(|(at, _)| {
         let rest = text.get(at + 1..)?.trim_start().strip_prefix("spectune:")?.trim_start().strip_prefix("ignore")?;
@@ -93,20 +99,24 @@ fn comment(source: &Source, whole: Span, above: Option<Scope>) -> Option<Comment
     };
     let start = whole.end - list.len();
     comment.list = Span::new(start, start + length);
-    comment.read_list(list.get(..length).unwrap_or_default());
+    comment.read_list(list.get(..length).unwrap_or_default(), guesses);
     Some(comment)
 }
 
 impl Comment {
-    fn read_list(&mut self, list: &str) {
+    fn read_list(&mut self, list: &str, guesses: &mut Range<usize>) {
         let mut at = self.list.start;
         for part in list.split(',').take(MOST_ENTRIES) {
             let word = part.trim();
             let start = at + (part.len() - part.trim_start().len());
             at += part.len() + 1;
             let span = Span::new(start, start + word.len());
-            match Selector::new(word) {
-                _ if word.is_empty() => {}
+            if word.is_empty() {
+                continue;
+            }
+            let selector = Selector::known(word);
+            // A right one takes no guess.
+            match selector.or_else(|error| guesses.next().map_or(Err(error), |_| Selector::new(word))) {
                 Ok(selector) => self.entries.push(Entry { selector, span }),
                 Err(error) => self.wrong.push((span, error.to_string())),
             }

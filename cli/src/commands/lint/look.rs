@@ -73,10 +73,10 @@ impl<'a> Linter<'a> {
     }
 
     /// Judges a text.
-    pub fn look(&self, source: &Source, judged: &Judged) -> Looked {
+    pub fn look(&self, source: Source, judged: &Judged) -> Looked {
         let options = launch::Options { engine: judged.engine, version: judged.engine_version };
-        let parsed = launch::parse(source, &options);
-        let mut looked = Looked { source: source.clone(), diagnostics: Vec::new(), resolved: Vec::new() };
+        let parsed = launch::parse(&source, &options);
+        let mut looked = Looked { source, diagnostics: Vec::new(), resolved: Vec::new() };
         if parsed.launches.is_empty() && self.arguments.allow_no_launch {
             return looked;
         }
@@ -98,7 +98,7 @@ impl<'a> Linter<'a> {
             diagnostics.extend(lint(&context, &judged.selection));
             looked.resolved.push(resolved);
         }
-        looked.diagnostics = suppression::apply(source, diagnostics, &judged.selection);
+        looked.diagnostics = suppression::apply(&looked.source, diagnostics, &judged.selection);
         tidy(&mut looked.diagnostics);
         looked
     }

@@ -1,6 +1,9 @@
 //! Words to arguments, as argparse splits them.
 
-use super::super::{Argument, Engine, Value, problems, script::Field};
+use super::super::{
+    Argument, Engine, Value, problems,
+    script::{Field, Text},
+};
 use crate::{
     diagnostic::Diagnostic,
     flags::{self, Arity, Key, Lookup},
@@ -40,7 +43,7 @@ pub(in crate::launch) fn is_flag(text: &str) -> bool {
 /// Splits the words of a launch into arguments; what is amiss goes to `diagnostics`.
 pub(super) fn split(
     source: &Source,
-    words: &[Field],
+    words: &[Field<'_>],
     engine: Engine,
     version: Option<EngineVersion>,
     diagnostics: &mut Vec<Diagnostic>,
@@ -50,10 +53,10 @@ pub(super) fn split(
     // The flag just before, if it has all its words already: what follows it belongs to nothing.
     let mut complete: Option<String> = None;
     while let Some(word) = words.next() {
-        let word = &not_elided(word);
         let Some(text) = word.value.known().filter(|text| is_flag(text)) else {
+            let value = value(word);
             // Of several such words the first one tells it all.
-            if let Value::Known(text) = &word.value
+            if let Value::Known(text) = &value.value
                 && let Some(flag) = complete.take()
             {
                 diagnostics.push(stray(&flag, text, word.span));
@@ -61,7 +64,7 @@ pub(super) fn split(
             arguments.push(Argument {
                 flag: Located::new(word.value.written().to_owned(), word.span),
                 key: None,
-                values: vec![word.clone()],
+                values: vec![value],
                 span: word.span,
             });
             continue;
@@ -83,11 +86,11 @@ pub(super) fn split(
             };
             while values.len() < most {
                 // An ellipsis may be one value, but no list of them: further flags may be meant.
-                let is_value = |next: &&Field| {
+                let is_value = |next: &&Field<'_>| {
                     next.value.known().is_none_or(|text| !is_flag(text)) && (most == 1 || !is_ellipsis(next))
                 };
-                let Some(value) = words.next_if(is_value) else { break };
-                values.push(not_elided(value));
+                let Some(next) = words.next_if(is_value) else { break };
+                values.push(value(next));
             }
             if values.is_empty() && matches!(arity, Some(Arity::One | Arity::Several)) {
                 diagnostics.push(missing(spelling, word.span));
@@ -109,23 +112,23 @@ pub(super) fn split(
 }
 
 /// Whether a word is the ellipsis of documentation, which stands for what is not shown.
-fn is_ellipsis(word: &Field) -> bool {
+fn is_ellipsis(word: &Field<'_>) -> bool {
     word.value.known().is_some_and(|text| matches!(text, "..." | "…"))
 }
 
-/// The word, or for an ellipsis a word that is not known.
-fn not_elided(word: &Field) -> Field {
-    if is_ellipsis(word) {
-        return Located::new(Value::Unknown(word.value.written().to_owned()), word.span);
+/// The word as a launch keeps it, an ellipsis as one that is not known.
+fn value(word: &Field<'_>) -> Located<Value> {
+    match &word.value {
+        Text::Known(text) if is_ellipsis(word) => Located::new(Value::Unknown(text.to_string()), word.span),
+        text => Located::new(text.to_value(), word.span),
     }
-    word.clone()
 }
 
 /// What may stand between the words of one argument.
 const BETWEEN: [char; 5] = [' ', '\t', '\r', '\n', '\\'];
 
 /// The places of `--flag=value`, where the word is written plainly.
-fn inline_value(source: &Source, word: Span, spelling: &str, value: &str) -> (Span, Vec<Field>) {
+fn inline_value(source: &Source, word: Span, spelling: &str, value: &str) -> (Span, Vec<Located<Value>>) {
     let written = source.slice(word);
     let plain = written.len() == spelling.len() + 1 + value.len() && written.starts_with(spelling);
     let split = word.start + spelling.len();

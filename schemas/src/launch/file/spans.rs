@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use toml_edit::{Document, Item, Table, Value as TomlValue};
+use serde::Deserialize;
+use toml::{
+    Spanned,
+    de::{DeString, DeTable, DeValue, Deserializer},
+};
 
 use super::super::{
     Argument, Engine, Insertion, Launch, Options, Parsed, Setting, Syntax, Value, problems, writing::Writing,
@@ -18,39 +22,52 @@ use crate::{
 /// Shortest key that is taken for a slip of the pen; a shorter one is near to everything.
 const SHORTEST_SLIP: usize = 8;
 
+/// Most keys of a file that are compared with the whole table of flags.
+const MOST_GUESSES: usize = 64;
+
+/// A key with its value.
+type Entry<'a> = (&'a Spanned<DeString<'a>>, &'a Spanned<DeValue<'a>>);
+
+/// The text is parsed once: the tree that gives the places is the one that the file's type is read from.
 pub(in crate::launch) fn parse(source: &Source, options: &Options) -> Parsed {
-    let mut diagnostics = Vec::new();
-    let file = match toml::from_str::<LaunchFile>(source.text()) {
-        Ok(file) => Some(file),
-        Err(error) => {
-            diagnostics.push(invalid(error.message(), error.span(), source));
-            None
-        }
-    };
-    // With a wrong key or value the rest of the file is still looked at; with wrong syntax there is nothing to look at.
-    let document = match Document::parse(source.text()) {
+    let document = match DeTable::parse(source.text()) {
         Ok(document) => document,
         Err(error) => {
-            if diagnostics.is_empty() {
-                diagnostics.push(invalid(error.message(), error.span(), source));
-            }
-            return Parsed { launches: Vec::new(), diagnostics };
+            return Parsed { launches: Vec::new(), diagnostics: vec![invalid(error.message(), error.span(), source)] };
         }
     };
-    if file.is_none() && !document.iter().any(|(name, _)| is_key(name)) {
-        // Some other program's file.
-        return Parsed { launches: Vec::new(), diagnostics: vec![super::super::arguments::no_launch(source)] };
+    let mut diagnostics = Vec::new();
+    let entries = in_order(document.get_ref());
+    let mut launch = build(source, &entries, &mut diagnostics);
+    let holds_launch = holds_launch(&entries);
+    match LaunchFile::deserialize(Deserializer::from(document)) {
+        Ok(file) => launch.engine = file.engine.map_or(launch.engine, engine),
+        Err(_) if !holds_launch => {
+            // Some other program's file.
+            return Parsed { launches: Vec::new(), diagnostics: vec![super::super::arguments::no_launch(source)] };
+        }
+        // With a wrong key or value the rest of the file is still looked at.
+        Err(error) => diagnostics.insert(0, invalid(error.message(), error.span(), source)),
     }
-    let launch = build(source, document.as_table(), file.as_ref(), options, &mut diagnostics);
+    launch.engine = options.engine.unwrap_or(launch.engine);
     Parsed { launches: vec![launch], diagnostics }
 }
 
-/// Whether a launch file has such a key, or one much like it.
-fn is_key(name: &str) -> bool {
-    let name = name.replace('_', "-");
-    ["engine", "engine-version", "environment"].contains(&name.as_str())
-        || flags::by_name(&name).is_some()
-        || (name.len() >= SHORTEST_SLIP && nearest(&name).is_some())
+/// The entries of a table as they stand in the text.
+fn in_order<'a>(table: &'a DeTable<'a>) -> Vec<Entry<'a>> {
+    let mut entries: Vec<Entry<'a>> = table.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    entries
+}
+
+/// Whether a file has a key of launch files, or one much like it.
+fn holds_launch(entries: &[Entry<'_>]) -> bool {
+    let names = || entries.iter().map(|(key, _)| key.get_ref().replace('_', "-"));
+    let is_key = |name: String| {
+        ["engine", "engine-version", "environment"].contains(&name.as_str()) || flags::by_name(&name).is_some()
+    };
+    let is_slip = |name: String| name.len() >= SHORTEST_SLIP && nearest(&name).is_some();
+    names().any(is_key) || names().take(MOST_GUESSES).any(is_slip)
 }
 
 fn invalid(message: &str, span: Option<Range<usize>>, source: &Source) -> Diagnostic {
@@ -84,69 +101,68 @@ fn nearest(name: &str) -> Option<&'static str> {
     known.map(|flag| flag.name)
 }
 
-fn build(
-    source: &Source,
-    table: &Table,
-    file: Option<&LaunchFile>,
-    options: &Options,
-    diagnostics: &mut Vec<Diagnostic>,
-) -> Launch {
+fn engine(name: EngineName) -> Engine {
+    match name {
+        EngineName::Sglang => Engine::Sglang,
+        EngineName::Slime => Engine::Slime,
+        EngineName::Spectune => Engine::Spectune,
+    }
+}
+
+fn build(source: &Source, entries: &[Entry<'_>], diagnostics: &mut Vec<Diagnostic>) -> Launch {
     let mut arguments = Vec::new();
     let mut settings = BTreeMap::new();
     let mut environment = BTreeMap::new();
     let mut engine_version = None;
     let mut first_key = None;
     let mut last_end = 0;
-    for (name, item) in table.iter() {
-        let key_span = table.key(name).and_then(toml_edit::Key::span).map_or(Span::default(), of_range);
-        if let Some(variables) = item.as_table_like().filter(|_| name == "environment") {
-            for (name, value) in variables.iter() {
-                let Some(text) = value.as_str() else { continue };
-                let span = value.span().map_or(key_span, of_range);
-                environment.insert(name.to_owned(), Located::new(Value::Known(text.to_owned()), span));
+    for (key, value) in entries {
+        let name = key.get_ref().as_ref();
+        let key_span = of_range(key.span());
+        let value_span = of_range(value.span());
+        let value = value.get_ref();
+        if let Some(variables) = value.as_table().filter(|_| name == "environment") {
+            for (name, value) in variables {
+                let Some(text) = value.get_ref().as_str() else { continue };
+                let value = Located::new(Value::Known(text.to_owned()), of_range(value.span()));
+                environment.insert(name.get_ref().to_string(), value);
             }
             continue;
         }
-        let value_span = item.span().map_or(key_span, of_range);
         first_key.get_or_insert(key_span);
         last_end = last_end.max(value_span.end);
         if name == "engine_version" {
-            engine_version = version(item, value_span, diagnostics);
+            engine_version = version(value, value_span, diagnostics);
         }
         let Some(flag) = flags::by_name(&name.replace('_', "-")) else { continue };
-        if item.as_bool() == Some(false) {
+        if value.as_bool() == Some(false) {
             continue;
         }
         let argument = Argument {
             flag: Located::new(name.to_owned(), key_span),
             key: Some(flag.key),
-            values: values(item, value_span),
+            values: values(source, value, value_span),
             span: key_span.join(value_span),
         };
         settings.insert(flag.key, setting(source, &argument, value_span));
         arguments.push(argument);
     }
-    let engine = options.engine.unwrap_or(match file.and_then(|file| file.engine) {
-        Some(EngineName::Sglang) => Engine::Sglang,
-        Some(EngineName::Slime) => Engine::Slime,
-        Some(EngineName::Spectune) | None => Engine::Spectune,
-    });
     let anchor = first_key.unwrap_or_default();
     Launch {
-        engine,
+        engine: Engine::Spectune,
         syntax: Syntax::Toml,
         span: Span::new(anchor.start, last_end),
         anchor,
         settings,
         arguments,
-        environment,
+        environment: environment.into(),
         engine_version,
         insertion: insertion(source, last_end),
     }
 }
 
-fn version(item: &Item, span: Span, diagnostics: &mut Vec<Diagnostic>) -> Option<Located<EngineVersion>> {
-    match item.as_str()?.parse::<EngineVersion>() {
+fn version(value: &DeValue<'_>, span: Span, diagnostics: &mut Vec<Diagnostic>) -> Option<Located<EngineVersion>> {
+    match value.as_str()?.parse::<EngineVersion>() {
         Ok(version) => Some(Located::new(version, span)),
         Err(error) => {
             diagnostics.push(problems::TOML_SYNTAX.at(span, error.to_string(), "not a version"));
@@ -155,23 +171,30 @@ fn version(item: &Item, span: Span, diagnostics: &mut Vec<Diagnostic>) -> Option
     }
 }
 
-fn values(item: &Item, span: Span) -> Vec<Located<Value>> {
-    match item.as_value() {
-        Some(TomlValue::Array(array)) => {
-            array.iter().map(|value| Located::new(scalar(value), value.span().map_or(span, of_range))).collect()
+fn values(source: &Source, value: &DeValue<'_>, span: Span) -> Vec<Located<Value>> {
+    match value {
+        DeValue::Array(array) => {
+            let element = |value: &Spanned<DeValue<'_>>| scalar(source, value.get_ref(), of_range(value.span()));
+            array.iter().map(element).collect()
         }
-        Some(TomlValue::Boolean(_)) | None => Vec::new(),
-        Some(value) => vec![Located::new(scalar(value), span)],
+        DeValue::Boolean(_) | DeValue::Table(_) => Vec::new(),
+        value => vec![scalar(source, value, span)],
     }
 }
 
-fn scalar(value: &TomlValue) -> Value {
-    Value::Known(match value {
-        TomlValue::String(text) => text.value().clone(),
-        TomlValue::Integer(number) => number.value().to_string(),
-        TomlValue::Float(number) => number.value().to_string(),
-        other => other.to_string().trim().to_owned(),
-    })
+fn scalar(source: &Source, value: &DeValue<'_>, span: Span) -> Located<Value> {
+    let written = || source.slice(span).to_owned();
+    let text = match value {
+        DeValue::String(text) => text.to_string(),
+        DeValue::Integer(number) => {
+            i64::from_str_radix(number.as_str(), number.radix()).map_or_else(|_| written(), |number| number.to_string())
+        }
+        DeValue::Float(number) => {
+            number.as_str().parse::<f64>().map_or_else(|_| written(), |number| number.to_string())
+        }
+        _ => written(),
+    };
+    Located::new(Value::Known(text), span)
 }
 
 fn setting(source: &Source, argument: &Argument, value: Span) -> Setting {

@@ -14,7 +14,7 @@ fn shown(text: &str) -> String {
     for launch in &launches {
         let array = if launch.syntax == Syntax::ShellArray { " array" } else { "" };
         let _ = writeln!(out, "{}{array} `{}`", launch.engine, source.slice(launch.anchor));
-        for (name, value) in &launch.environment {
+        for (name, value) in launch.environment.iter() {
             let _ = writeln!(out, "  {name}={}", value.value.written());
         }
         for argument in &launch.arguments {

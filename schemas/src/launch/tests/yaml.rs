@@ -30,7 +30,7 @@ fn shown(text: &str) -> String {
             at(launch.anchor),
             source.slice(launch.anchor)
         );
-        for (name, value) in &launch.environment {
+        for (name, value) in launch.environment.iter() {
             let _ = writeln!(out, "  {name}={} {}", value.value.written(), at(value.span));
         }
         for argument in &launch.arguments {

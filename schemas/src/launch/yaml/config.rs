@@ -1,6 +1,9 @@
 //! Mappings whose keys are flags: SGLang's and vLLM's `--config`, and the overrides of slime's `--sglang-config`.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use serde_json::{Map as JsonMap, Value as Json};
 
@@ -135,7 +138,7 @@ impl<'a> Reader<'a> {
             anchor,
             settings: BTreeMap::new(),
             arguments: Vec::new(),
-            environment: BTreeMap::new(),
+            environment: Arc::default(),
             engine_version: None,
             insertion: self.insertion(map, &entries, writing),
         };

@@ -130,7 +130,8 @@ pub(super) fn lone_script(yaml: &str, tree: &Tree, scalar: &Scalar) -> Option<Ex
     Some(excerpt)
 }
 
-fn is_evident(text: &str) -> bool {
+/// Whether a text may hold the launch of an engine.
+pub(super) fn is_evident(text: &str) -> bool {
     EVIDENT.iter().any(|name| text.contains(name))
 }
 

@@ -39,7 +39,7 @@ pub(super) enum Node {
 /// A scalar as the parser gives it.
 #[derive(Debug)]
 pub(super) struct Scalar {
-    /// Its text, quotes, escapes and folds resolved.
+    /// Its text, quotes, escapes and folds resolved; in no more room than it takes, which the parser gives plenty of.
     pub text: String,
     pub style: ScalarStyle,
     /// Its place: may reach over the comments and empty lines behind it.
@@ -168,7 +168,7 @@ impl Builder {
     fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), &'static str> {
         match event {
             Event::Scalar(text, style, anchor, _) => {
-                let id = self.push(Node::Scalar(Scalar { text: text.into_owned(), style, span }), anchor);
+                let id = self.push(Node::Scalar(Scalar { text: text.as_ref().to_owned(), style, span }), anchor);
                 self.attach(id);
             }
             Event::SequenceStart(anchor, _) => {

@@ -8,10 +8,10 @@ use crate::{
     diagnostic::{Diagnostic, Edit},
     flags::{Arity, Key},
     launch::{
-        Argument, Insertion, Launch, Setting, Syntax,
+        Argument, Environment, Insertion, Launch, Setting, Syntax,
         writing::{Form, Quotes, Writing},
     },
-    text::Span,
+    text::{Located, Span},
 };
 
 /// An excerpt and where it comes from.
@@ -43,7 +43,7 @@ impl Origin<'_> {
         let in_list = matches!(insertion.writing.form, Form::Items { .. });
         let arguments: Vec<Argument> = launch.arguments.into_iter().map(|argument| self.argument(argument)).collect();
         let anchor = self.place(launch.anchor);
-        let environment = launch.environment.into_iter();
+        let environment = launch.environment.iter();
         Launch {
             syntax: if in_list { Syntax::YamlWords } else { launch.syntax },
             span: arguments.iter().map(|argument| argument.span).fold(anchor, Span::join),
@@ -51,11 +51,9 @@ impl Origin<'_> {
             settings,
             arguments,
             environment: environment
-                .map(|(name, mut value)| {
-                    value.span = self.place(value.span);
-                    (name, value)
-                })
-                .collect(),
+                .map(|(name, value)| (name.clone(), Located::new(value.value.clone(), self.place(value.span))))
+                .collect::<Environment>()
+                .into(),
             insertion,
             ..launch
         }
