@@ -79,6 +79,10 @@ pub struct TunedEngine {
 pub struct PolicyRow {
     /// Largest running batch for which the row holds; the last row also holds for all larger ones.
     pub max_running_batch: usize,
+    /// The batch at which the figures of this row were measured. Where it lies outside of the row, that this tree is the
+    /// best for the row's batches is predicted from measurements at others.
+    #[serde(default)]
+    pub measured_batch: usize,
     /// Draft steps; 0 is no speculation.
     pub num_steps: usize,
     /// Branches a step.
@@ -183,6 +187,7 @@ mod tests {
     fn file() -> TunedFile {
         let row = |max_running_batch, shape: TreeShape| PolicyRow {
             max_running_batch,
+            measured_batch: max_running_batch,
             num_steps: shape.num_steps,
             topk: shape.topk,
             num_draft_tokens: shape.num_draft_tokens,

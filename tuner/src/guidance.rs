@@ -1,6 +1,7 @@
 //! Finds out what guides a search: which tree accepts what, and how long rounds take. Then the whole space is predicted,
 //! and little of it must be measured.
 
+mod by_batch;
 mod captures;
 mod predictions;
 mod rounds;
@@ -123,11 +124,21 @@ fn make(
     let Some(timed) = rounds::time(request, ready, &acceptance, progress)? else { return Ok(None) };
     cost.timing_s = begin.elapsed().as_secs_f64();
     let predictions = predictions::all(request, ready, &acceptance, replayed.as_ref(), &timed)?;
+    let rounds_by_batch = by_batch::all(ready, &acceptance, &timed)?;
     let captures = captures::choose(request, ready, &predictions, &timed)?;
     let Timed { summary, .. } = timed;
     let fingerprint: Fingerprint = ready.fingerprint.clone();
     let predictions = predictions.into_iter().map(|one| one.prediction).collect();
-    Ok(Some(Guide { format: FORMAT, fingerprint, acceptance, round_times: summary, predictions, captures, cost }))
+    Ok(Some(Guide {
+        format: FORMAT,
+        fingerprint,
+        acceptance,
+        round_times: summary,
+        predictions,
+        rounds_by_batch,
+        captures,
+        cost,
+    }))
 }
 
 /// Every tree that speculates.

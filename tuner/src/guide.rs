@@ -28,6 +28,8 @@ pub struct Guide {
     pub round_times: RoundTimeSummary,
     /// The whole space; predicted, not measured.
     pub predictions: Vec<Prediction>,
+    /// The time of a round of each tree at every running batch; predicted.
+    pub rounds_by_batch: Vec<RoundsByBatch>,
     /// Which graphs to capture, for each load and its best predicted configuration.
     pub captures: Vec<CaptureChoice>,
     /// Time that went into all this, in seconds.
@@ -143,6 +145,18 @@ pub struct Prediction {
     pub time_to_first_token_ms: f64,
     /// What lies outside of what was timed, in words; `None` where all is interpolated.
     pub extrapolated: Option<String>,
+}
+
+/// What a tree is predicted to do at each running batch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RoundsByBatch {
+    /// The tree.
+    pub shape: TreeShape,
+    /// Output tokens / rounds.
+    pub accept_length: f64,
+    /// Entry k is the time in ms of a round in which k + 1 requests run, padded to the next captured graph, halfway
+    /// through the workload's requests.
+    pub round_ms: Vec<f64>,
 }
 
 /// The graphs to capture for a load.

@@ -19,6 +19,7 @@ use schemas::{
 use crate::{
     TunerError,
     configuration::{Knobs, TableRow},
+    guide::Guide,
     record::Fingerprint,
     selection::{LoadRanking, Ranked},
     settings::max_running_requests,
@@ -40,6 +41,7 @@ pub fn tuned(
     context_length: usize,
     fingerprint: &Fingerprint,
     ranking: &[LoadRanking],
+    guide: Option<&Guide>,
 ) -> Option<TunedFile> {
     if file.models.model_shape.is_some() {
         return None;
@@ -47,7 +49,7 @@ pub fn tuned(
     let knobs = settings(ranking, file.objective.metric)?;
     let winners: Vec<(&LoadRanking, &Ranked)> =
         ranking.iter().filter_map(|ranking| Some((ranking, best_with(ranking, &knobs)?))).collect();
-    let policy = policy(file, &knobs, &winners);
+    let policy = policy(file, &knobs, &winners, guide);
     let largest = policy.last()?.max_running_batch;
     let absolute = |path: &str| {
         let path = folder.join(path);
@@ -153,14 +155,22 @@ fn best_with<'a>(ranking: &'a LoadRanking, knobs: &Knobs) -> Option<&'a Ranked> 
     ranking.winner().filter(has).or_else(|| ranking.entries.iter().find(has))
 }
 
-/// Which tree runs at which batch. Closed loops say it batch by batch; where there are none, the winner of the highest
-/// load says it, be it a tree or a table.
-fn policy(file: &SweepFile, knobs: &Knobs, winners: &[(&LoadRanking, &Ranked)]) -> Vec<PolicyRow> {
+/// Which tree runs at which batch. Closed loops say it for their batch sizes, and a guide for those between; where there
+/// are none, the winner of the highest load says it, be it a tree or a table.
+fn policy(
+    file: &SweepFile,
+    knobs: &Knobs,
+    winners: &[(&LoadRanking, &Ranked)],
+    guide: Option<&Guide>,
+) -> Vec<PolicyRow> {
     let closed: Vec<PolicyRow> = winners
         .iter()
         .filter_map(|(ranking, winner)| row(ranking, winner, ranking.load.batch_size()?, winner.configuration.shape))
         .collect();
-    let Some((ranking, winner)) = winners.last().filter(|_| closed.is_empty()) else { return closed };
+    if !closed.is_empty() {
+        return guide.and_then(|guide| between(&closed, guide)).unwrap_or(closed);
+    }
+    let Some((ranking, winner)) = winners.last() else { return closed };
     let largest = knobs.max_running_requests.unwrap_or_else(|| max_running_requests(file, &[]));
     if winner.configuration.table.is_empty() {
         return row(ranking, winner, largest, winner.configuration.shape).into_iter().collect();
@@ -169,10 +179,55 @@ fn policy(file: &SweepFile, knobs: &Knobs, winners: &[(&LoadRanking, &Ranked)]) 
     winner.configuration.table.iter().filter_map(of_table).collect()
 }
 
+/// The table with its borders where the predictions see them: at a measured batch the winner holds, and between two of
+/// them whichever winner is predicted to be faster. `None` where the guide lacks one of them.
+fn between(measured: &[PolicyRow], guide: &Guide) -> Option<Vec<PolicyRow>> {
+    let shape = |row: &PolicyRow| TreeShape {
+        num_steps: row.num_steps,
+        topk: row.topk,
+        num_draft_tokens: row.num_draft_tokens,
+    };
+    // Tokens a second of one request: where predictions err at a measured batch, they err alike around it.
+    let predicted = |row: &PolicyRow, batch: usize| {
+        let of = guide.rounds_by_batch.iter().find(|one| one.shape == shape(row))?;
+        Some(of.accept_length / of.round_ms.get(batch.checked_sub(1)?)?)
+    };
+    let mut rows: Vec<PolicyRow> = Vec::new();
+    let largest = measured.last()?.max_running_batch;
+    for batch in 1..=largest {
+        let best = match measured.iter().find(|row| row.max_running_batch == batch) {
+            Some(winner) => winner,
+            None => {
+                let mut best = (measured.first()?, f64::NEG_INFINITY);
+                for row in measured {
+                    let rate = predicted(row, batch)?;
+                    // What runs already goes on unless another is felt to be faster.
+                    let stays = rows.last().is_some_and(|last| shape(last) == shape(row));
+                    let rate = if stays { rate * FELT.exp() } else { rate };
+                    if rate > best.1 {
+                        best = (row, rate);
+                    }
+                }
+                best.0
+            }
+        };
+        match rows.last_mut().filter(|last| shape(last) == shape(best)) {
+            Some(last) => last.max_running_batch = batch,
+            None => rows.push(PolicyRow { max_running_batch: batch, ..best.clone() }),
+        }
+        // Of a row that holds several measured batches the figures are those of the largest.
+        if let (Some(last), true) = (rows.last_mut(), best.max_running_batch == batch) {
+            *last = best.clone();
+        }
+    }
+    Some(rows)
+}
+
 fn row(ranking: &LoadRanking, winner: &Ranked, max_running_batch: usize, shape: TreeShape) -> Option<PolicyRow> {
     let speedup = winner.speedup?;
     Some(PolicyRow {
         max_running_batch,
+        measured_batch: ranking.load.batch_size().unwrap_or(max_running_batch),
         num_steps: shape.num_steps,
         topk: shape.topk,
         num_draft_tokens: shape.num_draft_tokens,
@@ -187,4 +242,83 @@ fn row(ranking: &LoadRanking, winner: &Ranked, max_running_batch: usize, shape: 
 /// Four digits behind the point say more than any measurement.
 fn round(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guide::{AcceptanceSource, AcceptanceTable, Cost, CrossValidation, RoundTimeSummary, RoundsByBatch};
+
+    fn row(batch: usize, shape: &str) -> PolicyRow {
+        let shape: TreeShape = shape.parse().expect("a shape");
+        PolicyRow {
+            max_running_batch: batch,
+            measured_batch: batch,
+            num_steps: shape.num_steps,
+            topk: shape.topk,
+            num_draft_tokens: shape.num_draft_tokens,
+            output_tokens_per_s: batch as f64,
+            speedup: 1.0,
+            speedup_interval: [1.0, 1.0],
+            accept_length: 1.0,
+            verdict: String::new(),
+        }
+    }
+
+    fn guide(rounds: &[(&str, &dyn Fn(usize) -> f64)]) -> Guide {
+        let empty = String::new;
+        let of = |(shape, ms): &(&str, &dyn Fn(usize) -> f64)| RoundsByBatch {
+            shape: shape.parse().expect("a shape"),
+            accept_length: 1.0,
+            round_ms: (1..=32).map(ms).collect(),
+        };
+        Guide {
+            format: crate::guide::FORMAT,
+            fingerprint: Fingerprint {
+                device: empty(),
+                device_name: empty(),
+                driver: empty(),
+                units: 1,
+                engine: empty(),
+                target: empty(),
+                draft: empty(),
+                workload: empty(),
+                settings: empty(),
+            },
+            acceptance: AcceptanceTable { source: AcceptanceSource::Imported { source: empty() }, rows: Vec::new() },
+            round_times: RoundTimeSummary {
+                parameters: Vec::new(),
+                error: CrossValidation::default(),
+                points: Vec::new(),
+            },
+            predictions: Vec::new(),
+            rounds_by_batch: rounds.iter().map(of).collect(),
+            captures: Vec::new(),
+            cost: Cost::default(),
+        }
+    }
+
+    #[test]
+    fn borders_between_measured_batches_lie_where_the_predictions_cross() {
+        // The tree is faster for few requests and for many, as where another kernel takes over.
+        let guide = guide(&[
+            ("0,1,1", &|batch| if batch > 16 { 3.0 } else { 1.0 }),
+            ("1,4,4", &|batch| if batch < 5 { 0.8 } else { 1.5 }),
+        ]);
+        let measured = [row(1, "1,4,4"), row(8, "0,1,1"), row(32, "1,4,4")];
+        let rows: Vec<(usize, usize, usize)> = between(&measured, &guide)
+            .expect("all are predicted")
+            .iter()
+            .map(|row| (row.max_running_batch, row.num_steps, row.measured_batch))
+            .collect();
+        assert_eq!(rows, [(4, 1, 1), (16, 0, 8), (32, 1, 32)]);
+        assert_eq!(between(&[row(1, "1,4,4"), row(8, "2,1,3")], &guide), None, "one is not predicted");
+    }
+
+    #[test]
+    fn a_measured_winner_holds_whatever_is_predicted() {
+        let guide = guide(&[("0,1,1", &|_| 1.0), ("1,4,4", &|_| 2.0)]);
+        let rows = between(&[row(1, "1,4,4"), row(3, "0,1,1")], &guide).expect("all are predicted");
+        assert_eq!(rows.iter().map(|row| row.max_running_batch).collect::<Vec<_>>(), [1, 3]);
+    }
 }

@@ -160,9 +160,9 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
         StrategyName::Grid | StrategyName::Random | StrategyName::Anneal => None,
     };
     progress.planned(planned, records.len());
-    let predictions = guide.map_or_else(Vec::new, |guide| guide.predictions);
+    let predictions = guide.as_ref().map_or(&[][..], |guide| &guide.predictions);
     let mut bench = EngineBench::new(request, &mut ready, journal, records, progress);
-    let searched = strategy::search(search, &bench.race(), &predictions, &mut bench);
+    let searched = strategy::search(search, &bench.race(), predictions, &mut bench);
     let (records, ran, kept) = bench.end();
     let stopped = match searched {
         Ok(reason) | Err(Halt::Stop(reason)) => reason,
@@ -170,7 +170,8 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     };
     let ranking = rank(&records, request.file.objective.metric);
     let context_length = ready.engine()?.capacity().context_length;
-    let tuned = outcome::tuned(&request.file, &request.folder, context_length, &ready.fingerprint, &ranking);
+    let tuned =
+        outcome::tuned(&request.file, &request.folder, context_length, &ready.fingerprint, &ranking, guide.as_ref());
     let tuned = tuned.map(|tuned| outcome::write(&tuned, &request.out)).transpose()?;
     Ok(SweepSummary { records, ran, kept, ranking, tuned, stopped })
 }

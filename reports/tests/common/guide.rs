@@ -32,6 +32,7 @@ pub fn guide(synthetic: &Synthetic) -> Guide {
         },
         round_times: round_times(&records),
         predictions: records.iter().map(prediction).collect(),
+        rounds_by_batch: Vec::new(),
         captures: quiet.batch_sizes.iter().map(|size| captures(*size)).collect(),
         cost: Cost { texts_s: 42.0, replay_s: 7.5, timing_s: 18.0 },
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use schemas::tuned::TunedFile;
 
 use super::Source;
-use crate::{TunerError, journal::Header, outcome, record::Fingerprint, selection::LoadRanking};
+use crate::{TunerError, guidance, journal::Header, outcome, record::Fingerprint, selection::LoadRanking};
 
 /// Writes the tuned file; `None` where no load has a winner, or nothing on this machine says what the models are. A tuned
 /// file of an earlier merge that nothing stands behind any more is removed.
@@ -34,10 +34,11 @@ pub fn write(
 fn make(sources: &[Source], header: &Header, ranking: &[LoadRanking]) -> Result<Option<TunedFile>, String> {
     let Header { file, fingerprint, .. } = header;
     let folder = header.folder.as_deref().map(Path::new);
+    let guide = sources.iter().find_map(|source| guidance::read(&source.folder).ok().flatten());
     if let Some((folder, context_length)) =
         folder.and_then(|folder| Some((folder, outcome::context_length(file, folder)?)))
     {
-        return Ok(outcome::tuned(file, folder, context_length, fingerprint, ranking));
+        return Ok(outcome::tuned(file, folder, context_length, fingerprint, ranking, guide.as_ref()));
     }
     let known = sources.iter().filter_map(|source| outcome::read(&source.folder).ok().flatten());
     let known = known.into_iter().find(|tuned| is_of(tuned, fingerprint));
@@ -48,8 +49,14 @@ fn make(sources: &[Source], header: &Header, ranking: &[LoadRanking]) -> Result<
             if file.models.target.is_empty() { "target" } else { &file.models.target },
         ));
     };
-    let tuned =
-        outcome::tuned(file, folder.unwrap_or(Path::new("")), known.engine.context_length, fingerprint, ranking);
+    let tuned = outcome::tuned(
+        file,
+        folder.unwrap_or(Path::new("")),
+        known.engine.context_length,
+        fingerprint,
+        ranking,
+        guide.as_ref(),
+    );
     Ok(tuned.map(|tuned| TunedFile { models: known.models, ..tuned }))
 }
 
