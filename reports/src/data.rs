@@ -168,8 +168,7 @@ fn importance((race, importance): (&Race, Importance)) -> ImportanceData {
 
 fn compared<'a>(comparison: &'a Comparison<'a>) -> ComparisonData<'a> {
     let [first, second] = comparison.names;
-    let differing =
-        comparison.differing.iter().map(|(what, first, second)| DifferenceData { what: *what, first, second });
+    let differing = comparison.differing.iter().map(|(what, first, second)| DifferenceData { what, first, second });
     let rows = comparison.rows.iter().map(|row| ComparedData {
         load: row.load,
         configuration: &row.configuration,

@@ -20,6 +20,8 @@ pub struct Grid {
     title: String,
     /// Whether figures are relative to no speculation.
     relative: bool,
+    /// Whether they are predicted, which the drawing says of itself.
+    predicted: bool,
     cells: BTreeMap<(usize, usize), Cell>,
 }
 
@@ -31,6 +33,7 @@ enum Cell {
 /// The figures behind the colours.
 struct Colours {
     relative: bool,
+    predicted: bool,
     /// The figure in the middle of the scale, and the factor to either end.
     middle: f64,
     reach: f64,
@@ -58,7 +61,8 @@ pub fn measured(race: &Race) -> Grid {
         let shape = entry.ranked.configuration.shape;
         cells.entry((shape.num_steps, shape.topk)).or_insert_with(|| measured_cell(entry, relative));
     }
-    Grid { title: format!("Best figure of each number of steps and topk at {}", race.load), relative, cells }
+    let title = format!("Best figure of each number of steps and topk at {}", race.load);
+    Grid { title, relative, predicted: false, cells }
 }
 
 /// What was predicted under a load: output tokens a second, relative to the prediction of no speculation where there is
@@ -85,7 +89,7 @@ pub fn predicted(predictions: &[&Prediction], chosen: Option<&Entry>, title: Str
             ),
         });
     }
-    Grid { title, relative: base.is_some(), cells }
+    Grid { title, relative: base.is_some(), predicted: true, cells }
 }
 
 fn measured_cell(entry: &Entry, relative: bool) -> Cell {
@@ -158,7 +162,7 @@ impl Colours {
         let middle = if grid.relative { 1.0 } else { crate::statistics::median(figures.clone())? };
         let factors = figures.iter().map(|figure| (figure / middle).max(middle / figure));
         let reach = factors.filter(|factor| factor.is_finite()).fold(1.05, f64::max);
-        (!figures.is_empty()).then_some(Self { relative: grid.relative, middle, reach })
+        (!figures.is_empty()).then_some(Self { relative: grid.relative, predicted: grid.predicted, middle, reach })
     }
 
     fn step(&self, figure: f64) -> i32 {
@@ -223,6 +227,7 @@ fn legend(canvas: &mut Canvas<'_>, (left, top): (i32, i32), colours: &Colours) -
     for (x, figure, align) in ends {
         canvas.text((x, top + 24), &colours.write(figure), Font::new(SMALL - 1, Role::Muted).align(align))?;
     }
-    let name = if colours.relative { "speed-up" } else { "tok/s" };
-    canvas.text((left + whole + 12, top + 6), name, Font::new(SMALL, Role::Muted))
+    let unit = if colours.relative { "speed-up" } else { "tok/s" };
+    let name = if colours.predicted { format!("{unit}, predicted") } else { unit.to_owned() };
+    canvas.text((left + whole + 12, top + 6), &name, Font::new(SMALL, Role::Muted))
 }

@@ -123,4 +123,5 @@ fn table(rows: &[Row]) -> Table {
         &["load", "configuration", "#first (tok/s)", "#second (tok/s)", "#second / first", "95% interval", "verdict"],
         rows.iter().map(cells).collect(),
     )
+    .folded()
 }
