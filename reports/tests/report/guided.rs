@@ -83,6 +83,7 @@ fn a_guide_beside_the_journal_is_read_and_a_broken_one_is_a_notice() {
         sweep: "hash".into(),
         fingerprint: fingerprint(),
         shard: None,
+        folder: None,
         file,
         planned: 36,
     };
