@@ -117,8 +117,11 @@ pub struct Provenance {
     pub draft_hash: String,
     /// Hash of prompts, lengths and sampling.
     pub workload_hash: String,
-    /// What was optimised: throughput or latency.
+    /// What was optimised: throughput, latency, goodput or pareto.
     pub objective: String,
+    /// How the space was searched, and why the search ended.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub search: String,
 }
 
 impl TunedFile {
@@ -227,6 +230,7 @@ mod tests {
                 draft_hash: "b".into(),
                 workload_hash: "c".into(),
                 objective: "throughput".into(),
+                search: String::new(),
             },
         }
     }

@@ -46,7 +46,7 @@ pub struct Header {
     /// The folder from which the file's relative paths start, absolute; `None` where it has no name in UTF-8.
     #[serde(default)]
     pub folder: Option<String>,
-    /// Trials of the whole plan.
+    /// Trials of the whole plan; 0 where the strategy decides as it goes.
     pub planned: usize,
 }
 

@@ -76,7 +76,9 @@ pub fn run(folders: &[PathBuf], out: &Path) -> Result<MergeSummary, TunerError> 
     };
     let (records, repeated) = union(&sources);
     let headers: Vec<&Header> = sources.iter().map(|source| &source.contents.header).collect();
-    let planned = plan::planned(&headers).max(records.len());
+    // A strategy that decides as it goes has no plan.
+    let open = headers.iter().all(|header| header.planned == 0);
+    let planned = if open { 0 } else { plan::planned(&headers).max(records.len()) };
     let header = Header { shard: None, planned, ..first.clone() };
     journal::replace(out, &header, &records)?;
 

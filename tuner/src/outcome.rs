@@ -88,6 +88,7 @@ pub fn tuned(
             draft_hash: fingerprint.draft.clone(),
             workload_hash: fingerprint.workload.clone(),
             objective: file.objective.metric.name().into(),
+            search: String::new(),
         },
     })
 }

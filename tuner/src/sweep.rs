@@ -9,7 +9,10 @@ use std::{
 };
 
 use engine::DeviceChoice;
-use schemas::sweep::{StrategyName, SweepFile};
+use schemas::{
+    sweep::{StrategyName, SweepFile},
+    tuned::TunedFile,
+};
 
 use self::{
     engine_bench::EngineBench,
@@ -172,7 +175,11 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     let context_length = ready.engine()?.capacity().context_length;
     let tuned =
         outcome::tuned(&request.file, &request.folder, context_length, &ready.fingerprint, &ranking, guide.as_ref());
-    let tuned = tuned.map(|tuned| outcome::write(&tuned, &request.out)).transpose()?;
+    let ended = |mut tuned: TunedFile| {
+        tuned.measured.search = format!("{}: {}", search.strategy.name(), stopped.words());
+        tuned
+    };
+    let tuned = tuned.map(|tuned| outcome::write(&ended(tuned), &request.out)).transpose()?;
     Ok(SweepSummary { records, ran, kept, ranking, tuned, stopped })
 }
 
@@ -184,7 +191,7 @@ fn header(request: &SweepRequest<'_>, ready: &Ready, planned: Planned) -> Header
         fingerprint: ready.fingerprint.clone(),
         file: request.file.clone(),
         folder: request.folder.canonicalize().ok().and_then(|folder| Some(folder.to_str()?.to_owned())),
-        planned: planned.trials,
+        planned: if planned.exact { planned.trials } else { 0 },
     }
 }
 

@@ -31,12 +31,14 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let summary = tuner::merge::run(&arguments.folders, &arguments.out)?;
     summary.notes.iter().for_each(|note| terminal::note(note));
     let out = arguments.out.display();
+    let planned = match (summary.planned, summary.missing.is_empty()) {
+        (0, _) => String::new(),
+        (planned, true) => format!(" of {planned} planned"),
+        (planned, false) => format!(" of at least {planned} planned"),
+    };
     terminal::note(&format!(
-        "{} of {}{} planned trials in {out}; {} records of trials that are there already left out",
-        summary.trials,
-        if summary.missing.is_empty() { "" } else { "at least " },
-        summary.planned,
-        summary.repeated
+        "{}{planned} trials in {out}; {} records of trials that are there already left out",
+        summary.trials, summary.repeated
     ));
     if !summary.missing.is_empty() {
         let missing: Vec<String> = summary.missing.iter().map(ToString::to_string).collect();

@@ -29,6 +29,10 @@ impl Sweep {
         if let Some(planned) = self.planned {
             facts.push(("trials", format!("{} finished of {planned} planned", self.records.len())));
         }
+        let ended = self.tuned.as_ref().map(|tuned| tuned.measured.search.as_str()).unwrap_or_default();
+        if !ended.is_empty() {
+            facts.push(("ended", ended.to_owned()));
+        }
         facts
     }
 }
