@@ -1,7 +1,8 @@
 #!/bin/bash
 # The measurements of docs/notes/tuner.md on one GPU.
 #   measure.sh SPECTUNE MODELS WORKLOADS OUT PART...
-# MODELS has small/{target,eagle3}, WORKLOADS has mt_bench.jsonl; PART is one of search, none, policy, dummy.
+# MODELS has small/{target,eagle3}, WORKLOADS has mt_bench.jsonl; PART is one of search, guided, none, policy,
+# between, dummy; policy and between need what search or guided has left.
 set -u
 spectune=$1 models=$2 workloads=$3 out=$4
 shift 4
@@ -24,8 +25,11 @@ run() { # NAME
 }
 
 # Grid, then guided, then random and annealing with as many trials as guided took.
-search() {
-    for strategy in grid guided random anneal; do
+search() { strategies grid guided random anneal; }
+guided() { strategies guided; }
+
+strategies() {
+    for strategy in "$@"; do
         {
             models_toml
             printf '[workload]\nprompts = "%s/mt_bench.jsonl"\nrequests = 16\noutput_length = 96\nmax_prompt_tokens = 600\n' "$workloads"
@@ -55,14 +59,26 @@ policy() {
     {
         models_toml
         printf 'max_running_requests = 32\n'
-        printf '[workload]\nprompts = "%s/mt_bench.jsonl"\nrequests = 160\noutput_length = 96\nmax_prompt_tokens = 600\n' "$workloads"
-        printf '[arrivals]\nrates = [20.0, 60.0, 120.0]\n'
+        printf '[workload]\nprompts = "%s/mt_bench.jsonl"\nrequests = 320\noutput_length = 96\nmax_prompt_tokens = 600\n' "$workloads"
+        printf '[arrivals]\nrates = [100.0, 400.0, 800.0]\n'
         printf '[space]\ntables = ["%s/guided/tuned.toml"]\nshapes = [%s]\n' "$out" \
             "$(awk '/^num_steps/{s=$3} /^topk/{k=$3} /^num_draft_tokens/{printf "%s\"%s,%s,%s\"", n++ ? ", " : "", s, k, $3}' "$out/guided/tuned.toml")"
         printf '[objective]\nmetric = "latency"\n'
         printf '[search]\nstrategy = "grid"\nrepeats = 5\n'
     } > "$out/policy.toml"
     run policy
+}
+
+# The same at batches that the guided sweep has measured, and at some between.
+between() {
+    {
+        models_toml
+        printf '[workload]\nprompts = "%s/mt_bench.jsonl"\nrequests = 64\noutput_length = 96\nmax_prompt_tokens = 600\n' "$workloads"
+        printf '[batch]\nsizes = [1, 2, 4, 6, 8, 12, 16, 20, 32]\n'
+        grep -A2 '^\[space\]' "$out/policy.toml"
+        printf '[search]\nstrategy = "grid"\nrepeats = 5\n'
+    } > "$out/between.toml"
+    run between
 }
 
 # Random weights of a published shape with published acceptance.
