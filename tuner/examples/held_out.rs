@@ -1,7 +1,8 @@
-//! How well round times are predicted that were not timed for the model: 36 designed points are timed and fitted, then 30
+//! How well round times are predicted that were not timed for the model: designed points are timed and fitted, then 30
 //! other points of (shape, batch) are predicted and timed. The figures of `docs/notes/tuner.md`.
 //!
-//! `cargo run --release -p tuner --example held_out DEVICE MODEL_SHAPE|FOLDER [SEED]`
+//! `cargo run --release -p tuner --example held_out DEVICE MODEL_SHAPE|FOLDER [SEED [POINTS [any]]]`: batches are those
+//! that graphs are captured for, as in a sweep, where all others are padded to them; with `any`, every batch up to 64.
 
 use std::{error::Error, path::PathBuf};
 
@@ -15,8 +16,7 @@ use tuner::latency::{
 
 /// Rounds of each point.
 const ROUNDS: usize = 25;
-/// Points that are fitted, and points that are held out.
-const FITTED: usize = 36;
+/// Points that are held out.
 const HELD_OUT: usize = 30;
 const CONTEXTS: [usize; 2] = [300, 700];
 const BATCHES: [usize; 8] = [1, 2, 4, 8, 16, 24, 32, 64];
@@ -26,6 +26,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let device = arguments.next().unwrap_or_else(|| "auto".into()).parse()?;
     let model = arguments.next().unwrap_or_else(|| "llama-3.1-8b".into());
     let seed = arguments.next().map_or(Ok(1), |seed| seed.parse())?;
+    let points = arguments.next().map_or(Ok(36), |points| points.parse())?;
+    let any = arguments.next().is_some();
     let folder = PathBuf::from(&model);
     let random = !folder.join("target").exists();
     let largest = TreeShape::new(6, 8, 48)?;
@@ -44,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let shapes = shapes();
     let space =
         Space { shapes: shapes.clone(), batches: BATCHES.to_vec(), contexts: CONTEXTS.to_vec(), cache_tokens: None };
-    let fitted = design(&space, FITTED);
+    let fitted = design(&space, points);
     let timed = engine.time_rounds(&fitted, ROUNDS)?;
     let samples: Vec<Sample> = timed.iter().map(|times| Sample::of(times, Clock::Wall)).collect();
     let model = RoundModel::fit(Machine::of(&engine)?, &samples)?;
@@ -54,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     while held_out.len() < HELD_OUT {
         let point = TimingPoint {
             context: CONTEXTS[random.random_range(0..CONTEXTS.len())],
-            batch: random.random_range(1..=64),
+            batch: if any { random.random_range(1..=64) } else { BATCHES[random.random_range(0..BATCHES.len())] },
             shape: shapes[random.random_range(0..shapes.len())],
         };
         if !fitted.contains(&point) && !held_out.contains(&point) {
