@@ -19,7 +19,7 @@ use tuner::{
     record::{Fingerprint, Measurement, Outcome, Record, Role, Spread, Trial},
     selection::{LoadRanking, rank},
     space::{Entrant, expand},
-    strategy::{Race, Shard, strategy},
+    strategy::{self, Race, Shard},
 };
 
 const SWEEP: &str = "[models]\ntarget = 't'\ndraft = 'd'\nalgorithm = 'EAGLE'\n[workload]\nprompts = 'p'\n\
@@ -55,15 +55,20 @@ fn entrants() -> Vec<Entrant> {
 fn plan(shard: Option<Shard>) -> Vec<(Trial, Role)> {
     let all = entrants();
     let entrants = shard.map_or(all.clone(), |shard| shard.of(&all));
-    let race = Race { entrants, loads: vec![Load::BatchSize(1), Load::BatchSize(4)], repeats: file().search.repeats };
-    let mut strategy = strategy(&Search::default(), &race);
+    let race = Race {
+        entrants,
+        loads: vec![Load::BatchSize(1), Load::BatchSize(4)],
+        repeats: file().search.repeats,
+        metric: Metric::Throughput,
+    };
     let role = |trial: &Trial| {
         race.entrants
             .iter()
             .find(|one| one.configuration == trial.configuration)
             .map_or(Role::Candidate, |one| one.role)
     };
-    std::iter::from_fn(|| strategy.next(&[])).map(|trial| (trial.clone(), role(&trial))).collect()
+    let trials = strategy::list(&Search::default(), &race).expect("a grid knows its trials");
+    trials.into_iter().map(|trial| (trial.clone(), role(&trial))).collect()
 }
 
 fn header(shard: Option<Shard>) -> Header {
@@ -323,6 +328,7 @@ fn the_guide_of_the_first_that_has_one_is_copied() {
             points: Vec::new(),
         },
         predictions: Vec::new(),
+        rounds_by_batch: Vec::new(),
         captures: Vec::new(),
         cost: tuner::guide::Cost::default(),
     };
