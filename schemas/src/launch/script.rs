@@ -1,9 +1,16 @@
 //! From shell text to the command lines that it runs, variables and arrays filled in as far as the text tells.
 
+mod fences;
+mod line;
+
 use std::{borrow::Cow, cell::Cell, collections::HashMap, sync::Arc};
 
+pub(super) use self::{
+    fences::regions,
+    line::{ArrayPlace, Field, Line, Script, Text},
+};
 use super::{
-    Environment, Value, detect,
+    Environment, detect,
     shell::{Array, Assignment, Command, Operator, Part, Parts, Reader, Statement, Trouble, Word},
 };
 use crate::text::{Located, Source, Span};
@@ -26,77 +33,6 @@ const MOST_EXPORTED: usize = 128;
 /// How often a quoted command is looked into (`ssh host "bash -c '…'"`).
 const NESTING: usize = 2;
 
-/// What opens and closes a block of Markdown.
-const FENCES: [&str; 2] = ["```", "~~~"];
-
-/// A word of a command line after expansion.
-pub(super) type Field<'a> = Located<Text<'a>>;
-
-/// The text of a word, borrowed where the user's text holds it as it stands.
-#[derive(Clone, Debug)]
-pub(super) enum Text<'a> {
-    /// It is known.
-    Known(Cow<'a, str>),
-    /// It is written so, and depends on something that is set elsewhere.
-    Unknown(Cow<'a, str>),
-}
-
-impl Text<'_> {
-    /// The text, where it is known.
-    pub fn known(&self) -> Option<&str> {
-        match self {
-            Self::Known(text) => Some(text),
-            Self::Unknown(_) => None,
-        }
-    }
-
-    /// The word as the user wrote it, known or not.
-    pub fn written(&self) -> &str {
-        match self {
-            Self::Known(text) | Self::Unknown(text) => text,
-        }
-    }
-
-    /// The value that a launch keeps.
-    pub fn to_value(&self) -> Value {
-        match self {
-            Self::Known(text) => Value::Known(text.to_string()),
-            Self::Unknown(text) => Value::Unknown(text.to_string()),
-        }
-    }
-}
-
-/// A command line, or a list of words that a script names and that no command in it uses.
-#[derive(Clone, Debug)]
-pub(super) struct Line<'a> {
-    /// Its words.
-    pub words: Vec<Field<'a>>,
-    /// Whether the words are held by a variable that no command uses.
-    pub is_variable: bool,
-    /// The arrays that went into it.
-    pub arrays: Vec<ArrayPlace>,
-    /// The environment it runs in, as far as the text sets it.
-    pub environment: Arc<Environment>,
-}
-
-/// Where an array stands.
-#[derive(Clone, Debug)]
-pub(super) struct ArrayPlace {
-    /// Its name.
-    pub name: Span,
-    /// The whole assignment.
-    pub span: Span,
-}
-
-/// What a script says.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Script<'a> {
-    /// Commands in order, then the variables that no command uses.
-    pub lines: Vec<Line<'a>>,
-    /// What did not close.
-    pub troubles: Vec<Trouble>,
-}
-
 /// Reads a whole text; of Markdown only the fenced blocks.
 pub(super) fn read(source: &Source) -> Script<'_> {
     let mut interpreter = Interpreter::new(source);
@@ -104,34 +40,6 @@ pub(super) fn read(source: &Source) -> Script<'_> {
         interpreter.run(span, 0);
     }
     interpreter.finish()
-}
-
-/// The fenced blocks of a text that has any, otherwise all of it.
-pub(super) fn regions(text: &str) -> Vec<Span> {
-    let mut regions = Vec::new();
-    if !FENCES.iter().any(|fence| text.contains(fence)) {
-        return vec![Span::new(0, text.len())];
-    }
-    let mut opened: Option<usize> = None;
-    let mut at = 0;
-    for line in text.split_inclusive('\n') {
-        let next = at + line.len();
-        let trimmed = line.trim_start();
-        if FENCES.iter().any(|fence| trimmed.starts_with(fence)) {
-            opened = match opened {
-                Some(start) => {
-                    regions.push(Span::new(start, at));
-                    None
-                }
-                None => Some(next),
-            };
-        }
-        at = next;
-    }
-    if let Some(start) = opened {
-        regions.push(Span::new(start, text.len()));
-    }
-    if regions.is_empty() { vec![Span::new(0, text.len())] } else { regions }
 }
 
 /// What a variable holds.

@@ -107,7 +107,7 @@ fn needs(workload: &Workload, load: Load, shape: TreeShape, length: f64, replaye
     let place = replayed.and_then(|replayed| replayed.shapes.iter().position(|one| *one == shape));
     let need = |(at, request): (usize, &engine::Request)| {
         let prompt_tokens = request.input_ids.len();
-        let text = replayed.and_then(|replayed| Some((replayed, at % replayed.texts.len().max(1))));
+        let text = replayed.map(|replayed| (replayed, at % replayed.texts.len().max(1)));
         let output_tokens = match text.and_then(|(replayed, at)| replayed.texts.get(at)) {
             Some(text) => text.output_tokens(),
             None => request.stop.max_new_tokens.unwrap_or(1),
