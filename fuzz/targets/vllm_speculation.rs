@@ -13,7 +13,8 @@ use schemas::{
 
 fuzz_target!(|input: &[u8]| {
     let Some(text) = text(input) else { return };
-    let line = format!("vllm serve a --speculative-config={}", quoted(text));
+    // As a script: a fence of Markdown in the value is part of it.
+    let line = format!("#!/bin/sh\nvllm serve a --speculative-config={}", quoted(text));
     let source = Source::new("x.sh", line);
     for launch in parse(&source, &Options::default()).launches {
         let value = launch.vllm_flag("--speculative-config").and_then(|argument| argument.values.first());

@@ -12,7 +12,7 @@ pub(crate) fn comments(source: &Source) -> Vec<Span> {
     if super::yaml::is_yaml(source) {
         return yaml(text);
     }
-    script::regions(text).into_iter().flat_map(|region| shell::comments(text, region)).collect()
+    script::regions(source).into_iter().flat_map(|region| shell::comments(text, region)).collect()
 }
 
 /// A quoted text of TOML.

@@ -36,7 +36,7 @@ const NESTING: usize = 2;
 /// Reads a whole text; of Markdown only the fenced blocks.
 pub(super) fn read(source: &Source) -> Script<'_> {
     let mut interpreter = Interpreter::new(source);
-    for span in regions(source.text()) {
+    for span in regions(source) {
         interpreter.run(span, 0);
     }
     interpreter.finish()

@@ -1,14 +1,17 @@
 //! Markdown: the blocks of it that hold commands.
 
-use crate::text::Span;
+use crate::text::{Source, Span};
 
 /// What opens and closes a block of Markdown.
 const FENCES: [&str; 2] = ["```", "~~~"];
 
-/// The fenced blocks of a text that has any, otherwise all of it.
-pub fn regions(text: &str) -> Vec<Span> {
+/// The fenced blocks of a text that has any, otherwise all of it. A script that begins with `#!` is read as a whole:
+/// a fence in it is part of a text that it prints. Without that line nothing is known, and launches are pasted from Markdown
+/// under any name.
+pub fn regions(source: &Source) -> Vec<Span> {
+    let text = source.text();
     let mut regions = Vec::new();
-    if !FENCES.iter().any(|fence| text.contains(fence)) {
+    if is_script(source) || !FENCES.iter().any(|fence| text.contains(fence)) {
         return vec![Span::new(0, text.len())];
     }
     let mut opened: Option<usize> = None;
@@ -31,4 +34,8 @@ pub fn regions(text: &str) -> Vec<Span> {
         regions.push(Span::new(start, text.len()));
     }
     if regions.is_empty() { vec![Span::new(0, text.len())] } else { regions }
+}
+
+fn is_script(source: &Source) -> bool {
+    source.text().starts_with("#!")
 }

@@ -213,6 +213,16 @@ fn markdown_is_read_in_its_fences_only() {
 }
 
 #[test]
+fn a_script_that_prints_markdown_is_read_as_a_whole() {
+    insta::assert_snapshot!(shown(
+        "#!/bin/bash\ncat <<EOF\n```\nhello\n```\nEOF\nsglang serve --model-path x\n"
+    ), @r"
+    sglang `sglang serve`
+      --model-path ModelPath x
+    ");
+}
+
+#[test]
 fn what_a_shell_would_stumble_over_is_told() {
     insta::assert_snapshot!(shown(
         "python3 -m sglang.launch_server --model-path x \\ \n  --tp 4\n  --dtype half\n"
