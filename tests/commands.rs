@@ -214,7 +214,7 @@ fn a_sweep_leaves_a_journal_a_tuned_file_and_a_report_that_the_other_commands_ta
 
     let ran =
         check(&["sweep", text(&sweep), "--out", text(&out)], 0, &["16 trials measured", "report.html", "tuned.toml"]);
-    assert!(ran.stdout.contains("no speculation") && ran.stdout.contains("batch size 2"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("no speculation") && ran.stdout.contains("batch 2:"), "{}", ran.stdout);
     for name in
         ["journal.jsonl", "tuned.toml", "report.html", "report.md", "report.json", "trials.csv", "trials.parquet"]
     {
