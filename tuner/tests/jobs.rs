@@ -43,13 +43,16 @@ fn program(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it may run");
 }
 
-/// A program that writes down how it was called, in `calls` beside it.
+/// A program that writes down how it was called, in a file of its own below `calls` beside it: two shards that run at
+/// once would write into each other's lines.
 fn recorder(folder: &Path) {
-    let text = "#!/bin/sh\n{ printf '%s|' \"${CUDA_VISIBLE_DEVICES-unset}\" \"$@\"; echo; } >> \"${0%/*}/calls\"\n";
+    fs::create_dir_all(folder.join("calls")).expect("a folder");
+    let text =
+        "#!/bin/sh\nprintf '%s|' \"${CUDA_VISIBLE_DEVICES-unset}\" \"$@\" > \"$(mktemp \"${0%/*}/calls/XXXXXX\")\"\n";
     program(&folder.join("program"), text);
 }
 
-/// Runs a script with bash, after a look at its syntax, and returns the calls that it made, sorted.
+/// Runs a script with bash, after a look at its syntax, and returns the calls that it made, sorted, and forgets them.
 fn calls(folder: &Path, script: &str, arguments: &[&str], variables: &[(&str, &str)]) -> (Output, Vec<String>) {
     recorder(folder);
     let path = folder.join("job.sh");
@@ -60,9 +63,11 @@ fn calls(folder: &Path, script: &str, arguments: &[&str], variables: &[(&str, &s
     command.arg(&path).args(arguments).current_dir(folder).env_clear().envs(variables.iter().copied());
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
     let output = command.output().expect("it runs");
-    let made = fs::read_to_string(folder.join("calls")).unwrap_or_default();
-    let mut made: Vec<String> = made.lines().map(ToOwned::to_owned).collect();
+    let files = fs::read_dir(folder.join("calls")).expect("a folder");
+    let read = |file: std::io::Result<fs::DirEntry>| fs::read_to_string(file.expect("a file").path()).expect("a call");
+    let mut made: Vec<String> = files.map(read).collect();
     made.sort();
+    fs::remove_dir_all(folder.join("calls")).expect("the calls");
     assert!(!folder.join("x").exists(), "a part of a name was run");
     (output, made)
 }
@@ -96,14 +101,12 @@ fn a_slurm_task_measures_its_shard_and_the_merge_finds_all_of_them() {
     assert!(output.status.success());
     assert_eq!(made, [sweep_call("5", folder.path(), "cuda", 2, 3)]);
 
-    fs::remove_file(folder.path().join("calls")).expect("the calls");
     let (_, made) = calls(folder.path(), &job.text, &["merge"], &[]);
     let out = folder.path().join(HARD);
     let shards: Vec<String> = (1..=3).map(|shard| format!("{}-shard-{shard}-of-3", out.display())).collect();
     let merge = format!("unset|merge|{}|--out|{}|", shards.join("|"), out.display());
     assert_eq!(made, [merge, format!("unset|report|{}|", out.display())]);
 
-    fs::remove_file(folder.path().join("calls")).expect("the calls");
     let (output, made) = calls(folder.path(), &job.text, &[], &[]);
     assert!(!output.status.success() && made.is_empty(), "outside of SLURM it says so");
     assert!(String::from_utf8_lossy(&output.stderr).contains("sbatch"));
