@@ -16,6 +16,10 @@ pub use self::traffic::Traffic;
 pub use crate::tree::{Pool, Wanted};
 use crate::{error::EngineError, request::SamplingParams};
 
+/// Tokens of a sequence that the draft may leave unread at most. Rounds without speculation leave theirs to be read
+/// together with later ones, since one pass of the draft over many rows costs little more than one over a few.
+pub const MOST_UNREAD: usize = 32;
+
 /// One page of the KV cache (target and draft share the numbering).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageId(pub u32);
@@ -78,8 +82,6 @@ pub struct Round<'a> {
     pub shape: TreeShape,
     /// The running requests, in any order, each once.
     pub slots: &'a [Slot],
-    /// Whether the draft's cache is kept up to date even if `shape` is off, because a later round may speculate.
-    pub extend_draft: bool,
 }
 
 /// A launched round that has not been read.
@@ -185,7 +187,8 @@ pub trait Backend: Send {
     fn simulate_accept_length(&mut self, length: Option<f32>);
 
     /// Makes ready for rounds of these shapes at batch sizes up to the largest capture size (a GPU captures its graphs
-    /// here). Weights stay loaded.
+    /// here). Weights stay loaded. If one of them speculates, the draft follows the sequences that are opened from now on
+    /// through all their rounds; otherwise it reads nothing but what is [traced](Self::trace). Only while no slot is open.
     ///
     /// # Errors
     /// When a shape cannot run on this device, or memory for its buffers is missing.
@@ -223,6 +226,10 @@ pub trait Backend: Send {
     /// # Errors
     /// When the device fails.
     fn collect(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError>;
+
+    /// Positions at the end of a slot's sequence that the draft follows but has not read: what its cache holds there is not
+    /// of their tokens. At most [`MOST_UNREAD`].
+    fn unread(&self, slot: Slot) -> usize;
 
     /// Keeps, from now on, what [`prefill`](Self::prefill) leaves behind at these positions of a slot that has read none
     /// of them: the draft's state, and with `target` the target's final hidden state too. Until the slot is closed.

@@ -361,8 +361,7 @@ impl Scheduler {
             return Ok(false);
         }
         let shape = self.policy.shape(slots.len());
-        let round = Round { shape, slots: &slots, extend_draft: self.policy.speculates() };
-        let ticket = self.backend.launch(round)?;
+        let ticket = self.backend.launch(Round { shape, slots: &slots })?;
         self.in_flight.push_back(Flight { ticket, shape, members });
         Ok(true)
     }
@@ -396,7 +395,11 @@ impl Scheduler {
             }
             if !running.is_done() {
                 at += 1;
-            } else if let Some(place) = self.running.remove(at).into_place(self.options.reuse) {
+                continue;
+            }
+            let done = self.running.remove(at);
+            let unread = done.slot().map_or(0, |slot| self.backend.unread(slot));
+            if let Some(place) = done.into_place(self.options.reuse, unread) {
                 self.backend.close(place.slot);
                 self.slots.push(place.slot);
                 self.pages.close(place.pages, place.keys.all());

@@ -9,6 +9,7 @@ mod linear;
 mod sampling;
 mod select;
 mod tree;
+mod unread;
 
 use crate::device::{Device, DeviceError, Element, Slice};
 
@@ -19,6 +20,7 @@ pub use linear::check_linear;
 pub use sampling::{check_sample_rows, check_sampled_distribution};
 pub use select::{check_argmax_rows, check_logprob_rows, check_top_k_rows};
 pub use tree::{check_decode_rows, check_draft_trees};
+pub use unread::check_unread;
 
 /// A named check.
 pub type Check = (&'static str, fn(&Device, Element) -> Result<(), String>);
@@ -40,13 +42,14 @@ pub const CHECKS: [Check; 9] = [
 pub type UntypedCheck = (&'static str, fn(&Device) -> Result<(), String>);
 
 /// All checks that run once.
-pub const UNTYPED_CHECKS: [UntypedCheck; 8] = [
+pub const UNTYPED_CHECKS: [UntypedCheck; 9] = [
     ("top_k_rows", check_top_k_rows),
     ("argmax_rows", check_argmax_rows),
     ("logprob_rows", check_logprob_rows),
     ("draft_begin, draft_expand and draft_finish", check_draft_trees),
     ("decode_begin", check_decode_rows),
     ("accept", check_accept),
+    ("keep_unread and unread_rows", check_unread),
     ("sample_rows", check_sample_rows),
     ("sample_rows, distribution", check_sampled_distribution),
 ];

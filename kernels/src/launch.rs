@@ -11,6 +11,7 @@ mod sampling;
 mod select;
 mod state;
 mod tree;
+mod unread;
 
 pub use accept::{Acceptance, CachePlanes, Moves};
 pub use attention::{Attention, HEAD_DIMS};
@@ -20,6 +21,7 @@ pub use linear::{Linear, MOST_ROWS_A_BLOCK};
 pub use sampling::SamplingState;
 pub use select::{Logits, LogprobRows, MOST_SELECTED, MOST_VOCABULARY, SelectionWorkspace, TopK};
 pub use tree::{Drafting, MOST_NODES, MOST_PLACES, MOST_TOPK, PassRows, Proposals, Sequences, TreeNodes, VerifyRows};
+pub use unread::{Reading, UnreadTokens};
 
 use crate::device::{Arg, Device, DeviceError, Element, Geometry, Kernel, KernelFile, Slice};
 
@@ -28,7 +30,10 @@ pub fn files(element: Element, head_dims: &[usize]) -> Vec<(KernelFile, Vec<Stri
     let linear = if element == Element::F32 { linear::FLOAT_FILE } else { linear::FILE };
     let mut files = [elementwise::FILE, linear].map(|file| (file, vec![element.option()])).to_vec();
     // These know no element type.
-    files.extend([select::FILE, sampling::FILE, tree::FILE, accept::FILE, state::FILE].map(|file| (file, Vec::new())));
+    files.extend(
+        [select::FILE, sampling::FILE, tree::FILE, accept::FILE, unread::FILE, state::FILE]
+            .map(|file| (file, Vec::new())),
+    );
     for head_dim in head_dims {
         let options = vec![element.option(), format!("-DHEAD_DIM={head_dim}")];
         if element != Element::F32 {

@@ -41,6 +41,8 @@ pub struct CpuBackend {
     slots: Slots,
     /// Accept this many tokens a round on average, whatever the target says.
     simulate: Option<f32>,
+    /// Whether the draft follows the sequences.
+    follows: bool,
     finished: VecDeque<(Ticket, RoundOutput)>,
     launched: u64,
 }
@@ -57,6 +59,7 @@ impl CpuBackend {
             draft,
             capacity,
             simulate,
+            follows: false,
             finished: VecDeque::new(),
             launched: 0,
         }
@@ -105,6 +108,7 @@ impl Backend for CpuBackend {
                 "the tree shape {shape} needs a draft, and none is loaded; give --speculative-draft-model-path"
             )));
         }
+        self.follows = shapes.iter().any(|shape| !shape.is_off());
         let scratch = shapes.iter().map(|shape| scratch_rows(*shape)).max().unwrap_or_default() * self.capacity.slots;
         let rows = self.capacity.pages * self.capacity.page_size + scratch;
         if let Some(cache) = &mut self.draft_cache {
@@ -150,6 +154,10 @@ impl Backend for CpuBackend {
         }
         let output = self.finished.pop_front().map(|(_, output)| output);
         output.ok_or_else(|| EngineError::Device("no round was launched".into()))
+    }
+
+    fn unread(&self, slot: Slot) -> usize {
+        self.slots.unread(slot)
     }
 
     fn trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError> {

@@ -12,6 +12,7 @@ mod replay;
 mod round;
 #[cfg(test)]
 mod tests;
+mod unread;
 mod weights;
 
 use std::{
@@ -30,8 +31,8 @@ use self::{
     round::{RoundMemory, RoundOptions},
 };
 use super::{
-    Asked, Backend, Capacity, DeviceInfo, PageId, Pool, PrefillChunk, ProducedToken, ReplayPlace, Round, RoundOutput,
-    RoundTiming, Slot, Ticket, TokenLogprobs, Traffic, Yield,
+    Asked, Backend, Capacity, DeviceInfo, MOST_UNREAD, PageId, Pool, PrefillChunk, ProducedToken, ReplayPlace, Round,
+    RoundOutput, RoundTiming, Slot, Ticket, TokenLogprobs, Traffic, Yield,
 };
 use crate::{error::EngineError, request::SamplingParams};
 
@@ -58,6 +59,8 @@ pub struct CudaBackend {
     capture_sizes: Vec<usize>,
     /// What capturing has taken so far.
     capture_time: Duration,
+    /// Whether the draft follows the sequences, because a shape speculates.
+    follows: bool,
     slots: Vec<Option<OpenSlot>>,
     /// What `open` copies from, for each slot.
     slot_staging: HostBuffer,
@@ -71,7 +74,7 @@ pub struct CudaBackend {
 struct GraphKey {
     shape: TreeShape,
     batch: usize,
-    extend: bool,
+    keep_unread: bool,
     describe: bool,
     /// Bits of the simulated accept length.
     simulate: Option<u32>,
@@ -87,6 +90,8 @@ struct OpenSlot {
     logprobs: Option<usize>,
     /// How its tokens are chosen.
     sampling: SamplingParams,
+    /// Positions at its end that the draft has yet to read.
+    unread: usize,
     /// What is kept for replay.
     trace: Option<Trace>,
 }
@@ -94,6 +99,8 @@ struct OpenSlot {
 /// Memory of one round between host and device.
 struct RingPlace {
     slots: HostBuffer,
+    /// Slots whose draft reads before the round, and how much: int32 `[2, batch]`.
+    unread: HostBuffer,
     output: HostBuffer,
     described: HostBuffer,
     begin: Event,
@@ -117,12 +124,21 @@ impl CudaBackend {
         self.capture_sizes.get(at).copied().unwrap_or(requests)
     }
 
+    /// Whether a round of a shape leaves its tokens to be read by the draft later.
+    fn leaves_unread(&self, shape: TreeShape) -> bool {
+        self.follows && shape.is_off()
+    }
+
     fn simulate_bits(&self) -> Option<u32> {
         self.options.simulate_accept_length.map(f32::to_bits)
     }
 
     fn round_options(&self, key: GraphKey) -> RoundOptions {
-        RoundOptions { extend: key.extend, describe: key.describe, simulate: key.simulate.map(f32::from_bits) }
+        RoundOptions {
+            keep_unread: key.keep_unread,
+            describe: key.describe,
+            simulate: key.simulate.map(f32::from_bits),
+        }
     }
 
     /// Launches what a round does, at once.
@@ -192,6 +208,7 @@ fn ring(device: &Device, extent: Extent) -> Result<Vec<RingPlace>, EngineError> 
     let place = |_| {
         Ok(RingPlace {
             slots: device.host_buffer(extent.batch * 4)?,
+            unread: device.host_buffer(extent.batch * 8)?,
             output: device.host_buffer(extent.batch * (extent.steps + 2) * 4)?,
             described: device.host_buffer(extent.described_rows() * DESCRIBED_WORDS * 4)?,
             begin: device.event()?,
@@ -240,26 +257,22 @@ impl Backend for CudaBackend {
         sizes.sort_unstable();
         sizes.dedup();
         let largest = slots;
-        let mut extent = self.extent;
-        for shape in shapes {
-            memory::check_shape(&self.machine, *shape)?;
-            extent = extent.and(Extent::of_round(*shape, largest));
-        }
-        self.grow(extent)?;
+        shapes.iter().try_for_each(|shape| memory::check_shape(&self.machine, *shape))?;
+        self.grow(Extent::of_rounds(shapes, largest))?;
         self.capture_sizes = sizes;
+        self.follows = shapes.iter().any(|shape| !shape.is_off());
         if self.options.disable_cuda_graph {
             return Ok(());
         }
         let begin = Instant::now();
         let simulate = self.simulate_bits();
-        let extend = shapes.iter().any(|shape| !shape.is_off());
         // The largest first, so that what it needs of the library's memory is there for the others.
         for batch in self.capture_sizes.clone().into_iter().rev() {
             for shape in shapes {
                 self.capture(GraphKey {
                     shape: *shape,
                     batch,
-                    extend: extend && self.machine.head.is_some(),
+                    keep_unread: self.leaves_unread(*shape),
                     simulate,
                     describe: false,
                 })?;
@@ -296,7 +309,8 @@ impl Backend for CudaBackend {
         self.write_slot(at, sampling, pages, cached)?;
         let pages = pages.iter().map(|page| page.0).collect();
         let logprobs = sampling.logprobs.map(|count| count.min(MOST_CHOICES));
-        self.slots[at] = Some(OpenSlot { pages, read: cached, logprobs, sampling: sampling.clone(), trace: None });
+        self.slots[at] =
+            Some(OpenSlot { pages, read: cached, logprobs, sampling: sampling.clone(), unread: 0, trace: None });
         Ok(())
     }
 
@@ -314,13 +328,13 @@ impl Backend for CudaBackend {
         memory::check_shape(&self.machine, round.shape)?;
         let eager = self.options.disable_cuda_graph;
         let batch = if eager { round.slots.len() } else { self.padded(round.slots.len()) };
-        let extend = (round.extend_draft || !round.shape.is_off()) && self.machine.head.is_some();
+        let leaves = self.leaves_unread(round.shape);
         let wanted = |slot: &Slot| self.slots.get(slot.0 as usize)?.as_ref()?.logprobs;
         let logprobs: Vec<Option<usize>> = round.slots.iter().map(wanted).collect();
         let key = GraphKey {
             shape: round.shape,
             batch,
-            extend,
+            keep_unread: leaves,
             describe: logprobs.iter().any(Option::is_some),
             simulate: self.simulate_bits(),
         };
@@ -337,8 +351,12 @@ impl Backend for CudaBackend {
         for (to, slot) in slots.iter_mut().zip(round.slots) {
             *to = slot.0 as i32;
         }
+        self.device.record(&self.ring[index].begin)?;
+        let full = |slot: &Slot| self.unread(*slot) >= MOST_UNREAD;
+        if !round.shape.is_off() || round.slots.iter().any(full) {
+            self.read_unread(index, round.slots)?;
+        }
         let place = &self.ring[index];
-        self.device.record(&place.begin)?;
         self.device.write_async(self.round.slot.slice(), &place.slots, 0..batch * 4)?;
         match self.graphs.get(&key).filter(|_| !eager) {
             Some(graph) => self.device.run(graph)?,
@@ -351,6 +369,13 @@ impl Backend for CudaBackend {
             self.device.read_async(&place.described, 0, self.round.described.slice())?;
         }
         self.device.record(&place.end)?;
+        if leaves {
+            for slot in round.slots {
+                if let Some(Some(open)) = self.slots.get_mut(slot.0 as usize) {
+                    open.unread += 1;
+                }
+            }
+        }
         let ticket = self.launched;
         self.launched += 1;
         self.flights.push_back(Flight { ticket, place: index, batch, most, logprobs });
@@ -377,6 +402,10 @@ impl Backend for CudaBackend {
         });
         let timing = RoundTiming { total: place.end.since(&place.begin)?, ..RoundTiming::default() };
         Ok(RoundOutput { yields: yields.collect(), timing })
+    }
+
+    fn unread(&self, slot: Slot) -> usize {
+        self.slots.get(slot.0 as usize).and_then(Option::as_ref).map_or(0, |open| open.unread)
     }
 
     fn trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError> {

@@ -10,8 +10,8 @@ use schemas::tree::TreeShape;
 
 use crate::{
     backend::{
-        Asked, Backend, Capacity, DeviceInfo, PageId, Pool, PrefillChunk, ProducedToken, ReplayPlace, Round,
-        RoundOutput, RoundTiming, Slot, Ticket, Traffic, Yield,
+        Asked, Backend, Capacity, DeviceInfo, MOST_UNREAD, PageId, Pool, PrefillChunk, ProducedToken, ReplayPlace,
+        Round, RoundOutput, RoundTiming, Slot, Ticket, Traffic, Yield,
     },
     error::EngineError,
     request::SamplingParams,
@@ -38,6 +38,8 @@ pub struct World {
     pub rounds: Vec<(usize, TreeShape)>,
     /// Prompt tokens of each prefill.
     pub prefills: Vec<usize>,
+    /// Whether a shape that was prepared speculates.
+    follows: bool,
     /// What each place of each page holds: the target's row of a token, and the draft's, which knows the token behind.
     rows: BTreeMap<(PageId, usize), (u32, Option<u32>)>,
 }
@@ -49,6 +51,8 @@ struct Open {
     produced: usize,
     /// The last produced token, which is in no cache yet.
     root: u32,
+    /// Positions that the draft has yet to read, each with its token and the one behind.
+    unread: Vec<(usize, u32, u32)>,
 }
 
 /// The device.
@@ -85,6 +89,16 @@ impl World {
         assert!(!shared, "{slot:?} writes to a page that others read");
         self.rows.insert((page, position % page_size), (token, next));
     }
+
+    /// The draft reads what it has left, if that is so much.
+    fn read_unread(&mut self, slot: Slot, page_size: usize, most: usize) {
+        let open = self.open.get_mut(&slot).expect("an open slot");
+        if open.unread.len() >= most {
+            for (position, token, next) in std::mem::take(&mut open.unread) {
+                self.write(slot, page_size, position, token, Some(next));
+            }
+        }
+    }
 }
 
 fn produced(id: u32) -> ProducedToken {
@@ -114,7 +128,8 @@ impl Backend for Fake {
 
     fn simulate_accept_length(&mut self, _length: Option<f32>) {}
 
-    fn prepare(&mut self, _shapes: &[TreeShape], _capture_sizes: &[usize]) -> Result<(), EngineError> {
+    fn prepare(&mut self, shapes: &[TreeShape], _capture_sizes: &[usize]) -> Result<(), EngineError> {
+        self.world().follows = shapes.iter().any(|shape| !shape.is_off());
         Ok(())
     }
 
@@ -140,7 +155,7 @@ impl Backend for Fake {
         let follows = (1..cached).all(|at| row(at - 1).1 == Some(prompt[at]));
         assert!(follows, "a row of the draft belongs to another sequence");
         let next = cached.checked_sub(1).and_then(|last| row(last).1);
-        let open = Open { pages: pages.to_vec(), prompt, next, produced: 0, root: 0 };
+        let open = Open { pages: pages.to_vec(), prompt, next, produced: 0, root: 0, unread: Vec::new() };
         world.opened.push(sampling.seed);
         assert!(world.open.insert(slot, open).is_none(), "{slot:?} is in use");
         Ok(())
@@ -194,10 +209,15 @@ impl Backend for Fake {
             for node in 0..round.shape.num_draft_tokens {
                 world.write(*slot, self.capacity.page_size, length + node, u32::MAX, None);
             }
+            let late = world.follows && round.shape.is_off();
             for (at, next) in tokens.iter().enumerate() {
                 let token = if at == 0 { root } else { tokens[at - 1] };
-                world.write(*slot, self.capacity.page_size, length + at, token, Some(*next));
+                world.write(*slot, self.capacity.page_size, length + at, token, (!late).then_some(*next));
+                if late {
+                    world.open.get_mut(slot).expect("an open slot").unread.push((length + at, token, *next));
+                }
             }
+            world.read_unread(*slot, self.capacity.page_size, if late { MOST_UNREAD } else { 0 });
             yields.push(Yield { tokens: tokens.into_iter().map(produced).collect() });
         }
         world.rounds.push((round.slots.len(), round.shape));
@@ -212,6 +232,10 @@ impl Backend for Fake {
         let (oldest, _, output) = self.world().in_flight.pop_front().expect("a launched round");
         assert_eq!(oldest, ticket, "rounds are collected in order");
         Ok(output)
+    }
+
+    fn unread(&self, slot: Slot) -> usize {
+        self.world().open[&slot].unread.len()
     }
 
     fn trace(&mut self, _slot: Slot, _positions: Range<usize>, _target: bool) -> Result<(), EngineError> {

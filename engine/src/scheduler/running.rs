@@ -117,13 +117,14 @@ impl Running {
         keys.is_some_and(|(filled, all)| page >= filled.len() && all.get(page) == Some(key))
     }
 
-    /// Slot and pages, to be given back, with the keys of the pages that may be used again.
-    pub fn into_place(mut self, reuse: Reuse) -> Option<Place> {
+    /// Slot and pages, to be given back, with the keys of the pages that may be used again: not of those whose last
+    /// `unread` positions the draft has not read.
+    pub fn into_place(mut self, reuse: Reuse, unread: usize) -> Option<Place> {
         if let Some(place) = &mut self.place {
             // The last token is in no cache yet; rows behind it may belong to tokens that were cut off.
             let mut filled = self.prompt_read;
             if reuse == Reuse::All && !self.output.is_empty() {
-                filled += self.output.len() - 1;
+                filled += (self.output.len() - 1).saturating_sub(unread);
                 let mut sequence = self.request.input_ids;
                 sequence.append(&mut self.output);
                 place.keys.extend(&sequence);

@@ -45,7 +45,8 @@ fn scramble(prompt: &[u32], at: usize) -> u64 {
 }
 
 fn scheduler(capacity: Capacity, script: Script, policy: ShapePolicy) -> (Scheduler, Arc<Mutex<World>>) {
-    let (fake, world) = Fake::new(capacity, script);
+    let (mut fake, world) = Fake::new(capacity, script);
+    fake.prepare(&policy.shapes().collect::<Vec<_>>(), &[]).expect("a script runs any shape");
     let model = ModelEnds { end_tokens: vec![END], text: None };
     let options = SchedulerOptions { largest_batch: capacity.slots, prefill_budget: 12, reuse: Reuse::All };
     (Scheduler::new(Box::new(fake), model, policy, options), world)
@@ -381,6 +382,22 @@ fn rows_without_a_draft_are_not_used_once_it_speculates() {
     scheduler.set_policy(ShapePolicy::fixed(TreeShape::chain(2)), &[]).expect("it is idle");
     let next = scheduler.submit(request(prompt, 9)).expect("it fits");
     assert_eq!(completion(&drain(&mut scheduler), next).cached_tokens, 0);
+}
+
+#[test]
+fn rows_that_the_draft_has_left_unread_are_not_used_again() {
+    let table = ShapePolicy::table(vec![(1, TreeShape::OFF), (4, TreeShape::chain(2))]).expect("two shapes");
+    let (mut scheduler, _world) = scheduler(CAPACITY, COUNTING, table);
+    // 30 tokens of the prompt and 8 or 44 of the answer are in the cache; of these the draft has read none, or the 32 that
+    // it leaves at most.
+    for (new, cached) in [(9, 28), (45, 60)] {
+        let prompt: Vec<u32> = (new as u32..new as u32 + 30).collect();
+        let id = scheduler.submit(request(prompt.clone(), new)).expect("it fits");
+        let answer = completion(&drain(&mut scheduler), id);
+        let turn = [prompt, answer.output_ids, vec![7, 8, 9]].concat();
+        let id = scheduler.submit(request(turn, 1)).expect("it fits");
+        assert_eq!(completion(&drain(&mut scheduler), id).cached_tokens, cached, "{new} new tokens");
+    }
 }
 
 #[test]

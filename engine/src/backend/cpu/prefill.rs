@@ -49,7 +49,8 @@ impl CpuBackend {
             .collect();
 
         let (mut states_behind, mut width) = (Vec::new(), 0);
-        if let (Some(draft), Some(cache)) = (&self.draft, &mut self.draft_cache) {
+        let reads = self.follows || states.iter().any(|state| state.trace.is_some());
+        if let (Some(draft), Some(cache), true) = (&self.draft, &mut self.draft_cache, reads) {
             let mut stack = Stack::default();
             for ((chunk, state), first) in chunks.iter().zip(&states).zip(&first) {
                 let next = chunk.next.or(first.as_ref().map(|token| token.id)).unwrap_or_default();

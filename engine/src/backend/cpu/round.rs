@@ -8,9 +8,10 @@ use super::{
     CpuBackend,
     draft::{Root, grow_trees},
     passes::{Stack, produce, select},
+    slot::{SlotState, Unread},
 };
 use crate::{
-    backend::{ProducedToken, Round, RoundOutput, RoundTiming, Slot, Yield},
+    backend::{MOST_UNREAD, ProducedToken, Round, RoundOutput, RoundTiming, Slot, Yield},
     error::EngineError,
     model::Pass,
     tree::{DraftTree, simulated_count, simulated_walk, walk},
@@ -29,15 +30,21 @@ struct Verified {
 impl CpuBackend {
     /// Runs one round for a batch.
     pub(super) fn run_round(&mut self, round: Round<'_>) -> Result<RoundOutput, EngineError> {
+        let Round { shape, slots } = round;
         let start = Instant::now();
-        let trees = self.draft_trees(round.shape, round.slots)?;
+        if !shape.is_off() {
+            self.read_unread(slots)?;
+        }
+        let trees = self.draft_trees(shape, slots)?;
         let drafted = Instant::now();
-        let (pass, verified) = self.verify(&trees, round.slots, round.shape.most_tokens_a_round())?;
+        let (pass, verified) = self.verify(&trees, slots, shape.most_tokens_a_round())?;
         let accepted = Instant::now();
-        self.compact(&verified, round.slots)?;
-        let extend = round.extend_draft || !round.shape.is_off();
-        let recurrent = if extend { self.extend_draft(&pass, &verified, round.slots)? } else { Vec::new() };
-        let yields = self.advance(verified, recurrent, round.slots)?;
+        self.compact(&verified, slots)?;
+        let yields = self.advance(&pass, verified, slots)?;
+        let full = |slot: &Slot| self.slots.unread(*slot) >= MOST_UNREAD;
+        if !shape.is_off() || slots.iter().any(full) {
+            self.read_unread(slots)?;
+        }
         let timing = RoundTiming {
             draft: Some(drafted - start),
             verify: Some(accepted - drafted),
@@ -59,12 +66,7 @@ impl CpuBackend {
                 "the tree shape {shape} needs a draft, and none is loaded"
             )));
         };
-        if let Some((slot, _)) = slots.iter().zip(&states).find(|(_, state)| state.recurrent.is_empty()) {
-            return Err(EngineError::Device(format!(
-                "the draft has not followed slot {}: a round ran without extending the draft's cache",
-                slot.0
-            )));
-        }
+        slots.iter().zip(&states).try_for_each(|(slot, state)| followed(*slot, state))?;
         let roots: Vec<Root<'_>> =
             states.iter().map(|state| Root::of(&state.rows[..state.length], &state.recurrent)).collect();
         let trees = grow_trees(draft.as_ref(), cache, scratch, shape, &roots, |_, _| {});
@@ -129,56 +131,66 @@ impl CpuBackend {
         Ok(())
     }
 
-    /// Runs the draft over the accepted tokens with the target's own features, and returns its state behind the last
-    /// of each request.
-    fn extend_draft(
-        &mut self,
-        pass: &Pass,
-        verified: &[Verified],
-        slots: &[Slot],
-    ) -> Result<Vec<Vec<f32>>, EngineError> {
-        let states = self.slots.get(slots.iter().copied())?;
-        let (Some(draft), Some(cache)) = (&self.draft, &mut self.draft_cache) else { return Ok(Vec::new()) };
-        let mut stack = Stack::default();
-        let mut lasts = Vec::new();
-        for (verified, state) in verified.iter().zip(&states) {
-            if state.recurrent.is_empty() {
-                return Err(EngineError::Device(
-                    "the draft's cache cannot be extended: an earlier round of this slot left it out".into(),
-                ));
-            }
-            let tokens: Vec<u32> = verified.tokens.iter().map(|token| token.id).collect();
-            stack.push_causal(&tokens, state.length, &state.rows);
-            lasts.push(stack.len() - 1);
-        }
-        let rows = || verified.iter().flat_map(|verified| &verified.rows).copied();
-        let width = self.target.hidden_size();
-        let accepted = Pass {
-            hidden: select(&pass.hidden, width, rows()),
-            captured: select(&pass.captured, width * draft.capture().len(), rows()),
-        };
-        let features = draft.features(&accepted);
-        let recurrent = stack.run(|tokens, rows| draft.forward(tokens, &features, rows, cache));
-        let width = draft.hidden_size();
-        Ok(lasts.iter().map(|last| recurrent[last * width..(last + 1) * width].to_vec()).collect())
-    }
-
-    /// Makes the accepted tokens part of the sequences.
-    fn advance(
-        &mut self,
-        verified: Vec<Verified>,
-        recurrent: Vec<Vec<f32>>,
-        slots: &[Slot],
-    ) -> Result<Vec<Yield>, EngineError> {
-        let mut recurrent = recurrent.into_iter();
+    /// Makes the accepted tokens part of the sequences, and keeps what the draft needs to read them.
+    fn advance(&mut self, pass: &Pass, verified: Vec<Verified>, slots: &[Slot]) -> Result<Vec<Yield>, EngineError> {
+        let hidden = self.target.hidden_size();
+        let captured = self.draft.as_ref().map_or(0, |draft| hidden * draft.capture().len());
         let mut yields = Vec::new();
         for (verified, slot) in verified.into_iter().zip(slots) {
             let state = self.slots.get_mut(*slot)?;
+            let tokens = || verified.tokens.iter().map(|token| token.id);
             state.length += verified.tokens.len();
-            state.root = verified.tokens.last().map_or(state.root, |token| token.id);
-            state.recurrent = recurrent.next().unwrap_or_default();
+            state.root = tokens().next_back().unwrap_or(state.root);
+            if self.follows {
+                let rows = || verified.rows.iter().copied();
+                state.unread.tokens.extend(tokens());
+                state.unread.pass.hidden.extend(select(&pass.hidden, hidden, rows()));
+                state.unread.pass.captured.extend(select(&pass.captured, captured, rows()));
+            } else {
+                // From here on the draft cannot follow: it has not seen these tokens.
+                state.recurrent.clear();
+            }
             yields.push(Yield { tokens: verified.tokens });
         }
         Ok(yields)
     }
+
+    /// Runs the draft over what it has yet to read of some sequences, with the target's own features, and keeps its state
+    /// behind the last token of each.
+    fn read_unread(&mut self, slots: &[Slot]) -> Result<(), EngineError> {
+        let (Some(draft), Some(cache)) = (&self.draft, &mut self.draft_cache) else { return Ok(()) };
+        let late: Vec<Slot> = slots.iter().copied().filter(|slot| self.slots.unread(*slot) > 0).collect();
+        let states = self.slots.get(late.iter().copied())?;
+        let mut stack = Stack::default();
+        let mut all = Pass::default();
+        let mut lasts = Vec::new();
+        for (slot, state) in late.iter().zip(&states) {
+            followed(*slot, state)?;
+            let Unread { tokens, pass } = &state.unread;
+            stack.push_causal(tokens, state.length - tokens.len(), &state.rows);
+            all.hidden.extend(&pass.hidden);
+            all.captured.extend(&pass.captured);
+            lasts.push(stack.len() - 1);
+        }
+        let features = draft.features(&all);
+        let recurrent = stack.run(|tokens, rows| draft.forward(tokens, &features, rows, cache));
+        let width = draft.hidden_size();
+        for (slot, last) in late.iter().zip(lasts) {
+            let state = self.slots.get_mut(*slot)?;
+            state.recurrent = recurrent[last * width..(last + 1) * width].to_vec();
+            state.unread = Unread::default();
+        }
+        Ok(())
+    }
+}
+
+/// The draft can go on only where it has read all that came before.
+fn followed(slot: Slot, state: &SlotState) -> Result<(), EngineError> {
+    if state.recurrent.is_empty() {
+        return Err(EngineError::Device(format!(
+            "the draft has not followed slot {}: it was opened while no shape speculated",
+            slot.0
+        )));
+    }
+    Ok(())
 }

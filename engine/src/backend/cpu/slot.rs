@@ -4,6 +4,7 @@ use super::replay::Trace;
 use crate::{
     backend::{PageId, Slot},
     error::EngineError,
+    model::Pass,
     request::SamplingParams,
 };
 
@@ -18,10 +19,21 @@ pub struct SlotState {
     pub length: usize,
     /// The last produced token, which no cache holds yet: the root of the next tree.
     pub root: u32,
-    /// The draft's state behind the last position.
+    /// The draft's state behind the last position that it has read.
     pub recurrent: Vec<f32>,
+    /// What the draft has yet to read of the last positions.
+    pub unread: Unread,
     /// What is kept for replay.
     pub trace: Option<Trace>,
+}
+
+/// Positions at the end of a sequence that the draft will read: the token behind each, and the target's rows there.
+#[derive(Clone, Debug, Default)]
+pub struct Unread {
+    /// The token behind each.
+    pub tokens: Vec<u32>,
+    /// What the target's pass yielded there.
+    pub pass: Pass,
 }
 
 /// All slots, open or not.
@@ -33,7 +45,7 @@ impl SlotState {
     pub fn new(sampling: SamplingParams, pages: &[PageId], page_size: usize, length: usize) -> Self {
         let page_size = page_size as u32;
         let rows = pages.iter().flat_map(|page| page.0 * page_size..(page.0 + 1) * page_size).collect();
-        Self { sampling, rows, length, root: 0, recurrent: Vec::new(), trace: None }
+        Self { sampling, rows, length, root: 0, recurrent: Vec::new(), unread: Unread::default(), trace: None }
     }
 
     /// The rows behind the sequence, for `count` further positions.
@@ -73,6 +85,12 @@ impl Slots {
     /// An open slot, to change.
     pub fn get_mut(&mut self, slot: Slot) -> Result<&mut SlotState, EngineError> {
         self.0.get_mut(slot.0 as usize).and_then(Option::as_mut).ok_or_else(|| not_open(slot))
+    }
+
+    /// Positions that the draft has yet to read of a slot.
+    pub fn unread(&self, slot: Slot) -> usize {
+        let state = self.0.get(slot.0 as usize).and_then(Option::as_ref);
+        state.map_or(0, |state| state.unread.tokens.len())
     }
 
     /// Several open slots, to read.

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::{checkpoint::Folder, model::load_draft, options::EngineOptions};
+use crate::{backend::MOST_UNREAD, checkpoint::Folder, model::load_draft, options::EngineOptions};
 
 const CONTEXT: usize = 192;
 const NEW: usize = 40;
@@ -68,7 +68,7 @@ fn run(head: &str, plan: &Plan<'_>) -> Vec<Vec<ProducedToken>> {
         if running.is_empty() {
             break;
         }
-        let ticket = backend.launch(Round { shape: *shape, slots: &running, extend_draft: true }).expect("a round");
+        let ticket = backend.launch(Round { shape: *shape, slots: &running }).expect("a round");
         let output = backend.collect(ticket).expect("its output");
         for (slot, produced) in running.iter().zip(output.yields) {
             assert!((1..=shape.most_tokens_a_round()).contains(&produced.tokens.len()));
@@ -168,14 +168,68 @@ fn wrong_use_is_an_error() {
     }
     backend.prefill(&[chunk]).expect("a prompt");
 
-    // A round that leaves the draft behind ends speculation for its requests.
+    // Without a shape that speculates the draft does not follow, and cannot take it up again.
     let slots = [slot];
-    let round = |shape, extend_draft| Round { shape, slots: &slots, extend_draft };
-    let ticket = backend.launch(round(TreeShape::OFF, false)).expect("a plain round");
+    let round = |shape| Round { shape, slots: &slots };
+    let ticket = backend.launch(round(TreeShape::OFF)).expect("a plain round");
     assert!(message(backend.collect(Ticket(77)).err()).contains("was not launched"));
     backend.collect(ticket).expect("the round is still there");
-    assert!(message(backend.launch(round(shape("3,1,4"), true)).err()).contains("has not followed slot 0"));
-    assert!(message(backend.launch(round(TreeShape::OFF, true)).err()).contains("cannot be extended"));
+    assert_eq!(backend.unread(slot), 0);
+    backend.prepare(&[TreeShape::OFF, shape("3,1,4")], &[]).expect("the shapes run");
+    assert!(message(backend.launch(round(shape("3,1,4"))).err()).contains("has not followed slot 0"));
     backend.close(slot);
-    assert!(message(backend.launch(round(TreeShape::OFF, false)).err()).contains("slot 0 is not open"));
+    assert!(message(backend.launch(round(TreeShape::OFF)).err()).contains("slot 0 is not open"));
+}
+
+#[test]
+fn the_draft_reads_later_what_plain_rounds_produce_and_never_leaves_too_much() {
+    let mut backend = backend("eagle3", 16, 1);
+    let (slot, chain) = (Slot(0), shape("3,1,4"));
+    let pages: Vec<PageId> = (0..12).map(PageId).collect();
+    backend.prepare(&[TreeShape::OFF, chain], &[]).expect("the shapes run");
+    backend.open(slot, &SamplingParams::default(), &pages, 0).expect("a free slot");
+    backend.prefill(&[PrefillChunk { slot, tokens: &[5, 6, 7], start: 0, next: None }]).expect("a prompt");
+    let mut run = |shape| {
+        let ticket = backend.launch(Round { shape, slots: &[slot] }).expect("a round");
+        backend.collect(ticket).expect("its output");
+        backend.unread(slot)
+    };
+    for unread in 1..MOST_UNREAD {
+        assert_eq!(run(TreeShape::OFF), unread);
+    }
+    assert_eq!(run(TreeShape::OFF), 0, "the draft has read them together");
+    assert_eq!(run(TreeShape::OFF), 1);
+    assert_eq!(run(chain), 0, "and reads what there is when speculation begins again");
+}
+
+#[test]
+fn the_draft_is_where_it_would_be_had_it_read_every_token_at_once() {
+    let (slot, tree) = (Slot(0), shape("3,4,8"));
+    let pages: Vec<PageId> = (0..12).map(PageId).collect();
+    let (prompt, _) = &requests()[0];
+    for head in ["eagle3", "eagle2"] {
+        for plain_rounds in [1, 3, MOST_UNREAD + 5] {
+            let mut backend = backend(head, 16, 1);
+            backend.prepare(&[TreeShape::OFF, tree], &[]).expect("the shapes run");
+            let mut text = prompt.clone();
+            let mut counts = Vec::new();
+            // First the rounds run on the text as it grows; then the same text is read as a prompt.
+            for plain_rounds in [plain_rounds, 0] {
+                backend.open(slot, &SamplingParams::default(), &pages, 0).expect("a free slot");
+                let first = backend.prefill(&[PrefillChunk { slot, tokens: &text, start: 0, next: None }]);
+                let mut last = first.expect("a prompt")[0].clone().expect("its end").id;
+                let mut run = |shape| {
+                    let ticket = backend.launch(Round { shape, slots: &[slot] }).expect("a round");
+                    backend.collect(ticket).expect("its output").yields.swap_remove(0).tokens
+                };
+                for _ in 0..plain_rounds {
+                    text.push(last);
+                    last = run(TreeShape::OFF)[0].id;
+                }
+                counts.push((0..4).map(|_| run(tree)).collect::<Vec<_>>());
+                backend.close(slot);
+            }
+            assert!(counts[0] == counts[1], "{head} behind {plain_rounds} plain rounds");
+        }
+    }
 }

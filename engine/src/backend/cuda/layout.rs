@@ -7,7 +7,7 @@ use kernels::{
 use schemas::tree::TreeShape;
 
 use crate::{
-    backend::Capacity,
+    backend::{Capacity, MOST_UNREAD},
     model::{HeadFacts, HeadSource, LayerFacts, TargetFacts},
 };
 
@@ -108,6 +108,10 @@ pub struct RoundArrays {
     pub last_row: Buffer,
     pub group_prefix: Buffer,
     pub group_rows: Buffer,
+    /// `[batch]`: where a round without speculation keeps what the draft will read of it.
+    pub unread_place: Buffer,
+    /// `[batch]`: how much the draft has to read of each request, written by the host.
+    pub unread: Buffer,
     /// `[batch]` counts, then `[batch, steps + 1]` tokens: what the host reads.
     pub output: Buffer,
     /// What requests that want log-probabilities are told of their tokens, `[rows, 1 + 2 · MOST_CHOICES]` words in three
@@ -132,8 +136,12 @@ pub struct SlotArrays {
     /// u64.
     pub seed: Buffer,
     pub logprob_count: Buffer,
-    /// The draft's state behind the last token: `[slots, draft hidden]`.
+    /// The draft's state behind the last token that it has read: `[slots, draft hidden]`.
     pub recurrent: Buffer,
+    /// What the draft has yet to read, a ring for each slot: int32 `[slots, MOST_UNREAD]`.
+    pub unread_tokens: Buffer,
+    /// What the features of these rows are made of: `[slots, MOST_UNREAD, …]`.
+    pub unread_rows: Buffer,
 }
 
 impl Extent {
@@ -149,6 +157,15 @@ impl Extent {
             scratch: steps.saturating_sub(1) * topk,
             topk,
         }
+    }
+
+    /// What rounds of several shapes at a batch size need.
+    pub fn of_rounds(shapes: &[TreeShape], batch: usize) -> Self {
+        let rounds = shapes.iter().fold(Self::default(), |extent, shape| extent.and(Self::of_round(*shape, batch)));
+        // What rounds without speculation leave is read in passes of their own.
+        let speculates = |shape: &TreeShape| !shape.is_off();
+        let leaves = shapes.iter().any(speculates) && !shapes.iter().all(speculates);
+        Self { rows: rounds.rows.max(if leaves { MOST_UNREAD } else { 0 }), ..rounds }
     }
 
     /// What pieces of prompts need.
@@ -263,6 +280,17 @@ impl Sizes<'_> {
     pub fn cache_row(&self) -> u64 {
         let of = |layer: &LayerFacts| 2 * layer.attention.key_value_heads * layer.attention.head_dim * self.element;
         (self.target.layers * of(&self.target.layer) + self.head.map_or(0, |head| of(&head.layer))) as u64
+    }
+
+    /// Bytes of a row that the draft has yet to read.
+    fn unread_row(&self) -> usize {
+        let width = self.captured().max(self.target.layer.hidden);
+        self.head.map_or(0, |_| width * self.element)
+    }
+
+    /// Bytes that a slot keeps for the draft to read later.
+    pub fn unread_slot(&self) -> u64 {
+        (MOST_UNREAD * (self.unread_row() + 4)) as u64
     }
 
     /// Bytes of all weights.
@@ -383,6 +411,8 @@ impl RoundArrays {
             last_row: ints(1)?,
             group_prefix: ints(1)?,
             group_rows: ints(1)?,
+            unread_place: ints(1)?,
+            unread: ints(1)?,
             output: ints(steps + 2)?,
             described: device.zeros(described_rows * DESCRIBED_WORDS * 4)?,
             described_rows,
@@ -404,12 +434,7 @@ impl SlotArrays {
     }
 
     /// Arrays for the slots of a capacity and one more; `slack` further positions can be written behind the context.
-    pub fn new(
-        device: &Device,
-        capacity: &Capacity,
-        slack: usize,
-        recurrent_width: usize,
-    ) -> Result<Self, DeviceError> {
+    pub fn new(device: &Device, capacity: &Capacity, slack: usize, sizes: &Sizes<'_>) -> Result<Self, DeviceError> {
         let slots = capacity.slots + 1;
         let table_width = (capacity.context_length + slack).div_ceil(capacity.page_size);
         // What no request owns leads to the page behind the last, which nobody reads.
@@ -426,7 +451,9 @@ impl SlotArrays {
             min_p: words()?,
             seed: device.zeros(slots * 8)?,
             logprob_count: device.upload(&vec![-1_i32; slots])?,
-            recurrent: device.zeros(slots * recurrent_width)?,
+            recurrent: device.zeros(slots * sizes.head.map_or(16, |head| head.layer.hidden * sizes.element))?,
+            unread_tokens: device.zeros(slots * MOST_UNREAD * 4)?,
+            unread_rows: device.zeros(slots * sizes.unread_row() * MOST_UNREAD + 16)?,
         })
     }
 }

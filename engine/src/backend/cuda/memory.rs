@@ -78,14 +78,13 @@ pub fn load(
     }
     let head_facts = head.as_ref().map(|(facts, _)| facts);
     let sizes = Sizes { target: &target_facts, head: head_facts, element: options.element.bytes(), splits: SPLITS };
-    let mut extent = Extent::of_prefill(options.prefill_chunk.min(options.context_length).max(1));
-    for shape in &options.shapes {
-        extent = extent.and(Extent::of_round(*shape, options.slots));
-    }
+    let prefill = Extent::of_prefill(options.prefill_chunk.min(options.context_length).max(1));
+    let extent = prefill.and(Extent::of_rounds(&options.shapes, options.slots));
     let capacity = capacity(&device, &options, &sizes, extent)?;
 
     let kernels = Kernels::new(device.clone(), options.element);
     compile(&device, &options, &sizes)?;
+    let slots = SlotArrays::new(&device, &capacity, slack(&options), &sizes)?;
     let target = TargetWeights::load(&kernels, target_weights, target_facts)?;
     let head = match head {
         Some((facts, weights)) => Some(HeadWeights::load(&kernels, weights, facts, &target)?),
@@ -100,7 +99,6 @@ pub fn load(
     };
     let turns = |facts: &LayerFacts| device.upload(&facts.rope.table(positions));
     let empty = || device.allocate(16);
-    let recurrent = head.as_ref().map_or(16, |head| head.facts.layer.hidden * options.element.bytes());
     let machine = Machine {
         // Zeros: pages that nobody has written are read by nobody, but a sanitizer cannot know.
         target_cache: device.zeros(target.facts.layers * plane(&target.facts.layer, cache_rows))?,
@@ -120,7 +118,7 @@ pub fn load(
         attention: attention_kernels(&options)?,
         batch_invariant: options.batch_invariant,
         products: Products::new(&device)?,
-        slots: SlotArrays::new(&device, &capacity, slack(&options), recurrent)?,
+        slots,
         kernels,
         capacity,
         target,
@@ -137,6 +135,7 @@ pub fn load(
         graphs: Default::default(),
         capture_sizes: Vec::new(),
         capture_time: Default::default(),
+        follows: false,
         flights: Default::default(),
         launched: 0,
         machine,
@@ -243,7 +242,7 @@ fn capacity(
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     let weights = sizes.weights();
     let work = sizes.work(extent) + Products::WORKSPACE as u64;
-    let tables = (options.context_length as u64 + 512) * 2048;
+    let tables = (options.context_length as u64 + 512) * 2048 + (options.slots as u64 + 1) * sizes.unread_slot();
     // The share is of the whole device, as in SGLang; what others hold of it counts against it.
     let share = (total as f64 * options.mem_fraction_static) as u64;
     let budget = share.saturating_sub(total - free);

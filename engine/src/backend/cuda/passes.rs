@@ -272,25 +272,26 @@ impl Machine {
         Ok(())
     }
 
-    /// The features of the draft's rows, from the target's pass: row r takes those of row `source[r]`.
+    /// The features of the draft's rows: row r takes what the target's pass left in row `source[r]` of `from`.
     pub fn features(
         &self,
         head: &HeadWeights,
         work: &Activations,
+        from: Rows<'_>,
         source: Option<Slice<'_>>,
         rows: usize,
     ) -> Result<(), DeviceError> {
         let target = self.target.facts.layer.hidden;
-        let out = self.rows(&work.features, head.facts.layer.hidden);
+        let width = self.feature_width(head);
         if head.facts.kind == HeadKind::Eagle {
-            return self.kernels.gather_rows(out, None, self.rows(&work.normed, target), source, rows, target);
+            let out = self.rows(&work.features, head.facts.layer.hidden);
+            return self.kernels.gather_rows(out, None, from, source, rows, width);
         }
-        let width = head.join.inputs;
         if source.is_none() && head.capture_norms.is_empty() {
-            return self.linear(work.features.slice(), self.rows(&work.captured, width), &head.join, rows);
+            return self.linear(work.features.slice(), from, &head.join, rows);
         }
         let gathered = self.rows(&work.gathered, width);
-        self.kernels.gather_rows(gathered, None, self.rows(&work.captured, width), source, rows, width)?;
+        self.kernels.gather_rows(gathered, None, from, source, rows, width)?;
         for (at, norm) in head.capture_norms.iter().enumerate() {
             let part =
                 Rows { at: gathered.at.range(at * target * self.element_bytes()..gathered.at.bytes()), ..gathered };

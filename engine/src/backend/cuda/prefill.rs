@@ -173,7 +173,12 @@ impl CudaBackend {
         self.keep_target(chunks, &lasts)?;
         let first = self.first_tokens(chunks, &lasts)?;
 
-        if let Some(head) = &self.machine.head {
+        let traced = |chunk: &PrefillChunk<'_>| {
+            let slot = self.slots.get(chunk.slot.0 as usize).and_then(Option::as_ref);
+            slot.is_some_and(|slot| slot.trace.is_some())
+        };
+        let reads = self.follows || chunks.iter().any(traced);
+        if let Some(head) = self.machine.head.as_ref().filter(|_| reads) {
             let mut shifted = columns.token.clone();
             shifted.rotate_left(1);
             for ((chunk, last), first) in chunks.iter().zip(&lasts).zip(&first) {
@@ -184,7 +189,8 @@ impl CudaBackend {
             for (to, values) in [(&arrays.token, &shifted), (&arrays.slot, &columns.slot)] {
                 self.device.write(to.slice(), values)?;
             }
-            self.machine.features(head, &self.work, None, rows)?;
+            let from = self.machine.feature_rows(head, &self.work);
+            self.machine.features(head, &self.work, from, None, rows)?;
             self.machine.head_pass(head, pass, &self.work.features, None, 0)?;
             self.keep_draft(chunks, &lasts)?;
             let slots: Vec<i32> = chunks.iter().map(|chunk| chunk.slot.0 as i32).collect();

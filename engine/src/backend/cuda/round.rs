@@ -23,8 +23,8 @@ pub struct RoundMemory<'a> {
 /// What a round does beside drafting, verifying and accepting.
 #[derive(Clone, Copy, Debug)]
 pub struct RoundOptions {
-    /// Runs the draft over what was accepted, even if nothing was drafted.
-    pub extend: bool,
+    /// Keeps what was accepted for the draft to read later. Where something was drafted it reads at once.
+    pub keep_unread: bool,
     /// Writes log-probabilities for the slots that want them.
     pub describe: bool,
     /// Accepts this many tokens on average, whatever the target says.
@@ -41,8 +41,8 @@ impl Machine {
         options: RoundOptions,
     ) -> Result<(), DeviceError> {
         let RoundMemory { work, arrays, round } = memory;
-        let RoundOptions { extend, describe, simulate } = options;
-        let head = self.head.as_ref().filter(|_| extend || !shape.is_off());
+        let RoundOptions { keep_unread, describe, simulate } = options;
+        let head = self.head.as_ref();
         let tree = TreeNodes {
             nodes: shape.num_draft_tokens,
             token: round.node_token.slice(),
@@ -113,8 +113,9 @@ impl Machine {
             self.describe(pass, to, arrays.token.slice(), round)?;
         }
         match head {
-            Some(head) => self.extend(memory, head, batch, most),
-            None => Ok(()),
+            Some(head) if !shape.is_off() => self.extend(memory, head, batch, most),
+            Some(head) if keep_unread => self.keep_unread(memory, head, batch),
+            _ => Ok(()),
         }
     }
 
@@ -182,7 +183,7 @@ impl Machine {
     ) -> Result<(), DeviceError> {
         let RoundMemory { work, arrays, round } = memory;
         let rows = batch * most;
-        self.features(head, work, Some(arrays.source.slice()), rows)?;
+        self.features(head, work, self.feature_rows(head, work), Some(arrays.source.slice()), rows)?;
         let pass = Pass { rows, groups: Groups::Even(most), arrays, work };
         self.head_pass(head, pass, &work.features, None, 0)?;
         self.keep_state(head, work, Some(round.slot.slice()), round.last_row.slice(), batch)

@@ -9,7 +9,7 @@ use schemas::tree::TreeShape;
 use super::{CudaBackend, CudaOptions, Models, WeightSource, load};
 use crate::{
     Acceptance, Engine, ReplayText,
-    backend::{Backend, PageId, PrefillChunk, Round, Slot},
+    backend::{Backend, MOST_UNREAD, PageId, PrefillChunk, Round, Slot},
     checkpoint::Folder,
     model::{TargetFacts, head_facts},
     options::{DeviceChoice, EngineOptions, ShapePolicy},
@@ -75,7 +75,7 @@ fn generate(backend: &mut CudaBackend, shape: TreeShape, slot: u32, count: usize
     }
     let mut rounds = 0;
     while tokens.len() < count {
-        let ticket = backend.launch(Round { shape, slots: &[slot], extend_draft: true }).expect("a round");
+        let ticket = backend.launch(Round { shape, slots: &[slot] }).expect("a round");
         let output = backend.collect(ticket).expect("its tokens");
         tokens.extend(output.yields[0].tokens.iter().map(|token| token.id));
         rounds += 1;
@@ -109,6 +109,57 @@ fn eagle3_changes_nothing_but_the_number_of_rounds() {
 #[test]
 fn eagle2_changes_nothing_but_the_number_of_rounds() {
     check(Element::F32, "eagle2", &[(1, 1, 2), (4, 4, 16)]);
+}
+
+/// Plain rounds for slot 0, and for slot 1 in those from `begin` on; then rounds of a tree for both. Returns what each
+/// tree round yields.
+fn trees_behind_plain_rounds(backend: &mut CudaBackend, plain_rounds: usize, begin: usize) -> Vec<Vec<Vec<u32>>> {
+    let mut texts = [PROMPT.to_vec(), PROMPT[7..].to_vec()];
+    let tree = TreeShape::new(3, 3, 8).expect("a shape");
+    let mut yields = Vec::new();
+    // First the rounds run on texts as they grow; then the same texts are read as prompts.
+    for plain_rounds in [plain_rounds, 0] {
+        let mut last = [0, 0];
+        for (at, text) in texts.iter().enumerate() {
+            let slot = Slot(at as u32);
+            let pages: Vec<PageId> = (0..200).map(|page| PageId(page + 200 * slot.0)).collect();
+            backend.open(slot, &SamplingParams::default(), &pages, 0).expect("a free slot");
+            for (piece, tokens) in text.chunks(64).enumerate() {
+                let (start, next) = (piece * 64, text.get(piece * 64 + tokens.len()).copied());
+                let first = backend.prefill(&[PrefillChunk { slot, tokens, start, next }]).expect("a prompt");
+                last[at] = first[0].as_ref().map_or(0, |token| token.id);
+            }
+        }
+        let mut run = |shape, slots: &[Slot]| -> Vec<Vec<u32>> {
+            let ticket = backend.launch(Round { shape, slots }).expect("a round");
+            let yields = backend.collect(ticket).expect("its tokens").yields;
+            yields.into_iter().map(|one| one.tokens.into_iter().map(|token| token.id).collect()).collect()
+        };
+        let both = [Slot(1), Slot(0)];
+        for round in 0..plain_rounds {
+            let slots = if round < begin { &both[1..] } else { &both[..] };
+            for (slot, tokens) in slots.iter().zip(run(TreeShape::OFF, slots)) {
+                let at = slot.0 as usize;
+                texts[at].push(std::mem::replace(&mut last[at], tokens[0]));
+            }
+        }
+        yields.push((0..3).flat_map(|_| run(tree, &both)).collect());
+        both.into_iter().for_each(|slot| backend.close(slot));
+    }
+    yields
+}
+
+#[test]
+fn the_draft_is_where_it_would_be_had_it_read_every_token_at_once() {
+    let Some(device) = device() else { return };
+    for (element, head) in [(Element::F32, "eagle3"), (Element::BF16, "eagle2")] {
+        let mut backend = backend(&device, head, options(element));
+        backend.prepare(&[TreeShape::OFF, TreeShape::new(3, 3, 8).expect("a shape")], &[2]).expect("graphs");
+        for (plain_rounds, begin) in [(3, 2), (MOST_UNREAD + 2, 5)] {
+            let yields = trees_behind_plain_rounds(&mut backend, plain_rounds, begin);
+            assert_eq!(yields[0], yields[1], "{element:?} {head} behind {plain_rounds} plain rounds");
+        }
+    }
 }
 
 /// Runs requests with a shape, and replays them with shapes.

@@ -1,0 +1,112 @@
+//! What the draft leaves unread: rounds without speculation keep the target's rows for it, and before speculation goes
+//! on, or when there is no more room, it reads them all in one pass.
+//!
+//! The host counts: a round without speculation yields one token for each of its slots.
+
+use kernels::{
+    device::DeviceError,
+    launch::{Groups, Reading, Rows, UnreadTokens},
+};
+
+use super::{
+    CudaBackend,
+    layout::Activations,
+    passes::{Machine, Pass},
+    round::RoundMemory,
+    weights::HeadWeights,
+};
+use crate::{
+    backend::{Backend, MOST_UNREAD, Slot},
+    error::EngineError,
+    model::HeadKind,
+};
+
+impl Machine {
+    /// Where a pass of the target leaves what the draft's features are made of.
+    pub fn feature_rows<'a>(&self, head: &HeadWeights, work: &'a Activations) -> Rows<'a> {
+        let at = if head.facts.kind == HeadKind::Eagle { &work.normed } else { &work.captured };
+        Rows { at: at.slice(), stride: self.feature_width(head) }
+    }
+
+    /// Elements of what the features of a row are made of.
+    pub fn feature_width(&self, head: &HeadWeights) -> usize {
+        if head.facts.kind == HeadKind::Eagle { self.target.facts.layer.hidden } else { head.join.inputs }
+    }
+
+    fn unread_rows(&self, head: &HeadWeights) -> Rows<'_> {
+        Rows { at: self.slots.unread_rows.slice(), stride: self.feature_width(head) }
+    }
+
+    fn unread_tokens(&self) -> UnreadTokens<'_> {
+        UnreadTokens { tokens: self.slots.unread_tokens.slice(), depth: MOST_UNREAD }
+    }
+
+    /// Keeps what the draft needs of a round without speculation, behind its acceptance.
+    pub fn keep_unread(&self, memory: RoundMemory<'_>, head: &HeadWeights, batch: usize) -> Result<(), DeviceError> {
+        let RoundMemory { work, arrays, round } = memory;
+        let place = round.unread_place.slice();
+        self.kernels.keep_unread(self.unread_tokens(), self.capacity.slots + 1, arrays.pass(), place, batch)?;
+        let (to, from) = (self.unread_rows(head), self.feature_rows(head, work));
+        let source = Some(arrays.source.slice());
+        self.kernels.gather_rows(to, Some(place), from, source, batch, self.feature_width(head))
+    }
+
+    /// Runs the draft over what `batch` requests have left unread, at most `most` each, and keeps its state behind the
+    /// last token of each.
+    fn read_unread(
+        &self,
+        memory: RoundMemory<'_>,
+        head: &HeadWeights,
+        batch: usize,
+        most: usize,
+    ) -> Result<(), DeviceError> {
+        let RoundMemory { work, arrays, round } = memory;
+        let reading = Reading {
+            batch,
+            most,
+            batch_slot: round.slot.slice(),
+            unread: round.unread.slice(),
+            rows: arrays.pass(),
+            row_source: arrays.source.slice(),
+            last_row: round.last_row.slice(),
+        };
+        self.kernels.unread_rows(reading, self.unread_tokens(), self.slots.sequences(&self.capacity))?;
+        let pass = Pass { rows: batch * most, groups: Groups::Even(most), arrays, work };
+        self.features(head, work, self.unread_rows(head), Some(arrays.source.slice()), pass.rows)?;
+        self.head_pass(head, pass, &work.features, None, 0)?;
+        self.keep_state(head, work, Some(round.slot.slice()), round.last_row.slice(), batch)
+    }
+}
+
+impl CudaBackend {
+    /// Lets the draft read what these slots have left, as many at once as there is room for. `place` is that of the round
+    /// behind it.
+    pub(super) fn read_unread(&mut self, place: usize, slots: &[Slot]) -> Result<(), EngineError> {
+        let Some(head) = &self.machine.head else { return Ok(()) };
+        let unread = slots.iter().map(|slot| (*slot, self.unread(*slot)));
+        let late: Vec<(Slot, usize)> = unread.filter(|(_, unread)| *unread > 0).collect();
+        let host = &mut self.ring[place].unread;
+        let columns = host.values_mut::<i32>(0, 2 * late.len());
+        for (at, (slot, unread)) in late.iter().enumerate() {
+            columns[at] = slot.0 as i32;
+            columns[late.len() + at] = *unread as i32;
+        }
+        let together = (self.extent.rows / MOST_UNREAD).max(1);
+        for (group, members) in late.chunks(together).enumerate() {
+            let host = &self.ring[place].unread;
+            for (column, to) in [&self.round.slot, &self.round.unread].into_iter().enumerate() {
+                let from = (column * late.len() + group * together) * 4;
+                self.device.write_async(to.slice(), host, from..from + members.len() * 4)?;
+            }
+            let memory = RoundMemory { work: &self.work, arrays: &self.arrays, round: &self.round };
+            let most = members.iter().map(|(_, unread)| *unread).max().unwrap_or_default();
+            self.machine.read_unread(memory, head, members.len(), most)?;
+        }
+        for (slot, _) in late {
+            if let Some(Some(open)) = self.slots.get_mut(slot.0 as usize) {
+                open.unread = 0;
+            }
+        }
+        Ok(())
+    }
+}
