@@ -137,6 +137,7 @@ pub fn load(
         graphs: Default::default(),
         capture_sizes: Vec::new(),
         capture_time: Default::default(),
+        times_parts: false,
         flights: Default::default(),
         launched: 0,
         machine,
