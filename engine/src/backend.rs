@@ -117,11 +117,11 @@ pub struct Yield {
 /// Where the time of a round went, as measured on the device; a part that was not measured is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoundTiming {
-    /// Draft steps and tree selection.
+    /// Draft steps and tree selection; `None` on a GPU for a round that drafts nothing.
     pub draft: Option<Duration>,
     /// The target's pass over the tree, and acceptance.
     pub verify: Option<Duration>,
-    /// KV compaction and the draft's extension over the accepted tokens.
+    /// KV compaction and the draft's extension over the accepted tokens; `None` on a GPU for a round that does neither.
     pub extend: Option<Duration>,
     /// The whole round.
     pub total: Duration,
@@ -185,6 +185,11 @@ pub trait Backend: Send {
     /// Accepts this many tokens a round on average from now on, whatever the target says; `None` for what the target
     /// says. Only while no round is under way.
     fn simulate_accept_length(&mut self, length: Option<f32>);
+
+    /// Measures the parts of rounds too from now on ([`RoundTiming::verify`] is there then), or no longer. A device that
+    /// holds a round in one graph runs it in several meanwhile, so that it takes slightly longer; one that measures them
+    /// in any case has nothing to do. Only while no round is under way.
+    fn time_parts(&mut self, _on: bool) {}
 
     /// Makes ready for rounds of these shapes at batch sizes up to the largest capture size (a GPU captures its graphs
     /// here). Weights stay loaded. If one of them speculates, the draft follows the sequences that are opened from now on

@@ -151,6 +151,19 @@ impl Scheduler {
         Ok(())
     }
 
+    /// Measures the parts of rounds too from now on, or no longer; see [`Backend::time_parts`].
+    ///
+    /// # Errors
+    /// When a request runs.
+    pub fn time_parts(&mut self, on: bool) -> Result<(), EngineError> {
+        self.settle()?;
+        if !self.is_idle() {
+            return Err(EngineError::Configuration("how rounds run can change only while no request runs".into()));
+        }
+        self.backend.time_parts(on);
+        Ok(())
+    }
+
     /// Changes what the KV cache keeps of requests that end, and forgets what it holds.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ mod memory;
 mod passes;
 mod prefill;
 mod replay;
+mod ring;
 mod round;
 #[cfg(test)]
 mod tests;
@@ -21,18 +22,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kernels::device::{Device, Event, Graph, HostBuffer};
+use kernels::device::{Device, Graph, HostBuffer};
 use schemas::tree::TreeShape;
 
 use self::{
-    layout::{Activations, DESCRIBED_WORDS, Extent, MOST_CHOICES, RoundArrays, RowArrays},
+    layout::{Activations, Extent, MOST_CHOICES, RoundArrays, RowArrays},
     passes::Machine,
     replay::Trace,
-    round::{RoundMemory, RoundOptions},
+    ring::{RING, RingPlace, ring},
+    round::{Part, RoundMemory, RoundOptions},
 };
 use super::{
     Asked, Backend, Capacity, DeviceInfo, MOST_UNREAD, PageId, Pool, PrefillChunk, ProducedToken, ReplayPlace, Round,
-    RoundOutput, RoundTiming, Slot, Ticket, TokenLogprobs, Traffic, Yield,
+    RoundOutput, Slot, Ticket, TokenLogprobs, Traffic, Yield,
 };
 use crate::{error::EngineError, request::SamplingParams};
 
@@ -40,8 +42,6 @@ pub use memory::{CudaOptions, Models, load};
 pub use passes::AttentionKernels;
 pub use weights::WeightSource;
 
-/// Rounds whose input and output have memory of their own: those under way, and the one that is being read.
-const RING: usize = 3;
 /// Rounds that may be launched and not collected.
 const ROUNDS_IN_FLIGHT: usize = 2;
 
@@ -61,6 +61,8 @@ pub struct CudaBackend {
     capture_time: Duration,
     /// Whether the draft follows the sequences, because a shape speculates.
     follows: bool,
+    /// Whether rounds run part by part, so that each is timed.
+    times_parts: bool,
     slots: Vec<Option<OpenSlot>>,
     /// What `open` copies from, for each slot.
     slot_staging: HostBuffer,
@@ -78,6 +80,8 @@ struct GraphKey {
     describe: bool,
     /// Bits of the simulated accept length.
     simulate: Option<u32>,
+    /// The part that it holds; `None` for the whole round.
+    part: Option<Part>,
 }
 
 /// What the host knows of an open slot.
@@ -96,23 +100,14 @@ struct OpenSlot {
     trace: Option<Trace>,
 }
 
-/// Memory of one round between host and device.
-struct RingPlace {
-    slots: HostBuffer,
-    /// Slots whose draft reads before the round, and how much: int32 `[2, batch]`.
-    unread: HostBuffer,
-    output: HostBuffer,
-    described: HostBuffer,
-    begin: Event,
-    end: Event,
-}
-
 /// A round under way.
 struct Flight {
     ticket: u64,
     place: usize,
     batch: usize,
     most: usize,
+    /// The parts in which it runs, if it does not run whole.
+    parts: Option<&'static [Part]>,
     /// What each request wants to know of its tokens.
     logprobs: Vec<Option<usize>>,
 }
@@ -144,20 +139,29 @@ impl CudaBackend {
     /// Launches what a round does, at once.
     fn run_eagerly(&self, key: GraphKey) -> Result<(), EngineError> {
         let memory = RoundMemory { work: &self.work, arrays: &self.arrays, round: &self.round };
-        Ok(self.machine.round(memory, key.shape, key.batch, self.round_options(key))?)
+        Ok(self.machine.round(key.parts(), memory, key.shape, key.batch, self.round_options(key))?)
     }
 
-    /// Records a round. Its first run is eager: kernels are loaded and products planned outside of the recording.
+    /// Launches a round or a part of it.
+    fn run(&self, key: GraphKey) -> Result<(), EngineError> {
+        match self.graphs.get(&key).filter(|_| !self.options.disable_cuda_graph) {
+            Some(graph) => Ok(self.device.run(graph)?),
+            None => self.run_eagerly(key),
+        }
+    }
+
+    /// Records a round or a part of it. Its first run is eager: kernels are loaded and products planned outside of the recording.
     fn capture(&mut self, key: GraphKey) -> Result<(), EngineError> {
         if self.graphs.contains_key(&key) {
             return Ok(());
         }
         let padding = vec![self.machine.capacity.slots as i32; key.batch];
         self.device.write(self.round.slot.slice(), &padding)?;
-        self.run_eagerly(key)?;
+        // Whole even for a part, which works on what those before it leave.
+        self.run_eagerly(GraphKey { part: None, ..key })?;
         let memory = RoundMemory { work: &self.work, arrays: &self.arrays, round: &self.round };
         let options = self.round_options(key);
-        let graph = self.device.capture(|| self.machine.round(memory, key.shape, key.batch, options))?;
+        let graph = self.device.capture(|| self.machine.round(key.parts(), memory, key.shape, key.batch, options))?;
         self.graphs.insert(key, graph);
         Ok(())
     }
@@ -203,19 +207,11 @@ impl CudaBackend {
     }
 }
 
-/// Input and output of the rounds under way.
-fn ring(device: &Device, extent: Extent) -> Result<Vec<RingPlace>, EngineError> {
-    let place = |_| {
-        Ok(RingPlace {
-            slots: device.host_buffer(extent.batch * 4)?,
-            unread: device.host_buffer(extent.batch * 8)?,
-            output: device.host_buffer(extent.batch * (extent.steps + 2) * 4)?,
-            described: device.host_buffer(extent.described_rows() * DESCRIBED_WORDS * 4)?,
-            begin: device.event()?,
-            end: device.event()?,
-        })
-    };
-    (0..RING).map(place).collect()
+impl GraphKey {
+    /// The parts of a round that it holds.
+    fn parts(&self) -> &[Part] {
+        self.part.as_ref().map_or(&Part::ALL, std::slice::from_ref)
+    }
 }
 
 impl Backend for CudaBackend {
@@ -250,6 +246,14 @@ impl Backend for CudaBackend {
         self.options.simulate_accept_length = length;
     }
 
+    fn time_parts(&mut self, on: bool) {
+        self.times_parts = on;
+        if !on {
+            // Their memory is not taken from the rounds that count.
+            self.graphs.retain(|key, _| key.part.is_none());
+        }
+    }
+
     fn prepare(&mut self, shapes: &[TreeShape], capture_sizes: &[usize]) -> Result<(), EngineError> {
         let slots = self.machine.capacity.slots;
         let mut sizes: Vec<usize> = capture_sizes.iter().copied().filter(|size| (1..=slots).contains(size)).collect();
@@ -261,7 +265,8 @@ impl Backend for CudaBackend {
         self.grow(Extent::of_rounds(shapes, largest))?;
         self.capture_sizes = sizes;
         self.follows = shapes.iter().any(|shape| !shape.is_off());
-        if self.options.disable_cuda_graph {
+        // Those of parts are few, and made when they first come up.
+        if self.options.disable_cuda_graph || self.times_parts {
             return Ok(());
         }
         let begin = Instant::now();
@@ -275,6 +280,7 @@ impl Backend for CudaBackend {
                     keep_unread: self.leaves_unread(*shape),
                     simulate,
                     describe: false,
+                    part: None,
                 })?;
             }
         }
@@ -337,12 +343,20 @@ impl Backend for CudaBackend {
             keep_unread: leaves,
             describe: logprobs.iter().any(Option::is_some),
             simulate: self.simulate_bits(),
+            part: None,
+        };
+        let parts = self.times_parts.then(|| Part::of(round.shape, leaves));
+        let keys: Vec<GraphKey> = match parts {
+            None => vec![key],
+            Some(parts) => parts.iter().map(|part| GraphKey { part: Some(*part), ..key }).collect(),
         };
         self.grow(Extent::of_round(round.shape, batch))?;
-        if !eager && !self.graphs.contains_key(&key) {
-            // A batch that no capture size covers. Its first run must not disturb the rounds under way.
-            self.device.synchronize()?;
-            self.capture(key)?;
+        for key in keys.iter().filter(|_| !eager) {
+            if !self.graphs.contains_key(key) {
+                // A batch that no capture size covers. Its first run must not disturb the rounds under way.
+                self.device.synchronize()?;
+                self.capture(*key)?;
+            }
         }
         let index = self.place();
         let place = &mut self.ring[index];
@@ -358,9 +372,11 @@ impl Backend for CudaBackend {
         }
         let place = &self.ring[index];
         self.device.write_async(self.round.slot.slice(), &place.slots, 0..batch * 4)?;
-        match self.graphs.get(&key).filter(|_| !eager) {
-            Some(graph) => self.device.run(graph)?,
-            None => self.run_eagerly(key)?,
+        for (at, key) in keys.iter().enumerate() {
+            if let Some(before) = at.checked_sub(1).and_then(|before| place.between.get(before)) {
+                self.device.record(before)?;
+            }
+            self.run(*key)?;
         }
         let most = round.shape.num_steps + 1;
         let bytes = batch * (most + 1) * 4;
@@ -378,7 +394,7 @@ impl Backend for CudaBackend {
         }
         let ticket = self.launched;
         self.launched += 1;
-        self.flights.push_back(Flight { ticket, place: index, batch, most, logprobs });
+        self.flights.push_back(Flight { ticket, place: index, batch, most, parts, logprobs });
         Ok(Ticket(ticket))
     }
 
@@ -400,8 +416,8 @@ impl Backend for CudaBackend {
             };
             Yield { tokens: tokens[..count].iter().enumerate().map(token).collect() }
         });
-        let timing = RoundTiming { total: place.end.since(&place.begin)?, ..RoundTiming::default() };
-        Ok(RoundOutput { yields: yields.collect(), timing })
+        let yields = yields.collect();
+        Ok(RoundOutput { yields, timing: place.timing(flight.parts.unwrap_or_default())? })
     }
 
     fn unread(&self, slot: Slot) -> usize {

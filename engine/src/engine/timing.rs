@@ -30,7 +30,7 @@ const WARM_UP: usize = 3;
 pub struct TimingPoint {
     /// Tokens of each request in the middle of the timed rounds, about: a prompt has at least one token.
     pub context: usize,
-    /// Requests together. On a GPU the graph is of exactly this batch, as if it were a capture size.
+    /// Requests together. Whole rounds on a GPU run in a graph of exactly this batch, as if it were a capture size.
     pub batch: usize,
     /// The tree.
     pub shape: TreeShape,
@@ -62,6 +62,13 @@ pub struct PrefillTime {
     pub elapsed: Duration,
 }
 
+/// How timed rounds run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Run {
+    Whole,
+    InParts,
+}
+
 impl Engine {
     /// Times `rounds` rounds of each point, in the order of the points. Shapes, acceptance and prefix cache are as before
     /// afterwards, though what the prefix cache held is forgotten; the [`statistics`](Self::statistics) count what ran.
@@ -71,19 +78,39 @@ impl Engine {
     /// # Errors
     /// When requests run, a point does not fit the engine, or the device fails.
     pub fn time_rounds(&mut self, points: &[TimingPoint], rounds: usize) -> Result<Vec<RoundTimes>, EngineError> {
+        self.time_runs(points, rounds, Run::Whole)
+    }
+
+    /// The same with the parts of each round, for devices that measure none of them in a run: a round runs part by part,
+    /// so that its total is slightly longer than that of [`time_rounds`](Self::time_rounds). Graphs are of the engine's
+    /// capture sizes, as in a run.
+    ///
+    /// # Errors
+    /// As [`time_rounds`](Self::time_rounds).
+    pub fn time_parts(&mut self, points: &[TimingPoint], rounds: usize) -> Result<Vec<RoundTimes>, EngineError> {
+        self.time_runs(points, rounds, Run::InParts)
+    }
+
+    fn time_runs(&mut self, points: &[TimingPoint], rounds: usize, run: Run) -> Result<Vec<RoundTimes>, EngineError> {
         if !self.is_idle() {
             return Err(EngineError::Configuration("rounds can be timed only while no request runs".into()));
         }
         points.iter().try_for_each(|point| self.check_point(*point, rounds))?;
         let simulated = self.options.simulate_accept_length;
-        let times = self.time_prepared(points, rounds);
+        let times = self.time_prepared(points, rounds, run);
         let restored = self.restore(simulated);
         // After an error that one is the news, not what clearing up meets.
         let times = times?;
         restored.map(|()| times)
     }
 
-    fn time_prepared(&mut self, points: &[TimingPoint], rounds: usize) -> Result<Vec<RoundTimes>, EngineError> {
+    fn time_prepared(
+        &mut self,
+        points: &[TimingPoint],
+        rounds: usize,
+        run: Run,
+    ) -> Result<Vec<RoundTimes>, EngineError> {
+        self.scheduler.time_parts(run == Run::InParts)?;
         self.scheduler.set_reuse(Reuse::Prompts)?;
         self.scheduler.simulate_accept_length(Some(1.0))?;
         let mut order: Vec<usize> = (0..points.len()).collect();
@@ -97,7 +124,7 @@ impl Engine {
         let mut before = None;
         for at in order {
             let point = points[at];
-            self.scheduler.set_policy(ShapePolicy::fixed(point.shape), &self.timed_graphs(point.batch))?;
+            self.scheduler.set_policy(ShapePolicy::fixed(point.shape), &self.timed_graphs(point.batch, run))?;
             let prompts = self.prompts(point, rounds);
             let group = Some((point.context, point.batch));
             let prefill = if before == group { None } else { Some(self.read(&prompts)?) };
@@ -110,6 +137,7 @@ impl Engine {
 
     fn restore(&mut self, simulated: Option<f32>) -> Result<(), EngineError> {
         self.end_all()?;
+        self.scheduler.time_parts(false)?;
         self.scheduler.simulate_accept_length(simulated)?;
         self.scheduler.set_reuse(scheduler_options(&self.options).reuse)?;
         self.scheduler.set_policy(self.options.policy.clone(), &self.options.graph_sizes())
@@ -123,8 +151,12 @@ impl Engine {
         Ok(())
     }
 
-    fn timed_graphs(&self, batch: usize) -> Vec<usize> {
-        if self.options.disable_cuda_graph { Vec::new() } else { vec![batch] }
+    fn timed_graphs(&self, batch: usize, run: Run) -> Vec<usize> {
+        match run {
+            Run::InParts => self.options.graph_sizes(),
+            Run::Whole if self.options.disable_cuda_graph => Vec::new(),
+            Run::Whole => vec![batch],
+        }
     }
 
     /// Reads prompts and ends.

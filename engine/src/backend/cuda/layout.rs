@@ -2,7 +2,7 @@
 
 use kernels::{
     device::{Buffer, Device, DeviceError},
-    launch::{Kernels, MOST_NODES, PassRows, SelectionWorkspace, Sequences},
+    launch::{Kernels, MOST_NODES, Moves, PassRows, SelectionWorkspace, Sequences},
 };
 use schemas::tree::TreeShape;
 
@@ -417,6 +417,11 @@ impl RoundArrays {
             described: device.zeros(described_rows * DESCRIBED_WORDS * 4)?,
             described_rows,
         })
+    }
+
+    /// Rows of the target's cache that are accepted, and where they belong.
+    pub fn moves(&self) -> Moves<'_> {
+        Moves { from: self.move_from.slice(), to: self.move_to.slice() }
     }
 }
 

@@ -136,6 +136,7 @@ pub fn load(
         capture_sizes: Vec::new(),
         capture_time: Default::default(),
         follows: false,
+        times_parts: false,
         flights: Default::default(),
         launched: 0,
         machine,

@@ -1,8 +1,10 @@
 //! A round as it is recorded: draft → verify → accept → compact → extend, all of it on the device.
+//!
+//! It is recorded whole, or in its parts where their times are wanted.
 
 use kernels::{
     device::{DeviceError, Slice},
-    launch::{Acceptance, CachePlanes, Drafting, Groups, Moves, Proposals, Rows, TreeNodes, VerifyRows},
+    launch::{Acceptance, CachePlanes, Drafting, Groups, Proposals, Rows, TreeNodes, VerifyRows},
 };
 use schemas::tree::TreeShape;
 
@@ -31,18 +33,43 @@ pub struct RoundOptions {
     pub simulate: Option<f32>,
 }
 
+/// A part of a round, as [`RoundTiming`](crate::backend::RoundTiming) divides it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// Grows the trees and lays out the rows that verify them; nothing where nothing is drafted.
+    Draft,
+    /// The target's pass, and what it accepts.
+    Verify,
+    /// Compacts the target's cache and extends the draft's.
+    Extend,
+}
+
+impl Part {
+    /// All of them, in their order: a whole round.
+    pub const ALL: [Self; 3] = [Self::Draft, Self::Verify, Self::Extend];
+
+    /// Those in which a round does something.
+    pub fn of(shape: TreeShape, keep_unread: bool) -> &'static [Self] {
+        match (shape.is_off(), keep_unread) {
+            (false, _) => &Self::ALL,
+            (true, true) => &[Self::Verify, Self::Extend],
+            (true, false) => &[Self::Verify],
+        }
+    }
+}
+
 impl Machine {
-    /// Launches a round of `batch` requests, whose slots stand in [`RoundArrays::slot`].
+    /// Launches parts of a round of `batch` requests, whose slots stand in [`RoundArrays::slot`]. A part works on what
+    /// the parts before it have left.
     pub fn round(
         &self,
+        parts: &[Part],
         memory: RoundMemory<'_>,
         shape: TreeShape,
         batch: usize,
         options: RoundOptions,
     ) -> Result<(), DeviceError> {
-        let RoundMemory { work, arrays, round } = memory;
-        let RoundOptions { keep_unread, describe, simulate } = options;
-        let head = self.head.as_ref();
+        let RoundMemory { arrays, round, .. } = memory;
         let tree = TreeNodes {
             nodes: shape.num_draft_tokens,
             token: round.node_token.slice(),
@@ -55,11 +82,33 @@ impl Machine {
             group_prefix: Some(round.group_prefix.slice()),
         };
         let sequences = self.slots.sequences(&self.capacity);
-        match head {
-            Some(head) if !shape.is_off() => self.draft(memory, head, shape, batch, tree, verify)?,
-            _ => self.kernels.decode_begin(batch, round.slot.slice(), sequences, tree, arrays.pass(), verify)?,
+        let drafting = self.head.as_ref().filter(|_| !shape.is_off());
+        for part in parts {
+            match (part, drafting) {
+                (Part::Draft, Some(head)) => self.draft(memory, head, shape, batch, tree, verify)?,
+                (Part::Draft, None) => {}
+                (Part::Verify, Some(_)) => self.verify(memory, shape, batch, tree, options)?,
+                (Part::Verify, None) => {
+                    self.kernels.decode_begin(batch, round.slot.slice(), sequences, tree, arrays.pass(), verify)?;
+                    self.verify(memory, shape, batch, tree, options)?;
+                }
+                (Part::Extend, _) => self.settle(memory, shape, batch, options.keep_unread)?,
+            }
         }
+        Ok(())
+    }
 
+    /// One pass of the target over all trees, and what it accepts of them.
+    fn verify(
+        &self,
+        memory: RoundMemory<'_>,
+        shape: TreeShape,
+        batch: usize,
+        tree: TreeNodes<'_>,
+        options: RoundOptions,
+    ) -> Result<(), DeviceError> {
+        let RoundMemory { work, arrays, round } = memory;
+        let RoundOptions { describe, simulate, .. } = options;
         let nodes = shape.num_draft_tokens;
         let nodes = Pass { rows: batch * nodes, groups: Groups::Even(nodes), arrays, work };
         self.target_pass(nodes)?;
@@ -68,7 +117,6 @@ impl Machine {
 
         let most = shape.num_steps + 1;
         let counts = batch * 4;
-        let moves = Moves { from: round.move_from.slice(), to: round.move_to.slice() };
         self.kernels.accept(
             Acceptance {
                 batch,
@@ -81,15 +129,34 @@ impl Machine {
                 count: round.output.range(0..counts),
                 node: round.accepted_node.slice(),
                 token: round.output.range(counts..counts + batch * most * 4),
-                moves,
+                moves: round.moves(),
                 rows: arrays.pass(),
                 row_source: arrays.source.slice(),
                 last_row: round.last_row.slice(),
                 group_prefix: Some(round.group_prefix.slice()),
                 group_rows: Some(round.group_rows.slice()),
             },
-            sequences,
+            self.slots.sequences(&self.capacity),
         )?;
+        if describe {
+            let pass = Pass { rows: batch * most, groups: Groups::Even(most), arrays, work };
+            let (to, from) =
+                (Rows { at: work.added.slice(), stride: hidden }, Rows { at: work.normed.slice(), stride: hidden });
+            self.kernels.gather_rows(to, None, from, Some(arrays.source.slice()), pass.rows, hidden)?;
+            self.describe(pass, to, arrays.token.slice(), round)?;
+        }
+        Ok(())
+    }
+
+    /// Puts what was accepted where its positions belong, and runs the draft over it or keeps it for later.
+    fn settle(
+        &self,
+        memory: RoundMemory<'_>,
+        shape: TreeShape,
+        batch: usize,
+        keep_unread: bool,
+    ) -> Result<(), DeviceError> {
+        let most = shape.num_steps + 1;
         // In a chain every node already stands where its position belongs, unless acceptance is simulated: still so.
         if shape.topk > 1 && shape.num_steps > 0 {
             let attention = self.target.facts.layer.attention;
@@ -100,19 +167,12 @@ impl Machine {
                     rows: self.cache_rows,
                     width: attention.key_value_heads * attention.head_dim,
                 },
-                moves,
+                memory.round.moves(),
                 batch,
                 most,
             )?;
         }
-        if describe {
-            let pass = Pass { rows: batch * most, groups: Groups::Even(most), arrays, work };
-            let (to, from) =
-                (Rows { at: work.added.slice(), stride: hidden }, Rows { at: work.normed.slice(), stride: hidden });
-            self.kernels.gather_rows(to, None, from, Some(arrays.source.slice()), pass.rows, hidden)?;
-            self.describe(pass, to, arrays.token.slice(), round)?;
-        }
-        match head {
+        match &self.head {
             Some(head) if !shape.is_off() => self.extend(memory, head, batch, most),
             Some(head) if keep_unread => self.keep_unread(memory, head, batch),
             _ => Ok(()),

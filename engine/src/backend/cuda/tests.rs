@@ -1,7 +1,7 @@
 //! The CUDA backend in the emulator: everything but the GPU is real, and in float32 the shipped models must say what the
 //! CPU backend says, token by token.
 
-use std::{ops::ControlFlow, path::Path};
+use std::{ops::ControlFlow, path::Path, time::Duration};
 
 use kernels::device::{Device, DeviceError, Element};
 use schemas::tree::TreeShape;
@@ -9,7 +9,7 @@ use schemas::tree::TreeShape;
 use super::{CudaBackend, CudaOptions, Models, WeightSource, load};
 use crate::{
     Acceptance, Engine, ReplayText,
-    backend::{Backend, MOST_UNREAD, PageId, PrefillChunk, Round, Slot},
+    backend::{Backend, MOST_UNREAD, PageId, PrefillChunk, ProducedToken, Round, RoundTiming, Slot},
     checkpoint::Folder,
     model::{TargetFacts, head_facts},
     options::{DeviceChoice, EngineOptions, ShapePolicy},
@@ -62,27 +62,39 @@ fn options(element: Element) -> CudaOptions {
 const PROMPT: [u32; 24] =
     [0, 45, 300, 12, 77, 500, 9, 33, 210, 5, 611, 40, 8, 90, 15, 700, 31, 2, 64, 128, 256, 19, 44, 7];
 
-/// Greedy tokens of one request, alone in rounds of a shape.
-fn generate(backend: &mut CudaBackend, shape: TreeShape, slot: u32, count: usize) -> (Vec<u32>, usize) {
-    let pages: Vec<PageId> = (0..200).map(|page| PageId(page + 200 * slot)).collect();
-    let slot = Slot(slot);
-    backend.open(slot, &SamplingParams::default(), &pages, 0).expect("a free slot");
+/// Greedy tokens of one request, alone in rounds of a shape, and what the rounds took.
+fn generate(backend: &mut CudaBackend, shape: TreeShape, slot: u32, count: usize) -> (Vec<u32>, Vec<RoundTiming>) {
+    let sampling = SamplingParams::default();
+    let (mut tokens, timings) = produce(backend, Round { shape, slots: &[Slot(slot)] }, &sampling, count);
+    tokens.truncate(count);
+    (tokens.into_iter().map(|token| token.id).collect(), timings)
+}
+
+/// At least `count` tokens of the one request of a round, repeated, and what the rounds took.
+fn produce(
+    backend: &mut CudaBackend,
+    round: Round<'_>,
+    sampling: &SamplingParams,
+    count: usize,
+) -> (Vec<ProducedToken>, Vec<RoundTiming>) {
+    let slot = round.slots[0];
+    let pages: Vec<PageId> = (0..200).map(|page| PageId(page + 200 * slot.0)).collect();
+    backend.open(slot, sampling, &pages, 0).expect("a free slot");
     let mut tokens = Vec::new();
     for (start, piece) in [(0, &PROMPT[..10]), (10, &PROMPT[10..])] {
         let next = PROMPT.get(start + piece.len()).copied();
         let first = backend.prefill(&[PrefillChunk { slot, tokens: piece, start, next }]).expect("a prompt");
-        tokens.extend(first.into_iter().flatten().map(|token| token.id));
+        tokens.extend(first.into_iter().flatten());
     }
-    let mut rounds = 0;
+    let mut timings = Vec::new();
     while tokens.len() < count {
-        let ticket = backend.launch(Round { shape, slots: &[slot] }).expect("a round");
+        let ticket = backend.launch(round).expect("a round");
         let output = backend.collect(ticket).expect("its tokens");
-        tokens.extend(output.yields[0].tokens.iter().map(|token| token.id));
-        rounds += 1;
+        tokens.extend(output.yields.into_iter().flat_map(|one| one.tokens));
+        timings.push(output.timing);
     }
     backend.close(slot);
-    tokens.truncate(count);
-    (tokens, rounds)
+    (tokens, timings)
 }
 
 fn check(element: Element, head: &str, shapes: &[(usize, usize, usize)]) {
@@ -91,11 +103,12 @@ fn check(element: Element, head: &str, shapes: &[(usize, usize, usize)]) {
     let count = 12;
     backend.prepare(&[TreeShape::OFF], &[1]).expect("no speculation");
     let (plain, rounds) = generate(&mut backend, TreeShape::OFF, 0, count);
-    assert_eq!(rounds, count - 1);
+    assert_eq!(rounds.len(), count - 1);
     for (steps, topk, nodes) in shapes {
         let shape = TreeShape::new(*steps, *topk, *nodes).expect("a shape");
         backend.prepare(&[shape], &[1]).expect("graphs");
         let (speculated, rounds) = generate(&mut backend, shape, 1, count);
+        let rounds = rounds.len();
         assert_eq!(speculated, plain, "{element:?} {head} {shape}");
         assert!(rounds < count - 1, "{element:?} {head} {shape}: nothing was accepted in {rounds} rounds");
     }
@@ -159,6 +172,40 @@ fn the_draft_is_where_it_would_be_had_it_read_every_token_at_once() {
             let yields = trees_behind_plain_rounds(&mut backend, plain_rounds, begin);
             assert_eq!(yields[0], yields[1], "{element:?} {head} behind {plain_rounds} plain rounds");
         }
+    }
+}
+
+#[test]
+fn a_round_in_parts_yields_what_a_whole_one_does_and_takes_what_its_parts_take() {
+    let Some(device) = device() else { return };
+    let sampling = SamplingParams { logprobs: Some(2), ..SamplingParams::default() };
+    let [off, tree] = ["0,1,1", "2,2,4"].map(|shape| shape.parse().expect("a shape"));
+    for (disable_cuda_graph, shapes, drafts, extends) in [
+        (false, &[off][..], false, false),
+        (false, &[off, tree], false, true),
+        (false, &[tree], true, true),
+        (true, &[tree], true, true),
+    ] {
+        let round = Round { shape: shapes[0], slots: &[Slot(1)] };
+        let mut backend = backend(&device, "eagle2", CudaOptions { disable_cuda_graph, ..options(Element::F32) });
+        backend.prepare(shapes, &[]).expect("a shape that fits");
+        let (whole, timings) = produce(&mut backend, round, &sampling, 4);
+        let unsplit = |timing: &RoundTiming| timing.verify.or(timing.draft).or(timing.extend).is_none();
+        assert!(timings.iter().all(unsplit), "{round:?}: {timings:?}");
+        let graphs = backend.graphs.len();
+
+        backend.time_parts(true);
+        let (in_parts, timings) = produce(&mut backend, round, &sampling, 4);
+        assert_eq!(in_parts, whole, "{round:?}");
+        for timing in timings {
+            let RoundTiming { draft, verify, extend, total } = timing;
+            let found = (draft.is_some(), verify.is_some(), extend.is_some());
+            assert_eq!(found, (drafts, true, extends), "{round:?}: {timing:?}");
+            let parts: Duration = [draft, verify, extend].into_iter().flatten().sum();
+            assert_eq!(parts, total, "{round:?}: {timing:?}");
+        }
+        backend.time_parts(false);
+        assert_eq!(backend.graphs.len(), graphs, "what was made for parts is given back");
     }
 }
 

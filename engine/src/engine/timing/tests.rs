@@ -40,6 +40,13 @@ fn every_point_is_timed_and_the_engine_is_as_before() {
             assert!(one.wall.iter().all(|wall| *wall > Duration::ZERO), "{one:?}");
             assert!((one.context - one.point.context as f64).abs() <= 3.0, "{one:?}");
         }
+        let parts = engine.time_parts(&points, 2).expect("they are timed part by part");
+        assert_eq!(parts.iter().map(|one| (one.point, one.device.len())).collect::<Vec<_>>(), points.map(|at| (at, 2)));
+        for one in &parts {
+            let all = |timing: &RoundTiming| timing.draft.is_some() && timing.extend.is_some();
+            assert!(one.device.iter().all(|timing| timing.verify.is_some()), "{one:?}");
+            assert!(one.point.shape.is_off() || one.device.iter().all(all), "{one:?}");
+        }
         // Read once for each batch and context, all of it then.
         let tokens: Vec<usize> = times.iter().filter_map(|one| one.prefill).map(|prefill| prefill.tokens).collect();
         let length = |context| engine.prompt_length(context, 4);

@@ -1,0 +1,61 @@
+//! What a round reads from the host and leaves for it, and the marks between which it is timed.
+
+use kernels::device::{Device, Event, HostBuffer};
+
+use super::{
+    layout::{DESCRIBED_WORDS, Extent},
+    round::Part,
+};
+use crate::{backend::RoundTiming, error::EngineError};
+
+/// Rounds whose input and output have memory of their own: those under way, and the one that is being read.
+pub const RING: usize = 3;
+
+/// Memory of one round between host and device.
+pub struct RingPlace {
+    pub slots: HostBuffer,
+    /// Slots whose draft reads before the round, and how much: int32 `[2, batch]`.
+    pub unread: HostBuffer,
+    pub output: HostBuffer,
+    pub described: HostBuffer,
+    pub begin: Event,
+    /// Where the first part ends and where the second does, of a round that runs part by part.
+    pub between: [Event; Part::ALL.len() - 1],
+    pub end: Event,
+}
+
+impl RingPlace {
+    /// What a round took that has ended and ran in these parts. What lies before the first and behind the last, copies of
+    /// a few bytes, is theirs.
+    pub fn timing(&self, parts: &[Part]) -> Result<RoundTiming, EngineError> {
+        let mut timing = RoundTiming { total: self.end.since(&self.begin)?, ..RoundTiming::default() };
+        let mut begin = &self.begin;
+        for (at, part) in parts.iter().enumerate() {
+            let end = self.between.get(at).filter(|_| at + 1 < parts.len()).unwrap_or(&self.end);
+            let taken = Some(end.since(begin)?);
+            match part {
+                Part::Draft => timing.draft = taken,
+                Part::Verify => timing.verify = taken,
+                Part::Extend => timing.extend = taken,
+            }
+            begin = end;
+        }
+        Ok(timing)
+    }
+}
+
+/// Input and output of the rounds under way.
+pub fn ring(device: &Device, extent: Extent) -> Result<Vec<RingPlace>, EngineError> {
+    let place = |_| {
+        Ok(RingPlace {
+            slots: device.host_buffer(extent.batch * 4)?,
+            unread: device.host_buffer(extent.batch * 8)?,
+            output: device.host_buffer(extent.batch * (extent.steps + 2) * 4)?,
+            described: device.host_buffer(extent.described_rows() * DESCRIBED_WORDS * 4)?,
+            begin: device.event()?,
+            between: [device.event()?, device.event()?],
+            end: device.event()?,
+        })
+    };
+    (0..RING).map(place).collect()
+}
