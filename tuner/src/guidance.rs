@@ -8,7 +8,7 @@ mod rounds;
 #[cfg(test)]
 mod tests;
 
-use std::{fs::File, io::Read, ops::ControlFlow, path::Path, sync::atomic::Ordering, time::Instant};
+use std::{ops::ControlFlow, sync::atomic::Ordering, time::Instant};
 
 use engine::{
     ShapePolicy,
@@ -19,14 +19,11 @@ use schemas::tree::TreeShape;
 use self::rounds::Timed;
 use crate::{
     TunerError, acceptance,
-    guide::{AcceptanceTable, Cost, FILE_NAME, FORMAT, Guide},
+    guide::{self, AcceptanceTable, Cost, FORMAT, Guide},
     record::Fingerprint,
     sweep::{Progress, SweepRequest, prepare::Ready},
-    whole_file,
 };
 
-/// Largest guide that is read, in bytes.
-const LARGEST: u64 = 256 << 20;
 /// Texts that are replayed at most: acceptance is known well enough by then.
 const MOST_TEXTS: usize = 256;
 
@@ -50,41 +47,17 @@ pub fn find(
     ready: &mut Ready,
     progress: &mut dyn Progress,
 ) -> Result<Option<Guide>, TunerError> {
-    if request.resume
-        && let Some(guide) = read(&request.out)?.filter(|guide| serves(guide, ready))
-    {
-        progress.note("predictions are there from before");
-        return Ok(Some(guide));
+    if request.resume {
+        let path = request.out.join(guide::FILE_NAME);
+        let known = guide::read(&request.out).map_err(|reason| TunerError::Malformed { path, reason })?;
+        if let Some(guide) = known.filter(|guide| serves(guide, ready)) {
+            progress.note("predictions are there from before");
+            return Ok(Some(guide));
+        }
     }
     let Some(guide) = make(request, ready, progress)? else { return Ok(None) };
-    let text = serde_json::to_vec(&guide).map_err(|error| TunerError::Configuration(error.to_string()))?;
-    whole_file::write(&request.out, FILE_NAME, &text)?;
+    guide::write(&guide, &request.out)?;
     Ok(Some(guide))
-}
-
-/// The guide of a folder, if there is one.
-///
-/// # Errors
-/// When it cannot be read or is of another format.
-pub fn read(folder: &Path) -> Result<Option<Guide>, TunerError> {
-    let path = folder.join(FILE_NAME);
-    let mut text = String::new();
-    match File::open(&path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        opened => opened
-            .and_then(|file| file.take(LARGEST).read_to_string(&mut text))
-            .map_err(|source| TunerError::Read { path: path.clone(), source })?,
-    };
-    let malformed = |reason: String| TunerError::Malformed { path: path.clone(), reason };
-    #[derive(serde::Deserialize)]
-    struct Version {
-        format: u32,
-    }
-    let Version { format } = serde_json::from_str(&text).map_err(|error| malformed(error.to_string()))?;
-    if format != FORMAT {
-        return Err(malformed(format!("it has format {format}, this program reads {FORMAT}")));
-    }
-    serde_json::from_str(&text).map(Some).map_err(|error| malformed(error.to_string()))
 }
 
 /// Whether a guide was made on this machine for all that races here.

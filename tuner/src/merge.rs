@@ -9,8 +9,6 @@ mod tuned;
 
 use std::{
     collections::BTreeMap,
-    fs::File,
-    io::Read,
     path::{Path, PathBuf},
 };
 
@@ -22,9 +20,6 @@ use crate::{
     strategy::Shard,
     whole_file,
 };
-
-/// Largest guide in bytes that is copied: what is cut off there is no guide any more.
-const LARGEST_GUIDE: u64 = 1 << 28;
 
 /// What a merge did.
 #[derive(Clone, Debug)]
@@ -174,18 +169,10 @@ fn preference(record: &Record) -> (bool, u64, String) {
 }
 
 fn copy_guide(sources: &[Source], header: &Header, out: &Path) -> Result<(), TunerError> {
-    for source in sources {
-        let mut bytes = Vec::new();
-        let opened = File::open(source.folder.join(guide::FILE_NAME));
-        if opened.and_then(|file| file.take(LARGEST_GUIDE).read_to_end(&mut bytes)).is_err() {
-            continue;
-        }
-        let guide = serde_json::from_slice::<guide::Guide>(&bytes).ok();
-        if guide.is_some_and(|guide| guide.fingerprint == header.fingerprint) {
-            return whole_file::write(out, guide::FILE_NAME, &bytes);
-        }
-    }
-    Ok(())
+    let texts = sources.iter().filter_map(|source| guide::text(&source.folder).ok().flatten());
+    let fits = |text: &String| guide::parse(text).is_ok_and(|guide| guide.fingerprint == header.fingerprint);
+    let text = texts.into_iter().find(fits);
+    text.map_or(Ok(()), |text| whole_file::write(out, guide::FILE_NAME, text.as_bytes()))
 }
 
 fn damage(source: &Source) -> Option<String> {

@@ -70,7 +70,7 @@ fn figures(summary: &SweepSummary) -> impl Iterator<Item = (&crate::record::Tria
 fn a_guided_sweep_predicts_the_space_and_its_acceptance_is_exact() {
     let folder = tempfile::tempdir().expect("a folder");
     let summary = sweep(FILE, folder.path(), false);
-    let guide = super::read(&folder.path().join("results")).expect("a guide").expect("a guide");
+    let guide = crate::guide::read(&folder.path().join("results")).expect("a guide").expect("a guide");
     assert!(matches!(guide.acceptance.source, AcceptanceSource::Replayed { texts: 5, tokens: 100 }));
     // No speculation, the default and four shapes under two loads.
     assert_eq!(guide.predictions.len(), 6 * 2);
@@ -106,7 +106,7 @@ fn imported_acceptance_is_made_up_in_every_trial_and_says_so() {
     std::fs::write(folder.path().join("table.json"), table).expect("a table");
     let file = FILE.replace("algorithm = \"EAGLE3\"", "algorithm = \"EAGLE3\"\nacceptance = { file = \"table.json\" }");
     let summary = sweep(&file, folder.path(), false);
-    let guide = super::read(&folder.path().join("results")).expect("a guide").expect("a guide");
+    let guide = crate::guide::read(&folder.path().join("results")).expect("a guide").expect("a guide");
     assert!(matches!(guide.acceptance.source, AcceptanceSource::Imported { .. }));
     assert_eq!(guide.predictions.len(), 3 * 2, "no speculation and two shapes of which something is known");
     assert!(figures(&summary).all(|(_, measured)| measured.simulated));
