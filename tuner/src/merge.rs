@@ -117,8 +117,7 @@ fn agree(sources: &[Source]) -> Result<(), TunerError> {
             let changed = if changed.is_empty() { "the files differ".into() } else { changed.join(", ") + " differ" };
             format!("it belongs to another sweep than {here}: {changed}; merge only folders of one sweep")
         } else if this.fingerprint != that.fingerprint {
-            let name = |value: String| if value.is_empty() { "none".into() } else { value };
-            let word = |(what, a, b)| format!("{what} {} in {here}, {} in {there}", name(a), name(b));
+            let word = |(what, a, b)| format!("{what} {a} in {here}, {b} in {there}");
             let words: Vec<String> = this.fingerprint.differences(&that.fingerprint).into_iter().map(word).collect();
             format!(
                 "it was measured elsewhere ({}): such trials are not ranked together, and `spectune report` with both \
