@@ -260,7 +260,6 @@ mod tests {
     }
 
     fn guide(rounds: &[(&str, &dyn Fn(usize) -> f64)]) -> Guide {
-        let empty = String::new;
         let of = |(shape, ms): &(&str, &dyn Fn(usize) -> f64)| RoundsByBatch {
             shape: shape.parse().expect("a shape"),
             accept_length: 1.0,
@@ -268,18 +267,11 @@ mod tests {
         };
         Guide {
             format: crate::guide::FORMAT,
-            fingerprint: Fingerprint {
-                device: empty(),
-                device_name: empty(),
-                driver: empty(),
-                units: 1,
-                engine: empty(),
-                target: empty(),
-                draft: empty(),
-                workload: empty(),
-                settings: empty(),
+            fingerprint: Fingerprint::default(),
+            acceptance: AcceptanceTable {
+                source: AcceptanceSource::Imported { source: String::new() },
+                rows: Vec::new(),
             },
-            acceptance: AcceptanceTable { source: AcceptanceSource::Imported { source: empty() }, rows: Vec::new() },
             round_times: RoundTimeSummary {
                 parameters: Vec::new(),
                 error: CrossValidation::default(),

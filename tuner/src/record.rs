@@ -29,7 +29,7 @@ pub enum Role {
 }
 
 /// What must agree for trials to be ranked together.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint {
     /// `cpu` or `cuda:N`.
     pub device: String,

@@ -283,50 +283,13 @@ mod tests {
     use schemas::tree::TreeShape;
 
     use super::*;
-    use crate::record::{Fingerprint, Spread, Trial};
+    use crate::{made_up, record::Trial};
 
     fn record(shape: &str, repeat: usize, rate: f64) -> Record {
         let shape: TreeShape = shape.parse().expect("a shape");
-        let spread = |value| Spread { min: value, median: value, p90: value, p99: value, max: value };
         let role = if shape.is_off() { Role::NoSpeculation } else { Role::Candidate };
-        let figures = Measurement {
-            requests: 1,
-            output_tokens: 100,
-            elapsed_s: 100.0 / rate,
-            output_tokens_per_s: rate,
-            tokens_per_s_per_user: rate,
-            goodput_tokens_per_s: None,
-            simulated: false,
-            accept_length: 2.0,
-            accept_histogram: vec![1, 2],
-            rounds: 50,
-            round_ms: spread(1.0),
-            draft_ms: None,
-            verify_ms: None,
-            extend_ms: None,
-            running_batch: vec![50],
-            inter_token_ms: None,
-            time_to_first_token_ms: spread(1.0),
-            latency_ms: spread(1e5 / rate),
-        };
-        Record {
-            id: String::new(),
-            trial: Trial { configuration: Configuration::of(shape), load: Load::BatchSize(1), repeat },
-            role,
-            fingerprint: Fingerprint {
-                device: String::new(),
-                device_name: String::new(),
-                driver: String::new(),
-                units: 1,
-                engine: String::new(),
-                target: String::new(),
-                draft: String::new(),
-                workload: String::new(),
-                settings: String::new(),
-            },
-            finished_at: 0,
-            outcome: Outcome::Measured(Box::new(figures)),
-        }
+        let trial = Trial { configuration: Configuration::of(shape), load: Load::BatchSize(1), repeat };
+        made_up::record(trial, role, rate)
     }
 
     /// Ranks `(shape, rate of each repeat)`; returns the order and the choice.
