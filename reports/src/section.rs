@@ -66,11 +66,11 @@ impl<'a> Section<'a> {
         places.dedup();
         let records: Vec<(usize, &Record)> =
             records.into_iter().map(|(place, record)| (places.partition_point(|of| *of < place), record)).collect();
-        let owned: Vec<Record> = records.iter().map(|(_, record)| (*record).clone()).collect();
+        let all: Vec<&Record> = records.iter().map(|(_, record)| *record).collect();
         let sweeps: Vec<&Sweep> = places.into_iter().map(|place| &sweeps[place]).collect();
         let metric = sweeps.first().map_or(Metric::default(), |sweep| sweep.metric());
-        let rankings = selection::rank(&owned, metric);
-        let races = rankings.into_iter().map(|ranking| Race::new(ranking, &owned, metric)).collect();
+        let rankings = selection::rank(all.iter().copied(), metric);
+        let races = rankings.into_iter().map(|ranking| Race::new(ranking, &all, metric)).collect();
         let guides = sweeps.iter().filter_map(|sweep| sweep.guide.as_ref());
         let guide = guides.into_iter().find(|guide| guide.fingerprint == *fingerprint);
         Self { fingerprint, sweeps, records, metric, guide, races }

@@ -135,13 +135,13 @@ impl Verdict {
     }
 }
 
-/// Ranks records of one fingerprint, load by load.
+/// Ranks records of one fingerprint, load by load. Who wants a single load passes its records only.
 ///
 /// Comparisons are paired: repeat r of one configuration with repeat r of the other, which ran close to it in time. A
 /// candidate ties with the best if it is behind by less than one percent, or by no more than chance explains in a race of so
 /// many (in one race of twenty between equals it does not) while the interval of the paired difference holds zero; of those that tie the simplest is chosen, no
 /// speculation being the simplest of all.
-pub fn rank(records: &[Record], metric: Metric) -> Vec<LoadRanking> {
+pub fn rank<'a>(records: impl IntoIterator<Item = &'a Record>, metric: Metric) -> Vec<LoadRanking> {
     let mut races: BTreeMap<Load, BTreeMap<&Configuration, Vec<&Record>>> = BTreeMap::new();
     for record in records {
         races.entry(record.trial.load).or_default().entry(&record.trial.configuration).or_default().push(record);
@@ -164,16 +164,17 @@ fn mark_front(rankings: &mut [LoadRanking]) {
 
 /// One configuration relative to another under a load, paired by repeat as in [`rank`]: 1.5 is half as fast again in terms of
 /// the metric. `None` without a common repeat.
-pub fn relative(
-    records: &[Record],
+pub fn relative<'a>(
+    records: impl IntoIterator<Item = &'a Record>,
     load: Load,
     configuration: &Configuration,
     to: &Configuration,
     metric: Metric,
 ) -> Option<Interval> {
+    let records: Vec<&Record> = records.into_iter().filter(|record| record.trial.load == load).collect();
     let scores = |configuration: &Configuration| {
-        let of = |record: &&Record| record.trial.load == load && record.trial.configuration == *configuration;
-        scores(&records.iter().filter(of).collect::<Vec<_>>(), metric)
+        let of = records.iter().filter(|record| record.trial.configuration == *configuration);
+        scores(&of.copied().collect::<Vec<_>>(), metric)
     };
     let base = scores(to);
     let ratios: Vec<f64> =

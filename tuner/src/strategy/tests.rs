@@ -147,7 +147,7 @@ fn found(options: &Search, race: &Race, wrong: f64, noise: f64) -> (BTreeMap<Loa
         let best = race.entrants.iter().map(|one| speed(&one.configuration, ranking.load)).fold(0.0, f64::max);
         speed(ranking.chosen.as_ref().expect("a choice"), ranking.load) / best
     };
-    (race.standing(&bench.records).iter().map(|one| (one.load, share(one))).collect(), bench.records.len(), stopped)
+    (rank(&bench.records, race.metric).iter().map(|one| (one.load, share(one))).collect(), bench.records.len(), stopped)
 }
 
 #[test]
