@@ -4,7 +4,7 @@
 //! and merged again. It depends neither on the order of the folders nor on how often they are merged. No model is loaded
 //! and no GPU is needed.
 
-mod plan;
+pub mod plan;
 mod tuned;
 
 use std::{
@@ -71,9 +71,10 @@ pub fn run(folders: &[PathBuf], out: &Path) -> Result<MergeSummary, TunerError> 
     };
     let (records, repeated) = union(&sources);
     let headers: Vec<&Header> = sources.iter().map(|source| &source.contents.header).collect();
-    // A strategy that decides as it goes has no plan.
-    let open = headers.iter().all(|header| header.planned == 0);
-    let planned = if open { 0 } else { plan::planned(&headers).max(records.len()) };
+    let planned = match plan::whole(&headers) {
+        0 => 0,
+        whole => whole.max(records.len()),
+    };
     let header = Header { shard: None, planned, ..first.clone() };
     journal::replace(out, &header, &records)?;
 
@@ -149,7 +150,7 @@ fn union(sources: &[Source]) -> (Vec<Record>, usize) {
             }
             Some(other) => {
                 repeated += 1;
-                if preference(record) < preference(other) {
+                if goes_before(record, other) {
                     *other = record;
                 }
             }
@@ -161,7 +162,12 @@ fn union(sources: &[Source]) -> (Vec<Record>, usize) {
     (records, repeated)
 }
 
-/// Of two records of a trial the lesser is kept.
+/// Whether one record of a trial is kept rather than another: the measured goes before the failed, then the first that was
+/// finished. Equal ones are told apart by their content, so that the order in which they are found does not matter.
+pub fn goes_before(record: &Record, other: &Record) -> bool {
+    preference(record) < preference(other)
+}
+
 fn preference(record: &Record) -> (bool, u64, String) {
     let failed = matches!(record.outcome, Outcome::Failed { .. });
     (failed, record.finished_at, serde_json::to_string(record).unwrap_or_default())

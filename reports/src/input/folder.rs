@@ -38,8 +38,7 @@ impl Sweep {
         Ok(Self {
             name: folder.display().to_string(),
             records: contents.records,
-            planned: Some(contents.header.planned).filter(|planned| *planned > 0),
-            file: Some(contents.header.file),
+            header: Some(contents.header),
             tuned,
             guide,
             notices,
