@@ -7,25 +7,20 @@ mod predictions;
 mod rounds;
 #[cfg(test)]
 mod tests;
+mod texts;
 
 use std::{ops::ControlFlow, sync::atomic::Ordering, time::Instant};
 
-use engine::{
-    ShapePolicy,
-    replay::{Acceptance, ReplayText},
-};
+use engine::replay::{Acceptance, ReplayText};
 use schemas::tree::TreeShape;
 
-use self::rounds::Timed;
+use self::{rounds::Timed, texts::Texts};
 use crate::{
     TunerError, acceptance,
     guide::{self, AcceptanceTable, Cost, FORMAT, Guide},
     record::Fingerprint,
     sweep::{Progress, SweepRequest, prepare::Ready},
 };
-
-/// Texts that are replayed at most: acceptance is known well enough by then.
-const MOST_TEXTS: usize = 256;
 
 /// What each text of the workload accepts under each shape.
 pub struct Replayed {
@@ -83,9 +78,8 @@ fn make(
     let (acceptance, replayed) = match ready.imported.clone() {
         Some(table) => (table, None),
         None => {
-            let begin = Instant::now();
-            let texts = texts(ready, progress)?;
-            cost.texts_s = begin.elapsed().as_secs_f64();
+            let Texts { texts, seconds } = texts::find(request, ready, progress)?;
+            cost.texts_s = seconds;
             let begin = Instant::now();
             let Some(replayed) = replay(request, ready, texts, &shapes, progress)? else { return Ok(None) };
             cost.replay_s = begin.elapsed().as_secs_f64();
@@ -129,17 +123,6 @@ fn note_missing(table: &AcceptanceTable, shapes: &[TreeShape], progress: &mut dy
     if !missing.is_empty() {
         progress.note(&format!("no acceptance is known of {}: not predicted", missing.join(" ")));
     }
-}
-
-/// Runs the workload without speculation, for its texts.
-fn texts(ready: &mut Ready, progress: &mut dyn Progress) -> Result<Vec<ReplayText>, TunerError> {
-    let requests: Vec<_> = ready.workload.requests.iter().take(MOST_TEXTS).cloned().collect();
-    progress.preparing("texts without speculation", requests.len());
-    let engine = ready.engine()?;
-    engine.set_policy(ShapePolicy::fixed(TreeShape::OFF))?;
-    let completions = engine.run(requests.clone())?;
-    progress.prepared(requests.len());
-    Ok(requests.iter().zip(&completions).map(|(request, completion)| ReplayText::new(request, completion)).collect())
 }
 
 fn replay(
