@@ -148,6 +148,21 @@ fn a_sweep_that_is_stopped_keeps_what_is_finished_and_says_how_to_go_on() {
     }
 }
 
+/// Killed while acceptance is told from the texts, or just behind that: whatever was known by then is not found out again.
+#[cfg(unix)]
+#[test]
+fn a_guided_sweep_that_is_killed_between_its_texts_and_its_predictions_keeps_the_texts() {
+    let sweep = Sweep::with("[search]\nstrategy = 'guided'\nrepeats = 1\n");
+    let (words, code) = stopped(sweep.start(spectune()), "KILL", "acceptance of");
+    assert_eq!(code, None, "{words}");
+    let texts = fs::read(sweep.out().join("texts.jsonl")).expect("the texts");
+    let (output, words) = ended(sweep.start(spectune()));
+    assert_eq!(output.status.code(), Some(0), "{words}");
+    assert!(words.contains("are there from before"), "{words}");
+    assert!(fs::read(sweep.out().join("texts.jsonl")).expect("the texts") == texts, "{words}");
+    assert!(sweep.out().join("guide.json").exists() && sweep.out().join("tuned.toml").exists(), "{words}");
+}
+
 /// A limit on the size of files stands for a disk that is full: a write fails after a part of it was done.
 #[cfg(unix)]
 #[test]
