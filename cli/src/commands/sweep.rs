@@ -36,8 +36,9 @@ Examples:
   spectune sweep sweep.toml --emit k8s --shards 16 > sweep.yaml
   spectune sweep sweep.toml --emit bash > sweep.sh
 
-Ctrl-C keeps every finished trial and ends with code 130; --resume goes on behind them. Without --out the results
-lie in a folder named after the sweep file (and the shard), under results/.
+Ctrl-C keeps every finished trial and ends with code 130; --resume goes on behind them.
+Without --out the results lie in a folder named after the sweep file (and the shard), under
+results/.
 
 In an array job of SLURM the shard is taken from SLURM_ARRAY_TASK_ID and _COUNT (with _MIN and
 _STEP), in an Indexed Job of Kubernetes from JOB_COMPLETION_INDEX and SPECTUNE_SHARDS;
