@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     thread::sleep,
@@ -21,12 +22,17 @@ struct Sweep {
 
 impl Sweep {
     fn new() -> Self {
+        Self::with("")
+    }
+
+    /// One with more tables in its file.
+    fn with(more: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the repository");
         let content = format!(
             "[models]\ntarget = '{0}/target'\ndraft = '{0}/eagle3'\nalgorithm = 'EAGLE3'\n\
              [workload]\nrandom = {{ input_length = 16 }}\nrequests = 2\noutput_length = 24\n\
-             [batch]\nsizes = [1, 2]\n[space]\nnum_steps = [1, 2, 3]\ntopk = [1, 2]\nnum_draft_tokens = [3, 4]\n",
+             [batch]\nsizes = [1, 2]\n[space]\nnum_steps = [1, 2, 3]\ntopk = [1, 2]\nnum_draft_tokens = [3, 4]\n{more}",
             root.join("models/tiny").display()
         );
         fs::write(folder.path().join("sweep.toml"), content).expect("a sweep file");
@@ -96,6 +102,65 @@ fn a_sweep_that_is_killed_ten_times_measures_each_trial_exactly_once() {
         seen = whole;
     }
     sweep.finish();
+}
+
+/// Sends a signal to a sweep once it has said something, and gives back all that it says until it ends, and its exit code.
+#[cfg(unix)]
+fn stopped(mut sweep: Child, signal: &str, behind: &str) -> (String, Option<i32>) {
+    let (mut words, mut said) = (BufReader::new(sweep.stderr.take().expect("a pipe")), String::new());
+    while !said.contains(behind) {
+        assert!(words.read_line(&mut said).expect("UTF-8") > 0, "it ended without {behind:?}:\n{said}");
+    }
+    let sent = Command::new("sh").args(["-c", "kill -s \"$0\" \"$1\"", signal, &sweep.id().to_string()]).status();
+    assert!(sent.expect("a shell").success());
+    words.read_to_string(&mut said).expect("UTF-8");
+    (said, sweep.wait().expect("it ends").code())
+}
+
+#[cfg(unix)]
+#[test]
+fn a_sweep_that_is_stopped_keeps_what_is_finished_and_says_how_to_go_on() {
+    // So many repeats that it is not done before the signal is there.
+    let many = "[search]\nrepeats = 10000\n";
+    for signal in ["INT", "TERM"] {
+        let sweep = Sweep::with(many);
+        let (words, code) = stopped(sweep.start(spectune()), signal, "repeat 1");
+        assert_eq!(code, Some(130), "{words}");
+        for part in ["interrupted; go on with: spectune sweep", "--resume", "report.html"] {
+            assert!(words.contains(part), "no {part:?} in\n{words}");
+        }
+        let finished = sweep.journal().matches('\n').count() - 1;
+        assert!(finished > 0 && sweep.out().join("report.html").exists(), "{words}");
+        // Budgets may change: it goes on, and ends as any other.
+        let file = sweep.folder.path().join("sweep.toml");
+        let content = fs::read_to_string(&file).expect("the sweep file") + &format!("trials = {}\n", finished + 2);
+        fs::write(&file, content).expect("a sweep file");
+        let (output, words) = ended(sweep.start(spectune()));
+        assert_eq!(output.status.code(), Some(0), "{words}");
+        assert_eq!(sweep.journal().matches('\n').count() - 1, finished + 2, "{words}");
+    }
+    // Before the first trial, too.
+    let guided = Sweep::with(&format!("{many}strategy = 'guided'\n"));
+    let (words, code) = stopped(guided.start(spectune()), "INT", "texts without speculation");
+    assert_eq!(code, Some(130), "{words}");
+    for part in ["no trial is finished yet", "interrupted; go on with: spectune sweep"] {
+        assert!(words.contains(part), "no {part:?} in\n{words}");
+    }
+}
+
+/// Killed while acceptance is told from the texts, or just behind that: whatever was known by then is not found out again.
+#[cfg(unix)]
+#[test]
+fn a_guided_sweep_that_is_killed_between_its_texts_and_its_predictions_keeps_the_texts() {
+    let sweep = Sweep::with("[search]\nstrategy = 'guided'\nrepeats = 1\n");
+    let (words, code) = stopped(sweep.start(spectune()), "KILL", "acceptance of");
+    assert_eq!(code, None, "{words}");
+    let texts = fs::read(sweep.out().join("texts.jsonl")).expect("the texts");
+    let (output, words) = ended(sweep.start(spectune()));
+    assert_eq!(output.status.code(), Some(0), "{words}");
+    assert!(words.contains("are there from before"), "{words}");
+    assert!(fs::read(sweep.out().join("texts.jsonl")).expect("the texts") == texts, "{words}");
+    assert!(sweep.out().join("guide.json").exists() && sweep.out().join("tuned.toml").exists(), "{words}");
 }
 
 /// A limit on the size of files stands for a disk that is full: a write fails after a part of it was done.

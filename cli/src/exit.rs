@@ -15,6 +15,8 @@ pub enum Exit {
     Usage = 2,
     /// The device or the engine failed.
     Failure = 3,
+    /// Stopped by Ctrl-C or a signal to end before it was done, with all finished work kept: 128 + SIGINT, as shells say it.
+    Interrupted = 130,
 }
 
 /// The table for `--help`.
@@ -23,7 +25,8 @@ Exit codes:
   0  fine
   1  findings (lint), or nothing eligible
   2  wrong use, broken input, or a file that cannot be read or written
-  3  the device or the engine failed";
+  3  the device or the engine failed
+  130  stopped (Ctrl-C, SIGTERM) before it was done; finished trials are kept, and --resume goes on";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {

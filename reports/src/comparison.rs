@@ -57,7 +57,7 @@ pub struct Summary {
 /// with trials.
 pub fn of(sweeps: &[Sweep], asked: bool) -> Option<Comparison<'_>> {
     let [first, second] = sweeps else { return None };
-    let differing = difference(print(first)?, print(second)?);
+    let differing = print(first)?.differences(print(second)?);
     if !asked && differing.len() != 1 {
         return None;
     }
@@ -140,24 +140,4 @@ impl Row {
 
 fn print(sweep: &Sweep) -> Option<&Fingerprint> {
     sweep.records.first().map(|record| &record.fingerprint)
-}
-
-fn difference(first: &Fingerprint, second: &Fingerprint) -> Vec<(&'static str, String, String)> {
-    let fields = |one: &Fingerprint| {
-        let Fingerprint { device, device_name, driver, units, engine, target, draft, workload, settings } = one.clone();
-        [
-            ("device", device),
-            ("processor or GPU", device_name),
-            ("driver", driver),
-            ("threads or multiprocessors", units.to_string()),
-            ("engine", engine),
-            ("target", target),
-            ("draft", draft),
-            ("workload", workload),
-            ("settings", settings),
-        ]
-    };
-    let pairs = fields(first).into_iter().zip(fields(second));
-    let named = |value: String| if value.is_empty() { "none".to_owned() } else { value };
-    pairs.filter(|(a, b)| a.1 != b.1).map(|((name, a), (_, b))| (name, named(a), named(b))).collect()
 }

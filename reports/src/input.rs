@@ -7,7 +7,7 @@ use schemas::{
     sweep::{Metric, SweepFile},
     tuned::TunedFile,
 };
-use tuner::{guide::Guide, record::Record};
+use tuner::{guide::Guide, journal::Header, record::Record};
 
 /// One or several sweeps. Shards and resumed parts of one sweep may come as several: equal trials count once.
 #[derive(Clone, Debug, Default)]
@@ -25,21 +25,29 @@ pub struct Sweep {
     pub name: String,
     /// The journal's rows.
     pub records: Vec<Record>,
-    /// The sweep file, where known: says what was measured and what counts as better.
-    pub file: Option<SweepFile>,
+    /// The journal's first line, where known: the sweep file, the shard, how many trials were planned.
+    pub header: Option<Header>,
     /// The tuned file beside the journal, once there is one: what the flags to paste are made of.
     pub tuned: Option<TunedFile>,
     /// What a guided sweep knew before it measured.
     pub guide: Option<Guide>,
-    /// Trials that were planned, where known: fewer finished ones make the report a partial one.
-    pub planned: Option<usize>,
     /// What a reader must know before the figures, such as a damaged line of the journal.
     pub notices: Vec<String>,
 }
 
 impl Sweep {
+    /// The sweep file, where known: says what was measured and what counts as better.
+    pub fn file(&self) -> Option<&SweepFile> {
+        self.header.as_ref().map(|header| &header.file)
+    }
+
+    /// Trials that were planned, where known.
+    pub fn planned(&self) -> Option<usize> {
+        self.header.as_ref().map(|header| header.planned).filter(|planned| *planned > 0)
+    }
+
     /// What counts as better.
     pub fn metric(&self) -> Metric {
-        self.file.as_ref().map_or(Metric::default(), |file| file.objective.metric)
+        self.file().map_or(Metric::default(), |file| file.objective.metric)
     }
 }

@@ -9,8 +9,15 @@ mod table;
 use serde::Serialize;
 
 use crate::{
-    charts, columns, comparison::Comparison, definitions, error::ReportError, figures, input::Sweep, names, race::Race,
-    section::Section,
+    charts, columns,
+    comparison::Comparison,
+    definitions,
+    error::ReportError,
+    figures,
+    input::Sweep,
+    names,
+    race::Race,
+    section::{Plan, Section},
 };
 
 use self::part::{Part, Table};
@@ -141,12 +148,8 @@ fn warnings(sections: &[Section<'_>], sweeps: &[Sweep]) -> Vec<String> {
             ));
         }
     }
-    // Shards of one plan each know the whole of it: what counts is what they hold together.
-    for section in sections {
-        let finished = section.records.len();
-        let planned = section.sweeps.iter().filter_map(|sweep| sweep.planned).max();
-        if let Some(planned) = planned.filter(|planned| finished < *planned) {
-            let names: Vec<&str> = section.sweeps.iter().map(|sweep| sweep.name.as_str()).collect();
+    for Plan { names, finished, planned } in sections.iter().flat_map(|section| &section.plans) {
+        if finished < planned {
             warnings.push(format!(
                 "{}: {finished} of {planned} planned trials have finished; the ranking may change when the rest is in.",
                 names.join(", ")
@@ -156,7 +159,7 @@ fn warnings(sections: &[Section<'_>], sweeps: &[Sweep]) -> Vec<String> {
     for sweep in sweeps {
         let finished = sweep.records.len();
         if finished == 0 {
-            let planned = sweep.planned.map_or(String::new(), |planned| format!(" of {planned} planned"));
+            let planned = sweep.planned().map_or(String::new(), |planned| format!(" of {planned} planned"));
             warnings.push(format!("{}: the journal holds no finished trial{planned}.", sweep.name));
         }
         if let Some(guide) = &sweep.guide

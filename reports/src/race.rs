@@ -68,15 +68,14 @@ pub struct Noise {
 
 impl Race {
     /// A ranking with what the trials of its load add to it.
-    pub fn new(ranking: LoadRanking, records: &[Record], metric: Metric) -> Self {
+    pub fn new(ranking: LoadRanking, records: &[&Record], metric: Metric) -> Self {
         let verdict = ranking.verdict();
         let LoadRanking { load, entries, chosen } = ranking;
         let default = entries.iter().find(|entry| entry.role == Role::EngineDefault).map(|entry| &entry.configuration);
-        let over_default = chosen
-            .as_ref()
-            .zip(default)
-            .filter(|(chosen, default)| chosen != default)
-            .and_then(|(chosen, default)| selection::relative(records, load, chosen, default, metric));
+        let over_default =
+            chosen.as_ref().zip(default).filter(|(chosen, default)| chosen != default).and_then(|(chosen, default)| {
+                selection::relative(records.iter().copied(), load, chosen, default, metric)
+            });
         let mut place = 0;
         let entries = entries.into_iter().map(|ranked| {
             let measured = ranked.output_tokens_per_s.is_some();
@@ -129,10 +128,11 @@ impl Entry {
         rank: Option<usize>,
         load: Load,
         chosen: Option<&Configuration>,
-        records: &[Record],
+        records: &[&Record],
     ) -> Self {
         let mut trials: Vec<&Record> = records
             .iter()
+            .copied()
             .filter(|record| record.trial.load == load && record.trial.configuration == ranked.configuration)
             .collect();
         trials.sort_by_key(|record| record.trial.repeat);

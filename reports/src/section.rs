@@ -1,14 +1,18 @@
 //! Trials sorted into sections: what agrees in its fingerprint is ranked together, and nothing else is.
 
+mod plan;
+
 use std::collections::{HashMap, HashSet};
 
 use schemas::sweep::Metric;
 use tuner::{
     guide::Guide,
+    merge,
     record::{Fingerprint, Outcome, Record},
     selection,
 };
 
+pub use self::plan::Plan;
 use crate::{
     agreement::{self, Agreement},
     importance::{self, Importance},
@@ -30,16 +34,18 @@ pub struct Section<'a> {
     pub guide: Option<&'a Guide>,
     /// The ranking of each load, ascending.
     pub races: Vec<Race>,
+    /// How much of what was planned has finished.
+    pub plans: Vec<Plan<'a>>,
 }
 
 /// Sorts the trials of all sweeps by fingerprint, in the order in which fingerprints first come up. A trial that several
-/// folders hold counts once, and a measured outcome goes before a failed one.
+/// folders hold counts once, by the rule by which folders are merged: a report of shards is that of the merged sweep.
 pub fn sections(sweeps: &[Sweep]) -> Vec<Section<'_>> {
     let mut kept: HashMap<&str, (usize, &Record)> = HashMap::new();
     for (place, sweep) in sweeps.iter().enumerate() {
         for record in &sweep.records {
             let slot = kept.entry(&record.id).or_insert((place, record));
-            if matches!(slot.1.outcome, Outcome::Failed { .. }) && matches!(record.outcome, Outcome::Measured(_)) {
+            if merge::goes_before(record, slot.1) {
                 *slot = (place, record);
             }
         }
@@ -60,20 +66,25 @@ pub fn sections(sweeps: &[Sweep]) -> Vec<Section<'_>> {
 }
 
 impl<'a> Section<'a> {
-    fn new(fingerprint: &'a Fingerprint, records: Vec<(usize, &'a Record)>, sweeps: &'a [Sweep]) -> Self {
+    fn new(fingerprint: &'a Fingerprint, mut records: Vec<(usize, &'a Record)>, input: &'a [Sweep]) -> Self {
         let mut places: Vec<usize> = records.iter().map(|(place, _)| *place).collect();
         places.sort_unstable();
         places.dedup();
+        // A single journal has the order already, and among trials of one second its own.
+        if places.len() > 1 {
+            records.sort_by_key(|(_, record)| (record.finished_at, record.id.as_str()));
+        }
         let records: Vec<(usize, &Record)> =
             records.into_iter().map(|(place, record)| (places.partition_point(|of| *of < place), record)).collect();
-        let owned: Vec<Record> = records.iter().map(|(_, record)| (*record).clone()).collect();
-        let sweeps: Vec<&Sweep> = places.into_iter().map(|place| &sweeps[place]).collect();
+        let all: Vec<&Record> = records.iter().map(|(_, record)| *record).collect();
+        let sweeps: Vec<&Sweep> = places.into_iter().map(|place| &input[place]).collect();
         let metric = sweeps.first().map_or(Metric::default(), |sweep| sweep.metric());
-        let rankings = selection::rank(&owned, metric);
-        let races = rankings.into_iter().map(|ranking| Race::new(ranking, &owned, metric)).collect();
+        let rankings = selection::rank(all.iter().copied(), metric);
+        let races = rankings.into_iter().map(|ranking| Race::new(ranking, &all, metric)).collect();
         let guides = sweeps.iter().filter_map(|sweep| sweep.guide.as_ref());
         let guide = guides.into_iter().find(|guide| guide.fingerprint == *fingerprint);
-        Self { fingerprint, sweeps, records, metric, guide, races }
+        let plans = plan::plans(input, fingerprint);
+        Self { fingerprint, sweeps, records, metric, guide, races, plans }
     }
 
     /// What was predicted, by load, for the loads that have a race.

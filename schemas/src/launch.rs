@@ -211,13 +211,13 @@ pub struct Setting {
     pub(crate) writing: Writing,
 }
 
-/// A word of a launch.
+/// A word of a launch, its text held in any way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum Value<T = String> {
     /// Its text is known.
-    Known(String),
-    /// It depends on something that is set elsewhere, such as `$MODEL_DIR`; rules that need it are held back.
-    Unknown(String),
+    Known(T),
+    /// Written so, it depends on something that is set elsewhere, such as `$MODEL_DIR`; rules that need it are held back.
+    Unknown(T),
 }
 
 impl Argument {
@@ -227,11 +227,11 @@ impl Argument {
     }
 }
 
-impl Value {
+impl<T: AsRef<str>> Value<T> {
     /// The text, where it is known.
     pub fn known(&self) -> Option<&str> {
         match self {
-            Self::Known(text) => Some(text),
+            Self::Known(text) => Some(text.as_ref()),
             Self::Unknown(_) => None,
         }
     }
@@ -239,7 +239,7 @@ impl Value {
     /// The word as the user wrote it, known or not.
     pub fn written(&self) -> &str {
         match self {
-            Self::Known(text) | Self::Unknown(text) => text,
+            Self::Known(text) | Self::Unknown(text) => text.as_ref(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Acceptance by tree shape: replayed over the texts of a workload, or imported from a file.
 
-use std::{collections::BTreeMap, fs::File, io::Read, path::Path};
+use std::{collections::BTreeMap, path::Path};
 
 use engine::{
     EngineError,
@@ -14,6 +14,7 @@ use crate::{
     TunerError,
     configuration::Configuration,
     guide::{AcceptanceRow, AcceptanceSource, AcceptanceTable},
+    whole_file,
 };
 
 /// Resamples of a bootstrap.
@@ -92,10 +93,7 @@ struct ImportedRow {
 /// When the file cannot be read, is no such table, or has no row of the kind.
 pub fn import(folder: &Path, from: &sweep::Acceptance) -> Result<AcceptanceTable, TunerError> {
     let path = folder.join(&from.file);
-    let mut text = String::new();
-    File::open(&path)
-        .and_then(|file| file.take(LARGEST).read_to_string(&mut text))
-        .map_err(|source| TunerError::Read { path: path.clone(), source })?;
+    let text = whole_file::read(&path, LARGEST).map_err(|source| TunerError::Read { path: path.clone(), source })?;
     let malformed = |reason: String| TunerError::Malformed { path: path.clone(), reason };
     let file: ImportedFile = serde_json::from_str(&text).map_err(|error| malformed(error.to_string()))?;
     let wanted = |asked: &Option<String>, there: &Option<String>| asked.is_none() || asked == there;

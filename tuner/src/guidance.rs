@@ -7,28 +7,20 @@ mod predictions;
 mod rounds;
 #[cfg(test)]
 mod tests;
+mod texts;
 
-use std::{fs::File, io::Read, ops::ControlFlow, path::Path, sync::atomic::Ordering, time::Instant};
+use std::{ops::ControlFlow, sync::atomic::Ordering, time::Instant};
 
-use engine::{
-    ShapePolicy,
-    replay::{Acceptance, ReplayText},
-};
+use engine::replay::{Acceptance, ReplayText};
 use schemas::tree::TreeShape;
 
-use self::rounds::Timed;
+use self::{rounds::Timed, texts::Texts};
 use crate::{
     TunerError, acceptance,
-    guide::{AcceptanceTable, Cost, FILE_NAME, FORMAT, Guide},
+    guide::{self, AcceptanceTable, Cost, FORMAT, Guide},
     record::Fingerprint,
     sweep::{Progress, SweepRequest, prepare::Ready},
-    whole_file,
 };
-
-/// Largest guide that is read, in bytes.
-const LARGEST: u64 = 256 << 20;
-/// Texts that are replayed at most: acceptance is known well enough by then.
-const MOST_TEXTS: usize = 256;
 
 /// What each text of the workload accepts under each shape.
 pub struct Replayed {
@@ -50,41 +42,17 @@ pub fn find(
     ready: &mut Ready,
     progress: &mut dyn Progress,
 ) -> Result<Option<Guide>, TunerError> {
-    if request.resume
-        && let Some(guide) = read(&request.out)?.filter(|guide| serves(guide, ready))
-    {
-        progress.note("predictions are there from before");
-        return Ok(Some(guide));
+    if request.resume {
+        let path = request.out.join(guide::FILE_NAME);
+        let known = guide::read(&request.out).map_err(|reason| TunerError::Malformed { path, reason })?;
+        if let Some(guide) = known.filter(|guide| serves(guide, ready)) {
+            progress.note("predictions are there from before");
+            return Ok(Some(guide));
+        }
     }
     let Some(guide) = make(request, ready, progress)? else { return Ok(None) };
-    let text = serde_json::to_vec(&guide).map_err(|error| TunerError::Configuration(error.to_string()))?;
-    whole_file::write(&request.out, FILE_NAME, &text)?;
+    guide::write(&guide, &request.out)?;
     Ok(Some(guide))
-}
-
-/// The guide of a folder, if there is one.
-///
-/// # Errors
-/// When it cannot be read or is of another format.
-pub fn read(folder: &Path) -> Result<Option<Guide>, TunerError> {
-    let path = folder.join(FILE_NAME);
-    let mut text = String::new();
-    match File::open(&path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        opened => opened
-            .and_then(|file| file.take(LARGEST).read_to_string(&mut text))
-            .map_err(|source| TunerError::Read { path: path.clone(), source })?,
-    };
-    let malformed = |reason: String| TunerError::Malformed { path: path.clone(), reason };
-    #[derive(serde::Deserialize)]
-    struct Version {
-        format: u32,
-    }
-    let Version { format } = serde_json::from_str(&text).map_err(|error| malformed(error.to_string()))?;
-    if format != FORMAT {
-        return Err(malformed(format!("it has format {format}, this program reads {FORMAT}")));
-    }
-    serde_json::from_str(&text).map(Some).map_err(|error| malformed(error.to_string()))
 }
 
 /// Whether a guide was made on this machine for all that races here.
@@ -110,9 +78,8 @@ fn make(
     let (acceptance, replayed) = match ready.imported.clone() {
         Some(table) => (table, None),
         None => {
-            let begin = Instant::now();
-            let texts = texts(ready, progress)?;
-            cost.texts_s = begin.elapsed().as_secs_f64();
+            let Texts { texts, seconds } = texts::find(request, ready, progress)?;
+            cost.texts_s = seconds;
             let begin = Instant::now();
             let Some(replayed) = replay(request, ready, texts, &shapes, progress)? else { return Ok(None) };
             cost.replay_s = begin.elapsed().as_secs_f64();
@@ -156,17 +123,6 @@ fn note_missing(table: &AcceptanceTable, shapes: &[TreeShape], progress: &mut dy
     if !missing.is_empty() {
         progress.note(&format!("no acceptance is known of {}: not predicted", missing.join(" ")));
     }
-}
-
-/// Runs the workload without speculation, for its texts.
-fn texts(ready: &mut Ready, progress: &mut dyn Progress) -> Result<Vec<ReplayText>, TunerError> {
-    let requests: Vec<_> = ready.workload.requests.iter().take(MOST_TEXTS).cloned().collect();
-    progress.preparing("texts without speculation", requests.len());
-    let engine = ready.engine()?;
-    engine.set_policy(ShapePolicy::fixed(TreeShape::OFF))?;
-    let completions = engine.run(requests.clone())?;
-    progress.prepared(requests.len());
-    Ok(requests.iter().zip(&completions).map(|(request, completion)| ReplayText::new(request, completion)).collect())
 }
 
 fn replay(

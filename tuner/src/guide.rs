@@ -2,18 +2,24 @@
 //! journal as `guide.json`, so that a report can show prediction beside measurement, and a resumed sweep need not find out
 //! again.
 
+use std::path::Path;
+
 use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    TunerError,
     configuration::{Configuration, Load},
     record::Fingerprint,
+    whole_file::{self, Version},
 };
 
 /// The file's name in the folder of a sweep.
 pub const FILE_NAME: &str = "guide.json";
 /// The version of the format that this program writes.
 pub const FORMAT: u32 = 1;
+/// Largest guide in bytes: some hundred bytes for each configuration and load.
+const LARGEST: u64 = 256 << 20;
 
 /// All of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -205,4 +211,41 @@ pub struct Cost {
     pub replay_s: f64,
     /// Timing rounds, graph capture included.
     pub timing_s: f64,
+}
+
+/// The guide of a folder; `None` where there is none.
+///
+/// # Errors
+/// In words, when it cannot be read or is of another format.
+pub fn read(folder: &Path) -> Result<Option<Guide>, String> {
+    text(folder)?.map(|text| parse(&text)).transpose()
+}
+
+/// The text of a folder's guide, so that it can be copied as it is; `None` where there is none.
+///
+/// # Errors
+/// In words, when it cannot be read.
+pub(crate) fn text(folder: &Path) -> Result<Option<String>, String> {
+    whole_file::read_if_there(&folder.join(FILE_NAME), LARGEST).map_err(|error| error.to_string())
+}
+
+/// Writes a guide into a folder, whole or not at all.
+///
+/// # Errors
+/// When it cannot be written.
+pub(crate) fn write(guide: &Guide, folder: &Path) -> Result<(), TunerError> {
+    let text = serde_json::to_vec(guide).map_err(|error| TunerError::Configuration(error.to_string()))?;
+    whole_file::write(folder, FILE_NAME, &text)
+}
+
+/// Reads the text of a guide.
+///
+/// # Errors
+/// In words, when it is none, or of another format.
+pub(crate) fn parse(text: &str) -> Result<Guide, String> {
+    let Version { format } = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if format != FORMAT {
+        return Err(format!("it has format {format}, and this program reads {FORMAT}"));
+    }
+    serde_json::from_str(text).map_err(|error| error.to_string())
 }

@@ -18,7 +18,7 @@ use crate::{
     TunerError,
     record::{Fingerprint, Record},
     strategy::Shard,
-    whole_file,
+    whole_file::{self, Version},
 };
 
 /// The version of the format that this program writes and reads.
@@ -71,12 +71,6 @@ pub struct Journal {
     length: u64,
     /// Unlocked by the system when the process ends, however it ends.
     _lock: File,
-}
-
-/// What the header of every format has.
-#[derive(Deserialize)]
-struct Version {
-    format: u32,
 }
 
 #[derive(Serialize, Deserialize)]

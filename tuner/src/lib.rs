@@ -22,6 +22,8 @@ pub mod guide;
 pub mod jobs;
 pub mod journal;
 pub mod latency;
+#[cfg(test)]
+mod made_up;
 pub mod merge;
 mod noise;
 pub mod outcome;

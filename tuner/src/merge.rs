@@ -4,13 +4,11 @@
 //! and merged again. It depends neither on the order of the folders nor on how often they are merged. No model is loaded
 //! and no GPU is needed.
 
-mod plan;
+pub mod plan;
 mod tuned;
 
 use std::{
     collections::BTreeMap,
-    fs::File,
-    io::Read,
     path::{Path, PathBuf},
 };
 
@@ -22,9 +20,6 @@ use crate::{
     strategy::Shard,
     whole_file,
 };
-
-/// Largest guide in bytes that is copied: what is cut off there is no guide any more.
-const LARGEST_GUIDE: u64 = 1 << 28;
 
 /// What a merge did.
 #[derive(Clone, Debug)]
@@ -76,9 +71,10 @@ pub fn run(folders: &[PathBuf], out: &Path) -> Result<MergeSummary, TunerError> 
     };
     let (records, repeated) = union(&sources);
     let headers: Vec<&Header> = sources.iter().map(|source| &source.contents.header).collect();
-    // A strategy that decides as it goes has no plan.
-    let open = headers.iter().all(|header| header.planned == 0);
-    let planned = if open { 0 } else { plan::planned(&headers).max(records.len()) };
+    let planned = match plan::whole(&headers) {
+        0 => 0,
+        whole => whole.max(records.len()),
+    };
     let header = Header { shard: None, planned, ..first.clone() };
     journal::replace(out, &header, &records)?;
 
@@ -122,8 +118,7 @@ fn agree(sources: &[Source]) -> Result<(), TunerError> {
             let changed = if changed.is_empty() { "the files differ".into() } else { changed.join(", ") + " differ" };
             format!("it belongs to another sweep than {here}: {changed}; merge only folders of one sweep")
         } else if this.fingerprint != that.fingerprint {
-            let name = |value: String| if value.is_empty() { "none".into() } else { value };
-            let word = |(what, a, b)| format!("{what} {} in {here}, {} in {there}", name(a), name(b));
+            let word = |(what, a, b)| format!("{what} {a} in {here}, {b} in {there}");
             let words: Vec<String> = this.fingerprint.differences(&that.fingerprint).into_iter().map(word).collect();
             format!(
                 "it was measured elsewhere ({}): such trials are not ranked together, and `spectune report` with both \
@@ -155,7 +150,7 @@ fn union(sources: &[Source]) -> (Vec<Record>, usize) {
             }
             Some(other) => {
                 repeated += 1;
-                if preference(record) < preference(other) {
+                if goes_before(record, other) {
                     *other = record;
                 }
             }
@@ -167,25 +162,22 @@ fn union(sources: &[Source]) -> (Vec<Record>, usize) {
     (records, repeated)
 }
 
-/// Of two records of a trial the lesser is kept.
+/// Whether one record of a trial is kept rather than another: the measured goes before the failed, then the first that was
+/// finished. Equal ones are told apart by their content, so that the order in which they are found does not matter.
+pub fn goes_before(record: &Record, other: &Record) -> bool {
+    preference(record) < preference(other)
+}
+
 fn preference(record: &Record) -> (bool, u64, String) {
     let failed = matches!(record.outcome, Outcome::Failed { .. });
     (failed, record.finished_at, serde_json::to_string(record).unwrap_or_default())
 }
 
 fn copy_guide(sources: &[Source], header: &Header, out: &Path) -> Result<(), TunerError> {
-    for source in sources {
-        let mut bytes = Vec::new();
-        let opened = File::open(source.folder.join(guide::FILE_NAME));
-        if opened.and_then(|file| file.take(LARGEST_GUIDE).read_to_end(&mut bytes)).is_err() {
-            continue;
-        }
-        let guide = serde_json::from_slice::<guide::Guide>(&bytes).ok();
-        if guide.is_some_and(|guide| guide.fingerprint == header.fingerprint) {
-            return whole_file::write(out, guide::FILE_NAME, &bytes);
-        }
-    }
-    Ok(())
+    let texts = sources.iter().filter_map(|source| guide::text(&source.folder).ok().flatten());
+    let fits = |text: &String| guide::parse(text).is_ok_and(|guide| guide.fingerprint == header.fingerprint);
+    let text = texts.into_iter().find(fits);
+    text.map_or(Ok(()), |text| whole_file::write(out, guide::FILE_NAME, text.as_bytes()))
 }
 
 fn damage(source: &Source) -> Option<String> {

@@ -2,8 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    fs::File,
-    io::{ErrorKind, Read},
     path::{Path, PathBuf},
 };
 
@@ -105,13 +103,8 @@ pub fn context_length(file: &SweepFile, folder: &Path) -> Option<usize> {
 /// # Errors
 /// In words, when it cannot be read or is no tuned file.
 pub fn read(folder: &Path) -> Result<Option<TunedFile>, String> {
-    let mut text = String::new();
-    match File::open(folder.join(FILE_NAME)) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        opened => {
-            opened.and_then(|file| file.take(LARGEST).read_to_string(&mut text)).map_err(|error| error.to_string())?
-        }
-    };
+    let text = whole_file::read_if_there(&folder.join(FILE_NAME), LARGEST).map_err(|error| error.to_string())?;
+    let Some(text) = text else { return Ok(None) };
     TunedFile::read(&Source::new(FILE_NAME, text)).map(Some).map_err(|finding| finding.message)
 }
 
@@ -267,7 +260,6 @@ mod tests {
     }
 
     fn guide(rounds: &[(&str, &dyn Fn(usize) -> f64)]) -> Guide {
-        let empty = String::new;
         let of = |(shape, ms): &(&str, &dyn Fn(usize) -> f64)| RoundsByBatch {
             shape: shape.parse().expect("a shape"),
             accept_length: 1.0,
@@ -275,18 +267,11 @@ mod tests {
         };
         Guide {
             format: crate::guide::FORMAT,
-            fingerprint: Fingerprint {
-                device: empty(),
-                device_name: empty(),
-                driver: empty(),
-                units: 1,
-                engine: empty(),
-                target: empty(),
-                draft: empty(),
-                workload: empty(),
-                settings: empty(),
+            fingerprint: Fingerprint::default(),
+            acceptance: AcceptanceTable {
+                source: AcceptanceSource::Imported { source: String::new() },
+                rows: Vec::new(),
             },
-            acceptance: AcceptanceTable { source: AcceptanceSource::Imported { source: empty() }, rows: Vec::new() },
             round_times: RoundTimeSummary {
                 parameters: Vec::new(),
                 error: CrossValidation::default(),

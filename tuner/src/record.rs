@@ -29,7 +29,7 @@ pub enum Role {
 }
 
 /// What must agree for trials to be ranked together.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint {
     /// `cpu` or `cuda:N`.
     pub device: String,
@@ -133,7 +133,7 @@ impl Fingerprint {
         self.differences(other).into_iter().map(words).collect::<Vec<_>>().join("; ")
     }
 
-    /// What differs from another: name, value here, value there.
+    /// What differs from another: name, value here, value there; a value that is empty is "none".
     pub fn differences(&self, other: &Self) -> Vec<(&'static str, String, String)> {
         let fields = |one: &Self| {
             let Self { device, device_name, driver, units, engine, target, draft, workload, settings } = one.clone();
@@ -150,7 +150,8 @@ impl Fingerprint {
             ]
         };
         let pairs = fields(self).into_iter().zip(fields(other)).filter(|(this, that)| this != that);
-        pairs.map(|((name, this), (_, that))| (name, this, that)).collect()
+        let named = |value: String| if value.is_empty() { "none".to_owned() } else { value };
+        pairs.map(|((name, this), (_, that))| (name, named(this), named(that))).collect()
     }
 }
 

@@ -135,13 +135,13 @@ impl Verdict {
     }
 }
 
-/// Ranks records of one fingerprint, load by load.
+/// Ranks records of one fingerprint, load by load. Who wants a single load passes its records only.
 ///
 /// Comparisons are paired: repeat r of one configuration with repeat r of the other, which ran close to it in time. A
 /// candidate ties with the best if it is behind by less than one percent, or by no more than chance explains in a race of so
 /// many (in one race of twenty between equals it does not) while the interval of the paired difference holds zero; of those that tie the simplest is chosen, no
 /// speculation being the simplest of all.
-pub fn rank(records: &[Record], metric: Metric) -> Vec<LoadRanking> {
+pub fn rank<'a>(records: impl IntoIterator<Item = &'a Record>, metric: Metric) -> Vec<LoadRanking> {
     let mut races: BTreeMap<Load, BTreeMap<&Configuration, Vec<&Record>>> = BTreeMap::new();
     for record in records {
         races.entry(record.trial.load).or_default().entry(&record.trial.configuration).or_default().push(record);
@@ -164,16 +164,17 @@ fn mark_front(rankings: &mut [LoadRanking]) {
 
 /// One configuration relative to another under a load, paired by repeat as in [`rank`]: 1.5 is half as fast again in terms of
 /// the metric. `None` without a common repeat.
-pub fn relative(
-    records: &[Record],
+pub fn relative<'a>(
+    records: impl IntoIterator<Item = &'a Record>,
     load: Load,
     configuration: &Configuration,
     to: &Configuration,
     metric: Metric,
 ) -> Option<Interval> {
+    let records: Vec<&Record> = records.into_iter().filter(|record| record.trial.load == load).collect();
     let scores = |configuration: &Configuration| {
-        let of = |record: &&Record| record.trial.load == load && record.trial.configuration == *configuration;
-        scores(&records.iter().filter(of).collect::<Vec<_>>(), metric)
+        let of = records.iter().filter(|record| record.trial.configuration == *configuration);
+        scores(&of.copied().collect::<Vec<_>>(), metric)
     };
     let base = scores(to);
     let ratios: Vec<f64> =
@@ -283,50 +284,13 @@ mod tests {
     use schemas::tree::TreeShape;
 
     use super::*;
-    use crate::record::{Fingerprint, Spread, Trial};
+    use crate::{made_up, record::Trial};
 
     fn record(shape: &str, repeat: usize, rate: f64) -> Record {
         let shape: TreeShape = shape.parse().expect("a shape");
-        let spread = |value| Spread { min: value, median: value, p90: value, p99: value, max: value };
         let role = if shape.is_off() { Role::NoSpeculation } else { Role::Candidate };
-        let figures = Measurement {
-            requests: 1,
-            output_tokens: 100,
-            elapsed_s: 100.0 / rate,
-            output_tokens_per_s: rate,
-            tokens_per_s_per_user: rate,
-            goodput_tokens_per_s: None,
-            simulated: false,
-            accept_length: 2.0,
-            accept_histogram: vec![1, 2],
-            rounds: 50,
-            round_ms: spread(1.0),
-            draft_ms: None,
-            verify_ms: None,
-            extend_ms: None,
-            running_batch: vec![50],
-            inter_token_ms: None,
-            time_to_first_token_ms: spread(1.0),
-            latency_ms: spread(1e5 / rate),
-        };
-        Record {
-            id: String::new(),
-            trial: Trial { configuration: Configuration::of(shape), load: Load::BatchSize(1), repeat },
-            role,
-            fingerprint: Fingerprint {
-                device: String::new(),
-                device_name: String::new(),
-                driver: String::new(),
-                units: 1,
-                engine: String::new(),
-                target: String::new(),
-                draft: String::new(),
-                workload: String::new(),
-                settings: String::new(),
-            },
-            finished_at: 0,
-            outcome: Outcome::Measured(Box::new(figures)),
-        }
+        let trial = Trial { configuration: Configuration::of(shape), load: Load::BatchSize(1), repeat };
+        made_up::record(trial, role, rate)
     }
 
     /// Ranks `(shape, rate of each repeat)`; returns the order and the choice.

@@ -98,9 +98,9 @@ impl Race {
         listed::interleaved(&baselines, &self.loads, 0..self.repeats)
     }
 
-    /// How it stands.
-    pub fn standing(&self, history: &[Record]) -> Vec<LoadRanking> {
-        rank(history, self.metric)
+    /// How it stands under a load; `None` before its first trial.
+    pub fn standing(&self, history: &[Record], load: Load) -> Option<LoadRanking> {
+        rank(history.iter().filter(|record| record.trial.load == load), self.metric).pop()
     }
 }
 

@@ -1,12 +1,20 @@
-//! Files that are either whole or not there.
+//! Files of a sweep's folder: written whole or not at all, and read up to a limit.
 
 use std::{
     fs::{self, File},
-    io::{self, Write},
+    io::{self, ErrorKind, Read, Write},
     path::Path,
 };
 
+use serde::Deserialize;
+
 use crate::TunerError;
+
+/// What a file says of itself before all else, since another format may have anything else.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct Version {
+    pub format: u32,
+}
 
 /// Writes a file of a folder: beside its place first, and moved there once it is on the disk, so that a reader never sees
 /// half of it and an older one survives a failure.
@@ -25,8 +33,45 @@ pub(crate) fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), Tuner
     })
 }
 
+/// The text of a file.
+///
+/// # Errors
+/// When it cannot be read, is no UTF-8, or is larger than `largest` bytes.
+pub(crate) fn read(path: &Path, largest: u64) -> io::Result<String> {
+    let mut text = String::new();
+    let length = File::open(path)?.take(largest + 1).read_to_string(&mut text)?;
+    if length as u64 > largest {
+        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is larger than {largest} bytes")));
+    }
+    Ok(text)
+}
+
+/// As [`read`]; `None` where there is no such file.
+pub(crate) fn read_if_there(path: &Path, largest: u64) -> io::Result<Option<String>> {
+    match read(path, largest) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        read => read.map(Some),
+    }
+}
+
 fn write_through(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(bytes)?;
     file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_up_to_its_limit_and_not_beyond() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a");
+        assert!(read_if_there(&path, 3).expect("no error").is_none());
+        write(folder.path(), "a", b"abc").expect("it is written");
+        assert_eq!(read_if_there(&path, 3).expect("no error").as_deref(), Some("abc"));
+        let error = read_if_there(&path, 2).expect_err("too large").to_string();
+        assert_eq!(error, "it is larger than 2 bytes");
+    }
 }

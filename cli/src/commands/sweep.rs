@@ -36,8 +36,9 @@ Examples:
   spectune sweep sweep.toml --emit k8s --shards 16 > sweep.yaml
   spectune sweep sweep.toml --emit bash > sweep.sh
 
-Ctrl-C keeps every finished trial; --resume goes on behind them. Without --out the results
-lie in a folder named after the sweep file (and the shard), under results/.
+Ctrl-C keeps every finished trial and ends with code 130; --resume goes on behind them.
+Without --out the results lie in a folder named after the sweep file (and the shard), under
+results/.
 
 In an array job of SLURM the shard is taken from SLURM_ARRAY_TASK_ID and _COUNT (with _MIN and
 _STEP), in an Indexed Job of Kubernetes from JOB_COMPLETION_INDEX and SPECTUNE_SHARDS;
@@ -126,9 +127,13 @@ fn finish(summary: &SweepSummary, request: &SweepRequest<'_>) -> anyhow::Result<
         summary.kept,
         summary.stopped.words()
     ));
+    let interrupted = summary.stopped == StopReason::Interrupted;
     if summary.records.is_empty() {
         terminal::note("no trial is finished yet: there is nothing to rank");
-        return Ok(Exit::Findings);
+        if interrupted {
+            terminal::note(&format!("interrupted; {}", go_on(request)));
+        }
+        return Ok(if interrupted { Exit::Interrupted } else { Exit::Findings });
     }
     let input = report::input(std::slice::from_ref(&request.out))?;
     // Neither a closed pipe nor a full disk takes the other one with it.
@@ -144,7 +149,7 @@ fn finish(summary: &SweepSummary, request: &SweepRequest<'_>) -> anyhow::Result<
             terminal::note("no configuration can be chosen: every trial failed, or no speculation was not measured")
         }
     }
-    if summary.stopped == StopReason::Interrupted {
+    if interrupted {
         terminal::note(&format!("interrupted; {}", go_on(request)));
     }
     report.with_context(|| {
@@ -152,7 +157,11 @@ fn finish(summary: &SweepSummary, request: &SweepRequest<'_>) -> anyhow::Result<
     })?;
     printed?;
     let chosen = summary.ranking.iter().any(|ranking| ranking.chosen.is_some());
-    Ok(if chosen { Exit::Fine } else { Exit::Findings })
+    Ok(match (interrupted, chosen) {
+        (true, _) => Exit::Interrupted,
+        (false, true) => Exit::Fine,
+        (false, false) => Exit::Findings,
+    })
 }
 
 fn go_on(request: &SweepRequest<'_>) -> String {

@@ -8,7 +8,7 @@ use crate::figures;
 impl Sweep {
     /// Facts for a reader, each as label and value; none without the sweep file.
     pub fn facts(&self) -> Vec<(&'static str, String)> {
-        let Some(file) = &self.file else { return Vec::new() };
+        let Some(file) = self.file() else { return Vec::new() };
         let mut facts = vec![
             ("target", file.models.target.clone()),
             ("draft", format!("{} ({})", file.models.draft, file.models.algorithm)),
@@ -26,7 +26,7 @@ impl Sweep {
             ),
             ("objective", objective(&file.objective)),
         ];
-        if let Some(planned) = self.planned {
+        if let Some(planned) = self.planned() {
             facts.push(("trials", format!("{} finished of {planned} planned", self.records.len())));
         }
         let ended = self.tuned.as_ref().map(|tuned| tuned.measured.search.as_str()).unwrap_or_default();

@@ -4,6 +4,7 @@ use reports::Sweep;
 use schemas::{sweep::SweepFile, text::Source, tree::TreeShape, tuned::TunedFile};
 use tuner::{
     configuration::{Configuration, Load},
+    journal::{FORMAT, Header},
     record::{Fingerprint, Measurement, Outcome, Record, Role, Spread, Trial},
 };
 
@@ -85,8 +86,7 @@ impl Synthetic {
             records: self.records(),
             tuned: Some(tuned()),
             guide: None,
-            file: Some(SweepFile::read(&Source::new("sweep.toml", FILE)).expect("a sweep file")),
-            planned: None,
+            header: Some(header()),
             notices: vec!["SYNTHETIC DATA: no figure on this page was measured".into()],
         }
     }
@@ -183,6 +183,19 @@ impl Synthetic {
 
 pub fn tuned() -> TunedFile {
     TunedFile::read(&Source::new("tuned.toml", include_str!("../data/tuned.toml"))).expect("a tuned file")
+}
+
+/// The first line of their journal. How many trials are planned it leaves open.
+pub fn header() -> Header {
+    Header {
+        format: FORMAT,
+        sweep: "made-up".into(),
+        fingerprint: fingerprint(),
+        shard: None,
+        file: SweepFile::read(&Source::new("sweep.toml", FILE)).expect("a sweep file"),
+        folder: None,
+        planned: 0,
+    }
 }
 
 pub fn fingerprint() -> Fingerprint {

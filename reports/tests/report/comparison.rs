@@ -1,12 +1,17 @@
 //! Several sweeps in one report.
 
-use std::fs;
+use std::{fs, path::PathBuf};
 
 use polars::prelude::*;
 use reports::{ReportInput, Sweep};
-use tuner::{configuration::Load, record::Outcome};
+use tuner::{
+    configuration::Load,
+    journal::Header,
+    merge,
+    record::{Outcome, Role},
+};
 
-use crate::{check, elsewhere, input, small};
+use crate::{check, elsewhere, folders::two_shards, input, small, synthetic::header};
 
 #[test]
 fn different_fingerprints_are_not_ranked_against_each_other() {
@@ -49,12 +54,57 @@ fn a_trial_in_two_folders_counts_once_and_a_measured_one_goes_before_a_failed_on
 #[test]
 fn shards_are_whole_together_and_partial_alone() {
     let mut whole = small().sweep("runs/shard-1");
-    whole.planned = Some(whole.records.len());
+    whole.header = Some(Header { planned: whole.records.len(), ..header() });
     let mut other = Sweep { name: "runs/shard-2".into(), ..whole.clone() };
     other.records = whole.records.split_off(whole.records.len() / 2);
     assert!(check(&input(whole.clone())).contains("18 of 36 planned trials have finished"));
     let html = check(&ReportInput { sweeps: vec![whole, other], compare: false });
     assert!(!html.contains("planned trials have finished"));
+}
+
+/// No speculation and the engine's default under two loads, three times.
+const BASELINE_TRIALS: usize = 2 * 2 * 3;
+
+fn sweeps(folders: &[PathBuf]) -> ReportInput {
+    let sweeps = folders.iter().map(|folder| Sweep::read(folder).expect("a sweep")).collect();
+    ReportInput { sweeps, compare: false }
+}
+
+#[test]
+fn shards_are_reported_as_the_merged_sweep_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let shards = two_shards(folder.path(), &small());
+    let merged = folder.path().join("merged");
+    let summary = merge::run(&shards, &merged).expect("it merges");
+    assert!(summary.repeated > 0, "baselines are in both");
+    let section = |folders: &[PathBuf]| {
+        let out = folder.path().join("report");
+        reports::write(&sweeps(folders), &out).expect("written");
+        let text = fs::read_to_string(out.join("report.json")).expect("JSON");
+        let data: serde_json::Value = serde_json::from_str(&text).expect("valid");
+        (data["sections"][0]["races"].clone(), data["sections"][0]["trials"].clone())
+    };
+    let expected = section(&[merged]);
+    assert_eq!(section(&shards), expected);
+    let [first, second] = shards;
+    assert_eq!(section(&[second, first]), expected);
+}
+
+#[test]
+fn the_plan_of_shards_is_that_of_all_of_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let shards = two_shards(folder.path(), &small());
+    let mut input = sweeps(&shards);
+    let planned = input.sweeps.iter().filter_map(Sweep::planned).sum::<usize>();
+    assert!(!check(&input).contains("planned trials have finished"));
+    // The last trial of the second shard is missing, and then all of them.
+    let last = input.sweeps[1].records.pop().expect("a trial");
+    assert_eq!(last.role, Role::Candidate, "or the first shard would have it too");
+    let whole = planned - BASELINE_TRIALS;
+    assert!(check(&input).contains(&format!("{} of {whole} planned trials have finished", whole - 1)));
+    input.sweeps[1].records.clear();
+    let first = input.sweeps[0].records.len();
+    assert!(check(&input).contains(&format!("{first} of {whole} planned trials have finished")));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::{
     common::{
         self,
         guide::guide,
-        synthetic::{Synthetic, fingerprint},
+        synthetic::{Synthetic, header},
     },
     elsewhere, input, small,
 };
@@ -77,16 +77,7 @@ fn a_guide_of_another_machine_is_not_shown() {
 #[test]
 fn a_guide_beside_the_journal_is_read_and_a_broken_one_is_a_notice() {
     let synthetic = small();
-    let file = synthetic.sweep("any").file.expect("a file");
-    let header = Header {
-        format: tuner::journal::FORMAT,
-        sweep: "hash".into(),
-        fingerprint: fingerprint(),
-        shard: None,
-        folder: None,
-        file,
-        planned: 36,
-    };
+    let header = Header { planned: 36, ..header() };
     let folder = tempfile::tempdir().expect("a folder");
     let mut journal = Journal::create(folder.path(), &header).expect("a journal");
     synthetic.records().iter().take(6).for_each(|record| journal.append(record).expect("written"));

@@ -2,14 +2,15 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-
 mod comparison;
+#[path = "../common/folders.rs"]
+mod folders;
 mod guided;
 mod whole;
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use common::synthetic::Synthetic;
+use common::synthetic::{self, Synthetic};
 use reports::{ReportInput, Sweep};
 use schemas::tree::TreeShape;
 use tuner::record::{Outcome, Record};

@@ -7,12 +7,13 @@ use reports::{ReportInput, Sweep};
 use schemas::tree::TreeShape;
 use tuner::{
     configuration::{Knobs, Load, Real, TableRow},
+    journal::Header,
     record::{Outcome, Role},
 };
 
 use crate::{
     check,
-    common::synthetic::{Synthetic, fingerprint, tuned},
+    common::synthetic::{Synthetic, fingerprint, header, tuned},
     input, small,
 };
 
@@ -82,8 +83,8 @@ fn tables_read_back_with_every_row_and_figure() {
 fn names_and_reasons_are_text_and_never_markup() {
     let hostile = "</script><img src=x onerror=alert(1)>\"'&|`\n# heading";
     let mut sweep = small().sweep(hostile);
-    if let Some(file) = &mut sweep.file {
-        file.models.target = hostile.into();
+    if let Some(header) = &mut sweep.header {
+        header.file.models.target = hostile.into();
     }
     sweep.notices.push(hostile.into());
     let mut file = tuned();
@@ -104,7 +105,11 @@ fn names_and_reasons_are_text_and_never_markup() {
 
 #[test]
 fn an_empty_sweep_says_so() {
-    let html = check(&input(Sweep { name: "runs/empty".into(), planned: Some(12), ..Sweep::default() }));
+    let html = check(&input(Sweep {
+        name: "runs/empty".into(),
+        header: Some(Header { planned: 12, ..header() }),
+        ..Sweep::default()
+    }));
     assert!(html.contains("No trial has finished yet"), "{html}");
     assert!(html.contains("no finished trial of 12 planned"));
     check(&ReportInput::default());

@@ -1,6 +1,11 @@
 //! A guided sweep of the demo pair on the CPU, from file to ranking.
 
-use std::{path::Path, sync::atomic::AtomicBool};
+use std::{
+    fs,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    path::Path,
+    sync::atomic::AtomicBool,
+};
 
 use schemas::{sweep::SweepFile, text::Source};
 
@@ -11,9 +16,32 @@ use crate::{
     sweep::{Progress, StopReason, SweepRequest, SweepSummary, run},
 };
 
-struct Silent;
+/// What a sweep says before its first trial, and where it is killed.
+#[derive(Default)]
+struct Heard {
+    said: Vec<String>,
+    kill_at: Option<&'static str>,
+}
 
-impl Progress for Silent {}
+impl Heard {
+    fn any(&self, word: &str) -> bool {
+        self.said.iter().any(|said| said.contains(word))
+    }
+}
+
+impl Progress for Heard {
+    fn preparing(&mut self, what: &str, _steps: usize) {
+        self.said.push(what.to_owned());
+        if self.kill_at.is_some_and(|word| what.contains(word)) {
+            // As with a kill, nothing that the sweep would still have written is written.
+            resume_unwind(Box::new("killed"));
+        }
+    }
+
+    fn note(&mut self, text: &str) {
+        self.said.push(text.to_owned());
+    }
+}
 
 const FILE: &str = r#"
 [models]
@@ -44,6 +72,18 @@ const PROMPTS: &str = r#"{"prompt": "The sea was"}
 "#;
 
 fn sweep(file: &str, out: &Path, resume: bool) -> SweepSummary {
+    sweep_heard(file, out, resume, &mut Heard::default())
+}
+
+/// Resumes the sweep, which is killed once the texts are there and before anything is known of them.
+fn killed_behind_texts(file: &str, out: &Path) -> Heard {
+    let mut heard = Heard { kill_at: Some("acceptance of"), ..Heard::default() };
+    let ended = catch_unwind(AssertUnwindSafe(|| sweep_heard(file, out, true, &mut heard)));
+    assert!(ended.is_err() && !out.join("results/guide.json").exists());
+    heard
+}
+
+fn sweep_heard(file: &str, out: &Path, resume: bool, progress: &mut dyn Progress) -> SweepSummary {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models");
     std::fs::write(out.join("prompts.jsonl"), PROMPTS).expect("prompts");
     let file = file.replace("tiny/", &format!("{}/tiny/", models.display()));
@@ -56,7 +96,7 @@ fn sweep(file: &str, out: &Path, resume: bool) -> SweepSummary {
         device: None,
         interrupted: &AtomicBool::new(false),
     };
-    run(&request, &mut Silent).expect("it runs")
+    run(&request, progress).expect("it runs")
 }
 
 fn figures(summary: &SweepSummary) -> impl Iterator<Item = (&crate::record::Trial, &Measurement)> {
@@ -70,7 +110,7 @@ fn figures(summary: &SweepSummary) -> impl Iterator<Item = (&crate::record::Tria
 fn a_guided_sweep_predicts_the_space_and_its_acceptance_is_exact() {
     let folder = tempfile::tempdir().expect("a folder");
     let summary = sweep(FILE, folder.path(), false);
-    let guide = super::read(&folder.path().join("results")).expect("a guide").expect("a guide");
+    let guide = crate::guide::read(&folder.path().join("results")).expect("a guide").expect("a guide");
     assert!(matches!(guide.acceptance.source, AcceptanceSource::Replayed { texts: 5, tokens: 100 }));
     // No speculation, the default and four shapes under two loads.
     assert_eq!(guide.predictions.len(), 6 * 2);
@@ -106,7 +146,7 @@ fn imported_acceptance_is_made_up_in_every_trial_and_says_so() {
     std::fs::write(folder.path().join("table.json"), table).expect("a table");
     let file = FILE.replace("algorithm = \"EAGLE3\"", "algorithm = \"EAGLE3\"\nacceptance = { file = \"table.json\" }");
     let summary = sweep(&file, folder.path(), false);
-    let guide = super::read(&folder.path().join("results")).expect("a guide").expect("a guide");
+    let guide = crate::guide::read(&folder.path().join("results")).expect("a guide").expect("a guide");
     assert!(matches!(guide.acceptance.source, AcceptanceSource::Imported { .. }));
     assert_eq!(guide.predictions.len(), 3 * 2, "no speculation and two shapes of which something is known");
     assert!(figures(&summary).all(|(_, measured)| measured.simulated));
@@ -120,4 +160,53 @@ fn imported_acceptance_is_made_up_in_every_trial_and_says_so() {
         Outcome::Measured(_) => None,
     });
     assert!(failed.is_some_and(|reason| reason.contains("has no row of the tree shape")), "{failed:?}");
+}
+
+#[test]
+fn texts_outlive_a_kill_and_are_not_run_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = FILE.replace("sizes = [1, 4]", "sizes = [1]");
+    let heard = killed_behind_texts(&file, folder.path());
+    assert!(heard.any("texts without speculation"), "{:?}", heard.said);
+    let path = folder.path().join("results/texts.jsonl");
+    let written = fs::read_to_string(&path).expect("the texts");
+    let lines: Vec<serde_json::Value> =
+        written.lines().map(|line| serde_json::from_str(line).expect("a JSON line")).collect();
+    assert_eq!((lines.len(), &lines[0]["format"]), (1 + 5, &serde_json::Value::from(1)));
+    assert!(lines[1..].iter().all(|line| line["output_ids"].as_array().is_some_and(|ids| ids.len() == 20)));
+
+    // What is not what was written, or is not of this sweep, is made anew, and comes out as before.
+    let text_of = |text: &str| text.split_once('\n').expect("a header").1.to_owned();
+    let line = |at: usize| written.lines().nth(at).expect("a line");
+    for (spoiled, reason) in [
+        (written.replacen("\"format\":1", "\"format\":9", 1), "format 9, and this program reads 1"),
+        (written.replacen("\"device\":\"cpu\"", "\"device\":\"cuda:0\"", 1), "device cuda:0, now cpu"),
+        (written.replacen(line(3), line(4), 1), "damaged"),
+        (written[..written.len() - 9].to_owned(), "damaged"),
+        (String::new(), "no whole line"),
+        ("{}\n".into(), "line 1: missing field `format`"),
+    ] {
+        assert_ne!(spoiled, written, "{reason}");
+        fs::write(&path, spoiled).expect("spoiled texts");
+        let heard = killed_behind_texts(&file, folder.path());
+        assert!(heard.any(reason) && heard.any("cannot be used"), "{reason}: {:?}", heard.said);
+        assert!(heard.said.iter().any(|said| said == "texts without speculation"), "{:?}", heard.said);
+        assert_eq!(text_of(&fs::read_to_string(&path).expect("the texts")), text_of(&written));
+    }
+
+    let written = fs::read(&path).expect("the texts");
+    let mut heard = Heard::default();
+    let summary = sweep_heard(&file, folder.path(), true, &mut heard);
+    assert!(heard.any("are there from before"), "{:?}", heard.said);
+    assert!(!heard.said.iter().any(|said| said == "texts without speculation"), "{:?}", heard.said);
+    assert!(fs::read(&path).expect("the texts") == written);
+    let guide = crate::guide::read(&folder.path().join("results")).expect("a guide").expect("a guide");
+    assert!(matches!(guide.acceptance.source, AcceptanceSource::Replayed { texts: 5, tokens: 100 }));
+    assert!(guide.cost.texts_s > 0.0, "what the texts have cost once");
+    let speculating = || figures(&summary).filter(|(trial, _)| !trial.configuration.is_off());
+    assert!(speculating().count() > 0);
+    for (trial, measured) in speculating() {
+        let row = guide.acceptance.rows.iter().find(|row| row.shape == trial.configuration.shape).expect("a row");
+        assert_eq!(row.histogram, measured.accept_histogram, "{}", trial.configuration);
+    }
 }

@@ -51,15 +51,12 @@ spec:
               value: {sweep}
             - name: OUT
               value: {out}
-          # A sweep that is told to stop keeps what it has and ends well: it must not count as complete. $$ stands for $.
+          # A sweep that is told to stop keeps what it has and fails, so that it does not count as complete. $$ stands for $.
           command: ["/bin/sh", "-c"]
           args:
             - |
               shard=$$((JOB_COMPLETION_INDEX + 1))
-              spectune sweep "$SWEEP" --device {device} --out "$OUT-shard-$shard-of-${KUBERNETES_COUNT}" --resume &
-              child=$!
-              trap 'kill "$child"; wait "$child"; exit 143' TERM
-              wait "$child"
+              exec spectune sweep "$SWEEP" --device {device} --out "$OUT-shard-$shard-of-${KUBERNETES_COUNT}" --resume
 {gpu}          volumeMounts:
             - name: sweep
               mountPath: /sweep

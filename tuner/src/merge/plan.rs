@@ -9,24 +9,43 @@ const BASELINES: usize = 2;
 /// Missing shards that are named: a header may claim any number.
 const MOST_NAMED: usize = 1000;
 
+/// Trials of the plans of some folders of one sweep together: what runs in every shard counts once. 0 where the strategy
+/// decides as it goes.
+pub fn known(headers: &[&Header]) -> usize {
+    trials(headers, |_, _| 0)
+}
+
 /// Trials of the whole plan. A shard of which there is no folder has at least as many configurations as the smallest that
 /// there is, less one.
-pub fn planned(headers: &[&Header]) -> usize {
-    let whole = headers.iter().filter(|header| header.shard.is_none()).map(|header| header.planned).max();
+pub(super) fn whole(headers: &[&Header]) -> usize {
     // The same sweep in all of them.
     let each = headers.first().map_or(0, |header| trials_of_one(header));
-    let common = BASELINES.saturating_mul(each);
+    trials(headers, |count, own| {
+        let least = own.iter().min().map_or(0, |least| least.saturating_sub(each));
+        count.saturating_sub(own.len()).saturating_mul(least)
+    })
+}
+
+/// Trials of the folders, and of what is absent of a split: told from the number of its shards and from the trials that each
+/// that there is has beside the baselines.
+fn trials(headers: &[&Header], absent: impl Fn(usize, &[usize]) -> usize) -> usize {
+    // A strategy that decides as it goes has no plan.
+    if headers.iter().all(|header| header.planned == 0) {
+        return 0;
+    }
+    let undivided = headers.iter().filter(|header| header.shard.is_none()).map(|header| header.planned).max();
+    let common = BASELINES.saturating_mul(headers.first().map_or(0, |header| trials_of_one(header)));
     let splits = splits(headers).into_iter().map(|(count, shards)| {
         let own: Vec<usize> = shards.values().map(|planned| planned.saturating_sub(common)).collect();
-        let least = own.iter().min().map_or(0, |least| least.saturating_sub(each));
-        let absent = count.saturating_sub(own.len());
-        own.iter().sum::<usize>().saturating_add(absent.saturating_mul(least)).saturating_add(common)
+        // Shards that may run fewer trials than the baselines have just as many as they may run.
+        let baselines = shards.values().copied().max().unwrap_or_default().min(common);
+        own.iter().sum::<usize>().saturating_add(absent(count, &own)).saturating_add(baselines)
     });
-    splits.chain(whole).max().unwrap_or_default()
+    splits.chain(undivided).max().unwrap_or_default()
 }
 
 /// Shards of which there is no folder, at most [`MOST_NAMED`]; none where folders hold the whole sweep.
-pub fn missing(headers: &[&Header]) -> Vec<Shard> {
+pub(super) fn missing(headers: &[&Header]) -> Vec<Shard> {
     if headers.iter().any(|header| header.shard.is_none()) {
         return Vec::new();
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use schemas::tuned::TunedFile;
 
 use super::Source;
-use crate::{TunerError, guidance, journal::Header, outcome, record::Fingerprint, selection::LoadRanking};
+use crate::{TunerError, guide, journal::Header, outcome, record::Fingerprint, selection::LoadRanking};
 
 /// Writes the tuned file; `None` where no load has a winner, or nothing on this machine says what the models are. A tuned
 /// file of an earlier merge that nothing stands behind any more is removed.
@@ -34,7 +34,7 @@ pub fn write(
 fn make(sources: &[Source], header: &Header, ranking: &[LoadRanking]) -> Result<Option<TunedFile>, String> {
     let Header { file, fingerprint, .. } = header;
     let folder = header.folder.as_deref().map(Path::new);
-    let guide = sources.iter().find_map(|source| guidance::read(&source.folder).ok().flatten());
+    let guide = sources.iter().find_map(|source| guide::read(&source.folder).ok().flatten());
     if let Some((folder, context_length)) =
         folder.and_then(|folder| Some((folder, outcome::context_length(file, folder)?)))
     {

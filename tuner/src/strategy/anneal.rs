@@ -116,8 +116,8 @@ fn walk(search: &Search, race: &Race, load: Load, bench: &mut dyn Bench) -> Resu
 
 /// The baselines, and the best that the walk met.
 fn finalists(search: &Search, race: &Race, load: Load, bench: &dyn Bench) -> Vec<Entrant> {
-    let standing = race.standing(bench.history());
-    let best = standing.into_iter().filter(|ranking| ranking.load == load).flat_map(|ranking| ranking.entries);
+    let standing = race.standing(bench.history(), load);
+    let best = standing.into_iter().flat_map(|ranking| ranking.entries);
     let best: Vec<Configuration> =
         best.filter(|entry| entry.repeats > 0).map(|entry| entry.configuration).take(search.candidates).collect();
     let chosen = |one: &&Entrant| race.baselines().any(|other| other == *one) || best.contains(&one.configuration);

@@ -154,7 +154,9 @@ fn hopeful(race: &Race, load: Load, field: &[Entrant], history: &[Record]) -> Ve
 
 /// Tries the other settings with the best shape so far, which costs a restart for each.
 fn settings(race: &Race, load: Load, bench: &mut dyn Bench) -> Result<(), Halt> {
-    let Some(shape) = ranking(race, load, bench).and_then(|ranking| Some(ranking.chosen?.shape)) else { return Ok(()) };
+    let Some(shape) = race.standing(bench.history(), load).and_then(|ranking| Some(ranking.chosen?.shape)) else {
+        return Ok(());
+    };
     let of = |one: &&Entrant| !one.configuration.knobs.are_default() && one.configuration.shape == shape;
     let others: Vec<Entrant> = race.entrants.iter().filter(of).cloned().collect();
     for trial in interleaved(&others, &[load], 0..1) {
@@ -171,7 +173,7 @@ fn settings(race: &Race, load: Load, bench: &mut dyn Bench) -> Result<(), Halt> 
 /// Whether the choice is clear.
 fn tell_apart(race: &Race, load: Load, bench: &mut dyn Bench) -> Result<bool, Halt> {
     for repeat in race.repeats..race.repeats + MORE_REPEATS {
-        let open = ranking(race, load, bench).map(|ranking| open(&ranking, race.metric)).unwrap_or_default();
+        let open = race.standing(bench.history(), load).map(|ranking| open(&ranking, race.metric)).unwrap_or_default();
         if open.len() < 2 {
             return Ok(true);
         }
@@ -181,11 +183,7 @@ fn tell_apart(race: &Race, load: Load, bench: &mut dyn Bench) -> Result<bool, Ha
             bench.measure(&Trial { configuration, load, repeat })?;
         }
     }
-    Ok(ranking(race, load, bench).is_none_or(|ranking| open(&ranking, race.metric).len() < 2))
-}
-
-fn ranking(race: &Race, load: Load, bench: &dyn Bench) -> Option<LoadRanking> {
-    race.standing(bench.history()).into_iter().find(|ranking| ranking.load == load)
+    Ok(race.standing(bench.history(), load).is_none_or(|ranking| open(&ranking, race.metric).len() < 2))
 }
 
 /// The best and what ties with it for want of knowledge, not because the difference is none.

@@ -8,11 +8,7 @@ use schemas::{
 };
 
 use super::*;
-use crate::{
-    configuration::Configuration,
-    record::{Fingerprint, Measurement, Outcome, Spread},
-    space::expand,
-};
+use crate::{configuration::Configuration, made_up, space::expand};
 
 /// A machine that is made up: every configuration has a true speed, and figures scatter about it.
 struct MadeUp {
@@ -61,51 +57,12 @@ impl Bench for MadeUp {
 }
 
 fn record(trial: &Trial, rate: f64) -> Record {
-    let spread = |value| Spread { min: value, median: value, p90: value, p99: value, max: value };
-    let figures = Measurement {
-        requests: 1,
-        output_tokens: 100,
-        elapsed_s: 100.0 / rate,
-        output_tokens_per_s: rate,
-        tokens_per_s_per_user: rate,
-        goodput_tokens_per_s: None,
-        simulated: false,
-        accept_length: 2.0,
-        accept_histogram: vec![1, 2],
-        rounds: 50,
-        round_ms: spread(1.0),
-        draft_ms: None,
-        verify_ms: None,
-        extend_ms: None,
-        running_batch: Vec::new(),
-        inter_token_ms: None,
-        time_to_first_token_ms: spread(1.0),
-        latency_ms: spread(1e5 / rate),
-    };
     let role = match trial.configuration.is_off() {
         true => Role::NoSpeculation,
         false if trial.configuration.shape == TreeShape::chain(3) => Role::EngineDefault,
         false => Role::Candidate,
     };
-    let empty = String::new;
-    Record {
-        id: format!("{trial:?}"),
-        trial: trial.clone(),
-        role,
-        fingerprint: Fingerprint {
-            device: empty(),
-            device_name: empty(),
-            driver: empty(),
-            units: 1,
-            engine: empty(),
-            target: empty(),
-            draft: empty(),
-            workload: empty(),
-            settings: empty(),
-        },
-        finished_at: 0,
-        outcome: Outcome::Measured(Box::new(figures)),
-    }
+    made_up::record(trial.clone(), role, rate)
 }
 
 fn race(repeats: usize, large: bool) -> Race {
@@ -190,7 +147,7 @@ fn found(options: &Search, race: &Race, wrong: f64, noise: f64) -> (BTreeMap<Loa
         let best = race.entrants.iter().map(|one| speed(&one.configuration, ranking.load)).fold(0.0, f64::max);
         speed(ranking.chosen.as_ref().expect("a choice"), ranking.load) / best
     };
-    (race.standing(&bench.records).iter().map(|one| (one.load, share(one))).collect(), bench.records.len(), stopped)
+    (rank(&bench.records, race.metric).iter().map(|one| (one.load, share(one))).collect(), bench.records.len(), stopped)
 }
 
 #[test]

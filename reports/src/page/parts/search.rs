@@ -14,7 +14,7 @@ pub fn part(section: &Section<'_>) -> Part {
     let mut rows: Vec<(String, String)> = Vec::new();
     let mut row = |label: &str, value: String| rows.push((label.to_owned(), value));
     for sweep in &section.sweeps {
-        let Some(file) = &sweep.file else { continue };
+        let Some(file) = sweep.file() else { continue };
         let mut limits = vec![figures::counted(file.search.repeats, "repeat", "repeats")];
         limits.extend(file.search.trials.map(|trials| format!("at most {trials} trials")));
         limits.extend(file.search.seconds.map(|seconds| format!("no trial begun after {seconds} s")));
@@ -34,11 +34,12 @@ pub fn part(section: &Section<'_>) -> Part {
         section.records.iter().map(|(_, record)| record.trial.configuration.to_string()).collect();
     row("trials", format!("{} measured, {} failed", figures::count(measured as u64), figures::count(failed as u64)));
     row("configurations measured", figures::count(tried.len() as u64));
-    if let Some(planned) = section.sweeps.iter().filter_map(|sweep| sweep.planned).max().filter(|planned| *planned > 0)
-    {
-        let done = measured + failed;
-        let end = if done < planned { "ended before its plan, or is still running" } else { "the plan is done" };
-        row("plan", format!("{} of {} trials: {end}", figures::count(done as u64), figures::count(planned as u64)));
+    for plan in &section.plans {
+        let done = plan.finished >= plan.planned;
+        let end = if done { "the plan is done" } else { "ended before its plan, or is still running" };
+        let of = if section.plans.len() > 1 { format!(" ({})", plan.names.join(", ")) } else { String::new() };
+        let [finished, planned] = [plan.finished, plan.planned].map(|trials| figures::count(trials as u64));
+        row("plan", format!("{finished} of {planned} trials: {end}{of}"));
     }
     row("time in trials", seconds(section.records.iter().filter_map(|(_, record)| elapsed(record)).sum()));
     if let Some(guide) = section.guide {

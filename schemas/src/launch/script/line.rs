@@ -9,30 +9,9 @@ use crate::text::{Located, Span};
 pub type Field<'a> = Located<Text<'a>>;
 
 /// The text of a word, borrowed where the user's text holds it as it stands.
-#[derive(Clone, Debug)]
-pub enum Text<'a> {
-    /// It is known.
-    Known(Cow<'a, str>),
-    /// It is written so, and depends on something that is set elsewhere.
-    Unknown(Cow<'a, str>),
-}
+pub type Text<'a> = Value<Cow<'a, str>>;
 
 impl Text<'_> {
-    /// The text, where it is known.
-    pub fn known(&self) -> Option<&str> {
-        match self {
-            Self::Known(text) => Some(text),
-            Self::Unknown(_) => None,
-        }
-    }
-
-    /// The word as the user wrote it, known or not.
-    pub fn written(&self) -> &str {
-        match self {
-            Self::Known(text) | Self::Unknown(text) => text,
-        }
-    }
-
     /// The value that a launch keeps.
     pub fn to_value(&self) -> Value {
         match self {

@@ -1,0 +1,38 @@
+//! How much of what was planned has finished.
+
+use std::collections::HashSet;
+
+use tuner::{journal::Header, merge, record::Fingerprint};
+
+use crate::input::Sweep;
+
+/// The plan of one sweep, be it in one folder or in several shards.
+pub struct Plan<'a> {
+    /// The folders.
+    pub names: Vec<&'a str>,
+    /// Trials that have finished, each counted once.
+    pub finished: usize,
+    /// Trials that were planned; never 0.
+    pub planned: usize,
+}
+
+/// The plans of all sweeps of a fingerprint, in the order of the sweeps; none of one that decided as it went.
+pub fn plans<'a>(sweeps: &'a [Sweep], fingerprint: &Fingerprint) -> Vec<Plan<'a>> {
+    let headed = |sweep: &'a Sweep| Some((sweep, sweep.header.as_ref()?));
+    let mut groups: Vec<Vec<(&Sweep, &Header)>> = Vec::new();
+    for (sweep, header) in sweeps.iter().filter_map(headed).filter(|(_, header)| header.fingerprint == *fingerprint) {
+        match groups.iter_mut().find(|group| group.iter().any(|(_, other)| other.sweep == header.sweep)) {
+            Some(group) => group.push((sweep, header)),
+            None => groups.push(vec![(sweep, header)]),
+        }
+    }
+    let plan = |group: Vec<(&'a Sweep, &Header)>| {
+        let trials = group.iter().flat_map(|(sweep, _)| &sweep.records);
+        Plan {
+            names: group.iter().map(|(sweep, _)| sweep.name.as_str()).collect(),
+            finished: trials.map(|record| &record.id).collect::<HashSet<_>>().len(),
+            planned: merge::plan::known(&group.iter().map(|(_, header)| *header).collect::<Vec<_>>()),
+        }
+    };
+    groups.into_iter().map(plan).filter(|plan| plan.planned > 0).collect()
+}

@@ -1,0 +1,41 @@
+//! Made-up trials in folders, as sweeps leave them.
+
+use std::path::{Path, PathBuf};
+
+use tuner::{
+    journal::{Header, Journal},
+    record::{Record, Role},
+    strategy::Shard,
+};
+
+use super::synthetic::{Synthetic, header};
+
+/// A journal of some records.
+pub fn sweep(folder: &Path, header: &Header, records: &[Record]) {
+    let mut journal = Journal::create(folder, header).expect("a journal");
+    records.iter().for_each(|record| journal.append(record).expect("it is written"));
+}
+
+/// `shard-1` and `shard-2` of the sweep of some trials, in a folder. Each has its own measurement of the baselines, the second
+/// an earlier one.
+pub fn two_shards(folder: &Path, trials: &Synthetic) -> [PathBuf; 2] {
+    let again = Synthetic { seed: trials.seed + 1, ..trials.clone() }.records();
+    let (mut parts, mut candidates) = ([Vec::new(), Vec::new()], 0);
+    for (record, again) in trials.records().into_iter().zip(again) {
+        if record.role == Role::Candidate {
+            parts[candidates % 2].push(record);
+            candidates += 1;
+        } else {
+            parts[1].push(Record { finished_at: record.finished_at - 1, ..again });
+            parts[0].push(record);
+        }
+    }
+    [1, 2].map(|index| {
+        let (folder, records) = (folder.join(format!("shard-{index}")), &parts[index - 1]);
+        let mut header = Header { shard: Some(Shard { index, count: 2 }), planned: records.len(), ..header() };
+        header.file.batch.sizes = Some(trials.batch_sizes.clone());
+        header.file.search.repeats = trials.repeats;
+        sweep(&folder, &header, records);
+        folder
+    })
+}

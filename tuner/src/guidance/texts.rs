@@ -1,0 +1,141 @@
+//! The texts that the target writes without speculation, from which acceptance is told. They take as long as a trial, so
+//! they are kept beside the journal as `texts.jsonl`, for a sweep that is resumed and for readers.
+//!
+//! The first line says what they are texts of. Each other line is one of them, in the order of the workload's requests.
+
+use std::{path::Path, time::Instant};
+
+use engine::{Request, ShapePolicy, replay::ReplayText};
+use schemas::tree::TreeShape;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    TunerError,
+    record::Fingerprint,
+    sweep::{Progress, SweepRequest, prepare::Ready},
+    whole_file::{self, Version},
+};
+
+/// The file's name in the folder of a sweep.
+pub const FILE_NAME: &str = "texts.jsonl";
+/// The version of the format that this program writes and reads.
+const FORMAT: u32 = 1;
+/// Largest file in bytes: some hundred texts, each as long as the longest contexts.
+const LARGEST: u64 = 1 << 30;
+/// Texts that are replayed at most: acceptance is known well enough by then.
+const MOST: usize = 256;
+
+/// What the target wrote.
+pub struct Texts {
+    /// In the order of the workload's requests.
+    pub texts: Vec<ReplayText>,
+    /// How long that took, in seconds.
+    pub seconds: f64,
+}
+
+/// The first line.
+#[derive(Serialize, Deserialize)]
+struct Header {
+    /// [`FORMAT`].
+    format: u32,
+    /// Where they were written, and by what.
+    fingerprint: Fingerprint,
+    /// How long that took.
+    seconds: f64,
+    /// Of all lines behind this one.
+    checksum: String,
+}
+
+/// Any other line.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    prompt_ids: Vec<u32>,
+    output_ids: Vec<u32>,
+}
+
+/// The texts of a sweep: those that its folder holds if it is resumed and they are of the same models, settings and
+/// workload, else new ones, which are then kept.
+///
+/// # Errors
+/// When the engine fails, or they cannot be written.
+pub fn find(request: &SweepRequest<'_>, ready: &mut Ready, progress: &mut dyn Progress) -> Result<Texts, TunerError> {
+    let requests: Vec<Request> = ready.workload.requests.iter().take(MOST).cloned().collect();
+    if request.resume {
+        match read(&request.out, &ready.fingerprint, &requests) {
+            Ok(Some(texts)) => {
+                progress.note("texts without speculation are there from before");
+                return Ok(texts);
+            }
+            Ok(None) => {}
+            Err(reason) => progress.note(&format!("{FILE_NAME} cannot be used, and the texts run again: {reason}")),
+        }
+    }
+    let texts = make(&requests, ready, progress)?;
+    whole_file::write(&request.out, FILE_NAME, text(&texts, &ready.fingerprint)?.as_bytes())?;
+    Ok(texts)
+}
+
+/// Runs requests without speculation.
+fn make(requests: &[Request], ready: &mut Ready, progress: &mut dyn Progress) -> Result<Texts, TunerError> {
+    progress.preparing("texts without speculation", requests.len());
+    let begin = Instant::now();
+    let engine = ready.engine()?;
+    engine.set_policy(ShapePolicy::fixed(TreeShape::OFF))?;
+    let completions = engine.run(requests.to_vec())?;
+    progress.prepared(requests.len());
+    let texts = requests.iter().zip(&completions).map(|(request, completion)| ReplayText::new(request, completion));
+    Ok(Texts { texts: texts.collect(), seconds: begin.elapsed().as_secs_f64() })
+}
+
+/// What the file says of these texts.
+fn text(texts: &Texts, fingerprint: &Fingerprint) -> Result<String, TunerError> {
+    let unwritable = |error: serde_json::Error| TunerError::Configuration(format!("{FILE_NAME}: {error}"));
+    let mut lines = String::new();
+    for one in &texts.texts {
+        let (prompt, output) = one.tokens.split_at(one.prompt_tokens.min(one.tokens.len()));
+        let line = Line { prompt_ids: prompt.to_vec(), output_ids: output.to_vec() };
+        lines += &(serde_json::to_string(&line).map_err(unwritable)? + "\n");
+    }
+    let header =
+        Header { format: FORMAT, fingerprint: fingerprint.clone(), seconds: texts.seconds, checksum: checksum(&lines) };
+    Ok(serde_json::to_string(&header).map_err(unwritable)? + "\n" + &lines)
+}
+
+/// The texts of a folder; `None` where there are none. In words, why they cannot be used for these requests.
+fn read(folder: &Path, fingerprint: &Fingerprint, requests: &[Request]) -> Result<Option<Texts>, String> {
+    let text = whole_file::read_if_there(&folder.join(FILE_NAME), LARGEST).map_err(|error| error.to_string())?;
+    text.map(|text| parse(&text, fingerprint, requests)).transpose()
+}
+
+fn parse(text: &str, fingerprint: &Fingerprint, requests: &[Request]) -> Result<Texts, String> {
+    let (first, lines) = text.split_once('\n').ok_or("it has no whole line")?;
+    let wrong = |line: usize, error: serde_json::Error| format!("line {line}: {error}");
+    let Version { format } = serde_json::from_str(first).map_err(|error| wrong(1, error))?;
+    if format != FORMAT {
+        return Err(format!("it has format {format}, and this program reads {FORMAT}"));
+    }
+    let header: Header = serde_json::from_str(first).map_err(|error| wrong(1, error))?;
+    if header.fingerprint != *fingerprint {
+        return Err(format!("it was written elsewhere ({})", header.fingerprint.difference(fingerprint)));
+    }
+    if header.checksum != checksum(lines) {
+        return Err("it is damaged, or was changed by hand".into());
+    }
+    let count = lines.lines().count();
+    if count != requests.len() {
+        return Err(format!("it holds {count} texts, and {} are wanted", requests.len()));
+    }
+    let texts = lines.lines().zip(requests).enumerate().map(|(at, (line, request))| {
+        let Line { prompt_ids, output_ids } = serde_json::from_str(line).map_err(|error| wrong(at + 2, error))?;
+        if prompt_ids != request.input_ids {
+            return Err(format!("line {}: its prompt is not that of the workload", at + 2));
+        }
+        let sampling = request.sampling.clone();
+        Ok(ReplayText { prompt_tokens: prompt_ids.len(), tokens: [prompt_ids, output_ids].concat(), sampling })
+    });
+    Ok(Texts { texts: texts.collect::<Result<_, String>>()?, seconds: header.seconds })
+}
+
+fn checksum(lines: &str) -> String {
+    blake3::hash(lines.as_bytes()).to_hex()[..16].to_owned()
+}

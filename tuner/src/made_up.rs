@@ -1,0 +1,38 @@
+//! Trials that nobody measured, for tests.
+
+use crate::record::{Fingerprint, Measurement, Outcome, Record, Role, Spread, Trial};
+
+/// A trial with so many output tokens a second, all requests together, and request latencies (in ms) that go with them;
+/// all else is the same in each of them.
+pub fn record(trial: Trial, role: Role, rate: f64) -> Record {
+    let spread = |value| Spread { min: value, median: value, p90: value, p99: value, max: value };
+    let figures = Measurement {
+        requests: 1,
+        output_tokens: 100,
+        elapsed_s: 100.0 / rate,
+        output_tokens_per_s: rate,
+        tokens_per_s_per_user: rate,
+        goodput_tokens_per_s: None,
+        simulated: false,
+        accept_length: 2.0,
+        accept_histogram: vec![1, 2],
+        rounds: 50,
+        round_ms: spread(1.0),
+        draft_ms: None,
+        verify_ms: None,
+        extend_ms: None,
+        running_batch: vec![50],
+        inter_token_ms: None,
+        time_to_first_token_ms: spread(1.0),
+        latency_ms: spread(1e5 / rate),
+    };
+    let fingerprint = Fingerprint::default();
+    Record {
+        id: trial.id(&fingerprint),
+        trial,
+        role,
+        fingerprint,
+        finished_at: 0,
+        outcome: Outcome::Measured(Box::new(figures)),
+    }
+}
