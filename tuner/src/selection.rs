@@ -304,6 +304,7 @@ mod tests {
             draft_ms: None,
             verify_ms: None,
             extend_ms: None,
+            parts_apart: None,
             running_batch: vec![50],
             inter_token_ms: None,
             time_to_first_token_ms: spread(1.0),

@@ -173,6 +173,7 @@ impl Synthetic {
             draft_ms: part(draft),
             verify_ms: part(verify),
             extend_ms: part(extend),
+            parts_apart: None,
             running_batch: (1..=batch_size).map(|size| if size == batch_size { rounds } else { 0 }).collect(),
             inter_token_ms: Some(ms(1000.0 / user)),
             time_to_first_token_ms: ms((20.0 + 3.0 * batch_size as f64) * noise),

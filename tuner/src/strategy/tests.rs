@@ -77,6 +77,7 @@ fn record(trial: &Trial, rate: f64) -> Record {
         draft_ms: None,
         verify_ms: None,
         extend_ms: None,
+        parts_apart: None,
         running_batch: Vec::new(),
         inter_token_ms: None,
         time_to_first_token_ms: spread(1.0),
