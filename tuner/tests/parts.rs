@@ -2,6 +2,7 @@
 
 use std::{path::Path, sync::atomic::AtomicBool};
 
+use engine::DeviceChoice;
 use schemas::{sweep::SweepFile, text::Source};
 use tuner::{
     record::{Measurement, Outcome, Record},
@@ -15,7 +16,6 @@ draft = "eagle3"
 algorithm = "EAGLE3"
 dtype = "float32"
 [engine]
-device = "emulator"
 context_length = 64
 capture_sizes = [1]
 [workload]
@@ -64,7 +64,7 @@ fn parts_are_timed_once_for_each_configuration_and_load() {
         out: out.path().to_owned(),
         resume: false,
         shard: None,
-        device: None,
+        device: Some(DeviceChoice::Emulator),
         interrupted: &interrupted,
     };
     let mut told = Told::default();
