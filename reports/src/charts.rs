@@ -90,7 +90,7 @@ pub fn of_race(race: &Race, agreement: Option<&Agreement<'_>>) -> Result<Vec<Cha
             heat_map::draw(&grid, format)
         })?;
     }
-    add(&mut charts, &name("round-time"), "Where a round's time goes", round_time::CAPTION, |format| {
+    add(&mut charts, &name("round-time"), "Where a round's time goes", &round_time::caption(race), |format| {
         round_time::draw(race, format)
     })?;
     add(&mut charts, &name("accepted-drafts"), "Accepted drafts a round", histogram::CAPTION, |format| {

@@ -153,7 +153,7 @@ pub const COLUMNS: &[Column] = &[
         expendable: 6,
         optional: false,
         write: figures::quantity,
-        figure: |entry| value(entry.split.map(|split| split.draft)),
+        figure: |entry| value(entry.split.and_then(|split| split.draft)),
     },
     Column {
         key: "verify_ms",
@@ -175,7 +175,7 @@ pub const COLUMNS: &[Column] = &[
         expendable: 8,
         optional: false,
         write: figures::quantity,
-        figure: |entry| value(entry.split.map(|split| split.extend)),
+        figure: |entry| value(entry.split.and_then(|split| split.extend)),
     },
 ];
 

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Rises when a reader of an older report must change.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 #[derive(Serialize)]
 struct Data<'a> {
@@ -110,9 +110,12 @@ struct ComparedData<'a> {
 
 #[derive(Serialize)]
 struct Parts {
-    draft: f64,
+    draft: Option<f64>,
     verify: f64,
-    extend: f64,
+    extend: Option<f64>,
+    /// What they add up to, where they were timed apart from the trials.
+    apart: Option<f64>,
+    remark: Option<&'static str>,
 }
 
 /// The report's data as JSON.
@@ -147,7 +150,13 @@ fn race(race: &Race) -> RaceData<'_> {
     let entries = race.entries.iter().map(|entry| EntryData {
         rank: entry.rank,
         ranked: &entry.ranked,
-        parts_of_round_ms: entry.split.map(|Split { draft, verify, extend }| Parts { draft, verify, extend }),
+        parts_of_round_ms: entry.split.map(|Split { draft, verify, extend, apart }| Parts {
+            draft,
+            verify,
+            extend,
+            apart,
+            remark: apart.map(|_| definitions::PARTS_APART),
+        }),
         accepted_by_position: &entry.positions,
         repeats_output_tokens_per_s: entry.noise.as_ref().map_or(&[], |Noise { repeats, .. }| repeats),
         spread: entry.noise.as_ref().and_then(|noise| noise.spread),

@@ -3,6 +3,9 @@
 /// Accept length: engines differ, so the definition stands wherever the number does.
 pub const ACCEPT_LENGTH: &str = "output tokens / rounds, the first token and bonus tokens included (SGLang's definition); about 1 without speculation";
 
+/// What is to be said of parts of a round that were not measured in the trials.
+pub const PARTS_APART: &str = "The parts of a round (draft, verify, extend) are measured apart from the trials, in a few rounds of their own: in a trial a round is one graph, and here it is three, so that the parts add up to slightly more than the whole.";
+
 /// The words and what they mean.
 pub const DEFINITIONS: &[(&str, &str)] = &[
     ("accept length", ACCEPT_LENGTH),

@@ -27,6 +27,10 @@ const TRIAL_FIGURES: &[OfTrial] = &[
     ("tokens_per_s_per_user", |trial| Some(trial.tokens_per_s_per_user)),
     ("goodput_tokens_per_s", |trial| trial.goodput_tokens_per_s),
     ("accept_length", |trial| Some(trial.accept_length)),
+    ("apart_round_ms", |trial| Some(trial.parts_apart?.round_ms.median)),
+    ("apart_draft_ms", |trial| Some(trial.parts_apart?.draft_ms?.median)),
+    ("apart_verify_ms", |trial| Some(trial.parts_apart?.verify_ms.median)),
+    ("apart_extend_ms", |trial| Some(trial.parts_apart?.extend_ms?.median)),
 ];
 
 /// A spread of a trial.
@@ -201,6 +205,7 @@ pub fn ranking(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
         flag("tied_with_best", |entry| entry.ranked.tied_with_best),
         flag("too_noisy", |entry| entry.ranked.too_noisy),
         flag("simulated", |entry| entry.simulated),
+        flag("parts_apart", |entry| entry.split.is_some_and(|split| split.apart.is_some())),
         number("repeats", &|row| Some(row.2.ranked.repeats as u64)),
     ];
     for column in COLUMNS {

@@ -58,6 +58,8 @@ struct RacePage {
     anchor: String,
     columns: Vec<Heading>,
     rows: Vec<table::Row>,
+    /// What is to be said of the figures of all rows.
+    remark: Option<&'static str>,
     failed: Vec<table::Failed>,
     charts: Vec<ChartPage>,
     noise: table::NoiseTable,
@@ -215,6 +217,7 @@ impl SectionPage {
                         .map(|column| Heading { title: column.title(), meaning: column.meaning })
                         .collect(),
                     rows: table::rows(race),
+                    remark: race.has_parts_apart().then_some(definitions::PARTS_APART),
                     failed: table::failed(race),
                     charts: charts::of_race(race, section.agreement(race).as_ref())?,
                     noise: table::noise(race),

@@ -49,12 +49,14 @@ pub struct Entry {
 /// Parts of a round in ms: medians over repeats of each repeat's median.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Split {
-    /// Drafting.
-    pub draft: f64,
+    /// Drafting, where a round has such a part.
+    pub draft: Option<f64>,
     /// The target's pass over the tree.
     pub verify: f64,
-    /// Extending the draft's cache.
-    pub extend: f64,
+    /// Extending the draft's cache, where a round has such a part.
+    pub extend: Option<f64>,
+    /// The round that the parts add up to, where it is not one of the trials' but was timed apart from them.
+    pub apart: Option<f64>,
 }
 
 /// How far the repeats of a configuration lie apart, in output tokens a second.
@@ -88,6 +90,11 @@ impl Race {
     /// Whether a trial made acceptance up.
     pub fn simulated(&self) -> bool {
         self.entries.iter().any(|entry| entry.simulated)
+    }
+
+    /// Whether parts of a round were timed apart from the trials.
+    pub fn has_parts_apart(&self) -> bool {
+        self.measured().any(|entry| entry.split.is_some_and(|split| split.apart.is_some()))
     }
 
     /// The entry of the chosen configuration.
@@ -165,10 +172,19 @@ impl Entry {
 }
 
 fn split(measurements: &[&Measurement]) -> Option<Split> {
+    if let Some(verify) = median_of(measurements, |measurement| measurement.verify_ms) {
+        return Some(Split {
+            draft: median_of(measurements, |measurement| measurement.draft_ms),
+            verify,
+            extend: median_of(measurements, |measurement| measurement.extend_ms),
+            apart: None,
+        });
+    }
     Some(Split {
-        draft: median_of(measurements, |measurement| measurement.draft_ms)?,
-        verify: median_of(measurements, |measurement| measurement.verify_ms)?,
-        extend: median_of(measurements, |measurement| measurement.extend_ms)?,
+        draft: median_of(measurements, |measurement| measurement.parts_apart?.draft_ms),
+        verify: median_of(measurements, |measurement| Some(measurement.parts_apart?.verify_ms))?,
+        extend: median_of(measurements, |measurement| measurement.parts_apart?.extend_ms),
+        apart: median_of(measurements, |measurement| Some(measurement.parts_apart?.round_ms)),
     })
 }
 

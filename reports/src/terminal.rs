@@ -104,6 +104,10 @@ fn write_race(text: &mut String, race: &Race, width: usize) {
                 let _ = writeln!(text, "{}", cut(&format!("     {}", one_line(&rest)), width));
             }
         }
+        let parts = |column: &&Column| ["draft_ms", "verify_ms", "extend_ms"].contains(&column.key);
+        if race.has_parts_apart() && shown.iter().any(parts) {
+            write_wrapped(text, definitions::PARTS_APART, width);
+        }
         let hidden = race.measured().count() - listed.len();
         if hidden > 0 {
             let _ = writeln!(text, "{hidden} more in the report");

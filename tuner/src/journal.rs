@@ -303,7 +303,7 @@ mod tests {
 
     use super::*;
     use crate::configuration::{Configuration, Load};
-    use crate::record::{Measurement, Outcome, Role, Spread, Trial};
+    use crate::record::{Measurement, Outcome, PartsApart, Role, Spread, Trial};
 
     fn header() -> Header {
         let text = "[models]\ntarget = 't'\ndraft = 'd'\nalgorithm = 'EAGLE'\n[workload]\nprompts = 'p'\n[space]\n";
@@ -347,6 +347,15 @@ mod tests {
             draft_ms: None,
             verify_ms: Some(spread),
             extend_ms: None,
+            parts_apart: Some(PartsApart {
+                rounds: 15,
+                batch: 2,
+                context: 1.0 / 3.0,
+                round_ms: spread,
+                draft_ms: None,
+                verify_ms: spread,
+                extend_ms: Some(spread),
+            }),
             running_batch: vec![0, 7],
             inter_token_ms: None,
             time_to_first_token_ms: spread,

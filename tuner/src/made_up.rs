@@ -21,6 +21,7 @@ pub fn record(trial: Trial, role: Role, rate: f64) -> Record {
         draft_ms: None,
         verify_ms: None,
         extend_ms: None,
+        parts_apart: None,
         running_batch: vec![50],
         inter_token_ms: None,
         time_to_first_token_ms: spread(1.0),

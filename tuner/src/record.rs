@@ -108,12 +108,16 @@ pub struct Measurement {
     pub rounds: u64,
     /// Wall time of a round in ms.
     pub round_ms: Spread,
-    /// Draft part of a round in ms, where measured.
+    /// Draft part of a round in ms, where measured in the trial's own rounds.
     pub draft_ms: Option<Spread>,
-    /// Verify part of a round in ms, where measured.
+    /// Verify part of a round in ms, where measured in the trial's own rounds.
     pub verify_ms: Option<Spread>,
-    /// Extend part of a round in ms, where measured.
+    /// Extend part of a round in ms, where measured in the trial's own rounds.
     pub extend_ms: Option<Spread>,
+    /// Parts of rounds that were timed beside the trial, where its own were not measured: once for each configuration and
+    /// load, with the first trial of them in a journal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts_apart: Option<PartsApart>,
     /// Requests that ran together, by rounds: entry k counts the rounds of k + 1 requests.
     #[serde(default)]
     pub running_batch: Vec<u64>,
@@ -124,6 +128,26 @@ pub struct Measurement {
     pub time_to_first_token_ms: Spread,
     /// Whole requests in ms.
     pub latency_ms: Spread,
+}
+
+/// Parts of rounds that ran part by part, for the sake of these figures alone. What runs apart does not overlap, so they
+/// add up to slightly more than a round of the trial takes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PartsApart {
+    /// Rounds that were timed.
+    pub rounds: usize,
+    /// Requests in each of them: as many as the median round of the trial had.
+    pub batch: usize,
+    /// Tokens of a request in the cache, mean.
+    pub context: f64,
+    /// The whole rounds in ms: the sum of their parts.
+    pub round_ms: Spread,
+    /// Draft steps and tree selection in ms; `None` without speculation.
+    pub draft_ms: Option<Spread>,
+    /// The target's pass over the tree, and acceptance, in ms.
+    pub verify_ms: Spread,
+    /// Compaction of the cache and extension of the draft's in ms; `None` where a round does neither.
+    pub extend_ms: Option<Spread>,
 }
 
 impl Fingerprint {

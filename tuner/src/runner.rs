@@ -2,6 +2,7 @@
 
 mod drive;
 mod measurement;
+pub mod parts;
 #[cfg(test)]
 mod tests;
 

@@ -105,6 +105,7 @@ fn record((trial, role): &(Trial, Role), seed: u64) -> Record {
         draft_ms: None,
         verify_ms: None,
         extend_ms: None,
+        parts_apart: None,
         running_batch: vec![50],
         inter_token_ms: None,
         time_to_first_token_ms: spread,

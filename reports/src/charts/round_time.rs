@@ -9,14 +9,20 @@ use super::{
     palette::Role,
 };
 use crate::{
-    figures, names,
+    definitions, figures, names,
     race::{Entry, Race},
 };
 
 /// Rows that are shown at most, besides those that are always shown.
 const ROWS: usize = 8;
 
-pub const CAPTION: &str = "Measured: median wall time of a round and of its parts (the draft's steps, the target's verify pass, the extension of the draft's cache). The rest is what a round takes beside them. A grey bar alone: the parts were not measured.";
+/// How to read it.
+pub fn caption(race: &Race) -> String {
+    let apart = if race.has_parts_apart() { format!(" {}", definitions::PARTS_APART) } else { String::new() };
+    format!(
+        "Measured: median wall time of a round and of its parts (the draft's steps, the target's verify pass, the extension of the draft's cache). The rest is what a round takes beside them. A grey bar alone: the parts were not measured.{apart}"
+    )
+}
 
 pub fn draw(race: &Race, format: Format) -> Drawn {
     let rows: Vec<(&Entry, f64)> = race
@@ -102,12 +108,11 @@ fn row(
 /// small difference is left out rather than shown as a part.
 fn parts(entry: &Entry, total: f64) -> Vec<(&'static str, f64, Role, Role)> {
     let Some(split) = entry.split else { return vec![("round", total, Role::Rest, Role::Ink)] };
-    let rest = total - split.draft - split.verify - split.extend;
-    let mut parts = vec![
-        ("draft", split.draft, Role::Draft, Role::DraftText),
-        ("verify", split.verify, Role::Verify, Role::Surface),
-        ("extend", split.extend, Role::Extend, Role::Surface),
-    ];
+    let mut parts = Vec::new();
+    parts.extend(split.draft.map(|draft| ("draft", draft, Role::Draft, Role::DraftText)));
+    parts.push(("verify", split.verify, Role::Verify, Role::Surface));
+    parts.extend(split.extend.map(|extend| ("extend", extend, Role::Extend, Role::Surface)));
+    let rest = total - parts.iter().map(|part| part.1).sum::<f64>();
     if rest > total * 0.01 {
         parts.push(("rest", rest, Role::Rest, Role::Ink));
     }

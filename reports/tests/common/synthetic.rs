@@ -5,7 +5,7 @@ use schemas::{sweep::SweepFile, text::Source, tree::TreeShape, tuned::TunedFile}
 use tuner::{
     configuration::{Configuration, Load},
     journal::{FORMAT, Header},
-    record::{Fingerprint, Measurement, Outcome, Record, Role, Spread, Trial},
+    record::{Fingerprint, Measurement, Outcome, PartsApart, Record, Role, Spread, Trial},
 };
 
 /// The sweep file that the trials would come from.
@@ -38,6 +38,8 @@ pub struct Synthetic {
     pub noise: f64,
     /// Whether the engine splits a round's time.
     pub split: bool,
+    /// Whether, if it does not, parts are timed apart from the trials.
+    pub apart: bool,
     /// Probability that the first draft is accepted.
     pub acceptance: f64,
     /// Whether acceptance is said to be made up.
@@ -72,6 +74,7 @@ impl Default for Synthetic {
             seed: 42,
             noise: 0.015,
             split: true,
+            apart: false,
             acceptance: 0.68,
             simulated: false,
             largest_tree: 32,
@@ -173,6 +176,15 @@ impl Synthetic {
             draft_ms: part(draft),
             verify_ms: part(verify),
             extend_ms: part(extend),
+            parts_apart: (self.apart && !self.split).then(|| PartsApart {
+                rounds: 15,
+                batch: batch_size,
+                context: 300.0,
+                round_ms: ms(round * 1.02),
+                draft_ms: (!shape.is_off()).then(|| ms(draft)),
+                verify_ms: ms(round * 1.02 - draft - extend),
+                extend_ms: (!shape.is_off()).then(|| ms(extend)),
+            }),
             running_batch: (1..=batch_size).map(|size| if size == batch_size { rounds } else { 0 }).collect(),
             inter_token_ms: Some(ms(1000.0 / user)),
             time_to_first_token_ms: ms((20.0 + 3.0 * batch_size as f64) * noise),

@@ -17,6 +17,8 @@ use crate::{
     input, small,
 };
 
+const TRIALS_APART: [&str; 4] = ["apart_round_ms", "apart_draft_ms", "apart_verify_ms", "apart_extend_ms"];
+
 #[test]
 fn a_whole_report() {
     let sweep = small().sweep("runs/one");
@@ -146,6 +148,48 @@ fn speculation_that_does_not_pay_is_the_answer() {
 fn parts_of_a_round_that_were_not_measured_stay_missing() {
     let html = check(&input(Synthetic { split: false, ..small() }.sweep("runs/unsplit")));
     assert!(html.contains("<td>—</td>"));
+}
+
+#[test]
+fn parts_of_a_round_that_were_timed_apart_are_shown_and_said_to_be_so() {
+    let mut sweep = Synthetic { split: false, apart: true, ..small() }.sweep("runs/apart");
+    // As in a sweep: once for each configuration and load.
+    for record in sweep.records.iter_mut().filter(|record| record.trial.repeat > 0) {
+        if let Outcome::Measured(figures) = &mut record.outcome {
+            figures.parts_apart = None;
+        }
+    }
+    let input = input(sweep);
+    let html = check(&input);
+    let remark = "measured apart from the trials";
+    let folder = tempfile::tempdir().expect("a folder");
+    reports::write(&input, folder.path()).expect("written");
+    let read = |name: &str| fs::read_to_string(folder.path().join(name)).expect("a file");
+    // Above the table of each load, and under its chart.
+    assert_eq!(html.matches(remark).count() - read("report.json").matches(remark).count(), 4);
+    assert_eq!(read("report.md").matches(remark).count(), 2);
+    assert!(reports::terminal_table(&input, 160).contains(remark));
+    assert!(!reports::terminal_table(&input, 60).contains(remark), "where no part has room, there is nothing to say");
+
+    let data: serde_json::Value = serde_json::from_str(&read("report.json")).expect("JSON");
+    let entries = data["sections"][0]["races"][0]["entries"].as_array().expect("entries");
+    let mut drafting = 0;
+    for entry in entries.iter().filter(|entry| !entry["rank"].is_null()) {
+        let parts = &entry["parts_of_round_ms"];
+        let figure = |name: &str| parts[name].as_f64();
+        let sum: f64 = ["draft", "verify", "extend"].into_iter().filter_map(figure).sum();
+        assert!((sum / figure("apart").expect("a round") - 1.0).abs() < 1e-9, "{parts}");
+        assert!(parts["remark"].as_str().is_some_and(|words| words.contains(remark)), "{parts}");
+        drafting += usize::from(figure("draft").is_some());
+    }
+    assert_eq!(drafting, 4, "all but no speculation and the one that failed");
+    let verify = TRIALS_APART.map(|name| read("trials.csv").contains(name));
+    assert_eq!(verify, [true; 4]);
+    let chart = read("charts/batch-8-round-time.svg");
+    assert!(chart.contains(": draft ") && chart.contains(": verify ") && chart.contains(": extend "), "{chart}");
+
+    let html = check(&crate::input(small().sweep("runs/one")));
+    assert!(!html.contains(remark));
 }
 
 #[test]

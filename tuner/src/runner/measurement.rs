@@ -8,6 +8,9 @@ use schemas::sweep::Objective;
 use super::drive::{Seen, Served};
 use crate::record::{Measurement, Spread};
 
+/// A part of a round, or all of it.
+pub type PartOfRound = fn(&RoundTiming) -> Option<Duration>;
+
 /// The figures of a trial.
 ///
 /// # Errors
@@ -28,8 +31,7 @@ pub fn of(seen: &Seen, objective: &Objective, simulated: bool) -> Result<Measure
     let elapsed_s = seen.elapsed.as_secs_f64();
     let each = |of: fn(&Served) -> Duration| Spread::of(seen.served.iter().map(of).map(milliseconds));
     let gaps = || seen.served.iter().filter_map(Served::inter_token_ms);
-    let part =
-        |of: fn(&RoundTiming) -> Option<Duration>| Spread::of(seen.timings.iter().filter_map(of).map(milliseconds));
+    let part = |of: PartOfRound| spread(&seen.timings, of);
     Ok(Measurement {
         requests: seen.served.len(),
         output_tokens: tokens,
@@ -45,11 +47,17 @@ pub fn of(seen: &Seen, objective: &Objective, simulated: bool) -> Result<Measure
         draft_ms: part(|timing| timing.draft),
         verify_ms: part(|timing| timing.verify),
         extend_ms: part(|timing| timing.extend),
+        parts_apart: None,
         running_batch: seen.rounds_by_batch.clone(),
         inter_token_ms: Spread::of(gaps()),
         time_to_first_token_ms: each(Served::time_to_first_token).ok_or_else(no_round)?,
         latency_ms: each(Served::latency).ok_or_else(no_round)?,
     })
+}
+
+/// What a part took in rounds, in ms; `None` where it was not measured.
+pub fn spread(timings: &[RoundTiming], of: PartOfRound) -> Option<Spread> {
+    Spread::of(timings.iter().filter_map(of).map(milliseconds))
 }
 
 impl Served {

@@ -13,10 +13,10 @@ use schemas::{
 use super::{
     Ended, Terms,
     drive::{Seen, Source, drive},
-    run,
+    parts, run,
 };
 use crate::{
-    configuration::{Configuration, Load, Real},
+    configuration::{Configuration, Load, Real, TableRow},
     demo,
     record::{Measurement, Trial},
     workload::Workload,
@@ -160,4 +160,34 @@ fn a_batch_without_room_is_an_error_and_a_load_without_room_waits() {
         Ended::Measured(figures) => assert_eq!((figures.requests, figures.running_batch.len()), (4, 2)),
         Ended::Interrupted => panic!("nobody interrupted it"),
     }
+}
+
+#[test]
+fn parts_of_a_round_are_timed_beside_a_trial_at_its_batch_and_halfway() {
+    let mut engine = demo::engine(3);
+    let workload = workload(12);
+    let figures = figures(&mut engine, Load::BatchSize(2), &terms(&workload, &NEVER));
+    let time = |engine: &mut Engine, trial: &Trial| parts::time(engine, trial, &workload, &figures);
+    let before = engine.options().policy.clone();
+    let found = time(&mut engine, &trial(Load::BatchSize(2))).expect("they are timed").expect("they are told");
+    assert_eq!((found.rounds, found.batch), (15, 2));
+    // A prompt of six tokens and half of (2 + … + 13) / 12 more; no prompt has less than one token.
+    assert!((found.context - 12.0).abs() < 6.0, "{found:?}");
+    assert!(found.draft_ms.is_some() && found.extend_ms.is_some() && found.verify_ms.median > 0.0, "{found:?}");
+    assert!(found.verify_ms.max <= found.round_ms.max, "{found:?}");
+    assert!(engine.is_idle() && engine.options().policy == before);
+
+    // In a table the rounds without speculation extend the draft's cache too; a fixed shape has others.
+    let row = |max_running_batch, shape| TableRow { max_running_batch, shape };
+    let chain = TreeShape::chain(2);
+    let table = vec![row(2, TreeShape::OFF), row(8, chain)];
+    let mut tabled = trial(Load::BatchSize(2));
+    tabled.configuration = Configuration { table, ..Configuration::of(chain) };
+    assert_eq!(time(&mut engine, &tabled).expect("no error"), None);
+
+    // More tokens than a sequence may have are an error that leaves the engine as it was.
+    let mut small = demo::engine_of(3, 20);
+    let words = time(&mut small, &trial(Load::BatchSize(2))).expect_err("no room").to_string();
+    assert!(words.contains("--context-length"), "{words}");
+    assert!(small.is_idle());
 }

@@ -1,7 +1,7 @@
 //! Trials on the engine, each kept in the journal as soon as it is finished.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::atomic::Ordering,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -11,9 +11,9 @@ use engine::EngineError;
 use super::{Progress, SweepRequest, prepare::Ready};
 use crate::{
     acceptance,
-    configuration::Knobs,
+    configuration::{Configuration, Knobs, Load},
     journal::Journal,
-    record::{Outcome, Record, Role, Trial},
+    record::{Measurement, Outcome, Record, Role, Trial},
     runner::{self, Ended, Terms},
     settings,
     strategy::{Bench, Halt, Race, StopReason},
@@ -27,6 +27,8 @@ pub struct EngineBench<'a> {
     records: Vec<Record>,
     /// Where a trial stands in the records, by its id.
     places: HashMap<String, usize>,
+    /// Of what the parts of a round are timed beside the trials, or could not be.
+    timed_apart: HashSet<(Configuration, Load)>,
     progress: &'a mut dyn Progress,
     /// How the engine is set up now.
     knobs: Knobs,
@@ -49,6 +51,7 @@ impl<'a> EngineBench<'a> {
             ready,
             journal,
             places: records.iter().enumerate().map(|(at, record)| (record.id.clone(), at)).collect(),
+            timed_apart: records.iter().filter_map(timed_apart).collect(),
             kept: records.len(),
             records,
             progress,
@@ -110,12 +113,39 @@ impl<'a> EngineBench<'a> {
             Ok(Ended::Measured(figures)) => Ok(Outcome::Measured(figures)),
             Ok(Ended::Interrupted) => Err(Halt::Stop(StopReason::Interrupted)),
             Err(error) => {
-                if matches!(error, EngineError::Device(_)) || !self.ready.is_idle() {
-                    // A device that failed is not to be trusted: start afresh.
-                    let options = settings::options_with(&self.ready.options, &self.knobs);
-                    self.ready.restart(options).map_err(|error| Halt::Failed(error.into()))?;
-                }
+                self.recover(&error).map_err(|error| Halt::Failed(error.into()))?;
                 Ok(Outcome::Failed { reason: error.to_string() })
+            }
+        }
+    }
+
+    /// A device that failed is not to be trusted: starts afresh.
+    fn recover(&mut self, error: &EngineError) -> Result<(), EngineError> {
+        if !matches!(error, EngineError::Device(_)) && self.ready.is_idle() {
+            return Ok(());
+        }
+        self.ready.restart(settings::options_with(&self.ready.options, &self.knobs))
+    }
+
+    /// Adds the parts of a round to a trial that did not measure them, once for each configuration and load. They are left
+    /// out where they cannot be had: the trial stands without them.
+    fn add_parts(&mut self, trial: &Trial, figures: &mut Measurement) {
+        let interrupted = self.request.interrupted.load(Ordering::Relaxed);
+        let of = (trial.configuration.clone(), trial.load);
+        if figures.verify_ms.is_some() || interrupted || !self.timed_apart.insert(of) {
+            return;
+        }
+        let ready = self.ready.parts();
+        match ready.and_then(|(engine, workload)| runner::parts::time(engine, trial, workload, figures)) {
+            Ok(parts) => figures.parts_apart = parts,
+            Err(error) => {
+                let Trial { configuration, load, .. } = trial;
+                let words = format!("{configuration} at {load}: the parts of a round could not be timed: {error}");
+                self.progress.note(&words);
+                if let Err(error) = self.recover(&error) {
+                    // The next trial tries again, and fails if it must.
+                    self.progress.note(&error.to_string());
+                }
             }
         }
     }
@@ -136,6 +166,16 @@ impl<'a> EngineBench<'a> {
     }
 }
 
+/// What a record holds the parts of a round of that were timed beside it.
+fn timed_apart(record: &Record) -> Option<(Configuration, Load)> {
+    match &record.outcome {
+        Outcome::Measured(figures) => {
+            figures.parts_apart.map(|_| (record.trial.configuration.clone(), record.trial.load))
+        }
+        Outcome::Failed { .. } => None,
+    }
+}
+
 impl Bench for EngineBench<'_> {
     fn measure(&mut self, trial: &Trial) -> Result<&Record, Halt> {
         let id = trial.id(&self.ready.fingerprint);
@@ -144,7 +184,10 @@ impl Bench for EngineBench<'_> {
         }
         self.may_go_on()?;
         self.progress.started(trial);
-        let outcome = self.run(trial)?;
+        let mut outcome = self.run(trial)?;
+        if let Outcome::Measured(figures) = &mut outcome {
+            self.add_parts(trial, figures);
+        }
         let record = Record {
             id: id.clone(),
             role: self.role(trial),

@@ -1,0 +1,86 @@
+//! The parts of a round, for devices on which a trial's rounds run whole.
+//!
+//! There a round is one graph, and one that is taken apart is slower. So the rounds that count are left alone, and a few
+//! more are timed part by part beside a trial: as many requests as most of its rounds had, each halfway through its
+//! output.
+
+use engine::{Engine, EngineError, timing::TimingPoint};
+
+use super::{
+    measurement::{PartOfRound, spread},
+    policy,
+};
+use crate::{
+    record::{Measurement, PartsApart, Trial},
+    workload::Workload,
+};
+
+/// Rounds that are timed.
+const ROUNDS: usize = 15;
+
+/// Times the parts of a trial's rounds. `None` where the device does not tell them, or where rounds of the trial cannot
+/// be had this way: those without speculation of a table that speculates at other batches, which extend the draft's cache.
+///
+/// # Errors
+/// When a request runs, the rounds do not fit the engine, or the device fails.
+pub fn time(
+    engine: &mut Engine,
+    trial: &Trial,
+    workload: &Workload,
+    figures: &Measurement,
+) -> Result<Option<PartsApart>, EngineError> {
+    let batch = median_batch(&figures.running_batch).clamp(1, engine.max_running_requests());
+    let shape = policy(&trial.configuration).shape(batch);
+    if shape.is_off() && !trial.configuration.is_off() {
+        return Ok(None);
+    }
+    // The rounds before the timed ones and behind them need room too.
+    let room = engine.capacity().context_length.saturating_sub(shape.num_draft_tokens + 2 * ROUNDS);
+    let point = TimingPoint { context: halfway(workload, figures).min(room).max(1), batch, shape };
+    let times = engine.time_parts(&[point], ROUNDS)?;
+    Ok(times.into_iter().next().and_then(|times| {
+        let part = |of: PartOfRound| spread(&times.device, of);
+        Some(PartsApart {
+            rounds: times.device.len(),
+            batch,
+            context: times.context,
+            round_ms: part(|timing| Some(timing.total))?,
+            draft_ms: part(|timing| timing.draft),
+            verify_ms: part(|timing| timing.verify)?,
+            extend_ms: part(|timing| timing.extend),
+        })
+    }))
+}
+
+/// How many requests the middle one of a trial's rounds had, those ordered by it. Entry k counts rounds of k + 1.
+fn median_batch(rounds_by_batch: &[u64]) -> usize {
+    let half = rounds_by_batch.iter().sum::<u64>().div_ceil(2);
+    let mut until = 0;
+    let middle = rounds_by_batch.iter().position(|rounds| {
+        until += rounds;
+        until >= half
+    });
+    middle.map_or(1, |at| at + 1)
+}
+
+/// Tokens of a request in the middle of its output: of a prompt of median length, with half of the mean output.
+fn halfway(workload: &Workload, figures: &Measurement) -> usize {
+    let mut prompts: Vec<usize> = workload.requests.iter().map(|request| request.input_ids.len()).collect();
+    prompts.sort_unstable();
+    let prompt = prompts.get(prompts.len() / 2).copied().unwrap_or(1);
+    prompt + figures.output_tokens as usize / figures.requests.max(1) / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_batch_is_that_of_the_middle_round() {
+        assert_eq!(median_batch(&[]), 1);
+        assert_eq!(median_batch(&[9]), 1);
+        assert_eq!(median_batch(&[3, 0, 0, 10]), 4);
+        assert_eq!(median_batch(&[5, 2, 3]), 1);
+        assert_eq!(median_batch(&[4, 2, 3]), 2);
+    }
+}

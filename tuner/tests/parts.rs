@@ -1,0 +1,84 @@
+//! A sweep on a device whose rounds run whole: their parts are timed beside the trials.
+
+use std::{path::Path, sync::atomic::AtomicBool};
+
+use engine::DeviceChoice;
+use schemas::{sweep::SweepFile, text::Source};
+use tuner::{
+    record::{Measurement, Outcome, Record},
+    sweep::{self, Progress, SweepRequest},
+};
+
+const FILE: &str = r#"
+[models]
+target = "target"
+draft = "eagle3"
+algorithm = "EAGLE3"
+dtype = "float32"
+[engine]
+context_length = 64
+capture_sizes = [1]
+[workload]
+random = { input_length = 6, ratio = 1.0 }
+output_length = 3
+requests = 1
+warm_up_tokens = 0
+[batch]
+sizes = [1]
+[space]
+num_steps = [1]
+topk = [1]
+num_draft_tokens = [2]
+[search]
+strategy = "grid"
+repeats = 2
+trials = 6
+"#;
+
+/// Keeps what the user is told.
+#[derive(Default)]
+struct Told(Vec<String>);
+
+impl Progress for Told {
+    fn note(&mut self, text: &str) {
+        self.0.push(text.to_owned());
+    }
+}
+
+fn figures(record: &Record) -> &Measurement {
+    match &record.outcome {
+        Outcome::Measured(figures) => figures,
+        Outcome::Failed { reason } => panic!("{reason}"),
+    }
+}
+
+#[test]
+#[ignore = "minutes in the emulator"]
+fn parts_are_timed_once_for_each_configuration_and_load() {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny");
+    let out = tempfile::tempdir().expect("a folder");
+    let interrupted = AtomicBool::new(false);
+    let request = SweepRequest {
+        file: SweepFile::read(&Source::new("sweep.toml", FILE)).expect("a sweep file"),
+        folder: models,
+        out: out.path().to_owned(),
+        resume: false,
+        shard: None,
+        device: Some(DeviceChoice::Emulator),
+        interrupted: &interrupted,
+    };
+    let mut told = Told::default();
+    let summary = sweep::run(&request, &mut told).expect("it runs");
+    assert_eq!(summary.ran, 6);
+    assert!(!told.0.iter().any(|note| note.contains("parts")), "{:?}", told.0);
+    for record in &summary.records {
+        let figures = figures(record);
+        assert!(figures.verify_ms.is_none(), "the trial's own rounds run whole");
+        assert_eq!(figures.parts_apart.is_some(), record.trial.repeat == 0, "{record:?}");
+        if let Some(parts) = figures.parts_apart {
+            let drafts = !record.trial.configuration.is_off();
+            assert_eq!((parts.draft_ms.is_some(), parts.extend_ms.is_some()), (drafts, drafts), "{parts:?}");
+            assert_eq!(parts.batch, 1);
+        }
+    }
+}
