@@ -150,7 +150,8 @@ impl CudaBackend {
         }
     }
 
-    /// Records a round or a part of it. Its first run is eager: kernels are loaded and products planned outside of the recording.
+    /// Records a round or a part of it. Its first run is eager: kernels are loaded and products planned outside of the
+    /// recording.
     fn capture(&mut self, key: GraphKey) -> Result<(), EngineError> {
         if self.graphs.contains_key(&key) {
             return Ok(());
@@ -353,7 +354,7 @@ impl Backend for CudaBackend {
         self.grow(Extent::of_round(round.shape, batch))?;
         for key in keys.iter().filter(|_| !eager) {
             if !self.graphs.contains_key(key) {
-                // A batch that no capture size covers. Its first run must not disturb the rounds under way.
+                // A batch that no capture size covers, or a part. Its first run must not disturb the rounds under way.
                 self.device.synchronize()?;
                 self.capture(*key)?;
             }

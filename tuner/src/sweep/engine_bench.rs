@@ -29,6 +29,8 @@ pub struct EngineBench<'a> {
     places: HashMap<String, usize>,
     /// Of what the parts of a round are timed beside the trials, or could not be.
     timed_apart: HashSet<(Configuration, Load)>,
+    /// Whether the device has failed at that, so that it is not tried again: a restart for each would take too long.
+    fails_apart: bool,
     progress: &'a mut dyn Progress,
     /// How the engine is set up now.
     knobs: Knobs,
@@ -52,6 +54,7 @@ impl<'a> EngineBench<'a> {
             journal,
             places: records.iter().enumerate().map(|(at, record)| (record.id.clone(), at)).collect(),
             timed_apart: records.iter().filter_map(timed_apart).collect(),
+            fails_apart: false,
             kept: records.len(),
             records,
             progress,
@@ -130,9 +133,9 @@ impl<'a> EngineBench<'a> {
     /// Adds the parts of a round to a trial that did not measure them, once for each configuration and load. They are left
     /// out where they cannot be had: the trial stands without them.
     fn add_parts(&mut self, trial: &Trial, figures: &mut Measurement) {
-        let interrupted = self.request.interrupted.load(Ordering::Relaxed);
+        let unwanted = figures.verify_ms.is_some() || self.request.interrupted.load(Ordering::Relaxed);
         let of = (trial.configuration.clone(), trial.load);
-        if figures.verify_ms.is_some() || interrupted || !self.timed_apart.insert(of) {
+        if unwanted || self.fails_apart || !self.timed_apart.insert(of) {
             return;
         }
         let ready = self.ready.parts();
@@ -142,6 +145,7 @@ impl<'a> EngineBench<'a> {
                 let Trial { configuration, load, .. } = trial;
                 let words = format!("{configuration} at {load}: the parts of a round could not be timed: {error}");
                 self.progress.note(&words);
+                self.fails_apart = matches!(error, EngineError::Device(_));
                 if let Err(error) = self.recover(&error) {
                     // The next trial tries again, and fails if it must.
                     self.progress.note(&error.to_string());
