@@ -8,6 +8,7 @@ mod layout;
 mod memory;
 mod passes;
 mod prefill;
+mod products;
 mod replay;
 mod round;
 #[cfg(test)]
@@ -131,14 +132,15 @@ impl CudaBackend {
         Ok(self.machine.round(memory, key.shape, key.batch, self.round_options(key))?)
     }
 
-    /// Records a round. Its first run is eager: kernels are loaded and products planned outside of the recording.
+    /// Records a round. Its first run is eager: kernels are loaded, and products planned and timed, outside of the
+    /// recording.
     fn capture(&mut self, key: GraphKey) -> Result<(), EngineError> {
         if self.graphs.contains_key(&key) {
             return Ok(());
         }
         let padding = vec![self.machine.capacity.slots as i32; key.batch];
         self.device.write(self.round.slot.slice(), &padding)?;
-        self.run_eagerly(key)?;
+        self.machine.products.searching(|| self.run_eagerly(key))?;
         let memory = RoundMemory { work: &self.work, arrays: &self.arrays, round: &self.round };
         let options = self.round_options(key);
         let graph = self.device.capture(|| self.machine.round(memory, key.shape, key.batch, options))?;

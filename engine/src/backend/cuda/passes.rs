@@ -1,16 +1,8 @@
 //! Passes of the target and of the draft over rows: what is launched, in order. Nothing here waits or allocates, so that
 //! the same calls run at once or are recorded in a graph.
 
-use std::{
-    collections::{HashMap, hash_map::Entry},
-    sync::{Mutex, PoisonError},
-};
-
 use kernels::{
-    device::{
-        Buffer, Device, DeviceError, Slice,
-        matmul::{Matmul, MatmulHandle},
-    },
+    device::{Buffer, Device, DeviceError, Slice, matmul::Matmul},
     launch::{
         Attention, Groups, Kernels, Linear, Logits, LogprobRows, Proposals, RmsNorm, Rotation, Rows, SamplingState,
         TopK,
@@ -19,6 +11,7 @@ use kernels::{
 
 use super::{
     layout::{ATTENTION_ROWS, Activations, LOGIT_ROWS, MOST_CHOICES, RoundArrays, RowArrays, SlotArrays},
+    products::Products,
     weights::{HeadWeights, LayerWeights, Projection, TargetWeights},
 };
 use crate::{
@@ -57,12 +50,6 @@ pub struct Machine {
     pub slots: SlotArrays,
 }
 
-/// Products of cuBLASLt, by shape.
-pub struct Products {
-    plans: Mutex<HashMap<Matmul, Option<MatmulHandle>>>,
-    workspace: Buffer,
-}
-
 /// Which kernels attend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttentionKernels {
@@ -80,16 +67,6 @@ pub struct Pass<'a> {
     pub groups: Groups<'a>,
     pub arrays: &'a RowArrays,
     pub work: &'a Activations,
-}
-
-impl Products {
-    /// Workspace that cuBLASLt asks for at most.
-    pub const WORKSPACE: usize = 32 << 20;
-
-    pub fn new(device: &Device) -> Result<Self, DeviceError> {
-        let bytes = if device.properties().emulated { 16 } else { Self::WORKSPACE };
-        Ok(Self { plans: Mutex::default(), workspace: device.allocate(bytes)? })
-    }
 }
 
 impl Machine {
@@ -542,13 +519,7 @@ impl Machine {
             let element = self.kernels.element();
             let result = if y_is_float { kernels::device::Element::F32 } else { element };
             let matmul = Matmul { rows, inputs, outputs, element, result };
-            let mut plans = self.products.plans.lock().unwrap_or_else(PoisonError::into_inner);
-            let plan = match plans.entry(matmul) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => new.insert(MatmulHandle::new(self.device(), matmul)?),
-            };
-            if let Some(plan) = plan {
-                plan.run(y, x.at, weight, self.products.workspace.slice())?;
+            if self.products.run(self.device(), matmul, y, x.at, weight)? {
                 return match bias {
                     Some(bias) => self.kernels.add_bias(Rows { at: y, stride: outputs }, bias, rows, outputs),
                     None => Ok(()),
