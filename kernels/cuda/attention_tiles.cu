@@ -390,38 +390,56 @@ __device__ __forceinline__ void attend(T* out, const T* query, int query_stride,
   if (!is_last) return;
   memory_fence();
   int count = min(MT * 16, pairs - first_pair);
-  // A warp a pair, two columns a lane.
-  for (int i = warp(); i < count; i += MT * KW) {
-    int pair = first_pair + i;
-    u64 place = (u64)(first_row + pair / group) * heads + kv_head * group + pair % group;
-    const float* all = partial + place * max_splits * SPLIT;
-    // Lane p weighs split p; there are at most 32.
-    float2 own_split = lane() < splits ? *(const float2*)(all + lane() * SPLIT + HEAD_DIM) : make_float2(-infinity(), 0.0f);
-    float largest = warp_max(own_split.x);
-    float share_of_split = own_split.x == -infinity() ? 0.0f : exp_fast(own_split.x - largest);
-    float total = warp_sum(share_of_split * own_split.y);
-    float2 sum[(HEAD_DIM + 63) / 64];
+  // A warp takes four pairs at once, so that their loads are under way together; two columns a lane.
+  constexpr int TOGETHER = 4, WIDTH = (HEAD_DIM + 63) / 64;
+  for (int i = warp() * TOGETHER; i < count; i += MT * KW * TOGETHER) {
+    u64 place[TOGETHER];
+    float2 own_split[TOGETHER], sum[TOGETHER][WIDTH];
 #pragma unroll
-    for (int c = 0; c < (HEAD_DIM + 63) / 64; c++) sum[c] = make_float2(0.0f, 0.0f);
-#pragma unroll 4
+    for (int k = 0; k < TOGETHER; k++) {
+      // What lies behind the last pair repeats it, and is not written.
+      int pair = first_pair + min(i + k, count - 1);
+      place[k] = (u64)(first_row + pair / group) * heads + kv_head * group + pair % group;
+      // Lane p weighs split p; there are at most 32.
+      own_split[k] = make_float2(-infinity(), 0.0f);
+      if (lane() < splits) own_split[k] = *(const float2*)(partial + (place[k] * max_splits + lane()) * SPLIT + HEAD_DIM);
+#pragma unroll
+      for (int c = 0; c < WIDTH; c++) sum[k][c] = make_float2(0.0f, 0.0f);
+    }
+    float share_of_split[TOGETHER], inverse[TOGETHER];
+#pragma unroll
+    for (int k = 0; k < TOGETHER; k++) {
+      float largest = warp_max(own_split[k].x);
+      share_of_split[k] = own_split[k].x == -infinity() ? 0.0f : exp_fast(own_split[k].x - largest);
+      float total = warp_sum(share_of_split[k] * own_split[k].y);
+      inverse[k] = total > 0.0f ? 1.0f / total : 0.0f;
+    }
+#pragma unroll 2
     for (int p = 0; p < splits; p++) {
-      const float* one = all + p * SPLIT;
-      float share = shuffle(share_of_split, p);
 #pragma unroll
-      for (int c = 0; c < (HEAD_DIM + 63) / 64; c++) {
-        int d = c * 64 + lane() * 2;
-        if (d < HEAD_DIM) {
-          float2 value = *(const float2*)(one + d);
-          sum[c].x += share * value.x;
-          sum[c].y += share * value.y;
+      for (int k = 0; k < TOGETHER; k++) {
+        const float* one = partial + (place[k] * max_splits + p) * SPLIT;
+        float share = shuffle(share_of_split[k], p);
+#pragma unroll
+        for (int c = 0; c < WIDTH; c++) {
+          int d = c * 64 + lane() * 2;
+          if (d < HEAD_DIM) {
+            float2 value = *(const float2*)(one + d);
+            sum[k][c].x += share * value.x;
+            sum[k][c].y += share * value.y;
+          }
         }
       }
     }
-    float inverse = total > 0.0f ? 1.0f / total : 0.0f;
 #pragma unroll
-    for (int c = 0; c < (HEAD_DIM + 63) / 64; c++) {
-      int d = c * 64 + lane() * 2;
-      if (d < HEAD_DIM) *(u32*)(out + place * HEAD_DIM + d) = pack(sum[c].x * inverse, sum[c].y * inverse);
+    for (int k = 0; k < TOGETHER; k++) {
+#pragma unroll
+      for (int c = 0; c < WIDTH; c++) {
+        int d = c * 64 + lane() * 2;
+        if (d < HEAD_DIM && i + k < count) {
+          *(u32*)(out + place[k] * HEAD_DIM + d) = pack(sum[k][c].x * inverse[k], sum[k][c].y * inverse[k]);
+        }
+      }
     }
   }
   if (thread == 0) *counter = 0;
