@@ -57,11 +57,11 @@ pub fn check_attention_tiles(device: &Device, element: Element) -> Result<(), St
     }
     let even: Vec<(i32, i32, i32)> = tree(0, 77, 6).chain(tree(1, 399, 6)).chain([(2, 0, 0); 6]).collect();
     // A group alone is split, also where there are few multiprocessors.
-    let one: Vec<(i32, i32, i32)> = tree(1, 399, 8).collect();
+    let one: Vec<(i32, i32, i32)> = tree(1, 399, 7).collect();
     for_all_shapes(|heads, head_dim, page_size| {
         let ranges = device.upload(&first).map_err(text)?;
         let groups = Groups::Ranges { first: ranges.slice(), count: first.len() - 1, largest: 80 };
-        for (rows, groups) in [(&rows, groups), (&even, Groups::Even(6)), (&one, Groups::Even(8))] {
+        for (rows, groups) in [(&rows, groups), (&even, Groups::Even(6)), (&one, Groups::Even(7))] {
             let scene = Scene::new(device, element, heads, head_dim, page_size, rows)?;
             for max_splits in [1, 5] {
                 let found = scene.run(0..rows.len(), max_splits, Some(groups))?;
