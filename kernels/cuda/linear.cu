@@ -7,12 +7,14 @@
 //
 // An output is summed over the inputs in an order that is fixed by the layer alone: the sixteen warps of a block take
 // pieces of 64 inputs in turn, and their sums are added in order of the warps. So a row's result does not depend on the
-// number of rows nor on the other rows (batch invariance).
+// number of rows nor on the other rows (batch invariance). From 17 rows on, blocks are larger, but the order is the same.
 #include "common.cuh"
 
 #define WARPS 16
 #define OUTPUTS 16  // of a block
 #define PIECE 64    // inputs that a warp takes at once
+
+#define WIDE 4  // tiles of 16 outputs that a block of many rows takes
 
 /// One block: 16 outputs, 8 · TILES rows. Weights stand for the matrix a (16 outputs), rows of x for b (8 columns).
 /// AHEAD pieces are asked for before the first is used.
@@ -101,6 +103,99 @@ __device__ __forceinline__ void linear_block(void* y, int y_is_float, int y_stri
   }
 }
 
+/// One block: 16 · WIDE outputs, 8 · TILES rows, summed in the order of `linear_block`. From 17 rows on it is x that comes
+/// from second-level cache more often than weights do, once for each block: so a block takes more outputs.
+template <int TILES>
+__device__ __forceinline__ void linear_wide_block(void* y, int y_is_float, int y_stride, const T* x, int x_stride,
+                                                  const int* source, const T* w, const T* bias, int rows, int inputs,
+                                                  int outputs) {
+  // Of one tile of rows at a time.
+  __shared__ float sums[WARPS][WIDE * OUTPUTS][8];
+  release_successor();
+  int group = lane() / 4, quarter = lane() % 4;
+  int first_output = (int)blockIdx.y * WIDE * OUTPUTS, first_row = (int)blockIdx.x * 8 * TILES;
+  // What lies past the last output counts as zero and is not written.
+  int left = outputs - first_output - group;
+  const T* w_own = w + (u64)(first_output + group) * inputs + quarter * 8;
+  // Places of the rows in x, which has less than 2³² elements: pointers would not fit the registers.
+  u32 x_place[TILES];
+  bool live[TILES];
+#pragma unroll
+  for (int t = 0; t < TILES; t++) {
+    int row = first_row + t * 8 + group;
+    live[t] = row < rows;
+    x_place[t] = (u32)(live[t] ? row : 0) * (u32)x_stride + quarter * 8;
+  }
+  bool waited = false;
+  float d[WIDE][TILES][4];
+#pragma unroll
+  for (int o = 0; o < WIDE; o++) {
+#pragma unroll
+    for (int t = 0; t < TILES; t++) d[o][t][0] = d[o][t][1] = d[o][t][2] = d[o][t][3] = 0.0f;
+  }
+  const uint4 zero = make_uint4(0, 0, 0, 0);
+  for (int k = warp() * PIECE; k < inputs; k += WARPS * PIECE) {
+    // Half a piece at once: there are registers for no more.
+#pragma unroll 1
+    for (int at = k; at < k + PIECE; at += PIECE / 2) {
+      bool inside = at + quarter * 8 < inputs;
+      uint4 a[WIDE][2];
+      const T* w_row = w_own + at;
+#pragma unroll
+      for (int o = 0; o < 2 * WIDE; o++, w_row += (u64)8 * inputs) {
+        a[o / 2][o % 2] = inside && o * 8 < left ? load_16_streaming(w_row) : zero;
+      }
+      if (!waited) {
+        // Weights do not depend on the kernel before: they are under way while it ends.
+        wait_for_predecessor();
+        waited = true;
+        if (source) {
+#pragma unroll
+          for (int t = 0; t < TILES; t++)
+            if (live[t]) x_place[t] = (u32)source[first_row + t * 8 + group] * (u32)x_stride + quarter * 8;
+        }
+      }
+#pragma unroll
+      for (int t = 0; t < TILES; t++) {
+        uint4 b = inside && live[t] ? load_16(x + (x_place[t] + at)) : zero;
+        const u32 b_first[2] = {b.x, b.y}, b_second[2] = {b.z, b.w};
+#pragma unroll
+        for (int o = 0; o < WIDE; o++) {
+          const u32 a_first[4] = {a[o][0].x, a[o][1].x, a[o][0].y, a[o][1].y};
+          const u32 a_second[4] = {a[o][0].z, a[o][1].z, a[o][0].w, a[o][1].w};
+          mma_16816(d[o][t], a_first, b_first);
+          mma_16816(d[o][t], a_second, b_second);
+        }
+      }
+    }
+  }
+  if (!waited) wait_for_predecessor();
+#pragma unroll
+  for (int t = 0; t < TILES; t++) {
+    if (first_row + t * 8 >= rows) break;
+    block_sync();
+#pragma unroll
+    for (int o = 0; o < WIDE; o++) {
+      float(*own)[8] = sums[warp()] + o * OUTPUTS;
+      *(float2*)&own[group][quarter * 2] = make_float2(d[o][t][0], d[o][t][1]);
+      *(float2*)&own[group + 8][quarter * 2] = make_float2(d[o][t][2], d[o][t][3]);
+    }
+    block_sync();
+    int output = (int)threadIdx.x % (WIDE * OUTPUTS), column = (int)threadIdx.x / (WIDE * OUTPUTS);
+    int row = first_row + t * 8 + column;
+    if (row >= rows || first_output + output >= outputs) continue;
+    float sum = 0.0f;
+#pragma unroll
+    for (int k = 0; k < WARPS; k++) sum += sums[k][output][column];
+    if (bias) sum += to_float(bias[first_output + output]);
+    u64 at = (u64)row * y_stride + first_output + output;
+    if (y_is_float)
+      ((float*)y)[at] = sum;
+    else
+      ((T*)y)[at] = from_float(sum);
+  }
+}
+
 /// `linear_<n>`: n rows a block, and `linear_<n>_ahead` for layers of few outputs, whose few blocks have to ask for more at
 /// once to keep memory busy. Grid: (outputs / 16, rows / n), 512 threads. `inputs` and `x_stride` are multiples of 8,
 /// `source` (or null) maps a row to its row of x, `bias` may be null, y is float instead of T if `y_is_float`.
@@ -124,13 +219,10 @@ linear_16_ahead(void* y, int y_is_float, int y_stride, const T* x, int x_stride,
          int rows, int inputs, int outputs) {
   linear_block<2, 4>(y, y_is_float, y_stride, x, x_stride, source, w, bias, rows, inputs, outputs);
 }
+/// For more rows, 32 a block. Grid: (rows / 32, outputs / 64), so that the blocks of the same weights run side by side and
+/// all but one find them in second-level cache; 512 threads; x has less than 2³² elements; otherwise as above.
 extern "C" __global__ void __launch_bounds__(512)
-linear_32(void* y, int y_is_float, int y_stride, const T* x, int x_stride, const int* source, const T* w, const T* bias,
-         int rows, int inputs, int outputs) {
-  linear_block<4, 1>(y, y_is_float, y_stride, x, x_stride, source, w, bias, rows, inputs, outputs);
-}
-extern "C" __global__ void __launch_bounds__(512)
-linear_32_ahead(void* y, int y_is_float, int y_stride, const T* x, int x_stride, const int* source, const T* w, const T* bias,
-         int rows, int inputs, int outputs) {
-  linear_block<4, 2>(y, y_is_float, y_stride, x, x_stride, source, w, bias, rows, inputs, outputs);
+linear_wide(void* y, int y_is_float, int y_stride, const T* x, int x_stride, const int* source, const T* w, const T* bias,
+            int rows, int inputs, int outputs) {
+  linear_wide_block<4>(y, y_is_float, y_stride, x, x_stride, source, w, bias, rows, inputs, outputs);
 }

@@ -9,6 +9,9 @@ pub(super) const FLOAT_FILE: KernelFile =
 
 /// Rows that one block of the widest kernel takes.
 pub const MOST_ROWS_A_BLOCK: usize = 32;
+/// The widest kernel, and its outputs a block.
+const WIDE: &str = "linear_wide";
+const OUTPUTS_A_WIDE_BLOCK: usize = 64;
 /// Layers of at most so many outputs have too few blocks to keep memory busy without asking ahead.
 const FEW_OUTPUTS: usize = 8192;
 
@@ -61,9 +64,14 @@ impl Kernels {
             (..=8, false) => ("linear_8", 8),
             (..=16, true) => ("linear_16_ahead", 16),
             (..=16, false) => ("linear_16", 16),
-            (_, true) => ("linear_32_ahead", MOST_ROWS_A_BLOCK),
-            (_, false) => ("linear_32", MOST_ROWS_A_BLOCK),
+            (_, _) => (WIDE, MOST_ROWS_A_BLOCK),
         };
+        let wide = name == WIDE;
+        if wide && x.at.bytes() / element > u32::MAX as usize {
+            return Err(DeviceError::Shape(format!(
+                "{inputs} → {outputs} of {rows} rows: more than 2³² elements of input"
+            )));
+        }
         let (outputs_a_block, threads) = if float { (8, 256) } else { (16, 512) };
         let kernel = self.kernel(if float { FLOAT_FILE } else { FILE }, name)?;
         let arguments = [
@@ -79,7 +87,11 @@ impl Kernels {
             int(inputs),
             int(outputs),
         ];
-        let blocks = [outputs.div_ceil(outputs_a_block), rows.div_ceil(rows_a_block), 1];
+        let row_blocks = rows.div_ceil(rows_a_block);
+        let blocks = match wide {
+            true => [row_blocks, outputs.div_ceil(OUTPUTS_A_WIDE_BLOCK), 1],
+            false => [outputs.div_ceil(outputs_a_block), row_blocks, 1],
+        };
         // SAFETY: lengths are checked above; rows of `source` are the caller's layout kernels', which stay within.
         unsafe { self.device.launch(&kernel, grid(blocks, threads, 0), &arguments) }
     }
