@@ -14,8 +14,6 @@
 #define OUTPUTS 16  // of a block
 #define PIECE 64    // inputs that a warp takes at once
 
-#define WIDE 4  // tiles of 16 outputs that a block of many rows takes
-
 /// One block: 16 outputs, 8 · TILES rows. Weights stand for the matrix a (16 outputs), rows of x for b (8 columns).
 /// AHEAD pieces are asked for before the first is used.
 template <int TILES, int AHEAD>
@@ -103,9 +101,10 @@ __device__ __forceinline__ void linear_block(void* y, int y_is_float, int y_stri
   }
 }
 
-/// One block: 16 · WIDE outputs, 8 · TILES rows, summed in the order of `linear_block`. From 17 rows on it is x that comes
-/// from second-level cache more often than weights do, once for each block: so a block takes more outputs.
-template <int TILES>
+/// One block: 16 · WIDE outputs, 8 · TILES rows, summed in the order of `linear_block`. Each block reads all of x from
+/// second-level cache, where with 17 rows it is more than the weights: so a block takes more outputs. HALVES of a piece are
+/// asked for at once, as registers allow.
+template <int TILES, int WIDE, int HALVES>
 __device__ __forceinline__ void linear_wide_block(void* y, int y_is_float, int y_stride, const T* x, int x_stride,
                                                   const int* source, const T* w, const T* bias, int rows, int inputs,
                                                   int outputs) {
@@ -135,15 +134,18 @@ __device__ __forceinline__ void linear_wide_block(void* y, int y_is_float, int y
   }
   const uint4 zero = make_uint4(0, 0, 0, 0);
   for (int k = warp() * PIECE; k < inputs; k += WARPS * PIECE) {
-    // Half a piece at once: there are registers for no more.
 #pragma unroll 1
-    for (int at = k; at < k + PIECE; at += PIECE / 2) {
-      bool inside = at + quarter * 8 < inputs;
-      uint4 a[WIDE][2];
-      const T* w_row = w_own + at;
+    for (int begin = k; begin < k + PIECE; begin += HALVES * 32) {
+      uint4 a[HALVES][WIDE][2];
 #pragma unroll
-      for (int o = 0; o < 2 * WIDE; o++, w_row += (u64)8 * inputs) {
-        a[o / 2][o % 2] = inside && o * 8 < left ? load_16_streaming(w_row) : zero;
+      for (int h = 0; h < HALVES; h++) {
+        int at = begin + h * 32;
+        bool inside = at + quarter * 8 < inputs;
+        const T* w_row = w_own + at;
+#pragma unroll
+        for (int o = 0; o < 2 * WIDE; o++, w_row += (u64)8 * inputs) {
+          a[h][o / 2][o % 2] = inside && o * 8 < left ? load_16_streaming(w_row) : zero;
+        }
       }
       if (!waited) {
         // Weights do not depend on the kernel before: they are under way while it ends.
@@ -156,15 +158,20 @@ __device__ __forceinline__ void linear_wide_block(void* y, int y_is_float, int y
         }
       }
 #pragma unroll
-      for (int t = 0; t < TILES; t++) {
-        uint4 b = inside && live[t] ? load_16(x + (x_place[t] + at)) : zero;
-        const u32 b_first[2] = {b.x, b.y}, b_second[2] = {b.z, b.w};
+      for (int h = 0; h < HALVES; h++) {
+        int at = begin + h * 32;
+        bool inside = at + quarter * 8 < inputs;
 #pragma unroll
-        for (int o = 0; o < WIDE; o++) {
-          const u32 a_first[4] = {a[o][0].x, a[o][1].x, a[o][0].y, a[o][1].y};
-          const u32 a_second[4] = {a[o][0].z, a[o][1].z, a[o][0].w, a[o][1].w};
-          mma_16816(d[o][t], a_first, b_first);
-          mma_16816(d[o][t], a_second, b_second);
+        for (int t = 0; t < TILES; t++) {
+          uint4 b = inside && live[t] ? load_16(x + (x_place[t] + at)) : zero;
+          const u32 b_first[2] = {b.x, b.y}, b_second[2] = {b.z, b.w};
+#pragma unroll
+          for (int o = 0; o < WIDE; o++) {
+            const u32 a_first[4] = {a[h][o][0].x, a[h][o][1].x, a[h][o][0].y, a[h][o][1].y};
+            const u32 a_second[4] = {a[h][o][0].z, a[h][o][1].z, a[h][o][0].w, a[h][o][1].w};
+            mma_16816(d[o][t], a_first, b_first);
+            mma_16816(d[o][t], a_second, b_second);
+          }
         }
       }
     }
@@ -183,7 +190,7 @@ __device__ __forceinline__ void linear_wide_block(void* y, int y_is_float, int y
     block_sync();
     int output = (int)threadIdx.x % (WIDE * OUTPUTS), column = (int)threadIdx.x / (WIDE * OUTPUTS);
     int row = first_row + t * 8 + column;
-    if (row >= rows || first_output + output >= outputs) continue;
+    if (column >= 8 || row >= rows || first_output + output >= outputs) continue;
     float sum = 0.0f;
 #pragma unroll
     for (int k = 0; k < WARPS; k++) sum += sums[k][output][column];
@@ -219,10 +226,21 @@ linear_16_ahead(void* y, int y_is_float, int y_stride, const T* x, int x_stride,
          int rows, int inputs, int outputs) {
   linear_block<2, 4>(y, y_is_float, y_stride, x, x_stride, source, w, bias, rows, inputs, outputs);
 }
-/// For more rows, 32 a block. Grid: (rows / 32, outputs / 64), so that the blocks of the same weights run side by side and
-/// all but one find them in second-level cache; 512 threads; x has less than 2³² elements; otherwise as above.
+/// `linear_<n>_wide`: n rows and more outputs a block, 32 for up to 16 rows and 64 for 32 rows. Grid: (rows / n, outputs /
+/// 32 or 64), so that the blocks of the same weights run side by side and all but one find them in second-level cache; 512
+/// threads; x has less than 2³² elements; otherwise as above.
 extern "C" __global__ void __launch_bounds__(512)
-linear_wide(void* y, int y_is_float, int y_stride, const T* x, int x_stride, const int* source, const T* w, const T* bias,
-            int rows, int inputs, int outputs) {
-  linear_wide_block<4>(y, y_is_float, y_stride, x, x_stride, source, w, bias, rows, inputs, outputs);
+linear_8_wide(void* y, int y_is_float, int y_stride, const T* x, int x_stride, const int* source, const T* w, const T* bias,
+              int rows, int inputs, int outputs) {
+  linear_wide_block<1, 2, 2>(y, y_is_float, y_stride, x, x_stride, source, w, bias, rows, inputs, outputs);
+}
+extern "C" __global__ void __launch_bounds__(512, 2)
+linear_16_wide(void* y, int y_is_float, int y_stride, const T* x, int x_stride, const int* source, const T* w,
+               const T* bias, int rows, int inputs, int outputs) {
+  linear_wide_block<2, 2, 1>(y, y_is_float, y_stride, x, x_stride, source, w, bias, rows, inputs, outputs);
+}
+extern "C" __global__ void __launch_bounds__(512)
+linear_32_wide(void* y, int y_is_float, int y_stride, const T* x, int x_stride, const int* source, const T* w,
+               const T* bias, int rows, int inputs, int outputs) {
+  linear_wide_block<4, 4, 1>(y, y_is_float, y_stride, x, x_stride, source, w, bias, rows, inputs, outputs);
 }

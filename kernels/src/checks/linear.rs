@@ -3,12 +3,12 @@
 use super::{Numbers, compare, text, tolerance, values};
 use crate::{
     device::{Device, Element},
-    launch::{Kernels, Linear, Rows},
+    launch::{Kernels, Linear, LinearBlocks, Rows},
     reference::{Matrix, linear},
 };
 
 /// Shapes with ragged ends, rows from 1 to more than a block, bias, float results, gathered rows; and that each row has
-/// the same bits whatever the number of rows.
+/// the same bits whatever the number of rows and whichever the kernel.
 pub fn check_linear(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(11);
@@ -21,7 +21,9 @@ pub fn check_linear(device: &Device, element: Element) -> Result<(), String> {
         let (w, b, x_device) = (on_device(&weight)?, on_device(&bias)?, on_device(&x)?);
         let expected = linear(&x, &Matrix::new(outputs, inputs, weight.clone()), Some(&bias));
         let mut all_bits: Option<Vec<u32>> = None;
-        for rows in [most, 1, 3, 8, 9, 16, 17, 31, 33] {
+        let blocks = [LinearBlocks::Narrow, LinearBlocks::Wide];
+        let counts = [most, 1, 3, 8, 9, 16, 17, 31, 33];
+        for (rows, blocks) in counts.into_iter().flat_map(|rows| blocks.map(|blocks| (rows, blocks))) {
             let y = device.allocate(rows * outputs * 4).map_err(text)?;
             let run = |y_is_float: bool, bias| {
                 kernels.linear(Linear {
@@ -35,11 +37,12 @@ pub fn check_linear(device: &Device, element: Element) -> Result<(), String> {
                     rows,
                     inputs,
                     outputs,
+                    blocks,
                 })
             };
             run(true, Some(b.slice())).map_err(text)?;
             let found: Vec<f32> = device.download(y.slice()).map_err(text)?;
-            let what = format!("linear {inputs}→{outputs}, {rows} rows");
+            let what = format!("linear {inputs}→{outputs}, {rows} rows, {blocks:?}");
             compare(&what, &found, &expected[..rows * outputs], 1e-4)?;
             let bits: Vec<u32> = found[..rows * outputs].iter().map(|value| value.to_bits()).collect();
             if all_bits.get_or_insert_with(|| bits.clone())[..bits.len()] != bits {
@@ -49,7 +52,7 @@ pub fn check_linear(device: &Device, element: Element) -> Result<(), String> {
             let found = values(device, y.slice(), element)?;
             compare(&what, &found, &expected[..rows * outputs], tolerance(element))?;
         }
-        for gathered_rows in [9, 41] {
+        for gathered_rows in [9, 11, 41] {
             let source: Vec<i32> = (0..gathered_rows).map(|_| numbers.below(most) as i32).collect();
             let map = device.upload(&source).map_err(text)?;
             let y = device.allocate(source.len() * outputs * 4).map_err(text)?;
@@ -64,6 +67,7 @@ pub fn check_linear(device: &Device, element: Element) -> Result<(), String> {
                 rows: source.len(),
                 inputs,
                 outputs,
+                blocks: if gathered_rows == 9 { LinearBlocks::Narrow } else { LinearBlocks::Wide },
             });
             gathered.map_err(text)?;
             let found: Vec<f32> = device.download(y.slice()).map_err(text)?;

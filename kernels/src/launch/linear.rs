@@ -7,13 +7,17 @@ pub(super) const FILE: KernelFile = KernelFile { name: "linear.cu", text: includ
 pub(super) const FLOAT_FILE: KernelFile =
     KernelFile { name: "linear_float.cu", text: include_str!("../../cuda/linear_float.cu") };
 
-/// Rows that one block of the widest kernel takes.
-pub const MOST_ROWS_A_BLOCK: usize = 32;
-/// The widest kernel, and its outputs a block.
-const WIDE: &str = "linear_wide";
-const OUTPUTS_A_WIDE_BLOCK: usize = 64;
 /// Layers of at most so many outputs have too few blocks to keep memory busy without asking ahead.
 const FEW_OUTPUTS: usize = 8192;
+
+/// How the outputs of a layer are dealt to blocks: a matter of speed, the results are the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinearBlocks {
+    /// 16 outputs a block for up to 16 rows, wide ones above: more blocks, better for few outputs and few rows.
+    Narrow,
+    /// 32 outputs a block for up to 16 rows, 64 above: fewer reads of the input.
+    Wide,
+}
 
 /// Operands of [`Kernels::linear`].
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +42,8 @@ pub struct Linear<'a> {
     pub inputs: usize,
     /// Width of the result.
     pub outputs: usize,
+    /// Which kernel runs.
+    pub blocks: LinearBlocks,
 }
 
 impl Kernels {
@@ -46,7 +52,7 @@ impl Kernels {
     /// # Errors
     /// When a buffer is too short, or the device fails.
     pub fn linear(&self, linear: Linear<'_>) -> Result<(), DeviceError> {
-        let Linear { y, y_stride, y_is_float, x, source, weight, bias, rows, inputs, outputs } = linear;
+        let Linear { y, y_stride, y_is_float, x, source, weight, bias, rows, inputs, outputs, blocks } = linear;
         self.check_rows(x, if source.is_some() { 1 } else { rows }, inputs)?;
         if let Some(source) = source {
             check_ints(source, rows)?;
@@ -58,21 +64,24 @@ impl Kernels {
         }
         y.check(((rows - 1) * y_stride + outputs) * if y_is_float { 4 } else { element })?;
         let float = self.element == Element::F32;
-        let (name, rows_a_block) = match (rows, outputs <= FEW_OUTPUTS) {
-            _ if float => ("linear_float", 8),
-            (..=8, true) => ("linear_8_ahead", 8),
-            (..=8, false) => ("linear_8", 8),
-            (..=16, true) => ("linear_16_ahead", 16),
-            (..=16, false) => ("linear_16", 16),
-            (_, _) => (WIDE, MOST_ROWS_A_BLOCK),
+        let narrow = blocks == LinearBlocks::Narrow;
+        let (name, rows_a_block, outputs_a_block) = match rows {
+            _ if float => ("linear_float", 8, 8),
+            ..=8 if narrow && outputs <= FEW_OUTPUTS => ("linear_8_ahead", 8, 16),
+            ..=8 if narrow => ("linear_8", 8, 16),
+            ..=8 => ("linear_8_wide", 8, 32),
+            ..=16 if narrow && outputs <= FEW_OUTPUTS => ("linear_16_ahead", 16, 16),
+            ..=16 if narrow => ("linear_16", 16, 16),
+            ..=16 => ("linear_16_wide", 16, 32),
+            _ => ("linear_32_wide", 32, 64),
         };
-        let wide = name == WIDE;
+        let (row_blocks, output_blocks) = (rows.div_ceil(rows_a_block), outputs.div_ceil(outputs_a_block));
+        let wide = outputs_a_block > 16;
         if wide && x.at.bytes() / element > u32::MAX as usize {
-            return Err(DeviceError::Shape(format!(
-                "{inputs} → {outputs} of {rows} rows: more than 2³² elements of input"
-            )));
+            return Err(DeviceError::Shape(format!("{inputs} → {outputs}: more than 2³² elements of input")));
         }
-        let (outputs_a_block, threads) = if float { (8, 256) } else { (16, 512) };
+        let blocks = if wide { [row_blocks, output_blocks, 1] } else { [output_blocks, row_blocks, 1] };
+        let threads = if float { 256 } else { 512 };
         let kernel = self.kernel(if float { FLOAT_FILE } else { FILE }, name)?;
         let arguments = [
             address(y),
@@ -87,11 +96,6 @@ impl Kernels {
             int(inputs),
             int(outputs),
         ];
-        let row_blocks = rows.div_ceil(rows_a_block);
-        let blocks = match wide {
-            true => [row_blocks, outputs.div_ceil(OUTPUTS_A_WIDE_BLOCK), 1],
-            false => [outputs.div_ceil(outputs_a_block), row_blocks, 1],
-        };
         // SAFETY: lengths are checked above; rows of `source` are the caller's layout kernels', which stay within.
         unsafe { self.device.launch(&kernel, grid(blocks, threads, 0), &arguments) }
     }
