@@ -38,6 +38,9 @@ pub trait MatmulPlan: Send + Sync {
     /// Bytes of workspace.
     fn workspace(&self) -> usize;
 
+    /// The algorithm that is chosen.
+    fn words(&self) -> [u64; 8];
+
     /// At most `most` algorithms, the one that the library expects to be the fastest first.
     ///
     /// # Errors
@@ -57,14 +60,26 @@ pub trait MatmulPlan: Send + Sync {
     unsafe fn run(&self, y: u64, x: u64, w: u64, workspace: u64) -> Result<(), DeviceError>;
 }
 
+/// What was the fastest for a shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fastest {
+    /// The library, by this algorithm.
+    Library([u64; 8]),
+    /// One of the kernels that were timed beside it, by its number.
+    Rival(usize),
+}
+
 /// A plan with its shapes.
 pub struct MatmulHandle {
     matmul: Matmul,
     plan: Box<dyn MatmulPlan>,
     /// Where the choice is kept between starts.
     kept: Option<PathBuf>,
-    settled: bool,
+    fastest: Option<Fastest>,
 }
+
+/// A kernel outside the library that computes the same product.
+pub type Rival<'a> = &'a dyn Fn() -> Result<(), DeviceError>;
 
 /// Memory of a product.
 #[derive(Clone, Copy, Debug)]
@@ -80,17 +95,21 @@ pub struct Operands<'a> {
 }
 
 impl MatmulHandle {
-    /// Chooses the algorithm that a search of an earlier start has found, else the one that the library expects to be the
-    /// fastest; `None` where the device has no matrix library.
+    /// Takes what a search of an earlier start has found, else the algorithm that the library expects to be the fastest;
+    /// `None` where the device has no matrix library. `rivals` says which kernels are timed beside the library's, and
+    /// changes when they do.
     ///
     /// # Errors
     /// When the library has none for these shapes.
-    pub fn new(device: &Device, matmul: Matmul) -> Result<Option<Self>, DeviceError> {
+    pub fn new(device: &Device, matmul: Matmul, rivals: &str) -> Result<Option<Self>, DeviceError> {
         let Some(mut plan) = device.driver().matmul_plan(matmul)? else { return Ok(None) };
-        let kept = choice::path(device.properties(), &plan.library(), matmul);
+        let kept = choice::path(device.properties(), &format!("{} {rivals}", plan.library()), matmul);
         let known = kept.as_deref().and_then(choice::load);
-        let settled = known.is_some_and(|words| plan.choose(words));
-        Ok(Some(Self { matmul, plan, kept, settled }))
+        let fastest = known.filter(|known| match known {
+            Fastest::Library(words) => plan.choose(*words),
+            Fastest::Rival(_) => true,
+        });
+        Ok(Some(Self { matmul, plan, kept, fastest }))
     }
 
     /// Bytes of workspace that [`run`](Self::run) needs.
@@ -98,29 +117,31 @@ impl MatmulHandle {
         self.plan.workspace()
     }
 
-    /// Whether the algorithm was found by a search, of this start or an earlier one.
-    pub fn is_settled(&self) -> bool {
-        self.settled
+    /// What a search has found, of this start or an earlier one; `None` before there was one.
+    pub fn fastest(&self) -> Option<Fastest> {
+        self.fastest
     }
 
-    /// Times the algorithms that the library offers, takes the fastest from now on, and keeps it on disk, so that later
-    /// starts take the same without a search. Waits for the device, a few milliseconds; overwrites y and the workspace.
+    /// Times some kernels and the algorithms that the library offers, and keeps on disk which was the fastest, so that
+    /// later starts take the same without a search. Waits for the device, some milliseconds; overwrites y and the
+    /// workspace.
     ///
     /// # Errors
     /// When a slice is too short, or the device fails.
-    pub fn search(&mut self, device: &Device, operands: Operands<'_>) -> Result<(), DeviceError> {
+    pub fn search(&mut self, device: &Device, operands: Operands<'_>, rivals: &[Rival<'_>]) -> Result<(), DeviceError> {
         self.check(operands)?;
         // SAFETY: checked above.
-        let words = unsafe { choice::fastest(device, self.plan.as_mut(), operands)? };
-        if let (Some(words), Some(kept)) = (words, &self.kept) {
+        let found = unsafe { choice::fastest(device, self.plan.as_mut(), operands, rivals)? };
+        if let (Some(found), Some(kept)) = (found, &self.kept) {
             // A cache that cannot be written costs the next start a search, nothing else.
-            let _ = choice::store(kept, words);
+            let _ = choice::store(kept, found);
         }
-        self.settled = true;
+        // Where nothing could be timed, the library's advice stands.
+        self.fastest = found.or_else(|| Some(Fastest::Library(self.plan.words())));
         Ok(())
     }
 
-    /// Runs it, in order with the stream.
+    /// Runs the library's algorithm, in order with the stream.
     ///
     /// # Errors
     /// When a slice is too short, or the device fails.

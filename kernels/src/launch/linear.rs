@@ -70,9 +70,9 @@ impl Kernels {
             ..=8 if narrow && outputs <= FEW_OUTPUTS => ("linear_8_ahead", 8, 16),
             ..=8 if narrow => ("linear_8", 8, 16),
             ..=8 => ("linear_8_wide", 8, 32),
-            ..=16 if narrow && outputs <= FEW_OUTPUTS => ("linear_16_ahead", 16, 16),
-            ..=16 if narrow => ("linear_16", 16, 16),
-            ..=16 => ("linear_16_wide", 16, 32),
+            9..=16 if narrow && outputs <= FEW_OUTPUTS => ("linear_16_ahead", 16, 16),
+            9..=16 if narrow => ("linear_16", 16, 16),
+            9..=16 => ("linear_16_wide", 16, 32),
             _ => ("linear_32_wide", 32, 64),
         };
         let (row_blocks, output_blocks) = (rows.div_ceil(rows_a_block), outputs.div_ceil(outputs_a_block));

@@ -2,25 +2,22 @@
 //! the same calls run at once or are recorded in a graph.
 
 use kernels::{
-    device::{Buffer, Device, DeviceError, Slice, matmul::Matmul},
+    device::{Buffer, Device, DeviceError, Element, Slice, matmul::Matmul},
     launch::{
-        Attention, Groups, Kernels, Linear, Logits, LogprobRows, Proposals, RmsNorm, Rotation, Rows, SamplingState,
-        TopK,
+        Attention, Groups, Kernels, Linear, LinearBlocks, Logits, LogprobRows, Proposals, RmsNorm, Rotation, Rows,
+        SamplingState, TopK,
     },
 };
 
 use super::{
     layout::{ATTENTION_ROWS, Activations, LOGIT_ROWS, MOST_CHOICES, RoundArrays, RowArrays, SlotArrays},
-    products::Products,
+    products::{Outcome, Product, Products},
     weights::{HeadWeights, LayerWeights, Projection, TargetWeights},
 };
 use crate::{
     backend::Capacity,
     model::{HeadKind, HeadSource, LayerFacts},
 };
-
-/// Rows up to which the streaming kernel reads the weights as fast as memory gives them.
-const FEW_ROWS: usize = 16;
 
 /// Models, caches and how they are run.
 pub struct Machine {
@@ -502,7 +499,7 @@ impl Machine {
         self.product(y, false, x, layer.weight.slice(), bias, rows, layer.inputs, layer.outputs)
     }
 
-    /// `y = x · weightᵀ + bias`, by whichever is faster for the number of rows; by the one kernel in batch-invariant mode.
+    /// `y = x · weightᵀ + bias`, by whichever kernel is the fastest; by those of one order in batch-invariant mode.
     #[expect(clippy::too_many_arguments, reason = "a product is all of these")]
     fn product(
         &self,
@@ -515,28 +512,22 @@ impl Machine {
         inputs: usize,
         outputs: usize,
     ) -> Result<(), DeviceError> {
-        if rows > FEW_ROWS && !self.batch_invariant && x.stride == inputs {
-            let element = self.kernels.element();
-            let result = if y_is_float { kernels::device::Element::F32 } else { element };
-            let matmul = Matmul { rows, inputs, outputs, element, result };
-            if self.products.run(self.device(), matmul, y, x.at, weight)? {
-                return match bias {
-                    Some(bias) => self.kernels.add_bias(Rows { at: y, stride: outputs }, bias, rows, outputs),
-                    None => Ok(()),
-                };
-            }
+        let stream = |blocks| {
+            let y_stride = outputs;
+            let linear =
+                Linear { y, y_stride, y_is_float, x, source: None, weight, bias, rows, inputs, outputs, blocks };
+            self.kernels.linear(linear)
+        };
+        if self.batch_invariant || x.stride != inputs {
+            return stream(LinearBlocks::Narrow);
         }
-        self.kernels.linear(Linear {
-            y,
-            y_stride: outputs,
-            y_is_float,
-            x,
-            source: None,
-            weight,
-            bias,
-            rows,
-            inputs,
-            outputs,
-        })
+        let element = self.kernels.element();
+        let result = if y_is_float { Element::F32 } else { element };
+        let matmul = Matmul { rows, inputs, outputs, element, result };
+        match (self.products.run(self.device(), matmul, Product { y, x: x.at, w: weight }, stream)?, bias) {
+            (Outcome::Stream(blocks), _) => stream(blocks),
+            (Outcome::Done, Some(bias)) => self.kernels.add_bias(Rows { at: y, stride: outputs }, bias, rows, outputs),
+            (Outcome::Done, None) => Ok(()),
+        }
     }
 }

@@ -172,6 +172,10 @@ impl MatmulPlan for Plan {
         self.workspace
     }
 
+    fn words(&self) -> [u64; 8] {
+        self.algorithm.data
+    }
+
     unsafe fn run(&self, y: u64, x: u64, w: u64, workspace: u64) -> Result<(), DeviceError> {
         let (one, zero) = (1.0_f32, 0.0_f32);
         // SAFETY: the handles are live, the caller promises the addresses; the scales are read before the call returns.

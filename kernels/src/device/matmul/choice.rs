@@ -1,4 +1,4 @@
-//! Which of the library's algorithms is the fastest for a shape: measured once on the device, then kept on disk.
+//! Which kernel is the fastest for a shape, ours or one of the library's: measured once on the device, then kept on disk.
 //!
 //! The library ranks its algorithms by a model of the device, and is at times wrong by half.
 
@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Algorithm, Matmul, MatmulPlan, Operands};
+use super::{Algorithm, Fastest, Matmul, MatmulPlan, Operands, Rival};
 use crate::device::{Device, DeviceError, Properties, cache};
 
 /// Algorithms that are timed.
@@ -19,15 +19,16 @@ const MOST_RUNS: usize = 5;
 const NEAR: f64 = 1.15;
 /// Time of the runs after the first of each, on the device.
 const BUDGET: Duration = Duration::from_millis(5);
-/// Part by which an algorithm has to be faster than one that the library ranks before it: less is noise.
+/// Part by which a kernel has to be faster than one before it (rivals first, then in the library's order): less is noise.
 const GAIN: f64 = 0.02;
 
 /// Version of what is kept and of how it is found.
 const FORMAT: u32 = 1;
-/// Bytes of the words of an algorithm.
-const BYTES: usize = 64;
+/// Bytes of what is kept: 0 and the words of an algorithm, or 1 and the number of a rival.
+const BYTES: usize = 72;
 
-/// Times the algorithms of a plan and leaves it with the fastest; `None` where no other than its own could be timed.
+/// Times rivals and the algorithms of a plan, which is left with the fastest of its own if that is the fastest of all;
+/// `None` where nothing could be timed.
 ///
 /// Each run finds second-level cache full of something else, as in a pass, where other layers' weights have gone through.
 ///
@@ -37,23 +38,34 @@ pub(super) unsafe fn fastest(
     device: &Device,
     plan: &mut dyn MatmulPlan,
     operands: Operands<'_>,
-) -> Result<Option<[u64; 8]>, DeviceError> {
+    rivals: &[Rival<'_>],
+) -> Result<Option<Fastest>, DeviceError> {
     let Operands { y, x, w, workspace } = operands;
-    let algorithms: Vec<Algorithm> = plan.algorithms(MOST_ALGORITHMS)?;
+    let algorithms = plan.algorithms(MOST_ALGORITHMS)?;
     // Where memory is short, the workspace has to do: then small weights are timed warm.
     let other = device.allocate(2 * device.properties().cache_bytes).ok();
     let other = other.as_ref().map_or(workspace, |buffer| buffer.slice());
     let (begin, end) = (device.event()?, device.event()?);
-    let mut loaded = vec![false; algorithms.len()];
-    let best = pick(algorithms.len(), |at| {
-        let Algorithm { words, workspace: needed } = algorithms[at];
-        if needed > workspace.bytes() || !plan.choose(words) {
+    let mut loaded = vec![false; rivals.len() + algorithms.len()];
+    let at_place = |at: usize| match (rivals.get(at), algorithms.get(at.saturating_sub(rivals.len()))) {
+        (Some(_), _) => Some(Fastest::Rival(at)),
+        (None, Some(Algorithm { words, workspace: needed })) => {
+            (*needed <= workspace.bytes()).then_some(Fastest::Library(*words))
+        }
+        (None, None) => None,
+    };
+    let best = pick(rivals.len() + algorithms.len(), |at| {
+        let Some(candidate) = at_place(at) else { return Ok(None) };
+        if matches!(candidate, Fastest::Library(words) if !plan.choose(words)) {
             return Ok(None);
         }
-        // SAFETY: the caller's promise; the workspace is as long as the algorithm needs.
-        let run = || unsafe { plan.run(y.address(), x.address(), w.address(), workspace.address()) };
+        let run = || match rivals.get(at) {
+            Some(rival) => rival(),
+            // SAFETY: the caller's promise; the workspace is as long as the algorithm needs.
+            None => unsafe { plan.run(y.address(), x.address(), w.address(), workspace.address()) },
+        };
         if !loaded[at] {
-            // The library loads a kernel when it first runs, and says only then of some that they cannot.
+            // Kernels are loaded when they first run, and the library says only then of some that they cannot.
             if run().is_err() {
                 return Ok(None);
             }
@@ -67,8 +79,11 @@ pub(super) unsafe fn fastest(
         end.wait()?;
         end.since(&begin).map(Some)
     })?;
-    let words = best.and_then(|at| algorithms.get(at)).map(|algorithm| algorithm.words);
-    Ok(words.filter(|words| plan.choose(*words)))
+    let best = best.and_then(at_place);
+    Ok(best.filter(|best| match best {
+        Fastest::Library(words) => plan.choose(*words),
+        Fastest::Rival(_) => true,
+    }))
 }
 
 /// The index below `count` with the shortest time. `time` runs one and says how long it took, `None` for one that cannot
@@ -116,20 +131,31 @@ pub(super) fn path(device: &Properties, library: &str, matmul: Matmul) -> Option
     cache::folder().map(|folder| folder.join(format!("product-{}.algorithm", &key[..32])))
 }
 
-/// The words of the algorithm that a file keeps; `None` if there is none, or it is damaged.
-pub(super) fn load(path: &Path) -> Option<[u64; 8]> {
+/// What a file keeps; `None` if there is none, or it is damaged.
+pub(super) fn load(path: &Path) -> Option<Fastest> {
     let whole = (BYTES + blake3::OUT_LEN) as u64;
     fs::metadata(path).ok().filter(|file| file.len() == whole)?;
     let bytes = cache::read(path)?;
-    let mut words = [0; 8];
-    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
-        *word = u64::from_le_bytes(*bytes);
+    let mut words = bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+    let kind = words.next()?;
+    let mut kept = [0; 8];
+    for (to, word) in kept.iter_mut().zip(words) {
+        *to = word;
     }
-    Some(words)
+    match (kind, kept) {
+        (0, words) => Some(Fastest::Library(words)),
+        (1, [number, ..]) => usize::try_from(number).ok().map(Fastest::Rival),
+        _ => None,
+    }
 }
 
-/// Keeps the words of an algorithm.
-pub(super) fn store(path: &Path, words: [u64; 8]) -> std::io::Result<()> {
+/// Keeps what was found.
+pub(super) fn store(path: &Path, found: Fastest) -> std::io::Result<()> {
+    let mut words = [0; BYTES / 8];
+    match found {
+        Fastest::Library(algorithm) => words[1..].copy_from_slice(&algorithm),
+        Fastest::Rival(number) => words[..2].copy_from_slice(&[1, number as u64]),
+    }
     cache::write(path, words.map(u64::to_le_bytes).as_flattened())
 }
 
@@ -175,8 +201,10 @@ mod tests {
     fn a_choice_is_read_back_and_a_damaged_one_searched_again() {
         let path = std::env::temp_dir().join(format!("spectune-algorithm-test-{}", std::process::id()));
         let words = [1, u64::MAX, 3, 0, 5, 6, 7, 1 << 63];
-        store(&path, words).expect("a writable folder");
-        assert_eq!(load(&path), Some(words));
+        store(&path, Fastest::Rival(1)).expect("a writable folder");
+        assert_eq!(load(&path), Some(Fastest::Rival(1)));
+        store(&path, Fastest::Library(words)).expect("writable");
+        assert_eq!(load(&path), Some(Fastest::Library(words)));
         let whole = fs::read(&path).expect("just written");
         for at in 0..whole.len() {
             let mut damaged = whole.clone();
@@ -187,7 +215,10 @@ mod tests {
         fs::write(&path, &whole[..BYTES]).expect("writable");
         assert_eq!(load(&path), None);
         // A sound file of another length is not ours.
-        cache::write(&path, &[7; BYTES + 8]).expect("writable");
+        cache::write(&path, &[0; BYTES + 8]).expect("writable");
+        assert_eq!(load(&path), None);
+        // Nor is one of a kind that this version does not know.
+        cache::write(&path, &[7; BYTES]).expect("writable");
         assert_eq!(load(&path), None);
         fs::remove_file(&path).expect("removable");
         assert_eq!(load(&path), None);
