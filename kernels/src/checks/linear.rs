@@ -7,6 +7,8 @@ use crate::{
     reference::{Matrix, linear},
 };
 
+const BLOCKS: [LinearBlocks; 2] = [LinearBlocks::Narrow, LinearBlocks::Wide];
+
 /// Shapes with ragged ends, rows from 1 to more than a block, bias, float results, gathered rows; and that each row has
 /// the same bits whatever the number of rows and whichever the kernel.
 pub fn check_linear(device: &Device, element: Element) -> Result<(), String> {
@@ -21,9 +23,8 @@ pub fn check_linear(device: &Device, element: Element) -> Result<(), String> {
         let (w, b, x_device) = (on_device(&weight)?, on_device(&bias)?, on_device(&x)?);
         let expected = linear(&x, &Matrix::new(outputs, inputs, weight.clone()), Some(&bias));
         let mut all_bits: Option<Vec<u32>> = None;
-        let blocks = [LinearBlocks::Narrow, LinearBlocks::Wide];
         let counts = [most, 1, 3, 8, 9, 16, 17, 31, 33];
-        for (rows, blocks) in counts.into_iter().flat_map(|rows| blocks.map(|blocks| (rows, blocks))) {
+        for (rows, blocks) in counts.into_iter().flat_map(|rows| BLOCKS.map(|blocks| (rows, blocks))) {
             let y = device.allocate(rows * outputs * 4).map_err(text)?;
             let run = |y_is_float: bool, bias| {
                 kernels.linear(Linear {
@@ -77,6 +78,51 @@ pub fn check_linear(device: &Device, element: Element) -> Result<(), String> {
                 .copied()
                 .collect();
             compare("linear of gathered rows", &found, &expected, 1e-4)?;
+        }
+    }
+    Ok(())
+}
+
+/// Gated layers of every kernel, with ragged ends and bias: the bits of the layer and the activation apart.
+pub fn check_linear_gated(device: &Device, element: Element) -> Result<(), String> {
+    if element == Element::F32 {
+        return Ok(());
+    }
+    let kernels = Kernels::new(device.clone(), element);
+    let mut numbers = Numbers::new(12);
+    for (inputs, outputs) in [(128, 64), (72, 40), (1160, 24)] {
+        let most = 35;
+        let on_device = |values: &[f32]| device.upload(&element.encode(values)).map_err(text);
+        let w = on_device(&numbers.floats(2 * outputs * inputs, element))?;
+        let b = on_device(&numbers.floats(2 * outputs, element))?;
+        let x = on_device(&numbers.floats(most * inputs, element))?;
+        for (rows, blocks) in [1, 8, 13, most].into_iter().flat_map(|rows| BLOCKS.map(|blocks| (rows, blocks))) {
+            for bias in [None, Some(b.slice())] {
+                let both = device.allocate(rows * 2 * outputs * element.bytes()).map_err(text)?;
+                let expected = device.allocate(rows * outputs * element.bytes()).map_err(text)?;
+                let found = device.allocate(rows * outputs * element.bytes()).map_err(text)?;
+                let linear = Linear {
+                    y: both.slice(),
+                    y_stride: 2 * outputs,
+                    y_is_float: false,
+                    x: Rows { at: x.slice(), stride: inputs },
+                    source: None,
+                    weight: w.slice(),
+                    bias,
+                    rows,
+                    inputs,
+                    outputs: 2 * outputs,
+                    blocks,
+                };
+                kernels.linear(linear).map_err(text)?;
+                kernels.silu_gate(expected.slice(), both.slice(), rows, outputs).map_err(text)?;
+                kernels
+                    .linear_gated(Linear { y: found.slice(), y_stride: outputs, outputs, ..linear })
+                    .map_err(text)?;
+                let what = format!("gated linear {inputs}→{outputs}, {rows} rows, {blocks:?}");
+                let expected = values(device, expected.slice(), element)?;
+                compare(&what, &values(device, found.slice(), element)?, &expected, 0.0)?;
+            }
         }
     }
     Ok(())

@@ -52,31 +52,54 @@ impl Kernels {
     /// # Errors
     /// When a buffer is too short, or the device fails.
     pub fn linear(&self, linear: Linear<'_>) -> Result<(), DeviceError> {
+        self.launch_linear(linear, false)
+    }
+
+    /// `y = silu(x · gateᵀ) · (x · upᵀ)`: the weight is `[2 · outputs, inputs]`, gate first, the bias likewise. The bits are
+    /// those of [`linear`](Self::linear) and [`silu_gate`](Self::silu_gate), without the launch and the buffer between them.
+    ///
+    /// # Errors
+    /// When the element type is float, which has no such kernel; otherwise as `linear`.
+    pub fn linear_gated(&self, linear: Linear<'_>) -> Result<(), DeviceError> {
+        if self.element == Element::F32 {
+            return Err(DeviceError::Shape("there is no gated linear layer of float32".into()));
+        }
+        self.launch_linear(linear, true)
+    }
+
+    fn launch_linear(&self, linear: Linear<'_>, gated: bool) -> Result<(), DeviceError> {
         let Linear { y, y_stride, y_is_float, x, source, weight, bias, rows, inputs, outputs, blocks } = linear;
         self.check_rows(x, if source.is_some() { 1 } else { rows }, inputs)?;
         if let Some(source) = source {
             check_ints(source, rows)?;
         }
         let element = self.element.bytes();
-        weight.check(outputs * inputs * element)?;
+        let sums = if gated { 2 * outputs } else { outputs };
+        weight.check(sums * inputs * element)?;
         if let Some(bias) = bias {
-            bias.check(outputs * element)?;
+            bias.check(sums * element)?;
         }
         y.check(((rows - 1) * y_stride + outputs) * if y_is_float { 4 } else { element })?;
         let float = self.element == Element::F32;
         let narrow = blocks == LinearBlocks::Narrow;
-        let (name, rows_a_block, outputs_a_block) = match rows {
+        let few = outputs <= FEW_OUTPUTS;
+        let (name, rows_a_block, sums_a_block) = match (rows, gated) {
             _ if float => ("linear_float", 8, 8),
-            ..=8 if narrow && outputs <= FEW_OUTPUTS => ("linear_8_ahead", 8, 16),
-            ..=8 if narrow => ("linear_8", 8, 16),
-            ..=8 => ("linear_8_wide", 8, 32),
-            9..=16 if narrow && outputs <= FEW_OUTPUTS => ("linear_16_ahead", 16, 16),
-            9..=16 if narrow => ("linear_16", 16, 16),
-            9..=16 => ("linear_16_wide", 16, 32),
-            _ => ("linear_32_wide", 32, 64),
+            (..=8, false) if narrow && few => ("linear_8_ahead", 8, 16),
+            (..=8, false) if narrow => ("linear_8", 8, 16),
+            (..=8, true) if narrow => ("linear_8_gated", 8, 16),
+            (..=8, false) => ("linear_8_wide", 8, 32),
+            (..=8, true) => ("linear_8_wide_gated", 8, 32),
+            (9..=16, false) if narrow && few => ("linear_16_ahead", 16, 16),
+            (9..=16, false) if narrow => ("linear_16", 16, 16),
+            (9..=16, true) if narrow => ("linear_16_gated", 16, 16),
+            (9..=16, false) => ("linear_16_wide", 16, 32),
+            (9..=16, true) => ("linear_16_wide_gated", 16, 32),
+            (_, false) => ("linear_32_wide", 32, 64),
+            (_, true) => ("linear_32_wide_gated", 32, 64),
         };
-        let (row_blocks, output_blocks) = (rows.div_ceil(rows_a_block), outputs.div_ceil(outputs_a_block));
-        let wide = outputs_a_block > 16;
+        let (row_blocks, output_blocks) = (rows.div_ceil(rows_a_block), sums.div_ceil(sums_a_block));
+        let wide = sums_a_block > 16;
         if wide && x.at.bytes() / element > u32::MAX as usize {
             return Err(DeviceError::Shape(format!("{inputs} → {outputs}: more than 2³² elements of input")));
         }

@@ -222,8 +222,7 @@ impl Machine {
             width: *hidden,
             epsilon: *epsilon,
         })?;
-        self.linear(work.gate_up.slice(), self.rows(&work.normed, *hidden), &layer.gate_up, rows)?;
-        self.kernels.silu_gate(work.gated.slice(), work.gate_up.slice(), rows, *intermediate)?;
+        self.gated(work, self.rows(&work.normed, *hidden), &layer.gate_up, rows, *intermediate)?;
         self.linear(work.added.slice(), self.rows(&work.gated, *intermediate), &layer.down, rows)
     }
 
@@ -499,6 +498,45 @@ impl Machine {
         self.product(y, false, x, layer.weight.slice(), bias, rows, layer.inputs, layer.outputs)
     }
 
+    /// `work.gated = silu(gate) · up` of a layer that yields gate and up; `work.gate_up` may be used on the way.
+    fn gated(
+        &self,
+        work: &Activations,
+        x: Rows<'_>,
+        layer: &Projection,
+        rows: usize,
+        intermediate: usize,
+    ) -> Result<(), DeviceError> {
+        let (y, gate_up) = (work.gated.slice(), work.gate_up.slice());
+        let element = self.kernels.element();
+        if element == Element::F32 {
+            self.linear(gate_up, x, layer, rows)?;
+            return self.kernels.silu_gate(y, gate_up, rows, intermediate);
+        }
+        let bias = layer.bias.as_ref().map(Buffer::slice);
+        let stream = |blocks| {
+            self.kernels.linear_gated(Linear {
+                y,
+                y_stride: intermediate,
+                y_is_float: false,
+                x,
+                source: None,
+                weight: layer.weight.slice(),
+                bias,
+                rows,
+                inputs: layer.inputs,
+                outputs: intermediate,
+                blocks,
+            })
+        };
+        let matmul = Matmul { rows, inputs: layer.inputs, outputs: layer.outputs, element, result: element };
+        let product = Product { y: gate_up, x: x.at, w: layer.weight.slice() };
+        match self.library_or(matmul, product, x.stride, bias, stream)? {
+            Outcome::Stream(blocks) => stream(blocks),
+            Outcome::Done => self.kernels.silu_gate(y, gate_up, rows, intermediate),
+        }
+    }
+
     /// `y = x · weightᵀ + bias`, by whichever kernel is the fastest; by those of one order in batch-invariant mode.
     #[expect(clippy::too_many_arguments, reason = "a product is all of these")]
     fn product(
@@ -518,16 +556,32 @@ impl Machine {
                 Linear { y, y_stride, y_is_float, x, source: None, weight, bias, rows, inputs, outputs, blocks };
             self.kernels.linear(linear)
         };
-        if self.batch_invariant || x.stride != inputs {
-            return stream(LinearBlocks::Narrow);
-        }
         let element = self.kernels.element();
         let result = if y_is_float { Element::F32 } else { element };
         let matmul = Matmul { rows, inputs, outputs, element, result };
-        match (self.products.run(self.device(), matmul, Product { y, x: x.at, w: weight }, stream)?, bias) {
-            (Outcome::Stream(blocks), _) => stream(blocks),
-            (Outcome::Done, Some(bias)) => self.kernels.add_bias(Rows { at: y, stride: outputs }, bias, rows, outputs),
-            (Outcome::Done, None) => Ok(()),
+        match self.library_or(matmul, Product { y, x: x.at, w: weight }, x.stride, bias, stream)? {
+            Outcome::Stream(blocks) => stream(blocks),
+            Outcome::Done => Ok(()),
         }
+    }
+
+    /// Runs a product by the library if that is the fastest, with its bias; else says which streaming kernel is to.
+    fn library_or(
+        &self,
+        matmul: Matmul,
+        product: Product<'_>,
+        x_stride: usize,
+        bias: Option<Slice<'_>>,
+        stream: impl Fn(LinearBlocks) -> Result<(), DeviceError>,
+    ) -> Result<Outcome, DeviceError> {
+        if self.batch_invariant || x_stride != matmul.inputs {
+            return Ok(Outcome::Stream(LinearBlocks::Narrow));
+        }
+        let outcome = self.products.run(self.device(), matmul, product, stream)?;
+        if let (Outcome::Done, Some(bias)) = (outcome, bias) {
+            let y = Rows { at: product.y, stride: matmul.outputs };
+            self.kernels.add_bias(y, bias, matmul.rows, matmul.outputs)?;
+        }
+        Ok(outcome)
     }
 }
