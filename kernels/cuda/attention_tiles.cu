@@ -1,8 +1,10 @@
 // Attention over the paged cache on tensor cores: the rows of a request share the loads of their keys.
 //
 // A group is a run of rows of one slot: a piece of a prompt, the nodes of a tree, the beams of a draft step. As in
-// attention.cu a row sees positions 0 .. prefix − 1 of its slot and a few cache rows of its own. Positions are read tile by
-// tile for all rows of a group and all query heads of a key/value head together; rows of their own are read one by one.
+// attention.cu a row sees positions 0 .. prefix − 1 of its slot and a few cache rows of its own: its way through a tree,
+// so that most of them are others' too. Positions are read tile by tile for all rows of a group and all query heads of a
+// key/value head together. What the rows of a block see for themselves, each of it once, makes further tiles, of which a
+// row takes what stands in its own list.
 //
 // Faster than attention.cu where rows share what they see. The order of its sums depends on the group, so it does not
 // serve batch-invariant mode.
@@ -21,7 +23,7 @@
 #define COLUMNS (HEAD_DIM / 8)
 #define PIECES (HEAD_DIM / 8)
 
-/// Where a block's share of shared memory lies: two buffers of keys and values, the cache rows of three tiles.
+/// Bytes of a tile's keys and values; a block's dynamic shared memory is two of them.
 #define BUFFER (2 * KEYS * KEY_BYTES)
 
 struct Softmax {
@@ -44,8 +46,70 @@ __device__ __forceinline__ void raise(Softmax& s, int half, float larger) {
   }
 }
 
+/// Goes through the own lists of a block's rows and finds each (depth, cache row) once, depth by depth.
+struct OwnRows {
+  const int *own, *count;  // of the first row
+  int stride, rows, deepest;
+  /// Where the next tile begins.
+  int depth, batch;
+};
+
+/// Makes the next tile, and returns how many entries it has; 0 at the end. A whole warp calls it. `cache_row` and `depth`
+/// hold KEYS; entries behind the last repeat the first, at a depth that no row has. BATCHES · 32 is at least `rows`.
+template <int BATCHES>
+__device__ __forceinline__ int next_own_tile(OwnRows& from, int* cache_row, int* depth) {
+  int found = 0;
+  bool fits = true;
+  while (from.depth < from.deepest && fits) {
+    int mine[BATCHES];
+#pragma unroll
+    for (int b = 0; b < BATCHES; b++) {
+      int row = b * WARP + lane();
+      bool has = row < from.rows && from.depth < from.count[row];
+      mine[b] = has ? from.own[(u64)row * from.stride + from.depth] : -1;
+    }
+#pragma unroll
+    for (int b = 0; b < BATCHES; b++) {
+      if (b * WARP >= from.rows || b < from.batch || !fits) continue;
+      // The first of its like in this batch, and not in one before.
+      u32 alike = match_any(mine[b]);
+      bool first = mine[b] >= 0 && (alike & ((1u << lane()) - 1)) == 0;
+#pragma unroll
+      for (int a = 0; a < b; a++) {
+#pragma unroll 8
+        for (int l = 0; l < WARP; l++) first = first & (mine[b] != shuffle(mine[a], l));
+      }
+      u32 firsts = ballot(first);
+      // A batch stays together: then the next tile begins with it.
+      fits = found + __popc(firsts) <= KEYS;
+      if (!fits) {
+        from.batch = b;
+        continue;
+      }
+      if (first) {
+        int at = found + __popc(firsts & ((1u << lane()) - 1));
+        cache_row[at] = mine[b];
+        depth[at] = from.depth;
+      }
+      found += __popc(firsts);
+    }
+    if (fits) {
+      from.batch = 0;
+      from.depth++;
+    }
+  }
+  warp_sync();
+  if (found > 0) {
+    for (int at = found + lane(); at < KEYS; at += WARP) {
+      cache_row[at] = cache_row[0];
+      depth[at] = 0x7fffffff;
+    }
+  }
+  return found;
+}
+
 /// One block: MT tiles of 16 (row, head) pairs of a group and a key/value head, over one split of the positions. Each tile
-/// has KW warps, which take parts of each tile of positions and are merged at the end.
+/// has KW warps, which take parts of each tile of keys and are merged at the end. The last split takes the rows' own.
 template <int MT, int KW>
 __device__ __forceinline__ void attend(T* out, const T* query, int query_stride, const T* keys, const T* values,
                                        const int* page_table, int table_width, int page_size, const int* row_slot,
@@ -55,8 +119,10 @@ __device__ __forceinline__ void attend(T* out, const T* query, int query_stride,
   constexpr int THREADS = MT * KW * WARP;
   constexpr int PART = KEYS / KW;  // positions of a tile that one warp takes
   DYNAMIC_SHARED(shared);
-  __shared__ int cache_row[3][KEYS];
-  __shared__ int longest_of[MT * KW], is_last;
+  constexpr int BATCHES = (MT * 16 + WARP - 1) / WARP;
+  // Of three tiles, in turn: cache rows, depths of the rows' own, and how many keys (0 behind the last tile).
+  __shared__ int cache_row[3][KEYS], own_depth[3][KEYS], filled[3];
+  __shared__ int longest_of[MT * KW], deepest_of[MT * KW], is_last;
   wait_for_predecessor();
   int thread = (int)threadIdx.x, at_row = lane() / 4, at_column = lane() % 4 * 2;
   int tile = warp() / KW, part = warp() % KW;
@@ -83,17 +149,23 @@ __device__ __forceinline__ void attend(T* out, const T* query, int query_stride,
     own[half] = row_own_count[row[half]];
     q[half] = query + (u64)row[half] * query_stride + (u64)head[half] * HEAD_DIM;
   }
-  // The longest prefix of the block's rows, and the most rows of their own in this warp.
+  // The longest prefix of the block's rows, and the most rows of their own.
   int longest = max(limit[0], limit[1]), most_own = max(own[0], own[1]);
 #pragma unroll
   for (int mask = WARP / 2; mask > 0; mask /= 2) {
     longest = max(longest, shuffle_xor(longest, mask));
     most_own = max(most_own, shuffle_xor(most_own, mask));
   }
-  if (lane() == 0) longest_of[warp()] = longest;
+  if (lane() == 0) {
+    longest_of[warp()] = longest;
+    deepest_of[warp()] = most_own;
+  }
   block_sync();
 #pragma unroll
-  for (int w = 0; w < MT * KW; w++) longest = max(longest, longest_of[w]);
+  for (int w = 0; w < MT * KW; w++) {
+    longest = max(longest, longest_of[w]);
+    most_own = max(most_own, deepest_of[w]);
+  }
   int chunk = (longest + max_splits - 1) / max_splits;
   chunk = max((chunk + KEYS - 1) / KEYS, 1) * KEYS;
   int splits = max((longest + chunk - 1) / chunk, 1);
@@ -120,15 +192,31 @@ __device__ __forceinline__ void attend(T* out, const T* query, int query_stride,
     for (int i = 0; i < 4; i++) s.acc[c][i] = 0.0f;
   }
 
-  // Positions behind the last are looked up as the last: their scores are masked, their values have to be finite.
+  int block_row = first_row + first_pair / group;
+  OwnRows own_rows;
+  own_rows.own = row_own + (u64)block_row * own_stride;
+  own_rows.count = row_own_count + block_row;
+  own_rows.stride = own_stride;
+  own_rows.rows = first_row + (min(first_pair + MT * 16, pairs) - 1) / group - block_row + 1;
+  own_rows.deepest = split == splits - 1 ? most_own : 0;
+  own_rows.depth = own_rows.batch = 0;
+
+  // The first warps say where the keys of tile t lie. Positions behind the last are looked up as the last: their scores
+  // are masked, their values have to be finite.
   auto look_up = [&](int t) {
-    if (thread < KEYS && t < tiles) {
-      int position = min(begin + t * KEYS + thread, end - 1);
-      cache_row[t % 3][thread] = table[position / page_size] * page_size + position % page_size;
+    if (t < tiles) {
+      if (thread < KEYS) {
+        int position = min(begin + t * KEYS + thread, end - 1);
+        cache_row[t % 3][thread] = table[position / page_size] * page_size + position % page_size;
+      }
+      if (thread == 0) filled[t % 3] = KEYS;
+    } else if (warp() == 0) {
+      int found = next_own_tile<BATCHES>(own_rows, cache_row[t % 3], own_depth[t % 3]);
+      if (thread == 0) filled[t % 3] = found;
     }
   };
   auto load = [&](int t) {
-    if (t < tiles) {
+    if (filled[t % 3] > 0) {
       unsigned char* buffer = shared + t % 2 * BUFFER;
       for (int i = thread; i < KEYS * PIECES; i += THREADS) {
         int key = i / PIECES, piece = i % PIECES;
@@ -143,7 +231,7 @@ __device__ __forceinline__ void attend(T* out, const T* query, int query_stride,
   look_up(1);
   block_sync();
   load(0);
-  for (int t = 0; t < tiles; t++) {
+  for (int t = 0; filled[t % 3] > 0; t++) {
     load(t + 1);
     look_up(t + 2);
     copy_async_wait<1>();
@@ -165,16 +253,33 @@ __device__ __forceinline__ void attend(T* out, const T* query, int query_stride,
         mma_16816(score[n + 1], fragment[k], b + 2);
       }
     }
-    int first = begin + t * KEYS + part * PART + at_column;
+    // What a row does not see scores −∞.
+    int first = part * PART + at_column;
+    if (t < tiles) {
+#pragma unroll
+      for (int n = 0; n < PART / 8; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          int position = begin + t * KEYS + first + n * 8 + i % 2;
+          score[n][i] = position < min(limit[i / 2], end) ? score[n][i] * scale : -infinity();
+        }
+      }
+    } else {
+#pragma unroll
+      for (int n = 0; n < PART / 8; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          int key = first + n * 8 + i % 2, depth = own_depth[t % 3][key];
+          bool sees = depth < own[i / 2] && row_own[(u64)row[i / 2] * own_stride + depth] == cache_row[t % 3][key];
+          score[n][i] = sees ? score[n][i] * scale : -infinity();
+        }
+      }
+    }
     float larger[2] = {s.most[0], s.most[1]};
 #pragma unroll
     for (int n = 0; n < PART / 8; n++) {
 #pragma unroll
-      for (int i = 0; i < 4; i++) {
-        int position = first + n * 8 + i % 2;
-        score[n][i] = position < min(limit[i / 2], end) ? score[n][i] * scale : -infinity();
-        larger[i / 2] = score[n][i] > larger[i / 2] ? score[n][i] : larger[i / 2];
-      }
+      for (int i = 0; i < 4; i++) larger[i / 2] = score[n][i] > larger[i / 2] ? score[n][i] : larger[i / 2];
     }
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -217,42 +322,6 @@ __device__ __forceinline__ void attend(T* out, const T* query, int query_stride,
     // So far a lane has summed its own columns.
     s.sum[half] += shuffle_xor(s.sum[half], 1);
     s.sum[half] += shuffle_xor(s.sum[half], 2);
-  }
-
-  // What each row sees for itself, in the last split, shared among the warps of the tile.
-  if (split == splits - 1) {
-    for (int j = part; j < most_own; j += KW) {
-#pragma unroll
-      for (int half = 0; half < 2; half++) {
-        bool sees = j < own[half];
-        u64 from = ((u64)(sees ? row_own[(u64)row[half] * own_stride + j] : 0) * kv_heads + kv_head) * HEAD_DIM;
-        float dot = 0.0f;
-        if (sees) {
-#pragma unroll
-          for (int k = 0; k < STEPS; k++) {
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-              float2 a = unpack(fragment[k][2 * i + half]);
-              float2 b = unpack(*(const u32*)(keys + from + k * 16 + i * 8 + at_column));
-              dot += a.x * b.x + a.y * b.y;
-            }
-          }
-        }
-        dot += shuffle_xor(dot, 1);
-        dot += shuffle_xor(dot, 2);
-        if (!sees) continue;
-        dot *= scale;
-        raise(s, half, dot > s.most[half] ? dot : s.most[half]);
-        float w = exp_fast(dot - s.most[half]);
-        s.sum[half] += w;
-#pragma unroll
-        for (int c = 0; c < COLUMNS; c++) {
-          float2 value = unpack(*(const u32*)(values + from + c * 8 + at_column));
-          s.acc[c][2 * half] += w * value.x;
-          s.acc[c][2 * half + 1] += w * value.y;
-        }
-      }
-    }
   }
 
   if (KW > 1) {
@@ -321,38 +390,56 @@ __device__ __forceinline__ void attend(T* out, const T* query, int query_stride,
   if (!is_last) return;
   memory_fence();
   int count = min(MT * 16, pairs - first_pair);
-  // A warp a pair, two columns a lane.
-  for (int i = warp(); i < count; i += MT * KW) {
-    int pair = first_pair + i;
-    u64 place = (u64)(first_row + pair / group) * heads + kv_head * group + pair % group;
-    const float* all = partial + place * max_splits * SPLIT;
-    // Lane p weighs split p; there are at most 32.
-    float2 own_split = lane() < splits ? *(const float2*)(all + lane() * SPLIT + HEAD_DIM) : make_float2(-infinity(), 0.0f);
-    float largest = warp_max(own_split.x);
-    float share_of_split = own_split.x == -infinity() ? 0.0f : exp_fast(own_split.x - largest);
-    float total = warp_sum(share_of_split * own_split.y);
-    float2 sum[(HEAD_DIM + 63) / 64];
+  // A warp takes four pairs at once, so that their loads are under way together; two columns a lane.
+  constexpr int TOGETHER = 4, WIDTH = (HEAD_DIM + 63) / 64;
+  for (int i = warp() * TOGETHER; i < count; i += MT * KW * TOGETHER) {
+    u64 place[TOGETHER];
+    float2 own_split[TOGETHER], sum[TOGETHER][WIDTH];
 #pragma unroll
-    for (int c = 0; c < (HEAD_DIM + 63) / 64; c++) sum[c] = make_float2(0.0f, 0.0f);
-#pragma unroll 4
+    for (int k = 0; k < TOGETHER; k++) {
+      // What lies behind the last pair repeats it, and is not written.
+      int pair = first_pair + min(i + k, count - 1);
+      place[k] = (u64)(first_row + pair / group) * heads + kv_head * group + pair % group;
+      // Lane p weighs split p; there are at most 32.
+      own_split[k] = make_float2(-infinity(), 0.0f);
+      if (lane() < splits) own_split[k] = *(const float2*)(partial + (place[k] * max_splits + lane()) * SPLIT + HEAD_DIM);
+#pragma unroll
+      for (int c = 0; c < WIDTH; c++) sum[k][c] = make_float2(0.0f, 0.0f);
+    }
+    float share_of_split[TOGETHER], inverse[TOGETHER];
+#pragma unroll
+    for (int k = 0; k < TOGETHER; k++) {
+      float largest = warp_max(own_split[k].x);
+      share_of_split[k] = own_split[k].x == -infinity() ? 0.0f : exp_fast(own_split[k].x - largest);
+      float total = warp_sum(share_of_split[k] * own_split[k].y);
+      inverse[k] = total > 0.0f ? 1.0f / total : 0.0f;
+    }
+#pragma unroll 2
     for (int p = 0; p < splits; p++) {
-      const float* one = all + p * SPLIT;
-      float share = shuffle(share_of_split, p);
 #pragma unroll
-      for (int c = 0; c < (HEAD_DIM + 63) / 64; c++) {
-        int d = c * 64 + lane() * 2;
-        if (d < HEAD_DIM) {
-          float2 value = *(const float2*)(one + d);
-          sum[c].x += share * value.x;
-          sum[c].y += share * value.y;
+      for (int k = 0; k < TOGETHER; k++) {
+        const float* one = partial + (place[k] * max_splits + p) * SPLIT;
+        float share = shuffle(share_of_split[k], p);
+#pragma unroll
+        for (int c = 0; c < WIDTH; c++) {
+          int d = c * 64 + lane() * 2;
+          if (d < HEAD_DIM) {
+            float2 value = *(const float2*)(one + d);
+            sum[k][c].x += share * value.x;
+            sum[k][c].y += share * value.y;
+          }
         }
       }
     }
-    float inverse = total > 0.0f ? 1.0f / total : 0.0f;
 #pragma unroll
-    for (int c = 0; c < (HEAD_DIM + 63) / 64; c++) {
-      int d = c * 64 + lane() * 2;
-      if (d < HEAD_DIM) *(u32*)(out + place * HEAD_DIM + d) = pack(sum[c].x * inverse, sum[c].y * inverse);
+    for (int k = 0; k < TOGETHER; k++) {
+#pragma unroll
+      for (int c = 0; c < WIDTH; c++) {
+        int d = c * 64 + lane() * 2;
+        if (d < HEAD_DIM && i + k < count) {
+          *(u32*)(out + place[k] * HEAD_DIM + d) = pack(sum[k][c].x * inverse[k], sum[k][c].y * inverse[k]);
+        }
+      }
     }
   }
   if (thread == 0) *counter = 0;

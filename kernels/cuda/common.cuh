@@ -56,6 +56,8 @@ __device__ __forceinline__ u64 shuffle_down(u64 value, int by) { return __shfl_d
 __device__ __forceinline__ int shuffle_up(int value, int by) { return __shfl_up_sync(~0u, value, by); }
 __device__ __forceinline__ u64 shuffle_up(u64 value, int by) { return __shfl_up_sync(~0u, value, by); }
 __device__ __forceinline__ u32 ballot(bool value) { return __ballot_sync(~0u, value); }
+/// The lanes that have this lane's value, as bits.
+__device__ __forceinline__ u32 match_any(int value) { return __match_any_sync(~0u, value); }
 
 __device__ __forceinline__ int atomic_add(int* at, int value) { return atomicAdd(at, value); }
 __device__ __forceinline__ u32 atomic_add(u32* at, u32 value) { return atomicAdd(at, value); }

@@ -66,19 +66,24 @@ embed(T* out, int out_stride, const T* table, const int* tokens, int width, int 
 
 /// RMS norm of a row, after adding a residual: `stream = stream + add` (rounded to T; left out if `add` is null), then
 /// `out = stream · inverse_root(mean(stream²) + epsilon) · weight`. With `keep`, the sum is also written there.
-/// Grid: rows. Rows of stream, add, out and keep are `*_stride` apart. `source` (or null) maps a row to the row of
-/// `stream` that it reads; then `add` is not used. Width is a multiple of VECTOR.
-extern "C" __global__ void __launch_bounds__(256)
+/// Rows of stream, add, out and keep are `*_stride` apart. `source` (or null) maps a row to the row of `stream` that it
+/// reads; then `add` is not used. Width is a multiple of VECTOR.
+/// Grid: rows. A thread for each vector of a row, as far as there are: with few rows it is latency that counts, so a
+/// thread asks for its weight before the kernel ahead has ended, and reads its part of the row once.
+extern "C" __global__ void __launch_bounds__(1024)
 rms_norm(T* out, int out_stride, T* stream, int stream_stride, const T* add, int add_stride, const T* weight,
          T* keep, int keep_stride, const int* source, int width, float epsilon) {
   __shared__ float scratch[33];
+  int begin = (int)threadIdx.x * VECTOR, step = (int)blockDim.x * VECTOR;
+  float first_weight[VECTOR], first[VECTOR];
+  if (begin < width) read_vector(weight + begin, first_weight);
   wait_for_predecessor();
   int row = (int)blockIdx.x;
   T* own = stream + (u64)(source ? source[row] : row) * stream_stride;
   const T* other = add ? add + (u64)row * add_stride : nullptr;
   T* kept = keep ? keep + (u64)row * keep_stride : nullptr;
   float squares = 0.0f;
-  for (int i = (int)threadIdx.x * VECTOR; i < width; i += (int)blockDim.x * VECTOR) {
+  for (int i = begin; i < width; i += step) {
     float x[VECTOR];
     read_vector(own + i, x);
     if (other) {
@@ -90,15 +95,20 @@ rms_norm(T* out, int out_stride, T* stream, int stream_stride, const T* add, int
     }
     if (kept) write_vector(kept + i, x);
 #pragma unroll
-    for (int k = 0; k < VECTOR; k++) squares += x[k] * x[k];
+    for (int k = 0; k < VECTOR; k++) {
+      squares += x[k] * x[k];
+      if (i == begin) first[k] = x[k];
+    }
   }
   float scale = inverse_root(block_sum(squares, scratch) / (float)width + epsilon);
-  for (int i = (int)threadIdx.x * VECTOR; i < width; i += (int)blockDim.x * VECTOR) {
+  for (int i = begin; i < width; i += step) {
     float x[VECTOR], w[VECTOR];
-    read_vector(own + i, x);
-    read_vector(weight + i, w);
+    if (i > begin) {
+      read_vector(own + i, x);
+      read_vector(weight + i, w);
+    }
 #pragma unroll
-    for (int k = 0; k < VECTOR; k++) x[k] = x[k] * scale * w[k];
+    for (int k = 0; k < VECTOR; k++) x[k] = i > begin ? x[k] * scale * w[k] : first[k] * scale * first_weight[k];
     write_vector(out + (u64)row * out_stride + i, x);
   }
 }

@@ -365,6 +365,17 @@ inline u32 ballot(bool value) {
     if (slots[i][0] & 1) bits |= 1u << i;
   return bits;
 }
+inline u32 match_any(int value) {
+  auto slots = emulator::exchange(&value, sizeof value);
+  u32 bits = 0;
+  int first = emulator::worker->current / emulator::kWarp * emulator::kWarp;
+  for (int i = 0; i < emulator::kWarp && first + i < (int)emulator::worker->states.size(); i++) {
+    int other;
+    std::memcpy(&other, slots[i], sizeof other);
+    if (other == value) bits |= 1u << i;
+  }
+  return bits;
+}
 
 template <class N> inline N atomic_add(N* at, N value) { return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST); }
 template <class N> inline N atomic_max(N* at, N value) {

@@ -7,6 +7,7 @@
 //! [`crate::launch`], which check the lengths of what they are given, and nowhere else.
 
 mod buffer;
+mod cache;
 mod compile;
 mod cuda;
 mod driver;

@@ -17,7 +17,7 @@ pub use accept::{Acceptance, CachePlanes, Moves};
 pub use attention::{Attention, HEAD_DIMS};
 pub use attention_tiles::Groups;
 pub use elementwise::{RmsNorm, Rotation};
-pub use linear::{Linear, MOST_ROWS_A_BLOCK};
+pub use linear::{Linear, LinearBlocks};
 pub use sampling::SamplingState;
 pub use select::{Logits, LogprobRows, MOST_SELECTED, MOST_VOCABULARY, SelectionWorkspace, TopK};
 pub use tree::{Drafting, MOST_NODES, MOST_PLACES, MOST_TOPK, PassRows, Proposals, Sequences, TreeNodes, VerifyRows};
@@ -42,6 +42,12 @@ pub fn files(element: Element, head_dims: &[usize]) -> Vec<(KernelFile, Vec<Stri
         files.push((attention::FILE, options));
     }
     files
+}
+
+/// A name of the kernels that compute linear layers, which changes with their source.
+pub fn linear_version() -> String {
+    let source = [linear::FILE.text, linear::FLOAT_FILE.text].concat();
+    blake3::hash(source.as_bytes()).to_hex().to_string()
 }
 
 /// The kernels for one element type on one device.

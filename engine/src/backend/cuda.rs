@@ -8,6 +8,7 @@ mod layout;
 mod memory;
 mod passes;
 mod prefill;
+mod products;
 mod replay;
 mod ring;
 mod round;
@@ -150,7 +151,7 @@ impl CudaBackend {
         }
     }
 
-    /// Records a round or a part of it. Its first run is eager: kernels are loaded and products planned outside of the
+    /// Records a round or a part of it. Its first run is eager: kernels are loaded, and products planned and timed, outside of the
     /// recording.
     fn capture(&mut self, key: GraphKey) -> Result<(), EngineError> {
         if self.graphs.contains_key(&key) {
@@ -159,7 +160,7 @@ impl CudaBackend {
         let padding = vec![self.machine.capacity.slots as i32; key.batch];
         self.device.write(self.round.slot.slice(), &padding)?;
         // Whole even for a part, which works on what those before it leave.
-        self.run_eagerly(GraphKey { part: None, ..key })?;
+        self.machine.products.searching(|| self.run_eagerly(GraphKey { part: None, ..key }))?;
         let memory = RoundMemory { work: &self.work, arrays: &self.arrays, round: &self.round };
         let options = self.round_options(key);
         let graph = self.device.capture(|| self.machine.round(key.parts(), memory, key.shape, key.batch, options))?;

@@ -35,8 +35,8 @@ pub fn check_attention(device: &Device, element: Element) -> Result<(), String> 
     })
 }
 
-/// Groups of rows on tensor cores: a piece of a prompt, trees of several sizes, padding, single rows; given one by one, and
-/// even ones.
+/// Groups of rows on tensor cores: a piece of a prompt, trees of several sizes whose rows share their ways or do not,
+/// padding, single rows; given one by one, and even ones; more rows of their own than a tile and than a block has.
 pub fn check_attention_tiles(device: &Device, element: Element) -> Result<(), String> {
     if element == Element::F32 {
         return Ok(());
@@ -50,15 +50,18 @@ pub fn check_attention_tiles(device: &Device, element: Element) -> Result<(), St
         vec![(1, 399, 0)],
         tree(2, 64, 13).collect(),
         tree(0, 0, 3).collect(),
+        (0..80).map(|node| (1, 33, 1 + node * 7 % OWN_STRIDE as i32)).collect(),
     ] {
         rows.extend(group);
         first.push(rows.len() as i32);
     }
     let even: Vec<(i32, i32, i32)> = tree(0, 77, 6).chain(tree(1, 399, 6)).chain([(2, 0, 0); 6]).collect();
+    // A group alone is split, also where there are few multiprocessors.
+    let one: Vec<(i32, i32, i32)> = tree(1, 399, 7).collect();
     for_all_shapes(|heads, head_dim, page_size| {
         let ranges = device.upload(&first).map_err(text)?;
-        let groups = Groups::Ranges { first: ranges.slice(), count: first.len() - 1, largest: 41 };
-        for (rows, groups) in [(&rows, groups), (&even, Groups::Even(6))] {
+        let groups = Groups::Ranges { first: ranges.slice(), count: first.len() - 1, largest: 80 };
+        for (rows, groups) in [(&rows, groups), (&even, Groups::Even(6)), (&one, Groups::Even(7))] {
             let scene = Scene::new(device, element, heads, head_dim, page_size, rows)?;
             for max_splits in [1, 5] {
                 let found = scene.run(0..rows.len(), max_splits, Some(groups))?;
@@ -119,7 +122,18 @@ impl<'a> Scene<'a> {
         let width = kv_heads * head_dim;
         let (keys, cached) = (numbers.floats(cache_rows * width, element), numbers.floats(cache_rows * width, element));
         let query = numbers.floats(rows.len() * (heads + 2 * kv_heads) * head_dim, element);
-        let own: Vec<i32> = (0..rows.len() * OWN_STRIDE).map(|_| numbers.below(cache_rows) as i32).collect();
+        // Rows of a slot share what they see, as on the ways of a tree, but for those of slot 0, of which each has its own.
+        let shared: Vec<i32> =
+            (0..slots * OWN_STRIDE * OWN_STRIDE * 3).map(|_| numbers.below(cache_rows) as i32).collect();
+        let own = rows.iter().enumerate().flat_map(|(row, (slot, ..))| {
+            (0..OWN_STRIDE).map(move |depth| (row, *slot as usize * OWN_STRIDE + depth, 1 + depth * 3, *slot == 0))
+        });
+        let own: Vec<i32> = own
+            .map(|(row, place, ways, alone)| match alone {
+                true => numbers.below(cache_rows) as i32,
+                false => shared[place * OWN_STRIDE * 3 + row % ways],
+            })
+            .collect();
         let mut cache = KeyValues::new(cache_rows, kv_heads, head_dim);
         cache.write(&(0..cache_rows as u32).collect::<Vec<_>>(), &keys, &cached);
         let floats = |values: &[f32]| device.upload(&element.encode(values)).map_err(text);

@@ -36,7 +36,7 @@ pub fn check_embed(device: &Device, element: Element) -> Result<(), String> {
 pub fn check_rms_norm(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(2);
-    for width in [64, 136, 4096, 8192] {
+    for width in [64, 136, 4096, 8192, 12288] {
         let rows = 5;
         let (x, y) = (numbers.floats(rows * width, element), numbers.floats(rows * width, element));
         let weight = numbers.floats(width, element);

@@ -2,14 +2,12 @@
 
 use std::{
     ffi::{CString, c_char},
-    fs,
     mem::MaybeUninit,
-    path::{Path, PathBuf},
 };
 
 use cudarc::nvrtc::{result, sys};
 
-use super::DeviceError;
+use super::{DeviceError, cache};
 
 /// A source file of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,14 +63,14 @@ pub(super) fn cached(
         key.update(part.as_bytes());
     }
     let key = key.finalize().to_hex();
-    let path = cache_folder().map(|folder| folder.join(format!("{}-{}.cubin", file.name, &key[..32])));
-    if let Some(binary) = path.as_deref().and_then(read_checked) {
+    let path = cache::folder().map(|folder| folder.join(format!("{}-{}.cubin", file.name, &key[..32])));
+    if let Some(binary) = path.as_deref().and_then(cache::read) {
         return Ok(binary);
     }
     let binary = compile_for(file, options, architecture)?;
     if let Some(path) = path {
         // A cache that cannot be written costs time, nothing else.
-        let _ = write_checked(&path, &binary);
+        let _ = cache::write(&path, &binary);
     }
     Ok(binary)
 }
@@ -140,33 +138,6 @@ fn failure(file: KernelFile, target: &str, log: String) -> DeviceError {
     DeviceError::Compile { file: file.name.into(), target: target.into(), log }
 }
 
-/// `$SPECTUNE_CACHE`, or `spectune/kernels` in the user's cache folder.
-pub(super) fn cache_folder() -> Option<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    set("SPECTUNE_CACHE").or_else(|| {
-        let caches = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
-        caches.map(|caches| caches.join("spectune").join("kernels"))
-    })
-}
-
-/// A file that ends with the hash of what stands before it: one that was cut short is not used.
-fn read_checked(path: &Path) -> Option<Vec<u8>> {
-    let mut bytes = fs::read(path).ok()?;
-    let end = bytes.len().checked_sub(blake3::OUT_LEN)?;
-    let hash = bytes.split_off(end);
-    (blake3::hash(&bytes).as_bytes() == hash.as_slice()).then_some(bytes)
-}
-
-/// Writes beside the file and renames, so that two processes may do so at once.
-pub(super) fn write_checked(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
-    fs::write(&temporary, [bytes, blake3::hash(bytes).as_bytes()].concat())?;
-    fs::rename(&temporary, path)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,16 +147,5 @@ mod tests {
         let text = "extern \"C\" __global__ void __launch_bounds__(128) one(int a) {}\n\
                     extern \"C\" __global__ void two(\n  float* b) {}";
         assert_eq!(KernelFile { name: "x", text }.kernels(), ["one", "two"]);
-    }
-
-    #[test]
-    fn a_cached_file_that_was_cut_is_not_used() {
-        let path = std::env::temp_dir().join(format!("spectune-cache-test-{}", std::process::id()));
-        write_checked(&path, b"binary").expect("a writable folder");
-        assert_eq!(read_checked(&path).as_deref(), Some(b"binary".as_slice()));
-        let bytes = fs::read(&path).expect("just written");
-        fs::write(&path, &bytes[..bytes.len() - 1]).expect("writable");
-        assert_eq!(read_checked(&path), None);
-        fs::remove_file(&path).expect("removable");
     }
 }

@@ -1,5 +1,9 @@
 //! Matrix products by the device's own library (cuBLASLt), where it has one.
 
+mod choice;
+
+use std::path::PathBuf;
+
 use super::{Device, DeviceError, Element, Slice};
 
 /// `y = x · wᵀ`: x is `[rows, inputs]`, w `[outputs, inputs]`, y `[rows, outputs]`, all row-major.
@@ -17,10 +21,34 @@ pub struct Matmul {
     pub result: Element,
 }
 
+/// One of the library's ways to compute a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Algorithm {
+    /// What the library calls it. Means the same to the same version of the library only.
+    pub words: [u64; 8],
+    /// Bytes of workspace.
+    pub workspace: usize,
+}
+
 /// A product whose algorithm has been chosen.
 pub trait MatmulPlan: Send + Sync {
+    /// Name and version of the library.
+    fn library(&self) -> String;
+
     /// Bytes of workspace.
     fn workspace(&self) -> usize;
+
+    /// The algorithm that is chosen.
+    fn words(&self) -> [u64; 8];
+
+    /// At most `most` algorithms, the one that the library expects to be the fastest first.
+    ///
+    /// # Errors
+    /// When the library has none for these shapes.
+    fn algorithms(&self, most: usize) -> Result<Vec<Algorithm>, DeviceError>;
+
+    /// Takes the algorithm of these words from now on. False where the library cannot run it: then nothing changes.
+    fn choose(&mut self, words: [u64; 8]) -> bool;
 
     /// Runs it, in order with the stream.
     ///
@@ -32,19 +60,56 @@ pub trait MatmulPlan: Send + Sync {
     unsafe fn run(&self, y: u64, x: u64, w: u64, workspace: u64) -> Result<(), DeviceError>;
 }
 
+/// What was the fastest for a shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fastest {
+    /// The library, by this algorithm.
+    Library([u64; 8]),
+    /// One of the kernels that were timed beside it, by its number.
+    Rival(usize),
+}
+
 /// A plan with its shapes.
 pub struct MatmulHandle {
     matmul: Matmul,
     plan: Box<dyn MatmulPlan>,
+    /// Where the choice is kept between starts.
+    kept: Option<PathBuf>,
+    fastest: Option<Fastest>,
+}
+
+/// A kernel outside the library that computes the same product.
+pub type Rival<'a> = &'a dyn Fn() -> Result<(), DeviceError>;
+
+/// Memory of a product.
+#[derive(Clone, Copy, Debug)]
+pub struct Operands<'a> {
+    /// The result.
+    pub y: Slice<'a>,
+    /// The input.
+    pub x: Slice<'a>,
+    /// The weights.
+    pub w: Slice<'a>,
+    /// At least [`MatmulHandle::workspace`] bytes; algorithms that need more are not searched.
+    pub workspace: Slice<'a>,
 }
 
 impl MatmulHandle {
-    /// Chooses an algorithm; `None` where the device has no matrix library.
+    /// Takes what a search of an earlier start has found, else the algorithm that the library expects to be the fastest;
+    /// `None` where the device has no matrix library. `rivals` says which kernels are timed beside the library's, and
+    /// changes when they do.
     ///
     /// # Errors
     /// When the library has none for these shapes.
-    pub fn new(device: &Device, matmul: Matmul) -> Result<Option<Self>, DeviceError> {
-        Ok(device.driver().matmul_plan(matmul)?.map(|plan| Self { matmul, plan }))
+    pub fn new(device: &Device, matmul: Matmul, rivals: &str) -> Result<Option<Self>, DeviceError> {
+        let Some(mut plan) = device.driver().matmul_plan(matmul)? else { return Ok(None) };
+        let kept = choice::path(device.properties(), &format!("{} {rivals}", plan.library()), matmul);
+        let known = kept.as_deref().and_then(choice::load);
+        let fastest = known.filter(|known| match known {
+            Fastest::Library(words) => plan.choose(*words),
+            Fastest::Rival(_) => true,
+        });
+        Ok(Some(Self { matmul, plan, kept, fastest }))
     }
 
     /// Bytes of workspace that [`run`](Self::run) needs.
@@ -52,17 +117,46 @@ impl MatmulHandle {
         self.plan.workspace()
     }
 
-    /// Runs it, in order with the stream.
+    /// What a search has found, of this start or an earlier one; `None` before there was one.
+    pub fn fastest(&self) -> Option<Fastest> {
+        self.fastest
+    }
+
+    /// Times some kernels and the algorithms that the library offers, and keeps on disk which was the fastest, so that
+    /// later starts take the same without a search. Waits for the device, some milliseconds; overwrites y and the
+    /// workspace.
     ///
     /// # Errors
     /// When a slice is too short, or the device fails.
-    pub fn run(&self, y: Slice<'_>, x: Slice<'_>, w: Slice<'_>, workspace: Slice<'_>) -> Result<(), DeviceError> {
-        let Matmul { rows, inputs, outputs, element, result } = self.matmul;
-        x.check(rows * inputs * element.bytes())?;
-        w.check(outputs * inputs * element.bytes())?;
-        y.check(rows * outputs * result.bytes())?;
-        workspace.check(self.plan.workspace())?;
+    pub fn search(&mut self, device: &Device, operands: Operands<'_>, rivals: &[Rival<'_>]) -> Result<(), DeviceError> {
+        self.check(operands)?;
+        // SAFETY: checked above.
+        let found = unsafe { choice::fastest(device, self.plan.as_mut(), operands, rivals)? };
+        if let (Some(found), Some(kept)) = (found, &self.kept) {
+            // A cache that cannot be written costs the next start a search, nothing else.
+            let _ = choice::store(kept, found);
+        }
+        // Where nothing could be timed, the library's advice stands.
+        self.fastest = found.or_else(|| Some(Fastest::Library(self.plan.words())));
+        Ok(())
+    }
+
+    /// Runs the library's algorithm, in order with the stream.
+    ///
+    /// # Errors
+    /// When a slice is too short, or the device fails.
+    pub fn run(&self, operands: Operands<'_>) -> Result<(), DeviceError> {
+        self.check(operands)?;
+        let Operands { y, x, w, workspace } = operands;
         // SAFETY: checked above.
         unsafe { self.plan.run(y.address(), x.address(), w.address(), workspace.address()) }
+    }
+
+    fn check(&self, operands: Operands<'_>) -> Result<(), DeviceError> {
+        let Matmul { rows, inputs, outputs, element, result } = self.matmul;
+        operands.x.check(rows * inputs * element.bytes())?;
+        operands.w.check(outputs * inputs * element.bytes())?;
+        operands.y.check(rows * outputs * result.bytes())?;
+        operands.workspace.check(self.plan.workspace())
     }
 }

@@ -61,11 +61,12 @@ impl Kernels {
             _ => ("attention_tiles_128", 128, 256),
         };
         let parts = kv_heads * pairs.div_ceil(pairs_a_block);
-        // Two blocks a multiprocessor; a split should be worth a block.
-        let busy = 2 * self.device.properties().multiprocessors;
+        // Blocks that run at the same time: registers of 256 threads leave no room for a second block. More splits than fit
+        // at once would make a second wave, and each split has to be merged.
+        let at_once = self.device.properties().multiprocessors * if threads > 128 { 1 } else { 2 };
         let room = attention.partial.bytes() / Self::attention_workspace(rows, heads, head_dim, 1).max(1);
         let room = if attention.counters.bytes() < count * parts * 4 { 1 } else { room };
-        let splits = busy.div_ceil((count * parts).max(1)).min(max_splits.min(MOST_SPLITS)).min(room).max(1);
+        let splits = (at_once / (count * parts).max(1)).min(max_splits.min(MOST_SPLITS)).min(room).max(1);
         let keys_a_tile = if head_dim <= 128 { 64 } else { 32 };
         let shared = 2 * 2 * keys_a_tile * (head_dim * 2 + 16);
         let options = [self.element.option(), format!("-DHEAD_DIM={head_dim}")];

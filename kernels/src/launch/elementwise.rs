@@ -119,8 +119,9 @@ impl Kernels {
             int(width),
             Arg::Float(epsilon),
         ];
+        let threads = (width / self.vector()).next_multiple_of(32).clamp(32, 1024) as u32;
         // SAFETY: lengths are checked above; rows of `source` are the caller's layout kernels', which stay within.
-        unsafe { self.device.launch(&kernel, line(rows, block(width / self.vector())), &arguments) }
+        unsafe { self.device.launch(&kernel, line(rows, threads), &arguments) }
     }
 
     /// Adds rows to the residual stream, and keeps a copy of the sum; either may be left out.

@@ -9,7 +9,8 @@ use schemas::tree::TreeShape;
 use super::{
     CudaBackend,
     layout::{Activations, Extent, MOST_CHOICES, RoundArrays, RowArrays, Sizes, SlotArrays},
-    passes::{AttentionKernels, Machine, Products},
+    passes::{AttentionKernels, Machine},
+    products::Products,
     ring,
     weights::{HeadWeights, TargetWeights, WeightSource},
 };

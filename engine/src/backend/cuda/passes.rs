@@ -1,33 +1,23 @@
 //! Passes of the target and of the draft over rows: what is launched, in order. Nothing here waits or allocates, so that
 //! the same calls run at once or are recorded in a graph.
 
-use std::{
-    collections::{HashMap, hash_map::Entry},
-    sync::{Mutex, PoisonError},
-};
-
 use kernels::{
-    device::{
-        Buffer, Device, DeviceError, Slice,
-        matmul::{Matmul, MatmulHandle},
-    },
+    device::{Buffer, Device, DeviceError, Element, Slice, matmul::Matmul},
     launch::{
-        Attention, Groups, Kernels, Linear, Logits, LogprobRows, Proposals, RmsNorm, Rotation, Rows, SamplingState,
-        TopK,
+        Attention, Groups, Kernels, Linear, LinearBlocks, Logits, LogprobRows, Proposals, RmsNorm, Rotation, Rows,
+        SamplingState, TopK,
     },
 };
 
 use super::{
     layout::{ATTENTION_ROWS, Activations, LOGIT_ROWS, MOST_CHOICES, RoundArrays, RowArrays, SlotArrays},
+    products::{Outcome, Product, Products},
     weights::{HeadWeights, LayerWeights, Projection, TargetWeights},
 };
 use crate::{
     backend::Capacity,
     model::{HeadKind, HeadSource, LayerFacts},
 };
-
-/// Rows up to which the streaming kernel reads the weights as fast as memory gives them.
-const FEW_ROWS: usize = 16;
 
 /// Models, caches and how they are run.
 pub struct Machine {
@@ -57,12 +47,6 @@ pub struct Machine {
     pub slots: SlotArrays,
 }
 
-/// Products of cuBLASLt, by shape.
-pub struct Products {
-    plans: Mutex<HashMap<Matmul, Option<MatmulHandle>>>,
-    workspace: Buffer,
-}
-
 /// Which kernels attend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttentionKernels {
@@ -80,16 +64,6 @@ pub struct Pass<'a> {
     pub groups: Groups<'a>,
     pub arrays: &'a RowArrays,
     pub work: &'a Activations,
-}
-
-impl Products {
-    /// Workspace that cuBLASLt asks for at most.
-    pub const WORKSPACE: usize = 32 << 20;
-
-    pub fn new(device: &Device) -> Result<Self, DeviceError> {
-        let bytes = if device.properties().emulated { 16 } else { Self::WORKSPACE };
-        Ok(Self { plans: Mutex::default(), workspace: device.allocate(bytes)? })
-    }
 }
 
 impl Machine {
@@ -248,8 +222,7 @@ impl Machine {
             width: *hidden,
             epsilon: *epsilon,
         })?;
-        self.linear(work.gate_up.slice(), self.rows(&work.normed, *hidden), &layer.gate_up, rows)?;
-        self.kernels.silu_gate(work.gated.slice(), work.gate_up.slice(), rows, *intermediate)?;
+        self.gated(work, self.rows(&work.normed, *hidden), &layer.gate_up, rows, *intermediate)?;
         self.linear(work.added.slice(), self.rows(&work.gated, *intermediate), &layer.down, rows)
     }
 
@@ -526,7 +499,46 @@ impl Machine {
         self.product(y, false, x, layer.weight.slice(), bias, rows, layer.inputs, layer.outputs)
     }
 
-    /// `y = x · weightᵀ + bias`, by whichever is faster for the number of rows; by the one kernel in batch-invariant mode.
+    /// `work.gated = silu(gate) · up` of a layer that yields gate and up; `work.gate_up` may be used on the way.
+    fn gated(
+        &self,
+        work: &Activations,
+        x: Rows<'_>,
+        layer: &Projection,
+        rows: usize,
+        intermediate: usize,
+    ) -> Result<(), DeviceError> {
+        let (y, gate_up) = (work.gated.slice(), work.gate_up.slice());
+        let element = self.kernels.element();
+        if element == Element::F32 {
+            self.linear(gate_up, x, layer, rows)?;
+            return self.kernels.silu_gate(y, gate_up, rows, intermediate);
+        }
+        let bias = layer.bias.as_ref().map(Buffer::slice);
+        let stream = |blocks| {
+            self.kernels.linear_gated(Linear {
+                y,
+                y_stride: intermediate,
+                y_is_float: false,
+                x,
+                source: None,
+                weight: layer.weight.slice(),
+                bias,
+                rows,
+                inputs: layer.inputs,
+                outputs: intermediate,
+                blocks,
+            })
+        };
+        let matmul = Matmul { rows, inputs: layer.inputs, outputs: layer.outputs, element, result: element };
+        let product = Product { y: gate_up, x: x.at, w: layer.weight.slice() };
+        match self.library_or(matmul, product, x.stride, bias, stream)? {
+            Outcome::Stream(blocks) => stream(blocks),
+            Outcome::Done => self.kernels.silu_gate(y, gate_up, rows, intermediate),
+        }
+    }
+
+    /// `y = x · weightᵀ + bias`, by whichever kernel is the fastest; by those of one order in batch-invariant mode.
     #[expect(clippy::too_many_arguments, reason = "a product is all of these")]
     fn product(
         &self,
@@ -539,34 +551,38 @@ impl Machine {
         inputs: usize,
         outputs: usize,
     ) -> Result<(), DeviceError> {
-        if rows > FEW_ROWS && !self.batch_invariant && x.stride == inputs {
-            let element = self.kernels.element();
-            let result = if y_is_float { kernels::device::Element::F32 } else { element };
-            let matmul = Matmul { rows, inputs, outputs, element, result };
-            let mut plans = self.products.plans.lock().unwrap_or_else(PoisonError::into_inner);
-            let plan = match plans.entry(matmul) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => new.insert(MatmulHandle::new(self.device(), matmul)?),
-            };
-            if let Some(plan) = plan {
-                plan.run(y, x.at, weight, self.products.workspace.slice())?;
-                return match bias {
-                    Some(bias) => self.kernels.add_bias(Rows { at: y, stride: outputs }, bias, rows, outputs),
-                    None => Ok(()),
-                };
-            }
+        let stream = |blocks| {
+            let y_stride = outputs;
+            let linear =
+                Linear { y, y_stride, y_is_float, x, source: None, weight, bias, rows, inputs, outputs, blocks };
+            self.kernels.linear(linear)
+        };
+        let element = self.kernels.element();
+        let result = if y_is_float { Element::F32 } else { element };
+        let matmul = Matmul { rows, inputs, outputs, element, result };
+        match self.library_or(matmul, Product { y, x: x.at, w: weight }, x.stride, bias, stream)? {
+            Outcome::Stream(blocks) => stream(blocks),
+            Outcome::Done => Ok(()),
         }
-        self.kernels.linear(Linear {
-            y,
-            y_stride: outputs,
-            y_is_float,
-            x,
-            source: None,
-            weight,
-            bias,
-            rows,
-            inputs,
-            outputs,
-        })
+    }
+
+    /// Runs a product by the library if that is the fastest, with its bias; else says which streaming kernel is to.
+    fn library_or(
+        &self,
+        matmul: Matmul,
+        product: Product<'_>,
+        x_stride: usize,
+        bias: Option<Slice<'_>>,
+        stream: impl Fn(LinearBlocks) -> Result<(), DeviceError>,
+    ) -> Result<Outcome, DeviceError> {
+        if self.batch_invariant || x_stride != matmul.inputs {
+            return Ok(Outcome::Stream(LinearBlocks::Narrow));
+        }
+        let outcome = self.products.run(self.device(), matmul, product, stream)?;
+        if let (Outcome::Done, Some(bias)) = (outcome, bias) {
+            let y = Rows { at: product.y, stride: matmul.outputs };
+            self.kernels.add_bias(y, bias, matmul.rows, matmul.outputs)?;
+        }
+        Ok(outcome)
     }
 }

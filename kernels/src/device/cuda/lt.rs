@@ -10,7 +10,7 @@ use cudarc::{
 use super::failed;
 use crate::device::{
     DeviceError, Element,
-    matmul::{Matmul, MatmulPlan},
+    matmul::{Algorithm, Matmul, MatmulPlan},
 };
 
 /// What cuBLASLt may use beside its operands; NVIDIA advises 32 MiB on Hopper.
@@ -55,7 +55,7 @@ pub fn open() -> Result<Option<Arc<Library>>, DeviceError> {
 }
 
 impl Plan {
-    /// Asks for the fastest algorithm. cuBLASLt counts by columns, so that y = x · wᵀ becomes yᵀ = wᵀᵀ · xᵀ.
+    /// Takes the algorithm that the library ranks first. cuBLASLt counts by columns, so that y = x · wᵀ becomes yᵀ = wᵀᵀ · xᵀ.
     pub fn new(library: Arc<Library>, matmul: Matmul, stream: CUstream) -> Result<Self, DeviceError> {
         let Matmul { rows, inputs, outputs, element, result: kind } = matmul;
         let failed =
@@ -76,47 +76,104 @@ impl Plan {
             stream,
         };
         let transposed = TRANSPOSED;
-        let preference = result::create_matmul_pref().map_err(failed)?;
-        // SAFETY: all handles are live, and each attribute has its size.
-        let chosen = unsafe {
+        // SAFETY: the description is live, and the attribute has its size.
+        let set = unsafe {
             result::set_matmul_desc_attribute(
                 description,
                 sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSA,
                 ptr::from_ref(&transposed).cast::<c_void>(),
                 size_of_val(&transposed),
             )
+        };
+        set.map_err(failed)?;
+        let first = plan.algorithms(1)?.first().copied();
+        let first =
+            first.ok_or_else(|| failed(result::CublasError(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED)))?;
+        plan.take(first);
+        Ok(plan)
+    }
+
+    fn take(&mut self, algorithm: Algorithm) {
+        self.algorithm = sys::cublasLtMatmulAlgo_t { data: algorithm.words };
+        self.workspace = algorithm.workspace;
+    }
+
+    /// Asks the library to rank algorithms for this plan; fills `found` from its begin and returns how many there are.
+    fn rank(&self, found: &mut [sys::cublasLtMatmulHeuristicResult_t]) -> Result<usize, result::CublasError> {
+        let preference = result::create_matmul_pref()?;
+        let mut count = 0;
+        // SAFETY: all handles are live, the attribute has its size, and `found` has the length that is passed.
+        let asked = unsafe {
+            result::set_matmul_pref_attribute(
+                preference,
+                sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                ptr::from_ref(&WORKSPACE).cast::<c_void>(),
+                size_of::<usize>(),
+            )
             .and_then(|()| {
-                result::set_matmul_pref_attribute(
+                sys::cublasLtMatmulAlgoGetHeuristic(
+                    self.library.0,
+                    self.description,
+                    self.weights,
+                    self.inputs,
+                    self.outputs,
+                    self.outputs,
                     preference,
-                    sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                    ptr::from_ref(&WORKSPACE).cast::<c_void>(),
-                    size_of::<usize>(),
+                    i32::try_from(found.len()).unwrap_or(i32::MAX),
+                    found.as_mut_ptr(),
+                    &mut count,
                 )
-            })
-            .and_then(|()| {
-                result::get_matmul_algo_heuristic(
-                    plan.library.0,
-                    description,
-                    plan.weights,
-                    plan.inputs,
-                    plan.outputs,
-                    plan.outputs,
-                    preference,
-                )
+                .result()
             })
         };
         // SAFETY: made above, destroyed once.
         let _ = unsafe { result::destroy_matmul_pref(preference) };
-        let chosen = chosen.map_err(failed)?;
-        plan.algorithm = chosen.algo;
-        plan.workspace = chosen.workspaceSize;
-        Ok(plan)
+        asked.map(|()| usize::try_from(count).unwrap_or_default().min(found.len()))
     }
 }
 
 impl MatmulPlan for Plan {
+    fn library(&self) -> String {
+        // SAFETY: the library is loaded: there is a handle of it.
+        format!("cuBLASLt {}", unsafe { sys::cublasLtGetVersion() })
+    }
+
+    fn algorithms(&self, most: usize) -> Result<Vec<Algorithm>, DeviceError> {
+        let mut found = vec![no_result(); most];
+        let count = self.rank(&mut found).map_err(|error| failed("cublasLtMatmulAlgoGetHeuristic", error))?;
+        let usable = found.iter().take(count).filter(|one| one.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS);
+        Ok(usable.map(|one| Algorithm { words: one.algo.data, workspace: one.workspaceSize }).collect())
+    }
+
+    fn choose(&mut self, words: [u64; 8]) -> bool {
+        let algorithm = sys::cublasLtMatmulAlgo_t { data: words };
+        let mut checked = no_result();
+        // SAFETY: all handles are live, and the result is written by the call.
+        let asked = unsafe {
+            sys::cublasLtMatmulAlgoCheck(
+                self.library.0,
+                self.description,
+                self.weights,
+                self.inputs,
+                self.outputs,
+                self.outputs,
+                &raw const algorithm,
+                &raw mut checked,
+            )
+        };
+        let usable = asked.result().is_ok() && checked.workspaceSize <= WORKSPACE;
+        if usable {
+            self.take(Algorithm { words, workspace: checked.workspaceSize });
+        }
+        usable
+    }
+
     fn workspace(&self) -> usize {
         self.workspace
+    }
+
+    fn words(&self) -> [u64; 8] {
+        self.algorithm.data
     }
 
     unsafe fn run(&self, y: u64, x: u64, w: u64, workspace: u64) -> Result<(), DeviceError> {
@@ -155,6 +212,17 @@ impl Drop for Plan {
                 let _ = result::destroy_matrix_layout(layout);
             }
         }
+    }
+}
+
+/// An entry for the library to fill.
+fn no_result() -> sys::cublasLtMatmulHeuristicResult_t {
+    sys::cublasLtMatmulHeuristicResult_t {
+        algo: sys::cublasLtMatmulAlgo_t { data: [0; 8] },
+        workspaceSize: 0,
+        state: sys::cublasStatus_t::CUBLAS_STATUS_NOT_INITIALIZED,
+        wavesCount: 0.0,
+        reserved: [0; 4],
     }
 }
 
