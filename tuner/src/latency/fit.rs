@@ -23,6 +23,10 @@ const REFIT_DESCENTS: usize = 2;
 /// Pulls a parameter that the points say nothing of to where it began. Small: a factor of e weighs like 0.5% at one point.
 const PULL: f64 = 3e-5;
 
+/// Relative errors beyond this weigh in proportion to their size and no longer to its square: what a library does at a
+/// few numbers of rows alone must not bend the whole model, and is left to the [`residual`](super::residual).
+const USUAL_ERROR: f64 = 0.02;
+
 /// Farthest that a parameter may go from its start, as a logarithm.
 const FARTHEST: f64 = 14.0;
 
@@ -68,6 +72,11 @@ impl Physical {
         let start = Parameters::start(&self.machine, self.parameters.tile_rows);
         let (_, parameters) = descend(&self.machine, measured, &self.parameters, &start, REFIT_DESCENTS)?;
         Ok(Self { machine: self.machine, parameters })
+    }
+
+    /// Share of the target's linear layers in a round, from 0 to 1.
+    pub fn linear_share(&self, point: &Point) -> f64 {
+        physics::linear_share(&self.machine, &self.parameters, point)
     }
 
     /// Logarithm of a round's time in ms.
@@ -135,12 +144,13 @@ impl CostFunction for Misfit<'_> {
     type Param = Vec<f64>;
     type Output = f64;
 
-    /// Sum of squared relative errors, and the pull to the start.
+    /// Sum of squared relative errors, of large ones less, and the pull to the start.
     fn cost(&self, logarithms: &Vec<f64>) -> Result<f64, argmin::core::Error> {
         let pull: f64 = self.start.iter().zip(logarithms).map(|(start, at)| PULL * (at - start).powi(2)).sum();
         let parameters = near(&self.start, logarithms, self.tile_rows);
         let error = |one: &Summary| physics::round_ms(self.machine, &parameters, &one.point).ln() - one.log_ms;
-        let squares: f64 = self.measured.iter().map(|one| error(one).powi(2)).sum();
-        Ok(squares + pull)
+        let softened = |error: f64| 2.0 * USUAL_ERROR.powi(2) * ((1.0 + (error / USUAL_ERROR).powi(2)).sqrt() - 1.0);
+        let misfit: f64 = self.measured.iter().map(|one| softened(error(one))).sum();
+        Ok(misfit + pull)
     }
 }
