@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use engine::timing::TimingPoint;
 use schemas::tree::TreeShape;
 
+/// Points that tell enough of a machine: about as many as a sweep of a few dozen shapes has numbers of verified rows.
+pub const MOST_POINTS: usize = 64;
+
 /// What will be asked of the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Space {
