@@ -188,6 +188,15 @@ fn what_a_library_makes_of_a_number_of_rows_is_learnt() {
     errors.sort_by(f64::total_cmp);
     assert_eq!(errors.len(), all.len() - 64);
     assert!(errors[errors.len() / 2] < 0.01 && errors[errors.len() - 1] < 0.05, "{errors:?}");
+    // A number of rows that was not timed may have a quirk that nobody knows: less sure. Far away nothing is known of any.
+    let width = |batch| {
+        let Predicted { low, high, .. } = model.predict(&Point { shape: TreeShape::chain(2), batch, context: 500.0 });
+        high / low
+    };
+    assert!(width(23) > width(24) && width(45) > width(32), "{} {} {} {}", width(23), width(24), width(45), width(32));
+    let far = Point { shape: TreeShape::chain(3), batch: 1 << 16, context: 500.0 };
+    assert!((model.ms(&far) / model.physical_ms(&far) - 1.0).abs() < 1e-3);
+    assert!(matches!(model.predict(&far).kind, Kind::Extrapolated(_)));
 }
 
 #[test]
