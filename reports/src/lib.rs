@@ -23,10 +23,11 @@ mod page;
 mod race;
 mod render;
 mod section;
-mod statistics;
 mod terminal;
 
 use std::path::{Path, PathBuf};
+
+use tuner::statistics;
 
 pub use error::ReportError;
 pub use input::{ReportInput, Sweep};

@@ -1,17 +1,21 @@
 //! How well round times are predicted that were not timed for the model: designed points are timed and fitted, then 30
 //! other points of (shape, batch) are predicted and timed. The figures of `docs/notes/tuner.md`.
 //!
-//! `cargo run --release -p tuner --example held_out DEVICE MODEL_SHAPE|FOLDER [SEED [POINTS [any]]]`: batches are those
-//! that graphs are captured for, as in a sweep, where all others are padded to them; with `any`, every batch up to 64.
+//! `cargo run --release -p tuner --example held_out DEVICE MODEL_SHAPE|FOLDER [SEED [POINTS [any]]]`: as many points are
+//! fitted as guided search times, unless told otherwise; batches are those that graphs are captured for, as in a sweep,
+//! where all others are padded to them; with `any`, every batch up to 64.
 
 use std::{error::Error, path::PathBuf};
 
 use engine::{Engine, EngineOptions, ShapePolicy, options::LoadFormat, timing::TimingPoint};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use schemas::tree::TreeShape;
-use tuner::latency::{
-    Clock, Kind, Machine, Point, RoundModel, Sample,
-    design::{Space, design},
+use tuner::{
+    latency::{
+        Clock, Kind, Machine, Point, RoundModel, Sample,
+        design::{MOST_POINTS, Space, design},
+    },
+    statistics::median,
 };
 
 /// Rounds of each point.
@@ -26,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let device = arguments.next().unwrap_or_else(|| "auto".into()).parse()?;
     let model = arguments.next().unwrap_or_else(|| "llama-3.1-8b".into());
     let seed = arguments.next().map_or(Ok(1), |seed| seed.parse())?;
-    let points = arguments.next().map_or(Ok(36), |points| points.parse())?;
+    let points = arguments.next().map_or(Ok(MOST_POINTS), |points| points.parse())?;
     let any = arguments.next().is_some();
     let folder = PathBuf::from(&model);
     let random = !folder.join("target").exists();
@@ -69,9 +73,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for times in &times {
         let sample = Sample::of(times, Clock::Wall);
         let predicted = model.predict(&sample.point);
-        let mut sorted = sample.ms.clone();
-        sorted.sort_by(f64::total_cmp);
-        let measured = sorted[sorted.len() / 2];
+        let measured = median(sample.ms.clone()).ok_or("a point without rounds")?;
         let error = predicted.ms / measured - 1.0;
         let outside = if predicted.kind == Kind::Interpolated { "" } else { "  extrapolated" };
         let Point { shape, batch, context } = sample.point;

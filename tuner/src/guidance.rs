@@ -3,6 +3,7 @@
 
 mod by_batch;
 mod captures;
+mod context;
 mod predictions;
 mod rounds;
 #[cfg(test)]

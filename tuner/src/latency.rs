@@ -7,6 +7,7 @@
 
 mod cholesky;
 mod cross_validation;
+mod descent;
 pub mod design;
 mod file;
 mod fit;
@@ -14,6 +15,7 @@ pub mod physics;
 pub mod prefill;
 mod residual;
 mod sample;
+mod strength;
 #[cfg(test)]
 mod tests;
 
@@ -25,7 +27,12 @@ pub use self::{
     file::FORMAT,
     sample::{Clock, Point, Quantity, Sample},
 };
-use self::{fit::Physical, physics::Parameters, residual::Residuals};
+use self::{
+    fit::Physical,
+    physics::Parameters,
+    residual::{Place, Residuals},
+    strength::Strength,
+};
 
 /// Half-width of the interval of a prediction in standard deviations: nine of ten measurements lie within.
 const NINETY_PERCENT: f64 = 1.645;
@@ -122,7 +129,7 @@ pub enum LatencyError {
     /// The machine's figures cannot be.
     #[error("machine: {0}")]
     Machine(String),
-    /// The optimiser failed.
+    /// The numbers do not allow a fit.
     #[error("the model of the round time could not be fitted: {0}")]
     Fit(String),
     /// A file that holds no such model.
@@ -139,9 +146,8 @@ impl RoundModel {
         machine.check()?;
         let measured = sample::summaries(samples)?;
         let physical = Physical::fit(&machine, &measured)?;
-        let left_out = cross_validation::refits(&physical, &measured)?;
-        let amplitude = cross_validation::amplitude(&physical, &measured, &left_out);
-        let mut residuals = Residuals::new(&physical, &measured, amplitude)?;
+        let left_out = cross_validation::refits(&physical, &measured);
+        let mut residuals = Residuals::new(&physical, &measured, Strength::of(&physical, &measured))?;
         let cross_validation = cross_validation::validate(&measured, &left_out, &mut residuals)?;
         Ok(Self {
             format: FORMAT,
@@ -155,7 +161,7 @@ impl RoundModel {
 
     /// The time of a round, how sure that is, and whether it lies within what was measured.
     pub fn predict(&self, point: &Point) -> Predicted {
-        let (mean, deviation) = self.residuals.at(point);
+        let (mean, deviation) = self.residuals.at(&self.place(point));
         let ms = self.physical_ms(point) * mean.exp();
         let factor = (NINETY_PERCENT * deviation).exp();
         Predicted { ms, low: ms / factor, high: ms * factor, kind: self.kind(point) }
@@ -164,7 +170,7 @@ impl RoundModel {
     /// The time of a round in ms alone, for loops over many rounds. It says nothing of how far it can be trusted: ask
     /// [`kind`](Self::kind).
     pub fn ms(&self, point: &Point) -> f64 {
-        self.physical_ms(point) * self.residuals.mean(point).exp()
+        self.physical_ms(point) * self.residuals.mean(&self.place(point)).exp()
     }
 
     /// Whether a point lies within what was measured.
@@ -201,6 +207,10 @@ impl RoundModel {
 
     fn physical_ms(&self, point: &Point) -> f64 {
         physics::round_ms(&self.machine, &self.parameters, point)
+    }
+
+    fn place(&self, point: &Point) -> Place {
+        Place::new(&Physical { machine: self.machine, parameters: self.parameters }, point)
     }
 }
 

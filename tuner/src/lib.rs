@@ -32,7 +32,7 @@ pub mod runner;
 pub mod selection;
 pub mod settings;
 pub mod space;
-mod statistics;
+pub mod statistics;
 pub mod strategy;
 pub mod sweep;
 mod whole_file;

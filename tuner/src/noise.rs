@@ -83,9 +83,8 @@ impl Scores {
             residuals.iter_mut().for_each(|row| center(row.iter_mut().flatten()));
             (0..columns).for_each(|at| center(residuals.iter_mut().filter_map(|row| row.get_mut(at)?.as_mut())));
         }
-        let mut sizes: Vec<f64> = residuals.iter().flatten().flatten().map(|residual| residual.abs()).collect();
-        sizes.sort_by(f64::total_cmp);
-        median(&sizes).map(|size| if size < ROUNDING { 0.0 } else { size })
+        let sizes: Vec<f64> = residuals.iter().flatten().flatten().map(|residual| residual.abs()).collect();
+        median(sizes).map(|size| if size < ROUNDING { 0.0 } else { size })
     }
 
     /// In units of the scatter, the lead of the best over the configuration with the fewest repeats. Which one that is
@@ -110,9 +109,7 @@ fn lead(row: &[Option<f64>], over: &[Option<f64>]) -> Option<f64> {
 }
 
 fn middle(values: &[Option<f64>]) -> Option<f64> {
-    let mut values: Vec<f64> = values.iter().copied().flatten().collect();
-    values.sort_by(f64::total_cmp);
-    median(&values)
+    median(values.iter().copied().flatten().collect())
 }
 
 /// Subtracts the mean.

@@ -209,7 +209,7 @@ impl Spread {
         let at = |share: f64| values.get(((values.len() as f64 * share).ceil() as usize).saturating_sub(1)).copied();
         Some(Self {
             min: *values.first()?,
-            median: crate::statistics::median(&values)?,
+            median: crate::statistics::middle(&values)?,
             p90: at(0.9)?,
             p99: at(0.99)?,
             max: *values.last()?,

@@ -7,8 +7,15 @@ use crate::selection::Interval;
 /// Resamples of a bootstrap.
 const RESAMPLES: usize = 2000;
 
+/// The median of the finite ones of some values; `None` without any.
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.retain(|value| value.is_finite());
+    values.sort_unstable_by(f64::total_cmp);
+    middle(&values)
+}
+
 /// The middle of sorted values, the mean of the two middle ones for an even count.
-pub fn median(sorted: &[f64]) -> Option<f64> {
+pub(crate) fn middle(sorted: &[f64]) -> Option<f64> {
     let middle = sorted.len() / 2;
     match sorted.len() {
         0 => None,
@@ -22,13 +29,13 @@ pub fn median(sorted: &[f64]) -> Option<f64> {
 pub fn interval(values: &[f64]) -> Option<Interval> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let center = median(&sorted)?;
+    let center = middle(&sorted)?;
     let mut random = StdRng::seed_from_u64(0x5EED);
     let mut medians: Vec<f64> = (0..RESAMPLES)
         .filter_map(|_| {
             let mut sample: Vec<f64> = sorted.iter().map(|_| sorted[random.random_range(0..sorted.len())]).collect();
             sample.sort_by(f64::total_cmp);
-            median(&sample)
+            middle(&sample)
         })
         .collect();
     medians.sort_by(f64::total_cmp);
@@ -38,12 +45,8 @@ pub fn interval(values: &[f64]) -> Option<Interval> {
 
 /// Median absolute deviation relative to the median: a spread that one outlier does not move.
 pub fn relative_deviation(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let center = median(&sorted)?;
-    let mut distances: Vec<f64> = sorted.iter().map(|value| (value - center).abs()).collect();
-    distances.sort_by(f64::total_cmp);
-    median(&distances).map(|deviation| deviation / center.abs())
+    let center = median(values.to_vec())?;
+    median(values.iter().map(|value| (value - center).abs()).collect()).map(|deviation| deviation / center.abs())
 }
 
 #[cfg(test)]
@@ -61,6 +64,13 @@ mod tests {
             held += usize::from(interval.low <= 1.0 && 1.0 <= interval.high);
         }
         assert!((180..=199).contains(&held), "{held} of 200");
+    }
+
+    #[test]
+    fn the_median_ignores_what_is_no_number() {
+        assert_eq!(median(vec![3.0, f64::NAN, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![1.0, 2.0]), Some(1.5));
+        assert_eq!(median(vec![f64::INFINITY]), None);
     }
 
     #[test]

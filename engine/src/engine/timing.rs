@@ -3,7 +3,9 @@
 //! The time of a round depends on its shape, its batch and its context, not on the text. So acceptance is made up (one
 //! token a round: the context stays where it is), and prompts are random. Requests do not share pages: a cache of the
 //! processor would serve all of them from one copy, and rounds would look faster than they are. The prompts of a batch
-//! are read once and then stay in the prefix cache for all shapes that are timed on them.
+//! are read once and then stay in the prefix cache for all shapes that are timed on them. Others of the same lengths are
+//! read before, so that what a device does once for each new size (it loads kernels, the library makes plans) is not in
+//! the time of reading.
 
 #[cfg(test)]
 mod tests;
@@ -24,6 +26,15 @@ use crate::{
 
 /// Rounds that run before any is counted, besides those in flight: a first round captures its graph and meets cold caches.
 const WARM_UP: usize = 3;
+
+/// Prompts of a batch, equal in length and different in their tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Prompts {
+    /// Read once before, so that reading the others is timed warm.
+    WarmUp,
+    /// Those that rounds are timed on.
+    Timed,
+}
 
 /// What is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,7 +58,8 @@ pub struct RoundTimes {
     pub device: Vec<RoundTiming>,
     /// From one collected round to the next, as a user sees them: the host's work included.
     pub wall: Vec<Duration>,
-    /// Reading the prompts of the batch, on the first point of each batch and context; the others find them in the cache.
+    /// Reading the prompts of the batch, warm, on the first point of each batch and context; the others find them in the
+    /// cache.
     pub prefill: Option<PrefillTime>,
 }
 
@@ -73,7 +85,7 @@ impl Engine {
     /// Times `rounds` rounds of each point, in the order of the points. Shapes, acceptance and prefix cache are as before
     /// afterwards, though what the prefix cache held is forgotten; the [`statistics`](Self::statistics) count what ran.
     ///
-    /// Points of one batch and context cost one reading of their prompts, in whatever order they come.
+    /// Points of one batch and context cost two readings of their prompts, in whatever order they come.
     ///
     /// # Errors
     /// When requests run, a point does not fit the engine, or the device fails.
@@ -125,9 +137,16 @@ impl Engine {
         for at in order {
             let point = points[at];
             self.scheduler.set_policy(ShapePolicy::fixed(point.shape), &self.timed_graphs(point.batch, run))?;
-            let prompts = self.prompts(point, rounds);
+            let prompts = self.prompts(Prompts::Timed, point, rounds);
             let group = Some((point.context, point.batch));
-            let prefill = if before == group { None } else { Some(self.read(&prompts)?) };
+            let prefill = if before == group {
+                None
+            } else {
+                if run == Run::Whole {
+                    self.read(&self.prompts(Prompts::WarmUp, point, rounds))?;
+                }
+                Some(self.read(&prompts)?)
+            };
             before = group;
             times.push((at, RoundTimes { prefill, ..self.time(point, &prompts, rounds)? }));
         }
@@ -226,12 +245,16 @@ impl Engine {
     }
 
     /// Random prompts of the length that puts the context in the middle of the timed rounds.
-    fn prompts(&self, point: TimingPoint, rounds: usize) -> Vec<Vec<u32>> {
+    fn prompts(&self, which: Prompts, point: TimingPoint, rounds: usize) -> Vec<Vec<u32>> {
         let vocabulary = self.capacity().vocab_size;
         let length = self.prompt_length(point.context, rounds);
         let prompt = |number: usize| {
             // Prompts of another context are others, so that reading them is timed in full.
-            let seed = ((point.context as u64) << 32) + number as u64;
+            let half = match which {
+                Prompts::WarmUp => 1 << 31,
+                Prompts::Timed => 0,
+            };
+            let seed = ((point.context as u64) << 32) + half + number as u64;
             let token = |position| (uniform(seed, position) * vocabulary as f64) as u32;
             (0..length).map(token).collect()
         };

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::{Arrivals, Forecast, Need, Setup};
-use crate::{TunerError, record::Spread};
+use crate::{TunerError, capture, record::Spread};
 
 /// A workload under way.
 pub struct Play<'a> {
@@ -161,8 +161,7 @@ impl<'a> Play<'a> {
         if batch == 0 {
             return Ok(());
         }
-        let at = self.setup.capture_sizes.partition_point(|size| *size < batch);
-        let padded = self.setup.capture_sizes.get(at).copied().unwrap_or(batch);
+        let padded = capture::padded(&self.setup.capture_sizes, batch);
         let milliseconds = round_ms(padded, tokens / padded as f64)?;
         self.now_ms += checked(milliseconds, || format!("a round of {padded}"))?;
         if self.batches.len() <= batch {

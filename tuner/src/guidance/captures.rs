@@ -1,5 +1,7 @@
 //! For which batch sizes graphs are worth capturing under each load.
 
+use engine::Engine;
+
 use super::{predictions::Predicted, rounds::Timed};
 use crate::{
     TunerError,
@@ -10,8 +12,8 @@ use crate::{
     sweep::{SweepRequest, prepare::Ready},
 };
 
-/// The best list for the best predicted configuration of each load, beside the lists that people use. None on a device
-/// without graphs.
+/// The best list for the best predicted configuration of each load, beside the lists that people use. None where
+/// rounds run without graphs.
 pub fn choose(
     request: &SweepRequest<'_>,
     ready: &mut Ready,
@@ -20,7 +22,7 @@ pub fn choose(
 ) -> Result<Vec<CaptureChoice>, TunerError> {
     let loads = ready.race.loads.clone();
     let engine = ready.engine()?;
-    if engine.capture_time().is_none() {
+    if graph_sizes(engine).is_empty() {
         return Ok(Vec::new());
     }
     let largest = engine.max_running_requests();
@@ -30,6 +32,12 @@ pub fn choose(
     };
     let graphs = request.file.capture.graphs;
     loads.into_iter().filter_map(best).map(|best| choice(best, largest, graphs, timed)).collect()
+}
+
+/// The batch sizes that the engine captures graphs for, ascending; none where it runs without: batches then run as they
+/// are.
+pub fn graph_sizes(engine: &Engine) -> Vec<usize> {
+    if engine.capture_time().is_some() { engine.options().graph_sizes() } else { Vec::new() }
 }
 
 fn choice(best: &Predicted, largest: usize, graphs: usize, timed: &Timed) -> Result<CaptureChoice, TunerError> {

@@ -3,7 +3,7 @@
 use engine::Engine;
 use schemas::tree::TreeShape;
 
-use super::{Replayed, rounds::Timed};
+use super::{Replayed, captures, context, rounds::Timed};
 use crate::{
     TunerError,
     configuration::{Configuration, Load},
@@ -58,8 +58,7 @@ fn predict(
     let shape = configuration.shape;
     let capacity = engine.capacity();
     let setup = Setup {
-        // The CPU captures none: batches run as they are.
-        capture_sizes: if engine.capture_time().is_some() { engine.options().graph_sizes() } else { Vec::new() },
+        capture_sizes: captures::graph_sizes(engine),
         max_running_requests: engine.max_running_requests(),
         prefill_budget: engine.options().chunked_prefill_size,
         prefill_chunk: capacity.prefill_chunk,
@@ -74,8 +73,7 @@ fn predict(
     };
     let round_ms = |batch: usize, context: f64| Ok(timed.model.ms(&Point { shape, batch, context }));
     let forecast = simulate(needs, &arrivals, &setup, round_ms, |tokens| timed.prefill.step(tokens))?;
-    let halfway = |need: &Need| need.prompt_tokens as f64 + need.output_tokens as f64 / 2.0;
-    let context = needs.iter().map(halfway).sum::<f64>() / needs.len().max(1) as f64;
+    let context = context::mean_halfway(needs.iter().map(|need| (need.prompt_tokens, need.output_tokens)));
     let rounds: u64 = forecast.batches.iter().sum();
     let kind = |batch: usize| timed.model.kind(&Point { shape, batch, context });
     let usual = forecast.batches.iter().enumerate().max_by_key(|(_, rounds)| **rounds).map_or(1, |(batch, _)| batch);

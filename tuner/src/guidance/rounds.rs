@@ -4,18 +4,19 @@ use std::sync::atomic::Ordering;
 
 use engine::{Engine, timing::TimingPoint};
 
+use super::{captures, context};
 use crate::{
     TunerError,
+    capture::padded,
     configuration::Load,
     guide::{AcceptanceTable, CrossValidation, Parameter, RoundTimeSummary, TimedPoint},
     latency::{Clock, Machine, RoundModel, Sample, design, prefill::PrefillModel},
+    statistics::median,
     sweep::{Progress, SweepRequest, prepare::Ready},
     workload::Workload,
 };
 
-/// Points that are timed at most.
-const MOST_POINTS: usize = 36;
-/// Rounds of each of them.
+/// Rounds of each point.
 const ROUNDS: usize = 15;
 
 /// What was timed, and the models of it.
@@ -33,12 +34,13 @@ pub fn time(
     progress: &mut dyn Progress,
 ) -> Result<Option<Timed>, TunerError> {
     let shapes = super::shapes(ready).into_iter().filter(|shape| acceptance.length(*shape).is_some()).collect();
-    let batches = batches(ready);
+    let graphs = captures::graph_sizes(ready.engine()?);
+    let batches = batches(ready, &graphs);
     let contexts = contexts(&ready.workload);
     let engine = ready.engine()?;
     let capacity = engine.capacity();
     let space = design::Space { shapes, batches, contexts, cache_tokens: Some(capacity.pages * capacity.page_size) };
-    let points = design::design(&space, MOST_POINTS);
+    let points = design::design(&space, design::MOST_POINTS);
     progress.preparing("rounds of a designed set of shapes, timed", points.len());
     let mut times = Vec::new();
     for group in points.chunk_by(|a, b| (a.context, a.batch) == (b.context, b.batch)) {
@@ -67,13 +69,16 @@ fn fitting(points: &[TimingPoint], engine: &Engine) -> Vec<TimingPoint> {
     points.iter().map(within).collect()
 }
 
-/// Batches that run under the loads: the sizes of closed loops, and where a batch may be smaller, some between.
-fn batches(ready: &Ready) -> Vec<usize> {
+/// Batches that run under the loads, padded as they are when they run: the sizes of closed loops, and some between, more
+/// of them where any batch may run for long.
+fn batches(ready: &Ready, graphs: &[usize]) -> Vec<usize> {
     let closed = ready.race.loads.iter().filter_map(|load| load.batch_size());
     let open = ready.race.loads.iter().any(|load| !matches!(load, Load::BatchSize(_)));
     let largest = if open { ready.options.max_running_requests } else { closed.clone().max().unwrap_or(1) };
-    let doubling = std::iter::successors(Some(1), |size| Some(size * 4)).take_while(|size| *size < largest);
-    let mut all: Vec<usize> = closed.chain(doubling).chain([largest]).collect();
+    let step: usize = if open { 2 } else { 4 };
+    let between =
+        std::iter::successors(Some(1), |size: &usize| size.checked_mul(step)).take_while(|size| *size < largest);
+    let mut all: Vec<usize> = closed.chain(between).chain([largest]).map(|batch| padded(graphs, batch)).collect();
     all.sort_unstable();
     all.dedup();
     all
@@ -81,10 +86,10 @@ fn batches(ready: &Ready) -> Vec<usize> {
 
 /// Tokens of a request: of the shortest and of the longest one halfway, and of the longest at its end.
 fn contexts(workload: &Workload) -> Vec<usize> {
-    let halfway = |request: &engine::Request| request.input_ids.len() + request.stop.max_new_tokens.unwrap_or(0) / 2;
-    let whole = |request: &engine::Request| request.input_ids.len() + request.stop.max_new_tokens.unwrap_or(0);
-    let shortest = workload.requests.iter().map(halfway).min().unwrap_or(1);
-    let longest = workload.requests.iter().map(whole).max().unwrap_or(1);
+    let requests = || workload.requests.iter().map(context::asked);
+    let halfway = |(prompt, output)| context::halfway(prompt, output) as usize;
+    let shortest = requests().map(halfway).min().unwrap_or(1);
+    let longest = requests().map(|(prompt, output)| prompt.saturating_add(output)).max().unwrap_or(1);
     // Short contexts differ by nothing that could be measured.
     if longest < shortest + shortest / 4 { vec![longest] } else { vec![shortest, longest] }
 }
@@ -99,7 +104,7 @@ fn summary(model: &RoundModel, prefill: PrefillModel, samples: &[Sample]) -> Rou
             shape: sample.point.shape,
             batch: sample.point.batch,
             context: sample.point.context.round() as usize,
-            measured_ms: median(&sample.ms),
+            measured_ms: median(sample.ms.clone()).unwrap_or(f64::NAN),
             left_out_ms: left_out.unwrap_or_else(|| model.ms(&sample.point)),
         }
     });
@@ -126,10 +131,4 @@ fn summary(model: &RoundModel, prefill: PrefillModel, samples: &[Sample]) -> Rou
         }),
         points: points.collect(),
     }
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    crate::statistics::median(&sorted).unwrap_or(f64::NAN)
 }

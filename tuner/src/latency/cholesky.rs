@@ -59,6 +59,21 @@ impl Cholesky {
         }
         solution
     }
+
+    /// The diagonal of the inverse matrix.
+    pub fn inverse_diagonal(&self) -> Vec<f64> {
+        let mut diagonal = vec![0.0; self.size()];
+        for (at, sum) in diagonal.iter_mut().enumerate() {
+            // Column `at` of the inverse of L: nothing stands above its diagonal.
+            let mut column: Vec<f64> = Vec::with_capacity(self.size() - at);
+            for (row, values) in self.rows.iter().enumerate().skip(at) {
+                let unit = if row == at { 1.0 } else { 0.0 };
+                column.push((unit - dot(&column, &values[at..])) / values[row]);
+            }
+            *sum = dot(&column, &column);
+        }
+        diagonal
+    }
 }
 
 /// Over the shorter of both.
@@ -78,6 +93,10 @@ mod tests {
         let solution = factor.solve(&right);
         for (row, value) in matrix.iter().zip(right) {
             assert!((dot(row, &solution) - value).abs() < 1e-12);
+        }
+        for (at, value) in factor.inverse_diagonal().into_iter().enumerate() {
+            let unit: Vec<f64> = (0..3).map(|row| if row == at { 1.0 } else { 0.0 }).collect();
+            assert!((value - factor.solve(&unit)[at]).abs() < 1e-12);
         }
         assert!(factor.is_sound());
         assert_eq!(Cholesky::new(2, |row, column| if row == column { 1.0 } else { 2.0 }), None);

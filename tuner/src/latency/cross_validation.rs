@@ -2,16 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{LatencyError, fit::Physical, residual::Residuals, sample::Summary};
+use super::{
+    LatencyError,
+    fit::Physical,
+    residual::{Place, Residuals},
+    sample::Summary,
+};
 
 /// Fewest points of which one can be left out.
 const FEWEST: usize = 3;
-
-/// Standard deviation of the physical model's error where nothing can be left out to measure it.
-const UNKNOWN: f64 = 0.1;
-
-/// Smallest standard deviation of the physical model's error.
-const LEAST: f64 = 0.002;
 
 /// Relative errors |predicted / measured − 1| of the points, each predicted by a model that was fitted to the others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,26 +30,11 @@ pub struct CrossValidation {
 }
 
 /// The physical models of all points but one; empty for too few points.
-pub fn refits(physical: &Physical, measured: &[Summary]) -> Result<Vec<Physical>, LatencyError> {
+pub fn refits(physical: &Physical, measured: &[Summary]) -> Vec<Physical> {
     if measured.len() < FEWEST {
-        return Ok(Vec::new());
+        return Vec::new();
     }
     (0..measured.len()).map(|at| physical.refit(&without(measured, at))).collect()
-}
-
-/// Standard deviation of the physical model's error at a point that it has not seen.
-pub fn amplitude(physical: &Physical, measured: &[Summary], refits: &[Physical]) -> f64 {
-    if refits.is_empty() {
-        return UNKNOWN;
-    }
-    // At a corner a left-out point is far from all others, and its error is not that of points between: at most three
-    // times what the fit to all points leaves there counts.
-    let square = |(one, refit): (&Summary, &Physical)| {
-        let (seen, unseen) = (one.log_ms - physical.log_ms(&one.point), one.log_ms - refit.log_ms(&one.point));
-        unseen.abs().min(3.0 * seen.abs().max(LEAST)).powi(2)
-    };
-    let mean = measured.iter().zip(refits).map(square).sum::<f64>() / measured.len() as f64;
-    mean.sqrt().max(LEAST)
 }
 
 /// Predicts each point from the others, and widens the process's deviations where they turn out too small.
@@ -65,8 +49,8 @@ pub fn validate(
     let (mut errors, mut physical_errors, mut scores) = (Vec::new(), Vec::new(), Vec::new());
     let mut left_out_ms = Vec::new();
     for (at, (one, refit)) in measured.iter().zip(refits).enumerate() {
-        let process = Residuals::new(refit, &without(measured, at), residuals.amplitude())?;
-        let (mean, deviation) = process.at(&one.point);
+        let process = Residuals::new(refit, &without(measured, at), residuals.strength())?;
+        let (mean, deviation) = process.at(&Place::new(refit, &one.point));
         let physical = refit.log_ms(&one.point) - one.log_ms;
         errors.push(((physical + mean).exp() - 1.0).abs());
         left_out_ms.push((one.log_ms + physical + mean).exp());

@@ -1,9 +1,12 @@
 //! Which points to time: few, and so that they span what will be asked.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use engine::timing::TimingPoint;
 use schemas::tree::TreeShape;
+
+/// Points that tell enough of a machine: about as many as a sweep of a few dozen shapes has numbers of verified rows.
+pub const MOST_POINTS: usize = 64;
 
 /// What will be asked of the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,31 +22,84 @@ pub struct Space {
 }
 
 /// At most `count` points of a space: its corners first (no speculation, the largest tree, the longest chain, the widest
-/// tree, each with the smallest and largest batch and the shortest and longest context), then again and again the point
-/// that is farthest from all chosen ones in logarithms of batch, rows, draft rows and context and in steps. The same for
-/// the same space, ordered by context and batch, so that prompts are read once for all shapes timed on them.
+/// tree, each with the smallest and largest batch and the shortest and longest context); then one for each number of
+/// verified rows that has none yet, those first that most of the space's points have, since what a library makes of a
+/// number of rows is not told by its neighbours; then again and again the point that is farthest from all chosen ones.
+/// Distances are in logarithms of batch, rows, draft rows and context and in steps. The same for the same space, ordered
+/// by context and batch, so that prompts are read once for all shapes timed on them.
 pub fn design(space: &Space, count: usize) -> Vec<TimingPoint> {
-    let candidates = candidates(space);
-    let features = normalized(&candidates);
-    let mut chosen: Vec<usize> = Vec::new();
-    let mut distances = vec![f64::INFINITY; candidates.len()];
-    let mut corners = corners(&candidates).into_iter();
-    while chosen.len() < count.min(candidates.len()) {
-        let farthest = || (0..candidates.len()).max_by(|one, other| distances[*one].total_cmp(&distances[*other]));
-        let Some(next) = corners.next().or_else(farthest) else { break };
-        if chosen.contains(&next) {
-            continue;
+    let mut chosen = Chosen::of(candidates(space), count);
+    corners(&chosen.candidates).into_iter().for_each(|corner| chosen.add(corner));
+    for rows in row_counts(&chosen.candidates) {
+        let has = |at: &usize| verified_rows(&chosen.candidates[*at]) == rows;
+        if !chosen.indices.iter().any(has)
+            && let Some(farthest) = (0..chosen.candidates.len()).filter(has).max_by(|a, b| chosen.nearer(*a, *b))
+        {
+            chosen.add(farthest);
         }
-        for (distance, from) in distances.iter_mut().zip(&features) {
-            let square = from.iter().zip(&features[next]).map(|(one, other)| (one - other).powi(2)).sum();
-            *distance = distance.min(square);
-        }
-        distances[next] = -1.0;
-        chosen.push(next);
     }
-    let mut points: Vec<TimingPoint> = chosen.into_iter().map(|at| candidates[at]).collect();
+    while !chosen.is_complete()
+        && let Some(farthest) = (0..chosen.candidates.len()).max_by(|a, b| chosen.nearer(*a, *b))
+    {
+        chosen.add(farthest);
+    }
+    let mut points: Vec<TimingPoint> = chosen.indices.iter().map(|at| chosen.candidates[*at]).collect();
     points.sort_unstable();
     points
+}
+
+/// Candidates of which some are chosen.
+struct Chosen {
+    candidates: Vec<TimingPoint>,
+    features: Vec<[f64; 5]>,
+    /// Square of the distance of each candidate to the nearest chosen one; below zero for those.
+    distances: Vec<f64>,
+    indices: Vec<usize>,
+    most: usize,
+}
+
+impl Chosen {
+    fn of(candidates: Vec<TimingPoint>, most: usize) -> Self {
+        let features = normalized(&candidates);
+        let distances = vec![f64::INFINITY; candidates.len()];
+        let most = most.min(candidates.len());
+        Self { candidates, features, distances, indices: Vec::new(), most }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.indices.len() >= self.most
+    }
+
+    /// Adds a candidate, unless it is there already or there are enough.
+    fn add(&mut self, next: usize) {
+        if self.is_complete() || self.indices.contains(&next) {
+            return;
+        }
+        let at = self.features[next];
+        for (distance, from) in self.distances.iter_mut().zip(&self.features) {
+            let square = from.iter().zip(&at).map(|(one, other)| (one - other).powi(2)).sum();
+            *distance = distance.min(square);
+        }
+        self.distances[next] = -1.0;
+        self.indices.push(next);
+    }
+
+    fn nearer(&self, one: usize, other: usize) -> std::cmp::Ordering {
+        self.distances[one].total_cmp(&self.distances[other])
+    }
+}
+
+/// Numbers of verified rows, those first that most candidates have.
+fn row_counts(candidates: &[TimingPoint]) -> Vec<usize> {
+    let mut uses: BTreeMap<usize, usize> = BTreeMap::new();
+    candidates.iter().for_each(|point| *uses.entry(verified_rows(point)).or_default() += 1);
+    let mut rows: Vec<(usize, usize)> = uses.into_iter().collect();
+    rows.sort_by_key(|(rows, uses)| (std::cmp::Reverse(*uses), *rows));
+    rows.into_iter().map(|(rows, _)| rows).collect()
+}
+
+fn verified_rows(point: &TimingPoint) -> usize {
+    point.batch.saturating_mul(point.shape.num_draft_tokens)
 }
 
 /// All points that fit the cache, each once, in ascending order.
@@ -90,8 +146,8 @@ fn corners(points: &[TimingPoint]) -> Vec<usize> {
 fn normalized(points: &[TimingPoint]) -> Vec<[f64; 5]> {
     let mut features: Vec<[f64; 5]> = points
         .iter()
-        .map(|TimingPoint { context, batch, shape }| {
-            let rows = batch.saturating_mul(shape.num_draft_tokens);
+        .map(|point @ TimingPoint { context, batch, shape }| {
+            let rows = verified_rows(point);
             let drafts = if shape.is_off() { 0 } else { batch.saturating_mul(shape.topk) };
             let [context, batch, rows, drafts] = [*context, *batch, rows, drafts].map(|count| (count as f64).ln_1p());
             [context, batch, rows, drafts, shape.num_steps as f64]
@@ -142,6 +198,18 @@ mod tests {
         for shape in space().shapes {
             assert!(points.iter().any(|point| point.shape == shape), "nothing of {shape}");
         }
+    }
+
+    #[test]
+    fn every_number_of_rows_is_timed_where_there_is_room_and_else_the_usual_ones() {
+        let rows = |points: &[TimingPoint]| points.iter().map(verified_rows).collect::<BTreeSet<_>>();
+        let all = candidates(&space());
+        // 1 to 64 without speculation, times 2, 4, 8, 32 and 60: powers of two but for 60's.
+        assert_eq!(rows(&all).len(), 12 + 7);
+        assert_eq!(rows(&design(&space(), 32)), rows(&all));
+        let few = rows(&design(&space(), 20));
+        assert!(row_counts(&all)[..5].iter().all(|usual| few.contains(usual)), "{few:?}");
+        assert_eq!(row_counts(&all)[..2], [32, 64], "six shapes have them at some batch");
     }
 
     #[test]

@@ -1,30 +1,11 @@
 //! Fits the machine's parameters to timed points.
 
-use argmin::{
-    core::{CostFunction, Executor},
-    solver::neldermead::NelderMead,
-};
-
 use super::{
     LatencyError, Machine, Point,
-    physics::{self, FITTED, Parameters, TILES},
+    descent::Misfit,
+    physics::{self, Parameters, TILES},
     sample::Summary,
 };
-
-/// Iterations of one descent.
-const ITERATIONS: u64 = 1200;
-
-/// Descents from a start: a simplex that has collapsed gets a new one where it stands.
-const DESCENTS: usize = 3;
-
-/// Descents from a solution to one of nearly the same points.
-const REFIT_DESCENTS: usize = 2;
-
-/// Pulls a parameter that the points say nothing of to where it began. Small: a factor of e weighs like 0.5% at one point.
-const PULL: f64 = 3e-5;
-
-/// Farthest that a parameter may go from its start, as a logarithm.
-const FARTHEST: f64 = 14.0;
 
 /// Starts: factors on the memory speeds, on the arithmetic and on the fixed costs.
 const STARTS: [[f64; 3]; 4] = [[1.0, 1.0, 1.0], [0.5, 0.3, 5.0], [1.0, 4.0, 0.2], [2.0, 0.1, 20.0]];
@@ -36,38 +17,35 @@ pub struct Physical {
     pub parameters: Parameters,
 }
 
-struct Misfit<'a> {
-    machine: &'a Machine,
-    measured: &'a [Summary],
-    start: [f64; FITTED],
-    tile_rows: usize,
-}
-
 impl Physical {
     /// The best of several tile sizes from one start, then of several starts.
     pub fn fit(machine: &Machine, measured: &[Summary]) -> Result<Self, LatencyError> {
-        let mut best: Option<(f64, Parameters)> = None;
-        let attempt = |best: &mut Option<(f64, Parameters)>, tile_rows, factors| {
+        let from = |tile_rows, factors| {
             let start = Parameters::start(machine, tile_rows);
-            let found = descend(machine, measured, &scaled(&start, factors), &start, DESCENTS)?;
-            if best.is_none_or(|(cost, _)| found.0 < cost) {
-                *best = Some(found);
-            }
-            Ok(())
+            Misfit { machine, measured, start }.descend(&scaled(&start, factors))
         };
+        let less = |one: &(f64, Parameters), other: &(f64, Parameters)| one.0.total_cmp(&other.0);
         let [first, others @ ..] = STARTS;
-        TILES.iter().try_for_each(|tile_rows| attempt(&mut best, *tile_rows, first))?;
-        let tile_rows = best.map_or(1, |(_, parameters)| parameters.tile_rows);
-        others.iter().try_for_each(|factors| attempt(&mut best, tile_rows, *factors))?;
-        let (_, parameters) = best.ok_or_else(|| LatencyError::Fit("there is no start".into()))?;
+        let none = || LatencyError::Fit("there is no start".into());
+        let best = TILES.into_iter().map(|tile_rows| from(tile_rows, first)).min_by(less).ok_or_else(none)?;
+        let tile_rows = best.1.tile_rows;
+        let (_, parameters) = others
+            .into_iter()
+            .map(|factors| from(tile_rows, factors))
+            .fold(best, |best, one| if one.0 < best.0 { one } else { best });
         Ok(Self { machine: *machine, parameters })
     }
 
     /// Fitted to other points, from where this one stands.
-    pub fn refit(&self, measured: &[Summary]) -> Result<Self, LatencyError> {
+    pub fn refit(&self, measured: &[Summary]) -> Self {
         let start = Parameters::start(&self.machine, self.parameters.tile_rows);
-        let (_, parameters) = descend(&self.machine, measured, &self.parameters, &start, REFIT_DESCENTS)?;
-        Ok(Self { machine: self.machine, parameters })
+        let (_, parameters) = Misfit { machine: &self.machine, measured, start }.descend(&self.parameters);
+        Self { machine: self.machine, parameters }
+    }
+
+    /// Share of the target's linear layers in a round, from 0 to 1.
+    pub fn linear_share(&self, point: &Point) -> f64 {
+        physics::linear_share(&self.machine, &self.parameters, point)
     }
 
     /// Logarithm of a round's time in ms.
@@ -88,59 +66,5 @@ fn scaled(start: &Parameters, [memory, arithmetic, fixed]: [f64; 3]) -> Paramete
         many_rows_tflop_per_s: start.many_rows_tflop_per_s * arithmetic,
         attention_gb_per_s: start.attention_gb_per_s * arithmetic,
         ..*start
-    }
-}
-
-/// Goes down from `from`; what the points do not determine stays near `start`.
-fn descend(
-    machine: &Machine,
-    measured: &[Summary],
-    from: &Parameters,
-    start: &Parameters,
-    descents: usize,
-) -> Result<(f64, Parameters), LatencyError> {
-    let failed = |error: argmin::core::Error| LatencyError::Fit(error.to_string());
-    let logarithms = |parameters: &Parameters| parameters.values().map(f64::ln);
-    let tile_rows = start.tile_rows;
-    let mut at = logarithms(from).to_vec();
-    let mut cost = f64::INFINITY;
-    for descent in 0..descents {
-        let size = if descent % 2 == 0 { 0.7 } else { -0.3 };
-        let mut simplex = vec![at.clone()];
-        for axis in 0..at.len() {
-            let mut corner = at.clone();
-            corner[axis] += size;
-            simplex.push(corner);
-        }
-        let solver = NelderMead::new(simplex).with_sd_tolerance(1e-10).map_err(failed)?;
-        let misfit = Misfit { machine, measured, start: logarithms(start), tile_rows };
-        let found =
-            Executor::new(misfit, solver).configure(|state| state.max_iters(ITERATIONS)).run().map_err(failed)?;
-        let Some(best) = found.state.best_param.filter(|_| found.state.best_cost < cost) else { break };
-        (at, cost) = (best, found.state.best_cost);
-    }
-    Ok((cost, near(&logarithms(start), &at, tile_rows)))
-}
-
-/// The parameters of these logarithms, none too far from the start.
-fn near(start: &[f64; FITTED], logarithms: &[f64], tile_rows: usize) -> Parameters {
-    let mut values = *start;
-    for (value, logarithm) in values.iter_mut().zip(logarithms) {
-        *value = (*value + (logarithm - *value).clamp(-FARTHEST, FARTHEST)).exp();
-    }
-    Parameters::of_values(values, tile_rows)
-}
-
-impl CostFunction for Misfit<'_> {
-    type Param = Vec<f64>;
-    type Output = f64;
-
-    /// Sum of squared relative errors, and the pull to the start.
-    fn cost(&self, logarithms: &Vec<f64>) -> Result<f64, argmin::core::Error> {
-        let pull: f64 = self.start.iter().zip(logarithms).map(|(start, at)| PULL * (at - start).powi(2)).sum();
-        let parameters = near(&self.start, logarithms, self.tile_rows);
-        let error = |one: &Summary| physics::round_ms(self.machine, &parameters, &one.point).ln() - one.log_ms;
-        let squares: f64 = self.measured.iter().map(|one| error(one).powi(2)).sum();
-        Ok(squares + pull)
     }
 }

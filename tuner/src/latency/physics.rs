@@ -149,22 +149,30 @@ pub fn round_ms(machine: &Machine, parameters: &Parameters, point: &Point) -> f6
     ms
 }
 
-/// The time of a pass in ms. A GB/s is a MB a ms, a TFLOP/s is a GFLOP a ms.
+/// The share that the linear layers of the target's pass have in a round, from 0 to 1.
+pub(super) fn linear_share(machine: &Machine, parameters: &Parameters, point: &Point) -> f64 {
+    linear_ms(machine, parameters, point.verified_rows(), machine.traffic.target) / round_ms(machine, parameters, point)
+}
+
+/// The time of a pass in ms.
 fn pass_ms(machine: &Machine, parameters: &Parameters, point: &Point, pass: &Pass) -> f64 {
-    let few = pass.rows <= machine.few_rows;
-    let (gb_per_s, tflop_per_s, rows) = if few {
-        (parameters.few_rows_gb_per_s, parameters.few_rows_tflop_per_s, pass.rows)
-    } else {
-        let rows = pass.rows.checked_next_multiple_of(parameters.tile_rows).unwrap_or(pass.rows);
-        (parameters.many_rows_gb_per_s, parameters.many_rows_tflop_per_s, rows)
-    };
-    let weights = pass.weights as f64;
-    let operations = 2.0 * weights / machine.traffic.value.max(1) as f64 * rows as f64;
-    let linear =
-        together(weights / 1e6 / gb_per_s, operations / 1e9 / tflop_per_s, parameters.overlap) / pass.efficiency;
+    let linear = linear_ms(machine, parameters, pass.rows, pass.weights) / pass.efficiency;
     let megabytes = point.context * pass.cache_row as f64 / 1e6;
     let cache = point.batch as f64 * megabytes / parameters.cache_gb_per_s;
     linear + cache + pass.rows as f64 * megabytes / parameters.attention_gb_per_s
+}
+
+/// The time of a pass's linear layers in ms. A GB/s is a MB a ms, a TFLOP/s is a GFLOP a ms.
+fn linear_ms(machine: &Machine, parameters: &Parameters, rows: usize, weights: u64) -> f64 {
+    let (gb_per_s, tflop_per_s, rows) = if rows <= machine.few_rows {
+        (parameters.few_rows_gb_per_s, parameters.few_rows_tflop_per_s, rows)
+    } else {
+        let rows = rows.checked_next_multiple_of(parameters.tile_rows).unwrap_or(rows);
+        (parameters.many_rows_gb_per_s, parameters.many_rows_tflop_per_s, rows)
+    };
+    let weights = weights as f64;
+    let operations = 2.0 * weights / machine.traffic.value.max(1) as f64 * rows as f64;
+    together(weights / 1e6 / gb_per_s, operations / 1e9 / tflop_per_s, parameters.overlap)
 }
 
 /// The longer of two times, or more where they are alike and do not overlap fully.

@@ -1,19 +1,40 @@
-//! What the physical model leaves, interpolated over the measured points by a Gaussian process.
+//! What the physical model leaves, interpolated over the measured points by a Gaussian process of two parts.
+//!
+//! One part is smooth in all that the time of a round depends on. The other depends on the number of verified rows alone:
+//! a library multiplies each number of rows with a kernel and a tile of its own choice, and its speed jumps from one
+//! choice to the next by ten percent and more. Rounds of the same number of rows therefore share a deviation, each by the
+//! share that the target's linear layers have in it, and what is known at one number says little of another. Both parts
+//! fade to zero away from the measured points.
 
 use serde::{Deserialize, Serialize};
 
-use super::{LatencyError, Point, cholesky::Cholesky, fit::Physical, sample::Summary};
+use super::{LatencyError, Point, cholesky::Cholesky, fit::Physical, sample::Summary, strength::Strength};
 
 /// How far apart points are that hardly tell of each other: a factor of e in batch, rows and context, three draft steps.
 const LENGTHS: [f64; 5] = [1.0, 1.0, 1.0, 3.0, 1.0];
+
+/// What the process sees of a point.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Place {
+    /// Logarithms of batch, verified rows and draft rows, draft steps, logarithm of the context; in units of
+    /// [`LENGTHS`].
+    features: [f64; 5],
+    /// Logarithm of the verified rows.
+    log_rows: f64,
+    /// Whether so few rows run through a kernel of their own, which tells nothing of the library's.
+    few: bool,
+    /// Share of the target's linear layers in the round, from 0 to 1.
+    linear_share: f64,
+}
 
 /// A Gaussian process over logarithms of measured / modelled time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Residuals {
     /// Measured points.
-    measured: Vec<Summary>,
-    /// Standard deviation of the physical model's error, as a logarithm.
-    amplitude: f64,
+    places: Vec<Place>,
+    strength: Strength,
+    /// Variance of a measurement, mean over the points.
+    noise: f64,
     /// Covariance of the points, factored.
     covariance: Cholesky,
     /// Covariance⁻¹ · residuals.
@@ -22,70 +43,104 @@ pub struct Residuals {
     pub(super) inflation: f64,
 }
 
+impl Place {
+    /// Of a point, as a physical model sees it.
+    pub fn new(physical: &Physical, point: &Point) -> Self {
+        let logarithm = |count: f64| (1.0 + count).ln();
+        let rows = point.verified_rows();
+        let mut features = [
+            logarithm(point.batch as f64),
+            logarithm(rows as f64),
+            logarithm(point.draft_rows() as f64),
+            point.shape.num_steps as f64,
+            logarithm(point.context),
+        ];
+        features.iter_mut().zip(LENGTHS).for_each(|(feature, length)| *feature /= length);
+        Self {
+            features,
+            log_rows: (rows as f64).ln(),
+            few: rows <= physical.machine.few_rows,
+            linear_share: physical.linear_share(point),
+        }
+    }
+
+    /// From 0 to 1.
+    pub fn similarity(&self, other: &Self) -> f64 {
+        let square: f64 = self.features.iter().zip(other.features).map(|(one, other)| (one - other).powi(2)).sum();
+        (-square / 2.0).exp()
+    }
+
+    /// How much of a deviation of the verified rows both have in common, from 0 to 1; `length` is the distance in
+    /// logarithms of rows at which numbers of rows hardly tell of each other.
+    pub fn common_rows(&self, other: &Self, length: f64) -> f64 {
+        if self.few != other.few {
+            return 0.0;
+        }
+        self.linear_share * other.linear_share * (-(self.log_rows - other.log_rows).abs() / length).exp()
+    }
+}
+
 impl Residuals {
     /// Over what a physical model leaves at measured points.
-    pub fn new(physical: &Physical, measured: &[Summary], amplitude: f64) -> Result<Self, LatencyError> {
+    pub fn new(physical: &Physical, measured: &[Summary], strength: Strength) -> Result<Self, LatencyError> {
+        let places: Vec<Place> = measured.iter().map(|one| Place::new(physical, &one.point)).collect();
         let element = |row: usize, column: usize| {
             let noise = if row == column { measured[row].noise.powi(2) } else { 0.0 };
-            noise + similarity(&measured[row].point, &measured[column].point) * amplitude.powi(2)
+            noise + strength.covariance(&places[row], &places[column])
         };
         let covariance = Cholesky::new(measured.len(), element)
             .ok_or_else(|| LatencyError::Fit("the covariance of the points is not positive definite".into()))?;
         let left: Vec<f64> = measured.iter().map(|one| one.log_ms - physical.log_ms(&one.point)).collect();
         let weights = covariance.solve(&left);
-        Ok(Self { measured: measured.to_vec(), amplitude, covariance, weights, inflation: 1.0 })
+        let noise = measured.iter().map(|one| one.noise.powi(2)).sum::<f64>() / measured.len().max(1) as f64;
+        Ok(Self { places, strength, noise, covariance, weights, inflation: 1.0 })
     }
 
-    /// Standard deviation of the physical model's error, as a logarithm.
-    pub fn amplitude(&self) -> f64 {
-        self.amplitude
+    /// How far and how strongly the points tell of others.
+    pub fn strength(&self) -> Strength {
+        self.strength
     }
 
     /// Expected logarithm of measured / modelled time.
-    pub fn mean(&self, point: &Point) -> f64 {
-        self.covariances(point).zip(&self.weights).map(|(covariance, weight)| covariance * weight).sum()
+    pub fn mean(&self, place: &Place) -> f64 {
+        self.covariances(place).zip(&self.weights).map(|(covariance, weight)| covariance * weight).sum()
     }
 
     /// The same with the standard deviation of a measurement there.
-    pub fn at(&self, point: &Point) -> (f64, f64) {
-        let covariances: Vec<f64> = self.covariances(point).collect();
+    pub fn at(&self, place: &Place) -> (f64, f64) {
+        let covariances: Vec<f64> = self.covariances(place).collect();
         let mean = covariances.iter().zip(&self.weights).map(|(covariance, weight)| covariance * weight).sum();
         let known: f64 = self.covariance.forward(&covariances).iter().map(|value| value * value).sum();
-        let noise = self.measured.iter().map(|one| one.noise.powi(2)).sum::<f64>() / self.measured.len().max(1) as f64;
-        let variance = (self.amplitude.powi(2) - known).max(0.0) + noise;
-        (mean, self.inflation * variance.sqrt())
+        let unknown = (self.strength.covariance(place, place) - known).max(0.0);
+        (mean, self.inflation * (unknown + self.noise).sqrt())
+    }
+
+    /// Minus twice the logarithm of the likelihood of each point given the others, but for a constant (Rasmussen and
+    /// Williams 2006, equations 5.10 to 5.12): the smaller, the better the process tells each from the others.
+    pub fn left_out_score(&self) -> f64 {
+        let precisions = self.covariance.inverse_diagonal();
+        precisions
+            .iter()
+            .zip(&self.weights)
+            .map(|(precision, weight)| weight.powi(2) / precision - precision.ln())
+            .sum()
     }
 
     /// Whether its parts fit each other: what was read from a file may not.
     pub fn is_sound(&self) -> bool {
-        let count = self.measured.len();
-        let numbers = self.weights.iter().chain([&self.amplitude, &self.inflation]);
+        let count = self.places.len();
+        let finite = |place: &Place| {
+            let numbers = [place.log_rows, place.linear_share];
+            numbers.iter().chain(&place.features).all(|value| value.is_finite())
+        };
         self.covariance.is_sound()
             && (count, count) == (self.covariance.size(), self.weights.len())
-            && numbers
-                .chain(self.measured.iter().flat_map(|one| [&one.log_ms, &one.noise]))
-                .all(|value| value.is_finite())
+            && self.weights.iter().chain([&self.noise, &self.inflation]).all(|value| value.is_finite())
+            && self.places.iter().all(finite)
+            && self.strength.is_sound()
     }
 
-    fn covariances<'a>(&'a self, point: &'a Point) -> impl Iterator<Item = f64> + 'a {
-        self.measured.iter().map(|one| similarity(&one.point, point) * self.amplitude.powi(2))
+    fn covariances<'a>(&'a self, place: &'a Place) -> impl Iterator<Item = f64> + 'a {
+        self.places.iter().map(|one| self.strength.covariance(one, place))
     }
-}
-
-/// From 0 to 1.
-fn similarity(one: &Point, other: &Point) -> f64 {
-    let distance = |((one, other), length): ((f64, f64), f64)| ((one - other) / length).powi(2);
-    let square: f64 = features(one).into_iter().zip(features(other)).zip(LENGTHS).map(distance).sum();
-    (-square / 2.0).exp()
-}
-
-fn features(point: &Point) -> [f64; 5] {
-    let logarithm = |count: f64| (1.0 + count).ln();
-    [
-        logarithm(point.batch as f64),
-        logarithm(point.verified_rows() as f64),
-        logarithm(point.draft_rows() as f64),
-        point.shape.num_steps as f64,
-        logarithm(point.context),
-    ]
 }

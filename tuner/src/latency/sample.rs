@@ -7,6 +7,7 @@ use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize};
 
 use super::{LatencyError, Range};
+use crate::statistics::median;
 
 /// Smallest relative uncertainty of a point's time: clocks and clock speeds are not better.
 const LEAST_NOISE: f64 = 0.002;
@@ -138,14 +139,11 @@ impl Sample {
         if let Some(time) = ms.iter().find(|time| !(time.is_finite() && **time > 0.0)) {
             return wrong(format!("a round took {time} ms: expected a number above 0"));
         }
-        let mut logs: Vec<f64> = ms.iter().map(|time| time.ln()).collect();
-        logs.sort_by(f64::total_cmp);
-        let Some(log_ms) = crate::statistics::median(&logs) else {
+        let logs: Vec<f64> = ms.iter().map(|time| time.ln()).collect();
+        let Some(log_ms) = median(logs.clone()) else {
             return wrong("it has no round".into());
         };
-        let mut deviations: Vec<f64> = logs.iter().map(|log| (log - log_ms).abs()).collect();
-        deviations.sort_by(f64::total_cmp);
-        let deviation = crate::statistics::median(&deviations).unwrap_or_default();
+        let deviation = median(logs.iter().map(|log| (log - log_ms).abs()).collect()).unwrap_or_default();
         // 1.4826 makes a median deviation a standard deviation, 1.2533 the error of a mean that of a median.
         let noise = 1.4826 * 1.2533 * deviation / (logs.len() as f64).sqrt();
         Ok(Summary { point: *point, log_ms, noise: noise.max(LEAST_NOISE) })

@@ -114,7 +114,7 @@ fn a_machine_is_learnt_from_thirty_points() {
         assert!((read.ms(&point) / model.ms(&point) - 1.0).abs() < 1e-9);
     }
     let error = |text: &str| RoundModel::from_json(text).expect_err("it is refused").to_string();
-    assert!(error(&text.replace("\"format\": 1", "\"format\": 2")).contains("format 2"));
+    assert!(error(&text.replace("\"format\": 2", "\"format\": 1")).contains("format 1"));
     assert!(error("{}").contains("format"));
     let mut cut: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
     cut["residuals"]["weights"] = serde_json::json!([1.0]);
@@ -163,6 +163,40 @@ fn an_h200_is_learnt_from_twenty_points() {
     let model = RoundModel::fit(MACHINE, &samples).expect("it fits");
     let validation = model.cross_validation().expect("twenty points");
     assert!(validation.median < 0.05 && validation.p90 < 0.1, "{validation:?}");
+}
+
+/// A library that multiplies some numbers of rows up to a tenth faster or slower than their neighbours, as those of GPUs
+/// do: every number of rows that a sweep meets is timed once, and the rest of the sweep's points are predicted.
+#[test]
+fn what_a_library_makes_of_a_number_of_rows_is_learnt() {
+    let space = Space { batches: vec![1, 2, 4, 8, 16, 24, 32, 64], contexts: vec![300, 700], ..space() };
+    let truth = |point: &Point| {
+        let rows = point.verified_rows();
+        let quirk = StdRng::seed_from_u64(rows as u64).random_range(-0.1..0.1);
+        let linear = if rows <= 16 { 0.0 } else { (15.01 / 3.4_f64).max(15.01 * rows as f64 / 480.0) };
+        machine_ms(point) + quirk * linear
+    };
+    let mut noise = StdRng::seed_from_u64(5);
+    let fitted = design(&space, 64);
+    let model = RoundModel::fit(MACHINE, &timed(truth, &fitted, &mut noise)).expect("it fits");
+    let all = design(&space, usize::MAX);
+    let mut errors: Vec<f64> = all
+        .iter()
+        .filter(|point| !fitted.contains(point))
+        .map(|timed| (model.ms(&point(timed)) / truth(&point(timed)) - 1.0).abs())
+        .collect();
+    errors.sort_by(f64::total_cmp);
+    assert_eq!(errors.len(), all.len() - 64);
+    assert!(errors[errors.len() / 2] < 0.01 && errors[errors.len() - 1] < 0.05, "{errors:?}");
+    // A number of rows that was not timed may have a quirk that nobody knows: less sure. Far away nothing is known of any.
+    let width = |batch| {
+        let Predicted { low, high, .. } = model.predict(&Point { shape: TreeShape::chain(2), batch, context: 500.0 });
+        high / low
+    };
+    assert!(width(23) > width(24) && width(45) > width(32), "{} {} {} {}", width(23), width(24), width(45), width(32));
+    let far = Point { shape: TreeShape::chain(3), batch: 1 << 16, context: 500.0 };
+    assert!((model.ms(&far) / model.physical_ms(&far) - 1.0).abs() < 1e-3);
+    assert!(matches!(model.predict(&far).kind, Kind::Extrapolated(_)));
 }
 
 #[test]

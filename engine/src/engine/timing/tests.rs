@@ -61,6 +61,21 @@ fn every_point_is_timed_and_the_engine_is_as_before() {
 }
 
 #[test]
+fn prompts_are_timed_when_others_of_their_lengths_have_been_read() {
+    let mut engine =
+        engine(EngineOptions { policy: ShapePolicy::fixed(TreeShape::chain(2)), ..EngineOptions::default() });
+    let point = point("2,1,3", 2, 40);
+    let (warm_up, timed) = (engine.prompts(Prompts::WarmUp, point, 4), engine.prompts(Prompts::Timed, point, 4));
+    assert!(warm_up.iter().zip(&timed).all(|(warm_up, timed)| warm_up.len() == timed.len() && warm_up != timed));
+    let times = engine.time_rounds(&[point], 4).expect("they are timed");
+    let prefill = times[0].prefill.expect("the first of its batch");
+    // The rounds read again no more than the ends of prompts that fill no page.
+    let again = 2 * engine.capacity().page_size;
+    let read = (engine.statistics().prompt_tokens - engine.statistics().cached_tokens) as usize;
+    assert!((2 * prefill.tokens..=2 * prefill.tokens + again).contains(&read), "{read} {prefill:?}");
+}
+
+#[test]
 fn points_that_do_not_fit_are_refused_and_change_nothing() {
     let policy = ShapePolicy::fixed(TreeShape::chain(1));
     let mut engine = engine(EngineOptions { policy: policy.clone(), ..EngineOptions::default() });
