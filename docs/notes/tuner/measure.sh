@@ -1,8 +1,8 @@
 #!/bin/bash
 # The measurements of docs/notes/tuner.md on one GPU.
 #   measure.sh SPECTUNE MODELS WORKLOADS OUT PART...
-# MODELS has small/{target,eagle3}, WORKLOADS has mt_bench.jsonl; PART is one of search, guided, none, policy,
-# between, dummy; policy and between need what search or guided has left.
+# MODELS has small/{target,eagle3}, WORKLOADS has mt_bench.jsonl; PART is one of guided, grid, random, anneal, none, policy,
+# between, dummy; random, anneal, policy and between need what guided has left.
 set -u
 spectune=$1 models=$2 workloads=$3 out=$4
 shift 4
@@ -24,22 +24,22 @@ run() { # NAME
     tail -2 "$out/$1.log"
 }
 
-# Grid, then guided, then random and annealing with as many trials as guided took.
-search() { strategies grid guided random anneal; }
-guided() { strategies guided; }
+# The strategies on one space; random search and annealing with as many trials as guided search took.
+guided() { strategy guided; }
+grid() { strategy grid; }
+random() { strategy random; }
+anneal() { strategy anneal; }
 
-strategies() {
-    for strategy in "$@"; do
-        {
-            models_toml
-            printf '[workload]\nprompts = "%s/mt_bench.jsonl"\nrequests = 16\noutput_length = 96\nmax_prompt_tokens = 600\n' "$workloads"
-            printf '[batch]\nsizes = [1, 8, 32]\n'
-            space_toml
-            printf '[search]\nstrategy = "%s"\nrepeats = 3\n' "$strategy"
-            case $strategy in random | anneal) printf 'trials = %d\n' "$(($(wc -l < "$out/guided/journal.jsonl") - 1))" ;; esac
-        } > "$out/$strategy.toml"
-        run "$strategy"
-    done
+strategy() {
+    {
+        models_toml
+        printf '[workload]\nprompts = "%s/mt_bench.jsonl"\nrequests = 16\noutput_length = 96\nmax_prompt_tokens = 600\n' "$workloads"
+        printf '[batch]\nsizes = [1, 8, 32]\n'
+        space_toml
+        printf '[search]\nstrategy = "%s"\nrepeats = 3\n' "$1"
+        case $1 in random | anneal) printf 'trials = %d\n' "$(($(wc -l < "$out/guided/journal.jsonl") - 1))" ;; esac
+    } > "$out/$1.toml"
+    run "$1"
 }
 
 # Random prompts, on which the draft is poor, and a large batch.
