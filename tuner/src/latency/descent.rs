@@ -14,10 +14,6 @@ const STEPS: usize = 200;
 /// Pulls a parameter that the points say nothing of to where it began. Small: a factor of e weighs like 0.5% at one point.
 const PULL: f64 = 3e-5;
 
-/// Relative errors beyond this weigh in proportion to their size and no longer to its square: what a library does at a
-/// few numbers of rows alone must not bend the whole model, and is left to the [`residual`](super::residual).
-const USUAL_ERROR: f64 = 0.02;
-
 /// Farthest that a parameter may go from its start, as a logarithm.
 const FARTHEST: f64 = 14.0;
 
@@ -98,31 +94,28 @@ impl Misfit<'_> {
                 self.errors(&beside).zip(&stand.errors).map(difference).collect()
             })
             .collect();
-        let weights: Vec<f64> = stand.errors.iter().map(|error| softness(*error).recip()).collect();
-        let weighted = |one: &[f64], other: &[f64]| -> f64 {
-            one.iter().zip(other).zip(&weights).map(|((one, other), weight)| one * other * weight).sum()
-        };
+        let product =
+            |one: &[f64], other: &[f64]| -> f64 { one.iter().zip(other).map(|(one, other)| one * other).sum() };
         let start = self.start.values().map(f64::ln);
         let mut curvature = [[0.0; FITTED]; FITTED];
         let mut slope = [0.0; FITTED];
         for row in 0..FITTED {
             for column in 0..=row {
-                curvature[row][column] = weighted(&slopes[row], &slopes[column]);
+                curvature[row][column] = product(&slopes[row], &slopes[column]);
                 curvature[column][row] = curvature[row][column];
             }
             curvature[row][row] += PULL;
-            slope[row] = weighted(&slopes[row], &stand.errors) + PULL * (stand.at[row] - start[row]);
+            slope[row] = product(&slopes[row], &stand.errors) + PULL * (stand.at[row] - start[row]);
         }
         (curvature, slope)
     }
 
-    /// Sum of squared relative errors, of large ones less, and the pull to the start.
+    /// The cost is the sum of squared relative errors, and the pull to the start.
     fn stand(&self, at: [f64; FITTED]) -> Stand {
         let errors: Vec<f64> = self.errors(&at).collect();
-        let softened = |error: &f64| 2.0 * USUAL_ERROR.powi(2) * (softness(*error) - 1.0);
         let pull = |(start, at): (f64, f64)| PULL * (at - start.ln()).powi(2);
         let pulls: f64 = self.start.values().into_iter().zip(at).map(pull).sum();
-        let cost = errors.iter().map(softened).sum::<f64>() + pulls;
+        let cost = errors.iter().map(|error| error.powi(2)).sum::<f64>() + pulls;
         Stand { at, errors, cost }
     }
 
@@ -139,9 +132,4 @@ impl Misfit<'_> {
         }
         Parameters::of_values(values, self.start.tile_rows)
     }
-}
-
-/// 1 for usual errors, and in proportion to the error for large ones.
-fn softness(error: f64) -> f64 {
-    (1.0 + (error / USUAL_ERROR).powi(2)).sqrt()
 }

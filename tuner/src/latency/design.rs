@@ -8,6 +8,9 @@ use schemas::tree::TreeShape;
 /// Points that tell enough of a machine: about as many as a sweep of a few dozen shapes has numbers of verified rows.
 pub const MOST_POINTS: usize = 64;
 
+/// Numbers of verified rows that are taken up for each point that is chosen for its distance.
+const ROWS_IN_TURN: usize = 2;
+
 /// What will be asked of the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Space {
@@ -22,26 +25,20 @@ pub struct Space {
 }
 
 /// At most `count` points of a space: its corners first (no speculation, the largest tree, the longest chain, the widest
-/// tree, each with the smallest and largest batch and the shortest and longest context); then one for each number of
-/// verified rows that has none yet, those first that most of the space's points have, since what a library makes of a
-/// number of rows is not told by its neighbours; then again and again the point that is farthest from all chosen ones.
-/// Distances are in logarithms of batch, rows, draft rows and context and in steps. The same for the same space, ordered
-/// by context and batch, so that prompts are read once for all shapes timed on them.
+/// tree, each with the smallest and largest batch and the shortest and longest context). Then by turns [`ROWS_IN_TURN`]
+/// numbers of verified rows that have no point yet, those first that most of the space's points have, since what a library
+/// makes of a number of rows is not told by its neighbours; and the point that is farthest from all chosen ones, in
+/// logarithms of batch, rows, draft rows and context and in steps. The same for the same space, ordered by context and
+/// batch, so that prompts are read once for all shapes timed on them.
 pub fn design(space: &Space, count: usize) -> Vec<TimingPoint> {
     let mut chosen = Chosen::of(candidates(space), count);
     corners(&chosen.candidates).into_iter().for_each(|corner| chosen.add(corner));
-    for rows in row_counts(&chosen.candidates) {
-        let has = |at: &usize| verified_rows(&chosen.candidates[*at]) == rows;
-        if !chosen.indices.iter().any(has)
-            && let Some(farthest) = (0..chosen.candidates.len()).filter(has).max_by(|a, b| chosen.nearer(*a, *b))
-        {
-            chosen.add(farthest);
-        }
-    }
-    while !chosen.is_complete()
-        && let Some(farthest) = (0..chosen.candidates.len()).max_by(|a, b| chosen.nearer(*a, *b))
-    {
-        chosen.add(farthest);
+    let mut untimed = row_counts(&chosen.candidates).into_iter();
+    while !chosen.is_complete() {
+        let of_rows: Vec<usize> =
+            untimed.by_ref().filter_map(|rows| chosen.first_of(rows)).take(ROWS_IN_TURN).collect();
+        of_rows.into_iter().for_each(|point| chosen.add(point));
+        chosen.farthest().into_iter().for_each(|point| chosen.add(point));
     }
     let mut points: Vec<TimingPoint> = chosen.indices.iter().map(|at| chosen.candidates[*at]).collect();
     points.sort_unstable();
@@ -84,8 +81,20 @@ impl Chosen {
         self.indices.push(next);
     }
 
-    fn nearer(&self, one: usize, other: usize) -> std::cmp::Ordering {
-        self.distances[one].total_cmp(&self.distances[other])
+    /// The candidate that is farthest from all chosen ones.
+    fn farthest(&self) -> Option<usize> {
+        self.farthest_of(|_| true)
+    }
+
+    /// Of the candidates with so many verified rows the farthest, unless one of them is chosen.
+    fn first_of(&self, rows: usize) -> Option<usize> {
+        let has = |at: &usize| verified_rows(&self.candidates[*at]) == rows;
+        if self.indices.iter().any(has) { None } else { self.farthest_of(has) }
+    }
+
+    fn farthest_of(&self, of: impl Fn(&usize) -> bool) -> Option<usize> {
+        let nearer = |one: &usize, other: &usize| self.distances[*one].total_cmp(&self.distances[*other]);
+        (0..self.candidates.len()).filter(of).max_by(nearer)
     }
 }
 
