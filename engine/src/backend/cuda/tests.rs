@@ -6,7 +6,7 @@ use std::{ops::ControlFlow, path::Path, time::Duration};
 use kernels::device::{Device, DeviceError, Element};
 use schemas::tree::TreeShape;
 
-use super::{CudaBackend, CudaOptions, Models, WeightSource, load};
+use super::{AttentionKernels, CudaBackend, CudaOptions, Models, WeightSource, load};
 use crate::{
     Acceptance, Engine, ReplayText,
     backend::{Backend, MOST_UNREAD, PageId, PrefillChunk, ProducedToken, Round, RoundTiming, Slot},
@@ -97,9 +97,10 @@ fn produce(
     (tokens, timings)
 }
 
-fn check(element: Element, head: &str, shapes: &[(usize, usize, usize)]) {
+fn check(options: CudaOptions, head: &str, shapes: &[(usize, usize, usize)]) {
     let Some(device) = device() else { return };
-    let mut backend = backend(&device, head, options(element));
+    let element = options.element;
+    let mut backend = backend(&device, head, options);
     let count = 12;
     backend.prepare(&[TreeShape::OFF], &[1]).expect("no speculation");
     let (plain, rounds) = generate(&mut backend, TreeShape::OFF, 0, count);
@@ -116,12 +117,20 @@ fn check(element: Element, head: &str, shapes: &[(usize, usize, usize)]) {
 
 #[test]
 fn eagle3_changes_nothing_but_the_number_of_rounds() {
-    check(Element::BF16, "eagle3", &[(3, 1, 4), (3, 3, 8)]);
+    check(options(Element::BF16), "eagle3", &[(3, 1, 4), (3, 3, 8)]);
 }
 
 #[test]
 fn eagle2_changes_nothing_but_the_number_of_rounds() {
-    check(Element::F32, "eagle2", &[(1, 1, 2), (4, 4, 16)]);
+    check(options(Element::F32), "eagle2", &[(1, 1, 2), (4, 4, 16)]);
+}
+
+/// The default mode promises no bits, but where no two logits are near each other it finds the same tokens.
+#[test]
+fn attention_on_tensor_cores_sees_what_rows_of_trees_see() {
+    let options =
+        CudaOptions { batch_invariant: false, attention: Some(AttentionKernels::Tiles), ..options(Element::F16) };
+    check(options, "eagle3", &[(3, 1, 4), (4, 6, 32)]);
 }
 
 /// Plain rounds for slot 0, and for slot 1 in those from `begin` on; then rounds of a tree for both. Returns what each
