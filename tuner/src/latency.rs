@@ -146,7 +146,7 @@ impl RoundModel {
         machine.check()?;
         let measured = sample::summaries(samples)?;
         let physical = Physical::fit(&machine, &measured)?;
-        let left_out = cross_validation::refits(&physical, &measured);
+        let left_out = cross_validation::refits(&physical, &measured)?;
         let mut residuals = Residuals::new(&physical, &measured, Strength::of(&physical, &measured))?;
         let cross_validation = cross_validation::validate(&measured, &left_out, &mut residuals)?;
         Ok(Self {

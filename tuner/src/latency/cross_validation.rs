@@ -30,9 +30,9 @@ pub struct CrossValidation {
 }
 
 /// The physical models of all points but one; empty for too few points.
-pub fn refits(physical: &Physical, measured: &[Summary]) -> Vec<Physical> {
+pub fn refits(physical: &Physical, measured: &[Summary]) -> Result<Vec<Physical>, LatencyError> {
     if measured.len() < FEWEST {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     (0..measured.len()).map(|at| physical.refit(&without(measured, at))).collect()
 }

@@ -1,15 +1,16 @@
-//! Descends to the parameters under which the machine's model misses the measured points least (Levenberg 1944,
-//! Marquardt 1963), in logarithms of the parameters, so that all stay positive and steps are relative.
+//! Descends to the parameters under which the machine's model misses the measured points least: least squares in a region
+//! of trust (argmin), in logarithms of the parameters, so that all stay positive and steps are relative.
+
+use argmin::{
+    core::{CostFunction, Error, Executor, Gradient, Hessian},
+    solver::trustregion::{Steihaug, TrustRegion},
+};
 
 use super::{
-    Machine,
-    cholesky::Cholesky,
+    LatencyError, Machine,
     physics::{self, FITTED, Parameters},
     sample::Summary,
 };
-
-/// Steps of a descent at most; most end after some dozens.
-const STEPS: usize = 200;
 
 /// Pulls a parameter that the points say nothing of to where it began. Small: a factor of e weighs like 0.5% at one point.
 const PULL: f64 = 3e-5;
@@ -17,19 +18,14 @@ const PULL: f64 = 3e-5;
 /// Farthest that a parameter may go from its start, as a logarithm.
 const FARTHEST: f64 = 14.0;
 
-/// Largest step of a parameter, as a logarithm: beyond, the model's slope tells nothing.
-const LONGEST_STEP: f64 = 2.0;
+/// Longest step, as a logarithm: beyond, the model's slopes tell nothing.
+const LONGEST_STEP: f64 = 4.0;
 
 /// Difference over which slopes are taken, as a logarithm.
 const SLOPE: f64 = 1e-4;
 
-/// A descent is over when a step gains less than this share of the cost.
-const LEAST_GAIN: f64 = 1e-7;
-
-/// Damping of a descent that finds no way down any more, relative to the curvature.
-const MOST_DAMPING: f64 = 1e8;
-
 /// How badly parameters fit measured points.
+#[derive(Clone, Copy, Debug)]
 pub struct Misfit<'a> {
     pub machine: &'a Machine,
     pub measured: &'a [Summary],
@@ -37,99 +33,90 @@ pub struct Misfit<'a> {
     pub start: Parameters,
 }
 
-/// Logarithms of parameters, what they miss, and what that costs.
-struct Stand {
-    at: [f64; FITTED],
-    /// Logarithms of modelled / measured time.
-    errors: Vec<f64>,
-    cost: f64,
-}
-
 impl Misfit<'_> {
-    /// Goes down from some parameters. Returns the cost of where it ends, too.
-    pub fn descend(&self, from: &Parameters) -> (f64, Parameters) {
-        let mut stand = self.stand(from.values().map(f64::ln));
-        let mut damping = 1e-2;
-        for _ in 0..STEPS {
-            let Some(next) = self.step(&stand, &mut damping) else { break };
-            let gain = stand.cost - next.cost;
-            stand = next;
-            if gain <= LEAST_GAIN * stand.cost {
-                break;
-            }
-        }
-        (stand.cost, self.near(&stand.at))
+    /// Goes down from some parameters, `steps` at most. Returns the cost of where it ends, too.
+    pub fn descend(self, from: &Parameters, steps: u64) -> Result<(f64, Parameters), LatencyError> {
+        let failed = |error: Error| LatencyError::Fit(error.to_string());
+        let within = Steihaug::new().with_max_iters(4 * FITTED as u64);
+        let solver = TrustRegion::new(within).with_max_radius(LONGEST_STEP).map_err(failed)?;
+        let from = from.values().map(f64::ln).to_vec();
+        let begin = |state: argmin::core::IterState<_, _, _, _, _, _>| state.param(from).max_iters(steps);
+        let found = Executor::new(self, solver).configure(begin).run().map_err(failed)?;
+        let at = found.state.best_param.ok_or_else(|| LatencyError::Fit("a descent led nowhere".into()))?;
+        Ok((found.state.best_cost, self.near(&at)))
     }
 
-    /// The next stand below this one. The better the model's slopes tell what a step gains, the less it is damped.
-    fn step(&self, stand: &Stand, damping: &mut f64) -> Option<Stand> {
-        let (curvature, slope) = self.quadratic(stand);
-        while *damping < MOST_DAMPING {
-            let damped =
-                |row: usize, column: usize| curvature[row][column] * if row == column { 1.0 + *damping } else { 1.0 };
-            let next = Cholesky::new(FITTED, damped).map(|factor| {
-                let mut at = stand.at;
-                for (value, step) in at.iter_mut().zip(factor.solve(&slope)) {
-                    *value -= step.clamp(-LONGEST_STEP, LONGEST_STEP);
-                }
-                self.stand(at)
-            });
-            // A cost that is no number is not below.
-            if let Some(next) = next.filter(|next| next.cost < stand.cost) {
-                *damping = (*damping / 5.0).max(1e-9);
-                return Some(next);
-            }
-            *damping *= 4.0;
-        }
-        None
-    }
-
-    /// Half the second derivatives of the cost, as far as slopes of the model give them, and half its first.
-    fn quadratic(&self, stand: &Stand) -> ([[f64; FITTED]; FITTED], [f64; FITTED]) {
-        let slopes: Vec<Vec<f64>> = (0..FITTED)
-            .map(|axis| {
-                let mut beside = stand.at;
-                beside[axis] += SLOPE;
-                let difference = |(beside, here): (f64, &f64)| (beside - here) / SLOPE;
-                self.errors(&beside).zip(&stand.errors).map(difference).collect()
-            })
-            .collect();
-        let product =
-            |one: &[f64], other: &[f64]| -> f64 { one.iter().zip(other).map(|(one, other)| one * other).sum() };
-        let start = self.start.values().map(f64::ln);
-        let mut curvature = [[0.0; FITTED]; FITTED];
-        let mut slope = [0.0; FITTED];
-        for row in 0..FITTED {
-            for column in 0..=row {
-                curvature[row][column] = product(&slopes[row], &slopes[column]);
-                curvature[column][row] = curvature[row][column];
-            }
-            curvature[row][row] += PULL;
-            slope[row] = product(&slopes[row], &stand.errors) + PULL * (stand.at[row] - start[row]);
-        }
-        (curvature, slope)
-    }
-
-    /// The cost is the sum of squared relative errors, and the pull to the start.
-    fn stand(&self, at: [f64; FITTED]) -> Stand {
-        let errors: Vec<f64> = self.errors(&at).collect();
-        let pull = |(start, at): (f64, f64)| PULL * (at - start.ln()).powi(2);
-        let pulls: f64 = self.start.values().into_iter().zip(at).map(pull).sum();
-        let cost = errors.iter().map(|error| error.powi(2)).sum::<f64>() + pulls;
-        Stand { at, errors, cost }
-    }
-
-    fn errors(&self, at: &[f64; FITTED]) -> impl Iterator<Item = f64> {
+    /// Relative errors of the modelled times, as logarithms.
+    fn errors(&self, at: &[f64]) -> impl Iterator<Item = f64> {
         let parameters = self.near(at);
         self.measured.iter().map(move |one| physics::round_ms(self.machine, &parameters, &one.point).ln() - one.log_ms)
     }
 
+    /// How each error changes with each parameter.
+    fn slopes(&self, at: &[f64]) -> Vec<Vec<f64>> {
+        let here: Vec<f64> = self.errors(at).collect();
+        let along = |axis: usize| {
+            let mut beside = at.to_vec();
+            beside[axis] += SLOPE;
+            self.errors(&beside).zip(&here).map(|(beside, here)| (beside - here) / SLOPE).collect()
+        };
+        (0..FITTED).map(along).collect()
+    }
+
+    /// How far each parameter is from its start, as a logarithm.
+    fn strayed(&self, at: &[f64]) -> impl Iterator<Item = f64> {
+        self.start.values().into_iter().zip(at).map(|(start, at)| at - start.ln())
+    }
+
     /// The parameters of these logarithms, none too far from the start.
-    fn near(&self, at: &[f64; FITTED]) -> Parameters {
+    fn near(&self, at: &[f64]) -> Parameters {
         let mut values = self.start.values().map(f64::ln);
         for (value, at) in values.iter_mut().zip(at) {
             *value = (*value + (at - *value).clamp(-FARTHEST, FARTHEST)).exp();
         }
         Parameters::of_values(values, self.start.tile_rows)
     }
+}
+
+impl CostFunction for Misfit<'_> {
+    type Param = Vec<f64>;
+    type Output = f64;
+
+    /// Sum of squared relative errors, and the pull to the start.
+    fn cost(&self, at: &Vec<f64>) -> Result<f64, Error> {
+        let pulls: f64 = self.strayed(at).map(|far| PULL * far.powi(2)).sum();
+        Ok(self.errors(at).map(|error| error.powi(2)).sum::<f64>() + pulls)
+    }
+}
+
+impl Gradient for Misfit<'_> {
+    type Param = Vec<f64>;
+    type Gradient = Vec<f64>;
+
+    fn gradient(&self, at: &Vec<f64>) -> Result<Vec<f64>, Error> {
+        let errors: Vec<f64> = self.errors(at).collect();
+        let slopes = self.slopes(at);
+        Ok(slopes
+            .iter()
+            .zip(self.strayed(at))
+            .map(|(slope, far)| 2.0 * (product(slope, &errors) + PULL * far))
+            .collect())
+    }
+}
+
+impl Hessian for Misfit<'_> {
+    type Param = Vec<f64>;
+    type Hessian = Vec<Vec<f64>>;
+
+    /// The curvature as far as slopes of the errors give it (Gauss and Newton).
+    fn hessian(&self, at: &Vec<f64>) -> Result<Vec<Vec<f64>>, Error> {
+        let slopes = self.slopes(at);
+        let pull = |row: usize, column: usize| if row == column { PULL } else { 0.0 };
+        let entry = |row: usize, column: usize| 2.0 * (product(&slopes[row], &slopes[column]) + pull(row, column));
+        Ok((0..FITTED).map(|row| (0..FITTED).map(|column| entry(row, column)).collect()).collect())
+    }
+}
+
+fn product(one: &[f64], other: &[f64]) -> f64 {
+    one.iter().zip(other).map(|(one, other)| one * other).sum()
 }

@@ -7,6 +7,12 @@ use super::{
     sample::Summary,
 };
 
+/// Steps of a descent.
+const STEPS: u64 = 80;
+
+/// Steps from a solution to one of nearly the same points.
+const REFIT_STEPS: u64 = 12;
+
 /// Starts: factors on the memory speeds, on the arithmetic and on the fixed costs.
 const STARTS: [[f64; 3]; 4] = [[1.0, 1.0, 1.0], [0.5, 0.3, 5.0], [1.0, 4.0, 0.2], [2.0, 0.1, 20.0]];
 
@@ -22,25 +28,28 @@ impl Physical {
     pub fn fit(machine: &Machine, measured: &[Summary]) -> Result<Self, LatencyError> {
         let from = |tile_rows, factors| {
             let start = Parameters::start(machine, tile_rows);
-            Misfit { machine, measured, start }.descend(&scaled(&start, factors))
+            Misfit { machine, measured, start }.descend(&scaled(&start, factors), STEPS)
         };
-        let less = |one: &(f64, Parameters), other: &(f64, Parameters)| one.0.total_cmp(&other.0);
         let [first, others @ ..] = STARTS;
-        let none = || LatencyError::Fit("there is no start".into());
-        let best = TILES.into_iter().map(|tile_rows| from(tile_rows, first)).min_by(less).ok_or_else(none)?;
-        let tile_rows = best.1.tile_rows;
-        let (_, parameters) = others
-            .into_iter()
-            .map(|factors| from(tile_rows, factors))
-            .fold(best, |best, one| if one.0 < best.0 { one } else { best });
-        Ok(Self { machine: *machine, parameters })
+        let mut found: Vec<(f64, Parameters)> =
+            TILES.into_iter().map(|tile_rows| from(tile_rows, first)).collect::<Result<_, _>>()?;
+        let best = |found: &[(f64, Parameters)]| {
+            let best = found.iter().min_by(|one, other| one.0.total_cmp(&other.0));
+            best.map(|(_, parameters)| *parameters).ok_or_else(|| LatencyError::Fit("there is no start".into()))
+        };
+        let tile_rows = best(&found)?.tile_rows;
+        for factors in others {
+            found.push(from(tile_rows, factors)?);
+        }
+        Ok(Self { machine: *machine, parameters: best(&found)? })
     }
 
     /// Fitted to other points, from where this one stands.
-    pub fn refit(&self, measured: &[Summary]) -> Self {
+    pub fn refit(&self, measured: &[Summary]) -> Result<Self, LatencyError> {
         let start = Parameters::start(&self.machine, self.parameters.tile_rows);
-        let (_, parameters) = Misfit { machine: &self.machine, measured, start }.descend(&self.parameters);
-        Self { machine: self.machine, parameters }
+        let misfit = Misfit { machine: &self.machine, measured, start };
+        let (_, parameters) = misfit.descend(&self.parameters, REFIT_STEPS)?;
+        Ok(Self { machine: self.machine, parameters })
     }
 
     /// Share of the target's linear layers in a round, from 0 to 1.
