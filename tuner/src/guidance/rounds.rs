@@ -1,8 +1,11 @@
 //! Times rounds of a designed set of graphs, and fits the model of round times.
 
-use std::sync::atomic::Ordering;
+use std::{sync::atomic::Ordering, time::Instant};
 
-use engine::{Engine, timing::TimingPoint};
+use engine::{
+    Engine,
+    timing::{RoundTimes, TimingPoint},
+};
 
 use super::{captures, context};
 use crate::{
@@ -10,7 +13,11 @@ use crate::{
     capture::padded,
     configuration::Load,
     guide::{AcceptanceTable, CrossValidation, Parameter, RoundTimeSummary, TimedPoint},
-    latency::{Clock, Machine, RoundModel, Sample, design, prefill::PrefillModel},
+    latency::{
+        Clock, LatencyError, Machine, Point, RoundModel, Sample,
+        design::{self, MOST_POINTS},
+        prefill::PrefillModel,
+    },
     statistics::median,
     sweep::{Progress, SweepRequest, prepare::Ready},
     workload::Workload,
@@ -18,6 +25,13 @@ use crate::{
 
 /// Rounds of each point.
 const ROUNDS: usize = 15;
+
+/// Points that are timed in any case, where the space has so many.
+const FEWEST_POINTS: usize = 36;
+
+/// Share of the time that measuring the whole space would take, up to which more points are timed: what they cost must
+/// stay small against what predictions save.
+const WORTH: f64 = 0.02;
 
 /// What was timed, and the models of it.
 pub struct Timed {
@@ -40,7 +54,34 @@ pub fn time(
     let engine = ready.engine()?;
     let capacity = engine.capacity();
     let space = design::Space { shapes, batches, contexts, cache_tokens: Some(capacity.pages * capacity.page_size) };
-    let points = design::design(&space, design::MOST_POINTS);
+    let begin = Instant::now();
+    let mut points = design::design(&space, FEWEST_POINTS);
+    let Some(mut times) = time_points(request, engine, &points, progress)? else { return Ok(None) };
+    let (mut model, _) = models(engine, &times)?;
+    let each = begin.elapsed().as_secs_f64() / points.len().max(1) as f64;
+    let most = (WORTH * exhaustive_s(&model, ready, &space, acceptance) / each) as usize;
+    let mut more = design::design(&space, most.clamp(FEWEST_POINTS, MOST_POINTS));
+    more.retain(|point| !points.contains(point));
+    let engine = ready.engine()?;
+    if !more.is_empty() {
+        let Some(others) = time_points(request, engine, &more, progress)? else { return Ok(None) };
+        times.extend(others);
+        points.append(&mut more);
+    }
+    let prefill;
+    (model, prefill) = models(engine, &times)?;
+    let samples: Vec<Sample> = times.iter().map(|times| Sample::of(times, Clock::Wall)).collect();
+    let summary = summary(&model, prefill, &samples);
+    Ok(Some(Timed { model, prefill, summary }))
+}
+
+/// `None` when the user wanted to stop.
+fn time_points(
+    request: &SweepRequest<'_>,
+    engine: &mut Engine,
+    points: &[TimingPoint],
+    progress: &mut dyn Progress,
+) -> Result<Option<Vec<RoundTimes>>, TunerError> {
     progress.preparing("rounds of a designed set of shapes, timed", points.len());
     let mut times = Vec::new();
     for group in points.chunk_by(|a, b| (a.context, a.batch) == (b.context, b.batch)) {
@@ -50,13 +91,30 @@ pub fn time(
         times.extend(engine.time_rounds(&fitting(group, engine), ROUNDS)?);
         progress.prepared(times.len());
     }
+    Ok(Some(times))
+}
+
+fn models(engine: &Engine, times: &[RoundTimes]) -> Result<(RoundModel, PrefillModel), TunerError> {
     let samples: Vec<Sample> = times.iter().map(|times| Sample::of(times, Clock::Wall)).collect();
     let prefills: Vec<_> = times.iter().filter_map(|times| times.prefill).collect();
-    let unfit = |error: crate::latency::LatencyError| TunerError::Configuration(error.to_string());
+    let unfit = |error: LatencyError| TunerError::Configuration(error.to_string());
     let model = RoundModel::fit(Machine::of(engine)?, &samples).map_err(unfit)?;
-    let prefill = PrefillModel::fit(&prefills).map_err(unfit)?;
-    let summary = summary(&model, prefill, &samples);
-    Ok(Some(Timed { model, prefill, summary }))
+    Ok((model, PrefillModel::fit(&prefills).map_err(unfit)?))
+}
+
+/// About how long it would take to measure every shape at every load as often as asked for, prompts left aside, in s.
+fn exhaustive_s(model: &RoundModel, ready: &Ready, space: &design::Space, acceptance: &AcceptanceTable) -> f64 {
+    let asked = || ready.workload.requests.iter().map(context::asked);
+    let tokens: usize = asked().map(|(_, output)| output).sum();
+    let context = context::mean_halfway(asked());
+    let running = |load: &Load| load.batch_size().unwrap_or(ready.options.max_running_requests);
+    let each = ready.race.loads.iter().map(running).flat_map(|batch| {
+        space.shapes.iter().map(move |shape| {
+            let rounds = tokens as f64 / batch as f64 / acceptance.length(*shape).unwrap_or(1.0).max(1.0);
+            rounds * model.ms(&Point { shape: *shape, batch, context }) / 1e3
+        })
+    });
+    each.sum::<f64>() * ready.race.repeats as f64
 }
 
 /// Those that the engine has room for, the rounds that are timed included.

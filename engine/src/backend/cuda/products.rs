@@ -23,6 +23,10 @@ const FEW_ROWS: usize = 16;
 /// Rows up to which they may be the fastest.
 const MOST_STREAMED_ROWS: usize = 64;
 
+/// Bytes of weights from which a search is worth its time: fewer are read in two microseconds, and most of what such a
+/// product takes is its launch.
+const LEAST_SEARCHED: usize = 8 << 20;
+
 /// What runs products, by shape.
 pub struct Products {
     plans: Mutex<HashMap<Matmul, Option<MatmulHandle>>>,
@@ -91,7 +95,8 @@ impl Products {
         let Product { y, x, w } = product;
         let operands = Operands { y, x, w, workspace: self.workspace.slice() };
         let streaming = streaming_kernels(matmul);
-        if plan.fastest().is_none() && self.searches.load(Ordering::Relaxed) {
+        let worth = matmul.inputs * matmul.outputs * matmul.element.bytes() >= LEAST_SEARCHED;
+        if worth && plan.fastest().is_none() && self.searches.load(Ordering::Relaxed) {
             let run: Vec<_> = streaming.iter().map(|blocks| || stream(*blocks)).collect();
             let rivals: Vec<Rival<'_>> = run.iter().map(|run| run as Rival<'_>).collect();
             plan.search(device, operands, &rivals)?;
