@@ -129,7 +129,10 @@ impl Scheduler {
     }
 
     /// Collects rounds that were launched ahead for requests that have ended meanwhile.
-    fn settle(&mut self) -> Result<(), EngineError> {
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn settle(&mut self) -> Result<(), EngineError> {
         let all_ended = |running: &[Running]| running.iter().all(|running| running.finished().is_some());
         while self.waiting.is_empty() && !self.is_idle() && all_ended(&self.running) {
             self.step()?;

@@ -104,6 +104,7 @@ impl Engine {
     }
 
     fn time_runs(&mut self, points: &[TimingPoint], rounds: usize, run: Run) -> Result<Vec<RoundTimes>, EngineError> {
+        self.scheduler.settle()?;
         if !self.is_idle() {
             return Err(EngineError::Configuration("rounds can be timed only while no request runs".into()));
         }
