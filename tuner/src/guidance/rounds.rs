@@ -56,6 +56,7 @@ pub fn time(
     let space = design::Space { shapes, batches, contexts, cache_tokens: Some(capacity.pages * capacity.page_size) };
     let begin = Instant::now();
     let mut points = design::design(&space, FEWEST_POINTS);
+    progress.preparing("rounds of a designed set of shapes, timed", points.len());
     let Some(mut times) = time_points(request, engine, &points, progress)? else { return Ok(None) };
     let (mut model, _) = models(engine, &times)?;
     let each = begin.elapsed().as_secs_f64() / points.len().max(1) as f64;
@@ -64,6 +65,7 @@ pub fn time(
     more.retain(|point| !points.contains(point));
     let engine = ready.engine()?;
     if !more.is_empty() {
+        progress.preparing("further rounds, since the space is large", more.len());
         let Some(others) = time_points(request, engine, &more, progress)? else { return Ok(None) };
         times.extend(others);
         points.append(&mut more);
@@ -82,7 +84,6 @@ fn time_points(
     points: &[TimingPoint],
     progress: &mut dyn Progress,
 ) -> Result<Option<Vec<RoundTimes>>, TunerError> {
-    progress.preparing("rounds of a designed set of shapes, timed", points.len());
     let mut times = Vec::new();
     for group in points.chunk_by(|a, b| (a.context, a.batch) == (b.context, b.batch)) {
         if request.interrupted.load(Ordering::Relaxed) {
