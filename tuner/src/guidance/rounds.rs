@@ -55,12 +55,12 @@ pub fn time(
     let capacity = engine.capacity();
     let space = design::Space { shapes, batches, contexts, cache_tokens: Some(capacity.pages * capacity.page_size) };
     let begin = Instant::now();
-    let mut points = design::design(&space, FEWEST_POINTS);
+    let points = design::design(&space, FEWEST_POINTS);
     progress.preparing("rounds of a designed set of shapes, timed", points.len());
     let Some(mut times) = time_points(request, engine, &points, progress)? else { return Ok(None) };
-    let (mut model, _) = models(engine, &times)?;
+    let (first, _) = models(engine, &times)?;
     let each = begin.elapsed().as_secs_f64() / points.len().max(1) as f64;
-    let most = (WORTH * exhaustive_s(&model, ready, &space, acceptance) / each) as usize;
+    let most = (WORTH * exhaustive_s(&first, ready, &space, acceptance) / each) as usize;
     let mut more = design::design(&space, most.clamp(FEWEST_POINTS, MOST_POINTS));
     more.retain(|point| !points.contains(point));
     let engine = ready.engine()?;
@@ -68,10 +68,8 @@ pub fn time(
         progress.preparing("further rounds, since the space is large", more.len());
         let Some(others) = time_points(request, engine, &more, progress)? else { return Ok(None) };
         times.extend(others);
-        points.append(&mut more);
     }
-    let prefill;
-    (model, prefill) = models(engine, &times)?;
+    let (model, prefill) = models(engine, &times)?;
     let samples: Vec<Sample> = times.iter().map(|times| Sample::of(times, Clock::Wall)).collect();
     let summary = summary(&model, prefill, &samples);
     Ok(Some(Timed { model, prefill, summary }))
