@@ -122,7 +122,7 @@ fn eagle3_changes_nothing_but_the_number_of_rounds() {
 
 #[test]
 fn eagle2_changes_nothing_but_the_number_of_rounds() {
-    check(options(Element::F32), "eagle2", &[(1, 1, 2), (4, 4, 16)]);
+    check(options(Element::F32), "eagle2", &[(1, 1, 2), (3, 3, 9)]);
 }
 
 /// The default mode promises no bits, but where no two logits are near each other it finds the same tokens.
@@ -131,6 +131,16 @@ fn attention_on_tensor_cores_sees_what_rows_of_trees_see() {
     let options =
         CudaOptions { batch_invariant: false, attention: Some(AttentionKernels::Tiles), ..options(Element::F16) };
     check(options, "eagle3", &[(3, 1, 4), (4, 6, 32)]);
+}
+
+#[test]
+fn a_tree_that_the_draft_has_not_followed_is_refused() {
+    let Some(device) = device() else { return };
+    let mut backend = backend(&device, "eagle3", options(Element::BF16));
+    backend.prepare(&[TreeShape::OFF], &[]).expect("no speculation");
+    backend.open(Slot(0), &SamplingParams::default(), &[PageId(0), PageId(1)], 0).expect("a free slot");
+    let error = backend.launch(Round { shape: TreeShape::chain(2), slots: &[Slot(0)] }).expect_err("no draft follows");
+    assert!(error.to_string().contains("no shape that speculates was prepared"), "{error}");
 }
 
 /// Plain rounds for slot 0, and for slot 1 in those from `begin` on; then rounds of a tree for both. Returns what each

@@ -109,4 +109,13 @@ impl CudaBackend {
         }
         Ok(())
     }
+
+    /// A round leaves one more token of each of these slots.
+    pub(super) fn count_unread(&mut self, slots: &[Slot]) {
+        for slot in slots {
+            if let Some(Some(open)) = self.slots.get_mut(slot.0 as usize) {
+                open.unread += 1;
+            }
+        }
+    }
 }
