@@ -1,0 +1,150 @@
+//! Rounds under way: what is launched, in which graphs, and what is read of it.
+
+use kernels::device::HostBuffer;
+
+use super::{
+    CudaBackend, GraphKey,
+    layout::{Extent, MOST_CHOICES},
+    memory,
+    ring::RING,
+    round::Part,
+};
+use crate::{
+    backend::{Backend, MOST_UNREAD, ProducedToken, Round, RoundOutput, Slot, Ticket, TokenLogprobs, Yield},
+    error::EngineError,
+};
+
+/// A round under way.
+pub struct Flight {
+    ticket: u64,
+    place: usize,
+    batch: usize,
+    most: usize,
+    /// The parts in which it runs, if it does not run whole.
+    parts: Option<&'static [Part]>,
+    /// What each request wants to know of its tokens.
+    logprobs: Vec<Option<usize>>,
+}
+
+impl CudaBackend {
+    /// Starts a round.
+    pub(super) fn launch_round(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
+        self.check_round(round)?;
+        let eager = self.options.disable_cuda_graph;
+        let batch = if eager { round.slots.len() } else { self.padded(round.slots.len()) };
+        let leaves = self.leaves_unread(round.shape);
+        let wanted = |slot: &Slot| self.slots.get(slot.0 as usize)?.as_ref()?.logprobs;
+        let logprobs: Vec<Option<usize>> = round.slots.iter().map(wanted).collect();
+        let key = GraphKey {
+            shape: round.shape,
+            batch,
+            keep_unread: leaves,
+            describe: logprobs.iter().any(Option::is_some),
+            simulate: self.simulate_bits(),
+            part: None,
+        };
+        let parts = self.times_parts.then(|| Part::of(round.shape, leaves));
+        let keys: Vec<GraphKey> = match parts {
+            None => vec![key],
+            Some(parts) => parts.iter().map(|part| GraphKey { part: Some(*part), ..key }).collect(),
+        };
+        self.grow(Extent::of_round(round.shape, batch))?;
+        for key in keys.iter().filter(|_| !eager) {
+            if !self.graphs.contains_key(key) {
+                // A batch that no capture size covers, or a part. Its first run must not disturb the rounds under way.
+                self.device.synchronize()?;
+                self.capture(*key)?;
+            }
+        }
+        let place = (self.launched % RING as u64) as usize;
+        self.device.record(&self.ring[place].begin)?;
+        let full = |slot: &Slot| self.unread(*slot) >= MOST_UNREAD;
+        if !round.shape.is_off() || round.slots.iter().any(full) {
+            self.read_unread(place, round.slots)?;
+        }
+        self.run_at(place, round.slots, &keys)?;
+        if leaves {
+            self.count_unread(round.slots);
+        }
+        let ticket = self.launched;
+        self.launched += 1;
+        let most = round.shape.num_steps + 1;
+        self.flights.push_back(Flight { ticket, place, batch, most, parts, logprobs });
+        Ok(Ticket(ticket))
+    }
+
+    fn check_round(&self, round: Round<'_>) -> Result<(), EngineError> {
+        if self.flights.len() >= RING {
+            return Err(EngineError::Device("too many rounds are under way".into()));
+        }
+        if let Some(slot) = round.slots.iter().find(|slot| !matches!(self.slots.get(slot.0 as usize), Some(Some(_)))) {
+            return Err(EngineError::Device(format!("slot {} is not open", slot.0)));
+        }
+        if !round.shape.is_off() && !self.follows {
+            let shape = round.shape;
+            return Err(EngineError::Device(format!(
+                "a round of ({shape}) cannot run: no shape that speculates was prepared, so that the draft does not follow"
+            )));
+        }
+        memory::check_shape(&self.machine, round.shape)
+    }
+
+    /// Runs graphs of a round from its place in the ring: slots to the device, what was produced back.
+    fn run_at(&mut self, place: usize, members: &[Slot], keys: &[GraphKey]) -> Result<(), EngineError> {
+        let Some(GraphKey { shape, batch, describe, .. }) = keys.first().copied() else { return Ok(()) };
+        let slots = self.ring[place].slots.values_mut::<i32>(0, batch);
+        slots.fill(self.machine.capacity.slots as i32);
+        for (to, slot) in slots.iter_mut().zip(members) {
+            *to = slot.0 as i32;
+        }
+        let place = &self.ring[place];
+        self.device.write_async(self.round.slot.slice(), &place.slots, 0..batch * 4)?;
+        for (at, key) in keys.iter().enumerate() {
+            if let Some(before) = at.checked_sub(1).and_then(|before| place.between.get(before)) {
+                self.device.record(before)?;
+            }
+            self.run(*key)?;
+        }
+        let bytes = batch * (shape.num_steps + 2) * 4;
+        self.device.read_async(&place.output, 0, self.round.output.range(0..bytes))?;
+        if describe {
+            self.device.read_async(&place.described, 0, self.round.described.slice())?;
+        }
+        Ok(self.device.record(&place.end)?)
+    }
+
+    /// Waits for the oldest round, and reads it.
+    pub(super) fn collect_round(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError> {
+        let Some(flight) = self.flights.pop_front().filter(|flight| flight.ticket == ticket.0) else {
+            return Err(EngineError::Device(format!("round {} was not launched, or is not next", ticket.0)));
+        };
+        let place = &self.ring[flight.place];
+        place.end.wait()?;
+        let requests = flight.logprobs.len();
+        let counts = place.output.values::<i32>(0, requests);
+        let tokens = place.output.values::<i32>(flight.batch, requests * flight.most);
+        let yields = counts.iter().zip(tokens.chunks_exact(flight.most)).enumerate().map(|(at, (count, tokens))| {
+            let count = usize::try_from(*count).unwrap_or_default().min(flight.most);
+            let token = |(row, id): (usize, &i32)| ProducedToken {
+                id: *id as u32,
+                logprobs: flight.logprobs[at]
+                    .map(|best| self.described(&place.described, at * flight.most + row, best)),
+            };
+            Yield { tokens: tokens[..count].iter().enumerate().map(token).collect() }
+        });
+        let yields = yields.collect();
+        Ok(RoundOutput { yields, timing: place.timing(flight.parts.unwrap_or_default())? })
+    }
+
+    /// What was written of a token: its log-probability, and the best alternatives.
+    pub(super) fn described(&self, host: &HostBuffer, row: usize, best: usize) -> TokenLogprobs {
+        let all = self.round.described_rows;
+        let first = row * MOST_CHOICES;
+        let ids = host.values::<i32>(all + first, best);
+        let logprobs = host.values::<f32>(all * (1 + MOST_CHOICES) + first, best);
+        TokenLogprobs {
+            logprob: host.values::<f32>(row, 1)[0],
+            top: ids.iter().zip(logprobs).map(|(id, logprob)| (*id as u32, *logprob)).collect(),
+        }
+    }
+}
