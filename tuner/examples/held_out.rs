@@ -1,13 +1,17 @@
 //! How well round times are predicted that were not timed for the model: designed points are timed and fitted, then 30
 //! other points of (shape, batch) are predicted and timed. The figures of `docs/notes/tuner.md`.
 //!
-//! `cargo run --release -p tuner --example held_out DEVICE MODEL_SHAPE|FOLDER [SEED [POINTS [any]]]`: as many points are
-//! fitted as guided search times, unless told otherwise; batches are those that graphs are captured for, as in a sweep,
+//! `cargo run --release -p tuner --example held_out DEVICE MODEL_SHAPE|FOLDER [SEED,… [POINTS [any]]]`: each seed
+//! holds out 30 points of its own; as many points are fitted as guided search times, unless told otherwise; batches are those that graphs are captured for, as in a sweep,
 //! where all others are padded to them; with `any`, every batch up to 64.
 
 use std::{error::Error, path::PathBuf};
 
-use engine::{Engine, EngineOptions, ShapePolicy, options::LoadFormat, timing::TimingPoint};
+use engine::{
+    Engine, EngineOptions, ShapePolicy,
+    options::LoadFormat,
+    timing::{RoundTimes, TimingPoint},
+};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use schemas::tree::TreeShape;
 use tuner::{
@@ -29,7 +33,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let device = arguments.next().unwrap_or_else(|| "auto".into()).parse()?;
     let model = arguments.next().unwrap_or_else(|| "llama-3.1-8b".into());
-    let seed = arguments.next().map_or(Ok(1), |seed| seed.parse())?;
+    let seeds = arguments.next().unwrap_or_else(|| "1".into());
+    let seeds: Vec<u64> = seeds.split(',').map(str::parse).collect::<Result<_, _>>()?;
     let points = arguments.next().map_or(Ok(MOST_POINTS), |points| points.parse())?;
     let any = arguments.next().is_some();
     let folder = PathBuf::from(&model);
@@ -55,6 +60,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     let samples: Vec<Sample> = timed.iter().map(|times| Sample::of(times, Clock::Wall)).collect();
     let model = RoundModel::fit(Machine::of(&engine)?, &samples)?;
 
+    for seed in seeds {
+        let held_out = hold_out(seed, &shapes, &fitted, any);
+        compare(&model, &engine.time_rounds(&held_out, ROUNDS)?)?;
+    }
+    println!("left out of the fit: {:?}", model.cross_validation().map(|one| (one.median, one.p90, one.max)));
+    println!("{:?}", model.parameters());
+    Ok(())
+}
+
+/// Points that are not fitted.
+fn hold_out(seed: u64, shapes: &[TreeShape], fitted: &[TimingPoint], any: bool) -> Vec<TimingPoint> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut held_out: Vec<TimingPoint> = Vec::new();
     while held_out.len() < HELD_OUT {
@@ -67,10 +83,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             held_out.push(point);
         }
     }
-    let times = engine.time_rounds(&held_out, ROUNDS)?;
+    held_out
+}
+
+/// Prints what is predicted beside what was measured.
+fn compare(model: &RoundModel, times: &[RoundTimes]) -> Result<(), Box<dyn Error>> {
     let mut errors = Vec::new();
     println!("shape     batch context  measured  predicted  error");
-    for times in &times {
+    for times in times {
         let sample = Sample::of(times, Clock::Wall);
         let predicted = model.predict(&sample.point);
         let measured = median(sample.ms.clone()).ok_or("a point without rounds")?;
@@ -95,8 +115,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         at(0.9),
         at(1.0)
     );
-    println!("left out of the fit: {:?}", model.cross_validation().map(|one| (one.median, one.p90, one.max)));
-    println!("{:?}", model.parameters());
     Ok(())
 }
 
