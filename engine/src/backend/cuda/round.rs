@@ -173,7 +173,9 @@ impl Machine {
             )?;
         }
         match &self.head {
-            Some(head) if !shape.is_off() => self.extend(memory, head, batch, most),
+            Some(head) if !shape.is_off() => {
+                self.extend(memory, head, self.feature_rows(head, memory.work), batch, most)
+            }
             Some(head) if keep_unread => self.keep_unread(memory, head, batch),
             _ => Ok(()),
         }
@@ -233,18 +235,19 @@ impl Machine {
         self.kernels.draft_finish(drafting, proposals, sequences, tree, arrays.pass(), verify)
     }
 
-    /// Runs the draft over what was accepted, and keeps its state behind the last token of each request.
-    fn extend(
+    /// Runs the draft over rows that are laid out, `most` a request, and keeps its state behind the last of each. Their
+    /// features are made of rows of `from`.
+    pub fn extend(
         &self,
         memory: RoundMemory<'_>,
         head: &HeadWeights,
+        from: Rows<'_>,
         batch: usize,
         most: usize,
     ) -> Result<(), DeviceError> {
         let RoundMemory { work, arrays, round } = memory;
-        let rows = batch * most;
-        self.features(head, work, self.feature_rows(head, work), Some(arrays.source.slice()), rows)?;
-        let pass = Pass { rows, groups: Groups::Even(most), arrays, work };
+        let pass = Pass { rows: batch * most, groups: Groups::Even(most), arrays, work };
+        self.features(head, work, from, Some(arrays.source.slice()), pass.rows)?;
         self.head_pass(head, pass, &work.features, None, 0)?;
         self.keep_state(head, work, Some(round.slot.slice()), round.last_row.slice(), batch)
     }

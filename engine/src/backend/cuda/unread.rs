@@ -5,16 +5,10 @@
 
 use kernels::{
     device::DeviceError,
-    launch::{Groups, Reading, Rows, UnreadTokens},
+    launch::{Reading, Rows, UnreadTokens},
 };
 
-use super::{
-    CudaBackend,
-    layout::Activations,
-    passes::{Machine, Pass},
-    round::RoundMemory,
-    weights::HeadWeights,
-};
+use super::{CudaBackend, layout::Activations, passes::Machine, round::RoundMemory, weights::HeadWeights};
 use crate::{
     backend::{Backend, MOST_UNREAD, Slot},
     error::EngineError,
@@ -60,7 +54,7 @@ impl Machine {
         batch: usize,
         most: usize,
     ) -> Result<(), DeviceError> {
-        let RoundMemory { work, arrays, round } = memory;
+        let RoundMemory { arrays, round, .. } = memory;
         let reading = Reading {
             batch,
             most,
@@ -71,10 +65,7 @@ impl Machine {
             last_row: round.last_row.slice(),
         };
         self.kernels.unread_rows(reading, self.unread_tokens(), self.slots.sequences(&self.capacity))?;
-        let pass = Pass { rows: batch * most, groups: Groups::Even(most), arrays, work };
-        self.features(head, work, self.unread_rows(head), Some(arrays.source.slice()), pass.rows)?;
-        self.head_pass(head, pass, &work.features, None, 0)?;
-        self.keep_state(head, work, Some(round.slot.slice()), round.last_row.slice(), batch)
+        self.extend(memory, head, self.unread_rows(head), batch, most)
     }
 }
 
