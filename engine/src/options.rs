@@ -156,6 +156,12 @@ impl Default for EngineOptions {
     }
 }
 
+/// The batch that runs where so many requests do: the next of these ascending capture sizes, or the batch as it is beyond
+/// the largest or without any.
+pub fn padded(capture_sizes: &[usize], batch: usize) -> usize {
+    capture_sizes.get(capture_sizes.partition_point(|size| *size < batch)).copied().unwrap_or(batch)
+}
+
 impl EngineOptions {
     /// The batch sizes for which a GPU captures graphs, ascending, each at most the running requests: those that were
     /// asked for, else SGLang's default list under speculation; none where graphs are off.

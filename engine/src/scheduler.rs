@@ -128,16 +128,20 @@ impl Scheduler {
         self.options.largest_batch
     }
 
-    /// Collects rounds that were launched ahead for requests that have ended meanwhile.
+    /// That nothing is queued or running, once rounds have been collected that were launched ahead for requests that have
+    /// ended meanwhile. `what` is said to be possible only then.
     ///
     /// # Errors
-    /// When the device fails.
-    pub fn settle(&mut self) -> Result<(), EngineError> {
+    /// When a request runs, or the device fails.
+    pub fn expect_idle(&mut self, what: &str) -> Result<(), EngineError> {
         let all_ended = |running: &[Running]| running.iter().all(|running| running.finished().is_some());
         while self.waiting.is_empty() && !self.is_idle() && all_ended(&self.running) {
             self.step()?;
         }
-        Ok(())
+        if self.is_idle() {
+            return Ok(());
+        }
+        Err(EngineError::Configuration(format!("{what} only while no request runs")))
     }
 
     /// Makes acceptance up from now on; see [`Backend::simulate_accept_length`].
@@ -145,10 +149,7 @@ impl Scheduler {
     /// # Errors
     /// When a request runs.
     pub fn simulate_accept_length(&mut self, length: Option<f32>) -> Result<(), EngineError> {
-        self.settle()?;
-        if !self.is_idle() {
-            return Err(EngineError::Configuration("acceptance can be made up only while no request runs".into()));
-        }
+        self.expect_idle("acceptance can be made up")?;
         self.backend.simulate_accept_length(length);
         self.options.reuse = self.options.reuse.under_simulation(length.is_some());
         Ok(())
@@ -159,10 +160,7 @@ impl Scheduler {
     /// # Errors
     /// When a request runs.
     pub fn time_parts(&mut self, on: bool) -> Result<(), EngineError> {
-        self.settle()?;
-        if !self.is_idle() {
-            return Err(EngineError::Configuration("how rounds run can change only while no request runs".into()));
-        }
+        self.expect_idle("how rounds run can change")?;
         self.backend.time_parts(on);
         Ok(())
     }
@@ -172,10 +170,7 @@ impl Scheduler {
     /// # Errors
     /// When a request runs.
     pub fn set_reuse(&mut self, reuse: Reuse) -> Result<(), EngineError> {
-        self.settle()?;
-        if !self.is_idle() {
-            return Err(EngineError::Configuration("the prefix cache can change only while no request runs".into()));
-        }
+        self.expect_idle("the prefix cache can change")?;
         self.pages.clear();
         self.options.reuse = reuse;
         Ok(())
@@ -192,10 +187,7 @@ impl Scheduler {
     /// # Errors
     /// When a request runs.
     pub fn lend(&mut self) -> Result<&mut dyn Backend, EngineError> {
-        self.settle()?;
-        if !self.is_idle() {
-            return Err(EngineError::Configuration("texts can be replayed only while no request runs".into()));
-        }
+        self.expect_idle("texts can be replayed")?;
         self.pages.clear();
         self.statistics.pages_cached = 0;
         Ok(self.backend.as_mut())
@@ -206,10 +198,7 @@ impl Scheduler {
     /// # Errors
     /// When requests are running, or the backend cannot run a shape.
     pub fn set_policy(&mut self, policy: ShapePolicy, capture_sizes: &[usize]) -> Result<(), EngineError> {
-        self.settle()?;
-        if !self.is_idle() {
-            return Err(EngineError::Configuration("the tree shapes can change only while no request runs".into()));
-        }
+        self.expect_idle("the tree shapes can change")?;
         let shapes: Vec<_> = policy.shapes().collect();
         self.backend.prepare(&shapes, capture_sizes)?;
         // Outputs that were made without speculation have no rows in the draft's cache.

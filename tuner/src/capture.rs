@@ -103,12 +103,6 @@ impl Limits {
     }
 }
 
-/// The batch that runs where so many requests do: the next of these ascending capture sizes, or the batch as it is beyond
-/// the largest or without any.
-pub fn padded(capture_sizes: &[usize], batch: usize) -> usize {
-    capture_sizes.get(capture_sizes.partition_point(|size| *size < batch)).copied().unwrap_or(batch)
-}
-
 /// The best list for every number of graphs: entry k has at most k + 1 of them, and fewer where more do not help. All end
 /// with the largest batch.
 ///

@@ -3,7 +3,6 @@
 
 mod by_batch;
 mod captures;
-mod context;
 mod predictions;
 mod rounds;
 #[cfg(test)]

@@ -243,9 +243,7 @@ pub(crate) fn write(guide: &Guide, folder: &Path) -> Result<(), TunerError> {
 /// # Errors
 /// In words, when it is none, or of another format.
 pub(crate) fn parse(text: &str) -> Result<Guide, String> {
-    let Version { format } = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    if format != FORMAT {
-        return Err(format!("it has format {format}, and this program reads {FORMAT}"));
-    }
+    let version: Version = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    version.expect(FORMAT)?;
     serde_json::from_str(text).map_err(|error| error.to_string())
 }

@@ -16,6 +16,20 @@ pub(crate) struct Version {
     pub format: u32,
 }
 
+impl Version {
+    /// Whether it is the one that is read.
+    ///
+    /// # Errors
+    /// In words, when it is another.
+    pub fn expect(self, read: u32) -> Result<(), String> {
+        if self.format == read {
+            Ok(())
+        } else {
+            Err(format!("it has format {}, and this program reads {read}", self.format))
+        }
+    }
+}
+
 /// Writes a file of a folder: beside its place first, and moved there once it is on the disk, so that a reader never sees
 /// half of it and an older one survives a failure.
 ///

@@ -1,6 +1,7 @@
 //! What a trial asks of the engine: prompts from files or traces, or random ones, and when they come.
 
 mod arrivals;
+pub(crate) mod context;
 mod file;
 mod prompts;
 mod random;

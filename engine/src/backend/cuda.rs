@@ -39,7 +39,7 @@ use super::{
     Asked, Backend, Capacity, DeviceInfo, PageId, Pool, PrefillChunk, ProducedToken, ReplayPlace, Round, RoundOutput,
     Slot, Ticket, Traffic,
 };
-use crate::{error::EngineError, request::SamplingParams};
+use crate::{error::EngineError, options::padded, request::SamplingParams};
 
 pub use memory::{CudaOptions, Models, load};
 pub use passes::AttentionKernels;
@@ -106,8 +106,7 @@ struct OpenSlot {
 impl CudaBackend {
     /// The graph's batch for a number of requests: the next capture size.
     fn padded(&self, requests: usize) -> usize {
-        let at = self.capture_sizes.partition_point(|size| *size < requests);
-        self.capture_sizes.get(at).copied().unwrap_or(requests)
+        padded(&self.capture_sizes, requests)
     }
 
     /// Whether a round of a shape leaves its tokens to be read by the draft later.

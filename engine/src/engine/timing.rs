@@ -104,10 +104,7 @@ impl Engine {
     }
 
     fn time_runs(&mut self, points: &[TimingPoint], rounds: usize, run: Run) -> Result<Vec<RoundTimes>, EngineError> {
-        self.scheduler.settle()?;
-        if !self.is_idle() {
-            return Err(EngineError::Configuration("rounds can be timed only while no request runs".into()));
-        }
+        self.scheduler.expect_idle("rounds can be timed")?;
         points.iter().try_for_each(|point| self.check_point(*point, rounds))?;
         let simulated = self.options.simulate_accept_length;
         let times = self.time_prepared(points, rounds, run);

@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 
+use engine::options::padded;
+
 use super::{Arrivals, Forecast, Need, Setup};
-use crate::{TunerError, capture, record::Spread};
+use crate::{TunerError, record::Spread};
 
 /// A workload under way.
 pub struct Play<'a> {
@@ -161,7 +163,7 @@ impl<'a> Play<'a> {
         if batch == 0 {
             return Ok(());
         }
-        let padded = capture::padded(&self.setup.capture_sizes, batch);
+        let padded = padded(&self.setup.capture_sizes, batch);
         let milliseconds = round_ms(padded, tokens / padded as f64)?;
         self.now_ms += checked(milliseconds, || format!("a round of {padded}"))?;
         if self.batches.len() <= batch {

@@ -1,12 +1,14 @@
 //! What each tree does at every running batch: from where to where it is the best.
 
-use super::{captures, context, rounds::Timed};
+use engine::options::padded;
+
+use super::{captures, rounds::Timed};
 use crate::{
     TunerError,
-    capture::padded,
     guide::{AcceptanceTable, RoundsByBatch},
     latency::Point,
     sweep::prepare::Ready,
+    workload::context,
 };
 
 /// The predicted round times of all trees of which acceptance is known, no speculation first.

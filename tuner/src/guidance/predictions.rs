@@ -3,7 +3,7 @@
 use engine::Engine;
 use schemas::tree::TreeShape;
 
-use super::{Replayed, captures, context, rounds::Timed};
+use super::{Replayed, captures, rounds::Timed};
 use crate::{
     TunerError,
     configuration::{Configuration, Load},
@@ -11,7 +11,7 @@ use crate::{
     guide::{AcceptanceTable, Prediction},
     latency::{Beyond, Kind, Point},
     sweep::{SweepRequest, prepare::Ready},
-    workload::Workload,
+    workload::{Workload, context},
 };
 
 /// A prediction with the forecast behind it.

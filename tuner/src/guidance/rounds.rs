@@ -4,13 +4,13 @@ use std::{sync::atomic::Ordering, time::Instant};
 
 use engine::{
     Engine,
+    options::padded,
     timing::{RoundTimes, TimingPoint},
 };
 
-use super::{captures, context};
+use super::captures;
 use crate::{
     TunerError,
-    capture::padded,
     configuration::Load,
     guide::{AcceptanceTable, CrossValidation, Parameter, RoundTimeSummary, TimedPoint},
     latency::{
@@ -20,7 +20,7 @@ use crate::{
     },
     statistics::median,
     sweep::{Progress, SweepRequest, prepare::Ready},
-    workload::Workload,
+    workload::{Workload, context},
 };
 
 /// Rounds of each point.
@@ -58,19 +58,21 @@ pub fn time(
     let points = design::design(&space, FEWEST_POINTS);
     progress.preparing("rounds of a designed set of shapes, timed", points.len());
     let Some(mut times) = time_points(request, engine, &points, progress)? else { return Ok(None) };
-    let (first, _) = models(engine, &times)?;
+    let machine = Machine::of(engine)?;
+    let first = RoundModel::fit(machine, &samples(&times)).map_err(unfit)?;
     let each = begin.elapsed().as_secs_f64() / points.len().max(1) as f64;
     let most = (WORTH * exhaustive_s(&first, ready, &space, acceptance) / each) as usize;
     let mut more = design::design(&space, most.clamp(FEWEST_POINTS, MOST_POINTS));
     more.retain(|point| !points.contains(point));
-    let engine = ready.engine()?;
     if !more.is_empty() {
         progress.preparing("further rounds, since the space is large", more.len());
-        let Some(others) = time_points(request, engine, &more, progress)? else { return Ok(None) };
+        let Some(others) = time_points(request, ready.engine()?, &more, progress)? else { return Ok(None) };
         times.extend(others);
     }
-    let (model, prefill) = models(engine, &times)?;
-    let samples: Vec<Sample> = times.iter().map(|times| Sample::of(times, Clock::Wall)).collect();
+    let samples = samples(&times);
+    let model = if more.is_empty() { first } else { RoundModel::fit(machine, &samples).map_err(unfit)? };
+    let prefills: Vec<_> = times.iter().filter_map(|times| times.prefill).collect();
+    let prefill = PrefillModel::fit(&prefills).map_err(unfit)?;
     let summary = summary(&model, prefill, &samples);
     Ok(Some(Timed { model, prefill, summary }))
 }
@@ -93,12 +95,12 @@ fn time_points(
     Ok(Some(times))
 }
 
-fn models(engine: &Engine, times: &[RoundTimes]) -> Result<(RoundModel, PrefillModel), TunerError> {
-    let samples: Vec<Sample> = times.iter().map(|times| Sample::of(times, Clock::Wall)).collect();
-    let prefills: Vec<_> = times.iter().filter_map(|times| times.prefill).collect();
-    let unfit = |error: LatencyError| TunerError::Configuration(error.to_string());
-    let model = RoundModel::fit(Machine::of(engine)?, &samples).map_err(unfit)?;
-    Ok((model, PrefillModel::fit(&prefills).map_err(unfit)?))
+fn samples(times: &[RoundTimes]) -> Vec<Sample> {
+    times.iter().map(|times| Sample::of(times, Clock::Wall)).collect()
+}
+
+fn unfit(error: LatencyError) -> TunerError {
+    TunerError::Configuration(error.to_string())
 }
 
 /// About how long it would take to measure every shape at every load as often as asked for, prompts left aside, in s.

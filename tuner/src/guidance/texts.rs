@@ -110,10 +110,8 @@ fn read(folder: &Path, fingerprint: &Fingerprint, requests: &[Request]) -> Resul
 fn parse(text: &str, fingerprint: &Fingerprint, requests: &[Request]) -> Result<Texts, String> {
     let (first, lines) = text.split_once('\n').ok_or("it has no whole line")?;
     let wrong = |line: usize, error: serde_json::Error| format!("line {line}: {error}");
-    let Version { format } = serde_json::from_str(first).map_err(|error| wrong(1, error))?;
-    if format != FORMAT {
-        return Err(format!("it has format {format}, and this program reads {FORMAT}"));
-    }
+    let version: Version = serde_json::from_str(first).map_err(|error| wrong(1, error))?;
+    version.expect(FORMAT)?;
     let header: Header = serde_json::from_str(first).map_err(|error| wrong(1, error))?;
     if header.fingerprint != *fingerprint {
         return Err(format!("it was written elsewhere ({})", header.fingerprint.difference(fingerprint)));

@@ -12,14 +12,14 @@ use super::{
 };
 use crate::{
     record::{Measurement, PartsApart, Trial},
-    workload::Workload,
+    workload::{Workload, context},
 };
 
 /// Rounds that are timed.
 const ROUNDS: usize = 15;
 
 /// Times the parts of a trial's rounds. `None` where the device does not tell them, or where rounds of the trial cannot
-/// be had this way: those without speculation of a table that speculates at other batches, which extend the draft's cache.
+/// be had this way: those without speculation of a table that speculates at other batches, which keep their tokens for the draft.
 ///
 /// # Errors
 /// When a request runs, the rounds do not fit the engine, or the device fails.
@@ -68,7 +68,7 @@ fn halfway(workload: &Workload, figures: &Measurement) -> usize {
     let mut prompts: Vec<usize> = workload.requests.iter().map(|request| request.input_ids.len()).collect();
     prompts.sort_unstable();
     let prompt = prompts.get(prompts.len() / 2).copied().unwrap_or(1);
-    prompt + figures.output_tokens as usize / figures.requests.max(1) / 2
+    context::halfway(prompt, figures.output_tokens as usize / figures.requests.max(1)) as usize
 }
 
 #[cfg(test)]

@@ -160,6 +160,9 @@ impl CpuBackend {
     fn read_unread(&mut self, slots: &[Slot]) -> Result<(), EngineError> {
         let (Some(draft), Some(cache)) = (&self.draft, &mut self.draft_cache) else { return Ok(()) };
         let late: Vec<Slot> = slots.iter().copied().filter(|slot| self.slots.unread(*slot) > 0).collect();
+        if late.is_empty() {
+            return Ok(());
+        }
         let states = self.slots.get(late.iter().copied())?;
         let mut stack = Stack::default();
         let mut all = Pass::default();
