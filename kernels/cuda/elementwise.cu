@@ -52,6 +52,51 @@ __device__ __forceinline__ void write_pair(T* at, float2 values) {
 #endif
 }
 
+/// The sum of a vector of a row that a linear layer has left in parts, float `[count, rows, width]`. `at` is its place in the
+/// first part, `part` the elements of a part.
+__device__ __forceinline__ void sum_parts(const float* at, int count, u64 part, float values[VECTOR]) {
+#pragma unroll
+  for (int k = 0; k < VECTOR; k++) values[k] = 0.0f;
+#pragma unroll 8
+  for (int p = 0; p < count; p++) {
+#pragma unroll
+    for (int k = 0; k < VECTOR; k += 4) {
+      float4 four = *(const float4*)(at + p * part + k);
+      values[k] += four.x;
+      values[k + 1] += four.y;
+      values[k + 2] += four.z;
+      values[k + 3] += four.w;
+    }
+  }
+}
+
+/// The same, rounded to T.
+__device__ __forceinline__ void read_parts(const float* at, int count, u64 part, float values[VECTOR]) {
+  sum_parts(at, count, part, values);
+#pragma unroll
+  for (int k = 0; k < VECTOR; k++) values[k] = to_float(from_float(values[k]));
+}
+
+/// Adds up such rows; `out` is float instead of T if `out_is_float`, and then nothing is rounded. Grid: (pieces of the width,
+/// rows).
+extern "C" __global__ void __launch_bounds__(256)
+add_parts(void* out, int out_is_float, int out_stride, const float* parts, int count, int width) {
+  wait_for_predecessor();
+  u64 row = blockIdx.y;
+  int i = (int)(blockIdx.x * blockDim.x + threadIdx.x) * VECTOR;
+  if (i >= width) return;
+  float values[VECTOR];
+  sum_parts(parts + row * width + i, count, (u64)gridDim.y * width, values);
+  u64 to = row * out_stride + i;
+  if (!out_is_float) {
+    write_vector((T*)out + to, values);
+    return;
+  }
+#pragma unroll
+  for (int k = 0; k < VECTOR; k += 4)
+    *(float4*)((float*)out + to + k) = make_float4(values[k], values[k + 1], values[k + 2], values[k + 3]);
+}
+
 /// Rows of an embedding: `out[r] = table[tokens[r]]`, rows `out_stride` apart. Grid: rows. Width is a multiple of VECTOR.
 extern "C" __global__ void __launch_bounds__(256)
 embed(T* out, int out_stride, const T* table, const int* tokens, int width, int vocabulary) {
@@ -65,14 +110,15 @@ embed(T* out, int out_stride, const T* table, const int* tokens, int width, int 
 }
 
 /// RMS norm of a row, after adding a residual: `stream = stream + add` (rounded to T; left out if `add` is null), then
-/// `out = stream · inverse_root(mean(stream²) + epsilon) · weight`. With `keep`, the sum is also written there.
+/// `out = stream · inverse_root(mean(stream²) + epsilon) · weight`. With `keep`, the sum is also written there. What is added
+/// may also be what a linear layer has left in `parts`.
 /// Rows of stream, add, out and keep are `*_stride` apart. `source` (or null) maps a row to the row of `stream` that it
 /// reads; then `add` is not used. Width is a multiple of VECTOR.
 /// Grid: rows. A thread for each vector of a row, as far as there are: with few rows it is latency that counts, so a
 /// thread asks for its weight before the kernel ahead has ended, and reads its part of the row once.
 extern "C" __global__ void __launch_bounds__(1024)
-rms_norm(T* out, int out_stride, T* stream, int stream_stride, const T* add, int add_stride, const T* weight,
-         T* keep, int keep_stride, const int* source, int width, float epsilon) {
+rms_norm(T* out, int out_stride, T* stream, int stream_stride, const T* add, int add_stride, const float* parts,
+         int part_count, const T* weight, T* keep, int keep_stride, const int* source, int width, float epsilon) {
   __shared__ float scratch[33];
   int begin = (int)threadIdx.x * VECTOR, step = (int)blockDim.x * VECTOR;
   float first_weight[VECTOR], first[VECTOR];
@@ -86,9 +132,12 @@ rms_norm(T* out, int out_stride, T* stream, int stream_stride, const T* add, int
   for (int i = begin; i < width; i += step) {
     float x[VECTOR];
     read_vector(own + i, x);
-    if (other) {
+    if (other || part_count) {
       float y[VECTOR];
-      read_vector(other + i, y);
+      if (part_count)
+        read_parts(parts + (u64)row * width + i, part_count, (u64)gridDim.x * width, y);
+      else
+        read_vector(other + i, y);
 #pragma unroll
       for (int k = 0; k < VECTOR; k++) x[k] = to_float(from_float(x[k] + y[k]));
       write_vector(own + i, x);
@@ -113,18 +162,22 @@ rms_norm(T* out, int out_stride, T* stream, int stream_stride, const T* add, int
   }
 }
 
-/// `stream = stream + add`, both `[rows, width]`, rows apart by their strides; with `keep`, the sum is written there too.
-/// Grid: rows.
+/// `stream = stream + add`, both `[rows, width]`, rows apart by their strides; with `keep`, the sum is written there too. What
+/// is added may also be what a linear layer has left in `parts`. Grid: rows.
 extern "C" __global__ void __launch_bounds__(256)
-add_rows(T* stream, int stream_stride, const T* add, int add_stride, T* keep, int keep_stride, int width) {
+add_rows(T* stream, int stream_stride, const T* add, int add_stride, const float* parts, int part_count, T* keep,
+         int keep_stride, int width) {
   wait_for_predecessor();
   int row = (int)blockIdx.x;
   for (int i = (int)threadIdx.x * VECTOR; i < width; i += (int)blockDim.x * VECTOR) {
     float x[VECTOR];
     read_vector(stream + (u64)row * stream_stride + i, x);
-    if (add) {
+    if (add || part_count) {
       float y[VECTOR];
-      read_vector(add + (u64)row * add_stride + i, y);
+      if (part_count)
+        read_parts(parts + (u64)row * width + i, part_count, (u64)gridDim.x * width, y);
+      else
+        read_vector(add + (u64)row * add_stride + i, y);
 #pragma unroll
       for (int k = 0; k < VECTOR; k++) x[k] = to_float(from_float(x[k] + y[k]));
       write_vector(stream + (u64)row * stream_stride + i, x);
@@ -183,28 +236,45 @@ add_bias(T* x, int stride, const T* bias, int width) {
 /// Rotates queries and keys of `qkv` (`[rows, (heads + 2 · kv_heads) · head_dim]`: queries, keys, values), queries in
 /// place, keys and values into the cache row `write[row]` (none below 0). Element i of a head turns with element
 /// i + head_dim / 2 by the angle whose cosine and sine stand in `table[position][head_dim / 2]` (already scaled).
-/// Optional RMS norms of each head before the rotation (Qwen3). A warp a head.
+/// Optional RMS norms of each head before the rotation (Qwen3). A warp a head. Where a linear layer has left `qkv` in
+/// `parts`, rows are read from there.
 /// Grid: ((heads + 2 · kv_heads) / 4, rows), 128 threads; head_dim is a multiple of 4.
 extern "C" __global__ void __launch_bounds__(128)
-rotate_and_write(T* qkv, const float2* table, int positions, const int* position, const int* write, T* keys, T* values,
+rotate_and_write(T* qkv, const float* parts, int part_count, const float2* table, int positions, const int* position, const int* write, T* keys, T* values,
                  const T* query_norm, const T* key_norm, float epsilon, int heads, int kv_heads, int head_dim) {
   wait_for_predecessor();
   int head = (int)blockIdx.x * (int)(blockDim.x / WARP) + warp(), row = (int)blockIdx.y;
   if (head >= heads + 2 * kv_heads) return;
-  T* own = qkv + ((u64)row * (heads + 2 * kv_heads) + head) * head_dim;
+  u64 place = ((u64)row * (heads + 2 * kv_heads) + head) * head_dim;
+  u64 part = (u64)gridDim.y * (heads + 2 * kv_heads) * head_dim;
+  T* own = qkv + place;
+  auto pair_at = [&](int i) {
+    if (part_count == 0) return read_pair(own + i);
+    float2 sum = make_float2(0.0f, 0.0f);
+#pragma unroll 8
+    for (int p = 0; p < part_count; p++) {
+      float2 two = *(const float2*)(parts + p * part + place + i);
+      sum.x += two.x;
+      sum.y += two.y;
+    }
+    return make_float2(to_float(from_float(sum.x)), to_float(from_float(sum.y)));
+  };
   int to = write[row];
   bool is_query = head < heads, is_key = !is_query && head < heads + kv_heads;
   if (!is_query && !is_key) {
     if (to < 0) return;
     T* out = values + ((u64)to * kv_heads + head - heads - kv_heads) * head_dim;
-    for (int i = lane() * VECTOR; i < head_dim; i += WARP * VECTOR) *(uint4*)(out + i) = *(const uint4*)(own + i);
+    for (int i = lane() * 2; i < head_dim; i += WARP * 2) write_pair(out + i, pair_at(i));
     return;
   }
   const T* norm = is_query ? query_norm : key_norm;
   float scale = 1.0f;
   if (norm) {
     float squares = 0.0f;
-    for (int i = lane(); i < head_dim; i += WARP) squares += to_float(own[i]) * to_float(own[i]);
+    for (int i = lane() * 2; i < head_dim; i += WARP * 2) {
+      float2 two = pair_at(i);
+      squares += two.x * two.x + two.y * two.y;
+    }
     scale = inverse_root(warp_sum(squares) / (float)head_dim + epsilon);
   }
   int half = head_dim / 2;
@@ -214,7 +284,7 @@ rotate_and_write(T* qkv, const float2* table, int positions, const int* position
   T* out = is_query ? own : keys + ((u64)(to < 0 ? 0 : to) * kv_heads + head - heads) * head_dim;
   // Two neighbours at once.
   for (int i = lane() * 2; i < half; i += WARP * 2) {
-    float2 a = read_pair(own + i), b = read_pair(own + i + half);
+    float2 a = pair_at(i), b = pair_at(i + half);
     if (norm) {
       float2 low = read_pair(norm + i), high = read_pair(norm + i + half);
       a = make_float2(to_float(from_float(a.x * scale * low.x)), to_float(from_float(a.y * scale * low.y)));

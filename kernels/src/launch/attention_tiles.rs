@@ -1,10 +1,10 @@
 //! `cuda/attention_tiles.cu`.
 
 use super::{Attention, HEAD_DIMS, Kernels, address, check_ints, grid, int};
-use crate::device::{Arg, DeviceError, Element, KernelFile, Slice, Split};
+use crate::device::{Arg, DeviceError, Element, KernelFile, Slice};
 
 pub(super) const FILE: KernelFile =
-    KernelFile { name: "attention_tiles.cu", text: include_str!("../../cuda/attention_tiles.cu"), split: Split::Cache };
+    KernelFile { name: "attention_tiles.cu", text: include_str!("../../cuda/attention_tiles.cu") };
 
 /// Splits that one warp can weigh.
 const MOST_SPLITS: usize = 32;
