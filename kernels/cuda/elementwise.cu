@@ -2,6 +2,9 @@
 // moving of rows. T is the element type of activations, weights and caches.
 #include "common.cuh"
 
+/// Parts in which a linear layer leaves its sums, at most.
+#define MOST_PARTS 8
+
 // Elements that one 16-byte access moves.
 #define VECTOR (16 / (int)sizeof(T))
 
@@ -57,15 +60,28 @@ __device__ __forceinline__ void write_pair(T* at, float2 values) {
 __device__ __forceinline__ void sum_parts(const float* at, int count, u64 part, float values[VECTOR]) {
 #pragma unroll
   for (int k = 0; k < VECTOR; k++) values[k] = 0.0f;
-#pragma unroll 8
-  for (int p = 0; p < count; p++) {
+  // Four loads are under way before the first is added; registers allow no more.
 #pragma unroll
-    for (int k = 0; k < VECTOR; k += 4) {
-      float4 four = *(const float4*)(at + p * part + k);
-      values[k] += four.x;
-      values[k + 1] += four.y;
-      values[k + 2] += four.z;
-      values[k + 3] += four.w;
+  for (int base = 0; base < MOST_PARTS; base += 4) {
+    if (base >= count) break;
+    float4 four[4][VECTOR / 4];
+#pragma unroll
+    for (int p = 0; p < 4; p++) {
+#pragma unroll
+      for (int k = 0; k < VECTOR / 4; k++) {
+        if (base + p < count) four[p][k] = *(const float4*)(at + (base + p) * part + 4 * k);
+      }
+    }
+#pragma unroll
+    for (int p = 0; p < 4; p++) {
+      if (base + p >= count) continue;
+#pragma unroll
+      for (int k = 0; k < VECTOR / 4; k++) {
+        values[4 * k] += four[p][k].x;
+        values[4 * k + 1] += four[p][k].y;
+        values[4 * k + 2] += four[p][k].z;
+        values[4 * k + 3] += four[p][k].w;
+      }
     }
   }
 }
@@ -250,12 +266,16 @@ rotate_and_write(T* qkv, const float* parts, int part_count, const float2* table
   T* own = qkv + place;
   auto pair_at = [&](int i) {
     if (part_count == 0) return read_pair(own + i);
-    float2 sum = make_float2(0.0f, 0.0f);
-#pragma unroll 8
-    for (int p = 0; p < part_count; p++) {
-      float2 two = *(const float2*)(parts + p * part + place + i);
-      sum.x += two.x;
-      sum.y += two.y;
+    float2 two[MOST_PARTS], sum = make_float2(0.0f, 0.0f);
+#pragma unroll
+    for (int p = 0; p < MOST_PARTS; p++) {
+      if (p < part_count) two[p] = *(const float2*)(parts + p * part + place + i);
+    }
+#pragma unroll
+    for (int p = 0; p < MOST_PARTS; p++) {
+      if (p >= part_count) continue;
+      sum.x += two[p].x;
+      sum.y += two[p].y;
     }
     return make_float2(to_float(from_float(sum.x)), to_float(from_float(sum.y)));
   };

@@ -120,19 +120,27 @@ extern "C" __global__ void __launch_bounds__(256)
   }
   select_best(selection, keys, topk);
 
-  // The ways of this step's beams are read by all before the first is overwritten.
   int slot = batch_slot[request];
+  // The ways of this step's beams, as many depths at once as there are threads for. Beams read each other's, so a depth is
+  // read by all before the first is overwritten.
+  int depths = SELECT_THREADS / topk, of_beam = thread % topk;
+  u64 best = selection.best[of_beam];
+  bool follows = best > 0 && slot != dummy_slot;
+  int before_row = request * topk + (follows ? (int)composite_index(best) / topk : 0);
+  for (int base = 0; base < step; base += depths) {
+    int depth = base + thread / topk;
+    bool has = thread / topk < depths && depth < step;
+    int own = scratch_base + request * ((steps - 1) * topk) + step * topk + of_beam;
+    if (has && follows) own = row_own[(u64)before_row * own_stride + depth];
+    block_sync();
+    if (has) row_own[(u64)(request * topk + of_beam) * own_stride + depth] = own;
+  }
   int row = request * topk + thread;
   int write = scratch_base + request * ((steps - 1) * topk) + step * topk + thread;
   u64 key = thread < topk ? selection.best[thread] : 0;
   int proposal = key > 0 ? (int)composite_index(key) : 0;
   int source = request * topk + proposal / topk;
   bool runs = key > 0 && slot != dummy_slot;
-  for (int i = 0; i < step; i++) {
-    int own = runs ? row_own[(u64)source * own_stride + i] : write;
-    block_sync();
-    if (thread < topk) row_own[(u64)row * own_stride + i] = own;
-  }
   if (thread < topk) {
     beam_place[thread] = key > 0 ? first + proposal : -1;
     row_own[(u64)row * own_stride + step] = write;

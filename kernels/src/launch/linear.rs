@@ -226,9 +226,12 @@ fn deal(properties: &Properties, inputs: usize, sums: usize, most_parts: usize) 
     const BLOCK: usize = 4096;
     let places = BLOCKS * properties.multiprocessors;
     let most_parts = most_parts.min(inputs / LEAST_SHARE).max(1);
-    let deals = (1..=most_parts).flat_map(|parts| {
-        let share = inputs.div_ceil(parts).next_multiple_of(PIECE);
-        WARPS.map(|warps| Deal { warps, share, parts: inputs.div_ceil(share) })
+    // Among equals the first: more warps have more weights under way.
+    let deals = WARPS.into_iter().flat_map(|warps| {
+        (1..=most_parts).map(move |parts| {
+            let share = inputs.div_ceil(parts).next_multiple_of(PIECE);
+            Deal { warps, share, parts: inputs.div_ceil(share) }
+        })
     });
     let cost = |deal: &Deal| {
         let blocks = sums.div_ceil(16 * deal.warps) * deal.parts;
@@ -259,6 +262,7 @@ mod tests {
             let deal = deal(&h200(), inputs, sums, most_parts);
             let blocks = sums.div_ceil(16 * deal.warps) * deal.parts;
             assert_eq!(blocks, 256, "{inputs} → {sums}: {deal:?}");
+            assert!(deal.warps >= 6, "{inputs} → {sums}: {deal:?}");
         }
     }
 
