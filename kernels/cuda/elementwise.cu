@@ -188,7 +188,8 @@ add_bias(T* x, int stride, const T* bias, int width) {
 extern "C" __global__ void __launch_bounds__(128)
 rotate_and_write(T* qkv, const float2* table, int positions, const int* position, const int* write, T* keys, T* values,
                  const T* query_norm, const T* key_norm, float epsilon, int heads, int kv_heads, int head_dim) {
-  wait_for_predecessor();
+  // Attention behind it reads ahead.
+  wait_and_release();
   int head = (int)blockIdx.x * (int)(blockDim.x / WARP) + warp(), row = (int)blockIdx.y;
   if (head >= heads + 2 * kv_heads) return;
   T* own = qkv + ((u64)row * (heads + 2 * kv_heads) + head) * head_dim;

@@ -9,7 +9,7 @@ use std::{env, error::Error, process::ExitCode};
 use kernels::{
     checks::Numbers,
     device::{Buffer, Device, DeviceError, Element},
-    launch::{Attention, Groups, Kernels, Rotation, Rows},
+    launch::{Attention, Groups, Kernels, OwnRows, Rotation, Rows, Sees},
 };
 
 const HEADS: usize = 32;
@@ -71,6 +71,9 @@ struct Scene {
     prefix: Buffer,
     own_count: Buffer,
     own: Buffer,
+    own_rows: Buffer,
+    group_own: Buffer,
+    own_mask: Buffer,
     flushed: Buffer,
 }
 
@@ -101,6 +104,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     for case in chosen.map(|at| CASES[at]) {
         let kernels = Kernels::new(device.clone(), Element::BF16);
         let scene = Scene::new(&kernels, case, sizes)?;
+        scene.gather(&kernels)?;
         let both = scene.time(&kernels, sizes, |layer| {
             scene.rotate(&kernels, layer)?;
             scene.attend(&kernels, layer)
@@ -174,6 +178,9 @@ impl Scene {
             prefix: device.upload(&prefix)?,
             own_count: device.upload(&own_count)?,
             own: device.upload(&own)?,
+            own_rows: device.allocate(own.len() * 4)?,
+            group_own: device.allocate(requests * 4)?,
+            own_mask: device.allocate(rows * Kernels::own_mask_words(nodes, own_stride) * 4)?,
             flushed: device.allocate(sizes.flushed)?,
         })
     }
@@ -228,7 +235,30 @@ impl Scene {
             counters: self.counters.slice(),
             max_splits: MAX_SPLITS,
         };
-        kernels.attention_tiles(attention, Groups::Even(self.nodes))
+        kernels.attention_tiles(attention, Groups::Even(self.nodes), self.sees())
+    }
+
+    /// Finds the rows' own once, as a pass does.
+    fn gather(&self, kernels: &Kernels) -> Result<(), DeviceError> {
+        match self.sees() {
+            Sees::Positions => Ok(()),
+            Sees::Own(own) => {
+                let (count, list) = (self.own_count.slice(), self.own.slice());
+                kernels.gather_own(own, count, list, Groups::Even(self.nodes), self.rows)
+            }
+        }
+    }
+
+    fn sees(&self) -> Sees<'_> {
+        match self.nodes {
+            1 => Sees::Positions,
+            _ => Sees::Own(OwnRows {
+                cache_rows: self.own_rows.slice(),
+                count: self.group_own.slice(),
+                mask: self.own_mask.slice(),
+                own_stride: self.own_stride,
+            }),
+        }
     }
 
     /// Median microseconds that a layer takes in a graph of all layers.

@@ -5,7 +5,7 @@ use kernels::{
     device::{Buffer, Device, DeviceError, Element, Slice, matmul::Matmul},
     launch::{
         Attention, Groups, Kernels, Linear, LinearBlocks, Logits, LogprobRows, Proposals, RmsNorm, Rotation, Rows,
-        SamplingState, TopK,
+        SamplingState, Sees, TopK,
     },
 };
 
@@ -62,6 +62,8 @@ pub struct Pass<'a> {
     pub rows: usize,
     /// Which of them belong to one request.
     pub groups: Groups<'a>,
+    /// What they see.
+    pub sees: Sees<'a>,
     pub arrays: &'a RowArrays,
     pub work: &'a Activations,
 }
@@ -98,6 +100,7 @@ impl Machine {
             hidden,
             facts.vocabulary,
         )?;
+        self.gather_own(pass)?;
         let plane = self.plane(&facts.layer, self.cache_rows);
         for (at, layer) in self.target.layers.iter().enumerate() {
             // What the layer before adds to the stream is added where this one norms it.
@@ -165,7 +168,7 @@ impl Machine {
         turns: Slice<'_>,
         stream: Rows<'_>,
     ) -> Result<(), DeviceError> {
-        let Pass { rows, groups, arrays, work } = pass;
+        let Pass { rows, groups, sees, arrays, work } = pass;
         let LayerFacts { hidden, intermediate, attention, epsilon, .. } = facts;
         let (heads, kv_heads, head_dim) = (attention.heads, attention.key_value_heads, attention.head_dim);
         self.linear(work.qkv.slice(), input, &layer.qkv, rows)?;
@@ -207,7 +210,7 @@ impl Machine {
             max_splits: self.splits,
         };
         match self.attention {
-            AttentionKernels::Tiles => self.kernels.attention_tiles(all, groups)?,
+            AttentionKernels::Tiles => self.kernels.attention_tiles(all, groups, sees)?,
             AttentionKernels::Rows => self.attend_rows(all)?,
         }
         self.linear(work.added.slice(), self.rows(&work.attended, heads * head_dim), &layer.output, rows)?;
@@ -224,6 +227,17 @@ impl Machine {
         })?;
         self.gated(work, self.rows(&work.normed, *hidden), &layer.gate_up, rows, *intermediate)?;
         self.linear(work.added.slice(), self.rows(&work.gated, *intermediate), &layer.down, rows)
+    }
+
+    /// Finds what groups see of their own, once for all layers of a pass.
+    fn gather_own(&self, pass: Pass<'_>) -> Result<(), DeviceError> {
+        let Pass { rows, groups, sees, arrays, .. } = pass;
+        match (self.attention, sees) {
+            (AttentionKernels::Tiles, Sees::Own(own)) => {
+                self.kernels.gather_own(own, arrays.own_count.slice(), arrays.own.slice(), groups, rows)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Attention piece by piece, so that the workspace of splits is bounded.
@@ -337,6 +351,7 @@ impl Machine {
         };
         let plane = self.plane(&facts.layer, self.cache_rows + self.scratch_rows);
         let cache = self.head_cache.range(0..2 * plane);
+        self.gather_own(pass)?;
         self.layer(pass, &facts.layer, &head.layer, input, cache, self.head_turns.slice(), out)?;
         match (&head.norm, facts.norm_output) {
             (Some(weight), true) => self.kernels.rms_norm(RmsNorm {
