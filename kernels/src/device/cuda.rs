@@ -20,7 +20,7 @@ use cudarc::driver::{
 };
 
 use super::{
-    Arg, DeviceError, Geometry, KernelFile, Properties, compile,
+    Arg, DeviceError, Geometry, KernelFile, Properties, Split, compile,
     driver::{Driver, Event, Graph, KernelHandle, Mark},
     matmul::{Matmul, MatmulPlan},
 };
@@ -29,8 +29,14 @@ use super::{
 const OLDEST: (u32, u32) = (8, 0);
 
 /// Percent of a multiprocessor's memory that is shared memory rather than first-level cache, where a kernel does not need
-/// more. The streaming kernels want it small: what they have asked for of memory waits in the cache.
-const SHARED_SHARE: i32 = 25;
+/// more; below 0 the driver chooses.
+const fn shared_share(split: Split) -> i32 {
+    match split {
+        Split::Any => -1,
+        Split::Cache => 25,
+        Split::Shared => 100,
+    }
+}
 
 struct Cuda {
     context: sys::CUcontext,
@@ -291,8 +297,7 @@ impl Driver for Cuda {
         let most = self.most_shared()?;
         for (attribute, value) in [
             (Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most - own),
-            // The same for all, else a multiprocessor has to run empty before the next kernel can begin on it.
-            (Attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, SHARED_SHARE),
+            (Attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, shared_share(file.split)),
         ] {
             // SAFETY: the function is live.
             let set = unsafe { result::function::set_function_attribute(function, attribute, value) };

@@ -1,10 +1,10 @@
 //! `cuda/elementwise.cu`.
 
 use super::{Kernels, Rows, address, check_ints, grid, int, line};
-use crate::device::{Arg, DeviceError, KernelFile, Slice};
+use crate::device::{Arg, DeviceError, KernelFile, Slice, Split};
 
 pub(super) const FILE: KernelFile =
-    KernelFile { name: "elementwise.cu", text: include_str!("../../cuda/elementwise.cu") };
+    KernelFile { name: "elementwise.cu", text: include_str!("../../cuda/elementwise.cu"), split: Split::Cache };
 
 /// Operands of [`Kernels::rms_norm`].
 #[derive(Clone, Copy, Debug)]

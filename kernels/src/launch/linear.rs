@@ -1,11 +1,12 @@
 //! `cuda/linear.cu`.
 
 use super::{Kernels, Rows, address, check_ints, grid, int};
-use crate::device::{Arg, DeviceError, Element, KernelFile, Slice};
+use crate::device::{Arg, DeviceError, Element, KernelFile, Slice, Split};
 
-pub(super) const FILE: KernelFile = KernelFile { name: "linear.cu", text: include_str!("../../cuda/linear.cu") };
+pub(super) const FILE: KernelFile =
+    KernelFile { name: "linear.cu", text: include_str!("../../cuda/linear.cu"), split: Split::Cache };
 pub(super) const FLOAT_FILE: KernelFile =
-    KernelFile { name: "linear_float.cu", text: include_str!("../../cuda/linear_float.cu") };
+    KernelFile { name: "linear_float.cu", text: include_str!("../../cuda/linear_float.cu"), split: Split::Cache };
 
 /// Layers of at most so many outputs have too few blocks to keep memory busy without asking ahead.
 const FEW_OUTPUTS: usize = 8192;
