@@ -14,7 +14,6 @@
 #include "groups.cuh"
 
 #define KEYS 16
-#define WARPS 4
 /// 32 dims of a key are one access of four lanes.
 #define KEY_PARTS (HEAD_DIM / 32)
 /// Dims of a value that one access takes, and how many accesses a lane makes for its HEAD_DIM / 8.
@@ -68,7 +67,7 @@ __device__ __forceinline__ u32 of_dim(const u32* one, const u32* other, int i) {
 
 /// One block: 8 · NT pairs of a group and a key/value head over one split. Its warps take pieces in turn and are merged at
 /// the end.
-template <int NT>
+template <int NT, int WARPS>
 __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   constexpr int PAIRS = 8 * NT, STATE = HEAD_DIM / 4 + 1;
   __shared__ float4 warp_sums[WARPS][8][STATE];
@@ -81,21 +80,22 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   }
   Split split = find_split<KEYS>(pairs, WARPS, max_splits);
   if ((int)blockIdx.x >= split.count) return;
-  auto cache_row = [&](int piece) {
-    return piece < split.end ? cache_row_of<KEYS>(pairs, split, piece, lane() % KEYS, page_size) : 0;
+  auto find = [&](int at) {
+    return at < split.end ? look_up<KEYS>(pairs, split, at, lane() % KEYS, page_size) : 0;
   };
-  // Of this piece, and of the next.
-  int piece = split.begin + same(warp()), row = cache_row(piece), next_row = cache_row(piece + WARPS);
-  // Of columns 2 (lane % 4) and the next; which keys of the piece they see.
+  auto cache_row = [&](int at, int found) {
+    return cache_row_of<KEYS>(pairs, split, at, lane() % KEYS, page_size, found);
+  };
+  // Of this piece and the next.
+  int piece = split.begin + same(warp()), found = find(piece), next_found = find(piece + WARPS);
+  // Of columns 2 (lane % 4) and the next; the words are the masks' for this piece.
   int prefix[NT][2], pair_row[NT][2];
-  u32 seen[NT][2];
+  u32 mask[NT][2];
   auto look = [&](int at) {
 #pragma unroll
     for (int n = 0; n < NT; n++) {
 #pragma unroll
-      for (int i = 0; i < 2; i++) {
-        seen[n][i] = seen_keys<KEYS>(split, at, prefix[n][i], row_own_mask, mask_words, pair_row[n][i]);
-      }
+      for (int i = 0; i < 2; i++) mask[n][i] = look_at_mask<KEYS>(split, at, row_own_mask, mask_words, pair_row[n][i]);
     }
   };
 #pragma unroll
@@ -112,6 +112,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   Keys some_keys;
   Values some_values;
   bool early = piece < split.end && is_settled<KEYS>(pairs, split, piece);
+  int row = cache_row(piece, found);
   if (early) {
     load_keys(some_keys, keys, row, width);
     load_values(some_values, values, row, width);
@@ -169,8 +170,11 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
         mma_16816(second[n], c, d);
       }
     }
-    int after_row = more ? cache_row(piece + 2 * WARPS) : 0;
-    if (more) load_keys(some_keys, keys, next_row, width);
+    row = cache_row(piece + WARPS, next_found);
+    if (more) {
+      load_keys(some_keys, keys, row, width);
+      next_found = find(piece + 2 * WARPS);
+    }
 
     u32 weight[NT][2];
 #pragma unroll
@@ -178,11 +182,12 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
       float w[4];
 #pragma unroll
       for (int i = 0; i < 2; i++) {
-        float low = seen[n][i] >> key & 1 ? (score[n][i] + second[n][i]) * scale : -infinity();
-        float high = seen[n][i] >> (key + 8) & 1 ? (score[n][i + 2] + second[n][i + 2]) * scale : -infinity();
+        u32 seen = seen_keys<KEYS>(split, piece, prefix[n][i], mask[n][i]);
+        float low = seen >> key & 1 ? (score[n][i] + second[n][i]) * scale : -infinity();
+        float high = seen >> (key + 8) & 1 ? (score[n][i + 2] + second[n][i + 2]) * scale : -infinity();
         float larger = max(most[n][i], max(low, high));
 #pragma unroll
-        for (int mask = 4; mask < WARP; mask *= 2) larger = max(larger, shuffle_xor(larger, mask));
+        for (int by = 4; by < WARP; by *= 2) larger = max(larger, shuffle_xor(larger, by));
         float reference = reference_of(larger), keep = exp2_fast(most[n][i] - reference);
         most[n][i] = larger;
         w[i] = exp2_fast(low - reference);
@@ -207,8 +212,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
 #pragma unroll
       for (int n = 0; n < NT; n++) mma_16816(acc[n][m], a, weight[n]);
     }
-    if (more) load_values(some_values, values, next_row, width);
-    next_row = after_row;
+    if (more) load_values(some_values, values, row, width);
   }
 
 #pragma unroll
@@ -216,7 +220,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
 #pragma unroll
-      for (int mask = 4; mask < WARP; mask *= 2) total[n][i] += shuffle_xor(total[n][i], mask);
+      for (int by = 4; by < WARP; by *= 2) total[n][i] += shuffle_xor(total[n][i], by);
       if (key == 0) {
         warp_most[warp()][n * 8 + column + i] = most[n][i];
         warp_total[warp()][n * 8 + column + i] = total[n][i];
@@ -281,8 +285,15 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
 /// partial: for `rows · heads · max_splits` places HEAD_DIM floats each, then two more each. Counters `[groups, grid.y]`,
 /// zero before and after.
 /// Grid (max_splits, kv_heads · ceil(largest group · heads / kv_heads / pairs), groups), where pairs is the number in the
-/// name; 128 threads.
-extern "C" __global__ void __launch_bounds__(128, 3) attention_few_8(GROUP_PARAMETERS) { attend<1>(GROUP_ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(128, 2) attention_few_16(GROUP_PARAMETERS) { attend<2>(GROUP_ARGUMENTS); }
+/// name; 128 threads. Those `_alone` are for so many groups that nothing is split: 96 or 64 threads, so that four blocks
+/// find room on a multiprocessor, and 512 blocks on most devices at once.
+extern "C" __global__ void __launch_bounds__(128, 3) attention_few_8(GROUP_PARAMETERS) { attend<1, 4>(GROUP_ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(128, 2) attention_few_16(GROUP_PARAMETERS) { attend<2, 4>(GROUP_ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(96, 4) attention_few_8_alone(GROUP_PARAMETERS) {
+  attend<1, 3>(GROUP_ARGUMENTS);
+}
+extern "C" __global__ void __launch_bounds__(64, 4) attention_few_16_alone(GROUP_PARAMETERS) {
+  attend<2, 2>(GROUP_ARGUMENTS);
+}
 
 #endif

@@ -14,7 +14,7 @@
 #ifdef T_PAIRS
 #include "groups.cuh"
 
-/// Keys of a tile: those of a word of a mask.
+/// Keys of a tile: those of a word of a mask, and one for each lane.
 #define KEYS 32
 /// Tiles that are in shared memory or on their way there.
 #define STAGES (HEAD_DIM <= 128 ? 3 : 2)
@@ -68,37 +68,37 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   Split split = find_split<KEYS>(pairs, 1, max_splits);
   if ((int)blockIdx.x >= split.count) return;
 
-  // What a thread copies of each tile, and where that lies in the cache for tile `next`, which is the next to be loaded.
-  int cache_row[COPIES], next = split.begin;
-  auto look_up = [&] {
-#pragma unroll
-    for (int n = 0; n < COPIES; n++) {
-      int key = min((thread + n * THREADS) / PIECES, KEYS - 1);
-      if (next < split.end) cache_row[n] = cache_row_of<KEYS>(pairs, split, next, key, page_size);
-    }
+  int width = kv_heads * HEAD_DIM;
+  keys += pairs.kv_head * HEAD_DIM;
+  values += pairs.kv_head * HEAD_DIM;
+  // The next tile to be loaded, and what tells the cache row of its key `lane`.
+  int next = split.begin, found = 0;
+  auto find = [&] {
+    if (next < split.end) found = look_up<KEYS>(pairs, split, next, lane(), page_size);
   };
   auto load = [&] {
     if (next < split.end) {
       unsigned char* buffer = shared + (next - split.begin) % STAGES * BUFFER;
+      int cache_row = cache_row_of<KEYS>(pairs, split, next, lane(), page_size, found);
 #pragma unroll
       for (int n = 0; n < COPIES; n++) {
         int i = thread + n * THREADS, key = i / PIECES, piece = i % PIECES;
+        u64 from = wide(shuffle(cache_row, key), width) + (u32)piece * 8;
         if (i >= KEYS * PIECES) continue;
-        u64 from = wide(cache_row[n], kv_heads * HEAD_DIM) + (u32)(pairs.kv_head * HEAD_DIM + piece * 8);
         copy_async_16(buffer + key * KEY_BYTES + piece * 16, keys + from);
         copy_async_16(buffer + (KEYS + key) * KEY_BYTES + piece * 16, values + from);
       }
     }
     copy_async_commit();
     next++;
-    look_up();
+    find();
   };
-  look_up();
+  find();
 
   // The two pairs of this lane; what lies behind the last pair repeats it, and is not written.
   int row[2], prefix[2], head[2];
   bool real[2];
-  u32 seen[2];
+  u32 mask[2];
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     int pair = pairs.first_pair + tile * 16 + at_row + 8 * half;
@@ -110,7 +110,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   auto look = [&](int at) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      seen[half] = seen_keys<KEYS>(split, at, prefix[half], row_own_mask, mask_words, row[half]) >> part * PART;
+      mask[half] = look_at_mask<KEYS>(split, at, row_own_mask, mask_words, row[half]);
     }
   };
   if (split.begin < split.end) look(split.begin);
@@ -151,11 +151,14 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
     const unsigned char* value_tile = key_tile + KEYS * KEY_BYTES;
     float score[PART / 8][4];
 #pragma unroll
-    for (int n = 0; n < PART / 8; n += 2) {
+    for (int n = 0; n < PART / 8; n++) {
 #pragma unroll
-      for (int i = 0; i < 4; i++) score[n][i] = score[n + 1][i] = 0.0f;
+      for (int i = 0; i < 4; i++) score[n][i] = 0.0f;
+    }
 #pragma unroll
-      for (int k = 0; k < STEPS; k++) {
+    for (int k = 0; k < STEPS; k++) {
+#pragma unroll
+      for (int n = 0; n < PART / 8; n += 2) {
         // Tiles: keys n, dims k; keys n, dims k + 8; keys n + 8, dims k; keys n + 8, dims k + 8.
         u32 b[4];
         int key = n * 8 + lane() % 8 + lane() / 16 * 8, dim = k * 16 + lane() / 8 % 2 * 8;
@@ -166,6 +169,11 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
     }
     // What a row does not see scores −∞.
     float larger[2] = {s.most[0], s.most[1]};
+    u32 seen[2];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      seen[half] = seen_keys<KEYS>(split, t, prefix[half], mask[half]) >> part * PART;
+    }
 #pragma unroll
     for (int n = 0; n < PART / 8; n++) {
 #pragma unroll
@@ -179,7 +187,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
 #pragma unroll
-      for (int mask = 1; mask <= 2; mask *= 2) larger[half] = max(larger[half], shuffle_xor(larger[half], mask));
+      for (int by = 1; by <= 2; by *= 2) larger[half] = max(larger[half], shuffle_xor(larger[half], by));
       raise(s, half, larger[half]);
     }
     u32 weight[PART / 16][4];
@@ -279,8 +287,8 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
 
 /// As attention_few.cu says, but for the threads: 128, and 256 for 128 pairs; and dynamic shared memory for STAGES tiles of
 /// keys and values.
-extern "C" __global__ void __launch_bounds__(128) attention_tiles_32(GROUP_PARAMETERS) { attend<2, 2>(GROUP_ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(128) attention_tiles_64(GROUP_PARAMETERS) { attend<4, 1>(GROUP_ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(128, HEAD_DIM <= 128 ? 3 : 2) attention_tiles_32(GROUP_PARAMETERS) { attend<2, 2>(GROUP_ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(128, HEAD_DIM <= 128 ? 3 : 2) attention_tiles_64(GROUP_PARAMETERS) { attend<4, 1>(GROUP_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256) attention_tiles_128(GROUP_PARAMETERS) { attend<8, 1>(GROUP_ARGUMENTS); }
 
 #endif

@@ -124,27 +124,39 @@ __device__ __forceinline__ bool is_settled(const Pairs& pairs, const Split& spli
   return piece < split.positions && min((piece + 1) * KEYS, pairs.longest) <= pairs.settled;
 }
 
-/// The cache row of a key of a piece. Behind the last stands the last: nobody sees it, but its values have to be finite.
+/// What tells the cache row of a key of a piece: its page, or itself. Behind the last key stands the last: nobody sees it,
+/// but its values have to be finite. A loaded word is not touched before it is used: a warp would wait for it.
 template <int KEYS>
-__device__ __forceinline__ int cache_row_of(const Pairs& pairs, const Split& split, int piece, int key, int page_size) {
-  if (piece >= split.positions) {
-    return load_fresh(pairs.own_rows + min((piece - split.positions) * KEYS + key, pairs.own - 1));
-  }
+__device__ __forceinline__ int look_up(const Pairs& pairs, const Split& split, int piece, int key, int page_size) {
+  int own = (piece - split.positions) * KEYS + key, position = piece * KEYS + key;
+  const int* at = piece < split.positions
+                      ? pairs.table + quotient(min(position, pairs.longest - 1), page_size, pairs.inverse_page)
+                      : pairs.own_rows + min(own, pairs.own - 1);
+  return load_fresh(at);
+}
+/// The cache row itself.
+template <int KEYS>
+__device__ __forceinline__ int cache_row_of(const Pairs& pairs, const Split& split, int piece, int key, int page_size,
+                                            int found) {
+  if (piece >= split.positions) return found;
   int position = min(piece * KEYS + key, pairs.longest - 1);
-  int page = quotient(position, page_size, pairs.inverse_page);
-  return load_fresh(pairs.table + page) * page_size + position - page * page_size;
+  return (found - quotient(position, page_size, pairs.inverse_page)) * page_size + position;
 }
 
+/// The word of a row's mask that tells which keys of a piece it sees; nothing for positions.
+template <int KEYS>
+__device__ __forceinline__ u32 look_at_mask(const Split& split, int piece, const u32* row_own_mask, int mask_words,
+                                            int row) {
+  if (piece < split.positions) return 0;
+  int word = (piece - split.positions) * KEYS / 32;
+  return (u32)load_fresh((const int*)row_own_mask + wide(row, mask_words) + (u32)word);
+}
 /// Which keys of a piece a row sees, as bits; KEYS is 16 or 32.
 template <int KEYS>
-__device__ __forceinline__ u32 seen_keys(const Split& split, int piece, int prefix, const u32* row_own_mask,
-                                         int mask_words, int row) {
-  if (piece < split.positions) {
-    int seen = prefix - piece * KEYS;
-    return seen >= 32 ? ~0u : seen <= 0 ? 0u : (1u << seen) - 1;
-  }
-  int bit = (piece - split.positions) * KEYS;
-  return (u32)load_fresh((const int*)row_own_mask + wide(row, mask_words) + (u32)bit / 32) >> bit % 32;
+__device__ __forceinline__ u32 seen_keys(const Split& split, int piece, int prefix, u32 mask) {
+  if (piece >= split.positions) return mask >> (piece - split.positions) * KEYS % 32;
+  int seen = prefix - piece * KEYS;
+  return seen >= 32 ? ~0u : seen <= 0 ? 0u : (1u << seen) - 1;
 }
 
 /// The largest score of a row so far, as a power of two and finite, so that differences from it are numbers.

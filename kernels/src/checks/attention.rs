@@ -67,9 +67,11 @@ pub fn check_attention_tiles(device: &Device, element: Element) -> Result<(), St
     // A group alone is split, also where there are few multiprocessors.
     let alone: Vec<(i32, i32, i32)> = tree(1, 399, 7);
     let even = [tree(0, 77, 6), tree(1, 399, 6), vec![(2, 0, 0); 6]].concat();
-    let single = vec![(0, 400, 0), (2, 1, 0), (1, 0, 0), (1, 129, 0)];
+    // So many groups that nothing is split.
+    let single: Vec<(i32, i32, i32)> = (0..14).map(|at| (at % 3, [400, 1, 0, 129][at as usize % 4], 0)).collect();
+    let couples: Vec<(i32, i32, i32)> = (0..9).flat_map(|at| [(at % 3, 40 * at, 1), (at % 3, 40 * at, 2)]).collect();
     for_all_shapes(|heads, head_dim, page_size| {
-        for (rows, size, own) in [(&alone, 7, true), (&even, 6, true), (&single, 1, false)] {
+        for (rows, size, own) in [(&alone, 7, true), (&even, 6, true), (&couples, 2, true), (&single, 1, false)] {
             let scene = Scene::new(device, element, heads, head_dim, page_size, rows)?;
             for max_splits in [1, 5] {
                 scene.check_groups(Groups::Even(size), size, own, max_splits)?;

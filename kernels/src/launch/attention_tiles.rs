@@ -3,15 +3,16 @@
 use super::{Attention, HEAD_DIMS, Kernels, OwnRows, address, check_ints, grid, int};
 use crate::device::{Arg, DeviceError, Element, KernelFile, Slice, Split};
 
-pub(super) const FILE: KernelFile =
-    KernelFile { name: "attention_tiles.cu", text: include_str!("../../cuda/attention_tiles.cu"), split: Split::Cache };
+pub(super) const FILE: KernelFile = KernelFile {
+    name: "attention_tiles.cu",
+    text: include_str!("../../cuda/attention_tiles.cu"),
+    split: Split::Shared,
+};
 pub(super) const FEW_FILE: KernelFile =
     KernelFile { name: "attention_few.cu", text: include_str!("../../cuda/attention_few.cu"), split: Split::Cache };
 
 /// Heads of at most this size fit the registers of `attention_few.cu`.
 const MOST_OF_FEW: usize = 128;
-/// Bytes of shared memory that blocks of a multiprocessor have together: what all kernels ask for.
-const SHARED_MEMORY: usize = 62 << 10;
 
 /// Runs of rows that have one slot.
 #[derive(Clone, Copy, Debug)]
@@ -160,17 +161,18 @@ impl Kernels {
 /// blocks would leave multiprocessors idle. The keys are then read several times, from the second-level cache.
 fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize) -> Choice {
     // As in attention_tiles.cu: 32 keys and values a tile.
-    let (keys, stages) = (32, if head_dim <= 128 { 3 } else { 2 });
+    let (keys, stages, resident) = if head_dim <= 128 { (32, 3, 3) } else { (32, 2, 2) };
     let shared = stages * 2 * keys * (head_dim * 2 + 16);
-    let resident = (SHARED_MEMORY / (shared + 2048)).clamp(1, 2);
-    let few = |name, pairs, resident| Choice { file: FEW_FILE, name, pairs, threads: 128, shared: 0, resident };
+    let few = |name, pairs, threads, resident| Choice { file: FEW_FILE, name, pairs, threads, shared: 0, resident };
     let tiles = |name, pairs, threads, resident| Choice { file: FILE, name, pairs, threads, shared, resident };
-    let fits = |width: usize| pairs <= width || together * pairs.div_ceil(width) <= multiprocessors;
+    let fits = |width: usize, resident: usize| together * pairs.div_ceil(width) <= multiprocessors * resident;
     match head_dim <= MOST_OF_FEW {
-        true if pairs <= 8 => few("attention_few_8", 8, 3),
-        true if fits(16) => few("attention_few_16", 16, 2),
-        _ if fits(32) => tiles("attention_tiles_32", 32, 128, resident),
-        _ if fits(64) => tiles("attention_tiles_64", 64, 128, resident),
+        true if pairs <= 8 && fits(8, 3) => few("attention_few_8", 8, 128, 3),
+        true if pairs <= 8 => few("attention_few_8_alone", 8, 96, 4),
+        true if fits(16, if pairs <= 16 { 2 } else { 1 }) => few("attention_few_16", 16, 128, 2),
+        true if pairs <= 16 => few("attention_few_16_alone", 16, 64, 4),
+        _ if pairs <= 32 || fits(32, 1) => tiles("attention_tiles_32", 32, 128, resident),
+        _ if pairs <= 64 || fits(64, 1) => tiles("attention_tiles_64", 64, 128, resident),
         _ => tiles("attention_tiles_128", 128, 256, 1),
     }
 }
