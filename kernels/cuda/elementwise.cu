@@ -180,51 +180,75 @@ add_bias(T* x, int stride, const T* bias, int width) {
   write_vector(x + row * stride + i, value);
 }
 
+#define HEADS_A_WARP 4
+
 /// Rotates queries and keys of `qkv` (`[rows, (heads + 2 · kv_heads) · head_dim]`: queries, keys, values), queries in
 /// place, keys and values into the cache row `write[row]` (none below 0). Element i of a head turns with element
 /// i + head_dim / 2 by the angle whose cosine and sine stand in `table[position][head_dim / 2]` (already scaled).
-/// Optional RMS norms of each head before the rotation (Qwen3). A warp a head.
-/// Grid: ((heads + 2 · kv_heads) / 4, rows), 128 threads; head_dim is a multiple of 4.
+/// Optional RMS norms of each head before the rotation (Qwen3). A warp takes HEADS_A_WARP heads, whose loads are under way
+/// together.
+/// Grid: ((heads + 2 · kv_heads) / 4 / HEADS_A_WARP, rows), 128 threads; head_dim is a multiple of 4.
 extern "C" __global__ void __launch_bounds__(128)
 rotate_and_write(T* qkv, const float2* table, int positions, const int* position, const int* write, T* keys, T* values,
                  const T* query_norm, const T* key_norm, float epsilon, int heads, int kv_heads, int head_dim) {
   // Attention behind it reads ahead.
   wait_and_release();
-  int head = (int)blockIdx.x * (int)(blockDim.x / WARP) + warp(), row = (int)blockIdx.y;
-  if (head >= heads + 2 * kv_heads) return;
-  T* own = qkv + ((u64)row * (heads + 2 * kv_heads) + head) * head_dim;
-  int to = write[row];
-  bool is_query = head < heads, is_key = !is_query && head < heads + kv_heads;
-  if (!is_query && !is_key) {
-    if (to < 0) return;
-    T* out = values + ((u64)to * kv_heads + head - heads - kv_heads) * head_dim;
-    for (int i = lane() * VECTOR; i < head_dim; i += WARP * VECTOR) *(uint4*)(out + i) = *(const uint4*)(own + i);
-    return;
-  }
-  const T* norm = is_query ? query_norm : key_norm;
-  float scale = 1.0f;
-  if (norm) {
-    float squares = 0.0f;
-    for (int i = lane(); i < head_dim; i += WARP) squares += to_float(own[i]) * to_float(own[i]);
-    scale = inverse_root(warp_sum(squares) / (float)head_dim + epsilon);
-  }
-  int half = head_dim / 2;
-  int at = position[row];
+  int first = ((int)blockIdx.x * (int)(blockDim.x / WARP) + warp()) * HEADS_A_WARP, row = (int)blockIdx.y;
+  int all = heads + 2 * kv_heads, half = head_dim / 2;
+  if (first >= all) return;
+  T* own = qkv + (u64)row * all * head_dim;
+  int to = write[row], at = position[row];
   at = at < 0 ? 0 : at >= positions ? positions - 1 : at;
   const float2* turns = table + (u64)at * half;
-  T* out = is_query ? own : keys + ((u64)(to < 0 ? 0 : to) * kv_heads + head - heads) * head_dim;
+  // As if their heads were numbered like those of `qkv`.
+  T* cached_keys = keys + (long long)max(to, 0) * (kv_heads * head_dim) - heads * head_dim;
+  T* cached_values = values + (long long)max(to, 0) * (kv_heads * head_dim) - (heads + kv_heads) * head_dim;
+  float scale[HEADS_A_WARP];
+#pragma unroll
+  for (int k = 0; k < HEADS_A_WARP; k++) {
+    int head = first + k;
+    scale[k] = 1.0f;
+    if (!query_norm || head >= heads + kv_heads) continue;
+    float squares = 0.0f;
+#pragma unroll 1
+    for (int i = lane(); i < head_dim; i += WARP) {
+      float x = to_float(own[head * head_dim + i]);
+      squares += x * x;
+    }
+    scale[k] = inverse_root(warp_sum(squares) / (float)head_dim + epsilon);
+  }
   // Two neighbours at once.
+#pragma unroll 1
   for (int i = lane() * 2; i < half; i += WARP * 2) {
-    float2 a = read_pair(own + i), b = read_pair(own + i + half);
-    if (norm) {
-      float2 low = read_pair(norm + i), high = read_pair(norm + i + half);
-      a = make_float2(to_float(from_float(a.x * scale * low.x)), to_float(from_float(a.y * scale * low.y)));
-      b = make_float2(to_float(from_float(b.x * scale * high.x)), to_float(from_float(b.y * scale * high.y)));
+    float2 low[HEADS_A_WARP], high[HEADS_A_WARP];
+#pragma unroll
+    for (int k = 0; k < HEADS_A_WARP; k++) {
+      const T* from = own + min(first + k, all - 1) * head_dim + i;
+      low[k] = read_pair(from);
+      high[k] = read_pair(from + half);
     }
     float4 turn = *(const float4*)(turns + i);
-    if (is_query || to >= 0) {
-      write_pair(out + i, make_float2(a.x * turn.x - b.x * turn.y, a.y * turn.z - b.y * turn.w));
-      write_pair(out + i + half, make_float2(b.x * turn.x + a.x * turn.y, b.y * turn.z + a.y * turn.w));
+#pragma unroll
+    for (int k = 0; k < HEADS_A_WARP; k++) {
+      int head = first + k;
+      bool is_query = head < heads, is_value = head >= heads + kv_heads;
+      if (head >= all || (!is_query && to < 0)) continue;
+      const T* norm = is_value ? nullptr : is_query ? query_norm : key_norm;
+      float2 a = low[k], b = high[k];
+      if (norm) {
+        float2 x = read_pair(norm + i), y = read_pair(norm + i + half);
+        a = make_float2(to_float(from_float(a.x * scale[k] * x.x)), to_float(from_float(a.y * scale[k] * x.y)));
+        b = make_float2(to_float(from_float(b.x * scale[k] * y.x)), to_float(from_float(b.y * scale[k] * y.y)));
+      }
+      T* out = is_query ? own : is_value ? cached_values : cached_keys;
+      out += head * head_dim + i;
+      if (!is_value) {
+        float2 turned = make_float2(a.x * turn.x - b.x * turn.y, a.y * turn.z - b.y * turn.w);
+        b = make_float2(b.x * turn.x + a.x * turn.y, b.y * turn.z + a.y * turn.w);
+        a = turned;
+      }
+      write_pair(out, a);
+      write_pair(out + half, b);
     }
   }
 }

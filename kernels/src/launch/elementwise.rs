@@ -253,7 +253,8 @@ impl Kernels {
             int(kv_heads),
             int(head_dim),
         ];
-        let blocks = [(heads + 2 * kv_heads).div_ceil(4), rows, 1];
+        // Four warps, each of which takes four heads.
+        let blocks = [(heads + 2 * kv_heads).div_ceil(16), rows, 1];
         // SAFETY: lengths are checked above; cache rows are the caller's layout kernels', which stay within the cache.
         unsafe { self.device.launch(&kernel, grid(blocks, 128, 0), &arguments) }
     }
