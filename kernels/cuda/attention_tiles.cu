@@ -1,10 +1,9 @@
-// Attention over the paged cache on tensor cores: the rows of a request share the loads of their keys.
+// Attention over the paged cache on tensor cores for many (row, head) pairs: pieces of prompts, the trees of a batch. See
+// groups.cuh for what is read and when.
 //
-// A group is a run of rows of one slot: a piece of a prompt, the nodes of a tree, the beams of a draft step. As in
-// attention.cu a row sees positions 0 .. prefix − 1 of its slot and a few cache rows of its own: its way through a tree,
-// so that most of them are others' too. Positions are read tile by tile for all rows of a group and all query heads of a
-// key/value head together. What the rows of a block see for themselves, each of it once, makes further tiles, of which a
-// row takes what stands in its own list.
+// A block's warps share tiles of keys and values in shared memory, which copies fill ahead. What a block has of it fits
+// the share that all kernels ask for (SHARED_SHARE of the launcher), so that a multiprocessor need not run empty to divide
+// its memory anew.
 //
 // Faster than attention.cu where rows share what they see. The order of its sums depends on the group, so it does not
 // serve batch-invariant mode.
@@ -13,17 +12,20 @@
 #include "common.cuh"
 
 #ifdef T_PAIRS
+#include "groups.cuh"
 
-/// Positions of a tile.
-#define KEYS (HEAD_DIM <= 128 ? 64 : 32)
+/// Keys of a tile: those of a word of a mask, and one for each lane.
+#define KEYS 32
+/// Tiles that are in shared memory or on their way there.
+#define STAGES (HEAD_DIM <= 128 ? 3 : 2)
 /// Bytes from one key to the next in shared memory: an odd number of 16-byte pieces, so that the eight rows of an 8×8 tile
 /// lie in different banks.
 #define KEY_BYTES (HEAD_DIM * 2 + 16)
 #define STEPS (HEAD_DIM / 16)
 #define COLUMNS (HEAD_DIM / 8)
+/// Accesses of 16 bytes that a key takes.
 #define PIECES (HEAD_DIM / 8)
-
-/// Bytes of a tile's keys and values; a block's dynamic shared memory is two of them.
+/// Bytes of a tile's keys and values; a block's dynamic shared memory is STAGES of them.
 #define BUFFER (2 * KEYS * KEY_BYTES)
 
 struct Softmax {
@@ -33,11 +35,13 @@ struct Softmax {
   float acc[COLUMNS][4];
 };
 
-/// Takes in that the largest score of a row is now at least `larger`; returns by what weights shrink.
+/// Takes in that the largest score of a row is now at least `larger`; all lanes of a warp together.
 __device__ __forceinline__ void raise(Softmax& s, int half, float larger) {
-  // Rows that have seen nothing stay at −∞, and ∞ − ∞ is not a number.
-  float keep = s.most[half] == larger ? 1.0f : exp_fast(s.most[half] - larger);
+  float keep = exp2_fast(s.most[half] - reference_of(larger));
+  bool changes = s.most[half] != larger;
   s.most[half] = larger;
+  if (ballot(changes) == 0) return;
+  keep = changes ? keep : 1.0f;
   s.sum[half] *= keep;
 #pragma unroll
   for (int c = 0; c < COLUMNS; c++) {
@@ -46,139 +50,85 @@ __device__ __forceinline__ void raise(Softmax& s, int half, float larger) {
   }
 }
 
-/// Goes through the own lists of a block's rows and finds each (depth, cache row) once, depth by depth.
-struct OwnRows {
-  const int *own, *count;  // of the first row
-  int stride, rows, deepest;
-  /// Where the next tile begins.
-  int depth, batch;
-};
-
-/// Makes the next tile, and returns how many entries it has; 0 at the end. A whole warp calls it. `cache_row` and `depth`
-/// hold KEYS; entries behind the last repeat the first, at a depth that no row has. BATCHES · 32 is at least `rows`.
-template <int BATCHES>
-__device__ __forceinline__ int next_own_tile(OwnRows& from, int* cache_row, int* depth) {
-  int found = 0;
-  bool fits = true;
-  while (from.depth < from.deepest && fits) {
-    int mine[BATCHES];
-#pragma unroll
-    for (int b = 0; b < BATCHES; b++) {
-      int row = b * WARP + lane();
-      bool has = row < from.rows && from.depth < from.count[row];
-      mine[b] = has ? from.own[(u64)row * from.stride + from.depth] : -1;
-    }
-#pragma unroll
-    for (int b = 0; b < BATCHES; b++) {
-      if (b * WARP >= from.rows || b < from.batch || !fits) continue;
-      // The first of its like in this batch, and not in one before.
-      u32 alike = match_any(mine[b]);
-      bool first = mine[b] >= 0 && (alike & ((1u << lane()) - 1)) == 0;
-#pragma unroll
-      for (int a = 0; a < b; a++) {
-#pragma unroll 8
-        for (int l = 0; l < WARP; l++) first = first & (mine[b] != shuffle(mine[a], l));
-      }
-      u32 firsts = ballot(first);
-      // A batch stays together: then the next tile begins with it.
-      fits = found + __popc(firsts) <= KEYS;
-      if (!fits) {
-        from.batch = b;
-        continue;
-      }
-      if (first) {
-        int at = found + __popc(firsts & ((1u << lane()) - 1));
-        cache_row[at] = mine[b];
-        depth[at] = from.depth;
-      }
-      found += __popc(firsts);
-    }
-    if (fits) {
-      from.batch = 0;
-      from.depth++;
-    }
-  }
-  warp_sync();
-  if (found > 0) {
-    for (int at = found + lane(); at < KEYS; at += WARP) {
-      cache_row[at] = cache_row[0];
-      depth[at] = 0x7fffffff;
-    }
-  }
-  return found;
-}
-
-/// One block: MT tiles of 16 (row, head) pairs of a group and a key/value head, over one split of the positions. Each tile
-/// has KW warps, which take parts of each tile of keys and are merged at the end. The last split takes the rows' own.
+/// One block: MT tiles of 16 pairs of a group and a key/value head over one split. Each tile has KW warps, which take parts
+/// of each tile of keys and are merged at the end.
 template <int MT, int KW>
-__device__ __forceinline__ void attend(T* out, const T* query, int query_stride, const T* keys, const T* values,
-                                       const int* page_table, int table_width, int page_size, const int* row_slot,
-                                       const int* row_prefix, const int* row_own_count, const int* row_own,
-                                       int own_stride, const int* group_first, int group_rows, int rows, int heads,
-                                       int kv_heads, float scale, float* partial, int* counters, int max_splits) {
-  constexpr int THREADS = MT * KW * WARP;
-  constexpr int PART = KEYS / KW;  // positions of a tile that one warp takes
+__device__ __forceinline__ void attend(GROUP_PARAMETERS) {
+  constexpr int THREADS = MT * KW * WARP, PAIRS = MT * 16;
+  constexpr int PART = KEYS / KW;  // keys of a tile that one warp takes
+  constexpr int COPIES = (KEYS * PIECES + THREADS - 1) / THREADS;
   DYNAMIC_SHARED(shared);
-  constexpr int BATCHES = (MT * 16 + WARP - 1) / WARP;
-  // Of three tiles, in turn: cache rows, depths of the rows' own, and how many keys (0 behind the last tile).
-  __shared__ int cache_row[3][KEYS], own_depth[3][KEYS], filled[3];
-  __shared__ int longest_of[MT * KW], deepest_of[MT * KW], is_last;
-  wait_for_predecessor();
   int thread = (int)threadIdx.x, at_row = lane() / 4, at_column = lane() % 4 * 2;
   int tile = warp() / KW, part = warp() % KW;
-  int group = heads / kv_heads, split = (int)blockIdx.x;
-  int kv_head = (int)blockIdx.y % kv_heads, first_pair = (int)blockIdx.y / kv_heads * MT * 16;
-  int first_row = group_first ? group_first[blockIdx.z] : (int)blockIdx.z * group_rows;
-  int end_row = group_first ? group_first[blockIdx.z + 1] : min(first_row + group_rows, rows);
-  int pairs = (end_row - first_row) * group;
-  if (first_pair >= pairs) return;
+  Pairs pairs;
+  if (!find_pairs<PAIRS>(pairs, page_table, table_width, page_size, row_slot, row_prefix, group_own, group_own_count,
+                         own_stride, group_first, group_rows, rows, heads, kv_heads)) {
+    return;
+  }
+  Split split = find_split<KEYS>(pairs, 1, max_splits);
+  if ((int)blockIdx.x >= split.count) return;
+
+  int width = kv_heads * HEAD_DIM;
+  keys += pairs.kv_head * HEAD_DIM;
+  values += pairs.kv_head * HEAD_DIM;
+  // The next tile to be loaded, and what tells the cache row of its key `lane`.
+  int next = split.begin, found = 0;
+  auto find = [&] {
+    if (next < split.end) found = look_up<KEYS>(pairs, split, next, lane(), page_size);
+  };
+  auto load = [&] {
+    if (next < split.end) {
+      unsigned char* buffer = shared + (next - split.begin) % STAGES * BUFFER;
+      int cache_row = cache_row_of<KEYS>(pairs, split, next, lane(), page_size, found);
+#pragma unroll
+      for (int n = 0; n < COPIES; n++) {
+        int i = thread + n * THREADS, key = i / PIECES, piece = i % PIECES;
+        u64 from = wide(shuffle(cache_row, key), width) + (u32)piece * 8;
+        if (i >= KEYS * PIECES) continue;
+        copy_async_16(buffer + key * KEY_BYTES + piece * 16, keys + from);
+        copy_async_16(buffer + (KEYS + key) * KEY_BYTES + piece * 16, values + from);
+      }
+    }
+    copy_async_commit();
+    next++;
+    find();
+  };
+  find();
 
   // The two pairs of this lane; what lies behind the last pair repeats it, and is not written.
-  int row[2], limit[2], own[2];
-  const T* q[2];
-  int head[2];
+  int row[2], prefix[2], head[2];
   bool real[2];
+  u32 mask[2];
 #pragma unroll
   for (int half = 0; half < 2; half++) {
-    int pair = first_pair + tile * 16 + at_row + 8 * half;
-    real[half] = pair < pairs;
-    pair = min(pair, pairs - 1);
-    row[half] = first_row + pair / group;
-    head[half] = kv_head * group + pair % group;
-    limit[half] = row_prefix[row[half]];
-    own[half] = row_own_count[row[half]];
-    q[half] = query + (u64)row[half] * query_stride + (u64)head[half] * HEAD_DIM;
+    int pair = pairs.first_pair + tile * 16 + at_row + 8 * half;
+    real[half] = pair < pairs.end_pair;
+    row[half] = row_of(pairs, pair);
+    head[half] = head_of(pairs, pair);
+    prefix[half] = load_fresh(row_prefix + row[half]);
   }
-  // The longest prefix of the block's rows, and the most rows of their own.
-  int longest = max(limit[0], limit[1]), most_own = max(own[0], own[1]);
+  auto look = [&](int at) {
 #pragma unroll
-  for (int mask = WARP / 2; mask > 0; mask /= 2) {
-    longest = max(longest, shuffle_xor(longest, mask));
-    most_own = max(most_own, shuffle_xor(most_own, mask));
-  }
-  if (lane() == 0) {
-    longest_of[warp()] = longest;
-    deepest_of[warp()] = most_own;
-  }
-  block_sync();
-#pragma unroll
-  for (int w = 0; w < MT * KW; w++) {
-    longest = max(longest, longest_of[w]);
-    most_own = max(most_own, deepest_of[w]);
-  }
-  int chunk = (longest + max_splits - 1) / max_splits;
-  chunk = max((chunk + KEYS - 1) / KEYS, 1) * KEYS;
-  int splits = max((longest + chunk - 1) / chunk, 1);
-  if (split >= splits) return;
-  int begin = split * chunk, end = min(begin + chunk, longest);
-  int tiles = (end - begin + KEYS - 1) / KEYS;
-  const int* table = page_table + (u64)row_slot[first_row] * table_width;
+    for (int half = 0; half < 2; half++) {
+      mask[half] = look_at_mask<KEYS>(split, at, row_own_mask, mask_words, row[half]);
+    }
+  };
+  if (split.begin < split.end) look(split.begin);
+  int early = 0;
+#pragma unroll 1
+  for (; early < STAGES - 1 && is_settled<KEYS>(pairs, split, next); early++) load();
+  wait_for_predecessor();
+#pragma unroll 1
+  for (; early < STAGES - 1; early++) load();
 
   u32 fragment[STEPS][4];
 #pragma unroll
   for (int s = 0; s < STEPS; s++) {
 #pragma unroll
-    for (int i = 0; i < 4; i++) fragment[s][i] = *(const u32*)(q[i % 2] + s * 16 + i / 2 * 8 + at_column);
+    for (int i = 0; i < 4; i++) {
+      const T* q = query + wide(row[i % 2], query_stride) + head[i % 2] * HEAD_DIM;
+      fragment[s][i] = (u32)load_fresh((const int*)(q + s * 16 + i / 2 * 8 + at_column));
+    }
   }
   Softmax s;
 #pragma unroll
@@ -192,59 +142,23 @@ __device__ __forceinline__ void attend(T* out, const T* query, int query_stride,
     for (int i = 0; i < 4; i++) s.acc[c][i] = 0.0f;
   }
 
-  int block_row = first_row + first_pair / group;
-  OwnRows own_rows;
-  own_rows.own = row_own + (u64)block_row * own_stride;
-  own_rows.count = row_own_count + block_row;
-  own_rows.stride = own_stride;
-  own_rows.rows = first_row + (min(first_pair + MT * 16, pairs) - 1) / group - block_row + 1;
-  own_rows.deepest = split == splits - 1 ? most_own : 0;
-  own_rows.depth = own_rows.batch = 0;
-
-  // The first warps say where the keys of tile t lie. Positions behind the last are looked up as the last: their scores
-  // are masked, their values have to be finite.
-  auto look_up = [&](int t) {
-    if (t < tiles) {
-      if (thread < KEYS) {
-        int position = min(begin + t * KEYS + thread, end - 1);
-        cache_row[t % 3][thread] = table[position / page_size] * page_size + position % page_size;
-      }
-      if (thread == 0) filled[t % 3] = KEYS;
-    } else if (warp() == 0) {
-      int found = next_own_tile<BATCHES>(own_rows, cache_row[t % 3], own_depth[t % 3]);
-      if (thread == 0) filled[t % 3] = found;
-    }
-  };
-  auto load = [&](int t) {
-    if (filled[t % 3] > 0) {
-      unsigned char* buffer = shared + t % 2 * BUFFER;
-      for (int i = thread; i < KEYS * PIECES; i += THREADS) {
-        int key = i / PIECES, piece = i % PIECES;
-        u64 from = ((u64)cache_row[t % 3][key] * kv_heads + kv_head) * HEAD_DIM + piece * 8;
-        copy_async_16(buffer + key * KEY_BYTES + piece * 16, keys + from);
-        copy_async_16(buffer + (KEYS + key) * KEY_BYTES + piece * 16, values + from);
-      }
-    }
-    copy_async_commit();
-  };
-  look_up(0);
-  look_up(1);
-  block_sync();
-  load(0);
-  for (int t = 0; filled[t % 3] > 0; t++) {
-    load(t + 1);
-    look_up(t + 2);
-    copy_async_wait<1>();
+  for (int t = split.begin; t < split.end; t++) {
+    copy_async_wait<STAGES - 2>();
+    // Also: all have done with the tile whose place the next one takes.
     block_sync();
-    const unsigned char* key_tile = shared + t % 2 * BUFFER + part * PART * KEY_BYTES;
+    load();
+    const unsigned char* key_tile = shared + (t - split.begin) % STAGES * BUFFER + part * PART * KEY_BYTES;
     const unsigned char* value_tile = key_tile + KEYS * KEY_BYTES;
     float score[PART / 8][4];
 #pragma unroll
-    for (int n = 0; n < PART / 8; n += 2) {
+    for (int n = 0; n < PART / 8; n++) {
 #pragma unroll
-      for (int i = 0; i < 4; i++) score[n][i] = score[n + 1][i] = 0.0f;
+      for (int i = 0; i < 4; i++) score[n][i] = 0.0f;
+    }
 #pragma unroll
-      for (int k = 0; k < STEPS; k++) {
+    for (int k = 0; k < STEPS; k++) {
+#pragma unroll
+      for (int n = 0; n < PART / 8; n += 2) {
         // Tiles: keys n, dims k; keys n, dims k + 8; keys n + 8, dims k; keys n + 8, dims k + 8.
         u32 b[4];
         int key = n * 8 + lane() % 8 + lane() / 16 * 8, dim = k * 16 + lane() / 8 % 2 * 8;
@@ -254,49 +168,36 @@ __device__ __forceinline__ void attend(T* out, const T* query, int query_stride,
       }
     }
     // What a row does not see scores −∞.
-    int first = part * PART + at_column;
-    if (t < tiles) {
-#pragma unroll
-      for (int n = 0; n < PART / 8; n++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-          int position = begin + t * KEYS + first + n * 8 + i % 2;
-          score[n][i] = position < min(limit[i / 2], end) ? score[n][i] * scale : -infinity();
-        }
-      }
-    } else {
-#pragma unroll
-      for (int n = 0; n < PART / 8; n++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-          int key = first + n * 8 + i % 2, depth = own_depth[t % 3][key];
-          bool sees = depth < own[i / 2] && row_own[(u64)row[i / 2] * own_stride + depth] == cache_row[t % 3][key];
-          score[n][i] = sees ? score[n][i] * scale : -infinity();
-        }
-      }
-    }
     float larger[2] = {s.most[0], s.most[1]};
+    u32 seen[2];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      seen[half] = seen_keys<KEYS>(split, t, prefix[half], mask[half]) >> part * PART;
+    }
 #pragma unroll
     for (int n = 0; n < PART / 8; n++) {
 #pragma unroll
-      for (int i = 0; i < 4; i++) larger[i / 2] = score[n][i] > larger[i / 2] ? score[n][i] : larger[i / 2];
+      for (int i = 0; i < 4; i++) {
+        bool sees = seen[i / 2] >> (n * 8 + at_column + i % 2) & 1;
+        score[n][i] = sees ? score[n][i] * scale : -infinity();
+        larger[i / 2] = max(larger[i / 2], score[n][i]);
+      }
     }
+    if (t + 1 < split.end) look(t + 1);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
 #pragma unroll
-      for (int mask = 1; mask <= 2; mask *= 2) {
-        float other = shuffle_xor(larger[half], mask);
-        larger[half] = other > larger[half] ? other : larger[half];
-      }
+      for (int by = 1; by <= 2; by *= 2) larger[half] = max(larger[half], shuffle_xor(larger[half], by));
       raise(s, half, larger[half]);
     }
     u32 weight[PART / 16][4];
+    float reference[2] = {reference_of(s.most[0]), reference_of(s.most[1])};
 #pragma unroll
     for (int n = 0; n < PART / 8; n++) {
       float w[4];
 #pragma unroll
       for (int i = 0; i < 4; i++) {
-        w[i] = score[n][i] == -infinity() ? 0.0f : exp_fast(score[n][i] - s.most[i / 2]);
+        w[i] = exp2_fast(score[n][i] - reference[i / 2]);
         s.sum[i / 2] += w[i];
       }
       weight[n / 2][n % 2 * 2] = pack(w[0], w[1]);
@@ -314,7 +215,6 @@ __device__ __forceinline__ void attend(T* out, const T* query, int query_stride,
         mma_16816(s.acc[c + 1], weight[k], b + 2);
       }
     }
-    block_sync();
   }
   copy_async_wait<0>();
 #pragma unroll
@@ -347,8 +247,8 @@ __device__ __forceinline__ void attend(T* out, const T* query, int query_stride,
 #pragma unroll
         for (int half = 0; half < 2; half++) {
           float most = other[(COLUMNS * 4 + half) * WARP];
-          raise(s, half, most > s.most[half] ? most : s.most[half]);
-          share[half] = most == -infinity() ? 0.0f : exp_fast(most - s.most[half]);
+          raise(s, half, max(most, s.most[half]));
+          share[half] = exp2_fast(most - reference_of(s.most[half]));
           s.sum[half] += share[half] * other[(COLUMNS * 4 + 2 + half) * WARP];
         }
 #pragma unroll
@@ -356,112 +256,39 @@ __device__ __forceinline__ void attend(T* out, const T* query, int query_stride,
       }
     }
   }
-  constexpr int SPLIT = HEAD_DIM + 2;  // the partial result of a split: sums, their largest score, their weight
   if (part == 0) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       if (!real[half]) continue;
-      u64 place = (u64)row[half] * heads + head[half];
-      if (splits == 1) {
+      int place = row[half] * heads + head[half];
+      if (split.count == 1) {
         // A row that sees nothing is padding: zeros.
         float inverse = s.sum[half] > 0.0f ? 1.0f / s.sum[half] : 0.0f;
 #pragma unroll
         for (int c = 0; c < COLUMNS; c++) {
           u32 word = pack(s.acc[c][2 * half] * inverse, s.acc[c][2 * half + 1] * inverse);
-          *(u32*)(out + place * HEAD_DIM + c * 8 + at_column) = word;
+          *(u32*)(out + wide(place, HEAD_DIM) + c * 8 + at_column) = word;
         }
       } else {
-        float* mine = partial + (place * max_splits + split) * SPLIT;
+        float* mine = sums_of(partial, place, (int)blockIdx.x, max_splits);
 #pragma unroll
         for (int c = 0; c < COLUMNS; c++) {
           *(float2*)(mine + c * 8 + at_column) = make_float2(s.acc[c][2 * half], s.acc[c][2 * half + 1]);
         }
-        if (at_column == 0) *(float2*)(mine + HEAD_DIM) = make_float2(s.most[half], s.sum[half]);
+        float2* weight = weights_of(partial, place, (int)blockIdx.x, max_splits, rows * heads);
+        if (at_column == 0) *weight = make_float2(s.most[half], s.sum[half]);
       }
     }
   }
-  if (splits == 1) return;
-  // The last block of the pairs merges the splits, in their order.
-  memory_fence();
-  block_sync();
-  int* counter = counters + (u64)blockIdx.z * gridDim.y + blockIdx.y;
-  if (thread == 0) is_last = atomic_add(counter, 1) == splits - 1;
-  block_sync();
-  if (!is_last) return;
-  memory_fence();
-  int count = min(MT * 16, pairs - first_pair);
-  // A warp takes four pairs at once, so that their loads are under way together; two columns a lane.
-  constexpr int TOGETHER = 4, WIDTH = (HEAD_DIM + 63) / 64;
-  for (int i = warp() * TOGETHER; i < count; i += MT * KW * TOGETHER) {
-    u64 place[TOGETHER];
-    float2 own_split[TOGETHER], sum[TOGETHER][WIDTH];
-#pragma unroll
-    for (int k = 0; k < TOGETHER; k++) {
-      // What lies behind the last pair repeats it, and is not written.
-      int pair = first_pair + min(i + k, count - 1);
-      place[k] = (u64)(first_row + pair / group) * heads + kv_head * group + pair % group;
-      // Lane p weighs split p; there are at most 32.
-      own_split[k] = make_float2(-infinity(), 0.0f);
-      if (lane() < splits) own_split[k] = *(const float2*)(partial + (place[k] * max_splits + lane()) * SPLIT + HEAD_DIM);
-#pragma unroll
-      for (int c = 0; c < WIDTH; c++) sum[k][c] = make_float2(0.0f, 0.0f);
-    }
-    float share_of_split[TOGETHER], inverse[TOGETHER];
-#pragma unroll
-    for (int k = 0; k < TOGETHER; k++) {
-      float largest = warp_max(own_split[k].x);
-      share_of_split[k] = own_split[k].x == -infinity() ? 0.0f : exp_fast(own_split[k].x - largest);
-      float total = warp_sum(share_of_split[k] * own_split[k].y);
-      inverse[k] = total > 0.0f ? 1.0f / total : 0.0f;
-    }
-#pragma unroll 2
-    for (int p = 0; p < splits; p++) {
-#pragma unroll
-      for (int k = 0; k < TOGETHER; k++) {
-        const float* one = partial + (place[k] * max_splits + p) * SPLIT;
-        float share = shuffle(share_of_split[k], p);
-#pragma unroll
-        for (int c = 0; c < WIDTH; c++) {
-          int d = c * 64 + lane() * 2;
-          if (d < HEAD_DIM) {
-            float2 value = *(const float2*)(one + d);
-            sum[k][c].x += share * value.x;
-            sum[k][c].y += share * value.y;
-          }
-        }
-      }
-    }
-#pragma unroll
-    for (int k = 0; k < TOGETHER; k++) {
-#pragma unroll
-      for (int c = 0; c < WIDTH; c++) {
-        int d = c * 64 + lane() * 2;
-        if (d < HEAD_DIM && i + k < count) {
-          *(u32*)(out + place[k] * HEAD_DIM + d) = pack(sum[k][c].x * inverse[k], sum[k][c].y * inverse[k]);
-        }
-      }
-    }
+  if (split.count > 1) {
+    merge_splits<PAIRS, THREADS>(out, pairs, split.count, rows, heads, partial, counters, max_splits);
   }
-  if (thread == 0) *counter = 0;
 }
 
-#define PARAMETERS                                                                                                      \
-  T *out, const T *query, int query_stride, const T *keys, const T *values, const int *page_table, int table_width,     \
-      int page_size, const int *row_slot, const int *row_prefix, const int *row_own_count, const int *row_own,          \
-      int own_stride, const int *group_first, int group_rows, int rows, int heads, int kv_heads, float scale,           \
-      float *partial, int *counters, int max_splits
-#define ARGUMENTS                                                                                                       \
-  out, query, query_stride, keys, values, page_table, table_width, page_size, row_slot, row_prefix, row_own_count,      \
-      row_own, own_stride, group_first, group_rows, rows, heads, kv_heads, scale, partial, counters, max_splits
-
-/// Arguments as attention_rows', and the groups: row `group_first[g]` to row `group_first[g + 1]`, or where that is null
-/// `group_rows` rows each. All rows of a group have the slot of its first. Counters: `[groups, grid.y]`.
-/// Grid (max_splits, kv_heads · ceil(largest group · heads / kv_heads / pairs), groups), where pairs is the number in the
-/// name; 128 threads, 256 for 128 pairs, 64 for 16 pairs of more than 128 elements; dynamic shared memory for two tiles of
+/// As attention_few.cu says, but for the threads: 128, and 256 for 128 pairs; and dynamic shared memory for STAGES tiles of
 /// keys and values.
-extern "C" __global__ void __launch_bounds__(128) attention_tiles_16(PARAMETERS) { attend<1, KEYS / 16>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(128) attention_tiles_32(PARAMETERS) { attend<2, 2>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(128) attention_tiles_64(PARAMETERS) { attend<4, 1>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(256) attention_tiles_128(PARAMETERS) { attend<8, 1>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(128, HEAD_DIM <= 128 ? 3 : 2) attention_tiles_32(GROUP_PARAMETERS) { attend<2, 2>(GROUP_ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(128, HEAD_DIM <= 128 ? 3 : 2) attention_tiles_64(GROUP_PARAMETERS) { attend<4, 1>(GROUP_ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(256) attention_tiles_128(GROUP_PARAMETERS) { attend<8, 1>(GROUP_ARGUMENTS); }
 
 #endif

@@ -64,9 +64,22 @@ __device__ __forceinline__ u32 atomic_add(u32* at, u32 value) { return atomicAdd
 __device__ __forceinline__ u64 atomic_add(u64* at, u64 value) { return atomicAdd(at, value); }
 __device__ __forceinline__ int atomic_max(int* at, int value) { return atomicMax(at, value); }
 __device__ __forceinline__ u64 atomic_max(u64* at, u64 value) { return atomicMax(at, value); }
+/// Adds, and orders: what this thread has written or seen written (also by its block, before a `block_sync`) can be seen
+/// by a thread of any block whose own such addition comes later.
+__device__ __forceinline__ int atomic_add_ordered(int* at, int value) {
+  int old;
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;" : "=r"(old) : "l"(at), "r"(value) : "memory");
+  return old;
+}
 
 /// e^x, about 2 units in the last place.
 __device__ __forceinline__ float exp_fast(float x) { return __expf(x); }
+/// 2^x, about 2 units in the last place.
+__device__ __forceinline__ float exp2_fast(float x) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
+}
 __device__ __forceinline__ float exp_accurate(float x) { return expf(x); }
 __device__ __forceinline__ float log_accurate(float x) { return logf(x); }
 __device__ __forceinline__ float inverse_root(float x) { return rsqrtf(x); }
@@ -88,9 +101,29 @@ __device__ __forceinline__ uint4 load_16_streaming(const void* at) {
   return value;
 }
 
+/// Loads that go past the first-level cache, which may still hold what memory was before: the only ones for what is read
+/// before `wait_for_predecessor`, and for what other blocks of the same kernel have written.
+__device__ __forceinline__ int load_fresh(const int* at) {
+  int value;
+  asm volatile("ld.global.cg.s32 %0, [%1];" : "=r"(value) : "l"(at));
+  return value;
+}
+__device__ __forceinline__ uint2 load_fresh_8(const void* at) {
+  uint2 value;
+  asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "l"(at));
+  return value;
+}
+__device__ __forceinline__ uint4 load_fresh_16(const void* at) {
+  uint4 value;
+  asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(at));
+  return value;
+}
+
 __device__ __forceinline__ u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
 
-/// Starts a copy of 16 bytes from global to shared memory.
+/// Starts a copy of 16 bytes from global to shared memory, past the first-level cache.
 __device__ __forceinline__ void copy_async_16(void* shared, const void* global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared)), "l"(global) : "memory");
 }
@@ -119,6 +152,13 @@ __device__ __forceinline__ void ldmatrix_x4_transposed(u32 tile[4], const void* 
                : "r"(shared_address(row)));
 }
 
+/// Transposes an 8×8 tile of 2-byte elements, of which lane i holds elements 2 (i % 4) and the next of row i / 4.
+__device__ __forceinline__ u32 transpose_8x8(u32 pair) {
+  u32 transposed;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(pair));
+  return transposed;
+}
+
 /// Lets the kernel behind start its part that does not depend on this one (programmatic dependent launch). It begins once
 /// all blocks of this one have said so, so it never takes a place that one of them waits for.
 __device__ __forceinline__ void release_successor() {
@@ -127,10 +167,19 @@ __device__ __forceinline__ void release_successor() {
 #endif
 }
 /// Waits until the kernels before have ended and what they wrote can be seen. Every kernel does so before it reads or
-/// writes anything that another one writes or reads.
+/// writes anything that another one writes or reads, but for what `wait_and_release` allows.
 __device__ __forceinline__ void wait_for_predecessor() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
+#endif
+}
+/// The same for a kernel whose successor reads ahead. The kernel behind begins only when every block of this one has
+/// returned from its wait: when all kernels ahead of this one have ended, since none ends before the one ahead of it. So
+/// before its own wait it may read whatever neither this kernel nor itself writes, with `load_fresh` or `copy_async_16`.
+/// It still writes nothing before it waits.
+__device__ __forceinline__ void wait_and_release() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 

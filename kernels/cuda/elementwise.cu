@@ -249,73 +249,115 @@ add_bias(T* x, int stride, const T* bias, int width) {
   write_vector(x + row * stride + i, value);
 }
 
+/// Two neighbours of a row that a linear layer has left in parts: their sum, rounded to T.
+__device__ __forceinline__ float2 read_pair_of_parts(const float* at, int count, u64 part) {
+  float2 two[MOST_PARTS], sum = make_float2(0.0f, 0.0f);
+#pragma unroll
+  for (int p = 0; p < MOST_PARTS; p++) {
+    if (p < count) two[p] = *(const float2*)(at + p * part);
+  }
+#pragma unroll
+  for (int p = 0; p < MOST_PARTS; p++) {
+    if (p >= count) continue;
+    sum.x += two[p].x;
+    sum.y += two[p].y;
+  }
+  return make_float2(to_float(from_float(sum.x)), to_float(from_float(sum.y)));
+}
+
+/// The work of a warp of the two kernels below: HEADS heads, whose loads are under way together.
+template <int HEADS, bool IN_PARTS>
+__device__ __forceinline__ void rotate_heads(T* qkv, const float* parts, int part_count, const float2* table, int positions,
+                                             const int* position, const int* write, T* keys, T* values,
+                                             const T* query_norm, const T* key_norm, float epsilon, int heads,
+                                             int kv_heads, int head_dim) {
+  // Attention behind it reads ahead.
+  wait_and_release();
+  int first = ((int)blockIdx.x * (int)(blockDim.x / WARP) + warp()) * HEADS, row = (int)blockIdx.y;
+  int all = heads + 2 * kv_heads, half = head_dim / 2;
+  if (first >= all) return;
+  u64 place = (u64)row * all * head_dim, part = (u64)gridDim.y * all * head_dim;
+  T* own = qkv + place;
+  auto pair_at = [&](int i) {
+    return IN_PARTS ? read_pair_of_parts(parts + place + i, part_count, part) : read_pair(own + i);
+  };
+  int to = write[row], at = position[row];
+  at = at < 0 ? 0 : at >= positions ? positions - 1 : at;
+  const float2* turns = table + (u64)at * half;
+  // As if their heads were numbered like those of `qkv`.
+  T* cached_keys = keys + (long long)max(to, 0) * (kv_heads * head_dim) - heads * head_dim;
+  T* cached_values = values + (long long)max(to, 0) * (kv_heads * head_dim) - (heads + kv_heads) * head_dim;
+  float scale[HEADS];
+#pragma unroll
+  for (int k = 0; k < HEADS; k++) {
+    int head = first + k;
+    scale[k] = 1.0f;
+    if (!query_norm || head >= heads + kv_heads) continue;
+    float squares = 0.0f;
+#pragma unroll 1
+    for (int i = lane() * 2; i < head_dim; i += WARP * 2) {
+      float2 two = pair_at(head * head_dim + i);
+      squares += two.x * two.x + two.y * two.y;
+    }
+    scale[k] = inverse_root(warp_sum(squares) / (float)head_dim + epsilon);
+  }
+  // Two neighbours at once.
+#pragma unroll 1
+  for (int i = lane() * 2; i < half; i += WARP * 2) {
+    float2 low[HEADS], high[HEADS];
+#pragma unroll
+    for (int k = 0; k < HEADS; k++) {
+      int from = min(first + k, all - 1) * head_dim + i;
+      low[k] = pair_at(from);
+      high[k] = pair_at(from + half);
+    }
+    float4 turn = *(const float4*)(turns + i);
+#pragma unroll
+    for (int k = 0; k < HEADS; k++) {
+      int head = first + k;
+      bool is_query = head < heads, is_value = head >= heads + kv_heads;
+      if (head >= all || (!is_query && to < 0)) continue;
+      const T* norm = is_value ? nullptr : is_query ? query_norm : key_norm;
+      float2 a = low[k], b = high[k];
+      if (norm) {
+        float2 x = read_pair(norm + i), y = read_pair(norm + i + half);
+        a = make_float2(to_float(from_float(a.x * scale[k] * x.x)), to_float(from_float(a.y * scale[k] * x.y)));
+        b = make_float2(to_float(from_float(b.x * scale[k] * y.x)), to_float(from_float(b.y * scale[k] * y.y)));
+      }
+      T* out = is_query ? own : is_value ? cached_values : cached_keys;
+      out += head * head_dim + i;
+      if (!is_value) {
+        float2 turned = make_float2(a.x * turn.x - b.x * turn.y, a.y * turn.z - b.y * turn.w);
+        b = make_float2(b.x * turn.x + a.x * turn.y, b.y * turn.z + a.y * turn.w);
+        a = turned;
+      }
+      write_pair(out, a);
+      write_pair(out + half, b);
+    }
+  }
+}
+
+#define ROTATION                                                                                                        \
+  T *qkv, const float *parts, int part_count, const float2 *table, int positions, const int *position,                  \
+      const int *write, T *keys, T *values, const T *query_norm, const T *key_norm, float epsilon, int heads,           \
+      int kv_heads, int head_dim
+#define ROTATION_ARGUMENTS                                                                                              \
+  qkv, parts, part_count, table, positions, position, write, keys, values, query_norm, key_norm, epsilon, heads,        \
+      kv_heads, head_dim
+
 /// Rotates queries and keys of `qkv` (`[rows, (heads + 2 · kv_heads) · head_dim]`: queries, keys, values), queries in
 /// place, keys and values into the cache row `write[row]` (none below 0). Element i of a head turns with element
 /// i + head_dim / 2 by the angle whose cosine and sine stand in `table[position][head_dim / 2]` (already scaled).
-/// Optional RMS norms of each head before the rotation (Qwen3). A warp a head. Where a linear layer has left `qkv` in
-/// `parts`, rows are read from there.
-/// Grid: ((heads + 2 · kv_heads) / 4, rows), 128 threads; head_dim is a multiple of 4.
-extern "C" __global__ void __launch_bounds__(128)
-rotate_and_write(T* qkv, const float* parts, int part_count, const float2* table, int positions, const int* position, const int* write, T* keys, T* values,
-                 const T* query_norm, const T* key_norm, float epsilon, int heads, int kv_heads, int head_dim) {
-  wait_for_predecessor();
-  int head = (int)blockIdx.x * (int)(blockDim.x / WARP) + warp(), row = (int)blockIdx.y;
-  if (head >= heads + 2 * kv_heads) return;
-  u64 place = ((u64)row * (heads + 2 * kv_heads) + head) * head_dim;
-  u64 part = (u64)gridDim.y * (heads + 2 * kv_heads) * head_dim;
-  T* own = qkv + place;
-  auto pair_at = [&](int i) {
-    if (part_count == 0) return read_pair(own + i);
-    float2 two[MOST_PARTS], sum = make_float2(0.0f, 0.0f);
-#pragma unroll
-    for (int p = 0; p < MOST_PARTS; p++) {
-      if (p < part_count) two[p] = *(const float2*)(parts + p * part + place + i);
-    }
-#pragma unroll
-    for (int p = 0; p < MOST_PARTS; p++) {
-      if (p >= part_count) continue;
-      sum.x += two[p].x;
-      sum.y += two[p].y;
-    }
-    return make_float2(to_float(from_float(sum.x)), to_float(from_float(sum.y)));
-  };
-  int to = write[row];
-  bool is_query = head < heads, is_key = !is_query && head < heads + kv_heads;
-  if (!is_query && !is_key) {
-    if (to < 0) return;
-    T* out = values + ((u64)to * kv_heads + head - heads - kv_heads) * head_dim;
-    for (int i = lane() * 2; i < head_dim; i += WARP * 2) write_pair(out + i, pair_at(i));
-    return;
-  }
-  const T* norm = is_query ? query_norm : key_norm;
-  float scale = 1.0f;
-  if (norm) {
-    float squares = 0.0f;
-    for (int i = lane() * 2; i < head_dim; i += WARP * 2) {
-      float2 two = pair_at(i);
-      squares += two.x * two.x + two.y * two.y;
-    }
-    scale = inverse_root(warp_sum(squares) / (float)head_dim + epsilon);
-  }
-  int half = head_dim / 2;
-  int at = position[row];
-  at = at < 0 ? 0 : at >= positions ? positions - 1 : at;
-  const float2* turns = table + (u64)at * half;
-  T* out = is_query ? own : keys + ((u64)(to < 0 ? 0 : to) * kv_heads + head - heads) * head_dim;
-  // Two neighbours at once.
-  for (int i = lane() * 2; i < half; i += WARP * 2) {
-    float2 a = pair_at(i), b = pair_at(i + half);
-    if (norm) {
-      float2 low = read_pair(norm + i), high = read_pair(norm + i + half);
-      a = make_float2(to_float(from_float(a.x * scale * low.x)), to_float(from_float(a.y * scale * low.y)));
-      b = make_float2(to_float(from_float(b.x * scale * high.x)), to_float(from_float(b.y * scale * high.y)));
-    }
-    float4 turn = *(const float4*)(turns + i);
-    if (is_query || to >= 0) {
-      write_pair(out + i, make_float2(a.x * turn.x - b.x * turn.y, a.y * turn.z - b.y * turn.w));
-      write_pair(out + i + half, make_float2(b.x * turn.x + a.x * turn.y, b.y * turn.z + a.y * turn.w));
-    }
-  }
+/// Optional RMS norms of each head before the rotation (Qwen3).
+/// Grid: ((heads + 2 · kv_heads) / 4 / 4, rows), 128 threads, four heads a warp; head_dim is a multiple of 4.
+extern "C" __global__ void __launch_bounds__(128) rotate_and_write(ROTATION) {
+  rotate_heads<4, false>(ROTATION_ARGUMENTS);
+}
+
+/// The same where a linear layer has left `qkv` in parts: rows are read from there, and queries written to `qkv`.
+/// Grid: ((heads + 2 · kv_heads) / 4, rows), a head a warp.
+extern "C" __global__ void __launch_bounds__(128) rotate_and_write_parts(ROTATION) {
+  rotate_heads<1, true>(ROTATION_ARGUMENTS);
 }
 
 /// Fills with values that are evenly spread over ±`bound`, a function of seed and place. Grid: any.

@@ -383,8 +383,10 @@ template <class N> inline N atomic_max(N* at, N value) {
   while (old < value && !__atomic_compare_exchange_n(at, &old, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {}
   return old;
 }
+inline int atomic_add_ordered(int* at, int value) { return atomic_add(at, value); }
 
 inline float exp_fast(float x) { return std::exp(x); }
+inline float exp2_fast(float x) { return std::exp2(x); }
 inline float exp_accurate(float x) { return std::exp(x); }
 inline float log_accurate(float x) { return std::log(x); }
 inline float inverse_root(float x) { return 1.0f / std::sqrt(x); }
@@ -394,6 +396,12 @@ inline void check_alignment(const void* at, const char* what) {
 }
 inline uint4 load_16(const void* at) { check_alignment(at, "load"); uint4 v; std::memcpy(&v, at, 16); return v; }
 inline uint4 load_16_streaming(const void* at) { return load_16(at); }
+inline int load_fresh(const int* at) { return *at; }
+inline uint2 load_fresh_8(const void* at) {
+  if ((uintptr_t)at % 8) { std::fprintf(stderr, "emulator: load of 8 bytes at the odd address %p\n", at); std::abort(); }
+  uint2 v; std::memcpy(&v, at, 8); return v;
+}
+inline uint4 load_fresh_16(const void* at) { return load_16(at); }
 inline void copy_async_16(void* shared, const void* global) {
   check_alignment(shared, "copy"); check_alignment(global, "copy"); std::memcpy(shared, global, 16);
 }
@@ -404,6 +412,7 @@ inline void copy_async_16_or_zero(void* shared, const void* global, bool real) {
 inline void copy_async_commit() {}
 template <int pending> inline void copy_async_wait() {}
 inline void wait_for_predecessor() {}
+inline void wait_and_release() {}
 inline void release_successor() {}
 
 inline void ldmatrix_x4_as(u32 tile[4], const void* row, bool transposed) {
@@ -424,6 +433,13 @@ inline void ldmatrix_x4_as(u32 tile[4], const void* row, bool transposed) {
 }
 inline void ldmatrix_x4(u32 tile[4], const void* row) { ldmatrix_x4_as(tile, row, false); }
 inline void ldmatrix_x4_transposed(u32 tile[4], const void* row) { ldmatrix_x4_as(tile, row, true); }
+
+inline u32 transpose_8x8(u32 pair) {
+  auto slots = emulator::exchange(&pair, sizeof pair);
+  int self = emulator::worker->current % emulator::kWarp, row = self / 4, column = self % 4 * 2;
+  auto element = [&](int r, int c) { return (u32)slots[r * 4 + c / 2][0] >> (c % 2 * 16) & 0xffff; };
+  return element(column, row) | element(column + 1, row) << 16;
+}
 
 #if defined(T_BF16) || defined(T_F16)
 inline float element_value(u16 bits) {

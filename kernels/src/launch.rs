@@ -7,6 +7,7 @@ mod attention;
 mod attention_tiles;
 mod elementwise;
 mod linear;
+mod own_rows;
 mod sampling;
 mod select;
 mod state;
@@ -15,9 +16,10 @@ mod unread;
 
 pub use accept::{Acceptance, CachePlanes, Moves};
 pub use attention::{Attention, HEAD_DIMS};
-pub use attention_tiles::Groups;
+pub use attention_tiles::{Groups, Sees};
 pub use elementwise::{Added, RmsNorm, Rotation};
 pub use linear::{Linear, Parts};
+pub use own_rows::OwnRows;
 pub use sampling::SamplingState;
 pub use select::{Logits, LogprobRows, MOST_SELECTED, MOST_VOCABULARY, SelectionWorkspace, TopK};
 pub use tree::{Drafting, MOST_NODES, MOST_PLACES, MOST_TOPK, PassRows, Proposals, Sequences, TreeNodes, VerifyRows};
@@ -31,13 +33,14 @@ pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> 
     let mut files = vec![(elementwise::FILE, vec![element.option()]), (linear, linear::options(element, properties))];
     // These know no element type.
     files.extend(
-        [select::FILE, sampling::FILE, tree::FILE, accept::FILE, unread::FILE, state::FILE]
+        [select::FILE, sampling::FILE, tree::FILE, accept::FILE, unread::FILE, state::FILE, own_rows::FILE]
             .map(|file| (file, Vec::new())),
     );
     for head_dim in head_dims {
         let options = vec![element.option(), format!("-DHEAD_DIM={head_dim}")];
         if element != Element::F32 {
             files.push((attention_tiles::FILE, options.clone()));
+            files.push((attention_tiles::FEW_FILE, options.clone()));
         }
         files.push((attention::FILE, options));
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{Numbers, compare, text, tolerance, values};
 use crate::{
     device::{Buffer, Device, Element},
-    launch::{Attention, Groups, HEAD_DIMS, Kernels, Rows},
+    launch::{Attention, Groups, HEAD_DIMS, Kernels, OwnRows, Rows, Sees},
     reference::{KeyValues, Visible, attention},
 };
 
@@ -35,37 +35,55 @@ pub fn check_attention(device: &Device, element: Element) -> Result<(), String> 
     })
 }
 
-/// Groups of rows on tensor cores: a piece of a prompt, trees of several sizes whose rows share their ways or do not,
-/// padding, single rows; given one by one, and even ones; more rows of their own than a tile and than a block has.
+/// Groups of rows on tensor cores: trees of several sizes whose rows share their ways or do not, padding, single rows;
+/// given one by one, and even ones; more rows of their own than a tile, none, and no prefix. And rows that see positions
+/// alone: pieces of prompts, and single rows.
 pub fn check_attention_tiles(device: &Device, element: Element) -> Result<(), String> {
     if element == Element::F32 {
         return Ok(());
     }
-    let tree = |slot: i32, prefix: i32, nodes: i32| (0..nodes).map(move |node| (slot, prefix, 1 + node % 5));
-    let mut rows: Vec<(i32, i32, i32)> = (101..=141).map(|prefix| (1, prefix, 0)).collect();
-    let mut first = vec![0, rows.len() as i32];
-    for group in [
-        tree(0, 130, 4).collect::<Vec<_>>(),
+    let tree = |slot: i32, prefix: i32, nodes: i32| (0..nodes).map(move |node| (slot, prefix, 1 + node % 5)).collect();
+    let piece = |slot: i32, start: i32, rows: i32| (1..=rows).map(move |row| (slot, start + row, 0)).collect();
+    let wide = (0..80).map(|node| (1, 33, 1 + node * 7 % OWN_STRIDE as i32)).collect();
+    let groups_of = |groups: Vec<Vec<(i32, i32, i32)>>| {
+        let first = groups.iter().scan(0, |end, group| {
+            *end += group.len() as i32;
+            Some(*end)
+        });
+        let first: Vec<i32> = [0].into_iter().chain(first).collect();
+        (groups.concat(), first)
+    };
+    let trees = groups_of(vec![
+        tree(0, 130, 4),
         vec![(2, 0, 0)],
         vec![(1, 399, 0)],
-        tree(2, 64, 13).collect(),
-        tree(0, 0, 3).collect(),
-        (0..80).map(|node| (1, 33, 1 + node * 7 % OWN_STRIDE as i32)).collect(),
-    ] {
-        rows.extend(group);
-        first.push(rows.len() as i32);
-    }
-    let even: Vec<(i32, i32, i32)> = tree(0, 77, 6).chain(tree(1, 399, 6)).chain([(2, 0, 0); 6]).collect();
+        tree(2, 64, 13),
+        tree(0, 0, 3),
+        wide,
+        tree(1, 16, 1),
+    ]);
+    let pieces =
+        groups_of(vec![piece(1, 100, 41), vec![(2, 0, 0)], piece(0, 0, 20), piece(2, 399, 1), piece(0, 63, 2)]);
     // A group alone is split, also where there are few multiprocessors.
-    let one: Vec<(i32, i32, i32)> = tree(1, 399, 7).collect();
+    let alone: Vec<(i32, i32, i32)> = tree(1, 399, 7);
+    let even = [tree(0, 77, 6), tree(1, 399, 6), vec![(2, 0, 0); 6]].concat();
+    // So many groups that nothing is split.
+    let single: Vec<(i32, i32, i32)> = (0..14).map(|at| (at % 3, [400, 1, 0, 129][at as usize % 4], 0)).collect();
+    let couples: Vec<(i32, i32, i32)> = (0..9).flat_map(|at| [(at % 3, 40 * at, 1), (at % 3, 40 * at, 2)]).collect();
     for_all_shapes(|heads, head_dim, page_size| {
-        let ranges = device.upload(&first).map_err(text)?;
-        let groups = Groups::Ranges { first: ranges.slice(), count: first.len() - 1, largest: 80 };
-        for (rows, groups) in [(&rows, groups), (&even, Groups::Even(6)), (&one, Groups::Even(7))] {
+        for (rows, size, own) in [(&alone, 7, true), (&even, 6, true), (&couples, 2, true), (&single, 1, false)] {
             let scene = Scene::new(device, element, heads, head_dim, page_size, rows)?;
             for max_splits in [1, 5] {
-                let found = scene.run(0..rows.len(), max_splits, Some(groups))?;
-                scene.compare(&found, max_splits, element)?;
+                scene.check_groups(Groups::Even(size), size, own, max_splits)?;
+            }
+        }
+        for ((rows, first), own) in [(&trees, true), (&pieces, false)] {
+            let ranges = device.upload(first).map_err(text)?;
+            let largest = first.windows(2).map(|pair| (pair[1] - pair[0]) as usize).max().unwrap_or_default();
+            let groups = Groups::Ranges { first: ranges.slice(), count: first.len() - 1, largest };
+            let scene = Scene::new(device, element, heads, head_dim, page_size, rows)?;
+            for max_splits in [1, 5] {
+                scene.check_groups(groups, largest, own, max_splits)?;
             }
         }
         Ok(())
@@ -159,7 +177,12 @@ impl<'a> Scene<'a> {
     }
 
     /// What the kernel makes of some of the rows.
-    fn run(&self, batch: Range<usize>, max_splits: usize, groups: Option<Groups<'_>>) -> Result<Vec<f32>, String> {
+    fn run(
+        &self,
+        batch: Range<usize>,
+        max_splits: usize,
+        groups: Option<(Groups<'_>, Sees<'_>)>,
+    ) -> Result<Vec<f32>, String> {
         let Self { heads, kv_heads, head_dim, page_size, table_width, .. } = *self;
         let (device, element) = (self.kernels.device(), self.kernels.element());
         let count = batch.len();
@@ -197,7 +220,7 @@ impl<'a> Scene<'a> {
         };
         match groups {
             None => self.kernels.attention_rows(attention),
-            Some(groups) => self.kernels.attention_tiles(attention, groups),
+            Some((groups, sees)) => self.kernels.attention_tiles(attention, groups, sees),
         }
         .map_err(text)?;
         let counters: Vec<i32> = device.download(counters.slice()).map_err(text)?;
@@ -205,6 +228,32 @@ impl<'a> Scene<'a> {
             return Err(format!("{}: the counters are left changed", self.name));
         }
         values(device, out.slice(), element)
+    }
+
+    /// Checks all rows in groups, the largest of so many rows; with rows of their own, or positions alone.
+    fn check_groups(&self, groups: Groups<'_>, largest: usize, own: bool, max_splits: usize) -> Result<(), String> {
+        let (device, rows) = (self.kernels.device(), self.rows.len());
+        let ints = |count: usize| device.allocate(count * 4).map_err(text);
+        let words = Kernels::own_mask_words(largest, OWN_STRIDE);
+        let (cache_rows, count, mask) = (ints(rows * OWN_STRIDE)?, ints(rows)?, ints(rows * words)?);
+        let sees = match own {
+            false => Sees::Positions,
+            true => {
+                let lists = OwnRows {
+                    cache_rows: cache_rows.slice(),
+                    count: count.slice(),
+                    mask: mask.slice(),
+                    own_stride: OWN_STRIDE,
+                };
+                let own_count: Vec<i32> = self.rows.iter().map(|row| row.2).collect();
+                let own_count = device.upload(&own_count).map_err(text)?;
+                let list = self.on_device[4].slice();
+                self.kernels.gather_own(lists, own_count.slice(), list, groups, rows).map_err(text)?;
+                Sees::Own(lists)
+            }
+        };
+        let found = self.run(0..rows, max_splits, Some((groups, sees)))?;
+        self.compare(&found, max_splits, self.kernels.element())
     }
 
     /// Compares what was found for all rows with the reference.

@@ -19,8 +19,11 @@ pub struct KernelFile {
 }
 
 /// What files may include, at most once each.
-const HEADERS: [(&str, &str); 2] =
-    [("common.cuh", include_str!("../../cuda/common.cuh")), ("order.cuh", include_str!("../../cuda/order.cuh"))];
+const HEADERS: [(&str, &str); 3] = [
+    ("common.cuh", include_str!("../../cuda/common.cuh")),
+    ("order.cuh", include_str!("../../cuda/order.cuh")),
+    ("groups.cuh", include_str!("../../cuda/groups.cuh")),
+];
 
 impl KernelFile {
     /// The text with its includes in place: NVRTC and the emulator get one file.

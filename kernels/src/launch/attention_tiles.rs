@@ -1,13 +1,15 @@
-//! `cuda/attention_tiles.cu`.
+//! `cuda/attention_few.cu` and `cuda/attention_tiles.cu`.
 
-use super::{Attention, HEAD_DIMS, Kernels, address, check_ints, grid, int};
+use super::{Attention, HEAD_DIMS, Kernels, OwnRows, address, check_ints, grid, int};
 use crate::device::{Arg, DeviceError, Element, KernelFile, Slice};
 
 pub(super) const FILE: KernelFile =
     KernelFile { name: "attention_tiles.cu", text: include_str!("../../cuda/attention_tiles.cu") };
+pub(super) const FEW_FILE: KernelFile =
+    KernelFile { name: "attention_few.cu", text: include_str!("../../cuda/attention_few.cu") };
 
-/// Splits that one warp can weigh.
-const MOST_SPLITS: usize = 32;
+/// Heads of at most this size fit the registers of `attention_few.cu`.
+const MOST_OF_FEW: usize = 128;
 
 /// Runs of rows that have one slot.
 #[derive(Clone, Copy, Debug)]
@@ -25,16 +27,66 @@ pub enum Groups<'a> {
     },
 }
 
+/// What rows in groups see, which also says what of it their pass writes: the rest is read before the pass gets there.
+#[derive(Clone, Copy, Debug)]
+pub enum Sees<'a> {
+    /// Positions alone. The rows of a group are consecutive positions in ascending order, each the last that its row sees:
+    /// the pass writes these, and all positions ahead of a group's first are older.
+    Positions,
+    /// Positions that are all older than the pass, and what is written beside them.
+    Own(OwnRows<'a>),
+}
+
+/// A kernel and its geometry.
+struct Choice {
+    file: KernelFile,
+    name: &'static str,
+    /// (row, head) pairs of a block.
+    pairs: usize,
+    threads: u32,
+    /// Bytes of dynamic shared memory.
+    shared: usize,
+    /// Blocks that run on a multiprocessor at the same time.
+    resident: usize,
+}
+
+impl Groups<'_> {
+    /// The first rows (or none), the number of groups, and the rows of the largest.
+    pub(super) fn parts(&self, rows: usize) -> Result<(Slice<'_>, usize, usize), DeviceError> {
+        match *self {
+            Self::Even(size) => Ok((Slice::NONE, rows.div_ceil(size.max(1)), size.max(1))),
+            Self::Ranges { first, count, largest } => {
+                check_ints(first, count + 1)?;
+                Ok((first, count, largest))
+            }
+        }
+    }
+}
+
 impl Kernels {
     /// Attention as [`attention_rows`](Self::attention_rows), on tensor cores, for rows that come in groups. The number of
     /// splits is chosen here, so that the device is busy: at most that of the operands, and as many as there is workspace for.
+    /// The rows' own lists are not read: `sees` has taken their place.
+    ///
+    /// Launched right behind [`rotate_and_write`](Self::rotate_and_write): it reads what is older than that kernel before
+    /// that kernel ends.
     ///
     /// # Errors
     /// When a buffer is too short, the element type is float, the head size is not one of [`HEAD_DIMS`], or the device
     /// fails.
-    pub fn attention_tiles(&self, attention: Attention<'_>, groups: Groups<'_>) -> Result<(), DeviceError> {
+    pub fn attention_tiles(
+        &self,
+        attention: Attention<'_>,
+        groups: Groups<'_>,
+        sees: Sees<'_>,
+    ) -> Result<(), DeviceError> {
         let Attention { out, query, rows, heads, kv_heads, head_dim, max_splits, .. } = attention;
-        if self.element == Element::F32 || !HEAD_DIMS.contains(&head_dim) || kv_heads == 0 || max_splits == 0 {
+        if self.element == Element::F32
+            || !HEAD_DIMS.contains(&head_dim)
+            || kv_heads == 0
+            || !heads.is_multiple_of(kv_heads)
+            || max_splits == 0
+        {
             return Err(DeviceError::Shape(format!(
                 "attention of {heads} heads over {kv_heads} of {head_dim} elements cannot run on tensor cores as {}",
                 self.element.name()
@@ -42,35 +94,30 @@ impl Kernels {
         }
         out.check(rows * heads * head_dim * self.element.bytes())?;
         self.check_rows(query, rows, heads * head_dim)?;
-        for ints in [attention.row_slot, attention.row_prefix, attention.row_own_count] {
+        for ints in [attention.row_slot, attention.row_prefix] {
             check_ints(ints, rows)?;
         }
-        check_ints(attention.row_own, rows * attention.own_stride)?;
-        let (first, count, largest) = match groups {
-            Groups::Even(size) => (Slice::NONE, rows.div_ceil(size.max(1)), size.max(1)),
-            Groups::Ranges { first, count, largest } => {
-                check_ints(first, count + 1)?;
-                (first, count, largest)
+        let (first, count, largest) = groups.parts(rows)?;
+        let (own, mask_words) = match sees {
+            Sees::Positions => (None, 0),
+            Sees::Own(own) => {
+                let mask_words = Self::own_mask_words(largest, own.own_stride);
+                self.check_own(own, rows, count, mask_words)?;
+                (Some(own), mask_words)
             }
         };
         let pairs = largest * (heads / kv_heads);
-        let (name, pairs_a_block, threads) = match pairs {
-            ..=16 => ("attention_tiles_16", 16, if head_dim > 128 { 64 } else { 128 }),
-            17..=32 => ("attention_tiles_32", 32, 128),
-            33..=64 => ("attention_tiles_64", 64, 128),
-            _ => ("attention_tiles_128", 128, 256),
-        };
-        let parts = kv_heads * pairs.div_ceil(pairs_a_block);
-        // Blocks that run at the same time: registers of 256 threads leave no room for a second block. More splits than fit
-        // at once would make a second wave, and each split has to be merged.
-        let at_once = self.device.properties().multiprocessors * if threads > 128 { 1 } else { 2 };
+        let multiprocessors = self.device.properties().multiprocessors;
+        let choice = choose(pairs, count * kv_heads, head_dim, multiprocessors);
+        let parts = kv_heads * pairs.div_ceil(choice.pairs);
+        // More splits than run at once would make a second wave, and each split has to be merged.
+        let at_once = multiprocessors * choice.resident;
         let room = attention.partial.bytes() / Self::attention_workspace(rows, heads, head_dim, 1).max(1);
         let room = if attention.counters.bytes() < count * parts * 4 { 1 } else { room };
-        let splits = (at_once / (count * parts).max(1)).min(max_splits.min(MOST_SPLITS)).min(room).max(1);
-        let keys_a_tile = if head_dim <= 128 { 64 } else { 32 };
-        let shared = 2 * 2 * keys_a_tile * (head_dim * 2 + 16);
+        let splits = (at_once / (count * parts).max(1)).min(max_splits).min(room).max(1);
         let options = [self.element.option(), format!("-DHEAD_DIM={head_dim}")];
-        let kernel = self.device.kernel(FILE, &options, name)?;
+        let kernel = self.device.kernel(choice.file, &options, choice.name)?;
+        let own_part = |part: fn(&OwnRows<'_>) -> Arg| own.as_ref().map_or(address(Slice::NONE), part);
         let arguments = [
             address(out),
             address(query.at),
@@ -82,21 +129,47 @@ impl Kernels {
             int(attention.page_size),
             address(attention.row_slot),
             address(attention.row_prefix),
-            address(attention.row_own_count),
-            address(attention.row_own),
-            int(attention.own_stride),
+            own_part(|own| address(own.cache_rows)),
+            own_part(|own| address(own.count)),
+            own_part(|own| address(own.mask)),
+            int(own.map_or(0, |own| own.own_stride)),
+            int(mask_words),
             address(first),
             int(largest),
             int(rows),
             int(heads),
             int(kv_heads),
-            Arg::Float(1.0 / (head_dim as f32).sqrt()),
+            // Weights are powers of 2.
+            Arg::Float(std::f32::consts::LOG2_E / (head_dim as f32).sqrt()),
             address(attention.partial),
             address(attention.counters),
             int(splits),
         ];
         // SAFETY: lengths are checked above; cache rows come from the page table and the layout kernels, which stay within,
         // as do the first rows of groups.
-        unsafe { self.device.launch(&kernel, grid([splits, parts, count], threads, shared), &arguments) }
+        unsafe {
+            let geometry = grid([splits, parts, count], choice.threads, choice.shared);
+            self.device.launch(&kernel, geometry, &arguments)
+        }
+    }
+}
+
+/// The kernel for groups of so many pairs, `together` times: the widest that the pairs fill, but a narrower one where the
+/// blocks would leave multiprocessors idle. The keys are then read several times, from the second-level cache.
+fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize) -> Choice {
+    // As in attention_tiles.cu: 32 keys and values a tile.
+    let (keys, stages, resident) = if head_dim <= 128 { (32, 3, 3) } else { (32, 2, 2) };
+    let shared = stages * 2 * keys * (head_dim * 2 + 16);
+    let few = |name, pairs, threads, resident| Choice { file: FEW_FILE, name, pairs, threads, shared: 0, resident };
+    let tiles = |name, pairs, threads, resident| Choice { file: FILE, name, pairs, threads, shared, resident };
+    let fits = |width: usize, resident: usize| together * pairs.div_ceil(width) <= multiprocessors * resident;
+    match head_dim <= MOST_OF_FEW {
+        true if pairs <= 8 && fits(8, 3) => few("attention_few_8", 8, 128, 3),
+        true if pairs <= 8 => few("attention_few_8_alone", 8, 96, 4),
+        true if fits(16, if pairs <= 16 { 2 } else { 1 }) => few("attention_few_16", 16, 128, 2),
+        true if pairs <= 16 => few("attention_few_16_alone", 16, 64, 4),
+        _ if pairs <= 32 || fits(32, 1) => tiles("attention_tiles_32", 32, 128, resident),
+        _ if pairs <= 64 || fits(64, 1) => tiles("attention_tiles_64", 64, 128, resident),
+        _ => tiles("attention_tiles_128", 128, 256, 1),
     }
 }

@@ -290,7 +290,9 @@ impl Kernels {
             query_norm.check(head_dim * element)?;
             key_norm.check(head_dim * element)?;
         }
-        let kernel = self.kernel(FILE, "rotate_and_write")?;
+        // Four warps, each with so many heads: what is read in parts takes the registers of several.
+        let (name, heads_a_warp) = if count > 0 { ("rotate_and_write_parts", 1) } else { ("rotate_and_write", 4) };
+        let kernel = self.kernel(FILE, name)?;
         let arguments = [
             address(qkv),
             address(parts),
@@ -308,7 +310,7 @@ impl Kernels {
             int(kv_heads),
             int(head_dim),
         ];
-        let blocks = [(heads + 2 * kv_heads).div_ceil(4), rows, 1];
+        let blocks = [(heads + 2 * kv_heads).div_ceil(4 * heads_a_warp), rows, 1];
         // SAFETY: lengths are checked above; cache rows are the caller's layout kernels', which stay within the cache.
         unsafe { self.device.launch(&kernel, grid(blocks, 128, 0), &arguments) }
     }

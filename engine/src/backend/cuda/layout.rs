@@ -2,7 +2,7 @@
 
 use kernels::{
     device::{Buffer, Device, DeviceError},
-    launch::{Kernels, MOST_NODES, Moves, PassRows, SelectionWorkspace, Sequences},
+    launch::{Kernels, MOST_NODES, Moves, OwnRows, PassRows, Sees, SelectionWorkspace, Sequences},
 };
 use schemas::tree::TreeShape;
 
@@ -29,6 +29,8 @@ pub struct Extent {
     pub scratch: usize,
     /// Beams of a step.
     pub topk: usize,
+    /// Rows of a request that see more than positions: the nodes of a tree, the beams of a step.
+    pub branches: usize,
 }
 
 /// Activations of a pass; contents are valid within it only, except where a field says otherwise.
@@ -79,6 +81,10 @@ pub struct RowArrays {
     /// `[rows, own_stride]`.
     pub own: Buffer,
     pub own_stride: usize,
+    /// `[rows, own_stride]`, `[rows]` and `[rows, words]`: what groups of rows see of their own, each of it once.
+    pub group_own: Buffer,
+    pub group_own_count: Buffer,
+    pub own_mask: Buffer,
     pub source: Buffer,
     pub sample_position: Buffer,
     /// `[rows, 4]`.
@@ -158,6 +164,7 @@ impl Extent {
             pool: if steps == 0 { 1 } else { topk + (steps - 1) * topk * topk },
             scratch: steps.saturating_sub(1) * topk,
             topk,
+            branches: if shape.is_off() { 0 } else { nodes.max(topk) },
         }
     }
 
@@ -184,6 +191,7 @@ impl Extent {
             pool: self.pool.max(other.pool),
             scratch: self.scratch.max(other.scratch),
             topk: self.topk.max(other.topk),
+            branches: self.branches.max(other.branches),
         }
     }
 
@@ -199,6 +207,11 @@ impl Extent {
 
     fn own_stride(self) -> usize {
         self.steps + 1
+    }
+
+    /// Words of a mask over what the rows of a request see of their own.
+    fn own_mask_words(self) -> usize {
+        Kernels::own_mask_words(self.branches, self.own_stride()).max(1)
     }
 }
 
@@ -272,7 +285,8 @@ impl Sizes<'_> {
     /// Bytes of all activations, row and round arrays.
     pub fn work(&self, extent: Extent) -> u64 {
         let activations: usize = self.activations(extent).iter().sum();
-        let rows = (extent.rows * (13 + extent.own_stride()) + extent.described_rows() * DESCRIBED_WORDS) * 4;
+        let words = 14 + 2 * extent.own_stride() + extent.own_mask_words();
+        let rows = (extent.rows * words + extent.described_rows() * DESCRIBED_WORDS) * 4;
         let rounds =
             extent.batch * (3 * extent.pool + 2 * extent.topk * extent.topk + 16 * (extent.steps + MOST_NODES)) * 4;
         let [selected, vocabulary, choices] = self.selection(extent);
@@ -371,6 +385,16 @@ impl RowArrays {
         }
     }
 
+    /// That rows see positions which are older than their pass, and their own lists.
+    pub fn branches(&self) -> Sees<'_> {
+        Sees::Own(OwnRows {
+            cache_rows: self.group_own.slice(),
+            count: self.group_own_count.slice(),
+            mask: self.own_mask.slice(),
+            own_stride: self.own_stride,
+        })
+    }
+
     pub fn new(device: &Device, extent: Extent) -> Result<Self, DeviceError> {
         let ints = |width: usize| device.zeros(extent.rows * width * 4);
         let own_stride = extent.own_stride();
@@ -383,6 +407,9 @@ impl RowArrays {
             own_count: ints(1)?,
             own: ints(own_stride)?,
             own_stride,
+            group_own: ints(own_stride)?,
+            group_own_count: ints(1)?,
+            own_mask: ints(extent.own_mask_words())?,
             source: ints(1)?,
             sample_position: ints(1)?,
             mask: ints(4)?,

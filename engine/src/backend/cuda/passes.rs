@@ -8,7 +8,7 @@ use kernels::{
     },
     launch::{
         Added, Attention, Groups, Kernels, Linear, Logits, LogprobRows, Parts, Proposals, RmsNorm, Rotation, Rows,
-        SamplingState, TopK,
+        SamplingState, Sees, TopK,
     },
 };
 
@@ -65,6 +65,8 @@ pub struct Pass<'a> {
     pub rows: usize,
     /// Which of them belong to one request.
     pub groups: Groups<'a>,
+    /// What they see.
+    pub sees: Sees<'a>,
     pub arrays: &'a RowArrays,
     pub work: &'a Activations,
 }
@@ -101,6 +103,7 @@ impl Machine {
             hidden,
             facts.vocabulary,
         )?;
+        self.gather_own(pass)?;
         let plane = self.plane(&facts.layer, self.cache_rows);
         let mut add = None;
         for (at, layer) in self.target.layers.iter().enumerate() {
@@ -168,7 +171,7 @@ impl Machine {
         turns: Slice<'_>,
         stream: Rows<'_>,
     ) -> Result<Added<'a>, DeviceError> {
-        let Pass { rows, groups, arrays, work } = pass;
+        let Pass { rows, groups, sees, arrays, work } = pass;
         let LayerFacts { hidden, intermediate, attention, epsilon, .. } = facts;
         let (heads, kv_heads, head_dim) = (attention.heads, attention.key_value_heads, attention.head_dim);
         let parts = self.linear_or_parts(work, work.qkv.slice(), input, &layer.qkv, rows)?;
@@ -211,7 +214,7 @@ impl Machine {
             max_splits: self.splits,
         };
         match self.attention {
-            AttentionKernels::Tiles => self.kernels.attention_tiles(all, groups)?,
+            AttentionKernels::Tiles => self.kernels.attention_tiles(all, groups, sees)?,
             AttentionKernels::Rows => self.attend_rows(all)?,
         }
         let add = self.added(work, self.rows(&work.attended, heads * head_dim), &layer.output, rows)?;
@@ -228,6 +231,17 @@ impl Machine {
         })?;
         self.gated(work, self.rows(&work.normed, *hidden), &layer.gate_up, rows, *intermediate)?;
         self.added(work, self.rows(&work.gated, *intermediate), &layer.down, rows)
+    }
+
+    /// Finds what groups see of their own, once for all layers of a pass.
+    fn gather_own(&self, pass: Pass<'_>) -> Result<(), DeviceError> {
+        let Pass { rows, groups, sees, arrays, .. } = pass;
+        match (self.attention, sees) {
+            (AttentionKernels::Tiles, Sees::Own(own)) => {
+                self.kernels.gather_own(own, arrays.own_count.slice(), arrays.own.slice(), groups, rows)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Attention piece by piece, so that the workspace of splits is bounded.
@@ -341,6 +355,7 @@ impl Machine {
         };
         let plane = self.plane(&facts.layer, self.cache_rows + self.scratch_rows);
         let cache = self.head_cache.range(0..2 * plane);
+        self.gather_own(pass)?;
         let add = self.layer(pass, &facts.layer, &head.layer, input, cache, self.head_turns.slice(), out)?;
         match (&head.norm, facts.norm_output) {
             (Some(weight), true) => self.kernels.rms_norm(RmsNorm {

@@ -2,7 +2,7 @@
 
 use kernels::{
     device::Buffer,
-    launch::{Groups, Rows},
+    launch::{Groups, Rows, Sees},
 };
 
 use super::{CudaBackend, layout::Extent, passes::Pass};
@@ -168,7 +168,7 @@ impl CudaBackend {
         }
         let largest = chunks.iter().map(|chunk| chunk.tokens.len()).max().unwrap_or(1);
         let groups = Groups::Ranges { first: arrays.group_first.slice(), count: chunks.len(), largest };
-        let pass = Pass { rows, groups, arrays, work: &self.work };
+        let pass = Pass { rows, groups, sees: Sees::Positions, arrays, work: &self.work };
         self.machine.target_pass(pass)?;
         self.keep_target(chunks, &lasts)?;
         let first = self.first_tokens(chunks, &lasts)?;
@@ -240,7 +240,7 @@ impl CudaBackend {
         let count = ends.len();
         self.machine.kernels.gather_rows(out, None, from, Some(arrays.source.slice()), count, hidden)?;
         let chosen = self.round.chosen.slice();
-        let pass = Pass { rows: count, groups: Groups::Even(1), arrays, work };
+        let pass = Pass { rows: count, groups: Groups::Even(1), sees: Sees::Positions, arrays, work };
         self.machine.choose(pass, out, chosen)?;
         let wanted = |at: &usize| self.slots.get(chunks[*at].slot.0 as usize)?.as_ref()?.logprobs;
         let logprobs: Vec<Option<usize>> = ends.iter().map(wanted).collect();

@@ -119,10 +119,12 @@ impl CudaBackend {
     /// Takes memory for draft passes of this shape; returns of how many places.
     fn make_room(&mut self, shape: TreeShape) -> Result<usize, EngineError> {
         let TreeShape { num_steps: steps, topk, .. } = shape;
+        let scratch = steps.saturating_sub(1) * topk;
+        let extent =
+            |places| Extent { rows: places * topk, batch: places, steps, pool: 1, scratch, topk, branches: topk };
         let mut places = PLACES;
         loop {
-            let scratch = steps.saturating_sub(1) * topk;
-            match self.grow(Extent { rows: places * topk, batch: places, steps, pool: 1, scratch, topk }) {
+            match self.grow(extent(places)) {
                 Ok(()) => return Ok(places),
                 Err(EngineError::OutOfMemory { .. }) if places > 1 => places /= 2,
                 Err(error) => return Err(error),
@@ -148,7 +150,7 @@ impl CudaBackend {
             let arrays = &self.arrays;
             let count = beams.chunk_by(|a, b| a.tree == b.tree).count();
             let groups = Groups::Ranges { first: arrays.group_first.slice(), count, largest: shape.topk };
-            let pass = Pass { rows: beams.len(), groups, arrays, work: &self.work };
+            let pass = Pass { rows: beams.len(), groups, sees: arrays.branches(), arrays, work: &self.work };
             let (from, to) = ((step - 1) % 2, step % 2);
             self.machine.head_pass(head, pass, &self.work.states[from], Some(arrays.source.slice()), to)?;
             self.best(head, to, beams.len(), shape.topk)

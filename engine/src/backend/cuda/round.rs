@@ -4,7 +4,7 @@
 
 use kernels::{
     device::{DeviceError, Slice},
-    launch::{Acceptance, CachePlanes, Drafting, Groups, Proposals, Rows, TreeNodes, VerifyRows},
+    launch::{Acceptance, CachePlanes, Drafting, Groups, Proposals, Rows, Sees, TreeNodes, VerifyRows},
 };
 use schemas::tree::TreeShape;
 
@@ -110,7 +110,8 @@ impl Machine {
         let RoundMemory { work, arrays, round } = memory;
         let RoundOptions { describe, simulate, .. } = options;
         let nodes = shape.num_draft_tokens;
-        let nodes = Pass { rows: batch * nodes, groups: Groups::Even(nodes), arrays, work };
+        let sees = if shape.is_off() { Sees::Positions } else { arrays.branches() };
+        let nodes = Pass { rows: batch * nodes, groups: Groups::Even(nodes), sees, arrays, work };
         self.target_pass(nodes)?;
         let hidden = self.target.facts.layer.hidden;
         self.choose(nodes, Rows { at: work.normed.slice(), stride: hidden }, round.chosen.slice())?;
@@ -139,7 +140,7 @@ impl Machine {
             self.slots.sequences(&self.capacity),
         )?;
         if describe {
-            let pass = Pass { rows: batch * most, groups: Groups::Even(most), arrays, work };
+            let pass = Pass { rows: batch * most, groups: Groups::Even(most), sees: Sees::Positions, arrays, work };
             let (to, from) =
                 (Rows { at: work.added.slice(), stride: hidden }, Rows { at: work.normed.slice(), stride: hidden });
             self.kernels.gather_rows(to, None, from, Some(arrays.source.slice()), pass.rows, hidden)?;
@@ -224,7 +225,8 @@ impl Machine {
         }
         for step in 1..steps {
             let (from, to) = ((step - 1) % 2, step % 2);
-            let beams = Pass { rows: batch * topk, groups: Groups::Even(topk), arrays, work };
+            let sees = arrays.branches();
+            let beams = Pass { rows: batch * topk, groups: Groups::Even(topk), sees, arrays, work };
             self.head_pass(head, beams, &work.states[from], Some(arrays.source.slice()), to)?;
             propose(to, beams.rows)?;
             if step + 1 < steps {
@@ -246,7 +248,7 @@ impl Machine {
         most: usize,
     ) -> Result<(), DeviceError> {
         let RoundMemory { work, arrays, round } = memory;
-        let pass = Pass { rows: batch * most, groups: Groups::Even(most), arrays, work };
+        let pass = Pass { rows: batch * most, groups: Groups::Even(most), sees: Sees::Positions, arrays, work };
         self.features(head, work, from, Some(arrays.source.slice()), pass.rows)?;
         self.head_pass(head, pass, &work.features, None, 0)?;
         self.keep_state(head, work, Some(round.slot.slice()), round.last_row.slice(), batch)

@@ -1,0 +1,218 @@
+// What attention_few.cu and attention_tiles.cu share: the rows that a block works for, where their keys lie, and the
+// merging of splits.
+//
+// A group is a run of rows of one slot: a piece of a prompt, the nodes of a tree, the beams of a draft step. A row sees
+// positions 0 .. prefix − 1 of its slot and those of the group's own rows that its mask names (see own_rows.cu). Keys are
+// read for all rows of a group and all query heads of a key/value head together: in pieces of KEYS, first the positions,
+// then the own rows. Splits take equal numbers of pieces.
+//
+// These kernels run right behind rotate_and_write and read ahead (`wait_and_release`): prefixes, groups, pages, own rows
+// and masks, which no kernel writes so late; and keys and values of `settled` positions. What this pass writes are its own
+// rows, or in a group without own rows the positions from its first row's last on; those wait, as do the queries.
+#pragma once
+
+#define GROUP_PARAMETERS                                                                                                \
+  T *out, const T *query, int query_stride, const T *keys, const T *values, const int *page_table, int table_width,     \
+      int page_size, const int *row_slot, const int *row_prefix, const int *group_own,                  \
+      const int *group_own_count, const u32 *row_own_mask, int own_stride, int mask_words, const int *group_first,      \
+      int group_rows, int rows, int heads, int kv_heads, float scale, float *partial, int *counters, int max_splits
+#define GROUP_ARGUMENTS                                                                                                 \
+  out, query, query_stride, keys, values, page_table, table_width, page_size, row_slot, row_prefix,                     \
+      group_own, group_own_count, row_own_mask, own_stride, mask_words, group_first, group_rows, rows, heads, kv_heads, \
+      scale, partial, counters, max_splits
+
+/// The (row, query head) pairs of a block, numbered row by row within the group, and what they see.
+struct Pairs {
+  int first_row, first_pair;
+  /// Pairs of the whole group; the block's end there too.
+  int end_pair;
+  /// Query heads of the key/value head, and which that is.
+  int group, kv_head;
+  float inverse_group, inverse_page;
+  /// Positions that the longest of the block's rows sees, and own rows of the group.
+  int longest, own;
+  /// Positions that were written before this pass.
+  int settled;
+  const int *table, *own_rows;
+};
+
+/// The part of a block's pieces that this split takes.
+struct Split {
+  /// Pieces of positions; behind them come pieces of own rows.
+  int positions;
+  int begin, end;
+  /// How many splits take any.
+  int count;
+};
+
+/// ⌊number / by⌋ where `inverse` is 1 / by: a division takes ten times as many instructions, and code has to be fetched too.
+__device__ __forceinline__ int quotient(int number, int by, float inverse) {
+  int about = (int)((float)number * inverse);
+  about -= about * by > number;
+  return about + ((about + 1) * by <= number);
+}
+
+/// A product of numbers that are not negative, as one instruction.
+__device__ __forceinline__ u64 wide(int a, int b) { return (u64)(u32)a * (u32)b; }
+
+/// A number that all lanes of a warp have, so that the compiler knows it too and no branch on it parts them.
+__device__ __forceinline__ int same(int number) { return shuffle(number, 0); }
+
+__device__ __forceinline__ int row_of(const Pairs& pairs, int pair) {
+  return pairs.first_row + quotient(min(pair, pairs.end_pair - 1), pairs.group, pairs.inverse_group);
+}
+__device__ __forceinline__ int head_of(const Pairs& pairs, int pair) {
+  pair = min(pair, pairs.end_pair - 1);
+  return pairs.kv_head * pairs.group + pair - quotient(pair, pairs.group, pairs.inverse_group) * pairs.group;
+}
+
+/// What block (y, z) of a grid works for, up to PAIRS pairs of it; every warp finds it out for itself. False where there
+/// is nothing to do.
+template <int PAIRS>
+__device__ __forceinline__ bool find_pairs(Pairs& pairs, const int* page_table, int table_width, int page_size,
+                                           const int* row_slot, const int* row_prefix, const int* group_own,
+                                           const int* group_own_count, int own_stride, const int* group_first,
+                                           int group_rows, int rows, int heads, int kv_heads) {
+  int z = (int)blockIdx.z;
+  pairs.group = heads / kv_heads;
+  pairs.inverse_group = 1.0f / (float)pairs.group;
+  pairs.inverse_page = 1.0f / (float)page_size;
+  pairs.kv_head = (int)blockIdx.y % kv_heads;
+  pairs.first_pair = (int)blockIdx.y / kv_heads * PAIRS;
+  pairs.first_row = z * group_rows;
+  int end_row = min(pairs.first_row + group_rows, rows);
+  if (group_first) {
+    pairs.first_row = same(load_fresh(group_first + z));
+    end_row = same(load_fresh(group_first + z + 1));
+  }
+  pairs.end_pair = (end_row - pairs.first_row) * pairs.group;
+  if (pairs.first_pair >= pairs.end_pair) return false;
+  int block_row = row_of(pairs, pairs.first_pair), last_row = row_of(pairs, pairs.first_pair + PAIRS - 1);
+  pairs.longest = 0;
+#pragma unroll
+  for (int i = 0; i < (PAIRS + WARP - 1) / WARP; i++) {
+    pairs.longest = max(pairs.longest, load_fresh(row_prefix + min(block_row + i * WARP + lane(), last_row)));
+  }
+  int slot = load_fresh(row_slot + pairs.first_row), first_prefix = load_fresh(row_prefix + pairs.first_row);
+  pairs.own = group_own ? same(load_fresh(group_own_count + z)) : 0;
+#pragma unroll
+  for (int mask = WARP / 2; mask > 0; mask /= 2) pairs.longest = max(pairs.longest, shuffle_xor(pairs.longest, mask));
+  pairs.longest = same(pairs.longest);
+  pairs.settled = group_own ? pairs.longest : same(first_prefix - 1);
+  pairs.table = page_table + wide(slot, table_width);
+  pairs.own_rows = group_own + wide(pairs.first_row, own_stride);
+  return true;
+}
+
+/// The share of split `blockIdx.x` in pieces of KEYS, of which a block takes `together` at a time.
+template <int KEYS>
+__device__ __forceinline__ Split find_split(const Pairs& pairs, int together, int max_splits) {
+  Split split;
+  split.positions = (pairs.longest + KEYS - 1) / KEYS;
+  int pieces = split.positions + (pairs.own + KEYS - 1) / KEYS;
+  int turns = max((pieces + together - 1) / together, 1);
+  int share = (turns + max_splits - 1) / max_splits;
+  split.count = (turns + share - 1) / share;
+  split.begin = (int)blockIdx.x * share * together;
+  split.end = min(split.begin + share * together, pieces);
+  return split;
+}
+
+/// Whether all positions of a piece were written before this pass.
+template <int KEYS>
+__device__ __forceinline__ bool is_settled(const Pairs& pairs, const Split& split, int piece) {
+  return piece < split.positions && min((piece + 1) * KEYS, pairs.longest) <= pairs.settled;
+}
+
+/// What tells the cache row of a key of a piece: its page, or itself. Behind the last key stands the last: nobody sees it,
+/// but its values have to be finite. A loaded word is not touched before it is used: a warp would wait for it.
+template <int KEYS>
+__device__ __forceinline__ int look_up(const Pairs& pairs, const Split& split, int piece, int key, int page_size) {
+  int own = (piece - split.positions) * KEYS + key, position = piece * KEYS + key;
+  const int* at = piece < split.positions
+                      ? pairs.table + quotient(min(position, pairs.longest - 1), page_size, pairs.inverse_page)
+                      : pairs.own_rows + min(own, pairs.own - 1);
+  return load_fresh(at);
+}
+/// The cache row itself.
+template <int KEYS>
+__device__ __forceinline__ int cache_row_of(const Pairs& pairs, const Split& split, int piece, int key, int page_size,
+                                            int found) {
+  if (piece >= split.positions) return found;
+  int position = min(piece * KEYS + key, pairs.longest - 1);
+  return (found - quotient(position, page_size, pairs.inverse_page)) * page_size + position;
+}
+
+/// The word of a row's mask that tells which keys of a piece it sees; nothing for positions.
+template <int KEYS>
+__device__ __forceinline__ u32 look_at_mask(const Split& split, int piece, const u32* row_own_mask, int mask_words,
+                                            int row) {
+  if (piece < split.positions) return 0;
+  int word = (piece - split.positions) * KEYS / 32;
+  return (u32)load_fresh((const int*)row_own_mask + wide(row, mask_words) + (u32)word);
+}
+/// Which keys of a piece a row sees, as bits; KEYS is 16 or 32.
+template <int KEYS>
+__device__ __forceinline__ u32 seen_keys(const Split& split, int piece, int prefix, u32 mask) {
+  if (piece >= split.positions) return mask >> (piece - split.positions) * KEYS % 32;
+  int seen = prefix - piece * KEYS;
+  return seen >= 32 ? ~0u : seen <= 0 ? 0u : (1u << seen) - 1;
+}
+
+/// The largest score of a row so far, as a power of two and finite, so that differences from it are numbers.
+__device__ __forceinline__ float reference_of(float most) { return most == -infinity() ? 0.0f : most; }
+
+/// Where a split keeps what it found for a pair: HEAD_DIM sums, and the largest score with the sum of weights.
+__device__ __forceinline__ float* sums_of(float* partial, int place, int split, int max_splits) {
+  return partial + (wide(place, max_splits) + (u32)split) * HEAD_DIM;
+}
+__device__ __forceinline__ float2* weights_of(float* partial, int place, int split, int max_splits, int places) {
+  return (float2*)(partial + wide(places, max_splits) * HEAD_DIM) + wide(place, max_splits) + (u32)split;
+}
+
+/// Ends a split: the last block of these pairs merges what all of them kept, in their order. A whole block calls it.
+template <int PAIRS, int THREADS>
+__device__ __forceinline__ void merge_splits(T* out, const Pairs& pairs, int splits, int rows, int heads, float* partial,
+                                             int* counters, int max_splits) {
+  constexpr int AT_ONCE = 8, PARTS = HEAD_DIM / 4;
+  __shared__ int is_last;
+  block_sync();
+  int* counter = counters + (u64)blockIdx.z * gridDim.y + blockIdx.y;
+  if (threadIdx.x == 0) is_last = atomic_add_ordered(counter, 1) == splits - 1;
+  block_sync();
+  if (!is_last) return;
+  int count = min(PAIRS, pairs.end_pair - pairs.first_pair);
+#pragma unroll 1
+  for (int i = (int)threadIdx.x; i < count * PARTS; i += THREADS) {
+    int pair = pairs.first_pair + i / PARTS, d = i % PARTS * 4;
+    int place = row_of(pairs, pair) * heads + head_of(pairs, pair), places = rows * heads;
+    float most = -infinity(), total = 0.0f, sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll 1
+    for (int first = 0; first < splits; first += AT_ONCE) {
+      uint4 value[AT_ONCE];
+      uint2 weight[AT_ONCE];
+#pragma unroll
+      for (int p = 0; p < AT_ONCE; p++) {
+        if (first + p >= splits) continue;
+        weight[p] = load_fresh_8(weights_of(partial, place, first + p, max_splits, places));
+        value[p] = load_fresh_16(sums_of(partial, place, first + p, max_splits) + d);
+      }
+#pragma unroll
+      for (int p = 0; p < AT_ONCE; p++) {
+        if (first + p >= splits) continue;
+        float larger = max(most, bits_float(weight[p].x)), reference = reference_of(larger);
+        float keep = exp2_fast(most - reference), share = exp2_fast(bits_float(weight[p].x) - reference);
+        most = larger;
+        total = total * keep + share * bits_float(weight[p].y);
+        const u32 values[4] = {value[p].x, value[p].y, value[p].z, value[p].w};
+#pragma unroll
+        for (int k = 0; k < 4; k++) sum[k] = sum[k] * keep + share * bits_float(values[k]);
+      }
+    }
+    // A row that sees nothing is padding: zeros.
+    float inverse = total > 0.0f ? 1.0f / total : 0.0f;
+    *(uint2*)(out + wide(place, HEAD_DIM) + d) =
+        make_uint2(pack(sum[0] * inverse, sum[1] * inverse), pack(sum[2] * inverse, sum[3] * inverse));
+  }
+  if (threadIdx.x == 0) *counter = 0;
+}

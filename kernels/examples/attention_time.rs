@@ -1,0 +1,304 @@
+//! How long `rotate_and_write` and attention take behind one another, as in the layers of a pass that verifies trees.
+//!
+//! `attention_time cuda:0` runs on a GPU, `attention_time emulator` shows on tiny sizes that it runs at all; numbers
+//! behind the device choose cases. Shapes are those of Llama-3.1-8B. Each layer has a cache of its own, and the
+//! second-level cache is overwritten before each measurement, so that keys come from memory.
+
+use std::{env, error::Error, process::ExitCode};
+
+use kernels::{
+    checks::Numbers,
+    device::{Buffer, Device, DeviceError, Element},
+    launch::{Attention, Groups, Kernels, OwnRows, Rotation, Rows, Sees},
+};
+
+const HEADS: usize = 32;
+const KV_HEADS: usize = 8;
+const HEAD_DIM: usize = 128;
+const PAGE_SIZE: usize = 16;
+const MAX_SPLITS: usize = 16;
+
+/// Requests of one context that verify trees of one size.
+#[derive(Clone, Copy)]
+struct Case {
+    requests: usize,
+    /// Rows a request; 1 is a round without speculation.
+    nodes: usize,
+    /// Deepest node.
+    steps: usize,
+    /// Beams of a step: 1 for a chain.
+    topk: usize,
+}
+
+const CASES: [Case; 8] = [
+    Case { requests: 1, nodes: 1, steps: 0, topk: 1 },
+    Case { requests: 8, nodes: 1, steps: 0, topk: 1 },
+    Case { requests: 8, nodes: 4, steps: 3, topk: 1 },
+    Case { requests: 1, nodes: 32, steps: 5, topk: 8 },
+    Case { requests: 8, nodes: 32, steps: 5, topk: 8 },
+    Case { requests: 64, nodes: 1, steps: 0, topk: 1 },
+    Case { requests: 64, nodes: 4, steps: 3, topk: 1 },
+    Case { requests: 32, nodes: 32, steps: 5, topk: 8 },
+];
+
+/// What a measurement runs over.
+#[derive(Clone, Copy)]
+struct Sizes {
+    context: usize,
+    layers: usize,
+    replays: usize,
+    /// Bytes that are written before each replay.
+    flushed: usize,
+}
+
+/// Rows of a pass, and caches for its layers.
+struct Scene {
+    rows: usize,
+    nodes: usize,
+    table_width: usize,
+    own_stride: usize,
+    cache_rows: usize,
+    caches: Buffer,
+    qkv: Buffer,
+    parts: None,
+    turns: Buffer,
+    out: Buffer,
+    partial: Buffer,
+    counters: Buffer,
+    page_table: Buffer,
+    position: Buffer,
+    write: Buffer,
+    slot: Buffer,
+    prefix: Buffer,
+    own_count: Buffer,
+    own: Buffer,
+    own_rows: Buffer,
+    group_own: Buffer,
+    own_mask: Buffer,
+    flushed: Buffer,
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("attention_time: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
+    let mut arguments = env::args().skip(1);
+    let name = arguments.next().ok_or("name a device: cuda:N or emulator")?;
+    let wanted = arguments.map(|number| number.parse()).collect::<Result<Vec<usize>, _>>()?;
+    let (device, sizes) = match name.strip_prefix("cuda:") {
+        Some(number) => {
+            let sizes = Sizes { context: 570, layers: 32, replays: 30, flushed: 256 << 20 };
+            (Device::cuda(number.parse()?)?, sizes)
+        }
+        None => (Device::emulated()?, Sizes { context: 70, layers: 1, replays: 1, flushed: 4 }),
+    };
+    println!("{:?}, context {}, microseconds a layer", device, sizes.context);
+    println!("{:>10} {:>8} {:>16} {:>16} {:>12}", "requests", "rows", "with attention", "rotation alone", "difference");
+    let chosen = (0..CASES.len()).filter(|at| wanted.is_empty() || wanted.contains(at));
+    for case in chosen.map(|at| CASES[at]) {
+        let kernels = Kernels::new(device.clone(), Element::BF16);
+        let scene = Scene::new(&kernels, case, sizes)?;
+        scene.gather(&kernels)?;
+        let both = scene.time(&kernels, sizes, |layer| {
+            scene.rotate(&kernels, layer)?;
+            scene.attend(&kernels, layer)
+        })?;
+        let alone = scene.time(&kernels, sizes, |layer| scene.rotate(&kernels, layer))?;
+        let difference = both - alone;
+        println!("{:>10} {:>8} {both:>16.2} {alone:>16.2} {difference:>12.2}", case.requests, case.nodes);
+    }
+    Ok(())
+}
+
+impl Scene {
+    fn new(kernels: &Kernels, case: Case, sizes: Sizes) -> Result<Self, DeviceError> {
+        let Case { requests, nodes, steps, topk } = case;
+        let device = kernels.device();
+        let mut numbers = Numbers::new((requests * 1000 + nodes) as u64);
+        let table_width = (sizes.context + nodes).div_ceil(PAGE_SIZE);
+        let mut pages: Vec<i32> = (0..(requests * table_width) as i32).collect();
+        for at in (1..pages.len()).rev() {
+            pages.swap(at, numbers.below(at + 1));
+        }
+        let cache_rows = pages.len() * PAGE_SIZE;
+        let cache_row = |request: usize, position: usize| {
+            pages[request * table_width + position / PAGE_SIZE] * PAGE_SIZE as i32 + (position % PAGE_SIZE) as i32
+        };
+        let rows = requests * nodes;
+        let own_stride = steps + 1;
+        let mut own = vec![0; rows * own_stride];
+        let (mut position, mut write, mut slot) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut prefix, mut own_count) = (Vec::new(), Vec::new());
+        for request in 0..requests {
+            let ways = ways(&mut numbers, nodes, steps, topk);
+            for (node, way) in ways.iter().enumerate() {
+                position.push((sizes.context + way.len() - 1) as i32);
+                write.push(cache_row(request, sizes.context + node));
+                slot.push(request as i32);
+                // A row without speculation is causal; those of a tree see their ways.
+                let causal = nodes == 1;
+                prefix.push(sizes.context as i32 + i32::from(causal));
+                own_count.push(if causal { 0 } else { way.len() as i32 });
+                let row = request * nodes + node;
+                for (to, node) in own[row * own_stride..].iter_mut().zip(way) {
+                    *to = cache_row(request, sizes.context + node);
+                }
+            }
+        }
+        let element = kernels.element().bytes();
+        let width = (HEADS + 2 * KV_HEADS) * HEAD_DIM;
+        let caches = device.allocate(sizes.layers * 2 * cache_rows * KV_HEADS * HEAD_DIM * element)?;
+        kernels.fill_random(caches.slice(), 1.0, 1)?;
+        let qkv = device.allocate(rows * width * element)?;
+        kernels.fill_random(qkv.slice(), 1.0, 2)?;
+        let turns: Vec<f32> =
+            (0..(sizes.context + nodes) * HEAD_DIM / 2).flat_map(|at| [(at as f32).cos(), (at as f32).sin()]).collect();
+        Ok(Self {
+            rows,
+            nodes,
+            table_width,
+            own_stride,
+            cache_rows,
+            caches,
+            qkv,
+            turns: device.upload(&turns)?,
+            out: device.allocate(rows * HEADS * HEAD_DIM * element)?,
+            partial: device.allocate(Kernels::attention_workspace(rows, HEADS, HEAD_DIM, MAX_SPLITS))?,
+            counters: device.zeros(rows * HEADS * 4)?,
+            page_table: device.upload(&pages)?,
+            position: device.upload(&position)?,
+            write: device.upload(&write)?,
+            slot: device.upload(&slot)?,
+            prefix: device.upload(&prefix)?,
+            own_count: device.upload(&own_count)?,
+            own: device.upload(&own)?,
+            own_rows: device.allocate(own.len() * 4)?,
+            group_own: device.allocate(requests * 4)?,
+            own_mask: device.allocate(rows * Kernels::own_mask_words(nodes, own_stride) * 4)?,
+            flushed: device.allocate(sizes.flushed)?,
+        })
+    }
+
+    /// Bytes of the keys, or the values, of a layer.
+    fn plane(&self) -> usize {
+        self.caches.bytes() / self.layers() / 2
+    }
+
+    fn layers(&self) -> usize {
+        self.caches.bytes() / (2 * self.cache_rows * KV_HEADS * HEAD_DIM * Element::BF16.bytes())
+    }
+
+    fn rotate(&self, kernels: &Kernels, layer: usize) -> Result<(), DeviceError> {
+        let plane = self.plane();
+        kernels.rotate_and_write(Rotation {
+            qkv: self.qkv.slice(),
+            table: self.turns.slice(),
+            positions: self.turns.bytes() / (HEAD_DIM / 2 * 8),
+            position: self.position.slice(),
+            write: self.write.slice(),
+            keys: self.caches.range(2 * layer * plane..(2 * layer + 1) * plane),
+            values: self.caches.range((2 * layer + 1) * plane..(2 * layer + 2) * plane),
+            norms: None,
+            rows: self.rows,
+            heads: HEADS,
+            kv_heads: KV_HEADS,
+            head_dim: HEAD_DIM,
+        })
+    }
+
+    fn attend(&self, kernels: &Kernels, layer: usize) -> Result<(), DeviceError> {
+        let plane = self.plane();
+        let attention = Attention {
+            out: self.out.slice(),
+            query: Rows { at: self.qkv.slice(), stride: (HEADS + 2 * KV_HEADS) * HEAD_DIM },
+            keys: self.caches.range(2 * layer * plane..(2 * layer + 1) * plane),
+            values: self.caches.range((2 * layer + 1) * plane..(2 * layer + 2) * plane),
+            page_table: self.page_table.slice(),
+            table_width: self.table_width,
+            page_size: PAGE_SIZE,
+            row_slot: self.slot.slice(),
+            row_prefix: self.prefix.slice(),
+            row_own_count: self.own_count.slice(),
+            row_own: self.own.slice(),
+            own_stride: self.own_stride,
+            rows: self.rows,
+            heads: HEADS,
+            kv_heads: KV_HEADS,
+            head_dim: HEAD_DIM,
+            partial: self.partial.slice(),
+            counters: self.counters.slice(),
+            max_splits: MAX_SPLITS,
+        };
+        kernels.attention_tiles(attention, Groups::Even(self.nodes), self.sees())
+    }
+
+    /// Finds the rows' own once, as a pass does.
+    fn gather(&self, kernels: &Kernels) -> Result<(), DeviceError> {
+        match self.sees() {
+            Sees::Positions => Ok(()),
+            Sees::Own(own) => {
+                let (count, list) = (self.own_count.slice(), self.own.slice());
+                kernels.gather_own(own, count, list, Groups::Even(self.nodes), self.rows)
+            }
+        }
+    }
+
+    fn sees(&self) -> Sees<'_> {
+        match self.nodes {
+            1 => Sees::Positions,
+            _ => Sees::Own(OwnRows {
+                cache_rows: self.own_rows.slice(),
+                count: self.group_own.slice(),
+                mask: self.own_mask.slice(),
+                own_stride: self.own_stride,
+            }),
+        }
+    }
+
+    /// Median microseconds that a layer takes in a graph of all layers.
+    fn time(
+        &self,
+        kernels: &Kernels,
+        sizes: Sizes,
+        layer: impl Fn(usize) -> Result<(), DeviceError>,
+    ) -> Result<f64, DeviceError> {
+        let device = kernels.device();
+        // Kernels are compiled and loaded outside of the recording.
+        layer(0)?;
+        let graph = device.capture(|| (0..sizes.layers).try_for_each(&layer))?;
+        device.run(&graph)?;
+        let mut times = Vec::with_capacity(sizes.replays);
+        for _ in 0..sizes.replays {
+            device.fill(self.flushed.slice(), 0)?;
+            let begin = device.event()?;
+            device.run(&graph)?;
+            let end = device.event()?;
+            end.wait()?;
+            times.push(end.since(&begin)?.as_secs_f64() * 1e6 / sizes.layers as f64);
+        }
+        times.sort_by(f64::total_cmp);
+        Ok(times[times.len() / 2])
+    }
+}
+
+/// The way from the root to each node of a tree, the node itself last: a chain, or nodes below random ones of the best
+/// `topk` of the depth before.
+fn ways(numbers: &mut Numbers, nodes: usize, steps: usize, topk: usize) -> Vec<Vec<usize>> {
+    let mut ways: Vec<Vec<usize>> = vec![vec![0]];
+    for node in 1..nodes {
+        let open: Vec<usize> = (0..node).filter(|at| ways[*at].len() <= steps).collect();
+        // Chains go on where they ended; trees grow at any of the last nodes.
+        let parent = open[open.len() - 1 - numbers.below(topk.min(open.len()))];
+        let mut way = ways[parent].clone();
+        way.push(node);
+        ways.push(way);
+    }
+    ways
+}

@@ -1,0 +1,82 @@
+//! `cuda/own_rows.cu`.
+
+use super::{Groups, Kernels, address, check_ints, grid, int};
+use crate::device::{DeviceError, KernelFile, Slice};
+
+pub(super) const FILE: KernelFile = KernelFile { name: "own_rows.cu", text: include_str!("../../cuda/own_rows.cu") };
+
+/// Rows of a group that can have rows of their own: a block has a thread for each.
+const MOST_ROWS: usize = 128;
+
+/// What the rows of groups see beside their prefixes, each of it once: as [`Kernels::gather_own`] leaves it for
+/// [`Kernels::attention_tiles`]. All int32.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnRows<'a> {
+    /// `[rows, own_stride]`: the cache rows of a group, from the place of its first row on.
+    pub cache_rows: Slice<'a>,
+    /// `[groups]`: how many.
+    pub count: Slice<'a>,
+    /// `[rows, mask_words]`: which of them a row sees, a bit each; see [`Kernels::own_mask_words`].
+    pub mask: Slice<'a>,
+    /// Room for a row's own list.
+    pub own_stride: usize,
+}
+
+impl Kernels {
+    /// Words of a mask over all that a group of rows can see of its own.
+    pub fn own_mask_words(largest_group: usize, own_stride: usize) -> usize {
+        (largest_group * own_stride).div_ceil(32)
+    }
+
+    /// Finds what the rows of each group see beside their prefixes, each of it once. `count` int32 `[rows]` and `list` int32
+    /// `[rows, own_stride]` are the rows' own lists. Once for each pass: they are the same for all of its layers.
+    ///
+    /// # Errors
+    /// When a buffer is too short, a group has more than 128 rows, or the device fails.
+    pub fn gather_own(
+        &self,
+        own: OwnRows<'_>,
+        count: Slice<'_>,
+        list: Slice<'_>,
+        groups: Groups<'_>,
+        rows: usize,
+    ) -> Result<(), DeviceError> {
+        let (first, group_count, largest) = groups.parts(rows)?;
+        if largest > MOST_ROWS {
+            return Err(DeviceError::Shape(format!(
+                "{largest} rows of a group have rows of their own; at most {MOST_ROWS} can"
+            )));
+        }
+        let mask_words = Self::own_mask_words(largest, own.own_stride);
+        self.check_own(own, rows, group_count, mask_words)?;
+        check_ints(count, rows)?;
+        check_ints(list, rows * own.own_stride)?;
+        let kernel = self.device.kernel(FILE, &[], "gather_own")?;
+        let arguments = [
+            address(own.cache_rows),
+            address(own.count),
+            address(own.mask),
+            int(mask_words),
+            address(count),
+            address(list),
+            int(own.own_stride),
+            address(first),
+            int(largest),
+            int(rows),
+        ];
+        // SAFETY: lengths are checked above; first rows of groups are the caller's, and stay within the rows.
+        unsafe { self.device.launch(&kernel, grid([group_count, 1, 1], MOST_ROWS as u32, 0), &arguments) }
+    }
+
+    pub(super) fn check_own(
+        &self,
+        own: OwnRows<'_>,
+        rows: usize,
+        groups: usize,
+        mask_words: usize,
+    ) -> Result<(), DeviceError> {
+        check_ints(own.cache_rows, rows * own.own_stride)?;
+        check_ints(own.count, groups)?;
+        check_ints(own.mask, rows * mask_words)
+    }
+}
