@@ -60,7 +60,6 @@ struct Scene {
     cache_rows: usize,
     caches: Buffer,
     qkv: Buffer,
-    parts: None,
     turns: Buffer,
     out: Buffer,
     partial: Buffer,
@@ -198,6 +197,7 @@ impl Scene {
     fn rotate(&self, kernels: &Kernels, layer: usize) -> Result<(), DeviceError> {
         let plane = self.plane();
         kernels.rotate_and_write(Rotation {
+            parts: None,
             qkv: self.qkv.slice(),
             table: self.turns.slice(),
             positions: self.turns.bytes() / (HEAD_DIM / 2 * 8),
