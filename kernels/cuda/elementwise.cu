@@ -39,6 +39,31 @@ __device__ __forceinline__ void write_vector(T* at, const float values[VECTOR]) 
   *(uint4*)at = make_uint4(words[0], words[1], words[2], words[3]);
 }
 
+/// Four neighbouring elements as floats, in one access; their place is a multiple of 4.
+__device__ __forceinline__ float4 read_four(const T* at) {
+#ifdef T_PAIRS
+  uint2 raw = *(const uint2*)at;
+  float2 low = unpack(raw.x), high = unpack(raw.y);
+  return make_float4(low.x, low.y, high.x, high.y);
+#else
+  return *(const float4*)at;
+#endif
+}
+__device__ __forceinline__ void write_four(T* at, float4 values) {
+#ifdef T_PAIRS
+  *(uint2*)at = make_uint2(pack(values.x, values.y), pack(values.z, values.w));
+#else
+  *(float4*)at = values;
+#endif
+}
+__device__ __forceinline__ float4 rounded(float4 x) {
+  return make_float4(to_float(from_float(x.x)), to_float(from_float(x.y)), to_float(from_float(x.z)),
+                     to_float(from_float(x.w)));
+}
+__device__ __forceinline__ float4 operator+(float4 a, float4 b) {
+  return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+
 /// Two neighbouring elements as floats; their place is even.
 __device__ __forceinline__ float2 read_pair(const T* at) {
 #ifdef T_PAIRS
@@ -55,42 +80,20 @@ __device__ __forceinline__ void write_pair(T* at, float2 values) {
 #endif
 }
 
-/// The sum of a vector of a row that a linear layer has left in parts, float `[count, rows, width]`. `at` is its place in the
-/// first part, `part` the elements of a part.
-__device__ __forceinline__ void sum_parts(const float* at, int count, u64 part, float values[VECTOR]) {
+/// The sum of four neighbours of a row that a linear layer has left in parts, float `[count, rows, width]`. `at` is their
+/// place in the first part, `part` the elements of a part.
+__device__ __forceinline__ float4 sum_parts(const float* at, int count, u64 part) {
+  // All loads are under way before the first is added.
+  float4 four[MOST_PARTS], sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
-  for (int k = 0; k < VECTOR; k++) values[k] = 0.0f;
-  // Four loads are under way before the first is added; registers allow no more.
-#pragma unroll
-  for (int base = 0; base < MOST_PARTS; base += 4) {
-    if (base >= count) break;
-    float4 four[4][VECTOR / 4];
-#pragma unroll
-    for (int p = 0; p < 4; p++) {
-#pragma unroll
-      for (int k = 0; k < VECTOR / 4; k++) {
-        if (base + p < count) four[p][k] = *(const float4*)(at + (base + p) * part + 4 * k);
-      }
-    }
-#pragma unroll
-    for (int p = 0; p < 4; p++) {
-      if (base + p >= count) continue;
-#pragma unroll
-      for (int k = 0; k < VECTOR / 4; k++) {
-        values[4 * k] += four[p][k].x;
-        values[4 * k + 1] += four[p][k].y;
-        values[4 * k + 2] += four[p][k].z;
-        values[4 * k + 3] += four[p][k].w;
-      }
-    }
+  for (int p = 0; p < MOST_PARTS; p++) {
+    if (p < count) four[p] = *(const float4*)(at + p * part);
   }
-}
-
-/// The same, rounded to T.
-__device__ __forceinline__ void read_parts(const float* at, int count, u64 part, float values[VECTOR]) {
-  sum_parts(at, count, part, values);
 #pragma unroll
-  for (int k = 0; k < VECTOR; k++) values[k] = to_float(from_float(values[k]));
+  for (int p = 0; p < MOST_PARTS; p++) {
+    if (p < count) sum = sum + four[p];
+  }
+  return sum;
 }
 
 /// Adds up such rows; `out` is float instead of T if `out_is_float`, and then nothing is rounded. Grid: (pieces of the width,
@@ -99,18 +102,14 @@ extern "C" __global__ void __launch_bounds__(256)
 add_parts(void* out, int out_is_float, int out_stride, const float* parts, int count, int width) {
   wait_for_predecessor();
   u64 row = blockIdx.y;
-  int i = (int)(blockIdx.x * blockDim.x + threadIdx.x) * VECTOR;
+  int i = (int)(blockIdx.x * blockDim.x + threadIdx.x) * 4;
   if (i >= width) return;
-  float values[VECTOR];
-  sum_parts(parts + row * width + i, count, (u64)gridDim.y * width, values);
+  float4 sum = sum_parts(parts + row * width + i, count, (u64)gridDim.y * width);
   u64 to = row * out_stride + i;
-  if (!out_is_float) {
-    write_vector((T*)out + to, values);
-    return;
-  }
-#pragma unroll
-  for (int k = 0; k < VECTOR; k += 4)
-    *(float4*)((float*)out + to + k) = make_float4(values[k], values[k + 1], values[k + 2], values[k + 3]);
+  if (out_is_float)
+    *(float4*)((float*)out + to) = sum;
+  else
+    write_four((T*)out + to, sum);
 }
 
 /// Rows of an embedding: `out[r] = table[tokens[r]]`, rows `out_stride` apart. Grid: rows. Width is a multiple of VECTOR.
@@ -130,35 +129,69 @@ embed(T* out, int out_stride, const T* table, const int* tokens, int width, int 
 /// may also be what a linear layer has left in `parts`.
 /// Rows of stream, add, out and keep are `*_stride` apart. `source` (or null) maps a row to the row of `stream` that it
 /// reads; then `add` is not used. Width is a multiple of VECTOR.
-/// Grid: rows. A thread for each vector of a row, as far as there are: with few rows it is latency that counts, so a
+/// Grid: rows. A thread for four elements of a row, as far as there are: with few rows it is latency that counts, so a
 /// thread asks for its weight before the kernel ahead has ended, and reads its part of the row once.
 extern "C" __global__ void __launch_bounds__(1024)
 rms_norm(T* out, int out_stride, T* stream, int stream_stride, const T* add, int add_stride, const float* parts,
          int part_count, const T* weight, T* keep, int keep_stride, const int* source, int width, float epsilon) {
   __shared__ float scratch[33];
+  int begin = (int)threadIdx.x * 4, step = (int)blockDim.x * 4;
+  float4 first_weight, first;
+  if (begin < width) first_weight = read_four(weight + begin);
+  wait_for_predecessor();
+  int row = (int)blockIdx.x;
+  T* own = stream + (u64)(source ? source[row] : row) * stream_stride;
+  float squares = 0.0f;
+  for (int i = begin; i < width; i += step) {
+    float4 x = read_four(own + i);
+    if (add || part_count) {
+      float4 y = part_count ? rounded(sum_parts(parts + (u64)row * width + i, part_count, (u64)gridDim.x * width))
+                            : read_four(add + (u64)row * add_stride + i);
+      x = rounded(x + y);
+      write_four(own + i, x);
+    }
+    if (keep) write_four(keep + (u64)row * keep_stride + i, x);
+    squares += x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
+    if (i == begin) first = x;
+  }
+  float scale = inverse_root(block_sum(squares, scratch) / (float)width + epsilon);
+  for (int i = begin; i < width; i += step) {
+    float4 x = i > begin ? read_four(own + i) : first;
+    float4 w = i > begin ? read_four(weight + i) : first_weight;
+    x = make_float4(x.x * scale * w.x, x.y * scale * w.y, x.z * scale * w.z, x.w * scale * w.w);
+    write_four(out + (u64)row * out_stride + i, x);
+  }
+}
+
+/// The input of an EAGLE-3 layer: side by side, the normed embedding of a row's token and its normed feature, `[rows, 2 ·
+/// width]`. Row r has row `source[r]` of `features` (null: r), `feature_stride` apart. The feature, normed if
+/// `stream_is_normed`, also goes to `stream`, `[rows, width]`. Norms as `rms_norm`. Grid: (rows, 2), the embedding first; a
+/// thread for each vector of a row, as far as there are.
+extern "C" __global__ void __launch_bounds__(1024)
+join_normed(T* joined, const T* table, const int* token, int vocabulary, const T* token_norm, const T* features,
+            int feature_stride, const int* source, const T* feature_norm, T* stream, int stream_is_normed, int width,
+            float epsilon) {
+  __shared__ float scratch[33];
+  int row = (int)blockIdx.x, is_feature = (int)blockIdx.y;
+  const T* weight = is_feature ? feature_norm : token_norm;
   int begin = (int)threadIdx.x * VECTOR, step = (int)blockDim.x * VECTOR;
   float first_weight[VECTOR], first[VECTOR];
   if (begin < width) read_vector(weight + begin, first_weight);
   wait_for_predecessor();
-  int row = (int)blockIdx.x;
-  T* own = stream + (u64)(source ? source[row] : row) * stream_stride;
-  const T* other = add ? add + (u64)row * add_stride : nullptr;
-  T* kept = keep ? keep + (u64)row * keep_stride : nullptr;
+  const T* from;
+  if (is_feature) {
+    from = features + (u64)(source ? source[row] : row) * feature_stride;
+  } else {
+    int at = token[row];
+    from = table + (u64)(at < 0 || at >= vocabulary ? 0 : at) * width;
+  }
+  T* out = joined + (u64)row * 2 * width + is_feature * width;
+  T* kept = stream + (u64)row * width;
   float squares = 0.0f;
   for (int i = begin; i < width; i += step) {
     float x[VECTOR];
-    read_vector(own + i, x);
-    if (other || part_count) {
-      float y[VECTOR];
-      if (part_count)
-        read_parts(parts + (u64)row * width + i, part_count, (u64)gridDim.x * width, y);
-      else
-        read_vector(other + i, y);
-#pragma unroll
-      for (int k = 0; k < VECTOR; k++) x[k] = to_float(from_float(x[k] + y[k]));
-      write_vector(own + i, x);
-    }
-    if (kept) write_vector(kept + i, x);
+    read_vector(from + i, x);
+    if (is_feature && !stream_is_normed) write_vector(kept + i, x);
 #pragma unroll
     for (int k = 0; k < VECTOR; k++) {
       squares += x[k] * x[k];
@@ -169,12 +202,13 @@ rms_norm(T* out, int out_stride, T* stream, int stream_stride, const T* add, int
   for (int i = begin; i < width; i += step) {
     float x[VECTOR], w[VECTOR];
     if (i > begin) {
-      read_vector(own + i, x);
+      read_vector(from + i, x);
       read_vector(weight + i, w);
     }
 #pragma unroll
     for (int k = 0; k < VECTOR; k++) x[k] = i > begin ? x[k] * scale * w[k] : first[k] * scale * first_weight[k];
-    write_vector(out + (u64)row * out_stride + i, x);
+    write_vector(out + i, x);
+    if (is_feature && stream_is_normed) write_vector(kept + i, x);
   }
 }
 
@@ -185,20 +219,15 @@ add_rows(T* stream, int stream_stride, const T* add, int add_stride, const float
          int keep_stride, int width) {
   wait_for_predecessor();
   int row = (int)blockIdx.x;
-  for (int i = (int)threadIdx.x * VECTOR; i < width; i += (int)blockDim.x * VECTOR) {
-    float x[VECTOR];
-    read_vector(stream + (u64)row * stream_stride + i, x);
+  for (int i = (int)threadIdx.x * 4; i < width; i += (int)blockDim.x * 4) {
+    float4 x = read_four(stream + (u64)row * stream_stride + i);
     if (add || part_count) {
-      float y[VECTOR];
-      if (part_count)
-        read_parts(parts + (u64)row * width + i, part_count, (u64)gridDim.x * width, y);
-      else
-        read_vector(add + (u64)row * add_stride + i, y);
-#pragma unroll
-      for (int k = 0; k < VECTOR; k++) x[k] = to_float(from_float(x[k] + y[k]));
-      write_vector(stream + (u64)row * stream_stride + i, x);
+      float4 y = part_count ? rounded(sum_parts(parts + (u64)row * width + i, part_count, (u64)gridDim.x * width))
+                            : read_four(add + (u64)row * add_stride + i);
+      x = rounded(x + y);
+      write_four(stream + (u64)row * stream_stride + i, x);
     }
-    if (keep) write_vector(keep + (u64)row * keep_stride + i, x);
+    if (keep) write_four(keep + (u64)row * keep_stride + i, x);
   }
 }
 

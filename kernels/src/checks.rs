@@ -15,7 +15,9 @@ use crate::device::{Device, DeviceError, Element, Slice};
 
 pub use accept::{check_accept, check_compact_cache};
 pub use attention::{check_attention, check_attention_tiles};
-pub use elementwise::{check_add_and_gather, check_embed, check_rms_norm, check_rotation, check_silu_gate};
+pub use elementwise::{
+    check_add_and_gather, check_embed, check_join_normed, check_rms_norm, check_rotation, check_silu_gate,
+};
 pub use linear::{check_linear, check_linear_gated};
 pub use sampling::{check_sample_rows, check_sampled_distribution};
 pub use select::{check_argmax_rows, check_logprob_rows, check_top_k_rows};
@@ -26,9 +28,10 @@ pub use unread::check_unread;
 pub type Check = (&'static str, fn(&Device, Element) -> Result<(), String>);
 
 /// All checks that run for every element type.
-pub const CHECKS: [Check; 10] = [
+pub const CHECKS: [Check; 11] = [
     ("embed", check_embed),
     ("rms_norm", check_rms_norm),
+    ("join_normed", check_join_normed),
     ("add_rows and gather_rows", check_add_and_gather),
     ("silu_gate", check_silu_gate),
     ("rotate_and_write", check_rotation),

@@ -17,7 +17,7 @@ mod unread;
 pub use accept::{Acceptance, CachePlanes, Moves};
 pub use attention::{Attention, HEAD_DIMS};
 pub use attention_tiles::{Groups, Sees};
-pub use elementwise::{Added, RmsNorm, Rotation};
+pub use elementwise::{Added, JoinNormed, RmsNorm, Rotation};
 pub use linear::{Linear, Parts};
 pub use own_rows::OwnRows;
 pub use sampling::SamplingState;

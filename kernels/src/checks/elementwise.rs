@@ -3,7 +3,7 @@
 use super::{Numbers, compare, text, tolerance, values};
 use crate::{
     device::{Buffer, Device, Element},
-    launch::{Added, Kernels, Parts, RmsNorm, Rotation, Rows},
+    launch::{Added, JoinNormed, Kernels, Parts, RmsNorm, Rotation, Rows},
     reference::{Rope, RopeScaling, rms_norm, silu_gate},
 };
 
@@ -87,6 +87,56 @@ pub fn check_rms_norm(device: &Device, element: Element) -> Result<(), String> {
         let out = device.allocate(rows * width * 4).map_err(text)?;
         kernels.add_parts(out.slice(), true, parts.parts(), rows, width).map_err(text)?;
         compare("parts added up in float", &device.download(out.slice()).map_err(text)?, &y, 0.0)?;
+    }
+    Ok(())
+}
+
+/// Embeddings and features with norms of their own, gathered or not; what the stream takes; tokens outside the vocabulary.
+pub fn check_join_normed(device: &Device, element: Element) -> Result<(), String> {
+    let kernels = Kernels::new(device.clone(), element);
+    let mut numbers = Numbers::new(5);
+    let (vocabulary, tokens, source) = (20, [3_i32, 19, -1, 20], [2_i32, 0, 5, 5]);
+    for width in [72, 4096, 12288] {
+        let table = numbers.floats(vocabulary * width, element);
+        let features = numbers.floats(6 * (width + 8), element);
+        let weights = [numbers.floats(width, element), numbers.floats(width, element)];
+        let on_device = |values: &[f32]| upload(device, values, element);
+        let (t, f, token_norm, feature_norm) =
+            (on_device(&table)?, on_device(&features)?, on_device(&weights[0])?, on_device(&weights[1])?);
+        let (token, map) = (device.upload(&tokens).map_err(text)?, device.upload(&source).map_err(text)?);
+        let joined = device.zeros(tokens.len() * 2 * width * element.bytes()).map_err(text)?;
+        let stream = device.zeros(tokens.len() * width * element.bytes()).map_err(text)?;
+        for (gathered, stream_is_normed) in [(false, false), (true, true), (true, false)] {
+            let join = JoinNormed {
+                joined: joined.slice(),
+                table: t.slice(),
+                vocabulary,
+                token: token.slice(),
+                token_norm: token_norm.slice(),
+                features: Rows { at: f.slice(), stride: width + 8 },
+                source: gathered.then_some(map.slice()),
+                feature_norm: feature_norm.slice(),
+                stream: rows_of(&stream, width),
+                stream_is_normed,
+                rows: tokens.len(),
+                width,
+                epsilon: 1e-5,
+            };
+            kernels.join_normed(join).map_err(text)?;
+            let found = values(device, joined.slice(), element)?;
+            let streamed = values(device, stream.slice(), element)?;
+            for (row, token) in [3, 19, 0, 0].into_iter().enumerate() {
+                let what = format!("join_normed of {width}, row {row}, gathered {gathered}");
+                let (left, right) = found[row * 2 * width..][..2 * width].split_at(width);
+                let expected = rms_norm(&table[token * width..][..width], &weights[0], 1e-5);
+                compare(&what, left, &expected, tolerance(element))?;
+                let from = if gathered { source[row] as usize } else { row };
+                let feature = &features[from * (width + 8)..][..width];
+                compare(&what, right, &rms_norm(feature, &weights[1], 1e-5), tolerance(element))?;
+                let expected = if stream_is_normed { right } else { feature };
+                compare(&what, &streamed[row * width..][..width], expected, 0.0)?;
+            }
+        }
     }
     Ok(())
 }

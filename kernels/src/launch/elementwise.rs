@@ -41,6 +41,37 @@ pub struct RmsNorm<'a> {
     pub epsilon: f32,
 }
 
+/// Operands of [`Kernels::join_normed`].
+#[derive(Clone, Copy, Debug)]
+pub struct JoinNormed<'a> {
+    /// `[rows, 2 · width]`: normed embeddings and features side by side.
+    pub joined: Slice<'a>,
+    /// `[vocabulary, width]`.
+    pub table: Slice<'a>,
+    /// Rows of the table.
+    pub vocabulary: usize,
+    /// int32 `[rows]`.
+    pub token: Slice<'a>,
+    /// `[width]`, of embeddings.
+    pub token_norm: Slice<'a>,
+    /// Features.
+    pub features: Rows<'a>,
+    /// Which row of the features each row has, int32 `[rows]`.
+    pub source: Option<Slice<'a>>,
+    /// `[width]`, of features.
+    pub feature_norm: Slice<'a>,
+    /// Takes the features too, `[rows, width]` without space between.
+    pub stream: Rows<'a>,
+    /// Whether it takes them normed.
+    pub stream_is_normed: bool,
+    /// Rows.
+    pub rows: usize,
+    /// Elements of an embedding and of a feature.
+    pub width: usize,
+    /// Added to the mean square.
+    pub epsilon: f32,
+}
+
 /// Operands of [`Kernels::rotate_and_write`].
 #[derive(Clone, Copy, Debug)]
 pub struct Rotation<'a> {
@@ -130,9 +161,52 @@ impl Kernels {
             int(width),
             Arg::Float(epsilon),
         ];
-        let threads = (width / self.vector()).next_multiple_of(32).clamp(32, 1024) as u32;
+        let threads = (width / 4).next_multiple_of(32).clamp(32, 1024) as u32;
         // SAFETY: lengths are checked above; rows of `source` are the caller's layout kernels', which stay within.
         unsafe { self.device.launch(&kernel, line(rows, threads), &arguments) }
+    }
+
+    /// The input of an EAGLE-3 layer: embeddings and features, normed, side by side.
+    ///
+    /// # Errors
+    /// When a buffer is too short, or the device fails.
+    pub fn join_normed(&self, join: JoinNormed<'_>) -> Result<(), DeviceError> {
+        let JoinNormed { joined, table, vocabulary, token, token_norm, features, source, feature_norm, .. } = join;
+        let JoinNormed { stream, stream_is_normed, rows, width, epsilon, .. } = join;
+        self.check_rows(Rows { at: joined, stride: 2 * width }, rows, 2 * width)?;
+        self.check_rows(stream, rows, width)?;
+        table.check(vocabulary * width * self.element.bytes())?;
+        check_ints(token, rows)?;
+        self.check_rows(features, if source.is_some() { 1 } else { rows }, width)?;
+        if let Some(source) = source {
+            check_ints(source, rows)?;
+        }
+        for norm in [token_norm, feature_norm] {
+            norm.check(width * self.element.bytes())?;
+        }
+        if stream.stride != width {
+            return Err(DeviceError::Shape(format!("{} elements between rows of {width}", stream.stride - width)));
+        }
+        let kernel = self.kernel(FILE, "join_normed")?;
+        let arguments = [
+            address(joined),
+            address(table),
+            address(token),
+            int(vocabulary),
+            address(token_norm),
+            address(features.at),
+            int(features.stride),
+            address(source.unwrap_or(Slice::NONE)),
+            address(feature_norm),
+            address(stream.at),
+            Arg::Int(stream_is_normed.into()),
+            int(width),
+            Arg::Float(epsilon),
+        ];
+        let threads = (width / self.vector()).next_multiple_of(32).clamp(32, 1024) as u32;
+        // SAFETY: lengths are checked above; the kernel clamps tokens to the vocabulary; rows of `source` are the caller's
+        // layout kernels', which stay within.
+        unsafe { self.device.launch(&kernel, grid([rows, 2, 1], threads, 0), &arguments) }
     }
 
     /// Rows, address and number of parts of what is added.
@@ -179,7 +253,7 @@ impl Kernels {
             int(width),
         ];
         // SAFETY: lengths are checked above.
-        unsafe { self.device.launch(&kernel, line(rows, block(width / self.vector())), &arguments) }
+        unsafe { self.device.launch(&kernel, line(rows, block(width / 4)), &arguments) }
     }
 
     /// `out[target[r]] = from[source[r]]`; without `source` or `target`, row r itself.
@@ -262,7 +336,7 @@ impl Kernels {
         out.check(rows * width * if out_is_float { 4 } else { self.element.bytes() })?;
         let (parts, count) = check_parts(Some(parts), rows, width)?;
         let kernel = self.kernel(FILE, "add_parts")?;
-        let pieces = (width / self.vector()).div_ceil(256);
+        let pieces = (width / 4).div_ceil(256);
         // SAFETY: lengths are checked above.
         unsafe {
             let arguments =

@@ -7,8 +7,8 @@ use kernels::{
         matmul::{Matmul, Rival},
     },
     launch::{
-        Added, Attention, Groups, Kernels, Linear, Logits, LogprobRows, Parts, Proposals, RmsNorm, Rotation, Rows,
-        SamplingState, Sees, TopK,
+        Added, Attention, Groups, JoinNormed, Kernels, Linear, Logits, LogprobRows, Parts, Proposals, RmsNorm,
+        Rotation, Rows, SamplingState, Sees, TopK,
     },
 };
 
@@ -302,15 +302,15 @@ impl Machine {
     }
 
     /// Runs the head over rows whose features are rows `source` of `features`. The recurrent state goes to
-    /// `work.states[state]`.
-    pub fn head_pass(
+    /// `work.states[state]`; returns what the draft's vocabulary is multiplied with, valid until the next pass.
+    pub fn head_pass<'a>(
         &self,
         head: &HeadWeights,
-        pass: Pass<'_>,
+        pass: Pass<'a>,
         features: &Buffer,
         source: Option<Slice<'_>>,
         state: usize,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<Rows<'a>, DeviceError> {
         let Pass { rows, arrays, work, .. } = pass;
         let facts = &head.facts;
         let LayerFacts { hidden, epsilon, .. } = facts.layer;
@@ -320,29 +320,23 @@ impl Machine {
         let right = Rows { at: work.joined.range(hidden * bytes..work.joined.bytes()), stride: 2 * hidden };
         let embedding = head.embedding.as_ref().unwrap_or(&self.target.embedding);
         let vocabulary = self.target.facts.vocabulary;
-        let norm = |out, stream, weight: &'_ Buffer, keep, source| {
-            self.kernels.rms_norm(RmsNorm {
-                out,
-                stream,
-                add: None,
-                weight: weight.slice(),
-                keep,
-                source,
-                rows,
-                width: hidden,
-                epsilon,
-            })
-        };
         let input = match (&head.layer.input_norm, &head.hidden_norm) {
             (Some(input_norm), Some(hidden_norm)) => {
-                let embedded = self.rows(&work.added, hidden);
-                self.kernels.embed(embedded, embedding.slice(), arrays.token.slice(), rows, hidden, vocabulary)?;
-                norm(left, embedded, input_norm, None, None)?;
-                let keep = (!facts.norm_before_residual).then_some(out);
-                norm(right, self.rows(features, hidden), hidden_norm, keep, source)?;
-                if facts.norm_before_residual {
-                    self.kernels.gather_rows(out, None, right, None, rows, hidden)?;
-                }
+                self.kernels.join_normed(JoinNormed {
+                    joined: work.joined.slice(),
+                    table: embedding.slice(),
+                    vocabulary,
+                    token: arrays.token.slice(),
+                    token_norm: input_norm.slice(),
+                    features: self.rows(features, hidden),
+                    source,
+                    feature_norm: hidden_norm.slice(),
+                    stream: out,
+                    stream_is_normed: facts.norm_before_residual,
+                    rows,
+                    width: hidden,
+                    epsilon,
+                })?;
                 left
             }
             // EAGLE-1/2: the joined rows are reduced, and are the stream.
@@ -357,50 +351,64 @@ impl Machine {
         let cache = self.head_cache.range(0..2 * plane);
         self.gather_own(pass)?;
         let add = self.layer(pass, &facts.layer, &head.layer, input, cache, self.head_turns.slice(), out)?;
-        match (&head.norm, facts.norm_output) {
-            (Some(weight), true) => self.kernels.rms_norm(RmsNorm {
-                out,
-                stream: out,
-                add: Some(add),
-                weight: weight.slice(),
-                keep: None,
-                source: None,
-                rows,
-                width: hidden,
-                epsilon,
-            }),
-            _ => self.kernels.add_rows(out, Some(add), None, rows, hidden),
-        }
+        let Some(weight) = &head.norm else {
+            return self.kernels.add_rows(out, Some(add), None, rows, hidden).map(|()| out);
+        };
+        let normed = if facts.norm_output { out } else { self.rows(&work.added, hidden) };
+        self.kernels.rms_norm(RmsNorm {
+            out: normed,
+            stream: out,
+            add: Some(add),
+            weight: weight.slice(),
+            keep: None,
+            source: None,
+            rows,
+            width: hidden,
+            epsilon,
+        })?;
+        Ok(normed)
     }
 
-    /// The best tokens behind rows of the draft's recurrent state, with log-probabilities: `[rows, topk]`.
+    /// What the draft's vocabulary is multiplied with behind rows of its recurrent state, where it is not at hand from
+    /// [`head_pass`](Self::head_pass).
+    pub fn proposing<'a>(
+        &self,
+        head: &HeadWeights,
+        work: &'a Activations,
+        state: usize,
+        rows: usize,
+    ) -> Result<Rows<'a>, DeviceError> {
+        let LayerFacts { hidden, epsilon, .. } = head.facts.layer;
+        let stream = self.rows(&work.states[state], hidden);
+        let Some(weight) = head.norm.as_ref().filter(|_| !head.facts.norm_output) else { return Ok(stream) };
+        let out = self.rows(&work.added, hidden);
+        self.kernels.rms_norm(RmsNorm {
+            out,
+            stream,
+            add: None,
+            weight: weight.slice(),
+            keep: None,
+            source: None,
+            rows,
+            width: hidden,
+            epsilon,
+        })?;
+        Ok(out)
+    }
+
+    /// The best tokens behind rows that [`head_pass`](Self::head_pass) or [`proposing`](Self::proposing) has left, with
+    /// log-probabilities: `[rows, topk]`.
     pub fn propose(
         &self,
         head: &HeadWeights,
         work: &Activations,
-        state: usize,
+        x: Rows<'_>,
         rows: usize,
         topk: usize,
         best: Proposals<'_>,
     ) -> Result<(), DeviceError> {
         let facts = &head.facts;
         let hidden = facts.layer.hidden;
-        let mut x = self.rows(&work.states[state], hidden);
-        if let (Some(weight), false) = (&head.norm, facts.norm_output) {
-            let out = self.rows(&work.added, hidden);
-            self.kernels.rms_norm(RmsNorm {
-                out,
-                stream: x,
-                add: None,
-                weight: weight.slice(),
-                keep: None,
-                source: None,
-                rows,
-                width: hidden,
-                epsilon: facts.layer.epsilon,
-            })?;
-            x = out;
-        }
         let weight = match (&head.head, facts.head) {
             (Some(own), _) => own,
             (None, HeadSource::Embedding) => head.embedding.as_ref().unwrap_or(&self.target.embedding),

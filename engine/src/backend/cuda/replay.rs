@@ -143,7 +143,8 @@ impl CudaBackend {
             let to = self.work.states[0].range(at * row..(at + 1) * row);
             self.device.copy(to, kept.range(from * row..(from + 1) * row))?;
         }
-        let first = self.best(head, 0, places.len(), shape.topk)?;
+        let first =
+            self.best(head, self.machine.proposing(head, &self.work, 0, places.len())?, places.len(), shape.topk)?;
         let prune = |at: usize, tree: &mut Expansion| tree.prune(places[at].text, places[at].wanted);
         let trees = grow(shape, &first, prune, |step, beams| {
             self.lay_out(places, shape, step, beams)?;
@@ -152,8 +153,8 @@ impl CudaBackend {
             let groups = Groups::Ranges { first: arrays.group_first.slice(), count, largest: shape.topk };
             let pass = Pass { rows: beams.len(), groups, sees: arrays.branches(), arrays, work: &self.work };
             let (from, to) = ((step - 1) % 2, step % 2);
-            self.machine.head_pass(head, pass, &self.work.states[from], Some(arrays.source.slice()), to)?;
-            self.best(head, to, beams.len(), shape.topk)
+            let x = self.machine.head_pass(head, pass, &self.work.states[from], Some(arrays.source.slice()), to)?;
+            self.best(head, x, beams.len(), shape.topk)
         })?;
         Ok(trees.into_iter().map(Expansion::into_pool).collect())
     }
@@ -197,10 +198,10 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// Reads what the draft proposes behind rows of its state.
-    fn best(&self, head: &HeadWeights, state: usize, rows: usize, topk: usize) -> Result<Best, EngineError> {
+    /// Reads what the draft proposes behind rows.
+    fn best(&self, head: &HeadWeights, x: Rows<'_>, rows: usize, topk: usize) -> Result<Best, EngineError> {
         let (ids, logprobs) = (self.round.ids.slice(), self.round.logprobs.slice());
-        self.machine.propose(head, &self.work, state, rows, topk, Proposals { ids, logprobs })?;
+        self.machine.propose(head, &self.work, x, rows, topk, Proposals { ids, logprobs })?;
         let (mut tokens, mut scores) = (vec![0_i32; rows * topk], vec![0.0_f32; rows * topk]);
         self.device.read(ids, &mut tokens)?;
         self.device.read(logprobs, &mut scores)?;

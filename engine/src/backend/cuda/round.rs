@@ -210,7 +210,7 @@ impl Machine {
             beam_place: round.beam_place.slice(),
         };
         let proposals = Proposals { ids: round.ids.slice(), logprobs: round.logprobs.slice() };
-        let propose = |state: usize, rows: usize| self.propose(head, work, state, rows, topk, proposals);
+        let propose = |x: Rows<'_>, rows: usize| self.propose(head, work, x, rows, topk, proposals);
         self.kernels.gather_rows(
             Rows { at: work.states[0].slice(), stride: hidden },
             None,
@@ -219,7 +219,7 @@ impl Machine {
             batch,
             hidden,
         )?;
-        propose(0, batch)?;
+        propose(self.proposing(head, work, 0, batch)?, batch)?;
         if steps > 1 {
             self.kernels.draft_begin(drafting, proposals, sequences, arrays.pass(), arrays.source.slice())?;
         }
@@ -227,8 +227,8 @@ impl Machine {
             let (from, to) = ((step - 1) % 2, step % 2);
             let sees = arrays.branches();
             let beams = Pass { rows: batch * topk, groups: Groups::Even(topk), sees, arrays, work };
-            self.head_pass(head, beams, &work.states[from], Some(arrays.source.slice()), to)?;
-            propose(to, beams.rows)?;
+            let x = self.head_pass(head, beams, &work.states[from], Some(arrays.source.slice()), to)?;
+            propose(x, beams.rows)?;
             if step + 1 < steps {
                 let source = arrays.source.slice();
                 self.kernels.draft_expand(drafting, step, proposals, sequences, arrays.pass(), source)?;
