@@ -2,7 +2,8 @@
 //!
 //! The interface carries no tensors: slots, pages and tokens go in, tokens come out. So a GPU backend can keep all
 //! state on the device, hold a whole round (draft, verify, accept, extend) in one graph, and let the host launch
-//! round n + 1 before it reads round n.
+//! round n + 1 before it reads round n. What replay keeps of a target on disk ([`TargetStates`]) passes as bytes that only
+//! the backend reads.
 
 pub mod cpu;
 pub mod cuda;
@@ -11,6 +12,7 @@ mod traffic;
 use std::{ops::Range, time::Duration};
 
 use schemas::tree::TreeShape;
+use serde::{Deserialize, Serialize};
 
 pub use self::traffic::Traffic;
 pub use crate::tree::{Pool, Wanted};
@@ -73,6 +75,22 @@ pub struct PrefillChunk<'a> {
     /// The prompt token that follows this piece; `None` if the prompt ends here. The draft needs it, since its row i
     /// sees token i + 1.
     pub next: Option<u32>,
+}
+
+impl PrefillChunk<'_> {
+    /// The rows of this piece that lie within positions.
+    pub fn rows_within(&self, positions: &Range<usize>) -> Range<usize> {
+        let row = |position: usize| position.clamp(self.start, self.start + self.tokens.len()) - self.start;
+        row(positions.start)..row(positions.end)
+    }
+}
+
+impl StateRow {
+    /// Bytes of a piece of a text, whose final states are wanted at some positions.
+    pub fn bytes(&self, piece: &Range<usize>, wanted: &Range<usize>) -> usize {
+        let last = piece.end.min(wanted.end).saturating_sub(piece.start.max(wanted.start));
+        piece.len() * self.features + last * self.last
+    }
 }
 
 /// One round for a batch.
@@ -160,6 +178,30 @@ pub struct Asked {
     pub tokens: Vec<u32>,
 }
 
+/// What is kept of a target behind each position of a text, so that the draft can read the text without it. Its caches
+/// are not among it: the draft's own is filled from these states, and chances are told from them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateRow {
+    /// The type of the elements, as in `--dtype`.
+    pub element: String,
+    /// The layers on whose entry the residual stream is captured for the draft; none where it sees the final state.
+    pub captured: Vec<usize>,
+    /// Bytes of what the draft sees.
+    pub features: usize,
+    /// Bytes of the final state, kept beside where chances will be asked for; 0 where the draft sees just that.
+    pub last: usize,
+}
+
+/// States of a target for pieces of texts: piece by piece, first what the draft sees of each position, then the final
+/// states at those positions at which they are [traced](Backend::trace).
+#[derive(Debug)]
+pub enum TargetStates<'a> {
+    /// The target runs, and what it leaves is added here.
+    Out(&'a mut Vec<u8>),
+    /// The target does not run: this is what it left when it did.
+    In(&'a [u8]),
+}
+
 /// A device that holds a target, a draft and their caches.
 pub trait Backend: Send {
     /// What it has room for. Constant.
@@ -242,6 +284,17 @@ pub trait Backend: Send {
     /// # Errors
     /// When the slot is not open, no draft is loaded, or memory for the states is missing; nothing is taken then.
     fn trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError>;
+
+    /// What [`prefill_traced`](Self::prefill_traced) takes of a position; `None` without a draft. Constant.
+    fn state_row(&self) -> Option<StateRow>;
+
+    /// Takes pieces in as [`prefill`](Self::prefill) does, of slots that are traced and of texts that go on behind them,
+    /// and gives out or takes in what the target leaves there. Where the target does not run, its caches stay as they are:
+    /// only the draft can go on.
+    ///
+    /// # Errors
+    /// When a piece is none of such a text, there are more or fewer states than positions, or the device fails.
+    fn prefill_traced(&mut self, chunks: &[PrefillChunk<'_>], states: TargetStates<'_>) -> Result<(), EngineError>;
 
     /// What the draft would have proposed in rounds that begin at places of texts, for trees of a shape. Each pool may
     /// leave out what does not change the answer to what is wanted of it, for this shape and for those of the same `topk`
