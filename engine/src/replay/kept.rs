@@ -8,7 +8,7 @@ mod format;
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, ErrorKind, Read, Seek, SeekFrom},
+    io::{self, ErrorKind, Read, Seek, SeekFrom, Write},
     ops::Range,
     path::Path,
 };
@@ -177,7 +177,8 @@ impl<'a> Kept<'a> {
             }
         }
         let most = self.keep.most_bytes;
-        let needed = self.most_needed();
+        let header = self.header.encode()?;
+        let needed = header.len() as u64 + self.most_needed();
         if needed > most {
             let (needed, most) = (needed.div_ceil(1 << 20), most >> 20);
             self.say(&format!(
@@ -191,7 +192,10 @@ impl<'a> Kept<'a> {
                 Some(file) => file,
                 None => OpenOptions::new().read(true).write(true).create_new(true).open(self.keep.path)?,
             };
-            self.end = format::write_header(&mut file, &self.header)?;
+            file.set_len(0)?;
+            file.seek(SeekFrom::Start(0))?;
+            file.write_all(&header)?;
+            self.end = header.len() as u64;
             self.file = Some(file);
         }
         self.writes = true;
@@ -207,7 +211,7 @@ impl<'a> Kept<'a> {
         }
     }
 
-    /// Bytes that the whole file may take: a text ends in the middle of a pass, and so may a group of them.
+    /// Bytes that the pieces may take: a text ends in the middle of a pass, and so may a group of them.
     fn most_needed(&self) -> u64 {
         let text = |text: &Extent| {
             let pieces = text.positions / self.header.together + 2;

@@ -53,7 +53,7 @@ struct Line {
     output_ids: Vec<u32>,
 }
 
-/// The texts of a sweep: those that its folder holds if it is resumed and they are of the same models, settings and
+/// The texts of a sweep: those that its folder holds if it is resumed and they are of the same target, settings and
 /// workload, else new ones, which are then kept.
 ///
 /// # Errors
@@ -113,8 +113,10 @@ fn parse(text: &str, fingerprint: &Fingerprint, requests: &[Request]) -> Result<
     let version: Version = serde_json::from_str(first).map_err(|error| wrong(1, error))?;
     version.expect(FORMAT)?;
     let header: Header = serde_json::from_str(first).map_err(|error| wrong(1, error))?;
-    if header.fingerprint != *fingerprint {
-        return Err(format!("it was written elsewhere ({})", header.fingerprint.difference(fingerprint)));
+    // Without speculation the draft has no part in it.
+    let (there, here) = (header.fingerprint.of_target(), fingerprint.of_target());
+    if there != here {
+        return Err(format!("it was written elsewhere ({})", there.difference(&here)));
     }
     if header.checksum != checksum(lines) {
         return Err("it is damaged, or was changed by hand".into());

@@ -77,6 +77,18 @@ pub struct Found {
 }
 
 impl Header {
+    /// The file up to its pieces.
+    ///
+    /// # Errors
+    /// When the header cannot be said in JSON, or would not be read again.
+    pub fn encode(&self) -> io::Result<Vec<u8>> {
+        let text = serde_json::to_vec(self)?;
+        if text.len() > LONGEST_HEADER {
+            return Err(io::Error::new(ErrorKind::InvalidData, format!("a header of {} bytes", text.len())));
+        }
+        Ok([&MAGIC[..], &(text.len() as u32).to_le_bytes(), &text, &checksum(&text)].concat())
+    }
+
     /// In words, what differs from another one.
     pub fn differences(&self, now: &Self) -> String {
         let fields = |header: &Self| match serde_json::to_value(header) {
@@ -90,19 +102,6 @@ impl Header {
         };
         fields(self).into_iter().filter_map(differs).collect::<Vec<_>>().join("; ")
     }
-}
-
-/// Begins a file; returns where its pieces begin.
-///
-/// # Errors
-/// When it cannot be written.
-pub fn write_header(file: &mut File, header: &Header) -> io::Result<u64> {
-    let text = serde_json::to_vec(header)?;
-    let length = u32::try_from(text.len()).map_err(|_| io::Error::from(ErrorKind::InvalidInput))?;
-    file.set_len(0)?;
-    file.seek(SeekFrom::Start(0))?;
-    file.write_all(&[&MAGIC[..], &length.to_le_bytes(), &text, &checksum(&text)].concat())?;
-    file.stream_position()
 }
 
 /// Reads the beginning of a file, up to its pieces.
