@@ -7,14 +7,17 @@
 
 pub mod cpu;
 pub mod cuda;
+mod states;
 mod traffic;
 
 use std::{ops::Range, time::Duration};
 
 use schemas::tree::TreeShape;
-use serde::{Deserialize, Serialize};
 
-pub use self::traffic::Traffic;
+pub use self::{
+    states::{StateRow, TargetStates},
+    traffic::Traffic,
+};
 pub use crate::tree::{Pool, Wanted};
 use crate::{error::EngineError, request::SamplingParams};
 
@@ -82,14 +85,6 @@ impl PrefillChunk<'_> {
     pub fn rows_within(&self, positions: &Range<usize>) -> Range<usize> {
         let row = |position: usize| position.clamp(self.start, self.start + self.tokens.len()) - self.start;
         row(positions.start)..row(positions.end)
-    }
-}
-
-impl StateRow {
-    /// Bytes of a piece of a text, whose final states are wanted at some positions.
-    pub fn bytes(&self, piece: &Range<usize>, wanted: &Range<usize>) -> usize {
-        let last = piece.end.min(wanted.end).saturating_sub(piece.start.max(wanted.start));
-        piece.len() * self.features + last * self.last
     }
 }
 
@@ -176,30 +171,6 @@ pub struct Asked {
     pub position: usize,
     /// Which.
     pub tokens: Vec<u32>,
-}
-
-/// What is kept of a target behind each position of a text, so that the draft can read the text without it. Its caches
-/// are not among it: the draft's own is filled from these states, and chances are told from them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StateRow {
-    /// The type of the elements, as in `--dtype`.
-    pub element: String,
-    /// The layers on whose entry the residual stream is captured for the draft; none where it sees the final state.
-    pub captured: Vec<usize>,
-    /// Bytes of what the draft sees.
-    pub features: usize,
-    /// Bytes of the final state, kept beside where chances will be asked for; 0 where the draft sees just that.
-    pub last: usize,
-}
-
-/// States of a target for pieces of texts: piece by piece, first what the draft sees of each position, then the final
-/// states at those positions at which they are [traced](Backend::trace).
-#[derive(Debug)]
-pub enum TargetStates<'a> {
-    /// The target runs, and what it leaves is added here.
-    Out(&'a mut Vec<u8>),
-    /// The target does not run: this is what it left when it did.
-    In(&'a [u8]),
 }
 
 /// A device that holds a target, a draft and their caches.

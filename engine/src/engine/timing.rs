@@ -59,7 +59,7 @@ pub struct RoundTimes {
     /// From one collected round to the next, as a user sees them: the host's work included.
     pub wall: Vec<Duration>,
     /// Reading the prompts of the batch, warm, on the first point of each batch and context that speculates, and on the
-    /// first that does not; the others find them in the cache.
+    /// first that does not (whole rounds only); the others find them in the cache.
     pub prefill: Option<PrefillTime>,
 }
 
@@ -141,14 +141,20 @@ impl Engine {
             let prompts = self.prompts(Prompts::Timed, point, rounds);
             let batch = (point.context, point.batch);
             let speculates = !point.shape.is_off();
-            let prefill = if before == Some((batch, speculates)) {
-                None
-            } else {
-                // Behind those that speculate all of the target's sizes are warm.
-                if run == Run::Whole && before != Some((batch, true)) {
-                    self.read(&self.prompts(Prompts::WarmUp, point, rounds), speculates)?;
+            let there = before.is_some_and(|(read, _)| read == batch);
+            let prefill = match run {
+                Run::InParts if there => None,
+                Run::InParts => Some(self.read(&prompts, speculates)?),
+                Run::Whole if before == Some((batch, speculates)) => None,
+                Run::Whole => {
+                    if there {
+                        // Of the same sizes without the draft: read again in full, and warm by now.
+                        self.scheduler.set_reuse(Reuse::Prompts)?;
+                    } else {
+                        self.read(&self.prompts(Prompts::WarmUp, point, rounds), speculates)?;
+                    }
+                    Some(self.read(&prompts, speculates)?)
                 }
-                Some(self.read(&prompts, speculates)?)
             };
             before = Some((batch, speculates));
             times.push((at, RoundTimes { prefill, ..self.time(point, &prompts, rounds)? }));
