@@ -168,13 +168,14 @@ fn a_guided_sweep_that_is_killed_between_its_texts_and_its_predictions_keeps_the
 #[test]
 fn a_sweep_that_cannot_write_keeps_what_is_finished() {
     let sweep = Sweep::new();
-    let limited = |blocks: usize| {
+    let limited_command = |blocks: usize| {
         let mut command = Command::new("sh");
         // In blocks of 512 bytes. Without the trap the system would kill the process.
         command.args(["-c", &format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"")]);
         command.arg(env!("CARGO_BIN_EXE_spectune"));
-        ended(sweep.start(command))
+        command
     };
+    let limited = |blocks: usize| ended(sweep.start(limited_command(blocks)));
     // Not even the header.
     let (output, words) = limited(1);
     assert_eq!(output.status.code(), Some(2), "{words}");
@@ -194,6 +195,12 @@ fn a_sweep_that_cannot_write_keeps_what_is_finished() {
             assert!(words.contains(part), "no {part:?} in\n{words}");
         }
     }
+    // All trials and what guides them, but neither the states of the target, which nobody misses, nor the report.
+    let guided = Sweep::with("[search]\nstrategy = 'guided'\nrepeats = 1\n");
+    let (output, words) = ended(guided.start(limited_command(200)));
+    assert_eq!(output.status.code(), Some(2), "{words}");
+    assert!(words.contains("states.bin cannot be written") && words.contains("spectune report"), "{words}");
+    assert!(guided.out().join("tuned.toml").exists() && !guided.out().join("states.bin").exists(), "{words}");
     // All trials, but not the report.
     let (output, words) = limited(400);
     assert_eq!(output.status.code(), Some(2), "{words}");

@@ -1,17 +1,19 @@
-//! How long a replay of 8 texts of 128 tokens takes for 40 tree shapes, beside running them, and whether both count the
-//! same. The figures of `docs/notes/tuner.md`.
+//! How long a replay of 8 texts of 128 tokens takes for 40 tree shapes, first and again from the target's states that it
+//! has kept, beside running them, and whether all count the same. The figures of `docs/notes/tuner.md`.
 //!
 //! `cargo run --release -p engine --example replay_time [FOLDER [DRAFT [DEVICE]]]`: a folder with `target` and the draft,
 //! the demo pair and the CPU unless given. A GPU runs batch-invariant.
 
 use std::{
+    fs,
     ops::ControlFlow,
     path::{Path, PathBuf},
     time::Instant,
 };
 
 use engine::{
-    DeviceChoice, Engine, EngineError, EngineOptions, ReplayText, Request, SamplingParams, ShapePolicy, StopConditions,
+    DeviceChoice, Engine, EngineError, EngineOptions, KeepStates, ReplayText, Request, SamplingParams, ShapePolicy,
+    StopConditions,
 };
 use schemas::tree::TreeShape;
 
@@ -37,9 +39,17 @@ fn main() -> Result<(), EngineError> {
         requests.iter().zip(&plain).map(|(request, completion)| ReplayText::new(request, completion)).collect();
     let shapes = shapes();
 
-    let begin = Instant::now();
-    let replayed = engine.replay(&texts, &shapes, &mut |_| ControlFlow::Continue(()))?.unwrap_or_default();
-    let replay = begin.elapsed();
+    let path = std::env::temp_dir().join(format!("replay-time-{}-states.bin", std::process::id()));
+    let mut replay = || {
+        let begin = Instant::now();
+        let keep = KeepStates { path: &path, most_bytes: 1 << 30, note: &mut |words| println!("{words}") };
+        let replayed = engine.replay_keeping(&texts, &shapes, keep, &mut |_| ControlFlow::Continue(()))?;
+        Ok::<_, EngineError>((replayed.unwrap_or_default(), begin.elapsed().as_secs_f64()))
+    };
+    let (replayed, first) = replay()?;
+    let (again, second) = replay()?;
+    let states = fs::metadata(&path).map_or(0, |file| file.len());
+    fs::remove_file(&path).map_err(|source| EngineError::Read { path, source })?;
 
     let begin = Instant::now();
     let mut different = 0;
@@ -51,8 +61,9 @@ fn main() -> Result<(), EngineError> {
         different += counted.len() - same.count();
     }
     let runs = begin.elapsed();
-    let (replay, runs, count) = (replay.as_secs_f64(), runs.as_secs_f64(), shapes.len());
-    println!("{count} shapes: replay {replay:.2} s, runs {runs:.2} s, {:.1} times; {different} differ", runs / replay);
+    let (runs, count, same) = (runs.as_secs_f64(), shapes.len(), again == replayed);
+    println!("{count} shapes: replay {first:.2} s, runs {runs:.2} s, {:.1} times; {different} differ", runs / first);
+    println!("again from {} KiB of states: {second:.2} s, the same: {same}", states >> 10);
     Ok(())
 }
 

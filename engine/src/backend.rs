@@ -2,17 +2,22 @@
 //!
 //! The interface carries no tensors: slots, pages and tokens go in, tokens come out. So a GPU backend can keep all
 //! state on the device, hold a whole round (draft, verify, accept, extend) in one graph, and let the host launch
-//! round n + 1 before it reads round n.
+//! round n + 1 before it reads round n. What replay keeps of a target on disk ([`TargetStates`]) passes as bytes that only
+//! the backend reads.
 
 pub mod cpu;
 pub mod cuda;
+mod states;
 mod traffic;
 
 use std::{ops::Range, time::Duration};
 
 use schemas::tree::TreeShape;
 
-pub use self::traffic::Traffic;
+pub use self::{
+    states::{StateRow, TargetStates},
+    traffic::Traffic,
+};
 pub use crate::tree::{Pool, Wanted};
 use crate::{error::EngineError, request::SamplingParams};
 
@@ -73,6 +78,14 @@ pub struct PrefillChunk<'a> {
     /// The prompt token that follows this piece; `None` if the prompt ends here. The draft needs it, since its row i
     /// sees token i + 1.
     pub next: Option<u32>,
+}
+
+impl PrefillChunk<'_> {
+    /// The rows of this piece that lie within positions.
+    pub fn rows_within(&self, positions: &Range<usize>) -> Range<usize> {
+        let row = |position: usize| position.clamp(self.start, self.start + self.tokens.len()) - self.start;
+        row(positions.start)..row(positions.end)
+    }
 }
 
 /// One round for a batch.
@@ -242,6 +255,17 @@ pub trait Backend: Send {
     /// # Errors
     /// When the slot is not open, no draft is loaded, or memory for the states is missing; nothing is taken then.
     fn trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError>;
+
+    /// What [`prefill_traced`](Self::prefill_traced) takes of a position; `None` without a draft. Constant.
+    fn state_row(&self) -> Option<StateRow>;
+
+    /// Takes pieces in as [`prefill`](Self::prefill) does, of slots that are traced and of texts that go on behind them,
+    /// and gives out or takes in what the target leaves there. Where the target does not run, its caches stay as they are:
+    /// only the draft can go on.
+    ///
+    /// # Errors
+    /// When a piece is none of such a text, there are more or fewer states than positions, or the device fails.
+    fn prefill_traced(&mut self, chunks: &[PrefillChunk<'_>], states: TargetStates<'_>) -> Result<(), EngineError>;
 
     /// What the draft would have proposed in rounds that begin at places of texts, for trees of a shape. Each pool may
     /// leave out what does not change the answer to what is wanted of it, for this shape and for those of the same `topk`

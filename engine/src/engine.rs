@@ -12,7 +12,7 @@ use crate::{
     error::EngineError,
     load::{Loaded, load},
     options::{EngineOptions, ShapePolicy},
-    replay::{self, Acceptance, ReplayProgress, ReplayText},
+    replay::{self, Acceptance, KeepStates, Keeping, ReplayProgress, ReplayText},
     request::{Completion, Event, Request, RequestId},
     scheduler::{ModelEnds, Reuse, Scheduler, SchedulerOptions, Statistics},
     text::Text,
@@ -153,7 +153,24 @@ impl Engine {
         shapes: &[TreeShape],
         progress: &mut dyn FnMut(ReplayProgress) -> ControlFlow<()>,
     ) -> Result<Option<Vec<Vec<Acceptance>>>, EngineError> {
-        replay::run(self.scheduler.lend()?, texts, shapes, progress)
+        replay::run(self.scheduler.lend()?, texts, shapes, None, progress)
+    }
+
+    /// As [`replay`](Self::replay), and keeps what the target leaves behind the texts in a file. Where that is there
+    /// already, of these texts, this target, device and settings, and a draft that sees the same of it, the draft runs alone.
+    /// A file that cannot be used or written costs only what it would have spared.
+    ///
+    /// # Errors
+    /// As [`replay`](Self::replay), and when the file could be opened and then no longer be read.
+    pub fn replay_keeping(
+        &mut self,
+        texts: &[ReplayText],
+        shapes: &[TreeShape],
+        keep: KeepStates<'_>,
+        progress: &mut dyn FnMut(ReplayProgress) -> ControlFlow<()>,
+    ) -> Result<Option<Vec<Vec<Acceptance>>>, EngineError> {
+        let keeping = Keeping { keep, identity: &self.identity, options: &self.options };
+        replay::run(self.scheduler.lend()?, texts, shapes, Some(keeping), progress)
     }
 
     /// What passes read of memory.

@@ -27,5 +27,5 @@ mod tree;
 pub use engine::{Engine, Identity, timing};
 pub use error::EngineError;
 pub use options::{DeviceChoice, EngineOptions, ShapePolicy};
-pub use replay::{Acceptance, ReplayProgress, ReplayText};
+pub use replay::{Acceptance, KeepStates, ReplayProgress, ReplayText};
 pub use request::{Completion, Event, FinishReason, Request, RequestId, SamplingParams, StopConditions};

@@ -4,16 +4,22 @@
 //! target's own states, exactly as rounds would have left them; then the draft alone tells, at each position, which tree
 //! it would have drafted there and so how many tokens a round would have accepted. The walk of a shape hops from round to
 //! round; one expansion of a position serves all shapes of one `topk`, and none is made that no walk comes to.
+//!
+//! The target runs once over each text, whatever the shapes are; where its states are [kept](KeepStates), not even that
+//! when the same texts are replayed again.
 
 mod expected;
 mod family;
 mod group;
+mod kept;
 
 use std::ops::ControlFlow;
 
 use schemas::tree::TreeShape;
 
-use self::group::Group;
+pub use self::kept::KeepStates;
+pub(crate) use self::kept::Keeping;
+use self::{group::Group, kept::Kept};
 use crate::{
     backend::Backend,
     error::EngineError,
@@ -102,11 +108,12 @@ impl Acceptance {
     }
 }
 
-/// See [`Engine::replay`](crate::Engine::replay).
-pub fn run(
+/// See [`Engine::replay_keeping`](crate::Engine::replay_keeping).
+pub(crate) fn run(
     backend: &mut dyn Backend,
     texts: &[ReplayText],
     shapes: &[TreeShape],
+    keeping: Option<Keeping<'_, '_>>,
     progress: &mut dyn FnMut(ReplayProgress) -> ControlFlow<()>,
 ) -> Result<Option<Vec<Vec<Acceptance>>>, EngineError> {
     for shape in shapes {
@@ -118,10 +125,12 @@ pub fn run(
     texts.iter().enumerate().try_for_each(|(at, text)| check(backend, at, text))?;
     let round_tokens: usize = texts.iter().map(ReplayText::round_tokens).sum();
     let mut told = Told { progress, done: 0, total: round_tokens * shapes.len() };
+    let speculates = shapes.iter().any(|shape| !shape.is_off());
+    let mut kept = keeping.filter(|_| speculates).and_then(|keeping| Kept::open(keeping, backend, texts));
     let mut results = Vec::with_capacity(texts.len());
     while results.len() < texts.len() {
-        let mut group = Group::open(backend, &texts[results.len()..], shapes)?;
-        let walked = group.run(&mut told);
+        let mut group = Group::open(backend, texts, results.len(), shapes)?;
+        let walked = group.run(kept.as_mut(), &mut told);
         group.close();
         match walked? {
             Some(walked) => results.extend(walked),

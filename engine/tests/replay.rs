@@ -1,5 +1,8 @@
 //! A replay counts what runs count: on the demo pair, shape by shape, request by request.
 
+#[path = "replay/kept.rs"]
+mod kept;
+
 use std::{ops::ControlFlow, path::Path};
 
 use engine::{

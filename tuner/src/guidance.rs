@@ -7,11 +7,11 @@ mod predictions;
 mod rounds;
 #[cfg(test)]
 mod tests;
-mod texts;
+pub(crate) mod texts;
 
-use std::{ops::ControlFlow, sync::atomic::Ordering, time::Instant};
+use std::{cell::RefCell, ops::ControlFlow, sync::atomic::Ordering, time::Instant};
 
-use engine::replay::{Acceptance, ReplayText};
+use engine::replay::{Acceptance, KeepStates, ReplayProgress, ReplayText};
 use schemas::tree::TreeShape;
 
 use self::{rounds::Timed, texts::Texts};
@@ -21,6 +21,9 @@ use crate::{
     record::Fingerprint,
     sweep::{Progress, SweepRequest, prepare::Ready},
 };
+
+/// The file in the folder of a sweep with what the target leaves behind the texts: see [`KeepStates`].
+pub const STATES_FILE: &str = "states.bin";
 
 /// What each text of the workload accepts under each shape.
 pub struct Replayed {
@@ -134,11 +137,19 @@ fn replay(
 ) -> Result<Option<Replayed>, TunerError> {
     const STEPS: usize = 100;
     progress.preparing(&format!("acceptance of {} tree shapes, replayed", shapes.len()), STEPS);
-    let interrupted = request.interrupted;
+    let progress = RefCell::new(progress);
+    let mut told = |told: ReplayProgress| {
+        progress.borrow_mut().prepared(told.walked * STEPS / told.total.max(1));
+        if request.interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
     let engine = ready.engine()?;
-    let each = engine.replay(&texts, shapes, &mut |told| {
-        progress.prepared(told.walked * STEPS / told.total.max(1));
-        if interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
+    let each = match request.keep_states {
+        0 => engine.replay(&texts, shapes, &mut told)?,
+        most_bytes => {
+            let path = request.out.join(STATES_FILE);
+            let mut note = |words: &str| progress.borrow_mut().note(words);
+            engine.replay_keeping(&texts, shapes, KeepStates { path: &path, most_bytes, note: &mut note }, &mut told)?
+        }
+    };
     Ok(each.map(|each| Replayed { shapes: shapes.to_vec(), each, texts }))
 }

@@ -13,7 +13,9 @@ use std::{
 };
 
 use crate::{
-    TunerError, guide,
+    TunerError,
+    guidance::texts,
+    guide,
     journal::{self, Contents, Header},
     record::{Outcome, Record},
     selection::{LoadRanking, rank},
@@ -50,8 +52,9 @@ struct Source {
 /// nothing there is lost.
 ///
 /// Of several records of one trial the measured goes before the failed, and then the first that was finished is kept. The
-/// records come in the order in which they were finished. `tuned.toml` is made anew, and `guide.json` copied from the
-/// first folder that has one.
+/// records come in the order in which they were finished. `tuned.toml` is made anew, `guide.json` copied from the first
+/// folder that has one, and `texts.jsonl` if it is the same in all that have one. `states.bin` stays where it is: it is
+/// large, and made again where it is missed.
 ///
 /// # Errors
 /// When there is no folder, one has no journal, the journals are not of one sweep and one fingerprint, `out` holds a shard
@@ -80,6 +83,7 @@ pub fn run(folders: &[PathBuf], out: &Path) -> Result<MergeSummary, TunerError> 
 
     let mut notes: Vec<String> = sources.iter().filter_map(damage).collect();
     copy_guide(&sources, &header, out)?;
+    copy_texts(&sources, &header, out, &mut notes)?;
     let ranking = rank(&records, header.file.objective.metric);
     let tuned = tuned::write(&sources, &header, &ranking, out, &mut notes)?;
     let missing = plan::missing(&headers);
@@ -178,6 +182,18 @@ fn copy_guide(sources: &[Source], header: &Header, out: &Path) -> Result<(), Tun
     let fits = |text: &String| guide::parse(text).is_ok_and(|guide| guide.fingerprint == header.fingerprint);
     let text = texts.into_iter().find(fits);
     text.map_or(Ok(()), |text| whole_file::write(out, guide::FILE_NAME, text.as_bytes()))
+}
+
+fn copy_texts(sources: &[Source], header: &Header, out: &Path, notes: &mut Vec<String>) -> Result<(), TunerError> {
+    let usable = |source: &Source| Some((source.folder.clone(), texts::usable(&source.folder, &header.fingerprint)?));
+    let mut found = sources.iter().filter_map(usable);
+    let Some((folder, text)) = found.next() else { return Ok(()) };
+    if let Some((other, _)) = found.find(|(_, other)| !texts::same(&text, other)) {
+        let [here, there] = [&folder, &other].map(|folder| folder.join(texts::FILE_NAME));
+        notes.push(format!("{} holds other texts than {}: neither is copied", there.display(), here.display()));
+        return Ok(());
+    }
+    whole_file::write(out, texts::FILE_NAME, text.as_bytes())
 }
 
 fn damage(source: &Source) -> Option<String> {

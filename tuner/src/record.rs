@@ -151,6 +151,12 @@ pub struct PartsApart {
 }
 
 impl Fingerprint {
+    /// Without what only a draft makes a difference to: of the settings all but the algorithm, which stands first.
+    pub(crate) fn of_target(&self) -> Self {
+        let settings = self.settings.split_once(", ").map_or("", |(_, rest)| rest).to_owned();
+        Self { draft: String::new(), settings, ..self.clone() }
+    }
+
     /// What differs from another, each with both values; empty where they agree.
     pub fn difference(&self, other: &Self) -> String {
         let words = |(name, there, here)| format!("{name} {there}, now {here}");

@@ -46,6 +46,9 @@ pub struct SweepRequest<'a> {
     pub shard: Option<Shard>,
     /// Where to run, over what the file says.
     pub device: Option<DeviceChoice>,
+    /// Bytes that the target's hidden states may take in `out`, so that acceptance is told again without the target; 0
+    /// keeps none.
+    pub keep_states: u64,
     /// Set from elsewhere when the user wants to stop; finished trials are kept.
     pub interrupted: &'a AtomicBool,
 }

@@ -65,6 +65,7 @@ fn parts_are_timed_once_for_each_configuration_and_load() {
         resume: false,
         shard: None,
         device: Some(DeviceChoice::Emulator),
+        keep_states: 0,
         interrupted: &interrupted,
     };
     let mut told = Told::default();

@@ -1,5 +1,8 @@
 //! Killed, resumed, sharded and merged: the ranking is that of one run without interruption.
 
+#[path = "../src/made_up.rs"]
+mod made_up;
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -16,7 +19,7 @@ use tuner::{
     configuration::Load,
     journal::{self, FILE_NAME, FORMAT, Header, Journal},
     merge,
-    record::{Fingerprint, Measurement, Outcome, Record, Role, Spread, Trial},
+    record::{self, Fingerprint, Outcome, Record, Role, Trial},
     selection::{LoadRanking, rank},
     space::{Entrant, expand},
     strategy::{self, Race, Shard},
@@ -88,33 +91,10 @@ fn record((trial, role): &(Trial, Role), seed: u64) -> Record {
     let id = trial.id(&fingerprint());
     let draw =
         id.bytes().fold(seed, |sum, byte| sum.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(byte.into())) >> 33;
-    let rate = 100.0 + (draw % 1000) as f64 / 10.0;
-    let spread = Spread { min: 1.0, median: 1e5 / rate, p90: 3.0, p99: 4.0, max: 5.0 };
-    let figures = Measurement {
-        requests: 1,
-        output_tokens: 100,
-        elapsed_s: 100.0 / rate,
-        output_tokens_per_s: rate,
-        tokens_per_s_per_user: rate,
-        goodput_tokens_per_s: None,
-        simulated: false,
-        accept_length: 2.0,
-        accept_histogram: vec![draw % 7, 2],
-        rounds: 50,
-        round_ms: spread,
-        draft_ms: None,
-        verify_ms: None,
-        extend_ms: None,
-        parts_apart: None,
-        running_batch: vec![50],
-        inter_token_ms: None,
-        time_to_first_token_ms: spread,
-        latency_ms: spread,
-    };
+    let made_up = made_up::record(trial.clone(), *role, 100.0 + (draw % 1000) as f64 / 10.0);
     let failed = draw % 11 == 0;
-    let outcome =
-        if failed { Outcome::Failed { reason: "out of memory".into() } } else { Outcome::Measured(Box::new(figures)) };
-    Record { id, trial: trial.clone(), role: *role, fingerprint: fingerprint(), finished_at: draw % 50, outcome }
+    let outcome = if failed { Outcome::Failed { reason: "out of memory".into() } } else { made_up.outcome };
+    Record { id, fingerprint: fingerprint(), finished_at: draw % 50, outcome, ..made_up }
 }
 
 /// A run that is killed at some bytes and resumed after each kill: every trial of its plan is measured.
@@ -341,4 +321,36 @@ fn the_guide_of_the_first_that_has_one_is_copied() {
     let out = base.path().join("out");
     merge::run(&folders, &out).expect("it merges");
     assert_eq!(fs::read_to_string(out.join(tuner::guide::FILE_NAME)).expect("a guide"), texts[1]);
+}
+
+#[test]
+fn texts_on_which_all_folders_agree_are_copied_and_others_are_named() {
+    let texts = |fingerprint: &Fingerprint, seconds: f64, lines: &str| {
+        let checksum = &blake3::hash(lines.as_bytes()).to_hex()[..16];
+        let header =
+            serde_json::json!({"format": 1, "fingerprint": fingerprint, "seconds": seconds, "checksum": checksum});
+        format!("{header}\n{lines}")
+    };
+    let lines = "{\"prompt_ids\":[1],\"output_ids\":[2]}\n";
+    let (this, that) = (texts(&fingerprint(), 1.0, lines), texts(&fingerprint(), 2.0, lines));
+    let other = texts(&fingerprint(), 1.0, &lines.replace('2', "3"));
+    let elsewhere = texts(&Fingerprint { device: "cuda:0".into(), ..fingerprint() }, 1.0, lines);
+    let damaged = this.replace("[2]", "[4]");
+    for (contents, copied, named) in [
+        ([Some(&this), Some(&that)], Some(&this), false),
+        ([None, Some(&that)], Some(&that), false),
+        ([Some(&elsewhere), Some(&that)], Some(&that), false),
+        ([Some(&damaged), Some(&that)], Some(&that), false),
+        ([Some(&this), Some(&other)], None, true),
+        ([None, None], None, false),
+    ] {
+        let (base, folders) = two_shards(1);
+        for (folder, text) in folders.iter().zip(contents) {
+            text.map_or(Ok(()), |text| fs::write(folder.join("texts.jsonl"), text)).expect("texts");
+        }
+        let out = base.path().join("out");
+        let summary = merge::run(&folders, &out).expect("it merges");
+        assert_eq!(fs::read_to_string(out.join("texts.jsonl")).ok().as_ref(), copied);
+        assert_eq!(summary.notes.iter().any(|note| note.contains("other texts than")), named, "{:?}", summary.notes);
+    }
 }

@@ -73,6 +73,10 @@ pub struct Arguments {
     /// Where to run: auto, cpu, cuda or cuda:N; wins over the sweep file
     #[arg(long)]
     device: Option<engine::DeviceChoice>,
+    /// Guided search: most disk in GiB for the target's hidden states (states.bin beside the journal), from which
+    /// acceptance can be told again without the target; 0 keeps none
+    #[arg(long, value_name = "GIB", default_value_t = 4)]
+    keep_states: u64,
 }
 
 /// Runs the command.
@@ -94,6 +98,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         resume: arguments.resume,
         shard,
         device: arguments.device,
+        keep_states: arguments.keep_states.saturating_mul(1 << 30),
         interrupted: &interrupted,
     };
     if arguments.dry_run {

@@ -8,6 +8,7 @@ mod prefill;
 mod replay;
 mod round;
 mod slot;
+mod states;
 #[cfg(test)]
 mod tests;
 
@@ -20,7 +21,7 @@ pub use self::load::load;
 use self::slot::{SlotState, Slots};
 use super::{
     Asked, Backend, Capacity, DeviceInfo, PageId, Pool, PrefillChunk, ProducedToken, ReplayPlace, Round, RoundOutput,
-    Slot, Ticket, Traffic,
+    Slot, StateRow, TargetStates, Ticket, Traffic,
 };
 use crate::{
     error::EngineError,
@@ -137,7 +138,7 @@ impl Backend for CpuBackend {
 
     fn prefill(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<ProducedToken>>, EngineError> {
         // On a thread of the pool from the start, so that no operation has to be handed over to it.
-        rayon::scope(|_| self.run_prefill(chunks))
+        rayon::scope(|_| self.run_prefill(chunks, None))
     }
 
     fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
@@ -162,6 +163,14 @@ impl Backend for CpuBackend {
 
     fn trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError> {
         self.start_trace(slot, positions, target)
+    }
+
+    fn state_row(&self) -> Option<StateRow> {
+        self.kept_row()
+    }
+
+    fn prefill_traced(&mut self, chunks: &[PrefillChunk<'_>], states: TargetStates<'_>) -> Result<(), EngineError> {
+        rayon::scope(|_| self.run_prefill(chunks, Some(states))).map(|_| ())
     }
 
     fn pools(&mut self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError> {

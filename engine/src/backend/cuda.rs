@@ -13,6 +13,7 @@ mod products;
 mod replay;
 mod ring;
 mod round;
+mod states;
 #[cfg(test)]
 mod tests;
 mod unread;
@@ -37,7 +38,7 @@ use self::{
 };
 use super::{
     Asked, Backend, Capacity, DeviceInfo, PageId, Pool, PrefillChunk, ProducedToken, ReplayPlace, Round, RoundOutput,
-    Slot, Ticket, Traffic,
+    Slot, StateRow, TargetStates, Ticket, Traffic,
 };
 use crate::{error::EngineError, options::padded, request::SamplingParams};
 
@@ -296,7 +297,7 @@ impl Backend for CudaBackend {
     }
 
     fn prefill(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<ProducedToken>>, EngineError> {
-        self.run_prefill(chunks)
+        self.run_prefill(chunks, None)
     }
 
     fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
@@ -313,6 +314,15 @@ impl Backend for CudaBackend {
 
     fn trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError> {
         self.start_trace(slot, positions, target)
+    }
+
+    fn state_row(&self) -> Option<StateRow> {
+        self.kept_row()
+    }
+
+    fn prefill_traced(&mut self, chunks: &[PrefillChunk<'_>], states: TargetStates<'_>) -> Result<(), EngineError> {
+        self.check_traced(chunks, &states)?;
+        self.run_prefill(chunks, Some(states)).map(|_| ())
     }
 
     fn pools(&mut self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError> {

@@ -58,8 +58,8 @@ pub struct RoundTimes {
     pub device: Vec<RoundTiming>,
     /// From one collected round to the next, as a user sees them: the host's work included.
     pub wall: Vec<Duration>,
-    /// Reading the prompts of the batch, warm, on the first point of each batch and context; the others find them in the
-    /// cache.
+    /// Reading the prompts of the batch, warm, on the first point of each batch and context that speculates, and on the
+    /// first that does not (whole rounds only); the others find them in the cache.
     pub prefill: Option<PrefillTime>,
 }
 
@@ -68,6 +68,8 @@ pub struct RoundTimes {
 pub struct PrefillTime {
     /// Tokens that were read.
     pub tokens: usize,
+    /// Whether the draft read them too, as it does in an engine that may speculate.
+    pub draft: bool,
     /// Steps of the scheduler that read some: each reads at most the chunk of `--chunked-prefill-size`.
     pub steps: usize,
     /// All of them together.
@@ -85,7 +87,8 @@ impl Engine {
     /// Times `rounds` rounds of each point, in the order of the points. Shapes, acceptance and prefix cache are as before
     /// afterwards, though what the prefix cache held is forgotten; the [`statistics`](Self::statistics) count what ran.
     ///
-    /// Points of one batch and context cost two readings of their prompts, in whatever order they come.
+    /// Points of one batch and context cost two readings of their prompts, in whatever order they come, and a third one
+    /// where some speculate and others do not.
     ///
     /// # Errors
     /// When requests run, a point does not fit the engine, or the device fails.
@@ -136,16 +139,24 @@ impl Engine {
             let point = points[at];
             self.scheduler.set_policy(ShapePolicy::fixed(point.shape), &self.timed_graphs(point.batch, run))?;
             let prompts = self.prompts(Prompts::Timed, point, rounds);
-            let group = Some((point.context, point.batch));
-            let prefill = if before == group {
-                None
-            } else {
-                if run == Run::Whole {
-                    self.read(&self.prompts(Prompts::WarmUp, point, rounds))?;
+            let batch = (point.context, point.batch);
+            let speculates = !point.shape.is_off();
+            let there = before.is_some_and(|(read, _)| read == batch);
+            let prefill = match run {
+                Run::InParts if there => None,
+                Run::InParts => Some(self.read(&prompts, speculates)?),
+                Run::Whole if before == Some((batch, speculates)) => None,
+                Run::Whole => {
+                    if there {
+                        // Of the same sizes without the draft: read again in full, and warm by now.
+                        self.scheduler.set_reuse(Reuse::Prompts)?;
+                    } else {
+                        self.read(&self.prompts(Prompts::WarmUp, point, rounds), speculates)?;
+                    }
+                    Some(self.read(&prompts, speculates)?)
                 }
-                Some(self.read(&prompts)?)
             };
-            before = group;
+            before = Some((batch, speculates));
             times.push((at, RoundTimes { prefill, ..self.time(point, &prompts, rounds)? }));
         }
         times.sort_by_key(|(at, _)| *at);
@@ -176,8 +187,8 @@ impl Engine {
         }
     }
 
-    /// Reads prompts and ends.
-    fn read(&mut self, prompts: &[Vec<u32>]) -> Result<PrefillTime, EngineError> {
+    /// Reads prompts and ends; `draft` says whether the draft does so too.
+    fn read(&mut self, prompts: &[Vec<u32>], draft: bool) -> Result<PrefillTime, EngineError> {
         let before = self.statistics().clone();
         let mut steps = 0;
         for prompt in prompts {
@@ -192,6 +203,7 @@ impl Engine {
         let read = |counted: &Statistics| counted.prompt_tokens - counted.cached_tokens;
         Ok(PrefillTime {
             tokens: (read(after) - read(&before)) as usize,
+            draft,
             steps,
             elapsed: after.prefill_time - before.prefill_time,
         })

@@ -2,14 +2,14 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    ops::ControlFlow,
+    ops::{ControlFlow, Range},
 };
 
 use schemas::tree::TreeShape;
 
-use super::{Acceptance, ReplayText, Told, expected::Chances, family::Family};
+use super::{Acceptance, ReplayText, Told, expected::Chances, family::Family, kept::Kept};
 use crate::{
-    backend::{Backend, PageId, PrefillChunk, ReplayPlace, Slot, Wanted},
+    backend::{Backend, PageId, PrefillChunk, ReplayPlace, Slot, TargetStates, Wanted},
     error::EngineError,
 };
 
@@ -17,6 +17,8 @@ use crate::{
 pub struct Group<'a> {
     backend: &'a mut dyn Backend,
     texts: &'a [ReplayText],
+    /// The number of the first of them among all.
+    first: usize,
     families: Vec<Family>,
     walks: Vec<Walk>,
     shapes: usize,
@@ -38,15 +40,17 @@ pub fn pages(text: &ReplayText, page_size: usize) -> usize {
 }
 
 impl<'a> Group<'a> {
-    /// Opens slots for the first of some texts, as many as fit, at least one.
+    /// Opens slots for texts from one on, as many as fit, at least one.
     ///
     /// # Errors
     /// When the first one does not fit, or a slot cannot be opened.
     pub fn open(
         backend: &'a mut dyn Backend,
         texts: &'a [ReplayText],
+        first: usize,
         shapes: &[TreeShape],
     ) -> Result<Self, EngineError> {
+        let texts = &texts[first..];
         let capacity = backend.capacity();
         let speculates = shapes.iter().any(|shape| !shape.is_off());
         let (mut count, mut next_page) = (0, 0);
@@ -82,6 +86,7 @@ impl<'a> Group<'a> {
             chances: Chances::default(),
             backend,
             texts,
+            first,
         })
     }
 
@@ -89,8 +94,12 @@ impl<'a> Group<'a> {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn run(&mut self, told: &mut Told<'_>) -> Result<Option<Vec<Vec<Acceptance>>>, EngineError> {
-        if !self.families.is_empty() && self.read(told)?.is_break() {
+    pub fn run(
+        &mut self,
+        kept: Option<&mut Kept<'_>>,
+        told: &mut Told<'_>,
+    ) -> Result<Option<Vec<Vec<Acceptance>>>, EngineError> {
+        if !self.families.is_empty() && self.read(kept, told)?.is_break() {
             return Ok(None);
         }
         loop {
@@ -120,13 +129,22 @@ impl<'a> Group<'a> {
     }
 
     /// Fills the caches with the texts, all but the last token of each.
-    fn read(&mut self, told: &mut Told<'_>) -> Result<ControlFlow<()>, EngineError> {
-        let most = self.backend.capacity().prefill_chunk.max(1);
+    fn read(&mut self, mut kept: Option<&mut Kept<'_>>, told: &mut Told<'_>) -> Result<ControlFlow<()>, EngineError> {
+        let mut known = 0;
+        if let Some(kept) = kept.as_deref_mut() {
+            known = kept.known().saturating_sub(self.first).min(self.texts.len());
+            if self.read_known(kept, known, told)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        let mut kept = kept.filter(|kept| kept.writes());
+        let most = kept.as_deref().map_or_else(|| self.backend.capacity().prefill_chunk.max(1), Kept::together);
         let mut read = vec![0; self.texts.len()];
+        let mut states = Vec::new();
         loop {
             let mut room = most;
             let mut chunks = Vec::new();
-            for ((at, text), read) in self.texts.iter().enumerate().zip(&mut read) {
+            for ((at, text), read) in self.texts.iter().enumerate().zip(&mut read).skip(known) {
                 let start = *read;
                 let end = (start + room).min(text.tokens.len() - 1);
                 if start == end {
@@ -134,13 +152,57 @@ impl<'a> Group<'a> {
                 }
                 room -= end - start;
                 *read = end;
-                let (tokens, next) = (&text.tokens[start..end], text.tokens.get(end).copied());
-                chunks.push(PrefillChunk { slot: Slot(at as u32), tokens, start, next });
+                chunks.push(chunk(at, text, start..end));
             }
             if chunks.is_empty() {
                 return Ok(ControlFlow::Continue(()));
             }
-            self.backend.prefill(&chunks)?;
+            match &mut kept {
+                None => {
+                    self.backend.prefill(&chunks)?;
+                }
+                Some(kept) => {
+                    states.clear();
+                    self.backend.prefill_traced(&chunks, TargetStates::Out(&mut states))?;
+                    chunks.iter().fold(states.as_slice(), |states, chunk| {
+                        let positions = chunk.start..chunk.start + chunk.tokens.len();
+                        kept.add(self.first + chunk.slot.0 as usize, &positions, states)
+                    });
+                }
+            }
+            if told.tell(0).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+    }
+
+    /// As [`read`](Self::read), of the first `known` texts, without the target: in the passes in which it read them.
+    fn read_known(
+        &mut self,
+        kept: &mut Kept<'_>,
+        known: usize,
+        told: &mut Told<'_>,
+    ) -> Result<ControlFlow<()>, EngineError> {
+        let mut read = vec![0; known];
+        let mut states = Vec::new();
+        loop {
+            states.clear();
+            let mut room = kept.together();
+            let mut chunks = Vec::new();
+            for ((at, text), read) in self.texts.iter().enumerate().zip(&mut read) {
+                let Some(piece) = kept.piece(self.first + at, *read).cloned() else { continue };
+                if piece.positions.len() > room {
+                    break;
+                }
+                kept.read(self.first + at, &piece, &mut states)?;
+                room -= piece.positions.len();
+                *read += 1;
+                chunks.push(chunk(at, text, piece.positions));
+            }
+            if chunks.is_empty() {
+                return Ok(ControlFlow::Continue(()));
+            }
+            self.backend.prefill_traced(&chunks, TargetStates::In(&states))?;
             if told.tell(0).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -190,6 +252,12 @@ impl<'a> Group<'a> {
         }
         Ok(())
     }
+}
+
+/// A piece of the text in a slot; the text goes on behind it.
+fn chunk(at: usize, text: &ReplayText, positions: Range<usize>) -> PrefillChunk<'_> {
+    let next = text.tokens.get(positions.end).copied();
+    PrefillChunk { slot: Slot(at as u32), start: positions.start, tokens: &text.tokens[positions], next }
 }
 
 fn open(

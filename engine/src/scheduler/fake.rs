@@ -11,7 +11,7 @@ use schemas::tree::TreeShape;
 use crate::{
     backend::{
         Asked, Backend, Capacity, DeviceInfo, MOST_UNREAD, PageId, Pool, PrefillChunk, ProducedToken, ReplayPlace,
-        Round, RoundOutput, RoundTiming, Slot, Ticket, Traffic, Yield,
+        Round, RoundOutput, RoundTiming, Slot, StateRow, TargetStates, Ticket, Traffic, Yield,
     },
     error::EngineError,
     request::SamplingParams,
@@ -239,6 +239,14 @@ impl Backend for Fake {
     }
 
     fn trace(&mut self, _slot: Slot, _positions: Range<usize>, _target: bool) -> Result<(), EngineError> {
+        Err(no_draft())
+    }
+
+    fn state_row(&self) -> Option<StateRow> {
+        None
+    }
+
+    fn prefill_traced(&mut self, _chunks: &[PrefillChunk<'_>], _states: TargetStates<'_>) -> Result<(), EngineError> {
         Err(no_draft())
     }
 

@@ -1,13 +1,17 @@
 //! Replay against rounds: what shapes accept along known texts, without running them.
 
-use std::ops::ControlFlow;
+use std::{fs, ops::ControlFlow};
 
 use schemas::tree::TreeShape;
 
 use super::{Plan, alone, request, sampled, shapes};
-use crate::{Engine, EngineError, ReplayText, Request, SamplingParams, ShapePolicy};
+use crate::{Acceptance, Engine, EngineError, KeepStates, ReplayText, Request, SamplingParams, ShapePolicy};
 
-/// A replay counts, request by request, what rounds of each shape count.
+/// Bytes of states that are kept: those of some short texts of a small model.
+const MOST_KEPT: u64 = 1 << 30;
+
+/// A replay counts, request by request, what rounds of each shape count, and what one counts that takes the target's states
+/// from a file.
 pub fn same_as_rounds(engine: &mut Engine, plan: Plan) -> Result<Option<String>, EngineError> {
     let batch = plan.batches.iter().copied().find(|batch| *batch > 1).unwrap_or(1);
     let requests: Vec<Request> = (0..batch)
@@ -20,6 +24,9 @@ pub fn same_as_rounds(engine: &mut Engine, plan: Plan) -> Result<Option<String>,
     let Some(replayed) = engine.replay(&texts, &shapes, &mut |_| ControlFlow::Continue(()))? else {
         return Ok(Some("the replay broke off".into()));
     };
+    if let Some(difference) = same_from_file(engine, &texts, &shapes, &replayed)? {
+        return Ok(Some(difference));
+    }
     for (at, shape) in shapes.iter().enumerate() {
         engine.set_policy(ShapePolicy::fixed(*shape))?;
         for (number, (completion, replayed)) in engine.run(requests.clone())?.iter().zip(&replayed).enumerate() {
@@ -30,6 +37,30 @@ pub fn same_as_rounds(engine: &mut Engine, plan: Plan) -> Result<Option<String>,
                 )));
             }
         }
+    }
+    Ok(None)
+}
+
+/// The first replay keeps the states, the second one finds them.
+fn same_from_file(
+    engine: &mut Engine,
+    texts: &[ReplayText],
+    shapes: &[TreeShape],
+    expected: &[Vec<Acceptance>],
+) -> Result<Option<String>, EngineError> {
+    // Beside the random models, in a folder that goes with them.
+    let path = engine.options().model_path.with_file_name("states.bin");
+    let mut said = Vec::new();
+    let mut replay = || {
+        let mut note = |words: &str| said.push(words.to_owned());
+        let keep = KeepStates { path: &path, most_bytes: MOST_KEPT, note: &mut note };
+        engine.replay_keeping(texts, shapes, keep, &mut |_| ControlFlow::Continue(()))
+    };
+    let found = replay().and_then(|first| Ok([first, replay()?]));
+    // It may not have been written; then that is what was said.
+    let _ = fs::remove_file(&path);
+    if said.len() != 1 || found?.iter().any(|found| found.as_deref() != Some(expected)) {
+        return Ok(Some(format!("a replay from states in a file is another one: {}", said.join("; "))));
     }
     Ok(None)
 }

@@ -72,7 +72,8 @@ fn predict(
         }
     };
     let round_ms = |batch: usize, context: f64| Ok(timed.model.ms(&Point { shape, batch, context }));
-    let forecast = simulate(needs, &arrivals, &setup, round_ms, |tokens| timed.prefill.step(tokens))?;
+    let prefill = timed.prefill.of(shape);
+    let forecast = simulate(needs, &arrivals, &setup, round_ms, |tokens| prefill.step(tokens))?;
     let context = context::mean_halfway(needs.iter().map(|need| (need.prompt_tokens, need.output_tokens)));
     let rounds: u64 = forecast.batches.iter().sum();
     let kind = |batch: usize| timed.model.kind(&Point { shape, batch, context });
@@ -120,4 +121,55 @@ fn needs(workload: &Workload, load: Load, shape: TreeShape, length: f64, replaye
         Need { prompt_tokens, output_tokens, rounds }
     };
     workload.requests.iter().cycle().take(count).enumerate().map(|(at, request)| need((at, request))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use engine::timing::PrefillTime;
+
+    use super::*;
+    use crate::{
+        demo,
+        guide::{CrossValidation, RoundTimeSummary},
+        latency::{Machine, RoundModel, Sample, prefill::PrefillModels},
+    };
+
+    /// Reading prompts takes 4 ms a step with the draft, 1 ms without it, and a round 2 ms.
+    #[test]
+    fn without_speculation_the_draft_reads_no_prompt() {
+        let engine = demo::engine(2);
+        let shapes = [TreeShape::OFF, TreeShape::chain(1), TreeShape::chain(3)];
+        let points = shapes.iter().flat_map(|shape| [1, 2].map(|batch| (*shape, batch)));
+        let points = points.flat_map(|(shape, batch)| [16.0, 64.0].map(|context| Point { shape, batch, context }));
+        let samples: Vec<Sample> = points.map(|point| Sample { point, ms: vec![2.0; 3] }).collect();
+        let machine = Machine::of(&engine).expect("the CPU is measured");
+        let model = RoundModel::fit(machine, &samples).expect("it fits");
+        let read = |draft, tokens, milliseconds| PrefillTime {
+            tokens,
+            draft,
+            steps: 1,
+            elapsed: Duration::from_millis(milliseconds),
+        };
+        let prefills = [read(true, 10, 4), read(true, 50, 4), read(false, 10, 1), read(false, 50, 1)];
+        let prefill = PrefillModels::fit(&prefills).expect("it fits");
+        let error = CrossValidation::default();
+        let timed = Timed { model, prefill, summary: RoundTimeSummary { parameters: vec![], error, points: vec![] } };
+        let workload = Workload {
+            requests: vec![],
+            recorded: vec![],
+            seed: 0,
+            warm_up_tokens: 0,
+            hash: String::new(),
+            left_out: 0,
+        };
+        let need = Need { prompt_tokens: 20, output_tokens: 5, rounds: 4 };
+        for (shape, expected) in [(shapes[0], 1.0), (shapes[1], 4.0), (shapes[2], 4.0)] {
+            let configuration = Configuration::of(shape);
+            let predicted = predict(&engine, &workload, &configuration, Load::BatchSize(1), &[need], &timed);
+            let first = predicted.expect("it is played").prediction.time_to_first_token_ms;
+            assert!((first - expected).abs() < 1e-6, "{shape}: {first}");
+        }
+    }
 }

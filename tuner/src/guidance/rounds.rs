@@ -16,7 +16,7 @@ use crate::{
     latency::{
         Clock, LatencyError, Machine, Point, RoundModel, Sample,
         design::{self, MOST_POINTS},
-        prefill::PrefillModel,
+        prefill::PrefillModels,
     },
     statistics::median,
     sweep::{Progress, SweepRequest, prepare::Ready},
@@ -36,7 +36,7 @@ const WORTH: f64 = 0.02;
 /// What was timed, and the models of it.
 pub struct Timed {
     pub model: RoundModel,
-    pub prefill: PrefillModel,
+    pub prefill: PrefillModels,
     pub summary: RoundTimeSummary,
 }
 
@@ -72,7 +72,7 @@ pub fn time(
     let samples = samples(&times);
     let model = if more.is_empty() { first } else { RoundModel::fit(machine, &samples).map_err(unfit)? };
     let prefills: Vec<_> = times.iter().filter_map(|times| times.prefill).collect();
-    let prefill = PrefillModel::fit(&prefills).map_err(unfit)?;
+    let prefill = PrefillModels::fit(&prefills).map_err(unfit)?;
     let summary = summary(&model, prefill, &samples);
     Ok(Some(Timed { model, prefill, summary }))
 }
@@ -153,7 +153,7 @@ fn contexts(workload: &Workload) -> Vec<usize> {
     if longest < shortest + shortest / 4 { vec![longest] } else { vec![shortest, longest] }
 }
 
-fn summary(model: &RoundModel, prefill: PrefillModel, samples: &[Sample]) -> RoundTimeSummary {
+fn summary(model: &RoundModel, prefill: PrefillModels, samples: &[Sample]) -> RoundTimeSummary {
     let parameters = model.parameters();
     let parameter = |name: &str, value: f64, unit: &str| Parameter { name: name.into(), value, unit: unit.into() };
     let validated = model.cross_validation();
@@ -180,8 +180,10 @@ fn summary(model: &RoundModel, prefill: PrefillModel, samples: &[Sample]) -> Rou
             parameter("attention over it", parameters.attention_gb_per_s, "GB/s"),
             parameter("the draft's share of the target's speed", parameters.draft_efficiency, ""),
             parameter("rows of a tile", parameters.tile_rows as f64, "rows"),
-            parameter("fixed cost of a prefill step", prefill.step_ms * 1e3, "µs"),
-            parameter("prefill of a token", prefill.token_ms * 1e3, "µs"),
+            parameter("fixed cost of a prefill step", prefill.both.step_ms * 1e3, "µs"),
+            parameter("prefill of a token", prefill.both.token_ms * 1e3, "µs"),
+            parameter("fixed cost of a prefill step, target alone", prefill.target.step_ms * 1e3, "µs"),
+            parameter("prefill of a token, target alone", prefill.target.token_ms * 1e3, "µs"),
         ],
         error: validated.map_or_else(CrossValidation::default, |one| CrossValidation {
             median: one.median,

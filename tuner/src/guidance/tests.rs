@@ -77,7 +77,16 @@ fn sweep(file: &str, out: &Path, resume: bool) -> SweepSummary {
 
 /// Resumes the sweep, which is killed once the texts are there and before anything is known of them.
 fn killed_behind_texts(file: &str, out: &Path) -> Heard {
-    let mut heard = Heard { kill_at: Some("acceptance of"), ..Heard::default() };
+    killed(file, out, "acceptance of")
+}
+
+/// Resumes the sweep, which is killed once acceptance is known and before anything is kept of it.
+fn killed_behind_replay(file: &str, out: &Path) -> Heard {
+    killed(file, out, "rounds of a designed set")
+}
+
+fn killed(file: &str, out: &Path, kill_at: &'static str) -> Heard {
+    let mut heard = Heard { kill_at: Some(kill_at), ..Heard::default() };
     let ended = catch_unwind(AssertUnwindSafe(|| sweep_heard(file, out, true, &mut heard)));
     assert!(ended.is_err() && !out.join("results/guide.json").exists());
     heard
@@ -94,6 +103,7 @@ fn sweep_heard(file: &str, out: &Path, resume: bool, progress: &mut dyn Progress
         resume,
         shard: None,
         device: None,
+        keep_states: 1 << 30,
         interrupted: &AtomicBool::new(false),
     };
     run(&request, progress).expect("it runs")
@@ -194,10 +204,17 @@ fn texts_outlive_a_kill_and_are_not_run_again() {
         assert_eq!(text_of(&fs::read_to_string(&path).expect("the texts")), text_of(&written));
     }
 
+    // The next kill comes behind the replay: the states that it has kept serve the one behind it.
+    let heard = killed_behind_replay(&file, folder.path());
+    assert!(heard.any("are there from before") && !heard.any("hidden states"), "{:?}", heard.said);
+    let states = folder.path().join("results").join(super::STATES_FILE);
+    let kept = fs::read(&states).expect("the states");
+
     let written = fs::read(&path).expect("the texts");
     let mut heard = Heard::default();
     let summary = sweep_heard(&file, folder.path(), true, &mut heard);
-    assert!(heard.any("are there from before"), "{:?}", heard.said);
+    assert!(heard.any("are there from before") && heard.any("hidden states of 5 of 5 texts"), "{:?}", heard.said);
+    assert!(fs::read(&states).expect("the states") == kept);
     assert!(!heard.said.iter().any(|said| said == "texts without speculation"), "{:?}", heard.said);
     assert!(fs::read(&path).expect("the texts") == written);
     let guide = crate::guide::read(&folder.path().join("results")).expect("a guide").expect("a guide");
@@ -208,5 +225,24 @@ fn texts_outlive_a_kill_and_are_not_run_again() {
     for (trial, measured) in speculating() {
         let row = guide.acceptance.rows.iter().find(|row| row.shape == trial.configuration.shape).expect("a row");
         assert_eq!(row.histogram, measured.accept_histogram, "{}", trial.configuration);
+    }
+}
+
+#[test]
+fn texts_and_states_serve_another_sweep_with_the_same_target_and_workload() {
+    let first = tempfile::tempdir().expect("a folder");
+    killed_behind_replay(FILE, first.path());
+    let wider = FILE.replace("\"1,1,2\"", "\"1,1,2\", \"3,3,9\"");
+    let other = FILE.replace("tiny/eagle3", "tiny/eagle2").replace("EAGLE3", "EAGLE");
+    for (file, words) in [(wider, "hidden states of 5 of 5 texts"), (other, "states.bin cannot be used")] {
+        assert_ne!(file, FILE);
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::create_dir(folder.path().join("results")).expect("a folder");
+        for name in [super::texts::FILE_NAME, super::STATES_FILE] {
+            let name = format!("results/{name}");
+            fs::copy(first.path().join(&name), folder.path().join(&name)).expect("a copy");
+        }
+        let heard = killed_behind_replay(&file, folder.path());
+        assert!(heard.any("texts without speculation are there from before") && heard.any(words), "{:?}", heard.said);
     }
 }

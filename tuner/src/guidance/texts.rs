@@ -53,7 +53,7 @@ struct Line {
     output_ids: Vec<u32>,
 }
 
-/// The texts of a sweep: those that its folder holds if it is resumed and they are of the same models, settings and
+/// The texts of a sweep: those that its folder holds if it is resumed and they are of the same target, settings and
 /// workload, else new ones, which are then kept.
 ///
 /// # Errors
@@ -107,24 +107,45 @@ fn read(folder: &Path, fingerprint: &Fingerprint, requests: &[Request]) -> Resul
     text.map(|text| parse(&text, fingerprint, requests)).transpose()
 }
 
-fn parse(text: &str, fingerprint: &Fingerprint, requests: &[Request]) -> Result<Texts, String> {
+/// The text of a folder's file, if it is whole and its texts are of this target, machine and workload.
+pub(crate) fn usable(folder: &Path, fingerprint: &Fingerprint) -> Option<String> {
+    let text = whole_file::read_if_there(&folder.join(FILE_NAME), LARGEST).ok().flatten()?;
+    open(&text, fingerprint).is_ok().then_some(text)
+}
+
+/// Whether two files hold the same texts, however long they took.
+pub(crate) fn same(this: &str, that: &str) -> bool {
+    let lines = |text| str::split_once(text, '\n').map(|(_, lines)| lines);
+    lines(this) == lines(that)
+}
+
+/// The header of a file and the lines behind it; in words, why they cannot be used.
+fn open<'a>(text: &'a str, fingerprint: &Fingerprint) -> Result<(Header, &'a str), String> {
     let (first, lines) = text.split_once('\n').ok_or("it has no whole line")?;
-    let wrong = |line: usize, error: serde_json::Error| format!("line {line}: {error}");
-    let version: Version = serde_json::from_str(first).map_err(|error| wrong(1, error))?;
+    let wrong = |error: serde_json::Error| format!("line 1: {error}");
+    let version: Version = serde_json::from_str(first).map_err(wrong)?;
     version.expect(FORMAT)?;
-    let header: Header = serde_json::from_str(first).map_err(|error| wrong(1, error))?;
-    if header.fingerprint != *fingerprint {
-        return Err(format!("it was written elsewhere ({})", header.fingerprint.difference(fingerprint)));
+    let header: Header = serde_json::from_str(first).map_err(wrong)?;
+    // Without speculation the draft has no part in it.
+    let (there, here) = (header.fingerprint.of_target(), fingerprint.of_target());
+    if there != here {
+        return Err(format!("it was written elsewhere ({})", there.difference(&here)));
     }
     if header.checksum != checksum(lines) {
         return Err("it is damaged, or was changed by hand".into());
     }
+    Ok((header, lines))
+}
+
+fn parse(text: &str, fingerprint: &Fingerprint, requests: &[Request]) -> Result<Texts, String> {
+    let (header, lines) = open(text, fingerprint)?;
     let count = lines.lines().count();
     if count != requests.len() {
         return Err(format!("it holds {count} texts, and {} are wanted", requests.len()));
     }
     let texts = lines.lines().zip(requests).enumerate().map(|(at, (line, request))| {
-        let Line { prompt_ids, output_ids } = serde_json::from_str(line).map_err(|error| wrong(at + 2, error))?;
+        let Line { prompt_ids, output_ids } =
+            serde_json::from_str(line).map_err(|error| format!("line {}: {error}", at + 2))?;
         if prompt_ids != request.input_ids {
             return Err(format!("line {}: its prompt is not that of the workload", at + 2));
         }

@@ -1,6 +1,7 @@
 //! How long reading prompts takes: a fixed cost for each step that reads some, and a time for each token.
 
 use engine::timing::PrefillTime;
+use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize};
 
 use super::LatencyError;
@@ -12,6 +13,34 @@ pub struct PrefillModel {
     pub step_ms: f64,
     /// Of each token, in ms.
     pub token_ms: f64,
+}
+
+/// Reading prompts in an engine that speculates, and in one that never does: there the draft reads none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PrefillModels {
+    /// By target and draft.
+    pub both: PrefillModel,
+    /// By the target alone.
+    pub target: PrefillModel,
+}
+
+impl PrefillModels {
+    /// Fits each to what was measured of it; where nothing was, to what was of the other.
+    ///
+    /// # Errors
+    /// As [`PrefillModel::fit`].
+    pub fn fit(measured: &[PrefillTime]) -> Result<Self, LatencyError> {
+        let fit = |draft: bool| {
+            let of: Vec<PrefillTime> = measured.iter().copied().filter(|one| one.draft == draft).collect();
+            PrefillModel::fit(if of.is_empty() { measured } else { &of })
+        };
+        Ok(Self { both: fit(true)?, target: fit(false)? })
+    }
+
+    /// That of an engine whose rounds have one shape.
+    pub fn of(&self, shape: TreeShape) -> &PrefillModel {
+        if shape.is_off() { &self.target } else { &self.both }
+    }
 }
 
 impl PrefillModel {
@@ -68,7 +97,7 @@ mod tests {
     use super::*;
 
     fn time(tokens: usize, steps: usize, milliseconds: f64) -> PrefillTime {
-        PrefillTime { tokens, steps, elapsed: Duration::from_secs_f64(milliseconds / 1e3) }
+        PrefillTime { tokens, draft: true, steps, elapsed: Duration::from_secs_f64(milliseconds / 1e3) }
     }
 
     #[test]
@@ -87,5 +116,19 @@ mod tests {
         for wrong in [&[][..], &[time(0, 1, 1.0)], &[time(1, 0, 1.0)], &[time(1, 1, 0.0)]] {
             assert!(PrefillModel::fit(wrong).is_err());
         }
+    }
+
+    #[test]
+    fn prompts_that_the_draft_reads_are_another_line() {
+        let alone = |one: PrefillTime| PrefillTime { draft: false, ..one };
+        let measured = [time(100, 1, 5.0), time(300, 1, 7.0), alone(time(100, 1, 3.0)), alone(time(300, 1, 4.0))];
+        let models = PrefillModels::fit(&measured).expect("it fits");
+        let (both, target) = (models.of(TreeShape::chain(2)).step(200), models.of(TreeShape::OFF).step(200));
+        assert!((both - 6.0).abs() < 1e-6 && (target - 3.5).abs() < 1e-6, "{models:?}");
+        for one in [&measured[..2], &measured[2..]] {
+            let models = PrefillModels::fit(one).expect("it fits");
+            assert_eq!(models.both, models.target);
+        }
+        assert!(PrefillModels::fit(&[]).is_err());
     }
 }

@@ -185,7 +185,7 @@ fn fingerprint(engine: &Engine, workload: &Workload, imported: Option<&Acceptanc
     }
 }
 
-/// The part of a fingerprint that two sweeps on one machine can differ in.
+/// The part of a fingerprint that two sweeps on one machine can differ in, the algorithm first.
 fn in_words(engine: &Engine, imported: Option<&AcceptanceTable>) -> String {
     let options = engine.options();
     let captured = match options.capture_sizes.as_slice() {

@@ -5,15 +5,16 @@ use super::{
     passes::{Stack, produce, select},
 };
 use crate::{
-    backend::{PrefillChunk, ProducedToken},
+    backend::{PrefillChunk, ProducedToken, TargetStates},
     error::EngineError,
 };
 
 impl CpuBackend {
-    /// Takes pieces of prompts in.
+    /// Takes pieces of prompts in, or of texts whose states are given out or taken in.
     pub(super) fn run_prefill(
         &mut self,
         chunks: &[PrefillChunk<'_>],
+        kept: Option<TargetStates<'_>>,
     ) -> Result<Vec<Option<ProducedToken>>, EngineError> {
         let states = self.slots.get(chunks.iter().map(|chunk| chunk.slot))?;
         let mut stack = Stack::default();
@@ -36,7 +37,16 @@ impl CpuBackend {
             lasts.push(stack.len() - 1);
         }
         let capture = self.draft.as_ref().map_or(&[][..], |draft| draft.capture());
-        let pass = stack.run(|tokens, rows| self.target.forward(tokens, rows, &mut self.caches, capture));
+        let pass = match kept {
+            Some(TargetStates::In(kept)) => self.take_in(chunks, &states, kept)?,
+            kept => {
+                let pass = stack.run(|tokens, rows| self.target.forward(tokens, rows, &mut self.caches, capture));
+                if let Some(TargetStates::Out(to)) = kept {
+                    self.give_out(chunks, &states, &pass, to)?;
+                }
+                pass
+            }
+        };
 
         let ends = chunks.iter().zip(&lasts).filter(|(chunk, _)| chunk.next.is_none()).map(|(_, last)| *last);
         let logits = self.target.logits(&select(&pass.hidden, self.target.hidden_size(), ends));
@@ -69,7 +79,7 @@ impl CpuBackend {
                 let begin = last + 1 - chunk.tokens.len();
                 let draft = &states_behind[begin * width..(last + 1) * width];
                 let target = &pass.hidden[begin * hidden..(last + 1) * hidden];
-                trace.keep(chunk.start, chunk.tokens.len(), draft, target);
+                trace.keep(chunk, draft, target);
             }
             state.length += chunk.tokens.len();
             state.root = first.as_ref().map_or(state.root, |token| token.id);

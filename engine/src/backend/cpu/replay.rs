@@ -10,7 +10,7 @@ use super::{
     draft::{Root, grow_trees},
 };
 use crate::{
-    backend::{Asked, Pool, ReplayPlace, Slot},
+    backend::{Asked, Pool, PrefillChunk, ReplayPlace, Slot},
     error::EngineError,
     memory, sampling,
     tree::Expansion,
@@ -30,15 +30,19 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Keeps what is wanted of the states behind `count` positions from `start` on, which follow those read before.
-    pub fn keep(&mut self, start: usize, count: usize, draft: &[f32], target: &[f32]) {
-        let within = |position: usize| position.clamp(start, start + count) - start;
-        let rows = within(self.positions.start)..within(self.positions.end);
+    /// Keeps what is wanted of the states behind a piece, which follows those read before.
+    pub fn keep(&mut self, chunk: &PrefillChunk<'_>, draft: &[f32], target: &[f32]) {
+        let (rows, count) = (chunk.rows_within(&self.positions), chunk.tokens.len());
         let part = |all: &[f32], width: usize| all[rows.start * width..rows.end * width].to_vec();
         self.draft.extend(part(draft, draft.len() / count.max(1)));
         if let Some(kept) = &mut self.target {
             kept.extend(part(target, target.len() / count.max(1)));
         }
+    }
+
+    /// Positions at which the target's states are kept.
+    pub fn target_positions(&self) -> Range<usize> {
+        if self.target.is_some() { self.positions.clone() } else { 0..0 }
     }
 
     /// The draft's state behind a position.

@@ -7,7 +7,7 @@ use kernels::{
 
 use super::{CudaBackend, layout::Extent, passes::Pass};
 use crate::{
-    backend::{PageId, PrefillChunk, ProducedToken, Slot},
+    backend::{PageId, PrefillChunk, ProducedToken, Slot, TargetStates},
     error::EngineError,
     request::SamplingParams,
 };
@@ -89,10 +89,12 @@ impl CudaBackend {
         Ok(copy(&slots.seed, 2 * at, seed_at, 2)?)
     }
 
-    /// Reads pieces of prompts, as many rows at once as there is room for.
+    /// Reads pieces of prompts, or of texts whose states are given out or taken in, as many rows at once as there is room
+    /// for.
     pub(super) fn run_prefill(
         &mut self,
         chunks: &[PrefillChunk<'_>],
+        mut kept: Option<TargetStates<'_>>,
     ) -> Result<Vec<Option<ProducedToken>>, EngineError> {
         for chunk in chunks {
             self.check_chunk(chunk)?;
@@ -113,7 +115,7 @@ impl CudaBackend {
             if group.iter().map(|chunk| chunk.tokens.len()).sum::<usize>() > room {
                 self.grow(Extent::of_prefill(group[0].tokens.len()))?;
             }
-            produced.extend(self.prefill_group(group)?);
+            produced.extend(self.prefill_group(group, kept.as_mut())?);
             begin += count;
         }
         Ok(produced)
@@ -140,7 +142,11 @@ impl CudaBackend {
     }
 
     /// One pass of the target over pieces, then one of the draft, which sees the token after its own.
-    fn prefill_group(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<ProducedToken>>, EngineError> {
+    fn prefill_group(
+        &mut self,
+        chunks: &[PrefillChunk<'_>],
+        kept: Option<&mut TargetStates<'_>>,
+    ) -> Result<Vec<Option<ProducedToken>>, EngineError> {
         let page_size = self.machine.capacity.page_size;
         let mut columns = Columns { first: vec![0], ..Columns::default() };
         let mut lasts = Vec::new();
@@ -169,7 +175,15 @@ impl CudaBackend {
         let largest = chunks.iter().map(|chunk| chunk.tokens.len()).max().unwrap_or(1);
         let groups = Groups::Ranges { first: arrays.group_first.slice(), count: chunks.len(), largest };
         let pass = Pass { rows, groups, sees: Sees::Positions, arrays, work: &self.work };
-        self.machine.target_pass(pass)?;
+        match kept {
+            Some(TargetStates::In(from)) => self.take_in(chunks, &lasts, from)?,
+            kept => {
+                self.machine.target_pass(pass)?;
+                if let Some(TargetStates::Out(to)) = kept {
+                    self.give_out(chunks, &lasts, to)?;
+                }
+            }
+        }
         self.keep_target(chunks, &lasts)?;
         let first = self.first_tokens(chunks, &lasts)?;
 

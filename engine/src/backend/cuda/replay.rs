@@ -93,13 +93,12 @@ impl CudaBackend {
     ) -> Result<(), EngineError> {
         for (chunk, last) in chunks.iter().zip(lasts) {
             let Some(trace) = self.trace_of(chunk.slot) else { continue };
-            let (count, positions) = (chunk.tokens.len(), &trace.positions);
-            let (first, end) = (chunk.start.max(positions.start), (chunk.start + count).min(positions.end));
-            if let (Some(to), true) = (to(trace), first < end) {
-                let begin = *last as usize + 1 - count + first - chunk.start;
-                let at = first - positions.start;
-                let from = from.range(begin * row..(begin + end - first) * row);
-                self.device.copy(to.range(at * row..(at + end - first) * row), from)?;
+            let rows = chunk.rows_within(&trace.positions);
+            if let (Some(to), false) = (to(trace), rows.is_empty()) {
+                let begin = *last as usize + 1 - chunk.tokens.len();
+                let at = chunk.start + rows.start - trace.positions.start;
+                let from = from.range((begin + rows.start) * row..(begin + rows.end) * row);
+                self.device.copy(to.range(at * row..(at + rows.len()) * row), from)?;
             }
         }
         Ok(())
@@ -248,7 +247,7 @@ impl CudaBackend {
         Ok(probabilities)
     }
 
-    fn trace_of(&self, slot: Slot) -> Option<&Trace> {
+    pub(super) fn trace_of(&self, slot: Slot) -> Option<&Trace> {
         self.slots.get(slot.0 as usize)?.as_ref()?.trace.as_ref()
     }
 
@@ -270,6 +269,11 @@ impl CudaBackend {
 }
 
 impl Trace {
+    /// Positions at which the target's states are kept.
+    pub(super) fn target_positions(&self) -> Range<usize> {
+        if self.target.is_some() { self.positions.clone() } else { 0..0 }
+    }
+
     /// The row of a position.
     fn row(&self, position: usize) -> Option<usize> {
         self.positions.contains(&position).then(|| position - self.positions.start)

@@ -8,7 +8,7 @@ use schemas::tree::TreeShape;
 
 use super::{AttentionKernels, CudaBackend, CudaOptions, Models, WeightSource, load};
 use crate::{
-    Acceptance, Engine, ReplayText,
+    Acceptance, Engine, KeepStates, ReplayText,
     backend::{Backend, MOST_UNREAD, PageId, PrefillChunk, ProducedToken, Round, RoundTiming, Slot},
     checkpoint::Folder,
     model::{TargetFacts, head_facts},
@@ -228,34 +228,70 @@ fn a_round_in_parts_yields_what_a_whole_one_does_and_takes_what_its_parts_take()
     }
 }
 
-/// Runs requests with a shape, and replays them with shapes.
-fn replay(device: DeviceChoice, shapes: &[TreeShape]) -> (Vec<Vec<u64>>, Vec<Vec<Acceptance>>) {
+/// The demo pair with room for two short texts.
+fn short_engine(device: DeviceChoice, head: &str, dtype: &str, shape: TreeShape) -> Engine {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny");
-    let mut engine = Engine::load(EngineOptions {
+    Engine::load(EngineOptions {
         model_path: models.join("target"),
-        draft_model_path: Some(models.join("eagle2")),
-        policy: ShapePolicy::fixed(shapes[0]),
+        draft_model_path: Some(models.join(head)),
+        policy: ShapePolicy::fixed(shape),
         device,
-        dtype: "float32".into(),
+        dtype: dtype.into(),
         batch_invariant: true,
         max_running_requests: 2,
         context_length: Some(64),
         page_size: 4,
+        chunked_prefill_size: 12,
         disable_cuda_graph: true,
         ..EngineOptions::default()
     })
-    .expect("the demo pair loads");
-    let samplings = [0.0, 0.9].map(|temperature| SamplingParams { temperature, seed: 3, ..SamplingParams::default() });
-    let requests = samplings.map(|sampling| Request {
-        input_ids: PROMPT[..9].to_vec(),
-        sampling,
+    .expect("the demo pair loads")
+}
+
+/// Runs a greedy request, a sampled one, and so on.
+fn short_texts(engine: &mut Engine, count: usize) -> (Vec<Vec<u64>>, Vec<ReplayText>) {
+    let request = |at: usize| Request {
+        input_ids: PROMPT[..9 + at / 2].to_vec(),
+        sampling: SamplingParams { temperature: [0.0, 0.9][at % 2], seed: 3, ..SamplingParams::default() },
         stop: StopConditions { max_new_tokens: Some(8), ignore_eos: true, ..StopConditions::default() },
-    });
-    let completions = engine.run(requests.to_vec()).expect("they run");
-    let texts: Vec<ReplayText> =
-        requests.iter().zip(&completions).map(|(request, completion)| ReplayText::new(request, completion)).collect();
+    };
+    let requests: Vec<Request> = (0..count).map(request).collect();
+    let completions = engine.run(requests.clone()).expect("they run");
+    let texts = requests.iter().zip(&completions).map(|(request, completion)| ReplayText::new(request, completion));
+    let texts = texts.collect();
+    (completions.into_iter().map(|one| one.accept_histogram).collect(), texts)
+}
+
+/// Runs requests with a shape, and replays them with shapes.
+fn replay(device: DeviceChoice, shapes: &[TreeShape]) -> (Vec<Vec<u64>>, Vec<Vec<Acceptance>>) {
+    let mut engine = short_engine(device, "eagle2", "float32", shapes[0]);
+    let (histograms, texts) = short_texts(&mut engine, 2);
     let replayed = engine.replay(&texts, shapes, &mut |_| ControlFlow::Continue(())).expect("they can be replayed");
-    (completions.into_iter().map(|one| one.accept_histogram).collect(), replayed.expect("nobody broke it off"))
+    (histograms, replayed.expect("nobody broke it off"))
+}
+
+#[test]
+fn a_replay_from_kept_states_is_the_one_that_kept_them() {
+    if device().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("states");
+    let shapes = ["3,2,6", "2,1,3"].map(|shape| shape.parse().expect("a shape"));
+    for (head, dtype) in [("eagle2", "float32"), ("eagle3", "bfloat16")] {
+        let mut engine = short_engine(DeviceChoice::Emulator, head, dtype, TreeShape::OFF);
+        let (_, texts) = short_texts(&mut engine, 3);
+        let expected =
+            engine.replay(&texts, &shapes, &mut |_| ControlFlow::Continue(())).expect("they can be replayed");
+        let mut said = Vec::new();
+        for _ in 0..2 {
+            let mut note = |words: &str| said.push(words.to_owned());
+            let keep = KeepStates { path: &path, most_bytes: 1 << 30, note: &mut note };
+            let found = engine.replay_keeping(&texts, &shapes, keep, &mut |_| ControlFlow::Continue(()));
+            assert_eq!(found.expect("they can be replayed"), expected, "{head}");
+        }
+        assert!(said.len() <= 2 && said.last().is_some_and(|words| words.contains("3 of 3")), "{head}: {said:?}");
+    }
 }
 
 #[test]

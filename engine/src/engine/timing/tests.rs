@@ -56,10 +56,12 @@ fn every_point_is_timed_and_the_engine_is_as_before() {
             assert!(one.device.iter().all(|timing| timing.verify.is_some()), "{one:?}");
             assert!(one.point.shape.is_off() || one.device.iter().all(all), "{one:?}");
         }
-        // Read once for each batch and context, all of it then.
-        let tokens: Vec<usize> = times.iter().filter_map(|one| one.prefill).map(|prefill| prefill.tokens).collect();
+        // Read once for each batch and context, all of it then, and once more without the draft.
+        let read = |one: &RoundTimes| one.prefill.map(|prefill| (prefill.tokens, prefill.draft));
         let length = |context| engine.prompt_length(context, 4);
-        assert_eq!(tokens, [2 * length(30), length(20)]);
+        let expected_reads =
+            [Some((2 * length(30), false)), Some((2 * length(30), true)), Some((length(20), true)), None];
+        assert_eq!(times.iter().map(read).collect::<Vec<_>>(), expected_reads);
         assert!(engine.is_idle() && engine.options().policy == policy);
         let again = engine.run(vec![prompt]).expect("it runs");
         assert_eq!(again[0].output_ids, expected[0].output_ids, "acceptance is real again");

@@ -1,0 +1,98 @@
+//! The target's states of texts, given out and taken in.
+
+use std::ops::Range;
+
+use super::{CpuBackend, slot::SlotState};
+use crate::{
+    backend::{PrefillChunk, StateRow},
+    error::EngineError,
+    model::Pass,
+};
+
+const ELEMENT: usize = size_of::<f32>();
+
+impl CpuBackend {
+    /// What is kept of a position.
+    pub(super) fn kept_row(&self) -> Option<StateRow> {
+        let captured = self.draft.as_ref()?.capture();
+        let hidden = self.target.hidden_size() * ELEMENT;
+        let (features, last) = if captured.is_empty() { (hidden, 0) } else { (captured.len() * hidden, hidden) };
+        Some(StateRow { element: "float32".into(), captured: captured.to_vec(), features, last })
+    }
+
+    /// Adds what a pass has left behind pieces.
+    pub(super) fn give_out(
+        &self,
+        chunks: &[PrefillChunk<'_>],
+        states: &[&SlotState],
+        pass: &Pass,
+        to: &mut Vec<u8>,
+    ) -> Result<(), EngineError> {
+        let row = self.kept_row().ok_or_else(not_of_a_text)?;
+        let features = if row.captured.is_empty() { &pass.hidden } else { &pass.captured };
+        let mut first = 0;
+        for (chunk, state) in chunks.iter().zip(states) {
+            let last = last_rows(&row, chunk, state)?;
+            let count = chunk.tokens.len();
+            for (from, width, rows) in [(features, row.features, 0..count), (&pass.hidden, row.last, last)] {
+                to.extend(from[of(first, &rows, width)].iter().flat_map(|value| value.to_le_bytes()));
+            }
+            first += count;
+        }
+        Ok(())
+    }
+
+    /// What a pass left behind pieces, as far as it was given out; zeros elsewhere.
+    pub(super) fn take_in(
+        &self,
+        chunks: &[PrefillChunk<'_>],
+        states: &[&SlotState],
+        mut from: &[u8],
+    ) -> Result<Pass, EngineError> {
+        let row = self.kept_row().ok_or_else(not_of_a_text)?;
+        let positions: usize = chunks.iter().map(|chunk| chunk.tokens.len()).sum();
+        let mut hidden = vec![0.0; positions * self.target.hidden_size()];
+        let mut captured = vec![0.0; positions * row.captured.len() * self.target.hidden_size()];
+        let mut first = 0;
+        for (chunk, state) in chunks.iter().zip(states) {
+            let last = last_rows(&row, chunk, state)?;
+            let count = chunk.tokens.len();
+            let features = if row.captured.is_empty() { &mut hidden } else { &mut captured };
+            from = decode(from, &mut features[of(first, &(0..count), row.features)])?;
+            from = decode(from, &mut hidden[of(first, &last, row.last)])?;
+            first += count;
+        }
+        if from.is_empty() { Ok(Pass { hidden, captured }) } else { Err(not_as_many()) }
+    }
+}
+
+/// Rows of a piece at which the final state is kept beside what the draft sees.
+fn last_rows(row: &StateRow, chunk: &PrefillChunk<'_>, state: &SlotState) -> Result<Range<usize>, EngineError> {
+    match &state.trace {
+        Some(trace) if chunk.next.is_some() && row.last > 0 => Ok(chunk.rows_within(&trace.target_positions())),
+        Some(_) if chunk.next.is_some() => Ok(0..0),
+        _ => Err(not_of_a_text()),
+    }
+}
+
+/// Where the elements of rows of so many bytes stand, behind those of earlier pieces.
+fn of(first: usize, rows: &Range<usize>, bytes: usize) -> Range<usize> {
+    let width = bytes / ELEMENT;
+    (first + rows.start) * width..(first + rows.end) * width
+}
+
+/// Fills values with the first bytes; returns the others.
+fn decode<'a>(from: &'a [u8], to: &mut [f32]) -> Result<&'a [u8], EngineError> {
+    let (these, rest) = from.split_at_checked(to.len() * ELEMENT).ok_or_else(not_as_many)?;
+    let (words, _) = these.as_chunks::<ELEMENT>();
+    to.iter_mut().zip(words).for_each(|(to, word)| *to = f32::from_le_bytes(*word));
+    Ok(rest)
+}
+
+fn not_of_a_text() -> EngineError {
+    EngineError::Device("states are kept only of texts that are traced and go on behind the piece".into())
+}
+
+fn not_as_many() -> EngineError {
+    EngineError::Device("there are not as many kept states as positions".into())
+}

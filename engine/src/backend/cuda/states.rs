@@ -1,0 +1,120 @@
+//! The target's states of texts, copied to the host and back.
+
+use std::ops::Range;
+
+use kernels::device::{Buffer, Slice};
+
+use super::CudaBackend;
+use crate::{
+    backend::{PrefillChunk, StateRow, TargetStates},
+    error::EngineError,
+    model::HeadKind,
+};
+
+/// What is kept of pieces: buffers that passes leave, row by row.
+struct Part<'a> {
+    buffer: &'a Buffer,
+    /// Bytes of a row.
+    row: usize,
+    /// Of the buffer.
+    rows: Range<usize>,
+}
+
+impl CudaBackend {
+    /// What is kept of a position.
+    pub(super) fn kept_row(&self) -> Option<StateRow> {
+        let head = self.machine.head.as_ref()?;
+        let element = self.options.element;
+        let features = self.machine.feature_width(head) * element.bytes();
+        let last = self.machine.target.facts.layer.hidden * element.bytes();
+        Some(match head.facts.kind {
+            HeadKind::Eagle => StateRow { element: element.name().into(), captured: Vec::new(), features, last: 0 },
+            HeadKind::Eagle3 => {
+                StateRow { element: element.name().into(), captured: head.facts.capture.clone(), features, last }
+            }
+        })
+    }
+
+    /// Whether all pieces are of texts that are traced and go on, and states that are to be taken in are theirs.
+    pub(super) fn check_traced(
+        &self,
+        chunks: &[PrefillChunk<'_>],
+        states: &TargetStates<'_>,
+    ) -> Result<(), EngineError> {
+        if chunks.iter().any(|chunk| chunk.next.is_none() || self.trace_of(chunk.slot).is_none()) {
+            return Err(not_of_a_text());
+        }
+        // Where the rows lie does not matter to how many there are.
+        let ends: Vec<i32> = chunks.iter().map(|chunk| chunk.tokens.len() as i32 - 1).collect();
+        let needed: usize = self.parts(chunks, &ends)?.iter().map(Part::bytes).sum();
+        match states {
+            TargetStates::In(from) if from.len() != needed => Err(EngineError::Device(format!(
+                "there are {} bytes of kept states for positions of {needed}",
+                from.len()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds what the target's pass has left behind pieces whose last rows are `lasts`.
+    pub(super) fn give_out(
+        &self,
+        chunks: &[PrefillChunk<'_>],
+        lasts: &[i32],
+        to: &mut Vec<u8>,
+    ) -> Result<(), EngineError> {
+        for part in self.parts(chunks, lasts)? {
+            let start = to.len();
+            to.resize(start + part.bytes(), 0);
+            self.device.read(part.slice(), &mut to[start..])?;
+        }
+        Ok(())
+    }
+
+    /// Puts the first of these bytes where the target's pass would have left them, and steps past them.
+    pub(super) fn take_in(
+        &self,
+        chunks: &[PrefillChunk<'_>],
+        lasts: &[i32],
+        from: &mut &[u8],
+    ) -> Result<(), EngineError> {
+        for part in self.parts(chunks, lasts)? {
+            let (these, rest) = from.split_at_checked(part.bytes()).ok_or_else(not_of_a_text)?;
+            self.device.write(part.slice(), these)?;
+            *from = rest;
+        }
+        Ok(())
+    }
+
+    fn parts(&self, chunks: &[PrefillChunk<'_>], lasts: &[i32]) -> Result<Vec<Part<'_>>, EngineError> {
+        let (Some(row), Some(head)) = (self.kept_row(), &self.machine.head) else { return Err(not_of_a_text()) };
+        let features = if head.facts.kind == HeadKind::Eagle { &self.work.normed } else { &self.work.captured };
+        let mut parts = Vec::with_capacity(2 * chunks.len());
+        for (chunk, last) in chunks.iter().zip(lasts) {
+            let count = chunk.tokens.len();
+            let first = *last as usize + 1 - count;
+            parts.push(Part { buffer: features, row: row.features, rows: first..first + count });
+            if let Some(trace) = self.trace_of(chunk.slot).filter(|_| row.last > 0) {
+                let rows = chunk.rows_within(&trace.target_positions());
+                let rows = first + rows.start..first + rows.end;
+                parts.push(Part { buffer: &self.work.normed, row: row.last, rows });
+            }
+        }
+        parts.retain(|part| !part.rows.is_empty());
+        Ok(parts)
+    }
+}
+
+impl Part<'_> {
+    fn bytes(&self) -> usize {
+        self.rows.len() * self.row
+    }
+
+    fn slice(&self) -> Slice<'_> {
+        self.buffer.range(self.rows.start * self.row..self.rows.end * self.row)
+    }
+}
+
+fn not_of_a_text() -> EngineError {
+    EngineError::Device("states are kept only of texts that are traced and go on behind the piece".into())
+}

@@ -1,0 +1,37 @@
+//! What outlives a target's pass over a text.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+/// What is kept of a target behind each position of a text, so that the draft can read the text without it. Its caches
+/// are not among it: the draft's own is filled from these states, and chances are told from them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateRow {
+    /// The type of the elements, as in `--dtype`.
+    pub element: String,
+    /// The layers on whose entry the residual stream is captured for the draft; none where it sees the final state.
+    pub captured: Vec<usize>,
+    /// Bytes of what the draft sees.
+    pub features: usize,
+    /// Bytes of the final state, kept beside where chances will be asked for; 0 where the draft sees just that.
+    pub last: usize,
+}
+
+/// States of a target for pieces of texts: piece by piece, first what the draft sees of each position, then the final
+/// states at those positions at which they are [traced](super::Backend::trace).
+#[derive(Debug)]
+pub enum TargetStates<'a> {
+    /// The target runs, and what it leaves is added here.
+    Out(&'a mut Vec<u8>),
+    /// The target does not run: this is what it left when it did.
+    In(&'a [u8]),
+}
+
+impl StateRow {
+    /// Bytes of a piece of a text, whose final states are wanted at some positions.
+    pub fn bytes(&self, piece: &Range<usize>, wanted: &Range<usize>) -> usize {
+        let last = piece.end.min(wanted.end).saturating_sub(piece.start.max(wanted.start));
+        piece.len() * self.features + last * self.last
+    }
+}

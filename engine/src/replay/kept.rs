@@ -1,0 +1,247 @@
+//! The target's states of texts, kept in a file, so that another replay of these texts runs the draft alone.
+//!
+//! Shapes do not matter to them, and of a draft only what it sees of the target does. The file is only ever added to while
+//! the target's pass runs, and is not waited for: what a kill or a full disk leaves of it is found out when it is opened,
+//! cut off, and made again.
+
+mod format;
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, ErrorKind, Read, Seek, SeekFrom, Write},
+    ops::Range,
+    path::Path,
+};
+
+use self::format::{BESIDE, Extent, FORMAT, Found, Header};
+use super::ReplayText;
+use crate::{backend::Backend, engine::Identity, error::EngineError, options::EngineOptions};
+
+/// Most bytes of states that are in memory at once, but for a single position that is larger.
+const IN_FLIGHT: usize = 64 << 20;
+
+/// Where a replay may keep what the target leaves behind its texts, and finds it again.
+pub struct KeepStates<'a> {
+    /// The file. It can be deleted whenever no replay runs.
+    pub path: &'a Path,
+    /// Bytes that it may have. Where the states of all texts take more, none are written.
+    pub most_bytes: u64,
+    /// Is told, in words, whether the states are used, or why they are not: without them the target reads the texts.
+    pub note: &'a mut dyn FnMut(&str),
+}
+
+/// A part of a text whose states are in the file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Piece {
+    /// Of the text.
+    pub positions: Range<usize>,
+    /// Where the states begin, in bytes.
+    pub offset: u64,
+}
+
+/// The open file.
+pub struct Kept<'a> {
+    keep: KeepStates<'a>,
+    header: Header,
+    extents: Vec<Extent>,
+    /// `None` where it can neither be read nor written.
+    file: Option<File>,
+    /// Pieces of the first texts, as many as were there when it was opened.
+    known: Vec<Vec<Piece>>,
+    /// Where the next piece goes, in bytes.
+    end: u64,
+    writes: bool,
+}
+
+/// A file, and whose states go there.
+pub struct Keeping<'a, 'b> {
+    /// The file.
+    pub keep: KeepStates<'a>,
+    /// The models.
+    pub identity: &'b Identity,
+    /// How they run.
+    pub options: &'b EngineOptions,
+}
+
+impl<'a> Kept<'a> {
+    /// Opens the file for texts, or begins it. What it holds of other texts, or of another target, goes. `None` without a
+    /// draft.
+    pub fn open(keeping: Keeping<'a, '_>, backend: &dyn Backend, texts: &[ReplayText]) -> Option<Self> {
+        let Keeping { keep, identity, options } = keeping;
+        let device = backend.device();
+        let row = backend.state_row()?;
+        let header = Header {
+            format: FORMAT,
+            engine: concat!("spectune ", env!("CARGO_PKG_VERSION")).into(),
+            target: identity.target.clone(),
+            device: device.device,
+            device_name: device.name,
+            driver: device.driver,
+            attention: options.attention_backend.clone(),
+            batch_invariant: options.batch_invariant,
+            together: (IN_FLIGHT / (row.features + row.last).max(1)).clamp(1, backend.capacity().prefill_chunk.max(1)),
+            row,
+            texts: hash(texts),
+        };
+        let extents: Vec<Extent> = texts.iter().map(extent).collect();
+        let mut kept = Self { keep, header, extents, file: None, known: Vec::new(), end: 0, writes: false };
+        if let Err(error) = kept.find() {
+            kept.say(&format!("cannot be used, and the target reads the texts: {error}"));
+            kept.file = None;
+        }
+        Some(kept)
+    }
+
+    /// How many of the texts, from the first on, the target need not read.
+    pub fn known(&self) -> usize {
+        if self.file.is_some() { self.known.len() } else { 0 }
+    }
+
+    /// Whether texts that are not known are to be added.
+    pub fn writes(&self) -> bool {
+        self.writes && self.file.is_some()
+    }
+
+    /// Most positions of a pass.
+    pub fn together(&self) -> usize {
+        self.header.together
+    }
+
+    /// A piece of a known text; `None` behind the last one.
+    pub fn piece(&self, text: usize, number: usize) -> Option<&Piece> {
+        self.known.get(text)?.get(number)
+    }
+
+    /// Adds the states of a piece of a known text to others.
+    ///
+    /// # Errors
+    /// When the file can no longer be read.
+    pub fn read(&mut self, text: usize, piece: &Piece, to: &mut Vec<u8>) -> Result<(), EngineError> {
+        let count = self.extents.get(text).map_or(0, |text| self.header.row.bytes(&piece.positions, &text.wanted));
+        let start = to.len();
+        to.resize(start + count, 0);
+        let nothing = || Err(io::Error::from(ErrorKind::NotFound));
+        let read = self.file.as_mut().map_or_else(nothing, |file| {
+            file.seek(SeekFrom::Start(piece.offset))?;
+            file.read_exact(&mut to[start..])
+        });
+        read.map_err(|source| EngineError::Read { path: self.keep.path.to_owned(), source })
+    }
+
+    /// Adds the first of some states to the file, those of a piece of a text, and returns the others. Where that fails,
+    /// the file goes, so that a disk that is full does not stay so.
+    pub fn add<'b>(&mut self, text: usize, positions: &Range<usize>, states: &'b [u8]) -> &'b [u8] {
+        let count = self.extents.get(text).map_or(0, |text| self.header.row.bytes(positions, &text.wanted));
+        let (states, rest) = states.split_at(count.min(states.len()));
+        let Some(file) = self.file.as_mut().filter(|_| self.writes) else { return rest };
+        let written =
+            file.seek(SeekFrom::Start(self.end)).and_then(|_| format::write_piece(file, text, positions, states));
+        match written {
+            Ok(()) => self.end += states.len() as u64 + BESIDE,
+            Err(error) => {
+                self.file = None;
+                let removed = fs::remove_file(self.keep.path).err();
+                let left = removed.map_or_else(String::new, |error| format!("; what is left of it stays: {error}"));
+                self.say(&format!("cannot be written, and the next replay reads the texts again: {error}{left}"));
+            }
+        }
+        rest
+    }
+
+    /// Looks for what is known, and makes ready to write what is not.
+    fn find(&mut self) -> io::Result<()> {
+        let mut found = None;
+        match OpenOptions::new().read(true).write(true).open(self.keep.path) {
+            Ok(mut file) => {
+                match self.look_into(&mut file)? {
+                    Ok(texts) => found = Some(texts),
+                    Err(reason) => self.say(&format!("cannot be used, and is made again: {reason}")),
+                }
+                self.file = Some(file);
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        let count = self.extents.len();
+        if let Some(Found { texts, end, more }) = found {
+            (self.known, self.end) = (texts, end);
+            if !self.known.is_empty() {
+                self.say(&format!("holds the hidden states of {} of {count} texts from before", self.known.len()));
+            }
+            if more {
+                self.say(&format!("is torn or damaged behind byte {end}; the rest of it is made again"));
+                self.file.as_ref().map_or(Ok(()), |file| file.set_len(end))?;
+            }
+            if self.known.len() == count {
+                return Ok(());
+            }
+        }
+        let most = self.keep.most_bytes;
+        let header = self.header.encode()?;
+        let needed = header.len() as u64 + self.most_needed();
+        if needed > most {
+            let (needed, most) = (needed.div_ceil(1 << 20), most >> 20);
+            self.say(&format!(
+                "is not written: the hidden states of {count} texts may take {needed} MiB, and {most} MiB are allowed; \
+                 the target reads the texts at each replay"
+            ));
+            return Ok(());
+        }
+        if self.end == 0 {
+            let mut file = match self.file.take() {
+                Some(file) => file,
+                None => OpenOptions::new().read(true).write(true).create_new(true).open(self.keep.path)?,
+            };
+            file.set_len(0)?;
+            file.seek(SeekFrom::Start(0))?;
+            file.write_all(&header)?;
+            self.end = header.len() as u64;
+            self.file = Some(file);
+        }
+        self.writes = true;
+        Ok(())
+    }
+
+    /// What a file holds of these texts; in words, why nothing of it can be used.
+    fn look_into(&self, file: &mut File) -> io::Result<Result<Found, String>> {
+        match format::read_header(file) {
+            Err(reason) => Ok(Err(reason)),
+            Ok(header) if header != self.header => Ok(Err(header.differences(&self.header))),
+            Ok(header) => format::look_through(file, &header, &self.extents).map(Ok),
+        }
+    }
+
+    /// Bytes that the pieces may take: a text ends in the middle of a pass, and so may a group of them.
+    fn most_needed(&self) -> u64 {
+        let text = |text: &Extent| {
+            let pieces = text.positions / self.header.together + 2;
+            self.header.row.bytes(&(0..text.positions), &text.wanted) as u64 + pieces as u64 * BESIDE
+        };
+        self.extents.iter().map(text).sum()
+    }
+
+    fn say(&mut self, words: &str) {
+        (self.keep.note)(&format!("{} {words}", self.keep.path.display()));
+    }
+}
+
+/// What is read of a text: all but its last token; chances are asked behind the prompt of one that is sampled.
+fn extent(text: &ReplayText) -> Extent {
+    let positions = text.tokens.len().saturating_sub(1);
+    let wanted = if text.sampling.is_greedy() { 0..0 } else { text.prompt_tokens.saturating_sub(1)..positions };
+    Extent { positions, wanted }
+}
+
+/// What tells texts apart.
+fn hash(texts: &[ReplayText]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for ReplayText { tokens, prompt_tokens, sampling } in texts {
+        for number in [tokens.len(), *prompt_tokens, usize::from(sampling.is_greedy())] {
+            hasher.update(&(number as u64).to_le_bytes());
+        }
+        tokens.iter().for_each(|token| {
+            hasher.update(&token.to_le_bytes());
+        });
+    }
+    hasher.finalize().to_hex()[..16].to_owned()
+}

@@ -1,0 +1,227 @@
+//! What the file of kept states looks like.
+//!
+//! [`MAGIC`], the length of the header (4 bytes), the header as JSON, its checksum; then pieces of texts: text, position and
+//! number of positions (8 bytes each), their states, a checksum of all that. All numbers are little-endian. Pieces come in
+//! the order of texts and positions, so that a file that ends anywhere holds the beginning of what was to be written.
+
+use std::{
+    fs::File,
+    io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom, Write},
+    ops::Range,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::Piece;
+use crate::backend::StateRow;
+
+/// The first bytes of a file.
+const MAGIC: [u8; 8] = *b"spstates";
+/// The version of the format that this program writes and reads.
+pub const FORMAT: u32 = 1;
+/// Longest header that is read, in bytes.
+const LONGEST_HEADER: usize = 1 << 16;
+/// Bytes of a checksum: the first of a blake3 hash.
+const CHECKSUM: usize = 16;
+/// Bytes of what is said before the states of a piece.
+const HEAD: usize = 24;
+/// Bytes of a piece beside its states.
+pub const BESIDE: u64 = (HEAD + CHECKSUM) as u64;
+/// Bytes that are looked through at once.
+const WINDOW: usize = 1 << 20;
+
+/// What makes states the same: whatever differs here, the target has to read the texts again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// This program and its version.
+    pub engine: String,
+    /// Hash of the target's files.
+    pub target: String,
+    /// Such as `cuda:0`.
+    pub device: String,
+    /// The processor's or the GPU's name.
+    pub device_name: String,
+    /// The driver's version.
+    pub driver: String,
+    /// Attention kernels, where they were chosen.
+    pub attention: Option<String>,
+    /// Whether sums are made in an order that does not depend on the batch.
+    pub batch_invariant: bool,
+    /// What is kept of a position.
+    pub row: StateRow,
+    /// Most positions of a pass.
+    pub together: usize,
+    /// Hash of the texts.
+    pub texts: String,
+}
+
+/// A text, as far as its states are concerned.
+#[derive(Clone, Debug)]
+pub struct Extent {
+    /// Positions that are read.
+    pub positions: usize,
+    /// Those behind which the target's final state is wanted.
+    pub wanted: Range<usize>,
+}
+
+/// What a file holds.
+pub struct Found {
+    /// The pieces of each text that is there as a whole; these are the first ones.
+    pub texts: Vec<Vec<Piece>>,
+    /// Where the last of them ends, in bytes.
+    pub end: u64,
+    /// Whether something else follows.
+    pub more: bool,
+}
+
+impl Header {
+    /// The file up to its pieces.
+    ///
+    /// # Errors
+    /// When the header cannot be said in JSON, or would not be read again.
+    pub fn encode(&self) -> io::Result<Vec<u8>> {
+        let text = serde_json::to_vec(self)?;
+        if text.len() > LONGEST_HEADER {
+            return Err(io::Error::new(ErrorKind::InvalidData, format!("a header of {} bytes", text.len())));
+        }
+        Ok([&MAGIC[..], &(text.len() as u32).to_le_bytes(), &text, &checksum(&text)].concat())
+    }
+
+    /// In words, what differs from another one.
+    pub fn differences(&self, now: &Self) -> String {
+        let fields = |header: &Self| match serde_json::to_value(header) {
+            Ok(serde_json::Value::Object(fields)) => fields,
+            _ => serde_json::Map::new(),
+        };
+        let now = fields(now);
+        let differs = |(name, value): (String, serde_json::Value)| {
+            let new = now.get(&name).filter(|new| **new != value)?;
+            Some(format!("{name} {value}, now {new}"))
+        };
+        fields(self).into_iter().filter_map(differs).collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// Reads the beginning of a file, up to its pieces.
+///
+/// # Errors
+/// In words, when it is no such file.
+pub fn read_header(file: &mut File) -> Result<Header, String> {
+    let cut = |error: io::Error| match error.kind() {
+        ErrorKind::UnexpectedEof => "it ends within its header".to_owned(),
+        _ => error.to_string(),
+    };
+    let mut begin = [0; MAGIC.len() + 4];
+    file.seek(SeekFrom::Start(0)).and_then(|_| file.read_exact(&mut begin)).map_err(cut)?;
+    let Some(length) = begin.strip_prefix(&MAGIC).and_then(|length| length.try_into().ok()).map(u32::from_le_bytes)
+    else {
+        return Err("it holds no states".into());
+    };
+    let length = length as usize;
+    if length > LONGEST_HEADER {
+        return Err(format!("its header has {length} bytes, at most {LONGEST_HEADER} are read"));
+    }
+    let mut text = vec![0; length + CHECKSUM];
+    file.read_exact(&mut text).map_err(cut)?;
+    let (text, sum) = text.split_at(length);
+    if checksum(text) != *sum {
+        return Err("its header is damaged".into());
+    }
+    let value: serde_json::Value = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    // Another format may have another header.
+    if value.get("format") != Some(&FORMAT.into()) {
+        let format = value.get("format").map_or("none".to_owned(), ToString::to_string);
+        return Err(format!("it has format {format}, and this program reads {FORMAT}"));
+    }
+    serde_json::from_value(value).map_err(|error| error.to_string())
+}
+
+/// Looks through the pieces that follow the header: all that are sound, up to the end of the last whole text.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn look_through(file: &mut File, header: &Header, texts: &[Extent]) -> io::Result<Found> {
+    let begin = file.stream_position()?;
+    let length = file.metadata()?.len();
+    let mut found = Found { texts: Vec::new(), end: begin, more: false };
+    let (mut pieces, mut at) = (Vec::new(), begin);
+    let mut reader = BufReader::with_capacity(WINDOW, file);
+    while let Some(text) = texts.get(found.texts.len()) {
+        let start = pieces.last().map_or(0, |piece: &Piece| piece.positions.end);
+        let Some(piece) = next(&mut reader, header, found.texts.len(), text, start, at)? else { break };
+        at = piece.offset + header.row.bytes(&piece.positions, &text.wanted) as u64 + CHECKSUM as u64;
+        let whole = piece.positions.end == text.positions;
+        pieces.push(piece);
+        if whole {
+            found.texts.push(std::mem::take(&mut pieces));
+            found.end = at;
+        }
+    }
+    found.more = found.end < length;
+    Ok(found)
+}
+
+/// The piece of a text that begins at a position and at a byte of the file, if it is there and sound.
+fn next(
+    reader: &mut impl Read,
+    header: &Header,
+    number: usize,
+    text: &Extent,
+    start: usize,
+    at: u64,
+) -> io::Result<Option<Piece>> {
+    let mut head = [0; HEAD];
+    if !fill(reader, &mut head)? {
+        return Ok(None);
+    }
+    let (words, _) = head.as_chunks::<8>();
+    let [of, from, count] = [0, 1, 2].map(|at| words.get(at).map_or(u64::MAX, |word| u64::from_le_bytes(*word)));
+    let most = header.together.min(text.positions - start) as u64;
+    if (of, from) != (number as u64, start as u64) || !(1..=most).contains(&count) {
+        return Ok(None);
+    }
+    let positions = start..start + count as usize;
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&head);
+    let mut left = header.row.bytes(&positions, &text.wanted);
+    let mut window = vec![0; left.min(WINDOW)];
+    while left > 0 {
+        let part = left.min(WINDOW);
+        if !fill(reader, &mut window[..part])? {
+            return Ok(None);
+        }
+        hasher.update(&window[..part]);
+        left -= part;
+    }
+    let mut sum = [0; CHECKSUM];
+    let sound = fill(reader, &mut sum)? && hasher.finalize().as_bytes().starts_with(&sum);
+    Ok(sound.then_some(Piece { positions, offset: at + HEAD as u64 }))
+}
+
+/// Whether there was enough to fill a buffer.
+fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
+    match reader.read_exact(buffer) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes a piece; its states then begin [`HEAD`] bytes behind where it does.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_piece(file: &mut File, text: usize, positions: &Range<usize>, states: &[u8]) -> io::Result<()> {
+    let head = [text, positions.start, positions.len()].map(|number| (number as u64).to_le_bytes()).concat();
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&head).update(states);
+    file.write_all(&head)?;
+    file.write_all(states)?;
+    file.write_all(&hasher.finalize().as_bytes()[..CHECKSUM])
+}
+
+fn checksum(bytes: &[u8]) -> Vec<u8> {
+    blake3::hash(bytes).as_bytes()[..CHECKSUM].to_vec()
+}
