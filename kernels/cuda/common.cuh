@@ -127,6 +127,12 @@ __device__ __forceinline__ u32 shared_address(const void* at) { return (u32)__cv
 __device__ __forceinline__ void copy_async_16(void* shared, const void* global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared)), "l"(global) : "memory");
 }
+/// The same of zeros instead, if it is not real; then nothing is read.
+__device__ __forceinline__ void copy_async_16_or_zero(void* shared, const void* global, bool real) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
+               "r"(real ? 16 : 0)
+               : "memory");
+}
 __device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 /// Waits until at most `pending` of the committed groups are under way.
 template <int pending>

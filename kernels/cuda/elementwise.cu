@@ -52,6 +52,51 @@ __device__ __forceinline__ void write_pair(T* at, float2 values) {
 #endif
 }
 
+/// The sum of a vector of a row that a linear layer has left in parts, float `[count, rows, width]`. `at` is its place in the
+/// first part, `part` the elements of a part.
+__device__ __forceinline__ void sum_parts(const float* at, int count, u64 part, float values[VECTOR]) {
+#pragma unroll
+  for (int k = 0; k < VECTOR; k++) values[k] = 0.0f;
+#pragma unroll 8
+  for (int p = 0; p < count; p++) {
+#pragma unroll
+    for (int k = 0; k < VECTOR; k += 4) {
+      float4 four = *(const float4*)(at + p * part + k);
+      values[k] += four.x;
+      values[k + 1] += four.y;
+      values[k + 2] += four.z;
+      values[k + 3] += four.w;
+    }
+  }
+}
+
+/// The same, rounded to T.
+__device__ __forceinline__ void read_parts(const float* at, int count, u64 part, float values[VECTOR]) {
+  sum_parts(at, count, part, values);
+#pragma unroll
+  for (int k = 0; k < VECTOR; k++) values[k] = to_float(from_float(values[k]));
+}
+
+/// Adds up such rows; `out` is float instead of T if `out_is_float`, and then nothing is rounded. Grid: (pieces of the width,
+/// rows).
+extern "C" __global__ void __launch_bounds__(256)
+add_parts(void* out, int out_is_float, int out_stride, const float* parts, int count, int width) {
+  wait_for_predecessor();
+  u64 row = blockIdx.y;
+  int i = (int)(blockIdx.x * blockDim.x + threadIdx.x) * VECTOR;
+  if (i >= width) return;
+  float values[VECTOR];
+  sum_parts(parts + row * width + i, count, (u64)gridDim.y * width, values);
+  u64 to = row * out_stride + i;
+  if (!out_is_float) {
+    write_vector((T*)out + to, values);
+    return;
+  }
+#pragma unroll
+  for (int k = 0; k < VECTOR; k += 4)
+    *(float4*)((float*)out + to + k) = make_float4(values[k], values[k + 1], values[k + 2], values[k + 3]);
+}
+
 /// Rows of an embedding: `out[r] = table[tokens[r]]`, rows `out_stride` apart. Grid: rows. Width is a multiple of VECTOR.
 extern "C" __global__ void __launch_bounds__(256)
 embed(T* out, int out_stride, const T* table, const int* tokens, int width, int vocabulary) {
@@ -65,14 +110,15 @@ embed(T* out, int out_stride, const T* table, const int* tokens, int width, int 
 }
 
 /// RMS norm of a row, after adding a residual: `stream = stream + add` (rounded to T; left out if `add` is null), then
-/// `out = stream · inverse_root(mean(stream²) + epsilon) · weight`. With `keep`, the sum is also written there.
+/// `out = stream · inverse_root(mean(stream²) + epsilon) · weight`. With `keep`, the sum is also written there. What is added
+/// may also be what a linear layer has left in `parts`.
 /// Rows of stream, add, out and keep are `*_stride` apart. `source` (or null) maps a row to the row of `stream` that it
 /// reads; then `add` is not used. Width is a multiple of VECTOR.
 /// Grid: rows. A thread for each vector of a row, as far as there are: with few rows it is latency that counts, so a
 /// thread asks for its weight before the kernel ahead has ended, and reads its part of the row once.
 extern "C" __global__ void __launch_bounds__(1024)
-rms_norm(T* out, int out_stride, T* stream, int stream_stride, const T* add, int add_stride, const T* weight,
-         T* keep, int keep_stride, const int* source, int width, float epsilon) {
+rms_norm(T* out, int out_stride, T* stream, int stream_stride, const T* add, int add_stride, const float* parts,
+         int part_count, const T* weight, T* keep, int keep_stride, const int* source, int width, float epsilon) {
   __shared__ float scratch[33];
   int begin = (int)threadIdx.x * VECTOR, step = (int)blockDim.x * VECTOR;
   float first_weight[VECTOR], first[VECTOR];
@@ -86,9 +132,12 @@ rms_norm(T* out, int out_stride, T* stream, int stream_stride, const T* add, int
   for (int i = begin; i < width; i += step) {
     float x[VECTOR];
     read_vector(own + i, x);
-    if (other) {
+    if (other || part_count) {
       float y[VECTOR];
-      read_vector(other + i, y);
+      if (part_count)
+        read_parts(parts + (u64)row * width + i, part_count, (u64)gridDim.x * width, y);
+      else
+        read_vector(other + i, y);
 #pragma unroll
       for (int k = 0; k < VECTOR; k++) x[k] = to_float(from_float(x[k] + y[k]));
       write_vector(own + i, x);
@@ -113,18 +162,22 @@ rms_norm(T* out, int out_stride, T* stream, int stream_stride, const T* add, int
   }
 }
 
-/// `stream = stream + add`, both `[rows, width]`, rows apart by their strides; with `keep`, the sum is written there too.
-/// Grid: rows.
+/// `stream = stream + add`, both `[rows, width]`, rows apart by their strides; with `keep`, the sum is written there too. What
+/// is added may also be what a linear layer has left in `parts`. Grid: rows.
 extern "C" __global__ void __launch_bounds__(256)
-add_rows(T* stream, int stream_stride, const T* add, int add_stride, T* keep, int keep_stride, int width) {
+add_rows(T* stream, int stream_stride, const T* add, int add_stride, const float* parts, int part_count, T* keep,
+         int keep_stride, int width) {
   wait_for_predecessor();
   int row = (int)blockIdx.x;
   for (int i = (int)threadIdx.x * VECTOR; i < width; i += (int)blockDim.x * VECTOR) {
     float x[VECTOR];
     read_vector(stream + (u64)row * stream_stride + i, x);
-    if (add) {
+    if (add || part_count) {
       float y[VECTOR];
-      read_vector(add + (u64)row * add_stride + i, y);
+      if (part_count)
+        read_parts(parts + (u64)row * width + i, part_count, (u64)gridDim.x * width, y);
+      else
+        read_vector(add + (u64)row * add_stride + i, y);
 #pragma unroll
       for (int k = 0; k < VECTOR; k++) x[k] = to_float(from_float(x[k] + y[k]));
       write_vector(stream + (u64)row * stream_stride + i, x);
@@ -180,56 +233,60 @@ add_bias(T* x, int stride, const T* bias, int width) {
   write_vector(x + row * stride + i, value);
 }
 
-#define HEADS_A_WARP 4
-
-/// Rotates queries and keys of `qkv` (`[rows, (heads + 2 · kv_heads) · head_dim]`: queries, keys, values), queries in
-/// place, keys and values into the cache row `write[row]` (none below 0). Element i of a head turns with element
-/// i + head_dim / 2 by the angle whose cosine and sine stand in `table[position][head_dim / 2]` (already scaled).
-/// Optional RMS norms of each head before the rotation (Qwen3). A warp takes HEADS_A_WARP heads, whose loads are under way
-/// together.
-/// Grid: ((heads + 2 · kv_heads) / 4 / HEADS_A_WARP, rows), 128 threads; head_dim is a multiple of 4.
-extern "C" __global__ void __launch_bounds__(128)
-rotate_and_write(T* qkv, const float2* table, int positions, const int* position, const int* write, T* keys, T* values,
-                 const T* query_norm, const T* key_norm, float epsilon, int heads, int kv_heads, int head_dim) {
-  // Attention behind it reads ahead.
-  wait_and_release();
-  int first = ((int)blockIdx.x * (int)(blockDim.x / WARP) + warp()) * HEADS_A_WARP, row = (int)blockIdx.y;
+/// What rotate_and_write does, for HEADS heads a warp, whose loads are under way together.
+template <int HEADS>
+__device__ __forceinline__ void rotate(T* qkv, const float* parts, int part_count, const float2* table, int positions,
+                                       const int* position, const int* write, T* keys, T* values, const T* query_norm,
+                                       const T* key_norm, float epsilon, int heads, int kv_heads, int head_dim) {
+  int first = ((int)blockIdx.x * (int)(blockDim.x / WARP) + warp()) * HEADS, row = (int)blockIdx.y;
   int all = heads + 2 * kv_heads, half = head_dim / 2;
   if (first >= all) return;
-  T* own = qkv + (u64)row * all * head_dim;
+  u64 place = (u64)row * all * head_dim, part = (u64)gridDim.y * all * head_dim;
+  T* own = qkv + place;
+  auto pair_at = [&](int i) {
+    if (part_count == 0) return read_pair(own + i);
+    float2 sum = make_float2(0.0f, 0.0f);
+#pragma unroll 8
+    for (int p = 0; p < part_count; p++) {
+      float2 two = *(const float2*)(parts + p * part + place + i);
+      sum.x += two.x;
+      sum.y += two.y;
+    }
+    return make_float2(to_float(from_float(sum.x)), to_float(from_float(sum.y)));
+  };
   int to = write[row], at = position[row];
   at = at < 0 ? 0 : at >= positions ? positions - 1 : at;
   const float2* turns = table + (u64)at * half;
   // As if their heads were numbered like those of `qkv`.
   T* cached_keys = keys + (long long)max(to, 0) * (kv_heads * head_dim) - heads * head_dim;
   T* cached_values = values + (long long)max(to, 0) * (kv_heads * head_dim) - (heads + kv_heads) * head_dim;
-  float scale[HEADS_A_WARP];
+  float scale[HEADS];
 #pragma unroll
-  for (int k = 0; k < HEADS_A_WARP; k++) {
+  for (int k = 0; k < HEADS; k++) {
     int head = first + k;
     scale[k] = 1.0f;
     if (!query_norm || head >= heads + kv_heads) continue;
     float squares = 0.0f;
 #pragma unroll 1
-    for (int i = lane(); i < head_dim; i += WARP) {
-      float x = to_float(own[head * head_dim + i]);
-      squares += x * x;
+    for (int i = lane() * 2; i < head_dim; i += WARP * 2) {
+      float2 two = pair_at(head * head_dim + i);
+      squares += two.x * two.x + two.y * two.y;
     }
     scale[k] = inverse_root(warp_sum(squares) / (float)head_dim + epsilon);
   }
   // Two neighbours at once.
 #pragma unroll 1
   for (int i = lane() * 2; i < half; i += WARP * 2) {
-    float2 low[HEADS_A_WARP], high[HEADS_A_WARP];
+    float2 low[HEADS], high[HEADS];
 #pragma unroll
-    for (int k = 0; k < HEADS_A_WARP; k++) {
-      const T* from = own + min(first + k, all - 1) * head_dim + i;
-      low[k] = read_pair(from);
-      high[k] = read_pair(from + half);
+    for (int k = 0; k < HEADS; k++) {
+      int from = min(first + k, all - 1) * head_dim + i;
+      low[k] = pair_at(from);
+      high[k] = pair_at(from + half);
     }
     float4 turn = *(const float4*)(turns + i);
 #pragma unroll
-    for (int k = 0; k < HEADS_A_WARP; k++) {
+    for (int k = 0; k < HEADS; k++) {
       int head = first + k;
       bool is_query = head < heads, is_value = head >= heads + kv_heads;
       if (head >= all || (!is_query && to < 0)) continue;
@@ -251,6 +308,31 @@ rotate_and_write(T* qkv, const float2* table, int positions, const int* position
       write_pair(out + half, b);
     }
   }
+}
+
+/// Rotates queries and keys of `qkv` (`[rows, (heads + 2 · kv_heads) · head_dim]`: queries, keys, values), queries in
+/// place, keys and values into the cache row `write[row]` (none below 0). Element i of a head turns with element
+/// i + head_dim / 2 by the angle whose cosine and sine stand in `table[position][head_dim / 2]` (already scaled).
+/// Optional RMS norms of each head before the rotation (Qwen3).
+/// Grid: ((heads + 2 · kv_heads) / 16, rows), 128 threads; head_dim is a multiple of 4.
+extern "C" __global__ void __launch_bounds__(128)
+rotate_and_write(T* qkv, const float2* table, int positions, const int* position, const int* write, T* keys, T* values,
+                 const T* query_norm, const T* key_norm, float epsilon, int heads, int kv_heads, int head_dim) {
+  // Attention behind it reads ahead.
+  wait_and_release();
+  rotate<4>(qkv, nullptr, 0, table, positions, position, write, keys, values, query_norm, key_norm, epsilon, heads,
+            kv_heads, head_dim);
+}
+
+/// The same where a linear layer has left `qkv` in parts: rows are read from there, all parts of a head at once.
+/// Grid: ((heads + 2 · kv_heads) / 4, rows), 128 threads.
+extern "C" __global__ void __launch_bounds__(128)
+rotate_parts_and_write(T* qkv, const float* parts, int part_count, const float2* table, int positions,
+                       const int* position, const int* write, T* keys, T* values, const T* query_norm, const T* key_norm,
+                       float epsilon, int heads, int kv_heads, int head_dim) {
+  wait_and_release();
+  rotate<1>(qkv, parts, part_count, table, positions, position, write, keys, values, query_norm, key_norm, epsilon, heads,
+            kv_heads, head_dim);
 }
 
 /// Fills with values that are evenly spread over ±`bound`, a function of seed and place. Grid: any.

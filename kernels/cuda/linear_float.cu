@@ -1,12 +1,12 @@
-// Linear layers in float, on the plain cores; arguments as in linear.cu. For tests and for `--dtype float32`.
+// Linear layers in float, on the plain cores; arguments as in linear.cu, of which `share` is not used. For tests and for `--dtype float32`.
 #include "common.cuh"
 
 #define WARPS 8
 
 /// A warp an output, eight rows at a time; each sum in an order that does not depend on the rows. Grid: (outputs / 8, rows / 8).
 extern "C" __global__ void __launch_bounds__(256)
-linear_float(void* y, int y_is_float, int y_stride, const T* x, int x_stride, const int* source, const T* w, const T* bias,
-         int rows, int inputs, int outputs) {
+linear_float(void* y, int y_is_float, int y_stride, const T* x, int x_stride, const T* w, const T* bias, int rows,
+             int inputs, int outputs, int share) {
   wait_for_predecessor();
   int output = (int)blockIdx.x * WARPS + warp(), first_row = (int)blockIdx.y * 8;
   if (output >= outputs) return;
@@ -14,7 +14,7 @@ linear_float(void* y, int y_is_float, int y_stride, const T* x, int x_stride, co
   const float* x_row[8];
   for (int r = 0; r < 8; r++) {
     int row = first_row + (r < count ? r : 0);
-    x_row[r] = x + (u64)(source ? source[row] : row) * x_stride;
+    x_row[r] = x + (u64)row * x_stride;
   }
   float d[8] = {0, 0, 0, 0, 0, 0, 0, 0};
   for (int k = lane(); k < inputs; k += WARP) {

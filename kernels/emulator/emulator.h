@@ -405,6 +405,10 @@ inline uint4 load_fresh_16(const void* at) { return load_16(at); }
 inline void copy_async_16(void* shared, const void* global) {
   check_alignment(shared, "copy"); check_alignment(global, "copy"); std::memcpy(shared, global, 16);
 }
+inline void copy_async_16_or_zero(void* shared, const void* global, bool real) {
+  if (real) copy_async_16(shared, global);
+  else std::memset(shared, 0, 16);
+}
 inline void copy_async_commit() {}
 template <int pending> inline void copy_async_wait() {}
 inline void wait_for_predecessor() {}

@@ -198,6 +198,7 @@ impl Scene {
         let plane = self.plane();
         kernels.rotate_and_write(Rotation {
             qkv: self.qkv.slice(),
+            parts: None,
             table: self.turns.slice(),
             positions: self.turns.bytes() / (HEAD_DIM / 2 * 8),
             position: self.position.slice(),

@@ -23,7 +23,7 @@ use std::{
 };
 
 pub use buffer::{Buffer, Element, HostBuffer, Slice};
-pub use compile::{KernelFile, Split, compile_for};
+pub use compile::{KernelFile, compile_for};
 pub use driver::{Event, Graph};
 pub use error::DeviceError;
 
@@ -55,6 +55,8 @@ pub struct Properties {
     pub capability: (u32, u32),
     /// Bytes of second-level cache.
     pub cache_bytes: usize,
+    /// Bytes of shared memory that one block may have.
+    pub shared_bytes: usize,
     /// Whether kernels run on the CPU.
     pub emulated: bool,
 }

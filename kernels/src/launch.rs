@@ -17,20 +17,20 @@ mod unread;
 pub use accept::{Acceptance, CachePlanes, Moves};
 pub use attention::{Attention, HEAD_DIMS};
 pub use attention_tiles::{Groups, Sees};
-pub use elementwise::{RmsNorm, Rotation};
-pub use linear::{Linear, LinearBlocks};
+pub use elementwise::{Added, RmsNorm, Rotation};
+pub use linear::{Linear, Parts};
 pub use own_rows::OwnRows;
 pub use sampling::SamplingState;
 pub use select::{Logits, LogprobRows, MOST_SELECTED, MOST_VOCABULARY, SelectionWorkspace, TopK};
 pub use tree::{Drafting, MOST_NODES, MOST_PLACES, MOST_TOPK, PassRows, Proposals, Sequences, TreeNodes, VerifyRows};
 pub use unread::{Reading, UnreadTokens};
 
-use crate::device::{Arg, Device, DeviceError, Element, Geometry, Kernel, KernelFile, Slice};
+use crate::device::{Arg, Device, DeviceError, Element, Geometry, Kernel, KernelFile, Properties, Slice};
 
-/// All kernel files of an element type and some head sizes, each with its compiler options.
-pub fn files(element: Element, head_dims: &[usize]) -> Vec<(KernelFile, Vec<String>)> {
+/// All kernel files of an element type and some head sizes on a device, each with its compiler options.
+pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> Vec<(KernelFile, Vec<String>)> {
     let linear = if element == Element::F32 { linear::FLOAT_FILE } else { linear::FILE };
-    let mut files = [elementwise::FILE, linear].map(|file| (file, vec![element.option()])).to_vec();
+    let mut files = vec![(elementwise::FILE, vec![element.option()]), (linear, linear::options(element, properties))];
     // These know no element type.
     files.extend(
         [select::FILE, sampling::FILE, tree::FILE, accept::FILE, unread::FILE, state::FILE, own_rows::FILE]

@@ -1,15 +1,30 @@
 //! Every kernel file compiles for the architectures that people run, which needs NVRTC but no GPU.
 
 use kernels::{
-    device::{DeviceError, Element, compile_for},
+    device::{DeviceError, Element, Properties, compile_for},
     launch::files,
 };
 
+/// As a device of an architecture says of itself, as far as compiling asks.
+fn properties(shared_bytes: usize) -> Properties {
+    Properties {
+        name: String::new(),
+        driver: String::new(),
+        multiprocessors: 1,
+        capability: (0, 0),
+        cache_bytes: 0,
+        shared_bytes,
+        emulated: false,
+    }
+}
+
 #[test]
-fn all_kernels_compile_for_ampere_hopper_and_blackwell() {
-    for architecture in ["sm_80", "sm_90a", "sm_100"] {
+fn all_kernels_compile_for_ampere_ada_hopper_and_blackwell() {
+    for (architecture, shared_bytes) in
+        [("sm_80", 163 << 10), ("sm_89", 99 << 10), ("sm_90a", 227 << 10), ("sm_100", 227 << 10)]
+    {
         for element in [Element::F16, Element::BF16, Element::F32] {
-            for (file, options) in files(element, &[64, 96, 128, 256]) {
+            for (file, options) in files(element, &[64, 96, 128, 256], &properties(shared_bytes)) {
                 match compile_for(file, &options, architecture) {
                     Ok(binary) => assert!(!binary.is_empty()),
                     Err(error @ DeviceError::Missing { .. }) => {

@@ -3,7 +3,7 @@
 use super::{Numbers, compare, text, tolerance, values};
 use crate::{
     device::{Buffer, Device, Element},
-    launch::{Kernels, RmsNorm, Rotation, Rows},
+    launch::{Added, Kernels, Parts, RmsNorm, Rotation, Rows},
     reference::{Rope, RopeScaling, rms_norm, silu_gate},
 };
 
@@ -66,11 +66,27 @@ pub fn check_rms_norm(device: &Device, element: Element) -> Result<(), String> {
         let expected = rms_norm(&gathered, &weight, 1e-5);
         compare(&what, &values(device, out.slice(), element)?, &expected, tolerance(element))?;
         let keep = Rows { at: kept.slice(), stride: 2 * width };
-        kernels.rms_norm(RmsNorm { add: Some(rows_of(&add, width)), keep: Some(keep), ..norm }).map_err(text)?;
+        kernels
+            .rms_norm(RmsNorm { add: Some(Added::Rows(rows_of(&add, width))), keep: Some(keep), ..norm })
+            .map_err(text)?;
         compare(&what, &values(device, out.slice(), element)?, &rms_norm(&sum, &weight, 1e-5), tolerance(element))?;
         compare("the residual stream", &values(device, stream.slice(), element)?, &sum, tolerance(element) / 4.0)?;
         let found = values(device, kept.slice(), element)?;
         compare("the kept sum", &found[2 * width..][..width], &sum[width..][..width], tolerance(element) / 4.0)?;
+
+        if element == Element::F32 {
+            continue;
+        }
+        let expected = values(device, out.slice(), element)?;
+        let (again, parts) = (upload(device, &x, element)?, InParts::of(device, &y)?);
+        let add = Some(Added::Parts(parts.parts()));
+        kernels.rms_norm(RmsNorm { stream: rows_of(&again, width), add, ..norm }).map_err(text)?;
+        compare("rms_norm after parts", &values(device, out.slice(), element)?, &expected, 0.0)?;
+        kernels.add_parts(out.slice(), false, parts.parts(), rows, width).map_err(text)?;
+        compare("parts added up", &values(device, out.slice(), element)?, &y, 0.0)?;
+        let out = device.allocate(rows * width * 4).map_err(text)?;
+        kernels.add_parts(out.slice(), true, parts.parts(), rows, width).map_err(text)?;
+        compare("parts added up in float", &device.download(out.slice()).map_err(text)?, &y, 0.0)?;
     }
     Ok(())
 }
@@ -84,11 +100,23 @@ pub fn check_add_and_gather(device: &Device, element: Element) -> Result<(), Str
     let (stream, add) = (upload(device, &x, element)?, upload(device, &y, element)?);
     let keep = device.zeros(rows * width * element.bytes()).map_err(text)?;
     kernels
-        .add_rows(rows_of(&stream, width), Some(rows_of(&add, width)), Some(rows_of(&keep, width)), rows, width)
+        .add_rows(
+            rows_of(&stream, width),
+            Some(Added::Rows(rows_of(&add, width))),
+            Some(rows_of(&keep, width)),
+            rows,
+            width,
+        )
         .map_err(text)?;
     let sum: Vec<f32> = x.iter().zip(&y).map(|(x, y)| x + y).collect();
     compare("add_rows", &values(device, stream.slice(), element)?, &sum, tolerance(element) / 2.0)?;
     compare("add_rows, kept", &values(device, keep.slice(), element)?, &sum, tolerance(element) / 2.0)?;
+    if element != Element::F32 {
+        let (again, parts) = (upload(device, &x, element)?, InParts::of(device, &y)?);
+        kernels.add_rows(rows_of(&again, width), Some(Added::Parts(parts.parts())), None, rows, width).map_err(text)?;
+        let expected = values(device, stream.slice(), element)?;
+        compare("add_rows, of parts", &values(device, again.slice(), element)?, &expected, 0.0)?;
+    }
     let out = device.zeros(rows * width * element.bytes()).map_err(text)?;
     let (source, target) =
         (device.upload(&[2_i32, -1, 0]).map_err(text)?, device.upload(&[1_i32, 0, 3]).map_err(text)?);
@@ -137,8 +165,11 @@ pub fn check_rotation(device: &Device, element: Element) -> Result<(), String> {
     for (scaling, (head_dim, heads, kv_heads)) in
         scalings.into_iter().zip([(64, 2, 1), (96, 5, 1), (128, 8, 2), (256, 4, 4)])
     {
-        for normed in [false, true] {
-            check_one_rotation(device, element, scaling, [head_dim, heads, kv_heads], normed)?;
+        for (normed, in_parts) in [(false, false), (true, false), (false, true), (true, true)] {
+            if in_parts && element == Element::F32 {
+                continue;
+            }
+            check_one_rotation(device, element, scaling, [head_dim, heads, kv_heads], normed, in_parts)?;
         }
     }
     Ok(())
@@ -150,6 +181,7 @@ fn check_one_rotation(
     scaling: RopeScaling,
     [head_dim, heads, kv_heads]: [usize; 3],
     normed: bool,
+    in_parts: bool,
 ) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(head_dim as u64);
@@ -160,7 +192,12 @@ fn check_one_rotation(
     let width = (heads + 2 * kv_heads) * head_dim;
     let qkv = numbers.floats(at.len() * width, element);
     let (query_norm, key_norm) = (numbers.floats(head_dim, element), numbers.floats(head_dim, element));
-    let on_device = upload(device, &qkv, element)?;
+    let parts = in_parts.then(|| InParts::of(device, &qkv)).transpose()?;
+    let on_device = if in_parts {
+        device.zeros(qkv.len() * element.bytes()).map_err(text)?
+    } else {
+        upload(device, &qkv, element)?
+    };
     let table = device.upload(&rope.table(positions)).map_err(text)?;
     let position = device.upload(&at.map(|at| at as i32)).map_err(text)?;
     let rows = device.upload(&write).map_err(text)?;
@@ -170,6 +207,7 @@ fn check_one_rotation(
     kernels
         .rotate_and_write(Rotation {
             qkv: on_device.slice(),
+            parts: parts.as_ref().map(InParts::parts),
             table: table.slice(),
             positions,
             position: position.slice(),
@@ -195,7 +233,7 @@ fn check_one_rotation(
             rope.apply(&mut x, &[position]);
             x
         };
-        let what = format!("rotation of {head_dim} ({scaling:?}, normed {normed}), row {row}");
+        let what = format!("rotation of {head_dim} ({scaling:?}, normed {normed}, in parts {in_parts}), row {row}");
         compare(&what, &found[row * width..][..heads * head_dim], &turned(query, &query_norm), tolerance(element))?;
         if let Ok(to) = usize::try_from(write[row]) {
             compare(&what, &keys[to * kv_width..][..kv_width], &turned(key, &key_norm), tolerance(element))?;
@@ -203,6 +241,24 @@ fn check_one_rotation(
         }
     }
     Ok(())
+}
+
+/// Values as a linear layer leaves them in parts.
+struct InParts {
+    sums: Buffer,
+    count: usize,
+}
+
+impl InParts {
+    /// Three parts of each value, whose sum is exact for types of 2 bytes.
+    fn of(device: &Device, values: &[f32]) -> Result<Self, String> {
+        let sums: Vec<f32> = [0.5, 0.25, 0.25].into_iter().flat_map(|x| values.iter().map(move |v| v * x)).collect();
+        Ok(Self { sums: device.upload(&sums).map_err(text)?, count: 3 })
+    }
+
+    fn parts(&self) -> Parts<'_> {
+        Parts { at: self.sums.slice(), count: self.count }
+    }
 }
 
 fn upload(device: &Device, values: &[f32], element: Element) -> Result<Buffer, String> {

@@ -16,20 +16,6 @@ pub struct KernelFile {
     pub name: &'static str,
     /// Its text.
     pub text: &'static str,
-    /// What its kernels want of a multiprocessor's memory.
-    pub split: Split,
-}
-
-/// How the memory of a multiprocessor is split between shared memory and first-level cache while a kernel runs. Where two
-/// kernels want different splits, a multiprocessor has to run empty of the first before the second can begin on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Split {
-    /// As it is, if the kernel's blocks find room.
-    Any,
-    /// Little shared memory: what streaming kernels have asked for of memory waits in the cache.
-    Cache,
-    /// As much shared memory as there is, so that as many blocks as possible run side by side.
-    Shared,
 }
 
 /// What files may include, at most once each.
@@ -163,6 +149,6 @@ mod tests {
     fn kernels_are_found_by_their_declarations() {
         let text = "extern \"C\" __global__ void __launch_bounds__(128) one(int a) {}\n\
                     extern \"C\" __global__ void two(\n  float* b) {}";
-        assert_eq!(KernelFile { name: "x", text, split: Split::Any }.kernels(), ["one", "two"]);
+        assert_eq!(KernelFile { name: "x", text }.kernels(), ["one", "two"]);
     }
 }

@@ -20,7 +20,7 @@ use cudarc::driver::{
 };
 
 use super::{
-    Arg, DeviceError, Geometry, KernelFile, Properties, Split, compile,
+    Arg, DeviceError, Geometry, KernelFile, Properties, compile,
     driver::{Driver, Event, Graph, KernelHandle, Mark},
     matmul::{Matmul, MatmulPlan},
 };
@@ -28,19 +28,15 @@ use super::{
 /// The oldest architecture that has the instructions of the kernels: Ampere.
 const OLDEST: (u32, u32) = (8, 0);
 
-/// Percent of a multiprocessor's memory that is shared memory rather than first-level cache, where a kernel does not need
-/// more; below 0 the driver chooses.
-const fn shared_share(split: Split) -> i32 {
-    match split {
-        Split::Any => -1,
-        Split::Cache => 25,
-        Split::Shared => 100,
-    }
-}
+/// Percent of a multiprocessor's memory that is shared memory rather than first-level cache: all there is. What streaming and
+/// attention kernels have under way lies there, and the more of their blocks run side by side, the better.
+const SHARED_SHARE: i32 = 100;
 
 struct Cuda {
     context: sys::CUcontext,
     stream: sys::CUstream,
+    /// Bytes of shared memory that one block may have.
+    most_shared: i32,
     architecture: String,
     /// Whether a kernel may begin before the one ahead of it ends (Hopper and later).
     overlaps: bool,
@@ -141,11 +137,13 @@ pub(super) fn open(number: usize) -> Result<(Arc<dyn Driver>, Properties), Devic
         multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as usize,
         capability,
         cache_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)? as usize,
+        shared_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as usize,
         emulated: false,
     };
     let cuda = Cuda {
         context,
         stream,
+        most_shared: properties.shared_bytes as i32,
         architecture: architecture(capability),
         overlaps: capability >= (9, 0),
         driver,
@@ -294,10 +292,10 @@ impl Driver for Cuda {
             asked.map_err(|error| failed("cuFuncGetAttribute", error))?;
             value
         };
-        let most = self.most_shared()?;
         for (attribute, value) in [
-            (Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most - own),
-            (Attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, shared_share(file.split)),
+            (Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, self.most_shared - own),
+            // The same for all, else a multiprocessor has to run empty before the next kernel can begin on it.
+            (Attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, SHARED_SHARE),
         ] {
             // SAFETY: the function is live.
             let set = unsafe { result::function::set_function_attribute(function, attribute, value) };
@@ -416,23 +414,6 @@ impl Driver for Cuda {
         };
         let Some(library) = library else { return Ok(None) };
         Ok(Some(Box::new(lt::Plan::new(library, matmul, self.stream)?)))
-    }
-}
-
-impl Cuda {
-    /// Bytes of shared memory that one block may have.
-    fn most_shared(&self) -> Result<i32, DeviceError> {
-        let device = {
-            let mut device = 0;
-            // SAFETY: a context is current; the device is written by the call.
-            let asked = unsafe { sys::cuCtxGetDevice(&mut device).result() };
-            asked.map_err(|error| failed("cuCtxGetDevice", error))?;
-            device
-        };
-        let attribute = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
-        // SAFETY: the device is that of the context.
-        unsafe { result::device::get_attribute(device, attribute) }
-            .map_err(|error| failed("cuDeviceGetAttribute", error))
     }
 }
 

@@ -65,6 +65,7 @@ pub(super) fn open() -> Result<(Arc<dyn Driver>, Properties), DeviceError> {
         multiprocessors: 4,
         capability: (0, 0),
         cache_bytes: 1 << 20,
+        shared_bytes: 227 << 10,
         emulated: true,
     };
     let driver =

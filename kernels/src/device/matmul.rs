@@ -81,6 +81,17 @@ pub struct MatmulHandle {
 /// A kernel outside the library that computes the same product.
 pub type Rival<'a> = &'a dyn Fn() -> Result<(), DeviceError>;
 
+/// What is timed beside the library, and how.
+#[derive(Clone, Copy)]
+pub struct Rivals<'a> {
+    /// Kernels that compute the same; the index of each is kept.
+    pub rivals: &'a [Rival<'a>],
+    /// A short kernel, as stands ahead of products and behind them.
+    pub neighbour: Rival<'a>,
+    /// What the library's result needs besides until it is that of the rivals.
+    pub behind_library: Option<Rival<'a>>,
+}
+
 /// Memory of a product.
 #[derive(Clone, Copy, Debug)]
 pub struct Operands<'a> {
@@ -128,7 +139,7 @@ impl MatmulHandle {
     ///
     /// # Errors
     /// When a slice is too short, or the device fails.
-    pub fn search(&mut self, device: &Device, operands: Operands<'_>, rivals: &[Rival<'_>]) -> Result<(), DeviceError> {
+    pub fn search(&mut self, device: &Device, operands: Operands<'_>, rivals: Rivals<'_>) -> Result<(), DeviceError> {
         self.check(operands)?;
         // SAFETY: checked above.
         let found = unsafe { choice::fastest(device, self.plan.as_mut(), operands, rivals)? };

@@ -1,15 +1,12 @@
 //! `cuda/attention_few.cu` and `cuda/attention_tiles.cu`.
 
 use super::{Attention, HEAD_DIMS, Kernels, OwnRows, address, check_ints, grid, int};
-use crate::device::{Arg, DeviceError, Element, KernelFile, Slice, Split};
+use crate::device::{Arg, DeviceError, Element, KernelFile, Slice};
 
-pub(super) const FILE: KernelFile = KernelFile {
-    name: "attention_tiles.cu",
-    text: include_str!("../../cuda/attention_tiles.cu"),
-    split: Split::Shared,
-};
+pub(super) const FILE: KernelFile =
+    KernelFile { name: "attention_tiles.cu", text: include_str!("../../cuda/attention_tiles.cu") };
 pub(super) const FEW_FILE: KernelFile =
-    KernelFile { name: "attention_few.cu", text: include_str!("../../cuda/attention_few.cu"), split: Split::Cache };
+    KernelFile { name: "attention_few.cu", text: include_str!("../../cuda/attention_few.cu") };
 
 /// Heads of at most this size fit the registers of `attention_few.cu`.
 const MOST_OF_FEW: usize = 128;

@@ -1,10 +1,22 @@
 //! `cuda/elementwise.cu`.
 
-use super::{Kernels, Rows, address, check_ints, grid, int, line};
-use crate::device::{Arg, DeviceError, KernelFile, Slice, Split};
+use super::{Kernels, Parts, Rows, address, check_ints, grid, int, line};
+use crate::device::{Arg, DeviceError, KernelFile, Slice};
 
 pub(super) const FILE: KernelFile =
-    KernelFile { name: "elementwise.cu", text: include_str!("../../cuda/elementwise.cu"), split: Split::Cache };
+    KernelFile { name: "elementwise.cu", text: include_str!("../../cuda/elementwise.cu") };
+
+/// Rows that are left out.
+const NO_ROWS: Rows<'static> = Rows { at: Slice::NONE, stride: 0 };
+
+/// What is added to the residual stream.
+#[derive(Clone, Copy, Debug)]
+pub enum Added<'a> {
+    /// Rows.
+    Rows(Rows<'a>),
+    /// What a linear layer has left in parts: their sum, rounded to the element type.
+    Parts(Parts<'a>),
+}
 
 /// Operands of [`Kernels::rms_norm`].
 #[derive(Clone, Copy, Debug)]
@@ -14,7 +26,7 @@ pub struct RmsNorm<'a> {
     /// The residual stream; takes up `add`.
     pub stream: Rows<'a>,
     /// Added to the stream first.
-    pub add: Option<Rows<'a>>,
+    pub add: Option<Added<'a>>,
     /// `[width]`.
     pub weight: Slice<'a>,
     /// Where the sum is kept beside.
@@ -34,6 +46,8 @@ pub struct RmsNorm<'a> {
 pub struct Rotation<'a> {
     /// `[rows, (heads + 2 · kv_heads) · head_dim]`: queries, keys, values.
     pub qkv: Slice<'a>,
+    /// What they are read from, if a linear layer has left them in parts: then only queries are written to `qkv`.
+    pub parts: Option<Parts<'a>>,
     /// float2 `[positions, head_dim / 2]`: cosine and sine.
     pub table: Slice<'a>,
     /// Rows of the table.
@@ -93,28 +107,25 @@ impl Kernels {
             Some(source) => check_ints(source, rows)?,
             None => self.check_rows(stream, rows, width)?,
         }
-        if let Some(add) = add {
-            self.check_rows(add, rows, width)?;
-        }
+        let (add, parts, count) = self.check_added(add, rows, width)?;
         if let Some(keep) = keep {
             self.check_rows(keep, rows, width)?;
         }
         weight.check(width * self.element.bytes())?;
         let kernel = self.kernel(FILE, "rms_norm")?;
-        let part = |rows: Option<Rows<'_>>| {
-            (rows.map_or(Slice::NONE.address(), |rows| rows.at.address()), rows.map_or(0, |rows| rows.stride))
-        };
-        let ((add, add_stride), (keep, keep_stride)) = (part(add), part(keep));
+        let keep = keep.unwrap_or(NO_ROWS);
         let arguments = [
             address(out.at),
             int(out.stride),
             address(stream.at),
             int(stream.stride),
-            Arg::Address(add),
-            int(add_stride),
+            address(add.at),
+            int(add.stride),
+            address(parts),
+            int(count),
             address(weight),
-            Arg::Address(keep),
-            int(keep_stride),
+            address(keep.at),
+            int(keep.stride),
             address(source.unwrap_or(Slice::NONE)),
             int(width),
             Arg::Float(epsilon),
@@ -124,6 +135,20 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, line(rows, threads), &arguments) }
     }
 
+    /// Rows, address and number of parts of what is added.
+    fn check_added<'a>(
+        &self,
+        add: Option<Added<'a>>,
+        rows: usize,
+        width: usize,
+    ) -> Result<(Rows<'a>, Slice<'a>, usize), DeviceError> {
+        match add {
+            Some(Added::Rows(add)) => self.check_rows(add, rows, width).map(|()| (add, Slice::NONE, 0)),
+            Some(Added::Parts(parts)) => check_parts(Some(parts), rows, width).map(|(at, count)| (NO_ROWS, at, count)),
+            None => Ok((NO_ROWS, Slice::NONE, 0)),
+        }
+    }
+
     /// Adds rows to the residual stream, and keeps a copy of the sum; either may be left out.
     ///
     /// # Errors
@@ -131,22 +156,24 @@ impl Kernels {
     pub fn add_rows(
         &self,
         stream: Rows<'_>,
-        add: Option<Rows<'_>>,
+        add: Option<Added<'_>>,
         keep: Option<Rows<'_>>,
         rows: usize,
         width: usize,
     ) -> Result<(), DeviceError> {
-        for part in [Some(stream), add, keep].into_iter().flatten() {
+        for part in [Some(stream), keep].into_iter().flatten() {
             self.check_rows(part, rows, width)?;
         }
+        let (add, parts, count) = self.check_added(add, rows, width)?;
+        let keep = keep.unwrap_or(NO_ROWS);
         let kernel = self.kernel(FILE, "add_rows")?;
-        let none = Rows { at: Slice::NONE, stride: 0 };
-        let (add, keep) = (add.unwrap_or(none), keep.unwrap_or(none));
         let arguments = [
             address(stream.at),
             int(stream.stride),
             address(add.at),
             int(add.stride),
+            address(parts),
+            int(count),
             address(keep.at),
             int(keep.stride),
             int(width),
@@ -219,15 +246,41 @@ impl Kernels {
         }
     }
 
+    /// Adds up what a linear layer has left in parts, to `[rows, width]` of the element type or float.
+    ///
+    /// # Errors
+    /// When a buffer is too short, or the device fails.
+    pub fn add_parts(
+        &self,
+        out: Slice<'_>,
+        out_is_float: bool,
+        parts: Parts<'_>,
+        rows: usize,
+        width: usize,
+    ) -> Result<(), DeviceError> {
+        self.check_rows(Rows { at: out, stride: width }, rows, width)?;
+        out.check(rows * width * if out_is_float { 4 } else { self.element.bytes() })?;
+        let (parts, count) = check_parts(Some(parts), rows, width)?;
+        let kernel = self.kernel(FILE, "add_parts")?;
+        let pieces = (width / self.vector()).div_ceil(256);
+        // SAFETY: lengths are checked above.
+        unsafe {
+            let arguments =
+                [address(out), Arg::Int(out_is_float.into()), int(width), address(parts), int(count), int(width)];
+            self.device.launch(&kernel, grid([pieces, rows, 1], 256, 0), &arguments)
+        }
+    }
+
     /// Rotary embedding in place, keys and values into the cache.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.
     pub fn rotate_and_write(&self, rotation: Rotation<'_>) -> Result<(), DeviceError> {
-        let Rotation { qkv, table, positions, position, write, keys, values, norms, rows, heads, kv_heads, head_dim } =
-            rotation;
+        let Rotation { qkv, parts, table, positions, position, write, keys, values, norms, .. } = rotation;
+        let Rotation { rows, heads, kv_heads, head_dim, .. } = rotation;
         let width = (heads + 2 * kv_heads) * head_dim;
         self.check_rows(Rows { at: qkv, stride: width }, rows, width)?;
+        let (parts, count) = check_parts(parts, rows, width)?;
         table.check(positions * head_dim / 2 * 8)?;
         check_ints(position, rows)?;
         check_ints(write, rows)?;
@@ -237,9 +290,13 @@ impl Kernels {
             query_norm.check(head_dim * element)?;
             key_norm.check(head_dim * element)?;
         }
-        let kernel = self.kernel(FILE, "rotate_and_write")?;
-        let arguments = [
-            address(qkv),
+        let (name, heads_a_warp) = if count == 0 { ("rotate_and_write", 4) } else { ("rotate_parts_and_write", 1) };
+        let kernel = self.kernel(FILE, name)?;
+        let mut arguments = vec![address(qkv)];
+        if count > 0 {
+            arguments.extend([address(parts), int(count)]);
+        }
+        arguments.extend([
             address(table),
             int(positions),
             address(position),
@@ -252,9 +309,8 @@ impl Kernels {
             int(heads),
             int(kv_heads),
             int(head_dim),
-        ];
-        // Four warps, each of which takes four heads.
-        let blocks = [(heads + 2 * kv_heads).div_ceil(16), rows, 1];
+        ]);
+        let blocks = [(heads + 2 * kv_heads).div_ceil(4 * heads_a_warp), rows, 1];
         // SAFETY: lengths are checked above; cache rows are the caller's layout kernels', which stay within the cache.
         unsafe { self.device.launch(&kernel, grid(blocks, 128, 0), &arguments) }
     }
@@ -271,6 +327,13 @@ impl Kernels {
         // SAFETY: the kernel writes as many elements as the slice holds.
         unsafe { self.device.launch(&kernel, line(blocks, 256), &arguments) }
     }
+}
+
+/// Address and number of parts; none if there are none.
+fn check_parts<'a>(parts: Option<Parts<'a>>, rows: usize, width: usize) -> Result<(Slice<'a>, usize), DeviceError> {
+    let Some(Parts { at, count }) = parts else { return Ok((Slice::NONE, 0)) };
+    at.check(count * rows * width * 4)?;
+    Ok((at, count))
 }
 
 /// Threads for a row of so many accesses: whole warps, at most 256.

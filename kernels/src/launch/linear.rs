@@ -1,38 +1,34 @@
 //! `cuda/linear.cu`.
 
-use super::{Kernels, Rows, address, check_ints, grid, int};
-use crate::device::{Arg, DeviceError, Element, KernelFile, Slice, Split};
+use super::{Kernels, Rows, address, grid, int};
+use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice};
 
-pub(super) const FILE: KernelFile =
-    KernelFile { name: "linear.cu", text: include_str!("../../cuda/linear.cu"), split: Split::Cache };
+pub(super) const FILE: KernelFile = KernelFile { name: "linear.cu", text: include_str!("../../cuda/linear.cu") };
 pub(super) const FLOAT_FILE: KernelFile =
-    KernelFile { name: "linear_float.cu", text: include_str!("../../cuda/linear_float.cu"), split: Split::Cache };
+    KernelFile { name: "linear_float.cu", text: include_str!("../../cuda/linear_float.cu") };
 
-/// Layers of at most so many outputs have too few blocks to keep memory busy without asking ahead.
-const FEW_OUTPUTS: usize = 8192;
-
-/// How the outputs of a layer are dealt to blocks: a matter of speed, the results are the same bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LinearBlocks {
-    /// 16 outputs a block for up to 16 rows, wide ones above: more blocks, better for few outputs and few rows.
-    Narrow,
-    /// 32 outputs a block for up to 16 rows, 64 above: fewer reads of the input.
-    Wide,
-}
+/// Inputs of a stage of the ring.
+const PIECE: usize = 64;
+/// Stages of a ring, at most.
+const MOST_STAGES: usize = 6;
+/// Rows that a block takes, at most.
+const MOST_ROWS: usize = 64;
+/// Inputs of a part, at least: below, a block has hardly begun when it ends.
+const LEAST_SHARE: usize = 512;
+/// Warps of a block.
+const WARPS: [usize; 5] = [8, 7, 6, 5, 4];
+/// Blocks that run side by side on a multiprocessor.
+const BLOCKS: usize = 2;
 
 /// Operands of [`Kernels::linear`].
 #[derive(Clone, Copy, Debug)]
 pub struct Linear<'a> {
     /// The result: of the element type, or float.
     pub y: Slice<'a>,
-    /// Elements from one row of the result to the next.
-    pub y_stride: usize,
     /// Whether the result is float whatever the element type.
     pub y_is_float: bool,
     /// The input.
     pub x: Rows<'a>,
-    /// Which row of `x` each row reads, int32.
-    pub source: Option<Slice<'a>>,
     /// `[outputs, inputs]`.
     pub weight: Slice<'a>,
     /// `[outputs]`.
@@ -43,84 +39,251 @@ pub struct Linear<'a> {
     pub inputs: usize,
     /// Width of the result.
     pub outputs: usize,
-    /// Which kernel runs.
-    pub blocks: LinearBlocks,
+}
+
+/// Sums that have not been added up yet: float `[count, rows, width]`, to be added in order.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts<'a> {
+    /// Where they begin.
+    pub at: Slice<'a>,
+    /// How many there are.
+    pub count: usize,
+}
+
+/// How a layer is dealt to blocks. A function of the layer and the device, not of the rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Deal {
+    /// Of a block, each with 16 outputs.
+    warps: usize,
+    /// Inputs of a part.
+    share: usize,
+    parts: usize,
 }
 
 impl Kernels {
+    /// Parts in which the inputs of a layer are dealt, at most.
+    pub const MOST_PARTS: usize = 8;
+    /// Rows up to which [`linear_in_parts`](Self::linear_in_parts) computes a layer.
+    pub const MOST_ROWS_IN_PARTS: usize = MOST_ROWS;
+
+    /// In how many parts [`linear_in_parts`](Self::linear_in_parts) leaves the sums of a layer.
+    pub fn parts_of(&self, inputs: usize, outputs: usize) -> usize {
+        if self.element == Element::F32 {
+            1
+        } else {
+            deal(self.device.properties(), inputs, outputs, Self::MOST_PARTS).parts
+        }
+    }
+
     /// `y = x · weightᵀ + bias`, each row in an order that does not depend on the others.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.
     pub fn linear(&self, linear: Linear<'_>) -> Result<(), DeviceError> {
-        self.launch_linear(linear, false)
+        self.check_linear(linear, 1, linear.outputs)?;
+        let Linear { rows, inputs, outputs, .. } = linear;
+        if self.element == Element::F32 {
+            let deal = Deal { warps: 8, share: inputs, parts: 1 };
+            return self.launch_linear(
+                FLOAT_FILE,
+                "linear_float",
+                linear,
+                deal,
+                [outputs.div_ceil(8), rows.div_ceil(8), 1],
+                0,
+            );
+        }
+        let deal = deal(self.device.properties(), inputs, outputs, Self::MOST_PARTS);
+        if deal.parts > 1 {
+            return self.launch_ring("linear_64_all", 64, linear, Deal { parts: 1, ..deal }, outputs);
+        }
+        let (name, tile) = kernel_for(rows, false);
+        self.launch_ring(name, tile, linear, deal, outputs)
+    }
+
+    /// As [`linear`](Self::linear), with the same bits once `y`, here float `[parts, rows, outputs]`, is added up: as many
+    /// parts as [`parts_of`](Self::parts_of) says, so that few outputs keep the whole device busy.
+    ///
+    /// # Errors
+    /// When a buffer is too short, there are more than 64 rows, the element type is float, or the device fails.
+    pub fn linear_in_parts<'a>(&self, linear: Linear<'a>) -> Result<Parts<'a>, DeviceError> {
+        let Linear { y, rows, inputs, outputs, .. } = linear;
+        if self.element == Element::F32 || rows > MOST_ROWS {
+            let name = self.element.name();
+            return Err(DeviceError::Shape(format!("{rows} rows of {name} are not multiplied in parts")));
+        }
+        let deal = deal(self.device.properties(), inputs, outputs, Self::MOST_PARTS);
+        let linear = Linear { y_is_float: true, ..linear };
+        self.check_linear(linear, deal.parts, outputs)?;
+        let (name, tile) = kernel_for(rows, false);
+        self.launch_ring(name, tile, linear, deal, outputs)?;
+        Ok(Parts { at: y.range(0..deal.parts * rows * outputs * 4), count: deal.parts })
     }
 
     /// `y = silu(x · gateᵀ) · (x · upᵀ)`: the weight is `[2 · outputs, inputs]`, gate first, the bias likewise. The bits are
-    /// those of [`linear`](Self::linear) and [`silu_gate`](Self::silu_gate), without the launch and the buffer between them.
+    /// those of [`linear`](Self::linear) in one part and [`silu_gate`](Self::silu_gate), without the buffer between them.
     ///
     /// # Errors
     /// When the element type is float, which has no such kernel; otherwise as `linear`.
     pub fn linear_gated(&self, linear: Linear<'_>) -> Result<(), DeviceError> {
+        let Linear { rows, inputs, outputs, .. } = linear;
         if self.element == Element::F32 {
             return Err(DeviceError::Shape("there is no gated linear layer of float32".into()));
         }
-        self.launch_linear(linear, true)
+        self.check_linear(linear, 1, 2 * outputs)?;
+        let (name, tile) = kernel_for(rows, true);
+        self.launch_ring(name, tile, linear, deal(self.device.properties(), inputs, 2 * outputs, 1), 2 * outputs)
     }
 
-    fn launch_linear(&self, linear: Linear<'_>, gated: bool) -> Result<(), DeviceError> {
-        let Linear { y, y_stride, y_is_float, x, source, weight, bias, rows, inputs, outputs, blocks } = linear;
-        self.check_rows(x, if source.is_some() { 1 } else { rows }, inputs)?;
-        if let Some(source) = source {
-            check_ints(source, rows)?;
-        }
+    fn check_linear(&self, linear: Linear<'_>, parts: usize, sums: usize) -> Result<(), DeviceError> {
+        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs } = linear;
+        self.check_rows(x, rows, inputs)?;
         let element = self.element.bytes();
-        let sums = if gated { 2 * outputs } else { outputs };
         weight.check(sums * inputs * element)?;
         if let Some(bias) = bias {
             bias.check(sums * element)?;
         }
-        y.check(((rows - 1) * y_stride + outputs) * if y_is_float { 4 } else { element })?;
-        let float = self.element == Element::F32;
-        let narrow = blocks == LinearBlocks::Narrow;
-        let few = outputs <= FEW_OUTPUTS;
-        let (name, rows_a_block, sums_a_block) = match (rows, gated) {
-            _ if float => ("linear_float", 8, 8),
-            (..=8, false) if narrow && few => ("linear_8_ahead", 8, 16),
-            (..=8, false) if narrow => ("linear_8", 8, 16),
-            (..=8, true) if narrow => ("linear_8_gated", 8, 16),
-            (..=8, false) => ("linear_8_wide", 8, 32),
-            (..=8, true) => ("linear_8_wide_gated", 8, 32),
-            (9..=16, false) if narrow && few => ("linear_16_ahead", 16, 16),
-            (9..=16, false) if narrow => ("linear_16", 16, 16),
-            (9..=16, true) if narrow => ("linear_16_gated", 16, 16),
-            (9..=16, false) => ("linear_16_wide", 16, 32),
-            (9..=16, true) => ("linear_16_wide_gated", 16, 32),
-            (_, false) => ("linear_32_wide", 32, 64),
-            (_, true) => ("linear_32_wide_gated", 32, 64),
-        };
-        let (row_blocks, output_blocks) = (rows.div_ceil(rows_a_block), sums.div_ceil(sums_a_block));
-        let wide = sums_a_block > 16;
-        if wide && x.at.bytes() / element > u32::MAX as usize {
-            return Err(DeviceError::Shape(format!("{inputs} → {outputs}: more than 2³² elements of input")));
-        }
-        let blocks = if wide { [row_blocks, output_blocks, 1] } else { [output_blocks, row_blocks, 1] };
-        let threads = if float { 256 } else { 512 };
-        let kernel = self.kernel(if float { FLOAT_FILE } else { FILE }, name)?;
+        y.check(parts * rows * outputs * if y_is_float { 4 } else { element })
+    }
+
+    fn launch_ring(
+        &self,
+        name: &'static str,
+        tile: usize,
+        linear: Linear<'_>,
+        deal: Deal,
+        sums: usize,
+    ) -> Result<(), DeviceError> {
+        let stage = |warps: usize| (warps * 16 + tile) * PIECE * 2;
+        let stages = (ring_bytes(self.device.properties().shared_bytes) / stage(8)).min(MOST_STAGES);
+        let blocks = [linear.rows.div_ceil(tile), sums.div_ceil(16 * deal.warps), deal.parts];
+        self.launch_linear(FILE, name, linear, deal, blocks, stages * stage(deal.warps))
+    }
+
+    fn launch_linear(
+        &self,
+        file: KernelFile,
+        name: &'static str,
+        linear: Linear<'_>,
+        deal: Deal,
+        blocks: [usize; 3],
+        shared: usize,
+    ) -> Result<(), DeviceError> {
+        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs } = linear;
+        let kernel = self.device.kernel(file, &options(self.element, self.device.properties()), name)?;
         let arguments = [
             address(y),
             Arg::Int(y_is_float.into()),
-            int(y_stride),
+            int(outputs),
             address(x.at),
             int(x.stride),
-            address(source.unwrap_or(Slice::NONE)),
             address(weight),
             address(bias.unwrap_or(Slice::NONE)),
             int(rows),
             int(inputs),
             int(outputs),
+            int(deal.share),
         ];
-        // SAFETY: lengths are checked above; rows of `source` are the caller's layout kernels', which stay within.
-        unsafe { self.device.launch(&kernel, grid(blocks, threads, 0), &arguments) }
+        // SAFETY: lengths are checked by the callers.
+        unsafe { self.device.launch(&kernel, grid(blocks, deal.warps as u32 * 32, shared), &arguments) }
+    }
+}
+
+/// Compiler options of the files of linear layers.
+pub(super) fn options(element: Element, properties: &Properties) -> Vec<String> {
+    match element {
+        Element::F32 => vec![element.option()],
+        _ => vec![element.option(), format!("-DRING={}", ring_bytes(properties.shared_bytes))],
+    }
+}
+
+/// Bytes of a block's ring where a block may have so many bytes of shared memory: two blocks a multiprocessor, if then a
+/// ring holds enough to keep memory busy. More than 110 KiB gain nothing.
+fn ring_bytes(shared_bytes: usize) -> usize {
+    const OTHER: usize = 1 << 10;
+    let half = shared_bytes / BLOCKS;
+    if half < 64 << 10 { shared_bytes - OTHER } else { (half - OTHER).min(110 << 10) }
+}
+
+/// The kernel for a number of rows, and the rows of its blocks.
+fn kernel_for(rows: usize, gated: bool) -> (&'static str, usize) {
+    match (rows, gated) {
+        (..=8, false) => ("linear_8", 8),
+        (..=8, true) => ("linear_8_gated", 8),
+        (9..=16, false) => ("linear_16", 16),
+        (9..=16, true) => ("linear_16_gated", 16),
+        (17..=32, false) => ("linear_32", 32),
+        (17..=32, true) => ("linear_32_gated", 32),
+        (_, false) => ("linear_64", 64),
+        (_, true) => ("linear_64_gated", 64),
+    }
+}
+
+/// Deals a layer so that blocks that run side by side get the same amount of weights, as little more than a fair share as can
+/// be: on an H200, 256 blocks in 264 places are 4% faster than 224, whose multiprocessors have one block or two.
+fn deal(properties: &Properties, inputs: usize, sums: usize, most_parts: usize) -> Deal {
+    // What a block costs besides its weights, in elements of weights.
+    const BLOCK: usize = 4096;
+    let places = BLOCKS * properties.multiprocessors;
+    let most_parts = most_parts.min(inputs / LEAST_SHARE).max(1);
+    let deals = (1..=most_parts).flat_map(|parts| {
+        let share = inputs.div_ceil(parts).next_multiple_of(PIECE);
+        WARPS.map(|warps| Deal { warps, share, parts: inputs.div_ceil(share) })
+    });
+    let cost = |deal: &Deal| {
+        let blocks = sums.div_ceil(16 * deal.warps) * deal.parts;
+        blocks.div_ceil(places) * (deal.share * 16 * deal.warps + BLOCK)
+    };
+    deals.min_by_key(cost).unwrap_or(Deal { warps: 8, share: inputs.next_multiple_of(PIECE), parts: 1 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn h200() -> Properties {
+        Properties {
+            name: "NVIDIA H200".into(),
+            driver: "13.0".into(),
+            multiprocessors: 132,
+            capability: (9, 0),
+            cache_bytes: 60 << 20,
+            shared_bytes: 232_448,
+            emulated: false,
+        }
+    }
+
+    #[test]
+    fn layers_of_llama_fill_the_places_of_an_h200() {
+        for (inputs, sums, most_parts) in [(4096, 6144, 8), (4096, 4096, 8), (4096, 28672, 1), (14336, 4096, 8)] {
+            let deal = deal(&h200(), inputs, sums, most_parts);
+            let blocks = sums.div_ceil(16 * deal.warps) * deal.parts;
+            assert_eq!(blocks, 256, "{inputs} → {sums}: {deal:?}");
+        }
+    }
+
+    #[test]
+    fn small_layers_stay_whole() {
+        for (inputs, sums) in [(8, 8), (64, 4096), (1000, 100)] {
+            let deal = deal(&h200(), inputs, sums, Kernels::MOST_PARTS);
+            assert_eq!((deal.parts, deal.share), (1, inputs.next_multiple_of(PIECE)), "{inputs} → {sums}");
+        }
+    }
+
+    #[test]
+    fn parts_cover_all_inputs_and_none_is_empty() {
+        for inputs in (512..16_384).step_by(8) {
+            let Deal { share, parts, .. } = deal(&h200(), inputs, 4096, Kernels::MOST_PARTS);
+            assert!(share.is_multiple_of(PIECE) && (parts - 1) * share < inputs && parts * share >= inputs, "{inputs}");
+        }
+    }
+
+    #[test]
+    fn two_rings_fit_a_multiprocessor_or_one_fits_a_block() {
+        for (shared_bytes, blocks) in [(232_448, 2), (166_912, 2), (101_376, 1)] {
+            assert!(blocks * (ring_bytes(shared_bytes) + 1024) <= shared_bytes);
+            // Copies have to be under way while a stage is used.
+            assert!(ring_bytes(shared_bytes) / ((128 + MOST_ROWS) * PIECE * 2) >= 3, "{shared_bytes}");
+        }
     }
 }

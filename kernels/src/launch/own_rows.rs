@@ -1,10 +1,9 @@
 //! `cuda/own_rows.cu`.
 
 use super::{Groups, Kernels, address, check_ints, grid, int};
-use crate::device::{DeviceError, KernelFile, Slice, Split};
+use crate::device::{DeviceError, KernelFile, Slice};
 
-pub(super) const FILE: KernelFile =
-    KernelFile { name: "own_rows.cu", text: include_str!("../../cuda/own_rows.cu"), split: Split::Any };
+pub(super) const FILE: KernelFile = KernelFile { name: "own_rows.cu", text: include_str!("../../cuda/own_rows.cu") };
 
 /// Rows of a group that can have rows of their own: a block has a thread for each.
 const MOST_ROWS: usize = 128;

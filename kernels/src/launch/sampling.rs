@@ -1,10 +1,9 @@
 //! `cuda/sampling.cu`.
 
 use super::{Kernels, Logits, address, check_ints, int, line};
-use crate::device::{DeviceError, KernelFile, Slice, Split};
+use crate::device::{DeviceError, KernelFile, Slice};
 
-pub(super) const FILE: KernelFile =
-    KernelFile { name: "sampling.cu", text: include_str!("../../cuda/sampling.cu"), split: Split::Cache };
+pub(super) const FILE: KernelFile = KernelFile { name: "sampling.cu", text: include_str!("../../cuda/sampling.cu") };
 
 /// How each slot chooses its tokens; arrays of `slots`.
 #[derive(Clone, Copy, Debug)]

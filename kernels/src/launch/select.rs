@@ -1,10 +1,9 @@
 //! `cuda/select.cu`.
 
 use super::{Kernels, address, check_ints, grid, int};
-use crate::device::{Buffer, Device, DeviceError, KernelFile, Slice, Split};
+use crate::device::{Buffer, Device, DeviceError, KernelFile, Slice};
 
-pub(super) const FILE: KernelFile =
-    KernelFile { name: "select.cu", text: include_str!("../../cuda/select.cu"), split: Split::Cache };
+pub(super) const FILE: KernelFile = KernelFile { name: "select.cu", text: include_str!("../../cuda/select.cu") };
 
 /// Values of a row that one block looks at.
 const CHUNK: usize = 4096;

@@ -1,10 +1,9 @@
 //! `cuda/state.cu`.
 
 use super::{Kernels, address, check_ints, int, line};
-use crate::device::{DeviceError, KernelFile, Slice, Split};
+use crate::device::{DeviceError, KernelFile, Slice};
 
-pub(super) const FILE: KernelFile =
-    KernelFile { name: "state.cu", text: include_str!("../../cuda/state.cu"), split: Split::Cache };
+pub(super) const FILE: KernelFile = KernelFile { name: "state.cu", text: include_str!("../../cuda/state.cu") };
 
 impl Kernels {
     /// Sets length and last token of slots: `update` holds slot, length and token of each, int32.

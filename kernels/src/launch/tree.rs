@@ -1,10 +1,9 @@
 //! `cuda/tree.cu`.
 
 use super::{Kernels, address, check_ints, grid, int, line};
-use crate::device::{Arg, DeviceError, KernelFile, Slice, Split};
+use crate::device::{Arg, DeviceError, KernelFile, Slice};
 
-pub(super) const FILE: KernelFile =
-    KernelFile { name: "tree.cu", text: include_str!("../../cuda/tree.cu"), split: Split::Cache };
+pub(super) const FILE: KernelFile = KernelFile { name: "tree.cu", text: include_str!("../../cuda/tree.cu") };
 
 /// Most branches of a beam.
 pub const MOST_TOPK: usize = 64;

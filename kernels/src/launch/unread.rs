@@ -1,10 +1,9 @@
 //! `cuda/unread.cu`.
 
 use super::{Kernels, PassRows, Sequences, address, check_ints, int, line};
-use crate::device::{DeviceError, KernelFile, Slice, Split};
+use crate::device::{DeviceError, KernelFile, Slice};
 
-pub(super) const FILE: KernelFile =
-    KernelFile { name: "unread.cu", text: include_str!("../../cuda/unread.cu"), split: Split::Cache };
+pub(super) const FILE: KernelFile = KernelFile { name: "unread.cu", text: include_str!("../../cuda/unread.cu") };
 
 /// Tokens that the draft has yet to read: a ring for each slot, in which position p stands at p mod `depth`.
 #[derive(Clone, Copy, Debug)]

@@ -46,6 +46,8 @@ pub struct Activations {
     pub attended: Buffer,
     /// What a layer's part adds to the stream.
     pub added: Buffer,
+    /// What a linear layer leaves in parts, until the next kernel adds them up.
+    pub parts: Buffer,
     pub gate_up: Buffer,
     pub gated: Buffer,
     /// Captured layers side by side, `[rows, captured × hidden]`; lives until the draft's extension.
@@ -242,7 +244,7 @@ impl Sizes<'_> {
     }
 
     /// Bytes of each part of [`Activations`], in its order (both states apart).
-    fn activations(&self, extent: Extent) -> [usize; 16] {
+    fn activations(&self, extent: Extent) -> [usize; 17] {
         let Extent { rows, .. } = extent;
         let hidden = self.widest(|layer| layer.hidden);
         let draft = self.head.map_or(1, |head| head.layer.hidden);
@@ -259,6 +261,7 @@ impl Sizes<'_> {
             rows * qkv * e,
             rows * queries * e,
             rows * hidden * e,
+            Kernels::MOST_PARTS * rows.min(Kernels::MOST_ROWS_IN_PARTS) * qkv.max(hidden) * 4,
             rows * 2 * intermediate * e,
             rows * intermediate * e,
             rows * self.captured() * e,
@@ -345,6 +348,7 @@ impl Activations {
             qkv: next()?,
             attended: next()?,
             added: next()?,
+            parts: next()?,
             gate_up: next()?,
             gated: next()?,
             captured: next()?,

@@ -221,7 +221,7 @@ fn compile(device: &Device, options: &CudaOptions, sizes: &Sizes<'_>) -> Result<
     head_dims.extend(sizes.head.map(|head| head.layer.attention.head_dim));
     head_dims.dedup();
     let results: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = files(options.element, &head_dims)
+        let threads: Vec<_> = files(options.element, &head_dims, device.properties())
             .into_iter()
             .map(|(file, options)| scope.spawn(move || device.load(file, &options)))
             .collect();

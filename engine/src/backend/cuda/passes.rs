@@ -2,9 +2,12 @@
 //! the same calls run at once or are recorded in a graph.
 
 use kernels::{
-    device::{Buffer, Device, DeviceError, Element, Slice, matmul::Matmul},
+    device::{
+        Buffer, Device, DeviceError, Element, Slice,
+        matmul::{Matmul, Rival},
+    },
     launch::{
-        Attention, Groups, Kernels, Linear, LinearBlocks, Logits, LogprobRows, Proposals, RmsNorm, Rotation, Rows,
+        Added, Attention, Groups, Kernels, Linear, Logits, LogprobRows, Parts, Proposals, RmsNorm, Rotation, Rows,
         SamplingState, Sees, TopK,
     },
 };
@@ -102,12 +105,12 @@ impl Machine {
         )?;
         self.gather_own(pass)?;
         let plane = self.plane(&facts.layer, self.cache_rows);
+        let mut add = None;
         for (at, layer) in self.target.layers.iter().enumerate() {
             // What the layer before adds to the stream is added where this one norms it.
-            let add = (at > 0).then(|| self.rows(&work.added, hidden));
             self.enter_layer(pass, at, add, layer.input_norm.as_ref())?;
             let cache = self.target_cache.range(2 * at * plane..2 * (at + 1) * plane);
-            self.layer(
+            let yielded = self.layer(
                 pass,
                 &facts.layer,
                 layer,
@@ -116,8 +119,8 @@ impl Machine {
                 self.target_turns.slice(),
                 stream,
             )?;
+            add = Some(yielded);
         }
-        let add = Some(self.rows(&work.added, hidden));
         self.enter_layer(pass, self.target.layers.len(), add, Some(&self.target.norm))
     }
 
@@ -126,7 +129,7 @@ impl Machine {
         &self,
         pass: Pass<'_>,
         at: usize,
-        add: Option<Rows<'_>>,
+        add: Option<Added<'_>>,
         norm: Option<&Buffer>,
     ) -> Result<(), DeviceError> {
         let Pass { rows, work, .. } = pass;
@@ -155,27 +158,28 @@ impl Machine {
         places.iter().skip(1).try_for_each(|place| self.kernels.add_rows(stream, None, Some(keep(*place)), rows, width))
     }
 
-    /// A decoder layer behind its input norm: `input` to attention, the stream to take up what attention yields, and in
-    /// `added` what the feed-forward layer yields.
+    /// A decoder layer behind its input norm: `input` to attention, the stream to take up what attention yields. Returns what
+    /// the feed-forward layer yields.
     #[expect(clippy::too_many_arguments, reason = "a layer is all of these")]
-    fn layer(
+    fn layer<'a>(
         &self,
-        pass: Pass<'_>,
+        pass: Pass<'a>,
         facts: &LayerFacts,
         layer: &LayerWeights,
         input: Rows<'_>,
         cache: Slice<'_>,
         turns: Slice<'_>,
         stream: Rows<'_>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<Added<'a>, DeviceError> {
         let Pass { rows, groups, sees, arrays, work } = pass;
         let LayerFacts { hidden, intermediate, attention, epsilon, .. } = facts;
         let (heads, kv_heads, head_dim) = (attention.heads, attention.key_value_heads, attention.head_dim);
-        self.linear(work.qkv.slice(), input, &layer.qkv, rows)?;
+        let parts = self.linear_or_parts(work, work.qkv.slice(), input, &layer.qkv, rows)?;
         let plane = cache.bytes() / 2;
         let (keys, values) = (cache.range(0..plane), cache.range(plane..2 * plane));
         self.kernels.rotate_and_write(Rotation {
             qkv: work.qkv.slice(),
+            parts,
             table: turns,
             positions: self.positions,
             position: arrays.position.slice(),
@@ -213,11 +217,11 @@ impl Machine {
             AttentionKernels::Tiles => self.kernels.attention_tiles(all, groups, sees)?,
             AttentionKernels::Rows => self.attend_rows(all)?,
         }
-        self.linear(work.added.slice(), self.rows(&work.attended, heads * head_dim), &layer.output, rows)?;
+        let add = self.added(work, self.rows(&work.attended, heads * head_dim), &layer.output, rows)?;
         self.kernels.rms_norm(RmsNorm {
             out: self.rows(&work.normed, *hidden),
             stream,
-            add: Some(self.rows(&work.added, *hidden)),
+            add: Some(add),
             weight: layer.post_attention_norm.slice(),
             keep: None,
             source: None,
@@ -226,7 +230,7 @@ impl Machine {
             epsilon: *epsilon,
         })?;
         self.gated(work, self.rows(&work.normed, *hidden), &layer.gate_up, rows, *intermediate)?;
-        self.linear(work.added.slice(), self.rows(&work.gated, *intermediate), &layer.down, rows)
+        self.added(work, self.rows(&work.gated, *intermediate), &layer.down, rows)
     }
 
     /// Finds what groups see of their own, once for all layers of a pass.
@@ -275,7 +279,7 @@ impl Machine {
             return self.kernels.gather_rows(out, None, from, source, rows, width);
         }
         if source.is_none() && head.capture_norms.is_empty() {
-            return self.linear(work.features.slice(), from, &head.join, rows);
+            return self.linear(work, work.features.slice(), from, &head.join, rows);
         }
         let gathered = self.rows(&work.gathered, width);
         self.kernels.gather_rows(gathered, None, from, source, rows, width)?;
@@ -294,7 +298,7 @@ impl Machine {
                 epsilon: head.facts.layer.epsilon,
             })?;
         }
-        self.linear(work.features.slice(), gathered, &head.join, rows)
+        self.linear(work, work.features.slice(), gathered, &head.join, rows)
     }
 
     /// Runs the head over rows whose features are rows `source` of `features`. The recurrent state goes to
@@ -345,19 +349,19 @@ impl Machine {
             _ => {
                 self.kernels.embed(left, embedding.slice(), arrays.token.slice(), rows, hidden, vocabulary)?;
                 self.kernels.gather_rows(right, None, self.rows(features, hidden), source, rows, hidden)?;
-                self.linear(work.states[state].slice(), left, &head.join, rows)?;
+                self.linear(work, work.states[state].slice(), left, &head.join, rows)?;
                 out
             }
         };
         let plane = self.plane(&facts.layer, self.cache_rows + self.scratch_rows);
         let cache = self.head_cache.range(0..2 * plane);
         self.gather_own(pass)?;
-        self.layer(pass, &facts.layer, &head.layer, input, cache, self.head_turns.slice(), out)?;
+        let add = self.layer(pass, &facts.layer, &head.layer, input, cache, self.head_turns.slice(), out)?;
         match (&head.norm, facts.norm_output) {
             (Some(weight), true) => self.kernels.rms_norm(RmsNorm {
                 out,
                 stream: out,
-                add: Some(self.rows(&work.added, hidden)),
+                add: Some(add),
                 weight: weight.slice(),
                 keep: None,
                 source: None,
@@ -365,7 +369,7 @@ impl Machine {
                 width: hidden,
                 epsilon,
             }),
-            _ => self.kernels.add_rows(out, Some(self.rows(&work.added, hidden)), None, rows, hidden),
+            _ => self.kernels.add_rows(out, Some(add), None, rows, hidden),
         }
     }
 
@@ -503,15 +507,55 @@ impl Machine {
         for start in (0..rows).step_by(LOGIT_ROWS) {
             let count = LOGIT_ROWS.min(rows - start);
             let x = Rows { at: x.at.range(start * x.stride * self.element_bytes()..x.at.bytes()), ..x };
-            self.product(work.logits.slice(), true, x, weight.slice(), None, count, inputs, vocabulary)?;
+            let logits = Linear {
+                y: work.logits.slice(),
+                y_is_float: true,
+                x,
+                weight: weight.slice(),
+                bias: None,
+                rows: count,
+                inputs,
+                outputs: vocabulary,
+            };
+            self.product(work, logits, false)?;
             use_logits(start, Logits { at: work.logits.slice(), stride: vocabulary, rows: count, vocabulary })?;
         }
         Ok(())
     }
 
-    fn linear(&self, y: Slice<'_>, x: Rows<'_>, layer: &Projection, rows: usize) -> Result<(), DeviceError> {
-        let bias = layer.bias.as_ref().map(Buffer::slice);
-        self.product(y, false, x, layer.weight.slice(), bias, rows, layer.inputs, layer.outputs)
+    fn linear(
+        &self,
+        work: &Activations,
+        y: Slice<'_>,
+        x: Rows<'_>,
+        layer: &Projection,
+        rows: usize,
+    ) -> Result<(), DeviceError> {
+        self.product(work, layer.linear(y, x, rows), false).map(|_| ())
+    }
+
+    /// A linear layer for a kernel that adds up parts: they are in `work.parts`, or the result is in `y`.
+    fn linear_or_parts<'a>(
+        &self,
+        work: &'a Activations,
+        y: Slice<'_>,
+        x: Rows<'_>,
+        layer: &Projection,
+        rows: usize,
+    ) -> Result<Option<Parts<'a>>, DeviceError> {
+        self.product(work, layer.linear(y, x, rows), true)
+    }
+
+    /// A linear layer whose result is added to the stream.
+    fn added<'a>(
+        &self,
+        work: &'a Activations,
+        x: Rows<'_>,
+        layer: &Projection,
+        rows: usize,
+    ) -> Result<Added<'a>, DeviceError> {
+        let parts = self.linear_or_parts(work, work.added.slice(), x, layer, rows)?;
+        Ok(parts.map_or(Added::Rows(self.rows(&work.added, layer.outputs)), Added::Parts))
     }
 
     /// `work.gated = silu(gate) · up` of a layer that yields gate and up; `work.gate_up` may be used on the way.
@@ -524,80 +568,61 @@ impl Machine {
         intermediate: usize,
     ) -> Result<(), DeviceError> {
         let (y, gate_up) = (work.gated.slice(), work.gate_up.slice());
-        let element = self.kernels.element();
-        if element == Element::F32 {
-            self.linear(gate_up, x, layer, rows)?;
-            return self.kernels.silu_gate(y, gate_up, rows, intermediate);
+        let whole = layer.linear(gate_up, x, rows);
+        let activate = || self.kernels.silu_gate(y, gate_up, rows, intermediate);
+        if self.kernels.element() == Element::F32 {
+            return self.kernels.linear(whole).and_then(|()| activate());
         }
-        let bias = layer.bias.as_ref().map(Buffer::slice);
-        let stream = |blocks| {
-            self.kernels.linear_gated(Linear {
-                y,
-                y_stride: intermediate,
-                y_is_float: false,
-                x,
-                source: None,
-                weight: layer.weight.slice(),
-                bias,
-                rows,
-                inputs: layer.inputs,
-                outputs: intermediate,
-                blocks,
-            })
-        };
-        let matmul = Matmul { rows, inputs: layer.inputs, outputs: layer.outputs, element, result: element };
-        let product = Product { y: gate_up, x: x.at, w: layer.weight.slice() };
-        match self.library_or(matmul, product, x.stride, bias, stream)? {
-            Outcome::Stream(blocks) => stream(blocks),
-            Outcome::Done => self.kernels.silu_gate(y, gate_up, rows, intermediate),
-        }
-    }
-
-    /// `y = x · weightᵀ + bias`, by whichever kernel is the fastest; by those of one order in batch-invariant mode.
-    #[expect(clippy::too_many_arguments, reason = "a product is all of these")]
-    fn product(
-        &self,
-        y: Slice<'_>,
-        y_is_float: bool,
-        x: Rows<'_>,
-        weight: Slice<'_>,
-        bias: Option<Slice<'_>>,
-        rows: usize,
-        inputs: usize,
-        outputs: usize,
-    ) -> Result<(), DeviceError> {
-        let stream = |blocks| {
-            let y_stride = outputs;
-            let linear =
-                Linear { y, y_stride, y_is_float, x, source: None, weight, bias, rows, inputs, outputs, blocks };
-            self.kernels.linear(linear)
-        };
-        let element = self.kernels.element();
-        let result = if y_is_float { Element::F32 } else { element };
-        let matmul = Matmul { rows, inputs, outputs, element, result };
-        match self.library_or(matmul, Product { y, x: x.at, w: weight }, x.stride, bias, stream)? {
-            Outcome::Stream(blocks) => stream(blocks),
+        let stream = || self.kernels.linear_gated(Linear { y, outputs: intermediate, ..whole });
+        match self.library_or(whole, &stream, &activate)? {
+            Outcome::Stream => stream(),
             Outcome::Done => Ok(()),
         }
     }
 
-    /// Runs a product by the library if that is the fastest, with its bias; else says which streaming kernel is to.
-    fn library_or(
+    /// `y = x · weightᵀ + bias`, by whichever kernel is the fastest; by those of one order in batch-invariant mode. The result
+    /// is in `y`, or if `in_parts`, and the parts are returned, in `work.parts`.
+    fn product<'a>(
         &self,
-        matmul: Matmul,
-        product: Product<'_>,
-        x_stride: usize,
-        bias: Option<Slice<'_>>,
-        stream: impl Fn(LinearBlocks) -> Result<(), DeviceError>,
-    ) -> Result<Outcome, DeviceError> {
-        if self.batch_invariant || x_stride != matmul.inputs {
-            return Ok(Outcome::Stream(LinearBlocks::Narrow));
+        work: &'a Activations,
+        linear: Linear<'_>,
+        in_parts: bool,
+    ) -> Result<Option<Parts<'a>>, DeviceError> {
+        let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
+        let count = self.kernels.parts_of(inputs, outputs);
+        let fits = rows <= Kernels::MOST_ROWS_IN_PARTS && count * rows * outputs * 4 <= work.parts.bytes();
+        let parts = (count > 1 && fits).then_some(Parts { at: work.parts.slice(), count });
+        let stream = || match parts {
+            None => self.kernels.linear(linear),
+            Some(parts) => {
+                self.kernels.linear_in_parts(Linear { y: parts.at, ..linear })?;
+                if in_parts { Ok(()) } else { self.kernels.add_parts(y, y_is_float, parts, rows, outputs) }
+            }
+        };
+        match self.library_or(linear, &stream, &|| Ok(()))? {
+            Outcome::Done => Ok(None),
+            Outcome::Stream => stream().map(|()| parts.filter(|_| in_parts)),
         }
-        let outcome = self.products.run(self.device(), matmul, product, stream)?;
-        if let (Outcome::Done, Some(bias)) = (outcome, bias) {
-            let y = Rows { at: product.y, stride: matmul.outputs };
-            self.kernels.add_bias(y, bias, matmul.rows, matmul.outputs)?;
+    }
+
+    /// Runs a layer by the library if that is the fastest, with its bias and what has to follow; else says that the streaming
+    /// kernel is to.
+    fn library_or(&self, linear: Linear<'_>, stream: Rival<'_>, follow: Rival<'_>) -> Result<Outcome, DeviceError> {
+        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs } = linear;
+        if self.batch_invariant || x.stride != inputs {
+            return Ok(Outcome::Stream);
         }
-        Ok(outcome)
+        let element = self.kernels.element();
+        let result = if y_is_float { Element::F32 } else { element };
+        let matmul = Matmul { rows, inputs, outputs, element, result };
+        let behind = || {
+            if let Some(bias) = bias {
+                self.kernels.add_bias(Rows { at: y, stride: outputs }, bias, rows, outputs)?;
+            }
+            follow()
+        };
+        let neighbour = || self.kernels.fill_random(self.products.scratch(), 1.0, 0);
+        let product = Product { y, x: x.at, w: weight, stream, behind_library: Some(&behind), neighbour: &neighbour };
+        self.products.run(self.device(), matmul, product)
     }
 }

@@ -11,15 +11,14 @@ use std::{
 
 use kernels::{
     device::{
-        Buffer, Device, DeviceError, Element, Slice,
-        matmul::{Fastest, Matmul, MatmulHandle, Operands, Rival},
+        Buffer, Device, DeviceError, Slice,
+        matmul::{Fastest, Matmul, MatmulHandle, Operands, Rival, Rivals},
     },
-    launch::{LinearBlocks, linear_version},
+    launch::linear_version,
 };
 
-/// Rows up to which the streaming kernels read the weights about as fast as memory gives them: they run where nothing has
-/// been timed.
-const FEW_ROWS: usize = 16;
+/// Rows up to which the streaming kernels run where nothing has been timed: weights are all that they wait for.
+const FEW_ROWS: usize = 32;
 /// Rows up to which they may be the fastest.
 const MOST_STREAMED_ROWS: usize = 64;
 
@@ -37,21 +36,27 @@ pub struct Products {
     searches: AtomicBool,
 }
 
-/// Memory of a product `y = x · wᵀ`.
+/// A product `y = x · wᵀ` that the library may run.
 #[derive(Clone, Copy)]
 pub struct Product<'a> {
     pub y: Slice<'a>,
     pub x: Slice<'a>,
     pub w: Slice<'a>,
+    /// Runs it by a streaming kernel, which may leave the result elsewhere.
+    pub stream: Rival<'a>,
+    /// What makes the library's result that of the streaming kernel.
+    pub behind_library: Option<Rival<'a>>,
+    /// A short kernel without effect, as stands between products.
+    pub neighbour: Rival<'a>,
 }
 
-/// Who has to run a product.
+/// Who runs a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The library has.
     Done,
-    /// The streaming kernel with these blocks is to.
-    Stream(LinearBlocks),
+    /// The streaming kernel is to.
+    Stream,
 }
 
 impl Products {
@@ -77,49 +82,34 @@ impl Products {
         done
     }
 
-    /// Runs a product by the library, or says which of the streaming kernels is faster; `stream` runs one of them, to be
-    /// timed.
-    pub fn run(
-        &self,
-        device: &Device,
-        matmul: Matmul,
-        product: Product<'_>,
-        stream: impl Fn(LinearBlocks) -> Result<(), DeviceError>,
-    ) -> Result<Outcome, DeviceError> {
+    /// Runs a product by the library, or says that the streaming kernel is faster.
+    pub fn run(&self, device: &Device, matmul: Matmul, product: Product<'_>) -> Result<Outcome, DeviceError> {
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         let plan = match plans.entry(matmul) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => new.insert(MatmulHandle::new(device, matmul, &self.streaming)?),
         };
-        let Some(plan) = plan else { return Ok(Outcome::Stream(LinearBlocks::Narrow)) };
-        let Product { y, x, w } = product;
+        let Some(plan) = plan else { return Ok(Outcome::Stream) };
+        let Product { y, x, w, stream, behind_library, neighbour } = product;
         let operands = Operands { y, x, w, workspace: self.workspace.slice() };
-        let streaming = streaming_kernels(matmul);
         let worth = matmul.inputs * matmul.outputs * matmul.element.bytes() >= LEAST_SEARCHED;
         if worth && plan.fastest().is_none() && self.searches.load(Ordering::Relaxed) {
-            let run: Vec<_> = streaming.iter().map(|blocks| || stream(*blocks)).collect();
-            let rivals: Vec<Rival<'_>> = run.iter().map(|run| run as Rival<'_>).collect();
-            plan.search(device, operands, &rivals)?;
+            let rivals: &[Rival<'_>] = if matmul.rows <= MOST_STREAMED_ROWS { &[stream] } else { &[] };
+            plan.search(device, operands, Rivals { rivals, neighbour, behind_library })?;
         }
         match plan.fastest() {
-            Some(Fastest::Rival(number)) => {
-                Ok(Outcome::Stream(streaming.get(number).copied().unwrap_or(LinearBlocks::Narrow)))
+            Some(Fastest::Rival(_)) => Ok(Outcome::Stream),
+            None if matmul.rows <= FEW_ROWS => Ok(Outcome::Stream),
+            None | Some(Fastest::Library(_)) => {
+                plan.run(operands)?;
+                behind_library.map_or(Ok(()), |behind| behind())?;
+                Ok(Outcome::Done)
             }
-            None if matmul.rows <= FEW_ROWS => Ok(Outcome::Stream(LinearBlocks::Narrow)),
-            None | Some(Fastest::Library(_)) => plan.run(operands).map(|()| Outcome::Done),
         }
     }
-}
 
-/// The streaming kernels that may be the fastest for a shape. Their order is kept on disk.
-fn streaming_kernels(matmul: Matmul) -> &'static [LinearBlocks] {
-    if matmul.element == Element::F32 {
-        &[LinearBlocks::Narrow]
-    } else if matmul.rows <= FEW_ROWS {
-        &[LinearBlocks::Narrow, LinearBlocks::Wide]
-    } else if matmul.rows <= MOST_STREAMED_ROWS {
-        &[LinearBlocks::Wide]
-    } else {
-        &[]
+    /// Memory that a kernel without effect may write.
+    pub fn scratch(&self) -> Slice<'_> {
+        self.workspace.range(0..16)
     }
 }

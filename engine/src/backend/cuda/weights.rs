@@ -3,8 +3,8 @@
 
 use half::{bf16, f16};
 use kernels::{
-    device::{Buffer, Device, Element},
-    launch::{Kernels, Rows},
+    device::{Buffer, Device, Element, Slice},
+    launch::{Kernels, Linear, Rows},
 };
 
 use crate::{
@@ -22,6 +22,15 @@ pub struct Projection {
     pub bias: Option<Buffer>,
     pub inputs: usize,
     pub outputs: usize,
+}
+
+impl Projection {
+    /// What it computes of rows.
+    pub fn linear<'a>(&'a self, y: Slice<'a>, x: Rows<'a>, rows: usize) -> Linear<'a> {
+        let Self { weight, bias, inputs, outputs } = self;
+        let bias = bias.as_ref().map(Buffer::slice);
+        Linear { y, y_is_float: false, x, weight: weight.slice(), bias, rows, inputs: *inputs, outputs: *outputs }
+    }
 }
 
 /// A decoder layer.
