@@ -14,6 +14,8 @@
 #include "groups.cuh"
 
 #define KEYS 16
+/// Bytes of dynamic shared memory that a warp has: for the records of 16 splits, or its sums of 8 pairs.
+#define WARP_BYTES (16 * RECORD * 4)
 /// 32 dims of a key are one access of four lanes.
 #define KEY_PARTS (HEAD_DIM / 32)
 /// Dims of a value that one access takes, and how many accesses a lane makes for its HEAD_DIM / 8.
@@ -70,7 +72,8 @@ __device__ __forceinline__ u32 of_dim(const u32* one, const u32* other, int i) {
 template <int NT, int WARPS>
 __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   constexpr int PAIRS = 8 * NT, STATE = HEAD_DIM / 4 + 1;
-  __shared__ float4 warp_sums[WARPS][8][STATE];
+  DYNAMIC_SHARED(shared);
+  float4(*warp_sums)[8][STATE] = (float4(*)[8][STATE])shared;
   __shared__ float warp_most[WARPS][PAIRS], warp_total[WARPS][PAIRS];
   int key = lane() / 4, column = lane() % 4 * 2;
   Pairs pairs;
@@ -228,7 +231,6 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
     }
   }
   // The warps' sums are merged in their order, by all threads.
-  int places = rows * heads;
 #pragma unroll
   for (int n = 0; n < NT; n++) {
     if (n > 0) block_sync();
@@ -265,14 +267,14 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
         *(uint2*)(out + wide(place, HEAD_DIM) + d) =
             make_uint2(pack(sum[0] * inverse, sum[1] * inverse), pack(sum[2] * inverse, sum[3] * inverse));
       } else {
-        *(float4*)(sums_of(partial, place, (int)blockIdx.x, max_splits) + d) =
-            make_float4(sum[0], sum[1], sum[2], sum[3]);
-        if (d == 0) *weights_of(partial, place, (int)blockIdx.x, max_splits, places) = make_float2(largest, whole);
+        float* mine = record_of(partial, place, (int)blockIdx.x, max_splits);
+        *(float4*)(mine + d) = make_float4(sum[0], sum[1], sum[2], sum[3]);
+        if (d == 0) *(float2*)(mine + HEAD_DIM) = make_float2(largest, whole);
       }
     }
   }
   if (split.count > 1) {
-    merge_splits<PAIRS, WARPS * WARP>(out, pairs, split.count, rows, heads, partial, counters, max_splits);
+    merge_splits<PAIRS, WARPS>(out, pairs, split.count, heads, partial, counters, max_splits, shared, WARP_BYTES);
   }
 }
 
@@ -282,10 +284,10 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
 /// Own rows as gather_own leaves them, or null where rows see positions alone: then the rows of a group are consecutive
 /// positions, each the last that its row sees. Groups: row `group_first[g]` to row `group_first[g + 1]`, or where that is null
 /// `group_rows` rows each; all rows of a group have the slot of its first.
-/// partial: for `rows · heads · max_splits` places HEAD_DIM floats each, then two more each. Counters `[groups, grid.y]`,
+/// partial: HEAD_DIM + 4 floats for each of `rows · heads · max_splits`, max_splits ≤ 16. Counters `[groups, grid.y]`,
 /// zero before and after.
 /// Grid (max_splits, kv_heads · ceil(largest group · heads / kv_heads / pairs), groups), where pairs is the number in the
-/// name; 128 threads. Those `_alone` are for so many groups that nothing is split: 96 or 64 threads, so that four blocks
+/// name; 128 threads, WARP_BYTES of dynamic shared memory for each 32. Those `_alone` are for so many groups that nothing is split: 96 or 64 threads, so that four blocks
 /// find room on a multiprocessor, and 512 blocks on most devices at once.
 extern "C" __global__ void __launch_bounds__(128, 3) attention_few_8(GROUP_PARAMETERS) { attend<1, 4>(GROUP_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(128, 2) attention_few_16(GROUP_PARAMETERS) { attend<2, 4>(GROUP_ARGUMENTS); }
