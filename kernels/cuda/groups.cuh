@@ -45,7 +45,7 @@ struct Split {
   int count;
 };
 
-/// ⌊number / by⌋ where `inverse` is 1 / by: a division takes ten times as many instructions, and code has to be fetched too.
+/// ⌊number / by⌋ where `inverse` is about 1 / by: a division takes many more instructions, all of them one after another.
 __device__ __forceinline__ int quotient(int number, int by, float inverse) {
   int about = (int)((float)number * inverse);
   about -= about * by > number;
@@ -74,11 +74,13 @@ __device__ __forceinline__ bool find_pairs(Pairs& pairs, const int* page_table, 
                                            const int* group_own_count, int own_stride, const int* group_first,
                                            int group_rows, int rows, int heads, int kv_heads) {
   int z = (int)blockIdx.z;
-  pairs.group = heads / kv_heads;
-  pairs.inverse_group = 1.0f / (float)pairs.group;
-  pairs.inverse_page = 1.0f / (float)page_size;
-  pairs.kv_head = (int)blockIdx.y % kv_heads;
-  pairs.first_pair = (int)blockIdx.y / kv_heads * PAIRS;
+  float inverse_heads = inverse_fast((float)kv_heads);
+  pairs.group = quotient(heads, kv_heads, inverse_heads);
+  pairs.inverse_group = inverse_fast((float)pairs.group);
+  pairs.inverse_page = inverse_fast((float)page_size);
+  int tile = quotient((int)blockIdx.y, kv_heads, inverse_heads);
+  pairs.kv_head = (int)blockIdx.y - tile * kv_heads;
+  pairs.first_pair = tile * PAIRS;
   pairs.first_row = z * group_rows;
   int end_row = min(pairs.first_row + group_rows, rows);
   if (group_first) {
@@ -111,8 +113,8 @@ __device__ __forceinline__ Split find_split(const Pairs& pairs, int together, in
   split.positions = (pairs.longest + KEYS - 1) / KEYS;
   int pieces = split.positions + (pairs.own + KEYS - 1) / KEYS;
   int turns = max((pieces + together - 1) / together, 1);
-  int share = (turns + max_splits - 1) / max_splits;
-  split.count = (turns + share - 1) / share;
+  int share = quotient(turns + max_splits - 1, max_splits, inverse_fast((float)max_splits));
+  split.count = quotient(turns + share - 1, share, inverse_fast((float)share));
   split.begin = (int)blockIdx.x * share * together;
   split.end = min(split.begin + share * together, pieces);
   return split;

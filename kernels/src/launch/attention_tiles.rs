@@ -8,10 +8,8 @@ pub(super) const FILE: KernelFile =
 pub(super) const FEW_FILE: KernelFile =
     KernelFile { name: "attention_few.cu", text: include_str!("../../cuda/attention_few.cu") };
 
-/// Heads of at most this size fit the registers of `attention_few.cu`.
-const MOST_OF_FEW: usize = 128;
-/// Splits whose results a warp of `attention_few.cu` can hold at once.
-const FEW_SPLITS: usize = 16;
+/// Heads that `attention_few.cu` knows.
+const FEW_HEAD_DIMS: [usize; 2] = [64, 128];
 
 /// Runs of rows that have one slot.
 #[derive(Clone, Copy, Debug)]
@@ -168,9 +166,10 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
         name,
         pairs,
         threads: warps * 32,
-        shared: warps as usize * FEW_SPLITS * record,
+        // Two pieces of 16 keys and values.
+        shared: warps as usize * 2 * 2 * 16 * head_dim * 2,
         resident,
-        most_splits: FEW_SPLITS,
+        most_splits: 2 * 2 * 16 * head_dim * 2 / record,
     };
     // As in attention_tiles.cu: 32 keys and values a tile.
     let (stages, resident) = if head_dim <= 128 { (3, 3) } else { (2, 2) };
@@ -185,11 +184,11 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
         most_splits: shared / warps as usize / record,
     };
     let fits = |width: usize, resident: usize| together * pairs.div_ceil(width) <= multiprocessors * resident;
-    match head_dim <= MOST_OF_FEW {
+    match FEW_HEAD_DIMS.contains(&head_dim) {
         true if pairs <= 8 && fits(8, 3) => few("attention_few_8", 8, 4, 3),
         true if pairs <= 8 => few("attention_few_8_alone", 8, 3, 4),
-        true if fits(16, if pairs <= 16 { 2 } else { 1 }) => few("attention_few_16", 16, 4, 2),
-        true if pairs <= 16 => few("attention_few_16_alone", 16, 2, 4),
+        true if fits(16, if pairs <= 16 { 3 } else { 1 }) => few("attention_few_16", 16, 4, 3),
+        true if pairs <= 16 => few("attention_few_16_alone", 16, 3, 4),
         _ if pairs <= 32 || fits(32, 1) => tiles("attention_tiles_32", 32, 4, resident),
         _ if pairs <= 64 || fits(64, 1) => tiles("attention_tiles_64", 64, 4, resident),
         _ => tiles("attention_tiles_128", 128, 8, 1),
