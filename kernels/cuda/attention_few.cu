@@ -1,66 +1,51 @@
 // Attention over the paged cache on tensor cores for few (row, head) pairs: a round without speculation, short chains, or
 // narrow blocks where the device would else be idle. See groups.cuh for what is read and when.
 //
-// It is latency that counts, and bytes on their way. So nothing passes through shared memory: a warp takes pieces of 16
-// keys for itself, and loads its operands of the products as they lie in memory, whole 16-byte accesses. A product sums
-// over all dims of a head and over all keys of a piece, in any order as long as both factors have the same; so a lane takes
-// neighbouring dims where the instruction speaks of scattered ones. Keys and values are the left factors, the pairs 8
-// columns a tile.
+// It is latency that counts, and bytes on their way. So no warp waits for another: each takes pieces of 16 keys for itself.
+// A lane copies to shared memory what it will use itself, in whole accesses that lie in memory as its operands of the
+// products do: a product sums over all dims of a head and over all keys of a piece, in any order as long as both factors
+// have the same, so a lane takes neighbouring dims where the instruction speaks of scattered ones. Keys and values are the
+// left factors, the pairs 8 columns a tile.
 //
-// -DHEAD_DIM: elements of a head. Not for float, nor for heads of 256: there are not so many registers.
+// -DHEAD_DIM: elements of a head, 64 or 128. Not for float.
 #include "common.cuh"
 
-#if defined(T_PAIRS) && HEAD_DIM <= 128
+#if defined(T_PAIRS) && (HEAD_DIM == 64 || HEAD_DIM == 128)
 #include "groups.cuh"
 
 #define KEYS 16
-/// 32 dims of a key are one access of four lanes.
+/// 32 dims of a key are one access of four lanes, 64 dims of a value one of eight.
 #define KEY_PARTS (HEAD_DIM / 32)
-/// Dims of a value that one access takes, and how many accesses a lane makes for its HEAD_DIM / 8.
-#define VALUE_PART (HEAD_DIM % 64 == 0 ? 8 : 4)
-#define VALUE_PARTS (HEAD_DIM / 8 / VALUE_PART)
+#define VALUE_PARTS (HEAD_DIM / 64)
+/// Bytes of the keys of a piece; as many of its values.
+#define HALF (KEYS * HEAD_DIM * 2)
+/// Pieces that are in a warp's shared memory or on their way there.
+#define STAGES 2
+/// Bytes of dynamic shared memory that a warp has. At the end they hold its sums of 8 pairs, or the records of 16 splits.
+#define WARP_BYTES (STAGES * 2 * HALF)
 /// Tiles of 16 dims.
 #define TILES (HEAD_DIM / 16)
 
-struct Keys {
-  /// Of keys lane / 4 and lane / 4 + 8: dims 32 j + 8 (lane % 4) and the 7 behind.
-  uint4 part[2][KEY_PARTS];
-};
-struct Values {
-  /// Of keys 2 (lane % 4), the next, and these + 8: dims VALUE_PART (8 j + lane / 4) and those behind, two a word.
-  u32 word[4][HEAD_DIM / 16];
-};
-
-/// `keys` are this lane's of cache row 0, `cache_row` is that of key lane % 16, `width` the elements of a cache row.
-__device__ __forceinline__ void load_keys(Keys& to, const T* keys, int cache_row, int width) {
+/// Starts the copy of this lane's part of a piece: of keys lane / 4 and lane / 4 + 8 dims 32 j + 8 (lane % 4) and the 7
+/// behind. `keys` are the lane's of cache row 0, `cache_row` is that of key lane % 16, `width` the elements of a cache row.
+__device__ __forceinline__ void copy_keys(unsigned char* to, const T* keys, int cache_row, int width) {
 #pragma unroll
-  for (int half = 0; half < 2; half++) {
-    const T* from = keys + wide(shuffle(cache_row, lane() / 4 + 8 * half), width);
+  for (int i = 0; i < 2; i++) {
+    const T* from = keys + wide(shuffle(cache_row, lane() / 4 + 8 * i), width);
 #pragma unroll
-    for (int j = 0; j < KEY_PARTS; j++) to.part[half][j] = load_fresh_16(from + j * 32);
+    for (int j = 0; j < KEY_PARTS; j++) copy_async_16(to + (i * KEY_PARTS + j) * WARP * 16, from + j * 32);
   }
 }
-__device__ __forceinline__ void load_values(Values& to, const T* values, int cache_row, int width) {
+/// The same of keys 2 (lane % 4), the next, and these + 8: dims 64 j + 8 (lane / 4) of their values and the 7 behind.
+__device__ __forceinline__ void copy_values(unsigned char* to, const T* values, int cache_row, int width) {
 #pragma unroll
   for (int i = 0; i < 4; i++) {
     const T* from = values + wide(shuffle(cache_row, lane() % 4 * 2 + i % 2 + i / 2 * 8), width);
 #pragma unroll
-    for (int j = 0; j < VALUE_PARTS; j++) {
-      if (VALUE_PART == 8) {
-        uint4 part = load_fresh_16(from + j * 64);
-        to.word[i][4 * j] = part.x;
-        to.word[i][4 * j + 1] = part.y;
-        to.word[i][4 * j + 2] = part.z;
-        to.word[i][4 * j + 3] = part.w;
-      } else {
-        uint2 part = load_fresh_8(from + j * 32);
-        to.word[i][2 * j] = part.x;
-        to.word[i][2 * j + 1] = part.y;
-      }
-    }
+    for (int j = 0; j < VALUE_PARTS; j++) copy_async_16(to + (i * VALUE_PARTS + j) * WARP * 16, from + j * 64);
   }
 }
-/// The elements of dim i of a lane of two keys.
+/// The elements of two keys for dim i of a lane's.
 __device__ __forceinline__ u32 of_dim(const u32* one, const u32* other, int i) {
   return i % 2 == 0 ? (one[i / 2] & 0xffff) | other[i / 2] << 16 : one[i / 2] >> 16 | (other[i / 2] & 0xffff0000u);
 }
@@ -69,8 +54,8 @@ __device__ __forceinline__ u32 of_dim(const u32* one, const u32* other, int i) {
 /// the end.
 template <int NT, int WARPS>
 __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
-  constexpr int PAIRS = 8 * NT, STATE = HEAD_DIM / 4 + 1;
-  __shared__ float4 warp_sums[WARPS][8][STATE];
+  constexpr int PAIRS = 8 * NT;
+  DYNAMIC_SHARED(shared);
   __shared__ float warp_most[WARPS][PAIRS], warp_total[WARPS][PAIRS];
   int key = lane() / 4, column = lane() % 4 * 2;
   Pairs pairs;
@@ -86,7 +71,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   auto cache_row = [&](int at, int found) {
     return cache_row_of<KEYS>(pairs, split, at, lane() % KEYS, page_size, found);
   };
-  // Of this piece and the next.
+  // What tells the cache rows of the next piece to be copied, and of the one behind.
   int piece = split.begin + same(warp()), found = find(piece), next_found = find(piece + WARPS);
   // Of columns 2 (lane % 4) and the next; the words are the masks' for this piece.
   int prefix[NT][2], pair_row[NT][2];
@@ -108,30 +93,38 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   }
   int width = kv_heads * HEAD_DIM;
   keys += pairs.kv_head * HEAD_DIM + lane() % 4 * 8;
-  values += pairs.kv_head * HEAD_DIM + lane() / 4 * VALUE_PART;
-  Keys some_keys;
-  Values some_values;
-  bool early = piece < split.end && is_settled<KEYS>(pairs, split, piece);
-  int row = cache_row(piece, found);
-  if (early) {
-    load_keys(some_keys, keys, row, width);
-    load_values(some_values, values, row, width);
-  }
+  values += pairs.kv_head * HEAD_DIM + lane() / 4 * 8;
+  unsigned char* own = shared + warp() * WARP_BYTES + lane() * 16;
+  // Copies one of the first pieces, keys and values each as one group of copies; nothing behind the last piece.
+  auto copy = [&](int stage) {
+    int at = piece + stage * WARPS, row = cache_row(at, found);
+    if (at < split.end) copy_keys(own + stage * 2 * HALF, keys, row, width);
+    copy_async_commit();
+    if (at < split.end) copy_values(own + stage * 2 * HALF + HALF, values, row, width);
+    copy_async_commit();
+    found = next_found;
+    next_found = find(at + 2 * WARPS);
+  };
   if (piece < split.end) look(piece);
-  wait_for_predecessor();
-  // Of pair lane / 4, the dims as in `Keys`.
-  uint4 queries[NT][KEY_PARTS];
+  int copied = 0;
+#pragma unroll 1
+  for (; copied < STAGES && is_settled<KEYS>(pairs, split, piece + copied * WARPS); copied++) copy(copied);
+  // Of pair lane / 4: dims as of keys.
+  const T* from[NT];
 #pragma unroll
   for (int n = 0; n < NT; n++) {
     int pair = pairs.first_pair + n * 8 + key;
-    const T* from = query + wide(row_of(pairs, pair), query_stride) + head_of(pairs, pair) * HEAD_DIM + column * 4;
+    from[n] = query + wide(row_of(pairs, pair), query_stride) + head_of(pairs, pair) * HEAD_DIM + column * 4;
+  }
+  wait_for_predecessor();
+  uint4 queries[NT][KEY_PARTS];
 #pragma unroll
-    for (int j = 0; j < KEY_PARTS; j++) queries[n][j] = load_fresh_16(from + j * 32);
+  for (int n = 0; n < NT; n++) {
+#pragma unroll
+    for (int j = 0; j < KEY_PARTS; j++) queries[n][j] = load_fresh_16(from[n] + j * 32);
   }
-  if (piece < split.end && !early) {
-    load_keys(some_keys, keys, row, width);
-    load_values(some_values, values, row, width);
-  }
+#pragma unroll 1
+  for (; copied < STAGES; copied++) copy(copied);
 
   // Of the two columns; so far a lane sums its own keys.
   float most[NT][2], total[NT][2];
@@ -150,9 +143,10 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
       for (int i = 0; i < 4; i++) acc[n][m][i] = 0.0f;
     }
   }
-  for (; piece < split.end; piece += WARPS) {
-    bool more = piece + WARPS < split.end;
-    // Two sums, so that a product does not wait for the one before it.
+  for (int stage = 0; piece < split.end; piece += WARPS, stage ^= 1) {
+    const uint4* here = (const uint4*)(own + stage * 2 * HALF);
+    copy_async_wait<2 * STAGES - 1>();
+    // Two sums at least, so that a product does not wait for the one before it.
     float score[NT][4], second[NT][4];
 #pragma unroll
     for (int n = 0; n < NT; n++) {
@@ -161,22 +155,25 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
     }
 #pragma unroll
     for (int j = 0; j < KEY_PARTS; j++) {
-      uint4 low = some_keys.part[0][j], high = some_keys.part[1][j];
+      uint4 low = here[j * WARP], high = here[(KEY_PARTS + j) * WARP];
       const u32 a[4] = {low.x, high.x, low.y, high.y}, c[4] = {low.z, high.z, low.w, high.w};
 #pragma unroll
       for (int n = 0; n < NT; n++) {
         const u32 b[2] = {queries[n][j].x, queries[n][j].y}, d[2] = {queries[n][j].z, queries[n][j].w};
         mma_16816(score[n], a, b);
-        mma_16816(second[n], c, d);
+        mma_16816(NT == 1 ? second[n] : score[n], c, d);
       }
     }
-    row = cache_row(piece + WARPS, next_found);
-    if (more) {
-      load_keys(some_keys, keys, row, width);
-      next_found = find(piece + 2 * WARPS);
-    }
+    // The place of what has been used is taken by the piece after the next.
+    int after = piece + STAGES * WARPS, row = cache_row(after, found);
+    if (after < split.end) copy_keys(own + stage * 2 * HALF, keys, row, width);
+    copy_async_commit();
+    found = next_found;
+    next_found = find(after + 2 * WARPS);
 
     u32 weight[NT][2];
+    float keep[NT][2];
+    bool changes = false;
 #pragma unroll
     for (int n = 0; n < NT; n++) {
       float w[4];
@@ -188,32 +185,53 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
         float larger = max(most[n][i], max(low, high));
 #pragma unroll
         for (int by = 4; by < WARP; by *= 2) larger = max(larger, shuffle_xor(larger, by));
-        float reference = reference_of(larger), keep = exp2_fast(most[n][i] - reference);
+        float reference = reference_of(larger);
+        keep[n][i] = exp2_fast(most[n][i] - reference);
+        changes = changes || larger != most[n][i];
         most[n][i] = larger;
         w[i] = exp2_fast(low - reference);
         w[i + 2] = exp2_fast(high - reference);
-        total[n][i] = total[n][i] * keep + w[i] + w[i + 2];
-#pragma unroll
-        for (int m = 0; m < TILES; m++) {
-          acc[n][m][i] *= keep;
-          acc[n][m][i + 2] *= keep;
-        }
+        total[n][i] = total[n][i] * keep[n][i] + w[i] + w[i + 2];
       }
       weight[n][0] = transpose_8x8(pack(w[0], w[1]));
       weight[n][1] = transpose_8x8(pack(w[2], w[3]));
     }
-    if (more) look(piece + WARPS);
+    // The largest score seldom changes behind the first pieces.
+    if (ballot(changes) != 0) {
+#pragma unroll
+      for (int n = 0; n < NT; n++) {
+#pragma unroll
+        for (int m = 0; m < TILES; m++) {
+#pragma unroll
+          for (int i = 0; i < 4; i++) acc[n][m][i] *= keep[n][i % 2];
+        }
+      }
+    }
+    if (piece + WARPS < split.end) look(piece + WARPS);
+    copy_async_wait<2 * STAGES - 1>();
+    u32 word[4][HEAD_DIM / 16];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+#pragma unroll
+      for (int j = 0; j < VALUE_PARTS; j++) {
+        uint4 part = here[HALF / 16 + (i * VALUE_PARTS + j) * WARP];
+        word[i][4 * j] = part.x;
+        word[i][4 * j + 1] = part.y;
+        word[i][4 * j + 2] = part.z;
+        word[i][4 * j + 3] = part.w;
+      }
+    }
+    if (after < split.end) copy_values(own + stage * 2 * HALF + HALF, values, row, width);
+    copy_async_commit();
 #pragma unroll
     for (int m = 0; m < TILES; m++) {
-      const u32 a[4] = {of_dim(some_values.word[0], some_values.word[1], m),
-                        of_dim(some_values.word[0], some_values.word[1], TILES + m),
-                        of_dim(some_values.word[2], some_values.word[3], m),
-                        of_dim(some_values.word[2], some_values.word[3], TILES + m)};
+      const u32 a[4] = {of_dim(word[0], word[1], m), of_dim(word[0], word[1], TILES + m), of_dim(word[2], word[3], m),
+                        of_dim(word[2], word[3], TILES + m)};
 #pragma unroll
       for (int n = 0; n < NT; n++) mma_16816(acc[n][m], a, weight[n]);
     }
-    if (more) load_values(some_values, values, row, width);
   }
+  copy_async_wait<0>();
 
 #pragma unroll
   for (int n = 0; n < NT; n++) {
@@ -228,7 +246,6 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
     }
   }
   // The warps' sums are merged in their order, by all threads.
-  int places = rows * heads;
 #pragma unroll
   for (int n = 0; n < NT; n++) {
     if (n > 0) block_sync();
@@ -236,23 +253,23 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
     for (int i = 0; i < 2; i++) {
 #pragma unroll
       for (int k = 0; k < HEAD_DIM / 8; k++) {
-        int d = k / VALUE_PART * 8 * VALUE_PART + key * VALUE_PART + k % VALUE_PART;
-        ((float*)warp_sums[warp()][column + i])[d] = acc[n][k % TILES][k / TILES * 2 + i];
+        int d = k / 8 * 64 + key * 8 + k % 8;
+        ((float*)(shared + warp() * WARP_BYTES))[(column + i) * RECORD + d] = acc[n][k % TILES][k / TILES * 2 + i];
       }
     }
     block_sync();
 #pragma unroll 1
     for (int at = (int)threadIdx.x; at < 8 * HEAD_DIM / 4; at += WARPS * WARP) {
-      int own = at / (HEAD_DIM / 4), d = at % (HEAD_DIM / 4) * 4, pair = pairs.first_pair + n * 8 + own;
+      int column_of = at / (HEAD_DIM / 4), d = at % (HEAD_DIM / 4) * 4, pair = pairs.first_pair + n * 8 + column_of;
       if (pair >= pairs.end_pair) break;
       float largest = -infinity(), sum[4] = {0.0f, 0.0f, 0.0f, 0.0f}, whole = 0.0f;
 #pragma unroll
-      for (int w = 0; w < WARPS; w++) largest = max(largest, warp_most[w][n * 8 + own]);
+      for (int w = 0; w < WARPS; w++) largest = max(largest, warp_most[w][n * 8 + column_of]);
 #pragma unroll
       for (int w = 0; w < WARPS; w++) {
-        float share = exp2_fast(warp_most[w][n * 8 + own] - reference_of(largest));
-        float4 part = warp_sums[w][own][d / 4];
-        whole += share * warp_total[w][n * 8 + own];
+        float share = exp2_fast(warp_most[w][n * 8 + column_of] - reference_of(largest));
+        float4 part = *(const float4*)(shared + w * WARP_BYTES + (column_of * RECORD + d) * 4);
+        whole += share * warp_total[w][n * 8 + column_of];
         sum[0] += share * part.x;
         sum[1] += share * part.y;
         sum[2] += share * part.z;
@@ -265,14 +282,14 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
         *(uint2*)(out + wide(place, HEAD_DIM) + d) =
             make_uint2(pack(sum[0] * inverse, sum[1] * inverse), pack(sum[2] * inverse, sum[3] * inverse));
       } else {
-        *(float4*)(sums_of(partial, place, (int)blockIdx.x, max_splits) + d) =
-            make_float4(sum[0], sum[1], sum[2], sum[3]);
-        if (d == 0) *weights_of(partial, place, (int)blockIdx.x, max_splits, places) = make_float2(largest, whole);
+        float* mine = record_of(partial, place, (int)blockIdx.x, max_splits);
+        *(float4*)(mine + d) = make_float4(sum[0], sum[1], sum[2], sum[3]);
+        if (d == 0) *(float2*)(mine + HEAD_DIM) = make_float2(largest, whole);
       }
     }
   }
   if (split.count > 1) {
-    merge_splits<PAIRS, WARPS * WARP>(out, pairs, split.count, rows, heads, partial, counters, max_splits);
+    merge_splits<PAIRS, WARPS>(out, pairs, split.count, heads, partial, counters, max_splits, shared, WARP_BYTES);
   }
 }
 
@@ -282,18 +299,18 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
 /// Own rows as gather_own leaves them, or null where rows see positions alone: then the rows of a group are consecutive
 /// positions, each the last that its row sees. Groups: row `group_first[g]` to row `group_first[g + 1]`, or where that is null
 /// `group_rows` rows each; all rows of a group have the slot of its first.
-/// partial: for `rows · heads · max_splits` places HEAD_DIM floats each, then two more each. Counters `[groups, grid.y]`,
+/// partial: HEAD_DIM + 4 floats for each of `rows · heads · max_splits`, max_splits ≤ 16. Counters `[groups, grid.y]`,
 /// zero before and after.
 /// Grid (max_splits, kv_heads · ceil(largest group · heads / kv_heads / pairs), groups), where pairs is the number in the
-/// name; 128 threads. Those `_alone` are for so many groups that nothing is split: 96 or 64 threads, so that four blocks
+/// name; 128 threads, WARP_BYTES of dynamic shared memory for each 32. Those `_alone` are for so many groups that nothing is split: 96 threads, so that four blocks
 /// find room on a multiprocessor, and 512 blocks on most devices at once.
 extern "C" __global__ void __launch_bounds__(128, 3) attention_few_8(GROUP_PARAMETERS) { attend<1, 4>(GROUP_ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(128, 2) attention_few_16(GROUP_PARAMETERS) { attend<2, 4>(GROUP_ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(128, 3) attention_few_16(GROUP_PARAMETERS) { attend<2, 4>(GROUP_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(96, 4) attention_few_8_alone(GROUP_PARAMETERS) {
   attend<1, 3>(GROUP_ARGUMENTS);
 }
-extern "C" __global__ void __launch_bounds__(64, 4) attention_few_16_alone(GROUP_PARAMETERS) {
-  attend<2, 2>(GROUP_ARGUMENTS);
+extern "C" __global__ void __launch_bounds__(96, 4) attention_few_16_alone(GROUP_PARAMETERS) {
+  attend<2, 3>(GROUP_ARGUMENTS);
 }
 
 #endif

@@ -29,15 +29,15 @@
 #define BUFFER (2 * KEYS * KEY_BYTES)
 
 struct Softmax {
-  /// Of rows lane / 4 and lane / 4 + 8 of the warp's tile.
+  /// Of rows lane / 4 and lane / 4 + 8 of the warp's tile; scores are not scaled yet.
   float most[2], sum[2];
   /// Columns 8 i + 2 (lane % 4) and the next, of both rows.
   float acc[COLUMNS][4];
 };
 
 /// Takes in that the largest score of a row is now at least `larger`; all lanes of a warp together.
-__device__ __forceinline__ void raise(Softmax& s, int half, float larger) {
-  float keep = exp2_fast(s.most[half] - reference_of(larger));
+__device__ __forceinline__ void raise(Softmax& s, int half, float larger, float scale) {
+  float keep = exp2_fast((s.most[half] - reference_of(larger)) * scale);
   bool changes = s.most[half] != larger;
   s.most[half] = larger;
   if (ballot(changes) == 0) return;
@@ -168,36 +168,40 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
       }
     }
     // What a row does not see scores −∞.
-    float larger[2] = {s.most[0], s.most[1]};
     u32 seen[2];
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-      seen[half] = seen_keys<KEYS>(split, t, prefix[half], mask[half]) >> part * PART;
+    for (int half = 0; half < 2; half++) seen[half] = seen_keys<KEYS>(split, t, prefix[half], mask[half]);
+    if (ballot((seen[0] & seen[1]) != ~0u) != 0) {
+#pragma unroll
+      for (int n = 0; n < PART / 8; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          bool sees = seen[i / 2] >> (part * PART + n * 8 + at_column + i % 2) & 1;
+          score[n][i] = sees ? score[n][i] : -infinity();
+        }
+      }
     }
+    float larger[2] = {s.most[0], s.most[1]};
 #pragma unroll
     for (int n = 0; n < PART / 8; n++) {
 #pragma unroll
-      for (int i = 0; i < 4; i++) {
-        bool sees = seen[i / 2] >> (n * 8 + at_column + i % 2) & 1;
-        score[n][i] = sees ? score[n][i] * scale : -infinity();
-        larger[i / 2] = max(larger[i / 2], score[n][i]);
-      }
+      for (int i = 0; i < 4; i++) larger[i / 2] = max(larger[i / 2], score[n][i]);
     }
     if (t + 1 < split.end) look(t + 1);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
 #pragma unroll
       for (int by = 1; by <= 2; by *= 2) larger[half] = max(larger[half], shuffle_xor(larger[half], by));
-      raise(s, half, larger[half]);
+      raise(s, half, larger[half], scale);
     }
     u32 weight[PART / 16][4];
-    float reference[2] = {reference_of(s.most[0]), reference_of(s.most[1])};
+    float reference[2] = {reference_of(s.most[0]) * scale, reference_of(s.most[1]) * scale};
 #pragma unroll
     for (int n = 0; n < PART / 8; n++) {
       float w[4];
 #pragma unroll
       for (int i = 0; i < 4; i++) {
-        w[i] = exp2_fast(score[n][i] - reference[i / 2]);
+        w[i] = exp2_fast(score[n][i] * scale - reference[i / 2]);
         s.sum[i / 2] += w[i];
       }
       weight[n / 2][n % 2 * 2] = pack(w[0], w[1]);
@@ -247,8 +251,8 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
           float most = other[(COLUMNS * 4 + half) * WARP];
-          raise(s, half, max(most, s.most[half]));
-          share[half] = exp2_fast(most - reference_of(s.most[half]));
+          raise(s, half, max(most, s.most[half]), scale);
+          share[half] = exp2_fast((most - reference_of(s.most[half])) * scale);
           s.sum[half] += share[half] * other[(COLUMNS * 4 + 2 + half) * WARP];
         }
 #pragma unroll
@@ -270,18 +274,19 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
           *(u32*)(out + wide(place, HEAD_DIM) + c * 8 + at_column) = word;
         }
       } else {
-        float* mine = sums_of(partial, place, (int)blockIdx.x, max_splits);
+        float* mine = record_of(partial, place, (int)blockIdx.x, max_splits);
 #pragma unroll
         for (int c = 0; c < COLUMNS; c++) {
           *(float2*)(mine + c * 8 + at_column) = make_float2(s.acc[c][2 * half], s.acc[c][2 * half + 1]);
         }
-        float2* weight = weights_of(partial, place, (int)blockIdx.x, max_splits, rows * heads);
-        if (at_column == 0) *weight = make_float2(s.most[half], s.sum[half]);
+        if (at_column == 0) *(float2*)(mine + HEAD_DIM) = make_float2(s.most[half] * scale, s.sum[half]);
       }
     }
   }
   if (split.count > 1) {
-    merge_splits<PAIRS, THREADS>(out, pairs, split.count, rows, heads, partial, counters, max_splits);
+    constexpr int WARPS = MT * KW;
+    merge_splits<PAIRS, WARPS>(out, pairs, split.count, heads, partial, counters, max_splits, shared,
+                               STAGES * BUFFER / WARPS);
   }
 }
 

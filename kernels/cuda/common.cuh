@@ -80,6 +80,12 @@ __device__ __forceinline__ float exp2_fast(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
   return power;
 }
+/// 1 / x, about 1 unit in the last place.
+__device__ __forceinline__ float inverse_fast(float x) {
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
+  return inverse;
+}
 __device__ __forceinline__ float exp_accurate(float x) { return expf(x); }
 __device__ __forceinline__ float log_accurate(float x) { return logf(x); }
 __device__ __forceinline__ float inverse_root(float x) { return rsqrtf(x); }

@@ -45,7 +45,7 @@ struct Split {
   int count;
 };
 
-/// ⌊number / by⌋ where `inverse` is 1 / by: a division takes ten times as many instructions, and code has to be fetched too.
+/// ⌊number / by⌋ where `inverse` is about 1 / by: a division takes many more instructions, all of them one after another.
 __device__ __forceinline__ int quotient(int number, int by, float inverse) {
   int about = (int)((float)number * inverse);
   about -= about * by > number;
@@ -74,11 +74,13 @@ __device__ __forceinline__ bool find_pairs(Pairs& pairs, const int* page_table, 
                                            const int* group_own_count, int own_stride, const int* group_first,
                                            int group_rows, int rows, int heads, int kv_heads) {
   int z = (int)blockIdx.z;
-  pairs.group = heads / kv_heads;
-  pairs.inverse_group = 1.0f / (float)pairs.group;
-  pairs.inverse_page = 1.0f / (float)page_size;
-  pairs.kv_head = (int)blockIdx.y % kv_heads;
-  pairs.first_pair = (int)blockIdx.y / kv_heads * PAIRS;
+  float inverse_heads = inverse_fast((float)kv_heads);
+  pairs.group = quotient(heads, kv_heads, inverse_heads);
+  pairs.inverse_group = inverse_fast((float)pairs.group);
+  pairs.inverse_page = inverse_fast((float)page_size);
+  int tile = quotient((int)blockIdx.y, kv_heads, inverse_heads);
+  pairs.kv_head = (int)blockIdx.y - tile * kv_heads;
+  pairs.first_pair = tile * PAIRS;
   pairs.first_row = z * group_rows;
   int end_row = min(pairs.first_row + group_rows, rows);
   if (group_first) {
@@ -111,8 +113,8 @@ __device__ __forceinline__ Split find_split(const Pairs& pairs, int together, in
   split.positions = (pairs.longest + KEYS - 1) / KEYS;
   int pieces = split.positions + (pairs.own + KEYS - 1) / KEYS;
   int turns = max((pieces + together - 1) / together, 1);
-  int share = (turns + max_splits - 1) / max_splits;
-  split.count = (turns + share - 1) / share;
+  int share = quotient(turns + max_splits - 1, max_splits, inverse_fast((float)max_splits));
+  split.count = quotient(turns + share - 1, share, inverse_fast((float)share));
   split.begin = (int)blockIdx.x * share * together;
   split.end = min(split.begin + share * together, pieces);
   return split;
@@ -159,60 +161,69 @@ __device__ __forceinline__ u32 seen_keys(const Split& split, int piece, int pref
   return seen >= 32 ? ~0u : seen <= 0 ? 0u : (1u << seen) - 1;
 }
 
-/// The largest score of a row so far, as a power of two and finite, so that differences from it are numbers.
+/// The largest score of a row so far, finite, so that differences from it are numbers. Weights are powers of 2.
 __device__ __forceinline__ float reference_of(float most) { return most == -infinity() ? 0.0f : most; }
 
-/// Where a split keeps what it found for a pair: HEAD_DIM sums, and the largest score with the sum of weights.
-__device__ __forceinline__ float* sums_of(float* partial, int place, int split, int max_splits) {
-  return partial + (wide(place, max_splits) + (u32)split) * HEAD_DIM;
-}
-__device__ __forceinline__ float2* weights_of(float* partial, int place, int split, int max_splits, int places) {
-  return (float2*)(partial + wide(places, max_splits) * HEAD_DIM) + wide(place, max_splits) + (u32)split;
+/// What a split keeps of a pair: HEAD_DIM sums, the largest score, the sum of weights, and nothing, to be whole accesses.
+#define RECORD (HEAD_DIM + 4)
+__device__ __forceinline__ float* record_of(float* partial, int place, int split, int max_splits) {
+  return partial + (wide(place, max_splits) + (u32)split) * RECORD;
 }
 
-/// Ends a split: the last block of these pairs merges what all of them kept, in their order. A whole block calls it.
-template <int PAIRS, int THREADS>
-__device__ __forceinline__ void merge_splits(T* out, const Pairs& pairs, int splits, int rows, int heads, float* partial,
-                                             int* counters, int max_splits) {
-  constexpr int AT_ONCE = 8, PARTS = HEAD_DIM / 4;
+/// Ends a split: the last block of these pairs merges what all of them kept, in their order. A whole block calls it, behind
+/// its last use of `shared`, of which each warp has `warp_bytes`, enough for the records of one pair.
+template <int PAIRS, int WARPS>
+__device__ __forceinline__ void merge_splits(T* out, const Pairs& pairs, int splits, int heads, float* partial,
+                                             int* counters, int max_splits, unsigned char* shared, int warp_bytes) {
   __shared__ int is_last;
   block_sync();
   int* counter = counters + (u64)blockIdx.z * gridDim.y + blockIdx.y;
   if (threadIdx.x == 0) is_last = atomic_add_ordered(counter, 1) == splits - 1;
   block_sync();
   if (!is_last) return;
-  int count = min(PAIRS, pairs.end_pair - pairs.first_pair);
+  // A warp takes pairs in turn, and as many at once as it has room for: their records are under way together.
+  int count = min(PAIRS, pairs.end_pair - pairs.first_pair), size = splits * RECORD, first = same(warp());
+  int room = warp_bytes / (size * (int)sizeof(float));
+  float* records = (float*)(shared + first * warp_bytes);
+  for (; first < count; first += WARPS * room) {
+    int turns = min(room, (count - first + WARPS - 1) / WARPS);
 #pragma unroll 1
-  for (int i = (int)threadIdx.x; i < count * PARTS; i += THREADS) {
-    int pair = pairs.first_pair + i / PARTS, d = i % PARTS * 4;
-    int place = row_of(pairs, pair) * heads + head_of(pairs, pair), places = rows * heads;
-    float most = -infinity(), total = 0.0f, sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    for (int k = 0; k < turns; k++) {
+      int pair = pairs.first_pair + first + k * WARPS;
+      const float* from = record_of(partial, row_of(pairs, pair) * heads + head_of(pairs, pair), 0, max_splits);
+#pragma unroll 2
+      for (int i = lane() * 4; i < size; i += WARP * 4) copy_async_16(records + k * size + i, from + i);
+    }
+    copy_async_commit();
+    copy_async_wait<0>();
+    warp_sync();
 #pragma unroll 1
-    for (int first = 0; first < splits; first += AT_ONCE) {
-      uint4 value[AT_ONCE];
-      uint2 weight[AT_ONCE];
+    for (int k = 0; k < turns; k++) {
+      int pair = pairs.first_pair + first + k * WARPS;
+      T* to = out + wide(row_of(pairs, pair) * heads + head_of(pairs, pair), HEAD_DIM);
+      const float* record = records + k * size;
+      // Lane p weighs split p; there are at most 32.
+      float most = lane() < splits ? record[lane() * RECORD + HEAD_DIM] : -infinity();
+      float share = exp2_fast(most - reference_of(warp_max(most)));
+      float total = warp_sum(lane() < splits ? share * record[lane() * RECORD + HEAD_DIM + 1] : 0.0f);
+      // A row that sees nothing is padding: zeros.
+      share *= total > 0.0f ? 1.0f / total : 0.0f;
 #pragma unroll
-      for (int p = 0; p < AT_ONCE; p++) {
-        if (first + p >= splits) continue;
-        weight[p] = load_fresh_8(weights_of(partial, place, first + p, max_splits, places));
-        value[p] = load_fresh_16(sums_of(partial, place, first + p, max_splits) + d);
-      }
-#pragma unroll
-      for (int p = 0; p < AT_ONCE; p++) {
-        if (first + p >= splits) continue;
-        float larger = max(most, bits_float(weight[p].x)), reference = reference_of(larger);
-        float keep = exp2_fast(most - reference), share = exp2_fast(bits_float(weight[p].x) - reference);
-        most = larger;
-        total = total * keep + share * bits_float(weight[p].y);
-        const u32 values[4] = {value[p].x, value[p].y, value[p].z, value[p].w};
-#pragma unroll
-        for (int k = 0; k < 4; k++) sum[k] = sum[k] * keep + share * bits_float(values[k]);
+      for (int d = lane() * 4; d < (HEAD_DIM + WARP * 4 - 1) / (WARP * 4) * (WARP * 4); d += WARP * 4) {
+        float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll 4
+        for (int p = 0; p < splits; p++) {
+          float part = shuffle(share, p);
+          float4 value = *(const float4*)(record + p * RECORD + min(d, HEAD_DIM - 4));
+          sum[0] += part * value.x;
+          sum[1] += part * value.y;
+          sum[2] += part * value.z;
+          sum[3] += part * value.w;
+        }
+        if (d < HEAD_DIM) *(uint2*)(to + d) = make_uint2(pack(sum[0], sum[1]), pack(sum[2], sum[3]));
       }
     }
-    // A row that sees nothing is padding: zeros.
-    float inverse = total > 0.0f ? 1.0f / total : 0.0f;
-    *(uint2*)(out + wide(place, HEAD_DIM) + d) =
-        make_uint2(pack(sum[0] * inverse, sum[1] * inverse), pack(sum[2] * inverse, sum[3] * inverse));
+    warp_sync();
   }
   if (threadIdx.x == 0) *counter = 0;
 }

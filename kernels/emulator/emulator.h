@@ -387,6 +387,7 @@ inline int atomic_add_ordered(int* at, int value) { return atomic_add(at, value)
 
 inline float exp_fast(float x) { return std::exp(x); }
 inline float exp2_fast(float x) { return std::exp2(x); }
+inline float inverse_fast(float x) { return 1.0f / x; }
 inline float exp_accurate(float x) { return std::exp(x); }
 inline float log_accurate(float x) { return std::log(x); }
 inline float inverse_root(float x) { return 1.0f / std::sqrt(x); }

@@ -197,8 +197,8 @@ impl Scene {
     fn rotate(&self, kernels: &Kernels, layer: usize) -> Result<(), DeviceError> {
         let plane = self.plane();
         kernels.rotate_and_write(Rotation {
-            parts: None,
             qkv: self.qkv.slice(),
+            parts: None,
             table: self.turns.slice(),
             positions: self.turns.bytes() / (HEAD_DIM / 2 * 8),
             position: self.position.slice(),

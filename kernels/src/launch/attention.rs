@@ -54,7 +54,7 @@ pub struct Attention<'a> {
 impl Kernels {
     /// Bytes of workspace for some rows.
     pub fn attention_workspace(rows: usize, heads: usize, head_dim: usize, max_splits: usize) -> usize {
-        rows * heads * max_splits * (head_dim + 2) * 4
+        rows * heads * max_splits * (head_dim + 4) * 4
     }
 
     /// Softmax attention of each row over the cache rows that it sees, scaled by 1 / √head_dim.
