@@ -144,6 +144,9 @@ impl Model {
         let Work { rows, x, y, gated, parts, logits, .. } = work;
         let linear = |x: &'_ Buffer, weight: &'_ Buffer, inputs: usize, outputs: usize| -> Result<(), DeviceError> {
             let layer = layer(y, x, weight, *rows, inputs, outputs);
+            if self.kernels.suits_few(*rows, inputs, outputs) {
+                return self.kernels.linear_few(layer);
+            }
             let count = self.kernels.parts_of(inputs, outputs);
             if *rows > Kernels::MOST_ROWS_IN_PARTS || count == 1 {
                 return self.kernels.linear(layer);
@@ -152,7 +155,8 @@ impl Model {
         };
         let add = |inputs: usize| -> Result<(), DeviceError> {
             let count = self.kernels.parts_of(inputs, hidden);
-            let in_parts = *rows <= Kernels::MOST_ROWS_IN_PARTS && count > 1;
+            let few = self.kernels.suits_few(*rows, inputs, hidden);
+            let in_parts = *rows <= Kernels::MOST_ROWS_IN_PARTS && count > 1 && !few;
             let left = kernels::launch::Parts { at: parts.slice(), count };
             let rows = Rows { at: y.slice(), stride: hidden };
             self.norm(work, if in_parts { Added::Parts(left) } else { Added::Rows(rows) })
