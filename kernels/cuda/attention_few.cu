@@ -106,9 +106,6 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
     next_found = find(at + 2 * WARPS);
   };
   if (piece < split.end) look(piece);
-  int copied = 0;
-#pragma unroll 1
-  for (; copied < STAGES && is_settled<KEYS>(pairs, split, piece + copied * WARPS); copied++) copy(copied);
   // Of pair lane / 4: dims as of keys.
   const T* from[NT];
 #pragma unroll
@@ -116,15 +113,22 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
     int pair = pairs.first_pair + n * 8 + key;
     from[n] = query + wide(row_of(pairs, pair), query_stride) + head_of(pairs, pair) * HEAD_DIM + column * 4;
   }
-  wait_for_predecessor();
+  bool waits = true;
+#pragma unroll 1
+  for (int i = 0; i < STAGES; i++) {
+    if (waits && !is_settled<KEYS>(pairs, split, piece + i * WARPS)) {
+      wait_for_predecessor();
+      waits = false;
+    }
+    copy(i);
+  }
+  if (waits) wait_for_predecessor();
   uint4 queries[NT][KEY_PARTS];
 #pragma unroll
   for (int n = 0; n < NT; n++) {
 #pragma unroll
     for (int j = 0; j < KEY_PARTS; j++) queries[n][j] = load_fresh_16(from[n] + j * 32);
   }
-#pragma unroll 1
-  for (; copied < STAGES; copied++) copy(copied);
 
   // Of the two columns; so far a lane sums its own keys.
   float most[NT][2], total[NT][2];

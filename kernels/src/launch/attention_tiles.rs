@@ -70,8 +70,8 @@ impl Kernels {
     /// splits is chosen here, so that the device is busy: at most that of the operands, and as many as there is workspace for.
     /// The rows' own lists are not read: `sees` has taken their place.
     ///
-    /// Launched right behind [`rotate_and_write`](Self::rotate_and_write): it reads what is older than that kernel before
-    /// that kernel ends.
+    /// Launched right behind a linear layer and [`rotate_and_write`](Self::rotate_and_write): it reads what is older than
+    /// they are before they end.
     ///
     /// # Errors
     /// When a buffer is too short, the element type is float, the head size is not one of [`HEAD_DIMS`], or the device
