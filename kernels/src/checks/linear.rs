@@ -23,7 +23,7 @@ pub fn check_linear(device: &Device, element: Element) -> Result<(), String> {
         let expected = linear(&rows_alone, &Matrix::new(outputs, inputs, weight.clone()), Some(&bias));
         let parts = kernels.parts_of(inputs, outputs);
         let mut all_bits: Option<Vec<u32>> = None;
-        for rows in [most, 1, 3, 8, 9, 16, 17, 31, 33, 64] {
+        for rows in [most, 1, 3, 4, 8, 9, 16, 17, 31, 33, 64] {
             let y = device.allocate(parts * rows * outputs * 4).map_err(text)?;
             let operands = Linear {
                 y: y.slice(),
@@ -56,6 +56,11 @@ pub fn check_linear(device: &Device, element: Element) -> Result<(), String> {
                     return Err(format!("{what}: {count} parts"));
                 }
                 same_bits(&found, "added later")?;
+            }
+            if element != Element::F32 && rows <= 4 {
+                kernels.linear_few(operands).map_err(text)?;
+                let found: Vec<f32> = device.download(y.slice()).map_err(text)?;
+                compare(&format!("{what}, few"), &found[..rows * outputs], &expected[..rows * outputs], 1e-4)?;
             }
             kernels.linear(Linear { y_is_float: false, ..operands }).map_err(text)?;
             let found = values(device, y.slice(), element)?;

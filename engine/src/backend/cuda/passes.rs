@@ -597,10 +597,12 @@ impl Machine {
         in_parts: bool,
     ) -> Result<Option<Parts<'a>>, DeviceError> {
         let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
-        let count = self.kernels.parts_of(inputs, outputs);
+        let few = !self.batch_invariant && self.kernels.suits_few(rows, inputs, outputs);
+        let count = if few { 1 } else { self.kernels.parts_of(inputs, outputs) };
         let fits = rows <= Kernels::MOST_ROWS_IN_PARTS && count * rows * outputs * 4 <= work.parts.bytes();
         let parts = (count > 1 && fits).then_some(Parts { at: work.parts.slice(), count });
         let stream = || match parts {
+            None if few => self.kernels.linear_few(linear),
             None => self.kernels.linear(linear),
             Some(parts) => {
                 self.kernels.linear_in_parts(Linear { y: parts.at, ..linear })?;

@@ -1,0 +1,252 @@
+//! How long the linear layers and norms of a model of Llama-3.1-8B's shape take as one captured graph, streamed and by the
+//! device's library, for several numbers of rows. The figures of `docs/notes/performance.md`.
+//!
+//! `cargo run --release -p kernels --example linear_time [cuda:0 | emulator] [ROWS,…]`; the emulator runs one small layer.
+
+use std::error::Error;
+
+use kernels::{
+    device::{
+        Buffer, Device, DeviceError, Element,
+        matmul::{Matmul, MatmulHandle, Operands, Rivals},
+    },
+    launch::{Added, Kernels, Linear, RmsNorm, Rows},
+};
+
+const ELEMENT: Element = Element::BF16;
+/// Runs of a graph; the median counts.
+const RUNS: usize = 15;
+
+/// Widths of a model, of which attention is left out.
+struct Shape {
+    layers: usize,
+    hidden: usize,
+    qkv: usize,
+    intermediate: usize,
+    vocabulary: usize,
+}
+
+/// Weights of a layer, `[outputs, inputs]`.
+struct Layer {
+    qkv: Buffer,
+    output: Buffer,
+    gate_up: Buffer,
+    down: Buffer,
+}
+
+struct Model {
+    kernels: Kernels,
+    shape: Shape,
+    layers: Vec<Layer>,
+    head: Buffer,
+    norm: Buffer,
+}
+
+/// What a pass over some rows works on.
+struct Work {
+    rows: usize,
+    x: Buffer,
+    stream: Buffer,
+    y: Buffer,
+    gated: Buffer,
+    parts: Buffer,
+    logits: Buffer,
+    workspace: Buffer,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let name = arguments.next().unwrap_or_else(|| "cuda:0".into());
+    let rows = arguments.next().unwrap_or_else(|| "1,4,8,16,32,64,128,256".into());
+    let rows = rows.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>()?;
+    let (device, shape) = match name.strip_prefix("cuda:") {
+        Some(number) => (
+            Device::cuda(number.parse()?)?,
+            Shape { layers: 32, hidden: 4096, qkv: 6144, intermediate: 14336, vocabulary: 128_256 },
+        ),
+        None => (Device::emulated()?, Shape { layers: 1, hidden: 64, qkv: 96, intermediate: 128, vocabulary: 256 }),
+    };
+    println!("{device:?}: milliseconds, and GB of weights a second");
+    println!("{:>6} {:>18} {:>18}", "rows", "streamed", "library");
+    let model = Model::random(Kernels::new(device.clone(), ELEMENT), shape)?;
+    for rows in rows {
+        let work = model.work(rows)?;
+        let streamed = median(&device, || model.streamed(&work))?;
+        let library =
+            model.library(&work)?.map(|plans| median(&device, || model.by_library(&work, &plans))).transpose()?;
+        let cell = |seconds: f64| format!("{:.3} {:>8.0}", seconds * 1e3, model.bytes() / seconds / 1e9);
+        println!("{rows:>6} {:>18} {:>18}", cell(streamed), library.map_or("none".into(), cell));
+    }
+    Ok(())
+}
+
+/// Seconds of a graph of this work.
+fn median(device: &Device, work: impl Fn() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
+    work()?;
+    let graph = device.capture(work)?;
+    let mut seconds = Vec::new();
+    for _ in 0..RUNS {
+        let begin = device.event()?;
+        device.run(&graph)?;
+        let end = device.event()?;
+        end.wait()?;
+        seconds.push(end.since(&begin)?.as_secs_f64());
+    }
+    seconds.sort_by(f64::total_cmp);
+    Ok(seconds[RUNS / 2])
+}
+
+impl Model {
+    fn random(kernels: Kernels, shape: Shape) -> Result<Self, DeviceError> {
+        let make = |elements: usize| {
+            let buffer = kernels.device().allocate(elements * ELEMENT.bytes())?;
+            kernels.fill_random(buffer.slice(), 0.02, 1).map(|()| buffer)
+        };
+        let Shape { hidden, qkv, intermediate, vocabulary, .. } = shape;
+        let layer = |_| {
+            Ok(Layer {
+                qkv: make(hidden * qkv)?,
+                output: make(hidden * hidden)?,
+                gate_up: make(hidden * 2 * intermediate)?,
+                down: make(intermediate * hidden)?,
+            })
+        };
+        let layers = (0..shape.layers).map(layer).collect::<Result<_, DeviceError>>()?;
+        let (head, norm) = (make(hidden * vocabulary)?, make(hidden)?);
+        Ok(Self { layers, head, norm, kernels, shape })
+    }
+
+    fn work(&self, rows: usize) -> Result<Work, DeviceError> {
+        let Shape { hidden, qkv, intermediate, vocabulary, .. } = self.shape;
+        let device = self.kernels.device();
+        let zeros = |elements: usize| device.zeros(elements * ELEMENT.bytes());
+        let workspace = if device.properties().emulated { 16 } else { 32 << 20 };
+        Ok(Work {
+            rows,
+            x: zeros(rows * hidden)?,
+            stream: zeros(rows * hidden)?,
+            y: zeros(rows * 2 * intermediate.max(qkv))?,
+            gated: zeros(rows * intermediate)?,
+            parts: device.zeros(Kernels::MOST_PARTS * rows * qkv.max(hidden) * 4)?,
+            logits: device.zeros(rows * vocabulary * 4)?,
+            workspace: device.zeros(workspace)?,
+        })
+    }
+
+    /// Bytes of all weights.
+    fn bytes(&self) -> f64 {
+        let Shape { layers, hidden, qkv, intermediate, vocabulary } = self.shape;
+        ((layers * (qkv + hidden + 3 * intermediate) + vocabulary) * hidden * ELEMENT.bytes()) as f64
+    }
+
+    fn streamed(&self, work: &Work) -> Result<(), DeviceError> {
+        let Shape { hidden, qkv, intermediate, vocabulary, .. } = self.shape;
+        let Work { rows, x, y, gated, parts, logits, .. } = work;
+        let linear = |x: &'_ Buffer, weight: &'_ Buffer, inputs: usize, outputs: usize| -> Result<(), DeviceError> {
+            let layer = layer(y, x, weight, *rows, inputs, outputs);
+            if self.kernels.suits_few(*rows, inputs, outputs) {
+                return self.kernels.linear_few(layer);
+            }
+            let count = self.kernels.parts_of(inputs, outputs);
+            if *rows > Kernels::MOST_ROWS_IN_PARTS || count == 1 {
+                return self.kernels.linear(layer);
+            }
+            self.kernels.linear_in_parts(Linear { y: parts.slice(), ..layer }).map(|_| ())
+        };
+        let add = |inputs: usize| -> Result<(), DeviceError> {
+            let count = self.kernels.parts_of(inputs, hidden);
+            let few = self.kernels.suits_few(*rows, inputs, hidden);
+            let in_parts = *rows <= Kernels::MOST_ROWS_IN_PARTS && count > 1 && !few;
+            let left = kernels::launch::Parts { at: parts.slice(), count };
+            let rows = Rows { at: y.slice(), stride: hidden };
+            self.norm(work, if in_parts { Added::Parts(left) } else { Added::Rows(rows) })
+        };
+        for weights in &self.layers {
+            linear(x, &weights.qkv, hidden, qkv)?;
+            linear(x, &weights.output, hidden, hidden)?;
+            add(hidden)?;
+            self.kernels.linear_gated(layer(gated, x, &weights.gate_up, *rows, hidden, intermediate))?;
+            linear(gated, &weights.down, intermediate, hidden)?;
+            add(intermediate)?;
+        }
+        self.kernels.linear(Linear { y_is_float: true, ..layer(logits, x, &self.head, *rows, hidden, vocabulary) })
+    }
+
+    /// Plans for qkv, output, gate and up, down and head, each searched once.
+    fn library(&self, work: &Work) -> Result<Option<[MatmulHandle; 5]>, DeviceError> {
+        let Shape { hidden, qkv, intermediate, vocabulary, .. } = self.shape;
+        let device = self.kernels.device();
+        let neighbour = || self.kernels.fill_random(work.workspace.range(0..16), 1.0, 0);
+        let plan = |inputs: usize, outputs: usize, result: Element| -> Result<Option<MatmulHandle>, DeviceError> {
+            let matmul = Matmul { rows: work.rows, inputs, outputs, element: ELEMENT, result };
+            let Some(mut plan) = MatmulHandle::new(device, matmul, "linear_time")? else { return Ok(None) };
+            if plan.fastest().is_none() {
+                let y = if result == Element::F32 { &work.logits } else { &work.y };
+                let x = if inputs == hidden { &work.x } else { &work.gated };
+                let operands =
+                    Operands { y: y.slice(), x: x.slice(), w: self.head.slice(), workspace: work.workspace.slice() };
+                plan.search(device, operands, Rivals { rivals: &[], neighbour: &neighbour, behind_library: None })?;
+            }
+            Ok(Some(plan))
+        };
+        let plans = [
+            plan(hidden, qkv, ELEMENT)?,
+            plan(hidden, hidden, ELEMENT)?,
+            plan(hidden, 2 * intermediate, ELEMENT)?,
+            plan(intermediate, hidden, ELEMENT)?,
+            plan(hidden, vocabulary, Element::F32)?,
+        ];
+        let [Some(a), Some(b), Some(c), Some(d), Some(e)] = plans else { return Ok(None) };
+        Ok(Some([a, b, c, d, e]))
+    }
+
+    fn by_library(
+        &self,
+        work: &Work,
+        [qkv, output, gate_up, down, head]: &[MatmulHandle; 5],
+    ) -> Result<(), DeviceError> {
+        let Shape { hidden, intermediate, .. } = self.shape;
+        let Work { rows, x, y, gated, logits, workspace, .. } = work;
+        let run = |plan: &MatmulHandle, y: &Buffer, x: &Buffer, w: &Buffer| {
+            plan.run(Operands { y: y.slice(), x: x.slice(), w: w.slice(), workspace: workspace.slice() })
+        };
+        let add = || self.norm(work, Added::Rows(Rows { at: y.slice(), stride: hidden }));
+        for weights in &self.layers {
+            run(qkv, y, x, &weights.qkv)?;
+            run(output, y, x, &weights.output)?;
+            add()?;
+            run(gate_up, y, x, &weights.gate_up)?;
+            self.kernels.silu_gate(gated.slice(), y.slice(), *rows, intermediate)?;
+            run(down, y, gated, &weights.down)?;
+            add()?;
+        }
+        run(head, logits, x, &self.head)
+    }
+
+    fn norm(&self, work: &Work, add: Added<'_>) -> Result<(), DeviceError> {
+        let width = self.shape.hidden;
+        self.kernels.rms_norm(RmsNorm {
+            out: Rows { at: work.x.slice(), stride: width },
+            stream: Rows { at: work.stream.slice(), stride: width },
+            add: Some(add),
+            weight: self.norm.slice(),
+            keep: None,
+            source: None,
+            rows: work.rows,
+            width,
+            epsilon: 1e-5,
+        })
+    }
+}
+
+fn layer<'a>(
+    y: &'a Buffer,
+    x: &'a Buffer,
+    weight: &'a Buffer,
+    rows: usize,
+    inputs: usize,
+    outputs: usize,
+) -> Linear<'a> {
+    let x = Rows { at: x.slice(), stride: inputs };
+    Linear { y: y.slice(), y_is_float: false, x, weight: weight.slice(), bias: None, rows, inputs, outputs }
+}
