@@ -288,9 +288,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
     }
   }
   if (split.count > 1) {
-    constexpr int WARPS = MT * KW;
-    merge_splits<PAIRS, WARPS>(out, pairs, split.count, heads, partial, counters, max_splits, shared,
-                               STAGES * BUFFER / WARPS);
+    merge_splits<PAIRS, MT * KW>(out, pairs, split.count, heads, partial, counters, max_splits, shared);
   }
 }
 

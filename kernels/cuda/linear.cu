@@ -179,7 +179,6 @@ __device__ __forceinline__ void few_block(void* y, int y_is_float, int y_stride,
   constexpr int STAGE_BYTES = (16 + FEW_ROWS) * FEW_PIECE * 2, RING_STAGES = RING / STAGE_BYTES;
   constexpr int ROW_CHUNKS = FEW_PIECE / 8;
   DYNAMIC_SHARED(shared);
-  release_successor();
   int thread = (int)threadIdx.x, first_output = (int)blockIdx.x * 16;
   int chunk = thread % ROW_CHUNKS, own_row = thread / ROW_CHUNKS;  // of four
   int steps = (inputs + FEW_PIECE - 1) / FEW_PIECE;
@@ -204,7 +203,7 @@ __device__ __forceinline__ void few_block(void* y, int y_is_float, int y_stride,
   for (int s = 0; s < RING_STAGES - 1; s++) {
     if (s < steps) load_weights(s);
   }
-  wait_for_predecessor();
+  wait_and_release();
 #pragma unroll
   for (int s = 0; s < RING_STAGES - 1; s++) {
     if (s < steps) load_rows(s);
