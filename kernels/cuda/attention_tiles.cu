@@ -114,12 +114,16 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
     }
   };
   if (split.begin < split.end) look(split.begin);
-  int early = 0;
+  bool waits = true;
 #pragma unroll 1
-  for (; early < STAGES - 1 && is_settled<KEYS>(pairs, split, next); early++) load();
-  wait_for_predecessor();
-#pragma unroll 1
-  for (; early < STAGES - 1; early++) load();
+  for (int i = 0; i < STAGES - 1; i++) {
+    if (waits && !is_settled<KEYS>(pairs, split, next)) {
+      wait_for_predecessor();
+      waits = false;
+    }
+    load();
+  }
+  if (waits) wait_for_predecessor();
 
   u32 fragment[STEPS][4];
 #pragma unroll
@@ -284,9 +288,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
     }
   }
   if (split.count > 1) {
-    constexpr int WARPS = MT * KW;
-    merge_splits<PAIRS, WARPS>(out, pairs, split.count, heads, partial, counters, max_splits, shared,
-                               STAGES * BUFFER / WARPS);
+    merge_splits<PAIRS, MT * KW>(out, pairs, split.count, heads, partial, counters, max_splits, shared);
   }
 }
 

@@ -165,24 +165,19 @@ __device__ __forceinline__ u32 transpose_8x8(u32 pair) {
   return transposed;
 }
 
-/// Lets the kernel behind start its part that does not depend on this one (programmatic dependent launch). It begins once
-/// all blocks of this one have said so, so it never takes a place that one of them waits for.
-__device__ __forceinline__ void release_successor() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
 /// Waits until the kernels before have ended and what they wrote can be seen. Every kernel does so before it reads or
-/// writes anything that another one writes or reads, but for what `wait_and_release` allows.
+/// writes anything that another one writes or reads, but for what `wait_and_release` allows. And it lets the kernel behind
+/// start its part that does not depend on this one (programmatic dependent launch). That one begins once all blocks of
+/// this one have said so, so it never takes a place that one of them waits for.
 __device__ __forceinline__ void wait_for_predecessor() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
 #endif
 }
-/// The same for a kernel whose successor reads ahead. The kernel behind begins only when every block of this one has
-/// returned from its wait: when all kernels ahead of this one have ended, since none ends before the one ahead of it. So
-/// before its own wait it may read whatever neither this kernel nor itself writes, with `load_fresh` or `copy_async_16`.
-/// It still writes nothing before it waits.
+/// The same, but the kernel behind begins only when the blocks of this one have returned from their wait: when all kernels
+/// ahead of this one have ended, since none ends before the one ahead of it. What is launched behind may therefore read
+/// ahead of its own wait whatever no kernel from this one on writes, with `load_fresh` or `copy_async_16`; it still writes
+/// nothing before it waits. The same holds behind a kernel that releases nothing before it ends, such as a library's.
 __device__ __forceinline__ void wait_and_release() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory");

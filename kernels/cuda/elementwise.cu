@@ -313,8 +313,7 @@ __device__ __forceinline__ void rotate_heads(T* qkv, const float* parts, int par
                                              const int* position, const int* write, T* keys, T* values,
                                              const T* query_norm, const T* key_norm, float epsilon, int heads,
                                              int kv_heads, int head_dim) {
-  // Attention behind it reads ahead.
-  wait_and_release();
+  wait_for_predecessor();
   int first = ((int)blockIdx.x * (int)(blockDim.x / WARP) + warp()) * HEADS, row = (int)blockIdx.y;
   int all = heads + 2 * kv_heads, half = head_dim / 2;
   if (first >= all) return;

@@ -6,9 +6,10 @@
 // read for all rows of a group and all query heads of a key/value head together: in pieces of KEYS, first the positions,
 // then the own rows. Splits take equal numbers of pieces.
 //
-// These kernels run right behind rotate_and_write and read ahead (`wait_and_release`): prefixes, groups, pages, own rows
-// and masks, which no kernel writes so late; and keys and values of `settled` positions. What this pass writes are its own
-// rows, or in a group without own rows the positions from its first row's last on; those wait, as do the queries.
+// These kernels run right behind rotate_and_write, which runs behind a linear layer, and read ahead of their wait what is
+// older than that layer (`wait_and_release`): prefixes, groups, pages, own rows and masks; and keys and values of `settled`
+// positions. What this pass writes are its own rows, or in a group without own rows the positions from its first row's
+// last on; those wait, as do the queries.
 #pragma once
 
 #define GROUP_PARAMETERS                                                                                                \
@@ -171,59 +172,80 @@ __device__ __forceinline__ float* record_of(float* partial, int place, int split
 }
 
 /// Ends a split: the last block of these pairs merges what all of them kept, in their order. A whole block calls it, behind
-/// its last use of `shared`, of which each warp has `warp_bytes`, enough for the records of one pair.
+/// its last use of `shared`: PAIRS · (2 · splits + 1) words.
 template <int PAIRS, int WARPS>
 __device__ __forceinline__ void merge_splits(T* out, const Pairs& pairs, int splits, int heads, float* partial,
-                                             int* counters, int max_splits, unsigned char* shared, int warp_bytes) {
+                                             int* counters, int max_splits, unsigned char* shared) {
+  constexpr int TOGETHER = PAIRS / WARPS < 4 ? PAIRS / WARPS : 4;
   __shared__ int is_last;
   block_sync();
   int* counter = counters + (u64)blockIdx.z * gridDim.y + blockIdx.y;
   if (threadIdx.x == 0) is_last = atomic_add_ordered(counter, 1) == splits - 1;
   block_sync();
   if (!is_last) return;
-  // A warp takes pairs in turn, and as many at once as it has room for: their records are under way together.
-  int count = min(PAIRS, pairs.end_pair - pairs.first_pair), size = splits * RECORD, first = same(warp());
-  int room = warp_bytes / (size * (int)sizeof(float));
-  float* records = (float*)(shared + first * warp_bytes);
-  for (; first < count; first += WARPS * room) {
-    int turns = min(room, (count - first + WARPS - 1) / WARPS);
-#pragma unroll 1
-    for (int k = 0; k < turns; k++) {
-      int pair = pairs.first_pair + first + k * WARPS;
-      const float* from = record_of(partial, row_of(pairs, pair) * heads + head_of(pairs, pair), 0, max_splits);
-#pragma unroll 2
-      for (int i = lane() * 4; i < size; i += WARP * 4) copy_async_16(records + k * size + i, from + i);
-    }
-    copy_async_commit();
-    copy_async_wait<0>();
-    warp_sync();
-#pragma unroll 1
-    for (int k = 0; k < turns; k++) {
-      int pair = pairs.first_pair + first + k * WARPS;
-      T* to = out + wide(row_of(pairs, pair) * heads + head_of(pairs, pair), HEAD_DIM);
-      const float* record = records + k * size;
-      // Lane p weighs split p; there are at most 32.
-      float most = lane() < splits ? record[lane() * RECORD + HEAD_DIM] : -infinity();
-      float share = exp2_fast(most - reference_of(warp_max(most)));
-      float total = warp_sum(lane() < splits ? share * record[lane() * RECORD + HEAD_DIM + 1] : 0.0f);
-      // A row that sees nothing is padding: zeros.
-      share *= total > 0.0f ? 1.0f / total : 0.0f;
-#pragma unroll
-      for (int d = lane() * 4; d < (HEAD_DIM + WARP * 4 - 1) / (WARP * 4) * (WARP * 4); d += WARP * 4) {
-        float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+  int count = min(PAIRS, pairs.end_pair - pairs.first_pair);
+  int* places = (int*)shared;
+  float2* shares = (float2*)(places + PAIRS);
+  // A thread weighs the splits of a pair.
+  for (int i = (int)threadIdx.x; i < count; i += WARPS * WARP) {
+    int pair = pairs.first_pair + i, place = row_of(pairs, pair) * heads + head_of(pairs, pair);
+    const float* weights = record_of(partial, place, 0, max_splits) + HEAD_DIM;
+    float most = -infinity(), total = 0.0f;
 #pragma unroll 4
-        for (int p = 0; p < splits; p++) {
-          float part = shuffle(share, p);
-          float4 value = *(const float4*)(record + p * RECORD + min(d, HEAD_DIM - 4));
-          sum[0] += part * value.x;
-          sum[1] += part * value.y;
-          sum[2] += part * value.z;
-          sum[3] += part * value.w;
+    for (int p = 0; p < splits; p++) {
+      uint2 weight = load_fresh_8(weights + p * RECORD);
+      shares[i * splits + p] = make_float2(bits_float(weight.x), bits_float(weight.y));
+      most = max(most, bits_float(weight.x));
+    }
+#pragma unroll 4
+    for (int p = 0; p < splits; p++) {
+      float2 weight = shares[i * splits + p];
+      weight.x = exp2_fast(weight.x - reference_of(most));
+      total += weight.x * weight.y;
+      shares[i * splits + p].x = weight.x;
+    }
+    // A row that sees nothing is padding: zeros.
+    float inverse = total > 0.0f ? 1.0f / total : 0.0f;
+#pragma unroll 4
+    for (int p = 0; p < splits; p++) shares[i * splits + p].x *= inverse;
+    places[i] = place;
+  }
+  block_sync();
+  // A warp adds up a few pairs at once, a lane four columns of each.
+#pragma unroll 1
+  for (int first = warp(); first < count; first += WARPS * TOGETHER) {
+#pragma unroll 1
+    for (int d = lane() * 4; d < HEAD_DIM; d += WARP * 4) {
+      const float* from[TOGETHER];
+      const float2* share[TOGETHER];
+      float sum[TOGETHER][4];
+#pragma unroll
+      for (int k = 0; k < TOGETHER; k++) {
+        int i = min(first + k * WARPS, count - 1);
+        from[k] = record_of(partial, places[i], 0, max_splits) + d;
+        share[k] = shares + i * splits;
+#pragma unroll
+        for (int c = 0; c < 4; c++) sum[k][c] = 0.0f;
+      }
+#pragma unroll 4
+      for (int p = 0; p < splits; p++) {
+#pragma unroll
+        for (int k = 0; k < TOGETHER; k++) {
+          uint4 value = load_fresh_16(from[k] + p * RECORD);
+          float part = share[k][p].x;
+          sum[k][0] += part * bits_float(value.x);
+          sum[k][1] += part * bits_float(value.y);
+          sum[k][2] += part * bits_float(value.z);
+          sum[k][3] += part * bits_float(value.w);
         }
-        if (d < HEAD_DIM) *(uint2*)(to + d) = make_uint2(pack(sum[0], sum[1]), pack(sum[2], sum[3]));
+      }
+#pragma unroll
+      for (int k = 0; k < TOGETHER; k++) {
+        if (first + k * WARPS >= count) continue;
+        T* to = out + wide(places[first + k * WARPS], HEAD_DIM) + d;
+        *(uint2*)to = make_uint2(pack(sum[k][0], sum[k][1]), pack(sum[k][2], sum[k][3]));
       }
     }
-    warp_sync();
   }
   if (threadIdx.x == 0) *counter = 0;
 }

@@ -37,7 +37,6 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, int y_stride, 
                                            const T* bias, int rows, int inputs, int outputs, int share) {
   constexpr int TILES = ROWS / 8, RING_STAGES = STAGES(ROWS);
   DYNAMIC_SHARED(shared);
-  release_successor();
   int thread = (int)threadIdx.x, threads = (int)blockDim.x, warps = threads / WARP;
   int first_row = (int)blockIdx.x * ROWS, first_output = (int)blockIdx.y * warps * (GATED ? 8 : 16);
   int part = (int)blockIdx.z, stage_bytes = (warps * 16 + ROWS) * ROW_BYTES;
@@ -76,8 +75,9 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, int y_stride, 
   for (int s = 0; s < RING_STAGES - 1; s++) {
     if (s < steps) load_weights(s, shared + s * stage_bytes);
   }
-  // Weights do not depend on the kernel before: they are under way while it ends.
-  wait_for_predecessor();
+  // Weights do not depend on the kernel before: they are under way while it ends. Attention, the second behind this one,
+  // reads ahead too.
+  wait_and_release();
 #pragma unroll
   for (int s = 0; s < RING_STAGES - 1; s++) {
     if (s < steps) load_rows(s, shared + s * stage_bytes);
@@ -179,7 +179,6 @@ __device__ __forceinline__ void few_block(void* y, int y_is_float, int y_stride,
   constexpr int STAGE_BYTES = (16 + FEW_ROWS) * FEW_PIECE * 2, RING_STAGES = RING / STAGE_BYTES;
   constexpr int ROW_CHUNKS = FEW_PIECE / 8;
   DYNAMIC_SHARED(shared);
-  release_successor();
   int thread = (int)threadIdx.x, first_output = (int)blockIdx.x * 16;
   int chunk = thread % ROW_CHUNKS, own_row = thread / ROW_CHUNKS;  // of four
   int steps = (inputs + FEW_PIECE - 1) / FEW_PIECE;
@@ -204,7 +203,7 @@ __device__ __forceinline__ void few_block(void* y, int y_is_float, int y_stride,
   for (int s = 0; s < RING_STAGES - 1; s++) {
     if (s < steps) load_weights(s);
   }
-  wait_for_predecessor();
+  wait_and_release();
 #pragma unroll
   for (int s = 0; s < RING_STAGES - 1; s++) {
     if (s < steps) load_rows(s);

@@ -414,7 +414,6 @@ inline void copy_async_commit() {}
 template <int pending> inline void copy_async_wait() {}
 inline void wait_for_predecessor() {}
 inline void wait_and_release() {}
-inline void release_successor() {}
 
 inline void ldmatrix_x4_as(u32 tile[4], const void* row, bool transposed) {
   check_alignment(row, "ldmatrix");

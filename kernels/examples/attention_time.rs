@@ -2,7 +2,8 @@
 //!
 //! `attention_time cuda:0` runs on a GPU, `attention_time emulator` shows on tiny sizes that it runs at all; numbers
 //! behind the device choose cases. Shapes are those of Llama-3.1-8B. Each layer has a cache of its own, and the
-//! second-level cache is overwritten before each measurement, so that keys come from memory.
+//! second-level cache is overwritten before each measurement, so that keys come from memory. There is no linear layer in
+//! between, so attention may read ahead while that of the layer before still runs: a lower bound of what it adds to a pass.
 
 use std::{env, error::Error, process::ExitCode};
 

@@ -23,7 +23,7 @@ use std::{
 };
 
 pub use buffer::{Buffer, Element, HostBuffer, Slice};
-pub use compile::{KernelFile, compile_for};
+pub use compile::{KernelFile, Split, compile_for};
 pub use driver::{Event, Graph};
 pub use error::DeviceError;
 

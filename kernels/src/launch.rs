@@ -41,6 +41,7 @@ pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> 
         if element != Element::F32 {
             files.push((attention_tiles::FILE, options.clone()));
             files.push((attention_tiles::FEW_FILE, options.clone()));
+            files.push((attention_tiles::ALONE_FILE, options.clone()));
         }
         files.push((attention::FILE, options));
     }

@@ -16,13 +16,27 @@ pub struct KernelFile {
     pub name: &'static str,
     /// Its text.
     pub text: &'static str,
+    /// What its kernels want of a multiprocessor's memory.
+    pub split: Split,
+}
+
+/// How the memory of a multiprocessor is split between shared memory and first-level cache. Where two kernels want
+/// different splits, it has to run empty of the first before the second can begin on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// All shared memory there is: what streaming kernels have under way lies there, and the more of their blocks run side by
+    /// side, the better.
+    Shared,
+    /// Little shared memory: what loads to registers have under way waits in the cache.
+    Cache,
 }
 
 /// What files may include, at most once each.
-const HEADERS: [(&str, &str); 3] = [
+const HEADERS: [(&str, &str); 4] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
     ("order.cuh", include_str!("../../cuda/order.cuh")),
     ("groups.cuh", include_str!("../../cuda/groups.cuh")),
+    ("few.cuh", include_str!("../../cuda/few.cuh")),
 ];
 
 impl KernelFile {
@@ -149,6 +163,6 @@ mod tests {
     fn kernels_are_found_by_their_declarations() {
         let text = "extern \"C\" __global__ void __launch_bounds__(128) one(int a) {}\n\
                     extern \"C\" __global__ void two(\n  float* b) {}";
-        assert_eq!(KernelFile { name: "x", text }.kernels(), ["one", "two"]);
+        assert_eq!(KernelFile { name: "x", text, split: Split::Shared }.kernels(), ["one", "two"]);
     }
 }

@@ -20,7 +20,7 @@ use cudarc::driver::{
 };
 
 use super::{
-    Arg, DeviceError, Geometry, KernelFile, Properties, compile,
+    Arg, DeviceError, Geometry, KernelFile, Properties, Split, compile,
     driver::{Driver, Event, Graph, KernelHandle, Mark},
     matmul::{Matmul, MatmulPlan},
 };
@@ -28,9 +28,13 @@ use super::{
 /// The oldest architecture that has the instructions of the kernels: Ampere.
 const OLDEST: (u32, u32) = (8, 0);
 
-/// Percent of a multiprocessor's memory that is shared memory rather than first-level cache: all there is. What streaming and
-/// attention kernels have under way lies there, and the more of their blocks run side by side, the better.
-const SHARED_SHARE: i32 = 100;
+/// Percent of a multiprocessor's memory that is shared memory rather than first-level cache.
+const fn shared_share(split: Split) -> i32 {
+    match split {
+        Split::Shared => 100,
+        Split::Cache => 25,
+    }
+}
 
 struct Cuda {
     context: sys::CUcontext,
@@ -294,8 +298,7 @@ impl Driver for Cuda {
         };
         for (attribute, value) in [
             (Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, self.most_shared - own),
-            // The same for all, else a multiprocessor has to run empty before the next kernel can begin on it.
-            (Attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, SHARED_SHARE),
+            (Attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, shared_share(file.split)),
         ] {
             // SAFETY: the function is live.
             let set = unsafe { result::function::set_function_attribute(function, attribute, value) };

@@ -1,9 +1,10 @@
 //! `cuda/accept.cu`.
 
 use super::{Kernels, PassRows, Sequences, TreeNodes, address, check_ints, grid, int, line};
-use crate::device::{Arg, DeviceError, KernelFile, Slice};
+use crate::device::{Arg, DeviceError, KernelFile, Slice, Split};
 
-pub(super) const FILE: KernelFile = KernelFile { name: "accept.cu", text: include_str!("../../cuda/accept.cu") };
+pub(super) const FILE: KernelFile =
+    KernelFile { name: "accept.cu", text: include_str!("../../cuda/accept.cu"), split: Split::Shared };
 
 /// Threads of a block of `accept_drafts`, and the most tokens of a round.
 const THREADS: usize = 128;

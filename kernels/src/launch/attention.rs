@@ -1,9 +1,10 @@
 //! `cuda/attention.cu`.
 
 use super::{Kernels, Rows, address, check_ints, grid, int};
-use crate::device::{Arg, DeviceError, KernelFile, Slice};
+use crate::device::{Arg, DeviceError, KernelFile, Slice, Split};
 
-pub(super) const FILE: KernelFile = KernelFile { name: "attention.cu", text: include_str!("../../cuda/attention.cu") };
+pub(super) const FILE: KernelFile =
+    KernelFile { name: "attention.cu", text: include_str!("../../cuda/attention.cu"), split: Split::Shared };
 
 /// Heads of these sizes can run.
 pub const HEAD_DIMS: [usize; 4] = [64, 96, 128, 256];

@@ -1,15 +1,23 @@
-//! `cuda/attention_few.cu` and `cuda/attention_tiles.cu`.
+//! `cuda/attention_few.cu`, `cuda/attention_alone.cu` and `cuda/attention_tiles.cu`.
 
 use super::{Attention, HEAD_DIMS, Kernels, OwnRows, address, check_ints, grid, int};
-use crate::device::{Arg, DeviceError, Element, KernelFile, Slice};
+use crate::device::{Arg, DeviceError, Element, KernelFile, Slice, Split};
 
-pub(super) const FILE: KernelFile =
-    KernelFile { name: "attention_tiles.cu", text: include_str!("../../cuda/attention_tiles.cu") };
+pub(super) const FILE: KernelFile = KernelFile {
+    name: "attention_tiles.cu",
+    text: include_str!("../../cuda/attention_tiles.cu"),
+    split: Split::Shared,
+};
 pub(super) const FEW_FILE: KernelFile =
-    KernelFile { name: "attention_few.cu", text: include_str!("../../cuda/attention_few.cu") };
+    KernelFile { name: "attention_few.cu", text: include_str!("../../cuda/attention_few.cu"), split: Split::Shared };
 
-/// Heads that `attention_few.cu` knows.
-const FEW_HEAD_DIMS: [usize; 2] = [64, 128];
+pub(super) const ALONE_FILE: KernelFile =
+    KernelFile { name: "attention_alone.cu", text: include_str!("../../cuda/attention_alone.cu"), split: Split::Cache };
+
+/// Heads of at most this size fit the registers of `few.cuh`.
+const MOST_OF_FEW: usize = 128;
+/// Splits for which there is room where they are merged.
+const MOST_SPLITS: usize = 32;
 
 /// Runs of rows that have one slot.
 #[derive(Clone, Copy, Debug)]
@@ -48,8 +56,6 @@ struct Choice {
     shared: usize,
     /// Blocks that run on a multiprocessor at the same time.
     resident: usize,
-    /// Splits whose results a warp can hold at once.
-    most_splits: usize,
 }
 
 impl Groups<'_> {
@@ -70,8 +76,8 @@ impl Kernels {
     /// splits is chosen here, so that the device is busy: at most that of the operands, and as many as there is workspace for.
     /// The rows' own lists are not read: `sees` has taken their place.
     ///
-    /// Launched right behind [`rotate_and_write`](Self::rotate_and_write): it reads what is older than that kernel before
-    /// that kernel ends.
+    /// Launched right behind a linear layer and [`rotate_and_write`](Self::rotate_and_write): it reads what is older than
+    /// they are before they end.
     ///
     /// # Errors
     /// When a buffer is too short, the element type is float, the head size is not one of [`HEAD_DIMS`], or the device
@@ -116,7 +122,7 @@ impl Kernels {
         let at_once = multiprocessors * choice.resident;
         let room = attention.partial.bytes() / Self::attention_workspace(rows, heads, head_dim, 1).max(1);
         let room = if attention.counters.bytes() < count * parts * 4 { 1 } else { room };
-        let splits = (at_once / (count * parts).max(1)).min(max_splits.min(choice.most_splits)).min(room).max(1);
+        let splits = (at_once / (count * parts).max(1)).min(max_splits.min(MOST_SPLITS)).min(room).max(1);
         let options = [self.element.option(), format!("-DHEAD_DIM={head_dim}")];
         let kernel = self.device.kernel(choice.file, &options, choice.name)?;
         let own_part = |part: fn(&OwnRows<'_>) -> Arg| own.as_ref().map_or(address(Slice::NONE), part);
@@ -159,36 +165,26 @@ impl Kernels {
 /// The kernel for groups of so many pairs, `together` times: the widest that the pairs fill, but a narrower one where the
 /// blocks would leave multiprocessors idle. The keys are then read several times, from the second-level cache.
 fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize) -> Choice {
-    // What a split keeps of a pair.
-    let record = (head_dim + 4) * 4;
-    let few = |name, pairs, warps: u32, resident| Choice {
-        file: FEW_FILE,
+    // Each warp's sums of 8 pairs.
+    let few = |file, name, pairs, warps: u32, resident| Choice {
+        file,
         name,
         pairs,
         threads: warps * 32,
-        // Two pieces of 16 keys and values.
-        shared: warps as usize * 2 * 2 * 16 * head_dim * 2,
+        shared: warps as usize * 8 * (head_dim + 4) * 4,
         resident,
-        most_splits: 2 * 2 * 16 * head_dim * 2 / record,
     };
     // As in attention_tiles.cu: 32 keys and values a tile.
     let (stages, resident) = if head_dim <= 128 { (3, 3) } else { (2, 2) };
     let shared = stages * 2 * 32 * (head_dim * 2 + 16);
-    let tiles = |name, pairs, warps: u32, resident| Choice {
-        file: FILE,
-        name,
-        pairs,
-        threads: warps * 32,
-        shared,
-        resident,
-        most_splits: shared / warps as usize / record,
-    };
+    let tiles =
+        |name, pairs, warps: u32, resident| Choice { file: FILE, name, pairs, threads: warps * 32, shared, resident };
     let fits = |width: usize, resident: usize| together * pairs.div_ceil(width) <= multiprocessors * resident;
-    match FEW_HEAD_DIMS.contains(&head_dim) {
-        true if pairs <= 8 && fits(8, 3) => few("attention_few_8", 8, 4, 3),
-        true if pairs <= 8 => few("attention_few_8_alone", 8, 3, 4),
-        true if fits(16, if pairs <= 16 { 3 } else { 1 }) => few("attention_few_16", 16, 4, 3),
-        true if pairs <= 16 => few("attention_few_16_alone", 16, 3, 4),
+    match head_dim <= MOST_OF_FEW {
+        true if pairs <= 8 && fits(8, 3) => few(FEW_FILE, "attention_few_8", 8, 4, 3),
+        true if pairs <= 8 => few(ALONE_FILE, "attention_alone_8", 8, 3, 4),
+        true if fits(16, if pairs <= 16 { 2 } else { 1 }) => few(FEW_FILE, "attention_few_16", 16, 4, 2),
+        true if pairs <= 16 => few(ALONE_FILE, "attention_alone_16", 16, 2, 4),
         _ if pairs <= 32 || fits(32, 1) => tiles("attention_tiles_32", 32, 4, resident),
         _ if pairs <= 64 || fits(64, 1) => tiles("attention_tiles_64", 64, 4, resident),
         _ => tiles("attention_tiles_128", 128, 8, 1),

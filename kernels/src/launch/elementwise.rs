@@ -1,10 +1,10 @@
 //! `cuda/elementwise.cu`.
 
 use super::{Kernels, Parts, Rows, address, check_ints, grid, int, line};
-use crate::device::{Arg, DeviceError, KernelFile, Slice};
+use crate::device::{Arg, DeviceError, KernelFile, Slice, Split};
 
 pub(super) const FILE: KernelFile =
-    KernelFile { name: "elementwise.cu", text: include_str!("../../cuda/elementwise.cu") };
+    KernelFile { name: "elementwise.cu", text: include_str!("../../cuda/elementwise.cu"), split: Split::Shared };
 
 /// Rows that are left out.
 const NO_ROWS: Rows<'static> = Rows { at: Slice::NONE, stride: 0 };

@@ -1,11 +1,12 @@
 //! `cuda/linear.cu`.
 
 use super::{Kernels, Rows, address, grid, int};
-use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice};
+use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
 
-pub(super) const FILE: KernelFile = KernelFile { name: "linear.cu", text: include_str!("../../cuda/linear.cu") };
+pub(super) const FILE: KernelFile =
+    KernelFile { name: "linear.cu", text: include_str!("../../cuda/linear.cu"), split: Split::Shared };
 pub(super) const FLOAT_FILE: KernelFile =
-    KernelFile { name: "linear_float.cu", text: include_str!("../../cuda/linear_float.cu") };
+    KernelFile { name: "linear_float.cu", text: include_str!("../../cuda/linear_float.cu"), split: Split::Shared };
 
 /// Inputs of a stage of the ring.
 const PIECE: usize = 64;

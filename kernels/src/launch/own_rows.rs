@@ -1,9 +1,10 @@
 //! `cuda/own_rows.cu`.
 
 use super::{Groups, Kernels, address, check_ints, grid, int};
-use crate::device::{DeviceError, KernelFile, Slice};
+use crate::device::{DeviceError, KernelFile, Slice, Split};
 
-pub(super) const FILE: KernelFile = KernelFile { name: "own_rows.cu", text: include_str!("../../cuda/own_rows.cu") };
+pub(super) const FILE: KernelFile =
+    KernelFile { name: "own_rows.cu", text: include_str!("../../cuda/own_rows.cu"), split: Split::Shared };
 
 /// Rows of a group that can have rows of their own: a block has a thread for each.
 const MOST_ROWS: usize = 128;

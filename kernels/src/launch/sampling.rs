@@ -1,9 +1,10 @@
 //! `cuda/sampling.cu`.
 
 use super::{Kernels, Logits, address, check_ints, int, line};
-use crate::device::{DeviceError, KernelFile, Slice};
+use crate::device::{DeviceError, KernelFile, Slice, Split};
 
-pub(super) const FILE: KernelFile = KernelFile { name: "sampling.cu", text: include_str!("../../cuda/sampling.cu") };
+pub(super) const FILE: KernelFile =
+    KernelFile { name: "sampling.cu", text: include_str!("../../cuda/sampling.cu"), split: Split::Shared };
 
 /// How each slot chooses its tokens; arrays of `slots`.
 #[derive(Clone, Copy, Debug)]

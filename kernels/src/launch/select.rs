@@ -1,9 +1,10 @@
 //! `cuda/select.cu`.
 
 use super::{Kernels, address, check_ints, grid, int};
-use crate::device::{Buffer, Device, DeviceError, KernelFile, Slice};
+use crate::device::{Buffer, Device, DeviceError, KernelFile, Slice, Split};
 
-pub(super) const FILE: KernelFile = KernelFile { name: "select.cu", text: include_str!("../../cuda/select.cu") };
+pub(super) const FILE: KernelFile =
+    KernelFile { name: "select.cu", text: include_str!("../../cuda/select.cu"), split: Split::Shared };
 
 /// Values of a row that one block looks at.
 const CHUNK: usize = 4096;

@@ -1,9 +1,10 @@
 //! `cuda/state.cu`.
 
 use super::{Kernels, address, check_ints, int, line};
-use crate::device::{DeviceError, KernelFile, Slice};
+use crate::device::{DeviceError, KernelFile, Slice, Split};
 
-pub(super) const FILE: KernelFile = KernelFile { name: "state.cu", text: include_str!("../../cuda/state.cu") };
+pub(super) const FILE: KernelFile =
+    KernelFile { name: "state.cu", text: include_str!("../../cuda/state.cu"), split: Split::Shared };
 
 impl Kernels {
     /// Sets length and last token of slots: `update` holds slot, length and token of each, int32.

@@ -1,9 +1,10 @@
 //! `cuda/tree.cu`.
 
 use super::{Kernels, address, check_ints, grid, int, line};
-use crate::device::{Arg, DeviceError, KernelFile, Slice};
+use crate::device::{Arg, DeviceError, KernelFile, Slice, Split};
 
-pub(super) const FILE: KernelFile = KernelFile { name: "tree.cu", text: include_str!("../../cuda/tree.cu") };
+pub(super) const FILE: KernelFile =
+    KernelFile { name: "tree.cu", text: include_str!("../../cuda/tree.cu"), split: Split::Shared };
 
 /// Most branches of a beam.
 pub const MOST_TOPK: usize = 64;

@@ -1,9 +1,10 @@
 //! `cuda/unread.cu`.
 
 use super::{Kernels, PassRows, Sequences, address, check_ints, int, line};
-use crate::device::{DeviceError, KernelFile, Slice};
+use crate::device::{DeviceError, KernelFile, Slice, Split};
 
-pub(super) const FILE: KernelFile = KernelFile { name: "unread.cu", text: include_str!("../../cuda/unread.cu") };
+pub(super) const FILE: KernelFile =
+    KernelFile { name: "unread.cu", text: include_str!("../../cuda/unread.cu"), split: Split::Shared };
 
 /// Tokens that the draft has yet to read: a ring for each slot, in which position p stands at p mod `depth`.
 #[derive(Clone, Copy, Debug)]

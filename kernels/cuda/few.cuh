@@ -1,0 +1,287 @@
+// What attention_few.cu and attention_alone.cu do: attention over the paged cache on tensor cores for few (row, head) pairs.
+// See groups.cuh for what is read and when.
+//
+// It is latency that counts, and bytes on their way. So nothing passes through shared memory: a warp takes pieces of 16
+// keys for itself, and loads its operands of the products as they lie in memory, whole 16-byte accesses. A product sums
+// over all dims of a head and over all keys of a piece, in any order as long as both factors have the same; so a lane takes
+// neighbouring dims where the instruction speaks of scattered ones. Keys and values are the left factors, the pairs 8
+// columns a tile.
+//
+// Not for heads of 256: there are not so many registers.
+#pragma once
+
+#define KEYS 16
+/// Bytes of dynamic shared memory that a warp has: for its sums of 8 pairs.
+#define WARP_BYTES (8 * RECORD * 4)
+/// 32 dims of a key are one access of four lanes.
+#define KEY_PARTS (HEAD_DIM / 32)
+/// Dims of a value that one access takes, and how many accesses a lane makes for its HEAD_DIM / 8.
+#define VALUE_PART (HEAD_DIM % 64 == 0 ? 8 : 4)
+#define VALUE_PARTS (HEAD_DIM / 8 / VALUE_PART)
+/// Tiles of 16 dims.
+#define TILES (HEAD_DIM / 16)
+
+struct Keys {
+  /// Of keys lane / 4 and lane / 4 + 8: dims 32 j + 8 (lane % 4) and the 7 behind.
+  uint4 part[2][KEY_PARTS];
+};
+struct Values {
+  /// Of keys 2 (lane % 4), the next, and these + 8: dims VALUE_PART (8 j + lane / 4) and those behind, two a word.
+  u32 word[4][HEAD_DIM / 16];
+};
+
+/// `keys` are this lane's of cache row 0, `cache_row` is that of key lane % 16, `width` the elements of a cache row.
+__device__ __forceinline__ void load_keys(Keys& to, const T* keys, int cache_row, int width) {
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    const T* from = keys + wide(shuffle(cache_row, lane() / 4 + 8 * half), width);
+#pragma unroll
+    for (int j = 0; j < KEY_PARTS; j++) to.part[half][j] = load_fresh_16(from + j * 32);
+  }
+}
+__device__ __forceinline__ void load_values(Values& to, const T* values, int cache_row, int width) {
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const T* from = values + wide(shuffle(cache_row, lane() % 4 * 2 + i % 2 + i / 2 * 8), width);
+#pragma unroll
+    for (int j = 0; j < VALUE_PARTS; j++) {
+      if (VALUE_PART == 8) {
+        uint4 part = load_fresh_16(from + j * 64);
+        to.word[i][4 * j] = part.x;
+        to.word[i][4 * j + 1] = part.y;
+        to.word[i][4 * j + 2] = part.z;
+        to.word[i][4 * j + 3] = part.w;
+      } else {
+        uint2 part = load_fresh_8(from + j * 32);
+        to.word[i][2 * j] = part.x;
+        to.word[i][2 * j + 1] = part.y;
+      }
+    }
+  }
+}
+/// The elements of dim i of a lane of two keys.
+__device__ __forceinline__ u32 of_dim(const u32* one, const u32* other, int i) {
+  return i % 2 == 0 ? (one[i / 2] & 0xffff) | other[i / 2] << 16 : one[i / 2] >> 16 | (other[i / 2] & 0xffff0000u);
+}
+
+/// One block: 8 · NT pairs of a group and a key/value head over one split. Its warps take pieces in turn and are merged at
+/// the end.
+template <int NT, int WARPS>
+__device__ __forceinline__ void attend(GROUP_PARAMETERS) {
+  constexpr int PAIRS = 8 * NT, STATE = HEAD_DIM / 4 + 1;
+  DYNAMIC_SHARED(shared);
+  float4(*warp_sums)[8][STATE] = (float4(*)[8][STATE])shared;
+  __shared__ float warp_most[WARPS][PAIRS], warp_total[WARPS][PAIRS];
+  int key = lane() / 4, column = lane() % 4 * 2;
+  Pairs pairs;
+  if (!find_pairs<PAIRS>(pairs, page_table, table_width, page_size, row_slot, row_prefix, group_own, group_own_count,
+                         own_stride, group_first, group_rows, rows, heads, kv_heads)) {
+    return;
+  }
+  Split split = find_split<KEYS>(pairs, WARPS, max_splits);
+  if ((int)blockIdx.x >= split.count) return;
+  auto find = [&](int at) {
+    return at < split.end ? look_up<KEYS>(pairs, split, at, lane() % KEYS, page_size) : 0;
+  };
+  auto cache_row = [&](int at, int found) {
+    return cache_row_of<KEYS>(pairs, split, at, lane() % KEYS, page_size, found);
+  };
+  // Of this piece and the next.
+  int piece = split.begin + same(warp()), found = find(piece), next_found = find(piece + WARPS);
+  // Of columns 2 (lane % 4) and the next; the words are the masks' for this piece.
+  int prefix[NT][2], pair_row[NT][2];
+  u32 mask[NT][2];
+  auto look = [&](int at) {
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+#pragma unroll
+      for (int i = 0; i < 2; i++) mask[n][i] = look_at_mask<KEYS>(split, at, row_own_mask, mask_words, pair_row[n][i]);
+    }
+  };
+#pragma unroll
+  for (int n = 0; n < NT; n++) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      pair_row[n][i] = row_of(pairs, pairs.first_pair + n * 8 + column + i);
+      prefix[n][i] = load_fresh(row_prefix + pair_row[n][i]);
+    }
+  }
+  int width = kv_heads * HEAD_DIM;
+  keys += pairs.kv_head * HEAD_DIM + lane() % 4 * 8;
+  values += pairs.kv_head * HEAD_DIM + lane() / 4 * VALUE_PART;
+  if (piece < split.end) look(piece);
+  // Of pair lane / 4: dims as of keys.
+  const T* from[NT];
+#pragma unroll
+  for (int n = 0; n < NT; n++) {
+    int pair = pairs.first_pair + n * 8 + key;
+    from[n] = query + wide(row_of(pairs, pair), query_stride) + head_of(pairs, pair) * HEAD_DIM + column * 4;
+  }
+  Keys some_keys;
+  Values some_values;
+  int row = cache_row(piece, found);
+  bool waits = is_settled<KEYS>(pairs, split, piece);
+  if (!waits) wait_for_predecessor();
+  if (piece < split.end) {
+    load_keys(some_keys, keys, row, width);
+    load_values(some_values, values, row, width);
+  }
+  if (waits) wait_for_predecessor();
+  uint4 queries[NT][KEY_PARTS];
+#pragma unroll
+  for (int n = 0; n < NT; n++) {
+#pragma unroll
+    for (int j = 0; j < KEY_PARTS; j++) queries[n][j] = load_fresh_16(from[n] + j * 32);
+  }
+
+  // Of the two columns; so far a lane sums its own keys.
+  float most[NT][2], total[NT][2];
+  // Of tile m and column i: dims m and TILES + m of this lane's.
+  float acc[NT][TILES][4];
+#pragma unroll
+  for (int n = 0; n < NT; n++) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      most[n][i] = -infinity();
+      total[n][i] = 0.0f;
+    }
+#pragma unroll
+    for (int m = 0; m < TILES; m++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) acc[n][m][i] = 0.0f;
+    }
+  }
+  for (; piece < split.end; piece += WARPS) {
+    bool more = piece + WARPS < split.end;
+    // Two sums at least, so that a product does not wait for the one before it.
+    float score[NT][4], second[NT][4];
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) score[n][i] = second[n][i] = 0.0f;
+    }
+#pragma unroll
+    for (int j = 0; j < KEY_PARTS; j++) {
+      uint4 low = some_keys.part[0][j], high = some_keys.part[1][j];
+      const u32 a[4] = {low.x, high.x, low.y, high.y}, c[4] = {low.z, high.z, low.w, high.w};
+#pragma unroll
+      for (int n = 0; n < NT; n++) {
+        const u32 b[2] = {queries[n][j].x, queries[n][j].y}, d[2] = {queries[n][j].z, queries[n][j].w};
+        mma_16816(score[n], a, b);
+        mma_16816(NT == 1 ? second[n] : score[n], c, d);
+      }
+    }
+    row = cache_row(piece + WARPS, next_found);
+    if (more) {
+      load_keys(some_keys, keys, row, width);
+      next_found = find(piece + 2 * WARPS);
+    }
+
+    u32 weight[NT][2];
+    float keep[NT][2];
+    bool changes = false;
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+      float w[4];
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        u32 seen = seen_keys<KEYS>(split, piece, prefix[n][i], mask[n][i]);
+        float low = seen >> key & 1 ? (score[n][i] + second[n][i]) * scale : -infinity();
+        float high = seen >> (key + 8) & 1 ? (score[n][i + 2] + second[n][i + 2]) * scale : -infinity();
+        float larger = max(most[n][i], max(low, high));
+#pragma unroll
+        for (int by = 4; by < WARP; by *= 2) larger = max(larger, shuffle_xor(larger, by));
+        float reference = reference_of(larger);
+        keep[n][i] = exp2_fast(most[n][i] - reference);
+        changes = changes || larger != most[n][i];
+        most[n][i] = larger;
+        w[i] = exp2_fast(low - reference);
+        w[i + 2] = exp2_fast(high - reference);
+        total[n][i] = total[n][i] * keep[n][i] + w[i] + w[i + 2];
+      }
+      weight[n][0] = transpose_8x8(pack(w[0], w[1]));
+      weight[n][1] = transpose_8x8(pack(w[2], w[3]));
+    }
+    // The largest score seldom changes behind the first pieces.
+    if (ballot(changes) != 0) {
+#pragma unroll
+      for (int n = 0; n < NT; n++) {
+#pragma unroll
+        for (int m = 0; m < TILES; m++) {
+#pragma unroll
+          for (int i = 0; i < 4; i++) acc[n][m][i] *= keep[n][i % 2];
+        }
+      }
+    }
+    if (more) look(piece + WARPS);
+#pragma unroll
+    for (int m = 0; m < TILES; m++) {
+      const u32 a[4] = {of_dim(some_values.word[0], some_values.word[1], m),
+                        of_dim(some_values.word[0], some_values.word[1], TILES + m),
+                        of_dim(some_values.word[2], some_values.word[3], m),
+                        of_dim(some_values.word[2], some_values.word[3], TILES + m)};
+#pragma unroll
+      for (int n = 0; n < NT; n++) mma_16816(acc[n][m], a, weight[n]);
+    }
+    if (more) load_values(some_values, values, row, width);
+  }
+
+#pragma unroll
+  for (int n = 0; n < NT; n++) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+#pragma unroll
+      for (int by = 4; by < WARP; by *= 2) total[n][i] += shuffle_xor(total[n][i], by);
+      if (key == 0) {
+        warp_most[warp()][n * 8 + column + i] = most[n][i];
+        warp_total[warp()][n * 8 + column + i] = total[n][i];
+      }
+    }
+  }
+  // The warps' sums are merged in their order, by all threads.
+#pragma unroll
+  for (int n = 0; n < NT; n++) {
+    if (n > 0) block_sync();
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+#pragma unroll
+      for (int k = 0; k < HEAD_DIM / 8; k++) {
+        int d = k / VALUE_PART * 8 * VALUE_PART + key * VALUE_PART + k % VALUE_PART;
+        ((float*)warp_sums[warp()][column + i])[d] = acc[n][k % TILES][k / TILES * 2 + i];
+      }
+    }
+    block_sync();
+#pragma unroll 1
+    for (int at = (int)threadIdx.x; at < 8 * HEAD_DIM / 4; at += WARPS * WARP) {
+      int own = at / (HEAD_DIM / 4), d = at % (HEAD_DIM / 4) * 4, pair = pairs.first_pair + n * 8 + own;
+      if (pair >= pairs.end_pair) break;
+      float largest = -infinity(), sum[4] = {0.0f, 0.0f, 0.0f, 0.0f}, whole = 0.0f;
+#pragma unroll
+      for (int w = 0; w < WARPS; w++) largest = max(largest, warp_most[w][n * 8 + own]);
+#pragma unroll
+      for (int w = 0; w < WARPS; w++) {
+        float share = exp2_fast(warp_most[w][n * 8 + own] - reference_of(largest));
+        float4 part = warp_sums[w][own][d / 4];
+        whole += share * warp_total[w][n * 8 + own];
+        sum[0] += share * part.x;
+        sum[1] += share * part.y;
+        sum[2] += share * part.z;
+        sum[3] += share * part.w;
+      }
+      int place = row_of(pairs, pair) * heads + head_of(pairs, pair);
+      if (split.count == 1) {
+        // A row that sees nothing is padding: zeros.
+        float inverse = whole > 0.0f ? 1.0f / whole : 0.0f;
+        *(uint2*)(out + wide(place, HEAD_DIM) + d) =
+            make_uint2(pack(sum[0] * inverse, sum[1] * inverse), pack(sum[2] * inverse, sum[3] * inverse));
+      } else {
+        float* mine = record_of(partial, place, (int)blockIdx.x, max_splits);
+        *(float4*)(mine + d) = make_float4(sum[0], sum[1], sum[2], sum[3]);
+        if (d == 0) *(float2*)(mine + HEAD_DIM) = make_float2(largest, whole);
+      }
+    }
+  }
+  if (split.count > 1) {
+    merge_splits<PAIRS, WARPS>(out, pairs, split.count, heads, partial, counters, max_splits, shared);
+  }
+}
