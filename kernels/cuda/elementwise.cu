@@ -147,11 +147,12 @@ rms_norm(T* out, int out_stride, T* stream, int stream_stride, const T* add, int
   int row = (int)blockIdx.x;
   T* own = stream + (u64)(source ? source[row] : row) * stream_stride;
   float squares = 0.0f;
-  auto take = [&](int i) {
-    float4 x = read_four(own + i);
+  auto added = [&](int i) {
+    return part_count ? rounded(sum_parts(parts + (u64)row * width + i, part_count, (u64)gridDim.x * width))
+                      : read_four(add + (u64)row * add_stride + i);
+  };
+  auto take = [&](int i, float4 x, float4 y) {
     if (add || part_count) {
-      float4 y = part_count ? rounded(sum_parts(parts + (u64)row * width + i, part_count, (u64)gridDim.x * width))
-                            : read_four(add + (u64)row * add_stride + i);
       x = rounded(x + y);
       write_four(own + i, x);
     }
@@ -159,11 +160,23 @@ rms_norm(T* out, int out_stride, T* stream, int stream_stride, const T* add, int
     squares += x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
     return x;
   };
+  // All loads come before the first store, so that they are under way together.
+  float4 addend[KEPT];
 #pragma unroll
   for (int k = 0; k < KEPT; k++) {
-    if (begin + k * step < width) kept[k] = take(begin + k * step);
+    int i = begin + k * step;
+    if (i < width) kept[k] = read_four(own + i);
+    if (i < width && (add || part_count)) addend[k] = added(i);
   }
-  for (int i = begin + KEPT * step; i < width; i += step) take(i);
+#pragma unroll
+  for (int k = 0; k < KEPT; k++) {
+    if (begin + k * step < width) kept[k] = take(begin + k * step, kept[k], addend[k]);
+  }
+  for (int i = begin + KEPT * step; i < width; i += step) {
+    float4 x = read_four(own + i), y = x;
+    if (add || part_count) y = added(i);
+    take(i, x, y);
+  }
   float scale = inverse_root(block_sum(squares, scratch) / (float)width + epsilon);
   T* to = out + (u64)row * out_stride;
   auto put = [&](int i, float4 x, float4 w) {
@@ -313,7 +326,8 @@ __device__ __forceinline__ void rotate_heads(T* qkv, const float* parts, int par
                                              const int* position, const int* write, T* keys, T* values,
                                              const T* query_norm, const T* key_norm, float epsilon, int heads,
                                              int kv_heads, int head_dim) {
-  wait_for_predecessor();
+  // Attention behind it reads ahead.
+  wait_and_release();
   int first = ((int)blockIdx.x * (int)(blockDim.x / WARP) + warp()) * HEADS, row = (int)blockIdx.y;
   int all = heads + 2 * kv_heads, half = head_dim / 2;
   if (first >= all) return;

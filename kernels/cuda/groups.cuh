@@ -6,8 +6,8 @@
 // read for all rows of a group and all query heads of a key/value head together: in pieces of KEYS, first the positions,
 // then the own rows. Splits take equal numbers of pieces.
 //
-// These kernels run right behind rotate_and_write, which runs behind a linear layer, and read ahead of their wait what is
-// older than that layer (`wait_and_release`): prefixes, groups, pages, own rows and masks; and keys and values of `settled`
+// These kernels run right behind rotate_and_write, which releases them behind its own wait, and read ahead of theirs what is
+// older than it: prefixes, groups, pages, own rows and masks; and keys and values of `settled`
 // positions. What this pass writes are its own rows, or in a group without own rows the positions from its first row's
 // last on; those wait, as do the queries.
 #pragma once

@@ -75,9 +75,8 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, int y_stride, 
   for (int s = 0; s < RING_STAGES - 1; s++) {
     if (s < steps) load_weights(s, shared + s * stage_bytes);
   }
-  // Weights do not depend on the kernel before: they are under way while it ends. Attention, the second behind this one,
-  // reads ahead too.
-  wait_and_release();
+  // Weights do not depend on the kernel before: they are under way while it ends.
+  wait_for_predecessor();
 #pragma unroll
   for (int s = 0; s < RING_STAGES - 1; s++) {
     if (s < steps) load_rows(s, shared + s * stage_bytes);
@@ -203,7 +202,7 @@ __device__ __forceinline__ void few_block(void* y, int y_is_float, int y_stride,
   for (int s = 0; s < RING_STAGES - 1; s++) {
     if (s < steps) load_weights(s);
   }
-  wait_and_release();
+  wait_for_predecessor();
 #pragma unroll
   for (int s = 0; s < RING_STAGES - 1; s++) {
     if (s < steps) load_rows(s);

@@ -76,8 +76,7 @@ impl Kernels {
     /// splits is chosen here, so that the device is busy: at most that of the operands, and as many as there is workspace for.
     /// The rows' own lists are not read: `sees` has taken their place.
     ///
-    /// Launched right behind a linear layer and [`rotate_and_write`](Self::rotate_and_write): it reads what is older than
-    /// they are before they end.
+    /// Launched right behind [`rotate_and_write`](Self::rotate_and_write): it reads what is older before that one ends.
     ///
     /// # Errors
     /// When a buffer is too short, the element type is float, the head size is not one of [`HEAD_DIMS`], or the device
@@ -180,10 +179,12 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
     let tiles =
         |name, pairs, warps: u32, resident| Choice { file: FILE, name, pairs, threads: warps * 32, shared, resident };
     let fits = |width: usize, resident: usize| together * pairs.div_ceil(width) <= multiprocessors * resident;
+    // Where nothing would be split, the kernels that stand alone have more first-level cache for what is under way.
+    let split = |width: usize, resident: usize| 2 * together * pairs.div_ceil(width) <= multiprocessors * resident;
     match head_dim <= MOST_OF_FEW {
-        true if pairs <= 8 && fits(8, 3) => few(FEW_FILE, "attention_few_8", 8, 4, 3),
+        true if pairs <= 8 && split(8, 3) => few(FEW_FILE, "attention_few_8", 8, 4, 3),
         true if pairs <= 8 => few(ALONE_FILE, "attention_alone_8", 8, 3, 4),
-        true if fits(16, if pairs <= 16 { 2 } else { 1 }) => few(FEW_FILE, "attention_few_16", 16, 4, 2),
+        true if if pairs <= 16 { split(16, 2) } else { fits(16, 1) } => few(FEW_FILE, "attention_few_16", 16, 4, 2),
         true if pairs <= 16 => few(ALONE_FILE, "attention_alone_16", 16, 2, 4),
         _ if pairs <= 32 || fits(32, 1) => tiles("attention_tiles_32", 32, 4, resident),
         _ if pairs <= 64 || fits(64, 1) => tiles("attention_tiles_64", 64, 4, resident),
