@@ -129,20 +129,25 @@ embed(T* out, int out_stride, const T* table, const int* tokens, int width, int 
 /// may also be what a linear layer has left in `parts`.
 /// Rows of stream, add, out and keep are `*_stride` apart. `source` (or null) maps a row to the row of `stream` that it
 /// reads; then `add` is not used. Width is a multiple of VECTOR.
-/// Grid: rows. A thread for four elements of a row, as far as there are: with few rows it is latency that counts, so a
-/// thread asks for its weight before the kernel ahead has ended, and reads its part of the row once.
-extern "C" __global__ void __launch_bounds__(1024)
+/// Grid: rows, up to 512 threads. With few rows it is latency that counts: a thread asks for its weights before the kernel
+/// ahead has ended, and keeps its part of rows of up to 4096 elements; and blocks are small enough to stand beside those of
+/// linear layers, else they could not begin before these have ended.
+extern "C" __global__ void __launch_bounds__(512, 2)
 rms_norm(T* out, int out_stride, T* stream, int stream_stride, const T* add, int add_stride, const float* parts,
          int part_count, const T* weight, T* keep, int keep_stride, const int* source, int width, float epsilon) {
+  constexpr int KEPT = 2;
   __shared__ float scratch[33];
   int begin = (int)threadIdx.x * 4, step = (int)blockDim.x * 4;
-  float4 first_weight, first;
-  if (begin < width) first_weight = read_four(weight + begin);
+  float4 kept_weight[KEPT], kept[KEPT];
+#pragma unroll
+  for (int k = 0; k < KEPT; k++) {
+    if (begin + k * step < width) kept_weight[k] = read_four(weight + begin + k * step);
+  }
   wait_for_predecessor();
   int row = (int)blockIdx.x;
   T* own = stream + (u64)(source ? source[row] : row) * stream_stride;
   float squares = 0.0f;
-  for (int i = begin; i < width; i += step) {
+  auto take = [&](int i) {
     float4 x = read_four(own + i);
     if (add || part_count) {
       float4 y = part_count ? rounded(sum_parts(parts + (u64)row * width + i, part_count, (u64)gridDim.x * width))
@@ -152,15 +157,23 @@ rms_norm(T* out, int out_stride, T* stream, int stream_stride, const T* add, int
     }
     if (keep) write_four(keep + (u64)row * keep_stride + i, x);
     squares += x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
-    if (i == begin) first = x;
+    return x;
+  };
+#pragma unroll
+  for (int k = 0; k < KEPT; k++) {
+    if (begin + k * step < width) kept[k] = take(begin + k * step);
   }
+  for (int i = begin + KEPT * step; i < width; i += step) take(i);
   float scale = inverse_root(block_sum(squares, scratch) / (float)width + epsilon);
-  for (int i = begin; i < width; i += step) {
-    float4 x = i > begin ? read_four(own + i) : first;
-    float4 w = i > begin ? read_four(weight + i) : first_weight;
-    x = make_float4(x.x * scale * w.x, x.y * scale * w.y, x.z * scale * w.z, x.w * scale * w.w);
-    write_four(out + (u64)row * out_stride + i, x);
+  T* to = out + (u64)row * out_stride;
+  auto put = [&](int i, float4 x, float4 w) {
+    write_four(to + i, make_float4(x.x * scale * w.x, x.y * scale * w.y, x.z * scale * w.z, x.w * scale * w.w));
+  };
+#pragma unroll
+  for (int k = 0; k < KEPT; k++) {
+    if (begin + k * step < width) put(begin + k * step, kept[k], kept_weight[k]);
   }
+  for (int i = begin + KEPT * step; i < width; i += step) put(i, read_four(own + i), read_four(weight + i));
 }
 
 /// The input of an EAGLE-3 layer: side by side, the normed embedding of a row's token and its normed feature, `[rows, 2 ·

@@ -90,10 +90,8 @@ __device__ __forceinline__ bool last_to_arrive(int* counter, int blocks) {
   __shared__ int arrived;
   block_sync();
   if (threadIdx.x == 0) {
-    memory_fence();
-    arrived = atomic_add(counter, 1);
+    arrived = atomic_add_ordered(counter, 1);
     if (arrived == blocks - 1) *counter = 0;
-    memory_fence();
   }
   block_sync();
   return arrived == blocks - 1;

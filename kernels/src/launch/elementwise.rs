@@ -161,7 +161,7 @@ impl Kernels {
             int(width),
             Arg::Float(epsilon),
         ];
-        let threads = (width / 4).next_multiple_of(32).clamp(32, 1024) as u32;
+        let threads = (width / 4).next_multiple_of(32).clamp(32, 512) as u32;
         // SAFETY: lengths are checked above; rows of `source` are the caller's layout kernels', which stay within.
         unsafe { self.device.launch(&kernel, line(rows, threads), &arguments) }
     }
