@@ -1,9 +1,9 @@
 // Attention over the paged cache on tensor cores for many (row, head) pairs: pieces of prompts, the trees of a batch. See
 // groups.cuh for what is read and when.
 //
-// A block's warps share tiles of keys and values in shared memory, which copies fill ahead. What a block has of it fits
-// the share that all kernels ask for (SHARED_SHARE of the launcher), so that a multiprocessor need not run empty to divide
-// its memory anew.
+// A block's warps share tiles of keys and values in shared memory, which copies fill ahead. Queries lie there too: a warp
+// spends most of its time waiting for its own last instruction, so it is warps side by side that count, and those are
+// bounded by registers.
 //
 // Faster than attention.cu where rows share what they see. The order of its sums depends on the group, so it does not
 // serve batch-invariant mode.
@@ -25,7 +25,7 @@
 #define COLUMNS (HEAD_DIM / 8)
 /// Accesses of 16 bytes that a key takes.
 #define PIECES (HEAD_DIM / 8)
-/// Bytes of a tile's keys and values; a block's dynamic shared memory is STAGES of them.
+/// Bytes of a tile's keys and values. A block's dynamic shared memory is STAGES of them, and its queries.
 #define BUFFER (2 * KEYS * KEY_BYTES)
 
 struct Softmax {
@@ -69,8 +69,6 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   if ((int)blockIdx.x >= split.count) return;
 
   int width = kv_heads * HEAD_DIM;
-  keys += pairs.kv_head * HEAD_DIM;
-  values += pairs.kv_head * HEAD_DIM;
   // The next tile to be loaded, and what tells the cache row of its key `lane`.
   int next = split.begin, found = 0;
   auto find = [&] {
@@ -83,7 +81,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
 #pragma unroll
       for (int n = 0; n < COPIES; n++) {
         int i = thread + n * THREADS, key = i / PIECES, piece = i % PIECES;
-        u64 from = wide(shuffle(cache_row, key), width) + (u32)piece * 8;
+        u64 from = wide(shuffle(cache_row, key), width) + (u32)(pairs.kv_head * HEAD_DIM + piece * 8);
         if (i >= KEYS * PIECES) continue;
         copy_async_16(buffer + key * KEY_BYTES + piece * 16, keys + from);
         copy_async_16(buffer + (KEYS + key) * KEY_BYTES + piece * 16, values + from);
@@ -95,16 +93,12 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   };
   find();
 
-  // The two pairs of this lane; what lies behind the last pair repeats it, and is not written.
-  int row[2], prefix[2], head[2];
-  bool real[2];
+  // Of the two pairs of this lane; what lies behind the last pair repeats it, and is not written.
+  int first_of_lane = pairs.first_pair + tile * 16 + at_row, row[2], prefix[2];
   u32 mask[2];
 #pragma unroll
   for (int half = 0; half < 2; half++) {
-    int pair = pairs.first_pair + tile * 16 + at_row + 8 * half;
-    real[half] = pair < pairs.end_pair;
-    row[half] = row_of(pairs, pair);
-    head[half] = head_of(pairs, pair);
+    row[half] = row_of(pairs, first_of_lane + 8 * half);
     prefix[half] = load_fresh(row_prefix + row[half]);
   }
   auto look = [&](int at) {
@@ -125,15 +119,15 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   }
   if (waits) wait_for_predecessor();
 
-  u32 fragment[STEPS][4];
-#pragma unroll
-  for (int s = 0; s < STEPS; s++) {
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const T* q = query + wide(row[i % 2], query_stride) + head[i % 2] * HEAD_DIM;
-      fragment[s][i] = (u32)load_fresh((const int*)(q + s * 16 + i / 2 * 8 + at_column));
-    }
+  // The queries of a warp's tile.
+  unsigned char* queries = shared + STAGES * BUFFER + tile * 16 * KEY_BYTES;
+  for (int i = part * WARP + lane(); i < 16 * PIECES; i += KW * WARP) {
+    int pair = pairs.first_pair + tile * 16 + i / PIECES, piece = i % PIECES;
+    const T* from = query + wide(row_of(pairs, pair), query_stride) + head_of(pairs, pair) * HEAD_DIM + piece * 8;
+    copy_async_16(queries + i / PIECES * KEY_BYTES + piece * 16, from);
   }
+  copy_async_commit();
+  copy_async_wait<0>();
   Softmax s;
 #pragma unroll
   for (int half = 0; half < 2; half++) {
@@ -161,14 +155,17 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
     }
 #pragma unroll
     for (int k = 0; k < STEPS; k++) {
+      // Tiles: rows 0, dims k; rows 8, dims k; rows 0, dims k + 8; rows 8, dims k + 8.
+      u32 a[4];
+      ldmatrix_x4(a, queries + lane() % 16 * KEY_BYTES + (k * 16 + lane() / 16 * 8) * 2);
 #pragma unroll
       for (int n = 0; n < PART / 8; n += 2) {
         // Tiles: keys n, dims k; keys n, dims k + 8; keys n + 8, dims k; keys n + 8, dims k + 8.
         u32 b[4];
         int key = n * 8 + lane() % 8 + lane() / 16 * 8, dim = k * 16 + lane() / 8 % 2 * 8;
         ldmatrix_x4(b, key_tile + key * KEY_BYTES + dim * 2);
-        mma_16816(score[n], fragment[k], b);
-        mma_16816(score[n + 1], fragment[k], b + 2);
+        mma_16816(score[n], a, b);
+        mma_16816(score[n + 1], a, b + 2);
       }
     }
     // What a row does not see scores −∞.
@@ -267,8 +264,8 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   if (part == 0) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      if (!real[half]) continue;
-      int place = row[half] * heads + head[half];
+      int pair = first_of_lane + 8 * half, place = row[half] * heads + head_of(pairs, pair);
+      if (pair >= pairs.end_pair) continue;
       if (split.count == 1) {
         // A row that sees nothing is padding: zeros.
         float inverse = s.sum[half] > 0.0f ? 1.0f / s.sum[half] : 0.0f;
@@ -293,9 +290,9 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
 }
 
 /// As attention_few.cu says, but for the threads: 128, and 256 for 128 pairs; and dynamic shared memory for STAGES tiles of
-/// keys and values.
-extern "C" __global__ void __launch_bounds__(128, HEAD_DIM <= 128 ? 3 : 2) attention_tiles_32(GROUP_PARAMETERS) { attend<2, 2>(GROUP_ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(128, HEAD_DIM <= 128 ? 3 : 2) attention_tiles_64(GROUP_PARAMETERS) { attend<4, 1>(GROUP_ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(256) attention_tiles_128(GROUP_PARAMETERS) { attend<8, 1>(GROUP_ARGUMENTS); }
+/// keys and values, and the queries, KEY_BYTES each.
+extern "C" __global__ void __launch_bounds__(128, HEAD_DIM <= 128 ? 4 : 1) attention_tiles_32(GROUP_PARAMETERS) { attend<2, 2>(GROUP_ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(128, HEAD_DIM <= 128 ? 4 : 1) attention_tiles_64(GROUP_PARAMETERS) { attend<4, 1>(GROUP_ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(256, HEAD_DIM <= 128 ? 2 : 1) attention_tiles_128(GROUP_PARAMETERS) { attend<8, 1>(GROUP_ARGUMENTS); }
 
 #endif

@@ -184,6 +184,43 @@ __device__ __forceinline__ void merge_splits(T* out, const Pairs& pairs, int spl
   block_sync();
   if (!is_last) return;
   int count = min(PAIRS, pairs.end_pair - pairs.first_pair);
+  if (PAIRS <= 8) {
+    // So little that one trip to memory counts: a thread asks for the weights of a pair and four of its columns together.
+    for (int i = (int)threadIdx.x; i < count * (HEAD_DIM / 4); i += WARPS * WARP) {
+      int pair = pairs.first_pair + i / (HEAD_DIM / 4), d = i % (HEAD_DIM / 4) * 4;
+      int place = row_of(pairs, pair) * heads + head_of(pairs, pair);
+      const float* from = record_of(partial, place, 0, max_splits);
+      float most = -infinity(), total = 0.0f, sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll 1
+      for (int first = 0; first < splits; first += 8) {
+        uint4 value[8];
+        uint2 weight[8];
+#pragma unroll
+        for (int p = 0; p < 8; p++) {
+          if (first + p >= splits) continue;
+          weight[p] = load_fresh_8(from + (first + p) * RECORD + HEAD_DIM);
+          value[p] = load_fresh_16(from + (first + p) * RECORD + d);
+        }
+#pragma unroll
+        for (int p = 0; p < 8; p++) {
+          if (first + p >= splits) continue;
+          float larger = max(most, bits_float(weight[p].x)), reference = reference_of(larger);
+          float keep = exp2_fast(most - reference), share = exp2_fast(bits_float(weight[p].x) - reference);
+          most = larger;
+          total = total * keep + share * bits_float(weight[p].y);
+          const u32 values[4] = {value[p].x, value[p].y, value[p].z, value[p].w};
+#pragma unroll
+          for (int c = 0; c < 4; c++) sum[c] = sum[c] * keep + share * bits_float(values[c]);
+        }
+      }
+      // A row that sees nothing is padding: zeros.
+      float inverse = total > 0.0f ? 1.0f / total : 0.0f;
+      *(uint2*)(out + wide(place, HEAD_DIM) + d) =
+          make_uint2(pack(sum[0] * inverse, sum[1] * inverse), pack(sum[2] * inverse, sum[3] * inverse));
+    }
+    if (threadIdx.x == 0) *counter = 0;
+    return;
+  }
   int* places = (int*)shared;
   float2* shares = (float2*)(places + PAIRS);
   // A thread weighs the splits of a pair.

@@ -173,11 +173,16 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
         shared: warps as usize * 8 * (head_dim + 4) * 4,
         resident,
     };
-    // As in attention_tiles.cu: 32 keys and values a tile.
-    let (stages, resident) = if head_dim <= 128 { (3, 3) } else { (2, 2) };
-    let shared = stages * 2 * 32 * (head_dim * 2 + 16);
-    let tiles =
-        |name, pairs, warps: u32, resident| Choice { file: FILE, name, pairs, threads: warps * 32, shared, resident };
+    // As in attention_tiles.cu: tiles of 32 keys and values, and the queries.
+    let (stages, row) = (if head_dim <= 128 { 3 } else { 2 }, head_dim * 2 + 16);
+    let tiles = |name, pairs: usize, warps: u32, resident| Choice {
+        file: FILE,
+        name,
+        pairs,
+        threads: warps * 32,
+        shared: (stages * 2 * 32 + pairs) * row,
+        resident: if head_dim <= 128 { resident } else { 1 },
+    };
     let fits = |width: usize, resident: usize| together * pairs.div_ceil(width) <= multiprocessors * resident;
     // Where nothing would be split, the kernels that stand alone have more first-level cache for what is under way.
     let split = |width: usize, resident: usize| 2 * together * pairs.div_ceil(width) <= multiprocessors * resident;
@@ -186,8 +191,8 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
         true if pairs <= 8 => few(ALONE_FILE, "attention_alone_8", 8, 3, 4),
         true if if pairs <= 16 { split(16, 2) } else { fits(16, 1) } => few(FEW_FILE, "attention_few_16", 16, 4, 2),
         true if pairs <= 16 => few(ALONE_FILE, "attention_alone_16", 16, 2, 4),
-        _ if pairs <= 32 || fits(32, 1) => tiles("attention_tiles_32", 32, 4, resident),
-        _ if pairs <= 64 || fits(64, 1) => tiles("attention_tiles_64", 64, 4, resident),
-        _ => tiles("attention_tiles_128", 128, 8, 1),
+        _ if pairs <= 32 || fits(32, 1) => tiles("attention_tiles_32", 32, 4, 3),
+        _ if pairs <= 64 || fits(64, 1) => tiles("attention_tiles_64", 64, 4, 3),
+        _ => tiles("attention_tiles_128", 128, 8, 2),
     }
 }
