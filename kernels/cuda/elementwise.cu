@@ -124,70 +124,82 @@ embed(T* out, int out_stride, const T* table, const int* tokens, int width, int 
   for (int i = (int)threadIdx.x; i < width / VECTOR; i += (int)blockDim.x) to[i] = from[i];
 }
 
-/// RMS norm of a row, after adding a residual: `stream = stream + add` (rounded to T; left out if `add` is null), then
-/// `out = stream · inverse_root(mean(stream²) + epsilon) · weight`. With `keep`, the sum is also written there. What is added
-/// may also be what a linear layer has left in `parts`.
-/// Rows of stream, add, out and keep are `*_stride` apart. `source` (or null) maps a row to the row of `stream` that it
-/// reads; then `add` is not used. Width is a multiple of VECTOR.
-/// Grid: rows, up to 512 threads. With few rows it is latency that counts: a thread asks for its weights before the kernel
-/// ahead has ended, and keeps its part of rows of up to 4096 elements; and blocks are small enough to stand beside those of
-/// linear layers, else they could not begin before these have ended.
-extern "C" __global__ void __launch_bounds__(512, 2)
-rms_norm(T* out, int out_stride, T* stream, int stream_stride, const T* add, int add_stride, const float* parts,
-         int part_count, const T* weight, T* keep, int keep_stride, const int* source, int width, float epsilon) {
-  constexpr int KEPT = 2;
-  __shared__ float scratch[33];
-  int begin = (int)threadIdx.x * 4, step = (int)blockDim.x * 4;
-  float4 kept_weight[KEPT], kept[KEPT];
+/// A vector of a row that a linear layer has left in parts, rounded to T.
+__device__ __forceinline__ void read_parts(const float* at, int count, u64 part, float values[VECTOR]) {
 #pragma unroll
-  for (int k = 0; k < KEPT; k++) {
-    if (begin + k * step < width) kept_weight[k] = read_four(weight + begin + k * step);
+  for (int k = 0; k < VECTOR; k += 4) {
+    float4 four = rounded(sum_parts(at + k, count, part));
+    values[k] = four.x;
+    values[k + 1] = four.y;
+    values[k + 2] = four.z;
+    values[k + 3] = four.w;
   }
+}
+
+/// A row of the norms below. With few rows it is latency that counts: a thread asks for its weight before the kernel ahead
+/// has ended, and reads its part of the row once.
+template <bool IN_PARTS>
+__device__ __forceinline__ void norm_row(T* out, int out_stride, T* stream, int stream_stride, const T* add, int add_stride,
+                                         const float* parts, int part_count, const T* weight, T* keep, int keep_stride,
+                                         const int* source, int width, float epsilon) {
+  __shared__ float scratch[33];
+  int begin = (int)threadIdx.x * VECTOR, step = (int)blockDim.x * VECTOR;
+  float first_weight[VECTOR], first[VECTOR];
+  if (begin < width) read_vector(weight + begin, first_weight);
   wait_for_predecessor();
   int row = (int)blockIdx.x;
   T* own = stream + (u64)(source ? source[row] : row) * stream_stride;
+  const T* other = add ? add + (u64)row * add_stride : nullptr;
+  T* kept = keep ? keep + (u64)row * keep_stride : nullptr;
   float squares = 0.0f;
-  auto added = [&](int i) {
-    return part_count ? rounded(sum_parts(parts + (u64)row * width + i, part_count, (u64)gridDim.x * width))
-                      : read_four(add + (u64)row * add_stride + i);
-  };
-  auto take = [&](int i, float4 x, float4 y) {
-    if (add || part_count) {
-      x = rounded(x + y);
-      write_four(own + i, x);
+  for (int i = begin; i < width; i += step) {
+    float x[VECTOR];
+    read_vector(own + i, x);
+    if (IN_PARTS || other) {
+      float y[VECTOR];
+      if (IN_PARTS)
+        read_parts(parts + (u64)row * width + i, part_count, (u64)gridDim.x * width, y);
+      else
+        read_vector(other + i, y);
+#pragma unroll
+      for (int k = 0; k < VECTOR; k++) x[k] = to_float(from_float(x[k] + y[k]));
+      write_vector(own + i, x);
     }
-    if (keep) write_four(keep + (u64)row * keep_stride + i, x);
-    squares += x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
-    return x;
-  };
-  // All loads come before the first store, so that they are under way together.
-  float4 addend[KEPT];
+    if (kept) write_vector(kept + i, x);
 #pragma unroll
-  for (int k = 0; k < KEPT; k++) {
-    int i = begin + k * step;
-    if (i < width) kept[k] = read_four(own + i);
-    if (i < width && (add || part_count)) addend[k] = added(i);
-  }
-#pragma unroll
-  for (int k = 0; k < KEPT; k++) {
-    if (begin + k * step < width) kept[k] = take(begin + k * step, kept[k], addend[k]);
-  }
-  for (int i = begin + KEPT * step; i < width; i += step) {
-    float4 x = read_four(own + i), y = x;
-    if (add || part_count) y = added(i);
-    take(i, x, y);
+    for (int k = 0; k < VECTOR; k++) {
+      squares += x[k] * x[k];
+      if (i == begin) first[k] = x[k];
+    }
   }
   float scale = inverse_root(block_sum(squares, scratch) / (float)width + epsilon);
-  T* to = out + (u64)row * out_stride;
-  auto put = [&](int i, float4 x, float4 w) {
-    write_four(to + i, make_float4(x.x * scale * w.x, x.y * scale * w.y, x.z * scale * w.z, x.w * scale * w.w));
-  };
+  for (int i = begin; i < width; i += step) {
+    float x[VECTOR], w[VECTOR];
+    if (i > begin) {
+      read_vector(own + i, x);
+      read_vector(weight + i, w);
+    }
 #pragma unroll
-  for (int k = 0; k < KEPT; k++) {
-    if (begin + k * step < width) put(begin + k * step, kept[k], kept_weight[k]);
+    for (int k = 0; k < VECTOR; k++) x[k] = i > begin ? x[k] * scale * w[k] : first[k] * scale * first_weight[k];
+    write_vector(out + (u64)row * out_stride + i, x);
   }
-  for (int i = begin + KEPT * step; i < width; i += step) put(i, read_four(own + i), read_four(weight + i));
 }
+
+#define NORM                                                                                                            \
+  T *out, int out_stride, T *stream, int stream_stride, const T *add, int add_stride, const float *parts,               \
+      int part_count, const T *weight, T *keep, int keep_stride, const int *source, int width, float epsilon
+#define NORM_ARGUMENTS                                                                                                  \
+  out, out_stride, stream, stream_stride, add, add_stride, parts, part_count, weight, keep, keep_stride, source, width, \
+      epsilon
+
+/// RMS norm of a row, after adding a residual: `stream = stream + add` (rounded to T; left out if `add` is null), then
+/// `out = stream · inverse_root(mean(stream²) + epsilon) · weight`. With `keep`, the sum is also written there.
+/// Rows of stream, add, out and keep are `*_stride` apart. `source` (or null) maps a row to the row of `stream` that it
+/// reads; then `add` is not used. Width is a multiple of VECTOR. Grid: rows; a thread for each vector of a row, up to 512.
+extern "C" __global__ void __launch_bounds__(512) rms_norm(NORM) { norm_row<false>(NORM_ARGUMENTS); }
+
+/// The same where a linear layer has left what is added in parts.
+extern "C" __global__ void __launch_bounds__(512) rms_norm_parts(NORM) { norm_row<true>(NORM_ARGUMENTS); }
 
 /// The input of an EAGLE-3 layer: side by side, the normed embedding of a row's token and its normed feature, `[rows, 2 ·
 /// width]`. Row r has row `source[r]` of `features` (null: r), `feature_stride` apart. The feature, normed if

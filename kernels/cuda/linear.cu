@@ -71,11 +71,11 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, int y_stride, 
                             is_real ? x + (u64)(first_row + row) * x_stride + k : x, is_real);
     }
   };
+  // Weights do not depend on the kernel before: they are under way while it ends.
 #pragma unroll
   for (int s = 0; s < RING_STAGES - 1; s++) {
     if (s < steps) load_weights(s, shared + s * stage_bytes);
   }
-  // Weights do not depend on the kernel before: they are under way while it ends.
   wait_for_predecessor();
 #pragma unroll
   for (int s = 0; s < RING_STAGES - 1; s++) {

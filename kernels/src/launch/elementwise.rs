@@ -143,7 +143,7 @@ impl Kernels {
             self.check_rows(keep, rows, width)?;
         }
         weight.check(width * self.element.bytes())?;
-        let kernel = self.kernel(FILE, "rms_norm")?;
+        let kernel = self.kernel(FILE, if count > 0 { "rms_norm_parts" } else { "rms_norm" })?;
         let keep = keep.unwrap_or(NO_ROWS);
         let arguments = [
             address(out.at),
@@ -161,7 +161,7 @@ impl Kernels {
             int(width),
             Arg::Float(epsilon),
         ];
-        let threads = (width / 4).next_multiple_of(32).clamp(32, 512) as u32;
+        let threads = self.norm_threads(width);
         // SAFETY: lengths are checked above; rows of `source` are the caller's layout kernels', which stay within.
         unsafe { self.device.launch(&kernel, line(rows, threads), &arguments) }
     }
@@ -203,10 +203,15 @@ impl Kernels {
             int(width),
             Arg::Float(epsilon),
         ];
-        let threads = (width / self.vector()).next_multiple_of(32).clamp(32, 1024) as u32;
+        let threads = self.norm_threads(width);
         // SAFETY: lengths are checked above; the kernel clamps tokens to the vocabulary; rows of `source` are the caller's
         // layout kernels', which stay within.
         unsafe { self.device.launch(&kernel, grid([rows, 2, 1], threads, 0), &arguments) }
+    }
+
+    /// A thread for each vector of a row, whole warps, as many as leave enough registers to each.
+    fn norm_threads(&self, width: usize) -> u32 {
+        (width / self.vector()).next_multiple_of(32).clamp(32, 512) as u32
     }
 
     /// Rows, address and number of parts of what is added.
