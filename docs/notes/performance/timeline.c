@@ -1,0 +1,53 @@
+// Records start and end of every kernel that a CUDA program runs, those inside graphs too, through CUPTI:
+//
+//   gcc -O1 -shared -fPIC -I$CUDA/extras/CUPTI/include -I$CUDA/include timeline.c -o timeline.so -lcupti
+//   CUDA_INJECTION64_PATH=$PWD/timeline.so TIMELINE=kernels.tsv spectune bench … --output-len 48
+//   python3 timeline.py kernels.tsv
+//
+// A line a kernel: start and end in nanoseconds, grid, threads of a block, registers of a thread, name.
+#include <cupti.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+// CUDA 13; earlier ones: CUpti_ActivityKernel9.
+#ifndef KERNEL_RECORD
+#define KERNEL_RECORD CUpti_ActivityKernel10
+#endif
+
+static FILE* out;
+
+static void CUPTIAPI give_buffer(uint8_t** buffer, size_t* size, size_t* records) {
+  *size = 8 << 20;
+  *buffer = aligned_alloc(8, *size);
+  *records = 0;
+}
+
+static void CUPTIAPI take_buffer(CUcontext context, uint32_t stream, uint8_t* buffer, size_t size, size_t valid) {
+  CUpti_Activity* record = NULL;
+  while (cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS) {
+    if (record->kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) continue;
+    KERNEL_RECORD* kernel = (KERNEL_RECORD*)record;
+    fprintf(out, "%llu\t%llu\t%d,%d,%d\t%d\t%d\t%.60s\n", (unsigned long long)kernel->start, (unsigned long long)kernel->end,
+            kernel->gridX, kernel->gridY, kernel->gridZ, kernel->blockX, kernel->registersPerThread, kernel->name);
+  }
+  free(buffer);
+}
+
+static void flush(void) {
+  cuptiActivityFlushAll(1);
+  fflush(out);
+}
+
+int InitializeInjection(void) {
+  const char* path = getenv("TIMELINE");
+  out = path ? fopen(path, "w") : NULL;
+  if (!out) {
+    fprintf(stderr, "timeline: TIMELINE names no file that can be written\n");
+    return 0;
+  }
+  cuptiActivityRegisterCallbacks(give_buffer, take_buffer);
+  CUptiResult result = cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+  if (result != CUPTI_SUCCESS) fprintf(stderr, "timeline: CUPTI refuses, error %d\n", (int)result);
+  atexit(flush);
+  return 1;
+}
