@@ -1,6 +1,7 @@
 //! The engine's promises, checked on whatever device the user has, with small random models made on the spot.
 
 mod batches;
+mod default_mode;
 mod logprobs;
 mod models;
 mod replays;
@@ -11,7 +12,10 @@ use kernels::{
 };
 use schemas::tree::TreeShape;
 
-use self::{batches::shrinking_and_growing, logprobs::same_as_cpu, models::RandomModels, replays::same_as_rounds};
+use self::{
+    batches::shrinking_and_growing, default_mode::near_batch_invariant, logprobs::same_as_cpu, models::RandomModels,
+    replays::same_as_rounds,
+};
 use crate::{
     Completion, DeviceChoice, Engine, EngineError, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions,
     load::device,
@@ -30,6 +34,8 @@ pub struct Check {
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     dtypes: &'static [&'static str],
+    /// Types of 2 bytes in which the default mode is held against batch-invariant mode; it has kernels of its own on a GPU.
+    default_dtypes: &'static [&'static str],
     /// Draft heads, by their algorithm.
     heads: &'static [&'static str],
     /// Tree shapes that reach every case: chains, one step, wide, deep, more nodes than fit a machine word.
@@ -43,6 +49,7 @@ struct Plan {
 
 const CPU: Plan = Plan {
     dtypes: &["float32"],
+    default_dtypes: &[],
     heads: &models::HEADS,
     shapes: &["1,1,2", "5,1,6", "1,6,7", "3,2,6", "4,4,20", "3,8,64", "4,8,80"],
     batches: &[1, 3, 9],
@@ -52,6 +59,7 @@ const CPU: Plan = Plan {
 
 const GPU: Plan = Plan {
     dtypes: &["float32", "bfloat16", "float16"],
+    default_dtypes: &["bfloat16", "float16"],
     heads: &models::HEADS,
     shapes: &[
         "1,1,2", "3,1,4", "5,1,6", "1,6,7", "3,2,6", "5,4,8", "4,4,20", "5,8,32", "8,10,60", "4,8,80", "6,12,128",
@@ -62,8 +70,15 @@ const GPU: Plan = Plan {
 };
 
 /// What is left where every instruction is watched, or emulated.
-const QUICK: Plan =
-    Plan { dtypes: &["float32"], heads: &["EAGLE3"], shapes: &["3,2,6"], batches: &[3], page_sizes: &[16], tokens: 4 };
+const QUICK: Plan = Plan {
+    dtypes: &["float32"],
+    default_dtypes: &["bfloat16"],
+    heads: &["EAGLE3"],
+    shapes: &["3,2,6"],
+    batches: &[3],
+    page_sizes: &[16],
+    tokens: 4,
+};
 
 /// Runs all checks and reports each as it ends; with `quick`, a few of those of the engine.
 ///
@@ -89,6 +104,7 @@ struct Setting {
     dtype: &'static str,
     head: &'static str,
     page_size: usize,
+    batch_invariant: bool,
 }
 
 fn check_kernels(device: &Device, report: &mut dyn FnMut(Check)) {
@@ -107,9 +123,21 @@ fn check_engines(choice: DeviceChoice, plan: Plan, report: &mut dyn FnMut(Check)
     for dtype in plan.dtypes {
         for head in plan.heads {
             for page_size in plan.page_sizes {
-                let setting = Setting { choice, dtype, head, page_size: *page_size };
+                let setting = Setting { choice, dtype, head, page_size: *page_size, batch_invariant: true };
                 check_engine(&models, setting, plan, report)?;
             }
+        }
+    }
+    let last_page_size = plan.page_sizes.last().copied().unwrap_or(1);
+    for dtype in plan.default_dtypes {
+        for head in plan.heads {
+            let setting = Setting { choice, dtype, head, page_size: last_page_size, batch_invariant: false };
+            let mut default = load(&models, setting, plan, false)?;
+            let mut invariant = load(&models, Setting { batch_invariant: true, ..setting }, plan, false)?;
+            report(Check {
+                name: format!("{head}, {dtype}: the default mode says of tokens what batch-invariant mode says"),
+                failure: near_batch_invariant(&mut default, &mut invariant, plan, dtype)?,
+            });
         }
     }
     Ok(())
@@ -183,7 +211,7 @@ fn load(models: &RandomModels, setting: Setting, plan: Plan, eager: bool) -> Res
         max_running_requests: plan.batches.iter().copied().max().unwrap_or(1),
         page_size: setting.page_size,
         disable_cuda_graph: eager,
-        batch_invariant: true,
+        batch_invariant: setting.batch_invariant,
         // Gaps, so that batches are padded.
         capture_sizes: vec![1, 2, 4, 8, 16, 32],
         chunked_prefill_size: 32,

@@ -87,7 +87,7 @@ __device__ __forceinline__ float4 sum_parts(const float* at, int count, u64 part
   float4 four[MOST_PARTS], sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
   for (int p = 0; p < MOST_PARTS; p++) {
-    if (p < count) four[p] = *(const float4*)(at + p * part);
+    four[p] = p < count ? *(const float4*)(at + p * part) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   }
 #pragma unroll
   for (int p = 0; p < MOST_PARTS; p++) {
@@ -128,11 +128,11 @@ embed(T* out, int out_stride, const T* table, const int* tokens, int width, int 
 __device__ __forceinline__ void read_parts(const float* at, int count, u64 part, float values[VECTOR]) {
 #pragma unroll
   for (int k = 0; k < VECTOR; k += 4) {
-    float4 four = rounded(sum_parts(at + k, count, part));
-    values[k] = four.x;
-    values[k + 1] = four.y;
-    values[k + 2] = four.z;
-    values[k + 3] = four.w;
+    float4 sum = sum_parts(at + k, count, part);
+    values[k] = to_float(from_float(sum.x));
+    values[k + 1] = to_float(from_float(sum.y));
+    values[k + 2] = to_float(from_float(sum.z));
+    values[k + 3] = to_float(from_float(sum.w));
   }
 }
 
@@ -321,7 +321,7 @@ __device__ __forceinline__ float2 read_pair_of_parts(const float* at, int count,
   float2 two[MOST_PARTS], sum = make_float2(0.0f, 0.0f);
 #pragma unroll
   for (int p = 0; p < MOST_PARTS; p++) {
-    if (p < count) two[p] = *(const float2*)(at + p * part);
+    two[p] = p < count ? *(const float2*)(at + p * part) : make_float2(0.0f, 0.0f);
   }
 #pragma unroll
   for (int p = 0; p < MOST_PARTS; p++) {

@@ -15,7 +15,8 @@ pub fn same_as_cpu(
     head: &'static str,
     plan: Plan,
 ) -> Result<Option<String>, EngineError> {
-    let setting = super::Setting { choice: DeviceChoice::Cpu, dtype: "float32", head, page_size: 16 };
+    let setting =
+        super::Setting { choice: DeviceChoice::Cpu, dtype: "float32", head, page_size: 16, batch_invariant: true };
     let mut cpu = super::load(models, setting, plan, false)?;
     let wanted = [Some(4), None, Some(0)];
     let requests: Vec<Request> = wanted
@@ -40,7 +41,8 @@ pub fn same_as_cpu(
     Ok(None)
 }
 
-fn tokens(engine: &mut Engine, requests: &[Request]) -> Result<Vec<Vec<ProducedToken>>, EngineError> {
+/// The tokens of requests that run together.
+pub fn tokens(engine: &mut Engine, requests: &[Request]) -> Result<Vec<Vec<ProducedToken>>, EngineError> {
     let ids: Vec<RequestId> =
         requests.iter().map(|request| engine.submit(request.clone())).collect::<Result<_, _>>()?;
     let mut all = vec![Vec::new(); ids.len()];
