@@ -136,6 +136,23 @@ __device__ __forceinline__ void read_parts(const float* at, int count, u64 part,
   }
 }
 
+/// Writes a row times `scale` and its weights, to `also` too unless that is null. A thread has its first vector at hand.
+__device__ __forceinline__ void write_normed(T* out, T* also, const T* from, const T* weight, const float first[VECTOR],
+                                             const float first_weight[VECTOR], float scale, int width) {
+  int begin = (int)threadIdx.x * VECTOR, step = (int)blockDim.x * VECTOR;
+  for (int i = begin; i < width; i += step) {
+    float x[VECTOR], w[VECTOR];
+    if (i > begin) {
+      read_vector(from + i, x);
+      read_vector(weight + i, w);
+    }
+#pragma unroll
+    for (int k = 0; k < VECTOR; k++) x[k] = i > begin ? x[k] * scale * w[k] : first[k] * scale * first_weight[k];
+    write_vector(out + i, x);
+    if (also) write_vector(also + i, x);
+  }
+}
+
 /// A row of the norms below. With few rows it is latency that counts: a thread asks for its weight before the kernel ahead
 /// has ended, and reads its part of the row once.
 template <bool IN_PARTS>
@@ -173,16 +190,7 @@ __device__ __forceinline__ void norm_row(T* out, int out_stride, T* stream, int 
     }
   }
   float scale = inverse_root(block_sum(squares, scratch) / (float)width + epsilon);
-  for (int i = begin; i < width; i += step) {
-    float x[VECTOR], w[VECTOR];
-    if (i > begin) {
-      read_vector(own + i, x);
-      read_vector(weight + i, w);
-    }
-#pragma unroll
-    for (int k = 0; k < VECTOR; k++) x[k] = i > begin ? x[k] * scale * w[k] : first[k] * scale * first_weight[k];
-    write_vector(out + (u64)row * out_stride + i, x);
-  }
+  write_normed(out + (u64)row * out_stride, nullptr, own, weight, first, first_weight, scale, width);
 }
 
 #define NORM                                                                                                            \
@@ -237,17 +245,7 @@ join_normed(T* joined, const T* table, const int* token, int vocabulary, const T
     }
   }
   float scale = inverse_root(block_sum(squares, scratch) / (float)width + epsilon);
-  for (int i = begin; i < width; i += step) {
-    float x[VECTOR], w[VECTOR];
-    if (i > begin) {
-      read_vector(from + i, x);
-      read_vector(weight + i, w);
-    }
-#pragma unroll
-    for (int k = 0; k < VECTOR; k++) x[k] = i > begin ? x[k] * scale * w[k] : first[k] * scale * first_weight[k];
-    write_vector(out + i, x);
-    if (is_feature && stream_is_normed) write_vector(kept + i, x);
-  }
+  write_normed(out, is_feature && stream_is_normed ? kept : nullptr, from, weight, first, first_weight, scale, width);
 }
 
 /// `stream = stream + add`, both `[rows, width]`, rows apart by their strides; with `keep`, the sum is written there too. What

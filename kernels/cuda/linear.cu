@@ -28,8 +28,18 @@ __device__ __forceinline__ float gate(float sum, float other) {
   return to_float(from_float(value / (1.0f + exp_accurate(-value)))) * up;
 }
 
-/// Where a row's 16-byte chunk of a stage lies.
-__device__ __forceinline__ u32 place_of(int row, int chunk) { return (u32)(row * ROW_BYTES + (chunk ^ (row & 7)) * 16); }
+/// Where a row's 16-byte chunk of a stage lies, whose rows have so many bytes.
+template <int BYTES = ROW_BYTES>
+__device__ __forceinline__ u32 place_of(int row, int chunk) {
+  return (u32)(row * BYTES + (chunk ^ (row & 7)) * 16);
+}
+
+__device__ __forceinline__ void write_result(void* y, int y_is_float, u64 at, float value) {
+  if (y_is_float)
+    ((float*)y)[at] = value;
+  else
+    ((T*)y)[at] = from_float(value);
+}
 
 /// One block: 16 outputs a warp (8 if GATED), ROWS rows, one part of the inputs, or if FOLD all of them.
 template <int ROWS, bool GATED, bool FOLD>
@@ -156,11 +166,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, int y_stride, 
       if (row >= rows || to >= outputs) continue;
       float value = FOLD ? all[FOLD ? t : 0][i] : sum[t][i] + (i < 2 ? low : high);
       if (GATED) value = gate(value, sum[t][GATED ? i + 2 : i] + high);
-      u64 at = (u64)row * y_stride + to;
-      if (y_is_float)
-        ((float*)y)[at] = value;
-      else
-        ((T*)y)[at] = from_float(value);
+      write_result(y, y_is_float, (u64)row * y_stride + to, value);
     }
   }
 }
@@ -181,7 +187,6 @@ __device__ __forceinline__ void few_block(void* y, int y_is_float, int y_stride,
   int thread = (int)threadIdx.x, first_output = (int)blockIdx.x * 16;
   int chunk = thread % ROW_CHUNKS, own_row = thread / ROW_CHUNKS;  // of four
   int steps = (inputs + FEW_PIECE - 1) / FEW_PIECE;
-  auto place = [&](int row, int at) { return (u32)(row * FEW_PIECE * 2 + (at ^ (row & 7)) * 16); };
   auto load_weights = [&](int step) {
     unsigned char* stage = shared + step % RING_STAGES * STAGE_BYTES;
     int k = step * FEW_PIECE + chunk * 8;
@@ -189,14 +194,14 @@ __device__ __forceinline__ void few_block(void* y, int y_is_float, int y_stride,
     for (int i = 0; i < 4; i++) {
       int row = own_row + 4 * i;
       bool real = first_output + row < outputs && k < inputs;
-      copy_async_16_or_zero(stage + place(row, chunk), real ? w + (u64)(first_output + row) * inputs + k : w, real);
+      copy_async_16_or_zero(stage + place_of<FEW_PIECE * 2>(row, chunk), real ? w + (u64)(first_output + row) * inputs + k : w, real);
     }
   };
   auto load_rows = [&](int step) {
     unsigned char* stage = shared + step % RING_STAGES * STAGE_BYTES + 16 * FEW_PIECE * 2;
     int k = step * FEW_PIECE + chunk * 8;
     bool real = own_row < rows && k < inputs;
-    copy_async_16_or_zero(stage + place(own_row, chunk), real ? x + (u64)own_row * x_stride + k : x, real);
+    copy_async_16_or_zero(stage + place_of<FEW_PIECE * 2>(own_row, chunk), real ? x + (u64)own_row * x_stride + k : x, real);
   };
 #pragma unroll
   for (int s = 0; s < RING_STAGES - 1; s++) {
@@ -224,9 +229,9 @@ __device__ __forceinline__ void few_block(void* y, int y_is_float, int y_stride,
       // Columns behind the last row take another row's numbers, and are not written.
       u32 a[2][4], b[4];
       int at = warp() * CHUNKS + k * 2;
-      ldmatrix_x4(a[0], weights + place(lane() % 16, at + lane() / 16));
-      ldmatrix_x4(a[1], weights + place(lane() % 16, at + 2 + lane() / 16));
-      ldmatrix_x4(b, rows_of + place(lane() % FEW_ROWS, at + lane() / 8));
+      ldmatrix_x4(a[0], weights + place_of<FEW_PIECE * 2>(lane() % 16, at + lane() / 16));
+      ldmatrix_x4(a[1], weights + place_of<FEW_PIECE * 2>(lane() % 16, at + 2 + lane() / 16));
+      ldmatrix_x4(b, rows_of + place_of<FEW_PIECE * 2>(lane() % FEW_ROWS, at + lane() / 8));
       mma_16816(sum, a[0], b);
       mma_16816(sum, a[1], b + 2);
     }
@@ -250,11 +255,7 @@ __device__ __forceinline__ void few_block(void* y, int y_is_float, int y_stride,
 #pragma unroll
   for (int k = 0; k < FEW_WARPS; k++) value += sums[(k * 16 + thread % 16) * FEW_ROWS + row];
   if (bias) value += to_float(bias[output]);
-  u64 at = (u64)row * y_stride + output;
-  if (y_is_float)
-    ((float*)y)[at] = value;
-  else
-    ((T*)y)[at] = from_float(value);
+  write_result(y, y_is_float, (u64)row * y_stride + output, value);
 }
 
 #define PARAMETERS                                                                                                      \

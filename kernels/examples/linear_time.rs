@@ -10,7 +10,7 @@ use kernels::{
         Buffer, Device, DeviceError, Element,
         matmul::{Matmul, MatmulHandle, Operands, Rivals},
     },
-    launch::{Added, Kernels, Linear, RmsNorm, Rows},
+    launch::{Added, Kernels, Linear, Parts, RmsNorm, Rows},
 };
 
 const ELEMENT: Element = Element::BF16;
@@ -142,32 +142,26 @@ impl Model {
     fn streamed(&self, work: &Work) -> Result<(), DeviceError> {
         let Shape { hidden, qkv, intermediate, vocabulary, .. } = self.shape;
         let Work { rows, x, y, gated, parts, logits, .. } = work;
-        let linear = |x: &'_ Buffer, weight: &'_ Buffer, inputs: usize, outputs: usize| -> Result<(), DeviceError> {
+        // The parts, if the layer has left its sums in some.
+        let linear = |x: &'_ Buffer, weight: &'_ Buffer, inputs: usize, outputs: usize| {
             let layer = layer(y, x, weight, *rows, inputs, outputs);
             if self.kernels.suits_few(*rows, inputs, outputs) {
-                return self.kernels.linear_few(layer);
+                return self.kernels.linear_few(layer).map(|()| None);
             }
-            let count = self.kernels.parts_of(inputs, outputs);
-            if *rows > Kernels::MOST_ROWS_IN_PARTS || count == 1 {
-                return self.kernels.linear(layer);
+            if *rows > Kernels::MOST_ROWS_IN_PARTS || self.kernels.parts_of(inputs, outputs) == 1 {
+                return self.kernels.linear(layer).map(|()| None);
             }
-            self.kernels.linear_in_parts(Linear { y: parts.slice(), ..layer }).map(|_| ())
+            let left = self.kernels.linear_in_parts(Linear { y: parts.slice(), ..layer })?;
+            Ok(Some(Parts { at: parts.slice(), count: left.count }))
         };
-        let add = |inputs: usize| -> Result<(), DeviceError> {
-            let count = self.kernels.parts_of(inputs, hidden);
-            let few = self.kernels.suits_few(*rows, inputs, hidden);
-            let in_parts = *rows <= Kernels::MOST_ROWS_IN_PARTS && count > 1 && !few;
-            let left = kernels::launch::Parts { at: parts.slice(), count };
-            let rows = Rows { at: y.slice(), stride: hidden };
-            self.norm(work, if in_parts { Added::Parts(left) } else { Added::Rows(rows) })
+        let add = |parts: Option<Parts<'_>>| {
+            self.norm(work, parts.map_or(Added::Rows(Rows { at: y.slice(), stride: hidden }), Added::Parts))
         };
         for weights in &self.layers {
             linear(x, &weights.qkv, hidden, qkv)?;
-            linear(x, &weights.output, hidden, hidden)?;
-            add(hidden)?;
+            add(linear(x, &weights.output, hidden, hidden)?)?;
             self.kernels.linear_gated(layer(gated, x, &weights.gate_up, *rows, hidden, intermediate))?;
-            linear(gated, &weights.down, intermediate, hidden)?;
-            add(intermediate)?;
+            add(linear(gated, &weights.down, intermediate, hidden)?)?;
         }
         self.kernels.linear(Linear { y_is_float: true, ..layer(logits, x, &self.head, *rows, hidden, vocabulary) })
     }

@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::EngineError;
+
 /// What is kept of a target behind each position of a text, so that the draft can read the text without it. Its caches
 /// are not among it: the draft's own is filled from these states, and chances are told from them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,4 +36,9 @@ impl StateRow {
         let last = piece.end.min(wanted.end).saturating_sub(piece.start.max(wanted.start));
         piece.len() * self.features + last * self.last
     }
+}
+
+/// That a piece is of no text whose states can be kept.
+pub(super) fn not_of_a_text() -> EngineError {
+    EngineError::Device("states are kept only of texts that are traced and go on behind the piece".into())
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{CpuBackend, slot::SlotState};
 use crate::{
-    backend::{PrefillChunk, StateRow},
+    backend::{PrefillChunk, StateRow, states::not_of_a_text},
     error::EngineError,
     model::Pass,
 };
@@ -87,10 +87,6 @@ fn decode<'a>(from: &'a [u8], to: &mut [f32]) -> Result<&'a [u8], EngineError> {
     let (words, _) = these.as_chunks::<ELEMENT>();
     to.iter_mut().zip(words).for_each(|(to, word)| *to = f32::from_le_bytes(*word));
     Ok(rest)
-}
-
-fn not_of_a_text() -> EngineError {
-    EngineError::Device("states are kept only of texts that are traced and go on behind the piece".into())
 }
 
 fn not_as_many() -> EngineError {

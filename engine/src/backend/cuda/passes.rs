@@ -354,11 +354,25 @@ impl Machine {
         let Some(weight) = &head.norm else {
             return self.kernels.add_rows(out, Some(add), None, rows, hidden).map(|()| out);
         };
-        let normed = if facts.norm_output { out } else { self.rows(&work.added, hidden) };
+        self.head_norm(head, weight, work, out, Some(add), rows)
+    }
+
+    /// The norm behind the head's layer, over its recurrent state after `add`: in place, or beside it in `work.added`.
+    fn head_norm<'a>(
+        &self,
+        head: &HeadWeights,
+        weight: &Buffer,
+        work: &'a Activations,
+        stream: Rows<'a>,
+        add: Option<Added<'_>>,
+        rows: usize,
+    ) -> Result<Rows<'a>, DeviceError> {
+        let LayerFacts { hidden, epsilon, .. } = head.facts.layer;
+        let out = if head.facts.norm_output { stream } else { self.rows(&work.added, hidden) };
         self.kernels.rms_norm(RmsNorm {
-            out: normed,
-            stream: out,
-            add: Some(add),
+            out,
+            stream,
+            add,
             weight: weight.slice(),
             keep: None,
             source: None,
@@ -366,7 +380,7 @@ impl Machine {
             width: hidden,
             epsilon,
         })?;
-        Ok(normed)
+        Ok(out)
     }
 
     /// What the draft's vocabulary is multiplied with behind rows of its recurrent state, where it is not at hand from
@@ -378,22 +392,11 @@ impl Machine {
         state: usize,
         rows: usize,
     ) -> Result<Rows<'a>, DeviceError> {
-        let LayerFacts { hidden, epsilon, .. } = head.facts.layer;
-        let stream = self.rows(&work.states[state], hidden);
-        let Some(weight) = head.norm.as_ref().filter(|_| !head.facts.norm_output) else { return Ok(stream) };
-        let out = self.rows(&work.added, hidden);
-        self.kernels.rms_norm(RmsNorm {
-            out,
-            stream,
-            add: None,
-            weight: weight.slice(),
-            keep: None,
-            source: None,
-            rows,
-            width: hidden,
-            epsilon,
-        })?;
-        Ok(out)
+        let stream = self.rows(&work.states[state], head.facts.layer.hidden);
+        match head.norm.as_ref().filter(|_| !head.facts.norm_output) {
+            Some(weight) => self.head_norm(head, weight, work, stream, None, rows),
+            None => Ok(stream),
+        }
     }
 
     /// The best tokens behind rows that [`head_pass`](Self::head_pass) or [`proposing`](Self::proposing) has left, with
@@ -579,7 +582,7 @@ impl Machine {
         let whole = layer.linear(gate_up, x, rows);
         let activate = || self.kernels.silu_gate(y, gate_up, rows, intermediate);
         if self.kernels.element() == Element::F32 {
-            return self.kernels.linear(whole).and_then(|()| activate());
+            return self.linear(work, gate_up, x, layer, rows).and_then(|()| activate());
         }
         let stream = || self.kernels.linear_gated(Linear { y, outputs: intermediate, ..whole });
         match self.library_or(whole, &stream, &activate)? {

@@ -6,7 +6,7 @@ use kernels::device::{Buffer, Slice};
 
 use super::CudaBackend;
 use crate::{
-    backend::{PrefillChunk, StateRow, TargetStates},
+    backend::{PrefillChunk, StateRow, TargetStates, states::not_of_a_text},
     error::EngineError,
     model::HeadKind,
 };
@@ -113,8 +113,4 @@ impl Part<'_> {
     fn slice(&self) -> Slice<'_> {
         self.buffer.range(self.rows.start * self.row..self.rows.end * self.row)
     }
-}
-
-fn not_of_a_text() -> EngineError {
-    EngineError::Device("states are kept only of texts that are traced and go on behind the piece".into())
 }
