@@ -143,7 +143,10 @@ impl Kernels {
             self.check_rows(keep, rows, width)?;
         }
         weight.check(width * self.element.bytes())?;
-        let kernel = self.kernel(FILE, if count > 0 { "rms_norm_parts" } else { "rms_norm" })?;
+        let threads = self.norm_threads(width);
+        let (name, blocks, shared) =
+            if count > 0 { ("rms_norm_parts", self.norm_blocks(threads), 64) } else { ("rms_norm", 1, 0) };
+        let kernel = self.kernel(FILE, name)?;
         let keep = keep.unwrap_or(NO_ROWS);
         let arguments = [
             address(out.at),
@@ -160,10 +163,11 @@ impl Kernels {
             address(source.unwrap_or(Slice::NONE)),
             int(width),
             Arg::Float(epsilon),
+            int(blocks),
         ];
-        let threads = self.norm_threads(width);
+        let geometry = grid([rows * blocks, 1, 1], threads / blocks as u32, shared).in_clusters(blocks);
         // SAFETY: lengths are checked above; rows of `source` are the caller's layout kernels', which stay within.
-        unsafe { self.device.launch(&kernel, line(rows, threads), &arguments) }
+        unsafe { self.device.launch(&kernel, geometry, &arguments) }
     }
 
     /// The input of an EAGLE-3 layer: embeddings and features, normed, side by side.
@@ -212,6 +216,15 @@ impl Kernels {
     /// A thread for each vector of a row, whole warps, as many as leave enough registers to each.
     fn norm_threads(&self, width: usize) -> u32 {
         (width / self.vector()).next_multiple_of(32).clamp(32, 512) as u32
+    }
+
+    /// Blocks of a cluster that share a row of so many threads: whole warps each.
+    fn norm_blocks(&self, threads: u32) -> usize {
+        let mut blocks = self.device.properties().most_cluster;
+        while blocks > 1 && !threads.is_multiple_of(32 * blocks as u32) {
+            blocks /= 2;
+        }
+        blocks
     }
 
     /// Rows, address and number of parts of what is added.
