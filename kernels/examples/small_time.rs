@@ -9,8 +9,8 @@ use std::{env, error::Error, process::ExitCode};
 use kernels::{
     device::{Buffer, Device, DeviceError, Element},
     launch::{
-        Acceptance, Added, Drafting, Groups, Kernels, Logits, Moves, OwnRows, Parts, PassRows, Proposals, RmsNorm, Rows,
-        SelectionWorkspace, Sequences, TopK, TreeNodes, VerifyRows,
+        Acceptance, Added, Drafting, Groups, Kernels, Logits, Moves, OwnRows, Parts, PassRows, Proposals, RmsNorm,
+        Rows, Sequences, TopK, TreeNodes, VerifyRows,
     },
 };
 
@@ -43,7 +43,6 @@ struct Scene {
     written: Buffer,
     /// int32.
     zeros: Buffer,
-    selection: SelectionWorkspace,
 }
 
 fn main() -> ExitCode {
@@ -73,7 +72,6 @@ fn run() -> Result<(), Box<dyn Error>> {
         numbers,
         written: device.zeros(64 << 20)?,
         zeros: device.zeros(16 << 20)?,
-        selection: SelectionWorkspace::new(&device, MOST_ROWS, VOCABULARY, 64)?,
     };
     println!("{device:?}, microseconds a kernel");
     scene.norms()?;
@@ -84,8 +82,9 @@ fn run() -> Result<(), Box<dyn Error>> {
 
 impl Scene {
     fn norms(&self) -> Result<(), DeviceError> {
-        let [out, stream, add] = [self.written.range(0..16 << 20), self.written.range(16 << 20..64 << 20), self.zeros.slice()]
-            .map(|at| Rows { at, stride: WIDTH });
+        let [out, stream, add] =
+            [self.written.range(0..16 << 20), self.written.range(16 << 20..64 << 20), self.zeros.slice()]
+                .map(|at| Rows { at, stride: WIDTH });
         for (rows, count) in [(1, 0), (8, 0), (64, 0), (256, 0), (1, 8), (8, 8), (32, 8), (64, 8)] {
             let parts = Added::Parts(Parts { at: self.numbers.slice(), count });
             let norm = RmsNorm {
@@ -120,11 +119,11 @@ impl Scene {
                 count,
                 token_map: Some(self.zeros.slice()),
             };
-            self.time(&format!("top_k, {rows} rows, {count}"), || self.kernels.top_k_rows(top, &self.selection))?;
+            self.time(&format!("top_k, {rows} rows, {count}"), || self.kernels.top_k_rows(top))?;
         }
         for rows in [1, 4, 8, 32, 64, 256] {
             let (chosen, logits) = (self.written.slice(), self.logits(rows, VOCABULARY));
-            self.time(&format!("argmax, {rows} rows"), || self.kernels.argmax_rows(chosen, logits, &self.selection))?;
+            self.time(&format!("argmax, {rows} rows"), || self.kernels.argmax_rows(chosen, logits))?;
         }
         Ok(())
     }
@@ -138,6 +137,7 @@ impl Scene {
         let (words, most) = (1 << 16, steps + 1);
         let array = |at: usize| self.written.range(at * words * 4..(at + 1) * words * 4);
         let zeros = self.zeros.slice();
+        let own = OwnRows { cache_rows: array(17), count: array(18), mask: array(19), own_stride: most };
         let drafting = Drafting {
             batch,
             steps,
@@ -149,6 +149,7 @@ impl Scene {
             pool_score: array(1),
             pool_parent: array(2),
             beam_place: array(3),
+            own: Some(own),
         };
         let proposals = Proposals { ids: zeros, logprobs: zeros };
         let sequences = Sequences {
@@ -170,8 +171,7 @@ impl Scene {
             own_stride: most,
         };
         let tree = TreeNodes { nodes, token: array(11), parent: array(12), depth: array(13) };
-        let verify = VerifyRows { mask: array(14), sample_position: array(15), group_prefix: Some(array(16)) };
-        let own = OwnRows { cache_rows: array(17), count: array(18), mask: array(19), own_stride: most };
+        let verify = VerifyRows { sample_position: array(15), group_prefix: Some(array(16)) };
         let source = array(20);
         let kernels = &self.kernels;
         self.time(&what("draft_begin"), || kernels.draft_begin(drafting, proposals, sequences, rows, source))?;
@@ -183,9 +183,7 @@ impl Scene {
         self.time(&what("gather_own of beams"), || {
             kernels.gather_own(own, rows.own_count, rows.own, Groups::Even(topk), batch * topk)
         })?;
-        self.time(&what("draft_finish"), || {
-            kernels.draft_finish(drafting, proposals, sequences, tree, rows, verify)
-        })?;
+        self.time(&what("draft_finish"), || kernels.draft_finish(drafting, proposals, sequences, tree, rows, verify))?;
         self.time(&what("gather_own of nodes"), || {
             kernels.gather_own(own, rows.own_count, rows.own, Groups::Even(nodes), batch * nodes)
         })?;
