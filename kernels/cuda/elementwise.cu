@@ -145,6 +145,7 @@ struct Share {
 __device__ __forceinline__ void write_normed(T* out, T* also, const T* from, const T* weight, Share share,
                                              const float first[VECTOR], const float first_weight[VECTOR], float scale,
                                              int width) {
+#pragma unroll 1
   for (int i = share.begin; i < width; i += share.step) {
     float x[VECTOR], w[VECTOR];
     if (i > share.begin) {
@@ -178,27 +179,27 @@ __device__ __forceinline__ float cluster_sum(float value, float* warps, int bloc
 template <bool IN_PARTS>
 __device__ __forceinline__ void norm_row(T* out, int out_stride, T* stream, int stream_stride, const T* add, int add_stride,
                                          const float* parts, int part_count, const T* weight, T* keep, int keep_stride,
-                                         const int* source, int width, float epsilon, int blocks) {
+                                         const int* source, int width, float epsilon) {
   DYNAMIC_SHARED(dynamic);
   __shared__ float scratch[33];
-  int threads = (int)blockDim.x, rank = IN_PARTS ? cluster_rank() : 0;
-  if (!IN_PARTS) blocks = 1;
+  int threads = (int)blockDim.x, blocks = IN_PARTS ? (int)gridDim.x : 1, rank = IN_PARTS ? (int)blockIdx.x : 0;
   Share share = {(rank * threads + (int)threadIdx.x) * VECTOR, blocks * threads * VECTOR};
   float first_weight[VECTOR], first[VECTOR];
   if (share.begin < width) read_vector(weight + share.begin, first_weight);
   wait_for_predecessor();
-  int row = (int)blockIdx.x / blocks;
+  int row = (int)(IN_PARTS ? blockIdx.y : blockIdx.x);
   T* own = stream + (u64)(source ? source[row] : row) * stream_stride;
   const T* other = add ? add + (u64)row * add_stride : nullptr;
   T* kept = keep ? keep + (u64)row * keep_stride : nullptr;
   float squares = 0.0f;
+#pragma unroll 1
   for (int i = share.begin; i < width; i += share.step) {
     float x[VECTOR];
     read_vector(own + i, x);
     if (IN_PARTS || other) {
       float y[VECTOR];
       if (IN_PARTS)
-        read_parts(parts + (u64)row * width + i, part_count, (u64)(gridDim.x / (u32)blocks) * width, y);
+        read_parts(parts + (u64)row * width + i, part_count, (u64)gridDim.y * width, y);
       else
         read_vector(other + i, y);
 #pragma unroll
@@ -220,10 +221,10 @@ __device__ __forceinline__ void norm_row(T* out, int out_stride, T* stream, int 
 
 #define NORM                                                                                                            \
   T *out, int out_stride, T *stream, int stream_stride, const T *add, int add_stride, const float *parts,               \
-      int part_count, const T *weight, T *keep, int keep_stride, const int *source, int width, float epsilon, int blocks
+      int part_count, const T *weight, T *keep, int keep_stride, const int *source, int width, float epsilon
 #define NORM_ARGUMENTS                                                                                                  \
   out, out_stride, stream, stream_stride, add, add_stride, parts, part_count, weight, keep, keep_stride, source, width, \
-      epsilon, blocks
+      epsilon
 
 /// RMS norm of a row, after adding a residual: `stream = stream + add` (rounded to T; left out if `add` is null), then
 /// `out = stream · inverse_root(mean(stream²) + epsilon) · weight`. With `keep`, the sum is also written there.
@@ -232,9 +233,9 @@ __device__ __forceinline__ void norm_row(T* out, int out_stride, T* stream, int 
 extern "C" __global__ void __launch_bounds__(512) rms_norm(NORM) { norm_row<false>(NORM_ARGUMENTS); }
 
 /// The same where a linear layer has left what is added in parts: eight of 4,096 floats are more than one multiprocessor
-/// reads in time. Grid: rows · blocks, in clusters of so many `blocks`, which have the threads of `rms_norm` together;
-/// 64 bytes of dynamic shared memory.
-extern "C" __global__ void __launch_bounds__(512) rms_norm_parts(NORM) { norm_row<true>(NORM_ARGUMENTS); }
+/// reads in time. Grid: (blocks, rows), in clusters of all blocks of a row, which have the threads of `rms_norm` together; 64
+/// bytes of dynamic shared memory.
+extern "C" __global__ void __launch_bounds__(512, 1) rms_norm_parts(NORM) { norm_row<true>(NORM_ARGUMENTS); }
 
 /// The input of an EAGLE-3 layer: side by side, the normed embedding of a row's token and its normed feature, `[rows, 2 ·
 /// width]`. Row r has row `source[r]` of `features` (null: r), `feature_stride` apart. The feature, normed if
@@ -261,6 +262,7 @@ join_normed(T* joined, const T* table, const int* token, int vocabulary, const T
   T* out = joined + (u64)row * 2 * width + is_feature * width;
   T* kept = stream + (u64)row * width;
   float squares = 0.0f;
+#pragma unroll 1
   for (int i = share.begin; i < width; i += share.step) {
     float x[VECTOR];
     read_vector(from + i, x);
@@ -295,7 +297,7 @@ add_rows(T* stream, int stream_stride, const T* add, int add_stride, const float
 }
 
 /// `out[r] = from[source[r]]`, rows of `width` elements apart by their strides. A source below 0 leaves the row alone;
-/// with `target`, the row goes to `out[target[r]]`. Grid: rows.
+/// with `target`, the row goes to `out[target[r]]`. Grid: (rows, pieces of 256 accesses).
 extern "C" __global__ void __launch_bounds__(256)
 gather_rows(T* out, int out_stride, const int* target, const T* from, int from_stride, const int* source, int width) {
   wait_for_predecessor();
@@ -304,7 +306,8 @@ gather_rows(T* out, int out_stride, const int* target, const T* from, int from_s
   if (place < 0) return;
   const uint4* at = (const uint4*)(from + (u64)place * from_stride);
   uint4* to = (uint4*)(out + (u64)(target ? target[row] : row) * out_stride);
-  for (int i = (int)threadIdx.x; i < width / VECTOR; i += (int)blockDim.x) to[i] = at[i];
+  int i = (int)(blockIdx.y * blockDim.x + threadIdx.x);
+  if (i < width / VECTOR) to[i] = at[i];
 }
 
 /// `out = silu(gate) · up` of `[rows, 2 · width]`, gate first. Grid: (pieces of the width, rows).
