@@ -127,7 +127,12 @@ fn line(blocks: usize, block: u32) -> Geometry {
 }
 
 fn grid(blocks: [usize; 3], block: u32, shared: usize) -> Geometry {
-    Geometry { grid: blocks.map(|count| u32::try_from(count).unwrap_or(u32::MAX)), block, shared: shared as u32 }
+    Geometry {
+        grid: blocks.map(|count| u32::try_from(count).unwrap_or(u32::MAX)),
+        block,
+        shared: shared as u32,
+        cluster: 1,
+    }
 }
 
 /// 32-bit integers for `count` things.

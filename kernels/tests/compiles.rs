@@ -14,6 +14,7 @@ fn properties(shared_bytes: usize) -> Properties {
         capability: (0, 0),
         cache_bytes: 0,
         shared_bytes,
+        most_cluster: 1,
         emulated: false,
     }
 }
