@@ -13,33 +13,10 @@
 // Gated kernels compute `y = silu(x · gateᵀ) · (x · upᵀ)` of w `[2 · outputs, inputs]`, gate first: the 16 outputs of a warp
 // are then 8 of the gate and the 8 of the other half that belong to them. The bits are those of silu_gate after the layer.
 #include "common.cuh"
-
-/// Inputs of a stage, and the bytes of a row of them.
-#define PIECE 64
-#define ROW_BYTES (PIECE * 2)
-#define CHUNKS (PIECE / 8)
+#include "linear.cuh"
 
 /// -DRING: bytes of a block's ring. The stages that it holds with eight warps, for so many rows.
 #define STAGES(rows) (RING / ((8 * 16 + (rows)) * ROW_BYTES) < 6 ? RING / ((8 * 16 + (rows)) * ROW_BYTES) : 6)
-
-/// An output of a gated layer from its two sums, rounded as if each were an operation of its own.
-__device__ __forceinline__ float gate(float sum, float other) {
-  float value = to_float(from_float(sum)), up = to_float(from_float(other));
-  return to_float(from_float(value / (1.0f + exp_accurate(-value)))) * up;
-}
-
-/// Where a row's 16-byte chunk of a stage lies, whose rows have so many bytes.
-template <int BYTES = ROW_BYTES>
-__device__ __forceinline__ u32 place_of(int row, int chunk) {
-  return (u32)(row * BYTES + (chunk ^ (row & 7)) * 16);
-}
-
-__device__ __forceinline__ void write_result(void* y, int y_is_float, u64 at, float value) {
-  if (y_is_float)
-    ((float*)y)[at] = value;
-  else
-    ((T*)y)[at] = from_float(value);
-}
 
 /// One block: 16 outputs a warp (8 if GATED), ROWS rows, one part of the inputs, or if FOLD all of them.
 template <int ROWS, bool GATED, bool FOLD>
@@ -171,93 +148,6 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, int y_stride, 
   }
 }
 
-/// Rows, warps and inputs of a stage of the kernel for very few rows.
-#define FEW_ROWS 4
-#define FEW_WARPS 8
-#define FEW_PIECE (FEW_WARPS * PIECE)
-
-/// One block: 16 outputs, FEW_ROWS rows, all inputs, of which each warp takes PIECE of a stage; their sums are added in order
-/// of the warps. So the result is whole, where blocks of more outputs would leave it in parts; each block reads all of x,
-/// which with more rows would be too much.
-__device__ __forceinline__ void few_block(void* y, int y_is_float, int y_stride, const T* x, int x_stride, const T* w,
-                                          const T* bias, int rows, int inputs, int outputs) {
-  constexpr int STAGE_BYTES = (16 + FEW_ROWS) * FEW_PIECE * 2, RING_STAGES = RING / STAGE_BYTES;
-  constexpr int ROW_CHUNKS = FEW_PIECE / 8;
-  DYNAMIC_SHARED(shared);
-  int thread = (int)threadIdx.x, first_output = (int)blockIdx.x * 16;
-  int chunk = thread % ROW_CHUNKS, own_row = thread / ROW_CHUNKS;  // of four
-  int steps = (inputs + FEW_PIECE - 1) / FEW_PIECE;
-  auto load_weights = [&](int step) {
-    unsigned char* stage = shared + step % RING_STAGES * STAGE_BYTES;
-    int k = step * FEW_PIECE + chunk * 8;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      int row = own_row + 4 * i;
-      bool real = first_output + row < outputs && k < inputs;
-      copy_async_16_or_zero(stage + place_of<FEW_PIECE * 2>(row, chunk), real ? w + (u64)(first_output + row) * inputs + k : w, real);
-    }
-  };
-  auto load_rows = [&](int step) {
-    unsigned char* stage = shared + step % RING_STAGES * STAGE_BYTES + 16 * FEW_PIECE * 2;
-    int k = step * FEW_PIECE + chunk * 8;
-    bool real = own_row < rows && k < inputs;
-    copy_async_16_or_zero(stage + place_of<FEW_PIECE * 2>(own_row, chunk), real ? x + (u64)own_row * x_stride + k : x, real);
-  };
-#pragma unroll
-  for (int s = 0; s < RING_STAGES - 1; s++) {
-    if (s < steps) load_weights(s);
-  }
-  wait_for_predecessor();
-#pragma unroll
-  for (int s = 0; s < RING_STAGES - 1; s++) {
-    if (s < steps) load_rows(s);
-    copy_async_commit();
-  }
-  float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-  for (int step = 0; step < steps; step++) {
-    copy_async_wait<RING_STAGES - 2>();
-    block_sync();
-    if (step + RING_STAGES - 1 < steps) {
-      load_weights(step + RING_STAGES - 1);
-      load_rows(step + RING_STAGES - 1);
-    }
-    copy_async_commit();
-    const unsigned char* weights = shared + step % RING_STAGES * STAGE_BYTES;
-    const unsigned char* rows_of = weights + 16 * FEW_PIECE * 2;
-#pragma unroll
-    for (int k = 0; k < PIECE / 16; k += 2) {
-      // Columns behind the last row take another row's numbers, and are not written.
-      u32 a[2][4], b[4];
-      int at = warp() * CHUNKS + k * 2;
-      ldmatrix_x4(a[0], weights + place_of<FEW_PIECE * 2>(lane() % 16, at + lane() / 16));
-      ldmatrix_x4(a[1], weights + place_of<FEW_PIECE * 2>(lane() % 16, at + 2 + lane() / 16));
-      ldmatrix_x4(b, rows_of + place_of<FEW_PIECE * 2>(lane() % FEW_ROWS, at + lane() / 8));
-      mma_16816(sum, a[0], b);
-      mma_16816(sum, a[1], b + 2);
-    }
-  }
-  copy_async_wait<0>();
-  block_sync();
-  // Of each warp, 16 outputs of FEW_ROWS rows.
-  float* sums = (float*)shared;
-  int group = lane() / 4, column = lane() % 4 * 2;
-  if (column < FEW_ROWS) {
-    float* own = sums + warp() * 16 * FEW_ROWS + column;
-    own[group * FEW_ROWS] = sum[0];
-    own[group * FEW_ROWS + 1] = sum[1];
-    own[(group + 8) * FEW_ROWS] = sum[2];
-    own[(group + 8) * FEW_ROWS + 1] = sum[3];
-  }
-  block_sync();
-  int output = first_output + thread % 16, row = thread / 16;
-  if (row >= min(rows, FEW_ROWS) || output >= outputs) return;
-  float value = 0.0f;
-#pragma unroll
-  for (int k = 0; k < FEW_WARPS; k++) value += sums[(k * 16 + thread % 16) * FEW_ROWS + row];
-  if (bias) value += to_float(bias[output]);
-  write_result(y, y_is_float, (u64)row * y_stride + output, value);
-}
-
 #define PARAMETERS                                                                                                      \
   void *y, int y_is_float, int y_stride, const T *x, int x_stride, const T *w, const T *bias, int rows, int inputs,      \
       int outputs, int share
@@ -280,9 +170,3 @@ extern "C" __global__ void __launch_bounds__(256, 2) linear_8_gated(PARAMETERS) 
 extern "C" __global__ void __launch_bounds__(256, 2) linear_16_gated(PARAMETERS) { block_of<16, true, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 2) linear_32_gated(PARAMETERS) { block_of<32, true, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 2) linear_64_gated(PARAMETERS) { block_of<64, true, false>(ARGUMENTS); }
-
-/// Up to FEW_ROWS rows, in another order than the others. Grid: outputs / 16, 256 threads; `share` is not used. Dynamic shared
-/// memory: as many stages of (16 + FEW_ROWS) · FEW_PIECE · 2 bytes as RING holds.
-extern "C" __global__ void __launch_bounds__(256, 2) linear_few(PARAMETERS) {
-  few_block(y, y_is_float, y_stride, x, x_stride, w, bias, rows, inputs, outputs);
-}

@@ -1,7 +1,8 @@
-//! How long the linear layers and norms of a model of Llama-3.1-8B's shape take as one captured graph, streamed and by the
+//! How long the linear layers and norms of a model of a published shape take as one captured graph, streamed and by the
 //! device's library, for several numbers of rows. The figures of `docs/notes/performance.md`.
 //!
-//! `cargo run --release -p kernels --example linear_time [cuda:0 | emulator] [ROWS,…]`; the emulator runs one small layer.
+//! `cargo run --release -p kernels --example linear_time [cuda:0 | emulator] [ROWS,…] [llama-3.1-8b | llama-3.2-1b]`; the
+//! emulator runs one small layer.
 
 use std::error::Error;
 
@@ -60,10 +61,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let rows = arguments.next().unwrap_or_else(|| "1,4,8,16,32,64,128,256".into());
     let rows = rows.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>()?;
     let (device, shape) = match name.strip_prefix("cuda:") {
-        Some(number) => (
-            Device::cuda(number.parse()?)?,
-            Shape { layers: 32, hidden: 4096, qkv: 6144, intermediate: 14336, vocabulary: 128_256 },
-        ),
+        Some(number) => (Device::cuda(number.parse()?)?, shape(arguments.next().as_deref().unwrap_or("llama-3.1-8b"))?),
         None => (Device::emulated()?, Shape { layers: 1, hidden: 64, qkv: 96, intermediate: 128, vocabulary: 256 }),
     };
     println!("{device:?}: milliseconds, and GB of weights a second");
@@ -78,6 +76,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{rows:>6} {:>18} {:>18}", cell(streamed), library.map_or("none".into(), cell));
     }
     Ok(())
+}
+
+/// The shape of a name.
+fn shape(name: &str) -> Result<Shape, String> {
+    let vocabulary = 128_256;
+    match name {
+        "llama-3.1-8b" => Ok(Shape { layers: 32, hidden: 4096, qkv: 6144, intermediate: 14336, vocabulary }),
+        "llama-3.2-1b" => Ok(Shape { layers: 16, hidden: 2048, qkv: 3072, intermediate: 8192, vocabulary }),
+        _ => Err(format!("{name}: neither llama-3.1-8b nor llama-3.2-1b")),
+    }
 }
 
 /// Seconds of a graph of this work.

@@ -57,11 +57,6 @@ pub fn check_linear(device: &Device, element: Element) -> Result<(), String> {
                 }
                 same_bits(&found, "added later")?;
             }
-            if element != Element::F32 && rows <= 4 {
-                kernels.linear_few(operands).map_err(text)?;
-                let found: Vec<f32> = device.download(y.slice()).map_err(text)?;
-                compare(&format!("{what}, few"), &found[..rows * outputs], &expected[..rows * outputs], 1e-4)?;
-            }
             kernels.linear(Linear { y_is_float: false, ..operands }).map_err(text)?;
             let found = values(device, y.slice(), element)?;
             compare(&what, &found[..rows * outputs], &expected[..rows * outputs], tolerance(element))?;

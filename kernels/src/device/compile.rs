@@ -32,10 +32,11 @@ pub enum Split {
 }
 
 /// What files may include, at most once each.
-const HEADERS: [(&str, &str); 4] = [
+const HEADERS: [(&str, &str); 5] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
     ("order.cuh", include_str!("../../cuda/order.cuh")),
     ("groups.cuh", include_str!("../../cuda/groups.cuh")),
+    ("linear.cuh", include_str!("../../cuda/linear.cuh")),
     ("few.cuh", include_str!("../../cuda/few.cuh")),
 ];
 

@@ -14,15 +14,12 @@ const PIECE: usize = 64;
 const MOST_STAGES: usize = 6;
 /// Rows that a block takes, at most.
 const MOST_ROWS: usize = 64;
-/// Rows, and inputs of a stage, of the kernel for very few rows.
-const FEW_ROWS: usize = 4;
-const FEW_PIECE: usize = 512;
 /// Inputs of a part, at least: below, a block has hardly begun when it ends.
 const LEAST_SHARE: usize = 512;
 /// Warps of a block.
 const WARPS: [usize; 5] = [8, 7, 6, 5, 4];
 /// Blocks that run side by side on a multiprocessor.
-const BLOCKS: usize = 2;
+pub(super) const BLOCKS: usize = 2;
 
 /// Operands of [`Kernels::linear`].
 #[derive(Clone, Copy, Debug)]
@@ -139,35 +136,7 @@ impl Kernels {
         self.launch_ring(name, tile, linear, deal(self.device.properties(), inputs, 2 * outputs, 1), 2 * outputs)
     }
 
-    /// Whether [`linear_few`](Self::linear_few) computes a layer, and fills the device with it better than
-    /// [`linear`](Self::linear) does without parts.
-    pub fn suits_few(&self, rows: usize, inputs: usize, outputs: usize) -> bool {
-        let places = BLOCKS * self.device.properties().multiprocessors;
-        let blocks = outputs.div_ceil(16);
-        // Of the places, nine in ten are taken in every wave of blocks.
-        let filled = blocks * 10 >= blocks.div_ceil(places) * places * 9;
-        self.element != Element::F32 && rows <= FEW_ROWS && self.parts_of(inputs, outputs) > 1 && filled
-    }
-
-    /// `y = x · weightᵀ + bias` of up to 4 rows, in an order of its own: where other layers would leave their sums in parts,
-    /// the result is whole.
-    ///
-    /// # Errors
-    /// When a buffer is too short, there are more rows, the element type is float, or the device fails.
-    pub fn linear_few(&self, linear: Linear<'_>) -> Result<(), DeviceError> {
-        let Linear { rows, outputs, .. } = linear;
-        if self.element == Element::F32 || rows > FEW_ROWS {
-            let name = self.element.name();
-            return Err(DeviceError::Shape(format!("{rows} rows of {name} are not multiplied by the kernel for few")));
-        }
-        self.check_linear(linear, 1, outputs)?;
-        let stage = (16 + FEW_ROWS) * FEW_PIECE * 2;
-        let shared = ring_bytes(self.device.properties().shared_bytes) / stage * stage;
-        let deal = Deal { warps: 8, share: 0, parts: 1 };
-        self.launch_linear(FILE, "linear_few", linear, deal, [outputs.div_ceil(16), 1, 1], shared)
-    }
-
-    fn check_linear(&self, linear: Linear<'_>, parts: usize, sums: usize) -> Result<(), DeviceError> {
+    pub(super) fn check_linear(&self, linear: Linear<'_>, parts: usize, sums: usize) -> Result<(), DeviceError> {
         let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs } = linear;
         self.check_rows(x, rows, inputs)?;
         let element = self.element.bytes();
@@ -231,7 +200,7 @@ pub(super) fn options(element: Element, properties: &Properties) -> Vec<String> 
 
 /// Bytes of a block's ring where a block may have so many bytes of shared memory: two blocks a multiprocessor, if then a
 /// ring holds enough to keep memory busy. More than 110 KiB gain nothing.
-fn ring_bytes(shared_bytes: usize) -> usize {
+pub(super) fn ring_bytes(shared_bytes: usize) -> usize {
     const OTHER: usize = 1 << 10;
     let half = shared_bytes / BLOCKS;
     if half < 64 << 10 { shared_bytes - OTHER } else { (half - OTHER).min(110 << 10) }
@@ -273,10 +242,10 @@ fn deal(properties: &Properties, inputs: usize, sums: usize, most_parts: usize) 
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn h200() -> Properties {
+    pub(in crate::launch) fn h200() -> Properties {
         Properties {
             name: "NVIDIA H200".into(),
             driver: "13.0".into(),
@@ -321,7 +290,6 @@ mod tests {
             assert!(blocks * (ring_bytes(shared_bytes) + 1024) <= shared_bytes);
             // Copies have to be under way while a stage is used.
             assert!(ring_bytes(shared_bytes) / ((128 + MOST_ROWS) * PIECE * 2) >= 3, "{shared_bytes}");
-            assert!(ring_bytes(shared_bytes) / ((16 + FEW_ROWS) * FEW_PIECE * 2) >= 3, "{shared_bytes}");
         }
     }
 }

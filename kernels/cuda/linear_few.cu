@@ -1,0 +1,132 @@
+// Linear layers of up to 4 rows: `y = x · wᵀ + bias`, x `[rows, inputs]`, w `[outputs, inputs]`. T is a 2-byte type.
+//
+// A block has few outputs and all their inputs, which its warps share, so that results are whole where linear.cu would leave
+// them in parts; each block reads all of x, which with more rows would be too much. Weights stream through a ring as there.
+// Sums have another order, which does not depend on the other rows.
+#include "common.cuh"
+#include "linear.cuh"
+
+/// Rows, warps of a block, and inputs of a stage.
+#define FEW_ROWS 4
+#define FEW_WARPS 8
+#define FEW_PIECE (FEW_WARPS * PIECE)
+
+#define PARAMETERS                                                                                                      \
+  void *y, int y_is_float, int y_stride, const T *x, int x_stride, const T *w, const T *bias, int rows, int inputs,      \
+      int outputs
+#define ARGUMENTS y, y_is_float, y_stride, x, x_stride, w, bias, rows, inputs, outputs
+
+/// One block: 16 outputs, FEW_ROWS rows, all inputs or, if HALVED, those of this block of a cluster of two. A warp takes PIECE
+/// of a stage; sums are added in order of the warps, then of the blocks.
+template <bool HALVED>
+__device__ __forceinline__ void block_of(PARAMETERS) {
+  constexpr int STAGE_BYTES = (16 + FEW_ROWS) * FEW_PIECE * 2, RING_STAGES = RING / STAGE_BYTES;
+  constexpr int ROW_CHUNKS = FEW_PIECE / 8;
+  DYNAMIC_SHARED(shared);
+  int thread = (int)threadIdx.x, first_output = (int)blockIdx.x / (HALVED ? 2 : 1) * 16;
+  int chunk = thread % ROW_CHUNKS, own_row = thread / ROW_CHUNKS;  // of four
+  int begin = 0, end = inputs;
+#ifdef CLUSTERS
+  if (HALVED) {
+    int half = (inputs + 2 * FEW_PIECE - 1) / (2 * FEW_PIECE) * FEW_PIECE;
+    begin = cluster_rank() * half;
+    end = min(begin + half, inputs);
+  }
+#endif
+  int steps = (end - begin + FEW_PIECE - 1) / FEW_PIECE;
+  auto load_weights = [&](int step) {
+    unsigned char* stage = shared + step % RING_STAGES * STAGE_BYTES;
+    int k = begin + step * FEW_PIECE + chunk * 8;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      int row = own_row + 4 * i;
+      bool real = first_output + row < outputs && k < end;
+      copy_async_16_or_zero(stage + place_of<FEW_PIECE * 2>(row, chunk), real ? w + (u64)(first_output + row) * inputs + k : w, real);
+    }
+  };
+  auto load_rows = [&](int step) {
+    unsigned char* stage = shared + step % RING_STAGES * STAGE_BYTES + 16 * FEW_PIECE * 2;
+    int k = begin + step * FEW_PIECE + chunk * 8;
+    bool real = own_row < rows && k < end;
+    copy_async_16_or_zero(stage + place_of<FEW_PIECE * 2>(own_row, chunk), real ? x + (u64)own_row * x_stride + k : x, real);
+  };
+#pragma unroll
+  for (int s = 0; s < RING_STAGES - 1; s++) {
+    if (s < steps) load_weights(s);
+  }
+  wait_for_predecessor();
+#pragma unroll
+  for (int s = 0; s < RING_STAGES - 1; s++) {
+    if (s < steps) load_rows(s);
+    copy_async_commit();
+  }
+  float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+  for (int step = 0; step < steps; step++) {
+    copy_async_wait<RING_STAGES - 2>();
+    block_sync();
+    if (step + RING_STAGES - 1 < steps) {
+      load_weights(step + RING_STAGES - 1);
+      load_rows(step + RING_STAGES - 1);
+    }
+    copy_async_commit();
+    const unsigned char* weights = shared + step % RING_STAGES * STAGE_BYTES;
+    const unsigned char* rows_of = weights + 16 * FEW_PIECE * 2;
+#pragma unroll
+    for (int k = 0; k < PIECE / 16; k += 2) {
+      // Columns behind the last row take another row's numbers, and are not written.
+      u32 a[2][4], b[4];
+      int at = warp() * CHUNKS + k * 2;
+      ldmatrix_x4(a[0], weights + place_of<FEW_PIECE * 2>(lane() % 16, at + lane() / 16));
+      ldmatrix_x4(a[1], weights + place_of<FEW_PIECE * 2>(lane() % 16, at + 2 + lane() / 16));
+      ldmatrix_x4(b, rows_of + place_of<FEW_PIECE * 2>(lane() % FEW_ROWS, at + lane() / 8));
+      mma_16816(sum, a[0], b);
+      mma_16816(sum, a[1], b + 2);
+    }
+  }
+  copy_async_wait<0>();
+  block_sync();
+  // Of each warp, 16 outputs of FEW_ROWS rows.
+  float* sums = (float*)shared;
+  int group = lane() / 4, column = lane() % 4 * 2;
+  if (column < FEW_ROWS) {
+    float* own = sums + warp() * 16 * FEW_ROWS + column;
+    own[group * FEW_ROWS] = sum[0];
+    own[group * FEW_ROWS + 1] = sum[1];
+    own[(group + 8) * FEW_ROWS] = sum[2];
+    own[(group + 8) * FEW_ROWS + 1] = sum[3];
+  }
+  block_sync();
+  int output = first_output + thread % 16, row = thread / 16;
+  if (!HALVED && (row >= rows || output >= outputs)) return;
+  float value = 0.0f;
+  if (row < FEW_ROWS) {
+#pragma unroll
+    for (int k = 0; k < FEW_WARPS; k++) value += sums[(k * 16 + thread % 16) * FEW_ROWS + row];
+  }
+#ifdef CLUSTERS
+  if (HALVED) {
+    float* halves = sums + FEW_WARPS * 16 * FEW_ROWS;
+    if (row < FEW_ROWS) halves[thread] = value;
+    cluster_sync();
+    if (row < FEW_ROWS && cluster_rank() == 0) {
+      float4 four = load_from_block(halves + thread / 4 * 4, 1);
+      value += thread % 4 == 0 ? four.x : thread % 4 == 1 ? four.y : thread % 4 == 2 ? four.z : four.w;
+    }
+    cluster_sync();
+    if (cluster_rank() != 0 || row >= rows || output >= outputs) return;
+  }
+#endif
+  if (bias) value += to_float(bias[output]);
+  write_result(y, y_is_float, (u64)row * y_stride + output, value);
+}
+
+/// Up to FEW_ROWS rows. Grid: outputs / 16, 256 threads. `inputs` and `x_stride` are multiples of 8, `bias` may be null, y is
+/// float instead of T if `y_is_float`. Dynamic shared memory: as many stages of (16 + FEW_ROWS) · FEW_PIECE · 2 bytes as RING
+/// holds.
+extern "C" __global__ void __launch_bounds__(256, 2) linear_few(PARAMETERS) { block_of<false>(ARGUMENTS); }
+
+#ifdef CLUSTERS
+/// The same in clusters of two blocks, each with half of the inputs, where there are so few outputs that blocks of all inputs
+/// would leave half of the device's places empty. Grid: 2 · outputs / 16.
+extern "C" __global__ void __launch_bounds__(256, 2) linear_few_halved(PARAMETERS) { block_of<true>(ARGUMENTS); }
+#endif
