@@ -294,17 +294,3 @@ __device__ __forceinline__ float block_sum(float value, float* scratch) {
   block_sync();
   return sum;
 }
-__device__ __forceinline__ float block_max(float value, float* scratch) {
-  value = warp_max(value);
-  if (lane() == 0) scratch[warp()] = value;
-  block_sync();
-  if (warp() == 0) {
-    int warps = (int)((blockDim.x + WARP - 1) / WARP);
-    float most = warp_max(lane() < warps ? scratch[lane()] : -infinity());
-    if (lane() == 0) scratch[32] = most;
-  }
-  block_sync();
-  float most = scratch[32];
-  block_sync();
-  return most;
-}

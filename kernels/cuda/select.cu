@@ -10,16 +10,18 @@
 #define WARPS (THREADS / WARP)
 /// Values of a thread at a time.
 #define ITEMS 8
+/// So many times it reads before the block selects.
+#define TURN 4
 
-/// The part of a row that a block reads.
+/// A part of a row, whose sum of exponentials is taken by itself: what a block reads, or one of several shares of it.
 struct Share {
   const float* row;
   int begin, end;
 };
 
-/// Rows lie in the grid's y; `length` is a multiple of 4.
-__device__ __forceinline__ Share share_of(const float* row, int vocabulary, int length) {
-  int begin = min(cluster_rank() * length, vocabulary);
+/// `length` is a multiple of 4.
+__device__ __forceinline__ Share share_of(const float* row, int vocabulary, int length, int number) {
+  int begin = min(number * length, vocabulary);
   return Share{row, begin, min(begin + length, vocabulary)};
 }
 
@@ -117,13 +119,15 @@ __device__ __forceinline__ Mass warp_mass(Mass mass) {
   float largest = warp_max(mass.largest);
   return Mass{largest, warp_sum(sum_under(mass, largest))};
 }
-/// Of all blocks of a cluster, as one warp sees it; `warps` are those of a block.
-__device__ __forceinline__ Mass cluster_mass(const Mass* warps) {
+/// Of all shares of a row, as one warp sees it: `masses` are those of the warps of a block for each of its `shares`. The order
+/// is that of the shares, however many blocks there are.
+__device__ __forceinline__ Mass cluster_mass(const Mass* masses, int shares) {
   constexpr int LOADS = WARPS / 2;
   Mass mass = {-infinity(), 0.0f};
 #pragma unroll 1
-  for (int at = lane(); at < LOADS * (int)gridDim.x; at += WARP) {
-    float4 two = load_from_block((const float*)(warps + at % LOADS * 2), at / LOADS);
+  for (int at = lane(); at < LOADS * shares * (int)gridDim.x; at += WARP) {
+    int share = at / LOADS, rank = share / shares;
+    float4 two = load_from_block((const float*)(masses + (share - rank * shares) * WARPS + at % LOADS * 2), rank);
     mass = join(mass, join(Mass{two.x, two.y}, Mass{two.z, two.w}));
   }
   return warp_mass(mass);
@@ -138,11 +142,17 @@ __device__ __forceinline__ float log_probability(float logit, float shift) {
   return value == value ? value : -infinity();
 }
 
+/// How a row is dealt out: `length` values a share, and `shares` of them, side by side, a block.
+struct Deal {
+  const float* row;
+  int vocabulary, length, shares;
+};
+
 /// Dynamic shared memory of `best_of_row`; other blocks read the first two.
 struct Handed {
-  /// Of each warp.
+  /// Of each warp, for each share.
   Mass* masses;
-  /// The best `kept` keys of the block, largest first; where one is wanted, the best of each warp.
+  /// The best `count` keys of the block, largest first; where one is wanted, the best of each warp.
   u64* best;
   /// What `select_best` ranks.
   u64* candidate;
@@ -150,38 +160,49 @@ struct Handed {
 
 /// The common part of `top_k_rows` and `logprob_rows`: the best `count` of a row, or as many as it has, in `handed.best`,
 /// and the mass of the row, in the first block of its cluster, which gets `true`.
-__device__ __forceinline__ bool best_of_row(Handed handed, Mass& mass, const Share& share, int count) {
+__device__ __forceinline__ bool best_of_row(Handed handed, Mass& mass, const Deal& deal, int count) {
   __shared__ Selection selection;
-  int thread = (int)threadIdx.x, blocks = (int)gridDim.x;
+  __shared__ int first_of[TURN], end_of[TURN];
+  int thread = (int)threadIdx.x, blocks = (int)gridDim.x, reads = 0;
+  bool selected = false;
   u64 best = 0;
-  mass = Mass{-infinity(), 0.0f};
-  int first = share.begin;
-  // More than one turn only where a share is longer than 4096.
 #pragma unroll 1
-  do {
-    float values[ITEMS];
-    load_items(values, share, first);
-    mass = join(mass, mass_of(values));
-    // The best of this turn: a thread's indices rise, so that of equal values the first stays.
-    u64 before = best;
-    best = best_of_items(values, share, first);
-    if (count == 1) {
-      best = before > best ? before : best;
-    } else {
-      // What was best so far takes part again.
-      before = first > share.begin && thread < count ? handed.best[thread] : 0;
-      select_best(
-          selection, handed.candidate, handed.best, ITEMS + 1,
-          [&](int i) {
-            int index = index_of(first, i);
-            return i == ITEMS ? before : index < share.end ? composite(share.row[index], (u32)index) : 0;
-          },
-          before > best ? before : best, count);
-    }
-    first += ITEMS * THREADS;
-  } while (first < share.end);
-  mass = warp_mass(mass);
-  if (lane() == 0) handed.masses[warp()] = mass;
+  for (int number = 0; number < deal.shares; number++) {
+    Share share = share_of(deal.row, deal.vocabulary, deal.length, cluster_rank() * deal.shares + number);
+    int first = share.begin;
+    mass = Mass{-infinity(), 0.0f};
+#pragma unroll 1
+    do {
+      float values[ITEMS];
+      load_items(values, share, first);
+      mass = join(mass, mass_of(values));
+      u64 found = best_of_items(values, share, first);
+      best = found > best ? found : best;
+      if (thread == 0) {
+        first_of[reads] = first;
+        end_of[reads] = share.end;
+      }
+      first += ITEMS * THREADS;
+      reads++;
+      bool ends = number + 1 == deal.shares && first >= share.end;
+      if (reads < TURN && !ends) continue;
+      if (count > 1) {
+        // What was best so far takes part again.
+        u64 before = selected && thread < count ? handed.best[thread] : 0;
+        auto key = [&](int i) -> u64 {
+          if (i == reads * ITEMS) return before;
+          int index = index_of(first_of[i / ITEMS], i % ITEMS);
+          return index < end_of[i / ITEMS] ? composite(share.row[index], (u32)index) : 0;
+        };
+        select_best(selection, handed.candidate, handed.best, reads * ITEMS + 1, key, before > best ? before : best, count);
+        selected = true;
+        best = 0;
+      }
+      reads = 0;
+    } while (first < share.end);
+    mass = warp_mass(mass);
+    if (lane() == 0) handed.masses[number * WARPS + warp()] = mass;
+  }
   if (count == 1) {
     best = warp_best(best);
     if (lane() == 0) handed.best[warp()] = best;
@@ -190,7 +211,7 @@ __device__ __forceinline__ bool best_of_row(Handed handed, Mass& mass, const Sha
   bool merges = cluster_rank() == 0;
   int pairs = (count + 1) / 2;
   if (merges) {
-    mass = cluster_mass(handed.masses);
+    mass = cluster_mass(handed.masses, deal.shares);
     if (count == 1) {
       best = best_of_cluster(handed.best);
     } else if (thread < blocks * pairs) {
@@ -210,9 +231,9 @@ __device__ __forceinline__ bool best_of_row(Handed handed, Mass& mass, const Sha
   return true;
 }
 
-__device__ __forceinline__ Handed handed_in(unsigned char* dynamic, int count) {
+__device__ __forceinline__ Handed handed_in(unsigned char* dynamic, int shares, int count) {
   Mass* masses = (Mass*)dynamic;
-  u64* best = (u64*)(masses + WARPS);
+  u64* best = (u64*)(masses + shares * WARPS);
   return Handed{masses, best, best + (count == 1 ? WARPS : (count + 1) / 2 * 2)};
 }
 
@@ -222,18 +243,20 @@ __device__ __forceinline__ Handed handed_in(unsigned char* dynamic, int count) {
 /// `token_map[index]` is the token of an index (null: the index itself). NaN counts as −∞, behind it in the order. Where
 /// the row has fewer than `count` values, the rest is id 0 with −∞.
 ///
-/// Grid (blocks, rows) in clusters of all `blocks` of a row, 8 at most, 512 threads: block b takes indices b · length to
-/// (b + 1) · length − 1, `length` a multiple of 4. Both depend on the vocabulary alone: a row's result does not depend on
-/// the other rows. Dynamic shared memory: `handed_in`, and 36 candidates for each of `count` > 1.
+/// Grid (blocks, rows) in clusters of all `blocks` of a row, 8 at most, 512 threads: block b takes `shares` shares from
+/// b · shares on, share s indices s · length to (s + 1) · length − 1, `length` a multiple of 4. Length and number of shares
+/// depend on the vocabulary alone, and the result on nothing else: a row does not depend on the other rows, nor on how many
+/// blocks there are. Dynamic shared memory: `handed_in`, and for each of `count` > 1 so many candidates: 4 · (8 · n + 1), n
+/// being the times that a block reads, 4 at most.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    top_k_rows(int* ids, float* logprobs, const float* logits, int row_stride, int vocabulary, int length, int count,
-               const int* token_map) {
+    top_k_rows(int* ids, float* logprobs, const float* logits, int row_stride, int vocabulary, int length, int shares,
+               int count, const int* token_map) {
   wait_for_predecessor();
   DYNAMIC_SHARED(dynamic);
-  Handed handed = handed_in(dynamic, count);
+  Handed handed = handed_in(dynamic, shares, count);
   u64 row = blockIdx.y;
   Mass mass;
-  if (!best_of_row(handed, mass, share_of(logits + row * row_stride, vocabulary, length), count)) return;
+  if (!best_of_row(handed, mass, Deal{logits + row * row_stride, vocabulary, length, shares}, count)) return;
   float shift = log_sum_exp(mass);
   if (int i = (int)threadIdx.x; i < count) {
     bool exists = i < vocabulary;
@@ -245,7 +268,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 /// The index of the largest logit of each row, ties to the lower index; NaN loses against everything.
 ///
-/// logits `[rows, row_stride]`, of which `vocabulary` count; chosen `[rows]`. Grid, clusters and `length` as `top_k_rows`,
+/// logits `[rows, row_stride]`, of which `vocabulary` count; chosen `[rows]`. Grid and clusters as `top_k_rows`, a share a block;
 /// 128 bytes of dynamic shared memory.
 extern "C" __global__ void __launch_bounds__(THREADS)
     argmax_rows(int* chosen, const float* logits, int row_stride, int vocabulary, int length) {
@@ -253,7 +276,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   DYNAMIC_SHARED(dynamic);
   u64* best = (u64*)dynamic;
   int row = (int)blockIdx.y;
-  Share share = share_of(logits + (u64)row * row_stride, vocabulary, length);
+  Share share = share_of(logits + (u64)row * row_stride, vocabulary, length, cluster_rank());
   u64 key = 0;
 #pragma unroll 1
   for (int first = share.begin; first < share.end; first += 2 * ITEMS * THREADS) {
@@ -280,16 +303,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 /// 1 ≤ count ≤ 64, of which a request takes as many as it asked for. All else as `top_k_rows`.
 extern "C" __global__ void __launch_bounds__(THREADS)
     logprob_rows(float* logprobs, int* top_ids, float* top_logprobs, const int* token, const float* logits, int row_stride,
-                 int vocabulary, int length, int count, const int* row_slot, const int* logprob_count,
+                 int vocabulary, int length, int shares, int count, const int* row_slot, const int* logprob_count,
                  const int* row_source) {
   wait_for_predecessor();
   DYNAMIC_SHARED(dynamic);
-  Handed handed = handed_in(dynamic, count);
+  Handed handed = handed_in(dynamic, shares, count);
   u64 row = blockIdx.y;
   if (logprob_count[row_slot[row]] < 0) return;
   const float* own = logits + (u64)(row_source ? row_source[row] : (int)row) * row_stride;
   Mass mass;
-  if (!best_of_row(handed, mass, share_of(own, vocabulary, length), count)) return;
+  if (!best_of_row(handed, mass, Deal{own, vocabulary, length, shares}, count)) return;
   float shift = log_sum_exp(mass);
   if (int i = (int)threadIdx.x; i < count) {
     bool exists = i < vocabulary;

@@ -22,7 +22,7 @@ pub use elementwise::{
 pub use linear::{check_linear, check_linear_gated};
 pub use linear_few::check_linear_few;
 pub use sampling::{check_sample_rows, check_sampled_distribution};
-pub use select::{check_argmax_rows, check_logprob_rows, check_top_k_rows};
+pub use select::{check_argmax_rows, check_logprob_rows, check_top_k_among_many, check_top_k_rows};
 pub use tree::{check_decode_rows, check_draft_trees};
 pub use unread::check_unread;
 
@@ -49,8 +49,9 @@ pub const CHECKS: [Check; 12] = [
 pub type UntypedCheck = (&'static str, fn(&Device) -> Result<(), String>);
 
 /// All checks that run once.
-pub const UNTYPED_CHECKS: [UntypedCheck; 9] = [
+pub const UNTYPED_CHECKS: [UntypedCheck; 10] = [
     ("top_k_rows", check_top_k_rows),
+    ("top_k_rows, a row alone and among many", check_top_k_among_many),
     ("argmax_rows", check_argmax_rows),
     ("logprob_rows", check_logprob_rows),
     ("draft_begin, draft_expand and draft_finish", check_draft_trees),

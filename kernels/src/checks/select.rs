@@ -109,7 +109,35 @@ pub fn check_top_k_rows(device: &Device) -> Result<(), String> {
     Ok(())
 }
 
-/// As the top of one, for many rows, twice with the same workspace.
+/// A row alone and among so many that fewer blocks share it: the same, bit by bit.
+pub fn check_top_k_among_many(device: &Device) -> Result<(), String> {
+    let kernels = Kernels::new(device.clone(), Element::F32);
+    let mut numbers = Numbers::new(23);
+    for (row_count, vocabulary, count) in [(40, 9001, 8), (100, 8192, 10), (300, 12_000, 3)] {
+        let logits: Vec<f32> = (0..row_count * vocabulary).map(|_| numbers.float() * 12.0).collect();
+        let on_device = device.upload(&logits).map_err(text)?;
+        let best = |first: usize, rows: usize| -> Result<(Vec<i32>, Vec<u32>), String> {
+            let ids = device.allocate(rows * count * 4).map_err(text)?;
+            let logprobs = device.allocate(rows * count * 4).map_err(text)?;
+            let at = on_device.range(first * vocabulary * 4..on_device.bytes());
+            let logits = Logits { at, stride: vocabulary, rows, vocabulary };
+            let top = TopK { ids: ids.slice(), logprobs: logprobs.slice(), logits, count, token_map: None };
+            kernels.top_k_rows(top).map_err(text)?;
+            Ok((device.download(ids.slice()).map_err(text)?, device.download(logprobs.slice()).map_err(text)?))
+        };
+        let (ids, logprobs) = best(0, row_count)?;
+        for row in [0, 1, row_count / 2, row_count - 1] {
+            let (own_ids, own_logprobs) = best(row, 1)?;
+            let range = row * count..(row + 1) * count;
+            if own_ids != ids[range.clone()] || own_logprobs != logprobs[range] {
+                return Err(format!("top {count} of row {row} of {vocabulary} differ among {row_count} rows"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// As the top of one, for many rows, twice.
 pub fn check_argmax_rows(device: &Device) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), Element::F32);
     let mut numbers = Numbers::new(21);

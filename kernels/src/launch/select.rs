@@ -10,6 +10,11 @@ pub(super) const FILE: KernelFile =
 const THREADS: u32 = 512;
 /// Values of a row below which a further block gains nothing.
 const LEAST_SHARE: usize = 1024;
+/// Shares of a row: as many as every GPU's clusters have blocks.
+const MOST_SHARES: usize = 8;
+/// Blocks that select at the same time: more of them wait for one another, and each has work that does not grow with its
+/// share.
+const MOST_BLOCKS: usize = 256;
 /// Most values that can be selected from a row.
 pub const MOST_SELECTED: usize = 64;
 
@@ -27,10 +32,13 @@ pub struct Logits<'a> {
 }
 
 /// How the blocks of a cluster share a row.
+#[derive(Clone, Copy)]
 struct Deal {
     blocks: usize,
-    /// Values of each, a multiple of 4.
+    /// Values of a share, a multiple of 4.
     length: usize,
+    /// Shares of a block.
+    shares: usize,
 }
 
 /// Operands of [`Kernels::top_k_rows`].
@@ -94,13 +102,17 @@ impl Logits<'_> {
         Ok(())
     }
 
-    /// A function of the vocabulary alone, so that no row depends on the others.
-    fn deal(&self, most_cluster: usize) -> Deal {
-        let mut blocks = most_cluster;
-        while blocks > 1 && self.vocabulary < blocks * LEAST_SHARE {
+    /// For up to `most` blocks a row. Length and number of the shares depend on the vocabulary alone.
+    fn deal(&self, most: usize) -> Deal {
+        let mut all = MOST_SHARES;
+        while all > 1 && self.vocabulary < all * LEAST_SHARE {
+            all /= 2;
+        }
+        let mut blocks = all;
+        while blocks > most.max(1) {
             blocks /= 2;
         }
-        Deal { blocks, length: self.vocabulary.div_ceil(blocks).next_multiple_of(4) }
+        Deal { blocks, length: self.vocabulary.div_ceil(all).next_multiple_of(4), shares: all / blocks }
     }
 }
 
@@ -108,12 +120,14 @@ impl Deal {
     fn geometry(&self, rows: usize, shared: usize) -> Geometry {
         grid([self.blocks, rows, 1], THREADS, shared).in_clusters(self.blocks)
     }
-}
 
-/// Bytes of shared memory where `count` values are selected: what warps find, the best, and candidates for them.
-fn handed(count: usize) -> usize {
-    let warps = THREADS as usize / 32;
-    warps * 8 + if count == 1 { warps * 8 } else { (count.next_multiple_of(2) + 36 * count) * 8 }
+    /// Bytes of shared memory where `count` values are selected: what warps find, the best, and candidates for them.
+    fn handed(&self, count: usize) -> usize {
+        let warps = THREADS as usize / 32;
+        let reads = (self.length.div_ceil(8 * THREADS as usize) * self.shares).min(4);
+        let selected = if count == 1 { warps } else { count.next_multiple_of(2) + 4 * (8 * reads + 1) * count };
+        (warps * self.shares + selected) * 8
+    }
 }
 
 impl Kernels {
@@ -129,7 +143,7 @@ impl Kernels {
         if let Some(map) = token_map {
             check_ints(map, logits.vocabulary)?;
         }
-        let deal = logits.deal(self.device.properties().most_cluster);
+        let deal = self.selecting(logits);
         let kernel = self.device.kernel(FILE, &[], "top_k_rows")?;
         let arguments = [
             address(ids),
@@ -138,11 +152,12 @@ impl Kernels {
             int(logits.stride),
             int(logits.vocabulary),
             int(deal.length),
+            int(deal.shares),
             int(count),
             address(token_map.unwrap_or(Slice::NONE)),
         ];
         // SAFETY: lengths are checked above.
-        unsafe { self.device.launch(&kernel, deal.geometry(logits.rows, handed(count)), &arguments) }
+        unsafe { self.device.launch(&kernel, deal.geometry(logits.rows, deal.handed(count)), &arguments) }
     }
 
     /// The index of the largest value of each row, into `chosen`, int32 `[rows]`.
@@ -154,8 +169,8 @@ impl Kernels {
         check_ints(chosen, logits.rows)?;
         let deal = logits.deal(self.device.properties().most_cluster);
         let kernel = self.device.kernel(FILE, &[], "argmax_rows")?;
-        let arguments =
-            [address(chosen), address(logits.at), int(logits.stride), int(logits.vocabulary), int(deal.length)];
+        let length = deal.length * deal.shares;
+        let arguments = [address(chosen), address(logits.at), int(logits.stride), int(logits.vocabulary), int(length)];
         // SAFETY: lengths are checked above.
         unsafe { self.device.launch(&kernel, deal.geometry(logits.rows, 128), &arguments) }
     }
@@ -178,7 +193,7 @@ impl Kernels {
             Some(source) => check_ints(source, rows)?,
             None => Logits { rows, ..logits }.check()?,
         }
-        let deal = logits.deal(self.device.properties().most_cluster);
+        let deal = self.selecting(Logits { rows, ..logits });
         let kernel = self.device.kernel(FILE, &[], "logprob_rows")?;
         let arguments = [
             address(logprobs),
@@ -189,12 +204,18 @@ impl Kernels {
             int(logits.stride),
             int(logits.vocabulary),
             int(deal.length),
+            int(deal.shares),
             int(count),
             address(row_slot),
             address(operands.logprob_count),
             address(row_source.unwrap_or(Slice::NONE)),
         ];
         // SAFETY: lengths are checked above; rows of the source and slots come from the kernels that lay rows out.
-        unsafe { self.device.launch(&kernel, deal.geometry(rows, handed(count)), &arguments) }
+        unsafe { self.device.launch(&kernel, deal.geometry(rows, deal.handed(count)), &arguments) }
+    }
+
+    /// How several values are selected of each row.
+    fn selecting(&self, logits: Logits<'_>) -> Deal {
+        logits.deal(self.device.properties().most_cluster.min(MOST_BLOCKS / logits.rows))
     }
 }
