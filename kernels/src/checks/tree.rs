@@ -202,7 +202,6 @@ struct OwnBuffers {
     cache_rows: Buffer,
     count: Buffer,
     mask: Buffer,
-    batch: usize,
     /// Rows of a group.
     group: usize,
     own_stride: usize,
@@ -218,7 +217,6 @@ impl OwnBuffers {
             cache_rows: poisoned(device, rows * own_stride)?,
             count: poisoned(device, batch)?,
             mask: poisoned(device, rows * Kernels::own_mask_words(group, own_stride))?,
-            batch,
             group,
             own_stride,
         })
@@ -238,10 +236,10 @@ impl OwnBuffers {
         let (cache_rows, count) = (ints(device, &self.cache_rows)?, ints(device, &self.count)?);
         let mask: Vec<u32> = device.download(self.mask.slice()).map_err(text)?;
         let mask_words = Kernels::own_mask_words(self.group, self.own_stride);
-        for request in 0..self.batch {
+        for (request, count) in count.iter().enumerate() {
             let (expected_rows, seen) = expected(request);
             let first = request * self.group;
-            same(&format!("{what}, count of own rows"), &[count[request]], &[expected_rows.len() as i32])?;
+            same(&format!("{what}, count of own rows"), &[*count], &[expected_rows.len() as i32])?;
             let found = &cache_rows[first * self.own_stride..][..expected_rows.len()];
             same(&format!("{what}, own rows of request {request}"), found, &expected_rows)?;
             for (row, seen) in seen.iter().enumerate() {
