@@ -13,26 +13,10 @@
 // Gated kernels compute `y = silu(x · gateᵀ) · (x · upᵀ)` of w `[2 · outputs, inputs]`, gate first: the 16 outputs of a warp
 // are then 8 of the gate and the 8 of the other half that belong to them. The bits are those of silu_gate after the layer.
 #include "common.cuh"
-
-/// Inputs of a stage, and the bytes of a row of them.
-#define PIECE 64
-#define ROW_BYTES (PIECE * 2)
-#define CHUNKS (PIECE / 8)
+#include "ring.cuh"
 
 /// -DRING: bytes of a block's ring. The stages that it holds with eight warps, for so many rows.
 #define STAGES(rows) (RING / ((8 * 16 + (rows)) * ROW_BYTES) < 6 ? RING / ((8 * 16 + (rows)) * ROW_BYTES) : 6)
-
-/// An output of a gated layer from its two sums, rounded as if each were an operation of its own.
-__device__ __forceinline__ float gate(float sum, float other) {
-  float value = to_float(from_float(sum)), up = to_float(from_float(other));
-  return to_float(from_float(value / (1.0f + exp_accurate(-value)))) * up;
-}
-
-/// Where a row's 16-byte chunk of a stage lies, whose rows have so many bytes.
-template <int BYTES = ROW_BYTES>
-__device__ __forceinline__ u32 place_of(int row, int chunk) {
-  return (u32)(row * BYTES + (chunk ^ (row & 7)) * 16);
-}
 
 __device__ __forceinline__ void write_result(void* y, int y_is_float, u64 at, float value) {
   if (y_is_float)

@@ -6,6 +6,7 @@ mod attention;
 mod elementwise;
 mod layout;
 mod linear;
+mod linear_wide;
 mod sampling;
 mod select;
 mod tree;
@@ -19,6 +20,7 @@ pub use elementwise::{
     check_add_and_gather, check_embed, check_join_normed, check_rms_norm, check_rotation, check_silu_gate,
 };
 pub use linear::{check_linear, check_linear_gated};
+pub use linear_wide::check_linear_wide;
 pub use sampling::{check_sample_rows, check_sampled_distribution};
 pub use select::{check_argmax_rows, check_logprob_rows, check_top_k_rows};
 pub use tree::{check_decode_rows, check_draft_trees};
@@ -28,7 +30,7 @@ pub use unread::check_unread;
 pub type Check = (&'static str, fn(&Device, Element) -> Result<(), String>);
 
 /// All checks that run for every element type.
-pub const CHECKS: [Check; 11] = [
+pub const CHECKS: [Check; 12] = [
     ("embed", check_embed),
     ("rms_norm", check_rms_norm),
     ("join_normed", check_join_normed),
@@ -37,6 +39,7 @@ pub const CHECKS: [Check; 11] = [
     ("rotate_and_write", check_rotation),
     ("linear", check_linear),
     ("linear_gated", check_linear_gated),
+    ("linear_wide", check_linear_wide),
     ("attention_rows", check_attention),
     ("attention_tiles", check_attention_tiles),
     ("compact_cache", check_compact_cache),

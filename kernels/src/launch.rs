@@ -7,6 +7,7 @@ mod attention;
 mod attention_tiles;
 mod elementwise;
 mod linear;
+mod linear_wide;
 mod own_rows;
 mod sampling;
 mod select;
@@ -19,6 +20,7 @@ pub use attention::{Attention, HEAD_DIMS};
 pub use attention_tiles::{Groups, Sees};
 pub use elementwise::{Added, JoinNormed, RmsNorm, Rotation};
 pub use linear::{Linear, Parts};
+pub use linear_wide::Wide;
 pub use own_rows::OwnRows;
 pub use sampling::SamplingState;
 pub use select::{Logits, LogprobRows, MOST_SELECTED, MOST_VOCABULARY, SelectionWorkspace, TopK};
@@ -31,6 +33,9 @@ use crate::device::{Arg, Device, DeviceError, Element, Geometry, Kernel, KernelF
 pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> Vec<(KernelFile, Vec<String>)> {
     let linear = if element == Element::F32 { linear::FLOAT_FILE } else { linear::FILE };
     let mut files = vec![(elementwise::FILE, vec![element.option()]), (linear, linear::options(element, properties))];
+    if linear_wide::has_wide(element, properties) {
+        files.push((linear_wide::FILE, linear_wide::options(element, properties)));
+    }
     // These know no element type.
     files.extend(
         [select::FILE, sampling::FILE, tree::FILE, accept::FILE, unread::FILE, state::FILE, own_rows::FILE]
@@ -50,7 +55,7 @@ pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> 
 
 /// A name of the kernels that compute linear layers, which changes with their source.
 pub fn linear_version() -> String {
-    let source = [linear::FILE.text, linear::FLOAT_FILE.text].concat();
+    let source = [linear::FILE.text, linear_wide::FILE.text, linear::FLOAT_FILE.text].concat();
     blake3::hash(source.as_bytes()).to_hex().to_string()
 }
 

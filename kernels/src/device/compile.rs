@@ -32,11 +32,13 @@ pub enum Split {
 }
 
 /// What files may include, at most once each.
-const HEADERS: [(&str, &str); 4] = [
+const HEADERS: [(&str, &str); 6] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
     ("order.cuh", include_str!("../../cuda/order.cuh")),
     ("groups.cuh", include_str!("../../cuda/groups.cuh")),
     ("few.cuh", include_str!("../../cuda/few.cuh")),
+    ("ring.cuh", include_str!("../../cuda/ring.cuh")),
+    ("wgmma.cuh", include_str!("../../cuda/wgmma.cuh")),
 ];
 
 impl KernelFile {

@@ -167,7 +167,7 @@ impl Kernels {
         self.launch_linear(FILE, "linear_few", linear, deal, [outputs.div_ceil(16), 1, 1], shared)
     }
 
-    fn check_linear(&self, linear: Linear<'_>, parts: usize, sums: usize) -> Result<(), DeviceError> {
+    pub(super) fn check_linear(&self, linear: Linear<'_>, parts: usize, sums: usize) -> Result<(), DeviceError> {
         let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs } = linear;
         self.check_rows(x, rows, inputs)?;
         let element = self.element.bytes();
@@ -231,7 +231,7 @@ pub(super) fn options(element: Element, properties: &Properties) -> Vec<String> 
 
 /// Bytes of a block's ring where a block may have so many bytes of shared memory: two blocks a multiprocessor, if then a
 /// ring holds enough to keep memory busy. More than 110 KiB gain nothing.
-fn ring_bytes(shared_bytes: usize) -> usize {
+pub(super) fn ring_bytes(shared_bytes: usize) -> usize {
     const OTHER: usize = 1 << 10;
     let half = shared_bytes / BLOCKS;
     if half < 64 << 10 { shared_bytes - OTHER } else { (half - OTHER).min(110 << 10) }
