@@ -34,7 +34,6 @@ __device__ __forceinline__ u64 tile_descriptor(const void* shared) {
 #define SUMS_80 SUMS_64, SUMS(32)
 #define SUMS_96 SUMS_80, SUMS(40)
 #define SUMS_112 SUMS_96, SUMS(48)
-#define SUMS_128 SUMS_112, SUMS(56)
 #define NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define NAMES_32 NAMES_16 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define NAMES_48 NAMES_32 ", %16, %17, %18, %19, %20, %21, %22, %23"
@@ -42,7 +41,6 @@ __device__ __forceinline__ u64 tile_descriptor(const void* shared) {
 #define NAMES_80 NAMES_64 ", %32, %33, %34, %35, %36, %37, %38, %39"
 #define NAMES_96 NAMES_80 ", %40, %41, %42, %43, %44, %45, %46, %47"
 #define NAMES_112 NAMES_96 ", %48, %49, %50, %51, %52, %53, %54, %55"
-#define NAMES_128 NAMES_112 ", %56, %57, %58, %59, %60, %61, %62, %63"
 /// The instruction for some columns; `first` and `second` are the places of its tiles behind the sums.
 #define PRODUCT(columns, first, second)                                                                                 \
   asm volatile("{\n.reg .pred adds;\nsetp.eq.u32 adds, 0, 0;\nwgmma.mma_async.sync.aligned.m64n" #columns               \
@@ -55,12 +53,11 @@ __device__ __forceinline__ u64 tile_descriptor(const void* shared) {
 /// both columns 8 j + 2 (l % 4) and the next.
 template <int COLUMNS>
 __device__ __forceinline__ void product_start(float (&sum)[COLUMNS / 2], const void* left, const void* right) {
-  static_assert(COLUMNS == 32 || COLUMNS == 64 || COLUMNS == 96 || COLUMNS == 112 || COLUMNS == 128, "others are not needed");
+  static_assert(COLUMNS == 32 || COLUMNS == 64 || COLUMNS == 96 || COLUMNS == 112, "others are not needed");
   if constexpr (COLUMNS == 32) PRODUCT(32, 16, 17);
   if constexpr (COLUMNS == 64) PRODUCT(64, 32, 33);
   if constexpr (COLUMNS == 96) PRODUCT(96, 48, 49);
   if constexpr (COLUMNS == 112) PRODUCT(112, 56, 57);
-  if constexpr (COLUMNS == 128) PRODUCT(128, 64, 65);
 }
 __device__ __forceinline__ void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 

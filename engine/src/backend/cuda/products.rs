@@ -14,13 +14,13 @@ use kernels::{
         Buffer, Device, DeviceError, Slice,
         matmul::{Fastest, Matmul, MatmulHandle, Operands, Rival, Rivals},
     },
-    launch::{Kernels, linear_version},
+    launch::linear_version,
 };
 
 /// Rows up to which the streaming kernels run where nothing has been timed: weights are all that they wait for.
 const FEW_ROWS: usize = 32;
 /// Rows up to which they may be the fastest.
-const MOST_STREAMED_ROWS: usize = Kernels::MOST_ROWS_WIDE;
+const MOST_STREAMED_ROWS: usize = 64;
 
 /// Bytes of weights from which a search is worth its time: fewer are read in two microseconds, and most of what such a
 /// product takes is its launch.
