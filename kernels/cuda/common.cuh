@@ -43,6 +43,39 @@ __device__ __forceinline__ void block_sync() { __syncthreads(); }
 __device__ __forceinline__ void warp_sync() { __syncwarp(); }
 __device__ __forceinline__ void memory_fence() { __threadfence(); }
 
+/// Clusters: blocks side by side in x that run at the same time and read each other's dynamic shared memory. Kernels that are
+/// launched so keep nothing in static shared memory over a `cluster_sync`: the emulator has one of it for all blocks.
+#if __CUDA_ARCH__ >= 900
+#define CLUSTERS 1
+/// Waits for all threads of the cluster, those that have ended apart; what they wrote to shared memory can be seen then. A
+/// block must not end while others may read its memory: it comes here once more behind their last read.
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
+}
+/// The block's place in its cluster.
+__device__ __forceinline__ int cluster_rank() {
+  u32 rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return (int)rank;
+}
+/// The four floats that another block of the cluster has where this one has `own`.
+__device__ __forceinline__ float4 load_from_block(const float* own, int rank) {
+  float4 value;
+  asm volatile(
+      "{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %4, %5;\n"
+      "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n}"
+      : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+      : "r"((u32)__cvta_generic_to_shared(own)), "r"(rank)
+      : "memory");
+  return value;
+}
+#else
+// Where there are none, every block is one of its own.
+__device__ __forceinline__ void cluster_sync() { __syncthreads(); }
+__device__ __forceinline__ int cluster_rank() { return 0; }
+__device__ __forceinline__ float4 load_from_block(const float* own, int) { return *(const float4*)own; }
+#endif
+
 __device__ __forceinline__ float shuffle_xor(float value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
 __device__ __forceinline__ int shuffle_xor(int value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
 __device__ __forceinline__ u32 shuffle_xor(u32 value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
@@ -251,18 +284,14 @@ __device__ __forceinline__ float warp_max(float value) {
   return value;
 }
 
-/// The sum over a block in every thread, in a fixed order. `scratch` is shared, 33 floats; may be used again at once.
+/// The sum over a block in every thread, in a fixed order. `scratch` is shared, 32 floats; may be used again at once.
 __device__ __forceinline__ float block_sum(float value, float* scratch) {
   value = warp_sum(value);
   if (lane() == 0) scratch[warp()] = value;
   block_sync();
-  if (warp() == 0) {
-    int warps = (int)((blockDim.x + WARP - 1) / WARP);
-    float sum = warp_sum(lane() < warps ? scratch[lane()] : 0.0f);
-    if (lane() == 0) scratch[32] = sum;
-  }
-  block_sync();
-  float sum = scratch[32];
+  // Every warp adds up the warps' sums: a barrier less than if one did.
+  int warps = (int)((blockDim.x + WARP - 1) / WARP);
+  float sum = warp_sum(lane() < warps ? scratch[lane()] : 0.0f);
   block_sync();
   return sum;
 }

@@ -1,5 +1,5 @@
-// Runs CUDA kernels on the CPU: every CUDA thread is a fiber, a block's fibers share one operating-system thread, and
-// blocks spread over all of them. For tests of what kernels compute; it says nothing about speed, and since fibers change
+// Runs CUDA kernels on the CPU: every CUDA thread is a fiber, blocks run one after the other, and those of a cluster in turns,
+// from barrier to barrier. For tests of what kernels compute; it says nothing about speed, and since fibers change
 // only at synchronisation points, it finds fewer races than compute-sanitizer does.
 #pragma once
 
@@ -135,7 +135,10 @@ spectune_switch:
 #error "the emulator knows x86-64 and aarch64"
 #endif
 
-enum class State : unsigned char { kReady, kWarp, kBlock, kDone };
+// Blocks of a cluster, at most.
+constexpr int kCluster = 8;
+
+enum class State : unsigned char { kReady, kWarp, kBlock, kCluster, kDone };
 
 struct Warp {
   int live = 0, waiting = 0;
@@ -145,23 +148,28 @@ struct Warp {
   alignas(16) float matrix[2][kWarp][12];
 };
 
-/// A product of wgmma.cuh that a thread has started.
+// A product of wgmma.cuh that a thread has started.
 struct Product {
   float* sum;
   const unsigned char *left, *right;
 };
 
+// A block that runs.
 struct Worker {
+  dim3 index;
+  // Its place in its cluster, whose blocks lie side by side.
+  int rank = 0;
+  Worker* cluster = nullptr;
   void* scheduler = nullptr;
   std::vector<void*> pointers;
   std::vector<State> states;
   std::vector<Warp> warps;
-  /// Of each thread, what it has started and not yet waited for.
+  // Of each thread, what it has started and not yet waited for.
   std::vector<std::vector<Product>> products;
   unsigned char* stacks = nullptr;
   size_t stack_count = 0;
   unsigned char* shared = nullptr;
-  int current = 0, live = 0, blocked = 0;
+  int current = 0, live = 0, blocked = 0, clustered = 0;
   void (*call)(void* function, void** arguments) = nullptr;
   void* function = nullptr;
   void** arguments = nullptr;
@@ -191,6 +199,11 @@ inline void sync_block() {
   yield_as(State::kBlock);
 }
 
+inline void sync_cluster() {
+  worker->clustered++;
+  yield_as(State::kCluster);
+}
+
 [[noreturn]] inline void fiber_main() {
   Worker& w = *worker;
   w.call(w.function, w.arguments);
@@ -216,7 +229,7 @@ inline void* new_fiber(unsigned char* stack) {
   return top;
 }
 
-inline void run_block(Worker& w, int threads, unsigned order) {
+inline void begin_block(Worker& w, int threads) {
   if ((size_t)threads > w.stack_count) {
     if (w.stacks) munmap(w.stacks, w.stack_count * kStack);
     w.stacks = (unsigned char*)mmap(nullptr, threads * kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -238,8 +251,15 @@ inline void run_block(Worker& w, int threads, unsigned order) {
   }
   for (int i = 0; i < threads; i++) w.pointers[i] = new_fiber(w.stacks + i * kStack);
   w.live = threads;
-  w.blocked = 0;
-  while (w.live > 0) {
+  w.blocked = w.clustered = 0;
+}
+
+// Runs a block until it has ended or all its threads that live are at the barrier of its cluster.
+inline void run_block(Worker& w, int threads, unsigned order) {
+  int warps = (int)w.warps.size();
+  worker = &w;
+  block_index = w.index;
+  while (w.live > 0 && w.clustered < w.live) {
     bool ran = false;
     for (int k = 0; k < warps; k++) {
       // Warps run in a different order from launch to launch: what depends on the order shows.
@@ -272,36 +292,58 @@ inline void run_block(Worker& w, int threads, unsigned order) {
       w.blocked = 0;
       for (int i = 0; i < threads; i++)
         if (w.states[i] == State::kBlock) w.states[i] = State::kReady;
-    } else if (!ran && w.live > 0) {
-      std::fprintf(stderr, "emulator: a block hangs: %d threads live, %d at the block's barrier\n", w.live, w.blocked);
+    } else if (!ran && w.live > 0 && w.clustered < w.live) {
+      std::fprintf(stderr, "emulator: a block hangs: %d threads live, %d at the block's barrier, %d at the cluster's\n", w.live,
+                   w.blocked, w.clustered);
       std::abort();
+    }
+  }
+}
+
+// Runs blocks side by side, from one barrier of the cluster to the next. Threads that have ended count as arrived.
+inline void run_cluster(Worker* blocks, int count, int threads, unsigned order) {
+  for (int rank = 0; rank < count; rank++) begin_block(blocks[rank], threads);
+  for (bool live = true; live;) {
+    live = false;
+    for (int k = 0; k < count; k++) run_block(blocks[(order & 8) ? count - 1 - k : k], threads, order);
+    for (int rank = 0; rank < count; rank++) {
+      Worker& w = blocks[rank];
+      live |= w.live > 0;
+      w.clustered = 0;
+      for (int i = 0; i < threads; i++)
+        if (w.states[i] == State::kCluster) w.states[i] = State::kReady;
     }
   }
 }
 
 using Call = void (*)(void*, void**);
 
-inline void launch(Call call, void* function, dim3 grid, dim3 block, void** arguments) {
+/// `cluster` blocks that lie side by side in x are a cluster.
+inline void launch(Call call, void* function, dim3 grid, dim3 block, int cluster, void** arguments) {
   static std::atomic<unsigned> launches{0};
+  static thread_local Worker blocks[kCluster];
   unsigned order = launches++;
-  size_t count = (size_t)grid.x * grid.y * grid.z;
-  int threads = (int)(block.x * block.y * block.z);
-  std::atomic<size_t> next{0};
-  auto work = [&] {
-    static thread_local Worker own;
-    worker = &own;
-    own.call = call;
-    own.function = function;
-    own.arguments = arguments;
-    for (size_t at; (at = next++) < count;) {
-      size_t place = (order & 4) ? count - 1 - at : at;
-      block_size = block;
-      grid_size = grid;
-      block_index = {(unsigned)(place % grid.x), (unsigned)(place / grid.x % grid.y), (unsigned)(place / grid.x / grid.y)};
-      run_block(own, threads, order);
+  if (cluster < 1 || cluster > kCluster || grid.x % cluster != 0) {
+    std::fprintf(stderr, "emulator: %u blocks in clusters of %d\n", grid.x, cluster);
+    std::abort();
+  }
+  size_t across = grid.x / cluster, count = across * grid.y * grid.z;
+  block_size = block;
+  grid_size = grid;
+  for (size_t at = 0; at < count; at++) {
+    size_t place = (order & 4) ? count - 1 - at : at;
+    for (int rank = 0; rank < cluster; rank++) {
+      Worker& w = blocks[rank];
+      w.index = {(unsigned)(place % across * cluster + rank), (unsigned)(place / across % grid.y),
+                 (unsigned)(place / across / grid.y)};
+      w.rank = rank;
+      w.cluster = blocks;
+      w.call = call;
+      w.function = function;
+      w.arguments = arguments;
     }
-  };
-  work();
+    run_cluster(blocks, cluster, (int)(block.x * block.y * block.z), order);
+  }
 }
 
 // Exchanges 16 bytes within a warp and returns where those of all lanes lie.
@@ -352,6 +394,21 @@ inline float f16_value(u16 bits) { _Float16 half; std::memcpy(&half, &bits, 2); 
 
 inline void block_sync() { emulator::sync_block(); }
 inline void warp_sync() { emulator::sync_warp(); }
+
+#define CLUSTERS 1
+inline void cluster_sync() { emulator::sync_cluster(); }
+inline int cluster_rank() { return emulator::worker->rank; }
+inline float4 load_from_block(const float* own, int rank) {
+  emulator::Worker& w = *emulator::worker;
+  size_t offset = (size_t)((const unsigned char*)own - w.shared);
+  if (offset % 16 != 0 || offset + 16 > emulator::kShared) {
+    std::fprintf(stderr, "emulator: a load from another block at the odd place %zu\n", offset);
+    std::abort();
+  }
+  float4 value;
+  std::memcpy(&value, w.cluster[rank].shared + offset, 16);
+  return value;
+}
 inline void memory_fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 template <class N> inline N shuffle_xor(N value, int mask) {
@@ -546,7 +603,8 @@ inline void spectune_call(void (*function)(A...), void** arguments) {
 /// Makes `spectune_launch_<name>` of a kernel, which the host calls as it would call the driver.
 #define EMULATED_KERNEL(name)                                                                               \
   extern "C" __attribute__((visibility("default"))) void spectune_launch_##name(                            \
-      const unsigned* grid, const unsigned* block, void** arguments) {                                      \
+      const unsigned* grid, const unsigned* block, unsigned cluster, void** arguments) {                    \
     emulator::launch([](void* f, void** a) { spectune_call((decltype(&name))f, a); }, (void*)&name,          \
-                     dim3{grid[0], grid[1], grid[2]}, dim3{block[0], block[1], block[2]}, arguments);       \
+                     dim3{grid[0], grid[1], grid[2]}, dim3{block[0], block[1], block[2]}, (int)cluster,     \
+                     arguments);                                                                            \
   }

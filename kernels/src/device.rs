@@ -57,6 +57,8 @@ pub struct Properties {
     pub cache_bytes: usize,
     /// Bytes of shared memory that one block may have.
     pub shared_bytes: usize,
+    /// Blocks of a cluster, at most: 1 where the architecture has none.
+    pub most_cluster: usize,
     /// Whether kernels run on the CPU.
     pub emulated: bool,
 }
@@ -74,6 +76,15 @@ pub struct Geometry {
     pub block: u32,
     /// Bytes of dynamic shared memory.
     pub shared: u32,
+    /// Blocks side by side in x that are a cluster, which read each other's shared memory; 1 for none.
+    pub cluster: u32,
+}
+
+impl Geometry {
+    /// The same, in clusters of so many blocks in x, of which the grid has a multiple.
+    pub fn in_clusters(self, blocks: usize) -> Self {
+        Self { cluster: blocks as u32, ..self }
+    }
 }
 
 /// An argument of a kernel.

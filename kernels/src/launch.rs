@@ -23,7 +23,7 @@ pub use linear::{Linear, Parts};
 pub use linear_wide::Wide;
 pub use own_rows::OwnRows;
 pub use sampling::SamplingState;
-pub use select::{Logits, LogprobRows, MOST_SELECTED, MOST_VOCABULARY, SelectionWorkspace, TopK};
+pub use select::{Logits, LogprobRows, MOST_SELECTED, TopK};
 pub use tree::{Drafting, MOST_NODES, MOST_PLACES, MOST_TOPK, PassRows, Proposals, Sequences, TreeNodes, VerifyRows};
 pub use unread::{Reading, UnreadTokens};
 
@@ -132,7 +132,12 @@ fn line(blocks: usize, block: u32) -> Geometry {
 }
 
 fn grid(blocks: [usize; 3], block: u32, shared: usize) -> Geometry {
-    Geometry { grid: blocks.map(|count| u32::try_from(count).unwrap_or(u32::MAX)), block, shared: shared as u32 }
+    Geometry {
+        grid: blocks.map(|count| u32::try_from(count).unwrap_or(u32::MAX)),
+        block,
+        shared: shared as u32,
+        cluster: 1,
+    }
 }
 
 /// 32-bit integers for `count` things.

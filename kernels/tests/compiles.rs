@@ -14,6 +14,7 @@ fn properties(capability: (u32, u32), shared_bytes: usize) -> Properties {
         capability,
         cache_bytes: 0,
         shared_bytes,
+        most_cluster: 1,
         emulated: false,
     }
 }

@@ -142,6 +142,7 @@ pub(super) fn open(number: usize) -> Result<(Arc<dyn Driver>, Properties), Devic
         capability,
         cache_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)? as usize,
         shared_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as usize,
+        most_cluster: if capability >= (9, 0) { 8 } else { 1 },
         emulated: false,
     };
     let cuda = Cuda {
@@ -319,14 +320,26 @@ impl Driver for Cuda {
         self.enter()?;
         let mut values: Vec<[u8; 8]> = arguments.iter().map(|argument| argument.bytes()).collect();
         let mut pointers: Vec<*mut c_void> = values.iter_mut().map(|value| value.as_mut_ptr().cast()).collect();
-        let Geometry { grid: [x, y, z], block, shared } = geometry;
-        // The kernel may begin before the one ahead of it has ended: it waits for it itself (`wait_for_predecessor`).
-        // Hardware before Hopper lacks the instruction.
-        let mut overlap = sys::CUlaunchAttribute {
-            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-            pad: [0; 4],
-            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
-        };
+        let Geometry { grid: [x, y, z], block, shared, cluster } = geometry;
+        let mut attributes = Vec::with_capacity(2);
+        if self.overlaps {
+            // The kernel may begin before the one ahead of it has ended: it waits for it itself (`wait_for_predecessor`).
+            // Hardware before Hopper lacks the instruction.
+            attributes.push(sys::CUlaunchAttribute {
+                id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                pad: [0; 4],
+                value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+            });
+        }
+        if cluster > 1 {
+            attributes.push(sys::CUlaunchAttribute {
+                id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+                pad: [0; 4],
+                value: sys::CUlaunchAttributeValue {
+                    clusterDim: sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: cluster, y: 1, z: 1 },
+                },
+            });
+        }
         let config = sys::CUlaunchConfig {
             gridDimX: x,
             gridDimY: y,
@@ -336,8 +349,8 @@ impl Driver for Cuda {
             blockDimZ: 1,
             sharedMemBytes: shared,
             hStream: self.stream,
-            attrs: &raw mut overlap,
-            numAttrs: u32::from(self.overlaps),
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: attributes.len() as u32,
         };
         // SAFETY: the caller promises that the arguments are the kernel's; configuration and arguments outlive the call.
         let launched =

@@ -24,8 +24,10 @@ use super::{
 
 const RUNTIME: &str = include_str!("../../emulator/emulator.h");
 const ALIGNMENT: usize = 256;
+/// As many as every GPU with clusters offers.
+const MOST_CLUSTER: usize = 8;
 
-type Entry = unsafe extern "C" fn(*const u32, *const u32, *mut *mut c_void);
+type Entry = unsafe extern "C" fn(*const u32, *const u32, u32, *mut *mut c_void);
 
 struct Emulator {
     compiler: String,
@@ -66,6 +68,7 @@ pub(super) fn open() -> Result<(Arc<dyn Driver>, Properties), DeviceError> {
         capability: (0, 0),
         cache_bytes: 1 << 20,
         shared_bytes: 227 << 10,
+        most_cluster: MOST_CLUSTER,
         emulated: true,
     };
     let driver =
@@ -163,7 +166,7 @@ impl Operation {
                 let mut pointers: Vec<*mut c_void> = values.iter_mut().map(|value| value.as_mut_ptr().cast()).collect();
                 let block = [geometry.block, 1, 1];
                 // SAFETY: the entry reads as many arguments as its kernel has; the caller promises that they fit.
-                unsafe { entry(geometry.grid.as_ptr(), block.as_ptr(), pointers.as_mut_ptr()) }
+                unsafe { entry(geometry.grid.as_ptr(), block.as_ptr(), geometry.cluster, pointers.as_mut_ptr()) }
             }
             // SAFETY: the caller's promise.
             Self::Fill { to, byte, bytes } => unsafe { std::ptr::write_bytes(*to as *mut u8, *byte, *bytes) },

@@ -284,6 +284,7 @@ mod tests {
             capability: (9, 0),
             cache_bytes: 60 << 20,
             shared_bytes: 232_448,
+            most_cluster: 8,
             emulated: false,
         }
     }

@@ -2,20 +2,17 @@
 //! the same calls run at once or are recorded in a graph.
 
 use kernels::{
-    device::{
-        Buffer, Device, DeviceError, Element, Slice,
-        matmul::{Matmul, Rival},
-    },
+    device::{Buffer, Device, DeviceError, Slice},
     launch::{
-        Added, Attention, Groups, JoinNormed, Kernels, Linear, Logits, LogprobRows, Parts, Proposals, RmsNorm,
-        Rotation, Rows, SamplingState, Sees, TopK, Wide,
+        Added, Attention, Groups, JoinNormed, Kernels, Logits, LogprobRows, Proposals, RmsNorm, Rotation, Rows,
+        SamplingState, Sees, TopK,
     },
 };
 
 use super::{
-    layout::{ATTENTION_ROWS, Activations, LOGIT_ROWS, MOST_CHOICES, RoundArrays, RowArrays, SlotArrays},
-    products::{Outcome, Product, Products},
-    weights::{HeadWeights, LayerWeights, Projection, TargetWeights},
+    layout::{ATTENTION_ROWS, Activations, MOST_CHOICES, RoundArrays, RowArrays, SlotArrays},
+    products::Products,
+    weights::{HeadWeights, LayerWeights, TargetWeights},
 };
 use crate::{
     backend::Capacity,
@@ -72,15 +69,15 @@ pub struct Pass<'a> {
 }
 
 impl Machine {
-    fn device(&self) -> &Device {
+    pub(super) fn device(&self) -> &Device {
         self.kernels.device()
     }
 
-    fn element_bytes(&self) -> usize {
+    pub(super) fn element_bytes(&self) -> usize {
         self.kernels.element().bytes()
     }
 
-    fn rows<'a>(&self, buffer: &'a Buffer, stride: usize) -> Rows<'a> {
+    pub(super) fn rows<'a>(&self, buffer: &'a Buffer, stride: usize) -> Rows<'a> {
         Rows { at: buffer.slice(), stride }
     }
 
@@ -103,7 +100,6 @@ impl Machine {
             hidden,
             facts.vocabulary,
         )?;
-        self.gather_own(pass)?;
         let plane = self.plane(&facts.layer, self.cache_rows);
         let mut add = None;
         for (at, layer) in self.target.layers.iter().enumerate() {
@@ -233,8 +229,8 @@ impl Machine {
         self.added(work, self.rows(&work.gated, *intermediate), &layer.down, rows)
     }
 
-    /// Finds what groups see of their own, once for all layers of a pass.
-    fn gather_own(&self, pass: Pass<'_>) -> Result<(), DeviceError> {
+    /// Finds what groups see of their own, once for a pass, where the kernels that draft have not laid it out.
+    pub fn gather_own(&self, pass: Pass<'_>) -> Result<(), DeviceError> {
         let Pass { rows, groups, sees, arrays, .. } = pass;
         match (self.attention, sees) {
             (AttentionKernels::Tiles, Sees::Own(own)) => {
@@ -349,7 +345,6 @@ impl Machine {
         };
         let plane = self.plane(&facts.layer, self.cache_rows + self.scratch_rows);
         let cache = self.head_cache.range(0..2 * plane);
-        self.gather_own(pass)?;
         let add = self.layer(pass, &facts.layer, &head.layer, input, cache, self.head_turns.slice(), out)?;
         let Some(weight) = &head.norm else {
             return self.kernels.add_rows(out, Some(add), None, rows, hidden).map(|()| out);
@@ -419,16 +414,13 @@ impl Machine {
         };
         let map = head.tokens.as_ref().map(Buffer::slice);
         self.over_logits(x, weight, hidden, facts.vocabulary, rows, work, |start, logits| {
-            self.kernels.top_k_rows(
-                TopK {
-                    ids: best.ids.range(start * topk * 4..best.ids.bytes()),
-                    logprobs: best.logprobs.range(start * topk * 4..best.logprobs.bytes()),
-                    logits,
-                    count: topk,
-                    token_map: map,
-                },
-                &work.selection,
-            )
+            self.kernels.top_k_rows(TopK {
+                ids: best.ids.range(start * topk * 4..best.ids.bytes()),
+                logprobs: best.logprobs.range(start * topk * 4..best.logprobs.bytes()),
+                logits,
+                count: topk,
+                token_map: map,
+            })
         })
     }
 
@@ -448,7 +440,7 @@ impl Machine {
         self.over_logits(hidden_rows, self.target.head(), hidden, facts.vocabulary, rows, work, |start, logits| {
             let part = |buffer: &'_ Buffer| start * 4..buffer.bytes();
             let chosen = chosen.range(start * 4..chosen.bytes());
-            self.kernels.argmax_rows(chosen, logits, &work.selection)?;
+            self.kernels.argmax_rows(chosen, logits)?;
             // Leaves the rows of greedy requests alone.
             self.kernels.sample_rows(
                 chosen,
@@ -486,7 +478,7 @@ impl Machine {
                 row_slot: arrays.slot.range(start * 4..arrays.slot.bytes()),
                 logprob_count: self.slots.logprob_count.slice(),
             };
-            self.kernels.logprob_rows(operands, &work.selection)
+            self.kernels.logprob_rows(operands)
         })
     }
 
@@ -501,165 +493,5 @@ impl Machine {
         let facts = &self.target.facts;
         let (hidden, vocabulary) = (facts.layer.hidden, facts.vocabulary);
         self.over_logits(hidden_rows, self.target.head(), hidden, vocabulary, rows, work, use_logits)
-    }
-
-    /// Logits of rows, as many at once as there is room for.
-    #[expect(clippy::too_many_arguments, reason = "a product is all of these")]
-    fn over_logits(
-        &self,
-        x: Rows<'_>,
-        weight: &Buffer,
-        inputs: usize,
-        vocabulary: usize,
-        rows: usize,
-        work: &Activations,
-        mut use_logits: impl FnMut(usize, Logits<'_>) -> Result<(), DeviceError>,
-    ) -> Result<(), DeviceError> {
-        for start in (0..rows).step_by(LOGIT_ROWS) {
-            let count = LOGIT_ROWS.min(rows - start);
-            let x = Rows { at: x.at.range(start * x.stride * self.element_bytes()..x.at.bytes()), ..x };
-            let logits = Linear {
-                y: work.logits.slice(),
-                y_is_float: true,
-                x,
-                weight: weight.slice(),
-                bias: None,
-                rows: count,
-                inputs,
-                outputs: vocabulary,
-            };
-            self.product(work, logits, false)?;
-            use_logits(start, Logits { at: work.logits.slice(), stride: vocabulary, rows: count, vocabulary })?;
-        }
-        Ok(())
-    }
-
-    fn linear(
-        &self,
-        work: &Activations,
-        y: Slice<'_>,
-        x: Rows<'_>,
-        layer: &Projection,
-        rows: usize,
-    ) -> Result<(), DeviceError> {
-        self.product(work, layer.linear(y, x, rows), false).map(|_| ())
-    }
-
-    /// A linear layer for a kernel that adds up parts: they are in `work.parts`, or the result is in `y`.
-    fn linear_or_parts<'a>(
-        &self,
-        work: &'a Activations,
-        y: Slice<'_>,
-        x: Rows<'_>,
-        layer: &Projection,
-        rows: usize,
-    ) -> Result<Option<Parts<'a>>, DeviceError> {
-        self.product(work, layer.linear(y, x, rows), true)
-    }
-
-    /// A linear layer whose result is added to the stream.
-    fn added<'a>(
-        &self,
-        work: &'a Activations,
-        x: Rows<'_>,
-        layer: &Projection,
-        rows: usize,
-    ) -> Result<Added<'a>, DeviceError> {
-        let parts = self.linear_or_parts(work, work.added.slice(), x, layer, rows)?;
-        Ok(parts.map_or(Added::Rows(self.rows(&work.added, layer.outputs)), Added::Parts))
-    }
-
-    /// `work.gated = silu(gate) · up` of a layer that yields gate and up; `work.gate_up` may be used on the way.
-    fn gated(
-        &self,
-        work: &Activations,
-        x: Rows<'_>,
-        layer: &Projection,
-        rows: usize,
-        intermediate: usize,
-    ) -> Result<(), DeviceError> {
-        let (y, gate_up) = (work.gated.slice(), work.gate_up.slice());
-        let whole = layer.linear(gate_up, x, rows);
-        let activate = || self.kernels.silu_gate(y, gate_up, rows, intermediate);
-        if self.kernels.element() == Element::F32 {
-            return self.linear(work, gate_up, x, layer, rows).and_then(|()| activate());
-        }
-        let own = Linear { y, outputs: intermediate, ..whole };
-        let stream = || match self.wide(work, whole, 1) {
-            Some(wide) => self.kernels.linear_wide_gated(own, wide),
-            None => self.kernels.linear_gated(own),
-        };
-        match self.library_or(whole, &stream, &activate)? {
-            Outcome::Stream => stream(),
-            Outcome::Done => Ok(()),
-        }
-    }
-
-    /// `y = x · weightᵀ + bias`, by whichever kernel is the fastest; by those of one order in batch-invariant mode. The result
-    /// is in `y`, or if `in_parts`, and the parts are returned, in `work.parts`.
-    fn product<'a>(
-        &self,
-        work: &'a Activations,
-        linear: Linear<'_>,
-        in_parts: bool,
-    ) -> Result<Option<Parts<'a>>, DeviceError> {
-        let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
-        let few = !self.batch_invariant && self.kernels.suits_few(rows, inputs, outputs);
-        let wide = self.wide(work, linear, Kernels::MOST_PARTS);
-        let count = match wide {
-            Some(wide) => wide.parts(),
-            None if few || rows > Kernels::MOST_ROWS_IN_PARTS => 1,
-            None => self.kernels.parts_of(inputs, outputs),
-        };
-        let fits = count * rows * outputs * 4 <= work.parts.bytes();
-        let parts = (count > 1 && fits).then_some(Parts { at: work.parts.slice(), count });
-        let own = Linear { y: parts.map_or(y, |parts| parts.at), ..linear };
-        let stream = || {
-            match (wide, parts) {
-                (Some(wide), _) => self.kernels.linear_wide(own, wide).map(|_| ())?,
-                (None, Some(_)) => self.kernels.linear_in_parts(own).map(|_| ())?,
-                (None, None) if few => self.kernels.linear_few(own)?,
-                (None, None) => self.kernels.linear(own)?,
-            }
-            match parts {
-                Some(parts) if !in_parts => self.kernels.add_parts(y, y_is_float, parts, rows, outputs),
-                _ => Ok(()),
-            }
-        };
-        match self.library_or(linear, &stream, &|| Ok(()))? {
-            Outcome::Done => Ok(None),
-            Outcome::Stream => stream().map(|()| parts.filter(|_| in_parts)),
-        }
-    }
-
-    /// How the wide kernel deals a layer, if it has one for it and the parts have room; it has an order of its own.
-    fn wide(&self, work: &Activations, linear: Linear<'_>, most_parts: usize) -> Option<Wide> {
-        let Linear { rows, inputs, outputs, .. } = linear;
-        if self.batch_invariant {
-            return None;
-        }
-        let fits = |wide: &Wide| wide.parts() == 1 || wide.parts() * rows * outputs * 4 <= work.parts.bytes();
-        self.kernels.wide(rows, inputs, outputs, most_parts).into_iter().find(fits)
-    }
-
-    /// Runs a layer by the library if that is the fastest, with its bias and what has to follow; else says that the streaming
-    /// kernel is to.
-    fn library_or(&self, linear: Linear<'_>, stream: Rival<'_>, follow: Rival<'_>) -> Result<Outcome, DeviceError> {
-        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs } = linear;
-        if self.batch_invariant || x.stride != inputs {
-            return Ok(Outcome::Stream);
-        }
-        let element = self.kernels.element();
-        let result = if y_is_float { Element::F32 } else { element };
-        let matmul = Matmul { rows, inputs, outputs, element, result };
-        let behind = || {
-            if let Some(bias) = bias {
-                self.kernels.add_bias(Rows { at: y, stride: outputs }, bias, rows, outputs)?;
-            }
-            follow()
-        };
-        let neighbour = || self.kernels.fill_random(self.products.scratch(), 1.0, 0);
-        let product = Product { y, x: x.at, w: weight, stream, behind_library: Some(&behind), neighbour: &neighbour };
-        self.products.run(self.device(), matmul, product)
     }
 }

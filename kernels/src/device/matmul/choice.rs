@@ -237,6 +237,7 @@ mod tests {
             capability: (9, 0),
             cache_bytes: 60 << 20,
             shared_bytes: 227 << 10,
+            most_cluster: 1,
             emulated: false,
         };
         let matmul = Matmul { rows: 32, inputs: 14336, outputs: 4096, element: Element::BF16, result: Element::BF16 };
