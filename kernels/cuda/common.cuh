@@ -14,7 +14,8 @@ typedef unsigned long long u64;
 
 // ---------------------------------------------------------------------------------------------------------- instructions
 
-#define DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
+/// Aligned for tiles of wgmma.cuh.
+#define DYNAMIC_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
 
 __device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
 

@@ -13,7 +13,7 @@
 // Gated kernels compute `y = silu(x · gateᵀ) · (x · upᵀ)` of w `[2 · outputs, inputs]`, gate first: the 16 outputs of a warp
 // are then 8 of the gate and the 8 of the other half that belong to them. The bits are those of silu_gate after the layer.
 #include "common.cuh"
-#include "linear.cuh"
+#include "ring.cuh"
 
 /// -DRING: bytes of a block's ring. The stages that it holds with eight warps, for so many rows.
 #define STAGES(rows) (RING / ((8 * 16 + (rows)) * ROW_BYTES) < 6 ? RING / ((8 * 16 + (rows)) * ROW_BYTES) : 6)

@@ -4,7 +4,7 @@
 // them in parts; each block reads all of x, which with more rows would be too much. Weights stream through a ring as there.
 // Sums have another order, which does not depend on the other rows.
 #include "common.cuh"
-#include "linear.cuh"
+#include "ring.cuh"
 
 /// Rows, warps of a block, and inputs of a stage.
 #define FEW_ROWS 4

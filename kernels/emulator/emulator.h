@@ -148,6 +148,12 @@ struct Warp {
   alignas(16) float matrix[2][kWarp][12];
 };
 
+// A product of wgmma.cuh that a thread has started.
+struct Product {
+  float* sum;
+  const unsigned char *left, *right;
+};
+
 // A block that runs.
 struct Worker {
   dim3 index;
@@ -158,6 +164,8 @@ struct Worker {
   std::vector<void*> pointers;
   std::vector<State> states;
   std::vector<Warp> warps;
+  // Of each thread, what it has started and not yet waited for.
+  std::vector<std::vector<Product>> products;
   unsigned char* stacks = nullptr;
   size_t stack_count = 0;
   unsigned char* shared = nullptr;
@@ -199,6 +207,7 @@ inline void sync_cluster() {
 [[noreturn]] inline void fiber_main() {
   Worker& w = *worker;
   w.call(w.function, w.arguments);
+  if (!w.products[w.current].empty()) { std::fprintf(stderr, "emulator: products that nobody waited for\n"); std::abort(); }
   w.live--;
   w.warps[w.current / kWarp].live--;
   yield_as(State::kDone);
@@ -227,13 +236,14 @@ inline void begin_block(Worker& w, int threads) {
     if (w.stacks == MAP_FAILED) { std::fprintf(stderr, "emulator: no memory for stacks\n"); std::abort(); }
     w.stack_count = threads;
   }
-  if (!w.shared) w.shared = (unsigned char*)std::aligned_alloc(128, kShared);
+  if (!w.shared) w.shared = (unsigned char*)std::aligned_alloc(1024, kShared);
   // Shared memory starts with what the last block left, on a GPU and here: rubbish, so that its use shows.
   std::memset(w.shared, 0xFF, 4096);
   int warps = (threads + kWarp - 1) / kWarp;
   w.pointers.resize(threads);
   w.states.assign(threads, State::kReady);
   w.warps.resize(warps);
+  w.products.resize(threads);
   for (int i = 0; i < warps; i++) {
     w.warps[i].live = threads - i * kWarp < kWarp ? threads - i * kWarp : kWarp;
     w.warps[i].waiting = 0;
@@ -531,6 +541,52 @@ inline void mma_16816(float d[4], const u32 a[4], const u32 b[2]) {
         sum += values[row * 4 + k / 2][2 * (2 * half + high) + k % 2] * values[column * 4 + k / 2][8 + 2 * half + k % 2];
     d[out] = sum;
   }
+}
+
+// Products of a warp group read shared memory at their own pace: here as late as can be, when they are waited for. What is
+// written too early shows, and so does a sum that is used without a wait.
+inline void fence_for_products() {}
+inline void products_begin() {}
+inline void products_commit() {}
+template <int COLUMNS> inline void product_start(float (&sum)[COLUMNS / 2], const void* left, const void* right) {
+  using namespace emulator;
+  for (const void* tile : {left, right}) {
+    if ((uintptr_t)tile % 1024 % 32 || (uintptr_t)tile % 1024 >= 128) {
+      std::fprintf(stderr, "emulator: a product of 16 inputs from the odd address %p\n", tile);
+      std::abort();
+    }
+  }
+  worker->products[worker->current].push_back({sum, (const unsigned char*)left, (const unsigned char*)right});
+}
+template <int COUNT> inline void products_wait(float (&sum)[COUNT]) {
+  using namespace emulator;
+  auto& products = worker->products[worker->current];
+  int self = worker->current % 128;
+  // Input k of a row of a tile, of which `at` says where its inputs begin.
+  auto element = [](const unsigned char* at, int row, int k) {
+    int chunk = (int)((uintptr_t)at % 128) / 16 + k / 8;
+    const unsigned char* tile = at - (uintptr_t)at % 128;
+    return element_value(((const u16*)(tile + row * 128 + (chunk ^ row % 8) * 16))[k % 8]);
+  };
+  for (const Product& product : products) {
+    float own[2][16];
+    for (int h = 0; h < 2; h++)
+      for (int k = 0; k < 16; k++) own[h][k] = element(product.left, self / 32 * 16 + self % 32 / 4 + 8 * h, k);
+    for (int i = 0; i < COUNT; i += 4) {
+      for (int c = 0; c < 2; c++) {
+        int column = i * 2 + self % 4 * 2 + c;
+        float low = product.sum[i + c], high = product.sum[i + 2 + c];
+        for (int k = 0; k < 16; k++) {
+          float value = element(product.right, column, k);
+          low += own[0][k] * value;
+          high += own[1][k] * value;
+        }
+        product.sum[i + c] = low;
+        product.sum[i + 2 + c] = high;
+      }
+    }
+  }
+  products.clear();
 }
 #else
 inline void mma_16816(float*, const u32*, const u32*) { std::abort(); }

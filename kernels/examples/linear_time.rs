@@ -1,5 +1,5 @@
-//! How long the linear layers and norms of a model of a published shape take as one captured graph, streamed and by the
-//! device's library, for several numbers of rows. The figures of `docs/notes/performance.md`.
+//! How long the linear layers and norms of a model of a published shape take as one captured graph, streamed, by the wide
+//! kernels and by the device's library, for several numbers of rows. The figures of `docs/notes/performance.md`.
 //!
 //! `cargo run --release -p kernels --example linear_time [cuda:0 | emulator] [ROWS,…] [llama-3.1-8b | llama-3.2-1b]`; the
 //! emulator runs one small layer.
@@ -11,7 +11,7 @@ use kernels::{
         Buffer, Device, DeviceError, Element,
         matmul::{Matmul, MatmulHandle, Operands, Rivals},
     },
-    launch::{Added, Kernels, Linear, Parts, RmsNorm, Rows},
+    launch::{Added, Kernels, Linear, Parts, RmsNorm, Rows, Wide},
 };
 
 const ELEMENT: Element = Element::BF16;
@@ -58,22 +58,24 @@ struct Work {
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let name = arguments.next().unwrap_or_else(|| "cuda:0".into());
-    let rows = arguments.next().unwrap_or_else(|| "1,4,8,16,32,64,128,256".into());
+    let rows = arguments.next().unwrap_or_else(|| "1,4,8,16,17,24,32,48,64,96,128,256".into());
     let rows = rows.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>()?;
     let (device, shape) = match name.strip_prefix("cuda:") {
         Some(number) => (Device::cuda(number.parse()?)?, shape(arguments.next().as_deref().unwrap_or("llama-3.1-8b"))?),
         None => (Device::emulated()?, Shape { layers: 1, hidden: 64, qkv: 96, intermediate: 128, vocabulary: 256 }),
     };
     println!("{device:?}: milliseconds, and GB of weights a second");
-    println!("{:>6} {:>18} {:>18}", "rows", "streamed", "library");
+    println!("{:>6} {:>18} {:>18} {:>18}", "rows", "streamed", "wide", "library");
     let model = Model::random(Kernels::new(device.clone(), ELEMENT), shape)?;
     for rows in rows {
         let work = model.work(rows)?;
         let streamed = median(&device, || model.streamed(&work))?;
+        let wide = model.deals(rows).map(|deals| median(&device, || model.by_wide(&work, &deals))).transpose()?;
         let library =
             model.library(&work)?.map(|plans| median(&device, || model.by_library(&work, &plans))).transpose()?;
         let cell = |seconds: f64| format!("{:.3} {:>8.0}", seconds * 1e3, model.bytes() / seconds / 1e9);
-        println!("{rows:>6} {:>18} {:>18}", cell(streamed), library.map_or("none".into(), cell));
+        let or_none = |seconds: Option<f64>| seconds.map_or("none".into(), cell);
+        println!("{rows:>6} {:>18} {:>18} {:>18}", cell(streamed), or_none(wide), or_none(library));
     }
     Ok(())
 }
@@ -172,6 +174,38 @@ impl Model {
             add(linear(gated, &weights.down, intermediate, hidden)?)?;
         }
         self.kernels.linear(Linear { y_is_float: true, ..layer(logits, x, &self.head, *rows, hidden, vocabulary) })
+    }
+
+    /// How the wide kernels deal qkv, output, gate and up, down and head.
+    fn deals(&self, rows: usize) -> Option<[Wide; 5]> {
+        let Shape { hidden, qkv, intermediate, vocabulary, .. } = self.shape;
+        let most = Kernels::MOST_PARTS;
+        let best = |inputs, columns, most_parts| self.kernels.wide(rows, inputs, columns, most_parts).first().copied();
+        Some([
+            best(hidden, qkv, most)?,
+            best(hidden, hidden, most)?,
+            best(hidden, 2 * intermediate, 1)?,
+            best(intermediate, hidden, most)?,
+            best(hidden, vocabulary, 1)?,
+        ])
+    }
+
+    fn by_wide(&self, work: &Work, [qkv, output, gate_up, down, head]: &[Wide; 5]) -> Result<(), DeviceError> {
+        let Shape { hidden, intermediate, vocabulary, .. } = self.shape;
+        let Work { rows, x, gated, parts, logits, .. } = work;
+        let linear = |x: &'_ Buffer, weight: &'_ Buffer, inputs: usize, outputs: usize, wide: &Wide| {
+            let left = self.kernels.linear_wide(layer(parts, x, weight, *rows, inputs, outputs), *wide)?;
+            let rows = Added::Rows(Rows { at: parts.slice(), stride: outputs });
+            Ok::<_, DeviceError>(left.map_or(rows, |left| Added::Parts(Parts { at: parts.slice(), count: left.count })))
+        };
+        for weights in &self.layers {
+            linear(x, &weights.qkv, hidden, self.shape.qkv, qkv)?;
+            self.norm(work, linear(x, &weights.output, hidden, hidden, output)?)?;
+            self.kernels.linear_wide_gated(layer(gated, x, &weights.gate_up, *rows, hidden, intermediate), *gate_up)?;
+            self.norm(work, linear(gated, &weights.down, intermediate, hidden, down)?)?;
+        }
+        let head_layer = layer(logits, x, &self.head, *rows, hidden, vocabulary);
+        self.kernels.linear_wide(Linear { y_is_float: true, ..head_layer }, *head).map(|_| ())
     }
 
     /// Plans for qkv, output, gate and up, down and head, each searched once.

@@ -7,6 +7,7 @@ mod elementwise;
 mod layout;
 mod linear;
 mod linear_few;
+mod linear_wide;
 mod sampling;
 mod select;
 mod tree;
@@ -21,6 +22,7 @@ pub use elementwise::{
 };
 pub use linear::{check_linear, check_linear_gated};
 pub use linear_few::check_linear_few;
+pub use linear_wide::check_linear_wide;
 pub use sampling::{check_sample_rows, check_sampled_distribution};
 pub use select::{check_argmax_rows, check_logprob_rows, check_top_k_among_many, check_top_k_rows};
 pub use tree::{check_decode_rows, check_draft_trees};
@@ -30,7 +32,7 @@ pub use unread::check_unread;
 pub type Check = (&'static str, fn(&Device, Element) -> Result<(), String>);
 
 /// All checks that run for every element type.
-pub const CHECKS: [Check; 12] = [
+pub const CHECKS: [Check; 13] = [
     ("embed", check_embed),
     ("rms_norm", check_rms_norm),
     ("join_normed", check_join_normed),
@@ -40,6 +42,7 @@ pub const CHECKS: [Check; 12] = [
     ("linear", check_linear),
     ("linear_gated", check_linear_gated),
     ("linear_few", check_linear_few),
+    ("linear_wide", check_linear_wide),
     ("attention_rows", check_attention),
     ("attention_tiles", check_attention_tiles),
     ("compact_cache", check_compact_cache),

@@ -8,6 +8,7 @@ mod attention_tiles;
 mod elementwise;
 mod linear;
 mod linear_few;
+mod linear_wide;
 mod own_rows;
 mod sampling;
 mod select;
@@ -20,6 +21,7 @@ pub use attention::{Attention, HEAD_DIMS};
 pub use attention_tiles::{Groups, Sees};
 pub use elementwise::{Added, JoinNormed, RmsNorm, Rotation};
 pub use linear::{Linear, Parts};
+pub use linear_wide::Wide;
 pub use own_rows::OwnRows;
 pub use sampling::SamplingState;
 pub use select::{Logits, LogprobRows, MOST_SELECTED, TopK};
@@ -34,6 +36,9 @@ pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> 
     let mut files = vec![(elementwise::FILE, vec![element.option()]), (linear, linear::options(element, properties))];
     if element != Element::F32 {
         files.push((linear_few::FILE, linear::options(element, properties)));
+    }
+    if linear_wide::has_wide(element, properties) {
+        files.push((linear_wide::FILE, linear_wide::options(element, properties)));
     }
     // These know no element type.
     files.extend(
@@ -54,7 +59,8 @@ pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> 
 
 /// A name of the kernels that compute linear layers, which changes with their source.
 pub fn linear_version() -> String {
-    let source = [linear::FILE.text, linear_few::FILE.text, linear::FLOAT_FILE.text].concat();
+    let source =
+        [linear::FILE, linear_few::FILE, linear_wide::FILE, linear::FLOAT_FILE].map(KernelFile::whole).concat();
     blake3::hash(source.as_bytes()).to_hex().to_string()
 }
 

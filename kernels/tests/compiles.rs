@@ -6,12 +6,12 @@ use kernels::{
 };
 
 /// As a device of an architecture says of itself, as far as compiling asks.
-fn properties(shared_bytes: usize) -> Properties {
+fn properties(capability: (u32, u32), shared_bytes: usize) -> Properties {
     Properties {
         name: String::new(),
         driver: String::new(),
         multiprocessors: 1,
-        capability: (0, 0),
+        capability,
         cache_bytes: 0,
         shared_bytes,
         most_cluster: 1,
@@ -21,9 +21,11 @@ fn properties(shared_bytes: usize) -> Properties {
 
 #[test]
 fn all_kernels_compile_for_ampere_hopper_and_blackwell() {
-    for (architecture, shared_bytes) in [("sm_80", 99 << 10), ("sm_90a", 227 << 10), ("sm_100", 227 << 10)] {
+    for (architecture, capability, shared_bytes) in
+        [("sm_80", (8, 0), 99 << 10), ("sm_90a", (9, 0), 227 << 10), ("sm_100", (10, 0), 227 << 10)]
+    {
         for element in [Element::F16, Element::BF16, Element::F32] {
-            for (file, options) in files(element, &[64, 96, 128, 256], &properties(shared_bytes)) {
+            for (file, options) in files(element, &[64, 96, 128, 256], &properties(capability, shared_bytes)) {
                 match compile_for(file, &options, architecture) {
                     Ok(binary) => assert!(!binary.is_empty()),
                     Err(error @ DeviceError::Missing { .. }) => {

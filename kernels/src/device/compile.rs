@@ -32,17 +32,18 @@ pub enum Split {
 }
 
 /// What files may include, at most once each.
-const HEADERS: [(&str, &str); 5] = [
+const HEADERS: [(&str, &str); 6] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
     ("order.cuh", include_str!("../../cuda/order.cuh")),
     ("groups.cuh", include_str!("../../cuda/groups.cuh")),
-    ("linear.cuh", include_str!("../../cuda/linear.cuh")),
     ("few.cuh", include_str!("../../cuda/few.cuh")),
+    ("ring.cuh", include_str!("../../cuda/ring.cuh")),
+    ("wgmma.cuh", include_str!("../../cuda/wgmma.cuh")),
 ];
 
 impl KernelFile {
     /// The text with its includes in place: NVRTC and the emulator get one file.
-    pub(super) fn whole(self) -> String {
+    pub(crate) fn whole(self) -> String {
         HEADERS.iter().fold(self.text.to_owned(), |text, (name, header)| {
             let include = format!("#include \"{name}\"\n");
             let Some((before, after)) = text.split_once(&include) else { return text };

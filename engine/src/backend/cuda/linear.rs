@@ -5,7 +5,7 @@ use kernels::{
         Buffer, DeviceError, Element, Slice,
         matmul::{Matmul, Rival},
     },
-    launch::{Added, Kernels, Linear, Logits, Parts, Rows},
+    launch::{Added, Kernels, Linear, Logits, Parts, Rows, Wide},
 };
 
 use super::{
@@ -98,7 +98,11 @@ impl Machine {
         if self.kernels.element() == Element::F32 {
             return self.linear(work, gate_up, x, layer, rows).and_then(|()| activate());
         }
-        let stream = || self.kernels.linear_gated(Linear { y, outputs: intermediate, ..whole });
+        let own = Linear { y, outputs: intermediate, ..whole };
+        let stream = || match self.wide(work, whole, 1) {
+            Some(wide) => self.kernels.linear_wide_gated(own, wide),
+            None => self.kernels.linear_gated(own),
+        };
         match self.library_or(whole, &stream, &activate)? {
             Outcome::Stream => stream(),
             Outcome::Done => Ok(()),
@@ -115,21 +119,41 @@ impl Machine {
     ) -> Result<Option<Parts<'a>>, DeviceError> {
         let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
         let few = !self.batch_invariant && self.kernels.suits_few(rows, inputs, outputs);
-        let count = if few { 1 } else { self.kernels.parts_of(inputs, outputs) };
-        let fits = rows <= Kernels::MOST_ROWS_IN_PARTS && count * rows * outputs * 4 <= work.parts.bytes();
+        let wide = self.wide(work, linear, Kernels::MOST_PARTS);
+        let count = match wide {
+            Some(wide) => wide.parts(),
+            None if few || rows > Kernels::MOST_ROWS_IN_PARTS => 1,
+            None => self.kernels.parts_of(inputs, outputs),
+        };
+        let fits = count * rows * outputs * 4 <= work.parts.bytes();
         let parts = (count > 1 && fits).then_some(Parts { at: work.parts.slice(), count });
-        let stream = || match parts {
-            None if few => self.kernels.linear_few(linear),
-            None => self.kernels.linear(linear),
-            Some(parts) => {
-                self.kernels.linear_in_parts(Linear { y: parts.at, ..linear })?;
-                if in_parts { Ok(()) } else { self.kernels.add_parts(y, y_is_float, parts, rows, outputs) }
+        let own = Linear { y: parts.map_or(y, |parts| parts.at), ..linear };
+        let stream = || {
+            match (wide, parts) {
+                (Some(wide), _) => self.kernels.linear_wide(own, wide).map(|_| ())?,
+                (None, Some(_)) => self.kernels.linear_in_parts(own).map(|_| ())?,
+                (None, None) if few => self.kernels.linear_few(own)?,
+                (None, None) => self.kernels.linear(own)?,
+            }
+            match parts {
+                Some(parts) if !in_parts => self.kernels.add_parts(y, y_is_float, parts, rows, outputs),
+                _ => Ok(()),
             }
         };
         match self.library_or(linear, &stream, &|| Ok(()))? {
             Outcome::Done => Ok(None),
             Outcome::Stream => stream().map(|()| parts.filter(|_| in_parts)),
         }
+    }
+
+    /// How the wide kernel deals a layer, if it has one for it and the parts have room; it has an order of its own.
+    fn wide(&self, work: &Activations, linear: Linear<'_>, most_parts: usize) -> Option<Wide> {
+        let Linear { rows, inputs, outputs, .. } = linear;
+        if self.batch_invariant {
+            return None;
+        }
+        let fits = |wide: &Wide| wide.parts() == 1 || wide.parts() * rows * outputs * 4 <= work.parts.bytes();
+        self.kernels.wide(rows, inputs, outputs, most_parts).into_iter().find(fits)
     }
 
     /// Runs a layer by the library if that is the fastest, with its bias and what has to follow; else says that the streaming

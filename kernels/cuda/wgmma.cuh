@@ -1,0 +1,73 @@
+// Products of matrices in shared memory by a warp group of 128 threads (Hopper's `wgmma`; no other architecture has it).
+//
+// A tile in shared memory is rows of 64 elements of T (128 bytes) without gaps, from a multiple of 1,024 bytes on, with the
+// 16-byte chunks of a row permuted by it (`chunk ^ row % 8`). Four products of 16 inputs each take such a tile to its end.
+// Whoever wrote it has fenced (`fence_for_products`) ahead of the barrier that the products stand behind.
+#pragma once
+
+#ifndef EMULATOR
+
+/// Lets products read what this thread has written to shared memory, and what `copy_async_wait` has waited for.
+__device__ __forceinline__ void fence_for_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+/// Goes ahead of the first product of a group.
+__device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
+/// A tile from this address on, with 1,024 bytes from eight rows to the next.
+__device__ __forceinline__ u64 tile_descriptor(const void* shared) {
+  return (u64)(shared_address(shared) >> 4) | (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
+}
+
+#if defined(T_BF16)
+#define PRODUCT_TYPES ".f32.bf16.bf16 "
+#else
+#define PRODUCT_TYPES ".f32.f16.f16 "
+#endif
+#define SUMS(i)                                                                                                         \
+  "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3]), "+f"(sum[i + 4]), "+f"(sum[i + 5]),               \
+      "+f"(sum[i + 6]), "+f"(sum[i + 7])
+// The sums of a product of so many columns, and what the instruction calls them.
+#define SUMS_16 SUMS(0)
+#define SUMS_32 SUMS_16, SUMS(8)
+#define SUMS_48 SUMS_32, SUMS(16)
+#define SUMS_64 SUMS_48, SUMS(24)
+#define SUMS_80 SUMS_64, SUMS(32)
+#define SUMS_96 SUMS_80, SUMS(40)
+#define SUMS_112 SUMS_96, SUMS(48)
+#define NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define NAMES_32 NAMES_16 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define NAMES_48 NAMES_32 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define NAMES_64 NAMES_48 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define NAMES_80 NAMES_64 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define NAMES_96 NAMES_80 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define NAMES_112 NAMES_96 ", %48, %49, %50, %51, %52, %53, %54, %55"
+/// The instruction for some columns; `first` and `second` are the places of its tiles behind the sums.
+#define PRODUCT(columns, first, second)                                                                                 \
+  asm volatile("{\n.reg .pred adds;\nsetp.eq.u32 adds, 0, 0;\nwgmma.mma_async.sync.aligned.m64n" #columns               \
+               "k16" PRODUCT_TYPES "{" NAMES_##columns "}, %" #first ", %" #second ", adds, 1, 1, 0, 0;\n}"             \
+               : SUMS_##columns                                                                                         \
+               : "l"(tile_descriptor(left)), "l"(tile_descriptor(right)))
+
+/// Starts sum += left · rightᵀ: left is 64 rows and right COLUMNS rows of a tile, of both 16 inputs from the address on. Lane
+/// l of warp w of the group holds of 8 columns j rows 16 w + l / 4 (sum[4 j] and the next) and 8 more (the two behind), of
+/// both columns 8 j + 2 (l % 4) and the next.
+template <int COLUMNS>
+__device__ __forceinline__ void product_start(float (&sum)[COLUMNS / 2], const void* left, const void* right) {
+  static_assert(COLUMNS == 32 || COLUMNS == 64 || COLUMNS == 96 || COLUMNS == 112, "others are not needed");
+  if constexpr (COLUMNS == 32) PRODUCT(32, 16, 17);
+  if constexpr (COLUMNS == 64) PRODUCT(64, 32, 33);
+  if constexpr (COLUMNS == 96) PRODUCT(96, 48, 49);
+  if constexpr (COLUMNS == 112) PRODUCT(112, 56, 57);
+}
+__device__ __forceinline__ void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+/// Waits for all products that have been started.
+template <int COUNT>
+__device__ __forceinline__ void products_wait(float (&sum)[COUNT]) {
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+  // What uses the sums stays behind the wait.
+#pragma unroll
+  for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(sum[i])::"memory");
+}
+
+#endif  // EMULATOR

@@ -1,0 +1,214 @@
+//! `cuda/linear_wide.cu`.
+
+use super::{Kernels, Linear, Parts, address, grid, int, linear::ring_bytes};
+use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
+
+pub(super) const FILE: KernelFile =
+    KernelFile { name: "linear_wide.cu", text: include_str!("../../cuda/linear_wide.cu"), split: Split::Shared };
+
+/// Inputs of a stage of the ring.
+const PIECE: usize = 64;
+/// Stages of a ring, at most.
+const MOST_STAGES: usize = 12;
+/// Rows from which on these kernels are the faster ones: products have 64 rows anyway.
+const LEAST_ROWS: usize = 17;
+/// Rows that a block takes, at most.
+const MOST_ROWS: usize = 64;
+/// Threads of a block.
+const THREADS: u32 = 256;
+/// Inputs of a part, at least: below, a block has hardly begun when it ends.
+const LEAST_SHARE: usize = 512;
+
+/// How [`linear_wide`](Kernels::linear_wide) deals a layer to blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wide {
+    /// Of the result or, gated, of what it is made of; of a block.
+    columns: usize,
+    /// Inputs of a part.
+    share: usize,
+    parts: usize,
+}
+
+impl Wide {
+    /// Parts in which the sums are left; a single one is the result.
+    pub fn parts(self) -> usize {
+        self.parts
+    }
+}
+
+impl Kernels {
+    /// How to deal a layer of so many rows, inputs and columns (gated: twice the outputs) in at most `most_parts` parts: the
+    /// best way first. None where there is no such kernel: for other devices than Hopper, float32, fewer rows than 17 or more
+    /// than 64, and columns or inputs that are no multiples of 8.
+    pub fn wide(&self, rows: usize, inputs: usize, columns: usize, most_parts: usize) -> Vec<Wide> {
+        let properties = self.device.properties();
+        let multiples = inputs.is_multiple_of(8) && columns.is_multiple_of(16);
+        if !has_wide(self.element, properties) || !multiples || !(LEAST_ROWS..=MOST_ROWS).contains(&rows) {
+            return Vec::new();
+        }
+        deals(properties.multiprocessors, most_rows(rows), inputs, columns, most_parts)
+    }
+
+    /// `y = x · weightᵀ + bias`, dealt as [`wide`](Self::wide) says for these rows, inputs and outputs. In one part `y` is the
+    /// result; in several it is float `[parts, rows, outputs]`, which are returned for the next kernel to add up.
+    ///
+    /// # Errors
+    /// When a buffer is too short, there is no such kernel for the layer, or the device fails.
+    pub fn linear_wide<'a>(&self, linear: Linear<'a>, wide: Wide) -> Result<Option<Parts<'a>>, DeviceError> {
+        let Linear { y, y_is_float, rows, outputs, .. } = linear;
+        let linear = Linear { y_is_float: y_is_float || wide.parts > 1, ..linear };
+        self.launch_wide(linear, wide, false)?;
+        let parts = || Parts { at: y.range(0..wide.parts * rows * outputs * 4), count: wide.parts };
+        Ok((wide.parts > 1).then(parts))
+    }
+
+    /// `y = silu(x · gateᵀ) · (x · upᵀ)`: the weight is `[2 · outputs, inputs]`, gate first, the bias likewise; dealt as
+    /// [`wide`](Self::wide) says for twice the outputs in one part.
+    ///
+    /// # Errors
+    /// When the deal has several parts; otherwise as [`linear_wide`](Self::linear_wide).
+    pub fn linear_wide_gated(&self, linear: Linear<'_>, wide: Wide) -> Result<(), DeviceError> {
+        if wide.parts > 1 {
+            return Err(DeviceError::Shape(format!("a gated linear layer in {} parts", wide.parts)));
+        }
+        self.launch_wide(linear, wide, true)
+    }
+
+    fn launch_wide(&self, linear: Linear<'_>, wide: Wide, gated: bool) -> Result<(), DeviceError> {
+        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs } = linear;
+        let Wide { columns, share, parts } = wide;
+        let all_columns = if gated { 2 * outputs } else { outputs };
+        let refused = || {
+            let name = self.element.name();
+            DeviceError::Shape(format!(
+                "no wide linear layer has {rows} rows of {name}, {inputs} → {outputs}, as {wide:?}"
+            ))
+        };
+        self.wide(rows, inputs, all_columns, parts).into_iter().find(|known| *known == wide).ok_or_else(refused)?;
+        let (_, _, name) =
+            NAMES.into_iter().find(|known| (known.0, known.1) == (most_rows(rows), columns)).ok_or_else(refused)?;
+        self.check_linear(linear, parts, all_columns)?;
+        let properties = self.device.properties();
+        let kernel =
+            self.device.kernel(FILE, &options(self.element, properties), if gated { name[1] } else { name[0] })?;
+        let arguments = [
+            address(y),
+            Arg::Int(y_is_float.into()),
+            address(x.at),
+            int(x.stride),
+            address(weight),
+            address(bias.unwrap_or(Slice::NONE)),
+            int(rows),
+            int(inputs),
+            int(outputs),
+            int(share),
+        ];
+        let stage = (most_rows(rows) + columns) * PIECE * 2;
+        let shared = (wide_ring_bytes(properties.shared_bytes) / stage).min(MOST_STAGES) * stage;
+        // SAFETY: lengths are checked above.
+        unsafe {
+            self.device.launch(&kernel, grid([all_columns.div_ceil(columns), parts, 1], THREADS, shared), &arguments)
+        }
+    }
+}
+
+/// Rows and columns of a block, and the kernels of such blocks: plain and gated.
+const NAMES: [(usize, usize, [&str; 2]); 8] = [
+    (32, 64, ["wide_32_64", "wide_32_64_gated"]),
+    (32, 128, ["wide_32_128", "wide_32_128_gated"]),
+    (32, 192, ["wide_32_192", "wide_32_192_gated"]),
+    (32, 224, ["wide_32_224", "wide_32_224_gated"]),
+    (64, 64, ["wide_64_64", "wide_64_64_gated"]),
+    (64, 128, ["wide_64_128", "wide_64_128_gated"]),
+    (64, 192, ["wide_64_192", "wide_64_192_gated"]),
+    (64, 224, ["wide_64_224", "wide_64_224_gated"]),
+];
+
+/// Columns of a block. Among equals the first: rows are read less often.
+const COLUMNS: [usize; 4] = [224, 192, 128, 64];
+
+/// Rows for which a block has room.
+fn most_rows(rows: usize) -> usize {
+    if rows > 32 { 64 } else { 32 }
+}
+
+/// Whether these kernels run on a device.
+pub(super) fn has_wide(element: Element, properties: &Properties) -> bool {
+    element != Element::F32 && (properties.capability == (9, 0) || properties.emulated)
+}
+
+/// Compiler options of the file.
+pub(super) fn options(element: Element, properties: &Properties) -> Vec<String> {
+    vec![element.option(), format!("-DWIDE_RING={}", wide_ring_bytes(properties.shared_bytes))]
+}
+
+/// Bytes of a ring that has a multiprocessor for itself.
+fn wide_ring_bytes(shared_bytes: usize) -> usize {
+    2 * ring_bytes(shared_bytes)
+}
+
+/// The ways to deal a layer to multiprocessors that have one block at a time, the one with the least cost first.
+fn deals(multiprocessors: usize, rows: usize, inputs: usize, all_columns: usize, most_parts: usize) -> Vec<Wide> {
+    // In elements of weights, as measured on an H200: what a block costs besides them; an input, however many columns a block
+    // has; and of eight rows an input.
+    const BLOCK: usize = 16_384;
+    const INPUT: usize = 24;
+    let most_parts = most_parts.min(inputs / LEAST_SHARE).max(1);
+    let cost = |wide: &Wide| {
+        let Wide { columns, share, parts } = *wide;
+        let blocks = all_columns.div_ceil(columns) * parts;
+        // What is left in parts is written and read again.
+        let sums = if parts > 1 { 8 * parts * rows * all_columns / multiprocessors } else { 0 };
+        blocks.div_ceil(multiprocessors) * (share * (columns + INPUT + rows / 8) + BLOCK) + sums
+    };
+    let mut deals: Vec<Wide> = COLUMNS
+        .into_iter()
+        .flat_map(|columns| {
+            (1..=most_parts).map(move |parts| {
+                let share = inputs.div_ceil(parts).next_multiple_of(PIECE);
+                Wide { columns, share, parts: inputs.div_ceil(share) }
+            })
+        })
+        .collect();
+    deals.sort_by_key(cost);
+    deals.dedup();
+    deals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On an H200.
+    fn best(rows: usize, inputs: usize, columns: usize, most_parts: usize) -> Wide {
+        deals(132, rows, inputs, columns, most_parts)[0]
+    }
+
+    #[test]
+    fn layers_of_llama_fill_the_multiprocessors_of_an_h200() {
+        for rows in [32, 64] {
+            for (inputs, columns, most_parts) in [(4096, 6144, 8), (4096, 4096, 8), (4096, 28672, 1), (14336, 4096, 8)]
+            {
+                let wide = best(rows, inputs, columns, most_parts);
+                let blocks = columns.div_ceil(wide.columns) * wide.parts;
+                assert!((128..=132).contains(&blocks), "{rows} rows, {inputs} → {columns}: {wide:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn copies_are_under_way_while_a_stage_is_used() {
+        for (rows, columns, _) in NAMES {
+            assert!(wide_ring_bytes(232_448) / ((rows + columns) * PIECE * 2) >= 4, "{rows} rows, {columns} columns");
+        }
+    }
+
+    #[test]
+    fn parts_cover_all_inputs_and_none_is_empty() {
+        for inputs in (512..16_384).step_by(8) {
+            for Wide { share, parts, .. } in deals(132, 64, inputs, 4096, 8) {
+                assert!(share.is_multiple_of(PIECE) && (parts - 1) * share < inputs && parts * share >= inputs);
+            }
+        }
+    }
+}
