@@ -11,8 +11,7 @@
 #pragma once
 
 #define KEYS 16
-/// Bytes of dynamic shared memory that a warp has: for its sums of 8 pairs.
-#define WARP_BYTES (8 * RECORD * 4)
+/// Dynamic shared memory, 4 · RECORD bytes each: 8 for each warp's sums, and one for each pair of the block.
 /// 32 dims of a key are one access of four lanes.
 #define KEY_PARTS (HEAD_DIM / 32)
 /// Dims of a value that one access takes, and how many accesses a lane makes for its HEAD_DIM / 8.
@@ -71,6 +70,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   constexpr int PAIRS = 8 * NT, STATE = HEAD_DIM / 4 + 1;
   DYNAMIC_SHARED(shared);
   float4(*warp_sums)[8][STATE] = (float4(*)[8][STATE])shared;
+  float* records = (float*)(shared + WARPS * sizeof(*warp_sums));
   __shared__ float warp_most[WARPS][PAIRS], warp_total[WARPS][PAIRS];
   int key = lane() / 4, column = lane() % 4 * 2;
   Pairs pairs;
@@ -275,13 +275,13 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
         *(uint2*)(out + wide(place, HEAD_DIM) + d) =
             make_uint2(pack(sum[0] * inverse, sum[1] * inverse), pack(sum[2] * inverse, sum[3] * inverse));
       } else {
-        float* mine = record_of(partial, place, (int)blockIdx.x, max_splits);
+        float* mine = record_of(records, partial, n * 8 + own, place, max_splits);
         *(float4*)(mine + d) = make_float4(sum[0], sum[1], sum[2], sum[3]);
-        if (d == 0) *(float2*)(mine + HEAD_DIM) = make_float2(largest, whole);
+        if (d == 0) *(float4*)(mine + HEAD_DIM) = make_float4(largest, whole, 0.0f, 0.0f);
       }
     }
   }
   if (split.count > 1) {
-    merge_splits<PAIRS, WARPS>(out, pairs, split.count, heads, partial, counters, max_splits, shared);
+    merge_splits<PAIRS, WARPS * WARP>(out, pairs, split.count, heads, records, partial, counters, max_splits);
   }
 }

@@ -1,7 +1,7 @@
 //! `cuda/attention_few.cu`, `cuda/attention_alone.cu` and `cuda/attention_tiles.cu`.
 
 use super::{Attention, HEAD_DIMS, Kernels, OwnRows, address, check_ints, grid, int};
-use crate::device::{Arg, DeviceError, Element, KernelFile, Slice, Split};
+use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
 
 pub(super) const FILE: KernelFile = KernelFile {
     name: "attention_tiles.cu",
@@ -16,7 +16,7 @@ pub(super) const ALONE_FILE: KernelFile =
 
 /// Heads of at most this size fit the registers of `few.cuh`.
 const MOST_OF_FEW: usize = 128;
-/// Splits for which there is room where they are merged.
+/// Splits that are worth their merging through device memory, where there are no clusters.
 const MOST_SPLITS: usize = 32;
 
 /// Runs of rows that have one slot.
@@ -114,14 +114,19 @@ impl Kernels {
             }
         };
         let pairs = largest * (heads / kv_heads);
-        let multiprocessors = self.device.properties().multiprocessors;
+        let Properties { multiprocessors, most_cluster, .. } = *self.device.properties();
         let choice = choose(pairs, count * kv_heads, head_dim, multiprocessors);
         let parts = kv_heads * pairs.div_ceil(choice.pairs);
         // More splits than run at once would make a second wave, and each split has to be merged.
         let at_once = multiprocessors * choice.resident;
-        let room = attention.partial.bytes() / Self::attention_workspace(rows, heads, head_dim, 1).max(1);
-        let room = if attention.counters.bytes() < count * parts * 4 { 1 } else { room };
-        let splits = (at_once / (count * parts).max(1)).min(max_splits.min(MOST_SPLITS)).min(room).max(1);
+        let most = match most_cluster {
+            1 if attention.counters.bytes() < count * parts * 4 => 1,
+            1 => MOST_SPLITS.min(attention.partial.bytes() / Self::attention_workspace(rows, heads, head_dim, 1).max(1)),
+            _ => most_cluster,
+        };
+        let splits = (at_once / (count * parts).max(1)).min(max_splits).min(most).max(1);
+        // In clusters, whose sizes are powers of 2.
+        let (splits, cluster) = if most_cluster > 1 { (1 << splits.ilog2(), 1 << splits.ilog2()) } else { (splits, 1) };
         let options = [self.element.option(), format!("-DHEAD_DIM={head_dim}")];
         let kernel = self.device.kernel(choice.file, &options, choice.name)?;
         let own_part = |part: fn(&OwnRows<'_>) -> Arg| own.as_ref().map_or(address(Slice::NONE), part);
@@ -155,7 +160,7 @@ impl Kernels {
         // SAFETY: lengths are checked above; cache rows come from the page table and the layout kernels, which stay within,
         // as do the first rows of groups.
         unsafe {
-            let geometry = grid([splits, parts, count], choice.threads, choice.shared);
+            let geometry = grid([splits, parts, count], choice.threads, choice.shared).in_clusters(cluster);
             self.device.launch(&kernel, geometry, &arguments)
         }
     }
@@ -164,13 +169,13 @@ impl Kernels {
 /// The kernel for groups of so many pairs, `together` times: the widest that the pairs fill, but a narrower one where the
 /// blocks would leave multiprocessors idle. The keys are then read several times, from the second-level cache.
 fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize) -> Choice {
-    // Each warp's sums of 8 pairs.
+    // Each warp's sums of 8 pairs, and a record for each pair.
     let few = |file, name, pairs, warps: u32, resident| Choice {
         file,
         name,
         pairs,
         threads: warps * 32,
-        shared: warps as usize * 8 * (head_dim + 4) * 4,
+        shared: (warps as usize * 8 + pairs) * (head_dim + 4) * 4,
         resident,
     };
     // As in attention_tiles.cu: tiles of 32 keys and values, and the queries.
