@@ -6,11 +6,16 @@
 #include "common.cuh"
 
 #if defined(T_PAIRS) && HEAD_DIM <= 128
+#include "rotation.cuh"
 #include "groups.cuh"
 #include "few.cuh"
 
-/// As attention_few_8 and attention_few_16, but with 96 and 64 threads.
-extern "C" __global__ void __launch_bounds__(96, 4) attention_alone_8(GROUP_PARAMETERS) { attend<1, 3>(GROUP_ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(64, 4) attention_alone_16(GROUP_PARAMETERS) { attend<2, 2>(GROUP_ARGUMENTS); }
+/// As rotate_and_attend_8 and rotate_and_attend_16, but with 96 and 64 threads.
+extern "C" __global__ void __launch_bounds__(96, 4) rotate_and_attend_alone_8(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
+  attend<1, 3, true>(GROUP_ARGUMENTS, ROTATION_ARGUMENTS);
+}
+extern "C" __global__ void __launch_bounds__(64, 4) rotate_and_attend_alone_16(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
+  attend<2, 2, true>(GROUP_ARGUMENTS, ROTATION_ARGUMENTS);
+}
 
 #endif

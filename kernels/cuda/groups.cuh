@@ -6,14 +6,15 @@
 // read for all rows of a group and all query heads of a key/value head together: in pieces of KEYS, first the positions,
 // then the own rows. Splits take equal numbers of pieces.
 //
-// These kernels run right behind rotate_and_write, which releases them behind its own wait, and read ahead of theirs what is
-// older than it: prefixes, groups, pages, own rows and masks; and keys and values of `settled`
-// positions. What this pass writes are its own rows, or in a group without own rows the positions from its first row's
-// last on; those wait, as do the queries.
+// These kernels read ahead of their wait what is older than the pass: prefixes, groups, pages, own rows and masks; and keys
+// and values of `settled` positions. What this pass writes are its own rows, or in a group without own rows the positions
+// from its first row's last on; those wait, as do the queries. They may, for each stands right behind a kernel that releases
+// its successor only behind its own wait, and from which on nothing writes these: rotate_and_write; or, where they rotate
+// themselves, the attention over the layer before, which has released so. Over the first layer of a pass they wait first.
 #pragma once
 
 #define GROUP_PARAMETERS                                                                                                \
-  T *out, const T *query, int query_stride, const T *keys, const T *values, const int *page_table, int table_width,     \
+  T *out, const T *query, int query_stride, T *keys, T *values, const int *page_table, int table_width,                 \
       int page_size, const int *row_slot, const int *row_prefix, const int *group_own,                  \
       const int *group_own_count, const u32 *row_own_mask, int own_stride, int mask_words, const int *group_first,      \
       int group_rows, int rows, int heads, int kv_heads, float scale, float *partial, int *counters, int max_splits
@@ -25,8 +26,8 @@
 /// The (row, query head) pairs of a block, numbered row by row within the group, and what they see.
 struct Pairs {
   int first_row, first_pair;
-  /// Pairs of the whole group; the block's end there too.
-  int end_pair;
+  /// Rows and pairs of the whole group; the block's pairs end there too.
+  int rows, end_pair;
   /// Query heads of the key/value head, and which that is.
   int group, kv_head;
   float inverse_group, inverse_page;
@@ -88,7 +89,8 @@ __device__ __forceinline__ bool find_pairs(Pairs& pairs, const int* page_table, 
     pairs.first_row = same(load_fresh(group_first + z));
     end_row = same(load_fresh(group_first + z + 1));
   }
-  pairs.end_pair = (end_row - pairs.first_row) * pairs.group;
+  pairs.rows = end_row - pairs.first_row;
+  pairs.end_pair = pairs.rows * pairs.group;
   if (pairs.first_pair >= pairs.end_pair) return false;
   int block_row = row_of(pairs, pairs.first_pair), last_row = row_of(pairs, pairs.first_pair + PAIRS - 1);
   pairs.longest = 0;

@@ -32,9 +32,10 @@ pub enum Split {
 }
 
 /// What files may include, at most once each.
-const HEADERS: [(&str, &str); 4] = [
+const HEADERS: [(&str, &str); 5] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
     ("order.cuh", include_str!("../../cuda/order.cuh")),
+    ("rotation.cuh", include_str!("../../cuda/rotation.cuh")),
     ("groups.cuh", include_str!("../../cuda/groups.cuh")),
     ("few.cuh", include_str!("../../cuda/few.cuh")),
 ];
