@@ -12,7 +12,9 @@
 
 #define VECTOR (16 / (int)sizeof(T))
 #define WARPS 4
-#define TILE 128  // keys whose cache rows are looked up at once
+#define TILE 128         // keys whose cache rows are looked up at once
+#define TOGETHER 4       // keys that a team has under way
+#define FEWEST_KEYS 128  // of a split that is not the last one
 
 /// Lanes that hold one key: a power of two that covers the head in 16-byte pieces.
 constexpr int lanes_of(int pieces) { return pieces <= 4 ? 4 : pieces <= 8 ? 8 : pieces <= 16 ? 16 : 32; }
@@ -65,7 +67,7 @@ __device__ __forceinline__ void attend(T* out, const T* query, int query_stride,
   int prefix = row_prefix[row], total = prefix + row_own_count[row];
   // A function of `total` alone.
   int chunk = (total + max_splits - 1) / max_splits;
-  chunk = chunk <= 64 ? 64 : (chunk + 63) / 64 * 64;
+  chunk = chunk <= FEWEST_KEYS ? FEWEST_KEYS : (chunk + 63) / 64 * 64;
   int splits = (total + chunk - 1) / chunk;
   if (split >= splits && split > 0) return;
   int begin = split * chunk, end = min(begin + chunk, total);
@@ -97,39 +99,61 @@ __device__ __forceinline__ void attend(T* out, const T* query, int query_stride,
     block_sync();
     int live = min(TILE, end - tile);
     // All teams of a warp run as long as the first of them: shuffles need every lane.
-    for (int at = team; at - team % (WARP / LANES) < live; at += 2 * TEAMS) {
-      uint4 k[2][PIECES], v[2][PIECES];
-      bool sees[2];
+    for (int at = team; at - team % (WARP / LANES) < live; at += TOGETHER * TEAMS) {
+      uint4 k[TOGETHER][PIECES], v[TOGETHER][PIECES];
+      bool sees[TOGETHER];
 #pragma unroll
-      for (int i = 0; i < 2; i++) {
+      for (int i = 0; i < TOGETHER; i++) {
         int mine = at + i * TEAMS;
         sees[i] = mine < live;
         u64 from = ((u64)cache_row[sees[i] ? mine : 0] * kv_heads + kv_head) * HEAD_DIM;
         read_head(keys + from, place, k[i]);
         read_head(values + from, place, v[i]);
       }
+      float weight[GROUP][TOGETHER];
 #pragma unroll
-      for (int i = 0; i < 2; i++) {
-        float key_values[OWN], value_values[OWN];
+      for (int i = 0; i < TOGETHER; i++) {
+        float key_values[OWN];
 #pragma unroll
-        for (int p = 0; p < PIECES; p++) {
-          unpack_piece(k[i][p], key_values + p * VECTOR);
-          unpack_piece(v[i][p], value_values + p * VECTOR);
-        }
+        for (int p = 0; p < PIECES; p++) unpack_piece(k[i][p], key_values + p * VECTOR);
 #pragma unroll
         for (int h = 0; h < GROUP; h++) {
           float score = 0.0f;
 #pragma unroll
           for (int d = 0; d < OWN; d++) score += q[h][d] * key_values[d];
+          weight[h][i] = score;
+        }
+      }
 #pragma unroll
-          for (int mask = LANES / 2; mask > 0; mask /= 2) score += shuffle_xor(score, mask);
-          if (!sees[i]) continue;
-          float larger = score > most[h] ? score : most[h];
-          float keep = exp_fast(most[h] - larger), weight = exp_fast(score - larger);
-          most[h] = larger;
-          sum[h] = sum[h] * keep + weight;
+      for (int h = 0; h < GROUP; h++) {
+        float larger = most[h];
 #pragma unroll
-          for (int d = 0; d < OWN; d++) acc[h][d] = acc[h][d] * keep + weight * value_values[d];
+        for (int i = 0; i < TOGETHER; i++) {
+#pragma unroll
+          for (int mask = LANES / 2; mask > 0; mask /= 2) weight[h][i] += shuffle_xor(weight[h][i], mask);
+          if (!sees[i]) weight[h][i] = -infinity();
+          larger = weight[h][i] > larger ? weight[h][i] : larger;
+        }
+        float reference = larger == -infinity() ? 0.0f : larger, keep = exp_fast(most[h] - reference);
+        most[h] = larger;
+        sum[h] *= keep;
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++) {
+          weight[h][i] = exp_fast(weight[h][i] - reference);
+          sum[h] += weight[h][i];
+        }
+#pragma unroll
+        for (int d = 0; d < OWN; d++) acc[h][d] *= keep;
+      }
+#pragma unroll
+      for (int i = 0; i < TOGETHER; i++) {
+        float value_values[OWN];
+#pragma unroll
+        for (int p = 0; p < PIECES; p++) unpack_piece(v[i][p], value_values + p * VECTOR);
+#pragma unroll
+        for (int h = 0; h < GROUP; h++) {
+#pragma unroll
+          for (int d = 0; d < OWN; d++) acc[h][d] += weight[h][i] * value_values[d];
         }
       }
     }

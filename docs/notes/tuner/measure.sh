@@ -2,7 +2,7 @@
 # The measurements of docs/notes/tuner.md on one GPU.
 #   measure.sh SPECTUNE MODELS WORKLOADS OUT PART...
 # MODELS has small/{target,eagle3}, WORKLOADS has mt_bench.jsonl; PART is one of guided, grid, random, anneal, none, policy,
-# between, dummy; random, anneal, policy and between need what guided has left.
+# between, dummy, serving; random, anneal, policy and between need what guided has left.
 set -u
 spectune=$1 models=$2 workloads=$3 out=$4
 shift 4
@@ -82,17 +82,36 @@ between() {
 }
 
 # Random weights of a published shape with published acceptance.
+published_toml() {
+    printf '[models]\nmodel_shape = "llama-3.1-8b"\nalgorithm = "EAGLE3"\ndtype = "bfloat16"\n'
+    printf 'acceptance = { file = "%s/specbundle-acceptance.json", target = "Llama-3.1-8B-Instruct", draft = "lmsys/SGLang-EAGLE3-Llama-3.1-8B-Instruct-SpecForge" }\n' "$workloads"
+    printf '[engine]\ndevice = "cuda:0"\ncontext_length = 2048\n'
+}
+
 dummy() {
     {
-        printf '[models]\nmodel_shape = "llama-3.1-8b"\nalgorithm = "EAGLE3"\ndtype = "bfloat16"\n'
-        printf 'acceptance = { file = "%s/specbundle-acceptance.json", target = "Llama-3.1-8B-Instruct", draft = "lmsys/SGLang-EAGLE3-Llama-3.1-8B-Instruct-SpecForge" }\n' "$workloads"
-        printf '[engine]\ndevice = "cuda:0"\ncontext_length = 2048\n'
+        published_toml
         printf '[workload]\nrandom = { input_length = 512 }\nrequests = 16\noutput_length = 128\n'
         printf '[batch]\nsizes = [1, 8, 16]\n'
         printf '[space]\nshapes = ["3,1,4", "5,1,6", "5,3,6", "7,1,8", "7,4,8"]\n'
         printf '[search]\nstrategy = "grid"\nrepeats = 3\n'
     } > "$out/dummy.toml"
     run dummy
+}
+
+# Requests of 201 to 1,500 prompt tokens and 53 to 400 new ones that come by themselves, more than can be served, beside a closed
+# loop of the same requests that keeps as many running.
+serving() {
+    {
+        published_toml
+        printf 'max_running_requests = 32\n'
+        printf '[workload]\nrandom = { input_length = 1500, ratio = 0.1342 }\nrequests = 160\noutput_length = 400\n'
+        printf '[batch]\nsizes = [32]\n'
+        printf '[arrivals]\nrates = [40.0, 80.0]\n'
+        printf '[space]\nshapes = ["3,1,4"]\n'
+        printf '[search]\nstrategy = "grid"\nrepeats = 2\n'
+    } > "$out/serving.toml"
+    run serving
 }
 
 for part in "$@"; do "$part"; done

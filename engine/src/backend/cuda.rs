@@ -6,6 +6,7 @@
 mod bandwidth;
 mod flight;
 mod layout;
+mod linear;
 mod memory;
 mod passes;
 mod prefill;
