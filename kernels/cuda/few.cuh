@@ -14,8 +14,8 @@
 #pragma once
 
 #define KEYS 16
-/// Dynamic shared memory, 4 · RECORD bytes each: 8 for each warp's sums, and one for each pair of the block. Before there are
-/// sums, what is staged lies there.
+/// Dynamic shared memory: records of 8 pairs for each warp's sums, and where there are splits one for each pair of the block.
+/// Before there are sums, what is staged lies there: if it is more, so much.
 /// 32 dims of a key are one access of four lanes.
 #define KEY_PARTS (HEAD_DIM / 32)
 /// Dims of a value that one access takes, and how many accesses a lane makes for its HEAD_DIM / 8.
@@ -32,10 +32,6 @@ struct Values {
   /// Of keys 2 (lane % 4), the next, and these + 8: dims VALUE_PART (8 j + lane / 4) and those behind, two a word.
   u32 word[4][HEAD_DIM / 16];
 };
-
-/// Rows of the pass that a rotating block has in shared memory, each HEAD_DIM elements, a bank's width apart: its queries by
-/// their places among the block's pairs, and from `keys` and `values` on those of the group's rows.
-#define STAGED (HEAD_DIM + 8)
 
 /// Where a key or value stands of which `staged` is the place in shared memory, or below 0 for none.
 __device__ __forceinline__ const T* at_row(const T* cache, int cache_row, int width, const T* rows, int staged) {
@@ -84,78 +80,10 @@ __device__ __forceinline__ u32 of_dim(const u32* one, const u32* other, int i) {
   return i % 2 == 0 ? (one[i / 2] & 0xffff) | other[i / 2] << 16 : one[i / 2] >> 16 | (other[i / 2] & 0xffff0000u);
 }
 
-/// What a rotating kernel takes beside: rows of the qkv layer are `query`, or float sums `[part_count, rows, all heads]` if
-/// part_count is not 0; the rest as rotate_and_write. `reads_ahead`: what groups.cuh names may be read before the wait.
-#define ROTATION_PARAMETERS                                                                                             \
-  const float *parts, int part_count, const float2 *table, int positions, const int *position, const int *write,        \
-      const T *query_norm, const T *key_norm, float epsilon, int reads_ahead
-#define ROTATION_ARGUMENTS \
-  parts, part_count, table, positions, position, write, query_norm, key_norm, epsilon, reads_ahead
-#define NO_ROTATION nullptr, 0, nullptr, 0, nullptr, nullptr, nullptr, nullptr, 0.0f, 1
-
-/// Rotates the block's queries to `staged`, and if `with_new` the keys and values of the group's rows behind them, PAIRS rows
-/// each; if `writes`, to the cache too. Lane i knows position and cache row of row i of the group. A whole block calls it.
-template <int PAIRS, int WARPS>
-__device__ __forceinline__ void rotate_group(T* staged, const Pairs& pairs, bool with_new, bool writes, T* keys, T* values,
-                                             const T* qkv, int stride, int rows, int heads, int kv_heads, const float* parts,
-                                             int part_count, const float2* table, const T* query_norm,
-                                             const T* key_norm, float epsilon, int row_position, int row_write) {
-  // Heads of a warp whose loads are under way together.
-  constexpr int HEADS = PAIRS / WARPS < 2 ? 2 : PAIRS / WARPS < 4 ? PAIRS / WARPS : 4, HALF = HEAD_DIM / 2;
-  int queries = min(PAIRS, pairs.end_pair - pairs.first_pair), all = queries + (with_new ? 2 * pairs.rows : 0);
-  int width = (heads + 2 * kv_heads) * HEAD_DIM, i = min(lane() * 2, HALF - 2);
-  bool real = lane() * 2 < HALF;
-#pragma unroll 1
-  for (int first = warp(); first < all; first += WARPS * HEADS) {
-    float2 two[2 * HEADS] = {};
-    const float* from[2 * HEADS] = {};
-    float4 turns[HEADS];
-    int to[HEADS], cached[HEADS];
-#pragma unroll
-    for (int k = 0; k < HEADS; k++) {
-      int at = min(first + k * WARPS, all - 1), kind = (at >= queries) + (at >= queries + pairs.rows);
-      int row = kind == 0 ? row_of(pairs, pairs.first_pair + at) - pairs.first_row : at - queries - (kind - 1) * pairs.rows;
-      int head = kind == 0 ? head_of(pairs, pairs.first_pair + at) : heads + (kind - 1) * kv_heads + pairs.kv_head;
-      to[k] = kind == 0 ? at : kind * PAIRS + row;
-      cached[k] = shuffle(row_write, row);
-      turns[k] = *(const float4*)(table + wide(shuffle(row_position, row), HALF) + i);
-#pragma unroll
-      for (int half = 0; half < 2; half++) {
-        int element = head * HEAD_DIM + half * HALF + i;
-        if (part_count > 0)
-          from[2 * k + half] = parts + wide(pairs.first_row + row, width) + element;
-        else
-          two[2 * k + half] = read_pair(qkv + wide(pairs.first_row + row, stride) + element);
-      }
-    }
-    if (part_count > 0) read_pairs_of_parts<2 * HEADS, 4>(two, from, part_count, wide(rows, width));
-#pragma unroll
-    for (int k = 0; k < HEADS; k++) {
-      // Queries, keys, values.
-      int kind = to[k] / PAIRS;
-      float2 low = two[2 * k], high = two[2 * k + 1];
-      const T* norm = kind == 0 ? query_norm : key_norm;
-      if (kind < 2 && norm) {
-        float squares = real ? low.x * low.x + low.y * low.y + high.x * high.x + high.y * high.y : 0.0f;
-        float scale = inverse_root(warp_sum(squares) / (float)HEAD_DIM + epsilon);
-        low = normed(low, scale, read_pair(norm + i));
-        high = normed(high, scale, read_pair(norm + i + HALF));
-      }
-      if (kind < 2) turn(low, high, turns[k]);
-      if (!real || first + k * WARPS >= all) continue;
-      write_pair(staged + to[k] * STAGED + i, low);
-      write_pair(staged + to[k] * STAGED + i + HALF, high);
-      if (kind == 0 || !writes || cached[k] < 0) continue;
-      T* cache = (kind == 1 ? keys : values) + wide(cached[k] * kv_heads + pairs.kv_head, HEAD_DIM) + i;
-      write_pair(cache, low);
-      write_pair(cache + HALF, high);
-    }
-  }
-}
-
 /// One block: 8 · NT pairs of a group and a key/value head over one split. Its warps take pieces in turn and are merged at
 /// the end. If ROTATES, the group has no more pairs, and the queries, and keys and values of its own rows, are rotated here.
-template <int NT, int WARPS, bool ROTATES>
+/// There is one split unless SPLITS.
+template <int NT, int WARPS, bool ROTATES, bool SPLITS>
 __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   constexpr int PAIRS = 8 * NT, STATE = HEAD_DIM / 4 + 1;
   DYNAMIC_SHARED(shared);
@@ -401,7 +329,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
         sum[3] += share * part.w;
       }
       int place = row_of(pairs, pair) * heads + head_of(pairs, pair);
-      if (split.count == 1) {
+      if (!SPLITS || split.count == 1) {
         // A row that sees nothing is padding: zeros.
         float inverse = whole > 0.0f ? 1.0f / whole : 0.0f;
         *(uint2*)(out + wide(place, HEAD_DIM) + d) =
@@ -413,7 +341,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
       }
     }
   }
-  if (split.count > 1) {
+  if (SPLITS && split.count > 1) {
     merge_splits<PAIRS, WARPS * WARP>(out, pairs, split.count, heads, records, partial, counters, max_splits);
   }
 }

@@ -65,7 +65,7 @@ struct Choice {
     threads: u32,
     /// Bytes of dynamic shared memory.
     shared: usize,
-    /// Blocks that run on a multiprocessor at the same time.
+    /// Blocks that run on a multiprocessor at the same time, and so how many splits pay; 0 where nothing is split.
     resident: usize,
 }
 
@@ -198,14 +198,15 @@ impl Kernels {
 /// The kernel for groups of so many pairs, `together` times: the widest that the pairs fill, but a narrower one where the
 /// blocks would leave multiprocessors idle. The keys are then read several times, from the second-level cache.
 fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize) -> Choice {
-    // Each warp's sums of 8 pairs, and a record for each pair.
+    // Each warp's sums of 8 pairs, and with splits a record for each pair; or before, the rows that are staged.
     let few = |file, name, rotates, pairs, warps: u32, resident| Choice {
         file,
         name,
         rotates,
         pairs,
         threads: warps * 32,
-        shared: (warps as usize * 8 + pairs) * (head_dim + 4) * 4,
+        shared: ((warps as usize * 8 + if resident > 0 { pairs } else { 0 }) * (head_dim + 4) * 4)
+            .max(3 * pairs * (head_dim + 8) * 2),
         resident,
     };
     // As in attention_tiles.cu: tiles of 32 keys and values, and the queries.
@@ -219,17 +220,16 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
         shared: (stages * 2 * 32 + pairs) * row,
         resident: if head_dim <= 128 { resident } else { 1 },
     };
-    let fits = |width: usize, resident: usize| together * pairs.div_ceil(width) <= multiprocessors * resident;
-    // Where nothing would be split, the kernels that stand alone have more first-level cache for what is under way.
-    let split = |resident: usize| 2 * together <= multiprocessors * resident;
+    let fits = |width: usize| together * pairs.div_ceil(width) <= multiprocessors;
     match head_dim <= MOST_OF_FEW {
-        true if pairs <= 8 && split(3) => few(FEW_FILE, "rotate_and_attend_8", true, 8, 4, 3),
-        true if pairs <= 8 => few(ALONE_FILE, "rotate_and_attend_alone_8", true, 8, 3, 4),
-        true if pairs <= 16 && split(2) => few(FEW_FILE, "rotate_and_attend_16", true, 16, 4, 2),
-        true if pairs <= 16 => few(ALONE_FILE, "rotate_and_attend_alone_16", true, 16, 2, 4),
-        true if fits(16, 1) => few(FEW_FILE, "attention_few_16", false, 16, 4, 2),
-        _ if pairs <= 32 || fits(32, 1) => tiles("attention_tiles_32", 32, 4, 3),
-        _ if pairs <= 64 || fits(64, 1) => tiles("attention_tiles_64", 64, 4, 3),
+        true if pairs <= 8 && fits(8) => few(FEW_FILE, "rotate_and_attend_8", true, 8, 8, 1),
+        true if pairs <= 16 && fits(16) => few(FEW_FILE, "rotate_and_attend_16", true, 16, 8, 1),
+        // More groups than multiprocessors: smaller blocks that stand alone, and more first-level cache for what is under way.
+        true if pairs <= 8 => few(ALONE_FILE, "rotate_and_attend_alone_8", true, 8, 3, 0),
+        true if pairs <= 16 => few(ALONE_FILE, "rotate_and_attend_alone_16", true, 16, 2, 0),
+        true if fits(16) => few(FEW_FILE, "attention_few_16", false, 16, 8, 1),
+        _ if pairs <= 32 || fits(32) => tiles("attention_tiles_32", 32, 4, 3),
+        _ if pairs <= 64 || fits(64) => tiles("attention_tiles_64", 64, 4, 3),
         _ => tiles("attention_tiles_128", 128, 8, 2),
     }
 }
