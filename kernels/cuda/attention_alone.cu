@@ -13,10 +13,10 @@
 
 /// As rotate_and_attend_8 and rotate_and_attend_16, but with 96 and 64 threads.
 extern "C" __global__ void __launch_bounds__(96, 4) rotate_and_attend_alone_8(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
-  attend<1, 3, true, false, false>(GROUP_ARGUMENTS, ROTATION_ARGUMENTS);
+  attend<1, 3, true, false>(GROUP_ARGUMENTS, ROTATION_ARGUMENTS);
 }
 extern "C" __global__ void __launch_bounds__(64, 4) rotate_and_attend_alone_16(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
-  attend<2, 2, true, false, false>(GROUP_ARGUMENTS, ROTATION_ARGUMENTS);
+  attend<2, 2, true, false>(GROUP_ARGUMENTS, ROTATION_ARGUMENTS);
 }
 
 #endif
