@@ -1,0 +1,305 @@
+// What attention_alone.cu does: as few.cuh, for blocks of which there are so many that nothing is split. Then it is bytes on
+// their way that count, and no warp may wait for another: each takes pieces of 16 keys and all their values for itself, and
+// their sums are put together at the end. Not for heads of 256: there are not so many registers.
+#pragma once
+
+#define KEYS 16
+/// Dynamic shared memory: what is staged, and later in its place records of 8 pairs for each warp's sums; the larger of both.
+/// 32 dims of a key are one access of four lanes.
+#define KEY_PARTS (HEAD_DIM / 32)
+/// Dims of a value that one access takes, and how many accesses a lane makes for its HEAD_DIM / 8.
+#define VALUE_PART (HEAD_DIM % 64 == 0 ? 8 : 4)
+#define VALUE_PARTS (HEAD_DIM / 8 / VALUE_PART)
+/// Tiles of 16 dims.
+#define TILES (HEAD_DIM / 16)
+
+struct Keys {
+  /// Of keys lane / 4 and lane / 4 + 8: dims 32 j + 8 (lane % 4) and the 7 behind.
+  uint4 part[2][KEY_PARTS];
+};
+struct Values {
+  /// Of keys 2 (lane % 4), the next, and these + 8: dims VALUE_PART (8 j + lane / 4) and those behind, two a word.
+  u32 word[4][HEAD_DIM / 16];
+};
+
+/// Where a key or value stands of which `staged` is the place in shared memory, or below 0 for none.
+__device__ __forceinline__ const T* at_row(const T* cache, int cache_row, int width, const T* rows, int staged) {
+  return staged < 0 ? cache + wide(cache_row, width) : rows + staged * STAGED;
+}
+
+/// `keys` are this lane's of cache row 0, `cache_row` is that of key lane % 16, `width` the elements of a cache row. If
+/// ANYWHERE, keys whose `staged` is not below 0 are row `staged` of `rows` instead.
+template <bool ANYWHERE>
+__device__ __forceinline__ void load_keys(Keys& to, const T* keys, int cache_row, int width, const T* rows, int staged) {
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    int key = lane() / 4 + 8 * half, row = shuffle(cache_row, key);
+    const T* from = at_row(keys, row, width, rows, ANYWHERE ? shuffle(staged, key) : -1);
+#pragma unroll
+    for (int j = 0; j < KEY_PARTS; j++) {
+      to.part[half][j] = ANYWHERE ? load_fresh_any_16(from + j * 32) : load_fresh_16(from + j * 32);
+    }
+  }
+}
+template <bool ANYWHERE>
+__device__ __forceinline__ void load_values(Values& to, const T* values, int cache_row, int width, const T* rows,
+                                            int staged) {
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    int key = lane() % 4 * 2 + i % 2 + i / 2 * 8, row = shuffle(cache_row, key);
+    const T* from = at_row(values, row, width, rows, ANYWHERE ? shuffle(staged, key) : -1);
+#pragma unroll
+    for (int j = 0; j < VALUE_PARTS; j++) {
+      if (VALUE_PART == 8) {
+        uint4 part = ANYWHERE ? load_fresh_any_16(from + j * 64) : load_fresh_16(from + j * 64);
+        to.word[i][4 * j] = part.x;
+        to.word[i][4 * j + 1] = part.y;
+        to.word[i][4 * j + 2] = part.z;
+        to.word[i][4 * j + 3] = part.w;
+      } else {
+        uint2 part = ANYWHERE ? load_fresh_any_8(from + j * 32) : load_fresh_8(from + j * 32);
+        to.word[i][2 * j] = part.x;
+        to.word[i][2 * j + 1] = part.y;
+      }
+    }
+  }
+}
+/// The elements of dim i of a lane of two keys.
+__device__ __forceinline__ u32 of_dim(const u32* one, const u32* other, int i) {
+  return i % 2 == 0 ? (one[i / 2] & 0xffff) | other[i / 2] << 16 : one[i / 2] >> 16 | (other[i / 2] & 0xffff0000u);
+}
+
+/// One block: all of the up to 8 · NT pairs of a group and a key/value head. Queries, and keys and values of the group's own
+/// rows, are rotated here. Its warps take pieces in turn and are merged at the end.
+template <int NT, int WARPS>
+__device__ __forceinline__ void attend_alone(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
+  constexpr int PAIRS = 8 * NT, STATE = HEAD_DIM / 4 + 1;
+  DYNAMIC_SHARED(shared);
+  float4(*warp_sums)[8][STATE] = (float4(*)[8][STATE])shared;
+  // Where the sums stand later.
+  T* staged = (T*)shared;
+  __shared__ float warp_most[WARPS][PAIRS], warp_total[WARPS][PAIRS];
+  int key = lane() / 4, column = lane() % 4 * 2;
+  if (!reads_ahead) await_predecessor();
+  Pairs pairs;
+  if (!find_pairs<PAIRS>(pairs, page_table, table_width, page_size, row_slot, row_prefix, group_own, group_own_count,
+                         own_stride, group_first, group_rows, rows, heads, kv_heads)) {
+    return;
+  }
+  Split split = find_split<KEYS>(pairs, WARPS, 1);
+  auto find = [&](int at) {
+    return at < split.end ? look_up<KEYS>(pairs, split, at, lane() % KEYS, page_size) : 0;
+  };
+  auto cache_row = [&](int at, int found) {
+    return cache_row_of<KEYS>(pairs, split, at, lane() % KEYS, page_size, found);
+  };
+  // Of this piece and the next.
+  int piece = split.begin + same(warp()), found = find(piece), next_found = find(piece + WARPS);
+  // Of row `lane` of the group.
+  int own_row = pairs.first_row + min(lane(), pairs.rows - 1);
+  int row_position = load_fresh(position + own_row), row_write = load_fresh(write + own_row);
+  // Of columns 2 (lane % 4) and the next; the words are the masks' for this piece.
+  int prefix[NT][2], pair_row[NT][2];
+  u32 mask[NT][2];
+  auto look = [&](int at) {
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+#pragma unroll
+      for (int i = 0; i < 2; i++) mask[n][i] = look_at_mask<KEYS>(split, at, row_own_mask, mask_words, pair_row[n][i]);
+    }
+  };
+#pragma unroll
+  for (int n = 0; n < NT; n++) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      pair_row[n][i] = row_of(pairs, pairs.first_pair + n * 8 + column + i);
+      prefix[n][i] = load_fresh(row_prefix + pair_row[n][i]);
+    }
+  }
+  int width = kv_heads * HEAD_DIM;
+  const T* key_from = keys + pairs.kv_head * HEAD_DIM + lane() % 4 * 8;
+  const T* value_from = values + pairs.kv_head * HEAD_DIM + lane() / 4 * VALUE_PART;
+  const T* staged_keys = staged + PAIRS * STAGED + lane() % 4 * 8;
+  const T* staged_values = staged + 2 * PAIRS * STAGED + lane() / 4 * VALUE_PART;
+  if (piece < split.end) look(piece);
+  Keys some_keys;
+  Values some_values;
+  // What this pass writes stands in shared memory.
+  auto place_in_stage = [&](int cache_row) {
+    int place = -1;
+    for (int r = 0; r < pairs.rows; r++) place = shuffle(row_write, r) == cache_row ? r : place;
+    return place;
+  };
+  int row = cache_row(piece, found), in_stage = -1;
+  bool settled = is_settled<KEYS>(pairs, split, piece);
+  if (settled && piece < split.end) {
+    load_keys<false>(some_keys, key_from, row, width, staged_keys, -1);
+    load_values<false>(some_values, value_from, row, width, staged_values, -1);
+  }
+  await_predecessor();
+  rotate_group<PAIRS, WARPS>(staged, pairs, true, true, keys, values, query, query_stride, rows, heads, kv_heads, parts,
+                             part_count, table, query_norm, key_norm, epsilon,
+                             min(max(row_position, 0), positions - 1), row_write);
+  block_sync();
+  release_successor();
+  if (!settled && piece < split.end) {
+    in_stage = place_in_stage(row);
+    load_keys<true>(some_keys, key_from, row, width, staged_keys, in_stage);
+    load_values<true>(some_values, value_from, row, width, staged_values, in_stage);
+  }
+  // Of pair lane / 4: dims as of keys.
+  const T* query_from[NT];
+#pragma unroll
+  for (int n = 0; n < NT; n++) query_from[n] = staged + min(n * 8 + key, pairs.end_pair - 1) * STAGED + column * 4;
+
+  // Of the two columns; so far a lane sums its own keys.
+  float most[NT][2], total[NT][2];
+  // Of tile m and column i: dims m and TILES + m of this lane's.
+  float acc[NT][TILES][4];
+#pragma unroll
+  for (int n = 0; n < NT; n++) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      most[n][i] = -infinity();
+      total[n][i] = 0.0f;
+    }
+#pragma unroll
+    for (int m = 0; m < TILES; m++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) acc[n][m][i] = 0.0f;
+    }
+  }
+  for (; piece < split.end; piece += WARPS) {
+    bool more = piece + WARPS < split.end;
+    // Two sums at least, so that a product does not wait for the one before it.
+    float score[NT][4], second[NT][4];
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) score[n][i] = second[n][i] = 0.0f;
+    }
+#pragma unroll
+    for (int j = 0; j < KEY_PARTS; j++) {
+      uint4 low = some_keys.part[0][j], high = some_keys.part[1][j];
+      const u32 a[4] = {low.x, high.x, low.y, high.y}, c[4] = {low.z, high.z, low.w, high.w};
+#pragma unroll
+      for (int n = 0; n < NT; n++) {
+        uint4 q = load_fresh_any_16(query_from[n] + j * 32);
+        const u32 b[2] = {q.x, q.y}, d[2] = {q.z, q.w};
+        mma_16816(score[n], a, b);
+        mma_16816(NT == 1 ? second[n] : score[n], c, d);
+      }
+    }
+    row = cache_row(piece + WARPS, next_found);
+    settled = is_settled<KEYS>(pairs, split, piece + WARPS);
+    if (more) {
+      if (!settled) in_stage = place_in_stage(row);
+      if (settled)
+        load_keys<false>(some_keys, key_from, row, width, staged_keys, -1);
+      else
+        load_keys<true>(some_keys, key_from, row, width, staged_keys, in_stage);
+      next_found = find(piece + 2 * WARPS);
+    }
+
+    u32 weight[NT][2];
+    float keep[NT][2];
+    bool changes = false;
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+      float w[4];
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        u32 seen = seen_keys<KEYS>(split, piece, prefix[n][i], mask[n][i]);
+        float low = seen >> key & 1 ? (score[n][i] + second[n][i]) * scale : -infinity();
+        float high = seen >> (key + 8) & 1 ? (score[n][i + 2] + second[n][i + 2]) * scale : -infinity();
+        float larger = max(most[n][i], max(low, high));
+#pragma unroll
+        for (int by = 4; by < WARP; by *= 2) larger = max(larger, shuffle_xor(larger, by));
+        float reference = reference_of(larger);
+        keep[n][i] = exp2_fast(most[n][i] - reference);
+        changes = changes || larger != most[n][i];
+        most[n][i] = larger;
+        w[i] = exp2_fast(low - reference);
+        w[i + 2] = exp2_fast(high - reference);
+        total[n][i] = total[n][i] * keep[n][i] + w[i] + w[i + 2];
+      }
+      weight[n][0] = transpose_8x8(pack(w[0], w[1]));
+      weight[n][1] = transpose_8x8(pack(w[2], w[3]));
+    }
+    // The largest score seldom changes behind the first pieces.
+    if (ballot(changes) != 0) {
+#pragma unroll
+      for (int n = 0; n < NT; n++) {
+#pragma unroll
+        for (int m = 0; m < TILES; m++) {
+#pragma unroll
+          for (int i = 0; i < 4; i++) acc[n][m][i] *= keep[n][i % 2];
+        }
+      }
+    }
+    if (more) look(piece + WARPS);
+#pragma unroll
+    for (int m = 0; m < TILES; m++) {
+      const u32 a[4] = {of_dim(some_values.word[0], some_values.word[1], m),
+                        of_dim(some_values.word[0], some_values.word[1], TILES + m),
+                        of_dim(some_values.word[2], some_values.word[3], m),
+                        of_dim(some_values.word[2], some_values.word[3], TILES + m)};
+#pragma unroll
+      for (int n = 0; n < NT; n++) mma_16816(acc[n][m], a, weight[n]);
+    }
+    if (more && settled) load_values<false>(some_values, value_from, row, width, staged_values, -1);
+    if (more && !settled) load_values<true>(some_values, value_from, row, width, staged_values, in_stage);
+  }
+
+#pragma unroll
+  for (int n = 0; n < NT; n++) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+#pragma unroll
+      for (int by = 4; by < WARP; by *= 2) total[n][i] += shuffle_xor(total[n][i], by);
+      if (key == 0) {
+        warp_most[warp()][n * 8 + column + i] = most[n][i];
+        warp_total[warp()][n * 8 + column + i] = total[n][i];
+      }
+    }
+  }
+  // Sums take the place of what was staged.
+  block_sync();
+  // The warps' sums are merged in their order, by all threads.
+#pragma unroll
+  for (int n = 0; n < NT; n++) {
+    if (n > 0) block_sync();
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+#pragma unroll
+      for (int k = 0; k < HEAD_DIM / 8; k++) {
+        int d = k / VALUE_PART * 8 * VALUE_PART + key * VALUE_PART + k % VALUE_PART;
+        ((float*)warp_sums[warp()][column + i])[d] = acc[n][k % TILES][k / TILES * 2 + i];
+      }
+    }
+    block_sync();
+#pragma unroll 1
+    for (int at = (int)threadIdx.x; at < 8 * HEAD_DIM / 4; at += WARPS * WARP) {
+      int own = at / (HEAD_DIM / 4), d = at % (HEAD_DIM / 4) * 4, pair = pairs.first_pair + n * 8 + own;
+      if (pair >= pairs.end_pair) break;
+      float largest = -infinity(), sum[4] = {0.0f, 0.0f, 0.0f, 0.0f}, whole = 0.0f;
+#pragma unroll
+      for (int w = 0; w < WARPS; w++) largest = max(largest, warp_most[w][n * 8 + own]);
+#pragma unroll
+      for (int w = 0; w < WARPS; w++) {
+        float share = exp2_fast(warp_most[w][n * 8 + own] - reference_of(largest));
+        float4 part = warp_sums[w][own][d / 4];
+        whole += share * warp_total[w][n * 8 + own];
+        sum[0] += share * part.x;
+        sum[1] += share * part.y;
+        sum[2] += share * part.z;
+        sum[3] += share * part.w;
+      }
+      int place = row_of(pairs, pair) * heads + head_of(pairs, pair);
+      // A row that sees nothing is padding: zeros.
+      float inverse = whole > 0.0f ? 1.0f / whole : 0.0f;
+      *(uint2*)(out + wide(place, HEAD_DIM) + d) =
+          make_uint2(pack(sum[0] * inverse, sum[1] * inverse), pack(sum[2] * inverse, sum[3] * inverse));
+    }
+  }
+}
