@@ -1,4 +1,4 @@
-// As rotate_and_attend_8 and _16 of attention_few.cu, for so many groups that nothing is split: four blocks find room on a multiprocessor, and 512 blocks
+// As attention_few.cu, for so many groups that nothing is split: four blocks find room on a multiprocessor, and 512 blocks
 // on most devices at once. What they have under way of keys and values waits in the first-level cache, of which they want
 // much: a file of their own, since that is asked for by file.
 //
@@ -9,15 +9,14 @@
 #include "rotation.cuh"
 #include "groups.cuh"
 #include "staged.cuh"
-#include "alone.cuh"
+#include "few.cuh"
 
-/// As rotate_and_attend_8 and rotate_and_attend_16, but with 96 and 64 threads, dynamic shared memory as alone.cuh says, and
-/// grid.x 1: neither partial nor counters are used.
+/// As rotate_and_attend_8 and rotate_and_attend_16, but with 96 and 64 threads.
 extern "C" __global__ void __launch_bounds__(96, 4) rotate_and_attend_alone_8(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
-  attend_alone<1, 3>(GROUP_ARGUMENTS, ROTATION_ARGUMENTS);
+  attend<1, 3, true, false>(GROUP_ARGUMENTS, ROTATION_ARGUMENTS);
 }
 extern "C" __global__ void __launch_bounds__(64, 4) rotate_and_attend_alone_16(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
-  attend_alone<2, 2>(GROUP_ARGUMENTS, ROTATION_ARGUMENTS);
+  attend<2, 2, true, false>(GROUP_ARGUMENTS, ROTATION_ARGUMENTS);
 }
 
 #endif

@@ -19,18 +19,18 @@
 /// Splits are clusters in x, up to 8. Where the architecture has none, up to 32 are merged through `partial`, HEAD_DIM + 4
 /// floats for each of `rows · heads · max_splits`, and counters `[groups, grid.y]`, zero before and after.
 /// Grid (max_splits, kv_heads · ceil(largest group · heads / kv_heads / 16), groups), 256 threads, dynamic shared memory as
-/// few.cuh says: so little, and so few registers, that a block runs beside two of a linear layer.
-extern "C" __global__ void __launch_bounds__(256, 2) attention_few_16(GROUP_PARAMETERS) {
-  attend<2, false>(GROUP_ARGUMENTS, NO_ROTATION);
+/// few.cuh says.
+extern "C" __global__ void __launch_bounds__(256, 1) attention_few_16(GROUP_PARAMETERS) {
+  attend<2, 8, false, true>(GROUP_ARGUMENTS, NO_ROTATION);
 }
 
 /// The same for groups of no more pairs than the name says, behind what rotate_and_write does: of `query`, the rows of the qkv
 /// layer, or its parts, and with their keys and values, which also go to the cache. `query` stays as it is.
-extern "C" __global__ void __launch_bounds__(256, 2) rotate_and_attend_8(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
-  attend<1, true>(GROUP_ARGUMENTS, ROTATION_ARGUMENTS);
+extern "C" __global__ void __launch_bounds__(256, 1) rotate_and_attend_8(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
+  attend<1, 8, true, true>(GROUP_ARGUMENTS, ROTATION_ARGUMENTS);
 }
-extern "C" __global__ void __launch_bounds__(256, 2) rotate_and_attend_16(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
-  attend<2, true>(GROUP_ARGUMENTS, ROTATION_ARGUMENTS);
+extern "C" __global__ void __launch_bounds__(256, 1) rotate_and_attend_16(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
+  attend<2, 8, true, true>(GROUP_ARGUMENTS, ROTATION_ARGUMENTS);
 }
 
 #endif

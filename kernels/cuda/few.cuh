@@ -1,46 +1,36 @@
-// What attention_few.cu does: attention over the paged cache on tensor cores for few (row, head) pairs. See groups.cuh for
-// what is read and when.
+// What attention_few.cu and attention_alone.cu do: attention over the paged cache on tensor cores for few (row, head) pairs.
+// See groups.cuh for what is read and when.
 //
 // Where all pairs of a group fit a block, it also does what rotate_and_write does, and stands directly behind the qkv layer.
 // Each block of a group rotates the same queries: that costs less than a kernel between, or waiting for each other.
 //
-// It is latency that counts, and room beside the linear layers ahead and behind, whose rings fill a multiprocessor's shared
-// memory: so keys and values wait in registers, few of them. A round of a block is a piece of 16 keys for each warp. A warp
-// finds the scores of its own piece, and leaves the weights of its keys in shared memory, relative to its largest; then it
-// takes 16 dims of the values of all pieces, so that no sums have to be put together. A product sums over all dims of a
-// head, or all keys of a piece, in any order as long as both factors have the same; so a lane takes neighbouring dims where
-// the instruction speaks of scattered ones, as they lie in memory. Keys and values are the left factors, the pairs 8 columns
-// a tile.
+// It is latency that counts, and bytes on their way. So nothing passes through shared memory: a warp takes pieces of 16
+// keys for itself, and loads its operands of the products as they lie in memory, whole 16-byte accesses. A product sums
+// over all dims of a head and over all keys of a piece, in any order as long as both factors have the same; so a lane takes
+// neighbouring dims where the instruction speaks of scattered ones. Keys and values are the left factors, the pairs 8
+// columns a tile.
 //
-// Not for heads of 256, which have more dims than a block has warps for.
+// Not for heads of 256: there are not so many registers.
 #pragma once
 
 #define KEYS 16
-/// Warps of a block, and so pieces of a round.
-#define WARPS 8
+/// Dynamic shared memory: records of 8 pairs for each warp's sums, and where there are splits one for each pair of the block.
+/// Before there are sums, what is staged lies there: if it is more, so much.
 /// 32 dims of a key are one access of four lanes.
 #define KEY_PARTS (HEAD_DIM / 32)
-/// Warps that take values, 16 dims each.
+/// Dims of a value that one access takes, and how many accesses a lane makes for its HEAD_DIM / 8.
+#define VALUE_PART (HEAD_DIM % 64 == 0 ? 8 : 4)
+#define VALUE_PARTS (HEAD_DIM / 8 / VALUE_PART)
+/// Tiles of 16 dims.
 #define TILES (HEAD_DIM / 16)
-/// Keys of a round that a lane looks up.
-#define LOOK_UPS (WARPS * KEYS / WARP)
 
 struct Keys {
-  /// Of keys lane / 4 and lane / 4 + 8 of the warp's piece: dims 32 j + 8 (lane % 4) and the 7 behind.
+  /// Of keys lane / 4 and lane / 4 + 8: dims 32 j + 8 (lane % 4) and the 7 behind.
   uint4 part[2][KEY_PARTS];
 };
 struct Values {
-  /// Of each piece keys 2 (lane % 4), the next, and these + 8: dims 2 (lane / 4) and the next of the warp's 16.
-  u32 word[WARPS][4];
-};
-/// What a round's warps tell each other, for NT tiles of 8 pairs. Dynamic shared memory holds the staged rows, then two of
-/// these, of which rounds take turns. Records take the place of staged queries and keys.
-template <int NT>
-struct Round {
-  /// Weights of a piece's keys, as the right factors of a product.
-  uint2 weight[WARPS][NT][WARP];
-  /// The largest score of a piece's keys, and their sum of weights.
-  float most[WARPS][8 * NT], total[WARPS][8 * NT];
+  /// Of keys 2 (lane % 4), the next, and these + 8: dims VALUE_PART (8 j + lane / 4) and those behind, two a word.
+  u32 word[4][HEAD_DIM / 16];
 };
 
 /// Where a key or value stands of which `staged` is the place in shared memory, or below 0 for none.
@@ -62,30 +52,46 @@ __device__ __forceinline__ void load_keys(Keys& to, const T* keys, int cache_row
     }
   }
 }
-/// A piece's values; `values` are this lane's of cache row 0, key k of the piece is that of lane `first` + k.
 template <bool ANYWHERE>
-__device__ __forceinline__ void load_values(u32 (&word)[4], const T* values, int cache_row, int first, int width,
-                                            const T* rows, int staged) {
+__device__ __forceinline__ void load_values(Values& to, const T* values, int cache_row, int width, const T* rows,
+                                            int staged) {
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    int key = first + lane() % 4 * 2 + i % 2 + i / 2 * 8, row = shuffle(cache_row, key);
+    int key = lane() % 4 * 2 + i % 2 + i / 2 * 8, row = shuffle(cache_row, key);
     const T* from = at_row(values, row, width, rows, ANYWHERE ? shuffle(staged, key) : -1);
-    word[i] = ANYWHERE ? load_fresh_any_4(from) : (u32)load_fresh((const int*)from);
+#pragma unroll
+    for (int j = 0; j < VALUE_PARTS; j++) {
+      if (VALUE_PART == 8) {
+        uint4 part = ANYWHERE ? load_fresh_any_16(from + j * 64) : load_fresh_16(from + j * 64);
+        to.word[i][4 * j] = part.x;
+        to.word[i][4 * j + 1] = part.y;
+        to.word[i][4 * j + 2] = part.z;
+        to.word[i][4 * j + 3] = part.w;
+      } else {
+        uint2 part = ANYWHERE ? load_fresh_any_8(from + j * 32) : load_fresh_8(from + j * 32);
+        to.word[i][2 * j] = part.x;
+        to.word[i][2 * j + 1] = part.y;
+      }
+    }
   }
 }
-/// The lower or upper elements of two words.
-__device__ __forceinline__ u32 lower(u32 one, u32 other) { return (one & 0xffff) | other << 16; }
-__device__ __forceinline__ u32 upper(u32 one, u32 other) { return one >> 16 | (other & 0xffff0000u); }
+/// The elements of dim i of a lane of two keys.
+__device__ __forceinline__ u32 of_dim(const u32* one, const u32* other, int i) {
+  return i % 2 == 0 ? (one[i / 2] & 0xffff) | other[i / 2] << 16 : one[i / 2] >> 16 | (other[i / 2] & 0xffff0000u);
+}
 
-/// One block: 8 · NT pairs of a group and a key/value head over one split, in rounds. If ROTATES, the group has no more pairs,
-/// and the queries, and keys and values of its own rows, are rotated here.
-template <int NT, bool ROTATES>
+/// One block: 8 · NT pairs of a group and a key/value head over one split. Its warps take pieces in turn and are merged at
+/// the end. If ROTATES, the group has no more pairs, and the queries, and keys and values of its own rows, are rotated here.
+/// There is one split unless SPLITS.
+template <int NT, int WARPS, bool ROTATES, bool SPLITS>
 __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
-  constexpr int PAIRS = 8 * NT;
+  constexpr int PAIRS = 8 * NT, STATE = HEAD_DIM / 4 + 1;
   DYNAMIC_SHARED(shared);
+  float4(*warp_sums)[8][STATE] = (float4(*)[8][STATE])shared;
+  float* records = (float*)(shared + WARPS * sizeof(*warp_sums));
+  // Where the sums stand later.
   T* staged = (T*)shared;
-  Round<NT>* rounds = (Round<NT>*)(shared + 3 * PAIRS * STAGED * sizeof(T));
-  float* records = (float*)shared;
+  __shared__ float warp_most[WARPS][PAIRS], warp_total[WARPS][PAIRS];
   int key = lane() / 4, column = lane() % 4 * 2;
   if (!reads_ahead) await_predecessor();
   Pairs pairs;
@@ -95,24 +101,14 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   }
   Split split = find_split<KEYS>(pairs, WARPS, max_splits);
   if ((int)blockIdx.x >= split.count) return;
-
-  // Of a round, whose first piece this is, the keys of lane + i · WARP: what tells their cache rows, and these.
-  int begin = split.begin, own = same(warp()), found[LOOK_UPS], cache_row[LOOK_UPS], in_stage[LOOK_UPS];
-  auto find = [&](int first) {
-#pragma unroll
-    for (int i = 0; i < LOOK_UPS; i++) {
-      int piece = first + (i * WARP + lane()) / KEYS;
-      found[i] = piece < split.end ? look_up<KEYS>(pairs, split, piece, lane() % KEYS, page_size) : 0;
-    }
+  auto find = [&](int at) {
+    return at < split.end ? look_up<KEYS>(pairs, split, at, lane() % KEYS, page_size) : 0;
   };
-  auto take_found = [&](int first) {
-#pragma unroll
-    for (int i = 0; i < LOOK_UPS; i++) {
-      int piece = first + (i * WARP + lane()) / KEYS;
-      cache_row[i] = cache_row_of<KEYS>(pairs, split, piece, lane() % KEYS, page_size, found[i]);
-      in_stage[i] = -1;
-    }
+  auto cache_row = [&](int at, int found) {
+    return cache_row_of<KEYS>(pairs, split, at, lane() % KEYS, page_size, found);
   };
+  // Of this piece and the next.
+  int piece = split.begin + same(warp()), found = find(piece), next_found = find(piece + WARPS);
   // Of row `lane` of the group.
   int row_position = 0, row_write = -1;
   if (ROTATES) {
@@ -120,23 +116,14 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     row_position = load_fresh(position + own_row);
     row_write = load_fresh(write + own_row);
   }
-  // What this pass writes stands in shared memory if the block rotates.
-  auto find_in_stage = [&] {
-    for (int r = 0; ROTATES && r < pairs.rows; r++) {
-      int written = shuffle(row_write, r);
-#pragma unroll
-      for (int i = 0; i < LOOK_UPS; i++) in_stage[i] = written == cache_row[i] ? r : in_stage[i];
-    }
-  };
-  find(begin);
-  // Of columns 2 (lane % 4) and the next; the words are the masks' for the warp's piece.
+  // Of columns 2 (lane % 4) and the next; the words are the masks' for this piece.
   int prefix[NT][2], pair_row[NT][2];
   u32 mask[NT][2];
-  auto look = [&](int piece) {
+  auto look = [&](int at) {
 #pragma unroll
     for (int n = 0; n < NT; n++) {
 #pragma unroll
-      for (int i = 0; i < 2; i++) mask[n][i] = look_at_mask<KEYS>(split, piece, row_own_mask, mask_words, pair_row[n][i]);
+      for (int i = 0; i < 2; i++) mask[n][i] = look_at_mask<KEYS>(split, at, row_own_mask, mask_words, pair_row[n][i]);
     }
   };
 #pragma unroll
@@ -145,216 +132,216 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     for (int i = 0; i < 2; i++) {
       pair_row[n][i] = row_of(pairs, pairs.first_pair + n * 8 + column + i);
       prefix[n][i] = load_fresh(row_prefix + pair_row[n][i]);
-      mask[n][i] = 0;
     }
   }
-  int width = kv_heads * HEAD_DIM, value_column = own * 16 + lane() / 4 * 2;
+  int width = kv_heads * HEAD_DIM;
   const T* key_from = keys + pairs.kv_head * HEAD_DIM + lane() % 4 * 8;
-  const T* value_from = values + pairs.kv_head * HEAD_DIM + value_column;
+  const T* value_from = values + pairs.kv_head * HEAD_DIM + lane() / 4 * VALUE_PART;
   const T* staged_keys = staged + PAIRS * STAGED + lane() % 4 * 8;
-  const T* staged_values = staged + 2 * PAIRS * STAGED + value_column;
-  if (begin + own < split.end) look(begin + own);
+  const T* staged_values = staged + 2 * PAIRS * STAGED + lane() / 4 * VALUE_PART;
+  if (piece < split.end) look(piece);
   Keys some_keys;
   Values some_values;
-  auto settled = [&](int piece) { return is_settled<KEYS>(pairs, split, piece); };
-  // Of the warp's own piece.
-  auto load_own_keys = [&](bool anywhere) {
-    int row = 0, stage = -1;
-#pragma unroll
-    for (int i = 0; i < LOOK_UPS; i++) {
-      row = own / 2 == i ? cache_row[i] : row;
-      stage = own / 2 == i ? in_stage[i] : stage;
-    }
-    row = shuffle(row, own % 2 * KEYS + lane() % KEYS);
-    stage = shuffle(stage, own % 2 * KEYS + lane() % KEYS);
-    if (anywhere)
-      load_keys<ROTATES>(some_keys, key_from, row, width, staged_keys, stage);
-    else
-      load_keys<false>(some_keys, key_from, row, width, staged_keys, -1);
+  // What this pass writes stands in shared memory if the block rotates.
+  auto place_in_stage = [&](int cache_row) {
+    int place = -1;
+    for (int r = 0; r < pairs.rows; r++) place = shuffle(row_write, r) == cache_row ? r : place;
+    return place;
   };
-  // Those of the round's pieces that are settled, or that are not.
-  auto load_all_values = [&](int first, bool of_settled) {
-    if (own >= TILES) return;
-#pragma unroll
-    for (int p = 0; p < WARPS; p++) {
-      if (first + p >= split.end || settled(first + p) != of_settled) continue;
-      if (of_settled)
-        load_values<false>(some_values.word[p], value_from, cache_row[p / 2], p % 2 * KEYS, width, staged_values, -1);
-      else
-        load_values<ROTATES>(some_values.word[p], value_from, cache_row[p / 2], p % 2 * KEYS, width, staged_values,
-                             in_stage[p / 2]);
-    }
-  };
-#pragma unroll
-  for (int p = 0; p < WARPS; p++) {
-#pragma unroll
-    for (int i = 0; i < 4; i++) some_values.word[p][i] = 0;
+  int row = cache_row(piece, found), in_stage = -1;
+  bool settled = is_settled<KEYS>(pairs, split, piece);
+  if (settled && piece < split.end) {
+    load_keys<false>(some_keys, key_from, row, width, staged_keys, -1);
+    load_values<false>(some_values, value_from, row, width, staged_values, -1);
   }
-  take_found(begin);
-  find(begin + WARPS);
-  if (begin + own < split.end && settled(begin + own)) load_own_keys(false);
-  load_all_values(begin, true);
   if (!ROTATES) release_successor();
   await_predecessor();
+  // Of a block that rotates they stay in shared memory.
+  uint4 queries[NT][KEY_PARTS];
   if (ROTATES) {
     bool is_last = (int)blockIdx.x == split.count - 1;
-    bool with_new = is_last || !settled(split.end - 1);
+    bool with_new = is_last || !is_settled<KEYS>(pairs, split, split.end - 1);
     rotate_group<PAIRS, WARPS>(staged, pairs, with_new, is_last, keys, values, query, query_stride, rows, heads, kv_heads,
                                parts, part_count, table, query_norm, key_norm, epsilon,
                                min(max(row_position, 0), positions - 1), row_write);
-  } else {
-    for (int i = (int)threadIdx.x; i < PAIRS * (HEAD_DIM / 8); i += WARPS * WARP) {
-      int pair = pairs.first_pair + i / (HEAD_DIM / 8), d = i % (HEAD_DIM / 8) * 8;
-      *(uint4*)(staged + i / (HEAD_DIM / 8) * STAGED + d) =
-          load_fresh_16(query + wide(row_of(pairs, pair), query_stride) + head_of(pairs, pair) * HEAD_DIM + d);
-    }
+    block_sync();
+    release_successor();
   }
-  block_sync();
-  if (ROTATES) release_successor();
-  bool last_is_settled = settled(min(begin + WARPS, split.end) - 1);
-  if (!last_is_settled) {
-    find_in_stage();
-    if (begin + own < split.end && !settled(begin + own)) load_own_keys(true);
-    load_all_values(begin, false);
+  if (!settled && piece < split.end) {
+    if (ROTATES) in_stage = place_in_stage(row);
+    load_keys<ROTATES>(some_keys, key_from, row, width, staged_keys, in_stage);
+    load_values<ROTATES>(some_values, value_from, row, width, staged_values, in_stage);
   }
-  // Of pair lane / 4: dims as of keys. What lies behind the last pair repeats it.
-  const T* query_from = staged + lane() % 4 * 8;
-  int last_pair = pairs.end_pair - pairs.first_pair - 1;
-
-  // Of the two columns.
-  float most[NT][2], total[NT][2];
-  // Of the warp's dims 2 (lane / 4) and the next, for each of the two columns.
-  float acc[NT][4];
+  // Of pair lane / 4: dims as of keys.
+  const T* query_from[NT];
 #pragma unroll
   for (int n = 0; n < NT; n++) {
+    int own = min(n * 8 + key, pairs.end_pair - pairs.first_pair - 1), pair = pairs.first_pair + own;
+    query_from[n] = query + wide(row_of(pairs, pair), query_stride) + head_of(pairs, pair) * HEAD_DIM + column * 4;
+    if (ROTATES) query_from[n] = staged + own * STAGED + column * 4;
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      acc[n][i] = 0.0f;
-      most[n][i % 2] = -infinity();
-      total[n][i % 2] = 0.0f;
-    }
-  }
-#pragma unroll 1
-  for (int turn = 0; begin < split.end; turn ^= 1, begin += WARPS) {
-    Round<NT>& round = rounds[turn];
-    int piece = begin + own;
-    bool more = begin + WARPS < split.end;
-    if (piece < split.end) {
-      float score[NT][4], second[NT][4];
-#pragma unroll
-      for (int n = 0; n < NT; n++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) score[n][i] = second[n][i] = 0.0f;
-      }
-#pragma unroll
-      for (int j = 0; j < KEY_PARTS; j++) {
-        uint4 low = some_keys.part[0][j], high = some_keys.part[1][j];
-        const u32 a[4] = {low.x, high.x, low.y, high.y}, c[4] = {low.z, high.z, low.w, high.w};
-#pragma unroll
-        for (int n = 0; n < NT; n++) {
-          uint4 q = *(const uint4*)(query_from + min(n * 8 + key, last_pair) * STAGED + j * 32);
-          const u32 b[2] = {q.x, q.y}, d[2] = {q.z, q.w};
-          mma_16816(score[n], a, b);
-          mma_16816(second[n], c, d);
-        }
-      }
-#pragma unroll
-      for (int n = 0; n < NT; n++) {
-        float w[4], larger[2], sum[2];
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-          u32 seen = seen_keys<KEYS>(split, piece, prefix[n][i], mask[n][i]);
-          float low = seen >> key & 1 ? (score[n][i] + second[n][i]) * scale : -infinity();
-          float high = seen >> (key + 8) & 1 ? (score[n][i + 2] + second[n][i + 2]) * scale : -infinity();
-          larger[i] = max(low, high);
-#pragma unroll
-          for (int by = 4; by < WARP; by *= 2) larger[i] = max(larger[i], shuffle_xor(larger[i], by));
-          w[i] = exp2_fast(low - reference_of(larger[i]));
-          w[i + 2] = exp2_fast(high - reference_of(larger[i]));
-          sum[i] = w[i] + w[i + 2];
-#pragma unroll
-          for (int by = 4; by < WARP; by *= 2) sum[i] += shuffle_xor(sum[i], by);
-        }
-        round.weight[own][n][lane()] = make_uint2(transpose_8x8(pack(w[0], w[1])), transpose_8x8(pack(w[2], w[3])));
-        if (key == 0) {
-          *(float2*)&round.most[own][n * 8 + column] = make_float2(larger[0], larger[1]);
-          *(float2*)&round.total[own][n * 8 + column] = make_float2(sum[0], sum[1]);
-        }
-      }
-    }
-    int pieces = min(WARPS, split.end - begin);
-    if (more) {
-      take_found(begin + WARPS);
-      find(begin + 2 * WARPS);
-      last_is_settled = settled(min(begin + 2 * WARPS, split.end) - 1);
-      if (!last_is_settled) find_in_stage();
-      if (piece + WARPS < split.end) {
-        look(piece + WARPS);
-        load_own_keys(!settled(piece + WARPS));
-      }
-    }
-    block_sync();
-    if (own < TILES) {
-#pragma unroll
-      for (int n = 0; n < NT; n++) {
-        float reference[2];
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-          float larger = most[n][i];
-#pragma unroll
-          for (int p = 0; p < WARPS; p++) larger = p < pieces ? max(larger, round.most[p][n * 8 + column + i]) : larger;
-          reference[i] = reference_of(larger);
-          float keep = exp2_fast(most[n][i] - reference[i]);
-          most[n][i] = larger;
-          total[n][i] *= keep;
-          acc[n][i] *= keep;
-          acc[n][i + 2] *= keep;
-        }
-#pragma unroll
-        for (int p = 0; p < WARPS; p++) {
-          if (p >= pieces) continue;
-          const u32(&v)[4] = some_values.word[p];
-          const u32 a[4] = {lower(v[0], v[1]), upper(v[0], v[1]), lower(v[2], v[3]), upper(v[2], v[3])};
-          uint2 weight = round.weight[p][n][lane()];
-          const u32 b[2] = {weight.x, weight.y};
-          float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-          mma_16816(part, a, b);
-#pragma unroll
-          for (int i = 0; i < 2; i++) {
-            float share = exp2_fast(round.most[p][n * 8 + column + i] - reference[i]);
-            total[n][i] += share * round.total[p][n * 8 + column + i];
-            acc[n][i] += share * part[i];
-            acc[n][i + 2] += share * part[i + 2];
-          }
-        }
-      }
-    }
-    if (more) {
-      load_all_values(begin + WARPS, true);
-      if (!last_is_settled) load_all_values(begin + WARPS, false);
+    for (int j = 0; j < KEY_PARTS; j++) {
+      queries[n][j] = ROTATES ? make_uint4(0, 0, 0, 0) : load_fresh_16(query_from[n] + j * 32);
     }
   }
 
-  // All have done with staged queries and keys: the last sync of a round stands behind their last use.
+  // Of the two columns; so far a lane sums its own keys.
+  float most[NT][2], total[NT][2];
+  // Of tile m and column i: dims m and TILES + m of this lane's.
+  float acc[NT][TILES][4];
 #pragma unroll
   for (int n = 0; n < NT; n++) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-      int own_pair = n * 8 + column + i, pair = pairs.first_pair + own_pair, d = value_column;
-      if (own >= TILES || pair >= pairs.end_pair) continue;
-      int place = row_of(pairs, pair) * heads + head_of(pairs, pair);
-      if (split.count == 1) {
-        // A row that sees nothing is padding: zeros.
-        float inverse = total[n][i] > 0.0f ? 1.0f / total[n][i] : 0.0f;
-        *(u32*)(out + wide(place, HEAD_DIM) + d) = pack(acc[n][i] * inverse, acc[n][i + 2] * inverse);
-      } else {
-        float* mine = record_of(records, partial, own_pair, place, max_splits);
-        *(float2*)(mine + d) = make_float2(acc[n][i], acc[n][i + 2]);
-        if (value_column == 0) *(float4*)(mine + HEAD_DIM) = make_float4(most[n][i], total[n][i], 0.0f, 0.0f);
+      most[n][i] = -infinity();
+      total[n][i] = 0.0f;
+    }
+#pragma unroll
+    for (int m = 0; m < TILES; m++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) acc[n][m][i] = 0.0f;
+    }
+  }
+  for (; piece < split.end; piece += WARPS) {
+    bool more = piece + WARPS < split.end;
+    // Two sums at least, so that a product does not wait for the one before it.
+    float score[NT][4], second[NT][4];
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) score[n][i] = second[n][i] = 0.0f;
+    }
+#pragma unroll
+    for (int j = 0; j < KEY_PARTS; j++) {
+      uint4 low = some_keys.part[0][j], high = some_keys.part[1][j];
+      const u32 a[4] = {low.x, high.x, low.y, high.y}, c[4] = {low.z, high.z, low.w, high.w};
+#pragma unroll
+      for (int n = 0; n < NT; n++) {
+        uint4 q = ROTATES ? load_fresh_any_16(query_from[n] + j * 32) : queries[n][j];
+        const u32 b[2] = {q.x, q.y}, d[2] = {q.z, q.w};
+        mma_16816(score[n], a, b);
+        mma_16816(NT == 1 ? second[n] : score[n], c, d);
+      }
+    }
+    row = cache_row(piece + WARPS, next_found);
+    settled = !ROTATES || is_settled<KEYS>(pairs, split, piece + WARPS);
+    if (more) {
+      if (!settled) in_stage = place_in_stage(row);
+      if (settled)
+        load_keys<false>(some_keys, key_from, row, width, staged_keys, -1);
+      else
+        load_keys<true>(some_keys, key_from, row, width, staged_keys, in_stage);
+      next_found = find(piece + 2 * WARPS);
+    }
+
+    u32 weight[NT][2];
+    float keep[NT][2];
+    bool changes = false;
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+      float w[4];
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        u32 seen = seen_keys<KEYS>(split, piece, prefix[n][i], mask[n][i]);
+        float low = seen >> key & 1 ? (score[n][i] + second[n][i]) * scale : -infinity();
+        float high = seen >> (key + 8) & 1 ? (score[n][i + 2] + second[n][i + 2]) * scale : -infinity();
+        float larger = max(most[n][i], max(low, high));
+#pragma unroll
+        for (int by = 4; by < WARP; by *= 2) larger = max(larger, shuffle_xor(larger, by));
+        float reference = reference_of(larger);
+        keep[n][i] = exp2_fast(most[n][i] - reference);
+        changes = changes || larger != most[n][i];
+        most[n][i] = larger;
+        w[i] = exp2_fast(low - reference);
+        w[i + 2] = exp2_fast(high - reference);
+        total[n][i] = total[n][i] * keep[n][i] + w[i] + w[i + 2];
+      }
+      weight[n][0] = transpose_8x8(pack(w[0], w[1]));
+      weight[n][1] = transpose_8x8(pack(w[2], w[3]));
+    }
+    // The largest score seldom changes behind the first pieces.
+    if (ballot(changes) != 0) {
+#pragma unroll
+      for (int n = 0; n < NT; n++) {
+#pragma unroll
+        for (int m = 0; m < TILES; m++) {
+#pragma unroll
+          for (int i = 0; i < 4; i++) acc[n][m][i] *= keep[n][i % 2];
+        }
+      }
+    }
+    if (more) look(piece + WARPS);
+#pragma unroll
+    for (int m = 0; m < TILES; m++) {
+      const u32 a[4] = {of_dim(some_values.word[0], some_values.word[1], m),
+                        of_dim(some_values.word[0], some_values.word[1], TILES + m),
+                        of_dim(some_values.word[2], some_values.word[3], m),
+                        of_dim(some_values.word[2], some_values.word[3], TILES + m)};
+#pragma unroll
+      for (int n = 0; n < NT; n++) mma_16816(acc[n][m], a, weight[n]);
+    }
+    if (more && settled) load_values<false>(some_values, value_from, row, width, staged_values, -1);
+    if (more && !settled) load_values<true>(some_values, value_from, row, width, staged_values, in_stage);
+  }
+
+#pragma unroll
+  for (int n = 0; n < NT; n++) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+#pragma unroll
+      for (int by = 4; by < WARP; by *= 2) total[n][i] += shuffle_xor(total[n][i], by);
+      if (key == 0) {
+        warp_most[warp()][n * 8 + column + i] = most[n][i];
+        warp_total[warp()][n * 8 + column + i] = total[n][i];
       }
     }
   }
-  if (split.count > 1) {
+  // Sums take the place of what was staged.
+  if (ROTATES) block_sync();
+  // The warps' sums are merged in their order, by all threads.
+#pragma unroll
+  for (int n = 0; n < NT; n++) {
+    if (n > 0) block_sync();
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+#pragma unroll
+      for (int k = 0; k < HEAD_DIM / 8; k++) {
+        int d = k / VALUE_PART * 8 * VALUE_PART + key * VALUE_PART + k % VALUE_PART;
+        ((float*)warp_sums[warp()][column + i])[d] = acc[n][k % TILES][k / TILES * 2 + i];
+      }
+    }
+    block_sync();
+#pragma unroll 1
+    for (int at = (int)threadIdx.x; at < 8 * HEAD_DIM / 4; at += WARPS * WARP) {
+      int own = at / (HEAD_DIM / 4), d = at % (HEAD_DIM / 4) * 4, pair = pairs.first_pair + n * 8 + own;
+      if (pair >= pairs.end_pair) break;
+      float largest = -infinity(), sum[4] = {0.0f, 0.0f, 0.0f, 0.0f}, whole = 0.0f;
+#pragma unroll
+      for (int w = 0; w < WARPS; w++) largest = max(largest, warp_most[w][n * 8 + own]);
+#pragma unroll
+      for (int w = 0; w < WARPS; w++) {
+        float share = exp2_fast(warp_most[w][n * 8 + own] - reference_of(largest));
+        float4 part = warp_sums[w][own][d / 4];
+        whole += share * warp_total[w][n * 8 + own];
+        sum[0] += share * part.x;
+        sum[1] += share * part.y;
+        sum[2] += share * part.z;
+        sum[3] += share * part.w;
+      }
+      int place = row_of(pairs, pair) * heads + head_of(pairs, pair);
+      if (!SPLITS || split.count == 1) {
+        // A row that sees nothing is padding: zeros.
+        float inverse = whole > 0.0f ? 1.0f / whole : 0.0f;
+        *(uint2*)(out + wide(place, HEAD_DIM) + d) =
+            make_uint2(pack(sum[0] * inverse, sum[1] * inverse), pack(sum[2] * inverse, sum[3] * inverse));
+      } else {
+        float* mine = record_of(records, partial, n * 8 + own, place, max_splits);
+        *(float4*)(mine + d) = make_float4(sum[0], sum[1], sum[2], sum[3]);
+        if (d == 0) *(float4*)(mine + HEAD_DIM) = make_float4(largest, whole, 0.0f, 0.0f);
+      }
+    }
+  }
+  if (SPLITS && split.count > 1) {
     merge_splits<PAIRS, WARPS * WARP>(out, pairs, split.count, heads, records, partial, counters, max_splits);
   }
 }

@@ -460,7 +460,6 @@ inline uint2 load_fresh_8(const void* at) {
   uint2 v; std::memcpy(&v, at, 8); return v;
 }
 inline uint4 load_fresh_16(const void* at) { return load_16(at); }
-inline u32 load_fresh_any_4(const void* at) { u32 v; std::memcpy(&v, at, 4); return v; }
 inline uint2 load_fresh_any_8(const void* at) { return load_fresh_8(at); }
 inline uint4 load_fresh_any_16(const void* at) { return load_16(at); }
 inline void copy_async_16(void* shared, const void* global) {

@@ -32,13 +32,12 @@ pub enum Split {
 }
 
 /// What files may include, at most once each.
-const HEADERS: [(&str, &str); 7] = [
+const HEADERS: [(&str, &str); 6] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
     ("order.cuh", include_str!("../../cuda/order.cuh")),
     ("rotation.cuh", include_str!("../../cuda/rotation.cuh")),
     ("groups.cuh", include_str!("../../cuda/groups.cuh")),
     ("staged.cuh", include_str!("../../cuda/staged.cuh")),
-    ("alone.cuh", include_str!("../../cuda/alone.cuh")),
     ("few.cuh", include_str!("../../cuda/few.cuh")),
 ];
 
