@@ -15,7 +15,7 @@
 
 #define KEYS 16
 /// Dynamic shared memory: records of 8 pairs for each warp's sums, and where there are splits one for each pair of the block.
-/// Before there are sums, what is staged lies there: if it is more, so much.
+/// Before there are sums, what is staged lies there.
 /// 32 dims of a key are one access of four lanes.
 #define KEY_PARTS (HEAD_DIM / 32)
 /// Dims of a value that one access takes, and how many accesses a lane makes for its HEAD_DIM / 8.

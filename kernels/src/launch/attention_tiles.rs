@@ -198,15 +198,14 @@ impl Kernels {
 /// The kernel for groups of so many pairs, `together` times: the widest that the pairs fill, but a narrower one where the
 /// blocks would leave multiprocessors idle. The keys are then read several times, from the second-level cache.
 fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize) -> Choice {
-    // Each warp's sums of 8 pairs, and with splits a record for each pair; or before, the rows that are staged.
+    // Each warp's sums of 8 pairs, and with splits a record for each pair.
     let few = |file, name, rotates, pairs, warps: u32, resident| Choice {
         file,
         name,
         rotates,
         pairs,
         threads: warps * 32,
-        shared: ((warps as usize * 8 + if resident > 0 { pairs } else { 0 }) * (head_dim + 4) * 4)
-            .max(3 * pairs * (head_dim + 8) * 2),
+        shared: (warps as usize * 8 + if resident > 0 { pairs } else { 0 }) * (head_dim + 4) * 4,
         resident,
     };
     // As in attention_tiles.cu: tiles of 32 keys and values, and the queries.
@@ -225,8 +224,8 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
         true if pairs <= 8 && fits(8) => few(FEW_FILE, "rotate_and_attend_8", true, 8, 8, 1),
         true if pairs <= 16 && fits(16) => few(FEW_FILE, "rotate_and_attend_16", true, 16, 8, 1),
         // More groups than multiprocessors: smaller blocks that stand alone, and more first-level cache for what is under way.
-        true if pairs <= 8 => few(ALONE_FILE, "rotate_and_attend_alone_8", true, 8, 3, 0),
-        true if pairs <= 16 => few(ALONE_FILE, "rotate_and_attend_alone_16", true, 16, 2, 0),
+        true if pairs <= 8 => few(ALONE_FILE, "attention_alone_8", false, 8, 3, 0),
+        true if pairs <= 16 => few(ALONE_FILE, "attention_alone_16", false, 16, 2, 0),
         true if fits(16) => few(FEW_FILE, "attention_few_16", false, 16, 8, 1),
         _ if pairs <= 32 || fits(32) => tiles("attention_tiles_32", 32, 4, 3),
         _ if pairs <= 64 || fits(64) => tiles("attention_tiles_64", 64, 4, 3),
