@@ -3,14 +3,13 @@
 #include "common.cuh"
 #include "order.cuh"
 
-#define ACCEPT_THREADS 128
 #define MOST_NODES 128
 #define NODES_A_LANE (MOST_NODES / WARP)
 
 /// Tells the draws for simulated acceptance from those for tokens.
 #define SIMULATION 0xA5C3D2E1F0B49687ull
 
-/// The lowest node for which `values` (node `lane + 32·i` in item i) holds, or −1.
+/// The lowest node that holds something (node `lane + 32·i` in item i), or −1.
 __device__ __forceinline__ int first_node(const bool (&holds)[NODES_A_LANE]) {
   int found = -1;
 #pragma unroll
@@ -41,6 +40,8 @@ __device__ __forceinline__ int first_node(const bool (&holds)[NODES_A_LANE]) {
 /// Then length[slot] += count, but stays within the slot's pages (rows behind them are padding too), and root[slot] =
 /// the last token; the dummy slot's stay as they are: its requests accept the root alone, and all their rows are
 /// padding.
+/// All but `chosen` is older than the target's pass, in which rotation or attention releases late, and is read before the
+/// kernel ahead has ended (see `await_predecessor`).
 /// Grid batch, 128 threads; nodes ≤ 128, most ≤ 128.
 extern "C" __global__ void __launch_bounds__(128)
     accept_drafts(const int* chosen, const int* node_token, const int* node_parent, const int* node_depth,
@@ -49,41 +50,42 @@ extern "C" __global__ void __launch_bounds__(128)
                   int* accepted_node, int* out_token, int* move_from, int* move_to, int* row_token, int* row_position,
                   int* row_write, int* row_slot, int* row_prefix, int* row_own_count, int* row_source, int* last_row,
                   int* group_prefix, int* group_rows) {
-  wait_for_predecessor();
-  __shared__ int path[MOST_NODES];
-  __shared__ int choice[MOST_NODES];
-  __shared__ int parents[MOST_NODES];
+  __shared__ int path[MOST_NODES], choice[MOST_NODES], parents[MOST_NODES], tokens[MOST_NODES], depths[MOST_NODES];
+  // Cache rows of positions from the request's length on.
+  __shared__ int cache_rows[MOST_NODES];
   __shared__ int count;
   int request = (int)blockIdx.x, thread = (int)threadIdx.x;
-  int slot = batch_slot[request];
-  bool runs = slot != dummy_slot;
-  int start = runs ? length[slot] : 0, limit = table_width * page_size;
   u64 tree = (u64)request * nodes;
-  if (thread < nodes) {
-    choice[thread] = chosen[tree + thread];
-    parents[thread] = node_parent[tree + thread];
+  int slot = load_fresh(batch_slot + request);
+  bool runs = slot != dummy_slot;
+  int start = runs ? load_fresh(length + slot) : 0, limit = table_width * page_size;
+  parents[thread] = thread < nodes ? load_fresh(node_parent + tree + thread) : -1;
+  tokens[thread] = thread < nodes ? load_fresh(node_token + tree + thread) : 0;
+  depths[thread] = thread < nodes ? load_fresh(node_depth + tree + thread) : -1;
+  cache_rows[thread] = runs ? cache_row(page_table, table_width, page_size, slot, start + thread) : -1;
+  int simulated = 0;
+  if (simulate > 0.0f && runs) {
+    simulate = simulate < (float)MOST_NODES ? simulate : (float)MOST_NODES;
+    int whole = (int)simulate;
+    uint2 words = load_fresh_8(seed + slot);
+    u64 bits = random_bits(((u64)words.y << 32 | words.x) ^ SIMULATION, start);
+    // A draw of 53 bits below the fraction.
+    u64 fraction = (u64)(((double)simulate - (double)whole) * 9007199254740992.0);
+    simulated = max(1, min(whole + (bits < fraction ? 1 : 0), min(most, nodes)));
   }
+  wait_for_predecessor();
+  choice[thread] = thread < nodes ? chosen[tree + thread] : 0;
   block_sync();
 
   if (warp() == 0) {
-    int found = 1;
-    if (simulate > 0.0f && runs) {
-      int depths[NODES_A_LANE];
-      bool holds[NODES_A_LANE];
+    int found = simulated;
+    bool holds[NODES_A_LANE];
+    if (simulated) {
 #pragma unroll
-      for (int i = 0; i < NODES_A_LANE; i++) {
-        int node = i * WARP + lane();
-        depths[i] = node < nodes ? node_depth[tree + node] : -1;
-      }
-      int whole = simulate < (float)MOST_NODES ? (int)simulate : MOST_NODES;
-      double fraction = (double)simulate - (double)whole;
-      double draw = (double)random_bits(seed[slot] ^ SIMULATION, start) / 9007199254740992.0;
-      found = whole + (draw < fraction ? 1 : 0);
-      found = max(1, min(found, min(most, nodes)));
-#pragma unroll
-      for (int i = 0; i < NODES_A_LANE; i++) holds[i] = depths[i] == found - 1;
+      for (int i = 0; i < NODES_A_LANE; i++) holds[i] = depths[i * WARP + lane()] == found - 1;
       int node = first_node(holds);
       if (lane() == 0) {
+#pragma unroll 1
         for (int i = found - 1; i >= 0; i--) {
           path[i] = node < 0 ? i : node;
           node = node < 0 ? node : parents[node];
@@ -94,20 +96,16 @@ extern "C" __global__ void __launch_bounds__(128)
       int from[NODES_A_LANE];
 #pragma unroll
       for (int i = 0; i < NODES_A_LANE; i++) {
-        int node = i * WARP + lane();
-        int parent = node < nodes ? parents[node] : -1;
-        from[i] = parent >= 0 && runs && node_token[tree + node] == choice[parent] ? parent : -1;
+        int node = i * WARP + lane(), parent = parents[node];
+        from[i] = parent >= 0 && runs && tokens[node] == choice[parent] ? parent : -1;
       }
       int node = 0;
-      if (lane() == 0) path[0] = 0;
-      while (found < most) {
-        bool holds[NODES_A_LANE];
+#pragma unroll 1
+      for (found = 0; node >= 0 && found < most; found++) {
+        if (lane() == 0) path[found] = node;
 #pragma unroll
         for (int i = 0; i < NODES_A_LANE; i++) holds[i] = from[i] == node;
         node = first_node(holds);
-        if (node < 0) break;
-        if (lane() == 0) path[found] = node;
-        found++;
       }
     }
     if (lane() == 0) count = found;
@@ -115,14 +113,13 @@ extern "C" __global__ void __launch_bounds__(128)
   block_sync();
 
   int last = choice[path[count - 1]];
-  for (int i = thread; i < most; i += ACCEPT_THREADS) {
+  if (int i = thread; i < most) {
     u64 at = (u64)request * most + i;
     bool accepted = i < count;
     int node = path[accepted ? i : count - 1];
     int token = accepted ? choice[node] : last;
     bool sees = accepted && runs && start + i < limit;
-    int from = sees ? cache_row(page_table, table_width, page_size, slot, start + node) : -1;
-    int to = sees ? cache_row(page_table, table_width, page_size, slot, start + i) : -1;
+    int from = sees ? cache_rows[node] : -1, to = sees ? cache_rows[i] : -1;
     accepted_node[at] = node;
     out_token[at] = token;
     move_from[at] = from;

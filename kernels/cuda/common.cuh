@@ -68,6 +68,11 @@ __device__ __forceinline__ float4 load_from_block(const float* own, int rank) {
       : "memory");
   return value;
 }
+#else
+// Where there are none, every block is one of its own.
+__device__ __forceinline__ void cluster_sync() { __syncthreads(); }
+__device__ __forceinline__ int cluster_rank() { return 0; }
+__device__ __forceinline__ float4 load_from_block(const float* own, int) { return *(const float4*)own; }
 #endif
 
 __device__ __forceinline__ float shuffle_xor(float value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
@@ -298,18 +303,14 @@ __device__ __forceinline__ float warp_max(float value) {
   return value;
 }
 
-/// The sum over a block in every thread, in a fixed order. `scratch` is shared, 33 floats; may be used again at once.
+/// The sum over a block in every thread, in a fixed order. `scratch` is shared, 32 floats; may be used again at once.
 __device__ __forceinline__ float block_sum(float value, float* scratch) {
   value = warp_sum(value);
   if (lane() == 0) scratch[warp()] = value;
   block_sync();
-  if (warp() == 0) {
-    int warps = (int)((blockDim.x + WARP - 1) / WARP);
-    float sum = warp_sum(lane() < warps ? scratch[lane()] : 0.0f);
-    if (lane() == 0) scratch[32] = sum;
-  }
-  block_sync();
-  float sum = scratch[32];
+  // Every warp adds up the warps' sums: a barrier less than if one did.
+  int warps = (int)((blockDim.x + WARP - 1) / WARP);
+  float sum = warp_sum(lane() < warps ? scratch[lane()] : 0.0f);
   block_sync();
   return sum;
 }

@@ -118,46 +118,70 @@ __device__ __forceinline__ void read_parts(const float* at, int count, u64 part,
   }
 }
 
+/// The elements of a row that a thread takes: VECTOR of them from `begin` on, and again every `step`.
+struct Share {
+  int begin, step;
+};
+
 /// Writes a row times `scale` and its weights, to `also` too unless that is null. A thread has its first vector at hand.
-__device__ __forceinline__ void write_normed(T* out, T* also, const T* from, const T* weight, const float first[VECTOR],
-                                             const float first_weight[VECTOR], float scale, int width) {
-  int begin = (int)threadIdx.x * VECTOR, step = (int)blockDim.x * VECTOR;
-  for (int i = begin; i < width; i += step) {
+__device__ __forceinline__ void write_normed(T* out, T* also, const T* from, const T* weight, Share share,
+                                             const float first[VECTOR], const float first_weight[VECTOR], float scale,
+                                             int width) {
+#pragma unroll 1
+  for (int i = share.begin; i < width; i += share.step) {
     float x[VECTOR], w[VECTOR];
-    if (i > begin) {
+    if (i > share.begin) {
       read_vector(from + i, x);
       read_vector(weight + i, w);
     }
 #pragma unroll
-    for (int k = 0; k < VECTOR; k++) x[k] = i > begin ? x[k] * scale * w[k] : first[k] * scale * first_weight[k];
+    for (int k = 0; k < VECTOR; k++) x[k] = i > share.begin ? x[k] * scale * w[k] : first[k] * scale * first_weight[k];
     write_vector(out + i, x);
     if (also) write_vector(also + i, x);
   }
 }
 
-/// A row of the norms below. With few rows it is latency that counts: a thread asks for its weight before the kernel ahead
-/// has ended, and reads its part of the row once.
+/// `block_sum` over a cluster of `blocks`, with the same result as one block of all their threads, 512 at most, would have.
+/// `warps` is dynamic shared memory, 16 floats; others may read it until the next `cluster_sync`.
+__device__ __forceinline__ float cluster_sum(float value, float* warps, int blocks) {
+  value = warp_sum(value);
+  if (lane() == 0) warps[warp()] = value;
+  cluster_sync();
+  int own = (int)blockDim.x / WARP, at = lane() % own;
+  if (lane() < own * blocks) {
+    float4 four = load_from_block(warps + at / 4 * 4, lane() / own);
+    value = at % 4 == 0 ? four.x : at % 4 == 1 ? four.y : at % 4 == 2 ? four.z : four.w;
+  }
+  return warp_sum(lane() < own * blocks ? value : 0.0f);
+}
+
+/// A row of the norms below, of which a block takes the part that its place in the cluster says. With few rows it is latency
+/// that counts: a thread asks for its weight before the kernel ahead has ended, and reads its part of the row once. The sum
+/// of squares is added up in the same order whatever the blocks and whether there are parts.
 template <bool IN_PARTS>
 __device__ __forceinline__ void norm_row(T* out, int out_stride, T* stream, int stream_stride, const T* add, int add_stride,
                                          const float* parts, int part_count, const T* weight, T* keep, int keep_stride,
                                          const int* source, int width, float epsilon) {
+  DYNAMIC_SHARED(dynamic);
   __shared__ float scratch[33];
-  int begin = (int)threadIdx.x * VECTOR, step = (int)blockDim.x * VECTOR;
+  int threads = (int)blockDim.x, blocks = IN_PARTS ? (int)gridDim.x : 1, rank = IN_PARTS ? (int)blockIdx.x : 0;
+  Share share = {(rank * threads + (int)threadIdx.x) * VECTOR, blocks * threads * VECTOR};
   float first_weight[VECTOR], first[VECTOR];
-  if (begin < width) read_vector(weight + begin, first_weight);
+  if (share.begin < width) read_vector(weight + share.begin, first_weight);
   wait_for_predecessor();
-  int row = (int)blockIdx.x;
+  int row = (int)(IN_PARTS ? blockIdx.y : blockIdx.x);
   T* own = stream + (u64)(source ? source[row] : row) * stream_stride;
   const T* other = add ? add + (u64)row * add_stride : nullptr;
   T* kept = keep ? keep + (u64)row * keep_stride : nullptr;
   float squares = 0.0f;
-  for (int i = begin; i < width; i += step) {
+#pragma unroll 1
+  for (int i = share.begin; i < width; i += share.step) {
     float x[VECTOR];
     read_vector(own + i, x);
     if (IN_PARTS || other) {
       float y[VECTOR];
       if (IN_PARTS)
-        read_parts(parts + (u64)row * width + i, part_count, (u64)gridDim.x * width, y);
+        read_parts(parts + (u64)row * width + i, part_count, (u64)gridDim.y * width, y);
       else
         read_vector(other + i, y);
 #pragma unroll
@@ -168,11 +192,13 @@ __device__ __forceinline__ void norm_row(T* out, int out_stride, T* stream, int 
 #pragma unroll
     for (int k = 0; k < VECTOR; k++) {
       squares += x[k] * x[k];
-      if (i == begin) first[k] = x[k];
+      if (i == share.begin) first[k] = x[k];
     }
   }
-  float scale = inverse_root(block_sum(squares, scratch) / (float)width + epsilon);
-  write_normed(out + (u64)row * out_stride, nullptr, own, weight, first, first_weight, scale, width);
+  squares = IN_PARTS ? cluster_sum(squares, (float*)dynamic, blocks) : block_sum(squares, scratch);
+  float scale = inverse_root(squares / (float)width + epsilon);
+  write_normed(out + (u64)row * out_stride, nullptr, own, weight, share, first, first_weight, scale, width);
+  if (IN_PARTS) cluster_sync();
 }
 
 #define NORM                                                                                                            \
@@ -188,8 +214,10 @@ __device__ __forceinline__ void norm_row(T* out, int out_stride, T* stream, int 
 /// reads; then `add` is not used. Width is a multiple of VECTOR. Grid: rows; a thread for each vector of a row, up to 512.
 extern "C" __global__ void __launch_bounds__(512) rms_norm(NORM) { norm_row<false>(NORM_ARGUMENTS); }
 
-/// The same where a linear layer has left what is added in parts.
-extern "C" __global__ void __launch_bounds__(512) rms_norm_parts(NORM) { norm_row<true>(NORM_ARGUMENTS); }
+/// The same where a linear layer has left what is added in parts: eight of 4,096 floats are more than one multiprocessor
+/// reads in time. Grid: (blocks, rows), in clusters of all blocks of a row, which have the threads of `rms_norm` together; 64
+/// bytes of dynamic shared memory.
+extern "C" __global__ void __launch_bounds__(512, 1) rms_norm_parts(NORM) { norm_row<true>(NORM_ARGUMENTS); }
 
 /// The input of an EAGLE-3 layer: side by side, the normed embedding of a row's token and its normed feature, `[rows, 2 ·
 /// width]`. Row r has row `source[r]` of `features` (null: r), `feature_stride` apart. The feature, normed if
@@ -202,9 +230,9 @@ join_normed(T* joined, const T* table, const int* token, int vocabulary, const T
   __shared__ float scratch[33];
   int row = (int)blockIdx.x, is_feature = (int)blockIdx.y;
   const T* weight = is_feature ? feature_norm : token_norm;
-  int begin = (int)threadIdx.x * VECTOR, step = (int)blockDim.x * VECTOR;
+  Share share = {(int)threadIdx.x * VECTOR, (int)blockDim.x * VECTOR};
   float first_weight[VECTOR], first[VECTOR];
-  if (begin < width) read_vector(weight + begin, first_weight);
+  if (share.begin < width) read_vector(weight + share.begin, first_weight);
   wait_for_predecessor();
   const T* from;
   if (is_feature) {
@@ -216,18 +244,19 @@ join_normed(T* joined, const T* table, const int* token, int vocabulary, const T
   T* out = joined + (u64)row * 2 * width + is_feature * width;
   T* kept = stream + (u64)row * width;
   float squares = 0.0f;
-  for (int i = begin; i < width; i += step) {
+#pragma unroll 1
+  for (int i = share.begin; i < width; i += share.step) {
     float x[VECTOR];
     read_vector(from + i, x);
     if (is_feature && !stream_is_normed) write_vector(kept + i, x);
 #pragma unroll
     for (int k = 0; k < VECTOR; k++) {
       squares += x[k] * x[k];
-      if (i == begin) first[k] = x[k];
+      if (i == share.begin) first[k] = x[k];
     }
   }
   float scale = inverse_root(block_sum(squares, scratch) / (float)width + epsilon);
-  write_normed(out, is_feature && stream_is_normed ? kept : nullptr, from, weight, first, first_weight, scale, width);
+  write_normed(out, is_feature && stream_is_normed ? kept : nullptr, from, weight, share, first, first_weight, scale, width);
 }
 
 /// `stream = stream + add`, both `[rows, width]`, rows apart by their strides; with `keep`, the sum is written there too. What
@@ -250,7 +279,7 @@ add_rows(T* stream, int stream_stride, const T* add, int add_stride, const float
 }
 
 /// `out[r] = from[source[r]]`, rows of `width` elements apart by their strides. A source below 0 leaves the row alone;
-/// with `target`, the row goes to `out[target[r]]`. Grid: rows.
+/// with `target`, the row goes to `out[target[r]]`. Grid: (rows, pieces of 256 accesses).
 extern "C" __global__ void __launch_bounds__(256)
 gather_rows(T* out, int out_stride, const int* target, const T* from, int from_stride, const int* source, int width) {
   wait_for_predecessor();
@@ -259,7 +288,8 @@ gather_rows(T* out, int out_stride, const int* target, const T* from, int from_s
   if (place < 0) return;
   const uint4* at = (const uint4*)(from + (u64)place * from_stride);
   uint4* to = (uint4*)(out + (u64)(target ? target[row] : row) * out_stride);
-  for (int i = (int)threadIdx.x; i < width / VECTOR; i += (int)blockDim.x) to[i] = at[i];
+  int i = (int)(blockIdx.y * blockDim.x + threadIdx.x);
+  if (i < width / VECTOR) to[i] = at[i];
 }
 
 /// `out = silu(gate) · up` of `[rows, 2 · width]`, gate first. Grid: (pieces of the width, rows).

@@ -28,80 +28,81 @@ __device__ __forceinline__ u64 warp_best(u64 key) {
   return key;
 }
 
-#define SELECT_THREADS 256
-/// Most values that are selected at once.
-#define SELECT_MOST 64
+/// Threads that look for their best key together, and the most groups of them that a block has.
+#define SELECT_GROUP 4
+#define SELECT_GROUPS 128
 
 /// Shared memory of `select_best`.
 struct Selection {
-  u64 group[SELECT_THREADS / 2];
-  u64 candidate[SELECT_MOST * WARP];
-  u64 best[SELECT_MOST];
+  u64 group[SELECT_GROUPS];
   u64 bound;
   int candidates;
 };
 
-/// Puts the `count` largest of a block's keys into `selection.best`, largest first, 0 where there are fewer. Keys are
-/// all different but for 0. A block of SELECT_THREADS calls it; ITEMS is at most 16 keys a thread, `count` SELECT_MOST.
+/// Puts those of some keys that fewer than `count` others surpass where their rank says; a block calls it, behind a barrier.
+__device__ __forceinline__ void rank_candidates(const u64* candidate, int candidates, u64* best, int count) {
+#pragma unroll 1
+  for (int at = (int)threadIdx.x; at < candidates; at += (int)blockDim.x) {
+    u64 own = candidate[at];
+    int rank = 0;
+#pragma unroll 4
+    for (int i = 0; i < candidates; i++) rank += candidate[i] > own;
+    if (rank < count) best[rank] = own;
+  }
+}
+
+/// Puts the `count` largest of a block's keys into `best`, largest first, 0 where there are fewer. Keys are all different
+/// but for 0; `key(i)` is a thread's i-th of `items`, which few threads ask for, and `largest` the largest of them. A block
+/// of at most SELECT_GROUP · SELECT_GROUPS threads calls it, at least SELECT_GROUP · `count`; `candidate` has room for
+/// SELECT_GROUP · `items` · `count` keys. It may be called again at once.
 ///
-/// The count-th largest of the maxima of pairs of threads is a lower bound that at most count·32 keys reach; these few
-/// are ranked by counting. So there is neither a sort nor a loop over `count`, and four barriers in all.
-template <int ITEMS>
-__device__ __forceinline__ void select_best(Selection& selection, const u64 (&keys)[ITEMS], int count) {
-  int thread = (int)threadIdx.x;
-  u64 best = 0;
+/// The count-th largest of the maxima of groups of threads is a lower bound that at most so many keys reach; these few are
+/// ranked by counting. So there is neither a sort nor a loop over `count`, and four barriers in all.
+template <class Key>
+__device__ __forceinline__ void select_best(Selection& selection, u64* candidate, u64* best, int items, Key key,
+                                            u64 largest, int count) {
+  int thread = (int)threadIdx.x, groups = (int)blockDim.x / SELECT_GROUP;
+  u64 of_group = largest;
 #pragma unroll
-  for (int i = 0; i < ITEMS; i++) best = keys[i] > best ? keys[i] : best;
-  u64 other = shuffle_xor(best, 1);
-  best = other > best ? other : best;
-  if (thread % 2 == 0) selection.group[thread / 2] = best;
-  if (thread < SELECT_MOST) selection.best[thread] = 0;
+  for (int mask = 1; mask < SELECT_GROUP; mask *= 2) {
+    u64 other = shuffle_xor(of_group, mask);
+    of_group = other > of_group ? other : of_group;
+  }
+  if (thread % SELECT_GROUP == 0) selection.group[thread / SELECT_GROUP] = of_group;
+  if (thread < count) best[thread] = 0;
   if (thread == 0) {
     selection.bound = 0;
     selection.candidates = 0;
   }
   block_sync();
-  // The two threads of a pair compare it with one half of the others each.
+  // The threads of a group compare it with their shares of the others.
   int better = 0;
-#pragma unroll 8
-  for (int i = thread % 2; i < SELECT_THREADS / 2; i += 2) better += selection.group[i] > best;
-  better += shuffle_xor(better, 1);
-  if (thread % 2 == 0 && best > 0 && better == count - 1) selection.bound = best;
+#pragma unroll 4
+  for (int i = thread % SELECT_GROUP; i < groups; i += SELECT_GROUP) better += selection.group[i] > of_group;
+#pragma unroll
+  for (int mask = 1; mask < SELECT_GROUP; mask *= 2) better += shuffle_xor(better, mask);
+  if (thread % SELECT_GROUP == 0 && of_group > 0 && better == count - 1) selection.bound = of_group;
   block_sync();
   u64 bound = selection.bound;
-#pragma unroll
-  for (int i = 0; i < ITEMS; i++) {
-    if (keys[i] > 0 && keys[i] >= bound) selection.candidate[atomic_add(&selection.candidates, 1)] = keys[i];
+  if (largest > 0 && largest >= bound) {
+#pragma unroll 1
+    for (int i = 0; i < items; i++) {
+      u64 own = key(i);
+      if (own > 0 && own >= bound) candidate[atomic_add(&selection.candidates, 1)] = own;
+    }
   }
   block_sync();
-  int candidates = selection.candidates;
-  for (int at = thread; at < candidates; at += SELECT_THREADS) {
-    u64 own = selection.candidate[at];
-    int rank = 0;
-    for (int i = 0; i < candidates; i++) rank += selection.candidate[i] > own;
-    if (rank < count) selection.best[rank] = own;
-  }
+  rank_candidates(candidate, selection.candidates, best, count);
   block_sync();
-}
-
-/// Whether this block is the last of `blocks` to arrive at a counter, which then stands at zero again; what the others
-/// wrote before is visible. All threads call it with the same arguments.
-__device__ __forceinline__ bool last_to_arrive(int* counter, int blocks) {
-  __shared__ int arrived;
-  block_sync();
-  if (threadIdx.x == 0) {
-    arrived = atomic_add_ordered(counter, 1);
-    if (arrived == blocks - 1) *counter = 0;
-  }
-  block_sync();
-  return arrived == blocks - 1;
 }
 
 /// The cache row of a position of a slot; −1 behind its pages. A sequence that has ended may run there for a round,
-/// until the host has seen its end: nothing is written, and what it reads no longer matters.
+/// until the host has seen its end: nothing is written, and what it reads no longer matters. The host writes page tables,
+/// between rounds: they may be read before the kernel ahead has ended.
 __device__ __forceinline__ int cache_row(const int* page_table, int table_width, int page_size, int slot, int position) {
-  if (position / page_size >= table_width) return -1;
-  return page_table[(u64)slot * table_width + position / page_size] * page_size + position % page_size;
+  int page = position / page_size;
+  if (page >= table_width) return -1;
+  return load_fresh(page_table + (u64)slot * table_width + page) * page_size + (position - page * page_size);
 }
 
 /// SplitMix64's output function.

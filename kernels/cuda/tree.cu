@@ -18,7 +18,13 @@
 // A request whose slot is `dummy_slot` is padding: all its rows see nothing and write nothing (write = −1). So do the
 // rows of beams that do not exist. Of the dummy slot only root is read, as a token that does no harm.
 //
-// Every kernel has one block a request. `row_*` describe the rows of the next pass (see attention.cu).
+// Every kernel has one block a request. `row_*` describe the rows of the next pass (see attention.cu). With `group_own` they
+// also leave what a request's rows see of their own, each of it once, as own_rows.cu does (see there for the layout).
+//
+// Only what `top_k_rows` has found is young: all else that these kernels read is older than the last draft pass, or than the
+// round, and is read before the kernel ahead has ended (see `await_predecessor`: in a pass rotation or attention
+// releases late, and a round follows a copy).
+// Instructions are read like data, and nothing is in any cache by then: loops are not unrolled where they mostly run once.
 #include "common.cuh"
 #include "order.cuh"
 
@@ -39,19 +45,20 @@ __device__ __forceinline__ float absent() { return bits_float(0x7fc00000u); }
 /// Writes pool_token, pool_score and pool_parent `[batch, topk + (steps − 1)·topk²]`, beam_place `[batch, topk]`, and the
 /// rows r = b·topk + beam of the first draft pass: token; position = length; write = scratch_base + b·scratch_rows +
 /// beam, where scratch_rows = (steps − 1)·topk; slot; prefix = length; own = the write row alone (`own_stride` ≥
-/// steps − 1); row_source = b, the row of the state that it continues.
+/// steps − 1); row_source = b, the row of the state that it continues. Own rows of a request: those of its beams, in order.
 /// Grid batch, 64 threads; steps ≥ 2, topk ≤ 64.
 extern "C" __global__ void __launch_bounds__(64)
     draft_begin(int* pool_token, float* pool_score, int* pool_parent, int* beam_place, const int* ids,
                 const float* logprobs, const int* batch_slot, const int* length, int steps, int topk, int width,
                 int dummy_slot, int scratch_base, int* row_token, int* row_position, int* row_write, int* row_slot,
-                int* row_prefix, int* row_own_count, int* row_own, int own_stride, int* row_source) {
-  wait_for_predecessor();
+                int* row_prefix, int* row_own_count, int* row_own, int own_stride, int* row_source, int* group_own,
+                int* group_own_count, u32* row_own_mask, int mask_words) {
   int request = (int)blockIdx.x, beam = (int)threadIdx.x;
+  int slot = load_fresh(batch_slot + request), start = load_fresh(length + slot);
+  wait_for_predecessor();
   if (beam >= topk) return;
   u64 pool = (u64)request * (topk + (steps - 1) * topk * topk);
   int row = request * topk + beam;
-  int slot = batch_slot[request];
   bool exists = beam < width;
   int token = exists ? ids[row] : 0;
   pool_token[pool + beam] = token;
@@ -62,26 +69,49 @@ extern "C" __global__ void __launch_bounds__(64)
   bool runs = exists && slot != dummy_slot;
   int write = scratch_base + request * ((steps - 1) * topk) + beam;
   row_token[row] = token;
-  row_position[row] = runs ? length[slot] : 0;
+  row_position[row] = runs ? start : 0;
   row_write[row] = runs ? write : -1;
   row_slot[row] = runs ? slot : dummy_slot;
-  row_prefix[row] = runs ? length[slot] : 0;
+  row_prefix[row] = runs ? start : 0;
   row_own_count[row] = runs ? 1 : 0;
   row_own[(u64)row * own_stride] = write;
   row_source[row] = request;
+  if (!group_own) return;
+  int beams = slot != dummy_slot ? width : 0;
+  if (runs) group_own[(u64)request * topk * own_stride + beam] = write;
+#pragma unroll 1
+  for (int word = 0; word < (beams + 31) / 32; word++) {
+    row_own_mask[(u64)row * mask_words + word] = runs && beam / 32 == word ? 1u << beam % 32 : 0u;
+  }
+  if (beam == 0) group_own_count[request] = beams;
 }
 
-/// Puts what the beams of a step propose into the pool. `keys` gets the proposals in order of the pool for a choice of
-/// the best: 0 where there is none. Threads take proposals `thread + i · blockDim.x`.
+/// The beams that a step's proposals come from, in shared memory: their places in the pool (−1 for none) and scores.
+struct Beams {
+  int place[MOST_BEAMS];
+  float score[MOST_BEAMS];
+};
+/// Reads the beams before the kernel ahead has ended; a barrier has to follow.
+__device__ __forceinline__ void read_beams(Beams& beams, const int* beam_place, const float* pool_score, int topk) {
+  int beam = (int)threadIdx.x;
+  if (beam >= topk) return;
+  int place = load_fresh(beam_place + beam);
+  beams.place[beam] = place;
+  beams.score[beam] = place >= 0 ? bits_float((u32)load_fresh((const int*)pool_score + place)) : absent();
+}
+
+/// Puts a proposal of a step into the pool, whose part for this step begins at `pool_*`. Its key for a choice of the best: 0
+/// where there is none.
 __device__ __forceinline__ u64 take_proposal(int at, int* pool_token, float* pool_score, int* pool_parent,
-                                             const int* beam_place, const int* ids, const float* logprobs, int first,
-                                             int topk, int width) {
-  int place = beam_place[at / topk];
-  bool exists = place >= 0 && at % topk < width;
-  float score = exists ? pool_score[place] + sane(logprobs[at]) : absent();
-  pool_token[first + at] = exists ? ids[at] : 0;
-  pool_score[first + at] = score;
-  pool_parent[first + at] = place;
+                                             const Beams& beams, const int* ids, const float* logprobs, int topk,
+                                             int width, int& token) {
+  int beam = at / topk, place = beams.place[beam];
+  bool exists = place >= 0 && at - beam * topk < width;
+  float score = exists ? beams.score[beam] + sane(logprobs[at]) : absent();
+  token = exists ? ids[at] : 0;
+  pool_token[at] = token;
+  pool_score[at] = score;
+  pool_parent[at] = place;
   return exists ? composite(score, (u32)at) : 0;
 }
 
@@ -90,68 +120,132 @@ __device__ __forceinline__ u64 take_proposal(int at, int* pool_token, float* poo
 /// Reads ids and logprobs `[batch·topk, topk]`, batch_slot, length, and the pool, beam_place and row_own as
 /// `draft_begin` or the step before left them. Writes all of these, and the rows of draft pass step + 1: as
 /// `draft_begin`, but position = length + step, write = scratch_base + b·scratch_rows + step·topk + beam, own = the
-/// write rows of the beam's way, its own last, row_source = b·topk + the beam of this pass that it continues.
-/// Grid batch, 256 threads; topk ≤ 64.
+/// write rows of the beam's way, its own last, row_source = b·topk + the beam of this pass that it continues. Own rows of a
+/// request: those on the way of any beam, in ascending order.
+/// Grid batch, 256 threads; topk ≤ 64. Dynamic shared memory: 8 bytes a proposal, and where there are more than 256,
+/// Selection and 8 bytes for each of topk · (1 + 4 · turns), turns being what 256 threads need to see the proposals; then 4
+/// bytes for each of 3 · (step + 1) · topk.
 extern "C" __global__ void __launch_bounds__(256)
     draft_expand(int* pool_token, float* pool_score, int* pool_parent, int* beam_place, const int* ids,
                  const float* logprobs, const int* batch_slot, const int* length, int step, int steps, int topk,
                  int width, int dummy_slot, int scratch_base, int* row_token, int* row_position, int* row_write,
-                 int* row_slot, int* row_prefix, int* row_own_count, int* row_own, int own_stride, int* row_source) {
-  wait_for_predecessor();
-  __shared__ Selection selection;
-  int request = (int)blockIdx.x, thread = (int)threadIdx.x, proposals = topk * topk;
+                 int* row_slot, int* row_prefix, int* row_own_count, int* row_own, int own_stride, int* row_source,
+                 int* group_own, int* group_own_count, u32* row_own_mask, int mask_words) {
+  DYNAMIC_SHARED(dynamic);
+  __shared__ Beams beams;
+  // Of the new beams: −1 where there is none.
+  __shared__ int proposal_of[MOST_BEAMS], token_of[MOST_BEAMS], found;
+  int request = (int)blockIdx.x, thread = (int)threadIdx.x, proposals = topk * topk, seen = (step + 1) * topk;
+  int turns = (proposals + TREE_THREADS - 1) / TREE_THREADS;
+  u64* keys = (u64*)dynamic;
+  Selection* selection = (Selection*)(keys + proposals);
+  u64 *best = (u64*)(selection + 1), *candidate = best + topk;
+  // Scratch rows of the old beams' ways, [topk, step]; whether a scratch row is on a new beam's way, and its place there.
+  int* ways = (int*)(turns > 1 ? candidate + SELECT_GROUP * turns * topk : keys + proposals);
+  int *on_way = ways + seen, *place = on_way + seen;
   u64 pool = (u64)request * (topk + (steps - 1) * proposals);
-  int first = topk + (step - 1) * proposals;
-  pool_token += pool;
-  pool_score += pool;
-  pool_parent += pool;
-  beam_place += request * topk;
+  int first = topk + (step - 1) * proposals, scratch = scratch_base + request * ((steps - 1) * topk);
   u64 before = (u64)request * proposals;
+  row_own += (u64)request * topk * own_stride;
 
-  u64 keys[MOST_BEAMS * MOST_BEAMS / SELECT_THREADS];
-#pragma unroll
-  for (int i = 0; i < MOST_BEAMS * MOST_BEAMS / SELECT_THREADS; i++) {
-    int at = i * SELECT_THREADS + thread;
-    keys[i] = 0;
-    if (at < proposals) {
-      keys[i] = take_proposal(at, pool_token, pool_score, pool_parent, beam_place, ids + before, logprobs + before, first,
-                              topk, width);
+  int slot = load_fresh(batch_slot + request), start = load_fresh(length + slot);
+  read_beams(beams, beam_place + request * topk, pool_score + pool, topk);
+#pragma unroll 1
+  for (int at = thread; at < seen; at += TREE_THREADS) {
+    int beam = at / step;
+    if (beam < topk) ways[at] = load_fresh(row_own + (u64)beam * own_stride + (at - beam * step)) - scratch;
+    on_way[at] = 0;
+  }
+  if (thread < topk) proposal_of[thread] = -1;
+  wait_for_predecessor();
+  block_sync();
+
+  int token = 0;
+  u64 key = 0, largest = 0;
+#pragma unroll 1
+  for (int at = thread; at < proposals; at += TREE_THREADS) {
+    key = take_proposal(at, pool_token + pool + first, pool_score + pool + first, pool_parent + pool + first, beams,
+                        ids + before, logprobs + before, topk, width, token);
+    keys[at] = key;
+    largest = key > largest ? key : largest;
+  }
+  block_sync();
+  if (turns == 1) {
+    int rank = 0;
+#pragma unroll 4
+    for (int i = 0; i < proposals; i++) rank += keys[i] > key;
+    if (key > 0 && rank < topk) {
+      proposal_of[rank] = thread;
+      token_of[rank] = token;
+    }
+  } else {
+    auto own = [&](int i) { return i * TREE_THREADS + thread < proposals ? keys[i * TREE_THREADS + thread] : 0; };
+    select_best(*selection, candidate, best, turns, own, largest, topk);
+    if (thread < topk && best[thread] > 0) {
+      int proposal = (int)composite_index(best[thread]);
+      proposal_of[thread] = proposal;
+      token_of[thread] = ids[before + proposal];
     }
   }
-  select_best(selection, keys, topk);
+  block_sync();
 
-  int slot = batch_slot[request];
-  // The ways of this step's beams, as many depths at once as there are threads for. Beams read each other's, so a depth is
-  // read by all before the first is overwritten.
-  int depths = SELECT_THREADS / topk, of_beam = thread % topk;
-  u64 best = selection.best[of_beam];
-  bool follows = best > 0 && slot != dummy_slot;
-  int before_row = request * topk + (follows ? (int)composite_index(best) / topk : 0);
-  for (int base = 0; base < step; base += depths) {
-    int depth = base + thread / topk;
-    bool has = thread / topk < depths && depth < step;
-    int own = scratch_base + request * ((steps - 1) * topk) + step * topk + of_beam;
-    if (has && follows) own = row_own[(u64)before_row * own_stride + depth];
-    block_sync();
-    if (has) row_own[(u64)(request * topk + of_beam) * own_stride + depth] = own;
+  bool runs = slot != dummy_slot;
+#pragma unroll 1
+  for (int at = thread; at < seen; at += TREE_THREADS) {
+    int depth = at / topk, beam = at - depth * topk, proposal = proposal_of[beam];
+    if (proposal < 0 || !runs) continue;
+    int own = depth < step ? ways[proposal / topk * step + depth] : at;
+    row_own[(u64)beam * own_stride + depth] = scratch + own;
+    on_way[own] = 1;
   }
-  int row = request * topk + thread;
-  int write = scratch_base + request * ((steps - 1) * topk) + step * topk + thread;
-  u64 key = thread < topk ? selection.best[thread] : 0;
-  int proposal = key > 0 ? (int)composite_index(key) : 0;
-  int source = request * topk + proposal / topk;
-  bool runs = key > 0 && slot != dummy_slot;
   if (thread < topk) {
-    beam_place[thread] = key > 0 ? first + proposal : -1;
-    row_own[(u64)row * own_stride + step] = write;
-    row_token[row] = key > 0 ? pool_token[first + proposal] : 0;
-    row_position[row] = runs ? length[slot] + step : 0;
-    row_write[row] = runs ? write : -1;
+    int proposal = proposal_of[thread], row = request * topk + thread;
+    bool exists = proposal >= 0;
+    runs = runs && exists;
+    beam_place[row] = exists ? first + proposal : -1;
+    row_token[row] = exists ? token_of[thread] : 0;
+    row_position[row] = runs ? start + step : 0;
+    row_write[row] = runs ? scratch + step * topk + thread : -1;
     row_slot[row] = runs ? slot : dummy_slot;
-    row_prefix[row] = runs ? length[slot] : 0;
+    row_prefix[row] = runs ? start : 0;
     row_own_count[row] = runs ? step + 1 : 0;
-    row_source[row] = source;
+    row_source[row] = request * topk + (exists ? proposal / topk : 0);
   }
+  if (!group_own) return;
+  block_sync();
+  if (warp() == 0) {
+    int count = 0;
+#pragma unroll 1
+    for (int base = 0; base < seen; base += WARP) {
+      bool is_on = base + lane() < seen && on_way[base + lane()];
+      u32 lanes = ballot(is_on);
+      int to = count + __popc(lanes & ((1u << lane()) - 1));
+      if (is_on) {
+        place[base + lane()] = to;
+        group_own[(u64)request * topk * own_stride + to] = scratch + base + lane();
+      }
+      count += __popc(lanes);
+    }
+    if (lane() == 0) {
+      found = count;
+      group_own_count[request] = count;
+    }
+  }
+  block_sync();
+  if (thread >= topk) return;
+  // Places rise with the depth: words are written in their order.
+  u32* mask = row_own_mask + (u64)(request * topk + thread) * mask_words;
+  u32 bits = 0;
+  int word = 0, depths = runs ? step + 1 : 0;
+#pragma unroll 1
+  for (int depth = 0; depth < depths; depth++) {
+    int at = place[depth < step ? ways[proposal_of[thread] / topk * step + depth] : step * topk + thread];
+#pragma unroll 1
+    for (; word < at / 32; word++, bits = 0) mask[word] = bits;
+    bits |= 1u << at % 32;
+  }
+#pragma unroll 1
+  for (; word < (found + 31) / 32; word++, bits = 0) mask[word] = bits;
 }
 
 /// The sum over the threads before this one in a block of TREE_THREADS, and the sum over all. `warps` is shared.
@@ -187,9 +281,11 @@ __device__ __forceinline__ Cut cut_pool(const u32* keys, int places, int count, 
   int thread = (int)threadIdx.x;
   u32 agreed = 0;
   int left = count;
+#pragma unroll 1
   for (int shift = 24; shift >= 0; shift -= 8) {
     histogram[thread] = 0;
     block_sync();
+#pragma unroll 1
     for (int at = thread; at < places; at += TREE_THREADS) {
       u32 key = keys[at];
       if (key > 0 && (u64)key >> (shift + 8) == agreed) atomic_add(&histogram[key >> shift & 255], 1);
@@ -217,8 +313,8 @@ __device__ __forceinline__ Cut cut_pool(const u32* keys, int places, int count, 
 /// (if steps > 1), batch_slot, length and root `[slots]`, page_table `[slots, table_width]`.
 /// Writes node_token, node_parent (−1 for the root), node_depth `[batch, nodes]`, and the rows r = b·nodes + n: token;
 /// position = length + depth; write = the cache row of position length + n; slot; prefix = length; own = the write rows
-/// of the way from the root to n, its own last (`own_stride` ≥ steps + 1), own_count = depth + 1; row_mask `[rows, 4]`:
-/// bit j of the 128 = sees node j; row_sample_position = length + depth + 1, the position of the token that follows.
+/// of the way from the root to n, its own last (`own_stride` ≥ steps + 1), own_count = depth + 1; row_sample_position =
+/// length + depth + 1, the position of the token that follows. Own rows of a request: those of its nodes, in order.
 /// group_prefix `[batch]` gets each request's length (null: not written).
 /// Fewer candidates than nodes − 1: the rest are copies of the root (parent −1, depth 0) that see themselves alone
 /// behind the prefix, and that no walk reaches.
@@ -229,12 +325,12 @@ extern "C" __global__ void __launch_bounds__(256)
                  const float* logprobs, const int* batch_slot, const int* length, const int* root, const int* page_table,
                  int table_width, int page_size, int steps, int topk, int nodes, int width, int dummy_slot,
                  int* node_token, int* node_parent, int* node_depth, int* row_token, int* row_position, int* row_write,
-                 int* row_slot, int* row_prefix, int* row_own_count, int* row_own, int own_stride, u32* row_mask,
-                 int* row_sample_position, int* group_prefix) {
-  wait_for_predecessor();
+                 int* row_slot, int* row_prefix, int* row_own_count, int* row_own, int own_stride, int* group_own,
+                 int* group_own_count, u32* row_own_mask, int mask_words, int* row_sample_position, int* group_prefix) {
   DYNAMIC_SHARED(dynamic);
   __shared__ int histogram[256], warps[TREE_THREADS / WARP], chosen[2];
   __shared__ int place_of[MOST_NODES], parents[MOST_NODES], writes[MOST_NODES];
+  __shared__ Beams beams;
   u32* keys = (u32*)dynamic;
   int request = (int)blockIdx.x, thread = (int)threadIdx.x;
   int places = topk + (steps - 1) * topk * topk;
@@ -242,24 +338,32 @@ extern "C" __global__ void __launch_bounds__(256)
   pool_score += (u64)request * places;
   pool_parent += (u64)request * places;
 
-  if (steps == 1) {
-    for (int at = thread; at < topk; at += TREE_THREADS) {
-      bool exists = at < width;
-      float score = exists ? sane(logprobs[(u64)request * topk + at]) : absent();
-      pool_token[at] = exists ? ids[(u64)request * topk + at] : 0;
-      pool_score[at] = score;
-      pool_parent[at] = -1;
-      keys[at] = ordered(score);
+  int slot = load_fresh(batch_slot + request);
+  bool runs = slot != dummy_slot;
+  int start = runs ? load_fresh(length + slot) : 0, node = thread, token = load_fresh(root + slot);
+  if (node < nodes) writes[node] = runs ? cache_row(page_table, table_width, page_size, slot, start + node) : -1;
+  // What the last step proposes, from the beams that it comes from: with one step the root, whose place nobody asks for.
+  int width_of_step = steps == 1 ? topk : topk * topk, first = places - width_of_step;
+  if (steps > 1) {
+    read_beams(beams, beam_place + request * topk, pool_score, topk);
+#pragma unroll 1
+    for (int at = thread; at < first; at += TREE_THREADS) {
+      keys[at] = ordered(bits_float((u32)load_fresh((const int*)pool_score + at)));
     }
-  } else {
-    int proposals = topk * topk, first = places - proposals;
-    u64 before = (u64)request * proposals;
-    for (int at = thread; at < first; at += TREE_THREADS) keys[at] = ordered(pool_score[at]);
-    for (int at = thread; at < proposals; at += TREE_THREADS) {
-      u64 key = take_proposal(at, pool_token, pool_score, pool_parent, beam_place + request * topk, ids + before,
-                              logprobs + before, first, topk, width);
-      keys[first + at] = (u32)(key >> 32);
-    }
+  } else if (thread == 0) {
+    beams.place[0] = 0;
+    beams.score[0] = 0.0f;
+  }
+  wait_for_predecessor();
+  block_sync();
+  u64 before = (u64)request * width_of_step;
+#pragma unroll 1
+  for (int at = thread; at < width_of_step; at += TREE_THREADS) {
+    int ignored;
+    u64 key = take_proposal(at, pool_token + first, pool_score + first, pool_parent + first, beams, ids + before,
+                            logprobs + before, topk, width, ignored);
+    if (steps == 1) pool_parent[at] = -1;
+    keys[first + at] = (u32)(key >> 32);
   }
   block_sync();
 
@@ -268,6 +372,7 @@ extern "C" __global__ void __launch_bounds__(256)
   int run = (places + TREE_THREADS - 1) / TREE_THREADS;
   int begin = thread * run, end = begin + run < places ? begin + run : places;
   int above = 0, tied = 0;
+#pragma unroll 1
   for (int at = begin; at < end; at++) {
     above += keys[at] > cut.bound;
     tied += keys[at] == cut.bound;
@@ -275,6 +380,7 @@ extern "C" __global__ void __launch_bounds__(256)
   int kept, ignored;
   int above_before = sum_before(above, warps, kept), tied_before = sum_before(tied, warps, ignored);
   kept += cut.ties;
+#pragma unroll 1
   for (int at = begin; at < end; at++) {
     u32 key = keys[at];
     bool keep = key > cut.bound || (key == cut.bound && tied_before < cut.ties);
@@ -288,10 +394,7 @@ extern "C" __global__ void __launch_bounds__(256)
   }
   block_sync();
 
-  int slot = batch_slot[request];
-  bool runs = slot != dummy_slot;
-  int start = runs ? length[slot] : 0;
-  int node = thread, token = root[slot], parent = -1, depth = 0;
+  int parent = -1, depth = 0;
   if (node < nodes) {
     if (node > 0 && node <= kept) {
       int place = place_of[node];
@@ -301,7 +404,6 @@ extern "C" __global__ void __launch_bounds__(256)
       depth = place < topk ? 1 : 2 + (place - topk) / (topk * topk);
     }
     parents[node] = parent;
-    writes[node] = runs ? cache_row(page_table, table_width, page_size, slot, start + node) : -1;
   }
   block_sync();
   if (node >= nodes) return;
@@ -317,13 +419,20 @@ extern "C" __global__ void __launch_bounds__(256)
   row_own_count[row] = runs ? depth + 1 : 0;
   row_sample_position[row] = start + depth + 1;
   u32 mask[MOST_NODES / 32] = {0, 0, 0, 0};
+#pragma unroll 1
   for (int at = node, left = depth; left >= 0; left--, at = parents[at]) {
     row_own[row * own_stride + left] = writes[at] > 0 ? writes[at] : 0;
 #pragma unroll
     for (int word = 0; word < MOST_NODES / 32; word++) mask[word] |= at / 32 == word ? 1u << at % 32 : 0u;
   }
+  if (group_own && runs) {
+    group_own[(u64)request * nodes * own_stride + node] = writes[node] > 0 ? writes[node] : 0;
 #pragma unroll
-  for (int word = 0; word < MOST_NODES / 32; word++) row_mask[row * (MOST_NODES / 32) + word] = runs ? mask[word] : 0u;
+    for (int word = 0; word < MOST_NODES / 32; word++) {
+      if (word < (nodes + 31) / 32) row_own_mask[row * mask_words + word] = mask[word];
+    }
+  }
+  if (node == 0 && group_own) group_own_count[request] = runs ? nodes : 0;
   if (node == 0 && group_prefix) group_prefix[request] = start;
 }
 

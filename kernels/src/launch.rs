@@ -21,7 +21,7 @@ pub use elementwise::{Added, JoinNormed, RmsNorm, Rotation};
 pub use linear::{Linear, Parts};
 pub use own_rows::OwnRows;
 pub use sampling::SamplingState;
-pub use select::{Logits, LogprobRows, MOST_SELECTED, MOST_VOCABULARY, SelectionWorkspace, TopK};
+pub use select::{Logits, LogprobRows, MOST_SELECTED, TopK};
 pub use tree::{Drafting, MOST_NODES, MOST_PLACES, MOST_TOPK, PassRows, Proposals, Sequences, TreeNodes, VerifyRows};
 pub use unread::{Reading, UnreadTokens};
 

@@ -3,7 +3,7 @@
 use super::{Numbers, text};
 use crate::{
     device::{Device, Element},
-    launch::{Kernels, Logits, SamplingState, SelectionWorkspace},
+    launch::{Kernels, Logits, SamplingState},
 };
 
 /// How a slot chooses.
@@ -105,7 +105,6 @@ fn draw(
 ) -> Result<Vec<i32>, String> {
     let kernels = Kernels::new(device.clone(), Element::F32);
     let rows = slots.len();
-    let workspace = SelectionWorkspace::new(device, rows, vocabulary, 1).map_err(text)?;
     let on_device = device.upload(logits).map_err(text)?;
     let floats =
         |value: fn(&Settings) -> f32| device.upload(&settings.iter().map(value).collect::<Vec<_>>()).map_err(text);
@@ -124,7 +123,7 @@ fn draw(
         min_p: min_p.slice(),
         seed: seed.slice(),
     };
-    kernels.argmax_rows(chosen.slice(), logits, &workspace).map_err(text)?;
+    kernels.argmax_rows(chosen.slice(), logits).map_err(text)?;
     kernels.sample_rows(chosen.slice(), logits, slots.slice(), positions.slice(), state).map_err(text)?;
     device.download(chosen.slice()).map_err(text)
 }

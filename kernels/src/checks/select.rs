@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::{Numbers, text};
 use crate::{
     device::{Device, Element, Slice},
-    launch::{Kernels, Logits, LogprobRows, MOST_SELECTED, MOST_VOCABULARY, SelectionWorkspace, TopK},
+    launch::{Kernels, Logits, LogprobRows, MOST_SELECTED, TopK},
 };
 
 /// Largest error of a log-probability: the sum of exponentials is in f32.
@@ -67,8 +67,7 @@ fn rows(numbers: &mut Numbers, count: usize, vocabulary: usize, stride: usize) -
 pub fn check_top_k_rows(device: &Device) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), Element::F32);
     let mut numbers = Numbers::new(20);
-    let workspace = SelectionWorkspace::new(device, 9, MOST_VOCABULARY, MOST_SELECTED).map_err(text)?;
-    let vocabularies = [1, 3, 9, 64, 1000, 4095, 4096, 4097, 8200, 32_000, 128_256, MOST_VOCABULARY];
+    let vocabularies = [1, 3, 9, 64, 1000, 4095, 4096, 4097, 8200, 32_000, 128_256, 262_144];
     for (turn, vocabulary) in vocabularies.into_iter().enumerate() {
         let row_count = if vocabulary > 40_000 { 2 } else { 9 };
         let stride = vocabulary + [0, 4, 3][turn % 3];
@@ -87,7 +86,7 @@ pub fn check_top_k_rows(device: &Device) -> Result<(), String> {
                 count,
                 token_map: mapped.then_some(map_on_device.slice()),
             };
-            kernels.top_k_rows(top, &workspace).map_err(text)?;
+            kernels.top_k_rows(top).map_err(text)?;
             let found: Vec<i32> = device.download(ids.slice()).map_err(text)?;
             let found_logs: Vec<f32> = device.download(logprobs.slice()).map_err(text)?;
             for (at, row) in logits.chunks(stride).enumerate() {
@@ -114,7 +113,6 @@ pub fn check_top_k_rows(device: &Device) -> Result<(), String> {
 pub fn check_argmax_rows(device: &Device) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), Element::F32);
     let mut numbers = Numbers::new(21);
-    let workspace = SelectionWorkspace::new(device, 40, 131_072, 1).map_err(text)?;
     for (row_count, vocabulary, stride) in
         [(40, 7, 7), (1, 1, 1), (18, 4096, 4096), (9, 5000, 5001), (5, 32_000, 32_000), (3, 128_256, 128_256)]
     {
@@ -123,7 +121,7 @@ pub fn check_argmax_rows(device: &Device) -> Result<(), String> {
         for _ in 0..2 {
             let chosen = device.allocate(row_count * 4).map_err(text)?;
             let operand = Logits { at: on_device.slice(), stride, rows: row_count, vocabulary };
-            kernels.argmax_rows(chosen.slice(), operand, &workspace).map_err(text)?;
+            kernels.argmax_rows(chosen.slice(), operand).map_err(text)?;
             let found: Vec<i32> = device.download(chosen.slice()).map_err(text)?;
             for (at, row) in logits.chunks(stride).enumerate() {
                 let expected = order(&row[..vocabulary])[0];
@@ -145,7 +143,6 @@ pub fn check_logprob_rows(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(22);
     let (source_rows, row_count, slots, count) = (6, 11, 4, 20);
     for vocabulary in [5, 4096, 9001] {
-        let workspace = SelectionWorkspace::new(device, row_count, vocabulary, count).map_err(text)?;
         let logits = rows(&mut numbers, source_rows, vocabulary, vocabulary);
         let asks = [3_i32, -1, 0, 20];
         let draw = |numbers: &mut Numbers, bound: usize| -> Vec<i32> {
@@ -173,7 +170,7 @@ pub fn check_logprob_rows(device: &Device) -> Result<(), String> {
             row_slot: slot_there.slice(),
             logprob_count: asks_there.slice(),
         };
-        kernels.logprob_rows(operands, &workspace).map_err(text)?;
+        kernels.logprob_rows(operands).map_err(text)?;
         let floats = |from: Slice<'_>| device.download::<f32>(from).map_err(text);
         let (found, found_logs) = (floats(logprobs.slice())?, floats(top_logprobs.slice())?);
         let found_ids: Vec<i32> = device.download(top_ids.slice()).map_err(text)?;

@@ -1,5 +1,7 @@
 //! Draft trees, against the plain algorithm: beams, pool, the best of the pool, and the rows of every pass.
 
+use std::collections::BTreeSet;
+
 use super::{
     Numbers,
     layout::{
@@ -8,8 +10,8 @@ use super::{
     text,
 };
 use crate::{
-    device::{Device, Element, Slice},
-    launch::{Drafting, Kernels, MOST_PLACES, Proposals, VerifyRows},
+    device::{Buffer, Device, Element},
+    launch::{Drafting, Kernels, MOST_PLACES, OwnRows, Proposals, VerifyRows},
 };
 
 /// A proposal in the plain algorithm.
@@ -118,6 +120,11 @@ fn check_shape(
     let (pool_token, pool_score, pool_parent) =
         (buffer(batch * places)?, buffer(batch * places)?, buffer(batch * places)?);
     let beam_place = buffer(batch * topk)?;
+    let own_strides = (steps + numbers.below(3), steps + 1 + numbers.below(3));
+    let draft_own = OwnBuffers::new(device, batch, topk, own_strides.0)?;
+    let own = OwnBuffers::new(device, batch, nodes, own_strides.1)?;
+    // Not everyone wants to know.
+    let wanted = numbers.below(4) > 0;
     let drafting = Drafting {
         batch,
         steps,
@@ -129,19 +136,16 @@ fn check_shape(
         pool_score: pool_score.slice(),
         pool_parent: pool_parent.slice(),
         beam_place: beam_place.slice(),
+        own: wanted.then(|| draft_own.operand()),
     };
     let mut plain: Vec<Plain> = (0..batch).map(|_| Plain { topk, pool: Vec::new(), beams: Vec::new() }).collect();
-    let draft_rows = RowBuffers::new(device, batch * topk, steps + numbers.below(3))?;
+    let draft_rows = RowBuffers::new(device, batch * topk, own_strides.0)?;
     let row_source = buffer(batch * topk)?;
     let tree_buffers = [buffer(batch * nodes)?, buffer(batch * nodes)?, buffer(batch * nodes)?];
     let tree = tree_operand(&tree_buffers, nodes);
-    let rows = RowBuffers::new(device, batch * nodes, steps + 1 + numbers.below(3))?;
-    let (mask, sample_position, group_prefix) = (buffer(batch * nodes * 4)?, buffer(batch * nodes)?, buffer(batch)?);
-    let verify = VerifyRows {
-        mask: mask.slice(),
-        sample_position: sample_position.slice(),
-        group_prefix: Some(group_prefix.slice()),
-    };
+    let rows = RowBuffers::new(device, batch * nodes, own_strides.1)?;
+    let (sample_position, group_prefix) = (buffer(batch * nodes)?, buffer(batch)?);
+    let verify = VerifyRows { sample_position: sample_position.slice(), group_prefix: Some(group_prefix.slice()) };
 
     for step in 0..steps {
         let beams = if step == 0 { 1 } else { topk };
@@ -155,6 +159,7 @@ fn check_shape(
             plain.step(step, &(0..live).map(of_beam).collect::<Vec<_>>());
         }
         let launched = if step + 1 == steps {
+            let drafting = Drafting { own: wanted.then(|| own.operand()), ..drafting };
             kernels.draft_finish(drafting, proposals, sequences, tree, rows.operand(), verify)
         } else if step == 0 {
             kernels.draft_begin(drafting, proposals, sequences, draft_rows.operand(), row_source.slice())
@@ -168,6 +173,10 @@ fn check_shape(
             let sources = ints(device, &row_source)?;
             let expected = expected_draft(&situation, &plain, drafting, step, (&found, &sources), &what)?;
             same_rows(&what, &found, &expected)?;
+            if wanted {
+                draft_own
+                    .check(device, &what, |request| drafted_own(&situation, &plain[request], drafting, request))?;
+            }
         }
     }
 
@@ -182,8 +191,93 @@ fn check_shape(
     same(&format!("{what}, group prefix"), &ints(device, &group_prefix)?, &lengths)?;
     let positions: Vec<i32> = expected_rows.position.iter().map(|position| position + 1).collect();
     same(&format!("{what}, sample position"), &ints(device, &sample_position)?, &positions)?;
-    let masks: Vec<u32> = device.download(mask.slice()).map_err(text)?;
-    same(&format!("{what}, mask"), &masks, &expected_mask(&situation, &expected_tree[1], nodes))
+    if wanted {
+        own.check(device, &what, |request| verified_own(&situation, &expected_tree[1], nodes, request))?;
+    }
+    Ok(())
+}
+
+/// What the rows of groups see of their own, as the kernels leave it.
+struct OwnBuffers {
+    cache_rows: Buffer,
+    count: Buffer,
+    mask: Buffer,
+    batch: usize,
+    /// Rows of a group.
+    group: usize,
+    own_stride: usize,
+}
+
+/// What the rows of one group see of their own: cache rows, and for each row which of them.
+type SeenRows = (Vec<i32>, Vec<Vec<usize>>);
+
+impl OwnBuffers {
+    fn new(device: &Device, batch: usize, group: usize, own_stride: usize) -> Result<Self, String> {
+        let rows = batch * group;
+        Ok(Self {
+            cache_rows: poisoned(device, rows * own_stride)?,
+            count: poisoned(device, batch)?,
+            mask: poisoned(device, rows * Kernels::own_mask_words(group, own_stride))?,
+            batch,
+            group,
+            own_stride,
+        })
+    }
+
+    fn operand(&self) -> OwnRows<'_> {
+        OwnRows {
+            cache_rows: self.cache_rows.slice(),
+            count: self.count.slice(),
+            mask: self.mask.slice(),
+            own_stride: self.own_stride,
+        }
+    }
+
+    /// Words of a mask behind the last cache row of a group are anything.
+    fn check(&self, device: &Device, what: &str, expected: impl Fn(usize) -> SeenRows) -> Result<(), String> {
+        let (cache_rows, count) = (ints(device, &self.cache_rows)?, ints(device, &self.count)?);
+        let mask: Vec<u32> = device.download(self.mask.slice()).map_err(text)?;
+        let mask_words = Kernels::own_mask_words(self.group, self.own_stride);
+        for (request, count) in count.into_iter().enumerate().take(self.batch) {
+            let (expected_rows, seen) = expected(request);
+            let first = request * self.group;
+            same(&format!("{what}, count of own rows"), &[count], &[expected_rows.len() as i32])?;
+            let found = &cache_rows[first * self.own_stride..][..expected_rows.len()];
+            same(&format!("{what}, own rows of request {request}"), found, &expected_rows)?;
+            for (row, seen) in seen.iter().enumerate() {
+                let words = &mask[(first + row) * mask_words..][..expected_rows.len().div_ceil(32)];
+                let found: Vec<usize> =
+                    (0..words.len() * 32).filter(|bit| words[bit / 32] >> (bit % 32) & 1 == 1).collect();
+                same(&format!("{what}, mask of row {row} of request {request}"), &found, seen)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Scratch rows on the beams' ways, in ascending order.
+fn drafted_own(situation: &Situation, plain: &Plain, drafting: Drafting<'_>, request: usize) -> SeenRows {
+    let beams = if situation.slot(request).is_some() { &plain.beams[..] } else { &[] };
+    let on_way: BTreeSet<usize> = beams.iter().flat_map(|beam| &beam.path).copied().collect();
+    let scratch = drafting.scratch_base + request * drafting.scratch_rows();
+    let place = |number: &usize| on_way.range(..number).count();
+    let seen = (0..drafting.topk)
+        .map(|beam| beams.get(beam).map_or(Vec::new(), |beam| beam.path.iter().map(place).collect()))
+        .collect();
+    (on_way.iter().map(|number| (scratch + number) as i32).collect(), seen)
+}
+
+/// The nodes' cache rows in their order.
+fn verified_own(situation: &Situation, parents: &[i32], nodes: usize, request: usize) -> SeenRows {
+    let Some(slot) = situation.slot(request) else { return (Vec::new(), vec![Vec::new(); nodes]) };
+    let row = |node: i32| situation.cache_row(slot, situation.length[slot] + node).max(0);
+    let way = |node: i32| {
+        let parent = |at: &i32| Some(parents[request * nodes + *at as usize]).filter(|at| *at >= 0);
+        let mut way: Vec<usize> = std::iter::successors(Some(node), parent).map(|at| at as usize).collect();
+        way.reverse();
+        way
+    };
+    ((0..nodes as i32).map(row).collect(), (0..nodes as i32).map(way).collect())
 }
 
 /// The rows of the draft pass behind `step`; where a beam does not run, its token and source may be anything harmless.
@@ -265,18 +359,6 @@ fn expected_verify(situation: &Situation, plain: &[Plain], nodes: usize) -> ([Ve
     (tree, rows)
 }
 
-fn expected_mask(situation: &Situation, parents: &[i32], nodes: usize) -> Vec<u32> {
-    let mut masks = vec![0_u32; parents.len() * 4];
-    for (row, mask) in masks.chunks_mut(4).enumerate() {
-        let (request, mut node) = (row / nodes, (row % nodes) as i32);
-        while node >= 0 && situation.slot(request).is_some() {
-            mask[node as usize / 32] |= 1 << (node % 32);
-            node = parents[request * nodes + node as usize];
-        }
-    }
-    masks
-}
-
 /// Shapes from the smallest to the largest, drawn at random: ties, broken scores, vocabularies smaller than topk, padding.
 pub fn check_draft_trees(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(30);
@@ -322,7 +404,7 @@ pub fn check_decode_rows(device: &Device) -> Result<(), String> {
         let tree_buffers = [buffer(batch)?, buffer(batch)?, buffer(batch)?];
         let rows = RowBuffers::new(device, batch, 1)?;
         let sample_position = buffer(batch)?;
-        let verify = VerifyRows { mask: Slice::NONE, sample_position: sample_position.slice(), group_prefix: None };
+        let verify = VerifyRows { sample_position: sample_position.slice(), group_prefix: None };
         let (tree, sequences) = (tree_operand(&tree_buffers, 1), situation.sequences(&uploaded));
         kernels
             .decode_begin(batch, uploaded.batch_slot.slice(), sequences, tree, rows.operand(), verify)

@@ -6,6 +6,9 @@ use crate::device::{Arg, DeviceError, KernelFile, Slice, Split};
 pub(super) const FILE: KernelFile =
     KernelFile { name: "elementwise.cu", text: include_str!("../../cuda/elementwise.cu"), split: Split::Shared };
 
+/// Blocks in clusters beyond which a norm takes longer: they start one cluster after the other.
+const MOST_NORM_BLOCKS: usize = 64;
+
 /// Rows that are left out.
 const NO_ROWS: Rows<'static> = Rows { at: Slice::NONE, stride: 0 };
 
@@ -143,7 +146,10 @@ impl Kernels {
             self.check_rows(keep, rows, width)?;
         }
         weight.check(width * self.element.bytes())?;
-        let kernel = self.kernel(FILE, if count > 0 { "rms_norm_parts" } else { "rms_norm" })?;
+        let threads = self.norm_threads(width);
+        let (name, blocks, shared) =
+            if count > 0 { ("rms_norm_parts", self.norm_blocks(threads, rows), 64) } else { ("rms_norm", 1, 0) };
+        let kernel = self.kernel(FILE, name)?;
         let keep = keep.unwrap_or(NO_ROWS);
         let arguments = [
             address(out.at),
@@ -161,9 +167,10 @@ impl Kernels {
             int(width),
             Arg::Float(epsilon),
         ];
-        let threads = self.norm_threads(width);
+        let blocks_and_rows = if count > 0 { [blocks, rows, 1] } else { [rows, 1, 1] };
+        let geometry = grid(blocks_and_rows, threads / blocks as u32, shared).in_clusters(blocks);
         // SAFETY: lengths are checked above; rows of `source` are the caller's layout kernels', which stay within.
-        unsafe { self.device.launch(&kernel, line(rows, threads), &arguments) }
+        unsafe { self.device.launch(&kernel, geometry, &arguments) }
     }
 
     /// The input of an EAGLE-3 layer: embeddings and features, normed, side by side.
@@ -212,6 +219,16 @@ impl Kernels {
     /// A thread for each vector of a row, whole warps, as many as leave enough registers to each.
     fn norm_threads(&self, width: usize) -> u32 {
         (width / self.vector()).next_multiple_of(32).clamp(32, 512) as u32
+    }
+
+    /// Blocks of a cluster that share a row of so many threads: whole warps each, and no more than leave the device something
+    /// to gain from them. Results do not depend on it.
+    fn norm_blocks(&self, threads: u32, rows: usize) -> usize {
+        let mut blocks = self.device.properties().most_cluster;
+        while blocks > 1 && (!threads.is_multiple_of(32 * blocks as u32) || rows * blocks > MOST_NORM_BLOCKS) {
+            blocks /= 2;
+        }
+        blocks
     }
 
     /// Rows, address and number of parts of what is added.
@@ -289,8 +306,9 @@ impl Kernels {
             address(source.unwrap_or(Slice::NONE)),
             int(width),
         ];
+        let pieces = (width / self.vector()).div_ceil(256);
         // SAFETY: lengths are checked above; the maps are the caller's layout kernels', which stay within.
-        unsafe { self.device.launch(&kernel, line(rows, block(width / self.vector())), &arguments) }
+        unsafe { self.device.launch(&kernel, grid([rows, pieces, 1], 256, 0), &arguments) }
     }
 
     /// Gated activation of `[rows, 2 · width]`, gate first, to `[rows, width]`.

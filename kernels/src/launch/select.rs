@@ -1,19 +1,17 @@
 //! `cuda/select.cu`.
 
 use super::{Kernels, address, check_ints, grid, int};
-use crate::device::{Buffer, Device, DeviceError, KernelFile, Slice, Split};
+use crate::device::{DeviceError, Geometry, KernelFile, Slice, Split};
 
 pub(super) const FILE: KernelFile =
     KernelFile { name: "select.cu", text: include_str!("../../cuda/select.cu"), split: Split::Shared };
 
-/// Values of a row that one block looks at.
-const CHUNK: usize = 4096;
 /// Threads of a block.
-const THREADS: u32 = 256;
+const THREADS: u32 = 512;
+/// Values of a row below which a further block gains nothing.
+const LEAST_SHARE: usize = 1024;
 /// Most values that can be selected from a row.
 pub const MOST_SELECTED: usize = 64;
-/// Largest vocabulary from which several values can be selected: the last block merges 64 chunks.
-pub const MOST_VOCABULARY: usize = 64 * CHUNK;
 
 /// Logits, f32.
 #[derive(Clone, Copy, Debug)]
@@ -28,13 +26,11 @@ pub struct Logits<'a> {
     pub vocabulary: usize,
 }
 
-/// Where blocks that share a row meet. One serves any number of launches on a stream, of any size up to its own.
-#[derive(Debug)]
-pub struct SelectionWorkspace {
-    best: Buffer,
-    mass: Buffer,
-    /// Zero before and after every launch.
-    counters: Buffer,
+/// How the blocks of a cluster share a row.
+struct Deal {
+    blocks: usize,
+    /// Values of each, a multiple of 4.
+    length: usize,
 }
 
 /// Operands of [`Kernels::top_k_rows`].
@@ -77,35 +73,6 @@ pub struct LogprobRows<'a> {
     pub logprob_count: Slice<'a>,
 }
 
-impl SelectionWorkspace {
-    /// Bytes of device memory for launches up to these sizes.
-    pub fn bytes(rows: usize, vocabulary: usize, count: usize) -> usize {
-        let [best, mass, counters] = Self::parts(rows, vocabulary, count);
-        best + mass + counters
-    }
-
-    /// Takes memory for launches of up to `rows` rows that select up to `count` of a vocabulary.
-    ///
-    /// # Errors
-    /// When there is not enough memory.
-    pub fn new(device: &Device, rows: usize, vocabulary: usize, count: usize) -> Result<Self, DeviceError> {
-        let [best, mass, counters] = Self::parts(rows, vocabulary, count);
-        Ok(Self { best: device.zeros(best)?, mass: device.zeros(mass)?, counters: device.zeros(counters)? })
-    }
-
-    fn parts(rows: usize, vocabulary: usize, count: usize) -> [usize; 3] {
-        let chunks = vocabulary.div_ceil(CHUNK);
-        [rows * chunks * count * 8, rows * chunks * 8, rows * 4]
-    }
-
-    fn check(&self, rows: usize, vocabulary: usize, count: usize) -> Result<(), DeviceError> {
-        let [best, mass, counters] = Self::parts(rows, vocabulary, count);
-        self.best.slice().check(best)?;
-        self.mass.slice().check(mass)?;
-        self.counters.slice().check(counters)
-    }
-}
-
 impl Logits<'_> {
     pub(super) fn check(&self) -> Result<(), DeviceError> {
         let Self { at, stride, rows, vocabulary } = *self;
@@ -118,18 +85,35 @@ impl Logits<'_> {
     /// Besides, that several can be selected.
     fn check_count(&self, count: usize) -> Result<(), DeviceError> {
         self.check()?;
-        if count == 0 || count > MOST_SELECTED || self.vocabulary > MOST_VOCABULARY {
+        if count == 0 || count > MOST_SELECTED {
             return Err(DeviceError::Shape(format!(
-                "{count} of {} values cannot be selected: 1 to {MOST_SELECTED} of at most {MOST_VOCABULARY} can",
+                "{count} of {} values cannot be selected: 1 to {MOST_SELECTED} can",
                 self.vocabulary
             )));
         }
         Ok(())
     }
 
-    fn chunks(&self) -> usize {
-        self.vocabulary.div_ceil(CHUNK)
+    /// A function of the vocabulary alone, so that no row depends on the others.
+    fn deal(&self, most_cluster: usize) -> Deal {
+        let mut blocks = most_cluster;
+        while blocks > 1 && self.vocabulary < blocks * LEAST_SHARE {
+            blocks /= 2;
+        }
+        Deal { blocks, length: self.vocabulary.div_ceil(blocks).next_multiple_of(4) }
     }
+}
+
+impl Deal {
+    fn geometry(&self, rows: usize, shared: usize) -> Geometry {
+        grid([self.blocks, rows, 1], THREADS, shared).in_clusters(self.blocks)
+    }
+}
+
+/// Bytes of shared memory where `count` values are selected: what warps find, the best, and candidates for them.
+fn handed(count: usize) -> usize {
+    let warps = THREADS as usize / 32;
+    warps * 8 + if count == 1 { warps * 8 } else { (count.next_multiple_of(2) + 36 * count) * 8 }
 }
 
 impl Kernels {
@@ -137,15 +121,15 @@ impl Kernels {
     ///
     /// # Errors
     /// When a buffer is too short, too much is asked for, or the device fails.
-    pub fn top_k_rows(&self, top: TopK<'_>, workspace: &SelectionWorkspace) -> Result<(), DeviceError> {
+    pub fn top_k_rows(&self, top: TopK<'_>) -> Result<(), DeviceError> {
         let TopK { ids, logprobs, logits, count, token_map } = top;
         logits.check_count(count)?;
-        workspace.check(logits.rows, logits.vocabulary, count)?;
         check_ints(ids, logits.rows * count)?;
         logprobs.check(logits.rows * count * 4)?;
         if let Some(map) = token_map {
             check_ints(map, logits.vocabulary)?;
         }
+        let deal = logits.deal(self.device.properties().most_cluster);
         let kernel = self.device.kernel(FILE, &[], "top_k_rows")?;
         let arguments = [
             address(ids),
@@ -153,40 +137,27 @@ impl Kernels {
             address(logits.at),
             int(logits.stride),
             int(logits.vocabulary),
+            int(deal.length),
             int(count),
             address(token_map.unwrap_or(Slice::NONE)),
-            address(workspace.best.slice()),
-            address(workspace.mass.slice()),
-            address(workspace.counters.slice()),
         ];
         // SAFETY: lengths are checked above.
-        unsafe { self.device.launch(&kernel, grid([logits.chunks(), logits.rows, 1], THREADS, 0), &arguments) }
+        unsafe { self.device.launch(&kernel, deal.geometry(logits.rows, handed(count)), &arguments) }
     }
 
     /// The index of the largest value of each row, into `chosen`, int32 `[rows]`.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.
-    pub fn argmax_rows(
-        &self,
-        chosen: Slice<'_>,
-        logits: Logits<'_>,
-        workspace: &SelectionWorkspace,
-    ) -> Result<(), DeviceError> {
+    pub fn argmax_rows(&self, chosen: Slice<'_>, logits: Logits<'_>) -> Result<(), DeviceError> {
         logits.check()?;
-        workspace.check(logits.rows, logits.vocabulary, 1)?;
         check_ints(chosen, logits.rows)?;
+        let deal = logits.deal(self.device.properties().most_cluster);
         let kernel = self.device.kernel(FILE, &[], "argmax_rows")?;
-        let arguments = [
-            address(chosen),
-            address(logits.at),
-            int(logits.stride),
-            int(logits.vocabulary),
-            address(workspace.best.slice()),
-            address(workspace.counters.slice()),
-        ];
+        let arguments =
+            [address(chosen), address(logits.at), int(logits.stride), int(logits.vocabulary), int(deal.length)];
         // SAFETY: lengths are checked above.
-        unsafe { self.device.launch(&kernel, grid([logits.chunks(), logits.rows, 1], THREADS, 0), &arguments) }
+        unsafe { self.device.launch(&kernel, deal.geometry(logits.rows, 128), &arguments) }
     }
 
     /// Log-probabilities of tokens and of the best alternatives, for the slots that ask. Rows of the source and slots of
@@ -194,11 +165,10 @@ impl Kernels {
     ///
     /// # Errors
     /// When a buffer is too short, too much is asked for, or the device fails.
-    pub fn logprob_rows(&self, operands: LogprobRows<'_>, workspace: &SelectionWorkspace) -> Result<(), DeviceError> {
+    pub fn logprob_rows(&self, operands: LogprobRows<'_>) -> Result<(), DeviceError> {
         let LogprobRows { logprobs, top_ids, top_logprobs, count, logits, rows, row_source, token, row_slot, .. } =
             operands;
         logits.check_count(count)?;
-        workspace.check(rows, logits.vocabulary, count)?;
         logprobs.check(rows * 4)?;
         check_ints(top_ids, rows * count)?;
         top_logprobs.check(rows * count * 4)?;
@@ -208,6 +178,7 @@ impl Kernels {
             Some(source) => check_ints(source, rows)?,
             None => Logits { rows, ..logits }.check()?,
         }
+        let deal = logits.deal(self.device.properties().most_cluster);
         let kernel = self.device.kernel(FILE, &[], "logprob_rows")?;
         let arguments = [
             address(logprobs),
@@ -217,15 +188,13 @@ impl Kernels {
             address(logits.at),
             int(logits.stride),
             int(logits.vocabulary),
+            int(deal.length),
             int(count),
             address(row_slot),
             address(operands.logprob_count),
             address(row_source.unwrap_or(Slice::NONE)),
-            address(workspace.best.slice()),
-            address(workspace.mass.slice()),
-            address(workspace.counters.slice()),
         ];
         // SAFETY: lengths are checked above; rows of the source and slots come from the kernels that lay rows out.
-        unsafe { self.device.launch(&kernel, grid([logits.chunks(), rows, 1], THREADS, 0), &arguments) }
+        unsafe { self.device.launch(&kernel, deal.geometry(rows, handed(count)), &arguments) }
     }
 }

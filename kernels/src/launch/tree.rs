@@ -1,6 +1,6 @@
 //! `cuda/tree.cu`.
 
-use super::{Kernels, address, check_ints, grid, int, line};
+use super::{Kernels, OwnRows, address, check_ints, grid, int, line};
 use crate::device::{Arg, DeviceError, KernelFile, Slice, Split};
 
 pub(super) const FILE: KernelFile =
@@ -74,6 +74,9 @@ pub struct Drafting<'a> {
     pub pool_parent: Slice<'a>,
     /// int32 `[batch, topk]`.
     pub beam_place: Slice<'a>,
+    /// Where the kernels leave what the rows of each pass see of their own, each of it once for a request's rows, as
+    /// [`Kernels::gather_own`] does; its `own_stride` is that of the rows.
+    pub own: Option<OwnRows<'a>>,
 }
 
 /// What `top_k_rows` found behind the rows of a draft pass.
@@ -101,8 +104,6 @@ pub struct TreeNodes<'a> {
 /// What the verify pass needs of its rows besides [`PassRows`].
 #[derive(Clone, Copy, Debug)]
 pub struct VerifyRows<'a> {
-    /// Which nodes each row sees, 32-bit words `[rows, 4]`; not for decoding.
-    pub mask: Slice<'a>,
     /// The position of the token behind each row, int32 `[rows]`.
     pub sample_position: Slice<'a>,
     /// Length of each request, int32 `[batch]`.
@@ -143,6 +144,21 @@ impl Drafting<'_> {
 
     fn width(&self) -> usize {
         self.topk.min(self.vocabulary)
+    }
+
+    /// Checks room for what groups of `largest` rows see of their own, and gives it as arguments.
+    fn own(&self, kernels: &Kernels, largest: usize, own_stride: usize) -> Result<[Arg; 4], DeviceError> {
+        let none = address(Slice::NONE);
+        let Some(own) = self.own else { return Ok([none, none, none, int(0)]) };
+        if own.own_stride != own_stride {
+            let room = own.own_stride;
+            return Err(DeviceError::Shape(format!(
+                "own rows of a group have room for {room}, of a row for {own_stride}"
+            )));
+        }
+        let mask_words = Kernels::own_mask_words(largest, own_stride);
+        kernels.check_own(own, self.batch * largest, self.batch, mask_words)?;
+        Ok([address(own.cache_rows), address(own.count), address(own.mask), int(mask_words)])
     }
 
     fn pool(&self) -> [Arg; 4] {
@@ -201,6 +217,14 @@ impl TreeNodes<'_> {
     }
 }
 
+/// Bytes of shared memory of `draft_expand`: see there.
+fn expand_bytes(step: usize, topk: usize) -> usize {
+    let proposals = topk * topk;
+    let turns = proposals.div_ceil(256);
+    let selection = if turns > 1 { 130 + topk * (1 + 4 * turns) } else { 0 };
+    (proposals + selection) * 8 + 3 * (step + 1) * topk * 4
+}
+
 impl Kernels {
     /// Starts the trees of a batch from what stands behind the roots, and lays out the first draft pass; with one step
     /// there is none. `row_source` is int32 `[batch · topk]`. Slots of the batch are trusted to exist.
@@ -255,7 +279,11 @@ impl Kernels {
         sequences.check()?;
         rows.check(batch * topk, steps - 1)?;
         check_ints(row_source, batch * topk)?;
-        let (name, threads) = if step.is_some() { ("draft_expand", 256) } else { ("draft_begin", 64) };
+        let own = drafting.own(self, topk, rows.own_stride)?;
+        let (name, threads, shared) = match step {
+            Some(step) => ("draft_expand", 256, expand_bytes(step, topk)),
+            None => ("draft_begin", 64, 0),
+        };
         let kernel = self.device.kernel(FILE, &[], name)?;
         let mut arguments = drafting.pool().to_vec();
         arguments.extend(
@@ -267,8 +295,9 @@ impl Kernels {
         arguments.push(int(drafting.scratch_base));
         arguments.extend(rows.causal());
         arguments.extend([address(rows.own), int(rows.own_stride), address(row_source)]);
+        arguments.extend(own);
         // SAFETY: lengths are checked above; slots of the batch are the caller's promise.
-        unsafe { self.device.launch(&kernel, line(batch, threads), &arguments) }
+        unsafe { self.device.launch(&kernel, grid([batch, 1, 1], threads, shared), &arguments) }
     }
 
     /// Takes the proposals of the last draft step, and lays out the trees and the verify pass, of `batch · nodes` rows.
@@ -294,7 +323,7 @@ impl Kernels {
             return Err(DeviceError::Shape("a tree of the root alone has no drafts".into()));
         }
         rows.check(batch * nodes, steps + 1)?;
-        check_ints(verify.mask, batch * nodes * 4)?;
+        let own = drafting.own(self, nodes, rows.own_stride)?;
         check_ints(verify.sample_position, batch * nodes)?;
         if let Some(prefix) = verify.group_prefix {
             check_ints(prefix, batch)?;
@@ -308,8 +337,8 @@ impl Kernels {
         arguments.extend(tree.arguments());
         arguments.extend(rows.causal());
         arguments.extend([address(rows.own), int(rows.own_stride)]);
-        arguments
-            .extend([verify.mask, verify.sample_position, verify.group_prefix.unwrap_or(Slice::NONE)].map(address));
+        arguments.extend(own);
+        arguments.extend([verify.sample_position, verify.group_prefix.unwrap_or(Slice::NONE)].map(address));
         // SAFETY: lengths are checked above; slots of the batch are the caller's promise.
         unsafe { self.device.launch(&kernel, grid([batch, 1, 1], 256, drafting.places() * 4), &arguments) }
     }

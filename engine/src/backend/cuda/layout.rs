@@ -2,7 +2,7 @@
 
 use kernels::{
     device::{Buffer, Device, DeviceError},
-    launch::{Kernels, MOST_NODES, Moves, OwnRows, PassRows, Sees, SelectionWorkspace, Sequences},
+    launch::{Kernels, MOST_NODES, Moves, OwnRows, PassRows, Sees, Sequences},
 };
 use schemas::tree::TreeShape;
 
@@ -65,8 +65,6 @@ pub struct Activations {
     /// Of attention that is split over its keys.
     pub partial: Buffer,
     pub counters: Buffer,
-    /// Of choices that are split over the vocabulary.
-    pub selection: SelectionWorkspace,
 }
 
 /// What the rows of a pass are: int32 arrays, written by layout kernels or by the host.
@@ -87,8 +85,6 @@ pub struct RowArrays {
     pub own_mask: Buffer,
     pub source: Buffer,
     pub sample_position: Buffer,
-    /// `[rows, 4]`.
-    pub mask: Buffer,
     /// `[rows + 1]`: where the pieces of prompts begin.
     pub group_first: Buffer,
 }
@@ -276,21 +272,14 @@ impl Sizes<'_> {
         ]
     }
 
-    /// Rows, values and choices of a selection.
-    fn selection(&self, extent: Extent) -> [usize; 3] {
-        let beams = extent.batch * extent.topk.max(1);
-        [beams.clamp(1, LOGIT_ROWS), self.vocabulary(), extent.topk.max(MOST_CHOICES)]
-    }
-
     /// Bytes of all activations, row and round arrays.
     pub fn work(&self, extent: Extent) -> u64 {
         let activations: usize = self.activations(extent).iter().sum();
-        let words = 14 + 2 * extent.own_stride() + extent.own_mask_words();
+        let words = 10 + 2 * extent.own_stride() + extent.own_mask_words();
         let rows = (extent.rows * words + extent.described_rows() * DESCRIBED_WORDS) * 4;
         let rounds =
             extent.batch * (3 * extent.pool + 2 * extent.topk * extent.topk + 16 * (extent.steps + MOST_NODES)) * 4;
-        let [selected, vocabulary, choices] = self.selection(extent);
-        (activations + rows + rounds + SelectionWorkspace::bytes(selected.max(LOGIT_ROWS), vocabulary, choices)) as u64
+        (activations + rows + rounds) as u64
     }
 
     /// Bytes of one cache row of target and draft together.
@@ -359,10 +348,6 @@ impl Activations {
             logits: next()?,
             partial: next()?,
             counters: next()?,
-            selection: {
-                let [rows, vocabulary, choices] = sizes.selection(extent);
-                SelectionWorkspace::new(device, rows.max(LOGIT_ROWS), vocabulary, choices)?
-            },
         };
         // Kernels leave their counters at zero, and expect them so.
         device.fill(this.counters.slice(), 0)?;
@@ -385,14 +370,19 @@ impl RowArrays {
         }
     }
 
-    /// That rows see positions which are older than their pass, and their own lists.
-    pub fn branches(&self) -> Sees<'_> {
-        Sees::Own(OwnRows {
+    /// What the rows of groups see of their own.
+    pub fn own_rows(&self) -> OwnRows<'_> {
+        OwnRows {
             cache_rows: self.group_own.slice(),
             count: self.group_own_count.slice(),
             mask: self.own_mask.slice(),
             own_stride: self.own_stride,
-        })
+        }
+    }
+
+    /// That rows see positions which are older than their pass, and their own lists.
+    pub fn branches(&self) -> Sees<'_> {
+        Sees::Own(self.own_rows())
     }
 
     pub fn new(device: &Device, extent: Extent) -> Result<Self, DeviceError> {
@@ -412,7 +402,6 @@ impl RowArrays {
             own_mask: ints(extent.own_mask_words())?,
             source: ints(1)?,
             sample_position: ints(1)?,
-            mask: ints(4)?,
             group_first: device.zeros((extent.rows + 1) * 4)?,
         })
     }

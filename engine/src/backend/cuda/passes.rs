@@ -100,7 +100,6 @@ impl Machine {
             hidden,
             facts.vocabulary,
         )?;
-        self.gather_own(pass)?;
         let plane = self.plane(&facts.layer, self.cache_rows);
         let mut add = None;
         for (at, layer) in self.target.layers.iter().enumerate() {
@@ -235,8 +234,8 @@ impl Machine {
         self.added(work, self.rows(&work.gated, *intermediate), &layer.down, rows)
     }
 
-    /// Finds what groups see of their own, once for all layers of a pass.
-    fn gather_own(&self, pass: Pass<'_>) -> Result<(), DeviceError> {
+    /// Finds what groups see of their own, once for a pass, where the kernels that draft have not laid it out.
+    pub fn gather_own(&self, pass: Pass<'_>) -> Result<(), DeviceError> {
         let Pass { rows, groups, sees, arrays, .. } = pass;
         match (self.attention, sees) {
             (AttentionKernels::Tiles, Sees::Own(own)) => {
@@ -351,7 +350,6 @@ impl Machine {
         };
         let plane = self.plane(&facts.layer, self.cache_rows + self.scratch_rows);
         let cache = self.head_cache.range(0..2 * plane);
-        self.gather_own(pass)?;
         let add =
             self.layer(pass, Ahead::Layout, &facts.layer, &head.layer, input, cache, self.head_turns.slice(), out)?;
         let Some(weight) = &head.norm else {
@@ -422,16 +420,13 @@ impl Machine {
         };
         let map = head.tokens.as_ref().map(Buffer::slice);
         self.over_logits(x, weight, hidden, facts.vocabulary, rows, work, |start, logits| {
-            self.kernels.top_k_rows(
-                TopK {
-                    ids: best.ids.range(start * topk * 4..best.ids.bytes()),
-                    logprobs: best.logprobs.range(start * topk * 4..best.logprobs.bytes()),
-                    logits,
-                    count: topk,
-                    token_map: map,
-                },
-                &work.selection,
-            )
+            self.kernels.top_k_rows(TopK {
+                ids: best.ids.range(start * topk * 4..best.ids.bytes()),
+                logprobs: best.logprobs.range(start * topk * 4..best.logprobs.bytes()),
+                logits,
+                count: topk,
+                token_map: map,
+            })
         })
     }
 
@@ -451,7 +446,7 @@ impl Machine {
         self.over_logits(hidden_rows, self.target.head(), hidden, facts.vocabulary, rows, work, |start, logits| {
             let part = |buffer: &'_ Buffer| start * 4..buffer.bytes();
             let chosen = chosen.range(start * 4..chosen.bytes());
-            self.kernels.argmax_rows(chosen, logits, &work.selection)?;
+            self.kernels.argmax_rows(chosen, logits)?;
             // Leaves the rows of greedy requests alone.
             self.kernels.sample_rows(
                 chosen,
@@ -489,7 +484,7 @@ impl Machine {
                 row_slot: arrays.slot.range(start * 4..arrays.slot.bytes()),
                 logprob_count: self.slots.logprob_count.slice(),
             };
-            self.kernels.logprob_rows(operands, &work.selection)
+            self.kernels.logprob_rows(operands)
         })
     }
 

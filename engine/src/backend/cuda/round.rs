@@ -10,7 +10,7 @@ use schemas::tree::TreeShape;
 
 use super::{
     layout::{Activations, RoundArrays, RowArrays},
-    passes::{Machine, Pass},
+    passes::{AttentionKernels, Machine, Pass},
     weights::HeadWeights,
 };
 
@@ -77,7 +77,6 @@ impl Machine {
             depth: round.node_depth.slice(),
         };
         let verify = VerifyRows {
-            mask: arrays.mask.slice(),
             sample_position: arrays.sample_position.slice(),
             group_prefix: Some(round.group_prefix.slice()),
         };
@@ -208,6 +207,7 @@ impl Machine {
             pool_score: round.pool_score.slice(),
             pool_parent: round.pool_parent.slice(),
             beam_place: round.beam_place.slice(),
+            own: (self.attention == AttentionKernels::Tiles).then(|| arrays.own_rows()),
         };
         let proposals = Proposals { ids: round.ids.slice(), logprobs: round.logprobs.slice() };
         let propose = |x: Rows<'_>, rows: usize| self.propose(head, work, x, rows, topk, proposals);
