@@ -40,8 +40,8 @@ __device__ __forceinline__ int first_node(const bool (&holds)[NODES_A_LANE]) {
 /// Then length[slot] += count, but stays within the slot's pages (rows behind them are padding too), and root[slot] =
 /// the last token; the dummy slot's stay as they are: its requests accept the root alone, and all their rows are
 /// padding.
-/// All but `chosen` is older than the target's pass, which rotates, and is read before the kernel ahead has ended (see
-/// `wait_and_release`).
+/// All but `chosen` is older than the target's pass, in which rotation or attention releases late, and is read before the
+/// kernel ahead has ended (see `await_predecessor`).
 /// Grid batch, 128 threads; nodes ≤ 128, most ≤ 128.
 extern "C" __global__ void __launch_bounds__(128)
     accept_drafts(const int* chosen, const int* node_token, const int* node_parent, const int* node_depth,

@@ -1,16 +1,23 @@
-// As attention_few.cu, for so many groups that nothing is split: four blocks find room on a multiprocessor, and 512 blocks
-// on most devices at once. What they have under way of keys and values waits in the first-level cache, of which they want
-// much: a file of their own, since that is asked for by file.
+// As attention_few_16 of attention_few.cu, for so many groups that nothing is split: four blocks find room on a multiprocessor,
+// and 512 blocks on most devices at once. What they have under way of keys and values waits in the first-level cache, of which
+// they want much: a file of their own, since that is asked for by file.
 //
 // -DHEAD_DIM: elements of a head. Not for float, nor for heads of 256.
 #include "common.cuh"
 
 #if defined(T_PAIRS) && HEAD_DIM <= 128
+#include "rotation.cuh"
 #include "groups.cuh"
+#include "staged.cuh"
 #include "few.cuh"
 
-/// As attention_few_8 and attention_few_16, but with 96 and 64 threads.
-extern "C" __global__ void __launch_bounds__(96, 4) attention_alone_8(GROUP_PARAMETERS) { attend<1, 3>(GROUP_ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(64, 4) attention_alone_16(GROUP_PARAMETERS) { attend<2, 2>(GROUP_ARGUMENTS); }
+/// As attention_few_16, for groups of no more pairs than the name says, but with 96 and 64 threads, and grid.x 1: neither
+/// partial nor counters are used.
+extern "C" __global__ void __launch_bounds__(96, 4) attention_alone_8(GROUP_PARAMETERS) {
+  attend<1, 3, false, false>(GROUP_ARGUMENTS, NO_ROTATION);
+}
+extern "C" __global__ void __launch_bounds__(64, 4) attention_alone_16(GROUP_PARAMETERS) {
+  attend<2, 2, false, false>(GROUP_ARGUMENTS, NO_ROTATION);
+}
 
 #endif

@@ -5,7 +5,9 @@
 #include "common.cuh"
 
 #if defined(T_PAIRS) && HEAD_DIM <= 128
+#include "rotation.cuh"
 #include "groups.cuh"
+#include "staged.cuh"
 #include "few.cuh"
 
 /// Softmax attention of rows in groups: `out` and `query` as attention_rows', rows of the query `query_stride` apart,
@@ -14,11 +16,21 @@
 /// Own rows as gather_own leaves them, or null where rows see positions alone: then the rows of a group are consecutive
 /// positions, each the last that its row sees. Groups: row `group_first[g]` to row `group_first[g + 1]`, or where that is null
 /// `group_rows` rows each; all rows of a group have the slot of its first.
-/// partial: HEAD_DIM + 4 floats for each of `rows · heads · max_splits`, max_splits ≤ 32. Counters `[groups, grid.y]`,
-/// zero before and after.
-/// Grid (max_splits, kv_heads · ceil(largest group · heads / kv_heads / pairs), groups), where pairs is the number in the
-/// name; 128 threads, WARP_BYTES of dynamic shared memory for each 32.
-extern "C" __global__ void __launch_bounds__(128, 3) attention_few_8(GROUP_PARAMETERS) { attend<1, 4>(GROUP_ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(128, 2) attention_few_16(GROUP_PARAMETERS) { attend<2, 4>(GROUP_ARGUMENTS); }
+/// Splits are clusters in x, up to 8. Where the architecture has none, up to 32 are merged through `partial`, HEAD_DIM + 4
+/// floats for each of `rows · heads · max_splits`, and counters `[groups, grid.y]`, zero before and after.
+/// Grid (max_splits, kv_heads · ceil(largest group · heads / kv_heads / 16), groups), 256 threads, dynamic shared memory as
+/// few.cuh says.
+extern "C" __global__ void __launch_bounds__(256, 1) attention_few_16(GROUP_PARAMETERS) {
+  attend<2, 8, false, true>(GROUP_ARGUMENTS, NO_ROTATION);
+}
+
+/// The same for groups of no more pairs than the name says, behind what rotate_and_write does: of `query`, the rows of the qkv
+/// layer, or its parts, and with their keys and values, which also go to the cache. `query` stays as it is.
+extern "C" __global__ void __launch_bounds__(256, 1) rotate_and_attend_8(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
+  attend<1, 8, true, true>(GROUP_ARGUMENTS, ROTATION_ARGUMENTS);
+}
+extern "C" __global__ void __launch_bounds__(256, 1) rotate_and_attend_16(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
+  attend<2, 8, true, true>(GROUP_ARGUMENTS, ROTATION_ARGUMENTS);
+}
 
 #endif

@@ -229,11 +229,12 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
     s.sum[half] += shuffle_xor(s.sum[half], 2);
   }
 
+  constexpr int STATE = COLUMNS * 4 + 4;
+  float *state = (float*)shared, *records = state + MT * (KW - 1) * STATE * WARP;
+  // All have done with tiles and queries, whose place others take.
+  block_sync();
   if (KW > 1) {
     // The warps of a tile hold the same rows: the first takes up the others, in their order.
-    constexpr int STATE = COLUMNS * 4 + 4;
-    float* state = (float*)shared;
-    block_sync();
     if (part > 0) {
       float* mine = state + (tile * (KW - 1) + part - 1) * STATE * WARP + lane();
 #pragma unroll
@@ -275,17 +276,17 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
           *(u32*)(out + wide(place, HEAD_DIM) + c * 8 + at_column) = word;
         }
       } else {
-        float* mine = record_of(partial, place, (int)blockIdx.x, max_splits);
+        float* mine = record_of(records, partial, tile * 16 + at_row + 8 * half, place, max_splits);
 #pragma unroll
         for (int c = 0; c < COLUMNS; c++) {
           *(float2*)(mine + c * 8 + at_column) = make_float2(s.acc[c][2 * half], s.acc[c][2 * half + 1]);
         }
-        if (at_column == 0) *(float2*)(mine + HEAD_DIM) = make_float2(s.most[half] * scale, s.sum[half]);
+        if (at_column == 0) *(float4*)(mine + HEAD_DIM) = make_float4(s.most[half] * scale, s.sum[half], 0.0f, 0.0f);
       }
     }
   }
   if (split.count > 1) {
-    merge_splits<PAIRS, MT * KW>(out, pairs, split.count, heads, partial, counters, max_splits, shared);
+    merge_splits<PAIRS, THREADS>(out, pairs, split.count, heads, records, partial, counters, max_splits);
   }
 }
 

@@ -160,6 +160,20 @@ __device__ __forceinline__ uint4 load_fresh_16(const void* at) {
                : "l"(at));
   return value;
 }
+/// The same from global or shared memory.
+__device__ __forceinline__ uint2 load_fresh_any_8(const void* at) {
+  uint2 value;
+  asm volatile("ld.cg.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "l"(at) : "memory");
+  return value;
+}
+__device__ __forceinline__ uint4 load_fresh_any_16(const void* at) {
+  uint4 value;
+  asm volatile("ld.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(at)
+               : "memory");
+  return value;
+}
 
 __device__ __forceinline__ u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
 
@@ -199,23 +213,29 @@ __device__ __forceinline__ u32 transpose_8x8(u32 pair) {
   return transposed;
 }
 
-/// Waits until the kernels before have ended and what they wrote can be seen. Every kernel does so before it reads or
-/// writes anything that another one writes or reads, but for what `wait_and_release` allows. And it lets the kernel behind
-/// start its part that does not depend on this one (programmatic dependent launch). That one begins once all blocks of
-/// this one have said so, so it never takes a place that one of them waits for.
-__device__ __forceinline__ void wait_for_predecessor() {
+/// Lets the kernel behind begin (programmatic dependent launch), once all blocks of this one have said so or ended; so it never
+/// takes a place that one of them waits for.
+__device__ __forceinline__ void release_successor() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-/// The same, but the kernel behind begins only when the blocks of this one have returned from their wait: when all kernels
-/// ahead of this one have ended, since none ends before the one ahead of it. What is launched behind may therefore read
-/// ahead of its own wait whatever no kernel from this one on writes, with `load_fresh` or `copy_async_16`; it still writes
-/// nothing before it waits. The same holds behind a kernel that releases nothing before it ends, such as a library's.
-__device__ __forceinline__ void wait_and_release() {
+/// Waits until the kernels before have ended and what they wrote can be seen. Every kernel does so before it reads or
+/// writes anything that another one writes or reads, but for what a late release allows.
+///
+/// A kernel that releases its successor only behind this wait has seen all kernels ahead of it end, since none ends before the
+/// one ahead of it. What is launched behind may therefore read ahead of its own wait whatever no kernel from this one on
+/// writes, with `load_fresh…` or `copy_async_16`; it still writes nothing before it waits. The same holds behind a kernel that
+/// releases nothing before it ends, such as a library's.
+__device__ __forceinline__ void await_predecessor() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+/// Both at once, the release first: the kernel behind starts its part that does not depend on this one.
+__device__ __forceinline__ void wait_for_predecessor() {
+  release_successor();
+  await_predecessor();
 }
 
 /// d += a · b for a 16×16 (row-major fragments) and b 16×8 (column-major fragments) of T, accumulated in float.

@@ -1,9 +1,7 @@
 // What works on rows alone: embedding, norms with residual, rotary embedding with cache write, gated activation, and the
 // moving of rows. T is the element type of activations, weights and caches.
 #include "common.cuh"
-
-/// Parts in which a linear layer leaves its sums, at most.
-#define MOST_PARTS 8
+#include "rotation.cuh"
 
 // Elements that one 16-byte access moves.
 #define VECTOR (16 / (int)sizeof(T))
@@ -62,22 +60,6 @@ __device__ __forceinline__ float4 rounded(float4 x) {
 }
 __device__ __forceinline__ float4 operator+(float4 a, float4 b) {
   return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
-}
-
-/// Two neighbouring elements as floats; their place is even.
-__device__ __forceinline__ float2 read_pair(const T* at) {
-#ifdef T_PAIRS
-  return unpack(*(const u32*)at);
-#else
-  return *(const float2*)at;
-#endif
-}
-__device__ __forceinline__ void write_pair(T* at, float2 values) {
-#ifdef T_PAIRS
-  *(u32*)at = pack(values.x, values.y);
-#else
-  *(float2*)at = values;
-#endif
 }
 
 /// The sum of four neighbours of a row that a linear layer has left in parts, float `[count, rows, width]`. `at` is their
@@ -315,37 +297,32 @@ add_bias(T* x, int stride, const T* bias, int width) {
   write_vector(x + row * stride + i, value);
 }
 
-/// Two neighbours of a row that a linear layer has left in parts: their sum, rounded to T.
-__device__ __forceinline__ float2 read_pair_of_parts(const float* at, int count, u64 part) {
-  float2 two[MOST_PARTS], sum = make_float2(0.0f, 0.0f);
-#pragma unroll
-  for (int p = 0; p < MOST_PARTS; p++) {
-    two[p] = p < count ? *(const float2*)(at + p * part) : make_float2(0.0f, 0.0f);
-  }
-#pragma unroll
-  for (int p = 0; p < MOST_PARTS; p++) {
-    if (p >= count) continue;
-    sum.x += two[p].x;
-    sum.y += two[p].y;
-  }
-  return make_float2(to_float(from_float(sum.x)), to_float(from_float(sum.y)));
-}
-
 /// The work of a warp of the two kernels below: HEADS heads, whose loads are under way together.
 template <int HEADS, bool IN_PARTS>
 __device__ __forceinline__ void rotate_heads(T* qkv, const float* parts, int part_count, const float2* table, int positions,
                                              const int* position, const int* write, T* keys, T* values,
                                              const T* query_norm, const T* key_norm, float epsilon, int heads,
                                              int kv_heads, int head_dim) {
+  await_predecessor();
   // Attention behind it reads ahead.
-  wait_and_release();
+  release_successor();
   int first = ((int)blockIdx.x * (int)(blockDim.x / WARP) + warp()) * HEADS, row = (int)blockIdx.y;
   int all = heads + 2 * kv_heads, half = head_dim / 2;
   if (first >= all) return;
   u64 place = (u64)row * all * head_dim, part = (u64)gridDim.y * all * head_dim;
   T* own = qkv + place;
-  auto pair_at = [&](int i) {
-    return IN_PARTS ? read_pair_of_parts(parts + place + i, part_count, part) : read_pair(own + i);
+  // Of each head two neighbours from `i` on, and two half a head behind.
+  auto read = [&](float2 (&two)[2 * HEADS], int i) {
+    const float* from[2 * HEADS] = {};
+#pragma unroll
+    for (int k = 0; k < 2 * HEADS; k++) {
+      int at = min(first + k / 2, all - 1) * head_dim + i + k % 2 * half;
+      if (IN_PARTS)
+        from[k] = parts + place + at;
+      else
+        two[k] = read_pair(own + at);
+    }
+    if (IN_PARTS) read_pairs_of_parts<2 * HEADS, MOST_PARTS>(two, from, part_count, part);
   };
   int to = write[row], at = position[row];
   at = at < 0 ? 0 : at >= positions ? positions - 1 : at;
@@ -355,50 +332,40 @@ __device__ __forceinline__ void rotate_heads(T* qkv, const float* parts, int par
   T* cached_values = values + (long long)max(to, 0) * (kv_heads * head_dim) - (heads + kv_heads) * head_dim;
   float scale[HEADS];
 #pragma unroll
-  for (int k = 0; k < HEADS; k++) {
-    int head = first + k;
-    scale[k] = 1.0f;
-    if (!query_norm || head >= heads + kv_heads) continue;
-    float squares = 0.0f;
+  for (int k = 0; k < HEADS; k++) scale[k] = 0.0f;
 #pragma unroll 1
-    for (int i = lane() * 2; i < head_dim; i += WARP * 2) {
-      float2 two = pair_at(head * head_dim + i);
-      squares += two.x * two.x + two.y * two.y;
-    }
-    scale[k] = inverse_root(warp_sum(squares) / (float)head_dim + epsilon);
+  for (int i = lane() * 2; query_norm && i < half; i += WARP * 2) {
+    float2 two[2 * HEADS] = {};
+    read(two, i);
+#pragma unroll
+    for (int k = 0; k < 2 * HEADS; k++) scale[k / 2] += two[k].x * two[k].x + two[k].y * two[k].y;
+  }
+  if (query_norm) {
+#pragma unroll
+    for (int k = 0; k < HEADS; k++) scale[k] = inverse_root(warp_sum(scale[k]) / (float)head_dim + epsilon);
   }
   // Two neighbours at once.
 #pragma unroll 1
   for (int i = lane() * 2; i < half; i += WARP * 2) {
-    float2 low[HEADS], high[HEADS];
-#pragma unroll
-    for (int k = 0; k < HEADS; k++) {
-      int from = min(first + k, all - 1) * head_dim + i;
-      low[k] = pair_at(from);
-      high[k] = pair_at(from + half);
-    }
-    float4 turn = *(const float4*)(turns + i);
+    float2 two[2 * HEADS] = {};
+    read(two, i);
+    float4 turning = *(const float4*)(turns + i);
 #pragma unroll
     for (int k = 0; k < HEADS; k++) {
       int head = first + k;
       bool is_query = head < heads, is_value = head >= heads + kv_heads;
       if (head >= all || (!is_query && to < 0)) continue;
       const T* norm = is_value ? nullptr : is_query ? query_norm : key_norm;
-      float2 a = low[k], b = high[k];
+      float2 low = two[2 * k], high = two[2 * k + 1];
       if (norm) {
-        float2 x = read_pair(norm + i), y = read_pair(norm + i + half);
-        a = make_float2(to_float(from_float(a.x * scale[k] * x.x)), to_float(from_float(a.y * scale[k] * x.y)));
-        b = make_float2(to_float(from_float(b.x * scale[k] * y.x)), to_float(from_float(b.y * scale[k] * y.y)));
+        low = normed(low, scale[k], read_pair(norm + i));
+        high = normed(high, scale[k], read_pair(norm + i + half));
       }
+      if (!is_value) turn(low, high, turning);
       T* out = is_query ? own : is_value ? cached_values : cached_keys;
       out += head * head_dim + i;
-      if (!is_value) {
-        float2 turned = make_float2(a.x * turn.x - b.x * turn.y, a.y * turn.z - b.y * turn.w);
-        b = make_float2(b.x * turn.x + a.x * turn.y, b.y * turn.z + a.y * turn.w);
-        a = turned;
-      }
-      write_pair(out, a);
-      write_pair(out + half, b);
+      write_pair(out, low);
+      write_pair(out + half, high);
     }
   }
 }

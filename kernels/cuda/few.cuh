@@ -1,6 +1,9 @@
 // What attention_few.cu and attention_alone.cu do: attention over the paged cache on tensor cores for few (row, head) pairs.
 // See groups.cuh for what is read and when.
 //
+// Where all pairs of a group fit a block, it also does what rotate_and_write does, and stands directly behind the qkv layer.
+// Each block of a group rotates the same queries: that costs less than a kernel between, or waiting for each other.
+//
 // It is latency that counts, and bytes on their way. So nothing passes through shared memory: a warp takes pieces of 16
 // keys for itself, and loads its operands of the products as they lie in memory, whole 16-byte accesses. A product sums
 // over all dims of a head and over all keys of a piece, in any order as long as both factors have the same; so a lane takes
@@ -11,8 +14,8 @@
 #pragma once
 
 #define KEYS 16
-/// Bytes of dynamic shared memory that a warp has: for its sums of 8 pairs.
-#define WARP_BYTES (8 * RECORD * 4)
+/// Dynamic shared memory: records of 8 pairs for each warp's sums, and where there are splits one for each pair of the block.
+/// Before there are sums, what is staged lies there.
 /// 32 dims of a key are one access of four lanes.
 #define KEY_PARTS (HEAD_DIM / 32)
 /// Dims of a value that one access takes, and how many accesses a lane makes for its HEAD_DIM / 8.
@@ -30,29 +33,42 @@ struct Values {
   u32 word[4][HEAD_DIM / 16];
 };
 
-/// `keys` are this lane's of cache row 0, `cache_row` is that of key lane % 16, `width` the elements of a cache row.
-__device__ __forceinline__ void load_keys(Keys& to, const T* keys, int cache_row, int width) {
+/// Where a key or value stands of which `staged` is the place in shared memory, or below 0 for none.
+__device__ __forceinline__ const T* at_row(const T* cache, int cache_row, int width, const T* rows, int staged) {
+  return staged < 0 ? cache + wide(cache_row, width) : rows + staged * STAGED;
+}
+
+/// `keys` are this lane's of cache row 0, `cache_row` is that of key lane % 16, `width` the elements of a cache row. If
+/// ANYWHERE, keys whose `staged` is not below 0 are row `staged` of `rows` instead.
+template <bool ANYWHERE>
+__device__ __forceinline__ void load_keys(Keys& to, const T* keys, int cache_row, int width, const T* rows, int staged) {
 #pragma unroll
   for (int half = 0; half < 2; half++) {
-    const T* from = keys + wide(shuffle(cache_row, lane() / 4 + 8 * half), width);
+    int key = lane() / 4 + 8 * half, row = shuffle(cache_row, key);
+    const T* from = at_row(keys, row, width, rows, ANYWHERE ? shuffle(staged, key) : -1);
 #pragma unroll
-    for (int j = 0; j < KEY_PARTS; j++) to.part[half][j] = load_fresh_16(from + j * 32);
+    for (int j = 0; j < KEY_PARTS; j++) {
+      to.part[half][j] = ANYWHERE ? load_fresh_any_16(from + j * 32) : load_fresh_16(from + j * 32);
+    }
   }
 }
-__device__ __forceinline__ void load_values(Values& to, const T* values, int cache_row, int width) {
+template <bool ANYWHERE>
+__device__ __forceinline__ void load_values(Values& to, const T* values, int cache_row, int width, const T* rows,
+                                            int staged) {
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    const T* from = values + wide(shuffle(cache_row, lane() % 4 * 2 + i % 2 + i / 2 * 8), width);
+    int key = lane() % 4 * 2 + i % 2 + i / 2 * 8, row = shuffle(cache_row, key);
+    const T* from = at_row(values, row, width, rows, ANYWHERE ? shuffle(staged, key) : -1);
 #pragma unroll
     for (int j = 0; j < VALUE_PARTS; j++) {
       if (VALUE_PART == 8) {
-        uint4 part = load_fresh_16(from + j * 64);
+        uint4 part = ANYWHERE ? load_fresh_any_16(from + j * 64) : load_fresh_16(from + j * 64);
         to.word[i][4 * j] = part.x;
         to.word[i][4 * j + 1] = part.y;
         to.word[i][4 * j + 2] = part.z;
         to.word[i][4 * j + 3] = part.w;
       } else {
-        uint2 part = load_fresh_8(from + j * 32);
+        uint2 part = ANYWHERE ? load_fresh_any_8(from + j * 32) : load_fresh_8(from + j * 32);
         to.word[i][2 * j] = part.x;
         to.word[i][2 * j + 1] = part.y;
       }
@@ -65,14 +81,19 @@ __device__ __forceinline__ u32 of_dim(const u32* one, const u32* other, int i) {
 }
 
 /// One block: 8 · NT pairs of a group and a key/value head over one split. Its warps take pieces in turn and are merged at
-/// the end.
-template <int NT, int WARPS>
-__device__ __forceinline__ void attend(GROUP_PARAMETERS) {
+/// the end. If ROTATES, the group has no more pairs, and the queries, and keys and values of its own rows, are rotated here.
+/// There is one split unless SPLITS.
+template <int NT, int WARPS, bool ROTATES, bool SPLITS>
+__device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   constexpr int PAIRS = 8 * NT, STATE = HEAD_DIM / 4 + 1;
   DYNAMIC_SHARED(shared);
   float4(*warp_sums)[8][STATE] = (float4(*)[8][STATE])shared;
+  float* records = (float*)(shared + WARPS * sizeof(*warp_sums));
+  // Where the sums stand later.
+  T* staged = (T*)shared;
   __shared__ float warp_most[WARPS][PAIRS], warp_total[WARPS][PAIRS];
   int key = lane() / 4, column = lane() % 4 * 2;
+  if (!reads_ahead) await_predecessor();
   Pairs pairs;
   if (!find_pairs<PAIRS>(pairs, page_table, table_width, page_size, row_slot, row_prefix, group_own, group_own_count,
                          own_stride, group_first, group_rows, rows, heads, kv_heads)) {
@@ -88,6 +109,13 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   };
   // Of this piece and the next.
   int piece = split.begin + same(warp()), found = find(piece), next_found = find(piece + WARPS);
+  // Of row `lane` of the group.
+  int row_position = 0, row_write = -1;
+  if (ROTATES) {
+    int own_row = pairs.first_row + min(lane(), pairs.rows - 1);
+    row_position = load_fresh(position + own_row);
+    row_write = load_fresh(write + own_row);
+  }
   // Of columns 2 (lane % 4) and the next; the words are the masks' for this piece.
   int prefix[NT][2], pair_row[NT][2];
   u32 mask[NT][2];
@@ -107,31 +135,54 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
     }
   }
   int width = kv_heads * HEAD_DIM;
-  keys += pairs.kv_head * HEAD_DIM + lane() % 4 * 8;
-  values += pairs.kv_head * HEAD_DIM + lane() / 4 * VALUE_PART;
+  const T* key_from = keys + pairs.kv_head * HEAD_DIM + lane() % 4 * 8;
+  const T* value_from = values + pairs.kv_head * HEAD_DIM + lane() / 4 * VALUE_PART;
+  const T* staged_keys = staged + PAIRS * STAGED + lane() % 4 * 8;
+  const T* staged_values = staged + 2 * PAIRS * STAGED + lane() / 4 * VALUE_PART;
   if (piece < split.end) look(piece);
-  // Of pair lane / 4: dims as of keys.
-  const T* from[NT];
-#pragma unroll
-  for (int n = 0; n < NT; n++) {
-    int pair = pairs.first_pair + n * 8 + key;
-    from[n] = query + wide(row_of(pairs, pair), query_stride) + head_of(pairs, pair) * HEAD_DIM + column * 4;
-  }
   Keys some_keys;
   Values some_values;
-  int row = cache_row(piece, found);
-  bool waits = is_settled<KEYS>(pairs, split, piece);
-  if (!waits) wait_for_predecessor();
-  if (piece < split.end) {
-    load_keys(some_keys, keys, row, width);
-    load_values(some_values, values, row, width);
+  // What this pass writes stands in shared memory if the block rotates.
+  auto place_in_stage = [&](int cache_row) {
+    int place = -1;
+    for (int r = 0; r < pairs.rows; r++) place = shuffle(row_write, r) == cache_row ? r : place;
+    return place;
+  };
+  int row = cache_row(piece, found), in_stage = -1;
+  bool settled = is_settled<KEYS>(pairs, split, piece);
+  if (settled && piece < split.end) {
+    load_keys<false>(some_keys, key_from, row, width, staged_keys, -1);
+    load_values<false>(some_values, value_from, row, width, staged_values, -1);
   }
-  if (waits) wait_for_predecessor();
+  if (!ROTATES) release_successor();
+  await_predecessor();
+  // Of a block that rotates they stay in shared memory.
   uint4 queries[NT][KEY_PARTS];
+  if (ROTATES) {
+    bool is_last = (int)blockIdx.x == split.count - 1;
+    bool with_new = is_last || !is_settled<KEYS>(pairs, split, split.end - 1);
+    rotate_group<PAIRS, WARPS>(staged, pairs, with_new, is_last, keys, values, query, query_stride, rows, heads, kv_heads,
+                               parts, part_count, table, query_norm, key_norm, epsilon,
+                               min(max(row_position, 0), positions - 1), row_write);
+    block_sync();
+    release_successor();
+  }
+  if (!settled && piece < split.end) {
+    if (ROTATES) in_stage = place_in_stage(row);
+    load_keys<ROTATES>(some_keys, key_from, row, width, staged_keys, in_stage);
+    load_values<ROTATES>(some_values, value_from, row, width, staged_values, in_stage);
+  }
+  // Of pair lane / 4: dims as of keys.
+  const T* query_from[NT];
 #pragma unroll
   for (int n = 0; n < NT; n++) {
+    int own = min(n * 8 + key, pairs.end_pair - pairs.first_pair - 1), pair = pairs.first_pair + own;
+    query_from[n] = query + wide(row_of(pairs, pair), query_stride) + head_of(pairs, pair) * HEAD_DIM + column * 4;
+    if (ROTATES) query_from[n] = staged + own * STAGED + column * 4;
 #pragma unroll
-    for (int j = 0; j < KEY_PARTS; j++) queries[n][j] = load_fresh_16(from[n] + j * 32);
+    for (int j = 0; j < KEY_PARTS; j++) {
+      queries[n][j] = ROTATES ? make_uint4(0, 0, 0, 0) : load_fresh_16(query_from[n] + j * 32);
+    }
   }
 
   // Of the two columns; so far a lane sums its own keys.
@@ -166,14 +217,20 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
       const u32 a[4] = {low.x, high.x, low.y, high.y}, c[4] = {low.z, high.z, low.w, high.w};
 #pragma unroll
       for (int n = 0; n < NT; n++) {
-        const u32 b[2] = {queries[n][j].x, queries[n][j].y}, d[2] = {queries[n][j].z, queries[n][j].w};
+        uint4 q = ROTATES ? load_fresh_any_16(query_from[n] + j * 32) : queries[n][j];
+        const u32 b[2] = {q.x, q.y}, d[2] = {q.z, q.w};
         mma_16816(score[n], a, b);
         mma_16816(NT == 1 ? second[n] : score[n], c, d);
       }
     }
     row = cache_row(piece + WARPS, next_found);
+    settled = !ROTATES || is_settled<KEYS>(pairs, split, piece + WARPS);
     if (more) {
-      load_keys(some_keys, keys, row, width);
+      if (!settled) in_stage = place_in_stage(row);
+      if (settled)
+        load_keys<false>(some_keys, key_from, row, width, staged_keys, -1);
+      else
+        load_keys<true>(some_keys, key_from, row, width, staged_keys, in_stage);
       next_found = find(piece + 2 * WARPS);
     }
 
@@ -223,7 +280,8 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
 #pragma unroll
       for (int n = 0; n < NT; n++) mma_16816(acc[n][m], a, weight[n]);
     }
-    if (more) load_values(some_values, values, row, width);
+    if (more && settled) load_values<false>(some_values, value_from, row, width, staged_values, -1);
+    if (more && !settled) load_values<true>(some_values, value_from, row, width, staged_values, in_stage);
   }
 
 #pragma unroll
@@ -238,6 +296,8 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
       }
     }
   }
+  // Sums take the place of what was staged.
+  if (ROTATES) block_sync();
   // The warps' sums are merged in their order, by all threads.
 #pragma unroll
   for (int n = 0; n < NT; n++) {
@@ -269,19 +329,19 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
         sum[3] += share * part.w;
       }
       int place = row_of(pairs, pair) * heads + head_of(pairs, pair);
-      if (split.count == 1) {
+      if (!SPLITS || split.count == 1) {
         // A row that sees nothing is padding: zeros.
         float inverse = whole > 0.0f ? 1.0f / whole : 0.0f;
         *(uint2*)(out + wide(place, HEAD_DIM) + d) =
             make_uint2(pack(sum[0] * inverse, sum[1] * inverse), pack(sum[2] * inverse, sum[3] * inverse));
       } else {
-        float* mine = record_of(partial, place, (int)blockIdx.x, max_splits);
+        float* mine = record_of(records, partial, n * 8 + own, place, max_splits);
         *(float4*)(mine + d) = make_float4(sum[0], sum[1], sum[2], sum[3]);
-        if (d == 0) *(float2*)(mine + HEAD_DIM) = make_float2(largest, whole);
+        if (d == 0) *(float4*)(mine + HEAD_DIM) = make_float4(largest, whole, 0.0f, 0.0f);
       }
     }
   }
-  if (split.count > 1) {
-    merge_splits<PAIRS, WARPS>(out, pairs, split.count, heads, partial, counters, max_splits, shared);
+  if (SPLITS && split.count > 1) {
+    merge_splits<PAIRS, WARPS * WARP>(out, pairs, split.count, heads, records, partial, counters, max_splits);
   }
 }

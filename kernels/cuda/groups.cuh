@@ -6,14 +6,15 @@
 // read for all rows of a group and all query heads of a key/value head together: in pieces of KEYS, first the positions,
 // then the own rows. Splits take equal numbers of pieces.
 //
-// These kernels run right behind rotate_and_write, which releases them behind its own wait, and read ahead of theirs what is
-// older than it: prefixes, groups, pages, own rows and masks; and keys and values of `settled`
-// positions. What this pass writes are its own rows, or in a group without own rows the positions from its first row's
-// last on; those wait, as do the queries.
+// These kernels read ahead of their wait what is older than the pass: prefixes, groups, pages, own rows and masks; and keys
+// and values of `settled` positions. What this pass writes are its own rows, or in a group without own rows the positions
+// from its first row's last on; those wait, as do the queries. They may, for each stands right behind a kernel that releases
+// its successor only behind its own wait, and from which on nothing writes these: rotate_and_write; or, where they rotate
+// themselves, the attention over the layer before, which has released so. Over the first layer of a pass they wait first.
 #pragma once
 
 #define GROUP_PARAMETERS                                                                                                \
-  T *out, const T *query, int query_stride, const T *keys, const T *values, const int *page_table, int table_width,     \
+  T *out, const T *query, int query_stride, T *keys, T *values, const int *page_table, int table_width,                 \
       int page_size, const int *row_slot, const int *row_prefix, const int *group_own,                  \
       const int *group_own_count, const u32 *row_own_mask, int own_stride, int mask_words, const int *group_first,      \
       int group_rows, int rows, int heads, int kv_heads, float scale, float *partial, int *counters, int max_splits
@@ -25,8 +26,8 @@
 /// The (row, query head) pairs of a block, numbered row by row within the group, and what they see.
 struct Pairs {
   int first_row, first_pair;
-  /// Pairs of the whole group; the block's end there too.
-  int end_pair;
+  /// Rows and pairs of the whole group; the block's pairs end there too.
+  int rows, end_pair;
   /// Query heads of the key/value head, and which that is.
   int group, kv_head;
   float inverse_group, inverse_page;
@@ -88,7 +89,8 @@ __device__ __forceinline__ bool find_pairs(Pairs& pairs, const int* page_table, 
     pairs.first_row = same(load_fresh(group_first + z));
     end_row = same(load_fresh(group_first + z + 1));
   }
-  pairs.end_pair = (end_row - pairs.first_row) * pairs.group;
+  pairs.rows = end_row - pairs.first_row;
+  pairs.end_pair = pairs.rows * pairs.group;
   if (pairs.first_pair >= pairs.end_pair) return false;
   int block_row = row_of(pairs, pairs.first_pair), last_row = row_of(pairs, pairs.first_pair + PAIRS - 1);
   pairs.longest = 0;
@@ -167,122 +169,83 @@ __device__ __forceinline__ float reference_of(float most) { return most == -infi
 
 /// What a split keeps of a pair: HEAD_DIM sums, the largest score, the sum of weights, and nothing, to be whole accesses.
 #define RECORD (HEAD_DIM + 4)
-__device__ __forceinline__ float* record_of(float* partial, int place, int split, int max_splits) {
-  return partial + (wide(place, max_splits) + (u32)split) * RECORD;
+
+/// Where a split leaves its record of a pair: the blocks of all splits are a cluster, and read each other's shared memory. Where
+/// there are no clusters, they go through device memory. `records` are PAIRS of shared memory, `own` is the pair's place among
+/// the block's, `place` that among all.
+__device__ __forceinline__ float* record_of(float* records, float* partial, int own, int place, int max_splits) {
+#ifdef CLUSTERS
+  return records + own * RECORD;
+#else
+  return partial + (wide(place, max_splits) + blockIdx.x) * RECORD;
+#endif
+}
+/// Four floats of a split's record, where this block's own has `own`.
+__device__ __forceinline__ float4 load_of_split(const float* own, int split) {
+#ifdef CLUSTERS
+  return load_from_block(own, split);
+#else
+  uint4 raw = load_fresh_16(own + (split - (int)blockIdx.x) * RECORD);
+  return make_float4(bits_float(raw.x), bits_float(raw.y), bits_float(raw.z), bits_float(raw.w));
+#endif
 }
 
-/// Ends a split: the last block of these pairs merges what all of them kept, in their order. A whole block calls it, behind
-/// its last use of `shared`: PAIRS · (2 · splits + 1) words.
-template <int PAIRS, int WARPS>
-__device__ __forceinline__ void merge_splits(T* out, const Pairs& pairs, int splits, int heads, float* partial,
-                                             int* counters, int max_splits, unsigned char* shared) {
-  constexpr int TOGETHER = PAIRS / WARPS < 4 ? PAIRS / WARPS : 4;
+/// Ends a split: merges what all splits of these pairs have kept, in their order. In a cluster each block merges a share of
+/// the pairs' columns; else the last block does all. A whole block calls it.
+template <int PAIRS, int THREADS>
+__device__ __forceinline__ void merge_splits(T* out, const Pairs& pairs, int splits, int heads, float* records,
+                                             float* partial, int* counters, int max_splits) {
+#ifdef CLUSTERS
+  cluster_sync();
+  int first = (int)blockIdx.x * THREADS + (int)threadIdx.x, step = splits * THREADS;
+#else
   __shared__ int is_last;
   block_sync();
   int* counter = counters + (u64)blockIdx.z * gridDim.y + blockIdx.y;
   if (threadIdx.x == 0) is_last = atomic_add_ordered(counter, 1) == splits - 1;
   block_sync();
   if (!is_last) return;
+  int first = (int)threadIdx.x, step = THREADS;
+#endif
   int count = min(PAIRS, pairs.end_pair - pairs.first_pair);
-  if (PAIRS <= 8) {
-    // So little that one trip to memory counts: a thread asks for the weights of a pair and four of its columns together.
-    for (int i = (int)threadIdx.x; i < count * (HEAD_DIM / 4); i += WARPS * WARP) {
-      int pair = pairs.first_pair + i / (HEAD_DIM / 4), d = i % (HEAD_DIM / 4) * 4;
-      int place = row_of(pairs, pair) * heads + head_of(pairs, pair);
-      const float* from = record_of(partial, place, 0, max_splits);
-      float most = -infinity(), total = 0.0f, sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+  // A thread asks for four columns of a pair, and how its splits weigh, together.
+  for (int i = first; i < count * (HEAD_DIM / 4); i += step) {
+    int own = i / (HEAD_DIM / 4), d = i % (HEAD_DIM / 4) * 4, pair = pairs.first_pair + own;
+    int place = row_of(pairs, pair) * heads + head_of(pairs, pair);
+    const float* from = record_of(records, partial, own, place, max_splits);
+    float most = -infinity(), total = 0.0f, sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll 1
-      for (int first = 0; first < splits; first += 8) {
-        uint4 value[8];
-        uint2 weight[8];
+    for (int begin = 0; begin < splits; begin += 8) {
+      float4 value[8], weight[8];
 #pragma unroll
-        for (int p = 0; p < 8; p++) {
-          if (first + p >= splits) continue;
-          weight[p] = load_fresh_8(from + (first + p) * RECORD + HEAD_DIM);
-          value[p] = load_fresh_16(from + (first + p) * RECORD + d);
-        }
-#pragma unroll
-        for (int p = 0; p < 8; p++) {
-          if (first + p >= splits) continue;
-          float larger = max(most, bits_float(weight[p].x)), reference = reference_of(larger);
-          float keep = exp2_fast(most - reference), share = exp2_fast(bits_float(weight[p].x) - reference);
-          most = larger;
-          total = total * keep + share * bits_float(weight[p].y);
-          const u32 values[4] = {value[p].x, value[p].y, value[p].z, value[p].w};
-#pragma unroll
-          for (int c = 0; c < 4; c++) sum[c] = sum[c] * keep + share * bits_float(values[c]);
-        }
+      for (int p = 0; p < 8; p++) {
+        value[p] = weight[p] = make_float4(-infinity(), 0.0f, 0.0f, 0.0f);
+        if (begin + p >= splits) continue;
+        weight[p] = load_of_split(from + HEAD_DIM, begin + p);
+        value[p] = load_of_split(from + d, begin + p);
       }
-      // A row that sees nothing is padding: zeros.
-      float inverse = total > 0.0f ? 1.0f / total : 0.0f;
-      *(uint2*)(out + wide(place, HEAD_DIM) + d) =
-          make_uint2(pack(sum[0] * inverse, sum[1] * inverse), pack(sum[2] * inverse, sum[3] * inverse));
-    }
-    if (threadIdx.x == 0) *counter = 0;
-    return;
-  }
-  int* places = (int*)shared;
-  float2* shares = (float2*)(places + PAIRS);
-  // A thread weighs the splits of a pair.
-  for (int i = (int)threadIdx.x; i < count; i += WARPS * WARP) {
-    int pair = pairs.first_pair + i, place = row_of(pairs, pair) * heads + head_of(pairs, pair);
-    const float* weights = record_of(partial, place, 0, max_splits) + HEAD_DIM;
-    float most = -infinity(), total = 0.0f;
-#pragma unroll 4
-    for (int p = 0; p < splits; p++) {
-      uint2 weight = load_fresh_8(weights + p * RECORD);
-      shares[i * splits + p] = make_float2(bits_float(weight.x), bits_float(weight.y));
-      most = max(most, bits_float(weight.x));
-    }
-#pragma unroll 4
-    for (int p = 0; p < splits; p++) {
-      float2 weight = shares[i * splits + p];
-      weight.x = exp2_fast(weight.x - reference_of(most));
-      total += weight.x * weight.y;
-      shares[i * splits + p].x = weight.x;
+#pragma unroll
+      for (int p = 0; p < 8; p++) {
+        if (begin + p >= splits) continue;
+        float larger = max(most, weight[p].x), reference = reference_of(larger);
+        float keep = exp2_fast(most - reference), share = exp2_fast(weight[p].x - reference);
+        most = larger;
+        total = total * keep + share * weight[p].y;
+        sum[0] = sum[0] * keep + share * value[p].x;
+        sum[1] = sum[1] * keep + share * value[p].y;
+        sum[2] = sum[2] * keep + share * value[p].z;
+        sum[3] = sum[3] * keep + share * value[p].w;
+      }
     }
     // A row that sees nothing is padding: zeros.
     float inverse = total > 0.0f ? 1.0f / total : 0.0f;
-#pragma unroll 4
-    for (int p = 0; p < splits; p++) shares[i * splits + p].x *= inverse;
-    places[i] = place;
+    *(uint2*)(out + wide(place, HEAD_DIM) + d) =
+        make_uint2(pack(sum[0] * inverse, sum[1] * inverse), pack(sum[2] * inverse, sum[3] * inverse));
   }
-  block_sync();
-  // A warp adds up a few pairs at once, a lane four columns of each.
-#pragma unroll 1
-  for (int first = warp(); first < count; first += WARPS * TOGETHER) {
-#pragma unroll 1
-    for (int d = lane() * 4; d < HEAD_DIM; d += WARP * 4) {
-      const float* from[TOGETHER];
-      const float2* share[TOGETHER];
-      float sum[TOGETHER][4];
-#pragma unroll
-      for (int k = 0; k < TOGETHER; k++) {
-        int i = min(first + k * WARPS, count - 1);
-        from[k] = record_of(partial, places[i], 0, max_splits) + d;
-        share[k] = shares + i * splits;
-#pragma unroll
-        for (int c = 0; c < 4; c++) sum[k][c] = 0.0f;
-      }
-#pragma unroll 4
-      for (int p = 0; p < splits; p++) {
-#pragma unroll
-        for (int k = 0; k < TOGETHER; k++) {
-          uint4 value = load_fresh_16(from[k] + p * RECORD);
-          float part = share[k][p].x;
-          sum[k][0] += part * bits_float(value.x);
-          sum[k][1] += part * bits_float(value.y);
-          sum[k][2] += part * bits_float(value.z);
-          sum[k][3] += part * bits_float(value.w);
-        }
-      }
-#pragma unroll
-      for (int k = 0; k < TOGETHER; k++) {
-        if (first + k * WARPS >= count) continue;
-        T* to = out + wide(places[first + k * WARPS], HEAD_DIM) + d;
-        *(uint2*)to = make_uint2(pack(sum[k][0], sum[k][1]), pack(sum[k][2], sum[k][3]));
-      }
-    }
-  }
+#ifdef CLUSTERS
+  // No block ends while another reads its records.
+  cluster_sync();
+#else
   if (threadIdx.x == 0) *counter = 0;
+#endif
 }

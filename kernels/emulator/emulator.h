@@ -470,6 +470,8 @@ inline uint2 load_fresh_8(const void* at) {
   uint2 v; std::memcpy(&v, at, 8); return v;
 }
 inline uint4 load_fresh_16(const void* at) { return load_16(at); }
+inline uint2 load_fresh_any_8(const void* at) { return load_fresh_8(at); }
+inline uint4 load_fresh_any_16(const void* at) { return load_16(at); }
 inline void copy_async_16(void* shared, const void* global) {
   check_alignment(shared, "copy"); check_alignment(global, "copy"); std::memcpy(shared, global, 16);
 }
@@ -480,7 +482,8 @@ inline void copy_async_16_or_zero(void* shared, const void* global, bool real) {
 inline void copy_async_commit() {}
 template <int pending> inline void copy_async_wait() {}
 inline void wait_for_predecessor() {}
-inline void wait_and_release() {}
+inline void release_successor() {}
+inline void await_predecessor() {}
 
 inline void ldmatrix_x4_as(u32 tile[4], const void* row, bool transposed) {
   check_alignment(row, "ldmatrix");

@@ -1,4 +1,4 @@
-//! How long `rotate_and_write` and attention take behind one another, as in the layers of a pass that verifies trees.
+//! How long rotation and attention take, as in the layers of a pass that verifies trees.
 //!
 //! `attention_time cuda:0` runs on a GPU, `attention_time emulator` shows on tiny sizes that it runs at all; numbers
 //! behind the device choose cases. Shapes are those of Llama-3.1-8B. Each layer has a cache of its own, and the
@@ -10,7 +10,7 @@ use std::{env, error::Error, process::ExitCode};
 use kernels::{
     checks::Numbers,
     device::{Buffer, Device, DeviceError, Element},
-    launch::{Attention, Groups, Kernels, OwnRows, Rotation, Rows, Sees},
+    launch::{Ahead, Attention, Groups, Kernels, OwnRows, Rotation, Rows, Sees},
 };
 
 const HEADS: usize = 32;
@@ -99,20 +99,15 @@ fn run() -> Result<(), Box<dyn Error>> {
         }
         None => (Device::emulated()?, Sizes { context: 70, layers: 1, replays: 1, flushed: 4 }),
     };
-    println!("{:?}, context {}, microseconds a layer", device, sizes.context);
-    println!("{:>10} {:>8} {:>16} {:>16} {:>12}", "requests", "rows", "with attention", "rotation alone", "difference");
+    println!("{:?}, context {}, a layer", device, sizes.context);
+    println!("{:>10} {:>8} {:>16}", "requests", "rows", "microseconds");
     let chosen = (0..CASES.len()).filter(|at| wanted.is_empty() || wanted.contains(at));
     for case in chosen.map(|at| CASES[at]) {
         let kernels = Kernels::new(device.clone(), Element::BF16);
         let scene = Scene::new(&kernels, case, sizes)?;
         scene.gather(&kernels)?;
-        let both = scene.time(&kernels, sizes, |layer| {
-            scene.rotate(&kernels, layer)?;
-            scene.attend(&kernels, layer)
-        })?;
-        let alone = scene.time(&kernels, sizes, |layer| scene.rotate(&kernels, layer))?;
-        let difference = both - alone;
-        println!("{:>10} {:>8} {both:>16.2} {alone:>16.2} {difference:>12.2}", case.requests, case.nodes);
+        let layer = scene.time(&kernels, sizes, |layer| scene.attend(&kernels, layer))?;
+        println!("{:>10} {:>8} {layer:>16.2}", case.requests, case.nodes);
     }
     Ok(())
 }
@@ -195,25 +190,6 @@ impl Scene {
         self.caches.bytes() / (2 * self.cache_rows * KV_HEADS * HEAD_DIM * Element::BF16.bytes())
     }
 
-    fn rotate(&self, kernels: &Kernels, layer: usize) -> Result<(), DeviceError> {
-        let plane = self.plane();
-        kernels.rotate_and_write(Rotation {
-            qkv: self.qkv.slice(),
-            parts: None,
-            table: self.turns.slice(),
-            positions: self.turns.bytes() / (HEAD_DIM / 2 * 8),
-            position: self.position.slice(),
-            write: self.write.slice(),
-            keys: self.caches.range(2 * layer * plane..(2 * layer + 1) * plane),
-            values: self.caches.range((2 * layer + 1) * plane..(2 * layer + 2) * plane),
-            norms: None,
-            rows: self.rows,
-            heads: HEADS,
-            kv_heads: KV_HEADS,
-            head_dim: HEAD_DIM,
-        })
-    }
-
     fn attend(&self, kernels: &Kernels, layer: usize) -> Result<(), DeviceError> {
         let plane = self.plane();
         let attention = Attention {
@@ -237,7 +213,23 @@ impl Scene {
             counters: self.counters.slice(),
             max_splits: MAX_SPLITS,
         };
-        kernels.attention_tiles(attention, Groups::Even(self.nodes), self.sees())
+        let rotation = Rotation {
+            qkv: self.qkv.slice(),
+            parts: None,
+            table: self.turns.slice(),
+            positions: self.turns.bytes() / (HEAD_DIM / 2 * 8),
+            position: self.position.slice(),
+            write: self.write.slice(),
+            keys: attention.keys,
+            values: attention.values,
+            norms: None,
+            rows: self.rows,
+            heads: HEADS,
+            kv_heads: KV_HEADS,
+            head_dim: HEAD_DIM,
+        };
+        let ahead = if layer == 0 { Ahead::Layout } else { Ahead::Layer };
+        kernels.rotate_and_attend(rotation, attention, Groups::Even(self.nodes), self.sees(), ahead)
     }
 
     /// Finds the rows' own once, as a pass does.

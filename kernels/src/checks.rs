@@ -3,6 +3,7 @@
 
 mod accept;
 mod attention;
+mod attention_groups;
 mod elementwise;
 mod layout;
 mod linear;
@@ -16,7 +17,8 @@ mod unread;
 use crate::device::{Device, DeviceError, Element, Slice};
 
 pub use accept::{check_accept, check_compact_cache};
-pub use attention::{check_attention, check_attention_tiles};
+pub use attention::check_attention;
+pub use attention_groups::check_rotate_and_attend;
 pub use elementwise::{
     check_add_and_gather, check_embed, check_join_normed, check_rms_norm, check_rotation, check_silu_gate,
 };
@@ -44,7 +46,7 @@ pub const CHECKS: [Check; 13] = [
     ("linear_few", check_linear_few),
     ("linear_wide", check_linear_wide),
     ("attention_rows", check_attention),
-    ("attention_tiles", check_attention_tiles),
+    ("rotate_and_attend", check_rotate_and_attend),
     ("compact_cache", check_compact_cache),
 ];
 

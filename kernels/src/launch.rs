@@ -18,7 +18,7 @@ mod unread;
 
 pub use accept::{Acceptance, CachePlanes, Moves};
 pub use attention::{Attention, HEAD_DIMS};
-pub use attention_tiles::{Groups, Sees};
+pub use attention_tiles::{Ahead, Groups, Sees};
 pub use elementwise::{Added, JoinNormed, RmsNorm, Rotation};
 pub use linear::{Linear, Parts};
 pub use linear_wide::Wide;

@@ -294,19 +294,19 @@ fn check_one_rotation(
 }
 
 /// Values as a linear layer leaves them in parts.
-struct InParts {
+pub(super) struct InParts {
     sums: Buffer,
     count: usize,
 }
 
 impl InParts {
     /// Three parts of each value, whose sum is exact for types of 2 bytes.
-    fn of(device: &Device, values: &[f32]) -> Result<Self, String> {
+    pub fn of(device: &Device, values: &[f32]) -> Result<Self, String> {
         let sums: Vec<f32> = [0.5, 0.25, 0.25].into_iter().flat_map(|x| values.iter().map(move |v| v * x)).collect();
         Ok(Self { sums: device.upload(&sums).map_err(text)?, count: 3 })
     }
 
-    fn parts(&self) -> Parts<'_> {
+    pub fn parts(&self) -> Parts<'_> {
         Parts { at: self.sums.slice(), count: self.count }
     }
 }

@@ -1,7 +1,7 @@
 //! `cuda/attention_few.cu`, `cuda/attention_alone.cu` and `cuda/attention_tiles.cu`.
 
-use super::{Attention, HEAD_DIMS, Kernels, OwnRows, address, check_ints, grid, int};
-use crate::device::{Arg, DeviceError, Element, KernelFile, Slice, Split};
+use super::{Attention, HEAD_DIMS, Kernels, OwnRows, Rotation, address, check_ints, grid, int};
+use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
 
 pub(super) const FILE: KernelFile = KernelFile {
     name: "attention_tiles.cu",
@@ -16,7 +16,7 @@ pub(super) const ALONE_FILE: KernelFile =
 
 /// Heads of at most this size fit the registers of `few.cuh`.
 const MOST_OF_FEW: usize = 128;
-/// Splits for which there is room where they are merged.
+/// Splits that are worth their merging through device memory, where there are no clusters.
 const MOST_SPLITS: usize = 32;
 
 /// Runs of rows that have one slot.
@@ -45,16 +45,27 @@ pub enum Sees<'a> {
     Own(OwnRows<'a>),
 }
 
+/// What the pass runs ahead of an attention, which says what may be read before that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// Kernels that lay the pass out: nothing.
+    Layout,
+    /// Attention over another layer, of the same rows: all that tells what rows see, and what of it is older than the pass.
+    Layer,
+}
+
 /// A kernel and its geometry.
 struct Choice {
     file: KernelFile,
     name: &'static str,
+    /// Whether it does what [`Kernels::rotate_and_write`] does.
+    rotates: bool,
     /// (row, head) pairs of a block.
     pairs: usize,
     threads: u32,
     /// Bytes of dynamic shared memory.
     shared: usize,
-    /// Blocks that run on a multiprocessor at the same time.
+    /// Blocks that run on a multiprocessor at the same time, and so how many splits pay; 0 where nothing is split.
     resident: usize,
 }
 
@@ -72,20 +83,22 @@ impl Groups<'_> {
 }
 
 impl Kernels {
-    /// Attention as [`attention_rows`](Self::attention_rows), on tensor cores, for rows that come in groups. The number of
-    /// splits is chosen here, so that the device is busy: at most that of the operands, and as many as there is workspace for.
-    /// The rows' own lists are not read: `sees` has taken their place.
-    ///
-    /// Launched right behind [`rotate_and_write`](Self::rotate_and_write): it reads what is older before that one ends.
+    /// What [`rotate_and_write`](Self::rotate_and_write) does, and attention as [`attention_rows`](Self::attention_rows) behind
+    /// it, on tensor cores, for rows that come in groups. One kernel does both where groups are small; then the rotated queries
+    /// are written nowhere. The number of splits is chosen here, so that the device is busy: at most that of the operands, and
+    /// where splits go through memory, as many as there is workspace for. The rows' own lists are not read: `sees` has taken
+    /// their place.
     ///
     /// # Errors
-    /// When a buffer is too short, the element type is float, the head size is not one of [`HEAD_DIMS`], or the device
-    /// fails.
-    pub fn attention_tiles(
+    /// When a buffer is too short, the element type is float, the head size is not one of [`HEAD_DIMS`], the operands of
+    /// rotation and attention are not of one layer, or the device fails.
+    pub fn rotate_and_attend(
         &self,
+        rotation: Rotation<'_>,
         attention: Attention<'_>,
         groups: Groups<'_>,
         sees: Sees<'_>,
+        ahead: Ahead,
     ) -> Result<(), DeviceError> {
         let Attention { out, query, rows, heads, kv_heads, head_dim, max_splits, .. } = attention;
         if self.element == Element::F32
@@ -104,6 +117,13 @@ impl Kernels {
         for ints in [attention.row_slot, attention.row_prefix] {
             check_ints(ints, rows)?;
         }
+        let of_one_layer = (rotation.rows, rotation.heads, rotation.kv_heads, rotation.head_dim)
+            == (rows, heads, kv_heads, head_dim)
+            && [rotation.keys, rotation.values].map(|at| at.address())
+                == [attention.keys, attention.values].map(|at| at.address());
+        if !of_one_layer {
+            return Err(DeviceError::Shape("rotation and attention are not of one layer".into()));
+        }
         let (first, count, largest) = groups.parts(rows)?;
         let (own, mask_words) = match sees {
             Sees::Positions => (None, 0),
@@ -114,18 +134,28 @@ impl Kernels {
             }
         };
         let pairs = largest * (heads / kv_heads);
-        let multiprocessors = self.device.properties().multiprocessors;
+        let Properties { multiprocessors, most_cluster, .. } = *self.device.properties();
         let choice = choose(pairs, count * kv_heads, head_dim, multiprocessors);
         let parts = kv_heads * pairs.div_ceil(choice.pairs);
         // More splits than run at once would make a second wave, and each split has to be merged.
         let at_once = multiprocessors * choice.resident;
-        let room = attention.partial.bytes() / Self::attention_workspace(rows, heads, head_dim, 1).max(1);
-        let room = if attention.counters.bytes() < count * parts * 4 { 1 } else { room };
-        let splits = (at_once / (count * parts).max(1)).min(max_splits.min(MOST_SPLITS)).min(room).max(1);
+        let most = match most_cluster {
+            1 if attention.counters.bytes() < count * parts * 4 => 1,
+            1 => {
+                MOST_SPLITS.min(attention.partial.bytes() / Self::attention_workspace(rows, heads, head_dim, 1).max(1))
+            }
+            _ => most_cluster,
+        };
+        let splits = (at_once / (count * parts).max(1)).min(max_splits).min(most).max(1);
+        // In clusters, whose sizes are powers of 2.
+        let (splits, cluster) = if most_cluster > 1 { (1 << splits.ilog2(), 1 << splits.ilog2()) } else { (splits, 1) };
+        if !choice.rotates {
+            self.rotate_and_write(rotation)?;
+        }
         let options = [self.element.option(), format!("-DHEAD_DIM={head_dim}")];
         let kernel = self.device.kernel(choice.file, &options, choice.name)?;
         let own_part = |part: fn(&OwnRows<'_>) -> Arg| own.as_ref().map_or(address(Slice::NONE), part);
-        let arguments = [
+        let mut arguments = vec![
             address(out),
             address(query.at),
             int(query.stride),
@@ -152,10 +182,14 @@ impl Kernels {
             address(attention.counters),
             int(splits),
         ];
+        if choice.rotates {
+            arguments.extend(self.rotation_arguments(rotation)?);
+            arguments.push(Arg::Int((ahead == Ahead::Layer).into()));
+        }
         // SAFETY: lengths are checked above; cache rows come from the page table and the layout kernels, which stay within,
         // as do the first rows of groups.
         unsafe {
-            let geometry = grid([splits, parts, count], choice.threads, choice.shared);
+            let geometry = grid([splits, parts, count], choice.threads, choice.shared).in_clusters(cluster);
             self.device.launch(&kernel, geometry, &arguments)
         }
     }
@@ -164,13 +198,14 @@ impl Kernels {
 /// The kernel for groups of so many pairs, `together` times: the widest that the pairs fill, but a narrower one where the
 /// blocks would leave multiprocessors idle. The keys are then read several times, from the second-level cache.
 fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize) -> Choice {
-    // Each warp's sums of 8 pairs.
-    let few = |file, name, pairs, warps: u32, resident| Choice {
+    // Each warp's sums of 8 pairs, and with splits a record for each pair.
+    let few = |file, name, rotates, pairs, warps: u32, resident| Choice {
         file,
         name,
+        rotates,
         pairs,
         threads: warps * 32,
-        shared: warps as usize * 8 * (head_dim + 4) * 4,
+        shared: (warps as usize * 8 + if resident > 0 { pairs } else { 0 }) * (head_dim + 4) * 4,
         resident,
     };
     // As in attention_tiles.cu: tiles of 32 keys and values, and the queries.
@@ -178,21 +213,22 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
     let tiles = |name, pairs: usize, warps: u32, resident| Choice {
         file: FILE,
         name,
+        rotates: false,
         pairs,
         threads: warps * 32,
         shared: (stages * 2 * 32 + pairs) * row,
         resident: if head_dim <= 128 { resident } else { 1 },
     };
-    let fits = |width: usize, resident: usize| together * pairs.div_ceil(width) <= multiprocessors * resident;
-    // Where nothing would be split, the kernels that stand alone have more first-level cache for what is under way.
-    let split = |width: usize, resident: usize| 2 * together * pairs.div_ceil(width) <= multiprocessors * resident;
+    let fits = |width: usize| together * pairs.div_ceil(width) <= multiprocessors;
     match head_dim <= MOST_OF_FEW {
-        true if pairs <= 8 && split(8, 3) => few(FEW_FILE, "attention_few_8", 8, 4, 3),
-        true if pairs <= 8 => few(ALONE_FILE, "attention_alone_8", 8, 3, 4),
-        true if if pairs <= 16 { split(16, 2) } else { fits(16, 1) } => few(FEW_FILE, "attention_few_16", 16, 4, 2),
-        true if pairs <= 16 => few(ALONE_FILE, "attention_alone_16", 16, 2, 4),
-        _ if pairs <= 32 || fits(32, 1) => tiles("attention_tiles_32", 32, 4, 3),
-        _ if pairs <= 64 || fits(64, 1) => tiles("attention_tiles_64", 64, 4, 3),
+        true if pairs <= 8 && fits(8) => few(FEW_FILE, "rotate_and_attend_8", true, 8, 8, 1),
+        true if pairs <= 16 && fits(16) => few(FEW_FILE, "rotate_and_attend_16", true, 16, 8, 1),
+        // More groups than multiprocessors: smaller blocks that stand alone, and more first-level cache for what is under way.
+        true if pairs <= 8 => few(ALONE_FILE, "attention_alone_8", false, 8, 3, 0),
+        true if pairs <= 16 => few(ALONE_FILE, "attention_alone_16", false, 16, 2, 0),
+        true if fits(16) => few(FEW_FILE, "attention_few_16", false, 16, 8, 1),
+        _ if pairs <= 32 || fits(32) => tiles("attention_tiles_32", 32, 4, 3),
+        _ if pairs <= 64 || fits(64) => tiles("attention_tiles_64", 64, 4, 3),
         _ => tiles("attention_tiles_128", 128, 8, 2),
     }
 }

@@ -356,7 +356,43 @@ impl Kernels {
     /// # Errors
     /// When a buffer is too short, or the device fails.
     pub fn rotate_and_write(&self, rotation: Rotation<'_>) -> Result<(), DeviceError> {
-        let Rotation { qkv, parts, table, positions, position, write, keys, values, norms, .. } = rotation;
+        let Rotation { qkv, parts, keys, values, rows, heads, kv_heads, head_dim, .. } = rotation;
+        let [parts_at, count, table, positions, position, write, query_norm, key_norm, epsilon] =
+            self.rotation_arguments(rotation)?;
+        // Four warps, each with so many heads: what is read in parts takes the registers of several.
+        let (name, heads_a_warp) =
+            if parts.is_some() { ("rotate_and_write_parts", 1) } else { ("rotate_and_write", 4) };
+        let kernel = self.kernel(FILE, name)?;
+        let arguments = [
+            address(qkv),
+            parts_at,
+            count,
+            table,
+            positions,
+            position,
+            write,
+            address(keys),
+            address(values),
+            query_norm,
+            key_norm,
+            epsilon,
+            int(heads),
+            int(kv_heads),
+            int(head_dim),
+        ];
+        let blocks = [(heads + 2 * kv_heads).div_ceil(4 * heads_a_warp), rows, 1];
+        // SAFETY: lengths are checked in `rotation_arguments`; cache rows are the caller's layout kernels', which stay within
+        // the cache.
+        unsafe { self.device.launch(&kernel, grid(blocks, 128, 0), &arguments) }
+    }
+
+    /// The arguments of a kernel that rotates, between those for rows and cache: parts and their number, table and its rows,
+    /// positions, cache rows, norms and their epsilon.
+    ///
+    /// # Errors
+    /// When a buffer is too short.
+    pub(super) fn rotation_arguments(&self, rotation: Rotation<'_>) -> Result<[Arg; 9], DeviceError> {
+        let Rotation { qkv, parts, table, positions, position, write, norms, .. } = rotation;
         let Rotation { rows, heads, kv_heads, head_dim, .. } = rotation;
         let width = (heads + 2 * kv_heads) * head_dim;
         self.check_rows(Rows { at: qkv, stride: width }, rows, width)?;
@@ -370,29 +406,17 @@ impl Kernels {
             query_norm.check(head_dim * element)?;
             key_norm.check(head_dim * element)?;
         }
-        // Four warps, each with so many heads: what is read in parts takes the registers of several.
-        let (name, heads_a_warp) = if count > 0 { ("rotate_and_write_parts", 1) } else { ("rotate_and_write", 4) };
-        let kernel = self.kernel(FILE, name)?;
-        let arguments = [
-            address(qkv),
+        Ok([
             address(parts),
             int(count),
             address(table),
             int(positions),
             address(position),
             address(write),
-            address(keys),
-            address(values),
             address(query_norm),
             address(key_norm),
             Arg::Float(epsilon),
-            int(heads),
-            int(kv_heads),
-            int(head_dim),
-        ];
-        let blocks = [(heads + 2 * kv_heads).div_ceil(4 * heads_a_warp), rows, 1];
-        // SAFETY: lengths are checked above; cache rows are the caller's layout kernels', which stay within the cache.
-        unsafe { self.device.launch(&kernel, grid(blocks, 128, 0), &arguments) }
+        ])
     }
 
     /// Fills a buffer with values that are evenly spread over ±`bound`: weights of a shape without a checkpoint.

@@ -10,7 +10,7 @@ pub(super) const FILE: KernelFile =
 const MOST_ROWS: usize = 128;
 
 /// What the rows of groups see beside their prefixes, each of it once: as [`Kernels::gather_own`] leaves it for
-/// [`Kernels::attention_tiles`]. All int32.
+/// [`Kernels::rotate_and_attend`]. All int32.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnRows<'a> {
     /// `[rows, own_stride]`: the cache rows of a group, from the place of its first row on.

@@ -4,7 +4,7 @@
 use kernels::{
     device::{Buffer, Device, DeviceError, Slice},
     launch::{
-        Added, Attention, Groups, JoinNormed, Kernels, Logits, LogprobRows, Proposals, RmsNorm, Rotation, Rows,
+        Added, Ahead, Attention, Groups, JoinNormed, Kernels, Logits, LogprobRows, Proposals, RmsNorm, Rotation, Rows,
         SamplingState, Sees, TopK,
     },
 };
@@ -52,7 +52,7 @@ pub struct Machine {
 pub enum AttentionKernels {
     /// `attention_rows`: each row on its own, always in the same order.
     Rows,
-    /// `attention_tiles`: the rows of a request together, on tensor cores.
+    /// `rotate_and_attend`: the rows of a request together, on tensor cores.
     Tiles,
 }
 
@@ -108,6 +108,7 @@ impl Machine {
             let cache = self.target_cache.range(2 * at * plane..2 * (at + 1) * plane);
             let yielded = self.layer(
                 pass,
+                if at == 0 { Ahead::Layout } else { Ahead::Layer },
                 &facts.layer,
                 layer,
                 self.rows(&work.normed, hidden),
@@ -160,6 +161,7 @@ impl Machine {
     fn layer<'a>(
         &self,
         pass: Pass<'a>,
+        ahead: Ahead,
         facts: &LayerFacts,
         layer: &LayerWeights,
         input: Rows<'_>,
@@ -173,7 +175,7 @@ impl Machine {
         let parts = self.linear_or_parts(work, work.qkv.slice(), input, &layer.qkv, rows)?;
         let plane = cache.bytes() / 2;
         let (keys, values) = (cache.range(0..plane), cache.range(plane..2 * plane));
-        self.kernels.rotate_and_write(Rotation {
+        let rotation = Rotation {
             qkv: work.qkv.slice(),
             parts,
             table: turns,
@@ -187,7 +189,7 @@ impl Machine {
             heads,
             kv_heads,
             head_dim,
-        })?;
+        };
         let all = Attention {
             out: work.attended.slice(),
             query: Rows { at: work.qkv.slice(), stride: layer.qkv.outputs },
@@ -210,8 +212,11 @@ impl Machine {
             max_splits: self.splits,
         };
         match self.attention {
-            AttentionKernels::Tiles => self.kernels.attention_tiles(all, groups, sees)?,
-            AttentionKernels::Rows => self.attend_rows(all)?,
+            AttentionKernels::Tiles => self.kernels.rotate_and_attend(rotation, all, groups, sees, ahead)?,
+            AttentionKernels::Rows => {
+                self.kernels.rotate_and_write(rotation)?;
+                self.attend_rows(all)?;
+            }
         }
         let add = self.added(work, self.rows(&work.attended, heads * head_dim), &layer.output, rows)?;
         self.kernels.rms_norm(RmsNorm {
@@ -345,7 +350,8 @@ impl Machine {
         };
         let plane = self.plane(&facts.layer, self.cache_rows + self.scratch_rows);
         let cache = self.head_cache.range(0..2 * plane);
-        let add = self.layer(pass, &facts.layer, &head.layer, input, cache, self.head_turns.slice(), out)?;
+        let add =
+            self.layer(pass, Ahead::Layout, &facts.layer, &head.layer, input, cache, self.head_turns.slice(), out)?;
         let Some(weight) = &head.norm else {
             return self.kernels.add_rows(out, Some(add), None, rows, hidden).map(|()| out);
         };

@@ -1,0 +1,66 @@
+// What rotating a head of a qkv layer takes: for rotate_and_write, and for the attention kernels that rotate themselves.
+#pragma once
+
+/// Parts in which a linear layer leaves its sums, at most.
+#define MOST_PARTS 8
+
+/// Two neighbouring elements as floats; their place is even.
+__device__ __forceinline__ float2 read_pair(const T* at) {
+#ifdef T_PAIRS
+  return unpack(*(const u32*)at);
+#else
+  return *(const float2*)at;
+#endif
+}
+__device__ __forceinline__ void write_pair(T* at, float2 values) {
+#ifdef T_PAIRS
+  *(u32*)at = pack(values.x, values.y);
+#else
+  *(float2*)at = values;
+#endif
+}
+__device__ __forceinline__ float2 rounded(float2 x) {
+  return make_float2(to_float(from_float(x.x)), to_float(from_float(x.y)));
+}
+
+/// Neighbours that a linear layer has left in parts, two at each of some places in the first part, the next `part` elements
+/// behind: their sums, rounded to T. The loads of so many parts at all places are under way together.
+template <int PLACES, int TOGETHER>
+__device__ __forceinline__ void read_pairs_of_parts(float2 (&sum)[PLACES], const float* const (&at)[PLACES], int count,
+                                                    u64 part) {
+#pragma unroll
+  for (int k = 0; k < PLACES; k++) sum[k] = make_float2(0.0f, 0.0f);
+#pragma unroll 1
+  for (int first = 0; first < count; first += TOGETHER) {
+    float2 two[TOGETHER][PLACES];
+#pragma unroll
+    for (int p = 0; p < TOGETHER; p++) {
+#pragma unroll
+      for (int k = 0; k < PLACES; k++) {
+        two[p][k] = make_float2(0.0f, 0.0f);
+        if (first + p < count) two[p][k] = *(const float2*)(at[k] + (first + p) * part);
+      }
+    }
+#pragma unroll
+    for (int p = 0; p < TOGETHER; p++) {
+#pragma unroll
+      for (int k = 0; k < PLACES; k++) {
+        sum[k].x += two[p][k].x;
+        sum[k].y += two[p][k].y;
+      }
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < PLACES; k++) sum[k] = rounded(sum[k]);
+}
+
+/// Two neighbours of a head, normed: `scale` is that of the head.
+__device__ __forceinline__ float2 normed(float2 x, float scale, float2 weight) {
+  return rounded(make_float2(x.x * scale * weight.x, x.y * scale * weight.y));
+}
+/// Turns two neighbours together with those half a head behind. `turns` are cosine and sine of the first, then of the second.
+__device__ __forceinline__ void turn(float2& low, float2& high, float4 turns) {
+  float2 turned = make_float2(low.x * turns.x - high.x * turns.y, low.y * turns.z - high.y * turns.w);
+  high = make_float2(high.x * turns.x + low.x * turns.y, high.y * turns.z + low.y * turns.w);
+  low = turned;
+}

@@ -1,0 +1,75 @@
+// What attention kernels that rotate themselves have in shared memory of their own pass: queries, and new keys and values.
+#pragma once
+
+/// Rows of the pass that a rotating block has in shared memory, each HEAD_DIM elements, a bank's width apart: its queries by
+/// their places among the block's pairs, and from `keys` and `values` on those of the group's rows.
+#define STAGED (HEAD_DIM + 8)
+
+/// What a rotating kernel takes beside: rows of the qkv layer are `query`, or float sums `[part_count, rows, all heads]` if
+/// part_count is not 0; the rest as rotate_and_write. `reads_ahead`: what groups.cuh names may be read before the wait.
+#define ROTATION_PARAMETERS                                                                                             \
+  const float *parts, int part_count, const float2 *table, int positions, const int *position, const int *write,        \
+      const T *query_norm, const T *key_norm, float epsilon, int reads_ahead
+#define ROTATION_ARGUMENTS \
+  parts, part_count, table, positions, position, write, query_norm, key_norm, epsilon, reads_ahead
+#define NO_ROTATION nullptr, 0, nullptr, 0, nullptr, nullptr, nullptr, nullptr, 0.0f, 1
+
+/// Rotates the block's queries to `staged`, and if `with_new` the keys and values of the group's rows behind them, PAIRS rows
+/// each; if `writes`, to the cache too. Lane i knows position and cache row of row i of the group. A whole block calls it.
+template <int PAIRS, int WARPS>
+__device__ __forceinline__ void rotate_group(T* staged, const Pairs& pairs, bool with_new, bool writes, T* keys, T* values,
+                                             const T* qkv, int stride, int rows, int heads, int kv_heads, const float* parts,
+                                             int part_count, const float2* table, const T* query_norm,
+                                             const T* key_norm, float epsilon, int row_position, int row_write) {
+  // Heads of a warp whose loads are under way together.
+  constexpr int HEADS = PAIRS / WARPS < 2 ? 2 : PAIRS / WARPS < 4 ? PAIRS / WARPS : 4, HALF = HEAD_DIM / 2;
+  int queries = min(PAIRS, pairs.end_pair - pairs.first_pair), all = queries + (with_new ? 2 * pairs.rows : 0);
+  int width = (heads + 2 * kv_heads) * HEAD_DIM, i = min(lane() * 2, HALF - 2);
+  bool real = lane() * 2 < HALF;
+#pragma unroll 1
+  for (int first = warp(); first < all; first += WARPS * HEADS) {
+    float2 two[2 * HEADS] = {};
+    const float* from[2 * HEADS] = {};
+    float4 turns[HEADS];
+    int to[HEADS], cached[HEADS];
+#pragma unroll
+    for (int k = 0; k < HEADS; k++) {
+      int at = min(first + k * WARPS, all - 1), kind = (at >= queries) + (at >= queries + pairs.rows);
+      int row = kind == 0 ? row_of(pairs, pairs.first_pair + at) - pairs.first_row : at - queries - (kind - 1) * pairs.rows;
+      int head = kind == 0 ? head_of(pairs, pairs.first_pair + at) : heads + (kind - 1) * kv_heads + pairs.kv_head;
+      to[k] = kind == 0 ? at : kind * PAIRS + row;
+      cached[k] = shuffle(row_write, row);
+      turns[k] = *(const float4*)(table + wide(shuffle(row_position, row), HALF) + i);
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        int element = head * HEAD_DIM + half * HALF + i;
+        if (part_count > 0)
+          from[2 * k + half] = parts + wide(pairs.first_row + row, width) + element;
+        else
+          two[2 * k + half] = read_pair(qkv + wide(pairs.first_row + row, stride) + element);
+      }
+    }
+    if (part_count > 0) read_pairs_of_parts<2 * HEADS, 4>(two, from, part_count, wide(rows, width));
+#pragma unroll
+    for (int k = 0; k < HEADS; k++) {
+      // Queries, keys, values.
+      int kind = to[k] / PAIRS;
+      float2 low = two[2 * k], high = two[2 * k + 1];
+      const T* norm = kind == 0 ? query_norm : key_norm;
+      if (kind < 2 && norm) {
+        float squares = real ? low.x * low.x + low.y * low.y + high.x * high.x + high.y * high.y : 0.0f;
+        float scale = inverse_root(warp_sum(squares) / (float)HEAD_DIM + epsilon);
+        low = normed(low, scale, read_pair(norm + i));
+        high = normed(high, scale, read_pair(norm + i + HALF));
+      }
+      if (kind < 2) turn(low, high, turns[k]);
+      if (!real || first + k * WARPS >= all) continue;
+      write_pair(staged + to[k] * STAGED + i, low);
+      write_pair(staged + to[k] * STAGED + i + HALF, high);
+      if (kind == 0 || !writes || cached[k] < 0) continue;
+      T* cache = (kind == 1 ? keys : values) + wide(cached[k] * kv_heads + pairs.kv_head, HEAD_DIM) + i;
+      write_pair(cache, low);
+      write_pair(cache + HALF, high);
+    }
+  }
+}

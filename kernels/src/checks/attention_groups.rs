@@ -1,0 +1,241 @@
+//! Rotation and attention of rows in groups.
+
+use std::collections::HashSet;
+
+use super::{
+    Numbers,
+    attention::{OWN_STRIDE, Scene, for_all_shapes},
+    compare,
+    elementwise::InParts,
+    text, tolerance, values,
+};
+use crate::{
+    device::{Device, Element},
+    launch::{Ahead, Attention, Groups, Kernels, OwnRows, Rotation, Rows, Sees},
+    reference::{KeyValues, Rope, RopeScaling, rms_norm},
+};
+
+/// Positions that rows may have.
+const POSITIONS: usize = 500;
+
+/// How rows of a scene are run.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    /// Whether rows see some of their own, or positions alone.
+    own: bool,
+    max_splits: usize,
+    /// Whether heads are normed before they are turned.
+    normed: bool,
+    /// Whether the qkv layer has left its result in parts.
+    in_parts: bool,
+}
+
+/// What a run must have before and behind it.
+struct Expected {
+    /// Cache row of each row, −1 for none.
+    write: Vec<i32>,
+    /// The qkv layer's rows, queries turned.
+    qkv: Vec<f32>,
+    cache: KeyValues,
+}
+
+/// Groups of rows on tensor cores: trees of several sizes whose rows share their ways or do not, padding, single rows;
+/// given one by one, and even ones; more rows of their own than a tile, none, and no prefix. And rows that see positions
+/// alone: pieces of prompts, and single rows. Rows write to the cache what they and their group see.
+pub fn check_rotate_and_attend(device: &Device, element: Element) -> Result<(), String> {
+    if element == Element::F32 {
+        return Ok(());
+    }
+    let tree = |slot: i32, prefix: i32, nodes: i32| (0..nodes).map(move |node| (slot, prefix, 1 + node % 5)).collect();
+    let piece = |slot: i32, start: i32, rows: i32| (1..=rows).map(move |row| (slot, start + row, 0)).collect();
+    let wide = (0..80).map(|node| (1, 33, 1 + node * 7 % OWN_STRIDE as i32)).collect();
+    let groups_of = |groups: Vec<Vec<(i32, i32, i32)>>| {
+        let first = groups.iter().scan(0, |end, group| {
+            *end += group.len() as i32;
+            Some(*end)
+        });
+        let first: Vec<i32> = [0].into_iter().chain(first).collect();
+        (groups.concat(), first)
+    };
+    let trees = groups_of(vec![
+        tree(0, 130, 4),
+        vec![(2, 0, 0)],
+        vec![(1, 399, 0)],
+        tree(2, 64, 13),
+        tree(0, 0, 3),
+        wide,
+        tree(1, 16, 1),
+    ]);
+    let pieces =
+        groups_of(vec![piece(1, 100, 41), vec![(2, 0, 0)], piece(0, 0, 20), piece(2, 399, 1), piece(0, 63, 2)]);
+    let short = groups_of(vec![piece(1, 127, 2), vec![(2, 0, 0)], piece(0, 0, 2), piece(2, 398, 2)]);
+    // A group alone is split, also where there are few multiprocessors.
+    let alone: Vec<(i32, i32, i32)> = tree(1, 399, 7);
+    let piece_alone: Vec<(i32, i32, i32)> = piece(2, 396, 4);
+    let even = [tree(0, 77, 6), tree(1, 399, 6), vec![(2, 0, 0); 6]].concat();
+    // So many groups that nothing is split.
+    let single: Vec<(i32, i32, i32)> = (0..14).map(|at| (at % 3, [400, 1, 0, 129][at as usize % 4], 0)).collect();
+    let couples: Vec<(i32, i32, i32)> = (0..9).flat_map(|at| [(at % 3, 40 * at, 1), (at % 3, 40 * at, 2)]).collect();
+    for_all_shapes(|heads, head_dim, page_size| {
+        let runs = |own: bool| {
+            [(1, heads.0 % 2 == 0, true), (5, heads.0 % 2 == 1, false)].map(|(max_splits, normed, in_parts)| Run {
+                own,
+                max_splits,
+                normed,
+                in_parts,
+            })
+        };
+        for (rows, size, own) in
+            [(&alone, 7, true), (&piece_alone, 4, false), (&even, 6, true), (&couples, 2, true), (&single, 1, false)]
+        {
+            let scene = Scene::new(device, element, heads, head_dim, page_size, rows)?;
+            let first: Vec<i32> = (0..=rows.len() / size).map(|group| (group * size) as i32).collect();
+            runs(own).into_iter().try_for_each(|run| scene.check_groups(Groups::Even(size), &first, run))?;
+        }
+        for ((rows, first), own) in [(&trees, true), (&pieces, false), (&short, false)] {
+            let ranges = device.upload(first).map_err(text)?;
+            let largest = largest(first);
+            let groups = Groups::Ranges { first: ranges.slice(), count: first.len() - 1, largest };
+            let scene = Scene::new(device, element, heads, head_dim, page_size, rows)?;
+            runs(own).into_iter().try_for_each(|run| scene.check_groups(groups, first, run))?;
+        }
+        Ok(())
+    })
+}
+
+/// Rows of the largest group.
+fn largest(first: &[i32]) -> usize {
+    first.windows(2).map(|pair| (pair[1] - pair[0]) as usize).max().unwrap_or_default()
+}
+
+impl Scene<'_> {
+    /// Checks all rows in groups that begin at these rows: what is attended, and the cache.
+    fn check_groups(&self, groups: Groups<'_>, first: &[i32], run: Run) -> Result<(), String> {
+        let Self { heads, kv_heads, head_dim, page_size, table_width, .. } = *self;
+        let (device, element, rows) = (self.kernels.device(), self.kernels.element(), self.rows.len());
+        let Run { own, max_splits, normed, in_parts } = run;
+        let mut numbers = Numbers::new((head_dim + rows) as u64);
+        let rope = Rope::new(head_dim, 10_000.0, RopeScaling::None);
+        let at: Vec<usize> = (0..rows).map(|_| numbers.below(POSITIONS)).collect();
+        let norms = [numbers.floats(head_dim, element), numbers.floats(head_dim, element)];
+        let expected = self.expect(first, own, &rope, &at, normed.then_some(&norms));
+
+        let upload = |values: &[f32]| device.upload(&element.encode(values)).map_err(text);
+        let ints = |values: Vec<i32>| device.upload(&values).map_err(text);
+        let space = |count: usize| device.allocate(count * 4).map_err(text);
+        let (qkv, keys, cached) = (upload(&self.qkv)?, upload(&self.cache.keys)?, upload(&self.cache.values)?);
+        let parts = in_parts.then(|| InParts::of(device, &self.qkv)).transpose()?;
+        let norms = (upload(&norms[0])?, upload(&norms[1])?);
+        let table = device.upload(&rope.table(POSITIONS)).map_err(text)?;
+        let (position, write) = (ints(at.iter().map(|at| *at as i32).collect())?, ints(expected.write)?);
+        let part = |of: fn(&(i32, i32, i32)) -> i32| ints(self.rows.iter().map(of).collect());
+        let (slot, prefix, own_count) = (part(|row| row.0)?, part(|row| row.1)?, part(|row| row.2)?);
+        let out = device.allocate(rows * heads * head_dim * element.bytes()).map_err(text)?;
+        let bytes = Kernels::attention_workspace(rows, heads, head_dim, max_splits);
+        let partial = device.allocate(bytes).map_err(text)?;
+        let counters = device.zeros(rows * heads * 4).map_err(text)?;
+        let words = Kernels::own_mask_words(largest(first), OWN_STRIDE);
+        let (own_rows, count, mask) = (space(rows * OWN_STRIDE)?, space(rows)?, space(rows * words)?);
+        let lists = self.on_device[4].slice();
+        let sees = match own {
+            false => Sees::Positions,
+            true => {
+                let (cache_rows, count, mask) = (own_rows.slice(), count.slice(), mask.slice());
+                let own = OwnRows { cache_rows, count, mask, own_stride: OWN_STRIDE };
+                self.kernels.gather_own(own, own_count.slice(), lists, groups, rows).map_err(text)?;
+                Sees::Own(own)
+            }
+        };
+        let rotation = Rotation {
+            qkv: qkv.slice(),
+            parts: parts.as_ref().map(InParts::parts),
+            table: table.slice(),
+            positions: POSITIONS,
+            position: position.slice(),
+            write: write.slice(),
+            keys: keys.slice(),
+            values: cached.slice(),
+            norms: normed.then_some((norms.0.slice(), norms.1.slice(), 1e-6)),
+            rows,
+            heads,
+            kv_heads,
+            head_dim,
+        };
+        let attention = Attention {
+            out: out.slice(),
+            query: Rows { at: qkv.slice(), stride: (heads + 2 * kv_heads) * head_dim },
+            keys: keys.slice(),
+            values: cached.slice(),
+            page_table: self.on_device[3].slice(),
+            table_width,
+            page_size,
+            row_slot: slot.slice(),
+            row_prefix: prefix.slice(),
+            row_own_count: own_count.slice(),
+            row_own: lists,
+            own_stride: OWN_STRIDE,
+            rows,
+            heads,
+            kv_heads,
+            head_dim,
+            partial: partial.slice(),
+            counters: counters.slice(),
+            max_splits,
+        };
+        let ahead = if in_parts { Ahead::Layer } else { Ahead::Layout };
+        self.kernels.rotate_and_attend(rotation, attention, groups, sees, ahead).map_err(text)?;
+
+        let what = format!("{run:?}");
+        let counters: Vec<i32> = device.download(counters.slice()).map_err(text)?;
+        if counters.iter().any(|counter| *counter != 0) {
+            return Err(format!("{}, {what}: the counters are left changed", self.name));
+        }
+        let found = values(device, out.slice(), element)?;
+        self.compare(&found, &what, element, &expected.qkv, &expected.cache)?;
+        for (found, expected) in [(keys, &expected.cache.keys), (cached, &expected.cache.values)] {
+            let found = values(device, found.slice(), element)?;
+            compare(&format!("{}, {what}: the cache", self.name), &found, expected, tolerance(element))?;
+        }
+        Ok(())
+    }
+
+    /// What a run over rows of these positions leaves. Rows write where they see themselves: their last position, or the last
+    /// of their own; but not where another group looks too, as no two requests do, nor where a row before has written.
+    fn expect(&self, first: &[i32], own: bool, rope: &Rope, at: &[usize], norms: Option<&[Vec<f32>; 2]>) -> Expected {
+        let (element, kv_width) = (self.kernels.element(), self.kv_heads * self.head_dim);
+        let groups = first.windows(2).map(|pair| pair[0] as usize..pair[1] as usize);
+        let seen: Vec<HashSet<u32>> = groups
+            .clone()
+            .map(|rows| rows.flat_map(|row| [self.seen(row).0, self.seen(row).1].concat()).collect())
+            .collect();
+        let mut written = HashSet::new();
+        let write: Vec<i32> = groups
+            .enumerate()
+            .flat_map(|(group, rows)| rows.map(move |row| (group, row)))
+            .map(|(group, row)| {
+                let (positions, own_rows) = self.seen(row);
+                let place = if own { own_rows.last() } else { positions.last() }.copied();
+                let others =
+                    |place: u32| seen.iter().enumerate().any(|(other, seen)| other != group && seen.contains(&place));
+                place.filter(|place| !others(*place) && written.insert(*place)).map_or(-1, |place| place as i32)
+            })
+            .collect();
+        let rounded = |values: &[f32]| element.decode(&element.encode(values));
+        let turned = |x: &[f32], norm: usize, position: usize| {
+            let mut x = norms.map_or(x.to_vec(), |norms| rounded(&rms_norm(x, &norms[norm], 1e-6)));
+            rope.apply(&mut x, &[position]);
+            rounded(&x)
+        };
+        let (mut qkv, mut cache) = (self.qkv.clone(), self.cache.clone());
+        let width = self.heads * self.head_dim + 2 * kv_width;
+        for (row, own) in qkv.chunks_exact_mut(width).enumerate() {
+            let (queries, rest) = own.split_at_mut(self.heads * self.head_dim);
+            let (keys, values) = rest.split_at(kv_width);
+            queries.copy_from_slice(&turned(queries, 0, at[row]));
+            if let Ok(to) = u32::try_from(write[row]) {
+                cache.write(&[to], &turned(keys, 1, at[row]), values);
+            }
+        }
+        Expected { write, qkv, cache }
+    }
+}
