@@ -105,11 +105,11 @@ serving() {
     {
         published_toml
         printf 'max_running_requests = 32\n'
-        printf '[workload]\nrandom = { input_length = 1500, ratio = 0.1342 }\nrequests = 160\noutput_length = 400\n'
+        printf '[workload]\nrandom = { input_length = 1500, ratio = 0.1342 }\nrequests = 96\noutput_length = 400\n'
         printf '[batch]\nsizes = [32]\n'
-        printf '[arrivals]\nrates = [40.0, 80.0]\n'
+        printf '[arrivals]\nrates = [60.0]\n'
         printf '[space]\nshapes = ["3,1,4"]\n'
-        printf '[search]\nstrategy = "grid"\nrepeats = 2\n'
+        printf '[search]\nstrategy = "grid"\nrepeats = 1\n'
     } > "$out/serving.toml"
     run serving
 }
