@@ -145,7 +145,7 @@ fn settings(ranking: &[LoadRanking], metric: Metric) -> Option<Knobs> {
 
 /// The choice of a load if it has these settings, else the best that has them.
 fn best_with<'a>(ranking: &'a LoadRanking, knobs: &Knobs) -> Option<&'a Ranked> {
-    let has = |entry: &&Ranked| entry.configuration.knobs == *knobs && entry.repeats > 0 && !entry.too_noisy;
+    let has = |entry: &&Ranked| entry.configuration.knobs == *knobs && entry.may_be_chosen();
     ranking.winner().filter(has).or_else(|| ranking.entries.iter().find(has))
 }
 

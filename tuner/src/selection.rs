@@ -63,7 +63,7 @@ pub struct Ranked {
     pub tied_with_best: bool,
     /// Median absolute deviation of the objective over repeats, relative to its median.
     pub relative_deviation: Option<f64>,
-    /// Whether its repeats differ too much for it to be chosen.
+    /// Whether its repeats differ too much for it to be chosen; no speculation is all the same where nothing beats it.
     pub too_noisy: bool,
 }
 
@@ -87,6 +87,12 @@ impl Ranked {
             Metric::Goodput => self.goodput_tokens_per_s.map(|rate| rate.median),
         };
         score.unwrap_or(f64::NEG_INFINITY)
+    }
+
+    /// Whether it can be chosen. No speculation always can if it was measured: without it in the race whatever is left would
+    /// win, be it slower than none.
+    pub fn may_be_chosen(&self) -> bool {
+        self.repeats > 0 && (!self.too_noisy || self.configuration.is_off())
     }
 }
 
@@ -257,7 +263,7 @@ fn scores(records: &[&Record], metric: Metric) -> BTreeMap<usize, f64> {
 /// Marks what cannot be told apart from the best.
 fn tie(entries: &mut [Ranked], race: &BTreeMap<&Configuration, Vec<&Record>>, metric: Metric) {
     let mut eligible: Vec<&mut Ranked> =
-        entries.iter_mut().filter(|entry| entry.score(metric) > 0.0 && !entry.too_noisy).collect();
+        entries.iter_mut().filter(|entry| entry.score(metric) > 0.0 && entry.may_be_chosen()).collect();
     let by_repeat: Vec<BTreeMap<usize, f64>> = eligible
         .iter()
         .map(|entry| race.get(&entry.configuration).map(|records| scores(records, metric)).unwrap_or_default())
@@ -326,6 +332,18 @@ mod tests {
         let off: (&str, &[f64]) = ("0,1,1", &[100.0, 101.0, 99.0]);
         let noisy: (&str, &[f64]) = ("5,4,8", &[190.0, 300.0, 400.0]);
         check(&[off, noisy, ("3,1,4", &[150.0, 151.0, 152.0])], &["5,4,8", "3,1,4", "0,1,1"], "3,1,4", Verdict::Pays);
+    }
+
+    #[test]
+    fn a_slower_tree_does_not_win_because_no_speculation_is_noisy() {
+        let off: (&str, &[f64]) = ("0,1,1", &[517.0, 2093.0, 2615.0]);
+        let default: (&str, &[f64]) = ("5,4,8", &[285.0, 1067.0, 1401.0]);
+        let order = ["0,1,1", "5,4,8", "7,8,16"];
+        check(&[off, default, ("7,8,16", &[402.0])], &order, "0,1,1", Verdict::DoesNotPay);
+        // What is faster in every pair wins all the same.
+        let off: (&str, &[f64]) = ("0,1,1", &[100.0, 140.0, 180.0, 90.0, 150.0]);
+        let tree: (&str, &[f64]) = ("3,1,4", &[200.0, 201.0, 199.0, 202.0, 198.0]);
+        check(&[off, tree], &["3,1,4", "0,1,1"], "3,1,4", Verdict::Pays);
     }
 
     #[test]

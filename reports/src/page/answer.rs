@@ -176,6 +176,11 @@ fn does_not_pay(race: &Race) -> (String, &'static str) {
             ),
             "same",
         ),
+        _ if race.winner().is_some_and(|winner| winner.ranked.too_noisy) => (
+            "Nothing is faster than no speculation as far as can be told: its own repeats differ too much to say more."
+                .into(),
+            "unknown",
+        ),
         Some((best, _)) if best.ranked.too_noisy => (
             format!(
                 "Speculation does not pay here as far as can be told: the repeats of {} differ too much to choose it.",
