@@ -20,7 +20,7 @@
 
 /// One block: 16 outputs a warp (8 if GATED), ROWS rows, one part of the inputs, or if FOLD all of them.
 template <int ROWS, bool GATED, bool FOLD>
-__device__ __forceinline__ void block_of(void* y, int y_is_float, int y_stride, const T* x, int x_stride, const T* w,
+__device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, int x_stride, const T* w,
                                            const T* bias, int rows, int inputs, int outputs, int share) {
   constexpr int TILES = ROWS / 8, RING_STAGES = STAGES(ROWS);
   DYNAMIC_SHARED(shared);
@@ -134,7 +134,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, int y_stride, 
   copy_async_wait<0>();
   if (FOLD) fold();
 
-  if (gridDim.z > 1) y = (float*)y + (u64)part * rows * y_stride;
+  if (gridDim.z > 1) y = (float*)y + (u64)part * rows * outputs;
 #pragma unroll
   for (int t = 0; t < TILES; t++) {
 #pragma unroll
@@ -143,20 +143,20 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, int y_stride, 
       if (row >= rows || to >= outputs) continue;
       float value = FOLD ? all[FOLD ? t : 0][i] : sum[t][i] + (i < 2 ? low : high);
       if (GATED) value = gate(value, sum[t][GATED ? i + 2 : i] + high);
-      write_result(y, y_is_float, (u64)row * y_stride + to, value);
+      write_result(y, y_is_float, (u64)row * outputs + to, value);
     }
   }
 }
 
 #define PARAMETERS                                                                                                      \
-  void *y, int y_is_float, int y_stride, const T *x, int x_stride, const T *w, const T *bias, int rows, int inputs,      \
+  void *y, int y_is_float, const T *x, int x_stride, const T *w, const T *bias, int rows, int inputs,      \
       int outputs, int share
-#define ARGUMENTS y, y_is_float, y_stride, x, x_stride, w, bias, rows, inputs, outputs, share
+#define ARGUMENTS y, y_is_float, x, x_stride, w, bias, rows, inputs, outputs, share
 
 /// `linear_<n>`: n rows a block. Grid: (rows / n, outputs / (16 · warps), parts), 4 to 8 warps; row blocks of the same
 /// weights run side by side, so that all but one find them in second-level cache. `inputs` and `x_stride` are multiples of 8,
 /// `share` of PIECE; `bias` may be null; y is float instead of T if `y_is_float`, and with more than one part in the grid it
-/// is float `[parts, rows, y_stride]`. Dynamic shared memory: STAGES(n) · (16 · warps + n) · ROW_BYTES.
+/// is float `[parts, rows, outputs]`. Dynamic shared memory: STAGES(n) · (16 · warps + n) · ROW_BYTES.
 extern "C" __global__ void __launch_bounds__(256, 2) linear_8(PARAMETERS) { block_of<8, false, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 2) linear_16(PARAMETERS) { block_of<16, false, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 2) linear_32(PARAMETERS) { block_of<32, false, false>(ARGUMENTS); }

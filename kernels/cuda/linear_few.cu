@@ -12,9 +12,8 @@
 #define FEW_PIECE (FEW_WARPS * PIECE)
 
 #define PARAMETERS                                                                                                      \
-  void *y, int y_is_float, int y_stride, const T *x, int x_stride, const T *w, const T *bias, int rows, int inputs,      \
-      int outputs
-#define ARGUMENTS y, y_is_float, y_stride, x, x_stride, w, bias, rows, inputs, outputs
+  void *y, int y_is_float, const T *x, int x_stride, const T *w, const T *bias, int rows, int inputs, int outputs
+#define ARGUMENTS y, y_is_float, x, x_stride, w, bias, rows, inputs, outputs
 
 /// One block: 16 outputs, FEW_ROWS rows, all inputs or, if HALVED, those of this block of a cluster of two. A warp takes PIECE
 /// of a stage; sums are added in order of the warps, then of the blocks.
@@ -117,7 +116,7 @@ __device__ __forceinline__ void block_of(PARAMETERS) {
   }
 #endif
   if (bias) value += to_float(bias[output]);
-  write_result(y, y_is_float, (u64)row * y_stride + output, value);
+  write_result(y, y_is_float, (u64)row * outputs + output, value);
 }
 
 /// Up to FEW_ROWS rows. Grid: outputs / 16, 256 threads. `inputs` and `x_stride` are multiples of 8, `bias` may be null, y is

@@ -5,7 +5,7 @@
 
 /// A warp an output, eight rows at a time; each sum in an order that does not depend on the rows. Grid: (outputs / 8, rows / 8).
 extern "C" __global__ void __launch_bounds__(256)
-linear_float(void* y, int y_is_float, int y_stride, const T* x, int x_stride, const T* w, const T* bias, int rows,
+linear_float(void* y, int y_is_float, const T* x, int x_stride, const T* w, const T* bias, int rows,
              int inputs, int outputs, int share) {
   wait_for_predecessor();
   int output = (int)blockIdx.x * WARPS + warp(), first_row = (int)blockIdx.y * 8;
@@ -27,6 +27,6 @@ linear_float(void* y, int y_is_float, int y_stride, const T* x, int x_stride, co
   for (int r = 0; r < 8; r++) {
     if (r >= count) break;
     float sum = warp_sum(d[r]);
-    if (lane() == 0) ((float*)y)[(u64)(first_row + r) * y_stride + output] = sum + add;
+    if (lane() == 0) ((float*)y)[(u64)(first_row + r) * outputs + output] = sum + add;
   }
 }

@@ -2,10 +2,69 @@
 
 use super::{Numbers, compare, text, tolerance, values};
 use crate::{
-    device::{Device, Element},
+    device::{Buffer, Device, Element},
     launch::{Kernels, Linear, Parts, Rows},
     reference::{Matrix, linear},
 };
+
+/// A layer of random weights on a device, rows that go into it, and what comes out.
+pub(super) struct Layer {
+    x: Buffer,
+    weight: Buffer,
+    bias: Buffer,
+    inputs: usize,
+    outputs: usize,
+    /// `[rows, outputs]`.
+    pub(super) expected: Vec<f32>,
+}
+
+impl Layer {
+    /// For up to so many rows, which lie apart.
+    pub(super) fn random(
+        kernels: &Kernels,
+        numbers: &mut Numbers,
+        [inputs, outputs]: [usize; 2],
+        most_rows: usize,
+    ) -> Result<Self, String> {
+        let (device, element, stride) = (kernels.device(), kernels.element(), inputs + APART);
+        let weight = numbers.floats(outputs * inputs, element);
+        let bias = numbers.floats(outputs, element);
+        let x = numbers.floats(most_rows * stride, element);
+        let on_device = |values: &[f32]| device.upload(&element.encode(values)).map_err(text);
+        let on_device = [on_device(&x)?, on_device(&weight)?, on_device(&bias)?];
+        let rows_alone: Vec<f32> = x.chunks(stride).flat_map(|row| &row[..inputs]).copied().collect();
+        let expected = linear(&rows_alone, &Matrix::new(outputs, inputs, weight), Some(&bias));
+        let [x, weight, bias] = on_device;
+        Ok(Self { x, weight, bias, inputs, outputs, expected })
+    }
+
+    /// Its first rows, with a float result.
+    pub(super) fn operands<'a>(&'a self, y: &'a Buffer, rows: usize) -> Linear<'a> {
+        let Self { inputs, outputs, .. } = *self;
+        Linear {
+            y: y.slice(),
+            y_is_float: true,
+            x: Rows { at: self.x.slice(), stride: inputs + APART },
+            weight: self.weight.slice(),
+            bias: Some(self.bias.slice()),
+            rows,
+            inputs,
+            outputs,
+        }
+    }
+}
+
+/// Elements between rows.
+const APART: usize = 8;
+
+/// The sum of parts of so many elements, in their order.
+pub(super) fn add_up(sums: &[f32], elements: usize) -> Vec<f32> {
+    let mut all = vec![0.0; elements];
+    for part in sums.chunks(elements) {
+        all.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+    }
+    all
+}
 
 /// Shapes with ragged ends, in one part and in several, rows from 1 to more than a block, bias, float results, rows apart;
 /// and that each row has the same bits whatever the number of rows, and whether its parts are added at once or later.
@@ -13,28 +72,14 @@ pub fn check_linear(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(11);
     for (inputs, outputs) in [(128, 64), (72, 40), (520, 17), (2184, 100), (1544, 8)] {
-        let weight = numbers.floats(outputs * inputs, element);
-        let bias = numbers.floats(outputs, element);
-        let (most, stride) = (70, inputs + 8);
-        let x = numbers.floats(most * stride, element);
-        let on_device = |values: &[f32]| device.upload(&element.encode(values)).map_err(text);
-        let (w, b, x_device) = (on_device(&weight)?, on_device(&bias)?, on_device(&x)?);
-        let rows_alone: Vec<f32> = x.chunks(stride).flat_map(|row| &row[..inputs]).copied().collect();
-        let expected = linear(&rows_alone, &Matrix::new(outputs, inputs, weight.clone()), Some(&bias));
+        let most = 70;
+        let layer = Layer::random(&kernels, &mut numbers, [inputs, outputs], most)?;
+        let expected = &layer.expected;
         let parts = kernels.parts_of(inputs, outputs);
         let mut all_bits: Option<Vec<u32>> = None;
         for rows in [most, 1, 3, 4, 8, 9, 16, 17, 31, 33, 64] {
             let y = device.allocate(parts * rows * outputs * 4).map_err(text)?;
-            let operands = Linear {
-                y: y.slice(),
-                y_is_float: true,
-                x: Rows { at: x_device.slice(), stride },
-                weight: w.slice(),
-                bias: Some(b.slice()),
-                rows,
-                inputs,
-                outputs,
-            };
+            let operands = layer.operands(&y, rows);
             let what = format!("linear {inputs}→{outputs}, {rows} rows");
             let mut same_bits = |found: &[f32], how: &str| {
                 let bits: Vec<u32> = found[..rows * outputs].iter().map(|value| value.to_bits()).collect();
@@ -48,10 +93,7 @@ pub fn check_linear(device: &Device, element: Element) -> Result<(), String> {
             if element != Element::F32 && rows <= Kernels::MOST_ROWS_IN_PARTS {
                 let Parts { at, count } = kernels.linear_in_parts(operands).map_err(text)?;
                 let sums: Vec<f32> = device.download(at).map_err(text)?;
-                let mut found = vec![0.0; rows * outputs];
-                for part in sums.chunks(rows * outputs) {
-                    found.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
-                }
+                let found = add_up(&sums, rows * outputs);
                 if count != parts || (inputs > 1024) != (count > 1) {
                     return Err(format!("{what}: {count} parts"));
                 }

@@ -1,10 +1,9 @@
 //! Linear layers of up to 4 rows.
 
-use super::{Numbers, compare, text};
+use super::{Numbers, compare, linear::Layer, text};
 use crate::{
     device::{Device, Element},
-    launch::{Kernels, Linear, Rows},
-    reference::{Matrix, linear},
+    launch::Kernels,
 };
 
 /// Ragged ends, layers whose inputs two blocks share and others, bias, float results, rows apart; and that each row has the
@@ -22,31 +21,15 @@ pub fn check_linear_few(device: &Device, element: Element) -> Result<(), String>
 }
 
 fn check_product(kernels: &Kernels, numbers: &mut Numbers, inputs: usize, outputs: usize) -> Result<(), String> {
-    let (device, element) = (kernels.device(), kernels.element());
-    let (most, stride) = (4, inputs + 8);
-    let (weight, bias) = (numbers.floats(outputs * inputs, element), numbers.floats(outputs, element));
-    let x = numbers.floats(most * stride, element);
-    let on_device = |values: &[f32]| device.upload(&element.encode(values)).map_err(text);
-    let (w, b, x_device) = (on_device(&weight)?, on_device(&bias)?, on_device(&x)?);
-    let alone: Vec<f32> = x.chunks(stride).flat_map(|row| &row[..inputs]).copied().collect();
-    let expected = linear(&alone, &Matrix::new(outputs, inputs, weight), Some(&bias));
+    let (device, most) = (kernels.device(), 4);
+    let layer = Layer::random(kernels, numbers, [inputs, outputs], most)?;
     let mut all_bits: Option<Vec<u32>> = None;
     for rows in [most, 3, 1] {
         let y = device.allocate(rows * outputs * 4).map_err(text)?;
-        let operands = Linear {
-            y: y.slice(),
-            y_is_float: true,
-            x: Rows { at: x_device.slice(), stride },
-            weight: w.slice(),
-            bias: Some(b.slice()),
-            rows,
-            inputs,
-            outputs,
-        };
-        kernels.linear_few(operands).map_err(text)?;
+        kernels.linear_few(layer.operands(&y, rows)).map_err(text)?;
         let found: Vec<f32> = device.download(y.slice()).map_err(text)?;
         let what = format!("few linear {inputs}→{outputs}, {rows} rows");
-        compare(&what, &found, &expected[..rows * outputs], 1e-4)?;
+        compare(&what, &found, &layer.expected[..rows * outputs], 1e-4)?;
         let bits: Vec<u32> = found.iter().map(|value| value.to_bits()).collect();
         if all_bits.get_or_insert_with(|| bits.clone())[..bits.len()] != bits {
             return Err(format!("{what}: bits depend on the number of rows"));

@@ -1,10 +1,13 @@
 //! Wide linear layers.
 
-use super::{Numbers, compare, text, tolerance, values};
+use super::{
+    Numbers, compare,
+    linear::{Layer, add_up},
+    text, tolerance, values,
+};
 use crate::{
     device::{Device, Element},
-    launch::{Kernels, Linear, Parts, Rows},
-    reference::{Matrix, linear},
+    launch::{Kernels, Linear, Parts},
 };
 
 /// All ways to deal layers with ragged ends, in one part and in several, for rows from 17 to 64, with and without bias and
@@ -14,27 +17,12 @@ pub fn check_linear_wide(device: &Device, element: Element) -> Result<(), String
     let mut numbers = Numbers::new(13);
     // A ring that comes round, parts, few inputs, and several blocks.
     for (inputs, outputs, all_rows) in [(1096, 80, vec![17, 61]), (72, 48, vec![32]), (520, 272, vec![64])] {
-        let (most, stride) = (64, inputs + 8);
-        let weight = numbers.floats(outputs * inputs, element);
-        let bias = numbers.floats(outputs, element);
-        let x = numbers.floats(most * stride, element);
-        let on_device = |values: &[f32]| device.upload(&element.encode(values)).map_err(text);
-        let (w, b, x_device) = (on_device(&weight)?, on_device(&bias)?, on_device(&x)?);
-        let rows_alone: Vec<f32> = x.chunks(stride).flat_map(|row| &row[..inputs]).copied().collect();
-        let expected = linear(&rows_alone, &Matrix::new(outputs, inputs, weight), Some(&bias));
+        let layer = Layer::random(&kernels, &mut numbers, [inputs, outputs], 64)?;
+        let expected = &layer.expected;
         for rows in all_rows {
             for wide in kernels.wide(rows, inputs, outputs, 2) {
                 let y = device.allocate(wide.parts() * rows * outputs * 4).map_err(text)?;
-                let operands = Linear {
-                    y: y.slice(),
-                    y_is_float: true,
-                    x: Rows { at: x_device.slice(), stride },
-                    weight: w.slice(),
-                    bias: Some(b.slice()),
-                    rows,
-                    inputs,
-                    outputs,
-                };
+                let operands = layer.operands(&y, rows);
                 let what = format!("{inputs}→{outputs}, {rows} rows, {wide:?}");
                 let sums = match kernels.linear_wide(operands, wide).map_err(text)? {
                     Some(Parts { at, count }) if count == wide.parts() && count > 1 => at,
@@ -42,10 +30,7 @@ pub fn check_linear_wide(device: &Device, element: Element) -> Result<(), String
                     found => return Err(format!("{what}: left in {found:?}")),
                 };
                 let sums: Vec<f32> = device.download(sums).map_err(text)?;
-                let mut found = vec![0.0; rows * outputs];
-                for part in sums.chunks(rows * outputs) {
-                    found.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
-                }
+                let found = add_up(&sums, rows * outputs);
                 compare(&what, &found, &expected[..rows * outputs], 1e-4)?;
                 if wide.parts() > 1 {
                     continue;

@@ -9,7 +9,7 @@ pub(super) const FLOAT_FILE: KernelFile =
     KernelFile { name: "linear_float.cu", text: include_str!("../../cuda/linear_float.cu"), split: Split::Shared };
 
 /// Inputs of a stage of the ring.
-const PIECE: usize = 64;
+pub(super) const PIECE: usize = 64;
 /// Stages of a ring, at most.
 const MOST_STAGES: usize = 6;
 /// Rows that a block takes, at most.
@@ -59,6 +59,24 @@ struct Deal {
     /// Inputs of a part.
     share: usize,
     parts: usize,
+}
+
+impl Linear<'_> {
+    /// The arguments that all kernels of linear layers begin with.
+    pub(super) fn arguments(self) -> [Arg; 9] {
+        let Self { y, y_is_float, x, weight, bias, rows, inputs, outputs } = self;
+        [
+            address(y),
+            Arg::Int(y_is_float.into()),
+            address(x.at),
+            int(x.stride),
+            address(weight),
+            address(bias.unwrap_or(Slice::NONE)),
+            int(rows),
+            int(inputs),
+            int(outputs),
+        ]
+    }
 }
 
 impl Kernels {
@@ -170,21 +188,8 @@ impl Kernels {
         blocks: [usize; 3],
         shared: usize,
     ) -> Result<(), DeviceError> {
-        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs } = linear;
         let kernel = self.device.kernel(file, &options(self.element, self.device.properties()), name)?;
-        let arguments = [
-            address(y),
-            Arg::Int(y_is_float.into()),
-            int(outputs),
-            address(x.at),
-            int(x.stride),
-            address(weight),
-            address(bias.unwrap_or(Slice::NONE)),
-            int(rows),
-            int(inputs),
-            int(outputs),
-            int(deal.share),
-        ];
+        let arguments = [&linear.arguments()[..], &[int(deal.share)]].concat();
         // SAFETY: lengths are checked by the callers.
         unsafe { self.device.launch(&kernel, grid(blocks, deal.warps as u32 * 32, shared), &arguments) }
     }
@@ -220,20 +225,24 @@ fn kernel_for(rows: usize, gated: bool) -> (&'static str, usize) {
     }
 }
 
+/// The ways to cut the inputs of a layer in at most so many parts: inputs of a part, whole stages of a ring, and the parts.
+pub(super) fn shares(inputs: usize, most_parts: usize) -> impl Iterator<Item = (usize, usize)> {
+    (1..=most_parts.min(inputs / LEAST_SHARE).max(1)).map(move |parts| {
+        let share = inputs.div_ceil(parts).next_multiple_of(PIECE);
+        (share, inputs.div_ceil(share))
+    })
+}
+
 /// Deals a layer so that blocks that run side by side get the same amount of weights, as little more than a fair share as can
 /// be: on an H200, 256 blocks in 264 places are 4% faster than 224, whose multiprocessors have one block or two.
 fn deal(properties: &Properties, inputs: usize, sums: usize, most_parts: usize) -> Deal {
     // What a block costs besides its weights, in elements of weights.
     const BLOCK: usize = 4096;
     let places = BLOCKS * properties.multiprocessors;
-    let most_parts = most_parts.min(inputs / LEAST_SHARE).max(1);
     // Among equals the first: more warps have more weights under way.
-    let deals = WARPS.into_iter().flat_map(|warps| {
-        (1..=most_parts).map(move |parts| {
-            let share = inputs.div_ceil(parts).next_multiple_of(PIECE);
-            Deal { warps, share, parts: inputs.div_ceil(share) }
-        })
-    });
+    let deals = WARPS
+        .into_iter()
+        .flat_map(|warps| shares(inputs, most_parts).map(move |(share, parts)| Deal { warps, share, parts }));
     let cost = |deal: &Deal| {
         let blocks = sums.div_ceil(16 * deal.warps) * deal.parts;
         blocks.div_ceil(places) * (deal.share * 16 * deal.warps + BLOCK)

@@ -1,10 +1,10 @@
 //! `cuda/linear_few.cu`.
 
 use super::{
-    Kernels, Linear, address, grid, int,
+    Kernels, Linear, grid,
     linear::{BLOCKS, options, ring_bytes},
 };
-use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
+use crate::device::{DeviceError, Element, KernelFile, Properties, Split};
 
 pub(super) const FILE: KernelFile =
     KernelFile { name: "linear_few.cu", text: include_str!("../../cuda/linear_few.cu"), split: Split::Shared };
@@ -40,7 +40,7 @@ impl Kernels {
     /// # Errors
     /// When a buffer is too short, there are more rows, the element type is float, or the device fails.
     pub fn linear_few(&self, linear: Linear<'_>) -> Result<(), DeviceError> {
-        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs } = linear;
+        let Linear { rows, inputs, outputs, .. } = linear;
         if self.element == Element::F32 || rows > FEW_ROWS {
             let name = self.element.name();
             return Err(DeviceError::Shape(format!("{rows} rows of {name} are not multiplied by the kernel for few")));
@@ -52,21 +52,9 @@ impl Kernels {
             Some(Deal::Whole) | None => ("linear_few", 1),
         };
         let kernel = self.device.kernel(FILE, &options(self.element, properties), name)?;
-        let arguments = [
-            address(y),
-            Arg::Int(y_is_float.into()),
-            int(outputs),
-            address(x.at),
-            int(x.stride),
-            address(weight),
-            address(bias.unwrap_or(Slice::NONE)),
-            int(rows),
-            int(inputs),
-            int(outputs),
-        ];
         let geometry = grid([blocks * outputs.div_ceil(OUTPUTS), 1, 1], 256, stages(properties) * STAGE);
         // SAFETY: lengths are checked above.
-        unsafe { self.device.launch(&kernel, geometry.in_clusters(blocks), &arguments) }
+        unsafe { self.device.launch(&kernel, geometry.in_clusters(blocks), &linear.arguments()) }
     }
 }
 

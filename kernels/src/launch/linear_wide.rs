@@ -1,13 +1,14 @@
 //! `cuda/linear_wide.cu`.
 
-use super::{Kernels, Linear, Parts, address, grid, int, linear::ring_bytes};
-use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
+use super::{
+    Kernels, Linear, Parts, grid, int,
+    linear::{PIECE, ring_bytes, shares},
+};
+use crate::device::{DeviceError, Element, KernelFile, Properties, Split};
 
 pub(super) const FILE: KernelFile =
     KernelFile { name: "linear_wide.cu", text: include_str!("../../cuda/linear_wide.cu"), split: Split::Shared };
 
-/// Inputs of a stage of the ring.
-const PIECE: usize = 64;
 /// Stages of a ring, at most.
 const MOST_STAGES: usize = 12;
 /// Rows from which on these kernels are the faster ones: products have 64 rows anyway.
@@ -16,8 +17,6 @@ const LEAST_ROWS: usize = 17;
 const MOST_ROWS: usize = 64;
 /// Threads of a block.
 const THREADS: u32 = 256;
-/// Inputs of a part, at least: below, a block has hardly begun when it ends.
-const LEAST_SHARE: usize = 512;
 
 /// How [`linear_wide`](Kernels::linear_wide) deals a layer to blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +74,7 @@ impl Kernels {
     }
 
     fn launch_wide(&self, linear: Linear<'_>, wide: Wide, gated: bool) -> Result<(), DeviceError> {
-        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs } = linear;
+        let Linear { rows, inputs, outputs, .. } = linear;
         let Wide { columns, share, parts } = wide;
         let all_columns = if gated { 2 * outputs } else { outputs };
         let refused = || {
@@ -91,18 +90,7 @@ impl Kernels {
         let properties = self.device.properties();
         let kernel =
             self.device.kernel(FILE, &options(self.element, properties), if gated { name[1] } else { name[0] })?;
-        let arguments = [
-            address(y),
-            Arg::Int(y_is_float.into()),
-            address(x.at),
-            int(x.stride),
-            address(weight),
-            address(bias.unwrap_or(Slice::NONE)),
-            int(rows),
-            int(inputs),
-            int(outputs),
-            int(share),
-        ];
+        let arguments = [&linear.arguments()[..], &[int(share)]].concat();
         let stage = (most_rows(rows) + columns) * PIECE * 2;
         let shared = (wide_ring_bytes(properties.shared_bytes) / stage).min(MOST_STAGES) * stage;
         // SAFETY: lengths are checked above.
@@ -153,7 +141,6 @@ fn deals(multiprocessors: usize, rows: usize, inputs: usize, all_columns: usize,
     // has; and of eight rows an input.
     const BLOCK: usize = 16_384;
     const INPUT: usize = 24;
-    let most_parts = most_parts.min(inputs / LEAST_SHARE).max(1);
     let cost = |wide: &Wide| {
         let Wide { columns, share, parts } = *wide;
         let blocks = all_columns.div_ceil(columns) * parts;
@@ -163,12 +150,7 @@ fn deals(multiprocessors: usize, rows: usize, inputs: usize, all_columns: usize,
     };
     let mut deals: Vec<Wide> = COLUMNS
         .into_iter()
-        .flat_map(|columns| {
-            (1..=most_parts).map(move |parts| {
-                let share = inputs.div_ceil(parts).next_multiple_of(PIECE);
-                Wide { columns, share, parts: inputs.div_ceil(share) }
-            })
-        })
+        .flat_map(|columns| shares(inputs, most_parts).map(move |(share, parts)| Wide { columns, share, parts }))
         .collect();
     deals.sort_by_key(cost);
     deals.dedup();

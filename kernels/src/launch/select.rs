@@ -216,6 +216,6 @@ impl Kernels {
 
     /// How several values are selected of each row.
     fn selecting(&self, logits: Logits<'_>) -> Deal {
-        logits.deal(self.device.properties().most_cluster.min(MOST_BLOCKS / logits.rows))
+        logits.deal(self.device.properties().most_cluster.min(MOST_BLOCKS / logits.rows.max(1)))
     }
 }
