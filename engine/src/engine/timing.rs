@@ -7,10 +7,11 @@
 //! read before, so that what a device does once for each new size (it loads kernels, the library makes plans) is not in
 //! the time of reading.
 
+mod settled;
 #[cfg(test)]
 mod tests;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use schemas::tree::TreeShape;
 
@@ -19,7 +20,7 @@ use crate::{
     backend::RoundTiming,
     error::EngineError,
     options::ShapePolicy,
-    request::{Event, Request, RequestId, SamplingParams, StopConditions},
+    request::{Request, SamplingParams, StopConditions},
     sampling::uniform,
     scheduler::{Reuse, Statistics},
 };
@@ -47,7 +48,7 @@ pub struct TimingPoint {
     pub shape: TreeShape,
 }
 
-/// The times of a point's rounds. The same rounds in both lists.
+/// The times of a point's rounds, at least half as many as were asked for. The same rounds in both lists.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoundTimes {
     /// What was timed.
@@ -84,7 +85,8 @@ enum Run {
 }
 
 impl Engine {
-    /// Times `rounds` rounds of each point, in the order of the points. Shapes, acceptance and prefix cache are as before
+    /// Times `rounds` rounds of each point, in the order of the points; those are left out that run before the device has
+    /// settled, and where more than half do, others are timed. Shapes, acceptance and prefix cache are as before
     /// afterwards, though what the prefix cache held is forgotten; the [`statistics`](Self::statistics) count what ran.
     ///
     /// Points of one batch and context cost two readings of their prompts, in whatever order they come, and a third one
@@ -207,51 +209,6 @@ impl Engine {
             steps,
             elapsed: after.prefill_time - before.prefill_time,
         })
-    }
-
-    fn time(&mut self, point: TimingPoint, prompts: &[Vec<u32>], rounds: usize) -> Result<RoundTimes, EngineError> {
-        let new = self.new_tokens(point.batch, rounds);
-        let ids: Vec<RequestId> =
-            prompts.iter().map(|prompt| self.submit(request(prompt, new))).collect::<Result<_, _>>()?;
-        let mut produced = vec![0; ids.len()];
-        let mut times = RoundTimes { point, context: 0.0, device: Vec::new(), wall: Vec::new(), prefill: None };
-        let mut skip = WARM_UP + self.capacity().rounds_in_flight;
-        let mut last = None;
-        while times.device.len() < rounds {
-            let whole_batch = produced.iter().all(|count| *count > 0);
-            let held: usize = prompts.iter().map(Vec::len).sum::<usize>() + produced.iter().sum::<usize>();
-            let counted = self.statistics().rounds;
-            for event in self.step()? {
-                match event {
-                    Event::Tokens { request, tokens, .. } => {
-                        if let Some(at) = ids.iter().position(|id| *id == request) {
-                            produced[at] += tokens.len();
-                        }
-                    }
-                    Event::Finished { .. } => return Err(self.no_room(point)),
-                }
-            }
-            if self.statistics().waiting > 0 {
-                return Err(self.no_room(point));
-            }
-            if self.statistics().rounds == counted {
-                continue;
-            }
-            let now = Instant::now();
-            let since = last.replace(now).map(|last| now - last);
-            if !whole_batch {
-                continue;
-            }
-            if skip > 0 {
-                skip -= 1;
-            } else if let (Some(wall), Some(device)) = (since, self.statistics().last_round) {
-                times.wall.push(wall);
-                times.device.push(device);
-                times.context += held as f64 / (ids.len() * rounds) as f64;
-            }
-        }
-        self.end_all()?;
-        Ok(times)
     }
 
     /// Random prompts of the length that puts the context in the middle of the timed rounds.

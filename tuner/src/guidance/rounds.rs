@@ -18,7 +18,6 @@ use crate::{
         design::{self, MOST_POINTS},
         prefill::PrefillModels,
     },
-    statistics::median,
     sweep::{Progress, SweepRequest, prepare::Ready},
     workload::{Workload, context},
 };
@@ -55,15 +54,16 @@ pub fn time(
     let capacity = engine.capacity();
     let space = design::Space { shapes, batches, contexts, cache_tokens: Some(capacity.pages * capacity.page_size) };
     let begin = Instant::now();
-    let points = design::design(&space, FEWEST_POINTS);
+    let design = design::design(&space, MOST_POINTS);
+    let (few, others) = design.split_at(FEWEST_POINTS.min(design.len()));
+    let points = in_order(few);
     progress.preparing("rounds of a designed set of shapes, timed", points.len());
     let Some(mut times) = time_points(request, engine, &points, progress)? else { return Ok(None) };
     let machine = Machine::of(engine)?;
     let first = RoundModel::fit(machine, &samples(&times)).map_err(unfit)?;
     let each = begin.elapsed().as_secs_f64() / points.len().max(1) as f64;
     let most = (WORTH * exhaustive_s(&first, ready, &space, acceptance) / each) as usize;
-    let mut more = design::design(&space, most.clamp(FEWEST_POINTS, MOST_POINTS));
-    more.retain(|point| !points.contains(point));
+    let more = in_order(&others[..most.saturating_sub(points.len()).min(others.len())]);
     if !more.is_empty() {
         progress.preparing("further rounds, since the space is large", more.len());
         let Some(others) = time_points(request, ready.engine()?, &more, progress)? else { return Ok(None) };
@@ -75,6 +75,13 @@ pub fn time(
     let prefill = PrefillModels::fit(&prefills).map_err(unfit)?;
     let summary = summary(&model, prefill, &samples);
     Ok(Some(Timed { model, prefill, summary }))
+}
+
+/// Those of one context and batch together, so that their prompts are read once.
+fn in_order(points: &[TimingPoint]) -> Vec<TimingPoint> {
+    let mut points = points.to_vec();
+    points.sort_unstable();
+    points
 }
 
 /// `None` when the user wanted to stop.
@@ -163,7 +170,7 @@ fn summary(model: &RoundModel, prefill: PrefillModels, samples: &[Sample]) -> Ro
             shape: sample.point.shape,
             batch: sample.point.batch,
             context: sample.point.context.round() as usize,
-            measured_ms: median(sample.ms.clone()).unwrap_or(f64::NAN),
+            measured_ms: sample.mean_ms().unwrap_or(f64::NAN),
             left_out_ms: left_out.unwrap_or_else(|| model.ms(&sample.point)),
         }
     });

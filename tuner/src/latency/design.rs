@@ -1,15 +1,19 @@
-//! Which points to time: few, and so that they span what will be asked.
+//! Which points to time: few, and so that they tell most of all that will be asked.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod unknown;
+
+use std::collections::BTreeSet;
 
 use engine::timing::TimingPoint;
 use schemas::tree::TreeShape;
 
-/// Points that tell enough of a machine: about as many as a sweep of a few dozen shapes has numbers of verified rows.
+use self::unknown::Unknown;
+
+/// Points that tell enough of a machine.
 pub const MOST_POINTS: usize = 64;
 
-/// Numbers of verified rows that are taken up for each point that is chosen for its distance.
-const ROWS_IN_TURN: usize = 2;
+/// Candidates that are weighed against each other: the time it takes grows with their square.
+const MOST_CANDIDATES: usize = 1536;
 
 /// What will be asked of the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,91 +28,31 @@ pub struct Space {
     pub cache_tokens: Option<usize>,
 }
 
-/// At most `count` points of a space: its corners first (no speculation, the largest tree, the longest chain, the widest
-/// tree, each with the smallest and largest batch and the shortest and longest context). Then by turns [`ROWS_IN_TURN`]
-/// numbers of verified rows that have no point yet, those first that most of the space's points have, since what a library
-/// makes of a number of rows is not told by its neighbours; and the point that is farthest from all chosen ones, in
-/// logarithms of batch, rows, draft rows and context and in steps. The same for the same space, ordered by context and
-/// batch, so that prompts are read once for all shapes timed on them.
+/// At most `count` points of a space, those first that tell most: its corners (no speculation, the largest tree, the
+/// longest chain, the widest tree, each with the smallest batch and context and with the largest of both), then always the
+/// point after which least is left unknown of all points together. So the trees, batches and numbers of rows are timed
+/// that many points have in common with others, more than those at the rim. The same for the same space.
 pub fn design(space: &Space, count: usize) -> Vec<TimingPoint> {
-    let mut chosen = Chosen::of(candidates(space), count);
-    corners(&chosen.candidates).into_iter().for_each(|corner| chosen.add(corner));
-    let mut untimed = row_counts(&chosen.candidates).into_iter();
-    while !chosen.is_complete() {
-        let of_rows: Vec<usize> =
-            untimed.by_ref().filter_map(|rows| chosen.first_of(rows)).take(ROWS_IN_TURN).collect();
-        of_rows.into_iter().for_each(|point| chosen.add(point));
-        chosen.farthest().into_iter().for_each(|point| chosen.add(point));
-    }
-    let mut points: Vec<TimingPoint> = chosen.indices.iter().map(|at| chosen.candidates[*at]).collect();
-    points.sort_unstable();
-    points
+    among(&candidates(space), count)
 }
 
-/// Candidates of which some are chosen.
-struct Chosen {
-    candidates: Vec<TimingPoint>,
-    features: Vec<[f64; 5]>,
-    /// Square of the distance of each candidate to the nearest chosen one; below zero for those.
-    distances: Vec<f64>,
-    indices: Vec<usize>,
-    most: usize,
-}
-
-impl Chosen {
-    fn of(candidates: Vec<TimingPoint>, most: usize) -> Self {
-        let features = normalized(&candidates);
-        let distances = vec![f64::INFINITY; candidates.len()];
-        let most = most.min(candidates.len());
-        Self { candidates, features, distances, indices: Vec::new(), most }
+/// The same of points of which any may be chosen.
+pub fn among(candidates: &[TimingPoint], count: usize) -> Vec<TimingPoint> {
+    let mut chosen: Vec<TimingPoint> = Vec::new();
+    let corners = corners(candidates).into_iter().map(|corner| candidates[corner]);
+    // Of very many, some stand for all.
+    let step = candidates.len().div_ceil(MOST_CANDIDATES).max(1);
+    let some: BTreeSet<TimingPoint> = corners.clone().chain(candidates.iter().step_by(step).copied()).collect();
+    let some: Vec<TimingPoint> = some.into_iter().collect();
+    let mut unknown = Unknown::of(&some);
+    let mut corners = corners.filter_map(|corner| some.binary_search(&corner).ok());
+    while chosen.len() < count.min(some.len()) {
+        let untimed = corners.by_ref().find(|at| !chosen.contains(&some[*at]));
+        let Some(next) = untimed.or_else(|| unknown.most_telling()) else { break };
+        unknown.time(next);
+        chosen.push(some[next]);
     }
-
-    fn is_complete(&self) -> bool {
-        self.indices.len() >= self.most
-    }
-
-    /// Adds a candidate, unless it is there already or there are enough.
-    fn add(&mut self, next: usize) {
-        if self.is_complete() || self.indices.contains(&next) {
-            return;
-        }
-        let at = self.features[next];
-        for (distance, from) in self.distances.iter_mut().zip(&self.features) {
-            let square = from.iter().zip(&at).map(|(one, other)| (one - other).powi(2)).sum();
-            *distance = distance.min(square);
-        }
-        self.distances[next] = -1.0;
-        self.indices.push(next);
-    }
-
-    /// The candidate that is farthest from all chosen ones.
-    fn farthest(&self) -> Option<usize> {
-        self.farthest_of(|_| true)
-    }
-
-    /// Of the candidates with so many verified rows the farthest, unless one of them is chosen.
-    fn first_of(&self, rows: usize) -> Option<usize> {
-        let has = |at: &usize| verified_rows(&self.candidates[*at]) == rows;
-        if self.indices.iter().any(has) { None } else { self.farthest_of(has) }
-    }
-
-    fn farthest_of(&self, of: impl Fn(&usize) -> bool) -> Option<usize> {
-        let nearer = |one: &usize, other: &usize| self.distances[*one].total_cmp(&self.distances[*other]);
-        (0..self.candidates.len()).filter(of).max_by(nearer)
-    }
-}
-
-/// Numbers of verified rows, those first that most candidates have.
-fn row_counts(candidates: &[TimingPoint]) -> Vec<usize> {
-    let mut uses: BTreeMap<usize, usize> = BTreeMap::new();
-    candidates.iter().for_each(|point| *uses.entry(verified_rows(point)).or_default() += 1);
-    let mut rows: Vec<(usize, usize)> = uses.into_iter().collect();
-    rows.sort_by_key(|(rows, uses)| (std::cmp::Reverse(*uses), *rows));
-    rows.into_iter().map(|(rows, _)| rows).collect()
-}
-
-fn verified_rows(point: &TimingPoint) -> usize {
-    point.batch.saturating_mul(point.shape.num_draft_tokens)
+    chosen
 }
 
 /// All points that fit the cache, each once, in ascending order.
@@ -139,7 +83,7 @@ fn corners(points: &[TimingPoint]) -> Vec<usize> {
         |shape| [shape.topk, shape.num_steps],
     ];
     let mut corners = Vec::new();
-    for (batch_sign, context_sign) in [(1, 1), (-1, -1), (1, -1), (-1, 1)] {
+    for (batch_sign, context_sign) in [(1, 1), (-1, -1)] {
         for kind in kinds {
             corners.extend(best(&|point| {
                 let [first, second] = kind(&point.shape);
@@ -149,26 +93,6 @@ fn corners(points: &[TimingPoint]) -> Vec<usize> {
         }
     }
     corners
-}
-
-/// Coordinates from 0 to 1 in each quantity.
-fn normalized(points: &[TimingPoint]) -> Vec<[f64; 5]> {
-    let mut features: Vec<[f64; 5]> = points
-        .iter()
-        .map(|point @ TimingPoint { context, batch, shape }| {
-            let rows = verified_rows(point);
-            let drafts = if shape.is_off() { 0 } else { batch.saturating_mul(shape.topk) };
-            let [context, batch, rows, drafts] = [*context, *batch, rows, drafts].map(|count| (count as f64).ln_1p());
-            [context, batch, rows, drafts, shape.num_steps as f64]
-        })
-        .collect();
-    for axis in 0..5 {
-        let values = || features.iter().map(|one| one[axis]);
-        let (min, max) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
-        let width = if max > min { max - min } else { 1.0 };
-        features.iter_mut().for_each(|one| one[axis] = (one[axis] - min) / width);
-    }
-    features
 }
 
 #[cfg(test)]
@@ -196,7 +120,7 @@ mod tests {
             let shape = shape.parse().expect("a shape");
             assert!(points.contains(&TimingPoint { context, batch, shape }), "({shape}) {batch} {context}: {points:?}");
         };
-        for (batch, context) in [(1, 128), (64, 2048), (64, 128), (1, 2048)] {
+        for (batch, context) in [(1, 128), (64, 2048)] {
             has("0,1,1", batch, context);
             has("8,10,60", batch, context);
             has("7,1,8", batch, context);
@@ -210,15 +134,37 @@ mod tests {
     }
 
     #[test]
-    fn every_number_of_rows_is_timed_where_there_is_room_and_else_the_usual_ones() {
-        let rows = |points: &[TimingPoint]| points.iter().map(verified_rows).collect::<BTreeSet<_>>();
-        let all = candidates(&space());
-        // 1 to 64 without speculation, times 2, 4, 8, 32 and 60: powers of two but for 60's.
-        assert_eq!(rows(&all).len(), 12 + 7);
-        assert_eq!(rows(&design(&space(), 32)), rows(&all));
-        let few = rows(&design(&space(), 20));
-        assert!(row_counts(&all)[..5].iter().all(|usual| few.contains(usual)), "{few:?}");
-        assert_eq!(row_counts(&all)[..2], [32, 64], "six shapes have them at some batch");
+    fn fewer_points_are_the_first_of_more() {
+        let points = design(&space(), 30);
+        assert_eq!(design(&space(), 20), points[..20]);
+        let again = among(&candidates(&space()), 30);
+        assert_eq!(points, again);
+    }
+
+    #[test]
+    fn what_many_points_have_in_common_is_timed() {
+        // Four sizes of tree that grow in many ways, and a chain that stands for itself.
+        let trees = [1, 2, 3, 4, 5, 6].into_iter().flat_map(|steps| {
+            [4, 8].into_iter().flat_map(move |topk| [4, 8, 16, 32].map(|nodes| TreeShape::new(steps, topk, nodes)))
+        });
+        let shapes: Vec<TreeShape> = trees.flatten().chain([TreeShape::chain(2)]).collect();
+        let space = Space { shapes, batches: vec![1, 4, 16, 64], contexts: vec![500], cache_tokens: None };
+        let points = design(&space, 32);
+        for nodes in [4, 8, 16, 32] {
+            let batches: BTreeSet<usize> =
+                points.iter().filter(|point| point.shape.num_draft_tokens == nodes).map(|point| point.batch).collect();
+            assert_eq!(batches.len(), 4, "{nodes} nodes: {batches:?}");
+        }
+        let chains = points.iter().filter(|point| point.shape == TreeShape::chain(2)).count();
+        assert!(chains <= 4, "{points:?}");
+    }
+
+    #[test]
+    fn of_very_many_points_some_stand_for_all() {
+        let space = Space { batches: (1..=64).collect(), contexts: vec![100, 200, 400, 800], ..space() };
+        let points = design(&space, 12);
+        assert_eq!(points.len(), 12);
+        assert!(points.iter().any(|point| (point.batch, point.context, point.shape.is_off()) == (64, 800, true)));
     }
 
     #[test]

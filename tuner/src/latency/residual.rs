@@ -1,10 +1,11 @@
-//! What the physical model leaves, interpolated over the measured points by a Gaussian process of two parts.
+//! What the physical model leaves, interpolated over the measured points by a Gaussian process of three parts.
 //!
-//! One part is smooth in all that the time of a round depends on. The other depends on the number of verified rows alone:
-//! a library multiplies each number of rows with a kernel and a tile of its own choice, and its speed jumps from one
-//! choice to the next by ten percent and more. Rounds of the same number of rows therefore share a deviation, each by the
-//! share that the target's linear layers have in it, and what is known at one number says little of another. Both parts
-//! fade to zero away from the measured points.
+//! One part is smooth in all that the time of a round depends on. One depends on the number of verified rows alone: a
+//! library multiplies each number of rows with a kernel and a tile of its own choice, and its speed jumps from one choice
+//! to the next by ten percent and more. Rounds of the same number of rows therefore share a deviation, each by the share
+//! that the target's linear layers have in it, and what is known at one number says little of another. One belongs to
+//! rounds of the same batch and tree size, however their trees grow: attention has kernels of its own choice for them. All
+//! parts fade to zero away from the measured points.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +26,8 @@ pub struct Place {
     few: bool,
     /// Share of the target's linear layers in the round, from 0 to 1.
     linear_share: f64,
+    batch: usize,
+    tree_size: usize,
 }
 
 /// A Gaussian process over logarithms of measured / modelled time.
@@ -46,6 +49,16 @@ pub struct Residuals {
 impl Place {
     /// Of a point, as a physical model sees it.
     pub fn new(physical: &Physical, point: &Point) -> Self {
+        let few = point.verified_rows() <= physical.machine.few_rows;
+        Self::with(point, few, physical.linear_share(point))
+    }
+
+    /// Of a point on a machine of which nothing is known: linear layers are all that rounds do.
+    pub fn on_any_machine(point: &Point) -> Self {
+        Self::with(point, false, 1.0)
+    }
+
+    fn with(point: &Point, few: bool, linear_share: f64) -> Self {
         let logarithm = |count: f64| (1.0 + count).ln();
         let rows = point.verified_rows();
         let mut features = [
@@ -59,8 +72,10 @@ impl Place {
         Self {
             features,
             log_rows: (rows as f64).ln(),
-            few: rows <= physical.machine.few_rows,
-            linear_share: physical.linear_share(point),
+            few,
+            linear_share,
+            batch: point.batch,
+            tree_size: point.shape.num_draft_tokens,
         }
     }
 
@@ -77,6 +92,16 @@ impl Place {
             return 0.0;
         }
         self.linear_share * other.linear_share * (-(self.log_rows - other.log_rows).abs() / length).exp()
+    }
+
+    /// How much of a deviation of the batch and the tree size both have in common, from 0 to 1.
+    pub fn common_tree_size(&self, other: &Self) -> f64 {
+        if (self.batch, self.tree_size) != (other.batch, other.tree_size) {
+            return 0.0;
+        }
+        let [.., context] = self.features;
+        let [.., others] = other.features;
+        (-(context - others).abs()).exp()
     }
 }
 

@@ -9,6 +9,12 @@ use serde::{Deserialize, Serialize};
 use super::{LatencyError, Range};
 use crate::statistics::median;
 
+/// Share of the rounds that is left out at either end of their order: a host that was busy for a moment tells nothing.
+const OUTLIERS: f64 = 0.1;
+
+/// Parts of the rounds, one after the other in time, whose differences tell how sure their mean is.
+const PARTS: usize = 4;
+
 /// Smallest relative uncertainty of a point's time: clocks and clock speeds are not better.
 const LEAST_NOISE: f64 = 0.002;
 
@@ -28,7 +34,7 @@ pub struct Point {
 pub struct Sample {
     /// What was timed.
     pub point: Point,
-    /// The times of its rounds in ms.
+    /// The times of its rounds in ms, in the order in which they ran.
     pub ms: Vec<f64>,
 }
 
@@ -61,7 +67,7 @@ pub enum Quantity {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Summary {
     pub point: Point,
-    /// Logarithm of the median in ms.
+    /// Logarithm of the time in ms.
     pub log_ms: f64,
     /// Standard deviation of that logarithm.
     pub noise: f64,
@@ -126,6 +132,27 @@ impl Sample {
         }
     }
 
+    /// Mean time in ms without the fastest and the slowest tenth of the rounds; `None` without rounds. A mean, not a median:
+    /// a device at its power limit runs now faster, now slower, and what a workload takes is the mean of both.
+    pub fn mean_ms(&self) -> Option<f64> {
+        let mut sorted = self.ms.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let left_out = (sorted.len() as f64 * OUTLIERS).round() as usize;
+        let kept = sorted.get(left_out..sorted.len() - left_out)?;
+        (!kept.is_empty()).then(|| kept.iter().sum::<f64>() / kept.len() as f64)
+    }
+
+    /// Standard deviation of the logarithm of the mean. Rounds that follow each other are alike where the device's clock
+    /// swings, so that their spread tells too little: that of parts of them does.
+    fn noise(&self) -> f64 {
+        let parts = self.ms.chunks(self.ms.len().div_ceil(PARTS).max(1));
+        let logs: Vec<f64> = parts.filter_map(|part| median(part.to_vec())).map(f64::ln).collect();
+        let count = logs.len() as f64;
+        let mean = logs.iter().sum::<f64>() / count;
+        let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (count - 1.0).max(1.0);
+        (variance / count).sqrt().max(LEAST_NOISE)
+    }
+
     fn summary(&self, number: usize) -> Result<Summary, LatencyError> {
         let Self { point, ms } = self;
         let wrong = |reason: String| Err(LatencyError::Point { number, point: *point, reason });
@@ -139,18 +166,14 @@ impl Sample {
         if let Some(time) = ms.iter().find(|time| !(time.is_finite() && **time > 0.0)) {
             return wrong(format!("a round took {time} ms: expected a number above 0"));
         }
-        let logs: Vec<f64> = ms.iter().map(|time| time.ln()).collect();
-        let Some(log_ms) = median(logs.clone()) else {
+        let Some(mean_ms) = self.mean_ms() else {
             return wrong("it has no round".into());
         };
-        let deviation = median(logs.iter().map(|log| (log - log_ms).abs()).collect()).unwrap_or_default();
-        // 1.4826 makes a median deviation a standard deviation, 1.2533 the error of a mean that of a median.
-        let noise = 1.4826 * 1.2533 * deviation / (logs.len() as f64).sqrt();
-        Ok(Summary { point: *point, log_ms, noise: noise.max(LEAST_NOISE) })
+        Ok(Summary { point: *point, log_ms: mean_ms.ln(), noise: self.noise() })
     }
 }
 
-/// The points with their medians.
+/// The points with their means.
 pub(super) fn summaries(samples: &[Sample]) -> Result<Vec<Summary>, LatencyError> {
     if samples.is_empty() {
         return Err(LatencyError::NoPoint);

@@ -1,4 +1,4 @@
-//! How strong the two parts of the [`residual`](super::residual) are: those under which each measured point is told best
+//! How strong the parts of the [`residual`](super::residual) are: those under which each measured point is told best
 //! from the others.
 
 use serde::{Deserialize, Serialize};
@@ -19,11 +19,17 @@ const ROWS: [f64; 4] = [0.02, 0.04, 0.08, 0.16];
 /// that differ by more than a factor of two.
 const ROW_LENGTHS: [f64; 5] = [0.05, 0.1, 0.2, 0.4, 0.8];
 
+/// Standard deviations of the tree size's part that are tried, beside none.
+const TREE_SIZES: [f64; 3] = [0.01, 0.02, 0.04];
+
 /// Fewest points that tell anything of it.
 const FEWEST: usize = 3;
 
 /// Where nothing is known: the physical model may be off by ten percent everywhere, and by as much at any number of rows.
-const UNKNOWN: Strength = Strength { smooth: 0.1, rows: 0.1, row_length: 0.2 };
+const UNKNOWN: Strength = Strength { smooth: 0.1, rows: 0.1, row_length: 0.2, tree_size: 0.0 };
+
+/// About what an eight-billion-parameter target on an H200 turned out to have.
+pub const USUAL: Strength = Strength { smooth: 0.02, rows: 0.03, row_length: 0.05, tree_size: 0.015 };
 
 /// Of a Gaussian process.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,6 +40,8 @@ pub struct Strength {
     rows: f64,
     /// Distance in logarithms of rows at which the rows' part hardly tells of others.
     row_length: f64,
+    /// Standard deviation of the part of batch and tree size, as a logarithm of time.
+    tree_size: f64,
 }
 
 impl Strength {
@@ -45,25 +53,38 @@ impl Strength {
         // A strength under which the points' covariance cannot be factored is none.
         let score =
             |strength: Self| Some((Residuals::new(physical, measured, strength).ok()?.left_out_score(), strength));
-        let best = candidates().filter_map(score).min_by(|one, other| one.0.total_cmp(&other.0));
-        best.map_or(UNKNOWN, |(_, strength)| strength)
+        let best = |candidates: &mut dyn Iterator<Item = Self>| {
+            candidates.filter_map(score).min_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, strength)| strength)
+        };
+        let Some(first) = best(&mut without_tree_size()) else { return UNKNOWN };
+        best(&mut with_tree_size(first)).unwrap_or(first)
     }
 
     /// Covariance of what the physical model leaves at two places.
     pub fn covariance(&self, one: &Place, other: &Place) -> f64 {
-        self.smooth.powi(2) * one.similarity(other) + self.rows.powi(2) * one.common_rows(other, self.row_length)
+        self.smooth.powi(2) * one.similarity(other)
+            + self.rows.powi(2) * one.common_rows(other, self.row_length)
+            + self.tree_size.powi(2) * one.common_tree_size(other)
     }
 
     /// Whether its numbers can be.
     pub fn is_sound(&self) -> bool {
-        [self.smooth, self.rows, self.row_length].iter().all(|value| value.is_finite()) && self.row_length > 0.0
+        [self.smooth, self.rows, self.row_length, self.tree_size].iter().all(|value| value.is_finite())
+            && self.row_length > 0.0
     }
 }
 
-fn candidates() -> impl Iterator<Item = Strength> {
+fn without_tree_size() -> impl Iterator<Item = Strength> {
     SMOOTH.into_iter().flat_map(|smooth| {
-        let lengths = move |rows| ROW_LENGTHS.map(move |row_length| Strength { smooth, rows, row_length });
-        let none = Strength { smooth, rows: 0.0, row_length: 1.0 };
+        let none = Strength { smooth, rows: 0.0, row_length: 1.0, tree_size: 0.0 };
+        let lengths = move |rows| ROW_LENGTHS.map(move |row_length| Strength { rows, row_length, ..none });
         std::iter::once(none).chain(ROWS.into_iter().flat_map(lengths))
     })
+}
+
+/// The same, and with a part of the tree size that takes from the smooth one what is its own.
+fn with_tree_size(first: Strength) -> impl Iterator<Item = Strength> {
+    let others = SMOOTH.into_iter().filter(move |smooth| *smooth <= first.smooth);
+    let all = others.flat_map(move |smooth| TREE_SIZES.map(|tree_size| Strength { smooth, tree_size, ..first }));
+    std::iter::once(first).chain(all)
 }

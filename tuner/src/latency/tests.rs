@@ -114,7 +114,7 @@ fn a_machine_is_learnt_from_thirty_points() {
         assert!((read.ms(&point) / model.ms(&point) - 1.0).abs() < 1e-9);
     }
     let error = |text: &str| RoundModel::from_json(text).expect_err("it is refused").to_string();
-    assert!(error(&text.replace("\"format\": 2", "\"format\": 1")).contains("format 1"));
+    assert!(error(&text.replace("\"format\": 3", "\"format\": 1")).contains("format 1"));
     assert!(error("{}").contains("format"));
     let mut cut: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
     cut["residuals"]["weights"] = serde_json::json!([1.0]);

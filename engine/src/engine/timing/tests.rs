@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::{DeviceChoice, EngineOptions};
+use crate::{DeviceChoice, EngineOptions, Event};
 
 fn engine(device: DeviceChoice, options: EngineOptions) -> Engine {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny");
@@ -35,7 +35,8 @@ fn every_point_is_timed_and_the_engine_is_as_before() {
         let times = engine.time_rounds(&points, 4).expect("they are timed");
         assert_eq!(times.iter().map(|one| one.point).collect::<Vec<_>>(), points);
         for one in &times {
-            assert_eq!((one.device.len(), one.wall.len()), (4, 4));
+            assert_eq!(one.device.len(), one.wall.len());
+            assert!((2..=4).contains(&one.wall.len()), "those left out that ran before the device settled: {one:?}");
             assert!(one.device.iter().all(|timing| timing.total > Duration::ZERO), "{one:?}");
             assert!(one.wall.iter().all(|wall| *wall > Duration::ZERO), "{one:?}");
             assert!((one.context - one.point.context as f64).abs() <= 3.0, "{one:?}");
@@ -50,9 +51,10 @@ fn every_point_is_timed_and_the_engine_is_as_before() {
         while !ended(&engine.step().expect("it runs")) {}
         assert_eq!(engine.is_idle(), device == DeviceChoice::Cpu, "{device:?}");
         let parts = engine.time_parts(&points, 2).expect("they are timed part by part");
-        assert_eq!(parts.iter().map(|one| (one.point, one.device.len())).collect::<Vec<_>>(), points.map(|at| (at, 2)));
+        assert_eq!(parts.iter().map(|one| one.point).collect::<Vec<_>>(), points);
         for one in &parts {
             let all = |timing: &RoundTiming| timing.draft.is_some() && timing.extend.is_some();
+            assert!((1..=2).contains(&one.device.len()), "{one:?}");
             assert!(one.device.iter().all(|timing| timing.verify.is_some()), "{one:?}");
             assert!(one.point.shape.is_off() || one.device.iter().all(all), "{one:?}");
         }

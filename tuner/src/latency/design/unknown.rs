@@ -1,0 +1,71 @@
+//! What is not known of the round times of candidates: a Gaussian process on a machine that is not known either.
+
+use engine::timing::TimingPoint;
+
+use crate::latency::{
+    Point,
+    residual::Place,
+    strength::{Strength, USUAL},
+};
+
+/// Standard deviation, as a logarithm of time, of what the machine's model will explain once it is fitted.
+const EXPLAINED: f64 = 0.3;
+
+/// That part reaches so much farther than what the model leaves.
+const REACH: f64 = 3.0;
+
+/// Standard deviation of a timed point, as a logarithm of time.
+const NOISE: f64 = 0.005;
+
+/// Covariance of the candidates' times, given those that are timed.
+pub struct Unknown {
+    covariance: Vec<Vec<f64>>,
+    /// Sum of the squares of each row.
+    squares: Vec<f64>,
+    timed: Vec<bool>,
+}
+
+impl Unknown {
+    /// When none is timed.
+    pub fn of(candidates: &[TimingPoint]) -> Self {
+        let place = |TimingPoint { context, batch, shape }: &TimingPoint| {
+            Place::on_any_machine(&Point { shape: *shape, batch: *batch, context: *context as f64 })
+        };
+        let places: Vec<Place> = candidates.iter().map(place).collect();
+        let mut covariance = vec![vec![0.0; places.len()]; places.len()];
+        for (row, one) in places.iter().enumerate() {
+            for (column, other) in places.iter().enumerate().take(row + 1) {
+                let value = covariance_of(&USUAL, one, other);
+                covariance[row][column] = value;
+                covariance[column][row] = value;
+            }
+        }
+        let squares = covariance.iter().map(|row| row.iter().map(|value| value * value).sum()).collect();
+        Self { covariance, squares, timed: vec![false; places.len()] }
+    }
+
+    /// The candidate whose time leaves the smallest sum of variances; `None` when all are timed.
+    pub fn most_telling(&self) -> Option<usize> {
+        let told = |at: usize| self.squares[at] / (self.covariance[at][at] + NOISE * NOISE);
+        let untimed = (0..self.timed.len()).filter(|at| !self.timed[*at]);
+        untimed.max_by(|one, other| told(*one).total_cmp(&told(*other)))
+    }
+
+    /// Takes what a candidate's time tells of the others from what is unknown.
+    pub fn time(&mut self, at: usize) {
+        self.timed[at] = true;
+        let with = self.covariance[at].clone();
+        let variance = with[at] + NOISE * NOISE;
+        for ((row, square), own) in self.covariance.iter_mut().zip(&mut self.squares).zip(&with) {
+            let factor = own / variance;
+            row.iter_mut().zip(&with).for_each(|(value, with)| *value -= factor * with);
+            *square = row.iter().map(|value| value * value).sum();
+        }
+    }
+}
+
+fn covariance_of(strength: &Strength, one: &Place, other: &Place) -> f64 {
+    // The similarity at lengths that are REACH times as long.
+    let far = one.similarity(other).powf(REACH.powi(-2));
+    EXPLAINED.powi(2) * far + strength.covariance(one, other)
+}
