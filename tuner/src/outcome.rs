@@ -1,5 +1,7 @@
 //! What a sweep leaves behind: the tuned file.
 
+mod borders;
+
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
@@ -168,7 +170,7 @@ fn policy(
             let plain = |entry: &&Ranked| entry.configuration.shape == shape && entry.configuration.knobs == *knobs;
             ranking.entries.iter().find(plain).map(|entry| entry.score(metric)).filter(|score| *score > 0.0)
         };
-        return guide.and_then(|guide| between(&closed, guide, &score)).unwrap_or(closed);
+        return guide.and_then(|guide| borders::between(&closed, guide, &score)).unwrap_or(closed);
     }
     let Some((ranking, winner)) = winners.last() else { return closed };
     let largest = knobs.max_running_requests.unwrap_or_else(|| max_running_requests(file, &[]));
@@ -177,66 +179,6 @@ fn policy(
     }
     let of_table = |one: &TableRow| row(ranking, winner, one.max_running_batch, one.shape);
     winner.configuration.table.iter().filter_map(of_table).collect()
-}
-
-/// The table with its borders where the predictions see them: at a measured batch the winner holds, and between two of
-/// them those two winners have one border, from where on the second is faster. `None` where the guide lacks one of them.
-///
-/// Rounds are predicted, and what else weighs (prompts, ends of requests) is not; so what the second gains over the first
-/// is corrected by what `score` says of both (of a batch and a shape, more is better) at the measured batches, where they
-/// were measured. Nothing else enters between the two: where both have the same winner, a prediction that says otherwise has
-/// just been refuted on either side.
-fn between(
-    measured: &[PolicyRow],
-    guide: &Guide,
-    score: &dyn Fn(usize, TreeShape) -> Option<f64>,
-) -> Option<Vec<PolicyRow>> {
-    let shape = |row: &PolicyRow| TreeShape {
-        num_steps: row.num_steps,
-        topk: row.topk,
-        num_draft_tokens: row.num_draft_tokens,
-    };
-    // The logarithm of the tokens a second of one request.
-    let predicted = |row: &PolicyRow, batch: usize| {
-        let of = guide.rounds_by_batch.iter().find(|one| one.shape == shape(row))?;
-        Some((of.accept_length / of.round_ms.get(batch.checked_sub(1)?)?).ln())
-    };
-    // Logarithms of what the second of two rows gains.
-    let gain = |first: &PolicyRow, second: &PolicyRow, batch: usize| {
-        let error = |at: &PolicyRow| {
-            let batch = at.max_running_batch;
-            let measured = (score(batch, shape(second))? / score(batch, shape(first))?).ln();
-            Some(measured - (predicted(second, batch)? - predicted(first, batch)?))
-        };
-        let place = |batch: usize| (batch as f64).ln();
-        let (from, to) = (place(first.max_running_batch), place(second.max_running_batch));
-        let share = if to > from { (place(batch) - from) / (to - from) } else { 0.0 };
-        let error = match (error(first), error(second)) {
-            (Some(low), Some(high)) => low + share * (high - low),
-            (Some(one), None) | (None, Some(one)) => one,
-            (None, None) => 0.0,
-        };
-        Some(predicted(second, batch)? - predicted(first, batch)? + error)
-    };
-    let mut rows: Vec<PolicyRow> = Vec::new();
-    let largest = measured.last()?.max_running_batch;
-    for batch in 1..=largest {
-        let above = measured.iter().find(|row| row.max_running_batch >= batch)?;
-        let below = measured.iter().rev().find(|row| row.max_running_batch <= batch).unwrap_or(above);
-        // What runs already goes on unless the other is felt to be faster; behind the border it does not come back.
-        let crossed = rows.last().is_some_and(|last| shape(last) == shape(above));
-        let holds = batch == below.max_running_batch || !crossed && gain(below, above, batch)? <= FELT;
-        let best = if holds { below } else { above };
-        match rows.last_mut().filter(|last| shape(last) == shape(best)) {
-            Some(last) => last.max_running_batch = batch,
-            None => rows.push(PolicyRow { max_running_batch: batch, ..best.clone() }),
-        }
-        // Of a row that holds several measured batches the figures are those of the largest.
-        if let (Some(last), true) = (rows.last_mut(), best.max_running_batch == batch) {
-            *last = best.clone();
-        }
-    }
-    Some(rows)
 }
 
 fn row(ranking: &LoadRanking, winner: &Ranked, max_running_batch: usize, shape: TreeShape) -> Option<PolicyRow> {
@@ -258,100 +200,4 @@ fn row(ranking: &LoadRanking, winner: &Ranked, max_running_batch: usize, shape: 
 /// Four digits behind the point say more than any measurement.
 fn round(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::guide::{AcceptanceSource, AcceptanceTable, Cost, CrossValidation, RoundTimeSummary, RoundsByBatch};
-
-    fn row(batch: usize, shape: &str) -> PolicyRow {
-        let shape: TreeShape = shape.parse().expect("a shape");
-        PolicyRow {
-            max_running_batch: batch,
-            measured_batch: batch,
-            num_steps: shape.num_steps,
-            topk: shape.topk,
-            num_draft_tokens: shape.num_draft_tokens,
-            output_tokens_per_s: batch as f64,
-            speedup: 1.0,
-            speedup_interval: [1.0, 1.0],
-            accept_length: 1.0,
-            verdict: String::new(),
-        }
-    }
-
-    fn guide(rounds: &[(&str, &dyn Fn(usize) -> f64)]) -> Guide {
-        let of = |(shape, ms): &(&str, &dyn Fn(usize) -> f64)| RoundsByBatch {
-            shape: shape.parse().expect("a shape"),
-            accept_length: 1.0,
-            round_ms: (1..=32).map(ms).collect(),
-        };
-        Guide {
-            format: crate::guide::FORMAT,
-            fingerprint: Fingerprint::default(),
-            acceptance: AcceptanceTable {
-                source: AcceptanceSource::Imported { source: String::new() },
-                rows: Vec::new(),
-            },
-            round_times: RoundTimeSummary {
-                parameters: Vec::new(),
-                error: CrossValidation::default(),
-                points: Vec::new(),
-            },
-            predictions: Vec::new(),
-            rounds_by_batch: rounds.iter().map(of).collect(),
-            captures: Vec::new(),
-            cost: Cost::default(),
-        }
-    }
-
-    #[test]
-    fn borders_between_measured_batches_lie_where_the_predictions_cross() {
-        // The tree is faster for few requests and for many, as where another kernel takes over.
-        let guide = guide(&[
-            ("0,1,1", &|batch| if batch > 16 { 3.0 } else { 1.0 }),
-            ("1,4,4", &|batch| if batch < 5 { 0.8 } else { 1.5 }),
-        ]);
-        let measured = [row(1, "1,4,4"), row(8, "0,1,1"), row(32, "1,4,4")];
-        let rows: Vec<(usize, usize, usize)> = between(&measured, &guide, &|_, _| None)
-            .expect("all are predicted")
-            .iter()
-            .map(|row| (row.max_running_batch, row.num_steps, row.measured_batch))
-            .collect();
-        assert_eq!(rows, [(4, 1, 1), (16, 0, 8), (32, 1, 32)]);
-        assert_eq!(between(&[row(1, "1,4,4"), row(8, "2,1,3")], &guide, &|_, _| None), None, "one is not predicted");
-    }
-
-    #[test]
-    fn a_border_moves_by_what_predictions_miss_at_measured_batches() {
-        // The second is predicted to be a fifth slower, and from 16 on a quarter faster.
-        let guide = guide(&[("0,1,1", &|_| 1.0), ("1,4,4", &|batch| if batch < 16 { 1.25 } else { 0.8 })]);
-        let measured = [row(1, "0,1,1"), row(32, "1,4,4")];
-        let last_of_first = |ratios: [f64; 2]| {
-            let score = move |batch: usize, shape: TreeShape| {
-                Some(if shape.num_steps == 0 { 1.0 } else { ratios[usize::from(batch == 32)] })
-            };
-            between(&measured, &guide, &score).expect("all are predicted")[0].max_running_batch
-        };
-        assert_eq!(last_of_first([0.8, 1.25]), 15, "as predicted");
-        assert_eq!(last_of_first([1.2, 1.25]), 1, "the second is faster from the beginning");
-        assert_eq!(last_of_first([0.8, 0.9]), 31, "the second is slower to the end");
-    }
-
-    #[test]
-    fn nothing_enters_between_two_batches_with_the_same_winner() {
-        // A tree is predicted to be the fastest everywhere, and measured to be so at one request only.
-        let guide = guide(&[("0,1,1", &|_| 1.0), ("1,4,4", &|_| 0.8)]);
-        let measured = [row(1, "1,4,4"), row(8, "0,1,1"), row(32, "0,1,1")];
-        let rows = between(&measured, &guide, &|_, _| None).expect("all are predicted");
-        assert_eq!(rows.iter().map(|row| row.max_running_batch).collect::<Vec<_>>(), [7, 32]);
-    }
-
-    #[test]
-    fn a_measured_winner_holds_whatever_is_predicted() {
-        let guide = guide(&[("0,1,1", &|_| 1.0), ("1,4,4", &|_| 2.0)]);
-        let rows = between(&[row(1, "1,4,4"), row(3, "0,1,1")], &guide, &|_, _| None).expect("all are predicted");
-        assert_eq!(rows.iter().map(|row| row.max_running_batch).collect::<Vec<_>>(), [1, 3]);
-    }
 }
