@@ -149,8 +149,8 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
 }
 
 #define PARAMETERS                                                                                                      \
-  void *y, int y_is_float, const T *x, int x_stride, const T *w, const T *bias, int rows, int inputs,      \
-      int outputs, int share
+  void *y, int y_is_float, const T *x, int x_stride, const T *w, const T *bias, int rows, int inputs, int outputs,      \
+      int share
 #define ARGUMENTS y, y_is_float, x, x_stride, w, bias, rows, inputs, outputs, share
 
 /// `linear_<n>`: n rows a block. Grid: (rows / n, outputs / (16 · warps), parts), 4 to 8 warps; row blocks of the same

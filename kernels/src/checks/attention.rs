@@ -68,6 +68,18 @@ pub(super) struct Scene<'a> {
     pub on_device: [Buffer; 5],
 }
 
+/// What attention over rows works on: rows' slots, prefixes and counts of their own, its result, and where splits meet.
+pub(super) struct Work {
+    rows: usize,
+    max_splits: usize,
+    slot: Buffer,
+    prefix: Buffer,
+    pub own_count: Buffer,
+    out: Buffer,
+    partial: Buffer,
+    counters: Buffer,
+}
+
 impl<'a> Scene<'a> {
     pub fn new(
         device: &Device,
@@ -129,47 +141,79 @@ impl<'a> Scene<'a> {
 
     /// What the kernel makes of some of the rows.
     fn run(&self, batch: Range<usize>, max_splits: usize) -> Result<Vec<f32>, String> {
-        let Self { heads, kv_heads, head_dim, page_size, table_width, .. } = *self;
-        let (device, element) = (self.kernels.device(), self.kernels.element());
-        let count = batch.len();
+        let work = self.work(batch.clone(), max_splits)?;
+        let [qkv, keys, cached, _, own] = &self.on_device;
+        let stride = (self.heads + 2 * self.kv_heads) * self.head_dim;
+        let start = batch.start * stride * self.kernels.element().bytes();
+        let attention = Attention {
+            query: Rows { at: qkv.range(start..qkv.bytes()), stride },
+            row_own: own.range(batch.start * OWN_STRIDE * 4..own.bytes()),
+            ..self.attention(&work, qkv, keys, cached)
+        };
+        self.kernels.attention_rows(attention).map_err(text)?;
+        self.attended(&work, "one by one")
+    }
+
+    /// What attention over some of the rows works on.
+    pub fn work(&self, batch: Range<usize>, max_splits: usize) -> Result<Work, String> {
+        let Self { heads, head_dim, .. } = *self;
+        let (device, rows) = (self.kernels.device(), batch.len());
         let part = |of: fn(&(i32, i32, i32)) -> i32| {
             device.upload(&self.rows[batch.clone()].iter().map(of).collect::<Vec<i32>>()).map_err(text)
         };
-        let (slot, prefix, own_count) = (part(|row| row.0)?, part(|row| row.1)?, part(|row| row.2)?);
-        let out = device.allocate(count * heads * head_dim * element.bytes()).map_err(text)?;
-        let bytes = Kernels::attention_workspace(count, heads, head_dim, max_splits);
-        let partial = device.allocate(bytes).map_err(text)?;
-        let counters = device.zeros(count * heads * 4).map_err(text)?;
-        let query_stride = (heads + 2 * kv_heads) * head_dim;
-        let [query, keys, cached, table, own] = &self.on_device;
-        let start = batch.start * query_stride * element.bytes();
-        let attention = Attention {
-            out: out.slice(),
-            query: Rows { at: query.range(start..query.bytes()), stride: query_stride },
+        Ok(Work {
+            rows,
+            max_splits,
+            slot: part(|row| row.0)?,
+            prefix: part(|row| row.1)?,
+            own_count: part(|row| row.2)?,
+            out: device.allocate(rows * heads * head_dim * self.kernels.element().bytes()).map_err(text)?,
+            partial: device.allocate(Kernels::attention_workspace(rows, heads, head_dim, max_splits)).map_err(text)?,
+            counters: device.zeros(rows * heads * 4).map_err(text)?,
+        })
+    }
+
+    /// Attention of the first rows over a qkv layer's rows, keys and values.
+    pub fn attention<'b>(
+        &'b self,
+        work: &'b Work,
+        qkv: &'b Buffer,
+        keys: &'b Buffer,
+        values: &'b Buffer,
+    ) -> Attention<'b> {
+        let Self { heads, kv_heads, head_dim, page_size, table_width, .. } = *self;
+        let [_, _, _, table, own] = &self.on_device;
+        Attention {
+            out: work.out.slice(),
+            query: Rows { at: qkv.slice(), stride: (heads + 2 * kv_heads) * head_dim },
             keys: keys.slice(),
-            values: cached.slice(),
+            values: values.slice(),
             page_table: table.slice(),
             table_width,
             page_size,
-            row_slot: slot.slice(),
-            row_prefix: prefix.slice(),
-            row_own_count: own_count.slice(),
-            row_own: own.range(batch.start * OWN_STRIDE * 4..own.bytes()),
+            row_slot: work.slot.slice(),
+            row_prefix: work.prefix.slice(),
+            row_own_count: work.own_count.slice(),
+            row_own: own.slice(),
             own_stride: OWN_STRIDE,
-            rows: count,
+            rows: work.rows,
             heads,
             kv_heads,
             head_dim,
-            partial: partial.slice(),
-            counters: counters.slice(),
-            max_splits,
-        };
-        self.kernels.attention_rows(attention).map_err(text)?;
-        let counters: Vec<i32> = device.download(counters.slice()).map_err(text)?;
-        if counters.iter().any(|counter| *counter != 0) {
-            return Err(format!("{}: the counters are left changed", self.name));
+            partial: work.partial.slice(),
+            counters: work.counters.slice(),
+            max_splits: work.max_splits,
         }
-        values(device, out.slice(), element)
+    }
+
+    /// What attention has yielded; its counters must be zero again.
+    pub fn attended(&self, work: &Work, what: &str) -> Result<Vec<f32>, String> {
+        let (device, element) = (self.kernels.device(), self.kernels.element());
+        let counters: Vec<i32> = device.download(work.counters.slice()).map_err(text)?;
+        if counters.iter().any(|counter| *counter != 0) {
+            return Err(format!("{}, {what}: the counters are left changed", self.name));
+        }
+        values(device, work.out.slice(), element)
     }
 
     /// The cache row of a position of a slot.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     device::{Device, Element},
-    launch::{Ahead, Attention, Groups, Kernels, OwnRows, Rotation, Rows, Sees},
+    launch::{Ahead, Groups, Kernels, OwnRows, Rotation, Sees},
     reference::{KeyValues, Rope, RopeScaling, rms_norm},
 };
 
@@ -111,7 +111,7 @@ fn largest(first: &[i32]) -> usize {
 impl Scene<'_> {
     /// Checks all rows in groups that begin at these rows: what is attended, and the cache.
     fn check_groups(&self, groups: Groups<'_>, first: &[i32], run: Run) -> Result<(), String> {
-        let Self { heads, kv_heads, head_dim, page_size, table_width, .. } = *self;
+        let Self { heads, kv_heads, head_dim, .. } = *self;
         let (device, element, rows) = (self.kernels.device(), self.kernels.element(), self.rows.len());
         let Run { own, max_splits, normed, in_parts } = run;
         let mut numbers = Numbers::new((head_dim + rows) as u64);
@@ -128,12 +128,7 @@ impl Scene<'_> {
         let norms = (upload(&norms[0])?, upload(&norms[1])?);
         let table = device.upload(&rope.table(POSITIONS)).map_err(text)?;
         let (position, write) = (ints(at.iter().map(|at| *at as i32).collect())?, ints(expected.write)?);
-        let part = |of: fn(&(i32, i32, i32)) -> i32| ints(self.rows.iter().map(of).collect());
-        let (slot, prefix, own_count) = (part(|row| row.0)?, part(|row| row.1)?, part(|row| row.2)?);
-        let out = device.allocate(rows * heads * head_dim * element.bytes()).map_err(text)?;
-        let bytes = Kernels::attention_workspace(rows, heads, head_dim, max_splits);
-        let partial = device.allocate(bytes).map_err(text)?;
-        let counters = device.zeros(rows * heads * 4).map_err(text)?;
+        let work = self.work(0..rows, max_splits)?;
         let words = Kernels::own_mask_words(largest(first), OWN_STRIDE);
         let (own_rows, count, mask) = (space(rows * OWN_STRIDE)?, space(rows)?, space(rows * words)?);
         let lists = self.on_device[4].slice();
@@ -142,7 +137,7 @@ impl Scene<'_> {
             true => {
                 let (cache_rows, count, mask) = (own_rows.slice(), count.slice(), mask.slice());
                 let own = OwnRows { cache_rows, count, mask, own_stride: OWN_STRIDE };
-                self.kernels.gather_own(own, own_count.slice(), lists, groups, rows).map_err(text)?;
+                self.kernels.gather_own(own, work.own_count.slice(), lists, groups, rows).map_err(text)?;
                 Sees::Own(own)
             }
         };
@@ -161,36 +156,12 @@ impl Scene<'_> {
             kv_heads,
             head_dim,
         };
-        let attention = Attention {
-            out: out.slice(),
-            query: Rows { at: qkv.slice(), stride: (heads + 2 * kv_heads) * head_dim },
-            keys: keys.slice(),
-            values: cached.slice(),
-            page_table: self.on_device[3].slice(),
-            table_width,
-            page_size,
-            row_slot: slot.slice(),
-            row_prefix: prefix.slice(),
-            row_own_count: own_count.slice(),
-            row_own: lists,
-            own_stride: OWN_STRIDE,
-            rows,
-            heads,
-            kv_heads,
-            head_dim,
-            partial: partial.slice(),
-            counters: counters.slice(),
-            max_splits,
-        };
+        let attention = self.attention(&work, &qkv, &keys, &cached);
         let ahead = if in_parts { Ahead::Layer } else { Ahead::Layout };
         self.kernels.rotate_and_attend(rotation, attention, groups, sees, ahead).map_err(text)?;
 
         let what = format!("{run:?}");
-        let counters: Vec<i32> = device.download(counters.slice()).map_err(text)?;
-        if counters.iter().any(|counter| *counter != 0) {
-            return Err(format!("{}, {what}: the counters are left changed", self.name));
-        }
-        let found = values(device, out.slice(), element)?;
+        let found = self.attended(&work, &what)?;
         self.compare(&found, &what, element, &expected.qkv, &expected.cache)?;
         for (found, expected) in [(keys, &expected.cache.keys), (cached, &expected.cache.values)] {
             let found = values(device, found.slice(), element)?;

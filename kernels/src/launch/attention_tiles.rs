@@ -147,8 +147,8 @@ impl Kernels {
             _ => most_cluster,
         };
         let splits = (at_once / (count * parts).max(1)).min(max_splits).min(most).max(1);
-        // In clusters, whose sizes are powers of 2.
-        let (splits, cluster) = if most_cluster > 1 { (1 << splits.ilog2(), 1 << splits.ilog2()) } else { (splits, 1) };
+        // Splits are a cluster where there are any, whose sizes are powers of 2.
+        let splits = if most_cluster > 1 { 1 << splits.ilog2() } else { splits };
         if !choice.rotates {
             self.rotate_and_write(rotation)?;
         }
@@ -189,7 +189,8 @@ impl Kernels {
         // SAFETY: lengths are checked above; cache rows come from the page table and the layout kernels, which stay within,
         // as do the first rows of groups.
         unsafe {
-            let geometry = grid([splits, parts, count], choice.threads, choice.shared).in_clusters(cluster);
+            let geometry =
+                grid([splits, parts, count], choice.threads, choice.shared).in_clusters(splits.min(most_cluster));
             self.device.launch(&kernel, geometry, &arguments)
         }
     }

@@ -30,9 +30,10 @@ impl Engine {
     ) -> Result<RoundTimes, EngineError> {
         let mut times = RoundTimes { point, context: 0.0, device: Vec::new(), wall: Vec::new(), prefill: None };
         let mut unsettled = self.settling();
-        self.run_rounds(&mut times, prompts, rounds, &mut unsettled, |_| false)?;
-        while 2 * times.wall.len() < rounds {
-            self.run_rounds(&mut times, prompts, rounds, &mut unsettled, |times| 2 * times.wall.len() >= rounds)?;
+        self.run_rounds(&mut times, prompts, rounds, &mut unsettled, rounds)?;
+        let half = rounds.div_ceil(2);
+        while times.wall.len() < half {
+            self.run_rounds(&mut times, prompts, rounds, &mut unsettled, half)?;
         }
         times.context /= times.wall.len() as f64;
         Ok(times)
@@ -44,14 +45,14 @@ impl Engine {
     }
 
     /// Runs at most `rounds` rounds, besides those that warm up, and adds their times, and their contexts to the sum there,
-    /// once the device has been under load for what is `unsettled`.
+    /// once the device has been under load for what is `unsettled`; until `enough` have been timed.
     fn run_rounds(
         &mut self,
         times: &mut RoundTimes,
         prompts: &[Vec<u32>],
         rounds: usize,
         unsettled: &mut Duration,
-        is_enough: impl Fn(&RoundTimes) -> bool,
+        enough: usize,
     ) -> Result<(), EngineError> {
         let point = times.point;
         let new = self.new_tokens(point.batch, rounds);
@@ -61,7 +62,7 @@ impl Engine {
         let mut skip = WARM_UP + self.capacity().rounds_in_flight;
         let mut last = None;
         let mut ran = 0;
-        while ran < rounds && !is_enough(times) {
+        while ran < rounds && times.wall.len() < enough {
             let whole_batch = produced.iter().all(|count| *count > 0);
             let held: usize = prompts.iter().map(Vec::len).sum::<usize>() + produced.iter().sum::<usize>();
             let counted = self.statistics().rounds;
