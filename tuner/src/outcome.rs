@@ -18,7 +18,7 @@ use schemas::{
 
 use crate::{
     TunerError,
-    configuration::{Knobs, TableRow},
+    configuration::{Configuration, Knobs, TableRow},
     guide::Guide,
     record::Fingerprint,
     selection::{LoadRanking, Ranked},
@@ -167,8 +167,8 @@ fn policy(
     if !closed.is_empty() {
         let score = |batch: usize, shape: TreeShape| {
             let ranking = winners.iter().find(|(ranking, _)| ranking.load.batch_size() == Some(batch))?.0;
-            let plain = |entry: &&Ranked| entry.configuration.shape == shape && entry.configuration.knobs == *knobs;
-            ranking.entries.iter().find(plain).map(|entry| entry.score(metric)).filter(|score| *score > 0.0)
+            let configuration = Configuration { knobs: knobs.clone(), ..Configuration::of(shape) };
+            ranking.score(&configuration, metric)
         };
         return guide.and_then(|guide| borders::between(&closed, guide, &score)).unwrap_or(closed);
     }

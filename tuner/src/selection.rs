@@ -109,6 +109,12 @@ pub enum Verdict {
 }
 
 impl LoadRanking {
+    /// What a metric says of exactly this configuration, if it was measured: more is better. A table is none of its shapes.
+    pub fn score(&self, configuration: &Configuration, metric: Metric) -> Option<f64> {
+        let entry = self.entries.iter().find(|entry| entry.configuration == *configuration)?;
+        Some(entry.score(metric)).filter(|score| *score > 0.0)
+    }
+
     /// The chosen configuration.
     pub fn winner(&self) -> Option<&Ranked> {
         self.entries.iter().find(|entry| Some(&entry.configuration) == self.chosen.as_ref())
@@ -290,7 +296,7 @@ mod tests {
     use schemas::tree::TreeShape;
 
     use super::*;
-    use crate::{made_up, record::Trial};
+    use crate::{configuration::TableRow, made_up, record::Trial};
 
     fn record(shape: &str, repeat: usize, rate: f64) -> Record {
         let shape: TreeShape = shape.parse().expect("a shape");
@@ -332,6 +338,22 @@ mod tests {
         let off: (&str, &[f64]) = ("0,1,1", &[100.0, 101.0, 99.0]);
         let noisy: (&str, &[f64]) = ("5,4,8", &[190.0, 300.0, 400.0]);
         check(&[off, noisy, ("3,1,4", &[150.0, 151.0, 152.0])], &["5,4,8", "3,1,4", "0,1,1"], "3,1,4", Verdict::Pays);
+    }
+
+    #[test]
+    fn a_table_is_not_mistaken_for_no_speculation() {
+        let off = Configuration::of(TreeShape::OFF);
+        let row = TableRow { max_running_batch: 8, shape: "3,1,4".parse().expect("a shape") };
+        let table = Configuration { table: vec![row], ..off.clone() };
+        let measured = |configuration: &Configuration, rate: f64| {
+            let trial = Trial { configuration: configuration.clone(), load: Load::BatchSize(1), repeat: 0 };
+            made_up::record(trial, Role::Candidate, rate)
+        };
+        let records = [measured(&table, 200.0), measured(&off, 100.0)];
+        let ranking = &rank(&records, Metric::Throughput)[0];
+        assert_eq!(ranking.score(&table, Metric::Throughput), Some(200.0));
+        assert_eq!(ranking.score(&off, Metric::Throughput), Some(100.0));
+        assert_eq!(ranking.score(&Configuration::of(TreeShape::chain(3)), Metric::Throughput), None);
     }
 
     #[test]

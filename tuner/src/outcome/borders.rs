@@ -17,21 +17,16 @@ pub(super) fn between(
     guide: &Guide,
     score: &dyn Fn(usize, TreeShape) -> Option<f64>,
 ) -> Option<Vec<PolicyRow>> {
-    let shape = |row: &PolicyRow| TreeShape {
-        num_steps: row.num_steps,
-        topk: row.topk,
-        num_draft_tokens: row.num_draft_tokens,
-    };
     // The logarithm of the tokens a second of one request.
     let predicted = |row: &PolicyRow, batch: usize| {
-        let of = guide.rounds_by_batch.iter().find(|one| one.shape == shape(row))?;
+        let of = guide.rounds_by_batch.iter().find(|one| one.shape == row.shape())?;
         Some((of.accept_length / of.round_ms.get(batch.checked_sub(1)?)?).ln())
     };
     // Logarithms of what the second of two rows gains.
     let gain = |first: &PolicyRow, second: &PolicyRow, batch: usize| {
         let error = |at: &PolicyRow| {
             let batch = at.max_running_batch;
-            let measured = (score(batch, shape(second))? / score(batch, shape(first))?).ln();
+            let measured = (score(batch, second.shape())? / score(batch, first.shape())?).ln();
             Some(measured - (predicted(second, batch)? - predicted(first, batch)?))
         };
         let place = |batch: usize| (batch as f64).ln();
@@ -50,10 +45,10 @@ pub(super) fn between(
         let above = measured.iter().find(|row| row.max_running_batch >= batch)?;
         let below = measured.iter().rev().find(|row| row.max_running_batch <= batch).unwrap_or(above);
         // What runs already goes on unless the other is felt to be faster; behind the border it does not come back.
-        let crossed = rows.last().is_some_and(|last| shape(last) == shape(above));
+        let crossed = rows.last().is_some_and(|last| last.shape() == above.shape());
         let holds = batch == below.max_running_batch || !crossed && gain(below, above, batch)? <= FELT;
         let best = if holds { below } else { above };
-        match rows.last_mut().filter(|last| shape(last) == shape(best)) {
+        match rows.last_mut().filter(|last| last.shape() == best.shape()) {
             Some(last) => last.max_running_batch = batch,
             None => rows.push(PolicyRow { max_running_batch: batch, ..best.clone() }),
         }
