@@ -148,6 +148,7 @@ __device__ __forceinline__ int load_fresh(const int* at) {
   asm volatile("ld.global.cg.s32 %0, [%1];" : "=r"(value) : "l"(at));
   return value;
 }
+__device__ __forceinline__ float load_fresh(const float* at) { return bits_float((u32)load_fresh((const int*)at)); }
 __device__ __forceinline__ uint2 load_fresh_8(const void* at) {
   uint2 value;
   asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "l"(at));
@@ -174,6 +175,9 @@ __device__ __forceinline__ uint4 load_fresh_any_16(const void* at) {
                : "memory");
   return value;
 }
+
+/// Asks for a line of 128 bytes in second-level cache.
+__device__ __forceinline__ void prefetch_line(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
 __device__ __forceinline__ u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
 

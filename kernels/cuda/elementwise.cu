@@ -191,6 +191,34 @@ extern "C" __global__ void __launch_bounds__(512) rms_norm(NORM) { norm_row<fals
 /// The same where a linear layer has left what is added in parts.
 extern "C" __global__ void __launch_bounds__(512) rms_norm_parts(NORM) { norm_row<true>(NORM_ARGUMENTS); }
 
+/// A norm's part that no sum over a row holds up: `stream = stream + add` and `keep` as `rms_norm`, or what is added is left in
+/// parts; then `out = stream · weight`, and of each piece of a row its sum of squares, `squares[row, piece]`, from which the
+/// layer behind finds the scale (ring.cuh). Width is a multiple of 4. Grid: (pieces of UNSCALED_PIECE, rows).
+#define UNSCALED_PIECE 512
+extern "C" __global__ void __launch_bounds__(UNSCALED_PIECE / 4)
+norm_unscaled(T* out, int out_stride, T* stream, int stream_stride, const T* add, int add_stride, const float* parts,
+              int part_count, const T* weight, T* keep, int keep_stride, float* squares, int width) {
+  __shared__ float scratch[32];
+  int row = (int)blockIdx.y, rows = (int)gridDim.y, i = (int)(blockIdx.x * UNSCALED_PIECE + threadIdx.x * 4);
+  bool real = i < width;
+  float4 by = real ? read_four(weight + i) : make_float4(0.0f, 0.0f, 0.0f, 0.0f), x = by;
+  wait_for_predecessor();
+  float sum = 0.0f;
+  if (real) {
+    T* own = stream + (u64)row * stream_stride + i;
+    x = read_four(own);
+    float4 y = part_count ? rounded(sum_parts(parts + (u64)row * width + i, part_count, (u64)rows * width))
+                          : read_four(add + (u64)row * add_stride + i);
+    x = rounded(x + y);
+    write_four(own, x);
+    if (keep) write_four(keep + (u64)row * keep_stride + i, x);
+    write_four(out + (u64)row * out_stride + i, make_float4(x.x * by.x, x.y * by.y, x.z * by.z, x.w * by.w));
+    sum = x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
+  }
+  sum = block_sum(sum, scratch);
+  if (threadIdx.x == 0) squares[(u64)row * ((gridDim.x + 3) / 4 * 4) + blockIdx.x] = sum;
+}
+
 /// The input of an EAGLE-3 layer: side by side, the normed embedding of a row's token and its normed feature, `[rows, 2 ·
 /// width]`. Row r has row `source[r]` of `features` (null: r), `feature_stride` apart. The feature, normed if
 /// `stream_is_normed`, also goes to `stream`, `[rows, width]`. Norms as `rms_norm`. Grid: (rows, 2), the embedding first; a

@@ -154,6 +154,14 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     load_keys<false>(some_keys, key_from, row, width, staged_keys, -1);
     load_values<false>(some_values, value_from, row, width, staged_values, -1);
   }
+  // A warp has registers for one piece: the next is asked for in second-level cache meanwhile.
+  auto ask_ahead = [&](int at, int found) {
+    if (at >= split.end) return;
+    const T* line = (lane() < KEYS ? keys : values) + wide(cache_row(at, found), width) + pairs.kv_head * HEAD_DIM;
+#pragma unroll
+    for (int i = 0; i < HEAD_DIM; i += 64) prefetch_line(line + i);
+  };
+  ask_ahead(piece + WARPS, next_found);
   if (!ROTATES) release_successor();
   await_predecessor();
   // Of a block that rotates they stay in shared memory.
@@ -282,6 +290,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     }
     if (more && settled) load_values<false>(some_values, value_from, row, width, staged_values, -1);
     if (more && !settled) load_values<true>(some_values, value_from, row, width, staged_values, in_stage);
+    ask_ahead(piece + 2 * WARPS, next_found);
   }
 
 #pragma unroll

@@ -21,8 +21,10 @@
 /// One block: 16 outputs a warp (8 if GATED), ROWS rows, one part of the inputs, or if FOLD all of them.
 template <int ROWS, bool GATED, bool FOLD>
 __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, int x_stride, const T* w,
-                                           const T* bias, int rows, int inputs, int outputs, int share) {
+                                           const T* bias, int rows, int inputs, int outputs, SCALE_PARAMETERS, int share) {
   constexpr int TILES = ROWS / 8, RING_STAGES = STAGES(ROWS);
+  // Many rows are scaled by their norm.
+  constexpr bool SCALES = ROWS <= 32;
   DYNAMIC_SHARED(shared);
   int thread = (int)threadIdx.x, threads = (int)blockDim.x, warps = threads / WARP;
   int first_row = (int)blockIdx.x * ROWS, first_output = (int)blockIdx.y * warps * (GATED ? 8 : 16);
@@ -69,6 +71,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
     if (s < steps) load_rows(s, shared + s * stage_bytes);
     copy_async_commit();
   }
+  Scales<SCALES ? ROWS : 32, ROWS <= 8 ? 2 : 1> of_rows(first_row, rows, SCALES ? squares : nullptr, count);
 
   // Rows of a tile of sums are outputs group and group + 8; columns are rows 2 · quarter and the next of eight.
   int group = lane() / 4, quarter = lane() % 4;
@@ -133,6 +136,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
   }
   copy_async_wait<0>();
   if (FOLD) fold();
+  const float* scales = SCALES && squares ? of_rows.find((float*)shared, inputs, epsilon) : nullptr;
 
   if (gridDim.z > 1) y = (float*)y + (u64)part * rows * outputs;
 #pragma unroll
@@ -141,8 +145,9 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
     for (int i = 0; i < (GATED ? 2 : 4); i++) {
       int row = first_row + t * 8 + quarter * 2 + i % 2, to = output + i / 2 * 8;
       if (row >= rows || to >= outputs) continue;
-      float value = FOLD ? all[FOLD ? t : 0][i] : sum[t][i] + (i < 2 ? low : high);
-      if (GATED) value = gate(value, sum[t][GATED ? i + 2 : i] + high);
+      float scale = scales ? scales[row - first_row] : 1.0f;
+      float value = FOLD ? all[FOLD ? t : 0][i] : sum[t][i] * scale + (i < 2 ? low : high);
+      if (GATED) value = gate(value, sum[t][GATED ? i + 2 : i] * scale + high);
       write_result(y, y_is_float, (u64)row * outputs + to, value);
     }
   }
@@ -150,14 +155,15 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
 
 #define PARAMETERS                                                                                                      \
   void *y, int y_is_float, const T *x, int x_stride, const T *w, const T *bias, int rows, int inputs, int outputs,      \
-      int share
-#define ARGUMENTS y, y_is_float, x, x_stride, w, bias, rows, inputs, outputs, share
+      SCALE_PARAMETERS, int share
+#define ARGUMENTS y, y_is_float, x, x_stride, w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, share
 
 /// `linear_<n>`: n rows a block. Grid: (rows / n, outputs / (16 · warps), parts), 4 to 8 warps; row blocks of the same
 /// weights run side by side, so that all but one find them in second-level cache. `inputs` and `x_stride` are multiples of 8,
 /// `share` of PIECE; `bias` may be null; y is float instead of T if `y_is_float`, and with more than one part in the grid it
-/// is float `[parts, rows, outputs]`. Dynamic shared memory: STAGES(n) · (16 · warps + n) · ROW_BYTES.
-extern "C" __global__ void __launch_bounds__(256, 2) linear_8(PARAMETERS) { block_of<8, false, false>(ARGUMENTS); }
+/// is float `[parts, rows, outputs]`. Rows may be yet to be scaled if n is at most 32. Dynamic shared memory: STAGES(n) ·
+/// (16 · warps + n) · ROW_BYTES.
+extern "C" __global__ void __launch_bounds__(256, 4) linear_8(PARAMETERS) { block_of<8, false, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 2) linear_16(PARAMETERS) { block_of<16, false, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 2) linear_32(PARAMETERS) { block_of<32, false, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 2) linear_64(PARAMETERS) { block_of<64, false, false>(ARGUMENTS); }
@@ -166,7 +172,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) linear_64(PARAMETERS) { blo
 extern "C" __global__ void __launch_bounds__(256, 2) linear_64_all(PARAMETERS) { block_of<64, false, true>(ARGUMENTS); }
 
 /// Gated: 8 outputs a warp, one part; `outputs` counts those of y, w and bias have twice as many. Otherwise as above.
-extern "C" __global__ void __launch_bounds__(256, 2) linear_8_gated(PARAMETERS) { block_of<8, true, false>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(256, 4) linear_8_gated(PARAMETERS) { block_of<8, true, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 2) linear_16_gated(PARAMETERS) { block_of<16, true, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 2) linear_32_gated(PARAMETERS) { block_of<32, true, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 2) linear_64_gated(PARAMETERS) { block_of<64, true, false>(ARGUMENTS); }

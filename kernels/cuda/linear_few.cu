@@ -12,13 +12,21 @@
 #define FEW_PIECE (FEW_WARPS * PIECE)
 
 #define PARAMETERS                                                                                                      \
-  void *y, int y_is_float, const T *x, int x_stride, const T *w, const T *bias, int rows, int inputs, int outputs
-#define ARGUMENTS y, y_is_float, x, x_stride, w, bias, rows, inputs, outputs
+  void *y, int y_is_float, const T *x, int x_stride, const T *w, const T *bias, int rows, int inputs, int outputs,      \
+      SCALE_PARAMETERS
+#define ARGUMENTS y, y_is_float, x, x_stride, w, bias, rows, inputs, outputs, SCALE_ARGUMENTS
+
+/// What the kernels that add to a residual stream take beside. The stream is y, of T; it is also written to `keep` unless that is
+/// null, and times `norm` `[outputs]` to `normed` `[rows, outputs]`. Each block leaves the sums of squares of its outputs in
+/// `own_squares` (see ring.cuh), from which the layer behind finds the norm's scale.
+#define STREAM_PARAMETERS T *keep, int keep_stride, const T *norm, T *normed, float *own_squares
+#define STREAM_ARGUMENTS keep, keep_stride, norm, normed, own_squares
+#define NO_STREAM nullptr, 0, nullptr, nullptr, nullptr
 
 /// One block: 16 outputs, FEW_ROWS rows, all inputs or, if HALVED, those of this block of a cluster of two. A warp takes PIECE
 /// of a stage; sums are added in order of the warps, then of the blocks.
-template <bool HALVED>
-__device__ __forceinline__ void block_of(PARAMETERS) {
+template <bool HALVED, bool ADDS>
+__device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   constexpr int STAGE_BYTES = (16 + FEW_ROWS) * FEW_PIECE * 2, RING_STAGES = RING / STAGE_BYTES;
   constexpr int ROW_CHUNKS = FEW_PIECE / 8;
   DYNAMIC_SHARED(shared);
@@ -53,12 +61,21 @@ __device__ __forceinline__ void block_of(PARAMETERS) {
   for (int s = 0; s < RING_STAGES - 1; s++) {
     if (s < steps) load_weights(s);
   }
+  // A thread has one result in the end.
+  int output = first_output + thread % 16, row = thread / 16;
+  bool is_result = row < rows && output < outputs;
+  float by = ADDS && is_result ? to_float(norm[output]) : 0.0f;
   wait_for_predecessor();
 #pragma unroll
   for (int s = 0; s < RING_STAGES - 1; s++) {
     if (s < steps) load_rows(s);
     copy_async_commit();
   }
+  // What is added to a stream comes of rows as they are.
+  Scales<FEW_ROWS, 2> of_rows(0, rows, ADDS ? nullptr : squares, count);
+  u64 place = (u64)row * outputs + output;
+  T before = {};
+  if (ADDS && is_result) before = ((const T*)y)[place];
   float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
   for (int step = 0; step < steps; step++) {
     copy_async_wait<RING_STAGES - 2>();
@@ -95,8 +112,6 @@ __device__ __forceinline__ void block_of(PARAMETERS) {
     own[(group + 8) * FEW_ROWS + 1] = sum[3];
   }
   block_sync();
-  int output = first_output + thread % 16, row = thread / 16;
-  if (!HALVED && (row >= rows || output >= outputs)) return;
   float value = 0.0f;
   if (row < FEW_ROWS) {
 #pragma unroll
@@ -112,20 +127,50 @@ __device__ __forceinline__ void block_of(PARAMETERS) {
       value += thread % 4 == 0 ? four.x : thread % 4 == 1 ? four.y : thread % 4 == 2 ? four.z : four.w;
     }
     cluster_sync();
-    if (cluster_rank() != 0 || row >= rows || output >= outputs) return;
+    if (cluster_rank() != 0) return;
   }
 #endif
-  if (bias) value += to_float(bias[output]);
-  write_result(y, y_is_float, (u64)row * outputs + output, value);
+  if (!ADDS && squares) {
+    const float* scales = of_rows.find(sums, inputs, epsilon);
+    if (row < FEW_ROWS) value *= scales[row];
+  }
+  if (is_result && bias) value += to_float(bias[output]);
+  if (!ADDS) {
+    if (is_result) write_result(y, y_is_float, place, value);
+    return;
+  }
+  if (row >= FEW_ROWS) return;
+  T stream = from_float(to_float(before) + to_float(from_float(value)));
+  value = is_result ? to_float(stream) : 0.0f;
+  float of_tile = value * value;
+#pragma unroll
+  for (int mask = 8; mask > 0; mask /= 2) of_tile += shuffle_xor(of_tile, mask);
+  if (row < rows && thread % 16 == 0) own_squares[(u64)row * squares_stride((outputs + 15) / 16) + first_output / 16] = of_tile;
+  if (!is_result) return;
+  ((T*)y)[place] = stream;
+  if (keep) keep[(u64)row * keep_stride + output] = stream;
+  normed[place] = from_float(value * by);
 }
 
 /// Up to FEW_ROWS rows. Grid: outputs / 16, 256 threads. `inputs` and `x_stride` are multiples of 8, `bias` may be null, y is
 /// float instead of T if `y_is_float`. Dynamic shared memory: as many stages of (16 + FEW_ROWS) · FEW_PIECE · 2 bytes as RING
 /// holds.
-extern "C" __global__ void __launch_bounds__(256, 2) linear_few(PARAMETERS) { block_of<false>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(256, 4) linear_few(PARAMETERS) { block_of<false, false>(ARGUMENTS, NO_STREAM); }
 
 #ifdef CLUSTERS
 /// The same in clusters of two blocks, each with half of the inputs, where there are so few outputs that blocks of all inputs
 /// would leave half of the device's places empty. Grid: 2 · outputs / 16.
-extern "C" __global__ void __launch_bounds__(256, 2) linear_few_halved(PARAMETERS) { block_of<true>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(256, 4) linear_few_halved(PARAMETERS) {
+  block_of<true, false>(ARGUMENTS, NO_STREAM);
+}
+#endif
+
+/// Both, of rows as they are, adding to a residual stream.
+extern "C" __global__ void __launch_bounds__(256, 5) few_to_stream(PARAMETERS, STREAM_PARAMETERS) {
+  block_of<false, true>(ARGUMENTS, STREAM_ARGUMENTS);
+}
+#ifdef CLUSTERS
+extern "C" __global__ void __launch_bounds__(256, 5) few_to_stream_halved(PARAMETERS, STREAM_PARAMETERS) {
+  block_of<true, true>(ARGUMENTS, STREAM_ARGUMENTS);
+}
 #endif

@@ -1,4 +1,4 @@
-// Linear layers in float, on the plain cores; arguments as in linear.cu, of which `share` is not used. For tests and for `--dtype float32`.
+// Linear layers in float, on the plain cores; arguments as in linear.cu, up to `outputs`. For tests and for `--dtype float32`.
 #include "common.cuh"
 
 #define WARPS 8
@@ -6,7 +6,7 @@
 /// A warp an output, eight rows at a time; each sum in an order that does not depend on the rows. Grid: (outputs / 8, rows / 8).
 extern "C" __global__ void __launch_bounds__(256)
 linear_float(void* y, int y_is_float, const T* x, int x_stride, const T* w, const T* bias, int rows, int inputs,
-             int outputs, int share) {
+             int outputs) {
   wait_for_predecessor();
   int output = (int)blockIdx.x * WARPS + warp(), first_row = (int)blockIdx.y * 8;
   if (output >= outputs) return;

@@ -92,16 +92,16 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
     fence_for_products();
     // Both groups have also multiplied what `next` holds.
     block_sync();
-    const unsigned char* right = stage + (ROWS + half * HALF) * ROW_BYTES;
-    products_begin();
-#pragma unroll
-    for (int k = 0; k < PIECE / 16; k++) product_start<HALF>(sum, stage + k * 32, right + k * 32);
-    products_commit();
     if (step + RING_STAGES - 1 < steps) {
       load_weights(step + RING_STAGES - 1, next);
       load_rows(step + RING_STAGES - 1, next);
     }
     copy_async_commit();
+    const unsigned char* right = stage + (ROWS + half * HALF) * ROW_BYTES;
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < PIECE / 16; k++) product_start<HALF>(sum, stage + k * 32, right + k * 32);
+    products_commit();
     products_wait(sum);
     next = stage;
     stage = stage + BYTES == behind ? shared : stage + BYTES;

@@ -1,4 +1,7 @@
-// What the linear layers that stream weights through shared memory share: stages of a ring, and what they write.
+// What the linear layers that stream weights through shared memory share: stages of a ring, scales of rows, and what they write.
+//
+// Two of their blocks fill a multiprocessor's shared memory. Those that attention stands beside are bounded to 48 or 64 registers
+// nevertheless, so that its blocks find room.
 #pragma once
 
 /// Inputs of a stage, and the bytes of a row of them.
@@ -11,6 +14,65 @@ template <int BYTES = ROW_BYTES>
 __device__ __forceinline__ u32 place_of(int row, int chunk) {
   return (u32)(row * BYTES + (chunk ^ (row & 7)) * 16);
 }
+
+/// What rows that are normed but for their scale are multiplied with, which multiplies a layer's sums instead: `squares`
+/// `[rows, count]`, rows a multiple of 4 apart, are sums of squares of pieces of a row's `inputs` elements; null for rows as
+/// they are.
+#define SCALE_PARAMETERS const float *squares, int count, float epsilon
+#define SCALE_ARGUMENTS squares, count, epsilon
+
+/// Elements from one row of so many sums of squares to the next.
+__device__ __forceinline__ int squares_stride(int count) { return (count + 3) / 4 * 4; }
+
+/// The sums of squares of a block's ROWS rows from `first_row` on, of which a thread has every so manieth four of a row; the
+/// first AT_HAND of them arrive while products run.
+template <int ROWS, int AT_HAND>
+struct Scales {
+  uint4 at_hand[AT_HAND];
+  const float* from;
+  int sharers, first, pieces;
+
+  /// Asks for them, behind the wait. Whole blocks call this and the next.
+  __device__ __forceinline__ Scales(int first_row, int rows, const float* squares, int count) {
+    sharers = (int)blockDim.x / ROWS / 4 * 4;
+    int own = (int)threadIdx.x / sharers;
+    bool real = squares && own < ROWS && first_row + own < rows;
+    first = (int)threadIdx.x % sharers * 4;
+    pieces = real ? count : 0;
+    from = squares + (u64)(real ? first_row + own : 0) * squares_stride(count);
+#pragma unroll
+    for (int i = 0; i < AT_HAND; i++) {
+      at_hand[i] = make_uint4(0, 0, 0, 0);
+      if (first + i * sharers * 4 < pieces) at_hand[i] = load_fresh_16(from + first + i * sharers * 4);
+    }
+  }
+  /// The rows' scales, in memory of the ring, when no warp reads that any more.
+  __device__ __forceinline__ const float* find(float* ring, int inputs, float epsilon) const {
+    float own = 0.0f;
+    auto add = [&](uint4 four, int at) {
+      const u32 words[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+      for (int k = 0; k < 4; k++) own += at + k < pieces ? bits_float(words[k]) : 0.0f;
+    };
+#pragma unroll
+    for (int i = 0; i < AT_HAND; i++) add(at_hand[i], first + i * sharers * 4);
+    for (int at = first + AT_HAND * sharers * 4; at < pieces; at += sharers * 4) add(load_fresh_16(from + at), at);
+    float* scales = ring + blockDim.x;
+    block_sync();
+    ring[threadIdx.x] = own;
+    block_sync();
+    if (threadIdx.x < ROWS) {
+      float sum = 0.0f;
+      for (int i = 0; i < sharers; i += 4) {
+        float4 four = *(const float4*)(ring + (int)threadIdx.x * sharers + i);
+        sum += (four.x + four.y) + (four.z + four.w);
+      }
+      scales[threadIdx.x] = inverse_root(sum / (float)inputs + epsilon);
+    }
+    block_sync();
+    return scales;
+  }
+};
 
 /// An output of a gated layer from its two sums, rounded as if each were an operation of its own.
 __device__ __forceinline__ float gate(float sum, float other) {

@@ -23,24 +23,36 @@ __device__ __forceinline__ u64 tile_descriptor(const void* shared) {
 #else
 #define PRODUCT_TYPES ".f32.f16.f16 "
 #endif
-#define SUMS(i)                                                                                                         \
-  "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3]), "+f"(sum[i + 4]), "+f"(sum[i + 5]),               \
-      "+f"(sum[i + 6]), "+f"(sum[i + 7])
 // The sums of a product of so many columns, and what the instruction calls them.
-#define SUMS_16 SUMS(0)
-#define SUMS_32 SUMS_16, SUMS(8)
-#define SUMS_48 SUMS_32, SUMS(16)
-#define SUMS_64 SUMS_48, SUMS(24)
-#define SUMS_80 SUMS_64, SUMS(32)
-#define SUMS_96 SUMS_80, SUMS(40)
-#define SUMS_112 SUMS_96, SUMS(48)
-#define NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7"
-#define NAMES_32 NAMES_16 ", %8, %9, %10, %11, %12, %13, %14, %15"
-#define NAMES_48 NAMES_32 ", %16, %17, %18, %19, %20, %21, %22, %23"
-#define NAMES_64 NAMES_48 ", %24, %25, %26, %27, %28, %29, %30, %31"
-#define NAMES_80 NAMES_64 ", %32, %33, %34, %35, %36, %37, %38, %39"
-#define NAMES_96 NAMES_80 ", %40, %41, %42, %43, %44, %45, %46, %47"
-#define NAMES_112 NAMES_96 ", %48, %49, %50, %51, %52, %53, %54, %55"
+#define SUMS(i) "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3])
+#define SUMS_8 SUMS(0)
+#define SUMS_16 SUMS_8, SUMS(4)
+#define SUMS_24 SUMS_16, SUMS(8)
+#define SUMS_32 SUMS_24, SUMS(12)
+#define SUMS_40 SUMS_32, SUMS(16)
+#define SUMS_48 SUMS_40, SUMS(20)
+#define SUMS_56 SUMS_48, SUMS(24)
+#define SUMS_64 SUMS_56, SUMS(28)
+#define SUMS_72 SUMS_64, SUMS(32)
+#define SUMS_80 SUMS_72, SUMS(36)
+#define SUMS_88 SUMS_80, SUMS(40)
+#define SUMS_96 SUMS_88, SUMS(44)
+#define SUMS_104 SUMS_96, SUMS(48)
+#define SUMS_112 SUMS_104, SUMS(52)
+#define NAMES_8 "%0, %1, %2, %3"
+#define NAMES_16 NAMES_8 ", %4, %5, %6, %7"
+#define NAMES_24 NAMES_16 ", %8, %9, %10, %11"
+#define NAMES_32 NAMES_24 ", %12, %13, %14, %15"
+#define NAMES_40 NAMES_32 ", %16, %17, %18, %19"
+#define NAMES_48 NAMES_40 ", %20, %21, %22, %23"
+#define NAMES_56 NAMES_48 ", %24, %25, %26, %27"
+#define NAMES_64 NAMES_56 ", %28, %29, %30, %31"
+#define NAMES_72 NAMES_64 ", %32, %33, %34, %35"
+#define NAMES_80 NAMES_72 ", %36, %37, %38, %39"
+#define NAMES_88 NAMES_80 ", %40, %41, %42, %43"
+#define NAMES_96 NAMES_88 ", %44, %45, %46, %47"
+#define NAMES_104 NAMES_96 ", %48, %49, %50, %51"
+#define NAMES_112 NAMES_104 ", %52, %53, %54, %55"
 /// The instruction for some columns; `first` and `second` are the places of its tiles behind the sums.
 #define PRODUCT(columns, first, second)                                                                                 \
   asm volatile("{\n.reg .pred adds;\nsetp.eq.u32 adds, 0, 0;\nwgmma.mma_async.sync.aligned.m64n" #columns               \
@@ -53,7 +65,10 @@ __device__ __forceinline__ u64 tile_descriptor(const void* shared) {
 /// both columns 8 j + 2 (l % 4) and the next.
 template <int COLUMNS>
 __device__ __forceinline__ void product_start(float (&sum)[COLUMNS / 2], const void* left, const void* right) {
-  static_assert(COLUMNS == 32 || COLUMNS == 64 || COLUMNS == 96 || COLUMNS == 112, "others are not needed");
+  static_assert(COLUMNS == 16 || COLUMNS == 24 || COLUMNS == 32 || COLUMNS == 64 || COLUMNS == 96 || COLUMNS == 112,
+                "others are not needed");
+  if constexpr (COLUMNS == 16) PRODUCT(16, 8, 9);
+  if constexpr (COLUMNS == 24) PRODUCT(24, 12, 13);
   if constexpr (COLUMNS == 32) PRODUCT(32, 16, 17);
   if constexpr (COLUMNS == 64) PRODUCT(64, 32, 33);
   if constexpr (COLUMNS == 96) PRODUCT(96, 48, 49);

@@ -31,7 +31,7 @@ struct Case {
     topk: usize,
 }
 
-const CASES: [Case; 8] = [
+const CASES: [Case; 10] = [
     Case { requests: 1, nodes: 1, steps: 0, topk: 1 },
     Case { requests: 8, nodes: 1, steps: 0, topk: 1 },
     Case { requests: 8, nodes: 4, steps: 3, topk: 1 },
@@ -40,6 +40,8 @@ const CASES: [Case; 8] = [
     Case { requests: 64, nodes: 1, steps: 0, topk: 1 },
     Case { requests: 64, nodes: 4, steps: 3, topk: 1 },
     Case { requests: 32, nodes: 32, steps: 5, topk: 8 },
+    Case { requests: 2, nodes: 4, steps: 3, topk: 1 },
+    Case { requests: 4, nodes: 4, steps: 3, topk: 1 },
 ];
 
 /// What a measurement runs over.

@@ -1,5 +1,5 @@
-//! How long the linear layers and norms of a model of a published shape take as one captured graph, streamed, by the wide
-//! kernels and by the device's library, for several numbers of rows. The figures of `docs/notes/performance.md`.
+//! How long the linear layers and norms of a model of a published shape take as one captured graph, streamed, by warp
+//! groups and by the device's library, for several numbers of rows. The figures of `docs/notes/performance.md`.
 //!
 //! `cargo run --release -p kernels --example linear_time [cuda:0 | emulator] [ROWS,…] [llama-3.1-8b | llama-3.2-1b]`; the
 //! emulator runs one small layer.
@@ -11,7 +11,7 @@ use kernels::{
         Buffer, Device, DeviceError, Element,
         matmul::{Matmul, MatmulHandle, Operands, Rivals},
     },
-    launch::{Added, Kernels, Linear, Parts, RmsNorm, Rows, Wide},
+    launch::{Added, Kernels, Linear, Parts, RmsNorm, Rows, Stream, Unscaled},
 };
 
 const ELEMENT: Element = Element::BF16;
@@ -51,6 +51,7 @@ struct Work {
     y: Buffer,
     gated: Buffer,
     parts: Buffer,
+    squares: Buffer,
     logits: Buffer,
     workspace: Buffer,
 }
@@ -65,17 +66,19 @@ fn main() -> Result<(), Box<dyn Error>> {
         None => (Device::emulated()?, Shape { layers: 1, hidden: 64, qkv: 96, intermediate: 128, vocabulary: 256 }),
     };
     println!("{device:?}: milliseconds, and GB of weights a second");
-    println!("{:>6} {:>18} {:>18} {:>18}", "rows", "streamed", "wide", "library");
+    println!("{:>6} {:>18} {:>18} {:>18}", "rows", "streamed", "warp groups", "library");
     let model = Model::random(Kernels::new(device.clone(), ELEMENT), shape)?;
     for rows in rows {
         let work = model.work(rows)?;
         let streamed = median(&device, || model.streamed(&work))?;
-        let wide = model.deals(rows).map(|deals| median(&device, || model.by_wide(&work, &deals))).transpose()?;
+        let (kernels, Shape { hidden, .. }) = (&model.kernels, &model.shape);
+        let groups = kernels.suits_group(rows, *hidden, *hidden) || !kernels.wide(rows, *hidden, *hidden, 1).is_empty();
+        let groups = groups.then(|| median(&device, || model.by_groups(&work))).transpose()?;
         let library =
             model.library(&work)?.map(|plans| median(&device, || model.by_library(&work, &plans))).transpose()?;
         let cell = |seconds: f64| format!("{:.3} {:>8.0}", seconds * 1e3, model.bytes() / seconds / 1e9);
         let or_none = |seconds: Option<f64>| seconds.map_or("none".into(), cell);
-        println!("{rows:>6} {:>18} {:>18} {:>18}", cell(streamed), or_none(wide), or_none(library));
+        println!("{rows:>6} {:>18} {:>18} {:>18}", cell(streamed), or_none(groups), or_none(library));
     }
     Ok(())
 }
@@ -138,6 +141,7 @@ impl Model {
             y: zeros(rows * 2 * intermediate.max(qkv))?,
             gated: zeros(rows * intermediate)?,
             parts: device.zeros(Kernels::MOST_PARTS * rows * qkv.max(hidden) * 4)?,
+            squares: device.zeros(Kernels::squares_bytes(rows, hidden))?,
             logits: device.zeros(rows * vocabulary * 4)?,
             workspace: device.zeros(workspace)?,
         })
@@ -151,61 +155,75 @@ impl Model {
 
     fn streamed(&self, work: &Work) -> Result<(), DeviceError> {
         let Shape { hidden, qkv, intermediate, vocabulary, .. } = self.shape;
-        let Work { rows, x, y, gated, parts, logits, .. } = work;
-        // The parts, if the layer has left its sums in some.
-        let linear = |x: &'_ Buffer, weight: &'_ Buffer, inputs: usize, outputs: usize| {
-            let layer = layer(y, x, weight, *rows, inputs, outputs);
+        let Work { rows, x, stream, y, gated, parts, squares, logits, .. } = work;
+        // What is added to the stream.
+        let linear = |layer: Linear<'_>| {
+            let Linear { inputs, outputs, .. } = layer;
+            let whole = Added::Rows(Rows { at: y.slice(), stride: outputs });
             if self.kernels.suits_few(*rows, inputs, outputs) {
-                return self.kernels.linear_few(layer).map(|()| None);
+                return self.kernels.linear_few(layer).map(|()| whole);
             }
             if *rows > Kernels::MOST_ROWS_IN_PARTS || self.kernels.parts_of(inputs, outputs) == 1 {
-                return self.kernels.linear(layer).map(|()| None);
+                return self.kernels.linear(layer).map(|()| whole);
             }
             let left = self.kernels.linear_in_parts(Linear { y: parts.slice(), ..layer })?;
-            Ok(Some(Parts { at: parts.slice(), count: left.count }))
+            Ok(Added::Parts(Parts { at: parts.slice(), count: left.count }))
         };
-        let add = |parts: Option<Parts<'_>>| {
-            self.norm(work, parts.map_or(Added::Rows(Rows { at: y.slice(), stride: hidden }), Added::Parts))
+        let add_and_norm = |layer: Linear<'_>| {
+            let Linear { inputs, outputs, .. } = layer;
+            if !self.kernels.suits_few_to_stream(*rows, inputs, outputs) {
+                return self.norm(work, linear(layer)?);
+            }
+            let (norm, squares) = (self.norm.slice(), squares.slice());
+            let to = Stream { keep: None, norm, normed: x.slice(), squares, epsilon: 1e-5 };
+            self.kernels.few_to_stream(Linear { y: stream.slice(), ..layer }, to).map(Some)
         };
+        let mut unscaled = None;
         for weights in &self.layers {
-            linear(x, &weights.qkv, hidden, qkv)?;
-            add(linear(x, &weights.output, hidden, hidden)?)?;
-            self.kernels.linear_gated(layer(gated, x, &weights.gate_up, *rows, hidden, intermediate))?;
-            add(linear(gated, &weights.down, intermediate, hidden)?)?;
+            linear(Linear { unscaled, ..layer(y, x, &weights.qkv, *rows, hidden, qkv) })?;
+            let between = add_and_norm(layer(y, x, &weights.output, *rows, hidden, hidden))?;
+            let gate_up = layer(gated, x, &weights.gate_up, *rows, hidden, intermediate);
+            self.kernels.linear_gated(Linear { unscaled: between, ..gate_up })?;
+            unscaled = add_and_norm(layer(y, gated, &weights.down, *rows, intermediate, hidden))?;
         }
+        // The norm before the head scales its rows itself.
         self.kernels.linear(Linear { y_is_float: true, ..layer(logits, x, &self.head, *rows, hidden, vocabulary) })
     }
 
-    /// How the wide kernels deal qkv, output, gate and up, down and head.
-    fn deals(&self, rows: usize) -> Option<[Wide; 5]> {
+    fn by_groups(&self, work: &Work) -> Result<(), DeviceError> {
         let Shape { hidden, qkv, intermediate, vocabulary, .. } = self.shape;
-        let most = Kernels::MOST_PARTS;
-        let best = |inputs, columns, most_parts| self.kernels.wide(rows, inputs, columns, most_parts).first().copied();
-        Some([
-            best(hidden, qkv, most)?,
-            best(hidden, hidden, most)?,
-            best(hidden, 2 * intermediate, 1)?,
-            best(intermediate, hidden, most)?,
-            best(hidden, vocabulary, 1)?,
-        ])
-    }
-
-    fn by_wide(&self, work: &Work, [qkv, output, gate_up, down, head]: &[Wide; 5]) -> Result<(), DeviceError> {
-        let Shape { hidden, intermediate, vocabulary, .. } = self.shape;
         let Work { rows, x, gated, parts, logits, .. } = work;
-        let linear = |x: &'_ Buffer, weight: &'_ Buffer, inputs: usize, outputs: usize, wide: &Wide| {
-            let left = self.kernels.linear_wide(layer(parts, x, weight, *rows, inputs, outputs), *wide)?;
-            let rows = Added::Rows(Rows { at: parts.slice(), stride: outputs });
-            Ok::<_, DeviceError>(left.map_or(rows, |left| Added::Parts(Parts { at: parts.slice(), count: left.count })))
+        let product = |layer: Linear<'_>, most_parts: usize| {
+            let Linear { inputs, outputs, .. } = layer;
+            let left = match self.kernels.wide(*rows, inputs, outputs, most_parts).first() {
+                _ if self.kernels.suits_group(*rows, inputs, outputs) => {
+                    self.kernels.linear_group(layer, most_parts)?
+                }
+                Some(wide) => self.kernels.linear_wide(layer, *wide)?,
+                None => return Err(DeviceError::Shape(format!("no warp groups for {rows} rows"))),
+            };
+            let whole = Added::Rows(Rows { at: parts.slice(), stride: outputs });
+            Ok(left.map_or(whole, |left| Added::Parts(Parts { at: parts.slice(), count: left.count })))
         };
+        let mut unscaled = None;
         for weights in &self.layers {
-            linear(x, &weights.qkv, hidden, self.shape.qkv, qkv)?;
-            self.norm(work, linear(x, &weights.output, hidden, hidden, output)?)?;
-            self.kernels.linear_wide_gated(layer(gated, x, &weights.gate_up, *rows, hidden, intermediate), *gate_up)?;
-            self.norm(work, linear(gated, &weights.down, intermediate, hidden, down)?)?;
+            let qkv = Linear { unscaled, ..layer(parts, x, &weights.qkv, *rows, hidden, qkv) };
+            product(qkv, Kernels::MOST_PARTS)?;
+            let output = layer(parts, x, &weights.output, *rows, hidden, hidden);
+            let between = self.norm(work, product(output, Kernels::MOST_PARTS)?)?;
+            let gate_up =
+                Linear { unscaled: between, ..layer(gated, x, &weights.gate_up, *rows, hidden, intermediate) };
+            match self.kernels.wide(*rows, hidden, 2 * intermediate, 1).first() {
+                Some(wide) if !self.kernels.suits_group(*rows, hidden, 2 * intermediate) => {
+                    self.kernels.linear_wide_gated(gate_up, *wide)?;
+                }
+                _ => self.kernels.linear_group_gated(gate_up)?,
+            }
+            let down = layer(parts, gated, &weights.down, *rows, intermediate, hidden);
+            unscaled = self.norm(work, product(down, Kernels::MOST_PARTS)?)?;
         }
-        let head_layer = layer(logits, x, &self.head, *rows, hidden, vocabulary);
-        self.kernels.linear_wide(Linear { y_is_float: true, ..head_layer }, *head).map(|_| ())
+        let head = layer(logits, x, &self.head, *rows, hidden, vocabulary);
+        product(Linear { y_is_float: true, ..head }, 1).map(|_| ())
     }
 
     /// Plans for qkv, output, gate and up, down and head, each searched once.
@@ -246,7 +264,7 @@ impl Model {
         let run = |plan: &MatmulHandle, y: &Buffer, x: &Buffer, w: &Buffer| {
             plan.run(Operands { y: y.slice(), x: x.slice(), w: w.slice(), workspace: workspace.slice() })
         };
-        let add = || self.norm(work, Added::Rows(Rows { at: y.slice(), stride: hidden }));
+        let add = || self.kernels.rms_norm(self.norm_of(work, Added::Rows(Rows { at: y.slice(), stride: hidden })));
         for weights in &self.layers {
             run(qkv, y, x, &weights.qkv)?;
             run(output, y, x, &weights.output)?;
@@ -259,9 +277,18 @@ impl Model {
         run(head, logits, x, &self.head)
     }
 
-    fn norm(&self, work: &Work, add: Added<'_>) -> Result<(), DeviceError> {
+    /// The norm behind a layer; how its rows are scaled, if that is left to the next.
+    fn norm<'a>(&self, work: &'a Work, add: Added<'_>) -> Result<Option<Unscaled<'a>>, DeviceError> {
+        let norm = self.norm_of(work, add);
+        match self.kernels.suits_unscaled(work.rows, self.shape.hidden) {
+            true => self.kernels.rms_norm_unscaled(norm, work.squares.slice()).map(Some),
+            false => self.kernels.rms_norm(norm).map(|()| None),
+        }
+    }
+
+    fn norm_of<'a>(&'a self, work: &'a Work, add: Added<'a>) -> RmsNorm<'a> {
         let width = self.shape.hidden;
-        self.kernels.rms_norm(RmsNorm {
+        RmsNorm {
             out: Rows { at: work.x.slice(), stride: width },
             stream: Rows { at: work.stream.slice(), stride: width },
             add: Some(add),
@@ -271,7 +298,7 @@ impl Model {
             rows: work.rows,
             width,
             epsilon: 1e-5,
-        })
+        }
     }
 }
 
@@ -284,5 +311,15 @@ fn layer<'a>(
     outputs: usize,
 ) -> Linear<'a> {
     let x = Rows { at: x.slice(), stride: inputs };
-    Linear { y: y.slice(), y_is_float: false, x, weight: weight.slice(), bias: None, rows, inputs, outputs }
+    Linear {
+        y: y.slice(),
+        y_is_float: false,
+        x,
+        weight: weight.slice(),
+        bias: None,
+        rows,
+        inputs,
+        outputs,
+        unscaled: None,
+    }
 }

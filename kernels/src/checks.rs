@@ -8,6 +8,7 @@ mod elementwise;
 mod layout;
 mod linear;
 mod linear_few;
+mod linear_group;
 mod linear_wide;
 mod sampling;
 mod select;
@@ -24,6 +25,7 @@ pub use elementwise::{
 };
 pub use linear::{check_linear, check_linear_gated};
 pub use linear_few::check_linear_few;
+pub use linear_group::check_linear_group;
 pub use linear_wide::check_linear_wide;
 pub use sampling::{check_sample_rows, check_sampled_distribution};
 pub use select::{check_argmax_rows, check_logprob_rows, check_top_k_among_many, check_top_k_rows};
@@ -34,7 +36,7 @@ pub use unread::check_unread;
 pub type Check = (&'static str, fn(&Device, Element) -> Result<(), String>);
 
 /// All checks that run for every element type.
-pub const CHECKS: [Check; 13] = [
+pub const CHECKS: [Check; 14] = [
     ("embed", check_embed),
     ("rms_norm", check_rms_norm),
     ("join_normed", check_join_normed),
@@ -44,6 +46,7 @@ pub const CHECKS: [Check; 13] = [
     ("linear", check_linear),
     ("linear_gated", check_linear_gated),
     ("linear_few", check_linear_few),
+    ("linear_group", check_linear_group),
     ("linear_wide", check_linear_wide),
     ("attention_rows", check_attention),
     ("rotate_and_attend", check_rotate_and_attend),

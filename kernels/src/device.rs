@@ -283,6 +283,15 @@ impl Device {
         unsafe { self.0.driver.launch(kernel.0.as_ref(), geometry, arguments) }
     }
 
+    /// How many clusters of such a launch run at the same time: fewer than there is room for in all, since the multiprocessors
+    /// of a cluster are neighbours, and not every neighbourhood has a multiple of them.
+    ///
+    /// # Errors
+    /// When the device refuses the geometry.
+    pub fn clusters_at_once(&self, kernel: &Kernel, geometry: Geometry) -> Result<usize, DeviceError> {
+        self.0.driver.clusters_at_once(kernel.0.as_ref(), geometry)
+    }
+
     /// Records what `work` launches instead of running it.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ mod attention_tiles;
 mod elementwise;
 mod linear;
 mod linear_few;
+mod linear_group;
 mod linear_wide;
 mod own_rows;
 mod sampling;
@@ -20,7 +21,8 @@ pub use accept::{Acceptance, CachePlanes, Moves};
 pub use attention::{Attention, HEAD_DIMS};
 pub use attention_tiles::{Ahead, Groups, Sees};
 pub use elementwise::{Added, JoinNormed, RmsNorm, Rotation};
-pub use linear::{Linear, Parts};
+pub use linear::{Linear, Parts, Unscaled};
+pub use linear_few::Stream;
 pub use linear_wide::Wide;
 pub use own_rows::OwnRows;
 pub use sampling::SamplingState;
@@ -38,6 +40,7 @@ pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> 
         files.push((linear_few::FILE, linear::options(element, properties)));
     }
     if linear_wide::has_wide(element, properties) {
+        files.push((linear_group::FILE, linear::options(element, properties)));
         files.push((linear_wide::FILE, linear_wide::options(element, properties)));
     }
     // These know no element type.
@@ -59,8 +62,9 @@ pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> 
 
 /// A name of the kernels that compute linear layers, which changes with their source.
 pub fn linear_version() -> String {
-    let source =
-        [linear::FILE, linear_few::FILE, linear_wide::FILE, linear::FLOAT_FILE].map(KernelFile::whole).concat();
+    let source = [linear::FILE, linear_few::FILE, linear_group::FILE, linear_wide::FILE, linear::FLOAT_FILE]
+        .map(KernelFile::whole)
+        .concat();
     blake3::hash(source.as_bytes()).to_hex().to_string()
 }
 
@@ -95,6 +99,17 @@ impl Kernels {
     /// The element type.
     pub fn element(&self) -> Element {
         self.element
+    }
+
+    /// How many clusters of so many blocks run at the same time, each block with a multiprocessor of its own.
+    fn clusters_at_once(&self, blocks: usize) -> Result<usize, DeviceError> {
+        let Properties { multiprocessors, shared_bytes, .. } = *self.device.properties();
+        if blocks == 1 {
+            return Ok(multiprocessors);
+        }
+        // Any kernel that takes all shared memory tells.
+        let kernel = self.device.kernel(state::FILE, &[], "set_state")?;
+        self.device.clusters_at_once(&kernel, grid([blocks, 1, 1], 64, shared_bytes).in_clusters(blocks))
     }
 
     fn kernel(&self, file: KernelFile, name: &'static str) -> Result<Kernel, DeviceError> {

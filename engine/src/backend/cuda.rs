@@ -5,6 +5,7 @@
 
 mod bandwidth;
 mod flight;
+mod layer;
 mod layout;
 mod linear;
 mod memory;

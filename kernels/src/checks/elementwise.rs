@@ -42,7 +42,7 @@ pub fn check_rms_norm(device: &Device, element: Element) -> Result<(), String> {
         let weight = numbers.floats(width, element);
         let sum: Vec<f32> = x.iter().zip(&y).map(|(x, y)| x + y).collect();
         let sum = element.decode(&element.encode(&sum));
-        let (stream, add, w) =
+        let (stream, added, w) =
             (upload(device, &x, element)?, upload(device, &y, element)?, upload(device, &weight, element)?);
         let out = device.zeros(rows * width * element.bytes()).map_err(text)?;
         let kept = device.zeros(rows * 2 * width * element.bytes()).map_err(text)?;
@@ -67,7 +67,7 @@ pub fn check_rms_norm(device: &Device, element: Element) -> Result<(), String> {
         compare(&what, &values(device, out.slice(), element)?, &expected, tolerance(element))?;
         let keep = Rows { at: kept.slice(), stride: 2 * width };
         kernels
-            .rms_norm(RmsNorm { add: Some(Added::Rows(rows_of(&add, width))), keep: Some(keep), ..norm })
+            .rms_norm(RmsNorm { add: Some(Added::Rows(rows_of(&added, width))), keep: Some(keep), ..norm })
             .map_err(text)?;
         compare(&what, &values(device, out.slice(), element)?, &rms_norm(&sum, &weight, 1e-5), tolerance(element))?;
         compare("the residual stream", &values(device, stream.slice(), element)?, &sum, tolerance(element) / 4.0)?;
@@ -82,6 +82,12 @@ pub fn check_rms_norm(device: &Device, element: Element) -> Result<(), String> {
         let add = Some(Added::Parts(parts.parts()));
         kernels.rms_norm(RmsNorm { stream: rows_of(&again, width), add, ..norm }).map_err(text)?;
         compare("rms_norm after parts", &values(device, out.slice(), element)?, &expected, 0.0)?;
+        check_unscaled(&kernels, RmsNorm { keep: Some(keep), add, ..norm }, [&x, &sum, &weight])?;
+        check_unscaled(
+            &kernels,
+            RmsNorm { add: Some(Added::Rows(rows_of(&added, width))), ..norm },
+            [&x, &sum, &weight],
+        )?;
         kernels.add_parts(out.slice(), false, parts.parts(), rows, width).map_err(text)?;
         compare("parts added up", &values(device, out.slice(), element)?, &y, 0.0)?;
         let out = device.allocate(rows * width * 4).map_err(text)?;
@@ -89,6 +95,36 @@ pub fn check_rms_norm(device: &Device, element: Element) -> Result<(), String> {
         compare("parts added up in float", &device.download(out.slice()).map_err(text)?, &y, 0.0)?;
     }
     Ok(())
+}
+
+/// A norm but for its scale, of a stream that is `x` and becomes `sum`.
+fn check_unscaled(kernels: &Kernels, norm: RmsNorm<'_>, [x, sum, weight]: [&[f32]; 3]) -> Result<(), String> {
+    let (device, element) = (kernels.device(), kernels.element());
+    let RmsNorm { out, keep, rows, width, .. } = norm;
+    let stream = upload(device, x, element)?;
+    let squares = device.allocate(Kernels::squares_bytes(rows, width)).map_err(text)?;
+    let norm = RmsNorm { stream: rows_of(&stream, width), ..norm };
+    let unscaled = kernels.rms_norm_unscaled(norm, squares.slice()).map_err(text)?;
+    compare(
+        "the stream of a norm without scale",
+        &values(device, stream.slice(), element)?,
+        sum,
+        tolerance(element) / 4.0,
+    )?;
+    let weighted: Vec<f32> = sum.iter().enumerate().map(|(at, value)| value * weight[at % width]).collect();
+    compare("a norm without scale", &values(device, out.at, element)?, &weighted, tolerance(element))?;
+    let pieces: Vec<f32> = device.download(unscaled.squares).map_err(text)?;
+    let found: Vec<f32> = pieces
+        .chunks(unscaled.count.next_multiple_of(4))
+        .take(rows)
+        .map(|row| row[..unscaled.count].iter().sum())
+        .collect();
+    let expected: Vec<f32> = sum.chunks(width).map(|row| row.iter().map(|value| value * value).sum()).collect();
+    compare("sums of squares", &found, &expected, tolerance(element))?;
+    let Some(keep) = keep else { return Ok(()) };
+    let kept = values(device, keep.at, element)?;
+    let kept: Vec<f32> = kept.chunks(keep.stride).flat_map(|row| &row[..width]).copied().collect();
+    compare("what a norm without scale keeps", &kept, sum, tolerance(element) / 4.0)
 }
 
 /// Embeddings and features with norms of their own, gathered or not; what the stream takes; tokens outside the vocabulary.

@@ -3,7 +3,7 @@
 use super::{Numbers, compare, text, tolerance, values};
 use crate::{
     device::{Buffer, Device, Element},
-    launch::{Kernels, Linear, Parts, Rows},
+    launch::{Kernels, Linear, Parts, Rows, Unscaled},
     reference::{Matrix, linear},
 };
 
@@ -16,6 +16,8 @@ pub(super) struct Layer {
     outputs: usize,
     /// `[rows, outputs]`.
     pub(super) expected: Vec<f32>,
+    /// `[outputs]`: what of it is the bias.
+    added: Vec<f32>,
 }
 
 impl Layer {
@@ -34,8 +36,8 @@ impl Layer {
         let on_device = [on_device(&x)?, on_device(&weight)?, on_device(&bias)?];
         let rows_alone: Vec<f32> = x.chunks(stride).flat_map(|row| &row[..inputs]).copied().collect();
         let expected = linear(&rows_alone, &Matrix::new(outputs, inputs, weight), Some(&bias));
-        let [x, weight, bias] = on_device;
-        Ok(Self { x, weight, bias, inputs, outputs, expected })
+        let [x, weight, on_device_bias] = on_device;
+        Ok(Self { x, weight, bias: on_device_bias, inputs, outputs, expected, added: bias })
     }
 
     /// Its first rows, with a float result.
@@ -50,7 +52,45 @@ impl Layer {
             rows,
             inputs,
             outputs,
+            unscaled: None,
         }
+    }
+}
+
+/// Sums of squares of the rows of a layer, for its kernels to scale them by.
+pub(super) struct Squares {
+    on_device: Buffer,
+    /// `[rows, stride]`, of which `count` are used.
+    values: Vec<f32>,
+    count: usize,
+    rows: usize,
+}
+
+/// Added to the mean square.
+const EPSILON: f32 = 1e-3;
+
+impl Squares {
+    /// Of so many pieces a row.
+    pub(super) fn random(device: &Device, numbers: &mut Numbers, count: usize, rows: usize) -> Result<Self, String> {
+        let values: Vec<f32> = (0..count.next_multiple_of(4) * rows).map(|_| 1e3 * numbers.float().abs()).collect();
+        Ok(Self { on_device: device.upload(&values).map_err(text)?, values, count, rows })
+    }
+
+    pub(super) fn unscaled(&self) -> Option<Unscaled<'_>> {
+        Some(Unscaled { squares: self.on_device.slice(), count: self.count, epsilon: EPSILON })
+    }
+
+    /// What the layer's first rows yield when they are scaled so.
+    pub(super) fn expected(&self, layer: &Layer) -> Vec<f32> {
+        let scale = |row: usize| {
+            let sum: f32 = self.values[row * self.count.next_multiple_of(4)..][..self.count].iter().sum();
+            1.0 / (sum / layer.inputs as f32 + EPSILON).sqrt()
+        };
+        let scaled = |(at, value): (usize, &f32)| {
+            let (row, added) = (at / layer.outputs, layer.added[at % layer.outputs]);
+            (value - added) * scale(row) + added
+        };
+        layer.expected[..self.rows * layer.outputs].iter().enumerate().map(scaled).collect()
     }
 }
 
@@ -102,6 +142,17 @@ pub fn check_linear(device: &Device, element: Element) -> Result<(), String> {
             kernels.linear(Linear { y_is_float: false, ..operands }).map_err(text)?;
             let found = values(device, y.slice(), element)?;
             compare(&what, &found[..rows * outputs], &expected[..rows * outputs], tolerance(element))?;
+            let squares = Squares::random(device, &mut numbers, 11, rows)?;
+            let unscaled = Linear { unscaled: squares.unscaled(), ..operands };
+            if element == Element::F32 || rows > 32 {
+                if kernels.linear(unscaled).is_ok() {
+                    return Err(format!("{what}: rows that are yet to be scaled are taken for scaled"));
+                }
+                continue;
+            }
+            let parts = kernels.linear_in_parts(unscaled).map_err(text)?;
+            let found = add_up(&device.download::<f32>(parts.at).map_err(text)?, rows * outputs);
+            compare(&format!("unscaled {what}"), &found[..rows * outputs], &squares.expected(&layer), 1e-4)?;
         }
     }
     Ok(())
@@ -121,7 +172,9 @@ pub fn check_linear_gated(device: &Device, element: Element) -> Result<(), Strin
         let b = on_device(&numbers.floats(2 * outputs, element))?;
         let x = on_device(&numbers.floats(most * inputs, element))?;
         for rows in [1, 8, 13, 32, most] {
-            for bias in [None, Some(b.slice())] {
+            let squares = Squares::random(device, &mut numbers, 5, rows)?;
+            let unscaled = squares.unscaled().filter(|_| rows <= 32);
+            for (bias, unscaled) in [(None, None), (Some(b.slice()), None), (Some(b.slice()), unscaled)] {
                 let both = device.allocate(rows * 2 * outputs * element.bytes()).map_err(text)?;
                 let expected = device.allocate(rows * outputs * element.bytes()).map_err(text)?;
                 let found = device.allocate(rows * outputs * element.bytes()).map_err(text)?;
@@ -134,6 +187,7 @@ pub fn check_linear_gated(device: &Device, element: Element) -> Result<(), Strin
                     rows,
                     inputs,
                     outputs: 2 * outputs,
+                    unscaled,
                 };
                 kernels.linear(linear).map_err(text)?;
                 kernels.silu_gate(expected.slice(), both.slice(), rows, outputs).map_err(text)?;

@@ -1,20 +1,24 @@
 //! Linear layers of up to 4 rows.
 
-use super::{Numbers, compare, linear::Layer, text};
+use super::{
+    Numbers, compare,
+    linear::{Layer, Squares},
+    text, tolerance, values,
+};
 use crate::{
     device::{Device, Element},
-    launch::Kernels,
+    launch::{Kernels, Linear, Rows, Stream, Unscaled},
 };
 
-/// Ragged ends, layers whose inputs two blocks share and others, bias, float results, rows apart; and that each row has the
-/// same bits whatever the number of rows.
+/// Ragged ends, layers whose inputs two blocks share and others, bias, float results, rows apart, rows that are yet to be scaled,
+/// layers that add to a residual stream; and that each row has the same bits whatever the number of rows.
 pub fn check_linear_few(device: &Device, element: Element) -> Result<(), String> {
     if element == Element::F32 {
         return Ok(());
     }
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(13);
-    for (inputs, outputs) in [(128, 64), (72, 40), (2184, 17), (4616, 50), (520, 70), (9224, 60)] {
+    for (inputs, outputs) in [(128, 64), (72, 40), (2184, 17), (4616, 56), (520, 70), (9224, 60)] {
         check_product(&kernels, &mut numbers, inputs, outputs)?;
     }
     Ok(())
@@ -34,6 +38,56 @@ fn check_product(kernels: &Kernels, numbers: &mut Numbers, inputs: usize, output
         if all_bits.get_or_insert_with(|| bits.clone())[..bits.len()] != bits {
             return Err(format!("{what}: bits depend on the number of rows"));
         }
+        for count in [3, 300] {
+            let squares = Squares::random(device, numbers, count, rows)?;
+            kernels.linear_few(Linear { unscaled: squares.unscaled(), ..layer.operands(&y, rows) }).map_err(text)?;
+            let found: Vec<f32> = device.download(y.slice()).map_err(text)?;
+            compare(&format!("unscaled {what}"), &found, &squares.expected(&layer), 1e-4)?;
+        }
+        check_stream(kernels, numbers, &layer, [rows, outputs], &what)?;
     }
     Ok(())
+}
+
+/// The layer added to a residual stream, which is kept beside and normed but for its scale.
+fn check_stream(
+    kernels: &Kernels,
+    numbers: &mut Numbers,
+    layer: &Layer,
+    [rows, outputs]: [usize; 2],
+    what: &str,
+) -> Result<(), String> {
+    let (device, element, count) = (kernels.device(), kernels.element(), rows * outputs);
+    let (stream, weight) = (numbers.floats(count, element), numbers.floats(outputs, element));
+    let on_device = |values: &[f32]| device.upload(&element.encode(values)).map_err(text);
+    let (y, norm) = (on_device(&stream)?, on_device(&weight)?);
+    let stride = outputs.next_multiple_of(8) + 8;
+    let keep = device.zeros(rows * stride * element.bytes()).map_err(text)?;
+    let normed = device.allocate(count * element.bytes()).map_err(text)?;
+    let squares = device.allocate(Kernels::squares_bytes(rows, outputs)).map_err(text)?;
+    let operands = Linear { y_is_float: false, ..layer.operands(&y, rows) };
+    let to = Stream {
+        keep: outputs.is_multiple_of(8).then_some(Rows { at: keep.slice(), stride }),
+        norm: norm.slice(),
+        normed: normed.slice(),
+        squares: squares.slice(),
+        epsilon: 1e-5,
+    };
+    let Unscaled { count: pieces, .. } = kernels.few_to_stream(operands, to).map_err(text)?;
+    let found = values(device, y.slice(), element)?;
+    let expected: Vec<f32> = stream.iter().zip(&layer.expected).map(|(stream, added)| stream + added).collect();
+    compare(&format!("stream of {what}"), &found, &expected, 2.0 * tolerance(element))?;
+    if to.keep.is_some() {
+        let kept = values(device, keep.slice(), element)?;
+        let kept: Vec<f32> = kept.chunks(stride).flat_map(|row| &row[..outputs]).copied().collect();
+        compare(&format!("kept stream of {what}"), &kept, &found, 0.0)?;
+    }
+    let weighted: Vec<f32> = found.iter().enumerate().map(|(at, value)| value * weight[at % outputs]).collect();
+    let weighted = element.decode(&element.encode(&weighted));
+    compare(&format!("normed stream of {what}"), &values(device, normed.slice(), element)?, &weighted, 0.0)?;
+    let sums: Vec<f32> = device.download(squares.slice()).map_err(text)?;
+    let sums: Vec<f32> =
+        sums.chunks(pieces.next_multiple_of(4)).take(rows).map(|row| row[..pieces].iter().sum()).collect();
+    let expected: Vec<f32> = found.chunks(outputs).map(|row| row.iter().map(|value| value * value).sum()).collect();
+    compare(&format!("squares of {what}"), &sums, &expected, 1e-4)
 }

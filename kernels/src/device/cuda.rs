@@ -171,6 +171,46 @@ impl Cuda {
         unsafe { result::ctx::set_current(self.context) }.map_err(|error| failed("cuCtxSetCurrent", error))
     }
 
+    fn attributes(&self, Geometry { cluster, .. }: Geometry) -> Vec<sys::CUlaunchAttribute> {
+        let mut attributes = Vec::with_capacity(2);
+        if self.overlaps {
+            // The kernel may begin before the one ahead of it has ended: it waits for it itself (`wait_for_predecessor`).
+            // Hardware before Hopper lacks the instruction.
+            attributes.push(sys::CUlaunchAttribute {
+                id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                pad: [0; 4],
+                value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+            });
+        }
+        if cluster > 1 {
+            attributes.push(sys::CUlaunchAttribute {
+                id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+                pad: [0; 4],
+                value: sys::CUlaunchAttributeValue {
+                    clusterDim: sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: cluster, y: 1, z: 1 },
+                },
+            });
+        }
+        attributes
+    }
+
+    /// How a kernel is launched; valid as long as the attributes.
+    fn configuration(&self, geometry: Geometry, attributes: &mut [sys::CUlaunchAttribute]) -> sys::CUlaunchConfig {
+        let Geometry { grid: [x, y, z], block, shared, .. } = geometry;
+        sys::CUlaunchConfig {
+            gridDimX: x,
+            gridDimY: y,
+            gridDimZ: z,
+            blockDimX: block,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: shared,
+            hStream: self.stream,
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: attributes.len() as u32,
+        }
+    }
+
     fn module(&self, file: KernelFile, options: &[String]) -> Result<Module, DeviceError> {
         let key = format!("{} {}", file.name, options.join(" "));
         if let Some(module) = self.modules.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
@@ -185,6 +225,12 @@ impl Cuda {
         self.modules.lock().unwrap_or_else(PoisonError::into_inner).insert(key, module);
         Ok(module)
     }
+}
+
+/// A kernel that this driver has loaded.
+fn own_kernel(kernel: &dyn KernelHandle) -> Result<&CudaKernel, DeviceError> {
+    let own = kernel.as_any().downcast_ref::<CudaKernel>();
+    own.ok_or_else(|| failed("launching", "the kernel belongs to another device"))
 }
 
 impl Driver for Cuda {
@@ -314,48 +360,30 @@ impl Driver for Cuda {
         geometry: Geometry,
         arguments: &[Arg],
     ) -> Result<(), DeviceError> {
-        let Some(CudaKernel(function, name)) = kernel.as_any().downcast_ref::<CudaKernel>() else {
-            return Err(failed("launching", "the kernel belongs to another device"));
-        };
+        let CudaKernel(function, name) = own_kernel(kernel)?;
         self.enter()?;
         let mut values: Vec<[u8; 8]> = arguments.iter().map(|argument| argument.bytes()).collect();
         let mut pointers: Vec<*mut c_void> = values.iter_mut().map(|value| value.as_mut_ptr().cast()).collect();
-        let Geometry { grid: [x, y, z], block, shared, cluster } = geometry;
-        let mut attributes = Vec::with_capacity(2);
-        if self.overlaps {
-            // The kernel may begin before the one ahead of it has ended: it waits for it itself (`wait_for_predecessor`).
-            // Hardware before Hopper lacks the instruction.
-            attributes.push(sys::CUlaunchAttribute {
-                id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-                pad: [0; 4],
-                value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
-            });
-        }
-        if cluster > 1 {
-            attributes.push(sys::CUlaunchAttribute {
-                id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
-                pad: [0; 4],
-                value: sys::CUlaunchAttributeValue {
-                    clusterDim: sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: cluster, y: 1, z: 1 },
-                },
-            });
-        }
-        let config = sys::CUlaunchConfig {
-            gridDimX: x,
-            gridDimY: y,
-            gridDimZ: z,
-            blockDimX: block,
-            blockDimY: 1,
-            blockDimZ: 1,
-            sharedMemBytes: shared,
-            hStream: self.stream,
-            attrs: attributes.as_mut_ptr(),
-            numAttrs: attributes.len() as u32,
-        };
+        let mut attributes = self.attributes(geometry);
+        let config = self.configuration(geometry, &mut attributes);
         // SAFETY: the caller promises that the arguments are the kernel's; configuration and arguments outlive the call.
         let launched =
             unsafe { sys::cuLaunchKernelEx(&raw const config, *function, pointers.as_mut_ptr(), std::ptr::null_mut()) };
         launched.result().map_err(|error| failed(&format!("launching {name} {geometry:?}"), error))
+    }
+
+    fn clusters_at_once(&self, kernel: &dyn KernelHandle, geometry: Geometry) -> Result<usize, DeviceError> {
+        let CudaKernel(function, name) = own_kernel(kernel)?;
+        self.enter()?;
+        let mut attributes = self.attributes(geometry);
+        let config = self.configuration(geometry, &mut attributes);
+        let mut count = 0;
+        // SAFETY: the function is live; configuration and count outlive the call.
+        let asked = unsafe { sys::cuOccupancyMaxActiveClusters(&mut count, *function, &raw const config) };
+        asked
+            .result()
+            .map_err(|error| failed(&format!("cuOccupancyMaxActiveClusters of {name} {geometry:?}"), error))?;
+        Ok(usize::try_from(count).unwrap_or_default())
     }
 
     fn begin_capture(&self) -> Result<(), DeviceError> {

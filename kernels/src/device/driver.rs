@@ -87,6 +87,8 @@ pub trait Driver: Send + Sync {
         geometry: Geometry,
         arguments: &[Arg],
     ) -> Result<(), DeviceError>;
+    /// How many clusters of such a launch run at the same time.
+    fn clusters_at_once(&self, kernel: &dyn KernelHandle, geometry: Geometry) -> Result<usize, DeviceError>;
     fn begin_capture(&self) -> Result<(), DeviceError>;
     fn end_capture(&self) -> Result<Graph, DeviceError>;
     fn run(&self, graph: &Graph) -> Result<(), DeviceError>;

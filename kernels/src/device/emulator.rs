@@ -24,6 +24,8 @@ use super::{
 
 const RUNTIME: &str = include_str!("../../emulator/emulator.h");
 const ALIGNMENT: usize = 256;
+/// What it says that it has: few, so that small things are dealt to several blocks.
+const MULTIPROCESSORS: usize = 4;
 /// As many as every GPU with clusters offers.
 const MOST_CLUSTER: usize = 8;
 
@@ -64,7 +66,7 @@ pub(super) fn open() -> Result<(Arc<dyn Driver>, Properties), DeviceError> {
     let properties = Properties {
         name: "emulated CUDA device".into(),
         driver: compiler.clone(),
-        multiprocessors: 4,
+        multiprocessors: MULTIPROCESSORS,
         capability: (0, 0),
         cache_bytes: 1 << 20,
         shared_bytes: 227 << 10,
@@ -282,6 +284,10 @@ impl Driver for Emulator {
             arguments: arguments.to_vec(),
         });
         Ok(())
+    }
+
+    fn clusters_at_once(&self, _kernel: &dyn KernelHandle, geometry: Geometry) -> Result<usize, DeviceError> {
+        Ok(MULTIPROCESSORS / geometry.cluster as usize)
     }
 
     fn begin_capture(&self) -> Result<(), DeviceError> {

@@ -137,8 +137,6 @@ impl Kernels {
         let Properties { multiprocessors, most_cluster, .. } = *self.device.properties();
         let choice = choose(pairs, count * kv_heads, head_dim, multiprocessors);
         let parts = kv_heads * pairs.div_ceil(choice.pairs);
-        // More splits than run at once would make a second wave, and each split has to be merged.
-        let at_once = multiprocessors * choice.resident;
         let most = match most_cluster {
             1 if attention.counters.bytes() < count * parts * 4 => 1,
             1 => {
@@ -146,9 +144,7 @@ impl Kernels {
             }
             _ => most_cluster,
         };
-        let splits = (at_once / (count * parts).max(1)).min(max_splits).min(most).max(1);
-        // Splits are a cluster where there are any, whose sizes are powers of 2.
-        let splits = if most_cluster > 1 { 1 << splits.ilog2() } else { splits };
+        let splits = self.splits(count * parts, choice.resident, max_splits.min(most))?;
         if !choice.rotates {
             self.rotate_and_write(rotation)?;
         }
@@ -193,6 +189,23 @@ impl Kernels {
                 grid([splits, parts, count], choice.threads, choice.shared).in_clusters(splits.min(most_cluster));
             self.device.launch(&kernel, geometry, &arguments)
         }
+    }
+}
+
+impl Kernels {
+    /// Splits of each of so many pieces of work, at most `most`: as many as run at once, since more would make a second wave,
+    /// and each has to be merged.
+    fn splits(&self, pieces: usize, resident: usize, most: usize) -> Result<usize, DeviceError> {
+        let Properties { multiprocessors, most_cluster, .. } = *self.device.properties();
+        if most_cluster == 1 {
+            return Ok((multiprocessors * resident / pieces.max(1)).clamp(1, most.max(1)));
+        }
+        // Splits are a cluster, whose sizes are powers of 2.
+        let mut splits = 1 << most.max(1).ilog2();
+        while splits > 1 && self.clusters_at_once(splits)? * resident < pieces {
+            splits /= 2;
+        }
+        Ok(splits)
     }
 }
 

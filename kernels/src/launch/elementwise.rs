@@ -1,10 +1,18 @@
 //! `cuda/elementwise.cu`.
 
-use super::{Kernels, Parts, Rows, address, check_ints, grid, int, line};
-use crate::device::{Arg, DeviceError, KernelFile, Slice, Split};
+use super::{
+    Kernels, Parts, Rows, Unscaled, address, check_ints, grid, int, line,
+    linear::{MOST_ROWS_TO_SCALE, squares_stride},
+};
+use crate::device::{Arg, DeviceError, Element, KernelFile, Slice, Split};
 
 pub(super) const FILE: KernelFile =
     KernelFile { name: "elementwise.cu", text: include_str!("../../cuda/elementwise.cu"), split: Split::Shared };
+
+/// Elements of a row that a block of `norm_unscaled` has.
+const UNSCALED_PIECE: usize = 512;
+/// Those of a block of `few_to_stream`, the least whose squares are summed up apart.
+const LEAST_PIECE: usize = 16;
 
 /// Rows that are left out.
 const NO_ROWS: Rows<'static> = Rows { at: Slice::NONE, stride: 0 };
@@ -164,6 +172,58 @@ impl Kernels {
         let threads = self.norm_threads(width);
         // SAFETY: lengths are checked above; rows of `source` are the caller's layout kernels', which stay within.
         unsafe { self.device.launch(&kernel, line(rows, threads), &arguments) }
+    }
+
+    /// Whether so many rows of a width are better left unscaled by [`rms_norm_unscaled`](Self::rms_norm_unscaled): of fewer, the
+    /// norm takes no longer, and more keep the device busy. What is not scaled yet may leave the range of float16.
+    pub fn suits_unscaled(&self, rows: usize, width: usize) -> bool {
+        self.element == Element::BF16 && self.is_wide(width) && (5..=MOST_ROWS_TO_SCALE).contains(&rows)
+    }
+
+    /// Bytes of the sums of squares of rows, at most.
+    pub fn squares_bytes(rows: usize, width: usize) -> usize {
+        rows.min(MOST_ROWS_TO_SCALE) * squares_stride(width.div_ceil(LEAST_PIECE)) * 4
+    }
+
+    /// Residual and RMS norm of rows that are behind one another, but for the scale: that is left to the linear layer behind,
+    /// which finds it from `squares`. What is written is not bounded as normed rows are: not for float16.
+    ///
+    /// # Errors
+    /// When a buffer is too short, nothing is added, rows are gathered, or the device fails.
+    pub fn rms_norm_unscaled<'a>(&self, norm: RmsNorm<'_>, squares: Slice<'a>) -> Result<Unscaled<'a>, DeviceError> {
+        let RmsNorm { out, stream, add, weight, keep, source, rows, width, epsilon } = norm;
+        if add.is_none() || source.is_some() || rows > MOST_ROWS_TO_SCALE {
+            return Err(DeviceError::Shape(format!(
+                "a norm without scale adds to the stream, up to {MOST_ROWS_TO_SCALE} rows as they lie"
+            )));
+        }
+        for part in [Some(out), Some(stream), keep].into_iter().flatten() {
+            self.check_rows(part, rows, width)?;
+        }
+        let (add, parts, part_count) = self.check_added(add, rows, width)?;
+        weight.check(width * self.element.bytes())?;
+        let count = width.div_ceil(UNSCALED_PIECE);
+        squares.check(rows * squares_stride(count) * 4)?;
+        let keep = keep.unwrap_or(NO_ROWS);
+        let arguments = [
+            address(out.at),
+            int(out.stride),
+            address(stream.at),
+            int(stream.stride),
+            address(add.at),
+            int(add.stride),
+            address(parts),
+            int(part_count),
+            address(weight),
+            address(keep.at),
+            int(keep.stride),
+            address(squares),
+            int(width),
+        ];
+        let kernel = self.kernel(FILE, "norm_unscaled")?;
+        // SAFETY: lengths are checked above.
+        unsafe { self.device.launch(&kernel, grid([count, rows, 1], UNSCALED_PIECE as u32 / 4, 0), &arguments)? };
+        Ok(Unscaled { squares, count, epsilon })
     }
 
     /// The input of an EAGLE-3 layer: embeddings and features, normed, side by side.

@@ -14,6 +14,11 @@ pub(super) const PIECE: usize = 64;
 const MOST_STAGES: usize = 6;
 /// Rows that a block takes, at most.
 const MOST_ROWS: usize = 64;
+/// Inputs and outputs of a layer from which on it is worth what only adds up over its length: norms that leave their scale to the
+/// next layer, and warp groups. Measured with 4,096, where they gain, and with 2,048, where they lose.
+const WIDE_LAYER: usize = 4096;
+/// Rows of blocks, at most, that scale them where the norm has left that to them.
+pub(super) const MOST_ROWS_TO_SCALE: usize = 32;
 /// Inputs of a part, at least: below, a block has hardly begun when it ends.
 const LEAST_SHARE: usize = 512;
 /// Warps of a block.
@@ -40,6 +45,20 @@ pub struct Linear<'a> {
     pub inputs: usize,
     /// Width of the result.
     pub outputs: usize,
+    /// How the rows of the input are scaled, if that is left to the layer.
+    pub unscaled: Option<Unscaled<'a>>,
+}
+
+/// Rows that are normed but for their scale, as [`Kernels::rms_norm_unscaled`] leaves them: a linear layer multiplies its sums
+/// with it.
+#[derive(Clone, Copy, Debug)]
+pub struct Unscaled<'a> {
+    /// Float `[rows, count]`, rows a multiple of 4 apart: sums of squares of pieces of each row.
+    pub squares: Slice<'a>,
+    /// Pieces.
+    pub count: usize,
+    /// Added to the mean square.
+    pub epsilon: f32,
 }
 
 /// Sums that have not been added up yet: float `[count, rows, width]`, to be added in order.
@@ -53,18 +72,18 @@ pub struct Parts<'a> {
 
 /// How a layer is dealt to blocks. A function of the layer and the device, not of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Deal {
+pub(super) struct Deal {
     /// Of a block, each with 16 outputs.
-    warps: usize,
+    pub(super) warps: usize,
     /// Inputs of a part.
-    share: usize,
-    parts: usize,
+    pub(super) share: usize,
+    pub(super) parts: usize,
 }
 
 impl Linear<'_> {
     /// The arguments that all kernels of linear layers begin with.
     pub(super) fn arguments(self) -> [Arg; 9] {
-        let Self { y, y_is_float, x, weight, bias, rows, inputs, outputs } = self;
+        let Self { y, y_is_float, x, weight, bias, rows, inputs, outputs, .. } = self;
         [
             address(y),
             Arg::Int(y_is_float.into()),
@@ -76,6 +95,23 @@ impl Linear<'_> {
             int(inputs),
             int(outputs),
         ]
+    }
+
+    /// Those of kernels that may have to scale rows.
+    pub(super) fn scale_arguments(self) -> [Arg; 3] {
+        let Self { unscaled, .. } = self;
+        [
+            address(unscaled.map_or(Slice::NONE, |unscaled| unscaled.squares)),
+            int(unscaled.map_or(0, |unscaled| unscaled.count)),
+            Arg::Float(unscaled.map_or(0.0, |unscaled| unscaled.epsilon)),
+        ]
+    }
+
+    /// Refuses rows that are yet to be scaled, for kernels that do not.
+    pub(super) fn check_scaled(self) -> Result<(), DeviceError> {
+        let refused =
+            || Err(DeviceError::Shape("the rows are yet to be scaled, which this layer's kernel does not".into()));
+        self.unscaled.map_or(Ok(()), |_| refused())
     }
 }
 
@@ -97,20 +133,14 @@ impl Kernels {
     /// `y = x · weightᵀ + bias`, each row in an order that does not depend on the others.
     ///
     /// # Errors
-    /// When a buffer is too short, or the device fails.
+    /// When a buffer is too short, the rows are yet to be scaled and there are more than 32, the element type is float or the layer
+    /// is one of several parts, or the device fails.
     pub fn linear(&self, linear: Linear<'_>) -> Result<(), DeviceError> {
         self.check_linear(linear, 1, linear.outputs)?;
         let Linear { rows, inputs, outputs, .. } = linear;
         if self.element == Element::F32 {
-            let deal = Deal { warps: 8, share: inputs, parts: 1 };
-            return self.launch_linear(
-                FLOAT_FILE,
-                "linear_float",
-                linear,
-                deal,
-                [outputs.div_ceil(8), rows.div_ceil(8), 1],
-                0,
-            );
+            linear.check_scaled()?;
+            return self.launch_float(linear);
         }
         let deal = deal(self.device.properties(), inputs, outputs, Self::MOST_PARTS);
         if deal.parts > 1 {
@@ -155,7 +185,10 @@ impl Kernels {
     }
 
     pub(super) fn check_linear(&self, linear: Linear<'_>, parts: usize, sums: usize) -> Result<(), DeviceError> {
-        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs } = linear;
+        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, unscaled } = linear;
+        if let Some(Unscaled { squares, count, .. }) = unscaled {
+            squares.check(rows * squares_stride(count) * 4)?;
+        }
         self.check_rows(x, rows, inputs)?;
         let element = self.element.bytes();
         weight.check(sums * inputs * element)?;
@@ -163,6 +196,11 @@ impl Kernels {
             bias.check(sums * element)?;
         }
         y.check(parts * rows * outputs * if y_is_float { 4 } else { element })
+    }
+
+    /// Whether so many inputs or outputs make a wide layer. In the emulator, which runs small models, all of them do.
+    pub(super) fn is_wide(&self, width: usize) -> bool {
+        self.device.properties().emulated || width >= WIDE_LAYER
     }
 
     fn launch_ring(
@@ -173,26 +211,30 @@ impl Kernels {
         deal: Deal,
         sums: usize,
     ) -> Result<(), DeviceError> {
+        if tile > MOST_ROWS_TO_SCALE {
+            linear.check_scaled()?;
+        }
         let stage = |warps: usize| (warps * 16 + tile) * PIECE * 2;
         let stages = (ring_bytes(self.device.properties().shared_bytes) / stage(8)).min(MOST_STAGES);
         let blocks = [linear.rows.div_ceil(tile), sums.div_ceil(16 * deal.warps), deal.parts];
-        self.launch_linear(FILE, name, linear, deal, blocks, stages * stage(deal.warps))
+        let geometry = grid(blocks, deal.warps as u32 * 32, stages * stage(deal.warps));
+        let arguments = [&linear.arguments()[..], &linear.scale_arguments(), &[int(deal.share)]].concat();
+        let kernel = self.device.kernel(FILE, &options(self.element, self.device.properties()), name)?;
+        // SAFETY: lengths are checked by the callers.
+        unsafe { self.device.launch(&kernel, geometry, &arguments) }
     }
 
-    fn launch_linear(
-        &self,
-        file: KernelFile,
-        name: &'static str,
-        linear: Linear<'_>,
-        deal: Deal,
-        blocks: [usize; 3],
-        shared: usize,
-    ) -> Result<(), DeviceError> {
-        let kernel = self.device.kernel(file, &options(self.element, self.device.properties()), name)?;
-        let arguments = [&linear.arguments()[..], &[int(deal.share)]].concat();
-        // SAFETY: lengths are checked by the callers.
-        unsafe { self.device.launch(&kernel, grid(blocks, deal.warps as u32 * 32, shared), &arguments) }
+    fn launch_float(&self, linear: Linear<'_>) -> Result<(), DeviceError> {
+        let kernel = self.device.kernel(FLOAT_FILE, &self.options, "linear_float")?;
+        let geometry = grid([linear.outputs.div_ceil(8), linear.rows.div_ceil(8), 1], 256, 0);
+        // SAFETY: lengths are checked by the caller.
+        unsafe { self.device.launch(&kernel, geometry, &linear.arguments()) }
     }
+}
+
+/// Elements from one row of so many sums of squares to the next.
+pub(super) fn squares_stride(count: usize) -> usize {
+    count.next_multiple_of(4)
 }
 
 /// Compiler options of the files of linear layers.
@@ -235,7 +277,7 @@ pub(super) fn shares(inputs: usize, most_parts: usize) -> impl Iterator<Item = (
 
 /// Deals a layer so that blocks that run side by side get the same amount of weights, as little more than a fair share as can
 /// be: on an H200, 256 blocks in 264 places are 4% faster than 224, whose multiprocessors have one block or two.
-fn deal(properties: &Properties, inputs: usize, sums: usize, most_parts: usize) -> Deal {
+pub(super) fn deal(properties: &Properties, inputs: usize, sums: usize, most_parts: usize) -> Deal {
     // What a block costs besides its weights, in elements of weights.
     const BLOCK: usize = 4096;
     let places = BLOCKS * properties.multiprocessors;

@@ -1,10 +1,10 @@
 //! `cuda/linear_few.cu`.
 
 use super::{
-    Kernels, Linear, grid,
-    linear::{BLOCKS, options, ring_bytes},
+    Kernels, Linear, Rows, Unscaled, address, grid, int,
+    linear::{BLOCKS, options, ring_bytes, squares_stride},
 };
-use crate::device::{DeviceError, Element, KernelFile, Properties, Split};
+use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
 
 pub(super) const FILE: KernelFile =
     KernelFile { name: "linear_few.cu", text: include_str!("../../cuda/linear_few.cu"), split: Split::Shared };
@@ -26,6 +26,21 @@ enum Deal {
     Halved,
 }
 
+/// What [`Kernels::few_to_stream`] does beside adding to the stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Stream<'a> {
+    /// Where the sum is kept beside.
+    pub keep: Option<Rows<'a>>,
+    /// `[outputs]`: weights of the norm.
+    pub norm: Slice<'a>,
+    /// Takes the sum times these, `[rows, outputs]`.
+    pub normed: Slice<'a>,
+    /// Takes the sums of squares, of which there may be [`squares_bytes`](Kernels::squares_bytes).
+    pub squares: Slice<'a>,
+    /// Added to the mean square.
+    pub epsilon: f32,
+}
+
 impl Kernels {
     /// Whether [`linear_few`](Self::linear_few) computes a layer, and keeps the device busy with it as
     /// [`linear`](Self::linear) would not without parts.
@@ -34,12 +49,47 @@ impl Kernels {
         in_parts && rows <= FEW_ROWS && deal(self.device.properties(), inputs, outputs).is_some()
     }
 
+    /// Whether [`few_to_stream`](Self::few_to_stream) is the faster way to add a layer to the stream and to norm that. What it
+    /// leaves is not bounded as normed rows are: not for float16.
+    pub fn suits_few_to_stream(&self, rows: usize, inputs: usize, outputs: usize) -> bool {
+        self.element == Element::BF16 && self.is_wide(outputs) && self.suits_few(rows, inputs, outputs)
+    }
+
     /// `y = x · weightᵀ + bias` of up to 4 rows, in an order of its own: where other layers would leave their sums in parts,
     /// the result is whole.
     ///
     /// # Errors
     /// When a buffer is too short, there are more rows, the element type is float, or the device fails.
     pub fn linear_few(&self, linear: Linear<'_>) -> Result<(), DeviceError> {
+        self.launch_few(linear, ["linear_few", "linear_few_halved"], &[])
+    }
+
+    /// Adds such a layer to the residual stream `y`, of the element type, and norms the sum but for its scale.
+    ///
+    /// # Errors
+    /// When the rows of the input are yet to be scaled themselves; otherwise as [`linear_few`](Self::linear_few).
+    pub fn few_to_stream<'a>(&self, linear: Linear<'_>, stream: Stream<'a>) -> Result<Unscaled<'a>, DeviceError> {
+        let Linear { rows, outputs, y_is_float, .. } = linear;
+        let Stream { keep, norm, normed, squares, epsilon } = stream;
+        linear.check_scaled()?;
+        if y_is_float {
+            return Err(DeviceError::Shape("a residual stream of float".into()));
+        }
+        if let Some(keep) = keep {
+            self.check_rows(keep, rows, outputs)?;
+        }
+        let (count, element) = (outputs.div_ceil(OUTPUTS), self.element.bytes());
+        norm.check(outputs * element)?;
+        normed.check(rows * outputs * element)?;
+        squares.check(rows * squares_stride(count) * 4)?;
+        let keep = keep.unwrap_or(Rows { at: Slice::NONE, stride: 0 });
+        let more = [address(keep.at), int(keep.stride), address(norm), address(normed), address(squares)];
+        self.launch_few(linear, ["few_to_stream", "few_to_stream_halved"], &more)?;
+        Ok(Unscaled { squares, count, epsilon })
+    }
+
+    /// Launches the kernel of blocks that are whole, or of those that are halved.
+    fn launch_few(&self, linear: Linear<'_>, names: [&'static str; 2], more: &[Arg]) -> Result<(), DeviceError> {
         let Linear { rows, inputs, outputs, .. } = linear;
         if self.element == Element::F32 || rows > FEW_ROWS {
             let name = self.element.name();
@@ -48,13 +98,14 @@ impl Kernels {
         self.check_linear(linear, 1, outputs)?;
         let properties = self.device.properties();
         let (name, blocks) = match deal(properties, inputs, outputs) {
-            Some(Deal::Halved) => ("linear_few_halved", 2),
-            Some(Deal::Whole) | None => ("linear_few", 1),
+            Some(Deal::Halved) => (names[1], 2),
+            Some(Deal::Whole) | None => (names[0], 1),
         };
         let kernel = self.device.kernel(FILE, &options(self.element, properties), name)?;
         let geometry = grid([blocks * outputs.div_ceil(OUTPUTS), 1, 1], 256, stages(properties) * STAGE);
-        // SAFETY: lengths are checked above.
-        unsafe { self.device.launch(&kernel, geometry.in_clusters(blocks), &linear.arguments()) }
+        let arguments = [&linear.arguments()[..], &linear.scale_arguments(), more].concat();
+        // SAFETY: lengths are checked above and by the caller.
+        unsafe { self.device.launch(&kernel, geometry.in_clusters(blocks), &arguments) }
     }
 }
 

@@ -86,6 +86,7 @@ impl Kernels {
         self.wide(rows, inputs, all_columns, parts).into_iter().find(|known| *known == wide).ok_or_else(refused)?;
         let (_, _, name) =
             NAMES.into_iter().find(|known| (known.0, known.1) == (most_rows(rows), columns)).ok_or_else(refused)?;
+        linear.check_scaled()?;
         self.check_linear(linear, parts, all_columns)?;
         let properties = self.device.properties();
         let kernel =

@@ -65,6 +65,8 @@ pub struct Activations {
     /// Of attention that is split over its keys.
     pub partial: Buffer,
     pub counters: Buffer,
+    /// Float: of rows that are yet to be scaled.
+    pub squares: Buffer,
 }
 
 /// What the rows of a pass are: int32 arrays, written by layout kernels or by the host.
@@ -240,7 +242,7 @@ impl Sizes<'_> {
     }
 
     /// Bytes of each part of [`Activations`], in its order (both states apart).
-    fn activations(&self, extent: Extent) -> [usize; 17] {
+    fn activations(&self, extent: Extent) -> [usize; 18] {
         let Extent { rows, .. } = extent;
         let hidden = self.widest(|layer| layer.hidden);
         let draft = self.head.map_or(1, |head| head.layer.hidden);
@@ -269,6 +271,7 @@ impl Sizes<'_> {
             LOGIT_ROWS * self.vocabulary() * 4,
             Kernels::attention_workspace(rows.min(ATTENTION_ROWS), heads, head_dim, self.splits),
             rows.min(ATTENTION_ROWS) * heads * 4,
+            Kernels::squares_bytes(rows, hidden),
         ]
     }
 
@@ -348,6 +351,7 @@ impl Activations {
             logits: next()?,
             partial: next()?,
             counters: next()?,
+            squares: next()?,
         };
         // Kernels leave their counters at zero, and expect them so.
         device.fill(this.counters.slice(), 0)?;

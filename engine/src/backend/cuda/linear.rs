@@ -5,7 +5,7 @@ use kernels::{
         Buffer, DeviceError, Element, Slice,
         matmul::{Matmul, Rival},
     },
-    launch::{Added, Kernels, Linear, Logits, Parts, Rows, Wide},
+    launch::{Added, Kernels, Linear, Logits, Parts, RmsNorm, Rows, Stream, Unscaled, Wide},
 };
 
 use super::{
@@ -15,7 +15,78 @@ use super::{
     weights::Projection,
 };
 
+/// Rows that go into a linear layer.
+#[derive(Clone, Copy)]
+pub(super) struct Input<'a> {
+    pub rows: Rows<'a>,
+    /// How they are scaled, if the norm ahead has left that to the layer.
+    pub unscaled: Option<Unscaled<'a>>,
+}
+
+impl<'a> From<Rows<'a>> for Input<'a> {
+    fn from(rows: Rows<'a>) -> Self {
+        Self { rows, unscaled: None }
+    }
+}
+
 impl Machine {
+    /// Norms rows for a layer, which scales them itself where that is faster.
+    pub(super) fn norm_for<'a>(
+        &self,
+        work: &'a Activations,
+        norm: RmsNorm<'a>,
+        layer: &Projection,
+    ) -> Result<Input<'a>, DeviceError> {
+        let RmsNorm { out, add, rows, width, .. } = norm;
+        let leaves_scale = add.is_some()
+            && self.kernels.suits_unscaled(rows, width)
+            && self.scales(layer, rows)
+            && self.streams(layer, rows);
+        let unscaled = if leaves_scale {
+            Some(self.kernels.rms_norm_unscaled(norm, work.squares.slice())?)
+        } else {
+            self.kernels.rms_norm(norm)?;
+            None
+        };
+        Ok(Input { rows: out, unscaled })
+    }
+
+    /// Adds a layer to the stream, of which `norm` says how it is normed for the `next`.
+    pub(super) fn add_and_norm<'a>(
+        &'a self,
+        work: &'a Activations,
+        x: Rows<'a>,
+        layer: &Projection,
+        norm: RmsNorm<'a>,
+        next: &Projection,
+    ) -> Result<Input<'a>, DeviceError> {
+        let RmsNorm { out, stream, weight, keep, rows, width, epsilon, .. } = norm;
+        let without_space = [stream, out].into_iter().all(|rows| rows.stride == width);
+        let at_once = without_space
+            && self.kernels.suits_few_to_stream(rows, layer.inputs, layer.outputs)
+            && [layer, next].into_iter().all(|layer| self.streams(layer, rows));
+        if !at_once {
+            let add = Some(self.added(work, x, layer, rows)?);
+            return self.norm_for(work, RmsNorm { add, ..norm }, next);
+        }
+        let to = Stream { keep, norm: weight, normed: out.at, squares: work.squares.slice(), epsilon };
+        let unscaled = self.kernels.few_to_stream(layer.linear(stream.at, x, rows), to)?;
+        Ok(Input { rows: out, unscaled: Some(unscaled) })
+    }
+
+    /// Whether the one of our own kernels that computes a layer of these rows scales them.
+    fn scales(&self, layer: &Projection, rows: usize) -> bool {
+        let Projection { inputs, outputs, .. } = *layer;
+        self.kernels.suits_group(rows, inputs, outputs) || self.kernels.wide(rows, inputs, outputs, 1).is_empty()
+    }
+
+    /// Whether our own kernel is known to compute a layer of these rows the fastest, in whatever order it likes.
+    fn streams(&self, layer: &Projection, rows: usize) -> bool {
+        let Projection { inputs, outputs, .. } = *layer;
+        let element = self.kernels.element();
+        !self.batch_invariant && self.products.streams(Matmul { rows, inputs, outputs, element, result: element })
+    }
+
     /// Logits of rows, as many at once as there is room for.
     #[expect(clippy::too_many_arguments, reason = "a product is all of these")]
     pub(super) fn over_logits(
@@ -40,6 +111,7 @@ impl Machine {
                 rows: count,
                 inputs,
                 outputs: vocabulary,
+                unscaled: None,
             };
             self.product(work, logits, false)?;
             use_logits(start, Logits { at: work.logits.slice(), stride: vocabulary, rows: count, vocabulary })?;
@@ -64,11 +136,12 @@ impl Machine {
         &self,
         work: &'a Activations,
         y: Slice<'_>,
-        x: Rows<'_>,
+        x: Input<'_>,
         layer: &Projection,
         rows: usize,
     ) -> Result<Option<Parts<'a>>, DeviceError> {
-        self.product(work, layer.linear(y, x, rows), true)
+        let Input { rows: x, unscaled } = x;
+        self.product(work, Linear { unscaled, ..layer.linear(y, x, rows) }, true)
     }
 
     /// A linear layer whose result is added to the stream.
@@ -79,7 +152,7 @@ impl Machine {
         layer: &Projection,
         rows: usize,
     ) -> Result<Added<'a>, DeviceError> {
-        let parts = self.linear_or_parts(work, work.added.slice(), x, layer, rows)?;
+        let parts = self.linear_or_parts(work, work.added.slice(), x.into(), layer, rows)?;
         Ok(parts.map_or(Added::Rows(self.rows(&work.added, layer.outputs)), Added::Parts))
     }
 
@@ -87,19 +160,20 @@ impl Machine {
     pub(super) fn gated(
         &self,
         work: &Activations,
-        x: Rows<'_>,
+        x: Input<'_>,
         layer: &Projection,
         rows: usize,
         intermediate: usize,
     ) -> Result<(), DeviceError> {
         let (y, gate_up) = (work.gated.slice(), work.gate_up.slice());
-        let whole = layer.linear(gate_up, x, rows);
+        let whole = Linear { unscaled: x.unscaled, ..layer.linear(gate_up, x.rows, rows) };
         let activate = || self.kernels.silu_gate(y, gate_up, rows, intermediate);
         if self.kernels.element() == Element::F32 {
-            return self.linear(work, gate_up, x, layer, rows).and_then(|()| activate());
+            return self.product(work, whole, false).and_then(|_| activate());
         }
         let own = Linear { y, outputs: intermediate, ..whole };
         let stream = || match self.wide(work, whole, 1) {
+            _ if self.suits_group(whole) => self.kernels.linear_group_gated(own),
             Some(wide) => self.kernels.linear_wide_gated(own, wide),
             None => self.kernels.linear_gated(own),
         };
@@ -120,16 +194,20 @@ impl Machine {
         let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
         let few = !self.batch_invariant && self.kernels.suits_few(rows, inputs, outputs);
         let wide = self.wide(work, linear, Kernels::MOST_PARTS);
+        let group = self.suits_group(linear);
         let count = match wide {
+            _ if group => self.kernels.group_parts(inputs, outputs, Kernels::MOST_PARTS),
             Some(wide) => wide.parts(),
             None if few || rows > Kernels::MOST_ROWS_IN_PARTS => 1,
             None => self.kernels.parts_of(inputs, outputs),
         };
         let fits = count * rows * outputs * 4 <= work.parts.bytes();
         let parts = (count > 1 && fits).then_some(Parts { at: work.parts.slice(), count });
+        let most_parts = parts.map_or(1, |_| Kernels::MOST_PARTS);
         let own = Linear { y: parts.map_or(y, |parts| parts.at), ..linear };
         let stream = || {
             match (wide, parts) {
+                _ if group => self.kernels.linear_group(own, most_parts).map(|_| ())?,
                 (Some(wide), _) => self.kernels.linear_wide(own, wide).map(|_| ())?,
                 (None, Some(_)) => self.kernels.linear_in_parts(own).map(|_| ())?,
                 (None, None) if few => self.kernels.linear_few(own)?,
@@ -146,6 +224,11 @@ impl Machine {
         }
     }
 
+    /// Whether warp groups compute a layer of some rows; they have an order of their own.
+    fn suits_group(&self, linear: Linear<'_>) -> bool {
+        !self.batch_invariant && self.kernels.suits_group(linear.rows, linear.inputs, linear.outputs)
+    }
+
     /// How the wide kernel deals a layer, if it has one for it and the parts have room; it has an order of its own.
     fn wide(&self, work: &Activations, linear: Linear<'_>, most_parts: usize) -> Option<Wide> {
         let Linear { rows, inputs, outputs, .. } = linear;
@@ -159,8 +242,8 @@ impl Machine {
     /// Runs a layer by the library if that is the fastest, with its bias and what has to follow; else says that the streaming
     /// kernel is to.
     fn library_or(&self, linear: Linear<'_>, stream: Rival<'_>, follow: Rival<'_>) -> Result<Outcome, DeviceError> {
-        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs } = linear;
-        if self.batch_invariant || x.stride != inputs {
+        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, unscaled } = linear;
+        if self.batch_invariant || x.stride != inputs || unscaled.is_some() {
             return Ok(Outcome::Stream);
         }
         let element = self.kernels.element();

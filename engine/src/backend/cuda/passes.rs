@@ -4,15 +4,17 @@
 use kernels::{
     device::{Buffer, Device, DeviceError, Slice},
     launch::{
-        Added, Ahead, Attention, Groups, JoinNormed, Kernels, Logits, LogprobRows, Proposals, RmsNorm, Rotation, Rows,
-        SamplingState, Sees, TopK,
+        Added, Ahead, Groups, JoinNormed, Kernels, Logits, LogprobRows, Proposals, RmsNorm, Rows, SamplingState, Sees,
+        TopK,
     },
 };
 
 use super::{
-    layout::{ATTENTION_ROWS, Activations, MOST_CHOICES, RoundArrays, RowArrays, SlotArrays},
+    layer::{LayerOperands, Left, Next},
+    layout::{Activations, MOST_CHOICES, RoundArrays, RowArrays, SlotArrays},
+    linear::Input,
     products::Products,
-    weights::{HeadWeights, LayerWeights, TargetWeights},
+    weights::{HeadWeights, Projection, TargetWeights},
 };
 use crate::{
     backend::Capacity,
@@ -101,137 +103,89 @@ impl Machine {
             facts.vocabulary,
         )?;
         let plane = self.plane(&facts.layer, self.cache_rows);
-        let mut add = None;
-        for (at, layer) in self.target.layers.iter().enumerate() {
-            // What the layer before adds to the stream is added where this one norms it.
-            self.enter_layer(pass, at, add, layer.input_norm.as_ref())?;
-            let cache = self.target_cache.range(2 * at * plane..2 * (at + 1) * plane);
-            let yielded = self.layer(
-                pass,
-                if at == 0 { Ahead::Layout } else { Ahead::Layer },
-                &facts.layer,
-                layer,
-                self.rows(&work.normed, hidden),
-                cache,
-                self.target_turns.slice(),
+        let layers = &self.target.layers;
+        let mut left = Left::Stream;
+        for (at, layer) in layers.iter().enumerate() {
+            let input = match left {
+                Left::Normed(input) => input,
+                Left::Added(add) => {
+                    self.enter_layer(pass, at, Some(add), layer.input_norm.as_ref(), Some(&layer.qkv))?
+                }
+                Left::Stream => self.enter_layer(pass, at, None, layer.input_norm.as_ref(), Some(&layer.qkv))?,
+            };
+            let next = layers.get(at + 1).and_then(|next| {
+                let norm = next.input_norm.as_ref()?;
+                Some(Next { norm, layer: &next.qkv, keep: self.kept(work, at + 1).next() })
+            });
+            let operands = LayerOperands {
+                ahead: if at == 0 { Ahead::Layout } else { Ahead::Layer },
+                facts: &facts.layer,
+                weights: layer,
+                input,
+                cache: self.target_cache.range(2 * at * plane..2 * (at + 1) * plane),
+                turns: self.target_turns.slice(),
                 stream,
-            )?;
-            add = Some(yielded);
+                next,
+            };
+            left = self.layer(pass, operands)?;
+            if matches!(left, Left::Normed(_)) {
+                self.keep_again(pass, at + 1)?;
+            }
         }
-        self.enter_layer(pass, self.target.layers.len(), add, Some(&self.target.norm))
+        self.enter_layer(pass, layers.len(), left.added(), Some(&self.target.norm), None).map(|_| ())
     }
 
-    /// Adds to the stream, keeps it where the draft wants it, and norms it.
-    fn enter_layer(
-        &self,
-        pass: Pass<'_>,
+    /// Where the draft wants what enters a layer to be kept.
+    fn kept<'a>(&self, work: &'a Activations, at: usize) -> impl Iterator<Item = Rows<'a>> {
+        let capture = self.head.as_ref().map_or(&[][..], |head| &head.facts.capture);
+        let width = self.target.facts.layer.hidden;
+        let bytes = self.element_bytes();
+        (0..capture.len()).filter(move |place| capture[*place] == at).map(move |place| Rows {
+            at: work.captured.range(place * width * bytes..work.captured.bytes()),
+            stride: capture.len() * width,
+        })
+    }
+
+    /// Keeps what enters a layer in all places but the first.
+    fn keep_again(&self, pass: Pass<'_>, at: usize) -> Result<(), DeviceError> {
+        let Pass { rows, work, .. } = pass;
+        let width = self.target.facts.layer.hidden;
+        let stream = self.rows(&work.stream, width);
+        let places = self.kept(work, at).skip(1);
+        places.into_iter().try_for_each(|keep| self.kernels.add_rows(stream, None, Some(keep), rows, width))
+    }
+
+    /// Adds to the stream, keeps it where the draft wants it, and norms it for a layer, or for what takes normed rows alone.
+    fn enter_layer<'a>(
+        &'a self,
+        pass: Pass<'a>,
         at: usize,
-        add: Option<Added<'_>>,
-        norm: Option<&Buffer>,
-    ) -> Result<(), DeviceError> {
+        add: Option<Added<'a>>,
+        norm: Option<&'a Buffer>,
+        layer: Option<&Projection>,
+    ) -> Result<Input<'a>, DeviceError> {
         let Pass { rows, work, .. } = pass;
         let facts = &self.target.facts.layer;
         let width = facts.hidden;
-        let capture = self.head.as_ref().map_or(&[][..], |head| &head.facts.capture);
-        let places: Vec<usize> = (0..capture.len()).filter(|place| capture[*place] == at).collect();
-        let keep = |place: usize| {
-            let start = place * width * self.element_bytes();
-            Rows { at: work.captured.range(start..work.captured.bytes()), stride: capture.len() * width }
-        };
-        let stream = self.rows(&work.stream, width);
+        let mut input = Input::from(self.rows(&work.normed, width));
         if let Some(norm) = norm {
-            self.kernels.rms_norm(RmsNorm {
-                out: self.rows(&work.normed, width),
-                stream,
+            let norm = RmsNorm {
+                out: input.rows,
+                stream: self.rows(&work.stream, width),
                 add,
                 weight: norm.slice(),
-                keep: places.first().map(|place| keep(*place)),
+                keep: self.kept(work, at).next(),
                 source: None,
                 rows,
                 width,
                 epsilon: facts.epsilon,
-            })?;
-        }
-        places.iter().skip(1).try_for_each(|place| self.kernels.add_rows(stream, None, Some(keep(*place)), rows, width))
-    }
-
-    /// A decoder layer behind its input norm: `input` to attention, the stream to take up what attention yields. Returns what
-    /// the feed-forward layer yields.
-    #[expect(clippy::too_many_arguments, reason = "a layer is all of these")]
-    fn layer<'a>(
-        &self,
-        pass: Pass<'a>,
-        ahead: Ahead,
-        facts: &LayerFacts,
-        layer: &LayerWeights,
-        input: Rows<'_>,
-        cache: Slice<'_>,
-        turns: Slice<'_>,
-        stream: Rows<'_>,
-    ) -> Result<Added<'a>, DeviceError> {
-        let Pass { rows, groups, sees, arrays, work } = pass;
-        let LayerFacts { hidden, intermediate, attention, epsilon, .. } = facts;
-        let (heads, kv_heads, head_dim) = (attention.heads, attention.key_value_heads, attention.head_dim);
-        let parts = self.linear_or_parts(work, work.qkv.slice(), input, &layer.qkv, rows)?;
-        let plane = cache.bytes() / 2;
-        let (keys, values) = (cache.range(0..plane), cache.range(plane..2 * plane));
-        let rotation = Rotation {
-            qkv: work.qkv.slice(),
-            parts,
-            table: turns,
-            positions: self.positions,
-            position: arrays.position.slice(),
-            write: arrays.write.slice(),
-            keys,
-            values,
-            norms: layer.head_norms.as_ref().map(|(query, key)| (query.slice(), key.slice(), *epsilon)),
-            rows,
-            heads,
-            kv_heads,
-            head_dim,
-        };
-        let all = Attention {
-            out: work.attended.slice(),
-            query: Rows { at: work.qkv.slice(), stride: layer.qkv.outputs },
-            keys,
-            values,
-            page_table: self.slots.page_table.slice(),
-            table_width: self.slots.table_width,
-            page_size: self.capacity.page_size,
-            row_slot: arrays.slot.slice(),
-            row_prefix: arrays.prefix.slice(),
-            row_own_count: arrays.own_count.slice(),
-            row_own: arrays.own.slice(),
-            own_stride: arrays.own_stride,
-            rows,
-            heads,
-            kv_heads,
-            head_dim,
-            partial: work.partial.slice(),
-            counters: work.counters.slice(),
-            max_splits: self.splits,
-        };
-        match self.attention {
-            AttentionKernels::Tiles => self.kernels.rotate_and_attend(rotation, all, groups, sees, ahead)?,
-            AttentionKernels::Rows => {
-                self.kernels.rotate_and_write(rotation)?;
-                self.attend_rows(all)?;
+            };
+            match layer {
+                Some(layer) => input = self.norm_for(work, norm, layer)?,
+                None => self.kernels.rms_norm(norm)?,
             }
         }
-        let add = self.added(work, self.rows(&work.attended, heads * head_dim), &layer.output, rows)?;
-        self.kernels.rms_norm(RmsNorm {
-            out: self.rows(&work.normed, *hidden),
-            stream,
-            add: Some(add),
-            weight: layer.post_attention_norm.slice(),
-            keep: None,
-            source: None,
-            rows,
-            width: *hidden,
-            epsilon: *epsilon,
-        })?;
-        self.gated(work, self.rows(&work.normed, *hidden), &layer.gate_up, rows, *intermediate)?;
-        self.added(work, self.rows(&work.gated, *intermediate), &layer.down, rows)
+        self.keep_again(pass, at).map(|()| input)
     }
 
     /// Finds what groups see of their own, once for a pass, where the kernels that draft have not laid it out.
@@ -243,25 +197,6 @@ impl Machine {
             }
             _ => Ok(()),
         }
-    }
-
-    /// Attention piece by piece, so that the workspace of splits is bounded.
-    fn attend_rows(&self, all: Attention<'_>) -> Result<(), DeviceError> {
-        let element = self.element_bytes();
-        for start in (0..all.rows).step_by(ATTENTION_ROWS) {
-            let behind = |slice: Slice<'_>, width: usize| start * width..slice.bytes();
-            self.kernels.attention_rows(Attention {
-                out: all.out.range(behind(all.out, all.heads * all.head_dim * element)),
-                query: Rows { at: all.query.at.range(behind(all.query.at, all.query.stride * element)), ..all.query },
-                row_slot: all.row_slot.range(behind(all.row_slot, 4)),
-                row_prefix: all.row_prefix.range(behind(all.row_prefix, 4)),
-                row_own_count: all.row_own_count.range(behind(all.row_own_count, 4)),
-                row_own: all.row_own.range(behind(all.row_own, all.own_stride * 4)),
-                rows: ATTENTION_ROWS.min(all.rows - start),
-                ..all
-            })?;
-        }
-        Ok(())
     }
 
     /// The features of the draft's rows: row r takes what the target's pass left in row `source[r]` of `from`.
@@ -350,12 +285,21 @@ impl Machine {
         };
         let plane = self.plane(&facts.layer, self.cache_rows + self.scratch_rows);
         let cache = self.head_cache.range(0..2 * plane);
-        let add =
-            self.layer(pass, Ahead::Layout, &facts.layer, &head.layer, input, cache, self.head_turns.slice(), out)?;
-        let Some(weight) = &head.norm else {
-            return self.kernels.add_rows(out, Some(add), None, rows, hidden).map(|()| out);
+        let operands = LayerOperands {
+            ahead: Ahead::Layout,
+            facts: &facts.layer,
+            weights: &head.layer,
+            input: input.into(),
+            cache,
+            turns: self.head_turns.slice(),
+            stream: out,
+            next: None,
         };
-        self.head_norm(head, weight, work, out, Some(add), rows)
+        let add = self.layer(pass, operands)?.added();
+        let Some(weight) = &head.norm else {
+            return self.kernels.add_rows(out, add, None, rows, hidden).map(|()| out);
+        };
+        self.head_norm(head, weight, work, out, add, rows)
     }
 
     /// The norm behind the head's layer, over its recurrent state after `add`: in place, or beside it in `work.added`.

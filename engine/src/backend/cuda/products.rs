@@ -108,6 +108,19 @@ impl Products {
         }
     }
 
+    /// Whether it is known that the streaming kernel is the fastest of a product.
+    pub fn streams(&self, matmul: Matmul) -> bool {
+        let plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        match plans.get(&matmul) {
+            Some(Some(plan)) => match plan.fastest() {
+                Some(fastest) => matches!(fastest, Fastest::Rival(_)),
+                None => matmul.rows <= FEW_ROWS,
+            },
+            Some(None) => true,
+            None => false,
+        }
+    }
+
     /// Memory that a kernel without effect may write.
     pub fn scratch(&self) -> Slice<'_> {
         self.workspace.range(0..16)

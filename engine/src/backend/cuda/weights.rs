@@ -29,7 +29,17 @@ impl Projection {
     pub fn linear<'a>(&'a self, y: Slice<'a>, x: Rows<'a>, rows: usize) -> Linear<'a> {
         let Self { weight, bias, inputs, outputs } = self;
         let bias = bias.as_ref().map(Buffer::slice);
-        Linear { y, y_is_float: false, x, weight: weight.slice(), bias, rows, inputs: *inputs, outputs: *outputs }
+        Linear {
+            y,
+            y_is_float: false,
+            x,
+            weight: weight.slice(),
+            bias,
+            rows,
+            inputs: *inputs,
+            outputs: *outputs,
+            unscaled: None,
+        }
     }
 }
 
