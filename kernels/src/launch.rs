@@ -30,6 +30,11 @@ pub use select::{Logits, LogprobRows, MOST_SELECTED, TopK};
 pub use tree::{Drafting, MOST_NODES, MOST_PLACES, MOST_TOPK, PassRows, Proposals, Sequences, TreeNodes, VerifyRows};
 pub use unread::{Reading, UnreadTokens};
 
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
 use crate::device::{Arg, Device, DeviceError, Element, Geometry, Kernel, KernelFile, Properties, Slice};
 
 /// All kernel files of an element type and some head sizes on a device, each with its compiler options.
@@ -74,6 +79,8 @@ pub struct Kernels {
     device: Device,
     element: Element,
     options: Vec<String>,
+    /// What [`clusters_at_once`](Self::clusters_at_once) has found, by blocks.
+    clusters: Arc<Mutex<HashMap<usize, usize>>>,
 }
 
 /// Rows in a buffer, `stride` elements apart.
@@ -88,7 +95,7 @@ pub struct Rows<'a> {
 impl Kernels {
     /// Kernels for activations, weights and caches of a type.
     pub fn new(device: Device, element: Element) -> Self {
-        Self { device, element, options: vec![element.option()] }
+        Self { device, element, options: vec![element.option()], clusters: Arc::default() }
     }
 
     /// The device.
@@ -107,9 +114,16 @@ impl Kernels {
         if blocks == 1 {
             return Ok(multiprocessors);
         }
+        let mut clusters = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = clusters.get(&blocks) {
+            return Ok(*known);
+        }
         // Any kernel that takes all shared memory tells.
         let kernel = self.device.kernel(state::FILE, &[], "set_state")?;
-        self.device.clusters_at_once(&kernel, grid([blocks, 1, 1], 64, shared_bytes).in_clusters(blocks))
+        let geometry = grid([blocks, 1, 1], 64, shared_bytes).in_clusters(blocks);
+        let found = self.device.clusters_at_once(&kernel, geometry)?;
+        clusters.insert(blocks, found);
+        Ok(found)
     }
 
     fn kernel(&self, file: KernelFile, name: &'static str) -> Result<Kernel, DeviceError> {

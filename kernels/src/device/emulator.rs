@@ -287,7 +287,8 @@ impl Driver for Emulator {
     }
 
     fn clusters_at_once(&self, _kernel: &dyn KernelHandle, geometry: Geometry) -> Result<usize, DeviceError> {
-        Ok(MULTIPROCESSORS / geometry.cluster as usize)
+        // One runs, however few multiprocessors there are said to be: clusters of all sizes are seen.
+        Ok((MULTIPROCESSORS / geometry.cluster as usize).max(1))
     }
 
     fn begin_capture(&self) -> Result<(), DeviceError> {

@@ -201,11 +201,12 @@ impl Kernels {
             return Ok((multiprocessors * resident / pieces.max(1)).clamp(1, most.max(1)));
         }
         // Splits are a cluster, whose sizes are powers of 2.
-        let mut splits = 1 << most.max(1).ilog2();
-        while splits > 1 && self.clusters_at_once(splits)? * resident < pieces {
-            splits /= 2;
+        for splits in (1..=most.max(1).ilog2()).rev().map(|power| 1 << power) {
+            if self.clusters_at_once(splits)? * resident >= pieces {
+                return Ok(splits);
+            }
         }
-        Ok(splits)
+        Ok(1)
     }
 }
 
