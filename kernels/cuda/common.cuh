@@ -148,7 +148,6 @@ __device__ __forceinline__ int load_fresh(const int* at) {
   asm volatile("ld.global.cg.s32 %0, [%1];" : "=r"(value) : "l"(at));
   return value;
 }
-__device__ __forceinline__ float load_fresh(const float* at) { return bits_float((u32)load_fresh((const int*)at)); }
 __device__ __forceinline__ uint2 load_fresh_8(const void* at) {
   uint2 value;
   asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "l"(at));
@@ -307,6 +306,9 @@ __device__ __forceinline__ float warp_max(float value) {
   }
   return value;
 }
+
+/// Elements from one row of so many sums of squares to the next: whole accesses.
+__device__ __forceinline__ int squares_stride(int count) { return (count + 3) / 4 * 4; }
 
 /// The sum over a block in every thread, in a fixed order. `scratch` is shared, 32 floats; may be used again at once.
 __device__ __forceinline__ float block_sum(float value, float* scratch) {

@@ -216,7 +216,7 @@ norm_unscaled(T* out, int out_stride, T* stream, int stream_stride, const T* add
     sum = x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
   }
   sum = block_sum(sum, scratch);
-  if (threadIdx.x == 0) squares[(u64)row * ((gridDim.x + 3) / 4 * 4) + blockIdx.x] = sum;
+  if (threadIdx.x == 0) squares[(u64)row * squares_stride((int)gridDim.x) + blockIdx.x] = sum;
 }
 
 /// The input of an EAGLE-3 layer: side by side, the normed embedding of a row's token and its normed feature, `[rows, 2 ·

@@ -15,9 +15,6 @@
 #include "common.cuh"
 #include "ring.cuh"
 
-/// -DRING: bytes of a block's ring. The stages that it holds with eight warps, for so many rows.
-#define STAGES(rows) (RING / ((8 * 16 + (rows)) * ROW_BYTES) < 6 ? RING / ((8 * 16 + (rows)) * ROW_BYTES) : 6)
-
 /// One block: 16 outputs a warp (8 if GATED), ROWS rows, one part of the inputs, or if FOLD all of them.
 template <int ROWS, bool GATED, bool FOLD>
 __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, int x_stride, const T* w,
@@ -60,17 +57,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
                             is_real ? x + (u64)(first_row + row) * x_stride + k : x, is_real);
     }
   };
-  // Weights do not depend on the kernel before: they are under way while it ends.
-#pragma unroll
-  for (int s = 0; s < RING_STAGES - 1; s++) {
-    if (s < steps) load_weights(s, shared + s * stage_bytes);
-  }
-  wait_for_predecessor();
-#pragma unroll
-  for (int s = 0; s < RING_STAGES - 1; s++) {
-    if (s < steps) load_rows(s, shared + s * stage_bytes);
-    copy_async_commit();
-  }
+  fill_ring<RING_STAGES>(shared, stage_bytes, steps, load_weights, load_rows);
   Scales<SCALES ? ROWS : 32, ROWS <= 8 ? 2 : 1> of_rows(first_row, rows, SCALES ? squares : nullptr, count);
 
   // Rows of a tile of sums are outputs group and group + 8; columns are rows 2 · quarter and the next of eight.

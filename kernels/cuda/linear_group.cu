@@ -21,10 +21,6 @@
 #define THREADS 256
 /// Outputs, or rows, from one that a thread copies to its next.
 #define APART (THREADS / CHUNKS)
-/// -DRING: bytes of a block's ring. The stages that it holds, for so many rows.
-#define STAGES(rows)                                                                                                    \
-  (RING / ((MOST_OUTPUTS + (rows)) * ROW_BYTES) < 6 ? RING / ((MOST_OUTPUTS + (rows)) * ROW_BYTES) : 6)
-
 /// One block: `tile` sums (a multiple of 16) of up to ROWS rows, over one part of the inputs.
 template <int ROWS, bool GATED>
 __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, int x_stride, const T* w, const T* bias, int rows,
@@ -62,17 +58,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
       if (row < ROWS) copy_async_16_or_zero(stage + tile * ROW_BYTES + place_of(row, chunk), real ? from : x, real);
     }
   };
-  // Weights do not depend on the kernel before: they are under way while it ends.
-#pragma unroll
-  for (int s = 0; s < RING_STAGES - 1; s++) {
-    if (s < steps) load_weights(s, shared + s * stage_bytes);
-  }
-  wait_for_predecessor();
-#pragma unroll
-  for (int s = 0; s < RING_STAGES - 1; s++) {
-    if (s < steps) load_rows(s, shared + s * stage_bytes);
-    copy_async_commit();
-  }
+  fill_ring<RING_STAGES>(shared, stage_bytes, steps, load_weights, load_rows);
   Scales<ROWS, 1> of_rows(0, rows, squares, count);
 
   float sum[ROWS / 2];

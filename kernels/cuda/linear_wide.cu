@@ -23,7 +23,7 @@
 
 /// -DWIDE_RING: bytes of a block's ring. Stages for so many rows and columns.
 #define STAGE_BYTES(rows, columns) (((rows) + (columns)) * ROW_BYTES)
-#define STAGES(rows, columns)                                                                                           \
+#define STAGES_OF(rows, columns)                                                                                        \
   (WIDE_RING / STAGE_BYTES(rows, columns) < 12 ? WIDE_RING / STAGE_BYTES(rows, columns) : 12)
 
 #define THREADS 256
@@ -34,7 +34,7 @@
 template <int ROWS, int COLUMNS, bool GATED>
 __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, int x_stride, const T* w, const T* bias, int rows,
                                          int inputs, int outputs, int share) {
-  constexpr int HALF = COLUMNS / 2, RING_STAGES = STAGES(ROWS, COLUMNS);
+  constexpr int HALF = COLUMNS / 2, RING_STAGES = STAGES_OF(ROWS, COLUMNS);
   constexpr int BYTES = STAGE_BYTES(ROWS, COLUMNS);
   static_assert(COLUMNS % APART == 0 && ROWS % APART == 0 && RING_STAGES >= 3, "copies are whole, and under way");
   DYNAMIC_SHARED(shared);
@@ -68,17 +68,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
       copy_async_16_or_zero(stage + place_of(own + i * APART, chunk), real ? from : x, real);
     }
   };
-  // Weights do not depend on the kernel before: they are under way while it ends.
-#pragma unroll
-  for (int s = 0; s < RING_STAGES - 1; s++) {
-    if (s < steps) load_weights(s, shared + s * BYTES);
-  }
-  wait_for_predecessor();
-#pragma unroll
-  for (int s = 0; s < RING_STAGES - 1; s++) {
-    if (s < steps) load_rows(s, shared + s * BYTES);
-    copy_async_commit();
-  }
+  fill_ring<RING_STAGES>(shared, BYTES, steps, load_weights, load_rows);
 
   int half = thread / 128;
   float sum[HALF / 2];
@@ -142,7 +132,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
 
 /// `wide_<r>_<c>`: up to r rows, c columns a block. Grid: (outputs / c, parts); THREADS threads.
 /// `inputs`, `x_stride` and `outputs` are multiples of 8, `share` of PIECE; `bias` may be null; y is `[rows, outputs]` of T, or of
-/// float if `y_is_float`, and with more than one part float `[parts, rows, outputs]`. Dynamic shared memory: STAGES(r, c) ·
+/// float if `y_is_float`, and with more than one part float `[parts, rows, outputs]`. Dynamic shared memory: STAGES_OF(r, c) ·
 /// STAGE_BYTES(r, c).
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_32_64(PARAMETERS) { block_of<32, 64, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_32_128(PARAMETERS) { block_of<32, 128, false>(ARGUMENTS); }

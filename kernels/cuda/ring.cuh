@@ -21,8 +21,25 @@ __device__ __forceinline__ u32 place_of(int row, int chunk) {
 #define SCALE_PARAMETERS const float *squares, int count, float epsilon
 #define SCALE_ARGUMENTS squares, count, epsilon
 
-/// Elements from one row of so many sums of squares to the next.
-__device__ __forceinline__ int squares_stride(int count) { return (count + 3) / 4 * 4; }
+/// -DRING: bytes of the ring of one of two blocks. The stages that it holds with 128 outputs, for so many rows.
+#define STAGES(rows) (RING / ((8 * 16 + (rows)) * ROW_BYTES) < 6 ? RING / ((8 * 16 + (rows)) * ROW_BYTES) : 6)
+
+/// Fills all but one stage of a ring: weights, which do not depend on the kernel before, are under way while that ends; rows are
+/// asked for behind it.
+template <int COUNT, class Weights, class Rows>
+__device__ __forceinline__ void fill_ring(unsigned char* ring, int stage_bytes, int steps, Weights&& load_weights,
+                                          Rows&& load_rows) {
+#pragma unroll
+  for (int s = 0; s < COUNT - 1; s++) {
+    if (s < steps) load_weights(s, ring + s * stage_bytes);
+  }
+  wait_for_predecessor();
+#pragma unroll
+  for (int s = 0; s < COUNT - 1; s++) {
+    if (s < steps) load_rows(s, ring + s * stage_bytes);
+    copy_async_commit();
+  }
+}
 
 /// The sums of squares of a block's ROWS rows from `first_row` on, of which a thread has every so manieth four of a row; the
 /// first AT_HAND of them arrive while products run.

@@ -465,7 +465,6 @@ inline void check_alignment(const void* at, const char* what) {
 inline uint4 load_16(const void* at) { check_alignment(at, "load"); uint4 v; std::memcpy(&v, at, 16); return v; }
 inline uint4 load_16_streaming(const void* at) { return load_16(at); }
 inline int load_fresh(const int* at) { return *at; }
-inline float load_fresh(const float* at) { return *at; }
 inline void prefetch_line(const void*) {}
 inline uint2 load_fresh_8(const void* at) {
   if ((uintptr_t)at % 8) { std::fprintf(stderr, "emulator: load of 8 bytes at the odd address %p\n", at); std::abort(); }

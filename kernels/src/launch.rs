@@ -21,6 +21,7 @@ pub use accept::{Acceptance, CachePlanes, Moves};
 pub use attention::{Attention, HEAD_DIMS};
 pub use attention_tiles::{Ahead, Groups, Sees};
 pub use elementwise::{Added, JoinNormed, RmsNorm, Rotation};
+pub(crate) use linear::squares_stride;
 pub use linear::{Linear, Parts, Unscaled};
 pub use linear_few::Stream;
 pub use linear_wide::Wide;

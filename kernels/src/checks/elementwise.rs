@@ -1,6 +1,6 @@
 //! Embedding, norms, rotary embedding, activation.
 
-use super::{Numbers, compare, text, tolerance, values};
+use super::{Numbers, compare, linear::sums_of_squares, text, tolerance, values};
 use crate::{
     device::{Buffer, Device, Element},
     launch::{Added, JoinNormed, Kernels, Parts, RmsNorm, Rotation, Rows},
@@ -113,12 +113,7 @@ fn check_unscaled(kernels: &Kernels, norm: RmsNorm<'_>, [x, sum, weight]: [&[f32
     )?;
     let weighted: Vec<f32> = sum.iter().enumerate().map(|(at, value)| value * weight[at % width]).collect();
     compare("a norm without scale", &values(device, out.at, element)?, &weighted, tolerance(element))?;
-    let pieces: Vec<f32> = device.download(unscaled.squares).map_err(text)?;
-    let found: Vec<f32> = pieces
-        .chunks(unscaled.count.next_multiple_of(4))
-        .take(rows)
-        .map(|row| row[..unscaled.count].iter().sum())
-        .collect();
+    let found = sums_of_squares(device, unscaled, rows)?;
     let expected: Vec<f32> = sum.chunks(width).map(|row| row.iter().map(|value| value * value).sum()).collect();
     compare("sums of squares", &found, &expected, tolerance(element))?;
     let Some(keep) = keep else { return Ok(()) };

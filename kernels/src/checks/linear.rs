@@ -3,7 +3,7 @@
 use super::{Numbers, compare, text, tolerance, values};
 use crate::{
     device::{Buffer, Device, Element},
-    launch::{Kernels, Linear, Parts, Rows, Unscaled},
+    launch::{Kernels, Linear, Parts, Rows, Unscaled, squares_stride},
     reference::{Matrix, linear},
 };
 
@@ -72,7 +72,7 @@ const EPSILON: f32 = 1e-3;
 impl Squares {
     /// Of so many pieces a row.
     pub(super) fn random(device: &Device, numbers: &mut Numbers, count: usize, rows: usize) -> Result<Self, String> {
-        let values: Vec<f32> = (0..count.next_multiple_of(4) * rows).map(|_| 1e3 * numbers.float().abs()).collect();
+        let values: Vec<f32> = (0..squares_stride(count) * rows).map(|_| 1e3 * numbers.float().abs()).collect();
         Ok(Self { on_device: device.upload(&values).map_err(text)?, values, count, rows })
     }
 
@@ -83,7 +83,7 @@ impl Squares {
     /// What the layer's first rows yield when they are scaled so.
     pub(super) fn expected(&self, layer: &Layer) -> Vec<f32> {
         let scale = |row: usize| {
-            let sum: f32 = self.values[row * self.count.next_multiple_of(4)..][..self.count].iter().sum();
+            let sum: f32 = self.values[row * squares_stride(self.count)..][..self.count].iter().sum();
             1.0 / (sum / layer.inputs as f32 + EPSILON).sqrt()
         };
         let scaled = |(at, value): (usize, &f32)| {
@@ -92,6 +92,13 @@ impl Squares {
         };
         layer.expected[..self.rows * layer.outputs].iter().enumerate().map(scaled).collect()
     }
+}
+
+/// Of each row, the sum of the sums of squares that a norm has left.
+pub(super) fn sums_of_squares(device: &Device, unscaled: Unscaled<'_>, rows: usize) -> Result<Vec<f32>, String> {
+    let Unscaled { squares, count, .. } = unscaled;
+    let pieces: Vec<f32> = device.download(squares).map_err(text)?;
+    Ok(pieces.chunks(squares_stride(count)).take(rows).map(|row| row[..count].iter().sum()).collect())
 }
 
 /// Elements between rows.

@@ -2,12 +2,12 @@
 
 use super::{
     Numbers, compare,
-    linear::{Layer, Squares},
+    linear::{Layer, Squares, sums_of_squares},
     text, tolerance, values,
 };
 use crate::{
     device::{Device, Element},
-    launch::{Kernels, Linear, Rows, Stream, Unscaled},
+    launch::{Kernels, Linear, Rows, Stream},
 };
 
 /// Ragged ends, layers whose inputs two blocks share and others, bias, float results, rows apart, rows that are yet to be scaled,
@@ -73,7 +73,7 @@ fn check_stream(
         squares: squares.slice(),
         epsilon: 1e-5,
     };
-    let Unscaled { count: pieces, .. } = kernels.few_to_stream(operands, to).map_err(text)?;
+    let unscaled = kernels.few_to_stream(operands, to).map_err(text)?;
     let found = values(device, y.slice(), element)?;
     let expected: Vec<f32> = stream.iter().zip(&layer.expected).map(|(stream, added)| stream + added).collect();
     compare(&format!("stream of {what}"), &found, &expected, 2.0 * tolerance(element))?;
@@ -85,9 +85,7 @@ fn check_stream(
     let weighted: Vec<f32> = found.iter().enumerate().map(|(at, value)| value * weight[at % outputs]).collect();
     let weighted = element.decode(&element.encode(&weighted));
     compare(&format!("normed stream of {what}"), &values(device, normed.slice(), element)?, &weighted, 0.0)?;
-    let sums: Vec<f32> = device.download(squares.slice()).map_err(text)?;
-    let sums: Vec<f32> =
-        sums.chunks(pieces.next_multiple_of(4)).take(rows).map(|row| row[..pieces].iter().sum()).collect();
+    let sums = sums_of_squares(device, unscaled, rows)?;
     let expected: Vec<f32> = found.chunks(outputs).map(|row| row.iter().map(|value| value * value).sum()).collect();
     compare(&format!("squares of {what}"), &sums, &expected, 1e-4)
 }

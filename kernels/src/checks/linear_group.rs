@@ -1,17 +1,18 @@
 //! Linear layers of warp groups.
 
 use super::{
-    Numbers, compare,
-    linear::{Layer, Squares, add_up},
-    text, tolerance, values,
+    Numbers,
+    linear::{Layer, Squares},
+    linear_wide::check_dealt,
+    text,
 };
 use crate::{
     device::{Device, Element},
-    launch::{Kernels, Linear, Parts},
+    launch::{Kernels, Linear},
 };
 
-/// Layers with ragged ends, in one part and in several, for rows from 9 to 32, with and without bias and
-/// float results, and rows that are yet to be scaled; gated layers have the bits of layer and activation apart. Nothing where there is no such kernel.
+/// Layers with ragged ends, in one part and in several, for rows from 9 to 32, with and without bias and float results, and rows
+/// that are yet to be scaled; gated layers have the bits of layer and activation apart. Nothing where there is no such kernel.
 pub fn check_linear_group(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     if !kernels.has_group(9, 8) {
@@ -26,50 +27,21 @@ pub fn check_linear_group(device: &Device, element: Element) -> Result<(), Strin
             let squares = Squares::random(device, &mut numbers, 9, rows)?;
             for most_parts in [1, Kernels::MOST_PARTS] {
                 let what = format!("{inputs}→{outputs}, {rows} rows, at most {most_parts} parts");
+                let parts = if most_parts == 1 { 1 } else { kernels.parts_of(inputs, outputs) };
+                let check = |operands: Linear<'_>, expected: &[f32], what: &str| {
+                    check_dealt(
+                        (&kernels, operands, parts),
+                        (what, expected),
+                        |linear| kernels.linear_group(linear, most_parts),
+                        |linear| kernels.linear_group_gated(linear),
+                    )
+                };
                 let plain = layer.operands(&y, rows);
-                check_group(&kernels, plain, most_parts, &layer.expected[..rows * outputs], &what)?;
+                check(plain, &layer.expected[..rows * outputs], &what)?;
                 let unscaled = Linear { unscaled: squares.unscaled(), ..plain };
-                check_group(&kernels, unscaled, most_parts, &squares.expected(&layer), &format!("unscaled {what}"))?;
+                check(unscaled, &squares.expected(&layer), &format!("unscaled {what}"))?;
             }
         }
     }
     Ok(())
-}
-
-fn check_group(
-    kernels: &Kernels,
-    linear: Linear<'_>,
-    most_parts: usize,
-    expected: &[f32],
-    what: &str,
-) -> Result<(), String> {
-    let Linear { y, rows, inputs, outputs, .. } = linear;
-    let (device, element) = (kernels.device(), kernels.element());
-    let parts = kernels.group_parts(inputs, outputs, most_parts);
-    let sums = match kernels.linear_group(linear, most_parts).map_err(text)? {
-        Some(Parts { at, count }) if count == parts && count > 1 => at,
-        None if parts == 1 => y,
-        found => return Err(format!("{what}: left in {found:?}")),
-    };
-    let sums: Vec<f32> = device.download(sums).map_err(text)?;
-    let found = add_up(&sums[..parts * rows * outputs], rows * outputs);
-    compare(what, &found, expected, 1e-4)?;
-    if parts > 1 {
-        return Ok(());
-    }
-    kernels.linear_group(Linear { y_is_float: false, ..linear }, most_parts).map_err(text)?;
-    let rounded = values(device, y, element)?;
-    compare(what, &rounded[..rows * outputs], expected, tolerance(element))?;
-    // The same weights, as gate and up.
-    let half = outputs / 2;
-    if !half.is_multiple_of(8) {
-        return Ok(());
-    }
-    let gated = device.allocate(rows * half * element.bytes()).map_err(text)?;
-    let apart = device.allocate(rows * half * element.bytes()).map_err(text)?;
-    kernels.silu_gate(apart.slice(), y, rows, half).map_err(text)?;
-    let operands = Linear { y: gated.slice(), y_is_float: false, outputs: half, ..linear };
-    kernels.linear_group_gated(operands).map_err(text)?;
-    let (found, expected) = (values(device, gated.slice(), element)?, values(device, apart.slice(), element)?);
-    compare(&format!("gated {what}"), &found, &expected, 0.0)
 }

@@ -6,7 +6,7 @@ use super::{
     text, tolerance, values,
 };
 use crate::{
-    device::{Device, Element},
+    device::{Device, DeviceError, Element},
     launch::{Kernels, Linear, Parts},
 };
 
@@ -18,40 +18,52 @@ pub fn check_linear_wide(device: &Device, element: Element) -> Result<(), String
     // A ring that comes round, parts, few inputs, and several blocks.
     for (inputs, outputs, all_rows) in [(1096, 80, vec![17, 61]), (72, 48, vec![32]), (520, 272, vec![64])] {
         let layer = Layer::random(&kernels, &mut numbers, [inputs, outputs], 64)?;
-        let expected = &layer.expected;
         for rows in all_rows {
             for wide in kernels.wide(rows, inputs, outputs, 2) {
                 let y = device.allocate(wide.parts() * rows * outputs * 4).map_err(text)?;
                 let operands = layer.operands(&y, rows);
                 let what = format!("{inputs}→{outputs}, {rows} rows, {wide:?}");
-                let sums = match kernels.linear_wide(operands, wide).map_err(text)? {
-                    Some(Parts { at, count }) if count == wide.parts() && count > 1 => at,
-                    None if wide.parts() == 1 => y.slice(),
-                    found => return Err(format!("{what}: left in {found:?}")),
-                };
-                let sums: Vec<f32> = device.download(sums).map_err(text)?;
-                let found = add_up(&sums, rows * outputs);
-                compare(&what, &found, &expected[..rows * outputs], 1e-4)?;
-                if wide.parts() > 1 {
-                    continue;
-                }
-                kernels.linear_wide(Linear { y_is_float: false, ..operands }, wide).map_err(text)?;
-                let rounded = values(device, y.slice(), element)?;
-                compare(&what, &rounded[..rows * outputs], &expected[..rows * outputs], tolerance(element))?;
-                // The same weights, as gate and up.
-                let half = outputs / 2;
-                let gated = device.allocate(rows * half * element.bytes()).map_err(text)?;
-                let apart = device.allocate(rows * half * element.bytes()).map_err(text)?;
-                kernels.silu_gate(apart.slice(), y.slice(), rows, half).map_err(text)?;
-                if half.is_multiple_of(8) {
-                    let operands = Linear { y: gated.slice(), y_is_float: false, outputs: half, ..operands };
-                    kernels.linear_wide_gated(operands, wide).map_err(text)?;
-                    let (found, expected) =
-                        (values(device, gated.slice(), element)?, values(device, apart.slice(), element)?);
-                    compare(&format!("gated {what}"), &found, &expected, 0.0)?;
-                }
+                check_dealt(
+                    (&kernels, operands, wide.parts()),
+                    (&what, &layer.expected[..rows * outputs]),
+                    |linear| kernels.linear_wide(linear, wide),
+                    |linear| kernels.linear_wide_gated(linear, wide),
+                )?;
             }
         }
     }
     Ok(())
+}
+
+/// A layer that warp groups compute in so many parts; in one, also rounded, and gated with the same weights.
+pub(super) fn check_dealt(
+    (kernels, linear, parts): (&Kernels, Linear<'_>, usize),
+    (what, expected): (&str, &[f32]),
+    run: impl for<'a> Fn(Linear<'a>) -> Result<Option<Parts<'a>>, DeviceError>,
+    run_gated: impl Fn(Linear<'_>) -> Result<(), DeviceError>,
+) -> Result<(), String> {
+    let Linear { y, rows, outputs, .. } = linear;
+    let (device, element, count) = (kernels.device(), kernels.element(), rows * outputs);
+    let sums = match run(linear).map_err(text)? {
+        Some(found) if found.count == parts && parts > 1 => found.at,
+        None if parts == 1 => y,
+        found => return Err(format!("{what}: left in {found:?}")),
+    };
+    let sums: Vec<f32> = device.download(sums).map_err(text)?;
+    compare(what, &add_up(&sums[..parts * count], count), expected, 1e-4)?;
+    if parts > 1 {
+        return Ok(());
+    }
+    run(Linear { y_is_float: false, ..linear }).map_err(text)?;
+    compare(what, &values(device, y, element)?[..count], expected, tolerance(element))?;
+    let half = outputs / 2;
+    if !half.is_multiple_of(8) {
+        return Ok(());
+    }
+    let gated = device.allocate(rows * half * element.bytes()).map_err(text)?;
+    let apart = device.allocate(rows * half * element.bytes()).map_err(text)?;
+    kernels.silu_gate(apart.slice(), y, rows, half).map_err(text)?;
+    run_gated(Linear { y: gated.slice(), y_is_float: false, outputs: half, ..linear }).map_err(text)?;
+    let (found, expected) = (values(device, gated.slice(), element)?, values(device, apart.slice(), element)?);
+    compare(&format!("gated {what}"), &found, &expected, 0.0)
 }

@@ -15,7 +15,7 @@ const UNSCALED_PIECE: usize = 512;
 const LEAST_PIECE: usize = 16;
 
 /// Rows that are left out.
-const NO_ROWS: Rows<'static> = Rows { at: Slice::NONE, stride: 0 };
+pub(super) const NO_ROWS: Rows<'static> = Rows { at: Slice::NONE, stride: 0 };
 
 /// What is added to the residual stream.
 #[derive(Clone, Copy, Debug)]
@@ -140,35 +140,11 @@ impl Kernels {
     /// # Errors
     /// When a buffer is too short, or the device fails.
     pub fn rms_norm(&self, norm: RmsNorm<'_>) -> Result<(), DeviceError> {
-        let RmsNorm { out, stream, add, weight, keep, source, rows, width, epsilon } = norm;
-        self.check_rows(out, rows, width)?;
-        match source {
-            Some(source) => check_ints(source, rows)?,
-            None => self.check_rows(stream, rows, width)?,
-        }
-        let (add, parts, count) = self.check_added(add, rows, width)?;
-        if let Some(keep) = keep {
-            self.check_rows(keep, rows, width)?;
-        }
-        weight.check(width * self.element.bytes())?;
-        let kernel = self.kernel(FILE, if count > 0 { "rms_norm_parts" } else { "rms_norm" })?;
-        let keep = keep.unwrap_or(NO_ROWS);
-        let arguments = [
-            address(out.at),
-            int(out.stride),
-            address(stream.at),
-            int(stream.stride),
-            address(add.at),
-            int(add.stride),
-            address(parts),
-            int(count),
-            address(weight),
-            address(keep.at),
-            int(keep.stride),
-            address(source.unwrap_or(Slice::NONE)),
-            int(width),
-            Arg::Float(epsilon),
-        ];
+        let RmsNorm { source, rows, width, epsilon, .. } = norm;
+        let (shared, in_parts) = self.norm_arguments(norm)?;
+        let kernel = self.kernel(FILE, if in_parts { "rms_norm_parts" } else { "rms_norm" })?;
+        let own = [address(source.unwrap_or(Slice::NONE)), int(width), Arg::Float(epsilon)];
+        let arguments = [&shared[..], &own].concat();
         let threads = self.norm_threads(width);
         // SAFETY: lengths are checked above; rows of `source` are the caller's layout kernels', which stay within.
         unsafe { self.device.launch(&kernel, line(rows, threads), &arguments) }
@@ -191,35 +167,16 @@ impl Kernels {
     /// # Errors
     /// When a buffer is too short, nothing is added, rows are gathered, or the device fails.
     pub fn rms_norm_unscaled<'a>(&self, norm: RmsNorm<'_>, squares: Slice<'a>) -> Result<Unscaled<'a>, DeviceError> {
-        let RmsNorm { out, stream, add, weight, keep, source, rows, width, epsilon } = norm;
+        let RmsNorm { add, source, rows, width, epsilon, .. } = norm;
         if add.is_none() || source.is_some() || rows > MOST_ROWS_TO_SCALE {
             return Err(DeviceError::Shape(format!(
                 "a norm without scale adds to the stream, up to {MOST_ROWS_TO_SCALE} rows as they lie"
             )));
         }
-        for part in [Some(out), Some(stream), keep].into_iter().flatten() {
-            self.check_rows(part, rows, width)?;
-        }
-        let (add, parts, part_count) = self.check_added(add, rows, width)?;
-        weight.check(width * self.element.bytes())?;
+        let (shared, _) = self.norm_arguments(norm)?;
         let count = width.div_ceil(UNSCALED_PIECE);
         squares.check(rows * squares_stride(count) * 4)?;
-        let keep = keep.unwrap_or(NO_ROWS);
-        let arguments = [
-            address(out.at),
-            int(out.stride),
-            address(stream.at),
-            int(stream.stride),
-            address(add.at),
-            int(add.stride),
-            address(parts),
-            int(part_count),
-            address(weight),
-            address(keep.at),
-            int(keep.stride),
-            address(squares),
-            int(width),
-        ];
+        let arguments = [&shared[..], &[address(squares), int(width)]].concat();
         let kernel = self.kernel(FILE, "norm_unscaled")?;
         // SAFETY: lengths are checked above.
         unsafe { self.device.launch(&kernel, grid([count, rows, 1], UNSCALED_PIECE as u32 / 4, 0), &arguments)? };
@@ -272,6 +229,36 @@ impl Kernels {
     /// A thread for each vector of a row, whole warps, as many as leave enough registers to each.
     fn norm_threads(&self, width: usize) -> u32 {
         (width / self.vector()).next_multiple_of(32).clamp(32, 512) as u32
+    }
+
+    /// Checks what norms work on: the arguments that they begin with, and whether what is added is in parts.
+    fn norm_arguments(&self, norm: RmsNorm<'_>) -> Result<([Arg; 11], bool), DeviceError> {
+        let RmsNorm { out, stream, add, weight, keep, source, rows, width, .. } = norm;
+        self.check_rows(out, rows, width)?;
+        match source {
+            Some(source) => check_ints(source, rows)?,
+            None => self.check_rows(stream, rows, width)?,
+        }
+        let (add, parts, count) = self.check_added(add, rows, width)?;
+        if let Some(keep) = keep {
+            self.check_rows(keep, rows, width)?;
+        }
+        weight.check(width * self.element.bytes())?;
+        let keep = keep.unwrap_or(NO_ROWS);
+        let arguments = [
+            address(out.at),
+            int(out.stride),
+            address(stream.at),
+            int(stream.stride),
+            address(add.at),
+            int(add.stride),
+            address(parts),
+            int(count),
+            address(weight),
+            address(keep.at),
+            int(keep.stride),
+        ];
+        Ok((arguments, count > 0))
     }
 
     /// Rows, address and number of parts of what is added.

@@ -214,10 +214,10 @@ impl Kernels {
         if tile > MOST_ROWS_TO_SCALE {
             linear.check_scaled()?;
         }
-        let stage = |warps: usize| (warps * 16 + tile) * PIECE * 2;
-        let stages = (ring_bytes(self.device.properties().shared_bytes) / stage(8)).min(MOST_STAGES);
         let blocks = [linear.rows.div_ceil(tile), sums.div_ceil(16 * deal.warps), deal.parts];
-        let geometry = grid(blocks, deal.warps as u32 * 32, stages * stage(deal.warps));
+        let stage = (deal.warps * 16 + tile) * PIECE * 2;
+        let shared = stages(self.device.properties(), tile) * stage;
+        let geometry = grid(blocks, deal.warps as u32 * 32, shared);
         let arguments = [&linear.arguments()[..], &linear.scale_arguments(), &[int(deal.share)]].concat();
         let kernel = self.device.kernel(FILE, &options(self.element, self.device.properties()), name)?;
         // SAFETY: lengths are checked by the callers.
@@ -233,7 +233,7 @@ impl Kernels {
 }
 
 /// Elements from one row of so many sums of squares to the next.
-pub(super) fn squares_stride(count: usize) -> usize {
+pub(crate) fn squares_stride(count: usize) -> usize {
     count.next_multiple_of(4)
 }
 
@@ -251,6 +251,16 @@ pub(super) fn ring_bytes(shared_bytes: usize) -> usize {
     const OTHER: usize = 1 << 10;
     let half = shared_bytes / BLOCKS;
     if half < 64 << 10 { shared_bytes - OTHER } else { (half - OTHER).min(110 << 10) }
+}
+
+/// Stages of the ring of a block of so many rows, with as many outputs as a block may have.
+pub(super) fn stages(properties: &Properties, rows: usize) -> usize {
+    (ring_bytes(properties.shared_bytes) / stage_bytes(rows)).min(MOST_STAGES)
+}
+
+/// Bytes of such a stage.
+pub(super) fn stage_bytes(rows: usize) -> usize {
+    (WARPS[0] * 16 + rows) * PIECE * 2
 }
 
 /// The kernel for a number of rows, and the rows of its blocks.
@@ -340,7 +350,7 @@ pub(super) mod tests {
         for (shared_bytes, blocks) in [(232_448, 2), (166_912, 2), (101_376, 1)] {
             assert!(blocks * (ring_bytes(shared_bytes) + 1024) <= shared_bytes);
             // Copies have to be under way while a stage is used.
-            assert!(ring_bytes(shared_bytes) / ((128 + MOST_ROWS) * PIECE * 2) >= 3, "{shared_bytes}");
+            assert!(stages(&Properties { shared_bytes, ..h200() }, MOST_ROWS) >= 3, "{shared_bytes}");
         }
     }
 }

@@ -1,7 +1,9 @@
 //! `cuda/linear_few.cu`.
 
 use super::{
-    Kernels, Linear, Rows, Unscaled, address, grid, int,
+    Kernels, Linear, Rows, Unscaled, address,
+    elementwise::NO_ROWS,
+    grid, int,
     linear::{BLOCKS, options, ring_bytes, squares_stride},
 };
 use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
@@ -82,7 +84,7 @@ impl Kernels {
         norm.check(outputs * element)?;
         normed.check(rows * outputs * element)?;
         squares.check(rows * squares_stride(count) * 4)?;
-        let keep = keep.unwrap_or(Rows { at: Slice::NONE, stride: 0 });
+        let keep = keep.unwrap_or(NO_ROWS);
         let more = [address(keep.at), int(keep.stride), address(norm), address(normed), address(squares)];
         self.launch_few(linear, ["few_to_stream", "few_to_stream_halved"], &more)?;
         Ok(Unscaled { squares, count, epsilon })

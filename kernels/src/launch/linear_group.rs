@@ -2,20 +2,16 @@
 
 use super::{
     Kernels, Linear, Parts, grid, int,
-    linear::{Deal, PIECE, deal, options, ring_bytes},
+    linear::{Deal, deal, options, stage_bytes, stages},
     linear_wide::has_wide,
 };
-use crate::device::{DeviceError, KernelFile, Properties, Split};
+use crate::device::{DeviceError, KernelFile, Split};
 
 pub(super) const FILE: KernelFile =
     KernelFile { name: "linear_group.cu", text: include_str!("../../cuda/linear_group.cu"), split: Split::Shared };
 
-/// Stages of a ring, at most.
-const MOST_STAGES: usize = 6;
 /// Rows from which on these kernels are the faster ones.
 const LEAST_ROWS: usize = 9;
-/// Outputs of a block, at most.
-const MOST_OUTPUTS: usize = 128;
 /// Threads of a block.
 const THREADS: u32 = 256;
 
@@ -36,11 +32,6 @@ impl Kernels {
             && inputs.is_multiple_of(8)
             && rows >= LEAST_ROWS
             && kernel_for(rows).is_some()
-    }
-
-    /// In how many parts [`linear_group`](Self::linear_group) leaves the sums of a layer, at most `most_parts`.
-    pub fn group_parts(&self, inputs: usize, outputs: usize, most_parts: usize) -> usize {
-        deal(self.device.properties(), inputs, outputs, most_parts).parts
     }
 
     /// `y = x · weightᵀ + bias` in an order of its own. In one part `y` is the result; in several, of which there are at most
@@ -83,7 +74,8 @@ impl Kernels {
             self.device.kernel(FILE, &options(self.element, properties), if gated { of_gated } else { plain })?;
         let tile = 16 * warps;
         let arguments = [&linear.arguments()[..], &linear.scale_arguments(), &[int(share), int(tile)]].concat();
-        let geometry = grid([sums.div_ceil(tile), parts, 1], THREADS, ring(properties, most_rows));
+        let shared = stages(properties, most_rows) * stage_bytes(most_rows);
+        let geometry = grid([sums.div_ceil(tile), parts, 1], THREADS, shared);
         // SAFETY: lengths are checked above.
         unsafe { self.device.launch(&kernel, geometry, &arguments) }
     }
@@ -94,12 +86,6 @@ fn kernel_for(rows: usize) -> Option<(usize, [&'static str; 2])> {
     NAMES.into_iter().find(|(most, _)| rows <= *most)
 }
 
-/// Bytes of the ring of a block of so many rows.
-fn ring(properties: &Properties, rows: usize) -> usize {
-    let stage = (MOST_OUTPUTS + rows) * PIECE * 2;
-    (ring_bytes(properties.shared_bytes) / stage).min(MOST_STAGES) * stage
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,7 +94,7 @@ mod tests {
     #[test]
     fn copies_are_under_way_while_a_stage_is_used() {
         for (rows, _) in NAMES {
-            assert!(ring(&h200(), rows) / ((MOST_OUTPUTS + rows) * PIECE * 2) >= 4, "{rows} rows");
+            assert!(stages(&h200(), rows) >= 4, "{rows} rows");
         }
     }
 }

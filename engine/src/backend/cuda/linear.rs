@@ -29,6 +29,19 @@ impl<'a> From<Rows<'a>> for Input<'a> {
     }
 }
 
+/// Which of our own kernels streams a layer's weights.
+#[derive(Clone, Copy)]
+enum Streaming {
+    /// That of every device and of one order, alone in batch-invariant mode.
+    Ring,
+    /// For few rows, whose results are whole.
+    Few,
+    /// Of warp groups, for some rows.
+    Group,
+    /// Of warp groups, for more, dealt so.
+    Wide(Wide),
+}
+
 impl Machine {
     /// Norms rows for a layer, which scales them itself where that is faster.
     pub(super) fn norm_for<'a>(
@@ -40,7 +53,7 @@ impl Machine {
         let RmsNorm { out, add, rows, width, .. } = norm;
         let leaves_scale = add.is_some()
             && self.kernels.suits_unscaled(rows, width)
-            && self.scales(layer, rows)
+            && !matches!(self.streaming(work, layer.linear(out.at, out, rows), 1), Streaming::Wide(_))
             && self.streams(layer, rows);
         let unscaled = if leaves_scale {
             Some(self.kernels.rms_norm_unscaled(norm, work.squares.slice())?)
@@ -72,12 +85,6 @@ impl Machine {
         let to = Stream { keep, norm: weight, normed: out.at, squares: work.squares.slice(), epsilon };
         let unscaled = self.kernels.few_to_stream(layer.linear(stream.at, x, rows), to)?;
         Ok(Input { rows: out, unscaled: Some(unscaled) })
-    }
-
-    /// Whether the one of our own kernels that computes a layer of these rows scales them.
-    fn scales(&self, layer: &Projection, rows: usize) -> bool {
-        let Projection { inputs, outputs, .. } = *layer;
-        self.kernels.suits_group(rows, inputs, outputs) || self.kernels.wide(rows, inputs, outputs, 1).is_empty()
     }
 
     /// Whether our own kernel is known to compute a layer of these rows the fastest, in whatever order it likes.
@@ -172,10 +179,10 @@ impl Machine {
             return self.product(work, whole, false).and_then(|_| activate());
         }
         let own = Linear { y, outputs: intermediate, ..whole };
-        let stream = || match self.wide(work, whole, 1) {
-            _ if self.suits_group(whole) => self.kernels.linear_group_gated(own),
-            Some(wide) => self.kernels.linear_wide_gated(own, wide),
-            None => self.kernels.linear_gated(own),
+        let stream = || match self.streaming(work, whole, 1) {
+            Streaming::Group => self.kernels.linear_group_gated(own),
+            Streaming::Wide(wide) => self.kernels.linear_wide_gated(own, wide),
+            Streaming::Few | Streaming::Ring => self.kernels.linear_gated(own),
         };
         match self.library_or(whole, &stream, &activate)? {
             Outcome::Stream => stream(),
@@ -192,26 +199,24 @@ impl Machine {
         in_parts: bool,
     ) -> Result<Option<Parts<'a>>, DeviceError> {
         let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
-        let few = !self.batch_invariant && self.kernels.suits_few(rows, inputs, outputs);
-        let wide = self.wide(work, linear, Kernels::MOST_PARTS);
-        let group = self.suits_group(linear);
-        let count = match wide {
-            _ if group => self.kernels.group_parts(inputs, outputs, Kernels::MOST_PARTS),
-            Some(wide) => wide.parts(),
-            None if few || rows > Kernels::MOST_ROWS_IN_PARTS => 1,
-            None => self.kernels.parts_of(inputs, outputs),
+        let streaming = self.streaming(work, linear, Kernels::MOST_PARTS);
+        let count = match streaming {
+            Streaming::Wide(wide) => wide.parts(),
+            Streaming::Few => 1,
+            Streaming::Ring if rows > Kernels::MOST_ROWS_IN_PARTS => 1,
+            Streaming::Group | Streaming::Ring => self.kernels.parts_of(inputs, outputs),
         };
         let fits = count * rows * outputs * 4 <= work.parts.bytes();
         let parts = (count > 1 && fits).then_some(Parts { at: work.parts.slice(), count });
         let most_parts = parts.map_or(1, |_| Kernels::MOST_PARTS);
         let own = Linear { y: parts.map_or(y, |parts| parts.at), ..linear };
         let stream = || {
-            match (wide, parts) {
-                _ if group => self.kernels.linear_group(own, most_parts).map(|_| ())?,
-                (Some(wide), _) => self.kernels.linear_wide(own, wide).map(|_| ())?,
-                (None, Some(_)) => self.kernels.linear_in_parts(own).map(|_| ())?,
-                (None, None) if few => self.kernels.linear_few(own)?,
-                (None, None) => self.kernels.linear(own)?,
+            match (streaming, parts) {
+                (Streaming::Group, _) => self.kernels.linear_group(own, most_parts).map(|_| ())?,
+                (Streaming::Wide(wide), _) => self.kernels.linear_wide(own, wide).map(|_| ())?,
+                (Streaming::Few, _) => self.kernels.linear_few(own)?,
+                (Streaming::Ring, Some(_)) => self.kernels.linear_in_parts(own).map(|_| ())?,
+                (Streaming::Ring, None) => self.kernels.linear(own)?,
             }
             match parts {
                 Some(parts) if !in_parts => self.kernels.add_parts(y, y_is_float, parts, rows, outputs),
@@ -224,19 +229,21 @@ impl Machine {
         }
     }
 
-    /// Whether warp groups compute a layer of some rows; they have an order of their own.
-    fn suits_group(&self, linear: Linear<'_>) -> bool {
-        !self.batch_invariant && self.kernels.suits_group(linear.rows, linear.inputs, linear.outputs)
-    }
-
-    /// How the wide kernel deals a layer, if it has one for it and the parts have room; it has an order of its own.
-    fn wide(&self, work: &Activations, linear: Linear<'_>, most_parts: usize) -> Option<Wide> {
+    /// The one of our own kernels that is the fastest for a layer, whose parts, at most `most_parts`, have room.
+    fn streaming(&self, work: &Activations, linear: Linear<'_>, most_parts: usize) -> Streaming {
         let Linear { rows, inputs, outputs, .. } = linear;
         if self.batch_invariant {
-            return None;
+            return Streaming::Ring;
+        }
+        if self.kernels.suits_group(rows, inputs, outputs) {
+            return Streaming::Group;
+        }
+        if self.kernels.suits_few(rows, inputs, outputs) {
+            return Streaming::Few;
         }
         let fits = |wide: &Wide| wide.parts() == 1 || wide.parts() * rows * outputs * 4 <= work.parts.bytes();
-        self.kernels.wide(rows, inputs, outputs, most_parts).into_iter().find(fits)
+        let wide = self.kernels.wide(rows, inputs, outputs, most_parts).into_iter().find(fits);
+        wide.map_or(Streaming::Ring, Streaming::Wide)
     }
 
     /// Runs a layer by the library if that is the fastest, with its bias and what has to follow; else says that the streaming

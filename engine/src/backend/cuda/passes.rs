@@ -108,10 +108,7 @@ impl Machine {
         for (at, layer) in layers.iter().enumerate() {
             let input = match left {
                 Left::Normed(input) => input,
-                Left::Added(add) => {
-                    self.enter_layer(pass, at, Some(add), layer.input_norm.as_ref(), Some(&layer.qkv))?
-                }
-                Left::Stream => self.enter_layer(pass, at, None, layer.input_norm.as_ref(), Some(&layer.qkv))?,
+                left => self.enter_layer(pass, at, left.added(), layer.input_norm.as_ref(), Some(&layer.qkv))?,
             };
             let next = layers.get(at + 1).and_then(|next| {
                 let norm = next.input_norm.as_ref()?;
@@ -151,8 +148,8 @@ impl Machine {
         let Pass { rows, work, .. } = pass;
         let width = self.target.facts.layer.hidden;
         let stream = self.rows(&work.stream, width);
-        let places = self.kept(work, at).skip(1);
-        places.into_iter().try_for_each(|keep| self.kernels.add_rows(stream, None, Some(keep), rows, width))
+        let mut places = self.kept(work, at).skip(1);
+        places.try_for_each(|keep| self.kernels.add_rows(stream, None, Some(keep), rows, width))
     }
 
     /// Adds to the stream, keeps it where the draft wants it, and norms it for a layer, or for what takes normed rows alone.
