@@ -76,6 +76,13 @@ __device__ __forceinline__ void product_start(float (&sum)[COLUMNS / 2], const v
 }
 __device__ __forceinline__ void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
+/// Waits for all products that have been started but those behind the last so many `products_commit`; their sums are not to be
+/// used yet.
+template <int PENDING>
+__device__ __forceinline__ void products_wait_but() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+
 /// Waits for all products that have been started.
 template <int COUNT>
 __device__ __forceinline__ void products_wait(float (&sum)[COUNT]) {

@@ -25,6 +25,7 @@
 #define __align__(n) alignas(n)
 #define __shared__ static thread_local
 #define __constant__ static const
+#define __grid_constant__
 #define DYNAMIC_SHARED(name) unsigned char* name = emulator::dynamic_shared()
 
 struct dim3 {
@@ -138,7 +139,7 @@ spectune_switch:
 // Blocks of a cluster, at most.
 constexpr int kCluster = 8;
 
-enum class State : unsigned char { kReady, kWarp, kBlock, kCluster, kDone };
+enum class State : unsigned char { kReady, kWarp, kBlock, kCluster, kPoll, kDone };
 
 struct Warp {
   int live = 0, waiting = 0;
@@ -148,9 +149,10 @@ struct Warp {
   alignas(16) float matrix[2][kWarp][12];
 };
 
-// A product of wgmma.cuh that a thread has started.
+// A product of wgmma.cuh that a thread has started; one without sums is the end of a group.
 struct Product {
   float* sum;
+  int columns;
   const unsigned char *left, *right;
 };
 
@@ -170,6 +172,8 @@ struct Worker {
   size_t stack_count = 0;
   unsigned char* shared = nullptr;
   int current = 0, live = 0, blocked = 0, clustered = 0;
+  // Whether a thread has changed what others may wait for, since this was last asked.
+  bool changed = false;
   void (*call)(void* function, void** arguments) = nullptr;
   void* function = nullptr;
   void** arguments = nullptr;
@@ -203,6 +207,9 @@ inline void sync_cluster() {
   worker->clustered++;
   yield_as(State::kCluster);
 }
+
+// Lets others run, until something may have changed.
+inline void poll() { yield_as(State::kPoll); }
 
 [[noreturn]] inline void fiber_main() {
   Worker& w = *worker;
@@ -254,6 +261,12 @@ inline void begin_block(Worker& w, int threads) {
   w.blocked = w.clustered = 0;
 }
 
+// Makes the threads that are in a state ready.
+inline void wake(Worker& w, State state) {
+  for (State& each : w.states)
+    if (each == state) each = State::kReady;
+}
+
 // Runs a block until it has ended or all its threads that live are at the barrier of its cluster.
 inline void run_block(Worker& w, int threads, unsigned order) {
   int warps = (int)w.warps.size();
@@ -261,6 +274,7 @@ inline void run_block(Worker& w, int threads, unsigned order) {
   block_index = w.index;
   while (w.live > 0 && w.clustered < w.live) {
     bool ran = false;
+    wake(w, State::kPoll);
     for (int k = 0; k < warps; k++) {
       // Warps run in a different order from launch to launch: what depends on the order shows.
       int i = (order & 1) ? warps - 1 - k : k;
@@ -275,7 +289,7 @@ inline void run_block(Worker& w, int threads, unsigned order) {
           thread_y = t / block_size.x % block_size.y;
           thread_z = t / (block_size.x * block_size.y);
           spectune_switch(&w.scheduler, w.pointers[t]);
-          progress = true;
+          progress |= w.states[t] != State::kPoll;
         }
         ran |= progress;
         if (group.live > 0 && group.waiting == group.live) {
@@ -288,10 +302,11 @@ inline void run_block(Worker& w, int threads, unsigned order) {
         if (!progress) break;
       }
     }
+    ran |= w.changed;
+    w.changed = false;
     if (w.live > 0 && w.blocked == w.live) {
       w.blocked = 0;
-      for (int i = 0; i < threads; i++)
-        if (w.states[i] == State::kBlock) w.states[i] = State::kReady;
+      wake(w, State::kBlock);
     } else if (!ran && w.live > 0 && w.clustered < w.live) {
       std::fprintf(stderr, "emulator: a block hangs: %d threads live, %d at the block's barrier, %d at the cluster's\n", w.live,
                    w.blocked, w.clustered);
@@ -307,11 +322,9 @@ inline void run_cluster(Worker* blocks, int count, int threads, unsigned order) 
     live = false;
     for (int k = 0; k < count; k++) run_block(blocks[(order & 8) ? count - 1 - k : k], threads, order);
     for (int rank = 0; rank < count; rank++) {
-      Worker& w = blocks[rank];
-      live |= w.live > 0;
-      w.clustered = 0;
-      for (int i = 0; i < threads; i++)
-        if (w.states[i] == State::kCluster) w.states[i] = State::kReady;
+      live |= blocks[rank].live > 0;
+      blocks[rank].clustered = 0;
+      wake(blocks[rank], State::kCluster);
     }
   }
 }
@@ -551,7 +564,7 @@ inline void mma_16816(float d[4], const u32 a[4], const u32 b[2]) {
 // written too early shows, and so does a sum that is used without a wait.
 inline void fence_for_products() {}
 inline void products_begin() {}
-inline void products_commit() {}
+inline void products_commit() { emulator::worker->products[emulator::worker->current].push_back({}); }
 template <int COLUMNS> inline void product_start(float (&sum)[COLUMNS / 2], const void* left, const void* right) {
   using namespace emulator;
   for (const void* tile : {left, right}) {
@@ -560,23 +573,30 @@ template <int COLUMNS> inline void product_start(float (&sum)[COLUMNS / 2], cons
       std::abort();
     }
   }
-  worker->products[worker->current].push_back({sum, (const unsigned char*)left, (const unsigned char*)right});
+  worker->products[worker->current].push_back({sum, COLUMNS, (const unsigned char*)left, (const unsigned char*)right});
 }
-template <int COUNT> inline void products_wait(float (&sum)[COUNT]) {
+// Computes what a thread has started, but the last `pending` groups.
+inline void compute_products(int pending) {
   using namespace emulator;
   auto& products = worker->products[worker->current];
   int self = worker->current % 128;
+  size_t count = products.size();
+  for (int groups = 0; count > 0; count--) {
+    if (!products[count - 1].sum && groups++ == pending) break;
+  }
   // Input k of a row of a tile, of which `at` says where its inputs begin.
   auto element = [](const unsigned char* at, int row, int k) {
     int chunk = (int)((uintptr_t)at % 128) / 16 + k / 8;
     const unsigned char* tile = at - (uintptr_t)at % 128;
     return element_value(((const u16*)(tile + row * 128 + (chunk ^ row % 8) * 16))[k % 8]);
   };
-  for (const Product& product : products) {
+  for (size_t at = 0; at < count; at++) {
+    const Product& product = products[at];
+    if (!product.sum) continue;
     float own[2][16];
     for (int h = 0; h < 2; h++)
       for (int k = 0; k < 16; k++) own[h][k] = element(product.left, self / 32 * 16 + self % 32 / 4 + 8 * h, k);
-    for (int i = 0; i < COUNT; i += 4) {
+    for (int i = 0; i < product.columns / 2; i += 4) {
       for (int c = 0; c < 2; c++) {
         int column = i * 2 + self % 4 * 2 + c;
         float low = product.sum[i + c], high = product.sum[i + 2 + c];
@@ -590,7 +610,66 @@ template <int COUNT> inline void products_wait(float (&sum)[COUNT]) {
       }
     }
   }
-  products.clear();
+  products.erase(products.begin(), products.begin() + (long)count);
+}
+template <int PENDING> inline void products_wait_but() { compute_products(PENDING); }
+template <int COUNT> inline void products_wait(float (&)[COUNT]) {
+  compute_products(0);
+  emulator::worker->products[emulator::worker->current].clear();
+}
+
+// What the host says of a matrix (`Device::tiles`), and the copies of bulk.cuh: here at once.
+struct alignas(128) Tiles {
+  u64 address, columns, rows, stride, tile_rows, unused[11];
+};
+// Those that a phase waits for, those that it still waits for, the number of the phase, and bytes that have been announced less
+// those that have come.
+struct Barrier {
+  unsigned count : 15, left : 15, phase : 2;
+  int bytes;
+};
+static_assert(sizeof(Barrier) == 8, "as large as on a GPU");
+inline void change_barrier(unsigned char* at, int arrivals, int bytes) {
+  Barrier barrier;
+  std::memcpy(&barrier, at, sizeof barrier);
+  if (arrivals > (int)barrier.left) {
+    std::fprintf(stderr, "emulator: more arrive at a barrier than its phase waits for\n");
+    std::abort();
+  }
+  emulator::worker->changed = true;
+  barrier.left -= arrivals;
+  barrier.bytes += bytes;
+  if (barrier.left == 0 && barrier.bytes == 0) barrier.left = barrier.count, barrier.phase ^= 1;
+  std::memcpy(at, &barrier, sizeof barrier);
+}
+inline void barrier_init(u64* barrier, int arrivals) {
+  Barrier made{(unsigned)arrivals, (unsigned)arrivals, 0, 0};
+  std::memcpy(barrier, &made, sizeof made);
+}
+inline void barriers_made() {}
+inline void barrier_expect(u64* barrier, int bytes) { change_barrier((unsigned char*)barrier, 1, bytes); }
+inline void barrier_arrive(u64* barrier) { change_barrier((unsigned char*)barrier, 1, 0); }
+inline void barrier_await(u64* barrier, int phase) {
+  for (;;) {
+    Barrier now;
+    std::memcpy(&now, barrier, sizeof now);
+    if ((int)now.phase != (phase & 1)) return;
+    emulator::poll();
+  }
+}
+inline void copy_tile(void* shared, const Tiles* tiles, int column, int row, u64* barrier) {
+  if ((uintptr_t)shared % 1024) {
+    std::fprintf(stderr, "emulator: a tile at the odd place %p\n", shared);
+    std::abort();
+  }
+  for (int r = 0; r < (int)tiles->tile_rows; r++) {
+    for (int c = 0; c < 64; c++) {
+      bool inside = row + r < (int)tiles->rows && column + c < (int)tiles->columns;
+      u16 element = inside ? ((const u16*)tiles->address)[(u64)(row + r) * tiles->stride + column + c] : 0;
+      std::memcpy((unsigned char*)shared + r * 128 + ((c / 8) ^ (r % 8)) * 16 + c % 8 * 2, &element, 2);
+    }
+  }
+  change_barrier((unsigned char*)barrier, 0, -(int)tiles->tile_rows * 128);
 }
 #else
 inline void mma_16816(float*, const u32*, const u32*) { std::abort(); }

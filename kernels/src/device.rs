@@ -87,6 +87,23 @@ impl Geometry {
     }
 }
 
+/// Rows of 2-byte elements in a buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Matrix<'a> {
+    /// Where the first row begins.
+    pub at: Slice<'a>,
+    /// Rows.
+    pub rows: usize,
+    /// Elements of a row.
+    pub columns: usize,
+    /// Elements from one row to the next.
+    pub stride: usize,
+}
+
+/// A [`Matrix`] and how it is cut into tiles, as the engine that copies them reads it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tiles([u64; 16]);
+
 /// An argument of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub enum Arg {
@@ -98,6 +115,8 @@ pub enum Arg {
     Float(f32),
     /// A 64-bit integer.
     Long(u64),
+    /// A matrix to copy tiles of.
+    Tiles(Tiles),
 }
 
 impl Device {
@@ -281,6 +300,21 @@ impl Device {
     pub unsafe fn launch(&self, kernel: &Kernel, geometry: Geometry, arguments: &[Arg]) -> Result<(), DeviceError> {
         // SAFETY: the caller's promise.
         unsafe { self.0.driver.launch(kernel.0.as_ref(), geometry, arguments) }
+    }
+
+    /// Cuts a matrix into tiles of so many rows and 64 columns, for kernels that copy them with the engine for that (`bulk.cuh`).
+    ///
+    /// # Errors
+    /// When the buffer is too short, the matrix is not in whole accesses of 16 bytes, a tile has more than 256 rows, or the device
+    /// has no such engine.
+    pub fn tiles(&self, matrix: Matrix<'_>, tile_rows: usize) -> Result<Tiles, DeviceError> {
+        let Matrix { at, rows, columns, stride } = matrix;
+        let whole = at.address().is_multiple_of(16) && stride.is_multiple_of(8);
+        if !whole || rows * columns == 0 || columns > stride || !(1..=256).contains(&tile_rows) {
+            return Err(DeviceError::Shape(format!("{matrix:?} is not cut into tiles of {tile_rows} rows")));
+        }
+        at.check(((rows - 1) * stride + columns) * 2)?;
+        self.0.driver.tiles(matrix, tile_rows)
     }
 
     /// How many clusters of such a launch run at the same time: fewer than there is room for in all, since the multiprocessors

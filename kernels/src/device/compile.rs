@@ -32,7 +32,7 @@ pub enum Split {
 }
 
 /// What files may include, at most once each.
-const HEADERS: [(&str, &str); 8] = [
+const HEADERS: [(&str, &str); 9] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
     ("order.cuh", include_str!("../../cuda/order.cuh")),
     ("rotation.cuh", include_str!("../../cuda/rotation.cuh")),
@@ -41,6 +41,7 @@ const HEADERS: [(&str, &str); 8] = [
     ("few.cuh", include_str!("../../cuda/few.cuh")),
     ("ring.cuh", include_str!("../../cuda/ring.cuh")),
     ("wgmma.cuh", include_str!("../../cuda/wgmma.cuh")),
+    ("bulk.cuh", include_str!("../../cuda/bulk.cuh")),
 ];
 
 impl KernelFile {

@@ -20,8 +20,8 @@ use cudarc::driver::{
 };
 
 use super::{
-    Arg, DeviceError, Geometry, KernelFile, Properties, Split, compile,
-    driver::{Driver, Event, Graph, KernelHandle, Mark},
+    Arg, DeviceError, Geometry, KernelFile, Matrix, Properties, Split, Tiles, compile,
+    driver::{Driver, Event, Graph, KernelHandle, Mark, Value},
     matmul::{Matmul, MatmulPlan},
 };
 
@@ -362,14 +362,43 @@ impl Driver for Cuda {
     ) -> Result<(), DeviceError> {
         let CudaKernel(function, name) = own_kernel(kernel)?;
         self.enter()?;
-        let mut values: Vec<[u8; 8]> = arguments.iter().map(|argument| argument.bytes()).collect();
-        let mut pointers: Vec<*mut c_void> = values.iter_mut().map(|value| value.as_mut_ptr().cast()).collect();
+        let mut values: Vec<Value> = arguments.iter().copied().map(Value::from).collect();
+        let mut pointers: Vec<*mut c_void> = values.iter_mut().map(Value::pointer).collect();
         let mut attributes = self.attributes(geometry);
         let config = self.configuration(geometry, &mut attributes);
         // SAFETY: the caller promises that the arguments are the kernel's; configuration and arguments outlive the call.
         let launched =
             unsafe { sys::cuLaunchKernelEx(&raw const config, *function, pointers.as_mut_ptr(), std::ptr::null_mut()) };
         launched.result().map_err(|error| failed(&format!("launching {name} {geometry:?}"), error))
+    }
+
+    fn tiles(&self, matrix: Matrix<'_>, tile_rows: usize) -> Result<Tiles, DeviceError> {
+        let Matrix { at, rows, columns, stride } = matrix;
+        self.enter()?;
+        let extent = [columns as u64, rows as u64];
+        let apart = [stride as u64 * 2];
+        // Rows of 128 bytes, whose chunks of 16 are permuted as products read them.
+        let tile = [64, tile_rows as u32];
+        let mut map = sys::CUtensorMap { opaque: [0; 16] };
+        // SAFETY: the map is written by the call; it only describes memory, and copies stay within what it describes.
+        let encoded = unsafe {
+            sys::cuTensorMapEncodeTiled(
+                &raw mut map,
+                sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT16,
+                2,
+                at.address() as *mut c_void,
+                extent.as_ptr(),
+                apart.as_ptr(),
+                tile.as_ptr(),
+                [1, 1].as_ptr(),
+                sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            )
+        };
+        encoded.result().map_err(|error| failed(&format!("cuTensorMapEncodeTiled of {matrix:?}"), error))?;
+        Ok(Tiles(map.opaque))
     }
 
     fn clusters_at_once(&self, kernel: &dyn KernelHandle, geometry: Geometry) -> Result<usize, DeviceError> {

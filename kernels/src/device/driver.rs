@@ -1,9 +1,9 @@
 //! What a device driver does, at the size of a call.
 
-use std::{any::Any, sync::Arc, time::Duration};
+use std::{any::Any, ffi::c_void, sync::Arc, time::Duration};
 
 use super::{
-    Arg, DeviceError, Geometry, KernelFile,
+    Arg, DeviceError, Geometry, KernelFile, Matrix, Tiles, bytes_of,
     matmul::{Matmul, MatmulPlan},
 };
 
@@ -87,6 +87,8 @@ pub trait Driver: Send + Sync {
         geometry: Geometry,
         arguments: &[Arg],
     ) -> Result<(), DeviceError>;
+    /// A matrix of 2-byte elements in tiles of so many rows and 64 columns.
+    fn tiles(&self, matrix: Matrix<'_>, tile_rows: usize) -> Result<Tiles, DeviceError>;
     /// How many clusters of such a launch run at the same time.
     fn clusters_at_once(&self, kernel: &dyn KernelHandle, geometry: Geometry) -> Result<usize, DeviceError>;
     fn begin_capture(&self) -> Result<(), DeviceError>;
@@ -99,15 +101,26 @@ pub trait Driver: Send + Sync {
     fn matmul_plan(&self, matmul: Matmul) -> Result<Option<Box<dyn MatmulPlan>>, DeviceError>;
 }
 
-impl Arg {
-    /// Its bytes, as a kernel reads them.
-    pub(super) fn bytes(self) -> [u8; 8] {
-        let mut bytes = [0; 8];
-        match self {
-            Self::Address(value) | Self::Long(value) => bytes = value.to_le_bytes(),
-            Self::Int(value) => bytes[..4].copy_from_slice(&value.to_le_bytes()),
-            Self::Float(value) => bytes[..4].copy_from_slice(&value.to_le_bytes()),
+/// An argument as a kernel reads it.
+#[repr(align(128))]
+pub(super) struct Value([u8; 128]);
+
+impl Value {
+    /// Where it lies, for a launch.
+    pub(super) fn pointer(&mut self) -> *mut c_void {
+        self.0.as_mut_ptr().cast()
+    }
+}
+
+impl From<Arg> for Value {
+    fn from(argument: Arg) -> Self {
+        let mut value = Self([0; 128]);
+        match argument {
+            Arg::Address(number) | Arg::Long(number) => value.0[..8].copy_from_slice(&number.to_le_bytes()),
+            Arg::Int(number) => value.0[..4].copy_from_slice(&number.to_le_bytes()),
+            Arg::Float(number) => value.0[..4].copy_from_slice(&number.to_le_bytes()),
+            Arg::Tiles(Tiles(words)) => value.0.copy_from_slice(bytes_of(&words)),
         }
-        bytes
+        value
     }
 }

@@ -17,8 +17,8 @@ use std::{
 use libloading::Library;
 
 use super::{
-    Arg, DeviceError, Geometry, KernelFile, Properties,
-    driver::{Driver, Event, Graph, KernelHandle, Mark},
+    Arg, DeviceError, Geometry, KernelFile, Matrix, Properties, Tiles,
+    driver::{Driver, Event, Graph, KernelHandle, Mark, Value},
     matmul::{Matmul, MatmulPlan},
 };
 
@@ -164,8 +164,8 @@ impl Operation {
     unsafe fn run(&self) {
         match self {
             Self::Launch { entry, geometry, arguments, .. } => {
-                let mut values: Vec<[u8; 8]> = arguments.iter().map(|argument| argument.bytes()).collect();
-                let mut pointers: Vec<*mut c_void> = values.iter_mut().map(|value| value.as_mut_ptr().cast()).collect();
+                let mut values: Vec<Value> = arguments.iter().copied().map(Value::from).collect();
+                let mut pointers: Vec<*mut c_void> = values.iter_mut().map(Value::pointer).collect();
                 let block = [geometry.block, 1, 1];
                 // SAFETY: the entry reads as many arguments as its kernel has; the caller promises that they fit.
                 unsafe { entry(geometry.grid.as_ptr(), block.as_ptr(), geometry.cluster, pointers.as_mut_ptr()) }
@@ -284,6 +284,13 @@ impl Driver for Emulator {
             arguments: arguments.to_vec(),
         });
         Ok(())
+    }
+
+    fn tiles(&self, matrix: Matrix<'_>, tile_rows: usize) -> Result<Tiles, DeviceError> {
+        let Matrix { at, rows, columns, stride } = matrix;
+        let mut words = [0; 16];
+        words[..5].copy_from_slice(&[at.address(), columns as u64, rows as u64, stride as u64, tile_rows as u64]);
+        Ok(Tiles(words))
     }
 
     fn clusters_at_once(&self, _kernel: &dyn KernelHandle, geometry: Geometry) -> Result<usize, DeviceError> {

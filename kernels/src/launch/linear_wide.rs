@@ -1,10 +1,10 @@
 //! `cuda/linear_wide.cu`.
 
 use super::{
-    Kernels, Linear, Parts, grid, int,
+    Kernels, Linear, Parts, address, grid, int,
     linear::{PIECE, ring_bytes, shares},
 };
-use crate::device::{DeviceError, Element, KernelFile, Properties, Split};
+use crate::device::{Arg, DeviceError, Element, KernelFile, Matrix, Properties, Slice, Split};
 
 pub(super) const FILE: KernelFile =
     KernelFile { name: "linear_wide.cu", text: include_str!("../../cuda/linear_wide.cu"), split: Split::Shared };
@@ -16,7 +16,7 @@ const LEAST_ROWS: usize = 17;
 /// Rows that a block takes, at most.
 const MOST_ROWS: usize = 64;
 /// Threads of a block.
-const THREADS: u32 = 256;
+const THREADS: u32 = 288;
 
 /// How [`linear_wide`](Kernels::linear_wide) deals a layer to blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,24 +84,41 @@ impl Kernels {
             ))
         };
         self.wide(rows, inputs, all_columns, parts).into_iter().find(|known| *known == wide).ok_or_else(refused)?;
+        let most_rows = most_rows(rows);
         let (_, _, name) =
-            NAMES.into_iter().find(|known| (known.0, known.1) == (most_rows(rows), columns)).ok_or_else(refused)?;
+            NAMES.into_iter().find(|known| (known.0, known.1) == (most_rows, columns)).ok_or_else(refused)?;
         linear.check_scaled()?;
         self.check_linear(linear, parts, all_columns)?;
+        let Linear { y, y_is_float, x, weight, bias, .. } = linear;
+        // Columns of a warp group that are neighbours: gate and up lie apart.
+        let run = if gated { columns / 4 } else { columns / 2 };
+        let x = Matrix { at: x.at, rows, columns: inputs, stride: x.stride };
+        let weight = Matrix { at: weight, rows: all_columns, columns: inputs, stride: inputs };
+        let arguments = [
+            address(y),
+            Arg::Int(y_is_float.into()),
+            Arg::Tiles(self.device.tiles(x, most_rows)?),
+            Arg::Tiles(self.device.tiles(weight, run)?),
+            address(bias.unwrap_or(Slice::NONE)),
+            int(rows),
+            int(inputs),
+            int(outputs),
+            int(share),
+            int(parts),
+        ];
         let properties = self.device.properties();
         let kernel =
             self.device.kernel(FILE, &options(self.element, properties), if gated { name[1] } else { name[0] })?;
-        let arguments = [&linear.arguments()[..], &[int(share)]].concat();
-        let stage = (most_rows(rows) + columns) * PIECE * 2;
-        let shared = (wide_ring_bytes(properties.shared_bytes) / stage).min(MOST_STAGES) * stage;
+        let units = all_columns.div_ceil(columns) * parts;
+        let stages = stages(properties.shared_bytes, most_rows, columns);
+        let shared = stages * (stage_bytes(most_rows, columns) + BARRIERS_BYTES);
+        let geometry = grid([units.min(properties.multiprocessors), 1, 1], THREADS, shared);
         // SAFETY: lengths are checked above.
-        unsafe {
-            self.device.launch(&kernel, grid([all_columns.div_ceil(columns), parts, 1], THREADS, shared), &arguments)
-        }
+        unsafe { self.device.launch(&kernel, geometry, &arguments) }
     }
 }
 
-/// Rows and columns of a block, and the kernels of such blocks: plain and gated.
+/// Rows and columns of a unit, and the kernels of such units: plain and gated.
 const NAMES: [(usize, usize, [&str; 2]); 8] = [
     (32, 64, ["wide_32_64", "wide_32_64_gated"]),
     (32, 128, ["wide_32_128", "wide_32_128_gated"]),
@@ -113,12 +130,25 @@ const NAMES: [(usize, usize, [&str; 2]); 8] = [
     (64, 224, ["wide_64_224", "wide_64_224_gated"]),
 ];
 
-/// Columns of a block. Among equals the first: rows are read less often.
+/// Columns of a unit. Among equals the first: rows are read less often.
 const COLUMNS: [usize; 4] = [224, 192, 128, 64];
 
-/// Rows for which a block has room.
+/// Bytes of the two barriers of a stage.
+const BARRIERS_BYTES: usize = 16;
+
+/// Rows for which a unit has room.
 fn most_rows(rows: usize) -> usize {
     if rows > 32 { 64 } else { 32 }
+}
+
+/// Bytes of a stage.
+fn stage_bytes(rows: usize, columns: usize) -> usize {
+    (rows + columns) * PIECE * 2
+}
+
+/// Stages of a ring.
+fn stages(shared_bytes: usize, rows: usize, columns: usize) -> usize {
+    (wide_ring_bytes(shared_bytes) / stage_bytes(rows, columns)).min(MOST_STAGES)
 }
 
 /// Whether these kernels run on a device.
@@ -138,16 +168,16 @@ fn wide_ring_bytes(shared_bytes: usize) -> usize {
 
 /// The ways to deal a layer to multiprocessors that have one block at a time, the one with the least cost first.
 fn deals(multiprocessors: usize, rows: usize, inputs: usize, all_columns: usize, most_parts: usize) -> Vec<Wide> {
-    // In elements of weights, as measured on an H200: what a block costs besides them; an input, however many columns a block
+    // In elements of weights, as measured on an H200: what a unit costs besides them; an input, however many columns a unit
     // has; and of eight rows an input.
-    const BLOCK: usize = 16_384;
+    const UNIT: usize = 16_384;
     const INPUT: usize = 24;
     let cost = |wide: &Wide| {
         let Wide { columns, share, parts } = *wide;
-        let blocks = all_columns.div_ceil(columns) * parts;
+        let units = all_columns.div_ceil(columns) * parts;
         // What is left in parts is written and read again.
         let sums = if parts > 1 { 8 * parts * rows * all_columns / multiprocessors } else { 0 };
-        blocks.div_ceil(multiprocessors) * (share * (columns + INPUT + rows / 8) + BLOCK) + sums
+        units.div_ceil(multiprocessors) * (share * (columns + INPUT + rows / 8) + UNIT) + sums
     };
     let mut deals: Vec<Wide> = COLUMNS
         .into_iter()
@@ -182,7 +212,12 @@ mod tests {
     #[test]
     fn copies_are_under_way_while_a_stage_is_used() {
         for (rows, columns, _) in NAMES {
-            assert!(wide_ring_bytes(232_448) / ((rows + columns) * PIECE * 2) >= 4, "{rows} rows, {columns} columns");
+            let stages = stages(232_448, rows, columns);
+            assert!(stages >= 3, "{rows} rows, {columns} columns");
+            assert!(
+                stages * (stage_bytes(rows, columns) + BARRIERS_BYTES) <= 232_448,
+                "{rows} rows, {columns} columns"
+            );
         }
     }
 

@@ -1,0 +1,52 @@
+// Copies of tiles from global to shared memory by Hopper's engine for them (TMA), and the barriers that tell of their arrival.
+//
+// A tile is rows of 64 elements of 2 bytes, laid out as wgmma.cuh reads them. One thread asks for all of it. What lies outside of
+// the matrix arrives as zeros.
+//
+// A barrier lies in shared memory. Its phase ends when as many have arrived as it was made for, and all bytes that they have
+// announced have; then the next begins. Phases are told apart by whether their number is even.
+#pragma once
+
+#ifndef EMULATOR
+
+/// A matrix in global memory and how it is cut into tiles; the host makes it (`Device::tiles`). A parameter of kernels, as
+/// `const __grid_constant__ Tiles`.
+struct __align__(128) Tiles {
+  u64 words[16];
+};
+
+__device__ __forceinline__ void barrier_init(u64* barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
+}
+/// Lets the engine see barriers that this thread has made.
+__device__ __forceinline__ void barriers_made() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+/// Arrives, and announces bytes.
+__device__ __forceinline__ void barrier_expect(u64* barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(u64* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+/// Waits for the end of a phase.
+__device__ __forceinline__ void barrier_await(u64* barrier, int phase) {
+  u32 ended;
+  do {
+    asm volatile(
+        "{\n.reg .pred ended;\nmbarrier.try_wait.parity.shared::cta.b64 ended, [%1], %2;\nselp.u32 %0, 1, 0, ended;\n}"
+        : "=r"(ended)
+        : "r"(shared_address(barrier)), "r"(phase & 1)
+        : "memory");
+  } while (!ended);
+}
+
+/// Starts a copy of the tile whose first element is `column` of `row`; its bytes arrive at the barrier.
+__device__ __forceinline__ void copy_tile(void* shared, const Tiles* tiles, int column, int row, u64* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+          shared_address(shared)),
+      "l"(tiles), "r"(column), "r"(row), "r"(shared_address(barrier))
+      : "memory");
+}
+
+#endif  // EMULATOR
