@@ -13,6 +13,7 @@
 
 #ifdef T_PAIRS
 #include "groups.cuh"
+#include "softmax.cuh"
 
 /// Keys of a tile: those of a word of a mask, and one for each lane.
 #define KEYS 32
@@ -22,33 +23,10 @@
 /// lie in different banks.
 #define KEY_BYTES (HEAD_DIM * 2 + 16)
 #define STEPS (HEAD_DIM / 16)
-#define COLUMNS (HEAD_DIM / 8)
 /// Accesses of 16 bytes that a key takes.
 #define PIECES (HEAD_DIM / 8)
 /// Bytes of a tile's keys and values. A block's dynamic shared memory is STAGES of them, and its queries.
 #define BUFFER (2 * KEYS * KEY_BYTES)
-
-struct Softmax {
-  /// Of rows lane / 4 and lane / 4 + 8 of the warp's tile; scores are not scaled yet.
-  float most[2], sum[2];
-  /// Columns 8 i + 2 (lane % 4) and the next, of both rows.
-  float acc[COLUMNS][4];
-};
-
-/// Takes in that the largest score of a row is now at least `larger`; all lanes of a warp together.
-__device__ __forceinline__ void raise(Softmax& s, int half, float larger, float scale) {
-  float keep = exp2_fast((s.most[half] - reference_of(larger)) * scale);
-  bool changes = s.most[half] != larger;
-  s.most[half] = larger;
-  if (ballot(changes) == 0) return;
-  keep = changes ? keep : 1.0f;
-  s.sum[half] *= keep;
-#pragma unroll
-  for (int c = 0; c < COLUMNS; c++) {
-    s.acc[c][2 * half] *= keep;
-    s.acc[c][2 * half + 1] *= keep;
-  }
-}
 
 /// One block: MT tiles of 16 pairs of a group and a key/value head over one split. Each tile has KW warps, which take parts
 /// of each tile of keys and are merged at the end.
@@ -58,7 +36,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   constexpr int PART = KEYS / KW;  // keys of a tile that one warp takes
   constexpr int COPIES = (KEYS * PIECES + THREADS - 1) / THREADS;
   DYNAMIC_SHARED(shared);
-  int thread = (int)threadIdx.x, at_row = lane() / 4, at_column = lane() % 4 * 2;
+  int thread = (int)threadIdx.x;
   int tile = warp() / KW, part = warp() % KW;
   Pairs pairs;
   if (!find_pairs<PAIRS>(pairs, page_table, table_width, page_size, row_slot, row_prefix, group_own, group_own_count,
@@ -94,11 +72,11 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   find();
 
   // Of the two pairs of this lane; what lies behind the last pair repeats it, and is not written.
-  int first_of_lane = pairs.first_pair + tile * 16 + at_row, row[2], prefix[2];
+  int row[2], prefix[2];
   u32 mask[2];
 #pragma unroll
   for (int half = 0; half < 2; half++) {
-    row[half] = row_of(pairs, first_of_lane + 8 * half);
+    row[half] = row_of(pairs, pairs.first_pair + tile * 16 + lane() / 4 + 8 * half);
     prefix[half] = load_fresh(row_prefix + row[half]);
   }
   auto look = [&](int at) {
@@ -129,16 +107,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   copy_async_commit();
   copy_async_wait<0>();
   Softmax s;
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
-    s.most[half] = -infinity();
-    s.sum[half] = 0.0f;
-  }
-#pragma unroll
-  for (int c = 0; c < COLUMNS; c++) {
-#pragma unroll
-    for (int i = 0; i < 4; i++) s.acc[c][i] = 0.0f;
-  }
+  begin(s);
 
   for (int t = split.begin; t < split.end; t++) {
     copy_async_wait<STAGES - 2>();
@@ -147,12 +116,9 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
     load();
     const unsigned char* key_tile = shared + (t - split.begin) % STAGES * BUFFER + part * PART * KEY_BYTES;
     const unsigned char* value_tile = key_tile + KEYS * KEY_BYTES;
-    float score[PART / 8][4];
+    float score[PART / 2];
 #pragma unroll
-    for (int n = 0; n < PART / 8; n++) {
-#pragma unroll
-      for (int i = 0; i < 4; i++) score[n][i] = 0.0f;
-    }
+    for (int i = 0; i < PART / 2; i++) score[i] = 0.0f;
 #pragma unroll
     for (int k = 0; k < STEPS; k++) {
       // Tiles: rows 0, dims k; rows 8, dims k; rows 0, dims k + 8; rows 8, dims k + 8.
@@ -164,72 +130,32 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
         u32 b[4];
         int key = n * 8 + lane() % 8 + lane() / 16 * 8, dim = k * 16 + lane() / 8 % 2 * 8;
         ldmatrix_x4(b, key_tile + key * KEY_BYTES + dim * 2);
-        mma_16816(score[n], a, b);
-        mma_16816(score[n + 1], a, b + 2);
+        mma_16816(score + n * 4, a, b);
+        mma_16816(score + n * 4 + 4, a, b + 2);
       }
     }
-    // What a row does not see scores −∞.
-    u32 seen[2];
+    u32 seen[2][1], weight[PART / 16][4];
 #pragma unroll
-    for (int half = 0; half < 2; half++) seen[half] = seen_keys<KEYS>(split, t, prefix[half], mask[half]);
-    if (ballot((seen[0] & seen[1]) != ~0u) != 0) {
-#pragma unroll
-      for (int n = 0; n < PART / 8; n++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-          bool sees = seen[i / 2] >> (part * PART + n * 8 + at_column + i % 2) & 1;
-          score[n][i] = sees ? score[n][i] : -infinity();
-        }
-      }
-    }
-    float larger[2] = {s.most[0], s.most[1]};
-#pragma unroll
-    for (int n = 0; n < PART / 8; n++) {
-#pragma unroll
-      for (int i = 0; i < 4; i++) larger[i / 2] = max(larger[i / 2], score[n][i]);
-    }
+    for (int half = 0; half < 2; half++) seen[half][0] = seen_keys<KEYS>(split, t, prefix[half], mask[half]);
     if (t + 1 < split.end) look(t + 1);
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-#pragma unroll
-      for (int by = 1; by <= 2; by *= 2) larger[half] = max(larger[half], shuffle_xor(larger[half], by));
-      raise(s, half, larger[half], scale);
-    }
-    u32 weight[PART / 16][4];
-    float reference[2] = {reference_of(s.most[0]) * scale, reference_of(s.most[1]) * scale};
-#pragma unroll
-    for (int n = 0; n < PART / 8; n++) {
-      float w[4];
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        w[i] = exp2_fast(score[n][i] * scale - reference[i / 2]);
-        s.sum[i / 2] += w[i];
-      }
-      weight[n / 2][n % 2 * 2] = pack(w[0], w[1]);
-      weight[n / 2][n % 2 * 2 + 1] = pack(w[2], w[3]);
-    }
+    weigh(s, score, weight, seen, part * PART, scale);
 #pragma unroll
     for (int k = 0; k < PART / 16; k++) {
 #pragma unroll
-      for (int c = 0; c < COLUMNS; c += 2) {
+      for (int c = 0; c < HEAD_DIM / 8; c += 2) {
         // Tiles: keys k, dims c; keys k + 8, dims c; keys k, dims c + 8; keys k + 8, dims c + 8.
         u32 b[4];
         int key = k * 16 + lane() % 16, dim = c * 8 + lane() / 16 * 8;
         ldmatrix_x4_transposed(b, value_tile + key * KEY_BYTES + dim * 2);
-        mma_16816(s.acc[c], weight[k], b);
-        mma_16816(s.acc[c + 1], weight[k], b + 2);
+        mma_16816(s.acc + c * 4, weight[k], b);
+        mma_16816(s.acc + c * 4 + 4, weight[k], b + 2);
       }
     }
   }
   copy_async_wait<0>();
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
-    // So far a lane has summed its own columns.
-    s.sum[half] += shuffle_xor(s.sum[half], 1);
-    s.sum[half] += shuffle_xor(s.sum[half], 2);
-  }
+  add_up_lanes(s);
 
-  constexpr int STATE = COLUMNS * 4 + 4;
+  constexpr int STATE = HEAD_DIM / 2 + 4;
   float *state = (float*)shared, *records = state + MT * (KW - 1) * STATE * WARP;
   // All have done with tiles and queries, whose place others take.
   block_sync();
@@ -238,11 +164,11 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
     if (part > 0) {
       float* mine = state + (tile * (KW - 1) + part - 1) * STATE * WARP + lane();
 #pragma unroll
-      for (int i = 0; i < COLUMNS * 4; i++) mine[i * WARP] = s.acc[i / 4][i % 4];
+      for (int i = 0; i < HEAD_DIM / 2; i++) mine[i * WARP] = s.acc[i];
 #pragma unroll
       for (int half = 0; half < 2; half++) {
-        mine[(COLUMNS * 4 + half) * WARP] = s.most[half];
-        mine[(COLUMNS * 4 + 2 + half) * WARP] = s.sum[half];
+        mine[(HEAD_DIM / 2 + half) * WARP] = s.most[half];
+        mine[(HEAD_DIM / 2 + 2 + half) * WARP] = s.sum[half];
       }
     }
     block_sync();
@@ -252,39 +178,17 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
         float share[2];
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-          float most = other[(COLUMNS * 4 + half) * WARP];
+          float most = other[(HEAD_DIM / 2 + half) * WARP];
           raise(s, half, max(most, s.most[half]), scale);
           share[half] = exp2_fast((most - reference_of(s.most[half])) * scale);
-          s.sum[half] += share[half] * other[(COLUMNS * 4 + 2 + half) * WARP];
+          s.sum[half] += share[half] * other[(HEAD_DIM / 2 + 2 + half) * WARP];
         }
 #pragma unroll
-        for (int i = 0; i < COLUMNS * 4; i++) s.acc[i / 4][i % 4] += share[i % 4 / 2] * other[i * WARP];
+        for (int i = 0; i < HEAD_DIM / 2; i++) s.acc[i] += share[i % 4 / 2] * other[i * WARP];
       }
     }
   }
-  if (part == 0) {
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-      int pair = first_of_lane + 8 * half, place = row[half] * heads + head_of(pairs, pair);
-      if (pair >= pairs.end_pair) continue;
-      if (split.count == 1) {
-        // A row that sees nothing is padding: zeros.
-        float inverse = s.sum[half] > 0.0f ? 1.0f / s.sum[half] : 0.0f;
-#pragma unroll
-        for (int c = 0; c < COLUMNS; c++) {
-          u32 word = pack(s.acc[c][2 * half] * inverse, s.acc[c][2 * half + 1] * inverse);
-          *(u32*)(out + wide(place, HEAD_DIM) + c * 8 + at_column) = word;
-        }
-      } else {
-        float* mine = record_of(records, partial, tile * 16 + at_row + 8 * half, place, max_splits);
-#pragma unroll
-        for (int c = 0; c < COLUMNS; c++) {
-          *(float2*)(mine + c * 8 + at_column) = make_float2(s.acc[c][2 * half], s.acc[c][2 * half + 1]);
-        }
-        if (at_column == 0) *(float4*)(mine + HEAD_DIM) = make_float4(s.most[half] * scale, s.sum[half], 0.0f, 0.0f);
-      }
-    }
-  }
+  if (part == 0) write_pairs(s, out, pairs, split, tile * 16, heads, scale, records, partial, max_splits);
   if (split.count > 1) {
     merge_splits<PAIRS, THREADS>(out, pairs, split.count, heads, records, partial, counters, max_splits);
   }

@@ -190,6 +190,61 @@ __device__ __forceinline__ float4 load_of_split(const float* own, int split) {
 #endif
 }
 
+/// Merges the splits of as many items, four columns of a pair each, as SPLITS of them are eight loads; more splits take turns.
+template <int SPLITS>
+__device__ __forceinline__ void merge_items(T* out, const Pairs& pairs, int first, int step, int items, int splits, int heads,
+                                            float* records, float* partial, int max_splits) {
+  constexpr int ITEMS = 8 / SPLITS;
+#pragma unroll 1
+  for (int i = first; i < items; i += ITEMS * step) {
+    int place[ITEMS], d[ITEMS];
+    const float* from[ITEMS];
+    float most[ITEMS], total[ITEMS], sum[ITEMS][4];
+#pragma unroll
+    for (int k = 0; k < ITEMS; k++) {
+      // Behind the last item stands the last, which is not written.
+      int item = min(i + k * step, items - 1), own = item / (HEAD_DIM / 4), pair = pairs.first_pair + own;
+      d[k] = item % (HEAD_DIM / 4) * 4;
+      place[k] = row_of(pairs, pair) * heads + head_of(pairs, pair);
+      from[k] = record_of(records, partial, own, place[k], max_splits);
+      most[k] = -infinity();
+      total[k] = sum[k][0] = sum[k][1] = sum[k][2] = sum[k][3] = 0.0f;
+    }
+#pragma unroll 1
+    for (int begin = 0; begin < splits; begin += SPLITS) {
+      float4 value[8], weight[8];
+#pragma unroll
+      for (int p = 0; p < 8; p++) {
+        value[p] = weight[p] = make_float4(-infinity(), 0.0f, 0.0f, 0.0f);
+        if (begin + p % SPLITS >= splits) continue;
+        weight[p] = load_of_split(from[p / SPLITS] + HEAD_DIM, begin + p % SPLITS);
+        value[p] = load_of_split(from[p / SPLITS] + d[p / SPLITS], begin + p % SPLITS);
+      }
+#pragma unroll
+      for (int p = 0; p < 8; p++) {
+        if (begin + p % SPLITS >= splits) continue;
+        int k = p / SPLITS;
+        float larger = max(most[k], weight[p].x), reference = reference_of(larger);
+        float keep = exp2_fast(most[k] - reference), share = exp2_fast(weight[p].x - reference);
+        most[k] = larger;
+        total[k] = total[k] * keep + share * weight[p].y;
+        sum[k][0] = sum[k][0] * keep + share * value[p].x;
+        sum[k][1] = sum[k][1] * keep + share * value[p].y;
+        sum[k][2] = sum[k][2] * keep + share * value[p].z;
+        sum[k][3] = sum[k][3] * keep + share * value[p].w;
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < ITEMS; k++) {
+      if (i + k * step >= items) continue;
+      // A row that sees nothing is padding: zeros.
+      float inverse = total[k] > 0.0f ? 1.0f / total[k] : 0.0f;
+      *(uint2*)(out + wide(place[k], HEAD_DIM) + d[k]) =
+          make_uint2(pack(sum[k][0] * inverse, sum[k][1] * inverse), pack(sum[k][2] * inverse, sum[k][3] * inverse));
+    }
+  }
+}
+
 /// Ends a split: merges what all splits of these pairs have kept, in their order. In a cluster each block merges a share of
 /// the pairs' columns; else the last block does all. A whole block calls it.
 template <int PAIRS, int THREADS>
@@ -207,41 +262,14 @@ __device__ __forceinline__ void merge_splits(T* out, const Pairs& pairs, int spl
   if (!is_last) return;
   int first = (int)threadIdx.x, step = THREADS;
 #endif
-  int count = min(PAIRS, pairs.end_pair - pairs.first_pair);
-  // A thread asks for four columns of a pair, and how its splits weigh, together.
-  for (int i = first; i < count * (HEAD_DIM / 4); i += step) {
-    int own = i / (HEAD_DIM / 4), d = i % (HEAD_DIM / 4) * 4, pair = pairs.first_pair + own;
-    int place = row_of(pairs, pair) * heads + head_of(pairs, pair);
-    const float* from = record_of(records, partial, own, place, max_splits);
-    float most = -infinity(), total = 0.0f, sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll 1
-    for (int begin = 0; begin < splits; begin += 8) {
-      float4 value[8], weight[8];
-#pragma unroll
-      for (int p = 0; p < 8; p++) {
-        value[p] = weight[p] = make_float4(-infinity(), 0.0f, 0.0f, 0.0f);
-        if (begin + p >= splits) continue;
-        weight[p] = load_of_split(from + HEAD_DIM, begin + p);
-        value[p] = load_of_split(from + d, begin + p);
-      }
-#pragma unroll
-      for (int p = 0; p < 8; p++) {
-        if (begin + p >= splits) continue;
-        float larger = max(most, weight[p].x), reference = reference_of(larger);
-        float keep = exp2_fast(most - reference), share = exp2_fast(weight[p].x - reference);
-        most = larger;
-        total = total * keep + share * weight[p].y;
-        sum[0] = sum[0] * keep + share * value[p].x;
-        sum[1] = sum[1] * keep + share * value[p].y;
-        sum[2] = sum[2] * keep + share * value[p].z;
-        sum[3] = sum[3] * keep + share * value[p].w;
-      }
-    }
-    // A row that sees nothing is padding: zeros.
-    float inverse = total > 0.0f ? 1.0f / total : 0.0f;
-    *(uint2*)(out + wide(place, HEAD_DIM) + d) =
-        make_uint2(pack(sum[0] * inverse, sum[1] * inverse), pack(sum[2] * inverse, sum[3] * inverse));
-  }
+  int items = min(PAIRS, pairs.end_pair - pairs.first_pair) * (HEAD_DIM / 4);
+  // Of many pairs a thread has several items: those of few splits are loaded together.
+  if (PAIRS >= 32 && splits <= 2)
+    merge_items<2>(out, pairs, first, step, items, splits, heads, records, partial, max_splits);
+  else if (PAIRS >= 32 && splits <= 4)
+    merge_items<4>(out, pairs, first, step, items, splits, heads, records, partial, max_splits);
+  else
+    merge_items<8>(out, pairs, first, step, items, splits, heads, records, partial, max_splits);
 #ifdef CLUSTERS
   // No block ends while another reads its records.
   cluster_sync();

@@ -13,9 +13,11 @@ __device__ __forceinline__ void fence_for_products() { asm volatile("fence.proxy
 /// Goes ahead of the first product of a group.
 __device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
-/// A tile from this address on, with 1,024 bytes from eight rows to the next.
-__device__ __forceinline__ u64 tile_descriptor(const void* shared) {
-  return (u64)(shared_address(shared) >> 4) | (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
+/// A tile from this address on, with 1,024 bytes from eight rows to the next, and where it is read across, `apart` from 64 columns to
+/// the next. Of an address counts what lies within the block: in a cluster it has its block's number above.
+__device__ __forceinline__ u64 tile_descriptor(const void* shared, int apart = 16) {
+  u32 address = shared_address(shared) & 0x3ffff;
+  return (u64)(address >> 4) | (u64)(apart >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
 }
 
 #if defined(T_BF16)
@@ -39,6 +41,8 @@ __device__ __forceinline__ u64 tile_descriptor(const void* shared) {
 #define SUMS_96 SUMS_88, SUMS(44)
 #define SUMS_104 SUMS_96, SUMS(48)
 #define SUMS_112 SUMS_104, SUMS(52)
+#define SUMS_120 SUMS_112, SUMS(56)
+#define SUMS_128 SUMS_120, SUMS(60)
 #define NAMES_8 "%0, %1, %2, %3"
 #define NAMES_16 NAMES_8 ", %4, %5, %6, %7"
 #define NAMES_24 NAMES_16 ", %8, %9, %10, %11"
@@ -53,6 +57,8 @@ __device__ __forceinline__ u64 tile_descriptor(const void* shared) {
 #define NAMES_96 NAMES_88 ", %44, %45, %46, %47"
 #define NAMES_104 NAMES_96 ", %48, %49, %50, %51"
 #define NAMES_112 NAMES_104 ", %52, %53, %54, %55"
+#define NAMES_120 NAMES_112 ", %56, %57, %58, %59"
+#define NAMES_128 NAMES_120 ", %60, %61, %62, %63"
 /// The instruction for some columns; `first` and `second` are the places of its tiles behind the sums.
 #define PRODUCT(columns, first, second)                                                                                 \
   asm volatile("{\n.reg .pred adds;\nsetp.eq.u32 adds, 0, 0;\nwgmma.mma_async.sync.aligned.m64n" #columns               \
@@ -73,6 +79,25 @@ __device__ __forceinline__ void product_start(float (&sum)[COLUMNS / 2], const v
   if constexpr (COLUMNS == 64) PRODUCT(64, 32, 33);
   if constexpr (COLUMNS == 96) PRODUCT(96, 48, 49);
   if constexpr (COLUMNS == 112) PRODUCT(112, 56, 57);
+}
+
+/// The instruction for some columns with a left factor from registers; `a` to `d` are its places, and `tile` that of the right one.
+#define PRODUCT_OF_REGISTERS(columns, a, b, c, d, tile)                                                                 \
+  asm volatile("{\n.reg .pred adds;\nsetp.eq.u32 adds, 0, 0;\nwgmma.mma_async.sync.aligned.m64n" #columns               \
+               "k16" PRODUCT_TYPES "{" NAMES_##columns "}, {%" #a ", %" #b ", %" #c ", %" #d "}, %" #tile               \
+               ", adds, 1, 1, 1;\n}"                                                                                    \
+               : SUMS_##columns                                                                                         \
+               : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(tile_descriptor(right, apart)))
+
+/// Starts sum += left · right: left is 64 rows of 16 inputs, of which a lane holds those of an operand of `mma_16816`, and right 16
+/// rows of a tile, one for each input, with 64 columns of the result each; further columns lie in tiles `apart` bytes behind. Sums
+/// as of `product_start`.
+template <int COLUMNS>
+__device__ __forceinline__ void product_of_registers_start(float (&sum)[COLUMNS / 2], const u32 (&left)[4], const void* right,
+                                                           int apart) {
+  static_assert(COLUMNS == 64 || COLUMNS == 128, "others are not needed");
+  if constexpr (COLUMNS == 64) PRODUCT_OF_REGISTERS(64, 32, 33, 34, 35, 36);
+  if constexpr (COLUMNS == 128) PRODUCT_OF_REGISTERS(128, 64, 65, 66, 67, 68);
 }
 __device__ __forceinline__ void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 

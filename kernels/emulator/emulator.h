@@ -154,6 +154,10 @@ struct Product {
   float* sum;
   int columns;
   const unsigned char *left, *right;
+  // A left factor from registers, the inputs of this thread's two rows; then `right` has a row for each input, and every 64
+  // columns lie so many bytes apart.
+  float own[2][16];
+  int apart;
 };
 
 // A block that runs.
@@ -575,6 +579,24 @@ template <int COLUMNS> inline void product_start(float (&sum)[COLUMNS / 2], cons
   }
   worker->products[worker->current].push_back({sum, COLUMNS, (const unsigned char*)left, (const unsigned char*)right});
 }
+template <int COLUMNS>
+inline void product_of_registers_start(float (&sum)[COLUMNS / 2], const u32 (&left)[4], const void* right, int apart) {
+  using namespace emulator;
+  if ((uintptr_t)right % 1024) {
+    std::fprintf(stderr, "emulator: a product of 16 inputs from the odd address %p\n", right);
+    std::abort();
+  }
+  Product product{sum, COLUMNS, nullptr, (const unsigned char*)right, {}, apart};
+  auto slots = exchange(left, sizeof left);
+  for (int h = 0; h < 2; h++) {
+    for (int k = 0; k < 16; k++) {
+      u32 words[4];
+      std::memcpy(words, slots[worker->current % kWarp / 4 * 4 + k % 8 / 2], sizeof words);
+      product.own[h][k] = element_value((u16)(words[k / 8 * 2 + h] >> (k % 2 * 16)));
+    }
+  }
+  worker->products[worker->current].push_back(product);
+}
 // Computes what a thread has started, but the last `pending` groups.
 inline void compute_products(int pending) {
   using namespace emulator;
@@ -590,18 +612,24 @@ inline void compute_products(int pending) {
     const unsigned char* tile = at - (uintptr_t)at % 128;
     return element_value(((const u16*)(tile + row * 128 + (chunk ^ row % 8) * 16))[k % 8]);
   };
+  // The same of a tile that has a row for each input.
+  auto element_of_row = [](const unsigned char* tile, int row, int column) {
+    return element_value(((const u16*)(tile + row * 128 + ((column / 8) ^ row % 8) * 16))[column % 8]);
+  };
   for (size_t at = 0; at < count; at++) {
     const Product& product = products[at];
     if (!product.sum) continue;
     float own[2][16];
     for (int h = 0; h < 2; h++)
-      for (int k = 0; k < 16; k++) own[h][k] = element(product.left, self / 32 * 16 + self % 32 / 4 + 8 * h, k);
+      for (int k = 0; k < 16; k++)
+        own[h][k] = product.left ? element(product.left, self / 32 * 16 + self % 32 / 4 + 8 * h, k) : product.own[h][k];
     for (int i = 0; i < product.columns / 2; i += 4) {
       for (int c = 0; c < 2; c++) {
         int column = i * 2 + self % 4 * 2 + c;
         float low = product.sum[i + c], high = product.sum[i + 2 + c];
         for (int k = 0; k < 16; k++) {
-          float value = element(product.right, column, k);
+          float value = product.left ? element(product.right, column, k)
+                                     : element_of_row(product.right + column / 64 * product.apart, k, column % 64);
           low += own[0][k] * value;
           high += own[1][k] * value;
         }

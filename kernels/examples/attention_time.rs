@@ -31,7 +31,7 @@ struct Case {
     topk: usize,
 }
 
-const CASES: [Case; 10] = [
+const CASES: [Case; 16] = [
     Case { requests: 1, nodes: 1, steps: 0, topk: 1 },
     Case { requests: 8, nodes: 1, steps: 0, topk: 1 },
     Case { requests: 8, nodes: 4, steps: 3, topk: 1 },
@@ -42,6 +42,12 @@ const CASES: [Case; 10] = [
     Case { requests: 32, nodes: 32, steps: 5, topk: 8 },
     Case { requests: 2, nodes: 4, steps: 3, topk: 1 },
     Case { requests: 4, nodes: 4, steps: 3, topk: 1 },
+    Case { requests: 1, nodes: 8, steps: 7, topk: 1 },
+    Case { requests: 8, nodes: 8, steps: 7, topk: 1 },
+    Case { requests: 1, nodes: 60, steps: 8, topk: 10 },
+    Case { requests: 8, nodes: 60, steps: 8, topk: 10 },
+    Case { requests: 32, nodes: 1, steps: 0, topk: 1 },
+    Case { requests: 32, nodes: 4, steps: 3, topk: 1 },
 ];
 
 /// What a measurement runs over.

@@ -61,6 +61,9 @@ pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> 
             files.push((attention_tiles::FEW_FILE, options.clone()));
             files.push((attention_tiles::ALONE_FILE, options.clone()));
         }
+        if attention_tiles::WIDE_HEAD_DIMS.contains(head_dim) && linear_wide::has_wide(element, properties) {
+            files.push((attention_tiles::WIDE_FILE, options.clone()));
+        }
         files.push((attention::FILE, options));
     }
     files

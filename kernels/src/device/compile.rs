@@ -32,11 +32,12 @@ pub enum Split {
 }
 
 /// What files may include, at most once each.
-const HEADERS: [(&str, &str); 9] = [
+const HEADERS: [(&str, &str); 10] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
     ("order.cuh", include_str!("../../cuda/order.cuh")),
     ("rotation.cuh", include_str!("../../cuda/rotation.cuh")),
     ("groups.cuh", include_str!("../../cuda/groups.cuh")),
+    ("softmax.cuh", include_str!("../../cuda/softmax.cuh")),
     ("staged.cuh", include_str!("../../cuda/staged.cuh")),
     ("few.cuh", include_str!("../../cuda/few.cuh")),
     ("ring.cuh", include_str!("../../cuda/ring.cuh")),

@@ -1,6 +1,6 @@
-//! `cuda/attention_few.cu`, `cuda/attention_alone.cu` and `cuda/attention_tiles.cu`.
+//! `cuda/attention_few.cu`, `cuda/attention_alone.cu`, `cuda/attention_tiles.cu` and `cuda/attention_wide.cu`.
 
-use super::{Attention, HEAD_DIMS, Kernels, OwnRows, Rotation, address, check_ints, grid, int};
+use super::{Attention, HEAD_DIMS, Kernels, OwnRows, Rotation, address, check_ints, grid, int, linear_wide::has_wide};
 use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
 
 pub(super) const FILE: KernelFile = KernelFile {
@@ -13,6 +13,12 @@ pub(super) const FEW_FILE: KernelFile =
 
 pub(super) const ALONE_FILE: KernelFile =
     KernelFile { name: "attention_alone.cu", text: include_str!("../../cuda/attention_alone.cu"), split: Split::Cache };
+
+pub(super) const WIDE_FILE: KernelFile =
+    KernelFile { name: "attention_wide.cu", text: include_str!("../../cuda/attention_wide.cu"), split: Split::Shared };
+
+/// Sizes of heads that `attention_wide.cu` knows.
+pub(super) const WIDE_HEAD_DIMS: [usize; 2] = [64, 128];
 
 /// Heads of at most this size fit the registers of `few.cuh`.
 const MOST_OF_FEW: usize = 128;
@@ -135,7 +141,8 @@ impl Kernels {
         };
         let pairs = largest * (heads / kv_heads);
         let Properties { multiprocessors, most_cluster, .. } = *self.device.properties();
-        let choice = choose(pairs, count * kv_heads, head_dim, multiprocessors);
+        let wide = WIDE_HEAD_DIMS.contains(&head_dim) && has_wide(self.element, self.device.properties());
+        let choice = choose(pairs, count * kv_heads, head_dim, multiprocessors, wide);
         let parts = kv_heads * pairs.div_ceil(choice.pairs);
         let most = match most_cluster {
             1 if attention.counters.bytes() < count * parts * 4 => 1,
@@ -211,8 +218,9 @@ impl Kernels {
 }
 
 /// The kernel for groups of so many pairs, `together` times: the widest that the pairs fill, but a narrower one where the
-/// blocks would leave multiprocessors idle. The keys are then read several times, from the second-level cache.
-fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize) -> Choice {
+/// blocks would leave multiprocessors idle. The keys are then read several times, from the second-level cache. `wide` says whether
+/// there are warp groups for heads of this size.
+fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize, wide: bool) -> Choice {
     // Each warp's sums of 8 pairs, and with splits a record for each pair.
     let few = |file, name, rotates, pairs, warps: u32, resident| Choice {
         file,
@@ -234,11 +242,24 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
         shared: (stages * 2 * 32 + pairs) * row,
         resident: if head_dim <= 128 { resident } else { 1 },
     };
+    // Tiles of 64 keys and values, and the queries.
+    let by_group = Choice {
+        file: WIDE_FILE,
+        name: "attention_wide",
+        rotates: false,
+        pairs: 64,
+        threads: 128,
+        shared: (3 * 2 * 64 + 64) * head_dim * 2,
+        resident: 2,
+    };
     let fits = |width: usize| together * pairs.div_ceil(width) <= multiprocessors;
+    let fits_twice = |width: usize| together * pairs.div_ceil(width) <= 2 * multiprocessors;
     match head_dim <= MOST_OF_FEW {
         true if pairs <= 8 && fits(8) => few(FEW_FILE, "rotate_and_attend_8", true, 8, 8, 1),
         true if pairs <= 16 && fits(16) => few(FEW_FILE, "rotate_and_attend_16", true, 16, 8, 1),
-        // More groups than multiprocessors: smaller blocks that stand alone, and more first-level cache for what is under way.
+        // More groups than multiprocessors: as many blocks as run at once, if there are warp groups, which have more under way.
+        _ if wide && (pairs > 16 || fits_twice(64)) => by_group,
+        // Or smaller blocks that stand alone, and more first-level cache for what is under way.
         true if pairs <= 8 => few(ALONE_FILE, "attention_alone_8", false, 8, 3, 0),
         true if pairs <= 16 => few(ALONE_FILE, "attention_alone_16", false, 16, 2, 0),
         true if fits(16) => few(FEW_FILE, "attention_few_16", false, 16, 8, 1),

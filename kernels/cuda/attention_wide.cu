@@ -1,0 +1,180 @@
+// Attention over the paged cache by Hopper's warp groups for many (row, head) pairs: pieces of prompts, the trees of a batch. See
+// groups.cuh for what is read and when.
+//
+// As attention_tiles.cu, but a product takes 64 pairs, and reads queries, keys and values from shared memory where it lies
+// (wgmma.cuh), so that neither lanes nor registers carry them: what is left of a tile's time is the softmax between its two
+// products, behind which the other block of a multiprocessor hides.
+//
+// -DHEAD_DIM: elements of a head, 64 or 128. Not for float.
+#include "common.cuh"
+
+#if defined(T_PAIRS) && (HEAD_DIM == 64 || HEAD_DIM == 128) && (defined(EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL))
+#include "groups.cuh"
+#include "softmax.cuh"
+#include "wgmma.cuh"
+
+/// Keys of a tile, and words of their bits.
+#define KEYS 64
+#define WORDS (KEYS / 32)
+/// Tiles that are in shared memory or on their way there.
+#define STAGES 3
+/// Accesses of 16 bytes that a key takes.
+#define PIECES (HEAD_DIM / 8)
+/// Bytes of 64 dims of 64 keys, values or queries: rows of 128 bytes.
+#define SQUARE (64 * 128)
+/// Bytes of 64 keys, values or queries: their squares, one after the other.
+#define ALL_DIMS (HEAD_DIM / 64 * SQUARE)
+/// Bytes of a tile's keys and values. A block's dynamic shared memory is STAGES of them, and its queries.
+#define BUFFER (2 * ALL_DIMS)
+
+/// Where a 16-byte piece of a key, value or query lies.
+__device__ __forceinline__ u32 place_of(int row, int piece) {
+  return (u32)(piece / 8 * SQUARE + row * 128 + (piece % 8 ^ row % 8) * 16);
+}
+
+#define THREADS 128
+#define PAIRS 64
+
+/// 64 pairs of a group and a key/value head over one split. As attention_few.cu says, but for 128 threads, and dynamic shared memory
+/// for STAGES tiles of keys and values, and the queries.
+extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_wide(GROUP_PARAMETERS) {
+  constexpr int COPIES = KEYS * PIECES / THREADS;
+  static_assert(32 % (THREADS / PIECES) == 0, "keys whose rows the same register tells are copied together");
+  DYNAMIC_SHARED(shared);
+  int thread = (int)threadIdx.x;
+  Pairs pairs;
+  if (!find_pairs<PAIRS>(pairs, page_table, table_width, page_size, row_slot, row_prefix, group_own, group_own_count,
+                         own_stride, group_first, group_rows, rows, heads, kv_heads)) {
+    return;
+  }
+  Split split = find_split<KEYS>(pairs, 1, max_splits);
+  if ((int)blockIdx.x >= split.count) return;
+
+  int width = kv_heads * HEAD_DIM;
+  // The next tile to be loaded, and what tells the cache rows of its keys `lane` and `lane + 32`, and of the one behind it.
+  int next = split.begin, found[WORDS] = {}, found_behind[WORDS] = {};
+  auto find = [&](int at, int (&found)[WORDS]) {
+    if (at >= split.end) return;
+#pragma unroll
+    for (int i = 0; i < WORDS; i++) found[i] = look_up<KEYS>(pairs, split, at, i * 32 + lane(), page_size);
+  };
+  auto load = [&] {
+    if (next < split.end) {
+      unsigned char* buffer = shared + (next - split.begin) % STAGES * BUFFER;
+      int cache_row[WORDS];
+#pragma unroll
+      for (int i = 0; i < WORDS; i++) {
+        cache_row[i] = cache_row_of<KEYS>(pairs, split, next, i * 32 + lane(), page_size, found[i]);
+      }
+#pragma unroll
+      for (int n = 0; n < COPIES; n++) {
+        int key = n * (THREADS / PIECES) + thread / PIECES, piece = thread % PIECES;
+        u64 from = wide(shuffle(cache_row[n * (THREADS / PIECES) / 32], key % 32), width) +
+                   (u32)(pairs.kv_head * HEAD_DIM + piece * 8);
+        copy_async_16(buffer + place_of(key, piece), keys + from);
+        copy_async_16(buffer + ALL_DIMS + place_of(key, piece), values + from);
+      }
+    }
+    copy_async_commit();
+    next++;
+#pragma unroll
+    for (int i = 0; i < WORDS; i++) found[i] = found_behind[i];
+    find(next + 1, found_behind);
+  };
+  find(next, found);
+  find(next + 1, found_behind);
+
+  // Of the two pairs of this lane; what lies behind the last pair repeats it, and is not written.
+  int first = warp() * 16, row[2], prefix[2];
+  u32 mask[2][WORDS];
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    row[half] = row_of(pairs, pairs.first_pair + first + lane() / 4 + 8 * half);
+    prefix[half] = load_fresh(row_prefix + row[half]);
+  }
+  auto look = [&](int at) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+#pragma unroll
+      for (int i = 0; i < WORDS; i++) {
+        int word = (at - split.positions) * WORDS + i;
+        // Nobody has written words behind the last.
+        bool is_own = word >= 0 && word * 32 < pairs.own;
+        mask[half][i] = is_own ? (u32)load_fresh((const int*)row_own_mask + wide(row[half], mask_words) + word) : 0;
+      }
+    }
+  };
+  if (split.begin < split.end) look(split.begin);
+  bool waits = true;
+#pragma unroll 1
+  for (int i = 0; i < STAGES - 1; i++) {
+    if (waits && !is_settled<KEYS>(pairs, split, next)) {
+      wait_for_predecessor();
+      waits = false;
+    }
+    load();
+  }
+  if (waits) wait_for_predecessor();
+
+  unsigned char* queries = shared + STAGES * BUFFER;
+#pragma unroll 1
+  for (int i = thread; i < PAIRS * PIECES; i += THREADS) {
+    int pair = pairs.first_pair + i / PIECES, piece = i % PIECES;
+    const T* from = query + wide(row_of(pairs, pair), query_stride) + head_of(pairs, pair) * HEAD_DIM + piece * 8;
+    copy_async_16(queries + place_of(i / PIECES, piece), from);
+  }
+  copy_async_commit();
+  copy_async_wait<0>();
+  Softmax s;
+  begin(s);
+
+  for (int t = split.begin; t < split.end; t++) {
+    copy_async_wait<STAGES - 2>();
+    fence_for_products();
+    // Also: all have done with the tile whose place the next one takes.
+    block_sync();
+    load();
+    const unsigned char* buffer = shared + (t - split.begin) % STAGES * BUFFER;
+    float score[KEYS / 2];
+#pragma unroll
+    for (int i = 0; i < KEYS / 2; i++) score[i] = 0.0f;
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < HEAD_DIM / 16; k++) {
+      u32 at = (u32)(k / 4 * SQUARE + k % 4 * 32);
+      product_start<KEYS>(score, queries + at, buffer + at);
+    }
+    products_commit();
+    u32 seen[2][WORDS], weight[KEYS / 16][4] = {};
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+#pragma unroll
+      for (int i = 0; i < WORDS; i++) {
+        int positions = prefix[half] - t * KEYS - i * 32;
+        u32 older = positions >= 32 ? ~0u : positions <= 0 ? 0u : (1u << positions) - 1;
+        seen[half][i] = t < split.positions ? older : mask[half][i];
+      }
+    }
+    if (t + 1 < split.end) look(t + 1);
+    products_wait(score);
+    // A warp behind the last pair has nothing to weigh.
+    if (pairs.first_pair + first < pairs.end_pair) weigh(s, score, weight, seen, 0, scale);
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < KEYS / 16; k++) {
+      product_of_registers_start<HEAD_DIM>(s.acc, weight[k], buffer + ALL_DIMS + k * 16 * 128, SQUARE);
+    }
+    products_commit();
+    products_wait(s.acc);
+  }
+  copy_async_wait<0>();
+  add_up_lanes(s);
+  // All have done with tiles and queries, whose place records take.
+  block_sync();
+  write_pairs(s, out, pairs, split, first, heads, scale, (float*)shared, partial, max_splits);
+  if (split.count > 1) {
+    merge_splits<PAIRS, THREADS>(out, pairs, split.count, heads, (float*)shared, partial, counters, max_splits);
+  }
+}
+
+#endif

@@ -1,0 +1,117 @@
+// What attention kernels share in which a lane has the scores of two rows, as the products of 16 (row, head) pairs leave them:
+// rows lane / 4 and lane / 4 + 8, and of every eight columns 2 (lane % 4) and the next.
+#pragma once
+
+struct Softmax {
+  /// Of both rows; scores are not scaled yet.
+  float most[2], sum[2];
+  /// Of every eight columns two of the first row, then two of the second.
+  float acc[HEAD_DIM / 2];
+};
+
+__device__ __forceinline__ void begin(Softmax& s) {
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    s.most[half] = -infinity();
+    s.sum[half] = 0.0f;
+  }
+#pragma unroll
+  for (int i = 0; i < HEAD_DIM / 2; i++) s.acc[i] = 0.0f;
+}
+
+/// Takes in that the largest score of a row is now at least `larger`; all lanes of a warp together.
+__device__ __forceinline__ void raise(Softmax& s, int half, float larger, float scale) {
+  float keep = exp2_fast((s.most[half] - reference_of(larger)) * scale);
+  bool changes = s.most[half] != larger;
+  s.most[half] = larger;
+  if (ballot(changes) == 0) return;
+  keep = changes ? keep : 1.0f;
+  s.sum[half] *= keep;
+#pragma unroll
+  for (int i = 2 * half; i < HEAD_DIM / 2; i += 4) {
+    s.acc[i] *= keep;
+    s.acc[i + 1] *= keep;
+  }
+}
+
+/// Takes in the scores of COUNT · 2 keys, of which the rows see those that have their bit, the first of them bit `first`; and
+/// says what their values weigh, as the left factor of products of 16 keys each. A lane sums its own columns.
+template <int COUNT, int WORDS>
+__device__ __forceinline__ void weigh(Softmax& s, float (&score)[COUNT], u32 (&weight)[COUNT / 8][4],
+                                      const u32 (&seen)[2][WORDS], int first, float scale) {
+  u32 all = ~0u;
+#pragma unroll
+  for (int i = 0; i < WORDS; i++) all &= seen[0][i] & seen[1][i];
+  // What a row does not see scores −∞.
+  if (ballot(all != ~0u) != 0) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+      int key = first + i / 4 * 8 + lane() % 4 * 2 + i % 2;
+      bool sees = seen[i / 2 % 2][WORDS == 1 ? 0 : i / 16] >> key % 32 & 1;
+      score[i] = sees ? score[i] : -infinity();
+    }
+  }
+  // Four at a time: each would wait for the one before it.
+  float most[4] = {score[0], score[1], score[2], score[3]};
+#pragma unroll
+  for (int i = 4; i < COUNT; i++) most[i % 4] = max(most[i % 4], score[i]);
+  float larger[2] = {max(s.most[0], max(most[0], most[1])), max(s.most[1], max(most[2], most[3]))};
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+#pragma unroll
+    for (int by = 1; by <= 2; by *= 2) larger[half] = max(larger[half], shuffle_xor(larger[half], by));
+    raise(s, half, larger[half], scale);
+  }
+  float reference[2] = {reference_of(s.most[0]) * scale, reference_of(s.most[1]) * scale};
+  float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+  for (int n = 0; n < COUNT / 4; n++) {
+    float w[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      w[i] = exp2_fast(score[n * 4 + i] * scale - reference[i / 2]);
+      sum[i] += w[i];
+    }
+    weight[n / 2][n % 2 * 2] = pack(w[0], w[1]);
+    weight[n / 2][n % 2 * 2 + 1] = pack(w[2], w[3]);
+  }
+  s.sum[0] += sum[0] + sum[1];
+  s.sum[1] += sum[2] + sum[3];
+}
+
+/// Adds up what the lanes of a row have summed.
+__device__ __forceinline__ void add_up_lanes(Softmax& s) {
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    s.sum[half] += shuffle_xor(s.sum[half], 1);
+    s.sum[half] += shuffle_xor(s.sum[half], 2);
+  }
+}
+
+/// Writes a warp's 16 pairs, of which the first is the block's `first`: the result, or where there are splits its record.
+__device__ __forceinline__ void write_pairs(const Softmax& s, T* out, const Pairs& pairs, const Split& split, int first, int heads,
+                                            float scale, float* records, float* partial, int max_splits) {
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    int own = first + lane() / 4 + 8 * half, pair = pairs.first_pair + own, column = lane() % 4 * 2;
+    if (pair >= pairs.end_pair) continue;
+    int place = row_of(pairs, pair) * heads + head_of(pairs, pair);
+    if (split.count == 1) {
+      // A row that sees nothing is padding: zeros.
+      float inverse = s.sum[half] > 0.0f ? 1.0f / s.sum[half] : 0.0f;
+#pragma unroll
+      for (int c = 0; c < HEAD_DIM; c += 8) {
+        const float* two = s.acc + c / 2 + 2 * half;
+        *(u32*)(out + wide(place, HEAD_DIM) + c + column) = pack(two[0] * inverse, two[1] * inverse);
+      }
+    } else {
+      float* mine = record_of(records, partial, own, place, max_splits);
+#pragma unroll
+      for (int c = 0; c < HEAD_DIM; c += 8) {
+        const float* two = s.acc + c / 2 + 2 * half;
+        *(float2*)(mine + c + column) = make_float2(two[0], two[1]);
+      }
+      if (column == 0) *(float4*)(mine + HEAD_DIM) = make_float4(s.most[half] * scale, s.sum[half], 0.0f, 0.0f);
+    }
+  }
+}
