@@ -1,4 +1,4 @@
-// Linear layers of 17 to 64 rows on Hopper: `y = x · wᵀ + bias`, x `[rows, inputs]`, w `[outputs, inputs]`. T is a 2-byte
+// Linear layers of 17 to 128 rows on Hopper: `y = x · wᵀ + bias`, x `[rows, inputs]`, w `[outputs, inputs]`. T is a 2-byte
 // type.
 //
 // As in linear.cu weights stream through a ring of stages in shared memory, which is filled before the kernel ahead has
@@ -6,8 +6,8 @@
 // columns of the result instead of 128. And one thread asks the copying engine for whole tiles (bulk.cuh), while two warp groups
 // multiply (wgmma.cuh), each at its own pace.
 //
-// A block computes COLUMNS columns over one part of the inputs at a time; the warp groups share the rows and take half of the
-// columns each. A product always has 64 rows. Where a stage has fewer, it takes for the missing ones whatever lies behind them:
+// A block computes COLUMNS columns over one part of the inputs at a time; up to 64 rows the warp groups share the rows and take half
+// of the columns each, beyond they take half of the rows. A product always has 64 rows. Where a stage has fewer, it takes for the missing ones whatever lies behind them:
 // rows do not mix, and what it computes for them is not written.
 //
 // A layer of few columns is dealt in parts of `share` inputs, whose sums are left in float for the kernel behind to add up.
@@ -51,7 +51,8 @@ template <int ROWS, int COLUMNS, bool GATED>
 __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x, const Tiles* w, const T* bias, int rows,
                                          int inputs, int outputs, int share, int parts) {
   // Columns of a warp group, and those of them that are neighbours.
-  constexpr int OWN = COLUMNS / 2, RUN = GATED ? OWN / 2 : OWN, OUTPUTS = GATED ? COLUMNS / 2 : COLUMNS;
+  constexpr bool SHARE_ROWS = ROWS <= 64;
+  constexpr int OWN = SHARE_ROWS ? COLUMNS / 2 : COLUMNS, RUN = GATED ? OWN / 2 : OWN, OUTPUTS = GATED ? COLUMNS / 2 : COLUMNS;
   constexpr int STAGES = STAGES_OF(ROWS, COLUMNS), BYTES = STAGE_BYTES(ROWS, COLUMNS);
   static_assert(ROWS % 8 == 0 && RUN % 8 == 0 && STAGES >= 3, "tiles are whole, and copies under way");
   DYNAMIC_SHARED(shared);
@@ -105,7 +106,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
   }
 
   wait_for_predecessor();
-  int half = warp() / 4;
+  int own_rows = SHARE_ROWS ? 0 : warp() / 4 * 64, own_columns = SHARE_ROWS ? warp() / 4 : 0;
   auto leave = [&](int at) {
     if (lane() == 0) barrier_arrive(empty + at);
   };
@@ -118,8 +119,8 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
     int before = 0;
     for (int step = 0; step < unit.steps; step++) {
       barrier_await(full + slot.at, slot.turn);
-      const unsigned char* left = shared + slot.at * BYTES;
-      const unsigned char* right = left + (ROWS + half * OWN) * ROW_BYTES;
+      const unsigned char* stage = shared + slot.at * BYTES;
+      const unsigned char *left = stage + own_rows * ROW_BYTES, *right = stage + (ROWS + own_columns * OWN) * ROW_BYTES;
       products_begin();
 #pragma unroll
       for (int k = 0; k < PIECE / 16; k++) product_start<OWN>(sum, left + k * 32, right + k * 32);
@@ -134,10 +135,10 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
     leave(before);
 
     void* to = parts > 1 ? (float*)y + (u64)unit.part * rows * outputs : y;
-    int first_row = warp() % 4 * 16 + lane() / 4;
+    int first_row = own_rows + warp() % 4 * 16 + lane() / 4;
 #pragma unroll
     for (int i = 0; i < RUN / 8; i++) {
-      int output = unit.first_output + half * RUN + i * 8 + lane() % 4 * 2;
+      int output = unit.first_output + own_columns * RUN + i * 8 + lane() % 4 * 2;
       if (output >= outputs) continue;
       float2 own_bias = make_float2(0.0f, 0.0f), other_bias = own_bias;
       if (bias && unit.part == 0) {
@@ -170,7 +171,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
 #define ARGUMENTS y, y_is_float, &x, &w, bias, rows, inputs, outputs, share, parts
 
 /// `wide_<r>_<c>`: up to r rows, c columns a unit. Grid: at most as many blocks as there are units, outputs / c · parts; THREADS
-/// threads. Tiles of x have r rows, those of w c / 2. `inputs` and `outputs` are multiples of 8, `share` of PIECE; `bias` may be
+/// threads. Tiles of x have r rows, those of w c / 2, or c of 128 rows. `inputs` and `outputs` are multiples of 8, `share` of PIECE; `bias` may be
 /// null; y is `[rows, outputs]` of T, or of float if `y_is_float`, and with more than one part float `[parts, rows, outputs]`.
 /// Dynamic shared memory: STAGES_OF(r, c) · (STAGE_BYTES(r, c) + 16).
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_32_64(PARAMETERS) { block_of<32, 64, false>(ARGUMENTS); }
@@ -181,9 +182,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_64_64(PARAMETERS) 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_64_128(PARAMETERS) { block_of<64, 128, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_64_192(PARAMETERS) { block_of<64, 192, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_64_224(PARAMETERS) { block_of<64, 224, false>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_128_128(PARAMETERS) { block_of<128, 128, false>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_128_192(PARAMETERS) { block_of<128, 192, false>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_128_224(PARAMETERS) { block_of<128, 224, false>(ARGUMENTS); }
 
-/// Gated: one part; `outputs` counts those of y, of which a unit has c / 2; tiles of w have c / 4 rows, and w and bias twice as
-/// many. Otherwise as above.
+/// Gated: one part; `outputs` counts those of y, of which a unit has c / 2; tiles of w have half of their rows, and w and bias
+/// twice as many. Otherwise as above.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_32_64_gated(PARAMETERS) { block_of<32, 64, true>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_32_128_gated(PARAMETERS) { block_of<32, 128, true>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_32_192_gated(PARAMETERS) { block_of<32, 192, true>(ARGUMENTS); }
@@ -192,4 +196,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_64_64_gated(PARAME
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_64_128_gated(PARAMETERS) { block_of<64, 128, true>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_64_192_gated(PARAMETERS) { block_of<64, 192, true>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_64_224_gated(PARAMETERS) { block_of<64, 224, true>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_128_128_gated(PARAMETERS) { block_of<128, 128, true>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_128_192_gated(PARAMETERS) { block_of<128, 192, true>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_128_224_gated(PARAMETERS) { block_of<128, 224, true>(ARGUMENTS); }
 #endif

@@ -43,6 +43,18 @@ __device__ __forceinline__ u64 tile_descriptor(const void* shared, int apart = 1
 #define SUMS_112 SUMS_104, SUMS(52)
 #define SUMS_120 SUMS_112, SUMS(56)
 #define SUMS_128 SUMS_120, SUMS(60)
+#define SUMS_136 SUMS_128, SUMS(64)
+#define SUMS_144 SUMS_136, SUMS(68)
+#define SUMS_152 SUMS_144, SUMS(72)
+#define SUMS_160 SUMS_152, SUMS(76)
+#define SUMS_168 SUMS_160, SUMS(80)
+#define SUMS_176 SUMS_168, SUMS(84)
+#define SUMS_184 SUMS_176, SUMS(88)
+#define SUMS_192 SUMS_184, SUMS(92)
+#define SUMS_200 SUMS_192, SUMS(96)
+#define SUMS_208 SUMS_200, SUMS(100)
+#define SUMS_216 SUMS_208, SUMS(104)
+#define SUMS_224 SUMS_216, SUMS(108)
 #define NAMES_8 "%0, %1, %2, %3"
 #define NAMES_16 NAMES_8 ", %4, %5, %6, %7"
 #define NAMES_24 NAMES_16 ", %8, %9, %10, %11"
@@ -59,6 +71,18 @@ __device__ __forceinline__ u64 tile_descriptor(const void* shared, int apart = 1
 #define NAMES_112 NAMES_104 ", %52, %53, %54, %55"
 #define NAMES_120 NAMES_112 ", %56, %57, %58, %59"
 #define NAMES_128 NAMES_120 ", %60, %61, %62, %63"
+#define NAMES_136 NAMES_128 ", %64, %65, %66, %67"
+#define NAMES_144 NAMES_136 ", %68, %69, %70, %71"
+#define NAMES_152 NAMES_144 ", %72, %73, %74, %75"
+#define NAMES_160 NAMES_152 ", %76, %77, %78, %79"
+#define NAMES_168 NAMES_160 ", %80, %81, %82, %83"
+#define NAMES_176 NAMES_168 ", %84, %85, %86, %87"
+#define NAMES_184 NAMES_176 ", %88, %89, %90, %91"
+#define NAMES_192 NAMES_184 ", %92, %93, %94, %95"
+#define NAMES_200 NAMES_192 ", %96, %97, %98, %99"
+#define NAMES_208 NAMES_200 ", %100, %101, %102, %103"
+#define NAMES_216 NAMES_208 ", %104, %105, %106, %107"
+#define NAMES_224 NAMES_216 ", %108, %109, %110, %111"
 /// The instruction for some columns; `first` and `second` are the places of its tiles behind the sums.
 #define PRODUCT(columns, first, second)                                                                                 \
   asm volatile("{\n.reg .pred adds;\nsetp.eq.u32 adds, 0, 0;\nwgmma.mma_async.sync.aligned.m64n" #columns               \
@@ -71,7 +95,8 @@ __device__ __forceinline__ u64 tile_descriptor(const void* shared, int apart = 1
 /// both columns 8 j + 2 (l % 4) and the next.
 template <int COLUMNS>
 __device__ __forceinline__ void product_start(float (&sum)[COLUMNS / 2], const void* left, const void* right) {
-  static_assert(COLUMNS == 16 || COLUMNS == 24 || COLUMNS == 32 || COLUMNS == 64 || COLUMNS == 96 || COLUMNS == 112,
+  static_assert(COLUMNS == 16 || COLUMNS == 24 || COLUMNS == 32 || COLUMNS == 64 || COLUMNS == 96 || COLUMNS == 112 ||
+                    COLUMNS == 128 || COLUMNS == 192 || COLUMNS == 224,
                 "others are not needed");
   if constexpr (COLUMNS == 16) PRODUCT(16, 8, 9);
   if constexpr (COLUMNS == 24) PRODUCT(24, 12, 13);
@@ -79,6 +104,9 @@ __device__ __forceinline__ void product_start(float (&sum)[COLUMNS / 2], const v
   if constexpr (COLUMNS == 64) PRODUCT(64, 32, 33);
   if constexpr (COLUMNS == 96) PRODUCT(96, 48, 49);
   if constexpr (COLUMNS == 112) PRODUCT(112, 56, 57);
+  if constexpr (COLUMNS == 128) PRODUCT(128, 64, 65);
+  if constexpr (COLUMNS == 192) PRODUCT(192, 96, 97);
+  if constexpr (COLUMNS == 224) PRODUCT(224, 112, 113);
 }
 
 /// The instruction for some columns with a left factor from registers; `a` to `d` are its places, and `tile` that of the right one.

@@ -14,7 +14,7 @@ const MOST_STAGES: usize = 12;
 /// Rows from which on these kernels are the faster ones: products have 64 rows anyway.
 const LEAST_ROWS: usize = 17;
 /// Rows that a block takes, at most.
-const MOST_ROWS: usize = 64;
+const MOST_ROWS: usize = 128;
 /// Threads of a block.
 const THREADS: u32 = 288;
 
@@ -36,9 +36,12 @@ impl Wide {
 }
 
 impl Kernels {
+    /// Rows up to which a layer may be left in parts.
+    pub const MOST_ROWS_LEFT_IN_PARTS: usize = MOST_ROWS;
+
     /// How to deal a layer of so many rows, inputs and columns (gated: twice the outputs) in at most `most_parts` parts: the
     /// best way first. None where there is no such kernel: for other devices than Hopper, float32, fewer rows than 17 or more
-    /// than 64, and columns or inputs that are no multiples of 8.
+    /// than 128, and columns or inputs that are no multiples of 8.
     pub fn wide(&self, rows: usize, inputs: usize, columns: usize, most_parts: usize) -> Vec<Wide> {
         let properties = self.device.properties();
         let multiples = inputs.is_multiple_of(8) && columns.is_multiple_of(16);
@@ -91,7 +94,7 @@ impl Kernels {
         self.check_linear(linear, parts, all_columns)?;
         let Linear { y, y_is_float, x, weight, bias, .. } = linear;
         // Columns of a warp group that are neighbours: gate and up lie apart.
-        let run = if gated { columns / 4 } else { columns / 2 };
+        let run = if gated { columns / 2 } else { columns } / if most_rows > 64 { 1 } else { 2 };
         let x = Matrix { at: x.at, rows, columns: inputs, stride: x.stride };
         let weight = Matrix { at: weight, rows: all_columns, columns: inputs, stride: inputs };
         let arguments = [
@@ -119,7 +122,7 @@ impl Kernels {
 }
 
 /// Rows and columns of a unit, and the kernels of such units: plain and gated.
-const NAMES: [(usize, usize, [&str; 2]); 8] = [
+const NAMES: [(usize, usize, [&str; 2]); 11] = [
     (32, 64, ["wide_32_64", "wide_32_64_gated"]),
     (32, 128, ["wide_32_128", "wide_32_128_gated"]),
     (32, 192, ["wide_32_192", "wide_32_192_gated"]),
@@ -128,17 +131,21 @@ const NAMES: [(usize, usize, [&str; 2]); 8] = [
     (64, 128, ["wide_64_128", "wide_64_128_gated"]),
     (64, 192, ["wide_64_192", "wide_64_192_gated"]),
     (64, 224, ["wide_64_224", "wide_64_224_gated"]),
+    (128, 128, ["wide_128_128", "wide_128_128_gated"]),
+    (128, 192, ["wide_128_192", "wide_128_192_gated"]),
+    (128, 224, ["wide_128_224", "wide_128_224_gated"]),
 ];
-
-/// Columns of a unit. Among equals the first: rows are read less often.
-const COLUMNS: [usize; 4] = [224, 192, 128, 64];
 
 /// Bytes of the two barriers of a stage.
 const BARRIERS_BYTES: usize = 16;
 
 /// Rows for which a unit has room.
 fn most_rows(rows: usize) -> usize {
-    if rows > 32 { 64 } else { 32 }
+    match rows {
+        ..=32 => 32,
+        33..=64 => 64,
+        _ => 128,
+    }
 }
 
 /// Bytes of a stage.
@@ -179,8 +186,9 @@ fn deals(multiprocessors: usize, rows: usize, inputs: usize, all_columns: usize,
         let sums = if parts > 1 { 8 * parts * rows * all_columns / multiprocessors } else { 0 };
         units.div_ceil(multiprocessors) * (share * (columns + INPUT + rows / 8) + UNIT) + sums
     };
-    let mut deals: Vec<Wide> = COLUMNS
-        .into_iter()
+    // Among equals the first: rows are read less often.
+    let columns = NAMES.into_iter().rev().filter(|known| known.0 == rows).map(|known| known.1);
+    let mut deals: Vec<Wide> = columns
         .flat_map(|columns| shares(inputs, most_parts).map(move |(share, parts)| Wide { columns, share, parts }))
         .collect();
     deals.sort_by_key(cost);
@@ -199,7 +207,7 @@ mod tests {
 
     #[test]
     fn layers_of_llama_fill_the_multiprocessors_of_an_h200() {
-        for rows in [32, 64] {
+        for rows in [32, 64, 128] {
             for (inputs, columns, most_parts) in [(4096, 6144, 8), (4096, 4096, 8), (4096, 28672, 1), (14336, 4096, 8)]
             {
                 let wide = best(rows, inputs, columns, most_parts);

@@ -259,7 +259,7 @@ impl Sizes<'_> {
             rows * qkv * e,
             rows * queries * e,
             rows * hidden * e,
-            Kernels::MOST_PARTS * rows.min(Kernels::MOST_ROWS_IN_PARTS) * qkv.max(hidden) * 4,
+            Kernels::MOST_PARTS * rows.min(Kernels::MOST_ROWS_LEFT_IN_PARTS) * qkv.max(hidden) * 4,
             rows * 2 * intermediate * e,
             rows * intermediate * e,
             rows * self.captured() * e,

@@ -179,12 +179,13 @@ impl Machine {
             return self.product(work, whole, false).and_then(|_| activate());
         }
         let own = Linear { y, outputs: intermediate, ..whole };
-        let stream = || match self.streaming(work, whole, 1) {
+        let streaming = self.streaming(work, whole, 1);
+        let stream = || match streaming {
             Streaming::Group => self.kernels.linear_group_gated(own),
             Streaming::Wide(wide) => self.kernels.linear_wide_gated(own, wide),
             Streaming::Few | Streaming::Ring => self.kernels.linear_gated(own),
         };
-        match self.library_or(whole, &stream, &activate)? {
+        match self.library_or(whole, (streaming, &stream), &activate)? {
             Outcome::Stream => stream(),
             Outcome::Done => Ok(()),
         }
@@ -223,7 +224,7 @@ impl Machine {
                 _ => Ok(()),
             }
         };
-        match self.library_or(linear, &stream, &|| Ok(()))? {
+        match self.library_or(linear, (streaming, &stream), &|| Ok(()))? {
             Outcome::Done => Ok(None),
             Outcome::Stream => stream().map(|()| parts.filter(|_| in_parts)),
         }
@@ -248,7 +249,12 @@ impl Machine {
 
     /// Runs a layer by the library if that is the fastest, with its bias and what has to follow; else says that the streaming
     /// kernel is to.
-    fn library_or(&self, linear: Linear<'_>, stream: Rival<'_>, follow: Rival<'_>) -> Result<Outcome, DeviceError> {
+    fn library_or(
+        &self,
+        linear: Linear<'_>,
+        (streaming, stream): (Streaming, Rival<'_>),
+        follow: Rival<'_>,
+    ) -> Result<Outcome, DeviceError> {
         let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, unscaled } = linear;
         if self.batch_invariant || x.stride != inputs || unscaled.is_some() {
             return Ok(Outcome::Stream);
@@ -263,7 +269,10 @@ impl Machine {
             follow()
         };
         let neighbour = || self.kernels.fill_random(self.products.scratch(), 1.0, 0);
-        let product = Product { y, x: x.at, w: weight, stream, behind_library: Some(&behind), neighbour: &neighbour };
+        // The ring reads rows once for 128 outputs: too often where there are many.
+        let may_stream = rows <= Kernels::MOST_ROWS_IN_PARTS || matches!(streaming, Streaming::Wide(_));
+        let behind_library: Option<Rival<'_>> = Some(&behind);
+        let product = Product { y, x: x.at, w: weight, stream, may_stream, behind_library, neighbour: &neighbour };
         self.products.run(self.device(), matmul, product)
     }
 }

@@ -19,9 +19,6 @@ use kernels::{
 
 /// Rows up to which the streaming kernels run where nothing has been timed: weights are all that they wait for.
 const FEW_ROWS: usize = 32;
-/// Rows up to which they may be the fastest.
-const MOST_STREAMED_ROWS: usize = 64;
-
 /// Bytes of weights from which a search is worth its time: fewer are read in two microseconds, and most of what such a
 /// product takes is its launch.
 const LEAST_SEARCHED: usize = 8 << 20;
@@ -44,6 +41,8 @@ pub struct Product<'a> {
     pub w: Slice<'a>,
     /// Runs it by a streaming kernel, which may leave the result elsewhere.
     pub stream: Rival<'a>,
+    /// Whether that may be the fastest.
+    pub may_stream: bool,
     /// What makes the library's result that of the streaming kernel.
     pub behind_library: Option<Rival<'a>>,
     /// A short kernel without effect, as stands between products.
@@ -90,11 +89,11 @@ impl Products {
             Entry::Vacant(new) => new.insert(MatmulHandle::new(device, matmul, &self.streaming)?),
         };
         let Some(plan) = plan else { return Ok(Outcome::Stream) };
-        let Product { y, x, w, stream, behind_library, neighbour } = product;
+        let Product { y, x, w, stream, may_stream, behind_library, neighbour } = product;
         let operands = Operands { y, x, w, workspace: self.workspace.slice() };
         let worth = matmul.inputs * matmul.outputs * matmul.element.bytes() >= LEAST_SEARCHED;
         if worth && plan.fastest().is_none() && self.searches.load(Ordering::Relaxed) {
-            let rivals: &[Rival<'_>] = if matmul.rows <= MOST_STREAMED_ROWS { &[stream] } else { &[] };
+            let rivals: &[Rival<'_>] = if may_stream { &[stream] } else { &[] };
             plan.search(device, operands, Rivals { rivals, neighbour, behind_library })?;
         }
         match plan.fastest() {
