@@ -1,9 +1,9 @@
 // Attention over the paged cache by Hopper's warp groups for many (row, head) pairs: pieces of prompts, the trees of a batch. See
 // groups.cuh for what is read and when.
 //
-// As attention_tiles.cu, but a product takes 64 pairs, and reads queries, keys and values from shared memory where it lies
-// (wgmma.cuh), so that neither lanes nor registers carry them: what is left of a tile's time is the softmax between its two
-// products, behind which the other block of a multiprocessor hides.
+// As attention_tiles.cu, but a product takes 64 pairs, and reads queries, keys and values from shared memory where they lie
+// (wgmma.cuh), so that neither lanes nor registers carry them. Two blocks run on a multiprocessor: while one weighs scores
+// between its two products, the other multiplies, and what both have under way keeps second-level cache busy.
 //
 // -DHEAD_DIM: elements of a head, 64 or 128. Not for float.
 #include "common.cuh"
@@ -32,11 +32,12 @@ __device__ __forceinline__ u32 place_of(int row, int piece) {
   return (u32)(piece / 8 * SQUARE + row * 128 + (piece % 8 ^ row % 8) * 16);
 }
 
+/// Of a block: a warp group, and the pairs that its products take.
 #define THREADS 128
 #define PAIRS 64
 
-/// 64 pairs of a group and a key/value head over one split. As attention_few.cu says, but for 128 threads, and dynamic shared memory
-/// for STAGES tiles of keys and values, and the queries.
+/// PAIRS pairs of a group and a key/value head over one split. As attention_few.cu says, but for THREADS, and dynamic shared
+/// memory for STAGES tiles of keys and values, and the queries.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_wide(GROUP_PARAMETERS) {
   constexpr int COPIES = KEYS * PIECES / THREADS;
   static_assert(32 % (THREADS / PIECES) == 0, "keys whose rows the same register tells are copied together");
@@ -53,10 +54,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_wide(GROUP_PA
   int width = kv_heads * HEAD_DIM;
   // The next tile to be loaded, and what tells the cache rows of its keys `lane` and `lane + 32`, and of the one behind it.
   int next = split.begin, found[WORDS] = {}, found_behind[WORDS] = {};
-  auto find = [&](int at, int (&found)[WORDS]) {
+  auto find = [&](int at, int (&to)[WORDS]) {
     if (at >= split.end) return;
 #pragma unroll
-    for (int i = 0; i < WORDS; i++) found[i] = look_up<KEYS>(pairs, split, at, i * 32 + lane(), page_size);
+    for (int i = 0; i < WORDS; i++) to[i] = look_up<KEYS>(pairs, split, at, i * 32 + lane(), page_size);
   };
   auto load = [&] {
     if (next < split.end) {

@@ -6,9 +6,9 @@
 // columns of the result instead of 128. And one thread asks the copying engine for whole tiles (bulk.cuh), while two warp groups
 // multiply (wgmma.cuh), each at its own pace.
 //
-// A block computes COLUMNS columns over one part of the inputs at a time; up to 64 rows the warp groups share the rows and take half
-// of the columns each, beyond they take half of the rows. A product always has 64 rows. Where a stage has fewer, it takes for the missing ones whatever lies behind them:
-// rows do not mix, and what it computes for them is not written.
+// A block computes COLUMNS columns over one part of the inputs at a time. Up to 64 rows the warp groups share the rows and take
+// half of the columns each; beyond, they take half of the rows. A product always has 64 rows. Where a stage has fewer, it takes for
+// the missing ones whatever lies behind them: rows do not mix, and what it computes for them is not written.
 //
 // A layer of few columns is dealt in parts of `share` inputs, whose sums are left in float for the kernel behind to add up.
 // An output's sum runs over the inputs of a part in the order of the instruction; the bias belongs to the first part. So a
@@ -46,7 +46,7 @@ __device__ __forceinline__ void advance(Slot& slot) {
   if (++slot.at == STAGES) slot = {0, slot.turn ^ 1};
 }
 
-/// One block, up to ROWS rows. It takes every so manieth unit. A thread writes two neighbours of a row at once.
+/// One block, up to ROWS rows. It takes every so manieth unit, and its ring goes on from one to the next. A thread writes two neighbours of a row at once.
 template <int ROWS, int COLUMNS, bool GATED>
 __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x, const Tiles* w, const T* bias, int rows,
                                          int inputs, int outputs, int share, int parts) {
@@ -171,9 +171,9 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
 #define ARGUMENTS y, y_is_float, &x, &w, bias, rows, inputs, outputs, share, parts
 
 /// `wide_<r>_<c>`: up to r rows, c columns a unit. Grid: at most as many blocks as there are units, outputs / c · parts; THREADS
-/// threads. Tiles of x have r rows, those of w c / 2, or c of 128 rows. `inputs` and `outputs` are multiples of 8, `share` of PIECE; `bias` may be
-/// null; y is `[rows, outputs]` of T, or of float if `y_is_float`, and with more than one part float `[parts, rows, outputs]`.
-/// Dynamic shared memory: STAGES_OF(r, c) · (STAGE_BYTES(r, c) + 16).
+/// threads. Tiles of x have r rows, those of w as many as a warp group has columns. `inputs` and `outputs` are multiples of 8,
+/// `share` of PIECE; `bias` may be null; y is `[rows, outputs]` of T, or of float if `y_is_float`, and with more than one part float
+/// `[parts, rows, outputs]`. Dynamic shared memory: STAGES_OF(r, c) · (STAGE_BYTES(r, c) + 16).
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_32_64(PARAMETERS) { block_of<32, 64, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_32_128(PARAMETERS) { block_of<32, 128, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_32_192(PARAMETERS) { block_of<32, 192, false>(ARGUMENTS); }

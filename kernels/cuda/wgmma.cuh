@@ -13,8 +13,8 @@ __device__ __forceinline__ void fence_for_products() { asm volatile("fence.proxy
 /// Goes ahead of the first product of a group.
 __device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
-/// A tile from this address on, with 1,024 bytes from eight rows to the next, and where it is read across, `apart` from 64 columns to
-/// the next. Of an address counts what lies within the block: in a cluster it has its block's number above.
+/// A tile from this address on, with 1,024 bytes from eight rows to the next, and where it is read across, `apart` from 64
+/// columns to the next. Of an address counts what lies within the block: in a cluster it has its block's number above.
 __device__ __forceinline__ u64 tile_descriptor(const void* shared, int apart = 16) {
   u32 address = shared_address(shared) & 0x3ffff;
   return (u64)(address >> 4) | (u64)(apart >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
@@ -109,7 +109,7 @@ __device__ __forceinline__ void product_start(float (&sum)[COLUMNS / 2], const v
   if constexpr (COLUMNS == 224) PRODUCT(224, 112, 113);
 }
 
-/// The instruction for some columns with a left factor from registers; `a` to `d` are its places, and `tile` that of the right one.
+/// The instruction for some columns with a left factor from registers; `a` to `d` are its places, `tile` that of the right one.
 #define PRODUCT_OF_REGISTERS(columns, a, b, c, d, tile)                                                                 \
   asm volatile("{\n.reg .pred adds;\nsetp.eq.u32 adds, 0, 0;\nwgmma.mma_async.sync.aligned.m64n" #columns               \
                "k16" PRODUCT_TYPES "{" NAMES_##columns "}, {%" #a ", %" #b ", %" #c ", %" #d "}, %" #tile               \
@@ -117,9 +117,9 @@ __device__ __forceinline__ void product_start(float (&sum)[COLUMNS / 2], const v
                : SUMS_##columns                                                                                         \
                : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(tile_descriptor(right, apart)))
 
-/// Starts sum += left · right: left is 64 rows of 16 inputs, of which a lane holds those of an operand of `mma_16816`, and right 16
-/// rows of a tile, one for each input, with 64 columns of the result each; further columns lie in tiles `apart` bytes behind. Sums
-/// as of `product_start`.
+/// Starts sum += left · right: left is 64 rows of 16 inputs, of which a lane holds those of an operand of `mma_16816`, and right
+/// 16 rows of a tile, one for each input, with 64 columns of the result each; further columns lie in tiles `apart` bytes behind.
+/// Sums as of `product_start`.
 template <int COLUMNS>
 __device__ __forceinline__ void product_of_registers_start(float (&sum)[COLUMNS / 2], const u32 (&left)[4], const void* right,
                                                            int apart) {

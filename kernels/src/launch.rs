@@ -45,7 +45,7 @@ pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> 
     if element != Element::F32 {
         files.push((linear_few::FILE, linear::options(element, properties)));
     }
-    if linear_wide::has_wide(element, properties) {
+    if linear_wide::has_warp_groups(element, properties) {
         files.push((linear_group::FILE, linear::options(element, properties)));
         files.push((linear_wide::FILE, linear_wide::options(element, properties)));
     }
@@ -61,7 +61,7 @@ pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> 
             files.push((attention_tiles::FEW_FILE, options.clone()));
             files.push((attention_tiles::ALONE_FILE, options.clone()));
         }
-        if attention_tiles::WIDE_HEAD_DIMS.contains(head_dim) && linear_wide::has_wide(element, properties) {
+        if attention_tiles::WIDE_HEAD_DIMS.contains(head_dim) && linear_wide::has_warp_groups(element, properties) {
             files.push((attention_tiles::WIDE_FILE, options.clone()));
         }
         files.push((attention::FILE, options));

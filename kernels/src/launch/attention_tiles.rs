@@ -1,6 +1,8 @@
 //! `cuda/attention_few.cu`, `cuda/attention_alone.cu`, `cuda/attention_tiles.cu` and `cuda/attention_wide.cu`.
 
-use super::{Attention, HEAD_DIMS, Kernels, OwnRows, Rotation, address, check_ints, grid, int, linear_wide::has_wide};
+use super::{
+    Attention, HEAD_DIMS, Kernels, OwnRows, Rotation, address, check_ints, grid, int, linear_wide::has_warp_groups,
+};
 use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
 
 pub(super) const FILE: KernelFile = KernelFile {
@@ -141,7 +143,7 @@ impl Kernels {
         };
         let pairs = largest * (heads / kv_heads);
         let Properties { multiprocessors, most_cluster, .. } = *self.device.properties();
-        let wide = WIDE_HEAD_DIMS.contains(&head_dim) && has_wide(self.element, self.device.properties());
+        let wide = WIDE_HEAD_DIMS.contains(&head_dim) && has_warp_groups(self.element, self.device.properties());
         let choice = choose(pairs, count * kv_heads, head_dim, multiprocessors, wide);
         let parts = kv_heads * pairs.div_ceil(choice.pairs);
         let most = match most_cluster {

@@ -3,7 +3,7 @@
 use super::{
     Kernels, Linear, Parts, grid, int,
     linear::{Deal, deal, options, stage_bytes, stages},
-    linear_wide::has_wide,
+    linear_wide::has_warp_groups,
 };
 use crate::device::{DeviceError, KernelFile, Split};
 
@@ -28,7 +28,7 @@ impl Kernels {
 
     /// Whether there is such a kernel.
     pub(crate) fn has_group(&self, rows: usize, inputs: usize) -> bool {
-        has_wide(self.element, self.device.properties())
+        has_warp_groups(self.element, self.device.properties())
             && inputs.is_multiple_of(8)
             && rows >= LEAST_ROWS
             && kernel_for(rows).is_some()

@@ -45,7 +45,7 @@ impl Kernels {
     pub fn wide(&self, rows: usize, inputs: usize, columns: usize, most_parts: usize) -> Vec<Wide> {
         let properties = self.device.properties();
         let multiples = inputs.is_multiple_of(8) && columns.is_multiple_of(16);
-        if !has_wide(self.element, properties) || !multiples || !(LEAST_ROWS..=MOST_ROWS).contains(&rows) {
+        if !has_warp_groups(self.element, properties) || !multiples || !(LEAST_ROWS..=MOST_ROWS).contains(&rows) {
             return Vec::new();
         }
         deals(properties.multiprocessors, most_rows(rows), inputs, columns, most_parts)
@@ -158,8 +158,8 @@ fn stages(shared_bytes: usize, rows: usize, columns: usize) -> usize {
     (wide_ring_bytes(shared_bytes) / stage_bytes(rows, columns)).min(MOST_STAGES)
 }
 
-/// Whether these kernels run on a device.
-pub(super) fn has_wide(element: Element, properties: &Properties) -> bool {
+/// Whether kernels by warp groups run on a device.
+pub(super) fn has_warp_groups(element: Element, properties: &Properties) -> bool {
     element != Element::F32 && (properties.capability == (9, 0) || properties.emulated)
 }
 
