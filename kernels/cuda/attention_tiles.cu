@@ -82,20 +82,11 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   auto look = [&](int at) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      mask[half] = look_at_mask<KEYS>(split, at, row_own_mask, mask_words, row[half]);
+      mask[half] = look_at_mask<KEYS>(pairs, split, at, row_own_mask, mask_words, row[half]);
     }
   };
   if (split.begin < split.end) look(split.begin);
-  bool waits = true;
-#pragma unroll 1
-  for (int i = 0; i < STAGES - 1; i++) {
-    if (waits && !is_settled<KEYS>(pairs, split, next)) {
-      wait_for_predecessor();
-      waits = false;
-    }
-    load();
-  }
-  if (waits) wait_for_predecessor();
+  load_ahead<KEYS>(STAGES - 1, pairs, split, load);
 
   // The queries of a warp's tile.
   unsigned char* queries = shared + STAGES * BUFFER + tile * 16 * KEY_BYTES;

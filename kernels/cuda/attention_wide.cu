@@ -28,9 +28,7 @@
 #define BUFFER (2 * ALL_DIMS)
 
 /// Where a 16-byte piece of a key, value or query lies.
-__device__ __forceinline__ u32 place_of(int row, int piece) {
-  return (u32)(piece / 8 * SQUARE + row * 128 + (piece % 8 ^ row % 8) * 16);
-}
+__device__ __forceinline__ u32 place_of_piece(int row, int piece) { return piece / 8 * SQUARE + place_of<128>(row, piece % 8); }
 
 /// Of a block: a warp group, and the pairs that its products take.
 #define THREADS 128
@@ -72,8 +70,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_wide(GROUP_PA
         int key = n * (THREADS / PIECES) + thread / PIECES, piece = thread % PIECES;
         u64 from = wide(shuffle(cache_row[n * (THREADS / PIECES) / 32], key % 32), width) +
                    (u32)(pairs.kv_head * HEAD_DIM + piece * 8);
-        copy_async_16(buffer + place_of(key, piece), keys + from);
-        copy_async_16(buffer + ALL_DIMS + place_of(key, piece), values + from);
+        copy_async_16(buffer + place_of_piece(key, piece), keys + from);
+        copy_async_16(buffer + ALL_DIMS + place_of_piece(key, piece), values + from);
       }
     }
     copy_async_commit();
@@ -98,31 +96,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_wide(GROUP_PA
     for (int half = 0; half < 2; half++) {
 #pragma unroll
       for (int i = 0; i < WORDS; i++) {
-        int word = (at - split.positions) * WORDS + i;
-        // Nobody has written words behind the last.
-        bool is_own = word >= 0 && word * 32 < pairs.own;
-        mask[half][i] = is_own ? (u32)load_fresh((const int*)row_own_mask + wide(row[half], mask_words) + word) : 0;
+        mask[half][i] = look_at_mask<KEYS>(pairs, split, at, row_own_mask, mask_words, row[half], i * 32);
       }
     }
   };
   if (split.begin < split.end) look(split.begin);
-  bool waits = true;
-#pragma unroll 1
-  for (int i = 0; i < STAGES - 1; i++) {
-    if (waits && !is_settled<KEYS>(pairs, split, next)) {
-      wait_for_predecessor();
-      waits = false;
-    }
-    load();
-  }
-  if (waits) wait_for_predecessor();
+  load_ahead<KEYS>(STAGES - 1, pairs, split, load);
 
   unsigned char* queries = shared + STAGES * BUFFER;
 #pragma unroll 1
   for (int i = thread; i < PAIRS * PIECES; i += THREADS) {
     int pair = pairs.first_pair + i / PIECES, piece = i % PIECES;
     const T* from = query + wide(row_of(pairs, pair), query_stride) + head_of(pairs, pair) * HEAD_DIM + piece * 8;
-    copy_async_16(queries + place_of(i / PIECES, piece), from);
+    copy_async_16(queries + place_of_piece(i / PIECES, piece), from);
   }
   copy_async_commit();
   copy_async_wait<0>();
@@ -151,9 +137,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_wide(GROUP_PA
     for (int half = 0; half < 2; half++) {
 #pragma unroll
       for (int i = 0; i < WORDS; i++) {
-        int positions = prefix[half] - t * KEYS - i * 32;
-        u32 older = positions >= 32 ? ~0u : positions <= 0 ? 0u : (1u << positions) - 1;
-        seen[half][i] = t < split.positions ? older : mask[half][i];
+        seen[half][i] = seen_keys<KEYS>(split, t, prefix[half], mask[half][i], i * 32);
       }
     }
     if (t + 1 < split.end) look(t + 1);

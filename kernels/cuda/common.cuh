@@ -310,6 +310,13 @@ __device__ __forceinline__ float warp_max(float value) {
 /// Elements from one row of so many sums of squares to the next: whole accesses.
 __device__ __forceinline__ int squares_stride(int count) { return (count + 3) / 4 * 4; }
 
+/// Where a row's 16-byte chunk lies in shared memory whose rows have so many bytes: permuted within 128 of them, so that those of
+/// eight rows lie in different banks, and as products of warp groups read them.
+template <int BYTES>
+__device__ __forceinline__ u32 place_of(int row, int chunk) {
+  return (u32)(row * BYTES + (chunk ^ (row & 7)) * 16);
+}
+
 /// The sum over a block in every thread, in a fixed order. `scratch` is shared, 32 floats; may be used again at once.
 __device__ __forceinline__ float block_sum(float value, float* scratch) {
   value = warp_sum(value);

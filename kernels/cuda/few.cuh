@@ -123,7 +123,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
 #pragma unroll
     for (int n = 0; n < NT; n++) {
 #pragma unroll
-      for (int i = 0; i < 2; i++) mask[n][i] = look_at_mask<KEYS>(split, at, row_own_mask, mask_words, pair_row[n][i]);
+      for (int i = 0; i < 2; i++) mask[n][i] = look_at_mask<KEYS>(pairs, split, at, row_own_mask, mask_words, pair_row[n][i]);
     }
   };
 #pragma unroll

@@ -129,6 +129,21 @@ __device__ __forceinline__ bool is_settled(const Pairs& pairs, const Split& spli
   return piece < split.positions && min((piece + 1) * KEYS, pairs.longest) <= pairs.settled;
 }
 
+/// Calls `load` for so many pieces, from the split's first on, each of which it counts: those that are settled ahead of the wait.
+template <int KEYS, class Load>
+__device__ __forceinline__ void load_ahead(int count, const Pairs& pairs, const Split& split, Load&& load) {
+  bool waits = true;
+#pragma unroll 1
+  for (int i = 0; i < count; i++) {
+    if (waits && !is_settled<KEYS>(pairs, split, split.begin + i)) {
+      wait_for_predecessor();
+      waits = false;
+    }
+    load();
+  }
+  if (waits) wait_for_predecessor();
+}
+
 /// What tells the cache row of a key of a piece: its page, or itself. Behind the last key stands the last: nobody sees it,
 /// but its values have to be finite. A loaded word is not touched before it is used: a warp would wait for it.
 template <int KEYS>
@@ -148,19 +163,21 @@ __device__ __forceinline__ int cache_row_of(const Pairs& pairs, const Split& spl
   return (found - quotient(position, page_size, pairs.inverse_page)) * page_size + position;
 }
 
-/// The word of a row's mask that tells which keys of a piece it sees; nothing for positions.
+/// The word of a row's mask that tells which keys of a piece it sees, from its key `from` on; nothing for positions.
 template <int KEYS>
-__device__ __forceinline__ u32 look_at_mask(const Split& split, int piece, const u32* row_own_mask, int mask_words,
-                                            int row) {
+__device__ __forceinline__ u32 look_at_mask(const Pairs& pairs, const Split& split, int piece, const u32* row_own_mask,
+                                            int mask_words, int row, int from = 0) {
   if (piece < split.positions) return 0;
-  int word = (piece - split.positions) * KEYS / 32;
-  return (u32)load_fresh((const int*)row_own_mask + wide(row, mask_words) + (u32)word);
+  int own = (piece - split.positions) * KEYS + from;
+  // Nobody has written words behind the last.
+  if (from > 0 && own >= pairs.own) return 0;
+  return (u32)load_fresh((const int*)row_own_mask + wide(row, mask_words) + (u32)(own / 32));
 }
-/// Which keys of a piece a row sees, as bits; KEYS is 16 or 32.
+/// Which keys of a piece a row sees, as bits, from its key `from` on, a multiple of 32; KEYS is 16 or such a multiple.
 template <int KEYS>
-__device__ __forceinline__ u32 seen_keys(const Split& split, int piece, int prefix, u32 mask) {
+__device__ __forceinline__ u32 seen_keys(const Split& split, int piece, int prefix, u32 mask, int from = 0) {
   if (piece >= split.positions) return mask >> (piece - split.positions) * KEYS % 32;
-  int seen = prefix - piece * KEYS;
+  int seen = prefix - piece * KEYS - from;
   return seen >= 32 ? ~0u : seen <= 0 ? 0u : (1u << seen) - 1;
 }
 

@@ -46,14 +46,14 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       bool is_real = real[i] && inside;
-      copy_async_16_or_zero(stage + place_of(own_row + i * apart, chunk), is_real ? from[i] + step * PIECE : w, is_real);
+      copy_async_16_or_zero(stage + place_of<ROW_BYTES>(own_row + i * apart, chunk), is_real ? from[i] + step * PIECE : w, is_real);
     }
   };
   auto load_rows = [&](int step, unsigned char* stage) {
     int k = begin + step * PIECE + chunk * 8;
     for (int row = own_row; row < ROWS; row += apart) {
       bool is_real = first_row + row < rows && k < end;
-      copy_async_16_or_zero(stage + warps * 16 * ROW_BYTES + place_of(row, chunk),
+      copy_async_16_or_zero(stage + warps * 16 * ROW_BYTES + place_of<ROW_BYTES>(row, chunk),
                             is_real ? x + (u64)(first_row + row) * x_stride + k : x, is_real);
     }
   };
@@ -107,12 +107,12 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
     for (int k = 0; k < PIECE / 16; k += 2) {
       u32 a[2][4];
 #pragma unroll
-      for (int h = 0; h < 2; h++) ldmatrix_x4(a[h], weights + place_of(lane() % 16, (k + h) * 2 + lane() / 16));
+      for (int h = 0; h < 2; h++) ldmatrix_x4(a[h], weights + place_of<ROW_BYTES>(lane() % 16, (k + h) * 2 + lane() / 16));
 #pragma unroll
       for (int t = 0; t < TILES; t++) {
         // Eight rows, 32 inputs.
         u32 b[4];
-        ldmatrix_x4(b, rows_of + place_of(t * 8 + lane() % 8, k * 2 + lane() / 8));
+        ldmatrix_x4(b, rows_of + place_of<ROW_BYTES>(t * 8 + lane() % 8, k * 2 + lane() / 8));
         mma_16816(sum[t], a[0], b);
         mma_16816(sum[t], a[1], b + 2);
       }

@@ -45,7 +45,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
     for (int i = 0; i < MOST_OUTPUTS / APART; i++, from += weights_apart) {
       int sum = own + i * APART;
       bool real = inside && output_of(sum) < outputs;
-      if (sum < tile) copy_async_16_or_zero(stage + place_of(sum, chunk), real ? from : w, real);
+      if (sum < tile) copy_async_16_or_zero(stage + place_of<ROW_BYTES>(sum, chunk), real ? from : w, real);
     }
   };
   auto load_rows = [&](int step, unsigned char* stage) {
@@ -55,7 +55,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
     for (int i = 0; i < (ROWS + APART - 1) / APART; i++, from += rows_apart) {
       int row = own + i * APART;
       bool real = inside && row < rows;
-      if (row < ROWS) copy_async_16_or_zero(stage + tile * ROW_BYTES + place_of(row, chunk), real ? from : x, real);
+      if (row < ROWS) copy_async_16_or_zero(stage + tile * ROW_BYTES + place_of<ROW_BYTES>(row, chunk), real ? from : x, real);
     }
   };
   fill_ring<RING_STAGES>(shared, stage_bytes, steps, load_weights, load_rows);

@@ -9,12 +9,6 @@
 #define ROW_BYTES (PIECE * 2)
 #define CHUNKS (PIECE / 8)
 
-/// Where a row's 16-byte chunk of a stage lies, whose rows have so many bytes.
-template <int BYTES = ROW_BYTES>
-__device__ __forceinline__ u32 place_of(int row, int chunk) {
-  return (u32)(row * BYTES + (chunk ^ (row & 7)) * 16);
-}
-
 /// What rows that are normed but for their scale are multiplied with, which multiplies a layer's sums instead: `squares`
 /// `[rows, count]`, rows a multiple of 4 apart, are sums of squares of pieces of a row's `inputs` elements; null for rows as
 /// they are.

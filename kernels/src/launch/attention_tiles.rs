@@ -254,13 +254,13 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
         shared: (3 * 2 * 64 + 64) * head_dim * 2,
         resident: 2,
     };
-    let fits = |width: usize| together * pairs.div_ceil(width) <= multiprocessors;
-    let fits_twice = |width: usize| together * pairs.div_ceil(width) <= 2 * multiprocessors;
+    let fits_beside = |width: usize, resident| together * pairs.div_ceil(width) <= resident * multiprocessors;
+    let fits = |width| fits_beside(width, 1);
     match head_dim <= MOST_OF_FEW {
         true if pairs <= 8 && fits(8) => few(FEW_FILE, "rotate_and_attend_8", true, 8, 8, 1),
         true if pairs <= 16 && fits(16) => few(FEW_FILE, "rotate_and_attend_16", true, 16, 8, 1),
         // More groups than multiprocessors: as many blocks as run at once, if there are warp groups, which have more under way.
-        _ if wide && (pairs > 16 || fits_twice(64)) => by_group,
+        _ if wide && (pairs > 16 || fits_beside(by_group.pairs, by_group.resident)) => by_group,
         // Or smaller blocks that stand alone, and more first-level cache for what is under way.
         true if pairs <= 8 => few(ALONE_FILE, "attention_alone_8", false, 8, 3, 0),
         true if pairs <= 16 => few(ALONE_FILE, "attention_alone_16", false, 16, 2, 0),
