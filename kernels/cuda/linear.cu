@@ -90,17 +90,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
     }
     low = high = 0.0f;
   };
-  unsigned char* stage = shared;
-  unsigned char* next = shared + (RING_STAGES - 1) * stage_bytes;
-  unsigned char* behind = shared + RING_STAGES * stage_bytes;
-  for (int step = 0; step < steps; step++) {
-    copy_async_wait<RING_STAGES - 2>();
-    block_sync();
-    if (step + RING_STAGES - 1 < steps) {
-      load_weights(step + RING_STAGES - 1, next);
-      load_rows(step + RING_STAGES - 1, next);
-    }
-    copy_async_commit();
+  auto multiply = [&](int step, const unsigned char* stage) {
     const unsigned char* weights = stage + warp() * 16 * ROW_BYTES;
     const unsigned char* rows_of = stage + warps * 16 * ROW_BYTES;
 #pragma unroll
@@ -118,10 +108,8 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
       }
     }
     if (FOLD && (step + 1) * PIECE % share == 0) fold();
-    next = stage;
-    stage = stage + stage_bytes == behind ? shared : stage + stage_bytes;
-  }
-  copy_async_wait<0>();
+  };
+  go_round<RING_STAGES>(shared, stage_bytes, steps, load_weights, load_rows, [] {}, multiply);
   if (FOLD) fold();
   const float* scales = SCALES && squares ? of_rows.find((float*)shared, inputs, epsilon) : nullptr;
 

@@ -64,29 +64,15 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
   float sum[ROWS / 2];
 #pragma unroll
   for (int i = 0; i < ROWS / 2; i++) sum[i] = 0.0f;
-  unsigned char* stage = shared;
-  unsigned char* next = shared + (RING_STAGES - 1) * stage_bytes;
-  unsigned char* behind = shared + RING_STAGES * stage_bytes;
-  for (int step = 0; step < steps; step++) {
-    copy_async_wait<RING_STAGES - 2>();
-    fence_for_products();
-    // Both groups have also multiplied what `next` holds.
-    block_sync();
-    if (step + RING_STAGES - 1 < steps) {
-      load_weights(step + RING_STAGES - 1, next);
-      load_rows(step + RING_STAGES - 1, next);
-    }
-    copy_async_commit();
+  auto multiply = [&](int, const unsigned char* stage) {
     const unsigned char* left = stage + thread / 128 * 64 * ROW_BYTES;
     products_begin();
 #pragma unroll
     for (int k = 0; k < PIECE / 16; k++) product_start<ROWS>(sum, left + k * 32, stage + tile * ROW_BYTES + k * 32);
     products_commit();
     products_wait(sum);
-    next = stage;
-    stage = stage + stage_bytes == behind ? shared : stage + stage_bytes;
-  }
-  copy_async_wait<0>();
+  };
+  go_round<RING_STAGES>(shared, stage_bytes, steps, load_weights, load_rows, fence_for_products, multiply);
   const float* scales = squares ? of_rows.find((float*)shared, inputs, epsilon) : nullptr;
 
   if (gridDim.y > 1) y = (float*)y + (u64)part * rows * outputs;
