@@ -302,11 +302,7 @@ silu_gate(T* out, const T* gate_up, int width) {
   read_vector(gate_up + row * 2 * width + i, gate);
   read_vector(gate_up + row * 2 * width + width + i, up);
 #pragma unroll
-  for (int k = 0; k < VECTOR; k++) {
-    // The gate is rounded as in frameworks that run it as an operation of its own.
-    float gated = to_float(from_float(gate[k] / (1.0f + exp_accurate(-gate[k]))));
-    up[k] *= gated;
-  }
+  for (int k = 0; k < VECTOR; k++) up[k] = gated(gate[k], up[k]);
   write_vector(out + row * width + i, up);
 }
 

@@ -112,8 +112,7 @@ struct Scales {
 
 /// An output of a gated layer from its two sums, rounded as if each were an operation of its own.
 __device__ __forceinline__ float gate(float sum, float other) {
-  float value = to_float(from_float(sum)), up = to_float(from_float(other));
-  return to_float(from_float(value / (1.0f + exp_accurate(-value)))) * up;
+  return gated(to_float(from_float(sum)), to_float(from_float(other)));
 }
 
 __device__ __forceinline__ void write_result(void* y, int y_is_float, u64 at, float value) {

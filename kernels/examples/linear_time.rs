@@ -133,13 +133,18 @@ impl Model {
         let Shape { hidden, qkv, intermediate, vocabulary, .. } = self.shape;
         let device = self.kernels.device();
         let zeros = |elements: usize| device.zeros(elements * ELEMENT.bytes());
+        // Products of zeros need less power, which makes large ones faster.
+        let random = |elements: usize| {
+            let buffer = zeros(elements)?;
+            self.kernels.fill_random(buffer.slice(), 1.0, 2).map(|()| buffer)
+        };
         let workspace = if device.properties().emulated { 16 } else { 32 << 20 };
         Ok(Work {
             rows,
-            x: zeros(rows * hidden)?,
-            stream: zeros(rows * hidden)?,
+            x: random(rows * hidden)?,
+            stream: random(rows * hidden)?,
             y: zeros(rows * 2 * intermediate.max(qkv))?,
-            gated: zeros(rows * intermediate)?,
+            gated: random(rows * intermediate)?,
             parts: device.zeros(Kernels::MOST_PARTS * rows * qkv.max(hidden) * 4)?,
             squares: device.zeros(Kernels::squares_bytes(rows, hidden))?,
             logits: device.zeros(rows * vocabulary * 4)?,
