@@ -1,4 +1,4 @@
-// Linear layers of 17 and more rows on Hopper: `y = x · wᵀ + bias`, x `[rows, inputs]`, w `[outputs, inputs]`. T is a 2-byte
+// Linear layers of 17 to 128 rows on Hopper: `y = x · wᵀ + bias`, x `[rows, inputs]`, w `[outputs, inputs]`. T is a 2-byte
 // type.
 //
 // As in linear.cu weights stream through a ring of stages in shared memory, which is filled before the kernel ahead has
@@ -8,8 +8,7 @@
 //
 // A block computes COLUMNS columns over one part of the inputs at a time. Up to 64 rows the warp groups share the rows and take
 // half of the columns each; beyond, they take half of the rows. A product always has 64 rows. Where a stage has fewer, it takes for
-// the missing ones whatever lies behind them: rows do not mix, and what it computes for them is not written. More than 128 rows
-// come 256 at a time, two products of a warp group each: as many columns as a multiprocessor has registers for.
+// the missing ones whatever lies behind them: rows do not mix, and what it computes for them is not written.
 //
 // A layer of few columns is dealt in parts of `share` inputs, whose sums are left in float for the kernel behind to add up.
 // An output's sum runs over the inputs of a part in the order of the instruction; the bias belongs to the first part. So a
@@ -32,17 +31,9 @@
 #define MULTIPLIERS 256
 #define THREADS 288
 
-/// Where results go: y is `[rows, outputs]` of T, or of float.
-struct Result {
-  void* y;
-  int is_float;
-  const T* bias;
-  int rows, outputs;
-};
-
-/// What a block computes at a time: rows and columns, over a part of the inputs.
+/// What a block computes at a time: columns, over a part of the inputs.
 struct Unit {
-  int first_row, first_output, part, begin, steps;
+  int first_output, part, begin, steps;
 };
 
 /// A stage of the ring, and whether the ring has come round to it an odd number of times.
@@ -55,71 +46,23 @@ __device__ __forceinline__ void advance(Slot& slot) {
   if (++slot.at == STAGES) slot = {0, slot.turn ^ 1};
 }
 
-/// Writes what a warp has summed up of 16 rows, from `first_row` on, and RUN columns; gated, sums of the gate and, as many behind,
-/// those of the other half.
-template <int RUN, bool GATED>
-__device__ __forceinline__ void write_sums(const float* sum, const Result& to, int first_row, int first_output) {
-  int right_lane = lane() % 2, row = first_row + lane() / 4;
-#pragma unroll
-  for (int i = 0; i < RUN / 8; i += 2) {
-    // A thread has two columns of each of 16, of two rows.
-    const int pairs = i + 1 < RUN / 8 ? 2 : 1;
-    float2 two[2][2];
-#pragma unroll
-    for (int p = 0; p < pairs; p++) {
-      int output = first_output + (i + p) * 8 + lane() % 4 * 2;
-      float2 own_bias = make_float2(0.0f, 0.0f), other_bias = own_bias;
-      if (to.bias && output < to.outputs) {
-        own_bias = unpack(*(const u32*)(to.bias + output));
-        if (GATED) other_bias = unpack(*(const u32*)(to.bias + to.outputs + output));
-      }
-#pragma unroll
-      for (int h = 0; h < 2; h++) {
-        const float *own = sum + 4 * (i + p) + 2 * h, *other = own + RUN / 2;
-        two[p][h] = make_float2(own[0] + own_bias.x, own[1] + own_bias.y);
-        if (GATED)
-          two[p][h] = make_float2(gate(two[p][h].x, other[0] + other_bias.x), gate(two[p][h].y, other[1] + other_bias.y));
-        u64 at = (u64)(row + 8 * h) * to.outputs + output;
-        if (row + 8 * h >= to.rows || output >= to.outputs) continue;
-        if (to.is_float) *(float2*)((float*)to.y + at) = two[p][h];
-        if (!to.is_float && pairs == 1) *(u32*)((T*)to.y + at) = pack(two[p][h].x, two[p][h].y);
-      }
-    }
-    if (to.is_float || pairs == 1) continue;
-    // Neighbours swap, so that four of them write 32 bytes of a row at once: memory takes half of that as slowly.
-    int output = first_output + (i + right_lane) * 8 + lane() % 4 / 2 * 4;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      u32 left = pack(two[0][h].x, two[0][h].y), right = pack(two[1][h].x, two[1][h].y);
-      u32 given = shuffle_xor(right_lane ? left : right, 1);
-      if (row + 8 * h >= to.rows || output >= to.outputs) continue;
-      *(uint2*)((T*)to.y + (u64)(row + 8 * h) * to.outputs + output) =
-          right_lane ? make_uint2(given, right) : make_uint2(left, given);
-    }
-  }
-}
-
-/// One block, ROWS rows at a time. It takes every so manieth unit, and its ring goes on from one to the next.
+/// One block, up to ROWS rows. It takes every so manieth unit, and its ring goes on from one to the next. A thread writes two neighbours of a row at once.
 template <int ROWS, int COLUMNS, bool GATED>
 __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x, const Tiles* w, const T* bias, int rows,
                                          int inputs, int outputs, int share, int parts) {
-  // Of a warp group: columns, those of them that are neighbours, and how often 64 rows.
+  // Columns of a warp group, and those of them that are neighbours.
   constexpr bool SHARE_ROWS = ROWS <= 64;
   constexpr int OWN = SHARE_ROWS ? COLUMNS / 2 : COLUMNS, RUN = GATED ? OWN / 2 : OWN, OUTPUTS = GATED ? COLUMNS / 2 : COLUMNS;
-  constexpr int PRODUCTS = ROWS <= 128 ? 1 : ROWS / 128;
   constexpr int STAGES = STAGES_OF(ROWS, COLUMNS), BYTES = STAGE_BYTES(ROWS, COLUMNS);
   static_assert(ROWS % 8 == 0 && RUN % 8 == 0 && STAGES >= 3, "tiles are whole, and copies under way");
   DYNAMIC_SHARED(shared);
   // A stage is full when its bytes are there, and empty when all warps that multiply are done with it.
   u64* full = (u64*)(shared + STAGES * BYTES);
   u64* empty = full + STAGES;
-  // Units of the same columns are neighbours, so that weights come from memory once.
-  int across = (outputs + OUTPUTS - 1) / OUTPUTS, along = PRODUCTS > 1 ? (rows + ROWS - 1) / ROWS : 1;
-  int units = along * across * parts, first_place = (int)blockIdx.x;
+  int across = (outputs + OUTPUTS - 1) / OUTPUTS, units = across * parts, first_place = (int)blockIdx.x;
   auto unit_of = [&](int place) {
-    int column = place / along, part = column / across, begin = part * share;
-    return Unit{(place - column * along) * ROWS, (column - part * across) * OUTPUTS, part, begin,
-                (min(share, inputs - begin) + PIECE - 1) / PIECE};
+    int part = place / across, begin = part * share;
+    return Unit{(place - part * across) * OUTPUTS, part, begin, (min(share, inputs - begin) + PIECE - 1) / PIECE};
   };
   if (threadIdx.x == MULTIPLIERS) {
     for (int at = 0; at < STAGES; at++) {
@@ -141,7 +84,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
       }
     };
     auto load_rows = [&](const Unit& unit, int step, int at) {
-      copy_tile(shared + at * BYTES, x, unit.begin + step * PIECE, unit.first_row, full + at);
+      copy_tile(shared + at * BYTES, x, unit.begin + step * PIECE, 0, full + at);
     };
     Unit first = unit_of(first_place);
     int ahead = min(STAGES, first.steps);
@@ -163,14 +106,16 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
   }
 
   wait_for_predecessor();
-  int own_rows = SHARE_ROWS ? 0 : warp() / 4 * 64 * PRODUCTS, own_columns = SHARE_ROWS ? warp() / 4 : 0;
+  int own_rows = SHARE_ROWS ? 0 : warp() / 4 * 64, own_columns = SHARE_ROWS ? warp() / 4 : 0;
   auto leave = [&](int at) {
     if (lane() == 0) barrier_arrive(empty + at);
   };
   Slot slot = {0, 0};
   for (int place = first_place; place < units; place += (int)gridDim.x) {
     Unit unit = unit_of(place);
-    float sum[PRODUCTS][OWN / 2];
+    float sum[OWN / 2];
+#pragma unroll
+    for (int i = 0; i < OWN / 2; i++) sum[i] = 0.0f;
     int before = 0;
     for (int step = 0; step < unit.steps; step++) {
       barrier_await(full + slot.at, slot.turn);
@@ -178,10 +123,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
       const unsigned char *left = stage + own_rows * ROW_BYTES, *right = stage + (ROWS + own_columns * OWN) * ROW_BYTES;
       products_begin();
 #pragma unroll
-      for (int k = 0; k < PIECE / 16; k++)
-#pragma unroll
-        for (int p = 0; p < PRODUCTS; p++)
-          product_start<OWN>(sum[p], left + p * 64 * ROW_BYTES + k * 32, right + k * 32, step + k > 0);
+      for (int k = 0; k < PIECE / 16; k++) product_start<OWN>(sum, left + k * 32, right + k * 32);
       products_commit();
       // Those of the step before are done.
       products_wait_but<1>();
@@ -189,16 +131,37 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
       before = slot.at;
       advance<STAGES>(slot);
     }
-#pragma unroll
-    for (int p = 0; p < PRODUCTS; p++) products_wait(sum[p]);
+    products_wait(sum);
     leave(before);
 
     void* to = parts > 1 ? (float*)y + (u64)unit.part * rows * outputs : y;
-    Result result = {to, y_is_float, unit.part == 0 ? bias : nullptr, rows, outputs};
+    int first_row = own_rows + warp() % 4 * 16 + lane() / 4;
 #pragma unroll
-    for (int p = 0; p < PRODUCTS; p++)
-      write_sums<RUN, GATED>(sum[p], result, unit.first_row + own_rows + p * 64 + warp() % 4 * 16,
-                             unit.first_output + own_columns * RUN);
+    for (int i = 0; i < RUN / 8; i++) {
+      int output = unit.first_output + own_columns * RUN + i * 8 + lane() % 4 * 2;
+      if (output >= outputs) continue;
+      float2 own_bias = make_float2(0.0f, 0.0f), other_bias = own_bias;
+      if (bias && unit.part == 0) {
+        own_bias = unpack(*(const u32*)(bias + output));
+        if (GATED) other_bias = unpack(*(const u32*)(bias + outputs + output));
+      }
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const float* own = sum + 4 * i + 2 * h;
+        int row = first_row + 8 * h;
+        if (row >= rows) continue;
+        float2 two = make_float2(own[0] + own_bias.x, own[1] + own_bias.y);
+        if (GATED) {
+          const float* other = own + RUN / 2;
+          two = make_float2(gate(two.x, other[0] + other_bias.x), gate(two.y, other[1] + other_bias.y));
+        }
+        u64 at = (u64)row * outputs + output;
+        if (y_is_float)
+          *(float2*)((float*)to + at) = two;
+        else
+          *(u32*)((T*)to + at) = pack(two.x, two.y);
+      }
+    }
   }
 }
 
@@ -207,8 +170,8 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
       int inputs, int outputs, int share, int parts
 #define ARGUMENTS y, y_is_float, &x, &w, bias, rows, inputs, outputs, share, parts
 
-/// `wide_<r>_<c>`: up to r rows, or with 256 as many at a time; c columns a unit. Grid: at most as many blocks as there are units,
-/// outputs / c · parts · rows / r; THREADS threads. Tiles of x have r rows, those of w as many as a warp group has columns. `inputs` and `outputs` are multiples of 8,
+/// `wide_<r>_<c>`: up to r rows, c columns a unit. Grid: at most as many blocks as there are units, outputs / c · parts; THREADS
+/// threads. Tiles of x have r rows, those of w as many as a warp group has columns. `inputs` and `outputs` are multiples of 8,
 /// `share` of PIECE; `bias` may be null; y is `[rows, outputs]` of T, or of float if `y_is_float`, and with more than one part float
 /// `[parts, rows, outputs]`. Dynamic shared memory: STAGES_OF(r, c) · (STAGE_BYTES(r, c) + 16).
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_32_64(PARAMETERS) { block_of<32, 64, false>(ARGUMENTS); }
@@ -222,10 +185,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_64_224(PARAMETERS)
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_128_128(PARAMETERS) { block_of<128, 128, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_128_192(PARAMETERS) { block_of<128, 192, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_128_224(PARAMETERS) { block_of<128, 224, false>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_256_64(PARAMETERS) { block_of<256, 64, false>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_256_96(PARAMETERS) { block_of<256, 96, false>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_256_112(PARAMETERS) { block_of<256, 112, false>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_256_128(PARAMETERS) { block_of<256, 128, false>(ARGUMENTS); }
 
 /// Gated: one part; `outputs` counts those of y, of which a unit has c / 2; tiles of w have half of their rows, and w and bias
 /// twice as many. Otherwise as above.
@@ -240,8 +199,4 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_64_224_gated(PARAM
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_128_128_gated(PARAMETERS) { block_of<128, 128, true>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_128_192_gated(PARAMETERS) { block_of<128, 192, true>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_128_224_gated(PARAMETERS) { block_of<128, 224, true>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_256_64_gated(PARAMETERS) { block_of<256, 64, true>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_256_96_gated(PARAMETERS) { block_of<256, 96, true>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_256_112_gated(PARAMETERS) { block_of<256, 112, true>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_256_128_gated(PARAMETERS) { block_of<256, 128, true>(ARGUMENTS); }
 #endif

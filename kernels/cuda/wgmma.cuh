@@ -83,32 +83,30 @@ __device__ __forceinline__ u64 tile_descriptor(const void* shared, int apart = 1
 #define NAMES_208 NAMES_200 ", %100, %101, %102, %103"
 #define NAMES_216 NAMES_208 ", %104, %105, %106, %107"
 #define NAMES_224 NAMES_216 ", %108, %109, %110, %111"
-/// The instruction for some columns; `first`, `second` and `third` are the places of its tiles and of `adds` behind the sums.
-#define PRODUCT(columns, first, second, third)                                                                          \
-  asm volatile("{\n.reg .pred adds;\nsetp.ne.u32 adds, %" #third ", 0;\nwgmma.mma_async.sync.aligned.m64n" #columns     \
+/// The instruction for some columns; `first` and `second` are the places of its tiles behind the sums.
+#define PRODUCT(columns, first, second)                                                                                 \
+  asm volatile("{\n.reg .pred adds;\nsetp.eq.u32 adds, 0, 0;\nwgmma.mma_async.sync.aligned.m64n" #columns               \
                "k16" PRODUCT_TYPES "{" NAMES_##columns "}, %" #first ", %" #second ", adds, 1, 1, 0, 0;\n}"             \
                : SUMS_##columns                                                                                         \
-               : "l"(tile_descriptor(left)), "l"(tile_descriptor(right)), "r"((u32)adds))
+               : "l"(tile_descriptor(left)), "l"(tile_descriptor(right)))
 
-/// Starts sum += left · rightᵀ, or without `adds` sum = left · rightᵀ: left is 64 rows and right COLUMNS rows of a tile, of both
-/// 16 inputs from the address on. Sums that begin so need not be set, and nothing but products touches them: where a thread has
-/// many, zeros that are written ahead keep the compiler from leaving products under way. Lane l of warp w of the group holds of 8
-/// columns j rows 16 w + l / 4 (sum[4 j] and the next) and 8 more (the two behind), of both columns 8 j + 2 (l % 4) and the next.
+/// Starts sum += left · rightᵀ: left is 64 rows and right COLUMNS rows of a tile, of both 16 inputs from the address on. Lane
+/// l of warp w of the group holds of 8 columns j rows 16 w + l / 4 (sum[4 j] and the next) and 8 more (the two behind), of
+/// both columns 8 j + 2 (l % 4) and the next.
 template <int COLUMNS>
-__device__ __forceinline__ void product_start(float (&sum)[COLUMNS / 2], const void* left, const void* right,
-                                              bool adds = true) {
+__device__ __forceinline__ void product_start(float (&sum)[COLUMNS / 2], const void* left, const void* right) {
   static_assert(COLUMNS == 16 || COLUMNS == 24 || COLUMNS == 32 || COLUMNS == 64 || COLUMNS == 96 || COLUMNS == 112 ||
                     COLUMNS == 128 || COLUMNS == 192 || COLUMNS == 224,
                 "others are not needed");
-  if constexpr (COLUMNS == 16) PRODUCT(16, 8, 9, 10);
-  if constexpr (COLUMNS == 24) PRODUCT(24, 12, 13, 14);
-  if constexpr (COLUMNS == 32) PRODUCT(32, 16, 17, 18);
-  if constexpr (COLUMNS == 64) PRODUCT(64, 32, 33, 34);
-  if constexpr (COLUMNS == 96) PRODUCT(96, 48, 49, 50);
-  if constexpr (COLUMNS == 112) PRODUCT(112, 56, 57, 58);
-  if constexpr (COLUMNS == 128) PRODUCT(128, 64, 65, 66);
-  if constexpr (COLUMNS == 192) PRODUCT(192, 96, 97, 98);
-  if constexpr (COLUMNS == 224) PRODUCT(224, 112, 113, 114);
+  if constexpr (COLUMNS == 16) PRODUCT(16, 8, 9);
+  if constexpr (COLUMNS == 24) PRODUCT(24, 12, 13);
+  if constexpr (COLUMNS == 32) PRODUCT(32, 16, 17);
+  if constexpr (COLUMNS == 64) PRODUCT(64, 32, 33);
+  if constexpr (COLUMNS == 96) PRODUCT(96, 48, 49);
+  if constexpr (COLUMNS == 112) PRODUCT(112, 56, 57);
+  if constexpr (COLUMNS == 128) PRODUCT(128, 64, 65);
+  if constexpr (COLUMNS == 192) PRODUCT(192, 96, 97);
+  if constexpr (COLUMNS == 224) PRODUCT(224, 112, 113);
 }
 
 /// The instruction for some columns with a left factor from registers; `a` to `d` are its places, `tile` that of the right one.

@@ -158,8 +158,6 @@ struct Product {
   // columns lie so many bytes apart.
   float own[2][16];
   int apart;
-  // Whether it adds to the sums, or begins them.
-  bool adds = true;
 };
 
 // A block that runs.
@@ -571,8 +569,7 @@ inline void mma_16816(float d[4], const u32 a[4], const u32 b[2]) {
 inline void fence_for_products() {}
 inline void products_begin() {}
 inline void products_commit() { emulator::worker->products[emulator::worker->current].push_back({}); }
-template <int COLUMNS>
-inline void product_start(float (&sum)[COLUMNS / 2], const void* left, const void* right, bool adds = true) {
+template <int COLUMNS> inline void product_start(float (&sum)[COLUMNS / 2], const void* left, const void* right) {
   using namespace emulator;
   for (const void* tile : {left, right}) {
     if ((uintptr_t)tile % 1024 % 32 || (uintptr_t)tile % 1024 >= 128) {
@@ -580,7 +577,7 @@ inline void product_start(float (&sum)[COLUMNS / 2], const void* left, const voi
       std::abort();
     }
   }
-  worker->products[worker->current].push_back({sum, COLUMNS, (const unsigned char*)left, (const unsigned char*)right, {}, 0, adds});
+  worker->products[worker->current].push_back({sum, COLUMNS, (const unsigned char*)left, (const unsigned char*)right});
 }
 template <int COLUMNS>
 inline void product_of_registers_start(float (&sum)[COLUMNS / 2], const u32 (&left)[4], const void* right, int apart) {
@@ -629,7 +626,7 @@ inline void compute_products(int pending) {
     for (int i = 0; i < product.columns / 2; i += 4) {
       for (int c = 0; c < 2; c++) {
         int column = i * 2 + self % 4 * 2 + c;
-        float low = product.adds ? product.sum[i + c] : 0.0f, high = product.adds ? product.sum[i + 2 + c] : 0.0f;
+        float low = product.sum[i + c], high = product.sum[i + 2 + c];
         for (int k = 0; k < 16; k++) {
           float value = product.left ? element(product.right, column, k)
                                      : element_of_row(product.right + column / 64 * product.apart, k, column % 64);

@@ -13,8 +13,8 @@ pub(super) const FILE: KernelFile =
 const MOST_STAGES: usize = 12;
 /// Rows from which on these kernels are the faster ones: products have 64 rows anyway.
 const LEAST_ROWS: usize = 17;
-/// Rows that a block takes at a time, at most: more are dealt to several.
-const MOST_ROWS: usize = 256;
+/// Rows that a block takes, at most.
+const MOST_ROWS: usize = 128;
 /// Threads of a block.
 const THREADS: u32 = 288;
 
@@ -37,18 +37,18 @@ impl Wide {
 
 impl Kernels {
     /// Rows up to which a layer may be left in parts.
-    pub const MOST_ROWS_LEFT_IN_PARTS: usize = 128;
+    pub const MOST_ROWS_LEFT_IN_PARTS: usize = MOST_ROWS;
 
     /// How to deal a layer of so many rows, inputs and columns (gated: twice the outputs) in at most `most_parts` parts: the
-    /// best way first. None where there is no such kernel: for other devices than Hopper, float32, fewer rows than 17, and
-    /// columns or inputs that are no multiples of 8.
+    /// best way first. None where there is no such kernel: for other devices than Hopper, float32, fewer rows than 17 or more
+    /// than 128, and columns or inputs that are no multiples of 8.
     pub fn wide(&self, rows: usize, inputs: usize, columns: usize, most_parts: usize) -> Vec<Wide> {
         let properties = self.device.properties();
         let multiples = inputs.is_multiple_of(8) && columns.is_multiple_of(16);
-        if !has_warp_groups(self.element, properties) || !multiples || rows < LEAST_ROWS {
+        if !has_warp_groups(self.element, properties) || !multiples || !(LEAST_ROWS..=MOST_ROWS).contains(&rows) {
             return Vec::new();
         }
-        deals(properties.multiprocessors, rows, inputs, columns, most_parts)
+        deals(properties.multiprocessors, most_rows(rows), inputs, columns, most_parts)
     }
 
     /// `y = x · weightᵀ + bias`, dealt as [`wide`](Self::wide) says for these rows, inputs and outputs. In one part `y` is the
@@ -112,7 +112,7 @@ impl Kernels {
         let properties = self.device.properties();
         let kernel =
             self.device.kernel(FILE, &options(self.element, properties), if gated { name[1] } else { name[0] })?;
-        let units = units(rows, all_columns, wide);
+        let units = all_columns.div_ceil(columns) * parts;
         let stages = stages(properties.shared_bytes, most_rows, columns);
         let shared = stages * (stage_bytes(most_rows, columns) + BARRIERS_BYTES);
         let geometry = grid([units.min(properties.multiprocessors), 1, 1], THREADS, shared);
@@ -122,7 +122,7 @@ impl Kernels {
 }
 
 /// Rows and columns of a unit, and the kernels of such units: plain and gated.
-const NAMES: [(usize, usize, [&str; 2]); 15] = [
+const NAMES: [(usize, usize, [&str; 2]); 11] = [
     (32, 64, ["wide_32_64", "wide_32_64_gated"]),
     (32, 128, ["wide_32_128", "wide_32_128_gated"]),
     (32, 192, ["wide_32_192", "wide_32_192_gated"]),
@@ -134,10 +134,6 @@ const NAMES: [(usize, usize, [&str; 2]); 15] = [
     (128, 128, ["wide_128_128", "wide_128_128_gated"]),
     (128, 192, ["wide_128_192", "wide_128_192_gated"]),
     (128, 224, ["wide_128_224", "wide_128_224_gated"]),
-    (256, 64, ["wide_256_64", "wide_256_64_gated"]),
-    (256, 96, ["wide_256_96", "wide_256_96_gated"]),
-    (256, 112, ["wide_256_112", "wide_256_112_gated"]),
-    (256, 128, ["wide_256_128", "wide_256_128_gated"]),
 ];
 
 /// Bytes of the two barriers of a stage.
@@ -148,14 +144,8 @@ fn most_rows(rows: usize) -> usize {
     match rows {
         ..=32 => 32,
         33..=64 => 64,
-        65..=128 => 128,
-        _ => MOST_ROWS,
+        _ => 128,
     }
-}
-
-/// Units of a layer of so many rows and columns.
-fn units(rows: usize, all_columns: usize, wide: Wide) -> usize {
-    rows.div_ceil(most_rows(rows)) * all_columns.div_ceil(wide.columns) * wide.parts
 }
 
 /// Bytes of a stage.
@@ -189,16 +179,15 @@ fn deals(multiprocessors: usize, rows: usize, inputs: usize, all_columns: usize,
     // has; and of eight rows an input.
     const UNIT: usize = 16_384;
     const INPUT: usize = 24;
-    let at_a_time = most_rows(rows);
     let cost = |wide: &Wide| {
         let Wide { columns, share, parts } = *wide;
+        let units = all_columns.div_ceil(columns) * parts;
         // What is left in parts is written and read again.
-        let sums = if parts > 1 { 8 * parts * rows.max(at_a_time) * all_columns / multiprocessors } else { 0 };
-        let waves = units(rows, all_columns, *wide).div_ceil(multiprocessors);
-        waves * (share * (columns + INPUT + at_a_time / 8) + UNIT) + sums
+        let sums = if parts > 1 { 8 * parts * rows * all_columns / multiprocessors } else { 0 };
+        units.div_ceil(multiprocessors) * (share * (columns + INPUT + rows / 8) + UNIT) + sums
     };
     // Among equals the first: rows are read less often.
-    let columns = NAMES.into_iter().rev().filter(|known| known.0 == at_a_time).map(|known| known.1);
+    let columns = NAMES.into_iter().rev().filter(|known| known.0 == rows).map(|known| known.1);
     let mut deals: Vec<Wide> = columns
         .flat_map(|columns| shares(inputs, most_parts).map(move |(share, parts)| Wide { columns, share, parts }))
         .collect();
