@@ -288,8 +288,9 @@ __device__ __forceinline__ u32 pack(float low, float high) {
 #endif
 
 #if defined(T_PAIRS) || defined(T_F32)
-/// `silu(gate) · up`; silu is rounded as in frameworks that run it as an operation of its own. In that rounding of a 2-byte type
-/// vanishes what is lost to the fast instructions, and a division takes a thread that has 56 of them ten times as long.
+/// `silu(gate) · up`; silu is rounded as in frameworks that run it as an operation of its own. What the fast instructions lose
+/// vanishes in that rounding of a 2-byte type. A division is no instruction but a chain of them, and a thread of a linear layer
+/// has up to 56 gates.
 __device__ __forceinline__ float gated(float gate, float up) {
 #if defined(T_PAIRS)
   float silu = gate * inverse_fast(1.0f + exp_fast(-gate));

@@ -1,17 +1,21 @@
-// Records start and end of every kernel that a CUDA program runs, those inside graphs too, through CUPTI:
+// Records start and end of every kernel and copy that a CUDA program runs, those inside graphs too, through CUPTI:
 //
 //   gcc -O1 -shared -fPIC -I$CUDA/extras/CUPTI/include -I$CUDA/include timeline.c -o timeline.so -lcupti
 //   CUDA_INJECTION64_PATH=$PWD/timeline.so TIMELINE=kernels.tsv spectune bench … --output-len 48
 //   python3 timeline.py kernels.tsv
 //
-// A line a kernel: start and end in nanoseconds, grid, threads of a block, registers of a thread, name.
+// A line a kernel: start and end in nanoseconds, grid, threads of a block, registers of a thread, name. A line a copy: start and
+// end, bytes.
 #include <cupti.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-// CUDA 13; earlier ones: CUpti_ActivityKernel9.
+// CUDA 13; earlier ones: CUpti_ActivityKernel9, CUpti_ActivityMemcpy5.
 #ifndef KERNEL_RECORD
 #define KERNEL_RECORD CUpti_ActivityKernel10
+#endif
+#ifndef COPY_RECORD
+#define COPY_RECORD CUpti_ActivityMemcpy6
 #endif
 
 static FILE* out;
@@ -25,6 +29,11 @@ static void CUPTIAPI give_buffer(uint8_t** buffer, size_t* size, size_t* records
 static void CUPTIAPI take_buffer(CUcontext context, uint32_t stream, uint8_t* buffer, size_t size, size_t valid) {
   CUpti_Activity* record = NULL;
   while (cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS) {
+    if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
+      COPY_RECORD* copy = (COPY_RECORD*)record;
+      fprintf(out, "%llu\t%llu\t%llu bytes\t0\t0\tcopy\n", (unsigned long long)copy->start, (unsigned long long)copy->end,
+              (unsigned long long)copy->bytes);
+    }
     if (record->kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) continue;
     KERNEL_RECORD* kernel = (KERNEL_RECORD*)record;
     fprintf(out, "%llu\t%llu\t%d,%d,%d\t%d\t%d\t%.60s\n", (unsigned long long)kernel->start, (unsigned long long)kernel->end,
@@ -47,6 +56,7 @@ int InitializeInjection(void) {
   }
   cuptiActivityRegisterCallbacks(give_buffer, take_buffer);
   CUptiResult result = cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+  if (result == CUPTI_SUCCESS) result = cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMCPY);
   if (result != CUPTI_SUCCESS) fprintf(stderr, "timeline: CUPTI refuses, error %d\n", (int)result);
   atexit(flush);
   return 1;
