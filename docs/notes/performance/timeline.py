@@ -1,7 +1,7 @@
 """Where a round's time goes, from what timeline.c has recorded of a run of `spectune bench`.
 
-timeline.py FILE [KERNELS]: the kernels of a round by the time in which nothing that began earlier still ran ("alone"), over
-six rounds of the median length; with KERNELS, also the first so many kernels of one round one by one.
+timeline.py FILE [KERNELS]: the kernels and copies of a round by the time in which nothing that began earlier still ran
+("alone"), over six rounds of the median length; with KERNELS, also the first so many of one round one by one.
 """
 
 import sys
@@ -35,7 +35,7 @@ def main():
             idle += max(0, start - covered)
             covered = max(covered, end)
     count = len(near) * 1000
-    print(f"{len(near)} rounds of {sum(map(length, near)) / count:.0f} µs, of which {idle / count:.0f} without a kernel")
+    print(f"{len(near)} rounds of {sum(map(length, near)) / count:.0f} µs, of which {idle / count:.0f} without a kernel or copy")
     for (grid, threads, registers, name), (runs, spent, alone) in sorted(totals.items(), key=lambda item: -item[1][2]):
         print(
             f"{runs / len(near):7.1f} × {spent / runs / 1e3:8.2f} µs, alone {alone / runs / 1e3:8.2f}, a round {alone / count:8.1f}"
