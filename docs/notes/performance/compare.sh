@@ -3,7 +3,7 @@
 #   compare.sh OLD NEW [SHAPE:BATCH,…]…         for example none:1,8 3,1,4@3:8
 # OUTPUT_LEN new tokens (160) after 512 of a prompt, MODEL_SHAPE (llama-3.1-8b) with random weights. Each build has a cache of
 # its own, for there it keeps which kernels it has found to be the fastest.
-set -u
+set -uo pipefail
 old=$1 new=$2
 shift 2
 [ $# -gt 0 ] || set -- none:1,8,32,64 3,1,4@3:1,8,32,64 5,8,32@3:1,8,32,64 1,1,2@2:1,8,32,64 7,1,8@3.91:1,8 8,10,60@5:1,8
@@ -16,7 +16,7 @@ for which in old new; do
         echo "== $which ${cell%:*}"
         "${!which}" bench --load-format dummy --model-shape "${MODEL_SHAPE:-llama-3.1-8b}" --speculative-algorithm EAGLE3 \
             --device cuda:0 --context-length 2048 --page-size 16 --max-running-requests 64 --repeats 1 \
-            --shapes "${cell%:*}" --batch-size "${cell##*:}" --input-len 512 --output-len "${OUTPUT_LEN:-160}" 2> /dev/null |
-            tail -n +2
+            --shapes "${cell%:*}" --batch-size "${cell##*:}" --input-len 512 --output-len "${OUTPUT_LEN:-160}" 2> "$caches/messages" |
+            tail -n +2 || cat "$caches/messages" >&2
     done
 done
