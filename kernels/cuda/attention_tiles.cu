@@ -71,21 +71,8 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   };
   find();
 
-  // Of the two pairs of this lane; what lies behind the last pair repeats it, and is not written.
-  int row[2], prefix[2];
-  u32 mask[2];
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
-    row[half] = row_of(pairs, pairs.first_pair + tile * 16 + lane() / 4 + 8 * half);
-    prefix[half] = load_fresh(row_prefix + row[half]);
-  }
-  auto look = [&](int at) {
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-      mask[half] = look_at_mask<KEYS>(pairs, split, at, row_own_mask, mask_words, row[half]);
-    }
-  };
-  if (split.begin < split.end) look(split.begin);
+  Sight<KEYS / 32> sight(pairs, pairs.first_pair + tile * 16, row_prefix);
+  if (split.begin < split.end) sight.look(pairs, split, split.begin, row_own_mask, mask_words);
   load_ahead<KEYS>(STAGES - 1, pairs, split, load);
 
   // The queries of a warp's tile.
@@ -125,10 +112,9 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
         mma_16816(score + n * 4 + 4, a, b + 2);
       }
     }
-    u32 seen[2][1], weight[PART / 16][4];
-#pragma unroll
-    for (int half = 0; half < 2; half++) seen[half][0] = seen_keys<KEYS>(split, t, prefix[half], mask[half]);
-    if (t + 1 < split.end) look(t + 1);
+    u32 seen[2][KEYS / 32], weight[PART / 16][4];
+    sight.seen(seen, split, t);
+    if (t + 1 < split.end) sight.look(pairs, split, t + 1, row_own_mask, mask_words);
     weigh(s, score, weight, seen, part * PART, scale);
 #pragma unroll
     for (int k = 0; k < PART / 16; k++) {

@@ -83,24 +83,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_wide(GROUP_PA
   find(next, found);
   find(next + 1, found_behind);
 
-  // Of the two pairs of this lane; what lies behind the last pair repeats it, and is not written.
-  int first = warp() * 16, row[2], prefix[2];
-  u32 mask[2][WORDS];
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
-    row[half] = row_of(pairs, pairs.first_pair + first + lane() / 4 + 8 * half);
-    prefix[half] = load_fresh(row_prefix + row[half]);
-  }
-  auto look = [&](int at) {
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-#pragma unroll
-      for (int i = 0; i < WORDS; i++) {
-        mask[half][i] = look_at_mask<KEYS>(pairs, split, at, row_own_mask, mask_words, row[half], i * 32);
-      }
-    }
-  };
-  if (split.begin < split.end) look(split.begin);
+  int first = warp() * 16;
+  Sight<WORDS> sight(pairs, pairs.first_pair + first, row_prefix);
+  if (split.begin < split.end) sight.look(pairs, split, split.begin, row_own_mask, mask_words);
   load_ahead<KEYS>(STAGES - 1, pairs, split, load);
 
   unsigned char* queries = shared + STAGES * BUFFER;
@@ -133,14 +118,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_wide(GROUP_PA
     }
     products_commit();
     u32 seen[2][WORDS], weight[KEYS / 16][4] = {};
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-#pragma unroll
-      for (int i = 0; i < WORDS; i++) {
-        seen[half][i] = seen_keys<KEYS>(split, t, prefix[half], mask[half][i], i * 32);
-      }
-    }
-    if (t + 1 < split.end) look(t + 1);
+    sight.seen(seen, split, t);
+    if (t + 1 < split.end) sight.look(pairs, split, t + 1, row_own_mask, mask_words);
     products_wait(score);
     // A warp behind the last pair has nothing to weigh.
     if (pairs.first_pair + first < pairs.end_pair) weigh(s, score, weight, seen, 0, scale);

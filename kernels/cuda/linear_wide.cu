@@ -46,7 +46,8 @@ __device__ __forceinline__ void advance(Slot& slot) {
   if (++slot.at == STAGES) slot = {0, slot.turn ^ 1};
 }
 
-/// One block, up to ROWS rows. It takes every so manieth unit, and its ring goes on from one to the next. A thread writes two neighbours of a row at once.
+/// One block, up to ROWS rows. It takes every so manieth unit, and its ring goes on from one to the next. A thread writes two
+/// neighbours of a row at once.
 template <int ROWS, int COLUMNS, bool GATED>
 __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x, const Tiles* w, const T* bias, int rows,
                                          int inputs, int outputs, int share, int parts) {

@@ -2,6 +2,39 @@
 // rows lane / 4 and lane / 4 + 8, and of every eight columns 2 (lane % 4) and the next.
 #pragma once
 
+/// What a lane's two rows see of tiles of 32 · WORDS keys. What lies behind the last pair repeats it, and is not written.
+template <int WORDS>
+struct Sight {
+  int row[2], prefix[2];
+  u32 mask[2][WORDS];
+
+  /// Of a warp's 16 pairs, of which the first is `first_pair`.
+  __device__ __forceinline__ Sight(const Pairs& pairs, int first_pair, const int* row_prefix) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      row[half] = row_of(pairs, first_pair + lane() / 4 + 8 * half);
+      prefix[half] = load_fresh(row_prefix + row[half]);
+    }
+  }
+  /// Asks for the masks of a tile.
+  __device__ __forceinline__ void look(const Pairs& pairs, const Split& split, int tile, const u32* row_own_mask, int mask_words) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+#pragma unroll
+      for (int i = 0; i < WORDS; i++)
+        mask[half][i] = look_at_mask<32 * WORDS>(pairs, split, tile, row_own_mask, mask_words, row[half], i * 32);
+    }
+  }
+  /// The keys of the tile that was looked at, as bits.
+  __device__ __forceinline__ void seen(u32 (&keys)[2][WORDS], const Split& split, int tile) const {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+#pragma unroll
+      for (int i = 0; i < WORDS; i++) keys[half][i] = seen_keys<32 * WORDS>(split, tile, prefix[half], mask[half][i], i * 32);
+    }
+  }
+};
+
 struct Softmax {
   /// Of both rows; scores are not scaled yet.
   float most[2], sum[2];
