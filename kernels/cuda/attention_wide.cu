@@ -57,6 +57,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_wide(GROUP_PA
 #pragma unroll
     for (int i = 0; i < WORDS; i++) to[i] = look_up<KEYS>(pairs, split, at, i * 32 + lane(), page_size);
   };
+  // Nobody else reads the keys and values of a group that is one block.
+  u64 policy = (int)gridDim.y == kv_heads ? passing() : staying();
   auto load = [&] {
     if (next < split.end) {
       unsigned char* buffer = shared + (next - split.begin) % STAGES * BUFFER;
@@ -70,8 +72,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_wide(GROUP_PA
         int key = n * (THREADS / PIECES) + thread / PIECES, piece = thread % PIECES;
         u64 from = wide(shuffle(cache_row[n * (THREADS / PIECES) / 32], key % 32), width) +
                    (u32)(pairs.kv_head * HEAD_DIM + piece * 8);
-        copy_async_16(buffer + place_of_piece(key, piece), keys + from);
-        copy_async_16(buffer + ALL_DIMS + place_of_piece(key, piece), values + from);
+        copy_async_16(buffer + place_of_piece(key, piece), keys + from, policy);
+        copy_async_16(buffer + ALL_DIMS + place_of_piece(key, piece), values + from, policy);
       }
     }
     copy_async_commit();

@@ -40,12 +40,13 @@ __device__ __forceinline__ void barrier_await(u64* barrier, int phase) {
   } while (!ended);
 }
 
-/// Starts a copy of the tile whose first element is `column` of `row`; its bytes arrive at the barrier.
-__device__ __forceinline__ void copy_tile(void* shared, const Tiles* tiles, int column, int row, u64* barrier) {
+/// Starts a copy of the tile whose first element is `column` of `row`; its bytes arrive at the barrier. `policy` is one of those
+/// of common.cuh.
+__device__ __forceinline__ void copy_tile(void* shared, const Tiles* tiles, int column, int row, u64* barrier, u64 policy) {
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
-          shared_address(shared)),
-      "l"(tiles), "r"(column), "r"(row), "r"(shared_address(barrier))
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3}], "
+      "[%4], %5;" ::"r"(shared_address(shared)),
+      "l"(tiles), "r"(column), "r"(row), "r"(shared_address(barrier)), "l"(policy)
       : "memory");
 }
 

@@ -175,10 +175,47 @@ __device__ __forceinline__ uint4 load_fresh_any_16(const void* at) {
   return value;
 }
 
+/// What second-level cache gives up first: what a round reads once, weights above all, would else drive out what is used again
+/// soon, such as rows, sums, lists of pages and the kernels' code.
+__device__ __forceinline__ u64 passing() {
+  u64 policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+/// What it keeps like anything else.
+__device__ __forceinline__ u64 staying() {
+  u64 policy;
+  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+/// As load_fresh…, of what passes.
+__device__ __forceinline__ uint2 load_passing_8(const void* at) {
+  uint2 value;
+  asm volatile("ld.global.cg.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;"
+               : "=r"(value.x), "=r"(value.y)
+               : "l"(at), "l"(passing()));
+  return value;
+}
+__device__ __forceinline__ uint4 load_passing_16(const void* at) {
+  uint4 value;
+  asm volatile("ld.global.cg.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(at), "l"(passing()));
+  return value;
+}
+
 /// Asks for a line of 128 bytes in second-level cache.
 __device__ __forceinline__ void prefetch_line(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
 __device__ __forceinline__ u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
+
+/// An address in shared memory for copies with a policy: one of 32 bits, a part of which is the same for all threads, ptxas of
+/// CUDA 13.0 puts into an instruction that Hopper refuses as illegal.
+__device__ __forceinline__ u64 shared_address_64(const void* at) {
+  u64 address;
+  asm("cvta.to.shared.u64 %0, %1;" : "=l"(address) : "l"(at));
+  return address;
+}
 
 /// Starts a copy of 16 bytes from global to shared memory, past the first-level cache.
 __device__ __forceinline__ void copy_async_16(void* shared, const void* global) {
@@ -188,6 +225,17 @@ __device__ __forceinline__ void copy_async_16(void* shared, const void* global) 
 __device__ __forceinline__ void copy_async_16_or_zero(void* shared, const void* global, bool real) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
                "r"(real ? 16 : 0)
+               : "memory");
+}
+/// The same, the second-level cache told what it is.
+__device__ __forceinline__ void copy_async_16(void* shared, const void* global, u64 policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"l"(shared_address_64(shared)), "l"(global),
+               "l"(policy)
+               : "memory");
+}
+__device__ __forceinline__ void copy_async_16_or_zero(void* shared, const void* global, bool real, u64 policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"l"(shared_address_64(shared)),
+               "l"(global), "r"(real ? 16 : 0), "l"(policy)
                : "memory");
 }
 __device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }

@@ -39,8 +39,8 @@ __device__ __forceinline__ const T* at_row(const T* cache, int cache_row, int wi
 }
 
 /// `keys` are this lane's of cache row 0, `cache_row` is that of key lane % 16, `width` the elements of a cache row. If
-/// ANYWHERE, keys whose `staged` is not below 0 are row `staged` of `rows` instead.
-template <bool ANYWHERE>
+/// ANYWHERE, keys whose `staged` is not below 0 are row `staged` of `rows` instead; else they pass if PASSES.
+template <bool ANYWHERE, bool PASSES>
 __device__ __forceinline__ void load_keys(Keys& to, const T* keys, int cache_row, int width, const T* rows, int staged) {
 #pragma unroll
   for (int half = 0; half < 2; half++) {
@@ -48,11 +48,12 @@ __device__ __forceinline__ void load_keys(Keys& to, const T* keys, int cache_row
     const T* from = at_row(keys, row, width, rows, ANYWHERE ? shuffle(staged, key) : -1);
 #pragma unroll
     for (int j = 0; j < KEY_PARTS; j++) {
-      to.part[half][j] = ANYWHERE ? load_fresh_any_16(from + j * 32) : load_fresh_16(from + j * 32);
+      const T* part = from + j * 32;
+      to.part[half][j] = ANYWHERE ? load_fresh_any_16(part) : PASSES ? load_passing_16(part) : load_fresh_16(part);
     }
   }
 }
-template <bool ANYWHERE>
+template <bool ANYWHERE, bool PASSES>
 __device__ __forceinline__ void load_values(Values& to, const T* values, int cache_row, int width, const T* rows,
                                             int staged) {
 #pragma unroll
@@ -62,13 +63,15 @@ __device__ __forceinline__ void load_values(Values& to, const T* values, int cac
 #pragma unroll
     for (int j = 0; j < VALUE_PARTS; j++) {
       if (VALUE_PART == 8) {
-        uint4 part = ANYWHERE ? load_fresh_any_16(from + j * 64) : load_fresh_16(from + j * 64);
+        const T* at = from + j * 64;
+        uint4 part = ANYWHERE ? load_fresh_any_16(at) : PASSES ? load_passing_16(at) : load_fresh_16(at);
         to.word[i][4 * j] = part.x;
         to.word[i][4 * j + 1] = part.y;
         to.word[i][4 * j + 2] = part.z;
         to.word[i][4 * j + 3] = part.w;
       } else {
-        uint2 part = ANYWHERE ? load_fresh_any_8(from + j * 32) : load_fresh_8(from + j * 32);
+        const T* at = from + j * 32;
+        uint2 part = ANYWHERE ? load_fresh_any_8(at) : PASSES ? load_passing_8(at) : load_fresh_8(at);
         to.word[i][2 * j] = part.x;
         to.word[i][2 * j + 1] = part.y;
       }
@@ -151,8 +154,8 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   int row = cache_row(piece, found), in_stage = -1;
   bool settled = is_settled<KEYS>(pairs, split, piece);
   if (settled && piece < split.end) {
-    load_keys<false>(some_keys, key_from, row, width, staged_keys, -1);
-    load_values<false>(some_values, value_from, row, width, staged_values, -1);
+    load_keys<false, ROTATES>(some_keys, key_from, row, width, staged_keys, -1);
+    load_values<false, ROTATES>(some_values, value_from, row, width, staged_values, -1);
   }
   // A warp has registers for one piece: the next is asked for in second-level cache meanwhile.
   auto ask_ahead = [&](int at, int found) {
@@ -177,8 +180,8 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   }
   if (!settled && piece < split.end) {
     if (ROTATES) in_stage = place_in_stage(row);
-    load_keys<ROTATES>(some_keys, key_from, row, width, staged_keys, in_stage);
-    load_values<ROTATES>(some_values, value_from, row, width, staged_values, in_stage);
+    load_keys<ROTATES, false>(some_keys, key_from, row, width, staged_keys, in_stage);
+    load_values<ROTATES, false>(some_values, value_from, row, width, staged_values, in_stage);
   }
   // Of pair lane / 4: dims as of keys.
   const T* query_from[NT];
@@ -236,9 +239,9 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     if (more) {
       if (!settled) in_stage = place_in_stage(row);
       if (settled)
-        load_keys<false>(some_keys, key_from, row, width, staged_keys, -1);
+        load_keys<false, ROTATES>(some_keys, key_from, row, width, staged_keys, -1);
       else
-        load_keys<true>(some_keys, key_from, row, width, staged_keys, in_stage);
+        load_keys<true, false>(some_keys, key_from, row, width, staged_keys, in_stage);
       next_found = find(piece + 2 * WARPS);
     }
 
@@ -288,8 +291,8 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
 #pragma unroll
       for (int n = 0; n < NT; n++) mma_16816(acc[n][m], a, weight[n]);
     }
-    if (more && settled) load_values<false>(some_values, value_from, row, width, staged_values, -1);
-    if (more && !settled) load_values<true>(some_values, value_from, row, width, staged_values, in_stage);
+    if (more && settled) load_values<false, ROTATES>(some_values, value_from, row, width, staged_values, -1);
+    if (more && !settled) load_values<true, false>(some_values, value_from, row, width, staged_values, in_stage);
     ask_ahead(piece + 2 * WARPS, next_found);
   }
 

@@ -46,7 +46,8 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       bool is_real = real[i] && inside;
-      copy_async_16_or_zero(stage + place_of<ROW_BYTES>(own_row + i * apart, chunk), is_real ? from[i] + step * PIECE : w, is_real);
+      copy_async_16_or_zero(stage + place_of<ROW_BYTES>(own_row + i * apart, chunk), is_real ? from[i] + step * PIECE : w,
+                            is_real, passing());
     }
   };
   auto load_rows = [&](int step, unsigned char* stage) {

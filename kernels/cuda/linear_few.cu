@@ -48,7 +48,8 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
     for (int i = 0; i < 4; i++) {
       int row = own_row + 4 * i;
       bool real = first_output + row < outputs && k < end;
-      copy_async_16_or_zero(stage + place_of<FEW_PIECE * 2>(row, chunk), real ? w + (u64)(first_output + row) * inputs + k : w, real);
+      copy_async_16_or_zero(stage + place_of<FEW_PIECE * 2>(row, chunk), real ? w + (u64)(first_output + row) * inputs + k : w, real,
+                            passing());
     }
   };
   auto load_rows = [&](int step) {

@@ -45,7 +45,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
     for (int i = 0; i < MOST_OUTPUTS / APART; i++, from += weights_apart) {
       int sum = own + i * APART;
       bool real = inside && output_of(sum) < outputs;
-      if (sum < tile) copy_async_16_or_zero(stage + place_of<ROW_BYTES>(sum, chunk), real ? from : w, real);
+      if (sum < tile) copy_async_16_or_zero(stage + place_of<ROW_BYTES>(sum, chunk), real ? from : w, real, passing());
     }
   };
   auto load_rows = [&](int step, unsigned char* stage) {

@@ -81,11 +81,12 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
 #pragma unroll
       for (int i = 0; i < COLUMNS / RUN; i++) {
         int row = unit.first_output + (GATED ? i / 2 * RUN + i % 2 * outputs : i * RUN);
-        copy_tile(shared + at * BYTES + (ROWS + i * RUN) * ROW_BYTES, w, unit.begin + step * PIECE, row, full + at);
+        copy_tile(shared + at * BYTES + (ROWS + i * RUN) * ROW_BYTES, w, unit.begin + step * PIECE, row, full + at,
+                  passing());
       }
     };
     auto load_rows = [&](const Unit& unit, int step, int at) {
-      copy_tile(shared + at * BYTES, x, unit.begin + step * PIECE, 0, full + at);
+      copy_tile(shared + at * BYTES, x, unit.begin + step * PIECE, 0, full + at, staying());
     };
     Unit first = unit_of(first_place);
     int ahead = min(STAGES, first.steps);

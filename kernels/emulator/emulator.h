@@ -488,12 +488,16 @@ inline uint2 load_fresh_8(const void* at) {
   uint2 v; std::memcpy(&v, at, 8); return v;
 }
 inline uint4 load_fresh_16(const void* at) { return load_16(at); }
+inline u64 passing() { return 0; }
+inline u64 staying() { return 0; }
+inline uint2 load_passing_8(const void* at) { return load_fresh_8(at); }
+inline uint4 load_passing_16(const void* at) { return load_16(at); }
 inline uint2 load_fresh_any_8(const void* at) { return load_fresh_8(at); }
 inline uint4 load_fresh_any_16(const void* at) { return load_16(at); }
-inline void copy_async_16(void* shared, const void* global) {
+inline void copy_async_16(void* shared, const void* global, u64 = 0) {
   check_alignment(shared, "copy"); check_alignment(global, "copy"); std::memcpy(shared, global, 16);
 }
-inline void copy_async_16_or_zero(void* shared, const void* global, bool real) {
+inline void copy_async_16_or_zero(void* shared, const void* global, bool real, u64 = 0) {
   if (real) copy_async_16(shared, global);
   else std::memset(shared, 0, 16);
 }
@@ -682,7 +686,7 @@ inline void barrier_await(u64* barrier, int phase) {
     emulator::poll();
   }
 }
-inline void copy_tile(void* shared, const Tiles* tiles, int column, int row, u64* barrier) {
+inline void copy_tile(void* shared, const Tiles* tiles, int column, int row, u64* barrier, u64) {
   if ((uintptr_t)shared % 1024) {
     std::fprintf(stderr, "emulator: a tile at the odd place %p\n", shared);
     std::abort();
