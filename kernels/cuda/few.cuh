@@ -157,9 +157,10 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     load_keys<false, ROTATES>(some_keys, key_from, row, width, staged_keys, -1);
     load_values<false, ROTATES>(some_values, value_from, row, width, staged_values, -1);
   }
-  // A warp has registers for one piece: the next is asked for in second-level cache meanwhile.
+  // A warp has registers for one piece: the next is asked for in second-level cache meanwhile, which is too much to ask where
+  // nothing is split.
   auto ask_ahead = [&](int at, int found) {
-    if (at >= split.end) return;
+    if (!SPLITS || at >= split.end) return;
     const T* line = (lane() < KEYS ? keys : values) + wide(cache_row(at, found), width) + pairs.kv_head * HEAD_DIM;
 #pragma unroll
     for (int i = 0; i < HEAD_DIM; i += 64) prefetch_line(line + i);

@@ -1,9 +1,10 @@
 //! How long rotation and attention take, as in the layers of a pass that verifies trees.
 //!
 //! `attention_time cuda:0` runs on a GPU, `attention_time emulator` shows on tiny sizes that it runs at all; numbers
-//! behind the device choose cases. Shapes are those of Llama-3.1-8B. Each layer has a cache of its own, and the
-//! second-level cache is overwritten before each measurement, so that keys come from memory. There is no linear layer in
-//! between, so attention may read ahead while that of the layer before still runs: a lower bound of what it adds to a pass.
+//! behind the device choose cases, `context=700` another number of positions than 570. Shapes are those of Llama-3.1-8B. Each
+//! layer has a cache of its own, and the second-level cache is overwritten before each measurement, so that keys come from
+//! memory. There is no linear layer in between, so attention may read ahead while that of the layer before still runs: a lower
+//! bound of what it adds to a pass.
 
 use std::{env, error::Error, process::ExitCode};
 
@@ -99,14 +100,21 @@ fn main() -> ExitCode {
 fn run() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);
     let name = arguments.next().ok_or("name a device: cuda:N or emulator")?;
-    let wanted = arguments.map(|number| number.parse()).collect::<Result<Vec<usize>, _>>()?;
-    let (device, sizes) = match name.strip_prefix("cuda:") {
+    let (mut wanted, mut context) = (Vec::new(), None);
+    for argument in arguments {
+        match argument.strip_prefix("context=") {
+            Some(positions) => context = Some(positions.parse()?),
+            None => wanted.push(argument.parse::<usize>()?),
+        }
+    }
+    let (device, mut sizes) = match name.strip_prefix("cuda:") {
         Some(number) => {
             let sizes = Sizes { context: 570, layers: 32, replays: 30, flushed: 256 << 20 };
             (Device::cuda(number.parse()?)?, sizes)
         }
         None => (Device::emulated()?, Sizes { context: 70, layers: 1, replays: 1, flushed: 4 }),
     };
+    sizes.context = context.unwrap_or(sizes.context);
     println!("{:?}, context {}, a layer", device, sizes.context);
     println!("{:>10} {:>8} {:>16}", "requests", "rows", "microseconds");
     let chosen = (0..CASES.len()).filter(|at| wanted.is_empty() || wanted.contains(at));

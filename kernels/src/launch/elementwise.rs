@@ -14,6 +14,9 @@ const UNSCALED_PIECE: usize = 512;
 /// Those of a block of `few_to_stream`, the least whose squares are summed up apart.
 const LEAST_PIECE: usize = 16;
 
+/// Elements of a row from which on it is worth to leave its scale to the next layer; measured with 2,048 and 4,096.
+const LEAST_UNSCALED: usize = 2048;
+
 /// Rows that are left out.
 pub(super) const NO_ROWS: Rows<'static> = Rows { at: Slice::NONE, stride: 0 };
 
@@ -153,7 +156,7 @@ impl Kernels {
     /// Whether so many rows of a width are better left unscaled by [`rms_norm_unscaled`](Self::rms_norm_unscaled): of fewer, the
     /// norm takes no longer, and more keep the device busy. What is not scaled yet may leave the range of float16.
     pub fn suits_unscaled(&self, rows: usize, width: usize) -> bool {
-        self.element == Element::BF16 && self.is_wide(width) && (5..=MOST_ROWS_TO_SCALE).contains(&rows)
+        self.element == Element::BF16 && self.is_wide(width, LEAST_UNSCALED) && (5..=MOST_ROWS_TO_SCALE).contains(&rows)
     }
 
     /// Bytes of the sums of squares of rows, at most.

@@ -14,9 +14,9 @@ pub(super) const PIECE: usize = 64;
 const MOST_STAGES: usize = 6;
 /// Rows that a block takes, at most.
 const MOST_ROWS: usize = 64;
-/// Inputs and outputs of a layer from which on it is worth what only adds up over its length: norms that leave their scale to the
-/// next layer, and warp groups. Measured with 4,096, where they gain, and with 2,048, where they lose.
-const WIDE_LAYER: usize = 4096;
+/// Inputs and outputs of a layer from which on it is worth what only adds up over its length: warp groups, and adding to the stream
+/// at once. Measured with 4,096, where they gain, and with 2,048, where they lose.
+pub(super) const WIDE_LAYER: usize = 4096;
 /// Rows of blocks, at most, that scale them where the norm has left that to them.
 pub(super) const MOST_ROWS_TO_SCALE: usize = 32;
 /// Inputs of a part, at least: below, a block has hardly begun when it ends.
@@ -198,9 +198,9 @@ impl Kernels {
         y.check(parts * rows * outputs * if y_is_float { 4 } else { element })
     }
 
-    /// Whether so many inputs or outputs make a wide layer. In the emulator, which runs small models, all of them do.
-    pub(super) fn is_wide(&self, width: usize) -> bool {
-        self.device.properties().emulated || width >= WIDE_LAYER
+    /// Whether a layer has at least so many inputs or outputs. In the emulator, which runs small models, all of them do.
+    pub(super) fn is_wide(&self, width: usize, least: usize) -> bool {
+        self.device.properties().emulated || width >= least
     }
 
     fn launch_ring(

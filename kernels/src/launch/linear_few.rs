@@ -4,7 +4,7 @@ use super::{
     Kernels, Linear, Rows, Unscaled, address,
     elementwise::NO_ROWS,
     grid, int,
-    linear::{BLOCKS, options, ring_bytes, squares_stride},
+    linear::{BLOCKS, WIDE_LAYER, options, ring_bytes, squares_stride},
 };
 use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
 
@@ -54,7 +54,7 @@ impl Kernels {
     /// Whether [`few_to_stream`](Self::few_to_stream) is the faster way to add a layer to the stream and to norm that. What it
     /// leaves is not bounded as normed rows are: not for float16.
     pub fn suits_few_to_stream(&self, rows: usize, inputs: usize, outputs: usize) -> bool {
-        self.element == Element::BF16 && self.is_wide(outputs) && self.suits_few(rows, inputs, outputs)
+        self.element == Element::BF16 && self.is_wide(outputs, WIDE_LAYER) && self.suits_few(rows, inputs, outputs)
     }
 
     /// `y = x · weightᵀ + bias` of up to 4 rows, in an order of its own: where other layers would leave their sums in parts,

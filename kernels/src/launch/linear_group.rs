@@ -2,7 +2,7 @@
 
 use super::{
     Kernels, Linear, Parts, grid, int,
-    linear::{Deal, deal, options, stage_bytes, stages},
+    linear::{Deal, WIDE_LAYER, deal, options, stage_bytes, stages},
     linear_wide::has_warp_groups,
 };
 use crate::device::{DeviceError, KernelFile, Split};
@@ -23,7 +23,7 @@ impl Kernels {
     /// Whether [`linear_group`](Self::linear_group) computes a layer, and is the fastest of our kernels: 9 to 32 rows on Hopper, of
     /// two-byte types, where inputs and outputs are 4,096 or more. Of those of 2,048 it is the slower one.
     pub fn suits_group(&self, rows: usize, inputs: usize, outputs: usize) -> bool {
-        self.has_group(rows, inputs) && self.is_wide(inputs.min(outputs))
+        self.has_group(rows, inputs) && self.is_wide(inputs.min(outputs), WIDE_LAYER)
     }
 
     /// Whether there is such a kernel.
