@@ -78,12 +78,12 @@ copies(const __grid_constant__ Tiles rows, const __grid_constant__ Tiles weights
       unsigned char* stage = shared + at * bytes;
       barrier_await(empty + at, turn ^ 1);
       barrier_expect(full + at, bytes);
-      if (plan.weights) copy_tile(stage + plan.rows * PIECE * 2, &weights, place, unit * plan.weights, full + at);
+      if (plan.weights) copy_tile(stage + plan.rows * PIECE * 2, &weights, place, unit * plan.weights, full + at, passing());
       int half = plan.rows / 2;
       if (plan.pairs)
         copy_tile_to_both(stage + rank * half * PIECE * 2, &rows, place, rank * half, full + at);
       else if (plan.rows)
-        copy_tile(stage, &rows, place, 0, full + at);
+        copy_tile(stage, &rows, place, 0, full + at, staying());
     } else if (threadIdx.x >= WARP) {
       barrier_await(full + at, turn);
       warp_sync();
