@@ -106,6 +106,8 @@ __device__ __forceinline__ int atomic_add_ordered(int* at, int value) {
   return old;
 }
 
+/// a · b + c, rounded once.
+__device__ __forceinline__ float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 /// e^x, about 2 units in the last place.
 __device__ __forceinline__ float exp_fast(float x) { return __expf(x); }
 /// 2^x, about 2 units in the last place.

@@ -55,7 +55,6 @@ inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline int2 make_int2(int x, int y) { return {x, y}; }
 inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
-inline float fmaf_(float a, float b, float c) { return std::fma(a, b, c); }
 template <class N>
 inline N min(N a, N b) { return b < a ? b : a; }
 template <class N>
@@ -469,6 +468,7 @@ template <class N> inline N atomic_max(N* at, N value) {
 }
 inline int atomic_add_ordered(int* at, int value) { return atomic_add(at, value); }
 
+inline float multiply_add(float a, float b, float c) { return std::fma(a, b, c); }
 inline float exp_fast(float x) { return std::exp(x); }
 inline float exp2_fast(float x) { return std::exp2(x); }
 inline float inverse_fast(float x) { return 1.0f / x; }

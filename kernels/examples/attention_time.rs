@@ -222,6 +222,7 @@ impl Scene {
             row_own: self.own.slice(),
             own_stride: self.own_stride,
             rows: self.rows,
+            together: self.nodes,
             heads: HEADS,
             kv_heads: KV_HEADS,
             head_dim: HEAD_DIM,

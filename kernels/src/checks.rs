@@ -18,7 +18,7 @@ mod unread;
 use crate::device::{Device, DeviceError, Element, Slice};
 
 pub use accept::{check_accept, check_compact_cache};
-pub use attention::check_attention;
+pub use attention::{check_attention, check_attention_together};
 pub use attention_groups::check_rotate_and_attend;
 pub use elementwise::{
     check_add_and_gather, check_embed, check_join_normed, check_rms_norm, check_rotation, check_silu_gate,
@@ -36,7 +36,7 @@ pub use unread::check_unread;
 pub type Check = (&'static str, fn(&Device, Element) -> Result<(), String>);
 
 /// All checks that run for every element type.
-pub const CHECKS: [Check; 14] = [
+pub const CHECKS: [Check; 15] = [
     ("embed", check_embed),
     ("rms_norm", check_rms_norm),
     ("join_normed", check_join_normed),
@@ -49,6 +49,7 @@ pub const CHECKS: [Check; 14] = [
     ("linear_group", check_linear_group),
     ("linear_wide", check_linear_wide),
     ("attention_rows", check_attention),
+    ("attention_rows together", check_attention_together),
     ("rotate_and_attend", check_rotate_and_attend),
     ("compact_cache", check_compact_cache),
 ];

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Query heads over key/value heads: several group sizes.
-const HEADS: [(usize, usize); 6] = [(1, 1), (4, 1), (6, 2), (7, 1), (8, 1), (12, 1)];
+const HEADS: [(usize, usize); 7] = [(1, 1), (4, 1), (6, 2), (7, 1), (8, 1), (12, 1), (4, 2)];
 pub(super) const OWN_STRIDE: usize = 9;
 /// Cache rows behind the pages, for what rows see of their own.
 const SCRATCH: usize = 2000;
@@ -22,19 +22,50 @@ pub fn check_attention(device: &Device, element: Element) -> Result<(), String> 
     for_all_shapes(|heads, head_dim, page_size| {
         let scene = Scene::new(device, element, heads, head_dim, page_size, &rows)?;
         for max_splits in [1, 5] {
-            let together = scene.run(0..rows.len(), max_splits)?;
-            scene.compare(&together, &format!("{max_splits} splits"), element, &scene.qkv, &scene.cache)?;
+            let batch = scene.run(0..rows.len(), max_splits, 1)?;
+            scene.compare(&batch, &format!("{max_splits} splits"), element, &scene.qkv, &scene.cache)?;
             for row in 0..rows.len() {
                 let width = heads.0 * head_dim;
-                let alone = scene.run(row..row + 1, max_splits)?;
-                let same = alone.iter().zip(&together[row * width..]).all(|(a, b)| a.to_bits() == b.to_bits());
-                if !same {
+                let alone = scene.run(row..row + 1, max_splits, 1)?;
+                if !same_bits(&alone, &batch[row * width..][..width]) {
                     return Err(format!("{}, row {row}: bits depend on the batch", scene.name));
                 }
             }
         }
         Ok(())
     })
+}
+
+/// Rows that a block takes together have the bits that each has apart: trees, chains and prompts; of one slot and of several;
+/// with and without positions and rows of their own; and whose splits are of one length or not, and as many or not.
+pub fn check_attention_together(device: &Device, element: Element) -> Result<(), String> {
+    let tree = [(1, 250, 1), (1, 250, 2), (1, 250, 2), (1, 250, 3)];
+    let chain = [(0, 126, 1), (0, 126, 2), (0, 126, 3), (0, 126, 4)];
+    // Around lengths from which on there are more splits, or longer ones.
+    let prompt = [126, 127, 128, 129, 191, 192, 193, 254, 255, 256, 257, 258].map(|prefix| (2, prefix, 0));
+    let of_any_slot =
+        [(0, 40, 0), (1, 40, 0), (2, 0, 0), (2, 0, 0), (1, 0, 5), (1, 0, 9), (1, 399, 1), (1, 1, 0), (0, 33, 2)];
+    let once = [&tree[..], &chain, &prompt, &of_any_slot].concat();
+    // Rows are taken together where that leaves enough blocks for the device.
+    let enough = 2 * device.properties().multiprocessors;
+    let rows: Vec<(i32, i32, i32)> = once.iter().copied().cycle().take(once.len().max(enough)).collect();
+    for_all_shapes(|heads, head_dim, page_size| {
+        let scene = Scene::new(device, element, heads, head_dim, page_size, &rows)?;
+        for max_splits in [1, 2, 5] {
+            let apart = scene.run(0..rows.len(), max_splits, 1)?;
+            scene.compare(&apart, &format!("{max_splits} splits"), element, &scene.qkv, &scene.cache)?;
+            for together in [2, 3, 4, rows.len()] {
+                if !same_bits(&scene.run(0..rows.len(), max_splits, together)?, &apart) {
+                    return Err(format!("{}: bits depend on whether {together} rows go together", scene.name));
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+fn same_bits(some: &[f32], others: &[f32]) -> bool {
+    some.len() == others.len() && some.iter().zip(others).all(|(a, b)| a.to_bits() == b.to_bits())
 }
 
 /// Every head size with several group sizes and page sizes.
@@ -139,8 +170,8 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// What the kernel makes of some of the rows.
-    fn run(&self, batch: Range<usize>, max_splits: usize) -> Result<Vec<f32>, String> {
+    /// What the kernel makes of some of the rows, so many of which are said to go together.
+    fn run(&self, batch: Range<usize>, max_splits: usize, together: usize) -> Result<Vec<f32>, String> {
         let work = self.work(batch.clone(), max_splits)?;
         let [qkv, keys, cached, _, own] = &self.on_device;
         let stride = (self.heads + 2 * self.kv_heads) * self.head_dim;
@@ -148,6 +179,7 @@ impl<'a> Scene<'a> {
         let attention = Attention {
             query: Rows { at: qkv.range(start..qkv.bytes()), stride },
             row_own: own.range(batch.start * OWN_STRIDE * 4..own.bytes()),
+            together,
             ..self.attention(&work, qkv, keys, cached)
         };
         self.kernels.attention_rows(attention).map_err(text)?;
@@ -197,6 +229,7 @@ impl<'a> Scene<'a> {
             row_own: own.slice(),
             own_stride: OWN_STRIDE,
             rows: work.rows,
+            together: 1,
             heads,
             kv_heads,
             head_dim,

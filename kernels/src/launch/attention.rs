@@ -9,6 +9,11 @@ pub(super) const FILE: KernelFile =
 /// Heads of these sizes can run.
 pub const HEAD_DIMS: [usize; 4] = [64, 96, 128, 256];
 
+/// Splits that rows are taken to have when it is decided how many of them a block takes.
+const FEWEST_SPLITS: usize = 3;
+/// Splits that `attention.cu` has room to merge.
+const MOST_SPLITS: usize = 512;
+
 /// Operands of [`Kernels::attention_rows`].
 #[derive(Clone, Copy, Debug)]
 pub struct Attention<'a> {
@@ -38,6 +43,9 @@ pub struct Attention<'a> {
     pub own_stride: usize,
     /// Rows.
     pub rows: usize,
+    /// Rows that usually have one slot: each so many, from the first on. What they see alike can be read once for several of
+    /// them. Speed depends on it, results do not.
+    pub together: usize,
     /// Query heads.
     pub heads: usize,
     /// Key/value heads, of which `heads` is a multiple.
@@ -48,7 +56,7 @@ pub struct Attention<'a> {
     pub partial: Slice<'a>,
     /// int32 `[rows, heads]`, zero before and after.
     pub counters: Slice<'a>,
-    /// Parts into which a long list of keys is split. The result's bits depend on it.
+    /// Parts into which a long list of keys is split, at most 512. The result's bits depend on it.
     pub max_splits: usize,
 }
 
@@ -63,10 +71,15 @@ impl Kernels {
     /// # Errors
     /// When a buffer is too short, the head size is not one of [`HEAD_DIMS`], or the device fails.
     pub fn attention_rows(&self, attention: Attention<'_>) -> Result<(), DeviceError> {
-        let Attention { out, query, rows, heads, kv_heads, head_dim, max_splits, .. } = attention;
-        if !HEAD_DIMS.contains(&head_dim) || kv_heads == 0 || !heads.is_multiple_of(kv_heads) || max_splits == 0 {
+        let Attention { out, query, rows, together, heads, kv_heads, head_dim, max_splits, .. } = attention;
+        if !HEAD_DIMS.contains(&head_dim)
+            || kv_heads == 0
+            || !heads.is_multiple_of(kv_heads)
+            || !(1..=MOST_SPLITS).contains(&max_splits)
+        {
             return Err(DeviceError::Shape(format!(
-                "attention of {heads} heads over {kv_heads} of {head_dim} elements cannot run; head sizes are {HEAD_DIMS:?}"
+                "attention of {heads} heads over {kv_heads} of {head_dim} elements in {max_splits} splits cannot run; head sizes \
+                 are {HEAD_DIMS:?}"
             )));
         }
         let element = self.element.bytes();
@@ -79,12 +92,23 @@ impl Kernels {
         check_ints(attention.counters, rows * heads)?;
         attention.partial.check(Self::attention_workspace(rows, heads, head_dim, max_splits))?;
         let group = heads / kv_heads;
-        // Groups that no kernel fits run in parts of the size that leaves the fewest heads idle.
-        let (name, part) = match group {
-            1 => ("attention_rows_1", 1),
-            2 => ("attention_rows_2", 2),
-            3 | 4 | 7 => ("attention_rows_4", 4),
-            _ => ("attention_rows_8", 8),
+        // Groups that no kernel fits run in parts of the size that leaves the fewest heads idle. A block takes as many rows as
+        // registers hold the sums of.
+        let (part, alone, several, block_rows) = match group {
+            1 => (1, "attention_rows_1", "attention_rows_1_of_4", 4),
+            2 => (2, "attention_rows_2", "attention_rows_2_of_4", 4),
+            3 | 4 | 7 => (4, "attention_rows_4", "attention_rows_4_of_2", 2),
+            _ => (8, "attention_rows_8", "attention_rows_8", 1),
+        };
+        let parts = kv_heads * group.div_ceil(part);
+        let together = together.clamp(1, rows.max(1));
+        let blocks = |of: usize| rows / together * together.div_ceil(of) + (rows % together).div_ceil(of);
+        // Where that leaves few blocks, rows are better apart: a block takes longer with several.
+        let (name, blocks) = match together > 1
+            && parts * blocks(block_rows) * FEWEST_SPLITS >= self.device.properties().multiprocessors
+        {
+            true => (several, blocks(block_rows)),
+            false => (alone, rows),
         };
         let options = [self.element.option(), format!("-DHEAD_DIM={head_dim}")];
         let kernel = self.device.kernel(FILE, &options, name)?;
@@ -102,6 +126,8 @@ impl Kernels {
             address(attention.row_own_count),
             address(attention.row_own),
             int(attention.own_stride),
+            int(rows),
+            int(together),
             int(heads),
             int(kv_heads),
             Arg::Float(1.0 / (head_dim as f32).sqrt()),
@@ -109,7 +135,7 @@ impl Kernels {
             address(attention.counters),
             int(max_splits),
         ];
-        let blocks = [max_splits, kv_heads * group.div_ceil(part), rows];
+        let blocks = [parts, blocks, max_splits];
         // SAFETY: lengths are checked above; cache rows come from the page table and the layout kernels, which stay within.
         unsafe { self.device.launch(&kernel, grid(blocks, 128, 0), &arguments) }
     }

@@ -78,6 +78,14 @@ struct Choice {
 }
 
 impl Groups<'_> {
+    /// Rows of the largest group.
+    pub fn largest(&self) -> usize {
+        match *self {
+            Self::Even(size) => size,
+            Self::Ranges { largest, .. } => largest,
+        }
+    }
+
     /// The first rows (or none), the number of groups, and the rows of the largest.
     pub(super) fn parts(&self, rows: usize) -> Result<(Slice<'_>, usize, usize), DeviceError> {
         match *self {

@@ -131,6 +131,7 @@ impl Machine {
             row_own: arrays.own.slice(),
             own_stride: arrays.own_stride,
             rows,
+            together: groups.largest(),
             heads,
             kv_heads,
             head_dim,
@@ -147,10 +148,12 @@ impl Machine {
         }
     }
 
-    /// Attention piece by piece, so that the workspace of splits is bounded.
+    /// Attention piece by piece, so that the workspace of splits is bounded. Pieces cut no rows apart that go together, unless
+    /// they are longer than a piece.
     fn attend_rows(&self, all: Attention<'_>) -> Result<(), DeviceError> {
         let element = self.element_bytes();
-        for start in (0..all.rows).step_by(ATTENTION_ROWS) {
+        let piece = ATTENTION_ROWS - ATTENTION_ROWS % all.together.clamp(1, ATTENTION_ROWS);
+        for start in (0..all.rows).step_by(piece) {
             let behind = |slice: Slice<'_>, width: usize| start * width..slice.bytes();
             self.kernels.attention_rows(Attention {
                 out: all.out.range(behind(all.out, all.heads * all.head_dim * element)),
@@ -159,7 +162,7 @@ impl Machine {
                 row_prefix: all.row_prefix.range(behind(all.row_prefix, 4)),
                 row_own_count: all.row_own_count.range(behind(all.row_own_count, 4)),
                 row_own: all.row_own.range(behind(all.row_own, all.own_stride * 4)),
-                rows: ATTENTION_ROWS.min(all.rows - start),
+                rows: piece.min(all.rows - start),
                 ..all
             })?;
         }
