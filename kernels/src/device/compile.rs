@@ -32,7 +32,7 @@ pub enum Split {
 }
 
 /// What files may include, at most once each.
-const HEADERS: [(&str, &str); 10] = [
+const HEADERS: [(&str, &str); 12] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
     ("order.cuh", include_str!("../../cuda/order.cuh")),
     ("rotation.cuh", include_str!("../../cuda/rotation.cuh")),
@@ -40,6 +40,8 @@ const HEADERS: [(&str, &str); 10] = [
     ("softmax.cuh", include_str!("../../cuda/softmax.cuh")),
     ("staged.cuh", include_str!("../../cuda/staged.cuh")),
     ("few.cuh", include_str!("../../cuda/few.cuh")),
+    ("rows.cuh", include_str!("../../cuda/rows.cuh")),
+    ("merge.cuh", include_str!("../../cuda/merge.cuh")),
     ("ring.cuh", include_str!("../../cuda/ring.cuh")),
     ("wgmma.cuh", include_str!("../../cuda/wgmma.cuh")),
     ("bulk.cuh", include_str!("../../cuda/bulk.cuh")),

@@ -1,0 +1,165 @@
+// What a block of attention.cu has: rows and heads, queries, what the rows see, and sums.
+#pragma once
+
+#define VECTOR (16 / (int)sizeof(T))
+#define WARPS 4
+#define TILE (WARPS * WARP)  // keys whose cache rows are looked up at once, one by a thread
+#define TOGETHER 4       // keys that a team has under way
+#define FEWEST_KEYS 128  // of a split that is not the last one
+
+/// Lanes that hold one key: a power of two that covers the head in 16-byte pieces.
+constexpr int lanes_of(int pieces) { return pieces <= 4 ? 4 : pieces <= 8 ? 8 : pieces <= 16 ? 16 : 32; }
+constexpr int LANES = lanes_of(HEAD_DIM / VECTOR);
+/// Pieces of a key that one lane holds.
+constexpr int PIECES = (HEAD_DIM / VECTOR + LANES - 1) / LANES;
+constexpr int TEAMS = WARPS * WARP / LANES;
+constexpr int OWN = PIECES * VECTOR;
+/// Keys that all teams together have under way.
+constexpr int SPAN = TOGETHER * TEAMS;
+/// Floats of the partial result of a split: HEAD_DIM sums, their largest score, their weight, and what fills 16 bytes.
+constexpr int PARTIAL = HEAD_DIM + 4;
+
+__device__ __forceinline__ void unpack_piece(uint4 raw, float* values) {
+  const u32 words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+#ifdef T_PAIRS
+    float2 pair = unpack(words[i]);
+    values[2 * i] = pair.x;
+    values[2 * i + 1] = pair.y;
+#else
+    values[i] = bits_float(words[i]);
+#endif
+  }
+}
+
+/// Reads what this lane holds of a head.
+__device__ __forceinline__ void read_head(const T* head, int place, uint4 raw[PIECES]) {
+#pragma unroll
+  for (int p = 0; p < PIECES; p++) {
+    int at = (p * LANES + place) * VECTOR;
+    raw[p] = at < HEAD_DIM ? load_16(head + at) : make_uint4(0, 0, 0, 0);
+  }
+}
+
+/// What the kernels are given.
+struct Operands {
+  T* out;
+  const T* query;
+  int query_stride;
+  const T *keys, *values;
+  const int* page_table;
+  int table_width, page_size;
+  const int *row_slot, *row_prefix, *row_own_count, *row_own;
+  int own_stride, rows, together, heads, kv_heads;
+  float scale, *partial;
+  int *counters, max_splits;
+};
+
+/// What a block computes: rows, heads, and one split.
+struct Piece {
+  int first_row, rows, kv_head, first_head, heads, split;
+};
+
+/// What a row sees in a split: positions below `prefix` of a slot, then rows of its own, up to `end`.
+struct Seen {
+  int slot, prefix, chunk, splits, end;
+  /// Whether the split has a result: the first always has one, be it zeros.
+  bool live;
+};
+
+/// Shared memory of a block. Pairs are of a row and a head.
+template <int GROUP, int ROWS>
+struct Block {
+  static constexpr int PAIRS = ROWS * GROUP;
+  struct __align__(GROUP < 4 ? GROUP * 4 : 16) OfHeads {
+    float of[GROUP];
+  };
+  float4 queries[PAIRS][OWN / 4][LANES];
+  float4 team_acc[TEAMS][PAIRS][LANES * OWN / 4];
+  /// Of the keys under way, and behind them what is kept of the sums so far.
+  OfHeads weights[TEAMS][ROWS][TOGETHER + 1];
+  float team_max[PAIRS][TEAMS], team_sum[PAIRS][TEAMS], team_share[PAIRS][TEAMS];
+  Seen seen[ROWS];
+  int cache_row[ROWS][TILE];
+  bool is_last[ROWS];
+};
+
+/// What a lane holds. Scores, and so their largest and the sum of their weights, it has of one head.
+template <int GROUP, int ROWS>
+struct Lane {
+  /// Lanes of a team that hold scores of the same head, and how many each.
+  static constexpr int SHARERS = LANES / GROUP, HELD = SHARERS < TOGETHER ? TOGETHER / SHARERS : 1;
+  int team, place, head, first_held;
+  float acc[ROWS][GROUP][OWN], most[ROWS], sum[ROWS];
+};
+
+template <int ROWS>
+__device__ __forceinline__ Piece piece_of_block(const Operands& given, int group_part) {
+  Piece piece;
+  int group = given.heads / given.kv_heads, part = (int)blockIdx.x / given.kv_heads;
+  piece.kv_head = (int)blockIdx.x % given.kv_heads;
+  piece.first_head = piece.kv_head * group + part * group_part;
+  piece.heads = min(group_part, group - part * group_part);
+  piece.split = (int)blockIdx.z;
+  // Rows of one run.
+  int blocks = (given.together + ROWS - 1) / ROWS, run = (int)blockIdx.y / blocks * given.together;
+  piece.first_row = ROWS == 1 ? (int)blockIdx.y : run + (int)blockIdx.y % blocks * ROWS;
+  piece.rows = ROWS == 1 ? 1 : min(ROWS, min(run + given.together, given.rows) - piece.first_row);
+  return piece;
+}
+
+__device__ __forceinline__ Seen seen_by(int slot, int prefix, int own_count, int split, int max_splits) {
+  int total = prefix + own_count;
+  // A function of `total` alone.
+  int chunk = (total + max_splits - 1) / max_splits;
+  chunk = chunk <= FEWEST_KEYS ? FEWEST_KEYS : (chunk + 63) / 64 * 64;
+  int splits = (total + chunk - 1) / chunk;
+  return Seen{slot, prefix, chunk, splits, min(split * chunk + chunk, total), split < splits || split == 0};
+}
+
+/// Reads queries, scaled, and what the rows see.
+template <int GROUP, int ROWS>
+__device__ __forceinline__ void read_rows(Block<GROUP, ROWS>& block, const Operands& given, const Piece& piece) {
+  int thread = (int)threadIdx.x, row = piece.first_row + thread, slot = 0, prefix = 0, own_count = 0;
+  if (thread < piece.rows) {
+    // On their way while queries are read.
+    slot = given.row_slot[row];
+    prefix = given.row_prefix[row];
+    own_count = given.row_own_count[row];
+  }
+#pragma unroll 1
+  for (int i = thread; i < ROWS * GROUP * PIECES * LANES; i += WARPS * WARP) {
+    int place = i % LANES, p = i / LANES % PIECES, pair = i / LANES / PIECES, r = pair / GROUP, h = pair % GROUP;
+    int at = (p * LANES + place) * VECTOR;
+    const T* head = given.query + (u64)(piece.first_row + r) * given.query_stride + (piece.first_head + h) * HEAD_DIM;
+    bool real = r < piece.rows && h < piece.heads && at < HEAD_DIM;
+    float q[VECTOR];
+    unpack_piece(real ? load_16(head + at) : make_uint4(0, 0, 0, 0), q);
+#pragma unroll
+    for (int d = 0; d < VECTOR; d++) q[d] *= given.scale;
+#pragma unroll
+    for (int d = 0; d < VECTOR; d += 4) {
+      block.queries[pair][(p * VECTOR + d) / 4][place] = make_float4(q[d], q[d + 1], q[d + 2], q[d + 3]);
+    }
+  }
+  if (thread < piece.rows) block.seen[thread] = seen_by(slot, prefix, own_count, piece.split, given.max_splits);
+}
+
+/// Finds the cache rows of a tile, for rows of one slot.
+template <int GROUP, int ROWS>
+__device__ __forceinline__ void look_up(Block<GROUP, ROWS>& block, const Operands& given, const Piece& piece, int first,
+                                        int behind, int tile) {
+  int key = tile + (int)threadIdx.x, page_size = given.page_size, end = 0;
+#pragma unroll 1
+  for (int r = first; r < behind; r++) end = max(end, min(block.seen[r].prefix, block.seen[r].end));
+  const int* table = given.page_table + (u64)block.seen[first].slot * given.table_width;
+  int position = key < end ? table[key / page_size] * page_size + key % page_size : 0;
+#pragma unroll 1
+  for (int r = first; r < behind; r++) {
+    int own = key - block.seen[r].prefix;
+    if (key >= block.seen[r].end) continue;
+    block.cache_row[r][threadIdx.x] =
+        own < 0 ? position : given.row_own[(u64)(piece.first_row + r) * given.own_stride + own];
+  }
+}
