@@ -229,7 +229,7 @@ __device__ __forceinline__ void copy_async_16_or_zero(void* shared, const void* 
                "r"(real ? 16 : 0)
                : "memory");
 }
-/// The same, the second-level cache told what it is.
+/// Both, with a policy of second-level cache for what is read.
 __device__ __forceinline__ void copy_async_16(void* shared, const void* global, u64 policy) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"l"(shared_address_64(shared)), "l"(global),
                "l"(policy)
