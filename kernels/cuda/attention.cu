@@ -68,7 +68,7 @@ __device__ __forceinline__ void weigh(Block<GROUP, ROWS>& block, Lane<GROUP, ROW
     float other = shuffle_xor(larger, mask);
     larger = other > larger ? other : larger;
   }
-  float reference = larger == -infinity() ? 0.0f : larger;
+  float reference = reference_of(larger);
   auto weights = block.weights[lane.team][r];
   weights[TOGETHER].of[lane.head] = exp_fast(lane.most[r] - reference);
 #pragma unroll

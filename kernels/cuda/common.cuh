@@ -306,6 +306,9 @@ __device__ __forceinline__ void mma_16816(float d[4], const u32 a[4], const u32 
 
 #endif  // EMULATOR
 
+/// The largest score of a row so far, finite, so that differences from it are numbers.
+__device__ __forceinline__ float reference_of(float most) { return most == -infinity() ? 0.0f : most; }
+
 // -------------------------------------------------------------------------------------------------------- the element type
 
 #if defined(T_BF16)

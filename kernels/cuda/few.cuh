@@ -38,40 +38,47 @@ __device__ __forceinline__ const T* at_row(const T* cache, int cache_row, int wi
   return staged < 0 ? cache + wide(cache_row, width) : rows + staged * STAGED;
 }
 
+/// Whence keys and values are loaded: from the cache, there to stay in second-level cache or to pass through it, or from the cache
+/// and from shared memory.
+enum Source { STAYING, PASSING, ANYWHERE };
+template <Source SOURCE>
+__device__ __forceinline__ uint2 load_8_of(const T* at) {
+  return SOURCE == ANYWHERE ? load_fresh_any_8(at) : SOURCE == PASSING ? load_passing_8(at) : load_fresh_8(at);
+}
+template <Source SOURCE>
+__device__ __forceinline__ uint4 load_16_of(const T* at) {
+  return SOURCE == ANYWHERE ? load_fresh_any_16(at) : SOURCE == PASSING ? load_passing_16(at) : load_fresh_16(at);
+}
+
 /// `keys` are this lane's of cache row 0, `cache_row` is that of key lane % 16, `width` the elements of a cache row. If
-/// ANYWHERE, keys whose `staged` is not below 0 are row `staged` of `rows` instead; else they pass if PASSES.
-template <bool ANYWHERE, bool PASSES>
+/// ANYWHERE, keys whose `staged` is not below 0 are row `staged` of `rows` instead.
+template <Source SOURCE>
 __device__ __forceinline__ void load_keys(Keys& to, const T* keys, int cache_row, int width, const T* rows, int staged) {
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     int key = lane() / 4 + 8 * half, row = shuffle(cache_row, key);
-    const T* from = at_row(keys, row, width, rows, ANYWHERE ? shuffle(staged, key) : -1);
+    const T* from = at_row(keys, row, width, rows, SOURCE == ANYWHERE ? shuffle(staged, key) : -1);
 #pragma unroll
-    for (int j = 0; j < KEY_PARTS; j++) {
-      const T* part = from + j * 32;
-      to.part[half][j] = ANYWHERE ? load_fresh_any_16(part) : PASSES ? load_passing_16(part) : load_fresh_16(part);
-    }
+    for (int j = 0; j < KEY_PARTS; j++) to.part[half][j] = load_16_of<SOURCE>(from + j * 32);
   }
 }
-template <bool ANYWHERE, bool PASSES>
+template <Source SOURCE>
 __device__ __forceinline__ void load_values(Values& to, const T* values, int cache_row, int width, const T* rows,
                                             int staged) {
 #pragma unroll
   for (int i = 0; i < 4; i++) {
     int key = lane() % 4 * 2 + i % 2 + i / 2 * 8, row = shuffle(cache_row, key);
-    const T* from = at_row(values, row, width, rows, ANYWHERE ? shuffle(staged, key) : -1);
+    const T* from = at_row(values, row, width, rows, SOURCE == ANYWHERE ? shuffle(staged, key) : -1);
 #pragma unroll
     for (int j = 0; j < VALUE_PARTS; j++) {
       if (VALUE_PART == 8) {
-        const T* at = from + j * 64;
-        uint4 part = ANYWHERE ? load_fresh_any_16(at) : PASSES ? load_passing_16(at) : load_fresh_16(at);
+        uint4 part = load_16_of<SOURCE>(from + j * 64);
         to.word[i][4 * j] = part.x;
         to.word[i][4 * j + 1] = part.y;
         to.word[i][4 * j + 2] = part.z;
         to.word[i][4 * j + 3] = part.w;
       } else {
-        const T* at = from + j * 32;
-        uint2 part = ANYWHERE ? load_fresh_any_8(at) : PASSES ? load_passing_8(at) : load_fresh_8(at);
+        uint2 part = load_8_of<SOURCE>(from + j * 32);
         to.word[i][2 * j] = part.x;
         to.word[i][2 * j + 1] = part.y;
       }
@@ -89,6 +96,8 @@ __device__ __forceinline__ u32 of_dim(const u32* one, const u32* other, int i) {
 template <int NT, int WARPS, bool ROTATES, bool SPLITS>
 __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   constexpr int PAIRS = 8 * NT, STATE = HEAD_DIM / 4 + 1;
+  // A group that rotates is one block: nobody else reads its keys and values. Those of its own rows it has itself.
+  constexpr Source OLDER = ROTATES ? PASSING : STAYING, NEW = ROTATES ? ANYWHERE : STAYING;
   DYNAMIC_SHARED(shared);
   float4(*warp_sums)[8][STATE] = (float4(*)[8][STATE])shared;
   float* records = (float*)(shared + WARPS * sizeof(*warp_sums));
@@ -154,8 +163,8 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   int row = cache_row(piece, found), in_stage = -1;
   bool settled = is_settled<KEYS>(pairs, split, piece);
   if (settled && piece < split.end) {
-    load_keys<false, ROTATES>(some_keys, key_from, row, width, staged_keys, -1);
-    load_values<false, ROTATES>(some_values, value_from, row, width, staged_values, -1);
+    load_keys<OLDER>(some_keys, key_from, row, width, staged_keys, -1);
+    load_values<OLDER>(some_values, value_from, row, width, staged_values, -1);
   }
   // A warp has registers for one piece: the next is asked for in second-level cache meanwhile, which is too much to ask where
   // nothing is split.
@@ -181,8 +190,8 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   }
   if (!settled && piece < split.end) {
     if (ROTATES) in_stage = place_in_stage(row);
-    load_keys<ROTATES, false>(some_keys, key_from, row, width, staged_keys, in_stage);
-    load_values<ROTATES, false>(some_values, value_from, row, width, staged_values, in_stage);
+    load_keys<NEW>(some_keys, key_from, row, width, staged_keys, in_stage);
+    load_values<NEW>(some_values, value_from, row, width, staged_values, in_stage);
   }
   // Of pair lane / 4: dims as of keys.
   const T* query_from[NT];
@@ -240,9 +249,9 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     if (more) {
       if (!settled) in_stage = place_in_stage(row);
       if (settled)
-        load_keys<false, ROTATES>(some_keys, key_from, row, width, staged_keys, -1);
+        load_keys<OLDER>(some_keys, key_from, row, width, staged_keys, -1);
       else
-        load_keys<true, false>(some_keys, key_from, row, width, staged_keys, in_stage);
+        load_keys<ANYWHERE>(some_keys, key_from, row, width, staged_keys, in_stage);
       next_found = find(piece + 2 * WARPS);
     }
 
@@ -292,8 +301,8 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
 #pragma unroll
       for (int n = 0; n < NT; n++) mma_16816(acc[n][m], a, weight[n]);
     }
-    if (more && settled) load_values<false, ROTATES>(some_values, value_from, row, width, staged_values, -1);
-    if (more && !settled) load_values<true, false>(some_values, value_from, row, width, staged_values, in_stage);
+    if (more && settled) load_values<OLDER>(some_values, value_from, row, width, staged_values, -1);
+    if (more && !settled) load_values<ANYWHERE>(some_values, value_from, row, width, staged_values, in_stage);
     ask_ahead(piece + 2 * WARPS, next_found);
   }
 

@@ -181,9 +181,6 @@ __device__ __forceinline__ u32 seen_keys(const Split& split, int piece, int pref
   return seen >= 32 ? ~0u : seen <= 0 ? 0u : (1u << seen) - 1;
 }
 
-/// The largest score of a row so far, finite, so that differences from it are numbers. Weights are powers of 2.
-__device__ __forceinline__ float reference_of(float most) { return most == -infinity() ? 0.0f : most; }
-
 /// What a split keeps of a pair: HEAD_DIM sums, the largest score, the sum of weights, and nothing, to be whole accesses.
 #define RECORD (HEAD_DIM + 4)
 

@@ -4,8 +4,8 @@
 #define VECTOR (16 / (int)sizeof(T))
 #define WARPS 4
 #define TILE (WARPS * WARP)  // keys whose cache rows are looked up at once, one by a thread
-#define TOGETHER 4       // keys that a team has under way
-#define FEWEST_KEYS 128  // of a split that is not the last one
+#define TOGETHER 4           // keys that a team has under way
+#define FEWEST_KEYS 128      // of a split that is not the last one
 
 /// Lanes that hold one key: a power of two that covers the head in 16-byte pieces.
 constexpr int lanes_of(int pieces) { return pieces <= 4 ? 4 : pieces <= 8 ? 8 : pieces <= 16 ? 16 : 32; }
@@ -102,7 +102,7 @@ __device__ __forceinline__ Piece piece_of_block(const Operands& given, int group
   piece.first_head = piece.kv_head * group + part * group_part;
   piece.heads = min(group_part, group - part * group_part);
   piece.split = (int)blockIdx.z;
-  // Rows of one run.
+  // Rows of one run. For a row alone this comes to the block's number without a division.
   int blocks = (given.together + ROWS - 1) / ROWS, run = (int)blockIdx.y / blocks * given.together;
   piece.first_row = ROWS == 1 ? (int)blockIdx.y : run + (int)blockIdx.y % blocks * ROWS;
   piece.rows = ROWS == 1 ? 1 : min(ROWS, min(run + given.together, given.rows) - piece.first_row);

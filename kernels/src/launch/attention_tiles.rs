@@ -81,18 +81,18 @@ impl Groups<'_> {
     /// Rows of the largest group.
     pub fn largest(&self) -> usize {
         match *self {
-            Self::Even(size) => size,
+            Self::Even(size) => size.max(1),
             Self::Ranges { largest, .. } => largest,
         }
     }
 
-    /// The first rows (or none), the number of groups, and the rows of the largest.
-    pub(super) fn parts(&self, rows: usize) -> Result<(Slice<'_>, usize, usize), DeviceError> {
+    /// The first rows (or none), and the number of groups.
+    pub(super) fn parts(&self, rows: usize) -> Result<(Slice<'_>, usize), DeviceError> {
         match *self {
-            Self::Even(size) => Ok((Slice::NONE, rows.div_ceil(size.max(1)), size.max(1))),
-            Self::Ranges { first, count, largest } => {
+            Self::Even(_) => Ok((Slice::NONE, rows.div_ceil(self.largest()))),
+            Self::Ranges { first, count, .. } => {
                 check_ints(first, count + 1)?;
-                Ok((first, count, largest))
+                Ok((first, count))
             }
         }
     }
@@ -140,7 +140,7 @@ impl Kernels {
         if !of_one_layer {
             return Err(DeviceError::Shape("rotation and attention are not of one layer".into()));
         }
-        let (first, count, largest) = groups.parts(rows)?;
+        let ((first, count), largest) = (groups.parts(rows)?, groups.largest());
         let (own, mask_words) = match sees {
             Sees::Positions => (None, 0),
             Sees::Own(own) => {

@@ -42,7 +42,7 @@ impl Kernels {
         groups: Groups<'_>,
         rows: usize,
     ) -> Result<(), DeviceError> {
-        let (first, group_count, largest) = groups.parts(rows)?;
+        let ((first, group_count), largest) = (groups.parts(rows)?, groups.largest());
         if largest > MOST_ROWS {
             return Err(DeviceError::Shape(format!(
                 "{largest} rows of a group have rows of their own; at most {MOST_ROWS} can"
