@@ -43,15 +43,16 @@ __device__ __forceinline__ void block_sync() { __syncthreads(); }
 __device__ __forceinline__ void warp_sync() { __syncwarp(); }
 __device__ __forceinline__ void memory_fence() { __threadfence(); }
 
-/// Clusters: blocks side by side in x that run at the same time and read each other's dynamic shared memory. Kernels that are
-/// launched so keep nothing in static shared memory over a `cluster_sync`: the emulator has one of it for all blocks.
+/// Clusters: blocks side by side in x that run at the same time and use each other's dynamic shared memory. Kernels that are
+/// launched so keep nothing in static shared memory over a `cluster_wait`: the emulator has one of it for all blocks.
 #if __CUDA_ARCH__ >= 900
 #define CLUSTERS 1
-/// Waits for all threads of the cluster, those that have ended apart; what they wrote to shared memory can be seen then. A
-/// block must not end while others may read its memory: it comes here once more behind their last read.
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
-}
+/// Says that a thread has come here, and waits until all threads of the cluster have, those that have ended apart; what they wrote
+/// to shared memory ahead of it can be seen then. A block's memory can be used when all its threads have begun; and it must not end
+/// while others may use it. So writing to another block takes two such barriers, and the first costs nothing where threads say at
+/// their begin that they are there; reading from it takes two as well, but another trip.
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
 /// The block's place in its cluster.
 __device__ __forceinline__ int cluster_rank() {
   u32 rank;
@@ -69,12 +70,41 @@ __device__ __forceinline__ float4 load_from_block(const float* own, int rank) {
       : "memory");
   return value;
 }
+/// Writes floats to where another block of the cluster has what `own` is here.
+__device__ __forceinline__ void store_to_block(float* own, int rank, float4 value) {
+  asm volatile(
+      "{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+      "st.shared::cluster.v4.f32 [there], {%2, %3, %4, %5};\n}" ::"r"((u32)__cvta_generic_to_shared(own)),
+      "r"(rank), "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w)
+      : "memory");
+}
+__device__ __forceinline__ void store_to_block(float* own, int rank, float2 value) {
+  asm volatile(
+      "{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+      "st.shared::cluster.v2.f32 [there], {%2, %3};\n}" ::"r"((u32)__cvta_generic_to_shared(own)),
+      "r"(rank), "f"(value.x), "f"(value.y)
+      : "memory");
+}
+__device__ __forceinline__ void store_to_block(float* own, int rank, float value) {
+  asm volatile(
+      "{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+      "st.shared::cluster.f32 [there], %2;\n}" ::"r"((u32)__cvta_generic_to_shared(own)),
+      "r"(rank), "f"(value)
+      : "memory");
+}
 #else
 // Where there are none, every block is one of its own.
-__device__ __forceinline__ void cluster_sync() { __syncthreads(); }
+__device__ __forceinline__ void cluster_arrive() {}
+__device__ __forceinline__ void cluster_wait() { __syncthreads(); }
 __device__ __forceinline__ int cluster_rank() { return 0; }
 __device__ __forceinline__ float4 load_from_block(const float* own, int) { return *(const float4*)own; }
+template <class Values>
+__device__ __forceinline__ void store_to_block(float* own, int, Values values) { *(Values*)own = values; }
 #endif
+__device__ __forceinline__ void cluster_sync() {
+  cluster_arrive();
+  cluster_wait();
+}
 
 __device__ __forceinline__ float shuffle_xor(float value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
 __device__ __forceinline__ int shuffle_xor(int value, int mask) { return __shfl_xor_sync(~0u, value, mask); }

@@ -62,17 +62,18 @@ __device__ __forceinline__ float4 operator+(float4 a, float4 b) {
   return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
-/// The sum of four neighbours of a row that a linear layer has left in parts, float `[count, rows, width]`. `at` is their
-/// place in the first part, `part` the elements of a part.
+/// The sum of four neighbours of a row that a linear layer has left in at most MOST parts, float `[count, rows, width]`. `at` is
+/// their place in the first part, `part` the elements of a part.
+template <int MOST = MOST_PARTS>
 __device__ __forceinline__ float4 sum_parts(const float* at, int count, u64 part) {
   // All loads are under way before the first is added.
-  float4 four[MOST_PARTS], sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  float4 four[MOST], sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
-  for (int p = 0; p < MOST_PARTS; p++) {
+  for (int p = 0; p < MOST; p++) {
     four[p] = p < count ? *(const float4*)(at + p * part) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   }
 #pragma unroll
-  for (int p = 0; p < MOST_PARTS; p++) {
+  for (int p = 0; p < MOST; p++) {
     if (p < count) sum = sum + four[p];
   }
   return sum;
@@ -106,11 +107,12 @@ embed(T* out, int out_stride, const T* table, const int* tokens, int width, int 
   for (int i = (int)threadIdx.x; i < width / VECTOR; i += (int)blockDim.x) to[i] = from[i];
 }
 
-/// A vector of a row that a linear layer has left in parts, rounded to T.
+/// A vector of a row that a linear layer has left in at most MOST parts, rounded to T.
+template <int MOST>
 __device__ __forceinline__ void read_parts(const float* at, int count, u64 part, float values[VECTOR]) {
 #pragma unroll
   for (int k = 0; k < VECTOR; k += 4) {
-    float4 sum = sum_parts(at + k, count, part);
+    float4 sum = sum_parts<MOST>(at + k, count, part);
     values[k] = to_float(from_float(sum.x));
     values[k + 1] = to_float(from_float(sum.y));
     values[k + 2] = to_float(from_float(sum.z));
@@ -136,8 +138,8 @@ __device__ __forceinline__ void write_normed(T* out, T* also, const T* from, con
 }
 
 /// A row of the norms below. With few rows it is latency that counts: a thread asks for its weight before the kernel ahead
-/// has ended, and reads its part of the row once.
-template <bool IN_PARTS>
+/// has ended, and reads its part of the row once. What is added is in at most MOST parts, or whole if that is 0.
+template <int MOST>
 __device__ __forceinline__ void norm_row(T* out, int out_stride, T* stream, int stream_stride, const T* add, int add_stride,
                                          const float* parts, int part_count, const T* weight, T* keep, int keep_stride,
                                          const int* source, int width, float epsilon) {
@@ -154,10 +156,10 @@ __device__ __forceinline__ void norm_row(T* out, int out_stride, T* stream, int 
   for (int i = begin; i < width; i += step) {
     float x[VECTOR];
     read_vector(own + i, x);
-    if (IN_PARTS || other) {
+    if (MOST > 0 || other) {
       float y[VECTOR];
-      if (IN_PARTS)
-        read_parts(parts + (u64)row * width + i, part_count, (u64)gridDim.x * width, y);
+      if constexpr (MOST > 0)
+        read_parts<MOST>(parts + (u64)row * width + i, part_count, (u64)gridDim.x * width, y);
       else
         read_vector(other + i, y);
 #pragma unroll
@@ -186,10 +188,13 @@ __device__ __forceinline__ void norm_row(T* out, int out_stride, T* stream, int 
 /// `out = stream · inverse_root(mean(stream²) + epsilon) · weight`. With `keep`, the sum is also written there.
 /// Rows of stream, add, out and keep are `*_stride` apart. `source` (or null) maps a row to the row of `stream` that it
 /// reads; then `add` is not used. Width is a multiple of VECTOR. Grid: rows; a thread for each vector of a row, up to 512.
-extern "C" __global__ void __launch_bounds__(512) rms_norm(NORM) { norm_row<false>(NORM_ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(512) rms_norm(NORM) { norm_row<0>(NORM_ARGUMENTS); }
 
 /// The same where a linear layer has left what is added in parts.
-extern "C" __global__ void __launch_bounds__(512) rms_norm_parts(NORM) { norm_row<true>(NORM_ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(512) rms_norm_parts(NORM) { norm_row<MOST_PARTS>(NORM_ARGUMENTS); }
+
+/// The same of two parts, with registers for as few: where there are many rows, several blocks of a multiprocessor count.
+extern "C" __global__ void __launch_bounds__(512, 2) rms_norm_two(NORM) { norm_row<2>(NORM_ARGUMENTS); }
 
 /// A norm's part that no sum over a row holds up: `stream = stream + add` and `keep` as `rms_norm`, or what is added is left in
 /// parts; then `out = stream · weight`, and of each piece of a row its sum of squares, `squares[row, piece]`, from which the

@@ -14,7 +14,8 @@
 #pragma once
 
 #define KEYS 16
-/// Dynamic shared memory: records of 8 pairs for each warp's sums, and where there are splits one for each pair of the block.
+/// Dynamic shared memory: records of 8 pairs for each warp's sums, and where there are splits those of the block's
+/// pairs.
 /// Before there are sums, what is staged lies there.
 /// 32 dims of a key are one access of four lanes.
 #define KEY_PARTS (HEAD_DIM / 32)
@@ -105,6 +106,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   T* staged = (T*)shared;
   __shared__ float warp_most[WARPS][PAIRS], warp_total[WARPS][PAIRS];
   int key = lane() / 4, column = lane() % 4 * 2;
+  if (SPLITS) cluster_arrive();
   if (!reads_ahead) await_predecessor();
   Pairs pairs;
   if (!find_pairs<PAIRS>(pairs, page_table, table_width, page_size, row_slot, row_prefix, group_own, group_own_count,
@@ -306,6 +308,10 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     ask_ahead(piece + 2 * WARPS, next_found);
   }
 
+#ifdef CLUSTERS
+  // All blocks have begun: others may write to their records.
+  if (SPLITS && split.count > 1) cluster_wait();
+#endif
 #pragma unroll
   for (int n = 0; n < NT; n++) {
 #pragma unroll
@@ -357,13 +363,15 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
         *(uint2*)(out + wide(place, HEAD_DIM) + d) =
             make_uint2(pack(sum[0] * inverse, sum[1] * inverse), pack(sum[2] * inverse, sum[3] * inverse));
       } else {
-        float* mine = record_of(records, partial, n * 8 + own, place, max_splits);
-        *(float4*)(mine + d) = make_float4(sum[0], sum[1], sum[2], sum[3]);
-        if (d == 0) *(float4*)(mine + HEAD_DIM) = make_float4(largest, whole, 0.0f, 0.0f);
+        auto leave = [&](int column, float4 four) {
+          leave_record<WRITING>(records, partial, n * 8 + own, place, split.count, max_splits, column, four);
+        };
+        leave(d, make_float4(sum[0], sum[1], sum[2], sum[3]));
+        if (d == 0) leave(HEAD_DIM, make_float4(largest, whole, 0.0f, 0.0f));
       }
     }
   }
   if (SPLITS && split.count > 1) {
-    merge_splits<PAIRS, WARPS * WARP>(out, pairs, split.count, heads, records, partial, counters, max_splits);
+    merge_splits<PAIRS, WARPS * WARP, WRITING>(out, pairs, split.count, heads, records, partial, counters, max_splits);
   }
 }

@@ -109,17 +109,18 @@ __device__ __forceinline__ bool find_pairs(Pairs& pairs, const int* page_table, 
   return true;
 }
 
-/// The share of split `blockIdx.x` in pieces of KEYS, of which a block takes `together` at a time.
+/// The share of split `blockIdx.x` in pieces of KEYS, of which a block takes `together` at a time: as many splits as there are such
+/// turns, and the same number of pieces for each, since the multiprocessor with the most bytes to read is the last.
 template <int KEYS>
 __device__ __forceinline__ Split find_split(const Pairs& pairs, int together, int max_splits) {
   Split split;
   split.positions = (pairs.longest + KEYS - 1) / KEYS;
   int pieces = split.positions + (pairs.own + KEYS - 1) / KEYS;
-  int turns = max((pieces + together - 1) / together, 1);
-  int share = quotient(turns + max_splits - 1, max_splits, inverse_fast((float)max_splits));
-  split.count = quotient(turns + share - 1, share, inverse_fast((float)share));
-  split.begin = (int)blockIdx.x * share * together;
-  split.end = min(split.begin + share * together, pieces);
+  int splits = min(max((pieces + together - 1) / together, 1), max_splits);
+  int share = max(quotient(pieces + splits - 1, splits, inverse_fast((float)splits)), 1);
+  split.count = max(quotient(pieces + share - 1, share, inverse_fast((float)share)), 1);
+  split.begin = (int)blockIdx.x * share;
+  split.end = min(split.begin + share, pieces);
   return split;
 }
 
@@ -184,43 +185,67 @@ __device__ __forceinline__ u32 seen_keys(const Split& split, int piece, int pref
 /// What a split keeps of a pair: HEAD_DIM sums, the largest score, the sum of weights, and nothing, to be whole accesses.
 #define RECORD (HEAD_DIM + 4)
 
-/// Where a split leaves its record of a pair: the blocks of all splits are a cluster, and read each other's shared memory. Where
-/// there are no clusters, they go through device memory. `records` are PAIRS of shared memory, `own` is the pair's place among
-/// the block's, `place` that among all.
-__device__ __forceinline__ float* record_of(float* records, float* partial, int own, int place, int max_splits) {
+/// How the splits of a pair come together where they are the blocks of a cluster. Of few pairs each block writes its records to the
+/// block that merges them, which has pairs b, b + splits and so on; of many, whose sums lie scattered over the lanes, each keeps its
+/// records, and merges an equal share of all columns, which it reads from the others. Where there are no clusters, records go
+/// through device memory, and the last block merges all.
+enum Exchange { WRITING, READING };
+
+/// Writes some columns of this split's record of a pair. `records` are those in shared memory, one for each pair of the block, and 7
+/// more if they are written by others; `own` is the pair's place among the block's, `place` that among all.
+template <Exchange EXCHANGE, class Columns>
+__device__ __forceinline__ void leave_record(float* records, float* partial, int own, int place, int splits, int max_splits,
+                                             int column, Columns columns) {
 #ifdef CLUSTERS
-  return records + own * RECORD;
+  int turn = quotient(own, splits, inverse_fast((float)splits));
+  if (EXCHANGE == WRITING)
+    store_to_block(records + (turn * splits + (int)blockIdx.x) * RECORD + column, own - turn * splits, columns);
+  else
+    *(Columns*)(records + own * RECORD + column) = columns;
 #else
-  return partial + (wide(place, max_splits) + blockIdx.x) * RECORD;
+  *(Columns*)(partial + (wide(place, max_splits) + blockIdx.x) * RECORD + column) = columns;
 #endif
 }
-/// Four floats of a split's record, where this block's own has `own`.
+
+/// Four floats of a split's record, where `own` is that of this block, or if it was written here, that of the first split.
+template <Exchange EXCHANGE>
 __device__ __forceinline__ float4 load_of_split(const float* own, int split) {
 #ifdef CLUSTERS
-  return load_from_block(own, split);
+  return EXCHANGE == WRITING ? *(const float4*)(own + split * RECORD) : load_from_block(own, split);
 #else
-  uint4 raw = load_fresh_16(own + (split - (int)blockIdx.x) * RECORD);
+  uint4 raw = load_fresh_16(own + split * RECORD);
   return make_float4(bits_float(raw.x), bits_float(raw.y), bits_float(raw.z), bits_float(raw.w));
 #endif
 }
 
-/// Merges the splits of as many items, four columns of a pair each, as SPLITS of them are eight loads; more splits take turns.
-template <int SPLITS>
-__device__ __forceinline__ void merge_items(T* out, const Pairs& pairs, int first, int step, int items, int splits, int heads,
-                                            float* records, float* partial, int max_splits) {
+/// What a block merges: items of four columns of a pair, from `first` on each `step`-th, of every `apart`-th pair from the `own`-th
+/// on.
+struct Share {
+  int first, step, items, own, apart;
+};
+
+/// Merges the splits of as many items as SPLITS of them are eight loads; more splits take turns.
+template <int SPLITS, Exchange EXCHANGE>
+__device__ __forceinline__ void merge_items(T* out, const Pairs& pairs, const Share& share, int splits, int heads,
+                                            const float* records, const float* partial, int max_splits) {
   constexpr int ITEMS = 8 / SPLITS;
 #pragma unroll 1
-  for (int i = first; i < items; i += ITEMS * step) {
+  for (int i = share.first; i < share.items; i += ITEMS * share.step) {
     int place[ITEMS], d[ITEMS];
     const float* from[ITEMS];
     float most[ITEMS], total[ITEMS], sum[ITEMS][4];
 #pragma unroll
     for (int k = 0; k < ITEMS; k++) {
       // Behind the last item stands the last, which is not written.
-      int item = min(i + k * step, items - 1), own = item / (HEAD_DIM / 4), pair = pairs.first_pair + own;
+      int item = min(i + k * share.step, share.items - 1), turn = item / (HEAD_DIM / 4);
+      int pair = pairs.first_pair + share.own + turn * share.apart;
       d[k] = item % (HEAD_DIM / 4) * 4;
       place[k] = row_of(pairs, pair) * heads + head_of(pairs, pair);
-      from[k] = record_of(records, partial, own, place[k], max_splits);
+#ifdef CLUSTERS
+      from[k] = records + turn * (EXCHANGE == WRITING ? splits : 1) * RECORD;
+#else
+      from[k] = partial + wide(place[k], max_splits) * RECORD;
+#endif
       most[k] = -infinity();
       total[k] = sum[k][0] = sum[k][1] = sum[k][2] = sum[k][3] = 0.0f;
     }
@@ -229,28 +254,29 @@ __device__ __forceinline__ void merge_items(T* out, const Pairs& pairs, int firs
       float4 value[8], weight[8];
 #pragma unroll
       for (int p = 0; p < 8; p++) {
+        int split = begin + p % SPLITS;
         value[p] = weight[p] = make_float4(-infinity(), 0.0f, 0.0f, 0.0f);
-        if (begin + p % SPLITS >= splits) continue;
-        weight[p] = load_of_split(from[p / SPLITS] + HEAD_DIM, begin + p % SPLITS);
-        value[p] = load_of_split(from[p / SPLITS] + d[p / SPLITS], begin + p % SPLITS);
+        if (split >= splits) continue;
+        weight[p] = load_of_split<EXCHANGE>(from[p / SPLITS] + HEAD_DIM, split);
+        value[p] = load_of_split<EXCHANGE>(from[p / SPLITS] + d[p / SPLITS], split);
       }
 #pragma unroll
       for (int p = 0; p < 8; p++) {
         if (begin + p % SPLITS >= splits) continue;
         int k = p / SPLITS;
         float larger = max(most[k], weight[p].x), reference = reference_of(larger);
-        float keep = exp2_fast(most[k] - reference), share = exp2_fast(weight[p].x - reference);
+        float keep = exp2_fast(most[k] - reference), share_of_split = exp2_fast(weight[p].x - reference);
         most[k] = larger;
-        total[k] = total[k] * keep + share * weight[p].y;
-        sum[k][0] = sum[k][0] * keep + share * value[p].x;
-        sum[k][1] = sum[k][1] * keep + share * value[p].y;
-        sum[k][2] = sum[k][2] * keep + share * value[p].z;
-        sum[k][3] = sum[k][3] * keep + share * value[p].w;
+        total[k] = total[k] * keep + share_of_split * weight[p].y;
+        sum[k][0] = sum[k][0] * keep + share_of_split * value[p].x;
+        sum[k][1] = sum[k][1] * keep + share_of_split * value[p].y;
+        sum[k][2] = sum[k][2] * keep + share_of_split * value[p].z;
+        sum[k][3] = sum[k][3] * keep + share_of_split * value[p].w;
       }
     }
 #pragma unroll
     for (int k = 0; k < ITEMS; k++) {
-      if (i + k * step >= items) continue;
+      if (i + k * share.step >= share.items) continue;
       // A row that sees nothing is padding: zeros.
       float inverse = total[k] > 0.0f ? 1.0f / total[k] : 0.0f;
       *(uint2*)(out + wide(place[k], HEAD_DIM) + d[k]) =
@@ -259,14 +285,22 @@ __device__ __forceinline__ void merge_items(T* out, const Pairs& pairs, int firs
   }
 }
 
-/// Ends a split: merges what all splits of these pairs have kept, in their order. In a cluster each block merges a share of
-/// the pairs' columns; else the last block does all. A whole block calls it.
-template <int PAIRS, int THREADS>
+/// Ends a split, behind its records: merges what all splits of these pairs have left, in their order. A whole block calls it.
+template <int PAIRS, int THREADS, Exchange EXCHANGE>
 __device__ __forceinline__ void merge_splits(T* out, const Pairs& pairs, int splits, int heads, float* records,
                                              float* partial, int* counters, int max_splits) {
+  int all = min(PAIRS, pairs.end_pair - pairs.first_pair);
+  Share share = {(int)threadIdx.x, THREADS, all * (HEAD_DIM / 4), 0, 1};
 #ifdef CLUSTERS
   cluster_sync();
-  int first = (int)blockIdx.x * THREADS + (int)threadIdx.x, step = splits * THREADS;
+  int rank = (int)blockIdx.x;
+  if (EXCHANGE == WRITING) {
+    int own = quotient(max(all - rank, 0) + splits - 1, splits, inverse_fast((float)splits));
+    share = {(int)threadIdx.x, THREADS, own * (HEAD_DIM / 4), rank, splits};
+  } else {
+    share.first += rank * THREADS;
+    share.step *= splits;
+  }
 #else
   __shared__ int is_last;
   block_sync();
@@ -274,19 +308,17 @@ __device__ __forceinline__ void merge_splits(T* out, const Pairs& pairs, int spl
   if (threadIdx.x == 0) is_last = atomic_add_ordered(counter, 1) == splits - 1;
   block_sync();
   if (!is_last) return;
-  int first = (int)threadIdx.x, step = THREADS;
 #endif
-  int items = min(PAIRS, pairs.end_pair - pairs.first_pair) * (HEAD_DIM / 4);
   // Of many pairs a thread has several items: those of few splits are loaded together.
   if (PAIRS >= 32 && splits <= 2)
-    merge_items<2>(out, pairs, first, step, items, splits, heads, records, partial, max_splits);
+    merge_items<2, EXCHANGE>(out, pairs, share, splits, heads, records, partial, max_splits);
   else if (PAIRS >= 32 && splits <= 4)
-    merge_items<4>(out, pairs, first, step, items, splits, heads, records, partial, max_splits);
+    merge_items<4, EXCHANGE>(out, pairs, share, splits, heads, records, partial, max_splits);
   else
-    merge_items<8>(out, pairs, first, step, items, splits, heads, records, partial, max_splits);
+    merge_items<8, EXCHANGE>(out, pairs, share, splits, heads, records, partial, max_splits);
 #ifdef CLUSTERS
   // No block ends while another reads its records.
-  cluster_sync();
+  if (EXCHANGE == READING) cluster_sync();
 #else
   if (threadIdx.x == 0) *counter = 0;
 #endif

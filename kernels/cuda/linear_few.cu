@@ -35,6 +35,7 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   int begin = 0, end = inputs;
 #ifdef CLUSTERS
   if (HALVED) {
+    cluster_arrive();
     int half = (inputs + 2 * FEW_PIECE - 1) / (2 * FEW_PIECE) * FEW_PIECE;
     begin = cluster_rank() * half;
     end = min(begin + half, inputs);
@@ -120,15 +121,14 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   }
 #ifdef CLUSTERS
   if (HALVED) {
-    float* halves = sums + FEW_WARPS * 16 * FEW_ROWS;
-    if (row < FEW_ROWS) halves[thread] = value;
-    cluster_sync();
-    if (row < FEW_ROWS && cluster_rank() == 0) {
-      float4 four = load_from_block(halves + thread / 4 * 4, 1);
-      value += thread % 4 == 0 ? four.x : thread % 4 == 1 ? four.y : thread % 4 == 2 ? four.z : four.w;
-    }
-    cluster_sync();
+    // The first block adds what the second has written behind its ring.
+    float* other = (float*)(shared + RING_STAGES * STAGE_BYTES);
+    cluster_wait();
+    if (cluster_rank() != 0 && row < FEW_ROWS) store_to_block(other + thread, 0, value);
+    cluster_arrive();
     if (cluster_rank() != 0) return;
+    cluster_wait();
+    if (row < FEW_ROWS) value += other[thread];
   }
 #endif
   if (!ADDS && squares) {
@@ -155,7 +155,7 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
 
 /// Up to FEW_ROWS rows. Grid: outputs / 16, 256 threads. `inputs` and `x_stride` are multiples of 8, `bias` may be null, y is
 /// float instead of T if `y_is_float`. Dynamic shared memory: as many stages of (16 + FEW_ROWS) · FEW_PIECE · 2 bytes as RING
-/// holds.
+/// holds, and 16 · FEW_ROWS floats where blocks are halved.
 extern "C" __global__ void __launch_bounds__(256, 4) linear_few(PARAMETERS) { block_of<false, false>(ARGUMENTS, NO_STREAM); }
 
 #ifdef CLUSTERS

@@ -1,5 +1,5 @@
 // The best of a row of logits: a cluster of blocks reads the row, each block its own share of it, and the first one
-// merges what they have found. There is no memory but theirs between them, so a row costs one trip to memory.
+// merges what they have found and written to its shared memory. So a row costs one trip to memory.
 #include "common.cuh"
 #include "order.cuh"
 
@@ -65,27 +65,18 @@ __device__ __forceinline__ u64 best_of_items(const float (&values)[ITEMS_AT_ONCE
   return has ? (u64)largest << 32 | (u64)~(u32)at : 0;
 }
 
-/// Two keys that another block has where this one has `own`.
-struct KeyPair {
-  u64 first, second;
-};
-__device__ __forceinline__ KeyPair load_keys(const u64* own, int rank) {
-  float4 words = load_from_block((const float*)own, rank);
-  return KeyPair{(u64)float_bits(words.y) << 32 | float_bits(words.x),
-                 (u64)float_bits(words.w) << 32 | float_bits(words.z)};
+/// Writes two words to the first block of the cluster, where `to` is its.
+__device__ __forceinline__ void hand(void* to, u32 low, u32 high) {
+  store_to_block((float*)to, 0, make_float2(bits_float(low), bits_float(high)));
 }
+__device__ __forceinline__ void hand_key(u64* to, u64 key) { hand(to, (u32)key, (u32)(key >> 32)); }
 
-/// The best of the keys that the warps of a cluster have found, as one warp sees it.
-__device__ __forceinline__ u64 best_of_cluster(const u64* best) {
-  constexpr int LOADS = WARPS / 2;
-  u64 key = 0;
+/// The best of some keys, as one warp sees it.
+__device__ __forceinline__ u64 best_of(const u64* keys, int count) {
+  u64 best = 0;
 #pragma unroll 1
-  for (int at = lane(); at < LOADS * (int)gridDim.x; at += WARP) {
-    KeyPair pair = load_keys(best + at % LOADS * 2, at / LOADS);
-    pair.first = pair.second > pair.first ? pair.second : pair.first;
-    key = pair.first > key ? pair.first : key;
-  }
-  return warp_best(key);
+  for (int at = lane(); at < count; at += WARP) best = keys[at] > best ? keys[at] : best;
+  return warp_best(best);
 }
 
 /// The largest of some values, and the sum of exponentials relative to it. NaN counts as −∞; of an infinite largest value
@@ -119,17 +110,12 @@ __device__ __forceinline__ Mass warp_mass(Mass mass) {
   float largest = warp_max(mass.largest);
   return Mass{largest, warp_sum(sum_under(mass, largest))};
 }
-/// Of all shares of a row, as one warp sees it: `masses` are those of the warps of a block for each of its `shares`. The order
-/// is that of the shares, however many blocks there are.
-__device__ __forceinline__ Mass cluster_mass(const Mass* masses, int shares) {
-  constexpr int LOADS = WARPS / 2;
+/// Of all shares of a row, as one warp sees it: `masses` are those of each share's warps. The order is that of the shares, however
+/// many blocks there are.
+__device__ __forceinline__ Mass mass_of_shares(const Mass* masses, int shares) {
   Mass mass = {-infinity(), 0.0f};
 #pragma unroll 1
-  for (int at = lane(); at < LOADS * shares * (int)gridDim.x; at += WARP) {
-    int share = at / LOADS, rank = share / shares;
-    float4 two = load_from_block((const float*)(masses + (share - rank * shares) * WARPS + at % LOADS * 2), rank);
-    mass = join(mass, join(Mass{two.x, two.y}, Mass{two.z, two.w}));
-  }
+  for (int at = lane(); at < WARPS / 2 * shares; at += WARP) mass = join(mass, join(masses[2 * at], masses[2 * at + 1]));
   return warp_mass(mass);
 }
 
@@ -148,11 +134,13 @@ struct Deal {
   int vocabulary, length, shares;
 };
 
-/// Dynamic shared memory of `best_of_row`; other blocks read the first two.
+/// Dynamic shared memory of `best_of_row`. The first two are written to in the first block.
 struct Handed {
-  /// Of each warp, for each share.
+  /// Of the warps of each share.
   Mass* masses;
-  /// The best `count` keys of the block, largest first; where one is wanted, the best of each warp.
+  /// The best `count` keys of each block; where one is wanted, the best of each warp.
+  u64* keys;
+  /// The best `count` keys of the block, largest first.
   u64* best;
   /// What `select_best` ranks.
   u64* candidate;
@@ -163,12 +151,12 @@ struct Handed {
 __device__ __forceinline__ bool best_of_row(Handed handed, Mass& mass, const Deal& deal, int count) {
   __shared__ Selection selection;
   __shared__ int first_of[TURN], end_of[TURN];
-  int thread = (int)threadIdx.x, blocks = (int)gridDim.x, reads = 0;
+  int thread = (int)threadIdx.x, blocks = (int)gridDim.x, rank = cluster_rank(), reads = 0;
   bool selected = false;
   u64 best = 0;
 #pragma unroll 1
   for (int number = 0; number < deal.shares; number++) {
-    Share share = share_of(deal.row, deal.vocabulary, deal.length, cluster_rank() * deal.shares + number);
+    Share share = share_of(deal.row, deal.vocabulary, deal.length, rank * deal.shares + number);
     int first = share.begin;
     mass = Mass{-infinity(), 0.0f};
 #pragma unroll 1
@@ -201,40 +189,36 @@ __device__ __forceinline__ bool best_of_row(Handed handed, Mass& mass, const Dea
       reads = 0;
     } while (first < share.end);
     mass = warp_mass(mass);
-    if (lane() == 0) handed.masses[number * WARPS + warp()] = mass;
+    if (lane() == 0) {
+      hand(handed.masses + (rank * deal.shares + number) * WARPS + warp(), float_bits(mass.largest), float_bits(mass.sum));
+    }
   }
   if (count == 1) {
     best = warp_best(best);
-    if (lane() == 0) handed.best[warp()] = best;
+    if (lane() == 0) hand_key(handed.keys + rank * WARPS + warp(), best);
+  } else if (thread < count) {
+    hand_key(handed.keys + rank * count + thread, handed.best[thread]);
   }
-  cluster_sync();
-  bool merges = cluster_rank() == 0;
-  int pairs = (count + 1) / 2;
-  if (merges) {
-    mass = cluster_mass(handed.masses, deal.shares);
-    if (count == 1) {
-      best = best_of_cluster(handed.best);
-    } else if (thread < blocks * pairs) {
-      KeyPair pair = load_keys(handed.best + thread % pairs * 2, thread / pairs);
-      handed.candidate[2 * thread] = pair.first;
-      handed.candidate[2 * thread + 1] = thread % pairs * 2 + 1 < count ? pair.second : 0;
-    }
-  }
-  cluster_sync();
-  if (!merges) return false;
+  cluster_arrive();
+  if (rank != 0) return false;
+  cluster_wait();
+  mass = mass_of_shares(handed.masses, blocks * deal.shares);
   if (count == 1) {
+    best = best_of(handed.keys, blocks * WARPS);
     if (thread == 0) handed.best[0] = best;
   } else {
-    rank_candidates(handed.candidate, 2 * blocks * pairs, handed.best, count);
+    rank_candidates(handed.keys, blocks * count, handed.best, count);
   }
   block_sync();
   return true;
 }
 
 __device__ __forceinline__ Handed handed_in(unsigned char* dynamic, int shares, int count) {
+  int blocks = (int)gridDim.x;
   Mass* masses = (Mass*)dynamic;
-  u64* best = (u64*)(masses + shares * WARPS);
-  return Handed{masses, best, best + (count == 1 ? WARPS : (count + 1) / 2 * 2)};
+  u64* keys = (u64*)(masses + blocks * shares * WARPS);
+  u64* best = keys + blocks * (count == 1 ? WARPS : count);
+  return Handed{masses, keys, best, best + count};
 }
 
 /// The best of each row with their log-probabilities (log-softmax over the row), best first, ties to the lower index.
@@ -251,10 +235,12 @@ __device__ __forceinline__ Handed handed_in(unsigned char* dynamic, int shares, 
 extern "C" __global__ void __launch_bounds__(THREADS)
     top_k_rows(int* ids, float* logprobs, const float* logits, int row_stride, int vocabulary, int length, int shares,
                int count, const int* token_map) {
+  cluster_arrive();
   wait_for_predecessor();
   DYNAMIC_SHARED(dynamic);
   Handed handed = handed_in(dynamic, shares, count);
   u64 row = blockIdx.y;
+  cluster_wait();
   Mass mass;
   if (!best_of_row(handed, mass, Deal{logits + row * row_stride, vocabulary, length, shares}, count)) return;
   float shift = log_sum_exp(mass);
@@ -269,9 +255,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 /// The index of the largest logit of each row, ties to the lower index; NaN loses against everything.
 ///
 /// logits `[rows, row_stride]`, of which `vocabulary` count; chosen `[rows]`. Grid and clusters as `top_k_rows`, a share a block;
-/// 128 bytes of dynamic shared memory.
+/// 8 bytes a warp of dynamic shared memory for each block.
 extern "C" __global__ void __launch_bounds__(THREADS)
     argmax_rows(int* chosen, const float* logits, int row_stride, int vocabulary, int length) {
+  cluster_arrive();
   wait_for_predecessor();
   DYNAMIC_SHARED(dynamic);
   u64* best = (u64*)dynamic;
@@ -286,13 +273,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     key = found > key ? found : key;
   }
   key = warp_best(key);
-  if (lane() == 0) best[warp()] = key;
-  cluster_sync();
-  if (cluster_rank() == 0 && warp() == 0) {
-    key = best_of_cluster(best);
-    if (lane() == 0) chosen[row] = (int)composite_index(key);
-  }
-  cluster_sync();
+  cluster_wait();
+  if (lane() == 0) hand_key(best + cluster_rank() * WARPS + warp(), key);
+  cluster_arrive();
+  if (cluster_rank() != 0) return;
+  cluster_wait();
+  if (warp() != 0) return;
+  key = best_of(best, (int)gridDim.x * WARPS);
+  if (lane() == 0) chosen[row] = (int)composite_index(key);
 }
 
 /// For requests that ask: the log-probability of a token, and the best tokens with theirs, before temperature and
@@ -305,11 +293,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     logprob_rows(float* logprobs, int* top_ids, float* top_logprobs, const int* token, const float* logits, int row_stride,
                  int vocabulary, int length, int shares, int count, const int* row_slot, const int* logprob_count,
                  const int* row_source) {
+  cluster_arrive();
   wait_for_predecessor();
   DYNAMIC_SHARED(dynamic);
   Handed handed = handed_in(dynamic, shares, count);
   u64 row = blockIdx.y;
   if (logprob_count[row_slot[row]] < 0) return;
+  cluster_wait();
   const float* own = logits + (u64)(row_source ? row_source[row] : (int)row) * row_stride;
   Mass mass;
   if (!best_of_row(handed, mass, Deal{own, vocabulary, length, shares}, count)) return;

@@ -138,13 +138,15 @@ __device__ __forceinline__ void write_pairs(const Softmax& s, T* out, const Pair
         *(u32*)(out + wide(place, HEAD_DIM) + c + column) = pack(two[0] * inverse, two[1] * inverse);
       }
     } else {
-      float* mine = record_of(records, partial, own, place, max_splits);
+      auto leave = [&](int at, float2 two) {
+        leave_record<READING>(records, partial, own, place, split.count, max_splits, at, two);
+      };
 #pragma unroll
       for (int c = 0; c < HEAD_DIM; c += 8) {
         const float* two = s.acc + c / 2 + 2 * half;
-        *(float2*)(mine + c + column) = make_float2(two[0], two[1]);
+        leave(c + column, make_float2(two[0], two[1]));
       }
-      if (column == 0) *(float4*)(mine + HEAD_DIM) = make_float4(s.most[half] * scale, s.sum[half], 0.0f, 0.0f);
+      if (column == 0) leave(HEAD_DIM, make_float2(s.most[half] * scale, s.sum[half]));
     }
   }
 }

@@ -412,18 +412,27 @@ inline void block_sync() { emulator::sync_block(); }
 inline void warp_sync() { emulator::sync_warp(); }
 
 #define CLUSTERS 1
-inline void cluster_sync() { emulator::sync_cluster(); }
+inline void cluster_arrive() {}
+inline void cluster_wait() { emulator::sync_cluster(); }
+inline void cluster_sync() { cluster_wait(); }
 inline int cluster_rank() { return emulator::worker->rank; }
-inline float4 load_from_block(const float* own, int rank) {
+/// What another block has where this one has `own`, a place for so many bytes.
+inline unsigned char* in_block(const float* own, int rank, size_t bytes) {
   emulator::Worker& w = *emulator::worker;
   size_t offset = (size_t)((const unsigned char*)own - w.shared);
-  if (offset % 16 != 0 || offset + 16 > emulator::kShared) {
-    std::fprintf(stderr, "emulator: a load from another block at the odd place %zu\n", offset);
+  if (offset % bytes != 0 || offset + bytes > emulator::kShared) {
+    std::fprintf(stderr, "emulator: an access to another block at the odd place %zu\n", offset);
     std::abort();
   }
+  return w.cluster[rank].shared + offset;
+}
+inline float4 load_from_block(const float* own, int rank) {
   float4 value;
-  std::memcpy(&value, w.cluster[rank].shared + offset, 16);
+  std::memcpy(&value, in_block(own, rank, 16), 16);
   return value;
+}
+template <class Value> inline void store_to_block(float* own, int rank, Value value) {
+  std::memcpy(in_block(own, rank, sizeof(Value)), &value, sizeof(Value));
 }
 inline void memory_fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 

@@ -8,7 +8,7 @@ use std::error::Error;
 
 use kernels::{
     device::{
-        Buffer, Device, DeviceError, Element,
+        Buffer, Device, DeviceError, Element, Slice,
         matmul::{Matmul, MatmulHandle, Operands, Rivals},
     },
     launch::{Added, Kernels, Linear, Parts, RmsNorm, Rows, Stream, Unscaled},
@@ -237,14 +237,20 @@ impl Model {
         let device = self.kernels.device();
         let neighbour = || self.kernels.fill_random(work.workspace.range(0..16), 1.0, 0);
         let plan = |inputs: usize, outputs: usize, result: Element| -> Result<Option<MatmulHandle>, DeviceError> {
-            let matmul = Matmul { rows: work.rows, inputs, outputs, element: ELEMENT, result };
+            let matmul = Matmul { rows: work.rows, inputs, outputs, element: ELEMENT, result, most_parts: 1 };
             let Some(mut plan) = MatmulHandle::new(device, matmul, "linear_time")? else { return Ok(None) };
             if plan.fastest().is_none() {
                 let y = if result == Element::F32 { &work.logits } else { &work.y };
                 let x = if inputs == hidden { &work.x } else { &work.gated };
-                let operands =
-                    Operands { y: y.slice(), x: x.slice(), w: self.head.slice(), workspace: work.workspace.slice() };
-                plan.search(device, operands, Rivals { rivals: &[], neighbour: &neighbour, behind_library: None })?;
+                let operands = Operands {
+                    y: y.slice(),
+                    parts: Slice::NONE,
+                    x: x.slice(),
+                    w: self.head.slice(),
+                    workspace: work.workspace.slice(),
+                };
+                let rivals = Rivals { rivals: &[], neighbour: &neighbour, behind_library: None, user: None };
+                plan.search(device, operands, rivals)?;
             }
             Ok(Some(plan))
         };
@@ -267,7 +273,9 @@ impl Model {
         let Shape { hidden, intermediate, .. } = self.shape;
         let Work { rows, x, y, gated, logits, workspace, .. } = work;
         let run = |plan: &MatmulHandle, y: &Buffer, x: &Buffer, w: &Buffer| {
-            plan.run(Operands { y: y.slice(), x: x.slice(), w: w.slice(), workspace: workspace.slice() })
+            let parts = Slice::NONE;
+            plan.run(Operands { y: y.slice(), parts, x: x.slice(), w: w.slice(), workspace: workspace.slice() })
+                .map(|_| ())
         };
         let add = || self.kernels.rms_norm(self.norm_of(work, Added::Rows(Rows { at: y.slice(), stride: hidden })));
         for weights in &self.layers {

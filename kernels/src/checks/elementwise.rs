@@ -78,10 +78,20 @@ pub fn check_rms_norm(device: &Device, element: Element) -> Result<(), String> {
             continue;
         }
         let expected = values(device, out.slice(), element)?;
-        let (again, parts) = (upload(device, &x, element)?, InParts::of(device, &y)?);
+        for shares in [&[0.5, 0.5][..], &[0.5, 0.25, 0.25]] {
+            let (again, parts) = (upload(device, &x, element)?, InParts::shared_by(device, &y, shares)?);
+            let add = Some(Added::Parts(parts.parts()));
+            kernels.rms_norm(RmsNorm { stream: rows_of(&again, width), add, ..norm }).map_err(text)?;
+            compare("rms_norm after parts", &values(device, out.slice(), element)?, &expected, 0.0)?;
+            compare(
+                "the stream after parts",
+                &values(device, again.slice(), element)?,
+                &sum,
+                tolerance(element) / 4.0,
+            )?;
+        }
+        let parts = InParts::of(device, &y)?;
         let add = Some(Added::Parts(parts.parts()));
-        kernels.rms_norm(RmsNorm { stream: rows_of(&again, width), add, ..norm }).map_err(text)?;
-        compare("rms_norm after parts", &values(device, out.slice(), element)?, &expected, 0.0)?;
         check_unscaled(&kernels, RmsNorm { keep: Some(keep), add, ..norm }, [&x, &sum, &weight])?;
         check_unscaled(
             &kernels,
@@ -333,8 +343,13 @@ pub(super) struct InParts {
 impl InParts {
     /// Three parts of each value, whose sum is exact for types of 2 bytes.
     pub fn of(device: &Device, values: &[f32]) -> Result<Self, String> {
-        let sums: Vec<f32> = [0.5, 0.25, 0.25].into_iter().flat_map(|x| values.iter().map(move |v| v * x)).collect();
-        Ok(Self { sums: device.upload(&sums).map_err(text)?, count: 3 })
+        Self::shared_by(device, values, &[0.5, 0.25, 0.25])
+    }
+
+    /// Parts with such shares of each value.
+    fn shared_by(device: &Device, values: &[f32], shares: &[f32]) -> Result<Self, String> {
+        let sums: Vec<f32> = shares.iter().flat_map(|share| values.iter().map(move |value| value * share)).collect();
+        Ok(Self { sums: device.upload(&sums).map_err(text)?, count: shares.len() })
     }
 
     pub fn parts(&self) -> Parts<'_> {

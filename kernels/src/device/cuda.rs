@@ -474,7 +474,7 @@ impl Driver for Cuda {
         unsafe { result::stream::synchronize(self.stream) }.map_err(|error| failed("cuStreamSynchronize", error))
     }
 
-    fn matmul_plan(&self, matmul: Matmul) -> Result<Option<Box<dyn MatmulPlan>>, DeviceError> {
+    fn matmul_plan(&self, matmul: Matmul, parts: usize) -> Result<Option<Box<dyn MatmulPlan>>, DeviceError> {
         self.enter()?;
         let mut library = self.library.lock().unwrap_or_else(PoisonError::into_inner);
         let library = match library.as_ref() {
@@ -486,7 +486,7 @@ impl Driver for Cuda {
             }
         };
         let Some(library) = library else { return Ok(None) };
-        Ok(Some(Box::new(lt::Plan::new(library, matmul, self.stream)?)))
+        Ok(Some(Box::new(lt::Plan::new(library, matmul, parts, self.stream)?)))
     }
 }
 

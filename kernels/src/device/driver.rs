@@ -97,8 +97,8 @@ pub trait Driver: Send + Sync {
     fn event(&self) -> Result<Event, DeviceError>;
     fn record(&self, event: &Event) -> Result<(), DeviceError>;
     fn synchronize(&self) -> Result<(), DeviceError>;
-    /// A plan of the device's matrix library; `None` where there is none.
-    fn matmul_plan(&self, matmul: Matmul) -> Result<Option<Box<dyn MatmulPlan>>, DeviceError>;
+    /// A plan of the device's matrix library, in so many parts; `None` where there is none.
+    fn matmul_plan(&self, matmul: Matmul, parts: usize) -> Result<Option<Box<dyn MatmulPlan>>, DeviceError>;
 }
 
 /// An argument as a kernel reads it.

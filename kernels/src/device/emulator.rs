@@ -334,7 +334,7 @@ impl Driver for Emulator {
         Ok(())
     }
 
-    fn matmul_plan(&self, _matmul: Matmul) -> Result<Option<Box<dyn MatmulPlan>>, DeviceError> {
+    fn matmul_plan(&self, _matmul: Matmul, _parts: usize) -> Result<Option<Box<dyn MatmulPlan>>, DeviceError> {
         Ok(None)
     }
 }

@@ -19,6 +19,8 @@ pub struct Matmul {
     pub element: Element,
     /// Type of y.
     pub result: Element,
+    /// Parts of the inputs whose sums may be left apart, in float, instead of y; 1 where y is needed.
+    pub most_parts: usize,
 }
 
 /// One of the library's ways to compute a product.
@@ -30,7 +32,7 @@ pub struct Algorithm {
     pub workspace: usize,
 }
 
-/// A product whose algorithm has been chosen.
+/// A product, whole or in parts, whose algorithm has been chosen.
 pub trait MatmulPlan: Send + Sync {
     /// Name and version of the library.
     fn library(&self) -> String;
@@ -50,7 +52,7 @@ pub trait MatmulPlan: Send + Sync {
     /// Takes the algorithm of these words from now on. False where the library cannot run it: then nothing changes.
     fn choose(&mut self, words: [u64; 8]) -> bool;
 
-    /// Runs it, in order with the stream.
+    /// Runs it, in order with the stream. In parts, y is float `[parts, rows, outputs]`.
     ///
     /// # Errors
     /// When the device fails.
@@ -63,16 +65,22 @@ pub trait MatmulPlan: Send + Sync {
 /// What was the fastest for a shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fastest {
-    /// The library, by this algorithm.
-    Library([u64; 8]),
+    /// The library.
+    Library {
+        /// In how many parts.
+        parts: usize,
+        /// By which algorithm.
+        words: [u64; 8],
+    },
     /// One of the kernels that were timed beside it, by its number.
     Rival(usize),
 }
 
-/// A plan with its shapes.
+/// Plans with their shapes.
 pub struct MatmulHandle {
     matmul: Matmul,
-    plan: Box<dyn MatmulPlan>,
+    /// Of one part, of two, and so on.
+    plans: Vec<Box<dyn MatmulPlan>>,
     /// Where the choice is kept between starts.
     kept: Option<PathBuf>,
     fastest: Option<Fastest>,
@@ -88,8 +96,10 @@ pub struct Rivals<'a> {
     pub rivals: &'a [Rival<'a>],
     /// A short kernel, as stands ahead of products and behind them.
     pub neighbour: Rival<'a>,
-    /// What the library's result needs besides until it is that of the rivals.
+    /// What the library's whole result needs besides until it is that of the rivals.
     pub behind_library: Option<Rival<'a>>,
+    /// What uses a result in so many parts, if it may be left in several.
+    pub user: Option<&'a dyn Fn(usize) -> Result<(), DeviceError>>,
 }
 
 /// Memory of a product.
@@ -97,6 +107,8 @@ pub struct Rivals<'a> {
 pub struct Operands<'a> {
     /// The result.
     pub y: Slice<'a>,
+    /// Where it goes if it is left in parts, float `[parts, rows, outputs]`.
+    pub parts: Slice<'a>,
     /// The input.
     pub x: Slice<'a>,
     /// The weights.
@@ -113,19 +125,24 @@ impl MatmulHandle {
     /// # Errors
     /// When the library has none for these shapes.
     pub fn new(device: &Device, matmul: Matmul, rivals: &str) -> Result<Option<Self>, DeviceError> {
-        let Some(mut plan) = device.driver().matmul_plan(matmul)? else { return Ok(None) };
-        let kept = choice::path(device.properties(), &format!("{} {rivals}", plan.library()), matmul);
+        let Some(whole) = device.driver().matmul_plan(matmul, 1)? else { return Ok(None) };
+        let kept = choice::path(device.properties(), &format!("{} {rivals}", whole.library()), matmul);
+        let mut plans = vec![whole];
+        // Parts that the library cannot do are not needed.
+        let in_parts =
+            (2..=matmul.most_parts).map_while(|parts| device.driver().matmul_plan(matmul, parts).ok().flatten());
+        plans.extend(in_parts);
         let known = kept.as_deref().and_then(choice::load);
-        let fastest = known.filter(|known| match known {
-            Fastest::Library(words) => plan.choose(*words),
+        let fastest = known.filter(|known| match *known {
+            Fastest::Library { parts, words } => plans.get_mut(parts - 1).is_some_and(|plan| plan.choose(words)),
             Fastest::Rival(_) => true,
         });
-        Ok(Some(Self { matmul, plan, kept, fastest }))
+        Ok(Some(Self { matmul, plans, kept, fastest }))
     }
 
     /// Bytes of workspace that [`run`](Self::run) needs.
     pub fn workspace(&self) -> usize {
-        self.plan.workspace()
+        self.plan().workspace()
     }
 
     /// What a search has found, of this start or an earlier one; `None` before there was one.
@@ -134,40 +151,57 @@ impl MatmulHandle {
     }
 
     /// Times some kernels and the algorithms that the library offers, and keeps on disk which was the fastest, so that
-    /// later starts take the same without a search. Waits for the device, some milliseconds; overwrites y and the
-    /// workspace.
+    /// later starts take the same without a search. Waits for the device, some milliseconds; overwrites y, the parts and
+    /// the workspace.
     ///
     /// # Errors
     /// When a slice is too short, or the device fails.
     pub fn search(&mut self, device: &Device, operands: Operands<'_>, rivals: Rivals<'_>) -> Result<(), DeviceError> {
         self.check(operands)?;
         // SAFETY: checked above.
-        let found = unsafe { choice::fastest(device, self.plan.as_mut(), operands, rivals)? };
+        let found = unsafe { choice::fastest(device, &mut self.plans, operands, rivals)? };
         if let (Some(found), Some(kept)) = (found, &self.kept) {
             // A cache that cannot be written costs the next start a search, nothing else.
             let _ = choice::store(kept, found);
         }
         // Where nothing could be timed, the library's advice stands.
-        self.fastest = found.or_else(|| Some(Fastest::Library(self.plan.words())));
+        self.fastest = found.or_else(|| Some(Fastest::Library { parts: 1, words: self.plan().words() }));
         Ok(())
     }
 
-    /// Runs the library's algorithm, in order with the stream.
+    /// Runs the library's algorithm, in order with the stream: in how many parts it leaves the result.
     ///
     /// # Errors
     /// When a slice is too short, or the device fails.
-    pub fn run(&self, operands: Operands<'_>) -> Result<(), DeviceError> {
+    pub fn run(&self, operands: Operands<'_>) -> Result<usize, DeviceError> {
         self.check(operands)?;
-        let Operands { y, x, w, workspace } = operands;
+        let Operands { y, parts, x, w, workspace } = operands;
+        let y = if self.parts() > 1 { parts } else { y };
         // SAFETY: checked above.
-        unsafe { self.plan.run(y.address(), x.address(), w.address(), workspace.address()) }
+        unsafe { self.plan().run(y.address(), x.address(), w.address(), workspace.address())? };
+        Ok(self.parts())
+    }
+
+    /// In how many parts the library computes the product.
+    fn parts(&self) -> usize {
+        match self.fastest {
+            Some(Fastest::Library { parts, .. }) => parts,
+            Some(Fastest::Rival(_)) | None => 1,
+        }
+    }
+
+    fn plan(&self) -> &dyn MatmulPlan {
+        self.plans[self.parts() - 1].as_ref()
     }
 
     fn check(&self, operands: Operands<'_>) -> Result<(), DeviceError> {
-        let Matmul { rows, inputs, outputs, element, result } = self.matmul;
+        let Matmul { rows, inputs, outputs, element, result, most_parts } = self.matmul;
         operands.x.check(rows * inputs * element.bytes())?;
         operands.w.check(outputs * inputs * element.bytes())?;
         operands.y.check(rows * outputs * result.bytes())?;
-        operands.workspace.check(self.plan.workspace())
+        if most_parts > 1 {
+            operands.parts.check(most_parts * rows * outputs * Element::F32.bytes())?;
+        }
+        operands.workspace.check(self.workspace())
     }
 }

@@ -231,14 +231,14 @@ impl Kernels {
 /// blocks would leave multiprocessors idle. The keys are then read several times, from the second-level cache. `wide` says whether
 /// there are warp groups for heads of this size.
 fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize, wide: bool) -> Choice {
-    // Each warp's sums of 8 pairs, and with splits a record for each pair.
+    // Each warp's sums of 8 pairs, and with splits as many records as groups.cuh says.
     let few = |file, name, rotates, pairs, warps: u32, resident| Choice {
         file,
         name,
         rotates,
         pairs,
         threads: warps * 32,
-        shared: (warps as usize * 8 + if resident > 0 { pairs } else { 0 }) * (head_dim + 4) * 4,
+        shared: (warps as usize * 8 + if resident > 0 { pairs + 7 } else { 0 }) * (head_dim + 4) * 4,
         resident,
     };
     // As in attention_tiles.cu: tiles of 32 keys and values, and the queries.

@@ -144,8 +144,13 @@ impl Kernels {
     /// When a buffer is too short, or the device fails.
     pub fn rms_norm(&self, norm: RmsNorm<'_>) -> Result<(), DeviceError> {
         let RmsNorm { source, rows, width, epsilon, .. } = norm;
-        let (shared, in_parts) = self.norm_arguments(norm)?;
-        let kernel = self.kernel(FILE, if in_parts { "rms_norm_parts" } else { "rms_norm" })?;
+        let (shared, parts) = self.norm_arguments(norm)?;
+        let name = match parts {
+            0 => "rms_norm",
+            1..=2 => "rms_norm_two",
+            _ => "rms_norm_parts",
+        };
+        let kernel = self.kernel(FILE, name)?;
         let own = [address(source.unwrap_or(Slice::NONE)), int(width), Arg::Float(epsilon)];
         let arguments = [&shared[..], &own].concat();
         let threads = self.norm_threads(width);
@@ -234,8 +239,8 @@ impl Kernels {
         (width / self.vector()).next_multiple_of(32).clamp(32, 512) as u32
     }
 
-    /// Checks what norms work on: the arguments that they begin with, and whether what is added is in parts.
-    fn norm_arguments(&self, norm: RmsNorm<'_>) -> Result<([Arg; 11], bool), DeviceError> {
+    /// Checks what norms work on: the arguments that they begin with, and in how many parts what is added is, 0 if it is whole.
+    fn norm_arguments(&self, norm: RmsNorm<'_>) -> Result<([Arg; 11], usize), DeviceError> {
         let RmsNorm { out, stream, add, weight, keep, source, rows, width, .. } = norm;
         self.check_rows(out, rows, width)?;
         match source {
@@ -261,7 +266,7 @@ impl Kernels {
             address(keep.at),
             int(keep.stride),
         ];
-        Ok((arguments, count > 0))
+        Ok((arguments, count))
     }
 
     /// Rows, address and number of parts of what is added.

@@ -104,7 +104,8 @@ impl Kernels {
             Some(Deal::Whole) | None => (names[0], 1),
         };
         let kernel = self.device.kernel(FILE, &options(self.element, properties), name)?;
-        let geometry = grid([blocks * outputs.div_ceil(OUTPUTS), 1, 1], 256, stages(properties) * STAGE);
+        let shared = stages(properties) * STAGE + if blocks > 1 { OUTPUTS * FEW_ROWS * 4 } else { 0 };
+        let geometry = grid([blocks * outputs.div_ceil(OUTPUTS), 1, 1], 256, shared);
         let arguments = [&linear.arguments()[..], &linear.scale_arguments(), more].concat();
         // SAFETY: lengths are checked above and by the caller.
         unsafe { self.device.launch(&kernel, geometry.in_clusters(blocks), &arguments) }

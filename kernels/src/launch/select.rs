@@ -8,6 +8,7 @@ pub(super) const FILE: KernelFile =
 
 /// Threads of a block.
 const THREADS: u32 = 512;
+const WARPS: usize = THREADS as usize / 32;
 /// Values of a row below which a further block gains nothing.
 const LEAST_SHARE: usize = 1024;
 /// Shares of a row: as many as every GPU's clusters have blocks.
@@ -123,10 +124,9 @@ impl Deal {
 
     /// Bytes of shared memory where `count` values are selected: what warps find, the best, and candidates for them.
     fn handed(&self, count: usize) -> usize {
-        let warps = THREADS as usize / 32;
         let reads = (self.length.div_ceil(8 * THREADS as usize) * self.shares).min(4);
-        let selected = if count == 1 { warps } else { count.next_multiple_of(2) + 4 * (8 * reads + 1) * count };
-        (warps * self.shares + selected) * 8
+        let (keys, candidates) = if count == 1 { (WARPS, 0) } else { (count, 4 * (8 * reads + 1) * count) };
+        (self.blocks * (self.shares * WARPS + keys) + count + candidates) * 8
     }
 }
 
@@ -172,7 +172,7 @@ impl Kernels {
         let length = deal.length * deal.shares;
         let arguments = [address(chosen), address(logits.at), int(logits.stride), int(logits.vocabulary), int(length)];
         // SAFETY: lengths are checked above.
-        unsafe { self.device.launch(&kernel, deal.geometry(logits.rows, 128), &arguments) }
+        unsafe { self.device.launch(&kernel, deal.geometry(logits.rows, deal.blocks * WARPS * 8), &arguments) }
     }
 
     /// Log-probabilities of tokens and of the best alternatives, for the slots that ask. Rows of the source and slots of

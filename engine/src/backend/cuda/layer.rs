@@ -68,7 +68,7 @@ impl Machine {
         let Pass { rows, work, .. } = pass;
         let LayerOperands { facts, weights, input, stream, next, .. } = layer;
         let LayerFacts { hidden, intermediate, attention, epsilon, .. } = facts;
-        let parts = self.linear_or_parts(work, work.qkv.slice(), input, &weights.qkv, rows)?;
+        let parts = self.linear_to_rotate(work, work.qkv.slice(), input, &weights.qkv, rows)?;
         self.attend(pass, layer, parts)?;
         let norm = RmsNorm {
             out: self.rows(&work.normed, *hidden),

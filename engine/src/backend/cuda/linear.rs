@@ -15,6 +15,10 @@ use super::{
     weights::Projection,
 };
 
+/// Parts in which the library may leave a layer of many rows: few outputs are too few tiles to keep a device busy, and its own way
+/// to split inputs adds the parts up in a kernel.
+const LIBRARY_PARTS: usize = 2;
+
 /// Rows that go into a linear layer.
 #[derive(Clone, Copy)]
 pub(super) struct Input<'a> {
@@ -27,6 +31,17 @@ impl<'a> From<Rows<'a>> for Input<'a> {
     fn from(rows: Rows<'a>) -> Self {
         Self { rows, unscaled: None }
     }
+}
+
+/// What uses the result of a layer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum User {
+    /// What needs it whole.
+    Any,
+    /// The rotation, which adds up parts.
+    Rotation,
+    /// What adds it to the stream, whole or in parts.
+    Stream,
 }
 
 /// Which of our own kernels streams a layer's weights.
@@ -91,7 +106,8 @@ impl Machine {
     fn streams(&self, layer: &Projection, rows: usize) -> bool {
         let Projection { inputs, outputs, .. } = *layer;
         let element = self.kernels.element();
-        !self.batch_invariant && self.products.streams(Matmul { rows, inputs, outputs, element, result: element })
+        !self.batch_invariant
+            && self.products.streams(Matmul { rows, inputs, outputs, element, result: element, most_parts: 1 })
     }
 
     /// Logits of rows, as many at once as there is room for.
@@ -120,7 +136,7 @@ impl Machine {
                 outputs: vocabulary,
                 unscaled: None,
             };
-            self.product(work, logits, false)?;
+            self.product(work, logits, User::Any)?;
             use_logits(start, Logits { at: work.logits.slice(), stride: vocabulary, rows: count, vocabulary })?;
         }
         Ok(())
@@ -135,11 +151,11 @@ impl Machine {
         layer: &Projection,
         rows: usize,
     ) -> Result<(), DeviceError> {
-        self.product(work, layer.linear(y, x, rows), false).map(|_| ())
+        self.product(work, layer.linear(y, x, rows), User::Any).map(|_| ())
     }
 
-    /// A linear layer for a kernel that adds up parts: they are in `work.parts`, or the result is in `y`.
-    pub(super) fn linear_or_parts<'a>(
+    /// A linear layer for the rotation: its parts are in `work.parts`, or the result is in `y`.
+    pub(super) fn linear_to_rotate<'a>(
         &self,
         work: &'a Activations,
         y: Slice<'_>,
@@ -148,7 +164,7 @@ impl Machine {
         rows: usize,
     ) -> Result<Option<Parts<'a>>, DeviceError> {
         let Input { rows: x, unscaled } = x;
-        self.product(work, Linear { unscaled, ..layer.linear(y, x, rows) }, true)
+        self.product(work, Linear { unscaled, ..layer.linear(y, x, rows) }, User::Rotation)
     }
 
     /// A linear layer whose result is added to the stream.
@@ -159,7 +175,7 @@ impl Machine {
         layer: &Projection,
         rows: usize,
     ) -> Result<Added<'a>, DeviceError> {
-        let parts = self.linear_or_parts(work, work.added.slice(), x.into(), layer, rows)?;
+        let parts = self.product(work, layer.linear(work.added.slice(), x, rows), User::Stream)?;
         Ok(parts.map_or(Added::Rows(self.rows(&work.added, layer.outputs)), Added::Parts))
     }
 
@@ -176,7 +192,7 @@ impl Machine {
         let whole = Linear { unscaled: x.unscaled, ..layer.linear(gate_up, x.rows, rows) };
         let activate = || self.kernels.silu_gate(y, gate_up, rows, intermediate);
         if self.kernels.element() == Element::F32 {
-            return self.product(work, whole, false).and_then(|_| activate());
+            return self.product(work, whole, User::Any).and_then(|_| activate());
         }
         let own = Linear { y, outputs: intermediate, ..whole };
         let streaming = self.streaming(work, whole, 1);
@@ -185,19 +201,19 @@ impl Machine {
             Streaming::Wide(wide) => self.kernels.linear_wide_gated(own, wide),
             Streaming::Few | Streaming::Ring => self.kernels.linear_gated(own),
         };
-        match self.library_or(whole, (streaming, &stream), &activate)? {
+        match self.library_or(work, whole, (streaming, &stream), &activate, User::Any)? {
             Outcome::Stream => stream(),
-            Outcome::Done => Ok(()),
+            Outcome::Done(_) => Ok(()),
         }
     }
 
     /// `y = x · weightᵀ + bias`, by whichever kernel is the fastest; by those of one order in batch-invariant mode. The result
-    /// is in `y`, or if `in_parts`, and the parts are returned, in `work.parts`.
+    /// is in `y`, or if the user adds up parts, and they are returned, in `work.parts`.
     fn product<'a>(
         &self,
         work: &'a Activations,
         linear: Linear<'_>,
-        in_parts: bool,
+        user: User,
     ) -> Result<Option<Parts<'a>>, DeviceError> {
         let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
         let streaming = self.streaming(work, linear, Kernels::MOST_PARTS);
@@ -207,8 +223,8 @@ impl Machine {
             Streaming::Ring if rows > Kernels::MOST_ROWS_IN_PARTS => 1,
             Streaming::Group | Streaming::Ring => self.kernels.parts_of(inputs, outputs),
         };
-        let fits = count * rows * outputs * 4 <= work.parts.bytes();
-        let parts = (count > 1 && fits).then_some(Parts { at: work.parts.slice(), count });
+        let parts_of = |count: usize| Parts { at: work.parts.slice(), count };
+        let parts = (count > 1 && holds(work, count, rows, outputs)).then(|| parts_of(count));
         let most_parts = parts.map_or(1, |_| Kernels::MOST_PARTS);
         let own = Linear { y: parts.map_or(y, |parts| parts.at), ..linear };
         let stream = || {
@@ -220,13 +236,13 @@ impl Machine {
                 (Streaming::Ring, None) => self.kernels.linear(own)?,
             }
             match parts {
-                Some(parts) if !in_parts => self.kernels.add_parts(y, y_is_float, parts, rows, outputs),
+                Some(parts) if user == User::Any => self.kernels.add_parts(y, y_is_float, parts, rows, outputs),
                 _ => Ok(()),
             }
         };
-        match self.library_or(linear, (streaming, &stream), &|| Ok(()))? {
-            Outcome::Done => Ok(None),
-            Outcome::Stream => stream().map(|()| parts.filter(|_| in_parts)),
+        match self.library_or(work, linear, (streaming, &stream), &|| Ok(()), user)? {
+            Outcome::Done(count) => Ok((count > 1).then(|| parts_of(count))),
+            Outcome::Stream => stream().map(|()| parts.filter(|_| user != User::Any)),
         }
     }
 
@@ -242,18 +258,20 @@ impl Machine {
         if self.kernels.suits_few(rows, inputs, outputs) {
             return Streaming::Few;
         }
-        let fits = |wide: &Wide| wide.parts() == 1 || wide.parts() * rows * outputs * 4 <= work.parts.bytes();
+        let fits = |wide: &Wide| wide.parts() == 1 || holds(work, wide.parts(), rows, outputs);
         let wide = self.kernels.wide(rows, inputs, outputs, most_parts).into_iter().find(fits);
         wide.map_or(Streaming::Ring, Streaming::Wide)
     }
 
     /// Runs a layer by the library if that is the fastest, with its bias and what has to follow; else says that the streaming
-    /// kernel is to.
+    /// kernel is to. Parts are in `work.parts`.
     fn library_or(
         &self,
+        work: &Activations,
         linear: Linear<'_>,
         (streaming, stream): (Streaming, Rival<'_>),
         follow: Rival<'_>,
+        user: User,
     ) -> Result<Outcome, DeviceError> {
         let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, unscaled } = linear;
         if self.batch_invariant || x.stride != inputs || unscaled.is_some() {
@@ -261,7 +279,11 @@ impl Machine {
         }
         let element = self.kernels.element();
         let result = if y_is_float { Element::F32 } else { element };
-        let matmul = Matmul { rows, inputs, outputs, element, result };
+        // The ring reads rows once for 128 outputs: too often where there are many.
+        let may_stream = rows <= Kernels::MOST_ROWS_IN_PARTS || matches!(streaming, Streaming::Wide(_));
+        let may_leave_parts = user == User::Stream && !may_stream && bias.is_none();
+        let most_parts = if may_leave_parts && holds(work, LIBRARY_PARTS, rows, outputs) { LIBRARY_PARTS } else { 1 };
+        let matmul = Matmul { rows, inputs, outputs, element, result, most_parts };
         let behind = || {
             if let Some(bias) = bias {
                 self.kernels.add_bias(Rows { at: y, stride: outputs }, bias, rows, outputs)?;
@@ -269,10 +291,29 @@ impl Machine {
             follow()
         };
         let neighbour = || self.kernels.fill_random(self.products.scratch(), 1.0, 0);
-        // The ring reads rows once for 128 outputs: too often where there are many.
-        let may_stream = rows <= Kernels::MOST_ROWS_IN_PARTS || matches!(streaming, Streaming::Wide(_));
-        let behind_library: Option<Rival<'_>> = Some(&behind);
-        let product = Product { y, x: x.at, w: weight, stream, may_stream, behind_library, neighbour: &neighbour };
+        let parts = if most_parts > 1 { work.parts.slice() } else { Slice::NONE };
+        // What lies in `work.normed` has been read when a layer's result is added to the stream.
+        let add = |count: usize| {
+            let own = Rows { at: y, stride: outputs };
+            let add = if count > 1 { Added::Parts(Parts { at: parts, count }) } else { Added::Rows(own) };
+            self.kernels.add_rows(self.rows(&work.normed, outputs), Some(add), None, rows, outputs)
+        };
+        let product = Product {
+            y,
+            parts,
+            x: x.at,
+            w: weight,
+            stream,
+            may_stream,
+            behind_library: Some(&behind),
+            user: &add,
+            neighbour: &neighbour,
+        };
         self.products.run(self.device(), matmul, product)
     }
+}
+
+/// Whether there is room for so many parts of a result.
+fn holds(work: &Activations, parts: usize, rows: usize, outputs: usize) -> bool {
+    parts * rows * outputs * 4 <= work.parts.bytes()
 }

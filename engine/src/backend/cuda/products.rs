@@ -37,14 +37,18 @@ pub struct Products {
 #[derive(Clone, Copy)]
 pub struct Product<'a> {
     pub y: Slice<'a>,
+    /// Takes the result if it is left in parts.
+    pub parts: Slice<'a>,
     pub x: Slice<'a>,
     pub w: Slice<'a>,
     /// Runs it by a streaming kernel, which may leave the result elsewhere.
     pub stream: Rival<'a>,
     /// Whether that may be the fastest.
     pub may_stream: bool,
-    /// What makes the library's result that of the streaming kernel.
+    /// What makes the library's whole result that of the streaming kernel.
     pub behind_library: Option<Rival<'a>>,
+    /// What uses a result in so many parts. Runs only to be timed, where there may be several.
+    pub user: &'a dyn Fn(usize) -> Result<(), DeviceError>,
     /// A short kernel without effect, as stands between products.
     pub neighbour: Rival<'a>,
 }
@@ -52,8 +56,8 @@ pub struct Product<'a> {
 /// Who runs a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The library has.
-    Done,
+    /// The library has, and left it in so many parts.
+    Done(usize),
     /// The streaming kernel is to.
     Stream,
 }
@@ -89,20 +93,21 @@ impl Products {
             Entry::Vacant(new) => new.insert(MatmulHandle::new(device, matmul, &self.streaming)?),
         };
         let Some(plan) = plan else { return Ok(Outcome::Stream) };
-        let Product { y, x, w, stream, may_stream, behind_library, neighbour } = product;
-        let operands = Operands { y, x, w, workspace: self.workspace.slice() };
+        let Product { y, parts, x, w, stream, may_stream, behind_library, user, neighbour } = product;
+        let operands = Operands { y, parts, x, w, workspace: self.workspace.slice() };
         let worth = matmul.inputs * matmul.outputs * matmul.element.bytes() >= LEAST_SEARCHED;
         if worth && plan.fastest().is_none() && self.searches.load(Ordering::Relaxed) {
             let rivals: &[Rival<'_>] = if may_stream { &[stream] } else { &[] };
-            plan.search(device, operands, Rivals { rivals, neighbour, behind_library })?;
+            let user = (matmul.most_parts > 1).then_some(user);
+            plan.search(device, operands, Rivals { rivals, neighbour, behind_library, user })?;
         }
         match plan.fastest() {
             Some(Fastest::Rival(_)) => Ok(Outcome::Stream),
             None if matmul.rows <= FEW_ROWS => Ok(Outcome::Stream),
-            None | Some(Fastest::Library(_)) => {
-                plan.run(operands)?;
-                behind_library.map_or(Ok(()), |behind| behind())?;
-                Ok(Outcome::Done)
+            None | Some(Fastest::Library { .. }) => {
+                let parts = plan.run(operands)?;
+                behind_library.filter(|_| parts == 1).map_or(Ok(()), |behind| behind())?;
+                Ok(Outcome::Done(parts))
             }
         }
     }

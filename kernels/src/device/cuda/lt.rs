@@ -55,22 +55,30 @@ pub fn open() -> Result<Option<Arc<Library>>, DeviceError> {
 }
 
 impl Plan {
-    /// Takes the algorithm that the library ranks first. cuBLASLt counts by columns, so that y = x · wᵀ becomes yᵀ = wᵀᵀ · xᵀ.
-    pub fn new(library: Arc<Library>, matmul: Matmul, stream: CUstream) -> Result<Self, DeviceError> {
-        let Matmul { rows, inputs, outputs, element, result: kind } = matmul;
+    /// Takes the algorithm that the library ranks first. cuBLASLt counts by columns, so that y = x · wᵀ becomes yᵀ = wᵀᵀ · xᵀ. Parts
+    /// are a batch of products, each of some of the inputs.
+    pub fn new(library: Arc<Library>, matmul: Matmul, parts: usize, stream: CUstream) -> Result<Self, DeviceError> {
+        let Matmul { rows, inputs, outputs, element, result: kind, .. } = matmul;
+        if !inputs.is_multiple_of(parts) {
+            return Err(DeviceError::Shape(format!("{inputs} inputs in {parts} equal parts")));
+        }
         let failed =
             |error: result::CublasError| failed(&format!("choosing a cuBLASLt algorithm for {matmul:?}"), error);
-        let layout = |element, height: usize, width: usize| {
-            result::create_matrix_layout(data_type(element), height as u64, width as u64, height as i64)
+        let (share, kind) = (inputs / parts, if parts > 1 { Element::F32 } else { kind });
+        // Height and width of one of the batch, elements from one column to the next, and to the next of the batch.
+        let layout = |element, height: usize, width: usize, column: usize, apart: usize| {
+            let made = result::create_matrix_layout(data_type(element), height as u64, width as u64, column as i64)?;
+            // SAFETY: the layout is live.
+            (if parts > 1 { unsafe { set_batch(made, parts, apart) } } else { Ok(()) }).map(|()| made)
         };
         let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
         let description = result::create_matmul_desc(compute, sys::cudaDataType_t::CUDA_R_32F).map_err(failed)?;
         let mut plan = Self {
             library,
             description,
-            weights: layout(element, inputs, outputs).map_err(failed)?,
-            inputs: layout(element, inputs, rows).map_err(failed)?,
-            outputs: layout(kind, outputs, rows).map_err(failed)?,
+            weights: layout(element, share, outputs, inputs, share).map_err(failed)?,
+            inputs: layout(element, share, rows, inputs, share).map_err(failed)?,
+            outputs: layout(kind, outputs, rows, outputs, rows * outputs).map_err(failed)?,
             algorithm: sys::cublasLtMatmulAlgo_t { data: [0; 8] },
             workspace: 0,
             stream,
@@ -212,6 +220,33 @@ impl Drop for Plan {
                 let _ = result::destroy_matrix_layout(layout);
             }
         }
+    }
+}
+
+/// Makes a layout that of a batch.
+///
+/// # Safety
+/// The layout is live.
+unsafe fn set_batch(
+    layout: sys::cublasLtMatrixLayout_t,
+    count: usize,
+    apart: usize,
+) -> Result<(), result::CublasError> {
+    let (count, apart) = (count as i32, apart as i64);
+    // SAFETY: the attributes have their sizes, and are read before the calls return.
+    unsafe {
+        result::set_matrix_layout_attribute(
+            layout,
+            sys::cublasLtMatrixLayoutAttribute_t::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+            ptr::from_ref(&count).cast(),
+            size_of_val(&count),
+        )?;
+        result::set_matrix_layout_attribute(
+            layout,
+            sys::cublasLtMatrixLayoutAttribute_t::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+            ptr::from_ref(&apart).cast(),
+            size_of_val(&apart),
+        )
     }
 }
 
