@@ -34,10 +34,11 @@ struct Values {
   u32 word[4][HEAD_DIM / 16];
 };
 
-/// Where a key or value stands of which `staged` is the place in shared memory, or below 0 for none.
-__device__ __forceinline__ const T* at_row(const T* cache, int cache_row, int width, const T* rows, int staged) {
-  return staged < 0 ? cache + wide(cache_row, width) : rows + staged * STAGED;
-}
+/// Where the head of a key and that of its value begin, in the cache or in shared memory. Of a piece, lane i knows it of key i % 16.
+struct Place {
+  const T *key, *value;
+};
+__device__ __forceinline__ const T* shuffle(const T* at, int lane) { return (const T*)shuffle((u64)at, lane); }
 
 /// Whence keys and values are loaded: from the cache, there to stay in second-level cache or to pass through it, or from the cache
 /// and from shared memory.
@@ -51,25 +52,20 @@ __device__ __forceinline__ uint4 load_16_of(const T* at) {
   return SOURCE == ANYWHERE ? load_fresh_any_16(at) : SOURCE == PASSING ? load_passing_16(at) : load_fresh_16(at);
 }
 
-/// `keys` are this lane's of cache row 0, `cache_row` is that of key lane % 16, `width` the elements of a cache row. If
-/// ANYWHERE, keys whose `staged` is not below 0 are row `staged` of `rows` instead.
 template <Source SOURCE>
-__device__ __forceinline__ void load_keys(Keys& to, const T* keys, int cache_row, int width, const T* rows, int staged) {
+__device__ __forceinline__ void load_keys(Keys& to, const Place& place) {
 #pragma unroll
   for (int half = 0; half < 2; half++) {
-    int key = lane() / 4 + 8 * half, row = shuffle(cache_row, key);
-    const T* from = at_row(keys, row, width, rows, SOURCE == ANYWHERE ? shuffle(staged, key) : -1);
+    const T* from = shuffle(place.key, lane() / 4 + 8 * half) + lane() % 4 * 8;
 #pragma unroll
     for (int j = 0; j < KEY_PARTS; j++) to.part[half][j] = load_16_of<SOURCE>(from + j * 32);
   }
 }
 template <Source SOURCE>
-__device__ __forceinline__ void load_values(Values& to, const T* values, int cache_row, int width, const T* rows,
-                                            int staged) {
+__device__ __forceinline__ void load_values(Values& to, const Place& place) {
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    int key = lane() % 4 * 2 + i % 2 + i / 2 * 8, row = shuffle(cache_row, key);
-    const T* from = at_row(values, row, width, rows, SOURCE == ANYWHERE ? shuffle(staged, key) : -1);
+    const T* from = shuffle(place.value, lane() % 4 * 2 + i % 2 + i / 2 * 8) + lane() / 4 * VALUE_PART;
 #pragma unroll
     for (int j = 0; j < VALUE_PARTS; j++) {
       if (VALUE_PART == 8) {
@@ -149,24 +145,27 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     }
   }
   int width = kv_heads * HEAD_DIM;
-  const T* key_from = keys + pairs.kv_head * HEAD_DIM + lane() % 4 * 8;
-  const T* value_from = values + pairs.kv_head * HEAD_DIM + lane() / 4 * VALUE_PART;
-  const T* staged_keys = staged + PAIRS * STAGED + lane() % 4 * 8;
-  const T* staged_values = staged + 2 * PAIRS * STAGED + lane() / 4 * VALUE_PART;
   if (piece < split.end) look(piece);
   Keys some_keys;
   Values some_values;
+  auto place_of_row = [&](int cache_row) {
+    u64 at = wide(cache_row, width) + (u32)(pairs.kv_head * HEAD_DIM);
+    return Place{keys + at, values + at};
+  };
   // What this pass writes stands in shared memory if the block rotates.
-  auto place_in_stage = [&](int cache_row) {
-    int place = -1;
-    for (int r = 0; r < pairs.rows; r++) place = shuffle(row_write, r) == cache_row ? r : place;
+  auto place_of_new = [&](int cache_row) {
+    Place place = place_of_row(cache_row);
+#pragma unroll 1
+    for (int r = 0; ROTATES && r < pairs.rows; r++) {
+      if (shuffle(row_write, r) == cache_row) place = {staged + (PAIRS + r) * STAGED, staged + (2 * PAIRS + r) * STAGED};
+    }
     return place;
   };
-  int row = cache_row(piece, found), in_stage = -1;
+  Place place = place_of_row(cache_row(piece, found));
   bool settled = is_settled<KEYS>(pairs, split, piece);
   if (settled && piece < split.end) {
-    load_keys<OLDER>(some_keys, key_from, row, width, staged_keys, -1);
-    load_values<OLDER>(some_values, value_from, row, width, staged_values, -1);
+    load_keys<OLDER>(some_keys, place);
+    load_values<OLDER>(some_values, place);
   }
   // A warp has registers for one piece: the next is asked for in second-level cache meanwhile, which is too much to ask where
   // nothing is split.
@@ -191,9 +190,9 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     release_successor();
   }
   if (!settled && piece < split.end) {
-    if (ROTATES) in_stage = place_in_stage(row);
-    load_keys<NEW>(some_keys, key_from, row, width, staged_keys, in_stage);
-    load_values<NEW>(some_values, value_from, row, width, staged_values, in_stage);
+    place = place_of_new(cache_row(piece, found));
+    load_keys<NEW>(some_keys, place);
+    load_values<NEW>(some_values, place);
   }
   // Of pair lane / 4: dims as of keys.
   const T* query_from[NT];
@@ -246,14 +245,14 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
         mma_16816(NT == 1 ? second[n] : score[n], c, d);
       }
     }
-    row = cache_row(piece + WARPS, next_found);
     settled = !ROTATES || is_settled<KEYS>(pairs, split, piece + WARPS);
     if (more) {
-      if (!settled) in_stage = place_in_stage(row);
+      int row = cache_row(piece + WARPS, next_found);
+      place = settled ? place_of_row(row) : place_of_new(row);
       if (settled)
-        load_keys<OLDER>(some_keys, key_from, row, width, staged_keys, -1);
+        load_keys<OLDER>(some_keys, place);
       else
-        load_keys<ANYWHERE>(some_keys, key_from, row, width, staged_keys, in_stage);
+        load_keys<ANYWHERE>(some_keys, place);
       next_found = find(piece + 2 * WARPS);
     }
 
@@ -303,8 +302,8 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
 #pragma unroll
       for (int n = 0; n < NT; n++) mma_16816(acc[n][m], a, weight[n]);
     }
-    if (more && settled) load_values<OLDER>(some_values, value_from, row, width, staged_values, -1);
-    if (more && !settled) load_values<ANYWHERE>(some_values, value_from, row, width, staged_values, in_stage);
+    if (more && settled) load_values<OLDER>(some_values, place);
+    if (more && !settled) load_values<ANYWHERE>(some_values, place);
     ask_ahead(piece + 2 * WARPS, next_found);
   }
 
