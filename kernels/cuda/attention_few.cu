@@ -32,5 +32,10 @@ extern "C" __global__ void __launch_bounds__(256, 1) rotate_and_attend_8(GROUP_P
 extern "C" __global__ void __launch_bounds__(256, 1) rotate_and_attend_16(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   attend<2, 8, true, true>(GROUP_ARGUMENTS, ROTATION_ARGUMENTS);
 }
+/// The same for heads of at most 64 in half of the registers, so that blocks find room beside those of the layer ahead: for few
+/// blocks, which gain more by that than they lose by what does not fit.
+extern "C" __global__ void __launch_bounds__(256, HEAD_DIM <= 64 ? 2 : 1) rotate_and_attend_16_beside(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
+  attend<2, 8, true, true>(GROUP_ARGUMENTS, ROTATION_ARGUMENTS);
+}
 
 #endif

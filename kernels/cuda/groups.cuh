@@ -224,11 +224,11 @@ struct Share {
   int first, step, items, own, apart;
 };
 
-/// Merges the splits of as many items as SPLITS of them are eight loads; more splits take turns.
-template <int SPLITS, Exchange EXCHANGE>
+/// Merges the splits of ITEMS items together, SPLITS of each at a time.
+template <int SPLITS, int ITEMS, Exchange EXCHANGE>
 __device__ __forceinline__ void merge_items(T* out, const Pairs& pairs, const Share& share, int splits, int heads,
                                             const float* records, const float* partial, int max_splits) {
-  constexpr int ITEMS = 8 / SPLITS;
+  constexpr int LOADS = SPLITS * ITEMS;
 #pragma unroll 1
   for (int i = share.first; i < share.items; i += ITEMS * share.step) {
     int place[ITEMS], d[ITEMS];
@@ -251,9 +251,9 @@ __device__ __forceinline__ void merge_items(T* out, const Pairs& pairs, const Sh
     }
 #pragma unroll 1
     for (int begin = 0; begin < splits; begin += SPLITS) {
-      float4 value[8], weight[8];
+      float4 value[LOADS], weight[LOADS];
 #pragma unroll
-      for (int p = 0; p < 8; p++) {
+      for (int p = 0; p < LOADS; p++) {
         int split = begin + p % SPLITS;
         value[p] = weight[p] = make_float4(-infinity(), 0.0f, 0.0f, 0.0f);
         if (split >= splits) continue;
@@ -261,7 +261,7 @@ __device__ __forceinline__ void merge_items(T* out, const Pairs& pairs, const Sh
         value[p] = load_of_split<EXCHANGE>(from[p / SPLITS] + d[p / SPLITS], split);
       }
 #pragma unroll
-      for (int p = 0; p < 8; p++) {
+      for (int p = 0; p < LOADS; p++) {
         if (begin + p % SPLITS >= splits) continue;
         int k = p / SPLITS;
         float larger = max(most[k], weight[p].x), reference = reference_of(larger);
@@ -309,13 +309,21 @@ __device__ __forceinline__ void merge_splits(T* out, const Pairs& pairs, int spl
   block_sync();
   if (!is_last) return;
 #endif
-  // Of many pairs a thread has several items: those of few splits are loaded together.
-  if (PAIRS >= 32 && splits <= 2)
-    merge_items<2, EXCHANGE>(out, pairs, share, splits, heads, records, partial, max_splits);
-  else if (PAIRS >= 32 && splits <= 4)
-    merge_items<4, EXCHANGE>(out, pairs, share, splits, heads, records, partial, max_splits);
+#ifdef CLUSTERS
+  constexpr bool AT_HAND = EXCHANGE == WRITING;
+#else
+  constexpr bool AT_HAND = false;
+#endif
+  // Of what is at hand the code that asks for more at a time would take longer to arrive. Of many pairs a thread has several items:
+  // those of few splits are loaded together.
+  if (AT_HAND)
+    merge_items<4, 1, EXCHANGE>(out, pairs, share, splits, heads, records, partial, max_splits);
+  else if (splits <= 2)
+    merge_items<2, 4, EXCHANGE>(out, pairs, share, splits, heads, records, partial, max_splits);
+  else if (splits <= 4)
+    merge_items<4, 2, EXCHANGE>(out, pairs, share, splits, heads, records, partial, max_splits);
   else
-    merge_items<8, EXCHANGE>(out, pairs, share, splits, heads, records, partial, max_splits);
+    merge_items<8, 1, EXCHANGE>(out, pairs, share, splits, heads, records, partial, max_splits);
 #ifdef CLUSTERS
   // No block ends while another reads its records.
   if (EXCHANGE == READING) cluster_sync();

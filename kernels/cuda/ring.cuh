@@ -19,16 +19,16 @@
 #define STAGES(rows) (RING / ((8 * 16 + (rows)) * ROW_BYTES) < 6 ? RING / ((8 * 16 + (rows)) * ROW_BYTES) : 6)
 
 /// Fills all but one stage of a ring: weights, which do not depend on the kernel before, are under way while that ends; rows are
-/// asked for behind it.
-template <int COUNT, class Weights, class Rows>
+/// asked for behind it. UNROLLED says of how many stages the code is written out: that asks sooner, but code has to be read too.
+template <int COUNT, int UNROLLED, class Weights, class Rows>
 __device__ __forceinline__ void fill_ring(unsigned char* ring, int stage_bytes, int steps, Weights&& load_weights,
                                           Rows&& load_rows) {
-#pragma unroll
+#pragma unroll UNROLLED
   for (int s = 0; s < COUNT - 1; s++) {
     if (s < steps) load_weights(s, ring + s * stage_bytes);
   }
   wait_for_predecessor();
-#pragma unroll
+#pragma unroll UNROLLED
   for (int s = 0; s < COUNT - 1; s++) {
     if (s < steps) load_rows(s, ring + s * stage_bytes);
     copy_async_commit();
@@ -92,6 +92,7 @@ struct Scales {
     };
 #pragma unroll
     for (int i = 0; i < AT_HAND; i++) add(at_hand[i], first + i * sharers * 4);
+#pragma unroll 1
     for (int at = first + AT_HAND * sharers * 4; at < pieces; at += sharers * 4) add(load_fresh_16(from + at), at);
     float* scales = ring + blockDim.x;
     block_sync();
@@ -99,6 +100,7 @@ struct Scales {
     block_sync();
     if (threadIdx.x < ROWS) {
       float sum = 0.0f;
+#pragma unroll 4
       for (int i = 0; i < sharers; i += 4) {
         float4 four = *(const float4*)(ring + (int)threadIdx.x * sharers + i);
         sum += (four.x + four.y) + (four.z + four.w);

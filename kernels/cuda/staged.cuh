@@ -21,8 +21,8 @@ __device__ __forceinline__ void rotate_group(T* staged, const Pairs& pairs, bool
                                              const T* qkv, int stride, int rows, int heads, int kv_heads, const float* parts,
                                              int part_count, const float2* table, const T* query_norm,
                                              const T* key_norm, float epsilon, int row_position, int row_write) {
-  // Heads of a warp whose loads are under way together.
-  constexpr int HEADS = PAIRS / WARPS < 2 ? 2 : PAIRS / WARPS < 4 ? PAIRS / WARPS : 4, HALF = HEAD_DIM / 2;
+  // Heads of a warp whose loads are under way together. Of more the code takes longer to arrive than is gained.
+  constexpr int HEADS = PAIRS / WARPS, HALF = HEAD_DIM / 2;
   int queries = min(PAIRS, pairs.end_pair - pairs.first_pair), all = queries + (with_new ? 2 * pairs.rows : 0);
   int width = (heads + 2 * kv_heads) * HEAD_DIM, i = min(lane() * 2, HALF - 2);
   bool real = lane() * 2 < HALF;

@@ -24,6 +24,8 @@ pub(super) const WIDE_HEAD_DIMS: [usize; 2] = [64, 128];
 
 /// Heads of at most this size fit the registers of `few.cuh`.
 const MOST_OF_FEW: usize = 128;
+/// Heads of at most this size leave half of the registers to others.
+const MOST_BESIDE: usize = 64;
 /// Splits that are worth their merging through device memory, where there are no clusters.
 const MOST_SPLITS: usize = 32;
 
@@ -266,7 +268,11 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
     let fits = |width| fits_beside(width, 1);
     match head_dim <= MOST_OF_FEW {
         true if pairs <= 8 && fits(8) => few(FEW_FILE, "rotate_and_attend_8", true, 8, 8, 1),
-        true if pairs <= 16 && fits(16) => few(FEW_FILE, "rotate_and_attend_16", true, 16, 8, 1),
+        true if pairs <= 16 && fits(16) => {
+            // In clusters of 8, as many as half of the multiprocessors, or fewer.
+            let beside = head_dim <= MOST_BESIDE && 16 * together <= multiprocessors;
+            few(FEW_FILE, if beside { "rotate_and_attend_16_beside" } else { "rotate_and_attend_16" }, true, 16, 8, 1)
+        }
         // More groups than multiprocessors: as many blocks as run at once, if there are warp groups, which have more under way.
         _ if wide && (pairs > 16 || fits_beside(by_group.pairs, by_group.resident)) => by_group,
         // Or smaller blocks that stand alone, and more first-level cache for what is under way.
