@@ -7,6 +7,7 @@
 #if defined(T_PAIRS) && HEAD_DIM <= 128
 #include "rotation.cuh"
 #include "groups.cuh"
+#include "splits.cuh"
 #include "staged.cuh"
 #include "few.cuh"
 

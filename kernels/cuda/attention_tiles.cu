@@ -13,6 +13,7 @@
 
 #ifdef T_PAIRS
 #include "groups.cuh"
+#include "splits.cuh"
 #include "softmax.cuh"
 
 /// Keys of a tile: those of a word of a mask, and one for each lane.

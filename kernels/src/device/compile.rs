@@ -32,11 +32,12 @@ pub enum Split {
 }
 
 /// What files may include, at most once each.
-const HEADERS: [(&str, &str); 12] = [
+const HEADERS: [(&str, &str); 13] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
     ("order.cuh", include_str!("../../cuda/order.cuh")),
     ("rotation.cuh", include_str!("../../cuda/rotation.cuh")),
     ("groups.cuh", include_str!("../../cuda/groups.cuh")),
+    ("splits.cuh", include_str!("../../cuda/splits.cuh")),
     ("softmax.cuh", include_str!("../../cuda/softmax.cuh")),
     ("staged.cuh", include_str!("../../cuda/staged.cuh")),
     ("few.cuh", include_str!("../../cuda/few.cuh")),

@@ -233,7 +233,7 @@ impl Kernels {
 /// blocks would leave multiprocessors idle. The keys are then read several times, from the second-level cache. `wide` says whether
 /// there are warp groups for heads of this size.
 fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize, wide: bool) -> Choice {
-    // Each warp's sums of 8 pairs, and with splits as many records as groups.cuh says.
+    // Each warp's sums of 8 pairs, and with splits as many records as splits.cuh says.
     let few = |file, name, rotates, pairs, warps: u32, resident| Choice {
         file,
         name,
