@@ -59,8 +59,9 @@ impl Plan {
     /// are a batch of products, each of some of the inputs.
     pub fn new(library: Arc<Library>, matmul: Matmul, parts: usize, stream: CUstream) -> Result<Self, DeviceError> {
         let Matmul { rows, inputs, outputs, element, result: kind, .. } = matmul;
-        if !inputs.is_multiple_of(parts) {
-            return Err(DeviceError::Shape(format!("{inputs} inputs in {parts} equal parts")));
+        // Each begins at 16 bytes.
+        if parts > 1 && !inputs.is_multiple_of(parts * 16 / element.bytes()) {
+            return Err(DeviceError::Shape(format!("{inputs} inputs of {} in {parts} equal parts", element.name())));
         }
         let failed =
             |error: result::CublasError| failed(&format!("choosing a cuBLASLt algorithm for {matmul:?}"), error);
