@@ -35,7 +35,7 @@ struct Values {
 };
 
 /// Where the head of a key and that of its value begin, in the cache or in shared memory. Of a piece, lane i knows it of key i % 16.
-struct Place {
+struct Begin {
   const T *key, *value;
 };
 __device__ __forceinline__ const T* shuffle(const T* at, int lane) { return (const T*)shuffle((u64)at, lane); }
@@ -53,19 +53,19 @@ __device__ __forceinline__ uint4 load_16_of(const T* at) {
 }
 
 template <Source SOURCE>
-__device__ __forceinline__ void load_keys(Keys& to, const Place& place) {
+__device__ __forceinline__ void load_keys(Keys& to, const Begin& begin) {
 #pragma unroll
   for (int half = 0; half < 2; half++) {
-    const T* from = shuffle(place.key, lane() / 4 + 8 * half) + lane() % 4 * 8;
+    const T* from = shuffle(begin.key, lane() / 4 + 8 * half) + lane() % 4 * 8;
 #pragma unroll
     for (int j = 0; j < KEY_PARTS; j++) to.part[half][j] = load_16_of<SOURCE>(from + j * 32);
   }
 }
 template <Source SOURCE>
-__device__ __forceinline__ void load_values(Values& to, const Place& place) {
+__device__ __forceinline__ void load_values(Values& to, const Begin& begin) {
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    const T* from = shuffle(place.value, lane() % 4 * 2 + i % 2 + i / 2 * 8) + lane() / 4 * VALUE_PART;
+    const T* from = shuffle(begin.value, lane() % 4 * 2 + i % 2 + i / 2 * 8) + lane() / 4 * VALUE_PART;
 #pragma unroll
     for (int j = 0; j < VALUE_PARTS; j++) {
       if (VALUE_PART == 8) {
@@ -148,24 +148,24 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   if (piece < split.end) look(piece);
   Keys some_keys;
   Values some_values;
-  auto place_of_row = [&](int cache_row) {
+  auto begin_of_row = [&](int cache_row) {
     u64 at = wide(cache_row, width) + (u32)(pairs.kv_head * HEAD_DIM);
-    return Place{keys + at, values + at};
+    return Begin{keys + at, values + at};
   };
   // What this pass writes stands in shared memory if the block rotates.
-  auto place_of_new = [&](int cache_row) {
-    Place place = place_of_row(cache_row);
+  auto begin_of_new = [&](int cache_row) {
+    Begin begin = begin_of_row(cache_row);
 #pragma unroll 1
     for (int r = 0; ROTATES && r < pairs.rows; r++) {
-      if (shuffle(row_write, r) == cache_row) place = {staged + (PAIRS + r) * STAGED, staged + (2 * PAIRS + r) * STAGED};
+      if (shuffle(row_write, r) == cache_row) begin = {staged + (PAIRS + r) * STAGED, staged + (2 * PAIRS + r) * STAGED};
     }
-    return place;
+    return begin;
   };
-  Place place = place_of_row(cache_row(piece, found));
+  Begin begin = begin_of_row(cache_row(piece, found));
   bool settled = is_settled<KEYS>(pairs, split, piece);
   if (settled && piece < split.end) {
-    load_keys<OLDER>(some_keys, place);
-    load_values<OLDER>(some_values, place);
+    load_keys<OLDER>(some_keys, begin);
+    load_values<OLDER>(some_values, begin);
   }
   // A warp has registers for one piece: the next is asked for in second-level cache meanwhile, which is too much to ask where
   // nothing is split.
@@ -190,9 +190,9 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     release_successor();
   }
   if (!settled && piece < split.end) {
-    place = place_of_new(cache_row(piece, found));
-    load_keys<NEW>(some_keys, place);
-    load_values<NEW>(some_values, place);
+    begin = begin_of_new(cache_row(piece, found));
+    load_keys<NEW>(some_keys, begin);
+    load_values<NEW>(some_values, begin);
   }
   // Of pair lane / 4: dims as of keys.
   const T* query_from[NT];
@@ -248,11 +248,11 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     settled = !ROTATES || is_settled<KEYS>(pairs, split, piece + WARPS);
     if (more) {
       int row = cache_row(piece + WARPS, next_found);
-      place = settled ? place_of_row(row) : place_of_new(row);
+      begin = settled ? begin_of_row(row) : begin_of_new(row);
       if (settled)
-        load_keys<OLDER>(some_keys, place);
+        load_keys<OLDER>(some_keys, begin);
       else
-        load_keys<ANYWHERE>(some_keys, place);
+        load_keys<ANYWHERE>(some_keys, begin);
       next_found = find(piece + 2 * WARPS);
     }
 
@@ -302,8 +302,8 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
 #pragma unroll
       for (int n = 0; n < NT; n++) mma_16816(acc[n][m], a, weight[n]);
     }
-    if (more && settled) load_values<OLDER>(some_values, place);
-    if (more && !settled) load_values<ANYWHERE>(some_values, place);
+    if (more && settled) load_values<OLDER>(some_values, begin);
+    if (more && !settled) load_values<ANYWHERE>(some_values, begin);
     ask_ahead(piece + 2 * WARPS, next_found);
   }
 

@@ -147,8 +147,9 @@ struct Handed {
 };
 
 /// The common part of `top_k_rows` and `logprob_rows`: the best `count` of a row, or as many as it has, in `handed.best`,
-/// and the mass of the row, in the first block of its cluster, which gets `true`.
+/// and the mass of the row, in the first block of its cluster, which gets `true`. All threads have arrived.
 __device__ __forceinline__ bool best_of_row(Handed handed, Mass& mass, const Deal& deal, int count) {
+  cluster_wait();
   __shared__ Selection selection;
   __shared__ int first_of[TURN], end_of[TURN];
   int thread = (int)threadIdx.x, blocks = (int)gridDim.x, rank = cluster_rank(), reads = 0;
@@ -240,7 +241,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   DYNAMIC_SHARED(dynamic);
   Handed handed = handed_in(dynamic, shares, count);
   u64 row = blockIdx.y;
-  cluster_wait();
   Mass mass;
   if (!best_of_row(handed, mass, Deal{logits + row * row_stride, vocabulary, length, shares}, count)) return;
   float shift = log_sum_exp(mass);
@@ -299,7 +299,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   Handed handed = handed_in(dynamic, shares, count);
   u64 row = blockIdx.y;
   if (logprob_count[row_slot[row]] < 0) return;
-  cluster_wait();
   const float* own = logits + (u64)(row_source ? row_source[row] : (int)row) * row_stride;
   Mass mass;
   if (!best_of_row(handed, mass, Deal{own, vocabulary, length, shares}, count)) return;

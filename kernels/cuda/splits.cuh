@@ -111,6 +111,7 @@ __device__ __forceinline__ void merge_splits(T* out, const Pairs& pairs, int spl
   int all = min(PAIRS, pairs.end_pair - pairs.first_pair);
   Share share = {(int)threadIdx.x, THREADS, all * (HEAD_DIM / 4), 0, 1};
 #ifdef CLUSTERS
+  constexpr bool AT_HAND = EXCHANGE == WRITING;
   cluster_sync();
   int rank = (int)blockIdx.x;
   if (EXCHANGE == WRITING) {
@@ -121,17 +122,13 @@ __device__ __forceinline__ void merge_splits(T* out, const Pairs& pairs, int spl
     share.step *= splits;
   }
 #else
+  constexpr bool AT_HAND = false;
   __shared__ int is_last;
   block_sync();
   int* counter = counters + (u64)blockIdx.z * gridDim.y + blockIdx.y;
   if (threadIdx.x == 0) is_last = atomic_add_ordered(counter, 1) == splits - 1;
   block_sync();
   if (!is_last) return;
-#endif
-#ifdef CLUSTERS
-  constexpr bool AT_HAND = EXCHANGE == WRITING;
-#else
-  constexpr bool AT_HAND = false;
 #endif
   // Of what is at hand the code that asks for more at a time would take longer to arrive. Of many pairs a thread has several items:
   // those of few splits are loaded together.

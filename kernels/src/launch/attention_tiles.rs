@@ -284,3 +284,25 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
         _ => tiles("attention_tiles_128", 128, 8, 2),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_blocks_of_small_heads_stand_beside_others() {
+        // Pairs of a group, requests of 8 key/value heads, and elements of a head, on an H200.
+        for (pairs, requests, head_dim, expected) in [
+            (16, 1, 64, "rotate_and_attend_16_beside"),
+            (16, 2, 64, "rotate_and_attend_16"),
+            (16, 1, 96, "rotate_and_attend_16"),
+            (16, 1, 128, "rotate_and_attend_16"),
+            (8, 1, 64, "rotate_and_attend_8"),
+            (16, 17, 64, "attention_wide"),
+            (17, 1, 64, "attention_wide"),
+        ] {
+            let name = choose(pairs, requests * 8, head_dim, 132, true).name;
+            assert_eq!(name, expected, "{pairs} pairs of {requests} requests, heads of {head_dim}");
+        }
+    }
+}

@@ -306,7 +306,7 @@ impl Machine {
             stream,
             may_stream,
             behind_library: Some(&behind),
-            user: &add,
+            user: if most_parts > 1 { Some(&add) } else { None },
             neighbour: &neighbour,
         };
         self.products.run(self.device(), matmul, product)

@@ -47,8 +47,8 @@ pub struct Product<'a> {
     pub may_stream: bool,
     /// What makes the library's whole result that of the streaming kernel.
     pub behind_library: Option<Rival<'a>>,
-    /// What uses a result in so many parts. Runs only to be timed, where there may be several.
-    pub user: &'a dyn Fn(usize) -> Result<(), DeviceError>,
+    /// What uses a result in so many parts, if it may be left in several. Runs only to be timed.
+    pub user: Option<&'a dyn Fn(usize) -> Result<(), DeviceError>>,
     /// A short kernel without effect, as stands between products.
     pub neighbour: Rival<'a>,
 }
@@ -98,7 +98,6 @@ impl Products {
         let worth = matmul.inputs * matmul.outputs * matmul.element.bytes() >= LEAST_SEARCHED;
         if worth && plan.fastest().is_none() && self.searches.load(Ordering::Relaxed) {
             let rivals: &[Rival<'_>] = if may_stream { &[stream] } else { &[] };
-            let user = (matmul.most_parts > 1).then_some(user);
             plan.search(device, operands, Rivals { rivals, neighbour, behind_library, user })?;
         }
         match plan.fastest() {
