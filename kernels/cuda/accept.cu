@@ -29,10 +29,10 @@ __device__ __forceinline__ int first_node(const bool (&holds)[NODES_A_LANE]) {
 /// but at most `most` and the number of nodes; the way is that to the first node of the depth, or where the tree is not so
 /// deep simply the first nodes.
 /// Writes, with `most` = steps + 1:
-/// accepted_count `[batch]`: produced tokens, 1 to most; accepted_node `[batch, most]`: the way from the root;
-/// out_token `[batch, most]`: the choices along it, drafts and then the bonus token; entries past the count repeat the
-/// last. move_from, move_to `[batch, most]`: cache rows for compact_cache, −1 past the count.
-/// The rows r = b·most + i of the draft's extension: token = out_token[i]; position = length + i; write = the cache row
+/// accepted_node `[batch, most]`: the way from the root; what the host reads, in its own memory, at place *output_place of
+/// output `[places, output_ints]`: `[batch]` counts of produced tokens, 1 to most, and `[batch, most]` tokens: the choices
+/// along the way, drafts and then the bonus token; those past the count repeat the last. move_from, move_to `[batch, most]`: cache rows for compact_cache, −1 past the count.
+/// The rows r = b·most + i of the draft's extension: token = that of i; position = length + i; write = the cache row
 /// of that position; slot; prefix = length + i + 1; own_count 0; row_source = b·nodes + accepted_node[i], the row whose
 /// features they take. Rows past the count are padding: they belong to the dummy slot, see nothing, write nothing (−1),
 /// and repeat the last token and source.
@@ -46,8 +46,8 @@ __device__ __forceinline__ int first_node(const bool (&holds)[NODES_A_LANE]) {
 extern "C" __global__ void __launch_bounds__(128)
     accept_drafts(const int* chosen, const int* node_token, const int* node_parent, const int* node_depth,
                   const int* batch_slot, const int* page_table, int table_width, int page_size, const u64* seed,
-                  int nodes, int most, int dummy_slot, float simulate, int* length, int* root, int* accepted_count,
-                  int* accepted_node, int* out_token, int* move_from, int* move_to, int* row_token, int* row_position,
+                  int nodes, int most, int dummy_slot, float simulate, int* length, int* root, int* output,
+                  int output_ints, const int* output_place, int* accepted_node, int* move_from, int* move_to, int* row_token, int* row_position,
                   int* row_write, int* row_slot, int* row_prefix, int* row_own_count, int* row_source, int* last_row,
                   int* group_prefix, int* group_rows) {
   __shared__ int path[MOST_NODES], choice[MOST_NODES], parents[MOST_NODES], tokens[MOST_NODES], depths[MOST_NODES];
@@ -63,6 +63,7 @@ extern "C" __global__ void __launch_bounds__(128)
   tokens[thread] = thread < nodes ? load_fresh(node_token + tree + thread) : 0;
   depths[thread] = thread < nodes ? load_fresh(node_depth + tree + thread) : -1;
   cache_rows[thread] = runs ? cache_row(page_table, table_width, page_size, slot, start + thread) : -1;
+  output += (u64)load_fresh(output_place) * output_ints;
   int simulated = 0;
   if (simulate > 0.0f && runs) {
     simulate = simulate < (float)MOST_NODES ? simulate : (float)MOST_NODES;
@@ -121,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(128)
     bool sees = accepted && runs && start + i < limit;
     int from = sees ? cache_rows[node] : -1, to = sees ? cache_rows[i] : -1;
     accepted_node[at] = node;
-    out_token[at] = token;
+    output[gridDim.x + at] = token;
     move_from[at] = from;
     move_to[at] = from >= 0 ? to : -1;
     row_token[at] = token;
@@ -133,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(128)
     row_source[at] = request * nodes + node;
   }
   if (thread == 0) {
-    accepted_count[request] = count;
+    output[request] = count;
     last_row[request] = request * most + count - 1;
     if (group_prefix) group_prefix[request] = start;
     if (group_rows) group_rows[request] = count;

@@ -37,6 +37,12 @@ __device__ __forceinline__ float sane(float score) {
   if (score != score) return -infinity();
   return (score < 0.0f ? score : 0.0f) + 0.0f;
 }
+/// Where `accept_drafts` leaves what it accepts for the host: the places take turns, so that the host may read one while the
+/// next round writes another. The kernel that lays out the rows of a round steps on.
+__device__ __forceinline__ void next_output(int* place, int places) {
+  int next = *place + 1;
+  *place = next < places ? next : 0;
+}
 __device__ __forceinline__ float absent() { return bits_float(0x7fc00000u); }
 
 /// Starts the trees of a batch from the best tokens behind each root.
@@ -315,7 +321,7 @@ __device__ __forceinline__ Cut cut_pool(const u32* keys, int places, int count, 
 /// position = length + depth; write = the cache row of position length + n; slot; prefix = length; own = the write rows
 /// of the way from the root to n, its own last (`own_stride` ≥ steps + 1), own_count = depth + 1; row_sample_position =
 /// length + depth + 1, the position of the token that follows. Own rows of a request: those of its nodes, in order.
-/// group_prefix `[batch]` gets each request's length (null: not written).
+/// group_prefix `[batch]` gets each request's length (null: not written). output_place steps on, see `next_output`.
 /// Fewer candidates than nodes − 1: the rest are copies of the root (parent −1, depth 0) that see themselves alone
 /// behind the prefix, and that no walk reaches.
 /// Padding requests: prefix and own_count 0.
@@ -326,7 +332,8 @@ extern "C" __global__ void __launch_bounds__(256)
                  int table_width, int page_size, int steps, int topk, int nodes, int width, int dummy_slot,
                  int* node_token, int* node_parent, int* node_depth, int* row_token, int* row_position, int* row_write,
                  int* row_slot, int* row_prefix, int* row_own_count, int* row_own, int own_stride, int* group_own,
-                 int* group_own_count, u32* row_own_mask, int mask_words, int* row_sample_position, int* group_prefix) {
+                 int* group_own_count, u32* row_own_mask, int mask_words, int* row_sample_position, int* group_prefix,
+                 int* output_place, int output_places) {
   DYNAMIC_SHARED(dynamic);
   __shared__ int histogram[256], warps[TREE_THREADS / WARP], chosen[2];
   __shared__ int place_of[MOST_NODES], parents[MOST_NODES], writes[MOST_NODES];
@@ -434,19 +441,20 @@ extern "C" __global__ void __launch_bounds__(256)
   }
   if (node == 0 && group_own) group_own_count[request] = runs ? nodes : 0;
   if (node == 0 && group_prefix) group_prefix[request] = start;
+  if (node == 0 && request == 0) next_output(output_place, output_places);
 }
 
 /// The rows of a round without speculation: r = b, a tree of the root alone, as a causal row.
 ///
 /// Reads batch_slot, length, root and page_table; writes the nodes as `draft_finish` with nodes = 1, and the rows:
 /// token = root; position = length; write = the cache row of that position; slot; prefix = length + 1; own_count 0;
-/// row_sample_position = length + 1; group_prefix = length (null: not written). Padding requests: prefix 0.
+/// row_sample_position = length + 1; group_prefix = length (null: not written); output_place as there. Padding requests: prefix 0.
 /// Grid ceil(batch / 64), 64 threads.
 extern "C" __global__ void __launch_bounds__(64)
     decode_begin(const int* batch_slot, const int* length, const int* root, const int* page_table, int table_width,
                  int page_size, int batch, int dummy_slot, int* node_token, int* node_parent, int* node_depth,
                  int* row_token, int* row_position, int* row_write, int* row_slot, int* row_prefix, int* row_own_count,
-                 int* row_sample_position, int* group_prefix) {
+                 int* row_sample_position, int* group_prefix, int* output_place, int output_places) {
   wait_for_predecessor();
   int request = (int)(blockIdx.x * 64 + threadIdx.x);
   if (request >= batch) return;
@@ -464,4 +472,5 @@ extern "C" __global__ void __launch_bounds__(64)
   row_own_count[request] = 0;
   row_sample_position[request] = start + 1;
   if (group_prefix) group_prefix[request] = start;
+  if (request == 0) next_output(output_place, output_places);
 }

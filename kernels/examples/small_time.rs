@@ -9,8 +9,8 @@ use std::{env, error::Error, process::ExitCode};
 use kernels::{
     device::{Buffer, Device, DeviceError, Element},
     launch::{
-        Acceptance, Added, Drafting, Groups, Kernels, Logits, Moves, OwnRows, Parts, PassRows, Proposals, RmsNorm,
-        Rows, Sequences, TopK, TreeNodes, VerifyRows,
+        Acceptance, Added, Drafting, Groups, Kernels, Logits, Moves, Outputs, OwnRows, Parts, PassRows, Proposals,
+        RmsNorm, Rows, Sequences, TopK, TreeNodes, VerifyRows,
     },
 };
 
@@ -171,7 +171,8 @@ impl Scene {
             own_stride: most,
         };
         let tree = TreeNodes { nodes, token: array(11), parent: array(12), depth: array(13) };
-        let verify = VerifyRows { sample_position: array(15), group_prefix: Some(array(16)) };
+        let outputs = Outputs { at: array(21), places: 1, place: array(23) };
+        let verify = VerifyRows { sample_position: array(15), group_prefix: Some(array(16)), outputs };
         let source = array(20);
         let kernels = &self.kernels;
         self.time(&what("draft_begin"), || kernels.draft_begin(drafting, proposals, sequences, rows, source))?;
@@ -195,9 +196,8 @@ impl Scene {
             tree,
             simulate: None,
             seed: zeros,
-            count: array(21),
             node: array(22),
-            token: array(23),
+            outputs,
             moves: Moves { from: array(24), to: array(25) },
             rows,
             row_source: source,

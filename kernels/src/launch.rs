@@ -28,7 +28,9 @@ pub use linear_wide::Wide;
 pub use own_rows::OwnRows;
 pub use sampling::SamplingState;
 pub use select::{Logits, LogprobRows, MOST_SELECTED, TopK};
-pub use tree::{Drafting, MOST_NODES, MOST_PLACES, MOST_TOPK, PassRows, Proposals, Sequences, TreeNodes, VerifyRows};
+pub use tree::{
+    Drafting, MOST_NODES, MOST_PLACES, MOST_TOPK, Outputs, PassRows, Proposals, Sequences, TreeNodes, VerifyRows,
+};
 pub use unread::{Reading, UnreadTokens};
 
 use std::{

@@ -35,7 +35,7 @@ use self::{
     layout::{Activations, Extent, MOST_CHOICES, RoundArrays, RowArrays},
     passes::Machine,
     replay::Trace,
-    ring::{RingPlace, ring},
+    ring::{RingPlace, place_before, ring},
     round::{Part, RoundMemory, RoundOptions},
 };
 use super::{
@@ -73,6 +73,8 @@ pub struct CudaBackend {
     /// What `open` copies from, for each slot.
     slot_staging: HostBuffer,
     ring: Vec<RingPlace>,
+    /// The slots that stand on the device for the next round; empty where something else does.
+    sent: Vec<i32>,
     flights: VecDeque<Flight>,
     launched: u64,
 }
@@ -151,13 +153,20 @@ impl CudaBackend {
         }
         let padding = vec![self.machine.capacity.slots as i32; key.batch];
         self.device.write(self.round.slot.slice(), &padding)?;
+        self.sent = padding;
         // Whole even for a part, which works on what those before it leave.
         self.machine.products.searching(|| self.run_eagerly(GraphKey { part: None, ..key }))?;
         let memory = RoundMemory { work: &self.work, arrays: &self.arrays, round: &self.round };
         let options = self.round_options(key);
+        self.step_back()?;
         let graph = self.device.capture(|| self.machine.round(key.parts(), memory, key.shape, key.batch, options))?;
         self.graphs.insert(key, graph);
         Ok(())
+    }
+
+    /// Lets the next round step on to the place that is its own, whatever ran since the last.
+    fn step_back(&self) -> Result<(), EngineError> {
+        Ok(self.device.write(self.round.output_place.slice(), &[place_before(self.launched) as i32])?)
     }
 
     /// Takes larger buffers if what is asked for does not fit. Graphs hold the addresses of the old ones.
@@ -176,6 +185,8 @@ impl CudaBackend {
         self.arrays = RowArrays::new(&self.device, extent)?;
         self.round = RoundArrays::new(&self.device, extent)?;
         self.ring = ring(&self.device, extent)?;
+        self.step_back()?;
+        self.sent.clear();
         let scratch = extent.scratch * extent.batch;
         if scratch > self.machine.scratch_rows {
             memory::grow_scratch(&mut self.machine, scratch)?;

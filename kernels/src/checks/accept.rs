@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     device::{Device, Element},
-    launch::{Acceptance, CachePlanes, Kernels, Moves},
+    launch::{Acceptance, CachePlanes, Kernels, Moves, Outputs},
 };
 
 /// What a kernel and its check agree on: draws for simulated acceptance are not those for tokens.
@@ -111,9 +111,15 @@ fn check_one(
     let tree_buffers = [upload(&trees.token)?, upload(&trees.parent)?, upload(&trees.depth)?];
     let (chosen, seed) = (upload(&trees.chosen)?, device.upload(&seeds).map_err(text)?);
     let buffer = |values: usize| poisoned(device, values);
-    let (count, last_row, group_prefix, group_rows) = (buffer(batch)?, buffer(batch)?, buffer(batch)?, buffer(batch)?);
+    let (last_row, group_prefix, group_rows) = (buffer(batch)?, buffer(batch)?, buffer(batch)?);
     let all = batch * most;
-    let (node, token, from, to, row_source) = (buffer(all)?, buffer(all)?, buffer(all)?, buffer(all)?, buffer(all)?);
+    let (node, from, to, row_source) = (buffer(all)?, buffer(all)?, buffer(all)?, buffer(all)?);
+    let places = 1 + numbers.below(3);
+    let place = numbers.below(places);
+    let ints_of_place = batch + all + numbers.below(3);
+    let output = buffer(places * ints_of_place)?;
+    let before = ints(device, &output)?;
+    let place_buffer = upload(&[place as i32])?;
     let rows = RowBuffers::new(device, all, 1)?;
     let acceptance = Acceptance {
         batch,
@@ -123,9 +129,8 @@ fn check_one(
         tree: tree_operand(&tree_buffers, nodes),
         simulate,
         seed: seed.slice(),
-        count: count.slice(),
         node: node.slice(),
-        token: token.slice(),
+        outputs: Outputs { at: output.slice(), places, place: place_buffer.slice() },
         moves: Moves { from: from.slice(), to: to.slice() },
         rows: rows.operand(),
         row_source: row_source.slice(),
@@ -185,10 +190,13 @@ fn check_one(
             root[slot] = last_token;
         }
     }
+    let mut outputs = before;
+    let own = &mut outputs[place * ints_of_place..];
+    own[..batch].copy_from_slice(&counts);
+    own[batch..batch + all].copy_from_slice(&tokens);
     for (name, found, expected) in [
-        ("count", &count, &counts),
+        ("output", &output, &outputs),
         ("nodes", &node, &nodes_of),
-        ("tokens", &token, &tokens),
         ("source", &row_source, &sources),
         ("last row", &last_row, &lasts),
         ("group prefix", &group_prefix, &prefixes),

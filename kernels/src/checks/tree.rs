@@ -10,8 +10,8 @@ use super::{
     text,
 };
 use crate::{
-    device::{Buffer, Device, Element},
-    launch::{Drafting, Kernels, MOST_PLACES, OwnRows, Proposals, VerifyRows},
+    device::{Buffer, Device, Element, Slice},
+    launch::{Drafting, Kernels, MOST_PLACES, Outputs, OwnRows, Proposals, VerifyRows},
 };
 
 /// A proposal in the plain algorithm.
@@ -20,6 +20,30 @@ struct Proposal {
     score: f32,
     parent: Option<usize>,
     depth: i32,
+}
+
+/// Whose turn it is among the places for outputs.
+struct Turn {
+    places: usize,
+    before: usize,
+    place: Buffer,
+}
+
+impl Turn {
+    fn new(device: &Device, numbers: &mut Numbers) -> Result<Self, String> {
+        let places = 1 + numbers.below(3);
+        let before = numbers.below(places);
+        Ok(Self { places, before, place: device.upload(&[before as i32]).map_err(text)? })
+    }
+
+    fn operand(&self) -> Outputs<'_> {
+        Outputs { at: Slice::NONE, places: self.places, place: self.place.slice() }
+    }
+
+    fn check(&self, device: &Device, what: &str) -> Result<(), String> {
+        let next = (self.before + 1) % self.places;
+        same(&format!("{what}, place for its output"), &ints(device, &self.place)?, &[next as i32])
+    }
 }
 
 /// A beam in the plain algorithm.
@@ -145,7 +169,12 @@ fn check_shape(
     let tree = tree_operand(&tree_buffers, nodes);
     let rows = RowBuffers::new(device, batch * nodes, own_strides.1)?;
     let (sample_position, group_prefix) = (buffer(batch * nodes)?, buffer(batch)?);
-    let verify = VerifyRows { sample_position: sample_position.slice(), group_prefix: Some(group_prefix.slice()) };
+    let turn = Turn::new(device, numbers)?;
+    let verify = VerifyRows {
+        sample_position: sample_position.slice(),
+        group_prefix: Some(group_prefix.slice()),
+        outputs: turn.operand(),
+    };
 
     for step in 0..steps {
         let beams = if step == 0 { 1 } else { topk };
@@ -191,6 +220,7 @@ fn check_shape(
     same(&format!("{what}, group prefix"), &ints(device, &group_prefix)?, &lengths)?;
     let positions: Vec<i32> = expected_rows.position.iter().map(|position| position + 1).collect();
     same(&format!("{what}, sample position"), &ints(device, &sample_position)?, &positions)?;
+    turn.check(device, &what)?;
     if wanted {
         own.check(device, &what, |request| verified_own(&situation, &expected_tree[1], nodes, request))?;
     }
@@ -402,7 +432,9 @@ pub fn check_decode_rows(device: &Device) -> Result<(), String> {
         let tree_buffers = [buffer(batch)?, buffer(batch)?, buffer(batch)?];
         let rows = RowBuffers::new(device, batch, 1)?;
         let sample_position = buffer(batch)?;
-        let verify = VerifyRows { sample_position: sample_position.slice(), group_prefix: None };
+        let turn = Turn::new(device, &mut numbers)?;
+        let verify =
+            VerifyRows { sample_position: sample_position.slice(), group_prefix: None, outputs: turn.operand() };
         let (tree, sequences) = (tree_operand(&tree_buffers, 1), situation.sequences(&uploaded));
         kernels
             .decode_begin(batch, uploaded.batch_slot.slice(), sequences, tree, rows.operand(), verify)
@@ -428,6 +460,7 @@ pub fn check_decode_rows(device: &Device) -> Result<(), String> {
         same(&what, &ints(device, &tree_buffers[2])?, &vec![0; batch])?;
         let positions: Vec<i32> = expected.position.iter().map(|position| position + 1).collect();
         same(&what, &ints(device, &sample_position)?, &positions)?;
+        turn.check(device, &what)?;
     }
     Ok(())
 }

@@ -170,6 +170,11 @@ impl HostBuffer {
         self.address
     }
 
+    /// All of it, as kernels reach it over the bus: for a few words that spare a copy.
+    pub fn slice(&self) -> Slice<'_> {
+        Slice { address: self.address as u64, bytes: self.bytes, buffer: PhantomData }
+    }
+
     pub(super) fn check(&self, bytes: usize) -> Result<(), DeviceError> {
         if self.bytes >= bytes {
             return Ok(());
@@ -177,7 +182,7 @@ impl HostBuffer {
         Err(DeviceError::Shape(format!("a host buffer holds {} bytes, {bytes} are needed", self.bytes)))
     }
 
-    /// Its values. Only when no copy to or from it is under way.
+    /// Its values. Only when no copy to or from it is under way, and no kernel writes there.
     ///
     /// # Panics
     /// When the buffer is shorter.
@@ -188,7 +193,7 @@ impl HostBuffer {
         unsafe { std::slice::from_raw_parts(self.address.cast::<N>().add(start), count) }
     }
 
-    /// Its values, to change. Only when no copy to or from it is under way.
+    /// Its values, to change. Only when no copy to or from it is under way, and no kernel writes there.
     ///
     /// # Panics
     /// When the buffer is shorter.
@@ -202,7 +207,7 @@ impl HostBuffer {
 
 impl Drop for HostBuffer {
     fn drop(&mut self) {
-        // SAFETY: the address came from `allocate_host` and is given back once, after the copies that use it.
+        // SAFETY: the address came from `allocate_host` and is given back once, after the copies and kernels that use it.
         unsafe { self.driver.free_host(self.address, self.bytes) }
     }
 }

@@ -1,6 +1,6 @@
 //! `cuda/accept.cu`.
 
-use super::{Kernels, PassRows, Sequences, TreeNodes, address, check_ints, grid, int, line};
+use super::{Kernels, Outputs, PassRows, Sequences, TreeNodes, address, check_ints, grid, int, line};
 use crate::device::{Arg, DeviceError, KernelFile, Slice, Split};
 
 pub(super) const FILE: KernelFile =
@@ -26,12 +26,10 @@ pub struct Acceptance<'a> {
     pub simulate: Option<f32>,
     /// Seed of each slot, 64-bit `[slots]`: the fraction of `simulate` is drawn with it.
     pub seed: Slice<'a>,
-    /// Tokens produced, int32 `[batch]`.
-    pub count: Slice<'a>,
     /// The accepted nodes, int32 `[batch, most]`.
     pub node: Slice<'a>,
-    /// The produced tokens, int32 `[batch, most]`.
-    pub token: Slice<'a>,
+    /// Where the host finds the produced tokens.
+    pub outputs: Outputs<'a>,
     /// The move of cache rows.
     pub moves: Moves<'a>,
     /// The draft's extension, `batch · most` causal rows.
@@ -85,13 +83,18 @@ impl Kernels {
         check_ints(acceptance.batch_slot, batch)?;
         check_ints(acceptance.chosen, batch * tree.nodes)?;
         acceptance.seed.check(sequences.slots * 8)?;
-        for values in [acceptance.count, acceptance.last_row] {
-            check_ints(values, batch)?;
-        }
-        for values in
-            [acceptance.node, acceptance.token, acceptance.moves.from, acceptance.moves.to, acceptance.row_source]
-        {
+        check_ints(acceptance.last_row, batch)?;
+        for values in [acceptance.node, acceptance.moves.from, acceptance.moves.to, acceptance.row_source] {
             check_ints(values, batch * most)?;
+        }
+        let outputs = acceptance.outputs;
+        check_ints(outputs.place, 1)?;
+        if outputs.ints() < batch * (1 + most) {
+            return Err(DeviceError::Shape(format!(
+                "{} places of {} values for the output of a round hold no {batch} × (1 + {most})",
+                outputs.places,
+                outputs.ints()
+            )));
         }
         for values in [acceptance.group_prefix, acceptance.group_rows].into_iter().flatten() {
             check_ints(values, batch)?;
@@ -105,18 +108,9 @@ impl Kernels {
         arguments.push(address(acceptance.seed));
         arguments.extend([tree.nodes, most, sequences.dummy()].map(int));
         arguments.push(Arg::Float(simulate.unwrap_or(0.0)));
-        arguments.extend(
-            [
-                sequences.length,
-                sequences.root,
-                acceptance.count,
-                acceptance.node,
-                acceptance.token,
-                acceptance.moves.from,
-                acceptance.moves.to,
-            ]
-            .map(address),
-        );
+        arguments.extend([sequences.length, sequences.root, outputs.at].map(address));
+        arguments.extend([int(outputs.ints()), address(outputs.place)]);
+        arguments.extend([acceptance.node, acceptance.moves.from, acceptance.moves.to].map(address));
         arguments.extend(rows.causal());
         arguments.extend([acceptance.row_source, acceptance.last_row].map(address));
         let groups = [acceptance.group_prefix, acceptance.group_rows];

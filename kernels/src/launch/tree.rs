@@ -108,6 +108,33 @@ pub struct VerifyRows<'a> {
     pub sample_position: Slice<'a>,
     /// Length of each request, int32 `[batch]`.
     pub group_prefix: Option<Slice<'a>>,
+    /// Which step on to the place of this round.
+    pub outputs: Outputs<'a>,
+}
+
+/// What rounds leave for the host, in its own memory: places that take turns, so that it may read one while the next round
+/// writes another.
+#[derive(Clone, Copy, Debug)]
+pub struct Outputs<'a> {
+    /// Of each place, int32: the number of tokens of each request `[batch]`, then the tokens `[batch, most]`.
+    pub at: Slice<'a>,
+    /// How many of equal length there are.
+    pub places: usize,
+    /// Whose turn it is, int32 `[1]`, on the device.
+    pub place: Slice<'a>,
+}
+
+impl Outputs<'_> {
+    /// int32 values of a place.
+    pub fn ints(&self) -> usize {
+        self.at.bytes() / 4 / self.places.max(1)
+    }
+
+    /// Which kernels step on, and how many there are.
+    fn turn(&self) -> Result<[Arg; 2], DeviceError> {
+        check_ints(self.place, 1)?;
+        Ok([address(self.place), int(self.places)])
+    }
 }
 
 impl Drafting<'_> {
@@ -339,6 +366,7 @@ impl Kernels {
         arguments.extend([address(rows.own), int(rows.own_stride)]);
         arguments.extend(own);
         arguments.extend([verify.sample_position, verify.group_prefix.unwrap_or(Slice::NONE)].map(address));
+        arguments.extend(verify.outputs.turn()?);
         // SAFETY: lengths are checked above; slots of the batch are the caller's promise.
         unsafe { self.device.launch(&kernel, grid([batch, 1, 1], 256, drafting.places() * 4), &arguments) }
     }
@@ -370,6 +398,7 @@ impl Kernels {
         arguments.extend(tree.arguments());
         arguments.extend(rows.causal());
         arguments.extend([verify.sample_position, verify.group_prefix.unwrap_or(Slice::NONE)].map(address));
+        arguments.extend(verify.outputs.turn()?);
         // SAFETY: lengths are checked above; slots of the batch are the caller's promise.
         unsafe { self.device.launch(&kernel, line(batch.div_ceil(64), 64), &arguments) }
     }

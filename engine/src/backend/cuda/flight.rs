@@ -6,7 +6,7 @@ use super::{
     CudaBackend, GraphKey,
     layout::{Extent, MOST_CHOICES},
     memory,
-    ring::RING,
+    ring::{RING, place_of},
     round::Part,
 };
 use crate::{
@@ -56,7 +56,7 @@ impl CudaBackend {
                 self.capture(*key)?;
             }
         }
-        let place = (self.launched % RING as u64) as usize;
+        let place = place_of(self.launched);
         self.device.record(&self.ring[place].begin)?;
         let full = |slot: &Slot| self.unread(*slot) >= MOST_UNREAD;
         if !round.shape.is_off() || round.slots.iter().any(full) {
@@ -89,24 +89,30 @@ impl CudaBackend {
         memory::check_shape(&self.machine, round.shape)
     }
 
-    /// Runs graphs of a round from its place in the ring: slots to the device, what was produced back.
+    /// Runs graphs of a round from its place in the ring, which what was produced comes to.
     fn run_at(&mut self, place: usize, members: &[Slot], keys: &[GraphKey]) -> Result<(), EngineError> {
-        let Some(GraphKey { shape, batch, describe, .. }) = keys.first().copied() else { return Ok(()) };
+        let Some(GraphKey { batch, describe, .. }) = keys.first().copied() else { return Ok(()) };
         let slots = self.ring[place].slots.values_mut::<i32>(0, batch);
         slots.fill(self.machine.capacity.slots as i32);
         for (to, slot) in slots.iter_mut().zip(members) {
             *to = slot.0 as i32;
         }
+        // Between two graphs a copy takes longer than what it copies. Kernels that are launched one by one need it: some read
+        // before the kernel ahead has ended, but none before a copy has.
+        let stay = !self.options.disable_cuda_graph && self.sent.starts_with(slots);
+        if !stay {
+            self.sent = slots.to_vec();
+        }
         let place = &self.ring[place];
-        self.device.write_async(self.round.slot.slice(), &place.slots, 0..batch * 4)?;
+        if !stay {
+            self.device.write_async(self.round.slot.slice(), &place.slots, 0..batch * 4)?;
+        }
         for (at, key) in keys.iter().enumerate() {
             if let Some(before) = at.checked_sub(1).and_then(|before| place.between.get(before)) {
                 self.device.record(before)?;
             }
             self.run(*key)?;
         }
-        let bytes = batch * (shape.num_steps + 2) * 4;
-        self.device.read_async(&place.output, 0, self.round.output.range(0..bytes))?;
         if describe {
             self.device.read_async(&place.described, 0, self.round.described.slice())?;
         }
@@ -121,8 +127,9 @@ impl CudaBackend {
         let place = &self.ring[flight.place];
         place.end.wait()?;
         let requests = flight.logprobs.len();
-        let counts = place.output.values::<i32>(0, requests);
-        let tokens = place.output.values::<i32>(flight.batch, requests * flight.most);
+        let first = flight.place * self.round.outputs().ints();
+        let counts = self.round.output.values::<i32>(first, requests);
+        let tokens = self.round.output.values::<i32>(first + flight.batch, requests * flight.most);
         let yields = counts.iter().zip(tokens.chunks_exact(flight.most)).enumerate().map(|(at, (count, tokens))| {
             let count = usize::try_from(*count).unwrap_or_default().min(flight.most);
             let token = |(row, id): (usize, &i32)| ProducedToken {

@@ -1,11 +1,12 @@
 //! What of the device's memory belongs to what: sizes first, buffers after they have been checked.
 
 use kernels::{
-    device::{Buffer, Device, DeviceError},
-    launch::{Kernels, MOST_NODES, Moves, OwnRows, PassRows, Sees, Sequences},
+    device::{Buffer, Device, DeviceError, HostBuffer},
+    launch::{Kernels, MOST_NODES, Moves, Outputs, OwnRows, PassRows, Sees, Sequences},
 };
 use schemas::tree::TreeShape;
 
+use super::ring::RING;
 use crate::{
     backend::{Capacity, MOST_UNREAD},
     model::{HeadFacts, HeadSource, LayerFacts, TargetFacts},
@@ -94,7 +95,7 @@ pub struct RowArrays {
 /// What a round keeps of its trees: int32, unless said otherwise.
 #[derive(Debug)]
 pub struct RoundArrays {
-    /// `[batch]`: the only thing that the host writes for a round.
+    /// `[batch]`: the only thing that the host writes for a round, where it has changed.
     pub slot: Buffer,
     pub pool_token: Buffer,
     /// Float.
@@ -118,8 +119,10 @@ pub struct RoundArrays {
     pub unread_place: Buffer,
     /// `[batch]`: how much the draft has to read of each request, written by the host.
     pub unread: Buffer,
-    /// `[batch]` counts, then `[batch, steps + 1]` tokens: what the host reads.
-    pub output: Buffer,
+    /// Of each place of the ring `[batch]` counts, then `[batch, steps + 1]` tokens: what the host reads.
+    pub output: HostBuffer,
+    /// Which of them the last round wrote to.
+    pub output_place: Buffer,
     /// What requests that want log-probabilities are told of their tokens, `[rows, 1 + 2 · MOST_CHOICES]` words in three
     /// parts: of the tokens (float), the best alternatives (int32), and theirs (float).
     pub described: Buffer,
@@ -437,7 +440,8 @@ impl RoundArrays {
             group_rows: ints(1)?,
             unread_place: ints(1)?,
             unread: ints(1)?,
-            output: ints(steps + 2)?,
+            output: device.host_buffer(RING * batch * (steps + 2) * 4)?,
+            output_place: device.zeros(4)?,
             described: device.zeros(described_rows * DESCRIBED_WORDS * 4)?,
             described_rows,
         })
@@ -446,6 +450,11 @@ impl RoundArrays {
     /// Rows of the target's cache that are accepted, and where they belong.
     pub fn moves(&self) -> Moves<'_> {
         Moves { from: self.move_from.slice(), to: self.move_to.slice() }
+    }
+
+    /// Where rounds leave what they produce.
+    pub fn outputs(&self) -> Outputs<'_> {
+        Outputs { at: self.output.slice(), places: RING, place: self.output_place.slice() }
     }
 }
 

@@ -131,6 +131,7 @@ pub fn load(
         arrays: RowArrays::new(&device, extent)?,
         round: RoundArrays::new(&device, extent)?,
         ring: ring(&device, extent)?,
+        sent: Vec::new(),
         slot_staging: device.host_buffer(capacity.slots * CudaBackend::staging_bytes(table_width))?,
         slots: (0..capacity.slots).map(|_| None).collect(),
         graphs: Default::default(),

@@ -1,4 +1,4 @@
-//! What a round reads from the host and leaves for it, and the marks between which it is timed.
+//! What a round reads from the host and what some of them leave for it, and the marks between which it is timed.
 
 use kernels::device::{Device, Event, HostBuffer};
 
@@ -11,12 +11,21 @@ use crate::{backend::RoundTiming, error::EngineError};
 /// Rounds whose input and output have memory of their own: those under way, and the one that is being read.
 pub const RING: usize = 3;
 
+/// The place of a round, by how many were launched before it.
+pub fn place_of(launched: u64) -> usize {
+    place_before(launched + 1)
+}
+
+/// The place from which it steps on to its own.
+pub fn place_before(launched: u64) -> usize {
+    (launched % RING as u64) as usize
+}
+
 /// Memory of one round between host and device.
 pub struct RingPlace {
     pub slots: HostBuffer,
     /// Slots whose draft reads before the round, and how much: int32 `[2, batch]`.
     pub unread: HostBuffer,
-    pub output: HostBuffer,
     pub described: HostBuffer,
     pub begin: Event,
     /// Where the first part ends and where the second does, of a round that runs part by part.
@@ -50,7 +59,6 @@ pub fn ring(device: &Device, extent: Extent) -> Result<Vec<RingPlace>, EngineErr
         Ok(RingPlace {
             slots: device.host_buffer(extent.batch * 4)?,
             unread: device.host_buffer(extent.batch * 8)?,
-            output: device.host_buffer(extent.batch * (extent.steps + 2) * 4)?,
             described: device.host_buffer(extent.described_rows() * DESCRIBED_WORDS * 4)?,
             begin: device.event()?,
             between: [device.event()?, device.event()?],

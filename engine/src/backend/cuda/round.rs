@@ -79,6 +79,7 @@ impl Machine {
         let verify = VerifyRows {
             sample_position: arrays.sample_position.slice(),
             group_prefix: Some(round.group_prefix.slice()),
+            outputs: round.outputs(),
         };
         let sequences = self.slots.sequences(&self.capacity);
         let drafting = self.head.as_ref().filter(|_| !shape.is_off());
@@ -116,7 +117,6 @@ impl Machine {
         self.choose(nodes, Rows { at: work.normed.slice(), stride: hidden }, round.chosen.slice())?;
 
         let most = shape.num_steps + 1;
-        let counts = batch * 4;
         self.kernels.accept(
             Acceptance {
                 batch,
@@ -126,9 +126,8 @@ impl Machine {
                 tree,
                 simulate,
                 seed: self.slots.seed.slice(),
-                count: round.output.range(0..counts),
                 node: round.accepted_node.slice(),
-                token: round.output.range(counts..counts + batch * most * 4),
+                outputs: round.outputs(),
                 moves: round.moves(),
                 rows: arrays.pass(),
                 row_source: arrays.source.slice(),

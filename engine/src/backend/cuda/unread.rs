@@ -82,6 +82,7 @@ impl CudaBackend {
             columns[at] = slot.0 as i32;
             columns[late.len() + at] = *unread as i32;
         }
+        self.sent.clear();
         let together = (self.extent.rows / MOST_UNREAD).max(1);
         for (group, members) in late.chunks(together).enumerate() {
             let host = &self.ring[place].unread;
