@@ -32,6 +32,15 @@ pub struct Algorithm {
     pub workspace: usize,
 }
 
+/// In what algorithms of one kind differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Axis {
+    /// Rows and columns of the result that a block computes.
+    Tile,
+    /// Blocks that share what they read.
+    Cluster,
+}
+
 /// A product, whole or in parts, whose algorithm has been chosen.
 pub trait MatmulPlan: Send + Sync {
     /// Name and version of the library.
@@ -48,6 +57,13 @@ pub trait MatmulPlan: Send + Sync {
     /// # Errors
     /// When the library has none for these shapes.
     fn algorithms(&self, most: usize) -> Result<Vec<Algorithm>, DeviceError>;
+
+    /// The algorithm of these words with everything else that the library has on an axis, whole where it splits the inputs. The
+    /// library may refuse many of them.
+    fn variants(&self, words: [u64; 8], axis: Axis) -> Vec<[u64; 8]>;
+
+    /// How often an algorithm fills the device, as the library counts it; `None` where it cannot run it.
+    fn waves(&self, words: [u64; 8]) -> Option<f32>;
 
     /// Takes the algorithm of these words from now on. False where the library cannot run it: then nothing changes.
     fn choose(&mut self, words: [u64; 8]) -> bool;

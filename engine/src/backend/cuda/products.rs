@@ -51,6 +51,8 @@ pub struct Product<'a> {
     pub user: Option<&'a dyn Fn(usize) -> Result<(), DeviceError>>,
     /// A short kernel without effect, as stands between products.
     pub neighbour: Rival<'a>,
+    /// Overwrites x with values as real ones are: rows that are all alike, as those of padding, take less power and time.
+    pub prepare: Rival<'a>,
 }
 
 /// Who runs a product.
@@ -93,10 +95,11 @@ impl Products {
             Entry::Vacant(new) => new.insert(MatmulHandle::new(device, matmul, &self.streaming)?),
         };
         let Some(plan) = plan else { return Ok(Outcome::Stream) };
-        let Product { y, parts, x, w, stream, may_stream, behind_library, user, neighbour } = product;
+        let Product { y, parts, x, w, stream, may_stream, behind_library, user, neighbour, prepare } = product;
         let operands = Operands { y, parts, x, w, workspace: self.workspace.slice() };
         let worth = matmul.inputs * matmul.outputs * matmul.element.bytes() >= LEAST_SEARCHED;
         if worth && plan.fastest().is_none() && self.searches.load(Ordering::Relaxed) {
+            prepare()?;
             let rivals: &[Rival<'_>] = if may_stream { &[stream] } else { &[] };
             plan.search(device, operands, Rivals { rivals, neighbour, behind_library, user })?;
         }

@@ -10,11 +10,24 @@ use cudarc::{
 use super::failed;
 use crate::device::{
     DeviceError, Element,
-    matmul::{Algorithm, Matmul, MatmulPlan},
+    matmul::{Algorithm, Axis, Matmul, MatmulPlan},
 };
 
 /// What cuBLASLt may use beside its operands; NVIDIA advises 32 MiB on Hopper.
 const WORKSPACE: usize = 32 << 20;
+
+/// Tiles that the library lists of an algorithm, at most.
+const MOST_TILES: usize = 4096;
+
+/// Shapes of clusters that its algorithms for Hopper and Blackwell come in, small ones.
+const CLUSTERS: [sys::cublasLtClusterShape_t; 6] = [
+    sys::cublasLtClusterShape_t::CUBLASLT_CLUSTER_SHAPE_1x1x1,
+    sys::cublasLtClusterShape_t::CUBLASLT_CLUSTER_SHAPE_2x1x1,
+    sys::cublasLtClusterShape_t::CUBLASLT_CLUSTER_SHAPE_1x2x1,
+    sys::cublasLtClusterShape_t::CUBLASLT_CLUSTER_SHAPE_4x1x1,
+    sys::cublasLtClusterShape_t::CUBLASLT_CLUSTER_SHAPE_1x4x1,
+    sys::cublasLtClusterShape_t::CUBLASLT_CLUSTER_SHAPE_2x2x1,
+];
 
 /// `CUBLAS_OP_T` of cublas_api.h.
 const TRANSPOSED: i32 = 1;
@@ -107,6 +120,26 @@ impl Plan {
         self.workspace = algorithm.workspace;
     }
 
+    /// Whether the library can run an algorithm, and what it says of it.
+    fn check(&self, words: [u64; 8]) -> Option<sys::cublasLtMatmulHeuristicResult_t> {
+        let algorithm = sys::cublasLtMatmulAlgo_t { data: words };
+        let mut checked = no_result();
+        // SAFETY: all handles are live, and the result is written by the call.
+        let asked = unsafe {
+            sys::cublasLtMatmulAlgoCheck(
+                self.library.0,
+                self.description,
+                self.weights,
+                self.inputs,
+                self.outputs,
+                self.outputs,
+                &raw const algorithm,
+                &raw mut checked,
+            )
+        };
+        (asked.result().is_ok() && checked.workspaceSize <= WORKSPACE).then_some(checked)
+    }
+
     /// Asks the library to rank algorithms for this plan; fills `found` from its begin and returns how many there are.
     fn rank(&self, found: &mut [sys::cublasLtMatmulHeuristicResult_t]) -> Result<usize, result::CublasError> {
         let preference = result::create_matmul_pref()?;
@@ -154,27 +187,41 @@ impl MatmulPlan for Plan {
         Ok(usable.map(|one| Algorithm { words: one.algo.data, workspace: one.workspaceSize }).collect())
     }
 
-    fn choose(&mut self, words: [u64; 8]) -> bool {
-        let algorithm = sys::cublasLtMatmulAlgo_t { data: words };
-        let mut checked = no_result();
-        // SAFETY: all handles are live, and the result is written by the call.
-        let asked = unsafe {
-            sys::cublasLtMatmulAlgoCheck(
-                self.library.0,
-                self.description,
-                self.weights,
-                self.inputs,
-                self.outputs,
-                self.outputs,
-                &raw const algorithm,
-                &raw mut checked,
-            )
+    fn variants(&self, words: [u64; 8], axis: Axis) -> Vec<[u64; 8]> {
+        use sys::cublasLtMatmulAlgoConfigAttributes_t as Setting;
+        let mut like = sys::cublasLtMatmulAlgo_t { data: words };
+        let whole = set(&mut like, Setting::CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 1_u32)
+            && set(&mut like, Setting::CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, 0_u32);
+        let with = |change: &dyn Fn(&mut sys::cublasLtMatmulAlgo_t) -> bool| {
+            let mut algorithm = like;
+            change(&mut algorithm).then_some(algorithm.data)
         };
-        let usable = asked.result().is_ok() && checked.workspaceSize <= WORKSPACE;
-        if usable {
+        match axis {
+            _ if !whole => Vec::new(),
+            Axis::Tile => tiles(&like)
+                .into_iter()
+                .filter_map(|tile| with(&|algorithm| set(algorithm, Setting::CUBLASLT_ALGO_CONFIG_TILE_ID, tile)))
+                .collect(),
+            Axis::Cluster => CLUSTERS
+                .into_iter()
+                .filter_map(|cluster| {
+                    let cluster = cluster as u16;
+                    with(&|algorithm| set(algorithm, Setting::CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, cluster))
+                })
+                .collect(),
+        }
+    }
+
+    fn waves(&self, words: [u64; 8]) -> Option<f32> {
+        self.check(words).map(|checked| checked.wavesCount)
+    }
+
+    fn choose(&mut self, words: [u64; 8]) -> bool {
+        let checked = self.check(words);
+        if let Some(checked) = checked {
             self.take(Algorithm { words, workspace: checked.workspaceSize });
         }
-        usable
+        checked.is_some()
     }
 
     fn workspace(&self) -> usize {
@@ -249,6 +296,37 @@ unsafe fn set_batch(
             size_of_val(&apart),
         )
     }
+}
+
+/// Changes a setting of an algorithm; false where the library knows no such setting or value.
+fn set<V: Copy>(
+    algorithm: &mut sys::cublasLtMatmulAlgo_t,
+    setting: sys::cublasLtMatmulAlgoConfigAttributes_t,
+    value: V,
+) -> bool {
+    // SAFETY: the value is read, with its size, before the call returns.
+    let set = unsafe {
+        sys::cublasLtMatmulAlgoConfigSetAttribute(algorithm, setting, ptr::from_ref(&value).cast(), size_of::<V>())
+    };
+    set.result().is_ok()
+}
+
+/// The tiles in which an algorithm comes, as the library numbers them.
+fn tiles(algorithm: &sys::cublasLtMatmulAlgo_t) -> Vec<u32> {
+    let mut tiles = vec![0_u32; MOST_TILES];
+    let mut written = 0;
+    // SAFETY: at most as many bytes are written as there are.
+    let asked = unsafe {
+        sys::cublasLtMatmulAlgoCapGetAttribute(
+            algorithm,
+            sys::cublasLtMatmulAlgoCapAttributes_t::CUBLASLT_ALGO_CAP_TILE_IDS,
+            tiles.as_mut_ptr().cast(),
+            size_of_val(&tiles[..]),
+            &mut written,
+        )
+    };
+    tiles.truncate(if asked.result().is_ok() { written / size_of::<u32>() } else { 0 });
+    tiles
 }
 
 /// An entry for the library to fill.

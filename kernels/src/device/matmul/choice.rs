@@ -1,8 +1,10 @@
 //! Which kernel is the fastest for a shape, ours or one of the library's: measured once on the device, then kept on disk.
 //!
-//! The library ranks its algorithms by a model of the device, and is at times wrong by half.
+//! The library ranks its algorithms by a model of the device, and is at times wrong by half. It also offers few of those that it
+//! has: of a product of 256 rows with 28,672 outputs eight, where a tile that is not among them takes 7% less.
 
 mod kept;
+mod screen;
 
 use std::time::Duration;
 
@@ -14,13 +16,13 @@ use crate::device::{Device, DeviceError, Event, Slice};
 /// Algorithms that are timed, of as many parts.
 const MOST_ALGORITHMS: usize = 16;
 /// Runs of those that may be the fastest.
-const MOST_RUNS: usize = 5;
+const MOST_RUNS: usize = 12;
 /// Those whose first timed run is within this factor of the best are timed again.
 const NEAR: f64 = 1.15;
 /// Time of the runs after the first of each, on the device.
-const BUDGET: Duration = Duration::from_millis(5);
+const BUDGET: Duration = Duration::from_millis(40);
 /// Part by which a kernel has to be faster than one before it (rivals first, then in the library's order): less is noise.
-const GAIN: f64 = 0.02;
+const GAIN: f64 = 0.007;
 
 /// Times rivals and the algorithms of plans, of one part, of two, and so on; if one of these is the fastest of all, its plan is left
 /// with it. `None` where nothing could be timed.
@@ -47,6 +49,10 @@ pub(super) unsafe fn fastest(
     // Kernels are loaded when they first run, and the library says only then of some that they cannot.
     candidates.retain(|candidate| (rivals.neighbour)().and_then(|()| race.run(*candidate)).is_ok());
     let mut times = near_best(candidates, |candidate| race.alone(candidate))?;
+    for parts in 1..=race.plans.len() {
+        let others = race.unoffered(parts, &times)?;
+        times.extend(near_best(others, |candidate| race.alone(candidate))?);
+    }
     repeat(&mut times, |candidate| race.alone(candidate))?;
     let best = best_of(&times);
     if let Some(Fastest::Library { parts, words }) = best {
@@ -76,10 +82,7 @@ impl Race<'_> {
             Fastest::Rival(number) => rivals[number]()?,
             Fastest::Library { parts, words } => {
                 self.choose(parts, words)?;
-                let Operands { y, parts: in_parts, x, w, workspace } = self.operands;
-                let y = if parts > 1 { in_parts } else { y };
-                // SAFETY: the promise of `fastest`; the workspace is as long as the algorithm needs.
-                unsafe { self.plans[parts - 1].run(y.address(), x.address(), w.address(), workspace.address())? };
+                self.multiply(parts)?;
                 behind_library.filter(|_| parts == 1).map_or(Ok(()), |behind| behind())?;
                 left_in = parts;
             }
@@ -95,18 +98,27 @@ impl Race<'_> {
         Err(DeviceError::Shape("cuBLASLt refuses an algorithm that it has offered".into()))
     }
 
+    /// Runs the plan of so many parts.
+    fn multiply(&self, parts: usize) -> Result<(), DeviceError> {
+        let Operands { y, parts: in_parts, x, w, workspace } = self.operands;
+        let y = if parts > 1 { in_parts } else { y };
+        // SAFETY: the promise of `fastest`; the workspace is as long as the algorithm needs.
+        unsafe { self.plans[parts - 1].run(y.address(), x.address(), w.address(), workspace.address()) }
+    }
+
     /// What one takes. A run is like one in a pass: a graph, a short kernel ahead and one behind, with which kernels of
     /// ours overlap and the library's do not; and second-level cache is full of something else, as other layers' weights have
     /// gone through.
     fn alone(&mut self, candidate: Fastest) -> Result<Duration, DeviceError> {
         let (device, neighbour) = (self.device, self.rivals.neighbour);
         let graph = device.capture(|| neighbour().and_then(|()| self.run(candidate)).and_then(|()| neighbour()))?;
-        // While the device writes this, the host launches the rest.
-        device.fill(self.other, 0)?;
         self.timed(|race| race.device.run(&graph))
     }
 
-    fn timed(&mut self, work: impl FnOnce(&mut Self) -> Result<(), DeviceError>) -> Result<Duration, DeviceError> {
+    /// What some work takes behind other layers' weights.
+    fn timed(&self, work: impl FnOnce(&Self) -> Result<(), DeviceError>) -> Result<Duration, DeviceError> {
+        // While the device writes this, the host launches the rest.
+        self.device.fill(self.other, 0)?;
         self.device.record(&self.begin)?;
         work(self)?;
         self.device.record(&self.end)?;
@@ -175,13 +187,13 @@ mod tests {
 
     #[test]
     fn the_fastest_is_picked_and_those_far_behind_run_once() {
-        assert_eq!(picked(&[&[60], &[37], &[90], &[40]]), (Some(1), 4 + 2 * 4));
+        assert_eq!(picked(&[&[60], &[37], &[90], &[40]]), (Some(1), 4 + 2 * 11));
     }
 
     #[test]
     fn the_librarys_order_stands_where_the_gain_is_noise() {
-        assert_eq!(picked(&[&[1000], &[990], &[985]]).0, Some(0));
-        assert_eq!(picked(&[&[1000], &[970], &[960]]).0, Some(1));
+        assert_eq!(picked(&[&[1000], &[997], &[994]]).0, Some(0));
+        assert_eq!(picked(&[&[1000], &[980], &[975]]).0, Some(1));
     }
 
     #[test]
@@ -192,7 +204,7 @@ mod tests {
 
     #[test]
     fn long_products_are_not_repeated_past_the_budget() {
-        assert_eq!(picked(&[&[3000], &[3100]]), (Some(0), 4));
+        assert_eq!(picked(&[&[30_000], &[31_000]]), (Some(0), 4));
         assert_eq!(picked(&[]), (None, 0));
     }
 }

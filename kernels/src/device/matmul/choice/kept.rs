@@ -9,7 +9,7 @@ use super::super::{Fastest, Matmul};
 use crate::device::{Properties, cache};
 
 /// Version of what is kept and of how it is found.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 /// Bytes of what is kept: parts and words of an algorithm, or 0 parts and the number of a rival.
 const BYTES: usize = 72;
 /// Parts, at most.
