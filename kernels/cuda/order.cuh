@@ -28,8 +28,7 @@ __device__ __forceinline__ u64 warp_best(u64 key) {
   return key;
 }
 
-/// Threads that look for their best key together, and the most groups of them that a block has.
-#define SELECT_GROUP 4
+/// The most groups of threads that look for their best key together.
 #define SELECT_GROUPS 128
 
 /// Shared memory of `select_best`.
@@ -39,36 +38,50 @@ struct Selection {
   int candidates;
 };
 
-/// Puts those of some keys that fewer than `count` others surpass where their rank says; a block calls it, behind a barrier.
-__device__ __forceinline__ void rank_candidates(const u64* candidate, int candidates, u64* best, int count) {
+/// A sum over so many neighbours of a warp, a power of two, in all of them.
+__device__ __forceinline__ int sum_of(int value, int lanes) {
 #pragma unroll 1
-  for (int at = (int)threadIdx.x; at < candidates; at += (int)blockDim.x) {
-    u64 own = candidate[at];
-    int rank = 0;
-#pragma unroll 4
-    for (int i = 0; i < candidates; i++) rank += candidate[i] > own;
-    if (rank < count) best[rank] = own;
+  for (int mask = 1; mask < lanes; mask *= 2) value += shuffle_xor(value, mask);
+  return value;
+}
+
+/// Puts those of some keys that fewer than `count` others surpass where their rank says; a block calls it, behind a barrier. As
+/// many threads compare a key with the others as there are for each.
+__device__ __forceinline__ void rank_candidates(const u64* candidate, int candidates, u64* best, int count) {
+  int threads = (int)blockDim.x, shift = 5;
+  while (shift > 0 && candidates << shift > threads) shift--;
+  int lanes = 1 << shift, place = (int)threadIdx.x & lanes - 1;
+#pragma unroll 1
+  for (int first = 0; first < candidates; first += threads >> shift) {
+    int at = first + ((int)threadIdx.x >> shift), rank = 0;
+    u64 own = at < candidates ? candidate[at] : 0;
+#pragma unroll 2
+    for (int i = place; i < candidates; i += lanes) rank += candidate[i] > own;
+    rank = sum_of(rank, lanes);
+    if (place == 0 && at < candidates && rank < count) best[rank] = own;
   }
 }
 
 /// Puts the `count` largest of a block's keys into `best`, largest first, 0 where there are fewer. Keys are all different
-/// but for 0; `key(i)` is a thread's i-th of `items`, which few threads ask for, and `largest` the largest of them. A block
-/// of at most SELECT_GROUP · SELECT_GROUPS threads calls it, at least SELECT_GROUP · `count`; `candidate` has room for
-/// SELECT_GROUP · `items` · `count` keys. It may be called again at once.
+/// but for 0; `keys(bound, take)` calls `take` with all
+/// of a thread's that reach the bound, and few threads are asked for them; `largest` is the largest of
+/// them. `group` threads look for their best key together: a power of two up to 32, at least `count` groups and at most
+/// SELECT_GROUPS of them in a block; `candidate` has room for all keys of `count` groups. It may be called again at once.
 ///
 /// The count-th largest of the maxima of groups of threads is a lower bound that at most so many keys reach; these few are
 /// ranked by counting. So there is neither a sort nor a loop over `count`, and four barriers in all.
-template <class Key>
-__device__ __forceinline__ void select_best(Selection& selection, u64* candidate, u64* best, int items, Key key,
-                                            u64 largest, int count) {
-  int thread = (int)threadIdx.x, groups = (int)blockDim.x / SELECT_GROUP;
+template <class Keys>
+__device__ __forceinline__ void select_best(Selection& selection, u64* candidate, u64* best, Keys keys, u64 largest, int count,
+                                            int group) {
+  int thread = (int)threadIdx.x, groups = (int)blockDim.x / group;
   u64 of_group = largest;
-#pragma unroll
-  for (int mask = 1; mask < SELECT_GROUP; mask *= 2) {
+#pragma unroll 1
+  for (int mask = 1; mask < group; mask *= 2) {
     u64 other = shuffle_xor(of_group, mask);
     of_group = other > of_group ? other : of_group;
   }
-  if (thread % SELECT_GROUP == 0) selection.group[thread / SELECT_GROUP] = of_group;
+  bool first = (thread & group - 1) == 0;
+  if (first) selection.group[thread / group] = of_group;
   if (thread < count) best[thread] = 0;
   if (thread == 0) {
     selection.bound = 0;
@@ -77,19 +90,16 @@ __device__ __forceinline__ void select_best(Selection& selection, u64* candidate
   block_sync();
   // The threads of a group compare it with their shares of the others.
   int better = 0;
-#pragma unroll 4
-  for (int i = thread % SELECT_GROUP; i < groups; i += SELECT_GROUP) better += selection.group[i] > of_group;
-#pragma unroll
-  for (int mask = 1; mask < SELECT_GROUP; mask *= 2) better += shuffle_xor(better, mask);
-  if (thread % SELECT_GROUP == 0 && of_group > 0 && better == count - 1) selection.bound = of_group;
+#pragma unroll 1
+  for (int i = thread & group - 1; i < groups; i += group) better += selection.group[i] > of_group;
+  better = sum_of(better, group);
+  if (first && of_group > 0 && better == count - 1) selection.bound = of_group;
   block_sync();
   u64 bound = selection.bound;
   if (largest > 0 && largest >= bound) {
-#pragma unroll 1
-    for (int i = 0; i < items; i++) {
-      u64 own = key(i);
+    keys(bound, [&](u64 own) {
       if (own > 0 && own >= bound) candidate[atomic_add(&selection.candidates, 1)] = own;
-    }
+    });
   }
   block_sync();
   rank_candidates(candidate, selection.candidates, best, count);

@@ -10,8 +10,12 @@
 #define WARPS (THREADS / WARP)
 /// Values of a thread at a time.
 #define ITEMS 8
-/// So many times it reads before the block selects.
-#define TURN 4
+/// So many times at most it reads before the block selects.
+#define TURN 2
+/// Threads that look for their best value together: a group's is found by exchanges, and compared with those of all others.
+/// Where few are wanted a few large groups do.
+#define LARGE_GROUP 16
+#define SMALL_GROUP 4
 
 /// A part of a row, whose sum of exponentials is taken by itself: what a block reads, or one of several shares of it.
 struct Share {
@@ -29,6 +33,12 @@ __device__ __forceinline__ Share share_of(const float* row, int vocabulary, int 
 __device__ __forceinline__ int index_of(int first, int item) {
   return first + item / 4 * (4 * THREADS) + 4 * (int)threadIdx.x + item % 4;
 }
+__device__ __forceinline__ void unpack(float* values, uint4 words) {
+  values[0] = bits_float(words.x);
+  values[1] = bits_float(words.y);
+  values[2] = bits_float(words.z);
+  values[3] = bits_float(words.w);
+}
 /// A thread's items from `first` on, all loads under way together. NaN behind the end, which `index < end` tells from NaN in
 /// the row.
 template <int ITEMS_AT_ONCE>
@@ -38,11 +48,7 @@ __device__ __forceinline__ void load_items(float (&values)[ITEMS_AT_ONCE], const
   for (int i = 0; i < ITEMS_AT_ONCE; i += 4) {
     int index = index_of(first, i);
     if (aligned && index + 4 <= share.end) {
-      uint4 words = load_16(share.row + index);
-      values[i] = bits_float(words.x);
-      values[i + 1] = bits_float(words.y);
-      values[i + 2] = bits_float(words.z);
-      values[i + 3] = bits_float(words.w);
+      unpack(values + i, load_16(share.row + index));
     } else {
 #pragma unroll
       for (int j = 0; j < 4; j++) values[i + j] = index + j < share.end ? share.row[index + j] : bits_float(0x7fc00000u);
@@ -52,17 +58,21 @@ __device__ __forceinline__ void load_items(float (&values)[ITEMS_AT_ONCE], const
 
 /// The best of a thread's items as a key, 0 where it has none.
 template <int ITEMS_AT_ONCE>
-__device__ __forceinline__ u64 best_of_items(const float (&values)[ITEMS_AT_ONCE], const Share& share, int first) {
-  int at = index_of(first, 0);
-  bool has = at < share.end;
-  u32 largest = 0;
+__device__ __forceinline__ u64 best_of_items(const float (&values)[ITEMS_AT_ONCE], int first, int end) {
+  float largest = -infinity();
+  int item = -1;
 #pragma unroll
   for (int i = 0; i < ITEMS_AT_ONCE; i++) {
-    u32 value = ordered(values[i]);
-    at = value > largest ? index_of(first, i) : at;
-    largest = value > largest ? value : largest;
+    bool more = values[i] > largest;
+    largest = more ? values[i] : largest;
+    item = more ? i : item;
   }
-  return has ? (u64)largest << 32 | (u64)~(u32)at : 0;
+  if (item >= 0) return composite(largest, (u32)index_of(first, item));
+  // Nothing but −∞, and NaN behind it.
+#pragma unroll
+  for (int i = ITEMS_AT_ONCE - 1; i >= 0; i--) item = values[i] == -infinity() ? i : item;
+  int index = index_of(first, item < 0 ? 0 : item);
+  return index < end ? composite(item < 0 ? values[0] : largest, (u32)index) : 0;
 }
 
 /// Writes two words to the first block of the cluster, where `to` is its.
@@ -115,7 +125,7 @@ __device__ __forceinline__ Mass warp_mass(Mass mass) {
 __device__ __forceinline__ Mass mass_of_shares(const Mass* masses, int shares) {
   Mass mass = {-infinity(), 0.0f};
 #pragma unroll 1
-  for (int at = lane(); at < WARPS / 2 * shares; at += WARP) mass = join(mass, join(masses[2 * at], masses[2 * at + 1]));
+  for (int at = lane(); at < WARPS * shares; at += WARP) mass = join(mass, masses[at]);
   return warp_mass(mass);
 }
 
@@ -128,15 +138,20 @@ __device__ __forceinline__ float log_probability(float logit, float shift) {
   return value == value ? value : -infinity();
 }
 
+/// How often a block reads of a share.
+__device__ __forceinline__ int pieces_of(int length) { return (length + ITEMS * THREADS - 1) / (ITEMS * THREADS); }
+
 /// How a row is dealt out: `length` values a share, and `shares` of them, side by side, a block.
 struct Deal {
   const float* row;
   int vocabulary, length, shares;
 };
 
-/// Dynamic shared memory of `best_of_row`. The first two are written to in the first block.
+/// Dynamic shared memory of `best_of_row`.
 struct Handed {
-  /// Of the warps of each share.
+  /// What threads have read since the block last selected, item by item.
+  float* kept;
+  /// Of the warps of each share; written to in the first block, as are the next.
   Mass* masses;
   /// The best `count` keys of each block; where one is wanted, the best of each warp.
   u64* keys;
@@ -146,53 +161,76 @@ struct Handed {
   u64* candidate;
 };
 
+__device__ __forceinline__ int group_for(int count) { return 2 * LARGE_GROUP * count <= THREADS ? LARGE_GROUP : SMALL_GROUP; }
+
 /// The common part of `top_k_rows` and `logprob_rows`: the best `count` of a row, or as many as it has, in `handed.best`,
 /// and the mass of the row, in the first block of its cluster, which gets `true`. All threads have arrived.
 __device__ __forceinline__ bool best_of_row(Handed handed, Mass& mass, const Deal& deal, int count) {
   cluster_wait();
   __shared__ Selection selection;
-  __shared__ int first_of[TURN], end_of[TURN];
-  int thread = (int)threadIdx.x, blocks = (int)gridDim.x, rank = cluster_rank(), reads = 0;
+  // Of each turn its first index and the end of its share.
+  __shared__ int2 range[TURN];
+  int thread = (int)threadIdx.x, blocks = (int)gridDim.x, rank = cluster_rank();
+  int pieces = pieces_of(deal.length), all = pieces * deal.shares;
+  int number = 0, piece = 0, turn = 0;
+  // The next piece of a share, which is read while this one is looked at.
+  int next_first = 0, next_end = 0;
+  float next[ITEMS] = {};
   bool selected = false;
   u64 best = 0;
 #pragma unroll 1
-  for (int number = 0; number < deal.shares; number++) {
-    Share share = share_of(deal.row, deal.vocabulary, deal.length, rank * deal.shares + number);
-    int first = share.begin;
-    mass = Mass{-infinity(), 0.0f};
-#pragma unroll 1
-    do {
-      float values[ITEMS];
-      load_items(values, share, first);
-      mass = join(mass, mass_of(values));
-      u64 found = best_of_items(values, share, first);
-      best = found > best ? found : best;
-      if (thread == 0) {
-        first_of[reads] = first;
-        end_of[reads] = share.end;
-      }
-      first += ITEMS * THREADS;
-      reads++;
-      bool ends = number + 1 == deal.shares && first >= share.end;
-      if (reads < TURN && !ends) continue;
-      if (count > 1) {
-        // What was best so far takes part again.
-        u64 before = selected && thread < count ? handed.best[thread] : 0;
-        auto key = [&](int i) -> u64 {
-          if (i == reads * ITEMS) return before;
-          int index = index_of(first_of[i / ITEMS], i % ITEMS);
-          return index < end_of[i / ITEMS] ? composite(share.row[index], (u32)index) : 0;
-        };
-        select_best(selection, handed.candidate, handed.best, reads * ITEMS + 1, key, before > best ? before : best, count);
-        selected = true;
-        best = 0;
-      }
-      reads = 0;
-    } while (first < share.end);
-    mass = warp_mass(mass);
-    if (lane() == 0) {
-      hand(handed.masses + (rank * deal.shares + number) * WARPS + warp(), float_bits(mass.largest), float_bits(mass.sum));
+  for (int read = 0; read <= all; read++) {
+    float values[ITEMS];
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++) values[i] = next[i];
+    int first = next_first, end = next_end, share = rank * deal.shares + number;
+    bool begins = piece <= 1, ends = piece == pieces;
+    if (ends) piece = 0;
+    number += ends;
+    if (read < all) {
+      Share asked = share_of(deal.row, deal.vocabulary, deal.length, rank * deal.shares + number);
+      next_first = asked.begin + piece++ * (ITEMS * THREADS);
+      next_end = asked.end;
+      load_items(next, asked, next_first);
     }
+    if (read == 0) continue;
+    Mass own = mass_of(values);
+    mass = begins ? own : join(mass, own);
+    u64 found = best_of_items(values, first, end);
+    best = found > best ? found : best;
+    if (count > 1) {
+#pragma unroll
+      for (int i = 0; i < ITEMS; i++) handed.kept[(turn * ITEMS + i) * THREADS + thread] = values[i];
+      if (thread == 0) range[turn] = make_int2(first, end);
+      turn++;
+    }
+    if (ends) {
+      Mass whole = warp_mass(mass);
+      if (lane() == 0) hand(handed.masses + share * WARPS + warp(), float_bits(whole.largest), float_bits(whole.sum));
+    }
+    if (count == 1 || turn < TURN && read < all) continue;
+    // What was best so far takes part again.
+    u64 before = selected && thread < count ? handed.best[thread] : 0;
+    auto keys = [&](u64 bound, auto take) {
+      take(before);
+#pragma unroll 1
+      for (int at = 0; at < turn; at++) {
+        u32 reach = 0;
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) {
+          reach |= ordered(handed.kept[(at * ITEMS + i) * THREADS + thread]) >= (u32)(bound >> 32) ? 1u << i : 0;
+        }
+#pragma unroll 1
+        for (; reach; reach &= reach - 1) {
+          int i = __ffs((int)reach) - 1, index = index_of(range[at].x, i);
+          if (index < range[at].y) take(composite(handed.kept[(at * ITEMS + i) * THREADS + thread], (u32)index));
+        }
+      }
+    };
+    select_best(selection, handed.candidate, handed.best, keys, before > best ? before : best, count, group_for(count));
+    selected = true;
+    best = 0;
+    turn = 0;
   }
   if (count == 1) {
     best = warp_best(best);
@@ -214,12 +252,13 @@ __device__ __forceinline__ bool best_of_row(Handed handed, Mass& mass, const Dea
   return true;
 }
 
-__device__ __forceinline__ Handed handed_in(unsigned char* dynamic, int shares, int count) {
-  int blocks = (int)gridDim.x;
-  Mass* masses = (Mass*)dynamic;
+__device__ __forceinline__ Handed handed_in(unsigned char* dynamic, int length, int shares, int count) {
+  int blocks = (int)gridDim.x, turns = count == 1 ? 0 : min(pieces_of(length) * shares, TURN);
+  float* kept = (float*)dynamic;
+  Mass* masses = (Mass*)(kept + ITEMS * THREADS * turns);
   u64* keys = (u64*)(masses + blocks * shares * WARPS);
   u64* best = keys + blocks * (count == 1 ? WARPS : count);
-  return Handed{masses, keys, best, best + count};
+  return Handed{kept, masses, keys, best, best + count};
 }
 
 /// The best of each row with their log-probabilities (log-softmax over the row), best first, ties to the lower index.
@@ -231,15 +270,15 @@ __device__ __forceinline__ Handed handed_in(unsigned char* dynamic, int shares, 
 /// Grid (blocks, rows) in clusters of all `blocks` of a row, 8 at most, 512 threads: block b takes `shares` shares from
 /// b · shares on, share s indices s · length to (s + 1) · length − 1, `length` a multiple of 4. Length and number of shares
 /// depend on the vocabulary alone, and the result on nothing else: a row does not depend on the other rows, nor on how many
-/// blocks there are. Dynamic shared memory: `handed_in`, and for each of `count` > 1 so many candidates: 4 · (8 · n + 1), n
-/// being the times that a block reads, 4 at most.
+/// blocks there are. Dynamic shared memory: `handed_in`, and of `count` > 1 so many candidates for each: group · (8 · n + 1), n
+/// being the times that a block reads before it selects.
 extern "C" __global__ void __launch_bounds__(THREADS)
     top_k_rows(int* ids, float* logprobs, const float* logits, int row_stride, int vocabulary, int length, int shares,
                int count, const int* token_map) {
   cluster_arrive();
   wait_for_predecessor();
   DYNAMIC_SHARED(dynamic);
-  Handed handed = handed_in(dynamic, shares, count);
+  Handed handed = handed_in(dynamic, length, shares, count);
   u64 row = blockIdx.y;
   Mass mass;
   if (!best_of_row(handed, mass, Deal{logits + row * row_stride, vocabulary, length, shares}, count)) return;
@@ -269,7 +308,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   for (int first = share.begin; first < share.end; first += 2 * ITEMS * THREADS) {
     float values[2 * ITEMS];
     load_items(values, share, first);
-    u64 found = best_of_items(values, share, first);
+    u64 found = best_of_items(values, first, share.end);
     key = found > key ? found : key;
   }
   key = warp_best(key);
@@ -296,7 +335,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   cluster_arrive();
   wait_for_predecessor();
   DYNAMIC_SHARED(dynamic);
-  Handed handed = handed_in(dynamic, shares, count);
+  Handed handed = handed_in(dynamic, length, shares, count);
   u64 row = blockIdx.y;
   if (logprob_count[row_slot[row]] < 0) return;
   const float* own = logits + (u64)(row_source ? row_source[row] : (int)row) * row_stride;

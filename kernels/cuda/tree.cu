@@ -29,6 +29,8 @@
 #include "order.cuh"
 
 #define TREE_THREADS 256
+/// Threads that look for their best proposal together.
+#define SELECT_GROUP 4
 #define MOST_BEAMS 64
 #define MOST_NODES 128
 
@@ -185,8 +187,11 @@ extern "C" __global__ void __launch_bounds__(256)
       token_of[rank] = token;
     }
   } else {
-    auto own = [&](int i) { return i * TREE_THREADS + thread < proposals ? keys[i * TREE_THREADS + thread] : 0; };
-    select_best(*selection, candidate, best, turns, own, largest, topk);
+    auto own = [&](u64, auto take) {
+#pragma unroll 1
+      for (int at = thread; at < proposals; at += TREE_THREADS) take(keys[at]);
+    };
+    select_best(*selection, candidate, best, own, largest, topk, SELECT_GROUP);
     if (thread < topk && best[thread] > 0) {
       int proposal = (int)composite_index(best[thread]);
       proposal_of[thread] = proposal;

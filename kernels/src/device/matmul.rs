@@ -175,7 +175,7 @@ impl MatmulHandle {
     pub fn search(&mut self, device: &Device, operands: Operands<'_>, rivals: Rivals<'_>) -> Result<(), DeviceError> {
         self.check(operands)?;
         // SAFETY: checked above.
-        let found = unsafe { choice::fastest(device, &mut self.plans, operands, rivals)? };
+        let found = unsafe { choice::fastest(device, self.matmul, &mut self.plans, operands, rivals)? };
         if let (Some(found), Some(kept)) = (found, &self.kept) {
             // A cache that cannot be written costs the next start a search, nothing else.
             let _ = choice::store(kept, found);

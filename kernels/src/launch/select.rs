@@ -9,6 +9,12 @@ pub(super) const FILE: KernelFile =
 /// Threads of a block.
 const THREADS: u32 = 512;
 const WARPS: usize = THREADS as usize / 32;
+/// Values that a thread reads at a time, and how many times at most before its block selects.
+const ITEMS: usize = 8;
+const MOST_TURNS: usize = 2;
+/// Threads that look for their best value together: so many where few values are wanted, else a few.
+const LARGE_GROUP: usize = 16;
+const SMALL_GROUP: usize = 4;
 /// Values of a row below which a further block gains nothing.
 const LEAST_SHARE: usize = 1024;
 /// Shares of a row: as many as every GPU's clusters have blocks.
@@ -122,11 +128,17 @@ impl Deal {
         grid([self.blocks, rows, 1], THREADS, shared).in_clusters(self.blocks)
     }
 
-    /// Bytes of shared memory where `count` values are selected: what warps find, the best, and candidates for them.
+    /// Bytes of shared memory where `count` values are selected: what has been read, what warps find, the best, and
+    /// candidates for them.
     fn handed(&self, count: usize) -> usize {
-        let reads = (self.length.div_ceil(8 * THREADS as usize) * self.shares).min(4);
-        let (keys, candidates) = if count == 1 { (WARPS, 0) } else { (count, 4 * (8 * reads + 1) * count) };
-        (self.blocks * (self.shares * WARPS + keys) + count + candidates) * 8
+        let threads = THREADS as usize;
+        let turns = (self.length.div_ceil(ITEMS * threads) * self.shares).min(MOST_TURNS);
+        let group = if 2 * LARGE_GROUP * count <= threads { LARGE_GROUP } else { SMALL_GROUP };
+        let (kept, keys, candidates) = match count {
+            1 => (0, WARPS, 0),
+            _ => (turns * ITEMS * threads * 4, count, group * (ITEMS * turns + 1) * count),
+        };
+        kept + (self.blocks * (self.shares * WARPS + keys) + count + candidates) * 8
     }
 }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 pub(super) use kept::{load, path, store};
 
-use super::{Algorithm, Fastest, MatmulPlan, Operands, Rivals};
-use crate::device::{Device, DeviceError, Event, Slice};
+use super::{Algorithm, Fastest, Matmul, MatmulPlan, Operands, Rivals};
+use crate::device::{Device, DeviceError, Element, Event, Slice};
 
 /// Algorithms that are timed, of as many parts.
 const MOST_ALGORITHMS: usize = 16;
@@ -31,6 +31,7 @@ const GAIN: f64 = 0.007;
 /// The operands are as long as the shapes of the plans say.
 pub(super) unsafe fn fastest(
     device: &Device,
+    matmul: Matmul,
     plans: &mut [Box<dyn MatmulPlan>],
     operands: Operands<'_>,
     rivals: Rivals<'_>,
@@ -45,7 +46,7 @@ pub(super) unsafe fn fastest(
     let other = device.allocate(2 * device.properties().cache_bytes).ok();
     let other = other.as_ref().map_or(operands.workspace, |buffer| buffer.slice());
     let (begin, end) = (device.event()?, device.event()?);
-    let mut race = Race { device, plans, operands, rivals, other, begin, end };
+    let mut race = Race { device, matmul, plans, operands, rivals, other, begin, end };
     // Kernels are loaded when they first run, and the library says only then of some that they cannot.
     candidates.retain(|candidate| (rivals.neighbour)().and_then(|()| race.run(*candidate)).is_ok());
     let mut times = near_best(candidates, |candidate| race.alone(candidate))?;
@@ -64,6 +65,7 @@ pub(super) unsafe fn fastest(
 /// What candidates are timed with.
 struct Race<'a> {
     device: &'a Device,
+    matmul: Matmul,
     plans: &'a mut [Box<dyn MatmulPlan>],
     operands: Operands<'a>,
     rivals: Rivals<'a>,
@@ -100,10 +102,19 @@ impl Race<'_> {
 
     /// Runs the plan of so many parts.
     fn multiply(&self, parts: usize) -> Result<(), DeviceError> {
-        let Operands { y, parts: in_parts, x, w, workspace } = self.operands;
-        let y = if parts > 1 { in_parts } else { y };
+        let Operands { x, w, workspace, .. } = self.operands;
+        let y = self.result(parts);
         // SAFETY: the promise of `fastest`; the workspace is as long as the algorithm needs.
         unsafe { self.plans[parts - 1].run(y.address(), x.address(), w.address(), workspace.address()) }
+    }
+
+    /// What a plan of so many parts writes.
+    fn result(&self, parts: usize) -> Slice<'_> {
+        let values = self.matmul.rows * self.matmul.outputs;
+        match parts {
+            1 => self.operands.y.range(0..values * self.matmul.result.bytes()),
+            _ => self.operands.parts.range(0..parts * values * Element::F32.bytes()),
+        }
     }
 
     /// What one takes. A run is like one in a pass: a graph, a short kernel ahead and one behind, with which kernels of
