@@ -96,7 +96,8 @@ fn head(folder: &Folder, target: &TargetFacts, options: &EngineOptions) -> Resul
     Ok((head_facts(folder, &weights, target, options)?, weights))
 }
 
-/// Random weights of a published shape: what a round takes does not depend on their values.
+/// Random weights of a published shape: what a round takes hardly depends on their values, as long as they differ. (Products of
+/// zeros take less power, and at its limit 5% less time.)
 fn random(options: &EngineOptions, device: Option<(Device, String)>) -> Result<Loaded, EngineError> {
     let Some(name) = options.model_shape.as_deref() else {
         return Err(EngineError::Configuration(

@@ -1,8 +1,9 @@
 // What cuBLASLt's algorithms take for one product at a time, cold and when they run for long, where a GPU that takes all the
-// power it may slows down; and the same product in parts of its inputs, whose sums are left in float.
+// power it may slows down; and the same product in parts of its inputs, whose sums are left in float. Of the algorithms those that
+// the library offers, and the tiles and clusters that it has for the first of them besides.
 //   nvcc -O3 -arch=native products.cu -o products -lcublasLt -lnvidia-ml && ./products [MILLISECONDS]
-// A line an algorithm: rows, inputs, outputs, parts, what the library calls its tile, stages, cluster, parts of its own and
-// inner order, microseconds alone (least of 5, weights not in second-level cache) and for long (mean), MHz and watts at the end.
+// A line an algorithm, of the three best that are offered and of the six best of the others: rows, inputs, outputs, parts, what the library calls its tile, stages, cluster, parts of its own and
+// inner order, microseconds alone (least of 4, weights not in second-level cache) and for long (mean), MHz and watts at the end.
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 #include <nvml.h>
@@ -35,7 +36,8 @@ static __nv_bfloat16 *weights, *rows_in;
 static void *out, *workspace;
 
 struct Line {
-  int attributes[5];
+  cublasLtMatmulAlgo_t algorithm;
+  bool offered;
   float alone, sustained;
   unsigned clock, watts;
 };
@@ -62,49 +64,72 @@ static void product(int rows, int inputs, int outputs, int parts, bool result_is
   cublasLtMatmulHeuristicResult_t found[24];
   int count = 0;
   CHECK(cublasLtMatmulAlgoGetHeuristic(library, description, w, x, y, y, preference, 24, found, &count));
-  size_t own = (size_t)inputs * outputs, copies = std::max<size_t>(1, WEIGHTS / (own * 2));
   std::vector<Line> lines;
-  for (int at = 0; at < count; at++) {
-    int number = 0;
-    auto run = [&] {
-      float one = 1.0f, zero = 0.0f;
-      return cublasLtMatmul(library, description, &one, weights + number++ % copies * own, w, rows_in, x, &zero, out, y, out, y,
-                            &found[at].algo, workspace, WORKSPACE, 0);
-    };
-    if (run() != CUBLAS_STATUS_SUCCESS) continue;
-    auto timed = [&](int times) {
-      CHECK(cudaEventRecord(begin));
-      for (int i = 0; i < times; i++) CHECK(run());
-      CHECK(cudaEventRecord(end));
-      CHECK(cudaEventSynchronize(end));
-      float spent;
-      CHECK(cudaEventElapsedTime(&spent, begin, end));
-      return spent * 1000 / times;
-    };
-    Line line = {};
+  for (int at = 0; at < count; at++) lines.push_back(Line{found[at].algo, true});
+  unsigned tiles[4096];
+  size_t written = 0;
+  CHECK(cublasLtMatmulAlgoCapGetAttribute(&found[0].algo, CUBLASLT_ALGO_CAP_TILE_IDS, tiles, sizeof tiles, &written));
+  for (size_t tile = 0; tile < written / sizeof *tiles; tile++) {
+    // 1×1, 2×1, 4×1, 1×2, 2×2, 4×2 and 1×4 blocks.
+    for (unsigned short cluster = 2; cluster < 9; cluster++) {
+      Line line = {found[0].algo, false};
+      auto set = [&](cublasLtMatmulAlgoConfigAttributes_t name, auto value) {
+        return cublasLtMatmulAlgoConfigSetAttribute(&line.algorithm, name, &value, sizeof value) == CUBLAS_STATUS_SUCCESS;
+      };
+      cublasLtMatmulHeuristicResult_t checked;
+      bool can = set(CUBLASLT_ALGO_CONFIG_TILE_ID, tiles[tile]) && set(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, cluster) &&
+                 set(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 1) && set(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, 0) &&
+                 cublasLtMatmulAlgoCheck(library, description, w, x, y, y, &line.algorithm, &checked) == CUBLAS_STATUS_SUCCESS;
+      // Small tiles, which fill the device far more often, are slow.
+      if (can && checked.workspaceSize <= WORKSPACE && checked.wavesCount <= 3 * found[0].wavesCount) lines.push_back(line);
+    }
+  }
+  size_t own = (size_t)inputs * outputs, copies = std::max<size_t>(1, WEIGHTS / (own * 2));
+  int number = 0;
+  auto run = [&](const Line& line) {
+    float one = 1.0f, zero = 0.0f;
+    return cublasLtMatmul(library, description, &one, weights + number++ % copies * own, w, rows_in, x, &zero, out, y, out, y,
+                          &line.algorithm, workspace, WORKSPACE, 0);
+  };
+  auto timed = [&](const Line& line, int times) {
+    CHECK(cudaEventRecord(begin));
+    for (int i = 0; i < times; i++) CHECK(run(line));
+    CHECK(cudaEventRecord(end));
+    CHECK(cudaEventSynchronize(end));
+    float spent;
+    CHECK(cudaEventElapsedTime(&spent, begin, end));
+    return spent * 1000 / times;
+  };
+  for (Line& line : lines) {
     line.alone = 1e9;
-    for (int i = 0; i < 5; i++) line.alone = std::min(line.alone, timed(4));
+    if (run(line) != CUBLAS_STATUS_SUCCESS) continue;
+    for (int i = 0; i < 4; i++) line.alone = std::min(line.alone, timed(line, 4));
+  }
+  std::sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) { return a.alone < b.alone; });
+  int left[2] = {6, 3};
+  std::vector<Line> best;
+  for (const Line& line : lines) {
+    if (line.alone < 1e9 && left[line.offered]-- > 0) best.push_back(line);
+  }
+  for (Line& line : best) {
     int times = std::max(4, (int)(milliseconds * 1000 / line.alone));
-    timed(times);
-    line.sustained = timed(times);
+    timed(line, times);
+    line.sustained = timed(line, times);
     CHECK(nvmlDeviceGetClockInfo(device, NVML_CLOCK_SM, &line.clock));
     CHECK(nvmlDeviceGetPowerUsage(device, &line.watts));
-    cublasLtMatmulAlgoConfigAttributes_t names[5] = {CUBLASLT_ALGO_CONFIG_TILE_ID, CUBLASLT_ALGO_CONFIG_STAGES_ID,
-                                                     CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
-                                                     CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING};
-    for (int i = 0; i < 5; i++) {
-      size_t written;
-      unsigned char bytes[8] = {};
-      cublasLtMatmulAlgoConfigGetAttribute(&found[at].algo, names[i], bytes, i == 2 ? 2 : 4, &written);
-      line.attributes[i] = *(int*)bytes;
-    }
-    lines.push_back(line);
   }
-  std::sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) { return a.sustained < b.sustained; });
-  for (const Line& line : lines) {
+  std::sort(best.begin(), best.end(), [](const Line& a, const Line& b) { return a.sustained < b.sustained; });
+  cublasLtMatmulAlgoConfigAttributes_t names[5] = {CUBLASLT_ALGO_CONFIG_TILE_ID, CUBLASLT_ALGO_CONFIG_STAGES_ID,
+                                                   CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
+                                                   CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING};
+  for (const Line& line : best) {
     printf("%5d %6d %6d %d  ", rows, inputs, outputs, parts);
-    for (int attribute : line.attributes) printf(" %5d", attribute);
-    printf("  %7.1f %7.1f %5u %4u\n", line.alone, line.sustained, line.clock, line.watts / 1000);
+    for (int i = 0; i < 5; i++) {
+      unsigned char bytes[8] = {};
+      CHECK(cublasLtMatmulAlgoConfigGetAttribute(&line.algorithm, names[i], bytes, i == 2 ? 2 : 4, &written));
+      printf(" %5d", *(int*)bytes);
+    }
+    printf("  %7.1f %7.1f %5u %4u%s\n", line.alone, line.sustained, line.clock, line.watts / 1000, line.offered ? "  offered" : "");
   }
 }
 

@@ -166,9 +166,9 @@ impl MatmulHandle {
         self.fastest
     }
 
-    /// Times some kernels and the algorithms that the library offers, and keeps on disk which was the fastest, so that
-    /// later starts take the same without a search. Waits for the device, some milliseconds; overwrites y, the parts and
-    /// the workspace.
+    /// Times some kernels, the algorithms that the library offers, and of more than 64 rows others that it has, and keeps on
+    /// disk which was the fastest, so that later starts take the same without a search. Waits for the device, some milliseconds,
+    /// or a second or two of many rows; overwrites y, the parts and the workspace.
     ///
     /// # Errors
     /// When a slice is too short, or the device fails.

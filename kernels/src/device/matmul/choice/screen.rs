@@ -16,8 +16,10 @@ type Words = [u64; 8];
 
 /// Factor by which an algorithm may fill the device more or less often than one that is known to be fast.
 const MOST_UNLIKE: f32 = 3.0;
+/// Rows up to which what the library offers is enough: weights are what a product waits for, whatever the tile.
+const FEW_ROWS: usize = 64;
 /// Tiles that are tried with other clusters.
-const BEST_TILES: usize = 16;
+const BEST_TILES: usize = 8;
 /// Algorithms that take part in the race.
 const BEST: usize = 8;
 /// What trying them may take; what has been found by then counts.
@@ -29,8 +31,8 @@ const SAMPLE: usize = 256;
 const APART: f32 = 0.01;
 
 impl Race<'_> {
-    /// The best of so many parts beyond those with times, of the kinds of these; none where none of as many parts has come near
-    /// the best of all.
+    /// The best of so many parts beyond those with times, of the kinds of these; none where there are few rows, or none of as
+    /// many parts has come near the best of all.
     pub(super) fn unoffered(
         &mut self,
         parts: usize,
@@ -44,7 +46,9 @@ impl Race<'_> {
             }
         }
         offered.sort_by_key(|(_, time)| *time);
-        let Some((like, _)) = offered.first().copied() else { return Ok(Vec::new()) };
+        let Some((like, _)) = offered.first().copied().filter(|_| self.matmul.rows > FEW_ROWS) else {
+            return Ok(Vec::new());
+        };
         let begin = Instant::now();
         let plan = self.plans[parts - 1].as_ref();
         let tiles = kinds(plan, &offered).into_iter().flat_map(|kind| plan.variants(kind, Axis::Tile)).collect();
