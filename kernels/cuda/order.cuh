@@ -63,10 +63,10 @@ __device__ __forceinline__ void rank_candidates(const u64* candidate, int candid
 }
 
 /// Puts the `count` largest of a block's keys into `best`, largest first, 0 where there are fewer. Keys are all different
-/// but for 0; `keys(bound, take)` calls `take` with all
-/// of a thread's that reach the bound, and few threads are asked for them; `largest` is the largest of
-/// them. `group` threads look for their best key together: a power of two up to 32, at least `count` groups and at most
-/// SELECT_GROUPS of them in a block; `candidate` has room for all keys of `count` groups. It may be called again at once.
+/// but for 0; `keys(bound, take)` calls `take` with all of a thread's that reach the bound, which few threads are asked for;
+/// `largest` is the largest of them. `group` threads look for their best key together: a power of two up to 32, at least
+/// `count` groups and at most SELECT_GROUPS of them in a block; `candidate` has room for all keys of `count` groups. It may be
+/// called again at once.
 ///
 /// The count-th largest of the maxima of groups of threads is a lower bound that at most so many keys reach; these few are
 /// ranked by counting. So there is neither a sort nor a loop over `count`, and four barriers in all.

@@ -33,12 +33,6 @@ __device__ __forceinline__ Share share_of(const float* row, int vocabulary, int 
 __device__ __forceinline__ int index_of(int first, int item) {
   return first + item / 4 * (4 * THREADS) + 4 * (int)threadIdx.x + item % 4;
 }
-__device__ __forceinline__ void unpack(float* values, uint4 words) {
-  values[0] = bits_float(words.x);
-  values[1] = bits_float(words.y);
-  values[2] = bits_float(words.z);
-  values[3] = bits_float(words.w);
-}
 /// A thread's items from `first` on, all loads under way together. NaN behind the end, which `index < end` tells from NaN in
 /// the row.
 template <int ITEMS_AT_ONCE>
@@ -48,7 +42,11 @@ __device__ __forceinline__ void load_items(float (&values)[ITEMS_AT_ONCE], const
   for (int i = 0; i < ITEMS_AT_ONCE; i += 4) {
     int index = index_of(first, i);
     if (aligned && index + 4 <= share.end) {
-      unpack(values + i, load_16(share.row + index));
+      uint4 words = load_16(share.row + index);
+      values[i] = bits_float(words.x);
+      values[i + 1] = bits_float(words.y);
+      values[i + 2] = bits_float(words.z);
+      values[i + 3] = bits_float(words.w);
     } else {
 #pragma unroll
       for (int j = 0; j < 4; j++) values[i + j] = index + j < share.end ? share.row[index + j] : bits_float(0x7fc00000u);

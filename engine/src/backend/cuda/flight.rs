@@ -89,7 +89,8 @@ impl CudaBackend {
         memory::check_shape(&self.machine, round.shape)
     }
 
-    /// Runs graphs of a round from its place in the ring, which what was produced comes to.
+    /// Runs graphs of a round, which leaves what it produces at its place in the ring; slots go to the device where they have
+    /// changed.
     fn run_at(&mut self, place: usize, members: &[Slot], keys: &[GraphKey]) -> Result<(), EngineError> {
         let Some(GraphKey { batch, describe, .. }) = keys.first().copied() else { return Ok(()) };
         let slots = self.ring[place].slots.values_mut::<i32>(0, batch);
@@ -99,14 +100,12 @@ impl CudaBackend {
         }
         // Between two graphs a copy takes longer than what it copies. Kernels that are launched one by one need it: some read
         // before the kernel ahead has ended, but none before a copy has.
-        let stay = !self.options.disable_cuda_graph && self.sent.starts_with(slots);
-        if !stay {
-            self.sent = slots.to_vec();
+        if self.options.disable_cuda_graph || !self.sent.starts_with(slots) {
+            let sent = slots.to_vec();
+            self.device.write_async(self.round.slot.slice(), &self.ring[place].slots, 0..batch * 4)?;
+            self.sent = sent;
         }
         let place = &self.ring[place];
-        if !stay {
-            self.device.write_async(self.round.slot.slice(), &place.slots, 0..batch * 4)?;
-        }
         for (at, key) in keys.iter().enumerate() {
             if let Some(before) = at.checked_sub(1).and_then(|before| place.between.get(before)) {
                 self.device.record(before)?;

@@ -1,4 +1,5 @@
-//! What a round reads from the host and what some of them leave for it, and the marks between which it is timed.
+//! What a round reads from the host, the log-probabilities that it leaves for it, and the marks between which it is timed.
+//! Tokens go straight to [`RoundArrays::output`](super::layout::RoundArrays::output).
 
 use kernels::device::{Device, Event, HostBuffer};
 
