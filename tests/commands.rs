@@ -84,6 +84,12 @@ fn help_is_for_stdout_and_has_examples_for_every_command() {
 }
 
 #[test]
+fn kernels_are_not_checked_where_there_are_none() {
+    check(&["selftest", "--device", "cpu", "--kernel", "top_k"], 2, &["kernels run on a GPU", "--device cuda:N"]);
+    check(&["selftest", "--device", "cpu", "--kernel", "top_k", "--quick"], 2, &["cannot be used with"]);
+}
+
+#[test]
 fn greedy_text_does_not_depend_on_speculation() {
     let generate = |more: &[&str]| {
         let base = ["generate", "--model-path", TARGET, "--device", "cpu", "--prompt", "def read(self", "--json"];

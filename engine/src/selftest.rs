@@ -2,19 +2,16 @@
 
 mod batches;
 mod default_mode;
+mod kernel_checks;
 mod logprobs;
 mod models;
 mod replays;
 
-use kernels::{
-    checks::{CHECKS, UNTYPED_CHECKS},
-    device::{Device, Element},
-};
 use schemas::tree::TreeShape;
 
 use self::{
-    batches::shrinking_and_growing, default_mode::near_batch_invariant, logprobs::same_as_cpu, models::RandomModels,
-    replays::same_as_rounds,
+    batches::shrinking_and_growing, default_mode::near_batch_invariant, kernel_checks::kernel_checks,
+    logprobs::same_as_cpu, models::RandomModels, replays::same_as_rounds,
 };
 use crate::{
     Completion, DeviceChoice, Engine, EngineError, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions,
@@ -30,7 +27,18 @@ pub struct Check {
     pub failure: Option<String>,
 }
 
-/// How much is checked.
+/// What is checked.
+#[derive(Clone, Copy, Debug)]
+pub enum Scope<'a> {
+    /// Everything.
+    Whole,
+    /// All kernels, and a few of the engine's promises.
+    Quick,
+    /// Kernels whose checks have one of these texts in their names.
+    Kernels(&'a [String]),
+}
+
+/// How much of the engine is checked.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     dtypes: &'static [&'static str],
@@ -80,20 +88,29 @@ const QUICK: Plan = Plan {
     tokens: 4,
 };
 
-/// Runs all checks and reports each as it ends; with `quick`, a few of those of the engine.
+/// Runs checks and reports each as it ends.
 ///
 /// # Errors
-/// When the device cannot be used at all.
-pub fn run(choice: DeviceChoice, quick: bool, report: &mut dyn FnMut(Check)) -> Result<(), EngineError> {
+/// When the device cannot be used at all, or there is no such check.
+pub fn run(choice: DeviceChoice, scope: Scope<'_>, report: &mut dyn FnMut(Check)) -> Result<(), EngineError> {
     let device = device(choice)?;
-    let plan = match &device {
-        _ if quick => QUICK,
-        None => CPU,
-        Some(_) => GPU,
-    };
-    if let Some((device, _)) = device {
-        check_kernels(&device, report);
+    match (&device, scope) {
+        (Some((device, _)), _) => {
+            for check in kernel_checks(scope)? {
+                report(Check { name: format!("kernel {}", check.name), failure: (check.run)(device).err() });
+            }
+        }
+        (None, Scope::Kernels(_)) => {
+            return Err(EngineError::Configuration("kernels run on a GPU: give --device cuda:N".into()));
+        }
+        (None, _) => {}
     }
+    let plan = match (scope, device) {
+        (Scope::Kernels(_), _) => return Ok(()),
+        (Scope::Quick, _) => QUICK,
+        (Scope::Whole, None) => CPU,
+        (Scope::Whole, Some(_)) => GPU,
+    };
     check_engines(choice, plan, report)
 }
 
@@ -105,17 +122,6 @@ struct Setting {
     head: &'static str,
     page_size: usize,
     batch_invariant: bool,
-}
-
-fn check_kernels(device: &Device, report: &mut dyn FnMut(Check)) {
-    for element in [Element::F32, Element::F16, Element::BF16] {
-        for (name, check) in CHECKS {
-            report(Check { name: format!("kernel {name}, {}", element.name()), failure: check(device, element).err() });
-        }
-    }
-    for (name, check) in UNTYPED_CHECKS {
-        report(Check { name: format!("kernel {name}"), failure: check(device).err() });
-    }
 }
 
 fn check_engines(choice: DeviceChoice, plan: Plan, report: &mut dyn FnMut(Check)) -> Result<(), EngineError> {
@@ -284,7 +290,7 @@ fn sampled() -> SamplingParams {
 
 #[cfg(test)]
 mod tests {
-    use kernels::device::DeviceError;
+    use kernels::device::{Device, DeviceError};
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! `spectune selftest`: the engine's promises, kept on this machine.
 
-use engine::selftest::{self, Check};
+use engine::selftest::{self, Check, Scope};
 
 use crate::{exit::Exit, terminal};
 
@@ -8,7 +8,8 @@ const EXAMPLES: &str = "\
 Examples:
   spectune selftest
   spectune selftest --device cuda:0
-  compute-sanitizer --tool memcheck spectune selftest --device cuda:0 --quick";
+  compute-sanitizer --tool memcheck spectune selftest --device cuda:0 --quick
+  compute-sanitizer --tool racecheck spectune selftest --device cuda:0 --kernel attend --kernel top_k";
 
 /// Run the engine's invariants and kernels on this machine's device.
 #[derive(Debug, clap::Args)]
@@ -20,6 +21,19 @@ pub struct Arguments {
     /// Run all checks of the kernels and a few of the engine
     #[arg(long)]
     quick: bool,
+    /// Run only the checks of kernels whose name contains this; may be given several times
+    #[arg(long, value_name = "TEXT", conflicts_with = "quick")]
+    kernel: Vec<String>,
+}
+
+impl Arguments {
+    fn scope(&self) -> Scope<'_> {
+        match &self.kernel[..] {
+            [] if self.quick => Scope::Quick,
+            [] => Scope::Whole,
+            names => Scope::Kernels(names),
+        }
+    }
 }
 
 /// Runs the command.
@@ -34,7 +48,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         terminal::print(&format!("{word:6} {}{why}\n", check.name))
     };
     let mut shown = Ok(());
-    selftest::run(arguments.device, arguments.quick, &mut |check| {
+    selftest::run(arguments.device, arguments.scope(), &mut |check| {
         if shown.is_ok() {
             shown = show(&check);
         }

@@ -1,0 +1,57 @@
+//! The checks of kernels, by name.
+
+use kernels::{
+    checks::{CHECKS, UNTYPED_CHECKS},
+    device::{Device, Element},
+};
+
+use super::Scope;
+use crate::EngineError;
+
+/// A check of a kernel; it says what is wrong.
+pub struct KernelCheck {
+    pub name: String,
+    pub run: Box<Run>,
+}
+
+type Run = dyn Fn(&Device) -> Result<(), String>;
+
+/// Those that are asked for: in each type of element, then those of kernels without one.
+pub fn kernel_checks(scope: Scope<'_>) -> Result<Vec<KernelCheck>, EngineError> {
+    let mut checks = Vec::new();
+    for element in [Element::F32, Element::F16, Element::BF16] {
+        checks.extend(CHECKS.iter().map(|(name, check)| KernelCheck {
+            name: format!("{name}, {}", element.name()),
+            run: Box::new(move |device| check(device, element)),
+        }));
+    }
+    checks
+        .extend(UNTYPED_CHECKS.iter().map(|(name, check)| KernelCheck { name: (*name).into(), run: Box::new(check) }));
+    let Scope::Kernels(texts) = scope else { return Ok(checks) };
+    let names: Vec<String> = checks.iter().map(|check| check.name.clone()).collect();
+    checks.retain(|check| texts.iter().any(|text| check.name.contains(text.as_str())));
+    if checks.is_empty() {
+        let (asked, names) = (texts.join(" or "), names.join("; "));
+        return Err(EngineError::Configuration(format!(
+            "no kernel's check has {asked} in its name; there are {names}"
+        )));
+    }
+    Ok(checks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(texts: &[&str]) -> Result<Vec<String>, EngineError> {
+        let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+        Ok(kernel_checks(Scope::Kernels(&texts))?.into_iter().map(|check| check.name).collect())
+    }
+
+    #[test]
+    fn kernels_are_chosen_by_a_part_of_their_name() {
+        assert_eq!(names(&["embed, b", "decode"]).expect("there are such"), ["embed, bfloat16", "decode_begin"]);
+        let none = names(&["no such"]).expect_err("there is none").to_string();
+        assert!(none.contains("no such") && none.contains("decode_begin"), "{none}");
+    }
+}
