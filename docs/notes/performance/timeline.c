@@ -1,21 +1,24 @@
-// Records start and end of every kernel and copy that a CUDA program runs, those inside graphs too, through CUPTI:
+// Records start and end of every kernel, copy and fill that a CUDA program runs, those inside graphs too, through CUPTI:
 //
 //   gcc -O1 -shared -fPIC -I$CUDA/extras/CUPTI/include -I$CUDA/include timeline.c -o timeline.so -lcupti
 //   CUDA_INJECTION64_PATH=$PWD/timeline.so TIMELINE=kernels.tsv spectune bench … --output-len 48
 //   python3 timeline.py kernels.tsv
 //
-// A line a kernel: start and end in nanoseconds, grid, threads of a block, registers of a thread, name. A line a copy: start and
-// end, bytes.
+// A line a kernel: start and end in nanoseconds, grid, threads of a block, registers of a thread, name. A line a copy
+// or fill: start and end, bytes.
 #include <cupti.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-// CUDA 13; earlier ones: CUpti_ActivityKernel9, CUpti_ActivityMemcpy5.
+// CUDA 13; earlier ones: CUpti_ActivityKernel9, CUpti_ActivityMemcpy5, …Memset3.
 #ifndef KERNEL_RECORD
 #define KERNEL_RECORD CUpti_ActivityKernel10
 #endif
 #ifndef COPY_RECORD
 #define COPY_RECORD CUpti_ActivityMemcpy6
+#endif
+#ifndef FILL_RECORD
+#define FILL_RECORD CUpti_ActivityMemset4
 #endif
 
 static FILE* out;
@@ -33,6 +36,11 @@ static void CUPTIAPI take_buffer(CUcontext context, uint32_t stream, uint8_t* bu
       COPY_RECORD* copy = (COPY_RECORD*)record;
       fprintf(out, "%llu\t%llu\t%llu bytes\t0\t0\tcopy\n", (unsigned long long)copy->start, (unsigned long long)copy->end,
               (unsigned long long)copy->bytes);
+    }
+    if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
+      FILL_RECORD* fill = (FILL_RECORD*)record;
+      fprintf(out, "%llu\t%llu\t%llu bytes\t0\t0\tfill\n", (unsigned long long)fill->start, (unsigned long long)fill->end,
+              (unsigned long long)fill->bytes);
     }
     if (record->kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) continue;
     KERNEL_RECORD* kernel = (KERNEL_RECORD*)record;
@@ -57,6 +65,7 @@ int InitializeInjection(void) {
   cuptiActivityRegisterCallbacks(give_buffer, take_buffer);
   CUptiResult result = cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
   if (result == CUPTI_SUCCESS) result = cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMCPY);
+  if (result == CUPTI_SUCCESS) result = cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMSET);
   if (result != CUPTI_SUCCESS) fprintf(stderr, "timeline: CUPTI refuses, error %d\n", (int)result);
   atexit(flush);
   return 1;

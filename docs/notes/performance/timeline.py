@@ -1,6 +1,6 @@
 """Where a round's time goes, from what timeline.c has recorded of a run of `spectune bench`.
 
-timeline.py FILE [KERNELS]: the kernels and copies of a round by the time in which nothing that began earlier still ran
+timeline.py FILE [KERNELS]: the kernels, copies and fills of a round by the time in which nothing that began earlier still ran
 ("alone"), over six rounds of the median length; with KERNELS, also the first so many of one round one by one.
 """
 
