@@ -23,7 +23,7 @@
 //
 // Only what `top_k_rows` has found is young: all else that these kernels read is older than the last draft pass, or than the
 // round, and is read before the kernel ahead has ended (see `await_predecessor`: in a pass rotation or attention
-// releases late, and a round follows a copy).
+// releases late, and a round is a graph or follows a copy).
 // Instructions are read like data, and nothing is in any cache by then: loops are not unrolled where they mostly run once.
 #include "common.cuh"
 #include "order.cuh"
