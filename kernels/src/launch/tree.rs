@@ -108,7 +108,7 @@ pub struct VerifyRows<'a> {
     pub sample_position: Slice<'a>,
     /// Length of each request, int32 `[batch]`.
     pub group_prefix: Option<Slice<'a>>,
-    /// Which step on to the place of this round.
+    /// Whose next place becomes that of this round.
     pub outputs: Outputs<'a>,
 }
 
@@ -130,7 +130,7 @@ impl Outputs<'_> {
         self.at.bytes() / 4 / self.places.max(1)
     }
 
-    /// Which kernels step on, and how many there are.
+    /// Whose turn it is, which a kernel changes, and how many places there are.
     fn turn(&self) -> Result<[Arg; 2], DeviceError> {
         check_ints(self.place, 1)?;
         Ok([address(self.place), int(self.places)])
