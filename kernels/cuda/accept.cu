@@ -31,7 +31,8 @@ __device__ __forceinline__ int first_node(const bool (&holds)[NODES_A_LANE]) {
 /// Writes, with `most` = steps + 1:
 /// accepted_node `[batch, most]`: the way from the root; what the host reads, in its own memory, at place *output_place of
 /// output `[places, output_ints]`: `[batch]` counts of produced tokens, 1 to most, and `[batch, most]` tokens: the choices
-/// along the way, drafts and then the bonus token; those past the count repeat the last. move_from, move_to `[batch, most]`: cache rows for compact_cache, −1 past the count.
+/// along the way, drafts and then the bonus token; those past the count repeat the last. move_from, move_to `[batch, most]`:
+/// cache rows for compact_cache, −1 past the count.
 /// The rows r = b·most + i of the draft's extension: token = that of i; position = length + i; write = the cache row
 /// of that position; slot; prefix = length + i + 1; own_count 0; row_source = b·nodes + accepted_node[i], the row whose
 /// features they take. Rows past the count are padding: they belong to the dummy slot, see nothing, write nothing (−1),
@@ -47,9 +48,9 @@ extern "C" __global__ void __launch_bounds__(128)
     accept_drafts(const int* chosen, const int* node_token, const int* node_parent, const int* node_depth,
                   const int* batch_slot, const int* page_table, int table_width, int page_size, const u64* seed,
                   int nodes, int most, int dummy_slot, float simulate, int* length, int* root, int* output,
-                  int output_ints, const int* output_place, int* accepted_node, int* move_from, int* move_to, int* row_token, int* row_position,
-                  int* row_write, int* row_slot, int* row_prefix, int* row_own_count, int* row_source, int* last_row,
-                  int* group_prefix, int* group_rows) {
+                  int output_ints, const int* output_place, int* accepted_node, int* move_from, int* move_to,
+                  int* row_token, int* row_position, int* row_write, int* row_slot, int* row_prefix, int* row_own_count,
+                  int* row_source, int* last_row, int* group_prefix, int* group_rows) {
   __shared__ int path[MOST_NODES], choice[MOST_NODES], parents[MOST_NODES], tokens[MOST_NODES], depths[MOST_NODES];
   // Cache rows of positions from the request's length on.
   __shared__ int cache_rows[MOST_NODES];

@@ -9,7 +9,7 @@ Examples:
   spectune selftest
   spectune selftest --device cuda:0
   compute-sanitizer --tool memcheck spectune selftest --device cuda:0 --quick
-  compute-sanitizer --tool racecheck spectune selftest --device cuda:0 --kernel attend --kernel top_k";
+  compute-sanitizer --tool racecheck spectune selftest --device cuda:0 --kernel top_k";
 
 /// Run the engine's invariants and kernels on this machine's device.
 #[derive(Debug, clap::Args)]

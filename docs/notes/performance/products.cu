@@ -2,8 +2,8 @@
 // power it may slows down; and the same product in parts of its inputs, whose sums are left in float. Of the algorithms those that
 // the library offers, and the tiles and clusters that it has for the first of them besides.
 //   nvcc -O3 -arch=native products.cu -o products -lcublasLt -lnvidia-ml && ./products [MILLISECONDS]
-// A line an algorithm, of the three best that are offered and of the six best of the others: rows, inputs, outputs, parts, what the library calls its tile, stages, cluster, parts of its own and
-// inner order, microseconds alone (least of 4, weights not in second-level cache) and for long (mean), MHz and watts at the end.
+// A line an algorithm, of the three best that are offered and of the six best of the others: rows, inputs, outputs, parts, what
+// the library calls its tile, stages, cluster, parts of its own and inner order, microseconds alone (least of 4, weights not in second-level cache) and for long (mean), MHz and watts at the end.
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 #include <nvml.h>

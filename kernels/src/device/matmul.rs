@@ -23,11 +23,14 @@ pub struct Matmul {
     pub most_parts: usize,
 }
 
+/// What the library calls an algorithm. Means the same to the same version of the library only.
+pub type Words = [u64; 8];
+
 /// One of the library's ways to compute a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Algorithm {
-    /// What the library calls it. Means the same to the same version of the library only.
-    pub words: [u64; 8],
+    /// What the library calls it.
+    pub words: Words,
     /// Bytes of workspace.
     pub workspace: usize,
 }
@@ -50,7 +53,7 @@ pub trait MatmulPlan: Send + Sync {
     fn workspace(&self) -> usize;
 
     /// The algorithm that is chosen.
-    fn words(&self) -> [u64; 8];
+    fn words(&self) -> Words;
 
     /// At most `most` algorithms, the one that the library expects to be the fastest first.
     ///
@@ -60,13 +63,13 @@ pub trait MatmulPlan: Send + Sync {
 
     /// The algorithm of these words with everything else that the library has on an axis, whole where it splits the inputs. The
     /// library may refuse many of them.
-    fn variants(&self, words: [u64; 8], axis: Axis) -> Vec<[u64; 8]>;
+    fn variants(&self, words: Words, axis: Axis) -> Vec<Words>;
 
     /// How often an algorithm fills the device, as the library counts it; `None` where it cannot run it.
-    fn waves(&self, words: [u64; 8]) -> Option<f32>;
+    fn waves(&self, words: Words) -> Option<f32>;
 
     /// Takes the algorithm of these words from now on. False where the library cannot run it: then nothing changes.
-    fn choose(&mut self, words: [u64; 8]) -> bool;
+    fn choose(&mut self, words: Words) -> bool;
 
     /// Runs it, in order with the stream. In parts, y is float `[parts, rows, outputs]`.
     ///
@@ -86,7 +89,7 @@ pub enum Fastest {
         /// In how many parts.
         parts: usize,
         /// By which algorithm.
-        words: [u64; 8],
+        words: Words,
     },
     /// One of the kernels that were timed beside it, by its number.
     Rival(usize),

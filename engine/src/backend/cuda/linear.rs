@@ -291,8 +291,7 @@ impl Machine {
             follow()
         };
         let neighbour = || self.kernels.fill_random(self.products.scratch(), 1.0, 0);
-        let values = x.at.range(0..rows * inputs * element.bytes());
-        let prepare = || self.kernels.fill_random(values, 1.0, 1);
+        let prepare = || self.kernels.fill_random(x.at.range(0..rows * inputs * element.bytes()), 1.0, 1);
         let parts = if most_parts > 1 { work.parts.slice() } else { Slice::NONE };
         // What lies in `work.normed` has been read when a layer's result is added to the stream.
         let add = |count: usize| {

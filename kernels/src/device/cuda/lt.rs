@@ -10,7 +10,7 @@ use cudarc::{
 use super::failed;
 use crate::device::{
     DeviceError, Element,
-    matmul::{Algorithm, Axis, Matmul, MatmulPlan},
+    matmul::{Algorithm, Axis, Matmul, MatmulPlan, Words},
 };
 
 /// What cuBLASLt may use beside its operands; NVIDIA advises 32 MiB on Hopper.
@@ -121,7 +121,7 @@ impl Plan {
     }
 
     /// Whether the library can run an algorithm, and what it says of it.
-    fn check(&self, words: [u64; 8]) -> Option<sys::cublasLtMatmulHeuristicResult_t> {
+    fn check(&self, words: Words) -> Option<sys::cublasLtMatmulHeuristicResult_t> {
         let algorithm = sys::cublasLtMatmulAlgo_t { data: words };
         let mut checked = no_result();
         // SAFETY: all handles are live, and the result is written by the call.
@@ -187,7 +187,7 @@ impl MatmulPlan for Plan {
         Ok(usable.map(|one| Algorithm { words: one.algo.data, workspace: one.workspaceSize }).collect())
     }
 
-    fn variants(&self, words: [u64; 8], axis: Axis) -> Vec<[u64; 8]> {
+    fn variants(&self, words: Words, axis: Axis) -> Vec<Words> {
         use sys::cublasLtMatmulAlgoConfigAttributes_t as Setting;
         let mut like = sys::cublasLtMatmulAlgo_t { data: words };
         let whole = set(&mut like, Setting::CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 1_u32)
@@ -212,11 +212,11 @@ impl MatmulPlan for Plan {
         }
     }
 
-    fn waves(&self, words: [u64; 8]) -> Option<f32> {
+    fn waves(&self, words: Words) -> Option<f32> {
         self.check(words).map(|checked| checked.wavesCount)
     }
 
-    fn choose(&mut self, words: [u64; 8]) -> bool {
+    fn choose(&mut self, words: Words) -> bool {
         let checked = self.check(words);
         if let Some(checked) = checked {
             self.take(Algorithm { words, workspace: checked.workspaceSize });
@@ -228,7 +228,7 @@ impl MatmulPlan for Plan {
         self.workspace
     }
 
-    fn words(&self) -> [u64; 8] {
+    fn words(&self) -> Words {
         self.algorithm.data
     }
 

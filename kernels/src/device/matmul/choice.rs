@@ -10,7 +10,7 @@ use std::time::Duration;
 
 pub(super) use kept::{load, path, store};
 
-use super::{Algorithm, Fastest, Matmul, MatmulPlan, Operands, Rivals};
+use super::{Algorithm, Fastest, Matmul, MatmulPlan, Operands, Rivals, Words};
 use crate::device::{Device, DeviceError, Element, Event, Graph, Slice};
 
 /// Algorithms that are timed, of as many parts.
@@ -49,10 +49,11 @@ pub(super) unsafe fn fastest(
     let mut race = Race { device, matmul, plans, operands, rivals, other, begin, end, graphs: Vec::new() };
     // Kernels are loaded when they first run, and the library says only then of some that they cannot.
     candidates.retain(|candidate| (rivals.neighbour)().and_then(|()| race.run(*candidate)).is_ok());
-    let mut times = near_best(candidates, |candidate| race.alone(candidate))?;
+    let mut times = Vec::new();
+    near_best(&mut times, candidates, |candidate| race.alone(candidate))?;
     for parts in 1..=race.plans.len() {
         let others = race.unoffered(parts, &times)?;
-        times.extend(near_best(others, |candidate| race.alone(candidate))?);
+        near_best(&mut times, others, |candidate| race.alone(candidate))?;
     }
     repeat(&mut times, |candidate| race.alone(candidate))?;
     let best = best_of(&times);
@@ -94,12 +95,12 @@ impl Race<'_> {
         user.map_or(Ok(()), |user| user(left_in))
     }
 
-    fn choose(&mut self, parts: usize, words: [u64; 8]) -> Result<(), DeviceError> {
+    fn choose(&mut self, parts: usize, words: Words) -> Result<(), DeviceError> {
         let plan = &mut self.plans[parts - 1];
         if plan.words() == words || plan.choose(words) {
             return Ok(());
         }
-        Err(DeviceError::Shape("cuBLASLt refuses an algorithm that it has offered".into()))
+        Err(DeviceError::Shape("cuBLASLt refuses an algorithm that it has offered or run".into()))
     }
 
     /// Runs the plan of so many parts.
@@ -145,18 +146,18 @@ impl Race<'_> {
     }
 }
 
-/// Runs all once: those near the best, with their times.
+/// Runs all once, adds their times to those of others, and keeps those near the best.
 fn near_best<C: Copy, E>(
+    times: &mut Vec<(C, Duration)>,
     candidates: Vec<C>,
     mut time: impl FnMut(C) -> Result<Duration, E>,
-) -> Result<Vec<(C, Duration)>, E> {
-    let mut times = Vec::new();
+) -> Result<(), E> {
     for candidate in candidates {
         times.push((candidate, time(candidate)?));
     }
     let least = times.iter().map(|(_, time)| *time).min().unwrap_or_default();
     times.retain(|(_, time)| time.as_secs_f64() <= least.as_secs_f64() * NEAR);
-    Ok(times)
+    Ok(())
 }
 
 /// Runs those near the best again, and keeps the least of each: what disturbs a run only makes it longer.
@@ -198,7 +199,8 @@ mod tests {
             runs[at] += 1;
             Ok::<_, ()>(Duration::from_micros(time))
         };
-        let mut near = near_best((0..times.len()).collect(), &mut time).expect("times do not fail");
+        let mut near = Vec::new();
+        near_best(&mut near, (0..times.len()).collect(), &mut time).expect("times do not fail");
         repeat(&mut near, &mut time).expect("nor do they now");
         (best_of(&near), runs.iter().sum())
     }

@@ -8,11 +8,8 @@ use std::time::{Duration, Instant};
 use super::{Fastest, Race};
 use crate::device::{
     DeviceError, Element,
-    matmul::{Axis, MatmulPlan},
+    matmul::{Axis, MatmulPlan, Words},
 };
-
-/// What the library calls an algorithm.
-type Words = [u64; 8];
 
 /// Factor by which an algorithm may fill the device more or less often than one that is known to be fast.
 const MOST_UNLIKE: f32 = 3.0;
@@ -38,6 +35,9 @@ impl Race<'_> {
         parts: usize,
         times: &[(Fastest, Duration)],
     ) -> Result<Vec<Fastest>, DeviceError> {
+        if self.matmul.rows <= FEW_ROWS {
+            return Ok(Vec::new());
+        }
         let mut offered: Vec<(Words, Duration)> = Vec::new();
         for (candidate, time) in times {
             match *candidate {
@@ -46,25 +46,24 @@ impl Race<'_> {
             }
         }
         offered.sort_by_key(|(_, time)| *time);
-        let Some((like, _)) = offered.first().copied().filter(|_| self.matmul.rows > FEW_ROWS) else {
-            return Ok(Vec::new());
-        };
+        let Some((like, _)) = offered.first().copied() else { return Ok(Vec::new()) };
         let begin = Instant::now();
         let plan = self.plans[parts - 1].as_ref();
         let tiles = kinds(plan, &offered).into_iter().flat_map(|kind| plan.variants(kind, Axis::Tile)).collect();
         let mut found = self.screened(parts, tiles, like, begin)?;
         found.truncate(BEST_TILES);
         let plan = self.plans[parts - 1].as_ref();
-        let in_clusters = found.iter().flat_map(|(words, _)| plan.variants(*words, Axis::Cluster)).collect();
+        let is_new = |words: &Words| found.iter().all(|(known, _)| known != words);
+        let in_clusters =
+            found.iter().flat_map(|(words, _)| plan.variants(*words, Axis::Cluster)).filter(is_new).collect();
         found.extend(self.screened(parts, in_clusters, like, begin)?);
         found.sort_by_key(|(_, time)| *time);
         let expected = self.sample(parts, like)?;
         let mut best = Vec::new();
         for (words, _) in found {
-            let candidate = Fastest::Library { parts, words };
-            let known = best.contains(&candidate) || offered.iter().any(|(offered, _)| *offered == words);
-            if best.len() < BEST && !known && agree(&expected, &self.sample(parts, words)?) {
-                best.push(candidate);
+            let is_offered = offered.iter().any(|(offered, _)| *offered == words);
+            if best.len() < BEST && !is_offered && agree(&expected, &self.sample(parts, words)?) {
+                best.push(Fastest::Library { parts, words });
             }
         }
         Ok(best)
