@@ -76,6 +76,9 @@ impl CudaBackend {
         let Some(head) = &self.machine.head else { return Ok(()) };
         let unread = slots.iter().map(|slot| (*slot, self.unread(*slot)));
         let late: Vec<(Slot, usize)> = unread.filter(|(_, unread)| *unread > 0).collect();
+        if late.is_empty() {
+            return Ok(());
+        }
         let host = &mut self.ring[place].unread;
         let columns = host.values_mut::<i32>(0, 2 * late.len());
         for (at, (slot, unread)) in late.iter().enumerate() {
