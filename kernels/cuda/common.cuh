@@ -296,6 +296,12 @@ __device__ __forceinline__ u32 transpose_8x8(u32 pair) {
   return transposed;
 }
 
+/// Lets so many cycles pass.
+__device__ __forceinline__ void let_pass(int cycles) {
+  for (long long start = clock64(); clock64() - start < cycles;) {
+  }
+}
+
 /// Lets the kernel behind begin (programmatic dependent launch), once all blocks of this one have said so or ended; so it never
 /// takes a place that one of them waits for.
 __device__ __forceinline__ void release_successor() {

@@ -3,6 +3,9 @@
 // A block has few outputs and all their inputs, which its warps share, so that results are whole where linear.cu would leave
 // them in parts; each block reads all of x, which with more rows would be too much. Weights stream through a ring as there.
 // Sums have another order, which does not depend on the other rows.
+//
+// A ring may be filled at a pace, a stage every `pause` cycles. All of a narrow layer is asked for within a microsecond else, and
+// what the kernel ahead is still to load then waits behind it.
 #include "common.cuh"
 #include "ring.cuh"
 
@@ -13,8 +16,8 @@
 
 #define PARAMETERS                                                                                                      \
   void *y, int y_is_float, const T *x, int x_stride, const T *w, const T *bias, int rows, int inputs, int outputs,      \
-      SCALE_PARAMETERS
-#define ARGUMENTS y, y_is_float, x, x_stride, w, bias, rows, inputs, outputs, SCALE_ARGUMENTS
+      SCALE_PARAMETERS, int pause
+#define ARGUMENTS y, y_is_float, x, x_stride, w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, pause
 
 /// What the kernels that add to a residual stream take beside. The stream is y, of T; it is also written to `keep` unless that is
 /// null, and times `norm` `[outputs]` to `normed` `[rows, outputs]`. Each block leaves the sums of squares of its outputs in
@@ -62,6 +65,7 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
 #pragma unroll
   for (int s = 0; s < RING_STAGES - 1; s++) {
     if (s < steps) load_weights(s);
+    if (pause > 0 && s + 1 < steps) let_pass(pause);
   }
   // A thread has one result in the end.
   int output = first_output + thread % 16, row = thread / 16;

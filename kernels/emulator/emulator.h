@@ -512,6 +512,7 @@ inline void copy_async_16_or_zero(void* shared, const void* global, bool real, u
 }
 inline void copy_async_commit() {}
 template <int pending> inline void copy_async_wait() {}
+inline void let_pass(int) {}
 inline void wait_for_predecessor() {}
 inline void release_successor() {}
 inline void await_predecessor() {}

@@ -18,6 +18,9 @@ const OUTPUTS: usize = 16;
 const PIECE: usize = 512;
 /// Bytes of a stage.
 const STAGE: usize = (OUTPUTS + FEW_ROWS) * PIECE * 2;
+/// Cycles between two stages of a narrow layer that are asked for ahead: of up to two rows, and of more, for which attention ahead
+/// takes longer. Measured on an H200 with layers of 2,048, where they gain up to 5% of a round; with 4,096 none gain.
+const PAUSES: [usize; 2] = [250, 500];
 
 /// What computes a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +109,9 @@ impl Kernels {
         let kernel = self.device.kernel(FILE, &options(self.element, properties), name)?;
         let shared = stages(properties) * STAGE + if blocks > 1 { OUTPUTS * FEW_ROWS * 4 } else { 0 };
         let geometry = grid([blocks * outputs.div_ceil(OUTPUTS), 1, 1], 256, shared);
-        let arguments = [&linear.arguments()[..], &linear.scale_arguments(), more].concat();
+        let is_narrow = !self.is_wide(inputs.min(outputs), WIDE_LAYER);
+        let pause = if is_narrow { PAUSES[usize::from(rows > 2)] } else { 0 };
+        let arguments = [&linear.arguments()[..], &linear.scale_arguments(), &[int(pause)], more].concat();
         // SAFETY: lengths are checked above and by the caller.
         unsafe { self.device.launch(&kernel, geometry.in_clusters(blocks), &arguments) }
     }
