@@ -61,11 +61,14 @@ pub fn check_rms_norm(device: &Device, element: Element) -> Result<(), String> {
         kernels.rms_norm(norm).map_err(text)?;
         compare(&what, &values(device, out.slice(), element)?, &rms_norm(&x, &weight, 1e-5), tolerance(element))?;
         let map = device.upload(&[4_i32, 0, 2]).map_err(text)?;
-        kernels.rms_norm(RmsNorm { source: Some(map.slice()), rows: 3, ..norm }).map_err(text)?;
+        let keep = Rows { at: kept.slice(), stride: 2 * width };
+        let of_source = RmsNorm { source: Some(map.slice()), keep: Some(keep), rows: 3, ..norm };
+        kernels.rms_norm(of_source).map_err(text)?;
         let gathered: Vec<f32> = [4, 0, 2].into_iter().flat_map(|row| &x[row * width..][..width]).copied().collect();
         let expected = rms_norm(&gathered, &weight, 1e-5);
         compare(&what, &values(device, out.slice(), element)?, &expected, tolerance(element))?;
-        let keep = Rows { at: kept.slice(), stride: 2 * width };
+        let found = values(device, kept.slice(), element)?;
+        compare("the kept row", &found[2 * width..][..width], &gathered[width..][..width], tolerance(element) / 4.0)?;
         kernels
             .rms_norm(RmsNorm { add: Some(Added::Rows(rows_of(&added, width))), keep: Some(keep), ..norm })
             .map_err(text)?;

@@ -296,24 +296,10 @@ impl Machine {
         let Some(weight) = &head.norm else {
             return self.kernels.add_rows(out, add, None, rows, hidden).map(|()| out);
         };
-        self.head_norm(head, weight, work, out, add, rows)
-    }
-
-    /// The norm behind the head's layer, over its recurrent state after `add`: in place, or beside it in `work.added`.
-    fn head_norm<'a>(
-        &self,
-        head: &HeadWeights,
-        weight: &Buffer,
-        work: &'a Activations,
-        stream: Rows<'a>,
-        add: Option<Added<'_>>,
-        rows: usize,
-    ) -> Result<Rows<'a>, DeviceError> {
-        let LayerFacts { hidden, epsilon, .. } = head.facts.layer;
-        let out = if head.facts.norm_output { stream } else { self.rows(&work.added, hidden) };
+        let normed = if facts.norm_output { out } else { self.rows(&work.added, hidden) };
         self.kernels.rms_norm(RmsNorm {
-            out,
-            stream,
+            out: normed,
+            stream: out,
             add,
             weight: weight.slice(),
             keep: None,
@@ -322,23 +308,39 @@ impl Machine {
             width: hidden,
             epsilon,
         })?;
-        Ok(out)
+        Ok(normed)
     }
 
     /// What the draft's vocabulary is multiplied with behind rows of its recurrent state, where it is not at hand from
-    /// [`head_pass`](Self::head_pass).
+    /// [`head_pass`](Self::head_pass). They are in `work.states[0]`, or are brought there from these rows of others that are kept.
     pub fn proposing<'a>(
         &self,
         head: &HeadWeights,
         work: &'a Activations,
-        state: usize,
+        kept: Option<(Rows<'_>, Slice<'_>)>,
         rows: usize,
     ) -> Result<Rows<'a>, DeviceError> {
-        let stream = self.rows(&work.states[state], head.facts.layer.hidden);
-        match head.norm.as_ref().filter(|_| !head.facts.norm_output) {
-            Some(weight) => self.head_norm(head, weight, work, stream, None, rows),
-            None => Ok(stream),
-        }
+        let LayerFacts { hidden, epsilon, .. } = head.facts.layer;
+        let state = self.rows(&work.states[0], hidden);
+        let Some(weight) = head.norm.as_ref().filter(|_| !head.facts.norm_output) else {
+            if let Some((from, source)) = kept {
+                self.kernels.gather_rows(state, None, from, Some(source), rows, hidden)?;
+            }
+            return Ok(state);
+        };
+        let out = self.rows(&work.added, hidden);
+        self.kernels.rms_norm(RmsNorm {
+            out,
+            stream: kept.map_or(state, |(from, _)| from),
+            add: None,
+            weight: weight.slice(),
+            keep: kept.map(|_| state),
+            source: kept.map(|(_, source)| source),
+            rows,
+            width: hidden,
+            epsilon,
+        })?;
+        Ok(out)
     }
 
     /// The best tokens behind rows that [`head_pass`](Self::head_pass) or [`proposing`](Self::proposing) has left, with

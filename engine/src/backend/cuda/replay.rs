@@ -143,7 +143,7 @@ impl CudaBackend {
             self.device.copy(to, kept.range(from * row..(from + 1) * row))?;
         }
         let first =
-            self.best(head, self.machine.proposing(head, &self.work, 0, places.len())?, places.len(), shape.topk)?;
+            self.best(head, self.machine.proposing(head, &self.work, None, places.len())?, places.len(), shape.topk)?;
         let prune = |at: usize, tree: &mut Expansion| tree.prune(places[at].text, places[at].wanted);
         let trees = grow(shape, &first, prune, |step, beams| {
             self.lay_out(places, shape, step, beams)?;

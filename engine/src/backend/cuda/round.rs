@@ -210,15 +210,8 @@ impl Machine {
         };
         let proposals = Proposals { ids: round.ids.slice(), logprobs: round.logprobs.slice() };
         let propose = |x: Rows<'_>, rows: usize| self.propose(head, work, x, rows, topk, proposals);
-        self.kernels.gather_rows(
-            Rows { at: work.states[0].slice(), stride: hidden },
-            None,
-            Rows { at: self.slots.recurrent.slice(), stride: hidden },
-            Some(round.slot.slice()),
-            batch,
-            hidden,
-        )?;
-        propose(self.proposing(head, work, 0, batch)?, batch)?;
+        let kept = (Rows { at: self.slots.recurrent.slice(), stride: hidden }, round.slot.slice());
+        propose(self.proposing(head, work, Some(kept), batch)?, batch)?;
         if steps > 1 {
             self.kernels.draft_begin(drafting, proposals, sequences, arrays.pass(), arrays.source.slice())?;
         }
