@@ -28,6 +28,9 @@ const MOST_OF_FEW: usize = 128;
 const MOST_BESIDE: usize = 64;
 /// Splits that are worth their merging through device memory, where there are no clusters.
 const MOST_SPLITS: usize = 32;
+/// Records that blocks of a cluster of 8 write to one of theirs, beyond one for each of its pairs: `splits.cuh` deals these in
+/// turns.
+const MORE_RECORDS: usize = 7;
 
 /// Runs of rows that have one slot.
 #[derive(Clone, Copy, Debug)]
@@ -240,7 +243,7 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
         rotates,
         pairs,
         threads: warps * 32,
-        shared: (warps as usize * 8 + if resident > 0 { pairs + 7 } else { 0 }) * (head_dim + 4) * 4,
+        shared: (warps as usize * 8 + if resident > 0 { pairs + MORE_RECORDS } else { 0 }) * (head_dim + 4) * 4,
         resident,
     };
     // As in attention_tiles.cu: tiles of 32 keys and values, and the queries.
