@@ -40,7 +40,7 @@ pub struct RmsNorm<'a> {
     pub add: Option<Added<'a>>,
     /// `[width]`.
     pub weight: Slice<'a>,
-    /// Where the sum is kept beside.
+    /// Where what is normed, the sum if anything is added, is kept beside.
     pub keep: Option<Rows<'a>>,
     /// Which row of the stream each row reads, int32; only without `add`.
     pub source: Option<Slice<'a>>,

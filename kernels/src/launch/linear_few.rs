@@ -19,7 +19,7 @@ const PIECE: usize = 512;
 /// Bytes of a stage.
 const STAGE: usize = (OUTPUTS + FEW_ROWS) * PIECE * 2;
 /// Cycles between two stages of a narrow layer that are asked for ahead: of up to two rows, and of more, for which attention ahead
-/// takes longer. Measured on an H200 with layers of 2,048, where they gain up to 5% of a round; with 4,096 none gain.
+/// takes longer. Measured on an H200 with layers of 2,048, where they gain up to 5% of a round; with those of 4,096 nothing is gained.
 const PAUSES: [usize; 2] = [250, 500];
 
 /// What computes a layer.
