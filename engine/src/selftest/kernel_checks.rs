@@ -28,15 +28,16 @@ pub fn kernel_checks(scope: Scope<'_>) -> Result<Vec<KernelCheck>, EngineError> 
     checks
         .extend(UNTYPED_CHECKS.iter().map(|(name, check)| KernelCheck { name: (*name).into(), run: Box::new(check) }));
     let Scope::Kernels(texts) = scope else { return Ok(checks) };
-    let names: Vec<String> = checks.iter().map(|check| check.name.clone()).collect();
-    checks.retain(|check| texts.iter().any(|text| check.name.contains(text.as_str())));
-    if checks.is_empty() {
+    let is_asked_for = |check: &KernelCheck| texts.iter().any(|text| check.name.contains(text.as_str()));
+    let (chosen, others): (Vec<_>, Vec<_>) = checks.into_iter().partition(is_asked_for);
+    if chosen.is_empty() {
+        let names: Vec<String> = others.into_iter().map(|check| check.name).collect();
         let (asked, names) = (texts.join(" or "), names.join("; "));
         return Err(EngineError::Configuration(format!(
             "no kernel's check has {asked} in its name; there are {names}"
         )));
     }
-    Ok(checks)
+    Ok(chosen)
 }
 
 #[cfg(test)]

@@ -238,7 +238,7 @@ impl Machine {
     /// `work.states[state]`; returns what the draft's vocabulary is multiplied with, valid until the next pass.
     pub fn head_pass<'a>(
         &self,
-        head: &HeadWeights,
+        head: &'a HeadWeights,
         pass: Pass<'a>,
         features: &Buffer,
         source: Option<Slice<'_>>,
@@ -296,51 +296,55 @@ impl Machine {
         let Some(weight) = &head.norm else {
             return self.kernels.add_rows(out, add, None, rows, hidden).map(|()| out);
         };
-        let normed = if facts.norm_output { out } else { self.rows(&work.added, hidden) };
-        self.kernels.rms_norm(RmsNorm {
-            out: normed,
-            stream: out,
-            add,
+        let norm = self.head_norm(head, weight, work, out, rows);
+        self.kernels.rms_norm(RmsNorm { add, ..norm })?;
+        Ok(norm.out)
+    }
+
+    /// The norm behind the head's layer, over rows of its recurrent state: in place, or beside them in `work.added`.
+    fn head_norm<'a>(
+        &self,
+        head: &HeadWeights,
+        weight: &'a Buffer,
+        work: &'a Activations,
+        stream: Rows<'a>,
+        rows: usize,
+    ) -> RmsNorm<'a> {
+        let LayerFacts { hidden, epsilon, .. } = head.facts.layer;
+        RmsNorm {
+            out: if head.facts.norm_output { stream } else { self.rows(&work.added, hidden) },
+            stream,
+            add: None,
             weight: weight.slice(),
             keep: None,
             source: None,
             rows,
             width: hidden,
             epsilon,
-        })?;
-        Ok(normed)
+        }
     }
 
     /// What the draft's vocabulary is multiplied with behind rows of its recurrent state, where it is not at hand from
     /// [`head_pass`](Self::head_pass). They are in `work.states[0]`, or are brought there from these rows of others that are kept.
     pub fn proposing<'a>(
         &self,
-        head: &HeadWeights,
+        head: &'a HeadWeights,
         work: &'a Activations,
-        kept: Option<(Rows<'_>, Slice<'_>)>,
+        kept: Option<(Rows<'a>, Slice<'_>)>,
         rows: usize,
     ) -> Result<Rows<'a>, DeviceError> {
-        let LayerFacts { hidden, epsilon, .. } = head.facts.layer;
+        let hidden = head.facts.layer.hidden;
         let state = self.rows(&work.states[0], hidden);
+        let (stream, source) = kept.map_or((state, None), |(from, source)| (from, Some(source)));
         let Some(weight) = head.norm.as_ref().filter(|_| !head.facts.norm_output) else {
-            if let Some((from, source)) = kept {
-                self.kernels.gather_rows(state, None, from, Some(source), rows, hidden)?;
+            if source.is_some() {
+                self.kernels.gather_rows(state, None, stream, source, rows, hidden)?;
             }
             return Ok(state);
         };
-        let out = self.rows(&work.added, hidden);
-        self.kernels.rms_norm(RmsNorm {
-            out,
-            stream: kept.map_or(state, |(from, _)| from),
-            add: None,
-            weight: weight.slice(),
-            keep: kept.map(|_| state),
-            source: kept.map(|(_, source)| source),
-            rows,
-            width: hidden,
-            epsilon,
-        })?;
-        Ok(out)
+        let norm = self.head_norm(head, weight, work, stream, rows);
+        self.kernels.rms_norm(RmsNorm { keep: source.map(|_| state), source, ..norm })?;
+        Ok(norm.out)
     }
 
     /// The best tokens behind rows that [`head_pass`](Self::head_pass) or [`proposing`](Self::proposing) has left, with

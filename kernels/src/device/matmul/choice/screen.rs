@@ -104,9 +104,7 @@ impl Race<'_> {
         times.sort_by_key(|(_, time)| *time);
         Ok(times)
     }
-}
 
-impl Race<'_> {
     /// Some values that an algorithm computes, from all over the result.
     fn sample(&mut self, parts: usize, words: Words) -> Result<Vec<f32>, DeviceError> {
         self.choose(parts, words)?;
