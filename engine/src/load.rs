@@ -166,6 +166,7 @@ fn cuda_options(options: &EngineOptions, element: Element, context_length: usize
             Some("tiles") => Some(AttentionKernels::Tiles),
             _ => None,
         },
+        asking: None,
         simulate_accept_length: options.simulate_accept_length,
     }
 }

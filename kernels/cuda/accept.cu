@@ -20,14 +20,112 @@ __device__ __forceinline__ int first_node(const bool (&holds)[NODES_A_LANE]) {
   return found;
 }
 
+/// How many tokens a request produces where acceptance is simulated, 1 to `most` and to the number of nodes; 0 where it is not,
+/// or the request is padding. ⌊simulate⌋, one more with the probability of the fraction: a function of the slot's seed and length.
+__device__ __forceinline__ int simulated_count(float simulate, bool runs, const u64* seed, int slot, int start, int most,
+                                               int nodes) {
+  if (!(simulate > 0.0f) || !runs) return 0;
+  simulate = simulate < (float)MOST_NODES ? simulate : (float)MOST_NODES;
+  int whole = (int)simulate;
+  uint2 words = load_fresh_8(seed + slot);
+  u64 bits = random_bits(((u64)words.y << 32 | words.x) ^ SIMULATION, start);
+  // A draw of 53 bits below the fraction.
+  u64 fraction = (u64)(((double)simulate - (double)whole) * 9007199254740992.0);
+  return max(1, min(whole + (bits < fraction ? 1 : 0), min(most, nodes)));
+}
+
+/// A tree in shared memory: what its nodes hold and hang from (−1: nothing), how deep they lie, and the target's choices.
+struct Tree {
+  int parents[MOST_NODES], tokens[MOST_NODES], depths[MOST_NODES], choices[MOST_NODES];
+};
+
+/// Reads a thread's node of a request's tree, but for its choice.
+__device__ __forceinline__ void read_node(Tree& tree, const int* token, const int* parent, const int* depth, u64 first,
+                                          int nodes) {
+  int node = (int)threadIdx.x;
+  bool real = node < nodes;
+  tree.parents[node] = real ? load_fresh(parent + first + node) : -1;
+  tree.tokens[node] = real ? load_fresh(token + first + node) : 0;
+  tree.depths[node] = real ? load_fresh(depth + first + node) : -1;
+}
+
+/// The way from the root, at most `most` nodes, and how many: from each node to the lowest child that holds its choice; of padding
+/// (`runs` is false) the root alone. If `simulated` > 0 choices are ignored, and that many nodes lead to the first of their depth,
+/// or where the tree is not so deep are simply the first. By one warp.
+__device__ __forceinline__ int walk(const Tree& tree, bool runs, int simulated, int most, int* path) {
+  bool holds[NODES_A_LANE];
+  if (simulated) {
+#pragma unroll
+    for (int i = 0; i < NODES_A_LANE; i++) holds[i] = tree.depths[i * WARP + lane()] == simulated - 1;
+    int node = first_node(holds);
+    if (lane() == 0) {
+#pragma unroll 1
+      for (int i = simulated - 1; i >= 0; i--) {
+        path[i] = node < 0 ? i : node;
+        node = node < 0 ? node : tree.parents[node];
+      }
+    }
+    return simulated;
+  }
+  // The parent of a node that holds its parent's choice; a walk stands on such a node's parent or goes elsewhere.
+  int from[NODES_A_LANE];
+#pragma unroll
+  for (int i = 0; i < NODES_A_LANE; i++) {
+    int node = i * WARP + lane(), parent = tree.parents[node];
+    from[i] = parent >= 0 && runs && tree.tokens[node] == tree.choices[parent] ? parent : -1;
+  }
+  int node = 0, found = 0;
+#pragma unroll 1
+  for (; node >= 0 && found < most; found++) {
+    if (lane() == 0) path[found] = node;
+#pragma unroll
+    for (int i = 0; i < NODES_A_LANE; i++) holds[i] = from[i] == node;
+    node = first_node(holds);
+  }
+  return found;
+}
+
+/// A step of walks down trees whose choices are found on the way: keeps the choices behind the nodes where the walks stand, and
+/// goes on to the next.
+///
+/// Reads choice `[batch]`, the target's token behind row `row[request]`; what rows of the target's pass have, row_slot and
+/// row_sample `[batch·nodes]`; the rest as accept_drafts. Writes chosen `[batch·nodes]`: at step 0 −1, which no node holds, later
+/// chosen[row] = choice. Then row `[batch]`, the row of the node that comes behind `step` others on the way from the root, or of
+/// the last where the way ends before; and of that row slot and sample `[batch]`.
+/// Tree, slots and lengths are older than the target's pass and read ahead.
+/// Grid batch, 128 threads; nodes ≤ 128, most ≤ 128.
+extern "C" __global__ void __launch_bounds__(128)
+    walk_on(int* chosen, const int* node_token, const int* node_parent, const int* node_depth, const int* batch_slot,
+            const u64* seed, int nodes, int most, int dummy_slot, float simulate, const int* length, int step,
+            const int* choice, const int* row_slot, const int* row_sample, int* row, int* slot_of, int* sample_of) {
+  __shared__ Tree tree;
+  __shared__ int path[MOST_NODES];
+  int request = (int)blockIdx.x, node = (int)threadIdx.x;
+  u64 first = (u64)request * nodes;
+  int slot = load_fresh(batch_slot + request);
+  bool runs = slot != dummy_slot;
+  read_node(tree, node_token, node_parent, node_depth, first, nodes);
+  int simulated = simulated_count(simulate, runs, seed, slot, runs ? load_fresh(length + slot) : 0, most, nodes);
+  wait_for_predecessor();
+  bool is_here = step > 0 && (u64)row[request] == first + node;
+  int own = is_here ? choice[request] : step > 0 && node < nodes ? chosen[first + node] : -1;
+  tree.choices[node] = own;
+  if (node < nodes && (is_here || step == 0)) chosen[first + node] = own;
+  block_sync();
+  if (warp() > 0) return;
+  int found = walk(tree, runs, simulated, most, path);
+  if (lane() > 0) return;
+  u64 next = first + path[min(step, found - 1)];
+  row[request] = (int)next;
+  slot_of[request] = row_slot[next];
+  sample_of[request] = row_sample[next];
+}
+
 /// Accepts along the target's choices and makes the accepted tokens part of the sequences.
 ///
 /// Reads chosen `[batch·nodes]` (the target's token behind each node), node_token, node_parent, node_depth
 /// `[batch, nodes]`, batch_slot `[batch]`, page_table, seed `[slots]` (only for simulation).
-/// The walk goes from the root to the lowest child that holds the choice, and so on. With `simulate` > 0 the choices are
-/// ignored: count = ⌊simulate⌋, one more with the probability of the fraction (a function of the slot's seed and length),
-/// but at most `most` and the number of nodes; the way is that to the first node of the depth, or where the tree is not so
-/// deep simply the first nodes.
+/// The way is that of `walk`, of as many nodes as `simulated_count` says if `simulate` > 0. Choices off the way are not used.
 /// Writes, with `most` = steps + 1:
 /// accepted_node `[batch, most]`: the way from the root; what the host reads, in its own memory, at place *output_place of
 /// output `[places, output_ints]`: `[batch]` counts of produced tokens, 1 to most, and `[batch, most]` tokens: the choices
@@ -51,75 +149,36 @@ extern "C" __global__ void __launch_bounds__(128)
                   int output_ints, const int* output_place, int* accepted_node, int* move_from, int* move_to,
                   int* row_token, int* row_position, int* row_write, int* row_slot, int* row_prefix, int* row_own_count,
                   int* row_source, int* last_row, int* group_prefix, int* group_rows) {
-  __shared__ int path[MOST_NODES], choice[MOST_NODES], parents[MOST_NODES], tokens[MOST_NODES], depths[MOST_NODES];
+  __shared__ Tree tree;
+  __shared__ int path[MOST_NODES];
   // Cache rows of positions from the request's length on.
   __shared__ int cache_rows[MOST_NODES];
   __shared__ int count;
   int request = (int)blockIdx.x, thread = (int)threadIdx.x;
-  u64 tree = (u64)request * nodes;
+  u64 first = (u64)request * nodes;
   int slot = load_fresh(batch_slot + request);
   bool runs = slot != dummy_slot;
   int start = runs ? load_fresh(length + slot) : 0, limit = table_width * page_size;
-  parents[thread] = thread < nodes ? load_fresh(node_parent + tree + thread) : -1;
-  tokens[thread] = thread < nodes ? load_fresh(node_token + tree + thread) : 0;
-  depths[thread] = thread < nodes ? load_fresh(node_depth + tree + thread) : -1;
+  read_node(tree, node_token, node_parent, node_depth, first, nodes);
   cache_rows[thread] = runs ? cache_row(page_table, table_width, page_size, slot, start + thread) : -1;
   output += (u64)load_fresh(output_place) * output_ints;
-  int simulated = 0;
-  if (simulate > 0.0f && runs) {
-    simulate = simulate < (float)MOST_NODES ? simulate : (float)MOST_NODES;
-    int whole = (int)simulate;
-    uint2 words = load_fresh_8(seed + slot);
-    u64 bits = random_bits(((u64)words.y << 32 | words.x) ^ SIMULATION, start);
-    // A draw of 53 bits below the fraction.
-    u64 fraction = (u64)(((double)simulate - (double)whole) * 9007199254740992.0);
-    simulated = max(1, min(whole + (bits < fraction ? 1 : 0), min(most, nodes)));
-  }
+  int simulated = simulated_count(simulate, runs, seed, slot, start, most, nodes);
   wait_for_predecessor();
-  choice[thread] = thread < nodes ? chosen[tree + thread] : 0;
+  tree.choices[thread] = thread < nodes ? chosen[first + thread] : 0;
   block_sync();
 
   if (warp() == 0) {
-    int found = simulated;
-    bool holds[NODES_A_LANE];
-    if (simulated) {
-#pragma unroll
-      for (int i = 0; i < NODES_A_LANE; i++) holds[i] = depths[i * WARP + lane()] == found - 1;
-      int node = first_node(holds);
-      if (lane() == 0) {
-#pragma unroll 1
-        for (int i = found - 1; i >= 0; i--) {
-          path[i] = node < 0 ? i : node;
-          node = node < 0 ? node : parents[node];
-        }
-      }
-    } else {
-      // The parent of a node that holds its parent's choice; a walk stands on such a node's parent or goes elsewhere.
-      int from[NODES_A_LANE];
-#pragma unroll
-      for (int i = 0; i < NODES_A_LANE; i++) {
-        int node = i * WARP + lane(), parent = parents[node];
-        from[i] = parent >= 0 && runs && tokens[node] == choice[parent] ? parent : -1;
-      }
-      int node = 0;
-#pragma unroll 1
-      for (found = 0; node >= 0 && found < most; found++) {
-        if (lane() == 0) path[found] = node;
-#pragma unroll
-        for (int i = 0; i < NODES_A_LANE; i++) holds[i] = from[i] == node;
-        node = first_node(holds);
-      }
-    }
+    int found = walk(tree, runs, simulated, most, path);
     if (lane() == 0) count = found;
   }
   block_sync();
 
-  int last = choice[path[count - 1]];
+  int last = tree.choices[path[count - 1]];
   if (int i = thread; i < most) {
     u64 at = (u64)request * most + i;
     bool accepted = i < count;
     int node = path[accepted ? i : count - 1];
-    int token = accepted ? choice[node] : last;
+    int token = accepted ? tree.choices[node] : last;
     bool sees = accepted && runs && start + i < limit;
     int from = sees ? cache_rows[node] : -1, to = sees ? cache_rows[i] : -1;
     accepted_node[at] = node;

@@ -12,6 +12,7 @@ mod memory;
 mod passes;
 mod prefill;
 mod products;
+mod race;
 mod replay;
 mod ring;
 mod round;
@@ -45,7 +46,7 @@ use super::{
 use crate::{error::EngineError, options::padded, request::SamplingParams};
 
 pub use memory::{CudaOptions, Models, load};
-pub use passes::AttentionKernels;
+pub use passes::{Asking, AttentionKernels};
 pub use weights::WeightSource;
 
 /// Rounds that may be launched and not collected.
@@ -146,7 +147,7 @@ impl CudaBackend {
     }
 
     /// Records a round or a part of it. Its first run is eager: kernels are loaded, and products planned and timed, outside of the
-    /// recording.
+    /// recording; those that are equally fast alone are compared in the round.
     fn capture(&mut self, key: GraphKey) -> Result<(), EngineError> {
         if self.graphs.contains_key(&key) {
             return Ok(());
@@ -156,12 +157,18 @@ impl CudaBackend {
         self.sent = padding;
         // Whole even for a part, which works on what those before it leave.
         self.machine.products.searching(|| self.run_eagerly(GraphKey { part: None, ..key }))?;
+        let graph = self.recorded(key)?;
+        let graph = self.raced(key, graph)?;
+        self.graphs.insert(key, graph);
+        Ok(())
+    }
+
+    /// A round or a part of it as a graph.
+    fn recorded(&self, key: GraphKey) -> Result<Graph, EngineError> {
         let memory = RoundMemory { work: &self.work, arrays: &self.arrays, round: &self.round };
         let options = self.round_options(key);
         self.step_back()?;
-        let graph = self.device.capture(|| self.machine.round(key.parts(), memory, key.shape, key.batch, options))?;
-        self.graphs.insert(key, graph);
-        Ok(())
+        Ok(self.device.capture(|| self.machine.round(key.parts(), memory, key.shape, key.batch, options))?)
     }
 
     /// Lets the next round step on to the place that is its own, whatever ran since the last.

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     device::{Device, Element},
-    launch::{Acceptance, CachePlanes, Kernels, Moves, Outputs},
+    launch::{Acceptance, CachePlanes, Kernels, Moves, Outputs, Stand, Walk},
 };
 
 /// What a kernel and its check agree on: draws for simulated acceptance are not those for tokens.
@@ -90,6 +90,19 @@ impl Trees {
         way.reverse();
         way
     }
+
+    /// The way of a request in this slot, whose seed and length are known; of padding the root.
+    fn way(&self, request: usize, slot: Option<(u64, usize)>, simulate: Option<f32>, most: usize) -> Vec<usize> {
+        match (slot, simulate) {
+            (None, _) => vec![0],
+            (Some(_), None) => self.walk(request),
+            (Some((seed, length)), Some(simulate)) => {
+                let draw = random_bits(seed ^ SIMULATION, length) as f64 / (1_u64 << 53) as f64;
+                let wanted = simulate as usize + usize::from(draw < f64::from(simulate.fract()));
+                self.simulated_way(request, wanted, most)
+            }
+        }
+    }
 }
 
 /// One round's acceptance; returns the mean of the counts of the requests that are not padding.
@@ -148,15 +161,7 @@ fn check_one(
     for request in 0..batch {
         let slot = situation.slot(request);
         let start = slot.map_or(0, |slot| situation.length[slot]);
-        let way = match (slot, simulate) {
-            (None, _) => vec![0],
-            (Some(_), None) => trees.walk(request),
-            (Some(slot), Some(simulate)) => {
-                let draw = random_bits(seeds[slot] ^ SIMULATION, start as usize) as f64 / (1_u64 << 53) as f64;
-                let wanted = simulate as usize + usize::from(draw < f64::from(simulate.fract()));
-                trees.simulated_way(request, wanted, most)
-            }
-        };
+        let way = trees.way(request, slot.map(|slot| (seeds[slot], start as usize)), simulate, most);
         let choice = |node: usize| trees.chosen[request * nodes + node];
         let last_token = choice(way[way.len() - 1]);
         for at in 0..most {
@@ -234,6 +239,79 @@ pub fn check_accept(device: &Device) -> Result<(), String> {
     let mean = rounds.iter().sum::<f64>() / rounds.len() as f64;
     // 1000 draws: the standard error is 0.015; some trees have no draft at all, which only lowers the mean.
     if (mean - 1.3).abs() > 0.08 { Err(format!("simulated acceptance of 1.3 has a mean of {mean}")) } else { Ok(()) }
+}
+
+/// One walk, step by step; the host answers where it stands as the target would.
+fn check_walk(
+    device: &Device,
+    numbers: &mut Numbers,
+    (batch, nodes, steps): (usize, usize, usize),
+    simulate: Option<f32>,
+) -> Result<(), String> {
+    let what = format!("walk over {nodes} nodes, {steps} steps, batch {batch}, simulated {simulate:?}");
+    let kernels = Kernels::new(device.clone(), Element::F32);
+    let most = steps + 1;
+    let situation = Situation::new(numbers, batch, nodes.max(most));
+    let uploaded = situation.upload(device)?;
+    let trees = Trees::new(numbers, batch, nodes, steps);
+    let seeds: Vec<u64> = (0..situation.slots).map(|_| numbers.bits()).collect();
+    let all = batch * nodes;
+    let [slots, positions] = [0, 1].map(|_| (0..all).map(|_| numbers.below(1000) as i32).collect::<Vec<i32>>());
+    let upload = |values: &[i32]| device.upload(values).map_err(text);
+    let tree_buffers = [upload(&trees.token)?, upload(&trees.parent)?, upload(&trees.depth)?];
+    let (row_slot, row_sample, seed) = (upload(&slots)?, upload(&positions)?, device.upload(&seeds).map_err(text)?);
+    let chosen = poisoned(device, all)?;
+    let buffer = || poisoned(device, batch);
+    let (row, slot, sample, choice) = (buffer()?, buffer()?, buffer()?, buffer()?);
+    let walk = Walk {
+        batch,
+        most,
+        batch_slot: uploaded.batch_slot.slice(),
+        tree: tree_operand(&tree_buffers, nodes),
+        simulate,
+        seed: seed.slice(),
+        chosen: chosen.slice(),
+        row_slot: row_slot.slice(),
+        row_sample_position: row_sample.slice(),
+        stand: Stand { row: row.slice(), slot: slot.slice(), sample_position: sample.slice(), choice: choice.slice() },
+    };
+    let way = |request: usize| {
+        let slot = situation.slot(request).map(|slot| (seeds[slot], situation.length[slot] as usize));
+        trees.way(request, slot, simulate, most)
+    };
+    let ways: Vec<Vec<usize>> = (0..batch).map(way).collect();
+    for step in 0..=most {
+        kernels.walk_on(walk, step, situation.sequences(&uploaded)).map_err(text)?;
+        let stand = |(request, way): (usize, &Vec<usize>)| request * nodes + way[step.min(way.len() - 1)];
+        let rows: Vec<usize> = ways.iter().enumerate().map(stand).collect();
+        let of = |values: &[i32]| rows.iter().map(|row| values[*row]).collect::<Vec<i32>>();
+        let expected: Vec<i32> = rows.iter().map(|row| *row as i32).collect();
+        for (name, found, expected) in
+            [("row", &row, expected), ("slot", &slot, of(&slots)), ("position", &sample, of(&positions))]
+        {
+            same(&format!("{what}, {name} at step {step}"), &ints(device, found)?, &expected)?;
+        }
+        device.write(choice.slice(), &of(&trees.chosen)).map_err(text)?;
+    }
+    let is_on_way = |at: usize| ways[at / nodes].contains(&(at % nodes));
+    let expected: Vec<i32> = (0..all).map(|at| if is_on_way(at) { trees.chosen[at] } else { -1 }).collect();
+    same(&format!("{what}, choices"), &ints(device, &chosen)?, &expected)
+}
+
+/// Walks step by step over the same trees, padding among them: where they stand, and the choices that they leave.
+pub fn check_walk_on(device: &Device) -> Result<(), String> {
+    let mut numbers = Numbers::new(42);
+    for shape in [(3, 128, 10), (2, 128, 127), (1, 4, 3), (40, 32, 5)] {
+        for simulate in [None, Some(1.0), Some(2.5), Some(300.0)] {
+            check_walk(device, &mut numbers, shape, simulate)?;
+        }
+    }
+    for _ in 0..20 {
+        let shape = (1 + numbers.below(40), 2 + numbers.below(127), 1 + numbers.below(10));
+        let simulate = (numbers.below(3) == 0).then(|| 1.0 + (numbers.float() + 1.0) * 3.0);
+        check_walk(device, &mut numbers, shape, simulate)?;
+    }
+    Ok(())
 }
 
 /// Rows of all widths that whole accesses allow; what does not move stays.

@@ -103,6 +103,10 @@ pub struct MatmulHandle {
     /// Where the choice is kept between starts.
     kept: Option<PathBuf>,
     fastest: Option<Fastest>,
+    /// Those that may be faster in a pass than the fastest alone.
+    others: Vec<Fastest>,
+    /// Whether a search has found what is not kept yet.
+    unkept: bool,
 }
 
 /// A kernel outside the library that computes the same product.
@@ -156,7 +160,7 @@ impl MatmulHandle {
             Fastest::Library { parts, words } => plans.get_mut(parts - 1).is_some_and(|plan| plan.choose(words)),
             Fastest::Rival(_) => true,
         });
-        Ok(Some(Self { matmul, plans, kept, fastest }))
+        Ok(Some(Self { matmul, plans, kept, fastest, others: Vec::new(), unkept: false }))
     }
 
     /// Bytes of workspace that [`run`](Self::run) needs.
@@ -169,23 +173,54 @@ impl MatmulHandle {
         self.fastest
     }
 
-    /// Times some kernels, the algorithms that the library offers, and of more than 64 rows others that it has, and keeps on
-    /// disk which was the fastest, so that later starts take the same without a search. Waits for the device, some milliseconds,
-    /// or a second or two of many rows; overwrites y, the parts and the workspace.
+    /// Times some kernels, the algorithms that the library offers, and of more than 64 rows others that it has, and takes the
+    /// fastest. Waits for the device, some milliseconds, or a second or two of many rows; overwrites y, the parts and the
+    /// workspace. What is found is kept on disk when it is [settled](Self::settle).
     ///
     /// # Errors
     /// When a slice is too short, or the device fails.
     pub fn search(&mut self, device: &Device, operands: Operands<'_>, rivals: Rivals<'_>) -> Result<(), DeviceError> {
         self.check(operands)?;
         // SAFETY: checked above.
-        let found = unsafe { choice::fastest(device, self.matmul, &mut self.plans, operands, rivals)? };
-        if let (Some(found), Some(kept)) = (found, &self.kept) {
-            // A cache that cannot be written costs the next start a search, nothing else.
-            let _ = choice::store(kept, found);
-        }
+        let mut found = unsafe { choice::fastest(device, self.matmul, &mut self.plans, operands, rivals)? };
+        self.unkept = !found.is_empty();
         // Where nothing could be timed, the library's advice stands.
-        self.fastest = found.or_else(|| Some(Fastest::Library { parts: 1, words: self.plan().words() }));
+        if found.is_empty() {
+            found.push(Fastest::Library { parts: 1, words: self.plan().words() });
+        }
+        self.fastest = Some(found.remove(0));
+        self.others = found;
         Ok(())
+    }
+
+    /// Those that a search has found to be about as fast alone as [`fastest`](Self::fastest): in a pass, beside what overlaps with
+    /// them, one of them may be faster. Empty once it is settled.
+    pub fn others(&self) -> &[Fastest] {
+        &self.others
+    }
+
+    /// Takes another that a search has found. False where the library cannot run it: then nothing changes.
+    pub fn choose(&mut self, fastest: Fastest) -> bool {
+        let can = match fastest {
+            Fastest::Library { parts, words } => {
+                self.plans.get_mut(parts - 1).is_some_and(|plan| plan.words() == words || plan.choose(words))
+            }
+            Fastest::Rival(_) => true,
+        };
+        if can {
+            self.fastest = Some(fastest);
+        }
+        can
+    }
+
+    /// Ends a search: keeps on disk what is chosen, so that later starts take the same without one.
+    pub fn settle(&mut self) {
+        self.others.clear();
+        let unkept = std::mem::take(&mut self.unkept);
+        if let (true, Some(fastest), Some(kept)) = (unkept, self.fastest, &self.kept) {
+            // A cache that cannot be written costs the next start a search, nothing else.
+            let _ = choice::store(kept, fastest);
+        }
     }
 
     /// Runs the library's algorithm, in order with the stream: in how many parts it leaves the result.

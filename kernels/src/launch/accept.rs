@@ -44,6 +44,44 @@ pub struct Acceptance<'a> {
     pub group_rows: Option<Slice<'a>>,
 }
 
+/// Operands of [`Kernels::walk_on`]; `most` is steps + 1.
+#[derive(Clone, Copy, Debug)]
+pub struct Walk<'a> {
+    /// Requests, padding included.
+    pub batch: usize,
+    /// Most nodes of a way.
+    pub most: usize,
+    /// int32 `[batch]`.
+    pub batch_slot: Slice<'a>,
+    /// The trees.
+    pub tree: TreeNodes<'a>,
+    /// As in [`Acceptance::simulate`].
+    pub simulate: Option<f32>,
+    /// As in [`Acceptance::seed`].
+    pub seed: Slice<'a>,
+    /// The target's token behind each node, int32 `[batch, nodes]`, −1 where it has not been asked for.
+    pub chosen: Slice<'a>,
+    /// Slot of each row of the target's pass, int32 `[batch · nodes]`.
+    pub row_slot: Slice<'a>,
+    /// Position of the token behind each of them, int32 `[batch · nodes]`.
+    pub row_sample_position: Slice<'a>,
+    /// Where the walks stand.
+    pub stand: Stand<'a>,
+}
+
+/// The nodes where walks stand, int32 `[batch]` each.
+#[derive(Clone, Copy, Debug)]
+pub struct Stand<'a> {
+    /// Their rows of the target's pass.
+    pub row: Slice<'a>,
+    /// The slots of these.
+    pub slot: Slice<'a>,
+    /// The positions of the tokens behind them.
+    pub sample_position: Slice<'a>,
+    /// The target's tokens behind them.
+    pub choice: Slice<'a>,
+}
+
 /// Which cache rows move where, int32 `[batch, most]`; −1 for none.
 #[derive(Clone, Copy, Debug)]
 pub struct Moves<'a> {
@@ -67,6 +105,37 @@ pub struct CachePlanes<'a> {
 }
 
 impl Kernels {
+    /// Keeps the choices behind the nodes where walks down the trees stand, and goes on to those behind `step` others of their
+    /// ways; at step 0 to the roots, and nothing is chosen yet. Where a way ends its walk stays. Slots of the batch are trusted to
+    /// exist.
+    ///
+    /// # Errors
+    /// When a buffer is too short, the shape is too large, or the device fails.
+    pub fn walk_on(&self, walk: Walk<'_>, step: usize, sequences: Sequences<'_>) -> Result<(), DeviceError> {
+        let Walk { batch, most, tree, simulate, stand, .. } = walk;
+        sequences.check()?;
+        tree.check(batch)?;
+        check_most(batch, most, simulate)?;
+        walk.seed.check(sequences.slots * 8)?;
+        for values in [walk.batch_slot, stand.row, stand.slot, stand.sample_position, stand.choice] {
+            check_ints(values, batch)?;
+        }
+        for values in [walk.chosen, walk.row_slot, walk.row_sample_position] {
+            check_ints(values, batch * tree.nodes)?;
+        }
+        let kernel = self.device.kernel(FILE, &[], "walk_on")?;
+        let mut arguments = vec![address(walk.chosen)];
+        arguments.extend(tree.arguments());
+        arguments.extend([walk.batch_slot, walk.seed].map(address));
+        arguments.extend([tree.nodes, most, sequences.dummy()].map(int));
+        arguments.push(Arg::Float(simulate.unwrap_or(0.0)));
+        arguments.extend([address(sequences.length), int(step)]);
+        arguments.extend([stand.choice, walk.row_slot, walk.row_sample_position].map(address));
+        arguments.extend([stand.row, stand.slot, stand.sample_position].map(address));
+        // SAFETY: lengths are checked above; slots of the batch are the caller's promise.
+        unsafe { self.device.launch(&kernel, line(batch, THREADS as u32), &arguments) }
+    }
+
     /// Accepts, advances the sequences, and lays out the draft's extension. Slots of the batch are trusted to exist.
     ///
     /// # Errors
@@ -75,11 +144,7 @@ impl Kernels {
         let Acceptance { batch, most, tree, simulate, rows, .. } = acceptance;
         sequences.check()?;
         tree.check(batch)?;
-        if batch == 0 || most == 0 || most > THREADS || simulate.is_some_and(|length| length.is_nan() || length < 1.0) {
-            return Err(DeviceError::Shape(format!(
-                "a batch of {batch} cannot accept {simulate:?} of {most} tokens: 1 to {THREADS} can be"
-            )));
-        }
+        check_most(batch, most, simulate)?;
         check_ints(acceptance.batch_slot, batch)?;
         check_ints(acceptance.chosen, batch * tree.nodes)?;
         acceptance.seed.check(sequences.slots * 8)?;
@@ -152,4 +217,13 @@ impl Kernels {
         // SAFETY: lengths are checked above; the moves are of rows that `accept` took from the page table.
         unsafe { self.device.launch(&kernel, grid([planes, batch, 1], 128, 0), &arguments) }
     }
+}
+
+fn check_most(batch: usize, most: usize, simulate: Option<f32>) -> Result<(), DeviceError> {
+    if batch == 0 || most == 0 || most > THREADS || simulate.is_some_and(|length| length.is_nan() || length < 1.0) {
+        return Err(DeviceError::Shape(format!(
+            "a batch of {batch} cannot accept {simulate:?} of {most} tokens: 1 to {THREADS} can be"
+        )));
+    }
+    Ok(())
 }

@@ -28,6 +28,18 @@ pub(super) struct LayerOperands<'a> {
     /// Takes up what attention yields, and what the feed-forward layer yields if there is a next layer.
     pub stream: Rows<'a>,
     pub next: Option<Next<'a>>,
+    /// The only rows that go on behind attention, if not all do.
+    pub ends: Option<Ends<'a>>,
+}
+
+/// Rows behind which something is asked for. Of a last layer all others need only leave their keys and values.
+#[derive(Clone, Copy)]
+pub struct Ends<'a> {
+    /// Which rows they are, int32 `[count]`.
+    pub rows: Slice<'a>,
+    pub count: usize,
+    /// Takes their stream, one behind the other.
+    pub stream: Rows<'a>,
 }
 
 /// The begin of a next layer.
@@ -66,10 +78,22 @@ impl Machine {
     /// A decoder layer behind its input norm.
     pub(super) fn layer<'a>(&'a self, pass: Pass<'a>, layer: LayerOperands<'a>) -> Result<Left<'a>, DeviceError> {
         let Pass { rows, work, .. } = pass;
-        let LayerOperands { facts, weights, input, stream, next, .. } = layer;
+        let LayerOperands { facts, weights, input, stream, next, ends, .. } = layer;
         let LayerFacts { hidden, intermediate, attention, epsilon, .. } = facts;
         let parts = self.linear_to_rotate(work, work.qkv.slice(), input, &weights.qkv, rows)?;
         self.attend(pass, layer, parts)?;
+        let width = attention.heads * attention.head_dim;
+        let attended = self.rows(&work.attended, width);
+        let (attended, stream, rows) = match ends {
+            None => (attended, stream, rows),
+            Some(Ends { rows: source, count, stream: to }) => {
+                // Queries, keys and values have been read.
+                let few = self.rows(&work.qkv, width);
+                self.kernels.gather_rows(few, None, attended, Some(source), count, width)?;
+                self.kernels.gather_rows(to, None, stream, Some(source), count, *hidden)?;
+                (few, to, count)
+            }
+        };
         let norm = RmsNorm {
             out: self.rows(&work.normed, *hidden),
             stream,
@@ -81,7 +105,6 @@ impl Machine {
             width: *hidden,
             epsilon: *epsilon,
         };
-        let attended = self.rows(&work.attended, attention.heads * attention.head_dim);
         let normed = self.add_and_norm(work, attended, &weights.output, norm, &weights.gate_up)?;
         self.gated(work, normed, &weights.gate_up, rows, *intermediate)?;
         let gated = self.rows(&work.gated, *intermediate);

@@ -2,11 +2,11 @@
 
 use kernels::{
     device::{Buffer, Device, DeviceError, HostBuffer},
-    launch::{Kernels, MOST_NODES, Moves, Outputs, OwnRows, PassRows, Sees, Sequences},
+    launch::{Kernels, MOST_NODES, Moves, Outputs, OwnRows, PassRows, Sees, Sequences, Stand},
 };
 use schemas::tree::TreeShape;
 
-use super::ring::RING;
+use super::{passes::Sampled, ring::RING};
 use crate::{
     backend::{Capacity, MOST_UNREAD},
     model::{HeadFacts, HeadSource, LayerFacts, TargetFacts},
@@ -109,6 +109,8 @@ pub struct RoundArrays {
     pub node_parent: Buffer,
     pub node_depth: Buffer,
     pub chosen: Buffer,
+    /// `[batch]` each: rows where walks down the trees stand, their slots, the positions of the tokens behind them, and these.
+    pub stand: [Buffer; 4],
     pub accepted_node: Buffer,
     pub move_from: Buffer,
     pub move_to: Buffer,
@@ -377,6 +379,11 @@ impl RowArrays {
         }
     }
 
+    /// How the tokens behind the rows are chosen.
+    pub fn sampled(&self) -> Sampled<'_> {
+        Sampled { slot: self.slot.slice(), position: self.sample_position.slice() }
+    }
+
     /// What the rows of groups see of their own.
     pub fn own_rows(&self) -> OwnRows<'_> {
         OwnRows {
@@ -432,6 +439,7 @@ impl RoundArrays {
             node_parent: ints(MOST_NODES)?,
             node_depth: ints(MOST_NODES)?,
             chosen: device.zeros(extent.rows * 4)?,
+            stand: [ints(1)?, ints(1)?, ints(1)?, ints(1)?],
             accepted_node: ints(steps + 1)?,
             move_from: ints(steps + 1)?,
             move_to: ints(steps + 1)?,
@@ -445,6 +453,12 @@ impl RoundArrays {
             described: device.zeros(described_rows * DESCRIBED_WORDS * 4)?,
             described_rows,
         })
+    }
+
+    /// Where walks down the trees stand.
+    pub fn stand(&self) -> Stand<'_> {
+        let [row, slot, sample_position, choice] = self.stand.each_ref().map(Buffer::slice);
+        Stand { row, slot, sample_position, choice }
     }
 
     /// Rows of the target's cache that are accepted, and where they belong.

@@ -9,7 +9,7 @@ use schemas::tree::TreeShape;
 use super::{
     CudaBackend,
     layout::{Activations, Extent, MOST_CHOICES, RoundArrays, RowArrays, Sizes, SlotArrays},
-    passes::{AttentionKernels, Machine},
+    passes::{Asking, AttentionKernels, Machine},
     products::Products,
     ring,
     weights::{HeadWeights, TargetWeights, WeightSource},
@@ -43,6 +43,8 @@ pub struct CudaOptions {
     pub batch_invariant: bool,
     /// Which kernels attend; `None` for those that suit element type and mode.
     pub attention: Option<AttentionKernels>,
+    /// Where the target is asked for tokens; `None` for where that takes the least.
+    pub asking: Option<Asking>,
     /// Accept this many tokens a round on average, whatever the target says.
     pub simulate_accept_length: Option<f32>,
 }
@@ -118,6 +120,7 @@ pub fn load(
         splits: SPLITS,
         attention: attention_kernels(&options)?,
         batch_invariant: options.batch_invariant,
+        asking: options.asking,
         products: Products::new(&device)?,
         slots,
         kernels,

@@ -10,7 +10,7 @@ use kernels::{
 };
 
 use super::{
-    layer::{LayerOperands, Left, Next},
+    layer::{Ends, LayerOperands, Left, Next},
     layout::{Activations, MOST_CHOICES, RoundArrays, RowArrays, SlotArrays},
     linear::Input,
     products::Products,
@@ -20,6 +20,9 @@ use crate::{
     backend::Capacity,
     model::{HeadKind, HeadSource, LayerFacts},
 };
+
+/// Rows that a layer takes no longer for than for one: weights are what it waits for.
+const FEW_ROWS: usize = 32;
 
 /// Models, caches and how they are run.
 pub struct Machine {
@@ -45,6 +48,8 @@ pub struct Machine {
     pub attention: AttentionKernels,
     /// Every sum in an order that depends neither on the batch nor on the number of rows.
     pub batch_invariant: bool,
+    /// Where the target is asked for a token; `None` for where that takes the least.
+    pub asking: Option<Asking>,
     pub products: Products,
     pub slots: SlotArrays,
 }
@@ -58,6 +63,15 @@ pub enum AttentionKernels {
     Tiles,
 }
 
+/// Behind which nodes of a tree the target is asked for a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asking {
+    /// All, at once: its vocabulary is read once.
+    All,
+    /// Those that the walk comes by, one after the other: it is read for each, and multiplied with few rows.
+    OnTheWay,
+}
+
 /// Rows of a pass.
 #[derive(Clone, Copy)]
 pub struct Pass<'a> {
@@ -68,6 +82,15 @@ pub struct Pass<'a> {
     pub sees: Sees<'a>,
     pub arrays: &'a RowArrays,
     pub work: &'a Activations,
+}
+
+/// How tokens behind rows are chosen, int32 each.
+#[derive(Clone, Copy)]
+pub struct Sampled<'a> {
+    /// The slots whose parameters say it.
+    pub slot: Slice<'a>,
+    /// The tokens' positions, with which they are drawn.
+    pub position: Slice<'a>,
 }
 
 impl Machine {
@@ -123,6 +146,7 @@ impl Machine {
                 turns: self.target_turns.slice(),
                 stream,
                 next,
+                ends: None,
             };
             left = self.layer(pass, operands)?;
             if matches!(left, Left::Normed(_)) {
@@ -234,8 +258,15 @@ impl Machine {
         self.linear(work, work.features.slice(), gathered, &head.join, rows)
     }
 
+    /// Those of a pass's rows that go on behind the attention of a draft's layer, if what is wanted of it are its keys and values,
+    /// and the state behind `count` rows; `None` where to part with the others takes longer than they do.
+    pub fn ends<'a>(pass: Pass<'_>, rows: Slice<'a>, count: usize) -> Option<(Slice<'a>, usize)> {
+        (pass.rows > FEW_ROWS && count < pass.rows).then_some((rows, count))
+    }
+
     /// Runs the head over rows whose features are rows `source` of `features`. The recurrent state goes to
-    /// `work.states[state]`; returns what the draft's vocabulary is multiplied with, valid until the next pass.
+    /// `work.states[state]`, of all rows or of the [`ends`](Self::ends) alone; returns what the draft's vocabulary is multiplied
+    /// with, valid until the next pass.
     pub fn head_pass<'a>(
         &self,
         head: &'a HeadWeights,
@@ -243,12 +274,15 @@ impl Machine {
         features: &Buffer,
         source: Option<Slice<'_>>,
         state: usize,
+        ends: Option<(Slice<'a>, usize)>,
     ) -> Result<Rows<'a>, DeviceError> {
         let Pass { rows, arrays, work, .. } = pass;
         let facts = &head.facts;
         let LayerFacts { hidden, epsilon, .. } = facts.layer;
         let bytes = self.element_bytes();
         let out = self.rows(&work.states[state], hidden);
+        let ends = ends.map(|(rows, count)| Ends { rows, count, stream: out });
+        let stream = self.rows(&work.states[if ends.is_some() { 1 - state } else { state }], hidden);
         let left = Rows { at: work.joined.slice(), stride: 2 * hidden };
         let right = Rows { at: work.joined.range(hidden * bytes..work.joined.bytes()), stride: 2 * hidden };
         let embedding = head.embedding.as_ref().unwrap_or(&self.target.embedding);
@@ -264,7 +298,7 @@ impl Machine {
                     features: self.rows(features, hidden),
                     source,
                     feature_norm: hidden_norm.slice(),
-                    stream: out,
+                    stream,
                     stream_is_normed: facts.norm_before_residual,
                     rows,
                     width: hidden,
@@ -276,8 +310,8 @@ impl Machine {
             _ => {
                 self.kernels.embed(left, embedding.slice(), arrays.token.slice(), rows, hidden, vocabulary)?;
                 self.kernels.gather_rows(right, None, self.rows(features, hidden), source, rows, hidden)?;
-                self.linear(work, work.states[state].slice(), left, &head.join, rows)?;
-                out
+                self.linear(work, stream.at, left, &head.join, rows)?;
+                stream
             }
         };
         let plane = self.plane(&facts.layer, self.cache_rows + self.scratch_rows);
@@ -289,10 +323,12 @@ impl Machine {
             input: input.into(),
             cache,
             turns: self.head_turns.slice(),
-            stream: out,
+            stream,
             next: None,
+            ends,
         };
         let add = self.layer(pass, operands)?.added();
+        let rows = ends.map_or(rows, |ends| ends.count);
         let Some(weight) = &head.norm else {
             return self.kernels.add_rows(out, add, None, rows, hidden).map(|()| out);
         };
@@ -378,8 +414,14 @@ impl Machine {
     }
 
     /// The target's token behind each of some rows of hidden states, greedy or sampled.
-    pub fn choose(&self, pass: Pass<'_>, hidden_rows: Rows<'_>, chosen: Slice<'_>) -> Result<(), DeviceError> {
-        let Pass { rows, arrays, work, .. } = pass;
+    pub fn choose(
+        &self,
+        work: &Activations,
+        hidden_rows: Rows<'_>,
+        rows: usize,
+        chosen: Slice<'_>,
+        sampled: Sampled<'_>,
+    ) -> Result<(), DeviceError> {
         let facts = &self.target.facts;
         let state = SamplingState {
             slots: self.capacity.slots + 1,
@@ -391,17 +433,11 @@ impl Machine {
         };
         let hidden = facts.layer.hidden;
         self.over_logits(hidden_rows, self.target.head(), hidden, facts.vocabulary, rows, work, |start, logits| {
-            let part = |buffer: &'_ Buffer| start * 4..buffer.bytes();
-            let chosen = chosen.range(start * 4..chosen.bytes());
+            let chosen = from_row(chosen, start);
             self.kernels.argmax_rows(chosen, logits)?;
             // Leaves the rows of greedy requests alone.
-            self.kernels.sample_rows(
-                chosen,
-                logits,
-                arrays.slot.range(part(&arrays.slot)),
-                arrays.sample_position.range(part(&arrays.sample_position)),
-                state,
-            )
+            let Sampled { slot, position } = sampled;
+            self.kernels.sample_rows(chosen, logits, from_row(slot, start), from_row(position, start), state)
         })
     }
 
@@ -447,4 +483,9 @@ impl Machine {
         let (hidden, vocabulary) = (facts.layer.hidden, facts.vocabulary);
         self.over_logits(hidden_rows, self.target.head(), hidden, vocabulary, rows, work, use_logits)
     }
+}
+
+/// An array of a value for each row, from a row on.
+fn from_row(values: Slice<'_>, row: usize) -> Slice<'_> {
+    values.range(row * 4..values.bytes())
 }

@@ -5,7 +5,11 @@ use kernels::{
     launch::{Groups, Rows, Sees},
 };
 
-use super::{CudaBackend, layout::Extent, passes::Pass};
+use super::{
+    CudaBackend,
+    layout::Extent,
+    passes::{Machine, Pass},
+};
 use crate::{
     backend::{PageId, PrefillChunk, ProducedToken, Slot, TargetStates},
     error::EngineError,
@@ -205,13 +209,16 @@ impl CudaBackend {
             }
             let from = self.machine.feature_rows(head, &self.work);
             self.machine.features(head, &self.work, from, None, rows)?;
-            self.machine.head_pass(head, pass, &self.work.features, None, 0)?;
+            self.device.write(arrays.source.slice(), &lasts)?;
+            let ends = Machine::ends(pass, arrays.source.slice(), chunks.len());
+            // What is kept for replay is the state behind all rows.
+            let ends = ends.filter(|_| !chunks.iter().any(traced));
+            self.machine.head_pass(head, pass, &self.work.features, None, 0, ends)?;
             self.keep_draft(chunks, &lasts)?;
             let slots: Vec<i32> = chunks.iter().map(|chunk| chunk.slot.0 as i32).collect();
-            self.device.write(arrays.source.slice(), &lasts)?;
             self.device.write(arrays.slot.slice(), &slots)?;
-            let (targets, sources) = (arrays.slot.slice(), arrays.source.slice());
-            self.machine.keep_state(head, &self.work, Some(targets), sources, chunks.len())?;
+            let sources = ends.is_none().then_some(arrays.source.slice());
+            self.machine.keep_state(head, &self.work, Some(arrays.slot.slice()), sources, chunks.len())?;
         }
 
         let mut updates = Vec::new();
@@ -255,7 +262,7 @@ impl CudaBackend {
         self.machine.kernels.gather_rows(out, None, from, Some(arrays.source.slice()), count, hidden)?;
         let chosen = self.round.chosen.slice();
         let pass = Pass { rows: count, groups: Groups::Even(1), sees: Sees::Positions, arrays, work };
-        self.machine.choose(pass, out, chosen)?;
+        self.machine.choose(work, out, count, chosen, arrays.sampled())?;
         let wanted = |at: &usize| self.slots.get(chunks[*at].slot.0 as usize)?.as_ref()?.logprobs;
         let logprobs: Vec<Option<usize>> = ends.iter().map(wanted).collect();
         let described = logprobs.iter().any(Option::is_some);

@@ -2,9 +2,10 @@
 //! fastest is searched.
 
 use std::{
+    cmp::Reverse,
     collections::{HashMap, hash_map::Entry},
     sync::{
-        Mutex, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -23,14 +24,27 @@ const FEW_ROWS: usize = 32;
 /// product takes is its launch.
 const LEAST_SEARCHED: usize = 8 << 20;
 
+/// Part of the weights that a round reads, from which a product of it is worth comparing in whole rounds.
+const LEAST_SHARE: f64 = 0.02;
+/// Rows up to which it is: with more a round is as long as power lets it be, and differs by more from one run to the next.
+const MOST_COMPARED_ROWS: usize = 64;
+
 /// What runs products, by shape.
 pub struct Products {
-    plans: Mutex<HashMap<Matmul, Option<MatmulHandle>>>,
+    plans: Mutex<HashMap<Matmul, Plan>>,
     workspace: Buffer,
     /// Names the streaming kernels, so that what was timed with others is not used.
     streaming: String,
     /// Whether a shape that was never timed is, before it runs.
     searches: AtomicBool,
+}
+
+/// A shape of products.
+struct Plan {
+    /// None where the device has no matrix library.
+    handle: Option<MatmulHandle>,
+    /// How often it ran while fastest kernels were searched.
+    uses: usize,
 }
 
 /// A product `y = x · wᵀ` that the library may run.
@@ -81,6 +95,7 @@ impl Products {
     /// Does `work`, and searches the fastest kernel for each shape that it multiplies. For what is recorded and then runs
     /// often; the shapes of prompts, of which there are many, take what is known or what the library advises.
     pub fn searching<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.plans().values_mut().for_each(|plan| plan.uses = 0);
         self.searches.store(true, Ordering::Relaxed);
         let done = work();
         self.searches.store(false, Ordering::Relaxed);
@@ -89,12 +104,15 @@ impl Products {
 
     /// Runs a product by the library, or says that the streaming kernel is faster.
     pub fn run(&self, device: &Device, matmul: Matmul, product: Product<'_>) -> Result<Outcome, DeviceError> {
-        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut plans = self.plans();
         let plan = match plans.entry(matmul) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(MatmulHandle::new(device, matmul, &self.streaming)?),
+            Entry::Vacant(new) => {
+                new.insert(Plan { handle: MatmulHandle::new(device, matmul, &self.streaming)?, uses: 0 })
+            }
         };
-        let Some(plan) = plan else { return Ok(Outcome::Stream) };
+        plan.uses += 1;
+        let Some(plan) = &mut plan.handle else { return Ok(Outcome::Stream) };
         let Product { y, parts, x, w, stream, may_stream, behind_library, user, neighbour, prepare } = product;
         let operands = Operands { y, parts, x, w, workspace: self.workspace.slice() };
         let worth = matmul.inputs * matmul.outputs * matmul.element.bytes() >= LEAST_SEARCHED;
@@ -116,15 +134,48 @@ impl Products {
 
     /// Whether it is known that the streaming kernel is the fastest of a product.
     pub fn streams(&self, matmul: Matmul) -> bool {
-        let plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        match plans.get(&matmul) {
-            Some(Some(plan)) => match plan.fastest() {
+        match self.plans().get(&matmul) {
+            Some(Plan { handle: Some(plan), .. }) => match plan.fastest() {
                 Some(fastest) => matches!(fastest, Fastest::Rival(_)),
                 None => matmul.rows <= FEW_ROWS,
             },
-            Some(None) => true,
+            Some(Plan { handle: None, .. }) => true,
             None => false,
         }
+    }
+
+    /// Products of the last work that was [`searching`](Self::searching) with more than one kernel that may be the fastest, those
+    /// first that read the most, and these kernels: first the one that is chosen.
+    pub fn undecided(&self) -> Vec<(Matmul, Vec<Fastest>)> {
+        let plans = self.plans();
+        let read = |matmul: &Matmul, plan: &Plan| plan.uses * matmul.inputs * matmul.outputs;
+        let all: usize = plans.iter().map(|(matmul, plan)| read(matmul, plan)).sum();
+        let mut open: Vec<(usize, Matmul, Vec<Fastest>)> = plans
+            .iter()
+            .filter(|(matmul, _)| matmul.rows <= MOST_COMPARED_ROWS)
+            .filter_map(|(matmul, plan)| {
+                let handle = plan.handle.as_ref().filter(|handle| !handle.others().is_empty())?;
+                let finalists = handle.fastest().into_iter().chain(handle.others().iter().copied()).collect();
+                Some((read(matmul, plan), *matmul, finalists))
+            })
+            .filter(|(read, ..)| *read as f64 >= all as f64 * LEAST_SHARE)
+            .collect();
+        open.sort_by_key(|(read, matmul, _)| (Reverse(*read), matmul.rows));
+        open.into_iter().map(|(_, matmul, finalists)| (matmul, finalists)).collect()
+    }
+
+    /// Takes one of these kernels from now on; false where it cannot run.
+    pub fn choose(&self, matmul: Matmul, fastest: Fastest) -> bool {
+        self.plans().get_mut(&matmul).and_then(|plan| plan.handle.as_mut()).is_some_and(|plan| plan.choose(fastest))
+    }
+
+    /// Ends all searches: what is chosen is kept for later starts.
+    pub fn settle(&self) {
+        self.plans().values_mut().filter_map(|plan| plan.handle.as_mut()).for_each(MatmulHandle::settle);
+    }
+
+    fn plans(&self) -> MutexGuard<'_, HashMap<Matmul, Plan>> {
+        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Memory that a kernel without effect may write.

@@ -4,13 +4,13 @@
 
 use kernels::{
     device::{DeviceError, Slice},
-    launch::{Acceptance, CachePlanes, Drafting, Groups, Proposals, Rows, Sees, TreeNodes, VerifyRows},
+    launch::{Acceptance, CachePlanes, Drafting, Groups, Proposals, Rows, Sees, TreeNodes, VerifyRows, Walk},
 };
 use schemas::tree::TreeShape;
 
 use super::{
     layout::{Activations, RoundArrays, RowArrays},
-    passes::{AttentionKernels, Machine, Pass},
+    passes::{Asking, AttentionKernels, Machine, Pass, Sampled},
     weights::HeadWeights,
 };
 
@@ -56,6 +56,17 @@ impl Part {
             (true, false) => &[Self::Verify],
         }
     }
+}
+
+/// Rows with which it takes as long to multiply 16-bit weights as to read them: about 0.66 PFLOP/s against 4.2 TB/s on an H200, and
+/// not far from that on others of its time.
+const ROWS_A_READING: usize = 160;
+
+/// Where the target is asked for tokens: behind all nodes, if its vocabulary is multiplied with as many rows in less time than it is
+/// read for every step of a walk.
+fn asking(shape: TreeShape, batch: usize) -> Asking {
+    let steps = shape.num_steps + 1;
+    if batch * shape.num_draft_tokens > steps * batch.max(ROWS_A_READING) { Asking::OnTheWay } else { Asking::All }
 }
 
 impl Machine {
@@ -113,10 +124,14 @@ impl Machine {
         let sees = if shape.is_off() { Sees::Positions } else { arrays.branches() };
         let nodes = Pass { rows: batch * nodes, groups: Groups::Even(nodes), sees, arrays, work };
         self.target_pass(nodes)?;
-        let hidden = self.target.facts.layer.hidden;
-        self.choose(nodes, Rows { at: work.normed.slice(), stride: hidden }, round.chosen.slice())?;
-
-        let most = shape.num_steps + 1;
+        let (hidden, most) = (self.target.facts.layer.hidden, shape.num_steps + 1);
+        match self.asking.unwrap_or_else(|| asking(shape, batch)) {
+            Asking::OnTheWay if most > 1 => self.choose_on_the_way(memory, shape, batch, tree, simulate)?,
+            Asking::OnTheWay | Asking::All => {
+                let states = Rows { at: work.normed.slice(), stride: hidden };
+                self.choose(work, states, nodes.rows, round.chosen.slice(), arrays.sampled())?;
+            }
+        }
         self.kernels.accept(
             Acceptance {
                 batch,
@@ -145,6 +160,43 @@ impl Machine {
             self.describe(pass, to, arrays.token.slice(), round)?;
         }
         Ok(())
+    }
+
+    /// Walks down the trees, and asks for the target's token behind each node that it comes by. What is behind the others stays
+    /// open: acceptance does not use it.
+    fn choose_on_the_way(
+        &self,
+        memory: RoundMemory<'_>,
+        shape: TreeShape,
+        batch: usize,
+        tree: TreeNodes<'_>,
+        simulate: Option<f32>,
+    ) -> Result<(), DeviceError> {
+        let RoundMemory { work, arrays, round } = memory;
+        let most = shape.num_steps + 1;
+        let stand = round.stand();
+        let walk = Walk {
+            batch,
+            most,
+            batch_slot: round.slot.slice(),
+            tree,
+            simulate,
+            seed: self.slots.seed.slice(),
+            chosen: round.chosen.slice(),
+            row_slot: arrays.slot.slice(),
+            row_sample_position: arrays.sample_position.slice(),
+            stand,
+        };
+        let sequences = self.slots.sequences(&self.capacity);
+        let hidden = self.target.facts.layer.hidden;
+        let (all, here) = (self.rows(&work.normed, hidden), self.rows(&work.added, hidden));
+        for step in 0..most {
+            self.kernels.walk_on(walk, step, sequences)?;
+            self.kernels.gather_rows(here, None, all, Some(stand.row), batch, hidden)?;
+            let sampled = Sampled { slot: stand.slot, position: stand.sample_position };
+            self.choose(work, here, batch, stand.choice, sampled)?;
+        }
+        self.kernels.walk_on(walk, most, sequences)
     }
 
     /// Puts what was accepted where its positions belong, and runs the draft over it or keeps it for later.
@@ -219,7 +271,7 @@ impl Machine {
             let (from, to) = ((step - 1) % 2, step % 2);
             let sees = arrays.branches();
             let beams = Pass { rows: batch * topk, groups: Groups::Even(topk), sees, arrays, work };
-            let x = self.head_pass(head, beams, &work.states[from], Some(arrays.source.slice()), to)?;
+            let x = self.head_pass(head, beams, &work.states[from], Some(arrays.source.slice()), to, None)?;
             propose(x, beams.rows)?;
             if step + 1 < steps {
                 let source = arrays.source.slice();
@@ -242,22 +294,40 @@ impl Machine {
         let RoundMemory { work, arrays, round } = memory;
         let pass = Pass { rows: batch * most, groups: Groups::Even(most), sees: Sees::Positions, arrays, work };
         self.features(head, work, from, Some(arrays.source.slice()), pass.rows)?;
-        self.head_pass(head, pass, &work.features, None, 0)?;
-        self.keep_state(head, work, Some(round.slot.slice()), round.last_row.slice(), batch)
+        let lasts = round.last_row.slice();
+        let ends = Self::ends(pass, lasts, batch);
+        self.head_pass(head, pass, &work.features, None, 0, ends)?;
+        self.keep_state(head, work, Some(round.slot.slice()), ends.is_none().then_some(lasts), batch)
     }
 
-    /// Keeps rows of the draft's state as that of slots.
+    /// Keeps the first rows of the draft's state, or these, as that of slots.
     pub fn keep_state(
         &self,
         head: &HeadWeights,
         work: &Activations,
         slots: Option<Slice<'_>>,
-        rows: Slice<'_>,
+        rows: Option<Slice<'_>>,
         count: usize,
     ) -> Result<(), DeviceError> {
         let hidden = head.facts.layer.hidden;
         let to = Rows { at: self.slots.recurrent.slice(), stride: hidden };
         let from = Rows { at: work.states[0].slice(), stride: hidden };
-        self.kernels.gather_rows(to, slots, from, Some(rows), count, hidden)
+        self.kernels.gather_rows(to, slots, from, rows, count, hidden)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_trees_of_many_requests_are_asked_on_the_way() {
+        let asked = |shape: &str, batch| asking(shape.parse().expect("a shape"), batch);
+        for (shape, batch) in [("0,1,1", 64), ("3,1,4", 64), ("5,8,32", 8), ("8,10,60", 16)] {
+            assert_eq!(asked(shape, batch), Asking::All, "{shape} at {batch}");
+        }
+        for (shape, batch) in [("5,8,32", 32), ("5,8,32", 64), ("8,10,60", 32), ("5,8,64", 256)] {
+            assert_eq!(asked(shape, batch), Asking::OnTheWay, "{shape} at {batch}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::{ops::ControlFlow, path::Path, time::Duration};
 use kernels::device::{Device, DeviceError, Element};
 use schemas::tree::TreeShape;
 
-use super::{AttentionKernels, CudaBackend, CudaOptions, Models, WeightSource, load};
+use super::{Asking, AttentionKernels, CudaBackend, CudaOptions, Models, WeightSource, load};
 use crate::{
     Acceptance, Engine, KeepStates, ReplayText,
     backend::{Backend, MOST_UNREAD, PageId, PrefillChunk, ProducedToken, Round, RoundTiming, Slot},
@@ -55,6 +55,7 @@ fn options(element: Element) -> CudaOptions {
         disable_cuda_graph: false,
         batch_invariant: true,
         attention: None,
+        asking: None,
         simulate_accept_length: None,
     }
 }
@@ -131,6 +132,25 @@ fn attention_on_tensor_cores_sees_what_rows_of_trees_see() {
     let options =
         CudaOptions { batch_invariant: false, attention: Some(AttentionKernels::Tiles), ..options(Element::F16) };
     check(options, "eagle3", &[(3, 1, 4), (4, 6, 32)]);
+}
+
+#[test]
+fn a_target_that_is_asked_on_the_way_says_what_one_says_that_is_asked_everywhere() {
+    check(CudaOptions { asking: Some(Asking::OnTheWay), ..options(Element::BF16) }, "eagle3", &[(3, 1, 4), (3, 3, 8)]);
+    // Sampled, with log-probabilities, and as many as are asked for.
+    let Some(device) = device() else { return };
+    let sampling =
+        SamplingParams { temperature: 0.9, top_p: 0.9, seed: 7, logprobs: Some(2), ..SamplingParams::default() };
+    for simulate_accept_length in [None, Some(2.5)] {
+        let [all, few] = [Asking::All, Asking::OnTheWay].map(|asking| {
+            let options = CudaOptions { asking: Some(asking), simulate_accept_length, ..options(Element::BF16) };
+            let mut backend = backend(&device, "eagle3", options);
+            let shape = TreeShape::new(3, 3, 8).expect("a shape");
+            backend.prepare(&[shape], &[2]).expect("graphs");
+            produce(&mut backend, Round { shape, slots: &[Slot(1)] }, &sampling, 12).0
+        });
+        assert_eq!(all, few, "{simulate_accept_length:?}");
+    }
 }
 
 /// Log-probabilities of tokens from rounds of several shapes, in one mode.

@@ -23,9 +23,14 @@ const NEAR: f64 = 1.15;
 const BUDGET: Duration = Duration::from_millis(40);
 /// Part by which a kernel has to be faster than one before it (rivals first, then in the library's order): less is noise.
 const GAIN: f64 = 0.007;
+/// An algorithm of the library that takes at most this factor of the best, alone, may be faster in a pass. A rival that is
+/// [`NEAR`] may be: what it overlaps with does not show here.
+const EQUAL: f64 = 1.03;
+/// Algorithms of the library that are compared in a pass, besides the best.
+const MOST_EQUALS: usize = 2;
 
-/// Times rivals and the algorithms of plans, of one part, of two, and so on; if one of these is the fastest of all, its plan is left
-/// with it. `None` where nothing could be timed.
+/// Times rivals and the algorithms of plans, of one part, of two, and so on: the fastest, and behind it those that may be faster in
+/// a pass. If the first is one of the library's, its plan is left with it. Empty where nothing could be timed.
 ///
 /// # Safety
 /// The operands are as long as the shapes of the plans say.
@@ -35,7 +40,7 @@ pub(super) unsafe fn fastest(
     plans: &mut [Box<dyn MatmulPlan>],
     operands: Operands<'_>,
     rivals: Rivals<'_>,
-) -> Result<Option<Fastest>, DeviceError> {
+) -> Result<Vec<Fastest>, DeviceError> {
     let mut candidates: Vec<Fastest> = (0..rivals.rivals.len()).map(Fastest::Rival).collect();
     for (parts, plan) in (1..).zip(plans.iter()) {
         let fits = |one: &Algorithm| one.workspace <= operands.workspace.bytes();
@@ -56,8 +61,8 @@ pub(super) unsafe fn fastest(
         near_best(&mut times, others, |candidate| race.alone(candidate))?;
     }
     repeat(&mut times, |candidate| race.alone(candidate))?;
-    let best = best_of(&times);
-    if let Some(Fastest::Library { parts, words }) = best {
+    let best = finalists(&times, |candidate| matches!(candidate, Fastest::Rival(_)));
+    if let Some(Fastest::Library { parts, words }) = best.first().copied() {
         race.choose(parts, words)?;
     }
     Ok(best)
@@ -187,6 +192,25 @@ fn best_of<C: Copy>(times: &[(C, Duration)]) -> Option<C> {
     best.map(|(candidate, _)| candidate)
 }
 
+/// The best, and behind it those that may be faster in a pass: rivals, and some that are equally fast, the shortest time first.
+fn finalists<C: Copy + PartialEq>(times: &[(C, Duration)], is_rival: impl Fn(C) -> bool) -> Vec<C> {
+    let Some(best) = best_of(times) else { return Vec::new() };
+    let mut others: Vec<(C, Duration)> = times.iter().copied().filter(|(candidate, _)| *candidate != best).collect();
+    others.sort_by_key(|(_, time)| *time);
+    let least = times.iter().map(|(_, time)| *time).min().unwrap_or_default().as_secs_f64();
+    let mut equals = 0;
+    let mut stays = |candidate: C, time: Duration| {
+        if is_rival(candidate) {
+            return true;
+        }
+        equals += 1;
+        equals <= MOST_EQUALS && time.as_secs_f64() <= least * EQUAL
+    };
+    let others =
+        others.into_iter().filter(|(candidate, time)| stays(*candidate, *time)).map(|(candidate, _)| candidate);
+    std::iter::once(best).chain(others).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,6 +244,15 @@ mod tests {
     fn a_run_that_was_disturbed_does_not_decide() {
         assert_eq!(picked(&[&[40], &[44, 30, 41]]).0, Some(1));
         assert_eq!(picked(&[&[44, 40], &[42, 42]]).0, Some(0));
+    }
+
+    #[test]
+    fn those_that_are_equal_and_rivals_may_be_faster_in_a_pass() {
+        let times = [100, 112, 101, 99, 103, 102].map(Duration::from_micros);
+        let times: Vec<(usize, Duration)> = times.into_iter().enumerate().collect();
+        assert_eq!(finalists(&times, |at| at == 1), [3, 0, 2, 1]);
+        assert_eq!(finalists(&times[..2], |_| false), [0]);
+        assert_eq!(finalists::<usize>(&[], |_| false), []);
     }
 
     #[test]

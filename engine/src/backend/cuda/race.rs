@@ -1,0 +1,176 @@
+//! Which kernels of products make a round the shortest.
+//!
+//! Alone, some are equally fast, and in a round they are not: our own begin while the kernel ahead ends, the library's do not, and
+//! what one asks of memory the next has to wait for. So of those that a search has found to be about the same, each is recorded
+//! in the round that needs it, and rounds are timed in turns.
+
+use std::time::Duration;
+
+use kernels::device::{Event, Graph};
+
+use super::{CudaBackend, GraphKey};
+use crate::{backend::PageId, error::EngineError, request::SamplingParams};
+
+/// Positions of the requests that rounds are timed with, at most.
+const CONTEXT: usize = 512;
+/// Runs of each of two graphs, at least and at most.
+const LEAST_RUNS: usize = 3;
+const MOST_RUNS: usize = 12;
+/// Time of the runs of two graphs, on the device.
+const BUDGET: Duration = Duration::from_millis(150);
+/// Part by which a round has to be shorter than the one before it: less is noise.
+const GAIN: f64 = 0.001;
+/// Part by which it may be longer and be run again.
+const BEHIND: f64 = 0.01;
+
+/// One of two graphs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Contender {
+    Known,
+    New,
+}
+
+impl CudaBackend {
+    /// Compares the kernels of a round's products, and returns its graph with the best. Takes slots and writes to no page, so
+    /// where requests are open what is the fastest alone stands.
+    pub(super) fn raced(&mut self, key: GraphKey, mut best: Graph) -> Result<Graph, EngineError> {
+        let undecided = self.machine.products.undecided();
+        let is_idle = self.flights.is_empty() && self.slots.iter().all(Option::is_none);
+        if is_idle && key.part.is_none() && !undecided.is_empty() {
+            self.occupy(key.batch)?;
+            let marks = [self.device.event()?, self.device.event()?];
+            for (matmul, finalists) in undecided {
+                let mut chosen = finalists[0];
+                for finalist in finalists.into_iter().skip(1) {
+                    if !self.machine.products.choose(matmul, finalist) {
+                        continue;
+                    }
+                    // Loads what has not run before.
+                    self.run_eagerly(key)?;
+                    let graph = self.recorded(key)?;
+                    let is_faster = is_faster(|contender| match contender {
+                        Contender::Known => self.timed(key.batch, &best, &marks),
+                        Contender::New => self.timed(key.batch, &graph, &marks),
+                    })?;
+                    if is_faster {
+                        (best, chosen) = (graph, finalist);
+                    }
+                }
+                self.machine.products.choose(matmul, chosen);
+            }
+            self.sent.clear();
+            self.step_back()?;
+        }
+        self.machine.products.settle();
+        Ok(best)
+    }
+
+    /// Lays out requests for the round that is next: what they see lies on pages as it does where requests run, what they
+    /// write goes to that of padding.
+    fn occupy(&mut self, batch: usize) -> Result<(), EngineError> {
+        let page_size = self.machine.capacity.page_size;
+        let pages = self.context() / page_size;
+        for at in 0..batch {
+            let page = |number| PageId(((at * pages + number) % self.machine.capacity.pages) as u32);
+            let pages: Vec<PageId> = (0..pages).map(page).collect();
+            self.write_slot(at, &SamplingParams::default(), &pages, pages.len() * page_size)?;
+        }
+        let slots: Vec<i32> = (0..batch as i32).collect();
+        self.device.write(self.round.slot.slice(), &slots)?;
+        if let Some(head) = &self.machine.head {
+            // Zeros, as they are at first, would make all proposals alike.
+            let bytes = batch * head.facts.layer.hidden * self.options.element.bytes();
+            self.machine.kernels.fill_random(self.machine.slots.recurrent.range(0..bytes), 1.0, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Positions of such a request: whole pages, with room behind them.
+    fn context(&self) -> usize {
+        let page_size = self.machine.capacity.page_size;
+        let room = self.machine.slots.table_width.min(self.machine.capacity.pages) * page_size / 2;
+        CONTEXT.min(room) / page_size * page_size
+    }
+
+    /// What a graph takes over requests of that length.
+    fn timed(&self, batch: usize, graph: &Graph, [begin, end]: &[Event; 2]) -> Result<Duration, EngineError> {
+        self.device.write(self.machine.slots.length.slice(), &vec![self.context() as i32; batch])?;
+        self.device.record(begin)?;
+        self.device.run(graph)?;
+        self.device.record(end)?;
+        end.wait()?;
+        Ok(end.since(begin)?)
+    }
+}
+
+/// Whether a new graph is faster than a known one, by runs of both in turns.
+fn is_faster<E>(mut time: impl FnMut(Contender) -> Result<Duration, E>) -> Result<bool, E> {
+    // The first runs of a graph load it.
+    time(Contender::New)?;
+    let (mut known, mut new) = (Vec::new(), Vec::new());
+    let mut spent = Duration::ZERO;
+    let mut lead = 0.0;
+    while known.len() < MOST_RUNS {
+        for (contender, runs) in [(Contender::Known, &mut known), (Contender::New, &mut new)] {
+            let run = time(contender)?;
+            spent += run;
+            runs.push(run);
+        }
+        lead = 1.0 - shorter_half(&mut new) / shorter_half(&mut known);
+        if known.len() >= LEAST_RUNS && (lead < -BEHIND || spent >= BUDGET) {
+            break;
+        }
+    }
+    Ok(lead > GAIN)
+}
+
+/// What the shorter half of some runs took on average: what disturbs a run only makes it longer.
+fn shorter_half(runs: &mut [Duration]) -> f64 {
+    runs.sort_unstable();
+    let half = &runs[..runs.len().div_ceil(2)];
+    half.iter().map(Duration::as_secs_f64).sum::<f64>() / half.len() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the new one is faster, and how often both ran, of graphs that take so many microseconds in each run, and the
+    /// last of these in all further ones.
+    fn check(known: &[u64], new: &[u64]) -> (bool, usize) {
+        let mut runs = [0, 0];
+        let found = is_faster(|contender| {
+            let (times, at) = match contender {
+                Contender::Known => (known, 0),
+                Contender::New => (new, 1),
+            };
+            let time = times[runs[at].min(times.len() - 1)];
+            runs[at] += 1;
+            Ok::<_, ()>(Duration::from_micros(time))
+        });
+        (found.expect("times do not fail"), runs.iter().sum())
+    }
+
+    #[test]
+    fn a_shorter_round_is_faster() {
+        assert_eq!(check(&[5000], &[4900]), (true, 25));
+        assert_eq!(check(&[5000], &[4998]), (false, 25));
+        assert_eq!(check(&[5000], &[5001]), (false, 25));
+    }
+
+    #[test]
+    fn one_that_is_far_behind_does_not_run_for_long() {
+        assert_eq!(check(&[5000], &[5100]), (false, 7));
+    }
+
+    #[test]
+    fn runs_that_were_disturbed_do_not_decide() {
+        assert!(check(&[5000, 4990], &[9000, 9000, 4900]).0);
+        assert!(!check(&[6000, 6000, 4900], &[5000]).0);
+    }
+
+    #[test]
+    fn long_rounds_run_less_often() {
+        assert_eq!(check(&[60_000], &[59_000]), (true, 7));
+    }
+}
