@@ -6,20 +6,25 @@
 
 use std::time::Duration;
 
-use kernels::device::{Event, Graph};
+use kernels::device::{
+    Event, Graph,
+    matmul::{Fastest, Matmul},
+};
 
 use super::{CudaBackend, GraphKey};
 use crate::{backend::PageId, error::EngineError, request::SamplingParams};
 
 /// Positions of the requests that rounds are timed with, at most.
 const CONTEXT: usize = 512;
-/// Runs of each of two graphs, at least and at most.
-const LEAST_RUNS: usize = 3;
-const MOST_RUNS: usize = 12;
-/// Time of the runs of two graphs, on the device.
-const BUDGET: Duration = Duration::from_millis(150);
+/// Rounds that are timed together, one right behind the other as where requests run.
+const TOGETHER: u32 = 4;
+/// Turns of two graphs, at least and at most.
+const LEAST_TURNS: usize = 2;
+const MOST_TURNS: usize = 6;
+/// Time of the turns of two graphs, on the device.
+const BUDGET: Duration = Duration::from_millis(200);
 /// Part by which a round has to be shorter than the one before it: less is noise.
-const GAIN: f64 = 0.001;
+const GAIN: f64 = 0.002;
 /// Part by which it may be longer and be run again.
 const BEHIND: f64 = 0.01;
 
@@ -31,37 +36,48 @@ enum Contender {
 }
 
 impl CudaBackend {
-    /// Compares the kernels of a round's products, and returns its graph with the best. Takes slots and writes to no page, so
-    /// where requests are open what is the fastest alone stands.
-    pub(super) fn raced(&mut self, key: GraphKey, mut best: Graph) -> Result<Graph, EngineError> {
+    /// Settles which kernels run a round's products, and returns its graph with them. Takes slots and writes to no page; where
+    /// requests are open, what is the fastest alone stands.
+    pub(super) fn raced(&mut self, key: GraphKey, graph: Graph) -> Result<Graph, EngineError> {
         let undecided = self.machine.products.undecided();
         let is_idle = self.flights.is_empty() && self.slots.iter().all(Option::is_none);
-        if is_idle && key.part.is_none() && !undecided.is_empty() {
-            self.occupy(key.batch)?;
-            let marks = [self.device.event()?, self.device.event()?];
-            for (matmul, finalists) in undecided {
-                let mut chosen = finalists[0];
-                for finalist in finalists.into_iter().skip(1) {
-                    if !self.machine.products.choose(matmul, finalist) {
-                        continue;
-                    }
-                    // Loads what has not run before.
-                    self.run_eagerly(key)?;
-                    let graph = self.recorded(key)?;
-                    let is_faster = is_faster(|contender| match contender {
-                        Contender::Known => self.timed(key.batch, &best, &marks),
-                        Contender::New => self.timed(key.batch, &graph, &marks),
-                    })?;
-                    if is_faster {
-                        (best, chosen) = (graph, finalist);
-                    }
-                }
-                self.machine.products.choose(matmul, chosen);
-            }
-            self.sent.clear();
-            self.step_back()?;
-        }
+        let races = is_idle && key.part.is_none() && !undecided.is_empty();
+        let best = if races { self.race(key, graph, undecided)? } else { graph };
         self.machine.products.settle();
+        Ok(best)
+    }
+
+    /// Compares kernels product by product, those first that read the most.
+    fn race(
+        &mut self,
+        key: GraphKey,
+        mut best: Graph,
+        undecided: Vec<(Matmul, Vec<Fastest>)>,
+    ) -> Result<Graph, EngineError> {
+        self.occupy(key.batch)?;
+        let marks = [self.device.event()?, self.device.event()?];
+        for (matmul, finalists) in undecided {
+            let mut chosen = finalists[0];
+            for finalist in finalists.into_iter().skip(1) {
+                if !self.machine.products.choose(matmul, finalist) {
+                    continue;
+                }
+                // Loads what has not run before.
+                self.run_eagerly(key)?;
+                // Where memory is short there may be no room for another graph.
+                let Ok(graph) = self.recorded(key) else { continue };
+                let is_faster = is_faster(|contender| match contender {
+                    Contender::Known => self.timed(key.batch, &best, &marks),
+                    Contender::New => self.timed(key.batch, &graph, &marks),
+                })?;
+                if is_faster {
+                    (best, chosen) = (graph, finalist);
+                }
+            }
+            self.machine.products.choose(matmul, chosen);
+        }
+        self.sent.clear();
+        self.step_back()?;
         Ok(best)
     }
 
@@ -92,42 +108,46 @@ impl CudaBackend {
         CONTEXT.min(room) / page_size * page_size
     }
 
-    /// What a graph takes over requests of that length.
+    /// What a graph takes over requests of that length, on average.
     fn timed(&self, batch: usize, graph: &Graph, [begin, end]: &[Event; 2]) -> Result<Duration, EngineError> {
         self.device.write(self.machine.slots.length.slice(), &vec![self.context() as i32; batch])?;
         self.device.record(begin)?;
-        self.device.run(graph)?;
+        (0..TOGETHER).try_for_each(|_| self.device.run(graph))?;
         self.device.record(end)?;
         end.wait()?;
-        Ok(end.since(begin)?)
+        Ok(end.since(begin)? / TOGETHER)
     }
 }
 
-/// Whether a new graph is faster than a known one, by runs of both in turns.
+/// Whether a new graph is faster than a known one, by both in turns.
 fn is_faster<E>(mut time: impl FnMut(Contender) -> Result<Duration, E>) -> Result<bool, E> {
-    // The first runs of a graph load it.
+    // Its first rounds load it.
     time(Contender::New)?;
     let (mut known, mut new) = (Vec::new(), Vec::new());
     let mut spent = Duration::ZERO;
     let mut lead = 0.0;
-    while known.len() < MOST_RUNS {
-        for (contender, runs) in [(Contender::Known, &mut known), (Contender::New, &mut new)] {
-            let run = time(contender)?;
-            spent += run;
-            runs.push(run);
+    while known.len() < MOST_TURNS {
+        // Who is first changes, since a device that gets warmer gets slower.
+        let mut pair = [(Contender::Known, &mut known), (Contender::New, &mut new)];
+        let is_odd = !pair[0].1.len().is_multiple_of(2);
+        pair.rotate_left(usize::from(is_odd));
+        for (contender, times) in pair {
+            let round = time(contender)?;
+            spent += round * TOGETHER;
+            times.push(round);
         }
         lead = 1.0 - shorter_half(&mut new) / shorter_half(&mut known);
-        if known.len() >= LEAST_RUNS && (lead < -BEHIND || spent >= BUDGET) {
+        if known.len() >= LEAST_TURNS && (lead < -BEHIND || spent >= BUDGET) {
             break;
         }
     }
     Ok(lead > GAIN)
 }
 
-/// What the shorter half of some runs took on average: what disturbs a run only makes it longer.
-fn shorter_half(runs: &mut [Duration]) -> f64 {
-    runs.sort_unstable();
-    let half = &runs[..runs.len().div_ceil(2)];
+/// The average of the shorter half of some times: what disturbs a round only makes it longer.
+fn shorter_half(times: &mut [Duration]) -> f64 {
+    times.sort_unstable();
+    let half = &times[..times.len().div_ceil(2)];
     half.iter().map(Duration::as_secs_f64).sum::<f64>() / half.len() as f64
 }
 
@@ -135,8 +155,8 @@ fn shorter_half(runs: &mut [Duration]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Whether the new one is faster, and how often both ran, of graphs that take so many microseconds in each run, and the
-    /// last of these in all further ones.
+    /// Whether the new one is faster, and how often they were timed, of graphs that take so many microseconds each time, and the
+    /// last of these from then on.
     fn check(known: &[u64], new: &[u64]) -> (bool, usize) {
         let mut runs = [0, 0];
         let found = is_faster(|contender| {
@@ -153,24 +173,24 @@ mod tests {
 
     #[test]
     fn a_shorter_round_is_faster() {
-        assert_eq!(check(&[5000], &[4900]), (true, 25));
-        assert_eq!(check(&[5000], &[4998]), (false, 25));
-        assert_eq!(check(&[5000], &[5001]), (false, 25));
+        assert_eq!(check(&[1000], &[990]), (true, 13));
+        assert_eq!(check(&[1000], &[999]), (false, 13));
+        assert_eq!(check(&[1000], &[1001]), (false, 13));
     }
 
     #[test]
     fn one_that_is_far_behind_does_not_run_for_long() {
-        assert_eq!(check(&[5000], &[5100]), (false, 7));
+        assert_eq!(check(&[1000], &[1020]), (false, 5));
     }
 
     #[test]
     fn runs_that_were_disturbed_do_not_decide() {
-        assert!(check(&[5000, 4990], &[9000, 9000, 4900]).0);
-        assert!(!check(&[6000, 6000, 4900], &[5000]).0);
+        assert!(check(&[1000, 990], &[2000, 2000, 970]).0);
+        assert!(!check(&[2000, 2000, 970], &[1000]).0);
     }
 
     #[test]
     fn long_rounds_run_less_often() {
-        assert_eq!(check(&[60_000], &[59_000]), (true, 7));
+        assert_eq!(check(&[60_000], &[59_000]), (true, 5));
     }
 }
