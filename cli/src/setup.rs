@@ -1,9 +1,9 @@
 //! What several commands need before they start: files with limits, and engine options from a tuned file and flags.
 
-use std::{fs::File, io::Read, path::Path};
+use std::{fs::File, io::Read, path::Path, time::Duration};
 
 use anyhow::{Context, bail};
-use engine::EngineOptions;
+use engine::{Engine, EngineOptions};
 use schemas::{
     diagnostic::{Diagnostic, Findings, Format, render},
     text::Source,
@@ -74,4 +74,30 @@ pub fn engine_options(tuned: Option<&Path>, flags: &EngineFlags) -> anyhow::Resu
     };
     let (_source, launch, _problems) = schemas::launch::from_arguments(&flags.words);
     Ok(engine::options::with_launch(base, &launch)?)
+}
+
+/// Loads an engine, with a bar on a terminal.
+///
+/// # Errors
+/// As [`Engine::load`].
+pub fn load(options: EngineOptions) -> anyhow::Result<Engine> {
+    let bar = terminal::bar(0, "{bar:32}  {elapsed} gone  {msg}");
+    if let Some(bar) = &bar {
+        bar.enable_steady_tick(Duration::from_millis(200));
+    }
+    let show = |position: usize, length: usize, what: String| {
+        if let Some(bar) = &bar {
+            bar.set_length(length as u64);
+            bar.set_position(position as u64);
+            bar.set_message(what);
+        }
+    };
+    show(0, 1, "loading models".into());
+    let loaded = Engine::load_watched(options, &mut |ready, all| {
+        show(ready, all, format!("capturing graph {} of {all}", ready + 1));
+    });
+    if let Some(bar) = &bar {
+        bar.finish_and_clear();
+    }
+    Ok(loaded?)
 }

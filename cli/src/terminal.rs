@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write, stderr, stdout};
 
 use anyhow::Context;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 /// Starts the log on stderr; `SPECTUNE_LOG` sets its level (default: warnings).
@@ -39,6 +40,19 @@ pub fn print_error(error: &anyhow::Error) {
 /// Prints a remark for the user.
 pub fn note(text: &str) {
     let _ = writeln!(stderr(), "{text}");
+}
+
+/// A bar of so many steps, on a terminal.
+pub fn bar(steps: usize, template: &str) -> Option<ProgressBar> {
+    if !stderr().is_terminal() {
+        return None;
+    }
+    let bar = ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stderr());
+    // The templates are ours and valid; a default bar would do as well.
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    Some(bar)
 }
 
 /// Prints data; a closed pipe is an error that [`is_broken_pipe`] knows.

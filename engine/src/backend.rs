@@ -207,10 +207,16 @@ pub trait Backend: Send {
     /// Makes ready for rounds of these shapes at batch sizes up to the largest capture size (a GPU captures its graphs
     /// here). Weights stay loaded. If one of them speculates, the draft follows the sequences that are opened from now on
     /// through all their rounds; otherwise it reads nothing but what is [traced](Self::trace). Only while no slot is open.
+    /// `captured` is told how many of all graphs there are.
     ///
     /// # Errors
     /// When a shape cannot run on this device, or memory for its buffers is missing.
-    fn prepare(&mut self, shapes: &[TreeShape], capture_sizes: &[usize]) -> Result<(), EngineError>;
+    fn prepare(
+        &mut self,
+        shapes: &[TreeShape],
+        capture_sizes: &[usize],
+        captured: &mut dyn FnMut(usize, usize),
+    ) -> Result<(), EngineError>;
 
     /// Takes a slot into use. `pages` hold the whole sequence: prompt, output and the tree of the last round. The first
     /// `cached` positions, which fill whole pages, hold the beginning of the prompt already, in the target's caches and

@@ -43,12 +43,24 @@ impl Engine {
     ///
     /// # Errors
     /// When files are missing or malformed, target and draft do not fit, or memory does not suffice.
-    pub fn load(mut options: EngineOptions) -> Result<Self, EngineError> {
+    pub fn load(options: EngineOptions) -> Result<Self, EngineError> {
+        Self::load_watched(options, &mut |_, _| {})
+    }
+
+    /// The same, which takes a while: behind the models, `captured` is told how many of a GPU's graphs there are, of how many. On
+    /// a GPU's first start each of them is searched for its fastest kernels.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_watched(
+        mut options: EngineOptions,
+        captured: &mut dyn FnMut(usize, usize),
+    ) -> Result<Self, EngineError> {
         let loaded = load(&options)?;
         let Loaded { mut backend, identity, context_length, text, generation, end_tokens } = loaded;
         options.context_length = Some(context_length);
         let shapes: Vec<TreeShape> = options.policy.shapes().collect();
-        backend.prepare(&shapes, &options.graph_sizes())?;
+        backend.prepare(&shapes, &options.graph_sizes(), captured)?;
         Ok(Self {
             identity,
             scheduler: Scheduler::new(

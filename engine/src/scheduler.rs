@@ -200,7 +200,7 @@ impl Scheduler {
     pub fn set_policy(&mut self, policy: ShapePolicy, capture_sizes: &[usize]) -> Result<(), EngineError> {
         self.expect_idle("the tree shapes can change")?;
         let shapes: Vec<_> = policy.shapes().collect();
-        self.backend.prepare(&shapes, capture_sizes)?;
+        self.backend.prepare(&shapes, capture_sizes, &mut |_, _| {})?;
         // Outputs that were made without speculation have no rows in the draft's cache.
         if policy.speculates() && !self.policy.speculates() {
             self.pages.clear();

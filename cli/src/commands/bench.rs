@@ -101,7 +101,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     }
     options.policy = ShapePolicy::fixed(trials[0].shape);
     let begin = Instant::now();
-    let mut engine = Engine::load(options)?;
+    let mut engine = setup::load(options)?;
     let startup = begin.elapsed();
     let bandwidth = engine.measure_bandwidth()?;
     if !arguments.json {

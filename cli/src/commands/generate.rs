@@ -83,7 +83,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let options = setup::engine_options(arguments.tuned.as_deref(), &arguments.engine)?;
     // Prompts are read first: a wrong file should not cost a load.
     let ids = arguments.input_ids.as_deref().map(read_ids).transpose()?;
-    let mut engine = Engine::load(options)?;
+    let mut engine = setup::load(options)?;
     let prompts = match ids {
         Some(ids) => ids,
         None => encode(&engine, &arguments)?,

@@ -2,10 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use engine::{
-    Engine,
-    server::{ServeError, ServeOptions, serve},
-};
+use engine::server::{ServeError, ServeOptions, serve};
 
 use crate::{engine_flags::EngineFlags, exit::Exit, setup, terminal};
 
@@ -51,7 +48,7 @@ pub struct Arguments {
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let options = setup::engine_options(arguments.tuned.as_deref(), &arguments.engine)?;
-    let engine = Engine::load(options)?;
+    let engine = setup::load(options)?;
     let options = ServeOptions {
         host: arguments.host,
         port: arguments.port,

@@ -101,7 +101,12 @@ impl Backend for CpuBackend {
         self.simulate = length;
     }
 
-    fn prepare(&mut self, shapes: &[TreeShape], _capture_sizes: &[usize]) -> Result<(), EngineError> {
+    fn prepare(
+        &mut self,
+        shapes: &[TreeShape],
+        _capture_sizes: &[usize],
+        _captured: &mut dyn FnMut(usize, usize),
+    ) -> Result<(), EngineError> {
         if self.draft.is_none()
             && let Some(shape) = shapes.iter().find(|shape| !shape.is_off())
         {

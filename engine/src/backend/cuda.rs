@@ -250,7 +250,12 @@ impl Backend for CudaBackend {
         }
     }
 
-    fn prepare(&mut self, shapes: &[TreeShape], capture_sizes: &[usize]) -> Result<(), EngineError> {
+    fn prepare(
+        &mut self,
+        shapes: &[TreeShape],
+        capture_sizes: &[usize],
+        captured: &mut dyn FnMut(usize, usize),
+    ) -> Result<(), EngineError> {
         let slots = self.machine.capacity.slots;
         let mut sizes: Vec<usize> = capture_sizes.iter().copied().filter(|size| (1..=slots).contains(size)).collect();
         // Batches past the last capture size run in graphs of their own size, made when they first come up.
@@ -268,8 +273,10 @@ impl Backend for CudaBackend {
         let begin = Instant::now();
         let simulate = self.simulate_bits();
         // The largest first, so that what it needs of the library's memory is there for the others.
-        for batch in self.capture_sizes.clone().into_iter().rev() {
-            for shape in shapes {
+        let sizes = self.capture_sizes.clone();
+        for (turn, batch) in sizes.iter().copied().rev().enumerate() {
+            for (at, shape) in shapes.iter().enumerate() {
+                captured(turn * shapes.len() + at, sizes.len() * shapes.len());
                 self.capture(GraphKey {
                     shape: *shape,
                     batch,

@@ -128,7 +128,12 @@ impl Backend for Fake {
 
     fn simulate_accept_length(&mut self, _length: Option<f32>) {}
 
-    fn prepare(&mut self, shapes: &[TreeShape], _capture_sizes: &[usize]) -> Result<(), EngineError> {
+    fn prepare(
+        &mut self,
+        shapes: &[TreeShape],
+        _capture_sizes: &[usize],
+        _captured: &mut dyn FnMut(usize, usize),
+    ) -> Result<(), EngineError> {
         self.world().follows = shapes.iter().any(|shape| !shape.is_off());
         Ok(())
     }

@@ -46,7 +46,7 @@ fn scramble(prompt: &[u32], at: usize) -> u64 {
 
 fn scheduler(capacity: Capacity, script: Script, policy: ShapePolicy) -> (Scheduler, Arc<Mutex<World>>) {
     let (mut fake, world) = Fake::new(capacity, script);
-    fake.prepare(&policy.shapes().collect::<Vec<_>>(), &[]).expect("a script runs any shape");
+    fake.prepare(&policy.shapes().collect::<Vec<_>>(), &[], &mut |_, _| {}).expect("a script runs any shape");
     let model = ModelEnds { end_tokens: vec![END], text: None };
     let options = SchedulerOptions { largest_batch: capacity.slots, prefill_budget: 12, reuse: Reuse::All };
     (Scheduler::new(Box::new(fake), model, policy, options), world)

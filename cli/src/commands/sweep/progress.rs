@@ -1,8 +1,6 @@
 //! A progress bar on a terminal, a line a trial elsewhere.
 
-use std::io::{IsTerminal, stderr};
-
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use tuner::{
     record::{Outcome, Record, Trial},
     strategy::Planned,
@@ -35,14 +33,7 @@ impl Bar {
     /// A bar in the place of the one before, on a terminal.
     fn show(&mut self, steps: usize, template: &str) {
         self.finish();
-        if stderr().is_terminal() {
-            let bar = ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stderr());
-            // The templates are ours and valid; a default bar would do as well.
-            if let Ok(style) = ProgressStyle::with_template(template) {
-                bar.set_style(style);
-            }
-            self.bar = Some(bar);
-        }
+        self.bar = terminal::bar(steps, template);
     }
 
     /// Where a sweep is: of so many trials, or of so many at most.

@@ -43,7 +43,7 @@ fn backend(head: &str, page_size: usize, slots: usize) -> CpuBackend {
 fn run(head: &str, plan: &Plan<'_>) -> Vec<Vec<ProducedToken>> {
     let count = plan.requests.len();
     let mut backend = backend(head, plan.page_size, count);
-    backend.prepare(plan.shapes, &[]).expect("the shapes run");
+    backend.prepare(plan.shapes, &[], &mut |_, _| {}).expect("the shapes run");
     let pages = backend.capacity().pages;
     let each = pages / count;
     let slots: Vec<Slot> = (0..count as u32).map(Slot).collect();
@@ -175,7 +175,7 @@ fn wrong_use_is_an_error() {
     assert!(message(backend.collect(Ticket(77)).err()).contains("was not launched"));
     backend.collect(ticket).expect("the round is still there");
     assert_eq!(backend.unread(slot), 0);
-    backend.prepare(&[TreeShape::OFF, shape("3,1,4")], &[]).expect("the shapes run");
+    backend.prepare(&[TreeShape::OFF, shape("3,1,4")], &[], &mut |_, _| {}).expect("the shapes run");
     assert!(message(backend.launch(round(shape("3,1,4"))).err()).contains("has not followed slot 0"));
     backend.close(slot);
     assert!(message(backend.launch(round(TreeShape::OFF)).err()).contains("slot 0 is not open"));
@@ -186,7 +186,7 @@ fn the_draft_reads_later_what_plain_rounds_produce_and_never_leaves_too_much() {
     let mut backend = backend("eagle3", 16, 1);
     let (slot, chain) = (Slot(0), shape("3,1,4"));
     let pages: Vec<PageId> = (0..12).map(PageId).collect();
-    backend.prepare(&[TreeShape::OFF, chain], &[]).expect("the shapes run");
+    backend.prepare(&[TreeShape::OFF, chain], &[], &mut |_, _| {}).expect("the shapes run");
     backend.open(slot, &SamplingParams::default(), &pages, 0).expect("a free slot");
     backend.prefill(&[PrefillChunk { slot, tokens: &[5, 6, 7], start: 0, next: None }]).expect("a prompt");
     let mut run = |shape| {
@@ -210,7 +210,7 @@ fn the_draft_is_where_it_would_be_had_it_read_every_token_at_once() {
     for head in ["eagle3", "eagle2"] {
         for plain_rounds in [1, 3, MOST_UNREAD + 5] {
             let mut backend = backend(head, 16, 1);
-            backend.prepare(&[TreeShape::OFF, tree], &[]).expect("the shapes run");
+            backend.prepare(&[TreeShape::OFF, tree], &[], &mut |_, _| {}).expect("the shapes run");
             let mut text = prompt.clone();
             let mut counts = Vec::new();
             // First the rounds run on the text as it grows; then the same text is read as a prompt.

@@ -103,12 +103,12 @@ fn check(options: CudaOptions, head: &str, shapes: &[(usize, usize, usize)]) {
     let element = options.element;
     let mut backend = backend(&device, head, options);
     let count = 9;
-    backend.prepare(&[TreeShape::OFF], &[1]).expect("no speculation");
+    backend.prepare(&[TreeShape::OFF], &[1], &mut |_, _| {}).expect("no speculation");
     let (plain, rounds) = generate(&mut backend, TreeShape::OFF, 0, count);
     assert_eq!(rounds.len(), count - 1);
     for (steps, topk, nodes) in shapes {
         let shape = TreeShape::new(*steps, *topk, *nodes).expect("a shape");
-        backend.prepare(&[shape], &[1]).expect("graphs");
+        backend.prepare(&[shape], &[1], &mut |_, _| {}).expect("graphs");
         let (speculated, rounds) = generate(&mut backend, shape, 1, count);
         let rounds = rounds.len();
         assert_eq!(speculated, plain, "{element:?} {head} {shape}");
@@ -146,7 +146,7 @@ fn a_target_that_is_asked_on_the_way_says_what_one_says_that_is_asked_everywhere
             let options = CudaOptions { asking: Some(asking), simulate_accept_length, ..options(Element::BF16) };
             let mut backend = backend(&device, "eagle3", options);
             let shape = TreeShape::new(3, 3, 8).expect("a shape");
-            backend.prepare(&[shape], &[2]).expect("graphs");
+            backend.prepare(&[shape], &[2], &mut |_, _| {}).expect("graphs");
             produce(&mut backend, Round { shape, slots: &[Slot(1)] }, &sampling, 12).0
         });
         assert_eq!(all, few, "{simulate_accept_length:?}");
@@ -156,7 +156,7 @@ fn a_target_that_is_asked_on_the_way_says_what_one_says_that_is_asked_everywhere
 /// Log-probabilities of tokens from rounds of several shapes, in one mode.
 fn log_probabilities(device: &Device, batch_invariant: bool, shapes: &[TreeShape]) -> Vec<Vec<ProducedToken>> {
     let mut backend = backend(device, "eagle3", CudaOptions { batch_invariant, ..options(Element::BF16) });
-    backend.prepare(shapes, &[1]).expect("graphs");
+    backend.prepare(shapes, &[1], &mut |_, _| {}).expect("graphs");
     let sampling = SamplingParams { logprobs: Some(4), ..SamplingParams::default() };
     let of_shape = |(slot, shape): (usize, &TreeShape)| {
         produce(&mut backend, Round { shape: *shape, slots: &[Slot(slot as u32)] }, &sampling, 6).0
@@ -195,7 +195,7 @@ fn norms_that_leave_their_scale_to_the_next_layer_change_little() {
 fn a_tree_that_the_draft_has_not_followed_is_refused() {
     let Some(device) = device() else { return };
     let mut backend = backend(&device, "eagle3", options(Element::BF16));
-    backend.prepare(&[TreeShape::OFF], &[]).expect("no speculation");
+    backend.prepare(&[TreeShape::OFF], &[], &mut |_, _| {}).expect("no speculation");
     backend.open(Slot(0), &SamplingParams::default(), &[PageId(0), PageId(1)], 0).expect("a free slot");
     let error = backend.launch(Round { shape: TreeShape::chain(2), slots: &[Slot(0)] }).expect_err("no draft follows");
     assert!(error.to_string().contains("no shape that speculates was prepared"), "{error}");
@@ -246,7 +246,9 @@ fn the_draft_is_where_it_would_be_had_it_read_every_token_at_once() {
         [(Element::F16, "eagle3", 3, 2), (Element::BF16, "eagle2", MOST_UNREAD + 2, MOST_UNREAD - 4)]
     {
         let mut backend = backend(&device, head, options(element));
-        backend.prepare(&[TreeShape::OFF, TreeShape::new(3, 3, 8).expect("a shape")], &[2]).expect("graphs");
+        backend
+            .prepare(&[TreeShape::OFF, TreeShape::new(3, 3, 8).expect("a shape")], &[2], &mut |_, _| {})
+            .expect("graphs");
         let yields = trees_behind_plain_rounds(&mut backend, plain_rounds, begin);
         assert_eq!(yields[0], yields[1], "{element:?} {head} behind {plain_rounds} plain rounds");
     }
@@ -265,7 +267,7 @@ fn a_round_in_parts_yields_what_a_whole_one_does_and_takes_what_its_parts_take()
     ] {
         let round = Round { shape: shapes[0], slots: &[Slot(1)] };
         let mut backend = backend(&device, "eagle2", CudaOptions { disable_cuda_graph, ..options(Element::BF16) });
-        backend.prepare(shapes, &[]).expect("a shape that fits");
+        backend.prepare(shapes, &[], &mut |_, _| {}).expect("a shape that fits");
         let (whole, timings) = produce(&mut backend, round, &sampling, 3);
         let unsplit = |timing: &RoundTiming| timing.verify.or(timing.draft).or(timing.extend).is_none();
         assert!(timings.iter().all(unsplit), "{round:?}: {timings:?}");
