@@ -42,19 +42,21 @@ impl CudaBackend {
         let undecided = self.machine.products.undecided();
         let is_idle = self.flights.is_empty() && self.slots.iter().all(Option::is_none);
         let races = is_idle && key.part.is_none() && !undecided.is_empty();
-        let best = if races { self.race(key, graph, undecided)? } else { graph };
+        let best = match races {
+            true => self.with_made_up_requests(key.batch, |backend| backend.race(key, graph, undecided))?,
+            false => graph,
+        };
         self.machine.products.settle();
         Ok(best)
     }
 
-    /// Compares kernels product by product, those first that read the most.
+    /// Compares kernels product by product, those first that read the most. Requests are made up.
     fn race(
-        &mut self,
+        &self,
         key: GraphKey,
         mut best: Graph,
         undecided: Vec<(Matmul, Vec<Fastest>)>,
     ) -> Result<Graph, EngineError> {
-        self.occupy(key.batch)?;
         let marks = [self.device.event()?, self.device.event()?];
         for (matmul, finalists) in undecided {
             let mut chosen = finalists[0];
@@ -76,14 +78,25 @@ impl CudaBackend {
             }
             self.machine.products.choose(matmul, chosen);
         }
-        self.sent.clear();
-        self.step_back()?;
         Ok(best)
     }
 
-    /// Lays out requests for the round that is next: what they see lies on pages as it does where requests run, what they
-    /// write goes to that of padding.
-    fn occupy(&mut self, batch: usize) -> Result<(), EngineError> {
+    /// Does something to requests that are laid out for the next round and are nobody's, while none are open: what they see lies on
+    /// pages as it does where requests run, what they write goes to that of padding.
+    pub(super) fn with_made_up_requests<R>(
+        &mut self,
+        batch: usize,
+        work: impl FnOnce(&Self) -> Result<R, EngineError>,
+    ) -> Result<R, EngineError> {
+        self.make_up_requests(batch)?;
+        let done = work(self);
+        // Real rounds send their slots, and find their place in the ring.
+        self.sent.clear();
+        self.step_back()?;
+        done
+    }
+
+    fn make_up_requests(&mut self, batch: usize) -> Result<(), EngineError> {
         let page_size = self.machine.capacity.page_size;
         let pages = self.context() / page_size;
         for at in 0..batch {
@@ -109,7 +122,12 @@ impl CudaBackend {
     }
 
     /// What a graph takes over requests of that length, on average.
-    fn timed(&self, batch: usize, graph: &Graph, [begin, end]: &[Event; 2]) -> Result<Duration, EngineError> {
+    pub(super) fn timed(
+        &self,
+        batch: usize,
+        graph: &Graph,
+        [begin, end]: &[Event; 2],
+    ) -> Result<Duration, EngineError> {
         self.device.write(self.machine.slots.length.slice(), &vec![self.context() as i32; batch])?;
         self.device.record(begin)?;
         (0..TOGETHER).try_for_each(|_| self.device.run(graph))?;

@@ -65,8 +65,20 @@ const PROMPT: [u32; 24] =
 
 /// Greedy tokens of one request, alone in rounds of a shape, and what the rounds took.
 fn generate(backend: &mut CudaBackend, shape: TreeShape, slot: u32, count: usize) -> (Vec<u32>, Vec<RoundTiming>) {
+    generate_behind(0, backend, shape, slot, count)
+}
+
+/// The same, where so many tokens of the prompt are in the cache already.
+fn generate_behind(
+    cached: usize,
+    backend: &mut CudaBackend,
+    shape: TreeShape,
+    slot: u32,
+    count: usize,
+) -> (Vec<u32>, Vec<RoundTiming>) {
     let sampling = SamplingParams::default();
-    let (mut tokens, timings) = produce(backend, Round { shape, slots: &[Slot(slot)] }, &sampling, count);
+    let (mut tokens, timings) =
+        produce_behind(cached, backend, Round { shape, slots: &[Slot(slot)] }, &sampling, count);
     tokens.truncate(count);
     (tokens.into_iter().map(|token| token.id).collect(), timings)
 }
@@ -78,11 +90,22 @@ fn produce(
     sampling: &SamplingParams,
     count: usize,
 ) -> (Vec<ProducedToken>, Vec<RoundTiming>) {
+    produce_behind(0, backend, round, sampling, count)
+}
+
+fn produce_behind(
+    cached: usize,
+    backend: &mut CudaBackend,
+    round: Round<'_>,
+    sampling: &SamplingParams,
+    count: usize,
+) -> (Vec<ProducedToken>, Vec<RoundTiming>) {
     let slot = round.slots[0];
     let pages: Vec<PageId> = (0..200).map(|page| PageId(page + 200 * slot.0)).collect();
-    backend.open(slot, sampling, &pages, 0).expect("a free slot");
+    backend.open(slot, sampling, &pages, cached).expect("a free slot");
     let mut tokens = Vec::new();
-    for (start, piece) in [(0, &PROMPT[..10]), (10, &PROMPT[10..])] {
+    let middle = cached + 10.min((PROMPT.len() - cached) / 2);
+    for (start, piece) in [(cached, &PROMPT[cached..middle]), (middle, &PROMPT[middle..])] {
         let next = PROMPT.get(start + piece.len()).copied();
         let first = backend.prefill(&[PrefillChunk { slot, tokens: piece, start, next }]).expect("a prompt");
         tokens.extend(first.into_iter().flatten());
@@ -150,6 +173,27 @@ fn a_target_that_is_asked_on_the_way_says_what_one_says_that_is_asked_everywhere
             produce(&mut backend, Round { shape, slots: &[Slot(1)] }, &sampling, 12).0
         });
         assert_eq!(all, few, "{simulate_accept_length:?}");
+    }
+}
+
+/// What is compared in rounds before requests come, or between them, changes neither what rounds yield nor the pages whose texts
+/// are kept for requests that begin alike.
+#[test]
+fn rounds_over_made_up_requests_leave_nothing_behind() {
+    let Some(device) = device() else { return };
+    let mut backend = backend(&device, "eagle3", options(Element::BF16));
+    let shape = TreeShape::new(3, 3, 8).expect("a shape");
+    backend.prepare(&[shape], &[2], &mut |_, _| {}).expect("graphs");
+    let (expected, _) = generate(&mut backend, shape, 0, 9);
+    let marks = [device.event().expect("an event"), device.event().expect("an event")];
+    for cached in [0, 16] {
+        let timed = backend.with_made_up_requests(2, |backend| {
+            let graph = backend.graphs.values().next().expect("a graph");
+            backend.timed(2, graph, &marks)
+        });
+        timed.expect("rounds");
+        let (found, _) = generate_behind(cached, &mut backend, shape, 0, 9);
+        assert_eq!(found, expected, "{cached} tokens of the prompt cached");
     }
 }
 
