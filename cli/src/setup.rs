@@ -4,6 +4,7 @@ use std::{fs::File, io::Read, path::Path, time::Duration};
 
 use anyhow::{Context, bail};
 use engine::{Engine, EngineOptions};
+use indicatif::ProgressBar;
 use schemas::{
     diagnostic::{Diagnostic, Findings, Format, render},
     text::Source,
@@ -81,23 +82,14 @@ pub fn engine_options(tuned: Option<&Path>, flags: &EngineFlags) -> anyhow::Resu
 /// # Errors
 /// As [`Engine::load`].
 pub fn load(options: EngineOptions) -> anyhow::Result<Engine> {
-    let bar = terminal::bar(0, "{bar:32}  {elapsed} gone  {msg}");
-    if let Some(bar) = &bar {
-        bar.enable_steady_tick(Duration::from_millis(200));
-    }
-    let show = |position: usize, length: usize, what: String| {
-        if let Some(bar) = &bar {
-            bar.set_length(length as u64);
-            bar.set_position(position as u64);
-            bar.set_message(what);
-        }
-    };
-    show(0, 1, "loading models".into());
+    let bar = terminal::bar(1, "{bar:32}  {elapsed} gone  {msg}").unwrap_or_else(ProgressBar::hidden);
+    bar.set_message("loading models");
+    bar.enable_steady_tick(Duration::from_millis(200));
     let loaded = Engine::load_watched(options, &mut |ready, all| {
-        show(ready, all, format!("capturing graph {} of {all}", ready + 1));
+        bar.set_length(all as u64);
+        bar.set_position(ready as u64);
+        bar.set_message(format!("capturing graph {} of {all}", ready + 1));
     });
-    if let Some(bar) = &bar {
-        bar.finish_and_clear();
-    }
+    bar.finish_and_clear();
     Ok(loaded?)
 }

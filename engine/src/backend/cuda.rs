@@ -273,19 +273,19 @@ impl Backend for CudaBackend {
         let begin = Instant::now();
         let simulate = self.simulate_bits();
         // The largest first, so that what it needs of the library's memory is there for the others.
-        let sizes = self.capture_sizes.clone();
-        for (turn, batch) in sizes.iter().copied().rev().enumerate() {
-            for (at, shape) in shapes.iter().enumerate() {
-                captured(turn * shapes.len() + at, sizes.len() * shapes.len());
-                self.capture(GraphKey {
-                    shape: *shape,
-                    batch,
-                    keep_unread: self.leaves_unread(*shape),
-                    simulate,
-                    describe: false,
-                    part: None,
-                })?;
-            }
+        let key = |batch: usize, shape: TreeShape| GraphKey {
+            shape,
+            batch,
+            keep_unread: self.leaves_unread(shape),
+            simulate,
+            describe: false,
+            part: None,
+        };
+        let batches = self.capture_sizes.iter().rev();
+        let keys: Vec<GraphKey> = batches.flat_map(|batch| shapes.iter().map(|shape| key(*batch, *shape))).collect();
+        for (at, key) in keys.iter().enumerate() {
+            captured(at, keys.len());
+            self.capture(*key)?;
         }
         self.device.synchronize()?;
         self.capture_time += begin.elapsed();

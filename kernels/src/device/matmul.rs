@@ -156,10 +156,7 @@ impl MatmulHandle {
             (2..=matmul.most_parts).map_while(|parts| device.driver().matmul_plan(matmul, parts).ok().flatten());
         plans.extend(in_parts);
         let known = kept.as_deref().and_then(choice::load);
-        let fastest = known.filter(|known| match *known {
-            Fastest::Library { parts, words } => plans.get_mut(parts - 1).is_some_and(|plan| plan.choose(words)),
-            Fastest::Rival(_) => true,
-        });
+        let fastest = known.filter(|known| choose(&mut plans, *known));
         Ok(Some(Self { matmul, plans, kept, fastest, others: Vec::new(), unkept: false }))
     }
 
@@ -182,14 +179,13 @@ impl MatmulHandle {
     pub fn search(&mut self, device: &Device, operands: Operands<'_>, rivals: Rivals<'_>) -> Result<(), DeviceError> {
         self.check(operands)?;
         // SAFETY: checked above.
-        let mut found = unsafe { choice::fastest(device, self.matmul, &mut self.plans, operands, rivals)? };
-        self.unkept = !found.is_empty();
+        let found = unsafe { choice::fastest(device, self.matmul, &mut self.plans, operands, rivals)? };
+        let mut found = found.into_iter();
+        let best = found.next();
+        self.unkept = best.is_some();
         // Where nothing could be timed, the library's advice stands.
-        if found.is_empty() {
-            found.push(Fastest::Library { parts: 1, words: self.plan().words() });
-        }
-        self.fastest = Some(found.remove(0));
-        self.others = found;
+        self.fastest = best.or_else(|| Some(Fastest::Library { parts: 1, words: self.plan().words() }));
+        self.others = found.collect();
         Ok(())
     }
 
@@ -201,12 +197,7 @@ impl MatmulHandle {
 
     /// Takes another that a search has found. False where the library cannot run it: then nothing changes.
     pub fn choose(&mut self, fastest: Fastest) -> bool {
-        let can = match fastest {
-            Fastest::Library { parts, words } => {
-                self.plans.get_mut(parts - 1).is_some_and(|plan| plan.words() == words || plan.choose(words))
-            }
-            Fastest::Rival(_) => true,
-        };
+        let can = choose(&mut self.plans, fastest);
         if can {
             self.fastest = Some(fastest);
         }
@@ -257,5 +248,15 @@ impl MatmulHandle {
             operands.parts.check(most_parts * rows * outputs * Element::F32.bytes())?;
         }
         operands.workspace.check(self.workspace())
+    }
+}
+
+/// Lets plans, of one part, of two, and so on, take an algorithm. False where the library cannot run it: then nothing changes.
+fn choose(plans: &mut [Box<dyn MatmulPlan>], fastest: Fastest) -> bool {
+    match fastest {
+        Fastest::Library { parts, words } => {
+            plans.get_mut(parts - 1).is_some_and(|plan| plan.words() == words || plan.choose(words))
+        }
+        Fastest::Rival(_) => true,
     }
 }

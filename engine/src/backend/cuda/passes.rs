@@ -258,16 +258,37 @@ impl Machine {
         self.linear(work, work.features.slice(), gathered, &head.join, rows)
     }
 
-    /// Those of a pass's rows that go on behind the attention of a draft's layer, if what is wanted of it are its keys and values,
-    /// and the state behind `count` rows; `None` where to part with the others takes longer than they do.
-    pub fn ends<'a>(pass: Pass<'_>, rows: Slice<'a>, count: usize) -> Option<(Slice<'a>, usize)> {
-        (pass.rows > FEW_ROWS && count < pass.rows).then_some((rows, count))
+    /// Runs the head over rows, of which `work.features` are the features, for its keys and values and for the states behind
+    /// `count` rows, which are `lasts`. These go to `work.states[0]`, alone, or, if `keeps_all` says so or to part with the others
+    /// takes longer than they do, among those of all. Returns which rows of it they are; `None` for the first.
+    pub fn read<'a>(
+        &self,
+        head: &'a HeadWeights,
+        pass: Pass<'a>,
+        lasts: Slice<'a>,
+        count: usize,
+        keeps_all: bool,
+    ) -> Result<Option<Slice<'a>>, DeviceError> {
+        let parts = !keeps_all && pass.rows > FEW_ROWS && count < pass.rows;
+        self.pass_to(head, pass, &pass.work.features, None, 0, parts.then_some((lasts, count)))?;
+        Ok((!parts).then_some(lasts))
     }
 
     /// Runs the head over rows whose features are rows `source` of `features`. The recurrent state goes to
-    /// `work.states[state]`, of all rows or of the [`ends`](Self::ends) alone; returns what the draft's vocabulary is multiplied
-    /// with, valid until the next pass.
+    /// `work.states[state]`; returns what the draft's vocabulary is multiplied with, valid until the next pass.
     pub fn head_pass<'a>(
+        &self,
+        head: &'a HeadWeights,
+        pass: Pass<'a>,
+        features: &Buffer,
+        source: Option<Slice<'_>>,
+        state: usize,
+    ) -> Result<Rows<'a>, DeviceError> {
+        self.pass_to(head, pass, features, source, state, None)
+    }
+
+    /// The same, where all rows go on behind attention, or these alone, so many, whose states then lie one behind the other.
+    fn pass_to<'a>(
         &self,
         head: &'a HeadWeights,
         pass: Pass<'a>,

@@ -5,11 +5,7 @@ use kernels::{
     launch::{Groups, Rows, Sees},
 };
 
-use super::{
-    CudaBackend,
-    layout::Extent,
-    passes::{Machine, Pass},
-};
+use super::{CudaBackend, layout::Extent, passes::Pass};
 use crate::{
     backend::{PageId, PrefillChunk, ProducedToken, Slot, TargetStates},
     error::EngineError,
@@ -195,7 +191,9 @@ impl CudaBackend {
             let slot = self.slots.get(chunk.slot.0 as usize).and_then(Option::as_ref);
             slot.is_some_and(|slot| slot.trace.is_some())
         };
-        let reads = self.follows || chunks.iter().any(traced);
+        // What is kept for replay is the state behind all rows.
+        let keeps_all = chunks.iter().any(traced);
+        let reads = self.follows || keeps_all;
         if let Some(head) = self.machine.head.as_ref().filter(|_| reads) {
             let mut shifted = columns.token.clone();
             shifted.rotate_left(1);
@@ -210,15 +208,11 @@ impl CudaBackend {
             let from = self.machine.feature_rows(head, &self.work);
             self.machine.features(head, &self.work, from, None, rows)?;
             self.device.write(arrays.source.slice(), &lasts)?;
-            let ends = Machine::ends(pass, arrays.source.slice(), chunks.len());
-            // What is kept for replay is the state behind all rows.
-            let ends = ends.filter(|_| !chunks.iter().any(traced));
-            self.machine.head_pass(head, pass, &self.work.features, None, 0, ends)?;
+            let lasts_at = self.machine.read(head, pass, arrays.source.slice(), chunks.len(), keeps_all)?;
             self.keep_draft(chunks, &lasts)?;
             let slots: Vec<i32> = chunks.iter().map(|chunk| chunk.slot.0 as i32).collect();
             self.device.write(arrays.slot.slice(), &slots)?;
-            let sources = ends.is_none().then_some(arrays.source.slice());
-            self.machine.keep_state(head, &self.work, Some(arrays.slot.slice()), sources, chunks.len())?;
+            self.machine.keep_state(head, &self.work, Some(arrays.slot.slice()), lasts_at, chunks.len())?;
         }
 
         let mut updates = Vec::new();

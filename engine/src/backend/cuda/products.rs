@@ -111,12 +111,13 @@ impl Products {
                 new.insert(Plan { handle: MatmulHandle::new(device, matmul, &self.streaming)?, uses: 0 })
             }
         };
-        plan.uses += 1;
+        let searches = self.searches.load(Ordering::Relaxed);
+        plan.uses += usize::from(searches);
         let Some(plan) = &mut plan.handle else { return Ok(Outcome::Stream) };
         let Product { y, parts, x, w, stream, may_stream, behind_library, user, neighbour, prepare } = product;
         let operands = Operands { y, parts, x, w, workspace: self.workspace.slice() };
         let worth = matmul.inputs * matmul.outputs * matmul.element.bytes() >= LEAST_SEARCHED;
-        if worth && plan.fastest().is_none() && self.searches.load(Ordering::Relaxed) {
+        if searches && worth && plan.fastest().is_none() {
             prepare()?;
             let rivals: &[Rival<'_>] = if may_stream { &[stream] } else { &[] };
             plan.search(device, operands, Rivals { rivals, neighbour, behind_library, user })?;

@@ -90,8 +90,6 @@ impl CudaBackend {
     ) -> Result<R, EngineError> {
         self.make_up_requests(batch)?;
         let done = work(self);
-        // Real rounds send their slots, and find their place in the ring.
-        self.sent.clear();
         self.step_back()?;
         done
     }
@@ -105,6 +103,8 @@ impl CudaBackend {
             self.write_slot(at, &SamplingParams::default(), &pages, pages.len() * page_size)?;
         }
         let slots: Vec<i32> = (0..batch as i32).collect();
+        // The next round of real ones sends its own.
+        self.sent.clear();
         self.device.write(self.round.slot.slice(), &slots)?;
         if let Some(head) = &self.machine.head {
             // Zeros, as they are at first, would make all proposals alike.

@@ -126,9 +126,9 @@ impl Machine {
         self.target_pass(nodes)?;
         let (hidden, most) = (self.target.facts.layer.hidden, shape.num_steps + 1);
         match self.asking.unwrap_or_else(|| asking(shape, batch)) {
-            Asking::OnTheWay if most > 1 => self.choose_on_the_way(memory, shape, batch, tree, simulate)?,
-            Asking::OnTheWay | Asking::All => {
-                let states = Rows { at: work.normed.slice(), stride: hidden };
+            Asking::OnTheWay => self.choose_on_the_way(memory, shape, batch, tree, simulate)?,
+            Asking::All => {
+                let states = self.rows(&work.normed, hidden);
                 self.choose(work, states, nodes.rows, round.chosen.slice(), arrays.sampled())?;
             }
         }
@@ -271,7 +271,7 @@ impl Machine {
             let (from, to) = ((step - 1) % 2, step % 2);
             let sees = arrays.branches();
             let beams = Pass { rows: batch * topk, groups: Groups::Even(topk), sees, arrays, work };
-            let x = self.head_pass(head, beams, &work.states[from], Some(arrays.source.slice()), to, None)?;
+            let x = self.head_pass(head, beams, &work.states[from], Some(arrays.source.slice()), to)?;
             propose(x, beams.rows)?;
             if step + 1 < steps {
                 let source = arrays.source.slice();
@@ -294,10 +294,8 @@ impl Machine {
         let RoundMemory { work, arrays, round } = memory;
         let pass = Pass { rows: batch * most, groups: Groups::Even(most), sees: Sees::Positions, arrays, work };
         self.features(head, work, from, Some(arrays.source.slice()), pass.rows)?;
-        let lasts = round.last_row.slice();
-        let ends = Self::ends(pass, lasts, batch);
-        self.head_pass(head, pass, &work.features, None, 0, ends)?;
-        self.keep_state(head, work, Some(round.slot.slice()), ends.is_none().then_some(lasts), batch)
+        let lasts = self.read(head, pass, round.last_row.slice(), batch, false)?;
+        self.keep_state(head, work, Some(round.slot.slice()), lasts, batch)
     }
 
     /// Keeps the first rows of the draft's state, or these, as that of slots.

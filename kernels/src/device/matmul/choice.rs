@@ -10,7 +10,7 @@ use std::time::Duration;
 
 pub(super) use kept::{load, path, store};
 
-use super::{Algorithm, Fastest, Matmul, MatmulPlan, Operands, Rivals, Words};
+use super::{Algorithm, Fastest, Matmul, MatmulPlan, Operands, Rivals, Words, choose};
 use crate::device::{Device, DeviceError, Element, Event, Graph, Slice};
 
 /// Algorithms that are timed, of as many parts.
@@ -101,8 +101,7 @@ impl Race<'_> {
     }
 
     fn choose(&mut self, parts: usize, words: Words) -> Result<(), DeviceError> {
-        let plan = &mut self.plans[parts - 1];
-        if plan.words() == words || plan.choose(words) {
+        if choose(self.plans, Fastest::Library { parts, words }) {
             return Ok(());
         }
         Err(DeviceError::Shape("cuBLASLt refuses an algorithm that it has offered or run".into()))
