@@ -196,8 +196,8 @@ extern "C" __global__ void __launch_bounds__(512) rms_norm_parts(NORM) { norm_ro
 /// The same of two parts, with registers for as few: where there are many rows, several blocks of a multiprocessor count.
 extern "C" __global__ void __launch_bounds__(512, 2) rms_norm_two(NORM) { norm_row<2>(NORM_ARGUMENTS); }
 
-/// A norm's part that no sum over a row holds up: `stream = stream + add` and `keep` as `rms_norm`, or what is added is left in
-/// parts; then `out = stream · weight`, and of each piece of a row its sum of squares, `squares[row, piece]`, from which the
+/// A norm's part that no sum over a row holds up: `stream = stream + add` and `keep` as `rms_norm`, or what is added, if anything
+/// is, is left in parts; then `out = stream · weight`, and of each piece of a row its sum of squares, `squares[row, piece]`, from which the
 /// layer behind finds the scale (ring.cuh). Width is a multiple of 4. Grid: (pieces of UNSCALED_PIECE, rows).
 #define UNSCALED_PIECE 512
 extern "C" __global__ void __launch_bounds__(UNSCALED_PIECE / 4)
@@ -212,10 +212,12 @@ norm_unscaled(T* out, int out_stride, T* stream, int stream_stride, const T* add
   if (real) {
     T* own = stream + (u64)row * stream_stride + i;
     x = read_four(own);
-    float4 y = part_count ? rounded(sum_parts(parts + (u64)row * width + i, part_count, (u64)rows * width))
-                          : read_four(add + (u64)row * add_stride + i);
-    x = rounded(x + y);
-    write_four(own, x);
+    if (part_count || add) {
+      float4 y = part_count ? rounded(sum_parts(parts + (u64)row * width + i, part_count, (u64)rows * width))
+                            : read_four(add + (u64)row * add_stride + i);
+      x = rounded(x + y);
+      write_four(own, x);
+    }
     if (keep) write_four(keep + (u64)row * keep_stride + i, x);
     write_four(out + (u64)row * out_stride + i, make_float4(x.x * by.x, x.y * by.y, x.z * by.z, x.w * by.w));
     sum = x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;

@@ -14,6 +14,9 @@
 // An output's sum runs over the inputs of a part in the order of the instruction; the bias belongs to the first part. So a
 // row's result depends on how a layer is dealt, and on nothing in the other rows.
 //
+// Rows that a norm has left unscaled are multiplied as they are, and their sums with the scale, which a warp finds meanwhile. The
+// first weights may be asked for at a pace, a stage every `pause` cycles, as linear_few.cu says.
+//
 // Gated kernels compute `y = silu(x · gateᵀ) · (x · upᵀ)` of w `[2 · outputs, inputs]`, gate first: half of a warp group's
 // columns are the gate's, and the others those of the other half that belong to them.
 #include "common.cuh"
@@ -27,9 +30,9 @@
 #define STAGES_OF(rows, columns)                                                                                        \
   (WIDE_RING / STAGE_BYTES(rows, columns) < 12 ? WIDE_RING / STAGE_BYTES(rows, columns) : 12)
 
-/// Threads that multiply; and all, of which a warp copies.
+/// Threads that multiply; and all: a warp copies, and one finds the rows' scales.
 #define MULTIPLIERS 256
-#define THREADS 288
+#define THREADS 320
 
 /// What a block computes at a time: columns, over a part of the inputs.
 struct Unit {
@@ -50,7 +53,7 @@ __device__ __forceinline__ void advance(Slot& slot) {
 /// neighbours of a row at once.
 template <int ROWS, int COLUMNS, bool GATED>
 __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x, const Tiles* w, const T* bias, int rows,
-                                         int inputs, int outputs, int share, int parts) {
+                                         int inputs, int outputs, SCALE_PARAMETERS, int share, int parts, int pause) {
   // Columns of a warp group, and those of them that are neighbours.
   constexpr bool SHARE_ROWS = ROWS <= 64;
   constexpr int OWN = SHARE_ROWS ? COLUMNS / 2 : COLUMNS, RUN = GATED ? OWN / 2 : OWN, OUTPUTS = GATED ? COLUMNS / 2 : COLUMNS;
@@ -60,6 +63,9 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
   // A stage is full when its bytes are there, and empty when all warps that multiply are done with it.
   u64* full = (u64*)(shared + STAGES * BYTES);
   u64* empty = full + STAGES;
+  // Tells that the rows' scales behind it are there.
+  u64* scaled = empty + STAGES;
+  float* scales = (float*)(scaled + 1);
   int across = (outputs + OUTPUTS - 1) / OUTPUTS, units = across * parts, first_place = (int)blockIdx.x;
   auto unit_of = [&](int place) {
     int part = place / across, begin = part * share;
@@ -70,10 +76,28 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
       barrier_init(full + at, 1);
       barrier_init(empty + at, MULTIPLIERS / WARP);
     }
+    barrier_init(scaled, 1);
     barriers_made();
   }
   block_sync();
 
+  if (threadIdx.x >= MULTIPLIERS + WARP) {
+    if (!squares) return;
+    wait_for_predecessor();
+    for (int row = lane(); row < min(rows, ROWS); row += WARP) {
+      float sum = 0.0f;
+      for (int at = 0; at < count; at += 4) {
+        uint4 four = load_fresh_16(squares + (u64)row * squares_stride(count) + at);
+        const u32 words[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+        for (int k = 0; k < 4; k++) sum += at + k < count ? bits_float(words[k]) : 0.0f;
+      }
+      scales[row] = inverse_root(sum / (float)inputs + epsilon);
+    }
+    warp_sync();
+    if (lane() == 0) barrier_arrive(scaled);
+    return;
+  }
   if (threadIdx.x >= MULTIPLIERS) {
     if (threadIdx.x > MULTIPLIERS) return;
     auto load_weights = [&](const Unit& unit, int step, int at) {
@@ -90,7 +114,10 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
     };
     Unit first = unit_of(first_place);
     int ahead = min(STAGES, first.steps);
-    for (int step = 0; step < ahead; step++) load_weights(first, step, step);
+    for (int step = 0; step < ahead; step++) {
+      load_weights(first, step, step);
+      if (pause > 0 && step + 1 < ahead) let_pass(pause);
+    }
     wait_for_predecessor();
     for (int step = 0; step < ahead; step++) load_rows(first, step, step);
     // What nobody has filled yet is empty.
@@ -138,6 +165,12 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
 
     void* to = parts > 1 ? (float*)y + (u64)unit.part * rows * outputs : y;
     int first_row = own_rows + warp() % 4 * 16 + lane() / 4;
+    float scale[2] = {1.0f, 1.0f};
+    if (squares) {
+      barrier_await(scaled, 0);
+#pragma unroll
+      for (int h = 0; h < 2; h++) scale[h] = scales[min(first_row + 8 * h, ROWS - 1)];
+    }
 #pragma unroll
     for (int i = 0; i < RUN / 8; i++) {
       int output = unit.first_output + own_columns * RUN + i * 8 + lane() % 4 * 2;
@@ -152,10 +185,10 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
         const float* own = sum + 4 * i + 2 * h;
         int row = first_row + 8 * h;
         if (row >= rows) continue;
-        float2 two = make_float2(own[0] + own_bias.x, own[1] + own_bias.y);
+        float2 two = make_float2(own[0] * scale[h] + own_bias.x, own[1] * scale[h] + own_bias.y);
         if (GATED) {
           const float* other = own + RUN / 2;
-          two = make_float2(gate(two.x, other[0] + other_bias.x), gate(two.y, other[1] + other_bias.y));
+          two = make_float2(gate(two.x, other[0] * scale[h] + other_bias.x), gate(two.y, other[1] * scale[h] + other_bias.y));
         }
         u64 at = (u64)row * outputs + output;
         if (y_is_float)
@@ -169,13 +202,13 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
 
 #define PARAMETERS                                                                                                      \
   void *y, int y_is_float, const __grid_constant__ Tiles x, const __grid_constant__ Tiles w, const T *bias, int rows,     \
-      int inputs, int outputs, int share, int parts
-#define ARGUMENTS y, y_is_float, &x, &w, bias, rows, inputs, outputs, share, parts
+      int inputs, int outputs, SCALE_PARAMETERS, int share, int parts, int pause
+#define ARGUMENTS y, y_is_float, &x, &w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, share, parts, pause
 
 /// `wide_<r>_<c>`: up to r rows, c columns a unit. Grid: at most as many blocks as there are units, outputs / c · parts; THREADS
 /// threads. Tiles of x have r rows, those of w as many as a warp group has columns. `inputs` and `outputs` are multiples of 8,
 /// `share` of PIECE; `bias` may be null; y is `[rows, outputs]` of T, or of float if `y_is_float`, and with more than one part float
-/// `[parts, rows, outputs]`. Dynamic shared memory: STAGES_OF(r, c) · (STAGE_BYTES(r, c) + 16).
+/// `[parts, rows, outputs]`. Dynamic shared memory: STAGES_OF(r, c) · (STAGE_BYTES(r, c) + 16) + 8 + 4 r.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_32_64(PARAMETERS) { block_of<32, 64, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_32_128(PARAMETERS) { block_of<32, 128, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_32_192(PARAMETERS) { block_of<32, 192, false>(ARGUMENTS); }

@@ -177,7 +177,7 @@ impl Model {
         let add_and_norm = |layer: Linear<'_>| {
             let Linear { inputs, outputs, .. } = layer;
             if !self.kernels.suits_few_to_stream(*rows, inputs, outputs) {
-                return self.norm(work, linear(layer)?);
+                return self.norm(work, linear(layer)?, false);
             }
             let (norm, squares) = (self.norm.slice(), squares.slice());
             let to = Stream { keep: None, norm, normed: x.slice(), squares, epsilon: 1e-5 };
@@ -210,12 +210,13 @@ impl Model {
             let whole = Added::Rows(Rows { at: parts.slice(), stride: outputs });
             Ok(left.map_or(whole, |left| Added::Parts(Parts { at: parts.slice(), count: left.count })))
         };
+        let by_wide = !self.kernels.suits_group(*rows, hidden, hidden);
         let mut unscaled = None;
         for weights in &self.layers {
             let qkv = Linear { unscaled, ..layer(parts, x, &weights.qkv, *rows, hidden, qkv) };
             product(qkv, Kernels::MOST_PARTS)?;
             let output = layer(parts, x, &weights.output, *rows, hidden, hidden);
-            let between = self.norm(work, product(output, Kernels::MOST_PARTS)?)?;
+            let between = self.norm(work, product(output, Kernels::MOST_PARTS)?, by_wide)?;
             let gate_up =
                 Linear { unscaled: between, ..layer(gated, x, &weights.gate_up, *rows, hidden, intermediate) };
             match self.kernels.wide(*rows, hidden, 2 * intermediate, 1).first() {
@@ -225,7 +226,7 @@ impl Model {
                 _ => self.kernels.linear_group_gated(gate_up)?,
             }
             let down = layer(parts, gated, &weights.down, *rows, intermediate, hidden);
-            unscaled = self.norm(work, product(down, Kernels::MOST_PARTS)?)?;
+            unscaled = self.norm(work, product(down, Kernels::MOST_PARTS)?, by_wide)?;
         }
         let head = layer(logits, x, &self.head, *rows, hidden, vocabulary);
         product(Linear { y_is_float: true, ..head }, 1).map(|_| ())
@@ -244,6 +245,7 @@ impl Model {
                 let x = if inputs == hidden { &work.x } else { &work.gated };
                 let operands = Operands {
                     y: y.slice(),
+                    onto: None,
                     parts: Slice::NONE,
                     x: x.slice(),
                     w: self.head.slice(),
@@ -274,8 +276,15 @@ impl Model {
         let Work { rows, x, y, gated, logits, workspace, .. } = work;
         let run = |plan: &MatmulHandle, y: &Buffer, x: &Buffer, w: &Buffer| {
             let parts = Slice::NONE;
-            plan.run(Operands { y: y.slice(), parts, x: x.slice(), w: w.slice(), workspace: workspace.slice() })
-                .map(|_| ())
+            plan.run(Operands {
+                y: y.slice(),
+                onto: None,
+                parts,
+                x: x.slice(),
+                w: w.slice(),
+                workspace: workspace.slice(),
+            })
+            .map(|_| ())
         };
         let add = || self.kernels.rms_norm(self.norm_of(work, Added::Rows(Rows { at: y.slice(), stride: hidden })));
         for weights in &self.layers {
@@ -291,9 +300,9 @@ impl Model {
     }
 
     /// The norm behind a layer; how its rows are scaled, if that is left to the next.
-    fn norm<'a>(&self, work: &'a Work, add: Added<'_>) -> Result<Option<Unscaled<'a>>, DeviceError> {
+    fn norm<'a>(&self, work: &'a Work, add: Added<'_>, by_wide: bool) -> Result<Option<Unscaled<'a>>, DeviceError> {
         let norm = self.norm_of(work, add);
-        match self.kernels.suits_unscaled(work.rows, self.shape.hidden) {
+        match self.kernels.suits_unscaled(work.rows, self.shape.hidden, by_wide) {
             true => self.kernels.rms_norm_unscaled(norm, work.squares.slice()).map(Some),
             false => self.kernels.rms_norm(norm).map(|()| None),
         }

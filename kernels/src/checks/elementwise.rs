@@ -101,6 +101,7 @@ pub fn check_rms_norm(device: &Device, element: Element) -> Result<(), String> {
             RmsNorm { add: Some(Added::Rows(rows_of(&added, width))), ..norm },
             [&x, &sum, &weight],
         )?;
+        check_unscaled(&kernels, norm, [&x, &x, &weight])?;
         kernels.add_parts(out.slice(), false, parts.parts(), rows, width).map_err(text)?;
         compare("parts added up", &values(device, out.slice(), element)?, &y, 0.0)?;
         let out = device.allocate(rows * width * 4).map_err(text)?;

@@ -2,7 +2,7 @@
 
 use super::{
     Numbers, compare,
-    linear::{Layer, add_up},
+    linear::{Layer, Squares, add_up},
     text, tolerance, values,
 };
 use crate::{
@@ -10,8 +10,8 @@ use crate::{
     launch::{Kernels, Linear, Parts},
 };
 
-/// All ways to deal layers with ragged ends, in one part and in several, for rows from 17 to 128, with and without bias and
-/// float results; gated layers have the bits of layer and activation apart. Nothing where there is no such kernel.
+/// All ways to deal layers with ragged ends, in one part and in several, for rows from 17 to 128, scaled and not, with and without bias
+/// and float results; gated layers have the bits of layer and activation apart. Nothing where there is no such kernel.
 pub fn check_linear_wide(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(13);
@@ -23,12 +23,20 @@ pub fn check_linear_wide(device: &Device, element: Element) -> Result<(), String
                 let y = device.allocate(wide.parts() * rows * outputs * 4).map_err(text)?;
                 let operands = layer.operands(&y, rows);
                 let what = format!("{inputs}→{outputs}, {rows} rows, {wide:?}");
-                check_dealt(
-                    (&kernels, operands, wide.parts()),
-                    (&what, &layer.expected[..rows * outputs]),
-                    |linear| kernels.linear_wide(linear, wide),
-                    |linear| kernels.linear_wide_gated(linear, wide),
-                )?;
+                let squares = Squares::random(device, &mut numbers, 5, rows)?;
+                let unscaled = Linear { unscaled: squares.unscaled(), ..operands };
+                let scaled = squares.expected(&layer);
+                for (operands, what, expected) in [
+                    (operands, what.clone(), &layer.expected[..rows * outputs]),
+                    (unscaled, format!("unscaled {what}"), &scaled[..]),
+                ] {
+                    check_dealt(
+                        (&kernels, operands, wide.parts()),
+                        (&what, expected),
+                        |linear| kernels.linear_wide(linear, wide),
+                        |linear| kernels.linear_wide_gated(linear, wide),
+                    )?;
+                }
             }
         }
     }

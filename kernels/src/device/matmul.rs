@@ -71,14 +71,15 @@ pub trait MatmulPlan: Send + Sync {
     /// Takes the algorithm of these words from now on. False where the library cannot run it: then nothing changes.
     fn choose(&mut self, words: Words) -> bool;
 
-    /// Runs it, in order with the stream. In parts, y is float `[parts, rows, outputs]`.
+    /// Runs it, in order with the stream: y takes the result, or if it `adds`, takes it up. In parts, y is float `[parts, rows,
+    /// outputs]`.
     ///
     /// # Errors
     /// When the device fails.
     ///
     /// # Safety
     /// The addresses are of memory as long as the shapes and the workspace say.
-    unsafe fn run(&self, y: u64, x: u64, w: u64, workspace: u64) -> Result<(), DeviceError>;
+    unsafe fn run(&self, y: u64, adds: bool, x: u64, w: u64, workspace: u64) -> Result<(), DeviceError>;
 }
 
 /// What was the fastest for a shape.
@@ -121,7 +122,7 @@ pub struct Rivals<'a> {
     pub neighbour: Rival<'a>,
     /// What the library's whole result needs besides until it is that of the rivals.
     pub behind_library: Option<Rival<'a>>,
-    /// What uses a result in so many parts, if it may be left in several.
+    /// What uses a result in so many parts, if it may be left in several. One that the library has added is not used.
     pub user: Option<&'a dyn Fn(usize) -> Result<(), DeviceError>>,
 }
 
@@ -130,6 +131,8 @@ pub struct Rivals<'a> {
 pub struct Operands<'a> {
     /// The result.
     pub y: Slice<'a>,
+    /// Takes up the result instead, unless that is left in parts.
+    pub onto: Option<Slice<'a>>,
     /// Where it goes if it is left in parts, float `[parts, rows, outputs]`.
     pub parts: Slice<'a>,
     /// The input.
@@ -220,10 +223,14 @@ impl MatmulHandle {
     /// When a slice is too short, or the device fails.
     pub fn run(&self, operands: Operands<'_>) -> Result<usize, DeviceError> {
         self.check(operands)?;
-        let Operands { y, parts, x, w, workspace } = operands;
-        let y = if self.parts() > 1 { parts } else { y };
+        let Operands { y, onto, parts, x, w, workspace } = operands;
+        let (y, adds) = match (self.parts(), onto) {
+            (1, Some(onto)) => (onto, true),
+            (1, None) => (y, false),
+            _ => (parts, false),
+        };
         // SAFETY: checked above.
-        unsafe { self.plan().run(y.address(), x.address(), w.address(), workspace.address())? };
+        unsafe { self.plan().run(y.address(), adds, x.address(), w.address(), workspace.address())? };
         Ok(self.parts())
     }
 
@@ -243,7 +250,9 @@ impl MatmulHandle {
         let Matmul { rows, inputs, outputs, element, result, most_parts } = self.matmul;
         operands.x.check(rows * inputs * element.bytes())?;
         operands.w.check(outputs * inputs * element.bytes())?;
-        operands.y.check(rows * outputs * result.bytes())?;
+        for to in [Some(operands.y), operands.onto].into_iter().flatten() {
+            to.check(rows * outputs * result.bytes())?;
+        }
         if most_parts > 1 {
             operands.parts.check(most_parts * rows * outputs * Element::F32.bytes())?;
         }

@@ -2,7 +2,8 @@
 
 use super::{
     Kernels, Parts, Rows, Unscaled, address, check_ints, grid, int, line,
-    linear::{MOST_ROWS_TO_SCALE, squares_stride},
+    linear::{MOST_ROWS_TO_SCALE, WIDE_LAYER, squares_stride},
+    linear_wide,
 };
 use crate::device::{Arg, DeviceError, Element, KernelFile, Slice, Split};
 
@@ -158,27 +159,32 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, line(rows, threads), &arguments) }
     }
 
-    /// Whether so many rows of a width are better left unscaled by [`rms_norm_unscaled`](Self::rms_norm_unscaled): of fewer, the
-    /// norm takes no longer, and more keep the device busy. What is not scaled yet may leave the range of float16.
-    pub fn suits_unscaled(&self, rows: usize, width: usize) -> bool {
-        self.element == Element::BF16 && self.is_wide(width, LEAST_UNSCALED) && (5..=MOST_ROWS_TO_SCALE).contains(&rows)
+    /// Whether so many rows of a width are better left unscaled by [`rms_norm_unscaled`](Self::rms_norm_unscaled), for a layer
+    /// dealt by [`wide`](Self::wide) or another: of fewer, the norm takes no longer, and more keep the device busy. What is not
+    /// scaled yet may leave the range of float16.
+    pub fn suits_unscaled(&self, rows: usize, width: usize, by_wide: bool) -> bool {
+        // Measured on an H200: up to 4% of a round with rows of 2,048, nothing with those of 4,096.
+        let gains = !by_wide || self.is_narrow(width, WIDE_LAYER);
+        let most = if by_wide { linear_wide::MOST_ROWS } else { MOST_ROWS_TO_SCALE };
+        self.element == Element::BF16 && self.is_wide(width, LEAST_UNSCALED) && gains && (5..=most).contains(&rows)
     }
 
     /// Bytes of the sums of squares of rows, at most.
     pub fn squares_bytes(rows: usize, width: usize) -> usize {
-        rows.min(MOST_ROWS_TO_SCALE) * squares_stride(width.div_ceil(LEAST_PIECE)) * 4
+        rows.min(linear_wide::MOST_ROWS) * squares_stride(width.div_ceil(LEAST_PIECE)) * 4
     }
 
-    /// Residual and RMS norm of rows that are behind one another, but for the scale: that is left to the linear layer behind,
+    /// Residual and RMS norm of up to 128 rows that are behind one another, but for the scale: that is left to the linear layer behind,
     /// which finds it from `squares`. What is written is not bounded as normed rows are: not for float16.
     ///
     /// # Errors
-    /// When a buffer is too short, nothing is added, rows are gathered, or the device fails.
+    /// When a buffer is too short, there are more rows, rows are gathered, or the device fails.
     pub fn rms_norm_unscaled<'a>(&self, norm: RmsNorm<'_>, squares: Slice<'a>) -> Result<Unscaled<'a>, DeviceError> {
-        let RmsNorm { add, source, rows, width, epsilon, .. } = norm;
-        if add.is_none() || source.is_some() || rows > MOST_ROWS_TO_SCALE {
+        let RmsNorm { source, rows, width, epsilon, .. } = norm;
+        if source.is_some() || rows > linear_wide::MOST_ROWS {
             return Err(DeviceError::Shape(format!(
-                "a norm without scale adds to the stream, up to {MOST_ROWS_TO_SCALE} rows as they lie"
+                "a norm without scale takes up to {} rows as they lie",
+                linear_wide::MOST_ROWS
             )));
         }
         let (shared, _) = self.norm_arguments(norm)?;

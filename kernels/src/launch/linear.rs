@@ -203,6 +203,11 @@ impl Kernels {
         self.device.properties().emulated || width >= least
     }
 
+    /// Whether a layer has fewer inputs or outputs than so many. In the emulator again all of them, so that both ways are taken.
+    pub(super) fn is_narrow(&self, width: usize, least: usize) -> bool {
+        self.device.properties().emulated || width < least
+    }
+
     fn launch_ring(
         &self,
         name: &'static str,

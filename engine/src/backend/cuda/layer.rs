@@ -113,7 +113,7 @@ impl Machine {
                 let norm = RmsNorm { weight: weight.slice(), keep, ..norm };
                 self.add_and_norm(work, gated, &weights.down, norm, next).map(Left::Normed)
             }
-            None => self.added(work, gated, &weights.down, rows).map(Left::Added),
+            None => Ok(self.added(work, gated, &weights.down, stream, rows)?.map_or(Left::Stream, Left::Added)),
         }
     }
 

@@ -34,13 +34,23 @@ impl<'a> From<Rows<'a>> for Input<'a> {
 }
 
 /// What uses the result of a layer.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum User {
+#[derive(Clone, Copy)]
+enum User<'a> {
     /// What needs it whole.
     Any,
     /// The rotation, which adds up parts.
     Rotation,
-    /// What adds it to the stream, whole or in parts.
+    /// What adds it to the stream, whole or in parts; the stream, if its rows lie as those of the result.
+    Stream(Option<Slice<'a>>),
+}
+
+/// Where the result of a layer is.
+enum Place<'a> {
+    /// Where it was to go.
+    Whole,
+    /// In `work.parts`, to be added up.
+    Parts(Parts<'a>),
+    /// In the stream.
     Stream,
 }
 
@@ -65,11 +75,10 @@ impl Machine {
         norm: RmsNorm<'a>,
         layer: &Projection,
     ) -> Result<Input<'a>, DeviceError> {
-        let RmsNorm { out, add, rows, width, .. } = norm;
-        let leaves_scale = add.is_some()
-            && self.kernels.suits_unscaled(rows, width)
-            && !matches!(self.streaming(work, layer.linear(out.at, out, rows), 1), Streaming::Wide(_))
-            && self.streams(layer, rows);
+        let RmsNorm { out, source, rows, width, .. } = norm;
+        let by_wide = matches!(self.streaming(work, layer.linear(out.at, out, rows), 1), Streaming::Wide(_));
+        let leaves_scale =
+            source.is_none() && self.kernels.suits_unscaled(rows, width, by_wide) && self.streams(layer, rows);
         let unscaled = if leaves_scale {
             Some(self.kernels.rms_norm_unscaled(norm, work.squares.slice())?)
         } else {
@@ -93,13 +102,13 @@ impl Machine {
         let at_once = without_space
             && self.kernels.suits_few_to_stream(rows, layer.inputs, layer.outputs)
             && [layer, next].into_iter().all(|layer| self.streams(layer, rows));
-        if !at_once {
-            let add = Some(self.added(work, x, layer, rows)?);
-            return self.norm_for(work, RmsNorm { add, ..norm }, next);
+        if at_once {
+            let to = Stream { keep, norm: weight, normed: out.at, squares: work.squares.slice(), epsilon };
+            let unscaled = self.kernels.few_to_stream(layer.linear(stream.at, x, rows), to)?;
+            return Ok(Input { rows: out, unscaled: Some(unscaled) });
         }
-        let to = Stream { keep, norm: weight, normed: out.at, squares: work.squares.slice(), epsilon };
-        let unscaled = self.kernels.few_to_stream(layer.linear(stream.at, x, rows), to)?;
-        Ok(Input { rows: out, unscaled: Some(unscaled) })
+        let add = self.added(work, x, layer, stream, rows)?;
+        self.norm_for(work, RmsNorm { add, ..norm }, next)
     }
 
     /// Whether our own kernel is known to compute a layer of these rows the fastest, in whatever order it likes.
@@ -164,19 +173,27 @@ impl Machine {
         rows: usize,
     ) -> Result<Option<Parts<'a>>, DeviceError> {
         let Input { rows: x, unscaled } = x;
-        self.product(work, Linear { unscaled, ..layer.linear(y, x, rows) }, User::Rotation)
+        match self.product(work, Linear { unscaled, ..layer.linear(y, x, rows) }, User::Rotation)? {
+            Place::Parts(parts) => Ok(Some(parts)),
+            Place::Whole | Place::Stream => Ok(None),
+        }
     }
 
-    /// A linear layer whose result is added to the stream.
+    /// A linear layer whose result is added to the stream: what is yet to be added, if it has not done so itself.
     pub(super) fn added<'a>(
         &self,
         work: &'a Activations,
         x: Rows<'_>,
         layer: &Projection,
+        stream: Rows<'_>,
         rows: usize,
-    ) -> Result<Added<'a>, DeviceError> {
-        let parts = self.product(work, layer.linear(work.added.slice(), x, rows), User::Stream)?;
-        Ok(parts.map_or(Added::Rows(self.rows(&work.added, layer.outputs)), Added::Parts))
+    ) -> Result<Option<Added<'a>>, DeviceError> {
+        let onto = (stream.stride == layer.outputs).then_some(stream.at);
+        Ok(match self.product(work, layer.linear(work.added.slice(), x, rows), User::Stream(onto))? {
+            Place::Whole => Some(Added::Rows(self.rows(&work.added, layer.outputs))),
+            Place::Parts(parts) => Some(Added::Parts(parts)),
+            Place::Stream => None,
+        })
     }
 
     /// `work.gated = silu(gate) · up` of a layer that yields gate and up; `work.gate_up` may be used on the way.
@@ -203,18 +220,12 @@ impl Machine {
         };
         match self.library_or(work, whole, (streaming, &stream), &activate, User::Any)? {
             Outcome::Stream => stream(),
-            Outcome::Done(_) => Ok(()),
+            Outcome::Done(_) | Outcome::Added => Ok(()),
         }
     }
 
-    /// `y = x · weightᵀ + bias`, by whichever kernel is the fastest; by those of one order in batch-invariant mode. The result
-    /// is in `y`, or if the user adds up parts, and they are returned, in `work.parts`.
-    fn product<'a>(
-        &self,
-        work: &'a Activations,
-        linear: Linear<'_>,
-        user: User,
-    ) -> Result<Option<Parts<'a>>, DeviceError> {
+    /// `y = x · weightᵀ + bias`, by whichever kernel is the fastest; by those of one order in batch-invariant mode.
+    fn product<'a>(&self, work: &'a Activations, linear: Linear<'_>, user: User<'_>) -> Result<Place<'a>, DeviceError> {
         let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
         let streaming = self.streaming(work, linear, Kernels::MOST_PARTS);
         let count = match streaming {
@@ -227,6 +238,7 @@ impl Machine {
         let parts = (count > 1 && holds(work, count, rows, outputs)).then(|| parts_of(count));
         let most_parts = parts.map_or(1, |_| Kernels::MOST_PARTS);
         let own = Linear { y: parts.map_or(y, |parts| parts.at), ..linear };
+        let needs_whole = matches!(user, User::Any);
         let stream = || {
             match (streaming, parts) {
                 (Streaming::Group, _) => self.kernels.linear_group(own, most_parts).map(|_| ())?,
@@ -236,13 +248,18 @@ impl Machine {
                 (Streaming::Ring, None) => self.kernels.linear(own)?,
             }
             match parts {
-                Some(parts) if user == User::Any => self.kernels.add_parts(y, y_is_float, parts, rows, outputs),
+                Some(parts) if needs_whole => self.kernels.add_parts(y, y_is_float, parts, rows, outputs),
                 _ => Ok(()),
             }
         };
         match self.library_or(work, linear, (streaming, &stream), &|| Ok(()), user)? {
-            Outcome::Done(count) => Ok((count > 1).then(|| parts_of(count))),
-            Outcome::Stream => stream().map(|()| parts.filter(|_| user != User::Any)),
+            Outcome::Done(1) => Ok(Place::Whole),
+            Outcome::Done(count) => Ok(Place::Parts(parts_of(count))),
+            Outcome::Added => Ok(Place::Stream),
+            Outcome::Stream => {
+                stream()?;
+                Ok(parts.filter(|_| !needs_whole).map_or(Place::Whole, Place::Parts))
+            }
         }
     }
 
@@ -271,7 +288,7 @@ impl Machine {
         linear: Linear<'_>,
         (streaming, stream): (Streaming, Rival<'_>),
         follow: Rival<'_>,
-        user: User,
+        user: User<'_>,
     ) -> Result<Outcome, DeviceError> {
         let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, unscaled } = linear;
         if self.batch_invariant || x.stride != inputs || unscaled.is_some() {
@@ -281,7 +298,11 @@ impl Machine {
         let result = if y_is_float { Element::F32 } else { element };
         // The ring reads rows once for 128 outputs: too often where there are many.
         let may_stream = rows <= Kernels::MOST_ROWS_IN_PARTS || matches!(streaming, Streaming::Wide(_));
-        let may_leave_parts = user == User::Stream && !may_stream && bias.is_none();
+        let (is_added, onto) = match user {
+            User::Stream(onto) => (bias.is_none(), onto.filter(|_| bias.is_none())),
+            User::Any | User::Rotation => (false, None),
+        };
+        let may_leave_parts = is_added && !may_stream;
         let most_parts = if may_leave_parts && holds(work, LIBRARY_PARTS, rows, outputs) { LIBRARY_PARTS } else { 1 };
         let matmul = Matmul { rows, inputs, outputs, element, result, most_parts };
         let behind = || {
@@ -301,6 +322,7 @@ impl Machine {
         };
         let product = Product {
             y,
+            onto,
             parts,
             x: x.at,
             w: weight,

@@ -51,6 +51,8 @@ struct Plan {
 #[derive(Clone, Copy)]
 pub struct Product<'a> {
     pub y: Slice<'a>,
+    /// Takes up the library's result instead, unless that is left in parts.
+    pub onto: Option<Slice<'a>>,
     /// Takes the result if it is left in parts.
     pub parts: Slice<'a>,
     pub x: Slice<'a>,
@@ -74,6 +76,8 @@ pub struct Product<'a> {
 pub enum Outcome {
     /// The library has, and left it in so many parts.
     Done(usize),
+    /// The library has, and added it to what takes it up.
+    Added,
     /// The streaming kernel is to.
     Stream,
 }
@@ -114,8 +118,8 @@ impl Products {
         let searches = self.searches.load(Ordering::Relaxed);
         plan.uses += usize::from(searches);
         let Some(plan) = &mut plan.handle else { return Ok(Outcome::Stream) };
-        let Product { y, parts, x, w, stream, may_stream, behind_library, user, neighbour, prepare } = product;
-        let operands = Operands { y, parts, x, w, workspace: self.workspace.slice() };
+        let Product { y, onto, parts, x, w, stream, may_stream, behind_library, user, neighbour, prepare } = product;
+        let operands = Operands { y, onto, parts, x, w, workspace: self.workspace.slice() };
         let worth = matmul.inputs * matmul.outputs * matmul.element.bytes() >= LEAST_SEARCHED;
         if searches && worth && plan.fastest().is_none() {
             prepare()?;
@@ -127,6 +131,9 @@ impl Products {
             None if matmul.rows <= FEW_ROWS => Ok(Outcome::Stream),
             None | Some(Fastest::Library { .. }) => {
                 let parts = plan.run(operands)?;
+                if parts == 1 && onto.is_some() {
+                    return Ok(Outcome::Added);
+                }
                 behind_library.filter(|_| parts == 1).map_or(Ok(()), |behind| behind())?;
                 Ok(Outcome::Done(parts))
             }

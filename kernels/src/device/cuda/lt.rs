@@ -232,15 +232,15 @@ impl MatmulPlan for Plan {
         self.algorithm.data
     }
 
-    unsafe fn run(&self, y: u64, x: u64, w: u64, workspace: u64) -> Result<(), DeviceError> {
-        let (one, zero) = (1.0_f32, 0.0_f32);
+    unsafe fn run(&self, y: u64, adds: bool, x: u64, w: u64, workspace: u64) -> Result<(), DeviceError> {
+        let (one, keeps) = (1.0_f32, if adds { 1.0_f32 } else { 0.0 });
         // SAFETY: the handles are live, the caller promises the addresses; the scales are read before the call returns.
         let run = unsafe {
             result::matmul(
                 self.library.0,
                 self.description,
                 ptr::from_ref(&one).cast(),
-                ptr::from_ref(&zero).cast(),
+                ptr::from_ref(&keeps).cast(),
                 w as *const c_void,
                 self.weights,
                 x as *const c_void,

@@ -97,7 +97,8 @@ impl Race<'_> {
                 left_in = parts;
             }
         }
-        user.map_or(Ok(()), |user| user(left_in))
+        let is_added = matches!(candidate, Fastest::Library { parts: 1, .. }) && self.operands.onto.is_some();
+        user.filter(|_| !is_added).map_or(Ok(()), |user| user(left_in))
     }
 
     fn choose(&mut self, parts: usize, words: Words) -> Result<(), DeviceError> {
@@ -110,9 +111,10 @@ impl Race<'_> {
     /// Runs the plan of so many parts.
     fn multiply(&self, parts: usize) -> Result<(), DeviceError> {
         let Operands { x, w, workspace, .. } = self.operands;
-        let y = self.result(parts);
+        // What is added to here is nobody's stream.
+        let (y, adds) = (self.result(parts), parts == 1 && self.operands.onto.is_some());
         // SAFETY: the promise of `fastest`; the workspace is as long as the algorithm needs.
-        unsafe { self.plans[parts - 1].run(y.address(), x.address(), w.address(), workspace.address()) }
+        unsafe { self.plans[parts - 1].run(y.address(), adds, x.address(), w.address(), workspace.address()) }
     }
 
     /// What a plan of so many parts writes.
