@@ -333,10 +333,10 @@ template <int HEADS, bool IN_PARTS>
 __device__ __forceinline__ void rotate_heads(T* qkv, const float* parts, int part_count, const float2* table, int positions,
                                              const int* position, const int* write, T* keys, T* values,
                                              const T* query_norm, const T* key_norm, float epsilon, int heads,
-                                             int kv_heads, int head_dim) {
+                                             int kv_heads, int head_dim, int releases_late) {
+  if (!releases_late) release_successor();
   await_predecessor();
-  // Attention behind it reads ahead.
-  release_successor();
+  if (releases_late) release_successor();
   int first = ((int)blockIdx.x * (int)(blockDim.x / WARP) + warp()) * HEADS, row = (int)blockIdx.y;
   int all = heads + 2 * kv_heads, half = head_dim / 2;
   if (first >= all) return;
@@ -404,15 +404,16 @@ __device__ __forceinline__ void rotate_heads(T* qkv, const float* parts, int par
 #define ROTATION                                                                                                        \
   T *qkv, const float *parts, int part_count, const float2 *table, int positions, const int *position,                  \
       const int *write, T *keys, T *values, const T *query_norm, const T *key_norm, float epsilon, int heads,           \
-      int kv_heads, int head_dim
+      int kv_heads, int head_dim, int releases_late
 #define ROTATION_ARGUMENTS                                                                                              \
   qkv, parts, part_count, table, positions, position, write, keys, values, query_norm, key_norm, epsilon, heads,        \
-      kv_heads, head_dim
+      kv_heads, head_dim, releases_late
 
 /// Rotates queries and keys of `qkv` (`[rows, (heads + 2 · kv_heads) · head_dim]`: queries, keys, values), queries in
 /// place, keys and values into the cache row `write[row]` (none below 0). Element i of a head turns with element
 /// i + head_dim / 2 by the angle whose cosine and sine stand in `table[position][head_dim / 2]` (already scaled).
-/// Optional RMS norms of each head before the rotation (Qwen3).
+/// Optional RMS norms of each head before the rotation (Qwen3). `releases_late`: only behind its wait, so that attention may read
+/// ahead of its own (groups.cuh).
 /// Grid: ((heads + 2 · kv_heads) / 4 / 4, rows), 128 threads, four heads a warp; head_dim is a multiple of 4.
 extern "C" __global__ void __launch_bounds__(128) rotate_and_write(ROTATION) {
   rotate_heads<4, false>(ROTATION_ARGUMENTS);

@@ -8,9 +8,9 @@
 //
 // These kernels read ahead of their wait what is older than the pass: prefixes, groups, pages, own rows and masks; and keys
 // and values of `settled` positions. What this pass writes are its own rows, or in a group without own rows the positions
-// from its first row's last on; those wait, as do the queries. They may, for each stands right behind a kernel that releases
-// its successor only behind its own wait, and from which on nothing writes these: rotate_and_write; or, where they rotate
-// themselves, the attention over the layer before, which has released so. Over the first layer of a pass they wait first.
+// from its first row's last on; those wait, as do the queries. They may, for the last kernel that released its successor only behind
+// its own wait is behind all that writes these: rotate_and_write or, where that does not or they rotate themselves, the attention
+// over the layer before. Over the first layer of a pass rotate_and_write always does, and kernels that rotate themselves wait first.
 #pragma once
 
 #define GROUP_PARAMETERS                                                                                                \
@@ -130,19 +130,22 @@ __device__ __forceinline__ bool is_settled(const Pairs& pairs, const Split& spli
   return piece < split.positions && min((piece + 1) * KEYS, pairs.longest) <= pairs.settled;
 }
 
-/// Calls `load` for so many pieces, from the split's first on, each of which it counts: those that are settled ahead of the wait.
+/// Calls `load` for so many pieces, from the split's first on, each of which it counts: those that are settled ahead of the wait,
+/// behind which the kernel is released that follows.
 template <int KEYS, class Load>
 __device__ __forceinline__ void load_ahead(int count, const Pairs& pairs, const Split& split, Load&& load) {
   bool waits = true;
+  auto wait = [&] {
+    await_predecessor();
+    release_successor();
+    waits = false;
+  };
 #pragma unroll 1
   for (int i = 0; i < count; i++) {
-    if (waits && !is_settled<KEYS>(pairs, split, split.begin + i)) {
-      wait_for_predecessor();
-      waits = false;
-    }
+    if (waits && !is_settled<KEYS>(pairs, split, split.begin + i)) wait();
     load();
   }
-  if (waits) wait_for_predecessor();
+  if (waits) wait();
 }
 
 /// What tells the cache row of a key of a piece: its page, or itself. Behind the last key stands the last: nobody sees it,

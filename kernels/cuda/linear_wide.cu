@@ -25,10 +25,8 @@
 #include "wgmma.cuh"
 #include "bulk.cuh"
 
-/// -DWIDE_RING: bytes of a block's ring. Stages for so many rows and columns.
+/// Bytes of a stage for so many rows and columns.
 #define STAGE_BYTES(rows, columns) (((rows) + (columns)) * ROW_BYTES)
-#define STAGES_OF(rows, columns)                                                                                        \
-  (WIDE_RING / STAGE_BYTES(rows, columns) < 12 ? WIDE_RING / STAGE_BYTES(rows, columns) : 12)
 
 /// Threads that multiply; and all: a warp copies, and one finds the rows' scales.
 #define MULTIPLIERS 256
@@ -44,27 +42,26 @@ struct Slot {
   int at, turn;
 };
 
-template <int STAGES>
-__device__ __forceinline__ void advance(Slot& slot) {
-  if (++slot.at == STAGES) slot = {0, slot.turn ^ 1};
+__device__ __forceinline__ void advance(Slot& slot, int stages) {
+  if (++slot.at == stages) slot = {0, slot.turn ^ 1};
 }
 
 /// One block, up to ROWS rows. It takes every so manieth unit, and its ring goes on from one to the next. A thread writes two
 /// neighbours of a row at once.
 template <int ROWS, int COLUMNS, bool GATED>
 __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x, const Tiles* w, const T* bias, int rows,
-                                         int inputs, int outputs, SCALE_PARAMETERS, int share, int parts, int pause) {
+                                         int inputs, int outputs, SCALE_PARAMETERS, int share, int parts, int pause, int stages) {
   // Columns of a warp group, and those of them that are neighbours.
   constexpr bool SHARE_ROWS = ROWS <= 64;
   constexpr int OWN = SHARE_ROWS ? COLUMNS / 2 : COLUMNS, RUN = GATED ? OWN / 2 : OWN, OUTPUTS = GATED ? COLUMNS / 2 : COLUMNS;
-  constexpr int STAGES = STAGES_OF(ROWS, COLUMNS), BYTES = STAGE_BYTES(ROWS, COLUMNS);
-  static_assert(ROWS % 8 == 0 && RUN % 8 == 0 && STAGES >= 3, "tiles are whole, and copies under way");
+  constexpr int BYTES = STAGE_BYTES(ROWS, COLUMNS);
+  static_assert(ROWS % 8 == 0 && RUN % 8 == 0, "tiles are whole");
   DYNAMIC_SHARED(shared);
   // A stage is full when its bytes are there, and empty when all warps that multiply are done with it.
-  u64* full = (u64*)(shared + STAGES * BYTES);
-  u64* empty = full + STAGES;
+  u64* full = (u64*)(shared + stages * BYTES);
+  u64* empty = full + stages;
   // Tells that the rows' scales behind it are there.
-  u64* scaled = empty + STAGES;
+  u64* scaled = empty + stages;
   float* scales = (float*)(scaled + 1);
   int across = (outputs + OUTPUTS - 1) / OUTPUTS, units = across * parts, first_place = (int)blockIdx.x;
   auto unit_of = [&](int place) {
@@ -72,7 +69,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
     return Unit{(place - part * across) * OUTPUTS, part, begin, (min(share, inputs - begin) + PIECE - 1) / PIECE};
   };
   if (threadIdx.x == MULTIPLIERS) {
-    for (int at = 0; at < STAGES; at++) {
+    for (int at = 0; at < stages; at++) {
       barrier_init(full + at, 1);
       barrier_init(empty + at, MULTIPLIERS / WARP);
     }
@@ -113,7 +110,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
       copy_tile(shared + at * BYTES, x, unit.begin + step * PIECE, 0, full + at, staying());
     };
     Unit first = unit_of(first_place);
-    int ahead = min(STAGES, first.steps);
+    int ahead = min(stages, first.steps);
     for (int step = 0; step < ahead; step++) {
       load_weights(first, step, step);
       if (pause > 0 && step + 1 < ahead) let_pass(pause);
@@ -121,14 +118,14 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
     wait_for_predecessor();
     for (int step = 0; step < ahead; step++) load_rows(first, step, step);
     // What nobody has filled yet is empty.
-    Slot slot = ahead == STAGES ? Slot{0, 0} : Slot{ahead, 1};
+    Slot slot = ahead == stages ? Slot{0, 0} : Slot{ahead, 1};
     for (int place = first_place; place < units; place += (int)gridDim.x) {
       Unit unit = unit_of(place);
       for (int step = place == first_place ? ahead : 0; step < unit.steps; step++) {
         barrier_await(empty + slot.at, slot.turn);
         load_weights(unit, step, slot.at);
         load_rows(unit, step, slot.at);
-        advance<STAGES>(slot);
+        advance(slot, stages);
       }
     }
     return;
@@ -158,7 +155,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
       products_wait_but<1>();
       if (step > 0) leave(before);
       before = slot.at;
-      advance<STAGES>(slot);
+      advance(slot, stages);
     }
     products_wait(sum);
     leave(before);
@@ -202,13 +199,13 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
 
 #define PARAMETERS                                                                                                      \
   void *y, int y_is_float, const __grid_constant__ Tiles x, const __grid_constant__ Tiles w, const T *bias, int rows,     \
-      int inputs, int outputs, SCALE_PARAMETERS, int share, int parts, int pause
-#define ARGUMENTS y, y_is_float, &x, &w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, share, parts, pause
+      int inputs, int outputs, SCALE_PARAMETERS, int share, int parts, int pause, int stages
+#define ARGUMENTS y, y_is_float, &x, &w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, share, parts, pause, stages
 
 /// `wide_<r>_<c>`: up to r rows, c columns a unit. Grid: at most as many blocks as there are units, outputs / c · parts; THREADS
 /// threads. Tiles of x have r rows, those of w as many as a warp group has columns. `inputs` and `outputs` are multiples of 8,
 /// `share` of PIECE; `bias` may be null; y is `[rows, outputs]` of T, or of float if `y_is_float`, and with more than one part float
-/// `[parts, rows, outputs]`. Dynamic shared memory: STAGES_OF(r, c) · (STAGE_BYTES(r, c) + 16) + 8 + 4 r.
+/// `[parts, rows, outputs]`. Dynamic shared memory: stages · (STAGE_BYTES(r, c) + 16) + 8 + 4 r.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_32_64(PARAMETERS) { block_of<32, 64, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_32_128(PARAMETERS) { block_of<32, 128, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_32_192(PARAMETERS) { block_of<32, 192, false>(ARGUMENTS); }

@@ -22,6 +22,7 @@
 #define __forceinline__ inline
 #define __restrict__ __restrict
 #define __launch_bounds__(...)
+#define __maxnreg__(...)
 #define __align__(n) alignas(n)
 #define __shared__ static thread_local
 #define __constant__ static const

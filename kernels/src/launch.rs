@@ -49,7 +49,7 @@ pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> 
     }
     if linear_wide::has_warp_groups(element, properties) {
         files.push((linear_group::FILE, linear::options(element, properties)));
-        files.push((linear_wide::FILE, linear_wide::options(element, properties)));
+        files.push((linear_wide::FILE, vec![element.option()]));
     }
     // These know no element type.
     files.extend(

@@ -65,7 +65,8 @@ impl KernelFile {
         declarations
             .filter_map(|rest| {
                 let rest = rest.split_once("void")?.1.trim_start();
-                let rest = match rest.strip_prefix("__launch_bounds__") {
+                let bounds = ["__launch_bounds__", "__maxnreg__"].iter().find_map(|bound| rest.strip_prefix(bound));
+                let rest = match bounds {
                     Some(bounds) => bounds.split_once(')')?.1.trim_start(),
                     None => rest,
                 };

@@ -24,8 +24,8 @@ pub(super) const WIDE_HEAD_DIMS: [usize; 2] = [64, 128];
 
 /// Heads of at most this size fit the registers of `few.cuh`.
 const MOST_OF_FEW: usize = 128;
-/// Heads of at most this size leave half of the registers to others.
-const MOST_BESIDE: usize = 64;
+/// Heads of at most this size leave half of the registers to others, which pays for few blocks.
+const MOST_IN_HALF: usize = 64;
 /// Splits that are worth their merging through device memory, where there are no clusters.
 const MOST_SPLITS: usize = 32;
 /// Records that blocks of a cluster of 8 write to one of theirs, beyond one for each of its pairs: `splits.cuh` deals these in
@@ -76,6 +76,8 @@ struct Choice {
     /// (row, head) pairs of a block.
     pairs: usize,
     threads: u32,
+    /// Whether it lets the next kernel begin only behind its own wait, so that a rotation of its own kernel need not.
+    releases_late: bool,
     /// Bytes of dynamic shared memory.
     shared: usize,
     /// Blocks that run on a multiprocessor at the same time, and so how many splits pay; 0 where nothing is split.
@@ -168,7 +170,7 @@ impl Kernels {
         };
         let splits = self.splits(count * parts, choice.resident, max_splits.min(most))?;
         if !choice.rotates {
-            self.rotate_and_write(rotation)?;
+            self.rotate(rotation, ahead == Ahead::Layout || !choice.releases_late)?;
         }
         let options = [self.element.option(), format!("-DHEAD_DIM={head_dim}")];
         let kernel = self.device.kernel(choice.file, &options, choice.name)?;
@@ -243,6 +245,7 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
         rotates,
         pairs,
         threads: warps * 32,
+        releases_late: rotates,
         shared: (warps as usize * 8 + if resident > 0 { pairs + MORE_RECORDS } else { 0 }) * (head_dim + 4) * 4,
         resident,
     };
@@ -254,6 +257,7 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
         rotates: false,
         pairs,
         threads: warps * 32,
+        releases_late: true,
         shared: (stages * 2 * 32 + pairs) * row,
         resident: if head_dim <= 128 { resident } else { 1 },
     };
@@ -264,6 +268,7 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
         rotates: false,
         pairs: 64,
         threads: 128,
+        releases_late: true,
         shared: (3 * 2 * 64 + 64) * head_dim * 2,
         resident: 2,
     };
@@ -273,7 +278,8 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
         true if pairs <= 8 && fits(8) => few(FEW_FILE, "rotate_and_attend_8", true, 8, 8, 1),
         true if pairs <= 16 && fits(16) => {
             // In clusters of 8, as many as half of the multiprocessors, or fewer.
-            let beside = head_dim <= MOST_BESIDE && 16 * together <= multiprocessors;
+            let few_blocks = 16 * together <= multiprocessors;
+            let beside = few_blocks == (head_dim <= MOST_IN_HALF);
             few(FEW_FILE, if beside { "rotate_and_attend_16_beside" } else { "rotate_and_attend_16" }, true, 16, 8, 1)
         }
         // More groups than multiprocessors: as many blocks as run at once, if there are warp groups, which have more under way.
@@ -293,13 +299,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_blocks_of_small_heads_stand_beside_others() {
+    fn few_blocks_of_small_heads_and_many_of_large_ones_stand_beside_others() {
         // Pairs of a group, requests of 8 key/value heads, and elements of a head, on an H200.
         for (pairs, requests, head_dim, expected) in [
             (16, 1, 64, "rotate_and_attend_16_beside"),
             (16, 2, 64, "rotate_and_attend_16"),
             (16, 1, 96, "rotate_and_attend_16"),
             (16, 1, 128, "rotate_and_attend_16"),
+            (16, 2, 128, "rotate_and_attend_16_beside"),
             (8, 1, 64, "rotate_and_attend_8"),
             (16, 17, 64, "attention_wide"),
             (17, 1, 64, "attention_wide"),

@@ -417,6 +417,11 @@ impl Kernels {
     /// # Errors
     /// When a buffer is too short, or the device fails.
     pub fn rotate_and_write(&self, rotation: Rotation<'_>) -> Result<(), DeviceError> {
+        self.rotate(rotation, true)
+    }
+
+    /// The same, which lets the kernel behind begin late, as [`Ahead`](super::Ahead) needs, or at once.
+    pub(super) fn rotate(&self, rotation: Rotation<'_>, releases_late: bool) -> Result<(), DeviceError> {
         let Rotation { qkv, parts, keys, values, rows, heads, kv_heads, head_dim, .. } = rotation;
         let [parts_at, count, table, positions, position, write, query_norm, key_norm, epsilon] =
             self.rotation_arguments(rotation)?;
@@ -440,6 +445,7 @@ impl Kernels {
             int(heads),
             int(kv_heads),
             int(head_dim),
+            Arg::Int(releases_late.into()),
         ];
         let blocks = [(heads + 2 * kv_heads).div_ceil(4 * heads_a_warp), rows, 1];
         // SAFETY: lengths are checked in `rotation_arguments`; cache rows are the caller's layout kernels', which stay within

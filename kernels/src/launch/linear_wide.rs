@@ -110,12 +110,14 @@ impl Kernels {
             int(inputs),
             int(outputs),
         ];
-        let arguments = [&arguments[..], &linear.scale_arguments(), &[int(share), int(parts), int(pause)]].concat();
         let properties = self.device.properties();
-        let kernel =
-            self.device.kernel(FILE, &options(self.element, properties), if gated { name[1] } else { name[0] })?;
         let units = all_columns.div_ceil(columns) * parts;
-        let stages = stages(properties.shared_bytes, most_rows, columns);
+        // A block of one unit needs no more than its stages: the rest is room for blocks of attention beside it.
+        let most = if units <= properties.multiprocessors { share.div_ceil(PIECE) } else { MOST_STAGES };
+        let stages = stages(properties.shared_bytes, most_rows, columns).min(most);
+        let arguments =
+            [&arguments[..], &linear.scale_arguments(), &[int(share), int(parts), int(pause), int(stages)]].concat();
+        let kernel = self.kernel(FILE, if gated { name[1] } else { name[0] })?;
         let shared = stages * (stage_bytes(most_rows, columns) + BARRIERS_BYTES) + scale_bytes(most_rows);
         let geometry = grid([units.min(properties.multiprocessors), 1, 1], THREADS, shared);
         // SAFETY: lengths are checked above.
@@ -168,11 +170,6 @@ fn stages(shared_bytes: usize, rows: usize, columns: usize) -> usize {
 /// Whether kernels by warp groups run on a device.
 pub(super) fn has_warp_groups(element: Element, properties: &Properties) -> bool {
     element != Element::F32 && (properties.capability == (9, 0) || properties.emulated)
-}
-
-/// Compiler options of the file.
-pub(super) fn options(element: Element, properties: &Properties) -> Vec<String> {
-    vec![element.option(), format!("-DWIDE_RING={}", wide_ring_bytes(properties.shared_bytes))]
 }
 
 /// Bytes of a ring that has a multiprocessor for itself.
