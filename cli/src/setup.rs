@@ -3,7 +3,7 @@
 use std::{fs::File, io::Read, path::Path, time::Duration};
 
 use anyhow::{Context, bail};
-use engine::{Engine, EngineOptions};
+use engine::{Engine, EngineOptions, ShapePolicy};
 use indicatif::ProgressBar;
 use schemas::{
     diagnostic::{Diagnostic, Findings, Format, render},
@@ -82,14 +82,33 @@ pub fn engine_options(tuned: Option<&Path>, flags: &EngineFlags) -> anyhow::Resu
 /// # Errors
 /// As [`Engine::load`].
 pub fn load(options: EngineOptions) -> anyhow::Result<Engine> {
-    let bar = terminal::bar(1, "{bar:32}  {elapsed} gone  {msg}").unwrap_or_else(ProgressBar::hidden);
-    bar.set_message("loading models");
-    bar.enable_steady_tick(Duration::from_millis(200));
-    let loaded = Engine::load_watched(options, &mut |ready, all| {
-        bar.set_length(all as u64);
-        bar.set_position(ready as u64);
-        bar.set_message(format!("capturing graph {} of {all}", ready + 1));
-    });
+    let bar = waiting("loading models");
+    let loaded = Engine::load_watched(options, &mut |ready, all| show_graphs(&bar, ready, all));
     bar.finish_and_clear();
     Ok(loaded?)
+}
+
+/// Gives a loaded engine another policy, with a bar on a terminal.
+///
+/// # Errors
+/// As [`Engine::set_policy`].
+pub fn set_policy(engine: &mut Engine, policy: ShapePolicy) -> anyhow::Result<()> {
+    let bar = waiting("getting ready");
+    let set = engine.set_policy_watched(policy, &mut |ready, all| show_graphs(&bar, ready, all));
+    bar.finish_and_clear();
+    Ok(set?)
+}
+
+/// A bar that says what takes a while, on a terminal; to be cleared.
+pub fn waiting(what: &str) -> ProgressBar {
+    let bar = terminal::bar(1, "{bar:32}  {elapsed} gone  {msg}").unwrap_or_else(ProgressBar::hidden);
+    bar.set_message(what.to_owned());
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+fn show_graphs(bar: &ProgressBar, ready: usize, all: usize) {
+    bar.set_length(all as u64);
+    bar.set_position(ready as u64);
+    bar.set_message(format!("capturing graph {} of {all}", ready + 1));
 }

@@ -135,7 +135,19 @@ impl Engine {
     /// # Errors
     /// When a shape cannot run, or needs a draft that is not loaded.
     pub fn set_policy(&mut self, policy: ShapePolicy) -> Result<(), EngineError> {
-        self.scheduler.set_policy(policy.clone(), &self.options.graph_sizes())?;
+        self.set_policy_watched(policy, &mut |_, _| {})
+    }
+
+    /// The same; `captured` is told of graphs as by [`load_watched`](Self::load_watched).
+    ///
+    /// # Errors
+    /// As [`set_policy`](Self::set_policy).
+    pub fn set_policy_watched(
+        &mut self,
+        policy: ShapePolicy,
+        captured: &mut dyn FnMut(usize, usize),
+    ) -> Result<(), EngineError> {
+        self.scheduler.set_policy(policy.clone(), &self.options.graph_sizes(), captured)?;
         self.options.policy = policy;
         Ok(())
     }

@@ -193,14 +193,19 @@ impl Scheduler {
         Ok(self.backend.as_mut())
     }
 
-    /// Changes the policy while idle.
+    /// Changes the policy while idle; `captured` is told of graphs as by [`Backend::prepare`].
     ///
     /// # Errors
     /// When requests are running, or the backend cannot run a shape.
-    pub fn set_policy(&mut self, policy: ShapePolicy, capture_sizes: &[usize]) -> Result<(), EngineError> {
+    pub fn set_policy(
+        &mut self,
+        policy: ShapePolicy,
+        capture_sizes: &[usize],
+        captured: &mut dyn FnMut(usize, usize),
+    ) -> Result<(), EngineError> {
         self.expect_idle("the tree shapes can change")?;
         let shapes: Vec<_> = policy.shapes().collect();
-        self.backend.prepare(&shapes, capture_sizes, &mut |_, _| {})?;
+        self.backend.prepare(&shapes, capture_sizes, captured)?;
         // Outputs that were made without speculation have no rows in the draft's cache.
         if policy.speculates() && !self.policy.speculates() {
             self.pages.clear();

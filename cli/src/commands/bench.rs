@@ -110,12 +110,15 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     for Trial { shape, simulate } in trials {
         engine.simulate_accept_length(simulate)?;
         let begin = Instant::now();
-        engine.set_policy(ShapePolicy::fixed(shape))?;
+        setup::set_policy(&mut engine, ShapePolicy::fixed(shape))?;
         let shape_change = begin.elapsed();
         for batch_size in &arguments.batch_size {
             let Arguments { input_len, output_len, seed, repeats, .. } = arguments;
             let load = Load { batch_size: *batch_size, input_len, output_len, seed };
-            let figures = bench::run(&mut engine, &Plan { load, repeats, bandwidth, startup, shape_change })?;
+            let bar = setup::waiting(&format!("measuring at batch {batch_size}"));
+            let figures = bench::run(&mut engine, &Plan { load, repeats, bandwidth, startup, shape_change });
+            bar.finish_and_clear();
+            let figures = figures?;
             let line = if arguments.json {
                 serde_json::to_string(&figures).context("figures as JSON")?
             } else {

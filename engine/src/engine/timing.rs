@@ -139,7 +139,7 @@ impl Engine {
         let mut before = None;
         for at in order {
             let point = points[at];
-            self.scheduler.set_policy(ShapePolicy::fixed(point.shape), &self.timed_graphs(point.batch, run))?;
+            self.scheduler.set_policy(ShapePolicy::fixed(point.shape), &self.timed_graphs(point.batch, run), &mut |_, _| {})?;
             let prompts = self.prompts(Prompts::Timed, point, rounds);
             let batch = (point.context, point.batch);
             let speculates = !point.shape.is_off();
@@ -170,7 +170,7 @@ impl Engine {
         self.scheduler.time_parts(false)?;
         self.scheduler.simulate_accept_length(simulated)?;
         self.scheduler.set_reuse(scheduler_options(&self.options).reuse)?;
-        self.scheduler.set_policy(self.options.policy.clone(), &self.options.graph_sizes())
+        self.scheduler.set_policy(self.options.policy.clone(), &self.options.graph_sizes(), &mut |_, _| {})
     }
 
     fn end_all(&mut self) -> Result<(), EngineError> {

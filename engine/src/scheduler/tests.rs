@@ -332,9 +332,9 @@ fn the_policy_changes_only_while_idle() {
     let (mut scheduler, _world) = scheduler(CAPACITY, COUNTING, ShapePolicy::fixed(TreeShape::OFF));
     scheduler.submit(request(vec![1], 3)).expect("it fits");
     let policy = ShapePolicy::fixed(TreeShape::chain(2));
-    assert!(scheduler.set_policy(policy.clone(), &[]).is_err());
+    assert!(scheduler.set_policy(policy.clone(), &[], &mut |_, _| {}).is_err());
     drain(&mut scheduler);
-    scheduler.set_policy(policy, &[]).expect("it is idle");
+    scheduler.set_policy(policy, &[], &mut |_, _| {}).expect("it is idle");
 }
 
 #[test]
@@ -379,7 +379,7 @@ fn rows_without_a_draft_are_not_used_once_it_speculates() {
     let prompt: Vec<u32> = (0..30).collect();
     scheduler.submit(request(prompt.clone(), 9)).expect("it fits");
     drain(&mut scheduler);
-    scheduler.set_policy(ShapePolicy::fixed(TreeShape::chain(2)), &[]).expect("it is idle");
+    scheduler.set_policy(ShapePolicy::fixed(TreeShape::chain(2)), &[], &mut |_, _| {}).expect("it is idle");
     let next = scheduler.submit(request(prompt, 9)).expect("it fits");
     assert_eq!(completion(&drain(&mut scheduler), next).cached_tokens, 0);
 }
@@ -428,6 +428,6 @@ fn a_round_that_runs_ahead_for_nobody_does_not_keep_the_policy_from_changing() {
     let ended = |event: &Event| matches!(event, Event::Finished { request, .. } if *request == id);
     while !scheduler.step().expect("the device works").iter().any(ended) {}
     assert!(!scheduler.is_idle(), "a round is under way");
-    scheduler.set_policy(ShapePolicy::fixed(TreeShape::chain(2)), &[]).expect("nothing runs");
+    scheduler.set_policy(ShapePolicy::fixed(TreeShape::chain(2)), &[], &mut |_, _| {}).expect("nothing runs");
     assert!(world.lock().expect("no panic while it was held").is_clean());
 }
