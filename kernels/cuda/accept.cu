@@ -124,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(128)
 /// Accepts along the target's choices and makes the accepted tokens part of the sequences.
 ///
 /// Reads chosen `[batch·nodes]` (the target's token behind each node), node_token, node_parent, node_depth
-/// `[batch, nodes]`, batch_slot `[batch]`, page_table, seed `[slots]` (only for simulation).
+/// `[batch, nodes]`, batch_slot `[batch]`, seed `[slots]` (only for simulation), page_table.
 /// The way is that of `walk`, of as many nodes as `simulated_count` says if `simulate` > 0. Choices off the way are not used.
 /// Writes, with `most` = steps + 1:
 /// accepted_node `[batch, most]`: the way from the root; what the host reads, in its own memory, at place *output_place of
@@ -144,8 +144,8 @@ extern "C" __global__ void __launch_bounds__(128)
 /// Grid batch, 128 threads; nodes ≤ 128, most ≤ 128.
 extern "C" __global__ void __launch_bounds__(128)
     accept_drafts(const int* chosen, const int* node_token, const int* node_parent, const int* node_depth,
-                  const int* batch_slot, const int* page_table, int table_width, int page_size, const u64* seed,
-                  int nodes, int most, int dummy_slot, float simulate, int* length, int* root, int* output,
+                  const int* batch_slot, const u64* seed, int nodes, int most, int dummy_slot, float simulate,
+                  const int* page_table, int table_width, int page_size, int* length, int* root, int* output,
                   int output_ints, const int* output_place, int* accepted_node, int* move_from, int* move_to,
                   int* row_token, int* row_position, int* row_write, int* row_slot, int* row_prefix, int* row_own_count,
                   int* row_source, int* last_row, int* group_prefix, int* group_rows) {

@@ -10,7 +10,7 @@ use kernels::{
     device::{Buffer, Device, DeviceError, Element},
     launch::{
         Acceptance, Added, Drafting, Groups, Kernels, Logits, Moves, Outputs, OwnRows, Parts, PassRows, Proposals,
-        RmsNorm, Rows, Sequences, TopK, TreeNodes, VerifyRows,
+        RmsNorm, Rows, Sequences, TopK, TreeNodes, VerifyRows, Ways,
     },
 };
 
@@ -188,14 +188,8 @@ impl Scene {
         self.time(&what("gather_own of nodes"), || {
             kernels.gather_own(own, rows.own_count, rows.own, Groups::Even(nodes), batch * nodes)
         })?;
+        let ways = Ways { batch, most, batch_slot: zeros, chosen: zeros, tree, simulate: None, seed: zeros };
         let acceptance = Acceptance {
-            batch,
-            most,
-            batch_slot: zeros,
-            chosen: zeros,
-            tree,
-            simulate: None,
-            seed: zeros,
             node: array(22),
             outputs,
             moves: Moves { from: array(24), to: array(25) },
@@ -206,7 +200,7 @@ impl Scene {
             group_rows: Some(array(28)),
         };
         let sequences = Sequences { length: array(29), root: array(30), ..sequences };
-        self.time(&what("accept_drafts"), || kernels.accept(acceptance, sequences))
+        self.time(&what("accept_drafts"), || kernels.accept(ways, acceptance, sequences))
     }
 
     /// Prints the median microseconds of a kernel behind itself.

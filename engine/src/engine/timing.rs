@@ -139,7 +139,11 @@ impl Engine {
         let mut before = None;
         for at in order {
             let point = points[at];
-            self.scheduler.set_policy(ShapePolicy::fixed(point.shape), &self.timed_graphs(point.batch, run), &mut |_, _| {})?;
+            self.scheduler.set_policy(
+                ShapePolicy::fixed(point.shape),
+                &self.timed_graphs(point.batch, run),
+                &mut |_, _| {},
+            )?;
             let prompts = self.prompts(Prompts::Timed, point, rounds);
             let batch = (point.context, point.batch);
             let speculates = !point.shape.is_off();

@@ -2,13 +2,15 @@
 
 use super::{
     Numbers,
-    layout::{RowBuffers, Situation, empty_rows, ints, poisoned, push_padding, same, same_rows, tree_operand},
+    layout::{
+        RowBuffers, Situation, Uploaded, empty_rows, ints, poisoned, push_padding, same, same_rows, tree_operand,
+    },
     sampling::random_bits,
     text,
 };
 use crate::{
-    device::{Device, Element},
-    launch::{Acceptance, CachePlanes, Kernels, Moves, Outputs, Stand, Walk},
+    device::{Buffer, Device, Element},
+    launch::{Acceptance, CachePlanes, Kernels, Moves, Outputs, Stand, Walk, Ways},
 };
 
 /// What a kernel and its check agree on: draws for simulated acceptance are not those for tokens.
@@ -90,18 +92,61 @@ impl Trees {
         way.reverse();
         way
     }
+}
 
-    /// The way of a request in this slot, whose seed and length are known; of padding the root.
-    fn way(&self, request: usize, slot: Option<(u64, usize)>, simulate: Option<f32>, most: usize) -> Vec<usize> {
-        match (slot, simulate) {
-            (None, _) => vec![0],
-            (Some(_), None) => self.walk(request),
-            (Some((seed, length)), Some(simulate)) => {
-                let draw = random_bits(seed ^ SIMULATION, length) as f64 / (1_u64 << 53) as f64;
-                let wanted = simulate as usize + usize::from(draw < f64::from(simulate.fract()));
-                self.simulated_way(request, wanted, most)
-            }
+/// A batch of trees on a device, of which some way each is accepted.
+struct Scene {
+    batch: usize,
+    most: usize,
+    simulate: Option<f32>,
+    situation: Situation,
+    uploaded: Uploaded,
+    trees: Trees,
+    tree_buffers: [Buffer; 3],
+    seeds: Vec<u64>,
+    seed: Buffer,
+}
+
+impl Scene {
+    /// Of requests with room for so many positions ahead.
+    fn new(
+        device: &Device,
+        numbers: &mut Numbers,
+        (batch, nodes, steps): (usize, usize, usize),
+        simulate: Option<f32>,
+        ahead: usize,
+    ) -> Result<Self, String> {
+        let situation = Situation::new(numbers, batch, ahead);
+        let uploaded = situation.upload(device)?;
+        let trees = Trees::new(numbers, batch, nodes, steps);
+        let seeds: Vec<u64> = (0..situation.slots).map(|_| numbers.bits()).collect();
+        let upload = |values: &[i32]| device.upload(values).map_err(text);
+        let tree_buffers = [upload(&trees.token)?, upload(&trees.parent)?, upload(&trees.depth)?];
+        let seed = device.upload(&seeds).map_err(text)?;
+        Ok(Self { batch, most: steps + 1, simulate, situation, uploaded, trees, tree_buffers, seeds, seed })
+    }
+
+    /// What the kernels are told, with these choices.
+    fn ways<'a>(&'a self, chosen: &'a Buffer) -> Ways<'a> {
+        Ways {
+            batch: self.batch,
+            most: self.most,
+            batch_slot: self.uploaded.batch_slot.slice(),
+            chosen: chosen.slice(),
+            tree: tree_operand(&self.tree_buffers, self.trees.nodes),
+            simulate: self.simulate,
+            seed: self.seed.slice(),
         }
+    }
+
+    /// The way of a request; of padding the root.
+    fn way(&self, request: usize) -> Vec<usize> {
+        let Some(slot) = self.situation.slot(request) else { return vec![0] };
+        let Some(simulate) = self.simulate else { return self.trees.walk(request) };
+        let draw = random_bits(self.seeds[slot] ^ SIMULATION, self.situation.length[slot] as usize);
+        let wanted =
+            simulate as usize + usize::from(draw as f64 / ((1_u64 << 53) as f64) < f64::from(simulate.fract()));
+        self.trees.simulated_way(request, wanted, self.most)
     }
 }
 
@@ -109,20 +154,18 @@ impl Trees {
 fn check_one(
     device: &Device,
     numbers: &mut Numbers,
-    (batch, nodes, steps): (usize, usize, usize),
+    shape: (usize, usize, usize),
     simulate: Option<f32>,
 ) -> Result<f64, String> {
+    let (batch, nodes, steps) = shape;
     let what = format!("acceptance of {nodes} nodes, {steps} steps, batch {batch}, simulated {simulate:?}");
     let kernels = Kernels::new(device.clone(), Element::F32);
     let most = steps + 1;
     let ahead = if numbers.below(6) == 0 { 0 } else { nodes.max(most) };
-    let situation = Situation::new(numbers, batch, ahead);
-    let uploaded = situation.upload(device)?;
-    let trees = Trees::new(numbers, batch, nodes, steps);
-    let seeds: Vec<u64> = (0..situation.slots).map(|_| numbers.bits()).collect();
+    let scene = Scene::new(device, numbers, shape, simulate, ahead)?;
+    let Scene { situation, uploaded, trees, .. } = &scene;
     let upload = |values: &[i32]| device.upload(values).map_err(text);
-    let tree_buffers = [upload(&trees.token)?, upload(&trees.parent)?, upload(&trees.depth)?];
-    let (chosen, seed) = (upload(&trees.chosen)?, device.upload(&seeds).map_err(text)?);
+    let chosen = upload(&trees.chosen)?;
     let buffer = |values: usize| poisoned(device, values);
     let (last_row, group_prefix, group_rows) = (buffer(batch)?, buffer(batch)?, buffer(batch)?);
     let all = batch * most;
@@ -135,13 +178,6 @@ fn check_one(
     let place_buffer = upload(&[place as i32])?;
     let rows = RowBuffers::new(device, all, 1)?;
     let acceptance = Acceptance {
-        batch,
-        most,
-        batch_slot: uploaded.batch_slot.slice(),
-        chosen: chosen.slice(),
-        tree: tree_operand(&tree_buffers, nodes),
-        simulate,
-        seed: seed.slice(),
         node: node.slice(),
         outputs: Outputs { at: output.slice(), places, place: place_buffer.slice() },
         moves: Moves { from: from.slice(), to: to.slice() },
@@ -151,7 +187,7 @@ fn check_one(
         group_prefix: Some(group_prefix.slice()),
         group_rows: Some(group_rows.slice()),
     };
-    kernels.accept(acceptance, situation.sequences(&uploaded)).map_err(text)?;
+    kernels.accept(scene.ways(&chosen), acceptance, situation.sequences(uploaded)).map_err(text)?;
 
     let (mut length, mut root) = (situation.length.clone(), situation.root.clone());
     let mut expected_rows = empty_rows();
@@ -161,7 +197,7 @@ fn check_one(
     for request in 0..batch {
         let slot = situation.slot(request);
         let start = slot.map_or(0, |slot| situation.length[slot]);
-        let way = trees.way(request, slot.map(|slot| (seeds[slot], start as usize)), simulate, most);
+        let way = scene.way(request);
         let choice = |node: usize| trees.chosen[request * nodes + node];
         let last_token = choice(way[way.len() - 1]);
         for at in 0..most {
@@ -174,7 +210,7 @@ fn check_one(
             let Some(slot) = slot.filter(|_| accepted && position < situation.limit()) else {
                 moves_from.push(-1);
                 moves_to.push(-1);
-                push_padding(&mut expected_rows, &situation, choice(node));
+                push_padding(&mut expected_rows, situation, choice(node));
                 continue;
             };
             let from = situation.cache_row(slot, start + node as i32);
@@ -245,43 +281,30 @@ pub fn check_accept(device: &Device) -> Result<(), String> {
 fn check_walk(
     device: &Device,
     numbers: &mut Numbers,
-    (batch, nodes, steps): (usize, usize, usize),
+    shape: (usize, usize, usize),
     simulate: Option<f32>,
 ) -> Result<(), String> {
+    let (batch, nodes, steps) = shape;
     let what = format!("walk over {nodes} nodes, {steps} steps, batch {batch}, simulated {simulate:?}");
     let kernels = Kernels::new(device.clone(), Element::F32);
     let most = steps + 1;
-    let situation = Situation::new(numbers, batch, nodes.max(most));
-    let uploaded = situation.upload(device)?;
-    let trees = Trees::new(numbers, batch, nodes, steps);
-    let seeds: Vec<u64> = (0..situation.slots).map(|_| numbers.bits()).collect();
+    let scene = Scene::new(device, numbers, shape, simulate, nodes.max(most))?;
+    let Scene { situation, uploaded, trees, .. } = &scene;
     let all = batch * nodes;
     let [slots, positions] = [0, 1].map(|_| (0..all).map(|_| numbers.below(1000) as i32).collect::<Vec<i32>>());
     let upload = |values: &[i32]| device.upload(values).map_err(text);
-    let tree_buffers = [upload(&trees.token)?, upload(&trees.parent)?, upload(&trees.depth)?];
-    let (row_slot, row_sample, seed) = (upload(&slots)?, upload(&positions)?, device.upload(&seeds).map_err(text)?);
+    let (row_slot, row_sample) = (upload(&slots)?, upload(&positions)?);
     let chosen = poisoned(device, all)?;
     let buffer = || poisoned(device, batch);
     let (row, slot, sample, choice) = (buffer()?, buffer()?, buffer()?, buffer()?);
     let walk = Walk {
-        batch,
-        most,
-        batch_slot: uploaded.batch_slot.slice(),
-        tree: tree_operand(&tree_buffers, nodes),
-        simulate,
-        seed: seed.slice(),
-        chosen: chosen.slice(),
         row_slot: row_slot.slice(),
         row_sample_position: row_sample.slice(),
         stand: Stand { row: row.slice(), slot: slot.slice(), sample_position: sample.slice(), choice: choice.slice() },
     };
-    let way = |request: usize| {
-        let slot = situation.slot(request).map(|slot| (seeds[slot], situation.length[slot] as usize));
-        trees.way(request, slot, simulate, most)
-    };
-    let ways: Vec<Vec<usize>> = (0..batch).map(way).collect();
+    let ways: Vec<Vec<usize>> = (0..batch).map(|request| scene.way(request)).collect();
     for step in 0..=most {
-        kernels.walk_on(walk, step, situation.sequences(&uploaded)).map_err(text)?;
+        kernels.walk_on(scene.ways(&chosen), walk, step, situation.sequences(uploaded)).map_err(text)?;
         let stand = |(request, way): (usize, &Vec<usize>)| request * nodes + way[step.min(way.len() - 1)];
         let rows: Vec<usize> = ways.iter().enumerate().map(stand).collect();
         let of = |values: &[i32]| rows.iter().map(|row| values[*row]).collect::<Vec<i32>>();

@@ -9,16 +9,16 @@ pub(super) const FILE: KernelFile =
 /// Threads of a block of `accept_drafts`, and the most tokens of a round.
 const THREADS: usize = 128;
 
-/// Operands of [`Kernels::accept`]; `most` is steps + 1.
+/// What tells which way of each tree is accepted; `most` is steps + 1.
 #[derive(Clone, Copy, Debug)]
-pub struct Acceptance<'a> {
+pub struct Ways<'a> {
     /// Requests, padding included.
     pub batch: usize,
-    /// Most tokens that a request can produce.
+    /// Most nodes of a way, and so tokens that a request can produce.
     pub most: usize,
     /// int32 `[batch]`.
     pub batch_slot: Slice<'a>,
-    /// The target's token behind each node, int32 `[batch, nodes]`.
+    /// The target's token behind each node, int32 `[batch, nodes]`; −1 where it has not been asked for.
     pub chosen: Slice<'a>,
     /// The trees.
     pub tree: TreeNodes<'a>,
@@ -26,6 +26,11 @@ pub struct Acceptance<'a> {
     pub simulate: Option<f32>,
     /// Seed of each slot, 64-bit `[slots]`: the fraction of `simulate` is drawn with it.
     pub seed: Slice<'a>,
+}
+
+/// What [`Kernels::accept`] writes; `most` is that of the ways.
+#[derive(Clone, Copy, Debug)]
+pub struct Acceptance<'a> {
     /// The accepted nodes, int32 `[batch, most]`.
     pub node: Slice<'a>,
     /// Where the host finds the produced tokens.
@@ -44,23 +49,9 @@ pub struct Acceptance<'a> {
     pub group_rows: Option<Slice<'a>>,
 }
 
-/// Operands of [`Kernels::walk_on`]; `most` is steps + 1.
+/// What [`Kernels::walk_on`] reads and writes besides.
 #[derive(Clone, Copy, Debug)]
 pub struct Walk<'a> {
-    /// Requests, padding included.
-    pub batch: usize,
-    /// Most nodes of a way.
-    pub most: usize,
-    /// int32 `[batch]`.
-    pub batch_slot: Slice<'a>,
-    /// The trees.
-    pub tree: TreeNodes<'a>,
-    /// As in [`Acceptance::simulate`].
-    pub simulate: Option<f32>,
-    /// As in [`Acceptance::seed`].
-    pub seed: Slice<'a>,
-    /// The target's token behind each node, int32 `[batch, nodes]`, −1 where it has not been asked for.
-    pub chosen: Slice<'a>,
     /// Slot of each row of the target's pass, int32 `[batch · nodes]`.
     pub row_slot: Slice<'a>,
     /// Position of the token behind each of them, int32 `[batch · nodes]`.
@@ -104,6 +95,34 @@ pub struct CachePlanes<'a> {
     pub width: usize,
 }
 
+impl Ways<'_> {
+    fn check(self, sequences: Sequences<'_>) -> Result<(), DeviceError> {
+        let Self { batch, most, batch_slot, chosen, tree, simulate, seed } = self;
+        let is_length = simulate.is_none_or(|length| length >= 1.0);
+        if batch == 0 || !(1..=THREADS).contains(&most) || !is_length {
+            return Err(DeviceError::Shape(format!(
+                "a batch of {batch} cannot accept {simulate:?} of {most} tokens: 1 to {THREADS} can be"
+            )));
+        }
+        sequences.check()?;
+        tree.check(batch)?;
+        check_ints(batch_slot, batch)?;
+        check_ints(chosen, batch * tree.nodes)?;
+        seed.check(sequences.slots * 8)
+    }
+
+    /// The arguments that both kernels begin with: choices, trees and slots, then seeds, sizes and what is simulated.
+    fn arguments(self, sequences: Sequences<'_>) -> Vec<Arg> {
+        let Self { most, batch_slot, chosen, tree, simulate, seed, .. } = self;
+        let mut arguments = vec![address(chosen)];
+        arguments.extend(tree.arguments());
+        arguments.extend([batch_slot, seed].map(address));
+        arguments.extend([tree.nodes, most, sequences.dummy()].map(int));
+        arguments.push(Arg::Float(simulate.unwrap_or(0.0)));
+        arguments
+    }
+}
+
 impl Kernels {
     /// Keeps the choices behind the nodes where walks down the trees stand, and goes on to those behind `step` others of their
     /// ways; at step 0 to the roots, and nothing is chosen yet. Where a way ends its walk stays. Slots of the batch are trusted to
@@ -111,24 +130,23 @@ impl Kernels {
     ///
     /// # Errors
     /// When a buffer is too short, the shape is too large, or the device fails.
-    pub fn walk_on(&self, walk: Walk<'_>, step: usize, sequences: Sequences<'_>) -> Result<(), DeviceError> {
-        let Walk { batch, most, tree, simulate, stand, .. } = walk;
-        sequences.check()?;
-        tree.check(batch)?;
-        check_most(batch, most, simulate)?;
-        walk.seed.check(sequences.slots * 8)?;
-        for values in [walk.batch_slot, stand.row, stand.slot, stand.sample_position, stand.choice] {
+    pub fn walk_on(
+        &self,
+        ways: Ways<'_>,
+        walk: Walk<'_>,
+        step: usize,
+        sequences: Sequences<'_>,
+    ) -> Result<(), DeviceError> {
+        let (Ways { batch, tree, .. }, Walk { stand, .. }) = (ways, walk);
+        ways.check(sequences)?;
+        for values in [stand.row, stand.slot, stand.sample_position, stand.choice] {
             check_ints(values, batch)?;
         }
-        for values in [walk.chosen, walk.row_slot, walk.row_sample_position] {
+        for values in [walk.row_slot, walk.row_sample_position] {
             check_ints(values, batch * tree.nodes)?;
         }
         let kernel = self.device.kernel(FILE, &[], "walk_on")?;
-        let mut arguments = vec![address(walk.chosen)];
-        arguments.extend(tree.arguments());
-        arguments.extend([walk.batch_slot, walk.seed].map(address));
-        arguments.extend([tree.nodes, most, sequences.dummy()].map(int));
-        arguments.push(Arg::Float(simulate.unwrap_or(0.0)));
+        let mut arguments = ways.arguments(sequences);
         arguments.extend([address(sequences.length), int(step)]);
         arguments.extend([stand.choice, walk.row_slot, walk.row_sample_position].map(address));
         arguments.extend([stand.row, stand.slot, stand.sample_position].map(address));
@@ -140,14 +158,14 @@ impl Kernels {
     ///
     /// # Errors
     /// When a buffer is too short, the shape is too large, or the device fails.
-    pub fn accept(&self, acceptance: Acceptance<'_>, sequences: Sequences<'_>) -> Result<(), DeviceError> {
-        let Acceptance { batch, most, tree, simulate, rows, .. } = acceptance;
-        sequences.check()?;
-        tree.check(batch)?;
-        check_most(batch, most, simulate)?;
-        check_ints(acceptance.batch_slot, batch)?;
-        check_ints(acceptance.chosen, batch * tree.nodes)?;
-        acceptance.seed.check(sequences.slots * 8)?;
+    pub fn accept(
+        &self,
+        ways: Ways<'_>,
+        acceptance: Acceptance<'_>,
+        sequences: Sequences<'_>,
+    ) -> Result<(), DeviceError> {
+        let (Ways { batch, most, .. }, Acceptance { rows, .. }) = (ways, acceptance);
+        ways.check(sequences)?;
         check_ints(acceptance.last_row, batch)?;
         for values in [acceptance.node, acceptance.moves.from, acceptance.moves.to, acceptance.row_source] {
             check_ints(values, batch * most)?;
@@ -166,13 +184,9 @@ impl Kernels {
         }
         rows.check(batch * most, 0)?;
         let kernel = self.device.kernel(FILE, &[], "accept_drafts")?;
-        let mut arguments = vec![address(acceptance.chosen)];
-        arguments.extend(tree.arguments());
-        arguments.extend([acceptance.batch_slot, sequences.page_table].map(address));
+        let mut arguments = ways.arguments(sequences);
+        arguments.push(address(sequences.page_table));
         arguments.extend([sequences.table_width, sequences.page_size].map(int));
-        arguments.push(address(acceptance.seed));
-        arguments.extend([tree.nodes, most, sequences.dummy()].map(int));
-        arguments.push(Arg::Float(simulate.unwrap_or(0.0)));
         arguments.extend([sequences.length, sequences.root, outputs.at].map(address));
         arguments.extend([int(outputs.ints()), address(outputs.place)]);
         arguments.extend([acceptance.node, acceptance.moves.from, acceptance.moves.to].map(address));
@@ -217,13 +231,4 @@ impl Kernels {
         // SAFETY: lengths are checked above; the moves are of rows that `accept` took from the page table.
         unsafe { self.device.launch(&kernel, grid([planes, batch, 1], 128, 0), &arguments) }
     }
-}
-
-fn check_most(batch: usize, most: usize, simulate: Option<f32>) -> Result<(), DeviceError> {
-    if batch == 0 || most == 0 || most > THREADS || simulate.is_some_and(|length| length.is_nan() || length < 1.0) {
-        return Err(DeviceError::Shape(format!(
-            "a batch of {batch} cannot accept {simulate:?} of {most} tokens: 1 to {THREADS} can be"
-        )));
-    }
-    Ok(())
 }

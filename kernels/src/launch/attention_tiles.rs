@@ -277,7 +277,8 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
     match head_dim <= MOST_OF_FEW {
         true if pairs <= 8 && fits(8) => few(FEW_FILE, "rotate_and_attend_8", true, 8, 8, 1),
         true if pairs <= 16 && fits(16) => {
-            // In clusters of 8, as many as half of the multiprocessors, or fewer.
+            // In clusters of 8, as many as multiprocessors or fewer: one request. Of small heads that is what stands beside others,
+            // of large ones what does not.
             let few_blocks = 16 * together <= multiprocessors;
             let beside = few_blocks == (head_dim <= MOST_IN_HALF);
             few(FEW_FILE, if beside { "rotate_and_attend_16_beside" } else { "rotate_and_attend_16" }, true, 16, 8, 1)

@@ -4,7 +4,7 @@
 
 use kernels::{
     device::{DeviceError, Slice},
-    launch::{Acceptance, CachePlanes, Drafting, Groups, Proposals, Rows, Sees, TreeNodes, VerifyRows, Walk},
+    launch::{Acceptance, CachePlanes, Drafting, Groups, Proposals, Rows, Sees, TreeNodes, VerifyRows, Walk, Ways},
 };
 use schemas::tree::TreeShape;
 
@@ -125,22 +125,25 @@ impl Machine {
         let nodes = Pass { rows: batch * nodes, groups: Groups::Even(nodes), sees, arrays, work };
         self.target_pass(nodes)?;
         let (hidden, most) = (self.target.facts.layer.hidden, shape.num_steps + 1);
+        let ways = Ways {
+            batch,
+            most,
+            batch_slot: round.slot.slice(),
+            chosen: round.chosen.slice(),
+            tree,
+            simulate,
+            seed: self.slots.seed.slice(),
+        };
         match self.asking.unwrap_or_else(|| asking(shape, batch)) {
-            Asking::OnTheWay => self.choose_on_the_way(memory, shape, batch, tree, simulate)?,
+            Asking::OnTheWay => self.choose_on_the_way(memory, ways)?,
             Asking::All => {
                 let states = self.rows(&work.normed, hidden);
                 self.choose(work, states, nodes.rows, round.chosen.slice(), arrays.sampled())?;
             }
         }
         self.kernels.accept(
+            ways,
             Acceptance {
-                batch,
-                most,
-                batch_slot: round.slot.slice(),
-                chosen: round.chosen.slice(),
-                tree,
-                simulate,
-                seed: self.slots.seed.slice(),
                 node: round.accepted_node.slice(),
                 outputs: round.outputs(),
                 moves: round.moves(),
@@ -164,39 +167,20 @@ impl Machine {
 
     /// Walks down the trees, and asks for the target's token behind each node that it comes by. What is behind the others stays
     /// open: acceptance does not use it.
-    fn choose_on_the_way(
-        &self,
-        memory: RoundMemory<'_>,
-        shape: TreeShape,
-        batch: usize,
-        tree: TreeNodes<'_>,
-        simulate: Option<f32>,
-    ) -> Result<(), DeviceError> {
-        let RoundMemory { work, arrays, round } = memory;
-        let most = shape.num_steps + 1;
+    fn choose_on_the_way(&self, memory: RoundMemory<'_>, ways: Ways<'_>) -> Result<(), DeviceError> {
+        let (RoundMemory { work, arrays, round }, Ways { batch, most, .. }) = (memory, ways);
         let stand = round.stand();
-        let walk = Walk {
-            batch,
-            most,
-            batch_slot: round.slot.slice(),
-            tree,
-            simulate,
-            seed: self.slots.seed.slice(),
-            chosen: round.chosen.slice(),
-            row_slot: arrays.slot.slice(),
-            row_sample_position: arrays.sample_position.slice(),
-            stand,
-        };
+        let walk = Walk { row_slot: arrays.slot.slice(), row_sample_position: arrays.sample_position.slice(), stand };
         let sequences = self.slots.sequences(&self.capacity);
         let hidden = self.target.facts.layer.hidden;
         let (all, here) = (self.rows(&work.normed, hidden), self.rows(&work.added, hidden));
         for step in 0..most {
-            self.kernels.walk_on(walk, step, sequences)?;
+            self.kernels.walk_on(ways, walk, step, sequences)?;
             self.kernels.gather_rows(here, None, all, Some(stand.row), batch, hidden)?;
             let sampled = Sampled { slot: stand.slot, position: stand.sample_position };
             self.choose(work, here, batch, stand.choice, sampled)?;
         }
-        self.kernels.walk_on(walk, most, sequences)
+        self.kernels.walk_on(ways, walk, most, sequences)
     }
 
     /// Puts what was accepted where its positions belong, and runs the draft over it or keeps it for later.
