@@ -44,7 +44,7 @@ pub struct Arguments {
     /// New tokens of each request
     #[arg(long, value_name = "N")]
     output_len: usize,
-    /// Times that each is measured, after once to warm up; figures are medians
+    /// Times that each is measured, after once and half a second to warm up; figures are medians
     #[arg(long, value_name = "N", default_value_t = 3)]
     repeats: usize,
     /// Seed of the prompts
