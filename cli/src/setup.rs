@@ -3,7 +3,7 @@
 use std::{fs::File, io::Read, path::Path, time::Duration};
 
 use anyhow::{Context, bail};
-use engine::{Engine, EngineOptions, ShapePolicy};
+use engine::{Engine, EngineError, EngineOptions, ShapePolicy};
 use indicatif::ProgressBar;
 use schemas::{
     diagnostic::{Diagnostic, Findings, Format, render},
@@ -82,10 +82,7 @@ pub fn engine_options(tuned: Option<&Path>, flags: &EngineFlags) -> anyhow::Resu
 /// # Errors
 /// As [`Engine::load`].
 pub fn load(options: EngineOptions) -> anyhow::Result<Engine> {
-    let bar = waiting("loading models");
-    let loaded = Engine::load_watched(options, &mut |ready, all| show_graphs(&bar, ready, all));
-    bar.finish_and_clear();
-    Ok(loaded?)
+    waiting("loading models", |bar| Engine::load_watched(options, &mut |ready, all| show_graphs(bar, ready, all)))
 }
 
 /// Gives a loaded engine another policy, with a bar on a terminal.
@@ -93,18 +90,20 @@ pub fn load(options: EngineOptions) -> anyhow::Result<Engine> {
 /// # Errors
 /// As [`Engine::set_policy`].
 pub fn set_policy(engine: &mut Engine, policy: ShapePolicy) -> anyhow::Result<()> {
-    let bar = waiting("getting ready");
-    let set = engine.set_policy_watched(policy, &mut |ready, all| show_graphs(&bar, ready, all));
-    bar.finish_and_clear();
-    Ok(set?)
+    waiting("getting ready", |bar| engine.set_policy_watched(policy, &mut |ready, all| show_graphs(bar, ready, all)))
 }
 
-/// A bar that says what takes a while, on a terminal; to be cleared.
-pub fn waiting(what: &str) -> ProgressBar {
+/// Does what takes a while, and says so by a bar, on a terminal.
+///
+/// # Errors
+/// Those of the work.
+pub fn waiting<R>(what: &str, work: impl FnOnce(&ProgressBar) -> Result<R, EngineError>) -> anyhow::Result<R> {
     let bar = terminal::bar(1, "{bar:32}  {elapsed} gone  {msg}").unwrap_or_else(ProgressBar::hidden);
     bar.set_message(what.to_owned());
     bar.enable_steady_tick(Duration::from_millis(200));
-    bar
+    let done = work(&bar);
+    bar.finish_and_clear();
+    Ok(done?)
 }
 
 fn show_graphs(bar: &ProgressBar, ready: usize, all: usize) {

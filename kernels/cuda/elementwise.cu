@@ -197,8 +197,8 @@ extern "C" __global__ void __launch_bounds__(512) rms_norm_parts(NORM) { norm_ro
 extern "C" __global__ void __launch_bounds__(512, 2) rms_norm_two(NORM) { norm_row<2>(NORM_ARGUMENTS); }
 
 /// A norm's part that no sum over a row holds up: `stream = stream + add` and `keep` as `rms_norm`, or what is added, if anything
-/// is, is left in parts; then `out = stream · weight`, and of each piece of a row its sum of squares, `squares[row, piece]`, from which the
-/// layer behind finds the scale (ring.cuh). Width is a multiple of 4. Grid: (pieces of UNSCALED_PIECE, rows).
+/// is, is left in parts; then `out = stream · weight`, and of each piece of a row its sum of squares, `squares[row, piece]`, from
+/// which the layer behind finds the scale (ring.cuh). Width is a multiple of 4. Grid: (pieces of UNSCALED_PIECE, rows).
 #define UNSCALED_PIECE 512
 extern "C" __global__ void __launch_bounds__(UNSCALED_PIECE / 4)
 norm_unscaled(T* out, int out_stride, T* stream, int stream_stride, const T* add, int add_stride, const float* parts,

@@ -83,12 +83,8 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
     wait_for_predecessor();
     for (int row = lane(); row < min(rows, ROWS); row += WARP) {
       float sum = 0.0f;
-      for (int at = 0; at < count; at += 4) {
-        uint4 four = load_fresh_16(squares + (u64)row * squares_stride(count) + at);
-        const u32 words[4] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-        for (int k = 0; k < 4; k++) sum += at + k < count ? bits_float(words[k]) : 0.0f;
-      }
+      const float* own = squares + (u64)row * squares_stride(count);
+      for (int at = 0; at < count; at += 4) add_squares(sum, load_fresh_16(own + at), at, count);
       scales[row] = inverse_root(sum / (float)inputs + epsilon);
     }
     warp_sync();

@@ -60,6 +60,13 @@ __device__ __forceinline__ void go_round(unsigned char* ring, int stage_bytes, i
   copy_async_wait<0>();
 }
 
+/// Adds to a sum those of four sums of squares that a row has, of which the first is its `at`-th of so many `pieces`.
+__device__ __forceinline__ void add_squares(float& sum, uint4 four, int at, int pieces) {
+  const u32 words[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+  for (int k = 0; k < 4; k++) sum += at + k < pieces ? bits_float(words[k]) : 0.0f;
+}
+
 /// The sums of squares of a block's ROWS rows from `first_row` on, of which a thread has every so manieth four of a row; the
 /// first AT_HAND of them arrive while products run.
 template <int ROWS, int AT_HAND>
@@ -85,15 +92,12 @@ struct Scales {
   /// The rows' scales, in memory of the ring, when no warp reads that any more.
   __device__ __forceinline__ const float* find(float* ring, int inputs, float epsilon) const {
     float own = 0.0f;
-    auto add = [&](uint4 four, int at) {
-      const u32 words[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
-      for (int k = 0; k < 4; k++) own += at + k < pieces ? bits_float(words[k]) : 0.0f;
-    };
-#pragma unroll
-    for (int i = 0; i < AT_HAND; i++) add(at_hand[i], first + i * sharers * 4);
+    for (int i = 0; i < AT_HAND; i++) add_squares(own, at_hand[i], first + i * sharers * 4, pieces);
 #pragma unroll 1
-    for (int at = first + AT_HAND * sharers * 4; at < pieces; at += sharers * 4) add(load_fresh_16(from + at), at);
+    for (int at = first + AT_HAND * sharers * 4; at < pieces; at += sharers * 4) {
+      add_squares(own, load_fresh_16(from + at), at, pieces);
+    }
     float* scales = ring + blockDim.x;
     block_sync();
     ring[threadIdx.x] = own;

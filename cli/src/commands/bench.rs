@@ -115,10 +115,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         for batch_size in &arguments.batch_size {
             let Arguments { input_len, output_len, seed, repeats, .. } = arguments;
             let load = Load { batch_size: *batch_size, input_len, output_len, seed };
-            let bar = setup::waiting(&format!("measuring at batch {batch_size}"));
-            let figures = bench::run(&mut engine, &Plan { load, repeats, bandwidth, startup, shape_change });
-            bar.finish_and_clear();
-            let figures = figures?;
+            let plan = Plan { load, repeats, bandwidth, startup, shape_change };
+            let figures =
+                setup::waiting(&format!("measuring at batch {batch_size}"), |_| bench::run(&mut engine, &plan))?;
             let line = if arguments.json {
                 serde_json::to_string(&figures).context("figures as JSON")?
             } else {

@@ -255,6 +255,12 @@ fn check_one(
     Ok(real.iter().sum::<f64>() / real.len().max(1) as f64)
 }
 
+/// Some batch, nodes and steps, and in a third of cases a length to simulate.
+fn any_case(numbers: &mut Numbers) -> ((usize, usize, usize), Option<f32>) {
+    let shape = (1 + numbers.below(40), 2 + numbers.below(127), 1 + numbers.below(10));
+    (shape, (numbers.below(3) == 0).then(|| 1.0 + (numbers.float() + 1.0) * 3.0))
+}
+
 /// Trees of any form up to the largest, siblings that agree, padding, rounds without speculation, simulated lengths.
 pub fn check_accept(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(40);
@@ -264,8 +270,7 @@ pub fn check_accept(device: &Device) -> Result<(), String> {
         }
     }
     for _ in 0..60 {
-        let shape = (1 + numbers.below(40), 2 + numbers.below(127), 1 + numbers.below(10));
-        let simulate = (numbers.below(3) == 0).then(|| 1.0 + (numbers.float() + 1.0) * 3.0);
+        let (shape, simulate) = any_case(&mut numbers);
         check_one(device, &mut numbers, shape, simulate)?;
     }
     // Almost all of these trees are deep enough for every draw: the mean must come near what was asked for.
@@ -330,8 +335,7 @@ pub fn check_walk_on(device: &Device) -> Result<(), String> {
         }
     }
     for _ in 0..20 {
-        let shape = (1 + numbers.below(40), 2 + numbers.below(127), 1 + numbers.below(10));
-        let simulate = (numbers.below(3) == 0).then(|| 1.0 + (numbers.float() + 1.0) * 3.0);
+        let (shape, simulate) = any_case(&mut numbers);
         check_walk(device, &mut numbers, shape, simulate)?;
     }
     Ok(())

@@ -174,8 +174,8 @@ impl Kernels {
         rows.min(linear_wide::MOST_ROWS) * squares_stride(width.div_ceil(LEAST_PIECE)) * 4
     }
 
-    /// Residual and RMS norm of up to 128 rows that are behind one another, but for the scale: that is left to the linear layer behind,
-    /// which finds it from `squares`. What is written is not bounded as normed rows are: not for float16.
+    /// Residual and RMS norm of up to 128 rows that are behind one another, but for the scale: that is left to the linear layer
+    /// behind, which finds it from `squares`. What is written is not bounded as normed rows are: not for float16.
     ///
     /// # Errors
     /// When a buffer is too short, there are more rows, rows are gathered, or the device fails.

@@ -76,9 +76,9 @@ impl Machine {
         layer: &Projection,
     ) -> Result<Input<'a>, DeviceError> {
         let RmsNorm { out, source, rows, width, .. } = norm;
-        let by_wide = matches!(self.streaming(work, layer.linear(out.at, out, rows), 1), Streaming::Wide(_));
+        let by_wide = || matches!(self.streaming(work, layer.linear(out.at, out, rows), 1), Streaming::Wide(_));
         let leaves_scale =
-            source.is_none() && self.kernels.suits_unscaled(rows, width, by_wide) && self.streams(layer, rows);
+            source.is_none() && self.streams(layer, rows) && self.kernels.suits_unscaled(rows, width, by_wide());
         let unscaled = if leaves_scale {
             Some(self.kernels.rms_norm_unscaled(norm, work.squares.slice())?)
         } else {
@@ -298,11 +298,12 @@ impl Machine {
         let result = if y_is_float { Element::F32 } else { element };
         // The ring reads rows once for 128 outputs: too often where there are many.
         let may_stream = rows <= Kernels::MOST_ROWS_IN_PARTS || matches!(streaming, Streaming::Wide(_));
-        let (is_added, onto) = match user {
-            User::Stream(onto) => (bias.is_none(), onto.filter(|_| bias.is_none())),
-            User::Any | User::Rotation => (false, None),
+        // The library's bias is added by a kernel of its own, to a whole result that lies alone.
+        let added_to = match user {
+            User::Stream(onto) if bias.is_none() => Some(onto),
+            _ => None,
         };
-        let may_leave_parts = is_added && !may_stream;
+        let may_leave_parts = added_to.is_some() && !may_stream;
         let most_parts = if may_leave_parts && holds(work, LIBRARY_PARTS, rows, outputs) { LIBRARY_PARTS } else { 1 };
         let matmul = Matmul { rows, inputs, outputs, element, result, most_parts };
         let behind = || {
@@ -322,7 +323,7 @@ impl Machine {
         };
         let product = Product {
             y,
-            onto,
+            onto: added_to.flatten(),
             parts,
             x: x.at,
             w: weight,

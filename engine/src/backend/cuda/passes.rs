@@ -270,25 +270,14 @@ impl Machine {
         keeps_all: bool,
     ) -> Result<Option<Slice<'a>>, DeviceError> {
         let parts = !keeps_all && pass.rows > FEW_ROWS && count < pass.rows;
-        self.pass_to(head, pass, &pass.work.features, None, 0, parts.then_some((lasts, count)))?;
+        self.head_pass(head, pass, &pass.work.features, None, 0, parts.then_some((lasts, count)))?;
         Ok((!parts).then_some(lasts))
     }
 
-    /// Runs the head over rows whose features are rows `source` of `features`. The recurrent state goes to
-    /// `work.states[state]`; returns what the draft's vocabulary is multiplied with, valid until the next pass.
+    /// Runs the head over rows whose features are rows `source` of `features`. Behind attention all of them go on or, if `ends` says
+    /// so, these alone, so many, one behind the other. The recurrent state goes to `work.states[state]`; returns what the draft's
+    /// vocabulary is multiplied with, valid until the next pass.
     pub fn head_pass<'a>(
-        &self,
-        head: &'a HeadWeights,
-        pass: Pass<'a>,
-        features: &Buffer,
-        source: Option<Slice<'_>>,
-        state: usize,
-    ) -> Result<Rows<'a>, DeviceError> {
-        self.pass_to(head, pass, features, source, state, None)
-    }
-
-    /// The same, where all rows go on behind attention, or these alone, so many, whose states then lie one behind the other.
-    fn pass_to<'a>(
         &self,
         head: &'a HeadWeights,
         pass: Pass<'a>,

@@ -153,7 +153,8 @@ impl CudaBackend {
             let pass = Pass { rows: beams.len(), groups, sees: arrays.branches(), arrays, work: &self.work };
             let (from, to) = ((step - 1) % 2, step % 2);
             self.machine.gather_own(pass)?;
-            let x = self.machine.head_pass(head, pass, &self.work.states[from], Some(arrays.source.slice()), to)?;
+            let x =
+                self.machine.head_pass(head, pass, &self.work.states[from], Some(arrays.source.slice()), to, None)?;
             self.best(head, x, beams.len(), shape.topk)
         })?;
         Ok(trees.into_iter().map(Expansion::into_pool).collect())

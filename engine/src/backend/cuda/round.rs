@@ -255,7 +255,7 @@ impl Machine {
             let (from, to) = ((step - 1) % 2, step % 2);
             let sees = arrays.branches();
             let beams = Pass { rows: batch * topk, groups: Groups::Even(topk), sees, arrays, work };
-            let x = self.head_pass(head, beams, &work.states[from], Some(arrays.source.slice()), to)?;
+            let x = self.head_pass(head, beams, &work.states[from], Some(arrays.source.slice()), to, None)?;
             propose(x, beams.rows)?;
             if step + 1 < steps {
                 let source = arrays.source.slice();
