@@ -52,6 +52,9 @@ __device__ __forceinline__ void memory_fence() { __threadfence(); }
 /// while others may use it. So writing to another block takes two such barriers, and the first costs nothing where threads say at
 /// their begin that they are there; reading from it takes two as well, but another trip.
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive;" ::: "memory"); }
+/// The same of threads that have begun, or have read what others wrote: what they wrote themselves need not be seen, and they do
+/// not wait for it.
+__device__ __forceinline__ void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
 /// The block's place in its cluster.
 __device__ __forceinline__ int cluster_rank() {
@@ -95,17 +98,13 @@ __device__ __forceinline__ void store_to_block(float* own, int rank, float value
 #else
 // Where there are none, every block is one of its own.
 __device__ __forceinline__ void cluster_arrive() {}
+__device__ __forceinline__ void cluster_arrive_relaxed() {}
 __device__ __forceinline__ void cluster_wait() { __syncthreads(); }
 __device__ __forceinline__ int cluster_rank() { return 0; }
 __device__ __forceinline__ float4 load_from_block(const float* own, int) { return *(const float4*)own; }
 template <class Values>
 __device__ __forceinline__ void store_to_block(float* own, int, Values values) { *(Values*)own = values; }
 #endif
-__device__ __forceinline__ void cluster_sync() {
-  cluster_arrive();
-  cluster_wait();
-}
-
 __device__ __forceinline__ float shuffle_xor(float value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
 __device__ __forceinline__ int shuffle_xor(int value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
 __device__ __forceinline__ u32 shuffle_xor(u32 value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
@@ -162,6 +161,26 @@ __device__ __forceinline__ uint4 load_16(const void* at) {
   asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
                : "l"(at));
+  return value;
+}
+/// Two or four floats, zeros unless they are `there`. A condition around a plain load the compiler moves behind the use before it,
+/// so that of several such loads each waits for the last one's result; these are under way together.
+__device__ __forceinline__ float2 load_if(bool there, const float2* at) {
+  float2 value;
+  asm volatile(
+      "{\n.reg .pred there;\nsetp.ne.s32 there, %2, 0;\nmov.f32 %0, 0f00000000;\nmov.f32 %1, 0f00000000;\n"
+      "@there ld.global.v2.f32 {%0, %1}, [%3];\n}"
+      : "=&f"(value.x), "=&f"(value.y)
+      : "r"((int)there), "l"(at));
+  return value;
+}
+__device__ __forceinline__ float4 load_if(bool there, const float4* at) {
+  float4 value;
+  asm volatile(
+      "{\n.reg .pred there;\nsetp.ne.s32 there, %4, 0;\nmov.f32 %0, 0f00000000;\nmov.f32 %1, 0f00000000;\n"
+      "mov.f32 %2, 0f00000000;\nmov.f32 %3, 0f00000000;\n@there ld.global.v4.f32 {%0, %1, %2, %3}, [%5];\n}"
+      : "=&f"(value.x), "=&f"(value.y), "=&f"(value.z), "=&f"(value.w)
+      : "r"((int)there), "l"(at));
   return value;
 }
 /// 16 bytes that are read once: weights leave the first-level cache to the activations.

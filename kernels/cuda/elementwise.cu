@@ -69,9 +69,7 @@ __device__ __forceinline__ float4 sum_parts(const float* at, int count, u64 part
   // All loads are under way before the first is added.
   float4 four[MOST], sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
-  for (int p = 0; p < MOST; p++) {
-    four[p] = p < count ? *(const float4*)(at + p * part) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-  }
+  for (int p = 0; p < MOST; p++) four[p] = load_if(p < count, (const float4*)(at + p * part));
 #pragma unroll
   for (int p = 0; p < MOST; p++) {
     if (p < count) sum = sum + four[p];
@@ -81,7 +79,7 @@ __device__ __forceinline__ float4 sum_parts(const float* at, int count, u64 part
 
 /// Adds up such rows; `out` is float instead of T if `out_is_float`, and then nothing is rounded. Grid: (pieces of the width,
 /// rows).
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
 add_parts(void* out, int out_is_float, int out_stride, const float* parts, int count, int width) {
   wait_for_predecessor();
   u64 row = blockIdx.y;
@@ -191,7 +189,7 @@ __device__ __forceinline__ void norm_row(T* out, int out_stride, T* stream, int 
 extern "C" __global__ void __launch_bounds__(512) rms_norm(NORM) { norm_row<0>(NORM_ARGUMENTS); }
 
 /// The same where a linear layer has left what is added in parts.
-extern "C" __global__ void __launch_bounds__(512) rms_norm_parts(NORM) { norm_row<MOST_PARTS>(NORM_ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(512, 1) rms_norm_parts(NORM) { norm_row<MOST_PARTS>(NORM_ARGUMENTS); }
 
 /// The same of two parts, with registers for as few: where there are many rows, several blocks of a multiprocessor count.
 extern "C" __global__ void __launch_bounds__(512, 2) rms_norm_two(NORM) { norm_row<2>(NORM_ARGUMENTS); }
@@ -200,7 +198,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) rms_norm_two(NORM) { norm_r
 /// is, is left in parts; then `out = stream · weight`, and of each piece of a row its sum of squares, `squares[row, piece]`, from
 /// which the layer behind finds the scale (ring.cuh). Width is a multiple of 4. Grid: (pieces of UNSCALED_PIECE, rows).
 #define UNSCALED_PIECE 512
-extern "C" __global__ void __launch_bounds__(UNSCALED_PIECE / 4)
+extern "C" __global__ void __launch_bounds__(UNSCALED_PIECE / 4, 8)
 norm_unscaled(T* out, int out_stride, T* stream, int stream_stride, const T* add, int add_stride, const float* parts,
               int part_count, const T* weight, T* keep, int keep_stride, float* squares, int width) {
   __shared__ float scratch[32];
@@ -267,7 +265,7 @@ join_normed(T* joined, const T* table, const int* token, int vocabulary, const T
 
 /// `stream = stream + add`, both `[rows, width]`, rows apart by their strides; with `keep`, the sum is written there too. What
 /// is added may also be what a linear layer has left in `parts`. Grid: rows.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
 add_rows(T* stream, int stream_stride, const T* add, int add_stride, const float* parts, int part_count, T* keep,
          int keep_stride, int width) {
   wait_for_predecessor();
@@ -334,9 +332,9 @@ __device__ __forceinline__ void rotate_heads(T* qkv, const float* parts, int par
                                              const int* position, const int* write, T* keys, T* values,
                                              const T* query_norm, const T* key_norm, float epsilon, int heads,
                                              int kv_heads, int head_dim, int releases_late) {
-  if (!releases_late) release_successor();
-  await_predecessor();
-  if (releases_late) release_successor();
+  // Where attention behind it reads ahead, the attention over the layer before released late, so that rows may be read ahead too.
+  if (releases_late) await_predecessor();
+  release_successor();
   int first = ((int)blockIdx.x * (int)(blockDim.x / WARP) + warp()) * HEADS, row = (int)blockIdx.y;
   int all = heads + 2 * kv_heads, half = head_dim / 2;
   if (first >= all) return;
@@ -355,12 +353,14 @@ __device__ __forceinline__ void rotate_heads(T* qkv, const float* parts, int par
     }
     if (IN_PARTS) read_pairs_of_parts<2 * HEADS, MOST_PARTS>(two, from, part_count, part);
   };
-  int to = write[row], at = position[row];
+  int to = load_fresh(write + row), at = load_fresh(position + row);
   at = at < 0 ? 0 : at >= positions ? positions - 1 : at;
   const float2* turns = table + (u64)at * half;
   // As if their heads were numbered like those of `qkv`.
   T* cached_keys = keys + (long long)max(to, 0) * (kv_heads * head_dim) - heads * head_dim;
   T* cached_values = values + (long long)max(to, 0) * (kv_heads * head_dim) - (heads + kv_heads) * head_dim;
+  float4 turning = lane() * 2 < half ? *(const float4*)(turns + lane() * 2) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  if (!releases_late) await_predecessor();
   float scale[HEADS];
 #pragma unroll
   for (int k = 0; k < HEADS; k++) scale[k] = 0.0f;
@@ -380,7 +380,7 @@ __device__ __forceinline__ void rotate_heads(T* qkv, const float* parts, int par
   for (int i = lane() * 2; i < half; i += WARP * 2) {
     float2 two[2 * HEADS] = {};
     read(two, i);
-    float4 turning = *(const float4*)(turns + i);
+    if (i >= WARP * 2) turning = *(const float4*)(turns + i);
 #pragma unroll
     for (int k = 0; k < HEADS; k++) {
       int head = first + k;
@@ -421,7 +421,7 @@ extern "C" __global__ void __launch_bounds__(128) rotate_and_write(ROTATION) {
 
 /// The same where a linear layer has left `qkv` in parts: rows are read from there, and queries written to `qkv`.
 /// Grid: ((heads + 2 · kv_heads) / 4, rows), a head a warp.
-extern "C" __global__ void __launch_bounds__(128) rotate_and_write_parts(ROTATION) {
+extern "C" __global__ void __launch_bounds__(128, 8) rotate_and_write_parts(ROTATION) {
   rotate_heads<1, true>(ROTATION_ARGUMENTS);
 }
 

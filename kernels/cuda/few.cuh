@@ -102,7 +102,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   T* staged = (T*)shared;
   __shared__ float warp_most[WARPS][PAIRS], warp_total[WARPS][PAIRS];
   int key = lane() / 4, column = lane() % 4 * 2;
-  if (SPLITS) cluster_arrive();
+  if (SPLITS) cluster_arrive_relaxed();
   if (!reads_ahead) await_predecessor();
   Pairs pairs;
   if (!find_pairs<PAIRS>(pairs, page_table, table_width, page_size, row_slot, row_prefix, group_own, group_own_count,

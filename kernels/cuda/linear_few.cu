@@ -38,7 +38,7 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   int begin = 0, end = inputs;
 #ifdef CLUSTERS
   if (HALVED) {
-    cluster_arrive();
+    cluster_arrive_relaxed();
     int half = (inputs + 2 * FEW_PIECE - 1) / (2 * FEW_PIECE) * FEW_PIECE;
     begin = cluster_rank() * half;
     end = min(begin + half, inputs);

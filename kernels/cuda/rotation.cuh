@@ -37,8 +37,7 @@ __device__ __forceinline__ void read_pairs_of_parts(float2 (&sum)[PLACES], const
     for (int p = 0; p < TOGETHER; p++) {
 #pragma unroll
       for (int k = 0; k < PLACES; k++) {
-        two[p][k] = make_float2(0.0f, 0.0f);
-        if (first + p < count) two[p][k] = *(const float2*)(at[k] + (first + p) * part);
+        two[p][k] = load_if(first + p < count, (const float2*)(at[k] + (first + p) * part));
       }
     }
 #pragma unroll

@@ -273,7 +273,7 @@ __device__ __forceinline__ Handed handed_in(unsigned char* dynamic, int length, 
 extern "C" __global__ void __launch_bounds__(THREADS)
     top_k_rows(int* ids, float* logprobs, const float* logits, int row_stride, int vocabulary, int length, int shares,
                int count, const int* token_map) {
-  cluster_arrive();
+  cluster_arrive_relaxed();
   wait_for_predecessor();
   DYNAMIC_SHARED(dynamic);
   Handed handed = handed_in(dynamic, length, shares, count);
@@ -295,7 +295,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 /// 8 bytes a warp of dynamic shared memory for each block.
 extern "C" __global__ void __launch_bounds__(THREADS)
     argmax_rows(int* chosen, const float* logits, int row_stride, int vocabulary, int length) {
-  cluster_arrive();
+  cluster_arrive_relaxed();
   wait_for_predecessor();
   DYNAMIC_SHARED(dynamic);
   u64* best = (u64*)dynamic;
@@ -330,7 +330,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     logprob_rows(float* logprobs, int* top_ids, float* top_logprobs, const int* token, const float* logits, int row_stride,
                  int vocabulary, int length, int shares, int count, const int* row_slot, const int* logprob_count,
                  const int* row_source) {
-  cluster_arrive();
+  cluster_arrive_relaxed();
   wait_for_predecessor();
   DYNAMIC_SHARED(dynamic);
   Handed handed = handed_in(dynamic, length, shares, count);

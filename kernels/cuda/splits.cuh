@@ -112,7 +112,8 @@ __device__ __forceinline__ void merge_splits(T* out, const Pairs& pairs, int spl
   Share share = {(int)threadIdx.x, THREADS, all * (HEAD_DIM / 4), 0, 1};
 #ifdef CLUSTERS
   constexpr bool AT_HAND = EXCHANGE == WRITING;
-  cluster_sync();
+  cluster_arrive();
+  cluster_wait();
   int rank = (int)blockIdx.x;
   if (EXCHANGE == WRITING) {
     int own = quotient(max(all - rank, 0) + splits - 1, splits, inverse_fast((float)splits));
@@ -142,7 +143,10 @@ __device__ __forceinline__ void merge_splits(T* out, const Pairs& pairs, int spl
     merge_items<8, 1, EXCHANGE>(out, pairs, share, splits, heads, records, partial, max_splits);
 #ifdef CLUSTERS
   // No block ends while another reads its records.
-  if (EXCHANGE == READING) cluster_sync();
+  if (EXCHANGE == READING) {
+    cluster_arrive_relaxed();
+    cluster_wait();
+  }
 #else
   if (threadIdx.x == 0) *counter = 0;
 #endif

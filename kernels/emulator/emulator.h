@@ -414,8 +414,8 @@ inline void warp_sync() { emulator::sync_warp(); }
 
 #define CLUSTERS 1
 inline void cluster_arrive() {}
+inline void cluster_arrive_relaxed() {}
 inline void cluster_wait() { emulator::sync_cluster(); }
-inline void cluster_sync() { cluster_wait(); }
 inline int cluster_rank() { return emulator::worker->rank; }
 /// What another block has where this one has `own`, a place for so many bytes.
 inline unsigned char* in_block(const float* own, int rank, size_t bytes) {
@@ -491,6 +491,8 @@ inline void check_alignment(const void* at, const char* what) {
 }
 inline uint4 load_16(const void* at) { check_alignment(at, "load"); uint4 v; std::memcpy(&v, at, 16); return v; }
 inline uint4 load_16_streaming(const void* at) { return load_16(at); }
+inline float2 load_if(bool there, const float2* at) { return there ? *at : make_float2(0.0f, 0.0f); }
+inline float4 load_if(bool there, const float4* at) { return there ? *at : make_float4(0.0f, 0.0f, 0.0f, 0.0f); }
 inline int load_fresh(const int* at) { return *at; }
 inline void prefetch_line(const void*) {}
 inline uint2 load_fresh_8(const void* at) {

@@ -163,10 +163,8 @@ impl Kernels {
     /// dealt by [`wide`](Self::wide) or another: of fewer, the norm takes no longer, and more keep the device busy. What is not
     /// scaled yet may leave the range of float16.
     pub fn suits_unscaled(&self, rows: usize, width: usize, by_wide: bool) -> bool {
-        // Measured on an H200: up to 4% of a round with rows of 2,048, nothing with those of 4,096.
-        let gains = !by_wide || self.is_narrow(width, WIDE_LAYER);
         let most = if by_wide { linear_wide::MOST_ROWS } else { MOST_ROWS_TO_SCALE };
-        self.element == Element::BF16 && self.is_wide(width, LEAST_UNSCALED) && gains && (5..=most).contains(&rows)
+        self.element == Element::BF16 && self.is_wide(width, LEAST_UNSCALED) && (5..=most).contains(&rows)
     }
 
     /// Bytes of the sums of squares of rows, at most.
