@@ -2,7 +2,7 @@
 
 use super::{
     Kernels, Parts, Rows, Unscaled, address, check_ints, grid, int, line,
-    linear::{MOST_ROWS_TO_SCALE, WIDE_LAYER, squares_stride},
+    linear::{MOST_ROWS_TO_SCALE, squares_stride},
     linear_wide,
 };
 use crate::device::{Arg, DeviceError, Element, KernelFile, Slice, Split};
