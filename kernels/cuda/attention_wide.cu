@@ -89,14 +89,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_wide(GROUP_PA
   int first = warp() * 16;
   Sight<WORDS> sight(pairs, pairs.first_pair + first, row_prefix);
   if (split.begin < split.end) sight.look(pairs, split, split.begin, row_own_mask, mask_words);
+  // Where a thread's pieces of the queries lie is found before they are there.
+  constexpr int QUERY_COPIES = PAIRS * PIECES / THREADS;
+  const T* asked[QUERY_COPIES];
+#pragma unroll
+  for (int n = 0; n < QUERY_COPIES; n++) {
+    int pair = pairs.first_pair + n * (THREADS / PIECES) + thread / PIECES;
+    asked[n] = query + wide(row_of(pairs, pair), query_stride) + head_of(pairs, pair) * HEAD_DIM + thread % PIECES * 8;
+  }
   load_ahead<KEYS>(STAGES - 1, pairs, split, load);
 
   unsigned char* queries = shared + STAGES * BUFFER;
-#pragma unroll 1
-  for (int i = thread; i < PAIRS * PIECES; i += THREADS) {
-    int pair = pairs.first_pair + i / PIECES, piece = i % PIECES;
-    const T* from = query + wide(row_of(pairs, pair), query_stride) + head_of(pairs, pair) * HEAD_DIM + piece * 8;
-    copy_async_16(queries + place_of_piece(i / PIECES, piece), from);
+#pragma unroll
+  for (int n = 0; n < QUERY_COPIES; n++) {
+    copy_async_16(queries + place_of_piece(n * (THREADS / PIECES) + thread / PIECES, thread % PIECES), asked[n]);
   }
   copy_async_commit();
   copy_async_wait<0>();

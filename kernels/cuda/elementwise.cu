@@ -6,9 +6,9 @@
 // Elements that one 16-byte access moves.
 #define VECTOR (16 / (int)sizeof(T))
 
-/// Reads 16 bytes of T as floats.
-__device__ __forceinline__ void read_vector(const T* at, float values[VECTOR]) {
-  uint4 raw = load_16(at);
+/// 16 bytes of T as floats. Apart from loading where something else is loaded too: what the compiler unpacks ahead of a branch, it
+/// waits for there.
+__device__ __forceinline__ void unpack_vector(uint4 raw, float values[VECTOR]) {
   const u32 words[4] = {raw.x, raw.y, raw.z, raw.w};
 #ifdef T_PAIRS
 #pragma unroll
@@ -22,6 +22,7 @@ __device__ __forceinline__ void read_vector(const T* at, float values[VECTOR]) {
   for (int i = 0; i < 4; i++) values[i] = bits_float(words[i]);
 #endif
 }
+__device__ __forceinline__ void read_vector(const T* at, float values[VECTOR]) { unpack_vector(load_16(at), values); }
 
 /// Writes floats as 16 bytes of T.
 __device__ __forceinline__ void write_vector(T* at, const float values[VECTOR]) {
@@ -37,16 +38,21 @@ __device__ __forceinline__ void write_vector(T* at, const float values[VECTOR]) 
   *(uint4*)at = make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-/// Four neighbouring elements as floats, in one access; their place is a multiple of 4.
-__device__ __forceinline__ float4 read_four(const T* at) {
+/// Four neighbouring elements, whose place is a multiple of 4, in one access; and as floats.
 #ifdef T_PAIRS
-  uint2 raw = *(const uint2*)at;
+typedef uint2 Four;
+#else
+typedef float4 Four;
+#endif
+__device__ __forceinline__ float4 unpack_four(Four raw) {
+#ifdef T_PAIRS
   float2 low = unpack(raw.x), high = unpack(raw.y);
   return make_float4(low.x, low.y, high.x, high.y);
 #else
-  return *(const float4*)at;
+  return raw;
 #endif
 }
+__device__ __forceinline__ float4 read_four(const T* at) { return unpack_four(*(const Four*)at); }
 __device__ __forceinline__ void write_four(T* at, float4 values) {
 #ifdef T_PAIRS
   *(uint2*)at = make_uint2(pack(values.x, values.y), pack(values.z, values.w));
@@ -152,14 +158,14 @@ __device__ __forceinline__ void norm_row(T* out, int out_stride, T* stream, int 
   T* kept = keep ? keep + (u64)row * keep_stride : nullptr;
   float squares = 0.0f;
   for (int i = begin; i < width; i += step) {
-    float x[VECTOR];
-    read_vector(own + i, x);
+    float x[VECTOR], y[VECTOR] = {};
+    uint4 raw = load_16(own + i);
+    if constexpr (MOST > 0)
+      read_parts<MOST>(parts + (u64)row * width + i, part_count, (u64)gridDim.x * width, y);
+    else if (other)
+      read_vector(other + i, y);
+    unpack_vector(raw, x);
     if (MOST > 0 || other) {
-      float y[VECTOR];
-      if constexpr (MOST > 0)
-        read_parts<MOST>(parts + (u64)row * width + i, part_count, (u64)gridDim.x * width, y);
-      else
-        read_vector(other + i, y);
 #pragma unroll
       for (int k = 0; k < VECTOR; k++) x[k] = to_float(from_float(x[k] + y[k]));
       write_vector(own + i, x);
@@ -204,15 +210,19 @@ norm_unscaled(T* out, int out_stride, T* stream, int stream_stride, const T* add
   __shared__ float scratch[32];
   int row = (int)blockIdx.y, rows = (int)gridDim.y, i = (int)(blockIdx.x * UNSCALED_PIECE + threadIdx.x * 4);
   bool real = i < width;
-  float4 by = real ? read_four(weight + i) : make_float4(0.0f, 0.0f, 0.0f, 0.0f), x = by;
+  float4 by = real ? read_four(weight + i) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   wait_for_predecessor();
   float sum = 0.0f;
   if (real) {
     T* own = stream + (u64)row * stream_stride + i;
-    x = read_four(own);
+    Four raw = *(const Four*)own;
+    float4 y = by;
+    if (part_count)
+      y = rounded(sum_parts(parts + (u64)row * width + i, part_count, (u64)rows * width));
+    else if (add)
+      y = read_four(add + (u64)row * add_stride + i);
+    float4 x = unpack_four(raw);
     if (part_count || add) {
-      float4 y = part_count ? rounded(sum_parts(parts + (u64)row * width + i, part_count, (u64)rows * width))
-                            : read_four(add + (u64)row * add_stride + i);
       x = rounded(x + y);
       write_four(own, x);
     }
@@ -271,10 +281,14 @@ add_rows(T* stream, int stream_stride, const T* add, int add_stride, const float
   wait_for_predecessor();
   int row = (int)blockIdx.x;
   for (int i = (int)threadIdx.x * 4; i < width; i += (int)blockDim.x * 4) {
-    float4 x = read_four(stream + (u64)row * stream_stride + i);
+    Four raw = *(const Four*)(stream + (u64)row * stream_stride + i);
+    float4 y = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (part_count)
+      y = rounded(sum_parts(parts + (u64)row * width + i, part_count, (u64)gridDim.x * width));
+    else if (add)
+      y = read_four(add + (u64)row * add_stride + i);
+    float4 x = unpack_four(raw);
     if (add || part_count) {
-      float4 y = part_count ? rounded(sum_parts(parts + (u64)row * width + i, part_count, (u64)gridDim.x * width))
-                            : read_four(add + (u64)row * add_stride + i);
       x = rounded(x + y);
       write_four(stream + (u64)row * stream_stride + i, x);
     }

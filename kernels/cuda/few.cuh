@@ -176,8 +176,10 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     for (int i = 0; i < HEAD_DIM; i += 64) prefetch_line(line + i);
   };
   ask_ahead(piece + WARPS, next_found);
-  if (!ROTATES) release_successor();
-  await_predecessor();
+  if (!ROTATES) {
+    release_successor();
+    await_predecessor();
+  }
   // Of a block that rotates they stay in shared memory.
   uint4 queries[NT][KEY_PARTS];
   if (ROTATES) {
@@ -186,6 +188,8 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     rotate_group<PAIRS, WARPS>(staged, pairs, with_new, is_last, keys, values, query, query_stride, rows, heads, kv_heads,
                                parts, part_count, table, query_norm, key_norm, epsilon,
                                min(max(row_position, 0), positions - 1), row_write);
+    // Warps that rotate nothing have not waited yet.
+    await_predecessor();
     block_sync();
     release_successor();
   }

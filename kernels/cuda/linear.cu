@@ -58,8 +58,9 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
                             is_real ? x + (u64)(first_row + row) * x_stride + k : x, is_real);
     }
   };
-  fill_ring<RING_STAGES, RING_STAGES>(shared, stage_bytes, steps, load_weights, load_rows);
   Scales<SCALES ? ROWS : 32, ROWS <= 8 ? 2 : 1> of_rows(first_row, rows, SCALES ? squares : nullptr, count);
+  fill_ring<RING_STAGES, RING_STAGES>(shared, stage_bytes, steps, load_weights, load_rows);
+  of_rows.ask();
 
   // Rows of a tile of sums are outputs group and group + 8; columns are rows 2 · quarter and the next of eight.
   int group = lane() / 4, quarter = lane() % 4;

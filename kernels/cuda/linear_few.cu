@@ -71,14 +71,15 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   int output = first_output + thread % 16, row = thread / 16;
   bool is_result = row < rows && output < outputs;
   float by = ADDS && is_result ? to_float(norm[output]) : 0.0f;
+  // What is added to a stream comes of rows as they are.
+  Scales<FEW_ROWS, 2> of_rows(0, rows, ADDS ? nullptr : squares, count);
   wait_for_predecessor();
 #pragma unroll
   for (int s = 0; s < RING_STAGES - 1; s++) {
     if (s < steps) load_rows(s);
     copy_async_commit();
   }
-  // What is added to a stream comes of rows as they are.
-  Scales<FEW_ROWS, 2> of_rows(0, rows, ADDS ? nullptr : squares, count);
+  of_rows.ask();
   u64 place = (u64)row * outputs + output;
   T before = {};
   if (ADDS && is_result) before = ((const T*)y)[place];

@@ -58,8 +58,9 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
       if (row < ROWS) copy_async_16_or_zero(stage + tile * ROW_BYTES + place_of<ROW_BYTES>(row, chunk), real ? from : x, real);
     }
   };
-  fill_ring<RING_STAGES, 1>(shared, stage_bytes, steps, load_weights, load_rows);
   Scales<ROWS, 1> of_rows(0, rows, squares, count);
+  fill_ring<RING_STAGES, 1>(shared, stage_bytes, steps, load_weights, load_rows);
+  of_rows.ask();
 
   float sum[ROWS / 2];
 #pragma unroll

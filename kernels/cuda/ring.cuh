@@ -75,7 +75,7 @@ struct Scales {
   const float* from;
   int sharers, first, pieces;
 
-  /// Asks for them, behind the wait. Whole blocks call this and the next.
+  /// Finds where they are, which takes a division. Whole blocks call this and the next.
   __device__ __forceinline__ Scales(int first_row, int rows, const float* squares, int count) {
     sharers = (int)blockDim.x / ROWS / 4 * 4;
     int own = (int)threadIdx.x / sharers;
@@ -83,6 +83,9 @@ struct Scales {
     first = (int)threadIdx.x % sharers * 4;
     pieces = real ? count : 0;
     from = squares + (u64)(real ? first_row + own : 0) * squares_stride(count);
+  }
+  /// Asks for them, behind the wait.
+  __device__ __forceinline__ void ask() {
 #pragma unroll
     for (int i = 0; i < AT_HAND; i++) {
       at_hand[i] = make_uint4(0, 0, 0, 0);

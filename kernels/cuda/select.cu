@@ -164,7 +164,6 @@ __device__ __forceinline__ int group_for(int count) { return 2 * LARGE_GROUP * c
 /// The common part of `top_k_rows` and `logprob_rows`: the best `count` of a row, or as many as it has, in `handed.best`,
 /// and the mass of the row, in the first block of its cluster, which gets `true`. All threads have arrived.
 __device__ __forceinline__ bool best_of_row(Handed handed, Mass& mass, const Deal& deal, int count) {
-  cluster_wait();
   __shared__ Selection selection;
   // Of each turn its first index and the end of its share.
   __shared__ int2 range[TURN];
@@ -191,7 +190,11 @@ __device__ __forceinline__ bool best_of_row(Handed handed, Mass& mass, const Dea
       next_end = asked.end;
       load_items(next, asked, next_first);
     }
-    if (read == 0) continue;
+    if (read == 0) {
+      // All blocks have begun: the first may be handed something.
+      cluster_wait();
+      continue;
+    }
     Mass own = mass_of(values);
     mass = begins ? own : join(mass, own);
     u64 found = best_of_items(values, first, end);

@@ -15,7 +15,8 @@
 #define NO_ROTATION nullptr, 0, nullptr, 0, nullptr, nullptr, nullptr, nullptr, 0.0f, 1
 
 /// Rotates the block's queries to `staged`, and if `with_new` the keys and values of the group's rows behind them, PAIRS rows
-/// each; if `writes`, to the cache too. Lane i knows position and cache row of row i of the group. A whole block calls it.
+/// each; if `writes`, to the cache too. Lane i knows position and cache row of row i of the group. A whole block calls it; it waits
+/// for the qkv layer itself, when a warp has found its first heads and their angles.
 template <int PAIRS, int WARPS>
 __device__ __forceinline__ void rotate_group(T* staged, const Pairs& pairs, bool with_new, bool writes, T* keys, T* values,
                                              const T* qkv, int stride, int rows, int heads, int kv_heads, const float* parts,
@@ -31,6 +32,7 @@ __device__ __forceinline__ void rotate_group(T* staged, const Pairs& pairs, bool
     float2 two[2 * HEADS] = {};
     const float* from[2 * HEADS] = {};
     float4 turns[HEADS];
+    u32 place[HEADS];
     int to[HEADS], cached[HEADS];
 #pragma unroll
     for (int k = 0; k < HEADS; k++) {
@@ -40,14 +42,16 @@ __device__ __forceinline__ void rotate_group(T* staged, const Pairs& pairs, bool
       to[k] = kind == 0 ? at : kind * PAIRS + row;
       cached[k] = shuffle(row_write, row);
       turns[k] = *(const float4*)(table + wide(shuffle(row_position, row), HALF) + i);
+      place[k] = (u32)((pairs.first_row + row) * (part_count > 0 ? width : stride) + head * HEAD_DIM + i);
+    }
+    await_predecessor();
 #pragma unroll
-      for (int half = 0; half < 2; half++) {
-        int element = head * HEAD_DIM + half * HALF + i;
-        if (part_count > 0)
-          from[2 * k + half] = parts + wide(pairs.first_row + row, width) + element;
-        else
-          two[2 * k + half] = read_pair(qkv + wide(pairs.first_row + row, stride) + element);
-      }
+    for (int k = 0; k < 2 * HEADS; k++) {
+      u32 at = place[k / 2] + k % 2 * HALF;
+      if (part_count > 0)
+        from[k] = parts + at;
+      else
+        two[k] = read_pair(qkv + at);
     }
     if (part_count > 0) read_pairs_of_parts<2 * HEADS, 4>(two, from, part_count, wide(rows, width));
 #pragma unroll
