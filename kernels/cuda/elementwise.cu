@@ -78,9 +78,28 @@ __device__ __forceinline__ float4 sum_parts(const float* at, int count, u64 part
   for (int p = 0; p < MOST; p++) four[p] = load_if(p < count, (const float4*)(at + p * part));
 #pragma unroll
   for (int p = 0; p < MOST; p++) {
+    // To add the zeros behind the last would do as well, but GCC 12 vectorizes that to a wrong sum in the emulator.
     if (p < count) sum = sum + four[p];
   }
   return sum;
+}
+
+/// Four neighbours of a residual stream, which takes up what is added: parts, a row, or nothing (`part_count` 0 and `add` null).
+/// All of it is under way together. The sum also goes to `keep` unless that is null. `part` as in `sum_parts`.
+__device__ __forceinline__ float4 take_up(T* stream, const T* add, const float* parts, int part_count, u64 part, T* keep) {
+  Four raw = *(const Four*)stream;
+  float4 y = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  if (part_count)
+    y = rounded(sum_parts(parts, part_count, part));
+  else if (add)
+    y = read_four(add);
+  float4 x = unpack_four(raw);
+  if (part_count || add) {
+    x = rounded(x + y);
+    write_four(stream, x);
+  }
+  if (keep) write_four(keep, x);
+  return x;
 }
 
 /// Adds up such rows; `out` is float instead of T if `out_is_float`, and then nothing is rounded. Grid: (pieces of the width,
@@ -214,19 +233,9 @@ norm_unscaled(T* out, int out_stride, T* stream, int stream_stride, const T* add
   wait_for_predecessor();
   float sum = 0.0f;
   if (real) {
-    T* own = stream + (u64)row * stream_stride + i;
-    Four raw = *(const Four*)own;
-    float4 y = by;
-    if (part_count)
-      y = rounded(sum_parts(parts + (u64)row * width + i, part_count, (u64)rows * width));
-    else if (add)
-      y = read_four(add + (u64)row * add_stride + i);
-    float4 x = unpack_four(raw);
-    if (part_count || add) {
-      x = rounded(x + y);
-      write_four(own, x);
-    }
-    if (keep) write_four(keep + (u64)row * keep_stride + i, x);
+    float4 x = take_up(stream + (u64)row * stream_stride + i, add ? add + (u64)row * add_stride + i : nullptr,
+                       parts + (u64)row * width + i, part_count, (u64)rows * width,
+                       keep ? keep + (u64)row * keep_stride + i : nullptr);
     write_four(out + (u64)row * out_stride + i, make_float4(x.x * by.x, x.y * by.y, x.z * by.z, x.w * by.w));
     sum = x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
   }
@@ -281,18 +290,9 @@ add_rows(T* stream, int stream_stride, const T* add, int add_stride, const float
   wait_for_predecessor();
   int row = (int)blockIdx.x;
   for (int i = (int)threadIdx.x * 4; i < width; i += (int)blockDim.x * 4) {
-    Four raw = *(const Four*)(stream + (u64)row * stream_stride + i);
-    float4 y = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    if (part_count)
-      y = rounded(sum_parts(parts + (u64)row * width + i, part_count, (u64)gridDim.x * width));
-    else if (add)
-      y = read_four(add + (u64)row * add_stride + i);
-    float4 x = unpack_four(raw);
-    if (add || part_count) {
-      x = rounded(x + y);
-      write_four(stream + (u64)row * stream_stride + i, x);
-    }
-    if (keep) write_four(keep + (u64)row * keep_stride + i, x);
+    take_up(stream + (u64)row * stream_stride + i, add ? add + (u64)row * add_stride + i : nullptr,
+            parts + (u64)row * width + i, part_count, (u64)gridDim.x * width,
+            keep ? keep + (u64)row * keep_stride + i : nullptr);
   }
 }
 

@@ -176,10 +176,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     for (int i = 0; i < HEAD_DIM; i += 64) prefetch_line(line + i);
   };
   ask_ahead(piece + WARPS, next_found);
-  if (!ROTATES) {
-    release_successor();
-    await_predecessor();
-  }
+  if (!ROTATES) wait_for_predecessor();
   // Of a block that rotates they stay in shared memory.
   uint4 queries[NT][KEY_PARTS];
   if (ROTATES) {

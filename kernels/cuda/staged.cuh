@@ -32,6 +32,7 @@ __device__ __forceinline__ void rotate_group(T* staged, const Pairs& pairs, bool
     float2 two[2 * HEADS] = {};
     const float* from[2 * HEADS] = {};
     float4 turns[HEADS];
+    // Few rows come here: 32 bits tell their elements.
     u32 place[HEADS];
     int to[HEADS], cached[HEADS];
 #pragma unroll
