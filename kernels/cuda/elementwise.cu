@@ -85,20 +85,22 @@ __device__ __forceinline__ float4 sum_parts(const float* at, int count, u64 part
 }
 
 /// Four neighbours of a residual stream, which takes up what is added: parts, a row, or nothing (`part_count` 0 and `add` null).
-/// All of it is under way together. The sum also goes to `keep` unless that is null. `part` as in `sum_parts`.
-__device__ __forceinline__ float4 take_up(T* stream, const T* add, const float* parts, int part_count, u64 part, T* keep) {
+/// All of it is under way together. The sum also goes to `keep` unless that is null. `part` as in `sum_parts`; of what may be null
+/// the place is told beside.
+__device__ __forceinline__ float4 take_up(T* stream, const T* add, u64 add_at, const float* parts, int part_count, u64 part,
+                                          T* keep, u64 keep_at) {
   Four raw = *(const Four*)stream;
   float4 y = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   if (part_count)
     y = rounded(sum_parts(parts, part_count, part));
   else if (add)
-    y = read_four(add);
+    y = read_four(add + add_at);
   float4 x = unpack_four(raw);
   if (part_count || add) {
     x = rounded(x + y);
     write_four(stream, x);
   }
-  if (keep) write_four(keep, x);
+  if (keep) write_four(keep + keep_at, x);
   return x;
 }
 
@@ -233,9 +235,8 @@ norm_unscaled(T* out, int out_stride, T* stream, int stream_stride, const T* add
   wait_for_predecessor();
   float sum = 0.0f;
   if (real) {
-    float4 x = take_up(stream + (u64)row * stream_stride + i, add ? add + (u64)row * add_stride + i : nullptr,
-                       parts + (u64)row * width + i, part_count, (u64)rows * width,
-                       keep ? keep + (u64)row * keep_stride + i : nullptr);
+    float4 x = take_up(stream + (u64)row * stream_stride + i, add, (u64)row * add_stride + i, parts + (u64)row * width + i,
+                       part_count, (u64)rows * width, keep, (u64)row * keep_stride + i);
     write_four(out + (u64)row * out_stride + i, make_float4(x.x * by.x, x.y * by.y, x.z * by.z, x.w * by.w));
     sum = x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
   }
@@ -290,9 +291,8 @@ add_rows(T* stream, int stream_stride, const T* add, int add_stride, const float
   wait_for_predecessor();
   int row = (int)blockIdx.x;
   for (int i = (int)threadIdx.x * 4; i < width; i += (int)blockDim.x * 4) {
-    take_up(stream + (u64)row * stream_stride + i, add ? add + (u64)row * add_stride + i : nullptr,
-            parts + (u64)row * width + i, part_count, (u64)gridDim.x * width,
-            keep ? keep + (u64)row * keep_stride + i : nullptr);
+    take_up(stream + (u64)row * stream_stride + i, add, (u64)row * add_stride + i, parts + (u64)row * width + i, part_count,
+            (u64)gridDim.x * width, keep, (u64)row * keep_stride + i);
   }
 }
 
