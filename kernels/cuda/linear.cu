@@ -50,12 +50,19 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
                             is_real, passing());
     }
   };
+  // Where a thread's rows of x lie, here and there, is found ahead of the wait: behind it all stages are asked for at once. So many
+  // rows on, a multiple of 8, chunks are permuted alike; and of 16 rows it has one at most.
+  const T* first_of_rows = x + (u64)(first_row + own_row) * x_stride + begin + chunk * 8;
+  int rows_apart = apart * x_stride;
+  int place_of_rows = warps * 16 * ROW_BYTES + (int)place_of<ROW_BYTES>(own_row, chunk), rows_here = min(rows - first_row, ROWS);
   auto load_rows = [&](int step, unsigned char* stage) {
-    int k = begin + step * PIECE + chunk * 8;
-    for (int row = own_row; row < ROWS; row += apart) {
-      bool is_real = first_row + row < rows && k < end;
-      copy_async_16_or_zero(stage + warps * 16 * ROW_BYTES + place_of<ROW_BYTES>(row, chunk),
-                            is_real ? x + (u64)(first_row + row) * x_stride + k : x, is_real);
+    bool inside = begin + step * PIECE + chunk * 8 < end;
+    const T* own = first_of_rows + step * PIECE;
+    unsigned char* to = stage + place_of_rows;
+    for (int row = own_row; row < ROWS; row += apart, own += rows_apart, to += apart * ROW_BYTES) {
+      bool is_real = row < rows_here && inside;
+      copy_async_16_or_zero(to, is_real ? own : x, is_real);
+      if (ROWS <= 16) break;
     }
   };
   Scales<SCALES ? ROWS : 32, ROWS <= 8 ? 2 : 1> of_rows(first_row, rows, SCALES ? squares : nullptr, count);
