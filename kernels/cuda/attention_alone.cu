@@ -12,13 +12,9 @@
 #include "staged.cuh"
 #include "few.cuh"
 
-/// As attention_few_16, for groups of no more pairs than the name says, but with 96 and 64 threads, and grid.x 1: neither
-/// partial nor counters are used.
+/// As attention_few_16, for groups of up to 8 pairs, but with 96 threads, and grid.x 1: neither partial nor counters are used.
 extern "C" __global__ void __launch_bounds__(96, 4) attention_alone_8(GROUP_PARAMETERS) {
   attend<1, 3, false, false>(GROUP_ARGUMENTS, NO_ROTATION);
-}
-extern "C" __global__ void __launch_bounds__(64, 4) attention_alone_16(GROUP_PARAMETERS) {
-  attend<2, 2, false, false>(GROUP_ARGUMENTS, NO_ROTATION);
 }
 
 #endif

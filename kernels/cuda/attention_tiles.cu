@@ -1,5 +1,5 @@
-// Attention over the paged cache on tensor cores for many (row, head) pairs: pieces of prompts, the trees of a batch. See
-// groups.cuh for what is read and when.
+// Attention over the paged cache on tensor cores for many (row, head) pairs: pieces of prompts, the trees of a batch; and for few
+// of so many groups that these keep the device busy. See groups.cuh for what is read and when.
 //
 // A block's warps share tiles of keys and values in shared memory, which copies fill ahead. Queries lie there too: a warp
 // spends most of its time waiting for its own last instruction, so it is warps side by side that count, and those are
@@ -172,8 +172,9 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   }
 }
 
-/// As attention_few.cu says, but for the threads: 128, and 256 for 128 pairs; and dynamic shared memory for STAGES tiles of
+/// As attention_few.cu says, but for the threads: 64 for 16 pairs, 128, and 256 for 128 pairs; and dynamic shared memory for STAGES tiles of
 /// keys and values, and the queries, KEY_BYTES each.
+extern "C" __global__ void __launch_bounds__(64, 4) attention_tiles_16(GROUP_PARAMETERS) { attend<1, 2>(GROUP_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(128, HEAD_DIM <= 128 ? 4 : 1) attention_tiles_32(GROUP_PARAMETERS) { attend<2, 2>(GROUP_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(128, HEAD_DIM <= 128 ? 4 : 1) attention_tiles_64(GROUP_PARAMETERS) { attend<4, 1>(GROUP_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, HEAD_DIM <= 128 ? 2 : 1) attention_tiles_128(GROUP_PARAMETERS) { attend<8, 1>(GROUP_ARGUMENTS); }

@@ -285,9 +285,9 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
         }
         // More groups than multiprocessors: as many blocks as run at once, if there are warp groups, which have more under way.
         _ if wide && (pairs > 16 || fits_beside(by_group.pairs, by_group.resident)) => by_group,
-        // Or smaller blocks that stand alone, and more first-level cache for what is under way.
+        // Or smaller blocks: that stand alone, with more first-level cache for what is under way, or with tiles of their own.
         true if pairs <= 8 => few(ALONE_FILE, "attention_alone_8", false, 8, 3, 0),
-        true if pairs <= 16 => few(ALONE_FILE, "attention_alone_16", false, 16, 2, 0),
+        true if pairs <= 16 => tiles("attention_tiles_16", 16, 2, 4),
         true if fits(16) => few(FEW_FILE, "attention_few_16", false, 16, 8, 1),
         _ if pairs <= 32 || fits(32) => tiles("attention_tiles_32", 32, 4, 3),
         _ if pairs <= 64 || fits(64) => tiles("attention_tiles_64", 64, 4, 3),
