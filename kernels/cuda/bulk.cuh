@@ -40,6 +40,11 @@ __device__ __forceinline__ void barrier_await(u64* barrier, int phase) {
   } while (!ended);
 }
 
+/// Fetches what copies are told of a matrix.
+__device__ __forceinline__ void prefetch_tiles(const Tiles* tiles) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(tiles) : "memory");
+}
+
 /// Starts a copy of the tile whose first element is `column` of `row`; its bytes arrive at the barrier. `policy` is one of those
 /// of common.cuh.
 __device__ __forceinline__ void copy_tile(void* shared, const Tiles* tiles, int column, int row, u64* barrier, u64 policy) {
@@ -49,5 +54,23 @@ __device__ __forceinline__ void copy_tile(void* shared, const Tiles* tiles, int 
       "l"(tiles), "r"(column), "r"(row), "r"(shared_address(barrier)), "l"(policy)
       : "memory");
 }
+/// The same of a matrix cut in `Tile::OfHalves`; `eight` counts eights of rows of one half.
+__device__ __forceinline__ void copy_tile_of_halves(void* shared, const Tiles* tiles, int column, int eight, u64* barrier,
+                                                    u64 policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1, {%2, %3, %3, %4}], [%5], %6;" ::"r"(shared_address(shared)),
+      "l"(tiles), "r"(column), "r"(0), "r"(eight), "r"(shared_address(barrier)), "l"(policy)
+      : "memory");
+}
 
 #endif  // EMULATOR
+
+/// A stage of a ring, and whether the ring has come round to it an odd number of times.
+struct Slot {
+  int at, turn;
+};
+
+__device__ __forceinline__ void advance(Slot& slot, int stages) {
+  if (++slot.at == stages) slot = {0, slot.turn ^ 1};
+}

@@ -17,8 +17,8 @@
 
 /// One block: 16 outputs a warp (8 if GATED), ROWS rows, one part of the inputs, or if FOLD all of them.
 template <int ROWS, bool GATED, bool FOLD>
-__device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, int x_stride, const T* w,
-                                           const T* bias, int rows, int inputs, int outputs, SCALE_PARAMETERS, int share) {
+__device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, int x_stride, const T* w, const T* bias, int rows,
+                                         int inputs, int outputs, SCALE_PARAMETERS, int share, int pause) {
   constexpr int TILES = ROWS / 8, RING_STAGES = STAGES(ROWS);
   // Many rows are scaled by their norm.
   constexpr bool SCALES = ROWS <= 32;
@@ -29,49 +29,52 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
   int begin = FOLD ? 0 : part * share, end = FOLD ? inputs : min(begin + share, inputs);
   int steps = (end - begin + PIECE - 1) / PIECE;
 
-  // A thread copies one chunk of every fourth row of a warp's 16, and what falls to it of the rows of x.
+  // A thread copies one chunk of every fourth row of a warp's 16, and what falls to it of the rows of x: so many of their stages;
+  // what lies behind these is zeros. For outputs that the layer does not have it copies the first, and they are not written. All of it
+  // is found ahead of the wait, behind which all stages are asked for at once.
   int chunk = thread % CHUNKS, own_row = thread / CHUNKS, apart = threads / CHUNKS;
+  int inside = (end - begin - chunk * 8 + PIECE - 1) / PIECE;
   const T* from[4];
-  bool real[4];
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    int row = own_row + i * apart;
-    int output = GATED ? first_output + row / 16 * 8 + row % 8 : first_output + row;
-    real[i] = output < outputs;
-    output = real[i] ? GATED && row % 16 >= 8 ? output + outputs : output : 0;
+    int row = own_row + i * apart, output = GATED ? first_output + row / 16 * 8 + row % 8 : first_output + row;
+    output = output < outputs ? GATED && row % 16 >= 8 ? output + outputs : output : 0;
     from[i] = w + (u64)output * inputs + begin + chunk * 8;
   }
   auto load_weights = [&](int step, unsigned char* stage) {
-    bool inside = begin + step * PIECE + chunk * 8 < end;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      bool is_real = real[i] && inside;
-      copy_async_16_or_zero(stage + place_of<ROW_BYTES>(own_row + i * apart, chunk), is_real ? from[i] + step * PIECE : w,
-                            is_real, passing());
+      copy_async_16_or_zero(stage + place_of<ROW_BYTES>(own_row + i * apart, chunk), from[i] + step * PIECE, step < inside,
+                            passing());
     }
   };
-  // Where a thread's rows of x lie, here and there, is found ahead of the wait: behind it all stages are asked for at once. So many
-  // rows on, a multiple of 8, chunks are permuted alike; and of 16 rows it has one at most.
-  const T* first_of_rows = x + (u64)(first_row + own_row) * x_stride + begin + chunk * 8;
-  int rows_apart = apart * x_stride;
-  int place_of_rows = warps * 16 * ROW_BYTES + (int)place_of<ROW_BYTES>(own_row, chunk), rows_here = min(rows - first_row, ROWS);
+  const T* from_row = x + (u64)(first_row + own_row) * x_stride + begin + chunk * 8;
+  int rows_here = min(rows - first_row, ROWS), inside_row = own_row < rows_here ? inside : 0;
   auto load_rows = [&](int step, unsigned char* stage) {
-    bool inside = begin + step * PIECE + chunk * 8 < end;
-    const T* own = first_of_rows + step * PIECE;
-    unsigned char* to = stage + place_of_rows;
-    for (int row = own_row; row < ROWS; row += apart, own += rows_apart, to += apart * ROW_BYTES) {
-      bool is_real = row < rows_here && inside;
-      copy_async_16_or_zero(to, is_real ? own : x, is_real);
-      if (ROWS <= 16) break;
+    stage += warps * 16 * ROW_BYTES;
+    // Blocks have four warps or more: of 16 rows a thread has one.
+#pragma unroll
+    for (int i = 0; i < (ROWS + 15) / 16; i++) {
+      int row = own_row + i * apart;
+      bool real = step < inside_row && (i == 0 || row < rows_here);
+      if (row < ROWS) {
+        copy_async_16_or_zero(stage + place_of<ROW_BYTES>(row, chunk), from_row + (u64)(i * apart) * x_stride + step * PIECE, real);
+      }
     }
   };
-  Scales<SCALES ? ROWS : 32, ROWS <= 8 ? 2 : 1> of_rows(first_row, rows, SCALES ? squares : nullptr, count);
-  fill_ring<RING_STAGES, RING_STAGES>(shared, stage_bytes, steps, load_weights, load_rows);
-  of_rows.ask();
-
   // Rows of a tile of sums are outputs group and group + 8; columns are rows 2 · quarter and the next of eight.
   int group = lane() / 4, quarter = lane() % 4;
   int output = first_output + (GATED ? warp() * 8 + group : warp() * 16 + group);
+  float low = 0.0f, high = 0.0f;
+  if (bias && part == 0) {
+    low = output < outputs ? to_float(bias[output]) : 0.0f;
+    high = GATED ? output < outputs ? to_float(bias[outputs + output]) : 0.0f
+                 : output + 8 < outputs ? to_float(bias[output + 8]) : 0.0f;
+  }
+  Scales<SCALES ? ROWS : 32, ROWS <= 8 ? 2 : 1> of_rows(first_row, rows, SCALES ? squares : nullptr, count);
+  fill_ring<RING_STAGES>(shared, stage_bytes, steps, pause, load_weights, load_rows);
+  of_rows.ask();
+
   float sum[TILES][4], all[FOLD ? TILES : 1][4];
 #pragma unroll
   for (int t = 0; t < TILES; t++) {
@@ -80,12 +83,6 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
       sum[t][i] = 0.0f;
       if (FOLD) all[FOLD ? t : 0][i] = 0.0f;
     }
-  }
-  float low = 0.0f, high = 0.0f;
-  if (bias && part == 0) {
-    low = output < outputs ? to_float(bias[output]) : 0.0f;
-    high = GATED ? output < outputs ? to_float(bias[outputs + output]) : 0.0f
-                 : output + 8 < outputs ? to_float(bias[output + 8]) : 0.0f;
   }
   // A part's sum is complete; the bias belongs to the first.
   auto fold = [&]() {
@@ -139,8 +136,8 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
 
 #define PARAMETERS                                                                                                      \
   void *y, int y_is_float, const T *x, int x_stride, const T *w, const T *bias, int rows, int inputs, int outputs,      \
-      SCALE_PARAMETERS, int share
-#define ARGUMENTS y, y_is_float, x, x_stride, w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, share
+      SCALE_PARAMETERS, int share, int pause
+#define ARGUMENTS y, y_is_float, x, x_stride, w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, share, pause
 
 /// `linear_<n>`: n rows a block. Grid: (rows / n, outputs / (16 · warps), parts), 4 to 8 warps; row blocks of the same
 /// weights run side by side, so that all but one find them in second-level cache. `inputs` and `x_stride` are multiples of 8,

@@ -3,9 +3,6 @@
 // A block has few outputs and all their inputs, which its warps share, so that results are whole where linear.cu would leave
 // them in parts; each block reads all of x, which with more rows would be too much. Weights stream through a ring as there.
 // Sums have another order, which does not depend on the other rows.
-//
-// A ring may be filled at a pace, a stage every `pause` cycles. All of a narrow layer is asked for within a microsecond else, and
-// what the kernel ahead is still to load then waits behind it.
 #include "common.cuh"
 #include "ring.cuh"
 
@@ -45,68 +42,53 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   }
 #endif
   int steps = (end - begin + FEW_PIECE - 1) / FEW_PIECE;
-  auto load_weights = [&](int step) {
-    unsigned char* stage = shared + step % RING_STAGES * STAGE_BYTES;
-    int k = begin + step * FEW_PIECE + chunk * 8;
+  // A thread copies one chunk of four of a stage's outputs, and of a row: so many of their stages; what lies behind these is zeros.
+  // For outputs that the layer does not have it copies the first, and they are not written.
+  int inside = (end - begin - chunk * 8 + FEW_PIECE - 1) / FEW_PIECE, inside_row = own_row < rows ? inside : 0;
+  const T *from[4], *from_row = x + (u64)own_row * x_stride + begin + chunk * 8;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    int at = first_output + own_row + 4 * i;
+    from[i] = w + (u64)(at < outputs ? at : 0) * inputs + begin + chunk * 8;
+  }
+  auto load_weights = [&](int step, unsigned char* stage) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      int row = own_row + 4 * i;
-      bool real = first_output + row < outputs && k < end;
-      copy_async_16_or_zero(stage + place_of<FEW_PIECE * 2>(row, chunk), real ? w + (u64)(first_output + row) * inputs + k : w, real,
+      copy_async_16_or_zero(stage + place_of<FEW_PIECE * 2>(own_row + 4 * i, chunk), from[i] + step * FEW_PIECE, step < inside,
                             passing());
     }
   };
-  auto load_rows = [&](int step) {
-    unsigned char* stage = shared + step % RING_STAGES * STAGE_BYTES + 16 * FEW_PIECE * 2;
-    int k = begin + step * FEW_PIECE + chunk * 8;
-    bool real = own_row < rows && k < end;
-    copy_async_16_or_zero(stage + place_of<FEW_PIECE * 2>(own_row, chunk), real ? x + (u64)own_row * x_stride + k : x, real);
+  auto load_rows = [&](int step, unsigned char* stage) {
+    copy_async_16_or_zero(stage + 16 * FEW_PIECE * 2 + place_of<FEW_PIECE * 2>(own_row, chunk), from_row + step * FEW_PIECE,
+                          step < inside_row);
   };
-#pragma unroll
-  for (int s = 0; s < RING_STAGES - 1; s++) {
-    if (s < steps) load_weights(s);
-    if (pause > 0 && s + 1 < steps) let_pass(pause);
-  }
   // A thread has one result in the end.
   int output = first_output + thread % 16, row = thread / 16;
   bool is_result = row < rows && output < outputs;
   float by = ADDS && is_result ? to_float(norm[output]) : 0.0f;
   // What is added to a stream comes of rows as they are.
   Scales<FEW_ROWS, 2> of_rows(0, rows, ADDS ? nullptr : squares, count);
-  wait_for_predecessor();
-#pragma unroll
-  for (int s = 0; s < RING_STAGES - 1; s++) {
-    if (s < steps) load_rows(s);
-    copy_async_commit();
-  }
+  fill_ring<RING_STAGES>(shared, STAGE_BYTES, steps, pause, load_weights, load_rows);
   of_rows.ask();
   u64 place = (u64)row * outputs + output;
   T before = {};
   if (ADDS && is_result) before = ((const T*)y)[place];
   float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-  for (int step = 0; step < steps; step++) {
-    copy_async_wait<RING_STAGES - 2>();
-    block_sync();
-    if (step + RING_STAGES - 1 < steps) {
-      load_weights(step + RING_STAGES - 1);
-      load_rows(step + RING_STAGES - 1);
-    }
-    copy_async_commit();
-    const unsigned char* weights = shared + step % RING_STAGES * STAGE_BYTES;
-    const unsigned char* rows_of = weights + 16 * FEW_PIECE * 2;
+  auto multiply = [&](int, const unsigned char* stage) {
+    const unsigned char* rows_of = stage + 16 * FEW_PIECE * 2;
 #pragma unroll
     for (int k = 0; k < PIECE / 16; k += 2) {
       // Columns behind the last row take another row's numbers, and are not written.
       u32 a[2][4], b[4];
       int at = warp() * CHUNKS + k * 2;
-      ldmatrix_x4(a[0], weights + place_of<FEW_PIECE * 2>(lane() % 16, at + lane() / 16));
-      ldmatrix_x4(a[1], weights + place_of<FEW_PIECE * 2>(lane() % 16, at + 2 + lane() / 16));
+      ldmatrix_x4(a[0], stage + place_of<FEW_PIECE * 2>(lane() % 16, at + lane() / 16));
+      ldmatrix_x4(a[1], stage + place_of<FEW_PIECE * 2>(lane() % 16, at + 2 + lane() / 16));
       ldmatrix_x4(b, rows_of + place_of<FEW_PIECE * 2>(lane() % FEW_ROWS, at + lane() / 8));
       mma_16816(sum, a[0], b);
       mma_16816(sum, a[1], b + 2);
     }
-  }
-  copy_async_wait<0>();
+  };
+  go_round<RING_STAGES>(shared, STAGE_BYTES, steps, load_weights, load_rows, [] {}, multiply);
   block_sync();
   // Of each warp, 16 outputs of FEW_ROWS rows.
   float* sums = (float*)shared;

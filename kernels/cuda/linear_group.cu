@@ -1,9 +1,11 @@
-// Linear layers of 9 to 32 rows on Hopper: `y = x · wᵀ + bias`, x `[rows, inputs]`, w `[outputs, inputs]`. T is a 2-byte type.
+// Linear layers of up to 32 rows on Hopper: `y = x · wᵀ + bias`, x `[rows, inputs]`, w `[outputs, inputs]`. T is a 2-byte type.
 //
-// As linear.cu, but for the products, which are those of warp groups (wgmma.cuh): both factors come from shared memory, each
-// once, where warps with operands in registers would each read all rows. A group has 64 outputs; where a block has fewer, it
-// takes for the missing ones whatever lies behind them: outputs do not mix, and what it computes for them is not written. Rows
-// are rounded up to 16, 24 or 32 alone, where linear_wide.cu multiplies 64.
+// As in linear.cu weights stream through a ring of stages in shared memory, of two blocks a multiprocessor, which is filled before
+// the kernel ahead has ended. But one thread asks the copying engine for whole tiles (bulk.cuh), and behind the wait for nothing
+// but the rows' tiles; and warp groups multiply (wgmma.cuh): both factors come from shared memory, each once, where warps with
+// operands in registers would each read all rows. A group has 64 outputs; where a block has fewer, it takes for the missing ones
+// whatever lies behind them: outputs do not mix, and what it computes for them is not written. Rows are rounded up to 8, 16, 24 or
+// 32, where linear_wide.cu multiplies 64.
 //
 // A layer of few outputs is dealt in parts of `share` inputs, whose sums are left in float for the kernel behind to add up.
 // An output's sum runs over the inputs of a part in the order of the instruction; the bias belongs to the first part. So a
@@ -15,85 +17,116 @@
 #include "ring.cuh"
 #if defined(EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #include "wgmma.cuh"
+#include "bulk.cuh"
 
-/// Outputs of a block, at most, and its threads: a warp 16 outputs.
-#define MOST_OUTPUTS 128
-#define THREADS 256
-/// Outputs, or rows, from one that a thread copies to its next.
-#define APART (THREADS / CHUNKS)
+/// Outputs of two warp groups.
+#define GROUPS_OUTPUTS 128
+/// Threads that multiply, a warp 16 outputs; and all: a warp copies, and one finds the rows' scales.
+#define MULTIPLIERS 256
+#define THREADS 320
+
 /// One block: `tile` sums (a multiple of 16) of up to ROWS rows, over one part of the inputs.
 template <int ROWS, bool GATED>
-__device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, int x_stride, const T* w, const T* bias, int rows,
-                                         int inputs, int outputs, SCALE_PARAMETERS, int share, int tile) {
-  constexpr int RING_STAGES = STAGES(ROWS);
+__device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x, const Tiles* w, const T* bias, int rows,
+                                         int inputs, int outputs, SCALE_PARAMETERS, int share, int tile, int stages) {
   DYNAMIC_SHARED(shared);
-  int thread = (int)threadIdx.x, stage_bytes = (tile + ROWS) * ROW_BYTES;
+  int stage_bytes = (tile + ROWS) * ROW_BYTES;
+  // A stage is full when its bytes are there, and empty when all warps are done with it. Behind the last lies what the groups take
+  // for outputs that the block does not have.
+  u64* full = (u64*)(shared + stages * stage_bytes + max(GROUPS_OUTPUTS - tile - ROWS, 0) * ROW_BYTES);
+  u64* empty = full + stages;
+  // Tells that the rows' scales behind it are there.
+  u64* scaled = empty + stages;
+  float* scales = (float*)(scaled + 1);
   int first_output = (int)blockIdx.x * (GATED ? tile / 2 : tile);
-  int part = (int)blockIdx.y, begin = part * share, end = min(begin + share, inputs);
-  int steps = (end - begin + PIECE - 1) / PIECE;
-
-  // A thread copies the same chunk of every APART-th output and row. What lies behind the last is zeros.
-  int chunk = thread % CHUNKS, own = thread / CHUNKS;
-  auto output_of = [&](int sum) { return first_output + (GATED ? sum / 16 * 8 + sum % 8 : sum); };
-  const T* own_weights = w + (u64)(output_of(own) + (GATED && own % 16 >= 8 ? outputs : 0)) * inputs + begin + chunk * 8;
-  const T* own_rows = x + (u64)own * x_stride + begin + chunk * 8;
-  u64 weights_apart = (u64)(GATED ? APART / 2 : APART) * inputs, rows_apart = (u64)APART * x_stride;
-  auto load_weights = [&](int step, unsigned char* stage) {
-    bool inside = begin + step * PIECE + chunk * 8 < end;
-    const T* from = own_weights + step * PIECE;
-#pragma unroll
-    for (int i = 0; i < MOST_OUTPUTS / APART; i++, from += weights_apart) {
-      int sum = own + i * APART;
-      bool real = inside && output_of(sum) < outputs;
-      if (sum < tile) copy_async_16_or_zero(stage + place_of<ROW_BYTES>(sum, chunk), real ? from : w, real, passing());
+  int part = (int)blockIdx.y, begin = part * share, steps = (min(share, inputs - begin) + PIECE - 1) / PIECE;
+  if (threadIdx.x == MULTIPLIERS) {
+    for (int at = 0; at < stages; at++) {
+      barrier_init(full + at, 1);
+      barrier_init(empty + at, MULTIPLIERS / WARP);
     }
-  };
-  auto load_rows = [&](int step, unsigned char* stage) {
-    bool inside = begin + step * PIECE + chunk * 8 < end;
-    const T* from = own_rows + step * PIECE;
-#pragma unroll
-    for (int i = 0; i < (ROWS + APART - 1) / APART; i++, from += rows_apart) {
-      int row = own + i * APART;
-      bool real = inside && row < rows;
-      if (row < ROWS) copy_async_16_or_zero(stage + tile * ROW_BYTES + place_of<ROW_BYTES>(row, chunk), real ? from : x, real);
+    barrier_init(scaled, 1);
+    barriers_made();
+  }
+  block_sync();
+
+  if (threadIdx.x >= MULTIPLIERS + WARP) {
+    if (!squares) return;
+    wait_for_predecessor();
+    find_scales(scales, rows, squares, count, inputs, epsilon);
+    if (lane() == 0) barrier_arrive(scaled);
+    return;
+  }
+  if (threadIdx.x >= MULTIPLIERS) {
+    if (threadIdx.x > MULTIPLIERS) return;
+    auto load_weights = [&](int step, int at) {
+      barrier_expect(full + at, stage_bytes);
+      unsigned char* to = shared + at * stage_bytes;
+      if (GATED)
+        copy_tile_of_halves(to, w, begin + step * PIECE, first_output / 8, full + at, passing());
+      else
+        copy_tile(to, w, begin + step * PIECE, first_output, full + at, passing());
+    };
+    auto load_rows = [&](int step, int at) {
+      copy_tile(shared + at * stage_bytes + tile * ROW_BYTES, x, begin + step * PIECE, 0, full + at, staying());
+    };
+    int ahead = min(stages, steps);
+    for (int step = 0; step < ahead; step++) load_weights(step, step);
+    prefetch_tiles(x);
+    wait_for_predecessor();
+    for (int step = 0; step < ahead; step++) load_rows(step, step);
+    Slot slot = {0, 0};
+    for (int step = ahead; step < steps; step++) {
+      barrier_await(empty + slot.at, slot.turn);
+      load_weights(step, slot.at);
+      load_rows(step, slot.at);
+      advance(slot, stages);
     }
-  };
-  Scales<ROWS, 1> of_rows(0, rows, squares, count);
-  fill_ring<RING_STAGES, 1>(shared, stage_bytes, steps, load_weights, load_rows);
-  of_rows.ask();
+    return;
+  }
 
-  float sum[ROWS / 2];
-#pragma unroll
-  for (int i = 0; i < ROWS / 2; i++) sum[i] = 0.0f;
-  auto multiply = [&](int, const unsigned char* stage) {
-    const unsigned char* left = stage + thread / 128 * 64 * ROW_BYTES;
-    products_begin();
-#pragma unroll
-    for (int k = 0; k < PIECE / 16; k++) product_start<ROWS>(sum, left + k * 32, stage + tile * ROW_BYTES + k * 32);
-    products_commit();
-    products_wait(sum);
-  };
-  go_round<RING_STAGES>(shared, stage_bytes, steps, load_weights, load_rows, fence_for_products, multiply);
-  const float* scales = squares ? of_rows.find((float*)shared, inputs, epsilon) : nullptr;
-
-  if (gridDim.y > 1) y = (float*)y + (u64)part * rows * outputs;
   // Of a warp, sums lane / 4 and 8 more; of eight rows, 2 · (lane % 4) and the next.
   int own_sum = warp() * 16 + lane() / 4;
-  if (own_sum >= tile) return;
-  int output = output_of(own_sum);
+  int output = first_output + (GATED ? own_sum / 16 * 8 + own_sum % 8 : own_sum);
   float low = 0.0f, high = 0.0f;
   if (bias && part == 0) {
     low = output < outputs ? to_float(bias[output]) : 0.0f;
     high = GATED ? output < outputs ? to_float(bias[outputs + output]) : 0.0f
                  : output + 8 < outputs ? to_float(bias[output + 8]) : 0.0f;
   }
+  float sum[ROWS / 2];
+#pragma unroll
+  for (int i = 0; i < ROWS / 2; i++) sum[i] = 0.0f;
+  wait_for_predecessor();
+  Slot slot = {0, 0};
+  int before = 0;
+  for (int step = 0; step < steps; step++) {
+    barrier_await(full + slot.at, slot.turn);
+    const unsigned char* stage = shared + slot.at * stage_bytes;
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < PIECE / 16; k++) {
+      product_start<ROWS>(sum, stage + warp() / 4 * 64 * ROW_BYTES + k * 32, stage + tile * ROW_BYTES + k * 32);
+    }
+    products_commit();
+    // Those of the step before are done.
+    products_wait_but<1>();
+    if (step > 0 && lane() == 0) barrier_arrive(empty + before);
+    before = slot.at;
+    advance(slot, stages);
+  }
+  products_wait(sum);
+
+  if (squares) barrier_await(scaled, 0);
+  if (gridDim.y > 1) y = (float*)y + (u64)part * rows * outputs;
+  if (own_sum >= tile) return;
 #pragma unroll
   for (int t = 0; t < ROWS / 8; t++) {
 #pragma unroll
     for (int i = 0; i < (GATED ? 2 : 4); i++) {
       int row = t * 8 + lane() % 4 * 2 + i % 2, to = output + i / 2 * 8;
       if (row >= rows || to >= outputs) continue;
-      float scale = scales ? scales[row] : 1.0f;
+      float scale = squares ? scales[row] : 1.0f;
       float value = sum[4 * t + i] * scale + (i < 2 ? low : high);
       if (GATED) value = gate(value, sum[4 * t + (GATED ? i + 2 : i)] * scale + high);
       write_result(y, y_is_float, (u64)row * outputs + to, value);
@@ -102,18 +135,22 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
 }
 
 #define PARAMETERS                                                                                                      \
-  void *y, int y_is_float, const T *x, int x_stride, const T *w, const T *bias, int rows, int inputs, int outputs,      \
-      SCALE_PARAMETERS, int share, int tile
-#define ARGUMENTS y, y_is_float, x, x_stride, w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, share, tile
+  void *y, int y_is_float, const __grid_constant__ Tiles x, const __grid_constant__ Tiles w, const T *bias, int rows,     \
+      int inputs, int outputs, SCALE_PARAMETERS, int share, int tile, int stages
+#define ARGUMENTS y, y_is_float, &x, &w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, share, tile, stages
 
-/// `group_<r>`: up to r rows. Grid: (outputs / tile, parts); THREADS threads. `inputs` and `x_stride` are multiples of 8, `share`
-/// of PIECE, `tile` of 16 up to MOST_OUTPUTS; `bias` may be null; y is `[rows, outputs]` of T, or of float if `y_is_float`, and
-/// with more than one part float `[parts, rows, outputs]`. Dynamic shared memory: STAGES(r) · (MOST_OUTPUTS + r) · ROW_BYTES.
-extern "C" __global__ void __launch_bounds__(THREADS, 5) group_16(PARAMETERS) { block_of<16, false>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(THREADS, 5) group_24(PARAMETERS) { block_of<24, false>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(THREADS, 5) group_32(PARAMETERS) { block_of<32, false>(ARGUMENTS); }
+/// `group_<r>`: up to r rows. Grid: (outputs / tile, parts); THREADS threads. `inputs` is a multiple of 8, `share` of PIECE, `tile`
+/// of 16 up to GROUPS_OUTPUTS. Tiles of x have r rows, those of w `tile`; `bias` may be null; y is `[rows, outputs]` of T, or of
+/// float if `y_is_float`, and with more than one part float `[parts, rows, outputs]`. Dynamic shared memory: stages · ((tile + r) ·
+/// ROW_BYTES + 16) + 8 + 4 r, and ROW_BYTES for each of the outputs and rows that `tile` and r have less than GROUPS_OUTPUTS.
+extern "C" __global__ void __launch_bounds__(THREADS, 4) group_8(PARAMETERS) { block_of<8, false>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(THREADS, 4) group_16(PARAMETERS) { block_of<16, false>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(THREADS, 4) group_24(PARAMETERS) { block_of<24, false>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(THREADS, 4) group_32(PARAMETERS) { block_of<32, false>(ARGUMENTS); }
 
-/// Gated: one part; `outputs` counts those of y, of which a block has tile / 2; w and bias have twice as many. Otherwise as above.
+/// Gated: one part; `outputs`, a multiple of 8, counts those of y, of which a block has tile / 2; w and bias have twice as many, and
+/// tiles of w are `Tile::OfHalves`. Otherwise as above.
+extern "C" __global__ void __launch_bounds__(THREADS, 4) group_8_gated(PARAMETERS) { block_of<8, true>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 4) group_16_gated(PARAMETERS) { block_of<16, true>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 4) group_24_gated(PARAMETERS) { block_of<24, true>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 4) group_32_gated(PARAMETERS) { block_of<32, true>(ARGUMENTS); }

@@ -15,7 +15,7 @@
 // row's result depends on how a layer is dealt, and on nothing in the other rows.
 //
 // Rows that a norm has left unscaled are multiplied as they are, and their sums with the scale, which a warp finds meanwhile. The
-// first weights may be asked for at a pace, a stage every `pause` cycles, as linear_few.cu says.
+// first weights may be asked for at a pace, a stage every `pause` cycles, as ring.cuh says.
 //
 // Gated kernels compute `y = silu(x · gateᵀ) · (x · upᵀ)` of w `[2 · outputs, inputs]`, gate first: half of a warp group's
 // columns are the gate's, and the others those of the other half that belong to them.
@@ -36,15 +36,6 @@
 struct Unit {
   int first_output, part, begin, steps;
 };
-
-/// A stage of the ring, and whether the ring has come round to it an odd number of times.
-struct Slot {
-  int at, turn;
-};
-
-__device__ __forceinline__ void advance(Slot& slot, int stages) {
-  if (++slot.at == stages) slot = {0, slot.turn ^ 1};
-}
 
 /// One block, up to ROWS rows. It takes every so manieth unit, and its ring goes on from one to the next. A thread writes two
 /// neighbours of a row at once.
@@ -81,13 +72,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
   if (threadIdx.x >= MULTIPLIERS + WARP) {
     if (!squares) return;
     wait_for_predecessor();
-    for (int row = lane(); row < min(rows, ROWS); row += WARP) {
-      float sum = 0.0f;
-      const float* own = squares + (u64)row * squares_stride(count);
-      for (int at = 0; at < count; at += 4) add_squares(sum, load_fresh_16(own + at), at, count);
-      scales[row] = inverse_root(sum / (float)inputs + epsilon);
-    }
-    warp_sync();
+    find_scales(scales, min(rows, ROWS), squares, count, inputs, epsilon);
     if (lane() == 0) barrier_arrive(scaled);
     return;
   }
@@ -111,6 +96,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
       load_weights(first, step, step);
       if (pause > 0 && step + 1 < ahead) let_pass(pause);
     }
+    prefetch_tiles(x);
     wait_for_predecessor();
     for (int step = 0; step < ahead; step++) load_rows(first, step, step);
     // What nobody has filled yet is empty.

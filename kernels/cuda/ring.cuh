@@ -19,18 +19,22 @@
 #define STAGES(rows) (RING / ((8 * 16 + (rows)) * ROW_BYTES) < 6 ? RING / ((8 * 16 + (rows)) * ROW_BYTES) : 6)
 
 /// Fills all but one stage of a ring: weights, which do not depend on the kernel before, are under way while that ends; rows are
-/// asked for behind it. UNROLLED says of how many stages the code is written out: that asks sooner, but code has to be read too.
-template <int COUNT, int UNROLLED, class Weights, class Rows>
-__device__ __forceinline__ void fill_ring(unsigned char* ring, int stage_bytes, int steps, Weights&& load_weights,
+/// asked for behind it. Of steps that there are not, both ask for zeros.
+///
+/// A ring may be filled at a pace, a stage of weights every `pause` cycles. All of a narrow layer is asked for within a microsecond
+/// else, and what the kernel ahead is still to load then waits behind it.
+template <int COUNT, class Weights, class Rows>
+__device__ __forceinline__ void fill_ring(unsigned char* ring, int stage_bytes, int steps, int pause, Weights&& load_weights,
                                           Rows&& load_rows) {
-#pragma unroll UNROLLED
+#pragma unroll
   for (int s = 0; s < COUNT - 1; s++) {
-    if (s < steps) load_weights(s, ring + s * stage_bytes);
+    load_weights(s, ring + s * stage_bytes);
+    if (pause > 0 && s + 1 < min(steps, COUNT - 1)) let_pass(pause);
   }
   wait_for_predecessor();
-#pragma unroll UNROLLED
+#pragma unroll
   for (int s = 0; s < COUNT - 1; s++) {
-    if (s < steps) load_rows(s, ring + s * stage_bytes);
+    load_rows(s, ring + s * stage_bytes);
     copy_async_commit();
   }
 }
@@ -43,6 +47,7 @@ __device__ __forceinline__ void go_round(unsigned char* ring, int stage_bytes, i
   unsigned char* stage = ring;
   unsigned char* next = ring + (COUNT - 1) * stage_bytes;
   unsigned char* behind = ring + COUNT * stage_bytes;
+#pragma unroll 1
   for (int step = 0; step < steps; step++) {
     copy_async_wait<COUNT - 2>();
     arrived();
@@ -118,6 +123,22 @@ struct Scales {
     return scales;
   }
 };
+
+/// The scales of so many rows, found by a warp: where there are few, several lanes share a row's sums of squares.
+__device__ __forceinline__ void find_scales(float* scales, int rows, const float* squares, int count, int inputs, float epsilon) {
+  int sharers = rows <= 4 ? 8 : rows <= 8 ? 4 : rows <= 16 ? 2 : 1;
+  for (int row = lane() / sharers; row - lane() / sharers < rows; row += WARP / sharers) {
+    float sum = 0.0f;
+    const float* own = squares + (u64)row * squares_stride(count);
+#pragma unroll 4
+    for (int at = lane() % sharers * 4; at < count && row < rows; at += sharers * 4) {
+      add_squares(sum, load_fresh_16(own + at), at, count);
+    }
+    for (int mask = sharers / 2; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
+    if (row < rows && lane() % sharers == 0) scales[row] = inverse_root(sum / (float)inputs + epsilon);
+  }
+  warp_sync();
+}
 
 /// An output of a gated layer from its two sums, rounded as if each were an operation of its own.
 __device__ __forceinline__ float gate(float sum, float other) {

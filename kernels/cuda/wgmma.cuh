@@ -95,9 +95,10 @@ __device__ __forceinline__ u64 tile_descriptor(const void* shared, int apart = 1
 /// both columns 8 j + 2 (l % 4) and the next.
 template <int COLUMNS>
 __device__ __forceinline__ void product_start(float (&sum)[COLUMNS / 2], const void* left, const void* right) {
-  static_assert(COLUMNS == 16 || COLUMNS == 24 || COLUMNS == 32 || COLUMNS == 64 || COLUMNS == 96 || COLUMNS == 112 ||
-                    COLUMNS == 128 || COLUMNS == 192 || COLUMNS == 224,
+  static_assert(COLUMNS == 8 || COLUMNS == 16 || COLUMNS == 24 || COLUMNS == 32 || COLUMNS == 64 || COLUMNS == 96 ||
+                    COLUMNS == 112 || COLUMNS == 128 || COLUMNS == 192 || COLUMNS == 224,
                 "others are not needed");
+  if constexpr (COLUMNS == 8) PRODUCT(8, 4, 5);
   if constexpr (COLUMNS == 16) PRODUCT(16, 8, 9);
   if constexpr (COLUMNS == 24) PRODUCT(24, 12, 13);
   if constexpr (COLUMNS == 32) PRODUCT(32, 16, 17);

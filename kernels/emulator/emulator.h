@@ -3,6 +3,7 @@
 // only at synchronisation points, it finds fewer races than compute-sanitizer does.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
@@ -662,8 +663,13 @@ template <int COUNT> inline void products_wait(float (&)[COUNT]) { compute_produ
 
 // What the host says of a matrix (`Device::tiles`), and the copies of bulk.cuh: here at once.
 struct alignas(128) Tiles {
-  u64 address, columns, rows, stride, tile_rows, unused[11];
+  u64 address, count;
+  struct {
+    u64 extent, apart, tile;
+  } axes[4];
+  u64 unused[2];
 };
+static_assert(sizeof(Tiles) == 128, "as large as on a GPU");
 // Those that a phase waits for, those that it still waits for, the number of the phase, and bytes that have been announced less
 // those that have come.
 struct Barrier {
@@ -699,20 +705,37 @@ inline void barrier_await(u64* barrier, int phase) {
     emulator::poll();
   }
 }
-inline void copy_tile(void* shared, const Tiles* tiles, int column, int row, u64* barrier, u64) {
+// Copies the tile that begins at such a place along each axis.
+inline void copy_tile_at(void* shared, const Tiles* tiles, std::array<int, 4> first, u64* barrier) {
   if ((uintptr_t)shared % 1024) {
     std::fprintf(stderr, "emulator: a tile at the odd place %p\n", shared);
     std::abort();
   }
-  for (int r = 0; r < (int)tiles->tile_rows; r++) {
-    for (int c = 0; c < 64; c++) {
-      bool inside = row + r < (int)tiles->rows && column + c < (int)tiles->columns;
-      u16 element = inside ? ((const u16*)tiles->address)[(u64)(row + r) * tiles->stride + column + c] : 0;
-      std::memcpy((unsigned char*)shared + r * 128 + ((c / 8) ^ (r % 8)) * 16 + c % 8 * 2, &element, 2);
+  int elements = 1;
+  for (u64 a = 0; a < tiles->count; a++) elements *= (int)tiles->axes[a].tile;
+  for (int i = 0; i < elements; i++) {
+    u64 from = 0;
+    bool inside = true;
+    for (int a = 0, rest = i; a < (int)tiles->count; a++) {
+      auto& axis = tiles->axes[a];
+      u64 at = (u64)first[a] + rest % axis.tile;
+      rest /= (int)axis.tile;
+      inside &= at < axis.extent;
+      from += at * axis.apart;
     }
+    u16 element = inside ? ((const u16*)tiles->address)[from] : 0;
+    int row = i / 64, column = i % 64;
+    std::memcpy((unsigned char*)shared + row * 128 + ((column / 8) ^ (row % 8)) * 16 + column % 8 * 2, &element, 2);
   }
-  change_barrier((unsigned char*)barrier, 0, -(int)tiles->tile_rows * 128);
+  change_barrier((unsigned char*)barrier, 0, -elements * 2);
 }
+inline void copy_tile(void* shared, const Tiles* tiles, int column, int row, u64* barrier, u64) {
+  copy_tile_at(shared, tiles, {column, row}, barrier);
+}
+inline void copy_tile_of_halves(void* shared, const Tiles* tiles, int column, int eight, u64* barrier, u64) {
+  copy_tile_at(shared, tiles, {column, 0, 0, eight}, barrier);
+}
+inline void prefetch_tiles(const Tiles*) {}
 #else
 inline void mma_16816(float*, const u32*, const u32*) { std::abort(); }
 #endif

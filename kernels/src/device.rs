@@ -100,6 +100,27 @@ pub struct Matrix<'a> {
     pub stride: usize,
 }
 
+/// The rows of a tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tile {
+    /// So many neighbours.
+    Rows(usize),
+    /// So many, a multiple of 16: eight neighbours of the upper half of the matrix, the same of the lower half, the next eight of
+    /// the upper half, and so on.
+    OfHalves(usize),
+}
+
+/// An axis along which a matrix is cut into tiles.
+#[derive(Clone, Copy, Debug)]
+pub struct Axis {
+    /// Elements along it.
+    pub extent: usize,
+    /// Elements of memory from one to the next.
+    pub apart: usize,
+    /// Elements of a tile.
+    pub tile: usize,
+}
+
 /// A [`Matrix`] and how it is cut into tiles, as the engine that copies them reads it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tiles([u64; 16]);
@@ -302,19 +323,34 @@ impl Device {
         unsafe { self.0.driver.launch(kernel.0.as_ref(), geometry, arguments) }
     }
 
-    /// Cuts a matrix into tiles of so many rows and 64 columns, for kernels that copy them with the engine for that (`bulk.cuh`).
+    /// Cuts a matrix into tiles of 64 columns, for kernels that copy them with the engine for that (`bulk.cuh`).
     ///
     /// # Errors
-    /// When the buffer is too short, the matrix is not in whole accesses of 16 bytes, a tile has more than 256 rows, or the device
-    /// has no such engine.
-    pub fn tiles(&self, matrix: Matrix<'_>, tile_rows: usize) -> Result<Tiles, DeviceError> {
+    /// When the buffer is too short, the matrix is not in whole accesses of 16 bytes, a tile has more than 256 rows or rows that
+    /// the matrix does not have in both halves, or the device has no such engine.
+    pub fn tiles(&self, matrix: Matrix<'_>, tile: Tile) -> Result<Tiles, DeviceError> {
         let Matrix { at, rows, columns, stride } = matrix;
         let whole = at.address().is_multiple_of(16) && stride.is_multiple_of(8);
-        if !whole || rows * columns == 0 || columns > stride || !(1..=256).contains(&tile_rows) {
-            return Err(DeviceError::Shape(format!("{matrix:?} is not cut into tiles of {tile_rows} rows")));
+        let fits = match tile {
+            Tile::Rows(count) => (1..=256).contains(&count),
+            Tile::OfHalves(count) => (1..=256).contains(&count) && count.is_multiple_of(16) && rows.is_multiple_of(16),
+        };
+        if !whole || rows * columns == 0 || columns > stride || !fits {
+            return Err(DeviceError::Shape(format!("{matrix:?} is not cut into tiles of {tile:?}")));
         }
         at.check(((rows - 1) * stride + columns) * 2)?;
-        self.0.driver.tiles(matrix, tile_rows)
+        let inner = Axis { extent: columns, apart: 1, tile: 64 };
+        match tile {
+            Tile::Rows(count) => {
+                self.0.driver.tiles(at.address(), &[inner, Axis { extent: rows, apart: stride, tile: count }])
+            }
+            Tile::OfHalves(count) => {
+                let eight = Axis { extent: 8, apart: stride, tile: 8 };
+                let half = Axis { extent: 2, apart: rows / 2 * stride, tile: 2 };
+                let eights = Axis { extent: rows / 16, apart: 8 * stride, tile: count / 16 };
+                self.0.driver.tiles(at.address(), &[inner, eight, half, eights])
+            }
+        }
     }
 
     /// How many clusters of such a launch run at the same time: fewer than there is room for in all, since the multiprocessors

@@ -20,7 +20,7 @@ use cudarc::driver::{
 };
 
 use super::{
-    Arg, DeviceError, Geometry, KernelFile, Matrix, Properties, Split, Tiles, compile,
+    Arg, Axis, DeviceError, Geometry, KernelFile, Properties, Split, Tiles, compile,
     driver::{Driver, Event, Graph, KernelHandle, Mark, Value},
     matmul::{Matmul, MatmulPlan},
 };
@@ -372,32 +372,33 @@ impl Driver for Cuda {
         launched.result().map_err(|error| failed(&format!("launching {name} {geometry:?}"), error))
     }
 
-    fn tiles(&self, matrix: Matrix<'_>, tile_rows: usize) -> Result<Tiles, DeviceError> {
-        let Matrix { at, rows, columns, stride } = matrix;
+    fn tiles(&self, address: u64, axes: &[Axis]) -> Result<Tiles, DeviceError> {
         self.enter()?;
-        let extent = [columns as u64, rows as u64];
-        let apart = [stride as u64 * 2];
+        let extent: Vec<u64> = axes.iter().map(|axis| axis.extent as u64).collect();
+        // Of the first axis, elements lie side by side.
+        let apart: Vec<u64> = axes[1..].iter().map(|axis| axis.apart as u64 * 2).collect();
         // Rows of 128 bytes, whose chunks of 16 are permuted as products read them.
-        let tile = [64, tile_rows as u32];
+        let tile: Vec<u32> = axes.iter().map(|axis| axis.tile as u32).collect();
+        let every: Vec<u32> = axes.iter().map(|_| 1).collect();
         let mut map = sys::CUtensorMap { opaque: [0; 16] };
         // SAFETY: the map is written by the call; it only describes memory, and copies stay within what it describes.
         let encoded = unsafe {
             sys::cuTensorMapEncodeTiled(
                 &raw mut map,
                 sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT16,
-                2,
-                at.address() as *mut c_void,
+                axes.len() as u32,
+                address as *mut c_void,
                 extent.as_ptr(),
                 apart.as_ptr(),
                 tile.as_ptr(),
-                [1, 1].as_ptr(),
+                every.as_ptr(),
                 sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
                 sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
                 sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                 sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
             )
         };
-        encoded.result().map_err(|error| failed(&format!("cuTensorMapEncodeTiled of {matrix:?}"), error))?;
+        encoded.result().map_err(|error| failed(&format!("cuTensorMapEncodeTiled of {axes:?}"), error))?;
         Ok(Tiles(map.opaque))
     }
 

@@ -3,7 +3,7 @@
 use std::{any::Any, ffi::c_void, sync::Arc, time::Duration};
 
 use super::{
-    Arg, DeviceError, Geometry, KernelFile, Matrix, Tiles, bytes_of,
+    Arg, Axis, DeviceError, Geometry, KernelFile, Tiles, bytes_of,
     matmul::{Matmul, MatmulPlan},
 };
 
@@ -87,8 +87,8 @@ pub trait Driver: Send + Sync {
         geometry: Geometry,
         arguments: &[Arg],
     ) -> Result<(), DeviceError>;
-    /// A matrix of 2-byte elements in tiles of so many rows and 64 columns.
-    fn tiles(&self, matrix: Matrix<'_>, tile_rows: usize) -> Result<Tiles, DeviceError>;
+    /// 2-byte elements from an address on, cut into tiles along 2 to 4 axes, whose first is that of elements side by side.
+    fn tiles(&self, address: u64, axes: &[Axis]) -> Result<Tiles, DeviceError>;
     /// How many clusters of such a launch run at the same time.
     fn clusters_at_once(&self, kernel: &dyn KernelHandle, geometry: Geometry) -> Result<usize, DeviceError>;
     fn begin_capture(&self) -> Result<(), DeviceError>;

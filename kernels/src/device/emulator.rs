@@ -17,7 +17,7 @@ use std::{
 use libloading::Library;
 
 use super::{
-    Arg, DeviceError, Geometry, KernelFile, Matrix, Properties, Tiles,
+    Arg, Axis, DeviceError, Geometry, KernelFile, Properties, Tiles,
     driver::{Driver, Event, Graph, KernelHandle, Mark, Value},
     matmul::{Matmul, MatmulPlan},
 };
@@ -286,10 +286,12 @@ impl Driver for Emulator {
         Ok(())
     }
 
-    fn tiles(&self, matrix: Matrix<'_>, tile_rows: usize) -> Result<Tiles, DeviceError> {
-        let Matrix { at, rows, columns, stride } = matrix;
+    fn tiles(&self, address: u64, axes: &[Axis]) -> Result<Tiles, DeviceError> {
         let mut words = [0; 16];
-        words[..5].copy_from_slice(&[at.address(), columns as u64, rows as u64, stride as u64, tile_rows as u64]);
+        words[..2].copy_from_slice(&[address, axes.len() as u64]);
+        for (words, axis) in words[2..].chunks_exact_mut(3).zip(axes) {
+            words.copy_from_slice(&[axis.extent as u64, axis.apart as u64, axis.tile as u64]);
+        }
         Ok(Tiles(words))
     }
 

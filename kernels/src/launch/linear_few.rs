@@ -12,15 +12,15 @@ pub(super) const FILE: KernelFile =
     KernelFile { name: "linear_few.cu", text: include_str!("../../cuda/linear_few.cu"), split: Split::Shared };
 
 /// Rows, at most.
-const FEW_ROWS: usize = 4;
+pub(super) const FEW_ROWS: usize = 4;
 /// Outputs of a block, and inputs of a stage.
 const OUTPUTS: usize = 16;
 const PIECE: usize = 512;
 /// Bytes of a stage.
 const STAGE: usize = (OUTPUTS + FEW_ROWS) * PIECE * 2;
-/// Cycles between two stages of a narrow layer that are asked for ahead: of up to two rows, and of more, for which attention ahead
-/// takes longer. Measured on an H200 with layers of 2,048, where they gain up to 5% of a round; with those of 4,096 nothing is gained.
-const PAUSES: [usize; 2] = [250, 500];
+/// Cycles between two stages of a narrow layer that are asked for ahead. Measured on an H200 with layers of 2,048, where they gain
+/// up to 5% of a round; with those of 4,096 nothing is gained.
+const PAUSE: usize = 500;
 
 /// What computes a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl Kernels {
         let kernel = self.device.kernel(FILE, &options(self.element, properties), name)?;
         let shared = stages(properties) * STAGE + if blocks > 1 { OUTPUTS * FEW_ROWS * 4 } else { 0 };
         let geometry = grid([blocks * outputs.div_ceil(OUTPUTS), 1, 1], 256, shared);
-        let pause = if self.is_narrow(inputs.min(outputs), WIDE_LAYER) { PAUSES[usize::from(rows > 2)] } else { 0 };
+        let pause = if self.is_narrow(inputs.min(outputs), WIDE_LAYER) { PAUSE } else { 0 };
         let arguments = [&linear.arguments()[..], &linear.scale_arguments(), &[int(pause)], more].concat();
         // SAFETY: lengths are checked above and by the caller.
         unsafe { self.device.launch(&kernel, geometry.in_clusters(blocks), &arguments) }

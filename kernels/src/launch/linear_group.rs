@@ -1,36 +1,42 @@
 //! `cuda/linear_group.cu`.
 
 use super::{
-    Kernels, Linear, Parts, grid, int,
-    linear::{Deal, WIDE_LAYER, deal, options, stage_bytes, stages},
-    linear_wide::has_warp_groups,
+    Kernels, Linear, Parts, address, grid, int,
+    linear::{Deal, PIECE, WIDE_LAYER, deal, ring_bytes},
+    linear_wide::{BARRIERS_BYTES, MOST_STAGES, has_warp_groups, scale_bytes},
 };
-use crate::device::{DeviceError, KernelFile, Split};
+use crate::device::{Arg, DeviceError, KernelFile, Matrix, Slice, Split, Tile};
 
 pub(super) const FILE: KernelFile =
     KernelFile { name: "linear_group.cu", text: include_str!("../../cuda/linear_group.cu"), split: Split::Shared };
 
 /// Rows from which on these kernels are the faster ones.
-const LEAST_ROWS: usize = 9;
-/// Threads of a block.
-const THREADS: u32 = 256;
+const LEAST_ROWS: usize = 5;
+/// Threads of a block, and the outputs of those that multiply.
+const THREADS: u32 = 320;
+const OUTPUTS: usize = 128;
 
 /// Rows of a block, and the kernels of such blocks: plain and gated.
-const NAMES: [(usize, [&str; 2]); 3] =
-    [(16, ["group_16", "group_16_gated"]), (24, ["group_24", "group_24_gated"]), (32, ["group_32", "group_32_gated"])];
+const NAMES: [(usize, [&str; 2]); 4] = [
+    (8, ["group_8", "group_8_gated"]),
+    (16, ["group_16", "group_16_gated"]),
+    (24, ["group_24", "group_24_gated"]),
+    (32, ["group_32", "group_32_gated"]),
+];
 
 impl Kernels {
-    /// Whether [`linear_group`](Self::linear_group) computes a layer, and is the fastest of our kernels: 9 to 32 rows on Hopper, of
-    /// two-byte types, where inputs and outputs are 4,096 or more. Of those of 2,048 it is the slower one.
-    pub fn suits_group(&self, rows: usize, inputs: usize, outputs: usize) -> bool {
-        self.has_group(rows, inputs) && self.is_wide(inputs.min(outputs), WIDE_LAYER)
+    /// Whether [`linear_group`](Self::linear_group) computes a layer, and is the fastest of our kernels: 5 to 32 rows on Hopper, of
+    /// two-byte types, where inputs and sums (two an output of gated layers) are 4,096 or more. Of those of 2,048 it is the slower
+    /// one.
+    pub fn suits_group(&self, rows: usize, inputs: usize, sums: usize) -> bool {
+        self.has_group(rows, inputs, sums) && rows >= LEAST_ROWS && self.is_wide(inputs.min(sums), WIDE_LAYER)
     }
 
-    /// Whether there is such a kernel.
-    pub(crate) fn has_group(&self, rows: usize, inputs: usize) -> bool {
+    /// Whether there is such a kernel: for so many sums, of which a gated layer has two an output.
+    pub(crate) fn has_group(&self, rows: usize, inputs: usize, sums: usize) -> bool {
         has_warp_groups(self.element, self.device.properties())
             && inputs.is_multiple_of(8)
-            && rows >= LEAST_ROWS
+            && sums.is_multiple_of(16)
             && kernel_for(rows).is_some()
     }
 
@@ -58,10 +64,10 @@ impl Kernels {
     }
 
     fn launch_group(&self, linear: Linear<'_>, deal: Deal, gated: bool) -> Result<(), DeviceError> {
-        let Linear { rows, inputs, outputs, .. } = linear;
+        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, .. } = linear;
         let Deal { warps, share, parts } = deal;
         let sums = if gated { 2 * outputs } else { outputs };
-        let kernel = kernel_for(rows).filter(|_| self.has_group(rows, inputs));
+        let kernel = kernel_for(rows).filter(|_| self.has_group(rows, inputs, sums));
         let Some((most_rows, [plain, of_gated])) = kernel else {
             let name = self.element.name();
             return Err(DeviceError::Shape(format!(
@@ -69,16 +75,48 @@ impl Kernels {
             )));
         };
         self.check_linear(linear, parts, sums)?;
-        let properties = self.device.properties();
-        let kernel =
-            self.device.kernel(FILE, &options(self.element, properties), if gated { of_gated } else { plain })?;
         let tile = 16 * warps;
-        let arguments = [&linear.arguments()[..], &linear.scale_arguments(), &[int(share), int(tile)]].concat();
-        let shared = stages(properties, most_rows) * stage_bytes(most_rows);
-        let geometry = grid([sums.div_ceil(tile), parts, 1], THREADS, shared);
+        let x = Matrix { at: x.at, rows, columns: inputs, stride: x.stride };
+        let weight = Matrix { at: weight, rows: sums, columns: inputs, stride: inputs };
+        let weight_tile = if gated { Tile::OfHalves(tile) } else { Tile::Rows(tile) };
+        let arguments = [
+            address(y),
+            Arg::Int(y_is_float.into()),
+            Arg::Tiles(self.device.tiles(x, Tile::Rows(most_rows))?),
+            Arg::Tiles(self.device.tiles(weight, weight_tile)?),
+            address(bias.unwrap_or(Slice::NONE)),
+            int(rows),
+            int(inputs),
+            int(outputs),
+        ];
+        // No more stages than a block has steps: the rest is room for blocks of attention beside it.
+        let stages = stages(self.device.properties().shared_bytes, most_rows, tile).min(share.div_ceil(PIECE));
+        let arguments = [&arguments[..], &linear.scale_arguments(), &[int(share), int(tile), int(stages)]].concat();
+        let kernel = self.kernel(FILE, if gated { of_gated } else { plain })?;
+        let geometry = grid([sums.div_ceil(tile), parts, 1], THREADS, block_bytes(stages, most_rows, tile));
         // SAFETY: lengths are checked above.
         unsafe { self.device.launch(&kernel, geometry, &arguments) }
     }
+}
+
+/// Stages of a ring of two blocks a multiprocessor.
+fn stages(shared_bytes: usize, rows: usize, tile: usize) -> usize {
+    ((ring_bytes(shared_bytes) - missing_bytes(rows, tile)) / stage_bytes(rows, tile)).min(MOST_STAGES)
+}
+
+/// Bytes of a stage.
+fn stage_bytes(rows: usize, tile: usize) -> usize {
+    (rows + tile) * PIECE * 2
+}
+
+/// Bytes behind the last stage that products take for outputs which a block does not have.
+fn missing_bytes(rows: usize, tile: usize) -> usize {
+    OUTPUTS.saturating_sub(rows + tile) * PIECE * 2
+}
+
+/// Bytes of shared memory of a block.
+fn block_bytes(stages: usize, rows: usize, tile: usize) -> usize {
+    stages * (stage_bytes(rows, tile) + BARRIERS_BYTES) + missing_bytes(rows, tile) + scale_bytes(rows)
 }
 
 /// The kernels with room for so many rows.
@@ -89,12 +127,20 @@ fn kernel_for(rows: usize) -> Option<(usize, [&'static str; 2])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::linear::tests::h200;
+    use crate::launch::linear::{BLOCKS, tests::h200};
 
     #[test]
-    fn copies_are_under_way_while_a_stage_is_used() {
+    fn copies_are_under_way_while_a_stage_is_used_and_two_blocks_fit() {
+        let shared_bytes = h200().shared_bytes;
         for (rows, _) in NAMES {
-            assert!(stages(&h200(), rows) >= 4, "{rows} rows");
+            for tile in [64, 80, 96, 112, 128] {
+                let stages = stages(shared_bytes, rows, tile);
+                assert!(stages >= 4, "{rows} rows, {tile} outputs");
+                assert!(
+                    BLOCKS * (block_bytes(stages, rows, tile) + 1024) <= shared_bytes + 1024,
+                    "{rows} rows, {tile} outputs"
+                );
+            }
         }
     }
 }

@@ -4,13 +4,13 @@ use super::{
     Kernels, Linear, Parts, address, grid, int,
     linear::{PIECE, WIDE_LAYER, ring_bytes, shares},
 };
-use crate::device::{Arg, DeviceError, Element, KernelFile, Matrix, Properties, Slice, Split};
+use crate::device::{Arg, DeviceError, Element, KernelFile, Matrix, Properties, Slice, Split, Tile};
 
 pub(super) const FILE: KernelFile =
     KernelFile { name: "linear_wide.cu", text: include_str!("../../cuda/linear_wide.cu"), split: Split::Shared };
 
 /// Stages of a ring, at most.
-const MOST_STAGES: usize = 12;
+pub(super) const MOST_STAGES: usize = 12;
 /// Rows from which on these kernels are the faster ones: products have 64 rows anyway.
 const LEAST_ROWS: usize = 17;
 /// Rows that a block takes, at most.
@@ -103,8 +103,8 @@ impl Kernels {
         let arguments = [
             address(y),
             Arg::Int(y_is_float.into()),
-            Arg::Tiles(self.device.tiles(x, most_rows)?),
-            Arg::Tiles(self.device.tiles(weight, run)?),
+            Arg::Tiles(self.device.tiles(x, Tile::Rows(most_rows))?),
+            Arg::Tiles(self.device.tiles(weight, Tile::Rows(run))?),
             address(bias.unwrap_or(Slice::NONE)),
             int(rows),
             int(inputs),
@@ -141,10 +141,10 @@ const NAMES: [(usize, usize, [&str; 2]); 11] = [
 ];
 
 /// Bytes of the two barriers of a stage.
-const BARRIERS_BYTES: usize = 16;
+pub(super) const BARRIERS_BYTES: usize = 16;
 
 /// Bytes of the rows' scales and their barrier.
-fn scale_bytes(rows: usize) -> usize {
+pub(super) fn scale_bytes(rows: usize) -> usize {
     8 + rows * 4
 }
 
