@@ -45,7 +45,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
       barrier_init(full + at, 1);
       barrier_init(empty + at, MULTIPLIERS / WARP);
     }
-    barrier_init(scaled, 1);
+    barrier_init(scaled, WARP);
     barriers_made();
   }
   block_sync();
@@ -54,7 +54,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
     if (!squares) return;
     wait_for_predecessor();
     find_scales(scales, rows, squares, count, inputs, epsilon);
-    if (lane() == 0) barrier_arrive(scaled);
+    barrier_arrive(scaled);
     return;
   }
   if (threadIdx.x >= MULTIPLIERS) {

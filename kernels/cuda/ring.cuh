@@ -137,7 +137,6 @@ __device__ __forceinline__ void find_scales(float* scales, int rows, const float
     for (int mask = sharers / 2; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
     if (row < rows && lane() % sharers == 0) scales[row] = inverse_root(sum / (float)inputs + epsilon);
   }
-  warp_sync();
 }
 
 /// An output of a gated layer from its two sums, rounded as if each were an operation of its own.
