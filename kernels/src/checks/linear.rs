@@ -113,13 +113,14 @@ pub(super) fn add_up(sums: &[f32], elements: usize) -> Vec<f32> {
     all
 }
 
-/// Shapes with ragged ends, in one part and in several, rows from 1 to more than a block, bias, float results, rows apart, in the
-/// emulator blocks of 4, 5, 7 and 8 warps;
-/// and that each row has the same bits whatever the number of rows, and whether its parts are added at once or later.
+/// Shapes with ragged ends, in one part and in several, rows from 1 to more than a block, bias, float results, rows apart, and blocks
+/// of 4, 5, 7 and 8 warps in the emulator; and that each row has the same bits whatever the number of rows, and whether its parts are
+/// added at once or later.
 pub fn check_linear(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(11);
-    for (inputs, outputs) in [(128, 64), (72, 40), (520, 17), (2184, 100), (1544, 8), (72, 600), (72, 880)] {
+    for (inputs, outputs) in [(128, 64), (72, 40), (520, 17), (2184, 100), (1544, 8), (72, 600), (72, 880), (72, 1000)]
+    {
         let most = 70;
         let layer = Layer::random(&kernels, &mut numbers, [inputs, outputs], most)?;
         let expected = &layer.expected;

@@ -206,9 +206,11 @@ impl Kernels {
         self.device.properties().emulated || width >= least
     }
 
-    /// Whether a layer has fewer inputs or outputs than so many. In the emulator again all of them, so that both ways are taken.
-    pub(super) fn is_narrow(&self, width: usize, least: usize) -> bool {
-        self.device.properties().emulated || width < least
+    /// Cycles between two stages that a layer asks for ahead, if it is so narrow that these are to pass, and the device begins kernels
+    /// before those ahead of them end: else nobody waits for what is asked for later.
+    pub(super) fn pause(&self, width: usize, cycles: usize) -> usize {
+        let begins_ahead = self.device.properties().most_cluster > 1;
+        if begins_ahead && width < WIDE_LAYER { cycles } else { 0 }
     }
 
     fn launch_ring(
@@ -226,8 +228,8 @@ impl Kernels {
         let stage = (deal.warps * 16 + tile) * PIECE * 2;
         let shared = stages(self.device.properties(), tile) * stage;
         let geometry = grid(blocks, deal.warps as u32 * 32, shared);
-        let paced = linear.rows > FEW_ROWS && self.is_narrow(linear.inputs.min(linear.outputs), WIDE_LAYER);
-        let pause = if paced { PAUSE } else { 0 };
+        let width = linear.inputs.min(linear.outputs);
+        let pause = if linear.rows > FEW_ROWS { self.pause(width, PAUSE) } else { 0 };
         let arguments = [&linear.arguments()[..], &linear.scale_arguments(), &[int(deal.share), int(pause)]].concat();
         let kernel = self.device.kernel(FILE, &options(self.element, self.device.properties()), name)?;
         // SAFETY: lengths are checked by the callers.

@@ -109,7 +109,7 @@ impl Kernels {
         let kernel = self.device.kernel(FILE, &options(self.element, properties), name)?;
         let shared = stages(properties) * STAGE + if blocks > 1 { OUTPUTS * FEW_ROWS * 4 } else { 0 };
         let geometry = grid([blocks * outputs.div_ceil(OUTPUTS), 1, 1], 256, shared);
-        let pause = if self.is_narrow(inputs.min(outputs), WIDE_LAYER) { PAUSE } else { 0 };
+        let pause = self.pause(inputs.min(outputs), PAUSE);
         let arguments = [&linear.arguments()[..], &linear.scale_arguments(), &[int(pause)], more].concat();
         // SAFETY: lengths are checked above and by the caller.
         unsafe { self.device.launch(&kernel, geometry.in_clusters(blocks), &arguments) }

@@ -2,7 +2,7 @@
 
 use super::{
     Kernels, Linear, Parts, address, grid, int,
-    linear::{PIECE, WIDE_LAYER, ring_bytes, shares},
+    linear::{PIECE, ring_bytes, shares},
 };
 use crate::device::{Arg, DeviceError, Element, KernelFile, Matrix, Properties, Slice, Split, Tile};
 
@@ -99,7 +99,7 @@ impl Kernels {
         let run = if gated { columns / 2 } else { columns } / if most_rows > 64 { 1 } else { 2 };
         let x = Matrix { at: x.at, rows, columns: inputs, stride: x.stride };
         let weight = Matrix { at: weight, rows: all_columns, columns: inputs, stride: inputs };
-        let pause = if gated && self.is_narrow(inputs, WIDE_LAYER) { PAUSE } else { 0 };
+        let pause = if gated { self.pause(inputs, PAUSE) } else { 0 };
         let arguments = [
             address(y),
             Arg::Int(y_is_float.into()),
