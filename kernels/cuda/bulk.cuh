@@ -65,12 +65,3 @@ __device__ __forceinline__ void copy_tile_of_halves(void* shared, const Tiles* t
 }
 
 #endif  // EMULATOR
-
-/// A stage of a ring, and whether the ring has come round to it an odd number of times.
-struct Slot {
-  int at, turn;
-};
-
-__device__ __forceinline__ void advance(Slot& slot, int stages) {
-  if (++slot.at == stages) slot = {0, slot.turn ^ 1};
-}

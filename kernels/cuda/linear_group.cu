@@ -18,12 +18,10 @@
 #if defined(EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #include "wgmma.cuh"
 #include "bulk.cuh"
+#include "tile_ring.cuh"
 
-/// Outputs of two warp groups.
+/// Outputs of two warp groups, a warp 16.
 #define GROUPS_OUTPUTS 128
-/// Threads that multiply, a warp 16 outputs; and all: a warp copies, and one finds the rows' scales.
-#define MULTIPLIERS 256
-#define THREADS 320
 
 /// One block: `tile` sums (a multiple of 16) of up to ROWS rows, over one part of the inputs.
 template <int ROWS, bool GATED>
@@ -31,44 +29,31 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
                                          int inputs, int outputs, SCALE_PARAMETERS, int share, int tile, int stages) {
   DYNAMIC_SHARED(shared);
   int stage_bytes = (tile + ROWS) * ROW_BYTES;
-  // A stage is full when its bytes are there, and empty when all warps are done with it. Behind the last lies what the groups take
-  // for outputs that the block does not have.
-  u64* full = (u64*)(shared + stages * stage_bytes + max(GROUPS_OUTPUTS - tile - ROWS, 0) * ROW_BYTES);
-  u64* empty = full + stages;
-  // Tells that the rows' scales behind it are there.
-  u64* scaled = empty + stages;
-  float* scales = (float*)(scaled + 1);
+  // Behind the last stage lies what the groups take for outputs that the block does not have.
+  TileRing ring(shared + stages * stage_bytes + max(GROUPS_OUTPUTS - tile - ROWS, 0) * ROW_BYTES, stages);
   int first_output = (int)blockIdx.x * (GATED ? tile / 2 : tile);
   int part = (int)blockIdx.y, begin = part * share, steps = (min(share, inputs - begin) + PIECE - 1) / PIECE;
-  if (threadIdx.x == MULTIPLIERS) {
-    for (int at = 0; at < stages; at++) {
-      barrier_init(full + at, 1);
-      barrier_init(empty + at, MULTIPLIERS / WARP);
-    }
-    barrier_init(scaled, WARP);
-    barriers_made();
-  }
-  block_sync();
+  ring.make(stages);
 
   if (threadIdx.x >= MULTIPLIERS + WARP) {
     if (!squares) return;
     wait_for_predecessor();
-    find_scales(scales, rows, squares, count, inputs, epsilon);
-    barrier_arrive(scaled);
+    find_scales(ring.scales, rows, squares, count, inputs, epsilon);
+    barrier_arrive(ring.scaled);
     return;
   }
   if (threadIdx.x >= MULTIPLIERS) {
     if (threadIdx.x > MULTIPLIERS) return;
     auto load_weights = [&](int step, int at) {
-      barrier_expect(full + at, stage_bytes);
+      barrier_expect(ring.full + at, stage_bytes);
       unsigned char* to = shared + at * stage_bytes;
       if (GATED)
-        copy_tile_of_halves(to, w, begin + step * PIECE, first_output / 8, full + at, passing());
+        copy_tile_of_halves(to, w, begin + step * PIECE, first_output / 8, ring.full + at, passing());
       else
-        copy_tile(to, w, begin + step * PIECE, first_output, full + at, passing());
+        copy_tile(to, w, begin + step * PIECE, first_output, ring.full + at, passing());
     };
     auto load_rows = [&](int step, int at) {
-      copy_tile(shared + at * stage_bytes + tile * ROW_BYTES, x, begin + step * PIECE, 0, full + at, staying());
+      copy_tile(shared + at * stage_bytes + tile * ROW_BYTES, x, begin + step * PIECE, 0, ring.full + at, staying());
     };
     int ahead = min(stages, steps);
     for (int step = 0; step < ahead; step++) load_weights(step, step);
@@ -77,7 +62,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
     for (int step = 0; step < ahead; step++) load_rows(step, step);
     Slot slot = {0, 0};
     for (int step = ahead; step < steps; step++) {
-      barrier_await(empty + slot.at, slot.turn);
+      barrier_await(ring.empty + slot.at, slot.turn);
       load_weights(step, slot.at);
       load_rows(step, slot.at);
       advance(slot, stages);
@@ -101,7 +86,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
   Slot slot = {0, 0};
   int before = 0;
   for (int step = 0; step < steps; step++) {
-    barrier_await(full + slot.at, slot.turn);
+    barrier_await(ring.full + slot.at, slot.turn);
     const unsigned char* stage = shared + slot.at * stage_bytes;
     products_begin();
 #pragma unroll
@@ -111,13 +96,13 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
     products_commit();
     // Those of the step before are done.
     products_wait_but<1>();
-    if (step > 0 && lane() == 0) barrier_arrive(empty + before);
+    if (step > 0 && lane() == 0) barrier_arrive(ring.empty + before);
     before = slot.at;
     advance(slot, stages);
   }
   products_wait(sum);
 
-  if (squares) barrier_await(scaled, 0);
+  if (squares) barrier_await(ring.scaled, 0);
   if (gridDim.y > 1) y = (float*)y + (u64)part * rows * outputs;
   if (own_sum >= tile) return;
 #pragma unroll
@@ -126,7 +111,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
     for (int i = 0; i < (GATED ? 2 : 4); i++) {
       int row = t * 8 + lane() % 4 * 2 + i % 2, to = output + i / 2 * 8;
       if (row >= rows || to >= outputs) continue;
-      float scale = squares ? scales[row] : 1.0f;
+      float scale = squares ? ring.scales[row] : 1.0f;
       float value = sum[4 * t + i] * scale + (i < 2 ? low : high);
       if (GATED) value = gate(value, sum[4 * t + (GATED ? i + 2 : i)] * scale + high);
       write_result(y, y_is_float, (u64)row * outputs + to, value);

@@ -24,13 +24,10 @@
 #if defined(EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #include "wgmma.cuh"
 #include "bulk.cuh"
+#include "tile_ring.cuh"
 
 /// Bytes of a stage for so many rows and columns.
 #define STAGE_BYTES(rows, columns) (((rows) + (columns)) * ROW_BYTES)
-
-/// Threads that multiply; and all: a warp copies, and one finds the rows' scales.
-#define MULTIPLIERS 256
-#define THREADS 320
 
 /// What a block computes at a time: columns, over a part of the inputs.
 struct Unit {
@@ -48,47 +45,34 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
   constexpr int BYTES = STAGE_BYTES(ROWS, COLUMNS);
   static_assert(ROWS % 8 == 0 && RUN % 8 == 0, "tiles are whole");
   DYNAMIC_SHARED(shared);
-  // A stage is full when its bytes are there, and empty when all warps that multiply are done with it.
-  u64* full = (u64*)(shared + stages * BYTES);
-  u64* empty = full + stages;
-  // Tells that the rows' scales behind it are there.
-  u64* scaled = empty + stages;
-  float* scales = (float*)(scaled + 1);
+  TileRing ring(shared + stages * BYTES, stages);
   int across = (outputs + OUTPUTS - 1) / OUTPUTS, units = across * parts, first_place = (int)blockIdx.x;
   auto unit_of = [&](int place) {
     int part = place / across, begin = part * share;
     return Unit{(place - part * across) * OUTPUTS, part, begin, (min(share, inputs - begin) + PIECE - 1) / PIECE};
   };
-  if (threadIdx.x == MULTIPLIERS) {
-    for (int at = 0; at < stages; at++) {
-      barrier_init(full + at, 1);
-      barrier_init(empty + at, MULTIPLIERS / WARP);
-    }
-    barrier_init(scaled, WARP);
-    barriers_made();
-  }
-  block_sync();
+  ring.make(stages);
 
   if (threadIdx.x >= MULTIPLIERS + WARP) {
     if (!squares) return;
     wait_for_predecessor();
-    find_scales(scales, min(rows, ROWS), squares, count, inputs, epsilon);
-    barrier_arrive(scaled);
+    find_scales(ring.scales, min(rows, ROWS), squares, count, inputs, epsilon);
+    barrier_arrive(ring.scaled);
     return;
   }
   if (threadIdx.x >= MULTIPLIERS) {
     if (threadIdx.x > MULTIPLIERS) return;
     auto load_weights = [&](const Unit& unit, int step, int at) {
-      barrier_expect(full + at, BYTES);
+      barrier_expect(ring.full + at, BYTES);
 #pragma unroll
       for (int i = 0; i < COLUMNS / RUN; i++) {
         int row = unit.first_output + (GATED ? i / 2 * RUN + i % 2 * outputs : i * RUN);
-        copy_tile(shared + at * BYTES + (ROWS + i * RUN) * ROW_BYTES, w, unit.begin + step * PIECE, row, full + at,
+        copy_tile(shared + at * BYTES + (ROWS + i * RUN) * ROW_BYTES, w, unit.begin + step * PIECE, row, ring.full + at,
                   passing());
       }
     };
     auto load_rows = [&](const Unit& unit, int step, int at) {
-      copy_tile(shared + at * BYTES, x, unit.begin + step * PIECE, 0, full + at, staying());
+      copy_tile(shared + at * BYTES, x, unit.begin + step * PIECE, 0, ring.full + at, staying());
     };
     Unit first = unit_of(first_place);
     int ahead = min(stages, first.steps);
@@ -104,7 +88,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
     for (int place = first_place; place < units; place += (int)gridDim.x) {
       Unit unit = unit_of(place);
       for (int step = place == first_place ? ahead : 0; step < unit.steps; step++) {
-        barrier_await(empty + slot.at, slot.turn);
+        barrier_await(ring.empty + slot.at, slot.turn);
         load_weights(unit, step, slot.at);
         load_rows(unit, step, slot.at);
         advance(slot, stages);
@@ -116,7 +100,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
   wait_for_predecessor();
   int own_rows = SHARE_ROWS ? 0 : warp() / 4 * 64, own_columns = SHARE_ROWS ? warp() / 4 : 0;
   auto leave = [&](int at) {
-    if (lane() == 0) barrier_arrive(empty + at);
+    if (lane() == 0) barrier_arrive(ring.empty + at);
   };
   Slot slot = {0, 0};
   for (int place = first_place; place < units; place += (int)gridDim.x) {
@@ -126,7 +110,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
     for (int i = 0; i < OWN / 2; i++) sum[i] = 0.0f;
     int before = 0;
     for (int step = 0; step < unit.steps; step++) {
-      barrier_await(full + slot.at, slot.turn);
+      barrier_await(ring.full + slot.at, slot.turn);
       const unsigned char* stage = shared + slot.at * BYTES;
       const unsigned char *left = stage + own_rows * ROW_BYTES, *right = stage + (ROWS + own_columns * OWN) * ROW_BYTES;
       products_begin();
@@ -146,9 +130,9 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
     int first_row = own_rows + warp() % 4 * 16 + lane() / 4;
     float scale[2] = {1.0f, 1.0f};
     if (squares) {
-      barrier_await(scaled, 0);
+      barrier_await(ring.scaled, 0);
 #pragma unroll
-      for (int h = 0; h < 2; h++) scale[h] = scales[min(first_row + 8 * h, ROWS - 1)];
+      for (int h = 0; h < 2; h++) scale[h] = ring.scales[min(first_row + 8 * h, ROWS - 1)];
     }
 #pragma unroll
     for (int i = 0; i < RUN / 8; i++) {

@@ -124,21 +124,6 @@ struct Scales {
   }
 };
 
-/// The scales of so many rows, found by a warp: where there are few, several lanes share a row's sums of squares.
-__device__ __forceinline__ void find_scales(float* scales, int rows, const float* squares, int count, int inputs, float epsilon) {
-  int sharers = rows <= 4 ? 8 : rows <= 8 ? 4 : rows <= 16 ? 2 : 1;
-  for (int row = lane() / sharers; row - lane() / sharers < rows; row += WARP / sharers) {
-    float sum = 0.0f;
-    const float* own = squares + (u64)row * squares_stride(count);
-#pragma unroll 4
-    for (int at = lane() % sharers * 4; at < count && row < rows; at += sharers * 4) {
-      add_squares(sum, load_fresh_16(own + at), at, count);
-    }
-    for (int mask = sharers / 2; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
-    if (row < rows && lane() % sharers == 0) scales[row] = inverse_root(sum / (float)inputs + epsilon);
-  }
-}
-
 /// An output of a gated layer from its two sums, rounded as if each were an operation of its own.
 __device__ __forceinline__ float gate(float sum, float other) {
   return gated(to_float(from_float(sum)), to_float(from_float(other)));

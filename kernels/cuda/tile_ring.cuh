@@ -1,0 +1,59 @@
+// What linear_group.cu and linear_wide.cu share: a ring in which the copying engine leaves tiles (bulk.cuh) and warp groups multiply
+// them, each at its own pace, while another warp finds the scales of the rows (ring.cuh).
+#pragma once
+
+/// Threads of a block that multiply; and all: a warp copies, and one finds the rows' scales.
+#define MULTIPLIERS 256
+#define THREADS 320
+
+/// What lies behind the stages of a ring in which tiles arrive.
+struct TileRing {
+  /// A stage is full when its bytes are there, and empty when all warps that multiply are done with it.
+  u64 *full, *empty;
+  /// Tells that the scales behind it are there.
+  u64* scaled;
+  float* scales;
+
+  __device__ __forceinline__ TileRing(unsigned char* behind, int stages) {
+    full = (u64*)behind;
+    empty = full + stages;
+    scaled = empty + stages;
+    scales = (float*)(scaled + 1);
+  }
+  /// Makes the barriers; a whole block calls it.
+  __device__ __forceinline__ void make(int stages) const {
+    if (threadIdx.x == MULTIPLIERS) {
+      for (int at = 0; at < stages; at++) {
+        barrier_init(full + at, 1);
+        barrier_init(empty + at, MULTIPLIERS / WARP);
+      }
+      barrier_init(scaled, WARP);
+      barriers_made();
+    }
+    block_sync();
+  }
+};
+
+/// A stage of a ring, and whether the ring has come round to it an odd number of times.
+struct Slot {
+  int at, turn;
+};
+
+__device__ __forceinline__ void advance(Slot& slot, int stages) {
+  if (++slot.at == stages) slot = {0, slot.turn ^ 1};
+}
+
+/// The scales of so many rows, found by a warp: where there are few, several lanes share a row's sums of squares.
+__device__ __forceinline__ void find_scales(float* scales, int rows, const float* squares, int count, int inputs, float epsilon) {
+  int sharers = rows <= 4 ? 8 : rows <= 8 ? 4 : rows <= 16 ? 2 : 1;
+  for (int row = lane() / sharers; row - lane() / sharers < rows; row += WARP / sharers) {
+    float sum = 0.0f;
+    const float* own = squares + (u64)row * squares_stride(count);
+#pragma unroll 4
+    for (int at = lane() % sharers * 4; at < count && row < rows; at += sharers * 4) {
+      add_squares(sum, load_fresh_16(own + at), at, count);
+    }
+    for (int mask = sharers / 2; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
+    if (row < rows && lane() % sharers == 0) scales[row] = inverse_root(sum / (float)inputs + epsilon);
+  }
+}
