@@ -711,23 +711,25 @@ inline void copy_tile_at(void* shared, const Tiles* tiles, std::array<int, 4> fi
     std::fprintf(stderr, "emulator: a tile at the odd place %p\n", shared);
     std::abort();
   }
-  int elements = 1;
-  for (u64 a = 0; a < tiles->count; a++) elements *= (int)tiles->axes[a].tile;
-  for (int i = 0; i < elements; i++) {
-    u64 from = 0;
+  int rows = 1;
+  for (u64 a = 1; a < tiles->count; a++) rows *= (int)tiles->axes[a].tile;
+  for (int row = 0; row < rows; row++) {
+    u64 from = (u64)first[0];
     bool inside = true;
-    for (int a = 0, rest = i; a < (int)tiles->count; a++) {
+    for (int a = 1, rest = row; a < (int)tiles->count; a++) {
       auto& axis = tiles->axes[a];
       u64 at = (u64)first[a] + rest % axis.tile;
       rest /= (int)axis.tile;
       inside &= at < axis.extent;
       from += at * axis.apart;
     }
-    u16 element = inside ? ((const u16*)tiles->address)[from] : 0;
-    int row = i / 64, column = i % 64;
-    std::memcpy((unsigned char*)shared + row * 128 + ((column / 8) ^ (row % 8)) * 16 + column % 8 * 2, &element, 2);
+    for (int column = 0; column < 64; column++) {
+      bool real = inside && (u64)(first[0] + column) < tiles->axes[0].extent;
+      u16 element = real ? ((const u16*)tiles->address)[from + column] : 0;
+      std::memcpy((unsigned char*)shared + row * 128 + ((column / 8) ^ (row % 8)) * 16 + column % 8 * 2, &element, 2);
+    }
   }
-  change_barrier((unsigned char*)barrier, 0, -elements * 2);
+  change_barrier((unsigned char*)barrier, 0, -rows * 128);
 }
 inline void copy_tile(void* shared, const Tiles* tiles, int column, int row, u64* barrier, u64) {
   copy_tile_at(shared, tiles, {column, row}, barrier);
