@@ -115,7 +115,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
     }
     if (FOLD && (step + 1) * PIECE % share == 0) fold();
   };
-  go_round<RING_STAGES>(shared, stage_bytes, steps, load_weights, load_rows, [] {}, multiply);
+  go_round<RING_STAGES>(shared, stage_bytes, steps, load_weights, load_rows, multiply);
   if (FOLD) fold();
   const float* scales = SCALES && squares ? of_rows.find((float*)shared, inputs, epsilon) : nullptr;
 

@@ -88,7 +88,7 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
       mma_16816(sum, a[1], b + 2);
     }
   };
-  go_round<RING_STAGES>(shared, STAGE_BYTES, steps, load_weights, load_rows, [] {}, multiply);
+  go_round<RING_STAGES>(shared, STAGE_BYTES, steps, load_weights, load_rows, multiply);
   block_sync();
   // Of each warp, 16 outputs of FEW_ROWS rows.
   float* sums = (float*)shared;

@@ -39,18 +39,17 @@ __device__ __forceinline__ void fill_ring(unsigned char* ring, int stage_bytes, 
   }
 }
 
-/// Goes through the steps of a ring that is filled so: `arrived` when a thread's own copies of a stage are there, ahead of the
-/// barrier behind which all are; `multiply` with a step and its stage, while the stage before takes the next that is asked for.
-template <int COUNT, class Weights, class Rows, class Arrived, class Multiply>
+/// Goes through the steps of a ring that is filled so: `multiply` with a step and its stage, while the stage before takes the next
+/// that is asked for.
+template <int COUNT, class Weights, class Rows, class Multiply>
 __device__ __forceinline__ void go_round(unsigned char* ring, int stage_bytes, int steps, Weights&& load_weights,
-                                         Rows&& load_rows, Arrived&& arrived, Multiply&& multiply) {
+                                         Rows&& load_rows, Multiply&& multiply) {
   unsigned char* stage = ring;
   unsigned char* next = ring + (COUNT - 1) * stage_bytes;
   unsigned char* behind = ring + COUNT * stage_bytes;
 #pragma unroll 1
   for (int step = 0; step < steps; step++) {
     copy_async_wait<COUNT - 2>();
-    arrived();
     // All have also multiplied what `next` holds.
     block_sync();
     if (step + COUNT - 1 < steps) {
