@@ -172,8 +172,8 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   }
 }
 
-/// As attention_few.cu says, but for the threads: 64 for 16 pairs, 128, and 256 for 128 pairs; and dynamic shared memory for STAGES tiles of
-/// keys and values, and the queries, KEY_BYTES each.
+/// As attention_few.cu says, but for the threads: 64 for 16 pairs, 128, and 256 for 128 pairs; and dynamic shared memory for STAGES
+/// tiles of keys and values, and the queries, KEY_BYTES each.
 extern "C" __global__ void __launch_bounds__(64, 4) attention_tiles_16(GROUP_PARAMETERS) { attend<1, 2>(GROUP_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(128, HEAD_DIM <= 128 ? 4 : 1) attention_tiles_32(GROUP_PARAMETERS) { attend<2, 2>(GROUP_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(128, HEAD_DIM <= 128 ? 4 : 1) attention_tiles_64(GROUP_PARAMETERS) { attend<4, 1>(GROUP_ARGUMENTS); }

@@ -105,7 +105,6 @@ __device__ __forceinline__ float4 load_from_block(const float* own, int) { retur
 template <class Values>
 __device__ __forceinline__ void store_to_block(float* own, int, Values values) { *(Values*)own = values; }
 #endif
-
 __device__ __forceinline__ float shuffle_xor(float value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
 __device__ __forceinline__ int shuffle_xor(int value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
 __device__ __forceinline__ u32 shuffle_xor(u32 value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
@@ -164,7 +163,6 @@ __device__ __forceinline__ uint4 load_16(const void* at) {
                : "l"(at));
   return value;
 }
-
 /// Two or four floats, zeros unless they are `there`. A condition around a plain load the compiler moves behind the use before it,
 /// so that of several such loads each waits for the last one's result; these are under way together.
 __device__ __forceinline__ float2 load_if(bool there, const float2* at) {
@@ -185,7 +183,6 @@ __device__ __forceinline__ float4 load_if(bool there, const float4* at) {
       : "r"((int)there), "l"(at));
   return value;
 }
-
 /// 16 bytes that are read once: weights leave the first-level cache to the activations.
 __device__ __forceinline__ uint4 load_16_streaming(const void* at) {
   uint4 value;

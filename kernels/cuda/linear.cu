@@ -65,12 +65,8 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
   // Rows of a tile of sums are outputs group and group + 8; columns are rows 2 · quarter and the next of eight.
   int group = lane() / 4, quarter = lane() % 4;
   int output = first_output + (GATED ? warp() * 8 + group : warp() * 16 + group);
-  float low = 0.0f, high = 0.0f;
-  if (bias && part == 0) {
-    low = output < outputs ? to_float(bias[output]) : 0.0f;
-    high = GATED ? output < outputs ? to_float(bias[outputs + output]) : 0.0f
-                 : output + 8 < outputs ? to_float(bias[output + 8]) : 0.0f;
-  }
+  float low, high;
+  find_bias<GATED>(low, high, bias, part, output, outputs);
   Scales<SCALES ? ROWS : 32, ROWS <= 8 ? 2 : 1> of_rows(first_row, rows, SCALES ? squares : nullptr, count);
   fill_ring<RING_STAGES>(shared, stage_bytes, steps, pause, load_weights, load_rows);
   of_rows.ask();

@@ -36,10 +36,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
   ring.make(stages);
 
   if (threadIdx.x >= MULTIPLIERS + WARP) {
-    if (!squares) return;
-    wait_for_predecessor();
-    find_scales(ring.scales, rows, squares, count, inputs, epsilon);
-    barrier_arrive(ring.scaled);
+    ring.find_scales(rows, inputs, SCALE_ARGUMENTS);
     return;
   }
   if (threadIdx.x >= MULTIPLIERS) {
@@ -73,12 +70,8 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
   // Of a warp, sums lane / 4 and 8 more; of eight rows, 2 · (lane % 4) and the next.
   int own_sum = warp() * 16 + lane() / 4;
   int output = first_output + (GATED ? own_sum / 16 * 8 + own_sum % 8 : own_sum);
-  float low = 0.0f, high = 0.0f;
-  if (bias && part == 0) {
-    low = output < outputs ? to_float(bias[output]) : 0.0f;
-    high = GATED ? output < outputs ? to_float(bias[outputs + output]) : 0.0f
-                 : output + 8 < outputs ? to_float(bias[output + 8]) : 0.0f;
-  }
+  float low, high;
+  find_bias<GATED>(low, high, bias, part, output, outputs);
   float sum[ROWS / 2];
 #pragma unroll
   for (int i = 0; i < ROWS / 2; i++) sum[i] = 0.0f;

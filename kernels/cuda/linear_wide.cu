@@ -54,10 +54,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
   ring.make(stages);
 
   if (threadIdx.x >= MULTIPLIERS + WARP) {
-    if (!squares) return;
-    wait_for_predecessor();
-    find_scales(ring.scales, min(rows, ROWS), squares, count, inputs, epsilon);
-    barrier_arrive(ring.scaled);
+    ring.find_scales(min(rows, ROWS), inputs, SCALE_ARGUMENTS);
     return;
   }
   if (threadIdx.x >= MULTIPLIERS) {

@@ -123,6 +123,17 @@ struct Scales {
   }
 };
 
+/// What the bias adds to two sums of a thread, in the first part: of an output and the one 8 behind, or if GATED of gate and up.
+template <bool GATED>
+__device__ __forceinline__ void find_bias(float& low, float& high, const T* bias, int part, int output, int outputs) {
+  low = high = 0.0f;
+  if (bias && part == 0) {
+    low = output < outputs ? to_float(bias[output]) : 0.0f;
+    high = GATED ? output < outputs ? to_float(bias[outputs + output]) : 0.0f
+                 : output + 8 < outputs ? to_float(bias[output + 8]) : 0.0f;
+  }
+}
+
 /// An output of a gated layer from its two sums, rounded as if each were an operation of its own.
 __device__ __forceinline__ float gate(float sum, float other) {
   return gated(to_float(from_float(sum)), to_float(from_float(other)));

@@ -32,6 +32,24 @@ struct TileRing {
     }
     block_sync();
   }
+  /// Finds the scales of so many rows behind the wait, if they are yet to be scaled, and tells of them; a warp calls it. Where there
+  /// are few, several lanes share a row's sums of squares.
+  __device__ __forceinline__ void find_scales(int rows, int inputs, SCALE_PARAMETERS) const {
+    if (!squares) return;
+    wait_for_predecessor();
+    int sharers = rows <= 4 ? 8 : rows <= 8 ? 4 : rows <= 16 ? 2 : 1;
+    for (int row = lane() / sharers; row - lane() / sharers < rows; row += WARP / sharers) {
+      float sum = 0.0f;
+      const float* own = squares + (u64)row * squares_stride(count);
+#pragma unroll 4
+      for (int at = lane() % sharers * 4; at < count && row < rows; at += sharers * 4) {
+        add_squares(sum, load_fresh_16(own + at), at, count);
+      }
+      for (int mask = sharers / 2; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
+      if (row < rows && lane() % sharers == 0) scales[row] = inverse_root(sum / (float)inputs + epsilon);
+    }
+    barrier_arrive(scaled);
+  }
 };
 
 /// A stage of a ring, and whether the ring has come round to it an odd number of times.
@@ -41,19 +59,4 @@ struct Slot {
 
 __device__ __forceinline__ void advance(Slot& slot, int stages) {
   if (++slot.at == stages) slot = {0, slot.turn ^ 1};
-}
-
-/// The scales of so many rows, found by a warp: where there are few, several lanes share a row's sums of squares.
-__device__ __forceinline__ void find_scales(float* scales, int rows, const float* squares, int count, int inputs, float epsilon) {
-  int sharers = rows <= 4 ? 8 : rows <= 8 ? 4 : rows <= 16 ? 2 : 1;
-  for (int row = lane() / sharers; row - lane() / sharers < rows; row += WARP / sharers) {
-    float sum = 0.0f;
-    const float* own = squares + (u64)row * squares_stride(count);
-#pragma unroll 4
-    for (int at = lane() % sharers * 4; at < count && row < rows; at += sharers * 4) {
-      add_squares(sum, load_fresh_16(own + at), at, count);
-    }
-    for (int mask = sharers / 2; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
-    if (row < rows && lane() % sharers == 0) scales[row] = inverse_root(sum / (float)inputs + epsilon);
-  }
 }

@@ -379,7 +379,7 @@ impl Driver for Cuda {
         let apart: Vec<u64> = axes[1..].iter().map(|axis| axis.apart as u64 * 2).collect();
         // Rows of 128 bytes, whose chunks of 16 are permuted as products read them.
         let tile: Vec<u32> = axes.iter().map(|axis| axis.tile as u32).collect();
-        let every: Vec<u32> = axes.iter().map(|_| 1).collect();
+        let every = vec![1; axes.len()];
         let mut map = sys::CUtensorMap { opaque: [0; 16] };
         // SAFETY: the map is written by the call; it only describes memory, and copies stay within what it describes.
         let encoded = unsafe {

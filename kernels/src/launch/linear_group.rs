@@ -1,11 +1,11 @@
 //! `cuda/linear_group.cu`.
 
 use super::{
-    Kernels, Linear, Parts, address, grid, int,
+    Kernels, Linear, Parts, grid, int,
     linear::{Deal, PIECE, WIDE_LAYER, deal, ring_bytes},
     linear_wide::{BARRIERS_BYTES, MOST_STAGES, has_warp_groups, scale_bytes},
 };
-use crate::device::{Arg, DeviceError, KernelFile, Matrix, Slice, Split, Tile};
+use crate::device::{DeviceError, KernelFile, Split, Tile};
 
 pub(super) const FILE: KernelFile =
     KernelFile { name: "linear_group.cu", text: include_str!("../../cuda/linear_group.cu"), split: Split::Shared };
@@ -64,7 +64,7 @@ impl Kernels {
     }
 
     fn launch_group(&self, linear: Linear<'_>, deal: Deal, gated: bool) -> Result<(), DeviceError> {
-        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, .. } = linear;
+        let Linear { rows, inputs, outputs, .. } = linear;
         let Deal { warps, share, parts } = deal;
         let sums = if gated { 2 * outputs } else { outputs };
         let kernel = kernel_for(rows).filter(|_| self.has_group(rows, inputs, sums));
@@ -76,22 +76,11 @@ impl Kernels {
         };
         self.check_linear(linear, parts, sums)?;
         let tile = 16 * warps;
-        let x = Matrix { at: x.at, rows, columns: inputs, stride: x.stride };
-        let weight = Matrix { at: weight, rows: sums, columns: inputs, stride: inputs };
         let weight_tile = if gated { Tile::OfHalves(tile) } else { Tile::Rows(tile) };
-        let arguments = [
-            address(y),
-            Arg::Int(y_is_float.into()),
-            Arg::Tiles(self.device.tiles(x, Tile::Rows(most_rows))?),
-            Arg::Tiles(self.device.tiles(weight, weight_tile)?),
-            address(bias.unwrap_or(Slice::NONE)),
-            int(rows),
-            int(inputs),
-            int(outputs),
-        ];
+        let arguments = self.tile_arguments(linear, most_rows, sums, weight_tile)?;
         // No more stages than a block has steps: the rest is room for blocks of attention beside it.
         let stages = stages(self.device.properties().shared_bytes, most_rows, tile).min(share.div_ceil(PIECE));
-        let arguments = [&arguments[..], &linear.scale_arguments(), &[int(share), int(tile), int(stages)]].concat();
+        let arguments = [&arguments[..], &[int(share), int(tile), int(stages)]].concat();
         let kernel = self.kernel(FILE, if gated { of_gated } else { plain })?;
         let geometry = grid([sums.div_ceil(tile), parts, 1], THREADS, block_bytes(stages, most_rows, tile));
         // SAFETY: lengths are checked above.
@@ -136,10 +125,8 @@ mod tests {
             for tile in [64, 80, 96, 112, 128] {
                 let stages = stages(shared_bytes, rows, tile);
                 assert!(stages >= 4, "{rows} rows, {tile} outputs");
-                assert!(
-                    BLOCKS * (block_bytes(stages, rows, tile) + 1024) <= shared_bytes + 1024,
-                    "{rows} rows, {tile} outputs"
-                );
+                let bytes = block_bytes(stages, rows, tile) + 1024;
+                assert!(BLOCKS * bytes <= shared_bytes, "{rows} rows, {tile} outputs");
             }
         }
     }

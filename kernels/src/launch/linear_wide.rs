@@ -94,34 +94,45 @@ impl Kernels {
         let (_, _, name) =
             NAMES.into_iter().find(|known| (known.0, known.1) == (most_rows, columns)).ok_or_else(refused)?;
         self.check_linear(linear, parts, all_columns)?;
-        let Linear { y, y_is_float, x, weight, bias, .. } = linear;
         // Columns of a warp group that are neighbours: gate and up lie apart.
         let run = if gated { columns / 2 } else { columns } / if most_rows > 64 { 1 } else { 2 };
-        let x = Matrix { at: x.at, rows, columns: inputs, stride: x.stride };
-        let weight = Matrix { at: weight, rows: all_columns, columns: inputs, stride: inputs };
         let pause = if gated { self.pause(inputs, PAUSE) } else { 0 };
-        let arguments = [
-            address(y),
-            Arg::Int(y_is_float.into()),
-            Arg::Tiles(self.device.tiles(x, Tile::Rows(most_rows))?),
-            Arg::Tiles(self.device.tiles(weight, Tile::Rows(run))?),
-            address(bias.unwrap_or(Slice::NONE)),
-            int(rows),
-            int(inputs),
-            int(outputs),
-        ];
+        let arguments = self.tile_arguments(linear, most_rows, all_columns, Tile::Rows(run))?;
         let properties = self.device.properties();
         let units = all_columns.div_ceil(columns) * parts;
         // A block of one unit needs no more than its stages: the rest is room for blocks of attention beside it.
         let most = if units <= properties.multiprocessors { share.div_ceil(PIECE) } else { MOST_STAGES };
         let stages = stages(properties.shared_bytes, most_rows, columns).min(most);
-        let arguments =
-            [&arguments[..], &linear.scale_arguments(), &[int(share), int(parts), int(pause), int(stages)]].concat();
+        let arguments = [&arguments[..], &[int(share), int(parts), int(pause), int(stages)]].concat();
         let kernel = self.kernel(FILE, if gated { name[1] } else { name[0] })?;
         let shared = stages * (stage_bytes(most_rows, columns) + BARRIERS_BYTES) + scale_bytes(most_rows);
         let geometry = grid([units.min(properties.multiprocessors), 1, 1], THREADS, shared);
         // SAFETY: lengths are checked above.
         unsafe { self.device.launch(&kernel, geometry, &arguments) }
+    }
+
+    /// The arguments that kernels of tiles begin with: tiles of x have `most_rows` rows; the weight has so many, and is cut so.
+    pub(super) fn tile_arguments(
+        &self,
+        linear: Linear<'_>,
+        most_rows: usize,
+        weight_rows: usize,
+        weight_tile: Tile,
+    ) -> Result<Vec<Arg>, DeviceError> {
+        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, .. } = linear;
+        let x = Matrix { at: x.at, rows, columns: inputs, stride: x.stride };
+        let weight = Matrix { at: weight, rows: weight_rows, columns: inputs, stride: inputs };
+        let arguments = [
+            address(y),
+            Arg::Int(y_is_float.into()),
+            Arg::Tiles(self.device.tiles(x, Tile::Rows(most_rows))?),
+            Arg::Tiles(self.device.tiles(weight, weight_tile)?),
+            address(bias.unwrap_or(Slice::NONE)),
+            int(rows),
+            int(inputs),
+            int(outputs),
+        ];
+        Ok([&arguments[..], &linear.scale_arguments()].concat())
     }
 }
 

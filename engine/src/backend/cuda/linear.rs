@@ -269,11 +269,11 @@ impl Machine {
         if self.batch_invariant {
             return Streaming::Ring;
         }
-        if self.kernels.suits_few(rows, inputs, outputs) {
-            return Streaming::Few;
-        }
         if self.kernels.suits_group(rows, inputs, outputs) {
             return Streaming::Group;
+        }
+        if self.kernels.suits_few(rows, inputs, outputs) {
+            return Streaming::Few;
         }
         let fits = |wide: &Wide| wide.parts() == 1 || holds(work, wide.parts(), rows, outputs);
         let wide = self.kernels.wide(rows, inputs, outputs, most_parts).into_iter().find(fits);
