@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) rotate_and_attend_16(GROUP_
 }
 /// The same in fewer registers, so that blocks find room beside those of the layers ahead and behind. Of heads of at most 64 half,
 /// in which not all fits: for few blocks, which gain more by room than they lose. Of larger ones as many as leave room for a block of
-/// linear_group.cu: for more requests than one, whose layers are computed by that.
+/// linear_group.cu for 8 rows, where there are several requests; room for those for more rows has been seen to gain nothing.
 #define BESIDE_REGISTERS (HEAD_DIM <= 64 ? 128 : 208)
 extern "C" __global__ void __maxnreg__(BESIDE_REGISTERS) rotate_and_attend_16_beside(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   attend<2, 8, true, true>(GROUP_ARGUMENTS, ROTATION_ARGUMENTS);
