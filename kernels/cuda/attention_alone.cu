@@ -10,6 +10,7 @@
 #include "groups.cuh"
 #include "splits.cuh"
 #include "staged.cuh"
+#include "pieces.cuh"
 #include "few.cuh"
 
 /// As attention_few_16, for groups of up to 8 pairs, but with 96 threads, and grid.x 1: neither partial nor counters are used.

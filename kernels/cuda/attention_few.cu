@@ -9,6 +9,7 @@
 #include "groups.cuh"
 #include "splits.cuh"
 #include "staged.cuh"
+#include "pieces.cuh"
 #include "few.cuh"
 
 /// Softmax attention of rows in groups: `out` and `query` as attention_rows', rows of the query `query_stride` apart,

@@ -5,86 +5,158 @@
 // Each block of a group rotates the same queries: that costs less than a kernel between, or waiting for each other.
 //
 // It is latency that counts, and bytes on their way. So nothing passes through shared memory: a warp takes pieces of 16
-// keys for itself, and loads its operands of the products as they lie in memory, whole 16-byte accesses. A product sums
-// over all dims of a head and over all keys of a piece, in any order as long as both factors have the same; so a lane takes
-// neighbouring dims where the instruction speaks of scattered ones. Keys and values are the left factors, the pairs 8
-// columns a tile.
+// keys for itself (pieces.cuh). Keys and values are the left factors of its products, the pairs 8 columns a tile.
+//
+// Dynamic shared memory: what is staged (staged.cuh), and in its place later the warps' sums of 8 pairs and, where there are splits,
+// records of the block's pairs (splits.cuh).
 //
 // Not for heads of 256: there are not so many registers.
 #pragma once
 
-#define KEYS 16
-/// Dynamic shared memory: records of 8 pairs for each warp's sums, and where there are splits those of the block's
-/// pairs.
-/// Before there are sums, what is staged lies there.
-/// 32 dims of a key are one access of four lanes.
-#define KEY_PARTS (HEAD_DIM / 32)
-/// Dims of a value that one access takes, and how many accesses a lane makes for its HEAD_DIM / 8.
-#define VALUE_PART (HEAD_DIM % 64 == 0 ? 8 : 4)
-#define VALUE_PARTS (HEAD_DIM / 8 / VALUE_PART)
-/// Tiles of 16 dims.
-#define TILES (HEAD_DIM / 16)
-
-struct Keys {
-  /// Of keys lane / 4 and lane / 4 + 8: dims 32 j + 8 (lane % 4) and the 7 behind.
-  uint4 part[2][KEY_PARTS];
-};
-struct Values {
-  /// Of keys 2 (lane % 4), the next, and these + 8: dims VALUE_PART (8 j + lane / 4) and those behind, two a word.
-  u32 word[4][HEAD_DIM / 16];
+/// What a warp has summed up, of columns 2 (lane % 4) and the next of each tile of pairs: over a lane's own keys, but for the largest
+/// score.
+template <int NT>
+struct Sums {
+  float most[NT][2], total[NT][2];
+  /// Of tile m and column i: dims m and TILES + m of this lane's.
+  float acc[NT][TILES][4];
 };
 
-/// Where the head of a key and that of its value begin, in the cache or in shared memory. Of a piece, lane i knows it of key i % 16.
-struct Begin {
-  const T *key, *value;
-};
-__device__ __forceinline__ const T* shuffle(const T* at, int lane) { return (const T*)shuffle((u64)at, lane); }
-
-/// Whence keys and values are loaded: from the cache, there to stay in second-level cache or to pass through it, or from the cache
-/// and from shared memory.
-enum Source { STAYING, PASSING, ANYWHERE };
-template <Source SOURCE>
-__device__ __forceinline__ uint2 load_8_of(const T* at) {
-  return SOURCE == ANYWHERE ? load_fresh_any_8(at) : SOURCE == PASSING ? load_passing_8(at) : load_fresh_8(at);
-}
-template <Source SOURCE>
-__device__ __forceinline__ uint4 load_16_of(const T* at) {
-  return SOURCE == ANYWHERE ? load_fresh_any_16(at) : SOURCE == PASSING ? load_passing_16(at) : load_fresh_16(at);
-}
-
-template <Source SOURCE>
-__device__ __forceinline__ void load_keys(Keys& to, const Begin& begin) {
+template <int NT>
+__device__ __forceinline__ void clear(Sums<NT>& sums) {
 #pragma unroll
-  for (int half = 0; half < 2; half++) {
-    const T* from = shuffle(begin.key, lane() / 4 + 8 * half) + lane() % 4 * 8;
+  for (int n = 0; n < NT; n++) {
 #pragma unroll
-    for (int j = 0; j < KEY_PARTS; j++) to.part[half][j] = load_16_of<SOURCE>(from + j * 32);
-  }
-}
-template <Source SOURCE>
-__device__ __forceinline__ void load_values(Values& to, const Begin& begin) {
+    for (int i = 0; i < 2; i++) {
+      sums.most[n][i] = -infinity();
+      sums.total[n][i] = 0.0f;
+    }
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
-    const T* from = shuffle(begin.value, lane() % 4 * 2 + i % 2 + i / 2 * 8) + lane() / 4 * VALUE_PART;
+    for (int m = 0; m < TILES; m++) {
 #pragma unroll
-    for (int j = 0; j < VALUE_PARTS; j++) {
-      if (VALUE_PART == 8) {
-        uint4 part = load_16_of<SOURCE>(from + j * 64);
-        to.word[i][4 * j] = part.x;
-        to.word[i][4 * j + 1] = part.y;
-        to.word[i][4 * j + 2] = part.z;
-        to.word[i][4 * j + 3] = part.w;
-      } else {
-        uint2 part = load_8_of<SOURCE>(from + j * 32);
-        to.word[i][2 * j] = part.x;
-        to.word[i][2 * j + 1] = part.y;
-      }
+      for (int i = 0; i < 4; i++) sums.acc[n][m][i] = 0.0f;
     }
   }
 }
-/// The elements of dim i of a lane of two keys.
-__device__ __forceinline__ u32 of_dim(const u32* one, const u32* other, int i) {
-  return i % 2 == 0 ? (one[i / 2] & 0xffff) | other[i / 2] << 16 : one[i / 2] >> 16 | (other[i / 2] & 0xffff0000u);
+
+/// The weights of a piece's keys, as right factors, from their scores, which are the sums of two; what is summed up already is scaled
+/// to them.
+template <int NT>
+__device__ __forceinline__ void weigh(Sums<NT>& sums, u32 (&weight)[NT][2], const float (&score)[NT][4],
+                                      const float (&second)[NT][4], const Split& split, int piece, const int (&prefix)[NT][2],
+                                      const u32 (&mask)[NT][2], float scale) {
+  int key = lane() / 4;
+  float keep[NT][2];
+  bool changes = false;
+#pragma unroll
+  for (int n = 0; n < NT; n++) {
+    float w[4];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      u32 seen = seen_keys<KEYS>(split, piece, prefix[n][i], mask[n][i]);
+      float low = seen >> key & 1 ? (score[n][i] + second[n][i]) * scale : -infinity();
+      float high = seen >> (key + 8) & 1 ? (score[n][i + 2] + second[n][i + 2]) * scale : -infinity();
+      float larger = max(sums.most[n][i], max(low, high));
+#pragma unroll
+      for (int by = 4; by < WARP; by *= 2) larger = max(larger, shuffle_xor(larger, by));
+      float reference = reference_of(larger);
+      keep[n][i] = exp2_fast(sums.most[n][i] - reference);
+      changes = changes || larger != sums.most[n][i];
+      sums.most[n][i] = larger;
+      w[i] = exp2_fast(low - reference);
+      w[i + 2] = exp2_fast(high - reference);
+      sums.total[n][i] = sums.total[n][i] * keep[n][i] + w[i] + w[i + 2];
+    }
+    weight[n][0] = transpose_8x8(pack(w[0], w[1]));
+    weight[n][1] = transpose_8x8(pack(w[2], w[3]));
+  }
+  // The largest score seldom changes behind the first pieces.
+  if (ballot(changes) == 0) return;
+#pragma unroll
+  for (int n = 0; n < NT; n++) {
+#pragma unroll
+    for (int m = 0; m < TILES; m++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) sums.acc[n][m][i] *= keep[n][i % 2];
+    }
+  }
+}
+
+/// What a warp's sums of a pair take in shared memory, in fours of floats; those of 8 pairs of all warps lie there, then records.
+#define STATE (HEAD_DIM / 4 + 1)
+template <int WARPS>
+__device__ __forceinline__ float* records_of() {
+  DYNAMIC_SHARED(shared);
+  return (float*)shared + WARPS * 8 * STATE * 4;
+}
+
+/// Merges the warps' sums, in their order: to the result where there is one split, else to the split's record. A whole block calls
+/// it.
+template <int NT, int WARPS, bool ROTATES, bool SPLITS>
+__device__ __forceinline__ void merge_warps(Sums<NT>& sums, T* out, const Pairs& pairs, const Split& split, int heads,
+                                            float* partial, int max_splits) {
+  DYNAMIC_SHARED(shared);
+  float4(*warp_sums)[8][STATE] = (float4(*)[8][STATE])shared;
+  __shared__ float warp_most[WARPS][8 * NT], warp_total[WARPS][8 * NT];
+  int key = lane() / 4, column = lane() % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < NT; n++) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+#pragma unroll
+      for (int by = 4; by < WARP; by *= 2) sums.total[n][i] += shuffle_xor(sums.total[n][i], by);
+      if (key == 0) {
+        warp_most[warp()][n * 8 + column + i] = sums.most[n][i];
+        warp_total[warp()][n * 8 + column + i] = sums.total[n][i];
+      }
+    }
+  }
+  // Sums take the place of what was staged.
+  if (ROTATES) block_sync();
+#pragma unroll
+  for (int n = 0; n < NT; n++) {
+    if (n > 0) block_sync();
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+#pragma unroll
+      for (int k = 0; k < HEAD_DIM / 8; k++) {
+        int d = k / VALUE_PART * 8 * VALUE_PART + key * VALUE_PART + k % VALUE_PART;
+        ((float*)warp_sums[warp()][column + i])[d] = sums.acc[n][k % TILES][k / TILES * 2 + i];
+      }
+    }
+    block_sync();
+#pragma unroll 1
+    for (int at = (int)threadIdx.x; at < 8 * HEAD_DIM / 4; at += WARPS * WARP) {
+      int own = at / (HEAD_DIM / 4), d = at % (HEAD_DIM / 4) * 4, pair = pairs.first_pair + n * 8 + own;
+      if (pair >= pairs.end_pair) break;
+      float largest = -infinity(), sum[4] = {0.0f, 0.0f, 0.0f, 0.0f}, whole = 0.0f;
+#pragma unroll
+      for (int w = 0; w < WARPS; w++) largest = max(largest, warp_most[w][n * 8 + own]);
+#pragma unroll
+      for (int w = 0; w < WARPS; w++) {
+        float share = exp2_fast(warp_most[w][n * 8 + own] - reference_of(largest));
+        float4 part = warp_sums[w][own][d / 4];
+        whole += share * warp_total[w][n * 8 + own];
+        sum[0] += share * part.x;
+        sum[1] += share * part.y;
+        sum[2] += share * part.z;
+        sum[3] += share * part.w;
+      }
+      int place = row_of(pairs, pair) * heads + head_of(pairs, pair);
+      if (!SPLITS || split.count == 1) {
+        // A row that sees nothing is padding: zeros.
+        float inverse = whole > 0.0f ? 1.0f / whole : 0.0f;
+        *(uint2*)(out + wide(place, HEAD_DIM) + d) =
+            make_uint2(pack(sum[0] * inverse, sum[1] * inverse), pack(sum[2] * inverse, sum[3] * inverse));
+      } else {
+        auto leave = [&](int column, float4 four) {
+          leave_record<WRITING>(records_of<WARPS>(), partial, n * 8 + own, place, split.count, max_splits, column, four);
+        };
+        leave(d, make_float4(sum[0], sum[1], sum[2], sum[3]));
+        if (d == 0) leave(HEAD_DIM, make_float4(largest, whole, 0.0f, 0.0f));
+      }
+    }
+  }
 }
 
 /// One block: 8 · NT pairs of a group and a key/value head over one split. Its warps take pieces in turn and are merged at
@@ -92,15 +164,12 @@ __device__ __forceinline__ u32 of_dim(const u32* one, const u32* other, int i) {
 /// There is one split unless SPLITS.
 template <int NT, int WARPS, bool ROTATES, bool SPLITS>
 __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
-  constexpr int PAIRS = 8 * NT, STATE = HEAD_DIM / 4 + 1;
+  constexpr int PAIRS = 8 * NT;
   // A group that rotates is one block: nobody else reads its keys and values. Those of its own rows it has itself.
   constexpr Source OLDER = ROTATES ? PASSING : STAYING, NEW = ROTATES ? ANYWHERE : STAYING;
   DYNAMIC_SHARED(shared);
-  float4(*warp_sums)[8][STATE] = (float4(*)[8][STATE])shared;
-  float* records = (float*)(shared + WARPS * sizeof(*warp_sums));
   // Where the sums stand later.
   T* staged = (T*)shared;
-  __shared__ float warp_most[WARPS][PAIRS], warp_total[WARPS][PAIRS];
   int key = lane() / 4, column = lane() % 4 * 2;
   if (SPLITS) cluster_arrive_relaxed();
   if (!reads_ahead) await_predecessor();
@@ -208,23 +277,8 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     }
   }
 
-  // Of the two columns; so far a lane sums its own keys.
-  float most[NT][2], total[NT][2];
-  // Of tile m and column i: dims m and TILES + m of this lane's.
-  float acc[NT][TILES][4];
-#pragma unroll
-  for (int n = 0; n < NT; n++) {
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-      most[n][i] = -infinity();
-      total[n][i] = 0.0f;
-    }
-#pragma unroll
-    for (int m = 0; m < TILES; m++) {
-#pragma unroll
-      for (int i = 0; i < 4; i++) acc[n][m][i] = 0.0f;
-    }
-  }
+  Sums<NT> sums;
+  clear(sums);
   for (; piece < split.end; piece += WARPS) {
     bool more = piece + WARPS < split.end;
     // Two sums at least, so that a product does not wait for the one before it.
@@ -258,41 +312,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     }
 
     u32 weight[NT][2];
-    float keep[NT][2];
-    bool changes = false;
-#pragma unroll
-    for (int n = 0; n < NT; n++) {
-      float w[4];
-#pragma unroll
-      for (int i = 0; i < 2; i++) {
-        u32 seen = seen_keys<KEYS>(split, piece, prefix[n][i], mask[n][i]);
-        float low = seen >> key & 1 ? (score[n][i] + second[n][i]) * scale : -infinity();
-        float high = seen >> (key + 8) & 1 ? (score[n][i + 2] + second[n][i + 2]) * scale : -infinity();
-        float larger = max(most[n][i], max(low, high));
-#pragma unroll
-        for (int by = 4; by < WARP; by *= 2) larger = max(larger, shuffle_xor(larger, by));
-        float reference = reference_of(larger);
-        keep[n][i] = exp2_fast(most[n][i] - reference);
-        changes = changes || larger != most[n][i];
-        most[n][i] = larger;
-        w[i] = exp2_fast(low - reference);
-        w[i + 2] = exp2_fast(high - reference);
-        total[n][i] = total[n][i] * keep[n][i] + w[i] + w[i + 2];
-      }
-      weight[n][0] = transpose_8x8(pack(w[0], w[1]));
-      weight[n][1] = transpose_8x8(pack(w[2], w[3]));
-    }
-    // The largest score seldom changes behind the first pieces.
-    if (ballot(changes) != 0) {
-#pragma unroll
-      for (int n = 0; n < NT; n++) {
-#pragma unroll
-        for (int m = 0; m < TILES; m++) {
-#pragma unroll
-          for (int i = 0; i < 4; i++) acc[n][m][i] *= keep[n][i % 2];
-        }
-      }
-    }
+    weigh(sums, weight, score, second, split, piece, prefix, mask, scale);
     if (more) look(piece + WARPS);
 #pragma unroll
     for (int m = 0; m < TILES; m++) {
@@ -301,7 +321,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
                         of_dim(some_values.word[2], some_values.word[3], m),
                         of_dim(some_values.word[2], some_values.word[3], TILES + m)};
 #pragma unroll
-      for (int n = 0; n < NT; n++) mma_16816(acc[n][m], a, weight[n]);
+      for (int n = 0; n < NT; n++) mma_16816(sums.acc[n][m], a, weight[n]);
     }
     if (more && settled) load_values<OLDER>(some_values, begin);
     if (more && !settled) load_values<ANYWHERE>(some_values, begin);
@@ -312,66 +332,8 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   // All blocks have begun: others may write to their records.
   if (SPLITS && split.count > 1) cluster_wait();
 #endif
-#pragma unroll
-  for (int n = 0; n < NT; n++) {
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-#pragma unroll
-      for (int by = 4; by < WARP; by *= 2) total[n][i] += shuffle_xor(total[n][i], by);
-      if (key == 0) {
-        warp_most[warp()][n * 8 + column + i] = most[n][i];
-        warp_total[warp()][n * 8 + column + i] = total[n][i];
-      }
-    }
-  }
-  // Sums take the place of what was staged.
-  if (ROTATES) block_sync();
-  // The warps' sums are merged in their order, by all threads.
-#pragma unroll
-  for (int n = 0; n < NT; n++) {
-    if (n > 0) block_sync();
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-#pragma unroll
-      for (int k = 0; k < HEAD_DIM / 8; k++) {
-        int d = k / VALUE_PART * 8 * VALUE_PART + key * VALUE_PART + k % VALUE_PART;
-        ((float*)warp_sums[warp()][column + i])[d] = acc[n][k % TILES][k / TILES * 2 + i];
-      }
-    }
-    block_sync();
-#pragma unroll 1
-    for (int at = (int)threadIdx.x; at < 8 * HEAD_DIM / 4; at += WARPS * WARP) {
-      int own = at / (HEAD_DIM / 4), d = at % (HEAD_DIM / 4) * 4, pair = pairs.first_pair + n * 8 + own;
-      if (pair >= pairs.end_pair) break;
-      float largest = -infinity(), sum[4] = {0.0f, 0.0f, 0.0f, 0.0f}, whole = 0.0f;
-#pragma unroll
-      for (int w = 0; w < WARPS; w++) largest = max(largest, warp_most[w][n * 8 + own]);
-#pragma unroll
-      for (int w = 0; w < WARPS; w++) {
-        float share = exp2_fast(warp_most[w][n * 8 + own] - reference_of(largest));
-        float4 part = warp_sums[w][own][d / 4];
-        whole += share * warp_total[w][n * 8 + own];
-        sum[0] += share * part.x;
-        sum[1] += share * part.y;
-        sum[2] += share * part.z;
-        sum[3] += share * part.w;
-      }
-      int place = row_of(pairs, pair) * heads + head_of(pairs, pair);
-      if (!SPLITS || split.count == 1) {
-        // A row that sees nothing is padding: zeros.
-        float inverse = whole > 0.0f ? 1.0f / whole : 0.0f;
-        *(uint2*)(out + wide(place, HEAD_DIM) + d) =
-            make_uint2(pack(sum[0] * inverse, sum[1] * inverse), pack(sum[2] * inverse, sum[3] * inverse));
-      } else {
-        auto leave = [&](int column, float4 four) {
-          leave_record<WRITING>(records, partial, n * 8 + own, place, split.count, max_splits, column, four);
-        };
-        leave(d, make_float4(sum[0], sum[1], sum[2], sum[3]));
-        if (d == 0) leave(HEAD_DIM, make_float4(largest, whole, 0.0f, 0.0f));
-      }
-    }
-  }
+  merge_warps<NT, WARPS, ROTATES, SPLITS>(sums, out, pairs, split, heads, partial, max_splits);
   if (SPLITS && split.count > 1) {
-    merge_splits<PAIRS, WARPS * WARP, WRITING>(out, pairs, split.count, heads, records, partial, counters, max_splits);
+    merge_splits<PAIRS, WARPS * WARP, WRITING>(out, pairs, split.count, heads, records_of<WARPS>(), partial, counters, max_splits);
   }
 }

@@ -32,7 +32,7 @@ pub enum Split {
 }
 
 /// What files may include, at most once each.
-const HEADERS: [(&str, &str); 14] = [
+const HEADERS: [(&str, &str); 15] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
     ("order.cuh", include_str!("../../cuda/order.cuh")),
     ("rotation.cuh", include_str!("../../cuda/rotation.cuh")),
@@ -40,6 +40,7 @@ const HEADERS: [(&str, &str); 14] = [
     ("splits.cuh", include_str!("../../cuda/splits.cuh")),
     ("softmax.cuh", include_str!("../../cuda/softmax.cuh")),
     ("staged.cuh", include_str!("../../cuda/staged.cuh")),
+    ("pieces.cuh", include_str!("../../cuda/pieces.cuh")),
     ("few.cuh", include_str!("../../cuda/few.cuh")),
     ("rows.cuh", include_str!("../../cuda/rows.cuh")),
     ("merge.cuh", include_str!("../../cuda/merge.cuh")),
