@@ -29,6 +29,39 @@
 /// Bytes of a tile's keys and values. A block's dynamic shared memory is STAGES of them, and its queries.
 #define BUFFER (2 * KEYS * KEY_BYTES)
 
+/// Floats of a lane's sums.
+#define STATE (HEAD_DIM / 2 + 4)
+
+/// Merges KW warps that hold the same pairs: the first takes up the others, in their order. A whole block calls it.
+template <int KW>
+__device__ __forceinline__ void merge_warps(Softmax& s, float* state, int tile, int part, float scale) {
+  if (part > 0) {
+    float* mine = state + (tile * (KW - 1) + part - 1) * STATE * WARP + lane();
+#pragma unroll
+    for (int i = 0; i < HEAD_DIM / 2; i++) mine[i * WARP] = s.acc[i];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      mine[(HEAD_DIM / 2 + half) * WARP] = s.most[half];
+      mine[(HEAD_DIM / 2 + 2 + half) * WARP] = s.sum[half];
+    }
+  }
+  block_sync();
+  if (part > 0) return;
+  for (int p = 0; p < KW - 1; p++) {
+    const float* other = state + (tile * (KW - 1) + p) * STATE * WARP + lane();
+    float share[2];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      float most = other[(HEAD_DIM / 2 + half) * WARP];
+      raise(s, half, max(most, s.most[half]), scale);
+      share[half] = exp2_fast((most - reference_of(s.most[half])) * scale);
+      s.sum[half] += share[half] * other[(HEAD_DIM / 2 + 2 + half) * WARP];
+    }
+#pragma unroll
+    for (int i = 0; i < HEAD_DIM / 2; i++) s.acc[i] += share[i % 4 / 2] * other[i * WARP];
+  }
+}
+
 /// One block: MT tiles of 16 pairs of a group and a key/value head over one split. Each tile has KW warps, which take parts
 /// of each tile of keys and are merged at the end.
 template <int MT, int KW>
@@ -133,39 +166,10 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   copy_async_wait<0>();
   add_up_lanes(s);
 
-  constexpr int STATE = HEAD_DIM / 2 + 4;
   float *state = (float*)shared, *records = state + MT * (KW - 1) * STATE * WARP;
   // All have done with tiles and queries, whose place others take.
   block_sync();
-  if (KW > 1) {
-    // The warps of a tile hold the same rows: the first takes up the others, in their order.
-    if (part > 0) {
-      float* mine = state + (tile * (KW - 1) + part - 1) * STATE * WARP + lane();
-#pragma unroll
-      for (int i = 0; i < HEAD_DIM / 2; i++) mine[i * WARP] = s.acc[i];
-#pragma unroll
-      for (int half = 0; half < 2; half++) {
-        mine[(HEAD_DIM / 2 + half) * WARP] = s.most[half];
-        mine[(HEAD_DIM / 2 + 2 + half) * WARP] = s.sum[half];
-      }
-    }
-    block_sync();
-    if (part == 0) {
-      for (int p = 0; p < KW - 1; p++) {
-        const float* other = state + (tile * (KW - 1) + p) * STATE * WARP + lane();
-        float share[2];
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-          float most = other[(HEAD_DIM / 2 + half) * WARP];
-          raise(s, half, max(most, s.most[half]), scale);
-          share[half] = exp2_fast((most - reference_of(s.most[half])) * scale);
-          s.sum[half] += share[half] * other[(HEAD_DIM / 2 + 2 + half) * WARP];
-        }
-#pragma unroll
-        for (int i = 0; i < HEAD_DIM / 2; i++) s.acc[i] += share[i % 4 / 2] * other[i * WARP];
-      }
-    }
-  }
+  if (KW > 1) merge_warps<KW>(s, state, tile, part, scale);
   if (part == 0) write_pairs(s, out, pairs, split, tile * 16, heads, scale, records, partial, max_splits);
   if (split.count > 1) {
     merge_splits<PAIRS, THREADS, READING>(out, pairs, split.count, heads, records, partial, counters, max_splits);
