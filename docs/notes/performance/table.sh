@@ -1,0 +1,44 @@
+#!/bin/bash
+# The figures that performance.md begins with, on one GPU: tokens a second and the share of the floor.
+#   table.sh SPECTUNE [PART]…        parts: eight_billion, one_billion, seventy_billion, invariant, prompts; without any, all
+# DEVICE (cuda:0); REPEATS (1) runs of OUTPUT_LEN (511) new tokens behind INPUT_LEN (512) of a prompt, with random weights. Serving
+# under load is part `serving` of ../tuner/measure.sh.
+set -uo pipefail
+spectune=$1
+shift
+[ $# -gt 0 ] || set -- eight_billion one_billion seventy_billion invariant prompts
+
+bench() { # MODEL_SHAPE FLAG…
+    echo "== $*"
+    "$spectune" bench --load-format dummy --model-shape "$1" --device "${DEVICE:-cuda:0}" --context-length 2048 --page-size 16 \
+        --repeats "${REPEATS:-1}" --input-len "${INPUT_LEN:-512}" --output-len "${OUTPUT_LEN:-511}" "${@:2}"
+}
+
+eight_billion() {
+    bench llama-3.1-8b --speculative-algorithm EAGLE3 --max-running-requests 64 --batch-size 1,8,32,64 \
+        --shapes 'none;3,1,4@3;5,8,32@3;1,1,2@2'
+    bench llama-3.1-8b --speculative-algorithm EAGLE3 --max-running-requests 64 --batch-size 1,8 --shapes '7,1,8@3.91;8,10,60@5'
+}
+
+one_billion() {
+    bench llama-3.2-1b --speculative-algorithm EAGLE3 --max-running-requests 64 --batch-size 1,8 \
+        --shapes 'none;1,1,2@2;3,1,4@3;5,8,32@3'
+}
+
+# Wants 140 GB.
+seventy_billion() {
+    OUTPUT_LEN=61 bench llama-2-70b --speculative-algorithm EAGLE --max-running-requests 1 --batch-size 1 \
+        --shapes 'none;1,1,2@2;3,1,4@3;5,8,32@3'
+}
+
+invariant() {
+    bench llama-3.1-8b --speculative-algorithm EAGLE3 --max-running-requests 64 --batch-size 1,8 --shapes 'none;3,1,4@3' \
+        --batch-invariant
+}
+
+# The column of prompts is what counts here.
+prompts() {
+    INPUT_LEN=1024 OUTPUT_LEN=16 REPEATS=3 bench llama-3.1-8b --max-running-requests 8 --batch-size 8 --shapes none
+}
+
+for part in "$@"; do "$part"; done
