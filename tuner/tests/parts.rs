@@ -53,7 +53,6 @@ fn figures(record: &Record) -> &Measurement {
 }
 
 #[test]
-#[ignore = "minutes in the emulator"]
 fn parts_are_timed_once_for_each_configuration_and_load() {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny");
     let out = tempfile::tempdir().expect("a folder");

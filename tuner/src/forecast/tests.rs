@@ -236,7 +236,6 @@ fn the_engine_runs_the_rounds_that_are_forecast() {
 
 /// With two rounds in flight the last one may run or not, and a request may end by a round that was its last for sure.
 #[test]
-#[ignore = "minutes in the emulator"]
 fn with_rounds_in_flight_the_forecast_is_near() {
     for batch_size in [1, 3] {
         let (ran, forecast) = rounds_of(DeviceChoice::Emulator, TreeShape::chain(2), batch_size);
