@@ -1,0 +1,242 @@
+// What energy a GPU takes for what a round is made of, each alone for two seconds: nothing, blocks that wait, reading memory, reading
+// second-level cache, and products. Where power is the limit, a round takes no less than its energy over that limit.
+//   nvcc -O3 -std=c++17 -arch=native energy.cu -o energy -lcublasLt -lnvidia-ml -lcuda && ./energy [reads]
+// A line a load: how often it ran a second, mean watts, MHz at the end, millijoules each time, and what is read (GB/s) or
+// multiplied (TFLOP/s).
+#include <cublasLt.h>
+#include <cuda.h>
+#include <cuda_bf16.h>
+#include <nvml.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+
+#define CHECK(call)                                                                        \
+  if (auto status = (call); status != decltype(status)(0)) {                               \
+    fprintf(stderr, "%s:%d: %s: %d\n", __FILE__, __LINE__, #call, (int)status), exit(1);   \
+  }
+
+static const size_t WORKSPACE = 32 << 20, MEMORY = (size_t)16 << 30;
+static const double SECONDS = 2.0, UNCOUNTED = 0.7;
+static nvmlDevice_t device;
+static cublasLtHandle_t library;
+static __nv_bfloat16 *memory, *rows_in;
+static void *out, *workspace;
+
+__global__ void fill(__nv_bfloat16* out, size_t count, float bound, unsigned seed) {
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count; i += (size_t)gridDim.x * blockDim.x) {
+    unsigned long long z = (i + 1) * 0x9e3779b97f4a7c15ull + seed;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+    out[i] = __float2bfloat16(((float)(z >> 40) / (1 << 23) - 1.0f) * bound);
+  }
+}
+
+__global__ void wait(long long cycles) {
+  for (long long begin = clock64(); clock64() - begin < cycles;) __nanosleep(1000);
+}
+
+/// Reads `count` pieces of 16 bytes `times` over, past first-level cache.
+__global__ void read(const uint4* from, size_t count, int times, unsigned* found) {
+  unsigned seen = 0;
+  for (int time = 0; time < times; time++) {
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count; i += (size_t)gridDim.x * blockDim.x) {
+      uint4 piece = __ldcg(from + i);
+      seen ^= piece.x ^ piece.y ^ piece.z ^ piece.w;
+    }
+  }
+  if (seen == 0x12345678) *found = seen;
+}
+
+static double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Millijoules since the driver was loaded, when they next change: the driver counts in steps.
+static unsigned long long energy(const std::function<void()>& load) {
+  unsigned long long first, next;
+  CHECK(nvmlDeviceGetTotalEnergyConsumption(device, &first));
+  do {
+    load();
+    CHECK(nvmlDeviceGetTotalEnergyConsumption(device, &next));
+  } while (next == first);
+  return next;
+}
+
+/// `load` runs for some milliseconds; `each` is how often what is counted happens in it, of so many bytes and operations.
+static void measure(const char* name, double each, double bytes, double operations, const std::function<void()>& load) {
+  long runs = 0;
+  auto counted = [&] {
+    load();
+    CHECK(cudaDeviceSynchronize());
+    runs++;
+  };
+  for (double begin = now(); now() - begin < UNCOUNTED;) counted();
+  unsigned long long before = energy(counted);
+  double begin = now();
+  runs = 0;
+  while (now() - begin < SECONDS) counted();
+  unsigned long long spent = energy(counted) - before;
+  double seconds = now() - begin, times = runs * each;
+  unsigned clock;
+  CHECK(nvmlDeviceGetClockInfo(device, NVML_CLOCK_SM, &clock));
+  printf("%-34s %9.1f /s %5.0f W %5u MHz %9.3f mJ %6.0f GB/s %6.0f TFLOP/s\n", name, times / seconds, spent / seconds / 1000, clock,
+         spent / times, bytes * times / seconds / 1e9, operations * times / seconds / 1e12);
+  fflush(stdout);
+}
+
+/// A product of `rows` with weights that lie in memory one behind the other, by the algorithm that is the fastest for long.
+static void product(const char* name, int rows, int inputs, int outputs) {
+  cublasLtMatmulDesc_t description;
+  CHECK(cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  cublasOperation_t transposed = CUBLAS_OP_T;
+  CHECK(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed));
+  cublasLtMatrixLayout_t w, x, y;
+  CHECK(cublasLtMatrixLayoutCreate(&w, CUDA_R_16BF, inputs, outputs, inputs));
+  CHECK(cublasLtMatrixLayoutCreate(&x, CUDA_R_16BF, inputs, rows, inputs));
+  CHECK(cublasLtMatrixLayoutCreate(&y, CUDA_R_16BF, outputs, rows, outputs));
+  cublasLtMatmulPreference_t preference;
+  CHECK(cublasLtMatmulPreferenceCreate(&preference));
+  CHECK(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &WORKSPACE, sizeof WORKSPACE));
+  cublasLtMatmulHeuristicResult_t found[8];
+  int count = 0;
+  CHECK(cublasLtMatmulAlgoGetHeuristic(library, description, w, x, y, y, preference, 8, found, &count));
+  size_t own = (size_t)inputs * outputs, copies = std::max<size_t>(1, MEMORY / 2 / own), number = 0;
+  double floating = 2.0 * rows * inputs * outputs;
+  int times = std::max(1, (int)(5e-3 / (floating / 6e14)));
+  auto run = [&](const cublasLtMatmulAlgo_t& algorithm) {
+    float one = 1.0f, zero = 0.0f;
+    for (int i = 0; i < times; i++) {
+      CHECK(cublasLtMatmul(library, description, &one, memory + number++ % copies * own, w, rows_in, x, &zero, out, y, out, y,
+                           &algorithm, workspace, WORKSPACE, 0));
+    }
+  };
+  int best = 0;
+  double shortest = 1e9;
+  for (int at = 0; at < count; at++) {
+    for (double begin = now(); now() - begin < 0.05;) {
+      run(found[at].algo);
+      CHECK(cudaDeviceSynchronize());
+    }
+    double begin = now();
+    for (int i = 0; i < 20; i++) run(found[at].algo);
+    CHECK(cudaDeviceSynchronize());
+    if (now() - begin < shortest) shortest = now() - begin, best = at;
+  }
+  measure(name, times, own * 2.0, floating, [&] { run(found[best].algo); });
+}
+
+static const int STAGE = 16 << 10, STAGES = 12;
+
+/// How tiles of 16 KB lie in memory, and the order in which they are asked for.
+struct Order {
+  const char* name;
+  /// Bytes of a row of weights, and of the piece of it that a tile has: with all of it, tiles lie behind each other.
+  int row, piece;
+  /// A block takes the tiles of its rows, or of a megabyte, from left to right; otherwise all blocks together take them one by one.
+  bool apart;
+};
+
+/// Where tiles begin, in elements and rows: each step of a tile so far from the one before, each tile from the one above.
+struct Steps {
+  int steps, count, step_column, step_row, tile_row;
+  bool apart;
+};
+
+/// Blocks that do nothing but ask for tiles by the copying engine.
+__global__ void __launch_bounds__(32, 1) tiles(const __grid_constant__ CUtensorMap map, const Steps plan) {
+  extern __shared__ __align__(1024) unsigned char shared[];
+  __shared__ unsigned long long full[STAGES];
+  if (threadIdx.x != 0) return;
+  auto address = [](const void* at) { return (unsigned)__cvta_generic_to_shared(at); };
+  for (int i = 0; i < STAGES; i++) asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(address(full + i)));
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  auto arrived = [&](int number) {
+    unsigned there = 0;
+    while (!there) {
+      asm volatile(
+          "{\n.reg .pred there;\nmbarrier.try_wait.parity.shared.b64 there, [%1], %2;\nselp.u32 %0, 1, 0, there;\n}"
+          : "=r"(there)
+          : "r"(address(full + number % STAGES)), "r"(number / STAGES & 1)
+          : "memory");
+    }
+  };
+  int number = 0;
+  auto ask = [&](int column, int row) {
+    unsigned long long* barrier = full + number % STAGES;
+    if (number >= STAGES) arrived(number - STAGES);
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(address(barrier)), "r"(STAGE) : "memory");
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+                     address(shared + number % STAGES * STAGE)),
+                 "l"(&map), "r"(column), "r"(row), "r"(address(barrier))
+                 : "memory");
+    number++;
+  };
+  auto step_of = [&](int tile, int step) { ask(step * plan.step_column, tile * plan.tile_row + step * plan.step_row); };
+  if (plan.apart) {
+    for (int tile = blockIdx.x; tile < plan.count; tile += gridDim.x) {
+      for (int step = 0; step < plan.steps; step++) step_of(tile, step);
+    }
+  } else {
+    for (int at = blockIdx.x; at < plan.count * plan.steps; at += gridDim.x) step_of(at / plan.steps, at % plan.steps);
+  }
+  for (int left = number < STAGES ? number : STAGES; left > 0; left--) arrived(number - left);
+}
+
+static void reads(const Order& order) {
+  CUtensorMap map;
+  cuuint64_t sizes[2] = {(cuuint64_t)order.row / 2, MEMORY / order.row}, pitches[1] = {(cuuint64_t)order.row};
+  cuuint32_t box[2] = {(cuuint32_t)order.piece / 2, (cuuint32_t)(STAGE / order.piece)}, apart[2] = {1, 1};
+  CHECK(cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, memory, sizes, pitches, box, apart,
+                               CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
+  CHECK(cudaFuncSetAttribute(tiles, cudaFuncAttributeMaxDynamicSharedMemorySize, STAGE * STAGES));
+  // Where a piece is the whole row, tiles lie behind each other: a block has runs of a megabyte.
+  bool packed = order.piece == order.row;
+  int height = STAGE / order.piece, steps = packed ? 64 : order.row / order.piece;
+  Steps plan = {steps, 0, packed ? 0 : order.piece / 2, packed ? height : 0, packed ? height * steps : height, order.apart};
+  plan.count = MEMORY / order.row / plan.tile_row;
+  measure(order.name, plan.count * (double)steps * STAGE / (1 << 30), (double)(1 << 30), 0,
+          [&] { tiles<<<132, 32, STAGE * STAGES>>>(map, plan); });
+}
+
+int main(int count, char** arguments) {
+  CHECK(nvmlInit());
+  CHECK(nvmlDeviceGetHandleByIndex(0, &device));
+  CHECK(cublasLtCreate(&library));
+  CHECK(cudaMalloc(&memory, MEMORY));
+  CHECK(cudaMalloc(&rows_in, (size_t)8192 * 14336 * 2));
+  CHECK(cudaMalloc(&out, (size_t)8192 * 28672 * 2));
+  CHECK(cudaMalloc(&workspace, WORKSPACE));
+  fill<<<1024, 256>>>(memory, MEMORY / 2, 0.02f, 1);
+  fill<<<1024, 256>>>(rows_in, (size_t)8192 * 14336, 1.0f, 2);
+  CHECK(cudaDeviceSynchronize());
+  const uint4* pieces = (const uint4*)memory;
+  measure("nothing", 1, 0, 0, [] { usleep(5000); });
+  measure("blocks that wait", 1, 0, 0, [] { wait<<<132, 1024>>>(8000000); });
+  measure("memory, 1 GB", 16, (double)(1 << 30), 0, [&] { read<<<132 * 2, 1024>>>(pieces, MEMORY / 16, 1, (unsigned*)out); });
+  for (Order order : {Order{"tiles of rows of 8 KB, 128 x 128", 8192, 128, true}, Order{"tiles of rows of 8 KB, 64 x 256", 8192, 256, true},
+                      Order{"tiles of rows of 8 KB, 32 x 512", 8192, 512, true}, Order{"the same, one by one", 8192, 512, false},
+                      Order{"tiles of rows of 28 KB, 128 x 128", 28672, 128, true},
+                      Order{"tiles of 16 KB, 1 MB a block", 128, 128, true}, Order{"tiles of 16 KB, one by one", 128, 128, false}}) {
+    reads(order);
+  }
+  if (count > 1) return 0;
+  measure("second-level cache, 1 GB", 16, (double)(1 << 30), 0, [&] {
+    read<<<132 * 2, 1024>>>(pieces, (16 << 20) / 16, 1024, (unsigned*)out);
+  });
+  product("product 8192 x 8192 x 8192", 8192, 8192, 8192);
+  for (int rows : {32, 256, 480, 1024}) {
+    char name[4][40];
+    const int layers[4][2] = {{4096, 28672}, {14336, 4096}, {4096, 6144}, {4096, 4096}};
+    for (int i = 0; i < 4; i++) {
+      snprintf(name[i], 40, "%d rows, %d to %d", rows, layers[i][0], layers[i][1]);
+      product(name[i], rows, layers[i][0], layers[i][1]);
+    }
+  }
+}
