@@ -1,8 +1,8 @@
-// What energy a GPU takes for what a round is made of, each alone for two seconds: nothing, blocks that wait, reading memory, reading
-// second-level cache, and products. Where power is the limit, a round takes no less than its energy over that limit.
-//   nvcc -O3 -std=c++17 -arch=native energy.cu -o energy -lcublasLt -lnvidia-ml -lcuda && ./energy [reads]
-// A line a load: how often it ran a second, mean watts, MHz at the end, millijoules each time, and what is read (GB/s) or
-// multiplied (TFLOP/s).
+// What energy a GPU takes for what a round is made of, each alone for more than a second: nothing, blocks that wait, memory read by
+// loads, by cp.async and by the copying engine, second-level cache, and products. Where power is the limit, a round takes no less than its energy over that limit.
+//   nvcc -O3 -std=c++17 -arch=native energy.cu -o energy -lcublasLt -lnvidia-ml -lcuda && ./energy
+// A line a load: how often it ran a second, mean watts, MHz at the end, millijoules each time (of what is read, 2^30
+// bytes), and what is read (GB/s) or multiplied (TFLOP/s).
 #include <cublasLt.h>
 #include <cuda.h>
 #include <cuda_bf16.h>
@@ -13,7 +13,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 
 #define CHECK(call)                                                                        \
@@ -22,7 +21,7 @@
   }
 
 static const size_t WORKSPACE = 32 << 20, MEMORY = (size_t)16 << 30;
-static const double SECONDS = 2.0, UNCOUNTED = 0.7;
+static const double SECONDS = 1.3, UNCOUNTED = 0.5;
 static nvmlDevice_t device;
 static cublasLtHandle_t library;
 static __nv_bfloat16 *memory, *rows_in;
@@ -90,45 +89,60 @@ static void measure(const char* name, double each, double bytes, double operatio
   fflush(stdout);
 }
 
-/// A product of `rows` with weights that lie in memory one behind the other, by the algorithm that is the fastest for long.
-static void product(const char* name, int rows, int inputs, int outputs) {
+/// A product of `rows` with weights that lie in memory one behind the other, by the offered algorithm that is the fastest for long.
+struct Product {
   cublasLtMatmulDesc_t description;
-  CHECK(cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-  cublasOperation_t transposed = CUBLAS_OP_T;
-  CHECK(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed));
   cublasLtMatrixLayout_t w, x, y;
-  CHECK(cublasLtMatrixLayoutCreate(&w, CUDA_R_16BF, inputs, outputs, inputs));
-  CHECK(cublasLtMatrixLayoutCreate(&x, CUDA_R_16BF, inputs, rows, inputs));
-  CHECK(cublasLtMatrixLayoutCreate(&y, CUDA_R_16BF, outputs, rows, outputs));
-  cublasLtMatmulPreference_t preference;
-  CHECK(cublasLtMatmulPreferenceCreate(&preference));
-  CHECK(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &WORKSPACE, sizeof WORKSPACE));
-  cublasLtMatmulHeuristicResult_t found[8];
-  int count = 0;
-  CHECK(cublasLtMatmulAlgoGetHeuristic(library, description, w, x, y, y, preference, 8, found, &count));
-  size_t own = (size_t)inputs * outputs, copies = std::max<size_t>(1, MEMORY / 2 / own), number = 0;
-  double floating = 2.0 * rows * inputs * outputs;
-  int times = std::max(1, (int)(5e-3 / (floating / 6e14)));
-  auto run = [&](const cublasLtMatmulAlgo_t& algorithm) {
-    float one = 1.0f, zero = 0.0f;
-    for (int i = 0; i < times; i++) {
-      CHECK(cublasLtMatmul(library, description, &one, memory + number++ % copies * own, w, rows_in, x, &zero, out, y, out, y,
-                           &algorithm, workspace, WORKSPACE, 0));
-    }
-  };
-  int best = 0;
-  double shortest = 1e9;
-  for (int at = 0; at < count; at++) {
-    for (double begin = now(); now() - begin < 0.05;) {
-      run(found[at].algo);
+  cublasLtMatmulAlgo_t algorithm;
+  size_t own, copies, number = 0;
+
+  Product(int rows, int inputs, int outputs) : own((size_t)inputs * outputs), copies(MEMORY / 2 / own) {
+    CHECK(cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    cublasOperation_t transposed = CUBLAS_OP_T;
+    CHECK(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed));
+    CHECK(cublasLtMatrixLayoutCreate(&w, CUDA_R_16BF, inputs, outputs, inputs));
+    CHECK(cublasLtMatrixLayoutCreate(&x, CUDA_R_16BF, inputs, rows, inputs));
+    CHECK(cublasLtMatrixLayoutCreate(&y, CUDA_R_16BF, outputs, rows, outputs));
+    cublasLtMatmulPreference_t preference;
+    CHECK(cublasLtMatmulPreferenceCreate(&preference));
+    CHECK(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &WORKSPACE, sizeof WORKSPACE));
+    cublasLtMatmulHeuristicResult_t found[8];
+    int count = 0, best = 0, times = std::max(4, (int)(0.05 / (1e-5 + 2.0 * rows * own / 6e14)));
+    CHECK(cublasLtMatmulAlgoGetHeuristic(library, description, w, x, y, y, preference, 8, found, &count));
+    double shortest = 1e9;
+    for (int at = 0; at < count; at++) {
+      algorithm = found[at].algo;
+      double begin = 0;
+      for (int i = -times; i < times; i++) {
+        if (i == 0) CHECK(cudaDeviceSynchronize());
+        if (i == 0) begin = now();
+        run();
+      }
       CHECK(cudaDeviceSynchronize());
+      if (now() - begin < shortest) shortest = now() - begin, best = at;
     }
-    double begin = now();
-    for (int i = 0; i < 20; i++) run(found[at].algo);
-    CHECK(cudaDeviceSynchronize());
-    if (now() - begin < shortest) shortest = now() - begin, best = at;
+    algorithm = found[best].algo;
   }
-  measure(name, times, own * 2.0, floating, [&] { run(found[best].algo); });
+  void run() {
+    float one = 1.0f, zero = 0.0f;
+    CHECK(cublasLtMatmul(library, description, &one, memory + number++ % copies * own, w, rows_in, x, &zero, out, y, out, y,
+                         &algorithm, workspace, WORKSPACE, 0));
+  }
+};
+
+/// The four products of a layer of Llama-3.1-8B's shape, one after the other.
+static void layer(int rows) {
+  Product products[4] = {{rows, 4096, 6144}, {rows, 4096, 4096}, {rows, 4096, 28672}, {rows, 14336, 4096}};
+  double weights = 0;
+  for (Product& product : products) weights += product.own;
+  char name[40];
+  snprintf(name, sizeof name, "products of a layer, %d rows", rows);
+  int times = std::max(1, 4096 / (256 + rows));
+  measure(name, times, weights * 2, 2 * weights * rows, [&] {
+    for (int i = 0; i < times; i++) {
+      for (Product& product : products) product.run();
+    }
+  });
 }
 
 static const int STAGE = 16 << 10, STAGES = 12;
@@ -140,6 +154,7 @@ struct Order {
   int row, piece;
   /// A block takes the tiles of its rows, or of a megabyte, from left to right; otherwise all blocks together take them one by one.
   bool apart;
+  CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
 };
 
 /// Where tiles begin, in elements and rows: each step of a tile so far from the one before, each tile from the one above.
@@ -147,6 +162,27 @@ struct Steps {
   int steps, count, step_column, step_row, tile_row;
   bool apart;
 };
+
+/// Blocks that copy stages of 16 rows of 1 KB by `cp.async`, as many under way; a block has its rows from left to right.
+__global__ void __launch_bounds__(256) copies_of_threads(const unsigned char* from, int count, int row) {
+  constexpr int UNDER_WAY = 3, PIECE = 1024, HEIGHT = STAGE / PIECE;
+  extern __shared__ __align__(1024) unsigned char shared[];
+  int stage = 0, first = threadIdx.x * 16 / PIECE, at = threadIdx.x * 16 % PIECE;
+  for (int tile = blockIdx.x; tile < count; tile += gridDim.x) {
+    for (int step = 0; step < row / PIECE; step++) {
+#pragma unroll
+      for (int i = 0; i < HEIGHT; i += HEIGHT / 4) {
+        const unsigned char* piece = from + ((size_t)tile * HEIGHT + first + i) * row + step * PIECE + at;
+        unsigned to = (unsigned)__cvta_generic_to_shared(shared + stage * STAGE + (first + i) * PIECE + at);
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(piece) : "memory");
+      }
+      asm volatile("cp.async.commit_group;\ncp.async.wait_group %0;" ::"n"(UNDER_WAY - 1) : "memory");
+      __syncthreads();
+      stage = (stage + 1) % UNDER_WAY;
+    }
+  }
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
 
 /// Blocks that do nothing but ask for tiles by the copying engine.
 __global__ void __launch_bounds__(32, 1) tiles(const __grid_constant__ CUtensorMap map, const Steps plan) {
@@ -193,10 +229,9 @@ static void reads(const Order& order) {
   cuuint64_t sizes[2] = {(cuuint64_t)order.row / 2, MEMORY / order.row}, pitches[1] = {(cuuint64_t)order.row};
   cuuint32_t box[2] = {(cuuint32_t)order.piece / 2, (cuuint32_t)(STAGE / order.piece)}, apart[2] = {1, 1};
   CHECK(cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, memory, sizes, pitches, box, apart,
-                               CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                               CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, order.promotion,
                                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
   CHECK(cudaFuncSetAttribute(tiles, cudaFuncAttributeMaxDynamicSharedMemorySize, STAGE * STAGES));
-  // Where a piece is the whole row, tiles lie behind each other: a block has runs of a megabyte.
   bool packed = order.piece == order.row;
   int height = STAGE / order.piece, steps = packed ? 64 : order.row / order.piece;
   Steps plan = {steps, 0, packed ? 0 : order.piece / 2, packed ? height : 0, packed ? height * steps : height, order.apart};
@@ -205,7 +240,7 @@ static void reads(const Order& order) {
           [&] { tiles<<<132, 32, STAGE * STAGES>>>(map, plan); });
 }
 
-int main(int count, char** arguments) {
+int main() {
   CHECK(nvmlInit());
   CHECK(nvmlDeviceGetHandleByIndex(0, &device));
   CHECK(cublasLtCreate(&library));
@@ -220,23 +255,19 @@ int main(int count, char** arguments) {
   measure("nothing", 1, 0, 0, [] { usleep(5000); });
   measure("blocks that wait", 1, 0, 0, [] { wait<<<132, 1024>>>(8000000); });
   measure("memory, 1 GB", 16, (double)(1 << 30), 0, [&] { read<<<132 * 2, 1024>>>(pieces, MEMORY / 16, 1, (unsigned*)out); });
-  for (Order order : {Order{"tiles of rows of 8 KB, 128 x 128", 8192, 128, true}, Order{"tiles of rows of 8 KB, 64 x 256", 8192, 256, true},
-                      Order{"tiles of rows of 8 KB, 32 x 512", 8192, 512, true}, Order{"the same, one by one", 8192, 512, false},
-                      Order{"tiles of rows of 28 KB, 128 x 128", 28672, 128, true},
-                      Order{"tiles of 16 KB, 1 MB a block", 128, 128, true}, Order{"tiles of 16 KB, one by one", 128, 128, false}}) {
+  for (int row : {8192, 28672}) {
+    int rows = MEMORY / row / 16;
+    measure(row == 8192 ? "cp.async, rows of 8 KB" : "cp.async, rows of 28 KB", (double)rows * 16 * row / (1 << 30),
+            (double)(1 << 30), 0, [&] { copies_of_threads<<<132 * 4, 256, 3 * STAGE>>>((const unsigned char*)memory, rows, row); });
+  }
+  const CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
+  for (Order order : {Order{"tiles, rows of 8 KB, 128 x 128", 8192, 128, true}, Order{"tiles, rows of 8 KB, 32 x 512", 8192, 512, true},
+                      Order{"tiles, rows of 28 KB, 128 x 128", 28672, 128, true}, Order{"tiles, 1 MB a block", 128, 128, true},
+                      Order{"tiles, one by one", 128, 128, false}, Order{"tiles, promoted to 256", 8192, 128, true, promotion}}) {
     reads(order);
   }
-  if (count > 1) return 0;
   measure("second-level cache, 1 GB", 16, (double)(1 << 30), 0, [&] {
     read<<<132 * 2, 1024>>>(pieces, (16 << 20) / 16, 1024, (unsigned*)out);
   });
-  product("product 8192 x 8192 x 8192", 8192, 8192, 8192);
-  for (int rows : {32, 256, 480, 1024}) {
-    char name[4][40];
-    const int layers[4][2] = {{4096, 28672}, {14336, 4096}, {4096, 6144}, {4096, 4096}};
-    for (int i = 0; i < 4; i++) {
-      snprintf(name[i], 40, "%d rows, %d to %d", rows, layers[i][0], layers[i][1]);
-      product(name[i], rows, layers[i][0], layers[i][1]);
-    }
-  }
+  for (int rows : {8, 32, 64, 128, 256, 480, 1024}) layer(rows);
 }
