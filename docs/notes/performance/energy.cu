@@ -1,5 +1,7 @@
 // What energy a GPU takes for what a round is made of, each alone for more than a second: nothing, blocks that wait, memory read by
-// loads, by cp.async and by the copying engine, second-level cache, and products. Where power is the limit, a round takes no less than its energy over that limit.
+// loads, by cp.async and by the copying engine, second-level cache, and products. Where power is the limit, a round takes no less
+// than its energy over that limit.
+//
 //   nvcc -O3 -std=c++17 -arch=native energy.cu -o energy -lcublasLt -lnvidia-ml -lcuda && ./energy
 // A line a load: how often it ran a second, mean watts, MHz at the end, millijoules each time (of what is read, 2^30
 // bytes), and what is read (GB/s) or multiplied (TFLOP/s).
@@ -270,4 +272,6 @@ int main() {
     read<<<132 * 2, 1024>>>(pieces, (16 << 20) / 16, 1024, (unsigned*)out);
   });
   for (int rows : {8, 32, 64, 128, 256, 480, 1024}) layer(rows);
+  Product square(8192, 8192, 8192);
+  measure("product of 8,192 x 8,192 x 8,192", 1, 0, 2.0 * 8192 * 8192 * 8192, [&] { square.run(); });
 }
