@@ -7,20 +7,14 @@
 // bytes), and what is read (GB/s) or multiplied (TFLOP/s).
 #include <cublasLt.h>
 #include <cuda.h>
-#include <cuda_bf16.h>
 #include <nvml.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <functional>
 
-#define CHECK(call)                                                                        \
-  if (auto status = (call); status != decltype(status)(0)) {                               \
-    fprintf(stderr, "%s:%d: %s: %d\n", __FILE__, __LINE__, #call, (int)status), exit(1);   \
-  }
+#include "probe.cuh"
 
 static const size_t WORKSPACE = 32 << 20, MEMORY = (size_t)16 << 30;
 static const double SECONDS = 1.3, UNCOUNTED = 0.5;
@@ -28,15 +22,6 @@ static nvmlDevice_t device;
 static cublasLtHandle_t library;
 static __nv_bfloat16 *memory, *rows_in;
 static void *out, *workspace;
-
-__global__ void fill(__nv_bfloat16* out, size_t count, float bound, unsigned seed) {
-  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count; i += (size_t)gridDim.x * blockDim.x) {
-    unsigned long long z = (i + 1) * 0x9e3779b97f4a7c15ull + seed;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-    out[i] = __float2bfloat16(((float)(z >> 40) / (1 << 23) - 1.0f) * bound);
-  }
-}
 
 __global__ void wait(long long cycles) {
   for (long long begin = clock64(); clock64() - begin < cycles;) __nanosleep(1000);
@@ -114,14 +99,15 @@ struct Product {
     double shortest = 1e9;
     for (int at = 0; at < count; at++) {
       algorithm = found[at].algo;
-      double begin = 0;
-      for (int i = -times; i < times; i++) {
-        if (i == 0) CHECK(cudaDeviceSynchronize());
-        if (i == 0) begin = now();
-        run();
-      }
-      CHECK(cudaDeviceSynchronize());
-      if (now() - begin < shortest) shortest = now() - begin, best = at;
+      auto timed = [&] {
+        double begin = now();
+        for (int i = 0; i < times; i++) run();
+        CHECK(cudaDeviceSynchronize());
+        return now() - begin;
+      };
+      timed();
+      double took = timed();
+      if (took < shortest) shortest = took, best = at;
     }
     algorithm = found[best].algo;
   }

@@ -5,27 +5,12 @@
 // A line an algorithm, of the three best that are offered and of the six best of the others: rows, inputs, outputs, parts, what
 // the library calls its tile, stages, cluster, parts of its own and inner order, microseconds alone (least of 4, weights not in second-level cache) and for long (mean), MHz and watts at the end.
 #include <cublasLt.h>
-#include <cuda_bf16.h>
 #include <nvml.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <vector>
 
-#define CHECK(call)                                                                        \
-  if (auto status = (call); status != decltype(status)(0)) {                               \
-    fprintf(stderr, "%s:%d: %s: %d\n", __FILE__, __LINE__, #call, (int)status), exit(1);   \
-  }
-
-__global__ void fill(__nv_bfloat16* out, size_t count, float bound, unsigned seed) {
-  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count; i += (size_t)gridDim.x * blockDim.x) {
-    unsigned long long z = (i + 1) * 0x9e3779b97f4a7c15ull + seed;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-    out[i] = __float2bfloat16(((float)(z >> 40) / (1 << 23) - 1.0f) * bound);
-  }
-}
+#include "probe.cuh"
 
 static const size_t WORKSPACE = 32 << 20, WEIGHTS = (size_t)1 << 31;
 static float milliseconds = 60.0f;
