@@ -139,8 +139,8 @@ fn a_machine_that_only_computes_is_learnt_too() {
     assert!(errors[50] < 0.02 && errors[99] < 0.08, "{:?} {:?}", &errors[45..], model.parameters());
 }
 
-/// Rounds of this engine on an H200, Llama-3.1-8B's shape in bfloat16, from docs/notes/cuda.md (accept length × batch /
-/// tokens a second): a real machine, and few points.
+/// Rounds of an early state of this engine on an H200, Llama-3.1-8B's shape in bfloat16 (accept length × batch / tokens a
+/// second; most of them in docs/notes/performance.md, "Steps measured together"): a real machine, and few points.
 #[test]
 fn an_h200_is_learnt_from_twenty_points() {
     type Row = (&'static str, f64, &'static [(usize, f64)]);
