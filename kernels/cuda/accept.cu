@@ -85,19 +85,89 @@ __device__ __forceinline__ int walk(const Tree& tree, bool runs, int simulated, 
   return found;
 }
 
+#define INNER_WARPS 32
+
+/// Lists the inner nodes of trees, those that have children, so that the target is asked for the tokens behind them before walks
+/// begin: a walk then has to ask for the leaf alone where it ends.
+///
+/// Reads node_parent `[batch, nodes]`, batch_slot `[batch]`; what rows of the target's pass have, row_slot and row_sample
+/// `[batch·nodes]`. Writes row, slot and sample `[capacity]`: request by request b·nodes + node of each inner node, and the slot and
+/// sample of that row. What is left is padding: row 0, the dummy slot, sample 0. place `[batch·nodes]`: where in the list a node
+/// stands, −1 for leaves, all nodes of padding, and inner nodes for which the list has no more room.
+/// Grid 1, 1024 threads, of which a warp takes a request at a time; nodes ≤ 128.
+extern "C" __global__ void __launch_bounds__(1024)
+    inner_rows(int* place, int* row, int* slot_of, int* sample_of, int capacity, const int* node_parent, const int* batch_slot,
+               const int* row_slot, const int* row_sample, int batch, int nodes, int dummy_slot) {
+  __shared__ int counts[INNER_WARPS];
+  wait_for_predecessor();
+  int before = 0;
+#pragma unroll 1
+  for (int first = 0; first < batch; first += INNER_WARPS) {
+    int request = first + warp();
+    bool runs = request < batch && batch_slot[request] != dummy_slot;
+    u64 begin = (u64)request * nodes;
+    // A bit for each node (`lane + 32·i` in word i): whether it is the parent of another.
+    u32 inner[NODES_A_LANE] = {};
+#pragma unroll
+    for (int i = 0; i < NODES_A_LANE; i++) {
+      int node = i * WARP + lane(), parent = runs && node < nodes ? node_parent[begin + node] : -1;
+#pragma unroll
+      for (int word = 0; word < NODES_A_LANE; word++) {
+        if (parent >= 0 && parent / WARP == word) inner[word] |= 1u << parent % WARP;
+      }
+    }
+    int count = 0;
+#pragma unroll
+    for (int i = 0; i < NODES_A_LANE; i++) {
+#pragma unroll
+      for (int mask = WARP / 2; mask > 0; mask /= 2) inner[i] |= shuffle_xor(inner[i], mask);
+      count += __popc(inner[i]);
+    }
+    if (lane() == 0) counts[warp()] = count;
+    block_sync();
+    int other = counts[lane()], at = before + sum_of(lane() < warp() ? other : 0, WARP);
+    before += sum_of(other, WARP);
+    // Their next counts come behind this.
+    block_sync();
+    if (request >= batch) continue;
+#pragma unroll
+    for (int i = 0; i < NODES_A_LANE; i++) {
+      int node = i * WARP + lane(), to = at + __popc(inner[i] & (1u << lane()) - 1);
+      at += __popc(inner[i]);
+      if (node >= nodes) continue;
+      bool listed = inner[i] >> lane() & 1 && to < capacity;
+      place[begin + node] = listed ? to : -1;
+      if (!listed) continue;
+      row[to] = (int)begin + node;
+      slot_of[to] = row_slot[begin + node];
+      sample_of[to] = row_sample[begin + node];
+    }
+  }
+  for (int at = before + (int)threadIdx.x; at < capacity; at += INNER_WARPS * WARP) {
+    row[at] = 0;
+    slot_of[at] = dummy_slot;
+    sample_of[at] = 0;
+  }
+}
+
 /// A step of walks down trees whose choices are found on the way: keeps the choices behind the nodes where the walks stand, and
-/// goes on to the next.
+/// goes on to the next that are not known.
 ///
 /// Reads choice `[batch]`, the target's token behind row `row[request]`; what rows of the target's pass have, row_slot and
-/// row_sample `[batch·nodes]`; the rest as accept_drafts. Writes chosen `[batch·nodes]`: at step 0 −1, which no node holds, later
-/// chosen[row] = choice. Then row `[batch]`, the row of the node that comes behind `step` others on the way from the root, or of
-/// the last where the way ends before; and of that row slot and sample `[batch]`.
+/// row_sample `[batch·nodes]`; what was asked for ahead, ahead_place `[batch·nodes]` as inner_rows has left it and the tokens
+/// ahead_choice (null: nothing was); the rest as accept_drafts. Writes chosen `[batch·nodes]`: at step 0 ahead_choice[place], or −1,
+/// which no node holds; later chosen[row] = choice where it is still −1: what is known stays, for nobody may have awaited a choice,
+/// which then is any token. Then row `[batch]`, the row of the first node on the way from the root whose choice is not known, or of
+/// the last; and of that row slot and sample `[batch]`.
+/// awaited[step mod 2] is 1 if a walk stands at a node whose choice is not known, padding apart, and else stays 0; the other of the
+/// two becomes 0. Both are 0 when a round begins: behind its last step, `most`, all choices on the ways are known.
 /// Tree, slots and lengths are older than the target's pass and read ahead.
 /// Grid batch, 128 threads; nodes ≤ 128, most ≤ 128.
 extern "C" __global__ void __launch_bounds__(128)
     walk_on(int* chosen, const int* node_token, const int* node_parent, const int* node_depth, const int* batch_slot,
             const u64* seed, int nodes, int most, int dummy_slot, float simulate, const int* length, int step,
-            const int* choice, const int* row_slot, const int* row_sample, int* row, int* slot_of, int* sample_of) {
+            const int* choice, const int* row_slot, const int* row_sample, const int* ahead_place, const int* ahead_choice,
+            int* row, int* slot_of, int* sample_of, int* awaited) {
   __shared__ Tree tree;
   __shared__ int path[MOST_NODES];
   int request = (int)blockIdx.x, node = (int)threadIdx.x;
@@ -107,15 +177,26 @@ extern "C" __global__ void __launch_bounds__(128)
   read_node(tree, node_token, node_parent, node_depth, first, nodes);
   int simulated = simulated_count(simulate, runs, seed, slot, runs ? load_fresh(length + slot) : 0, most, nodes);
   wait_for_predecessor();
-  bool is_here = step > 0 && (u64)row[request] == first + node;
-  int own = is_here ? choice[request] : step > 0 && node < nodes ? chosen[first + node] : -1;
+  int own = -1;
+  if (node < nodes) {
+    if (step > 0) {
+      own = chosen[first + node];
+      if (own < 0 && (u64)row[request] == first + node) chosen[first + node] = own = choice[request];
+    } else {
+      int place = ahead_place ? ahead_place[first + node] : -1;
+      chosen[first + node] = own = place < 0 ? -1 : ahead_choice[place];
+    }
+  }
   tree.choices[node] = own;
-  if (node < nodes && (is_here || step == 0)) chosen[first + node] = own;
+  if (request == 0 && node == 0) awaited[(step + 1) % 2] = 0;
   block_sync();
   if (warp() > 0) return;
   int found = walk(tree, runs, simulated, most, path);
   if (lane() > 0) return;
-  u64 next = first + path[min(step, found - 1)];
+  int at = 0;
+  while (at < found - 1 && tree.choices[path[at]] >= 0) at++;
+  if (runs && tree.choices[path[at]] < 0) awaited[step % 2] = 1;
+  u64 next = first + path[at];
   row[request] = (int)next;
   slot_of[request] = row_slot[next];
   sample_of[request] = row_sample[next];

@@ -6,6 +6,14 @@
 #define MULTIPLIERS 256
 #define THREADS 320
 
+/// Whether nobody awaits what a kernel computes, as one ahead of it may say: `awaited`, if it is not null, points at 0. All threads of
+/// a block ask before they do anything else, and end if it is so; who asks has waited for the kernel ahead.
+__device__ __forceinline__ bool left_out(const int* awaited) {
+  if (!awaited) return false;
+  wait_for_predecessor();
+  return load_fresh(awaited) == 0;
+}
+
 /// What lies behind the stages of a ring in which tiles arrive.
 struct TileRing {
   /// A stage is full when its bytes are there, and empty when all warps that multiply are done with it.

@@ -343,5 +343,6 @@ fn layer<'a>(
         inputs,
         outputs,
         unscaled: None,
+        awaited: None,
     }
 }

@@ -17,7 +17,7 @@ mod unread;
 
 use crate::device::{Device, DeviceError, Element, Slice};
 
-pub use accept::{check_accept, check_compact_cache, check_walk_on};
+pub use accept::{check_accept, check_compact_cache, check_inner_rows, check_walk_on};
 pub use attention::{check_attention, check_attention_together};
 pub use attention_groups::check_rotate_and_attend;
 pub use elementwise::{
@@ -58,7 +58,7 @@ pub const CHECKS: [Check; 15] = [
 pub type UntypedCheck = (&'static str, fn(&Device) -> Result<(), String>);
 
 /// All checks that run once.
-pub const UNTYPED_CHECKS: [UntypedCheck; 11] = [
+pub const UNTYPED_CHECKS: [UntypedCheck; 12] = [
     ("top_k_rows", check_top_k_rows),
     ("top_k_rows, a row alone and among many", check_top_k_among_many),
     ("argmax_rows", check_argmax_rows),
@@ -66,6 +66,7 @@ pub const UNTYPED_CHECKS: [UntypedCheck; 11] = [
     ("draft_begin, draft_expand and draft_finish", check_draft_trees),
     ("decode_begin", check_decode_rows),
     ("accept", check_accept),
+    ("inner_rows", check_inner_rows),
     ("walk_on", check_walk_on),
     ("keep_unread and unread_rows", check_unread),
     ("sample_rows", check_sample_rows),

@@ -17,7 +17,7 @@ mod state;
 mod tree;
 mod unread;
 
-pub use accept::{Acceptance, CachePlanes, Moves, Stand, Walk, Ways};
+pub use accept::{Acceptance, CachePlanes, InnerNodes, Moves, Stand, Walk, Ways};
 pub use attention::{Attention, HEAD_DIMS};
 pub use attention_tiles::{Ahead, Groups, Sees};
 pub use elementwise::{Added, JoinNormed, RmsNorm, Rotation};

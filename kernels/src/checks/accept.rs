@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     device::{Buffer, Device, Element},
-    launch::{Acceptance, CachePlanes, Kernels, Moves, Outputs, Stand, Walk, Ways},
+    launch::{Acceptance, CachePlanes, InnerNodes, Kernels, Moves, Outputs, Stand, Walk, Ways},
 };
 
 /// What a kernel and its check agree on: draws for simulated acceptance are not those for tokens.
@@ -282,15 +282,95 @@ pub fn check_accept(device: &Device) -> Result<(), String> {
     if (mean - 1.3).abs() > 0.08 { Err(format!("simulated acceptance of 1.3 has a mean of {mean}")) } else { Ok(()) }
 }
 
-/// One walk, step by step; the host answers where it stands as the target would.
+/// Some nodes of trees on a device, poisoned.
+struct StandBuffers([Buffer; 4]);
+
+impl StandBuffers {
+    fn new(device: &Device, nodes: usize) -> Result<Self, String> {
+        let buffer = || poisoned(device, nodes);
+        Ok(Self([buffer()?, buffer()?, buffer()?, buffer()?]))
+    }
+
+    fn operand(&self) -> Stand<'_> {
+        let [row, slot, sample_position, choice] = self.0.each_ref().map(Buffer::slice);
+        Stand { row, slot, sample_position, choice }
+    }
+}
+
+/// One list of inner nodes, with room for this many more than there are.
+fn check_list(device: &Device, numbers: &mut Numbers, shape: (usize, usize, usize), room: isize) -> Result<(), String> {
+    let (batch, nodes, _) = shape;
+    let kernels = Kernels::new(device.clone(), Element::F32);
+    let scene = Scene::new(device, numbers, shape, None, 0)?;
+    let Scene { situation, uploaded, trees, .. } = &scene;
+    let all = batch * nodes;
+    let is_inner = |at: &usize| {
+        let request = at / nodes;
+        let children = &trees.parent[request * nodes..][..nodes];
+        situation.slot(request).is_some() && children.contains(&((at % nodes) as i32))
+    };
+    let inner: Vec<usize> = (0..all).filter(is_inner).collect();
+    let capacity = inner.len().saturating_add_signed(room).max(1);
+    let what = format!("{} inner nodes of {batch} trees of {nodes}, room for {capacity}", inner.len());
+    let [slots, positions] = [0, 1].map(|_| (0..all).map(|_| numbers.below(1000) as i32).collect::<Vec<i32>>());
+    let upload = |values: &[i32]| device.upload(values).map_err(text);
+    let (row_slot, row_sample) = (upload(&slots)?, upload(&positions)?);
+    let [chosen, place, awaited] = [poisoned(device, all)?, poisoned(device, all)?, poisoned(device, 2)?];
+    let (stand, list) = (StandBuffers::new(device, batch)?, StandBuffers::new(device, capacity)?);
+    let walk = Walk {
+        row_slot: row_slot.slice(),
+        row_sample_position: row_sample.slice(),
+        stand: stand.operand(),
+        ahead: Some(InnerNodes { place: place.slice(), list: list.operand(), capacity }),
+        awaited: awaited.slice(),
+    };
+    kernels.inner_rows(scene.ways(&chosen), walk, situation.sequences(uploaded)).map_err(text)?;
+    let mut places = vec![-1; all];
+    let (mut rows, mut slots_of, mut positions_of) =
+        (vec![0; capacity], vec![situation.dummy(); capacity], vec![0; capacity]);
+    for (at, node) in inner.into_iter().take(capacity).enumerate() {
+        places[node] = at as i32;
+        (rows[at], slots_of[at], positions_of[at]) = (node as i32, slots[node], positions[node]);
+    }
+    for (name, found, expected) in [
+        ("place", &place, places),
+        ("row", &list.0[0], rows),
+        ("slot", &list.0[1], slots_of),
+        ("position", &list.0[2], positions_of),
+    ] {
+        same(&format!("{what}, {name}"), &ints(device, found)?, &expected)?;
+    }
+    Ok(())
+}
+
+/// Trees of all sizes, padding among them, more than a block takes at a time; lists that are too short, just long enough, and longer.
+pub fn check_inner_rows(device: &Device) -> Result<(), String> {
+    let mut numbers = Numbers::new(43);
+    for shape in [(1, 1, 0), (1, 4, 3), (31, 128, 10), (33, 33, 5), (40, 32, 5), (70, 60, 8), (2, 128, 127)] {
+        for room in [-1, 0, 1, -9, 1100] {
+            check_list(device, &mut numbers, shape, room)?;
+        }
+    }
+    for _ in 0..20 {
+        let shape = (1 + numbers.below(70), 1 + numbers.below(128), 1 + numbers.below(10));
+        let room = numbers.below(60) as isize - 30;
+        check_list(device, &mut numbers, shape, room)?;
+    }
+    Ok(())
+}
+
+/// One walk, step by step; the host answers where it stands as the target would. Of what was asked for ahead a third is not known,
+/// and where nobody awaits an answer the host gives any.
 fn check_walk(
     device: &Device,
     numbers: &mut Numbers,
     shape: (usize, usize, usize),
     simulate: Option<f32>,
+    asks_ahead: bool,
 ) -> Result<(), String> {
     let (batch, nodes, steps) = shape;
-    let what = format!("walk over {nodes} nodes, {steps} steps, batch {batch}, simulated {simulate:?}");
+    let how = if asks_ahead { ", asked ahead" } else { "" };
+    let what = format!("walk over {nodes} nodes, {steps} steps, batch {batch}, simulated {simulate:?}{how}");
     let kernels = Kernels::new(device.clone(), Element::F32);
     let most = steps + 1;
     let scene = Scene::new(device, numbers, shape, simulate, nodes.max(most))?;
@@ -300,43 +380,80 @@ fn check_walk(
     let upload = |values: &[i32]| device.upload(values).map_err(text);
     let (row_slot, row_sample) = (upload(&slots)?, upload(&positions)?);
     let chosen = poisoned(device, all)?;
-    let buffer = || poisoned(device, batch);
-    let (row, slot, sample, choice) = (buffer()?, buffer()?, buffer()?, buffer()?);
+    let stand = StandBuffers::new(device, batch)?;
+    // Any nodes of requests that are not padding stand in the list, in any order.
+    let is_asked: Vec<bool> =
+        (0..all).map(|at| asks_ahead && situation.slot(at / nodes).is_some() && numbers.below(3) > 0).collect();
+    let (mut places, mut choices) = (vec![-1; all], vec![0; all]);
+    for (at, node) in (0..all).rev().filter(|at| is_asked[*at]).enumerate() {
+        places[node] = at as i32;
+        choices[at] = trees.chosen[node];
+    }
+    let (place, list, awaited) = (upload(&places)?, StandBuffers::new(device, all)?, device.zeros(8).map_err(text)?);
+    device.write(list.operand().choice, &choices).map_err(text)?;
     let walk = Walk {
         row_slot: row_slot.slice(),
         row_sample_position: row_sample.slice(),
-        stand: Stand { row: row.slice(), slot: slot.slice(), sample_position: sample.slice(), choice: choice.slice() },
+        stand: stand.operand(),
+        ahead: asks_ahead.then(|| InnerNodes { place: place.slice(), list: list.operand(), capacity: all }),
+        awaited: awaited.slice(),
     };
     let ways: Vec<Vec<usize>> = (0..batch).map(|request| scene.way(request)).collect();
+    let mut known: Vec<i32> = (0..all).map(|at| if is_asked[at] { trees.chosen[at] } else { -1 }).collect();
     for step in 0..=most {
         kernels.walk_on(scene.ways(&chosen), walk, step, situation.sequences(uploaded)).map_err(text)?;
-        let stand = |(request, way): (usize, &Vec<usize>)| request * nodes + way[step.min(way.len() - 1)];
-        let rows: Vec<usize> = ways.iter().enumerate().map(stand).collect();
+        same(&format!("{what}, choices at step {step}"), &ints(device, &chosen)?, &known)?;
+        let stands = |(request, way): (usize, &Vec<usize>)| {
+            let mut rows = way.iter().map(|node| request * nodes + node);
+            rows.clone().find(|row| known[*row] < 0).or_else(|| rows.next_back()).unwrap_or_default()
+        };
+        let rows: Vec<usize> = ways.iter().enumerate().map(stands).collect();
         let of = |values: &[i32]| rows.iter().map(|row| values[*row]).collect::<Vec<i32>>();
         let expected: Vec<i32> = rows.iter().map(|row| *row as i32).collect();
+        let [row, slot, sample, _] = &stand.0;
         for (name, found, expected) in
-            [("row", &row, expected), ("slot", &slot, of(&slots)), ("position", &sample, of(&positions))]
+            [("row", row, expected), ("slot", slot, of(&slots)), ("position", sample, of(&positions))]
         {
             same(&format!("{what}, {name} at step {step}"), &ints(device, found)?, &expected)?;
         }
-        device.write(choice.slice(), &of(&trees.chosen)).map_err(text)?;
+        let awaits = |row: &usize| situation.slot(row / nodes).is_some() && known[*row] < 0;
+        let is_awaited = rows.iter().any(awaits);
+        let mut expected = [0, 0];
+        expected[step % 2] = i32::from(is_awaited);
+        same(&format!("{what}, awaited at step {step}"), &ints(device, &awaited)?, &expected)?;
+        // Of rows that nobody awaits any token may come, but it is kept behind the root of padding, of which nothing is known.
+        let answers: Vec<i32> =
+            if is_awaited { of(&trees.chosen) } else { rows.iter().map(|row| *row as i32 % 7).collect() };
+        for (row, answer) in rows.iter().zip(&answers) {
+            if known[*row] < 0 {
+                known[*row] = *answer;
+            }
+        }
+        device.write(stand.operand().choice, &answers).map_err(text)?;
     }
     let is_on_way = |at: usize| ways[at / nodes].contains(&(at % nodes));
-    let expected: Vec<i32> = (0..all).map(|at| if is_on_way(at) { trees.chosen[at] } else { -1 }).collect();
-    same(&format!("{what}, choices"), &ints(device, &chosen)?, &expected)
+    let is_right = |at: usize| situation.slot(at / nodes).is_none() || known[at] == trees.chosen[at];
+    match (0..all).find(|at| is_on_way(*at) && !is_right(*at)) {
+        Some(at) => Err(format!("{what}: choice {at} is {}, expected {}", known[at], trees.chosen[at])),
+        None => Ok(()),
+    }
 }
 
-/// Walks step by step over the same trees, padding among them: where they stand, and the choices that they leave.
+/// Walks step by step over the same trees, padding among them, some of whose nodes may have been asked for ahead: where they stand,
+/// the choices that they leave, and whether somebody awaits more.
 pub fn check_walk_on(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(42);
     for shape in [(3, 128, 10), (2, 128, 127), (1, 4, 3), (40, 32, 5)] {
         for simulate in [None, Some(1.0), Some(2.5), Some(300.0)] {
-            check_walk(device, &mut numbers, shape, simulate)?;
+            for asks_ahead in [false, true] {
+                check_walk(device, &mut numbers, shape, simulate, asks_ahead)?;
+            }
         }
     }
     for _ in 0..20 {
         let (shape, simulate) = any_case(&mut numbers);
-        check_walk(device, &mut numbers, shape, simulate)?;
+        let asks_ahead = numbers.below(2) == 0;
+        check_walk(device, &mut numbers, shape, simulate, asks_ahead)?;
     }
     Ok(())
 }

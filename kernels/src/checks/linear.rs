@@ -53,6 +53,7 @@ impl Layer {
             inputs,
             outputs,
             unscaled: None,
+            awaited: None,
         }
     }
 }
@@ -197,6 +198,7 @@ pub fn check_linear_gated(device: &Device, element: Element) -> Result<(), Strin
                     inputs,
                     outputs: 2 * outputs,
                     unscaled,
+                    awaited: None,
                 };
                 kernels.linear(linear).map_err(text)?;
                 kernels.silu_gate(expected.slice(), both.slice(), rows, outputs).map_err(text)?;

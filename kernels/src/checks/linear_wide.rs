@@ -2,16 +2,17 @@
 
 use super::{
     Numbers, compare,
+    layout::same,
     linear::{Layer, Squares, add_up},
     text, tolerance, values,
 };
 use crate::{
-    device::{Device, DeviceError, Element},
+    device::{Device, DeviceError, Element, Slice},
     launch::{Kernels, Linear, Parts},
 };
 
 /// All ways to deal layers with ragged ends, in one part and in several, for rows from 17 to 128, scaled and not, with and without bias
-/// and float results; gated layers have the bits of layer and activation apart. Nothing where there is no such kernel.
+/// and float results, awaited and not; gated layers have the bits of layer and activation apart. Nothing where there is no such kernel.
 pub fn check_linear_wide(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(13);
@@ -59,6 +60,7 @@ pub(super) fn check_dealt(
     };
     let sums: Vec<f32> = device.download(sums).map_err(text)?;
     compare(what, &add_up(&sums[..parts * count], count), expected, 1e-4)?;
+    check_awaited(device, (what, y), |awaited| run(Linear { awaited, ..linear }).map(|_| ()))?;
     if parts > 1 {
         return Ok(());
     }
@@ -73,5 +75,28 @@ pub(super) fn check_dealt(
     kernels.silu_gate(apart.slice(), y, rows, half).map_err(text)?;
     run_gated(Linear { y: gated.slice(), y_is_float: false, outputs: half, ..linear }).map_err(text)?;
     let (found, expected) = (values(device, gated.slice(), element)?, values(device, apart.slice(), element)?);
-    compare(&format!("gated {what}"), &found, &expected, 0.0)
+    let what = format!("gated {what}");
+    compare(&what, &found, &expected, 0.0)?;
+    let operands = Linear { y: gated.slice(), y_is_float: false, outputs: half, ..linear };
+    check_awaited(device, (&what, gated.slice()), |awaited| run_gated(Linear { awaited, ..operands }))
+}
+
+/// A layer writes nothing where nobody awaits its result, and where somebody does the bits that it has when it is not asked.
+fn check_awaited(
+    device: &Device,
+    (what, y): (&str, Slice<'_>),
+    run: impl Fn(Option<Slice<'_>>) -> Result<(), DeviceError>,
+) -> Result<(), String> {
+    let bits = || device.download::<i32>(y).map_err(text);
+    let [no, yes] = [device.upload(&[0]).map_err(text)?, device.upload(&[1]).map_err(text)?];
+    let poison = || device.fill(y, 0xA5).map_err(text);
+    poison()?;
+    let poisoned = bits()?;
+    run(Some(no.slice())).map_err(text)?;
+    same(&format!("{what}, not awaited"), &bits()?, &poisoned)?;
+    run(None).map_err(text)?;
+    let written = bits()?;
+    poison()?;
+    run(Some(yes.slice())).map_err(text)?;
+    same(&format!("{what}, awaited"), &bits()?, &written)
 }

@@ -8,6 +8,8 @@ pub(super) const FILE: KernelFile =
 
 /// Threads of a block of `accept_drafts`, and the most tokens of a round.
 const THREADS: usize = 128;
+/// Threads of the block of `inner_rows`.
+const LISTING_THREADS: u32 = 1024;
 
 /// What tells which way of each tree is accepted; `most` is steps + 1.
 #[derive(Clone, Copy, Debug)]
@@ -56,11 +58,26 @@ pub struct Walk<'a> {
     pub row_slot: Slice<'a>,
     /// Position of the token behind each of them, int32 `[batch · nodes]`.
     pub row_sample_position: Slice<'a>,
-    /// Where the walks stand.
+    /// Where the walks stand: `batch` nodes.
     pub stand: Stand<'a>,
+    /// What was asked for ahead of them, if anything was.
+    pub ahead: Option<InnerNodes<'a>>,
+    /// int32 `[2]`, 0 when a round begins: that of `step` mod 2 is 0 where no walk awaits a choice, so that it need not be found.
+    pub awaited: Slice<'a>,
 }
 
-/// The nodes where walks stand, int32 `[batch]` each.
+/// The nodes of trees that have children, as [`Kernels::inner_rows`] lists them.
+#[derive(Clone, Copy, Debug)]
+pub struct InnerNodes<'a> {
+    /// Where in the list each node stands, int32 `[batch, nodes]`; −1 for those that do not.
+    pub place: Slice<'a>,
+    /// The list.
+    pub list: Stand<'a>,
+    /// How many it has room for.
+    pub capacity: usize,
+}
+
+/// Nodes behind which the target is asked for a token, int32 each.
 #[derive(Clone, Copy, Debug)]
 pub struct Stand<'a> {
     /// Their rows of the target's pass.
@@ -123,10 +140,57 @@ impl Ways<'_> {
     }
 }
 
+impl Stand<'_> {
+    fn check(self, nodes: usize) -> Result<(), DeviceError> {
+        let Self { row, slot, sample_position, choice } = self;
+        [row, slot, sample_position, choice].into_iter().try_for_each(|values| check_ints(values, nodes))
+    }
+}
+
+impl InnerNodes<'_> {
+    fn check(self, nodes: usize) -> Result<(), DeviceError> {
+        check_ints(self.place, nodes)?;
+        self.list.check(self.capacity)
+    }
+}
+
+impl Walk<'_> {
+    fn check(self, ways: Ways<'_>) -> Result<(), DeviceError> {
+        let Ways { batch, tree, .. } = ways;
+        self.stand.check(batch)?;
+        for values in [self.row_slot, self.row_sample_position] {
+            check_ints(values, batch * tree.nodes)?;
+        }
+        self.ahead.map_or(Ok(()), |ahead| ahead.check(batch * tree.nodes))?;
+        check_ints(self.awaited, 2)
+    }
+}
+
 impl Kernels {
-    /// Keeps the choices behind the nodes where walks down the trees stand, and goes on to those behind `step` others of their
-    /// ways; at step 0 to the roots, and nothing is chosen yet. Where a way ends its walk stays. Slots of the batch are trusted to
-    /// exist.
+    /// Lists the inner nodes of all trees for the target to be asked ahead of the walks, or as many as there is room for; what is
+    /// left is padding. Slots of the batch are trusted to exist.
+    ///
+    /// # Errors
+    /// When a buffer is too short, the shape is too large, nothing is asked for ahead, or the device fails.
+    pub fn inner_rows(&self, ways: Ways<'_>, walk: Walk<'_>, sequences: Sequences<'_>) -> Result<(), DeviceError> {
+        let Ways { batch, tree, .. } = ways;
+        ways.check(sequences)?;
+        walk.check(ways)?;
+        let Some(InnerNodes { place, list, capacity }) = walk.ahead else {
+            return Err(DeviceError::Shape("no list for nodes that are asked for ahead".into()));
+        };
+        let kernel = self.device.kernel(FILE, &[], "inner_rows")?;
+        let mut arguments = [place, list.row, list.slot, list.sample_position].map(address).to_vec();
+        arguments.push(int(capacity));
+        arguments.extend([tree.parent, ways.batch_slot, walk.row_slot, walk.row_sample_position].map(address));
+        arguments.extend([batch, tree.nodes, sequences.dummy()].map(int));
+        // SAFETY: lengths are checked above; slots of the batch are the caller's promise.
+        unsafe { self.device.launch(&kernel, line(1, LISTING_THREADS), &arguments) }
+    }
+
+    /// Keeps the choices behind the nodes where walks down the trees stand, and goes on to the next that are not known; at step 0 to
+    /// the first, and nothing is chosen yet but what was asked for ahead. Where a way ends its walk stays. Steps are taken one
+    /// behind the other, `most` behind the first. Slots of the batch are trusted to exist.
     ///
     /// # Errors
     /// When a buffer is too short, the shape is too large, or the device fails.
@@ -137,21 +201,17 @@ impl Kernels {
         step: usize,
         sequences: Sequences<'_>,
     ) -> Result<(), DeviceError> {
-        let (Ways { batch, tree, .. }, Walk { stand, .. }) = (ways, walk);
+        let Walk { stand, ahead, .. } = walk;
         ways.check(sequences)?;
-        for values in [stand.row, stand.slot, stand.sample_position, stand.choice] {
-            check_ints(values, batch)?;
-        }
-        for values in [walk.row_slot, walk.row_sample_position] {
-            check_ints(values, batch * tree.nodes)?;
-        }
+        walk.check(ways)?;
         let kernel = self.device.kernel(FILE, &[], "walk_on")?;
         let mut arguments = ways.arguments(sequences);
         arguments.extend([address(sequences.length), int(step)]);
         arguments.extend([stand.choice, walk.row_slot, walk.row_sample_position].map(address));
-        arguments.extend([stand.row, stand.slot, stand.sample_position].map(address));
+        let (place, choice) = ahead.map_or((Slice::NONE, Slice::NONE), |ahead| (ahead.place, ahead.list.choice));
+        arguments.extend([place, choice, stand.row, stand.slot, stand.sample_position, walk.awaited].map(address));
         // SAFETY: lengths are checked above; slots of the batch are the caller's promise.
-        unsafe { self.device.launch(&kernel, line(batch, THREADS as u32), &arguments) }
+        unsafe { self.device.launch(&kernel, line(ways.batch, THREADS as u32), &arguments) }
     }
 
     /// Accepts, advances the sequences, and lays out the draft's extension. Slots of the batch are trusted to exist.

@@ -1,6 +1,6 @@
 //! `cuda/linear.cu`.
 
-use super::{Kernels, Rows, address, grid, int, linear_few::FEW_ROWS};
+use super::{Kernels, Rows, address, check_ints, grid, int, linear_few::FEW_ROWS};
 use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
 
 pub(super) const FILE: KernelFile =
@@ -50,6 +50,9 @@ pub struct Linear<'a> {
     pub outputs: usize,
     /// How the rows of the input are scaled, if that is left to the layer.
     pub unscaled: Option<Unscaled<'a>>,
+    /// int32 `[1]`: where it is 0 when the layer's turn comes nobody awaits the result, and the kernels of warp groups leave it out:
+    /// `y` keeps what it holds. Others compute it all the same. `None` where it is always awaited.
+    pub awaited: Option<Slice<'a>>,
 }
 
 /// Rows that are normed but for their scale, as [`Kernels::rms_norm_unscaled`] leaves them: a linear layer multiplies its sums
@@ -188,7 +191,10 @@ impl Kernels {
     }
 
     pub(super) fn check_linear(&self, linear: Linear<'_>, parts: usize, sums: usize) -> Result<(), DeviceError> {
-        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, unscaled } = linear;
+        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, unscaled, awaited } = linear;
+        if let Some(awaited) = awaited {
+            check_ints(awaited, 1)?;
+        }
         if let Some(Unscaled { squares, count, .. }) = unscaled {
             squares.check(rows * squares_stride(count) * 4)?;
         }

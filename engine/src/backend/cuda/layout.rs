@@ -2,7 +2,7 @@
 
 use kernels::{
     device::{Buffer, Device, DeviceError, HostBuffer},
-    launch::{Kernels, MOST_NODES, Moves, Outputs, OwnRows, PassRows, Sees, Sequences, Stand},
+    launch::{InnerNodes, Kernels, MOST_NODES, Moves, Outputs, OwnRows, PassRows, Sees, Sequences, Stand},
 };
 use schemas::tree::TreeShape;
 
@@ -111,6 +111,11 @@ pub struct RoundArrays {
     pub chosen: Buffer,
     /// `[batch]` each: rows where walks down the trees stand, their slots, the positions of the tokens behind them, and these.
     pub stand: [Buffer; 4],
+    /// The same of inner nodes that are asked for ahead: `[half of the rows]` each; and where in these a node stands: `[rows]`.
+    pub inner: [Buffer; 4],
+    pub inner_place: Buffer,
+    /// `[2]`: whether a walk awaits a choice. Walks leave them at zero, and expect them so.
+    pub awaited: Buffer,
     pub accepted_node: Buffer,
     pub move_from: Buffer,
     pub move_to: Buffer,
@@ -283,7 +288,7 @@ impl Sizes<'_> {
     /// Bytes of all activations, row and round arrays.
     pub fn work(&self, extent: Extent) -> u64 {
         let activations: usize = self.activations(extent).iter().sum();
-        let words = 10 + 2 * extent.own_stride() + extent.own_mask_words();
+        let words = 13 + 2 * extent.own_stride() + extent.own_mask_words();
         let rows = (extent.rows * words + extent.described_rows() * DESCRIBED_WORDS) * 4;
         let rounds =
             extent.batch * (3 * extent.pool + 2 * extent.topk * extent.topk + 16 * (extent.steps + MOST_NODES)) * 4;
@@ -426,6 +431,7 @@ impl RoundArrays {
         let Extent { batch, steps, pool, topk, .. } = extent;
         let ints = |width: usize| device.zeros(batch * width * 4);
         let proposals = topk.max(1) * topk.max(1);
+        let inner = || device.zeros(extent.rows.div_ceil(2) * 4);
         let described_rows = extent.described_rows();
         Ok(Self {
             slot: ints(1)?,
@@ -440,6 +446,9 @@ impl RoundArrays {
             node_depth: ints(MOST_NODES)?,
             chosen: device.zeros(extent.rows * 4)?,
             stand: [ints(1)?, ints(1)?, ints(1)?, ints(1)?],
+            inner: [inner()?, inner()?, inner()?, inner()?],
+            inner_place: device.zeros(extent.rows * 4)?,
+            awaited: device.zeros(8)?,
             accepted_node: ints(steps + 1)?,
             move_from: ints(steps + 1)?,
             move_to: ints(steps + 1)?,
@@ -459,6 +468,12 @@ impl RoundArrays {
     pub fn stand(&self) -> Stand<'_> {
         let [row, slot, sample_position, choice] = self.stand.each_ref().map(Buffer::slice);
         Stand { row, slot, sample_position, choice }
+    }
+
+    /// As many inner nodes of trees as are asked for ahead of walks.
+    pub fn inner(&self, capacity: usize) -> InnerNodes<'_> {
+        let [row, slot, sample_position, choice] = self.inner.each_ref().map(Buffer::slice);
+        InnerNodes { place: self.inner_place.slice(), list: Stand { row, slot, sample_position, choice }, capacity }
     }
 
     /// Rows of the target's cache that are accepted, and where they belong.

@@ -33,6 +33,17 @@ impl<'a> From<Rows<'a>> for Input<'a> {
     }
 }
 
+/// What hidden states are multiplied with for their logits.
+#[derive(Clone, Copy)]
+pub(super) struct Vocabulary<'a> {
+    /// `[tokens, inputs]`.
+    pub weight: &'a Buffer,
+    pub inputs: usize,
+    pub tokens: usize,
+    /// Whether somebody awaits the logits, as in [`Linear`].
+    pub awaited: Option<Slice<'a>>,
+}
+
 /// What uses the result of a layer.
 #[derive(Clone, Copy)]
 enum User<'a> {
@@ -67,6 +78,13 @@ enum Streaming {
     Wide(Wide),
 }
 
+impl Streaming {
+    /// Whether it leaves out a layer that nobody awaits.
+    fn leaves_out(self) -> bool {
+        matches!(self, Self::Group | Self::Wide(_))
+    }
+}
+
 impl Machine {
     /// Norms rows for a layer, which scales them itself where that is faster.
     pub(super) fn norm_for<'a>(
@@ -76,7 +94,7 @@ impl Machine {
         layer: &Projection,
     ) -> Result<Input<'a>, DeviceError> {
         let RmsNorm { out, source, rows, width, .. } = norm;
-        let by_wide = || matches!(self.streaming(work, layer.linear(out.at, out, rows), 1), Streaming::Wide(_));
+        let by_wide = || matches!(self.streaming(work, [rows, layer.inputs, layer.outputs], 1), Streaming::Wide(_));
         let leaves_scale =
             source.is_none() && self.streams(layer, rows) && self.kernels.suits_unscaled(rows, width, by_wide());
         let unscaled = if leaves_scale {
@@ -120,17 +138,15 @@ impl Machine {
     }
 
     /// Logits of rows, as many at once as there is room for.
-    #[expect(clippy::too_many_arguments, reason = "a product is all of these")]
     pub(super) fn over_logits(
         &self,
         x: Rows<'_>,
-        weight: &Buffer,
-        inputs: usize,
-        vocabulary: usize,
+        vocabulary: Vocabulary<'_>,
         rows: usize,
         work: &Activations,
         mut use_logits: impl FnMut(usize, Logits<'_>) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
+        let Vocabulary { weight, inputs, tokens, awaited } = vocabulary;
         for start in (0..rows).step_by(LOGIT_ROWS) {
             let count = LOGIT_ROWS.min(rows - start);
             let x = Rows { at: x.at.range(start * x.stride * self.element_bytes()..x.at.bytes()), ..x };
@@ -142,11 +158,12 @@ impl Machine {
                 bias: None,
                 rows: count,
                 inputs,
-                outputs: vocabulary,
+                outputs: tokens,
                 unscaled: None,
+                awaited,
             };
             self.product(work, logits, User::Any)?;
-            use_logits(start, Logits { at: work.logits.slice(), stride: vocabulary, rows: count, vocabulary })?;
+            use_logits(start, Logits { at: work.logits.slice(), stride: tokens, rows: count, vocabulary: tokens })?;
         }
         Ok(())
     }
@@ -212,7 +229,7 @@ impl Machine {
             return self.product(work, whole, User::Any).and_then(|_| activate());
         }
         let own = Linear { y, outputs: intermediate, ..whole };
-        let streaming = self.streaming(work, whole, 1);
+        let streaming = self.streaming(work, [rows, layer.inputs, layer.outputs], 1);
         let stream = || match streaming {
             Streaming::Group => self.kernels.linear_group_gated(own),
             Streaming::Wide(wide) => self.kernels.linear_wide_gated(own, wide),
@@ -227,7 +244,7 @@ impl Machine {
     /// `y = x · weightᵀ + bias`, by whichever kernel is the fastest; by those of one order in batch-invariant mode.
     fn product<'a>(&self, work: &'a Activations, linear: Linear<'_>, user: User<'_>) -> Result<Place<'a>, DeviceError> {
         let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
-        let streaming = self.streaming(work, linear, Kernels::MOST_PARTS);
+        let streaming = self.streaming(work, [rows, inputs, outputs], Kernels::MOST_PARTS);
         let count = match streaming {
             Streaming::Wide(wide) => wide.parts(),
             Streaming::Few => 1,
@@ -264,8 +281,7 @@ impl Machine {
     }
 
     /// The one of our own kernels that is the fastest for a layer, whose parts, at most `most_parts`, have room.
-    fn streaming(&self, work: &Activations, linear: Linear<'_>, most_parts: usize) -> Streaming {
-        let Linear { rows, inputs, outputs, .. } = linear;
+    fn streaming(&self, work: &Activations, [rows, inputs, outputs]: [usize; 3], most_parts: usize) -> Streaming {
         if self.batch_invariant {
             return Streaming::Ring;
         }
@@ -280,8 +296,14 @@ impl Machine {
         wide.map_or(Streaming::Ring, Streaming::Wide)
     }
 
-    /// Runs a layer by the library if that is the fastest, with its bias and what has to follow; else says that the streaming
-    /// kernel is to. Parts are in `work.parts`.
+    /// Whether logits of so many rows that nobody awaits are left out.
+    pub(super) fn leaves_out(&self, work: &Activations, vocabulary: Vocabulary<'_>, rows: usize) -> bool {
+        let product = [rows, vocabulary.inputs, vocabulary.tokens];
+        self.streaming(work, product, Kernels::MOST_PARTS).leaves_out()
+    }
+
+    /// Runs a layer by the library if that is the fastest, with its bias and what has to follow; else, and where the streaming kernel
+    /// may leave it out, says that that is to run it. Parts are in `work.parts`.
     fn library_or(
         &self,
         work: &Activations,
@@ -290,8 +312,9 @@ impl Machine {
         follow: Rival<'_>,
         user: User<'_>,
     ) -> Result<Outcome, DeviceError> {
-        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, unscaled } = linear;
-        if self.batch_invariant || x.stride != inputs || unscaled.is_some() {
+        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, unscaled, awaited } = linear;
+        let may_leave_out = awaited.is_some() && streaming.leaves_out();
+        if self.batch_invariant || x.stride != inputs || unscaled.is_some() || may_leave_out {
             return Ok(Outcome::Stream);
         }
         let element = self.kernels.element();

@@ -12,13 +12,13 @@ use kernels::{
 use super::{
     layer::{Ends, LayerOperands, Left, Next},
     layout::{Activations, MOST_CHOICES, RoundArrays, RowArrays, SlotArrays},
-    linear::Input,
+    linear::{Input, Vocabulary},
     products::Products,
     weights::{HeadWeights, Projection, TargetWeights},
 };
 use crate::{
     backend::Capacity,
-    model::{HeadKind, HeadSource, LayerFacts},
+    model::{HeadKind, HeadSource, LayerFacts, TargetFacts},
 };
 
 /// Rows that a layer takes no longer for than for one: weights are what it waits for.
@@ -70,6 +70,8 @@ pub enum Asking {
     All,
     /// Those that the walk comes by, one after the other: it is read for each, and multiplied with few rows.
     OnTheWay,
+    /// Those that have children at once, and then, on the way, the one where the walk ends: it is read twice.
+    Ahead,
 }
 
 /// Rows of a pass.
@@ -405,14 +407,14 @@ impl Machine {
         best: Proposals<'_>,
     ) -> Result<(), DeviceError> {
         let facts = &head.facts;
-        let hidden = facts.layer.hidden;
         let weight = match (&head.head, facts.head) {
             (Some(own), _) => own,
             (None, HeadSource::Embedding) => head.embedding.as_ref().unwrap_or(&self.target.embedding),
             (None, _) => self.target.head(),
         };
         let map = head.tokens.as_ref().map(Buffer::slice);
-        self.over_logits(x, weight, hidden, facts.vocabulary, rows, work, |start, logits| {
+        let vocabulary = Vocabulary { weight, inputs: facts.layer.hidden, tokens: facts.vocabulary, awaited: None };
+        self.over_logits(x, vocabulary, rows, work, |start, logits| {
             self.kernels.top_k_rows(TopK {
                 ids: best.ids.range(start * topk * 4..best.ids.bytes()),
                 logprobs: best.logprobs.range(start * topk * 4..best.logprobs.bytes()),
@@ -423,7 +425,8 @@ impl Machine {
         })
     }
 
-    /// The target's token behind each of some rows of hidden states, greedy or sampled.
+    /// The target's token behind each of some rows of hidden states, greedy or sampled. They may be any where nobody awaits them
+    /// (see [`Linear::awaited`](kernels::launch::Linear)).
     pub fn choose(
         &self,
         work: &Activations,
@@ -431,8 +434,8 @@ impl Machine {
         rows: usize,
         chosen: Slice<'_>,
         sampled: Sampled<'_>,
+        awaited: Option<Slice<'_>>,
     ) -> Result<(), DeviceError> {
-        let facts = &self.target.facts;
         let state = SamplingState {
             slots: self.capacity.slots + 1,
             temperature: self.slots.temperature.slice(),
@@ -441,8 +444,8 @@ impl Machine {
             min_p: self.slots.min_p.slice(),
             seed: self.slots.seed.slice(),
         };
-        let hidden = facts.layer.hidden;
-        self.over_logits(hidden_rows, self.target.head(), hidden, facts.vocabulary, rows, work, |start, logits| {
+        let vocabulary = Vocabulary { awaited, ..self.target_vocabulary() };
+        self.over_logits(hidden_rows, vocabulary, rows, work, |start, logits| {
             let chosen = from_row(chosen, start);
             self.kernels.argmax_rows(chosen, logits)?;
             // Leaves the rows of greedy requests alone.
@@ -461,9 +464,8 @@ impl Machine {
     ) -> Result<(), DeviceError> {
         let Pass { rows, arrays, work, .. } = pass;
         let facts = &self.target.facts;
-        let (hidden, all) = (facts.layer.hidden, round.described_rows);
-        let bytes = round.described.bytes();
-        self.over_logits(hidden_rows, self.target.head(), hidden, facts.vocabulary, rows, work, |start, logits| {
+        let (all, bytes) = (round.described_rows, round.described.bytes());
+        self.over_logits(hidden_rows, self.target_vocabulary(), rows, work, |start, logits| {
             let part = |first: usize, width: usize| (first + start * width) * 4..bytes;
             let operands = LogprobRows {
                 logprobs: round.described.range(part(0, 1)),
@@ -489,9 +491,13 @@ impl Machine {
         rows: usize,
         use_logits: impl FnMut(usize, Logits<'_>) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
-        let facts = &self.target.facts;
-        let (hidden, vocabulary) = (facts.layer.hidden, facts.vocabulary);
-        self.over_logits(hidden_rows, self.target.head(), hidden, vocabulary, rows, work, use_logits)
+        self.over_logits(hidden_rows, self.target_vocabulary(), rows, work, use_logits)
+    }
+
+    /// What the target multiplies its final hidden states with.
+    pub(super) fn target_vocabulary(&self) -> Vocabulary<'_> {
+        let TargetFacts { layer, vocabulary, .. } = &self.target.facts;
+        Vocabulary { weight: self.target.head(), inputs: layer.hidden, tokens: *vocabulary, awaited: None }
     }
 }
 

@@ -256,7 +256,7 @@ impl CudaBackend {
         self.machine.kernels.gather_rows(out, None, from, Some(arrays.source.slice()), count, hidden)?;
         let chosen = self.round.chosen.slice();
         let pass = Pass { rows: count, groups: Groups::Even(1), sees: Sees::Positions, arrays, work };
-        self.machine.choose(work, out, count, chosen, arrays.sampled())?;
+        self.machine.choose(work, out, count, chosen, arrays.sampled(), None)?;
         let wanted = |at: &usize| self.slots.get(chunks[*at].slot.0 as usize)?.as_ref()?.logprobs;
         let logprobs: Vec<Option<usize>> = ends.iter().map(wanted).collect();
         let described = logprobs.iter().any(Option::is_some);

@@ -158,14 +158,16 @@ fn attention_on_tensor_cores_sees_what_rows_of_trees_see() {
 }
 
 #[test]
-fn a_target_that_is_asked_on_the_way_says_what_one_says_that_is_asked_everywhere() {
-    check(CudaOptions { asking: Some(Asking::OnTheWay), ..options(Element::BF16) }, "eagle3", &[(3, 1, 4), (3, 3, 8)]);
+fn a_target_that_is_asked_ahead_or_on_the_way_says_what_one_says_that_is_asked_everywhere() {
+    for asking in [Asking::OnTheWay, Asking::Ahead] {
+        check(CudaOptions { asking: Some(asking), ..options(Element::BF16) }, "eagle3", &[(3, 1, 4), (3, 3, 8)]);
+    }
     // Sampled, with log-probabilities, and as many as are asked for.
     let Some(device) = device() else { return };
     let sampling =
         SamplingParams { temperature: 0.9, top_p: 0.9, seed: 7, logprobs: Some(2), ..SamplingParams::default() };
     for simulate_accept_length in [None, Some(2.5)] {
-        let [all, few] = [Asking::All, Asking::OnTheWay].map(|asking| {
+        let [all, few, ahead] = [Asking::All, Asking::OnTheWay, Asking::Ahead].map(|asking| {
             let options = CudaOptions { asking: Some(asking), simulate_accept_length, ..options(Element::BF16) };
             let mut backend = backend(&device, "eagle3", options);
             let shape = TreeShape::new(3, 3, 8).expect("a shape");
@@ -173,6 +175,24 @@ fn a_target_that_is_asked_on_the_way_says_what_one_says_that_is_asked_everywhere
             produce(&mut backend, Round { shape, slots: &[Slot(1)] }, &sampling, 12).0
         });
         assert_eq!(all, few, "{simulate_accept_length:?}");
+        assert_eq!(all, ahead, "{simulate_accept_length:?}");
+    }
+}
+
+/// In the default mode, with as many rows as the kernels take that leave out what nobody awaits; and in float32, where none does.
+#[test]
+fn products_that_nobody_awaits_are_left_out_and_change_nothing() {
+    let Some(device) = device() else { return };
+    let shape = TreeShape::new(3, 3, 8).expect("a shape");
+    for element in [Element::F16, Element::F32] {
+        let [all, few, ahead] = [Asking::All, Asking::OnTheWay, Asking::Ahead].map(|asking| {
+            let options = CudaOptions { asking: Some(asking), batch_invariant: false, slots: 8, ..options(element) };
+            let mut backend = backend(&device, "eagle3", options);
+            backend.prepare(&[shape], &[8], &mut |_, _| {}).expect("graphs");
+            generate(&mut backend, shape, 1, 9).0
+        });
+        assert_eq!(all, few, "{element:?}");
+        assert_eq!(all, ahead, "{element:?}");
     }
 }
 

@@ -39,6 +39,7 @@ impl Projection {
             inputs: *inputs,
             outputs: *outputs,
             unscaled: None,
+            awaited: None,
         }
     }
 }
