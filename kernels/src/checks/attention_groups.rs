@@ -158,6 +158,10 @@ impl Scene<'_> {
         };
         let attention = self.attention(&work, &qkv, &keys, &cached);
         let ahead = if in_parts { Ahead::Layer } else { Ahead::Layout };
+        if ahead == Ahead::Layer {
+            // In a pass another layer stands between; here, what tells what rows see might still be written.
+            device.synchronize().map_err(text)?;
+        }
         self.kernels.rotate_and_attend(rotation, attention, groups, sees, ahead).map_err(text)?;
 
         let what = format!("{run:?}");
