@@ -12,7 +12,8 @@ use crate::{
 };
 
 /// All ways to deal layers with ragged ends, in one part and in several, for rows from 17 to 128, scaled and not, with and without bias
-/// and float results, awaited and not; gated layers have the bits of layer and activation apart. Nothing where there is no such kernel.
+/// and float results, awaited and not; gated layers have the bits of layer and activation apart. Nothing where there is no such
+/// kernel.
 pub fn check_linear_wide(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(13);
