@@ -282,19 +282,10 @@ pub fn check_accept(device: &Device) -> Result<(), String> {
     if (mean - 1.3).abs() > 0.08 { Err(format!("simulated acceptance of 1.3 has a mean of {mean}")) } else { Ok(()) }
 }
 
-/// Some nodes of trees on a device, poisoned.
-struct StandBuffers([Buffer; 4]);
-
-impl StandBuffers {
-    fn new(device: &Device, nodes: usize) -> Result<Self, String> {
-        let buffer = || poisoned(device, nodes);
-        Ok(Self([buffer()?, buffer()?, buffer()?, buffer()?]))
-    }
-
-    fn operand(&self) -> Stand<'_> {
-        let [row, slot, sample_position, choice] = self.0.each_ref().map(Buffer::slice);
-        Stand { row, slot, sample_position, choice }
-    }
+/// The arrays of a [`Stand`] of some nodes, poisoned.
+fn stand_buffers(device: &Device, nodes: usize) -> Result<[Buffer; 4], String> {
+    let buffer = || poisoned(device, nodes);
+    Ok([buffer()?, buffer()?, buffer()?, buffer()?])
 }
 
 /// One list of inner nodes, with room for this many more than there are.
@@ -316,12 +307,12 @@ fn check_list(device: &Device, numbers: &mut Numbers, shape: (usize, usize, usiz
     let upload = |values: &[i32]| device.upload(values).map_err(text);
     let (row_slot, row_sample) = (upload(&slots)?, upload(&positions)?);
     let [chosen, place, awaited] = [poisoned(device, all)?, poisoned(device, all)?, poisoned(device, 2)?];
-    let (stand, list) = (StandBuffers::new(device, batch)?, StandBuffers::new(device, capacity)?);
+    let (stand, list) = (stand_buffers(device, batch)?, stand_buffers(device, capacity)?);
     let walk = Walk {
         row_slot: row_slot.slice(),
         row_sample_position: row_sample.slice(),
-        stand: stand.operand(),
-        ahead: Some(InnerNodes { place: place.slice(), list: list.operand(), capacity }),
+        stand: Stand::from(&stand),
+        ahead: Some(InnerNodes { place: place.slice(), list: Stand::from(&list), capacity }),
         awaited: awaited.slice(),
     };
     kernels.inner_rows(scene.ways(&chosen), walk, situation.sequences(uploaded)).map_err(text)?;
@@ -334,9 +325,9 @@ fn check_list(device: &Device, numbers: &mut Numbers, shape: (usize, usize, usiz
     }
     for (name, found, expected) in [
         ("place", &place, places),
-        ("row", &list.0[0], rows),
-        ("slot", &list.0[1], slots_of),
-        ("position", &list.0[2], positions_of),
+        ("row", &list[0], rows),
+        ("slot", &list[1], slots_of),
+        ("position", &list[2], positions_of),
     ] {
         same(&format!("{what}, {name}"), &ints(device, found)?, &expected)?;
     }
@@ -380,7 +371,7 @@ fn check_walk(
     let upload = |values: &[i32]| device.upload(values).map_err(text);
     let (row_slot, row_sample) = (upload(&slots)?, upload(&positions)?);
     let chosen = poisoned(device, all)?;
-    let stand = StandBuffers::new(device, batch)?;
+    let stand = stand_buffers(device, batch)?;
     // Any nodes of requests that are not padding stand in the list, in any order.
     let is_asked: Vec<bool> =
         (0..all).map(|at| asks_ahead && situation.slot(at / nodes).is_some() && numbers.below(3) > 0).collect();
@@ -389,13 +380,13 @@ fn check_walk(
         places[node] = at as i32;
         choices[at] = trees.chosen[node];
     }
-    let (place, list, awaited) = (upload(&places)?, StandBuffers::new(device, all)?, device.zeros(8).map_err(text)?);
-    device.write(list.operand().choice, &choices).map_err(text)?;
+    let (place, list, awaited) = (upload(&places)?, stand_buffers(device, all)?, device.zeros(8).map_err(text)?);
+    device.write(Stand::from(&list).choice, &choices).map_err(text)?;
     let walk = Walk {
         row_slot: row_slot.slice(),
         row_sample_position: row_sample.slice(),
-        stand: stand.operand(),
-        ahead: asks_ahead.then(|| InnerNodes { place: place.slice(), list: list.operand(), capacity: all }),
+        stand: Stand::from(&stand),
+        ahead: asks_ahead.then(|| InnerNodes { place: place.slice(), list: Stand::from(&list), capacity: all }),
         awaited: awaited.slice(),
     };
     let ways: Vec<Vec<usize>> = (0..batch).map(|request| scene.way(request)).collect();
@@ -410,7 +401,7 @@ fn check_walk(
         let rows: Vec<usize> = ways.iter().enumerate().map(stands).collect();
         let of = |values: &[i32]| rows.iter().map(|row| values[*row]).collect::<Vec<i32>>();
         let expected: Vec<i32> = rows.iter().map(|row| *row as i32).collect();
-        let [row, slot, sample, _] = &stand.0;
+        let [row, slot, sample, _] = &stand;
         for (name, found, expected) in
             [("row", row, expected), ("slot", slot, of(&slots)), ("position", sample, of(&positions))]
         {
@@ -429,7 +420,7 @@ fn check_walk(
                 known[*row] = *answer;
             }
         }
-        device.write(stand.operand().choice, &answers).map_err(text)?;
+        device.write(Stand::from(&stand).choice, &answers).map_err(text)?;
     }
     let is_on_way = |at: usize| ways[at / nodes].contains(&(at % nodes));
     let is_right = |at: usize| situation.slot(at / nodes).is_none() || known[at] == trees.chosen[at];

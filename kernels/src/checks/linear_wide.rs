@@ -74,11 +74,11 @@ pub(super) fn check_dealt(
     let gated = device.allocate(rows * half * element.bytes()).map_err(text)?;
     let apart = device.allocate(rows * half * element.bytes()).map_err(text)?;
     kernels.silu_gate(apart.slice(), y, rows, half).map_err(text)?;
-    run_gated(Linear { y: gated.slice(), y_is_float: false, outputs: half, ..linear }).map_err(text)?;
+    let operands = Linear { y: gated.slice(), y_is_float: false, outputs: half, ..linear };
+    run_gated(operands).map_err(text)?;
     let (found, expected) = (values(device, gated.slice(), element)?, values(device, apart.slice(), element)?);
     let what = format!("gated {what}");
     compare(&what, &found, &expected, 0.0)?;
-    let operands = Linear { y: gated.slice(), y_is_float: false, outputs: half, ..linear };
     check_awaited(device, (&what, gated.slice()), |awaited| run_gated(Linear { awaited, ..operands }))
 }
 

@@ -1,7 +1,7 @@
 //! `cuda/accept.cu`.
 
 use super::{Kernels, Outputs, PassRows, Sequences, TreeNodes, address, check_ints, grid, int, line};
-use crate::device::{Arg, DeviceError, KernelFile, Slice, Split};
+use crate::device::{Arg, Buffer, DeviceError, KernelFile, Slice, Split};
 
 pub(super) const FILE: KernelFile =
     KernelFile { name: "accept.cu", text: include_str!("../../cuda/accept.cu"), split: Split::Shared };
@@ -137,6 +137,14 @@ impl Ways<'_> {
         arguments.extend([tree.nodes, most, sequences.dummy()].map(int));
         arguments.push(Arg::Float(simulate.unwrap_or(0.0)));
         arguments
+    }
+}
+
+impl<'a> From<&'a [Buffer; 4]> for Stand<'a> {
+    /// In the order of its fields.
+    fn from(buffers: &'a [Buffer; 4]) -> Self {
+        let [row, slot, sample_position, choice] = buffers.each_ref().map(Buffer::slice);
+        Self { row, slot, sample_position, choice }
     }
 }
 

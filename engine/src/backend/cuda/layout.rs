@@ -466,14 +466,12 @@ impl RoundArrays {
 
     /// Where walks down the trees stand.
     pub fn stand(&self) -> Stand<'_> {
-        let [row, slot, sample_position, choice] = self.stand.each_ref().map(Buffer::slice);
-        Stand { row, slot, sample_position, choice }
+        Stand::from(&self.stand)
     }
 
     /// As many inner nodes of trees as are asked for ahead of walks.
     pub fn inner(&self, capacity: usize) -> InnerNodes<'_> {
-        let [row, slot, sample_position, choice] = self.inner.each_ref().map(Buffer::slice);
-        InnerNodes { place: self.inner_place.slice(), list: Stand { row, slot, sample_position, choice }, capacity }
+        InnerNodes { place: self.inner_place.slice(), list: Stand::from(&self.inner), capacity }
     }
 
     /// Rows of the target's cache that are accepted, and where they belong.
