@@ -172,7 +172,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   if (KW > 1) merge_warps<KW>(s, state, tile, part, scale);
   if (part == 0) write_pairs(s, out, pairs, split, tile * 16, heads, scale, records, partial, max_splits);
   if (split.count > 1) {
-    merge_splits<PAIRS, THREADS, READING>(out, pairs, split.count, heads, records, partial, counters, max_splits);
+    merge_splits<PAIRS, THREADS>(out, pairs, split.count, heads, records, partial, counters, max_splits);
   }
 }
 

@@ -146,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_wide(GROUP_PA
   block_sync();
   write_pairs(s, out, pairs, split, first, heads, scale, (float*)shared, partial, max_splits);
   if (split.count > 1) {
-    merge_splits<PAIRS, THREADS, READING>(out, pairs, split.count, heads, (float*)shared, partial, counters, max_splits);
+    merge_splits<PAIRS, THREADS>(out, pairs, split.count, heads, (float*)shared, partial, counters, max_splits);
   }
 }
 

@@ -50,11 +50,16 @@ __device__ __forceinline__ void memory_fence() { __threadfence(); }
 /// Says that a thread has come here, and waits until all threads of the cluster have, those that have ended apart; what they wrote
 /// to shared memory ahead of it can be seen then. A block's memory can be used when all its threads have begun; and it must not end
 /// while others may use it. So writing to another block takes two such barriers, and the first costs nothing where threads say at
-/// their begin that they are there; reading from it takes two as well, but another trip.
+/// their begin that they are there; reading from it takes two as well, and another trip, but `cluster_arrive_with_own` is enough.
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive;" ::: "memory"); }
 /// The same of threads that have begun, or have read what others wrote: what they wrote themselves need not be seen, and they do
 /// not wait for it.
 __device__ __forceinline__ void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
+/// The same where others are to see only what the block has in its own shared memory, and read it there. Far sooner: of what was
+/// written elsewhere a thread waits until all of the device can see it, behind whatever memory is busy with.
+__device__ __forceinline__ void cluster_arrive_with_own() {
+  asm volatile("fence.release.sync_restrict::shared::cta.cluster;\nbarrier.cluster.arrive.relaxed;" ::: "memory");
+}
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
 /// The block's place in its cluster.
 __device__ __forceinline__ int cluster_rank() {
@@ -62,8 +67,18 @@ __device__ __forceinline__ int cluster_rank() {
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return (int)rank;
 }
-/// The four floats that another block of the cluster has where this one has `own`.
-__device__ __forceinline__ float4 load_from_block(const float* own, int rank) {
+/// What another block of the cluster has where this one has `own`.
+__device__ __forceinline__ float load_from_block(const float* own, int rank) {
+  float value;
+  asm volatile(
+      "{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %1, %2;\n"
+      "ld.shared::cluster.f32 %0, [there];\n}"
+      : "=f"(value)
+      : "r"((u32)__cvta_generic_to_shared(own)), "r"(rank)
+      : "memory");
+  return value;
+}
+__device__ __forceinline__ float4 load_from_block(const float4* own, int rank) {
   float4 value;
   asm volatile(
       "{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %4, %5;\n"
@@ -74,13 +89,6 @@ __device__ __forceinline__ float4 load_from_block(const float* own, int rank) {
   return value;
 }
 /// Writes floats to where another block of the cluster has what `own` is here.
-__device__ __forceinline__ void store_to_block(float* own, int rank, float4 value) {
-  asm volatile(
-      "{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-      "st.shared::cluster.v4.f32 [there], {%2, %3, %4, %5};\n}" ::"r"((u32)__cvta_generic_to_shared(own)),
-      "r"(rank), "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w)
-      : "memory");
-}
 __device__ __forceinline__ void store_to_block(float* own, int rank, float2 value) {
   asm volatile(
       "{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
@@ -88,22 +96,16 @@ __device__ __forceinline__ void store_to_block(float* own, int rank, float2 valu
       "r"(rank), "f"(value.x), "f"(value.y)
       : "memory");
 }
-__device__ __forceinline__ void store_to_block(float* own, int rank, float value) {
-  asm volatile(
-      "{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-      "st.shared::cluster.f32 [there], %2;\n}" ::"r"((u32)__cvta_generic_to_shared(own)),
-      "r"(rank), "f"(value)
-      : "memory");
-}
 #else
 // Where there are none, every block is one of its own.
 __device__ __forceinline__ void cluster_arrive() {}
 __device__ __forceinline__ void cluster_arrive_relaxed() {}
+__device__ __forceinline__ void cluster_arrive_with_own() {}
 __device__ __forceinline__ void cluster_wait() { __syncthreads(); }
 __device__ __forceinline__ int cluster_rank() { return 0; }
-__device__ __forceinline__ float4 load_from_block(const float* own, int) { return *(const float4*)own; }
-template <class Values>
-__device__ __forceinline__ void store_to_block(float* own, int, Values values) { *(Values*)own = values; }
+template <class Value>
+__device__ __forceinline__ Value load_from_block(const Value* own, int) { return *own; }
+__device__ __forceinline__ void store_to_block(float* own, int, float2 value) { *(float2*)own = value; }
 #endif
 __device__ __forceinline__ float shuffle_xor(float value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
 __device__ __forceinline__ int shuffle_xor(int value, int mask) { return __shfl_xor_sync(~0u, value, mask); }

@@ -150,7 +150,7 @@ __device__ __forceinline__ void merge_warps(Sums<NT>& sums, T* out, const Pairs&
             make_uint2(pack(sum[0] * inverse, sum[1] * inverse), pack(sum[2] * inverse, sum[3] * inverse));
       } else {
         auto leave = [&](int column, float4 four) {
-          leave_record<WRITING>(records_of<WARPS>(), partial, n * 8 + own, place, split.count, max_splits, column, four);
+          leave_record(records_of<WARPS>(), partial, n * 8 + own, place, max_splits, column, four);
         };
         leave(d, make_float4(sum[0], sum[1], sum[2], sum[3]));
         if (d == 0) leave(HEAD_DIM, make_float4(largest, whole, 0.0f, 0.0f));
@@ -171,7 +171,6 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   // Where the sums stand later.
   T* staged = (T*)shared;
   int key = lane() / 4, column = lane() % 4 * 2;
-  if (SPLITS) cluster_arrive_relaxed();
   if (!reads_ahead) await_predecessor();
   Pairs pairs;
   if (!find_pairs<PAIRS>(pairs, page_table, table_width, page_size, row_slot, row_prefix, group_own, group_own_count,
@@ -328,12 +327,8 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     ask_ahead(piece + 2 * WARPS, next_found);
   }
 
-#ifdef CLUSTERS
-  // All blocks have begun: others may write to their records.
-  if (SPLITS && split.count > 1) cluster_wait();
-#endif
   merge_warps<NT, WARPS, ROTATES, SPLITS>(sums, out, pairs, split, heads, partial, max_splits);
   if (SPLITS && split.count > 1) {
-    merge_splits<PAIRS, WARPS * WARP, WRITING>(out, pairs, split.count, heads, records_of<WARPS>(), partial, counters, max_splits);
+    merge_splits<PAIRS, WARPS * WARP>(out, pairs, split.count, heads, records_of<WARPS>(), partial, counters, max_splits);
   }
 }

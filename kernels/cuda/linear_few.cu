@@ -35,7 +35,6 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   int begin = 0, end = inputs;
 #ifdef CLUSTERS
   if (HALVED) {
-    cluster_arrive_relaxed();
     int half = (inputs + 2 * FEW_PIECE - 1) / (2 * FEW_PIECE) * FEW_PIECE;
     begin = cluster_rank() * half;
     end = min(begin + half, inputs);
@@ -108,14 +107,18 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   }
 #ifdef CLUSTERS
   if (HALVED) {
-    // The first block adds what the second has written behind its ring.
-    float* other = (float*)(shared + RING_STAGES * STAGE_BYTES);
+    // The second block leaves its sums behind its ring for the first to add, and ends when that has ended.
+    bool is_first = cluster_rank() == 0;
+    float* left = (float*)(shared + RING_STAGES * STAGE_BYTES) + thread;
+    if (!is_first && row < FEW_ROWS) *left = value;
+    cluster_arrive_with_own();
     cluster_wait();
-    if (cluster_rank() != 0 && row < FEW_ROWS) store_to_block(other + thread, 0, value);
-    cluster_arrive();
-    if (cluster_rank() != 0) return;
-    cluster_wait();
-    if (row < FEW_ROWS) value += other[thread];
+    if (!is_first) {
+      cluster_arrive_relaxed();
+      cluster_wait();
+      return;
+    }
+    if (row < FEW_ROWS) value += load_from_block(left, 1);
   }
 #endif
   if (!ADDS && squares) {

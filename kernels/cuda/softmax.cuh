@@ -139,7 +139,7 @@ __device__ __forceinline__ void write_pairs(const Softmax& s, T* out, const Pair
       }
     } else {
       auto leave = [&](int at, float2 two) {
-        leave_record<READING>(records, partial, own, place, split.count, max_splits, at, two);
+        leave_record(records, partial, own, place, max_splits, at, two);
       };
 #pragma unroll
       for (int c = 0; c < HEAD_DIM; c += 8) {

@@ -4,47 +4,38 @@
 /// What a split keeps of a pair: HEAD_DIM sums, the largest score, the sum of weights, and nothing, to be whole accesses.
 #define RECORD (HEAD_DIM + 4)
 
-/// How the splits of a pair come together where they are the blocks of a cluster. Of few pairs each block writes its records to the
-/// block that merges them, which has pairs b, b + splits and so on; of many, whose sums lie scattered over the lanes, each keeps its
-/// records, and merges an equal share of all columns, which it reads from the others. Where there are no clusters, records go
-/// through device memory, and the last block merges all.
-enum Exchange { WRITING, READING };
+// Where there are clusters, the splits of a pair are the blocks of one: each keeps its records in shared memory, and merges an equal
+// share of all columns, which it reads from the others. Elsewhere records go through device memory, and the last block merges all.
 
-/// Writes some columns of this split's record of a pair. `records` are those in shared memory, one for each pair of the block, and 7
-/// more if they are written by others; `own` is the pair's place among the block's, `place` that among all.
-template <Exchange EXCHANGE, class Columns>
-__device__ __forceinline__ void leave_record(float* records, float* partial, int own, int place, int splits, int max_splits,
-                                             int column, Columns columns) {
+/// Writes some columns of this split's record of a pair. `records` are those in shared memory, one for each pair of the block; `own`
+/// is the pair's place among these, `place` that among all.
+template <class Columns>
+__device__ __forceinline__ void leave_record(float* records, float* partial, int own, int place, int max_splits, int column,
+                                             Columns columns) {
 #ifdef CLUSTERS
-  int turn = quotient(own, splits, inverse_fast((float)splits));
-  if (EXCHANGE == WRITING)
-    store_to_block(records + (turn * splits + (int)blockIdx.x) * RECORD + column, own - turn * splits, columns);
-  else
-    *(Columns*)(records + own * RECORD + column) = columns;
+  *(Columns*)(records + own * RECORD + column) = columns;
 #else
   *(Columns*)(partial + (wide(place, max_splits) + blockIdx.x) * RECORD + column) = columns;
 #endif
 }
 
-/// Four floats of a split's record, where `own` is that of this block, or if it was written here, that of the first split.
-template <Exchange EXCHANGE>
+/// Four floats of a split's record, where `own` is that of this block, or in device memory that of the first split.
 __device__ __forceinline__ float4 load_of_split(const float* own, int split) {
 #ifdef CLUSTERS
-  return EXCHANGE == WRITING ? *(const float4*)(own + split * RECORD) : load_from_block(own, split);
+  return load_from_block((const float4*)own, split);
 #else
   uint4 raw = load_fresh_16(own + split * RECORD);
   return make_float4(bits_float(raw.x), bits_float(raw.y), bits_float(raw.z), bits_float(raw.w));
 #endif
 }
 
-/// What a block merges: items of four columns of a pair, from `first` on each `step`-th, of every `apart`-th pair from the `own`-th
-/// on.
+/// What a thread merges: items of four columns of a pair, from `first` on each `step`-th.
 struct Share {
-  int first, step, items, own, apart;
+  int first, step, items;
 };
 
 /// Merges the splits of ITEMS items together, SPLITS of each at a time.
-template <int SPLITS, int ITEMS, Exchange EXCHANGE>
+template <int SPLITS, int ITEMS>
 __device__ __forceinline__ void merge_items(T* out, const Pairs& pairs, const Share& share, int splits, int heads,
                                             const float* records, const float* partial, int max_splits) {
   constexpr int LOADS = SPLITS * ITEMS;
@@ -57,11 +48,11 @@ __device__ __forceinline__ void merge_items(T* out, const Pairs& pairs, const Sh
     for (int k = 0; k < ITEMS; k++) {
       // Behind the last item stands the last, which is not written.
       int item = min(i + k * share.step, share.items - 1), turn = item / (HEAD_DIM / 4);
-      int pair = pairs.first_pair + share.own + turn * share.apart;
+      int pair = pairs.first_pair + turn;
       d[k] = item % (HEAD_DIM / 4) * 4;
       place[k] = row_of(pairs, pair) * heads + head_of(pairs, pair);
 #ifdef CLUSTERS
-      from[k] = records + turn * (EXCHANGE == WRITING ? splits : 1) * RECORD;
+      from[k] = records + turn * RECORD;
 #else
       from[k] = partial + wide(place[k], max_splits) * RECORD;
 #endif
@@ -76,8 +67,8 @@ __device__ __forceinline__ void merge_items(T* out, const Pairs& pairs, const Sh
         int split = begin + p % SPLITS;
         value[p] = weight[p] = make_float4(-infinity(), 0.0f, 0.0f, 0.0f);
         if (split >= splits) continue;
-        weight[p] = load_of_split<EXCHANGE>(from[p / SPLITS] + HEAD_DIM, split);
-        value[p] = load_of_split<EXCHANGE>(from[p / SPLITS] + d[p / SPLITS], split);
+        weight[p] = load_of_split(from[p / SPLITS] + HEAD_DIM, split);
+        value[p] = load_of_split(from[p / SPLITS] + d[p / SPLITS], split);
       }
 #pragma unroll
       for (int p = 0; p < LOADS; p++) {
@@ -105,25 +96,16 @@ __device__ __forceinline__ void merge_items(T* out, const Pairs& pairs, const Sh
 }
 
 /// Ends a split, behind its records: merges what all splits of these pairs have left, in their order. A whole block calls it.
-template <int PAIRS, int THREADS, Exchange EXCHANGE>
-__device__ __forceinline__ void merge_splits(T* out, const Pairs& pairs, int splits, int heads, float* records,
+template <int PAIRS, int THREADS>
+__device__ __forceinline__ void merge_splits(T* out, const Pairs& pairs, int splits, int heads, const float* records,
                                              float* partial, int* counters, int max_splits) {
-  int all = min(PAIRS, pairs.end_pair - pairs.first_pair);
-  Share share = {(int)threadIdx.x, THREADS, all * (HEAD_DIM / 4), 0, 1};
+  Share share = {(int)threadIdx.x, THREADS, min(PAIRS, pairs.end_pair - pairs.first_pair) * (HEAD_DIM / 4)};
 #ifdef CLUSTERS
-  constexpr bool AT_HAND = EXCHANGE == WRITING;
-  cluster_arrive();
+  cluster_arrive_with_own();
   cluster_wait();
-  int rank = (int)blockIdx.x;
-  if (EXCHANGE == WRITING) {
-    int own = quotient(max(all - rank, 0) + splits - 1, splits, inverse_fast((float)splits));
-    share = {(int)threadIdx.x, THREADS, own * (HEAD_DIM / 4), rank, splits};
-  } else {
-    share.first += rank * THREADS;
-    share.step *= splits;
-  }
+  share.first += (int)blockIdx.x * THREADS;
+  share.step *= splits;
 #else
-  constexpr bool AT_HAND = false;
   __shared__ int is_last;
   block_sync();
   int* counter = counters + (u64)blockIdx.z * gridDim.y + blockIdx.y;
@@ -131,22 +113,17 @@ __device__ __forceinline__ void merge_splits(T* out, const Pairs& pairs, int spl
   block_sync();
   if (!is_last) return;
 #endif
-  // Of what is at hand the code that asks for more at a time would take longer to arrive. Of many pairs a thread has several items:
-  // those of few splits are loaded together.
-  if (AT_HAND)
-    merge_items<4, 1, EXCHANGE>(out, pairs, share, splits, heads, records, partial, max_splits);
-  else if (splits <= 2)
-    merge_items<2, 4, EXCHANGE>(out, pairs, share, splits, heads, records, partial, max_splits);
+  // Of many pairs a thread has several items: those of few splits are loaded together.
+  if (splits <= 2)
+    merge_items<2, 4>(out, pairs, share, splits, heads, records, partial, max_splits);
   else if (splits <= 4)
-    merge_items<4, 2, EXCHANGE>(out, pairs, share, splits, heads, records, partial, max_splits);
+    merge_items<4, 2>(out, pairs, share, splits, heads, records, partial, max_splits);
   else
-    merge_items<8, 1, EXCHANGE>(out, pairs, share, splits, heads, records, partial, max_splits);
+    merge_items<8, 1>(out, pairs, share, splits, heads, records, partial, max_splits);
 #ifdef CLUSTERS
   // No block ends while another reads its records.
-  if (EXCHANGE == READING) {
-    cluster_arrive_relaxed();
-    cluster_wait();
-  }
+  cluster_arrive_relaxed();
+  cluster_wait();
 #else
   if (threadIdx.x == 0) *counter = 0;
 #endif

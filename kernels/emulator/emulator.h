@@ -416,10 +416,11 @@ inline void warp_sync() { emulator::sync_warp(); }
 #define CLUSTERS 1
 inline void cluster_arrive() {}
 inline void cluster_arrive_relaxed() {}
+inline void cluster_arrive_with_own() {}
 inline void cluster_wait() { emulator::sync_cluster(); }
 inline int cluster_rank() { return emulator::worker->rank; }
 /// What another block has where this one has `own`, a place for so many bytes.
-inline unsigned char* in_block(const float* own, int rank, size_t bytes) {
+inline unsigned char* in_block(const void* own, int rank, size_t bytes) {
   emulator::Worker& w = *emulator::worker;
   size_t offset = (size_t)((const unsigned char*)own - w.shared);
   if (offset % bytes != 0 || offset + bytes > emulator::kShared) {
@@ -428,14 +429,12 @@ inline unsigned char* in_block(const float* own, int rank, size_t bytes) {
   }
   return w.cluster[rank].shared + offset;
 }
-inline float4 load_from_block(const float* own, int rank) {
-  float4 value;
-  std::memcpy(&value, in_block(own, rank, 16), 16);
+template <class Value> inline Value load_from_block(const Value* own, int rank) {
+  Value value;
+  std::memcpy(&value, in_block(own, rank, sizeof(Value)), sizeof(Value));
   return value;
 }
-template <class Value> inline void store_to_block(float* own, int rank, Value value) {
-  std::memcpy(in_block(own, rank, sizeof(Value)), &value, sizeof(Value));
-}
+inline void store_to_block(float* own, int rank, float2 value) { std::memcpy(in_block(own, rank, 8), &value, 8); }
 inline void memory_fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 template <class N> inline N shuffle_xor(N value, int mask) {

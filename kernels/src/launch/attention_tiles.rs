@@ -28,9 +28,6 @@ const MOST_OF_FEW: usize = 128;
 const MOST_IN_HALF: usize = 64;
 /// Splits that are worth their merging through device memory, where there are no clusters.
 const MOST_SPLITS: usize = 32;
-/// Records that blocks of a cluster of 8 write to one of theirs, beyond one for each of its pairs: `splits.cuh` deals these in
-/// turns.
-const MORE_RECORDS: usize = 7;
 
 /// Runs of rows that have one slot.
 #[derive(Clone, Copy, Debug)]
@@ -238,7 +235,7 @@ impl Kernels {
 /// blocks would leave multiprocessors idle. The keys are then read several times, from the second-level cache. `wide` says whether
 /// there are warp groups for heads of this size.
 fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize, wide: bool) -> Choice {
-    // Each warp's sums of 8 pairs, and with splits as many records as splits.cuh says.
+    // Each warp's sums of 8 pairs, and with splits a record of each pair.
     let few = |file, name, rotates, pairs, warps: u32, resident| Choice {
         file,
         name,
@@ -246,7 +243,7 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
         pairs,
         threads: warps * 32,
         releases_late: rotates,
-        shared: (warps as usize * 8 + if resident > 0 { pairs + MORE_RECORDS } else { 0 }) * (head_dim + 4) * 4,
+        shared: (warps as usize * 8 + if resident > 0 { pairs } else { 0 }) * (head_dim + 4) * 4,
         resident,
     };
     // As in attention_tiles.cu: tiles of 32 keys and values, and the queries.
