@@ -47,19 +47,14 @@ __device__ __forceinline__ void memory_fence() { __threadfence(); }
 /// launched so keep nothing in static shared memory over a `cluster_wait`: the emulator has one of it for all blocks.
 #if __CUDA_ARCH__ >= 900
 #define CLUSTERS 1
-/// Says that a thread has come here, and waits until all threads of the cluster have, those that have ended apart; what they wrote
-/// to shared memory ahead of it can be seen then. A block's memory can be used when all its threads have begun; and it must not end
-/// while others may use it. So writing to another block takes two such barriers, and the first costs nothing where threads say at
-/// their begin that they are there; reading from it takes two as well, and another trip, but `cluster_arrive_with_own` is enough.
-__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive;" ::: "memory"); }
-/// The same of threads that have begun, or have read what others wrote: what they wrote themselves need not be seen, and they do
-/// not wait for it.
-__device__ __forceinline__ void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
-/// The same where others are to see only what the block has in its own shared memory, and read it there. Far sooner: of what was
-/// written elsewhere a thread waits until all of the device can see it, behind whatever memory is busy with.
+/// Says that a thread has come here; `cluster_wait` then waits until all threads of the cluster have, those that have ended apart. What
+/// blocks have in their own shared memory can be read by the others then, and nothing that they wrote elsewhere: of that a thread would
+/// wait until all of the device can see it, behind whatever memory is busy with. A block must not end while others may read.
 __device__ __forceinline__ void cluster_arrive_with_own() {
   asm volatile("fence.release.sync_restrict::shared::cta.cluster;\nbarrier.cluster.arrive.relaxed;" ::: "memory");
 }
+/// The same of threads that have read what others have, and publish nothing.
+__device__ __forceinline__ void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
 /// The block's place in its cluster.
 __device__ __forceinline__ int cluster_rank() {
@@ -67,7 +62,7 @@ __device__ __forceinline__ int cluster_rank() {
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return (int)rank;
 }
-/// What another block of the cluster has where this one has `own`.
+/// What another block of the cluster has where this one has `own`: 4, 8 or 16 bytes.
 __device__ __forceinline__ float load_from_block(const float* own, int rank) {
   float value;
   asm volatile(
@@ -88,24 +83,28 @@ __device__ __forceinline__ float4 load_from_block(const float4* own, int rank) {
       : "memory");
   return value;
 }
-/// Writes floats to where another block of the cluster has what `own` is here.
-__device__ __forceinline__ void store_to_block(float* own, int rank, float2 value) {
+template <class Value>
+__device__ __forceinline__ Value load_from_block(const Value* own, int rank) {
+  static_assert(sizeof(Value) == 8, "others are above");
+  u64 bits;
   asm volatile(
-      "{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-      "st.shared::cluster.v2.f32 [there], {%2, %3};\n}" ::"r"((u32)__cvta_generic_to_shared(own)),
-      "r"(rank), "f"(value.x), "f"(value.y)
+      "{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %1, %2;\n"
+      "ld.shared::cluster.u64 %0, [there];\n}"
+      : "=l"(bits)
+      : "r"((u32)__cvta_generic_to_shared(own)), "r"(rank)
       : "memory");
+  Value value;
+  memcpy(&value, &bits, 8);
+  return value;
 }
 #else
 // Where there are none, every block is one of its own.
-__device__ __forceinline__ void cluster_arrive() {}
 __device__ __forceinline__ void cluster_arrive_relaxed() {}
 __device__ __forceinline__ void cluster_arrive_with_own() {}
 __device__ __forceinline__ void cluster_wait() { __syncthreads(); }
 __device__ __forceinline__ int cluster_rank() { return 0; }
 template <class Value>
 __device__ __forceinline__ Value load_from_block(const Value* own, int) { return *own; }
-__device__ __forceinline__ void store_to_block(float* own, int, float2 value) { *(float2*)own = value; }
 #endif
 __device__ __forceinline__ float shuffle_xor(float value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
 __device__ __forceinline__ int shuffle_xor(int value, int mask) { return __shfl_xor_sync(~0u, value, mask); }

@@ -1,5 +1,5 @@
 // The best of a row of logits: a cluster of blocks reads the row, each block its own share of it, and the first one
-// merges what they have found and written to its shared memory. So a row costs one trip to memory.
+// merges what they have found and left in their shared memory. So a row costs one trip to memory.
 #include "common.cuh"
 #include "order.cuh"
 
@@ -73,18 +73,19 @@ __device__ __forceinline__ u64 best_of_items(const float (&values)[ITEMS_AT_ONCE
   return index < end ? composite(item < 0 ? values[0] : largest, (u32)index) : 0;
 }
 
-/// Writes two words to the first block of the cluster, where `to` is its.
-__device__ __forceinline__ void hand(void* to, u32 low, u32 high) {
-  store_to_block((float*)to, 0, make_float2(bits_float(low), bits_float(high)));
-}
-__device__ __forceinline__ void hand_key(u64* to, u64 key) { hand(to, (u32)key, (u32)(key >> 32)); }
-
 /// The best of some keys, as one warp sees it.
 __device__ __forceinline__ u64 best_of(const u64* keys, int count) {
   u64 best = 0;
 #pragma unroll 1
   for (int at = lane(); at < count; at += WARP) best = keys[at] > best ? keys[at] : best;
   return warp_best(best);
+}
+
+/// Copies what a block of the cluster has from `own` on to this block, behind what the blocks ahead of it have; a warp calls it.
+template <class Value>
+__device__ __forceinline__ void gather(Value* all, const Value* own, int count, int block) {
+#pragma unroll 1
+  for (int at = lane(); at < count; at += WARP) all[block * count + at] = load_from_block(own + at, block);
 }
 
 /// The largest of some values, and the sum of exponentials relative to it. NaN counts as −∞; of an infinite largest value
@@ -120,10 +121,10 @@ __device__ __forceinline__ Mass warp_mass(Mass mass) {
 }
 /// Of all shares of a row, as one warp sees it: `masses` are those of each share's warps. The order is that of the shares, however
 /// many blocks there are.
-__device__ __forceinline__ Mass mass_of_shares(const Mass* masses, int shares) {
+__device__ __forceinline__ Mass mass_of_shares(const Mass* masses, int count) {
   Mass mass = {-infinity(), 0.0f};
 #pragma unroll 1
-  for (int at = lane(); at < WARPS * shares; at += WARP) mass = join(mass, masses[at]);
+  for (int at = lane(); at < count; at += WARP) mass = join(mass, masses[at]);
   return warp_mass(mass);
 }
 
@@ -149,17 +150,19 @@ struct Deal {
 struct Handed {
   /// What threads have read since the block last selected, item by item.
   float* kept;
-  /// Of the warps of each share; written to in the first block, as are the next.
-  Mass* masses;
-  /// The best `count` keys of each block; where one is wanted, the best of each warp.
-  u64* keys;
-  /// The best `count` keys of the block, largest first.
-  u64* best;
+  /// Of the warps of each share of the block, and in the first block of all.
+  Mass *own_masses, *masses;
+  /// The best `count` keys of the block, largest first, or where one is wanted the best of each warp; and in the first block the keys
+  /// of all.
+  u64 *best, *keys;
   /// What `select_best` ranks.
   u64* candidate;
 };
 
 __device__ __forceinline__ int group_for(int count) { return 2 * LARGE_GROUP * count <= THREADS ? LARGE_GROUP : SMALL_GROUP; }
+
+/// Keys that each block leaves.
+__device__ __forceinline__ int own_keys_of(int count) { return count == 1 ? WARPS : count; }
 
 /// The common part of `top_k_rows` and `logprob_rows`: the best `count` of a row, or as many as it has, in `handed.best`,
 /// and the mass of the row, in the first block of its cluster, which gets `true`. All threads have arrived.
@@ -168,6 +171,7 @@ __device__ __forceinline__ bool best_of_row(Handed handed, Mass& mass, const Dea
   // Of each turn its first index and the end of its share.
   __shared__ int2 range[TURN];
   int thread = (int)threadIdx.x, blocks = (int)gridDim.x, rank = cluster_rank();
+  int own_masses = deal.shares * WARPS, own_keys = own_keys_of(count);
   int pieces = pieces_of(deal.length), all = pieces * deal.shares;
   int number = 0, piece = 0, turn = 0;
   // The next piece of a share, which is read while this one is looked at.
@@ -180,7 +184,7 @@ __device__ __forceinline__ bool best_of_row(Handed handed, Mass& mass, const Dea
     float values[ITEMS];
 #pragma unroll
     for (int i = 0; i < ITEMS; i++) values[i] = next[i];
-    int first = next_first, end = next_end, share = rank * deal.shares + number;
+    int first = next_first, end = next_end, share = number;
     bool begins = piece <= 1, ends = piece == pieces;
     if (ends) piece = 0;
     number += ends;
@@ -190,11 +194,7 @@ __device__ __forceinline__ bool best_of_row(Handed handed, Mass& mass, const Dea
       next_end = asked.end;
       load_items(next, asked, next_first);
     }
-    if (read == 0) {
-      // All blocks have begun: the first may be handed something.
-      cluster_wait();
-      continue;
-    }
+    if (read == 0) continue;
     Mass own = mass_of(values);
     mass = begins ? own : join(mass, own);
     u64 found = best_of_items(values, first, end);
@@ -207,7 +207,7 @@ __device__ __forceinline__ bool best_of_row(Handed handed, Mass& mass, const Dea
     }
     if (ends) {
       Mass whole = warp_mass(mass);
-      if (lane() == 0) hand(handed.masses + share * WARPS + warp(), float_bits(whole.largest), float_bits(whole.sum));
+      if (lane() == 0) handed.own_masses[share * WARPS + warp()] = whole;
     }
     if (count == 1 || turn < TURN && read < all) continue;
     // What was best so far takes part again.
@@ -235,19 +235,31 @@ __device__ __forceinline__ bool best_of_row(Handed handed, Mass& mass, const Dea
   }
   if (count == 1) {
     best = warp_best(best);
-    if (lane() == 0) hand_key(handed.keys + rank * WARPS + warp(), best);
-  } else if (thread < count) {
-    hand_key(handed.keys + rank * count + thread, handed.best[thread]);
+    if (lane() == 0) handed.best[warp()] = best;
   }
-  cluster_arrive();
-  if (rank != 0) return false;
+  cluster_arrive_with_own();
   cluster_wait();
-  mass = mass_of_shares(handed.masses, blocks * deal.shares);
+  if (rank != 0) {
+    // No block ends while the first reads what it has.
+    cluster_arrive_relaxed();
+    cluster_wait();
+    return false;
+  }
+#pragma unroll 1
+  for (int turn = warp(); turn < 2 * blocks; turn += WARPS) {
+    if (turn % 2 == 0)
+      gather(handed.keys, handed.best, own_keys, turn / 2);
+    else
+      gather(handed.masses, handed.own_masses, own_masses, turn / 2);
+  }
+  cluster_arrive_relaxed();
+  block_sync();
+  mass = mass_of_shares(handed.masses, blocks * own_masses);
   if (count == 1) {
-    best = best_of(handed.keys, blocks * WARPS);
+    best = best_of(handed.keys, blocks * own_keys);
     if (thread == 0) handed.best[0] = best;
   } else {
-    rank_candidates(handed.keys, blocks * count, handed.best, count);
+    rank_candidates(handed.keys, blocks * own_keys, handed.best, count);
   }
   block_sync();
   return true;
@@ -256,10 +268,10 @@ __device__ __forceinline__ bool best_of_row(Handed handed, Mass& mass, const Dea
 __device__ __forceinline__ Handed handed_in(unsigned char* dynamic, int length, int shares, int count) {
   int blocks = (int)gridDim.x, turns = count == 1 ? 0 : min(pieces_of(length) * shares, TURN);
   float* kept = (float*)dynamic;
+  int own_masses = shares * WARPS, own_keys = own_keys_of(count);
   Mass* masses = (Mass*)(kept + ITEMS * THREADS * turns);
-  u64* keys = (u64*)(masses + blocks * shares * WARPS);
-  u64* best = keys + blocks * (count == 1 ? WARPS : count);
-  return Handed{kept, masses, keys, best, best + count};
+  u64* keys = (u64*)(masses + (blocks + 1) * own_masses);
+  return Handed{kept, masses, masses + own_masses, keys, keys + own_keys, keys + (blocks + 1) * own_keys};
 }
 
 /// The best of each row with their log-probabilities (log-softmax over the row), best first, ties to the lower index.
@@ -276,7 +288,6 @@ __device__ __forceinline__ Handed handed_in(unsigned char* dynamic, int length, 
 extern "C" __global__ void __launch_bounds__(THREADS)
     top_k_rows(int* ids, float* logprobs, const float* logits, int row_stride, int vocabulary, int length, int shares,
                int count, const int* token_map) {
-  cluster_arrive_relaxed();
   wait_for_predecessor();
   DYNAMIC_SHARED(dynamic);
   Handed handed = handed_in(dynamic, length, shares, count);
@@ -295,10 +306,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 /// The index of the largest logit of each row, ties to the lower index; NaN loses against everything.
 ///
 /// logits `[rows, row_stride]`, of which `vocabulary` count; chosen `[rows]`. Grid and clusters as `top_k_rows`, a share a block;
-/// 8 bytes a warp of dynamic shared memory for each block.
+/// 8 bytes a warp of dynamic shared memory for each block and for all of them.
 extern "C" __global__ void __launch_bounds__(THREADS)
     argmax_rows(int* chosen, const float* logits, int row_stride, int vocabulary, int length) {
-  cluster_arrive_relaxed();
   wait_for_predecessor();
   DYNAMIC_SHARED(dynamic);
   u64* best = (u64*)dynamic;
@@ -313,13 +323,20 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     key = found > key ? found : key;
   }
   key = warp_best(key);
+  if (lane() == 0) best[warp()] = key;
+  cluster_arrive_with_own();
   cluster_wait();
-  if (lane() == 0) hand_key(best + cluster_rank() * WARPS + warp(), key);
-  cluster_arrive();
-  if (cluster_rank() != 0) return;
-  cluster_wait();
+  if (cluster_rank() != 0) {
+    cluster_arrive_relaxed();
+    cluster_wait();
+    return;
+  }
+  u64* keys = best + WARPS;
+  if (warp() < (int)gridDim.x) gather(keys, best, WARPS, warp());
+  cluster_arrive_relaxed();
+  block_sync();
   if (warp() != 0) return;
-  key = best_of(best, (int)gridDim.x * WARPS);
+  key = best_of(keys, (int)gridDim.x * WARPS);
   if (lane() == 0) chosen[row] = (int)composite_index(key);
 }
 
@@ -333,7 +350,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     logprob_rows(float* logprobs, int* top_ids, float* top_logprobs, const int* token, const float* logits, int row_stride,
                  int vocabulary, int length, int shares, int count, const int* row_slot, const int* logprob_count,
                  const int* row_source) {
-  cluster_arrive_relaxed();
   wait_for_predecessor();
   DYNAMIC_SHARED(dynamic);
   Handed handed = handed_in(dynamic, length, shares, count);

@@ -414,7 +414,6 @@ inline void block_sync() { emulator::sync_block(); }
 inline void warp_sync() { emulator::sync_warp(); }
 
 #define CLUSTERS 1
-inline void cluster_arrive() {}
 inline void cluster_arrive_relaxed() {}
 inline void cluster_arrive_with_own() {}
 inline void cluster_wait() { emulator::sync_cluster(); }
@@ -434,7 +433,6 @@ template <class Value> inline Value load_from_block(const Value* own, int rank) 
   std::memcpy(&value, in_block(own, rank, sizeof(Value)), sizeof(Value));
   return value;
 }
-inline void store_to_block(float* own, int rank, float2 value) { std::memcpy(in_block(own, rank, 8), &value, 8); }
 inline void memory_fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 template <class N> inline N shuffle_xor(N value, int mask) {

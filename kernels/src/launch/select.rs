@@ -128,8 +128,8 @@ impl Deal {
         grid([self.blocks, rows, 1], THREADS, shared).in_clusters(self.blocks)
     }
 
-    /// Bytes of shared memory where `count` values are selected: what has been read, what warps find, the best, and
-    /// candidates for them.
+    /// Bytes of shared memory where `count` values are selected: what has been read, what a block's warps find and the best of it,
+    /// the same of all blocks, and candidates.
     fn handed(&self, count: usize) -> usize {
         let threads = THREADS as usize;
         let turns = (self.length.div_ceil(ITEMS * threads) * self.shares).min(MOST_TURNS);
@@ -138,7 +138,7 @@ impl Deal {
             1 => (0, WARPS, 0),
             _ => (turns * ITEMS * threads * 4, count, group * (ITEMS * turns + 1) * count),
         };
-        kept + (self.blocks * (self.shares * WARPS + keys) + count + candidates) * 8
+        kept + ((self.blocks + 1) * (self.shares * WARPS + keys) + candidates) * 8
     }
 }
 
@@ -184,7 +184,7 @@ impl Kernels {
         let length = deal.length * deal.shares;
         let arguments = [address(chosen), address(logits.at), int(logits.stride), int(logits.vocabulary), int(length)];
         // SAFETY: lengths are checked above.
-        unsafe { self.device.launch(&kernel, deal.geometry(logits.rows, deal.blocks * WARPS * 8), &arguments) }
+        unsafe { self.device.launch(&kernel, deal.geometry(logits.rows, (deal.blocks + 1) * WARPS * 8), &arguments) }
     }
 
     /// Log-probabilities of tokens and of the best alternatives, for the slots that ask. Rows of the source and slots of
