@@ -1,7 +1,8 @@
 //! Runs rounds, and counts those of a device that has settled.
 //!
 //! A GPU under load soon draws all the power that it may, and lowers its clock: the rounds of an idle card are up to 5%
-//! faster for a tenth of a second, which is no time that a server sees.
+//! faster for a tenth of a second, which is no time that a server sees. It raises the clock again far slower: behind heavier
+//! work (larger trees, a search for kernels) rounds are up to 13% slower than they become within a second.
 
 use std::time::{Duration, Instant};
 
@@ -12,16 +13,70 @@ use crate::{
     request::{Event, RequestId},
 };
 
-/// Time under load after which a device's clock is what it stays on average (H200, docs/notes/tuner.md).
+/// Time under load for which a device's clock has to stay the same, and for which its rounds are timed at least (H200,
+/// docs/notes/tuner.md).
 const MOST_SETTLING: Duration = Duration::from_millis(150);
 
 /// The same in s for each byte of the target's weights, where that is less: small models leave a device waiting for
 /// launches, draw little power, and are timed in a few ms.
 const SETTLING_PER_BYTE: f64 = 10e-12;
 
+/// A device whose rounds still change is taken as it is after so many times that.
+const PATIENCE: u32 = 6;
+
+/// How much the rounds of the second half of that time may differ from those of the first.
+const STEADY: f64 = 0.005;
+
+/// What a device has done since a point's rounds began.
+struct Load {
+    /// How long its rounds have to be steady.
+    settling: Duration,
+    /// Its rounds until they were.
+    before: Vec<Duration>,
+    settled: bool,
+}
+
+impl Load {
+    fn new(settling: Duration) -> Self {
+        Self { settling, before: Vec::new(), settled: settling.is_zero() }
+    }
+
+    /// Takes in a round; says whether the device had settled before it.
+    fn ran(&mut self, round: Duration) -> bool {
+        if self.settled {
+            return true;
+        }
+        self.before.push(round);
+        self.settled = is_settled(&self.before, self.settling);
+        false
+    }
+}
+
+/// Whether rounds have become steady, or have run for so long that they will not.
+fn is_settled(rounds: &[Duration], settling: Duration) -> bool {
+    if rounds.iter().sum::<Duration>() >= settling * PATIENCE {
+        return true;
+    }
+    // The last rounds that take half of the time together.
+    let last = |rounds: &[Duration]| {
+        let mut together = Duration::ZERO;
+        let until_half = rounds.iter().rev().take_while(|round| {
+            let more = together < settling / 2;
+            together += **round;
+            more
+        });
+        until_half.count()
+    };
+    let (rest, second) = rounds.split_at(rounds.len() - last(rounds));
+    let first = &rest[rest.len() - last(rest)..];
+    let whole = |half: &[Duration]| half.iter().sum::<Duration>() >= settling / 2;
+    let mean = |half: &[Duration]| half.iter().sum::<Duration>().as_secs_f64() / half.len() as f64;
+    whole(first) && whole(second) && (mean(second) / mean(first) - 1.0).abs() <= STEADY
+}
+
 impl Engine {
-    /// Times rounds of a settled device: `rounds` of them run, and where more than half run before, others until half have
-    /// been timed.
+    /// Times rounds of a settled device: `rounds` of them run, and others until half as many have been timed, for as long as a
+    /// device takes to settle.
     pub(super) fn time(
         &mut self,
         point: TimingPoint,
@@ -29,30 +84,31 @@ impl Engine {
         rounds: usize,
     ) -> Result<RoundTimes, EngineError> {
         let mut times = RoundTimes { point, context: 0.0, device: Vec::new(), wall: Vec::new(), prefill: None };
-        let mut unsettled = self.settling();
-        self.run_rounds(&mut times, prompts, rounds, &mut unsettled, rounds)?;
-        let half = rounds.div_ceil(2);
-        while times.wall.len() < half {
-            self.run_rounds(&mut times, prompts, rounds, &mut unsettled, half)?;
+        let mut load = Load::new(self.settling());
+        let least = load.settling;
+        let enough = |timed: &[Duration]| timed.len() >= rounds.div_ceil(2) && timed.iter().sum::<Duration>() >= least;
+        self.run_rounds(&mut times, prompts, rounds, &mut load, &|_| false)?;
+        while !enough(&times.wall) {
+            self.run_rounds(&mut times, prompts, rounds, &mut load, &enough)?;
         }
         times.context /= times.wall.len() as f64;
         Ok(times)
     }
 
-    /// How long a device is under load until its clock is what it stays.
+    /// How long the rounds of a device have to be steady.
     fn settling(&self) -> Duration {
         Duration::from_secs_f64(self.traffic().target as f64 * SETTLING_PER_BYTE).min(MOST_SETTLING)
     }
 
     /// Runs at most `rounds` rounds, besides those that warm up, and adds their times, and their contexts to the sum there,
-    /// once the device has been under load for what is `unsettled`; until `enough` have been timed.
+    /// once the device has settled; until those that have been timed are `enough`.
     fn run_rounds(
         &mut self,
         times: &mut RoundTimes,
         prompts: &[Vec<u32>],
         rounds: usize,
-        unsettled: &mut Duration,
-        enough: usize,
+        load: &mut Load,
+        enough: &dyn Fn(&[Duration]) -> bool,
     ) -> Result<(), EngineError> {
         let point = times.point;
         let new = self.new_tokens(point.batch, rounds);
@@ -62,7 +118,7 @@ impl Engine {
         let mut skip = WARM_UP + self.capacity().rounds_in_flight;
         let mut last = None;
         let mut ran = 0;
-        while ran < rounds && times.wall.len() < enough {
+        while ran < rounds && !enough(&times.wall) {
             let whole_batch = produced.iter().all(|count| *count > 0);
             let held: usize = prompts.iter().map(Vec::len).sum::<usize>() + produced.iter().sum::<usize>();
             let counted = self.statistics().rounds;
@@ -87,13 +143,12 @@ impl Engine {
             if !whole_batch {
                 continue;
             }
-            let settled = unsettled.is_zero();
-            *unsettled = unsettled.saturating_sub(since.unwrap_or_default());
             if skip > 0 {
                 skip -= 1;
                 continue;
             }
             ran += 1;
+            let settled = since.is_some_and(|since| load.ran(since));
             if settled && let (Some(wall), Some(device)) = (since, self.statistics().last_round) {
                 times.wall.push(wall);
                 times.device.push(device);
@@ -101,5 +156,30 @@ impl Engine {
             }
         }
         self.end_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_settle_when_they_are_steady_or_never_will_be() {
+        fn check(rounds_ms: &[f64], expected: Option<usize>) {
+            let rounds: Vec<Duration> = rounds_ms.iter().map(|ms| Duration::from_secs_f64(ms / 1e3)).collect();
+            let settling = Duration::from_millis(40);
+            let found = (1..=rounds.len()).find(|ran| is_settled(&rounds[..*ran], settling));
+            assert_eq!(found, expected, "{rounds_ms:?}");
+        }
+        // Steady ones for 40 ms.
+        check(&[10.0; 6], Some(4));
+        check(&[10.0; 3], None);
+        // Behind those that become faster.
+        check(&[14.0, 13.0, 12.0, 11.0, 10.0, 10.0, 10.0, 10.0, 10.0], Some(8));
+        // Long rounds are halves by themselves.
+        check(&[50.0, 50.0], Some(2));
+        check(&[30.0, 33.0, 33.1], Some(3));
+        // What never becomes steady is taken after 240 ms.
+        check(&[20.5, 22.0, 20.5, 22.0, 20.5, 22.0, 20.5, 22.0, 20.5, 22.0, 20.5, 22.0, 20.5], Some(12));
     }
 }
