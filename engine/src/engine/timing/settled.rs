@@ -143,12 +143,12 @@ impl Engine {
             if !whole_batch {
                 continue;
             }
+            let settled = since.is_some_and(|since| load.ran(since));
             if skip > 0 {
                 skip -= 1;
                 continue;
             }
             ran += 1;
-            let settled = since.is_some_and(|since| load.ran(since));
             if settled && let (Some(wall), Some(device)) = (since, self.statistics().last_round) {
                 times.wall.push(wall);
                 times.device.push(device);
