@@ -85,71 +85,6 @@ __device__ __forceinline__ int walk(const Tree& tree, bool runs, int simulated, 
   return found;
 }
 
-#define INNER_WARPS 32
-
-/// Lists the inner nodes of trees, those that have children, so that the target is asked for the tokens behind them before walks
-/// begin: a walk then has to ask for the leaf alone where it ends.
-///
-/// Reads node_parent `[batch, nodes]`, batch_slot `[batch]`; what rows of the target's pass have, row_slot and row_sample
-/// `[batch·nodes]`. Writes row, slot and sample `[capacity]`: request by request b·nodes + node of each inner node, and the slot and
-/// sample of that row. What is left is padding: row 0, the dummy slot, sample 0. place `[batch·nodes]`: where in the list a node
-/// stands, −1 for leaves, all nodes of padding, and inner nodes for which the list has no more room.
-/// Grid 1, 1024 threads, of which a warp takes a request at a time; nodes ≤ 128.
-extern "C" __global__ void __launch_bounds__(1024)
-    inner_rows(int* place, int* row, int* slot_of, int* sample_of, int capacity, const int* node_parent, const int* batch_slot,
-               const int* row_slot, const int* row_sample, int batch, int nodes, int dummy_slot) {
-  __shared__ int counts[INNER_WARPS];
-  wait_for_predecessor();
-  int before = 0;
-#pragma unroll 1
-  for (int first = 0; first < batch; first += INNER_WARPS) {
-    int request = first + warp();
-    bool runs = request < batch && batch_slot[request] != dummy_slot;
-    u64 begin = (u64)request * nodes;
-    // A bit for each node (`lane + 32·i` in word i): whether it is the parent of another.
-    u32 inner[NODES_A_LANE] = {};
-#pragma unroll
-    for (int i = 0; i < NODES_A_LANE; i++) {
-      int node = i * WARP + lane(), parent = runs && node < nodes ? node_parent[begin + node] : -1;
-#pragma unroll
-      for (int word = 0; word < NODES_A_LANE; word++) {
-        if (parent >= 0 && parent / WARP == word) inner[word] |= 1u << parent % WARP;
-      }
-    }
-    int count = 0;
-#pragma unroll
-    for (int i = 0; i < NODES_A_LANE; i++) {
-#pragma unroll
-      for (int mask = WARP / 2; mask > 0; mask /= 2) inner[i] |= shuffle_xor(inner[i], mask);
-      count += __popc(inner[i]);
-    }
-    if (lane() == 0) counts[warp()] = count;
-    block_sync();
-    int other = counts[lane()], at = before + sum_of(lane() < warp() ? other : 0, WARP);
-    before += sum_of(other, WARP);
-    // Their next counts come behind this.
-    block_sync();
-    if (request >= batch) continue;
-#pragma unroll
-    for (int i = 0; i < NODES_A_LANE; i++) {
-      int node = i * WARP + lane(), to = at + __popc(inner[i] & (1u << lane()) - 1);
-      at += __popc(inner[i]);
-      if (node >= nodes) continue;
-      bool listed = inner[i] >> lane() & 1 && to < capacity;
-      place[begin + node] = listed ? to : -1;
-      if (!listed) continue;
-      row[to] = (int)begin + node;
-      slot_of[to] = row_slot[begin + node];
-      sample_of[to] = row_sample[begin + node];
-    }
-  }
-  for (int at = before + (int)threadIdx.x; at < capacity; at += INNER_WARPS * WARP) {
-    row[at] = 0;
-    slot_of[at] = dummy_slot;
-    sample_of[at] = 0;
-  }
-}
-
 /// A step of walks down trees whose choices are found on the way: keeps the choices behind the nodes where the walks stand, and
 /// goes on to the next that are not known.
 ///
@@ -206,15 +141,17 @@ extern "C" __global__ void __launch_bounds__(128)
 ///
 /// Reads chosen `[batch·nodes]` (the target's token behind each node), node_token, node_parent, node_depth
 /// `[batch, nodes]`, batch_slot `[batch]`, seed `[slots]` (only for simulation), page_table.
-/// The way is that of `walk`, of as many nodes as `simulated_count` says if `simulate` > 0. Choices off the way are not used.
+/// The way is that of `walk`, of as many nodes as `simulated_count` says if `simulate` > 0, up to the first whose choice is not
+/// known (−1), which is left out: never the root. Choices off the way are not used.
 /// Writes, with `most` = steps + 1:
 /// accepted_node `[batch, most]`: the way from the root; what the host reads, in its own memory, at place *output_place of
 /// output `[places, output_ints]`: `[batch]` counts of produced tokens, 1 to most, and `[batch, most]` tokens: the choices
 /// along the way, drafts and then the bonus token; those past the count repeat the last. move_from, move_to `[batch, most]`:
 /// cache rows for compact_cache, −1 past the count.
 /// The rows r = b·most + i of the draft's extension: token = that of i; position = length + i; write = the cache row
-/// of that position; slot; prefix = length + i + 1; own_count 0; row_source = b·nodes + accepted_node[i], the row whose
-/// features they take. Rows past the count are padding: they belong to the dummy slot, see nothing, write nothing (−1),
+/// of that position; slot; prefix = length + i + 1; own_count 0; row_source, the row whose features they take: b·nodes +
+/// accepted_node[i], or, where the target ran in two passes (ahead_place `[batch·nodes]` as inner_rows has left it, not null), batch
+/// and the place of a listed node, or the request itself for the node where its walk stood. Rows past the count are padding: they belong to the dummy slot, see nothing, write nothing (−1),
 /// and repeat the last token and source.
 /// last_row `[batch]`: b·most + count − 1. group_prefix, group_rows `[batch]`: length and count (null: not written).
 /// Then length[slot] += count, but stays within the slot's pages (rows behind them are padding too), and root[slot] =
@@ -229,7 +166,7 @@ extern "C" __global__ void __launch_bounds__(128)
                   const int* page_table, int table_width, int page_size, int* length, int* root, int* output,
                   int output_ints, const int* output_place, int* accepted_node, int* move_from, int* move_to,
                   int* row_token, int* row_position, int* row_write, int* row_slot, int* row_prefix, int* row_own_count,
-                  int* row_source, int* last_row, int* group_prefix, int* group_rows) {
+                  int* row_source, int* last_row, int* group_prefix, int* group_rows, const int* ahead_place) {
   __shared__ Tree tree;
   __shared__ int path[MOST_NODES];
   // Cache rows of positions from the request's length on.
@@ -250,7 +187,10 @@ extern "C" __global__ void __launch_bounds__(128)
 
   if (warp() == 0) {
     int found = walk(tree, runs, simulated, most, path);
-    if (lane() == 0) count = found;
+    if (lane() == 0) {
+      count = 1;
+      while (count < found && tree.choices[path[count]] >= 0) count++;
+    }
   }
   block_sync();
 
@@ -272,7 +212,8 @@ extern "C" __global__ void __launch_bounds__(128)
     row_slot[at] = sees ? slot : dummy_slot;
     row_prefix[at] = sees ? start + i + 1 : 0;
     row_own_count[at] = 0;
-    row_source[at] = request * nodes + node;
+    int place = ahead_place ? ahead_place[first + node] : -1;
+    row_source[at] = !ahead_place ? request * nodes + node : place >= 0 ? (int)gridDim.x + place : request;
   }
   if (thread == 0) {
     output[request] = count;

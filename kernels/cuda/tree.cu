@@ -322,12 +322,13 @@ __device__ __forceinline__ Cut cut_pool(const u32* keys, int places, int count, 
 ///
 /// Reads ids and logprobs `[batch·topk, topk]` of the last step (`[batch, topk]` if steps = 1), the pool and beam_place
 /// (if steps > 1), batch_slot, length and root `[slots]`, page_table `[slots, table_width]`.
-/// Writes node_token, node_parent (−1 for the root), node_depth `[batch, nodes]`, and the rows r = b·nodes + n: token;
+/// Writes node_token, node_parent (−1 for the root), node_depth, node_score (0 for the root) `[batch, nodes]`, and the rows
+/// r = b·nodes + n: token;
 /// position = length + depth; write = the cache row of position length + n; slot; prefix = length; own = the write rows
 /// of the way from the root to n, its own last (`own_stride` ≥ steps + 1), own_count = depth + 1; row_sample_position =
 /// length + depth + 1, the position of the token that follows. Own rows of a request: those of its nodes, in order.
 /// group_prefix `[batch]` gets each request's length (null: not written). output_place steps on, see `next_output`.
-/// Fewer candidates than nodes − 1: the rest are copies of the root (parent −1, depth 0) that see themselves alone
+/// Fewer candidates than nodes − 1: the rest are copies of the root (parent −1, depth 0, score −∞) that see themselves alone
 /// behind the prefix, and that no walk reaches.
 /// Padding requests: prefix and own_count 0.
 /// Grid batch, 256 threads, 4 bytes of shared memory a place of the pool; 2 ≤ nodes ≤ 128, any depth.
@@ -335,10 +336,10 @@ extern "C" __global__ void __launch_bounds__(256)
     draft_finish(int* pool_token, float* pool_score, int* pool_parent, const int* beam_place, const int* ids,
                  const float* logprobs, const int* batch_slot, const int* length, const int* root, const int* page_table,
                  int table_width, int page_size, int steps, int topk, int nodes, int width, int dummy_slot,
-                 int* node_token, int* node_parent, int* node_depth, int* row_token, int* row_position, int* row_write,
-                 int* row_slot, int* row_prefix, int* row_own_count, int* row_own, int own_stride, int* group_own,
-                 int* group_own_count, u32* row_own_mask, int mask_words, int* row_sample_position, int* group_prefix,
-                 int* output_place, int output_places) {
+                 int* node_token, int* node_parent, int* node_depth, float* node_score, int* row_token, int* row_position,
+                 int* row_write, int* row_slot, int* row_prefix, int* row_own_count, int* row_own, int own_stride,
+                 int* group_own, int* group_own_count, u32* row_own_mask, int mask_words, int* row_sample_position,
+                 int* group_prefix, int* output_place, int output_places) {
   DYNAMIC_SHARED(dynamic);
   __shared__ int histogram[256], warps[TREE_THREADS / WARP], chosen[2];
   __shared__ int place_of[MOST_NODES], parents[MOST_NODES], writes[MOST_NODES];
@@ -407,9 +408,11 @@ extern "C" __global__ void __launch_bounds__(256)
   block_sync();
 
   int parent = -1, depth = 0;
+  float score = node == 0 ? 0.0f : -infinity();
   if (node < nodes) {
     if (node > 0 && node <= kept) {
       int place = place_of[node];
+      score = pool_score[place];
       int above = pool_parent[place];
       token = pool_token[place];
       parent = above < 0 ? 0 : (int)keys[above];
@@ -423,6 +426,7 @@ extern "C" __global__ void __launch_bounds__(256)
   node_token[row] = token;
   node_parent[row] = parent;
   node_depth[row] = depth;
+  node_score[row] = score;
   row_token[row] = token;
   row_position[row] = start + depth;
   row_write[row] = writes[node];

@@ -170,7 +170,7 @@ impl Scene {
             own: array(10),
             own_stride: most,
         };
-        let tree = TreeNodes { nodes, token: array(11), parent: array(12), depth: array(13) };
+        let tree = TreeNodes { nodes, token: array(11), parent: array(12), depth: array(13), score: array(13) };
         let outputs = Outputs { at: array(21), places: 1, place: array(23) };
         let verify = VerifyRows { sample_position: array(15), group_prefix: Some(array(16)), outputs };
         let source = array(20);
@@ -198,6 +198,7 @@ impl Scene {
             last_row: array(26),
             group_prefix: Some(array(27)),
             group_rows: Some(array(28)),
+            ahead: None,
         };
         let sequences = Sequences { length: array(29), root: array(30), ..sequences };
         self.time(&what("accept_drafts"), || kernels.accept(ways, acceptance, sequences))

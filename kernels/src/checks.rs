@@ -5,6 +5,7 @@ mod accept;
 mod attention;
 mod attention_groups;
 mod elementwise;
+mod inner;
 mod layout;
 mod linear;
 mod linear_few;
@@ -17,12 +18,13 @@ mod unread;
 
 use crate::device::{Device, DeviceError, Element, Slice};
 
-pub use accept::{check_accept, check_compact_cache, check_inner_rows, check_walk_on};
+pub use accept::{check_accept, check_compact_cache, check_walk_on};
 pub use attention::{check_attention, check_attention_together};
 pub use attention_groups::check_rotate_and_attend;
 pub use elementwise::{
     check_add_and_gather, check_embed, check_join_normed, check_rms_norm, check_rotation, check_silu_gate,
 };
+pub use inner::{check_inner_rows, check_pick_rows};
 pub use linear::{check_linear, check_linear_gated};
 pub use linear_few::check_linear_few;
 pub use linear_group::check_linear_group;
@@ -58,7 +60,7 @@ pub const CHECKS: [Check; 15] = [
 pub type UntypedCheck = (&'static str, fn(&Device) -> Result<(), String>);
 
 /// All checks that run once.
-pub const UNTYPED_CHECKS: [UntypedCheck; 12] = [
+pub const UNTYPED_CHECKS: [UntypedCheck; 13] = [
     ("top_k_rows", check_top_k_rows),
     ("top_k_rows, a row alone and among many", check_top_k_among_many),
     ("argmax_rows", check_argmax_rows),
@@ -67,6 +69,7 @@ pub const UNTYPED_CHECKS: [UntypedCheck; 12] = [
     ("decode_begin", check_decode_rows),
     ("accept", check_accept),
     ("inner_rows", check_inner_rows),
+    ("pick_rows", check_pick_rows),
     ("walk_on", check_walk_on),
     ("keep_unread and unread_rows", check_unread),
     ("sample_rows", check_sample_rows),

@@ -6,6 +6,7 @@ mod accept;
 mod attention;
 mod attention_tiles;
 mod elementwise;
+mod inner;
 mod linear;
 mod linear_few;
 mod linear_group;
@@ -17,10 +18,11 @@ mod state;
 mod tree;
 mod unread;
 
-pub use accept::{Acceptance, CachePlanes, InnerNodes, Moves, Stand, Walk, Ways};
+pub use accept::{Acceptance, CachePlanes, Moves, Stand, Walk, Ways};
 pub use attention::{Attention, HEAD_DIMS};
 pub use attention_tiles::{Ahead, Groups, Sees};
 pub use elementwise::{Added, JoinNormed, RmsNorm, Rotation};
+pub use inner::{ChosenRows, InnerNodes, Picked};
 pub(crate) use linear::squares_stride;
 pub use linear::{Linear, Parts, Unscaled};
 pub use linear_few::Stream;
@@ -53,8 +55,17 @@ pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> 
     }
     // These know no element type.
     files.extend(
-        [select::FILE, sampling::FILE, tree::FILE, accept::FILE, unread::FILE, state::FILE, own_rows::FILE]
-            .map(|file| (file, Vec::new())),
+        [
+            select::FILE,
+            sampling::FILE,
+            tree::FILE,
+            accept::FILE,
+            inner::FILE,
+            unread::FILE,
+            state::FILE,
+            own_rows::FILE,
+        ]
+        .map(|file| (file, Vec::new())),
     );
     for head_dim in head_dims {
         let options = vec![element.option(), format!("-DHEAD_DIM={head_dim}")];

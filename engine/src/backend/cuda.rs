@@ -20,6 +20,7 @@ mod states;
 #[cfg(test)]
 mod tests;
 mod unread;
+mod verify;
 mod weights;
 
 use std::{

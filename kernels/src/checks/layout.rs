@@ -190,9 +190,9 @@ pub(super) fn same_rows(what: &str, found: &RowValues, expected: &RowValues) -> 
     same(&format!("{what}, own rows"), &found.own, &expected.own)
 }
 
-pub(super) fn tree_operand(buffers: &[Buffer; 3], nodes: usize) -> TreeNodes<'_> {
-    let [token, parent, depth] = buffers.each_ref().map(Buffer::slice);
-    TreeNodes { nodes, token, parent, depth }
+pub(super) fn tree_operand(buffers: &[Buffer; 4], nodes: usize) -> TreeNodes<'_> {
+    let [token, parent, depth, score] = buffers.each_ref().map(Buffer::slice);
+    TreeNodes { nodes, token, parent, depth, score }
 }
 
 pub(super) fn empty_rows() -> RowValues {

@@ -98,14 +98,14 @@ impl Plain {
         self.beams = beams.collect();
     }
 
-    /// (token, parent, depth) of the nodes below the root.
-    fn finish(&self, count: usize) -> Vec<(i32, i32, i32)> {
+    /// (token, parent, depth, bits of the score) of the nodes below the root.
+    fn finish(&self, count: usize) -> Vec<[i32; 4]> {
         let mut kept = Self::best(&self.pool, count);
         kept.sort_unstable();
         let node = |place: usize| kept.iter().position(|kept| *kept == place).map_or(-9, |at| at as i32 + 1);
         let nodes = kept.iter().map(|place| {
             let proposal = &self.pool[*place];
-            (proposal.token, proposal.parent.map_or(0, node), proposal.depth)
+            [proposal.token, proposal.parent.map_or(0, node), proposal.depth, proposal.score.to_bits() as i32]
         });
         nodes.collect()
     }
@@ -165,7 +165,8 @@ fn check_shape(
     let mut plain: Vec<Plain> = (0..batch).map(|_| Plain { topk, pool: Vec::new(), beams: Vec::new() }).collect();
     let draft_rows = RowBuffers::new(device, batch * topk, own_strides.0)?;
     let row_source = buffer(batch * topk)?;
-    let tree_buffers = [buffer(batch * nodes)?, buffer(batch * nodes)?, buffer(batch * nodes)?];
+    let node_buffer = || buffer(batch * nodes);
+    let tree_buffers = [node_buffer()?, node_buffer()?, node_buffer()?, node_buffer()?];
     let tree = tree_operand(&tree_buffers, nodes);
     let rows = RowBuffers::new(device, batch * nodes, own_strides.1)?;
     let (sample_position, group_prefix) = (buffer(batch * nodes)?, buffer(batch)?);
@@ -211,7 +212,8 @@ fn check_shape(
 
     let found: Vec<Vec<i32>> = tree_buffers.iter().map(|buffer| ints(device, buffer)).collect::<Result<_, _>>()?;
     let (expected_tree, expected_rows) = expected_verify(&situation, &plain, nodes);
-    for (name, (found, expected)) in ["token", "parent", "depth"].iter().zip(found.iter().zip(&expected_tree)) {
+    for (name, (found, expected)) in ["token", "parent", "depth", "score"].iter().zip(found.iter().zip(&expected_tree))
+    {
         same(&format!("{what}, node {name}"), found, expected)?;
     }
     same_rows(&format!("{what}, verify rows"), &rows.download(device)?, &expected_rows)?;
@@ -351,17 +353,18 @@ fn expected_draft(
     Ok(rows)
 }
 
-fn expected_verify(situation: &Situation, plain: &[Plain], nodes: usize) -> ([Vec<i32>; 3], RowValues) {
-    let mut tree = [Vec::new(), Vec::new(), Vec::new()];
+fn expected_verify(situation: &Situation, plain: &[Plain], nodes: usize) -> ([Vec<i32>; 4], RowValues) {
+    let mut tree = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
     let mut rows = empty_rows();
     for (request, plain) in plain.iter().enumerate() {
         let root = situation.root[situation.batch_slot[request] as usize];
-        let mut own: Vec<(i32, i32, i32)> = vec![(root, -1, 0)];
+        let mut own = vec![[root, -1, 0, 0]];
         own.extend(plain.finish(nodes - 1));
-        own.resize(nodes, (root, -1, 0));
-        for (node, (token, parent, depth)) in own.iter().enumerate() {
-            for (values, value) in tree.iter_mut().zip([token, parent, depth]) {
-                values.push(*value);
+        own.resize(nodes, [root, -1, 0, f32::NEG_INFINITY.to_bits() as i32]);
+        for (node, values) in own.iter().enumerate() {
+            let [token, _, depth, _] = values;
+            for (column, value) in tree.iter_mut().zip(values) {
+                column.push(*value);
             }
             let Some(slot) = situation.slot(request) else {
                 push_padding(&mut rows, situation, *token);
@@ -372,7 +375,7 @@ fn expected_verify(situation: &Situation, plain: &[Plain], nodes: usize) -> ([Ve
             };
             let length = situation.length[slot];
             let mut path: Vec<i32> =
-                std::iter::successors(Some(node as i32), |at| Some(own[*at as usize].1).filter(|at| *at >= 0))
+                std::iter::successors(Some(node as i32), |at| Some(own[*at as usize][1]).filter(|at| *at >= 0))
                     .map(|at| situation.cache_row(slot, length + at).max(0))
                     .collect();
             path.reverse();
@@ -429,7 +432,7 @@ pub fn check_decode_rows(device: &Device) -> Result<(), String> {
         let situation = Situation::new(&mut numbers, batch, usize::from(batch != 65));
         let uploaded = situation.upload(device)?;
         let buffer = |values: usize| poisoned(device, values);
-        let tree_buffers = [buffer(batch)?, buffer(batch)?, buffer(batch)?];
+        let tree_buffers = [buffer(batch)?, buffer(batch)?, buffer(batch)?, buffer(0)?];
         let rows = RowBuffers::new(device, batch, 1)?;
         let sample_position = buffer(batch)?;
         let turn = Turn::new(device, &mut numbers)?;

@@ -1,6 +1,6 @@
 //! `cuda/accept.cu`.
 
-use super::{Kernels, Outputs, PassRows, Sequences, TreeNodes, address, check_ints, grid, int, line};
+use super::{InnerNodes, Kernels, Outputs, PassRows, Sequences, TreeNodes, address, check_ints, grid, int, line};
 use crate::device::{Arg, Buffer, DeviceError, KernelFile, Slice, Split};
 
 pub(super) const FILE: KernelFile =
@@ -8,8 +8,6 @@ pub(super) const FILE: KernelFile =
 
 /// Threads of a block of `accept_drafts`, and the most tokens of a round.
 const THREADS: usize = 128;
-/// Threads of the block of `inner_rows`.
-const LISTING_THREADS: u32 = 1024;
 
 /// What tells which way of each tree is accepted; `most` is steps + 1.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +39,7 @@ pub struct Acceptance<'a> {
     pub moves: Moves<'a>,
     /// The draft's extension, `batch · most` causal rows.
     pub rows: PassRows<'a>,
-    /// The verify row of each of them, int32 `[batch · most]`.
+    /// The row of each of them that the target has left, int32 `[batch · most]`.
     pub row_source: Slice<'a>,
     /// The last of each request, int32 `[batch]`.
     pub last_row: Slice<'a>,
@@ -49,6 +47,9 @@ pub struct Acceptance<'a> {
     pub group_prefix: Option<Slice<'a>>,
     /// Rows of each request that are not padding, int32 `[batch]`.
     pub group_rows: Option<Slice<'a>>,
+    /// What the target ran over first, if it ran in two passes: of the nodes where walks stood it has then left its rows at those of
+    /// their requests, and behind the batch, in the order of their list, these.
+    pub ahead: Option<InnerNodes<'a>>,
 }
 
 /// What [`Kernels::walk_on`] reads and writes besides.
@@ -64,17 +65,6 @@ pub struct Walk<'a> {
     pub ahead: Option<InnerNodes<'a>>,
     /// int32 `[2]`, 0 when a round begins: that of `step` mod 2 is 0 where no walk awaits a choice, so that it need not be found.
     pub awaited: Slice<'a>,
-}
-
-/// The nodes of trees that have children, as [`Kernels::inner_rows`] lists them.
-#[derive(Clone, Copy, Debug)]
-pub struct InnerNodes<'a> {
-    /// Where in the list each node stands, int32 `[batch, nodes]`; −1 for those that do not.
-    pub place: Slice<'a>,
-    /// The list.
-    pub list: Stand<'a>,
-    /// How many it has room for.
-    pub capacity: usize,
 }
 
 /// Nodes behind which the target is asked for a token, int32 each.
@@ -113,7 +103,7 @@ pub struct CachePlanes<'a> {
 }
 
 impl Ways<'_> {
-    fn check(self, sequences: Sequences<'_>) -> Result<(), DeviceError> {
+    pub(super) fn check(self, sequences: Sequences<'_>) -> Result<(), DeviceError> {
         let Self { batch, most, batch_slot, chosen, tree, simulate, seed } = self;
         let is_length = simulate.is_none_or(|length| length >= 1.0);
         if batch == 0 || !(1..=THREADS).contains(&most) || !is_length {
@@ -155,13 +145,6 @@ impl Stand<'_> {
     }
 }
 
-impl InnerNodes<'_> {
-    fn check(self, nodes: usize) -> Result<(), DeviceError> {
-        check_ints(self.place, nodes)?;
-        self.list.check(self.capacity)
-    }
-}
-
 impl Walk<'_> {
     fn check(self, ways: Ways<'_>) -> Result<(), DeviceError> {
         let Ways { batch, tree, .. } = ways;
@@ -169,33 +152,12 @@ impl Walk<'_> {
         for values in [self.row_slot, self.row_sample_position] {
             check_ints(values, batch * tree.nodes)?;
         }
-        self.ahead.map_or(Ok(()), |ahead| ahead.check(batch * tree.nodes))?;
+        self.ahead.map_or(Ok(()), |ahead| ahead.check(ways))?;
         check_ints(self.awaited, 2)
     }
 }
 
 impl Kernels {
-    /// Lists the inner nodes of all trees for the target to be asked ahead of the walks, or as many as there is room for; what is
-    /// left is padding. Slots of the batch are trusted to exist.
-    ///
-    /// # Errors
-    /// When a buffer is too short, the shape is too large, nothing is asked for ahead, or the device fails.
-    pub fn inner_rows(&self, ways: Ways<'_>, walk: Walk<'_>, sequences: Sequences<'_>) -> Result<(), DeviceError> {
-        let Ways { batch, tree, .. } = ways;
-        ways.check(sequences)?;
-        walk.check(ways)?;
-        let Some(InnerNodes { place, list, capacity }) = walk.ahead else {
-            return Err(DeviceError::Shape("no list for nodes that are asked for ahead".into()));
-        };
-        let kernel = self.device.kernel(FILE, &[], "inner_rows")?;
-        let mut arguments = [place, list.row, list.slot, list.sample_position].map(address).to_vec();
-        arguments.push(int(capacity));
-        arguments.extend([tree.parent, ways.batch_slot, walk.row_slot, walk.row_sample_position].map(address));
-        arguments.extend([batch, tree.nodes, sequences.dummy()].map(int));
-        // SAFETY: lengths are checked above; slots of the batch are the caller's promise.
-        unsafe { self.device.launch(&kernel, line(1, LISTING_THREADS), &arguments) }
-    }
-
     /// Keeps the choices behind the nodes where walks down the trees stand, and goes on to the next that are not known; at step 0 to
     /// the first, and nothing is chosen yet but what was asked for ahead. Where a way ends its walk stays. Steps are taken one
     /// behind the other, `most` behind the first. Slots of the batch are trusted to exist.
@@ -216,7 +178,7 @@ impl Kernels {
         let mut arguments = ways.arguments(sequences);
         arguments.extend([address(sequences.length), int(step)]);
         arguments.extend([stand.choice, walk.row_slot, walk.row_sample_position].map(address));
-        let (place, choice) = ahead.map_or((Slice::NONE, Slice::NONE), |ahead| (ahead.place, ahead.list.choice));
+        let (place, choice) = ahead.map_or((Slice::NONE, Slice::NONE), |ahead| (ahead.place, ahead.choice));
         arguments.extend([place, choice, stand.row, stand.slot, stand.sample_position, walk.awaited].map(address));
         // SAFETY: lengths are checked above; slots of the batch are the caller's promise.
         unsafe { self.device.launch(&kernel, line(ways.batch, THREADS as u32), &arguments) }
@@ -250,6 +212,7 @@ impl Kernels {
         for values in [acceptance.group_prefix, acceptance.group_rows].into_iter().flatten() {
             check_ints(values, batch)?;
         }
+        acceptance.ahead.map_or(Ok(()), |ahead| ahead.check(ways))?;
         rows.check(batch * most, 0)?;
         let kernel = self.device.kernel(FILE, &[], "accept_drafts")?;
         let mut arguments = ways.arguments(sequences);
@@ -260,8 +223,9 @@ impl Kernels {
         arguments.extend([acceptance.node, acceptance.moves.from, acceptance.moves.to].map(address));
         arguments.extend(rows.causal());
         arguments.extend([acceptance.row_source, acceptance.last_row].map(address));
-        let groups = [acceptance.group_prefix, acceptance.group_rows];
-        arguments.extend(groups.map(|values| address(values.unwrap_or(Slice::NONE))));
+        let place = acceptance.ahead.map(|ahead| ahead.place);
+        let optional = [acceptance.group_prefix, acceptance.group_rows, place];
+        arguments.extend(optional.map(|values| address(values.unwrap_or(Slice::NONE))));
         // SAFETY: lengths are checked above; slots of the batch are the caller's promise.
         unsafe { self.device.launch(&kernel, line(batch, THREADS as u32), &arguments) }
     }

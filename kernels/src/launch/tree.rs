@@ -88,7 +88,7 @@ pub struct Proposals<'a> {
     pub logprobs: Slice<'a>,
 }
 
-/// The trees of a batch, int32 `[batch, nodes]` each.
+/// The trees of a batch, int32 `[batch, nodes]` each unless said otherwise.
 #[derive(Clone, Copy, Debug)]
 pub struct TreeNodes<'a> {
     /// Nodes a request, the root included.
@@ -99,6 +99,8 @@ pub struct TreeNodes<'a> {
     pub parent: Slice<'a>,
     /// Steps below the root.
     pub depth: Slice<'a>,
+    /// The draft's log-probability of the way to each, float32: no node has more than its parent. Not of trees of the root alone.
+    pub score: Slice<'a>,
 }
 
 /// What the verify pass needs of its rows besides [`PassRows`].
@@ -349,6 +351,7 @@ impl Kernels {
         if nodes < 2 {
             return Err(DeviceError::Shape("a tree of the root alone has no drafts".into()));
         }
+        check_ints(tree.score, batch * nodes)?;
         rows.check(batch * nodes, steps + 1)?;
         let own = drafting.own(self, nodes, rows.own_stride)?;
         check_ints(verify.sample_position, batch * nodes)?;
@@ -362,6 +365,7 @@ impl Kernels {
         arguments.extend([sequences.table_width, sequences.page_size].map(int));
         arguments.extend([steps, topk, nodes, drafting.width(), sequences.dummy()].map(int));
         arguments.extend(tree.arguments());
+        arguments.push(address(tree.score));
         arguments.extend(rows.causal());
         arguments.extend([address(rows.own), int(rows.own_stride)]);
         arguments.extend(own);

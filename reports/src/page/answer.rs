@@ -165,10 +165,22 @@ fn ties(race: &Race) -> String {
     }
 }
 
+/// Below this share of no speculation a tie is told with its figure: "no difference" is not what the table beside it shows.
+const BARELY_SLOWER: f64 = 0.95;
+
 fn does_not_pay(race: &Race) -> (String, &'static str) {
     let best = race.best_speculating();
     let speedup = best.and_then(|best| Some((best, best.ranked.speedup?)));
     match speedup {
+        // The interval of so few repeats may well lie below 1, and yet chance makes such leads in a race of many.
+        Some((best, speedup)) if best.ranked.tied_with_best && speedup.median < BARELY_SLOWER => (
+            format!(
+                "Speculation does not pay here: the best speculating configuration, {}, is at {} of no speculation, though that may be chance in so few repeats.",
+                best.ranked.configuration,
+                figures::ratio(speedup.median)
+            ),
+            "loses",
+        ),
         Some((best, _)) if best.ranked.tied_with_best => (
             format!(
                 "Speculation does not pay here: no significant difference between {} and no speculation, and the simpler way wins.",

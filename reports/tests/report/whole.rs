@@ -145,6 +145,13 @@ fn speculation_that_does_not_pay_is_the_answer() {
 }
 
 #[test]
+fn a_tie_that_looks_like_a_loss_is_told_with_its_figure() {
+    let noisy = Synthetic { acceptance: 0.3, noise: 0.08, seed: 3, ..small() };
+    let html = check(&input(noisy.sweep("runs/noisy")));
+    assert!(html.contains("of no speculation, though that may be chance in so few repeats."));
+}
+
+#[test]
 fn parts_of_a_round_that_were_not_measured_stay_missing() {
     let html = check(&input(Synthetic { split: false, ..small() }.sweep("runs/unsplit")));
     assert!(html.contains("<td>—</td>"));

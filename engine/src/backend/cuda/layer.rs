@@ -119,7 +119,7 @@ impl Machine {
 
     /// Attention over what the qkv layer has left in parts or in `work.qkv`, to `work.attended`.
     fn attend(&self, pass: Pass<'_>, layer: LayerOperands<'_>, parts: Option<Parts<'_>>) -> Result<(), DeviceError> {
-        let Pass { rows, groups, sees, arrays, work } = pass;
+        let Pass { rows, groups, sees, arrays, work, .. } = pass;
         let LayerOperands { ahead, facts, weights: layer, cache, turns, .. } = layer;
         let LayerFacts { attention, epsilon, .. } = facts;
         let (heads, kv_heads, head_dim) = (attention.heads, attention.key_value_heads, attention.head_dim);

@@ -2,7 +2,7 @@
 
 use kernels::{
     device::{Buffer, Device, DeviceError, HostBuffer},
-    launch::{InnerNodes, Kernels, MOST_NODES, Moves, Outputs, OwnRows, PassRows, Sees, Sequences, Stand},
+    launch::{ChosenRows, InnerNodes, Kernels, MOST_NODES, Moves, Outputs, OwnRows, PassRows, Sees, Sequences, Stand},
 };
 use schemas::tree::TreeShape;
 
@@ -14,6 +14,11 @@ use crate::{
 
 /// Rows of logits that stand in memory at once: a larger batch is chosen from piece by piece.
 pub const LOGIT_ROWS: usize = 256;
+
+/// Over how many inner nodes of so many nodes the target runs first, at most: of trees by trained heads two in five have children.
+pub fn inner_rows(nodes: usize) -> usize {
+    nodes.div_ceil(2)
+}
 
 /// How large a pass and its parts can become.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,12 +113,18 @@ pub struct RoundArrays {
     pub node_token: Buffer,
     pub node_parent: Buffer,
     pub node_depth: Buffer,
+    /// Float.
+    pub node_score: Buffer,
     pub chosen: Buffer,
     /// `[batch]` each: rows where walks down the trees stand, their slots, the positions of the tokens behind them, and these.
     pub stand: [Buffer; 4],
-    /// The same of inner nodes that are asked for ahead: `[half of the rows]` each; and where in these a node stands: `[rows]`.
-    pub inner: [Buffer; 4],
+    /// Of inner nodes over which the target runs first their rows and the tokens behind them, `[half of the rows]` each; and where in
+    /// these a node stands, `[rows]`.
+    pub inner_row: Buffer,
+    pub inner_choice: Buffer,
     pub inner_place: Buffer,
+    /// The rows of passes over some nodes of trees: as many as half of all.
+    pub picked: RowArrays,
     /// `[2]`: whether a walk awaits a choice. Walks leave them at zero, and expect them so.
     pub awaited: Buffer,
     pub accepted_node: Buffer,
@@ -289,9 +300,9 @@ impl Sizes<'_> {
     pub fn work(&self, extent: Extent) -> u64 {
         let activations: usize = self.activations(extent).iter().sum();
         let words = 13 + 2 * extent.own_stride() + extent.own_mask_words();
-        let rows = (extent.rows * words + extent.described_rows() * DESCRIBED_WORDS) * 4;
+        let rows = ((extent.rows + inner_rows(extent.rows)) * words + extent.described_rows() * DESCRIBED_WORDS) * 4;
         let rounds =
-            extent.batch * (3 * extent.pool + 2 * extent.topk * extent.topk + 16 * (extent.steps + MOST_NODES)) * 4;
+            extent.batch * (3 * extent.pool + 2 * extent.topk * extent.topk + 17 * (extent.steps + MOST_NODES)) * 4;
         (activations + rows + rounds) as u64
     }
 
@@ -384,6 +395,11 @@ impl RowArrays {
         }
     }
 
+    /// The same, with the positions of the tokens behind them.
+    pub fn chosen(&self) -> ChosenRows<'_> {
+        ChosenRows { rows: self.pass(), sample_position: self.sample_position.slice() }
+    }
+
     /// How the tokens behind the rows are chosen.
     pub fn sampled(&self) -> Sampled<'_> {
         Sampled { slot: self.slot.slice(), position: self.sample_position.slice() }
@@ -431,7 +447,7 @@ impl RoundArrays {
         let Extent { batch, steps, pool, topk, .. } = extent;
         let ints = |width: usize| device.zeros(batch * width * 4);
         let proposals = topk.max(1) * topk.max(1);
-        let inner = || device.zeros(extent.rows.div_ceil(2) * 4);
+        let picked = Extent { rows: inner_rows(extent.rows), ..extent };
         let described_rows = extent.described_rows();
         Ok(Self {
             slot: ints(1)?,
@@ -444,10 +460,13 @@ impl RoundArrays {
             node_token: ints(MOST_NODES)?,
             node_parent: ints(MOST_NODES)?,
             node_depth: ints(MOST_NODES)?,
+            node_score: ints(MOST_NODES)?,
             chosen: device.zeros(extent.rows * 4)?,
             stand: [ints(1)?, ints(1)?, ints(1)?, ints(1)?],
-            inner: [inner()?, inner()?, inner()?, inner()?],
+            inner_row: device.zeros(picked.rows * 4)?,
+            inner_choice: device.zeros(picked.rows * 4)?,
             inner_place: device.zeros(extent.rows * 4)?,
+            picked: RowArrays::new(device, picked)?,
             awaited: device.zeros(8)?,
             accepted_node: ints(steps + 1)?,
             move_from: ints(steps + 1)?,
@@ -469,9 +488,15 @@ impl RoundArrays {
         Stand::from(&self.stand)
     }
 
-    /// As many inner nodes of trees as are asked for ahead of walks.
-    pub fn inner(&self, capacity: usize) -> InnerNodes<'_> {
-        InnerNodes { place: self.inner_place.slice(), list: Stand::from(&self.inner), capacity }
+    /// The inner nodes of trees of so many nodes together over which the target runs first.
+    pub fn inner(&self, nodes: usize) -> InnerNodes<'_> {
+        InnerNodes {
+            place: self.inner_place.slice(),
+            row: self.inner_row.slice(),
+            choice: self.inner_choice.slice(),
+            first: self.picked.group_first.slice(),
+            capacity: inner_rows(nodes),
+        }
     }
 
     /// Rows of the target's cache that are accepted, and where they belong.

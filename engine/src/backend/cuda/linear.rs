@@ -296,12 +296,6 @@ impl Machine {
         wide.map_or(Streaming::Ring, Streaming::Wide)
     }
 
-    /// Whether logits of so many rows that nobody awaits are left out.
-    pub(super) fn leaves_out(&self, work: &Activations, vocabulary: Vocabulary<'_>, rows: usize) -> bool {
-        let product = [rows, vocabulary.inputs, vocabulary.tokens];
-        self.streaming(work, product, Kernels::MOST_PARTS).leaves_out()
-    }
-
     /// Runs a layer by the library if that is the fastest, with its bias and what has to follow; else, and where the streaming kernel
     /// may leave it out, says that that is to run it. Parts are in `work.parts`.
     fn library_or(

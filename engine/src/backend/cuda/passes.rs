@@ -70,8 +70,9 @@ pub enum Asking {
     All,
     /// Those that the walk comes by, one after the other: it is read for each, and multiplied with few rows.
     OnTheWay,
-    /// Those that have children at once, and then, on the way, the one where the walk ends: it is read twice.
-    Ahead,
+    /// Those that have children, or the likeliest of these, and then the one where the walk ends: the target runs over no others, but
+    /// twice.
+    InnerFirst,
 }
 
 /// Rows of a pass.
@@ -84,6 +85,8 @@ pub struct Pass<'a> {
     pub sees: Sees<'a>,
     pub arrays: &'a RowArrays,
     pub work: &'a Activations,
+    /// The row of `work` from which on the target leaves captured layers and final hidden states.
+    pub leaves_at: usize,
 }
 
 /// How tokens behind rows are chosen, int32 each.
@@ -113,7 +116,7 @@ impl Machine {
         rows * facts.attention.key_value_heads * facts.attention.head_dim * self.element_bytes()
     }
 
-    /// Runs the target over rows: final hidden states in `normed`, captured layers in `captured`.
+    /// Runs the target over rows: final hidden states in `normed`, captured layers in `captured`, each from row `leaves_at` on.
     pub fn target_pass(&self, pass: Pass<'_>) -> Result<(), DeviceError> {
         let Pass { rows, arrays, work, .. } = pass;
         let facts = &self.target.facts;
@@ -137,7 +140,7 @@ impl Machine {
             };
             let next = layers.get(at + 1).and_then(|next| {
                 let norm = next.input_norm.as_ref()?;
-                Some(Next { norm, layer: &next.qkv, keep: self.kept(work, at + 1).next() })
+                Some(Next { norm, layer: &next.qkv, keep: self.kept(pass, at + 1).next() })
             });
             let operands = LayerOperands {
                 ahead: if at == 0 { Ahead::Layout } else { Ahead::Layer },
@@ -158,14 +161,22 @@ impl Machine {
         self.enter_layer(pass, layers.len(), left.added(), Some(&self.target.norm), None).map(|_| ())
     }
 
+    /// The final hidden states of a pass of the target.
+    pub(super) fn final_states<'a>(&self, pass: Pass<'a>) -> Rows<'a> {
+        let Pass { work, leaves_at, .. } = pass;
+        let stride = self.target.facts.layer.hidden;
+        Rows { at: work.normed.range(leaves_at * stride * self.element_bytes()..work.normed.bytes()), stride }
+    }
+
     /// Where the draft wants what enters a layer to be kept.
-    fn kept<'a>(&self, work: &'a Activations, at: usize) -> impl Iterator<Item = Rows<'a>> {
+    fn kept<'a>(&self, pass: Pass<'a>, at: usize) -> impl Iterator<Item = Rows<'a>> {
+        let Pass { work, leaves_at, .. } = pass;
         let capture = self.head.as_ref().map_or(&[][..], |head| &head.facts.capture);
         let width = self.target.facts.layer.hidden;
-        let bytes = self.element_bytes();
+        let (stride, bytes) = (capture.len() * width, self.element_bytes());
         (0..capture.len()).filter(move |place| capture[*place] == at).map(move |place| Rows {
-            at: work.captured.range(place * width * bytes..work.captured.bytes()),
-            stride: capture.len() * width,
+            at: work.captured.range((leaves_at * stride + place * width) * bytes..work.captured.bytes()),
+            stride,
         })
     }
 
@@ -174,7 +185,7 @@ impl Machine {
         let Pass { rows, work, .. } = pass;
         let width = self.target.facts.layer.hidden;
         let stream = self.rows(&work.stream, width);
-        let mut places = self.kept(work, at).skip(1);
+        let mut places = self.kept(pass, at).skip(1);
         places.try_for_each(|keep| self.kernels.add_rows(stream, None, Some(keep), rows, width))
     }
 
@@ -190,14 +201,15 @@ impl Machine {
         let Pass { rows, work, .. } = pass;
         let facts = &self.target.facts.layer;
         let width = facts.hidden;
-        let mut input = Input::from(self.rows(&work.normed, width));
+        let out = if layer.is_some() { self.rows(&work.normed, width) } else { self.final_states(pass) };
+        let mut input = Input::from(out);
         if let Some(norm) = norm {
             let norm = RmsNorm {
                 out: input.rows,
                 stream: self.rows(&work.stream, width),
                 add,
                 weight: norm.slice(),
-                keep: self.kept(work, at).next(),
+                keep: self.kept(pass, at).next(),
                 source: None,
                 rows,
                 width,

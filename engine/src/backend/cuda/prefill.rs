@@ -174,7 +174,7 @@ impl CudaBackend {
         }
         let largest = chunks.iter().map(|chunk| chunk.tokens.len()).max().unwrap_or(1);
         let groups = Groups::Ranges { first: arrays.group_first.slice(), count: chunks.len(), largest };
-        let pass = Pass { rows, groups, sees: Sees::Positions, arrays, work: &self.work };
+        let pass = Pass { rows, groups, sees: Sees::Positions, arrays, work: &self.work, leaves_at: 0 };
         match kept {
             Some(TargetStates::In(from)) => self.take_in(chunks, &lasts, from)?,
             kept => {
@@ -255,7 +255,7 @@ impl CudaBackend {
         let count = ends.len();
         self.machine.kernels.gather_rows(out, None, from, Some(arrays.source.slice()), count, hidden)?;
         let chosen = self.round.chosen.slice();
-        let pass = Pass { rows: count, groups: Groups::Even(1), sees: Sees::Positions, arrays, work };
+        let pass = Pass { rows: count, groups: Groups::Even(1), sees: Sees::Positions, arrays, work, leaves_at: 0 };
         self.machine.choose(work, out, count, chosen, arrays.sampled(), None)?;
         let wanted = |at: &usize| self.slots.get(chunks[*at].slot.0 as usize)?.as_ref()?.logprobs;
         let logprobs: Vec<Option<usize>> = ends.iter().map(wanted).collect();

@@ -4,16 +4,13 @@
 
 use kernels::{
     device::{DeviceError, Slice},
-    launch::{
-        Acceptance, CachePlanes, Drafting, Groups, InnerNodes, Proposals, Rows, Sees, Stand, TreeNodes, VerifyRows,
-        Walk, Ways,
-    },
+    launch::{CachePlanes, Drafting, Groups, Proposals, Rows, Sees, TreeNodes, VerifyRows},
 };
 use schemas::tree::TreeShape;
 
 use super::{
     layout::{Activations, RoundArrays, RowArrays},
-    passes::{Asking, AttentionKernels, Machine, Pass, Sampled},
+    passes::{AttentionKernels, Machine, Pass},
     weights::HeadWeights,
 };
 
@@ -61,31 +58,6 @@ impl Part {
     }
 }
 
-/// Rows with which it takes as long to multiply 16-bit weights as to read them: about 0.66 PFLOP/s against 4.2 TB/s on an H200, and
-/// not far from that on others of its time.
-const ROWS_A_READING: usize = 160;
-
-/// What a product that is left out takes beside one that reads the vocabulary: its launches, about 15 µs of 260.
-const LEFT_OUT: f64 = 0.06;
-
-/// Where the target is asked for tokens: where that takes the least time, counted in readings of its vocabulary. Ahead of walks it
-/// is only asked where products that nobody awaits can be left out: of the steps behind, one is then needed as a rule.
-fn asking(shape: TreeShape, batch: usize, can_leave_out: bool) -> Asking {
-    let readings = |rows: usize| rows.max(ROWS_A_READING) as f64 / ROWS_A_READING as f64;
-    let (rows, steps) = (batch * shape.num_draft_tokens, shape.num_steps as f64);
-    let mut ways = vec![(readings(rows), Asking::All), ((steps + 1.0) * readings(batch), Asking::OnTheWay)];
-    if can_leave_out {
-        ways.push((readings(rows_ahead(rows)) + readings(batch) + LEFT_OUT * steps, Asking::Ahead));
-    }
-    // Among equals the first.
-    ways.into_iter().min_by(|one, other| one.0.total_cmp(&other.0)).map_or(Asking::All, |least| least.1)
-}
-
-/// How many inner nodes of so many are asked for ahead of walks, at most: of trees by trained heads two in five have children.
-fn rows_ahead(nodes: usize) -> usize {
-    nodes.div_ceil(2)
-}
-
 impl Machine {
     /// Launches parts of a round of `batch` requests, whose slots stand in [`RoundArrays::slot`]. A part works on what
     /// the parts before it have left.
@@ -103,6 +75,7 @@ impl Machine {
             token: round.node_token.slice(),
             parent: round.node_parent.slice(),
             depth: round.node_depth.slice(),
+            score: round.node_score.slice(),
         };
         let verify = VerifyRows {
             sample_position: arrays.sample_position.slice(),
@@ -124,98 +97,6 @@ impl Machine {
             }
         }
         Ok(())
-    }
-
-    /// One pass of the target over all trees, and what it accepts of them.
-    fn verify(
-        &self,
-        memory: RoundMemory<'_>,
-        shape: TreeShape,
-        batch: usize,
-        tree: TreeNodes<'_>,
-        options: RoundOptions,
-    ) -> Result<(), DeviceError> {
-        let RoundMemory { work, arrays, round } = memory;
-        let RoundOptions { describe, simulate, .. } = options;
-        let nodes = shape.num_draft_tokens;
-        let sees = if shape.is_off() { Sees::Positions } else { arrays.branches() };
-        let nodes = Pass { rows: batch * nodes, groups: Groups::Even(nodes), sees, arrays, work };
-        self.target_pass(nodes)?;
-        let (hidden, most) = (self.target.facts.layer.hidden, shape.num_steps + 1);
-        let ways = Ways {
-            batch,
-            most,
-            batch_slot: round.slot.slice(),
-            chosen: round.chosen.slice(),
-            tree,
-            simulate,
-            seed: self.slots.seed.slice(),
-        };
-        let can_leave_out = || self.leaves_out(work, self.target_vocabulary(), batch);
-        match self.asking.unwrap_or_else(|| asking(shape, batch, can_leave_out())) {
-            Asking::All => {
-                let states = self.rows(&work.normed, hidden);
-                self.choose(work, states, nodes.rows, round.chosen.slice(), arrays.sampled(), None)?;
-            }
-            Asking::OnTheWay => self.choose_on_the_way(memory, ways, false)?,
-            Asking::Ahead => self.choose_on_the_way(memory, ways, true)?,
-        }
-        self.kernels.accept(
-            ways,
-            Acceptance {
-                node: round.accepted_node.slice(),
-                outputs: round.outputs(),
-                moves: round.moves(),
-                rows: arrays.pass(),
-                row_source: arrays.source.slice(),
-                last_row: round.last_row.slice(),
-                group_prefix: Some(round.group_prefix.slice()),
-                group_rows: Some(round.group_rows.slice()),
-            },
-            self.slots.sequences(&self.capacity),
-        )?;
-        if describe {
-            let pass = Pass { rows: batch * most, groups: Groups::Even(most), sees: Sees::Positions, arrays, work };
-            let (to, from) =
-                (Rows { at: work.added.slice(), stride: hidden }, Rows { at: work.normed.slice(), stride: hidden });
-            self.kernels.gather_rows(to, None, from, Some(arrays.source.slice()), pass.rows, hidden)?;
-            self.describe(pass, to, arrays.token.slice(), round)?;
-        }
-        Ok(())
-    }
-
-    /// Walks down the trees, and asks for the target's token behind each node that it comes by. What is behind the others stays
-    /// open: acceptance does not use it. If the inner nodes are asked for ahead, or as many as there is room for, the walks come by
-    /// few others. Steps for which no walk waits any more are left out on the device, where its kernel can.
-    fn choose_on_the_way(&self, memory: RoundMemory<'_>, ways: Ways<'_>, ahead: bool) -> Result<(), DeviceError> {
-        let (RoundMemory { work, arrays, round }, Ways { batch, most, tree, .. }) = (memory, ways);
-        let stand = round.stand();
-        let ahead = ahead.then(|| round.inner(rows_ahead(batch * tree.nodes)));
-        let walk = Walk {
-            row_slot: arrays.slot.slice(),
-            row_sample_position: arrays.sample_position.slice(),
-            stand,
-            ahead,
-            awaited: round.awaited.slice(),
-        };
-        let sequences = self.slots.sequences(&self.capacity);
-        let hidden = self.target.facts.layer.hidden;
-        let (all, here) = (self.rows(&work.normed, hidden), self.rows(&work.added, hidden));
-        let ask = |nodes: Stand<'_>, count: usize, awaited: Option<Slice<'_>>| {
-            self.kernels.gather_rows(here, None, all, Some(nodes.row), count, hidden)?;
-            let sampled = Sampled { slot: nodes.slot, position: nodes.sample_position };
-            self.choose(work, here, count, nodes.choice, sampled, awaited)
-        };
-        if let Some(InnerNodes { list, capacity, .. }) = ahead {
-            self.kernels.inner_rows(ways, walk, sequences)?;
-            ask(list, capacity, None)?;
-        }
-        for step in 0..most {
-            self.kernels.walk_on(ways, walk, step, sequences)?;
-            let at = step % 2 * 4;
-            ask(stand, batch, Some(round.awaited.range(at..at + 4)))?;
-        }
-        self.kernels.walk_on(ways, walk, most, sequences)
     }
 
     /// Puts what was accepted where its positions belong, and runs the draft over it or keeps it for later.
@@ -289,7 +170,7 @@ impl Machine {
         for step in 1..steps {
             let (from, to) = ((step - 1) % 2, step % 2);
             let sees = arrays.branches();
-            let beams = Pass { rows: batch * topk, groups: Groups::Even(topk), sees, arrays, work };
+            let beams = Pass { rows: batch * topk, groups: Groups::Even(topk), sees, arrays, work, leaves_at: 0 };
             let x = self.head_pass(head, beams, &work.states[from], Some(arrays.source.slice()), to, None)?;
             propose(x, beams.rows)?;
             if step + 1 < steps {
@@ -311,7 +192,8 @@ impl Machine {
         most: usize,
     ) -> Result<(), DeviceError> {
         let RoundMemory { work, arrays, round } = memory;
-        let pass = Pass { rows: batch * most, groups: Groups::Even(most), sees: Sees::Positions, arrays, work };
+        let pass =
+            Pass { rows: batch * most, groups: Groups::Even(most), sees: Sees::Positions, arrays, work, leaves_at: 0 };
         self.features(head, work, from, Some(arrays.source.slice()), pass.rows)?;
         let lasts = self.read(head, pass, round.last_row.slice(), batch, false)?;
         self.keep_state(head, work, Some(round.slot.slice()), lasts, batch)
@@ -330,33 +212,5 @@ impl Machine {
         let to = Rows { at: self.slots.recurrent.slice(), stride: hidden };
         let from = Rows { at: work.states[0].slice(), stride: hidden };
         self.kernels.gather_rows(to, slots, from, rows, count, hidden)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn large_trees_of_many_requests_are_asked_ahead_or_on_the_way() {
-        let asked = |shape: &str, batch, can_leave_out| asking(shape.parse().expect("a shape"), batch, can_leave_out);
-        for (shape, batch) in [("0,1,1", 64), ("3,1,4", 64), ("5,8,32", 8), ("8,10,60", 16)] {
-            assert_eq!(asked(shape, batch, false), Asking::All, "{shape} at {batch}");
-        }
-        for (shape, batch) in [("5,8,32", 32), ("5,8,32", 64), ("8,10,60", 32), ("5,8,64", 256)] {
-            assert_eq!(asked(shape, batch, false), Asking::OnTheWay, "{shape} at {batch}");
-        }
-        for (shape, batch, expected) in [
-            ("0,1,1", 64, Asking::All),
-            ("3,1,4", 64, Asking::All),
-            ("5,8,32", 8, Asking::All),
-            ("5,8,32", 16, Asking::Ahead),
-            ("5,8,32", 32, Asking::Ahead),
-            ("5,8,32", 64, Asking::OnTheWay),
-            ("8,10,60", 32, Asking::Ahead),
-            ("8,10,60", 64, Asking::OnTheWay),
-        ] {
-            assert_eq!(asked(shape, batch, true), expected, "{shape} at {batch}");
-        }
     }
 }

@@ -158,16 +158,21 @@ fn attention_on_tensor_cores_sees_what_rows_of_trees_see() {
 }
 
 #[test]
-fn a_target_that_is_asked_ahead_or_on_the_way_says_what_one_says_that_is_asked_everywhere() {
-    for asking in [Asking::OnTheWay, Asking::Ahead] {
+fn a_target_that_runs_over_inner_nodes_first_or_is_asked_on_the_way_says_what_it_says_everywhere() {
+    for asking in [Asking::OnTheWay, Asking::InnerFirst] {
         check(CudaOptions { asking: Some(asking), ..options(Element::BF16) }, "eagle3", &[(3, 1, 4), (3, 3, 8)]);
     }
+    // Of a head that takes final states, and by the kernels for groups of rows.
+    let inner_first = CudaOptions { asking: Some(Asking::InnerFirst), ..options(Element::BF16) };
+    check(inner_first.clone(), "eagle2", &[(3, 3, 8)]);
+    let tiles = Some(AttentionKernels::Tiles);
+    check(CudaOptions { batch_invariant: false, attention: tiles, ..inner_first }, "eagle3", &[(4, 6, 32)]);
     // Sampled, with log-probabilities, and as many as are asked for.
     let Some(device) = device() else { return };
     let sampling =
         SamplingParams { temperature: 0.9, top_p: 0.9, seed: 7, logprobs: Some(2), ..SamplingParams::default() };
     for simulate_accept_length in [None, Some(2.5)] {
-        let [all, few, ahead] = [Asking::All, Asking::OnTheWay, Asking::Ahead].map(|asking| {
+        let [all, few, inner_first] = [Asking::All, Asking::OnTheWay, Asking::InnerFirst].map(|asking| {
             let options = CudaOptions { asking: Some(asking), simulate_accept_length, ..options(Element::BF16) };
             let mut backend = backend(&device, "eagle3", options);
             let shape = TreeShape::new(3, 3, 8).expect("a shape");
@@ -175,7 +180,7 @@ fn a_target_that_is_asked_ahead_or_on_the_way_says_what_one_says_that_is_asked_e
             produce(&mut backend, Round { shape, slots: &[Slot(1)] }, &sampling, 12).0
         });
         assert_eq!(all, few, "{simulate_accept_length:?}");
-        assert_eq!(all, ahead, "{simulate_accept_length:?}");
+        assert_eq!(all, inner_first, "{simulate_accept_length:?}");
     }
 }
 
@@ -185,14 +190,14 @@ fn products_that_nobody_awaits_are_left_out_and_change_nothing() {
     let Some(device) = device() else { return };
     let shape = TreeShape::new(3, 3, 8).expect("a shape");
     for element in [Element::F16, Element::F32] {
-        let [all, few, ahead] = [Asking::All, Asking::OnTheWay, Asking::Ahead].map(|asking| {
+        let [all, few, inner_first] = [Asking::All, Asking::OnTheWay, Asking::InnerFirst].map(|asking| {
             let options = CudaOptions { asking: Some(asking), batch_invariant: false, slots: 8, ..options(element) };
             let mut backend = backend(&device, "eagle3", options);
             backend.prepare(&[shape], &[8], &mut |_, _| {}).expect("graphs");
             generate(&mut backend, shape, 1, 9).0
         });
         assert_eq!(all, few, "{element:?}");
-        assert_eq!(all, ahead, "{element:?}");
+        assert_eq!(all, inner_first, "{element:?}");
     }
 }
 

@@ -1,0 +1,169 @@
+// Verification in two passes. Whether a draft is accepted is told by its parent's token alone, so the target first runs over the
+// nodes that have children, and then, for each request, over the one node where its walk ends.
+#include "common.cuh"
+#include "order.cuh"
+
+#define MOST_NODES 128
+#define NODES_A_LANE (MOST_NODES / WARP)
+#define INNER_WARPS 32
+
+/// Which nodes of a request's tree are the parents of others: a bit for each (`lane + 32·i` in word i), in all lanes. None of
+/// padding.
+__device__ __forceinline__ void find_inner(u32 (&inner)[NODES_A_LANE], const int* parents, int nodes, bool runs) {
+#pragma unroll
+  for (int word = 0; word < NODES_A_LANE; word++) inner[word] = 0;
+#pragma unroll
+  for (int i = 0; i < NODES_A_LANE; i++) {
+    int node = i * WARP + lane(), parent = runs && node < nodes ? parents[node] : -1;
+#pragma unroll
+    for (int word = 0; word < NODES_A_LANE; word++) {
+      if (parent >= 0 && parent / WARP == word) inner[word] |= 1u << parent % WARP;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < NODES_A_LANE; i++) {
+#pragma unroll
+    for (int mask = WARP / 2; mask > 0; mask /= 2) inner[i] |= shuffle_xor(inner[i], mask);
+  }
+}
+
+/// The keys of a lane's nodes: larger where the draft holds it more likely that a walk comes by; 0 for leaves.
+__device__ __forceinline__ void find_keys(u32 (&key)[NODES_A_LANE], const u32 (&inner)[NODES_A_LANE], const float* scores) {
+#pragma unroll
+  for (int i = 0; i < NODES_A_LANE; i++) {
+    // No number has the key 0, and what is not a number is the least of them.
+    key[i] = inner[i] >> lane() & 1 ? max(ordered(scores[i * WARP + lane()]), 1u) : 0;
+  }
+}
+
+/// Lists the inner nodes of trees, those that have children: all, or where they are more than `capacity` the likeliest of the batch,
+/// among equals the first. Since no node is likelier than its parent, the way to a listed node is listed too.
+///
+/// Reads node_parent and node_score `[batch, nodes]` (the draft's log-probability of the way to a node), batch_slot `[batch]`.
+/// Writes row `[capacity]`: request by request b·nodes + node of each listed node, in ascending order, and −1 behind the last;
+/// place `[batch·nodes]`: where in the list a node stands, −1 for all others; group_first `[batch + 1]`: where the nodes of a request
+/// begin, then how many are listed. Of padding nothing is listed.
+/// Grid 1, 1024 threads, of which a warp takes a request at a time; nodes ≤ 128.
+extern "C" __global__ void __launch_bounds__(1024)
+    inner_rows(int* place, int* row, int* group_first, int capacity, const int* node_parent, const float* node_score,
+               const int* batch_slot, int batch, int nodes, int dummy_slot) {
+  __shared__ int histogram[256], above_of[INNER_WARPS], tied_of[INNER_WARPS], total, cut[2];
+  int thread = (int)threadIdx.x;
+  wait_for_predecessor();
+  u32 inner[NODES_A_LANE], key[NODES_A_LANE];
+  auto look_at = [&](int request) {
+    u64 begin = (u64)request * nodes;
+    find_inner(inner, node_parent + begin, nodes, request < batch && batch_slot[request] != dummy_slot);
+    find_keys(key, inner, node_score + begin);
+  };
+
+  // The key of the last that is listed, and how many of those with this key are: a byte of the key at a time, from the top. A
+  // histogram of the keys that agree so far tells the next.
+  u32 bound = 0;
+  int ties = 0, left = capacity;
+#pragma unroll 1
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    if (thread < 256) histogram[thread] = 0;
+    if (thread == 0) total = 0;
+    block_sync();
+#pragma unroll 1
+    for (int request = warp(); request < batch; request += INNER_WARPS) {
+      look_at(request);
+#pragma unroll
+      for (int i = 0; i < NODES_A_LANE; i++) {
+        if (key[i] == 0 || (u64)key[i] >> (shift + 8) != bound) continue;
+        atomic_add(&histogram[key[i] >> shift & 255], 1);
+        atomic_add(&total, 1);
+      }
+    }
+    block_sync();
+    if (shift == 24 && total <= capacity) break;
+    if (thread == 0) {
+      int byte = 255;
+      for (; histogram[byte] < left; byte--) left -= histogram[byte];
+      cut[0] = byte;
+      cut[1] = left;
+    }
+    block_sync();
+    bound = bound << 8 | (u32)cut[0];
+    left = ties = cut[1];
+  }
+
+  int above_before = 0, tied_before = 0;
+#pragma unroll 1
+  for (int first = 0; first < batch; first += INNER_WARPS) {
+    int request = first + warp();
+    look_at(request);
+    u32 above[NODES_A_LANE], tied[NODES_A_LANE];
+    int count_above = 0, count_tied = 0;
+#pragma unroll
+    for (int i = 0; i < NODES_A_LANE; i++) {
+      above[i] = ballot(key[i] > bound);
+      tied[i] = ballot(key[i] > 0 && key[i] == bound);
+      count_above += __popc(above[i]);
+      count_tied += __popc(tied[i]);
+    }
+    if (lane() == 0) {
+      above_of[warp()] = count_above;
+      tied_of[warp()] = count_tied;
+    }
+    block_sync();
+    int others_above = above_of[lane()], others_tied = tied_of[lane()];
+    int tied_so_far = tied_before + sum_of(lane() < warp() ? others_tied : 0, WARP);
+    int at = above_before + sum_of(lane() < warp() ? others_above : 0, WARP) + min(tied_so_far, ties);
+    above_before += sum_of(others_above, WARP);
+    tied_before += sum_of(others_tied, WARP);
+    // Their next counts come behind this.
+    block_sync();
+    if (request >= batch) continue;
+    if (lane() == 0) group_first[request] = at;
+    u32 below = (1u << lane()) - 1;
+#pragma unroll
+    for (int i = 0; i < NODES_A_LANE; i++) {
+      bool is_tied = tied[i] >> lane() & 1 && tied_so_far + __popc(tied[i] & below) < ties;
+      u32 listed = above[i] | ballot(is_tied);
+      tied_so_far += __popc(tied[i]);
+      int node = i * WARP + lane(), to = at + __popc(listed & below);
+      at += __popc(listed);
+      if (node >= nodes) continue;
+      u64 own = (u64)request * nodes + node;
+      bool is_listed = listed >> lane() & 1;
+      place[own] = is_listed ? to : -1;
+      if (is_listed) row[to] = (int)own;
+    }
+  }
+  int listed = above_before + min(tied_before, ties);
+  if (thread == 0) group_first[batch] = listed;
+  for (int at = listed + thread; at < capacity; at += INNER_WARPS * WARP) row[at] = -1;
+}
+
+#define PICKING_WARPS 4
+
+/// Lays out a pass over some rows of another.
+///
+/// Reads picked `[count]`, a row of the other each, or −1 for padding; known (null, or `[rows of the other]`): where it is not
+/// negative the row is not wanted, and padding stands in its place; and of the other rows what they are (see attention.cu) and the
+/// positions of the tokens behind them, row_sample. Writes the same of the rows 0 to count − 1. Padding belongs to the dummy slot,
+/// sees nothing and writes nothing (−1); its token, position and sample are 0.
+/// Grid ceil(count / 4), 128 threads: a warp a row.
+extern "C" __global__ void __launch_bounds__(PICKING_WARPS * WARP)
+    pick_rows(const int* picked, const int* known, int count, int dummy_slot, int own_stride, const int* row_token,
+              const int* row_position, const int* row_write, const int* row_slot, const int* row_prefix,
+              const int* row_own_count, const int* row_own, const int* row_sample, int* token, int* position, int* write,
+              int* slot, int* prefix, int* own_count, int* own, int* sample) {
+  wait_for_predecessor();
+  int at = (int)blockIdx.x * PICKING_WARPS + warp();
+  if (at >= count) return;
+  int row = picked[at];
+  bool is_wanted = row >= 0 && !(known && known[row] >= 0);
+  int seen = is_wanted ? row_own_count[row] : 0;
+  for (int i = lane(); i < seen; i += WARP) own[(u64)at * own_stride + i] = row_own[(u64)row * own_stride + i];
+  if (lane() > 0) return;
+  token[at] = is_wanted ? row_token[row] : 0;
+  position[at] = is_wanted ? row_position[row] : 0;
+  write[at] = is_wanted ? row_write[row] : -1;
+  slot[at] = is_wanted ? row_slot[row] : dummy_slot;
+  prefix[at] = is_wanted ? row_prefix[row] : 0;
+  own_count[at] = seen;
+  sample[at] = is_wanted ? row_sample[row] : 0;
+}

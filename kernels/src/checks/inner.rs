@@ -1,0 +1,131 @@
+//! Lists of inner nodes, against a sorted one, and passes over rows that are picked out of others.
+
+use super::{
+    Numbers,
+    accept::Scene,
+    layout::{RowBuffers, Situation, ints, poisoned, same},
+    text,
+};
+use crate::{
+    device::{Device, Element},
+    launch::{ChosenRows, InnerNodes, Kernels, Picked},
+};
+
+/// One list of inner nodes, with room for this many more than there are.
+fn check_list(device: &Device, numbers: &mut Numbers, shape: (usize, usize, usize), room: isize) -> Result<(), String> {
+    let (batch, nodes, _) = shape;
+    let kernels = Kernels::new(device.clone(), Element::F32);
+    let scene = Scene::new(device, numbers, shape, None, 0)?;
+    let Scene { situation, uploaded, trees, .. } = &scene;
+    let all = batch * nodes;
+    let is_inner = |at: &usize| {
+        let request = at / nodes;
+        let children = &trees.parent[request * nodes..][..nodes];
+        situation.slot(request).is_some() && children.contains(&((at % nodes) as i32))
+    };
+    let mut inner: Vec<usize> = (0..all).filter(is_inner).collect();
+    let capacity = inner.len().saturating_add_signed(room).max(1);
+    let what = format!("{} inner nodes of {batch} trees of {nodes}, room for {capacity}", inner.len());
+    let buffer = |values: usize| poisoned(device, values);
+    let (chosen, place, row) = (buffer(all)?, buffer(all)?, buffer(capacity)?);
+    let (choice, first) = (buffer(capacity)?, buffer(batch + 1)?);
+    let operand =
+        InnerNodes { place: place.slice(), row: row.slice(), choice: choice.slice(), first: first.slice(), capacity };
+    kernels.inner_rows(scene.ways(&chosen), operand, situation.sequences(uploaded)).map_err(text)?;
+
+    // The likeliest, among equals the first: the sort is stable.
+    inner.sort_by(|one, other| trees.score[*other].total_cmp(&trees.score[*one]));
+    inner.truncate(capacity);
+    inner.sort_unstable();
+    let (mut places, mut rows) = (vec![-1; all], vec![-1; capacity]);
+    for (at, node) in inner.iter().enumerate() {
+        (places[*node], rows[at]) = (at as i32, *node as i32);
+    }
+    let firsts: Vec<i32> =
+        (0..=batch).map(|request| inner.iter().filter(|node| **node < request * nodes).count() as i32).collect();
+    for (name, found, expected) in [("place", &place, places), ("row", &row, rows), ("first", &first, firsts)] {
+        same(&format!("{what}, {name}"), &ints(device, found)?, &expected)?;
+    }
+    let orphan = inner.iter().find(|node| {
+        let parent = trees.parent[**node];
+        parent >= 0 && !inner.contains(&(*node / nodes * nodes + parent as usize))
+    });
+    orphan.map_or(Ok(()), |node| Err(format!("{what}: node {node} is listed without its parent")))
+}
+
+/// Trees of all sizes, padding among them, more than a block takes at a time; lists that are too short, just long enough, and longer.
+pub fn check_inner_rows(device: &Device) -> Result<(), String> {
+    let mut numbers = Numbers::new(43);
+    for shape in [(1, 1, 0), (1, 4, 3), (31, 128, 10), (33, 33, 5), (40, 32, 5), (70, 60, 8), (2, 128, 127)] {
+        for room in [-1, 0, 1, -9, -300, 1100] {
+            check_list(device, &mut numbers, shape, room)?;
+        }
+    }
+    for _ in 0..20 {
+        let shape = (1 + numbers.below(70), 1 + numbers.below(128), 1 + numbers.below(10));
+        let room = numbers.below(60) as isize - 30;
+        check_list(device, &mut numbers, shape, room)?;
+    }
+    Ok(())
+}
+
+/// Rows picked in any order, some of them padding, with and without those behind which a token is known.
+pub fn check_pick_rows(device: &Device) -> Result<(), String> {
+    let mut numbers = Numbers::new(44);
+    let kernels = Kernels::new(device.clone(), Element::F32);
+    for (rows, count, own_stride) in [(1, 1, 1), (33, 70, 3), (256, 128, 6), (90, 91, 40)] {
+        for leaves_known in [false, true] {
+            let what = format!("{count} of {rows} rows, own lists of {own_stride}, known left out: {leaves_known}");
+            let situation = Situation::new(&mut numbers, 3, 0);
+            let uploaded = situation.upload(device)?;
+            let mut any =
+                |count: usize, below: usize| -> Vec<i32> { (0..count).map(|_| numbers.below(below) as i32).collect() };
+            let columns: Vec<Vec<i32>> = (0..5).map(|_| any(rows, 1000)).collect();
+            let (own_count, own) = (any(rows, own_stride + 1), any(rows * own_stride, 1000));
+            let sample = any(rows, 1000);
+            let [picked, known] =
+                [any(count, rows + 1), any(rows, 3)].map(|values| values.iter().map(|at| at - 1).collect::<Vec<i32>>());
+            let from = RowBuffers::new(device, rows, own_stride)?;
+            let operand = from.operand();
+            let targets = [operand.token, operand.position, operand.write, operand.slot, operand.prefix];
+            for (to, values) in targets.into_iter().zip(&columns) {
+                device.write(to, values).map_err(text)?;
+            }
+            device.write(operand.own_count, &own_count).map_err(text)?;
+            device.write(operand.own, &own).map_err(text)?;
+            let to = RowBuffers::new(device, count, own_stride)?;
+            let upload = |values: &[i32]| device.upload(values).map_err(text);
+            let (from_sample, to_sample) = (upload(&sample)?, poisoned(device, count)?);
+            let (row, known_at) = (upload(&picked)?, upload(&known)?);
+            kernels
+                .pick_rows(
+                    ChosenRows { rows: to.operand(), sample_position: to_sample.slice() },
+                    ChosenRows { rows: operand, sample_position: from_sample.slice() },
+                    rows,
+                    Picked { row: row.slice(), count, known: leaves_known.then(|| known_at.slice()) },
+                    situation.sequences(&uploaded),
+                )
+                .map_err(text)?;
+
+            let wanted = |row: &i32| usize::try_from(*row).ok().filter(|row| !leaves_known || known[*row] < 0);
+            let column = |values: &[i32], padding: i32| -> Vec<i32> {
+                picked.iter().map(|row| wanted(row).map_or(padding, |row| values[row])).collect()
+            };
+            let found = to.download(device)?;
+            let lists: Vec<Vec<i32>> = picked
+                .iter()
+                .map(|row| {
+                    wanted(row).map_or(Vec::new(), |row| own[row * own_stride..][..own_count[row] as usize].to_vec())
+                })
+                .collect();
+            same(&format!("{what}, token"), &found.token, &column(&columns[0], 0))?;
+            same(&format!("{what}, position"), &found.position, &column(&columns[1], 0))?;
+            same(&format!("{what}, write"), &found.write, &column(&columns[2], -1))?;
+            same(&format!("{what}, slot"), &found.slot, &column(&columns[3], situation.dummy()))?;
+            same(&format!("{what}, prefix"), &found.prefix, &column(&columns[4], 0))?;
+            same(&format!("{what}, own rows"), &found.own, &lists)?;
+            same(&format!("{what}, sample position"), &ints(device, &to_sample)?, &column(&sample, 0))?;
+        }
+    }
+    Ok(())
+}

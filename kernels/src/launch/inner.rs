@@ -1,0 +1,131 @@
+//! `cuda/inner.cu`.
+
+use super::{Groups, Kernels, PassRows, Sequences, Ways, address, check_ints, int, line};
+use crate::device::{DeviceError, KernelFile, Slice, Split};
+
+pub(super) const FILE: KernelFile =
+    KernelFile { name: "inner.cu", text: include_str!("../../cuda/inner.cu"), split: Split::Shared };
+
+/// Threads of the block of `inner_rows`.
+const LISTING_THREADS: u32 = 1024;
+/// Rows that a block of `pick_rows` takes, a warp each.
+const PICKED_ROWS: usize = 4;
+
+/// The nodes of trees that have children, as [`Kernels::inner_rows`] lists them: int32 each.
+#[derive(Clone, Copy, Debug)]
+pub struct InnerNodes<'a> {
+    /// Where in the list each node stands, `[batch, nodes]`; −1 for those that do not.
+    pub place: Slice<'a>,
+    /// The list, `[capacity]`: their rows of a pass over all nodes; −1 behind the last.
+    pub row: Slice<'a>,
+    /// The target's tokens behind them, `[capacity]`.
+    pub choice: Slice<'a>,
+    /// Where in the list those of each request begin, then how many there are: `[batch + 1]`.
+    pub first: Slice<'a>,
+    /// How many the list has room for.
+    pub capacity: usize,
+}
+
+/// The rows of a pass whose tokens are chosen.
+#[derive(Clone, Copy, Debug)]
+pub struct ChosenRows<'a> {
+    /// What they are.
+    pub rows: PassRows<'a>,
+    /// The positions of the tokens behind them, int32 `[rows]`.
+    pub sample_position: Slice<'a>,
+}
+
+/// Rows that are picked out of a pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Picked<'a> {
+    /// Which, int32 `[count]`; −1 for padding.
+    pub row: Slice<'a>,
+    /// How many.
+    pub count: usize,
+    /// The token behind each row of the pass where it is known, else −1, int32: what is known is not picked. `None`: all are.
+    pub known: Option<Slice<'a>>,
+}
+
+impl InnerNodes<'_> {
+    pub(super) fn check(self, ways: Ways<'_>) -> Result<(), DeviceError> {
+        check_ints(self.place, ways.batch * ways.tree.nodes)?;
+        check_ints(self.first, ways.batch + 1)?;
+        [self.row, self.choice].into_iter().try_for_each(|values| check_ints(values, self.capacity))
+    }
+}
+
+impl<'a> InnerNodes<'a> {
+    /// As groups of rows of a pass over the list, at most `nodes` each.
+    pub fn groups(self, batch: usize, nodes: usize) -> Groups<'a> {
+        Groups::Ranges { first: self.first, count: batch, largest: nodes }
+    }
+}
+
+impl ChosenRows<'_> {
+    fn check(self, rows: usize) -> Result<(), DeviceError> {
+        self.rows.check(rows, 1)?;
+        check_ints(self.sample_position, rows)
+    }
+}
+
+impl Kernels {
+    /// Lists the inner nodes of all trees, or the likeliest of them where there is no room for all; of a listed node the way to it
+    /// is listed too. Slots of the batch are trusted to exist.
+    ///
+    /// # Errors
+    /// When a buffer is too short, the shape is too large, or the device fails.
+    pub fn inner_rows(
+        &self,
+        ways: Ways<'_>,
+        inner: InnerNodes<'_>,
+        sequences: Sequences<'_>,
+    ) -> Result<(), DeviceError> {
+        let Ways { batch, tree, batch_slot, .. } = ways;
+        ways.check(sequences)?;
+        check_ints(tree.score, batch * tree.nodes)?;
+        inner.check(ways)?;
+        let kernel = self.device.kernel(FILE, &[], "inner_rows")?;
+        let mut arguments = [inner.place, inner.row, inner.first].map(address).to_vec();
+        arguments.push(int(inner.capacity));
+        arguments.extend([tree.parent, tree.score, batch_slot].map(address));
+        arguments.extend([batch, tree.nodes, sequences.dummy()].map(int));
+        // SAFETY: lengths are checked above; slots of the batch are the caller's promise.
+        unsafe { self.device.launch(&kernel, line(1, LISTING_THREADS), &arguments) }
+    }
+
+    /// Lays out a pass over rows that are picked out of another, of `rows` rows.
+    ///
+    /// # Errors
+    /// When a buffer is too short, both passes differ in the room for a row's own list, or the device fails.
+    pub fn pick_rows(
+        &self,
+        to: ChosenRows<'_>,
+        from: ChosenRows<'_>,
+        rows: usize,
+        picked: Picked<'_>,
+        sequences: Sequences<'_>,
+    ) -> Result<(), DeviceError> {
+        let Picked { row, count, known } = picked;
+        let own_stride = from.rows.own_stride;
+        if count == 0 || to.rows.own_stride != own_stride {
+            return Err(DeviceError::Shape(format!(
+                "{count} rows with room for {} own cache rows cannot be picked out of those with room for {own_stride}",
+                to.rows.own_stride
+            )));
+        }
+        from.check(rows)?;
+        to.check(count)?;
+        check_ints(row, count)?;
+        known.map_or(Ok(()), |known| check_ints(known, rows))?;
+        let kernel = self.device.kernel(FILE, &[], "pick_rows")?;
+        let mut arguments = [row, known.unwrap_or(Slice::NONE)].map(address).to_vec();
+        arguments.extend([count, sequences.dummy(), own_stride].map(int));
+        for ChosenRows { rows, sample_position } in [from, to] {
+            arguments.extend(rows.causal());
+            arguments.extend([rows.own, sample_position].map(address));
+        }
+        // SAFETY: lengths are checked above; that rows are of the pass, and their lists as long as they say, is what the kernels
+        // promise that have written them.
+        unsafe { self.device.launch(&kernel, line(count.div_ceil(PICKED_ROWS), PICKED_ROWS as u32 * 32), &arguments) }
+    }
+}
