@@ -13,34 +13,54 @@ use super::{
     layout::inner_rows,
     passes::{Asking, Machine, Pass, Sampled},
     round::{RoundMemory, RoundOptions},
+    weights::LayerWeights,
 };
 
 /// Rows with which it takes as long to multiply 16-bit weights as to read them: about 0.66 PFLOP/s against 4.2 TB/s on an H200, and
 /// not far from that on others of its time.
 const ROWS_A_READING: usize = 160;
 
-/// What a second pass takes beside reading all weights, as a share of that: contexts are read again, and small kernels run.
-const SECOND_PASS: f64 = 0.15;
+/// What a second pass takes in each layer beside reading its weights, in bytes that are read meanwhile: the small kernels and the ends
+/// of large ones, about 25 µs, and a context of some hundred positions for each request.
+const SECOND_PASS: usize = 100 << 20;
 
 /// Trees of fewer nodes, or of fewer branches a node, have children behind more than half of their nodes.
 const LEAFY: (usize, usize) = (16, 4);
 
-/// Where the target is asked for tokens: where that takes the least time, counted in readings of its weights, of which `vocabulary`
-/// is the share that final states are multiplied with.
-fn asking(shape: TreeShape, batch: usize, vocabulary: f64, batch_invariant: bool) -> Asking {
+/// What a pass of the target reads of its weights.
+#[derive(Clone, Copy, Debug)]
+struct WeightBytes {
+    layers: usize,
+    /// Bytes of all layers together.
+    weights: usize,
+    /// Bytes of what final states are multiplied with.
+    vocabulary: usize,
+}
+
+/// Where the target is asked for tokens: where that takes the least time, counted in readings of its weights.
+fn asking(shape: TreeShape, batch: usize, read: WeightBytes, batch_invariant: bool) -> Asking {
+    let all = (read.weights + read.vocabulary).max(1) as f64;
+    let vocabulary = read.vocabulary as f64 / all;
+    let second_pass = (read.layers * SECOND_PASS) as f64 / all;
     let readings = |rows: usize| rows.max(ROWS_A_READING) as f64 / ROWS_A_READING as f64;
     let (rows, steps) = (batch * shape.num_draft_tokens, shape.num_steps as f64);
     let on_the_way = (1.0 - vocabulary) * readings(rows) + vocabulary * (steps + 1.0) * readings(batch);
     let mut ways = vec![(readings(rows), Asking::All), (on_the_way, Asking::OnTheWay)];
     // Of more inner nodes than there is room for the least likely count as leaves, which the batch decides.
     if shape.num_draft_tokens >= LEAFY.0 && shape.topk >= LEAFY.1 && !batch_invariant {
-        ways.push((readings(inner_rows(rows)) + readings(batch) + SECOND_PASS, Asking::InnerFirst));
+        ways.push((readings(inner_rows(rows)) + readings(batch) + second_pass, Asking::InnerFirst));
     }
     // Among equals the first.
     ways.into_iter().min_by(|one, other| one.0.total_cmp(&other.0)).map_or(Asking::All, |least| least.1)
 }
 
 impl Machine {
+    fn weight_bytes(&self) -> WeightBytes {
+        let target = &self.target;
+        let weights = target.layers.iter().map(LayerWeights::bytes).sum();
+        WeightBytes { layers: target.layers.len(), weights, vocabulary: target.head().bytes() }
+    }
+
     /// Runs the target over the trees, as far as it takes, and accepts of them what it says.
     pub(super) fn verify(
         &self,
@@ -62,8 +82,7 @@ impl Machine {
             simulate,
             seed: self.slots.seed.slice(),
         };
-        let asking =
-            self.asking.unwrap_or_else(|| asking(shape, batch, self.target.vocabulary_share(), self.batch_invariant));
+        let asking = self.asking.unwrap_or_else(|| asking(shape, batch, self.weight_bytes(), self.batch_invariant));
         let ahead = (asking == Asking::InnerFirst).then(|| round.inner(batch * tree.nodes));
         match ahead {
             Some(inner) => self.inner_first(memory, ways, inner)?,
@@ -167,19 +186,30 @@ fn walk<'a>(memory: RoundMemory<'a>, ahead: Option<InnerNodes<'a>>) -> Walk<'a> 
 mod tests {
     use super::*;
 
+    /// Of Llama-3.1-8B, Llama-3.2-1B and a model of 30 million weights, in 16 bits.
+    const EIGHT_BILLION: WeightBytes = WeightBytes { layers: 32, weights: 13_958_643_712, vocabulary: 1_050_673_152 };
+    const ONE_BILLION: WeightBytes = WeightBytes { layers: 16, weights: 1_946_157_056, vocabulary: 525_336_576 };
+    const SMALL: WeightBytes = WeightBytes { layers: 6, weights: 46_000_000, vocabulary: 8_000_000 };
+
     #[test]
     fn the_target_runs_over_less_than_all_nodes_where_these_are_many() {
-        let asked =
-            |shape: &str, batch, batch_invariant| asking(shape.parse().expect("a shape"), batch, 0.07, batch_invariant);
+        let check = |read, batch_invariant, shape: &str, batch, expected| {
+            let found = asking(shape.parse().expect("a shape"), batch, read, batch_invariant);
+            assert_eq!(found, expected, "{shape} at {batch}");
+        };
         for (shape, batch) in [("0,1,1", 256), ("3,1,4", 64), ("5,8,32", 8), ("8,10,60", 4), ("3,4,8", 64)] {
-            assert_eq!(asked(shape, batch, false), Asking::All, "{shape} at {batch}");
+            check(EIGHT_BILLION, false, shape, batch, Asking::All);
         }
         for (shape, batch) in [("5,8,32", 16), ("5,8,32", 64), ("8,10,60", 8), ("5,8,64", 256), ("3,4,16", 64)] {
-            assert_eq!(asked(shape, batch, false), Asking::InnerFirst, "{shape} at {batch}");
+            check(EIGHT_BILLION, false, shape, batch, Asking::InnerFirst);
         }
         for (shape, batch) in [("5,8,32", 64), ("8,10,60", 32)] {
-            assert_eq!(asked(shape, batch, true), Asking::OnTheWay, "{shape} at {batch}");
+            check(EIGHT_BILLION, true, shape, batch, Asking::OnTheWay);
         }
-        assert_eq!(asked("5,3,32", 64, false), Asking::OnTheWay);
+        check(EIGHT_BILLION, false, "5,3,32", 64, Asking::OnTheWay);
+        // Where weights are few a pass is mostly small kernels.
+        check(ONE_BILLION, false, "5,8,32", 16, Asking::All);
+        check(ONE_BILLION, false, "5,8,32", 64, Asking::InnerFirst);
+        check(SMALL, false, "8,10,60", 64, Asking::OnTheWay);
     }
 }

@@ -247,17 +247,12 @@ impl TargetWeights {
     pub fn head(&self) -> &Buffer {
         self.head.as_ref().unwrap_or(&self.embedding)
     }
+}
 
-    /// The share that final states are multiplied with in all weights that a pass reads.
-    pub fn vocabulary_share(&self) -> f64 {
-        let layer = |layer: &LayerWeights| {
-            [&layer.qkv, &layer.output, &layer.gate_up, &layer.down]
-                .map(|part| part.weight.bytes())
-                .iter()
-                .sum::<usize>()
-        };
-        let (vocabulary, layers) = (self.head().bytes(), self.layers.iter().map(layer).sum::<usize>());
-        vocabulary as f64 / (vocabulary + layers).max(1) as f64
+impl LayerWeights {
+    /// Bytes that a pass reads of its matrices.
+    pub fn bytes(&self) -> usize {
+        [&self.qkv, &self.output, &self.gate_up, &self.down].iter().map(|part| part.weight.bytes()).sum()
     }
 }
 
