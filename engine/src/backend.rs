@@ -5,6 +5,7 @@
 //! round n + 1 before it reads round n. What replay keeps of a target on disk ([`TargetStates`]) passes as bytes that only
 //! the backend reads.
 
+mod asking;
 pub mod cpu;
 pub mod cuda;
 mod states;
@@ -15,6 +16,7 @@ use std::{ops::Range, time::Duration};
 use schemas::tree::TreeShape;
 
 pub use self::{
+    asking::{Asking, inner_rows, target_passes},
     states::{StateRow, TargetStates},
     traffic::Traffic,
 };

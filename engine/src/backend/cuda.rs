@@ -47,7 +47,7 @@ use super::{
 use crate::{error::EngineError, options::padded, request::SamplingParams};
 
 pub use memory::{CudaOptions, Models, load};
-pub use passes::{Asking, AttentionKernels};
+pub use passes::AttentionKernels;
 pub use weights::WeightSource;
 
 /// Rounds that may be launched and not collected.
@@ -227,8 +227,7 @@ impl Backend for CudaBackend {
     }
 
     fn traffic(&self) -> Traffic {
-        let head = self.machine.head.as_ref().map(|head| &head.facts);
-        Traffic::new(&self.machine.target.facts, head, self.options.element.bytes())
+        self.machine.traffic()
     }
 
     fn measure_bandwidth(&self) -> Result<f64, EngineError> {

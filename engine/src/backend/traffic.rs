@@ -11,6 +11,13 @@ use crate::model::{HeadFacts, HeadKind, HeadSource, LayerFacts, TargetFacts};
 pub struct Traffic {
     /// Weights of the target, its head included.
     pub target: u64,
+    /// Of these, what final states are multiplied with for a token.
+    #[serde(default)]
+    pub target_vocabulary: u64,
+    /// What a second pass of the target takes beside reading weights, as bytes that are read meanwhile; `None` where it
+    /// never runs twice in a round.
+    #[serde(default)]
+    pub second_pass: Option<u64>,
     /// What one token of the context takes in the target's caches.
     pub target_cache_row: u64,
     /// Weights of the draft that every one of its passes reads, the head included; 0 without a draft.
@@ -31,6 +38,7 @@ impl Traffic {
         let width = target.layer.hidden;
         let mut traffic = Self {
             target: bytes(target.layers * layer(&target.layer, 2) + width + target.vocabulary * width),
+            target_vocabulary: bytes(target.vocabulary * width),
             target_cache_row: bytes(target.layers * row(&target.layer)),
             value: value as u64,
             ..Self::default()

@@ -2,7 +2,7 @@
 //!
 //! A pass through linear layers takes the longer of reading their weights and of its arithmetic. To it come the cache
 //! rows that attention reads, attention's arithmetic for each row, and fixed costs. A round is one pass of the target
-//! over all rows of the tree and, under speculation, `num_steps` passes of the draft: `num_steps − 1` that propose
+//! over all rows of the tree, or two over less of it ([`engine::backend::Asking`]), and, under speculation, `num_steps` passes of the draft: `num_steps − 1` that propose
 //! further tokens (the first proposal comes from the extension before), and the extension over the accepted tokens.
 
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ pub(super) const FITTED: usize = 11;
 /// Speeds and fixed costs of a machine. All positive.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Parameters {
-    /// Fixed cost of a round in µs.
+    /// Fixed cost of a round in µs, and of a second pass of the target.
     pub round_us: f64,
     /// Fixed cost of a draft pass in µs.
     pub draft_pass_us: f64,
@@ -131,9 +131,12 @@ impl Parameters {
 pub fn round_ms(machine: &Machine, parameters: &Parameters, point: &Point) -> f64 {
     let traffic = &machine.traffic;
     let pass_ms = |pass: Pass| pass_ms(machine, parameters, point, &pass);
-    let rows = point.verified_rows();
-    let target = Pass { rows, weights: traffic.target, cache_row: traffic.target_cache_row, efficiency: 1.0 };
-    let mut ms = (parameters.round_us + parameters.row_us * rows as f64) / 1e3 + pass_ms(target);
+    let target = |rows: usize| {
+        let pass = Pass { rows, weights: traffic.target, cache_row: traffic.target_cache_row, efficiency: 1.0 };
+        (parameters.round_us + parameters.row_us * rows as f64) / 1e3 + pass_ms(pass)
+    };
+    let (first, second) = point.target_passes(traffic);
+    let mut ms = target(first) + second.map_or(0.0, target);
     if !point.shape.is_off() {
         let steps = point.shape.num_steps;
         let draft = |rows, more| Pass {
@@ -149,9 +152,10 @@ pub fn round_ms(machine: &Machine, parameters: &Parameters, point: &Point) -> f6
     ms
 }
 
-/// The share that the linear layers of the target's pass have in a round, from 0 to 1.
+/// The share that the linear layers of the target's first pass have in a round, from 0 to 1.
 pub(super) fn linear_share(machine: &Machine, parameters: &Parameters, point: &Point) -> f64 {
-    linear_ms(machine, parameters, point.verified_rows(), machine.traffic.target) / round_ms(machine, parameters, point)
+    let (rows, _) = point.target_passes(&machine.traffic);
+    linear_ms(machine, parameters, rows, machine.traffic.target) / round_ms(machine, parameters, point)
 }
 
 /// The time of a pass in ms.

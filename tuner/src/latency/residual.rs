@@ -1,6 +1,6 @@
 //! What the physical model leaves, interpolated over the measured points by a Gaussian process of three parts.
 //!
-//! One part is smooth in all that the time of a round depends on. One depends on the number of verified rows alone: a
+//! One part is smooth in all that the time of a round depends on. One depends on the number of rows of the target's (first) pass alone: a
 //! library multiplies each number of rows with a kernel and a tile of its own choice, and its speed jumps from one choice
 //! to the next by ten percent and more. Rounds of the same number of rows therefore share a deviation, each by the share
 //! that the target's linear layers have in it, and what is known at one number says little of another. One belongs to
@@ -17,10 +17,10 @@ const LENGTHS: [f64; 5] = [1.0, 1.0, 1.0, 3.0, 1.0];
 /// What the process sees of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Place {
-    /// Logarithms of batch, verified rows and draft rows, draft steps, logarithm of the context; in units of
+    /// Logarithms of batch, rows of the target's first pass and draft rows, draft steps, logarithm of the context; in units of
     /// [`LENGTHS`].
     features: [f64; 5],
-    /// Logarithm of the verified rows.
+    /// Logarithm of the rows of the target's first pass.
     log_rows: f64,
     /// Whether so few rows run through a kernel of their own, which tells nothing of the library's.
     few: bool,
@@ -49,18 +49,18 @@ pub struct Residuals {
 impl Place {
     /// Of a point, as a physical model sees it.
     pub fn new(physical: &Physical, point: &Point) -> Self {
-        let few = point.verified_rows() <= physical.machine.few_rows;
-        Self::with(point, few, physical.linear_share(point))
+        let (rows, _) = point.target_passes(&physical.machine.traffic);
+        Self::with(point, rows, rows <= physical.machine.few_rows, physical.linear_share(point))
     }
 
     /// Of a point on a machine of which nothing is known: linear layers are all that rounds do.
     pub fn on_any_machine(point: &Point) -> Self {
-        Self::with(point, false, 1.0)
+        Self::with(point, point.verified_rows(), false, 1.0)
     }
 
-    fn with(point: &Point, few: bool, linear_share: f64) -> Self {
+    /// With so many rows in the target's first pass.
+    fn with(point: &Point, rows: usize, few: bool, linear_share: f64) -> Self {
         let logarithm = |count: f64| (1.0 + count).ln();
-        let rows = point.verified_rows();
         let mut features = [
             logarithm(point.batch as f64),
             logarithm(rows as f64),

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use engine::timing::RoundTimes;
+use engine::{
+    backend::{self, Traffic},
+    timing::RoundTimes,
+};
 use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize};
 
@@ -77,6 +80,11 @@ impl Point {
     /// Rows that the target verifies in a round.
     pub fn verified_rows(&self) -> usize {
         self.batch.saturating_mul(self.shape.num_draft_tokens)
+    }
+
+    /// Rows of the target's passes of a round on a machine: one, or two where it runs over less than all nodes.
+    pub(super) fn target_passes(&self, traffic: &Traffic) -> (usize, Option<usize>) {
+        backend::target_passes(self.shape, self.batch, traffic)
     }
 
     /// Rows of each draft pass of a round; 0 without speculation.

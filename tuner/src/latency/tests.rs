@@ -13,6 +13,8 @@ use super::{
 const MACHINE: Machine = Machine {
     traffic: Traffic {
         target: 15_010_000_000,
+        target_vocabulary: 1_050_000_000,
+        second_pass: None,
         target_cache_row: 131_072,
         draft: 750_000_000,
         draft_extension: 100_000_000,
@@ -114,7 +116,7 @@ fn a_machine_is_learnt_from_thirty_points() {
         assert!((read.ms(&point) / model.ms(&point) - 1.0).abs() < 1e-9);
     }
     let error = |text: &str| RoundModel::from_json(text).expect_err("it is refused").to_string();
-    assert!(error(&text.replace("\"format\": 3", "\"format\": 1")).contains("format 1"));
+    assert!(error(&text.replace(&format!("\"format\": {FORMAT}"), "\"format\": 1")).contains("format 1"));
     assert!(error("{}").contains("format"));
     let mut cut: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
     cut["residuals"]["weights"] = serde_json::json!([1.0]);

@@ -8,17 +8,12 @@ use schemas::tree::TreeShape;
 
 use super::{passes::Sampled, ring::RING};
 use crate::{
-    backend::{Capacity, MOST_UNREAD},
+    backend::{Capacity, MOST_UNREAD, inner_rows},
     model::{HeadFacts, HeadSource, LayerFacts, TargetFacts},
 };
 
 /// Rows of logits that stand in memory at once: a larger batch is chosen from piece by piece.
 pub const LOGIT_ROWS: usize = 256;
-
-/// Over how many inner nodes of so many nodes the target runs first, at most: of trees by trained heads two in five have children.
-pub fn inner_rows(nodes: usize) -> usize {
-    nodes.div_ceil(2)
-}
 
 /// How large a pass and its parts can become.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

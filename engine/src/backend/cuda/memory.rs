@@ -9,13 +9,13 @@ use schemas::tree::TreeShape;
 use super::{
     CudaBackend,
     layout::{Activations, Extent, MOST_CHOICES, RoundArrays, RowArrays, Sizes, SlotArrays},
-    passes::{Asking, AttentionKernels, Machine},
+    passes::{AttentionKernels, Machine},
     products::Products,
     ring,
     weights::{HeadWeights, TargetWeights, WeightSource},
 };
 use crate::{
-    backend::Capacity,
+    backend::{Asking, Capacity},
     error::EngineError,
     model::{HeadFacts, LayerFacts, TargetFacts},
 };

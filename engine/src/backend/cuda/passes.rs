@@ -17,7 +17,7 @@ use super::{
     weights::{HeadWeights, Projection, TargetWeights},
 };
 use crate::{
-    backend::Capacity,
+    backend::{Asking, Capacity},
     model::{HeadKind, HeadSource, LayerFacts, TargetFacts},
 };
 
@@ -61,18 +61,6 @@ pub enum AttentionKernels {
     Rows,
     /// `rotate_and_attend`: the rows of a request together, on tensor cores.
     Tiles,
-}
-
-/// Behind which nodes of a tree the target is asked for a token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asking {
-    /// All, at once: its vocabulary is read once.
-    All,
-    /// Those that the walk comes by, one after the other: it is read for each, and multiplied with few rows.
-    OnTheWay,
-    /// Those that have children, or the likeliest of these, and then the one where the walk ends: the target runs over no others, but
-    /// twice.
-    InnerFirst,
 }
 
 /// Rows of a pass.

@@ -6,10 +6,10 @@ use std::{ops::ControlFlow, path::Path, time::Duration};
 use kernels::device::{Device, DeviceError, Element};
 use schemas::tree::TreeShape;
 
-use super::{Asking, AttentionKernels, CudaBackend, CudaOptions, Models, WeightSource, load};
+use super::{AttentionKernels, CudaBackend, CudaOptions, Models, WeightSource, load};
 use crate::{
     Acceptance, Engine, KeepStates, ReplayText,
-    backend::{Backend, MOST_UNREAD, PageId, PrefillChunk, ProducedToken, Round, RoundTiming, Slot},
+    backend::{Asking, Backend, MOST_UNREAD, PageId, PrefillChunk, ProducedToken, Round, RoundTiming, Slot},
     checkpoint::Folder,
     model::{TargetFacts, head_facts},
     options::{DeviceChoice, EngineOptions, ShapePolicy},

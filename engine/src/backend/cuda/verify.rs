@@ -1,7 +1,4 @@
 //! What the target says of the trees of a batch, and what is accepted of them.
-//!
-//! Which drafts are accepted is told by the tokens behind their parents, so leaves matter only where a walk ends. Where a batch has
-//! more rows than the target multiplies in the time in which it reads its weights, it runs over less than all: see [`Asking`].
 
 use kernels::{
     device::DeviceError,
@@ -10,55 +7,22 @@ use kernels::{
 use schemas::tree::TreeShape;
 
 use super::{
-    layout::inner_rows,
-    passes::{Asking, Machine, Pass, Sampled},
+    passes::{Machine, Pass, Sampled},
     round::{RoundMemory, RoundOptions},
-    weights::LayerWeights,
 };
-
-/// Rows with which it takes as long to multiply 16-bit weights as to read them: about 0.66 PFLOP/s against 4.2 TB/s on an H200, and
-/// not far from that on others of its time.
-const ROWS_A_READING: usize = 160;
+use crate::backend::{Asking, Traffic};
 
 /// What a second pass takes in each layer beside reading its weights, in bytes that are read meanwhile: the small kernels and the ends
 /// of large ones, about 25 µs, and a context of some hundred positions for each request.
 const SECOND_PASS: usize = 100 << 20;
 
-/// Trees of fewer nodes, or of fewer branches a node, have children behind more than half of their nodes.
-const LEAFY: (usize, usize) = (16, 4);
-
-/// What a pass of the target reads of its weights.
-#[derive(Clone, Copy, Debug)]
-struct WeightBytes {
-    layers: usize,
-    /// Bytes of all layers together.
-    weights: usize,
-    /// Bytes of what final states are multiplied with.
-    vocabulary: usize,
-}
-
-/// Where the target is asked for tokens: where that takes the least time, counted in readings of its weights.
-fn asking(shape: TreeShape, batch: usize, read: WeightBytes, batch_invariant: bool) -> Asking {
-    let all = (read.weights + read.vocabulary).max(1) as f64;
-    let vocabulary = read.vocabulary as f64 / all;
-    let second_pass = (read.layers * SECOND_PASS) as f64 / all;
-    let readings = |rows: usize| rows.max(ROWS_A_READING) as f64 / ROWS_A_READING as f64;
-    let (rows, steps) = (batch * shape.num_draft_tokens, shape.num_steps as f64);
-    let on_the_way = (1.0 - vocabulary) * readings(rows) + vocabulary * (steps + 1.0) * readings(batch);
-    let mut ways = vec![(readings(rows), Asking::All), (on_the_way, Asking::OnTheWay)];
-    // Of more inner nodes than there is room for the least likely count as leaves, which the batch decides.
-    if shape.num_draft_tokens >= LEAFY.0 && shape.topk >= LEAFY.1 && !batch_invariant {
-        ways.push((readings(inner_rows(rows)) + readings(batch) + second_pass, Asking::InnerFirst));
-    }
-    // Among equals the first.
-    ways.into_iter().min_by(|one, other| one.0.total_cmp(&other.0)).map_or(Asking::All, |least| least.1)
-}
-
 impl Machine {
-    fn weight_bytes(&self) -> WeightBytes {
-        let target = &self.target;
-        let weights = target.layers.iter().map(LayerWeights::bytes).sum();
-        WeightBytes { layers: target.layers.len(), weights, vocabulary: target.head().bytes() }
+    /// What passes read. In batch-invariant mode the target never runs twice: which inner nodes count as leaves, where there are more
+    /// than it runs over first, is told by the batch.
+    pub(super) fn traffic(&self) -> Traffic {
+        let (target, head) = (&self.target.facts, self.head.as_ref().map(|head| &head.facts));
+        let second_pass = (!self.batch_invariant).then_some((target.layers * SECOND_PASS) as u64);
+        Traffic { second_pass, ..Traffic::new(target, head, self.element_bytes()) }
     }
 
     /// Runs the target over the trees, as far as it takes, and accepts of them what it says.
@@ -82,7 +46,7 @@ impl Machine {
             simulate,
             seed: self.slots.seed.slice(),
         };
-        let asking = self.asking.unwrap_or_else(|| asking(shape, batch, self.weight_bytes(), self.batch_invariant));
+        let asking = self.asking.unwrap_or_else(|| Asking::of(shape, batch, &self.traffic()));
         let ahead = (asking == Asking::InnerFirst).then(|| round.inner(batch * tree.nodes));
         match ahead {
             Some(inner) => self.inner_first(memory, ways, inner)?,
@@ -179,37 +143,5 @@ fn walk<'a>(memory: RoundMemory<'a>, ahead: Option<InnerNodes<'a>>) -> Walk<'a> 
         stand: round.stand(),
         ahead,
         awaited: round.awaited.slice(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Of Llama-3.1-8B, Llama-3.2-1B and a model of 30 million weights, in 16 bits.
-    const EIGHT_BILLION: WeightBytes = WeightBytes { layers: 32, weights: 13_958_643_712, vocabulary: 1_050_673_152 };
-    const ONE_BILLION: WeightBytes = WeightBytes { layers: 16, weights: 1_946_157_056, vocabulary: 525_336_576 };
-    const SMALL: WeightBytes = WeightBytes { layers: 6, weights: 46_000_000, vocabulary: 8_000_000 };
-
-    #[test]
-    fn the_target_runs_over_less_than_all_nodes_where_these_are_many() {
-        let check = |read, batch_invariant, shape: &str, batch, expected| {
-            let found = asking(shape.parse().expect("a shape"), batch, read, batch_invariant);
-            assert_eq!(found, expected, "{shape} at {batch}");
-        };
-        for (shape, batch) in [("0,1,1", 256), ("3,1,4", 64), ("5,8,32", 8), ("8,10,60", 4), ("3,4,8", 64)] {
-            check(EIGHT_BILLION, false, shape, batch, Asking::All);
-        }
-        for (shape, batch) in [("5,8,32", 16), ("5,8,32", 64), ("8,10,60", 8), ("5,8,64", 256), ("3,4,16", 64)] {
-            check(EIGHT_BILLION, false, shape, batch, Asking::InnerFirst);
-        }
-        for (shape, batch) in [("5,8,32", 64), ("8,10,60", 32)] {
-            check(EIGHT_BILLION, true, shape, batch, Asking::OnTheWay);
-        }
-        check(EIGHT_BILLION, false, "5,3,32", 64, Asking::OnTheWay);
-        // Where weights are few a pass is mostly small kernels.
-        check(ONE_BILLION, false, "5,8,32", 16, Asking::All);
-        check(ONE_BILLION, false, "5,8,32", 64, Asking::InnerFirst);
-        check(SMALL, false, "8,10,60", 64, Asking::OnTheWay);
     }
 }

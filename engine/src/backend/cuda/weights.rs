@@ -249,13 +249,6 @@ impl TargetWeights {
     }
 }
 
-impl LayerWeights {
-    /// Bytes that a pass reads of its matrices.
-    pub fn bytes(&self) -> usize {
-        [&self.qkv, &self.output, &self.gate_up, &self.down].iter().map(|part| part.weight.bytes()).sum()
-    }
-}
-
 impl HeadWeights {
     /// Loads a head.
     pub fn load(
