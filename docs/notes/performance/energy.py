@@ -24,26 +24,26 @@ def product(weights, rows):
 
 
 def readings(rows):
-    """What a product with the head takes, in readings of it."""
+    """What a product takes, in readings of its weights."""
     return max(rows, 160) / 160
 
 
 def round_of(batch, steps, topk, nodes):
     """Joules of target, head, cache and draft, whose rows but the last of a request end behind keys and values where it reads what was
-    accepted. Where the target is asked for tokens, and the 160 and 0.06, as in `asking` (engine/src/backend/cuda/round.rs)."""
+    accepted. How often the target runs, the 160 and the 100 MiB as in `Asking` (engine/src/backend/asking.rs)."""
     cache = batch * POSITIONS * CACHE_BYTES / 2**30 * gibibyte
-    inner = (batch * nodes + 1) // 2
-    ways = [
-        (readings(batch * nodes), product(HEAD, batch * nodes)),
-        ((steps + 1) * readings(batch), (steps + 1) * product(HEAD, batch)),
-    ]
-    # On an H200 the kernels that leave out what nobody awaits have 5 to 128 rows.
-    if 5 <= batch <= 128:
-        ways.append((readings(inner) + readings(batch) + 0.06 * steps, product(HEAD, inner) + product(HEAD, batch)))
-    _, head = min(ways, key=lambda way: way[0])
+    rows, inner = batch * nodes, (batch * nodes + 1) // 2
+    weights = 2 * (LAYERS * LAYER + HEAD)
+    second = LAYERS * (100 << 20) / weights
+    # Of either way the rows of the target's passes.
+    passes = [rows]
+    if topk >= 4 and nodes >= 16 and readings(inner) + readings(batch) + second < readings(rows):
+        passes = [inner, batch]
+    head = sum(product(HEAD, one) for one in passes)
     draft = product(DRAFT_STATES + DRAFT_QKV, batch * (steps + 1)) + product(DRAFT_REST, batch)
     draft += (steps - 1) * product(DRAFT_QKV + DRAFT_REST, batch * topk) + steps * cache / LAYERS
-    return [energy / 1000 for energy in (LAYERS * product(LAYER, batch * nodes), head, cache, draft)]
+    layers = LAYERS * sum(product(LAYER, one) for one in passes)
+    return [energy / 1000 for energy in (layers, head, len(passes) * cache, draft)]
 
 
 print("shape   batch   layers   head  cache  draft    sum J    ms  tok/s")
