@@ -57,28 +57,43 @@ impl CudaBackend {
         mut best: Graph,
         undecided: Vec<(Matmul, Vec<Fastest>)>,
     ) -> Result<Graph, EngineError> {
-        let marks = [self.device.event()?, self.device.event()?];
-        for (matmul, finalists) in undecided {
-            let mut chosen = finalists[0];
-            for finalist in finalists.into_iter().skip(1) {
-                if !self.machine.products.choose(matmul, finalist) {
+        let products = &self.machine.products;
+        let mut chosen: Vec<Fastest> = undecided.iter().map(|(_, finalists)| finalists[0]).collect();
+        // What one of our own gains where it begins while another ends shows only beside others: so first all of them together.
+        let own: Vec<Fastest> = undecided.iter().map(|(_, finalists)| own_or_first(finalists)).collect();
+        if own != chosen
+            && undecided.iter().zip(&own).all(|((matmul, _), own)| products.choose(*matmul, *own))
+            && let Some(graph) = self.faster(key, &best)?
+        {
+            (best, chosen) = (graph, own);
+        }
+        undecided.iter().zip(&chosen).for_each(|((matmul, _), chosen)| _ = products.choose(*matmul, *chosen));
+        for ((matmul, finalists), chosen) in undecided.into_iter().zip(&mut chosen) {
+            for finalist in finalists {
+                if finalist == *chosen || !products.choose(matmul, finalist) {
                     continue;
                 }
-                // Loads what has not run before.
-                self.run_eagerly(key)?;
-                // Where memory is short there may be no room for another graph.
-                let Ok(graph) = self.recorded(key) else { continue };
-                let is_faster = is_faster(|contender| match contender {
-                    Contender::Known => self.timed(key.batch, &best, &marks),
-                    Contender::New => self.timed(key.batch, &graph, &marks),
-                })?;
-                if is_faster {
-                    (best, chosen) = (graph, finalist);
+                if let Some(graph) = self.faster(key, &best)? {
+                    (best, *chosen) = (graph, finalist);
                 }
             }
-            self.machine.products.choose(matmul, chosen);
+            products.choose(matmul, *chosen);
         }
         Ok(best)
+    }
+
+    /// The round with the kernels that are chosen now, if it is faster than a known one.
+    fn faster(&self, key: GraphKey, known: &Graph) -> Result<Option<Graph>, EngineError> {
+        // Loads what has not run before.
+        self.run_eagerly(key)?;
+        // Where memory is short there may be no room for another graph.
+        let Ok(graph) = self.recorded(key) else { return Ok(None) };
+        let marks = [self.device.event()?, self.device.event()?];
+        let is_faster = is_faster(|contender| match contender {
+            Contender::Known => self.timed(key.batch, known, &marks),
+            Contender::New => self.timed(key.batch, &graph, &marks),
+        })?;
+        Ok(is_faster.then_some(graph))
     }
 
     /// Does something to requests that are laid out for the next round and are nobody's, while none are open: what they see lies on
@@ -135,6 +150,11 @@ impl CudaBackend {
         end.wait()?;
         Ok(end.since(begin)? / TOGETHER)
     }
+}
+
+/// Of a product's kernels ours, if it is among them.
+fn own_or_first(finalists: &[Fastest]) -> Fastest {
+    finalists.iter().copied().find(|one| matches!(one, Fastest::Rival(_))).unwrap_or(finalists[0])
 }
 
 /// Whether a new graph is faster than a known one, by both in turns.
