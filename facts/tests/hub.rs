@@ -232,9 +232,20 @@ fn the_cache_comes_before_the_hub_and_without_a_hub_nothing_is_asked() {
 }
 
 #[test]
+fn a_branch_with_slashes_is_one_part_of_the_address() {
+    let files = head().into_iter().map(|(path, bytes)| (path.replace("main", "refs%2Fpr%2F1"), bytes)).collect();
+    let server = Server::start(files, Manners::default());
+    let model = Hub::new(&server.address, None).model("org/head", "refs/pr/1").expect("an id");
+    let gathered = gather(&model, "org/head", Wanted::default()).expect("facts");
+    assert_eq!(gathered.facts.config.draft_vocab_size, Some(1024));
+}
+
+#[test]
 fn a_remote_file_knows_its_address() {
     let model = Hub::new("http://mirror/", None).model("org/head", "v1").expect("an id");
     assert_eq!(model.place("config.json"), "http://mirror/org/head/resolve/v1/config.json");
+    let branch = Hub::new("http://mirror", None).model("org/head", "refs/pr/1").expect("a branch");
+    assert_eq!(branch.place("config.json"), "http://mirror/org/head/resolve/refs%2Fpr%2F1/config.json");
     assert!(Hub::new("http://mirror", None).model("../x", "main").is_none());
     assert!(Hub::new("http://mirror", None).model("org/head", "a/../b").is_none());
 }
