@@ -29,8 +29,8 @@ Exit codes:
   130  stopped (Ctrl-C, SIGTERM) before it was done; finished trials are kept, and --resume goes on
 
 Environment:
-  SPECTUNE_LOG    what the log on standard error tells: error, warn (the default), info, debug or trace
-  SPECTUNE_CACHE  folder for compiled kernels; spectune/kernels in the user's cache folder unless given
+  SPECTUNE_LOG    level of the log on standard error: error, warn (the default), info or debug
+  SPECTUNE_CACHE  folder of compiled kernels; spectune/kernels in the user's cache unless given
   NO_COLOR        no colour, if it is set";
 
 impl From<Exit> for ExitCode {
