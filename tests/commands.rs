@@ -74,13 +74,25 @@ fn help_is_for_stdout_and_has_examples_for_every_command() {
     let commands =
         ["lint", "explain", "schema", "sweep", "merge", "report", "export", "generate", "serve", "bench", "selftest"];
     let overview = check(&["--help"], 0, &[]).stdout;
-    assert!(overview.contains("Exit codes:"));
+    assert!(overview.contains("Exit codes:") && overview.contains("Environment:"));
     for command in commands {
         assert!(overview.contains(command), "{command}");
         assert!(check(&[command, "--help"], 0, &[]).stdout.contains("Examples:"), "{command}");
     }
     check(&["swep"], 2, &["unrecognized subcommand", "sweep"]);
     check(&[], 2, &["Usage"]);
+}
+
+#[test]
+fn a_wrong_tuned_file_is_shown_at_its_place_whoever_reads_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tuned = folder.path().join("tuned.toml");
+    fs::write(&tuned, "format = 1\nshape = 3\n").expect("a file");
+    let tuned = tuned.to_str().expect("a plain path");
+    for command in [&["serve", tuned][..], &["generate", tuned, "--prompt", "x"], &["export", tuned, "--to", "sglang"]]
+    {
+        check(command, 2, &["LT06", "tuned.toml:2:1", "unknown field `shape`", "2 | shape = 3"]);
+    }
 }
 
 #[test]

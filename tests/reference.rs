@@ -5,7 +5,8 @@
 //! The tiny pair ships with the repository. For the small one, set `SPECTUNE_MODELS` to a folder that holds
 //! `small/{target,eagle3,eagle2}` and `SPECTUNE_REFERENCE` to the folder of `small.json`. `SPECTUNE_DEVICE=cuda:0` runs
 //! them on a GPU, in float32 and batch-invariant; with `SPECTUNE_DTYPE=bfloat16` in that type and in the default mode,
-//! where text may leave the reference at near ties, and accept lengths have to be within 3%.
+//! where text may leave the reference at near ties, and accept lengths have to be within 5% of the float32 replay's
+//! (what is more than 3% off that or SGLang's own is printed).
 
 use std::{
     collections::BTreeMap,
@@ -138,7 +139,9 @@ fn ids(completions: &[Completion]) -> Vec<&[u32]> {
 
 /// Plain decoding agrees with transformers in float32, or leaves it at a near tie.
 fn check_greedy(reference: &Reference, completions: &[Completion]) {
+    assert_eq!(completions.len(), reference.prompts.len());
     for (at, (prompt, completion)) in reference.prompts.iter().zip(completions).enumerate() {
+        assert_eq!(completion.output_ids.len(), prompt.output_ids_float32.len(), "prompt {at}: tokens");
         let differs = prompt.output_ids_float32.iter().zip(&completion.output_ids).position(|(a, b)| a != b);
         if let Some(place) = differs {
             let gap = prompt.top2_gap_float32[place];

@@ -19,14 +19,19 @@ pub enum Exit {
     Interrupted = 130,
 }
 
-/// The table for `--help`.
-pub const HELP: &str = "\
+/// What stands below `--help`: the exit codes, and the variables that every command reads.
+pub const AFTER_HELP: &str = "\
 Exit codes:
   0  fine
   1  findings (lint), or nothing eligible
   2  wrong use, broken input, or a file that cannot be read or written
   3  the device or the engine failed
-  130  stopped (Ctrl-C, SIGTERM) before it was done; finished trials are kept, and --resume goes on";
+  130  stopped (Ctrl-C, SIGTERM) before it was done; finished trials are kept, and --resume goes on
+
+Environment:
+  SPECTUNE_LOG    level of the log on standard error: error, warn (the default), info or debug
+  SPECTUNE_CACHE  folder of compiled kernels; spectune/kernels in the user's cache unless given
+  NO_COLOR        no colour, if it is set";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {

@@ -1,6 +1,6 @@
 //! What several commands need before they start: files with limits, and engine options from a tuned file and flags.
 
-use std::{fs::File, io::Read, path::Path, time::Duration};
+use std::{error::Error, fmt, fs::File, io::Read, path::Path, time::Duration};
 
 use anyhow::{Context, bail};
 use engine::{Engine, EngineError, EngineOptions, ShapePolicy};
@@ -12,7 +12,7 @@ use schemas::{
 };
 use tuner::sweep::folder_of;
 
-use crate::{engine_flags::EngineFlags, exit::Exit, terminal};
+use crate::{engine_flags::EngineFlags, terminal};
 
 /// Largest configuration file (launch, sweep, tuned) in bytes.
 pub const LARGEST_CONFIGURATION: u64 = 16 << 20;
@@ -47,15 +47,34 @@ pub fn read_source(path: &Path) -> anyhow::Result<Source> {
     Ok(Source::new(name, read_text(path, LARGEST_CONFIGURATION)?))
 }
 
-/// Shows what is wrong with a configuration file, at its place in the user's text.
-///
-/// # Errors
-/// When stderr cannot be written, which nobody would see.
-pub fn show(source: &Source, finding: Diagnostic) -> anyhow::Result<Exit> {
-    let findings = [Findings { source, diagnostics: &[finding] }];
-    terminal::note(render(&findings, Format::Full, terminal::stderr_is_coloured()).trim_end());
-    Ok(Exit::Usage)
+/// A configuration file that cannot be used, as an error: [`terminal::print_error`] shows the place in the user's text.
+#[derive(Debug)]
+pub struct WrongFile {
+    source: Source,
+    finding: Box<Diagnostic>,
 }
+
+impl WrongFile {
+    /// What is wrong with a file.
+    pub fn new(source: Source, finding: Box<Diagnostic>) -> Self {
+        Self { source, finding }
+    }
+
+    /// The finding at its place in the text.
+    pub fn shown(&self, coloured: bool) -> String {
+        let findings = [Findings { source: &self.source, diagnostics: std::slice::from_ref(&*self.finding) }];
+        render(&findings, Format::Full, coloured)
+    }
+}
+
+impl fmt::Display for WrongFile {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = self.source.position(self.finding.span.start);
+        write!(formatter, "{}:{}:{}: {}", self.source.name(), place.line, place.column, self.finding.message)
+    }
+}
+
+impl Error for WrongFile {}
 
 /// The engine's options: those of the tuned file, then the flags, which win.
 ///
@@ -66,10 +85,7 @@ pub fn engine_options(tuned: Option<&Path>, flags: &EngineFlags) -> anyhow::Resu
         None => EngineOptions::default(),
         Some(path) => {
             let source = read_source(path)?;
-            let tuned = TunedFile::read(&source).map_err(|finding| {
-                let place = source.position(finding.span.start);
-                anyhow::anyhow!("{}:{}:{}: {}", source.name(), place.line, place.column, finding.message)
-            })?;
+            let tuned = TunedFile::read(&source).map_err(|finding| WrongFile::new(source, finding))?;
             engine::options::from_tuned(&tuned, &folder_of(path))?
         }
     };

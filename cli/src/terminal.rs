@@ -6,6 +6,8 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
+use crate::setup::WrongFile;
+
 /// Starts the log on stderr; `SPECTUNE_LOG` sets its level (default: warnings).
 pub fn start_log() {
     let filter = EnvFilter::builder()
@@ -22,8 +24,11 @@ pub fn start_log() {
         .try_init();
 }
 
-/// Prints an error with its causes, in one paragraph.
+/// Prints an error with its causes, in one paragraph; of a file that is wrong, the place in its text.
 pub fn print_error(error: &anyhow::Error) {
+    if let Some(wrong) = error.downcast_ref::<WrongFile>() {
+        return note(wrong.shown(stderr_is_coloured()).trim_end());
+    }
     let (start, end) = if stderr_is_coloured() { ("\u{1b}[1;31m", "\u{1b}[0m") } else { ("", "") };
     let mut text = format!("{start}error{end}: {error}\n");
     let mut shown = error.to_string();

@@ -258,7 +258,7 @@ fn fingerprint(engine: &Engine, load: &Load) -> Fingerprint {
         device_name: device.name,
         driver: device.driver,
         units: device.units,
-        engine: concat!("spectune ", env!("CARGO_PKG_VERSION")).into(),
+        engine: crate::NAME_AND_VERSION.into(),
         target: engine.identity().target.clone(),
         draft: engine.identity().draft.clone().unwrap_or_default(),
         workload: workload.to_hex()[..16].to_owned(),

@@ -24,6 +24,9 @@ pub mod server;
 pub mod text;
 mod tree;
 
+/// What fingerprints call this engine: figures of two versions are not compared.
+pub const NAME_AND_VERSION: &str = concat!("spectune ", env!("CARGO_PKG_VERSION"));
+
 pub use engine::{Engine, Identity, timing};
 pub use error::EngineError;
 pub use options::{DeviceChoice, EngineOptions, ShapePolicy};

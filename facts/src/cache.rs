@@ -2,11 +2,15 @@
 
 use std::{
     ffi::OsString,
-    fs,
+    fs::File,
+    io::Read,
     path::{Path, PathBuf},
 };
 
 use crate::hub::is_id;
+
+/// Longest name of a commit, or key, in bytes.
+const LONGEST_TEXT: u64 = 4096;
 
 /// The folder with the downloaded repositories.
 #[derive(Clone, Debug)]
@@ -18,19 +22,13 @@ impl Cache {
     /// The cache that huggingface_hub would use: `HF_HUB_CACHE`, else `HUGGINGFACE_HUB_CACHE`, else `hub` in `HF_HOME`,
     /// else in `huggingface` in `XDG_CACHE_HOME`, else in `~/.cache/huggingface`. None where no home is known.
     pub fn from_environment() -> Option<Self> {
-        Self::located(|name| std::env::var_os(name).filter(|value| !value.is_empty()))
+        Self::located(variable)
     }
 
     fn located(variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
         let path = |name: &str| variable(name).map(PathBuf::from);
-        let root = path("HF_HUB_CACHE").or_else(|| path("HUGGINGFACE_HUB_CACHE")).or_else(|| {
-            let home = path("HF_HOME").or_else(|| {
-                let caches = path("XDG_CACHE_HOME").or_else(|| Some(path("HOME")?.join(".cache")))?;
-                Some(caches.join("huggingface"))
-            })?;
-            Some(home.join("hub"))
-        })?;
-        Some(Self { root })
+        let named = path("HF_HUB_CACHE").or_else(|| path("HUGGINGFACE_HUB_CACHE"));
+        Some(Self { root: named.or_else(|| Some(home(variable)?.join("hub")))? })
     }
 
     /// The cache in this folder.
@@ -44,19 +42,40 @@ impl Cache {
             return None;
         }
         let repository = self.root.join(format!("models--{}", id.replace('/', "--")));
-        let commit = fs::read_to_string(repository.join("refs").join(revision)).ok();
+        let commit = short_text(&repository.join("refs").join(revision));
         let commit = commit.as_deref().map_or(revision, str::trim);
         let snapshot = |commit: &str| Some(repository.join("snapshots").join(commit)).filter(|path| has_config(path));
         is_revision(commit).then(|| snapshot(commit)).flatten()
     }
 }
 
+/// A variable of the environment, unless it is empty.
+pub(crate) fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// The folder in which huggingface_hub keeps all that is its own.
+pub(crate) fn home(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let path = |name: &str| variable(name).map(PathBuf::from);
+    path("HF_HOME").or_else(|| {
+        let caches = path("XDG_CACHE_HOME").or_else(|| Some(path("HOME")?.join(".cache")))?;
+        Some(caches.join("huggingface"))
+    })
+}
+
+/// The text of a file that holds a name or a key; none where it is longer than any is.
+pub(crate) fn short_text(path: &Path) -> Option<String> {
+    let mut text = String::new();
+    let length = File::open(path).ok()?.take(LONGEST_TEXT + 1).read_to_string(&mut text).ok()?;
+    (length as u64 <= LONGEST_TEXT).then_some(text)
+}
+
 fn has_config(path: &Path) -> bool {
     path.join("config.json").is_file()
 }
 
-/// Whether a text can be a revision, and no way out of the folder.
-fn is_revision(text: &str) -> bool {
+/// Whether a text can be a revision (a branch such as `refs/pr/1`, a tag or a commit), and no way out of the folder.
+pub(crate) fn is_revision(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b'/');
     !text.is_empty()
         && text.len() < 256
@@ -67,6 +86,8 @@ fn is_revision(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn root(variables: &[(&str, &str)]) -> Option<PathBuf> {

@@ -1,11 +1,15 @@
 //! The Hugging Face hub, or a mirror that speaks as it does.
 
-use std::{fs, ops::Range, path::PathBuf, time::Duration};
+use std::{ffi::OsString, ops::Range, path::PathBuf, time::Duration};
 
 use serde::Deserialize;
 use ureq::{Agent, Body, http::Response};
 
-use crate::{Error, Files, Part, files::is_plain};
+use crate::{
+    Error, Files, Part,
+    cache::{home, is_revision, short_text, variable},
+    files::is_plain,
+};
 
 /// Where the hub is unless `HF_ENDPOINT` says otherwise.
 const ENDPOINT: &str = "https://huggingface.co";
@@ -32,19 +36,12 @@ pub struct Hub {
 
 impl Hub {
     /// The hub of the environment: `HF_ENDPOINT`, and the token of `HF_TOKEN`, else of the file that
-    /// `huggingface-cli login` leaves (`HF_TOKEN_PATH`, else `token` in `HF_HOME`).
+    /// `huggingface-cli login` leaves (`HF_TOKEN_PATH`, else `token` in the folder that the cache is in too).
     pub fn from_environment() -> Self {
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
-        let file = || {
-            let home = || match variable("HF_HOME") {
-                Some(home) => Some(PathBuf::from(home)),
-                None => Some(PathBuf::from(variable("HOME")?).join(".cache/huggingface")),
-            };
-            let path = variable("HF_TOKEN_PATH").map(PathBuf::from).or_else(|| Some(home()?.join("token")))?;
-            fs::read_to_string(path).ok()
-        };
-        let token = variable("HF_TOKEN").or_else(|| variable("HUGGING_FACE_HUB_TOKEN")).or_else(file);
-        Self::new(variable("HF_ENDPOINT").as_deref().unwrap_or(ENDPOINT), token.as_deref())
+        let text = |name: &str| variable(name)?.into_string().ok().filter(|value| !value.trim().is_empty());
+        let file = || short_text(&token_file(variable)?);
+        let token = text("HF_TOKEN").or_else(|| text("HUGGING_FACE_HUB_TOKEN")).or_else(file);
+        Self::new(text("HF_ENDPOINT").as_deref().unwrap_or(ENDPOINT), token.as_deref())
     }
 
     /// The hub at an address, with a token for models that ask for one.
@@ -67,9 +64,10 @@ impl Hub {
         }
     }
 
-    /// The files of a model at a revision; none where the id cannot be one.
+    /// The files of a model at a revision (a branch, a tag or a commit); none where the id or the revision cannot be one.
     pub fn model(&self, id: &str, revision: &str) -> Option<Remote> {
-        let revision = is_plain(revision).then(|| revision.to_owned())?;
+        // In an address a revision is one part, whatever slashes it has.
+        let revision = is_revision(revision).then(|| revision.replace('/', "%2F"))?;
         is_id(id).then(|| Remote { hub: self.clone(), id: id.to_owned(), revision })
     }
 
@@ -98,6 +96,12 @@ impl Hub {
     }
 }
 
+/// Where `huggingface-cli login` leaves its token.
+fn token_file(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let named = variable("HF_TOKEN_PATH").map(PathBuf::from);
+    named.or_else(|| Some(home(variable)?.join("token")))
+}
+
 fn unreachable(url: &str, error: &ureq::Error) -> Error {
     Error::Unreachable { url: url.to_owned(), reason: error.to_string() }
 }
@@ -114,6 +118,7 @@ pub(crate) fn is_id(text: &str) -> bool {
 pub struct Remote {
     hub: Hub,
     id: String,
+    /// As it stands in an address.
     revision: String,
 }
 
@@ -196,6 +201,21 @@ impl Files for Remote {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_token_is_where_huggingface_hub_leaves_it() {
+        let everything = [("HF_TOKEN_PATH", "/a"), ("HF_HOME", "/b"), ("XDG_CACHE_HOME", "/c"), ("HOME", "/d")];
+        let file = |variables: &[(&str, &str)]| {
+            token_file(|name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()))
+        };
+        for (variables, expected) in
+            [(&everything[..], "/a"), (&everything[1..], "/b/token"), (&everything[2..], "/c/huggingface/token")]
+        {
+            assert_eq!(file(variables), Some(expected.into()));
+        }
+        assert_eq!(file(&everything[3..]), Some("/d/.cache/huggingface/token".into()));
+        assert_eq!(file(&[]), None);
+    }
 
     #[test]
     fn ids_are_told_from_paths() {

@@ -1,7 +1,6 @@
-//! The headers of safetensors files, and the few tensors whose data matters.
+//! The headers of safetensors files; what the tensors hold is not read.
 
-use schemas::model::{HotVocabulary, ModelFacts, TensorHeaders, TensorIndex, header_length};
-use serde::Deserialize;
+use schemas::model::{ModelFacts, TensorHeaders, TensorIndex, header_length};
 
 use crate::{Error, Files, files::is_plain};
 
@@ -14,10 +13,7 @@ const LONGEST_HEADER: u64 = 32 << 20;
 /// Bytes that are asked for first, so that most headers come in one read.
 const FIRST_READ: u64 = 64 << 10;
 
-/// Largest `d2t` that is read: a million entries.
-const LARGEST_MAP: u64 = 8 << 20;
-
-/// Fills in index, headers and hot vocabulary; what cannot be read is told in `notes`.
+/// Fills in index and headers; what cannot be read is told in `notes`.
 pub(crate) fn read(files: &dyn Files, facts: &mut ModelFacts, notes: &mut Vec<String>) {
     let names = match names(files, facts) {
         Ok(names) => names,
@@ -37,7 +33,7 @@ pub(crate) fn read(files: &dyn Files, facts: &mut ModelFacts, notes: &mut Vec<St
     }
     let mut all = TensorHeaders::default();
     for name in &names {
-        match header(files, name).and_then(|json| add(files, name, &json, &mut all, facts)) {
+        match header(files, name).and_then(|json| add(files, name, &json, &mut all)) {
             Ok(()) => {}
             Err(error) => {
                 // Half of the tensors would look like a checkpoint from which the others were dropped.
@@ -105,40 +101,9 @@ fn header(files: &dyn Files, name: &str) -> Result<Vec<u8>, Error> {
     json.map(<[u8]>::to_vec).ok_or_else(|| malformed("the file ends within its header".into()))
 }
 
-/// Adds a header's tensors, and reads the data of `d2t` where it has one.
-fn add(
-    files: &dyn Files,
-    name: &str,
-    json: &[u8],
-    all: &mut TensorHeaders,
-    facts: &mut ModelFacts,
-) -> Result<(), Error> {
+/// Adds a header's tensors.
+fn add(files: &dyn Files, name: &str, json: &[u8], all: &mut TensorHeaders) -> Result<(), Error> {
     let malformed = |reason: String| Error::Malformed { place: files.place(name), reason };
     let text = std::str::from_utf8(json).map_err(|_| malformed("the header is no UTF-8 text".into()))?;
-    all.add_header(text).map_err(|error| malformed(error.to_string()))?;
-    if let Some((dtype, from, to)) = place_of_map(text)
-        && to.saturating_sub(from) <= LARGEST_MAP
-    {
-        let start = 8 + json.len() as u64;
-        let range = start.saturating_add(from)..start.saturating_add(to);
-        let part = files.part(name, range)?;
-        facts.hot_vocabulary = part.and_then(|part| HotVocabulary::of(&dtype, &part.bytes));
-    }
-    Ok(())
-}
-
-/// Dtype and data offsets of `d2t` in a header.
-fn place_of_map(text: &str) -> Option<(String, u64, u64)> {
-    #[derive(Deserialize)]
-    struct Entry {
-        dtype: String,
-        data_offsets: (u64, u64),
-    }
-    if !text.contains("d2t") {
-        return None;
-    }
-    let header: serde_json::Map<String, serde_json::Value> = serde_json::from_str(text).ok()?;
-    let (_, entry) = header.into_iter().find(|(name, _)| name == "d2t" || name.ends_with(".d2t"))?;
-    let Entry { dtype, data_offsets: (from, to) } = serde_json::from_value(entry).ok()?;
-    Some((dtype, from, to))
+    all.add_header(text).map_err(|error| malformed(error.to_string()))
 }

@@ -19,13 +19,12 @@ fn read(folder: &TempDir) -> Gathered {
 }
 
 #[test]
-fn a_folder_tells_config_headers_map_and_tokenizer() {
+fn a_folder_tells_config_headers_and_tokenizer() {
     let head = read(&copy("eagle3"));
     assert_eq!(head.notes, Vec::<String>::new());
     let tensors = head.facts.tensors.as_ref().expect("headers");
     let fc = tensors.find("fc.weight").expect("a tensor");
     assert_eq!((fc.dtype.as_str(), fc.shape.as_slice()), ("BF16", &[128, 384][..]));
-    assert_eq!(head.facts.hot_vocabulary.map(|map| (map.length, map.is_identity)), Some((1024, false)));
     assert_eq!(head.facts.tokenizer, None);
 
     let target = copy("target");
@@ -33,7 +32,7 @@ fn a_folder_tells_config_headers_map_and_tokenizer() {
     let target = read(&target).facts;
     assert_eq!(target.tokenizer.map(|tokenizer| tokenizer.vocab_size), Some(2048));
     assert_eq!(target.generation.as_ref().and_then(|generation| generation.min_p), Some(0.05));
-    let weights = target.weight_bytes().expect("known");
+    let weights = target.loaded_bytes("bfloat16").expect("known");
     assert!((3_000_000..4_000_000).contains(&weights), "{weights}");
 }
 
@@ -69,7 +68,8 @@ fn a_shard_that_is_not_there_leaves_the_names() {
     let index = r#"{"metadata": {}, "weight_map": {"model.norm.weight": "model-1.safetensors"}}"#;
     fs::write(folder.path().join("model.safetensors.index.json"), index).expect("a file");
     let gathered = read(&folder);
-    assert_eq!(gathered.facts.has_tensor("norm.weight"), Some(true));
+    let names: Vec<&str> = gathered.facts.tensor_names().into_iter().flatten().collect();
+    assert_eq!(names, ["model.norm.weight"]);
     assert!(gathered.notes.iter().any(|note| note.contains("not there")), "{:?}", gathered.notes);
 }
 

@@ -45,7 +45,7 @@ fuzz_target!(|input: &[u8]| {
     let files = Memory(named.collect());
     if let Ok(gathered) = gather(&files, "x", Wanted { tokenizer: true }) {
         let facts = gathered.facts;
-        let _ = (facts.weight_bytes(), facts.has_mtp_tensors(), facts.dropped_mtp_layers());
+        let _ = (facts.loaded_bytes("bfloat16"), facts.has_mtp_tensors(), facts.dropped_mtp_layers());
         let _ = facts.config.draft_kind(facts.tensors.as_ref());
     }
 });

@@ -114,20 +114,13 @@ __device__ __forceinline__ float shuffle(float value, int lane) { return __shfl_
 __device__ __forceinline__ int shuffle(int value, int lane) { return __shfl_sync(~0u, value, lane); }
 __device__ __forceinline__ u32 shuffle(u32 value, int lane) { return __shfl_sync(~0u, value, lane); }
 __device__ __forceinline__ u64 shuffle(u64 value, int lane) { return __shfl_sync(~0u, value, lane); }
-__device__ __forceinline__ float shuffle_down(float value, int by) { return __shfl_down_sync(~0u, value, by); }
-__device__ __forceinline__ int shuffle_down(int value, int by) { return __shfl_down_sync(~0u, value, by); }
-__device__ __forceinline__ u64 shuffle_down(u64 value, int by) { return __shfl_down_sync(~0u, value, by); }
 __device__ __forceinline__ int shuffle_up(int value, int by) { return __shfl_up_sync(~0u, value, by); }
 __device__ __forceinline__ u64 shuffle_up(u64 value, int by) { return __shfl_up_sync(~0u, value, by); }
 __device__ __forceinline__ u32 ballot(bool value) { return __ballot_sync(~0u, value); }
-/// The lanes that have this lane's value, as bits.
-__device__ __forceinline__ u32 match_any(int value) { return __match_any_sync(~0u, value); }
 
 __device__ __forceinline__ int atomic_add(int* at, int value) { return atomicAdd(at, value); }
 __device__ __forceinline__ u32 atomic_add(u32* at, u32 value) { return atomicAdd(at, value); }
 __device__ __forceinline__ u64 atomic_add(u64* at, u64 value) { return atomicAdd(at, value); }
-__device__ __forceinline__ int atomic_max(int* at, int value) { return atomicMax(at, value); }
-__device__ __forceinline__ u64 atomic_max(u64* at, u64 value) { return atomicMax(at, value); }
 /// Adds, and orders: what this thread has written or seen written (also by its block, before a `block_sync`) can be seen
 /// by a thread of any block whose own such addition comes later.
 __device__ __forceinline__ int atomic_add_ordered(int* at, int value) {
@@ -156,7 +149,8 @@ __device__ __forceinline__ float exp_accurate(float x) { return expf(x); }
 __device__ __forceinline__ float log_accurate(float x) { return logf(x); }
 __device__ __forceinline__ float inverse_root(float x) { return rsqrtf(x); }
 
-/// 16 bytes through the read-only path.
+/// 16 bytes in one load, in order with what this thread writes. Not by the read-only path: caches and the residual stream
+/// are read with it too.
 __device__ __forceinline__ uint4 load_16(const void* at) {
   uint4 value;
   asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -164,8 +158,8 @@ __device__ __forceinline__ uint4 load_16(const void* at) {
                : "l"(at));
   return value;
 }
-/// Two or four floats, zeros unless they are `there`. A condition around a plain load the compiler moves behind the use before it,
-/// so that of several such loads each waits for the last one's result; these are under way together.
+/// Two or four floats, zeros unless they are `there`. A condition around a plain load the compiler moves behind the use
+/// before it, so that of several such loads each waits for the last one's result; these are under way together.
 __device__ __forceinline__ float2 load_if(bool there, const float2* at) {
   float2 value;
   asm volatile(
@@ -182,14 +176,6 @@ __device__ __forceinline__ float4 load_if(bool there, const float4* at) {
       "mov.f32 %2, 0f00000000;\nmov.f32 %3, 0f00000000;\n@there ld.global.v4.f32 {%0, %1, %2, %3}, [%5];\n}"
       : "=&f"(value.x), "=&f"(value.y), "=&f"(value.z), "=&f"(value.w)
       : "r"((int)there), "l"(at));
-  return value;
-}
-/// 16 bytes that are read once: weights leave the first-level cache to the activations.
-__device__ __forceinline__ uint4 load_16_streaming(const void* at) {
-  uint4 value;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "l"(at));
   return value;
 }
 

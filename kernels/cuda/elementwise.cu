@@ -247,8 +247,8 @@ norm_unscaled(T* out, int out_stride, T* stream, int stream_stride, const T* add
 /// The input of an EAGLE-3 layer: side by side, the normed embedding of a row's token and its normed feature, `[rows, 2 ·
 /// width]`. Row r has row `source[r]` of `features` (null: r), `feature_stride` apart. The feature, normed if
 /// `stream_is_normed`, also goes to `stream`, `[rows, width]`. Norms as `rms_norm`. Grid: (rows, 2), the embedding first; a
-/// thread for each vector of a row, as far as there are.
-extern "C" __global__ void __launch_bounds__(1024)
+/// thread for each vector of a row, up to 512.
+extern "C" __global__ void __launch_bounds__(512)
 join_normed(T* joined, const T* table, const int* token, int vocabulary, const T* token_norm, const T* features,
             int feature_stride, const int* source, const T* feature_norm, T* stream, int stream_is_normed, int width,
             float epsilon) {

@@ -439,10 +439,6 @@ template <class N> inline N shuffle_xor(N value, int mask) {
   return emulator::shuffle_from(value, (emulator::worker->current % emulator::kWarp) ^ mask);
 }
 template <class N> inline N shuffle(N value, int lane) { return emulator::shuffle_from(value, lane); }
-template <class N> inline N shuffle_down(N value, int by) {
-  int self = emulator::worker->current % emulator::kWarp;
-  return emulator::shuffle_from(value, self + by < emulator::kWarp ? self + by : self);
-}
 template <class N> inline N shuffle_up(N value, int by) {
   int self = emulator::worker->current % emulator::kWarp;
   return emulator::shuffle_from(value, self - by >= 0 ? self - by : self);
@@ -456,24 +452,8 @@ inline u32 ballot(bool value) {
     if (slots[i][0] & 1) bits |= 1u << i;
   return bits;
 }
-inline u32 match_any(int value) {
-  auto slots = emulator::exchange(&value, sizeof value);
-  u32 bits = 0;
-  int first = emulator::worker->current / emulator::kWarp * emulator::kWarp;
-  for (int i = 0; i < emulator::kWarp && first + i < (int)emulator::worker->states.size(); i++) {
-    int other;
-    std::memcpy(&other, slots[i], sizeof other);
-    if (other == value) bits |= 1u << i;
-  }
-  return bits;
-}
 
 template <class N> inline N atomic_add(N* at, N value) { return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST); }
-template <class N> inline N atomic_max(N* at, N value) {
-  N old = __atomic_load_n(at, __ATOMIC_SEQ_CST);
-  while (old < value && !__atomic_compare_exchange_n(at, &old, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {}
-  return old;
-}
 inline int atomic_add_ordered(int* at, int value) { return atomic_add(at, value); }
 
 inline float multiply_add(float a, float b, float c) { return std::fma(a, b, c); }
@@ -488,7 +468,6 @@ inline void check_alignment(const void* at, const char* what) {
   if ((uintptr_t)at % 16) { std::fprintf(stderr, "emulator: %s of 16 bytes at the odd address %p\n", what, at); std::abort(); }
 }
 inline uint4 load_16(const void* at) { check_alignment(at, "load"); uint4 v; std::memcpy(&v, at, 16); return v; }
-inline uint4 load_16_streaming(const void* at) { return load_16(at); }
 inline float2 load_if(bool there, const float2* at) { return there ? *at : make_float2(0.0f, 0.0f); }
 inline float4 load_if(bool there, const float4* at) { return there ? *at : make_float4(0.0f, 0.0f, 0.0f, 0.0f); }
 inline int load_fresh(const int* at) { return *at; }

@@ -406,9 +406,9 @@ impl Device {
         self.0.driver.synchronize()
     }
 
-    /// The matrix library behind this device, if there is one.
-    pub(crate) fn driver(&self) -> &Arc<dyn Driver> {
-        &self.0.driver
+    /// What runs it; products ask it for the plans of its matrix library.
+    pub(crate) fn driver(&self) -> &dyn Driver {
+        &*self.0.driver
     }
 }
 

@@ -21,7 +21,7 @@ pub const DEFINITIONS: &[(&str, &str)] = &[
     ("interval", "95% bootstrap interval of the median over repeats; with one repeat there is none"),
     (
         "tie (≈)",
-        "behind the best by less than 1%, or by no more than chance explains, given the scatter over repeats of the whole race (with equals, chance is believed in 95% of races); the chosen configuration is the simplest of those that tie",
+        "behind the best by less than 1%, or by no more than chance explains, given the scatter over repeats of the whole race (with equals, chance is believed in 95% of races) unless the best leads in every one of at least five common repeats; the chosen configuration is the simplest of those that tie",
     ),
     (
         "round",

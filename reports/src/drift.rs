@@ -3,10 +3,7 @@
 use std::collections::HashMap;
 
 use schemas::sweep::Metric;
-use tuner::{
-    configuration::Load,
-    record::{Outcome, Record},
-};
+use tuner::{configuration::Load, record::Record};
 
 use crate::statistics;
 
@@ -40,10 +37,7 @@ pub fn of<'a>(records: impl IntoIterator<Item = &'a Record>, metric: Metric) -> 
     let mut order: Vec<&Record> = records.into_iter().collect();
     // Stable: trials that ended in one second keep the journal's order.
     order.sort_by_key(|record| record.finished_at);
-    let score = |record: &Record| match &record.outcome {
-        Outcome::Measured(figures) => figures.score(metric).map(f64::ln).filter(|score| score.is_finite()),
-        Outcome::Failed { .. } => None,
-    };
+    let score = |record: &Record| record.measurement()?.score(metric).map(f64::ln).filter(|score| score.is_finite());
     let mut groups: HashMap<(Load, String), Vec<f64>> = HashMap::new();
     let key = |record: &Record| (record.trial.load, record.trial.configuration.to_string());
     for record in &order {

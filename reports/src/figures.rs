@@ -24,6 +24,16 @@ pub fn quantity(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
+/// A time: `6.12 s`, `61.2 s`, `12 min`, `1.7 h`.
+pub fn duration(seconds: f64) -> String {
+    match seconds {
+        _ if !seconds.is_finite() => MISSING.into(),
+        _ if seconds < 90.0 => format!("{} s", quantity(seconds)),
+        _ if seconds < 5400.0 => format!("{:.0} min", seconds / 60.0),
+        _ => format!("{:.1} h", seconds / 3600.0),
+    }
+}
+
 /// A ratio: `1.42×`.
 pub fn ratio(value: f64) -> String {
     if value.is_finite() { format!("{value:.2}×") } else { MISSING.into() }

@@ -6,7 +6,7 @@ mod predictions;
 use polars::prelude::*;
 use tuner::{
     configuration::Load,
-    record::{Measurement, Outcome, Record, Role, Spread},
+    record::{Fingerprint, Measurement, Record, Role, Spread},
 };
 
 use crate::{
@@ -46,6 +46,20 @@ const TRIAL_SPREADS: &[SpreadOfTrial] = &[
     ("latency_ms", |trial| Some(trial.latency_ms)),
 ];
 
+/// What a fingerprint says.
+type OfFingerprint = (&'static str, fn(&Fingerprint) -> &str);
+
+const FINGERPRINT: &[OfFingerprint] = &[
+    ("device", |print| &print.device),
+    ("device_name", |print| &print.device_name),
+    ("driver", |print| &print.driver),
+    ("engine", |print| &print.engine),
+    ("settings", |print| &print.settings),
+    ("target", |print| &print.target),
+    ("draft", |print| &print.draft),
+    ("workload", |print| &print.workload),
+];
+
 /// A place in a spread.
 type OfSpread = (&'static str, fn(Spread) -> f64);
 
@@ -57,102 +71,77 @@ const SPREAD_ENDS: &[OfSpread] = &[
     ("max", |spread| spread.max),
 ];
 
+/// A trial, and where it stands.
+struct TrialRow<'a> {
+    /// The section's number, from one.
+    section: usize,
+    sweep: &'a str,
+    record: &'a Record,
+}
+
 /// One row a trial, failed ones too.
 ///
 /// # Errors
 /// When the frame cannot be built.
 pub fn trials(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
-    let rows: Vec<(usize, &Section<'_>, &str, &Record)> = sections
-        .iter()
-        .enumerate()
-        .flat_map(|(number, section)| {
-            let row = move |(sweep, record): &(usize, _)| {
-                (number + 1, section, section.sweeps[*sweep].name.as_str(), *record)
-            };
-            section.records.iter().map(row)
-        })
-        .collect();
+    let rows: Vec<TrialRow<'_>> =
+        sections.iter().zip(1..).flat_map(|(section, number)| rows_of(number, section)).collect();
     let text = |name: &str, of: &dyn Fn(&Record) -> String| {
-        Column::new(name.into(), rows.iter().map(|row| of(row.3)).collect::<Vec<_>>())
+        Column::new(name.into(), rows.iter().map(|row| of(row.record)).collect::<Vec<_>>())
     };
-    let number = |name: &str, of: &dyn Fn(&Record) -> u64| {
-        Column::new(name.into(), rows.iter().map(|row| of(row.3)).collect::<Vec<_>>())
+    let number = |name: &str, of: fn(&Record) -> Option<u64>| {
+        Column::new(name.into(), rows.iter().map(|row| of(row.record)).collect::<Vec<_>>())
     };
-    let measured = |record: &Record| match &record.outcome {
-        Outcome::Measured(measurement) => Some((**measurement).clone()),
-        Outcome::Failed { .. } => None,
+    let figure = |name: &str, of: &dyn Fn(&Measurement) -> Option<f64>| {
+        Column::new(name.into(), rows.iter().map(|row| of(row.record.measurement()?)).collect::<Vec<_>>())
     };
-    let count = |name: &str, of: fn(&Measurement) -> u64| {
-        Column::new(name.into(), rows.iter().map(|row| measured(row.3).map(|trial| of(&trial))).collect::<Vec<_>>())
-    };
-    let figure = |name: String, of: &dyn Fn(&Measurement) -> Option<f64>| {
-        Column::new(
-            name.into(),
-            rows.iter().map(|row| measured(row.3).and_then(|trial| of(&trial))).collect::<Vec<_>>(),
-        )
+    let histogram = |name: &str, of: fn(&Measurement) -> &[u64]| {
+        let joined = |row: &TrialRow<'_>| Some(joined(of(row.record.measurement()?)));
+        Column::new(name.into(), rows.iter().map(joined).collect::<Vec<_>>())
     };
     let mut columns = vec![
-        Column::new("section".into(), rows.iter().map(|row| row.0 as u64).collect::<Vec<_>>()),
-        Column::new("sweep".into(), rows.iter().map(|row| row.2).collect::<Vec<_>>()),
+        Column::new("section".into(), rows.iter().map(|row| row.section as u64).collect::<Vec<_>>()),
+        Column::new("sweep".into(), rows.iter().map(|row| row.sweep).collect::<Vec<_>>()),
         text("id", &|record| record.id.clone()),
         text("load", &|record| record.trial.load.to_string()),
-        Column::new("batch_size".into(), rows.iter().map(|row| batch_size(row.3.trial.load)).collect::<Vec<_>>()),
-        Column::new("request_rate".into(), rows.iter().map(|row| request_rate(row.3.trial.load)).collect::<Vec<_>>()),
-        text("configuration", &|record| record.trial.configuration.to_string()),
-        number("num_steps", &|record| record.trial.configuration.shape.num_steps as u64),
-        number("topk", &|record| record.trial.configuration.shape.topk as u64),
-        number("num_draft_tokens", &|record| record.trial.configuration.shape.num_draft_tokens as u64),
-        number("repeat", &|record| record.trial.repeat as u64),
-        number("finished_at", &|record| record.finished_at),
-        text("status", &|record| match record.outcome {
-            Outcome::Measured(_) => "measured".into(),
-            Outcome::Failed { .. } => "failed".into(),
-        }),
+        number("batch_size", |record| batch_size(record.trial.load)),
         Column::new(
-            "reason".into(),
-            rows.iter()
-                .map(|row| match &row.3.outcome {
-                    Outcome::Measured(_) => None,
-                    Outcome::Failed { reason } => Some(reason.clone()),
-                })
-                .collect::<Vec<_>>(),
+            "request_rate".into(),
+            rows.iter().map(|row| request_rate(row.record.trial.load)).collect::<Vec<_>>(),
         ),
-        count("requests", |trial| trial.requests as u64),
-        count("output_tokens", |trial| trial.output_tokens),
-        count("rounds", |trial| trial.rounds),
+        text("configuration", &|record| record.trial.configuration.to_string()),
+        number("num_steps", |record| Some(record.trial.configuration.shape.num_steps as u64)),
+        number("topk", |record| Some(record.trial.configuration.shape.topk as u64)),
+        number("num_draft_tokens", |record| Some(record.trial.configuration.shape.num_draft_tokens as u64)),
+        number("repeat", |record| Some(record.trial.repeat as u64)),
+        number("finished_at", |record| Some(record.finished_at)),
+        text("status", &|record| if record.failure().is_some() { "failed".into() } else { "measured".into() }),
+        Column::new("reason".into(), rows.iter().map(|row| row.record.failure()).collect::<Vec<_>>()),
+        number("requests", |record| Some(record.measurement()?.requests as u64)),
+        number("output_tokens", |record| Some(record.measurement()?.output_tokens)),
+        number("rounds", |record| Some(record.measurement()?.rounds)),
     ];
-    columns.extend(TRIAL_FIGURES.iter().map(|(name, of)| figure((*name).to_owned(), of)));
+    columns.extend(TRIAL_FIGURES.iter().map(|(name, of)| figure(name, of)));
     for (name, spread) in TRIAL_SPREADS {
         for (end, of) in SPREAD_ENDS {
-            columns.push(figure(format!("{name}_{end}"), &|trial| spread(trial).map(of)));
+            columns.push(figure(&format!("{name}_{end}"), &|trial| spread(trial).map(of)));
         }
     }
-    columns.push(Column::new(
-        "accept_histogram".into(),
-        rows.iter().map(|row| measured(row.3).map(|trial| joined(&trial.accept_histogram))).collect::<Vec<_>>(),
-    ));
-    columns.push(Column::new(
-        "running_batch".into(),
-        rows.iter().map(|row| measured(row.3).map(|trial| joined(&trial.running_batch))).collect::<Vec<_>>(),
-    ));
-    columns.push(Column::new(
-        "simulated".into(),
-        rows.iter().map(|row| measured(row.3).map(|trial| trial.simulated)).collect::<Vec<_>>(),
-    ));
-    let print = |name: &str, of: fn(&tuner::record::Fingerprint) -> &str| {
-        text(name, &|record| of(&record.fingerprint).to_owned())
-    };
-    columns.extend([
-        print("device", |print| &print.device),
-        print("device_name", |print| &print.device_name),
-        print("driver", |print| &print.driver),
-        print("engine", |print| &print.engine),
-        print("settings", |print| &print.settings),
-        print("target", |print| &print.target),
-        print("draft", |print| &print.draft),
-        print("workload", |print| &print.workload),
-    ]);
+    columns.push(histogram("accept_histogram", |trial| &trial.accept_histogram));
+    columns.push(histogram("running_batch", |trial| &trial.running_batch));
+    let simulated = |row: &TrialRow<'_>| row.record.measurement().map(|trial| trial.simulated);
+    columns.push(Column::new("simulated".into(), rows.iter().map(simulated).collect::<Vec<_>>()));
+    columns.extend(FINGERPRINT.iter().map(|(name, of)| text(name, &|record| of(&record.fingerprint).to_owned())));
     frame("trials", columns)
+}
+
+fn rows_of<'a>(number: usize, section: &'a Section<'_>) -> impl Iterator<Item = TrialRow<'a>> {
+    let row = move |(sweep, record): &(usize, &'a Record)| TrialRow {
+        section: number,
+        sweep: &section.sweeps[*sweep].name,
+        record,
+    };
+    section.records.iter().map(row)
 }
 
 /// The section's number, the load and the configuration.

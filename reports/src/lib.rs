@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 use tuner::statistics;
 
 pub use error::ReportError;
+pub use figures::duration;
 pub use input::{ReportInput, Sweep};
 pub use terminal::table as terminal_table;
 

@@ -9,7 +9,8 @@ mod table;
 use serde::Serialize;
 
 use crate::{
-    charts, columns,
+    charts::{self, Chart},
+    columns,
     comparison::Comparison,
     definitions,
     error::ReportError,
@@ -22,8 +23,6 @@ use crate::{
 
 use self::part::{Part, Table};
 pub use self::{answer::Answer, parts::versus};
-/// Charts stand on the page as they are drawn.
-pub use crate::charts::Chart as ChartPage;
 
 /// The whole page.
 #[derive(Serialize)]
@@ -46,7 +45,7 @@ struct SectionPage {
     fingerprint: Vec<Pair>,
     sweeps: Vec<SweepFacts>,
     trials: String,
-    charts: Vec<ChartPage>,
+    charts: Vec<Chart>,
     races: Vec<RacePage>,
     parts: Vec<Part>,
 }
@@ -61,7 +60,7 @@ struct RacePage {
     /// What is to be said of the figures of all rows.
     remark: Option<&'static str>,
     failed: Vec<table::Failed>,
-    charts: Vec<ChartPage>,
+    charts: Vec<Chart>,
     noise: table::NoiseTable,
 }
 

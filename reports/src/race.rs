@@ -3,7 +3,7 @@
 use schemas::sweep::Metric;
 use tuner::{
     configuration::{Configuration, Load},
-    record::{Measurement, Outcome, Record, Role, Spread},
+    record::{Measurement, Record, Role, Spread},
     selection::{self, Interval, LoadRanking, Ranked, Verdict},
 };
 
@@ -143,20 +143,9 @@ impl Entry {
             .filter(|record| record.trial.load == load && record.trial.configuration == ranked.configuration)
             .collect();
         trials.sort_by_key(|record| record.trial.repeat);
-        let measurements: Vec<&Measurement> = trials
-            .iter()
-            .filter_map(|record| match &record.outcome {
-                Outcome::Measured(measurement) => Some(&**measurement),
-                Outcome::Failed { .. } => None,
-            })
-            .collect();
-        let failures = trials
-            .iter()
-            .filter_map(|record| match &record.outcome {
-                Outcome::Failed { reason } => Some(format!("repeat {}: {reason}", record.trial.repeat + 1)),
-                Outcome::Measured(_) => None,
-            })
-            .collect();
+        let measurements: Vec<&Measurement> = trials.iter().filter_map(|record| record.measurement()).collect();
+        let failure = |record: &&Record| Some(format!("repeat {}: {}", record.trial.repeat + 1, record.failure()?));
+        let failures = trials.iter().filter_map(failure).collect();
         Self {
             rank,
             chosen: chosen == Some(&ranked.configuration) && rank.is_some(),

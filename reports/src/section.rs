@@ -8,7 +8,7 @@ use schemas::sweep::Metric;
 use tuner::{
     guide::Guide,
     merge,
-    record::{Fingerprint, Outcome, Record},
+    record::{Fingerprint, Record},
     selection,
 };
 
@@ -110,7 +110,7 @@ impl<'a> Section<'a> {
 
     /// Trials that were measured, and trials that failed.
     pub fn counts(&self) -> (usize, usize) {
-        let measured = self.records.iter().filter(|(_, record)| matches!(record.outcome, Outcome::Measured(_))).count();
+        let measured = self.records.iter().filter(|(_, record)| record.measurement().is_some()).count();
         (measured, self.records.len() - measured)
     }
 }

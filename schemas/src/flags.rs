@@ -32,6 +32,32 @@ pub enum Takes {
     Texts,
 }
 
+/// What `--attention-backend` takes in SGLang 0.4.7 to 0.5.23; other names are of the engine that was tuned with.
+pub const SGLANG_ATTENTION_BACKENDS: &[&str] = &[
+    "aiter",
+    "ascend",
+    "cutedsl_mla",
+    "cutlass_mla",
+    "dsa",
+    "dual_chunk_flash_attn",
+    "fa3",
+    "fa4",
+    "flashinfer",
+    "flashinfer_mla",
+    "flashmla",
+    "flex_attention",
+    "hybrid_linear_attn",
+    "intel_amx",
+    "intel_xpu",
+    "nsa",
+    "tokenspeed_mla",
+    "torch_native",
+    "triton",
+    "trtllm_mha",
+    "trtllm_mla",
+    "wave",
+];
+
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Flag {

@@ -3,7 +3,6 @@
 mod config;
 mod derived;
 mod generation;
-mod hot_vocabulary;
 mod lenient;
 mod mtp;
 pub mod published;
@@ -14,7 +13,6 @@ mod tokenizer;
 pub use config::{ConfigError, DflashConfig, EagleConfig, ModelConfig, RopeScaling};
 pub use derived::{DraftKind, normal_dtype};
 pub use generation::GenerationConfig;
-pub use hot_vocabulary::HotVocabulary;
 pub use size::element_bytes;
 pub use tensors::{HeaderError, TensorHeader, TensorHeaders, TensorIndex, header_length};
 pub use tokenizer::{TokenizerError, TokenizerFacts};
@@ -35,8 +33,6 @@ pub struct ModelFacts {
     pub tensors: Option<TensorHeaders>,
     /// Names of all tensors and their size, where the checkpoint has an index.
     pub index: Option<TensorIndex>,
-    /// The data of `d2t`, where the checkpoint has one that could be read.
-    pub hot_vocabulary: Option<HotVocabulary>,
     /// The generation_config.json, where there is one.
     pub generation: Option<GenerationConfig>,
     /// The vocabulary of tokenizer.json, where it was read.
@@ -49,21 +45,6 @@ impl ModelFacts {
         match (&self.tensors, &self.index) {
             (Some(tensors), _) => Some(Box::new(tensors.0.keys().map(String::as_str))),
             (None, Some(index)) => Some(Box::new(index.shards.keys().map(String::as_str))),
-            (None, None) => None,
-        }
-    }
-
-    /// Whether there is a tensor whose name is `suffix` or ends in it behind a dot; none where the names are not known.
-    pub fn has_tensor(&self, suffix: &str) -> Option<bool> {
-        let ends = |name: &str| name.strip_suffix(suffix).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-        Some(self.tensor_names()?.any(ends))
-    }
-
-    /// Bytes of all weights; none where neither headers nor an index could be read.
-    pub fn weight_bytes(&self) -> Option<u64> {
-        match (&self.tensors, &self.index) {
-            (Some(tensors), _) => Some(tensors.bytes()),
-            (None, Some(index)) => index.total_size,
             (None, None) => None,
         }
     }

@@ -158,7 +158,9 @@ impl TunedFile {
     fn check(&self) -> Result<(), Wrong> {
         if self.format != FORMAT {
             let found = self.format;
-            return Err(Wrong::at(&["format"], format!("format {found} is not known; this program reads {FORMAT}")));
+            let reason =
+                format!("it has format {found}, and this program reads {FORMAT}: another version of spectune wrote it");
+            return Err(Wrong::at(&["format"], reason));
         }
         if self.policy.is_empty() {
             return Err(Wrong::at(&["policy"], "expected at least one row"));
@@ -260,7 +262,7 @@ mod tests {
     #[test]
     fn other_formats_and_impossible_shapes_are_refused_at_their_place() {
         for (from, to, expected) in [
-            ("format = 1", "format = 2", "format 2 is not known"),
+            ("format = 1", "format = 2", "it has format 2, and this program reads 1"),
             ("num_draft_tokens = 4", "num_draft_tokens = 9", "must be num_steps + 1"),
             ("max_running_batch = 1", "max_running_batch = 9", "ascending"),
         ] {

@@ -258,10 +258,7 @@ fn parse(bytes: &[u8]) -> Result<Contents, String> {
             None => {
                 let damaged = "the first line is damaged, or this is no journal of spectune";
                 // Before all else: another format may have another header.
-                let Version { format } = content(line).ok_or(damaged)?;
-                if format != FORMAT {
-                    return Err(format!("it has format {format}, this program reads {FORMAT}"));
-                }
+                content::<Version>(line).ok_or(damaged)?.expect(FORMAT)?;
                 let header: Header = content(line).ok_or(damaged)?;
                 contents = Some(Contents { header, records: Vec::new(), damaged: Vec::new(), whole: end });
             }
@@ -522,6 +519,6 @@ mod tests {
         let newer = line(&Header { format: FORMAT + 1, ..header() }).expect("a line");
         std::fs::write(folder.path().join(FILE_NAME), newer).expect("a file");
         let error = read(folder.path()).expect_err("another format").to_string();
-        assert!(error.contains("format 3, this program reads 2"), "{error}");
+        assert!(error.contains("format 3, and this program reads 2: another version of spectune wrote it"), "{error}");
     }
 }

@@ -185,6 +185,24 @@ impl Fingerprint {
     }
 }
 
+impl Record {
+    /// What was measured; `None` of a trial that failed.
+    pub fn measurement(&self) -> Option<&Measurement> {
+        match &self.outcome {
+            Outcome::Measured(measurement) => Some(measurement),
+            Outcome::Failed { .. } => None,
+        }
+    }
+
+    /// Why it failed; `None` of a trial that was measured.
+    pub fn failure(&self) -> Option<&str> {
+        match &self.outcome {
+            Outcome::Measured(_) => None,
+            Outcome::Failed { reason } => Some(reason),
+        }
+    }
+}
+
 impl Measurement {
     /// What a metric says of it, turned so that more is better; `None` where the figure is missing, or nothing was good
     /// enough to count.

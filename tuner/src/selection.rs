@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     configuration::{Configuration, Load},
     noise::Scores,
-    record::{Measurement, Outcome, Record, Role},
+    record::{Measurement, Record, Role},
     statistics::{interval, relative_deviation},
 };
 
@@ -151,8 +151,9 @@ impl Verdict {
 ///
 /// Comparisons are paired: repeat r of one configuration with repeat r of the other, which ran close to it in time. A
 /// candidate ties with the best if it is behind by less than one percent, or by no more than chance explains in a race of so
-/// many (in one race of twenty between equals it does not) while the interval of the paired difference holds zero; of those that tie the simplest is chosen, no
-/// speculation being the simplest of all.
+/// many (in one race of twenty between equals it does not), unless the best leads in every repeat that both have, which
+/// are at least five (`Scores::always_leads`); of those that tie the simplest is chosen, no speculation being the
+/// simplest of all.
 pub fn rank<'a>(records: impl IntoIterator<Item = &'a Record>, metric: Metric) -> Vec<LoadRanking> {
     let mut races: BTreeMap<Load, BTreeMap<&Configuration, Vec<&Record>>> = BTreeMap::new();
     for record in records {
@@ -174,8 +175,8 @@ fn mark_front(rankings: &mut [LoadRanking]) {
     }
 }
 
-/// One configuration relative to another under a load, paired by repeat as in [`rank`]: 1.5 is half as fast again in terms of
-/// the metric. `None` without a common repeat.
+/// One configuration relative to another under a load, paired by repeat as in [`rank`]: 1.5 is half as fast again in
+/// terms of the metric. `None` without a common repeat.
 pub fn relative<'a>(
     records: impl IntoIterator<Item = &'a Record>,
     load: Load,
@@ -218,7 +219,7 @@ fn entry(
     baseline: &BTreeMap<usize, f64>,
     metric: Metric,
 ) -> Ranked {
-    let figures: Vec<&Measurement> = records.iter().filter_map(|record| measured(record)).collect();
+    let figures: Vec<&Measurement> = records.iter().filter_map(|record| record.measurement()).collect();
     let figure = |of: fn(&Measurement) -> f64| interval(&figures.iter().map(|one| of(one)).collect::<Vec<_>>());
     let own = scores(records, metric);
     let ratios: Vec<f64> = own.iter().filter_map(|(repeat, score)| Some(score / baseline.get(repeat)?)).collect();
@@ -228,15 +229,12 @@ fn entry(
         accept_histogram.resize(one.accept_histogram.len().max(accept_histogram.len()), 0);
         accept_histogram.iter_mut().zip(&one.accept_histogram).for_each(|(sum, count)| *sum += count);
     }
-    let failure = records.iter().find_map(|record| match &record.outcome {
-        Outcome::Failed { reason } => Some(reason.clone()),
-        Outcome::Measured(_) => None,
-    });
+    let failure = records.iter().find_map(|record| record.failure());
     Ranked {
         configuration: configuration.clone(),
         role: records.first().map_or(Role::Candidate, |record| record.role),
         repeats: figures.len(),
-        failure: failure.filter(|_| figures.is_empty()),
+        failure: failure.filter(|_| figures.is_empty()).map(str::to_owned),
         output_tokens_per_s: figure(|one| one.output_tokens_per_s),
         goodput_tokens_per_s: interval(&figures.iter().filter_map(|one| one.goodput_tokens_per_s).collect::<Vec<_>>()),
         tokens_per_s_per_user: figure(|one| one.tokens_per_s_per_user),
@@ -253,16 +251,9 @@ fn entry(
     }
 }
 
-fn measured(record: &Record) -> Option<&Measurement> {
-    match &record.outcome {
-        Outcome::Measured(figures) => Some(figures),
-        Outcome::Failed { .. } => None,
-    }
-}
-
 /// The objective by repeat, turned so that more is better.
 fn scores(records: &[&Record], metric: Metric) -> BTreeMap<usize, f64> {
-    let score = |record: &&Record| Some((record.trial.repeat, measured(record)?.score(metric)?));
+    let score = |record: &&Record| Some((record.trial.repeat, record.measurement()?.score(metric)?));
     records.iter().filter_map(score).collect()
 }
 
@@ -296,7 +287,11 @@ mod tests {
     use schemas::tree::TreeShape;
 
     use super::*;
-    use crate::{configuration::TableRow, made_up, record::Trial};
+    use crate::{
+        configuration::TableRow,
+        made_up,
+        record::{Outcome, Trial},
+    };
 
     fn record(shape: &str, repeat: usize, rate: f64) -> Record {
         let shape: TreeShape = shape.parse().expect("a shape");

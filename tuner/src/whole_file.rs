@@ -25,7 +25,8 @@ impl Version {
         if self.format == read {
             Ok(())
         } else {
-            Err(format!("it has format {}, and this program reads {read}", self.format))
+            let found = self.format;
+            Err(format!("it has format {found}, and this program reads {read}: another version of spectune wrote it"))
         }
     }
 }

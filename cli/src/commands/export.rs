@@ -8,7 +8,11 @@ use schemas::{
     version::EngineVersion,
 };
 
-use crate::{exit::Exit, setup, terminal};
+use crate::{
+    exit::Exit,
+    setup::{self, WrongFile},
+    terminal,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,10 +40,7 @@ pub struct Arguments {
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let source = setup::read_source(&arguments.tuned)?;
-    let tuned = match TunedFile::read(&source) {
-        Ok(tuned) => tuned,
-        Err(finding) => return setup::show(&source, *finding),
-    };
+    let tuned = TunedFile::read(&source).map_err(|finding| WrongFile::new(source, finding))?;
     let exported = export(&Tuning::from(&tuned), arguments.to, arguments.batch_size, arguments.engine_version)?;
     terminal::print(&exported.text)?;
     exported.notes.iter().for_each(|note| terminal::note(&format!("note: {note}")));

@@ -10,15 +10,15 @@ mod summary;
 use std::path::PathBuf;
 
 use schemas::{
-    diagnostic::{Findings, Format, Severity, render, statistics},
+    diagnostic::{Findings, Format, Severity, fix, render, statistics},
     gpu::GpuMemory,
     launch::Engine,
+    text::Source,
     version::EngineVersion,
 };
 
 use crate::{exit::Exit, setup, terminal};
 use look::{Linter, Looked};
-use mend::Mending;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -43,7 +43,7 @@ Findings of severity info never change the exit code.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Launch lines, shell scripts or TOML files; - is standard input
+    /// Launch lines, shell scripts, TOML or YAML files, Markdown with such blocks; - is standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Folder of the target, whatever the launch says
@@ -108,7 +108,7 @@ pub struct Arguments {
 /// What was made of one file.
 struct Done {
     looked: Looked,
-    mending: Option<Mending>,
+    mended: Option<fix::Mended>,
 }
 
 /// Runs the command.
@@ -147,23 +147,23 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 fn one(linter: &Linter<'_>, arguments: &Arguments, file: &std::path::Path) -> anyhow::Result<Done> {
     let judged = linter.settings_of(file)?;
     let mut source = setup::read_source(file)?;
-    let mut mending = None;
+    let mut mended = None;
     if arguments.fix || arguments.diff {
-        let mended =
-            Mending::of(&source, arguments.unsafe_fixes, |source| linter.look(source.clone(), &judged).diagnostics);
+        let look = |source: &Source| linter.look(source.clone(), &judged).diagnostics;
+        let fixed = fix::until_stable(&source, arguments.unsafe_fixes, look);
         if arguments.fix {
-            mended.write(file, &source)?;
-            source = schemas::text::Source::new(source.name(), mended.text());
+            mend::write(&fixed.text, file, &source)?;
+            source = Source::new(source.name(), fixed.text.as_str());
         }
-        mending = Some(mended);
+        mended = Some(fixed);
     }
-    Ok(Done { looked: linter.look(source, &judged), mending })
+    Ok(Done { looked: linter.look(source, &judged), mended })
 }
 
 fn print(arguments: &Arguments, all: &[Done]) -> anyhow::Result<()> {
     let findings: Vec<Findings<'_>> = all.iter().map(|done| done.looked.findings()).collect();
-    let diff =
-        || all.iter().filter_map(|done| Some(done.mending.as_ref()?.diff(&done.looked.source))).collect::<String>();
+    let changes = |done: &Done| Some(mend::diff(&done.looked.source, &done.mended.as_ref()?.text));
+    let diff = || all.iter().filter_map(changes).collect::<String>();
     let rendered =
         || render(&findings, arguments.format, arguments.format == Format::Full && terminal::stdout_is_coloured());
     let output = match arguments.format {

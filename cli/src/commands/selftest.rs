@@ -15,7 +15,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Where to run: cpu or cuda:N
+    /// Where to run: auto, cpu, cuda or cuda:N
     #[arg(long, default_value = "auto")]
     device: engine::DeviceChoice,
     /// Run all checks of the kernels and a few of the engine

@@ -58,7 +58,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         request_metrics: arguments.request_metrics,
         shutdown_grace: Duration::from_secs(arguments.shutdown_grace),
     };
-    let model = options.served_model_name.clone().unwrap_or_else(|| engine.identity().name.clone());
+    let model = options.model_name(engine.identity()).to_owned();
     let device = engine.device().device;
     let ready = |address| terminal::note(&format!("serving {model} on {device} at http://{address}"));
     match serve(engine, options, ready) {

@@ -23,7 +23,8 @@ use self::progress::Bar;
 use crate::{
     commands::report,
     exit::{self, Exit},
-    setup, terminal,
+    setup::{self, WrongFile},
+    terminal,
 };
 
 const EXAMPLES: &str = "\
@@ -82,10 +83,7 @@ pub struct Arguments {
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let source = setup::read_source(&arguments.sweep)?;
-    let file = match SweepFile::read(&source) {
-        Ok(file) => file,
-        Err(finding) => return setup::show(&source, *finding),
-    };
+    let file = SweepFile::read(&source).map_err(|finding| WrongFile::new(source, finding))?;
     if let Some(scheduler) = arguments.emit {
         return jobs::emit(scheduler, &file, &arguments);
     }
@@ -203,7 +201,7 @@ fn describe(plan: &Plan, request: &SweepRequest<'_>) -> String {
     text += &format!("a trial    {} requests, up to {} tokens\n", plan.requests, plan.tokens_a_trial);
     text += &format!(
         "estimate   {}{}, if every trial ran as without speculation, extrapolated from short batches measured now:\n",
-        plan.estimate.seconds.map_or_else(|| "unknown".into(), duration),
+        plan.estimate.seconds.map_or_else(|| "unknown".into(), reports::duration),
         if plan.planned.exact { "" } else { " for those" }
     );
     for one in &plan.estimate.basis {
@@ -211,7 +209,7 @@ fn describe(plan: &Plan, request: &SweepRequest<'_>) -> String {
             Some((rate, seconds)) => format!(
                 "           batch {}: {rate:.0} tokens/s for each request, so {} a trial\n",
                 one.batch_size,
-                duration(seconds)
+                reports::duration(seconds)
             ),
             None => format!("           batch {}: could not be measured\n", one.batch_size),
         };
@@ -227,14 +225,4 @@ fn describe(plan: &Plan, request: &SweepRequest<'_>) -> String {
         text += &format!("  {}{role}\n", one.configuration);
     }
     text
-}
-
-fn duration(seconds: f64) -> String {
-    match seconds {
-        seconds if !seconds.is_finite() => "unknown".into(),
-        seconds if seconds < 9.5 => format!("{seconds:.1} s"),
-        seconds if seconds < 90.0 => format!("{seconds:.0} s"),
-        seconds if seconds < 5400.0 => format!("{:.0} min", seconds / 60.0),
-        seconds => format!("{:.1} h", seconds / 3600.0),
-    }
 }

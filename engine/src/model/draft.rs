@@ -56,7 +56,9 @@ pub trait Draft: fmt::Debug + Send + Sync {
     fn vocab_size(&self) -> usize;
 
     /// The target's token of one of the draft's.
-    fn token(&self, index: usize) -> u32;
+    fn token(&self, index: usize) -> u32 {
+        self.facts().tokens.as_ref().map_or(index as u32, |tokens| tokens[index])
+    }
 
     /// An empty cache of the head's one layer.
     fn cache(&self, rows: usize) -> KeyValues;

@@ -94,10 +94,6 @@ impl Draft for Eagle2 {
         self.head.outputs()
     }
 
-    fn token(&self, index: usize) -> u32 {
-        self.facts.tokens.as_ref().map_or(index as u32, |tokens| tokens[index])
-    }
-
     fn cache(&self, rows: usize) -> KeyValues {
         self.attention.cache(rows)
     }

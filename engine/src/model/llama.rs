@@ -88,11 +88,6 @@ impl Llama {
         self.embedding.outputs()
     }
 
-    /// Decoder layers.
-    pub fn layer_count(&self) -> usize {
-        self.layers.len()
-    }
-
     /// Empty caches, one a layer.
     pub fn caches(&self, rows: usize) -> Vec<KeyValues> {
         self.layers.iter().map(|layer| layer.attention.cache(rows)).collect()

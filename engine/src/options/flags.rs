@@ -1,7 +1,7 @@
 //! Engine flags, spelled as SGLang spells them.
 
 use schemas::{
-    flags::Key,
+    flags::{Key, SGLANG_ATTENTION_BACKENDS},
     launch::{Launch, Setting},
     tree::TreeShape,
 };
@@ -159,37 +159,13 @@ fn load_format(name: &str) -> Result<LoadFormat, EngineError> {
 
 /// SGLang's names are taken, so that its launch lines work unchanged, and mean this engine's choice.
 fn attention_backend(name: &str) -> Result<Option<String>, EngineError> {
-    /// The choices of `--attention-backend` in SGLang 0.4.7 to 0.5.23.
-    const SGLANG: [&str; 21] = [
-        "aiter",
-        "ascend",
-        "cutlass_mla",
-        "dsa",
-        "dual_chunk_flash_attn",
-        "fa3",
-        "fa4",
-        "flashinfer",
-        "flashinfer_mla",
-        "flashmla",
-        "flex_attention",
-        "hybrid_linear_attn",
-        "intel_amx",
-        "intel_xpu",
-        "nsa",
-        "tokenspeed_mla",
-        "torch_native",
-        "triton",
-        "trtllm_mha",
-        "trtllm_mla",
-        "wave",
-    ];
     if name == "auto" {
         return Ok(None);
     }
     if ATTENTION_BACKENDS.contains(&name) {
         return Ok(Some(name.to_owned()));
     }
-    if SGLANG.contains(&name) {
+    if SGLANG_ATTENTION_BACKENDS.contains(&name) {
         tracing::warn!(
             "--attention-backend {name} is SGLang's: this engine has its own kernels and chooses among them (auto)"
         );

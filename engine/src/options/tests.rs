@@ -23,6 +23,7 @@ fn flags_become_options() {
     check("--batch-invariant", |options| options.batch_invariant = true);
     check("--attention-backend auto", |_| {});
     check("--attention-backend flashinfer", |_| {});
+    check("--attention-backend cutedsl_mla", |_| {});
     check("--attention-backend tiles", |options| options.attention_backend = Some("tiles".into()));
     check("--speculative-token-map freq.pt", |options| options.token_map = Some("freq.pt".into()));
     check("--simulate-accept-length 2.5", |options| options.simulate_accept_length = Some(2.5));

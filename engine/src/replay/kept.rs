@@ -72,7 +72,7 @@ impl<'a> Kept<'a> {
         let row = backend.state_row()?;
         let header = Header {
             format: FORMAT,
-            engine: concat!("spectune ", env!("CARGO_PKG_VERSION")).into(),
+            engine: crate::NAME_AND_VERSION.into(),
             target: identity.target.clone(),
             device: device.device,
             device_name: device.name,

@@ -320,7 +320,7 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, line(rows, block(width / 4)), &arguments) }
     }
 
-    /// `out[target[r]] = from[source[r]]`; without `source` or `target`, row r itself.
+    /// `out[target[r]] = from[source[r]]`; without `source` or `target`, row r itself. A source below 0 leaves the row alone.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::ChartPage;
+use crate::charts::Chart;
 
 /// A part.
 #[derive(Serialize)]
@@ -16,7 +16,7 @@ pub struct Part {
     /// What is found, a sentence each.
     pub remarks: Vec<String>,
     /// Its charts.
-    pub charts: Vec<ChartPage>,
+    pub charts: Vec<Chart>,
     /// Its tables.
     pub tables: Vec<Table>,
 }

@@ -69,13 +69,8 @@ fn tables_read_back_with_every_row_and_figure() {
     let trials = parquet("trials.parquet");
     assert_eq!(trials.height(), records.len());
     let figures = trials.column("output_tokens_per_s").expect("there").f64().expect("numbers").to_vec();
-    let expected: Vec<Option<f64>> = records
-        .iter()
-        .map(|record| match &record.outcome {
-            Outcome::Measured(measurement) => Some(measurement.output_tokens_per_s),
-            Outcome::Failed { .. } => None,
-        })
-        .collect();
+    let expected: Vec<Option<f64>> =
+        records.iter().map(|record| Some(record.measurement()?.output_tokens_per_s)).collect();
     assert_eq!(figures, expected);
     let reasons = trials.column("reason").expect("there").str().expect("texts").iter().flatten().count();
     assert_eq!(reasons, expected.iter().filter(|figure| figure.is_none()).count());

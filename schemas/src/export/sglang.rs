@@ -4,30 +4,11 @@ use std::fmt::Write;
 
 use super::{ExportError, Exported, Row, Tuning, words, words::Flag};
 use crate::{
-    flags::Key,
+    flags::{Key, SGLANG_ATTENTION_BACKENDS},
     launch::{file::EngineName, quoted},
     tree::TreeShape,
     version::EngineVersion,
 };
-
-/// Attention backends that SGLang has; others are of the engine that was tuned with.
-const BACKENDS: &[&str] = &[
-    "aiter",
-    "cutedsl_mla",
-    "cutlass_mla",
-    "dual_chunk_flash_attn",
-    "fa3",
-    "fa4",
-    "flashinfer",
-    "flashmla",
-    "flex_attention",
-    "nsa",
-    "torch_native",
-    "triton",
-    "trtllm_mha",
-    "trtllm_mla",
-    "wave",
-];
 
 /// GPUs of the Hopper generation, which fa3 is made for.
 const HOPPER: &[&str] = &["H100", "H200", "H800", "H20", "GH200"];
@@ -117,7 +98,7 @@ fn flags(row: &Row, tuning: &Tuning, notes: &mut Vec<String>) -> Result<Vec<Flag
                     | Key::DecodeAttentionBackend
                     | Key::SpeculativeDraftAttentionBackend
             )
-            && !flag.words.iter().all(|word| BACKENDS.contains(&word.as_str()));
+            && !flag.words.iter().all(|word| SGLANG_ATTENTION_BACKENDS.contains(&word.as_str()));
         let dropped = (foreign && OURS.contains(&flag.key)) || unknown_backend;
         if dropped {
             left_out.push(format!("--{}{}", flag.key.flag().name, values(flag)));

@@ -107,10 +107,10 @@ pub struct ModelConfig {
     /// The algorithm of a draft that the speculators library has written, whose layout is its own.
     pub speculators_model_type: Option<String>,
     /// Beginning-of-text token.
-    #[serde(deserialize_with = "config_tokens")]
+    #[serde(deserialize_with = "lenient::one_or_several")]
     pub bos_token_id: Vec<u32>,
     /// End-of-text tokens: one or several.
-    #[serde(deserialize_with = "config_tokens")]
+    #[serde(deserialize_with = "lenient::one_or_several")]
     pub eos_token_id: Vec<u32>,
 }
 
@@ -179,20 +179,6 @@ pub enum ConfigError {
 
 /// Longest config.json that is read.
 const LONGEST_CONFIG: usize = 16 << 20;
-
-fn config_tokens<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<u32>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Tokens {
-        One(u32),
-        Several(Vec<u32>),
-    }
-    Ok(match Option::<Tokens>::deserialize(deserializer)? {
-        None => Vec::new(),
-        Some(Tokens::One(token)) => vec![token],
-        Some(Tokens::Several(tokens)) => tokens,
-    })
-}
 
 impl ModelConfig {
     /// Reads the text of a config.json. A field of the wrong type counts as absent (a number in quotes counts as the

@@ -2,12 +2,14 @@
 
 use serde::Deserialize;
 
+use super::lenient;
+
 /// The fields that matter here; what is absent stays absent.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct GenerationConfig {
     /// End-of-text tokens: one or several.
-    #[serde(deserialize_with = "one_or_several")]
+    #[serde(deserialize_with = "lenient::one_or_several")]
     pub eos_token_id: Vec<u32>,
     /// Whether the model is meant to be sampled.
     pub do_sample: Option<bool>,
@@ -35,18 +37,4 @@ impl GenerationConfig {
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }
-}
-
-fn one_or_several<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<u32>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Tokens {
-        One(u32),
-        Several(Vec<u32>),
-    }
-    Ok(match Option::<Tokens>::deserialize(deserializer)? {
-        None => Vec::new(),
-        Some(Tokens::One(token)) => vec![token],
-        Some(Tokens::Several(tokens)) => tokens,
-    })
 }

@@ -1,6 +1,6 @@
-//! Reading an object field by field, so that one that cannot be read leaves the others readable.
+//! Reading what is written in several ways; an object field by field, so that one that cannot be read leaves the others.
 
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::{Map, Value as Json};
 
 /// The fields that the type can read: as they are, or as the number that a text or a whole float stands for.
@@ -27,6 +27,21 @@ pub(super) fn nested<T: DeserializeOwned>(object: &mut Map<String, Json>, name: 
     if let Some(Json::Object(inner)) = object.remove(name) {
         object.insert(name.to_owned(), Json::Object(readable::<T>(inner)));
     }
+}
+
+/// Tokens where one, a list or nothing may stand.
+pub(super) fn one_or_several<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u32>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Tokens {
+        One(u32),
+        Several(Vec<u32>),
+    }
+    Ok(match Option::<Tokens>::deserialize(deserializer)? {
+        None => Vec::new(),
+        Some(Tokens::One(token)) => vec![token],
+        Some(Tokens::Several(tokens)) => tokens,
+    })
 }
 
 fn as_number(value: &Json) -> Option<Json> {

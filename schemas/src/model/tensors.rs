@@ -139,15 +139,6 @@ impl TensorHeaders {
         Ok(())
     }
 
-    /// Bytes of all tensors; a dtype that is not known counts as one byte an element.
-    pub fn bytes(&self) -> u64 {
-        let bytes = |header: &TensorHeader| {
-            let elements = header.shape.iter().fold(1_u64, |product, size| product.saturating_mul(*size as u64));
-            elements.saturating_mul(bits_of(&header.dtype).unwrap_or(8)).div_ceil(8)
-        };
-        self.0.values().map(bytes).fold(0, u64::saturating_add)
-    }
-
     /// A tensor by the end of its name, so that `fc.weight` finds `model.fc.weight` too.
     pub fn find(&self, suffix: &str) -> Option<&TensorHeader> {
         self.0.get(suffix).or_else(|| {
@@ -218,12 +209,5 @@ mod tests {
         let float = index(r#"{"metadata": {"total_size": 12.0}, "weight_map": {}}"#);
         assert_eq!(float.expect("an index").total_size, Some(12));
         assert!(index("{}").is_err());
-    }
-
-    #[test]
-    fn bytes_follow_from_shapes() {
-        let header = |dtype: &str, shape: &[usize]| TensorHeader { dtype: dtype.into(), shape: shape.to_vec() };
-        let all = [("a".to_owned(), header("BF16", &[3, 5])), ("b".to_owned(), header("F4", &[3]))];
-        assert_eq!(TensorHeaders(all.into()).bytes(), 30 + 2);
     }
 }

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Context, Page, Rule, Selection, lint, page::Block};
+use super::{
+    Context, Page, Rule, Selection, lint,
+    page::{Block, Kind},
+};
 use crate::{
     diagnostic::{Diagnostic, fix},
     launch::{Options, parse},
@@ -30,28 +33,25 @@ impl Example {
         let mut examples: Vec<Self> = Vec::new();
         for block in &page.blocks {
             let Block::Fence { info, lines } = block else { continue };
-            let mut words = info.split_whitespace();
-            let kind = words.next().unwrap_or_default();
-            let words: Vec<&str> = words.collect();
-            let last = examples.last_mut();
-            match (kind, last) {
-                ("launch", _) => examples.push(Self::new(&words, &lines.join("\n"))),
-                ("target", Some(example)) => example.target = Some(facts("target", &words, &lines.join("\n"))),
-                ("draft", Some(example)) => example.draft = Some(facts("draft", &words, &lines.join("\n"))),
-                ("target-tensors", Some(example)) => {
+            let words: Vec<&str> = info.split_whitespace().skip(1).collect();
+            match (info.parse(), examples.last_mut()) {
+                (Ok(Kind::Launch), _) => examples.push(Self::new(&words, &lines.join("\n"))),
+                (Ok(Kind::Target), Some(example)) => example.target = Some(facts("target", &words, &lines.join("\n"))),
+                (Ok(Kind::Draft), Some(example)) => example.draft = Some(facts("draft", &words, &lines.join("\n"))),
+                (Ok(Kind::TargetTensors), Some(example)) => {
                     example.target.as_mut().expect("a target before its tensors").tensors = Some(tensors(lines));
                 }
-                ("target-generation", Some(example)) => {
+                (Ok(Kind::TargetGeneration), Some(example)) => {
                     let generation = GenerationConfig::parse(&lines.join("\n")).expect("a generation_config.json");
                     example.target.as_mut().expect("a target before its sampling").generation = Some(generation);
                 }
-                ("draft-tensors", Some(example)) => {
+                (Ok(Kind::DraftTensors), Some(example)) => {
                     example.draft.as_mut().expect("a draft before its tensors").tensors = Some(tensors(lines));
                 }
-                ("target-tokenizer", Some(example)) => {
+                (Ok(Kind::TargetTokenizer), Some(example)) => {
                     example.target.as_mut().expect("a target before its tokenizer").tokenizer = Some(tokenizer(lines));
                 }
-                ("draft-tokenizer", Some(example)) => {
+                (Ok(Kind::DraftTokenizer), Some(example)) => {
                     example.draft.as_mut().expect("a draft before its tokenizer").tokenizer = Some(tokenizer(lines));
                 }
                 _ => panic!("'{}' has the block '{info}', which is no example", page.title),

@@ -7,9 +7,11 @@
 //!   words say what else is known: `toml` (a launch file), `version:0.5.9`, `concurrency:64`, `memory:81559`, and
 //!   `also:SD090,SD080` for other rules that find something there as well.
 //! - `target` and `draft` after a launch hold fields of the config.json of its models; `partial` says that fields may be
-//!   missing. `target-generation` holds the target's generation_config.json, `draft-tensors` the tensors of the draft, one
-//!   a line: name, dtype, shape as `4096x12288`.
+//!   missing. `target-generation` holds the target's generation_config.json, `target-tensors` and `draft-tensors` the
+//!   tensors of a model, one a line: name, dtype, shape as `4096x12288`.
 //! - `target-tokenizer` and `draft-tokenizer` hold a tokenizer.json.
+
+use std::str::FromStr;
 
 /// A rule's page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +38,37 @@ pub enum Block {
         /// The lines.
         lines: Vec<String>,
     },
+}
+
+/// What a fenced block holds: the first of the words behind the fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Launch,
+    Target,
+    TargetGeneration,
+    TargetTensors,
+    TargetTokenizer,
+    Draft,
+    DraftTensors,
+    DraftTokenizer,
+}
+
+impl FromStr for Kind {
+    type Err = ();
+
+    fn from_str(info: &str) -> Result<Self, ()> {
+        Ok(match info.split_whitespace().next() {
+            Some("launch") => Self::Launch,
+            Some("target") => Self::Target,
+            Some("target-generation") => Self::TargetGeneration,
+            Some("target-tensors") => Self::TargetTensors,
+            Some("target-tokenizer") => Self::TargetTokenizer,
+            Some("draft") => Self::Draft,
+            Some("draft-tensors") => Self::DraftTensors,
+            Some("draft-tokenizer") => Self::DraftTokenizer,
+            _ => return Err(()),
+        })
+    }
 }
 
 impl Page {
@@ -106,21 +139,22 @@ fn separate(text: &mut String, next: &Block) {
     }
 }
 
-/// What a fenced block shows, in words.
+/// What a fenced block shows, in words; nothing of one that is no example, which no page has.
 fn caption(info: &str) -> String {
-    let mut words = info.split_whitespace();
-    let what = match (words.next(), words.clone().any(|word| word == "bad")) {
-        (Some("launch"), true) => "Found here",
-        (Some("launch"), false) => "Nothing is found here",
-        (Some("target"), _) => "The target's config.json",
-        (Some("target-generation"), _) => "The target's generation_config.json",
-        (Some("draft"), _) => "The draft's config.json",
-        (Some("draft-tensors"), _) => "The draft's tensors",
-        (Some("target-tokenizer"), _) => "The target's tokenizer.json",
-        (Some("draft-tokenizer"), _) => "The draft's tokenizer.json",
-        _ => return String::new(),
+    let Ok(kind) = info.parse() else { return String::new() };
+    let words = || info.split_whitespace().skip(1);
+    let what = match kind {
+        Kind::Launch if words().any(|word| word == "bad") => "Found here",
+        Kind::Launch => "Nothing is found here",
+        Kind::Target => "The target's config.json",
+        Kind::TargetGeneration => "The target's generation_config.json",
+        Kind::TargetTensors => "The target's tensors",
+        Kind::TargetTokenizer => "The target's tokenizer.json",
+        Kind::Draft => "The draft's config.json",
+        Kind::DraftTensors => "The draft's tensors",
+        Kind::DraftTokenizer => "The draft's tokenizer.json",
     };
-    let known: Vec<String> = words
+    let known: Vec<String> = words()
         .filter_map(|word| match word.split_once(':')? {
             ("version", version) => Some(format!("sglang {version}")),
             ("concurrency", requests) => Some(format!("{requests} requests expected to run together")),
@@ -133,13 +167,12 @@ fn caption(info: &str) -> String {
 
 /// The language of a fenced block, for highlighting.
 fn language(info: &str) -> &str {
-    let mut words = info.split_whitespace();
-    match words.next() {
-        Some("launch") if words.any(|word| word == "toml") => "toml",
-        Some("launch") => "sh",
-        Some("target" | "target-generation" | "draft" | "target-tokenizer" | "draft-tokenizer") => "json",
-        Some("draft-tensors") => "text",
-        _ => info,
+    let Ok(kind) = info.parse() else { return info };
+    match kind {
+        Kind::Launch if info.split_whitespace().any(|word| word == "toml") => "toml",
+        Kind::Launch => "sh",
+        Kind::TargetTensors | Kind::DraftTensors => "text",
+        Kind::Target | Kind::TargetGeneration | Kind::TargetTokenizer | Kind::Draft | Kind::DraftTokenizer => "json",
     }
 }
 

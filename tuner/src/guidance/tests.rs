@@ -12,7 +12,7 @@ use schemas::{sweep::SweepFile, text::Source};
 use crate::{
     configuration::Load,
     guide::AcceptanceSource,
-    record::{Measurement, Outcome},
+    record::{Measurement, Record},
     sweep::{Progress, StopReason, SweepRequest, SweepSummary, run},
 };
 
@@ -110,10 +110,7 @@ fn sweep_heard(file: &str, out: &Path, resume: bool, progress: &mut dyn Progress
 }
 
 fn figures(summary: &SweepSummary) -> impl Iterator<Item = (&crate::record::Trial, &Measurement)> {
-    summary.records.iter().filter_map(|record| match &record.outcome {
-        Outcome::Measured(figures) => Some((&record.trial, figures.as_ref())),
-        Outcome::Failed { .. } => None,
-    })
+    summary.records.iter().filter_map(|record| Some((&record.trial, record.measurement()?)))
 }
 
 #[test]
@@ -165,10 +162,7 @@ fn imported_acceptance_is_made_up_in_every_trial_and_says_so() {
         assert!((measured.accept_length / made_up - 1.0).abs() < 0.25, "{} {made_up}", measured.accept_length);
     }
     // The default is not in the table: it fails by name, and the sweep goes on.
-    let failed = summary.records.iter().find_map(|record| match &record.outcome {
-        Outcome::Failed { reason } => Some(reason),
-        Outcome::Measured(_) => None,
-    });
+    let failed = summary.records.iter().find_map(Record::failure);
     assert!(failed.is_some_and(|reason| reason.contains("has no row of the tree shape")), "{failed:?}");
 }
 

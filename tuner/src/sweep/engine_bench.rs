@@ -172,12 +172,7 @@ impl<'a> EngineBench<'a> {
 
 /// What a record holds the parts of a round of that were timed beside it.
 fn timed_apart(record: &Record) -> Option<(Configuration, Load)> {
-    match &record.outcome {
-        Outcome::Measured(figures) => {
-            figures.parts_apart.map(|_| (record.trial.configuration.clone(), record.trial.load))
-        }
-        Outcome::Failed { .. } => None,
-    }
+    record.measurement()?.parts_apart.map(|_| (record.trial.configuration.clone(), record.trial.load))
 }
 
 impl Bench for EngineBench<'_> {

@@ -177,7 +177,7 @@ fn fingerprint(engine: &Engine, workload: &Workload, imported: Option<&Acceptanc
         device_name: device.name,
         driver: device.driver,
         units: device.units,
-        engine: concat!("spectune ", env!("CARGO_PKG_VERSION")).into(),
+        engine: engine::NAME_AND_VERSION.into(),
         target: engine.identity().target.clone(),
         draft: engine.identity().draft.clone().unwrap_or_default(),
         workload: workload.hash.clone(),

@@ -1,17 +1,13 @@
 //! Fixing a file: what changes, shown as a difference or written in its place.
 
 use std::{
-    collections::BTreeMap,
     fs,
     io::Write,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context as _, bail};
-use schemas::{
-    diagnostic::{Diagnostic, fix},
-    text::Source,
-};
+use schemas::text::Source;
 use similar::{ChangeTag, TextDiff};
 
 use crate::terminal;
@@ -19,74 +15,48 @@ use crate::terminal;
 /// Lines shown around a change.
 const AROUND: usize = 3;
 
-/// What fixing makes of a text.
-pub(super) struct Mending {
-    mended: fix::Mended,
+/// The change from a text to the fixed one, as `patch` takes it; empty where there is none.
+pub(super) fn diff(source: &Source, fixed: &str) -> String {
+    if fixed == source.text() {
+        return String::new();
+    }
+    let difference = TextDiff::from_lines(source.text(), fixed);
+    let mut unified = difference.unified_diff();
+    let unified = unified.context_radius(AROUND).header(source.name(), source.name());
+    if !terminal::stdout_is_coloured() {
+        return unified.to_string();
+    }
+    let mut text = format!("\u{1b}[1m--- {0}\n+++ {0}\u{1b}[0m\n", source.name());
+    for hunk in unified.iter_hunks() {
+        text.push_str(&format!("\u{1b}[36m{}\u{1b}[0m\n", hunk.header()));
+        for change in hunk.iter_changes() {
+            let (colour, sign) = match change.tag() {
+                ChangeTag::Delete => ("\u{1b}[31m", '-'),
+                ChangeTag::Insert => ("\u{1b}[32m", '+'),
+                ChangeTag::Equal => ("", ' '),
+            };
+            let end = if colour.is_empty() { "" } else { "\u{1b}[0m" };
+            text.push_str(&format!("{colour}{sign}{}{end}\n", change.value().trim_end_matches('\n')));
+        }
+    }
+    text
 }
 
-impl Mending {
-    pub fn of(source: &Source, also_unsafe: bool, look: impl Fn(&Source) -> Vec<Diagnostic>) -> Self {
-        Self { mended: fix::until_stable(source, also_unsafe, look) }
+/// Writes the fixed text in the place of a file's, or to standard output for standard input.
+pub(super) fn write(fixed: &str, file: &Path, source: &Source) -> anyhow::Result<()> {
+    if file.as_os_str() == "-" {
+        return terminal::print(fixed);
     }
-
-    /// The fixed text.
-    pub fn text(&self) -> &str {
-        &self.mended.text
+    if fixed == source.text() {
+        return Ok(());
     }
-
-    /// What was fixed, by code.
-    pub fn fixed(&self) -> &BTreeMap<&'static str, usize> {
-        &self.mended.fixed
+    // Behind a symbolic link it is the file itself that changes.
+    let place = file.canonicalize().with_context(|| format!("cannot write {}", file.display()))?;
+    let present = fs::read(&place).with_context(|| format!("cannot read {}", file.display()))?;
+    if present != source.text().as_bytes() {
+        bail!("{} was changed while it was judged, and is left as it is; run the command again", file.display());
     }
-
-    /// What could not be fixed though a fix was offered.
-    pub fn refused(&self) -> &[&'static str] {
-        &self.mended.refused
-    }
-
-    /// The change from a text, as `patch` takes it; empty where there is none.
-    pub fn diff(&self, source: &Source) -> String {
-        if self.text() == source.text() {
-            return String::new();
-        }
-        let difference = TextDiff::from_lines(source.text(), self.text());
-        let mut unified = difference.unified_diff();
-        let unified = unified.context_radius(AROUND).header(source.name(), source.name());
-        if !terminal::stdout_is_coloured() {
-            return unified.to_string();
-        }
-        let mut text = format!("\u{1b}[1m--- {0}\n+++ {0}\u{1b}[0m\n", source.name());
-        for hunk in unified.iter_hunks() {
-            text.push_str(&format!("\u{1b}[36m{}\u{1b}[0m\n", hunk.header()));
-            for change in hunk.iter_changes() {
-                let (colour, sign) = match change.tag() {
-                    ChangeTag::Delete => ("\u{1b}[31m", '-'),
-                    ChangeTag::Insert => ("\u{1b}[32m", '+'),
-                    ChangeTag::Equal => ("", ' '),
-                };
-                let end = if colour.is_empty() { "" } else { "\u{1b}[0m" };
-                text.push_str(&format!("{colour}{sign}{}{end}\n", change.value().trim_end_matches('\n')));
-            }
-        }
-        text
-    }
-
-    /// Writes the fixed text in the place of a file's, or to standard output for standard input.
-    pub fn write(&self, file: &Path, source: &Source) -> anyhow::Result<()> {
-        if file.as_os_str() == "-" {
-            return terminal::print(self.text());
-        }
-        if self.text() == source.text() {
-            return Ok(());
-        }
-        // Behind a symbolic link it is the file itself that changes.
-        let place = file.canonicalize().with_context(|| format!("cannot write {}", file.display()))?;
-        let present = fs::read(&place).with_context(|| format!("cannot read {}", file.display()))?;
-        if present != source.text().as_bytes() {
-            bail!("{} was changed while it was judged, and is left as it is; run the command again", file.display());
-        }
-        replace(&place, self.text()).with_context(|| format!("cannot write {}", file.display()))
-    }
+    replace(&place, fixed).with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// A new file takes the old one's place, so that whatever happens either the old or the new text is there, whole.

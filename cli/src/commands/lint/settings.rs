@@ -6,10 +6,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use anyhow::{Context, anyhow};
 use schemas::settings::{FILE_NAME, LintSettings, SettingsFile};
 
-use crate::setup;
+use crate::setup::{self, WrongFile};
 
 /// The settings that were read, by the folder of the launches.
 pub(super) struct Settings {
@@ -50,9 +49,5 @@ impl Settings {
 
 fn read(file: &Path) -> anyhow::Result<LintSettings> {
     let source = setup::read_source(file)?;
-    let settings = SettingsFile::read(&source).map_err(|finding| {
-        let place = source.position(finding.span.start);
-        anyhow!("{}:{}:{}: {}", source.name(), place.line, place.column, finding.message)
-    });
-    Ok(settings.context("the settings file cannot be used")?.lint)
+    Ok(SettingsFile::read(&source).map_err(|finding| WrongFile::new(source, finding))?.lint)
 }

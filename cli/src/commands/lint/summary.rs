@@ -17,8 +17,8 @@ pub(super) fn summary(all: &[Done]) -> String {
     let counts: Vec<String> = counts.into_iter().flatten().collect();
     let mut text = if counts.is_empty() { "no findings".to_owned() } else { format!("found {}", counts.join(", ")) };
     let mut fixed: BTreeMap<&str, usize> = BTreeMap::new();
-    let mendings = || all.iter().filter_map(|done| done.mending.as_ref());
-    for (code, count) in mendings().flat_map(|mending| mending.fixed()) {
+    let mended = || all.iter().filter_map(|done| done.mended.as_ref());
+    for (code, count) in mended().flat_map(|mended| &mended.fixed) {
         *fixed.entry(code).or_default() += count;
     }
     if !fixed.is_empty() {
@@ -34,7 +34,7 @@ pub(super) fn summary(all: &[Done]) -> String {
             text.push_str(&format!("; {safe} can be fixed with --fix, {change} more with --unsafe-fixes"));
         }
     }
-    let refused: Vec<&str> = mendings().flat_map(|mending| mending.refused()).copied().collect();
+    let refused: Vec<&str> = mended().flat_map(|mended| &mended.refused).copied().collect();
     if !refused.is_empty() {
         text.push_str(&format!("\nnot fixed, because the text would not come to rest: {}", refused.join(", ")));
     }

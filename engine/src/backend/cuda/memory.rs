@@ -157,7 +157,8 @@ fn attention_kernels(options: &CudaOptions) -> Result<AttentionKernels, EngineEr
     let float = options.element == Element::F32;
     match options.attention {
         Some(AttentionKernels::Tiles) if options.batch_invariant || float => Err(EngineError::Configuration(
-            "--attention-backend tiles sums in an order that depends on the batch and knows float16 and bfloat16 only:              leave it out with --batch-invariant and --dtype float32"
+            "--attention-backend tiles sums in an order that depends on the batch and knows float16 and bfloat16 only: \
+             leave it out with --batch-invariant and --dtype float32"
                 .into(),
         )),
         Some(asked) => Ok(asked),

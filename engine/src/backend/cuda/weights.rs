@@ -121,48 +121,47 @@ impl<'a> Loader<'a> {
 
     /// Tensors of `[outputs, inputs]` one under the other.
     fn stacked(&self, parts: &[(String, usize)], inputs: usize) -> Result<Buffer, EngineError> {
-        let element = self.kernels.element();
-        let device = self.kernels.device();
-        let outputs: usize = parts.iter().map(|(_, outputs)| outputs).sum();
-        let buffer = device.allocate(outputs * inputs * element.bytes())?;
-        let mut start = 0;
-        for (name, outputs) in parts {
-            let end = start + outputs * inputs * element.bytes();
-            let part = buffer.range(start..end);
-            match &self.source {
-                WeightSource::Checkpoint(weights) => {
-                    let names = Names::new(weights, self.prefixes);
-                    write(device, part, element, names.tensor(name, &[*outputs, inputs])?)?;
-                }
-                // The spread of an initialised layer: activations neither vanish nor overflow.
-                WeightSource::Random { .. } => self.random(part, (3.0 / inputs as f32).sqrt())?,
-            }
-            start = end;
-        }
-        Ok(buffer)
+        // The spread of an initialised layer: activations neither vanish nor overflow.
+        self.placed(parts, &[inputs], |part| self.random(part, (3.0 / inputs as f32).sqrt()))
     }
 
+    /// Vectors one behind the other; random ones are all of ones.
     fn vector(&self, parts: &[(String, usize)]) -> Result<Buffer, EngineError> {
         let element = self.kernels.element();
+        self.placed(parts, &[], |part| {
+            Ok(self.kernels.device().write(part, &element.encode(&vec![1.0; part.bytes() / element.bytes()]))?)
+        })
+    }
+
+    /// Tensors with so many rows each, one behind the other; `row` is the shape of a row. `random` fills one where there
+    /// is no checkpoint.
+    fn placed(
+        &self,
+        parts: &[(String, usize)],
+        row: &[usize],
+        random: impl Fn(Slice<'_>) -> Result<(), EngineError>,
+    ) -> Result<Buffer, EngineError> {
+        let element = self.kernels.element();
         let device = self.kernels.device();
-        let buffer = device.allocate(parts.iter().map(|(_, length)| length).sum::<usize>() * element.bytes())?;
+        let row_bytes = row.iter().product::<usize>() * element.bytes();
+        let buffer = device.allocate(parts.iter().map(|(_, rows)| rows).sum::<usize>() * row_bytes)?;
         let mut start = 0;
-        for (name, length) in parts {
-            let end = start + length * element.bytes();
+        for (name, rows) in parts {
+            let end = start + rows * row_bytes;
             let part = buffer.range(start..end);
             match &self.source {
                 WeightSource::Checkpoint(weights) => {
                     let names = Names::new(weights, self.prefixes);
-                    write(device, part, element, names.tensor(name, &[*length])?)?;
+                    write(device, part, element, names.tensor(name, &[&[*rows][..], row].concat())?)?;
                 }
-                WeightSource::Random { .. } => device.write(part, &element.encode(&vec![1.0; *length]))?,
+                WeightSource::Random { .. } => random(part)?,
             }
             start = end;
         }
         Ok(buffer)
     }
 
-    fn random(&self, part: kernels::device::Slice<'_>, bound: f32) -> Result<(), EngineError> {
+    fn random(&self, part: Slice<'_>, bound: f32) -> Result<(), EngineError> {
         self.count.set(self.count.get() + 1);
         Ok(self.kernels.fill_random(part, bound, self.count.get())?)
     }
@@ -314,12 +313,7 @@ fn gathered(kernels: &Kernels, target: &TargetWeights, tokens: &Buffer, count: u
 }
 
 /// Copies a tensor to the device, converted where its type is another.
-fn write(
-    device: &Device,
-    to: kernels::device::Slice<'_>,
-    element: Element,
-    (bytes, dtype): (&[u8], &str),
-) -> Result<(), EngineError> {
+fn write(device: &Device, to: Slice<'_>, element: Element, (bytes, dtype): (&[u8], &str)) -> Result<(), EngineError> {
     let same = matches!((element, dtype), (Element::F16, "F16") | (Element::BF16, "BF16") | (Element::F32, "F32"));
     if same {
         return Ok(device.write(to, bytes)?);

@@ -133,7 +133,9 @@ pub fn read_header(file: &mut File) -> Result<Header, String> {
     // Another format may have another header.
     if value.get("format") != Some(&FORMAT.into()) {
         let format = value.get("format").map_or("none".to_owned(), ToString::to_string);
-        return Err(format!("it has format {format}, and this program reads {FORMAT}"));
+        return Err(format!(
+            "it has format {format}, and this program reads {FORMAT}: another version of spectune wrote it"
+        ));
     }
     serde_json::from_value(value).map_err(|error| error.to_string())
 }

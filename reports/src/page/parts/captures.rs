@@ -3,13 +3,10 @@
 use tuner::guide::{CaptureChoice, CaptureList};
 
 use crate::{
-    charts::{self, axes::Mark, curve, palette::Role},
+    charts::{self, Chart, axes::Mark, curve, palette::Role},
     error::ReportError,
     figures, names,
-    page::{
-        ChartPage,
-        part::{Cell, Part, Table},
-    },
+    page::part::{Cell, Part, Table},
 };
 
 /// Colours and shapes of the lists, the chosen one first.
@@ -54,7 +51,7 @@ fn graphs(list: &CaptureList) -> String {
     figures::counted(list.sizes.len(), "graph", "graphs")
 }
 
-fn chart(choice: &CaptureChoice) -> Result<Option<ChartPage>, ReportError> {
+fn chart(choice: &CaptureChoice) -> Result<Option<Chart>, ReportError> {
     let line: Vec<(f64, f64)> = choice.curve.iter().map(|point| (point.graphs as f64, point.seconds)).collect();
     let marked = || choice.lists.iter().zip(MARKS.iter().chain(std::iter::repeat(&MARKS[3])));
     let spots: Vec<curve::Spot> = marked()

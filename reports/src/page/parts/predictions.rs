@@ -2,13 +2,10 @@
 
 use crate::{
     agreement::{Agreement, Predicted},
-    charts::{self, axes::Mark, palette::Role, scatter},
+    charts::{self, Chart, axes::Mark, palette::Role, scatter},
     error::ReportError,
     figures, names,
-    page::{
-        ChartPage,
-        part::{Cell, Part, Table},
-    },
+    page::part::{Cell, Part, Table},
     section::Section,
 };
 
@@ -58,7 +55,7 @@ fn remark(agreement: &Agreement<'_>) -> String {
     format!("{}: {all} predicted, {errors}.{beyond}", names::heading(agreement.load))
 }
 
-fn chart(agreement: &Agreement<'_>) -> Result<Option<ChartPage>, ReportError> {
+fn chart(agreement: &Agreement<'_>) -> Result<Option<Chart>, ReportError> {
     let (unit, _) = agreement.figure.words();
     let points: Vec<scatter::Point> = agreement
         .pairs()

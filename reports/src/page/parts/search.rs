@@ -2,8 +2,6 @@
 
 use std::collections::HashSet;
 
-use tuner::record::{Outcome, Record};
-
 use crate::{
     figures,
     page::part::{Cell, Part, Table},
@@ -41,15 +39,17 @@ pub fn part(section: &Section<'_>) -> Part {
         let [finished, planned] = [plan.finished, plan.planned].map(|trials| figures::count(trials as u64));
         row("plan", format!("{finished} of {planned} trials: {end}{of}"));
     }
-    row("time in trials", seconds(section.records.iter().filter_map(|(_, record)| elapsed(record)).sum()));
+    let elapsed = section.records.iter().filter_map(|(_, record)| Some(record.measurement()?.elapsed_s));
+    let trials = elapsed.filter(|seconds| seconds.is_finite()).sum();
+    row("time in trials", figures::duration(trials));
     if let Some(guide) = section.guide {
         row(
             "configurations predicted",
             figures::count(section.agreements().iter().map(|one| one.rows.len() as u64).max().unwrap_or(0)),
         );
-        row("time for texts without speculation", seconds(guide.cost.texts_s));
-        row("time for the draft's replay", seconds(guide.cost.replay_s));
-        row("time for timing rounds, graph capture included", seconds(guide.cost.timing_s));
+        row("time for texts without speculation", figures::duration(guide.cost.texts_s));
+        row("time for the draft's replay", figures::duration(guide.cost.replay_s));
+        row("time for timing rounds, graph capture included", figures::duration(guide.cost.timing_s));
     }
     Part {
         anchor: "search".into(),
@@ -63,21 +63,5 @@ pub fn part(section: &Section<'_>) -> Part {
             &["what", "how much"],
             rows.into_iter().map(|(label, value)| vec![Cell::text(label), Cell::text(value)]).collect(),
         )],
-    }
-}
-
-fn elapsed(record: &Record) -> Option<f64> {
-    match &record.outcome {
-        Outcome::Measured(figures) => Some(figures.elapsed_s).filter(|seconds| seconds.is_finite()),
-        Outcome::Failed { .. } => None,
-    }
-}
-
-fn seconds(value: f64) -> String {
-    match value {
-        _ if !value.is_finite() => figures::MISSING.into(),
-        _ if value < 90.0 => format!("{} s", figures::quantity(value)),
-        _ if value < 5400.0 => format!("{:.0} min", value / 60.0),
-        _ => format!("{:.1} h", value / 3600.0),
     }
 }

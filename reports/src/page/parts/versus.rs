@@ -1,14 +1,11 @@
 //! Two runs side by side.
 
 use crate::{
-    charts::{self, axes::Mark, palette::Role, spans},
+    charts::{self, Chart, axes::Mark, palette::Role, spans},
     comparison::{Comparison, Row, Summary},
     error::ReportError,
     figures, names,
-    page::{
-        ChartPage,
-        part::{Cell, Part, Table},
-    },
+    page::part::{Cell, Part, Table},
 };
 
 /// Rows of a chart at most.
@@ -66,7 +63,7 @@ pub fn summary(summary: &Summary) -> String {
     format!("{}: {verdict}; {} at the median.", names::heading(*load), figures::ratio(*ratio))
 }
 
-fn chart(rows: &[Row]) -> Result<Option<ChartPage>, ReportError> {
+fn chart(rows: &[Row]) -> Result<Option<Chart>, ReportError> {
     let Some(load) = rows.first().map(|row| row.load) else { return Ok(None) };
     let drawn: Vec<spans::Row> = rows.iter().take(ROWS).map(span).collect();
     let legend = [

@@ -50,6 +50,15 @@ fn every_page_has_its_title_and_its_parts() {
 }
 
 #[test]
+fn every_block_of_a_page_is_introduced_in_words() {
+    for rule in RULES {
+        for text in [rule.page().markdown(), rule.page().plain()] {
+            assert!(!text.contains("\n\n\n"), "{} has a block without a caption:\n{text}", rule.code);
+        }
+    }
+}
+
+#[test]
 fn every_example_is_true() {
     for rule in RULES {
         let examples = Example::all_of(&rule.page());
