@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use engine::{Completion, Engine, Request, SamplingParams, StopConditions, text::ChatMessage};
+use engine::{
+    Completion, Engine, Request, SamplingParams, StopConditions,
+    text::{ChatMessage, TemplateVariables},
+};
 use serde::Serialize;
 
 use crate::{engine_flags::EngineFlags, exit::Exit, setup, terminal};
@@ -121,11 +124,12 @@ fn request(arguments: &Arguments, input_ids: Vec<u32>, seed: u64) -> Request {
 
 fn encode(engine: &Engine, arguments: &Arguments) -> anyhow::Result<Vec<Vec<u32>>> {
     let text = engine.text().context("this model has no tokenizer.json: give token ids with --input-ids")?;
-    arguments
-        .prompt
-        .iter()
-        .map(|prompt| Ok(if arguments.chat { text.encode_chat(&[user(prompt)])? } else { text.encode(prompt)? }))
-        .collect()
+    let plain = TemplateVariables::new();
+    let encode = |prompt: &String| match arguments.chat {
+        true => text.encode_chat(&[user(prompt)], &plain),
+        false => text.encode(prompt),
+    };
+    arguments.prompt.iter().map(|prompt| Ok(encode(prompt)?)).collect()
 }
 
 fn user(prompt: &str) -> ChatMessage {

@@ -237,7 +237,7 @@ async fn errors_name_the_parameter_and_never_the_wrong_thing() {
     let chat = "/v1/chat/completions";
     let message = json!([{"role": "user", "content": "x"}]);
     server.post(chat, json!({})).await.error(400, Some("messages"), "missing");
-    server.post(chat, json!({"messages": []})).await.error(400, Some("messages"), "at least one");
+    server.post(chat, json!({"messages": []})).await.error(400, Some("messages"), "found an empty list");
     server.post(chat, json!({"messages": [{"content": "x"}]})).await.error(400, Some("messages[0].role"), "no role");
     server.post(chat, json!({"messages": message, "model": "gpt-4"})).await.error(404, Some("model"), "gpt-4");
     server.post(chat, json!({"messages": message, "temperature": -1})).await.error(400, Some("temperature"), "-1");
@@ -257,8 +257,15 @@ async fn errors_name_the_parameter_and_never_the_wrong_thing() {
         Some("temprature"),
         "leave it out",
     );
+    for kwargs in [json!([]), json!({"messages": []})] {
+        let body = json!({"messages": message, "chat_template_kwargs": kwargs});
+        server.post(chat, body).await.error(400, Some("chat_template_kwargs"), "chat_template_kwargs: ");
+    }
     // What clients write out without asking for anything.
-    let defaults = json!({"messages": message, "presence_penalty": 0, "tools": [], "stop": null, "max_tokens": 1});
+    let defaults = json!({
+        "messages": message, "presence_penalty": 0, "tools": [], "stop": null, "max_tokens": 1, "store": true,
+        "chat_template_kwargs": {"enable_thinking": false},
+    });
     assert_eq!(server.post(chat, defaults).await.status, 200);
     let long = "word ".repeat(2000);
     let answer = server.post("/v1/completions", json!({"prompt": long})).await;
