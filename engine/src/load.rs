@@ -77,6 +77,8 @@ fn checkpoint(options: &EngineOptions, device: Option<(Device, String)>) -> Resu
     let generation = folder.generation_config()?;
     let mut end_tokens = generation.eos_token_id.clone();
     end_tokens.extend(&folder.config.eos_token_id);
+    let text = Text::open(&folder)?;
+    end_tokens.extend(text.as_ref().and_then(Text::end_token));
     Ok(Loaded {
         backend,
         identity: Identity {
@@ -85,7 +87,7 @@ fn checkpoint(options: &EngineOptions, device: Option<(Device, String)>) -> Resu
             draft: draft.as_ref().map(Folder::hash).transpose()?,
         },
         context_length,
-        text: Text::open(&folder)?,
+        text,
         generation,
         end_tokens,
     })
@@ -212,7 +214,26 @@ fn context_length(model: &str, made_for: usize, asked: Option<usize>) -> Result<
     }
 }
 
+/// What a model is called: its folder's name, or its id where the folder lies in the Hugging Face cache.
 fn name(path: &Path) -> String {
     let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    resolved.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
+    let part = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let snapshots = resolved.parent().filter(|folder| folder.ends_with("snapshots"));
+    let id = snapshots.and_then(Path::parent).and_then(part);
+    let id = id.and_then(|name| Some(name.strip_prefix("models--")?.replacen("--", "/", 1)));
+    id.or_else(|| part(&resolved)).unwrap_or_else(|| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_has_the_name_of_its_folder_or_its_id() {
+        let check = |path: &str, expected: &str| assert_eq!(name(Path::new(path)), expected, "{path}");
+        check("models/llama", "llama");
+        check("hub/models--org--some--name/snapshots/0a1b2c", "org/some--name");
+        check("hub/models--gpt2/snapshots/0a1b2c", "gpt2");
+        check("hub/snapshots/0a1b2c", "0a1b2c");
+    }
 }
