@@ -7,8 +7,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use engine::{Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions, checkpoint::Folder};
+use engine::{
+    Engine, EngineOptions, FinishReason, Request, SamplingParams, ShapePolicy, StopConditions, checkpoint::Folder,
+    options::DeviceChoice,
+};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use schemas::tree::TreeShape;
 use serde_json::{Value, json};
 
 /// The tensors of a checkpoint, to be changed and written again.
@@ -52,17 +56,20 @@ impl Pair {
         }
     }
 
-    /// Output and rounds of a short run: rounds tell whether the head still drafts the same.
     fn run(&self) -> (Vec<u32>, usize) {
-        let mut engine = Engine::load(self.options()).expect("the pair loads");
-        let request = Request {
-            input_ids: (0..24).map(|at| at * at % 200 + 5).collect(),
-            sampling: SamplingParams::default(),
-            stop: StopConditions { max_new_tokens: Some(48), ignore_eos: true, ..StopConditions::default() },
-        };
-        let completion = engine.run(vec![request]).expect("the request runs").remove(0);
-        (completion.output_ids, completion.rounds)
+        run(&mut Engine::load(self.options()).expect("the pair loads"))
     }
+}
+
+/// Output and rounds of a short run: rounds tell whether the head still drafts the same.
+fn run(engine: &mut Engine) -> (Vec<u32>, usize) {
+    let request = Request {
+        input_ids: (0..24).map(|at| at * at % 200 + 5).collect(),
+        sampling: SamplingParams::default(),
+        stop: StopConditions { max_new_tokens: Some(48), ignore_eos: true, ..StopConditions::default() },
+    };
+    let completion = engine.run(vec![request]).expect("the request runs").remove(0);
+    (completion.output_ids, completion.rounds)
 }
 
 fn tiny() -> PathBuf {
@@ -111,6 +118,31 @@ fn to_float32(tensors: &mut Tensors) {
         *data = data.as_chunks::<2>().0.iter().flat_map(|[low, high]| [0, 0, *low, *high]).collect();
         *dtype = Dtype::F32;
     }
+}
+
+/// Tokens that the target says, and why it stops, where nothing tells it to go on.
+fn says(pair: &Pair) -> (Vec<u32>, FinishReason) {
+    let options =
+        EngineOptions { draft_model_path: None, policy: ShapePolicy::fixed(TreeShape::OFF), ..pair.options() };
+    let mut engine = Engine::load(options).expect("the target loads");
+    let stop = StopConditions { max_new_tokens: Some(16), ..StopConditions::default() };
+    let request = Request { input_ids: (5..29).collect(), sampling: SamplingParams::default(), stop };
+    let completion = engine.run(vec![request]).expect("the request runs").remove(0);
+    (completion.output_ids, completion.finish_reason)
+}
+
+#[test]
+fn the_tokenizers_own_end_of_text_ends_an_output() {
+    let pair = Pair::new("eagle3");
+    let (tokens, _) = says(&pair);
+    let tokenizer = fs::read_to_string(tiny().join("target/tokenizer.json")).expect("a tokenizer");
+    let vocabulary = serde_json::from_str::<Value>(&tokenizer).expect("JSON")["model"]["vocab"].take();
+    let is = |id: &Value| id.as_u64() == tokens.last().map(|token| u64::from(*token));
+    let (end, _) = vocabulary.as_object().expect("ids").iter().find(|(_, id)| is(id)).expect("the token has a name");
+    fs::write(pair.target().join("tokenizer.json"), tokenizer).expect("a file");
+    fs::write(pair.target().join("tokenizer_config.json"), json!({"eos_token": end}).to_string()).expect("a file");
+    let first = tokens.iter().position(|token| Some(token) == tokens.last()).expect("it is there");
+    assert_eq!(says(&pair), (tokens[..=first].to_vec(), FinishReason::StopToken(tokens[first])));
 }
 
 /// The same weights in another layout give the same tokens in the same rounds.
@@ -167,6 +199,20 @@ fn heads_are_read_in_every_published_layout() {
     check_layout("the default layers, written out as outputs", "eagle3", |pair| {
         change_config(&pair.draft(), json!({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 3, 4]}}));
     });
+    check_layout("the default layers, as vLLM writes them", "eagle3", |pair| {
+        change_config(&pair.draft(), json!({"eagle_aux_hidden_state_layer_ids": [2, 4, 5]}));
+    });
+    check_layout("a config of the speculators library", "eagle3", |pair| {
+        let path = pair.draft().join("config.json");
+        let mut layer: Value = serde_json::from_str(&fs::read_to_string(&path).expect("a config")).expect("JSON");
+        let vocabulary = layer.as_object_mut().expect("an object").remove("draft_vocab_size");
+        let config = json!({
+            "architectures": ["Eagle3Speculator"], "speculators_model_type": "eagle3", "draft_vocab_size": vocabulary,
+            "transformer_layer_config": layer,
+        });
+        fs::write(&path, config.to_string()).expect("a config");
+    });
+    check_layout("a bias of zeros", "eagle3", |pair| with_bias(pair, 0.0));
     check_layout("no mask of the hot vocabulary, narrow offsets, float32", "eagle3", |pair| {
         change_tensors(&pair.draft(), |tensors| {
             tensors.remove("t2d");
@@ -196,6 +242,37 @@ fn heads_are_read_in_every_published_layout() {
         ["lm_head.weight", "d2t", "t2d"].iter().for_each(|name| drop(tensors.remove(*name)));
     });
     assert_eq!(pair.run().0, expected, "a head without lm_head");
+}
+
+/// Gives the reduction of an EAGLE-3 head a bias of alternating sign.
+fn with_bias(pair: &Pair, size: f32) {
+    change_config(&pair.draft(), json!({"bias": true}));
+    change_tensors(&pair.draft(), |tensors| {
+        let sign = |at: usize| if at % 2 == 0 { size } else { -size };
+        let data = (0..128).flat_map(|at| sign(at).to_le_bytes()).collect();
+        tensors.insert("fc.bias".into(), (Dtype::F32, vec![128], data));
+    });
+}
+
+#[test]
+fn the_bias_of_an_eagle3_head_counts_on_every_device() {
+    let pair = Pair::new("eagle3");
+    let (plain, rounds) = pair.run();
+    with_bias(&pair, 2.0);
+    let biased = pair.run();
+    assert_eq!(biased.0, plain, "drafts decide no token");
+    assert_ne!(biased.1, rounds, "but how many rounds it takes");
+    let emulated = EngineOptions {
+        device: DeviceChoice::Emulator,
+        dtype: "float32".into(),
+        batch_invariant: true,
+        ..pair.options()
+    };
+    match Engine::load(emulated) {
+        Ok(mut engine) => assert_eq!(run(&mut engine), biased),
+        // A machine without a C++ compiler cannot emulate; continuous integration has one.
+        Err(error) => eprintln!("skipped: {error}"),
+    }
 }
 
 /// Loading ends in an error that contains all of `expected`.
@@ -318,6 +395,14 @@ fn heads_that_do_not_fit_are_errors_that_say_why() {
     check_broken("eagle3", config(json!({"fc_norm": true})), &["fc_norm.0.weight", "missing"]);
     let layers = |ids: Value| config(json!({"eagle_config": {"eagle_aux_hidden_state_layer_ids": ids}}));
     check_broken("eagle3", layers(json!([1, 2, 8])), &["8 layers lacks"]);
+    check_broken("eagle3", layers(json!([])), &["eagle3/config.json", "eagle_aux_hidden_state_layer_ids is empty"]);
+    for ids in [json!([1, 3, -1]), json!("1, 3, 4")] {
+        check_broken("eagle3", layers(ids), &["eagle_config.eagle_aux_hidden_state_layer_ids cannot be read"]);
+    }
+    let beside = |ids: Value| config(json!({"eagle_aux_hidden_state_layer_ids": ids}));
+    check_broken("eagle3", beside(json!([0, 1, 9])), &["[0, 1, 9]", "8 layers lacks"]);
+    check_broken("eagle3", beside(json!(3)), &["eagle_aux_hidden_state_layer_ids cannot be read"]);
+    check_broken("eagle3", config(json!({"bias": true})), &["fc.bias", "missing", "[128]"]);
     check_broken("eagle3", layers(json!([1, 2])), &["fc.weight", "[128, 256]", "[128, 384]"]);
     let outside = tensors(|tensors| tensors.get_mut("d2t").expect("d2t").2[1] = 8);
     check_broken("eagle3", outside, &["d2t[0]", "outside the target's 2048"]);
