@@ -22,8 +22,14 @@ fn root() -> PathBuf {
 
 /// Runs the binary in the repository's root, with something on standard input.
 fn run_with(arguments: &[&str], input: &str) -> Ran {
+    run_in(arguments, input, &[])
+}
+
+/// The same with variables in its environment.
+fn run_in(arguments: &[&str], input: &str, variables: &[(&str, &str)]) -> Ran {
     let mut child = Command::new(env!("CARGO_BIN_EXE_spectune"))
         .args(arguments)
+        .envs(variables.iter().copied())
         .current_dir(root())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -65,6 +71,23 @@ fn spoiled(file: &str, change: impl FnOnce(Vec<u8>) -> Vec<u8>) -> TempDir {
     folder
 }
 
+/// A Hugging Face cache that holds the demo pair under two ids.
+fn cache() -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, from) in [("acme/tiny", TARGET), ("acme/tiny-eagle3", EAGLE3)] {
+        let repository = folder.path().join(format!("hub/models--{}", name.replace('/', "--")));
+        fs::create_dir_all(repository.join("refs")).expect("a folder");
+        fs::write(repository.join("refs/main"), "0a1b2c").expect("a file");
+        let snapshot = repository.join("snapshots/0a1b2c");
+        fs::create_dir_all(&snapshot).expect("a folder");
+        for file in fs::read_dir(root().join(from)).expect("the demo pair") {
+            let file = file.expect("a file").path();
+            fs::copy(&file, snapshot.join(file.file_name().expect("a name"))).expect("a copy");
+        }
+    }
+    folder
+}
+
 const TARGET: &str = "models/tiny/target";
 const EAGLE3: &str = "models/tiny/eagle3";
 const EAGLE2: &str = "models/tiny/eagle2";
@@ -81,6 +104,32 @@ fn help_is_for_stdout_and_has_examples_for_every_command() {
     }
     check(&["swep"], 2, &["unrecognized subcommand", "sweep"]);
     check(&[], 2, &["Usage"]);
+}
+
+#[test]
+fn models_of_the_hub_are_read_from_the_local_cache() {
+    let cache = cache();
+    let home = [("HF_HUB_CACHE", ""), ("HUGGINGFACE_HUB_CACHE", ""), ("HF_HOME", text(cache.path()))];
+    let generate = |target: &str, draft: &str| {
+        let words = ["generate", "--device", "cpu", "--prompt", "def", "--max-new-tokens", "8", "--json"];
+        let models = ["--model-path", target, "--speculative-draft-model-path", draft];
+        run_in(&[&words[..], &models, &["--speculative-algorithm", "EAGLE3"]].concat(), "", &home)
+    };
+    let (from_folder, from_cache) = (generate(TARGET, EAGLE3), generate("acme/tiny", "acme/tiny-eagle3"));
+    assert_eq!(from_cache.code, Some(0), "{}", from_cache.stderr);
+    assert_eq!(from_cache.stdout, from_folder.stdout);
+    let absent = generate("acme/tiny", "acme/none");
+    assert_eq!(absent.code, Some(2), "{}", absent.stderr);
+    for word in ["acme/none is neither a folder nor in", text(&cache.path().join("hub")), "hf download acme/none"] {
+        assert!(absent.stderr.contains(word), "no {word:?} in {}", absent.stderr);
+    }
+
+    let sweep = cache.path().join("sweep.toml");
+    let models = "[models]\ntarget = \"acme/tiny\"\ndraft = \"acme/tiny-eagle3\"\nalgorithm = \"EAGLE3\"";
+    let workload = "[workload]\nrandom = { input_length = 8 }\nrequests = 1\noutput_length = 4";
+    fs::write(&sweep, format!("{models}\n{workload}\n")).expect("a sweep file");
+    let planned = run_in(&["sweep", text(&sweep), "--device", "cpu", "--dry-run"], "", &home);
+    assert_eq!(planned.code, Some(0), "{}", planned.stderr);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use schemas::{
 };
 use tuner::sweep::folder_of;
 
-use crate::{engine_flags::EngineFlags, exit::Exit, terminal};
+use crate::{checkpoint, engine_flags::EngineFlags, exit::Exit, terminal};
 
 /// Largest configuration file (launch, sweep, tuned) in bytes.
 pub const LARGEST_CONFIGURATION: u64 = 16 << 20;
@@ -73,8 +73,21 @@ pub fn engine_options(tuned: Option<&Path>, flags: &EngineFlags) -> anyhow::Resu
             engine::options::from_tuned(&tuned, &folder_of(path))?
         }
     };
-    let (_source, launch, _problems) = schemas::launch::from_arguments(&flags.words);
+    let words = with_folders(&flags.words)?;
+    let (_source, launch, _problems) = schemas::launch::from_arguments(&words);
     Ok(engine::options::with_launch(base, &launch)?)
+}
+
+/// Engine flags with the folders of the checkpoints that they name.
+fn with_folders(words: &[String]) -> anyhow::Result<Vec<String>> {
+    let names_checkpoint = |flag: &str| matches!(flag, "--model-path" | "--speculative-draft-model-path");
+    let mut words = words.to_vec();
+    for at in 1..words.len() {
+        if names_checkpoint(&words[at - 1]) {
+            words[at] = checkpoint::folder(Path::new(""), &words[at])?;
+        }
+    }
+    Ok(words)
 }
 
 /// Loads an engine, with a bar on a terminal.

@@ -21,6 +21,7 @@ use tuner::{
 
 use self::progress::Bar;
 use crate::{
+    checkpoint,
     commands::report,
     exit::{self, Exit},
     setup, terminal,
@@ -82,18 +83,23 @@ pub struct Arguments {
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let source = setup::read_source(&arguments.sweep)?;
-    let file = match SweepFile::read(&source) {
+    let mut file = match SweepFile::read(&source) {
         Ok(file) => file,
         Err(finding) => return setup::show(&source, *finding),
     };
     if let Some(scheduler) = arguments.emit {
         return jobs::emit(scheduler, &file, &arguments);
     }
+    let folder = folder_of(&arguments.sweep);
+    if file.models.model_shape.is_none() {
+        file.models.target = checkpoint::folder(&folder, &file.models.target)?;
+        file.models.draft = checkpoint::folder(&folder, &file.models.draft)?;
+    }
     let shard = jobs::shard(arguments.shard)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     let request = SweepRequest {
         file,
-        folder: folder_of(&arguments.sweep),
+        folder,
         out: arguments.out.clone().unwrap_or_else(|| default_out(&arguments.sweep, shard)),
         resume: arguments.resume,
         shard,
