@@ -5,6 +5,7 @@ mod shapes;
 use std::path::Path;
 
 use kernels::device::{Device, DeviceError, Element};
+use schemas::sweep::LARGEST;
 
 pub use self::shapes::{SHAPES, ShapeOfModel, shape_of};
 use crate::{
@@ -179,8 +180,11 @@ fn check(options: &EngineOptions) -> Result<(), EngineError> {
     if !DTYPES.contains(&options.dtype.as_str()) {
         return wrong(format!("--dtype {} is not known; expected one of {}", options.dtype, DTYPES.join(", ")));
     }
-    if options.page_size == 0 || options.max_running_requests == 0 {
-        return wrong("--page-size and --max-running-requests must be at least 1".into());
+    for (flag, value) in [("--page-size", options.page_size), ("--max-running-requests", options.max_running_requests)]
+    {
+        if !(1..=LARGEST).contains(&value) {
+            return wrong(format!("{flag} {value} is out of range, expected 1 to {LARGEST}"));
+        }
     }
     let share = options.mem_fraction_static;
     if !(share > 0.0 && share <= 1.0) {

@@ -55,8 +55,8 @@ pub struct SweepFile {
     pub objective: Objective,
 }
 
-/// Largest batch size, request count and length that a file may ask for: larger numbers are slips.
-const LARGEST: usize = 1 << 20;
+/// Largest batch size, request count and length that anybody may ask for: larger numbers are slips.
+pub const LARGEST: usize = 1 << 20;
 /// Most trials that a file may span before its budget cuts them.
 const MOST_TRIALS: usize = 1_000_000;
 
@@ -122,11 +122,11 @@ impl SweepFile {
     }
 }
 
-fn within(path: &'static [&'static str], value: usize) -> Result<(), Wrong> {
+pub(crate) fn within(path: &'static [&'static str], value: usize) -> Result<(), Wrong> {
     out_of_range(value, LARGEST).map_or(Ok(()), |reason| Err(Wrong::at(path, reason)))
 }
 
-fn each_within(path: &'static [&'static str], values: &[usize], largest: usize) -> Result<(), Wrong> {
+pub(crate) fn each_within(path: &'static [&'static str], values: &[usize], largest: usize) -> Result<(), Wrong> {
     let mut reasons = values.iter().enumerate().filter_map(|(at, value)| Some((at, out_of_range(*value, largest)?)));
     reasons.next().map_or(Ok(()), |(at, reason)| Err(Wrong::at(path, reason).element(at)))
 }

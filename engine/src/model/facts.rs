@@ -345,9 +345,11 @@ fn check_supported(folder: &Folder) -> Result<(), EngineError> {
             format!("supported are {}", SUPPORTED.join(", ")),
         );
     }
-    // Qwen2 gives a window that it does not use unless a switch says so; Mistral has no switch.
+    // Qwen2 gives a window that it does not use unless a switch says so; Mistral has no switch. One that holds the longest
+    // sequence leaves nothing out.
     let windowed = config.use_sliding_window.unwrap_or(architecture == "MistralForCausalLM");
-    if let (true, Some(window)) = (windowed, config.sliding_window) {
+    let cuts = |window: &usize| *window < config.derived_context_length();
+    if let (true, Some(window)) = (windowed, config.sliding_window.filter(cuts)) {
         return unsupported(
             format!("sliding-window attention (window {window})"),
             "use a model without a window, such as Mistral 7B v0.2 or later".into(),
