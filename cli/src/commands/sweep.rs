@@ -16,7 +16,7 @@ use tuner::{
     jobs::{Scheduler, place},
     record::Role,
     strategy::Shard,
-    sweep::{Plan, StopReason, SweepRequest, SweepSummary, folder_of},
+    sweep::{Asked, Plan, StopReason, SweepRequest, SweepSummary, folder_of},
 };
 
 use self::progress::Bar;
@@ -199,14 +199,23 @@ fn describe(plan: &Plan, request: &SweepRequest<'_>) -> String {
     let done = if plan.done > 0 { format!(", {} of them done", plan.done) } else { String::new() };
     let (trials, repeats) = (plan.planned.trials, request.file.search.repeats);
     text += &match plan.planned.exact {
-        true => format!("trials     {trials} ({repeats} repeats){done}\n"),
+        true => {
+            format!("trials     {trials} ({repeats} {}){done}\n", if repeats == 1 { "repeat" } else { "repeats" })
+        }
         false => format!(
             "trials     at most {trials}, by {}: {} of them, the baselines, in any case{done}\n",
             request.file.search.strategy.name(),
             plan.trials.len()
         ),
     };
-    text += &format!("a trial    {} requests, up to {} tokens\n", plan.requests, plan.tokens_a_trial);
+    let same =
+        plan.asked.windows(2).all(|pair| (pair[0].requests, pair[0].tokens) == (pair[1].requests, pair[1].tokens));
+    for (at, Asked { load, requests, tokens }) in plan.asked.iter().take(if same { 1 } else { usize::MAX }).enumerate()
+    {
+        let (label, load) =
+            (if at == 0 { "a trial" } else { "" }, if same { String::new() } else { format!("{load}: ") });
+        text += &format!("{label:<10} {load}{requests} requests, up to {tokens} tokens\n");
+    }
     text += &format!(
         "estimate   {}{}, if every trial ran as without speculation, extrapolated from short batches measured now:\n",
         plan.estimate.seconds.map_or_else(|| "unknown".into(), duration),
@@ -215,11 +224,12 @@ fn describe(plan: &Plan, request: &SweepRequest<'_>) -> String {
     for one in &plan.estimate.basis {
         text += &match one.tokens_per_s_per_user.zip(one.trial_seconds) {
             Some((rate, seconds)) => format!(
-                "           batch {}: {rate:.0} tokens/s for each request, so {} a trial\n",
+                "           {}: {rate:.0} tokens/s for each of {} requests, so {} a trial\n",
+                one.load,
                 one.batch_size,
                 duration(seconds)
             ),
-            None => format!("           batch {}: could not be measured\n", one.batch_size),
+            None => format!("           {}: could not be measured\n", one.load),
         };
     }
     text.push('\n');
