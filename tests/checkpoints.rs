@@ -178,6 +178,13 @@ fn targets_are_read_in_every_published_layout() {
         let index = json!({"metadata": {"total_size": 1}, "weight_map": weight_map}).to_string();
         fs::write(pair.target().join("model.safetensors.index.json"), index).expect("an index");
     });
+    check_layout("a window that holds the longest sequence", "eagle3", |pair| {
+        change_config(&pair.target(), json!({"architectures": ["MistralForCausalLM"], "sliding_window": 4096}));
+    });
+    check_layout("rope parameters beside an older theta", "eagle3", |pair| {
+        let parameters = json!({"rope_type": "default", "rope_theta": 10000.0});
+        change_config(&pair.target(), json!({"rope_theta": 5.0, "rope_parameters": parameters}));
+    });
     check_layout("rope parameters of transformers 5", "eagle2", |pair| {
         let parameters = json!({"rope_type": "default", "rope_theta": 10000.0});
         change_config(&pair.target(), json!({"rope_theta": null, "rope_parameters": parameters}));
@@ -195,6 +202,11 @@ fn heads_are_read_in_every_published_layout() {
     check_layout("a file of another name", "eagle3", |pair| {
         let to = pair.draft().join("eagle3.safetensors");
         fs::rename(pair.draft().join("model.safetensors"), to).expect("the file");
+    });
+    check_layout("a file of another name, with an adapter beside it", "eagle3", |pair| {
+        let file = pair.draft().join("model.safetensors");
+        fs::copy(&file, pair.draft().join("adapter_model.safetensors")).expect("a copy");
+        fs::rename(&file, pair.draft().join("eagle3.safetensors")).expect("the file");
     });
     check_layout("the default layers, written out as outputs", "eagle3", |pair| {
         change_config(&pair.draft(), json!({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 3, 4]}}));
@@ -299,6 +311,7 @@ fn broken_files_are_errors_that_name_them() {
         check_broken("eagle3", spoil, &["target/model.safetensors", expected]);
     };
     check([&(1_u64 << 60).to_le_bytes()[..], b"{}"].concat(), "1152921504606846976");
+    check(b"version https://git-lfs.github.com/spec/v1\noid sha256:0".to_vec(), "git lfs pull");
     check(Vec::new(), "too few");
     check(vec![1, 2, 3], "too few");
     check(raw("not json", 0), "not valid");
@@ -337,6 +350,13 @@ fn incomplete_folders_are_errors_that_say_what_to_do() {
         fs::write(pair.target().join("pytorch_model.bin"), "pickle").expect("a file");
     };
     check_broken("eagle3", pickle, &["pickle", "convert it once"]);
+    let twice = |pair: &Pair| {
+        for name in ["a.safetensors", "b.safetensors"] {
+            fs::copy(pair.target().join("model.safetensors"), pair.target().join(name)).expect("a copy");
+        }
+        remove(pair, "model.safetensors");
+    };
+    check_broken("eagle3", twice, &["b.safetensors", "a.safetensors too", "remove the file"]);
     let broken_config = |pair: &Pair| fs::write(pair.target().join("config.json"), "{").expect("a file");
     check_broken("eagle3", broken_config, &["target/config.json", "not a valid config.json"]);
     for (index, expected) in [
@@ -381,6 +401,11 @@ fn tensors_that_do_not_fit_are_named_with_what_was_expected() {
         &["dynamic", "yarn"],
     );
     check_broken("eagle3", config(json!({"rope_scaling": {"rope_type": "llama3"}})), &["llama3", "factor"]);
+    check_broken("eagle3", config(json!({"rope_theta": -1.0})), &["rope_theta is -1", "above 0"]);
+    let linear = json!({"rope_scaling": {"rope_type": "linear", "factor": 0.0}});
+    check_broken("eagle3", config(linear), &["factor is 0", "above 0"]);
+    let mistral = json!({"architectures": ["MistralForCausalLM"], "sliding_window": 512});
+    check_broken("eagle3", config(mistral), &["window 512"]);
     check_broken("eagle3", config(json!({"quantization_config": {"quant_method": "fp8"}})), &["quantised"]);
 }
 

@@ -107,6 +107,22 @@ fn help_is_for_stdout_and_has_examples_for_every_command() {
 }
 
 #[test]
+fn made_up_acceptance_is_named() {
+    let base = ["generate", "--model-path", TARGET, "--prompt", "def", "--max-new-tokens", "8", "--device", "cpu"];
+    let draft = ["--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", EAGLE3];
+    let simulated = ["--simulate-accept-length", "3"];
+    let ran =
+        check(&[&base[..], &draft, &simulated].concat(), 0, &["acceptance is simulated", ", simulated (generated"]);
+    assert!(!ran.stdout.is_empty());
+    let line = |more: &[&str]| {
+        let ran = check(&[&base[..], &draft, more, &["--json"]].concat(), 0, &[]);
+        serde_json::from_str::<serde_json::Value>(&ran.stdout).expect("a JSON line")
+    };
+    assert_eq!(line(&simulated)["simulated"], true);
+    assert_eq!(line(&[]).get("simulated"), None);
+}
+
+#[test]
 fn models_of_the_hub_are_read_from_the_local_cache() {
     let cache = cache();
     let home = [("HF_HUB_CACHE", ""), ("HUGGINGFACE_HUB_CACHE", ""), ("HF_HOME", text(cache.path()))];
@@ -209,6 +225,16 @@ fn wrong_pairs_and_flags_are_named() {
         ["--speculative-num-steps", "2", "--speculative-eagle-topk", "2", "--speculative-num-draft-tokens", "9"];
     with(&[&draft[..], &large].concat(), &["larger than the 7 nodes"]);
     with(&["--context-length", "99999"], &["99999", "2048"]);
+    for (flag, value) in [
+        ("--max-running-requests", "999999999"),
+        ("--max-running-requests", "9223372036854775807"),
+        ("--page-size", "4611686018427387904"),
+        ("--page-size", "0"),
+    ] {
+        with(&[flag, value], &[flag, value, "expected 1 to 1048576"]);
+    }
+    with(&["--simulate-accept-length", "2"], &["--simulate-accept-length", "without speculation"]);
+    with(&["--temperature", "-1"], &["temperature"]);
     with(&["--dtype", "int4"], &["int4"]);
     with(&["--tp-size", "2"], &["--tp-size"]);
     with(&["--device", "tpu"], &["--device tpu"]);
@@ -398,9 +424,15 @@ fn bench_prints_the_fields_of_its_contract() {
     ] {
         assert!(objects[0].get(name).is_some(), "{name}");
     }
-    check(
-        &["bench", "--model-path", TARGET, "--batch-size", "0", "--input-len", "1", "--output-len", "1"],
-        2,
-        &["--batch-size 0"],
-    );
+    for (flag, value) in
+        [("--batch-size", "0"), ("--batch-size", "99999999999"), ("--repeats", "0"), ("--input-len", "0")]
+    {
+        let base = ["bench", "--model-path", TARGET, "--output-len", "1"];
+        let mut given = vec![("--batch-size", "1"), ("--input-len", "1")];
+        given.retain(|(name, _)| *name != flag);
+        given.push((flag, value));
+        let given: Vec<&str> = given.into_iter().flat_map(|(name, value)| [name, value]).collect();
+        let ran = check(&[&base[..], &given].concat(), 2, &[flag, value, "expected 1 to 1048576"]);
+        assert!(ran.stdout.is_empty(), "{}", ran.stdout);
+    }
 }

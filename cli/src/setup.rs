@@ -75,7 +75,13 @@ pub fn engine_options(tuned: Option<&Path>, flags: &EngineFlags) -> anyhow::Resu
     };
     let words = with_folders(&flags.words)?;
     let (_source, launch, _problems) = schemas::launch::from_arguments(&words);
-    Ok(engine::options::with_launch(base, &launch)?)
+    let options = engine::options::with_launch(base, &launch)?;
+    if options.simulate_accept_length.is_some() && !options.policy.speculates() {
+        bail!(
+            "--simulate-accept-length is of no effect without speculation: give a draft and a tree shape, or leave it out"
+        );
+    }
+    Ok(options)
 }
 
 /// Engine flags with the folders of the checkpoints that they name.
@@ -95,6 +101,9 @@ fn with_folders(words: &[String]) -> anyhow::Result<Vec<String>> {
 /// # Errors
 /// As [`Engine::load`].
 pub fn load(options: EngineOptions) -> anyhow::Result<Engine> {
+    if options.makes_up_acceptance() {
+        terminal::note("note: acceptance is simulated: rounds are timed, and what is generated means nothing");
+    }
     waiting("loading models", |bar| Engine::load_watched(options, &mut |ready, all| show_graphs(bar, ready, all)))
 }
 

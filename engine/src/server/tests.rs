@@ -44,9 +44,9 @@ impl Answer {
     }
 }
 
-fn engine() -> Engine {
+fn options() -> EngineOptions {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny");
-    let options = EngineOptions {
+    EngineOptions {
         model_path: models.join("target"),
         draft_model_path: Some(models.join("eagle3")),
         algorithm: Some("EAGLE3".into()),
@@ -54,14 +54,21 @@ fn engine() -> Engine {
         context_length: Some(512),
         max_running_requests: 4,
         ..EngineOptions::default()
-    };
-    Engine::load(options).expect("the demo models load")
+    }
+}
+
+fn engine() -> Engine {
+    Engine::load(options()).expect("the demo models load")
 }
 
 async fn start(options: ServeOptions) -> Server {
+    start_with(engine(), options).await
+}
+
+async fn start_with(engine: Engine, options: ServeOptions) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
-    let (state, _thread) = super::start(engine(), options);
+    let (state, _thread) = super::start(engine, options);
     let (signals, received) = mpsc::channel(2);
     let ended = tokio::spawn(shutdown::run(listener, state.clone(), received));
     Server { address, state, signals, ended }
@@ -229,6 +236,21 @@ async fn the_bytes_of_chat_logprobs_are_those_of_the_text() {
     let of = |value: &Value| value["choices"][0]["logprobs"]["content"].as_array().cloned().unwrap_or_default();
     assert_eq!(values.iter().flat_map(of).collect::<Vec<_>>(), list);
     assert_eq!(values.last().expect("an end")["usage"]["total_tokens"], whole["usage"]["total_tokens"]);
+}
+
+#[tokio::test]
+async fn made_up_acceptance_is_named_in_every_answer() {
+    let plain = start(ServeOptions::default()).await;
+    let made_up = EngineOptions { simulate_accept_length: Some(2.0), ..options() };
+    let engine = Engine::load(made_up).expect("the demo models load");
+    let made_up = start_with(engine, ServeOptions::default()).await;
+    let completion = ("/v1/completions", json!({"prompt": PROMPT, "max_tokens": 4}), "/simulated");
+    let generate = json!({"text": PROMPT, "sampling_params": {"max_new_tokens": 4}});
+    for (path, body, place) in [completion, ("/generate", generate, "/meta_info/simulated")] {
+        assert_eq!(plain.post(path, body.clone()).await.json().pointer(place), None, "{path}");
+        assert_eq!(made_up.post(path, body).await.json().pointer(place), Some(&json!(true)), "{path}");
+    }
+    assert_eq!(made_up.get("/server_info").await.json()["simulate_accept_length"], 2.0);
 }
 
 #[tokio::test]
