@@ -7,8 +7,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use engine::{Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions, checkpoint::Folder};
+use engine::{
+    Engine, EngineOptions, FinishReason, Request, SamplingParams, ShapePolicy, StopConditions, checkpoint::Folder,
+    options::DeviceChoice,
+};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use schemas::tree::TreeShape;
 use serde_json::{Value, json};
 
 /// The tensors of a checkpoint, to be changed and written again.
@@ -52,17 +56,20 @@ impl Pair {
         }
     }
 
-    /// Output and rounds of a short run: rounds tell whether the head still drafts the same.
     fn run(&self) -> (Vec<u32>, usize) {
-        let mut engine = Engine::load(self.options()).expect("the pair loads");
-        let request = Request {
-            input_ids: (0..24).map(|at| at * at % 200 + 5).collect(),
-            sampling: SamplingParams::default(),
-            stop: StopConditions { max_new_tokens: Some(48), ignore_eos: true, ..StopConditions::default() },
-        };
-        let completion = engine.run(vec![request]).expect("the request runs").remove(0);
-        (completion.output_ids, completion.rounds)
+        run(&mut Engine::load(self.options()).expect("the pair loads"))
     }
+}
+
+/// Output and rounds of a short run: rounds tell whether the head still drafts the same.
+fn run(engine: &mut Engine) -> (Vec<u32>, usize) {
+    let request = Request {
+        input_ids: (0..24).map(|at| at * at % 200 + 5).collect(),
+        sampling: SamplingParams::default(),
+        stop: StopConditions { max_new_tokens: Some(48), ignore_eos: true, ..StopConditions::default() },
+    };
+    let completion = engine.run(vec![request]).expect("the request runs").remove(0);
+    (completion.output_ids, completion.rounds)
 }
 
 fn tiny() -> PathBuf {
@@ -113,6 +120,31 @@ fn to_float32(tensors: &mut Tensors) {
     }
 }
 
+/// Tokens that the target says, and why it stops, where nothing tells it to go on.
+fn says(pair: &Pair) -> (Vec<u32>, FinishReason) {
+    let options =
+        EngineOptions { draft_model_path: None, policy: ShapePolicy::fixed(TreeShape::OFF), ..pair.options() };
+    let mut engine = Engine::load(options).expect("the target loads");
+    let stop = StopConditions { max_new_tokens: Some(16), ..StopConditions::default() };
+    let request = Request { input_ids: (5..29).collect(), sampling: SamplingParams::default(), stop };
+    let completion = engine.run(vec![request]).expect("the request runs").remove(0);
+    (completion.output_ids, completion.finish_reason)
+}
+
+#[test]
+fn the_tokenizers_own_end_of_text_ends_an_output() {
+    let pair = Pair::new("eagle3");
+    let (tokens, _) = says(&pair);
+    let tokenizer = fs::read_to_string(tiny().join("target/tokenizer.json")).expect("a tokenizer");
+    let vocabulary = serde_json::from_str::<Value>(&tokenizer).expect("JSON")["model"]["vocab"].take();
+    let is = |id: &Value| id.as_u64() == tokens.last().map(|token| u64::from(*token));
+    let (end, _) = vocabulary.as_object().expect("ids").iter().find(|(_, id)| is(id)).expect("the token has a name");
+    fs::write(pair.target().join("tokenizer.json"), tokenizer).expect("a file");
+    fs::write(pair.target().join("tokenizer_config.json"), json!({"eos_token": end}).to_string()).expect("a file");
+    let first = tokens.iter().position(|token| Some(token) == tokens.last()).expect("it is there");
+    assert_eq!(says(&pair), (tokens[..=first].to_vec(), FinishReason::StopToken(tokens[first])));
+}
+
 /// The same weights in another layout give the same tokens in the same rounds.
 fn check_layout(name: &str, head: &'static str, change: impl FnOnce(&Pair)) {
     let pair = Pair::new(head);
@@ -146,6 +178,13 @@ fn targets_are_read_in_every_published_layout() {
         let index = json!({"metadata": {"total_size": 1}, "weight_map": weight_map}).to_string();
         fs::write(pair.target().join("model.safetensors.index.json"), index).expect("an index");
     });
+    check_layout("a window that holds the longest sequence", "eagle3", |pair| {
+        change_config(&pair.target(), json!({"architectures": ["MistralForCausalLM"], "sliding_window": 4096}));
+    });
+    check_layout("rope parameters beside an older theta", "eagle3", |pair| {
+        let parameters = json!({"rope_type": "default", "rope_theta": 10000.0});
+        change_config(&pair.target(), json!({"rope_theta": 5.0, "rope_parameters": parameters}));
+    });
     check_layout("rope parameters of transformers 5", "eagle2", |pair| {
         let parameters = json!({"rope_type": "default", "rope_theta": 10000.0});
         change_config(&pair.target(), json!({"rope_theta": null, "rope_parameters": parameters}));
@@ -164,9 +203,28 @@ fn heads_are_read_in_every_published_layout() {
         let to = pair.draft().join("eagle3.safetensors");
         fs::rename(pair.draft().join("model.safetensors"), to).expect("the file");
     });
+    check_layout("a file of another name, with an adapter beside it", "eagle3", |pair| {
+        let file = pair.draft().join("model.safetensors");
+        fs::copy(&file, pair.draft().join("adapter_model.safetensors")).expect("a copy");
+        fs::rename(&file, pair.draft().join("eagle3.safetensors")).expect("the file");
+    });
     check_layout("the default layers, written out as outputs", "eagle3", |pair| {
         change_config(&pair.draft(), json!({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 3, 4]}}));
     });
+    check_layout("the default layers, as vLLM writes them", "eagle3", |pair| {
+        change_config(&pair.draft(), json!({"eagle_aux_hidden_state_layer_ids": [2, 4, 5]}));
+    });
+    check_layout("a config of the speculators library", "eagle3", |pair| {
+        let path = pair.draft().join("config.json");
+        let mut layer: Value = serde_json::from_str(&fs::read_to_string(&path).expect("a config")).expect("JSON");
+        let vocabulary = layer.as_object_mut().expect("an object").remove("draft_vocab_size");
+        let config = json!({
+            "architectures": ["Eagle3Speculator"], "speculators_model_type": "eagle3", "draft_vocab_size": vocabulary,
+            "transformer_layer_config": layer,
+        });
+        fs::write(&path, config.to_string()).expect("a config");
+    });
+    check_layout("a bias of zeros", "eagle3", |pair| with_bias(pair, 0.0));
     check_layout("no mask of the hot vocabulary, narrow offsets, float32", "eagle3", |pair| {
         change_tensors(&pair.draft(), |tensors| {
             tensors.remove("t2d");
@@ -198,6 +256,37 @@ fn heads_are_read_in_every_published_layout() {
     assert_eq!(pair.run().0, expected, "a head without lm_head");
 }
 
+/// Gives the reduction of an EAGLE-3 head a bias of alternating sign.
+fn with_bias(pair: &Pair, size: f32) {
+    change_config(&pair.draft(), json!({"bias": true}));
+    change_tensors(&pair.draft(), |tensors| {
+        let sign = |at: usize| if at % 2 == 0 { size } else { -size };
+        let data = (0..128).flat_map(|at| sign(at).to_le_bytes()).collect();
+        tensors.insert("fc.bias".into(), (Dtype::F32, vec![128], data));
+    });
+}
+
+#[test]
+fn the_bias_of_an_eagle3_head_counts_on_every_device() {
+    let pair = Pair::new("eagle3");
+    let (plain, rounds) = pair.run();
+    with_bias(&pair, 2.0);
+    let biased = pair.run();
+    assert_eq!(biased.0, plain, "drafts decide no token");
+    assert_ne!(biased.1, rounds, "but how many rounds it takes");
+    let emulated = EngineOptions {
+        device: DeviceChoice::Emulator,
+        dtype: "float32".into(),
+        batch_invariant: true,
+        ..pair.options()
+    };
+    match Engine::load(emulated) {
+        Ok(mut engine) => assert_eq!(run(&mut engine), biased),
+        // A machine without a C++ compiler cannot emulate; continuous integration has one.
+        Err(error) => eprintln!("skipped: {error}"),
+    }
+}
+
 /// Loading ends in an error that contains all of `expected`.
 fn check_broken(head: &'static str, change: impl FnOnce(&Pair), expected: &[&str]) {
     let pair = Pair::new(head);
@@ -222,6 +311,7 @@ fn broken_files_are_errors_that_name_them() {
         check_broken("eagle3", spoil, &["target/model.safetensors", expected]);
     };
     check([&(1_u64 << 60).to_le_bytes()[..], b"{}"].concat(), "1152921504606846976");
+    check(b"version https://git-lfs.github.com/spec/v1\noid sha256:0".to_vec(), "git lfs pull");
     check(Vec::new(), "too few");
     check(vec![1, 2, 3], "too few");
     check(raw("not json", 0), "not valid");
@@ -260,6 +350,13 @@ fn incomplete_folders_are_errors_that_say_what_to_do() {
         fs::write(pair.target().join("pytorch_model.bin"), "pickle").expect("a file");
     };
     check_broken("eagle3", pickle, &["pickle", "convert it once"]);
+    let twice = |pair: &Pair| {
+        for name in ["a.safetensors", "b.safetensors"] {
+            fs::copy(pair.target().join("model.safetensors"), pair.target().join(name)).expect("a copy");
+        }
+        remove(pair, "model.safetensors");
+    };
+    check_broken("eagle3", twice, &["b.safetensors", "a.safetensors too", "remove the file"]);
     let broken_config = |pair: &Pair| fs::write(pair.target().join("config.json"), "{").expect("a file");
     check_broken("eagle3", broken_config, &["target/config.json", "not a valid config.json"]);
     for (index, expected) in [
@@ -304,6 +401,11 @@ fn tensors_that_do_not_fit_are_named_with_what_was_expected() {
         &["dynamic", "yarn"],
     );
     check_broken("eagle3", config(json!({"rope_scaling": {"rope_type": "llama3"}})), &["llama3", "factor"]);
+    check_broken("eagle3", config(json!({"rope_theta": -1.0})), &["rope_theta is -1", "above 0"]);
+    let linear = json!({"rope_scaling": {"rope_type": "linear", "factor": 0.0}});
+    check_broken("eagle3", config(linear), &["factor is 0", "above 0"]);
+    let mistral = json!({"architectures": ["MistralForCausalLM"], "sliding_window": 512});
+    check_broken("eagle3", config(mistral), &["window 512"]);
     check_broken("eagle3", config(json!({"quantization_config": {"quant_method": "fp8"}})), &["quantised"]);
 }
 
@@ -318,6 +420,14 @@ fn heads_that_do_not_fit_are_errors_that_say_why() {
     check_broken("eagle3", config(json!({"fc_norm": true})), &["fc_norm.0.weight", "missing"]);
     let layers = |ids: Value| config(json!({"eagle_config": {"eagle_aux_hidden_state_layer_ids": ids}}));
     check_broken("eagle3", layers(json!([1, 2, 8])), &["8 layers lacks"]);
+    check_broken("eagle3", layers(json!([])), &["eagle3/config.json", "eagle_aux_hidden_state_layer_ids is empty"]);
+    for ids in [json!([1, 3, -1]), json!("1, 3, 4")] {
+        check_broken("eagle3", layers(ids), &["eagle_config.eagle_aux_hidden_state_layer_ids cannot be read"]);
+    }
+    let beside = |ids: Value| config(json!({"eagle_aux_hidden_state_layer_ids": ids}));
+    check_broken("eagle3", beside(json!([0, 1, 9])), &["[0, 1, 9]", "8 layers lacks"]);
+    check_broken("eagle3", beside(json!(3)), &["eagle_aux_hidden_state_layer_ids cannot be read"]);
+    check_broken("eagle3", config(json!({"bias": true})), &["fc.bias", "missing", "[128]"]);
     check_broken("eagle3", layers(json!([1, 2])), &["fc.weight", "[128, 256]", "[128, 384]"]);
     let outside = tensors(|tensors| tensors.get_mut("d2t").expect("d2t").2[1] = 8);
     check_broken("eagle3", outside, &["d2t[0]", "outside the target's 2048"]);

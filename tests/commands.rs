@@ -22,8 +22,14 @@ fn root() -> PathBuf {
 
 /// Runs the binary in the repository's root, with something on standard input.
 fn run_with(arguments: &[&str], input: &str) -> Ran {
+    run_in(arguments, input, &[])
+}
+
+/// The same with variables in its environment.
+fn run_in(arguments: &[&str], input: &str, variables: &[(&str, &str)]) -> Ran {
     let mut child = Command::new(env!("CARGO_BIN_EXE_spectune"))
         .args(arguments)
+        .envs(variables.iter().copied())
         .current_dir(root())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -65,6 +71,23 @@ fn spoiled(file: &str, change: impl FnOnce(Vec<u8>) -> Vec<u8>) -> TempDir {
     folder
 }
 
+/// A Hugging Face cache that holds the demo pair under two ids.
+fn cache() -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, from) in [("acme/tiny", TARGET), ("acme/tiny-eagle3", EAGLE3)] {
+        let repository = folder.path().join(format!("hub/models--{}", name.replace('/', "--")));
+        fs::create_dir_all(repository.join("refs")).expect("a folder");
+        fs::write(repository.join("refs/main"), "0a1b2c").expect("a file");
+        let snapshot = repository.join("snapshots/0a1b2c");
+        fs::create_dir_all(&snapshot).expect("a folder");
+        for file in fs::read_dir(root().join(from)).expect("the demo pair") {
+            let file = file.expect("a file").path();
+            fs::copy(&file, snapshot.join(file.file_name().expect("a name"))).expect("a copy");
+        }
+    }
+    folder
+}
+
 const TARGET: &str = "models/tiny/target";
 const EAGLE3: &str = "models/tiny/eagle3";
 const EAGLE2: &str = "models/tiny/eagle2";
@@ -93,6 +116,48 @@ fn a_wrong_tuned_file_is_shown_at_its_place_whoever_reads_it() {
     {
         check(command, 2, &["LT06", "tuned.toml:2:1", "unknown field `shape`", "2 | shape = 3"]);
     }
+}
+
+#[test]
+fn made_up_acceptance_is_named() {
+    let base = ["generate", "--model-path", TARGET, "--prompt", "def", "--max-new-tokens", "8", "--device", "cpu"];
+    let draft = ["--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", EAGLE3];
+    let simulated = ["--simulate-accept-length", "3"];
+    let ran =
+        check(&[&base[..], &draft, &simulated].concat(), 0, &["acceptance is simulated", ", simulated (generated"]);
+    assert!(!ran.stdout.is_empty());
+    let line = |more: &[&str]| {
+        let ran = check(&[&base[..], &draft, more, &["--json"]].concat(), 0, &[]);
+        serde_json::from_str::<serde_json::Value>(&ran.stdout).expect("a JSON line")
+    };
+    assert_eq!(line(&simulated)["simulated"], true);
+    assert_eq!(line(&[]).get("simulated"), None);
+}
+
+#[test]
+fn models_of_the_hub_are_read_from_the_local_cache() {
+    let cache = cache();
+    let home = [("HF_HUB_CACHE", ""), ("HUGGINGFACE_HUB_CACHE", ""), ("HF_HOME", text(cache.path()))];
+    let generate = |target: &str, draft: &str| {
+        let words = ["generate", "--device", "cpu", "--prompt", "def", "--max-new-tokens", "8", "--json"];
+        let models = ["--model-path", target, "--speculative-draft-model-path", draft];
+        run_in(&[&words[..], &models, &["--speculative-algorithm", "EAGLE3"]].concat(), "", &home)
+    };
+    let (from_folder, from_cache) = (generate(TARGET, EAGLE3), generate("acme/tiny", "acme/tiny-eagle3"));
+    assert_eq!(from_cache.code, Some(0), "{}", from_cache.stderr);
+    assert_eq!(from_cache.stdout, from_folder.stdout);
+    let absent = generate("acme/tiny", "acme/none");
+    assert_eq!(absent.code, Some(2), "{}", absent.stderr);
+    for word in ["acme/none is neither a folder nor in", text(&cache.path().join("hub")), "hf download acme/none"] {
+        assert!(absent.stderr.contains(word), "no {word:?} in {}", absent.stderr);
+    }
+
+    let sweep = cache.path().join("sweep.toml");
+    let models = "[models]\ntarget = \"acme/tiny\"\ndraft = \"acme/tiny-eagle3\"\nalgorithm = \"EAGLE3\"";
+    let workload = "[workload]\nrandom = { input_length = 8 }\nrequests = 1\noutput_length = 4";
+    fs::write(&sweep, format!("{models}\n{workload}\n")).expect("a sweep file");
+    let planned = run_in(&["sweep", text(&sweep), "--device", "cpu", "--dry-run"], "", &home);
+    assert_eq!(planned.code, Some(0), "{}", planned.stderr);
 }
 
 #[test]
@@ -172,6 +237,16 @@ fn wrong_pairs_and_flags_are_named() {
         ["--speculative-num-steps", "2", "--speculative-eagle-topk", "2", "--speculative-num-draft-tokens", "9"];
     with(&[&draft[..], &large].concat(), &["larger than the 7 nodes"]);
     with(&["--context-length", "99999"], &["99999", "2048"]);
+    for (flag, value) in [
+        ("--max-running-requests", "999999999"),
+        ("--max-running-requests", "9223372036854775807"),
+        ("--page-size", "4611686018427387904"),
+        ("--page-size", "0"),
+    ] {
+        with(&[flag, value], &[flag, value, "expected 1 to 1048576"]);
+    }
+    with(&["--simulate-accept-length", "2"], &["--simulate-accept-length", "without speculation"]);
+    with(&["--temperature", "-1"], &["temperature"]);
     with(&["--dtype", "int4"], &["int4"]);
     with(&["--tp-size", "2"], &["--tp-size"]);
     with(&["--device", "tpu"], &["--device tpu"]);
@@ -361,9 +436,15 @@ fn bench_prints_the_fields_of_its_contract() {
     ] {
         assert!(objects[0].get(name).is_some(), "{name}");
     }
-    check(
-        &["bench", "--model-path", TARGET, "--batch-size", "0", "--input-len", "1", "--output-len", "1"],
-        2,
-        &["--batch-size 0"],
-    );
+    for (flag, value) in
+        [("--batch-size", "0"), ("--batch-size", "99999999999"), ("--repeats", "0"), ("--input-len", "0")]
+    {
+        let base = ["bench", "--model-path", TARGET, "--output-len", "1"];
+        let mut given = vec![("--batch-size", "1"), ("--input-len", "1")];
+        given.retain(|(name, _)| *name != flag);
+        given.push((flag, value));
+        let given: Vec<&str> = given.into_iter().flat_map(|(name, value)| [name, value]).collect();
+        let ran = check(&[&base[..], &given].concat(), 2, &[flag, value, "expected 1 to 1048576"]);
+        assert!(ran.stdout.is_empty(), "{}", ran.stdout);
+    }
 }

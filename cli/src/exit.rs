@@ -49,7 +49,10 @@ pub fn usage(error: &clap::Error) -> ExitCode {
 /// The code of an error: what the device did is 3, what the user gave is 2.
 pub fn of(error: &anyhow::Error) -> Exit {
     let device = error.chain().any(|cause| {
-        matches!(cause.downcast_ref::<EngineError>(), Some(EngineError::Device(_) | EngineError::OutOfMemory { .. }))
+        matches!(
+            cause.downcast_ref::<EngineError>(),
+            Some(EngineError::Device(_) | EngineError::OutOfMemory { .. } | EngineError::NotFinite { .. })
+        )
     });
     if device { Exit::Failure } else { Exit::Usage }
 }

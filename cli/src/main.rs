@@ -1,6 +1,7 @@
 //! The spectune command line: thin, no logic. It reads files, calls the crates and prints what they return.
 #![forbid(unsafe_code)]
 
+mod checkpoint;
 mod commands;
 mod engine_flags;
 mod exit;

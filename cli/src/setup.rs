@@ -12,7 +12,7 @@ use schemas::{
 };
 use tuner::sweep::folder_of;
 
-use crate::{engine_flags::EngineFlags, terminal};
+use crate::{checkpoint, engine_flags::EngineFlags, terminal};
 
 /// Largest configuration file (launch, sweep, tuned) in bytes.
 pub const LARGEST_CONFIGURATION: u64 = 16 << 20;
@@ -89,8 +89,27 @@ pub fn engine_options(tuned: Option<&Path>, flags: &EngineFlags) -> anyhow::Resu
             engine::options::from_tuned(&tuned, &folder_of(path))?
         }
     };
-    let (_source, launch, _problems) = schemas::launch::from_arguments(&flags.words);
-    Ok(engine::options::with_launch(base, &launch)?)
+    let words = with_folders(&flags.words)?;
+    let (_source, launch, _problems) = schemas::launch::from_arguments(&words);
+    let options = engine::options::with_launch(base, &launch)?;
+    if options.simulate_accept_length.is_some() && !options.policy.speculates() {
+        bail!(
+            "--simulate-accept-length is of no effect without speculation: give a draft and a tree shape, or leave it out"
+        );
+    }
+    Ok(options)
+}
+
+/// Engine flags with the folders of the checkpoints that they name.
+fn with_folders(words: &[String]) -> anyhow::Result<Vec<String>> {
+    let names_checkpoint = |flag: &str| matches!(flag, "--model-path" | "--speculative-draft-model-path");
+    let mut words = words.to_vec();
+    for at in 1..words.len() {
+        if names_checkpoint(&words[at - 1]) {
+            words[at] = checkpoint::folder(Path::new(""), &words[at])?;
+        }
+    }
+    Ok(words)
 }
 
 /// Loads an engine, with a bar on a terminal.
@@ -98,6 +117,9 @@ pub fn engine_options(tuned: Option<&Path>, flags: &EngineFlags) -> anyhow::Resu
 /// # Errors
 /// As [`Engine::load`].
 pub fn load(options: EngineOptions) -> anyhow::Result<Engine> {
+    if options.makes_up_acceptance() {
+        terminal::note("note: acceptance is simulated: rounds are timed, and what is generated means nothing");
+    }
     waiting("loading models", |bar| Engine::load_watched(options, &mut |ready, all| show_graphs(bar, ready, all)))
 }
 

@@ -164,7 +164,7 @@ pub fn run(engine: &mut Engine, plan: &Plan) -> Result<Bench, EngineError> {
         prefill_tokens_per_s: Spread::of(prefill.collect()).map_or(f64::NAN, |spread| spread.median),
         round_ms,
         accept_length: tokens as f64 / request_rounds as f64,
-        simulated: engine.options().simulate_accept_length.is_some() && !shape.is_off(),
+        simulated: engine.options().makes_up_acceptance(),
         memory_floor_ms: floor,
         share_of_floor: floor.map(|floor| floor / round_ms.median),
         startup_s: startup.as_secs_f64(),

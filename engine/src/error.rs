@@ -68,6 +68,15 @@ pub enum EngineError {
         /// The flag to change.
         hint: String,
     },
+    /// The target computes no numbers.
+    #[error(
+        "the target's logits for position {position} are not finite (NaN or infinite): its weights are broken, or too \
+         large for their dtype; get the checkpoint anew, or try --dtype bfloat16 or float32"
+    )]
+    NotFinite {
+        /// Of the token that they are for.
+        position: usize,
+    },
     /// A request that can never run.
     #[error("{0}")]
     InvalidRequest(String),

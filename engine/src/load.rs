@@ -5,6 +5,7 @@ mod shapes;
 use std::path::Path;
 
 use kernels::device::{Device, DeviceError, Element};
+use schemas::sweep::LARGEST;
 
 pub use self::shapes::{SHAPES, ShapeOfModel, shape_of};
 use crate::{
@@ -77,6 +78,8 @@ fn checkpoint(options: &EngineOptions, device: Option<(Device, String)>) -> Resu
     let generation = folder.generation_config()?;
     let mut end_tokens = generation.eos_token_id.clone();
     end_tokens.extend(&folder.config.eos_token_id);
+    let text = Text::open(&folder)?;
+    end_tokens.extend(text.as_ref().and_then(Text::end_token));
     Ok(Loaded {
         backend,
         identity: Identity {
@@ -85,7 +88,7 @@ fn checkpoint(options: &EngineOptions, device: Option<(Device, String)>) -> Resu
             draft: draft.as_ref().map(Folder::hash).transpose()?,
         },
         context_length,
-        text: Text::open(&folder)?,
+        text,
         generation,
         end_tokens,
     })
@@ -177,8 +180,11 @@ fn check(options: &EngineOptions) -> Result<(), EngineError> {
     if !DTYPES.contains(&options.dtype.as_str()) {
         return wrong(format!("--dtype {} is not known; expected one of {}", options.dtype, DTYPES.join(", ")));
     }
-    if options.page_size == 0 || options.max_running_requests == 0 {
-        return wrong("--page-size and --max-running-requests must be at least 1".into());
+    for (flag, value) in [("--page-size", options.page_size), ("--max-running-requests", options.max_running_requests)]
+    {
+        if !(1..=LARGEST).contains(&value) {
+            return wrong(format!("{flag} {value} is out of range, expected 1 to {LARGEST}"));
+        }
     }
     let share = options.mem_fraction_static;
     if !(share > 0.0 && share <= 1.0) {
@@ -212,7 +218,26 @@ fn context_length(model: &str, made_for: usize, asked: Option<usize>) -> Result<
     }
 }
 
+/// What a model is called: its folder's name, or its id where the folder lies in the Hugging Face cache.
 fn name(path: &Path) -> String {
     let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    resolved.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
+    let part = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let snapshots = resolved.parent().filter(|folder| folder.ends_with("snapshots"));
+    let id = snapshots.and_then(Path::parent).and_then(part);
+    let id = id.and_then(|name| Some(name.strip_prefix("models--")?.replacen("--", "/", 1)));
+    id.or_else(|| part(&resolved)).unwrap_or_else(|| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_has_the_name_of_its_folder_or_its_id() {
+        let check = |path: &str, expected: &str| assert_eq!(name(Path::new(path)), expected, "{path}");
+        check("models/llama", "llama");
+        check("hub/models--org--some--name/snapshots/0a1b2c", "org/some--name");
+        check("hub/models--gpt2/snapshots/0a1b2c", "gpt2");
+        check("hub/snapshots/0a1b2c", "0a1b2c");
+    }
 }

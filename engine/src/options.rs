@@ -163,6 +163,11 @@ pub fn padded(capture_sizes: &[usize], batch: usize) -> usize {
 }
 
 impl EngineOptions {
+    /// Whether acceptance is made up, so that outputs have no meaning.
+    pub fn makes_up_acceptance(&self) -> bool {
+        self.simulate_accept_length.is_some() && self.policy.speculates()
+    }
+
     /// The batch sizes for which a GPU captures graphs, ascending, each at most the running requests: those that were
     /// asked for, else SGLang's default list under speculation; none where graphs are off.
     pub fn graph_sizes(&self) -> Vec<usize> {

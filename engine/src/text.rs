@@ -2,6 +2,7 @@
 
 mod chat_template;
 mod python;
+mod special_tokens;
 mod stream;
 mod token;
 
@@ -10,8 +11,12 @@ use std::sync::Arc;
 use serde::Serialize;
 use tokenizers::Tokenizer;
 
-use self::chat_template::ChatTemplate;
-pub use self::{chat_template::ChatMessage, stream::TextStream, token::TokenText};
+use self::{chat_template::ChatTemplate, special_tokens::TokenizerConfig};
+pub use self::{
+    chat_template::{ChatMessage, TemplateVariables},
+    stream::TextStream,
+    token::TokenText,
+};
 use crate::{checkpoint::Folder, error::EngineError};
 
 /// A tokenizer with its chat template. Cheap to clone.
@@ -19,10 +24,12 @@ use crate::{checkpoint::Folder, error::EngineError};
 pub struct Text {
     tokenizer: Arc<Tokenizer>,
     template: Option<Result<Arc<ChatTemplate>, String>>,
+    end_token: Option<u32>,
 }
 
 impl Text {
-    /// Reads tokenizer.json, tokenizer_config.json and chat_template.jinja; `None` without a tokenizer.json.
+    /// Reads tokenizer.json, tokenizer_config.json with special_tokens_map.json, and chat_template.jinja; `None` without a
+    /// tokenizer.json.
     ///
     /// # Errors
     /// When a file is there and broken.
@@ -32,8 +39,10 @@ impl Text {
             path: folder.path().join("tokenizer.json"),
             reason: error.to_string(),
         })?;
-        let template = ChatTemplate::open(folder)?.map(|template| template.map(Arc::new));
-        Ok(Some(Self { tokenizer: Arc::new(tokenizer), template }))
+        let config = TokenizerConfig::open(folder)?;
+        let end_token = config.special_tokens.get("eos_token").and_then(|token| tokenizer.token_to_id(token));
+        let template = ChatTemplate::open(folder, config)?.map(|template| template.map(Arc::new));
+        Ok(Some(Self { tokenizer: Arc::new(tokenizer), template, end_token }))
     }
 
     /// Tokens of a prompt, with the special tokens that the tokenizer puts around it.
@@ -44,17 +53,27 @@ impl Text {
         self.encoded(text, true)
     }
 
+    /// The tokenizer's own end-of-text token. Fine-tunes often end with it, while config.json still names the one of the
+    /// model they come from.
+    pub fn end_token(&self) -> Option<u32> {
+        self.end_token
+    }
+
     /// Whether the model has a chat template, be it a broken one.
     pub fn has_chat_template(&self) -> bool {
         self.template.is_some()
     }
 
     /// Tokens of a conversation in the model's chat template, up to where the assistant speaks. Messages are
-    /// [`ChatMessage`]s, or objects with further fields that the template may know.
+    /// [`ChatMessage`]s, or objects with further fields that the template may know; `variables` are the template's own.
     ///
     /// # Errors
     /// When the model has no chat template, or the template refuses the conversation.
-    pub fn encode_chat(&self, messages: &[impl Serialize]) -> Result<Vec<u32>, EngineError> {
+    pub fn encode_chat(
+        &self,
+        messages: &[impl Serialize],
+        variables: &TemplateVariables,
+    ) -> Result<Vec<u32>, EngineError> {
         let template = match &self.template {
             Some(Ok(template)) => template,
             Some(Err(reason)) => {
@@ -69,7 +88,7 @@ impl Text {
             }
         };
         // The template writes its own special tokens.
-        self.encoded(&template.render(messages)?, false)
+        self.encoded(&template.render(messages, variables)?, false)
     }
 
     /// The text of some tokens, special ones left out.

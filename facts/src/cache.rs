@@ -36,6 +36,11 @@ impl Cache {
         Self { root: root.into() }
     }
 
+    /// The folder that holds it.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// The folder of a model's files at a revision (a branch, a tag or a commit), if it was downloaded and has a config.
     pub fn find(&self, id: &str, revision: &str) -> Option<PathBuf> {
         if !is_id(id) || !is_revision(revision) {

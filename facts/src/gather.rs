@@ -36,9 +36,13 @@ pub fn gather(files: &dyn Files, name: &str, wanted: Wanted) -> Result<Gathered,
     let config = ModelConfig::parse(&text).map_err(|error| malformed(error.to_string()))?;
     let mut facts = ModelFacts { name: name.to_owned(), origin: files.place(CONFIG), config, ..ModelFacts::default() };
     let mut notes = Vec::new();
-    facts.generation = optional(files, "generation_config.json", LONGEST_CONFIG, &mut notes, |text| {
+    const GENERATION: &str = "generation_config.json";
+    facts.generation = optional(files, GENERATION, LONGEST_CONFIG, &mut notes, |text| {
         GenerationConfig::parse(text).map_err(|error| error.to_string())
     });
+    if let Some(generation) = facts.generation.as_ref().filter(|generation| !generation.unread.is_empty()) {
+        notes.push(format!("{}: not readable, left out: {}", files.place(GENERATION), generation.unread.join(", ")));
+    }
     if wanted.tokenizer {
         facts.tokenizer = optional(files, "tokenizer.json", LONGEST_TOKENIZER, &mut notes, |text| {
             TokenizerFacts::parse(text).map_err(|error| error.to_string())

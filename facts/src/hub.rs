@@ -107,7 +107,7 @@ fn unreachable(url: &str, error: &ureq::Error) -> Error {
 }
 
 /// Whether a text can be the id of a model on the hub: `name` or `organisation/name`.
-pub(crate) fn is_id(text: &str) -> bool {
+pub fn is_id(text: &str) -> bool {
     let mut parts = text.split('/');
     let (first, second, third) = (parts.next(), parts.next(), parts.next());
     third.is_none() && first.is_some_and(is_plain) && second.is_none_or(is_plain)

@@ -18,5 +18,5 @@ pub use error::Error;
 pub use files::{Files, Part};
 pub use folder::Folder;
 pub use gather::{Gathered, Wanted, gather};
-pub use hub::Hub;
+pub use hub::{Hub, is_id};
 pub use sources::{Found, Sources};

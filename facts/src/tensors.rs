@@ -1,6 +1,6 @@
 //! The headers of safetensors files; what the tensors hold is not read.
 
-use schemas::model::{ModelFacts, TensorHeaders, TensorIndex, header_length};
+use schemas::model::{ModelFacts, TensorHeaders, TensorIndex, header_length, is_own_file};
 
 use crate::{Error, Files, files::is_plain};
 
@@ -64,8 +64,7 @@ fn names(files: &dyn Files, facts: &mut ModelFacts) -> Result<Vec<String>, Error
         facts.index = Some(index);
         return Ok(names);
     }
-    // "consolidated" files are a second copy in another layout, adapters no weights of a model.
-    let own = |name: &String| is_plain(name) && !name.starts_with("consolidated") && !name.starts_with("adapter");
+    let own = |name: &String| is_plain(name) && is_own_file(name);
     Ok(files.safetensors()?.into_iter().filter(own).collect())
 }
 

@@ -18,7 +18,10 @@ pub const DEFINITIONS: &[(&str, &str)] = &[
         "engine's default",
         "the triple that SGLang would choose for this model without being told one: always in the race",
     ),
-    ("interval", "95% bootstrap interval of the median over repeats; with one repeat there is none"),
+    (
+        "range, interval",
+        "fewer than six repeats have a range, least to greatest, which is no 95% interval: that of three repeats holds the true median 75 times in 100; from six on, the 95% bootstrap interval of the median; with one repeat there is neither",
+    ),
     (
         "tie (≈)",
         "behind the best by less than 1%, or by no more than chance explains, given the scatter over repeats of the whole race (with equals, chance is believed in 95% of races) unless the best leads in every one of at least five common repeats; the chosen configuration is the simplest of those that tie",

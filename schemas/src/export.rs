@@ -151,6 +151,12 @@ impl Row {
             ));
         }
         let finite = tuning.table.iter().map(|(largest, _)| *largest).filter(|largest| *largest != usize::MAX).max();
+        if let Some((asked, largest)) = batch_size.zip(finite).filter(|(asked, largest)| asked > largest) {
+            notes.push(format!(
+                "batch {asked} lies outside what was measured (up to {largest}): its shape is that of the largest batch, and \
+                 may not be the fastest there"
+            ));
+        }
         Ok(Self { shape, asked: batch_size, largest: finite, notes })
     }
 }

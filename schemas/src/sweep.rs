@@ -55,8 +55,8 @@ pub struct SweepFile {
     pub objective: Objective,
 }
 
-/// Largest batch size, request count and length that a file may ask for: larger numbers are slips.
-const LARGEST: usize = 1 << 20;
+/// Largest batch size, request count and length that anybody may ask for: larger numbers are slips.
+pub const LARGEST: usize = 1 << 20;
 /// Most trials that a file may span before its budget cuts them.
 const MOST_TRIALS: usize = 1_000_000;
 
@@ -92,6 +92,7 @@ impl SweepFile {
                 return Err(Wrong::at(&["batch", "sizes"], "expected at least one batch size"));
             }
             each_within(&["batch", "sizes"], sizes, LARGEST)?;
+            self.check_all_run(sizes)?;
         }
         self.arrivals.check(&self.workload)?;
         self.space.check()?;
@@ -109,13 +110,23 @@ impl SweepFile {
         }
         Ok(())
     }
+
+    /// A batch of which a part waits would be measured under the name of the whole.
+    fn check_all_run(&self, sizes: &[usize]) -> Result<(), Wrong> {
+        let Some(most) = self.engine.max_running_requests else { return Ok(()) };
+        let Some((at, size)) = sizes.iter().enumerate().find(|(_, size)| **size > most) else { return Ok(()) };
+        let reason = format!(
+            "{size} requests never run together, engine.max_running_requests is {most}: raise that, or leave it out"
+        );
+        Err(Wrong::at(&["batch", "sizes"], reason).element(at))
+    }
 }
 
-fn within(path: &'static [&'static str], value: usize) -> Result<(), Wrong> {
+pub(crate) fn within(path: &'static [&'static str], value: usize) -> Result<(), Wrong> {
     out_of_range(value, LARGEST).map_or(Ok(()), |reason| Err(Wrong::at(path, reason)))
 }
 
-fn each_within(path: &'static [&'static str], values: &[usize], largest: usize) -> Result<(), Wrong> {
+pub(crate) fn each_within(path: &'static [&'static str], values: &[usize], largest: usize) -> Result<(), Wrong> {
     let mut reasons = values.iter().enumerate().filter_map(|(at, value)| Some((at, out_of_range(*value, largest)?)));
     reasons.next().map_or(Ok(()), |(at, reason)| Err(Wrong::at(path, reason).element(at)))
 }
@@ -188,6 +199,13 @@ num_draft_tokens = [4, 8]
             ("algorithm = \"EAGLE3\"", "algorithm = \"EAGLE3\"\ndtype = \"f32\"", 6, 9, "not one of auto, half"),
             ("[space]", "[engine]\ndevice = \"gpu\"\n[space]", 11, 10, "not one of auto, cpu, cuda, cuda:N"),
             ("[space]", "[batch]\nsizes = [1, 9999999]\n[space]", 11, 13, "9999999 is out of range"),
+            (
+                "[space]",
+                "[engine]\nmax_running_requests = 2\n[batch]\nsizes = [2, 3]\n[space]",
+                13,
+                13,
+                "engine.max_running_requests is 2",
+            ),
             ("[space]", "[search]\nrepeats = 1048576\n[space]", 12, 1, "more than 1000000"),
             ("[space]", "[search]\nstrategy = \"best\"\n[space]", 11, 12, "unknown variant `best`"),
             ("[space]", "[arrivals]\nrates = [1.5, -1.0]\n[space]", 11, 15, "above 0"),

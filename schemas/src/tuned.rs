@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     diagnostic::Diagnostic,
+    sweep::{LARGEST, each_within, within},
     text::Source,
     toml_file::{self, Wrong},
     tree::TreeShape,
@@ -93,7 +94,7 @@ pub struct PolicyRow {
     pub output_tokens_per_s: f64,
     /// The objective relative to no speculation, median over repeats.
     pub speedup: f64,
-    /// 95% interval of the speed-up.
+    /// The speed-up's 95% interval, or its range over repeats where there are fewer than six.
     pub speedup_interval: [f64; 2],
     /// Output tokens / rounds, first and bonus tokens included.
     pub accept_length: f64,
@@ -162,6 +163,14 @@ impl TunedFile {
                 format!("it has format {found}, and this program reads {FORMAT}: another version of spectune wrote it");
             return Err(Wrong::at(&["format"], reason));
         }
+        let TunedEngine { context_length, page_size, chunked_prefill_size, max_running_requests, .. } = self.engine;
+        if context_length == 0 {
+            return Err(Wrong::at(&["engine", "context_length"], "expected at least 1"));
+        }
+        within(&["engine", "page_size"], page_size)?;
+        within(&["engine", "chunked_prefill_size"], chunked_prefill_size.unwrap_or(1))?;
+        within(&["engine", "max_running_requests"], max_running_requests)?;
+        each_within(&["engine", "capture_sizes"], &self.engine.capture_sizes, LARGEST)?;
         if self.policy.is_empty() {
             return Err(Wrong::at(&["policy"], "expected at least one row"));
         }
@@ -265,6 +274,10 @@ mod tests {
             ("format = 1", "format = 2", "it has format 2, and this program reads 1"),
             ("num_draft_tokens = 4", "num_draft_tokens = 9", "must be num_steps + 1"),
             ("max_running_batch = 1", "max_running_batch = 9", "ascending"),
+            ("page_size = 1", "page_size = 0", "0 is out of range, expected 1 to 1048576"),
+            ("max_running_requests = 8", "max_running_requests = 9223372036854775807", "out of range"),
+            ("capture_sizes = []", "capture_sizes = [1, 9999999]", "9999999 is out of range"),
+            ("context_length = 2048", "context_length = 0", "at least 1"),
         ] {
             let text = file().text().expect("it can be written").replacen(from, to, 1);
             let error = TunedFile::read(&Source::new("tuned.toml", text)).expect_err("a bad file");

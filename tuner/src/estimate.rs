@@ -151,6 +151,7 @@ mod tests {
             warm_up_tokens,
             hash: String::new(),
             left_out: 0,
+            prompts: 1,
         }
     }
 

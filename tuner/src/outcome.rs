@@ -106,8 +106,26 @@ pub fn context_length(file: &SweepFile, folder: &Path) -> Option<usize> {
 /// In words, when it cannot be read or is no tuned file.
 pub fn read(folder: &Path) -> Result<Option<TunedFile>, String> {
     let text = whole_file::read_if_there(&folder.join(FILE_NAME), LARGEST).map_err(|error| error.to_string())?;
-    let Some(text) = text else { return Ok(None) };
-    TunedFile::read(&Source::new(FILE_NAME, text)).map(Some).map_err(|finding| finding.message)
+    text.map(|text| parse(FILE_NAME, text)).transpose()
+}
+
+/// Reads a tuned file that lies anywhere.
+///
+/// # Errors
+/// When it cannot be read or is no tuned file.
+pub fn read_file(path: &Path) -> Result<TunedFile, TunerError> {
+    let text = whole_file::read(path, LARGEST);
+    let text = text.map_err(|source| TunerError::Read { path: path.to_owned(), source })?;
+    let name = path.display().to_string();
+    parse(&name, text).map_err(|reason| TunerError::Malformed { path: path.to_owned(), reason })
+}
+
+fn parse(name: &str, text: String) -> Result<TunedFile, String> {
+    let source = Source::new(name, text);
+    TunedFile::read(&source).map_err(|finding| {
+        let place = source.position(finding.span.start);
+        format!("line {}, column {}: {}", place.line, place.column, finding.message)
+    })
 }
 
 /// Writes the file into a folder, whole or not at all.

@@ -91,7 +91,7 @@ fn serve(engine: &mut Engine, trial: &Trial, terms: &Terms<'_>) -> Result<Ended,
 fn asked(workload: &Workload, load: Load) -> Result<(Vec<Request>, Source), EngineError> {
     if let Load::BatchSize(batch_size) = load {
         // Fewer requests than the batch would never fill it.
-        let count = workload.requests.len().max(batch_size);
+        let count = workload.requests_under(load);
         return Ok((workload.requests.iter().cycle().take(count).cloned().collect(), Source::Closed(batch_size)));
     }
     let arrivals = workload.arrivals(load).ok_or_else(|| {

@@ -17,12 +17,13 @@ const INDIFFERENT: f64 = 0.01;
 /// Relative median absolute deviation beyond which a configuration is too noisy to be chosen.
 const TOO_NOISY: f64 = 0.10;
 
-/// A median with its interval.
+/// A median with its interval: of 95%, or the range where there are fewer than
+/// [`FEWEST_FOR_INTERVAL`](crate::statistics::FEWEST_FOR_INTERVAL) repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// The median over repeats.
     pub median: f64,
-    /// Lower end of the 95% bootstrap interval.
+    /// Lower end.
     pub low: f64,
     /// Upper end.
     pub high: f64,

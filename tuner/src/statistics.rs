@@ -24,12 +24,19 @@ pub(crate) fn middle(sorted: &[f64]) -> Option<f64> {
     }
 }
 
-/// Median with the 95% percentile bootstrap interval (Efron 1979). The seed is fixed: equal data, equal interval. With
-/// three values the interval is their range, which is honest: three values say little more.
+/// Values from which on there is a 95% interval. The range of fewer holds the true median less often than that: of three
+/// in 75 cases of 100, of five in 94, of n in 1 − 2^(1 − n) of all.
+pub const FEWEST_FOR_INTERVAL: usize = 6;
+
+/// Median with the 95% percentile bootstrap interval (Efron 1979), or with the range where there are fewer values than
+/// [`FEWEST_FOR_INTERVAL`]. The seed is fixed: equal data, equal interval.
 pub fn interval(values: &[f64]) -> Option<Interval> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let center = middle(&sorted)?;
+    if let (true, Some(low), Some(high)) = (sorted.len() < FEWEST_FOR_INTERVAL, sorted.first(), sorted.last()) {
+        return Some(Interval { median: center, low: *low, high: *high });
+    }
     let mut random = StdRng::seed_from_u64(0x5EED);
     let mut medians: Vec<f64> = (0..RESAMPLES)
         .filter_map(|_| {
@@ -64,6 +71,18 @@ mod tests {
             held += usize::from(interval.low <= 1.0 && 1.0 <= interval.high);
         }
         assert!((180..=199).contains(&held), "{held} of 200");
+    }
+
+    #[test]
+    fn few_values_have_a_range_and_no_interval() {
+        let check = |values: &[f64], low: f64, high: f64| {
+            let found = interval(values).expect("values");
+            assert_eq!((found.low, found.high), (low, high), "{values:?}");
+        };
+        check(&[2.0, 1.0], 1.0, 2.0);
+        check(&[5.0, 1.0, 2.0, 3.0, 4.0], 1.0, 5.0);
+        let six = interval(&[1.0, 2.0, 3.0, 4.0, 5.0, 100.0]).expect("values");
+        assert!(six.high < 100.0, "{six:?}");
     }
 
     #[test]

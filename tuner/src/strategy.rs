@@ -133,6 +133,24 @@ pub fn planned(search: &Search, race: &Race) -> Planned {
     }
 }
 
+/// Refuses a budget after which nothing could be chosen.
+///
+/// # Errors
+/// When it is too small, with the least that is needed.
+pub fn check(search: &Search, race: &Race) -> Result<(), TunerError> {
+    let fewest = anneal::fewest_trials(race);
+    match search.trials {
+        Some(trials) if search.strategy == StrategyName::Anneal && trials < fewest => {
+            let (loads, repeats) = (race.loads.len(), race.repeats);
+            Err(TunerError::Configuration(format!(
+                "search.trials is {trials}, and anneal needs {fewest}: the baselines and one configuration more, under \
+                 each load ({loads}) as often as search.repeats says ({repeats}); raise it, or lower the others"
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The trials of a list, where they are known beforehand: what a plan can print.
 pub fn list(search: &Search, race: &Race) -> Option<Vec<Trial>> {
     let mut trials = match search.strategy {

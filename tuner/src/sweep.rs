@@ -21,6 +21,7 @@ use self::{
 pub use crate::strategy::StopReason;
 use crate::{
     TunerError,
+    configuration::Load,
     estimate::Estimate,
     guidance,
     journal::{self, Header, Journal},
@@ -65,14 +66,23 @@ pub struct Plan {
     pub done: usize,
     /// The configurations, and what was dropped.
     pub space: Expanded,
-    /// Requests of a trial at a batch size that does not exceed them.
-    pub requests: usize,
-    /// Most tokens that such a trial generates.
-    pub tokens_a_trial: u64,
+    /// What a trial under each load asks of the engine.
+    pub asked: Vec<Asked>,
     /// How long the trials take that are not done.
     pub estimate: Estimate,
     /// Where it runs and on what.
     pub fingerprint: Fingerprint,
+}
+
+/// What a trial under a load asks of the engine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Asked {
+    /// How requests come.
+    pub load: Load,
+    /// So many.
+    pub requests: usize,
+    /// Tokens that are generated, at most.
+    pub tokens: u64,
 }
 
 /// What a sweep did.
@@ -133,14 +143,18 @@ pub fn plan(request: &SweepRequest<'_>) -> Result<Plan, TunerError> {
         let (engine, workload) = ready.parts()?;
         Estimate::measure(engine, workload, &left)?
     };
-    let tokens = |request: &engine::Request| request.stop.max_new_tokens.unwrap_or_default() as u64;
+    let workload = &ready.workload;
+    let asked = |load: &Load| Asked {
+        load: *load,
+        requests: workload.requests_under(*load),
+        tokens: workload.tokens_under(*load),
+    };
     Ok(Plan {
         planned,
         done: trials.len() - left.len(),
         trials,
         space: ready.space,
-        requests: ready.workload.requests.len(),
-        tokens_a_trial: ready.workload.requests.iter().map(tokens).sum(),
+        asked: ready.race.loads.iter().map(asked).collect(),
         estimate,
         fingerprint: ready.fingerprint,
     })

@@ -36,6 +36,8 @@ pub struct Workload {
     pub hash: String,
     /// Prompts of the file that were passed over: too long, or a conversation in which no user speaks.
     pub left_out: usize,
+    /// Prompts that differ in where they come from; where there are fewer than requests, they come again.
+    pub prompts: usize,
 }
 
 /// What prompts must fit into.
@@ -68,16 +70,18 @@ impl Workload {
         };
         let mut numbers = StdRng::seed_from_u64(workload.seed);
         let mut recorded = Vec::new();
-        let (requests, left_out): (Vec<Request>, usize) = if let Some(path) = &workload.trace {
+        let (requests, left_out, prompts): (Vec<Request>, usize, usize) = if let Some(path) = &workload.trace {
             let trace = trace::read(&folder.join(path), workload, &mut numbers, engine, &room)?;
             recorded = trace.requests.iter().map(|request| request.arrival).collect();
             let traced = trace.requests.into_iter().zip(workload.seed..);
             let asked = traced
                 .map(|(Traced { tokens, output_length, .. }, seed)| request(workload, tokens, output_length, seed));
-            (asked.collect(), trace.left_out)
+            let requests: Vec<Request> = asked.collect();
+            let prompts = requests.len();
+            (requests, trace.left_out, prompts)
         } else {
             let prompts = prompts(workload, folder, engine, &room, &mut numbers)?;
-            (untimed(workload, &prompts, &mut numbers)?, prompts.left_out)
+            (untimed(workload, &prompts, &mut numbers)?, prompts.left_out, prompts.tokens.len())
         };
         if requests.is_empty() {
             let left_out = match left_out {
@@ -88,7 +92,18 @@ impl Workload {
         }
         let hash = hash(workload, &requests, &recorded);
         let (seed, warm_up_tokens) = (workload.seed, workload.warm_up_tokens);
-        Ok(Self { requests, recorded, seed, warm_up_tokens, hash, left_out })
+        Ok(Self { requests, recorded, seed, warm_up_tokens, hash, left_out, prompts })
+    }
+
+    /// How many requests a trial under a load sends: at least as many as run together.
+    pub fn requests_under(&self, load: Load) -> usize {
+        self.requests.len().max(load.batch_size().unwrap_or_default())
+    }
+
+    /// Most tokens that such a trial generates.
+    pub fn tokens_under(&self, load: Load) -> u64 {
+        let tokens = |request: &Request| request.stop.max_new_tokens.unwrap_or_default() as u64;
+        self.requests.iter().cycle().take(self.requests_under(load)).map(tokens).sum()
     }
 
     /// When each of the requests comes, counted from the first one: the same for every configuration and repeat. `None`

@@ -7,7 +7,7 @@ use engine::{
     Engine, ShapePolicy,
     bench::{self, Bench, Load, Plan},
 };
-use schemas::tree::TreeShape;
+use schemas::{sweep::LARGEST, tree::TreeShape};
 
 use crate::{engine_flags::EngineFlags, exit::Exit, setup, terminal};
 
@@ -85,10 +85,8 @@ impl FromStr for Trial {
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let mut options = setup::engine_options(None, &arguments.engine)?;
+    check(&arguments, options.simulate_accept_length)?;
     let largest = arguments.batch_size.iter().copied().max().unwrap_or_default();
-    if arguments.batch_size.contains(&0) {
-        bail!("--batch-size 0: expected at least 1");
-    }
     options.max_running_requests = options.max_running_requests.max(largest);
     if options.capture_sizes.is_empty() {
         options.capture_sizes = arguments.batch_size.clone();
@@ -130,6 +128,24 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         terminal::note(&notes(&engine, startup.as_secs_f64(), bandwidth));
     }
     Ok(Exit::Fine)
+}
+
+/// What is wrong is said before anything is loaded.
+fn check(arguments: &Arguments, simulate: Option<f32>) -> anyhow::Result<()> {
+    let counts = [
+        ("--input-len", arguments.input_len),
+        ("--output-len", arguments.output_len),
+        ("--repeats", arguments.repeats),
+    ];
+    for (flag, count) in arguments.batch_size.iter().map(|size| ("--batch-size", *size)).chain(counts) {
+        if !(1..=LARGEST).contains(&count) {
+            bail!("{flag} {count} is out of range, expected 1 to {LARGEST}");
+        }
+    }
+    if simulate.is_some() && !arguments.shapes.is_empty() {
+        bail!("--simulate-accept-length is of no effect beside --shapes: write @L behind each shape instead");
+    }
+    Ok(())
 }
 
 const HEADER: &str = "shape      batch    tok/s (min–max)              tok/s/user  prefill tok/s  round ms (min–max)      \

@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use engine::{Completion, Engine, Request, SamplingParams, StopConditions, text::ChatMessage};
+use engine::{
+    Completion, Engine, Request, SamplingParams, StopConditions,
+    text::{ChatMessage, TemplateVariables},
+};
 use serde::Serialize;
 
 use crate::{engine_flags::EngineFlags, exit::Exit, setup, terminal};
@@ -40,7 +43,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 128)]
     max_new_tokens: usize,
     /// 0 is greedy
-    #[arg(long, value_name = "T", default_value_t = 0.0)]
+    #[arg(long, value_name = "T", default_value_t = 0.0, allow_negative_numbers = true)]
     temperature: f32,
     /// Keep the smallest set of best tokens whose probability reaches this
     #[arg(long, value_name = "P", default_value_t = 1.0)]
@@ -76,6 +79,9 @@ struct Line<'a> {
     accept_length: Option<f64>,
     accept_histogram: &'a [u64],
     finish_reason: &'static str,
+    /// Whether acceptance was made up: the output means nothing then.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    simulated: bool,
 }
 
 /// Runs the command.
@@ -91,16 +97,17 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let requests =
         prompts.into_iter().zip(arguments.seed..).map(|(input_ids, seed)| request(&arguments, input_ids, seed));
     let completions = engine.run(requests.collect())?;
+    let simulated = engine.options().makes_up_acceptance();
     for (at, completion) in completions.iter().enumerate() {
         if arguments.json {
-            terminal::print(&format!("{}\n", serde_json::to_string(&line(completion))?))?;
+            terminal::print(&format!("{}\n", serde_json::to_string(&line(completion, simulated))?))?;
         } else {
             let separator = if at > 0 { "\n" } else { "" };
             terminal::print(&format!("{separator}{}\n", completion.text))?;
         }
     }
     if !arguments.json {
-        summarise(&completions);
+        summarise(&completions, simulated);
     }
     Ok(Exit::Fine)
 }
@@ -120,12 +127,16 @@ fn request(arguments: &Arguments, input_ids: Vec<u32>, seed: u64) -> Request {
 }
 
 fn encode(engine: &Engine, arguments: &Arguments) -> anyhow::Result<Vec<Vec<u32>>> {
-    let text = engine.text().context("this model has no tokenizer.json: give token ids with --input-ids")?;
-    arguments
-        .prompt
-        .iter()
-        .map(|prompt| Ok(if arguments.chat { text.encode_chat(&[user(prompt)])? } else { text.encode(prompt)? }))
-        .collect()
+    let text = engine.text().context(
+        "this model has no tokenizer.json: give token ids with --input-ids, or make one with transformers: \
+         AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
+    )?;
+    let plain = TemplateVariables::new();
+    let encode = |prompt: &String| match arguments.chat {
+        true => text.encode_chat(&[user(prompt)], &plain),
+        false => text.encode(prompt),
+    };
+    arguments.prompt.iter().map(|prompt| Ok(encode(prompt)?)).collect()
 }
 
 fn user(prompt: &str) -> ChatMessage {
@@ -143,7 +154,7 @@ fn read_ids(path: &std::path::Path) -> anyhow::Result<Vec<Vec<u32>>> {
     Ok(ids)
 }
 
-fn line(completion: &Completion) -> Line<'_> {
+fn line(completion: &Completion, simulated: bool) -> Line<'_> {
     Line {
         output_ids: &completion.output_ids,
         text: &completion.text,
@@ -153,18 +164,20 @@ fn line(completion: &Completion) -> Line<'_> {
         accept_length: completion.accept_length(),
         accept_histogram: &completion.accept_histogram,
         finish_reason: completion.finish_reason.word(),
+        simulated,
     }
 }
 
-fn summarise(completions: &[Completion]) {
+fn summarise(completions: &[Completion], simulated: bool) {
     let tokens: usize = completions.iter().map(|completion| completion.output_ids.len()).sum();
     let rounds: usize = completions.iter().map(|completion| completion.rounds).sum();
     let seconds = completions.iter().map(|completion| completion.elapsed.as_secs_f64()).fold(0.0, f64::max);
     if seconds > 0.0 && rounds > 0 {
         terminal::note(&format!(
-            "{tokens} tokens in {seconds:.2} s ({:.1} tokens/s), accept length {:.2} (generated tokens / rounds)",
+            "{tokens} tokens in {seconds:.2} s ({:.1} tokens/s), accept length {:.2}{} (generated tokens / rounds)",
             tokens as f64 / seconds,
-            tokens as f64 / rounds as f64
+            tokens as f64 / rounds as f64,
+            if simulated { ", simulated" } else { "" }
         ));
     }
 }

@@ -16,11 +16,12 @@ use tuner::{
     jobs::{Scheduler, place},
     record::Role,
     strategy::Shard,
-    sweep::{Plan, StopReason, SweepRequest, SweepSummary, folder_of},
+    sweep::{Asked, Plan, StopReason, SweepRequest, SweepSummary, folder_of},
 };
 
 use self::progress::Bar;
 use crate::{
+    checkpoint,
     commands::report,
     exit::{self, Exit},
     setup::{self, WrongFile},
@@ -83,15 +84,20 @@ pub struct Arguments {
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let source = setup::read_source(&arguments.sweep)?;
-    let file = SweepFile::read(&source).map_err(|finding| WrongFile::new(source, finding))?;
+    let mut file = SweepFile::read(&source).map_err(|finding| WrongFile::new(source, finding))?;
     if let Some(scheduler) = arguments.emit {
         return jobs::emit(scheduler, &file, &arguments);
+    }
+    let folder = folder_of(&arguments.sweep);
+    if file.models.model_shape.is_none() {
+        file.models.target = checkpoint::folder(&folder, &file.models.target)?;
+        file.models.draft = checkpoint::folder(&folder, &file.models.draft)?;
     }
     let shard = jobs::shard(arguments.shard)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     let request = SweepRequest {
         file,
-        folder: folder_of(&arguments.sweep),
+        folder,
         out: arguments.out.clone().unwrap_or_else(|| default_out(&arguments.sweep, shard)),
         resume: arguments.resume,
         shard,
@@ -191,14 +197,23 @@ fn describe(plan: &Plan, request: &SweepRequest<'_>) -> String {
     let done = if plan.done > 0 { format!(", {} of them done", plan.done) } else { String::new() };
     let (trials, repeats) = (plan.planned.trials, request.file.search.repeats);
     text += &match plan.planned.exact {
-        true => format!("trials     {trials} ({repeats} repeats){done}\n"),
+        true => {
+            format!("trials     {trials} ({repeats} {}){done}\n", if repeats == 1 { "repeat" } else { "repeats" })
+        }
         false => format!(
             "trials     at most {trials}, by {}: {} of them, the baselines, in any case{done}\n",
             request.file.search.strategy.name(),
             plan.trials.len()
         ),
     };
-    text += &format!("a trial    {} requests, up to {} tokens\n", plan.requests, plan.tokens_a_trial);
+    let same =
+        plan.asked.windows(2).all(|pair| (pair[0].requests, pair[0].tokens) == (pair[1].requests, pair[1].tokens));
+    for (at, Asked { load, requests, tokens }) in plan.asked.iter().take(if same { 1 } else { usize::MAX }).enumerate()
+    {
+        let (label, load) =
+            (if at == 0 { "a trial" } else { "" }, if same { String::new() } else { format!("{load}: ") });
+        text += &format!("{label:<10} {load}{requests} requests, up to {tokens} tokens\n");
+    }
     text += &format!(
         "estimate   {}{}, if every trial ran as without speculation, extrapolated from short batches measured now:\n",
         plan.estimate.seconds.map_or_else(|| "unknown".into(), reports::duration),
@@ -207,11 +222,12 @@ fn describe(plan: &Plan, request: &SweepRequest<'_>) -> String {
     for one in &plan.estimate.basis {
         text += &match one.tokens_per_s_per_user.zip(one.trial_seconds) {
             Some((rate, seconds)) => format!(
-                "           batch {}: {rate:.0} tokens/s for each request, so {} a trial\n",
+                "           {}: {rate:.0} tokens/s for each of {} requests, so {} a trial\n",
+                one.load,
                 one.batch_size,
                 reports::duration(seconds)
             ),
-            None => format!("           batch {}: could not be measured\n", one.batch_size),
+            None => format!("           {}: could not be measured\n", one.load),
         };
     }
     text.push('\n');

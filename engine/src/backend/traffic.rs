@@ -49,13 +49,12 @@ impl Traffic {
                 HeadSource::Own | HeadSource::Target => head.vocabulary,
                 HeadSource::Embedding => target.vocabulary,
             };
+            let bias = usize::from(head.join_bias) * hidden;
             let (own, join) = match head.kind {
                 // No norm at the input.
-                HeadKind::Eagle => {
-                    (layer(&head.layer, 1) + 2 * hidden * hidden + usize::from(head.join_bias) * hidden, 0)
-                }
+                HeadKind::Eagle => (layer(&head.layer, 1) + 2 * hidden * hidden + bias, 0),
                 // One norm more in the layer, one behind it.
-                HeadKind::Eagle3 => (layer(&head.layer, 3) + hidden, head.capture.len() * width * hidden),
+                HeadKind::Eagle3 => (layer(&head.layer, 3) + hidden, head.capture.len() * width * hidden + bias),
             };
             traffic.draft = bytes(own + rows * hidden);
             traffic.draft_extension = bytes(join);

@@ -57,17 +57,20 @@ impl Folder {
     /// The generation_config.json; the default where there is none.
     ///
     /// # Errors
-    /// When it is there and broken.
+    /// When it is there and no JSON object.
     pub fn generation_config(&self) -> Result<GenerationConfig, EngineError> {
-        self.optional("generation_config.json")?.map_or_else(
-            || Ok(GenerationConfig::default()),
-            |text| {
-                GenerationConfig::parse(&text).map_err(|error| EngineError::Malformed {
-                    path: self.path.join("generation_config.json"),
-                    reason: error.to_string(),
-                })
-            },
-        )
+        const NAME: &str = "generation_config.json";
+        let Some(text) = self.optional(NAME)? else { return Ok(GenerationConfig::default()) };
+        let path = self.path.join(NAME);
+        match GenerationConfig::parse(&text) {
+            Ok(config) => {
+                if !config.unread.is_empty() {
+                    tracing::warn!("{}: not readable, left out: {}", path.display(), config.unread.join(", "));
+                }
+                Ok(config)
+            }
+            Err(error) => Err(EngineError::Malformed { path, reason: error.to_string() }),
+        }
     }
 
     /// A further text file of the folder; `None` where it is absent.

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use schemas::model::{TensorHeader, TensorHeaders, TensorIndex, header_length};
+use schemas::model::{TensorHeader, TensorHeaders, TensorIndex, header_length, is_own_file};
 use serde::Deserialize;
 
 use super::folder::read_text;
@@ -46,9 +46,9 @@ pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>, EngineError> {
         return Err(EngineError::Unsupported {
             path: folder.to_owned(),
             feature: "a checkpoint in PyTorch's pickle format (pytorch_model.bin)".into(),
-            hint: "convert it once: python -c \"import torch, safetensors.torch as s; s.save_file(\
-                   {k: v.contiguous() for k, v in torch.load('pytorch_model.bin', weights_only=True).items()}, \
-                   'model.safetensors', {'format': 'pt'})\""
+            hint: "convert it once: python -c \"import glob, torch, safetensors.torch as s; s.save_file(\
+                   {k: v.contiguous() for f in glob.glob('pytorch_model*.bin') \
+                   for k, v in torch.load(f, weights_only=True).items()}, 'model.safetensors', {'format': 'pt'})\""
                 .into(),
         });
     }
@@ -120,6 +120,12 @@ fn length(path: &Path, bytes: &[u8], size: u64) -> Result<usize, EngineError> {
     let Some(first) = bytes.first_chunk::<8>() else {
         return Err(malformed(format!("{size} bytes are too few for a safetensors file")));
     };
+    // What git leaves in place of a large file is a small text.
+    if bytes.starts_with(b"version https://git-lfs") {
+        return Err(malformed(
+            "this is a pointer of Git LFS and not the file: run `git lfs pull` in its folder".into(),
+        ));
+    }
     let length = header_length(*first, size).map_err(|error| {
         malformed(format!("safetensors: {error}; the file is truncated, or is no safetensors file"))
     })?;
@@ -146,9 +152,7 @@ fn unnamed(folder: &Path) -> Result<Vec<PathBuf>, EngineError> {
     let mut files = Vec::new();
     for entry in folder.read_dir().map_err(read)?.take(MOST_SHARDS) {
         let path = entry.map_err(read)?.path();
-        // "consolidated" files are a second copy in another layout.
-        let own = path.file_stem().is_some_and(|stem| !stem.to_string_lossy().starts_with("consolidated"));
-        if own && path.extension().is_some_and(|extension| extension == "safetensors") {
+        if path.file_name().is_some_and(|name| is_own_file(&name.to_string_lossy())) {
             files.push(path);
         }
     }

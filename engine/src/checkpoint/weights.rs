@@ -102,6 +102,11 @@ impl Weights {
         for (name, TensorHeader { dtype, shape }, bytes) in
             safetensors::header(path, &file, file.len() as u64)?.tensors()
         {
+            let other = self.tensors.get(&name).and_then(|tensor| self.files.get(tensor.file));
+            if let Some((other, _)) = other {
+                let reason = format!("tensor {name} is in {} too: remove the file that is not meant", other.display());
+                return Err(EngineError::Malformed { path: path.to_owned(), reason });
+            }
             self.tensors.insert(name, Tensor { file: self.files.len(), dtype, shape, bytes });
         }
         self.files.push((path.to_owned(), file));

@@ -24,6 +24,7 @@ pub struct Eagle3 {
     /// EAGLE-3.1: a norm on each captured layer before `fc`.
     capture_norms: Option<Vec<Vec<f32>>>,
     join: Matrix,
+    join_bias: Option<Vec<f32>>,
     input_norm: Vec<f32>,
     hidden_norm: Vec<f32>,
     attention: Attention,
@@ -66,6 +67,7 @@ impl Eagle3 {
             embedding,
             capture_norms,
             join: names.matrix("fc.weight", hidden, facts.capture.len() * target.hidden_size())?,
+            join_bias: if facts.join_bias { Some(names.vector("fc.bias", hidden)?) } else { None },
             input_norm: norm("input_layernorm")?,
             hidden_norm: norm("hidden_norm")?,
             attention: Attention::load(&names, &format!("{prefix}.self_attn"), shape, epsilon)?,
@@ -91,13 +93,12 @@ impl Draft for Eagle3 {
     }
 
     fn features(&self, pass: &Pass) -> Vec<f32> {
-        let Some(norms) = &self.capture_norms else {
-            return linear(&pass.captured, &self.join, None);
-        };
+        let join = |x: &[f32]| linear(x, &self.join, self.join_bias.as_deref());
+        let Some(norms) = &self.capture_norms else { return join(&pass.captured) };
         let width = norms.first().map_or(0, Vec::len);
         let layers = pass.captured.chunks_exact(width).zip(norms.iter().cycle());
         let normed: Vec<f32> = layers.flat_map(|(x, norm)| rms_norm(x, norm, self.facts.layer.epsilon)).collect();
-        linear(&normed, &self.join, None)
+        join(&normed)
     }
 
     fn forward(&self, tokens: &[u32], features: &[f32], rows: Rows<'_>, cache: &mut KeyValues) -> Vec<f32> {

@@ -224,7 +224,8 @@ impl HeadFacts {
             layer: LayerFacts::read(folder, hidden, 2 * hidden)?,
             prefix: if names.find("midlayer.self_attn.q_proj.weight").is_some() { "midlayer" } else { "layers.0" },
             capture: capture(folder, target.layers)?,
-            join_bias: false,
+            // The other way round than in EAGLE-1/2: the key `bias` defaults to false.
+            join_bias: names.find("fc.bias").is_some() || config.bias.unwrap_or(false),
             capture_norms: config.fc_norm == Some(true),
             norm_before_residual: config.norm_before_residual.unwrap_or(false),
             norm_output: config.norm_output.unwrap_or(false),
@@ -344,9 +345,11 @@ fn check_supported(folder: &Folder) -> Result<(), EngineError> {
             format!("supported are {}", SUPPORTED.join(", ")),
         );
     }
-    // Qwen2 gives a window that it does not use unless a switch says so; Mistral has no switch.
+    // Qwen2 gives a window that it does not use unless a switch says so; Mistral has no switch. One that holds the longest
+    // sequence leaves nothing out.
     let windowed = config.use_sliding_window.unwrap_or(architecture == "MistralForCausalLM");
-    if let (true, Some(window)) = (windowed, config.sliding_window) {
+    let cuts = |window: &usize| *window < config.derived_context_length();
+    if let (true, Some(window)) = (windowed, config.sliding_window.filter(cuts)) {
         return unsupported(
             format!("sliding-window attention (window {window})"),
             "use a model without a window, such as Mistral 7B v0.2 or later".into(),
@@ -378,28 +381,35 @@ fn check_variant(folder: &Folder) -> Result<(), EngineError> {
     })
 }
 
-/// The captured layers, as places where the residual stream enters. A configuration names layers by their output, so
-/// its ids move by one (SGLang `spec_aux_hidden_state.py`); the default is {2, L/2, L − 3} on entry.
+/// The captured layers, as places where the residual stream enters. `eagle_config` names layers by their output, so its
+/// ids move by one (SGLang `spec_aux_hidden_state.py`); beside it vLLM's speculators name them by their entry; the default
+/// is {2, L/2, L − 3} on entry.
 fn capture(folder: &Folder, layers: usize) -> Result<Vec<usize>, EngineError> {
-    let given = folder.config.eagle_config.as_ref().and_then(|config| config.eagle_aux_hidden_state_layer_ids.as_ref());
-    let places: Vec<usize> = match given {
-        Some(ids) => ids.iter().map(|id| id.saturating_add(1)).collect(),
-        None if layers >= 4 => vec![2, layers / 2, layers - 3],
-        None => {
+    const NAME: &str = "eagle_aux_hidden_state_layer_ids";
+    let config = &folder.config;
+    // What decides which layers the head gets is not left out like other odd fields.
+    if let Some(name) = config.unread.iter().find(|name| name.starts_with("eagle_")) {
+        return Err(malformed(folder, format!("{name} cannot be read (layer ids are a list of numbers from 0 on)")));
+    }
+    let by_output = config.eagle_config.as_ref().and_then(|eagle| eagle.eagle_aux_hidden_state_layer_ids.as_ref());
+    let by_entry = config.eagle_aux_hidden_state_layer_ids.as_ref();
+    let places: Vec<usize> = match (by_output, by_entry) {
+        (Some(ids), _) => ids.iter().map(|id| id.saturating_add(1)).collect(),
+        (None, Some(ids)) => ids.clone(),
+        (None, None) if layers >= 4 => vec![2, layers / 2, layers - 3],
+        (None, None) => {
             return Err(malformed(
                 folder,
-                format!(
-                    "a target of {layers} layers has no default layers to capture: \
-                         set eagle_config.eagle_aux_hidden_state_layer_ids"
-                ),
+                format!("a target of {layers} layers has no default layers to capture: set eagle_config.{NAME}"),
             ));
         }
     };
-    if places.is_empty() || places.iter().any(|place| *place > layers) {
-        return Err(malformed(
-            folder,
-            format!("eagle_aux_hidden_state_layer_ids {given:?} name layers that a target of {layers} layers lacks"),
-        ));
+    if places.is_empty() {
+        return Err(malformed(folder, format!("{NAME} is empty, expected a layer or more")));
+    }
+    if places.iter().any(|place| *place > layers) {
+        let ids = by_output.or(by_entry).into_iter().flatten().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        return Err(malformed(folder, format!("{NAME} [{ids}] names layers that a target of {layers} layers lacks")));
     }
     Ok(places)
 }

@@ -7,25 +7,26 @@ use schemas::model::ModelConfig;
 
 use crate::error::EngineError;
 
-/// Theta where a config.json has none: EAGLE-3 heads for Llama-3.1 rely on it.
-const DEFAULT_THETA: f64 = 10_000.0;
-
-/// Reads `rope_theta` and `rope_scaling`, or `rope_parameters` of transformers 5.
+/// Reads `rope_theta` and `rope_scaling`, or `rope_parameters` of transformers 5, as the linter reads them.
 ///
 /// # Errors
-/// When the kind is none of default, linear, llama3, yarn, or one of its numbers is missing.
+/// When the kind is none of default, linear, llama3, yarn, or one of its numbers is missing or makes no sense.
 pub fn rope(config: &ModelConfig, head_dim: usize, path: &Path) -> Result<Rope, EngineError> {
-    let parameters = config.rope_scaling.as_ref().or(config.rope_parameters.as_ref());
-    let theta = config.rope_theta.or_else(|| config.rope_parameters.as_ref()?.rope_theta).unwrap_or(DEFAULT_THETA);
+    let malformed = |reason: String| EngineError::Malformed { path: path.join("config.json"), reason };
+    let (theta, parameters) = config.effective_rope();
+    if !(theta > 0.0 && theta.is_finite()) {
+        return Err(malformed(format!("rope_theta is {theta}, expected a number above 0")));
+    }
     let Some(parameters) = parameters else {
         return Ok(Rope::new(head_dim, theta as f32, RopeScaling::None));
     };
-    let kind = parameters.rope_type.as_deref().or(parameters.kind.as_deref()).unwrap_or("default");
-    let number = |value: Option<f64>, name: &str| {
-        value.map(|value| value as f32).ok_or_else(|| EngineError::Malformed {
-            path: path.join("config.json"),
-            reason: format!("rope_scaling of type {kind} has no {name}"),
-        })
+    let kind = parameters.name().unwrap_or("default");
+    let number = |value: Option<f64>, name: &str| match value {
+        Some(value) if value > 0.0 && value.is_finite() => Ok(value as f32),
+        Some(value) => {
+            Err(malformed(format!("rope_scaling of type {kind}: {name} is {value}, expected a number above 0")))
+        }
+        None => Err(malformed(format!("rope_scaling of type {kind} has no {name}"))),
     };
     let original = |fallback: Option<usize>| {
         let length = parameters.original_max_position_embeddings.or(fallback).map(|length| length as f64);

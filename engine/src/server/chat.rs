@@ -17,12 +17,17 @@ use super::{
     state::State,
     stream::{self, Chunks},
 };
-use crate::{Completion, backend::ProducedToken, text::Text};
+use crate::{
+    Completion,
+    backend::ProducedToken,
+    text::{TemplateVariables, Text},
+};
 
 /// What a client asks for.
 struct Asked {
     parameters: Parameters,
     messages: Vec<Value>,
+    variables: TemplateVariables,
     stream: Option<StreamUsage>,
 }
 
@@ -31,10 +36,10 @@ struct Asked {
 /// # Errors
 /// When it is wrong, cannot be taken now, or the engine fails.
 pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiError> {
-    let Asked { parameters, messages, stream } = read(fields, &state)?;
+    let Asked { parameters, messages, variables, stream } = read(fields, &state)?;
     let text = state.worker.facts().text.clone();
     let text = text.ok_or_else(|| ApiError::invalid("this model has no tokenizer: use /generate with input_ids"))?;
-    let prompt = prompts::encode_chat(text.clone(), messages).await?;
+    let prompt = prompts::encode_chat(text.clone(), messages, variables).await?;
     let length = prompt.len();
     prompts::check_length(&state, "messages", length, parameters.stop.max_new_tokens)?;
     let running = state.worker.submit(parameters.requests(vec![prompt], &state)).await?;
@@ -59,9 +64,10 @@ fn read(mut fields: Fields, state: &State) -> Result<Asked, ApiError> {
         return Err(fields.complain("top_logprobs", "top_logprobs needs logprobs to be true"));
     }
     let messages = messages(&mut fields)?;
+    let variables = template_variables(&mut fields)?;
     let stream = StreamUsage::read(&mut fields)?;
     fields.finish()?;
-    Ok(Asked { parameters, messages, stream })
+    Ok(Asked { parameters, messages, variables, stream })
 }
 
 fn messages(fields: &mut Fields) -> Result<Vec<Value>, ApiError> {
@@ -74,7 +80,23 @@ fn messages(fields: &mut Fields) -> Result<Vec<Value>, ApiError> {
     }
 }
 
-/// A message as the chat template takes it: text in one piece. Its other fields are the template's affair.
+/// `chat_template_kwargs`: the template's own variables, as SGLang and vLLM take them.
+fn template_variables(fields: &mut Fields) -> Result<TemplateVariables, ApiError> {
+    const NAME: &str = "chat_template_kwargs";
+    let variables = match fields.value(NAME) {
+        None => return Ok(TemplateVariables::new()),
+        Some(Value::Object(variables)) => variables,
+        Some(other) => return Err(fields.wrong(NAME, "an object", &other)),
+    };
+    let taken = ["messages", "tools", "documents", "add_generation_prompt"];
+    match taken.into_iter().find(|name| variables.contains_key(*name)) {
+        Some(name) => Err(fields.complain(NAME, format!("{NAME}: {name} is set by this server; leave it out"))),
+        None => Ok(variables),
+    }
+}
+
+/// A message as the chat template takes it: text in one piece, the arguments of tool calls as objects. Its other fields
+/// are the template's affair.
 fn message(at: usize, value: Value) -> Result<Value, ApiError> {
     let place = format!("messages[{at}]");
     let complain = |field: &str, message: String| ApiError::parameter(&format!("{place}.{field}"), message);
@@ -97,7 +119,19 @@ fn message(at: usize, value: Value) -> Result<Value, ApiError> {
     };
     message.retain(|_, value| !value.is_null());
     message.insert("content".into(), content.into());
+    for call in message.get_mut("tool_calls").and_then(Value::as_array_mut).into_iter().flatten() {
+        read_arguments(call);
+    }
     Ok(Value::Object(message))
+}
+
+/// OpenAI writes the arguments of a tool call as JSON in a string; templates expect the object.
+fn read_arguments(call: &mut Value) {
+    let Some(arguments) = call.pointer_mut("/function/arguments") else { return };
+    let object = arguments.as_str().and_then(|text| serde_json::from_str::<Map<String, Value>>(text).ok());
+    if let Some(object) = object {
+        *arguments = Value::Object(object);
+    }
 }
 
 fn text_of(parts: &[Value]) -> Option<String> {
@@ -179,4 +213,23 @@ fn logprobs(tokens: &[ProducedToken], text: &Text) -> Value {
     });
     let entries: Vec<Value> = entries.collect();
     if entries.is_empty() { Value::Null } else { json!({"content": entries}) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_of_tool_calls_reach_the_template_as_objects() {
+        let check = |arguments: Value, expected: Value| {
+            let call = |arguments| json!({"role": "assistant", "tool_calls": [{"function": {"arguments": arguments}}]});
+            let mut expected = call(expected);
+            expected["content"] = "".into();
+            assert_eq!(message(0, call(arguments)).ok(), Some(expected));
+        };
+        check(json!("{\"city\": \"Paris\"}"), json!({"city": "Paris"}));
+        check(json!({"city": "Paris"}), json!({"city": "Paris"}));
+        check(json!("[1]"), json!("[1]"));
+        check(json!("Paris"), json!("Paris"));
+    }
 }

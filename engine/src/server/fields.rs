@@ -183,6 +183,7 @@ fn kind(value: &Value) -> &'static str {
         Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
         Value::String(_) => "a string",
+        Value::Array(list) if list.is_empty() => "an empty list",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     }

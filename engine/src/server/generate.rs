@@ -41,6 +41,8 @@ struct Answer {
     id: String,
     several: bool,
     choices: usize,
+    /// Whether acceptance is made up.
+    simulated: bool,
     /// The text side, where tokens stand beside their log-probabilities.
     text: Option<Text>,
 }
@@ -61,6 +63,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
         id: asked.id.unwrap_or_else(|| state.response_id("gen")),
         several: asked.several,
         choices: prompts.len() * parameters.choices,
+        simulated: state.worker.facts().options.makes_up_acceptance(),
         text: state.worker.facts().text.clone().filter(|_| asked.with_token_text),
     };
     let lengths: Vec<usize> = prompts.iter().map(|prompt| prompt.tokens.len()).collect();
@@ -119,7 +122,7 @@ impl Answer {
     fn meta(&self, index: usize, completion: &Completion) -> Value {
         let accepted = completion.accepted_drafts();
         let proposed = completion.proposed_drafts;
-        json!({
+        let mut meta = json!({
             "id": self.id(index),
             "finish_reason": finish_reason(completion),
             "prompt_tokens": completion.prompt_tokens,
@@ -136,7 +139,11 @@ impl Answer {
             "spec_num_correct_drafts": accepted,
             "spec_num_proposed_drafts": proposed,
             "spec_correct_drafts_histogram": completion.accept_histogram,
-        })
+        });
+        if self.simulated {
+            meta["simulated"] = true.into();
+        }
+        meta
     }
 
     /// Each choice has an id of its own, as in SGLang.

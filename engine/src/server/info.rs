@@ -49,6 +49,7 @@ pub async fn server_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
         "speculative_draft_model_path": options.draft_model_path,
         "speculative_algorithm": options.algorithm,
         "tree_shapes": shapes,
+        "simulate_accept_length": options.simulate_accept_length,
         "dtype": options.dtype,
         "context_length": facts.capacity.context_length,
         "max_running_requests": facts.max_running_requests,

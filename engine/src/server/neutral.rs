@@ -16,6 +16,7 @@ pub fn asks_for_nothing(name: &str, value: &Value) -> bool {
         | "safety_identifier"
         | "separate_reasoning"
         | "spaces_between_special_tokens"
+        | "store"
         | "stream_reasoning"
         | "user" => true,
         "frequency_penalty" | "min_new_tokens" | "min_tokens" | "presence_penalty" | "priority" => number(0.0),

@@ -7,7 +7,7 @@ use super::{
     fields::{Fields, token, tokens},
     state::State,
 };
-use crate::text::Text;
+use crate::text::{TemplateVariables, Text};
 
 /// Most prompts of a request.
 pub const MOST_PROMPTS: usize = 256;
@@ -89,8 +89,8 @@ pub async fn encode(
 ///
 /// # Errors
 /// When the model has no chat template, or the template refuses the conversation.
-pub async fn encode_chat(text: Text, messages: Vec<Value>) -> Result<Vec<u32>, ApiError> {
-    aside(move || Ok(text.encode_chat(&messages)?)).await
+pub async fn encode_chat(text: Text, messages: Vec<Value>, variables: TemplateVariables) -> Result<Vec<u32>, ApiError> {
+    aside(move || Ok(text.encode_chat(&messages, &variables)?)).await
 }
 
 /// Refuses a prompt that leaves no room for what is asked for, or for any answer.

@@ -43,6 +43,8 @@ pub struct Head {
     kind: &'static str,
     created: u64,
     model: String,
+    /// Whether acceptance is made up.
+    simulated: bool,
 }
 
 impl StreamUsage {
@@ -87,14 +89,25 @@ impl UsageSoFar {
 impl Head {
     /// A head with a fresh id.
     pub fn new(state: &State, prefix: &str, kind: &'static str) -> Self {
-        Self { id: state.response_id(prefix), kind, created: now(), model: state.model().to_owned() }
+        Self {
+            id: state.response_id(prefix),
+            kind,
+            created: now(),
+            model: state.model().to_owned(),
+            simulated: state.worker.facts().options.makes_up_acceptance(),
+        }
     }
 
     /// An object of the answer.
     pub fn object(&self, choices: Value) -> Value {
-        json!({
+        let mut object = json!({
             "id": self.id, "object": self.kind, "created": self.created, "model": self.model, "choices": choices,
-        })
+        });
+        // Whoever reads the text is to know that it means nothing.
+        if self.simulated {
+            object["simulated"] = true.into();
+        }
+        object
     }
 }
 

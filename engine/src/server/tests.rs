@@ -44,9 +44,9 @@ impl Answer {
     }
 }
 
-fn engine() -> Engine {
+fn options() -> EngineOptions {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny");
-    let options = EngineOptions {
+    EngineOptions {
         model_path: models.join("target"),
         draft_model_path: Some(models.join("eagle3")),
         algorithm: Some("EAGLE3".into()),
@@ -54,14 +54,21 @@ fn engine() -> Engine {
         context_length: Some(512),
         max_running_requests: 4,
         ..EngineOptions::default()
-    };
-    Engine::load(options).expect("the demo models load")
+    }
+}
+
+fn engine() -> Engine {
+    Engine::load(options()).expect("the demo models load")
 }
 
 async fn start(options: ServeOptions) -> Server {
+    start_with(engine(), options).await
+}
+
+async fn start_with(engine: Engine, options: ServeOptions) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
-    let (state, _thread) = super::start(engine(), options);
+    let (state, _thread) = super::start(engine, options);
     let (signals, received) = mpsc::channel(2);
     let ended = tokio::spawn(shutdown::run(listener, state.clone(), received));
     Server { address, state, signals, ended }
@@ -232,12 +239,27 @@ async fn the_bytes_of_chat_logprobs_are_those_of_the_text() {
 }
 
 #[tokio::test]
+async fn made_up_acceptance_is_named_in_every_answer() {
+    let plain = start(ServeOptions::default()).await;
+    let made_up = EngineOptions { simulate_accept_length: Some(2.0), ..options() };
+    let engine = Engine::load(made_up).expect("the demo models load");
+    let made_up = start_with(engine, ServeOptions::default()).await;
+    let completion = ("/v1/completions", json!({"prompt": PROMPT, "max_tokens": 4}), "/simulated");
+    let generate = json!({"text": PROMPT, "sampling_params": {"max_new_tokens": 4}});
+    for (path, body, place) in [completion, ("/generate", generate, "/meta_info/simulated")] {
+        assert_eq!(plain.post(path, body.clone()).await.json().pointer(place), None, "{path}");
+        assert_eq!(made_up.post(path, body).await.json().pointer(place), Some(&json!(true)), "{path}");
+    }
+    assert_eq!(made_up.get("/server_info").await.json()["simulate_accept_length"], 2.0);
+}
+
+#[tokio::test]
 async fn errors_name_the_parameter_and_never_the_wrong_thing() {
     let server = start(ServeOptions { api_key: None, ..ServeOptions::default() }).await;
     let chat = "/v1/chat/completions";
     let message = json!([{"role": "user", "content": "x"}]);
     server.post(chat, json!({})).await.error(400, Some("messages"), "missing");
-    server.post(chat, json!({"messages": []})).await.error(400, Some("messages"), "at least one");
+    server.post(chat, json!({"messages": []})).await.error(400, Some("messages"), "found an empty list");
     server.post(chat, json!({"messages": [{"content": "x"}]})).await.error(400, Some("messages[0].role"), "no role");
     server.post(chat, json!({"messages": message, "model": "gpt-4"})).await.error(404, Some("model"), "gpt-4");
     server.post(chat, json!({"messages": message, "temperature": -1})).await.error(400, Some("temperature"), "-1");
@@ -257,8 +279,15 @@ async fn errors_name_the_parameter_and_never_the_wrong_thing() {
         Some("temprature"),
         "leave it out",
     );
+    for kwargs in [json!([]), json!({"messages": []})] {
+        let body = json!({"messages": message, "chat_template_kwargs": kwargs});
+        server.post(chat, body).await.error(400, Some("chat_template_kwargs"), "chat_template_kwargs: ");
+    }
     // What clients write out without asking for anything.
-    let defaults = json!({"messages": message, "presence_penalty": 0, "tools": [], "stop": null, "max_tokens": 1});
+    let defaults = json!({
+        "messages": message, "presence_penalty": 0, "tools": [], "stop": null, "max_tokens": 1, "store": true,
+        "chat_template_kwargs": {"enable_thinking": false},
+    });
     assert_eq!(server.post(chat, defaults).await.status, 200);
     let long = "word ".repeat(2000);
     let answer = server.post("/v1/completions", json!({"prompt": long})).await;

@@ -1,9 +1,11 @@
 //! Chat templates: Jinja as transformers runs it.
 
-use minijinja::{Environment, Error, ErrorKind, context};
+use std::collections::BTreeMap;
+
+use minijinja::{Environment, Error, ErrorKind, Value};
 use serde::{Deserialize, Serialize};
 
-use super::python;
+use super::{python, special_tokens::TokenizerConfig};
 use crate::{checkpoint::Folder, error::EngineError};
 
 /// Steps a template may take: they come from outside and must end.
@@ -18,70 +20,27 @@ pub struct ChatMessage {
     pub content: String,
 }
 
+/// Further variables of a template, by name, such as Qwen3's `enable_thinking`. They win over the special tokens.
+pub type TemplateVariables = serde_json::Map<String, serde_json::Value>;
+
 /// A compiled template, in the environment that transformers gives to templates.
 #[derive(Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
-    begin: String,
-    end: String,
-}
-
-/// What a tokenizer_config.json says of it.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Config {
-    chat_template: Option<Template>,
-    bos_token: Option<Token>,
-    eos_token: Option<Token>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Template {
-    One(String),
-    Named(Vec<NamedTemplate>),
-}
-
-#[derive(Deserialize)]
-struct NamedTemplate {
-    name: String,
-    template: String,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Token {
-    Text(String),
-    Added { content: String },
+    special_tokens: BTreeMap<&'static str, String>,
 }
 
 impl ChatTemplate {
-    /// Reads tokenizer_config.json and chat_template.jinja; `None` where neither has a template, the compiler's words
-    /// where it does not compile: a model whose template needs more than this Jinja still completes text.
+    /// Reads chat_template.jinja, or what the tokenizer's configuration has; `None` where neither has a template, the
+    /// compiler's words where it does not compile: a model whose template needs more than this Jinja still completes
+    /// text.
     ///
     /// # Errors
-    /// When a file is there and broken.
-    pub fn open(folder: &Folder) -> Result<Option<Result<Self, String>>, EngineError> {
-        let name = "tokenizer_config.json";
-        let malformed = |file: &str, reason: String| EngineError::Malformed { path: folder.path().join(file), reason };
-        let config = match folder.optional(name)? {
-            Some(text) => serde_json::from_str(&text).map_err(|error| malformed(name, error.to_string()))?,
-            None => Config::default(),
-        };
+    /// When the file is there and cannot be read.
+    pub fn open(folder: &Folder, config: TokenizerConfig) -> Result<Option<Result<Self, String>>, EngineError> {
         // The file of its own is the newer place and wins, as in transformers.
-        let source = match (folder.optional("chat_template.jinja")?, config.chat_template) {
-            (Some(source), _) | (None, Some(Template::One(source))) => source,
-            (None, Some(Template::Named(named))) => match named.into_iter().find(|named| named.name == "default") {
-                Some(named) => named.template,
-                None => return Ok(None),
-            },
-            (None, None) => return Ok(None),
-        };
-        let text = |token: Option<Token>| match token {
-            Some(Token::Text(content) | Token::Added { content }) => content,
-            None => String::new(),
-        };
-        let template = Self::new(source, text(config.bos_token), text(config.eos_token));
+        let Some(source) = folder.optional("chat_template.jinja")?.or(config.chat_template) else { return Ok(None) };
+        let template = Self::new(&source, config.special_tokens);
         Ok(Some(template.map_err(|error| format!("{error:#}"))))
     }
 
@@ -89,18 +48,25 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// When the template refuses it.
-    pub fn render(&self, messages: &[impl Serialize]) -> Result<String, EngineError> {
-        let values = context! {
-            messages => messages, add_generation_prompt => true, bos_token => self.begin, eos_token => self.end,
-        };
-        let rendered = self.environment.get_template("chat").and_then(|template| template.render(values));
+    pub fn render(&self, messages: &[impl Serialize], variables: &TemplateVariables) -> Result<String, EngineError> {
+        let mut values: BTreeMap<&str, Value> = ["bos_token", "eos_token"].map(|name| (name, Value::from(""))).into();
+        values.extend(self.special_tokens.iter().map(|(name, text)| (*name, Value::from(text))));
+        values.extend(variables.iter().map(|(name, value)| (name.as_str(), Value::from_serialize(value))));
+        values.extend([
+            ("messages", Value::from_serialize(messages)),
+            ("add_generation_prompt", true.into()),
+            // What is not asked for is none, as transformers passes it, and not undefined: templates test for either.
+            ("tools", ().into()),
+            ("documents", ().into()),
+        ]);
+        let rendered = self.environment.get_template("chat").and_then(|template| template.render(Value::from(values)));
         rendered.map_err(|error| {
             let reason = error.detail().map_or_else(|| error.to_string(), ToOwned::to_owned);
             EngineError::InvalidRequest(format!("the chat template refuses these messages: {reason}"))
         })
     }
 
-    fn new(source: String, begin: String, end: String) -> Result<Self, Error> {
+    fn new(source: &str, special_tokens: BTreeMap<&'static str, String>) -> Result<Self, Error> {
         let mut environment = Environment::new();
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
@@ -111,8 +77,8 @@ impl ChatTemplate {
         });
         environment.add_function("strftime_now", |format: &str| python::strftime_now(format));
         environment.add_filter("tojson", python::to_json);
-        environment.add_template_owned("chat", without_generation_tags(&source))?;
-        Ok(Self { environment, begin, end })
+        environment.add_template_owned("chat", without_generation_tags(source))?;
+        Ok(Self { environment, special_tokens })
     }
 }
 
@@ -143,9 +109,15 @@ mod tests {
     use super::*;
 
     fn check(template: &str, expected: Result<&str, &str>) {
-        let template = ChatTemplate::new(template.into(), "<s>".into(), "</s>".into()).expect("it compiles");
+        check_with("{}", template, expected);
+    }
+
+    fn check_with(variables: &str, template: &str, expected: Result<&str, &str>) {
+        let tokens = BTreeMap::from([("bos_token", "<s>".to_owned()), ("pad_token", "<pad>".to_owned())]);
+        let template = ChatTemplate::new(template, tokens).expect("it compiles");
+        let variables = serde_json::from_str(variables).expect("an object");
         let message = |role: &str, content: &str| ChatMessage { role: role.into(), content: content.into() };
-        let rendered = template.render(&[message("user", " hi "), message("assistant", "yo")]);
+        let rendered = template.render(&[message("user", " hi "), message("assistant", "yo")], &variables);
         match (rendered, expected) {
             (Ok(found), Ok(expected)) => assert_eq!(found, expected),
             (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
@@ -175,6 +147,24 @@ mod tests {
             Ok("a hi ayo"),
         );
         check("{{ raise_exception('roles must alternate') }}", Err("roles must alternate"));
+    }
+
+    #[test]
+    fn what_is_not_asked_for_is_none() {
+        for name in ["tools", "documents"] {
+            check(&format!("{{% if {name} is not none %}}some{{% else %}}none{{% endif %}}"), Ok("none"));
+            check(&format!("{{% if {name} is defined %}}defined{{% endif %}}"), Ok("defined"));
+            check(&format!("{{% if {name} == none and not {name} %}}none{{% endif %}}"), Ok("none"));
+        }
+        check("{{ bos_token }}{{ eos_token }}{{ pad_token }}", Ok("<s><pad>"));
+    }
+
+    #[test]
+    fn further_variables_win_over_special_tokens_only() {
+        let thinks = "{% if enable_thinking is defined and enable_thinking is false %}no{% else %}yes{% endif %}";
+        check(thinks, Ok("yes"));
+        check_with(r#"{"enable_thinking": false}"#, thinks, Ok("no"));
+        check_with(r#"{"bos_token": "B", "tools": [1]}"#, "{{ bos_token }}{{ tools is none }}", Ok("BTrue"));
     }
 
     #[test]

@@ -25,7 +25,8 @@ pub fn caption(race: &Race) -> String {
         "output tokens a second; no speculation was not measured, so there is nothing to compare with"
     };
     format!(
-        "Measured: {against}. Dot: median over repeats. Bar: 95% bootstrap interval. ≈ marks what cannot be told apart from the best.{extent}"
+        "Measured: {against}. Dot: median over repeats. Bar: {}. ≈ marks what cannot be told apart from the best.{extent}",
+        figures::INTERVAL
     )
 }
 

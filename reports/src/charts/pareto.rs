@@ -38,8 +38,9 @@ pub fn caption(section: &Section<'_>) -> String {
         "One configuration beats or equals all others on both axes, so there is no frontier line. ".to_owned()
     };
     format!(
-        "Measured: {} with medians and 95% intervals; up and to the right is better. {line}Labels: num_steps,topk,num_draft_tokens @ load.",
-        figures::counted(points.len(), "configuration", "configurations")
+        "Measured: {} with medians; bars: {}; up and to the right is better. {line}Labels: num_steps,topk,num_draft_tokens @ load.",
+        figures::counted(points.len(), "configuration", "configurations"),
+        figures::INTERVAL
     )
 }
 

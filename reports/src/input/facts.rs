@@ -14,7 +14,7 @@ impl Sweep {
             ("draft", format!("{} ({})", file.models.draft, file.models.algorithm)),
             ("dtype", file.models.dtype.clone()),
             ("prompts", prompts(&file.workload)),
-            ("requests", requests(&file.workload)),
+            ("requests", requests(&file.workload, &file.batch_sizes())),
             ("sampling", sampling(&file.workload)),
             (
                 "search",
@@ -71,10 +71,18 @@ fn prompts(workload: &Workload) -> String {
     }
 }
 
-fn requests(workload: &Workload) -> String {
+/// A batch is never larger than the requests of its trials.
+fn requests(workload: &Workload, batch_sizes: &[usize]) -> String {
+    let larger: Vec<String> =
+        batch_sizes.iter().filter(|size| **size > workload.requests).map(|size| figures::count(*size as u64)).collect();
+    let larger = match larger.as_slice() {
+        [] => String::new(),
+        [size] => format!(" ({size} at batch {size}, the same again)"),
+        sizes => format!(" (at batches of {} as many as run, the same again)", sizes.join(" and ")),
+    };
     let length = figures::count(workload.output_length as u64);
     let end = if workload.ignore_eos { "exactly" } else { "at most" };
-    format!("{} a trial, {end} {length} new tokens each", figures::count(workload.requests as u64))
+    format!("{} a trial{larger}, {end} {length} new tokens each", figures::count(workload.requests as u64))
 }
 
 fn sampling(workload: &Workload) -> String {
@@ -89,4 +97,27 @@ fn sampling(workload: &Workload) -> String {
         text.push_str(&format!(", top-k {}", workload.top_k));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::{sweep::SweepFile, text::Source};
+
+    use super::*;
+
+    #[test]
+    fn requests_are_told_as_they_are_sent() {
+        let check = |sizes: &str, expected: &str| {
+            let text = format!(
+                "[models]\ntarget = 't'\ndraft = 'd'\nalgorithm = 'EAGLE3'\n\
+                 [workload]\nprompts = 'p'\nrequests = 6\noutput_length = 32\n[batch]\nsizes = {sizes}"
+            );
+            let file = SweepFile::read(&Source::new("sweep.toml", text)).expect("a sweep file");
+            let found = requests(&file.workload, &file.batch_sizes());
+            assert_eq!(found, format!("{expected} 32 new tokens each"), "{sizes}");
+        };
+        check("[1, 6]", "6 a trial, exactly");
+        check("[2, 100]", "6 a trial (100 at batch 100, the same again), exactly");
+        check("[2, 8, 100]", "6 a trial (at batches of 8 and 100 as many as run, the same again), exactly");
+    }
 }

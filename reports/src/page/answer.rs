@@ -74,9 +74,10 @@ impl Answer {
             verdict,
             mood,
             throughput: quantity(throughput.map(|figure| figure.median)),
-            throughput_range: throughput
-                .filter(|figure| figure.low < figure.high)
-                .map_or(String::new(), |figure| format!("95% interval {}", figures::range(figure, figures::quantity))),
+            throughput_range: throughput.filter(|figure| figure.low < figure.high).map_or(String::new(), |figure| {
+                let repeats = winner.map_or(0, |winner| winner.ranked.repeats);
+                format!("{} {}", figures::interval_name(repeats), figures::range(figure, figures::quantity))
+            }),
             goodput: goodput.map_or(String::new(), |figure| figures::quantity(figure.median)),
             speed: quantity(winner.and_then(|winner| Some(winner.ranked.tokens_per_s_per_user?.median))),
             accept_length: quantity(winner.and_then(|winner| winner.ranked.accept_length)),
@@ -172,7 +173,7 @@ fn does_not_pay(race: &Race) -> (String, &'static str) {
     let best = race.best_speculating();
     let speedup = best.and_then(|best| Some((best, best.ranked.speedup?)));
     match speedup {
-        // The interval of so few repeats may well lie below 1, and yet chance makes such leads in a race of many.
+        // The range of so few repeats may well lie below 1, and yet chance makes such leads in a race of many.
         Some((best, speedup)) if best.ranked.tied_with_best && speedup.median < BARELY_SLOWER => (
             format!(
                 "Speculation does not pay here: the best speculating configuration, {}, is at {} of no speculation, though that may be chance in so few repeats.",
@@ -216,8 +217,8 @@ impl Gain {
     fn new(ratio: Option<Interval>, repeats: usize) -> Self {
         let Some(ratio) = ratio else { return Self::unknown("no common repeat") };
         let range = match repeats {
-            0 | 1 => "one repeat, no interval".into(),
-            _ => format!("95% interval {}", figures::gain_range(ratio)),
+            0 | 1 => "one repeat, no range".into(),
+            _ => format!("{} {}", figures::interval_name(repeats), figures::gain_range(ratio)),
         };
         Self { text: figures::gain(ratio.median), range }
     }

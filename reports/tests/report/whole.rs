@@ -127,7 +127,7 @@ fn a_single_configuration_and_a_single_repeat_read_well() {
     assert!(html.contains("no speculation was not measured"));
     let once = Synthetic { repeats: 1, ..small() };
     let html = check(&input(once.sweep("runs/once")));
-    assert!(html.contains("one repeat, no interval"));
+    assert!(html.contains("one repeat, no range"));
     let off = Synthetic { shapes: vec![TreeShape::OFF], repeats: 1, ..small() };
     check(&input(off.sweep("runs/off")));
 }

@@ -122,6 +122,10 @@ fn the_last_row_is_the_default_and_may_be_no_speculation() {
 fn a_batch_beyond_the_table_runs_its_last_row() {
     assert!(!exported(Form::Sglang, Some(1000), None).text.contains("speculative"));
     assert!(exported(Form::Sglang, Some(5), None).text.contains("--speculative-num-steps 3"));
+    for (batch, beyond) in [(32, false), (33, true), (1000, true)] {
+        let notes = exported(Form::Sglang, Some(batch), None).notes.join("\n");
+        assert_eq!(notes.contains("outside what was measured (up to 32)"), beyond, "{batch}: {notes}");
+    }
 }
 
 #[test]

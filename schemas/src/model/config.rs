@@ -6,7 +6,8 @@ use serde_json::Value as Json;
 use super::lenient;
 
 /// The fields of a config.json that speculation depends on. Unknown fields are ignored; a nested `text_config` of a
-/// multimodal wrapper is merged over the outer fields (see [`ModelConfig::parse`]).
+/// multimodal wrapper, or `transformer_layer_config` of a head that the speculators library wrote, is merged over the outer
+/// fields (see [`ModelConfig::parse`]).
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ModelConfig {
@@ -84,7 +85,8 @@ pub struct ModelConfig {
     pub quantization_config: Option<serde_json::Value>,
     /// EAGLE-3 settings.
     pub eagle_config: Option<EagleConfig>,
-    /// EAGLE-3: the layer ids of vLLM speculators, which stand beside `eagle_config` and not in it.
+    /// EAGLE-3: the layer ids of vLLM speculators, which stand beside `eagle_config` and not in it: layers on whose
+    /// **entry** the stream is captured.
     pub eagle_aux_hidden_state_layer_ids: Option<Vec<usize>>,
     /// EAGLE-3 of vLLM speculators: residual is the normed hidden.
     pub norm_before_residual: Option<bool>,
@@ -112,6 +114,9 @@ pub struct ModelConfig {
     /// End-of-text tokens: one or several.
     #[serde(deserialize_with = "lenient::one_or_several")]
     pub eos_token_id: Vec<u32>,
+    /// Fields that are there and could not be read, such as `eagle_config.use_aux_hidden_state`: they count as absent.
+    #[serde(skip)]
+    pub unread: Vec<String>,
 }
 
 /// `rope_scaling` or `rope_parameters`.
@@ -198,22 +203,26 @@ impl ModelConfig {
             Json::String(_) => return Err(ConfigError::NotAnObject("a string")),
             Json::Array(_) => return Err(ConfigError::NotAnObject("a list")),
         };
-        // Multimodal wrappers nest the language model: its fields win over the wrapper's, but the wrapper's class is
-        // the one that runs.
-        if let Some(Json::Object(inner)) = object.remove("text_config") {
-            object.extend(inner.into_iter().filter(|(key, _)| key != "architectures"));
+        // Multimodal wrappers nest the language model, and speculators the layer of a head: its fields win over those
+        // outside, but the class outside is the one that runs.
+        for name in ["text_config", "transformer_layer_config"] {
+            if let Some(Json::Object(inner)) = object.remove(name) {
+                object.extend(inner.into_iter().filter(|(key, _)| key != "architectures"));
+            }
         }
-        lenient::nested::<RopeScaling>(&mut object, "rope_scaling");
+        let mut unread = Vec::new();
+        lenient::nested::<RopeScaling>(&mut object, "rope_scaling", &mut unread);
         if let Some(Json::Object(parameters)) = object.get_mut("rope_parameters")
             && let Some(full) = parameters.remove("full_attention")
         {
             // One set of parameters a kind of layer: the full layers decide how long a sequence can be.
             object.insert("rope_parameters".into(), full);
         }
-        lenient::nested::<RopeScaling>(&mut object, "rope_parameters");
-        lenient::nested::<EagleConfig>(&mut object, "eagle_config");
-        lenient::nested::<DflashConfig>(&mut object, "dflash_config");
-        Ok(serde_json::from_value(Json::Object(lenient::readable::<Self>(object)))?)
+        lenient::nested::<RopeScaling>(&mut object, "rope_parameters", &mut unread);
+        lenient::nested::<EagleConfig>(&mut object, "eagle_config", &mut unread);
+        lenient::nested::<DflashConfig>(&mut object, "dflash_config", &mut unread);
+        let readable = lenient::readable::<Self>(object, "", &mut unread);
+        Ok(Self { unread, ..serde_json::from_value(Json::Object(readable))? })
     }
 
     /// The first architecture, which is the one that engines look at.
@@ -240,6 +249,18 @@ mod tests {
         assert_eq!((config.eos_token_id, config.bos_token_id), (vec![1, 2], vec![]));
         let rope = config.rope_scaling.expect("kept");
         assert_eq!((rope.factor, rope.rope_type, rope.low_freq_factor), (Some(8.0), None, Some(1.0)));
+        assert_eq!(config.unread, ["rope_scaling.rope_type", "vocab_size"]);
+    }
+
+    #[test]
+    fn the_layer_of_a_speculator_is_read() {
+        let config = ModelConfig::parse(
+            r#"{"architectures": ["Eagle3Speculator"], "speculators_model_type": "eagle3", "draft_vocab_size": 8,
+                "transformer_layer_config": {"architectures": ["Inner"], "hidden_size": 4, "num_hidden_layers": 1}}"#,
+        )
+        .expect("an object");
+        assert_eq!((config.architecture(), config.draft_vocab_size), (Some("Eagle3Speculator"), Some(8)));
+        assert_eq!((config.hidden_size, config.num_hidden_layers), (Some(4), Some(1)));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `generation_config.json`: how a model wants to be sampled, and where it ends.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value as Json};
 
 use super::lenient;
 
@@ -17,7 +18,8 @@ pub struct GenerationConfig {
     pub temperature: Option<f32>,
     /// Nucleus.
     pub top_p: Option<f32>,
-    /// Best tokens kept.
+    /// Best tokens kept; 0 keeps all, which may be written as -1 too.
+    #[serde(deserialize_with = "count_or_all")]
     pub top_k: Option<usize>,
     /// Share of the best token's probability.
     pub min_p: Option<f32>,
@@ -27,14 +29,57 @@ pub struct GenerationConfig {
     pub frequency_penalty: Option<f32>,
     /// Penalty on tokens of the output; 0 is none.
     pub presence_penalty: Option<f32>,
+    /// Fields of these names that could not be read, and count as absent.
+    #[serde(skip)]
+    pub unread: Vec<String>,
 }
 
 impl GenerationConfig {
-    /// Reads the text of the file.
+    /// Reads the text of the file, as leniently as that of a config.json: one odd field does not hide the others.
     ///
     /// # Errors
-    /// When it is not JSON or a field has the wrong type.
+    /// When it is no JSON object.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(text)
+        let object: Map<String, Json> = serde_json::from_str(text)?;
+        let mut unread = Vec::new();
+        let readable = lenient::readable::<Self>(object, "", &mut unread);
+        Ok(Self { unread, ..serde_json::from_value(Json::Object(readable))? })
+    }
+}
+
+fn count_or_all<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {
+    let count = Option::<i64>::deserialize(deserializer)?;
+    Ok(count.map(|count| usize::try_from(count).unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_odd_field_does_not_hide_the_others() {
+        let check = |text: &str, expected: GenerationConfig| {
+            assert_eq!(GenerationConfig::parse(text).expect("an object"), expected, "{text}");
+        };
+        let none = GenerationConfig::default();
+        check("{}", none.clone());
+        check(
+            r#"{"eos_token_id": [1, 3], "top_k": -1, "temperature": null}"#,
+            GenerationConfig { eos_token_id: vec![1, 3], top_k: Some(0), ..none.clone() },
+        );
+        check(r#"{"eos_token_id": 1, "top_k": 50.0, "temperature": "0.75", "transformers_version": "4"}"#, {
+            GenerationConfig { eos_token_id: vec![1], top_k: Some(50), temperature: Some(0.75), ..none.clone() }
+        });
+        check(
+            r#"{"eos_token_id": -1, "top_p": [1], "min_p": 0.5}"#,
+            GenerationConfig { min_p: Some(0.5), unread: vec!["eos_token_id".into(), "top_p".into()], ..none },
+        );
+    }
+
+    #[test]
+    fn what_is_no_object_is_an_error() {
+        for text in ["", "[1]", "null", "3", "{"] {
+            assert!(GenerationConfig::parse(text).is_err(), "{text}");
+        }
     }
 }

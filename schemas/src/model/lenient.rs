@@ -3,8 +3,13 @@
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::{Map, Value as Json};
 
-/// The fields that the type can read: as they are, or as the number that a text or a whole float stands for.
-pub(super) fn readable<T: DeserializeOwned>(object: Map<String, Json>) -> Map<String, Json> {
+/// The fields that the type can read: as they are, or as the number that a text or a whole float stands for. The names of
+/// the others go to `unread`, behind `place`.
+pub(super) fn readable<T: DeserializeOwned>(
+    object: Map<String, Json>,
+    place: &str,
+    unread: &mut Vec<String>,
+) -> Map<String, Json> {
     let reads = |name: &str, value: &Json| {
         let single = Map::from_iter([(name.to_owned(), value.clone())]);
         serde_json::from_value::<T>(Json::Object(single)).is_ok()
@@ -16,20 +21,28 @@ pub(super) fn readable<T: DeserializeOwned>(object: Map<String, Json>) -> Map<St
             if reads(&name, &value) {
                 return Some((name, value));
             }
-            let number = as_number(&value).filter(|number| reads(&name, number))?;
-            Some((name, number))
+            let number = as_number(&value).filter(|number| reads(&name, number));
+            if number.is_none() {
+                unread.push(format!("{place}{name}"));
+            }
+            Some((name, number?))
         })
         .collect()
 }
 
 /// The same for an object within an object; anything else in its place goes.
-pub(super) fn nested<T: DeserializeOwned>(object: &mut Map<String, Json>, name: &str) {
-    if let Some(Json::Object(inner)) = object.remove(name) {
-        object.insert(name.to_owned(), Json::Object(readable::<T>(inner)));
+pub(super) fn nested<T: DeserializeOwned>(object: &mut Map<String, Json>, name: &str, unread: &mut Vec<String>) {
+    match object.remove(name) {
+        None | Some(Json::Null) => {}
+        Some(Json::Object(inner)) => {
+            let inner = readable::<T>(inner, &format!("{name}."), unread);
+            object.insert(name.to_owned(), Json::Object(inner));
+        }
+        Some(_) => unread.push(name.to_owned()),
     }
 }
 
-/// Tokens where one, a list or nothing may stand.
+/// Token ids: none, one, or a list of them.
 pub(super) fn one_or_several<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u32>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]

@@ -73,6 +73,12 @@ pub fn header_length(first: [u8; 8], file: u64) -> Result<u64, HeaderError> {
     Ok(found)
 }
 
+/// Whether a file of this name in a checkpoint's folder holds tensors of the checkpoint, where no index says which do:
+/// files named "consolidated" are a second copy in another layout, and adapters no weights of a model.
+pub fn is_own_file(name: &str) -> bool {
+    name.ends_with(".safetensors") && !name.starts_with("consolidated") && !name.starts_with("adapter")
+}
+
 /// What a `model.safetensors.index.json` says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TensorIndex {

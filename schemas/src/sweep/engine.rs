@@ -10,10 +10,10 @@ use crate::toml_file::Wrong;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Models {
-    /// Folder of the target, as published on Hugging Face.
+    /// Folder of the target, as published on Hugging Face, or the id of one in the local Hugging Face cache.
     #[serde(default)]
     pub target: String,
-    /// Folder of the draft head.
+    /// Folder of the draft head, or its id.
     #[serde(default)]
     pub draft: String,
     /// Random weights of a published shape (such as llama-3.1-8b with its EAGLE-3 head) in place of target and draft: for
@@ -51,7 +51,7 @@ pub struct EngineSettings {
     /// Longest sequence; the target's own unless given.
     pub context_length: Option<usize>,
     /// Most requests that run together; others wait. Unless given, the largest batch of `[batch]` and of the tables, and
-    /// at least 48 where requests come by themselves.
+    /// at least 48 where requests come by themselves. No batch of `[batch]` may be larger.
     pub max_running_requests: Option<usize>,
     /// Tokens a KV page.
     pub page_size: usize,

@@ -197,8 +197,15 @@ fn rounds_of(device: DeviceChoice, shape: TreeShape, batch_size: usize) -> (u64,
     let completions = engine.run(requests.clone()).expect("they run");
     let needs: Vec<Need> =
         completions.iter().map(|one| need(one.prompt_tokens, one.output_ids.len(), one.rounds)).collect();
-    let workload =
-        Workload { requests, warm_up_tokens: 0, hash: String::new(), left_out: 0, recorded: Vec::new(), seed: 0 };
+    let workload = Workload {
+        requests,
+        warm_up_tokens: 0,
+        hash: String::new(),
+        left_out: 0,
+        prompts: 1,
+        recorded: Vec::new(),
+        seed: 0,
+    };
     let before = engine.statistics().rounds;
     let trial = Trial { configuration: Configuration::of(shape), load: Load::BatchSize(batch_size), repeat: 0 };
     let interrupted = AtomicBool::new(false);

@@ -163,6 +163,7 @@ mod tests {
             warm_up_tokens: 0,
             hash: String::new(),
             left_out: 0,
+            prompts: 1,
         };
         let need = Need { prompt_tokens: 20, output_tokens: 5, rounds: 4 };
         for (shape, expected) in [(shapes[0], 1.0), (shapes[1], 4.0), (shapes[2], 4.0)] {

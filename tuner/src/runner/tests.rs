@@ -38,6 +38,7 @@ fn workload(count: usize) -> Workload {
         warm_up_tokens: 2,
         hash: String::new(),
         left_out: 0,
+        prompts: count,
     }
 }
 

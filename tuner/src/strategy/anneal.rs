@@ -15,7 +15,7 @@ use schemas::sweep::Search;
 use super::{Bench, Halt, Race, StopReason, listed::interleaved};
 use crate::{
     configuration::{Configuration, Load},
-    record::{Outcome, Trial},
+    record::{Outcome, Role, Trial},
     space::Entrant,
 };
 
@@ -55,31 +55,51 @@ pub fn run(search: &Search, race: &Race, bench: &mut dyn Bench) -> Result<StopRe
     Ok(StopReason::Cooled)
 }
 
-/// Trials of all walks and of the repeats behind them.
-pub fn most_trials(search: &Search, race: &Race) -> usize {
-    let finals = (race.baselines().count() + search.candidates) * race.repeats.saturating_sub(1);
-    race.loads.len() * (walked(search, race) + finals)
+/// What a search may spend on one load.
+struct Means {
+    /// Configurations that the walk may measure, baselines included.
+    walked: usize,
+    /// The best of them that are measured again beside the baselines, at most.
+    finalists: usize,
 }
 
-/// Configurations that one walk may measure, baselines included.
-fn walked(search: &Search, race: &Race) -> usize {
-    let baselines = race.baselines().count();
-    let all = race.entrants.len();
-    let wanted = match search.trials {
-        Some(trials) => {
-            let finals = (baselines + search.candidates) * race.repeats.saturating_sub(1);
-            (trials / race.loads.len().max(1)).saturating_sub(finals)
-        }
-        None => (all as f64 * SHARE) as usize,
-    };
-    wanted.max(SHORTEST).max(baselines + 1).min(all)
+impl Means {
+    /// A budget is dealt so that the baselines and what is chosen are measured as often as asked for: a choice from single
+    /// repeats is one by chance.
+    fn of(search: &Search, race: &Race) -> Self {
+        let baselines = race.baselines().count();
+        let (walked, finalists) = match search.trials {
+            Some(trials) => {
+                let share = trials / race.loads.len().max(1);
+                let spare = share.saturating_sub(baselines * race.repeats);
+                // Half of what is scarce is for new configurations, half for repeats.
+                let finalists = (spare / (2 * race.repeats).max(1)).clamp(1, search.candidates.max(1));
+                (baselines + spare.saturating_sub(finalists * race.repeats.saturating_sub(1)), finalists)
+            }
+            None => (((race.entrants.len() as f64 * SHARE) as usize).max(SHORTEST), search.candidates),
+        };
+        Self { walked: walked.max(baselines + 1).min(race.entrants.len()), finalists }
+    }
+}
+
+/// Trials of all walks and of the repeats behind them.
+pub fn most_trials(search: &Search, race: &Race) -> usize {
+    let Means { walked, finalists } = Means::of(search, race);
+    let finals = (race.baselines().count() + finalists) * race.repeats.saturating_sub(1);
+    race.loads.len() * (walked + finals)
+}
+
+/// The fewest trials after which something can be chosen: the baselines and one configuration, as often as asked for.
+pub fn fewest_trials(race: &Race) -> usize {
+    race.loads.len() * (race.baselines().count() + 1).min(race.entrants.len()) * race.repeats
 }
 
 fn walk(search: &Search, race: &Race, load: Load, bench: &mut dyn Bench) -> Result<(), Halt> {
+    let Means { walked, .. } = Means::of(search, race);
     let walk = Walk {
         race,
         load,
-        left: RefCell::new(walked(search, race)),
+        left: RefCell::new(walked),
         bench: RefCell::new(bench),
         known: RefCell::default(),
         random: RefCell::new(StdRng::seed_from_u64(search.seed ^ 0xA11E)),
@@ -97,7 +117,7 @@ fn walk(search: &Search, race: &Race, load: Load, bench: &mut dyn Bench) -> Resu
             start = at;
         }
     }
-    let steps = (walked(search, race) * STEPS_EACH) as u64;
+    let steps = (walked * STEPS_EACH) as u64;
     let random = Xoshiro256PlusPlus::seed_from_u64(search.seed);
     let solver = SimulatedAnnealing::new_with_rng(TEMPERATURE, random)
         .map(|solver| solver.with_temp_func(SATempFunc::Exponential(0.97)))
@@ -116,10 +136,11 @@ fn walk(search: &Search, race: &Race, load: Load, bench: &mut dyn Bench) -> Resu
 
 /// The baselines, and the best that the walk met.
 fn finalists(search: &Search, race: &Race, load: Load, bench: &dyn Bench) -> Vec<Entrant> {
+    let Means { finalists, .. } = Means::of(search, race);
     let standing = race.standing(bench.history(), load);
     let best = standing.into_iter().flat_map(|ranking| ranking.entries);
-    let best: Vec<Configuration> =
-        best.filter(|entry| entry.repeats > 0).map(|entry| entry.configuration).take(search.candidates).collect();
+    let best = best.filter(|entry| entry.repeats > 0 && entry.role == Role::Candidate);
+    let best: Vec<Configuration> = best.map(|entry| entry.configuration).take(finalists).collect();
     let chosen = |one: &&Entrant| race.baselines().any(|other| other == *one) || best.contains(&one.configuration);
     race.entrants.iter().filter(chosen).cloned().collect()
 }

@@ -184,6 +184,30 @@ fn annealing_comes_near_the_best_and_keeps_its_budget() {
 }
 
 #[test]
+fn a_small_budget_of_annealing_is_kept_and_leaves_repeats_of_what_is_chosen() {
+    let race = race(3, true);
+    let with = |trials| Search { strategy: StrategyName::Anneal, trials: Some(trials), ..Search::default() };
+    let fewest = super::anneal::fewest_trials(&race);
+    for trials in [fewest, fewest + 1, fewest + 4, fewest * 3 / 2, fewest * 2, fewest * 3] {
+        let options = with(trials);
+        assert!(check(&options, &race).is_ok());
+        assert!(planned(&options, &race).trials <= trials, "{trials}");
+        let mut bench = MadeUp::new(0.0, None);
+        let stopped = search(&options, &race, &[], &mut bench).expect("it ends");
+        assert_eq!(stopped, StopReason::Cooled, "{trials}");
+        assert!(bench.records.len() <= trials, "{} of {trials}", bench.records.len());
+        for load in &race.loads {
+            let standing = race.standing(&bench.records, *load).expect("it was measured");
+            let whole = standing.entries.iter().filter(|entry| entry.repeats == race.repeats).count();
+            assert!(whole > race.baselines().count(), "{whole} at {load} of {trials}");
+            assert_eq!(standing.winner().expect("a winner").repeats, race.repeats, "{load} of {trials}");
+        }
+    }
+    let error = check(&with(fewest - 1), &race).expect_err("too small").to_string();
+    assert!(error.contains(&format!("anneal needs {fewest}")), "{error}");
+}
+
+#[test]
 fn what_is_in_the_journal_is_not_measured_again() {
     let race = race(2, false);
     for strategy in [StrategyName::Grid, StrategyName::Random, StrategyName::Anneal, StrategyName::Guided] {

@@ -4,17 +4,18 @@ use engine::{
     Engine, EngineError, EngineOptions, ShapePolicy,
     options::{default_shape, default_shape_of},
 };
-use schemas::{sweep::SweepFile, text::Source, tree::TreeShape, tuned::TunedFile};
+use schemas::{sweep::SweepFile, tree::TreeShape};
 
 use super::SweepRequest;
 use crate::{
     TunerError, acceptance,
     configuration::TableRow,
     guide::AcceptanceTable,
+    outcome,
     record::Fingerprint,
     settings,
     space::{Expanded, expand},
-    strategy::Race,
+    strategy::{self, Race},
     workload::Workload,
 };
 
@@ -55,6 +56,7 @@ pub fn prepare(request: &SweepRequest<'_>) -> Result<Ready, TunerError> {
         repeats: file.search.repeats,
         metric: file.objective.metric,
     };
+    strategy::check(&file.search, &race)?;
     let fingerprint = fingerprint(&engine, &workload, imported.as_ref());
     Ok(Ready { engine: Some(engine), options, workload, space, race, fingerprint, imported })
 }
@@ -98,6 +100,18 @@ impl Ready {
         if self.workload.left_out > 0 {
             notes.push(format!("{} prompts are left out (too long, or no user's words)", self.workload.left_out));
         }
+        let largest = self.race.loads.iter().filter_map(|load| load.batch_size()).max().unwrap_or_default();
+        if let Some(fewest) = request.file.knobs.max_running_requests.iter().min().filter(|fewest| **fewest < largest) {
+            notes.push(format!(
+                "where max_running_requests is {fewest}, batch {largest} is so many requests of which the rest wait"
+            ));
+        }
+        let most = self.race.loads.iter().map(|load| self.workload.requests_under(*load)).max().unwrap_or_default();
+        if self.workload.prompts < most {
+            let prompts = self.workload.prompts;
+            notes
+                .push(format!("a trial has up to {most} requests and the workload {prompts} prompts: they come again"));
+        }
         if !request.file.engine.capture_sizes.is_empty() && self.fingerprint.device == "cpu" {
             notes.push("engine.capture_sizes is recorded and of no effect: the CPU captures no graphs".into());
         }
@@ -132,10 +146,7 @@ fn default(request: &SweepRequest<'_>) -> Result<TreeShape, TunerError> {
 /// The table of a tuned file.
 fn table(request: &SweepRequest<'_>, path: &str) -> Result<Vec<TableRow>, TunerError> {
     let path = request.folder.join(path);
-    let text = std::fs::read_to_string(&path).map_err(|source| TunerError::Read { path: path.clone(), source })?;
-    let name = path.display().to_string();
-    let tuned = TunedFile::read(&Source::new(&name, text))
-        .map_err(|finding| TunerError::Malformed { path, reason: finding.message.clone() })?;
+    let tuned = outcome::read_file(&path)?;
     let row = |(max_running_batch, shape)| TableRow { max_running_batch, shape };
     Ok(tuned.shapes().into_iter().map(row).collect())
 }

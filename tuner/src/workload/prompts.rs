@@ -4,7 +4,7 @@ use std::path::Path;
 
 use engine::{
     Engine, EngineError,
-    text::{ChatMessage, Text},
+    text::{ChatMessage, TemplateVariables, Text},
 };
 use schemas::sweep;
 use serde::Deserialize;
@@ -194,14 +194,15 @@ impl<'a> Encoder<'a> {
     /// # Errors
     /// When the template or the tokenizer cannot take it.
     pub fn tokens(&self, prompt: &Prompt) -> Result<Option<Vec<u32>>, EngineError> {
+        let plain = TemplateVariables::new();
         let tokens = match prompt {
             Prompt::Silence => return Ok(None),
             Prompt::Conversation(messages) if self.chat.unwrap_or(self.text.has_chat_template()) => {
-                self.text.encode_chat(messages)
+                self.text.encode_chat(messages, &plain)
             }
             Prompt::Conversation(messages) => self.text.encode(messages.last().map_or("", |message| &message.content)),
             Prompt::Plain(content) if self.chat == Some(true) => {
-                self.text.encode_chat(&[ChatMessage { role: "user".into(), content: content.clone() }])
+                self.text.encode_chat(&[ChatMessage { role: "user".into(), content: content.clone() }], &plain)
             }
             Prompt::Plain(content) => self.text.encode(content),
         };

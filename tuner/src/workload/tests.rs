@@ -48,6 +48,19 @@ fn one_text_in_every_form_is_one_workload() {
 }
 
 #[test]
+fn a_batch_larger_than_the_workload_asks_more_of_the_same_requests() {
+    let engine = demo::engine(1);
+    let content = "{\"prompt\": \"let x\"}\n{\"prompt\": \"let y\"}";
+    let workload = load(&engine, content, "prompts = 'file'\nrequests = 6").expect("a workload");
+    assert_eq!((workload.requests.len(), workload.prompts), (6, 2));
+    for (batch_size, requests) in [(1, 6), (6, 6), (100, 100)] {
+        let load = Load::BatchSize(batch_size);
+        assert_eq!((workload.requests_under(load), workload.tokens_under(load)), (requests, 8 * requests as u64));
+    }
+    assert_eq!(workload.requests_under(Load::Recorded), 6);
+}
+
+#[test]
 fn a_bad_file_is_named_with_the_line() {
     let engine = demo::engine(1);
     let good = r#"{"prompt": "let x", "timestamp": 5}"#;

@@ -1,8 +1,8 @@
 //! Rows of several requests, stacked so that a pass reads the weights once.
 
-use kernels::reference::Visible;
+use kernels::reference::{Visible, argmax};
 
-use crate::{backend::ProducedToken, model::Rows, request::SamplingParams, sampling};
+use crate::{backend::ProducedToken, error::EngineError, model::Rows, request::SamplingParams, sampling};
 
 /// Rows on their way through a model.
 #[derive(Debug, Default)]
@@ -51,7 +51,37 @@ pub fn select(values: &[f32], width: usize, rows: impl IntoIterator<Item = usize
 }
 
 /// The target's choice at a position, with what the request wants to know of it.
-pub fn produce(logits: &[f32], parameters: &SamplingParams, position: usize) -> ProducedToken {
+///
+/// # Errors
+/// When no token has a finite largest logit: whatever is chosen then would pass for text.
+pub fn produce(logits: &[f32], parameters: &SamplingParams, position: usize) -> Result<ProducedToken, EngineError> {
+    if !logits.get(argmax(logits)).is_some_and(|largest| largest.is_finite()) {
+        return Err(EngineError::NotFinite { position });
+    }
     let id = sampling::choose(logits, parameters, position);
-    ProducedToken { id, logprobs: parameters.logprobs.map(|count| sampling::logprobs(logits, id, count)) }
+    Ok(ProducedToken { id, logprobs: parameters.logprobs.map(|count| sampling::logprobs(logits, id, count)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logits_that_are_no_numbers_are_an_error_and_no_token() {
+        let check = |logits: &[f32], expected: Option<u32>| {
+            for temperature in [0.0, 1.0] {
+                let sampling = SamplingParams { temperature, ..SamplingParams::default() };
+                let found = produce(logits, &sampling, 7);
+                match expected {
+                    Some(expected) => assert_eq!(found.expect("a token").id, expected, "{logits:?}"),
+                    None => assert!(matches!(found, Err(EngineError::NotFinite { position: 7 })), "{logits:?}"),
+                }
+            }
+        };
+        let (nan, infinite) = (f32::NAN, f32::INFINITY);
+        check(&[-infinite, nan, 1.0], Some(2));
+        check(&[nan, nan, nan], None);
+        check(&[1.0, infinite, 2.0], None);
+        check(&[-infinite, -infinite, nan], None);
+    }
 }

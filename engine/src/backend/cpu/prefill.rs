@@ -51,12 +51,14 @@ impl CpuBackend {
         let ends = chunks.iter().zip(&lasts).filter(|(chunk, _)| chunk.next.is_none()).map(|(_, last)| *last);
         let logits = self.target.logits(&select(&pass.hidden, self.target.hidden_size(), ends));
         let mut logits = logits.chunks_exact(self.capacity.vocab_size);
-        let first: Vec<Option<ProducedToken>> = (chunks.iter().zip(&states))
+        let first: Vec<Option<ProducedToken>> = chunks
+            .iter()
+            .zip(&states)
             .map(|(chunk, state)| {
                 let logits = if chunk.next.is_none() { logits.next() } else { None };
-                logits.map(|logits| produce(logits, &state.sampling, chunk.start + chunk.tokens.len()))
+                logits.map(|logits| produce(logits, &state.sampling, chunk.start + chunk.tokens.len())).transpose()
             })
-            .collect();
+            .collect::<Result<_, _>>()?;
 
         let (mut states_behind, mut width) = (Vec::new(), 0);
         let reads = self.follows || states.iter().any(|state| state.trace.is_some());

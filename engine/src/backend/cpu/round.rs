@@ -99,12 +99,12 @@ impl CpuBackend {
         for (tree, state) in trees.iter().zip(&states) {
             let logits: Vec<&[f32]> = rows.by_ref().take(tree.nodes().len()).collect();
             let mut tokens = Vec::new();
+            let mut failed = None;
             let choose = |node: usize| {
                 let position = state.length + tree.nodes()[node].depth + 1;
                 let token = produce(logits[node], &state.sampling, position);
-                let id = token.id;
-                tokens.push(token);
-                id
+                tokens.extend(token.map_err(|error| failed = Some(error)));
+                tokens.last().map_or(0, |token| token.id)
             };
             let path = match self.simulate {
                 None => walk(tree, choose),
@@ -113,6 +113,9 @@ impl CpuBackend {
                     simulated_walk(tree, count, most, choose)
                 }
             };
+            if let Some(error) = failed {
+                return Err(error);
+            }
             verified.push(Verified { rows: path.iter().map(|node| begin + node).collect(), path, tokens });
             begin += tree.nodes().len();
         }

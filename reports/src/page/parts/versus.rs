@@ -75,7 +75,7 @@ fn chart(rows: &[Row]) -> Result<Option<Chart>, ReportError> {
     let frame =
         spans::Frame { title: &title, axis: "second run / first run", suffix: "×", line: Some(1.0), legend: &legend };
     let more = if rows.len() > ROWS { format!(" {} more in the table.", rows.len() - ROWS) } else { String::new() };
-    let caption = format!("Measured in both runs: median of the ratios of repeats, with its 95% interval.{more}");
+    let caption = format!("Measured in both runs: median of the ratios of repeats. Bar: {}.{more}", figures::INTERVAL);
     let name = format!("{}-comparison", names::anchor(load));
     charts::chart(&name, &title, &caption, |format| spans::draw(&drawn, &frame, format))
 }
@@ -117,7 +117,15 @@ fn table(rows: &[Row]) -> Table {
     };
     Table::new(
         "Every configuration that both runs measured",
-        &["load", "configuration", "#first (tok/s)", "#second (tok/s)", "#second / first", "95% interval", "verdict"],
+        &[
+            "load",
+            "configuration",
+            "#first (tok/s)",
+            "#second (tok/s)",
+            "#second / first",
+            "range, interval",
+            "verdict",
+        ],
         rows.iter().map(cells).collect(),
     )
     .folded()

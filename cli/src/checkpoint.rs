@@ -1,0 +1,32 @@
+//! Checkpoints as users name them: folders, or models of the Hugging Face hub that were downloaded.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use facts::{Cache, is_id};
+
+/// The folder of a checkpoint. A name that is a folder, seen from `from`, or that can be none of the hub stays as it is;
+/// another one is looked for in the local cache. Nothing is downloaded.
+///
+/// # Errors
+/// When the name may be one of the hub and is not in the cache.
+pub fn folder(from: &Path, name: &str) -> anyhow::Result<String> {
+    /// The branch that the hub gives unless told otherwise.
+    const BRANCH: &str = "main";
+    if from.join(name).exists() || !is_id(name) {
+        return Ok(name.to_owned());
+    }
+    let cache = Cache::from_environment();
+    let Some(snapshot) = cache.as_ref().and_then(|cache| cache.find(name, BRANCH)) else {
+        let place = match &cache {
+            Some(cache) => format!("the Hugging Face cache {}", cache.root().display()),
+            None => "a Hugging Face cache (set HF_HOME to where it is)".into(),
+        };
+        bail!(
+            "{name} is neither a folder nor in {place}: give the checkpoint's folder, or download it with \
+             `hf download {name}`"
+        );
+    };
+    let path = snapshot.to_str().with_context(|| format!("{}: the path is not UTF-8", snapshot.display()))?;
+    Ok(path.to_owned())
+}
