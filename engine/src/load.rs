@@ -169,7 +169,7 @@ fn cuda_options(options: &EngineOptions, element: Element, context_length: usize
             Some("tiles") => Some(AttentionKernels::Tiles),
             _ => None,
         },
-        asking: None,
+        asking: options.asking,
         simulate_accept_length: options.simulate_accept_length,
     }
 }

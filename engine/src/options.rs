@@ -12,7 +12,7 @@ use std::{
 use schemas::{resolve::default_capture_sizes, tree::TreeShape, tuned::TunedFile};
 
 pub use self::flags::with_launch;
-use crate::{checkpoint::Folder, error::EngineError, load::shape_of};
+use crate::{backend::Asking, checkpoint::Folder, error::EngineError, load::shape_of};
 
 /// Where to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,6 +88,8 @@ pub struct EngineOptions {
     /// Accept so many tokens a round on average (bonus token included) whatever the target says: for timing rounds. The
     /// output has no meaning then, and all that is made from it says so.
     pub simulate_accept_length: Option<f32>,
+    /// Over how much of the trees the target runs on a GPU; `None` for what takes the least time. No flag sets it.
+    pub asking: Option<Asking>,
     /// Where weights come from.
     pub load_format: LoadFormat,
     /// The published shape of random weights, such as `llama-3.1-8b`.
@@ -150,6 +152,7 @@ impl Default for EngineOptions {
             attention_backend: None,
             token_map: None,
             simulate_accept_length: None,
+            asking: None,
             load_format: LoadFormat::Auto,
             model_shape: None,
         }

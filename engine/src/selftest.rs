@@ -15,7 +15,7 @@ use self::{
 };
 use crate::{
     Completion, DeviceChoice, Engine, EngineError, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions,
-    load::device,
+    backend::Asking, load::device,
 };
 
 /// One promise and whether it was kept.
@@ -191,6 +191,12 @@ fn check_engine(
             name: format!("{label}: rounds without graphs give the same output"),
             failure: same_engines(&mut engine, &mut eager, plan)?,
         });
+        let asking = Some(Asking::InnerFirst);
+        let mut inner_first = Engine::load(EngineOptions { asking, ..options(models, setting, plan) })?;
+        report(Check {
+            name: format!("{label}: a target that runs over inner nodes first gives the same output"),
+            failure: same_engines(&mut engine, &mut inner_first, plan)?,
+        });
         if dtype == "float32" {
             report(Check {
                 name: format!("{label}: tokens and log-probabilities are those of the CPU"),
@@ -206,8 +212,12 @@ fn shapes(plan: Plan) -> impl Iterator<Item = TreeShape> {
 }
 
 fn load(models: &RandomModels, setting: Setting, plan: Plan, eager: bool) -> Result<Engine, EngineError> {
+    Engine::load(EngineOptions { disable_cuda_graph: eager, ..options(models, setting, plan) })
+}
+
+fn options(models: &RandomModels, setting: Setting, plan: Plan) -> EngineOptions {
     let largest = shapes(plan).max_by_key(|shape| shape.num_draft_tokens).unwrap_or(TreeShape::OFF);
-    Engine::load(EngineOptions {
+    EngineOptions {
         model_path: models.target(),
         draft_model_path: Some(models.head(setting.head)),
         algorithm: Some(setting.head.to_owned()),
@@ -216,13 +226,12 @@ fn load(models: &RandomModels, setting: Setting, plan: Plan, eager: bool) -> Res
         dtype: setting.dtype.to_owned(),
         max_running_requests: plan.batches.iter().copied().max().unwrap_or(1),
         page_size: setting.page_size,
-        disable_cuda_graph: eager,
         batch_invariant: setting.batch_invariant,
         // Gaps, so that batches are padded.
         capture_sizes: vec![1, 2, 4, 8, 16, 32],
         chunked_prefill_size: 32,
         ..EngineOptions::default()
-    })
+    }
 }
 
 /// Every shape gives bit for bit what plain decoding of each request alone gives.
