@@ -260,7 +260,7 @@ fn heads_are_read_in_every_published_layout() {
 fn with_bias(pair: &Pair, size: f32) {
     change_config(&pair.draft(), json!({"bias": true}));
     change_tensors(&pair.draft(), |tensors| {
-        let sign = |at: usize| if at % 2 == 0 { size } else { -size };
+        let sign = |at: usize| if at.is_multiple_of(2) { size } else { -size };
         let data = (0..128).flat_map(|at| sign(at).to_le_bytes()).collect();
         tensors.insert("fc.bias".into(), (Dtype::F32, vec![128], data));
     });
