@@ -109,6 +109,21 @@ fn the_exit_code_is_the_same_in_every_format() {
 }
 
 #[test]
+fn what_runs_is_printed_in_forms_that_hold_it() {
+    let vllm = "vllm serve x --speculative-config '{\"method\": \"ngram\", \"num_speculative_tokens\": 2}'\n";
+    let place = Place::with(&[("run.sh", SCRIPT), ("vllm.sh", vllm)]);
+    let both = place.check(&["run.sh", "--resolved", "--format", "json"], 1, &[]).stdout;
+    let both: serde_json::Value = serde_json::from_str(&both).expect("JSON");
+    assert_eq!(both["resolved"][0]["speculative_algorithm"]["value"], "EAGLE3");
+    assert_eq!(both["findings"][0]["code"], "SD070");
+    for format in ["sarif", "github"] {
+        place.check(&["run.sh", "--resolved", "--format", format], 2, &["full, concise or json"]);
+    }
+    let shown = place.check(&["vllm.sh", "--resolved"], 0, &["vllm.sh: what vLLM runs is not resolved"]).stdout;
+    assert!(!shown.contains("speculative_algorithm"), "{shown}");
+}
+
+#[test]
 fn fixing_keeps_everything_else_as_it_was() {
     let place = Place::with(&[("run.sh", SCRIPT)]);
     let shown = place.check(&["run.sh", "--diff"], 1, &["--- run.sh\n+++ run.sh\n", "SD023"]);

@@ -88,6 +88,9 @@ pub enum ExportError {
     /// SGLang adapts two algorithms only.
     #[error("SGLang's adaptive speculation knows EAGLE and EAGLE3, not {0}")]
     AdaptiveAlgorithm(String),
+    /// That SGLang does not adapt.
+    #[error("SGLang {0} has no --speculative-adaptive, which 0.5.12.post1 has; export one row with --to sglang")]
+    AdaptiveVersion(EngineVersion),
     /// Nothing of the table speculates.
     #[error("no row of the table speculates: there is nothing to adapt")]
     NothingToAdapt,
@@ -113,7 +116,7 @@ pub fn export(
         Form::Sglang => sglang::command(&Row::of(tuning, batch_size)?, tuning, version.unwrap_or(NEWEST_SGLANG)),
         Form::Slime => sglang::slime(&Row::of(tuning, batch_size)?, tuning, version.unwrap_or(SLIME_PIN)),
         Form::Vllm => vllm::command(&Row::of(tuning, batch_size)?, tuning),
-        Form::SglangAdaptive => adaptive::file(tuning),
+        Form::SglangAdaptive => adaptive::file(tuning, version.unwrap_or(NEWEST_SGLANG)),
     }
 }
 

@@ -13,7 +13,12 @@ mod vllm;
 mod writing;
 mod yaml;
 
-use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    str::FromStr,
+    sync::Arc,
+};
 
 pub(crate) use comments::comments;
 pub use edit::quoted;
@@ -154,9 +159,15 @@ pub struct Launch {
     pub settings: BTreeMap<Key, Setting>,
     /// Every argument in order, known or not.
     pub arguments: Vec<Argument>,
+    /// Whether the text is only a part of what the engine is given: flags that are not seen may be given all the same.
+    pub is_part: bool,
+    /// Flags that this launch may be given too, in a branch of the script of which it is not known whether it runs.
+    pub perhaps: BTreeSet<Key>,
     /// Environment variables set in front of the command or exported before it.
     pub environment: Arc<Environment>,
-    /// The engine's version, where the launch itself states it (our TOML does).
+    /// Whether there may be variables beside those: of a file that is not read.
+    pub environment_is_open: bool,
+    /// The engine's version, where the text states it: our TOML, an image's tag, a requirement that is installed.
     pub engine_version: Option<Located<EngineVersion>>,
     /// Where a further flag can be written, and what has to stand before it.
     pub(crate) insertion: Insertion,
@@ -223,7 +234,9 @@ pub enum Value<T = String> {
 impl Argument {
     /// Whether this is a word that belongs to no flag.
     pub fn is_positional(&self) -> bool {
-        !arguments::split::is_flag(&self.flag.value)
+        // A flag whose name is not known, as `--$NAME`, may be anything.
+        let itself = |value: &Located<Value>| value.value.known().is_none() && value.value.written() == self.flag.value;
+        !arguments::split::is_flag(&self.flag.value) || self.values.first().is_some_and(itself)
     }
 }
 
@@ -240,6 +253,21 @@ impl<T: AsRef<str>> Value<T> {
     pub fn written(&self) -> &str {
         match self {
             Self::Known(text) | Self::Unknown(text) => text.as_ref(),
+        }
+    }
+}
+
+impl Setting {
+    /// A setting of which nothing is known but that it may be given.
+    pub(crate) fn unknown(place: Span) -> Self {
+        Self {
+            values: vec![Located::new(Value::Unknown(String::new()), place)],
+            flag: place,
+            span: place,
+            value: None,
+            spelling: String::new(),
+            removal: place,
+            writing: Writing::shell(None),
         }
     }
 }
@@ -274,8 +302,8 @@ impl Launch {
         Some(Located::new(usize::try_from(number.value).ok()?, number.span))
     }
 
-    /// Whether every word is in sight: false where a word such as `$EXTRA_ARGS` may hold further flags, so that a flag
-    /// that is not seen may be given all the same.
+    /// Whether every word is in sight: false where the text is a part, where a config file is named, and where a word such
+    /// as `$EXTRA_ARGS` may hold further flags, so that a flag that is not seen may be given all the same.
     pub fn is_complete(&self) -> bool {
         let may_hold_flags = |argument: &Argument| match argument.values.first().map(|value| &value.value) {
             Some(Value::Unknown(text)) => {
@@ -287,6 +315,9 @@ impl Launch {
             _ => false,
         };
         let hidden = |argument: &Argument| argument.is_positional() && may_hold_flags(argument);
+        if self.is_part || self.has(Key::Config) {
+            return false;
+        }
         match self.syntax {
             Syntax::Toml => true,
             // What a file does not say, the command line may.
@@ -300,6 +331,11 @@ impl Launch {
     pub fn variable(&self, name: &str) -> Option<Located<&str>> {
         let variable = self.environment.get(name)?;
         Some(Located::new(variable.value.known()?, variable.span))
+    }
+
+    /// Whether an environment variable is surely not set by anything that the text is about.
+    pub fn lacks_variable(&self, name: &str) -> bool {
+        !self.environment_is_open && !self.environment.contains_key(name)
     }
 
     /// The value of a key as a number, where it is one.
@@ -341,6 +377,7 @@ fn size(text: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    mod scripts;
     mod toml;
     mod written;
     mod yaml;

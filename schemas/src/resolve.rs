@@ -9,9 +9,11 @@ mod shape;
 mod view;
 mod weights;
 
+use std::borrow::Cow;
+
 use crate::{
-    flags::Key,
-    launch::{Engine, Launch},
+    flags::{Arity, Key},
+    launch::{Engine, Launch, Setting},
     model::ModelFacts,
     text::Span,
     version::EngineVersion,
@@ -49,6 +51,7 @@ pub fn resolve(
     draft: Option<&ModelFacts>,
     gpu_memory: Option<u64>,
 ) -> Resolved {
+    let launch = &with_what_may_be_given(launch);
     let given = Given { launch, version, target, draft, gpu_memory };
     let mut resolved = Resolved {
         version,
@@ -77,12 +80,25 @@ pub fn resolve(
     resolved.attention_backend = attention::backend(&given, &resolved);
     resolved.page_size = attention::page_size(&given, &resolved);
     shape::apply_paging(&given, &mut resolved);
-    resolved.capture_sizes = capture::sizes(&given, &resolved);
+    resolved.capture_sizes = capture::sizes_of(&given, &resolved);
     resolved.usable_context = requests::usable_context(&given, &resolved);
     resolved.reserved_slots = requests::reserved_slots(&given, &resolved);
     resolved.mem_fraction_static = memory::mem_fraction_static(&given, &resolved);
     resolved.memory = estimate::estimate(&given, &resolved);
     resolved
+}
+
+/// A launch in which each value that may be given is given and not known, so that none is taken for the default.
+fn with_what_may_be_given(launch: &Launch) -> Cow<'_, Launch> {
+    let takes_value = |key: &&Key| key.flag().arity() != Arity::None && !launch.has(**key);
+    if !launch.perhaps.iter().any(|key| takes_value(&key)) {
+        return Cow::Borrowed(launch);
+    }
+    let mut whole = launch.clone();
+    for key in launch.perhaps.iter().filter(takes_value) {
+        whole.settings.insert(*key, Setting::unknown(launch.anchor));
+    }
+    Cow::Owned(whole)
 }
 
 /// What resolution starts from.
@@ -214,7 +230,7 @@ pub struct Resolved {
     /// Longest sequence.
     pub context_length: Option<Decided<usize>>,
     /// Tensor parallelism.
-    pub tp_size: Decided<usize>,
+    pub tp_size: Option<Decided<usize>>,
     /// Tokens that a request may have, prompt and output together.
     pub usable_context: Option<Decided<usize>>,
     /// KV slots set aside for each running request beside what it has written.

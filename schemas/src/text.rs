@@ -29,7 +29,7 @@ impl Span {
 }
 
 /// A value together with the place where the user wrote it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Located<T> {
     /// The value.
     pub value: T,

@@ -52,3 +52,11 @@ fn a_long_variable_that_is_used_often_does_not_multiply() {
         assert!(bytes <= 1 << 27, "{variable:.20} gives {bytes} bytes");
     }
 }
+
+/// A command is looked at on each way that a script may go, but not on more than a few.
+#[test]
+fn many_branches_do_not_make_many_launches_of_one_command() {
+    let branches: String = (0..1000).map(|tp| format!("if a; then A+=(--tp {tp}); fi\n")).collect();
+    let (_, parsed) = read(&format!("{branches}sglang serve --model-path a ${{A[@]}} ${{A[@]}}"));
+    assert_eq!(parsed.launches.len(), 8);
+}

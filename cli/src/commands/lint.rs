@@ -100,7 +100,7 @@ pub struct Arguments {
     /// Exit with 0 even if there are findings
     #[arg(long)]
     exit_zero: bool,
-    /// Print what the engine will really run, with the reason of every value
+    /// Print what SGLang will really run, with the reason of every value; with json beside the findings
     #[arg(long, conflicts_with_all = ["fix", "diff", "statistics"])]
     resolved: bool,
 }
@@ -118,6 +118,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     }
     if arguments.statistics && matches!(arguments.format, Format::Sarif | Format::Github) {
         anyhow::bail!("statistics are printed with --format full, concise or json, not {}", arguments.format);
+    }
+    if arguments.resolved && matches!(arguments.format, Format::Sarif | Format::Github) {
+        anyhow::bail!("what runs is printed with --format full, concise or json, not {}", arguments.format);
     }
     let linter = Linter::new(&arguments)?;
     let (mut all, mut unreadable) = (Vec::new(), false);
@@ -185,9 +188,13 @@ fn resolved(all: &[Done], format: Format, rendered: &str) -> anyhow::Result<Stri
     let each = all.iter().flat_map(|done| done.looked.resolved.iter().map(move |resolved| (&done.looked, resolved)));
     if format == Format::Json {
         let objects: Vec<serde_json::Value> = each.map(|(one, resolved)| resolved.to_json(&one.source)).collect();
-        return Ok(serde_json::to_string_pretty(&objects)? + "\n");
+        let findings: serde_json::Value = serde_json::from_str(rendered)?;
+        let both = serde_json::json!({ "resolved": objects, "findings": findings });
+        return Ok(serde_json::to_string_pretty(&both)? + "\n");
     }
-    let tables: Vec<String> =
+    let mut tables: Vec<String> =
         each.map(|(one, resolved)| format!("{}: {}", one.source.name(), resolved.table(&one.source))).collect();
+    let of_vllm = all.iter().filter(|done| done.looked.has_vllm);
+    tables.extend(of_vllm.map(|done| format!("{}: what vLLM runs is not resolved\n", done.looked.source.name())));
     Ok(format!("{}\n{rendered}", tables.join("\n")))
 }

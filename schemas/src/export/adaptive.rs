@@ -6,8 +6,15 @@
 use serde_json::{Map, Value, json};
 
 use super::{ExportError, Exported, Tuning};
+use crate::version::EngineVersion;
 
-pub fn file(tuning: &Tuning) -> Result<Exported, ExportError> {
+/// The first version that is known to have the flag.
+const FIRST: EngineVersion = EngineVersion::new(0, 5, 12).post(1);
+
+pub fn file(tuning: &Tuning, version: EngineVersion) -> Result<Exported, ExportError> {
+    if version < FIRST {
+        return Err(ExportError::AdaptiveVersion(version));
+    }
     if tuning.table.is_empty() {
         return Err(ExportError::EmptyTable);
     }

@@ -6,6 +6,7 @@ use super::{ExportError, Exported, Row, Tuning, words, words::Flag};
 use crate::{
     flags::{Key, SGLANG_ATTENTION_BACKENDS},
     launch::{file::EngineName, quoted},
+    resolve::SLIME_PIN,
     tree::TreeShape,
     version::EngineVersion,
 };
@@ -76,7 +77,8 @@ pub fn slime(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Expor
     for (name, value) in &tuning.launch.environment {
         notes.push(format!("set {name}={} in the environment of slime's rollout engines", quoted(value)));
     }
-    notes.push(format!("flags are spelled as SGLang {version}, which slime pins, takes them"));
+    let pinned = if version == SLIME_PIN { ", which slime pins," } else { "" };
+    notes.push(format!("flags are spelled as SGLang {version}{pinned} takes them"));
     Ok(Exported { text, notes })
 }
 

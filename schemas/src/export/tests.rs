@@ -55,6 +55,16 @@ fn check(launch: &Launch, expected: &[(Key, Option<&str>)]) {
 }
 
 #[test]
+fn what_is_said_of_a_version_holds_for_it() {
+    let old = EngineVersion::new(0, 5, 9);
+    let tuning = tuning(launch_file(), &[(8, TreeShape::chain(3))]);
+    assert_eq!(export(&tuning, Form::SglangAdaptive, None, Some(old)), Err(ExportError::AdaptiveVersion(old)));
+    let notes = |version| export(&tuning, Form::Slime, None, version).map(|exported| exported.notes.join("\n"));
+    assert!(notes(None).is_ok_and(|notes| notes.contains("which slime pins")));
+    assert!(notes(Some(old)).is_ok_and(|notes| notes.contains("SGLang 0.5.9 takes them")));
+}
+
+#[test]
 fn the_command_reads_back_as_the_tuned_launch() {
     let exported = exported(Form::Sglang, Some(1), None);
     let launch = read_back(&exported.text);

@@ -5,10 +5,13 @@ mod place;
 pub(super) mod split;
 pub(super) mod unknown;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::{
-    Argument, Engine, Insertion, Launch, Options, Parsed, Setting, Syntax,
+    Argument, Engine, Insertion, Launch, Options, Parsed, Setting, Syntax, Value,
     detect::{self, Detected},
     edit, problems,
     script::{self, Field, Line, Text},
@@ -16,8 +19,9 @@ use super::{
 };
 use crate::{
     diagnostic::Diagnostic,
-    flags::Key,
+    flags::{Key, Takes},
     text::{Located, Source, Span},
+    version::EngineVersion,
 };
 
 /// Most words of one launch that are read: every rule may look at each of them.
@@ -79,8 +83,8 @@ fn join_bare<'a>(source: &Source, lines: Vec<Line<'a>>, diagnostics: &mut Vec<Di
             continue;
         };
         let gap = Span::new(last.span.end, first.span.start);
-        let adjacent = last.span.end <= first.span.start
-            && source.slice(gap).split('\n').map(str::trim).all(|part| part.is_empty() || part.starts_with('#'));
+        let adjacent =
+            last.span.end <= first.span.start && source.slice(gap).split('\n').map(str::trim).all(ends_nothing);
         if !adjacent {
             joined.push(line);
             continue;
@@ -92,9 +96,15 @@ fn join_bare<'a>(source: &Source, lines: Vec<Line<'a>>, diagnostics: &mut Vec<Di
             diagnostics.push(diagnostic);
         }
         before.words.extend(line.words);
+        before.perhaps.extend(line.perhaps);
         before.arrays.extend(line.arrays);
     }
     joined
+}
+
+/// Whether the rest of a line holds no word: it is empty, a comment, or the end of a line that goes on.
+fn ends_nothing(rest: &str) -> bool {
+    matches!(rest, "" | "\\") || rest.starts_with('#')
 }
 
 /// Whether a word is written as a flag.
@@ -139,7 +149,8 @@ fn build(
         words = words.get(..MOST_WORDS).unwrap_or_default();
     }
     let mut troubles = Vec::new();
-    let mut arguments = split::split(source, words, engine, options.version, &mut troubles);
+    let version = options.version.or(line.version.map(|version| version.value));
+    let mut arguments = split::split(source, words, engine, version, &mut troubles);
     if engine == Engine::Vllm {
         split::positional_model(&mut arguments);
         let message = "vLLM launch: its speculative configuration is checked, its other flags are not";
@@ -149,6 +160,7 @@ fn build(
         // Benchmarks take the server's flags and others of their own.
         if !source.slice(detected.anchor).contains("bench") {
             unknown::report(&arguments, engine, diagnostics);
+            bad_values(&arguments, diagnostics);
         }
     }
     let syntax = if detected.array.is_some() { Syntax::ShellArray } else { Syntax::CommandLine };
@@ -156,6 +168,7 @@ fn build(
         .array
         .unwrap_or_else(|| line.words.iter().map(|word| word.span).reduce(Span::join).unwrap_or(detected.anchor));
     let mut settings = settings(source, &arguments, syntax);
+    let perhaps = perhaps(source, line, engine, version, &mut arguments, &mut settings);
     if engine == Engine::Vllm {
         settings.extend(super::vllm::draft_setting(&arguments));
     }
@@ -167,10 +180,77 @@ fn build(
         anchor: detected.anchor,
         settings,
         arguments,
-        environment: Arc::clone(&line.environment),
-        engine_version: None,
+        is_part: false,
+        perhaps,
+        environment: Arc::clone(&line.surroundings.environment),
+        environment_is_open: line.surroundings.is_open,
+        engine_version: line.version.filter(|_| matches!(engine, Engine::Sglang | Engine::Slime)),
         insertion,
     }
+}
+
+/// Values that argparse cannot read: words where a number must be.
+fn bad_values(arguments: &[Argument], diagnostics: &mut Vec<Diagnostic>) {
+    for argument in arguments {
+        let Some(key) = argument.key else { continue };
+        let (what, is_read): (_, fn(&str) -> bool) = match key.flag().takes {
+            Takes::Integer | Takes::Integers => ("int", is_integer),
+            Takes::Number => ("float", |text| text.trim().replace('_', "").parse::<f64>().is_ok()),
+            Takes::Nothing | Takes::Text | Takes::Choice(_) | Takes::Size | Takes::Texts => continue,
+        };
+        let is_bad = |text: &str| !is_read(text) && !stands_for_another(text);
+        let bad = argument.values.iter().find(|value| value.value.known().is_some_and(is_bad));
+        if let Some(bad) = bad {
+            let shown: String = bad.value.written().chars().take(60).collect();
+            let message = format!("`{}` takes a number, and `{shown}` is none", argument.flag.value);
+            let mut diagnostic = problems::BAD_VALUE.at(bad.span, message, "not a number");
+            diagnostic.notes.push(format!("sglang: \"invalid {what} value: '{shown}'\""));
+            diagnostics.push(diagnostic);
+        }
+    }
+}
+
+/// Whether a text is a shell's pattern (`{1..8}`) or a placeholder of documentation (`N`, `[N]`).
+fn stands_for_another(text: &str) -> bool {
+    text.contains(['{', '}', '[', ']', '<', '>', '*', '?'])
+        || text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_')
+}
+
+/// Whether Python's `int` takes a text.
+fn is_integer(text: &str) -> bool {
+    let text = text.trim();
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text).as_bytes();
+    let between = |pair: &[u8]| pair != b"__";
+    digits.first().is_some_and(u8::is_ascii_digit)
+        && digits.last().is_some_and(u8::is_ascii_digit)
+        && digits.iter().all(|byte| byte.is_ascii_digit() || *byte == b'_')
+        && digits.windows(2).all(between)
+}
+
+/// The flags that a launch may be given too. Of those that it is given, the value is not known then.
+fn perhaps(
+    source: &Source,
+    line: &Line<'_>,
+    engine: Engine,
+    version: Option<EngineVersion>,
+    arguments: &mut Vec<Argument>,
+    settings: &mut BTreeMap<Key, Setting>,
+) -> BTreeSet<Key> {
+    let words = line.perhaps.get(..MOST_WORDS).unwrap_or(&line.perhaps);
+    let mut keys = BTreeSet::new();
+    for argument in split::split(source, words, engine, version, &mut Vec::new()) {
+        keys.extend(argument.key);
+        // It may hold any flag, there as here.
+        if argument.is_positional() && argument.values.iter().any(|value| value.value.known().is_none()) {
+            arguments.push(argument);
+        }
+    }
+    for (_, setting) in settings.iter_mut().filter(|(key, _)| keys.contains(key)) {
+        for value in &mut setting.values {
+            value.value = Value::Unknown(value.value.written().to_owned());
+        }
+    }
+    keys
 }
 
 fn settings(source: &Source, arguments: &[Argument], syntax: Syntax) -> BTreeMap<Key, Setting> {
@@ -215,7 +295,10 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) 
         anchor: fields.first().map_or(span, |field| field.span),
         settings: settings(&source, &arguments, Syntax::CommandLine),
         arguments,
+        is_part: false,
+        perhaps: BTreeSet::new(),
         environment: Arc::default(),
+        environment_is_open: false,
         engine_version: None,
         insertion: Insertion { at: span.end, before: " ".into(), after: String::new(), writing: Writing::shell(None) },
     };

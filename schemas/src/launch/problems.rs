@@ -42,6 +42,7 @@ problems! {
     UNUSED_SUPPRESSION = "LT10" "unused-suppression" Warning "a comment suppresses what is not found";
     WRONG_SUPPRESSION = "LT11" "wrong-suppression" Warning "a comment that suppresses names no rule";
     YAML_SYNTAX = "LT12" "invalid-yaml" Error "a YAML file is not valid YAML";
+    BAD_VALUE = "LT13" "bad-value" Error "a flag that takes a number has something else";
 }
 
 impl Problem {

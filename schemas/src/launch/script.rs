@@ -1,19 +1,30 @@
 //! From shell text to the command lines that it runs, variables and arrays filled in as far as the text tells.
 
 mod fences;
+mod inside;
 mod line;
+mod surroundings;
+mod ways;
 
 use std::{borrow::Cow, cell::Cell, collections::HashMap, sync::Arc};
 
+pub(super) use self::surroundings::of_image;
+use self::surroundings::{Surroundings, of_requirement};
+use self::ways::{Conditional, DEEPEST, Elements, Way, ways};
 pub(super) use self::{
     fences::regions,
     line::{ArrayPlace, Field, Line, Script, Text},
 };
 use super::{
     Environment, detect,
-    shell::{Array, Assignment, Command, Operator, Part, Parts, Reader, Statement, Trouble, Word},
+    shell::{
+        Array, Assignment, Block, Command, Hopeless, Opener, Operator, Part, Parts, Reader, Statement, Trouble, Word,
+    },
 };
-use crate::text::{Located, Source, Span};
+use crate::{
+    text::{Located, Source, Span},
+    version::EngineVersion,
+};
 
 /// Longest list that `$(seq …)` is written out to.
 const LONGEST_SEQUENCE: usize = 4096;
@@ -30,14 +41,11 @@ const MOST_LINES: usize = 1024;
 /// Most exported variables: each launch gets a copy of them.
 const MOST_EXPORTED: usize = 128;
 
-/// How often a quoted command is looked into (`ssh host "bash -c '…'"`).
-const NESTING: usize = 2;
-
 /// Reads a whole text; of Markdown only the fenced blocks.
 pub(super) fn read(source: &Source) -> Script<'_> {
     let mut interpreter = Interpreter::new(source);
     for span in regions(source) {
-        interpreter.run(span, 0);
+        interpreter.run(Reader::new(source.text(), span), 0);
     }
     interpreter.finish()
 }
@@ -55,26 +63,23 @@ struct Scalar<'a> {
     order: usize,
 }
 
-/// What an array holds.
-#[derive(Clone, Debug)]
-struct Elements<'a> {
-    fields: Vec<Field<'a>>,
-    place: ArrayPlace,
-    used: bool,
-    order: usize,
-}
-
 struct Interpreter<'a> {
     source: &'a Source,
     scalars: HashMap<Cow<'a, str>, Scalar<'a>>,
     /// Every array that was ever assigned; a name that is assigned twice without use keeps both.
     arrays: Vec<Elements<'a>>,
-    /// Which of them a name means now; `None` where a block that may not have run assigned it.
-    current: HashMap<&'a str, Option<usize>>,
+    /// Which of them a name means now.
+    current: HashMap<&'a str, usize>,
+    /// The version of the engine that is installed, where requirements name one.
+    pinned: Option<Option<Located<EngineVersion>>>,
     /// Shared by the launches that run in it.
     exported: Arc<Environment>,
     /// How many names were assigned before each open block.
     blocks: Vec<usize>,
+    /// The way that is gone in each open block, up to the deepest that is told from the one around it.
+    gone: Vec<Way>,
+    /// How many blocks there were.
+    blocks_seen: u32,
     /// Names assigned in the open blocks.
     assigned: Vec<&'a str>,
     lines: Vec<Line<'a>>,
@@ -89,6 +94,8 @@ struct Interpreter<'a> {
 struct Used<'a> {
     arrays: Vec<usize>,
     scalars: Vec<&'a str>,
+    /// Those that are not there on every way.
+    conditional: Vec<Conditional>,
 }
 
 impl<'a> Interpreter<'a> {
@@ -98,8 +105,11 @@ impl<'a> Interpreter<'a> {
             scalars: HashMap::new(),
             arrays: Vec::new(),
             current: HashMap::new(),
+            pinned: None,
             exported: Arc::default(),
             blocks: Vec::new(),
+            gone: Vec::new(),
+            blocks_seen: 0,
             assigned: Vec::new(),
             lines: Vec::new(),
             troubles: Vec::new(),
@@ -109,23 +119,49 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    fn run(&mut self, span: Span, nesting: usize) {
-        let mut reader = Reader::new(self.source.text(), span);
+    fn run(&mut self, mut reader: Reader<'a>, nesting: usize) {
         for statement in reader.by_ref() {
             match statement {
-                Statement::BlockOpens => self.blocks.push(self.assigned.len()),
-                Statement::BlockCloses => {
-                    let before = self.blocks.pop().unwrap_or_default();
-                    for name in self.assigned.split_off(before.min(self.assigned.len())) {
-                        self.forget(name);
-                    }
-                }
+                Statement::BlockOpens(block) => self.open(block),
+                Statement::BlockTurns => self.turn(),
+                Statement::BlockCloses => self.close(),
                 Statement::Array(array) => self.assign_array(array),
                 Statement::Command(command) => self.command(&command, nesting),
             }
         }
         let room = MOST_LINES.saturating_sub(self.troubles.len());
         self.troubles.extend(reader.into_troubles().into_iter().take(room));
+    }
+
+    fn open(&mut self, block: Block) {
+        if self.blocks.len() < DEEPEST {
+            let of_function = block == Block::Function;
+            self.gone.push(Way { block: self.blocks_seen, turn: 0, of_function });
+            self.blocks_seen = self.blocks_seen.saturating_add(1);
+        }
+        self.blocks.push(self.assigned.len());
+    }
+
+    fn turn(&mut self) {
+        let before = self.blocks.last().copied().unwrap_or_default();
+        self.forget_since(before);
+        if self.blocks.len() == self.gone.len()
+            && let Some(way) = self.gone.last_mut()
+        {
+            way.turn = way.turn.saturating_add(1);
+        }
+    }
+
+    fn close(&mut self) {
+        let before = self.blocks.pop().unwrap_or_default();
+        self.gone.truncate(self.blocks.len());
+        self.forget_since(before);
+    }
+
+    fn forget_since(&mut self, before: usize) {
+        for name in self.assigned.split_off(before.min(self.assigned.len())) {
+            self.forget(name);
+        }
     }
 
     /// A variable that was assigned in a block that may not have run can hold anything.
@@ -137,11 +173,10 @@ impl<'a> Interpreter<'a> {
             }
             scalar.used = true;
         }
-        if let Some(current) = self.current.get_mut(name) {
-            *current = None;
-        }
-        if self.exported.contains_key(name) {
-            Arc::make_mut(&mut self.exported).remove(name);
+        if self.exported.contains_key(name)
+            && let Some(variable) = Arc::make_mut(&mut self.exported).get_mut(name)
+        {
+            variable.value = anything(name).to_value();
         }
     }
 
@@ -154,18 +189,32 @@ impl<'a> Interpreter<'a> {
     fn assign_array(&mut self, array: Array<'a>) {
         let mut used = Used::default();
         let fields = self.expand_all(&array.words, &mut used);
-        self.assigned(array.name);
-        let known = self.current.get(array.name).copied().flatten();
-        if array.append
-            && let Some(elements) = known.and_then(|at| self.arrays.get_mut(at))
-        {
-            elements.fields.extend(fields);
-            return;
-        }
-        self.order += 1;
+        let known = self.current.get(array.name).copied();
         let place = ArrayPlace { name: array.name_span, span: array.span };
-        self.current.insert(array.name, Some(self.arrays.len()));
-        self.arrays.push(Elements { fields, place, used: false, order: self.order });
+        let old = known.and_then(|at| self.arrays.get_mut(at));
+        let mut elements = match old {
+            Some(old) if array.append => {
+                old.append(fields, &used.conditional, &self.gone);
+                self.mark(&used);
+                return;
+            }
+            Some(old) if !self.gone.is_empty() => {
+                if old.replace(fields.clone(), &used.conditional, &self.gone) {
+                    old.places.push(place);
+                    self.mark(&used);
+                    return;
+                }
+                Elements::default()
+            }
+            Some(old) => old.take_appended_by_functions(),
+            None => Elements::default(),
+        };
+        self.order += 1;
+        elements.begin(fields, &used.conditional, &self.gone, array.append);
+        elements.places = vec![place];
+        elements.order = self.order;
+        self.current.insert(array.name, self.arrays.len());
+        self.arrays.push(elements);
         // Words that went from one array into another are looked at there.
         self.mark(&used);
     }
@@ -209,9 +258,14 @@ impl<'a> Interpreter<'a> {
 
     /// The words of an assignment whose value is one quoted text, each at its own place.
     fn fields_of(&mut self, value: &Word<'a>) -> Vec<Field<'a>> {
-        let Some(inside) = self.quoted_inside(value.span).filter(|_| value.parts.as_slice().len() == 1) else {
-            return self.expand_all(std::slice::from_ref(value), &mut Used::default());
-        };
+        match self.quoted_inside(value.span) {
+            Some(inside) => self.words_of(inside),
+            None => self.expand_all(std::slice::from_ref(value), &mut Used::default()),
+        }
+    }
+
+    /// The words of a part of the text, each at its own place.
+    fn words_of(&mut self, inside: Span) -> Vec<Field<'a>> {
         let mut fields = Vec::new();
         for statement in Reader::new(self.source.text(), inside) {
             if let Statement::Command(command) = statement {
@@ -221,12 +275,16 @@ impl<'a> Interpreter<'a> {
         fields
     }
 
-    /// The inside of a word that is one quoted text with blanks in it.
+    /// The inside of a word that is one quoted text and nothing else.
     fn quoted_inside(&self, span: Span) -> Option<Span> {
-        let text = self.source.slice(span);
-        let quote = text.chars().next().filter(|quote| matches!(quote, '"' | '\''))?;
-        let inside = text.get(1..)?.strip_suffix(quote)?;
-        inside.contains(char::is_whitespace).then(|| Span::new(span.start + 1, span.end - 1))
+        let inside = Span::new(span.start + 1, span.end.saturating_sub(1));
+        let text = self.source.slice(span).as_bytes();
+        let closes = match text.first()? {
+            b'"' => Hopeless::default().end_of(Opener::Double, text, 1)? == text.len(),
+            b'\'' => Hopeless::default().end_of_single(text, 1)? + 1 == text.len(),
+            _ => false,
+        };
+        closes.then_some(inside)
     }
 
     fn command(&mut self, command: &Command<'a>, nesting: usize) {
@@ -252,35 +310,84 @@ impl<'a> Interpreter<'a> {
             self.scalars.insert(name, scalar);
             return;
         }
+        self.note_requirement(command);
         // A command without a flag is no launch; what it names stays to be looked at by itself.
         if self.lines.len() >= MOST_LINES || !command.words.iter().any(may_hold_flag) {
             return;
         }
         let mut used = Used::default();
-        let words = self.expand_all(&command.words, &mut used);
+        let words = match first {
+            Some("eval") => self.evaluated(&command.words, &mut used),
+            _ => self.expand_all(&command.words, &mut used),
+        };
         if !words.iter().any(|word| has_flag(word.value.written())) {
             return;
         }
-        let arrays = used.arrays.iter().filter_map(|at| Some(self.arrays.get(*at)?.place.clone())).collect();
-        let mut line = Line { words, is_variable: false, arrays, environment: Arc::default() };
-        if detect::detect(&line, None).is_some() {
-            line.environment = self.environment(&command.assignments);
-        } else {
-            self.look_inside(command, nesting);
+        if first.is_some_and(inside::only_talks) {
+            self.mark(&used);
+            return;
         }
+        let arrays: Vec<ArrayPlace> = used
+            .arrays
+            .iter()
+            .filter_map(|at| self.arrays.get(*at))
+            .flat_map(|elements| &elements.places)
+            .cloned()
+            .collect();
         self.mark(&used);
-        self.lines.push(line);
+        let mut looked_inside = false;
+        for way in ways(words, &used.conditional, &self.gone) {
+            let mut line = Line { words: way.words, perhaps: way.perhaps, arrays: arrays.clone(), ..Line::default() };
+            if let Some(detected) = detect::detect(&line, None) {
+                let before = line.words.get(..detected.first_argument).unwrap_or_default();
+                let mut surroundings = self.surroundings(&command.assignments);
+                surroundings.add(before);
+                let image = |word: &Field<'a>| Some(Located::new(of_image(word.value.known()?)?, word.span));
+                line.version = before.iter().find_map(image).or(self.pinned.flatten());
+                line.surroundings = surroundings;
+            } else if !std::mem::replace(&mut looked_inside, true) {
+                self.look_inside(command, nesting);
+            }
+            self.lines.push(line);
+        }
+    }
+
+    /// `eval "$COMMAND"` takes a variable's words as if it had no quotes.
+    fn evaluated(&mut self, words: &[Word<'a>], used: &mut Used<'a>) -> Vec<Field<'a>> {
+        let bare = |word: &Word<'a>| match word.parts.as_slice() {
+            [Part::Variable { name, operator: Operator::Value, .. }] => {
+                let part = Part::Variable { name, operator: Operator::Value, argument: Vec::new(), quoted: false };
+                Word { parts: Parts::One(part), span: word.span }
+            }
+            _ => word.clone(),
+        };
+        let words: Vec<Word<'a>> = words.iter().map(bare).collect();
+        self.expand_all(&words, used)
     }
 
     /// What is exported, with what stands in front of a command.
-    fn environment(&self, own: &[Assignment<'a>]) -> Arc<Environment> {
+    fn surroundings(&self, own: &[Assignment<'a>]) -> Surroundings {
         let mut environment = Arc::clone(&self.exported);
         for assignment in own {
             let value = self.text(&assignment.value.parts, assignment.value.span, &mut Used::default());
             let value = Located::new(value.to_value(), assignment.value.span);
             Arc::make_mut(&mut environment).insert(assignment.name.to_owned(), value);
         }
-        environment
+        Surroundings { environment, is_open: false }
+    }
+
+    /// The version that a `pip install` pins. Where two are named, none is known.
+    fn note_requirement(&mut self, command: &Command<'_>) {
+        for word in &command.words {
+            if let Some(version) = word.text().and_then(of_requirement) {
+                let found = Located::new(version, word.span);
+                let agrees = |known: &Located<EngineVersion>| known.value == version;
+                self.pinned = match self.pinned {
+                    None => Some(Some(found)),
+                    Some(known) => Some(known.filter(agrees)),
+                };
+            }
+        }
     }
 
     fn export(&mut self, name: &str, field: Field<'_>) {
@@ -298,19 +405,6 @@ impl<'a> Interpreter<'a> {
             {
                 let field = Located::new(scalar.value.clone(), word.span);
                 self.export(name, field);
-            }
-        }
-    }
-
-    /// Commands inside a quoted word: `bash -c "…"`, `ssh host '…'`.
-    fn look_inside(&mut self, command: &Command<'_>, nesting: usize) {
-        if nesting >= NESTING {
-            return;
-        }
-        for word in &command.words {
-            let inside = self.quoted_inside(word.span);
-            if let Some(inside) = inside.filter(|inside| names_an_engine(self.source.slice(*inside))) {
-                self.run(inside, nesting + 1);
             }
         }
     }
@@ -341,24 +435,30 @@ impl<'a> Interpreter<'a> {
     }
 
     /// The fields that one word becomes.
-    fn expand(&self, word: &Word<'a>, used: &mut Used<'a>, fields: &mut Vec<Field<'a>>) {
-        let several = match word.parts.as_slice() {
-            [Part::Variable { name, operator: Operator::Value, quoted: false, .. }] => {
-                self.scalars.get(*name).filter(|scalar| scalar.fields.len() > 1).map(|scalar| (*name, scalar))
+    fn expand(&mut self, word: &Word<'a>, used: &mut Used<'a>, fields: &mut Vec<Field<'a>>) {
+        if let [Part::Variable { name, operator, argument, quoted: false }] = word.parts.as_slice() {
+            match (operator, self.scalars.get(*name)) {
+                (Operator::Value | Operator::Default, Some(scalar)) if scalar.fields.len() > 1 => {
+                    used.scalars.push(name);
+                    fields.extend_from_slice(&scalar.fields);
+                    return;
+                }
+                (Operator::Default, None) | (Operator::Alternative, Some(Scalar { value: Text::Known(_), .. }))
+                    if !argument.is_empty() && self.text(&word.parts, word.span, used).has_blanks() =>
+                {
+                    if let Some(inside) = self.argument_inside(word.span, name) {
+                        fields.extend(self.words_of(inside));
+                        return;
+                    }
+                }
+                _ => {}
             }
-            _ => None,
-        };
-        if let Some((name, scalar)) = several {
-            used.scalars.push(name);
-            fields.extend_from_slice(&scalar.fields);
-            return;
         }
         match word.parts.as_slice() {
-            [Part::Elements(name)] => match self.current.get(name).copied().flatten() {
-                Some(at) => {
+            [Part::Elements(name)] => match self.current.get(name).and_then(|at| Some((*at, self.arrays.get(*at)?))) {
+                Some((at, elements)) => {
                     used.arrays.push(at);
-                    let elements = self.arrays.get(at).map(|elements| elements.fields.as_slice());
-                    fields.extend_from_slice(elements.unwrap_or_default());
+                    elements.expand(&self.gone, fields, &mut used.conditional);
                 }
                 None => fields.push(self.unknown(word.span)),
             },
@@ -369,11 +469,25 @@ impl<'a> Interpreter<'a> {
                 }
                 None => fields.push(self.unknown(word.span)),
             },
-            _ => {
+            parts => {
+                let bare = parts.iter().any(|part| matches!(part, Part::Variable { quoted: false, .. }));
                 let value = self.text(&word.parts, word.span, used);
-                fields.push(Located::new(value, word.span));
+                match value.known().filter(|_| bare) {
+                    // A shell takes it for no word at all.
+                    Some("") => {}
+                    // A shell takes it for several words, which have no place of their own.
+                    Some(text) if text.contains(char::is_whitespace) => fields.push(self.unknown(word.span)),
+                    _ => fields.push(Located::new(value, word.span)),
+                }
             }
         }
+    }
+
+    /// The place of `argument` in `${NAME:-argument}`.
+    fn argument_inside(&self, word: Span, name: &str) -> Option<Span> {
+        let tail = self.source.slice(word).strip_prefix("${")?.strip_prefix(name)?;
+        let argument = tail.strip_prefix(':').unwrap_or(tail).strip_prefix(['-', '=', '+'])?.strip_suffix('}')?;
+        Some(Span::new(word.end - 1 - argument.len(), word.end - 1))
     }
 
     fn unknown(&self, span: Span) -> Field<'a> {
@@ -405,6 +519,8 @@ impl<'a> Interpreter<'a> {
                         (_, Some(Text::Unknown(_))) | (Operator::Value, None) => return None,
                         (Operator::Value, Some(Text::Known(text))) => whole.push_str(text),
                         (Operator::Default, Some(Text::Known(text))) if !text.is_empty() => whole.push_str(text),
+                        // It is there for the caller to set.
+                        (Operator::Default, None) if argument.is_empty() => return None,
                         (Operator::Default, _) => whole.push_str(&self.join(argument, used)?),
                         (Operator::Alternative, Some(Text::Known(text))) if !text.is_empty() => {
                             whole.push_str(&self.join(argument, used)?);
@@ -427,14 +543,29 @@ impl<'a> Interpreter<'a> {
         let named = |fields: &[Field<'_>]| {
             fields.iter().any(|field| field.value.known().is_some_and(|text| text.starts_with('-')))
         };
-        let line = |words, arrays| Line { words, is_variable: true, arrays, environment: Arc::clone(&self.exported) };
-        let arrays = self.arrays.into_iter().filter(|elements| !elements.used && named(&elements.fields));
-        let arrays = arrays.take(MOST_LINES);
-        let mut rest: Vec<(usize, Line<'a>)> =
-            arrays.map(|elements| (elements.order, line(elements.fields, vec![elements.place]))).collect();
+        let (exported, pinned) = (&self.exported, self.pinned.flatten());
+        let line = |words, perhaps, arrays| Line {
+            words,
+            perhaps,
+            is_variable: true,
+            arrays,
+            surroundings: Surroundings { environment: Arc::clone(exported), is_open: false },
+            version: pinned,
+        };
+        let lines_of = |elements: Elements<'a>| {
+            let (mut words, mut conditional) = (Vec::new(), Vec::new());
+            elements.expand(&[], &mut words, &mut conditional);
+            let (order, places) = (elements.order, elements.places);
+            let on_ways = ways(words, &conditional, &[]).into_iter().filter(move |way| named(&way.words));
+            on_ways.map(move |way| (order, line(way.words, way.perhaps, places.clone())))
+        };
+        let arrays = self.arrays.into_iter().filter(|elements| !elements.used);
+        let mut rest: Vec<(usize, Line<'a>)> = arrays.flat_map(lines_of).take(MOST_LINES).collect();
         let scalars = self.scalars.into_values();
         let scalars = scalars.filter(|scalar| !scalar.used && scalar.fields.len() > 1 && named(&scalar.fields));
-        rest.extend(scalars.take(MOST_LINES).map(|scalar| (scalar.order, line(scalar.fields, Vec::new()))));
+        let scalars =
+            scalars.take(MOST_LINES).map(|scalar| (scalar.order, line(scalar.fields, Vec::new(), Vec::new())));
+        rest.extend(scalars);
         rest.sort_by_key(|(order, _)| *order);
         rest.truncate(MOST_LINES);
         let mut lines = self.lines;
@@ -456,11 +587,6 @@ fn may_hold_flag(word: &Word<'_>) -> bool {
 /// Whether a word holds a flag, by itself or in a quoted command.
 fn has_flag(text: &str) -> bool {
     text.as_bytes().windows(2).any(|pair| pair == b"--")
-}
-
-/// Whether a quoted text could hold the launch of an engine.
-fn names_an_engine(text: &str) -> bool {
-    ["sglang", "vllm", "spectune", "--speculative"].iter().any(|name| text.contains(name))
 }
 
 fn numbers(first: i64, step: i64, last: i64) -> Option<Vec<String>> {

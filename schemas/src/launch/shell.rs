@@ -10,9 +10,12 @@
 //! memory that all of it would take.
 
 mod balance;
+mod cases;
 mod lexer;
+mod seams;
 mod word;
 
+pub(super) use balance::{Hopeless, Opener};
 pub(super) use lexer::{Reader, comments};
 
 use std::borrow::Cow;
@@ -29,10 +32,28 @@ pub(super) enum Statement<'a> {
     Command(Command<'a>),
     /// `NAME=( … )` or `NAME+=( … )`.
     Array(Array<'a>),
-    /// The beginning of something that may not run, or runs several times: `if`, `for`, `case`, a function, a subshell.
-    BlockOpens,
-    /// Its end.
+    /// The beginning of something that may not run, or runs several times: `if`, `for`, `case`, a function, a subshell,
+    /// what stands behind `&&` and `||`.
+    BlockOpens(Block),
+    /// The end of one of a block's ways and the beginning of the next one, only one of which is gone: `else`, `;;`.
+    BlockTurns,
+    /// The end of a block.
     BlockCloses,
+}
+
+/// What kind of block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Block {
+    /// The body of a function, which may run after what is written below it.
+    Function,
+    /// A subshell, which alone `)` closes.
+    Subshell,
+    /// `case`, with patterns in front of each way.
+    Case,
+    /// Commands behind `&&` and `||`, up to the end of the list.
+    List,
+    /// Any other.
+    Other,
 }
 
 /// A simple command.

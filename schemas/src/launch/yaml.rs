@@ -6,6 +6,7 @@ mod container;
 mod excerpt;
 mod node;
 mod remap;
+mod template;
 mod variables;
 
 use std::{collections::HashSet, sync::Arc};
@@ -14,7 +15,7 @@ use saphyr_parser::ScalarStyle;
 
 use container::Container;
 use excerpt::Excerpt;
-use node::{Broken, Id, Node, Tree};
+use node::{Broken, Id, Node, Scalar, Tree};
 use remap::Origin;
 
 use super::{Launch, Options, Parsed, arguments, problems};
@@ -36,19 +37,37 @@ pub(super) fn parse(source: &Source, options: &Options) -> Option<Parsed> {
     if text.len() > LONGEST_YAML || !(is_named(source) || begins_as_yaml(source)) {
         return None;
     }
-    let tree = match Tree::read(text) {
-        Ok(tree) => tree,
-        // What a template makes of its text is not known, and a text without a name may be anything.
-        Err(broken) => return (is_named(source) && !text.contains("{{")).then(|| invalid(source, &broken)),
+    let (tree, filled) = match Tree::read(text) {
+        Ok(tree) => (tree, None),
+        Err(broken) => {
+            match template::filled(source).and_then(|filled| Some((Tree::read(filled.text()).ok()?, filled))) {
+                Some((tree, filled)) => (tree, Some(filled)),
+                // A text without a name may be anything.
+                None if !is_named(source) => return None,
+                // What a template makes of its text is not known.
+                None if text.contains("{{") => return Some(no_launch(source)),
+                None => return Some(invalid(source, &broken)),
+            }
+        }
     };
-    let mut reader = Reader { source, tree: &tree, options, found: Parsed::default() };
+    let mut reader =
+        Reader { source: filled.as_ref().unwrap_or(source), tree: &tree, options, found: Parsed::default() };
     let read = reader.configs();
     if !read {
         reader.containers();
     }
     let mut found = reader.found;
+    // What stands between a template's braces decides what is there at all.
+    found.launches.iter_mut().for_each(|launch| launch.is_part |= filled.is_some());
     found.launches.sort_by_key(|launch| launch.anchor);
-    (!found.launches.is_empty()).then_some(found)
+    match found.launches.is_empty() {
+        true => is_named(source).then(|| no_launch(source)),
+        false => Some(found),
+    }
+}
+
+fn no_launch(source: &Source) -> Parsed {
+    Parsed { launches: Vec::new(), diagnostics: vec![arguments::no_launch(source)] }
 }
 
 /// Whether a text is read as YAML.
@@ -115,11 +134,23 @@ impl Reader<'_> {
             if self.found.launches.len() >= MOST_LAUNCHES {
                 return;
             }
+            for container in Container::lists_of(yaml, self.tree, map) {
+                used.extend(&container.scalars);
+                let options = Options { engine: self.options.engine, ..*self.options };
+                let (mut launches, diagnostics) = self.excerpt(container.excerpt, &options);
+                launches.iter_mut().for_each(|launch| launch.is_part = true);
+                self.add(launches, diagnostics);
+            }
             let Some(container) = Container::of(yaml, self.tree, map, compose) else { continue };
             used.extend(&container.scalars);
-            let options = Options { engine: self.options.engine.or(container.engine), ..*self.options };
+            let options = Options {
+                engine: self.options.engine.or(container.engine),
+                version: self.options.version.or(container.version.map(|version| version.value)),
+            };
             let (mut launches, diagnostics) = self.excerpt(container.excerpt, &options);
             for launch in &mut launches {
+                launch.environment_is_open |= container.variables.is_open;
+                launch.engine_version = launch.engine_version.or(container.version);
                 for variable in &container.variables.list {
                     let own = launch.environment.get(variable.name).and_then(|own| own.value.known());
                     // The script may have set it anew.
@@ -130,10 +161,20 @@ impl Reader<'_> {
             }
             self.add(launches, diagnostics);
         }
+        let is_block = |scalar: &Scalar| matches!(scalar.style, ScalarStyle::Literal | ScalarStyle::Folded);
+        self.scripts(&used, is_block);
+        // A line by itself may be a command too, as that of a step in a workflow, or the value of a variable.
+        if self.found.launches.is_empty() {
+            self.scripts(&used, |scalar| !is_block(scalar) && scalar.text.contains(' '));
+        }
+    }
+
+    /// Reads the texts that are no container's.
+    fn scripts(&mut self, used: &HashSet<Id>, is_script: impl Fn(&Scalar) -> bool) {
+        let yaml = self.source.text();
         for (id, node) in self.tree.nodes.iter().enumerate() {
             let Node::Scalar(scalar) = node else { continue };
-            let is_block = matches!(scalar.style, ScalarStyle::Literal | ScalarStyle::Folded);
-            if !is_block || used.contains(&id) {
+            if used.contains(&id) || !is_script(scalar) {
                 continue;
             }
             if let Some(excerpt) = container::lone_script(yaml, self.tree, scalar) {

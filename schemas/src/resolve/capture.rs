@@ -25,7 +25,26 @@ const HOOK: &str = "sglang arg_groups/cuda_graph_hook.py";
 /// Memory that stands for a GPU nobody named: the 80 GB class, whose defaults all larger cards but the largest share.
 const ASSUMED_MEMORY: u64 = 80 * GIB;
 
-pub(super) fn sizes(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<Vec<usize>>> {
+/// The batch sizes that are captured. Where tensor parallelism is not known they are those that any gives, if so.
+pub(super) fn sizes_of(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<Vec<usize>>> {
+    if resolved.tp_size.is_some() || given.attention_ranks() > 1 {
+        return sizes(given, resolved);
+    }
+    let parallel = |size: usize| {
+        let tp_size = Some(Decided::default(size, "", HOOK));
+        sizes(given, &Resolved { tp_size, ..resolved.clone() })
+    };
+    let (narrow, wide) = (parallel(1)?, parallel(8)?);
+    let origin = match narrow.origin {
+        Origin::Default { source, .. } => {
+            Origin::Default { reason: "the same list with any tensor parallelism".into(), source }
+        }
+        origin => origin,
+    };
+    (narrow.value == wide.value).then_some(Decided { value: narrow.value, origin })
+}
+
+fn sizes(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<Vec<usize>>> {
     if let Some(off) = disabled(given, resolved) {
         return Some(off);
     }
@@ -49,7 +68,7 @@ pub(super) fn sizes(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<Ve
         new(given, resolved, &written, pool)?
     };
     let mut sizes = built.sizes;
-    let multiple = alignment(given, resolved);
+    let multiple = alignment(given, resolved)?;
     if let Some(pool) = pool {
         let pool = pool.checked_next_multiple_of(if given.version >= V0_5_12 { multiple.divisor } else { 1 })?;
         if sizes.last().is_some_and(|largest| *largest > pool) {
@@ -143,7 +162,7 @@ fn old(given: &Given<'_>, resolved: &Resolved, written: &Written, pool: Option<u
         Some(largest) => Some(largest.value),
         None if given.launch.has(Key::CudaGraphMaxBs) => return None,
         None if given.gpu_memory.is_some_and(|memory| memory < small) => {
-            Some(if resolved.tp_size.value < 4 { 8 } else { 80 })
+            Some(if resolved.tp_size.as_ref()?.value < 4 { 8 } else { 80 })
         }
         None => None,
     };
@@ -207,12 +226,13 @@ fn largest(given: &Given<'_>, resolved: &Resolved) -> Option<(usize, String)> {
         return None;
     }
     let memory = given.gpu_memory.unwrap_or(ASSUMED_MEMORY);
-    let value = default_largest(memory, resolved.tp_size.value, given.version);
+    let parallel = resolved.tp_size.as_ref()?.value;
+    let value = default_largest(memory, parallel, given.version);
     let on = match given.gpu_memory {
         Some(memory) => format!("on a GPU of {memory} MiB"),
         None => "assuming a GPU of 60 to 160 GiB".into(),
     };
-    let reason = format!("the list up to {value}, {on} with tensor parallelism {}", resolved.tp_size.value);
+    let reason = format!("the list up to {value}, {on} with tensor parallelism {parallel}");
     match given.written(Key::MaxRunningRequests).filter(|limit| given.version >= V0_5_23 && limit.value < value) {
         Some(limit) => Some((limit.value, format!("the list up to {}, the running requests", limit.value))),
         None => Some((value, reason)),
@@ -256,14 +276,14 @@ impl Alignment {
     }
 }
 
-fn alignment(given: &Given<'_>, resolved: &Resolved) -> Alignment {
+fn alignment(given: &Given<'_>, resolved: &Resolved) -> Option<Alignment> {
     let ranks = given.attention_ranks();
     if given.version < V0_4_10 || ranks <= 1 {
-        return Alignment { divisor: 1, width: 1 };
+        return Some(Alignment { divisor: 1, width: 1 });
     }
     let tokens = resolved.num_draft_tokens.as_ref().filter(|_| resolved.speculative).map_or(1, |tokens| tokens.value);
     let width = if given.version >= V0_5_9 { tokens } else { 1 };
-    Alignment { divisor: (resolved.tp_size.value / ranks).max(1), width }
+    Some(Alignment { divisor: (resolved.tp_size.as_ref()?.value / ranks).max(1), width })
 }
 
 /// The batch sizes up to `largest` that the newest SGLang captures under speculation unless told otherwise; `largest`

@@ -97,8 +97,8 @@ fn weights(given: &Given<'_>, resolved: &Resolved, model: Option<&ModelFacts>, d
     // Attention ranks keep whole copies of some layers, expert parallelism shares others: their parts are not known.
     let uneven =
         given.attention_ranks() > 1 || given.launch.has(Key::EnableDpAttention) || given.launch.has(Key::EpSize);
-    let stages = given.launch.count(Key::PpSize).map_or(1, |size| size.value.max(1));
-    let gpus = u64::try_from(resolved.tp_size.value.checked_mul(stages)?).ok().filter(|gpus| *gpus > 0)?;
+    let stages = super::weights::pipeline_stages(given)?;
+    let gpus = u64::try_from(resolved.tp_size.as_ref()?.value.checked_mul(stages)?).ok().filter(|gpus| *gpus > 0)?;
     model.filter(|_| !uneven || gpus == 1)?.loaded_bytes(dtype?).map(|bytes| bytes / gpus)
 }
 
@@ -122,7 +122,7 @@ fn kv_token(given: &Given<'_>, resolved: &Resolved) -> Option<u64> {
         return None;
     }
     let config = &given.target?.config;
-    let target = config.kv_bytes_per_token(element, resolved.tp_size.value)?;
+    let target = config.kv_bytes_per_token(element, resolved.tp_size.as_ref()?.value)?;
     let layers = u64::try_from(config.num_hidden_layers.filter(|layers| *layers > 0)?).ok()?;
     let drafted = match resolved.algorithm.as_ref().map(|algorithm| algorithm.value) {
         Some(Algorithm::Eagle | Algorithm::Eagle3 | Algorithm::Standalone) => {

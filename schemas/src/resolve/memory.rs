@@ -2,7 +2,7 @@
 //!
 //! SGLang: `server_args.py` up to 0.5.15, `arg_groups/memory_hook.py` after. Sizes are in MiB, as there.
 
-use super::{Algorithm, Decided, Given, Resolved, attention::uses_mla, capture};
+use super::{Algorithm, Decided, Given, Resolved, attention::uses_mla, capture, weights};
 use crate::{flags::Key, version::EngineVersion};
 
 const GIB: f64 = 1024.0;
@@ -58,23 +58,25 @@ pub(super) fn mem_fraction_static(given: &Given<'_>, resolved: &Resolved) -> Opt
         return None;
     }
     let share = if given.version < V0_4_10 {
-        oldest(given, resolved, memory)
+        oldest(resolved, gpus(given, resolved)?, memory)
     } else {
-        let reserved =
-            if given.version < V0_5_6 { by_card(given, resolved, memory) } else { by_use(given, resolved, memory)? };
+        let reserved = if given.version < V0_5_6 {
+            by_card(given, resolved, gpus(given, resolved)?, memory)
+        } else {
+            by_use(given, resolved, memory)?
+        };
         ((memory - reserved) / memory * 1000.0).round() / 1000.0
     };
     (share > 0.0)
         .then(|| Decided::default(share, format!("what is left of {megabytes} MiB for weights and KV cache"), SOURCE))
 }
 
-fn gpus(given: &Given<'_>, resolved: &Resolved) -> f64 {
-    (resolved.tp_size.value * given.launch.count(Key::PpSize).map_or(1, |size| size.value.max(1))) as f64
+fn gpus(given: &Given<'_>, resolved: &Resolved) -> Option<f64> {
+    Some(resolved.tp_size.as_ref()?.value.checked_mul(weights::pipeline_stages(given)?)? as f64)
 }
 
 /// 0.4.7: a share by card and parallelism, smaller with speculation.
-fn oldest(given: &Given<'_>, resolved: &Resolved, memory: f64) -> f64 {
-    let parallel = gpus(given, resolved);
+fn oldest(resolved: &Resolved, parallel: f64, memory: f64) -> f64 {
     let share = match parallel {
         _ if memory > 81_920.0 => 0.88,
         16.0.. => 0.79,
@@ -96,8 +98,7 @@ fn oldest(given: &Given<'_>, resolved: &Resolved, memory: f64) -> f64 {
 }
 
 /// 0.4.10 to 0.5.2: a reserve by card, and more for the draft.
-fn by_card(given: &Given<'_>, resolved: &Resolved, memory: f64) -> f64 {
-    let parallel = gpus(given, resolved);
+fn by_card(given: &Given<'_>, resolved: &Resolved, parallel: f64, memory: f64) -> f64 {
     let card = match memory / GIB {
         ..35.0 => 2.8 + parallel / 10.0,
         ..90.0 => 9.5 + parallel / 2.0,
@@ -120,7 +121,7 @@ fn by_use(given: &Given<'_>, resolved: &Resolved, memory: f64) -> Option<f64> {
     } else {
         chunk as f64
     };
-    let mut reserved = 512.0 + tokens.max(2048.0) * 1.5 + gpus(given, resolved) / 8.0 * GIB;
+    let mut reserved = 512.0 + tokens.max(2048.0) * 1.5 + gpus(given, resolved)? / 8.0 * GIB;
     let graphs = !given.launch.has(Key::DisableCudaGraph) && !given.launch.has(Key::DisableDecodeCudaGraph);
     if !new || (graphs && !prefill) {
         reserved += largest * 2.0;

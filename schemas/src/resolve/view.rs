@@ -92,7 +92,7 @@ impl Resolved {
         rows.extend([
             row("chunked_prefill_size", self.chunked_prefill_size.as_ref()),
             row("mem_fraction_static", self.mem_fraction_static.as_ref()),
-            row("tp_size", Some(&self.tp_size)),
+            row("tp_size", self.tp_size.as_ref()),
         ]);
         rows
     }

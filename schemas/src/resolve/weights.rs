@@ -63,10 +63,11 @@ pub(super) fn context_length(given: &Given<'_>) -> Option<Decided<usize>> {
 }
 
 /// slime gives each engine its GPUs and lets it share them out: tensor parallelism is what pipeline parallelism leaves.
-pub(super) fn tp_size(given: &Given<'_>) -> Decided<usize> {
+/// None where a size is given and not known.
+pub(super) fn tp_size(given: &Given<'_>) -> Option<Decided<usize>> {
     if given.launch.engine == Engine::Slime {
-        let pipeline = given.launch.count(Key::PpSize).map_or(1, |size| size.value.max(1));
-        return match given.launch.count(Key::RolloutNumGpusPerEngine) {
+        let pipeline = pipeline_stages(given)?;
+        return Some(match given.launch.count(Key::RolloutNumGpusPerEngine) {
             Some(gpus) if pipeline == 1 => Decided { value: gpus.value.max(1), origin: Origin::Written(gpus.span) },
             Some(gpus) => Decided::forced(
                 (gpus.value / pipeline).max(1),
@@ -74,11 +75,21 @@ pub(super) fn tp_size(given: &Given<'_>) -> Decided<usize> {
                 format!("the engine's GPUs over pipeline parallelism {pipeline}"),
                 "slime backends/sglang_utils/arguments.py",
             ),
+            None if given.launch.has(Key::RolloutNumGpusPerEngine) => return None,
             None => Decided::default(1, "slime gives an engine one GPU unless told otherwise", "slime arguments"),
-        };
+        });
     }
     match given.written(Key::TpSize) {
-        Some(size) if size.value > 0 => size,
-        _ => Decided::default(1, "one GPU unless told otherwise", "sglang server_args"),
+        Some(size) if size.value > 0 => Some(size),
+        None if given.launch.has(Key::TpSize) => None,
+        _ => Some(Decided::default(1, "one GPU unless told otherwise", "sglang server_args")),
+    }
+}
+
+/// Stages of pipeline parallelism; none where they are given and not known.
+pub(super) fn pipeline_stages(given: &Given<'_>) -> Option<usize> {
+    match given.launch.count(Key::PpSize) {
+        Some(size) => Some(size.value.max(1)),
+        None => (!given.launch.has(Key::PpSize)).then_some(1),
     }
 }

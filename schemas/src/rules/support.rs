@@ -52,8 +52,8 @@ impl<'a> Context<'a> {
         self.launch.settings.get(&key)
     }
 
-    /// Whether a key is surely not given: not in sight, no word of the launch may hide it, no file may override it, and
-    /// it is not there under a name that slime does not pass on (which is another finding).
+    /// Whether a key is surely not given: not in sight, no branch may give it, no word of the launch may hide it, no file
+    /// may give or override it, and it is not there under a name that slime does not pass on (which is another finding).
     pub(super) fn is_absent(&self, key: Key) -> bool {
         let launch = self.launch;
         let overridden = launch.engine == Engine::Slime && launch.has(Key::SglangConfig);
@@ -62,7 +62,7 @@ impl<'a> Context<'a> {
             let mut bare = launch.arguments.iter().filter_map(|argument| argument.flag.value.strip_prefix("--"));
             launch.engine == Engine::Slime && bare.any(|name| flag.names().any(|known| known == name))
         };
-        !launch.has(key) && launch.is_complete() && !overridden && !bare()
+        !launch.has(key) && !launch.perhaps.contains(&key) && launch.is_complete() && !overridden && !bare()
     }
 
     /// Where an environment variable is switched on, if it is.

@@ -38,7 +38,10 @@ pub(super) struct Judged {
 pub(super) struct Looked {
     pub source: Source,
     pub diagnostics: Vec<Diagnostic>,
+    /// What SGLang runs of its launches. How vLLM fills in and rewrites is not known.
     pub resolved: Vec<Resolved>,
+    /// Whether there is a launch of vLLM.
+    pub has_vllm: bool,
 }
 
 impl Looked {
@@ -76,7 +79,7 @@ impl<'a> Linter<'a> {
     pub fn look(&self, source: Source, judged: &Judged) -> Looked {
         let options = launch::Options { engine: judged.engine, version: judged.engine_version };
         let parsed = launch::parse(&source, &options);
-        let mut looked = Looked { source, diagnostics: Vec::new(), resolved: Vec::new() };
+        let mut looked = Looked { source, diagnostics: Vec::new(), resolved: Vec::new(), has_vllm: false };
         if parsed.launches.is_empty() && self.arguments.allow_no_launch {
             return looked;
         }
@@ -96,7 +99,10 @@ impl<'a> Linter<'a> {
                 gpu_memory: judged.gpu_memory,
             };
             diagnostics.extend(lint(&context, &judged.selection));
-            looked.resolved.push(resolved);
+            match launch.engine {
+                Engine::Vllm => looked.has_vllm = true,
+                Engine::Sglang | Engine::Slime | Engine::Spectune => looked.resolved.push(resolved),
+            }
         }
         looked.diagnostics = suppression::apply(&looked.source, diagnostics, &judged.selection);
         tidy(&mut looked.diagnostics);

@@ -40,6 +40,12 @@ pub(in crate::launch) fn is_flag(text: &str) -> bool {
     }
 }
 
+/// Whether a word whose text is not known is the value of a flag that is: `--tp=$TP`.
+fn names_flag(text: &str) -> bool {
+    let in_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    text.split_once('=').is_some_and(|(flag, _)| flag.starts_with("--") && is_flag(flag) && flag.bytes().all(in_name))
+}
+
 /// Splits the words of a launch into arguments; what is amiss goes to `diagnostics`.
 pub(super) fn split(
     source: &Source,
@@ -53,7 +59,11 @@ pub(super) fn split(
     // The flag just before, if it has all its words already: what follows it belongs to nothing.
     let mut complete: Option<String> = None;
     while let Some(word) = words.next() {
-        let Some(text) = word.value.known().filter(|text| is_flag(text)) else {
+        let text = match &word.value {
+            Text::Known(text) => Some(text.as_ref()).filter(|text| is_flag(text)),
+            Text::Unknown(text) => Some(text.as_ref()).filter(|text| names_flag(text)),
+        };
+        let Some(text) = text else {
             let value = value(word);
             // Of several such words the first one tells it all.
             if let Value::Known(text) = &value.value
@@ -78,6 +88,9 @@ pub(super) fn split(
         let mut flag_span = word.span;
         if let Some(value) = inline {
             (flag_span, values) = inline_value(source, word.span, spelling, value);
+            if word.value.known().is_none() {
+                values.iter_mut().for_each(|value| value.value = Value::Unknown(value.value.written().to_owned()));
+            }
         } else {
             let most = match arity {
                 Some(Arity::None) => 0,
@@ -154,6 +167,7 @@ pub(in crate::launch) fn meaning(
                 "dtype" => Some(Key::Dtype),
                 "tensor-parallel-size" | "tp" => Some(Key::TpSize),
                 "max-model-len" => Some(Key::ContextLength),
+                "config" => Some(Key::Config),
                 _ => None,
             };
             (key, key.map(|_| Arity::One))

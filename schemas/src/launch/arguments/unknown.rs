@@ -67,9 +67,19 @@ fn nearest(name: &str) -> Option<&'static str> {
     let near = known
         .filter(|known| known.len().abs_diff(name.len()) <= SLIP)
         .map(|known| (distance(known, name), known))
-        .min()
-        .filter(|(far, _)| *far <= SLIP);
+        .filter(|(far, known)| *far <= SLIP && ends_alike(known, name))
+        .min();
     near.map(|(_, known)| known)
+}
+
+/// Whether the last words of two names of as many words are more alike than not: `mtp` is no slip of the pen for `mis`.
+fn ends_alike(known: &str, name: &str) -> bool {
+    let (known_last, last) = (last_word(known), last_word(name));
+    known.matches('-').count() != name.matches('-').count() || distance(known_last, last) * 2 <= last.len()
+}
+
+fn last_word(name: &str) -> &str {
+    name.rsplit('-').next().unwrap_or_default()
 }
 
 fn unknown(argument: &Argument, meant: Option<&str>, engine: Engine) -> Diagnostic {

@@ -1,6 +1,9 @@
 //! The launch file with the place of every key and value.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 use serde::Deserialize;
 use toml::{
@@ -155,7 +158,10 @@ fn build(source: &Source, entries: &[Entry<'_>], diagnostics: &mut Vec<Diagnosti
         anchor,
         settings,
         arguments,
+        is_part: false,
+        perhaps: BTreeSet::new(),
         environment: environment.into(),
+        environment_is_open: false,
         engine_version,
         insertion: insertion(source, last_end),
     }

@@ -1,9 +1,15 @@
 //! What a script comes to: command lines of words.
 
-use std::{borrow::Cow, sync::Arc};
+use std::borrow::Cow;
 
-use super::super::{Environment, Value, shell::Trouble};
-use crate::text::{Located, Span};
+use super::{
+    super::{Value, shell::Trouble},
+    surroundings::Surroundings,
+};
+use crate::{
+    text::{Located, Span},
+    version::EngineVersion,
+};
 
 /// A word of a command line after expansion.
 pub type Field<'a> = Located<Text<'a>>;
@@ -12,6 +18,11 @@ pub type Field<'a> = Located<Text<'a>>;
 pub type Text<'a> = Value<Cow<'a, str>>;
 
 impl Text<'_> {
+    /// Whether its text is known and has blanks in it.
+    pub fn has_blanks(&self) -> bool {
+        self.known().is_some_and(|text| text.contains(char::is_whitespace))
+    }
+
     /// The value that a launch keeps.
     pub fn to_value(&self) -> Value {
         match self {
@@ -22,16 +33,20 @@ impl Text<'_> {
 }
 
 /// A command line, or a list of words that a script names and that no command in it uses.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Line<'a> {
     /// Its words.
     pub words: Vec<Field<'a>>,
+    /// Words that may be there too: those of branches of which it is not known whether they run with this one.
+    pub perhaps: Vec<Field<'a>>,
     /// Whether the words are held by a variable that no command uses.
     pub is_variable: bool,
     /// The arrays that went into it.
     pub arrays: Vec<ArrayPlace>,
     /// The environment it runs in, as far as the text sets it.
-    pub environment: Arc<Environment>,
+    pub surroundings: Surroundings,
+    /// The engine's version, where an image or a requirement names it.
+    pub version: Option<Located<EngineVersion>>,
 }
 
 /// Where an array stands.

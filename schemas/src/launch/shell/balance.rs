@@ -2,7 +2,7 @@
 
 /// What opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Opener {
+pub(in crate::launch) enum Opener {
     /// `"`.
     Double,
     /// `$(` or `(`.
@@ -15,7 +15,7 @@ pub(super) enum Opener {
 
 /// Openers that were found not to close: from there on they are plain text.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Hopeless {
+pub(in crate::launch) struct Hopeless {
     double: bool,
     parenthesis: bool,
     brace: bool,

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 
 use super::{
-    Array, Assignment, Command, MOST_WORDS, Part, Parts, Statement, Trouble, Word,
+    Array, Assignment, Block, Command, MOST_WORDS, Part, Parts, Statement, Trouble, Word,
     balance::{Hopeless, Opener},
+    seams::Seams,
 };
 use crate::text::Span;
 
@@ -30,8 +31,14 @@ pub(in crate::launch) struct Reader<'a> {
     comments: Vec<Span>,
     /// The command that is being read.
     command: Command<'a>,
-    /// For each open block, whether it is a subshell, which alone `)` closes.
-    subshells: Vec<bool>,
+    /// The open blocks.
+    blocks: Vec<Block>,
+    /// Whether `name()` was read, whose body comes next.
+    function: bool,
+    /// Where the text is inside a quote that it leaves in places.
+    pub(super) seams: Option<Seams>,
+    /// Whether `&&` or `||` was read last, which a line's end does not end.
+    goes_on: bool,
     /// Delimiters of here-documents that begin on the next line.
     documents: Vec<String>,
     /// Set once a here-document had no end.
@@ -58,7 +65,10 @@ impl<'a> Reader<'a> {
             troubles: Vec::new(),
             comments: Vec::new(),
             command: Command::default(),
-            subshells: Vec::new(),
+            blocks: Vec::new(),
+            function: false,
+            seams: None,
+            goes_on: false,
             documents: Vec::new(),
             document_hopeless: false,
         }
@@ -104,18 +114,31 @@ impl<'a> Reader<'a> {
                 self.finish();
                 self.at += 1;
                 self.skip_documents();
+                if !self.goes_on {
+                    self.close_lists();
+                }
             }
             b'#' => self.comment(),
             b'&' if self.peek(1) == Some(b'>') => self.redirection(),
-            b';' | b'&' | b'|' => {
+            b'&' | b'|' if self.peek(1) == Some(byte) => self.and_or(byte == b'|'),
+            b'|' => {
                 self.finish();
                 self.at += 1;
+            }
+            b';' | b'&' => {
+                self.finish();
+                self.at += 1;
+                self.close_lists();
+                if byte == b';' && matches!(self.peek(0), Some(b';' | b'&')) {
+                    self.next_case();
+                }
             }
             b'(' => self.opening_parenthesis(),
             b')' => {
                 self.finish();
                 self.at += 1;
-                if self.subshells.last() == Some(&true) {
+                self.close_lists();
+                if self.blocks.last() == Some(&Block::Subshell) {
                     self.close_block();
                 }
             }
@@ -125,27 +148,57 @@ impl<'a> Reader<'a> {
         true
     }
 
-    fn open_block(&mut self, subshell: bool) {
-        self.subshells.push(subshell);
-        self.statements.push_back(Statement::BlockOpens);
+    pub(super) fn open_block(&mut self, block: Block) {
+        self.blocks.push(block);
+        self.statements.push_back(Statement::BlockOpens(block));
+    }
+
+    /// The next way of the innermost block.
+    pub(super) fn turn_block(&mut self) {
+        self.statements.push_back(Statement::BlockTurns);
     }
 
     fn close_block(&mut self) {
-        if self.subshells.pop().is_some() {
+        if self.blocks.pop().is_some() {
             self.statements.push_back(Statement::BlockCloses);
+        }
+    }
+
+    /// Closes the list that ends here.
+    fn close_lists(&mut self) {
+        while self.blocks.last() == Some(&Block::List) {
+            self.close_block();
+        }
+    }
+
+    pub(super) fn innermost(&self) -> Option<Block> {
+        self.blocks.last().copied()
+    }
+
+    /// `&&` and `||`: what follows may not run, and behind `||` it runs where the last one did not.
+    fn and_or(&mut self, or: bool) {
+        self.finish();
+        self.at += 2;
+        self.goes_on = true;
+        match self.innermost() {
+            Some(Block::List) if or => self.turn_block(),
+            Some(Block::List) => {}
+            _ => self.open_block(Block::List),
         }
     }
 
     fn opening_parenthesis(&mut self) {
         self.at += 1;
+        self.goes_on = false;
         if self.command.words.len() == 1 && self.peek(0) == Some(b')') {
             // `name()`: the body follows in braces.
             self.command = Command::default();
             self.at += 1;
+            self.function = true;
             return;
         }
         self.finish();
-        self.open_block(true);
+        self.open_block(Block::Subshell);
     }
 
     fn push_word(&mut self, word: Word<'a>) {
@@ -162,7 +215,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Blanks, line ends of other systems and continued lines.
-    fn skip_blanks(&mut self) {
+    pub(super) fn skip_blanks(&mut self) {
         while let Some(byte) = self.peek(0) {
             match byte {
                 b' ' | b'\t' | b'\r' | 0x0B | 0x0C => self.at += 1,
@@ -170,6 +223,7 @@ impl<'a> Reader<'a> {
                     Some(width) => self.at += width,
                     None => return,
                 },
+                b'\'' | b'"' if self.seam() => {}
                 _ => return,
             }
         }
@@ -188,7 +242,7 @@ impl<'a> Reader<'a> {
         Some(2 + blanks)
     }
 
-    fn comment(&mut self) {
+    pub(super) fn comment(&mut self) {
         let length = self.rest().iter().position(|byte| *byte == b'\n').unwrap_or(self.rest().len());
         let end = self.at + length;
         let carriage_return = length > 0 && self.bytes().get(end - 1) == Some(&b'\r');
@@ -258,6 +312,7 @@ impl<'a> Reader<'a> {
     /// A word, an assignment or an array.
     fn item(&mut self) {
         let start = self.at;
+        self.goes_on = false;
         if let Some((name, append)) = self.assignment_name() {
             let value_start = start + name.len() + 1 + usize::from(append);
             if self.bytes().get(value_start) == Some(&b'(') {
@@ -294,15 +349,30 @@ impl<'a> Reader<'a> {
     fn keyword(&mut self, word: &Word<'_>) -> bool {
         let plain = word.text().filter(|text| text.len() == word.span.end - word.span.start);
         match plain {
-            Some("if" | "while" | "until" | "case" | "{" | "function") => self.open_block(false),
+            Some("{") if std::mem::take(&mut self.function) => self.open_block(Block::Function),
+            Some("if" | "while" | "until" | "{") => self.open_block(Block::Other),
+            Some("case") => self.case(),
+            Some("function") => {
+                self.skip_blanks();
+                self.function = self.word(false).is_some();
+                if self.bytes().get(self.at..).is_some_and(|rest| rest.starts_with(b"()")) {
+                    self.at += 2;
+                }
+            }
             Some("for" | "select") => {
-                self.open_block(false);
+                self.open_block(Block::Other);
                 return false; // the loop's variable is wanted
             }
-            Some("fi" | "done" | "esac" | "}") => self.close_block(),
-            Some("else" | "elif") => {
+            Some("fi" | "done" | "esac" | "}") => {
+                self.close_lists();
                 self.close_block();
-                self.open_block(false);
+            }
+            Some("else" | "elif") => {
+                self.close_lists();
+                match self.blocks.is_empty() {
+                    true => self.open_block(Block::Other),
+                    false => self.turn_block(),
+                }
             }
             Some("then" | "do" | "!" | "time" | "in") => {}
             _ => return false,

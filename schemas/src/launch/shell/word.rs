@@ -17,8 +17,14 @@ impl<'a> Reader<'a> {
     pub(super) fn word(&mut self, in_array: bool) -> Option<Word<'a>> {
         let start = self.at;
         let mut parts = Reading::default();
+        let mut end;
         loop {
             self.run(&mut parts, |byte| is_special(byte, in_array));
+            end = self.at;
+            while self.seam() {}
+            if self.at > end && self.peek(0).is_some_and(|byte| !is_special(byte, in_array)) {
+                continue;
+            }
             match self.peek(0) {
                 Some(b'\\') => {
                     if let Some(width) = self.continuation() {
@@ -38,8 +44,7 @@ impl<'a> Reader<'a> {
                 _ => break,
             }
         }
-        let span = Span::new(start, self.at);
-        (self.at > start).then(|| Word { parts: parts.finish(), span })
+        (end > start).then(|| Word { parts: parts.finish(), span: Span::new(start, end) })
     }
 
     /// Takes what is nothing but text, up to a byte that means something.

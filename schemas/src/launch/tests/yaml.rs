@@ -504,3 +504,43 @@ fn hostile_yaml_ends() {
         }
     }
 }
+
+#[test]
+fn a_list_of_flags_is_part_of_a_launch_under_any_key() {
+    for list in ["[--tp=2, --speculative-num-steps, \"3\"]", "\n  - --tp=2\n  - --speculative-num-steps\n  - \"3\""] {
+        let source = Source::new("values.yaml", format!("image: x\nextraArgs: {list}\n"));
+        let parsed = parse(&source, &Options::default());
+        assert_eq!(parsed.diagnostics, [], "{list}");
+        let [launch] = parsed.launches.as_slice() else { panic!("one launch in {list}") };
+        assert_eq!(launch.to_string(), "python3 -m sglang.launch_server --tp 2 --speculative-num-steps 3");
+        assert!(!launch.is_complete());
+    }
+}
+
+#[test]
+fn a_template_is_read_where_it_has_one_way() {
+    let manifest = |flag: &str| {
+        format!(
+            "metadata: {{name: {{{{ .Name }}}}}}\nspec:\n  containers:\n  - args:\n    - sglang\n    - serve\n    \
+             - --tp\n    - {{{{ .Values.tp | quote }}}}\n    {{{{- {flag} }}}}\n    - --speculative-num-steps\n    \
+             - \"3\"\n    {{{{- end }}}}\n"
+        )
+    };
+    let read = |flag: &str| parse(&Source::new("x.yaml", manifest(flag)), &Options::default());
+    let parsed = read("if .Values.spec");
+    assert_eq!(parsed.diagnostics, []);
+    let [launch] = parsed.launches.as_slice() else { panic!("one launch") };
+    assert!(launch.has(Key::TpSize) && launch.count(Key::TpSize).is_none() && !launch.is_complete());
+    assert_eq!(launch.count(Key::SpeculativeNumSteps).map(|steps| steps.value), Some(3));
+    let codes: Vec<&str> = read("else").diagnostics.iter().map(|found| found.code).collect();
+    assert_eq!(codes, ["LT02"]);
+}
+
+#[test]
+fn a_manifest_without_a_launch_is_not_read_as_a_script() {
+    let found = parse(&Source::new("x.yaml", "- --tp\n- --dtype\n"), &Options::default());
+    let codes: Vec<&str> = found.diagnostics.iter().map(|found| found.code).collect();
+    assert_eq!(codes, ["LT02"]);
+    let line = "steps:\n- run: python3 -m sglang.launch_server --tp 2\n";
+    assert_eq!(parse(&Source::new("x.yml", line), &Options::default()).launches.len(), 1);
+}

@@ -1,7 +1,7 @@
 //! Mappings whose keys are flags: SGLang's and vLLM's `--config`, and the overrides of slime's `--sglang-config`.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
 };
 
@@ -138,7 +138,10 @@ impl<'a> Reader<'a> {
             anchor,
             settings: BTreeMap::new(),
             arguments: Vec::new(),
+            is_part: false,
+            perhaps: BTreeSet::new(),
             environment: Arc::default(),
+            environment_is_open: false,
             engine_version: None,
             insertion: self.insertion(map, &entries, writing),
         };

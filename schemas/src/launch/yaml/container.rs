@@ -10,8 +10,10 @@ use crate::{
     launch::{
         Engine,
         edit::{is_plain, quoted},
+        script::of_image,
     },
-    text::Span,
+    text::{Located, Span},
+    version::EngineVersion,
 };
 
 /// The keys whose words make up a command, in their order.
@@ -26,6 +28,8 @@ pub(super) struct Container<'a> {
     pub variables: Variables<'a>,
     /// The engine that the image is of, where nothing but flags is given.
     pub engine: Option<Engine>,
+    /// The version of the engine that the image's tag names.
+    pub version: Option<Located<EngineVersion>>,
     /// The scalars that hold the command.
     pub scalars: Vec<Id>,
 }
@@ -45,8 +49,10 @@ impl<'a> Container<'a> {
     /// Reads a mapping that may be a container which starts an engine. `compose` says whether a command in one text is
     /// split into words without a shell.
     pub fn of(yaml: &str, tree: &'a Tree, map: &'a Map, compose: bool) -> Option<Self> {
-        let words = words(yaml, tree, map)?;
-        let image = tree.get(map, "image").and_then(|id| tree.scalar(id)).map_or("", |image| &image.text);
+        let words = words(yaml, tree, COMMAND.iter().filter_map(|key| tree.get(map, key)))?;
+        let image_scalar = tree.get(map, "image").and_then(|id| tree.scalar(id));
+        let image = image_scalar.map_or("", |image| &image.text);
+        let version = image_scalar.and_then(|image| Some(Located::new(of_image(&image.text)?, image.span)));
         let starts_with_flag = words.first().is_some_and(|word| word.scalar.text.starts_with("--"));
         let of_image = [("sglang", Engine::Sglang), ("vllm", Engine::Vllm)];
         let engine = of_image.into_iter().find(|(name, _)| starts_with_flag && image.contains(name));
@@ -58,23 +64,33 @@ impl<'a> Container<'a> {
             return None;
         }
         let scalars = words.iter().map(|word| word.id).collect();
-        let mut writer = Writer { tree, variables: &variables, excerpt: Excerpt::default() };
-        match script(&words) {
-            Some(word) => writer.script(word),
-            None => words.iter().for_each(|word| match word.list {
-                Some(list) => writer.word(word, list),
-                None => writer.line(word, compose),
-            }),
-        }
-        let excerpt = writer.excerpt;
-        Some(Self { excerpt, variables, engine, scalars })
+        let excerpt = Writer::write_all(tree, &variables, &words, compose);
+        Some(Self { excerpt, variables, engine, version, scalars })
+    }
+
+    /// The lists of flags in a mapping under other keys, as `extraArgs` in the values of a chart.
+    pub fn lists_of(yaml: &str, tree: &'a Tree, map: &'a Map) -> Vec<Self> {
+        let is_flag = |id: &Id| {
+            let text = tree.scalar(*id).map_or("", |scalar| &scalar.text);
+            ["--speculative-", "--speculative_config", "--model-path"].iter().any(|own| text.starts_with(own))
+        };
+        let is_command = |key: Id| tree.scalar(key).is_some_and(|key| COMMAND.contains(&key.text.as_str()));
+        let lists = map.entries.iter().filter(|(key, list)| !is_command(*key) && tree.items(*list).iter().any(is_flag));
+        lists
+            .filter_map(|(_, list)| {
+                let words = words(yaml, tree, [*list].into_iter())?;
+                let variables = Variables::default();
+                let excerpt = Writer::write_all(tree, &variables, &words, false);
+                let scalars = words.iter().map(|word| word.id).collect();
+                Some(Self { excerpt, variables, engine: None, version: None, scalars })
+            })
+            .collect()
     }
 }
 
-fn words<'a>(yaml: &str, tree: &'a Tree, map: &Map) -> Option<Vec<Word<'a>>> {
+fn words<'a>(yaml: &str, tree: &'a Tree, ids: impl Iterator<Item = Id>) -> Option<Vec<Word<'a>>> {
     let mut words = Vec::new();
-    for key in COMMAND {
-        let Some(id) = tree.get(map, key) else { continue };
+    for id in ids {
         let mut add = |word: Id, list: Option<Id>, alias: bool| {
             let scalar = tree.scalar(word)?;
             let aligned = tree.align(yaml, scalar)?;
@@ -142,7 +158,19 @@ struct Writer<'a> {
     excerpt: Excerpt,
 }
 
-impl Writer<'_> {
+impl<'a> Writer<'a> {
+    fn write_all(tree: &'a Tree, variables: &'a Variables<'a>, words: &[Word<'_>], compose: bool) -> Excerpt {
+        let mut writer = Self { tree, variables, excerpt: Excerpt::default() };
+        match script(words) {
+            Some(word) => writer.script(word),
+            None => words.iter().for_each(|word| match word.list {
+                Some(list) => writer.word(word, list),
+                None => writer.line(word, compose),
+            }),
+        }
+        writer.excerpt
+    }
+
     /// A script, behind the variables that it is run with.
     fn script(&mut self, word: &Word<'_>) {
         // Compose fills in `${NAME}` before the script sees it; `$${NAME}` is the container's own.

@@ -54,6 +54,7 @@ impl Origin<'_> {
                 .map(|(name, value)| (name.clone(), Located::new(value.value.clone(), self.place(value.span))))
                 .collect::<Environment>()
                 .into(),
+            engine_version: launch.engine_version.map(|version| Located::new(version.value, self.place(version.span))),
             insertion,
             ..launch
         }

@@ -18,6 +18,8 @@ pub(super) struct Variables<'a> {
     pub list: Vec<Variable<'a>>,
     /// Whether they are of compose, which fills in `${NAME}` from elsewhere before they are set.
     pub of_compose: bool,
+    /// Whether there may be others: a file or another object holds them.
+    pub is_open: bool,
 }
 
 #[derive(Debug)]
@@ -31,15 +33,22 @@ pub(super) struct Variable<'a> {
 impl<'a> Variables<'a> {
     /// Those of `env` (a list of names with values) or `environment` (a mapping, or a list of `NAME=value`).
     pub fn of(yaml: &str, tree: &'a Tree, container: &Map) -> Self {
+        let is_open = ["env_file", "envFrom"].iter().any(|key| tree.get(container, key).is_some());
         if let Some(list) = tree.get(container, "env") {
             let read = |item: &Id| {
                 let map = tree.map(*item)?;
                 let name = tree.scalar(tree.get(map, "name")?)?;
                 Some(variable(yaml, tree, name, tree.get(map, "value")))
             };
-            return Self { list: tree.items(list).iter().take(MOST).filter_map(read).collect(), of_compose: false };
+            return Self {
+                list: tree.items(list).iter().take(MOST).filter_map(read).collect(),
+                of_compose: false,
+                is_open,
+            };
         }
-        let Some(environment) = tree.get(container, "environment") else { return Self::default() };
+        let Some(environment) = tree.get(container, "environment") else {
+            return Self { is_open, ..Self::default() };
+        };
         let list = match tree.node(environment) {
             Some(Node::Map(map)) => {
                 let entries = map.entries.iter().take(MOST);
@@ -54,7 +63,7 @@ impl<'a> Variables<'a> {
                 .filter_map(|item| assignment(yaml, tree, tree.scalar(*item)?))
                 .collect(),
         };
-        Self { list, of_compose: true }
+        Self { list, of_compose: true, is_open }
     }
 
     pub fn get(&self, name: &str) -> Option<&Variable<'a>> {

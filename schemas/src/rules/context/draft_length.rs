@@ -42,6 +42,7 @@ impl Short {
                 let value = variable.value.known()?.trim().to_ascii_lowercase();
                 (matches!(value.as_str(), "1" | "true" | "yes" | "y" | "t" | "on"), Some(variable.span))
             }
+            None if !context.launch.lacks_variable(OVERWRITE) => return None,
             None => (DEFAULT_CHANGED.side(context.version()) == Side::Before, None),
         };
         Some(Self { draft, context: length, allowed, asked: asked.or(variable) })

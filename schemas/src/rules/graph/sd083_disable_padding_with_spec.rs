@@ -13,8 +13,8 @@
 //!
 //! ## What SGLang does
 //!
-//! As above. With `--enable-torch-compile` current versions stop with an `AssertionError`. The look-up of the graph was broken
-//! for a while (PR #31273).
+//! As above. With `--enable-torch-compile` versions from 0.5.12.post1 on stop with an `AssertionError`. The look-up of the
+//! graph was broken for a while (PR #31273).
 //!
 //! ## Example
 //!
@@ -28,6 +28,11 @@
 //!   --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
 //! ```
 //!
+//! ```launch bad version:0.5.23
+//! sglang serve --model-path target --speculative-algorithm EAGLE --disable-cuda-graph-padding --enable-torch-compile \
+//!   --max-running-requests 48 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//!
 //! ## Use instead
 //!
 //! ```launch good version:0.5.9
@@ -37,11 +42,12 @@
 //!
 //! ## Versions
 //!
-//! Changed between 0.5.2 and 0.5.6.
+//! Changed between 0.5.2 and 0.5.6. The assertion is not in 0.5.9 and is in 0.5.12.post1.
 //!
 //! ## Source
 //!
-//! sglang `arg_groups/cuda_graph_hook.py`, 0.5.2 `model_executor/cuda_graph_runner.py`; slime's guide; PR #31273.
+//! sglang `arg_groups/cuda_graph_hook.py`, `arg_groups/validation_hook.py`, 0.5.2 `model_executor/cuda_graph_runner.py`;
+//! slime's guide; PR #31273.
 
 use super::padding::{Captured, dense_line};
 use crate::{
@@ -53,7 +59,7 @@ use crate::{
 pub(in crate::rules) const RULE: Rule = Rule {
     code: "SD083",
     name: "disable-padding-with-spec",
-    severity: Severity::Warning,
+    severity: Severity::Error,
     applies: Applies::Sglang,
     file: include_str!("sd083_disable_padding_with_spec.rs"),
     check: Check::One(check),
@@ -79,10 +85,17 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             (format!("`{flag}` either has no effect or makes sglang capture every batch size"), "of little use")
         }
     };
-    let compile = context.launch.has(Key::EnableTorchCompile) && version >= V0_5_23;
-    let finding = Finding::new(place, message, label)
+    let compile = context.launch.has(Key::EnableTorchCompile) && version >= V0_5_12;
+    let finding = if compile {
+        let message =
+            format!("`{flag}` and `{}` refuse each other: start fails", context.flag(Key::EnableTorchCompile));
+        Finding::new(place, message, "an AssertionError at start")
+            .engine_says("AssertionError: --disable-cuda-graph-padding is incompatible with --enable-torch-compile. …")
+    } else {
+        Finding::new(place, message, label).at_most(Severity::Warning)
+    };
+    let finding = finding
         .related(context.span(Key::EnableTorchCompile).filter(|_| compile), "not together")
-        .maybe_note(compile.then(|| "with torch.compile start fails with an AssertionError".to_owned()))
         .maybe_note(edge.doubt(version))
         .by_version(context);
     Some(

@@ -54,8 +54,9 @@ pub(in crate::rules) const RULE: Rule = Rule {
 fn check(context: &Context<'_>) -> Option<Finding> {
     let size = context.launch.count(Key::PpSize).filter(|size| size.value > 1)?;
     let version = context.version();
+    let parallel = context.resolved.tp_size.as_ref().map_or(1, |tensor| tensor.value).saturating_mul(size.value);
     let prefill = context.launch.text(Key::DisaggregationMode).is_some_and(|mode| mode.value == "prefill");
-    let experimental = context.launch.variable("SGLANG_ENABLE_PP_SPEC").is_some();
+    let experimental = !context.launch.lacks_variable("SGLANG_ENABLE_PP_SPEC");
     if !context.resolved.speculative || (version > V0_5_15 && (prefill || experimental)) {
         return None;
     }
@@ -74,6 +75,6 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         .related(context.span(Key::SpeculativeAlgorithm), "drafts between passes")
         .engine_says(says)
         .by_version(context)
-        .help(format!("use tensor parallelism: `{}`", context.line(Key::TpSize, &size.value.to_string()))),
+        .help(format!("use tensor parallelism: `{}`", context.line(Key::TpSize, &parallel.to_string()))),
     )
 }

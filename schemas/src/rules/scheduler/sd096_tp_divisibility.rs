@@ -69,7 +69,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
 const MOST_GPUS: usize = 1024;
 
 fn check(context: &Context<'_>) -> Vec<Finding> {
-    let size = context.resolved.tp_size.value;
+    let size = context.resolved.tp_size.as_ref().map_or(1, |size| size.value);
     let Some(draft) = context.draft_config().filter(|_| size > 1 && context.resolved.speculative) else {
         return Vec::new();
     };

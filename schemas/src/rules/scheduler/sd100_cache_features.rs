@@ -9,6 +9,7 @@
 //! - `--enable-hierarchical-cache` over several ranks of decode context parallelism, with any algorithm but DSPARK;
 //! - `--enable-unified-memory` with another algorithm than EAGLE, EAGLE3, DFLASH and DSPARK, or with topk above 1;
 //! - `--weight-cache-mode` other than `off`;
+//! - `--enable-lmcache` with any algorithm;
 //! - `--enable-watermark` with `--speculative-use-rejection-sampling`.
 //!
 //! ## Why is this bad?
@@ -37,6 +38,11 @@
 //!   --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 --enable-unified-memory
 //! ```
 //!
+//! ```launch bad version:0.5.23
+//! sglang serve --model-path target --speculative-algorithm EAGLE --max-running-requests 16 --attention-backend fa3 \
+//!   --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 --enable-lmcache
+//! ```
+//!
 //! ## Use instead
 //!
 //! ```launch good version:0.5.23
@@ -56,6 +62,7 @@
 use crate::{
     diagnostic::Severity,
     flags::Key,
+    launch::Argument,
     resolve::Algorithm,
     rules::{Applies, Check, Context, Finding, Rule, versions::*},
 };
@@ -73,7 +80,21 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     if !context.resolved.speculative || context.version() < V0_5_23 {
         return Vec::new();
     }
-    [hierarchical(context), unified(context), weights(context), watermark(context)].into_iter().flatten().collect()
+    let found = [hierarchical(context), unified(context), weights(context), watermark(context), lmcache(context)];
+    found.into_iter().flatten().collect()
+}
+
+fn lmcache(context: &Context<'_>) -> Option<Finding> {
+    let is_it =
+        |argument: &&Argument| matches!(argument.flag.value.as_str(), "--enable-lmcache" | "--sglang-enable-lmcache");
+    let flag = &context.launch.arguments.iter().find(is_it)?.flag;
+    Some(
+        Finding::new(flag.span, "LMCache does not hold the draft's pages", "refused at start")
+            .related(context.span(Key::SpeculativeAlgorithm), "beside speculation")
+            .engine_says("NotImplementedError: LMCacheUnifiedRadixCache does not yet support speculative decoding")
+            .by_version(context)
+            .help(format!("take `{}` out", flag.value)),
+    )
 }
 
 fn hierarchical(context: &Context<'_>) -> Option<Finding> {

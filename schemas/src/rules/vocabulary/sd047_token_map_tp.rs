@@ -56,7 +56,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     context.only(Algorithm::Eagle)?;
     let key = Key::SpeculativeTokenMap;
     let place = context.span(key)?;
-    let size = context.resolved.tp_size.value;
+    let size = context.resolved.tp_size.as_ref()?.value;
     if size < 2 {
         return None;
     }

@@ -1,0 +1,149 @@
+//! What stands in front of a program and says in what it runs: containers, jobs, images.
+
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+use super::{
+    super::{Environment, Value},
+    MOST_EXPORTED,
+    line::Field,
+};
+use crate::{
+    text::{Located, Span},
+    version::EngineVersion,
+};
+
+/// Longest description of a runtime environment that is read.
+const LONGEST_JSON: usize = 1 << 14;
+
+/// Programs that run others in an environment of its own.
+const CONTAINERS: [&str; 6] = ["apptainer", "docker", "kubectl", "nerdctl", "podman", "singularity"];
+
+/// The environment of a command, and whether it may hold more than is in sight.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    pub environment: Arc<Environment>,
+    pub is_open: bool,
+}
+
+impl Surroundings {
+    /// Adds what the words in front of a program set.
+    pub fn add(&mut self, before: &[Field<'_>]) {
+        let mut in_container = false;
+        let mut words = before.iter();
+        while let Some(word) = words.next() {
+            let Some(text) = word.value.known() else {
+                let written = word.value.written();
+                self.is_open |= ["--env", "--export", "--runtime-env"].iter().any(|option| written.starts_with(option));
+                continue;
+            };
+            in_container |= CONTAINERS.contains(&text.rsplit('/').next().unwrap_or_default());
+            let (option, tied) = match text.split_once('=') {
+                Some((option, value)) if option.starts_with("--") => (option, Some(value)),
+                _ => (text, None),
+            };
+            let mut value = || match tied {
+                Some(value) => Some(Located::new(Some(value), word.span)),
+                None => words.next().map(|next| Located::new(next.value.known(), next.span)),
+            };
+            match option {
+                "-e" | "--env" if in_container => {
+                    let Some(value) = value() else { return };
+                    self.assignment(value);
+                }
+                "--export" => {
+                    let Some(value) = value() else { return };
+                    let Some(names) = value.value else {
+                        self.is_open = true;
+                        continue;
+                    };
+                    for one in names.split(',').filter(|one| one.contains('=')).take(MOST_EXPORTED) {
+                        self.assignment(Located::new(Some(one), value.span));
+                    }
+                }
+                "--runtime-env-json" => {
+                    let Some(value) = value() else { return };
+                    self.runtime_environment(value);
+                }
+                "--env-file" | "--runtime-env" => self.is_open = true,
+                _ => {}
+            }
+        }
+    }
+
+    /// `NAME=value`, or `NAME` of a variable that is handed on.
+    fn assignment(&mut self, word: Located<Option<&str>>) {
+        let Some(text) = word.value else {
+            self.is_open = true;
+            return;
+        };
+        match text.split_once('=') {
+            Some((name, value)) => self.insert(name, Value::Known(value.to_owned()), word.span),
+            None if self.environment.contains_key(text) => {}
+            None => self.insert(text, Value::Unknown(format!("${text}")), word.span),
+        }
+    }
+
+    /// Ray's `{"env_vars": {"NAME": "value"}}`.
+    fn runtime_environment(&mut self, json: Located<Option<&str>>) {
+        let read =
+            json.value.filter(|text| text.len() <= LONGEST_JSON).and_then(|text| serde_json::from_str(text).ok());
+        let Some(read) = read.filter(Json::is_object) else {
+            self.is_open = true;
+            return;
+        };
+        for (name, value) in read.get("env_vars").and_then(Json::as_object).into_iter().flatten() {
+            let value = match value.as_str() {
+                Some(text) => Value::Known(text.to_owned()),
+                None => Value::Unknown(value.to_string()),
+            };
+            self.insert(name, value, json.span);
+        }
+    }
+
+    fn insert(&mut self, name: &str, value: Value, span: Span) {
+        if self.environment.len() < MOST_EXPORTED || self.environment.contains_key(name) {
+            Arc::make_mut(&mut self.environment).insert(name.to_owned(), Located::new(value, span));
+        }
+    }
+}
+
+/// The version of SGLang that an image's tag names: `lmsysorg/sglang:v0.5.9-cu129`.
+pub fn of_image(image: &str) -> Option<EngineVersion> {
+    let (name, tag) = image.rsplit_once(':')?;
+    let of_sglang = name.rsplit('/').next()? == "sglang";
+    of_sglang.then(|| tag.strip_prefix('v').unwrap_or(tag).split(['-', '@']).next()?.parse().ok())?
+}
+
+/// The version of SGLang that a requirement pins: `sglang[all]==0.5.9`.
+pub fn of_requirement(requirement: &str) -> Option<EngineVersion> {
+    let (name, version) = requirement.split_once("==")?;
+    let of_sglang = name.split('[').next()?.trim() == "sglang";
+    of_sglang.then(|| version.trim().parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_and_requirements_name_versions() {
+        for (image, expected) in [
+            ("lmsysorg/sglang:v0.5.9", Some("0.5.9")),
+            ("docker.io/lmsysorg/sglang:v0.5.12.post1-cu130-amd64", Some("0.5.12.post1")),
+            ("lmsysorg/sglang:latest", None),
+            ("lmsysorg/sglang", None),
+            ("slimerl/slime:v0.5.9", None),
+            ("registry:5000/sglang", None),
+        ] {
+            assert_eq!(of_image(image).map(|version| version.to_string()).as_deref(), expected, "{image}");
+        }
+        for (requirement, expected) in
+            [("sglang==0.5.9", Some("0.5.9")), ("sglang[all]==0.5.9", Some("0.5.9")), ("sglang-router==0.3.0", None)]
+        {
+            let version = of_requirement(requirement).map(|version| version.to_string());
+            assert_eq!(version.as_deref(), expected, "{requirement}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The ways that a script may go, and what arrays hold on each of them.
+//!
+//! An array is often put together in parts, some of which stand where a script may not come by. A command that uses such
+//! an array is one launch for each way: with the words that are there on it, and with note of those that may be there
+//! too.
+
+use std::rc::Rc;
+
+use super::line::{ArrayPlace, Field};
+
+/// Deepest block that is told from the one around it.
+pub const DEEPEST: usize = 16;
+
+/// Most parts of an array that are kept apart.
+const MOST_PARTS: usize = 32;
+
+/// Most ways on which one command is looked at.
+const MOST_WAYS: usize = 8;
+
+/// One of a block's ways, such as what is behind its `else`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// The block, by a number of its own.
+    pub block: u32,
+    /// Which of its ways, only one of which is gone.
+    pub turn: u32,
+    /// Whether it is the body of a function, which may run after what is below it.
+    pub of_function: bool,
+}
+
+impl Way {
+    fn excludes(self, other: Self) -> bool {
+        self.block == other.block && self.turn != other.turn
+    }
+}
+
+/// When words are part of an array.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Condition {
+    /// The ways that must all be gone, from the outermost block on.
+    pub on: Vec<Way>,
+    /// The ways that must not be gone: the array gets other words on them.
+    pub not_on: Vec<Way>,
+}
+
+impl Condition {
+    fn is_met(&self, gone: &[Way]) -> bool {
+        self.on.iter().all(|way| gone.contains(way)) && !self.not_on.iter().any(|way| gone.contains(way))
+    }
+
+    /// Whether it cannot be met once these ways are gone.
+    fn is_lost(&self, gone: &[Way]) -> bool {
+        self.not_on.iter().any(|way| gone.contains(way))
+            || self.on.iter().any(|way| gone.iter().any(|other| way.excludes(*other)))
+    }
+
+    fn and(&self, other: &Self) -> Self {
+        let mut both = self.clone();
+        both.on.extend(other.on.iter().filter(|way| !self.on.contains(way)));
+        both.not_on.extend(other.not_on.iter().filter(|way| !self.not_on.contains(way)));
+        both
+    }
+}
+
+/// Words of a list that are not there on every way.
+#[derive(Clone, Debug)]
+pub struct Conditional {
+    pub from: usize,
+    pub to: usize,
+    pub condition: Rc<Condition>,
+}
+
+/// A part of an array.
+#[derive(Clone, Debug)]
+struct Piece<'a> {
+    fields: Vec<Field<'a>>,
+    condition: Rc<Condition>,
+    /// Whether it was put behind what the array held.
+    appended: bool,
+}
+
+/// What an array holds.
+#[derive(Clone, Debug, Default)]
+pub struct Elements<'a> {
+    pieces: Vec<Piece<'a>>,
+    /// Its assignments, those that append left out.
+    pub places: Vec<ArrayPlace>,
+    pub used: bool,
+    pub order: usize,
+}
+
+impl<'a> Elements<'a> {
+    /// Takes out what functions append: they may yet run where the array is assigned anew.
+    pub fn take_appended_by_functions(&mut self) -> Self {
+        let later = |piece: &Piece<'a>| piece.appended && piece.condition.on.first().is_some_and(|way| way.of_function);
+        let (taken, rest) = std::mem::take(&mut self.pieces).into_iter().partition(later);
+        self.pieces = rest;
+        Self { pieces: taken, ..Self::default() }
+    }
+
+    /// Puts words in front of all that is there.
+    pub fn begin(&mut self, fields: Vec<Field<'a>>, conditional: &[Conditional], gone: &[Way], appended: bool) {
+        let mut first = Self::default();
+        first.append(fields, conditional, gone);
+        first.pieces.iter_mut().for_each(|piece| piece.appended = appended);
+        first.pieces.append(&mut self.pieces);
+        self.pieces = first.pieces;
+    }
+
+    /// Puts words in the place of all that is there, where these ways are gone. False where there are too many parts.
+    pub fn replace(&mut self, fields: Vec<Field<'a>>, conditional: &[Conditional], gone: &[Way]) -> bool {
+        let Some(innermost) = gone.last() else { return false };
+        if self.pieces.len() >= MOST_PARTS {
+            return false;
+        }
+        self.pieces.retain_mut(|piece| {
+            Rc::make_mut(&mut piece.condition).not_on.push(*innermost);
+            !piece.condition.on.contains(innermost)
+        });
+        let before = self.pieces.len();
+        self.append(fields, conditional, gone);
+        self.pieces.iter_mut().skip(before).for_each(|piece| piece.appended = false);
+        true
+    }
+
+    /// Puts words behind all that is there, where these ways are gone.
+    pub fn append(&mut self, fields: Vec<Field<'a>>, conditional: &[Conditional], gone: &[Way]) {
+        let here = Rc::new(Condition { on: gone.to_vec(), not_on: Vec::new() });
+        let mut at = 0;
+        let mut fields = fields.into_iter();
+        for part in conditional {
+            self.push(fields.by_ref().take(part.from.saturating_sub(at)).collect(), Rc::clone(&here));
+            let count = part.to.saturating_sub(part.from.max(at));
+            self.push(fields.by_ref().take(count).collect(), Rc::new(here.and(&part.condition)));
+            at = part.to.max(at);
+        }
+        self.push(fields.collect(), here);
+    }
+
+    fn push(&mut self, fields: Vec<Field<'a>>, condition: Rc<Condition>) {
+        if fields.is_empty() {
+            return;
+        }
+        // Beyond that many parts the last ones are not told apart.
+        let full = self.pieces.len() > 2 * MOST_PARTS;
+        match self.pieces.last_mut() {
+            Some(last) if full || last.condition == condition => last.fields.extend(fields),
+            _ => self.pieces.push(Piece { fields, condition, appended: true }),
+        }
+    }
+
+    /// Adds the words that are or may be there, once these ways are gone, to a list.
+    pub fn expand(&self, gone: &[Way], fields: &mut Vec<Field<'a>>, conditional: &mut Vec<Conditional>) {
+        for piece in self.pieces.iter().filter(|piece| !piece.condition.is_lost(gone)) {
+            let from = fields.len();
+            fields.extend_from_slice(&piece.fields);
+            if !piece.condition.is_met(gone) {
+                conditional.push(Conditional { from, to: fields.len(), condition: Rc::clone(&piece.condition) });
+            }
+        }
+    }
+}
+
+/// The words of a command on one way.
+pub struct OnWay<'a> {
+    pub words: Vec<Field<'a>>,
+    /// Words that may be there too.
+    pub perhaps: Vec<Field<'a>>,
+}
+
+/// What a list of words comes to on each of the ways that matter to it.
+pub fn ways<'a>(words: Vec<Field<'a>>, conditional: &[Conditional], gone: &[Way]) -> Vec<OnWay<'a>> {
+    let mut longest: Vec<&[Way]> = Vec::new();
+    for part in conditional {
+        let on = part.condition.on.as_slice();
+        if longest.iter().any(|known| known.starts_with(on)) {
+            continue;
+        }
+        longest.retain(|known| !on.starts_with(known));
+        if longest.len() < MOST_WAYS {
+            longest.push(on);
+        }
+    }
+    if longest.is_empty() {
+        return vec![OnWay { words, perhaps: Vec::new() }];
+    }
+    let on_way = |more: &[Way]| {
+        let gone = [gone, more].concat();
+        let mut on_way = OnWay { words: Vec::with_capacity(words.len()), perhaps: Vec::new() };
+        let mut at = 0;
+        for part in conditional {
+            on_way.words.extend_from_slice(words.get(at..part.from).unwrap_or_default());
+            let those = words.get(part.from..part.to).unwrap_or_default();
+            if part.condition.is_met(&gone) {
+                on_way.words.extend_from_slice(those);
+            } else if !part.condition.is_lost(&gone) {
+                on_way.perhaps.extend_from_slice(those);
+            }
+            at = part.to;
+        }
+        on_way.words.extend_from_slice(words.get(at..).unwrap_or_default());
+        on_way
+    };
+    longest.into_iter().map(on_way).collect()
+}

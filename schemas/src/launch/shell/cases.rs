@@ -1,0 +1,65 @@
+//! `case`: its patterns are no commands.
+
+use super::{Block, lexer::Reader};
+
+impl Reader<'_> {
+    /// `case WORD in`, after the first word of it.
+    pub(super) fn case(&mut self) {
+        self.open_block(Block::Case);
+        self.skip_blanks();
+        if self.word(false).is_none() {
+            return;
+        }
+        self.skip_lines();
+        if self.slice(self.at, self.at + 2) == "in" && self.peek(2).is_none_or(|byte| byte.is_ascii_whitespace()) {
+            self.at += 2;
+            self.patterns();
+        }
+    }
+
+    /// The second byte of `;;` or `;&`: the next way of the innermost `case`.
+    pub(super) fn next_case(&mut self) {
+        if self.innermost() == Some(Block::Case) {
+            self.at += self.bytes().iter().skip(self.at).take(2).take_while(|byte| matches!(byte, b';' | b'&')).count();
+            self.turn_block();
+            self.patterns();
+        }
+    }
+
+    /// What stands in front of the commands of one way: words with `|` between them, up to `)`.
+    fn patterns(&mut self) {
+        self.skip_lines();
+        if self.bytes().get(self.at..).is_some_and(|rest| rest.starts_with(b"esac")) {
+            return;
+        }
+        if self.peek(0) == Some(b'(') {
+            self.at += 1;
+        }
+        loop {
+            self.skip_blanks();
+            self.word(false);
+            self.skip_blanks();
+            match self.peek(0) {
+                Some(b'|') => self.at += 1,
+                Some(b')') => {
+                    self.at += 1;
+                    return;
+                }
+                // Not what a shell takes: what follows is read as commands.
+                _ => return,
+            }
+        }
+    }
+
+    /// Blanks, lines' ends and comments.
+    fn skip_lines(&mut self) {
+        loop {
+            self.skip_blanks();
+            match self.peek(0) {
+                Some(b'\n') => self.at += 1,
+                Some(b'#') => self.comment(),
+                _ => return,
+            }
+        }
+    }
+}
