@@ -69,11 +69,6 @@ impl Launch {
         let setting = self.setting(key)?;
         Some(Edit { span: setting.removal, replacement: String::new() })
     }
-
-    /// The edit that writes a flag under another name, its value kept, if the launch gives it.
-    pub fn respell(&self, key: Key, name: &str) -> Option<Edit> {
-        Some(Edit { span: self.setting(key)?.flag, replacement: name.to_owned() })
-    }
 }
 
 /// A word as a shell must read it: in single quotes where it holds anything that a shell would act on.

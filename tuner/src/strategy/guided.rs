@@ -8,7 +8,7 @@ use super::{Bench, Halt, Race, StopReason, listed::interleaved};
 use crate::{
     configuration::{Configuration, Load},
     guide::Prediction,
-    record::{Outcome, Record, Role, Trial},
+    record::{Record, Role, Trial},
     selection::{LoadRanking, Ranked},
     space::Entrant,
 };
@@ -138,10 +138,7 @@ fn first_score(race: &Race, load: Load, configuration: &Configuration, history: 
     let of = |record: &&Record| {
         record.trial.load == load && record.trial.repeat == 0 && record.trial.configuration == *configuration
     };
-    match &history.iter().find(of)?.outcome {
-        Outcome::Measured(figures) => figures.score(race.metric),
-        Outcome::Failed { .. } => None,
-    }
+    history.iter().find(of)?.measurement()?.score(race.metric)
 }
 
 /// The baselines, and what is not hopelessly behind after the first repeat.
