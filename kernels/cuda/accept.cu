@@ -95,7 +95,8 @@ __device__ __forceinline__ int walk(const Tree& tree, bool runs, int simulated, 
 /// which then is any token. Then row `[batch]`, the row of the first node on the way from the root whose choice is not known, or of
 /// the last; and of that row slot and sample `[batch]`.
 /// awaited[step mod 2] is 1 if a walk stands at a node whose choice is not known, padding apart, and else stays 0; the other of the
-/// two becomes 0. Both are 0 when a round begins: behind its last step, `most`, all choices on the ways are known.
+/// two becomes 0. The first is 0 when a round begins: behind its last step, `most`, all choices on the ways are known, and a round
+/// that ends with step 1, where some may not be, has made it 0 there.
 /// Tree, slots and lengths are older than the target's pass and read ahead.
 /// Grid batch, 128 threads; nodes ≤ 128, most ≤ 128.
 extern "C" __global__ void __launch_bounds__(128)

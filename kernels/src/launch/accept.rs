@@ -63,7 +63,7 @@ pub struct Walk<'a> {
     pub stand: Stand<'a>,
     /// What was asked for ahead of them, if anything was.
     pub ahead: Option<InnerNodes<'a>>,
-    /// int32 `[2]`, 0 when a round begins: that of `step` mod 2 is 0 where no walk awaits a choice, so that it need not be found.
+    /// int32 `[2]`, the first 0 when a round begins: that of `step` mod 2 is 0 where no walk awaits a choice, so that it need not be found.
     pub awaited: Slice<'a>,
 }
 

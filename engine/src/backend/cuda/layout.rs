@@ -120,7 +120,7 @@ pub struct RoundArrays {
     pub inner_place: Buffer,
     /// The rows of passes over some nodes of trees: as many as half of all.
     pub picked: RowArrays,
-    /// `[2]`: whether a walk awaits a choice. Walks leave them at zero, and expect them so.
+    /// `[2]`: whether a walk awaits a choice. Walks leave the first at zero, and expect it so.
     pub awaited: Buffer,
     pub accepted_node: Buffer,
     pub move_from: Buffer,
