@@ -401,6 +401,10 @@ __device__ __forceinline__ float gated(float gate, float up) {
 __device__ __forceinline__ int lane() { return (int)(threadIdx.x % WARP); }
 __device__ __forceinline__ int warp() { return (int)(threadIdx.x / WARP); }
 
+/// A number that all lanes of a warp have, so that the compiler knows it too: no branch on it parts them, and what follows from it is
+/// computed once for a warp.
+__device__ __forceinline__ int same(int number) { return shuffle(number, 0); }
+
 /// The sum over a warp in every lane, in a fixed order.
 __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll

@@ -57,9 +57,6 @@ __device__ __forceinline__ int quotient(int number, int by, float inverse) {
 /// A product of numbers that are not negative, as one instruction.
 __device__ __forceinline__ u64 wide(int a, int b) { return (u64)(u32)a * (u32)b; }
 
-/// A number that all lanes of a warp have, so that the compiler knows it too and no branch on it parts them.
-__device__ __forceinline__ int same(int number) { return shuffle(number, 0); }
-
 __device__ __forceinline__ int row_of(const Pairs& pairs, int pair) {
   return pairs.first_row + quotient(min(pair, pairs.end_pair - 1), pairs.group, pairs.inverse_group);
 }

@@ -78,16 +78,15 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
 #pragma unroll
   for (int i = 0; i < ROWS / 2; i++) sum[i] = 0.0f;
   wait_for_predecessor();
+  Place own_weights = shared + same(warp() / 4) * 64 * ROW_BYTES, all_rows = shared + tile * ROW_BYTES;
   Slot slot = {0, 0};
   int before = 0;
   for (int step = 0; step < steps; step++) {
     barrier_await(ring.full + slot.at, slot.turn);
-    const unsigned char* stage = shared + slot.at * stage_bytes;
+    u32 stage = (u32)(slot.at * stage_bytes);
     products_begin();
 #pragma unroll
-    for (int k = 0; k < PIECE / 16; k++) {
-      product_start<ROWS>(sum, stage + warp() / 4 * 64 * ROW_BYTES + k * 32, stage + tile * ROW_BYTES + k * 32);
-    }
+    for (u32 k = 0; k < PIECE / 16; k++) product_start<ROWS>(sum, own_weights + stage + k * 32, all_rows + stage + k * 32);
     products_commit();
     // Those of the step before are done.
     products_wait_but<1>();

@@ -97,7 +97,8 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
   }
 
   wait_for_predecessor();
-  int own_rows = SHARE_ROWS ? 0 : warp() / 4 * 64, own_columns = SHARE_ROWS ? warp() / 4 : 0;
+  int group = same(warp() / 4), own_rows = SHARE_ROWS ? 0 : group * 64, own_columns = SHARE_ROWS ? group : 0;
+  Place left = shared + own_rows * ROW_BYTES, right = shared + (ROWS + own_columns * OWN) * ROW_BYTES;
   auto leave = [&](int at) {
     if (lane() == 0) barrier_arrive(ring.empty + at);
   };
@@ -110,11 +111,10 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
     int before = 0;
     for (int step = 0; step < unit.steps; step++) {
       barrier_await(ring.full + slot.at, slot.turn);
-      const unsigned char* stage = shared + slot.at * BYTES;
-      const unsigned char *left = stage + own_rows * ROW_BYTES, *right = stage + (ROWS + own_columns * OWN) * ROW_BYTES;
+      u32 stage = (u32)slot.at * BYTES;
       products_begin();
 #pragma unroll
-      for (int k = 0; k < PIECE / 16; k++) product_start<OWN>(sum, left + k * 32, right + k * 32);
+      for (u32 k = 0; k < PIECE / 16; k++) product_start<OWN>(sum, left + stage + k * 32, right + stage + k * 32);
       products_commit();
       // Those of the step before are done.
       products_wait_but<1>();

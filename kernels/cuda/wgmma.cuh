@@ -13,11 +13,19 @@ __device__ __forceinline__ void fence_for_products() { asm volatile("fence.proxy
 /// Goes ahead of the first product of a group.
 __device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
-/// A tile from this address on, with 1,024 bytes from eight rows to the next, and where it is read across, `apart` from 64
-/// columns to the next. Of an address counts what lies within the block: in a cluster it has its block's number above.
-__device__ __forceinline__ u64 tile_descriptor(const void* shared, int apart = 16) {
-  u32 address = shared_address(shared) & 0x3ffff;
-  return (u64)(address >> 4) | (u64)(apart >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
+/// Where a tile lies, as products are told: in pieces of 16 bytes. Of an address counts what lies within the block: in a cluster it
+/// has its block's number above. What lies so many bytes behind is an addition, where finding it anew from an address is four
+/// instructions for each product.
+struct Place {
+  u32 piece;
+  __device__ __forceinline__ Place(u32 piece) : piece(piece) {}
+  __device__ __forceinline__ Place(const void* shared) : piece((shared_address(shared) & 0x3ffff) >> 4) {}
+  __device__ __forceinline__ Place operator+(u32 bytes) const { return Place(piece + (bytes >> 4)); }
+};
+
+/// A tile with 1,024 bytes from eight rows to the next, and where it is read across, `apart` from 64 columns to the next.
+__device__ __forceinline__ u64 tile_descriptor(Place tile, int apart = 16) {
+  return (u64)(tile.piece + ((u32)apart >> 4 << 16)) | (u64)(1024 >> 4 | 1 << 30) << 32;
 }
 
 #if defined(T_BF16)
@@ -94,7 +102,7 @@ __device__ __forceinline__ u64 tile_descriptor(const void* shared, int apart = 1
 /// l of warp w of the group holds of 8 columns j rows 16 w + l / 4 (sum[4 j] and the next) and 8 more (the two behind), of
 /// both columns 8 j + 2 (l % 4) and the next.
 template <int COLUMNS>
-__device__ __forceinline__ void product_start(float (&sum)[COLUMNS / 2], const void* left, const void* right) {
+__device__ __forceinline__ void product_start(float (&sum)[COLUMNS / 2], Place left, Place right) {
   static_assert(COLUMNS == 8 || COLUMNS == 16 || COLUMNS == 24 || COLUMNS == 32 || COLUMNS == 64 || COLUMNS == 96 ||
                     COLUMNS == 112 || COLUMNS == 128 || COLUMNS == 192 || COLUMNS == 224,
                 "others are not needed");
@@ -122,7 +130,7 @@ __device__ __forceinline__ void product_start(float (&sum)[COLUMNS / 2], const v
 /// 16 rows of a tile, one for each input, with 64 columns of the result each; further columns lie in tiles `apart` bytes behind.
 /// Sums as of `product_start`.
 template <int COLUMNS>
-__device__ __forceinline__ void product_of_registers_start(float (&sum)[COLUMNS / 2], const u32 (&left)[4], const void* right,
+__device__ __forceinline__ void product_of_registers_start(float (&sum)[COLUMNS / 2], const u32 (&left)[4], Place right,
                                                            int apart) {
   static_assert(COLUMNS == 64 || COLUMNS == 128, "others are not needed");
   if constexpr (COLUMNS == 64) PRODUCT_OF_REGISTERS(64, 32, 33, 34, 35, 36);

@@ -563,24 +563,30 @@ inline void mma_16816(float d[4], const u32 a[4], const u32 b[2]) {
 inline void fence_for_products() {}
 inline void products_begin() {}
 inline void products_commit() { emulator::worker->products[emulator::worker->current].push_back({}); }
-template <int COLUMNS> inline void product_start(float (&sum)[COLUMNS / 2], const void* left, const void* right) {
+/// Where a tile lies.
+struct Place {
+  const unsigned char* at;
+  Place(const void* shared) : at((const unsigned char*)shared) {}
+  Place operator+(u32 bytes) const { return Place(at + bytes); }
+};
+template <int COLUMNS> inline void product_start(float (&sum)[COLUMNS / 2], Place left, Place right) {
   using namespace emulator;
-  for (const void* tile : {left, right}) {
+  for (const unsigned char* tile : {left.at, right.at}) {
     if ((uintptr_t)tile % 1024 % 32 || (uintptr_t)tile % 1024 >= 128) {
-      std::fprintf(stderr, "emulator: a product of 16 inputs from the odd address %p\n", tile);
+      std::fprintf(stderr, "emulator: a product of 16 inputs from the odd address %p\n", (const void*)tile);
       std::abort();
     }
   }
-  worker->products[worker->current].push_back({sum, COLUMNS, (const unsigned char*)left, (const unsigned char*)right});
+  worker->products[worker->current].push_back({sum, COLUMNS, left.at, right.at});
 }
 template <int COLUMNS>
-inline void product_of_registers_start(float (&sum)[COLUMNS / 2], const u32 (&left)[4], const void* right, int apart) {
+inline void product_of_registers_start(float (&sum)[COLUMNS / 2], const u32 (&left)[4], Place right, int apart) {
   using namespace emulator;
-  if ((uintptr_t)right % 1024) {
-    std::fprintf(stderr, "emulator: a product of 16 inputs from the odd address %p\n", right);
+  if ((uintptr_t)right.at % 1024) {
+    std::fprintf(stderr, "emulator: a product of 16 inputs from the odd address %p\n", (const void*)right.at);
     std::abort();
   }
-  Product product{sum, COLUMNS, nullptr, (const unsigned char*)right, {}, apart};
+  Product product{sum, COLUMNS, nullptr, right.at, {}, apart};
   auto slots = exchange(left, sizeof left);
   for (int h = 0; h < 2; h++) {
     for (int k = 0; k < 16; k++) {

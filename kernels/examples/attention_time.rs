@@ -1,8 +1,8 @@
 //! How long rotation and attention take, as in the layers of a pass that verifies trees.
 //!
 //! `attention_time cuda:0` runs on a GPU, `attention_time emulator` shows on tiny sizes that it runs at all; numbers
-//! behind the device choose cases, `context=700` another number of positions than 570. Shapes are those of Llama-3.1-8B. Each
-//! layer has a cache of its own, and the second-level cache is overwritten before each measurement, so that keys come from
+//! behind the device choose cases, `context=700` another number of positions than 570, `head_dim=64` heads of Llama-3.2-1B's size;
+//! shapes are those of Llama-3.1-8B else. Each layer has a cache of its own, and the second-level cache is overwritten before each measurement, so that keys come from
 //! memory. There is no linear layer in between, so attention may read ahead while that of the layer before still runs: a lower
 //! bound of what it adds to a pass.
 
@@ -16,7 +16,6 @@ use kernels::{
 
 const HEADS: usize = 32;
 const KV_HEADS: usize = 8;
-const HEAD_DIM: usize = 128;
 const PAGE_SIZE: usize = 16;
 const MAX_SPLITS: usize = 16;
 
@@ -32,7 +31,7 @@ struct Case {
     topk: usize,
 }
 
-const CASES: [Case; 16] = [
+const CASES: [Case; 17] = [
     Case { requests: 1, nodes: 1, steps: 0, topk: 1 },
     Case { requests: 8, nodes: 1, steps: 0, topk: 1 },
     Case { requests: 8, nodes: 4, steps: 3, topk: 1 },
@@ -49,12 +48,15 @@ const CASES: [Case; 16] = [
     Case { requests: 8, nodes: 60, steps: 8, topk: 10 },
     Case { requests: 32, nodes: 1, steps: 0, topk: 1 },
     Case { requests: 32, nodes: 4, steps: 3, topk: 1 },
+    Case { requests: 1, nodes: 8, steps: 2, topk: 8 },
 ];
 
 /// What a measurement runs over.
 #[derive(Clone, Copy)]
 struct Sizes {
     context: usize,
+    /// Elements of a head.
+    head_dim: usize,
     layers: usize,
     replays: usize,
     /// Bytes that are written before each replay.
@@ -63,6 +65,7 @@ struct Sizes {
 
 /// Rows of a pass, and caches for its layers.
 struct Scene {
+    head_dim: usize,
     rows: usize,
     nodes: usize,
     table_width: usize,
@@ -100,19 +103,20 @@ fn main() -> ExitCode {
 fn run() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);
     let name = arguments.next().ok_or("name a device: cuda:N or emulator")?;
-    let (mut wanted, mut context) = (Vec::new(), None);
+    let (mut wanted, mut context, mut head_dim) = (Vec::new(), None, 128);
     for argument in arguments {
-        match argument.strip_prefix("context=") {
-            Some(positions) => context = Some(positions.parse()?),
-            None => wanted.push(argument.parse::<usize>()?),
+        match argument.split_once('=') {
+            Some(("context", positions)) => context = Some(positions.parse()?),
+            Some(("head_dim", elements)) => head_dim = elements.parse()?,
+            _ => wanted.push(argument.parse::<usize>()?),
         }
     }
     let (device, mut sizes) = match name.strip_prefix("cuda:") {
         Some(number) => {
-            let sizes = Sizes { context: 570, layers: 32, replays: 30, flushed: 256 << 20 };
+            let sizes = Sizes { context: 570, head_dim, layers: 32, replays: 30, flushed: 256 << 20 };
             (Device::cuda(number.parse()?)?, sizes)
         }
-        None => (Device::emulated()?, Sizes { context: 70, layers: 1, replays: 1, flushed: 4 }),
+        None => (Device::emulated()?, Sizes { context: 70, head_dim, layers: 1, replays: 1, flushed: 4 }),
     };
     sizes.context = context.unwrap_or(sizes.context);
     println!("{:?}, context {}, a layer", device, sizes.context);
@@ -131,6 +135,7 @@ fn run() -> Result<(), Box<dyn Error>> {
 impl Scene {
     fn new(kernels: &Kernels, case: Case, sizes: Sizes) -> Result<Self, DeviceError> {
         let Case { requests, nodes, steps, topk } = case;
+        let head_dim = sizes.head_dim;
         let device = kernels.device();
         let mut numbers = Numbers::new((requests * 1000 + nodes) as u64);
         let table_width = (sizes.context + nodes).div_ceil(PAGE_SIZE);
@@ -164,14 +169,15 @@ impl Scene {
             }
         }
         let element = kernels.element().bytes();
-        let width = (HEADS + 2 * KV_HEADS) * HEAD_DIM;
-        let caches = device.allocate(sizes.layers * 2 * cache_rows * KV_HEADS * HEAD_DIM * element)?;
+        let width = (HEADS + 2 * KV_HEADS) * head_dim;
+        let caches = device.allocate(sizes.layers * 2 * cache_rows * KV_HEADS * head_dim * element)?;
         kernels.fill_random(caches.slice(), 1.0, 1)?;
         let qkv = device.allocate(rows * width * element)?;
         kernels.fill_random(qkv.slice(), 1.0, 2)?;
         let turns: Vec<f32> =
-            (0..(sizes.context + nodes) * HEAD_DIM / 2).flat_map(|at| [(at as f32).cos(), (at as f32).sin()]).collect();
+            (0..(sizes.context + nodes) * head_dim / 2).flat_map(|at| [(at as f32).cos(), (at as f32).sin()]).collect();
         Ok(Self {
+            head_dim,
             rows,
             nodes,
             table_width,
@@ -180,8 +186,8 @@ impl Scene {
             caches,
             qkv,
             turns: device.upload(&turns)?,
-            out: device.allocate(rows * HEADS * HEAD_DIM * element)?,
-            partial: device.allocate(Kernels::attention_workspace(rows, HEADS, HEAD_DIM, MAX_SPLITS))?,
+            out: device.allocate(rows * HEADS * head_dim * element)?,
+            partial: device.allocate(Kernels::attention_workspace(rows, HEADS, head_dim, MAX_SPLITS))?,
             counters: device.zeros(rows * HEADS * 4)?,
             page_table: device.upload(&pages)?,
             position: device.upload(&position)?,
@@ -203,14 +209,14 @@ impl Scene {
     }
 
     fn layers(&self) -> usize {
-        self.caches.bytes() / (2 * self.cache_rows * KV_HEADS * HEAD_DIM * Element::BF16.bytes())
+        self.caches.bytes() / (2 * self.cache_rows * KV_HEADS * self.head_dim * Element::BF16.bytes())
     }
 
     fn attend(&self, kernels: &Kernels, layer: usize) -> Result<(), DeviceError> {
         let plane = self.plane();
         let attention = Attention {
             out: self.out.slice(),
-            query: Rows { at: self.qkv.slice(), stride: (HEADS + 2 * KV_HEADS) * HEAD_DIM },
+            query: Rows { at: self.qkv.slice(), stride: (HEADS + 2 * KV_HEADS) * self.head_dim },
             keys: self.caches.range(2 * layer * plane..(2 * layer + 1) * plane),
             values: self.caches.range((2 * layer + 1) * plane..(2 * layer + 2) * plane),
             page_table: self.page_table.slice(),
@@ -225,7 +231,7 @@ impl Scene {
             together: self.nodes,
             heads: HEADS,
             kv_heads: KV_HEADS,
-            head_dim: HEAD_DIM,
+            head_dim: self.head_dim,
             partial: self.partial.slice(),
             counters: self.counters.slice(),
             max_splits: MAX_SPLITS,
@@ -234,7 +240,7 @@ impl Scene {
             qkv: self.qkv.slice(),
             parts: None,
             table: self.turns.slice(),
-            positions: self.turns.bytes() / (HEAD_DIM / 2 * 8),
+            positions: self.turns.bytes() / (self.head_dim / 2 * 8),
             position: self.position.slice(),
             write: self.write.slice(),
             keys: attention.keys,
@@ -243,7 +249,7 @@ impl Scene {
             rows: self.rows,
             heads: HEADS,
             kv_heads: KV_HEADS,
-            head_dim: HEAD_DIM,
+            head_dim: self.head_dim,
         };
         let ahead = if layer == 0 { Ahead::Layout } else { Ahead::Layer };
         kernels.rotate_and_attend(rotation, attention, Groups::Even(self.nodes), self.sees(), ahead)

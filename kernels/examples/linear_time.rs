@@ -1,10 +1,11 @@
 //! How long the linear layers and norms of a model of a published shape take as one captured graph, streamed, by warp
 //! groups and by the device's library, for several numbers of rows. The figures of `docs/notes/performance.md`.
 //!
-//! `cargo run --release -p kernels --example linear_time [cuda:0 | emulator] [ROWS,…] [llama-3.1-8b | llama-3.2-1b]`; the
-//! emulator runs one small layer.
+//! `cargo run --release -p kernels --example linear_time [cuda:0 | emulator] [ROWS,…] [llama-3.1-8b | llama-3.2-1b] [SECONDS]`;
+//! the emulator runs one small layer. With SECONDS each way runs for so long and says when it begins and ends, for
+//! `docs/notes/performance/energy_of.py`, which tells what energy the GPU took meanwhile.
 
-use std::error::Error;
+use std::{error::Error, time::Instant};
 
 use kernels::{
     device::{
@@ -61,19 +62,34 @@ fn main() -> Result<(), Box<dyn Error>> {
     let name = arguments.next().unwrap_or_else(|| "cuda:0".into());
     let rows = arguments.next().unwrap_or_else(|| "1,4,8,16,17,24,32,48,64,96,128,256".into());
     let rows = rows.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>()?;
+    let shape_name = arguments.next().unwrap_or_else(|| "llama-3.1-8b".into());
     let (device, shape) = match name.strip_prefix("cuda:") {
-        Some(number) => (Device::cuda(number.parse()?)?, shape(arguments.next().as_deref().unwrap_or("llama-3.1-8b"))?),
+        Some(number) => (Device::cuda(number.parse()?)?, shape(&shape_name)?),
         None => (Device::emulated()?, Shape { layers: 1, hidden: 64, qkv: 96, intermediate: 128, vocabulary: 256 }),
     };
+    let seconds: Option<f64> = arguments.next().map(|seconds| seconds.parse()).transpose()?;
     println!("{device:?}: milliseconds, and GB of weights a second");
-    println!("{:>6} {:>18} {:>18} {:>18}", "rows", "streamed", "warp groups", "library");
+    if seconds.is_none() {
+        println!("{:>6} {:>18} {:>18} {:>18}", "rows", "streamed", "warp groups", "library");
+    }
     let model = Model::random(Kernels::new(device.clone(), ELEMENT), shape)?;
     for rows in rows {
         let work = model.work(rows)?;
+        if let Some(seconds) = seconds {
+            let go_on = |way: &str, work: &dyn Fn() -> Result<(), DeviceError>| {
+                go_on(&device, seconds, &format!("{rows} rows {way}"), work)
+            };
+            go_on("streamed", &|| model.streamed(&work))?;
+            if model.has_groups(rows) {
+                go_on("by warp groups", &|| model.by_groups(&work))?;
+            }
+            if let Some(plans) = model.library(&work)? {
+                go_on("by the library", &|| model.by_library(&work, &plans))?;
+            }
+            continue;
+        }
         let streamed = median(&device, || model.streamed(&work))?;
-        let (kernels, Shape { hidden, .. }) = (&model.kernels, &model.shape);
-        let groups = kernels.suits_group(rows, *hidden, *hidden) || !kernels.wide(rows, *hidden, *hidden, 1).is_empty();
-        let groups = groups.then(|| median(&device, || model.by_groups(&work))).transpose()?;
+        let groups = model.has_groups(rows).then(|| median(&device, || model.by_groups(&work))).transpose()?;
         let library =
             model.library(&work)?.map(|plans| median(&device, || model.by_library(&work, &plans))).transpose()?;
         let cell = |seconds: f64| format!("{:.3} {:>8.0}", seconds * 1e3, model.bytes() / seconds / 1e9);
@@ -109,7 +125,45 @@ fn median(device: &Device, work: impl Fn() -> Result<(), DeviceError>) -> Result
     Ok(seconds[RUNS / 2])
 }
 
+/// Runs a graph of this work for so long.
+fn go_on(
+    device: &Device,
+    seconds: f64,
+    name: &str,
+    work: &dyn Fn() -> Result<(), DeviceError>,
+) -> Result<(), DeviceError> {
+    // Of each so many are under way that the device never waits for the host.
+    const TOGETHER: usize = 20;
+    work()?;
+    let graph = device.capture(work)?;
+    let mut passes = 0;
+    // The first part is for the clock to settle.
+    let (mut begin, mut counts) = (Instant::now(), false);
+    loop {
+        for _ in 0..TOGETHER {
+            device.run(&graph)?;
+        }
+        let end = device.event()?;
+        end.wait()?;
+        passes += TOGETHER;
+        let elapsed = begin.elapsed().as_secs_f64();
+        if !counts && elapsed > seconds / 3.0 {
+            println!("begin {name}");
+            (begin, passes, counts) = (Instant::now(), 0, true);
+        } else if counts && elapsed > seconds {
+            println!("end {name}: {passes} passes of {:.3} ms", elapsed * 1e3 / passes as f64);
+            return Ok(());
+        }
+    }
+}
+
 impl Model {
+    /// Whether warp groups multiply so many rows.
+    fn has_groups(&self, rows: usize) -> bool {
+        let (kernels, hidden) = (&self.kernels, self.shape.hidden);
+        kernels.suits_group(rows, hidden, hidden) || !kernels.wide(rows, hidden, hidden, 1).is_empty()
+    }
+
     fn random(kernels: Kernels, shape: Shape) -> Result<Self, DeviceError> {
         let make = |elements: usize| {
             let buffer = kernels.device().allocate(elements * ELEMENT.bytes())?;
