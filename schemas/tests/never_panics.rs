@@ -93,6 +93,13 @@ fn shell_text() -> impl Strategy<Value = String> {
         Just("X=\"$X $X\"\n".to_owned()),
         Just("A+=(${A[@]} \"${A[@]}\" --sglang-tp 1)\n".to_owned()),
         Just("<<EOF\n".to_owned()),
+        Just("cat > run.sh <<EOF\n".to_owned()),
+        Just("bash <<-'EOF' | kubectl apply -f - <<E\n".to_owned()),
+        Just("\nEOF\n".to_owned()),
+        Just("\tE\n".to_owned()),
+        Just("\\$X ${SGLANG_ARGS[@]} '$X'".to_owned()),
+        Just("args: [--speculative-num-steps, $X]\n".to_owned()),
+        Just("vllm serve x --speculative-config '{\"num_speculative_tokens\": ".to_owned()),
         Just("```\n".to_owned()),
         "[ \\t\\n\\\\'\"`$(){}\\[\\]<>|&;#=!*@+-]{1,4}",
         "[a-zA-Z0-9_./:-]{1,6}",
@@ -318,6 +325,11 @@ fn long_texts_of_unclosed_constructs_are_read_in_one_go() {
         "${a:-",
         "--x \"",
         "A+=(${A[@]} b)\n",
+        "bash <<E\nE\n",
+        "cat <<E | bash\nsglang serve --tp $T\nE\n",
+        "cat > a.sh <<E |",
+        "bash <<-E\n\t${A[@]} $(\nE\n",
+        "bash <<'E'\n",
     ] {
         let text = piece.repeat((1 << 20) / piece.len());
         let source = Source::new("x.sh", text);

@@ -13,7 +13,7 @@ use std::{
 use super::{
     Argument, Engine, Insertion, Launch, Options, Parsed, Setting, Syntax, Value,
     detect::{self, Detected},
-    edit, problems,
+    documents, edit, problems,
     script::{self, Field, Line, Text},
     writing::Writing,
 };
@@ -27,8 +27,12 @@ use crate::{
 /// Most words of one launch that are read: every rule may look at each of them.
 pub(super) const MOST_WORDS: usize = 1 << 13;
 
-pub(super) fn parse(source: &Source, options: &Options) -> Parsed {
-    let script = script::read(source);
+/// Reads a text as a shell does. `depth` says in how many here-documents it stands.
+pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed {
+    let mut script = script::read(source);
+    if depth > 0 {
+        script.lines.iter_mut().for_each(Line::leave_open);
+    }
     let mut diagnostics = Vec::new();
     let mut launches = Vec::new();
     let (candidates, others): (Vec<_>, Vec<_>) = join_bare(source, script.lines, &mut diagnostics)
@@ -43,6 +47,13 @@ pub(super) fn parse(source: &Source, options: &Options) -> Parsed {
     if !of_slime.is_empty() {
         let companions = companions(source, others.iter().map(|(_, line)| line), options);
         of_slime.iter_mut().for_each(|launch| accompany(source, launch, &companions));
+    }
+    if depth < documents::DEEPEST {
+        for document in &script.documents {
+            let found = documents::read(document, source, options, depth);
+            launches.extend(found.launches);
+            diagnostics.extend(found.diagnostics);
+        }
     }
     launches.sort_by_key(|launch| launch.anchor);
     // What does not close far from any launch is prose, unless it is why no launch was found.

@@ -1,5 +1,7 @@
 //! From shell text to the command lines that it runs, variables and arrays filled in as far as the text tells.
 
+mod destination;
+mod documents;
 mod fences;
 mod inside;
 mod line;
@@ -12,6 +14,8 @@ pub(super) use self::surroundings::of_image;
 use self::surroundings::{Surroundings, of_requirement};
 use self::ways::{Conditional, DEEPEST, Elements, Way, ways};
 pub(super) use self::{
+    destination::Kind,
+    documents::{Document, UNKNOWN},
     fences::regions,
     line::{ArrayPlace, Field, Line, Script, Text},
 };
@@ -84,6 +88,7 @@ struct Interpreter<'a> {
     assigned: Vec<&'a str>,
     lines: Vec<Line<'a>>,
     troubles: Vec<Trouble>,
+    documents: Vec<Document>,
     words: usize,
     bytes: Cell<usize>,
     order: usize,
@@ -113,6 +118,7 @@ impl<'a> Interpreter<'a> {
             assigned: Vec::new(),
             lines: Vec::new(),
             troubles: Vec::new(),
+            documents: Vec::new(),
             words: 0,
             bytes: Cell::new(0),
             order: 0,
@@ -126,6 +132,8 @@ impl<'a> Interpreter<'a> {
                 Statement::BlockTurns => self.turn(),
                 Statement::BlockCloses => self.close(),
                 Statement::Array(array) => self.assign_array(array),
+                Statement::Document(document) if nesting == 0 => self.document(&document),
+                Statement::Document(_) => {}
                 Statement::Command(command) => self.command(&command, nesting),
             }
         }
@@ -570,7 +578,7 @@ impl<'a> Interpreter<'a> {
         rest.truncate(MOST_LINES);
         let mut lines = self.lines;
         lines.extend(rest.into_iter().map(|(_, line)| line));
-        Script { lines, troubles: self.troubles }
+        Script { lines, documents: self.documents, troubles: self.troubles }
     }
 }
 
