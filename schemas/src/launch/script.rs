@@ -592,9 +592,10 @@ fn may_hold_flag(word: &Word<'_>) -> bool {
     word.text().is_none_or(has_flag)
 }
 
-/// Whether a word holds a flag, by itself or in a quoted command.
+/// Whether a word holds a flag, by itself or in a quoted command. vLLM's short one for speculation may stand alone.
 fn has_flag(text: &str) -> bool {
     text.as_bytes().windows(2).any(|pair| pair == b"--")
+        || text.strip_prefix("-sc").is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '=']))
 }
 
 fn numbers(first: i64, step: i64, last: i64) -> Option<Vec<String>> {
