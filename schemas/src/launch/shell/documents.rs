@@ -30,7 +30,8 @@ impl<'a> Reader<'a> {
 
     /// Notes a command that the announced documents go through.
     pub(super) fn pass_documents_through(&mut self, command: &Command<'a>) {
-        for announced in self.documents.iter_mut().filter(|announced| !announced.is_complete) {
+        let followed = self.documents.iter_mut().take(MOST_ANNOUNCED);
+        for announced in followed.filter(|announced| !announced.is_complete) {
             let stages = &mut announced.document.stages;
             if stages.len() < MOST_STAGES && command.words.len() < MOST_WORDS {
                 stages.push(command.clone());
@@ -40,7 +41,7 @@ impl<'a> Reader<'a> {
 
     /// Notes the end of a pipeline.
     pub(super) fn complete_documents(&mut self) {
-        self.documents.iter_mut().for_each(|announced| announced.is_complete = true);
+        self.documents.iter_mut().take(MOST_ANNOUNCED).for_each(|announced| announced.is_complete = true);
     }
 
     /// Passes over the bodies that begin here, and tells the documents that are complete.
