@@ -1,5 +1,7 @@
 //! Here-documents that hold a script or YAML, as the shell hands them on.
 
+use std::sync::Arc;
+
 use super::{
     super::{
         pieces::{Piece, Pieces},
@@ -77,7 +79,7 @@ impl<'a> Interpreter<'a> {
         let unknown = exported
             .map(|(name, value)| (name.clone(), Located::new(Value::Unknown(format!("${name}")), value.span)))
             .collect();
-        let mut surroundings = Surroundings { environment: std::sync::Arc::new(unknown), is_open: false };
+        let mut surroundings = Surroundings { environment: Arc::new(unknown), is_open: false };
         surroundings.add(words);
         surroundings
     }
