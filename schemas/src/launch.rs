@@ -3,8 +3,10 @@
 mod arguments;
 mod comments;
 mod detect;
+mod documents;
 mod edit;
 pub mod file;
+mod pieces;
 mod print;
 mod problems;
 mod script;
@@ -64,6 +66,9 @@ pub struct Parsed {
 /// - YAML: Kubernetes manifests and compose files with containers that start an engine, the files that SGLang and vLLM
 ///   take behind `--config`, and slime's `--sglang-config`. Text that could be YAML but holds no launch as such is read
 ///   as a shell reads it.
+///
+/// Here-documents in a script are read too, where what they hold is run, or written to a file that is a script or YAML
+/// by its name.
 pub fn parse(source: &Source, options: &Options) -> Parsed {
     if source.text().len() > LONGEST_TEXT {
         return problems::too_large(source);
@@ -71,7 +76,7 @@ pub fn parse(source: &Source, options: &Options) -> Parsed {
     if file::looks_like_toml(source) {
         return file::parse(source, options);
     }
-    yaml::parse(source, options).unwrap_or_else(|| arguments::parse(source, options))
+    yaml::parse(source, options, 0).unwrap_or_else(|| arguments::parse(source, options, 0))
 }
 
 /// Reads the words of spectune's own command line. The source holds the words as a shell would take them, so that
@@ -377,6 +382,7 @@ fn size(text: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    mod documents;
     mod scripts;
     mod toml;
     mod written;

@@ -4,6 +4,7 @@ mod attention;
 mod capture;
 mod estimate;
 mod memory;
+mod ranks;
 mod requests;
 mod shape;
 mod view;
@@ -22,6 +23,7 @@ use crate::{
 pub use attention::uses_mla;
 pub use capture::default_capture_sizes;
 pub use estimate::{MemoryEstimate, readable};
+pub(crate) use ranks::attention_ranks;
 pub use shape::{default_shape, parse_algorithm};
 
 /// The newest SGLang version whose behaviour is known.
@@ -118,13 +120,9 @@ impl Given<'_> {
         Some(Decided { value: number.value, origin: Origin::Written(number.span) })
     }
 
-    /// Data-parallel ranks that share the attention layers, each of which takes its part of the running requests.
-    fn attention_ranks(&self) -> usize {
-        let ranks = match self.launch.count(Key::AttnDpSize) {
-            Some(ranks) => Some(ranks),
-            None => self.launch.count(Key::DpSize).filter(|_| self.launch.has(Key::EnableDpAttention)),
-        };
-        ranks.map_or(1, |ranks| ranks.value.max(1))
+    /// See [`attention_ranks`].
+    fn attention_ranks(&self) -> Option<usize> {
+        attention_ranks(self.launch)
     }
 }
 

@@ -60,3 +60,21 @@ fn many_branches_do_not_make_many_launches_of_one_command() {
     let (_, parsed) = read(&format!("{branches}sglang serve --model-path a ${{A[@]}} ${{A[@]}}"));
     assert_eq!(parsed.launches.len(), 8);
 }
+
+/// What is filled into here-documents is copied, there as in here-documents that these hold.
+#[test]
+fn a_long_variable_in_a_here_document_does_not_multiply() {
+    let used = " $A".repeat(4000);
+    let text = format!("A={}\nbash <<E\nsglang serve --model-path a --x{used}\nE\n", "x".repeat(1 << 15));
+    let (_, parsed) = read(&text.repeat(4));
+    let words = parsed.launches.iter().flat_map(|launch| &launch.arguments).flat_map(|argument| &argument.values);
+    let bytes: usize = words.map(|word| word.value.written().len()).sum();
+    assert!(bytes <= 1 << 20, "{bytes} bytes");
+}
+
+/// Each here-document may be long, and all of them are in the text.
+#[test]
+fn of_many_here_documents_some_are_read() {
+    let (_, parsed) = read(&"bash <<E\nsglang serve --model-path a\nE\n".repeat(1000));
+    assert_eq!(parsed.launches.len(), 256);
+}

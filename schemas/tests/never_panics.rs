@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use schemas::{
     diagnostic::{Findings, Format, fix, render},
-    launch::{Engine, Launch, Options, Syntax, from_arguments, parse},
+    launch::{Engine, Launch, Options, Parsed, Syntax, from_arguments, parse},
     model::{ModelConfig, ModelFacts, TensorHeaders, published},
     resolve::{resolve, version_of},
     rules::{Context, Selection, lint},
@@ -93,6 +93,13 @@ fn shell_text() -> impl Strategy<Value = String> {
         Just("X=\"$X $X\"\n".to_owned()),
         Just("A+=(${A[@]} \"${A[@]}\" --sglang-tp 1)\n".to_owned()),
         Just("<<EOF\n".to_owned()),
+        Just("cat > run.sh <<EOF\n".to_owned()),
+        Just("bash <<-'EOF' | kubectl apply -f - <<E\n".to_owned()),
+        Just("\nEOF\n".to_owned()),
+        Just("\tE\n".to_owned()),
+        Just("\\$X ${SGLANG_ARGS[@]} '$X'".to_owned()),
+        Just("args: [--speculative-num-steps, $X]\n".to_owned()),
+        Just("vllm serve x --speculative-config '{\"num_speculative_tokens\": ".to_owned()),
         Just("```\n".to_owned()),
         "[ \\t\\n\\\\'\"`$(){}\\[\\]<>|&;#=!*@+-]{1,4}",
         "[a-zA-Z0-9_./:-]{1,6}",
@@ -206,6 +213,11 @@ proptest! {
     }
 
     #[test]
+    fn a_launch_in_a_here_document_is_the_launch_at_another_place(text in prop_oneof![shell_text(), mutated_launch()]) {
+        check_in_document(&text);
+    }
+
+    #[test]
     fn configs_and_headers(text in "\\{(\"[a-z_]{1,20}\": ?([0-9.eE-]{1,9}|\"\\PC{0,4}\"|null|\\[[0-9, ]{0,8}\\]|\\{\\}),? ?){0,6}\\}?") {
         let _ = ModelConfig::parse(&text).map(|config| {
             let facts = ModelFacts { config, ..ModelFacts::default() };
@@ -232,6 +244,44 @@ fn check_printed(name: &str, text: &str) {
         let keys = |launch: &Launch| launch.settings.keys().copied().collect::<Vec<_>>();
         assert_eq!(again.first().map(keys), Some(keys(&launch)), "{text}");
     }
+}
+
+/// All places and edits of a launch are the same in a here-document, but for where it begins.
+fn check_in_document(text: &str) {
+    // What is no launch alone may be one there, and the other way round.
+    if !text.contains("sglang")
+        || text.contains("```")
+        || text.contains("~~~")
+        || text.lines().any(|line| line.trim() == "EOF")
+    {
+        return;
+    }
+    let opener = "cat > run.sh <<'EOF'\n";
+    let (alone, within) = (format!("{text}\n"), format!("{opener}{text}\nEOF\n"));
+    let read = |text: &str| parse(&Source::new("x.sh", text), &Options::default());
+    let shown = |parsed: &Parsed, by: usize| -> Vec<String> {
+        let at = |span: Span| format!("{:?}", Span::new(span.start + by, span.end + by));
+        let of_launch = |launch: &Launch| {
+            let mut places = vec![at(launch.span), at(launch.anchor)];
+            places.extend(launch.arguments.iter().map(|argument| at(argument.span)));
+            for key in schemas::flags::FLAGS.iter().map(|flag| flag.key) {
+                let edits = launch.remove(key).into_iter().chain([launch.set(key, EngineVersion::new(0, 5, 23), "1")]);
+                places.extend(edits.map(|edit| format!("{} {}", at(edit.span), edit.replacement)));
+            }
+            places.join(" ")
+        };
+        let of_finding = |found: &schemas::diagnostic::Diagnostic| format!("{} {}", found.code, at(found.span));
+        parsed.launches.iter().map(of_launch).chain(parsed.diagnostics.iter().map(of_finding)).collect()
+    };
+    let (alone, within) = (read(&alone), read(&within));
+    if !alone.launches.is_empty() {
+        assert_eq!(shown(&within, 0), shown(&alone, opener.len()), "{text}");
+    }
+}
+
+#[test]
+fn published_launches_are_the_same_in_here_documents() {
+    launches().iter().for_each(|launch| check_in_document(launch));
 }
 
 #[test]
@@ -318,6 +368,11 @@ fn long_texts_of_unclosed_constructs_are_read_in_one_go() {
         "${a:-",
         "--x \"",
         "A+=(${A[@]} b)\n",
+        "bash <<E\nE\n",
+        "cat <<E | bash\nsglang serve --tp $T\nE\n",
+        "cat > a.sh <<E |",
+        "bash <<-E\n\t${A[@]} $(\nE\n",
+        "bash <<'E'\n",
     ] {
         let text = piece.repeat((1 << 20) / piece.len());
         let source = Source::new("x.sh", text);

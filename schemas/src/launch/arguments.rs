@@ -13,8 +13,9 @@ use std::{
 use super::{
     Argument, Engine, Insertion, Launch, Options, Parsed, Setting, Syntax, Value,
     detect::{self, Detected},
-    edit, problems,
+    documents, edit, problems,
     script::{self, Field, Line, Text},
+    vllm,
     writing::Writing,
 };
 use crate::{
@@ -27,8 +28,12 @@ use crate::{
 /// Most words of one launch that are read: every rule may look at each of them.
 pub(super) const MOST_WORDS: usize = 1 << 13;
 
-pub(super) fn parse(source: &Source, options: &Options) -> Parsed {
-    let script = script::read(source);
+/// Reads a text as a shell does. `depth` says in how many here-documents it stands.
+pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed {
+    let mut script = script::read(source);
+    if depth > 0 {
+        script.lines.iter_mut().for_each(Line::leave_open);
+    }
     let mut diagnostics = Vec::new();
     let mut launches = Vec::new();
     let (candidates, others): (Vec<_>, Vec<_>) = join_bare(source, script.lines, &mut diagnostics)
@@ -43,6 +48,13 @@ pub(super) fn parse(source: &Source, options: &Options) -> Parsed {
     if !of_slime.is_empty() {
         let companions = companions(source, others.iter().map(|(_, line)| line), options);
         of_slime.iter_mut().for_each(|launch| accompany(source, launch, &companions));
+    }
+    if depth < documents::DEEPEST {
+        for document in &script.documents {
+            let found = documents::read(document, source, options, depth);
+            launches.extend(found.launches);
+            diagnostics.extend(found.diagnostics);
+        }
     }
     launches.sort_by_key(|launch| launch.anchor);
     // What does not close far from any launch is prose, unless it is why no launch was found.
@@ -155,12 +167,16 @@ fn build(
         split::positional_model(&mut arguments);
         let message = "vLLM launch: its speculative configuration is checked, its other flags are not";
         diagnostics.push(problems::VLLM_UNREAD.at(detected.anchor, message, "not checked"));
+        // Whether a word belongs to a flag that is not read is not known.
+        diagnostics.extend(troubles.into_iter().filter(|trouble| trouble.code == problems::MISSING_VALUE.code));
+        diagnostics.extend(vllm::bad_values(source, &arguments));
+        bad_values(&arguments, engine, diagnostics);
     } else {
         diagnostics.append(&mut troubles);
         // Benchmarks take the server's flags and others of their own.
         if !source.slice(detected.anchor).contains("bench") {
             unknown::report(&arguments, engine, diagnostics);
-            bad_values(&arguments, diagnostics);
+            bad_values(&arguments, engine, diagnostics);
         }
     }
     let syntax = if detected.array.is_some() { Syntax::ShellArray } else { Syntax::CommandLine };
@@ -170,7 +186,7 @@ fn build(
     let mut settings = settings(source, &arguments, syntax);
     let perhaps = perhaps(source, line, engine, version, &mut arguments, &mut settings);
     if engine == Engine::Vllm {
-        settings.extend(super::vllm::draft_setting(&arguments));
+        settings.extend(vllm::draft_setting(&arguments));
     }
     let insertion = place::insertion(source, &arguments, syntax, engine, span);
     Launch {
@@ -190,7 +206,7 @@ fn build(
 }
 
 /// Values that argparse cannot read: words where a number must be.
-fn bad_values(arguments: &[Argument], diagnostics: &mut Vec<Diagnostic>) {
+fn bad_values(arguments: &[Argument], engine: Engine, diagnostics: &mut Vec<Diagnostic>) {
     for argument in arguments {
         let Some(key) = argument.key else { continue };
         let (what, is_read): (_, fn(&str) -> bool) = match key.flag().takes {
@@ -204,14 +220,15 @@ fn bad_values(arguments: &[Argument], diagnostics: &mut Vec<Diagnostic>) {
             let shown: String = bad.value.written().chars().take(60).collect();
             let message = format!("`{}` takes a number, and `{shown}` is none", argument.flag.value);
             let mut diagnostic = problems::BAD_VALUE.at(bad.span, message, "not a number");
-            diagnostic.notes.push(format!("sglang: \"invalid {what} value: '{shown}'\""));
+            let who = if engine == Engine::Vllm { "vllm" } else { "sglang" };
+            diagnostic.notes.push(format!("{who}: \"invalid {what} value: '{shown}'\""));
             diagnostics.push(diagnostic);
         }
     }
 }
 
 /// Whether a text is a shell's pattern (`{1..8}`) or a placeholder of documentation (`N`, `[N]`).
-fn stands_for_another(text: &str) -> bool {
+pub(super) fn stands_for_another(text: &str) -> bool {
     text.contains(['{', '}', '[', ']', '<', '>', '*', '?'])
         || text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_')
 }

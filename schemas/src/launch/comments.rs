@@ -1,10 +1,15 @@
 //! Where a launch text has comments.
 
-use super::{file, script, shell};
+use super::{documents, file, script, shell};
 use crate::text::{Source, Span};
 
 /// The comments of a text, each from its `#` to the end of the line, in order.
 pub(crate) fn comments(source: &Source) -> Vec<Span> {
+    within(source, 0)
+}
+
+/// The comments of a text that stands in so many here-documents.
+pub(super) fn within(source: &Source, depth: usize) -> Vec<Span> {
     let text = source.text();
     if file::looks_like_toml(source) {
         return toml(text);
@@ -12,7 +17,11 @@ pub(crate) fn comments(source: &Source) -> Vec<Span> {
     if super::yaml::is_yaml(source) {
         return yaml(text);
     }
-    script::regions(source).into_iter().flat_map(|region| shell::comments(text, region)).collect()
+    let regions = script::regions(source).into_iter();
+    let mut comments: Vec<Span> = regions.flat_map(|region| shell::comments(text, region)).collect();
+    comments.extend(documents::comments_in(source, depth));
+    comments.sort_unstable();
+    comments
 }
 
 /// A quoted text of TOML.
@@ -106,6 +115,7 @@ mod tests {
     fn comments_of_a_shell() {
         check("x.sh", "# a\nls '# b' \"# c\" x#d # e\r\nA=(\n  # f\n  --g # h\n)", &["# a", "# e", "# f", "# h"]);
         check("x.sh", "cat <<E\n# no\nE\n# yes", &["# yes"]);
+        check("x.sh", "# a\ncat > b.sh <<-E\n\t# b\n\tsglang $X # c\n\tE\n# d", &["# a", "# b", "# c", "# d"]);
         check("x.sh", "sglang serve --model-path x \\\n  --tp 2 # last", &["# last"]);
         check("x.md", "# Title\n```sh\n# in\n```\n# out\n", &["# in"]);
     }

@@ -6,6 +6,9 @@ use crate::{
     text::Span,
 };
 
+/// What every text with a launch of its own holds.
+const EVIDENT: [&str; 6] = ["sglang", "vllm", "spectune", "launch_server", "--speculative", "--model-path"];
+
 /// A command line that starts an engine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Detected {
@@ -60,6 +63,11 @@ pub(super) fn detect(line: &Line<'_>, told: Option<Engine>) -> Option<Detected> 
         (None, None) => significant?.span,
     };
     Some(Detected { engine, first_argument, anchor, array: array.map(|array| array.span) })
+}
+
+/// Whether a text may hold the launch of an engine.
+pub(super) fn names_engine(text: &str) -> bool {
+    EVIDENT.iter().any(|name| text.contains(name))
 }
 
 /// The engine's program, the index of its first argument, and the first and last of the words that name it.

@@ -42,7 +42,8 @@ problems! {
     UNUSED_SUPPRESSION = "LT10" "unused-suppression" Warning "a comment suppresses what is not found";
     WRONG_SUPPRESSION = "LT11" "wrong-suppression" Warning "a comment that suppresses names no rule";
     YAML_SYNTAX = "LT12" "invalid-yaml" Error "a YAML file is not valid YAML";
-    BAD_VALUE = "LT13" "bad-value" Error "a flag that takes a number has something else";
+    BAD_VALUE = "LT13" "bad-value" Error "a flag that takes a number has something else, or a key of vLLM's JSON a value of another type";
+    JSON_SYNTAX = "LT14" "invalid-json" Error "the JSON of vLLM's speculative configuration cannot be read";
 }
 
 impl Problem {

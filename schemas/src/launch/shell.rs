@@ -10,12 +10,15 @@
 //! memory that all of it would take.
 
 mod balance;
+mod body;
 mod cases;
+mod documents;
 mod lexer;
 mod seams;
 mod word;
 
 pub(super) use balance::{Hopeless, Opener};
+pub(super) use body::{Chunk, chunks};
 pub(super) use lexer::{Reader, comments};
 
 use std::borrow::Cow;
@@ -32,6 +35,8 @@ pub(super) enum Statement<'a> {
     Command(Command<'a>),
     /// `NAME=( … )` or `NAME+=( … )`.
     Array(Array<'a>),
+    /// A here-document, behind the commands that it goes through.
+    Document(Document<'a>),
     /// The beginning of something that may not run, or runs several times: `if`, `for`, `case`, a function, a subshell,
     /// what stands behind `&&` and `||`.
     BlockOpens(Block),
@@ -39,6 +44,19 @@ pub(super) enum Statement<'a> {
     BlockTurns,
     /// The end of a block.
     BlockCloses,
+}
+
+/// A here-document: a text in a script that commands read.
+#[derive(Clone, Debug)]
+pub(super) struct Document<'a> {
+    /// Its lines, the one that ends it left out.
+    pub body: Span,
+    /// Whether its delimiter is quoted: then the shell leaves it as it stands.
+    pub is_quoted: bool,
+    /// `<<-`: the tabs that its lines begin with are not part of it.
+    pub strips_tabs: bool,
+    /// The command that reads it, and those behind that one in the pipeline.
+    pub stages: Vec<Command<'a>>,
 }
 
 /// What kind of block.
@@ -63,6 +81,8 @@ pub(super) struct Command<'a> {
     pub assignments: Vec<Assignment<'a>>,
     /// Its words.
     pub words: Vec<Word<'a>>,
+    /// The file that its output goes to.
+    pub writes: Option<Word<'a>>,
 }
 
 /// `NAME=value`.

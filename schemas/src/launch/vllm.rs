@@ -1,15 +1,21 @@
-//! vLLM's speculative configuration: the JSON behind `--speculative-config`, or the flags of older versions.
+//! vLLM's speculative configuration: the JSON behind `--speculative-config`, its keys as flags of their own, or the flags
+//! of older versions.
+
+mod keys;
+mod values;
 
 use serde_json::Value as Json;
 
 use super::{Argument, Launch, Setting, writing::Writing};
 use crate::{
-    flags::Key,
+    flags::{Arity, Key},
     launch::Engine,
     text::{Located, Span},
 };
+use keys::{Named, named};
+pub(super) use values::bad_values;
 
-/// What a vLLM launch says of speculation. A `None` is not given.
+/// What a vLLM launch says of speculation. A `None` is not given, or not known.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VllmSpeculation {
     /// Where it stands.
@@ -19,7 +25,9 @@ pub struct VllmSpeculation {
     /// The draft.
     pub model: Option<String>,
     /// Draft tokens a round, the bonus token not counted.
-    pub num_speculative_tokens: Option<u64>,
+    pub num_speculative_tokens: Option<i64>,
+    /// Whether a number of draft tokens is given, be it known or not.
+    pub gives_tokens: bool,
 }
 
 impl Launch {
@@ -33,45 +41,67 @@ impl Launch {
 
     /// Whether a vLLM flag stands there, by its name with dashes.
     pub fn vllm_flag(&self, name: &str) -> Option<&Argument> {
-        self.arguments.iter().find(|argument| dashed(argument) == name)
+        self.arguments.iter().find(|argument| argument.flag.value.replace('_', "-") == name)
+    }
+
+    /// Where a key of the speculative configuration stands that is given as a flag of its own.
+    pub fn vllm_key_place(&self, key: &str) -> Option<Span> {
+        let is_key = |argument: &&Argument| named(&argument.flag.value) == Some(Named::Key(key));
+        self.arguments.iter().rfind(is_key).map(|argument| argument.span)
     }
 }
 
-/// A flag's name with dashes for underscores: vLLM takes both.
-fn dashed(argument: &Argument) -> String {
-    argument.flag.value.replace('_', "-")
+/// What a flag means to vLLM, and how many words follow it where that is known.
+pub(super) fn meaning(spelling: &str) -> (Option<Key>, Option<Arity>) {
+    let key = match spelling.replace('_', "-").as_str() {
+        "--model" => Some(Key::ModelPath),
+        "--dtype" => Some(Key::Dtype),
+        "--tensor-parallel-size" | "--tp" | "-tp" => Some(Key::TpSize),
+        "--max-model-len" => Some(Key::ContextLength),
+        "--config" => Some(Key::Config),
+        _ => None,
+    };
+    let takes_one = key.is_some() || named(spelling).is_some();
+    (key, takes_one.then_some(Arity::One))
 }
 
 fn speculation(arguments: &[Argument]) -> Option<VllmSpeculation> {
-    let known = |argument: &Argument| Some(argument.values.first()?.value.known()?.to_owned());
     let mut found: Option<VllmSpeculation> = None;
     for argument in arguments {
-        let name = dashed(argument);
-        let empty = || VllmSpeculation { span: argument.span, method: None, model: None, num_speculative_tokens: None };
-        if name == "--speculative-config" {
-            let object: Json = serde_json::from_str(&known(argument)?).ok()?;
-            let text = |field: &str| object.get(field).and_then(Json::as_str).map(str::to_owned);
-            found = Some(VllmSpeculation {
-                span: argument.values.first().map_or(argument.span, |value| value.span),
-                method: text("method"),
-                model: text("model"),
-                num_speculative_tokens: object.get("num_speculative_tokens").and_then(Json::as_u64),
-            });
-            continue;
-        }
-        let field = match name.strip_prefix("--speculative-config.") {
-            Some(field) => field.replace('-', "_"),
-            None if name == "--speculative-model" => "model".to_owned(),
-            None if name == "--num-speculative-tokens" => "num_speculative_tokens".to_owned(),
-            None => continue,
+        let known = || argument.values.first().and_then(|value| value.value.known());
+        let empty = |span| VllmSpeculation {
+            span,
+            method: None,
+            model: None,
+            num_speculative_tokens: None,
+            gives_tokens: false,
         };
-        let Some(value) = known(argument) else { continue };
-        let this = found.get_or_insert_with(empty);
-        match field.as_str() {
-            "method" => this.method = Some(value),
-            "model" => this.model = Some(value),
-            "num_speculative_tokens" => this.num_speculative_tokens = value.parse().ok(),
-            _ => {}
+        match named(&argument.flag.value) {
+            None => {}
+            Some(Named::Whole) => {
+                let object: Json = serde_json::from_str(known()?).ok()?;
+                let text = |field: &str| object.get(field).and_then(Json::as_str).map(str::to_owned);
+                let tokens = object.get("num_speculative_tokens").filter(|tokens| !tokens.is_null());
+                found = Some(VllmSpeculation {
+                    method: text("method"),
+                    model: text("model"),
+                    num_speculative_tokens: tokens.and_then(values::integer),
+                    gives_tokens: tokens.is_some(),
+                    ..empty(argument.values.first().map_or(argument.span, |value| value.span))
+                });
+            }
+            Some(Named::Key(key)) => {
+                let this = found.get_or_insert_with(|| empty(argument.span));
+                match key {
+                    "method" => this.method = known().map(str::to_owned),
+                    "model" => this.model = known().map(str::to_owned),
+                    "num_speculative_tokens" => {
+                        this.num_speculative_tokens = known().and_then(|text| text.trim().parse().ok());
+                        this.gives_tokens = true;
+                    }
+                    _ => {}
+                }
+            }
         }
     }
     found

@@ -18,7 +18,7 @@ use excerpt::Excerpt;
 use node::{Broken, Id, Node, Scalar, Tree};
 use remap::Origin;
 
-use super::{Launch, Options, Parsed, arguments, problems};
+use super::{Launch, Options, Parsed, arguments, detect::names_engine, problems};
 use crate::{
     diagnostic::Diagnostic,
     text::{Source, Span},
@@ -31,8 +31,8 @@ const LONGEST_YAML: usize = 4 << 20;
 const MOST_LAUNCHES: usize = 1024;
 
 /// Reads a text that is YAML by its name or by its first line. Nothing where it holds no launch: another reader may find
-/// one.
-pub(super) fn parse(source: &Source, options: &Options) -> Option<Parsed> {
+/// one. `depth` says in how many here-documents it stands.
+pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Option<Parsed> {
     let text = source.text();
     if text.len() > LONGEST_YAML || !(is_named(source) || begins_as_yaml(source)) {
         return None;
@@ -51,7 +51,7 @@ pub(super) fn parse(source: &Source, options: &Options) -> Option<Parsed> {
         }
     };
     let mut reader =
-        Reader { source: filled.as_ref().unwrap_or(source), tree: &tree, options, found: Parsed::default() };
+        Reader { source: filled.as_ref().unwrap_or(source), tree: &tree, options, depth, found: Parsed::default() };
     let read = reader.configs();
     if !read {
         reader.containers();
@@ -72,7 +72,7 @@ fn no_launch(source: &Source) -> Parsed {
 
 /// Whether a text is read as YAML.
 pub(super) fn is_yaml(source: &Source) -> bool {
-    is_named(source) || parse(source, &Options::default()).is_some()
+    is_named(source) || parse(source, &Options::default(), 0).is_some()
 }
 
 fn is_named(source: &Source) -> bool {
@@ -105,6 +105,7 @@ struct Reader<'a> {
     source: &'a Source,
     tree: &'a Tree,
     options: &'a Options,
+    depth: usize,
     found: Parsed,
 }
 
@@ -122,7 +123,7 @@ impl Reader<'_> {
     }
 
     fn containers(&mut self) {
-        if !container::is_evident(self.source.text()) {
+        if !names_engine(self.source.text()) {
             return;
         }
         let has_services = |root: &Id| self.tree.map(*root).and_then(|map| self.tree.get(map, "services")).is_some();
@@ -187,7 +188,7 @@ impl Reader<'_> {
     /// Reads a command as a shell does, each place in the YAML.
     fn excerpt(&self, mut excerpt: Excerpt, options: &Options) -> (Vec<Launch>, Vec<Diagnostic>) {
         let source = Source::new(self.source.name(), std::mem::take(&mut excerpt.text));
-        let parsed = arguments::parse(&source, options);
+        let parsed = arguments::parse(&source, options, self.depth);
         if parsed.launches.is_empty() {
             return (Vec::new(), Vec::new());
         }

@@ -27,7 +27,7 @@ const ASSUMED_MEMORY: u64 = 80 * GIB;
 
 /// The batch sizes that are captured. Where tensor parallelism is not known they are those that any gives, if so.
 pub(super) fn sizes_of(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<Vec<usize>>> {
-    if resolved.tp_size.is_some() || given.attention_ranks() > 1 {
+    if resolved.tp_size.is_some() || given.attention_ranks() != Some(1) {
         return sizes(given, resolved);
     }
     let parallel = |size: usize| {
@@ -52,7 +52,10 @@ fn sizes(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<Vec<usize>>> 
     if given.launch.has(Key::MaxRunningRequests) && resolved.max_running_requests.is_none() {
         return None;
     }
-    let pool = resolved.max_running_requests.as_ref().map(|limit| (limit.value / given.attention_ranks()).max(1));
+    let pool = match &resolved.max_running_requests {
+        Some(limit) => Some((limit.value / given.attention_ranks()?).max(1)),
+        None => None,
+    };
     let written = match given.launch.setting(Key::CudaGraphBs) {
         Some(setting) => {
             let numbers = given.launch.integers(Key::CudaGraphBs)?;
@@ -277,9 +280,13 @@ impl Alignment {
 }
 
 fn alignment(given: &Given<'_>, resolved: &Resolved) -> Option<Alignment> {
-    let ranks = given.attention_ranks();
-    if given.version < V0_4_10 || ranks <= 1 {
-        return Some(Alignment { divisor: 1, width: 1 });
+    let even = Alignment { divisor: 1, width: 1 };
+    if given.version < V0_4_10 {
+        return Some(even);
+    }
+    let ranks = given.attention_ranks()?;
+    if ranks <= 1 {
+        return Some(even);
     }
     let tokens = resolved.num_draft_tokens.as_ref().filter(|_| resolved.speculative).map_or(1, |tokens| tokens.value);
     let width = if given.version >= V0_5_9 { tokens } else { 1 };

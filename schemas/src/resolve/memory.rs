@@ -126,9 +126,11 @@ fn by_use(given: &Given<'_>, resolved: &Resolved, memory: f64) -> Option<f64> {
     if !new || (graphs && !prefill) {
         reserved += largest * 2.0;
     }
-    let ranks = given.attention_ranks() as f64;
-    if ranks > 1.0 && !(new && prefill) {
-        reserved += largest * ranks * if largest > 300.0 { 4.5 } else { 3.0 };
+    if !(new && prefill) {
+        let ranks = given.attention_ranks()? as f64;
+        if ranks > 1.0 {
+            reserved += largest * ranks * if largest > 300.0 { 4.5 } else { 3.0 };
+        }
     }
     if given.version >= V0_5_12 && !(new && decode) && captures_prompts(given) {
         reserved += if given.target.is_some_and(|target| uses_mla(&target.config)) {

@@ -188,6 +188,27 @@ fn running_requests_and_sizes_are_shared_among_attention_ranks() {
 }
 
 #[test]
+fn what_depends_on_ranks_that_are_not_known_is_not_known() {
+    let check = |flags: &str, in_version: &str, known: bool| {
+        let flags = format!("--speculative-algorithm EAGLE --tp 8 {flags}");
+        let target = model("LlamaForCausalLM", r#""hidden_size": 4096, "num_attention_heads": 32, "vocab_size": 1000"#);
+        let resolved = resolved(&flags, in_version, Some(&target), H200);
+        assert_eq!(resolved.capture_sizes.is_some(), known, "sizes of {flags} in {in_version}");
+        let by_use = in_version != "0.4.10";
+        assert_eq!(resolved.mem_fraction_static.is_some(), known || !by_use, "share of {flags} in {in_version}");
+        assert!(resolved.max_running_requests.is_some(), "the limit of all ranks together");
+    };
+    for version in ["0.4.10", "0.5.9", "0.5.23"] {
+        check("--enable-dp-attention --dp-size 4", version, true);
+        check("--enable-dp-attention --dp-size $DP", version, false);
+        check("--attn-dp-size $DP", version, false);
+        check("--dp-size $DP", version, true);
+    }
+    let off = resolved("--tp 8 --enable-dp-attention --dp-size $DP --disable-cuda-graph", "0.5.23", None, H200);
+    assert_eq!(off.capture_sizes.map(|sizes| sizes.value), Some(Vec::new()), "no graphs with any number of ranks");
+}
+
+#[test]
 fn the_attention_backend_follows_model_topk_and_gpu() {
     let check = |architecture: &str, flags: &str, in_version: &str, memory: Option<u64>, expected: Option<&str>| {
         let target = model(architecture, "");

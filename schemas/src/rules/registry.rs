@@ -173,4 +173,6 @@ pub const RULES: &[Rule] = &[
     vl08_method_and_head::RULE,
     vl09_draft_model_method::RULE,
     vl10_capture_sizes_tensor_parallel::RULE,
+    vl11_unknown_method::RULE,
+    vl12_num_speculative_tokens_not_positive::RULE,
 ];

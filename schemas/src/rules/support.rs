@@ -6,7 +6,7 @@ use crate::{
     flags::Key,
     launch::{Engine, Setting},
     model::ModelConfig,
-    resolve::{Algorithm, NEWEST_SGLANG},
+    resolve::{Algorithm, NEWEST_SGLANG, attention_ranks},
     text::Span,
     version::EngineVersion,
 };
@@ -121,14 +121,9 @@ impl<'a> Context<'a> {
         self.line(Key::TpSize, &size.to_string())
     }
 
-    /// Data-parallel ranks of the attention layers; none where they are given but not known.
+    /// See [`attention_ranks`].
     pub(super) fn attention_ranks(&self) -> Option<usize> {
-        let key = if self.launch.has(Key::AttnDpSize) { Key::AttnDpSize } else { Key::DpSize };
-        let shares = key == Key::AttnDpSize || self.launch.has(Key::EnableDpAttention);
-        if !shares || !self.launch.has(key) {
-            return Some(1);
-        }
-        self.launch.count(key).map(|ranks| ranks.value.max(1))
+        attention_ranks(self.launch)
     }
 
     /// Requests that can run together on one worker, where that is known.

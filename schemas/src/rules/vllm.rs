@@ -9,3 +9,5 @@ pub(super) mod vl07_vllm_ngram_lora;
 pub(super) mod vl08_method_and_head;
 pub(super) mod vl09_draft_model_method;
 pub(super) mod vl10_capture_sizes_tensor_parallel;
+pub(super) mod vl11_unknown_method;
+pub(super) mod vl12_num_speculative_tokens_not_positive;

@@ -3,6 +3,7 @@
 use super::super::{
     Argument, Engine, Value, problems,
     script::{Field, Text},
+    vllm,
 };
 use crate::{
     diagnostic::Diagnostic,
@@ -159,19 +160,11 @@ pub(in crate::launch) fn meaning(
     engine: Engine,
     version: Option<EngineVersion>,
 ) -> (Option<Key>, Option<Arity>) {
-    let Some(name) = spelling.strip_prefix("--").filter(|name| !name.starts_with('-')) else { return (None, None) };
+    // What is no flag has no name in any table.
+    let name = spelling.strip_prefix("--").filter(|name| !name.starts_with('-')).unwrap_or_default();
     match engine {
-        Engine::Vllm => {
-            let key = match name.replace('_', "-").as_str() {
-                "model" => Some(Key::ModelPath),
-                "dtype" => Some(Key::Dtype),
-                "tensor-parallel-size" | "tp" => Some(Key::TpSize),
-                "max-model-len" => Some(Key::ContextLength),
-                "config" => Some(Key::Config),
-                _ => None,
-            };
-            (key, key.map(|_| Arity::One))
-        }
+        Engine::Vllm => vllm::meaning(spelling),
+        _ if name.is_empty() => (None, None),
         // The target has a name of slime's own too.
         Engine::Slime => match flags::by_name(name).filter(|flag| flag.of_slime || name == "hf-checkpoint") {
             Some(flag) => (Some(flag.key), Some(flag.arity())),

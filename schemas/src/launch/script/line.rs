@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::{
     super::{Value, shell::Trouble},
+    documents::{Document, UNKNOWN},
     surroundings::Surroundings,
 };
 use crate::{
@@ -49,6 +50,17 @@ pub struct Line<'a> {
     pub version: Option<Located<EngineVersion>>,
 }
 
+impl Line<'_> {
+    /// Takes back what is known of words that a script around this one fills in, whatever quotes they stand in.
+    pub fn leave_open(&mut self) {
+        for word in self.words.iter_mut().chain(&mut self.perhaps) {
+            if let Some(text) = word.value.known().filter(|text| text.contains(UNKNOWN)) {
+                word.value = Text::Unknown(text.to_owned().into());
+            }
+        }
+    }
+}
+
 /// Where an array stands.
 #[derive(Clone, Debug)]
 pub struct ArrayPlace {
@@ -63,6 +75,8 @@ pub struct ArrayPlace {
 pub struct Script<'a> {
     /// Commands in order, then the variables that no command uses.
     pub lines: Vec<Line<'a>>,
+    /// Here-documents that hold scripts or YAML.
+    pub documents: Vec<Document>,
     /// What did not close.
     pub troubles: Vec<Trouble>,
 }

@@ -6,13 +6,15 @@ use serde_json::Value as Json;
 
 use super::{
     super::{Environment, Value},
-    MOST_EXPORTED,
     line::Field,
 };
 use crate::{
     text::{Located, Span},
     version::EngineVersion,
 };
+
+/// Most exported variables: each launch gets a copy of them.
+pub(super) const MOST_EXPORTED: usize = 128;
 
 /// Longest description of a runtime environment that is read.
 const LONGEST_JSON: usize = 1 << 14;

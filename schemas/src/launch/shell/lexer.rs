@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::{
     Array, Assignment, Block, Command, MOST_WORDS, Part, Parts, Statement, Trouble, Word,
     balance::{Hopeless, Opener},
+    documents::Announced,
     seams::Seams,
 };
 use crate::text::Span;
@@ -39,10 +40,14 @@ pub(in crate::launch) struct Reader<'a> {
     pub(super) seams: Option<Seams>,
     /// Whether `&&` or `||` was read last, which a line's end does not end.
     goes_on: bool,
-    /// Delimiters of here-documents that begin on the next line.
-    documents: Vec<String>,
+    /// Here-documents of which not all is read.
+    pub(super) documents: Vec<Announced<'a>>,
     /// Set once a here-document had no end.
-    document_hopeless: bool,
+    pub(super) document_hopeless: bool,
+    /// Whether `|` was read last, behind which the pipeline goes on.
+    pipes: bool,
+    /// The file descriptor in front of a redirection.
+    descriptor: Option<&'a str>,
 }
 
 impl<'a> Iterator for Reader<'a> {
@@ -71,6 +76,8 @@ impl<'a> Reader<'a> {
             goes_on: false,
             documents: Vec::new(),
             document_hopeless: false,
+            pipes: false,
+            descriptor: None,
         }
     }
 
@@ -105,15 +112,18 @@ impl<'a> Reader<'a> {
     fn step(&mut self) -> bool {
         self.skip_blanks();
         let Some(byte) = self.peek(0) else {
-            self.finish();
+            self.end_pipeline();
+            self.read_documents();
             self.close_block();
             return !self.statements.is_empty();
         };
         match byte {
             b'\n' => {
-                self.finish();
+                if !self.pipes {
+                    self.end_pipeline();
+                }
                 self.at += 1;
-                self.skip_documents();
+                self.read_documents();
                 if !self.goes_on {
                     self.close_lists();
                 }
@@ -123,10 +133,11 @@ impl<'a> Reader<'a> {
             b'&' | b'|' if self.peek(1) == Some(byte) => self.and_or(byte == b'|'),
             b'|' => {
                 self.finish();
+                self.pipes = true;
                 self.at += 1;
             }
             b';' | b'&' => {
-                self.finish();
+                self.end_pipeline();
                 self.at += 1;
                 self.close_lists();
                 if byte == b';' && matches!(self.peek(0), Some(b';' | b'&')) {
@@ -135,7 +146,7 @@ impl<'a> Reader<'a> {
             }
             b'(' => self.opening_parenthesis(),
             b')' => {
-                self.finish();
+                self.end_pipeline();
                 self.at += 1;
                 self.close_lists();
                 if self.blocks.last() == Some(&Block::Subshell) {
@@ -177,7 +188,7 @@ impl<'a> Reader<'a> {
 
     /// `&&` and `||`: what follows may not run, and behind `||` it runs where the last one did not.
     fn and_or(&mut self, or: bool) {
-        self.finish();
+        self.end_pipeline();
         self.at += 2;
         self.goes_on = true;
         match self.innermost() {
@@ -207,11 +218,25 @@ impl<'a> Reader<'a> {
         }
     }
 
+    pub(super) fn push_statement(&mut self, statement: Statement<'a>) {
+        self.statements.push_back(statement);
+    }
+
     /// Ends the command that is being read.
     fn finish(&mut self) {
-        if !self.command.words.is_empty() || !self.command.assignments.is_empty() {
-            self.statements.push_back(Statement::Command(std::mem::take(&mut self.command)));
+        self.descriptor = None;
+        let command = std::mem::take(&mut self.command);
+        if !command.words.is_empty() || !command.assignments.is_empty() {
+            self.pass_documents_through(&command);
+            self.statements.push_back(Statement::Command(command));
         }
+    }
+
+    /// Ends the command that is being read, and with it the pipeline.
+    fn end_pipeline(&mut self) {
+        self.finish();
+        self.pipes = false;
+        self.complete_documents();
     }
 
     /// Blanks, line ends of other systems and continued lines.
@@ -250,31 +275,6 @@ impl<'a> Reader<'a> {
         self.at = end;
     }
 
-    /// The bodies of the here-documents that the line before announced.
-    fn skip_documents(&mut self) {
-        for delimiter in std::mem::take(&mut self.documents) {
-            if self.document_hopeless {
-                return;
-            }
-            let mut line_start = self.at;
-            let end = loop {
-                if line_start >= self.bytes().len() {
-                    break None;
-                }
-                let rest = self.bytes().get(line_start..).unwrap_or_default();
-                let length = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
-                if self.slice(line_start, line_start + length).trim() == delimiter {
-                    break Some((line_start + length + 1).min(self.bytes().len()));
-                }
-                line_start += length + 1;
-            };
-            match end {
-                Some(end) => self.at = end,
-                None => self.document_hopeless = true,
-            }
-        }
-    }
-
     fn redirection(&mut self) {
         if let Some(width) = self.placeholder() {
             let span = Span::new(self.at, self.at + width);
@@ -283,21 +283,23 @@ impl<'a> Reader<'a> {
             return;
         }
         let document = self.rest().starts_with(b"<<") && !self.rest().starts_with(b"<<<");
-        self.at += self.rest().iter().take_while(|byte| matches!(byte, b'<' | b'>' | b'&')).count();
-        if document && self.peek(0) == Some(b'-') {
-            self.at += 1;
-        }
+        let length = self.rest().iter().take_while(|byte| matches!(byte, b'<' | b'>' | b'&')).count();
+        let operator = self.slice(self.at, self.at + length);
+        let of_output = self.descriptor.take().is_none_or(|descriptor| descriptor == "1");
+        self.at += length;
+        let strips_tabs = document && self.peek(0) == Some(b'-');
+        self.at += usize::from(strips_tabs);
         self.skip_blanks();
         if self.peek(0) == Some(b'(') {
             let end = self.hopeless.end_of(Opener::Parenthesis, self.bytes(), self.at + 1);
             self.at = end.unwrap_or(self.at + 1);
             return;
         }
-        if let Some(word) = self.word(false)
-            && document
-            && let Some(delimiter) = word.text().filter(|delimiter| !delimiter.is_empty())
-        {
-            self.documents.push(delimiter.to_owned());
+        let Some(word) = self.word(false) else { return };
+        if document {
+            self.announce(&word, strips_tabs);
+        } else if of_output && matches!(operator, ">" | ">>" | "&>" | "&>>") {
+            self.command.writes = Some(word);
         }
     }
 
@@ -313,6 +315,7 @@ impl<'a> Reader<'a> {
     fn item(&mut self) {
         let start = self.at;
         self.goes_on = false;
+        self.pipes = false;
         if let Some((name, append)) = self.assignment_name() {
             let value_start = start + name.len() + 1 + usize::from(append);
             if self.bytes().get(value_start) == Some(&b'(') {
@@ -337,7 +340,8 @@ impl<'a> Reader<'a> {
         };
         let digits = || self.slice(start, self.at).bytes().all(|byte| byte.is_ascii_digit());
         if matches!(self.peek(0), Some(b'<' | b'>')) && digits() {
-            return; // the file descriptor of a redirection
+            self.descriptor = Some(self.slice(start, self.at));
+            return;
         }
         if self.command.words.is_empty() && self.command.assignments.is_empty() && self.keyword(&word) {
             return;

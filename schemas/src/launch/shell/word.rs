@@ -171,6 +171,19 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// What the `$` or backquote at the present place stands for; nothing where it is text.
+    pub(super) fn expansion(&mut self) -> Option<Part<'a>> {
+        let mut parts = Reading::default();
+        match self.peek(0) {
+            Some(b'$') => self.dollar(&mut parts, true, 0),
+            _ => self.backquoted(&mut parts),
+        }
+        match parts.finish() {
+            Parts::One(Part::Text(_)) | Parts::Several(_) => None,
+            Parts::One(part) => Some(part),
+        }
+    }
+
     /// The inside of `${…}`.
     fn parameter(&mut self, start: usize, end: usize, quoted: bool, depth: usize) -> Part<'a> {
         let inside = self.bytes().get(start..end).unwrap_or_default();

@@ -153,6 +153,7 @@ impl<'a> Reader<'a> {
             launch.settings.extend(vllm::draft_setting(&launch.arguments));
             let message = "vLLM launch: its speculative configuration is checked, its other flags are not";
             diagnostics.push(problems::VLLM_UNREAD.at(anchor, message, "not checked"));
+            diagnostics.extend(vllm::bad_values(self.source, &launch.arguments));
         }
         let mut found = Vec::new();
         unknown::report(&launch.arguments, engine, &mut found);

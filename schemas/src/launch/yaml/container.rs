@@ -9,6 +9,7 @@ use super::{
 use crate::{
     launch::{
         Engine,
+        detect::names_engine,
         edit::{is_plain, quoted},
         script::of_image,
     },
@@ -18,9 +19,6 @@ use crate::{
 
 /// The keys whose words make up a command, in their order.
 const COMMAND: [&str; 3] = ["entrypoint", "command", "args"];
-
-/// What every text with a launch of its own holds.
-const EVIDENT: [&str; 6] = ["sglang", "vllm", "spectune", "launch_server", "--speculative", "--model-path"];
 
 /// A command with what is known of its surroundings.
 pub(super) struct Container<'a> {
@@ -57,9 +55,9 @@ impl<'a> Container<'a> {
         let of_image = [("sglang", Engine::Sglang), ("vllm", Engine::Vllm)];
         let engine = of_image.into_iter().find(|(name, _)| starts_with_flag && image.contains(name));
         let engine = engine.map(|(_, engine)| engine);
-        let evident = words.iter().any(|word| is_evident(&word.scalar.text));
+        let evident = words.iter().any(|word| names_engine(&word.scalar.text));
         let variables = Variables::of(yaml, tree, map);
-        let told = variables.list.iter().any(|variable| variable.value.value.known().is_some_and(is_evident));
+        let told = variables.list.iter().any(|variable| variable.value.value.known().is_some_and(names_engine));
         if !evident && !told && engine.is_none() {
             return None;
         }
@@ -137,18 +135,13 @@ impl Word<'_> {
 
 /// A text that stands by itself and is not a container's, as the script in a ConfigMap.
 pub(super) fn lone_script(yaml: &str, tree: &Tree, scalar: &Scalar) -> Option<Excerpt> {
-    if !is_evident(&scalar.text) {
+    if !names_engine(&scalar.text) {
         return None;
     }
     let aligned = tree.align(yaml, scalar)?;
     let mut excerpt = Excerpt::default();
     excerpt.copy(scalar, &aligned, Span::new(0, scalar.text.len()));
     Some(excerpt)
-}
-
-/// Whether a text may hold the launch of an engine.
-pub(super) fn is_evident(text: &str) -> bool {
-    EVIDENT.iter().any(|name| text.contains(name))
 }
 
 /// Writes commands of containers for the shell reader.

@@ -5,7 +5,11 @@ use super::{
     node::{Id, Scalar},
 };
 use crate::{
-    launch::{edit::is_plain, writing::Quotes},
+    launch::{
+        edit::is_plain,
+        pieces::{Piece, Pieces},
+        writing::Quotes,
+    },
     text::Span,
 };
 
@@ -13,22 +17,12 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Excerpt {
     pub text: String,
-    /// What comes from the YAML, in the order of the text.
-    pieces: Vec<Piece>,
+    /// What comes from the YAML.
+    pieces: Pieces<Quotes>,
     /// The words of lists.
     pub items: Vec<Item>,
     /// Where the command begins: before it stand the variables that it is run with.
     pub command: usize,
-}
-
-/// A part of the text that comes from the YAML; as long as its place where it stands there byte for byte.
-#[derive(Clone, Copy, Debug)]
-struct Piece {
-    text: Span,
-    place: Span,
-    quotes: Quotes,
-    /// Where the scalar begins that it is a part of.
-    scalar: usize,
 }
 
 /// An item of a list of words.
@@ -101,8 +95,8 @@ impl Excerpt {
     pub fn put(&mut self, text: &str, place: Span, aligned: &Aligned) {
         let start = self.text.len();
         self.text.push_str(text);
-        let (quotes, scalar) = (aligned.quotes, aligned.outer.start);
-        self.pieces.push(Piece { text: Span::new(start, self.text.len()), place, quotes, scalar });
+        let text = Span::new(start, self.text.len());
+        self.pieces.push(Piece { text, place, whole: aligned.outer.start, with: aligned.quotes });
     }
 
     /// Makes the ends of lines blanks, those behind a backslash not taken.
@@ -116,44 +110,17 @@ impl Excerpt {
 
     /// The place of a part of the text.
     pub fn place(&self, span: Span) -> Span {
-        let first = self.pieces.partition_point(|piece| piece.text.end <= span.start);
-        let last = self.pieces.partition_point(|piece| piece.text.start < span.end);
-        let verbatim = |piece: &Piece| piece.text.end - piece.text.start == piece.place.end - piece.place.start;
-        let start = self.pieces.get(first).map(|piece| match span.start.checked_sub(piece.text.start) {
-            Some(offset) if verbatim(piece) => piece.place.start + offset,
-            _ => piece.place.start,
-        });
-        let end = last.checked_sub(1).and_then(|last| self.pieces.get(last)).map(|piece| {
-            match piece.text.end.checked_sub(span.end) {
-                Some(offset) if verbatim(piece) => piece.place.end - offset,
-                _ => piece.place.end,
-            }
-        });
-        match (start, end) {
-            // Parts of several scalars, which need not stand in the order of the words.
-            (Some(start), Some(end)) if end < start && first + 1 < last => {
-                let touched = self.pieces.get(first..last).unwrap_or_default();
-                touched.iter().map(|piece| piece.place).reduce(Span::join).unwrap_or_default()
-            }
-            (Some(start), Some(end)) => Span::new(start, end),
-            (Some(at), None) | (None, Some(at)) => Span::new(at, at),
-            (None, None) => Span::default(),
-        }
+        self.pieces.place(span)
     }
 
     /// Whether a part of the text comes from one scalar.
     pub fn is_of_one_scalar(&self, span: Span) -> bool {
-        let first = self.pieces.partition_point(|piece| piece.text.end <= span.start);
-        let last = self.pieces.partition_point(|piece| piece.text.start < span.end);
-        let mut touched = self.pieces.get(first..last).unwrap_or_default().iter();
-        let scalar = touched.next().map(|piece| piece.scalar);
-        touched.all(|piece| Some(piece.scalar) == scalar)
+        self.pieces.is_of_one_whole(span)
     }
 
     /// What surrounds the text at an offset in the YAML.
     pub fn quotes(&self, at: usize) -> Option<Quotes> {
-        let first = self.pieces.partition_point(|piece| piece.text.end <= at);
-        Some(self.pieces.get(first)?.quotes)
+        self.pieces.at(at).map(|piece| piece.with)
     }
 
     /// The first and last item that a part of the text touches.

@@ -40,6 +40,13 @@
 //!   --cuda-graph-max-bs 8 --max-running-requests 8
 //! ```
 //!
+//! Among how many ranks the requests are shared may be set elsewhere:
+//!
+//! ```launch good version:0.5.9
+//! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 \
+//!   --cuda-graph-max-bs 8 --max-running-requests 48 --tp 8 --enable-dp-attention --dp-size $DP
+//! ```
+//!
 //! ## Versions
 //!
 //! All versions read. Without a limit of one's own, 48 requests run together under speculation (SD090).

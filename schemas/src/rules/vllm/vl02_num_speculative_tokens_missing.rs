@@ -27,6 +27,12 @@
 //! vllm serve target --speculative-config '{"method": "eagle3", "model": "draft", "num_speculative_tokens": 3}'
 //! ```
 //!
+//! A number that another file or variable holds is given all the same:
+//!
+//! ```launch good
+//! vllm serve target --spec-method eagle3 --spec-model draft --spec-tokens $TOKENS
+//! ```
+//!
 //! ## Versions
 //!
 //! All versions with `--speculative-config`.
@@ -55,7 +61,7 @@ const SILENT: [&str; 3] = ["eagle", "eagle3", "draft_model"];
 fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation()?;
     let method = config.method.as_deref()?;
-    if !SILENT.contains(&method) || config.num_speculative_tokens.is_some() {
+    if !SILENT.contains(&method) || config.gives_tokens {
         return None;
     }
     Some(

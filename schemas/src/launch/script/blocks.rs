@@ -1,0 +1,64 @@
+//! Blocks, which may not run, or run several times: what is assigned in them is not known behind them.
+
+use std::sync::Arc;
+
+use super::{
+    super::shell::Block,
+    Interpreter, anything,
+    ways::{DEEPEST, Way},
+};
+
+impl<'a> Interpreter<'a> {
+    pub(super) fn open(&mut self, block: Block) {
+        if self.blocks.len() < DEEPEST {
+            let of_function = block == Block::Function;
+            self.gone.push(Way { block: self.blocks_seen, turn: 0, of_function });
+            self.blocks_seen = self.blocks_seen.saturating_add(1);
+        }
+        self.blocks.push(self.assigned.len());
+    }
+
+    pub(super) fn turn(&mut self) {
+        let before = self.blocks.last().copied().unwrap_or_default();
+        self.forget_since(before);
+        if self.blocks.len() == self.gone.len()
+            && let Some(way) = self.gone.last_mut()
+        {
+            way.turn = way.turn.saturating_add(1);
+        }
+    }
+
+    pub(super) fn close(&mut self) {
+        let before = self.blocks.pop().unwrap_or_default();
+        self.gone.truncate(self.blocks.len());
+        self.forget_since(before);
+    }
+
+    pub(super) fn assigned(&mut self, name: &'a str) {
+        if !self.blocks.is_empty() {
+            self.assigned.push(name);
+        }
+    }
+
+    fn forget_since(&mut self, before: usize) {
+        for name in self.assigned.split_off(before.min(self.assigned.len())) {
+            self.forget(name);
+        }
+    }
+
+    /// A variable that was assigned in a block that may not have run can hold anything.
+    fn forget(&mut self, name: &'a str) {
+        if let Some(scalar) = self.scalars.get_mut(name) {
+            scalar.value = anything(name);
+            if scalar.fields.len() <= 1 {
+                scalar.fields.clear();
+            }
+            scalar.used = true;
+        }
+        if self.exported.contains_key(name)
+            && let Some(variable) = Arc::make_mut(&mut self.exported).get_mut(name)
+        {
+            variable.value = anything(name).to_value();
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Here-documents that hold a script or YAML, as the shell hands them on.
+
+use std::sync::Arc;
+
+use super::{
+    super::{
+        pieces::{Piece, Pieces},
+        shell::{self, Chunk, Operator, Part, Parts},
+    },
+    Interpreter, Used,
+    destination::{Kind, Stage, kind_of},
+    line::{Field, Text},
+    surroundings::{Surroundings, of_image},
+};
+use crate::{
+    launch::{Value, detect::names_engine, edit::is_plain},
+    text::{Located, Source, Span},
+    version::EngineVersion,
+};
+
+/// Most here-documents of one text that are read.
+const MOST_DOCUMENTS: usize = 256;
+
+/// Most bytes that what is filled in may add to one document.
+const MOST_FILLED: usize = 1 << 16;
+
+/// Stands in a document for what the script around it fills in and nobody knows: no script assigns it.
+pub const UNKNOWN: &str = "$__outer__";
+
+/// A here-document that holds a script or YAML.
+#[derive(Clone, Debug)]
+pub struct Document {
+    pub kind: Kind,
+    /// Its text, filled in as far as the script around it tells.
+    pub text: String,
+    /// Where its text comes from.
+    pub pieces: Pieces<()>,
+    /// What the script around it says of the environment: what it exports may be there or not.
+    pub surroundings: Surroundings,
+    /// The engine's version, where an image or a requirement names it.
+    pub version: Option<Located<EngineVersion>>,
+}
+
+impl<'a> Interpreter<'a> {
+    /// Keeps a here-document, where something runs it.
+    pub(super) fn document(&mut self, document: &shell::Document<'a>) {
+        if self.documents.len() >= MOST_DOCUMENTS {
+            return;
+        }
+        let stages: Vec<Stage<'a>> = document
+            .stages
+            .iter()
+            .map(|command| Stage {
+                words: self.expand_all(&command.words, &mut Used::default()),
+                writes: command
+                    .writes
+                    .as_ref()
+                    .map(|file| Located::new(self.text(&file.parts, file.span, &mut Used::default()), file.span)),
+            })
+            .collect();
+        let Some(kind) = kind_of(&stages, self.source.slice(document.body)) else { return };
+        let mut used = Used::default();
+        let (text, pieces) = self.filled(document, kind, &mut used);
+        match names_engine(&text) {
+            true => self.mark(&used),
+            // The keys of a config file name none.
+            false if kind == Kind::Yaml => {}
+            false => return,
+        }
+        let words: Vec<Field<'a>> = stages.into_iter().flat_map(|stage| stage.words).collect();
+        let image = |word: &Field<'a>| Some(Located::new(of_image(word.value.known()?)?, word.span));
+        let version = words.iter().find_map(image).or(self.pinned.flatten());
+        self.documents.push(Document { kind, text, pieces, surroundings: self.around(&words), version });
+    }
+
+    /// The environment of what commands are given: what is exported here may not be there, or have another value.
+    fn around(&self, words: &[Field<'a>]) -> Surroundings {
+        let exported = self.exported.iter();
+        let unknown = exported
+            .map(|(name, value)| (name.clone(), Located::new(Value::Unknown(format!("${name}")), value.span)))
+            .collect();
+        let mut surroundings = Surroundings { environment: Arc::new(unknown), is_open: false };
+        surroundings.add(words);
+        surroundings
+    }
+
+    /// The text of a document, and where it comes from.
+    fn filled(&self, document: &shell::Document<'a>, kind: Kind, used: &mut Used<'a>) -> (String, Pieces<()>) {
+        let mut filled = Filled { whole: document.body.start, ..Filled::default() };
+        for chunk in shell::chunks(self.source.text(), document) {
+            match chunk {
+                Chunk::Text(span) => filled.write(self.source.slice(span), span, filled.whole),
+                // A script's reader knows it, and tells what is amiss behind it.
+                Chunk::Continuation(span) if kind == Kind::Script => {
+                    filled.write(self.source.slice(span), span, filled.whole);
+                }
+                Chunk::Continuation(_) => {}
+                Chunk::Expansion(part, span) => self.fill(part, span, &mut filled, used),
+            }
+        }
+        (filled.text, filled.pieces)
+    }
+
+    /// Writes what the shell fills in at a place.
+    fn fill(&self, part: Part<'a>, span: Span, filled: &mut Filled, used: &mut Used<'a>) {
+        let before = filled.added;
+        if let Some(fields) = self.words_behind(&part, used).filter(|fields| filled.has_room_for(fields)) {
+            for (number, field) in fields.iter().enumerate() {
+                if number > 0 {
+                    filled.text.push(' ');
+                }
+                filled.write_word(self.source, field);
+            }
+            filled.added = before + fields.iter().map(|field| field.value.written().len() + 1).sum::<usize>();
+            return;
+        }
+        let value = match part {
+            // Its numbers stand on lines of their own, which end a command.
+            Part::Sequence { .. } | Part::Elements(_) | Part::Opaque => None,
+            part => self.text(&Parts::One(part), span, used).known().map(str::to_owned),
+        };
+        let quoted = filled.text.ends_with(['"', '\'']);
+        match value.filter(|value| quoted || !value.contains(char::is_whitespace)) {
+            Some(value) if before + value.len() <= MOST_FILLED => {
+                filled.write(&value, span, filled.whole);
+                filled.added += value.len();
+            }
+            _ => filled.write(UNKNOWN, span, filled.whole),
+        }
+    }
+
+    /// The words that a variable or an array holds, where each of them is written plainly at a place of its own.
+    fn words_behind(&self, part: &Part<'a>, used: &mut Used<'a>) -> Option<Vec<Field<'a>>> {
+        let fields = match part {
+            Part::Variable { name, operator: Operator::Value | Operator::Default, .. } => {
+                let scalar = self.scalars.get(*name)?;
+                let fields = scalar.fields.as_slice();
+                let is_flag = fields.first()?.value.written().starts_with('-');
+                let agrees = |text: &str| text.split_whitespace().eq(fields.iter().map(|field| field.value.written()));
+                // One value stands where it is used.
+                if (fields.len() < 2 && !is_flag) || !scalar.value.known().is_some_and(agrees) {
+                    return None;
+                }
+                used.scalars.push(name);
+                fields.to_vec()
+            }
+            Part::Elements(name) => {
+                let at = *self.current.get(name)?;
+                let (mut fields, mut conditional) = (Vec::new(), Vec::new());
+                self.arrays.get(at)?.expand(&self.gone, &mut fields, &mut conditional);
+                if !conditional.is_empty() {
+                    return None;
+                }
+                used.arrays.push(at);
+                fields
+            }
+            _ => return None,
+        };
+        let is_plain = |field: &Field<'a>| match &field.value {
+            Text::Known(text) => is_plain(text) && self.source.slice(field.span) == text,
+            Text::Unknown(_) => false,
+        };
+        fields.iter().all(is_plain).then_some(fields)
+    }
+}
+
+/// A document while it is filled in.
+#[derive(Default)]
+struct Filled {
+    text: String,
+    pieces: Pieces<()>,
+    /// Where the document begins.
+    whole: usize,
+    /// Bytes that were filled in.
+    added: usize,
+    /// The whole that was written of last, and where in it.
+    last: Option<(usize, usize)>,
+}
+
+impl Filled {
+    fn write(&mut self, text: &str, place: Span, whole: usize) {
+        if text.is_empty() {
+            return;
+        }
+        let start = self.text.len();
+        self.text.push_str(text);
+        self.last = Some((whole, place.end));
+        self.pieces.push(Piece { text: Span::new(start, self.text.len()), place, whole, with: () });
+    }
+
+    /// A word of a list, which is one whole with the word before where nothing but blanks is between the two.
+    fn write_word(&mut self, source: &Source, field: &Field<'_>) {
+        let follows = self.last.is_some_and(|(whole, end)| {
+            let between = source.text().get(end..field.span.start).unwrap_or("x");
+            whole != self.whole && between.trim_matches([' ', '\t', '\r', '\n', '\\']).is_empty()
+        });
+        let whole = self.last.filter(|_| follows).map_or(field.span.start, |(whole, _)| whole);
+        self.write(field.value.written(), field.span, whole);
+    }
+
+    fn has_room_for(&self, fields: &[Field<'_>]) -> bool {
+        let bytes: usize = fields.iter().map(|field| field.value.written().len() + 1).sum();
+        self.added + bytes <= MOST_FILLED
+    }
+}

@@ -1,0 +1,46 @@
+//! Lists of words that no command uses: what a variable or an array holds may be a launch by itself.
+
+use std::sync::Arc;
+
+use super::{
+    Interpreter, MOST_LINES,
+    line::{Field, Line, Script},
+    surroundings::Surroundings,
+    ways::{Elements, ways},
+};
+
+impl<'a> Interpreter<'a> {
+    pub(super) fn finish(self) -> Script<'a> {
+        let named = |fields: &[Field<'_>]| {
+            fields.iter().any(|field| field.value.known().is_some_and(|text| text.starts_with('-')))
+        };
+        let (exported, pinned) = (&self.exported, self.pinned.flatten());
+        let line = |words, perhaps, arrays| Line {
+            words,
+            perhaps,
+            is_variable: true,
+            arrays,
+            surroundings: Surroundings { environment: Arc::clone(exported), is_open: false },
+            version: pinned,
+        };
+        let lines_of = |elements: Elements<'a>| {
+            let (mut words, mut conditional) = (Vec::new(), Vec::new());
+            elements.expand(&[], &mut words, &mut conditional);
+            let (order, places) = (elements.order, elements.places);
+            let on_ways = ways(words, &conditional, &[]).into_iter().filter(move |way| named(&way.words));
+            on_ways.map(move |way| (order, line(way.words, way.perhaps, places.clone())))
+        };
+        let arrays = self.arrays.into_iter().filter(|elements| !elements.used);
+        let mut rest: Vec<(usize, Line<'a>)> = arrays.flat_map(lines_of).take(MOST_LINES).collect();
+        let scalars = self.scalars.into_values();
+        let scalars = scalars.filter(|scalar| !scalar.used && scalar.fields.len() > 1 && named(&scalar.fields));
+        let scalars =
+            scalars.take(MOST_LINES).map(|scalar| (scalar.order, line(scalar.fields, Vec::new(), Vec::new())));
+        rest.extend(scalars);
+        rest.sort_by_key(|(order, _)| *order);
+        rest.truncate(MOST_LINES);
+        let mut lines = self.lines;
+        lines.extend(rest.into_iter().map(|(_, line)| line));
+        Script { lines, documents: self.documents, troubles: self.troubles }
+    }
+}

@@ -1,0 +1,52 @@
+//! Which flags give the speculative configuration, or a key of it.
+
+/// What a flag gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Named<'a> {
+    /// The whole, as JSON.
+    Whole,
+    /// One key of it.
+    Key(&'a str),
+}
+
+/// What a flag gives of the speculative configuration, if anything. vLLM takes underscores for dashes up to the first dot
+/// (`utils/argparse_utils.py`), and `-sc` for `--speculative-config` (`engine/arg_utils.py`).
+pub(super) fn named(spelling: &str) -> Option<Named<'_>> {
+    let (flag, key) = match spelling.split_once('.') {
+        Some((flag, key)) => (flag, Some(key)),
+        None => (spelling, None),
+    };
+    match (flag.replace('_', "-").as_str(), key) {
+        ("--speculative-config" | "-sc", Some(key)) => Some(Named::Key(key)),
+        ("--speculative-config" | "-sc", None) => Some(Named::Whole),
+        ("--spec-method", None) => Some(Named::Key("method")),
+        ("--spec-model" | "--speculative-model", None) => Some(Named::Key("model")),
+        ("--spec-tokens" | "--num-speculative-tokens", None) => Some(Named::Key("num_speculative_tokens")),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_give_the_whole_or_a_key() {
+        for (flag, expected) in [
+            ("--speculative-config", Some(Named::Whole)),
+            ("--speculative_config", Some(Named::Whole)),
+            ("-sc", Some(Named::Whole)),
+            ("-sc.method", Some(Named::Key("method"))),
+            ("--speculative_config.num_speculative_tokens", Some(Named::Key("num_speculative_tokens"))),
+            ("--spec-method", Some(Named::Key("method"))),
+            ("--spec_tokens", Some(Named::Key("num_speculative_tokens"))),
+            ("--num-speculative-tokens", Some(Named::Key("num_speculative_tokens"))),
+            ("--speculative-model", Some(Named::Key("model"))),
+            ("--spec-model.x", None),
+            ("--speculative", None),
+            ("-s", None),
+        ] {
+            assert_eq!(named(flag), expected, "{flag}");
+        }
+    }
+}
