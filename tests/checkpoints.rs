@@ -413,7 +413,7 @@ fn incomplete_folders_are_errors_that_say_what_to_do() {
     let broken_config = |pair: &Pair| fs::write(pair.target().join("config.json"), "{").expect("a file");
     check_broken("eagle3", broken_config, &["target/config.json", "not a valid config.json"]);
     for (index, expected) in [
-        (r#"{"weight_map": {"a": "../elsewhere.safetensors"}}"#, "not a file of this folder"),
+        (r#"{"weight_map": {"a": "../elsewhere.safetensors"}}"#, "no file of this checkpoint"),
         (r#"{"weight_map": {"a": "gone.safetensors"}}"#, "gone.safetensors"),
         (r#"{"weight_map": {}}"#, "names 0 shards"),
         ("[]", "not a valid index"),
