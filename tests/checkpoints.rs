@@ -63,13 +63,16 @@ impl Pair {
 
 /// Output and rounds of a short run: rounds tell whether the head still drafts the same.
 fn run(engine: &mut Engine) -> (Vec<u32>, usize) {
-    let request = Request {
+    let completion = engine.run(vec![asked()]).expect("the request runs").remove(0);
+    (completion.output_ids, completion.rounds)
+}
+
+fn asked() -> Request {
+    Request {
         input_ids: (0..24).map(|at| at * at % 200 + 5).collect(),
         sampling: SamplingParams::default(),
         stop: StopConditions { max_new_tokens: Some(48), ignore_eos: true, ..StopConditions::default() },
-    };
-    let completion = engine.run(vec![request]).expect("the request runs").remove(0);
-    (completion.output_ids, completion.rounds)
+    }
 }
 
 fn tiny() -> PathBuf {
@@ -287,6 +290,56 @@ fn the_bias_of_an_eagle3_head_counts_on_every_device() {
     }
 }
 
+/// Fills a row of a tensor with numbers of bfloat16 that are none.
+fn break_row(pair: &Pair, name: &str, row: usize) {
+    change_tensors(&pair.target(), |tensors| {
+        let (_, shape, data) = tensors.get_mut(name).expect("a tensor of this name");
+        let bytes = 2 * shape.last().expect("a row");
+        data[row * bytes..(row + 1) * bytes].fill(0xFF);
+    });
+}
+
+/// A run, on every device and with and without speculation, ends where the token for this position should come.
+fn check_not_finite(pair: &Pair, position: usize) {
+    for (device, shape) in
+        [(DeviceChoice::Cpu, "0,1,1"), (DeviceChoice::Cpu, "3,4,8"), (DeviceChoice::Emulator, "3,4,8")]
+    {
+        let what = format!("{device:?}, {shape}");
+        let options = EngineOptions {
+            device,
+            policy: ShapePolicy::fixed(shape.parse().expect("a shape")),
+            dtype: "float32".into(),
+            batch_invariant: true,
+            ..pair.options()
+        };
+        match Engine::load(options) {
+            Ok(mut engine) => {
+                let error = engine.run(vec![asked()]).expect_err("the target computes no numbers").to_string();
+                assert!(error.contains(&format!("logits for position {position} are not finite")), "{what}: {error}");
+            }
+            // A machine without a C++ compiler cannot emulate; continuous integration has one.
+            Err(error) => eprintln!("{what} skipped: {error}"),
+        }
+    }
+}
+
+#[test]
+fn weights_that_are_not_finite_end_a_run_in_an_error_on_every_device() {
+    let pair = Pair::new("eagle3");
+    // What a token is read as breaks, and not its logit.
+    change_config(&pair.target(), json!({"tie_word_embeddings": false}));
+    change_tensors(&pair.target(), |tensors| {
+        tensors.insert("lm_head.weight".into(), tensors["model.embed_tokens.weight"].clone());
+    });
+    let (prompt, output) = (asked().input_ids, pair.run().0);
+    let is_new = |at: &usize| !prompt.contains(&output[*at]) && !output[..*at].contains(&output[*at]);
+    let last = (3..output.len()).find(is_new).expect("a token that is new");
+    break_row(&pair, "model.embed_tokens.weight", output[last] as usize);
+    check_not_finite(&pair, prompt.len() + last + 1);
+    break_row(&pair, "model.norm.weight", 0);
+    check_not_finite(&pair, prompt.len());
+}
+
 /// Loading ends in an error that contains all of `expected`.
 fn check_broken(head: &'static str, change: impl FnOnce(&Pair), expected: &[&str]) {
     let pair = Pair::new(head);
@@ -360,7 +413,7 @@ fn incomplete_folders_are_errors_that_say_what_to_do() {
     let broken_config = |pair: &Pair| fs::write(pair.target().join("config.json"), "{").expect("a file");
     check_broken("eagle3", broken_config, &["target/config.json", "not a valid config.json"]);
     for (index, expected) in [
-        (r#"{"weight_map": {"a": "../elsewhere.safetensors"}}"#, "not a file of this folder"),
+        (r#"{"weight_map": {"a": "../elsewhere.safetensors"}}"#, "no file of this checkpoint"),
         (r#"{"weight_map": {"a": "gone.safetensors"}}"#, "gone.safetensors"),
         (r#"{"weight_map": {}}"#, "names 0 shards"),
         ("[]", "not a valid index"),

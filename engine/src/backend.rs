@@ -125,8 +125,11 @@ pub struct TokenLogprobs {
 /// What one request got from a round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Yield {
-    /// One to steps + 1 tokens, bonus token last.
+    /// One to steps + 1 tokens, bonus token last; fewer where one is `not_finite`.
     pub tokens: Vec<ProducedToken>,
+    /// The position of the token behind these for which the target's logits are not finite: there is none, and the request cannot
+    /// go on.
+    pub not_finite: Option<usize>,
 }
 
 /// Where the time of a round went, as measured on the device; a part that was not measured is `None`.
@@ -238,7 +241,7 @@ pub trait Backend: Send {
     /// order of the chunks.
     ///
     /// # Errors
-    /// When the device fails.
+    /// When the target's logits for such a token are not finite, or the device fails.
     fn prefill(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<ProducedToken>>, EngineError>;
 
     /// Starts a round and returns without waiting for it.

@@ -91,7 +91,7 @@ impl Engine {
     /// Admits what fits, takes prompts in, and runs one round for the running batch.
     ///
     /// # Errors
-    /// When the device fails; the engine is not usable afterwards.
+    /// When the target's logits are not finite, or the device fails; the engine is not usable afterwards.
     pub fn step(&mut self) -> Result<Vec<Event>, EngineError> {
         self.scheduler.step()
     }

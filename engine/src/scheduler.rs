@@ -255,7 +255,7 @@ impl Scheduler {
     /// backend cannot leave in flight.
     ///
     /// # Errors
-    /// When the device fails.
+    /// When the target's logits are not finite, or the device fails.
     pub fn step(&mut self) -> Result<Vec<Event>, EngineError> {
         let mut events = Vec::new();
         self.end_cancelled(&mut events);
@@ -386,6 +386,10 @@ impl Scheduler {
             if let Some(kept) = running.take_round(produced.tokens, shape.num_draft_tokens - 1) {
                 batch += 1;
                 self.statistics.kept(kept);
+            }
+            // Of a request that has ended, by these tokens or before, nobody wants a further one.
+            if let Some(position) = produced.not_finite.filter(|_| running.finished().is_none()) {
+                return Err(EngineError::NotFinite { position });
             }
         }
         self.statistics.round(launched, batch, shape, &output.timing);

@@ -39,9 +39,3 @@ pub trait Files {
     /// Most files whose headers may be read: each costs a request where files are far away.
     fn most_headers(&self) -> usize;
 }
-
-/// Whether a name is that of a file in the checkpoint itself: an index from outside must not lead elsewhere.
-pub(crate) fn is_plain(name: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-    !name.is_empty() && name.len() < 256 && !name.starts_with('.') && name.bytes().all(plain)
-}

@@ -2,13 +2,13 @@
 
 use std::{ffi::OsString, ops::Range, path::PathBuf, time::Duration};
 
+use schemas::model::is_plain_name;
 use serde::Deserialize;
 use ureq::{Agent, Body, http::Response};
 
 use crate::{
     Error, Files, Part,
     cache::{home, is_revision, short_text, variable},
-    files::is_plain,
 };
 
 /// Where the hub is unless `HF_ENDPOINT` says otherwise.
@@ -110,7 +110,7 @@ fn unreachable(url: &str, error: &ureq::Error) -> Error {
 pub fn is_id(text: &str) -> bool {
     let mut parts = text.split('/');
     let (first, second, third) = (parts.next(), parts.next(), parts.next());
-    third.is_none() && first.is_some_and(is_plain) && second.is_none_or(is_plain)
+    third.is_none() && first.is_some_and(is_plain_name) && second.is_none_or(is_plain_name)
 }
 
 /// A model on the hub.

@@ -1,8 +1,8 @@
 //! The headers of safetensors files; what the tensors hold is not read.
 
-use schemas::model::{ModelFacts, TensorHeaders, TensorIndex, header_length, is_own_file};
+use schemas::model::{ModelFacts, TensorHeaders, TensorIndex, header_length, is_own_file, is_plain_name};
 
-use crate::{Error, Files, files::is_plain};
+use crate::{Error, Files};
 
 /// Longest index that is read; those of the largest checkpoints have a few MiB.
 const LONGEST_INDEX: u64 = 64 << 20;
@@ -58,13 +58,10 @@ fn names(files: &dyn Files, facts: &mut ModelFacts) -> Result<Vec<String>, Error
         let text = std::str::from_utf8(&bytes).map_err(|error| malformed(error.to_string()))?;
         let index = TensorIndex::parse(text).map_err(|error| malformed(format!("not a valid index: {error}")))?;
         let names: Vec<String> = index.files().into_iter().map(str::to_owned).collect();
-        if let Some(name) = names.iter().find(|name| !is_plain(name)) {
-            return Err(malformed(format!("names {name:?}, which is no file of this checkpoint")));
-        }
         facts.index = Some(index);
         return Ok(names);
     }
-    let own = |name: &String| is_plain(name) && is_own_file(name);
+    let own = |name: &String| is_plain_name(name) && is_own_file(name);
     Ok(files.safetensors()?.into_iter().filter(own).collect())
 }
 

@@ -90,10 +90,10 @@ __device__ __forceinline__ int walk(const Tree& tree, bool runs, int simulated, 
 ///
 /// Reads choice `[batch]`, the target's token behind row `row[request]`; what rows of the target's pass have, row_slot and
 /// row_sample `[batch·nodes]`; what was asked for ahead, ahead_place `[batch·nodes]` as inner_rows has left it and the tokens
-/// ahead_choice (null: nothing was); the rest as accept_drafts. Writes chosen `[batch·nodes]`: at step 0 ahead_choice[place], or −1,
-/// which no node holds; later chosen[row] = choice where it is still −1: what is known stays, for nobody may have awaited a choice,
-/// which then is any token. Then row `[batch]`, the row of the first node on the way from the root whose choice is not known, or of
-/// the last; and of that row slot and sample `[batch]`.
+/// ahead_choice (null: nothing was); the rest as accept_drafts. Writes chosen `[batch·nodes]`: at step 0 ahead_choice[place], or
+/// NOT_ASKED, which no node holds; later chosen[row] = choice where it is still NOT_ASKED: what is known stays, for nobody may have
+/// awaited a choice, which then is any token. Then row `[batch]`, the row of the first node on the way from the root whose choice is
+/// not known, or of the last; and of that row slot and sample `[batch]`.
 /// awaited[step mod 2] is 1 if a walk stands at a node whose choice is not known, padding apart, and else stays 0; the other of the
 /// two becomes 0. The first is 0 when a round begins: behind its last step, `most`, all choices on the ways are known, and a round
 /// that ends with step 1, where some may not be, has made it 0 there.
@@ -113,14 +113,14 @@ extern "C" __global__ void __launch_bounds__(128)
   read_node(tree, node_token, node_parent, node_depth, first, nodes);
   int simulated = simulated_count(simulate, runs, seed, slot, runs ? load_fresh(length + slot) : 0, most, nodes);
   wait_for_predecessor();
-  int own = -1;
+  int own = NOT_ASKED;
   if (node < nodes) {
     if (step > 0) {
       own = chosen[first + node];
-      if (own < 0 && (u64)row[request] == first + node) chosen[first + node] = own = choice[request];
+      if (own == NOT_ASKED && (u64)row[request] == first + node) chosen[first + node] = own = choice[request];
     } else {
       int place = ahead_place ? ahead_place[first + node] : -1;
-      chosen[first + node] = own = place < 0 ? -1 : ahead_choice[place];
+      chosen[first + node] = own = place < 0 ? NOT_ASKED : ahead_choice[place];
     }
   }
   tree.choices[node] = own;
@@ -130,8 +130,8 @@ extern "C" __global__ void __launch_bounds__(128)
   int found = walk(tree, runs, simulated, most, path);
   if (lane() > 0) return;
   int at = 0;
-  while (at < found - 1 && tree.choices[path[at]] >= 0) at++;
-  if (runs && tree.choices[path[at]] < 0) awaited[step % 2] = 1;
+  while (at < found - 1 && tree.choices[path[at]] != NOT_ASKED) at++;
+  if (runs && tree.choices[path[at]] == NOT_ASKED) awaited[step % 2] = 1;
   u64 next = first + path[at];
   row[request] = (int)next;
   slot_of[request] = row_slot[next];
@@ -143,12 +143,13 @@ extern "C" __global__ void __launch_bounds__(128)
 /// Reads chosen `[batch·nodes]` (the target's token behind each node), node_token, node_parent, node_depth
 /// `[batch, nodes]`, batch_slot `[batch]`, seed `[slots]` (only for simulation), page_table.
 /// The way is that of `walk`, of as many nodes as `simulated_count` says if `simulate` > 0, up to the first whose choice is not
-/// known (−1), which is left out: never the root. Choices off the way are not used.
+/// known (NOT_ASKED), which is left out: never the root. Choices off the way are not used. A way ends where a choice is NOT_FINITE,
+/// unless it is simulated. The host is told the position that has no token; all else takes token 0 for it.
 /// Writes, with `most` = steps + 1:
 /// accepted_node `[batch, most]`: the way from the root; what the host reads, in its own memory, at place *output_place of
 /// output `[places, output_ints]`: `[batch]` counts of produced tokens, 1 to most, and `[batch, most]` tokens: the choices
-/// along the way, drafts and then the bonus token; those past the count repeat the last. move_from, move_to `[batch, most]`:
-/// cache rows for compact_cache, −1 past the count.
+/// along the way, drafts and then the bonus token, or of one that is NOT_FINITE its position, negated; those past the count are of
+/// no use. move_from, move_to `[batch, most]`: cache rows for compact_cache, −1 past the count.
 /// The rows r = b·most + i of the draft's extension: token = that of i; position = length + i; write = the cache row
 /// of that position; slot; prefix = length + i + 1; own_count 0; row_source, the row whose features they take: b·nodes +
 /// accepted_node[i], or, where the target ran in two passes (ahead_place `[batch·nodes]` as inner_rows has left it, not null), batch
@@ -190,7 +191,7 @@ extern "C" __global__ void __launch_bounds__(128)
     int found = walk(tree, runs, simulated, most, path);
     if (lane() == 0) {
       count = 1;
-      while (count < found && tree.choices[path[count]] >= 0) count++;
+      while (count < found && tree.choices[path[count]] != NOT_ASKED) count++;
     }
   }
   block_sync();
@@ -204,7 +205,8 @@ extern "C" __global__ void __launch_bounds__(128)
     bool sees = accepted && runs && start + i < limit;
     int from = sees ? cache_rows[node] : -1, to = sees ? cache_rows[i] : -1;
     accepted_node[at] = node;
-    output[gridDim.x + at] = token;
+    output[gridDim.x + at] = token < 0 ? -(start + i + 1) : token;
+    token = max(token, 0);
     move_from[at] = from;
     move_to[at] = from >= 0 ? to : -1;
     row_token[at] = token;
@@ -223,7 +225,7 @@ extern "C" __global__ void __launch_bounds__(128)
     if (group_rows) group_rows[request] = count;
     if (runs) {
       length[slot] = min(start + count, limit);
-      root[slot] = last;
+      root[slot] = max(last, 0);
     }
   }
 }

@@ -142,7 +142,7 @@ extern "C" __global__ void __launch_bounds__(1024)
 /// Lays out a pass over some rows of another.
 ///
 /// Reads picked `[count]`, a row of the other each, or −1 for padding; known (null, or `[rows of the other]`): where it is not
-/// negative the row is not wanted, and padding stands in its place; and of the other rows what they are (see attention.cu) and the
+/// NOT_ASKED the row is not wanted, and padding stands in its place; and of the other rows what they are (see attention.cu) and the
 /// positions of the tokens behind them, row_sample. Writes the same of the rows 0 to count − 1. Padding belongs to the dummy slot,
 /// sees nothing and writes nothing (−1); its token, position and sample are 0.
 /// Grid ceil(count / 4), 128 threads: a warp a row.
@@ -155,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(PICKING_WARPS * WARP)
   int at = (int)blockIdx.x * PICKING_WARPS + warp();
   if (at >= count) return;
   int row = picked[at];
-  bool is_wanted = row >= 0 && !(known && known[row] >= 0);
+  bool is_wanted = row >= 0 && !(known && known[row] != NOT_ASKED);
   int seen = is_wanted ? row_own_count[row] : 0;
   for (int i = lane(); i < seen; i += WARP) own[(u64)at * own_stride + i] = row_own[(u64)row * own_stride + i];
   if (lane() > 0) return;

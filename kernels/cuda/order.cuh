@@ -2,6 +2,11 @@
 // index, NaN behind everything; and what the kernels around trees and sampling share.
 #pragma once
 
+/// What stands for the target's token behind a row where there is none, because nobody has asked for it, or because the row's
+/// largest logit is not finite: its choice is known then, and no draft is it.
+#define NOT_ASKED -1
+#define NOT_FINITE -2
+
 /// Values as integers that compare alike: −0 and +0 are one value, NaN is 0, which no number is.
 __device__ __forceinline__ u32 ordered(float value) {
   if (value != value) return 0;
@@ -18,6 +23,9 @@ __device__ __forceinline__ float unordered(u32 key) {
 __device__ __forceinline__ u64 composite(float value, u32 index) { return (u64)ordered(value) << 32 | (u64)~index; }
 __device__ __forceinline__ u32 composite_index(u64 key) { return ~(u32)key; }
 __device__ __forceinline__ float composite_value(u64 key) { return unordered((u32)(key >> 32)); }
+
+/// Whether such an integer is that of a number between the infinities, which are 0x007fffff and 0xff800000.
+__device__ __forceinline__ bool is_finite_key(u64 key) { return (u32)(key >> 32) - 0x00800000u < 0xff000000u; }
 
 __device__ __forceinline__ u64 warp_best(u64 key) {
 #pragma unroll

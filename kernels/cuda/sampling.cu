@@ -218,7 +218,7 @@ __device__ __forceinline__ u64 multiply_high(u64 a, u64 b) {
 /// before the one to be drawn) `[rows]`; temperature, top_p (≥ 1: off), top_k (0: off), min_p (≤ 0: off) and seed
 /// `[slots]`. `chosen` `[rows]` holds the largest logit's index when the kernel begins (argmax_rows), and the draw when
 /// it ends: the token at which the sum of weights by id exceeds a random share of the whole. Greedy rows keep theirs, as
-/// do rows whose largest scaled logit is not finite: the limit of a vanishing temperature.
+/// do rows whose largest scaled logit is not finite: the limit of a vanishing temperature. So do rows that have none (NOT_FINITE).
 /// Grid rows, 512 threads: one block a row, which reads the row from the second-level cache a few times; without
 /// filters once.
 extern "C" __global__ void __launch_bounds__(512)
@@ -233,7 +233,9 @@ extern "C" __global__ void __launch_bounds__(512)
   row.vocabulary = vocabulary;
   row.temperature = temperature[slot];
   if (row.temperature == 0.0f) return;
-  row.largest = row.logits[chosen[at]] / row.temperature;
+  int best = chosen[at];
+  if (best < 0) return;
+  row.largest = row.logits[best] / row.temperature;
   if (!(row.largest > -infinity() && row.largest < infinity())) return;
   row.cut = 0;
   row.farthest = FARTHEST;

@@ -303,7 +303,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
 }
 
-/// The index of the largest logit of each row, ties to the lower index; NaN loses against everything.
+/// The index of the largest logit of each row, ties to the lower index; NaN loses against everything. NOT_FINITE where the largest
+/// is not finite.
 ///
 /// logits `[rows, row_stride]`, of which `vocabulary` count; chosen `[rows]`. Grid and clusters as `top_k_rows`, a share a block;
 /// 8 bytes a warp of dynamic shared memory for each block and for all of them.
@@ -337,7 +338,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   block_sync();
   if (warp() != 0) return;
   key = best_of(keys, (int)gridDim.x * WARPS);
-  if (lane() == 0) chosen[row] = (int)composite_index(key);
+  if (lane() == 0) chosen[row] = is_finite_key(key) ? (int)composite_index(key) : NOT_FINITE;
 }
 
 /// For requests that ask: the log-probability of a token, and the best tokens with theirs, before temperature and

@@ -29,7 +29,7 @@ pub use linear_few::Stream;
 pub use linear_wide::Wide;
 pub use own_rows::OwnRows;
 pub use sampling::SamplingState;
-pub use select::{Logits, LogprobRows, MOST_SELECTED, TopK};
+pub use select::{Logits, LogprobRows, MOST_SELECTED, NOT_FINITE, TopK};
 pub use tree::{
     Drafting, MOST_NODES, MOST_PLACES, MOST_TOPK, Outputs, PassRows, Proposals, Sequences, TreeNodes, VerifyRows,
 };

@@ -17,4 +17,4 @@ pub use attention::{KeyValues, Visible, attention};
 pub use linear::{Matrix, linear};
 pub use norm::rms_norm;
 pub use rope::{Rope, RopeScaling};
-pub use select::{argmax, log_softmax, log_sum_exp, softmax, top_k};
+pub use select::{argmax, finite_argmax, log_softmax, log_sum_exp, softmax, top_k};

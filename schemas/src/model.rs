@@ -14,7 +14,7 @@ pub use config::{ConfigError, DflashConfig, EagleConfig, ModelConfig, RopeScalin
 pub use derived::{DraftKind, normal_dtype};
 pub use generation::GenerationConfig;
 pub use size::element_bytes;
-pub use tensors::{HeaderError, TensorHeader, TensorHeaders, TensorIndex, header_length, is_own_file};
+pub use tensors::{HeaderError, TensorHeader, TensorHeaders, TensorIndex, header_length, is_own_file, is_plain_name};
 pub use tokenizer::{TokenizerError, TokenizerFacts};
 
 /// All that rules and engines may know of one checkpoint.

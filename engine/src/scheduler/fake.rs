@@ -17,10 +17,13 @@ use crate::{
     request::SamplingParams,
 };
 
+/// In place of a token: the target has no numbers for it.
+pub const NOT_FINITE: u32 = u32::MAX - 1;
+
 /// What the device produces: a function of the prompt and the place in the output, so that it depends on nobody else.
 #[derive(Clone, Copy)]
 pub struct Script {
-    /// The token at a place of the output.
+    /// The token at a place of the output, [`NOT_FINITE`] only behind the first.
     pub token: fn(prompt: &[u32], at: usize) -> u32,
     /// Drafts accepted, of at most `most`, in the round that begins at a place of the output.
     pub accepted: fn(prompt: &[u32], at: usize, most: usize) -> usize,
@@ -223,7 +226,9 @@ impl Backend for Fake {
                 }
             }
             world.read_unread(*slot, self.capacity.page_size, if late { MOST_UNREAD } else { 0 });
-            yields.push(Yield { tokens: tokens.into_iter().map(produced).collect() });
+            let none = tokens.iter().position(|token| *token == NOT_FINITE);
+            let tokens = tokens.into_iter().take(none.unwrap_or(usize::MAX)).map(produced).collect();
+            yields.push(Yield { tokens, not_finite: none.map(|at| length + 1 + at) });
         }
         world.rounds.push((round.slots.len(), round.shape));
         world.launched += 1;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use schemas::tree::TreeShape;
 
 use super::{
-    fake::{Fake, Script, World},
+    fake::{Fake, NOT_FINITE, Script, World},
     *,
 };
 use crate::{
@@ -430,4 +430,25 @@ fn a_round_that_runs_ahead_for_nobody_does_not_keep_the_policy_from_changing() {
     assert!(!scheduler.is_idle(), "a round is under way");
     scheduler.set_policy(ShapePolicy::fixed(TreeShape::chain(2)), &[], &mut |_, _| {}).expect("nothing runs");
     assert!(world.lock().expect("no panic while it was held").is_clean());
+}
+
+#[test]
+fn a_token_that_the_target_has_no_numbers_for_is_an_error_where_somebody_wants_it() {
+    const BREAKS: Script = Script { token: |_, at| if at > 5 { NOT_FINITE } else { 100 + at as u32 }, ..COUNTING };
+    for (rounds_in_flight, shape) in
+        [(1, TreeShape::OFF), (2, TreeShape::OFF), (1, TreeShape::chain(3)), (2, TreeShape::chain(3))]
+    {
+        let capacity = Capacity { rounds_in_flight, ..CAPACITY };
+        let (mut scheduler, world) = scheduler(capacity, BREAKS, ShapePolicy::fixed(shape));
+        // It ends ahead of that: rounds that run along, or the same one, have no token behind its end.
+        let stop = StopConditions { stop_token_ids: vec![105], ..StopConditions::default() };
+        let id = scheduler.submit(Request { stop, ..request(vec![1, 2, 3], 1) }).expect("it fits");
+        let completion = completion(&drain(&mut scheduler), id);
+        assert_eq!(completion.output_ids, [100, 101, 102, 103, 104, 105], "{shape}");
+        assert!(world.lock().expect("no panic while it was held").is_clean());
+
+        scheduler.submit(request(vec![1, 2, 3], 9)).expect("it fits");
+        let error = (0..9).find_map(|_| scheduler.step().err()).expect("it has no seventh token");
+        assert!(matches!(error, EngineError::NotFinite { position: 9 }), "{shape}: {error}");
+    }
 }

@@ -10,11 +10,14 @@ use super::{
 };
 use crate::{
     device::{Buffer, Device, Element},
-    launch::{Acceptance, CachePlanes, InnerNodes, Kernels, Moves, Outputs, Stand, Walk, Ways},
+    launch::{Acceptance, CachePlanes, InnerNodes, Kernels, Moves, NOT_FINITE, Outputs, Stand, Walk, Ways},
 };
 
 /// What a kernel and its check agree on: draws for simulated acceptance are not those for tokens.
 const SIMULATION: u64 = 0xA5C3_D2E1_F0B4_9687;
+
+/// Of a node behind which the target has not been asked for a token.
+const NOT_ASKED: i32 = -1;
 
 /// The trees of a batch, node by node.
 pub(super) struct Trees {
@@ -75,7 +78,16 @@ impl Trees {
     fn forget_some(&mut self, numbers: &mut Numbers) {
         for (at, choice) in self.chosen.iter_mut().enumerate() {
             if at % self.nodes > 0 && numbers.below(3) == 0 {
-                *choice = -1;
+                *choice = NOT_ASKED;
+            }
+        }
+    }
+
+    /// Leaves no token behind a few nodes, roots among them.
+    fn break_some(&mut self, numbers: &mut Numbers) {
+        for choice in self.chosen.iter_mut().filter(|choice| **choice != NOT_ASKED) {
+            if numbers.below(12) == 0 {
+                *choice = NOT_FINITE;
             }
         }
     }
@@ -190,6 +202,9 @@ fn check_one(
     if in_two_passes {
         scene.trees.forget_some(numbers);
     }
+    if numbers.below(3) == 0 {
+        scene.trees.break_some(numbers);
+    }
     let scene = scene;
     let Scene { situation, uploaded, trees, .. } = &scene;
     let upload = |values: &[i32]| device.upload(values).map_err(text);
@@ -235,30 +250,31 @@ fn check_one(
         let start = slot.map_or(0, |slot| situation.length[slot]);
         let choice = |node: usize| trees.chosen[request * nodes + node];
         let mut way = scene.way(request);
-        let known = way.iter().take_while(|node| choice(**node) >= 0).count();
+        let known = way.iter().take_while(|node| choice(**node) != NOT_ASKED).count();
         way.truncate(known.max(1));
-        let last_token = choice(way[way.len() - 1]);
+        let token_of = |node: usize| choice(node).max(0);
+        let last_token = token_of(way[way.len() - 1]);
         for at in 0..most {
             let accepted = at < way.len();
             let node = way[at.min(way.len() - 1)];
             nodes_of.push(node as i32);
-            tokens.push(choice(node));
+            let position = start + at as i32;
+            tokens.push(if choice(node) == NOT_FINITE { -(position + 1) } else { choice(node) });
             sources.push(match places[request * nodes + node] {
                 _ if !in_two_passes => (request * nodes + node) as i32,
                 -1 => request as i32,
                 place => batch as i32 + place,
             });
-            let position = start + at as i32;
             let Some(slot) = slot.filter(|_| accepted && position < situation.limit()) else {
                 moves_from.push(-1);
                 moves_to.push(-1);
-                push_padding(&mut expected_rows, situation, choice(node));
+                push_padding(&mut expected_rows, situation, token_of(node));
                 continue;
             };
             let from = situation.cache_row(slot, start + node as i32);
             moves_from.push(from);
             moves_to.push(if from < 0 { -1 } else { situation.cache_row(slot, position) });
-            expected_rows.token.push(choice(node));
+            expected_rows.token.push(token_of(node));
             expected_rows.position.push(position);
             expected_rows.write.push(situation.cache_row(slot, position));
             expected_rows.slot.push(slot as i32);
@@ -344,7 +360,11 @@ fn check_walk(
     let what = format!("walk over {nodes} nodes, {steps} steps, batch {batch}, simulated {simulate:?}{how}");
     let kernels = Kernels::new(device.clone(), Element::F32);
     let most = steps + 1;
-    let scene = Scene::new(device, numbers, shape, simulate, nodes.max(most))?;
+    let mut scene = Scene::new(device, numbers, shape, simulate, nodes.max(most))?;
+    if numbers.below(3) == 0 {
+        scene.trees.break_some(numbers);
+    }
+    let scene = scene;
     let Scene { situation, uploaded, trees, .. } = &scene;
     let all = batch * nodes;
     let [slots, positions] = [0, 1].map(|_| (0..all).map(|_| numbers.below(1000) as i32).collect::<Vec<i32>>());
@@ -377,13 +397,13 @@ fn check_walk(
         awaited: awaited.slice(),
     };
     let ways: Vec<Vec<usize>> = (0..batch).map(|request| scene.way(request)).collect();
-    let mut known: Vec<i32> = (0..all).map(|at| if is_asked[at] { trees.chosen[at] } else { -1 }).collect();
+    let mut known: Vec<i32> = (0..all).map(|at| if is_asked[at] { trees.chosen[at] } else { NOT_ASKED }).collect();
     for step in 0..=most {
         kernels.walk_on(scene.ways(&chosen), walk, step, situation.sequences(uploaded)).map_err(text)?;
         same(&format!("{what}, choices at step {step}"), &ints(device, &chosen)?, &known)?;
         let stands = |(request, way): (usize, &Vec<usize>)| {
             let mut rows = way.iter().map(|node| request * nodes + node);
-            rows.clone().find(|row| known[*row] < 0).or_else(|| rows.next_back()).unwrap_or_default()
+            rows.clone().find(|row| known[*row] == NOT_ASKED).or_else(|| rows.next_back()).unwrap_or_default()
         };
         let rows: Vec<usize> = ways.iter().enumerate().map(stands).collect();
         let of = |values: &[i32]| rows.iter().map(|row| values[*row]).collect::<Vec<i32>>();
@@ -394,7 +414,7 @@ fn check_walk(
         {
             same(&format!("{what}, {name} at step {step}"), &ints(device, found)?, &expected)?;
         }
-        let awaits = |row: &usize| situation.slot(row / nodes).is_some() && known[*row] < 0;
+        let awaits = |row: &usize| situation.slot(row / nodes).is_some() && known[*row] == NOT_ASKED;
         let is_awaited = rows.iter().any(awaits);
         let mut expected = [0, 0];
         expected[step % 2] = i32::from(is_awaited);
@@ -403,7 +423,7 @@ fn check_walk(
         let answers: Vec<i32> =
             if is_awaited { of(&trees.chosen) } else { rows.iter().map(|row| *row as i32 % 7).collect() };
         for (row, answer) in rows.iter().zip(&answers) {
-            if known[*row] < 0 {
+            if known[*row] == NOT_ASKED {
                 known[*row] = *answer;
             }
         }

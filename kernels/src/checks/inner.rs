@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     device::{Device, Element},
-    launch::{ChosenRows, InnerNodes, Kernels, Picked},
+    launch::{ChosenRows, InnerNodes, Kernels, NOT_FINITE, Picked},
 };
 
 /// One list of inner nodes, with room for this many more than there are.
@@ -83,8 +83,9 @@ pub fn check_pick_rows(device: &Device) -> Result<(), String> {
             let columns: Vec<Vec<i32>> = (0..5).map(|_| any(rows, 1000)).collect();
             let (own_count, own) = (any(rows, own_stride + 1), any(rows * own_stride, 1000));
             let sample = any(rows, 1000);
-            let [picked, known] =
-                [any(count, rows + 1), any(rows, 3)].map(|values| values.iter().map(|at| at - 1).collect::<Vec<i32>>());
+            let picked: Vec<i32> = any(count, rows + 1).into_iter().map(|at| at - 1).collect();
+            // Known is too that there is no token.
+            let known: Vec<i32> = any(rows, 4).into_iter().map(|token| token + NOT_FINITE).collect();
             let from = RowBuffers::new(device, rows, own_stride)?;
             let operand = from.operand();
             let targets = [operand.token, operand.position, operand.write, operand.slot, operand.prefix];
@@ -107,7 +108,7 @@ pub fn check_pick_rows(device: &Device) -> Result<(), String> {
                 )
                 .map_err(text)?;
 
-            let wanted = |row: &i32| usize::try_from(*row).ok().filter(|row| !leaves_known || known[*row] < 0);
+            let wanted = |row: &i32| usize::try_from(*row).ok().filter(|row| !leaves_known || known[*row] == -1);
             let column = |values: &[i32], padding: i32| -> Vec<i32> {
                 picked.iter().map(|row| wanted(row).map_or(padding, |row| values[row])).collect()
             };

@@ -1,6 +1,6 @@
 //! Drawn tokens, against the definition in double precision, and against the distribution that they must have.
 
-use super::{Numbers, text};
+use super::{Numbers, select::chosen_of, text};
 use crate::{
     device::{Device, Element},
     launch::{Kernels, Logits, SamplingState},
@@ -29,13 +29,7 @@ pub(super) fn random_bits(seed: u64, position: usize) -> u64 {
     mix(mixed) >> 11
 }
 
-/// The largest value's index, ties to the lower index, NaN behind everything.
-fn argmax(logits: &[f32]) -> usize {
-    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    logits.iter().position(|value| *value == largest).unwrap_or(0)
-}
-
-/// Tokens and their weights by ascending id; `None` where the limit is greedy.
+/// Tokens and their weights by ascending id; `None` where the limit is greedy, or there is none.
 fn distribution(logits: &[f32], settings: Settings) -> Option<Vec<(usize, f64)>> {
     let scaled =
         logits.iter().map(|logit| if logit.is_nan() { f32::NEG_INFINITY } else { logit / settings.temperature });
@@ -76,7 +70,7 @@ fn pick(weights: &[(usize, f64)], uniform: f64) -> usize {
 }
 
 /// Whether a token is what the definition gives, were a random number or a bound off by rounding.
-fn is_right(logits: &[f32], settings: Settings, position: usize, found: usize) -> bool {
+fn is_right(logits: &[f32], settings: Settings, position: usize, found: i32) -> bool {
     let uniform = random_bits(settings.seed, position) as f64 / (1_u64 << 53) as f64;
     let near = [0.0, 1.0, -1.0];
     near.iter().any(|share| {
@@ -84,10 +78,10 @@ fn is_right(logits: &[f32], settings: Settings, position: usize, found: usize) -
         near.iter().any(|least| {
             let min_p = settings.min_p * (1.0 + least * 1e-6);
             match distribution(logits, Settings { top_p, min_p, ..settings }) {
-                None => found == argmax(logits),
+                None => found == chosen_of(logits),
                 Some(weights) => near.iter().any(|by| {
                     let uniform = (uniform + f64::from(*by) * 2e-6).clamp(0.0, 1.0 - 1e-9);
-                    pick(&weights, uniform) == found
+                    pick(&weights, uniform) as i32 == found
                 }),
             }
         })
@@ -128,8 +122,8 @@ fn draw(
     device.download(chosen.slice()).map_err(text)
 }
 
-/// Rows of several kinds: peaked, flat, all ties, broken, infinite.
-const STYLES: [fn(&mut Numbers, usize) -> f32; 8] = [
+/// Rows of several kinds: peaked, flat, all ties, broken, infinite, without any number.
+const STYLES: [fn(&mut Numbers, usize) -> f32; 9] = [
     |numbers, _| numbers.float() * 8.0,
     |numbers, _| (numbers.float() + numbers.float() + numbers.float()) * 6.0,
     |_, _| 2.0,
@@ -139,6 +133,7 @@ const STYLES: [fn(&mut Numbers, usize) -> f32; 8] = [
     |numbers, at| if at % 5 == 4 { f32::INFINITY } else { numbers.float() },
     // So flat that a filter's bound lies among more tokens than a list holds.
     |numbers, _| numbers.float() * 1e-3,
+    |numbers, _| [f32::NAN, f32::NEG_INFINITY][numbers.below(2)],
 ];
 
 fn random_settings(numbers: &mut Numbers) -> Settings {
@@ -174,7 +169,7 @@ pub fn check_sample_rows(device: &Device) -> Result<(), String> {
         let found = draw(device, &logits, (vocabulary, stride), &settings, &slots, &positions)?;
         for (row, token) in found.iter().enumerate() {
             let (own, settings) = (&logits[row * stride..][..vocabulary], settings[slots[row] as usize]);
-            if !is_right(own, settings, positions[row] as usize, *token as usize) {
+            if !is_right(own, settings, positions[row] as usize, *token) {
                 return Err(format!("token {token} drawn in row {row} of {vocabulary} logits with {settings:?}"));
             }
         }

@@ -18,7 +18,8 @@ pub struct Ways<'a> {
     pub most: usize,
     /// int32 `[batch]`.
     pub batch_slot: Slice<'a>,
-    /// The target's token behind each node, int32 `[batch, nodes]`; −1 where it has not been asked for.
+    /// The target's token behind each node, int32 `[batch, nodes]`; −1 where it has not been asked for, and
+    /// [`NOT_FINITE`](super::NOT_FINITE) where it has none.
     pub chosen: Slice<'a>,
     /// The trees.
     pub tree: TreeNodes<'a>,

@@ -25,7 +25,7 @@ pub struct SamplingState<'a> {
 
 impl Kernels {
     /// Draws the tokens of the rows whose slots do not choose greedily; `chosen`, int32 `[rows]`, holds what
-    /// [`argmax_rows`](Self::argmax_rows) found. `row_slot` and `row_sample_position` are int32 `[rows]`; the slots are
+    /// [`argmax_rows`](Self::argmax_rows) found, and keeps it where that is no token. `row_slot` and `row_sample_position` are int32 `[rows]`; the slots are
     /// trusted to exist.
     ///
     /// # Errors

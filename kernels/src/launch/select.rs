@@ -25,6 +25,9 @@ const MOST_BLOCKS: usize = 256;
 /// Most values that can be selected from a row.
 pub const MOST_SELECTED: usize = 64;
 
+/// What stands for the token behind a row whose largest logit is not finite. No node of a tree holds it.
+pub const NOT_FINITE: i32 = -2;
+
 /// Logits, f32.
 #[derive(Clone, Copy, Debug)]
 pub struct Logits<'a> {
@@ -172,7 +175,7 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, deal.geometry(logits.rows, deal.handed(count)), &arguments) }
     }
 
-    /// The index of the largest value of each row, into `chosen`, int32 `[rows]`.
+    /// The index of the largest value of each row, into `chosen`, int32 `[rows]`; [`NOT_FINITE`] where that value is not finite.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.

@@ -118,7 +118,8 @@ pub struct VerifyRows<'a> {
 /// writes another.
 #[derive(Clone, Copy, Debug)]
 pub struct Outputs<'a> {
-    /// Of each place, int32: the number of tokens of each request `[batch]`, then the tokens `[batch, most]`.
+    /// Of each place, int32: the number of tokens of each request `[batch]`, then the tokens `[batch, most]`. In place of a token
+    /// that there is none for (see [`NOT_FINITE`](super::NOT_FINITE)) stands its position, negated.
     pub at: Slice<'a>,
     /// How many of equal length there are.
     pub places: usize,

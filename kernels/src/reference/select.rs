@@ -20,6 +20,13 @@ pub fn argmax(values: &[f32]) -> usize {
     values.iter().position(|value| *value == largest).unwrap_or(0)
 }
 
+/// The same, where that value is finite: of a model's logits nothing but a broken model leaves the largest infinite or none of them
+/// a number. Single ones may be −∞ or NaN, and are then never the largest.
+pub fn finite_argmax(values: &[f32]) -> Option<usize> {
+    let at = argmax(values);
+    values.get(at).is_some_and(|largest| largest.is_finite()).then_some(at)
+}
+
 /// The `count` largest values with their indices, largest first; fewer where there are fewer.
 pub fn top_k(values: &[f32], count: usize) -> Vec<(usize, f32)> {
     let count = count.min(values.len());
@@ -166,6 +173,17 @@ mod tests {
         assert_eq!(argmax(&[f32::NAN, -1.0]), 1);
         assert_eq!(top_k(&[2.0, f32::NAN, 2.0, 5.0], 3), [(3, 5.0), (0, 2.0), (2, 2.0)]);
         assert_eq!(top_k(&[1.0], 9), [(0, 1.0)]);
+    }
+
+    #[test]
+    fn only_a_finite_largest_value_is_one() {
+        let (nan, infinite) = (f32::NAN, f32::INFINITY);
+        assert_eq!(finite_argmax(&[-infinite, nan, 1.0]), Some(2));
+        assert_eq!(finite_argmax(&[f32::MIN, -infinite, f32::MIN]), Some(0));
+        assert_eq!(finite_argmax(&[1.0, infinite, 2.0]), None);
+        assert_eq!(finite_argmax(&[-infinite, -infinite, nan]), None);
+        assert_eq!(finite_argmax(&[nan, nan]), None);
+        assert_eq!(finite_argmax(&[]), None);
     }
 
     proptest! {

@@ -21,7 +21,7 @@ pub struct TensorHeader {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TensorHeaders(pub BTreeMap<String, TensorHeader>);
 
-/// A header that cannot be right.
+/// A header or an index that cannot be right.
 #[derive(Debug, thiserror::Error)]
 pub enum HeaderError {
     /// The length in the first eight bytes.
@@ -37,6 +37,12 @@ pub enum HeaderError {
     /// Not the JSON of a header.
     #[error("the header is not valid: {0}")]
     Json(#[from] serde_json::Error),
+    /// An index that leads to what is not a checkpoint's own.
+    #[error("names the shard {name:?}, which is no file of this checkpoint")]
+    Shard {
+        /// As written.
+        name: String,
+    },
     /// A shape whose size overflows.
     #[error("tensor '{name}' has the impossible shape {shape:?}")]
     Shape {
@@ -73,6 +79,13 @@ pub fn header_length(first: [u8; 8], file: u64) -> Result<u64, HeaderError> {
     Ok(found)
 }
 
+/// Whether a name, joined to a folder's path or to a URL, leads to a file of this name there and to nothing else: ASCII letters,
+/// digits, `.`, `_` and `-`, at most 255 of them, no dot ahead.
+pub fn is_plain_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    !name.is_empty() && name.len() < 256 && !name.starts_with('.') && name.bytes().all(plain)
+}
+
 /// Whether a file of this name in a checkpoint's folder holds tensors of the checkpoint, where no index says which do:
 /// files named "consolidated" are a second copy in another layout, and adapters no weights of a model.
 pub fn is_own_file(name: &str) -> bool {
@@ -82,7 +95,7 @@ pub fn is_own_file(name: &str) -> bool {
 /// What a `model.safetensors.index.json` says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TensorIndex {
-    /// The file that holds each tensor, by the tensor's name.
+    /// The file that holds each tensor, by the tensor's name; of an index that was read a file of the checkpoint's own folder.
     pub shards: BTreeMap<String, String>,
     /// Bytes of all tensors, where the index gives them.
     pub total_size: Option<u64>,
@@ -92,7 +105,8 @@ impl TensorIndex {
     /// Reads the text of an index.
     ///
     /// # Errors
-    /// When the text is not such an index.
+    /// When the text is not such an index, or names a shard that is no safetensors file of the checkpoint itself: an index from
+    /// outside must not lead elsewhere.
     pub fn parse(text: &str) -> Result<Self, HeaderError> {
         #[derive(Deserialize)]
         struct Index {
@@ -101,6 +115,10 @@ impl TensorIndex {
             metadata: Json,
         }
         let Index { weight_map, metadata } = serde_json::from_str(text)?;
+        let is_shard = |name: &str| is_plain_name(name) && name.ends_with(".safetensors");
+        if let Some(name) = weight_map.values().find(|name| !is_shard(name)) {
+            return Err(HeaderError::Shard { name: name.clone() });
+        }
         // Some exporters write the size as a float.
         let size = metadata.get("total_size");
         let total_size = size.and_then(Json::as_u64).or_else(|| {
@@ -215,5 +233,40 @@ mod tests {
         let float = index(r#"{"metadata": {"total_size": 12.0}, "weight_map": {}}"#);
         assert_eq!(float.expect("an index").total_size, Some(12));
         assert!(index("{}").is_err());
+    }
+
+    #[test]
+    fn an_index_leads_nowhere_but_to_shards_of_its_checkpoint() {
+        let check = |name: &str, is_one: bool| {
+            let text = serde_json::json!({"weight_map": {"a": "model-1.safetensors", "b": name}}).to_string();
+            match TensorIndex::parse(&text) {
+                Ok(_) => assert!(is_one, "{name:?}"),
+                Err(HeaderError::Shard { name: named }) => assert!(!is_one && named == name, "{name:?}, not {named:?}"),
+                Err(error) => panic!("{name:?}: {error}"),
+            }
+        };
+        check("model-00001-of-00002.safetensors", true);
+        check(&format!("{}.safetensors", "a".repeat(243)), true);
+        check(&format!("{}.safetensors", "a".repeat(244)), false);
+        for name in [
+            "",
+            "..",
+            ".safetensors",
+            "../model.safetensors",
+            "/etc/model.safetensors",
+            "part/model.safetensors",
+            "part\\model.safetensors",
+            "c:model.safetensors",
+            "model?x.safetensors",
+            "model#x.safetensors",
+            "model%2e.safetensors",
+            "model\n.safetensors",
+            "model\0.safetensors",
+            "mödel.safetensors",
+            "model-1.bin",
+            "model.safetensors.",
+        ] {
+            check(name, false);
+        }
     }
 }

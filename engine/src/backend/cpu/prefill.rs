@@ -56,7 +56,10 @@ impl CpuBackend {
             .zip(&states)
             .map(|(chunk, state)| {
                 let logits = if chunk.next.is_none() { logits.next() } else { None };
-                logits.map(|logits| produce(logits, &state.sampling, chunk.start + chunk.tokens.len())).transpose()
+                let position = chunk.start + chunk.tokens.len();
+                let token =
+                    |logits| produce(logits, &state.sampling, position).ok_or(EngineError::NotFinite { position });
+                logits.map(token).transpose()
             })
             .collect::<Result<_, _>>()?;
 

@@ -25,6 +25,8 @@ struct Verified {
     rows: Vec<usize>,
     /// The target's choice at each of them.
     tokens: Vec<ProducedToken>,
+    /// The position of a token that the target has no numbers for, behind these.
+    not_finite: Option<usize>,
 }
 
 impl CpuBackend {
@@ -99,24 +101,29 @@ impl CpuBackend {
         for (tree, state) in trees.iter().zip(&states) {
             let logits: Vec<&[f32]> = rows.by_ref().take(tree.nodes().len()).collect();
             let mut tokens = Vec::new();
-            let mut failed = None;
+            let mut not_finite = None;
             let choose = |node: usize| {
                 let position = state.length + tree.nodes()[node].depth + 1;
                 let token = produce(logits[node], &state.sampling, position);
-                tokens.extend(token.map_err(|error| failed = Some(error)));
-                tokens.last().map_or(0, |token| token.id)
+                let id = token.as_ref().map_or(0, |token| token.id);
+                match (not_finite, token) {
+                    (None, Some(token)) => tokens.push(token),
+                    (None, None) => not_finite = Some(position),
+                    // Nothing stands behind a token that is none.
+                    (Some(_), _) => {}
+                }
+                id
             };
-            let path = match self.simulate {
+            let mut path = match self.simulate {
                 None => walk(tree, choose),
                 Some(expected) => {
                     let count = simulated_count(expected, state.sampling.seed, state.length);
                     simulated_walk(tree, count, most, choose)
                 }
             };
-            if let Some(error) = failed {
-                return Err(error);
-            }
-            verified.push(Verified { rows: path.iter().map(|node| begin + node).collect(), path, tokens });
+            path.truncate(tokens.len());
+            let rows = path.iter().map(|node| begin + node).collect();
+            verified.push(Verified { path, rows, tokens, not_finite });
             begin += tree.nodes().len();
         }
         Ok((pass, verified))
@@ -153,7 +160,7 @@ impl CpuBackend {
                 // From here on the draft cannot follow: it has not seen these tokens.
                 state.recurrent.clear();
             }
-            yields.push(Yield { tokens: verified.tokens });
+            yields.push(Yield { tokens: verified.tokens, not_finite: verified.not_finite });
         }
         Ok(yields)
     }

@@ -130,13 +130,18 @@ impl CudaBackend {
         let counts = self.round.output.values::<i32>(first, requests);
         let tokens = self.round.output.values::<i32>(first + flight.batch, requests * flight.most);
         let yields = counts.iter().zip(tokens.chunks_exact(flight.most)).enumerate().map(|(at, (count, tokens))| {
-            let count = usize::try_from(*count).unwrap_or_default().min(flight.most);
+            let tokens = &tokens[..usize::try_from(*count).unwrap_or_default().min(flight.most)];
+            // The position of a token that there is none for, negated.
+            let none = tokens.iter().position(|id| *id < 0);
             let token = |(row, id): (usize, &i32)| ProducedToken {
                 id: *id as u32,
                 logprobs: flight.logprobs[at]
                     .map(|best| self.described(&place.described, at * flight.most + row, best)),
             };
-            Yield { tokens: tokens[..count].iter().enumerate().map(token).collect() }
+            Yield {
+                tokens: tokens[..none.unwrap_or(tokens.len())].iter().enumerate().map(token).collect(),
+                not_finite: none.map(|row| tokens[row].unsigned_abs() as usize),
+            }
         });
         let yields = yields.collect();
         Ok(RoundOutput { yields, timing: place.timing(flight.parts.unwrap_or_default())? })

@@ -2,7 +2,7 @@
 
 use kernels::{
     device::Buffer,
-    launch::{Groups, Rows, Sees},
+    launch::{Groups, NOT_FINITE, Rows, Sees},
 };
 
 use super::{CudaBackend, layout::Extent, passes::Pass};
@@ -270,6 +270,9 @@ impl CudaBackend {
         self.device.read(chosen.range(0..count * 4), &mut ids)?;
         let mut first = vec![None; chunks.len()];
         for (row, (at, id)) in ends.into_iter().zip(ids).enumerate() {
+            if id == NOT_FINITE {
+                return Err(EngineError::NotFinite { position: position(at) as usize });
+            }
             let logprobs = logprobs[row].map(|best| self.described(&host, row, best));
             first[at] = Some(ProducedToken { id: id as u32, logprobs });
         }

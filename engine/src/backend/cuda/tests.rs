@@ -11,6 +11,7 @@ use crate::{
     Acceptance, Engine, KeepStates, ReplayText,
     backend::{Asking, Backend, MOST_UNREAD, PageId, PrefillChunk, ProducedToken, Round, RoundTiming, Slot},
     checkpoint::Folder,
+    error::EngineError,
     model::{TargetFacts, head_facts},
     options::{DeviceChoice, EngineOptions, ShapePolicy},
     request::{Request, SamplingParams, StopConditions},
@@ -257,6 +258,47 @@ fn norms_that_leave_their_scale_to_the_next_layer_change_little() {
             }
         }
         assert!(compared >= 2, "{shape}: the modes part at once");
+    }
+}
+
+/// Of a target that breaks between two rounds, in a batch that is padded.
+#[test]
+fn logits_that_are_not_finite_are_no_token_wherever_the_target_is_asked() {
+    let Some(device) = device() else { return };
+    let tree = TreeShape::new(3, 3, 8).expect("a shape");
+    for (asking, shape, temperature, simulate_accept_length) in [
+        (None, TreeShape::OFF, 0.0, None),
+        (Some(Asking::All), tree, 0.9, Some(2.5)),
+        (Some(Asking::OnTheWay), tree, 0.0, None),
+        (Some(Asking::InnerFirst), tree, 0.9, None),
+    ] {
+        let what = format!("{asking:?}, {shape}, temperature {temperature}, simulated {simulate_accept_length:?}");
+        let options = CudaOptions { asking, simulate_accept_length, ..options(Element::BF16) };
+        let mut backend = backend(&device, "eagle3", options);
+        backend.prepare(&[shape], &[2], &mut |_, _| {}).expect("graphs");
+        let sampling = SamplingParams { temperature, ..SamplingParams::default() };
+        let chunk = |slot| PrefillChunk { slot, tokens: &PROMPT, start: 0, next: None };
+        for slot in 0..2 {
+            let pages: Vec<PageId> = (0..100).map(|page| PageId(page + 100 * slot)).collect();
+            backend.open(Slot(slot), &sampling, &pages, 0).expect("a free slot");
+        }
+        backend.prefill(&[chunk(Slot(1))]).expect("a prompt");
+        let run = |backend: &mut CudaBackend| {
+            let ticket = backend.launch(Round { shape, slots: &[Slot(1)] }).expect("a round");
+            backend.collect(ticket).expect("what it yields").yields.remove(0)
+        };
+        let whole = run(&mut backend);
+        assert!(!whole.tokens.is_empty() && whole.not_finite.is_none(), "{what}: {whole:?}");
+        let norm = &backend.machine.target.norm;
+        device.write(norm.slice(), &vec![u32::MAX; norm.bytes() / 4]).expect("weights");
+        let broken = run(&mut backend);
+        assert_eq!(
+            (broken.tokens, broken.not_finite),
+            (Vec::new(), Some(PROMPT.len() + 1 + whole.tokens.len())),
+            "{what}"
+        );
+        let error = backend.prefill(&[chunk(Slot(0))]).expect_err("no token");
+        assert!(matches!(error, EngineError::NotFinite { position } if position == PROMPT.len()), "{what}: {error}");
     }
 }
 
