@@ -109,13 +109,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_wide(GROUP_PA
   Softmax s;
   begin(s);
 
+  Place left = queries;
   for (int t = split.begin; t < split.end; t++) {
     copy_async_wait<STAGES - 2>();
     fence_for_products();
     // Also: all have done with the tile whose place the next one takes.
     block_sync();
     load();
-    const unsigned char* buffer = shared + (t - split.begin) % STAGES * BUFFER;
+    Place tile = shared + (t - split.begin) % STAGES * BUFFER;
     float score[KEYS / 2];
 #pragma unroll
     for (int i = 0; i < KEYS / 2; i++) score[i] = 0.0f;
@@ -123,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_wide(GROUP_PA
 #pragma unroll
     for (int k = 0; k < HEAD_DIM / 16; k++) {
       u32 at = (u32)(k / 4 * SQUARE + k % 4 * 32);
-      product_start<KEYS>(score, queries + at, buffer + at);
+      product_start<KEYS>(score, left + at, tile + at);
     }
     products_commit();
     u32 seen[2][WORDS], weight[KEYS / 16][4] = {};
@@ -135,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_wide(GROUP_PA
     products_begin();
 #pragma unroll
     for (int k = 0; k < KEYS / 16; k++) {
-      product_of_registers_start<HEAD_DIM>(s.acc, weight[k], buffer + ALL_DIMS + k * 16 * 128, SQUARE);
+      product_of_registers_start<HEAD_DIM>(s.acc, weight[k], tile + (u32)(ALL_DIMS + k * 16 * 128), SQUARE);
     }
     products_commit();
     products_wait(s.acc);

@@ -1,11 +1,11 @@
 // Linear layers of up to 32 rows on Hopper: `y = x · wᵀ + bias`, x `[rows, inputs]`, w `[outputs, inputs]`. T is a 2-byte type.
 //
-// As in linear.cu weights stream through a ring of stages in shared memory, of two blocks a multiprocessor, which is filled before
-// the kernel ahead has ended. But one thread asks the copying engine for whole tiles (bulk.cuh), and behind the wait for nothing
-// but the rows' tiles; and warp groups multiply (wgmma.cuh): both factors come from shared memory, each once, where warps with
-// operands in registers would each read all rows. A group has 64 outputs; where a block has fewer, it takes for the missing ones
-// whatever lies behind them: outputs do not mix, and what it computes for them is not written. Rows are rounded up to 8, 16, 24 or
-// 32, where linear_wide.cu multiplies 64.
+// As in linear.cu weights stream through a ring of stages in shared memory, of one or two blocks a multiprocessor, which is filled
+// before the kernel ahead has ended; of a narrow layer at a pace, a stage every `pause` cycles, as ring.cuh says. But one thread asks
+// the copying engine for whole tiles (bulk.cuh), and behind the wait for nothing but the rows' tiles; and warp groups multiply
+// (wgmma.cuh): both factors come from shared memory, each once, where warps with operands in registers would each read all rows. A
+// group has 64 outputs; where a block has fewer, it takes for the missing ones whatever lies behind them: outputs do not mix, and what
+// it computes for them is not written. Rows are rounded up to 8, 16, 24 or 32, where linear_wide.cu multiplies 64.
 //
 // A layer of few outputs is dealt in parts of `share` inputs, whose sums are left in float for the kernel behind to add up.
 // An output's sum runs over the inputs of a part in the order of the instruction; the bias belongs to the first part. So a
@@ -27,7 +27,7 @@
 template <int ROWS, bool GATED>
 __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x, const Tiles* w, const T* bias, int rows,
                                          int inputs, int outputs, SCALE_PARAMETERS, const int* awaited, int share, int tile,
-                                         int stages) {
+                                         int pause, int stages) {
   if (left_out(awaited)) return;
   DYNAMIC_SHARED(shared);
   int stage_bytes = (tile + ROWS) * ROW_BYTES;
@@ -55,7 +55,10 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
       copy_tile(shared + at * stage_bytes + tile * ROW_BYTES, x, begin + step * PIECE, 0, ring.full + at, staying());
     };
     int ahead = min(stages, steps);
-    for (int step = 0; step < ahead; step++) load_weights(step, step);
+    for (int step = 0; step < ahead; step++) {
+      load_weights(step, step);
+      if (pause > 0 && step + 1 < ahead) let_pass(pause);
+    }
     prefetch_tiles(x);
     wait_for_predecessor();
     for (int step = 0; step < ahead; step++) load_rows(step, step);
@@ -115,8 +118,8 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
 
 #define PARAMETERS                                                                                                      \
   void *y, int y_is_float, const __grid_constant__ Tiles x, const __grid_constant__ Tiles w, const T *bias, int rows,     \
-      int inputs, int outputs, SCALE_PARAMETERS, const int *awaited, int share, int tile, int stages
-#define ARGUMENTS y, y_is_float, &x, &w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, awaited, share, tile, stages
+      int inputs, int outputs, SCALE_PARAMETERS, const int *awaited, int share, int tile, int pause, int stages
+#define ARGUMENTS y, y_is_float, &x, &w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, awaited, share, tile, pause, stages
 
 /// `group_<r>`: up to r rows. Grid: (outputs / tile, parts); THREADS threads. `inputs` is a multiple of 8, `share` of PIECE, `tile`
 /// of 16 up to GROUPS_OUTPUTS. Tiles of x have r rows, those of w `tile`; `bias` may be null; y is `[rows, outputs]` of T, or of

@@ -2,7 +2,7 @@
 
 use super::{
     Kernels, Linear, Parts, grid, int,
-    linear::{Deal, PIECE, WIDE_LAYER, deal, ring_bytes},
+    linear::{BLOCKS, Deal, PIECE, WIDE_LAYER, deal, ring_bytes},
     linear_wide::{BARRIERS_BYTES, MOST_STAGES, has_warp_groups, scale_bytes},
 };
 use crate::device::{DeviceError, KernelFile, Split, Tile};
@@ -10,8 +10,16 @@ use crate::device::{DeviceError, KernelFile, Split, Tile};
 pub(super) const FILE: KernelFile =
     KernelFile { name: "linear_group.cu", text: include_str!("../../cuda/linear_group.cu"), split: Split::Shared };
 
-/// Rows from which on these kernels are the faster ones.
+/// Rows, and inputs and outputs of a layer, from which on these kernels are the faster ones.
 const LEAST_ROWS: usize = 5;
+const LEAST_WIDTH: usize = 2048;
+/// Rows from which on blocks of a narrow layer have a multiprocessor each, with a ring of all its shared memory: two would read rows
+/// twice for few outputs. Measured with 16 and with 32 rows.
+const LEAST_ROWS_ALONE: usize = 17;
+/// Cycles between two stages of a narrow layer that are asked for ahead, by two blocks of a multiprocessor and by one. Measured on an
+/// H200 with layers of 2,048: of 0, 350, 500, 750 and 1,000 and of 350 and 600 those with the shortest rounds.
+const PAUSE: usize = 500;
+const PAUSE_ALONE: usize = 600;
 /// Threads of a block, and the outputs of those that multiply.
 const THREADS: u32 = 320;
 const OUTPUTS: usize = 128;
@@ -26,10 +34,18 @@ const NAMES: [(usize, [&str; 2]); 4] = [
 
 impl Kernels {
     /// Whether [`linear_group`](Self::linear_group) computes a layer, and is the fastest of our kernels: 5 to 32 rows on Hopper, of
-    /// two-byte types, where inputs and sums (two an output of gated layers) are 4,096 or more. Of those of 2,048 it is the slower
-    /// one.
+    /// two-byte types, where inputs and sums (two an output of gated layers) are 2,048 or more.
     pub fn suits_group(&self, rows: usize, inputs: usize, sums: usize) -> bool {
-        self.has_group(rows, inputs, sums) && rows >= LEAST_ROWS && self.is_wide(inputs.min(sums), WIDE_LAYER)
+        self.has_group(rows, inputs, sums) && rows >= LEAST_ROWS && self.is_wide(inputs.min(sums), LEAST_WIDTH)
+    }
+
+    /// In how many parts [`linear_group`](Self::linear_group) leaves the sums of a layer, where it may leave any.
+    pub fn parts_of_group(&self, rows: usize, inputs: usize, outputs: usize) -> usize {
+        self.deal_of_group(rows, inputs, outputs, Self::MOST_PARTS).parts
+    }
+
+    fn deal_of_group(&self, rows: usize, inputs: usize, sums: usize, most_parts: usize) -> Deal {
+        deal(self.device.properties(), beside(rows, inputs, sums), inputs, sums, most_parts)
     }
 
     /// Whether there is such a kernel: for so many sums, of which a gated layer has two an output.
@@ -47,7 +63,7 @@ impl Kernels {
     /// When a buffer is too short, there is no such kernel for the layer, or the device fails.
     pub fn linear_group<'a>(&self, linear: Linear<'a>, most_parts: usize) -> Result<Option<Parts<'a>>, DeviceError> {
         let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
-        let deal = deal(self.device.properties(), inputs, outputs, most_parts);
+        let deal = self.deal_of_group(rows, inputs, outputs, most_parts);
         let linear = Linear { y_is_float: y_is_float || deal.parts > 1, ..linear };
         self.launch_group(linear, deal, false)?;
         let parts = || Parts { at: y.range(0..deal.parts * rows * outputs * 4), count: deal.parts };
@@ -59,7 +75,7 @@ impl Kernels {
     /// # Errors
     /// As [`linear_group`](Self::linear_group).
     pub fn linear_group_gated(&self, linear: Linear<'_>) -> Result<(), DeviceError> {
-        let deal = deal(self.device.properties(), linear.inputs, 2 * linear.outputs, 1);
+        let deal = self.deal_of_group(linear.rows, linear.inputs, 2 * linear.outputs, 1);
         self.launch_group(linear, deal, true)
     }
 
@@ -78,9 +94,11 @@ impl Kernels {
         let tile = 16 * warps;
         let weight_tile = if gated { Tile::OfHalves(tile) } else { Tile::Rows(tile) };
         let arguments = self.tile_arguments(linear, most_rows, sums, weight_tile)?;
+        let beside = beside(rows, inputs, sums);
+        let pause = self.pause(inputs.min(sums), if beside == 1 { PAUSE_ALONE } else { PAUSE });
         // No more stages than a block has steps: the rest is room for blocks of attention beside it.
-        let stages = stages(self.device.properties().shared_bytes, most_rows, tile).min(share.div_ceil(PIECE));
-        let arguments = [&arguments[..], &[int(share), int(tile), int(stages)]].concat();
+        let stages = stages(self.device.properties().shared_bytes, beside, most_rows, tile).min(share.div_ceil(PIECE));
+        let arguments = [&arguments[..], &[int(share), int(tile), int(pause), int(stages)]].concat();
         let kernel = self.kernel(FILE, if gated { of_gated } else { plain })?;
         let geometry = grid([sums.div_ceil(tile), parts, 1], THREADS, block_bytes(stages, most_rows, tile));
         // SAFETY: lengths are checked above.
@@ -88,9 +106,15 @@ impl Kernels {
     }
 }
 
-/// Stages of a ring of two blocks a multiprocessor.
-fn stages(shared_bytes: usize, rows: usize, tile: usize) -> usize {
-    ((ring_bytes(shared_bytes) - missing_bytes(rows, tile)) / stage_bytes(rows, tile)).min(MOST_STAGES)
+/// Blocks of a layer that share a multiprocessor.
+fn beside(rows: usize, inputs: usize, sums: usize) -> usize {
+    if rows >= LEAST_ROWS_ALONE && inputs.min(sums) < WIDE_LAYER { 1 } else { BLOCKS }
+}
+
+/// Stages of a ring of a block that shares a multiprocessor so.
+fn stages(shared_bytes: usize, beside: usize, rows: usize, tile: usize) -> usize {
+    let ring = BLOCKS / beside * ring_bytes(shared_bytes);
+    ((ring - missing_bytes(rows, tile)) / stage_bytes(rows, tile)).min(MOST_STAGES)
 }
 
 /// Bytes of a stage.
@@ -116,18 +140,33 @@ fn kernel_for(rows: usize) -> Option<(usize, [&'static str; 2])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::linear::{BLOCKS, tests::h200};
+    use crate::launch::linear::tests::h200;
 
     #[test]
-    fn copies_are_under_way_while_a_stage_is_used_and_two_blocks_fit() {
+    fn copies_are_under_way_while_a_stage_is_used_and_blocks_fit_beside_each_other() {
         let shared_bytes = h200().shared_bytes;
         for (rows, _) in NAMES {
             for tile in [64, 80, 96, 112, 128] {
-                let stages = stages(shared_bytes, rows, tile);
-                assert!(stages >= 4, "{rows} rows, {tile} outputs");
-                let bytes = block_bytes(stages, rows, tile) + 1024;
-                assert!(BLOCKS * bytes <= shared_bytes, "{rows} rows, {tile} outputs");
+                for beside in [1, BLOCKS] {
+                    let stages = stages(shared_bytes, beside, rows, tile);
+                    assert!(stages >= 4, "{rows} rows, {tile} outputs");
+                    let bytes = block_bytes(stages, rows, tile) + if beside == 1 { 0 } else { 1024 };
+                    assert!(beside * bytes <= shared_bytes, "{rows} rows, {tile} outputs, {beside} blocks");
+                }
             }
         }
+    }
+
+    #[test]
+    fn narrow_layers_of_many_rows_have_a_block_for_each_multiprocessor() {
+        for (inputs, sums, most_parts) in [(2048, 3072, 8), (2048, 2048, 8), (2048, 16384, 1), (8192, 2048, 8)] {
+            let blocks = |rows| {
+                let deal = deal(&h200(), beside(rows, inputs, sums), inputs, sums, most_parts);
+                sums.div_ceil(16 * deal.warps) * deal.parts
+            };
+            assert!((96..=132).contains(&blocks(32)), "{inputs} → {sums}: {} blocks", blocks(32));
+            assert!((128..=264).contains(&blocks(16)), "{inputs} → {sums}: {} blocks", blocks(16));
+        }
+        assert_eq!(beside(32, 4096, 4096), BLOCKS);
     }
 }

@@ -249,7 +249,8 @@ impl Machine {
             Streaming::Wide(wide) => wide.parts(),
             Streaming::Few => 1,
             Streaming::Ring if rows > Kernels::MOST_ROWS_IN_PARTS => 1,
-            Streaming::Group | Streaming::Ring => self.kernels.parts_of(inputs, outputs),
+            Streaming::Group => self.kernels.parts_of_group(rows, inputs, outputs),
+            Streaming::Ring => self.kernels.parts_of(inputs, outputs),
         };
         let parts_of = |count: usize| Parts { at: work.parts.slice(), count };
         let parts = (count > 1 && holds(work, count, rows, outputs)).then(|| parts_of(count));
