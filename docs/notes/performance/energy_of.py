@@ -27,7 +27,8 @@ for line in program.stdout:
         clock = pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM)
         more, ended = energy()
         name, rest = line[4:].strip().split(": ")
-        print(f"{name}: {rest}, {(more - joules) / (ended - began):.0f} W, {(more - joules) / int(rest.split()[0]):.3f} J a pass, {clock} MHz", flush=True)
+        taken, passes = more - joules, int(rest.split()[0])
+        print(f"{name}: {rest}, {taken / (ended - began):.0f} W, {taken / passes:.3f} J a pass, {clock} MHz", flush=True)
     else:
         print(line, end="")
 sys.exit(program.wait())
