@@ -155,25 +155,27 @@ impl Source {
     }
 }
 
-/// The edits (insertions, removals and replacements of characters) that turn one short name into another; of longer
-/// ones only the first 80 characters count.
+/// The edits (insertions, removals and replacements of characters, and neighbours that change places) that turn one short name into
+/// another; of longer ones only the first 80 characters count.
 pub fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().take(80).collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
+    let at = |row: &[usize], column: usize| row.get(column).copied().unwrap_or(usize::MAX / 2);
+    let (mut row_before, mut row): (Vec<usize>, Vec<usize>) = (Vec::new(), (0..=other.len()).collect());
+    let mut left_before = None;
     for (line, left) in one.chars().take(80).enumerate() {
-        let mut diagonal = line;
-        if let Some(first) = row.first_mut() {
-            *first = line + 1;
+        let mut next = Vec::with_capacity(row.len());
+        next.push(line + 1);
+        let mut right_before = None;
+        for (column, right) in other.iter().copied().enumerate() {
+            let replaced = at(&row, column) + usize::from(left != right);
+            let edited = replaced.min(at(&row, column + 1) + 1).min(at(&next, column) + 1);
+            let swapped = left_before == Some(right) && right_before == Some(left);
+            let both = column.checked_sub(1).map_or(usize::MAX / 2, |column| at(&row_before, column));
+            next.push(if swapped { edited.min(both + 1) } else { edited });
+            right_before = Some(right);
         }
-        for (column, right) in other.iter().enumerate() {
-            let above = row.get(column + 1).copied().unwrap_or(usize::MAX);
-            let before = row.get(column).copied().unwrap_or(usize::MAX);
-            let value = (diagonal + usize::from(left != *right)).min(above + 1).min(before + 1);
-            diagonal = above;
-            if let Some(slot) = row.get_mut(column + 1) {
-                *slot = value;
-            }
-        }
+        (row_before, row) = (row, next);
+        left_before = Some(left);
     }
     row.last().copied().unwrap_or_default()
 }
@@ -220,5 +222,7 @@ mod tests {
         assert_eq!(distance("dtype", "dtyp"), 1);
         assert_eq!(distance("kitten", "sitting"), 3);
         assert_eq!(distance("", "abc"), 3);
+        assert_eq!(distance("eagel3", "eagle3"), 1);
+        assert_eq!(distance("ba", "abc"), 2);
     }
 }
