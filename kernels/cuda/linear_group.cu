@@ -55,13 +55,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
       copy_tile(shared + at * stage_bytes + tile * ROW_BYTES, x, begin + step * PIECE, 0, ring.full + at, staying());
     };
     int ahead = min(stages, steps);
-    for (int step = 0; step < ahead; step++) {
-      load_weights(step, step);
-      if (pause > 0 && step + 1 < ahead) let_pass(pause);
-    }
-    prefetch_tiles(x);
-    wait_for_predecessor();
-    for (int step = 0; step < ahead; step++) load_rows(step, step);
+    fill_tiles(ahead, pause, x, load_weights, load_rows);
     Slot slot = {0, 0};
     for (int step = ahead; step < steps; step++) {
       barrier_await(ring.empty + slot.at, slot.turn);
@@ -83,21 +77,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
   wait_for_predecessor();
   Place own_weights = shared + same(warp() / 4) * 64 * ROW_BYTES, all_rows = shared + tile * ROW_BYTES;
   Slot slot = {0, 0};
-  int before = 0;
-  for (int step = 0; step < steps; step++) {
-    barrier_await(ring.full + slot.at, slot.turn);
-    u32 stage = (u32)(slot.at * stage_bytes);
-    products_begin();
-#pragma unroll
-    for (u32 k = 0; k < PIECE / 16; k++) product_start<ROWS>(sum, own_weights + stage + k * 32, all_rows + stage + k * 32);
-    products_commit();
-    // Those of the step before are done.
-    products_wait_but<1>();
-    if (step > 0 && lane() == 0) barrier_arrive(ring.empty + before);
-    before = slot.at;
-    advance(slot, stages);
-  }
-  products_wait(sum);
+  multiply_tiles<ROWS>(sum, ring, slot, steps, stages, stage_bytes, own_weights, all_rows);
 
   if (squares) barrier_await(ring.scaled, 0);
   if (gridDim.y > 1) y = (float*)y + (u64)part * rows * outputs;

@@ -75,13 +75,9 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
     };
     Unit first = unit_of(first_place);
     int ahead = min(stages, first.steps);
-    for (int step = 0; step < ahead; step++) {
-      load_weights(first, step, step);
-      if (pause > 0 && step + 1 < ahead) let_pass(pause);
-    }
-    prefetch_tiles(x);
-    wait_for_predecessor();
-    for (int step = 0; step < ahead; step++) load_rows(first, step, step);
+    fill_tiles(
+        ahead, pause, x, [&](int step, int at) { load_weights(first, step, at); },
+        [&](int step, int at) { load_rows(first, step, at); });
     // What nobody has filled yet is empty.
     Slot slot = ahead == stages ? Slot{0, 0} : Slot{ahead, 1};
     for (int place = first_place; place < units; place += (int)gridDim.x) {
@@ -99,31 +95,13 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
   wait_for_predecessor();
   int group = same(warp() / 4), own_rows = SHARE_ROWS ? 0 : group * 64, own_columns = SHARE_ROWS ? group : 0;
   Place left = shared + own_rows * ROW_BYTES, right = shared + (ROWS + own_columns * OWN) * ROW_BYTES;
-  auto leave = [&](int at) {
-    if (lane() == 0) barrier_arrive(ring.empty + at);
-  };
   Slot slot = {0, 0};
   for (int place = first_place; place < units; place += (int)gridDim.x) {
     Unit unit = unit_of(place);
     float sum[OWN / 2];
 #pragma unroll
     for (int i = 0; i < OWN / 2; i++) sum[i] = 0.0f;
-    int before = 0;
-    for (int step = 0; step < unit.steps; step++) {
-      barrier_await(ring.full + slot.at, slot.turn);
-      u32 stage = (u32)slot.at * BYTES;
-      products_begin();
-#pragma unroll
-      for (u32 k = 0; k < PIECE / 16; k++) product_start<OWN>(sum, left + stage + k * 32, right + stage + k * 32);
-      products_commit();
-      // Those of the step before are done.
-      products_wait_but<1>();
-      if (step > 0) leave(before);
-      before = slot.at;
-      advance(slot, stages);
-    }
-    products_wait(sum);
-    leave(before);
+    ring.leave(multiply_tiles<OWN>(sum, ring, slot, unit.steps, stages, BYTES, left, right));
 
     void* to = parts > 1 ? (float*)y + (u64)unit.part * rows * outputs : y;
     int first_row = own_rows + warp() % 4 * 16 + lane() / 4;

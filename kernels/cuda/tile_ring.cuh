@@ -1,5 +1,5 @@
 // What linear_group.cu and linear_wide.cu share: a ring in which the copying engine leaves tiles (bulk.cuh) and warp groups multiply
-// them, each at its own pace, while another warp finds the scales of the rows (ring.cuh).
+// them (wgmma.cuh), each at its own pace, while another warp finds the scales of the rows (ring.cuh).
 #pragma once
 
 /// Threads of a block that multiply; and all: a warp copies, and one finds the rows' scales.
@@ -40,6 +40,10 @@ struct TileRing {
     }
     block_sync();
   }
+  /// A warp is done with a stage.
+  __device__ __forceinline__ void leave(int at) const {
+    if (lane() == 0) barrier_arrive(empty + at);
+  }
   /// Finds the scales of so many rows behind the wait, if they are yet to be scaled, and tells of them; a warp calls it. Where there
   /// are few, several lanes share a row's sums of squares.
   __device__ __forceinline__ void find_scales(int rows, int inputs, SCALE_PARAMETERS) const {
@@ -67,4 +71,40 @@ struct Slot {
 
 __device__ __forceinline__ void advance(Slot& slot, int stages) {
   if (++slot.at == stages) slot = {0, slot.turn ^ 1};
+}
+
+/// Asks for the first so many steps of a ring, as `fill_ring` of ring.cuh does: weights ahead of the wait, a stage every `pause`
+/// cycles, and rows behind it.
+template <class Weights, class Rows>
+__device__ __forceinline__ void fill_tiles(int ahead, int pause, const Tiles* x, Weights&& load_weights, Rows&& load_rows) {
+  for (int step = 0; step < ahead; step++) {
+    load_weights(step, step);
+    if (pause > 0 && step + 1 < ahead) let_pass(pause);
+  }
+  prefetch_tiles(x);
+  wait_for_predecessor();
+  for (int step = 0; step < ahead; step++) load_rows(step, step);
+}
+
+/// Adds the products of so many steps of a ring, from `slot` on: `left` and `right` are where a warp group's tiles lie in the first
+/// stage, and each stage is `stage_bytes` behind the one before. Leaves all stages but the last, which it returns.
+template <int COLUMNS>
+__device__ __forceinline__ int multiply_tiles(float (&sum)[COLUMNS / 2], const TileRing& ring, Slot& slot, int steps, int stages,
+                                              int stage_bytes, Place left, Place right) {
+  int before = 0;
+  for (int step = 0; step < steps; step++) {
+    barrier_await(ring.full + slot.at, slot.turn);
+    u32 stage = (u32)(slot.at * stage_bytes);
+    products_begin();
+#pragma unroll
+    for (u32 k = 0; k < PIECE / 16; k++) product_start<COLUMNS>(sum, left + stage + k * 32, right + stage + k * 32);
+    products_commit();
+    // Those of the step before are done.
+    products_wait_but<1>();
+    if (step > 0) ring.leave(before);
+    before = slot.at;
+    advance(slot, stages);
+  }
+  products_wait(sum);
+  return before;
 }

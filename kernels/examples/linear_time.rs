@@ -68,26 +68,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         None => (Device::emulated()?, Shape { layers: 1, hidden: 64, qkv: 96, intermediate: 128, vocabulary: 256 }),
     };
     let seconds: Option<f64> = arguments.next().map(|seconds| seconds.parse()).transpose()?;
-    println!("{device:?}: milliseconds, and GB of weights a second");
-    if seconds.is_none() {
-        println!("{:>6} {:>18} {:>18} {:>18}", "rows", "streamed", "warp groups", "library");
-    }
     let model = Model::random(Kernels::new(device.clone(), ELEMENT), shape)?;
+    if let Some(seconds) = seconds {
+        println!("{device:?}");
+        return Ok(rows.into_iter().try_for_each(|rows| model.run_each_for(rows, seconds))?);
+    }
+    println!("{device:?}: milliseconds, and GB of weights a second");
+    println!("{:>6} {:>18} {:>18} {:>18}", "rows", "streamed", "warp groups", "library");
     for rows in rows {
         let work = model.work(rows)?;
-        if let Some(seconds) = seconds {
-            let go_on = |way: &str, work: &dyn Fn() -> Result<(), DeviceError>| {
-                go_on(&device, seconds, &format!("{rows} rows {way}"), work)
-            };
-            go_on("streamed", &|| model.streamed(&work))?;
-            if model.has_groups(rows) {
-                go_on("by warp groups", &|| model.by_groups(&work))?;
-            }
-            if let Some(plans) = model.library(&work)? {
-                go_on("by the library", &|| model.by_library(&work, &plans))?;
-            }
-            continue;
-        }
         let streamed = median(&device, || model.streamed(&work))?;
         let groups = model.has_groups(rows).then(|| median(&device, || model.by_groups(&work))).transpose()?;
         let library =
@@ -126,11 +115,11 @@ fn median(device: &Device, work: impl Fn() -> Result<(), DeviceError>) -> Result
 }
 
 /// Runs a graph of this work for so long.
-fn go_on(
+fn run_for(
     device: &Device,
     seconds: f64,
     name: &str,
-    work: &dyn Fn() -> Result<(), DeviceError>,
+    work: impl Fn() -> Result<(), DeviceError>,
 ) -> Result<(), DeviceError> {
     // Of each so many are under way that the device never waits for the host.
     const TOGETHER: usize = 20;
@@ -162,6 +151,19 @@ impl Model {
     fn has_groups(&self, rows: usize) -> bool {
         let (kernels, hidden) = (&self.kernels, self.shape.hidden);
         kernels.suits_group(rows, hidden, hidden) || !kernels.wide(rows, hidden, hidden, 1).is_empty()
+    }
+
+    /// Runs each way for so long.
+    fn run_each_for(&self, rows: usize, seconds: f64) -> Result<(), DeviceError> {
+        let (device, work) = (self.kernels.device(), self.work(rows)?);
+        run_for(device, seconds, &format!("{rows} rows streamed"), || self.streamed(&work))?;
+        if self.has_groups(rows) {
+            run_for(device, seconds, &format!("{rows} rows by warp groups"), || self.by_groups(&work))?;
+        }
+        if let Some(plans) = self.library(&work)? {
+            run_for(device, seconds, &format!("{rows} rows by the library"), || self.by_library(&work, &plans))?;
+        }
+        Ok(())
     }
 
     fn random(kernels: Kernels, shape: Shape) -> Result<Self, DeviceError> {

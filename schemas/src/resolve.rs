@@ -23,7 +23,6 @@ use crate::{
 pub use attention::uses_mla;
 pub use capture::default_capture_sizes;
 pub use estimate::{MemoryEstimate, readable};
-pub(crate) use ranks::attention_ranks;
 pub use shape::{default_shape, parse_algorithm};
 
 /// The newest SGLang version whose behaviour is known.
@@ -118,11 +117,6 @@ impl Given<'_> {
     fn written(&self, key: Key) -> Option<Decided<usize>> {
         let number = self.launch.count(key)?;
         Some(Decided { value: number.value, origin: Origin::Written(number.span) })
-    }
-
-    /// See [`attention_ranks`].
-    fn attention_ranks(&self) -> Option<usize> {
-        attention_ranks(self.launch)
     }
 }
 

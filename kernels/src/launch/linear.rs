@@ -277,6 +277,11 @@ pub(super) fn ring_bytes(shared_bytes: usize) -> usize {
     if half < 64 << 10 { shared_bytes - OTHER } else { (half - OTHER).min(110 << 10) }
 }
 
+/// Bytes of a ring where so many blocks share a multiprocessor, at most [`BLOCKS`].
+pub(super) fn ring_bytes_beside(shared_bytes: usize, beside: usize) -> usize {
+    BLOCKS / beside * ring_bytes(shared_bytes)
+}
+
 /// Stages of the ring of a block of so many rows, with as many outputs as a block may have.
 fn stages(properties: &Properties, rows: usize) -> usize {
     (ring_bytes(properties.shared_bytes) / ((WARPS[0] * 16 + rows) * PIECE * 2)).min(MOST_STAGES)

@@ -2,7 +2,7 @@
 
 use super::{
     Kernels, Linear, Parts, grid, int,
-    linear::{BLOCKS, Deal, PIECE, WIDE_LAYER, deal, ring_bytes},
+    linear::{BLOCKS, Deal, PIECE, WIDE_LAYER, deal, ring_bytes_beside},
     linear_wide::{BARRIERS_BYTES, MOST_STAGES, has_warp_groups, scale_bytes},
 };
 use crate::device::{DeviceError, KernelFile, Split, Tile};
@@ -113,8 +113,8 @@ fn beside(rows: usize, inputs: usize, sums: usize) -> usize {
 
 /// Stages of a ring of a block that shares a multiprocessor so.
 fn stages(shared_bytes: usize, beside: usize, rows: usize, tile: usize) -> usize {
-    let ring = BLOCKS / beside * ring_bytes(shared_bytes);
-    ((ring - missing_bytes(rows, tile)) / stage_bytes(rows, tile)).min(MOST_STAGES)
+    let ring = ring_bytes_beside(shared_bytes, beside) - missing_bytes(rows, tile);
+    (ring / stage_bytes(rows, tile)).min(MOST_STAGES)
 }
 
 /// Bytes of a stage.

@@ -2,7 +2,7 @@
 
 use super::{
     Kernels, Linear, Parts, address, grid, int,
-    linear::{PIECE, ring_bytes, shares},
+    linear::{PIECE, ring_bytes_beside, shares},
 };
 use crate::device::{Arg, DeviceError, Element, KernelFile, Matrix, Properties, Slice, Split, Tile};
 
@@ -176,17 +176,12 @@ fn stage_bytes(rows: usize, columns: usize) -> usize {
 
 /// Stages of a ring.
 fn stages(shared_bytes: usize, rows: usize, columns: usize) -> usize {
-    (wide_ring_bytes(shared_bytes) / stage_bytes(rows, columns)).min(MOST_STAGES)
+    (ring_bytes_beside(shared_bytes, 1) / stage_bytes(rows, columns)).min(MOST_STAGES)
 }
 
 /// Whether kernels by warp groups run on a device.
 pub(super) fn has_warp_groups(element: Element, properties: &Properties) -> bool {
     element != Element::F32 && (properties.capability == (9, 0) || properties.emulated)
-}
-
-/// Bytes of a ring that has a multiprocessor for itself.
-fn wide_ring_bytes(shared_bytes: usize) -> usize {
-    2 * ring_bytes(shared_bytes)
 }
 
 /// The ways to deal a layer to multiprocessors that have one block at a time, the one with the least cost first.

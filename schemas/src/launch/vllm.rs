@@ -16,7 +16,7 @@ use keys::{Named, named};
 pub(super) use values::bad_values;
 
 /// What a vLLM launch says of speculation. A `None` is not given, or not known.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct VllmSpeculation {
     /// Where it stands.
     pub span: Span,
@@ -69,13 +69,6 @@ fn speculation(arguments: &[Argument]) -> Option<VllmSpeculation> {
     let mut found: Option<VllmSpeculation> = None;
     for argument in arguments {
         let known = || argument.values.first().and_then(|value| value.value.known());
-        let empty = |span| VllmSpeculation {
-            span,
-            method: None,
-            model: None,
-            num_speculative_tokens: None,
-            gives_tokens: false,
-        };
         match named(&argument.flag.value) {
             None => {}
             Some(Named::Whole) => {
@@ -83,15 +76,16 @@ fn speculation(arguments: &[Argument]) -> Option<VllmSpeculation> {
                 let text = |field: &str| object.get(field).and_then(Json::as_str).map(str::to_owned);
                 let tokens = object.get("num_speculative_tokens").filter(|tokens| !tokens.is_null());
                 found = Some(VllmSpeculation {
+                    span: argument.values.first().map_or(argument.span, |value| value.span),
                     method: text("method"),
                     model: text("model"),
                     num_speculative_tokens: tokens.and_then(values::integer),
                     gives_tokens: tokens.is_some(),
-                    ..empty(argument.values.first().map_or(argument.span, |value| value.span))
                 });
             }
             Some(Named::Key(key)) => {
-                let this = found.get_or_insert_with(|| empty(argument.span));
+                let this =
+                    found.get_or_insert_with(|| VllmSpeculation { span: argument.span, ..VllmSpeculation::default() });
                 match key {
                     "method" => this.method = known().map(str::to_owned),
                     "model" => this.model = known().map(str::to_owned),

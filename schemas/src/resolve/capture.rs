@@ -27,7 +27,7 @@ const ASSUMED_MEMORY: u64 = 80 * GIB;
 
 /// The batch sizes that are captured. Where tensor parallelism is not known they are those that any gives, if so.
 pub(super) fn sizes_of(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<Vec<usize>>> {
-    if resolved.tp_size.is_some() || given.attention_ranks() != Some(1) {
+    if resolved.tp_size.is_some() || given.launch.attention_ranks() != Some(1) {
         return sizes(given, resolved);
     }
     let parallel = |size: usize| {
@@ -53,7 +53,7 @@ fn sizes(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<Vec<usize>>> 
         return None;
     }
     let pool = match &resolved.max_running_requests {
-        Some(limit) => Some((limit.value / given.attention_ranks()?).max(1)),
+        Some(limit) => Some((limit.value / given.launch.attention_ranks()?).max(1)),
         None => None,
     };
     let written = match given.launch.setting(Key::CudaGraphBs) {
@@ -284,7 +284,7 @@ fn alignment(given: &Given<'_>, resolved: &Resolved) -> Option<Alignment> {
     if given.version < V0_4_10 {
         return Some(even);
     }
-    let ranks = given.attention_ranks()?;
+    let ranks = given.launch.attention_ranks()?;
     if ranks <= 1 {
         return Some(even);
     }

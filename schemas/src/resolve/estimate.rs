@@ -96,7 +96,7 @@ pub(super) fn estimate(given: &Given<'_>, resolved: &Resolved) -> Option<MemoryE
 fn weights(given: &Given<'_>, resolved: &Resolved, model: Option<&ModelFacts>, dtype: Option<&str>) -> Option<u64> {
     // Attention ranks keep whole copies of some layers, expert parallelism shares others: their parts are not known.
     let may_have = |key: Key| given.launch.has(key) || given.launch.perhaps.contains(&key);
-    let uneven = given.attention_ranks() != Some(1) || may_have(Key::EnableDpAttention) || may_have(Key::EpSize);
+    let uneven = given.launch.attention_ranks() != Some(1) || may_have(Key::EnableDpAttention) || may_have(Key::EpSize);
     let stages = super::weights::pipeline_stages(given)?;
     let gpus = u64::try_from(resolved.tp_size.as_ref()?.value.checked_mul(stages)?).ok().filter(|gpus| *gpus > 0)?;
     model.filter(|_| !uneven || gpus == 1)?.loaded_bytes(dtype?).map(|bytes| bytes / gpus)
@@ -118,7 +118,7 @@ fn kv_token(given: &Given<'_>, resolved: &Resolved) -> Option<u64> {
         None if given.launch.has(Key::KvCacheDtype) => return None,
         _ => element_bytes(&resolved.target_dtype.as_ref()?.value)?,
     };
-    if given.attention_ranks() != Some(1) || given.launch.has(Key::PpSize) {
+    if given.launch.attention_ranks() != Some(1) || given.launch.has(Key::PpSize) {
         return None;
     }
     let config = &given.target?.config;

@@ -127,7 +127,7 @@ fn by_use(given: &Given<'_>, resolved: &Resolved, memory: f64) -> Option<f64> {
         reserved += largest * 2.0;
     }
     if !(new && prefill) {
-        let ranks = given.attention_ranks()? as f64;
+        let ranks = given.launch.attention_ranks()? as f64;
         if ranks > 1.0 {
             reserved += largest * ranks * if largest > 300.0 { 4.5 } else { 3.0 };
         }

@@ -2,23 +2,25 @@
 
 use crate::{flags::Key, launch::Launch};
 
-/// Data-parallel ranks that share the attention layers, each of which takes its part of the running requests. Nothing
-/// where that depends on what is not known: on a size that is set elsewhere, or on a switch in a branch that may not run.
-pub(crate) fn attention_ranks(launch: &Launch) -> Option<usize> {
-    let may_have = |key: Key| launch.perhaps.contains(&key);
-    let size_of = |key: Key| match launch.has(key) {
-        _ if may_have(key) => None,
-        true => launch.count(key).map(|ranks| ranks.value.max(1)),
-        false => Some(1),
-    };
-    if launch.has(Key::AttnDpSize) || may_have(Key::AttnDpSize) {
-        return size_of(Key::AttnDpSize);
-    }
-    match (launch.has(Key::EnableDpAttention), may_have(Key::EnableDpAttention)) {
-        (true, _) => size_of(Key::DpSize),
-        (false, false) => Some(1),
-        // One rank is one with the switch and without.
-        (false, true) => size_of(Key::DpSize).filter(|ranks| *ranks == 1),
+impl Launch {
+    /// Data-parallel ranks that share the attention layers, each of which takes its part of the running requests. Nothing
+    /// where that depends on what is not known: on a size that is set elsewhere, or on a switch in a branch that may not run.
+    pub(crate) fn attention_ranks(&self) -> Option<usize> {
+        let may_have = |key: Key| self.perhaps.contains(&key);
+        let size_of = |key: Key| match self.has(key) {
+            _ if may_have(key) => None,
+            true => self.count(key).map(|ranks| ranks.value.max(1)),
+            false => Some(1),
+        };
+        if self.has(Key::AttnDpSize) || may_have(Key::AttnDpSize) {
+            return size_of(Key::AttnDpSize);
+        }
+        match (self.has(Key::EnableDpAttention), may_have(Key::EnableDpAttention)) {
+            (true, _) => size_of(Key::DpSize),
+            (false, false) => Some(1),
+            // One rank is one with the switch and without.
+            (false, true) => size_of(Key::DpSize).filter(|ranks| *ranks == 1),
+        }
     }
 }
 
@@ -36,7 +38,7 @@ mod tests {
         let text =
             format!("if a; then A+=(--page-size 1); fi\nif b; then A+=({perhaps}); fi\nsglang serve {given} ${{A[@]}}");
         let parsed = parse(&Source::new("run.sh", text), &Options::default());
-        assert_eq!(parsed.launches.first().and_then(attention_ranks), expected, "{flags}");
+        assert_eq!(parsed.launches.first().and_then(Launch::attention_ranks), expected, "{flags}");
     }
 
     #[test]

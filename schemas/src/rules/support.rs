@@ -6,7 +6,7 @@ use crate::{
     flags::Key,
     launch::{Engine, Setting},
     model::ModelConfig,
-    resolve::{Algorithm, NEWEST_SGLANG, attention_ranks},
+    resolve::{Algorithm, NEWEST_SGLANG},
     text::Span,
     version::EngineVersion,
 };
@@ -121,15 +121,10 @@ impl<'a> Context<'a> {
         self.line(Key::TpSize, &size.to_string())
     }
 
-    /// See [`attention_ranks`].
-    pub(super) fn attention_ranks(&self) -> Option<usize> {
-        attention_ranks(self.launch)
-    }
-
     /// Requests that can run together on one worker, where that is known.
     pub(super) fn requests_per_worker(&self) -> Option<usize> {
         let limit = self.resolved.max_running_requests.as_ref()?.value;
-        Some((limit / self.attention_ranks()?).max(1))
+        Some((limit / self.launch.attention_ranks()?).max(1))
     }
 
     /// That the version is an assumption, where nobody named one, or newer than any that was read.

@@ -10,7 +10,7 @@ use super::{
     Interpreter, MOST_LINES, Scalar, Used, anything,
     inside::only_talks,
     line::{ArrayPlace, Field, Line},
-    surroundings::{Surroundings, of_image},
+    surroundings::Surroundings,
     ways::ways,
 };
 use crate::text::Located;
@@ -71,8 +71,7 @@ impl<'a> Interpreter<'a> {
                 let before = line.words.get(..detected.first_argument).unwrap_or_default();
                 let mut surroundings = self.surroundings(&command.assignments);
                 surroundings.add(before);
-                let image = |word: &Field<'a>| Some(Located::new(of_image(word.value.known()?)?, word.span));
-                line.version = before.iter().find_map(image).or(self.pinned.flatten());
+                line.version = self.version_beside(before);
                 line.surroundings = surroundings;
             } else if !std::mem::replace(&mut looked_inside, true) {
                 self.look_inside(command, nesting);

@@ -10,7 +10,7 @@ use super::{
     Interpreter, Used,
     destination::{Kind, Stage, kind_of},
     line::{Field, Text},
-    surroundings::{Surroundings, of_image},
+    surroundings::Surroundings,
 };
 use crate::{
     launch::{Value, detect::names_engine, edit::is_plain},
@@ -68,9 +68,8 @@ impl<'a> Interpreter<'a> {
             false => return,
         }
         let words: Vec<Field<'a>> = stages.into_iter().flat_map(|stage| stage.words).collect();
-        let image = |word: &Field<'a>| Some(Located::new(of_image(word.value.known()?)?, word.span));
-        let version = words.iter().find_map(image).or(self.pinned.flatten());
-        self.documents.push(Document { kind, text, pieces, surroundings: self.around(&words), version });
+        let (surroundings, version) = (self.around(&words), self.version_beside(&words));
+        self.documents.push(Document { kind, text, pieces, surroundings, version });
     }
 
     /// The environment of what commands are given: what is exported here may not be there, or have another value.
@@ -103,15 +102,14 @@ impl<'a> Interpreter<'a> {
 
     /// Writes what the shell fills in at a place.
     fn fill(&self, part: Part<'a>, span: Span, filled: &mut Filled, used: &mut Used<'a>) {
-        let before = filled.added;
-        if let Some(fields) = self.words_behind(&part, used).filter(|fields| filled.has_room_for(fields)) {
+        let bytes_of = |fields: &[Field<'a>]| fields.iter().map(|field| field.value.written().len() + 1).sum();
+        if let Some(fields) = self.words_behind(&part, used).filter(|fields| filled.takes(bytes_of(fields))) {
             for (number, field) in fields.iter().enumerate() {
                 if number > 0 {
                     filled.text.push(' ');
                 }
                 filled.write_word(self.source, field);
             }
-            filled.added = before + fields.iter().map(|field| field.value.written().len() + 1).sum::<usize>();
             return;
         }
         let value = match part {
@@ -121,10 +119,7 @@ impl<'a> Interpreter<'a> {
         };
         let quoted = filled.text.ends_with(['"', '\'']);
         match value.filter(|value| quoted || !value.contains(char::is_whitespace)) {
-            Some(value) if before + value.len() <= MOST_FILLED => {
-                filled.write(&value, span, filled.whole);
-                filled.added += value.len();
-            }
+            Some(value) if filled.takes(value.len()) => filled.write(&value, span, filled.whole),
             _ => filled.write(UNKNOWN, span, filled.whole),
         }
     }
@@ -198,8 +193,13 @@ impl Filled {
         self.write(field.value.written(), field.span, whole);
     }
 
-    fn has_room_for(&self, fields: &[Field<'_>]) -> bool {
-        let bytes: usize = fields.iter().map(|field| field.value.written().len() + 1).sum();
-        self.added + bytes <= MOST_FILLED
+    /// Counts so many bytes that are to be filled in, if there is room for them.
+    fn takes(&mut self, bytes: usize) -> bool {
+        let added = self.added + bytes;
+        let fits = added <= MOST_FILLED;
+        if fits {
+            self.added = added;
+        }
+        fits
     }
 }

@@ -6,7 +6,7 @@ use super::{
     super::shell::Command,
     Interpreter,
     line::Field,
-    surroundings::{MOST_EXPORTED, of_requirement},
+    surroundings::{MOST_EXPORTED, of_image, of_requirement},
 };
 use crate::{text::Located, version::EngineVersion};
 
@@ -28,6 +28,12 @@ impl<'a> Interpreter<'a> {
                 self.export(name, field);
             }
         }
+    }
+
+    /// The version of the engine that runs beside these words: of an image that they name, or what is installed.
+    pub(super) fn version_beside(&self, words: &[Field<'_>]) -> Option<Located<EngineVersion>> {
+        let image = |word: &Field<'_>| Some(Located::new(of_image(word.value.known()?)?, word.span));
+        words.iter().find_map(image).or(self.pinned.flatten())
     }
 
     /// The version that a `pip install` pins. Where two are named, none is known.

@@ -96,7 +96,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let largest = context.resolved.capture_sizes.as_ref()?.value.iter().copied().max()?;
     let tokens = context.resolved.num_draft_tokens.as_ref()?.value;
     // The ranks that share one attention layer share its tokens out.
-    let sharing = (context.resolved.tp_size.as_ref()?.value / context.attention_ranks()?).max(1);
+    let sharing = (context.resolved.tp_size.as_ref()?.value / context.launch.attention_ranks()?).max(1);
     let rows = largest.checked_mul(tokens)?.div_ceil(sharing);
     if rows <= limit {
         return None;

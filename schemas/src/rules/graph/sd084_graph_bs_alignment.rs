@@ -61,7 +61,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let place = context.span(key).filter(|_| context.resolved.speculative)?;
     let sizes = context.resolved.capture_sizes.as_ref()?;
     let all_dropped = sizes.value.is_empty() && matches!(sizes.origin, Origin::Rewritten { .. });
-    let share = context.resolved.tp_size.as_ref()?.value / context.attention_ranks()?;
+    let share = context.resolved.tp_size.as_ref()?.value / context.launch.attention_ranks()?;
     if !all_dropped || share < 2 {
         return None;
     }

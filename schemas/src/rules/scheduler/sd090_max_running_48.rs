@@ -84,7 +84,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         None => format!("at most {RESET} requests run together: the default under speculation"),
     };
     let place = context.value_place(Key::SpeculativeAlgorithm);
-    let ranks = context.attention_ranks().filter(|ranks| *ranks > 1);
+    let ranks = context.launch.attention_ranks().filter(|ranks| *ranks > 1);
     let finding = Finding::new(place, message, format!("sets the limit to {RESET}"))
         .engine_says(
             "Max running requests is reset to 48 for speculative decoding. You can override this by explicitly setting \
