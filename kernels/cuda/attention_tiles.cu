@@ -107,7 +107,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
 
   Sight<KEYS / 32> sight(pairs, pairs.first_pair + tile * 16, row_prefix);
   if (split.begin < split.end) sight.look(pairs, split, split.begin, row_own_mask, mask_words);
-  load_ahead<KEYS>(STAGES - 1, pairs, split, load);
+  load_ahead<KEYS>(STAGES - 1, pairs, split, split.begin, 1, load);
 
   // The queries of a warp's tile.
   unsigned char* queries = shared + STAGES * BUFFER + tile * 16 * KEY_BYTES;

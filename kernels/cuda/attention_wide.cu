@@ -3,7 +3,8 @@
 //
 // As attention_tiles.cu, but a product takes 64 pairs, and reads queries, keys and values from shared memory where they lie
 // (wgmma.cuh), so that neither lanes nor registers carry them. Two blocks run on a multiprocessor: while one weighs scores
-// between its two products, the other multiplies, and what both have under way keeps second-level cache busy.
+// between its two products, the other multiplies, and what both have under way keeps second-level cache busy. A block is a
+// warp group, or two that take tiles in turns.
 //
 // -DHEAD_DIM: elements of a head, 64 or 128. Not for float.
 #include "common.cuh"
@@ -17,8 +18,6 @@
 /// Keys of a tile, and words of their bits.
 #define KEYS 64
 #define WORDS (KEYS / 32)
-/// Tiles that are in shared memory or on their way there.
-#define STAGES 3
 /// Accesses of 16 bytes that a key takes.
 #define PIECES (HEAD_DIM / 8)
 /// Bytes of 64 dims of 64 keys, values or queries: rows of 128 bytes.
@@ -31,28 +30,30 @@
 /// Where a 16-byte piece of a key, value or query lies.
 __device__ __forceinline__ u32 place_of_piece(int row, int piece) { return piece / 8 * SQUARE + place_of<128>(row, piece % 8); }
 
-/// Of a block: a warp group, and the pairs that its products take.
+/// Of a team: a warp group, and the pairs that its products take.
 #define THREADS 128
 #define PAIRS 64
 
-/// PAIRS pairs of a group and a key/value head over one split. As attention_few.cu says, but for THREADS, and dynamic shared
-/// memory for STAGES tiles of keys and values, and the queries.
-extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_wide(GROUP_PARAMETERS) {
+/// PAIRS pairs of a group and a key/value head over one split, whose tiles TEAMS warp groups take in turns; of each team STAGES tiles
+/// are in shared memory or on their way there.
+template <int TEAMS, int STAGES>
+__device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   constexpr int COPIES = KEYS * PIECES / THREADS;
   static_assert(32 % (THREADS / PIECES) == 0, "keys whose rows the same register tells are copied together");
   DYNAMIC_SHARED(shared);
-  int thread = (int)threadIdx.x;
+  int team = TEAMS == 1 ? 0 : same((int)threadIdx.x / THREADS), thread = (int)threadIdx.x - team * THREADS;
   Pairs pairs;
   if (!find_pairs<PAIRS>(pairs, page_table, table_width, page_size, row_slot, row_prefix, group_own, group_own_count,
                          own_stride, group_first, group_rows, rows, heads, kv_heads)) {
     return;
   }
-  Split split = find_split<KEYS>(pairs, 1, max_splits);
+  Split split = find_split<KEYS>(pairs, TEAMS, max_splits);
   if ((int)blockIdx.x >= split.count) return;
 
   int width = kv_heads * HEAD_DIM;
+  unsigned char* tiles = shared + team * (STAGES * BUFFER);
   // The next tile to be loaded, and what tells the cache rows of its keys `lane` and `lane + 32`, and of the one behind it.
-  int next = split.begin, found[WORDS] = {}, found_behind[WORDS] = {};
+  int next = split.begin + team, found[WORDS] = {}, found_behind[WORDS] = {};
   auto find = [&](int at, int (&to)[WORDS]) {
     if (at >= split.end) return;
 #pragma unroll
@@ -62,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_wide(GROUP_PA
   u64 policy = (int)gridDim.y == kv_heads ? passing() : staying();
   auto load = [&] {
     if (next < split.end) {
-      unsigned char* buffer = shared + (next - split.begin) % STAGES * BUFFER;
+      unsigned char* buffer = tiles + (next - split.begin) / TEAMS % STAGES * BUFFER;
       int cache_row[WORDS];
 #pragma unroll
       for (int i = 0; i < WORDS; i++) {
@@ -78,45 +79,46 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_wide(GROUP_PA
       }
     }
     copy_async_commit();
-    next++;
+    next += TEAMS;
 #pragma unroll
     for (int i = 0; i < WORDS; i++) found[i] = found_behind[i];
-    find(next + 1, found_behind);
+    find(next + TEAMS, found_behind);
   };
   find(next, found);
-  find(next + 1, found_behind);
+  find(next + TEAMS, found_behind);
 
-  int first = warp() * 16;
+  int first = (warp() - team * (THREADS / WARP)) * 16;
   Sight<WORDS> sight(pairs, pairs.first_pair + first, row_prefix);
-  if (split.begin < split.end) sight.look(pairs, split, split.begin, row_own_mask, mask_words);
+  if (next < split.end) sight.look(pairs, split, next, row_own_mask, mask_words);
   // Where a thread's pieces of the queries lie is found before they are there.
-  constexpr int QUERY_COPIES = PAIRS * PIECES / THREADS;
+  constexpr int QUERY_COPIES = PAIRS * PIECES / (TEAMS * THREADS);
+  auto own_pair = [](int n) { return n * (TEAMS * THREADS / PIECES) + (int)threadIdx.x / PIECES; };
   const T* asked[QUERY_COPIES];
 #pragma unroll
   for (int n = 0; n < QUERY_COPIES; n++) {
-    int pair = pairs.first_pair + n * (THREADS / PIECES) + thread / PIECES;
+    int pair = pairs.first_pair + own_pair(n);
     asked[n] = query + wide(row_of(pairs, pair), query_stride) + head_of(pairs, pair) * HEAD_DIM + thread % PIECES * 8;
   }
-  load_ahead<KEYS>(STAGES - 1, pairs, split, load);
+  load_ahead<KEYS>(STAGES - 1, pairs, split, next, TEAMS, load);
 
-  unsigned char* queries = shared + STAGES * BUFFER;
+  unsigned char* queries = shared + TEAMS * STAGES * BUFFER;
 #pragma unroll
-  for (int n = 0; n < QUERY_COPIES; n++) {
-    copy_async_16(queries + place_of_piece(n * (THREADS / PIECES) + thread / PIECES, thread % PIECES), asked[n]);
-  }
+  for (int n = 0; n < QUERY_COPIES; n++) copy_async_16(queries + place_of_piece(own_pair(n), thread % PIECES), asked[n]);
   copy_async_commit();
   copy_async_wait<0>();
   Softmax s;
   begin(s);
 
   Place left = queries;
-  for (int t = split.begin; t < split.end; t++) {
+  for (int turn = split.begin; turn < split.end; turn += TEAMS) {
     copy_async_wait<STAGES - 2>();
     fence_for_products();
     // Also: all have done with the tile whose place the next one takes.
     block_sync();
     load();
-    Place tile = shared + (t - split.begin) % STAGES * BUFFER;
+    int t = turn + team;
+    if (t >= split.end) continue;
+    Place tile = tiles + (turn - split.begin) / TEAMS % STAGES * BUFFER;
     float score[KEYS / 2];
 #pragma unroll
     for (int i = 0; i < KEYS / 2; i++) score[i] = 0.0f;
@@ -129,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_wide(GROUP_PA
     products_commit();
     u32 seen[2][WORDS], weight[KEYS / 16][4] = {};
     sight.seen(seen, split, t);
-    if (t + 1 < split.end) sight.look(pairs, split, t + 1, row_own_mask, mask_words);
+    if (t + TEAMS < split.end) sight.look(pairs, split, t + TEAMS, row_own_mask, mask_words);
     products_wait(score);
     // A warp behind the last pair has nothing to weigh.
     if (pairs.first_pair + first < pairs.end_pair) weigh(s, score, weight, seen, 0, scale);
@@ -145,10 +147,28 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_wide(GROUP_PA
   add_up_lanes(s);
   // All have done with tiles and queries, whose place records take.
   block_sync();
-  write_pairs(s, out, pairs, split, first, heads, scale, (float*)shared, partial, max_splits);
+  static_assert(TEAMS <= 2, "one team takes in what one other has summed");
+  if (TEAMS == 2) {
+    float* others = (float*)(shared + STAGES * BUFFER) + thread;
+    if (team == 1) hand_over(s, others, THREADS);
+    block_sync();
+    if (team == 0) take_in(s, others, THREADS, scale);
+  }
+  if (team == 0) write_pairs(s, out, pairs, split, first, heads, scale, (float*)shared, partial, max_splits);
   if (split.count > 1) {
-    merge_splits<PAIRS, THREADS>(out, pairs, split.count, heads, (float*)shared, partial, counters, max_splits);
+    merge_splits<PAIRS, TEAMS * THREADS>(out, pairs, split.count, heads, (float*)shared, partial, counters, max_splits);
   }
 }
+
+/// As attention_few.cu says, but for THREADS; dynamic shared memory for three tiles of keys and values, and the queries.
+extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_wide(GROUP_PARAMETERS) { attend<1, 3>(GROUP_ARGUMENTS); }
+
+#if HEAD_DIM == 64
+/// The same by two teams, 2 · THREADS and four tiles: a warp that has a scheduler for itself waits for its own instructions most of
+/// the time. Larger heads leave too few registers for two such blocks on a multiprocessor, and one is slower.
+extern "C" __global__ void __launch_bounds__(2 * THREADS, 2) attention_wide_by_two(GROUP_PARAMETERS) {
+  attend<2, 2>(GROUP_ARGUMENTS);
+}
+#endif
 
 #endif

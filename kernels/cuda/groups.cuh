@@ -127,10 +127,10 @@ __device__ __forceinline__ bool is_settled(const Pairs& pairs, const Split& spli
   return piece < split.positions && min((piece + 1) * KEYS, pairs.longest) <= pairs.settled;
 }
 
-/// Calls `load` for so many pieces, from the split's first on, each of which it counts: those that are settled ahead of the wait,
-/// behind which the kernel is released that follows.
+/// Calls `load` for so many pieces, from `first` on each `step`-th, which it counts: those that are settled ahead of the wait, behind
+/// which the kernel is released that follows.
 template <int KEYS, class Load>
-__device__ __forceinline__ void load_ahead(int count, const Pairs& pairs, const Split& split, Load&& load) {
+__device__ __forceinline__ void load_ahead(int count, const Pairs& pairs, const Split& split, int first, int step, Load&& load) {
   bool waits = true;
   auto wait = [&] {
     await_predecessor();
@@ -139,7 +139,7 @@ __device__ __forceinline__ void load_ahead(int count, const Pairs& pairs, const 
   };
 #pragma unroll 1
   for (int i = 0; i < count; i++) {
-    if (waits && !is_settled<KEYS>(pairs, split, split.begin + i)) wait();
+    if (waits && !is_settled<KEYS>(pairs, split, first + i * step)) wait();
     load();
   }
   if (waits) wait();

@@ -121,6 +121,33 @@ __device__ __forceinline__ void add_up_lanes(Softmax& s) {
   }
 }
 
+/// Leaves what a lane has summed for `take_in`, its values `apart` from each other.
+__device__ __forceinline__ void hand_over(const Softmax& s, float* to, int apart) {
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    to[half * apart] = s.most[half];
+    to[(2 + half) * apart] = s.sum[half];
+  }
+#pragma unroll
+  for (int i = 0; i < HEAD_DIM / 2; i++) to[(4 + i) * apart] = s.acc[i];
+}
+
+/// Takes in what another lane has summed of the same pairs over other keys.
+__device__ __forceinline__ void take_in(Softmax& s, const float* from, int apart, float scale) {
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    float other = from[half * apart], larger = max(s.most[half], other), reference = reference_of(larger);
+    float keep = exp2_fast((s.most[half] - reference) * scale), take = exp2_fast((other - reference) * scale);
+    s.most[half] = larger;
+    s.sum[half] = s.sum[half] * keep + from[(2 + half) * apart] * take;
+#pragma unroll
+    for (int i = 2 * half; i < HEAD_DIM / 2; i += 4) {
+      s.acc[i] = s.acc[i] * keep + from[(4 + i) * apart] * take;
+      s.acc[i + 1] = s.acc[i + 1] * keep + from[(5 + i) * apart] * take;
+    }
+  }
+}
+
 /// Writes a warp's 16 pairs, of which the first is the block's `first`: the result, or where there are splits its record.
 __device__ __forceinline__ void write_pairs(const Softmax& s, T* out, const Pairs& pairs, const Split& split, int first, int heads,
                                             float scale, float* records, float* partial, int max_splits) {

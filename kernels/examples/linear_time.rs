@@ -2,8 +2,8 @@
 //! groups and by the device's library, for several numbers of rows. The figures of `docs/notes/performance.md`.
 //!
 //! `cargo run --release -p kernels --example linear_time [cuda:0 | emulator] [ROWS,…] [llama-3.1-8b | llama-3.2-1b] [SECONDS]`;
-//! the emulator runs one small layer. With SECONDS each way runs for so long and says when it begins and ends, for
-//! `docs/notes/performance/energy_of.py`, which tells what energy the GPU took meanwhile.
+//! the emulator runs one small layer. `llama-3.1-8b/head` is the product with the vocabulary alone. With SECONDS each way runs for so
+//! long and says when it begins and ends, for `docs/notes/performance/energy_of.py`, which tells what energy the GPU took meanwhile.
 
 use std::{error::Error, time::Instant};
 
@@ -91,6 +91,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// The shape of a name.
 fn shape(name: &str) -> Result<Shape, String> {
     let vocabulary = 128_256;
+    if let Some(name) = name.strip_suffix("/head") {
+        return Ok(Shape { layers: 0, ..shape(name)? });
+    }
     match name {
         "llama-3.1-8b" => Ok(Shape { layers: 32, hidden: 4096, qkv: 6144, intermediate: 14336, vocabulary }),
         "llama-3.2-1b" => Ok(Shape { layers: 16, hidden: 2048, qkv: 3072, intermediate: 8192, vocabulary }),

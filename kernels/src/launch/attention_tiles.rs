@@ -19,8 +19,9 @@ pub(super) const ALONE_FILE: KernelFile =
 pub(super) const WIDE_FILE: KernelFile =
     KernelFile { name: "attention_wide.cu", text: include_str!("../../cuda/attention_wide.cu"), split: Split::Shared };
 
-/// Sizes of heads that `attention_wide.cu` knows.
+/// Sizes of heads that `attention_wide.cu` knows, and the one of which it has blocks of two teams.
 pub(super) const WIDE_HEAD_DIMS: [usize; 2] = [64, 128];
+const TWO_TEAMS_HEAD_DIM: usize = 64;
 
 /// Heads of at most this size fit the registers of `few.cuh`.
 const MOST_OF_FEW: usize = 128;
@@ -65,6 +66,7 @@ pub enum Ahead {
 }
 
 /// A kernel and its geometry.
+#[derive(Clone, Copy)]
 struct Choice {
     file: KernelFile,
     name: &'static str,
@@ -269,6 +271,9 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
         shared: (3 * 2 * 64 + 64) * head_dim * 2,
         resident: 2,
     };
+    // Four such tiles.
+    let by_two =
+        Choice { name: "attention_wide_by_two", threads: 256, shared: (4 * 2 * 64 + 64) * head_dim * 2, ..by_group };
     let fits_beside = |width: usize, resident| together * pairs.div_ceil(width) <= resident * multiprocessors;
     let fits = |width| fits_beside(width, 1);
     match head_dim <= MOST_OF_FEW {
@@ -279,6 +284,15 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
             let few_blocks = 16 * together <= multiprocessors;
             let beside = few_blocks == (head_dim <= MOST_IN_HALF);
             few(FEW_FILE, if beside { "rotate_and_attend_16_beside" } else { "rotate_and_attend_16" }, true, 16, 8, 1)
+        }
+        // A block of two teams leaves no room for those of the rotation ahead, which one request pays for: in clusters of 8, as many
+        // blocks as multiprocessors or fewer.
+        _ if wide
+            && pairs > 16
+            && head_dim == TWO_TEAMS_HEAD_DIM
+            && 8 * together * pairs.div_ceil(64) > multiprocessors =>
+        {
+            by_two
         }
         // More groups than multiprocessors: as many blocks as run at once, if there are warp groups, which have more under way.
         _ if wide && (pairs > 16 || fits_beside(by_group.pairs, by_group.resident)) => by_group,
@@ -308,6 +322,10 @@ mod tests {
             (8, 1, 64, "rotate_and_attend_8"),
             (16, 17, 64, "attention_wide"),
             (17, 1, 64, "attention_wide"),
+            (128, 1, 64, "attention_wide"),
+            (240, 1, 64, "attention_wide_by_two"),
+            (128, 8, 64, "attention_wide_by_two"),
+            (128, 8, 128, "attention_wide"),
         ] {
             let name = choose(pairs, requests * 8, head_dim, 132, true).name;
             assert_eq!(name, expected, "{pairs} pairs of {requests} requests, heads of {head_dim}");
