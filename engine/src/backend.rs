@@ -122,14 +122,38 @@ pub struct TokenLogprobs {
     pub top: Vec<(u32, f32)>,
 }
 
-/// What one request got from a round.
+/// What one request got from a round, or from the end of its prompt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Yield {
-    /// One to steps + 1 tokens, bonus token last; fewer where one is `not_finite`.
+    /// Of a round one to steps + 1 tokens, bonus token last; of a prompt one; fewer where one is `not_finite`.
     pub tokens: Vec<ProducedToken>,
     /// The position of the token behind these for which the target's logits are not finite: there is none, and the request cannot
     /// go on.
     pub not_finite: Option<usize>,
+}
+
+impl Yield {
+    /// Of a prompt whose end has this token behind it, at this position, or `None` where the target's logits are not finite.
+    pub fn of_prompt(token: Option<ProducedToken>, position: usize) -> Self {
+        let not_finite = token.is_none().then_some(position);
+        Self { tokens: Vec::from_iter(token), not_finite }
+    }
+}
+
+/// The token behind a prompt that ends: the draft reads some token also where there is none.
+pub(crate) fn first_token(first: &Option<Yield>) -> u32 {
+    first.iter().flat_map(|one| &one.tokens).next().map_or(0, |token| token.id)
+}
+
+/// Fails where a request's end of a prompt has no token behind it.
+///
+/// # Errors
+/// [`EngineError::NotFinite`].
+pub(crate) fn expect_finite(first: &[Option<Yield>]) -> Result<(), EngineError> {
+    match first.iter().flatten().find_map(|one| one.not_finite) {
+        Some(position) => Err(EngineError::NotFinite { position }),
+        None => Ok(()),
+    }
 }
 
 /// Where the time of a round went, as measured on the device; a part that was not measured is `None`.
@@ -241,8 +265,8 @@ pub trait Backend: Send {
     /// order of the chunks.
     ///
     /// # Errors
-    /// When the target's logits for such a token are not finite, or the device fails.
-    fn prefill(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<ProducedToken>>, EngineError>;
+    /// When the device fails.
+    fn prefill(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<Yield>>, EngineError>;
 
     /// Starts a round and returns without waiting for it.
     ///

@@ -13,7 +13,7 @@ use crate::{
     load::{Loaded, load},
     options::{EngineOptions, ShapePolicy},
     replay::{self, Acceptance, KeepStates, Keeping, ReplayProgress, ReplayText},
-    request::{Completion, Event, Request, RequestId},
+    request::{Completion, Event, FinishReason, Request, RequestId},
     scheduler::{ModelEnds, Reuse, Scheduler, SchedulerOptions, Statistics},
     text::Text,
 };
@@ -91,8 +91,26 @@ impl Engine {
     /// Admits what fits, takes prompts in, and runs one round for the running batch.
     ///
     /// # Errors
-    /// When the target's logits are not finite, or the device fails; the engine is not usable afterwards.
+    /// When the target's logits for a request are not finite, which has then ended, or the device fails; then the engine is not
+    /// usable afterwards.
     pub fn step(&mut self) -> Result<Vec<Event>, EngineError> {
+        let events = self.step_each()?;
+        let broken = events.iter().find_map(|event| match event {
+            Event::Finished { completion, .. } => match completion.finish_reason {
+                FinishReason::NotFinite(position) => Some(position),
+                _ => None,
+            },
+            Event::Tokens { .. } => None,
+        });
+        broken.map_or(Ok(events), |position| Err(EngineError::NotFinite { position }))
+    }
+
+    /// The same for requests that have nothing to do with each other: one for which the target's logits are not finite ends
+    /// alone, by [`FinishReason::NotFinite`].
+    ///
+    /// # Errors
+    /// When the device fails; the engine is not usable afterwards.
+    pub fn step_each(&mut self) -> Result<Vec<Event>, EngineError> {
         self.scheduler.step()
     }
 

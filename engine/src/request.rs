@@ -60,6 +60,8 @@ pub enum FinishReason {
     Length,
     /// The caller gave up.
     Cancelled,
+    /// The target's logits for the token at this position are not finite; those before it are as they should be.
+    NotFinite(usize),
 }
 
 /// What happened in a step.
@@ -144,7 +146,7 @@ impl FinishReason {
         match self {
             Self::StopToken(_) | Self::StopString(_) => "stop",
             Self::Length => "length",
-            Self::Cancelled => "abort",
+            Self::Cancelled | Self::NotFinite(_) => "abort",
         }
     }
 }

@@ -255,7 +255,7 @@ impl Scheduler {
     /// backend cannot leave in flight.
     ///
     /// # Errors
-    /// When the target's logits are not finite, or the device fails.
+    /// When the device fails.
     pub fn step(&mut self) -> Result<Vec<Event>, EngineError> {
         let mut events = Vec::new();
         self.end_cancelled(&mut events);
@@ -347,9 +347,11 @@ impl Scheduler {
             if let Some((table, keys)) = running.filled_pages() {
                 self.pages.share(table, keys);
             }
-            if let Some(token) = first {
-                running.take_first(token);
-                self.statistics.generated_tokens += 1;
+            let Some(first) = first else { continue };
+            self.statistics.generated_tokens += first.tokens.len() as u64;
+            first.tokens.into_iter().for_each(|token| running.take_first(token));
+            if let Some(position) = first.not_finite {
+                running.end(FinishReason::NotFinite(position));
             }
         }
         self.sweep(events);
@@ -388,8 +390,8 @@ impl Scheduler {
                 self.statistics.kept(kept);
             }
             // Of a request that has ended, by these tokens or before, nobody wants a further one.
-            if let Some(position) = produced.not_finite.filter(|_| running.finished().is_none()) {
-                return Err(EngineError::NotFinite { position });
+            if let Some(position) = produced.not_finite {
+                running.end(FinishReason::NotFinite(position));
             }
         }
         self.statistics.round(launched, batch, shape, &output.timing);

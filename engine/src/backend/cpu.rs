@@ -20,8 +20,8 @@ use schemas::tree::TreeShape;
 pub use self::load::load;
 use self::slot::{SlotState, Slots};
 use super::{
-    Asked, Backend, Capacity, DeviceInfo, PageId, Pool, PrefillChunk, ProducedToken, ReplayPlace, Round, RoundOutput,
-    Slot, StateRow, TargetStates, Ticket, Traffic,
+    Asked, Backend, Capacity, DeviceInfo, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput, Slot, StateRow,
+    TargetStates, Ticket, Traffic, Yield, expect_finite,
 };
 use crate::{
     error::EngineError,
@@ -141,7 +141,7 @@ impl Backend for CpuBackend {
         self.slots.open(slot, SlotState::new(sampling.clone(), pages, page_size, cached))
     }
 
-    fn prefill(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<ProducedToken>>, EngineError> {
+    fn prefill(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<Yield>>, EngineError> {
         // On a thread of the pool from the start, so that no operation has to be handed over to it.
         rayon::scope(|_| self.run_prefill(chunks, None))
     }
@@ -175,7 +175,7 @@ impl Backend for CpuBackend {
     }
 
     fn prefill_traced(&mut self, chunks: &[PrefillChunk<'_>], states: TargetStates<'_>) -> Result<(), EngineError> {
-        rayon::scope(|_| self.run_prefill(chunks, Some(states))).map(|_| ())
+        rayon::scope(|_| self.run_prefill(chunks, Some(states))).and_then(|first| expect_finite(&first))
     }
 
     fn pools(&mut self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError> {

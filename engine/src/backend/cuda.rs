@@ -41,8 +41,8 @@ use self::{
     round::{Part, RoundMemory, RoundOptions},
 };
 use super::{
-    Asked, Backend, Capacity, DeviceInfo, PageId, Pool, PrefillChunk, ProducedToken, ReplayPlace, Round, RoundOutput,
-    Slot, StateRow, TargetStates, Ticket, Traffic,
+    Asked, Backend, Capacity, DeviceInfo, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput, Slot, StateRow,
+    TargetStates, Ticket, Traffic, Yield, expect_finite,
 };
 use crate::{error::EngineError, options::padded, request::SamplingParams};
 
@@ -323,7 +323,7 @@ impl Backend for CudaBackend {
         Ok(())
     }
 
-    fn prefill(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<ProducedToken>>, EngineError> {
+    fn prefill(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<Yield>>, EngineError> {
         self.run_prefill(chunks, None)
     }
 
@@ -349,7 +349,7 @@ impl Backend for CudaBackend {
 
     fn prefill_traced(&mut self, chunks: &[PrefillChunk<'_>], states: TargetStates<'_>) -> Result<(), EngineError> {
         self.check_traced(chunks, &states)?;
-        self.run_prefill(chunks, Some(states)).map(|_| ())
+        self.run_prefill(chunks, Some(states)).and_then(|first| expect_finite(&first))
     }
 
     fn pools(&mut self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError> {

@@ -9,7 +9,7 @@ use schemas::tree::TreeShape;
 
 use super::{Acceptance, ReplayText, Told, expected::Chances, family::Family, kept::Kept};
 use crate::{
-    backend::{Backend, PageId, PrefillChunk, ReplayPlace, Slot, TargetStates, Wanted},
+    backend::{Backend, PageId, PrefillChunk, ReplayPlace, Slot, TargetStates, Wanted, expect_finite},
     error::EngineError,
 };
 
@@ -158,9 +158,7 @@ impl<'a> Group<'a> {
                 return Ok(ControlFlow::Continue(()));
             }
             match &mut kept {
-                None => {
-                    self.backend.prefill(&chunks)?;
-                }
+                None => expect_finite(&self.backend.prefill(&chunks)?)?,
                 Some(kept) => {
                     states.clear();
                     self.backend.prefill_traced(&chunks, TargetStates::Out(&mut states))?;

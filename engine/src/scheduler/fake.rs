@@ -23,7 +23,7 @@ pub const NOT_FINITE: u32 = u32::MAX - 1;
 /// What the device produces: a function of the prompt and the place in the output, so that it depends on nobody else.
 #[derive(Clone, Copy)]
 pub struct Script {
-    /// The token at a place of the output, [`NOT_FINITE`] only behind the first.
+    /// The token at a place of the output; behind [`NOT_FINITE`] there is none.
     pub token: fn(prompt: &[u32], at: usize) -> u32,
     /// Drafts accepted, of at most `most`, in the round that begins at a place of the output.
     pub accepted: fn(prompt: &[u32], at: usize, most: usize) -> usize,
@@ -169,7 +169,7 @@ impl Backend for Fake {
         Ok(())
     }
 
-    fn prefill(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<ProducedToken>>, EngineError> {
+    fn prefill(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<Yield>>, EngineError> {
         let mut world = self.world();
         let distinct: BTreeSet<Slot> = chunks.iter().map(|chunk| chunk.slot).collect();
         assert_eq!(distinct.len(), chunks.len(), "a slot twice");
@@ -186,7 +186,9 @@ impl Backend for Fake {
             open.produced = usize::from(chunk.next.is_none());
             open.root = (self.script.token)(&open.prompt, 0);
             let root = open.root;
-            first.push(chunk.next.is_none().then(|| produced(root)));
+            let position = open.prompt.len();
+            let token = (root != NOT_FINITE).then(|| produced(root));
+            first.push(chunk.next.is_none().then(|| Yield::of_prompt(token, position)));
             for (at, token) in chunk.tokens.iter().enumerate() {
                 let next = chunk.tokens.get(at + 1).copied().or(chunk.next).unwrap_or(root);
                 world.write(chunk.slot, page_size, chunk.start + at, *token, Some(next));

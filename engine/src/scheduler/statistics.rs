@@ -42,6 +42,8 @@ pub struct Statistics {
     pub exhausted: u64,
     /// Requests that were cancelled.
     pub cancelled: u64,
+    /// Requests for which the target computed no numbers.
+    pub broken: u64,
     /// Time in prefill.
     pub prefill_time: Duration,
     /// Time in rounds.
@@ -100,6 +102,7 @@ impl Statistics {
             FinishReason::StopToken(_) | FinishReason::StopString(_) => self.stopped += 1,
             FinishReason::Length => self.exhausted += 1,
             FinishReason::Cancelled => self.cancelled += 1,
+            FinishReason::NotFinite(_) => self.broken += 1,
         }
     }
 }

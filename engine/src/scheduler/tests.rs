@@ -433,8 +433,12 @@ fn a_round_that_runs_ahead_for_nobody_does_not_keep_the_policy_from_changing() {
 }
 
 #[test]
-fn a_token_that_the_target_has_no_numbers_for_is_an_error_where_somebody_wants_it() {
-    const BREAKS: Script = Script { token: |_, at| if at > 5 { NOT_FINITE } else { 100 + at as u32 }, ..COUNTING };
+fn a_token_that_the_target_has_no_numbers_for_ends_who_wants_it_and_nobody_else() {
+    // Prompts of one token have none behind them.
+    const BREAKS: Script = Script {
+        token: |prompt, at| if at > 5 || prompt.len() == 1 { NOT_FINITE } else { 100 + at as u32 },
+        ..COUNTING
+    };
     for (rounds_in_flight, shape) in
         [(1, TreeShape::OFF), (2, TreeShape::OFF), (1, TreeShape::chain(3)), (2, TreeShape::chain(3))]
     {
@@ -447,8 +451,21 @@ fn a_token_that_the_target_has_no_numbers_for_is_an_error_where_somebody_wants_i
         assert_eq!(completion.output_ids, [100, 101, 102, 103, 104, 105], "{shape}");
         assert!(world.lock().expect("no panic while it was held").is_clean());
 
-        scheduler.submit(request(vec![1, 2, 3], 9)).expect("it fits");
-        let error = (0..9).find_map(|_| scheduler.step().err()).expect("it has no seventh token");
-        assert!(matches!(error, EngineError::NotFinite { position: 9 }), "{shape}: {error}");
+        let prompts = [vec![1, 2, 3], vec![7], vec![4, 5, 6]];
+        let most = [9, 9, 6];
+        let ids: Vec<_> = prompts
+            .into_iter()
+            .zip(most)
+            .map(|(prompt, most)| scheduler.submit(request(prompt, most)).expect("it fits"))
+            .collect();
+        let events = drain(&mut scheduler);
+        let ends = ids
+            .into_iter()
+            .map(|id| self::completion(&events, id))
+            .map(|one| (one.output_ids.len(), one.finish_reason));
+        let expected = [(6, FinishReason::NotFinite(9)), (0, FinishReason::NotFinite(1)), (6, FinishReason::Length)];
+        assert!(ends.eq(expected), "{shape}: {events:?}");
+        assert_eq!(scheduler.statistics().broken, 2);
+        assert!(world.lock().expect("no panic while it was held").is_clean());
     }
 }

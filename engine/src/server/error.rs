@@ -7,7 +7,7 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-use crate::EngineError;
+use crate::{EngineError, FinishReason};
 
 /// Seconds after which a client may try again when the queue is full.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
@@ -114,6 +114,15 @@ impl ApiError {
             kind: "server_error",
             code: Some("shutting_down"),
             ..Self::invalid("the server is shutting down")
+        }
+    }
+
+    /// What a choice that ended so has to say instead of an answer, if anything.
+    pub fn of_end(reason: &FinishReason) -> Option<Self> {
+        match reason {
+            FinishReason::Cancelled => Some(Self::stopping()),
+            FinishReason::NotFinite(position) => Some(EngineError::NotFinite { position: *position }.into()),
+            FinishReason::StopToken(_) | FinishReason::StopString(_) | FinishReason::Length => None,
         }
     }
 

@@ -172,7 +172,7 @@ fn finish_reason(completion: &Completion) -> Value {
         FinishReason::Length => json!({"type": "length", "length": completion.output_ids.len()}),
         FinishReason::StopToken(token) => json!({"type": "stop", "matched": token}),
         FinishReason::StopString(text) => json!({"type": "stop", "matched": text}),
-        FinishReason::Cancelled => json!({"type": "abort"}),
+        FinishReason::Cancelled | FinishReason::NotFinite(_) => json!({"type": "abort"}),
     }
 }
 

@@ -46,7 +46,7 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Takes an event that a listener is about to get. Requests that are cancelled count up to then.
+    /// Takes an event that a listener is about to get. Requests that are cancelled or break count up to then.
     pub fn observe(&self, listener: &mut Listener, event: &Event) {
         match event {
             Event::Tokens { tokens, .. } => {
@@ -60,7 +60,7 @@ impl Latencies {
                 }
             }
             Event::Finished { completion, .. } => {
-                if completion.finish_reason != FinishReason::Cancelled {
+                if !matches!(completion.finish_reason, FinishReason::Cancelled | FinishReason::NotFinite(_)) {
                     self.queue.observe(completion.queued.as_secs_f64());
                     self.whole.observe(completion.elapsed.as_secs_f64());
                 }

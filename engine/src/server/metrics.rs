@@ -103,7 +103,7 @@ fn counters(encoder: &mut DescriptorEncoder<'_>, now: &Statistics) -> fmt::Resul
     counter("sglang:prompt_tokens", "As spectune_prompt_tokens", now.prompt_tokens)?;
     counter("sglang:cached_tokens", "As spectune_cached_tokens", now.cached_tokens)?;
     counter("sglang:generation_tokens", "As spectune_generation_tokens", now.generated_tokens)?;
-    let ended = now.stopped + now.exhausted + now.cancelled;
+    let ended = now.stopped + now.exhausted + now.cancelled + now.broken;
     counter("sglang:num_requests", "Requests that have ended", ended)?;
 
     let mut seconds = |name: &str, help: &str, time: std::time::Duration| {
@@ -124,7 +124,8 @@ fn by_position(encoder: &mut DescriptorEncoder<'_>, now: &Statistics) -> fmt::Re
 }
 
 fn outcomes(encoder: &mut DescriptorEncoder<'_>, now: &Statistics) -> fmt::Result {
-    let outcomes = [("stop", now.stopped), ("length", now.exhausted), ("cancelled", now.cancelled)];
+    let outcomes =
+        [("stop", now.stopped), ("length", now.exhausted), ("cancelled", now.cancelled), ("not_finite", now.broken)];
     let outcomes = outcomes.into_iter().map(|(outcome, count)| ([("outcome", outcome)], count));
     family(encoder, "spectune_requests", "Requests that have ended, by what ended them", outcomes)
 }

@@ -8,7 +8,7 @@ use super::{
     state::{State, now},
     worker::Running,
 };
-use crate::{Completion, Event, FinishReason, backend::ProducedToken};
+use crate::{Completion, Event, backend::ProducedToken};
 
 /// A finished choice.
 #[derive(Clone, Debug)]
@@ -149,8 +149,8 @@ pub async fn wait(running: Vec<Running>) -> Result<Vec<Choice>, ApiError> {
             }
         };
         // A part of an answer must not look like all of it.
-        if completion.finish_reason == FinishReason::Cancelled {
-            return Err(ApiError::stopping());
+        if let Some(error) = ApiError::of_end(&completion.finish_reason) {
+            return Err(error);
         }
         choices.push(Choice { completion: *completion, tokens: all });
     }

@@ -9,7 +9,7 @@ use tokio::sync::mpsc::Sender;
 use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 
 use super::{error::ApiError, worker::Running};
-use crate::{Completion, Event, FinishReason, backend::ProducedToken};
+use crate::{Completion, Event, backend::ProducedToken};
 
 /// A client that takes nothing for so long has its request ended and its answer dropped.
 const LONGEST_STALL: Duration = Duration::from_secs(120);
@@ -58,14 +58,14 @@ async fn pump(running: Vec<Running>, mut chunks: impl Chunks, sender: &Sender<St
     while let Some((index, event)) = events.next().await {
         let value = match event {
             Some(Event::Tokens { tokens, text, .. }) => chunks.tokens(index, &tokens, &text),
-            Some(Event::Finished { completion, .. }) if completion.finish_reason == FinishReason::Cancelled => {
-                Some(ApiError::stopping().body())
-            }
-            Some(Event::Finished { completion, .. }) => {
-                let value = chunks.end(index, &completion);
-                completions[index] = Some(*completion);
-                Some(value)
-            }
+            Some(Event::Finished { completion, .. }) => match ApiError::of_end(&completion.finish_reason) {
+                Some(error) => Some(error.body()),
+                None => {
+                    let value = chunks.end(index, &completion);
+                    completions[index] = Some(*completion);
+                    Some(value)
+                }
+            },
             None => Some(ApiError::cut_off().body()),
         };
         if let Some(value) = value {

@@ -1,7 +1,8 @@
 //! The server over a real socket, on the demo models.
 
-use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fs, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
+use safetensors::{SafeTensors, tensor::TensorView};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -378,6 +379,52 @@ async fn a_client_that_leaves_frees_its_pages() {
     server.idle().await;
     let statistics = server.state.worker.published().statistics;
     assert_eq!((statistics.pages_used, statistics.cancelled + statistics.exhausted), (0, 1));
+}
+
+/// The demo models with a token whose embedding is not a number, and a head of its own, which has no such row.
+fn engine_that_breaks_at(token: usize) -> Engine {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (from, to) = (options().model_path, folder.path());
+    for entry in fs::read_dir(&from).expect("the demo models") {
+        let entry = entry.expect("a file");
+        fs::copy(entry.path(), to.join(entry.file_name())).expect("a copy");
+    }
+    let bytes = fs::read(from.join("model.safetensors")).expect("weights");
+    let tensors = SafeTensors::deserialize(&bytes).expect("tensors");
+    let embedding = tensors.tensor("model.embed_tokens.weight").expect("an embedding");
+    let mut broken = embedding.data().to_vec();
+    let row = broken.len() / embedding.shape()[0];
+    broken[token * row..(token + 1) * row].fill(0xff);
+    let mut views: BTreeMap<String, TensorView<'_>> = tensors.tensors().into_iter().collect();
+    let broken = TensorView::new(embedding.dtype(), embedding.shape().to_vec(), &broken).expect("a tensor");
+    views.insert("lm_head.weight".into(), embedding);
+    views.insert("model.embed_tokens.weight".into(), broken);
+    safetensors::serialize_to_file(views, None, &to.join("model.safetensors")).expect("weights");
+    let config = fs::read_to_string(from.join("config.json")).expect("a config");
+    let mut config: Value = serde_json::from_str(&config).expect("JSON");
+    config["tie_word_embeddings"] = false.into();
+    fs::write(to.join("config.json"), config.to_string()).expect("a config");
+    Engine::load(EngineOptions { model_path: to.to_owned(), ..options() }).expect("the models load")
+}
+
+#[tokio::test]
+async fn a_prompt_for_which_the_target_has_no_numbers_costs_its_own_client_alone() {
+    let server = start_with(engine_that_breaks_at(777), ServeOptions::default()).await;
+    let good = json!({"prompt": PROMPT, "max_tokens": 40, "temperature": 0});
+    let bad = json!({"input_ids": [5, 6, 777], "sampling_params": {"max_new_tokens": 8}});
+    let (whole, broken) = tokio::join!(server.post("/v1/completions", good.clone()), server.post("/generate", bad));
+    assert_eq!(whole.json()["choices"][0]["text"], offline(PROMPT, 40).as_str());
+    broken.error(500, None, "logits for position 3 are not finite");
+
+    let streamed = json!({"prompt": [5, 6, 777], "max_tokens": 8, "stream": true});
+    let events = server.post("/v1/completions", streamed).await.events();
+    assert!(events[0].contains("not finite") && events.last().is_some_and(|last| last == "[DONE]"), "{events:?}");
+
+    let after = server.post("/v1/completions", good).await;
+    assert_eq!(after.json()["choices"][0]["text"], offline(PROMPT, 40).as_str());
+    server.idle().await;
+    let statistics = server.state.worker.published().statistics;
+    assert_eq!((statistics.pages_used, statistics.broken, statistics.exhausted), (0, 2, 2));
 }
 
 #[tokio::test]

@@ -186,7 +186,7 @@ impl Loop {
             }
             let gone = self.listeners.iter().filter(|(_, listener)| listener.is_gone()).map(|(id, _)| *id);
             gone.for_each(|id| self.engine.cancel(id));
-            match self.engine.step() {
+            match self.engine.step_each() {
                 Ok(events) => events.into_iter().for_each(|event| self.deliver(event)),
                 // Dropping the listeners tells every client.
                 Err(error) => return Some(error.to_string()),

@@ -5,7 +5,7 @@ use super::{
     passes::{Stack, produce, select},
 };
 use crate::{
-    backend::{PrefillChunk, ProducedToken, TargetStates},
+    backend::{PrefillChunk, TargetStates, Yield, first_token},
     error::EngineError,
 };
 
@@ -15,7 +15,7 @@ impl CpuBackend {
         &mut self,
         chunks: &[PrefillChunk<'_>],
         kept: Option<TargetStates<'_>>,
-    ) -> Result<Vec<Option<ProducedToken>>, EngineError> {
+    ) -> Result<Vec<Option<Yield>>, EngineError> {
         let states = self.slots.get(chunks.iter().map(|chunk| chunk.slot))?;
         let mut stack = Stack::default();
         let mut lasts = Vec::new();
@@ -51,24 +51,22 @@ impl CpuBackend {
         let ends = chunks.iter().zip(&lasts).filter(|(chunk, _)| chunk.next.is_none()).map(|(_, last)| *last);
         let logits = self.target.logits(&select(&pass.hidden, self.target.hidden_size(), ends));
         let mut logits = logits.chunks_exact(self.capacity.vocab_size);
-        let first: Vec<Option<ProducedToken>> = chunks
+        let first: Vec<Option<Yield>> = chunks
             .iter()
             .zip(&states)
             .map(|(chunk, state)| {
                 let logits = if chunk.next.is_none() { logits.next() } else { None };
                 let position = chunk.start + chunk.tokens.len();
-                let token =
-                    |logits| produce(logits, &state.sampling, position).ok_or(EngineError::NotFinite { position });
-                logits.map(token).transpose()
+                logits.map(|logits| Yield::of_prompt(produce(logits, &state.sampling, position), position))
             })
-            .collect::<Result<_, _>>()?;
+            .collect();
 
         let (mut states_behind, mut width) = (Vec::new(), 0);
         let reads = self.follows || states.iter().any(|state| state.trace.is_some());
         if let (Some(draft), Some(cache), true) = (&self.draft, &mut self.draft_cache, reads) {
             let mut stack = Stack::default();
             for ((chunk, state), first) in chunks.iter().zip(&states).zip(&first) {
-                let next = chunk.next.or(first.as_ref().map(|token| token.id)).unwrap_or_default();
+                let next = chunk.next.unwrap_or_else(|| first_token(first));
                 let shifted: Vec<u32> = chunk.tokens.iter().skip(1).copied().chain([next]).collect();
                 stack.push_causal(&shifted, chunk.start, &state.rows);
             }
@@ -87,7 +85,9 @@ impl CpuBackend {
                 trace.keep(chunk, draft, target);
             }
             state.length += chunk.tokens.len();
-            state.root = first.as_ref().map_or(state.root, |token| token.id);
+            if first.is_some() {
+                state.root = first_token(first);
+            }
             state.recurrent = states_behind[last * width..(last + 1) * width].to_vec();
         }
         Ok(first)

@@ -4,7 +4,12 @@
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::{backend::MOST_UNREAD, checkpoint::Folder, model::load_draft, options::EngineOptions};
+use crate::{
+    backend::{MOST_UNREAD, ProducedToken, first_token},
+    checkpoint::Folder,
+    model::load_draft,
+    options::EngineOptions,
+};
 
 const CONTEXT: usize = 192;
 const NEW: usize = 40;
@@ -58,7 +63,7 @@ fn run(head: &str, plan: &Plan<'_>) -> Vec<Vec<ProducedToken>> {
             let next = prompt.get(start + tokens.len()).copied();
             let produced =
                 backend.prefill(&[PrefillChunk { slot: *slot, tokens, start, next }]).expect("the prompt fits");
-            first = produced.into_iter().next().flatten();
+            first = produced.into_iter().flatten().flat_map(|one| one.tokens).next();
         }
         outputs.push(vec![first.expect("the prompt ends in a token")]);
     }
@@ -217,7 +222,7 @@ fn the_draft_is_where_it_would_be_had_it_read_every_token_at_once() {
             for plain_rounds in [plain_rounds, 0] {
                 backend.open(slot, &SamplingParams::default(), &pages, 0).expect("a free slot");
                 let first = backend.prefill(&[PrefillChunk { slot, tokens: &text, start: 0, next: None }]);
-                let mut last = first.expect("a prompt")[0].clone().expect("its end").id;
+                let mut last = first_token(&first.expect("a prompt")[0]);
                 let mut run = |shape| {
                     let ticket = backend.launch(Round { shape, slots: &[slot] }).expect("a round");
                     backend.collect(ticket).expect("its output").yields.swap_remove(0).tokens

@@ -7,7 +7,7 @@ use kernels::{
 
 use super::{CudaBackend, layout::Extent, passes::Pass};
 use crate::{
-    backend::{PageId, PrefillChunk, ProducedToken, Slot, TargetStates},
+    backend::{PageId, PrefillChunk, ProducedToken, Slot, TargetStates, Yield, first_token},
     error::EngineError,
     request::SamplingParams,
 };
@@ -95,7 +95,7 @@ impl CudaBackend {
         &mut self,
         chunks: &[PrefillChunk<'_>],
         mut kept: Option<TargetStates<'_>>,
-    ) -> Result<Vec<Option<ProducedToken>>, EngineError> {
+    ) -> Result<Vec<Option<Yield>>, EngineError> {
         for chunk in chunks {
             self.check_chunk(chunk)?;
         }
@@ -146,7 +146,7 @@ impl CudaBackend {
         &mut self,
         chunks: &[PrefillChunk<'_>],
         kept: Option<&mut TargetStates<'_>>,
-    ) -> Result<Vec<Option<ProducedToken>>, EngineError> {
+    ) -> Result<Vec<Option<Yield>>, EngineError> {
         let page_size = self.machine.capacity.page_size;
         let mut columns = Columns { first: vec![0], ..Columns::default() };
         let mut lasts = Vec::new();
@@ -198,8 +198,7 @@ impl CudaBackend {
             let mut shifted = columns.token.clone();
             shifted.rotate_left(1);
             for ((chunk, last), first) in chunks.iter().zip(&lasts).zip(&first) {
-                let first = first.as_ref().map(|token| token.id);
-                shifted[*last as usize] = chunk.next.or(first).unwrap_or_default() as i32;
+                shifted[*last as usize] = chunk.next.unwrap_or_else(|| first_token(first)) as i32;
             }
             // `first_tokens` used the rows' arrays for its own.
             for (to, values) in [(&arrays.token, &shifted), (&arrays.slot, &columns.slot)] {
@@ -218,8 +217,7 @@ impl CudaBackend {
         let mut updates = Vec::new();
         for (chunk, first) in chunks.iter().zip(&first) {
             let length = chunk.start + chunk.tokens.len();
-            let root = first.as_ref().map_or(0, |token| token.id);
-            updates.extend([chunk.slot.0 as i32, length as i32, root as i32]);
+            updates.extend([chunk.slot.0 as i32, length as i32, first_token(first) as i32]);
             if let Some(Some(slot)) = self.slots.get_mut(chunk.slot.0 as usize) {
                 slot.read = length;
             }
@@ -234,11 +232,7 @@ impl CudaBackend {
     }
 
     /// The tokens that follow the prompts that end in these pieces.
-    fn first_tokens(
-        &self,
-        chunks: &[PrefillChunk<'_>],
-        lasts: &[i32],
-    ) -> Result<Vec<Option<ProducedToken>>, EngineError> {
+    fn first_tokens(&self, chunks: &[PrefillChunk<'_>], lasts: &[i32]) -> Result<Vec<Option<Yield>>, EngineError> {
         let ends: Vec<usize> = (0..chunks.len()).filter(|at| chunks[*at].next.is_none()).collect();
         if ends.is_empty() {
             return Ok(vec![None; chunks.len()]);
@@ -270,11 +264,9 @@ impl CudaBackend {
         self.device.read(chosen.range(0..count * 4), &mut ids)?;
         let mut first = vec![None; chunks.len()];
         for (row, (at, id)) in ends.into_iter().zip(ids).enumerate() {
-            if id == NOT_FINITE {
-                return Err(EngineError::NotFinite { position: position(at) as usize });
-            }
             let logprobs = logprobs[row].map(|best| self.described(&host, row, best));
-            first[at] = Some(ProducedToken { id: id as u32, logprobs });
+            let token = (id != NOT_FINITE).then(|| ProducedToken { id: id as u32, logprobs });
+            first[at] = Some(Yield::of_prompt(token, position(at) as usize));
         }
         Ok(first)
     }

@@ -9,9 +9,10 @@ use schemas::tree::TreeShape;
 use super::{AttentionKernels, CudaBackend, CudaOptions, Models, WeightSource, load};
 use crate::{
     Acceptance, Engine, KeepStates, ReplayText,
-    backend::{Asking, Backend, MOST_UNREAD, PageId, PrefillChunk, ProducedToken, Round, RoundTiming, Slot},
+    backend::{
+        Asking, Backend, MOST_UNREAD, PageId, PrefillChunk, ProducedToken, Round, RoundTiming, Slot, Yield, first_token,
+    },
     checkpoint::Folder,
-    error::EngineError,
     model::{TargetFacts, head_facts},
     options::{DeviceChoice, EngineOptions, ShapePolicy},
     request::{Request, SamplingParams, StopConditions},
@@ -109,7 +110,7 @@ fn produce_behind(
     for (start, piece) in [(cached, &PROMPT[cached..middle]), (middle, &PROMPT[middle..])] {
         let next = PROMPT.get(start + piece.len()).copied();
         let first = backend.prefill(&[PrefillChunk { slot, tokens: piece, start, next }]).expect("a prompt");
-        tokens.extend(first.into_iter().flatten());
+        tokens.extend(first.into_iter().flatten().flat_map(|one| one.tokens));
     }
     let mut timings = Vec::new();
     while tokens.len() < count {
@@ -297,8 +298,8 @@ fn logits_that_are_not_finite_are_no_token_wherever_the_target_is_asked() {
             (Vec::new(), Some(PROMPT.len() + 1 + whole.tokens.len())),
             "{what}"
         );
-        let error = backend.prefill(&[chunk(Slot(0))]).expect_err("no token");
-        assert!(matches!(error, EngineError::NotFinite { position } if position == PROMPT.len()), "{what}: {error}");
+        let first = backend.prefill(&[chunk(Slot(0))]).expect("a prompt");
+        assert_eq!(first, [Some(Yield { tokens: Vec::new(), not_finite: Some(PROMPT.len()) })], "{what}");
     }
 }
 
@@ -328,7 +329,7 @@ fn trees_behind_plain_rounds(backend: &mut CudaBackend, plain_rounds: usize, beg
             for (piece, tokens) in text.chunks(64).enumerate() {
                 let (start, next) = (piece * 64, text.get(piece * 64 + tokens.len()).copied());
                 let first = backend.prefill(&[PrefillChunk { slot, tokens, start, next }]).expect("a prompt");
-                last[at] = first[0].as_ref().map_or(0, |token| token.id);
+                last[at] = first_token(&first[0]);
             }
         }
         let mut run = |shape, slots: &[Slot]| -> Vec<Vec<u32>> {
