@@ -206,6 +206,8 @@ pub struct Argument {
     pub values: Vec<Located<Value>>,
     /// Flag and values together.
     pub span: Span,
+    /// Whether a branch of the script adds it.
+    pub in_branch: bool,
 }
 
 /// A flag that spectune knows, with its place.

@@ -94,14 +94,20 @@ fn join_bare<'a>(source: &Source, lines: Vec<Line<'a>>, diagnostics: &mut Vec<Di
             joined.push(line);
             continue;
         };
+        // One list of flags may be the other's alternative.
         let gap = Span::new(last.span.end, first.span.start);
+        let is_list = is_flag(before.words.first());
+        if is_list && last.span.end <= first.span.start && is_apart(source.slice(gap), before, &line) {
+            joined.push(line);
+            continue;
+        }
         let adjacent =
             last.span.end <= first.span.start && source.slice(gap).split('\n').map(str::trim).all(ends_nothing);
         if !adjacent {
             joined.push(line);
             continue;
         }
-        if !is_flag(before.words.first()) {
+        if !is_list {
             let message = "the command ends here, so the flags below are not part of it";
             let mut diagnostic = problems::BROKEN_LINE.at(first.span, message, "run as a command of its own");
             diagnostic.help = Some("end the line before with a backslash, and move comments out of the command".into());
@@ -109,9 +115,27 @@ fn join_bare<'a>(source: &Source, lines: Vec<Line<'a>>, diagnostics: &mut Vec<Di
         }
         before.words.extend(line.words);
         before.perhaps.extend(line.perhaps);
+        before.branches.extend(line.branches);
         before.arrays.extend(line.arrays);
     }
     joined
+}
+
+/// Whether two lists of flags are told apart by what stands between them: an empty line, or a comment where they have a flag in
+/// common.
+fn is_apart(gap: &str, before: &Line<'_>, line: &Line<'_>) -> bool {
+    let lines: Vec<&str> = gap.split('\n').map(str::trim).collect();
+    let between = lines.get(1..lines.len().saturating_sub(1)).unwrap_or_default();
+    between.contains(&"") || (!between.is_empty() && repeats(before, line))
+}
+
+/// Whether two lists of flags have one in common.
+fn repeats(before: &Line<'_>, line: &Line<'_>) -> bool {
+    let flags = |line: &Line<'_>| -> BTreeSet<String> {
+        let known = line.words.iter().filter_map(|word| word.value.known());
+        known.filter(|text| split::is_flag(text)).map(str::to_owned).collect()
+    };
+    !flags(before).is_disjoint(&flags(line))
 }
 
 /// Whether the rest of a line holds no word: it is empty, a comment, or the end of a line that goes on.
@@ -163,6 +187,9 @@ fn build(
     let mut troubles = Vec::new();
     let version = options.version.or(line.version.map(|version| version.value));
     let mut arguments = split::split(source, words, engine, version, &mut troubles);
+    for argument in &mut arguments {
+        argument.in_branch = line.branches.contains(&argument.flag.span);
+    }
     if engine == Engine::Vllm {
         split::positional_model(&mut arguments);
         let message = "vLLM launch: its speculative configuration is checked, its other flags are not";

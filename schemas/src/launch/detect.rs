@@ -33,6 +33,7 @@ pub(super) fn detect(line: &Line<'_>, told: Option<Engine>) -> Option<Detected> 
             let first = script.map_or_else(|| first_flag(&texts), |script| script + 1);
             (Engine::Slime, first, script.map(|script| (script, script)))
         }
+        (None, None) if is_client(&texts) => return None,
         (None, None) => {
             let first = first_flag(&texts);
             let flags = texts.iter().skip(first).take(MOST_WORDS).filter(|text| text.starts_with("--"));
@@ -76,9 +77,7 @@ fn program(texts: &[&str]) -> Option<(Engine, usize, (usize, usize))> {
         let next = texts.get(at + 1).copied().unwrap_or_default();
         let name = text.rsplit('/').next().unwrap_or_default();
         let found = match name {
-            "-m" if next.starts_with("sglang.") || next.starts_with("sglang_router.launch_server") => {
-                Some((Engine::Sglang, at + 1))
-            }
+            "-m" if takes_server_flags(next) => Some((Engine::Sglang, at + 1)),
             "-m" if next.starts_with("vllm.") => Some((Engine::Vllm, at + 1)),
             "launch_server.py" => Some((Engine::Sglang, at)),
             "sglang" if matches!(next, "serve" | "generate") => Some((Engine::Sglang, at + 1)),
@@ -92,6 +91,24 @@ fn program(texts: &[&str]) -> Option<(Engine, usize, (usize, usize))> {
         }
     }
     None
+}
+
+/// Whether a module of SGLang reads the server's flags: a server, or what times one in its own process. Clients do not, nor do tests.
+fn takes_server_flags(module: &str) -> bool {
+    let of_sglang = module.strip_prefix("sglang.").is_some_and(|module| {
+        let module = module.strip_prefix("benchmark.").or_else(|| module.strip_prefix("bench_")).unwrap_or(module);
+        module.starts_with("launch_server")
+            || module.starts_with("srt.")
+            || ["one_batch", "offline_throughput", "latency"].iter().any(|bench| module.starts_with(bench))
+            || module == "compile_deep_gemm"
+    });
+    of_sglang || module.starts_with("sglang_router.launch_server")
+}
+
+/// Whether a line runs a module of SGLang that is no server.
+fn is_client(texts: &[&str]) -> bool {
+    let modules = texts.iter().zip(texts.iter().skip(1)).filter(|(flag, _)| **flag == "-m");
+    modules.map(|(_, module)| *module).any(|module| module.starts_with("sglang.") && !takes_server_flags(module))
 }
 
 fn first_flag(texts: &[&str]) -> usize {

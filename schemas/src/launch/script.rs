@@ -43,6 +43,8 @@ struct Scalar<'a> {
     value: Text<'a>,
     /// Its words, each at its place in the assignment, where the assignment is one quoted text.
     fields: Vec<Field<'a>>,
+    /// The ways that were gone where it was assigned.
+    gone: Vec<Way>,
     /// Whether a command used it.
     used: bool,
     /// In what order it came.

@@ -77,6 +77,7 @@ pub(super) fn split(
                 key: None,
                 values: vec![value],
                 span: word.span,
+                in_branch: false,
             });
             continue;
         };
@@ -120,7 +121,7 @@ pub(super) fn split(
             }
         });
         let flag = Located::new(spelling.to_owned(), flag_span);
-        arguments.push(Argument { flag, key, values, span });
+        arguments.push(Argument { flag, key, values, span, in_branch: false });
     }
     arguments
 }

@@ -146,6 +146,7 @@ fn build(source: &Source, entries: &[Entry<'_>], diagnostics: &mut Vec<Diagnosti
             key: Some(flag.key),
             values: values(source, value, value_span),
             span: key_span.join(value_span),
+            in_branch: false,
         };
         settings.insert(flag.key, setting(source, &argument, value_span));
         arguments.push(argument);

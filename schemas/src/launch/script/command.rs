@@ -35,7 +35,8 @@ impl<'a> Interpreter<'a> {
             && let Some(name) = command.words.get(1).and_then(Word::name)
         {
             self.order += 1;
-            let scalar = Scalar { value: anything(&name), fields: Vec::new(), used: true, order: self.order };
+            let value = anything(&name);
+            let scalar = Scalar { value, fields: Vec::new(), gone: Vec::new(), used: true, order: self.order };
             self.scalars.insert(name, scalar);
             return;
         }
@@ -66,7 +67,13 @@ impl<'a> Interpreter<'a> {
         self.mark(&used);
         let mut looked_inside = false;
         for way in ways(words, &used.conditional, &self.gone) {
-            let mut line = Line { words: way.words, perhaps: way.perhaps, arrays: arrays.clone(), ..Line::default() };
+            let mut line = Line {
+                words: way.words,
+                perhaps: way.perhaps,
+                branches: way.branches,
+                arrays: arrays.clone(),
+                ..Line::default()
+            };
             if let Some(detected) = detect::detect(&line, None) {
                 let before = line.words.get(..detected.first_argument).unwrap_or_default();
                 let mut surroundings = self.surroundings(&command.assignments);

@@ -4,6 +4,7 @@ use super::{
     super::shell::{Operator, Part, Parts, Word},
     Interpreter, Scalar, Used,
     line::{Field, Text},
+    ways::Conditional,
 };
 use crate::text::{Located, Span};
 
@@ -59,7 +60,9 @@ impl<'a> Interpreter<'a> {
             match (operator, self.scalars.get(*name)) {
                 (Operator::Value | Operator::Default, Some(scalar)) if scalar.fields.len() > 1 => {
                     used.scalars.push(name);
+                    let from = fields.len();
                     fields.extend_from_slice(&scalar.fields);
+                    used.conditional.extend(Conditional::on(&scalar.gone, &self.gone, from, fields.len()));
                     return;
                 }
                 (Operator::Default, None) | (Operator::Alternative, Some(Scalar { value: Text::Known(_), .. }))

@@ -40,6 +40,8 @@ pub struct Line<'a> {
     pub words: Vec<Field<'a>>,
     /// Words that may be there too: those of branches of which it is not known whether they run with this one.
     pub perhaps: Vec<Field<'a>>,
+    /// Where those of its words stand that are there in a branch alone.
+    pub branches: Vec<Span>,
     /// Whether the words are held by a variable that no command uses.
     pub is_variable: bool,
     /// The arrays that went into it.

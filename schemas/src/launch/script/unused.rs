@@ -6,7 +6,7 @@ use super::{
     Interpreter, MOST_LINES,
     line::{Field, Line, Script},
     surroundings::Surroundings,
-    ways::{Elements, ways},
+    ways::{Elements, OnWay, ways},
 };
 
 impl<'a> Interpreter<'a> {
@@ -15,9 +15,10 @@ impl<'a> Interpreter<'a> {
             fields.iter().any(|field| field.value.known().is_some_and(|text| text.starts_with('-')))
         };
         let (exported, pinned) = (&self.exported, self.pinned.flatten());
-        let line = |words, perhaps, arrays| Line {
-            words,
-            perhaps,
+        let line = |way: OnWay<'a>, arrays| Line {
+            words: way.words,
+            perhaps: way.perhaps,
+            branches: way.branches,
             is_variable: true,
             arrays,
             surroundings: Surroundings { environment: Arc::clone(exported), is_open: false },
@@ -28,14 +29,14 @@ impl<'a> Interpreter<'a> {
             elements.expand(&[], &mut words, &mut conditional);
             let (order, places) = (elements.order, elements.places);
             let on_ways = ways(words, &conditional, &[]).into_iter().filter(move |way| named(&way.words));
-            on_ways.map(move |way| (order, line(way.words, way.perhaps, places.clone())))
+            on_ways.map(move |way| (order, line(way, places.clone())))
         };
         let arrays = self.arrays.into_iter().filter(|elements| !elements.used);
         let mut rest: Vec<(usize, Line<'a>)> = arrays.flat_map(lines_of).take(MOST_LINES).collect();
         let scalars = self.scalars.into_values();
         let scalars = scalars.filter(|scalar| !scalar.used && scalar.fields.len() > 1 && named(&scalar.fields));
-        let scalars =
-            scalars.take(MOST_LINES).map(|scalar| (scalar.order, line(scalar.fields, Vec::new(), Vec::new())));
+        let alone = |words| OnWay { words, perhaps: Vec::new(), branches: Vec::new() };
+        let scalars = scalars.take(MOST_LINES).map(|scalar| (scalar.order, line(alone(scalar.fields), Vec::new())));
         rest.extend(scalars);
         rest.sort_by_key(|(order, _)| *order);
         rest.truncate(MOST_LINES);

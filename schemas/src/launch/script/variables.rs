@@ -26,7 +26,8 @@ impl<'a> Interpreter<'a> {
                 old.fields.extend(fields);
             }
             None => {
-                let scalar = Scalar { value: value.clone(), fields, used: false, order: self.order };
+                let gone = self.gone.clone();
+                let scalar = Scalar { value: value.clone(), fields, gone, used: false, order: self.order };
                 self.scalars.insert(assignment.name.into(), scalar);
             }
         }

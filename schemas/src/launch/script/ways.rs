@@ -7,6 +7,7 @@
 use std::rc::Rc;
 
 use super::line::{ArrayPlace, Field};
+use crate::text::Span;
 
 /// Deepest block that is told from the one around it.
 pub const DEEPEST: usize = 16;
@@ -48,6 +49,12 @@ impl Condition {
         self.on.iter().all(|way| gone.contains(way)) && !self.not_on.iter().any(|way| gone.contains(way))
     }
 
+    /// Whether it is met whatever other ways are gone.
+    fn is_certain(&self, gone: &[Way]) -> bool {
+        let excluded = |way: &Way| gone.iter().any(|other| way.excludes(*other));
+        self.is_met(gone) && self.not_on.iter().all(excluded)
+    }
+
     /// Whether it cannot be met once these ways are gone.
     fn is_lost(&self, gone: &[Way]) -> bool {
         self.not_on.iter().any(|way| gone.contains(way))
@@ -68,6 +75,14 @@ pub struct Conditional {
     pub from: usize,
     pub to: usize,
     pub condition: Rc<Condition>,
+}
+
+impl Conditional {
+    /// Words that are there where the first of these ways are gone; `None` where that is sure once the second are.
+    pub fn on(on: &[Way], gone: &[Way], from: usize, to: usize) -> Option<Self> {
+        let condition = Condition { on: on.to_vec(), not_on: Vec::new() };
+        (!condition.is_certain(gone)).then(|| Self { from, to, condition: Rc::new(condition) })
+    }
 }
 
 /// A part of an array.
@@ -154,7 +169,7 @@ impl<'a> Elements<'a> {
         for piece in self.pieces.iter().filter(|piece| !piece.condition.is_lost(gone)) {
             let from = fields.len();
             fields.extend_from_slice(&piece.fields);
-            if !piece.condition.is_met(gone) {
+            if !piece.condition.is_certain(gone) {
                 conditional.push(Conditional { from, to: fields.len(), condition: Rc::clone(&piece.condition) });
             }
         }
@@ -166,6 +181,8 @@ pub struct OnWay<'a> {
     pub words: Vec<Field<'a>>,
     /// Words that may be there too.
     pub perhaps: Vec<Field<'a>>,
+    /// Where those words stand that are not there on every way.
+    pub branches: Vec<Span>,
 }
 
 /// What a list of words comes to on each of the ways that matter to it.
@@ -182,17 +199,25 @@ pub fn ways<'a>(words: Vec<Field<'a>>, conditional: &[Conditional], gone: &[Way]
         }
     }
     if longest.is_empty() {
-        return vec![OnWay { words, perhaps: Vec::new() }];
+        return vec![OnWay { words, perhaps: Vec::new(), branches: Vec::new() }];
+    }
+    // Words that others take the place of are there where those are not.
+    for part in conditional.iter().filter(|part| !part.condition.not_on.is_empty()) {
+        let is_there = |way: &&[Way]| part.condition.is_met(&[gone, way].concat());
+        if longest.len() < MOST_WAYS && !longest.iter().any(is_there) {
+            longest.push(part.condition.on.as_slice());
+        }
     }
     let on_way = |more: &[Way]| {
         let gone = [gone, more].concat();
-        let mut on_way = OnWay { words: Vec::with_capacity(words.len()), perhaps: Vec::new() };
+        let mut on_way = OnWay { words: Vec::with_capacity(words.len()), perhaps: Vec::new(), branches: Vec::new() };
         let mut at = 0;
         for part in conditional {
             on_way.words.extend_from_slice(words.get(at..part.from).unwrap_or_default());
             let those = words.get(part.from..part.to).unwrap_or_default();
             if part.condition.is_met(&gone) {
                 on_way.words.extend_from_slice(those);
+                on_way.branches.extend(those.iter().map(|word| word.span));
             } else if !part.condition.is_lost(&gone) {
                 on_way.perhaps.extend_from_slice(those);
             }

@@ -276,10 +276,8 @@ impl<'a> Reader<'a> {
     }
 
     fn redirection(&mut self) {
-        if let Some(width) = self.placeholder() {
-            let span = Span::new(self.at, self.at + width);
-            self.at += width;
-            self.push_word(Word { parts: Parts::One(Part::Opaque), span });
+        if self.placeholder().is_some() {
+            self.word_with_placeholders();
             return;
         }
         let document = self.rest().starts_with(b"<<") && !self.rest().starts_with(b"<<<");
@@ -301,6 +299,23 @@ impl<'a> Reader<'a> {
         } else if of_output && matches!(operator, ">" | ">>" | "&>" | "&>>") {
             self.command.writes = Some(word);
         }
+    }
+
+    /// A word from a placeholder on, with what touches it: a scheme ahead of an address, a port behind it.
+    fn word_with_placeholders(&mut self) {
+        let mut span = Span::new(self.at, self.at);
+        if let Some(before) = self.command.words.pop_if(|word| word.span.end == span.start) {
+            span.start = before.span.start;
+        }
+        loop {
+            match self.placeholder() {
+                Some(width) => self.at += width,
+                None if self.word(false).is_some() => {}
+                None => break,
+            }
+        }
+        span.end = self.at;
+        self.push_word(Word { parts: Parts::One(Part::Opaque), span });
     }
 
     /// The width of a `<PLACEHOLDER>` of documentation, which is no redirection.

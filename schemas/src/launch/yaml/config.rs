@@ -177,7 +177,13 @@ impl<'a> Reader<'a> {
             writing: self.writing(entry, launch),
         };
         launch.settings.extend(key.map(|key| (key, setting)));
-        launch.arguments.push(Argument { flag: Located::new(flag, entry.key.span), key, values, span });
+        launch.arguments.push(Argument {
+            flag: Located::new(flag, entry.key.span),
+            key,
+            values,
+            span,
+            in_branch: false,
+        });
     }
 
     /// The words of a value.

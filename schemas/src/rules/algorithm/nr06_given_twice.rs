@@ -62,6 +62,10 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         if first == last {
             return None;
         }
+        // A branch that gives another value means to.
+        if argument.in_branch != later.in_branch {
+            return None;
+        }
         let (flag, first, last) = (&later.flag.value, first.join(" "), last.join(" "));
         let message = format!("`{flag}` is given twice, and `{last}` counts, not `{first}`");
         Some(
