@@ -44,6 +44,22 @@ pub enum ShapeError {
         /// The only possible number.
         expected: usize,
     },
+    /// A number that no engine is run with.
+    #[error("a number above {most} is out of range")]
+    OutOfRange {
+        /// The largest that is taken.
+        most: usize,
+    },
+    /// More candidates than memory is kept for.
+    #[error(
+        "{found} candidates (topk + (num_steps − 1)·topk²) are too many for a round, at most {most} are taken; take a smaller topk"
+    )]
+    TooManyCandidates {
+        /// Of this shape.
+        found: usize,
+        /// At most.
+        most: usize,
+    },
     /// Not three integers.
     #[error("a tree shape is written as three integers: num_steps,topk,num_draft_tokens")]
     Syntax,
@@ -53,10 +69,15 @@ impl TreeShape {
     /// No speculation: one row a request and a round.
     pub const OFF: Self = Self { num_steps: 0, topk: 1, num_draft_tokens: 1 };
 
+    /// Largest number in a shape: twenty times what any engine is run with.
+    pub const LARGEST: usize = 1024;
+    /// Largest [pool](Self::pool_size): each of its candidates takes memory and is ranked, each round.
+    pub const LARGEST_POOL: usize = 1 << 18;
+
     /// A checked shape.
     ///
     /// # Errors
-    /// When the triple is no tree: see [`ShapeError`].
+    /// When the triple is no tree, or one that is too large: see [`ShapeError`].
     pub fn new(num_steps: usize, topk: usize, num_draft_tokens: usize) -> Result<Self, ShapeError> {
         let shape = Self { num_steps, topk, num_draft_tokens };
         if shape == Self::OFF {
@@ -65,8 +86,14 @@ impl TreeShape {
         if num_steps == 0 || topk == 0 || num_draft_tokens < 2 {
             return Err(ShapeError::Zero);
         }
-        if topk == 1 && num_draft_tokens != num_steps.saturating_add(1) {
-            return Err(ShapeError::NotAChain { found: num_draft_tokens, expected: num_steps.saturating_add(1) });
+        if num_steps.max(topk).max(num_draft_tokens) > Self::LARGEST {
+            return Err(ShapeError::OutOfRange { most: Self::LARGEST });
+        }
+        if shape.pool_size() > Self::LARGEST_POOL {
+            return Err(ShapeError::TooManyCandidates { found: shape.pool_size(), most: Self::LARGEST_POOL });
+        }
+        if topk == 1 && num_draft_tokens != num_steps + 1 {
+            return Err(ShapeError::NotAChain { found: num_draft_tokens, expected: num_steps + 1 });
         }
         let bound = shape.largest_num_draft_tokens();
         if num_draft_tokens > bound {
@@ -141,6 +168,15 @@ mod tests {
         assert_eq!("3,1,4".parse(), Ok(TreeShape::chain(3)));
         assert_eq!("3,1,5".parse::<TreeShape>(), Err(ShapeError::NotAChain { found: 5, expected: 4 }));
         assert_eq!("0,1,1".parse(), Ok(TreeShape::OFF));
+    }
+
+    #[test]
+    fn what_no_memory_holds_is_refused() {
+        assert_eq!(TreeShape::new(1024, 1, 1025), Err(ShapeError::OutOfRange { most: 1024 }));
+        assert_eq!(TreeShape::new(5, 1 << 60, 8), Err(ShapeError::OutOfRange { most: 1024 }));
+        let found = 1000 + 999 * 1_000_000;
+        assert_eq!(TreeShape::new(1000, 1000, 8), Err(ShapeError::TooManyCandidates { found, most: 1 << 18 }));
+        assert!(TreeShape::new(64, 64, 1024).is_ok());
     }
 
     #[test]

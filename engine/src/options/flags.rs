@@ -105,7 +105,7 @@ fn shape(launch: &Launch, options: &EngineOptions) -> Result<TreeShape, EngineEr
             return Ok(schemas::resolve::default_shape("LlamaForCausalLM"));
         }
         (None, None, None) => return default_shape(&options.model_path),
-        (Some(steps), None | Some(1), None) => Ok(TreeShape::chain(steps)),
+        (Some(steps), None | Some(1), None) => TreeShape::new(steps, 1, steps.saturating_add(1)),
         (Some(steps), topk, Some(drafts)) => TreeShape::new(steps, topk.unwrap_or(1), drafts),
         _ => {
             return Err(EngineError::Configuration(

@@ -41,14 +41,11 @@ pub struct KnobLists {
     pub chunked_prefill_size: Vec<usize>,
 }
 
-/// Largest number in a tree shape: twenty times what any engine is run with.
-const LARGEST_TREE: usize = 1024;
-
 impl Space {
     pub(super) fn check(&self) -> Result<(), Wrong> {
-        each_within(&["space", "num_steps"], &self.num_steps, LARGEST_TREE)?;
-        each_within(&["space", "topk"], &self.topk, LARGEST_TREE)?;
-        each_within(&["space", "num_draft_tokens"], &self.num_draft_tokens, LARGEST_TREE)?;
+        each_within(&["space", "num_steps"], &self.num_steps, TreeShape::LARGEST)?;
+        each_within(&["space", "topk"], &self.topk, TreeShape::LARGEST)?;
+        each_within(&["space", "num_draft_tokens"], &self.num_draft_tokens, TreeShape::LARGEST)?;
         // Lists that combine to nothing would pass for a sweep that found nothing.
         if self.num_steps.is_empty() != self.topk.is_empty() {
             return Err(Wrong::at(&["space"], "num_steps and topk go together: give both lists or none of them"));
@@ -61,10 +58,7 @@ impl Space {
         }
         for (at, shape) in self.shapes.iter().enumerate() {
             let wrong = |reason: String| Wrong::at(&["space", "shapes"], format!("{shape:?}: {reason}")).element(at);
-            let shape = shape.parse::<TreeShape>().map_err(|error| wrong(error.to_string()))?;
-            if shape.num_steps.max(shape.topk).max(shape.num_draft_tokens) > LARGEST_TREE {
-                return Err(wrong(format!("numbers above {LARGEST_TREE} are out of range")));
-            }
+            shape.parse::<TreeShape>().map_err(|error| wrong(error.to_string()))?;
         }
         Ok(())
     }

@@ -63,6 +63,38 @@ fn branches_of_which_it_is_not_known_whether_they_meet_are_apart() {
 }
 
 #[test]
+fn words_that_a_branch_puts_in_the_place_of_others_are_never_beside_them() {
+    check(
+        "P=(--tp 8 --dp 1)\nif a; then P=(--tp 8 --dp 8 --enable-lora); fi\nsglang serve --model-path m \"${P[@]}\"",
+        &["--model-path m --tp 8 --dp 8 --enable-lora", "DpSize? EnableLora? TpSize? --model-path m --tp 8 --dp 1"],
+    );
+}
+
+#[test]
+fn lists_of_flags_that_are_told_apart_are_launches_of_their_own() {
+    check("--model-path m\n--tp 2\n", &["--model-path m --tp 2"]);
+    check("# before\n--model-path m\n\n# after\n--tp 4\n", &["--model-path m", "--tp 4"]);
+    check("# prefill\n--model-path m\n# decode\n--model-path n\n", &["--model-path m", "--model-path n"]);
+}
+
+#[test]
+fn what_touches_a_placeholder_is_of_its_word() {
+    check(
+        "sglang serve --model-path m --dist-init-addr tcp://<node0-ip>:20000 --nnodes <n> --tp 2 > log",
+        &["--model-path m --dist-init-addr <tcp://<node0-ip>:20000> --nnodes <<n>> --tp 2"],
+    );
+}
+
+#[test]
+fn clients_are_no_launches() {
+    for module in ["test.few_shot_gsm8k", "bench_serving", "check_env"] {
+        let found = launches(&format!("python3 -m sglang.{module} --num-questions 200 --port 30000"));
+        assert!(found.len() == 1 && found[0].starts_with("LT02"), "{module}: {found:?}");
+    }
+    check("python -m sglang.bench_one_batch --model-path m --tp 2", &["--model-path m --tp 2"]);
+}
+
+#[test]
 fn what_a_function_adds_is_there_below_it() {
     check("f() {\n A+=(--page-size 1)\n}\nA=(--model x)\nf\nsglang serve ${A[@]}", &["--model x --page-size 1"]);
     check("function f {\n A=(--tp 2)\n}\nf\nsglang serve --model x ${A[@]}", &["--model x --tp 2"]);
