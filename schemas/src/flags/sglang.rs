@@ -1,8 +1,8 @@
 //! Every flag that SGLang's own parser registers, so that a launch is split into flags and values as SGLang splits it.
 //!
-//! The list was read from the argument definitions in eight wheels of `sglang` on PyPI: 0.4.7, 0.4.10, 0.5.2, 0.5.6,
-//! 0.5.9, 0.5.12.post1, 0.5.15.post1 and 0.5.23. A `-` in the column `since` means that the first of them has the flag
-//! already, in the column `until` that the last of them still has it.
+//! The list was read from the argument definitions in wheels of `sglang` on PyPI: 0.4.7, 0.4.10, 0.5.2, 0.5.6, 0.5.9 and
+//! all from 0.5.12 to 0.5.23. A `-` in the column `since` means that the first of them has the flag already, in the column
+//! `until` that the last of them still has it.
 
 use std::sync::OnceLock;
 

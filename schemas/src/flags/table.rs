@@ -29,7 +29,7 @@ pub const FLAGS: &[Flag] = &[
     .ours(),
     Flag::new(Key::AttnDpSize, "attn-dp-size", Integer, "Data parallelism of the attention layers")
         .aliases(&["attention-data-parallel-size"])
-        .since(EngineVersion::new(0, 5, 23)),
+        .since(EngineVersion::new(0, 5, 22)),
     Flag::new(
         Key::BatchInvariant,
         "batch-invariant",
@@ -61,13 +61,13 @@ pub const FLAGS: &[Flag] = &[
         Text,
         "How decode graphs are made; disabled for none",
     )
-    .since(EngineVersion::new(0, 5, 15).post(1)),
+    .since(EngineVersion::new(0, 5, 14)),
     Flag::new(Key::CudaGraphBackendPrefill, "cuda-graph-backend-prefill", Text, "How prefill is captured, or disabled")
-        .since(EngineVersion::new(0, 5, 15).post(1)),
+        .since(EngineVersion::new(0, 5, 14)),
     Flag::new(Key::CudaGraphBs, "cuda-graph-bs", Integers, "Batch sizes for which a decode graph is captured")
         .aliases(&["cuda-graph-bs-decode"])
         .ours()
-        .until(EngineVersion::new(0, 5, 23)),
+        .until(EngineVersion::new(0, 5, 20)),
     Flag::new(
         Key::CudaGraphMaxBs,
         "cuda-graph-max-bs",
@@ -76,10 +76,10 @@ pub const FLAGS: &[Flag] = &[
     )
     .aliases(&["cuda-graph-max-bs-decode"])
     .ours()
-    .until(EngineVersion::new(0, 5, 23)),
+    .until(EngineVersion::new(0, 5, 20)),
     Flag::new(Key::DcpSize, "dcp-size", Integer, "Context parallelism of decode")
         .aliases(&["decode-context-parallel-size"])
-        .since(EngineVersion::new(0, 5, 15).post(1)),
+        .since(EngineVersion::new(0, 5, 15)),
     Flag::new(Key::DebugRolloutOnly, "debug-rollout-only", Nothing, "slime: run the engines and train nothing")
         .of_slime(),
     Flag::new(
@@ -104,7 +104,7 @@ pub const FLAGS: &[Flag] = &[
         "Use a graph only for a batch of exactly its size",
     ),
     Flag::new(Key::DisableDecodeCudaGraph, "disable-decode-cuda-graph", Nothing, "Run decode without CUDA graphs")
-        .since(EngineVersion::new(0, 5, 15).post(1)),
+        .since(EngineVersion::new(0, 5, 14)),
     Flag::new(
         Key::DisableOverlapSchedule,
         "disable-overlap-schedule",
@@ -112,7 +112,7 @@ pub const FLAGS: &[Flag] = &[
         "Do not overlap the scheduler with the GPU",
     ),
     Flag::new(Key::DisablePrefillCudaGraph, "disable-prefill-cuda-graph", Nothing, "Run prefill without CUDA graphs")
-        .since(EngineVersion::new(0, 5, 15).post(1)),
+        .since(EngineVersion::new(0, 5, 14)),
     Flag::new(
         Key::DisableRadixCache,
         "disable-radix-cache",
@@ -126,7 +126,7 @@ pub const FLAGS: &[Flag] = &[
         Nothing,
         "Prefix cache on a decode engine",
     )
-    .since(EngineVersion::new(0, 5, 12).post(1)),
+    .since(EngineVersion::new(0, 5, 12)),
     Flag::new(
         Key::DisaggregationMode,
         "disaggregation-mode",
@@ -142,7 +142,7 @@ pub const FLAGS: &[Flag] = &[
     )
     .ours(),
     Flag::new(Key::DwdpSize, "dwdp-size", Integer, "Data parallelism with experts fetched from the other ranks")
-        .since(EngineVersion::new(0, 5, 23)),
+        .since(EngineVersion::new(0, 5, 17)),
     Flag::new(
         Key::EnableCustomLogitProcessor,
         "enable-custom-logit-processor",
@@ -176,21 +176,22 @@ pub const FLAGS: &[Flag] = &[
         Nothing,
         "Share the pages of the KV cache out over the ranks of a prefill engine",
     )
-    .since(EngineVersion::new(0, 5, 23)),
+    .since(EngineVersion::new(0, 5, 22)),
     Flag::new(
         Key::EnableLayernormSp,
         "enable-layernorm-sp",
         Nothing,
         "Share sequences out over the ranks between layers",
     )
-    .since(EngineVersion::new(0, 5, 23)),
+    .since(EngineVersion::new(0, 5, 19)),
     Flag::new(
         Key::EnableLinearReplayssmSpec,
         "enable-linear-replayssm-spec",
         Nothing,
         "Replay accepted tokens into the states of linear attention",
     )
-    .since(EngineVersion::new(0, 5, 23)),
+    .aliases(&["enable-gdn-replayssm-spec"])
+    .since(EngineVersion::new(0, 5, 17)),
     Flag::new(Key::EnableLora, "enable-lora", Nothing, "Serve LoRA adapters").since(EngineVersion::new(0, 4, 10)),
     Flag::new(Key::EnableMixedChunk, "enable-mixed-chunk", Nothing, "Mix prefill chunks and decode in one batch"),
     Flag::new(
@@ -214,9 +215,9 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(Key::EnableTorchCompile, "enable-torch-compile", Nothing, "Compile the model with torch.compile"),
     Flag::new(Key::EnableTwoBatchOverlap, "enable-two-batch-overlap", Nothing, "Overlap two half batches"),
     Flag::new(Key::EnableUnifiedMemory, "enable-unified-memory", Nothing, "One pool of memory for all kinds of caches")
-        .since(EngineVersion::new(0, 5, 15).post(1)),
+        .since(EngineVersion::new(0, 5, 15)),
     Flag::new(Key::EnableWatermark, "enable-watermark", Nothing, "Mark sampled text")
-        .since(EngineVersion::new(0, 5, 23)),
+        .since(EngineVersion::new(0, 5, 22)),
     Flag::new(Key::EpSize, "ep-size", Integer, "Expert parallelism").aliases(&["ep", "expert-parallel-size"]),
     Flag::new(Key::Fp16, "fp16", Nothing, "slime: train in float16, which also sets the engine's dtype").of_slime(),
     Flag::new(Key::GrammarBackend, "grammar-backend", Text, "Library for structured output"),
@@ -231,7 +232,7 @@ pub const FLAGS: &[Flag] = &[
     )
     .aliases(&["mamba-radix-cache-strategy"])
     .since(EngineVersion::new(0, 5, 9))
-    .until(EngineVersion::new(0, 5, 23)),
+    .until(EngineVersion::new(0, 5, 20)),
     Flag::new(
         Key::MambaTrackInterval,
         "mamba-track-interval",
@@ -299,7 +300,7 @@ pub const FLAGS: &[Flag] = &[
         Text,
         "Which hidden states requests may ask for: last or full",
     )
-    .since(EngineVersion::new(0, 5, 23)),
+    .since(EngineVersion::new(0, 5, 17)),
     Flag::new(Key::Revision, "revision", Text, "Branch, tag or commit of the target on the hub"),
     Flag::new(
         Key::RlOnPolicyTarget,
@@ -365,14 +366,14 @@ pub const FLAGS: &[Flag] = &[
         "Accept a draft token above this target probability; below 1 the output is lossy",
     ),
     Flag::new(Key::SpeculativeAdaptive, "speculative-adaptive", Nothing, "Choose the number of steps at run time")
-        .since(EngineVersion::new(0, 5, 12).post(1)),
+        .since(EngineVersion::new(0, 5, 12)),
     Flag::new(
         Key::SpeculativeAdaptiveConfig,
         "speculative-adaptive-config",
         Text,
         "File with the candidate steps of adaptive speculation",
     )
-    .since(EngineVersion::new(0, 5, 12).post(1)),
+    .since(EngineVersion::new(0, 5, 12)),
     Flag::new(
         Key::SpeculativeAlgorithm,
         "speculative-algorithm",
@@ -388,7 +389,7 @@ pub const FLAGS: &[Flag] = &[
     )
     .since(EngineVersion::new(0, 5, 2)),
     Flag::new(Key::SpeculativeDflashBlockSize, "speculative-dflash-block-size", Integer, "DFLASH: tokens a block")
-        .since(EngineVersion::new(0, 5, 12).post(1)),
+        .since(EngineVersion::new(0, 5, 12)),
     Flag::new(
         Key::SpeculativeDraftAttentionBackend,
         "speculative-draft-attention-backend",
@@ -402,7 +403,7 @@ pub const FLAGS: &[Flag] = &[
         Text,
         "Type of the draft's KV cache",
     )
-    .since(EngineVersion::new(0, 5, 23)),
+    .since(EngineVersion::new(0, 5, 18)),
     Flag::new(Key::SpeculativeDraftLoadFormat, "speculative-draft-load-format", Text, "Format of the draft's weights")
         .since(EngineVersion::new(0, 5, 6)),
     Flag::new(
@@ -433,14 +434,14 @@ pub const FLAGS: &[Flag] = &[
         Integer,
         "Window of the draft's attention",
     )
-    .since(EngineVersion::new(0, 5, 12).post(1)),
+    .since(EngineVersion::new(0, 5, 12)),
     Flag::new(
         Key::SpeculativeDsparkBlockSize,
         "speculative-dspark-block-size",
         Integer,
         "DSPARK: proposed tokens a block",
     )
-    .since(EngineVersion::new(0, 5, 23)),
+    .since(EngineVersion::new(0, 5, 16)),
     Flag::new(
         Key::SpeculativeEagleTopk,
         "speculative-eagle-topk",
@@ -461,21 +462,21 @@ pub const FLAGS: &[Flag] = &[
         Integer,
         "NGRAM: most tokens of the external corpus",
     )
-    .since(EngineVersion::new(0, 5, 12).post(1)),
+    .since(EngineVersion::new(0, 5, 12)),
     Flag::new(
         Key::SpeculativeNgramExternalCorpusPath,
         "speculative-ngram-external-corpus-path",
         Text,
         "NGRAM: texts to look up beside those of the requests",
     )
-    .since(EngineVersion::new(0, 5, 12).post(1)),
+    .since(EngineVersion::new(0, 5, 12)),
     Flag::new(
         Key::SpeculativeNgramExternalSamBudget,
         "speculative-ngram-external-sam-budget",
         Integer,
         "NGRAM: draft tokens that the external corpus may propose",
     )
-    .since(EngineVersion::new(0, 5, 12).post(1)),
+    .since(EngineVersion::new(0, 5, 12)),
     Flag::new(
         Key::SpeculativeNgramMaxBfsBreadth,
         "speculative-ngram-max-bfs-breadth",
@@ -490,14 +491,14 @@ pub const FLAGS: &[Flag] = &[
         "NGRAM: longest suffix that is looked up",
     )
     .since(EngineVersion::new(0, 5, 6))
-    .until(EngineVersion::new(0, 5, 12).post(1)),
+    .until(EngineVersion::new(0, 5, 12)),
     Flag::new(
         Key::SpeculativeNgramMaxTrieDepth,
         "speculative-ngram-max-trie-depth",
         Integer,
         "NGRAM: longest run of tokens that is kept",
     )
-    .since(EngineVersion::new(0, 5, 12).post(1)),
+    .since(EngineVersion::new(0, 5, 12)),
     Flag::new(
         Key::SpeculativeNgramMinBfsBreadth,
         "speculative-ngram-min-bfs-breadth",
@@ -526,20 +527,20 @@ pub const FLAGS: &[Flag] = &[
         Nothing,
         "Verify a sampled chain as a block",
     )
-    .since(EngineVersion::new(0, 5, 23)),
+    .since(EngineVersion::new(0, 5, 22)),
     Flag::new(
         Key::SpeculativeUseRejectionSampling,
         "speculative-use-rejection-sampling",
         Nothing,
         "Verify a sampled chain by exact rejection sampling",
     )
-    .since(EngineVersion::new(0, 5, 15).post(1)),
+    .since(EngineVersion::new(0, 5, 14)),
     Flag::new(Key::TokenizerPath, "tokenizer-path", Text, "The tokenizer, where it is not beside the target"),
     Flag::new(Key::TorchCompileMaxBs, "torch-compile-max-bs", Integer, "Largest batch size that is compiled"),
     Flag::new(Key::TpSize, "tp-size", Integer, "Tensor parallelism").aliases(&["tensor-parallel-size"]).ours(),
     Flag::new(Key::TrustRemoteCode, "trust-remote-code", Nothing, "Run the checkpoint's own Python code"),
     Flag::new(Key::UnoLoraPath, "uno-lora-path", Text, "UNO: the adapter that drafts")
-        .since(EngineVersion::new(0, 5, 23)),
+        .since(EngineVersion::new(0, 5, 20)),
     Flag::new(Key::UseTensorboard, "use-tensorboard", Nothing, "slime: write metrics for TensorBoard").of_slime(),
     Flag::new(Key::UseWandb, "use-wandb", Nothing, "slime: send metrics to Weights & Biases").of_slime(),
     Flag::new(
@@ -548,5 +549,5 @@ pub const FLAGS: &[Flag] = &[
         Text,
         "Take weights from a process that keeps them; off, client or daemon",
     )
-    .since(EngineVersion::new(0, 5, 23)),
+    .since(EngineVersion::new(0, 5, 17)),
 ];

@@ -5,6 +5,7 @@
 //! ## What it does
 //!
 //! Compares the generation in the names of target and draft (Llama 2, 3, 3.1, 3.2, 3.3; Qwen 2, 2.5, 3).
+//! A draft of STANDALONE is a whole model and reads no hidden states: it may be of another generation.
 //!
 //! ## Why is this bad?
 //!
@@ -30,6 +31,12 @@
 //!   --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
 //! ```
 //!
+//! ```launch good version:0.5.9
+//! sglang serve --model-path meta-llama/Llama-3.1-8B-Instruct --context-length 2048 --dtype bfloat16 --max-running-requests 16 \
+//!   --speculative-algorithm STANDALONE --speculative-draft-model-path meta-llama/Llama-3.2-1B-Instruct \
+//!   --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//!
 //! ## Versions
 //!
 //! All versions.
@@ -41,6 +48,7 @@
 use crate::{
     diagnostic::Severity,
     flags::Key,
+    resolve::Algorithm,
     rules::{Applies, Check, Context, Finding, Rule},
 };
 
@@ -56,7 +64,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
 const FAMILIES: [&str; 2] = ["llama", "qwen"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    context.tree_algorithm()?;
+    context.tree_algorithm().filter(|algorithm| *algorithm != Algorithm::Standalone)?;
     let target = context.launch.text(Key::ModelPath)?;
     let draft = context.launch.text(Key::SpeculativeDraftModelPath)?;
     let (family, own) = generation(target.value)?;

@@ -34,8 +34,8 @@
 //!
 //! ## Versions
 //!
-//! Which algorithms exist was read from eight versions between 0.4.7 and 0.5.23; for a version between two of them the
-//! finding says what is not known.
+//! STANDALONE came between 0.4.10 and 0.5.2, NGRAM between 0.5.2 and 0.5.6, DFLASH and FROZEN_KV_MTP between 0.5.9 and
+//! 0.5.12, DSPARK in 0.5.16 and UNO in 0.5.20. For a version between two that were read the finding says what is not known.
 //!
 //! ## Source
 //!
@@ -68,7 +68,8 @@ fn came(algorithm: Algorithm) -> Option<Edge> {
         Algorithm::Standalone => Some(Edge::new(V0_4_10, V0_5_2)),
         Algorithm::Ngram => Some(Edge::new(V0_5_2, V0_5_6)),
         Algorithm::Dflash | Algorithm::FrozenKvMtp => Some(Edge::new(V0_5_9, V0_5_12)),
-        Algorithm::Dspark | Algorithm::Uno => Some(Edge::new(V0_5_15, V0_5_23)),
+        Algorithm::Dspark => Some(Edge::new(V0_5_15, V0_5_16)),
+        Algorithm::Uno => Some(Edge::new(V0_5_19, V0_5_20)),
     }
 }
 

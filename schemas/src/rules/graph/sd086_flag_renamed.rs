@@ -14,7 +14,7 @@
 //!
 //! argparse stops: `error: ambiguous option: --cuda-graph-max-bs could match --cuda-graph-max-bs-decode,
 //! --cuda-graph-max-bs-prefill`, or `error: unrecognized arguments: …`. `--cuda-graph-bs` and `--cuda-graph-max-bs` are aliases
-//! of the names with `-decode` in 0.5.15 and gone in 0.5.23. Abbreviations such as `--speculative-draft` were unique once.
+//! of the names with `-decode` from 0.5.14 on and gone in 0.5.20. Abbreviations such as `--speculative-draft` were unique once.
 //!
 //! ## Example
 //!
@@ -46,8 +46,8 @@
 //!
 //! ## Versions
 //!
-//! The flags were read from eight versions between 0.4.7 and 0.5.23. In between, a flag that is on its way out is a warning,
-//! and one that is on its way in is not judged.
+//! The flags were read from 0.4.7, 0.4.10, 0.5.2, 0.5.6, 0.5.9 and all versions from 0.5.12 to 0.5.23. In between, a flag that
+//! is on its way out is a warning, and one that is on its way in is not judged.
 //!
 //! ## Source
 //!
