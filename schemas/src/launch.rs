@@ -26,7 +26,7 @@ pub(crate) use comments::comments;
 pub use edit::quoted;
 pub use problems::{PROBLEMS, Problem};
 pub(crate) use problems::{TOML_SYNTAX, UNUSED_SUPPRESSION, WRONG_SUPPRESSION};
-pub use vllm::VllmSpeculation;
+pub use vllm::{VllmKey, VllmSpeculation};
 
 use writing::Writing;
 

@@ -1,8 +1,11 @@
 //! vLLM's speculative configuration: the JSON behind `--speculative-config`, its keys as flags of their own, or the flags
 //! of older versions.
 
+mod holes;
 mod keys;
 mod values;
+
+use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 
@@ -12,7 +15,7 @@ use crate::{
     launch::Engine,
     text::{Located, Span},
 };
-use keys::{Named, named};
+use keys::{Named, is_config, named};
 pub(super) use values::bad_values;
 
 /// What a vLLM launch says of speculation. A `None` is not given, or not known.
@@ -28,6 +31,49 @@ pub struct VllmSpeculation {
     pub num_speculative_tokens: Option<i64>,
     /// Whether a number of draft tokens is given, be it known or not.
     pub gives_tokens: bool,
+    /// Its keys, with underscores.
+    pub keys: BTreeMap<String, VllmKey>,
+    /// Whether it may have further keys.
+    pub is_open: bool,
+}
+
+/// A key of the speculative configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VllmKey {
+    /// Where it stands, or the JSON that it stands in.
+    pub span: Span,
+    /// Its name as it is written.
+    pub written: String,
+    /// Its value, where it is known.
+    pub value: Option<Json>,
+}
+
+impl VllmSpeculation {
+    /// Whether a key is given, or may be.
+    pub fn may_give(&self, key: &str) -> bool {
+        self.is_open || self.gives(key)
+    }
+
+    /// The integer that a key has.
+    pub fn integer(&self, key: &str) -> Option<i64> {
+        values::integer(self.keys.get(key)?.value.as_ref()?)
+    }
+
+    /// The text that a key has.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        self.keys.get(key)?.value.as_ref()?.as_str()
+    }
+
+    /// Whether a key is given: what is null is not.
+    pub fn gives(&self, key: &str) -> bool {
+        self.keys.get(key).is_some_and(|key| key.value != Some(Json::Null))
+    }
+
+    fn add(&mut self, name: &str, span: Span, value: Option<Json>) {
+        let value = value.filter(|value| !value.as_str().is_some_and(holes::has_hole));
+        self.is_open |= holes::has_hole(name);
+        self.keys.insert(name.replace('-', "_"), VllmKey { span, written: name.to_owned(), value });
+    }
 }
 
 impl Launch {
@@ -36,7 +82,11 @@ impl Launch {
         if self.engine != Engine::Vllm {
             return None;
         }
-        speculation(&self.arguments)
+        let gives_whole = || self.arguments.iter().any(|argument| named(&argument.flag.value) == Some(Named::Whole));
+        let mut found = speculation(&self.arguments)?;
+        found.is_open |= !self.is_complete() && !gives_whole();
+        found.gives_tokens |= found.is_open;
+        Some(found)
     }
 
     /// Whether a vLLM flag stands there, by its name with dashes.
@@ -46,8 +96,15 @@ impl Launch {
 
     /// Where a key of the speculative configuration stands that is given as a flag of its own.
     pub fn vllm_key_place(&self, key: &str) -> Option<Span> {
-        let is_key = |argument: &&Argument| named(&argument.flag.value) == Some(Named::Key(key));
+        let is_key = |argument: &&Argument| matches!(named(&argument.flag.value), Some(Named::Key(own)) if own.replace('-', "_") == key);
         self.arguments.iter().rfind(is_key).map(|argument| argument.span)
+    }
+
+    /// Where a key stands in what `--speculative-config` gives, written exactly so.
+    pub fn vllm_key_in_config(&self, key: &str) -> Option<Span> {
+        let own = |argument: &&Argument| !argument.in_branch && is_config(&argument.flag.value);
+        let given: Vec<Argument> = self.arguments.iter().filter(own).cloned().collect();
+        speculation(&given)?.keys.get(key).filter(|own| own.written == key).map(|own| own.span)
     }
 }
 
@@ -65,41 +122,43 @@ pub(super) fn meaning(spelling: &str) -> (Option<Key>, Option<Arity>) {
     (key, takes_one.then_some(Arity::One))
 }
 
+/// vLLM takes the last JSON, and adds the keys that are flags of their own (`engine/arg_utils.py`).
 fn speculation(arguments: &[Argument]) -> Option<VllmSpeculation> {
     let mut found: Option<VllmSpeculation> = None;
-    for argument in arguments {
-        let known = || argument.values.first().and_then(|value| value.value.known());
-        match named(&argument.flag.value) {
-            None => {}
-            Some(Named::Whole) => {
-                let object: Json = serde_json::from_str(known()?).ok()?;
-                let text = |field: &str| object.get(field).and_then(Json::as_str).map(str::to_owned);
-                let tokens = object.get("num_speculative_tokens").filter(|tokens| !tokens.is_null());
-                found = Some(VllmSpeculation {
-                    span: argument.values.first().map_or(argument.span, |value| value.span),
-                    method: text("method"),
-                    model: text("model"),
-                    num_speculative_tokens: tokens.and_then(values::integer),
-                    gives_tokens: tokens.is_some(),
-                });
-            }
-            Some(Named::Key(key)) => {
-                let this =
-                    found.get_or_insert_with(|| VllmSpeculation { span: argument.span, ..VllmSpeculation::default() });
-                match key {
-                    "method" => this.method = known().map(str::to_owned),
-                    "model" => this.model = known().map(str::to_owned),
-                    "num_speculative_tokens" => {
-                        this.num_speculative_tokens = known().and_then(|text| text.trim().parse().ok());
-                        this.gives_tokens = true;
-                    }
-                    _ => {}
-                }
-            }
+    if let Some(argument) = arguments.iter().rfind(|argument| named(&argument.flag.value) == Some(Named::Whole)) {
+        let word = argument.values.first()?;
+        let whole = found.insert(VllmSpeculation { span: word.span, ..VllmSpeculation::default() });
+        for (name, value) in holes::object(&word.value)? {
+            whole.add(&name, word.span, Some(value));
         }
     }
-    found
+    for argument in arguments {
+        let Some(Named::Key(path)) = named(&argument.flag.value) else { continue };
+        let text = argument.values.first().and_then(|value| value.value.known());
+        let (name, inside) = path.split_once('.').map_or((path, None), |(name, inside)| (name, Some(inside)));
+        let value = match (name.trim_end_matches('+'), inside) {
+            ("method" | "model", None) => text.map(Json::from),
+            (list, None) if list == name => {
+                text.map(|text| serde_json::from_str(text).unwrap_or_else(|_| Json::from(text)))
+            }
+            _ => None,
+        };
+        found.get_or_insert_with(|| VllmSpeculation { span: argument.span, ..VllmSpeculation::default() }).add(
+            name.trim_end_matches('+'),
+            argument.span,
+            value,
+        );
+    }
+    let mut found = found?;
+    found.method = found.text("method").map(str::to_owned);
+    found.model = found.text("model").map(str::to_owned);
+    found.num_speculative_tokens = found.integer("num_speculative_tokens");
+    found.gives_tokens = TOKENS.iter().any(|key| found.gives(key));
+    Some(found)
 }
+
+/// Keys that tell how many tokens are drafted.
+const TOKENS: [&str; 2] = ["num_speculative_tokens", "num_speculative_tokens_per_batch_size"];
 
 /// The draft as a setting, so that what is known of it is looked up as for other engines.
 pub(super) fn draft_setting(arguments: &[Argument]) -> Option<(Key, Setting)> {

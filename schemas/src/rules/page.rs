@@ -102,7 +102,7 @@ impl Page {
                 Block::Heading(heading) => text.push_str(&format!("## {heading}\n")),
                 Block::Line(line) => text.push_str(&format!("{line}\n")),
                 Block::Fence { info, lines } => {
-                    text.push_str(&format!("{}\n\n```{}\n", caption(info), language(info)));
+                    text.push_str(&format!("{}\n\n```{}\n", caption(info, lines), language(info)));
                     lines.iter().for_each(|line| text.push_str(&format!("{line}\n")));
                     text.push_str("```\n");
                 }
@@ -120,7 +120,7 @@ impl Page {
                 Block::Heading(heading) => text.push_str(&format!("{}\n", heading.to_uppercase())),
                 Block::Line(line) => text.push_str(&format!("{line}\n")),
                 Block::Fence { info, lines } => {
-                    text.push_str(&format!("{}\n\n", caption(info)));
+                    text.push_str(&format!("{}\n\n", caption(info, lines)));
                     for line in lines {
                         text.push_str(format!("    {line}").trim_end());
                         text.push('\n');
@@ -140,7 +140,7 @@ fn separate(text: &mut String, next: &Block) {
 }
 
 /// What a fenced block shows, in words; nothing of one that is no example, which no page has.
-fn caption(info: &str) -> String {
+fn caption(info: &str, lines: &[String]) -> String {
     let Ok(kind) = info.parse() else { return String::new() };
     let words = || info.split_whitespace().skip(1);
     let what = match kind {
@@ -154,9 +154,10 @@ fn caption(info: &str) -> String {
         Kind::DraftTensors => "The draft's tensors",
         Kind::DraftTokenizer => "The draft's tokenizer.json",
     };
+    let engine = if lines.iter().any(|line| line.starts_with("vllm ")) { "vllm" } else { "sglang" };
     let known: Vec<String> = words()
         .filter_map(|word| match word.split_once(':')? {
-            ("version", version) => Some(format!("sglang {version}")),
+            ("version", version) => Some(format!("{engine} {version}")),
             ("concurrency", requests) => Some(format!("{requests} requests expected to run together")),
             ("memory", memory) => Some(format!("a GPU of {memory} MiB")),
             _ => None,

@@ -409,7 +409,10 @@ fn the_groups_of_slime() {
 fn the_config_of_vllm() {
     let nested = "model: meta/x\nmax-model-len: 8192\nspeculative-config:\n  method: eagle3\n  model: org/draft\n  num_speculative_tokens: 3\n";
     let text = "model: meta/x\nspeculative_config: '{\"method\": \"eagle3\", \"model\": \"org/draft\", \"num_speculative_tokens\": 3}'\n";
-    for text in [nested, text] {
+    let dotted = "model: meta/x\nspeculative_config.method: eagle3\nspeculative-config.model: org/draft\n\
+                  speculative-config.num_speculative_tokens: 3\n";
+    let named = "model: meta/x\nspec-method: eagle3\nspec_model: org/draft\nspec-tokens: 3\n";
+    for text in [nested, text, dotted, named] {
         let parsed = parse(&Source::new("<stdin>", text), &Options::default());
         let launch = parsed.launches.first().expect("a launch");
         let speculation = launch.vllm_speculation().expect("a speculative configuration");

@@ -34,7 +34,11 @@ pub(in crate::launch) fn bad_values(source: &Source, arguments: &[Argument]) -> 
             Some(Named::Key(key)) => {
                 let value = serde_json::from_str(text).unwrap_or_else(|_| Json::from(text));
                 // A text that looks like a number is a text all the same.
-                found.extend(wrong(key, &value).filter(|wrong| wrong.takes_integer).map(|wrong| wrong.at(word.span)));
+                found.extend(
+                    wrong(&key.replace('-', "_"), &value)
+                        .filter(|wrong| wrong.takes_integer)
+                        .map(|wrong| wrong.at(word.span)),
+                );
             }
         }
     }
@@ -98,7 +102,7 @@ fn of_object(
     found: &mut Vec<Diagnostic>,
 ) {
     for (key, value) in object {
-        if let Some(wrong) = wrong(key, value) {
+        if let Some(wrong) = wrong(&key.replace('-', "_"), value) {
             found.push(wrong.at(place_of(source, word, text, place_of_value(text, key))));
         }
     }

@@ -26,7 +26,15 @@ use crate::{
 };
 
 /// Flags of vLLM that SGLang does not have.
-const OF_VLLM: [&str; 4] = ["speculative-config", "gpu-memory-utilization", "max-model-len", "max-num-seqs"];
+const OF_VLLM: [&str; 7] = [
+    "speculative-config",
+    "gpu-memory-utilization",
+    "max-model-len",
+    "max-num-seqs",
+    "spec-method",
+    "spec-model",
+    "spec-tokens",
+];
 
 /// Flags of SGLang that no other program is likely to have.
 const OF_SGLANG: [&str; 3] = ["model-path", "mem-fraction-static", "cuda-graph-max-bs"];
@@ -42,7 +50,7 @@ pub(super) struct Reader<'a> {
 
 /// A key with its value.
 struct Entry<'a> {
-    /// With dashes for underscores.
+    /// With dashes for underscores up to the first dot.
     flag: String,
     key: &'a Scalar,
     value: Id,
@@ -72,7 +80,8 @@ impl<'a> Reader<'a> {
         let keys = map.entries.iter().filter_map(|(key, _)| self.tree.scalar(*key));
         let names: Vec<String> = keys.map(|key| key.text.replace('_', "-")).collect();
         let known = names.iter().filter(|name| matches!(flags::lookup(name, None), Lookup::Exact(_))).count();
-        let vllm = names.iter().any(|name| OF_VLLM.contains(&name.as_str()));
+        let whole = |name: &str| name.split('.').next().is_some_and(|whole| OF_VLLM.contains(&whole));
+        let vllm = names.iter().any(|name| whole(name));
         let evident = names.iter().any(|name| {
             let known = || matches!(flags::lookup(name, None), Lookup::Exact(_));
             OF_SGLANG.contains(&name.as_str()) || (name.starts_with("speculative-") && known())
@@ -271,7 +280,7 @@ impl<'a> Reader<'a> {
             Span::new(whole.start, whole.start)
         };
         let entry = |(at, (key, value, place)): (usize, &(&'a Scalar, Id, Span))| Entry {
-            flag: key.text.replace('_', "-"),
+            flag: flag_of(&key.text),
             key,
             value: *value,
             place: *place,
@@ -346,6 +355,14 @@ impl<'a> Reader<'a> {
         let indentation = yaml.get(start..last.key.span.start).unwrap_or_default().chars().count();
         let before = format!("\n{}", " ".repeat(indentation));
         Insertion { at: line_end(yaml, end), before, after: String::new(), writing }
+    }
+}
+
+/// The flag that a key is, without its dashes in front: behind a dot stands the key of a value.
+fn flag_of(key: &str) -> String {
+    match key.split_once('.') {
+        Some((flag, inside)) => format!("{}.{inside}", flag.replace('_', "-")),
+        None => key.replace('_', "-"),
     }
 }
 

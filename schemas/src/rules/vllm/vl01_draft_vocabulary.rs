@@ -38,13 +38,27 @@
 //! {"architectures": ["Qwen2ForCausalLM"], "vocab_size": 151936}
 //! ```
 //!
+//! Versions that know `use_heterogeneous_vocab` draft the tokens alone that both have:
+//!
+//! ```launch good
+//! vllm serve target --speculative-config '{"model": "draft", "num_speculative_tokens": 3, "use_heterogeneous_vocab": true}'
+//! ```
+//! ```target
+//! {"architectures": ["Qwen2ForCausalLM"], "vocab_size": 152064}
+//! ```
+//! ```draft
+//! {"architectures": ["Qwen2ForCausalLM"], "vocab_size": 151936}
+//! ```
+//!
 //! ## Versions
 //!
 //! All versions that run draft models.
 //!
 //! ## Source
 //!
-//! vLLM issues #5203, #14939; specreason issue #10.
+//! vLLM issues #5203, #14939, `config/speculative.py`; specreason issue #10.
+
+use serde_json::Value as Json;
 
 use crate::{
     diagnostic::Severity,
@@ -60,10 +74,16 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
+/// The key that lets the vocabularies differ.
+const ANY_VOCABULARY: &str = "use_heterogeneous_vocab";
+
 fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation()?;
     // Heads share the target's embedding, and bring a map where their own vocabulary is smaller.
     if config.method.as_deref().is_some_and(|method| method != "draft_model") {
+        return None;
+    }
+    if config.keys.get(ANY_VOCABULARY).is_some_and(|key| key.value != Some(Json::Bool(false))) {
         return None;
     }
     let draft = context.draft_config()?;

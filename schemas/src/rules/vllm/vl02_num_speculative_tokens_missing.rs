@@ -4,7 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for a draft model or head without `num_speculative_tokens`, whose config does not say it either (`n_predict`).
+//! Looks for a draft model, a head or `ngram` without `num_speculative_tokens`, where no config says it either
+//! (`n_predict`).
 //!
 //! ## Why is this bad?
 //!
@@ -21,6 +22,10 @@
 //! vllm serve target --speculative-config '{"method": "eagle3", "model": "draft"}'
 //! ```
 //!
+//! ```launch bad
+//! vllm serve target --speculative-config '{"method": "ngram", "prompt_lookup_max": 4}'
+//! ```
+//!
 //! ## Use instead
 //!
 //! ```launch good
@@ -33,13 +38,27 @@
 //! vllm serve target --spec-method eagle3 --spec-model draft --spec-tokens $TOKENS
 //! ```
 //!
+//! What flags of their own give is added to the JSON, whose keys may have dashes:
+//!
+//! ```launch good
+//! vllm serve target --spec-tokens 3 --speculative-config '{"method": "eagle3", "model": "draft"}'
+//! ```
+//!
+//! ```launch good
+//! vllm serve target --speculative-config '{"method": "eagle3", "model": "draft", "num-speculative-tokens": 3}'
+//! ```
+//!
+//! ```launch good
+//! vllm serve target --speculative-config.method eagle3 --speculative-config.model draft --speculative-config.num-speculative-tokens 3
+//! ```
+//!
 //! ## Versions
 //!
 //! All versions with `--speculative-config`.
 //!
 //! ## Source
 //!
-//! vLLM PR #20375.
+//! vLLM PR #20375, `engine/arg_utils.py` and `config/speculative.py` of 0.33.0.
 
 use crate::{
     diagnostic::Severity,
@@ -55,8 +74,8 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Methods whose heads do not say how many tokens they predict.
-const SILENT: [&str; 3] = ["eagle", "eagle3", "draft_model"];
+/// Methods whose drafts do not say how many tokens they predict.
+const SILENT: [&str; 5] = ["eagle", "eagle3", "draft_model", "ngram", "ngram_gpu"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation()?;

@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Compares the draft's `max_position_embeddings` with `--max-model-len`, or with the target's.
+//! Compares the draft's `max_position_embeddings` with `--max-model-len`, or with the target's, up to 0.24.
 //!
 //! ## Why is this bad?
 //!
@@ -17,7 +17,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad
+//! ```launch bad version:0.24.0
 //! vllm serve target --speculative-config '{"method": "eagle3", "model": "draft", "num_speculative_tokens": 3}'
 //! ```
 //! ```target
@@ -29,7 +29,7 @@
 //!
 //! ## Use instead
 //!
-//! ```launch good
+//! ```launch good version:0.24.0
 //! vllm serve target --max-model-len 2048 \
 //!   --speculative-config '{"method": "eagle3", "model": "draft", "num_speculative_tokens": 3}'
 //! ```
@@ -42,16 +42,18 @@
 //!
 //! ## Versions
 //!
-//! Open in several versions.
+//! Up to 0.24, which is reported to fail. 0.33 makes room for the target's context in all heads, and shortens the context
+//! where it cannot; from which version on is not known.
 //!
 //! ## Source
 //!
-//! vLLM issues #48894, #23072, #57941.
+//! vLLM issues #48894, #23072, #57941, PRs #49343, #57964; `config/speculative.py` and `config/vllm.py` of 0.33.0.
 
 use crate::{
     diagnostic::Severity,
     flags::Key,
     rules::{Applies, Check, Context, Finding, Rule},
+    version::EngineVersion,
 };
 
 pub(in crate::rules) const RULE: Rule = Rule {
@@ -63,7 +65,13 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
+/// The first version that is not judged.
+const BEHIND: EngineVersion = EngineVersion::new(0, 25, 0);
+
 fn check(context: &Context<'_>) -> Option<Finding> {
+    if !context.resolved.version_given || context.version() >= BEHIND {
+        return None;
+    }
     let config = context.launch.vllm_speculation()?;
     let draft = context.draft_config().filter(|draft| draft.states_context_length())?.derived_context_length();
     let length = match context.launch.has(Key::ContextLength) {

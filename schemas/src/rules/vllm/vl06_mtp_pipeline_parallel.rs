@@ -1,10 +1,10 @@
 //! # VL06: mtp-pipeline-parallel
 //!
-//! MTP layers cannot draft over pipeline stages.
+//! MTP layers cannot draft over pipeline stages in these versions.
 //!
 //! ## What it does
 //!
-//! Looks for `--pipeline-parallel-size` above 1 with an MTP method.
+//! Looks for `--pipeline-parallel-size` above 1 with an MTP method, up to 0.24.
 //!
 //! ## Why is this bad?
 //!
@@ -16,27 +16,28 @@
 //!
 //! ## Example
 //!
-//! ```launch bad
+//! ```launch bad version:0.24.0
 //! vllm serve target --pipeline-parallel-size 2 --speculative-config '{"method": "mtp", "num_speculative_tokens": 1}'
 //! ```
 //!
 //! ## Use instead
 //!
-//! ```launch good
+//! ```launch good version:0.24.0
 //! vllm serve target --tensor-parallel-size 2 --speculative-config '{"method": "mtp", "num_speculative_tokens": 1}'
 //! ```
 //!
 //! ## Versions
 //!
-//! Open.
+//! Up to 0.24. 0.33 drafts on one stage; from which version on is not known.
 //!
 //! ## Source
 //!
-//! vLLM issues #52069, #49355.
+//! vLLM issues #44697, #49355, #52069, PR #46994; `config/speculative.py` of 0.33.0.
 
 use crate::{
     diagnostic::Severity,
     rules::{Applies, Check, Context, Finding, Rule},
+    version::EngineVersion,
 };
 
 pub(in crate::rules) const RULE: Rule = Rule {
@@ -48,14 +49,24 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
+/// The first version that is not judged.
+const BEHIND: EngineVersion = EngineVersion::new(0, 25, 0);
+
 fn check(context: &Context<'_>) -> Option<Finding> {
+    if !context.resolved.version_given || context.version() >= BEHIND {
+        return None;
+    }
     let config = context.launch.vllm_speculation()?;
     let method = config.method.filter(|method| method.contains("mtp"))?;
     let stages = ["--pipeline-parallel-size", "-pp"].iter().find_map(|name| context.launch.vllm_flag(name))?;
     let count: usize = stages.values.first()?.value.known()?.parse().ok()?;
     (count > 1).then(|| {
-        Finding::new(stages.span, format!("{method} does not draft over {count} pipeline stages"), "one stage only")
-            .related(Some(config.span), "MTP layers")
-            .help(format!("write `--tensor-parallel-size {count}` instead"))
+        Finding::new(
+            stages.span,
+            format!("{method} of vllm {} does not draft over {count} pipeline stages", context.version()),
+            "one stage only",
+        )
+        .related(Some(config.span), "MTP layers")
+        .help(format!("write `--tensor-parallel-size {count}` instead"))
     })
 }

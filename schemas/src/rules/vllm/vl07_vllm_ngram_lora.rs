@@ -1,10 +1,10 @@
 //! # VL07: vllm-ngram-lora
 //!
-//! n-gram speculation and LoRA fail together under load.
+//! n-gram speculation and LoRA fail together under load in these versions.
 //!
 //! ## What it does
 //!
-//! Looks for `--enable-lora` with the method `ngram`.
+//! Looks for `--enable-lora` with the method `ngram`, up to 0.9.
 //!
 //! ## Why is this bad?
 //!
@@ -16,27 +16,28 @@
 //!
 //! ## Example
 //!
-//! ```launch bad
+//! ```launch bad version:0.9.1
 //! vllm serve target --enable-lora --speculative-config '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4}'
 //! ```
 //!
 //! ## Use instead
 //!
-//! ```launch good
+//! ```launch good version:0.9.1
 //! vllm serve target --speculative-config '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4}'
 //! ```
 //!
 //! ## Versions
 //!
-//! Reported for 0.9.1; whether later ones are free of it is not known.
+//! Reported for 0.9.1; repaired behind 0.9.2, in July 2025 or later.
 //!
 //! ## Source
 //!
-//! vLLM issue #20284.
+//! vLLM issue #20284, PR #21068.
 
 use crate::{
     diagnostic::Severity,
     rules::{Applies, Check, Context, Finding, Rule},
+    version::EngineVersion,
 };
 
 pub(in crate::rules) const RULE: Rule = Rule {
@@ -48,7 +49,13 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
+/// The first version that is not judged.
+const BEHIND: EngineVersion = EngineVersion::new(0, 10, 0);
+
 fn check(context: &Context<'_>) -> Option<Finding> {
+    if !context.resolved.version_given || context.version() >= BEHIND {
+        return None;
+    }
     let config = context.launch.vllm_speculation()?;
     let lora = context.launch.vllm_flag("--enable-lora")?;
     (config.method.as_deref() == Some("ngram")).then(|| {

@@ -33,6 +33,12 @@
 //! vllm serve target --speculative-config '{"method": "eagle3", "model": "draft", "num_speculative_tokens": 3}'
 //! ```
 //!
+//! What a variable holds in the JSON is not judged, and hides nothing else:
+//!
+//! ```launch good
+//! vllm serve target --speculative-config "{\"method\": \"$METHOD\", \"num_speculative_tokens\": 3}"
+//! ```
+//!
 //! ## Versions
 //!
 //! 0.10.0 and later; before, names that are not known were not refused in every case. A name that is far from all that
@@ -62,7 +68,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
 const FIRST: EngineVersion = EngineVersion::new(0, 10, 0);
 
 /// The methods of all versions, those of single models left out.
-const METHODS: [&str; 13] = [
+const METHODS: [&str; 14] = [
     "eagle",
     "eagle3",
     "mtp",
@@ -72,6 +78,7 @@ const METHODS: [&str; 13] = [
     "medusa",
     "mlp_speculator",
     "dflash",
+    "dflare",
     "dspark",
     "ngram_gpu",
     "custom_class",

@@ -20,6 +20,12 @@
 //! vllm serve target --speculative-config '{"method": "eagle3", "model": "draft", "num_speculative_tokens": 0}'
 //! ```
 //!
+//! A method that a variable holds hides nothing else:
+//!
+//! ```launch bad
+//! vllm serve target --speculative-config "{\"method\": \"$METHOD\", \"num_speculative_tokens\": 0}"
+//! ```
+//!
 //! ## Use instead
 //!
 //! ```launch good
