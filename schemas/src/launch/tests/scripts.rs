@@ -73,7 +73,7 @@ fn words_that_a_branch_puts_in_the_place_of_others_are_never_beside_them() {
 #[test]
 fn lists_of_flags_that_are_told_apart_are_launches_of_their_own() {
     check("--model-path m\n--tp 2\n", &["--model-path m --tp 2"]);
-    check("# before\n--model-path m\n\n# after\n--tp 4\n", &["--model-path m", "--tp 4"]);
+    check("# before\n--model-path m\n\n# after\n--page-size 4\n", &["--model-path m", "--page-size 4"]);
     check("# prefill\n--model-path m\n# decode\n--model-path n\n", &["--model-path m", "--model-path n"]);
 }
 
