@@ -182,7 +182,7 @@ num_draft_tokens = [4, 8]
             ("num_steps = [1, 3]", "num_steps = [1, 0]", 11, 17, "0 is out of range, expected 1 to 1024"),
             ("num_steps = [1, 3]", "num_steps = [1, -3]", 11, 17, "expected usize"),
             ("topk = [1, 4]", "topk = [1]\nshapes = [\"3,1,4\", \"3,1,9\"]", 13, 20, "must be num_steps + 1 = 4"),
-            ("topk = [1, 4]", "topk = [1]\nshapes = [\"2000,1,2001\"]", 13, 11, "numbers above 1024"),
+            ("topk = [1, 4]", "topk = [1]\nshapes = [\"2000,1,2001\"]", 13, 11, "a number above 1024"),
             ("num_draft_tokens = [4, 8]", "", 10, 1, "num_draft_tokens is missing"),
             ("topk = [1, 4]", "", 10, 1, "num_steps and topk go together"),
             ("num_steps = [1, 3]\ntopk = [1, 4]", "", 12, 20, "of no effect without"),
