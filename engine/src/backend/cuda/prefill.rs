@@ -265,7 +265,7 @@ impl CudaBackend {
         let mut first = vec![None; chunks.len()];
         for (row, (at, id)) in ends.into_iter().zip(ids).enumerate() {
             let logprobs = logprobs[row].map(|best| self.described(&host, row, best));
-            let token = (id != NOT_FINITE).then(|| ProducedToken { id: id as u32, logprobs });
+            let token = (id != NOT_FINITE).then_some(ProducedToken { id: id as u32, logprobs });
             first[at] = Some(Yield::of_prompt(token, position(at) as usize));
         }
         Ok(first)
