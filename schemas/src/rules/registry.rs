@@ -175,4 +175,10 @@ pub const RULES: &[Rule] = &[
     vl10_capture_sizes_tensor_parallel::RULE,
     vl11_unknown_method::RULE,
     vl12_num_speculative_tokens_not_positive::RULE,
+    vl13_unknown_key::RULE,
+    vl14_key_given_twice::RULE,
+    vl15_draft_missing::RULE,
+    vl16_prompt_lookup_bounds::RULE,
+    vl17_draft_tensor_parallel::RULE,
+    vl18_rejection_sample_method::RULE,
 ];

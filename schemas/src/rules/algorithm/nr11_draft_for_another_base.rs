@@ -4,7 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Compares the generation in the names of target and draft (Llama 2, 3, 3.1, 3.2, 3.3; Qwen 2, 2.5, 3).
+//! Compares the generation in the names of target and draft (Llama 2, 3, 3.1, 3.2, 3.3; Qwen 2, 2.5, 3, 3.5),
+//! written with a dot, a dash or nothing between the digits.
 //! A draft of STANDALONE is a whole model and reads no hidden states: it may be of another generation.
 //!
 //! ## Why is this bad?
@@ -61,7 +62,9 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-const FAMILIES: [&str; 2] = ["llama", "qwen"];
+/// Families, and their generations as they are written without a dot; `qwen32` may be a size.
+const FAMILIES: [(&str, &[&str]); 2] =
+    [("llama", &["31", "32", "33"]), ("qwen", &["15", "25", "35", "36", "37", "38"])];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.tree_algorithm().filter(|algorithm| *algorithm != Algorithm::Standalone)?;
@@ -81,16 +84,69 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     )
 }
 
-/// Family and generation in the last part of a path, such as llama and 3.1.
+/// Family and generation in the last part of a path, such as llama and 3.1, however it is written: `3.1`, `3-1`, `31`.
 fn generation(path: &str) -> Option<(&'static str, String)> {
     let name = path.trim_end_matches('/').rsplit('/').next()?.to_ascii_lowercase();
-    FAMILIES.iter().find_map(|family| {
+    FAMILIES.iter().find_map(|(family, joined)| {
         let rest = &name[name.find(family)? + family.len()..];
         let rest = rest.strip_prefix(['-', '_']).unwrap_or(rest);
-        let number: String = rest.chars().take_while(|letter| letter.is_ascii_digit() || *letter == '.').collect();
+        let length = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(rest.len());
+        let (number, behind) = rest.split_at(length);
         // The size of a model (7b) is no generation.
-        let sized = rest[number.len()..].starts_with('b');
-        let number = number.trim_matches('.').to_owned();
-        (!number.is_empty() && !sized).then_some((*family, number))
+        if behind.starts_with('b') {
+            return None;
+        }
+        let number = number.trim_matches('.');
+        let number = match (number.len(), minor(behind)) {
+            (1, Some(minor)) => format!("{number}.{minor}"),
+            (2, _) if joined.contains(&number) => format!("{}.{}", &number[..1], &number[1..]),
+            (2, _) => return None,
+            _ => number.trim_end_matches(".0").to_owned(),
+        };
+        (!number.is_empty()).then_some((*family, number))
     })
+}
+
+/// The digit of `-5` or `_5`, where nothing that makes it a size or a date follows.
+fn minor(behind: &str) -> Option<char> {
+    let mut letters = behind.strip_prefix(['-', '_'])?.chars();
+    let digit = letters.next().filter(char::is_ascii_digit)?;
+    letters.next().is_none_or(|next| next == '-' || next == '_').then_some(digit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generation_is_read_however_it_is_written() {
+        for (path, expected) in [
+            ("meta-llama/Llama-3.1-8B-Instruct", Some(("llama", "3.1"))),
+            ("eagle3-llama31-8b", Some(("llama", "3.1"))),
+            ("eagle3_llama33_70b", Some(("llama", "3.3"))),
+            ("yuhuili/EAGLE3-LLaMA3.3-Instruct-70B", Some(("llama", "3.3"))),
+            ("meta-llama/Llama-3-2-1B", Some(("llama", "3.2"))),
+            ("meta-llama/Meta-Llama-3-8B", Some(("llama", "3"))),
+            ("Llama-3.0-8B", Some(("llama", "3"))),
+            ("meta-llama/Llama-2-7b-chat-hf", Some(("llama", "2"))),
+            ("eagle3-qwen35-9b", Some(("qwen", "3.5"))),
+            ("Qwen/Qwen3.5-9B", Some(("qwen", "3.5"))),
+            ("qwen3-5-9b", Some(("qwen", "3.5"))),
+            ("qwen3_5_9b", Some(("qwen", "3.5"))),
+            ("qwen25-7b", Some(("qwen", "2.5"))),
+            ("Qwen/Qwen2.5-7B/", Some(("qwen", "2.5"))),
+            ("Qwen/Qwen3-4B-Instruct-2507", Some(("qwen", "3"))),
+            ("Qwen/Qwen3-0.6B", Some(("qwen", "3"))),
+            ("Qwen/Qwen3-30B-A3B", Some(("qwen", "3"))),
+            ("Qwen/Qwen3-8B", Some(("qwen", "3"))),
+            ("Qwen/Qwen-7B", None),
+            ("qwen32-chat", None),
+            ("qwen32b", None),
+            ("Qwen", None),
+            ("mistral-7b", None),
+        ] {
+            let found = generation(path);
+            assert_eq!(found.as_ref().map(|(family, number)| (*family, number.as_str())), expected, "{path}");
+        }
+    }
 }
