@@ -163,12 +163,10 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
 /// As attention_few.cu says, but for THREADS; dynamic shared memory for three tiles of keys and values, and the queries.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_wide(GROUP_PARAMETERS) { attend<1, 3>(GROUP_ARGUMENTS); }
 
-#if HEAD_DIM == 64
 /// The same by two teams, 2 · THREADS and four tiles: a warp that has a scheduler for itself waits for its own instructions most of
-/// the time. Larger heads leave too few registers for two such blocks on a multiprocessor, and one is slower.
-extern "C" __global__ void __launch_bounds__(2 * THREADS, 2) attention_wide_by_two(GROUP_PARAMETERS) {
+/// the time. Heads of 128 leave registers for one such block on a multiprocessor, which is slower than two of the above.
+extern "C" __global__ void __launch_bounds__(2 * THREADS, HEAD_DIM == 64 ? 2 : 1) attention_wide_by_two(GROUP_PARAMETERS) {
   attend<2, 2>(GROUP_ARGUMENTS);
 }
-#endif
 
 #endif
