@@ -28,7 +28,7 @@
 //!
 //! ## Versions
 //!
-//! All versions with these flags.
+//! As read in 0.33.0; older versions were not read.
 //!
 //! ## Source
 //!

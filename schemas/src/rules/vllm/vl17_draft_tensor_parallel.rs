@@ -30,7 +30,7 @@
 //!
 //! ## Versions
 //!
-//! All versions with `--speculative-config`.
+//! As read in 0.33.0; older versions were not read.
 //!
 //! ## Source
 //!
