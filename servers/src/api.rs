@@ -1,0 +1,252 @@
+//! What is asked of a server, whichever engine it is.
+
+mod prometheus;
+mod sglang;
+mod vllm;
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::{ServerError, http::Address};
+
+pub use self::prometheus::Metrics;
+
+/// Which engine's interface a server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// SGLang's, which `spectune serve` speaks too.
+    Sglang,
+    /// vLLM's.
+    Vllm,
+}
+
+/// A server that can be asked.
+#[derive(Clone, Debug)]
+pub struct Api {
+    kind: Kind,
+    address: Address,
+    base: String,
+    served_name: Option<String>,
+}
+
+/// What a server says of itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServerInfo {
+    /// The engine's version, where it says it.
+    pub version: Option<String>,
+    /// Names of the models that it serves.
+    pub models: Vec<String>,
+    /// The configuration that it runs, after its own defaults and rewrites; `None` where it does not say it.
+    pub resolved: Option<Value>,
+}
+
+/// Counters and gauges of a server at one moment; a figure that it does not give is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counters {
+    /// Requests that run now.
+    pub running: Option<f64>,
+    /// Requests that wait now.
+    pub waiting: Option<f64>,
+    /// Tokens generated since the start.
+    pub generated_tokens: Option<f64>,
+    /// Verify passes since the start, counted for each request.
+    pub rounds: Option<f64>,
+    /// Drafts accepted since the start.
+    pub accepted_drafts: Option<f64>,
+    /// Requests that were put back since the start because the KV cache was full.
+    pub retracted: Option<f64>,
+}
+
+/// A request to generate text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Generate<'a> {
+    /// The prompt's tokens.
+    pub input_ids: &'a [u32],
+    /// Tokens to generate at most.
+    pub max_new_tokens: usize,
+    /// Whether the end-of-text token does not end it.
+    pub ignore_eos: bool,
+    /// 0 for greedy.
+    pub temperature: f32,
+    /// Share of the distribution that is sampled from, largest probabilities first.
+    pub top_p: f32,
+    /// Tokens that are sampled from at most; 0 for all.
+    pub top_k: u32,
+    /// Smallest probability, relative to the largest.
+    pub min_p: f32,
+    /// Of the random numbers; `None` for the server's choice.
+    pub seed: Option<u64>,
+}
+
+/// What came of a request. Times are counted from when it was sent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Generated {
+    /// Tokens generated.
+    pub output_tokens: usize,
+    /// The tokens, where the server tells them.
+    pub output_ids: Vec<u32>,
+    /// Until the first token arrived.
+    pub first_token: Duration,
+    /// Until the last token arrived.
+    pub last_token: Duration,
+    /// Rounds of this request, where the server tells them.
+    pub rounds: Option<u64>,
+    /// Drafts that were accepted in them, where the server tells them.
+    pub accepted_drafts: Option<u64>,
+    /// Entry j counts the rounds that accepted j drafts; empty where the server does not tell it.
+    pub accept_histogram: Vec<u64>,
+}
+
+impl Api {
+    /// A server at a URL. `served_name` is the model's name by which a server that was started here is recognised.
+    pub fn new(kind: Kind, base: &str, served_name: Option<String>, timeout: Duration) -> Self {
+        Self { kind, address: Address::new(base, timeout), base: base.to_owned(), served_name }
+    }
+
+    /// Where it is.
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// Which interface it speaks.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Whether it serves requests.
+    ///
+    /// # Errors
+    /// When nothing answers.
+    pub fn is_ready(&self) -> Result<bool, ServerError> {
+        match self.kind {
+            Kind::Sglang => sglang::is_ready(&self.address),
+            // The port opens once the engine is up.
+            Kind::Vllm => Ok(self.address.get("/health")?.status == 200),
+        }
+    }
+
+    /// Whether it serves the model's name that was given to it; always so where none was given.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn is_own(&self) -> Result<bool, ServerError> {
+        let models = self.models()?;
+        Ok(self.served_name.as_ref().is_none_or(|name| models.contains(name)))
+    }
+
+    /// What it says of itself.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn info(&self) -> Result<ServerInfo, ServerError> {
+        let models = self.models()?;
+        match self.kind {
+            Kind::Sglang => sglang::info(&self.address, models),
+            Kind::Vllm => vllm::info(&self.address, models),
+        }
+    }
+
+    /// Its counters now.
+    ///
+    /// # Errors
+    /// When it does not answer; a server without metrics has none.
+    pub fn counters(&self) -> Result<Counters, ServerError> {
+        let answer = self.address.get("/metrics")?;
+        if answer.status != 200 {
+            return Ok(Counters::default());
+        }
+        let metrics = Metrics::parse(&answer.body);
+        Ok(match self.kind {
+            Kind::Sglang => sglang::counters(&metrics),
+            Kind::Vllm => vllm::counters(&metrics),
+        })
+    }
+
+    /// Empties its prefix cache, so that a repeat of a workload does not find its own prompts. Only while no request runs. Whether it
+    /// did: some servers refuse it, or have no way to ask for it.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn flush_cache(&self) -> Result<bool, ServerError> {
+        let path = match self.kind {
+            Kind::Sglang => "/flush_cache",
+            Kind::Vllm => "/reset_prefix_cache",
+        };
+        Ok(self.address.post(path, &json!({}))?.status == 200)
+    }
+
+    /// Generates text and takes the times at which its tokens arrive.
+    ///
+    /// # Errors
+    /// When the server refuses it, or the stream breaks off.
+    pub fn generate(&self, request: &Generate<'_>) -> Result<Generated, ServerError> {
+        let sent = Instant::now();
+        let mut times = Times { sent, first: None, last: Duration::ZERO, tokens: 0 };
+        let (path, mut generated) = match self.kind {
+            Kind::Sglang => sglang::generate(&self.address, request, &mut times)?,
+            Kind::Vllm => {
+                // vLLM demands a model's name, and serves by the first of its own where none was given.
+                let name = match &self.served_name {
+                    Some(name) => name.clone(),
+                    None => self.models()?.into_iter().next().unwrap_or_default(),
+                };
+                vllm::generate(&self.address, request, &name, &mut times)?
+            }
+        };
+        let Some(first) = times.first else {
+            return Err(self.address.failed(path, "the stream ended without a token".into()));
+        };
+        generated.output_tokens = times.tokens;
+        (generated.first_token, generated.last_token) = (first, times.last);
+        Ok(generated)
+    }
+
+    fn models(&self) -> Result<Vec<String>, ServerError> {
+        let path = "/v1/models";
+        let answer = self.address.json(path, &self.address.get(path)?)?;
+        let data = answer["data"].as_array().into_iter().flatten();
+        Ok(data.filter_map(|model| model["id"].as_str().map(str::to_owned)).collect())
+    }
+}
+
+impl Generated {
+    /// Nothing yet.
+    fn empty() -> Self {
+        Self {
+            output_tokens: 0,
+            output_ids: Vec::new(),
+            first_token: Duration::ZERO,
+            last_token: Duration::ZERO,
+            rounds: None,
+            accepted_drafts: None,
+            accept_histogram: Vec::new(),
+        }
+    }
+}
+
+/// When tokens arrive.
+struct Times {
+    sent: Instant,
+    first: Option<Duration>,
+    last: Duration,
+    tokens: usize,
+}
+
+impl Times {
+    /// An event by which this many tokens have been generated in all.
+    fn seen(&mut self, tokens: usize) {
+        if tokens > self.tokens {
+            let now = self.sent.elapsed();
+            self.first.get_or_insert(now);
+            (self.last, self.tokens) = (now, tokens);
+        }
+    }
+}
+
+/// A whole number of an answer.
+fn whole(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| value.as_f64().filter(|value| *value >= 0.0).map(|value| value as u64))
+}

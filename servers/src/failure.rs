@@ -1,0 +1,330 @@
+//! Why a server failed, told from its log.
+//!
+//! The texts are those of SGLang 0.5.9 to 0.5.23 and vLLM 0.10 to 0.33. A class says what may help: a run that failed by its
+//! configuration is never repeated, one that lost a race for a port is.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Most bytes of a log's end that are kept with a failure.
+pub const KEPT_LOG_BYTES: usize = 8 << 10;
+
+/// What kind of failure it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureClass {
+    /// GPU memory ran out while CUDA graphs were captured.
+    OutOfMemoryAtCapture,
+    /// No room for a useful KV cache after weights.
+    OutOfMemoryForCache,
+    /// GPU memory ran out while requests ran.
+    OutOfMemoryWhileRunning,
+    /// The host's memory ran out: the kernel killed a process.
+    HostOutOfMemory,
+    /// Another process holds the GPU's memory.
+    GpuNotFree,
+    /// A CUDA kernel read or wrote where it must not.
+    IllegalAccess,
+    /// NCCL, or another link between ranks, failed.
+    Communication,
+    /// The engine refuses the configuration.
+    Configuration,
+    /// A port was in use.
+    PortInUse,
+    /// The server answered nothing within its time.
+    Hang,
+    /// Something else answers on the port.
+    ForeignServer,
+    /// It ended for a reason that its log does not name.
+    Crash,
+}
+
+/// What may be done after a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// The same will happen again: the configuration counts as failed.
+    Never,
+    /// The same configuration may succeed on fresh ports: once more.
+    OnceMore,
+    /// The machine must be put right first.
+    StopTheSweep,
+}
+
+/// A failure with what shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Its kind.
+    pub class: FailureClass,
+    /// The line of the log that tells it, or what was seen instead.
+    pub evidence: String,
+    /// The end of the log.
+    pub log_tail: String,
+}
+
+/// A text of a log, and what it means. The first entry that a log contains decides, so specific texts come first: the
+/// messages that only pass on a child's death are last.
+struct Signature {
+    /// All of these, on one line.
+    texts: &'static [&'static str],
+    class: FailureClass,
+}
+
+const fn signature(texts: &'static [&'static str], class: FailureClass) -> Signature {
+    Signature { texts, class }
+}
+
+const SIGNATURES: &[Signature] = &[
+    signature(&["Capture cuda graph failed", "out of memory"], FailureClass::OutOfMemoryAtCapture),
+    signature(&["Capture cuda graph failed", "same dtype"], FailureClass::Configuration),
+    signature(&["illegal memory access"], FailureClass::IllegalAccess),
+    signature(&["illegal instruction was encountered"], FailureClass::IllegalAccess),
+    signature(&["misaligned address"], FailureClass::IllegalAccess),
+    signature(&["less than desired GPU memory utilization"], FailureClass::GpuNotFree),
+    signature(&["Not enough memory. Please try to increase --mem-fraction-static"], FailureClass::OutOfMemoryForCache),
+    signature(&["Not enough memory", "mem-fraction-static"], FailureClass::OutOfMemoryForCache),
+    signature(&["No available memory for the cache blocks"], FailureClass::OutOfMemoryForCache),
+    signature(&["KV cache is needed", "larger than the available KV cache memory"], FailureClass::OutOfMemoryForCache),
+    signature(&["alloc_req_slots runs out of memory"], FailureClass::OutOfMemoryWhileRunning),
+    signature(&["Prefill out of memory"], FailureClass::OutOfMemoryWhileRunning),
+    signature(&["Decode out of memory"], FailureClass::OutOfMemoryWhileRunning),
+    signature(&["address already in use"], FailureClass::PortInUse),
+    signature(&["is used by a process already"], FailureClass::PortInUse),
+    signature(&["EADDRINUSE"], FailureClass::PortInUse),
+    signature(&["ncclSystemError"], FailureClass::Communication),
+    signature(&["ncclUnhandledCudaError"], FailureClass::Communication),
+    signature(&["ncclInternalError"], FailureClass::Communication),
+    signature(&["NCCL error"], FailureClass::Communication),
+    signature(&["Watchdog caught collective operation timeout"], FailureClass::Communication),
+    signature(&["couldn't get a response from detokenizer"], FailureClass::Hang),
+    signature(&["Scheduler watchdog timeout"], FailureClass::Hang),
+    signature(&["died during initialization (exit code: -9)"], FailureClass::HostOutOfMemory),
+    signature(&["torch.OutOfMemoryError"], FailureClass::OutOfMemoryWhileRunning),
+    signature(&["CUDA out of memory"], FailureClass::OutOfMemoryWhileRunning),
+    signature(&["cudaErrorMemoryAllocation"], FailureClass::OutOfMemoryWhileRunning),
+    signature(&["CUDA_ERROR_OUT_OF_MEMORY"], FailureClass::OutOfMemoryWhileRunning),
+    signature(&["error: unrecognized arguments"], FailureClass::Configuration),
+    signature(&["error: argument"], FailureClass::Configuration),
+    signature(&["invalid choice:"], FailureClass::Configuration),
+    signature(&["selected index k out of range"], FailureClass::Configuration),
+    signature(&["NotImplementedError"], FailureClass::Configuration),
+    signature(&["AssertionError"], FailureClass::Configuration),
+    signature(&["ValidationError"], FailureClass::Configuration),
+    signature(&["ValueError:"], FailureClass::Configuration),
+    signature(&["KeyError:"], FailureClass::Configuration),
+    signature(&["ModuleNotFoundError"], FailureClass::Configuration),
+];
+
+/// Where a log says that graphs are being captured: running out of memory after it, and before readiness, is a failed capture.
+const CAPTURE_BEGINS: &[&str] = &["Capturing CUDA graphs", "Capturing batches", "Capture cuda graph begin"];
+
+/// How a server's main process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// With an exit code.
+    Code(i32),
+    /// By a signal.
+    Signal(i32),
+}
+
+/// The failure of a server that ended by itself.
+///
+/// `was_ready` says whether it had served before.
+pub fn of_end(ended: Ended, was_ready: bool, log: &str) -> Failure {
+    let log_tail = tail(log);
+    if let Some((class, line)) = told(log) {
+        let capturing = class == FailureClass::OutOfMemoryWhileRunning && !was_ready;
+        let class = match capturing {
+            true if captures(log, line) => FailureClass::OutOfMemoryAtCapture,
+            true => FailureClass::OutOfMemoryForCache,
+            false => class,
+        };
+        return Failure { class, evidence: line.trim().to_owned(), log_tail };
+    }
+    let (class, evidence) = match ended {
+        Ended::Signal(9) => {
+            (FailureClass::HostOutOfMemory, "killed by SIGKILL, as the kernel does when memory runs out".to_owned())
+        }
+        Ended::Signal(11) => (FailureClass::Crash, "killed by SIGSEGV".to_owned()),
+        Ended::Signal(signal) => (FailureClass::Crash, format!("ended by signal {signal}")),
+        // Both engines' argument parsers exit with 2.
+        Ended::Code(2) if !was_ready => {
+            (FailureClass::Configuration, "exit code 2: the arguments were refused".to_owned())
+        }
+        Ended::Code(code) => (FailureClass::Crash, format!("exit code {code}, and its log names no cause")),
+    };
+    Failure { class, evidence, log_tail }
+}
+
+/// The failure of a server that still runs and does not do what it should.
+pub fn of_silence(what: &str, log: &str) -> Failure {
+    // What the log names is the better reason: a dead child leaves some parents waiting.
+    match told(log) {
+        Some((class, line)) => Failure { class, evidence: line.trim().to_owned(), log_tail: tail(log) },
+        None => Failure { class: FailureClass::Hang, evidence: what.to_owned(), log_tail: tail(log) },
+    }
+}
+
+/// What a log tells, with the line that does.
+fn told(log: &str) -> Option<(FailureClass, &str)> {
+    SIGNATURES.iter().find_map(|one| {
+        let has = |line: &&str| one.texts.iter().all(|text| contains(line, text));
+        log.lines().find(has).map(|line| (one.class, line))
+    })
+}
+
+/// Whether a line contains a text, in any case of letters.
+fn contains(line: &str, text: &str) -> bool {
+    line.as_bytes().windows(text.len()).any(|part| part.eq_ignore_ascii_case(text.as_bytes()))
+}
+
+/// Whether graphs were being captured when a line was written.
+fn captures(log: &str, line: &str) -> bool {
+    let before = log.split(line).next().unwrap_or_default();
+    CAPTURE_BEGINS.iter().any(|text| contains(before, text) || contains(line, text))
+}
+
+/// The end of a log, from the beginning of a line on where there is one.
+pub fn tail(log: &str) -> String {
+    let mut start = log.len().saturating_sub(KEPT_LOG_BYTES);
+    while !log.is_char_boundary(start) {
+        start += 1;
+    }
+    let kept = &log[start..];
+    match (start, kept.find('\n')) {
+        (1.., Some(end)) => kept[end + 1..].to_owned(),
+        _ => kept.to_owned(),
+    }
+}
+
+impl FailureClass {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::OutOfMemoryAtCapture => "out of GPU memory while capturing CUDA graphs",
+            Self::OutOfMemoryForCache => "no GPU memory left for a KV cache",
+            Self::OutOfMemoryWhileRunning => "out of GPU memory while serving",
+            Self::HostOutOfMemory => "killed for the host's memory",
+            Self::GpuNotFree => "another process holds the GPU's memory",
+            Self::IllegalAccess => "illegal memory access on the GPU",
+            Self::Communication => "communication between GPUs failed",
+            Self::Configuration => "the engine refuses the configuration",
+            Self::PortInUse => "a port was in use",
+            Self::Hang => "no answer in time",
+            Self::ForeignServer => "another server answers on the port",
+            Self::Crash => "crashed",
+        }
+    }
+
+    /// What may be done.
+    pub fn remedy(self) -> Remedy {
+        match self {
+            Self::PortInUse | Self::Communication | Self::Hang | Self::ForeignServer => Remedy::OnceMore,
+            Self::GpuNotFree => Remedy::StopTheSweep,
+            Self::OutOfMemoryAtCapture
+            | Self::OutOfMemoryForCache
+            | Self::OutOfMemoryWhileRunning
+            | Self::HostOutOfMemory
+            | Self::IllegalAccess
+            | Self::Configuration
+            | Self::Crash => Remedy::Never,
+        }
+    }
+
+    /// What the user can change; empty where there is nothing general to say.
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::OutOfMemoryAtCapture => "lower the largest captured batch size, then the memory fraction",
+            Self::OutOfMemoryForCache => "raise the memory fraction, or shorten the context",
+            Self::OutOfMemoryWhileRunning => "lower the memory fraction or the largest batch",
+            Self::HostOutOfMemory => "give the job more host memory",
+            Self::GpuNotFree => "end the process that holds the GPU",
+            Self::Configuration => "run `spectune lint` on the launch",
+            Self::Communication | Self::PortInUse => "it is tried once more on other ports",
+            Self::IllegalAccess | Self::Hang | Self::ForeignServer | Self::Crash => "",
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.class.words(), self.evidence)?;
+        match self.class.advice() {
+            "" => Ok(()),
+            advice => write!(f, "; {advice}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(log: &str, ended: Ended, was_ready: bool, expected: FailureClass) {
+        let failure = of_end(ended, was_ready, log);
+        assert_eq!(failure.class, expected, "{log}\n{failure}");
+    }
+
+    #[test]
+    fn the_cause_is_told_from_the_log_and_not_from_what_follows_it() {
+        let exit = Ended::Code(1);
+        let death = "Received sigquit from a child process. It usually means the child failed.\n";
+        for (line, class) in [
+            (
+                "Exception: Capture cuda graph failed: CUDA out of memory. Tried to allocate",
+                FailureClass::OutOfMemoryAtCapture,
+            ),
+            ("Capture cuda graph failed: expected mat1 and mat2 to have the same dtype", FailureClass::Configuration),
+            ("RuntimeError: CUDA error: an illegal memory access was encountered", FailureClass::IllegalAccess),
+            (
+                "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+                FailureClass::OutOfMemoryForCache,
+            ),
+            ("ValueError: No available memory for the cache blocks.", FailureClass::OutOfMemoryForCache),
+            (
+                "ValueError: To serve at least one request, 4.0 GiB KV cache is needed, which is larger than the available KV cache memory (1.0 GiB)",
+                FailureClass::OutOfMemoryForCache,
+            ),
+            (
+                "ValueError: Free memory on device (3/79 GiB) on startup is less than desired GPU memory utilization",
+                FailureClass::GpuNotFree,
+            ),
+            ("torch.distributed.DistBackendError: NCCL error in: ncclSystemError", FailureClass::Communication),
+            ("OSError: [Errno 98] Address already in use", FailureClass::PortInUse),
+            (
+                "ERROR: [Errno 98] error while attempting to bind on address: address already in use",
+                FailureClass::PortInUse,
+            ),
+            (
+                "launch_server.py: error: argument --attention-backend: invalid choice: 'flash'",
+                FailureClass::Configuration,
+            ),
+            (
+                "RuntimeError: Rank 0 scheduler died during initialization (exit code: -9).",
+                FailureClass::HostOutOfMemory,
+            ),
+        ] {
+            check(&format!("loading\n{line}\n{death}"), exit, false, class);
+        }
+        check(death, exit, false, FailureClass::Crash);
+        check("", Ended::Signal(9), true, FailureClass::HostOutOfMemory);
+        check("usage: …", Ended::Code(2), false, FailureClass::Configuration);
+    }
+
+    #[test]
+    fn running_out_of_memory_is_told_by_what_the_server_was_doing() {
+        let out = "torch.OutOfMemoryError: CUDA out of memory.";
+        let capture = format!("Capturing batches (bs=128 avail_mem=0.5 GB)\n{out}");
+        check(&capture, Ended::Code(1), false, FailureClass::OutOfMemoryAtCapture);
+        check(out, Ended::Code(1), false, FailureClass::OutOfMemoryForCache);
+        check(&capture, Ended::Code(1), true, FailureClass::OutOfMemoryWhileRunning);
+    }
+
+    #[test]
+    fn a_tail_begins_with_a_line_and_is_bounded() {
+        let log = "ä\n".repeat(KEPT_LOG_BYTES);
+        let kept = tail(&log);
+        assert!(kept.len() <= KEPT_LOG_BYTES && kept.starts_with('ä'), "{}", kept.len());
+        assert_eq!(tail("short"), "short");
+    }
+}

@@ -1,0 +1,144 @@
+//! Requests to a server, with limits on what is read.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    time::Duration,
+};
+
+use serde_json::Value;
+use ureq::Agent;
+
+use crate::ServerError;
+
+/// Longest answer that is read whole, in bytes.
+const LONGEST_ANSWER: u64 = 16 << 20;
+/// Longest line of a stream, in bytes.
+const LONGEST_LINE: u64 = 4 << 20;
+
+/// A server's address. Cheap to clone; connections are kept and shared.
+#[derive(Clone, Debug)]
+pub struct Address {
+    agent: Agent,
+    /// Such as `http://127.0.0.1:30000`, without a slash at the end.
+    base: String,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The body.
+    pub body: String,
+}
+
+impl Address {
+    /// A server at a URL; requests wait at most `timeout` for the next bytes of an answer.
+    pub fn new(base: &str, timeout: Duration) -> Self {
+        let config = Agent::config_builder()
+            .timeout_connect(Some(Duration::from_secs(5)))
+            .timeout_recv_response(Some(timeout))
+            .timeout_per_read(Some(timeout))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_idle_connections(1 << 10)
+            .max_idle_connections_per_host(1 << 10)
+            .user_agent(concat!("spectune/", env!("CARGO_PKG_VERSION")))
+            .accept_encoding("identity")
+            .build();
+        Self { agent: config.into(), base: base.trim_end_matches('/').to_owned() }
+    }
+
+    /// The URL of a path.
+    pub fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+
+    /// Asks for a path.
+    ///
+    /// # Errors
+    /// When nothing answers in time, or with too much.
+    pub fn get(&self, path: &str) -> Result<Answer, ServerError> {
+        self.whole(path, self.agent.get(self.url(path)).call())
+    }
+
+    /// Sends JSON to a path.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn post(&self, path: &str, body: &Value) -> Result<Answer, ServerError> {
+        let request = self.agent.post(self.url(path)).header("Content-Type", "application/json");
+        self.whole(path, request.send(body.to_string()))
+    }
+
+    /// Sends JSON to a path whose answer is a stream of server-sent events; `each` gets the JSON of every event and says whether to
+    /// go on.
+    ///
+    /// # Errors
+    /// When nothing answers in time, the status is not 200, an event is not JSON, or the stream ends before `[DONE]` or before
+    /// `each` wants no more.
+    pub fn stream(
+        &self,
+        path: &str,
+        body: &Value,
+        mut each: impl FnMut(Value) -> Result<bool, String>,
+    ) -> Result<(), ServerError> {
+        let request = self.agent.post(self.url(path)).header("Content-Type", "application/json");
+        let response = request.send(body.to_string()).map_err(|error| self.failed(path, error.to_string()))?;
+        if response.status().as_u16() != 200 {
+            let answer = self.whole(path, Ok(response))?;
+            return Err(self.failed(path, format!("status {}: {}", answer.status, shortened(&answer.body))));
+        }
+        let mut lines = BufReader::new(response.into_body().into_reader());
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let read = (&mut lines).take(LONGEST_LINE).read_until(b'\n', &mut line);
+            if read.map_err(|error| self.failed(path, error.to_string()))? == 0 {
+                return Err(self.failed(path, "the stream ended before its last event".into()));
+            }
+            let Some(data) = line.strip_prefix(b"data:").map(<[u8]>::trim_ascii) else { continue };
+            if data == b"[DONE]" {
+                return Ok(());
+            }
+            let event =
+                serde_json::from_slice(data).map_err(|error| self.failed(path, format!("an event: {error}")))?;
+            if !each(event).map_err(|reason| self.failed(path, reason))? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The JSON of an answer.
+    ///
+    /// # Errors
+    /// When the status is not 200, or the body is not JSON.
+    pub fn json(&self, path: &str, answer: &Answer) -> Result<Value, ServerError> {
+        match answer.status {
+            200 => serde_json::from_str(&answer.body).map_err(|error| self.failed(path, error.to_string())),
+            status => Err(self.failed(path, format!("status {status}: {}", shortened(&answer.body)))),
+        }
+    }
+
+    /// A request that failed.
+    pub fn failed(&self, path: &str, reason: String) -> ServerError {
+        ServerError::Request { url: self.url(path), reason }
+    }
+
+    fn whole(
+        &self,
+        path: &str,
+        response: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> Result<Answer, ServerError> {
+        let mut response = response.map_err(|error| self.failed(path, error.to_string()))?;
+        let status = response.status().as_u16();
+        let body = response.body_mut().with_config().limit(LONGEST_ANSWER).lossy_utf8(true).read_to_string();
+        Ok(Answer { status, body: body.map_err(|error| self.failed(path, error.to_string()))? })
+    }
+}
+
+/// The beginning of a text, for a message.
+fn shortened(text: &str) -> String {
+    let short: String = text.trim().chars().take(300).collect();
+    if short.len() < text.trim().len() { format!("{short}…") } else { short }
+}

@@ -1,0 +1,45 @@
+//! Ports that are free now, none twice.
+
+use std::{
+    collections::HashSet,
+    io,
+    net::{Ipv4Addr, TcpListener},
+};
+
+/// Hands out ports of the loopback address. A port is never given twice, since a server that has just ended may still hold its
+/// connections, and a client that retries must not reach the next one.
+#[derive(Debug, Default)]
+pub struct Ports {
+    given: HashSet<u16>,
+}
+
+/// How often another port is asked for before giving up.
+const TRIES: usize = 64;
+
+impl Ports {
+    /// A port on which nothing listens.
+    ///
+    /// # Errors
+    /// When the system gives none that is new.
+    pub fn next(&mut self) -> io::Result<u16> {
+        for _ in 0..TRIES {
+            let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+            if self.given.insert(port) {
+                return Ok(port);
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::AddrInUse, "no fresh port on the loopback address"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_port_is_given_twice() {
+        let mut ports = Ports::default();
+        let given: HashSet<u16> = (0..50).map(|_| ports.next().expect("a port")).collect();
+        assert_eq!(given.len(), 50);
+    }
+}

@@ -1,0 +1,312 @@
+//! A server as a process group with a log, of which nothing is left when it is stopped.
+//!
+//! Engines start children (schedulers, workers, detokenizers) that outlive a dead parent and hold GPU memory. So the server is the
+//! leader of a process group of its own, and a variable in its environment marks it and all its descendants: whatever leaves the
+//! group is still found by that mark, and only what bears it is ended.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File, OpenOptions},
+    io::{Read, Seek, SeekFrom},
+    os::unix::process::{CommandExt, ExitStatusExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use crate::{ServerError, failure::Ended};
+
+/// The variable that marks a server and its descendants.
+const MARK: &str = "SPECTUNE_SERVER";
+/// Most bytes of a log's end that are read to find a cause.
+const READ_LOG_BYTES: u64 = 1 << 20;
+/// How often a server that is to end is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long processes may take to disappear after SIGKILL: a driver frees a GPU's memory first.
+const AFTER_KILL: Duration = Duration::from_secs(30);
+
+/// How a server is started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// The program.
+    pub program: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Variables on top of this process's own.
+    pub env: Vec<(String, String)>,
+    /// Where output and errors go; appended to.
+    pub log: PathBuf,
+}
+
+/// The mark of one server: a word that no other server bears.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark(String);
+
+/// A running server. Dropping it ends its processes without waiting for them to finish their work.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    mark: Mark,
+    log: PathBuf,
+    /// Where the log of this start begins.
+    log_start: u64,
+    started: Instant,
+    ended: Option<Ended>,
+}
+
+impl Mark {
+    /// A new mark.
+    pub fn new() -> Self {
+        let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        Self(format!("{}-{nanos}", std::process::id()))
+    }
+
+    /// A mark that was written down; `None` where the text cannot be one.
+    pub fn parse(text: &str) -> Option<Self> {
+        let plain =
+            !text.is_empty() && text.len() < 64 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+        plain.then(|| Self(text.to_owned()))
+    }
+
+    /// The word.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The processes that bear the mark, this one excepted.
+    pub fn processes(&self) -> Vec<u32> {
+        let entry = format!("{MARK}={}", self.0);
+        let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let bears = |pid: &u32| {
+            // Of other users' processes and of those that have ended nothing can be read.
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|one| one == entry.as_bytes())
+        };
+        numbers.filter(|pid| *pid != std::process::id()).filter(bears).collect()
+    }
+
+    /// Ends the processes that bear the mark: SIGTERM, `grace`, SIGKILL. Returns once none is left.
+    ///
+    /// # Errors
+    /// When some do not end after SIGKILL.
+    pub fn end(&self, grace: Duration) -> Result<(), ServerError> {
+        self.signal(Signal::TERM);
+        if wait(grace, || self.processes().is_empty()) {
+            return Ok(());
+        }
+        // Between looking and killing, new ones may be born.
+        let deadline = Instant::now() + AFTER_KILL;
+        while Instant::now() < deadline {
+            self.signal(Signal::KILL);
+            if wait(Duration::from_millis(200), || self.processes().is_empty()) {
+                return Ok(());
+            }
+        }
+        Err(ServerError::Unkillable { pids: self.processes() })
+    }
+
+    fn signal(&self, signal: Signal) {
+        for pid in self.processes().into_iter().filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
+            // One that has just ended is what is wanted.
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
+impl Default for Mark {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Server {
+    /// Starts a server. It is running when this returns, but not ready yet.
+    ///
+    /// # Errors
+    /// When its log cannot be written, or the program cannot be started.
+    pub fn start(launch: &Launch, mark: Mark) -> Result<Self, ServerError> {
+        let log = &launch.log;
+        let output = OpenOptions::new().create(true).append(true).open(log).map_err(ServerError::file(log))?;
+        let log_start = output.metadata().map_err(ServerError::file(log))?.len();
+        let errors = output.try_clone().map_err(ServerError::file(log))?;
+        let child = Command::new(&launch.program)
+            .args(&launch.args)
+            .envs(launch.env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))))
+            .env(MARK, mark.as_str())
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors)
+            .process_group(0)
+            .spawn()
+            .map_err(|source| ServerError::Spawn { program: launch.program.clone(), source })?;
+        Ok(Self { child, mark, log: log.clone(), log_start, started: Instant::now(), ended: None })
+    }
+
+    /// Its process id, which is also that of its group.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What marks it.
+    pub fn mark(&self) -> &Mark {
+        &self.mark
+    }
+
+    /// When it was started.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// How its main process ended; `None` while it runs.
+    pub fn ended(&mut self) -> Option<Ended> {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().ok().flatten().map(how);
+        }
+        self.ended
+    }
+
+    /// The end of what it has written, [`READ_LOG_BYTES`] at most.
+    pub fn log(&self) -> String {
+        read_end(&self.log, self.log_start).unwrap_or_default()
+    }
+
+    /// Stops it: SIGTERM to the group, `grace` to finish what it does, then SIGKILL. Returns once none of its processes is left.
+    ///
+    /// # Errors
+    /// When some do not end after SIGKILL.
+    pub fn stop(mut self, grace: Duration) -> Result<(), ServerError> {
+        self.signal_group(Signal::TERM);
+        // The main process has to be reaped here: as a zombie it would never be gone.
+        let gone = wait(grace, || self.ended().is_some() && self.mark.processes().is_empty());
+        if gone {
+            return Ok(());
+        }
+        self.kill()
+    }
+
+    fn kill(&mut self) -> Result<(), ServerError> {
+        self.signal_group(Signal::KILL);
+        wait(AFTER_KILL, || self.ended().is_some());
+        self.mark.end(Duration::ZERO)
+    }
+
+    fn signal_group(&self, signal: Signal) {
+        // Once the leader is reaped its number may be another's: what is left of the group is found by its mark.
+        if self.ended.is_none()
+            && let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
+        {
+            let _ = kill_process_group(group, signal);
+        }
+        self.mark.signal(signal);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.ended().is_none() || !self.mark.processes().is_empty() {
+            // There is no one to tell; the run's file of servers still names the mark.
+            let _ = self.kill();
+        }
+    }
+}
+
+fn how(status: ExitStatus) -> Ended {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Ended::Code(code),
+        (None, signal) => Ended::Signal(signal.unwrap_or(0)),
+    }
+}
+
+/// Waits until something is so, at most this long; whether it is.
+pub(crate) fn wait(longest: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + longest;
+    loop {
+        if done() {
+            return true;
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return false;
+        }
+        thread::sleep(LOOK.min(left));
+    }
+}
+
+/// The end of a file, from a place on.
+fn read_end(path: &Path, start: u64) -> Option<String> {
+    let mut file = File::open(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(start.max(length.saturating_sub(READ_LOG_BYTES)))).ok()?;
+    let mut bytes = Vec::new();
+    file.take(READ_LOG_BYTES).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, folder: &Path) -> Launch {
+        Launch {
+            program: "sh".into(),
+            args: vec!["-c".into(), script.into()],
+            env: vec![("GREETING".into(), "hello".into())],
+            log: folder.join("log"),
+        }
+    }
+
+    #[test]
+    fn what_a_server_writes_and_how_it_ends_is_known() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (script, expected) in
+            [("echo $GREETING; exit 3", Ended::Code(3)), ("echo hello; kill -9 $$", Ended::Signal(9))]
+        {
+            let mut server = Server::start(&shell(script, folder.path()), Mark::new()).expect("it starts");
+            assert!(wait(Duration::from_secs(20), || server.ended().is_some()));
+            assert_eq!((server.ended(), server.log().trim()), (Some(expected), "hello"));
+        }
+        let absent = Launch { program: "/nonexistent/engine".into(), ..shell("", folder.path()) };
+        assert!(matches!(Server::start(&absent, Mark::new()), Err(ServerError::Spawn { .. })));
+    }
+
+    #[test]
+    fn a_stopped_server_leaves_nothing_even_if_it_ignores_sigterm_or_leaves_its_group() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let scripts = [
+            "sleep 1000",
+            "sleep 1000 & sleep 1000 & wait",
+            "trap '' TERM; sleep 1000 & while true; do sleep 1; done",
+            // A grandchild in a session of its own, whose parent has ended.
+            "(setsid sh -c 'trap \"\" TERM; while true; do sleep 1; done' &) ; sleep 1000",
+        ];
+        for script in scripts {
+            let server = Server::start(&shell(script, folder.path()), Mark::new()).expect("it starts");
+            let mark = server.mark().clone();
+            assert!(wait(Duration::from_secs(20), || !mark.processes().is_empty()), "{script}");
+            server.stop(Duration::from_millis(100)).expect("it ends");
+            assert!(mark.processes().is_empty(), "{script}");
+        }
+    }
+
+    #[test]
+    fn dropping_a_server_ends_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let server = Server::start(&shell("sleep 1000", folder.path()), Mark::new()).expect("it starts");
+        let mark = server.mark().clone();
+        drop(server);
+        assert!(mark.processes().is_empty());
+    }
+
+    #[test]
+    fn a_mark_is_digits_and_dashes() {
+        let mark = Mark::new();
+        assert_eq!(Mark::parse(mark.as_str()), Some(mark));
+        for text in ["", "a=b", "12\0", &"1".repeat(64)] {
+            assert_eq!(Mark::parse(text), None, "{text:?}");
+        }
+    }
+}
