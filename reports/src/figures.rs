@@ -1,6 +1,6 @@
 //! How numbers are written: as many digits as they carry, units in the headings, a dash for what was not measured.
 
-use tuner::{selection::Interval, statistics::FEWEST_FOR_INTERVAL};
+use tuner::selection::{Interval, IntervalKind};
 
 /// What stands where nothing was measured.
 pub const MISSING: &str = "—";
@@ -68,13 +68,18 @@ pub fn range(interval: Interval, write: fn(f64) -> String) -> String {
     format!("{}–{}", write(interval.low).trim_end_matches('×'), write(interval.high).trim_end_matches('×'))
 }
 
-/// What the two ends beside a median of so many repeats are.
-pub fn interval_name(repeats: usize) -> String {
-    if repeats < FEWEST_FOR_INTERVAL { format!("range of {repeats} repeats") } else { "95% interval".into() }
+/// What the two ends of an interval are, with how often such ends hold what they are drawn around.
+pub fn interval_name(interval: Interval) -> String {
+    match interval.kind {
+        IntervalKind::Confidence => format!("{:.0}% interval", interval.coverage * 100.0),
+        IntervalKind::Range => format!("range (holds the median in {:.0}%)", interval.coverage * 100.0),
+        IntervalKind::Single => "one repeat".into(),
+    }
 }
 
 /// The same for drawings and tables, in which the numbers of repeats may differ.
-pub const INTERVAL: &str = "range over repeats, from six repeats on the 95% bootstrap interval";
+pub const INTERVAL: &str =
+    "range over repeats, from six repeats on an interval of at least 95%; of ratios the 99% interval";
 
 /// Gains at both ends of an interval of ratios: `+38% to +46%`.
 pub fn gain_range(interval: Interval) -> String {

@@ -10,7 +10,7 @@ use std::{
 use engine::checkpoint::Folder;
 use schemas::{
     model::ModelConfig,
-    sweep::{Metric, SweepFile},
+    sweep::SweepFile,
     text::Source,
     tree::TreeShape,
     tuned::{FORMAT, PolicyRow, Provenance, TunedEngine, TunedFile, TunedModels},
@@ -46,10 +46,10 @@ pub fn tuned(
     if file.models.model_shape.is_some() {
         return None;
     }
-    let knobs = settings(ranking, file.objective.metric)?;
+    let knobs = settings(ranking)?;
     let winners: Vec<(&LoadRanking, &Ranked)> =
         ranking.iter().filter_map(|ranking| Some((ranking, best_with(ranking, &knobs)?))).collect();
-    let policy = policy(file, &knobs, &winners, guide, file.objective.metric);
+    let policy = policy(file, &knobs, &winners, guide);
     let largest = policy.last()?.max_running_batch;
     let absolute = |path: &str| {
         let path = folder.join(path);
@@ -145,9 +145,9 @@ fn config(folder: &Path, path: &str) -> Option<ModelConfig> {
 
 /// The settings to run with: one engine has one, so of those that were measured the one that is best over all loads
 /// together, and the sweep file's own where others gain nothing that anybody feels. `None` without a winner.
-fn settings(ranking: &[LoadRanking], metric: Metric) -> Option<Knobs> {
+fn settings(ranking: &[LoadRanking]) -> Option<Knobs> {
     let score = |knobs: &Knobs| -> Option<f64> {
-        let logarithm = |ranking: &LoadRanking| Some(best_with(ranking, knobs)?.score(metric).ln());
+        let logarithm = |ranking: &LoadRanking| Some(ranking.score(&best_with(ranking, knobs)?.configuration)?.ln());
         ranking.iter().filter(|ranking| ranking.chosen.is_some()).map(logarithm).sum()
     };
     let mut best = (Knobs::default(), score(&Knobs::default()));
@@ -176,7 +176,6 @@ fn policy(
     knobs: &Knobs,
     winners: &[(&LoadRanking, &Ranked)],
     guide: Option<&Guide>,
-    metric: Metric,
 ) -> Vec<PolicyRow> {
     let closed: Vec<PolicyRow> = winners
         .iter()
@@ -186,7 +185,7 @@ fn policy(
         let score = |batch: usize, shape: TreeShape| {
             let ranking = winners.iter().find(|(ranking, _)| ranking.load.batch_size() == Some(batch))?.0;
             let configuration = Configuration { knobs: knobs.clone(), ..Configuration::of(shape) };
-            ranking.score(&configuration, metric)
+            ranking.score(&configuration)
         };
         return guide.and_then(|guide| borders::between(&closed, guide, &score)).unwrap_or(closed);
     }
@@ -211,7 +210,7 @@ fn row(ranking: &LoadRanking, winner: &Ranked, max_running_batch: usize, shape: 
         speedup: round(speedup.median),
         speedup_interval: [round(speedup.low), round(speedup.high)],
         accept_length: round(winner.accept_length?),
-        verdict: ranking.verdict().words().into(),
+        verdict: ranking.verdict.words().into(),
     })
 }
 

@@ -3,7 +3,7 @@
 mod launches;
 
 use serde::Serialize;
-use tuner::selection::{Interval, Verdict};
+use tuner::selection::{Disturbance, Interval, Verdict};
 
 use crate::{
     columns,
@@ -75,8 +75,7 @@ impl Answer {
             mood,
             throughput: quantity(throughput.map(|figure| figure.median)),
             throughput_range: throughput.filter(|figure| figure.low < figure.high).map_or(String::new(), |figure| {
-                let repeats = winner.map_or(0, |winner| winner.ranked.repeats);
-                format!("{} {}", figures::interval_name(repeats), figures::range(figure, figures::quantity))
+                format!("{} {}", figures::interval_name(figure), figures::range(figure, figures::quantity))
             }),
             goodput: goodput.map_or(String::new(), |figure| figures::quantity(figure.median)),
             speed: quantity(winner.and_then(|winner| Some(winner.ranked.tokens_per_s_per_user?.median))),
@@ -119,26 +118,39 @@ fn over_default(race: &Race) -> Gain {
 
 /// What was found, in a sentence or two, and the mood that goes with it.
 fn verdict(race: &Race) -> (String, &'static str) {
-    let Some(winner) = race.winner() else {
+    if race.winner().is_none() {
         return if race.measured().next().is_some() {
             ("Nothing can be chosen: the repeats of every configuration differ too much.".into(), "unknown")
         } else {
             ("No trial succeeded under this load.".into(), "unknown")
         };
-    };
+    }
     let (mut words, mood) = match race.verdict {
-        Verdict::Unknown => (
+        Verdict::NotCompared => (
             "The best of those measured. No speculation was not measured, so whether speculation pays is not known."
                 .into(),
             "unknown",
         ),
+        Verdict::Pays => (format!("Speculation pays here.{}", ties(race)), "pays"),
         Verdict::DoesNotPay => does_not_pay(race),
-        Verdict::Pays if winner.ranked.repeats < 2 => (
-            "Faster than no speculation in its only repeat: without further repeats the noise is not known.".into(),
+        Verdict::Tie => (
+            "No difference from no speculation is found, and gains of more than 5% are excluded: the simpler way is chosen."
+                .into(),
             "same",
         ),
-        Verdict::Pays => (format!("Speculation pays here.{}", ties(race)), "pays"),
+        Verdict::CannotTell(doubt) => (
+            format!("Whether speculation pays is {}. No speculation is chosen, since nothing is shown to beat it.", doubt.words()),
+            "unknown",
+        ),
     };
+    if let Some(busy) = busy_machine(race) {
+        words.push_str(&busy);
+    }
+    if race.keeps_up {
+        words = format!(
+            "Every configuration keeps up with this load, which does not tell them apart; latency is compared. {words}"
+        );
+    }
     if let Some(default) = no_difference_from_default(race) {
         words.push_str(&default);
     }
@@ -166,51 +178,42 @@ fn ties(race: &Race) -> String {
     }
 }
 
-/// Below this share of no speculation a tie is told with its figure: "no difference" is not what the table beside it shows.
-const BARELY_SLOWER: f64 = 0.95;
+/// Shares of stalled time from which on it is said.
+const FELT_STALL: f64 = 0.05;
+
+/// What the machine did beside, where that matters.
+fn busy_machine(race: &Race) -> Option<String> {
+    let Disturbance { trials, left_out, stalled_share, wall_speedup, .. } = race.disturbance;
+    let stalled = stalled_share.filter(|share| *share > FELT_STALL);
+    if stalled.is_none() && left_out == 0 && wall_speedup.is_none() {
+        return None;
+    }
+    let mut words = " The machine was busy with other things".to_owned();
+    if let Some(share) = stalled {
+        words +=
+            &format!(": steps stalled for {} of the time, which is left out of the figures", figures::share(share));
+    }
+    if left_out > 0 {
+        words += &format!("; {left_out} of {trials} trials stalled throughout and are left out");
+    }
+    if let Some(wall) = wall_speedup {
+        words +=
+            &format!("; by the wall clock the best that speculates was at {} of no speculation", figures::ratio(wall));
+    }
+    Some(words + ".")
+}
 
 fn does_not_pay(race: &Race) -> (String, &'static str) {
     let best = race.best_speculating();
-    let speedup = best.and_then(|best| Some((best, best.ranked.speedup?)));
-    match speedup {
-        // The range of so few repeats may well lie below 1, and yet chance makes such leads in a race of many.
-        Some((best, speedup)) if best.ranked.tied_with_best && speedup.median < BARELY_SLOWER => (
-            format!(
-                "Speculation does not pay here: the best speculating configuration, {}, is at {} of no speculation, though that may be chance in so few repeats.",
-                best.ranked.configuration,
-                figures::ratio(speedup.median)
-            ),
-            "loses",
+    let words = match best.and_then(|best| Some((best, best.ranked.speedup?))) {
+        Some((best, speedup)) => format!(
+            "Speculation does not pay here: the best speculating configuration, {}, is at {} of no speculation.",
+            best.ranked.configuration,
+            figures::ratio(speedup.median)
         ),
-        Some((best, _)) if best.ranked.tied_with_best => (
-            format!(
-                "Speculation does not pay here: no significant difference between {} and no speculation, and the simpler way wins.",
-                best.ranked.configuration
-            ),
-            "same",
-        ),
-        _ if race.winner().is_some_and(|winner| winner.ranked.too_noisy) => (
-            "Nothing is faster than no speculation as far as can be told: its own repeats differ too much to say more."
-                .into(),
-            "unknown",
-        ),
-        Some((best, _)) if best.ranked.too_noisy => (
-            format!(
-                "Speculation does not pay here as far as can be told: the repeats of {} differ too much to choose it.",
-                best.ranked.configuration
-            ),
-            "same",
-        ),
-        Some((best, speedup)) => (
-            format!(
-                "Speculation does not pay here: the best speculating configuration, {}, is at {} of no speculation.",
-                best.ranked.configuration,
-                figures::ratio(speedup.median)
-            ),
-            "loses",
-        ),
-        None => ("Speculation does not pay here.".into(), "loses"),
-    }
+        None => "Speculation does not pay here.".into(),
+    };
+    (words, "loses")
 }
 
 impl Gain {
@@ -218,7 +221,7 @@ impl Gain {
         let Some(ratio) = ratio else { return Self::unknown("no common repeat") };
         let range = match repeats {
             0 | 1 => "one repeat, no range".into(),
-            _ => format!("{} {}", figures::interval_name(repeats), figures::gain_range(ratio)),
+            _ => format!("{} {}", figures::interval_name(ratio), figures::gain_range(ratio)),
         };
         Self { text: figures::gain(ratio.median), range }
     }
