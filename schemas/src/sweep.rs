@@ -3,6 +3,7 @@
 mod engine;
 mod search;
 mod space;
+mod system;
 mod workload;
 
 use schemars::JsonSchema;
@@ -18,6 +19,7 @@ pub use self::{
     engine::{Acceptance, EngineSettings, Models},
     search::{Capture, Metric, Objective, Search, StrategyName},
     space::{KnobLists, Space},
+    system::{SystemKind, SystemSettings},
     workload::{Arrivals, Batch, RandomPrompts, Workload},
 };
 
@@ -27,6 +29,9 @@ pub use self::{
 pub struct SweepFile {
     /// What runs.
     pub models: Models,
+    /// Which engine is measured, and how it starts.
+    #[serde(default)]
+    pub system: SystemSettings,
     /// How the engine is set up.
     #[serde(default)]
     pub engine: EngineSettings,
@@ -85,6 +90,8 @@ impl SweepFile {
 
     fn check(&self) -> Result<(), Wrong> {
         self.models.check()?;
+        self.system.check()?;
+        self.check_system()?;
         self.engine.check()?;
         self.workload.check()?;
         if let Some(sizes) = &self.batch.sizes {
@@ -96,7 +103,7 @@ impl SweepFile {
         }
         self.arrivals.check(&self.workload)?;
         self.space.check()?;
-        self.knobs.check()?;
+        self.knobs.check(self.system.kind)?;
         self.capture.check()?;
         self.search.check()?;
         self.objective.check()?;
@@ -106,6 +113,27 @@ impl SweepFile {
             .fold(self.space.most_shapes(), |product, one| product.saturating_mul(*one));
         if trials > MOST_TRIALS {
             let reason = format!("configurations × loads × repeats are {trials} trials, more than {MOST_TRIALS}");
+            return Err(Wrong::at(&["space"], reason));
+        }
+        Ok(())
+    }
+
+    /// What a server cannot be asked for.
+    fn check_system(&self) -> Result<(), Wrong> {
+        if self.system.is_in_process() {
+            return Ok(());
+        }
+        let kind = self.system.kind.name();
+        if self.models.model_shape.is_some() {
+            let reason = format!("random weights of a shape are spectune's own: {kind} needs models.target and models.draft");
+            return Err(Wrong::at(&["models", "model_shape"], reason));
+        }
+        if !self.space.tables.is_empty() {
+            let reason = format!("tables are not run on {kind}: list their shapes instead");
+            return Err(Wrong::at(&["space", "tables"], reason));
+        }
+        if self.system.url.is_some() && self.space.most_shapes() > 2 {
+            let reason = "a server at a URL is measured as it is: leave the space out, or give system.command";
             return Err(Wrong::at(&["space"], reason));
         }
         Ok(())

@@ -171,7 +171,17 @@ impl Server {
 
     /// The end of what it has written, [`READ_LOG_BYTES`] at most.
     pub fn log(&self) -> String {
-        read_end(&self.log, self.log_start).unwrap_or_default()
+        self.log_from(self.log_start)
+    }
+
+    /// What it has written from a place of its log on, [`READ_LOG_BYTES`] at most.
+    pub fn log_from(&self, start: u64) -> String {
+        read_end(&self.log, start).unwrap_or_default()
+    }
+
+    /// Bytes of its log so far.
+    pub fn log_length(&self) -> u64 {
+        std::fs::metadata(&self.log).map_or(self.log_start, |metadata| metadata.len())
     }
 
     /// Stops it: SIGTERM to the group, `grace` to finish what it does, then SIGKILL. Returns once none of its processes is left.

@@ -1,7 +1,7 @@
 //! One trial on the engine: a closed loop that keeps requests running, or an open loop to which they come by themselves.
 
 mod drive;
-mod measurement;
+pub(crate) mod measurement;
 pub mod parts;
 #[cfg(test)]
 mod tests;
@@ -11,7 +11,8 @@ use std::{sync::atomic::AtomicBool, time::Duration};
 use engine::{Engine, EngineError, Request, ShapePolicy};
 use schemas::sweep::Objective;
 
-use self::drive::{Source, drive};
+pub(crate) use self::drive::{Seen, Served, Source};
+use self::drive::drive;
 use crate::{
     configuration::{Configuration, Load},
     record::{Measurement, Trial},
@@ -88,7 +89,7 @@ fn serve(engine: &mut Engine, trial: &Trial, terms: &Terms<'_>) -> Result<Ended,
 }
 
 /// The requests of a trial, and how they come.
-fn asked(workload: &Workload, load: Load) -> Result<(Vec<Request>, Source), EngineError> {
+pub(crate) fn asked(workload: &Workload, load: Load) -> Result<(Vec<Request>, Source), EngineError> {
     if let Load::BatchSize(batch_size) = load {
         // Fewer requests than the batch would never fill it.
         let count = workload.requests_under(load);
@@ -100,7 +101,7 @@ fn asked(workload: &Workload, load: Load) -> Result<(Vec<Request>, Source), Engi
     Ok((workload.requests.clone(), Source::Open(arrivals)))
 }
 
-fn shortened(request: &Request, tokens: usize) -> Request {
+pub(crate) fn shortened(request: &Request, tokens: usize) -> Request {
     let mut request = request.clone();
     request.stop.max_new_tokens = request.stop.max_new_tokens.map(|most| most.min(tokens));
     request

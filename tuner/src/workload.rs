@@ -3,6 +3,7 @@
 mod arrivals;
 pub(crate) mod context;
 mod file;
+mod model_text;
 mod prompts;
 mod random;
 #[cfg(test)]
@@ -11,10 +12,11 @@ mod trace;
 
 use std::{path::Path, time::Duration};
 
-use engine::{Engine, Request, SamplingParams, StopConditions};
+use engine::{Request, SamplingParams, StopConditions};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use schemas::sweep;
 
+pub use self::model_text::ModelText;
 use self::{prompts::Prompts, random::share, trace::Traced};
 use crate::{TunerError, configuration::Load};
 
@@ -57,21 +59,20 @@ impl Workload {
     /// Reads the prompts of a sweep. Relative paths start at `folder`.
     ///
     /// # Errors
-    /// When a file cannot be read or is malformed, or a prompt does not fit the engine's context: known before any trial
+    /// When a file cannot be read or is malformed, or a prompt does not fit the model's context: known before any trial
     /// runs, since it would fail every one of them.
-    pub fn load(workload: &sweep::Workload, folder: &Path, engine: &Engine) -> Result<Self, TunerError> {
-        let capacity = engine.capacity();
+    pub fn load(workload: &sweep::Workload, folder: &Path, model: &ModelText) -> Result<Self, TunerError> {
         let room = Room {
             requests: workload.requests,
             max_prompt_tokens: workload.max_prompt_tokens,
             output_length: workload.output_length,
-            context_length: capacity.context_length,
-            vocab_size: capacity.vocab_size,
+            context_length: model.context_length,
+            vocab_size: model.vocab_size,
         };
         let mut numbers = StdRng::seed_from_u64(workload.seed);
         let mut recorded = Vec::new();
         let (requests, left_out, prompts): (Vec<Request>, usize, usize) = if let Some(path) = &workload.trace {
-            let trace = trace::read(&folder.join(path), workload, &mut numbers, engine, &room)?;
+            let trace = trace::read(&folder.join(path), workload, &mut numbers, model, &room)?;
             recorded = trace.requests.iter().map(|request| request.arrival).collect();
             let traced = trace.requests.into_iter().zip(workload.seed..);
             let asked = traced
@@ -80,7 +81,7 @@ impl Workload {
             let prompts = requests.len();
             (requests, trace.left_out, prompts)
         } else {
-            let prompts = prompts(workload, folder, engine, &room, &mut numbers)?;
+            let prompts = prompts(workload, folder, model, &room, &mut numbers)?;
             (untimed(workload, &prompts, &mut numbers)?, prompts.left_out, prompts.tokens.len())
         };
         if requests.is_empty() {
@@ -149,16 +150,16 @@ impl Room {
 fn prompts(
     workload: &sweep::Workload,
     folder: &Path,
-    engine: &Engine,
+    model: &ModelText,
     room: &Room,
     numbers: &mut StdRng,
 ) -> Result<Prompts, TunerError> {
     if let Some(path) = &workload.input_ids {
         prompts::token_ids(&folder.join(path), room)
     } else if let Some(path) = &workload.prompts {
-        prompts::texts(&folder.join(path), workload, engine, room)
+        prompts::texts(&folder.join(path), workload, model, room)
     } else if let Some(random) = &workload.random {
-        random::prompts(random, numbers, room, engine)
+        random::prompts(random, numbers, room, model)
     } else {
         Ok(Prompts::default())
     }

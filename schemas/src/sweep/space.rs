@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{LARGEST, each_within};
+use super::{LARGEST, SystemKind, each_within};
 use crate::{toml_file::Wrong, tree::TreeShape};
 
 /// Which tree shapes are tried: the combinations of three lists, and shapes written out. Combinations that are no tree
@@ -33,7 +33,7 @@ pub struct KnobLists {
     pub max_running_requests: Vec<usize>,
     /// Shares of the device's memory for weights and KV cache.
     pub mem_fraction_static: Vec<f64>,
-    /// Attention kernels: auto, rows, tiles.
+    /// Attention kernels: auto, rows, tiles; of a server, its engine's own names.
     pub attention_backend: Vec<String>,
     /// Tokens a KV page.
     pub page_size: Vec<usize>,
@@ -72,7 +72,7 @@ impl Space {
 }
 
 impl KnobLists {
-    pub(super) fn check(&self) -> Result<(), Wrong> {
+    pub(super) fn check(&self, system: SystemKind) -> Result<(), Wrong> {
         each_within(&["knobs", "max_running_requests"], &self.max_running_requests, LARGEST)?;
         each_within(&["knobs", "page_size"], &self.page_size, LARGEST)?;
         each_within(&["knobs", "chunked_prefill_size"], &self.chunked_prefill_size, LARGEST)?;
@@ -82,7 +82,9 @@ impl KnobLists {
             return Err(Wrong::at(&["knobs", "mem_fraction_static"], reason).element(at));
         }
         const BACKENDS: [&str; 3] = ["auto", "rows", "tiles"];
-        if let Some(at) = self.attention_backend.iter().position(|name| !BACKENDS.contains(&name.as_str())) {
+        // Other engines know their own names.
+        if system == SystemKind::Spectune
+            && let Some(at) = self.attention_backend.iter().position(|name| !BACKENDS.contains(&name.as_str())) {
             let reason = format!("{:?} is not one of {}", self.attention_backend[at], BACKENDS.join(", "));
             return Err(Wrong::at(&["knobs", "attention_backend"], reason).element(at));
         }

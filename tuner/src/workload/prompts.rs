@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use engine::{
-    Engine, EngineError,
+    EngineError,
     text::{ChatMessage, TemplateVariables, Text},
 };
 use schemas::sweep;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::value::Value;
 
 use super::{
-    Room,
+    ModelText, Room,
     file::{self, Bounded},
 };
 use crate::TunerError;
@@ -91,8 +91,8 @@ pub fn token_ids(path: &Path, room: &Room) -> Result<Prompts, TunerError> {
 }
 
 /// Reads a file of prompts, one JSON object a line or all in one JSON list, and turns into tokens as many as are needed.
-pub fn texts(path: &Path, workload: &sweep::Workload, engine: &Engine, room: &Room) -> Result<Prompts, TunerError> {
-    let encoder = Encoder::of(workload, engine)?;
+pub fn texts(path: &Path, workload: &sweep::Workload, model: &ModelText, room: &Room) -> Result<Prompts, TunerError> {
+    let encoder = Encoder::of(workload, model)?;
     let content = file::read(path)?;
     let mut prompts = Prompts::default();
     for entry in file::entries(&content).map_err(|wrong| wrong.of(path))? {
@@ -174,8 +174,8 @@ impl<'a> Encoder<'a> {
     ///
     /// # Errors
     /// When the target has no tokenizer, or no chat template where one is asked for.
-    pub fn of(workload: &sweep::Workload, engine: &'a Engine) -> Result<Self, TunerError> {
-        let Some(text) = engine.text() else {
+    pub fn of(workload: &sweep::Workload, model: &'a ModelText) -> Result<Self, TunerError> {
+        let Some(text) = &model.text else {
             return Err(TunerError::Configuration(
                 "the target has no tokenizer.json: give token ids with workload.input_ids".into(),
             ));

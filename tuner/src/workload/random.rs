@@ -1,10 +1,9 @@
 //! Prompts of random tokens, of given lengths.
 
-use engine::Engine;
 use rand::{RngExt, rngs::StdRng};
 use schemas::sweep;
 
-use super::{Room, check_total, prompts::Prompts};
+use super::{ModelText, Room, check_total, prompts::Prompts};
 use crate::TunerError;
 
 /// The tokens that random prompts consist of: all but the model's end-of-text tokens. Never empty.
@@ -15,9 +14,9 @@ impl Vocabulary {
     ///
     /// # Errors
     /// When nothing is left of it.
-    pub fn of(engine: &Engine) -> Result<Self, TunerError> {
-        let ends = &engine.generation_config().eos_token_id;
-        let tokens = 0..u32::try_from(engine.capacity().vocab_size).unwrap_or(u32::MAX);
+    pub fn of(model: &ModelText) -> Result<Self, TunerError> {
+        let ends = &model.end_tokens;
+        let tokens = 0..u32::try_from(model.vocab_size).unwrap_or(u32::MAX);
         let tokens: Vec<u32> = tokens.filter(|token| !ends.contains(token)).collect();
         match tokens.is_empty() {
             true => Err(TunerError::Configuration("random prompts: the target has no token but end-of-text".into())),
@@ -36,9 +35,9 @@ pub fn prompts(
     random: &sweep::RandomPrompts,
     numbers: &mut StdRng,
     room: &Room,
-    engine: &Engine,
+    model: &ModelText,
 ) -> Result<Prompts, TunerError> {
-    let vocabulary = Vocabulary::of(engine)?;
+    let vocabulary = Vocabulary::of(model)?;
     // Checked at its longest before any is made.
     room.check_length(random.input_length, room.output_length)
         .map_err(|reason| TunerError::Configuration(format!("workload.random: {reason}")))?;

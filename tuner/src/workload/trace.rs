@@ -2,13 +2,12 @@
 
 use std::{path::Path, time::Duration};
 
-use engine::Engine;
 use rand::rngs::StdRng;
 use schemas::sweep;
 use serde::Deserialize;
 
 use super::{
-    Room, check_total,
+    ModelText, Room, check_total,
     file::{self, Wrong},
     prompts::{self, Encoder},
     random::Vocabulary,
@@ -61,11 +60,11 @@ pub fn read(
     path: &Path,
     workload: &sweep::Workload,
     numbers: &mut StdRng,
-    engine: &Engine,
+    model: &ModelText,
     room: &Room,
 ) -> Result<Trace, TunerError> {
     let content = file::read(path)?;
-    let vocabulary = Vocabulary::of(engine)?;
+    let vocabulary = Vocabulary::of(model)?;
     let mut trace = Trace::default();
     let mut first = None;
     let mut total: usize = 0;
@@ -78,7 +77,7 @@ pub fn read(
         let prompt = line.entry.read::<prompts::Entry>().map_err(|wrong| wrong.of(path))?.prompt().map_err(wrong)?;
         let tokens = match (prompt, line.input_length) {
             (Some(prompt), _) => {
-                Encoder::of(workload, engine)?.tokens(&prompt).map_err(|error| wrong(error.to_string()))?
+                Encoder::of(workload, model)?.tokens(&prompt).map_err(|error| wrong(error.to_string()))?
             }
             (None, Some(length)) if room.leaves_out(length) => None,
             (None, Some(length)) => {

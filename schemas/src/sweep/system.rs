@@ -1,0 +1,109 @@
+//! What is measured: our own engine, or a server of another engine.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::toml_file::Wrong;
+
+/// The system that a sweep measures.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SystemSettings {
+    /// Which engine: spectune (in this process), sglang or vllm.
+    pub kind: SystemKind,
+    /// How a server starts, such as ["python3", "-m", "sglang.launch_server"]. The flags of each configuration follow, then
+    /// `extra_args`.
+    pub command: Vec<String>,
+    /// Added to every start; flags given here win over those of the configuration.
+    pub extra_args: Vec<String>,
+    /// Variables of every start, in addition to those of this process.
+    pub env: BTreeMap<String, String>,
+    /// Instead of `command`: a server that runs already, such as "http://127.0.0.1:30000". It is measured as it is, and never
+    /// stopped.
+    pub url: Option<String>,
+    /// Seconds after which a server that is not ready counts as hanging.
+    pub start_timeout_s: f64,
+}
+
+/// An engine that can be measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SystemKind {
+    /// spectune's own, in this process.
+    #[default]
+    Spectune,
+    /// A server of SGLang, or one that speaks its API.
+    Sglang,
+    /// A server of vLLM.
+    Vllm,
+}
+
+/// A day: no engine starts for longer.
+const LONGEST_START_S: f64 = 86_400.0;
+
+impl SystemSettings {
+    /// Whether it is our engine in this process.
+    pub fn is_in_process(&self) -> bool {
+        self.kind == SystemKind::Spectune
+    }
+
+    pub(super) fn check(&self) -> Result<(), Wrong> {
+        let is_set = !self.command.is_empty() || !self.extra_args.is_empty() || !self.env.is_empty() || self.url.is_some();
+        match (self.is_in_process(), self.command.is_empty(), &self.url) {
+            (true, ..) if is_set => {
+                let reason = "kind \"spectune\" runs in this process: leave out command, extra_args, env and url, or say \
+                              kind = \"sglang\" or \"vllm\"";
+                return Err(Wrong::at(&["system"], reason));
+            }
+            (false, true, None) => {
+                let reason = "give command, how a server starts, or url, where one runs";
+                return Err(Wrong::at(&["system"], reason));
+            }
+            (false, false, Some(_)) => {
+                return Err(Wrong::at(&["system", "url"], "command and url exclude each other: give one of them"));
+            }
+            (false, true, Some(_)) if !self.extra_args.is_empty() || !self.env.is_empty() => {
+                let reason = "a server that runs already takes no extra_args and no env";
+                return Err(Wrong::at(&["system", "url"], reason));
+            }
+            _ => {}
+        }
+        if self.url.as_ref().is_some_and(|url| !url.starts_with("http://") && !url.starts_with("https://")) {
+            return Err(Wrong::at(&["system", "url"], "expected a URL such as \"http://127.0.0.1:30000\""));
+        }
+        if let Some(name) = self.env.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
+            return Err(Wrong::at(&["system", "env"], format!("{name:?} is not the name of a variable")));
+        }
+        if !(self.start_timeout_s > 0.0 && self.start_timeout_s <= LONGEST_START_S) {
+            let reason = format!("expected a number above 0 and at most {LONGEST_START_S}");
+            return Err(Wrong::at(&["system", "start_timeout_s"], reason));
+        }
+        Ok(())
+    }
+}
+
+impl Default for SystemSettings {
+    fn default() -> Self {
+        Self {
+            kind: SystemKind::Spectune,
+            command: Vec::new(),
+            extra_args: Vec::new(),
+            env: BTreeMap::new(),
+            url: None,
+            start_timeout_s: 900.0,
+        }
+    }
+}
+
+impl SystemKind {
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Spectune => "spectune",
+            Self::Sglang => "sglang",
+            Self::Vllm => "vllm",
+        }
+    }
+}

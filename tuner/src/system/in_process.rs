@@ -1,0 +1,78 @@
+//! Our own engine, in this process: another shape costs graphs, other settings a restart.
+
+use engine::EngineError;
+
+use super::{SwitchCost, System, SystemError};
+use crate::{
+    acceptance,
+    configuration::{Configuration, Knobs},
+    record::{Measurement, PartsApart, Trial},
+    runner::{self, Ended, Terms},
+    settings,
+    sweep::prepare::Ready,
+};
+
+/// Our engine.
+pub struct InProcess<'a> {
+    ready: &'a mut Ready,
+    /// How the engine is set up now.
+    knobs: Knobs,
+}
+
+impl<'a> InProcess<'a> {
+    /// The engine of a sweep, with the sweep's own settings.
+    pub fn new(ready: &'a mut Ready) -> Self {
+        Self { ready, knobs: Knobs::default() }
+    }
+}
+
+impl System for InProcess<'_> {
+    /// Restarts the engine where the configuration needs other settings than it has.
+    fn configure(&mut self, configuration: &Configuration) -> Result<(), SystemError> {
+        let knobs = &configuration.knobs;
+        if self.knobs == *knobs {
+            return Ok(());
+        }
+        let options = settings::options_with(&self.ready.options, knobs);
+        match self.ready.restart(options) {
+            Ok(()) => {
+                self.knobs = knobs.clone();
+                Ok(())
+            }
+            Err(error) => {
+                self.ready.restart(self.ready.options.clone())?;
+                self.knobs = Knobs::default();
+                Err(error.into())
+            }
+        }
+    }
+
+    fn run(&mut self, trial: &Trial, terms: &Terms<'_>) -> Result<Ended, SystemError> {
+        let imported = self.ready.imported.as_ref();
+        let accept_length = imported.map(|table| acceptance::length_of(table, &trial.configuration)).transpose()?;
+        let (engine, workload) = self.ready.parts()?;
+        let terms = Terms { workload, simulate_accept_length: accept_length, ..*terms };
+        Ok(runner::run(engine, trial, &terms)?)
+    }
+
+    fn time_parts(&mut self, trial: &Trial, figures: &Measurement) -> Result<Option<PartsApart>, SystemError> {
+        let (engine, workload) = self.ready.parts()?;
+        Ok(runner::parts::time(engine, trial, workload, figures)?)
+    }
+
+    /// A device that failed is not to be trusted: starts afresh.
+    fn recover(&mut self, error: &SystemError) -> Result<(), SystemError> {
+        if !matches!(error, SystemError::Engine(EngineError::Device(_))) && self.ready.is_idle() {
+            return Ok(());
+        }
+        Ok(self.ready.restart(settings::options_with(&self.ready.options, &self.knobs))?)
+    }
+
+    fn switch_cost(&self, from: &Configuration, to: &Configuration) -> SwitchCost {
+        match () {
+            () if from == to => SwitchCost::None,
+            () if from.knobs == to.knobs => SwitchCost::Graph,
+            () => SwitchCost::Restart,
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! A server of another engine: every change of configuration is a start.
+//!
+//! One server runs at a time. It is started for the first trial of a configuration, serves all its trials, and is stopped before the
+//! next one starts, when its processes are gone and the GPU's memory is back.
+
+mod gpu_memory;
+mod launch;
+mod observed;
+mod resolved;
+
+use std::{
+    fs,
+    path::PathBuf,
+    sync::atomic::AtomicBool,
+    thread,
+    time::{Duration, Instant},
+};
+
+use engine::Request;
+use schemas::sweep::{SystemKind, SystemSettings};
+use servers::{
+    ServerError,
+    api::{Api, Generate, Kind, ServerInfo},
+    failure::{Failure, Remedy},
+    load::{self, Arrivals},
+    orphans::ServerFile,
+    port::Ports,
+    process::{Mark, Server},
+    ready::{failure_while_serving, wait_until_ready},
+};
+
+use self::gpu_memory::GpuMemory;
+pub use self::launch::{LaunchPlan, words};
+use super::{SwitchCost, System, SystemError};
+use crate::{
+    TunerError,
+    configuration::Configuration,
+    record::{Measurement, PartsApart, Trial},
+    runner::{self, Ended, Source, Terms, measurement},
+};
+
+/// The folder, in that of a sweep, with the logs of its servers: one for each start.
+pub const LOGS: &str = "servers";
+/// How long a server may take to finish what it does when it is told to stop.
+const GRACE: Duration = Duration::from_secs(15);
+/// How long a server may be silent while it has requests: a long prompt is read in less.
+const LONGEST_SILENCE: Duration = Duration::from_secs(300);
+/// How long a server may take to take in that its last request has ended.
+const LONGEST_FLUSH: Duration = Duration::from_secs(10);
+
+/// Servers of one engine, one after the other.
+pub struct Servers<'a> {
+    plan: LaunchPlan,
+    settings: SystemSettings,
+    /// Where logs and the file of servers go.
+    out: PathBuf,
+    ports: Ports,
+    file: ServerFile,
+    running: Option<Running>,
+    /// Starts so far.
+    starts: usize,
+    gpu: GpuMemory,
+    notes: Vec<String>,
+    interrupted: &'a AtomicBool,
+}
+
+/// A server that can be asked.
+struct Running {
+    /// `None` for one that was there before.
+    server: Option<Server>,
+    api: Api,
+    configuration: Configuration,
+    info: ServerInfo,
+}
+
+impl<'a> Servers<'a> {
+    /// Servers for a sweep. Those that a killed run of the same folder has left are ended first.
+    ///
+    /// # Errors
+    /// When the folder cannot be used, or a server that was left does not end.
+    pub fn new(
+        plan: LaunchPlan,
+        settings: &SystemSettings,
+        out: PathBuf,
+        interrupted: &'a AtomicBool,
+    ) -> Result<Self, TunerError> {
+        let logs = out.join(LOGS);
+        fs::create_dir_all(&logs).map_err(|source| TunerError::Write { path: logs.clone(), source })?;
+        let file = ServerFile::of(&logs);
+        let mut notes = Vec::new();
+        match file.end_left().map_err(failed)? {
+            0 => {}
+            left => notes.push(format!("{left} processes of servers that an earlier run left were ended")),
+        }
+        let starts = fs::read_dir(&logs).into_iter().flatten().count();
+        Ok(Self {
+            plan,
+            settings: settings.clone(),
+            out: logs,
+            ports: Ports::default(),
+            file,
+            running: None,
+            starts,
+            gpu: GpuMemory::now(),
+            notes,
+            interrupted,
+        })
+    }
+
+    /// What the running server says of itself; starts one for a configuration if none runs.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn info(&mut self, configuration: &Configuration) -> Result<ServerInfo, SystemError> {
+        if self.running.is_none() {
+            self.configure(configuration)?;
+        }
+        Ok(self.running.as_ref().map(|running| running.info.clone()).unwrap_or_default())
+    }
+
+    fn kind(&self) -> Kind {
+        match self.settings.kind {
+            SystemKind::Vllm => Kind::Vllm,
+            SystemKind::Spectune | SystemKind::Sglang => Kind::Sglang,
+        }
+    }
+
+    /// The server of a URL, measured as it is.
+    fn attach(&self, url: &str, configuration: &Configuration) -> Result<Running, SystemError> {
+        let api = Api::new(self.kind(), url, None, LONGEST_SILENCE);
+        if !api.is_ready()? {
+            return Err(SystemError::Unsupported(format!("{url} is not ready to serve")));
+        }
+        let info = api.info()?;
+        Ok(Running { server: None, api, configuration: configuration.clone(), info })
+    }
+
+    /// Starts a server, and once more where its failure may have been chance.
+    fn start(&mut self, configuration: &Configuration) -> Result<Running, SystemError> {
+        let first = self.start_once(configuration);
+        match first {
+            Err(SystemError::Server(ServerError::Failed(failure))) if failure.class.remedy() == Remedy::OnceMore => {
+                self.notes.push(format!("{configuration}: {failure}; started once more"));
+                self.start_once(configuration)
+            }
+            other => other,
+        }
+    }
+
+    fn start_once(&mut self, configuration: &Configuration) -> Result<Running, SystemError> {
+        let port = self.ports.next().map_err(|source| ServerError::File { path: self.out.clone(), source })?;
+        self.starts += 1;
+        let log = self.out.join(format!("{:03}.log", self.starts));
+        let mark = Mark::new();
+        let name = format!("spectune-{}", mark.as_str());
+        let launch = self.plan.launch(&self.settings, configuration, &name, port, log)?;
+        // Before the start: whoever comes next knows of it whatever happens to us.
+        self.file.add(&mark)?;
+        let mut server = Server::start(&launch, mark)?;
+        let api = Api::new(self.kind(), &format!("http://127.0.0.1:{port}"), Some(name), LONGEST_SILENCE);
+        let longest = Duration::from_secs_f64(self.settings.start_timeout_s);
+        let ready = wait_until_ready(&mut server, &api, longest, self.interrupted);
+        let info = ready.and_then(|_| api.info());
+        match info {
+            Ok(info) => Ok(Running { server: Some(server), api, configuration: configuration.clone(), info }),
+            Err(error) => {
+                self.end(server)?;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Stops a server and waits until nothing is left of it.
+    fn end(&mut self, server: Server) -> Result<(), SystemError> {
+        server.stop(GRACE)?;
+        self.file.clear()?;
+        if let Some(words) = self.gpu.wait_until_back() {
+            return Err(SystemError::Unsupported(words));
+        }
+        Ok(())
+    }
+
+    /// Serves the requests of a trial.
+    fn serve(
+        &self,
+        running: &Running,
+        requests: &[Request],
+        arrivals: &Arrivals,
+    ) -> Result<Option<runner::Seen>, SystemError> {
+        let generates: Vec<Generate<'_>> = requests.iter().map(observed::generate).collect();
+        match load::run(&running.api, &generates, arrivals, self.interrupted) {
+            Ok(observed) => Ok(Some(observed::seen(requests, observed, arrivals)?)),
+            Err(ServerError::Interrupted) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Empties the prefix cache; the server may still be busy with what a request has left.
+    fn flush(&self, running: &Running) -> Result<(), SystemError> {
+        let deadline = Instant::now() + LONGEST_FLUSH;
+        while !running.api.flush_cache()? && Instant::now() < deadline {
+            // One that never can was started without a prefix cache.
+            if running.server.is_some() {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    }
+}
+
+impl System for Servers<'_> {
+    fn configure(&mut self, configuration: &Configuration) -> Result<(), SystemError> {
+        if self.running.as_ref().is_some_and(|running| running.configuration == *configuration) {
+            return Ok(());
+        }
+        self.stop()?;
+        self.plan.supports(configuration)?;
+        let running = match self.settings.url.clone() {
+            Some(url) => self.attach(&url, configuration)?,
+            None => self.start(configuration)?,
+        };
+        let differences = resolved::differences(&running.info, &self.plan, configuration);
+        let running = self.running.insert(running);
+        match differences {
+            Ok(notes) => {
+                self.notes.extend(notes);
+                Ok(())
+            }
+            Err(words) => {
+                running.configuration = configuration.clone();
+                self.stop()?;
+                Err(SystemError::Unsupported(words))
+            }
+        }
+    }
+
+    fn run(&mut self, trial: &Trial, terms: &Terms<'_>) -> Result<Ended, SystemError> {
+        let Some(running) = &self.running else {
+            return Err(SystemError::Unsupported("no server runs".into()));
+        };
+        let (requests, source) = runner::asked(terms.workload, trial.load)?;
+        let arrivals = match source {
+            Source::Closed(batch_size) => Arrivals::Closed(batch_size),
+            Source::Open(times) => Arrivals::Open(times),
+        };
+        resolved::check_room(&running.info, trial.load)?;
+        // Prompts that were seen before would be found in the cache, by some configurations and not by others.
+        self.flush(running)?;
+        if terms.workload.warm_up_tokens > 0 {
+            let batch = trial.load.batch_size().unwrap_or(requests.len());
+            let short = |request: &Request| runner::shortened(request, terms.workload.warm_up_tokens);
+            let warm_up: Vec<Request> = requests.iter().take(batch).map(short).collect();
+            if self.serve(running, &warm_up, &Arrivals::Closed(batch))?.is_none() {
+                return Ok(Ended::Interrupted);
+            }
+            self.flush(running)?;
+        }
+        let before = running.api.counters()?;
+        let log_before = running.server.as_ref().map(Server::log_length);
+        let Some(seen) = self.serve(running, &requests, &arrivals)? else { return Ok(Ended::Interrupted) };
+        let after = running.api.counters()?;
+        if let (Some(before), Some(after)) = (before.retracted, after.retracted)
+            && after > before
+        {
+            return Err(SystemError::Unsupported(format!(
+                "{} requests were put back because the KV cache was full: the batch was smaller than it says; lower the batch, or \
+                 give the server more memory",
+                after - before
+            )));
+        }
+        if let (Some(server), Some(from)) = (&running.server, log_before) {
+            observed::check_graphs(&server.log_from(from), trial.load)?;
+        }
+        let simulated = self.settings.env.contains_key("SGLANG_SIMULATE_ACC_LEN");
+        let figures = measurement::of(&seen, &terms.objective, simulated)?;
+        Ok(Ended::Measured(Box::new(figures)))
+    }
+
+    fn time_parts(&mut self, _trial: &Trial, _figures: &Measurement) -> Result<Option<PartsApart>, SystemError> {
+        Ok(None)
+    }
+
+    /// What failed is stopped: the next trial starts afresh.
+    fn recover(&mut self, error: &SystemError) -> Result<(), SystemError> {
+        if !error.needs_restart() {
+            return Ok(());
+        }
+        self.stop()
+    }
+
+    fn explain(&mut self, error: SystemError) -> SystemError {
+        let SystemError::Server(request @ ServerError::Request { .. }) = error else { return error };
+        match self.running.as_mut().and_then(|running| running.server.as_mut()) {
+            Some(server) => ServerError::Failed(failure_while_serving(server, &request)).into(),
+            None => request.into(),
+        }
+    }
+
+    fn switch_cost(&self, from: &Configuration, to: &Configuration) -> SwitchCost {
+        if from == to { SwitchCost::None } else { SwitchCost::Restart }
+    }
+
+    fn notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    fn stop(&mut self) -> Result<(), SystemError> {
+        match self.running.take().and_then(|running| running.server) {
+            Some(server) => self.end(server),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The failure of a server in an error, for the record of its trial.
+pub fn failure_of(error: &SystemError) -> Option<&Failure> {
+    match error {
+        SystemError::Server(ServerError::Failed(failure)) => Some(failure),
+        _ => None,
+    }
+}
+
+fn failed(error: ServerError) -> TunerError {
+    TunerError::Configuration(error.to_string())
+}

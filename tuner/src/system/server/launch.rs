@@ -1,0 +1,285 @@
+//! The command line of a server for a configuration.
+
+use std::path::PathBuf;
+
+use schemas::{
+    sweep::{SweepFile, SystemKind, SystemSettings},
+    tree::TreeShape,
+};
+use serde_json::json;
+use servers::process::Launch;
+
+use super::SystemError;
+use crate::configuration::{Configuration, Knobs};
+
+/// What the command lines of a sweep have in common.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LaunchPlan {
+    /// Which engine.
+    pub kind: SystemKind,
+    /// Folder or id of the target.
+    pub target: String,
+    /// Folder or id of the draft; empty where the target brings it.
+    pub draft: String,
+    /// SGLang's name of the algorithm.
+    pub algorithm: String,
+    /// Type of weights and activations; `auto` is not passed on.
+    pub dtype: String,
+    /// Longest sequence, where the sweep says it.
+    pub context_length: Option<usize>,
+    /// Most requests that run together.
+    pub max_running_requests: usize,
+    /// Batch sizes with a CUDA graph, where the sweep says them.
+    pub capture_sizes: Vec<usize>,
+    /// What `[engine]` sets to something else than its defaults.
+    pub knobs: Knobs,
+}
+
+impl LaunchPlan {
+    /// That of a sweep file whose paths start at a folder.
+    pub fn of(file: &SweepFile, folder: &std::path::Path, max_running_requests: usize) -> Self {
+        let defaults = schemas::sweep::EngineSettings::default();
+        let engine = &file.engine;
+        let model = |name: &str| {
+            // A folder is named from the sweep file's own; what is no folder is an id, which the engine looks up.
+            let path = folder.join(name);
+            let path = path.canonicalize().unwrap_or(path);
+            if path.is_dir() { path.display().to_string() } else { name.to_owned() }
+        };
+        Self {
+            kind: file.system.kind,
+            target: model(&file.models.target),
+            draft: if file.models.draft.is_empty() { String::new() } else { model(&file.models.draft) },
+            algorithm: file.models.algorithm.clone(),
+            dtype: file.models.dtype.clone(),
+            context_length: engine.context_length,
+            max_running_requests,
+            capture_sizes: engine.capture_sizes.clone(),
+            knobs: Knobs {
+                mem_fraction_static: (engine.mem_fraction_static != defaults.mem_fraction_static)
+                    .then_some(crate::configuration::Real(engine.mem_fraction_static)),
+                page_size: (engine.page_size != defaults.page_size).then_some(engine.page_size),
+                chunked_prefill_size: (engine.chunked_prefill_size != defaults.chunked_prefill_size)
+                    .then_some(engine.chunked_prefill_size),
+                ..Knobs::default()
+            },
+        }
+    }
+
+    /// Whether the engine can run a configuration.
+    ///
+    /// # Errors
+    /// When it cannot, with the reason.
+    pub fn supports(&self, configuration: &Configuration) -> Result<(), SystemError> {
+        let shape = configuration.shape;
+        let refuse = |words: String| Err(SystemError::Unsupported(words));
+        if !configuration.table.is_empty() {
+            return refuse("a server runs one tree shape: tables by running batch are spectune's own".into());
+        }
+        if self.kind == SystemKind::Vllm && shape.topk > 1 {
+            return refuse(format!("vLLM drafts chains, not trees: {shape} has topk {}", shape.topk));
+        }
+        if self.kind == SystemKind::Vllm && !shape.is_off() && method(&self.algorithm).is_none() {
+            return refuse(format!("vLLM has no counterpart of the algorithm {}", self.algorithm));
+        }
+        Ok(())
+    }
+
+    /// How the server of a configuration is started.
+    ///
+    /// # Errors
+    /// When the engine cannot run it.
+    pub fn launch(
+        &self,
+        settings: &SystemSettings,
+        configuration: &Configuration,
+        served_name: &str,
+        port: u16,
+        log: PathBuf,
+    ) -> Result<Launch, SystemError> {
+        self.supports(configuration)?;
+        let (program, first) = settings
+            .command
+            .split_first()
+            .ok_or_else(|| SystemError::Unsupported("system.command is empty: it says how a server starts".into()))?;
+        let mut args = first.to_vec();
+        args.extend(match self.kind {
+            SystemKind::Vllm => self.vllm(configuration),
+            SystemKind::Spectune | SystemKind::Sglang => self.sglang(configuration),
+        });
+        let flag = |name: &str, value: &str| [format!("--{name}"), value.to_owned()];
+        args.extend(flag("served-model-name", served_name));
+        args.extend(flag("host", "127.0.0.1"));
+        args.extend(flag("port", &port.to_string()));
+        args.extend(settings.extra_args.iter().cloned());
+        let env = settings.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        Ok(Launch { program: program.clone(), args, env, log })
+    }
+
+    fn sglang(&self, configuration: &Configuration) -> Vec<String> {
+        let mut flags = Flags::default();
+        flags.add("model-path", &self.target);
+        let TreeShape { num_steps, topk, num_draft_tokens } = configuration.shape;
+        if !configuration.shape.is_off() {
+            flags.add("speculative-algorithm", &self.algorithm);
+            if !self.draft.is_empty() {
+                flags.add("speculative-draft-model-path", &self.draft);
+            }
+            flags.add("speculative-num-steps", num_steps);
+            flags.add("speculative-eagle-topk", topk);
+            flags.add("speculative-num-draft-tokens", num_draft_tokens);
+        }
+        self.common(&mut flags, "context-length");
+        let knobs = self.knobs(configuration);
+        flags.add("max-running-requests", knobs.max_running_requests.unwrap_or(self.max_running_requests));
+        flags.add_some("mem-fraction-static", knobs.mem_fraction_static.map(|share| share.0));
+        flags.add_some("attention-backend", knobs.attention_backend);
+        flags.add_some("page-size", knobs.page_size);
+        flags.add_some("chunked-prefill-size", knobs.chunked_prefill_size);
+        if !self.capture_sizes.is_empty() {
+            flags.0.push("--cuda-graph-bs".into());
+            flags.0.extend(self.capture_sizes.iter().map(ToString::to_string));
+        }
+        // Repeats of a workload would find their own prompts in the cache.
+        flags.0.push("--disable-radix-cache".into());
+        flags.0
+    }
+
+    fn vllm(&self, configuration: &Configuration) -> Vec<String> {
+        let mut flags = Flags(vec![self.target.clone()]);
+        if !configuration.shape.is_off() {
+            let mut speculation = json!({
+                "method": method(&self.algorithm).unwrap_or_default(),
+                "num_speculative_tokens": configuration.shape.num_steps,
+            });
+            if !self.draft.is_empty() {
+                speculation["model"] = json!(self.draft);
+            }
+            flags.add("speculative-config", speculation);
+        }
+        self.common(&mut flags, "max-model-len");
+        let knobs = self.knobs(configuration);
+        flags.add("max-num-seqs", knobs.max_running_requests.unwrap_or(self.max_running_requests));
+        flags.add_some("gpu-memory-utilization", knobs.mem_fraction_static.map(|share| share.0));
+        flags.add_some("attention-backend", knobs.attention_backend);
+        flags.add_some("block-size", knobs.page_size);
+        flags.add_some("max-num-batched-tokens", knobs.chunked_prefill_size);
+        if !self.capture_sizes.is_empty() {
+            flags.0.push("--cudagraph-capture-sizes".into());
+            flags.0.extend(self.capture_sizes.iter().map(ToString::to_string));
+        }
+        flags.0.push("--no-enable-prefix-caching".into());
+        flags.0
+    }
+
+    fn common(&self, flags: &mut Flags, context_length: &str) {
+        if self.dtype != "auto" {
+            flags.add("dtype", &self.dtype);
+        }
+        flags.add_some(context_length, self.context_length);
+    }
+
+    /// The settings of a configuration: its own, else those of the sweep.
+    fn knobs(&self, configuration: &Configuration) -> Knobs {
+        let (own, sweep) = (&configuration.knobs, &self.knobs);
+        Knobs {
+            max_running_requests: own.max_running_requests.or(sweep.max_running_requests),
+            mem_fraction_static: own.mem_fraction_static.or(sweep.mem_fraction_static),
+            attention_backend: own.attention_backend.clone().or_else(|| sweep.attention_backend.clone()),
+            page_size: own.page_size.or(sweep.page_size),
+            chunked_prefill_size: own.chunked_prefill_size.or(sweep.chunked_prefill_size),
+        }
+    }
+}
+
+/// A launch as one line of a shell.
+pub fn words(launch: &Launch) -> String {
+    let assignments = launch.env.iter().map(|(name, value)| format!("{name}={}", schemas::launch::quoted(value)));
+    let command = std::iter::once(&launch.program).chain(&launch.args).map(|word| schemas::launch::quoted(word).to_string());
+    assignments.chain(command).collect::<Vec<_>>().join(" ")
+}
+
+/// vLLM's name of an algorithm.
+fn method(algorithm: &str) -> Option<&'static str> {
+    match algorithm {
+        "EAGLE" => Some("eagle"),
+        "EAGLE3" => Some("eagle3"),
+        "NEXTN" => Some("mtp"),
+        "STANDALONE" => Some("draft_model"),
+        _ => None,
+    }
+}
+
+/// Flags of a command line.
+#[derive(Default)]
+struct Flags(Vec<String>);
+
+impl Flags {
+    fn add(&mut self, name: &str, value: impl ToString) {
+        self.0.extend([format!("--{name}"), value.to_string()]);
+    }
+
+    fn add_some(&mut self, name: &str, value: Option<impl ToString>) {
+        if let Some(value) = value {
+            self.add(name, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(kind: SystemKind) -> LaunchPlan {
+        LaunchPlan {
+            kind,
+            target: "/m/target".into(),
+            draft: "/m/draft".into(),
+            algorithm: "EAGLE3".into(),
+            dtype: "bfloat16".into(),
+            context_length: Some(2048),
+            max_running_requests: 8,
+            capture_sizes: vec![1, 8],
+            knobs: Knobs { page_size: Some(16), ..Knobs::default() },
+        }
+    }
+
+    fn line(kind: SystemKind, shape: &str) -> Result<String, String> {
+        let settings = SystemSettings {
+            kind,
+            command: vec!["run".into(), "server".into()],
+            extra_args: vec!["--tp-size".into(), "2".into()],
+            env: [("A".to_owned(), "b c".to_owned())].into(),
+            ..SystemSettings::default()
+        };
+        let configuration = Configuration::of(shape.parse().expect("a shape"));
+        let launch = plan(kind).launch(&settings, &configuration, "name", 7, "log".into());
+        launch.map(|launch| words(&launch)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_configuration_becomes_the_flags_of_its_engine() {
+        let end = "--served-model-name name --host 127.0.0.1 --port 7 --tp-size 2";
+        let sglang = "--dtype bfloat16 --context-length 2048 --max-running-requests 8 --page-size 16 --cuda-graph-bs 1 8 \
+                      --disable-radix-cache";
+        let tree = "--speculative-algorithm EAGLE3 --speculative-draft-model-path /m/draft --speculative-num-steps 5 \
+                    --speculative-eagle-topk 4 --speculative-num-draft-tokens 8";
+        let start = "A='b c' run server";
+        for (shape, expected) in [
+            ("0,1,1", format!("{start} --model-path /m/target {sglang} {end}")),
+            ("5,4,8", format!("{start} --model-path /m/target {tree} {sglang} {end}")),
+        ] {
+            assert_eq!(line(SystemKind::Sglang, shape), Ok(expected));
+        }
+        let vllm = "--dtype bfloat16 --max-model-len 2048 --max-num-seqs 8 --block-size 16 --cudagraph-capture-sizes 1 8 \
+                    --no-enable-prefix-caching";
+        let chain = "--speculative-config '{\"method\":\"eagle3\",\"num_speculative_tokens\":3,\"model\":\"/m/draft\"}'";
+        for (shape, expected) in [
+            ("0,1,1", format!("{start} /m/target {vllm} {end}")),
+            ("3,1,4", format!("{start} /m/target {chain} {vllm} {end}")),
+        ] {
+            assert_eq!(line(SystemKind::Vllm, shape), Ok(expected));
+        }
+        assert!(line(SystemKind::Vllm, "5,4,8").is_err_and(|words| words.contains("chains, not trees")));
+    }
+}

@@ -1,0 +1,165 @@
+//! From what a client sees of a server to what a trial has seen.
+
+use std::time::Duration;
+
+use engine::{Completion, EngineError, FinishReason, Request, backend::RoundTiming};
+use servers::{
+    api::{Generate, Generated},
+    load::{Arrivals, Observed, Served},
+};
+
+use super::SystemError;
+use crate::{
+    configuration::Load,
+    runner::{Seen, Served as ServedRequest},
+};
+
+/// A request as servers take it.
+pub fn generate(request: &Request) -> Generate<'_> {
+    let sampling = &request.sampling;
+    Generate {
+        input_ids: &request.input_ids,
+        max_new_tokens: request.stop.max_new_tokens.unwrap_or(1),
+        ignore_eos: request.stop.ignore_eos,
+        temperature: sampling.temperature,
+        top_p: sampling.top_p,
+        top_k: u32::try_from(sampling.top_k).unwrap_or(u32::MAX),
+        min_p: sampling.min_p,
+        seed: Some(sampling.seed),
+    }
+}
+
+/// What a trial has seen. Single rounds are not seen: the mean of each request's stands for them.
+///
+/// # Errors
+/// When the server does not tell the rounds of a request that speculates.
+pub fn seen(requests: &[Request], observed: Observed, arrivals: &Arrivals) -> Result<Seen, SystemError> {
+    let mut timings = Vec::new();
+    let mut request_rounds = 0;
+    let served = observed.served.into_iter().map(|one| {
+        let completion = completion(requests, &one)?;
+        let between = one.generated.last_token.saturating_sub(one.generated.first_token);
+        if let Ok(rounds @ 1..) = u32::try_from(completion.rounds) {
+            timings.push(RoundTiming { total: between / rounds, ..RoundTiming::default() });
+        }
+        request_rounds += completion.rounds as u64;
+        Ok(ServedRequest { late: one.late, completion })
+    });
+    let served = served.collect::<Result<Vec<_>, SystemError>>()?;
+    let together = match arrivals {
+        Arrivals::Closed(batch) => (*batch).min(requests.len()).max(1) as u64,
+        Arrivals::Open(_) => 1,
+    };
+    Ok(Seen {
+        served,
+        timings,
+        rounds: request_rounds.div_ceil(together),
+        elapsed: observed.elapsed,
+        ..Seen::default()
+    })
+}
+
+fn completion(requests: &[Request], served: &Served) -> Result<Completion, SystemError> {
+    let generated = &served.generated;
+    let rounds = rounds(generated)?;
+    Ok(Completion {
+        // Where the server tells no tokens their number still counts.
+        output_ids: match generated.output_ids.len() == generated.output_tokens {
+            true => generated.output_ids.clone(),
+            false => vec![0; generated.output_tokens],
+        },
+        text: String::new(),
+        prompt_tokens: requests.get(served.request).map_or(0, |request| request.input_ids.len()),
+        cached_tokens: 0,
+        rounds,
+        proposed_drafts: 0,
+        accept_histogram: generated.accept_histogram.clone(),
+        finish_reason: FinishReason::Length,
+        queued: Duration::ZERO,
+        time_to_first_token: generated.first_token,
+        elapsed: generated.last_token,
+    })
+}
+
+/// Rounds of a request. Without speculation each token after the first one takes one.
+fn rounds(generated: &Generated) -> Result<usize, SystemError> {
+    let further = generated.output_tokens.saturating_sub(1);
+    let rounds = match (generated.rounds, generated.accepted_drafts) {
+        (Some(rounds), _) => rounds as usize,
+        (None, Some(accepted)) if accepted > 0 => {
+            return Err(SystemError::Unsupported(
+                "the server tells accepted drafts and not the rounds that they took".into(),
+            ));
+        }
+        (None, _) => further,
+    };
+    if rounds > further {
+        let words = format!("the server tells {rounds} rounds for {} tokens", generated.output_tokens);
+        return Err(EngineError::InvalidRequest(words).into());
+    }
+    Ok(rounds)
+}
+
+/// Fails where rounds of the batch that is measured ran without CUDA graphs.
+///
+/// # Errors
+/// With what is in the server's log.
+pub fn check_graphs(log: &str, load: Load) -> Result<(), SystemError> {
+    let Some(batch) = load.batch_size() else { return Ok(()) };
+    let running = format!("#running-req: {batch},");
+    let is_bare = |line: &&str| line.contains("Decode batch") && line.contains(&running) && line.contains("cuda graph: False");
+    match log.lines().find(is_bare) {
+        None => Ok(()),
+        Some(line) => Err(SystemError::Unsupported(format!(
+            "rounds of {batch} requests ran without CUDA graphs, and would be measured under a wrong name: capture this batch size \
+             (engine.capture_sizes, or a larger --cuda-graph-max-bs in system.extra_args); the log says: {}",
+            line.trim()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn generated(tokens: usize, rounds: Option<u64>) -> Generated {
+        Generated {
+            output_tokens: tokens,
+            output_ids: vec![],
+            first_token: Duration::from_millis(10),
+            last_token: Duration::from_millis(50),
+            rounds,
+            accepted_drafts: None,
+            accept_histogram: vec![],
+        }
+    }
+
+    #[test]
+    fn rounds_are_the_servers_or_one_a_token() {
+        let observed = |rounds| Observed {
+            served: vec![Served {
+                request: 0,
+                arrival: Duration::ZERO,
+                late: Duration::from_millis(1),
+                generated: generated(9, rounds),
+            }],
+            elapsed: Duration::from_millis(60),
+        };
+        for (rounds, expected, each_ms) in [(Some(4), 4, 10), (None, 8, 5)] {
+            let seen = seen(&[], observed(rounds), &Arrivals::Closed(1)).expect("seen");
+            assert_eq!((seen.rounds, seen.served[0].completion.rounds), (expected, expected as usize));
+            assert_eq!(seen.timings[0].total, Duration::from_millis(each_ms));
+            assert_eq!(seen.served[0].completion.output_ids.len(), 9);
+        }
+        assert!(seen(&[], observed(Some(9)), &Arrivals::Closed(1)).is_err());
+    }
+
+    #[test]
+    fn rounds_without_graphs_spoil_the_trial_of_their_batch_alone() {
+        let log = "Decode batch, #running-req: 8, #token: 9, cuda graph: False, gen throughput\n\
+                   Decode batch, #running-req: 4, #token: 9, cuda graph: True, gen throughput\n";
+        assert!(check_graphs(log, Load::BatchSize(4)).is_ok());
+        assert!(check_graphs(log, Load::BatchSize(8)).is_err());
+        assert!(check_graphs(log, Load::Recorded).is_ok());
+    }
+}
