@@ -19,9 +19,11 @@ pub struct Race {
     pub chosen: Option<Configuration>,
     /// What selection says of speculation.
     pub verdict: Verdict,
+    /// What it was ranked by: the objective, or latency where every configuration keeps up with the load.
+    pub metric: Metric,
     /// Whether every configuration keeps up with the load, so that latency was compared.
     pub keeps_up: bool,
-    /// What disturbed its trials.
+    /// How far the machine was busy with other things.
     pub disturbance: Disturbance,
     /// How much faster the chosen one is than the engine's default, in terms of the objective and paired by repeat;
     /// nothing if they are the same or one is missing.
@@ -74,9 +76,8 @@ pub struct Noise {
 
 impl Race {
     /// A ranking with what the trials of its load add to it.
-    pub fn new(ranking: LoadRanking, records: &[&Record], metric: Metric) -> Self {
-        let LoadRanking { load, entries, chosen, metric: compared, keeps_up, verdict, disturbance } = ranking;
-        let metric = if keeps_up { compared } else { metric };
+    pub fn new(ranking: LoadRanking, records: &[&Record]) -> Self {
+        let LoadRanking { load, entries, chosen, metric, keeps_up, verdict, disturbance } = ranking;
         let default = entries.iter().find(|entry| entry.role == Role::EngineDefault).map(|entry| &entry.configuration);
         let over_default =
             chosen.as_ref().zip(default).filter(|(chosen, default)| chosen != default).and_then(|(chosen, default)| {
@@ -88,7 +89,7 @@ impl Race {
             place += usize::from(measured);
             Entry::new(ranked, measured.then_some(place), load, chosen.as_ref(), records)
         });
-        Self { load, entries: entries.collect(), chosen, verdict, keeps_up, disturbance, over_default }
+        Self { load, entries: entries.collect(), chosen, verdict, metric, keeps_up, disturbance, over_default }
     }
 
     /// Whether a trial made acceptance up.

@@ -220,9 +220,11 @@ impl TunedFile {
         caveats.extend(batches(single).map(|batches| {
             format!("up to batch {batches}: measured once, so how much the figures scatter is not known")
         }));
-        let unknown = self.policy.iter().filter(|row| row.verdict == TunedVerdict::NotKnown).collect();
-        caveats.extend(batches(unknown).map(|batches| {
-            format!("up to batch {batches}: whether speculation pays is not known")
+        let unknown = self.policy.iter().filter(|row| row.verdict == TunedVerdict::NotKnown);
+        caveats.extend(unknown.map(|row| {
+            let why = row.reason.strip_prefix("not known: ").filter(|_| self.format > 1);
+            let why = why.map_or_else(String::new, |why| format!(": {why}"));
+            format!("up to batch {}: whether speculation pays is not known{why}", row.max_running_batch)
         }));
         caveats
     }

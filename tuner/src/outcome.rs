@@ -1,6 +1,7 @@
 //! What a sweep leaves behind: the tuned file.
 
 mod borders;
+mod warnings;
 
 use std::{
     collections::BTreeSet,
@@ -10,7 +11,7 @@ use std::{
 use engine::checkpoint::Folder;
 use schemas::{
     model::ModelConfig,
-    sweep::{Metric, SweepFile},
+    sweep::SweepFile,
     text::Source,
     tree::TreeShape,
     tuned::{FORMAT, IntervalKind, PolicyRow, Provenance, TunedEngine, TunedFile, TunedModels, TunedVerdict},
@@ -22,9 +23,8 @@ use crate::{
     date,
     guide::Guide,
     record::{Fingerprint, Record},
-    selection::{LoadRanking, Ranked, Verdict},
+    selection::{self, LoadRanking, Ranked, Verdict},
     settings::max_running_requests,
-    statistics::FEWEST_FOR_INTERVAL,
     whole_file,
 };
 
@@ -48,10 +48,10 @@ pub fn tuned(
     if file.models.model_shape.is_some() {
         return None;
     }
-    let knobs = settings(ranking, file.objective.metric)?;
+    let knobs = settings(ranking)?;
     let winners: Vec<(&LoadRanking, &Ranked)> =
         ranking.iter().filter_map(|ranking| Some((ranking, best_with(ranking, &knobs)?))).collect();
-    let policy = policy(file, &knobs, &winners, guide, file.objective.metric);
+    let policy = policy(file, &knobs, &winners, guide);
     let largest = policy.last()?.max_running_batch;
     let absolute = |path: &str| {
         let path = folder.join(path);
@@ -62,7 +62,7 @@ pub fn tuned(
     Some(TunedFile {
         format: FORMAT,
         written_by: fingerprint.engine.clone(),
-        warnings: Vec::new(),
+        warnings: warnings::of(ranking),
         models: TunedModels {
             target: absolute(&file.models.target),
             draft: absolute(&file.models.draft),
@@ -98,9 +98,14 @@ pub fn tuned(
     })
 }
 
-/// The file with the dates of the trials that it rests on.
+/// The file with the hosts and dates of the trials that it rests on.
 pub fn dated<'a>(mut tuned: TunedFile, records: impl IntoIterator<Item = &'a Record>) -> TunedFile {
-    let times: Vec<u64> = records.into_iter().map(|record| record.finished_at).collect();
+    let (mut times, mut hosts) = (Vec::new(), BTreeSet::new());
+    for record in records {
+        times.push(record.finished_at);
+        hosts.insert(record.origin.host.as_str());
+    }
+    tuned.measured.hosts = hosts.into_iter().filter(|host| !host.is_empty()).map(ToOwned::to_owned).collect();
     let utc = |seconds: Option<&u64>| seconds.map_or_else(String::new, |seconds| date::utc(*seconds));
     tuned.measured.first_trial = utc(times.iter().min());
     tuned.measured.last_trial = utc(times.iter().max());
@@ -159,9 +164,9 @@ fn config(folder: &Path, path: &str) -> Option<ModelConfig> {
 
 /// The settings to run with: one engine has one, so of those that were measured the one that is best over all loads
 /// together, and the sweep file's own where others gain nothing that anybody feels. `None` without a winner.
-fn settings(ranking: &[LoadRanking], metric: Metric) -> Option<Knobs> {
+fn settings(ranking: &[LoadRanking]) -> Option<Knobs> {
     let score = |knobs: &Knobs| -> Option<f64> {
-        let logarithm = |ranking: &LoadRanking| Some(best_with(ranking, knobs)?.score(metric).ln());
+        let logarithm = |ranking: &LoadRanking| Some(ranking.score(&best_with(ranking, knobs)?.configuration)?.ln());
         ranking.iter().filter(|ranking| ranking.chosen.is_some()).map(logarithm).sum()
     };
     let mut best = (Knobs::default(), score(&Knobs::default()));
@@ -190,7 +195,6 @@ fn policy(
     knobs: &Knobs,
     winners: &[(&LoadRanking, &Ranked)],
     guide: Option<&Guide>,
-    metric: Metric,
 ) -> Vec<PolicyRow> {
     let closed: Vec<PolicyRow> = winners
         .iter()
@@ -200,7 +204,7 @@ fn policy(
         let score = |batch: usize, shape: TreeShape| {
             let ranking = winners.iter().find(|(ranking, _)| ranking.load.batch_size() == Some(batch))?.0;
             let configuration = Configuration { knobs: knobs.clone(), ..Configuration::of(shape) };
-            ranking.score(&configuration, metric)
+            ranking.score(&configuration)
         };
         return guide.and_then(|guide| borders::between(&closed, guide, &score)).unwrap_or(closed);
     }
@@ -215,7 +219,8 @@ fn policy(
 
 fn row(ranking: &LoadRanking, winner: &Ranked, max_running_batch: usize, shape: TreeShape) -> Option<PolicyRow> {
     let speedup = winner.speedup;
-    let repeated = speedup.filter(|_| winner.repeats > 1);
+    // No speculation is 1 of itself, without ends.
+    let repeated = speedup.filter(|ends| ends.kind != selection::IntervalKind::Single && ends.low < ends.high);
     Some(PolicyRow {
         max_running_batch,
         measured_batch: ranking.load.batch_size().unwrap_or(max_running_batch),
@@ -226,18 +231,19 @@ fn row(ranking: &LoadRanking, winner: &Ranked, max_running_batch: usize, shape: 
         repeats: Some(winner.repeats),
         speedup: speedup.map(|speedup| round(speedup.median)),
         speedup_interval: repeated.map(|speedup| [round(speedup.low), round(speedup.high)]),
-        interval_kind: repeated.map(|_| {
-            if winner.repeats < FEWEST_FOR_INTERVAL { IntervalKind::Range } else { IntervalKind::Confidence }
+        interval_kind: repeated.map(|ends| match ends.kind {
+            selection::IntervalKind::Confidence => IntervalKind::Confidence,
+            selection::IntervalKind::Range | selection::IntervalKind::Single => IntervalKind::Range,
         }),
-        interval_level: None,
+        interval_level: repeated.map(|ends| round(ends.coverage)),
         accept_length: round(winner.accept_length?),
-        verdict: match ranking.verdict() {
-            Verdict::Pays if winner.repeats < 2 => TunedVerdict::NotKnown,
+verdict: match ranking.verdict {
             Verdict::Pays => TunedVerdict::Pays,
             Verdict::DoesNotPay => TunedVerdict::DoesNotPay,
-            Verdict::Unknown => TunedVerdict::NotKnown,
+            Verdict::Tie => TunedVerdict::NoDifference,
+            Verdict::CannotTell(_) | Verdict::NotCompared => TunedVerdict::NotKnown,
         },
-        reason: String::new(),
+        reason: ranking.verdict.words().into(),
     })
 }
 

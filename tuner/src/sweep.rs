@@ -228,7 +228,8 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
 fn header(request: &SweepRequest<'_>, ready: &Ready, planned: Planned) -> Header {
     Header {
         format: journal::FORMAT,
-        sweep: sweep_hash(&request.file),
+        journal: journal::new_name(&request.out),
+        sweep: journal::meaning_hash(&request.file),
         shard: request.shard,
         fingerprint: ready.fingerprint.clone(),
         file: request.file.clone(),
@@ -250,15 +251,6 @@ fn open(
         progress.note(&format!("line {line} of the journal is damaged; its trial runs again"));
     }
     Ok((journal, contents.records))
-}
-
-/// What makes a sweep the same sweep: all of the file but its budgets, so that a resumed run may have larger ones.
-fn sweep_hash(file: &SweepFile) -> String {
-    let mut file = file.clone();
-    file.search.trials = None;
-    file.search.seconds = None;
-    let text = serde_json::to_string(&file).unwrap_or_default();
-    blake3::hash(text.as_bytes()).to_hex()[..16].to_owned()
 }
 
 /// The folder from which the relative paths of a sweep file start.
