@@ -78,18 +78,7 @@ fn make(
 ) -> Result<Option<Guide>, TunerError> {
     let mut cost = Cost::default();
     let shapes = shapes(ready);
-    let (acceptance, replayed) = match ready.imported.clone() {
-        Some(table) => (table, None),
-        None => {
-            let Texts { texts, seconds } = texts::find(request, ready, progress)?;
-            cost.texts_s = seconds;
-            let begin = Instant::now();
-            let Some(replayed) = replay(request, ready, texts, &shapes, progress)? else { return Ok(None) };
-            cost.replay_s = begin.elapsed().as_secs_f64();
-            (acceptance::replayed(&replayed.texts, &shapes, &replayed.each), Some(replayed))
-        }
-    };
-    note_missing(&acceptance, &shapes, progress);
+    let Some((acceptance, replayed)) = accepted(request, ready, &shapes, &mut cost, progress)? else { return Ok(None) };
     let begin = Instant::now();
     let Some(timed) = rounds::time(request, ready, &acceptance, progress)? else { return Ok(None) };
     cost.timing_s = begin.elapsed().as_secs_f64();
@@ -109,6 +98,46 @@ fn make(
         captures,
         cost,
     }))
+}
+
+/// What every tree of the space accepts, told by our engine, which is loaded for it. `None` when the user wanted to stop.
+///
+/// # Errors
+/// When the engine cannot run the models.
+pub fn acceptance(
+    request: &SweepRequest<'_>,
+    ready: &mut Ready,
+    progress: &mut dyn Progress,
+) -> Result<Option<AcceptanceTable>, TunerError> {
+    if ready.imported.is_none() {
+        ready.load()?;
+    }
+    let shapes = shapes(ready);
+    let accepted = accepted(request, ready, &shapes, &mut Cost::default(), progress)?;
+    Ok(accepted.map(|(table, _)| table))
+}
+
+/// Imported, or replayed.
+fn accepted(
+    request: &SweepRequest<'_>,
+    ready: &mut Ready,
+    shapes: &[TreeShape],
+    cost: &mut Cost,
+    progress: &mut dyn Progress,
+) -> Result<Option<(AcceptanceTable, Option<Replayed>)>, TunerError> {
+    let found = match ready.imported.clone() {
+        Some(table) => (table, None),
+        None => {
+            let Texts { texts, seconds } = texts::find(request, ready, progress)?;
+            cost.texts_s = seconds;
+            let begin = Instant::now();
+            let Some(replayed) = replay(request, ready, texts, shapes, progress)? else { return Ok(None) };
+            cost.replay_s = begin.elapsed().as_secs_f64();
+            (acceptance::replayed(&replayed.texts, shapes, &replayed.each), Some(replayed))
+        }
+    };
+    note_missing(&found.0, shapes, progress);
+    Ok(Some(found))
 }
 
 /// Every tree that speculates.

@@ -419,7 +419,7 @@ mod tests {
             origin: Origin { journal: "j".into(), host: "h".into(), shard: None },
             finished_at: 7,
             outcome: if repeat.is_multiple_of(2) {
-                Outcome::Failed { reason: "a \"reason\"\nof two lines, ä\u{0}".into() }
+                Outcome::Failed { reason: "a \"reason\"\nof two lines, ä\u{0}".into(), failure: None }
             } else {
                 Outcome::Measured(Box::new(figures))
             },

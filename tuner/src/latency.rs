@@ -8,6 +8,7 @@
 mod cholesky;
 mod cross_validation;
 mod descent;
+pub mod additive;
 pub mod design;
 mod file;
 mod fit;

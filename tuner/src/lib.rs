@@ -12,6 +12,7 @@
 pub mod acceptance;
 pub mod capture;
 pub mod configuration;
+pub mod date;
 #[cfg(test)]
 mod demo;
 pub mod error;
@@ -35,6 +36,7 @@ pub mod space;
 pub mod statistics;
 pub mod strategy;
 pub mod sweep;
+pub mod system;
 mod whole_file;
 pub mod workload;
 

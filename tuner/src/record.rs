@@ -2,6 +2,7 @@
 
 use schemas::sweep::Metric;
 use serde::{Deserialize, Serialize};
+use servers::failure::Failure;
 
 use crate::{
     configuration::{Configuration, Load},
@@ -97,6 +98,9 @@ pub enum Outcome {
     Failed {
         /// The error's words.
         reason: String,
+        /// What a server's log tells of it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<Failure>,
     },
 }
 
@@ -331,7 +335,7 @@ impl Record {
     pub fn failure(&self) -> Option<&str> {
         match &self.outcome {
             Outcome::Measured(_) => None,
-            Outcome::Failed { reason } => Some(reason),
+            Outcome::Failed { reason, .. } => Some(reason),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Which trials run, and when that is enough.
 
 mod anneal;
+mod few_starts;
 mod guided;
 mod listed;
 mod shard;
@@ -9,7 +10,10 @@ mod tests;
 
 use schemas::sweep::{Metric, Search, StrategyName};
 
-pub use self::shard::Shard;
+pub use self::{
+    few_starts::{Found, most_trials as few_starts_trials, run as few_starts},
+    shard::Shard,
+};
 use crate::{
     TunerError,
     configuration::Load,
@@ -30,6 +34,8 @@ pub struct Race {
     pub repeats: usize,
     /// What counts as better.
     pub metric: Metric,
+    /// Whether every configuration costs a start of the system, so that all its trials run one after the other.
+    pub restarts: bool,
 }
 
 /// Where trials are measured.
@@ -95,7 +101,7 @@ impl Race {
     /// The baselines under every load, as often as asked for.
     pub fn baseline_trials(&self) -> Vec<Trial> {
         let baselines: Vec<Entrant> = self.baselines().cloned().collect();
-        listed::interleaved(&baselines, &self.loads, 0..self.repeats)
+        listed::ordered(self, &baselines)
     }
 
     /// How it stands under a load; `None` before its first trial.

@@ -1,7 +1,8 @@
 //! The whole way: sweep file → plan → trials → journal → ranking → tuned file.
 
-mod engine_bench;
+mod on_servers;
 pub(crate) mod prepare;
+mod system_bench;
 
 use std::{
     path::{Path, PathBuf},
@@ -15,8 +16,8 @@ use schemas::{
 };
 
 use self::{
-    engine_bench::EngineBench,
     prepare::{Ready, prepare},
+    system_bench::{Field, SystemBench},
 };
 pub use crate::strategy::StopReason;
 use crate::{
@@ -24,12 +25,14 @@ use crate::{
     configuration::Load,
     estimate::Estimate,
     guidance,
+    guide::Guide,
     journal::{self, Header, Journal},
     outcome,
     record::{Fingerprint, Record, Trial},
     selection::{LoadRanking, rank},
     space::Expanded,
     strategy::{self, Halt, Planned, Shard},
+    system::InProcess,
 };
 
 /// What to sweep, and how.
@@ -118,6 +121,31 @@ pub trait Progress {
     fn note(&mut self, _text: &str) {}
 }
 
+/// What is known of a sweep before anything is loaded.
+#[derive(Clone, Debug)]
+pub struct Outline {
+    /// How many trials.
+    pub planned: Planned,
+    /// As [`Plan::trials`].
+    pub trials: Vec<Trial>,
+    /// The configurations, and what was dropped.
+    pub space: Expanded,
+    /// How requests come.
+    pub loads: Vec<Load>,
+}
+
+/// Says what a sweep would try. Loads no weights and takes no time.
+///
+/// # Errors
+/// When the target says nothing of itself, a table cannot be read, or the search cannot go over the space.
+pub fn outline(request: &SweepRequest<'_>) -> Result<Outline, TunerError> {
+    let mut space = prepare::space(request)?;
+    let race = prepare::race(request, &mut space)?;
+    let search = &request.file.search;
+    let trials = strategy::list(search, &race).unwrap_or_else(|| race.baseline_trials());
+    Ok(Outline { planned: strategy::planned(search, &race), trials, space, loads: race.loads })
+}
+
 /// Says what a sweep would do, and measures what its estimate of time rests on. Writes nothing.
 ///
 /// # Errors
@@ -169,6 +197,9 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     if !request.resume && journal::exists(&request.out) {
         return Err(journal::already_there(&request.out));
     }
+    if !request.file.system.is_in_process() {
+        return on_servers::run(request, progress);
+    }
     let mut ready = prepare(request)?;
     let search = &request.file.search;
     let planned = strategy::planned(search, &ready.race);
@@ -181,20 +212,35 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     };
     progress.planned(planned, records.len());
     let predictions = guide.as_ref().map_or(&[][..], |guide| &guide.predictions);
-    let mut bench = EngineBench::new(request, &mut ready, journal, records, progress);
+    let field = Field::from(&ready);
+    let mut system = InProcess::new(&mut ready);
+    let mut bench = SystemBench::new(request, field, &mut system, journal, records, progress);
     let searched = strategy::search(search, &bench.race(), predictions, &mut bench);
-    let (records, ran, kept) = bench.end();
+    let measured = bench.end();
+    let context_length = ready.engine()?.capacity().context_length;
+    finish(request, searched, measured, context_length, &ready.fingerprint, guide.as_ref())
+}
+
+/// Ranks what was measured, and writes the tuned file.
+fn finish(
+    request: &SweepRequest<'_>,
+    searched: Result<StopReason, Halt>,
+    (records, ran, kept): (Vec<Record>, usize, usize),
+    context_length: usize,
+    fingerprint: &Fingerprint,
+    guide: Option<&Guide>,
+) -> Result<SweepSummary, TunerError> {
+    let search = &request.file.search;
     let stopped = match searched {
         Ok(reason) | Err(Halt::Stop(reason)) => reason,
         Err(Halt::Failed(error)) => return Err(error),
     };
     let ranking = rank(&records, request.file.objective.metric);
-    let context_length = ready.engine()?.capacity().context_length;
     let tuned =
-        outcome::tuned(&request.file, &request.folder, context_length, &ready.fingerprint, &ranking, guide.as_ref());
+        outcome::tuned(&request.file, &request.folder, context_length, fingerprint, &ranking, guide);
     let ended = |mut tuned: TunedFile| {
         tuned.measured.search = format!("{}: {}", search.strategy.name(), stopped.words());
-        tuned
+        outcome::dated(tuned, &records)
     };
     let tuned = tuned.map(|tuned| outcome::write(&ended(tuned), &request.out)).transpose()?;
     Ok(SweepSummary { records, ran, kept, ranking, tuned, stopped })

@@ -48,7 +48,7 @@ impl Progress for Told {
 fn figures(record: &Record) -> &Measurement {
     match &record.outcome {
         Outcome::Measured(figures) => figures,
-        Outcome::Failed { reason } => panic!("{reason}"),
+        Outcome::Failed { reason, .. } => panic!("{reason}"),
     }
 }
 

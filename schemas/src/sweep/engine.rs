@@ -66,8 +66,8 @@ pub struct EngineSettings {
 impl Models {
     pub(super) fn check(&self) -> Result<(), Wrong> {
         match (&self.model_shape, self.target.is_empty(), self.draft.is_empty()) {
-            (None, true, _) => return Err(Wrong::at(&["models"], "missing field `target`")),
-            (None, _, true) => return Err(Wrong::at(&["models"], "missing field `draft`")),
+            (None, true, _) => return Err(Wrong::at(&["models"], "the key `target` is missing")),
+            (None, _, true) => return Err(Wrong::at(&["models"], "the key `draft` is missing")),
             (Some(_), false, _) | (Some(_), _, false) => {
                 return Err(Wrong::at(
                     &["models", "model_shape"],
@@ -84,7 +84,7 @@ impl Models {
         if DTYPES.contains(&self.dtype.as_str()) {
             return Ok(());
         }
-        Err(Wrong::at(&["models", "dtype"], format!("{:?} is not one of {}", self.dtype, DTYPES.join(", "))))
+        Err(Wrong::word(&["models", "dtype"], &self.dtype, &DTYPES))
     }
 }
 
@@ -92,8 +92,7 @@ impl EngineSettings {
     pub(super) fn check(&self) -> Result<(), Wrong> {
         let number = self.device.strip_prefix("cuda:").is_some_and(|number| number.parse::<usize>().is_ok());
         if !number && !["auto", "cpu", "cuda"].contains(&self.device.as_str()) {
-            let reason = format!("{:?} is not one of auto, cpu, cuda, cuda:N", self.device);
-            return Err(Wrong::at(&["engine", "device"], reason));
+            return Err(Wrong::word(&["engine", "device"], &self.device, &["auto", "cpu", "cuda", "cuda:N"]));
         }
         if let Some(context_length) = self.context_length {
             within(&["engine", "context_length"], context_length)?;

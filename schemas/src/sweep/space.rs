@@ -83,10 +83,10 @@ impl KnobLists {
         }
         const BACKENDS: [&str; 3] = ["auto", "rows", "tiles"];
         // Other engines know their own names.
-        if system == SystemKind::Spectune
-            && let Some(at) = self.attention_backend.iter().position(|name| !BACKENDS.contains(&name.as_str())) {
-            let reason = format!("{:?} is not one of {}", self.attention_backend[at], BACKENDS.join(", "));
-            return Err(Wrong::at(&["knobs", "attention_backend"], reason).element(at));
+        let ours = system == SystemKind::Spectune;
+        let unknown = |name: &String| ours && !BACKENDS.contains(&name.as_str());
+        if let Some(at) = self.attention_backend.iter().position(unknown) {
+            return Err(Wrong::word(&["knobs", "attention_backend"], &self.attention_backend[at], &BACKENDS).element(at));
         }
         Ok(())
     }

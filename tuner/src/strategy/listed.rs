@@ -20,7 +20,7 @@ pub fn run(trials: &[Trial], race: &Race, bench: &mut dyn Bench) -> Result<StopR
 
 /// Everything.
 pub fn grid(race: &Race) -> Vec<Trial> {
-    interleaved(&race.entrants, &race.loads, 0..race.repeats)
+    ordered(race, &race.entrants)
 }
 
 /// Baselines first, the rest in random order; with a budget of trials only as many as can be measured in full.
@@ -34,8 +34,42 @@ pub fn random(search: &Search, race: &Race) -> Vec<Trial> {
     }
     rest.sort_by(|a, b| a.configuration.knobs.cmp(&b.configuration.knobs));
     chosen.extend(rest);
-    let mut trials = interleaved(&chosen, &race.loads, 0..race.repeats);
+    let mut trials = ordered(race, &chosen);
     trials.truncate(search.trials.unwrap_or(usize::MAX));
+    trials
+}
+
+/// All trials of configurations, in the order that the system's cost of changes asks for.
+pub fn ordered(race: &Race, entrants: &[Entrant]) -> Vec<Trial> {
+    match race.restarts {
+        true => grouped(entrants, &race.loads, race.repeats),
+        false => interleaved(entrants, &race.loads, 0..race.repeats),
+    }
+}
+
+/// Configurations outermost, since each costs a start; then repeats, then loads, every second repeat backwards. No speculation, with
+/// which all are compared, runs half of its repeats at the end: a drift of the machine between first and last start then shows as
+/// scatter, and does not pass for a difference.
+pub fn grouped(entrants: &[Entrant], loads: &[Load], repeats: usize) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    let of = |one: &Entrant, repeats: std::ops::Range<usize>| -> Vec<Trial> {
+        let each = |repeat: usize| {
+            let mut loads = loads.to_vec();
+            if repeat % 2 == 1 {
+                loads.reverse();
+            }
+            let configuration = one.configuration.clone();
+            loads.into_iter().map(move |load| Trial { configuration: configuration.clone(), load, repeat })
+        };
+        repeats.flat_map(each).collect()
+    };
+    // A start is worth it only where enough comes between the halves.
+    let splits = |one: &Entrant| one.role == Role::NoSpeculation && repeats > 1 && entrants.len() > 2;
+    for one in entrants {
+        let first = if splits(one) { repeats.div_ceil(2) } else { repeats };
+        trials.extend(of(one, 0..first));
+    }
+    entrants.iter().filter(|one| splits(one)).for_each(|one| trials.extend(of(one, repeats.div_ceil(2)..repeats)));
     trials
 }
 

@@ -1,7 +1,10 @@
 //! What a sweep needs before its first trial: the engine, the workload, the race.
 
+use std::{path::Path, sync::Arc};
+
 use engine::{
     Engine, EngineError, EngineOptions, ShapePolicy,
+    checkpoint::Folder,
     options::{default_shape, default_shape_of},
 };
 use schemas::{sweep::SweepFile, tree::TreeShape};
@@ -16,7 +19,7 @@ use crate::{
     settings,
     space::{Expanded, expand},
     strategy::{self, Race},
-    workload::Workload,
+    workload::{ModelText, Workload},
 };
 
 /// The parts of a sweep that is ready to run.
@@ -25,7 +28,7 @@ pub struct Ready {
     engine: Option<Engine>,
     /// What the engine is started with, but for what single configurations change.
     pub options: EngineOptions,
-    pub workload: Workload,
+    pub workload: Arc<Workload>,
     pub space: Expanded,
     pub race: Race,
     pub fingerprint: Fingerprint,
@@ -39,14 +42,62 @@ pub struct Ready {
 /// When something cannot be loaded, or the sweep file asks for what cannot be.
 pub fn prepare(request: &SweepRequest<'_>) -> Result<Ready, TunerError> {
     let file = &request.file;
-    let tables = file.space.tables.iter().map(|path| table(request, path)).collect::<Result<Vec<_>, _>>()?;
-    let mut space = expand(&file.space, &file.knobs, &tables, default(request)?);
+    let mut space = space(request)?;
     let imported = file.models.acceptance.as_ref();
     let imported = imported.map(|from| acceptance::import(&request.folder, from)).transpose()?;
     // From the whole space, so that the shards of a sweep have one setting.
     let options = options(request, &space)?;
     let engine = Engine::load(options.clone())?;
-    let workload = Workload::load(&file.workload, &request.folder, &engine)?;
+    let workload = Workload::load(&file.workload, &request.folder, &ModelText::of(&engine))?;
+    let race = race(request, &mut space)?;
+    refuse_impossible_batches(&race, &workload, &engine)?;
+    let fingerprint = fingerprint(&engine, &workload, imported.as_ref());
+    let workload = Arc::new(workload);
+    Ok(Ready { engine: Some(engine), options, workload, space, race, fingerprint, imported })
+}
+
+/// As [`prepare`], for a sweep over servers: no weights are loaded.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn without_engine(request: &SweepRequest<'_>) -> Result<(Ready, ModelText), TunerError> {
+    let file = &request.file;
+    let mut space = space(request)?;
+    let imported = file.models.acceptance.as_ref();
+    let imported = imported.map(|from| acceptance::import(&request.folder, from)).transpose()?;
+    let options = options(request, &space)?;
+    let model = ModelText::open(&options.model_path, file.engine.context_length)?;
+    let workload = Arc::new(Workload::load(&file.workload, &request.folder, &model)?);
+    let race = race(request, &mut space)?;
+    let fingerprint = Fingerprint::default();
+    Ok((Ready { engine: None, options, workload, space, race, fingerprint, imported }, model))
+}
+
+/// Hash of a model's files, or its name where it is not a folder.
+pub fn model_hash(folder: &Path, name: &str) -> String {
+    if name.is_empty() {
+        return String::new();
+    }
+    let hash = Folder::open(&folder.join(name)).and_then(|folder| folder.hash());
+    hash.unwrap_or_else(|_| name.to_owned())
+}
+
+/// The configurations of the whole sweep, whatever the shard.
+///
+/// # Errors
+/// When a table cannot be read, or the target says nothing of itself.
+pub fn space(request: &SweepRequest<'_>) -> Result<Expanded, TunerError> {
+    let file = &request.file;
+    let tables = file.space.tables.iter().map(|path| table(request, path)).collect::<Result<Vec<_>, _>>()?;
+    Ok(expand(&file.space, &file.knobs, &tables, default(request)?))
+}
+
+/// What races: of the space, which keeps no more than that, the part of the shard.
+///
+/// # Errors
+/// When the search cannot go over it.
+pub fn race(request: &SweepRequest<'_>, space: &mut Expanded) -> Result<Race, TunerError> {
+    let file = &request.file;
     if let Some(shard) = request.shard {
         space.entrants = shard.of(&space.entrants);
     }
@@ -55,10 +106,32 @@ pub fn prepare(request: &SweepRequest<'_>) -> Result<Ready, TunerError> {
         loads: settings::loads(file),
         repeats: file.search.repeats,
         metric: file.objective.metric,
+        restarts: !file.system.is_in_process(),
     };
     strategy::check(&file.search, &race)?;
-    let fingerprint = fingerprint(&engine, &workload, imported.as_ref());
-    Ok(Ready { engine: Some(engine), options, workload, space, race, fingerprint, imported })
+    Ok(race)
+}
+
+/// A batch that can never run together would be measured as failures after minutes, one for each configuration. What is
+/// counted here is the least that it needs: its prompts and what they generate, without the tree.
+fn refuse_impossible_batches(race: &Race, workload: &Workload, engine: &Engine) -> Result<(), TunerError> {
+    let capacity = engine.capacity();
+    for load in &race.loads {
+        let Some(batch) = load.batch_size().map(|batch| batch.min(engine.max_running_requests())) else { continue };
+        let tokens = workload.requests.iter().cycle().take(batch).map(|request| {
+            request.input_ids.len().saturating_add(request.stop.max_new_tokens.unwrap_or_default())
+        });
+        let pages = tokens.fold(0_usize, |sum, tokens| sum.saturating_add(tokens.div_ceil(capacity.page_size)));
+        // Prompts that begin alike share pages where there is a prefix cache; a sweep has none.
+        if pages > capacity.pages {
+            return Err(TunerError::BatchTooLarge {
+                batch,
+                needed: pages.saturating_mul(capacity.page_size),
+                room: capacity.pages.saturating_mul(capacity.page_size),
+            });
+        }
+    }
+    Ok(())
 }
 
 impl Ready {
@@ -91,6 +164,24 @@ impl Ready {
         self.engine = None;
         self.engine = Some(Engine::load(options)?);
         Ok(())
+    }
+
+    /// Loads the engine where there is none, for what only it can tell.
+    ///
+    /// # Errors
+    /// As [`Engine::load`].
+    pub fn load(&mut self) -> Result<(), TunerError> {
+        if self.engine.is_none() {
+            let engine = Engine::load(self.options.clone())?;
+            self.fingerprint = fingerprint(&engine, &self.workload, self.imported.as_ref());
+            self.engine = Some(engine);
+        }
+        Ok(())
+    }
+
+    /// Gives the engine's memory back.
+    pub fn unload(&mut self) {
+        self.engine = None;
     }
 
     /// What the user should know before the first trial.

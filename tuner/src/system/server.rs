@@ -4,6 +4,7 @@
 //! next one starts, when its processes are gone and the GPU's memory is back.
 
 mod gpu_memory;
+mod host;
 mod launch;
 mod observed;
 mod resolved;
@@ -30,6 +31,7 @@ use servers::{
 };
 
 use self::gpu_memory::GpuMemory;
+pub use self::host::Host;
 pub use self::launch::{LaunchPlan, words};
 use super::{SwitchCost, System, SystemError};
 use crate::{

@@ -1,56 +1,76 @@
-//! Trials on the engine, each kept in the journal as soon as it is finished.
+//! Trials on a system, each kept in the journal as soon as it is finished.
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::atomic::Ordering,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use engine::EngineError;
-
 use super::{Progress, SweepRequest, prepare::Ready};
 use crate::{
-    acceptance,
-    configuration::{Configuration, Knobs, Load},
+    configuration::{Configuration, Load},
     journal::Journal,
-    record::{Measurement, Outcome, Record, Role, Trial},
-    runner::{self, Ended, Terms},
-    settings,
+    record::{Fingerprint, Measurement, Outcome, Record, Role, Trial},
+    runner::{Ended, Terms},
     strategy::{Bench, Halt, Race, StopReason},
+    system::{System, server::failure_of},
+    workload::Workload,
 };
 
-/// The engine with the journal.
-pub struct EngineBench<'a> {
+/// What trials are made of.
+#[derive(Clone)]
+pub struct Field {
+    /// What races.
+    pub race: Race,
+    /// What each trial asks.
+    pub workload: Arc<Workload>,
+    /// Where and on what.
+    pub fingerprint: Fingerprint,
+}
+
+/// A system with the journal.
+pub struct SystemBench<'a> {
     request: &'a SweepRequest<'a>,
-    ready: &'a mut Ready,
+    field: Field,
+    system: &'a mut dyn System,
     journal: Journal,
     records: Vec<Record>,
-    /// Where a trial stands in the records, by its id.
+    /// The index of each trial's record, by its id.
     places: HashMap<String, usize>,
-    /// Of what the parts of a round are timed beside the trials, or could not be.
+    /// Configurations and loads of which the parts of a round are timed apart from the trials, or could not be.
     timed_apart: HashSet<(Configuration, Load)>,
     /// Whether the device has failed at that, so that it is not tried again: a restart for each would take too long.
     fails_apart: bool,
     progress: &'a mut dyn Progress,
-    /// How the engine is set up now.
-    knobs: Knobs,
     begin: Instant,
     /// Records that were there from before.
     kept: usize,
 }
 
-impl<'a> EngineBench<'a> {
-    /// Goes on behind the records that are there.
+impl From<&Ready> for Field {
+    fn from(ready: &Ready) -> Self {
+        Self {
+            race: ready.race.clone(),
+            workload: ready.workload.clone(),
+            fingerprint: ready.fingerprint.clone(),
+        }
+    }
+}
+
+impl<'a> SystemBench<'a> {
+    /// Goes on after the records that are there.
     pub fn new(
         request: &'a SweepRequest<'a>,
-        ready: &'a mut Ready,
+        field: Field,
+        system: &'a mut dyn System,
         journal: Journal,
         records: Vec<Record>,
         progress: &'a mut dyn Progress,
     ) -> Self {
         Self {
             request,
-            ready,
+            field,
+            system,
             journal,
             places: records.iter().enumerate().map(|(at, record)| (record.id.clone(), at)).collect(),
             timed_apart: records.iter().filter_map(timed_apart).collect(),
@@ -58,14 +78,13 @@ impl<'a> EngineBench<'a> {
             kept: records.len(),
             records,
             progress,
-            knobs: Knobs::default(),
             begin: Instant::now(),
         }
     }
 
     /// What races.
     pub fn race(&self) -> Race {
-        self.ready.race.clone()
+        self.field.race.clone()
     }
 
     /// All records, how many ran now, and how many were there from before.
@@ -88,46 +107,27 @@ impl<'a> EngineBench<'a> {
         Ok(())
     }
 
-    /// Restarts the engine where the trial needs other settings than it has. Settings that do not work fail the trial.
-    fn set(&mut self, knobs: &Knobs) -> Result<(), EngineError> {
-        if self.knobs == *knobs {
-            return Ok(());
-        }
-        let options = settings::options_with(&self.ready.options, knobs);
-        match self.ready.restart(options) {
-            Ok(()) => {
-                self.knobs = knobs.clone();
-                Ok(())
-            }
-            Err(error) => {
-                self.ready.restart(self.ready.options.clone())?;
-                self.knobs = Knobs::default();
-                Err(error)
-            }
-        }
-    }
-
     fn run(&mut self, trial: &Trial) -> Result<Outcome, Halt> {
-        let ran = match self.set(&trial.configuration.knobs) {
-            Ok(()) => self.run_on_engine(trial),
-            Err(error) => Err(error),
+        let workload = self.field.workload.clone();
+        let terms = Terms {
+            workload: &workload,
+            objective: self.request.file.objective,
+            simulate_accept_length: None,
+            interrupted: self.request.interrupted,
         };
+        let configured = self.system.configure(&trial.configuration);
+        self.system.notes().iter().for_each(|note| self.progress.note(note));
+        let ran = configured.and_then(|()| self.system.run(trial, &terms));
         match ran {
             Ok(Ended::Measured(figures)) => Ok(Outcome::Measured(figures)),
             Ok(Ended::Interrupted) => Err(Halt::Stop(StopReason::Interrupted)),
+            Err(_) if self.request.interrupted.load(Ordering::Relaxed) => Err(Halt::Stop(StopReason::Interrupted)),
             Err(error) => {
-                self.recover(&error).map_err(|error| Halt::Failed(error.into()))?;
-                Ok(Outcome::Failed { reason: error.to_string() })
+                let error = self.system.explain(error);
+                self.system.recover(&error).map_err(|error| Halt::Failed(error.into()))?;
+                Ok(Outcome::Failed { reason: error.to_string(), failure: failure_of(&error).cloned() })
             }
         }
-    }
-
-    /// A device that failed is not to be trusted: starts afresh.
-    fn recover(&mut self, error: &EngineError) -> Result<(), EngineError> {
-        if !matches!(error, EngineError::Device(_)) && self.ready.is_idle() {
-            return Ok(());
-        }
-        self.ready.restart(settings::options_with(&self.ready.options, &self.knobs))
     }
 
     /// Adds the parts of a round to a trial that did not measure them, once for each configuration and load. They are left
@@ -138,15 +138,14 @@ impl<'a> EngineBench<'a> {
         if unwanted || self.fails_apart || !self.timed_apart.insert(of) {
             return;
         }
-        let ready = self.ready.parts();
-        match ready.and_then(|(engine, workload)| runner::parts::time(engine, trial, workload, figures)) {
+        match self.system.time_parts(trial, figures) {
             Ok(parts) => figures.parts_apart = parts,
             Err(error) => {
                 let Trial { configuration, load, .. } = trial;
                 let words = format!("{configuration} at {load}: the parts of a round could not be timed: {error}");
                 self.progress.note(&words);
-                self.fails_apart = matches!(error, EngineError::Device(_));
-                if let Err(error) = self.recover(&error) {
+                self.fails_apart = error.needs_restart();
+                if let Err(error) = self.system.recover(&error) {
                     // The next trial tries again, and fails if it must.
                     self.progress.note(&error.to_string());
                 }
@@ -154,18 +153,8 @@ impl<'a> EngineBench<'a> {
         }
     }
 
-    fn run_on_engine(&mut self, trial: &Trial) -> Result<Ended, EngineError> {
-        let imported = self.ready.imported.as_ref();
-        let accept_length = imported.map(|table| acceptance::length_of(table, &trial.configuration)).transpose()?;
-        let interrupted = self.request.interrupted;
-        let objective = self.request.file.objective;
-        let (engine, workload) = self.ready.parts()?;
-        let terms = Terms { workload, objective, simulate_accept_length: accept_length, interrupted };
-        runner::run(engine, trial, &terms)
-    }
-
     fn role(&self, trial: &Trial) -> Role {
-        let found = self.ready.race.entrants.iter().find(|one| one.configuration == trial.configuration);
+        let found = self.field.race.entrants.iter().find(|one| one.configuration == trial.configuration);
         found.map_or(Role::Candidate, |one| one.role)
     }
 }
@@ -175,9 +164,9 @@ fn timed_apart(record: &Record) -> Option<(Configuration, Load)> {
     record.measurement()?.parts_apart.map(|_| (record.trial.configuration.clone(), record.trial.load))
 }
 
-impl Bench for EngineBench<'_> {
+impl Bench for SystemBench<'_> {
     fn measure(&mut self, trial: &Trial) -> Result<&Record, Halt> {
-        let id = trial.id(&self.ready.fingerprint);
+        let id = trial.id(&self.field.fingerprint);
         if let Some(at) = self.places.get(&id) {
             return Ok(&self.records[*at]);
         }
@@ -191,7 +180,7 @@ impl Bench for EngineBench<'_> {
             id: id.clone(),
             role: self.role(trial),
             trial: trial.clone(),
-            fingerprint: self.ready.fingerprint.clone(),
+            fingerprint: self.field.fingerprint.clone(),
             origin: self.journal.origin().clone(),
             finished_at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs(),
             outcome,

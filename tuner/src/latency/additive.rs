@@ -1,0 +1,151 @@
+//! Round times of an engine of which little is known: a sum of a few costs, none below zero, fitted to few measured points.
+//!
+//! What a round of a batch takes is taken to be: a fixed part, a part for each verified row, a part for each draft step, a part for each
+//! row of a draft step, and a part for each token that it yields, which is how prompts that are read between rounds show. Where an
+//! engine's kernels change their ways with the number of rows, this misses it: the error of points that are left out says how far.
+
+use std::collections::BTreeMap;
+
+use schemas::tree::TreeShape;
+
+/// A measured configuration at a batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Observation {
+    /// The tree.
+    pub shape: TreeShape,
+    /// Running requests.
+    pub batch: usize,
+    /// Tokens that a round yields for a request.
+    pub accept_length: f64,
+    /// Wall time of a round in ms, all that happens between rounds included.
+    pub round_ms: f64,
+}
+
+/// Costs in ms.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdditiveModel {
+    costs: [f64; TERMS],
+}
+
+const TERMS: usize = 5;
+/// Sweeps of the descent; it converges in far fewer.
+const SWEEPS: usize = 2000;
+/// Pulls costs towards zero where points leave them open: relative to the size of their column.
+const RIDGE: f64 = 1e-6;
+
+impl AdditiveModel {
+    /// Fits the costs to points by their relative errors. `None` without points.
+    pub fn fit(points: &[Observation]) -> Option<Self> {
+        let rows: Vec<([f64; TERMS], f64)> = points
+            .iter()
+            .filter(|point| point.round_ms > 0.0 && point.round_ms.is_finite())
+            // Relative errors: each row is divided by what was measured.
+            .map(|point| (terms(point.shape, point.batch, point.accept_length).map(|term| term / point.round_ms), 1.0))
+            .collect();
+        if rows.is_empty() {
+            return None;
+        }
+        let mut costs = [0.0; TERMS];
+        // Coordinate descent on non-negative least squares: each cost in turn takes its best value with the others as they are.
+        for _ in 0..SWEEPS {
+            for at in 0..TERMS {
+                let square: f64 = rows.iter().map(|(row, _)| row[at] * row[at]).sum();
+                let rest: f64 = rows.iter().map(|(row, value)| row[at] * (value - dot(row, &costs) + row[at] * costs[at])).sum();
+                costs[at] = if square > 0.0 { (rest / (square * (1.0 + RIDGE))).max(0.0) } else { 0.0 };
+            }
+        }
+        Some(Self { costs })
+    }
+
+    /// The predicted time of a round in ms.
+    pub fn round_ms(&self, shape: TreeShape, batch: usize, accept_length: f64) -> f64 {
+        dot(&terms(shape, batch, accept_length), &self.costs)
+    }
+
+    /// What is predicted of each point when all points of its shape are left out of the fit, in ms: what is to be expected of a shape that
+    /// was never started. `None` with fewer than three shapes.
+    pub fn left_out_ms(points: &[Observation]) -> Option<Vec<f64>> {
+        let mut shapes: Vec<TreeShape> = points.iter().map(|point| point.shape).collect();
+        shapes.sort_unstable();
+        shapes.dedup();
+        if shapes.len() < 3 {
+            return None;
+        }
+        let without = |shape: &TreeShape| {
+            let rest: Vec<Observation> = points.iter().filter(|point| point.shape != *shape).copied().collect();
+            Some((*shape, Self::fit(&rest)?))
+        };
+        let models: BTreeMap<TreeShape, Self> = shapes.iter().filter_map(without).collect();
+        points
+            .iter()
+            .map(|point| Some(models.get(&point.shape)?.round_ms(point.shape, point.batch, point.accept_length)))
+            .collect()
+    }
+
+    /// Each cost with its name, in ms.
+    pub fn parameters(&self) -> [(&'static str, f64); TERMS] {
+        let names =
+            ["a round", "a verified row", "a draft step", "a row of a draft step", "a token, prompts included"];
+        std::array::from_fn(|at| (names[at], self.costs[at]))
+    }
+}
+
+/// How often each cost occurs in a round of a batch.
+pub fn terms(shape: TreeShape, batch: usize, accept_length: f64) -> [f64; TERMS] {
+    let TreeShape { num_steps, topk, num_draft_tokens } = shape;
+    let (batch, steps) = (batch as f64, num_steps as f64);
+    [1.0, batch * num_draft_tokens as f64, steps, steps * batch * topk as f64, batch * accept_length]
+}
+
+fn dot(one: &[f64; TERMS], other: &[f64; TERMS]) -> f64 {
+    one.iter().zip(other).map(|(one, other)| one * other).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COSTS: [f64; TERMS] = [8.0, 0.02, 0.6, 0.01, 0.05];
+
+    fn observation(shape: &str, batch: usize, accept_length: f64) -> Observation {
+        let shape = shape.parse().expect("a shape");
+        Observation { shape, batch, accept_length, round_ms: dot(&terms(shape, batch, accept_length), &COSTS) }
+    }
+
+    fn points() -> Vec<Observation> {
+        let shapes = [("0,1,1", 1.0), ("3,1,4", 2.2), ("5,4,16", 2.9)];
+        shapes.iter().flat_map(|(shape, length)| [1, 8, 32].map(|batch| observation(shape, batch, *length))).collect()
+    }
+
+    #[test]
+    fn what_is_a_sum_of_costs_is_found_from_three_shapes() {
+        let model = AdditiveModel::fit(&points()).expect("points");
+        for (shape, batch, length) in [("8,1,9", 4, 2.8), ("2,8,8", 32, 2.1), ("7,4,32", 8, 3.1)] {
+            let expected = observation(shape, batch, length);
+            let found = model.round_ms(expected.shape, batch, length);
+            assert!((found / expected.round_ms - 1.0).abs() < 0.02, "{shape} at {batch}: {found} for {}", expected.round_ms);
+        }
+    }
+
+    #[test]
+    fn costs_are_never_below_zero() {
+        // Faster with more rows: no sum of costs is.
+        let mut points = points();
+        points.iter_mut().filter(|point| point.batch == 32).for_each(|point| point.round_ms = 1.0);
+        let model = AdditiveModel::fit(&points).expect("points");
+        assert!(model.parameters().iter().all(|(_, cost)| *cost >= 0.0), "{:?}", model.parameters());
+        assert_eq!(AdditiveModel::fit(&[]), None);
+    }
+
+    #[test]
+    fn a_shape_is_left_out_with_all_its_points() {
+        assert_eq!(AdditiveModel::left_out_ms(&points()[..6]), None, "two shapes say nothing of a third");
+        let mut points = points();
+        points.extend([1, 8, 32].map(|batch| observation("8,1,9", batch, 2.8)));
+        // One that is twice as slow as all others say shows.
+        points[4].round_ms *= 2.0;
+        let predicted = AdditiveModel::left_out_ms(&points).expect("four shapes");
+        let errors = predicted.iter().zip(&points).map(|(predicted, point)| (predicted / point.round_ms - 1.0).abs());
+        assert!(errors.fold(0.0, f64::max) > 0.3, "{predicted:?}");
+    }
+}

@@ -1,0 +1,133 @@
+//! A sweep over servers of another engine.
+//!
+//! Our engine tells acceptance, for a guided search, and gives its memory back before the first server starts; all times are the
+//! servers' own.
+
+use std::time::Instant;
+
+use schemas::sweep::StrategyName;
+use servers::api::ServerInfo;
+
+use super::{
+    Progress, SweepRequest, SweepSummary, finish, header, open,
+    prepare::{self, Ready},
+    system_bench::{Field, SystemBench},
+};
+use crate::{
+    TunerError, guidance,
+    guide::{self, AcceptanceTable, Cost, CrossValidation, Guide, Parameter, RoundTimeSummary, TimedPoint},
+    journal,
+    latency::additive::AdditiveModel,
+    record::Fingerprint,
+    settings,
+    strategy::{self, Found, Planned},
+    system::{
+        System,
+        server::{Host, LaunchPlan, Servers},
+    },
+};
+
+/// Runs it.
+pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<SweepSummary, TunerError> {
+    let file = &request.file;
+    let (mut ready, model) = prepare::without_engine(request)?;
+    ready.notes(request).iter().for_each(|note| progress.note(note));
+    let is_guided = file.search.strategy == StrategyName::Guided;
+    let begin = Instant::now();
+    let acceptance = if is_guided { guidance::acceptance(request, &mut ready, progress)? } else { None };
+    let replay_s = begin.elapsed().as_secs_f64();
+    ready.unload();
+
+    let most = settings::max_running_requests(file, &ready.space.entrants);
+    let plan = LaunchPlan::of(file, &request.folder, most);
+    let mut system = Servers::new(plan, &file.system, request.out.clone(), request.interrupted)?;
+    // Which engine it is, and of which version, only a server tells. No speculation is measured first in any case.
+    let first = ready.race.entrants.first().map(|one| one.configuration.clone()).ok_or_else(|| {
+        TunerError::Configuration("there is no configuration to measure".into())
+    })?;
+    progress.preparing("the first server", 1);
+    let info = system.info(&first)?;
+    progress.prepared(1);
+    ready.fingerprint = fingerprint(request, &ready, &info, most);
+
+    let planned = match is_guided {
+        true => Planned { trials: strategy::few_starts_trials(&file.search, &ready.race), exact: false },
+        false => strategy::planned(&file.search, &ready.race),
+    };
+    let (journal, records) = open(request, &header(request, &ready, planned), progress)?;
+    progress.planned(planned, records.len());
+    let mut found = Found::default();
+    let mut bench = SystemBench::new(request, Field::from(&ready), &mut system, journal, records, progress);
+    let searched = match &acceptance {
+        Some(table) => strategy::few_starts(&file.search, &ready.race, table, &mut found, &mut bench),
+        None => strategy::search(&file.search, &ready.race, &[], &mut bench),
+    };
+    let measured = bench.end();
+    // Whatever happened, no server stays.
+    let stopped = system.stop();
+    let guide = acceptance.and_then(|acceptance| guide_of(&ready.fingerprint, acceptance, found, replay_s));
+    if let Some(guide) = &guide {
+        guide::write(guide, &request.out)?;
+    }
+    let summary = finish(request, searched, measured, model.context_length, &ready.fingerprint, guide.as_ref());
+    stopped?;
+    summary
+}
+
+/// What was known before finalists were measured, and what it rests on; `None` where too little was measured to predict.
+fn guide_of(fingerprint: &Fingerprint, acceptance: AcceptanceTable, found: Found, replay_s: f64) -> Option<Guide> {
+    let Found { predictions, model, points } = found;
+    let left_out = AdditiveModel::left_out_ms(&points)?;
+    let mut errors: Vec<f64> =
+        left_out.iter().zip(&points).map(|(predicted, point)| (predicted / point.round_ms - 1.0).abs()).collect();
+    errors.sort_by(f64::total_cmp);
+    let at = |share: f64| errors[((errors.len() as f64 * share) as usize).min(errors.len() - 1)];
+    let error = CrossValidation { median: at(0.5), p90: at(0.9), largest: at(1.0) };
+    let timed = points.iter().zip(&left_out).map(|(point, left_out_ms)| TimedPoint {
+        shape: point.shape,
+        batch: point.batch,
+        context: 0,
+        measured_ms: point.round_ms,
+        left_out_ms: *left_out_ms,
+    });
+    let parameters = model?.parameters();
+    let parameter = |(name, value)| Parameter { name: format!("cost of {name}"), value, unit: "ms".into() };
+    Some(Guide {
+        format: guide::FORMAT,
+        fingerprint: fingerprint.clone(),
+        acceptance,
+        round_times: RoundTimeSummary {
+            parameters: parameters.into_iter().map(parameter).collect(),
+            error,
+            points: timed.collect(),
+        },
+        predictions,
+        rounds_by_batch: Vec::new(),
+        captures: Vec::new(),
+        cost: Cost { replay_s, ..Cost::default() },
+    })
+}
+
+/// Where it runs and on what.
+fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo, most: usize) -> Fingerprint {
+    let system = &request.file.system;
+    let host = Host::this();
+    let version = info.version.as_deref().unwrap_or("of an unknown version");
+    let start = match &system.url {
+        Some(url) => format!("at {url}"),
+        None => [system.command.as_slice(), system.extra_args.as_slice()].concat().join(" "),
+    };
+    let env: String = system.env.iter().map(|(name, value)| format!(", {name}={value}")).collect();
+    let models = &request.file.models;
+    Fingerprint {
+        device: if host.gpus.is_empty() { "cpu".into() } else { "gpu".into() },
+        units: host.gpus.len().max(1),
+        device_name: if host.gpus.is_empty() { host.processor } else { host.gpus.join(" + ") },
+        driver: host.driver,
+        engine: format!("{} {version}", system.kind.name()),
+        target: prepare::model_hash(&request.folder, &models.target),
+        draft: prepare::model_hash(&request.folder, &models.draft),
+        workload: ready.workload.hash.clone(),
+        settings: format!("{}, dtype {}, at most {most} running, started by {start}{env}", models.algorithm, models.dtype),
+    }
+}
