@@ -125,7 +125,8 @@ impl SweepFile {
         }
         let kind = self.system.kind.name();
         if self.models.model_shape.is_some() {
-            let reason = format!("random weights of a shape are spectune's own: {kind} needs models.target and models.draft");
+            let reason =
+                format!("random weights of a shape are spectune's own: {kind} needs models.target and models.draft");
             return Err(Wrong::at(&["models", "model_shape"], reason));
         }
         if !self.space.tables.is_empty() {

@@ -5,10 +5,10 @@
 //! a Gaussian process over what that leaves ([`residual`]). [`RoundModel::predict`] says for every point whether it lies
 //! within what was measured.
 
+pub mod additive;
 mod cholesky;
 mod cross_validation;
 mod descent;
-pub mod additive;
 pub mod design;
 mod file;
 mod fit;

@@ -11,8 +11,8 @@ use std::{sync::atomic::AtomicBool, time::Duration};
 use engine::{Engine, EngineError, Request, ShapePolicy};
 use schemas::sweep::Objective;
 
-pub(crate) use self::drive::{Seen, Served, Source};
 use self::drive::drive;
+pub(crate) use self::drive::{Seen, Served, Source};
 use crate::{
     configuration::{Configuration, Load},
     record::{Measurement, Trial},

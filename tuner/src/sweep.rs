@@ -31,7 +31,7 @@ use crate::{
     record::{Fingerprint, Record, Trial},
     selection::{LoadRanking, rank},
     space::Expanded,
-    strategy::{self, Halt, Planned, Shard},
+    strategy::{self, Halt, Planned, Race, Shard},
     system::InProcess,
 };
 
@@ -132,6 +132,8 @@ pub struct Outline {
     pub space: Expanded,
     /// How requests come.
     pub loads: Vec<Load>,
+    /// The command line of every configuration's server, where a server is measured.
+    pub starts: Vec<String>,
 }
 
 /// Says what a sweep would try. Loads no weights and takes no time.
@@ -143,7 +145,9 @@ pub fn outline(request: &SweepRequest<'_>) -> Result<Outline, TunerError> {
     let race = prepare::race(request, &mut space)?;
     let search = &request.file.search;
     let trials = strategy::list(search, &race).unwrap_or_else(|| race.baseline_trials());
-    Ok(Outline { planned: strategy::planned(search, &race), trials, space, loads: race.loads })
+    let starts = on_servers::starts(request, &space)?;
+    let planned = planned(request, &race);
+    Ok(Outline { planned, trials, space, loads: race.loads, starts })
 }
 
 /// Says what a sweep would do, and measures what its estimate of time rests on. Writes nothing.
@@ -236,14 +240,22 @@ fn finish(
         Err(Halt::Failed(error)) => return Err(error),
     };
     let ranking = rank(&records, request.file.objective.metric);
-    let tuned =
-        outcome::tuned(&request.file, &request.folder, context_length, fingerprint, &ranking, guide);
+    let tuned = outcome::tuned(&request.file, &request.folder, context_length, fingerprint, &ranking, guide);
     let ended = |mut tuned: TunedFile| {
         tuned.measured.search = format!("{}: {}", search.strategy.name(), stopped.words());
         outcome::dated(tuned, &records)
     };
     let tuned = tuned.map(|tuned| outcome::write(&ended(tuned), &request.out)).transpose()?;
     Ok(SweepSummary { records, ran, kept, ranking, tuned, stopped })
+}
+
+/// How many trials the search is going to ask for.
+fn planned(request: &SweepRequest<'_>, race: &Race) -> Planned {
+    let search = &request.file.search;
+    match (search.strategy, race.restarts) {
+        (StrategyName::Guided, true) => Planned { trials: strategy::few_starts_trials(search, race), exact: false },
+        _ => strategy::planned(search, race),
+    }
 }
 
 fn header(request: &SweepRequest<'_>, ready: &Ready, planned: Planned) -> Header {

@@ -94,7 +94,8 @@ fn record((trial, role): &(Trial, Role), seed: u64) -> Record {
         id.bytes().fold(seed, |sum, byte| sum.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(byte.into())) >> 33;
     let made_up = made_up::record(trial.clone(), *role, 100.0 + (draw % 1000) as f64 / 10.0);
     let failed = draw % 11 == 0;
-    let outcome = if failed { Outcome::Failed { reason: "out of memory".into(), failure: None } } else { made_up.outcome };
+    let outcome =
+        if failed { Outcome::Failed { reason: "out of memory".into(), failure: None } } else { made_up.outcome };
     Record { id, fingerprint: fingerprint(), finished_at: draw % 50, outcome, ..made_up }
 }
 
@@ -183,7 +184,8 @@ fn of_one_trial_the_measured_goes_before_the_failed_and_the_first_before_later_o
     let trial = &plan(None)[0];
     let measured = (0..).map(|seed| record(trial, seed)).find(|one| matches!(one.outcome, Outcome::Measured(_)));
     let measured = Record { finished_at: 20, ..measured.expect("one that is measured") };
-    let failed = Record { finished_at: 10, outcome: Outcome::Failed { reason: "no".into(), failure: None }, ..measured.clone() };
+    let failed =
+        Record { finished_at: 10, outcome: Outcome::Failed { reason: "no".into(), failure: None }, ..measured.clone() };
     let later = Record { finished_at: 30, ..measured.clone() };
     let mut folders = Vec::new();
     for (name, record) in [("failed", &failed), ("later", &later), ("measured", &measured)] {

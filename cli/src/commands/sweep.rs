@@ -91,8 +91,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         return jobs::emit(scheduler, &file, &arguments);
     }
     let folder = folder_of(&arguments.sweep);
-    let file = sweep_inputs::resolve(file, &folder, &source)
-        .map_err(|finding| WrongFile::new(source.clone(), finding))?;
+    let file =
+        sweep_inputs::resolve(file, &folder, &source).map_err(|finding| WrongFile::new(source.clone(), finding))?;
     let shard = jobs::shard(arguments.shard)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     let request = SweepRequest {
@@ -108,6 +108,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let at_its_place = |error: TunerError| in_file(error, &request.file, &source);
     if arguments.dry_run {
         terminal::print(&plan::outline(&tuner::sweep::outline(&request)?, &request))?;
+        // What a server takes is not known before it is started.
+        if !request.file.system.is_in_process() {
+            return Ok(Exit::Fine);
+        }
         let planned = setup::waiting("loading models to measure the estimate", |_| tuner::sweep::plan(&request));
         terminal::print(&plan::estimate(&planned.map_err(at_its_place)?, &request))?;
         return Ok(Exit::Fine);

@@ -98,12 +98,7 @@ pub fn slime(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Expor
 }
 
 /// The flags of the launch with the row's shape, and with the values that must not be left to defaults.
-fn flags(
-    row: &Row,
-    tuning: &Tuning,
-    spelling: Spelling,
-    notes: &mut Vec<String>,
-) -> Result<Vec<Flag>, ExportError> {
+fn flags(row: &Row, tuning: &Tuning, spelling: Spelling, notes: &mut Vec<String>) -> Result<Vec<Flag>, ExportError> {
     let launch = &tuning.launch;
     if launch.model_path.is_none() {
         return Err(ExportError::NoTarget);

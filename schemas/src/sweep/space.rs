@@ -86,7 +86,9 @@ impl KnobLists {
         let ours = system == SystemKind::Spectune;
         let unknown = |name: &String| ours && !BACKENDS.contains(&name.as_str());
         if let Some(at) = self.attention_backend.iter().position(unknown) {
-            return Err(Wrong::word(&["knobs", "attention_backend"], &self.attention_backend[at], &BACKENDS).element(at));
+            return Err(
+                Wrong::word(&["knobs", "attention_backend"], &self.attention_backend[at], &BACKENDS).element(at)
+            );
         }
         Ok(())
     }

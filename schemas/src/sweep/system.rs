@@ -50,7 +50,8 @@ impl SystemSettings {
     }
 
     pub(super) fn check(&self) -> Result<(), Wrong> {
-        let is_set = !self.command.is_empty() || !self.extra_args.is_empty() || !self.env.is_empty() || self.url.is_some();
+        let is_set =
+            !self.command.is_empty() || !self.extra_args.is_empty() || !self.env.is_empty() || self.url.is_some();
         match (self.is_in_process(), self.command.is_empty(), &self.url) {
             (true, ..) if is_set => {
                 let reason = "kind \"spectune\" runs in this process: leave out command, extra_args, env and url, or say \

@@ -50,7 +50,8 @@ impl AdditiveModel {
         for _ in 0..SWEEPS {
             for at in 0..TERMS {
                 let square: f64 = rows.iter().map(|(row, _)| row[at] * row[at]).sum();
-                let rest: f64 = rows.iter().map(|(row, value)| row[at] * (value - dot(row, &costs) + row[at] * costs[at])).sum();
+                let rest: f64 =
+                    rows.iter().map(|(row, value)| row[at] * (value - dot(row, &costs) + row[at] * costs[at])).sum();
                 costs[at] = if square > 0.0 { (rest / (square * (1.0 + RIDGE))).max(0.0) } else { 0.0 };
             }
         }
@@ -84,8 +85,7 @@ impl AdditiveModel {
 
     /// Each cost with its name, in ms.
     pub fn parameters(&self) -> [(&'static str, f64); TERMS] {
-        let names =
-            ["a round", "a verified row", "a draft step", "a row of a draft step", "a token, prompts included"];
+        let names = ["a round", "a verified row", "a draft step", "a row of a draft step", "a token, prompts included"];
         std::array::from_fn(|at| (names[at], self.costs[at]))
     }
 }
@@ -123,7 +123,11 @@ mod tests {
         for (shape, batch, length) in [("8,1,9", 4, 2.8), ("2,8,8", 32, 2.1), ("7,4,32", 8, 3.1)] {
             let expected = observation(shape, batch, length);
             let found = model.round_ms(expected.shape, batch, length);
-            assert!((found / expected.round_ms - 1.0).abs() < 0.02, "{shape} at {batch}: {found} for {}", expected.round_ms);
+            assert!(
+                (found / expected.round_ms - 1.0).abs() < 0.02,
+                "{shape} at {batch}: {found} for {}",
+                expected.round_ms
+            );
         }
     }
 

@@ -107,7 +107,12 @@ fn points(race: &Race, history: &[Record]) -> Vec<Observation> {
             rates.sort_by(|a, b| a.0.total_cmp(&b.0));
             if let Some((rate, accept_length)) = rates.get(rates.len() / 2) {
                 let round_ms = 1e3 * batch as f64 * accept_length / rate;
-                points.push(Observation { shape: entrant.configuration.shape, batch, accept_length: *accept_length, round_ms });
+                points.push(Observation {
+                    shape: entrant.configuration.shape,
+                    batch,
+                    accept_length: *accept_length,
+                    round_ms,
+                });
             }
         }
     }
@@ -133,10 +138,14 @@ fn predict(
         let Some(batch) = load.batch_size() else { continue };
         // Prompts take no longer with another tree.
         let of_load = || history.iter().filter(|record| record.trial.load == *load).filter_map(Record::measurement);
-        let first_token_ms = median(of_load().map(|figures| figures.time_to_first_token_ms.median).collect()).unwrap_or_default();
-        let tokens = median(of_load().map(|figures| figures.output_tokens as f64 / figures.requests.max(1) as f64).collect());
+        let first_token_ms =
+            median(of_load().map(|figures| figures.time_to_first_token_ms.median).collect()).unwrap_or_default();
+        let tokens =
+            median(of_load().map(|figures| figures.output_tokens as f64 / figures.requests.max(1) as f64).collect());
         let tokens = tokens.unwrap_or(1.0);
-        for entrant in race.entrants.iter().filter(|one| one.configuration.is_plain() && !is_measured(&one.configuration)) {
+        for entrant in
+            race.entrants.iter().filter(|one| one.configuration.is_plain() && !is_measured(&one.configuration))
+        {
             let shape = entrant.configuration.shape;
             let Some(accept_length) = acceptance.length(shape) else { continue };
             let round_ms = model.round_ms(shape, batch, accept_length);
@@ -181,8 +190,7 @@ fn most_telling<'a>(
     acceptance: &AcceptanceTable,
     points: &[Observation],
 ) -> Option<&'a Entrant> {
-    let spanned: Vec<_> =
-        points.iter().map(|point| terms(point.shape, point.batch, point.accept_length)).collect();
+    let spanned: Vec<_> = points.iter().map(|point| terms(point.shape, point.batch, point.accept_length)).collect();
     let batches: Vec<usize> = race.loads.iter().filter_map(|load| load.batch_size()).collect();
     let novelty = |entrant: &Entrant| {
         let shape = entrant.configuration.shape;

@@ -3,27 +3,27 @@
 //! Our engine tells acceptance, for a guided search, and gives its memory back before the first server starts; all times are the
 //! servers' own.
 
-use std::time::Instant;
+use std::{path::PathBuf, time::Instant};
 
 use schemas::sweep::StrategyName;
 use servers::api::ServerInfo;
 
 use super::{
-    Progress, SweepRequest, SweepSummary, finish, header, open,
+    Progress, SweepRequest, SweepSummary, finish, header, open, planned,
     prepare::{self, Ready},
     system_bench::{Field, SystemBench},
 };
 use crate::{
     TunerError, guidance,
     guide::{self, AcceptanceTable, Cost, CrossValidation, Guide, Parameter, RoundTimeSummary, TimedPoint},
-    journal,
     latency::additive::AdditiveModel,
     record::Fingerprint,
     settings,
-    strategy::{self, Found, Planned},
+    space::{Entrant, Expanded},
+    strategy::{self, Found},
     system::{
         System,
-        server::{Host, LaunchPlan, Servers},
+        server::{Host, LaunchPlan, Servers, words},
     },
 };
 
@@ -42,18 +42,18 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     let plan = LaunchPlan::of(file, &request.folder, most);
     let mut system = Servers::new(plan, &file.system, request.out.clone(), request.interrupted)?;
     // Which engine it is, and of which version, only a server tells. No speculation is measured first in any case.
-    let first = ready.race.entrants.first().map(|one| one.configuration.clone()).ok_or_else(|| {
-        TunerError::Configuration("there is no configuration to measure".into())
-    })?;
+    let first = ready
+        .race
+        .entrants
+        .first()
+        .map(|one| one.configuration.clone())
+        .ok_or_else(|| TunerError::Configuration("there is no configuration to measure".into()))?;
     progress.preparing("the first server", 1);
     let info = system.info(&first)?;
     progress.prepared(1);
     ready.fingerprint = fingerprint(request, &ready, &info, most);
 
-    let planned = match is_guided {
-        true => Planned { trials: strategy::few_starts_trials(&file.search, &ready.race), exact: false },
-        false => strategy::planned(&file.search, &ready.race),
-    };
+    let planned = planned(request, &ready.race);
     let (journal, records) = open(request, &header(request, &ready, planned), progress)?;
     progress.planned(planned, records.len());
     let mut found = Found::default();
@@ -72,6 +72,21 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     let summary = finish(request, searched, measured, model.context_length, &ready.fingerprint, guide.as_ref());
     stopped?;
     summary
+}
+
+/// The command line of every configuration's server; empty where none is started. Name and port are those of the start.
+pub fn starts(request: &SweepRequest<'_>, space: &Expanded) -> Result<Vec<String>, TunerError> {
+    let system = &request.file.system;
+    if system.is_in_process() || system.url.is_some() {
+        return Ok(Vec::new());
+    }
+    let most = settings::max_running_requests(&request.file, &space.entrants);
+    let plan = LaunchPlan::of(&request.file, &request.folder, most);
+    let line = |one: &Entrant| {
+        let launch = plan.launch(system, &one.configuration, "NAME", 0, PathBuf::new());
+        launch.map_or_else(|error| format!("cannot start: {error}"), |launch| words(&launch))
+    };
+    Ok(space.entrants.iter().map(line).collect())
 }
 
 /// What was known before finalists were measured, and what it rests on; `None` where too little was measured to predict.
@@ -128,6 +143,9 @@ fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo, mos
         target: prepare::model_hash(&request.folder, &models.target),
         draft: prepare::model_hash(&request.folder, &models.draft),
         workload: ready.workload.hash.clone(),
-        settings: format!("{}, dtype {}, at most {most} running, started by {start}{env}", models.algorithm, models.dtype),
+        settings: format!(
+            "{}, dtype {}, at most {most} running, started by {start}{env}",
+            models.algorithm, models.dtype
+        ),
     }
 }

@@ -49,11 +49,7 @@ pub struct SystemBench<'a> {
 
 impl From<&Ready> for Field {
     fn from(ready: &Ready) -> Self {
-        Self {
-            race: ready.race.clone(),
-            workload: ready.workload.clone(),
-            fingerprint: ready.fingerprint.clone(),
-        }
+        Self { race: ready.race.clone(), workload: ready.workload.clone(), fingerprint: ready.fingerprint.clone() }
     }
 }
 

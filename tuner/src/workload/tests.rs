@@ -23,7 +23,8 @@ fn load(engine: &Engine, content: &str, lines: &str) -> Result<Workload, String>
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("file"), content).expect("a file");
     let shown = folder.path().display().to_string();
-    Workload::load(&asked(lines), folder.path(), &ModelText::of(engine)).map_err(|error| error.to_string().replace(&shown, "."))
+    Workload::load(&asked(lines), folder.path(), &ModelText::of(engine))
+        .map_err(|error| error.to_string().replace(&shown, "."))
 }
 
 #[test]
@@ -83,7 +84,8 @@ fn a_bad_file_is_named_with_the_line() {
     }
     let silent = load(&engine, r#"{"turns": []}"#, "prompts = 'file'").expect_err("nobody speaks");
     assert!(silent.contains("file holds no prompt (1 were left out"), "{silent}");
-    let missing = Workload::load(&asked("trace = 'none.jsonl'"), Path::new("."), &ModelText::of(&engine)).expect_err("no file");
+    let missing =
+        Workload::load(&asked("trace = 'none.jsonl'"), Path::new("."), &ModelText::of(&engine)).expect_err("no file");
     assert!(missing.to_string().contains("cannot read none.jsonl"), "{missing}");
     let much = super::check_total(super::MOST_TOKENS + 1).expect_err("too much").to_string();
     assert!(much.contains("lower workload.requests"), "{much}");

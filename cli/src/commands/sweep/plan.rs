@@ -32,6 +32,13 @@ pub fn outline(outline: &Outline, request: &SweepRequest<'_>) -> String {
         text += &format!("  {}{role}\n", one.configuration);
     }
     text.push('\n');
+    if !outline.starts.is_empty() {
+        text += "starts, one for each configuration that is measured (name and port differ):\n";
+        for line in &outline.starts {
+            text += &format!("  {line}\n");
+        }
+        text += "\nestimate   not known before the first start: each takes what the server takes to be ready\n";
+    }
     text
 }
 
@@ -55,7 +62,8 @@ pub fn estimate(plan: &Plan, request: &SweepRequest<'_>) -> String {
         if plan.planned.exact { "" } else { " for the baselines" }
     );
     for one in &plan.estimate.basis {
-        let from = one.from_batch.map_or_else(String::new, |batch| format!(" (by batch {batch}, slower in proportion)"));
+        let from =
+            one.from_batch.map_or_else(String::new, |batch| format!(" (by batch {batch}, slower in proportion)"));
         text += &match one.tokens_per_s_per_user.zip(one.trial_seconds) {
             Some((rate, seconds)) => format!(
                 "           {}: {} tokens/s for each of {} requests{from}, so {} a trial\n",

@@ -195,7 +195,8 @@ impl LaunchPlan {
 /// A launch as one line of a shell.
 pub fn words(launch: &Launch) -> String {
     let assignments = launch.env.iter().map(|(name, value)| format!("{name}={}", schemas::launch::quoted(value)));
-    let command = std::iter::once(&launch.program).chain(&launch.args).map(|word| schemas::launch::quoted(word).to_string());
+    let command =
+        std::iter::once(&launch.program).chain(&launch.args).map(|word| schemas::launch::quoted(word).to_string());
     assignments.chain(command).collect::<Vec<_>>().join(" ")
 }
 
@@ -273,7 +274,8 @@ mod tests {
         }
         let vllm = "--dtype bfloat16 --max-model-len 2048 --max-num-seqs 8 --block-size 16 --cudagraph-capture-sizes 1 8 \
                     --no-enable-prefix-caching";
-        let chain = "--speculative-config '{\"method\":\"eagle3\",\"num_speculative_tokens\":3,\"model\":\"/m/draft\"}'";
+        let chain =
+            "--speculative-config '{\"method\":\"eagle3\",\"num_speculative_tokens\":3,\"model\":\"/m/draft\"}'";
         for (shape, expected) in [
             ("0,1,1", format!("{start} /m/target {vllm} {end}")),
             ("3,1,4", format!("{start} /m/target {chain} {vllm} {end}")),

@@ -107,7 +107,8 @@ fn rounds(generated: &Generated) -> Result<usize, SystemError> {
 pub fn check_graphs(log: &str, load: Load) -> Result<(), SystemError> {
     let Some(batch) = load.batch_size() else { return Ok(()) };
     let running = format!("#running-req: {batch},");
-    let is_bare = |line: &&str| line.contains("Decode batch") && line.contains(&running) && line.contains("cuda graph: False");
+    let is_bare =
+        |line: &&str| line.contains("Decode batch") && line.contains(&running) && line.contains("cuda graph: False");
     match log.lines().find(is_bare) {
         None => Ok(()),
         Some(line) => Err(SystemError::Unsupported(format!(

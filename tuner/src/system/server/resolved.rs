@@ -9,11 +9,7 @@ use crate::configuration::{Configuration, Load};
 
 /// What the server has rewritten: notes where it is still the configuration that was asked for, else an error. A figure that
 /// the server does not tell is not judged.
-pub fn differences(
-    info: &ServerInfo,
-    plan: &LaunchPlan,
-    configuration: &Configuration,
-) -> Result<Vec<String>, String> {
+pub fn differences(info: &ServerInfo, plan: &LaunchPlan, configuration: &Configuration) -> Result<Vec<String>, String> {
     let Some(resolved) = &info.resolved else { return Ok(Vec::new()) };
     let number = |name: &str| resolved.get(name).and_then(Value::as_u64).map(|number| number as usize);
     let triple = ["speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens"].map(number);
@@ -31,7 +27,9 @@ pub fn differences(
     let mut notes = Vec::new();
     let asked = configuration.knobs.max_running_requests.unwrap_or(plan.max_running_requests);
     if let Some(runs) = most_running(resolved).filter(|runs| *runs < asked) {
-        notes.push(format!("{configuration}: the server runs at most {runs} requests together, and was asked for {asked}"));
+        notes.push(format!(
+            "{configuration}: the server runs at most {runs} requests together, and was asked for {asked}"
+        ));
     }
     if resolved.get("disable_cuda_graph").and_then(Value::as_bool) == Some(true) {
         notes.push(format!("{configuration}: the server runs without CUDA graphs"));

@@ -1,0 +1,178 @@
+//! Sweeps over servers: `spectune serve` stands in for SGLang, whose API it speaks, as real processes over real HTTP.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Times that a sweep is killed.
+const KILLS: u64 = 10;
+
+/// A small sweep of the demo models over servers, in a folder of its own.
+struct Sweep {
+    folder: TempDir,
+}
+
+impl Sweep {
+    /// With the tables that differ.
+    fn new(system: &str, search: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the repository");
+        let content = format!(
+            "[system]\nkind = 'sglang'\nstart_timeout_s = 120\n{system}\n\
+             [models]\ntarget = '{0}/target'\ndraft = '{0}/eagle3'\nalgorithm = 'EAGLE3'\n\
+             [engine]\ndevice = 'cpu'\ncontext_length = 128\n\
+             [workload]\nrandom = {{ input_length = 8 }}\nrequests = 4\noutput_length = 12\nignore_eos = true\n\
+             [batch]\nsizes = [1, 2]\n[space]\nnum_steps = [1, 2, 4]\ntopk = [1, 2]\nnum_draft_tokens = [3, 4]\n\
+             [search]\n{search}\n",
+            root.join("models/tiny").display()
+        );
+        fs::write(folder.path().join("sweep.toml"), content).expect("a sweep file");
+        Self { folder }
+    }
+
+    /// That starts this program's own server.
+    fn of_own_server(search: &str) -> Self {
+        let program = env!("CARGO_BIN_EXE_spectune");
+        Self::new(&format!("command = ['{program}', 'serve']\nextra_args = ['--device', 'cpu']"), search)
+    }
+
+    fn out(&self) -> PathBuf {
+        self.folder.path().join("out")
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_spectune"));
+        command.arg("sweep").arg(self.folder.path().join("sweep.toml")).arg("--out").arg(self.out()).args(arguments);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("the binary starts")
+    }
+
+    /// The records of the journal.
+    fn records(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.out().join("journal.jsonl")).unwrap_or_default();
+        let lines = text.lines().skip(1).filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.map(|line| line["content"].clone()).collect()
+    }
+
+    /// Marked processes whose log is in this sweep's folder.
+    fn servers_left(&self) -> usize {
+        let folder = self.folder.path().display().to_string();
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let is_ours = |entry: &fs::DirEntry| {
+            let marked = fs::read(entry.path().join("environ")).is_ok_and(|environment| {
+                environment.split(|byte| *byte == 0).any(|one| one.starts_with(b"SPECTUNE_SERVER="))
+            });
+            marked
+                && fs::read_link(entry.path().join("fd/1"))
+                    .is_ok_and(|log| log.display().to_string().starts_with(&folder))
+        };
+        processes.filter(is_ours).count()
+    }
+}
+
+fn words(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_guided_sweep_measures_few_servers_and_predicts_the_rest() {
+    let sweep = Sweep::of_own_server("strategy = 'guided'\ncandidates = 1\nrepeats = 2");
+    let ended = sweep.run(&[]);
+    let told = words(&ended);
+    assert!(matches!(ended.status.code(), Some(0 | 1)), "{told}");
+    let records = sweep.records();
+    let failed: Vec<&Value> = records.iter().filter(|one| one["outcome"]["status"] != "measured").collect();
+    assert!(failed.is_empty(), "{failed:#?}\n{told}");
+    let engine = records[0]["fingerprint"]["engine"].as_str().expect("an engine");
+    assert!(engine.starts_with("sglang "), "{engine}");
+    // No speculation, the default, one that tells costs, and finalists: of nine configurations four at most, each with one start,
+    // and no speculation with two.
+    let mut configurations: Vec<String> =
+        records.iter().map(|one| one["trial"]["configuration"]["shape"].to_string()).collect();
+    configurations.sort();
+    configurations.dedup();
+    assert!((3..=4).contains(&configurations.len()), "{configurations:?}");
+    let starts = fs::read_dir(sweep.out().join("servers")).expect("logs").count();
+    assert!(starts <= configurations.len() + 2, "{starts} starts");
+    let guide: Value =
+        serde_json::from_str(&fs::read_to_string(sweep.out().join("guide.json")).expect("a guide")).expect("JSON");
+    assert!(guide["predictions"].as_array().is_some_and(|all| !all.is_empty()), "{guide}");
+    // Acceptance that was replayed is what the server's requests had.
+    for record in &records {
+        let shape = &record["trial"]["configuration"]["shape"];
+        let Some(row) = guide["acceptance"]["rows"].as_array().into_iter().flatten().find(|row| row["shape"] == *shape)
+        else {
+            continue;
+        };
+        let (replayed, served) = (&row["accept_length"], &record["outcome"]["accept_length"]);
+        let (replayed, served) = (replayed.as_f64().expect("a length"), served.as_f64().expect("a length"));
+        assert!((replayed - served).abs() < 1e-6, "{shape}: replayed {replayed}, served {served}");
+    }
+    assert!(sweep.out().join("report.html").exists());
+    assert_eq!(sweep.servers_left(), 0);
+}
+
+#[test]
+fn a_sweep_that_is_killed_leaves_no_server_once_it_goes_on() {
+    let sweep = Sweep::of_own_server("strategy = 'grid'\nrepeats = 2");
+    let mut behind = 0;
+    for kill in 0..KILLS {
+        let mut child =
+            sweep.command(&["--resume"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+        // A kill counts that hits a run with a server.
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while sweep.servers_left() == 0 && Instant::now() < deadline && child.try_wait().expect("a child").is_none() {
+            sleep(Duration::from_millis(20));
+        }
+        sleep(Duration::from_millis(kill * 97 % 700));
+        behind += usize::from(sweep.servers_left() > 0);
+        child.kill().expect("it dies");
+        child.wait().expect("it is dead");
+    }
+    assert!(behind > 0, "no kill hit a run with a server");
+    let ended = sweep.run(&["--resume"]);
+    assert!(matches!(ended.status.code(), Some(0 | 1)), "{}", words(&ended));
+    let mut trials: Vec<String> = sweep.records().iter().map(|one| one["trial"].to_string()).collect();
+    let all = trials.len();
+    trials.sort();
+    trials.dedup();
+    assert_eq!(trials.len(), all, "a trial was measured twice");
+    // No speculation, the default and six shapes; two batch sizes, two repeats.
+    assert_eq!(all % 4, 0, "{}", words(&ended));
+    assert_eq!(sweep.servers_left(), 0);
+}
+
+#[test]
+fn a_server_that_does_not_start_fails_its_trials_with_the_reason() {
+    let script = "echo 'launch_server.py: error: argument --dtype: invalid choice: bf17' >&2; exit 2";
+    let sweep = Sweep::new(&format!("command = ['sh', '-c', \"{script}\"]"), "strategy = 'grid'");
+    let ended = sweep.run(&[]);
+    let told = words(&ended);
+    assert_eq!(ended.status.code(), Some(3), "{told}");
+    assert!(told.contains("the engine refuses the configuration") && told.contains("invalid choice: bf17"), "{told}");
+    assert_eq!(sweep.servers_left(), 0);
+}
+
+#[test]
+fn a_dry_run_prints_every_start_and_starts_none() {
+    let sweep = Sweep::new("command = ['/nonexistent/engine']\nextra_args = ['--tp-size', '2']", "strategy = 'guided'");
+    let ended = sweep.run(&["--dry-run"]);
+    let plan = String::from_utf8_lossy(&ended.stdout);
+    assert_eq!(ended.status.code(), Some(0), "{}", words(&ended));
+    assert!(
+        plan.contains("--speculative-num-steps 4 --speculative-eagle-topk 2 --speculative-num-draft-tokens 4"),
+        "{plan}"
+    );
+    assert_eq!(plan.matches("--tp-size 2").count(), plan.matches("/nonexistent/engine").count());
+    assert!(!sweep.out().exists());
+}
