@@ -1,23 +1,21 @@
 //! From options to models on a device.
 
-mod shapes;
-
 use std::path::Path;
 
 use kernels::device::{Device, DeviceError, Element};
 use schemas::sweep::LARGEST;
 
-pub use self::shapes::{SHAPES, ShapeOfModel, shape_of};
 use crate::{
     backend::{
         Backend, cpu,
         cuda::{self, AttentionKernels, CudaOptions, Models, WeightSource},
     },
     checkpoint::{Folder, GenerationConfig, Weights, read_token_map},
-    engine::Identity,
     error::EngineError,
-    model::{HeadFacts, TargetFacts, head_facts},
+    identity::Identity,
+    model::{read_draft, read_target},
     options::{DeviceChoice, EngineOptions, LoadFormat},
+    spec::{DraftSpec, TargetSpec, published},
     text::Text,
 };
 
@@ -65,12 +63,12 @@ fn checkpoint(options: &EngineOptions, device: Option<(Device, String)>) -> Resu
         None => Box::new(cpu::load(&folder, draft.as_ref(), options, context_length)?),
         Some((device, name)) => {
             let weights = folder.weights()?;
-            let target = TargetFacts::read(&folder, &weights)?;
+            let target = read_target(&folder, &weights)?;
             let head = draft.as_ref().map(|draft| head(draft, &target, options)).transpose()?;
             let element = element(&options.dtype, folder.config.weights_dtype())?;
             let models = Models {
                 target: (target, WeightSource::Checkpoint(&weights)),
-                head: head.as_ref().map(|(facts, weights)| (facts.clone(), WeightSource::Checkpoint(weights))),
+                draft: head.as_ref().map(|(spec, weights)| (spec.clone(), WeightSource::Checkpoint(weights))),
             };
             Box::new(cuda::load(device, name, models, cuda_options(options, element, context_length))?)
         }
@@ -94,9 +92,9 @@ fn checkpoint(options: &EngineOptions, device: Option<(Device, String)>) -> Resu
     })
 }
 
-fn head(folder: &Folder, target: &TargetFacts, options: &EngineOptions) -> Result<(HeadFacts, Weights), EngineError> {
+fn head(folder: &Folder, target: &TargetSpec, options: &EngineOptions) -> Result<(DraftSpec, Weights), EngineError> {
     let weights = folder.weights()?;
-    Ok((head_facts(folder, &weights, target, options)?, weights))
+    Ok((read_draft(folder, &weights, target, options)?, weights))
 }
 
 /// Random weights of a published shape: what a round takes hardly depends on their values, as long as they differ. (Products of
@@ -107,22 +105,25 @@ fn random(options: &EngineOptions, device: Option<(Device, String)>) -> Result<L
             "--load-format dummy needs the shape of the weights: give --model-shape".into(),
         ));
     };
-    let shape = shape_of(name)?;
+    let shape = published(name)?;
     let Some((device, device_name)) = device else {
         return Err(EngineError::Configuration(
             "--load-format dummy makes weights on a CUDA device; on the CPU give --model-path a checkpoint".into(),
         ));
     };
     let context_length = context_length(name, shape.context_length, options.context_length)?;
-    let head = match &options.token_map {
-        Some(path) => shape.head().with_token_map(read_token_map(path, shape.target().vocabulary)?)?,
-        None => shape.head(),
+    let target = shape.target(options.num_layers)?;
+    let draft = shape.draft(&target);
+    let draft = match &options.token_map {
+        Some(path) => draft.with_token_map(read_token_map(path, target.vocabulary)?)?,
+        None => draft,
     };
-    let source = || WeightSource::Random { biased: shape.biased, head_norms: shape.head_norms };
-    let models = Models {
-        target: (shape.target(), source()),
-        head: Some((head, WeightSource::Random { biased: false, head_norms: false })),
+    let name = match options.num_layers {
+        Some(layers) => format!("{name} of {layers} layers"),
+        None => name.to_owned(),
     };
+    let algorithm = draft.algorithm();
+    let models = Models { target: (target, WeightSource::Random), draft: Some((draft, WeightSource::Random)) };
     let element = element(&options.dtype, Some("bfloat16"))?;
     let backend = cuda::load(device, device_name, models, cuda_options(options, element, context_length))?;
     Ok(Loaded {
@@ -130,7 +131,7 @@ fn random(options: &EngineOptions, device: Option<(Device, String)>) -> Result<L
         identity: Identity {
             name: format!("random {name}"),
             target: format!("random {name}"),
-            draft: Some(format!("random {name} {}", shape.algorithm())),
+            draft: Some(format!("random {name} {algorithm}")),
         },
         context_length,
         text: None,
@@ -169,7 +170,7 @@ fn cuda_options(options: &EngineOptions, element: Element, context_length: usize
             Some("tiles") => Some(AttentionKernels::Tiles),
             _ => None,
         },
-        asking: options.asking,
+        verify_plan: options.verify_plan,
         simulate_accept_length: options.simulate_accept_length,
     }
 }

@@ -10,10 +10,8 @@ mod llama;
 mod names;
 mod rope;
 
-pub use attention::{AttentionShape, Rows};
-pub(crate) use draft::PREFIXES;
-pub use draft::{Draft, HeadKind, head_facts, load_draft};
-pub(crate) use facts::TARGET_PREFIXES;
-pub use facts::{HeadFacts, HeadSource, LayerFacts, TargetFacts};
+pub use attention::Rows;
+pub use draft::{Draft, load_draft, read_draft};
+pub use facts::read_target;
 pub use llama::{Llama, Pass};
 pub(crate) use names::Names;

@@ -21,12 +21,13 @@ pub use self::load::load;
 use self::slot::{SlotState, Slots};
 use super::{
     Asked, Backend, Capacity, DeviceInfo, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput, Slot, StateRow,
-    TargetStates, Ticket, Traffic, Yield, expect_finite,
+    TargetStates, Ticket, Yield, expect_finite,
 };
 use crate::{
     error::EngineError,
     model::{Draft, Llama},
     request::SamplingParams,
+    spec::ModelCost,
 };
 
 /// A target, a draft and their caches in the machine's memory.
@@ -88,9 +89,9 @@ impl Backend for CpuBackend {
         }
     }
 
-    fn traffic(&self) -> Traffic {
+    fn cost(&self) -> ModelCost {
         // Weights are held as float32.
-        Traffic::new(self.target.facts(), self.draft.as_ref().map(|draft| draft.facts()), 4)
+        ModelCost::new(self.target.spec(), self.draft.as_ref().map(|draft| draft.spec()), 4)
     }
 
     fn measure_bandwidth(&self) -> Result<f64, EngineError> {

@@ -3,7 +3,10 @@
 use kernels::reference::{KeyValues, Matrix, Rope, Visible, attention, linear, rms_norm};
 
 use super::names::Names;
-use crate::error::EngineError;
+use crate::{
+    error::EngineError,
+    spec::{AttentionSpec, AttentionTensors, GroupedQuery, LayerSpec},
+};
 
 /// What a pass over some rows needs to know of each of them.
 #[derive(Clone, Copy, Debug)]
@@ -16,25 +19,10 @@ pub struct Rows<'a> {
     pub visible: &'a [Visible<'a>],
 }
 
-/// The shape of an attention layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AttentionShape {
-    /// Width of the input of q, k and v.
-    pub input: usize,
-    /// Width of the output.
-    pub output: usize,
-    /// Query heads.
-    pub heads: usize,
-    /// Key/value heads.
-    pub key_value_heads: usize,
-    /// Dimensions of a head.
-    pub head_dim: usize,
-}
-
 /// One attention layer.
 #[derive(Debug)]
 pub struct Attention {
-    shape: AttentionShape,
+    shape: GroupedQuery,
     query: Projection,
     key: Projection,
     value: Projection,
@@ -51,24 +39,29 @@ struct Projection {
 }
 
 impl Attention {
-    /// Loads `{q,k,v,o}_proj` under a prefix, with biases and per-head norms (Qwen3) where the checkpoint has them.
-    pub fn load(names: &Names<'_>, prefix: &str, shape: AttentionShape, epsilon: f32) -> Result<Self, EngineError> {
-        let AttentionShape { input, output, heads, key_value_heads, head_dim } = shape;
-        let projection = |name: &str, outputs: usize, inputs: usize| -> Result<Projection, EngineError> {
-            Ok(Projection {
-                weight: names.matrix(&format!("{prefix}.{name}.weight"), outputs, inputs)?,
-                bias: names.optional_vector(&format!("{prefix}.{name}.bias"), outputs)?,
-            })
+    /// Loads the attention of a layer.
+    ///
+    /// # Errors
+    /// When a tensor is missing or misshapen, or attention is of a kind that is not implemented.
+    pub fn load(names: &Names<'_>, tensors: &AttentionTensors, layer: &LayerSpec) -> Result<Self, EngineError> {
+        let (AttentionTensors::Grouped(tensors), AttentionSpec::Grouped(shape)) = (tensors, &layer.attention) else {
+            return Err(EngineError::Unsupported {
+                path: names.weights().folder().to_owned(),
+                feature: "latent attention".into(),
+                hint: "supported is grouped-query attention".into(),
+            });
         };
+        let projection = |tensors| names.linear(tensors).map(|(weight, bias)| Projection { weight, bias });
+        let norms = tensors.head_norms.as_ref();
         Ok(Self {
-            shape,
-            query: projection("q_proj", heads * head_dim, input)?,
-            key: projection("k_proj", key_value_heads * head_dim, input)?,
-            value: projection("v_proj", key_value_heads * head_dim, input)?,
-            output: projection("o_proj", output, heads * head_dim)?,
-            query_norm: names.optional_vector(&format!("{prefix}.q_norm.weight"), head_dim)?,
-            key_norm: names.optional_vector(&format!("{prefix}.k_norm.weight"), head_dim)?,
-            epsilon,
+            shape: *shape,
+            query: projection(&tensors.query)?,
+            key: projection(&tensors.key)?,
+            value: projection(&tensors.value)?,
+            output: projection(&tensors.output)?,
+            query_norm: norms.map(|(query, _)| names.tensor_vector(query)).transpose()?,
+            key_norm: norms.map(|(_, key)| names.tensor_vector(key)).transpose()?,
+            epsilon: layer.epsilon,
         })
     }
 

@@ -8,7 +8,7 @@ use super::{
     attention::Rows,
     eagle2::Eagle2,
     eagle3::Eagle3,
-    facts::{HeadFacts, TargetFacts},
+    facts::read_head,
     llama::{Llama, Pass},
     names::Names,
 };
@@ -16,14 +16,12 @@ use crate::{
     checkpoint::{Folder, Weights, read_token_map},
     error::EngineError,
     options::EngineOptions,
+    spec::{DraftSpec, Join, TargetSpec},
 };
-
-/// The prefixes behind which exporters put a head's tensors.
-pub(crate) const PREFIXES: [&str; 2] = ["", "model."];
 
 /// A family of draft heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeadKind {
+pub(super) enum HeadKind {
     /// EAGLE-1/2: one feature, the target's own head.
     Eagle,
     /// EAGLE-3: features of several layers, its own head over a hot vocabulary.
@@ -35,7 +33,7 @@ pub enum HeadKind {
 /// Row i consumes token i + 1 and the feature of position i, rotated at position i, and predicts token i + 2.
 pub trait Draft: fmt::Debug + Send + Sync {
     /// What it is.
-    fn facts(&self) -> &HeadFacts;
+    fn spec(&self) -> &DraftSpec;
 
     /// Width of a feature and of the recurrent state.
     fn hidden_size(&self) -> usize;
@@ -57,38 +55,45 @@ pub trait Draft: fmt::Debug + Send + Sync {
 
     /// The target's token of one of the draft's.
     fn token(&self, index: usize) -> u32 {
-        self.facts().tokens.as_ref().map_or(index as u32, |tokens| tokens[index])
+        self.spec().tokens.as_ref().map_or(index as u32, |tokens| tokens[index])
     }
 
     /// An empty cache of the head's one layer.
     fn cache(&self, rows: usize) -> KeyValues;
 }
 
-/// Loads the head of a folder for a target, as [`head_facts`] finds it.
+/// Loads the head of a folder for a target, as [`read_draft`] finds it.
 ///
 /// # Errors
-/// As [`head_facts`], and when a tensor is missing or misshapen.
+/// As [`read_draft`], and when a tensor is missing or misshapen.
 pub fn load_draft(folder: &Folder, target: &Llama, options: &EngineOptions) -> Result<Box<dyn Draft>, EngineError> {
     let weights = folder.weights()?;
-    let facts = head_facts(folder, &weights, target.facts(), options)?;
-    Ok(match facts.kind {
-        HeadKind::Eagle => Box::new(Eagle2::load(&weights, facts, target)?),
-        HeadKind::Eagle3 => Box::new(Eagle3::load(&weights, facts, target)?),
+    let spec = read_draft(folder, &weights, target.spec(), options)?;
+    Ok(match spec.join {
+        Join::Linear { .. } => Box::new(Eagle2::load(&weights, spec, target)?),
+        Join::NormedIntoAttention { .. } => Box::new(Eagle3::load(&weights, spec, target)?),
+        Join::NormedLinear { .. } => {
+            return Err(EngineError::Unsupported {
+                path: folder.path().to_owned(),
+                feature: "an MTP layer".into(),
+                hint: "supported are EAGLE-1/2 and EAGLE-3 heads".into(),
+            });
+        }
     })
 }
 
-/// The facts of a folder's head for a target. The options' algorithm, SGLang's name, is checked against the tensors; their
+/// What a folder's head for a target is. The options' algorithm, SGLang's name, is checked against the tensors; their
 /// token map restricts what the head proposes.
 ///
 /// # Errors
 /// When the head is none that this engine knows, does not fit the target, or contradicts the options, or the token map
 /// cannot be read.
-pub fn head_facts(
+pub fn read_draft(
     folder: &Folder,
     weights: &Weights,
-    target: &TargetFacts,
+    target: &TargetSpec,
     options: &EngineOptions,
-) -> Result<HeadFacts, EngineError> {
+) -> Result<DraftSpec, EngineError> {
     let kind = kind(folder, weights)?;
     if let Some(algorithm) = &options.algorithm {
         check_algorithm(folder, kind, algorithm)?;
@@ -102,16 +107,16 @@ pub fn head_facts(
             hint: "supported are heads of one layer".into(),
         });
     }
-    let facts = HeadFacts::read(folder, weights, target)?;
+    let spec = read_head(folder, weights, target)?;
     match &options.token_map {
-        Some(path) => facts.with_token_map(read_token_map(path, target.vocabulary)?),
-        None => Ok(facts),
+        Some(path) => spec.with_token_map(read_token_map(path, target.vocabulary)?),
+        None => Ok(spec),
     }
 }
 
 /// Decides by the tensors: names and architectures are copied around, shapes are not.
 pub(super) fn kind(folder: &Folder, weights: &Weights) -> Result<HeadKind, EngineError> {
-    let names = Names::new(weights, &PREFIXES);
+    let names = Names::new(weights);
     let layer = ["midlayer", "layers.0"]
         .into_iter()
         .find(|layer| names.find(&format!("{layer}.self_attn.q_proj.weight")).is_some());

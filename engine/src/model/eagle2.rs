@@ -3,17 +3,16 @@
 
 use std::sync::Arc;
 
-use kernels::reference::{KeyValues, Matrix, linear, rms_norm};
+use kernels::reference::{KeyValues, Matrix, Rope, linear, rms_norm};
 
 use super::{
     attention::{Attention, Rows},
-    draft::{Draft, PREFIXES},
-    facts::{HeadFacts, LayerFacts},
+    draft::Draft,
     feed_forward::FeedForward,
     llama::{Llama, Pass, add, embed},
     names::Names,
 };
-use crate::{checkpoint::Weights, error::EngineError};
+use crate::{checkpoint::Weights, error::EngineError, spec::DraftSpec};
 
 /// A loaded head.
 #[derive(Debug)]
@@ -25,7 +24,9 @@ pub struct Eagle2 {
     attention: Attention,
     norm: Vec<f32>,
     feed_forward: FeedForward,
-    facts: HeadFacts,
+    epsilon: f32,
+    rope: Rope,
+    spec: DraftSpec,
 }
 
 impl Eagle2 {
@@ -34,33 +35,38 @@ impl Eagle2 {
     ///
     /// # Errors
     /// When a tensor is missing or misshapen.
-    pub fn load(weights: &Weights, facts: HeadFacts, target: &Llama) -> Result<Self, EngineError> {
-        let LayerFacts { hidden, intermediate, attention: shape, epsilon, .. } = facts.layer;
-        let names = Names::new(weights, &PREFIXES);
-        let prefix = facts.prefix;
-        let head = match &facts.tokens {
+    pub fn load(weights: &Weights, spec: DraftSpec, target: &Llama) -> Result<Self, EngineError> {
+        let names = Names::new(weights);
+        let tensors = spec.tensors(target.vocab_size());
+        let head = match &spec.tokens {
             None => target.head.clone(),
             Some(tokens) => {
                 let rows = tokens.iter().flat_map(|token| target.head.row(*token as usize)).copied();
-                Arc::new(Matrix::new(tokens.len(), hidden, rows.collect()))
+                Arc::new(Matrix::new(tokens.len(), spec.hidden(), rows.collect()))
             }
         };
+        let Some(join) = tensors.join.projection else {
+            return Err(EngineError::Configuration("an EAGLE head without a projection".into()));
+        };
+        let (join, join_bias) = names.linear(&join)?;
         Ok(Self {
             embedding: target.embedding.clone(),
             head,
-            join: names.matrix("fc.weight", hidden, 2 * hidden)?,
-            join_bias: if facts.join_bias { Some(names.vector("fc.bias", hidden)?) } else { None },
-            attention: Attention::load(&names, &format!("{prefix}.self_attn"), shape, epsilon)?,
-            norm: names.vector(&format!("{prefix}.post_attention_layernorm.weight"), hidden)?,
-            feed_forward: FeedForward::load(&names, &format!("{prefix}.mlp"), hidden, intermediate)?,
-            facts,
+            join,
+            join_bias,
+            attention: Attention::load(&names, &tensors.layer.attention, &spec.layer)?,
+            norm: names.tensor_vector(&tensors.layer.post_attention_norm)?,
+            feed_forward: FeedForward::load(&names, &tensors.layer.ffn)?,
+            epsilon: spec.layer.epsilon,
+            rope: spec.layer.attention.rope().frequencies(),
+            spec,
         })
     }
 }
 
 impl Draft for Eagle2 {
-    fn facts(&self) -> &HeadFacts {
-        &self.facts
+    fn spec(&self) -> &DraftSpec {
+        &self.spec
     }
 
     fn hidden_size(&self) -> usize {
@@ -79,9 +85,9 @@ impl Draft for Eagle2 {
         let embedded = embed(&self.embedding, tokens);
         let joined = side_by_side(&embedded, features, self.hidden_size());
         let mut x = linear(&joined, &self.join, self.join_bias.as_deref());
-        let attended = self.attention.forward(&x, rows, &self.facts.layer.rope, cache);
+        let attended = self.attention.forward(&x, rows, &self.rope, cache);
         add(&mut x, &attended);
-        let normed = rms_norm(&x, &self.norm, self.facts.layer.epsilon);
+        let normed = rms_norm(&x, &self.norm, self.epsilon);
         add(&mut x, &self.feed_forward.forward(&normed));
         x
     }

@@ -3,18 +3,21 @@
 
 use std::sync::Arc;
 
-use kernels::reference::{KeyValues, Matrix, linear, rms_norm};
+use kernels::reference::{KeyValues, Matrix, Rope, linear, rms_norm};
 
 use super::{
     attention::{Attention, Rows},
-    draft::{Draft, PREFIXES},
+    draft::Draft,
     eagle2::side_by_side,
-    facts::{HeadFacts, HeadSource, LayerFacts},
     feed_forward::FeedForward,
     llama::{Llama, Pass, add, embed},
     names::Names,
 };
-use crate::{checkpoint::Weights, error::EngineError};
+use crate::{
+    checkpoint::Weights,
+    error::EngineError,
+    spec::{DraftSpec, Feedback, Join, TensorSpec, VocabularySource},
+};
 
 /// A loaded head.
 #[derive(Debug)]
@@ -31,7 +34,10 @@ pub struct Eagle3 {
     post_attention_norm: Vec<f32>,
     feed_forward: FeedForward,
     norm: Vec<f32>,
-    facts: HeadFacts,
+    residual_is_normed: bool,
+    epsilon: f32,
+    rope: Rope,
+    spec: DraftSpec,
 }
 
 impl Eagle3 {
@@ -39,49 +45,54 @@ impl Eagle3 {
     ///
     /// # Errors
     /// When a tensor is missing or misshapen.
-    pub fn load(weights: &Weights, facts: HeadFacts, target: &Llama) -> Result<Self, EngineError> {
-        let HeadFacts { prefix, head, vocabulary, .. } = facts;
-        let LayerFacts { hidden, intermediate, attention: shape, epsilon, .. } = facts.layer;
-        let names = Names::new(weights, &PREFIXES);
-        let norm = |name: &str| names.vector(&format!("{prefix}.{name}.weight"), hidden);
-        let capture_norms = if facts.capture_norms {
-            let norm = |at| names.vector(&format!("fc_norm.{at}.weight"), target.hidden_size());
-            Some((0..facts.capture.len()).map(norm).collect::<Result<_, _>>()?)
-        } else {
-            None
+    pub fn load(weights: &Weights, spec: DraftSpec, target: &Llama) -> Result<Self, EngineError> {
+        let names = Names::new(weights);
+        let tensors = spec.tensors(target.vocab_size());
+        let norm = |tensor: &Option<TensorSpec>| match tensor {
+            Some(tensor) => names.tensor_vector(tensor),
+            None => Err(EngineError::Configuration("an EAGLE-3 head without its norms".into())),
         };
         let mut embedding = target.embedding.clone();
-        if facts.own_embedding {
-            let own = names.matrix("embed_tokens.weight", target.vocab_size(), hidden)?;
+        if let Some(own) = &tensors.embedding {
+            let own = names.tensor_matrix(own)?;
             // Most heads that ship one ship a copy: one in memory is enough.
             if own != *embedding {
                 embedding = Arc::new(own);
             }
         }
+        let Some(reduce) = &tensors.reduce else {
+            return Err(EngineError::Configuration("an EAGLE-3 head without fc".into()));
+        };
+        let (join, join_bias) = names.linear(reduce)?;
+        let capture_norms = tensors.capture_norms.iter().map(|tensor| names.tensor_vector(tensor));
+        let capture_norms = capture_norms.collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
-            head: match head {
-                HeadSource::Embedding => embedding.clone(),
-                HeadSource::Target => target.head.clone(),
-                HeadSource::Own => Arc::new(names.matrix("lm_head.weight", vocabulary, hidden)?),
+            head: match (&tensors.head, spec.head) {
+                (Some(own), _) => Arc::new(names.tensor_matrix(own)?),
+                (None, VocabularySource::Embedding) => embedding.clone(),
+                (None, _) => target.head.clone(),
             },
             embedding,
-            capture_norms,
-            join: names.matrix("fc.weight", hidden, facts.capture.len() * target.hidden_size())?,
-            join_bias: if facts.join_bias { Some(names.vector("fc.bias", hidden)?) } else { None },
-            input_norm: norm("input_layernorm")?,
-            hidden_norm: norm("hidden_norm")?,
-            attention: Attention::load(&names, &format!("{prefix}.self_attn"), shape, epsilon)?,
-            post_attention_norm: norm("post_attention_layernorm")?,
-            feed_forward: FeedForward::load(&names, &format!("{prefix}.mlp"), hidden, intermediate)?,
-            norm: names.vector("norm.weight", hidden)?,
-            facts,
+            capture_norms: (!capture_norms.is_empty()).then_some(capture_norms),
+            join,
+            join_bias,
+            input_norm: norm(&tensors.join.embedding_norm)?,
+            hidden_norm: norm(&tensors.join.feature_norm)?,
+            attention: Attention::load(&names, &tensors.layer.attention, &spec.layer)?,
+            post_attention_norm: names.tensor_vector(&tensors.layer.post_attention_norm)?,
+            feed_forward: FeedForward::load(&names, &tensors.layer.ffn)?,
+            norm: norm(&tensors.output_norm)?,
+            residual_is_normed: spec.join == Join::NormedIntoAttention { residual_is_normed: true },
+            epsilon: spec.layer.epsilon,
+            rope: spec.layer.attention.rope().frequencies(),
+            spec,
         })
     }
 }
 
 impl Draft for Eagle3 {
-    fn facts(&self) -> &HeadFacts {
-        &self.facts
+    fn spec(&self) -> &DraftSpec {
+        &self.spec
     }
 
     fn hidden_size(&self) -> usize {
@@ -89,7 +100,7 @@ impl Draft for Eagle3 {
     }
 
     fn capture(&self) -> &[usize] {
-        &self.facts.capture
+        self.spec.captured()
     }
 
     fn features(&self, pass: &Pass) -> Vec<f32> {
@@ -97,26 +108,26 @@ impl Draft for Eagle3 {
         let Some(norms) = &self.capture_norms else { return join(&pass.captured) };
         let width = norms.first().map_or(0, Vec::len);
         let layers = pass.captured.chunks_exact(width).zip(norms.iter().cycle());
-        let normed: Vec<f32> = layers.flat_map(|(x, norm)| rms_norm(x, norm, self.facts.layer.epsilon)).collect();
+        let normed: Vec<f32> = layers.flat_map(|(x, norm)| rms_norm(x, norm, self.epsilon)).collect();
         join(&normed)
     }
 
     fn forward(&self, tokens: &[u32], features: &[f32], rows: Rows<'_>, cache: &mut KeyValues) -> Vec<f32> {
-        let embedded = rms_norm(&embed(&self.embedding, tokens), &self.input_norm, self.facts.layer.epsilon);
-        let normed = rms_norm(features, &self.hidden_norm, self.facts.layer.epsilon);
+        let embedded = rms_norm(&embed(&self.embedding, tokens), &self.input_norm, self.epsilon);
+        let normed = rms_norm(features, &self.hidden_norm, self.epsilon);
         let joined = side_by_side(&embedded, &normed, self.hidden_size());
-        let mut x = if self.facts.norm_before_residual { normed } else { features.to_vec() };
-        add(&mut x, &self.attention.forward(&joined, rows, &self.facts.layer.rope, cache));
-        let normed = rms_norm(&x, &self.post_attention_norm, self.facts.layer.epsilon);
+        let mut x = if self.residual_is_normed { normed } else { features.to_vec() };
+        add(&mut x, &self.attention.forward(&joined, rows, &self.rope, cache));
+        let normed = rms_norm(&x, &self.post_attention_norm, self.epsilon);
         add(&mut x, &self.feed_forward.forward(&normed));
-        if self.facts.norm_output { rms_norm(&x, &self.norm, self.facts.layer.epsilon) } else { x }
+        if self.spec.feedback == Feedback::Normed { rms_norm(&x, &self.norm, self.epsilon) } else { x }
     }
 
     fn logits(&self, recurrent: &[f32]) -> Vec<f32> {
-        if self.facts.norm_output {
+        if self.spec.feedback == Feedback::Normed {
             linear(recurrent, &self.head, None)
         } else {
-            linear(&rms_norm(recurrent, &self.norm, self.facts.layer.epsilon), &self.head, None)
+            linear(&rms_norm(recurrent, &self.norm, self.epsilon), &self.head, None)
         }
     }
 

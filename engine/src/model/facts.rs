@@ -1,240 +1,170 @@
 //! What a checkpoint holds, before a tensor is loaded: sizes, settings and which parts are there. Every backend loads by
 //! these facts.
 
-use kernels::reference::Rope;
 use schemas::model::ModelConfig;
 
-use super::{
-    attention::AttentionShape,
-    draft::{HeadKind, PREFIXES},
-    names::Names,
-    rope::rope,
-};
+use super::{draft::HeadKind, names::Names, rope::rope};
 use crate::{
     checkpoint::{Folder, Weights},
     error::EngineError,
+    spec::{
+        AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, DraftSpec, DraftTensorLayout,
+        EmbeddingSource, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerSpec, LinearSpec, TargetSpec,
+        VocabularySource,
+    },
 };
 
 /// Architectures whose tensors the Llama family's code understands.
 const SUPPORTED: [&str; 4] = ["LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"];
 
-/// The prefixes of a target's tensors.
-pub(crate) const TARGET_PREFIXES: [&str; 2] = ["model.", ""];
-
-/// Facts of a decoder layer, of a target or of a head.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LayerFacts {
-    /// Width of the residual stream.
-    pub hidden: usize,
-    /// Width of the feed-forward layer.
-    pub intermediate: usize,
-    /// Heads.
-    pub attention: AttentionShape,
-    /// Added to mean squares.
-    pub epsilon: f32,
-    /// The rotation.
-    pub rope: Rope,
+/// Reads and checks what a target is.
+///
+/// # Errors
+/// When the architecture or a setting is not supported, or the tensors contradict the configuration.
+pub fn read_target(folder: &Folder, weights: &Weights) -> Result<TargetSpec, EngineError> {
+    let config = &folder.config;
+    check_supported(folder)?;
+    let hidden = required(folder, config.hidden_size, "hidden_size")?;
+    let layers = required(folder, config.num_hidden_layers, "num_hidden_layers")?;
+    let names = Names::new(weights);
+    check_layer_count(folder, &names, layers)?;
+    let layer = |at| {
+        let prefix = TargetSpec::layer_prefix(at);
+        check_parts(folder, &names, &prefix)?;
+        Ok(LayerSpec { input_norm: true, ..read_layer(folder, &names, &prefix, hidden, hidden)? })
+    };
+    Ok(TargetSpec {
+        hidden,
+        vocabulary: required(folder, config.vocab_size, "vocab_size")?,
+        tied: match config.tie_word_embeddings {
+            Some(tied) => tied,
+            // Some exporters leave the flag out and the tensor too.
+            None => weights.shape("lm_head.weight").is_none(),
+        },
+        epsilon: epsilon(config),
+        layers: (0..layers).map(layer).collect::<Result<_, EngineError>>()?,
+    })
 }
 
-/// Facts of a target.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TargetFacts {
-    /// Of every layer.
-    pub layer: LayerFacts,
-    /// Decoder layers.
-    pub layers: usize,
-    /// Tokens.
-    pub vocabulary: usize,
-    /// Whether the embedding is the head too.
-    pub tied: bool,
-}
-
-/// Facts of a draft head.
-#[derive(Clone, Debug, PartialEq)]
-pub struct HeadFacts {
-    /// Which family.
-    pub kind: HeadKind,
-    /// Of its one layer.
-    pub layer: LayerFacts,
-    /// What stands before the names of its layer's tensors: `midlayer` or `layers.0`.
-    pub prefix: &'static str,
-    /// The target's layers on whose entry the residual stream is captured; none for EAGLE-1/2.
-    pub capture: Vec<usize>,
-    /// Whether `fc` has a bias.
-    pub join_bias: bool,
-    /// EAGLE-3.1: a norm on each captured layer before `fc`.
-    pub capture_norms: bool,
-    /// vLLM speculators: the residual is the normed feature.
-    pub norm_before_residual: bool,
-    /// EAGLE-3.1: the recurrent state is the normed output.
-    pub norm_output: bool,
-    /// Whether it has an embedding of its own.
-    pub own_embedding: bool,
-    /// Where its logits come from.
-    pub head: HeadSource,
-    /// Rows of its head.
-    pub vocabulary: usize,
-    /// Target tokens of its rows; `None` where the two vocabularies are one.
-    pub tokens: Option<Vec<u32>>,
-}
-
-/// Whose matrix proposes tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeadSource {
-    /// The head's own `lm_head`.
-    Own,
-    /// The embedding that it uses.
-    Embedding,
-    /// The target's head; with [`HeadFacts::tokens`], those rows of it (FR-Spec).
-    Target,
-}
-
-impl TargetFacts {
-    /// Reads and checks the facts of a target.
-    ///
-    /// # Errors
-    /// When the architecture or a setting is not supported, or the tensors contradict the configuration.
-    pub fn read(folder: &Folder, weights: &Weights) -> Result<Self, EngineError> {
-        let config = &folder.config;
-        check_supported(folder)?;
-        let hidden = required(folder, config.hidden_size, "hidden_size")?;
-        let layers = required(folder, config.num_hidden_layers, "num_hidden_layers")?;
-        let names = Names::new(weights, &TARGET_PREFIXES);
-        check_layer_count(folder, &names, layers)?;
-        (0..layers).try_for_each(|at| check_parts(folder, &names, &format!("layers.{at}")))?;
-        Ok(Self {
-            layer: LayerFacts::read(folder, hidden, hidden)?,
-            layers,
-            vocabulary: required(folder, config.vocab_size, "vocab_size")?,
-            tied: match config.tie_word_embeddings {
-                Some(tied) => tied,
-                // Some exporters leave the flag out and the tensor too.
-                None => weights.shape("lm_head.weight").is_none(),
-            },
-        })
-    }
-}
-
-impl LayerFacts {
-    /// Facts of layers of a width, whose attention reads `input` values.
-    fn read(folder: &Folder, hidden: usize, input: usize) -> Result<Self, EngineError> {
-        let config = &folder.config;
-        let attention = attention_shape(folder, input, hidden)?;
-        Ok(Self {
-            hidden,
+/// A layer of a width, whose attention reads `input` values; biases and norms of heads are there where their tensors are.
+fn read_layer(
+    folder: &Folder,
+    names: &Names<'_>,
+    prefix: &str,
+    hidden: usize,
+    input: usize,
+) -> Result<LayerSpec, EngineError> {
+    let config = &folder.config;
+    let all = |parts: &[&str]| parts.iter().all(|part| names.find(&format!("{prefix}.{part}")).is_some());
+    let attention = GroupedQuery {
+        qkv_bias: all(&["self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"]),
+        output_bias: all(&["self_attn.o_proj.bias"]),
+        head_norms: all(&["self_attn.q_norm.weight", "self_attn.k_norm.weight"]),
+        ..attention_shape(folder, input, hidden)?
+    };
+    Ok(LayerSpec {
+        hidden,
+        epsilon: epsilon(config),
+        input_norm: false,
+        attention: AttentionSpec::Grouped(attention),
+        ffn: FfnSpec::Dense(DenseSpec {
             intermediate: required(folder, config.intermediate_size, "intermediate_size")?,
-            rope: rope(config, attention.head_dim, folder.path())?,
-            attention,
-            epsilon: config.rms_norm_eps.unwrap_or(1e-6) as f32,
-        })
+            bias: all(&["mlp.gate_proj.bias", "mlp.up_proj.bias", "mlp.down_proj.bias"]),
+        }),
+    })
+}
+
+fn epsilon(config: &ModelConfig) -> f32 {
+    config.rms_norm_eps.unwrap_or(1e-6) as f32
+}
+
+/// Reads and checks what a head is.
+///
+/// # Errors
+/// When the head is none that this engine knows, does not fit the target, or asks for a variant that is not
+/// implemented.
+pub fn read_head(folder: &Folder, weights: &Weights, target: &TargetSpec) -> Result<DraftSpec, EngineError> {
+    check_activation(folder, &folder.config)?;
+    let names = Names::new(weights);
+    match super::draft::kind(folder, weights)? {
+        HeadKind::Eagle => eagle(folder, &names, target),
+        HeadKind::Eagle3 => eagle3(folder, &names, target),
     }
 }
 
-impl HeadFacts {
-    /// Reads and checks the facts of a head for a target.
-    ///
-    /// # Errors
-    /// When the head is none that this engine knows, does not fit the target, or asks for a variant that is not
-    /// implemented.
-    pub fn read(folder: &Folder, weights: &Weights, target: &TargetFacts) -> Result<Self, EngineError> {
-        check_activation(folder, &folder.config)?;
-        let names = Names::new(weights, &PREFIXES);
-        match super::draft::kind(folder, weights)? {
-            HeadKind::Eagle => Self::eagle(folder, &names, target),
-            HeadKind::Eagle3 => Self::eagle3(folder, &names, target),
-        }
+/// EAGLE-1/2: embedding and head are the target's, as in SGLang, whatever copies the head ships.
+fn eagle(folder: &Folder, names: &Names<'_>, target: &TargetSpec) -> Result<DraftSpec, EngineError> {
+    let hidden = required(folder, folder.config.hidden_size, "hidden_size")?;
+    if hidden != target.hidden {
+        let target = target.hidden;
+        return Err(malformed(folder, format!("hidden_size is {hidden}, the target's is {target}: they must agree")));
     }
+    let layer = "layers.0".to_owned();
+    Ok(DraftSpec {
+        source: DraftSource::Folder,
+        features: Features::Final,
+        // The key `bias` defaults to true; a checkpoint that has the tensor has a bias.
+        join: Join::Linear { bias: names.find("fc.bias").is_some() || folder.config.bias.unwrap_or(true) },
+        layer: read_layer(folder, names, &layer, hidden, hidden)?,
+        tensors: DraftTensorLayout::Eagle { layer },
+        feedback: Feedback::Output,
+        embedding: EmbeddingSource::Target,
+        head: VocabularySource::Target,
+        vocabulary: target.vocabulary,
+        tokens: None,
+    })
+}
 
-    /// EAGLE-1/2: embedding and head are the target's, as in SGLang, whatever copies the head ships.
-    fn eagle(folder: &Folder, names: &Names<'_>, target: &TargetFacts) -> Result<Self, EngineError> {
-        let hidden = required(folder, folder.config.hidden_size, "hidden_size")?;
-        if hidden != target.layer.hidden {
-            let target = target.layer.hidden;
-            return Err(malformed(
-                folder,
-                format!("hidden_size is {hidden}, the target's is {target}: they must agree"),
-            ));
-        }
-        Ok(Self {
-            kind: HeadKind::Eagle,
-            layer: LayerFacts::read(folder, hidden, hidden)?,
-            prefix: "layers.0",
-            capture: Vec::new(),
-            // The key `bias` defaults to true; a checkpoint that has the tensor has a bias.
-            join_bias: names.find("fc.bias").is_some() || folder.config.bias.unwrap_or(true),
-            capture_norms: false,
-            norm_before_residual: false,
-            norm_output: false,
-            own_embedding: false,
-            head: HeadSource::Target,
-            vocabulary: target.vocabulary,
-            tokens: None,
-        })
+fn eagle3(folder: &Folder, names: &Names<'_>, target: &TargetSpec) -> Result<DraftSpec, EngineError> {
+    let config = &folder.config;
+    check_variant(folder)?;
+    let hidden = required(folder, config.hidden_size, "hidden_size")?;
+    let target_hidden = config.target_hidden_size.unwrap_or(hidden);
+    if target_hidden != target.hidden {
+        let found = target.hidden;
+        return Err(malformed(
+            folder,
+            format!("the head expects a target of hidden size {target_hidden}, this target has {found}"),
+        ));
     }
-
-    /// Restricts a head to the hot tokens of FR-Spec.
-    ///
-    /// # Errors
-    /// When the head is an EAGLE-3 one, which brings its own.
-    pub fn with_token_map(self, tokens: Vec<u32>) -> Result<Self, EngineError> {
-        if self.kind != HeadKind::Eagle {
-            return Err(EngineError::Configuration(
-                "--speculative-token-map is for EAGLE-1/2 heads: an EAGLE-3 head brings its own map (d2t), and SGLang \
-                 ignores this one; leave it out"
-                    .into(),
-            ));
-        }
-        Ok(Self { vocabulary: tokens.len(), tokens: Some(tokens), ..self })
+    let own_embedding = names.find("embed_tokens.weight").is_some();
+    if !own_embedding && hidden != target.hidden {
+        return Err(EngineError::MissingTensor {
+            path: folder.path().to_owned(),
+            tensor: "embed_tokens.weight".into(),
+            expected: vec![target.vocabulary, hidden],
+        });
     }
-
-    fn eagle3(folder: &Folder, names: &Names<'_>, target: &TargetFacts) -> Result<Self, EngineError> {
-        let config = &folder.config;
-        check_variant(folder)?;
-        let hidden = required(folder, config.hidden_size, "hidden_size")?;
-        let target_hidden = config.target_hidden_size.unwrap_or(hidden);
-        if target_hidden != target.layer.hidden {
-            let found = target.layer.hidden;
-            return Err(malformed(
-                folder,
-                format!("the head expects a target of hidden size {target_hidden}, this target has {found}"),
-            ));
-        }
-        let own_embedding = names.find("embed_tokens.weight").is_some();
-        if !own_embedding && hidden != target.layer.hidden {
-            return Err(EngineError::MissingTensor {
-                path: folder.path().to_owned(),
-                tensor: "embed_tokens.weight".into(),
-                expected: vec![target.vocabulary, hidden],
-            });
-        }
-        let vocabulary = config.draft_vocab_size.unwrap_or(target.vocabulary);
-        if vocabulary == 0 || vocabulary > target.vocabulary {
-            let tokens = target.vocabulary;
-            return Err(malformed(folder, format!("draft_vocab_size is {vocabulary}, the target has {tokens} tokens")));
-        }
-        let whole = vocabulary == target.vocabulary;
-        let absent = names.find("lm_head.weight").is_none() && whole;
-        let head = match (absent, config.tie_word_embeddings) {
-            (true, Some(true)) => HeadSource::Embedding,
-            (true, _) if hidden == target.layer.hidden => HeadSource::Target,
-            _ => HeadSource::Own,
-        };
-        Ok(Self {
-            kind: HeadKind::Eagle3,
-            layer: LayerFacts::read(folder, hidden, 2 * hidden)?,
-            prefix: if names.find("midlayer.self_attn.q_proj.weight").is_some() { "midlayer" } else { "layers.0" },
-            capture: capture(folder, target.layers)?,
+    let vocabulary = config.draft_vocab_size.unwrap_or(target.vocabulary);
+    if vocabulary == 0 || vocabulary > target.vocabulary {
+        let tokens = target.vocabulary;
+        return Err(malformed(folder, format!("draft_vocab_size is {vocabulary}, the target has {tokens} tokens")));
+    }
+    let whole = vocabulary == target.vocabulary;
+    let absent = names.find("lm_head.weight").is_none() && whole;
+    let layer = if names.find("midlayer.self_attn.q_proj.weight").is_some() { "midlayer" } else { "layers.0" };
+    Ok(DraftSpec {
+        source: DraftSource::Folder,
+        tensors: DraftTensorLayout::Eagle3 { layer: layer.into() },
+        features: Features::Captured(CapturedFeatures {
+            at: capture(folder, target.layers.len())?,
+            width: target.hidden,
+            norms: CaptureNorms { joined: false, each: config.fc_norm == Some(true) },
             // The other way round than in EAGLE-1/2: the key `bias` defaults to false.
-            join_bias: names.find("fc.bias").is_some() || config.bias.unwrap_or(false),
-            capture_norms: config.fc_norm == Some(true),
-            norm_before_residual: config.norm_before_residual.unwrap_or(false),
-            norm_output: config.norm_output.unwrap_or(false),
-            own_embedding,
-            head,
-            vocabulary,
-            tokens: if whole { None } else { Some(hot_tokens(folder, names, vocabulary, target.vocabulary)?) },
-        })
-    }
+            fc: Some(LinearSpec { bias: names.find("fc.bias").is_some() || config.bias.unwrap_or(false) }),
+        }),
+        join: Join::NormedIntoAttention { residual_is_normed: config.norm_before_residual.unwrap_or(false) },
+        layer: read_layer(folder, names, layer, hidden, 2 * hidden)?,
+        feedback: if config.norm_output == Some(true) { Feedback::Normed } else { Feedback::NormedForTokens },
+        embedding: if own_embedding { EmbeddingSource::Own } else { EmbeddingSource::Target },
+        head: match (absent, config.tie_word_embeddings) {
+            (true, Some(true)) => VocabularySource::Embedding,
+            (true, _) if hidden == target.hidden => VocabularySource::Target,
+            _ => VocabularySource::Own,
+        },
+        vocabulary,
+        tokens: if whole { None } else { Some(hot_tokens(folder, names, vocabulary, target.vocabulary)?) },
+    })
 }
 
 /// The target tokens of the draft's: d2t holds offsets, the target's token is the draft's plus its entry.
@@ -263,7 +193,7 @@ pub(super) fn required(folder: &Folder, value: Option<usize>, name: &str) -> Res
 }
 
 /// Heads of a config.json, for an attention layer from `input` to `output`.
-fn attention_shape(folder: &Folder, input: usize, output: usize) -> Result<AttentionShape, EngineError> {
+fn attention_shape(folder: &Folder, input: usize, output: usize) -> Result<GroupedQuery, EngineError> {
     let config = &folder.config;
     let heads = required(folder, config.num_attention_heads, "num_attention_heads")?;
     let key_value_heads = config.num_key_value_heads.unwrap_or(heads);
@@ -280,7 +210,17 @@ fn attention_shape(folder: &Folder, input: usize, output: usize) -> Result<Atten
     if head_dim == 0 || !head_dim.is_multiple_of(2) {
         return Err(malformed(folder, format!("head_dim is {head_dim}, expected an even number")));
     }
-    Ok(AttentionShape { input, output, heads, key_value_heads, head_dim })
+    Ok(GroupedQuery {
+        input,
+        output,
+        heads,
+        key_value_heads,
+        head_dim,
+        qkv_bias: false,
+        output_bias: false,
+        head_norms: false,
+        rope: rope(config, head_dim, folder.path())?,
+    })
 }
 
 /// A config.json that contradicts itself.
@@ -302,7 +242,7 @@ fn check_activation(folder: &Folder, config: &ModelConfig) -> Result<(), EngineE
 
 /// A checkpoint of more layers than its config.json says would run, and talk nonsense.
 fn check_layer_count(folder: &Folder, names: &Names<'_>, count: usize) -> Result<(), EngineError> {
-    match names.find(&format!("layers.{count}.self_attn.q_proj.weight")) {
+    match names.find(&format!("{}.self_attn.q_proj.weight", TargetSpec::layer_prefix(count))) {
         None => Ok(()),
         Some(found) => Err(malformed(
             folder,

@@ -3,7 +3,7 @@
 use kernels::reference::{Matrix, linear, silu_gate};
 
 use super::names::Names;
-use crate::error::EngineError;
+use crate::{error::EngineError, spec::FfnTensors};
 
 /// `down(silu(gate(x)) · up(x))`.
 #[derive(Debug)]
@@ -15,21 +15,26 @@ pub struct FeedForward {
 }
 
 impl FeedForward {
-    /// Loads `{gate,up,down}_proj` under a prefix, with biases where the checkpoint has all three.
-    pub fn load(names: &Names<'_>, prefix: &str, hidden: usize, intermediate: usize) -> Result<Self, EngineError> {
-        let weight = |name: &str, outputs, inputs| names.matrix(&format!("{prefix}.{name}.weight"), outputs, inputs);
-        let bias = |name: &str, outputs| names.optional_vector(&format!("{prefix}.{name}.bias"), outputs);
-        let biases =
-            match (bias("gate_proj", intermediate)?, bias("up_proj", intermediate)?, bias("down_proj", hidden)?) {
-                (Some(gate), Some(up), Some(down)) => Some([gate, up, down]),
-                _ => None,
-            };
-        Ok(Self {
-            gate: weight("gate_proj", intermediate, hidden)?,
-            up: weight("up_proj", intermediate, hidden)?,
-            down: weight("down_proj", hidden, intermediate)?,
-            biases,
-        })
+    /// Loads a dense feed-forward layer.
+    ///
+    /// # Errors
+    /// When a tensor is missing or misshapen, or the layer has experts.
+    pub fn load(names: &Names<'_>, tensors: &FfnTensors) -> Result<Self, EngineError> {
+        let FfnTensors::Dense(tensors) = tensors else {
+            return Err(EngineError::Unsupported {
+                path: names.weights().folder().to_owned(),
+                feature: "a layer of experts".into(),
+                hint: "supported are dense layers".into(),
+            });
+        };
+        let (gate, gate_bias) = names.linear(&tensors.gate)?;
+        let (up, up_bias) = names.linear(&tensors.up)?;
+        let (down, down_bias) = names.linear(&tensors.down)?;
+        let biases = match (gate_bias, up_bias, down_bias) {
+            (Some(gate), Some(up), Some(down)) => Some([gate, up, down]),
+            _ => None,
+        };
+        Ok(Self { gate, up, down, biases })
     }
 
     /// `x` and the result are `[rows, hidden]`.

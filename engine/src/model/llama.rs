@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use kernels::reference::{KeyValues, Matrix, linear, rms_norm};
+use kernels::reference::{KeyValues, Matrix, Rope, linear, rms_norm};
 
 use super::{
     attention::{Attention, Rows},
-    facts::{LayerFacts, TARGET_PREFIXES, TargetFacts},
+    facts::read_target,
     feed_forward::FeedForward,
     names::Names,
 };
-use crate::{checkpoint::Folder, error::EngineError};
+use crate::{checkpoint::Folder, error::EngineError, spec::TargetSpec};
 
 /// A loaded target.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct Llama {
     pub head: Arc<Matrix>,
     layers: Vec<Layer>,
     norm: Vec<f32>,
-    facts: TargetFacts,
+    spec: TargetSpec,
 }
 
 #[derive(Debug)]
@@ -31,6 +31,8 @@ struct Layer {
     attention: Attention,
     post_attention_norm: Vec<f32>,
     feed_forward: FeedForward,
+    epsilon: f32,
+    rope: Rope,
 }
 
 /// What a pass over some rows yields.
@@ -49,33 +51,36 @@ impl Llama {
     /// When the architecture or a setting is not supported, or a tensor is missing or misshapen.
     pub fn load(folder: &Folder) -> Result<Self, EngineError> {
         let weights = folder.weights()?;
-        let facts = TargetFacts::read(folder, &weights)?;
-        let vocabulary = facts.vocabulary;
-        let LayerFacts { hidden, intermediate, attention: shape, epsilon, .. } = facts.layer;
-        let names = Names::new(&weights, &TARGET_PREFIXES);
-        let embedding = Arc::new(names.matrix("embed_tokens.weight", vocabulary, hidden)?);
-        let head = if facts.tied {
-            embedding.clone()
-        } else {
-            Arc::new(weights.matrix("lm_head.weight", vocabulary, hidden)?)
+        let spec = read_target(folder, &weights)?;
+        let tensors = spec.tensors();
+        let names = Names::new(&weights);
+        let embedding = Arc::new(names.tensor_matrix(&tensors.embedding)?);
+        let head = match &tensors.head {
+            Some(head) => Arc::new(names.tensor_matrix(head)?),
+            None => embedding.clone(),
         };
-        let layers = (0..facts.layers)
-            .map(|at| {
-                let prefix = format!("layers.{at}");
-                Ok(Layer {
-                    input_norm: names.vector(&format!("{prefix}.input_layernorm.weight"), hidden)?,
-                    attention: Attention::load(&names, &format!("{prefix}.self_attn"), shape, epsilon)?,
-                    post_attention_norm: names.vector(&format!("{prefix}.post_attention_layernorm.weight"), hidden)?,
-                    feed_forward: FeedForward::load(&names, &format!("{prefix}.mlp"), hidden, intermediate)?,
-                })
+        let layers = spec.layers.iter().zip(&tensors.layers).map(|(layer, tensors)| {
+            Ok(Layer {
+                input_norm: tensors
+                    .input_norm
+                    .as_ref()
+                    .map(|norm| names.tensor_vector(norm))
+                    .transpose()?
+                    .unwrap_or_default(),
+                attention: Attention::load(&names, &tensors.attention, layer)?,
+                post_attention_norm: names.tensor_vector(&tensors.post_attention_norm)?,
+                feed_forward: FeedForward::load(&names, &tensors.ffn)?,
+                epsilon: layer.epsilon,
+                rope: layer.attention.rope().frequencies(),
             })
-            .collect::<Result<_, EngineError>>()?;
-        Ok(Self { norm: names.vector("norm.weight", hidden)?, embedding, head, layers, facts })
+        });
+        let layers = layers.collect::<Result<_, EngineError>>()?;
+        Ok(Self { norm: names.tensor_vector(&tensors.norm)?, embedding, head, layers, spec })
     }
 
     /// What it is.
-    pub fn facts(&self) -> &TargetFacts {
-        &self.facts
+    pub fn spec(&self) -> &TargetSpec {
+        &self.spec
     }
 
     /// Width of the residual stream.
@@ -109,13 +114,13 @@ impl Llama {
         };
         for (at, (layer, cache)) in self.layers.iter().zip(caches).enumerate() {
             keep(at, &x);
-            let normed = rms_norm(&x, &layer.input_norm, self.facts.layer.epsilon);
-            add(&mut x, &layer.attention.forward(&normed, rows, &self.facts.layer.rope, cache));
-            let normed = rms_norm(&x, &layer.post_attention_norm, self.facts.layer.epsilon);
+            let normed = rms_norm(&x, &layer.input_norm, layer.epsilon);
+            add(&mut x, &layer.attention.forward(&normed, rows, &layer.rope, cache));
+            let normed = rms_norm(&x, &layer.post_attention_norm, layer.epsilon);
             add(&mut x, &layer.feed_forward.forward(&normed));
         }
         keep(self.layers.len(), &x);
-        Pass { hidden: rms_norm(&x, &self.norm, self.facts.layer.epsilon), captured }
+        Pass { hidden: rms_norm(&x, &self.norm, self.spec.epsilon), captured }
     }
 
     /// Logits of rows of [`Pass::hidden`]: `[rows, vocab_size]`.

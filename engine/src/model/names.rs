@@ -1,20 +1,24 @@
-//! Tensors by their published names, under the prefixes that different exporters put in front.
+//! Tensors by their published names, with or without the prefix that exporters put in front.
 
 use kernels::reference::Matrix;
 
-use crate::{checkpoint::Weights, error::EngineError};
+use crate::{
+    checkpoint::Weights,
+    error::EngineError,
+    spec::{LinearTensors, TensorSpec},
+};
 
-/// A checkpoint's tensors behind one of several prefixes.
+/// A checkpoint's tensors. One that is not there under its published name is looked up with a leading `model.` added or
+/// removed, which exporters do.
 #[derive(Clone, Copy, Debug)]
 pub struct Names<'a> {
     weights: &'a Weights,
-    prefixes: &'a [&'a str],
 }
 
 impl<'a> Names<'a> {
-    /// Tensors of `weights`; a name is looked up behind each prefix in turn.
-    pub fn new(weights: &'a Weights, prefixes: &'a [&'a str]) -> Self {
-        Self { weights, prefixes }
+    /// Tensors of `weights`.
+    pub fn new(weights: &'a Weights) -> Self {
+        Self { weights }
     }
 
     /// The tensors.
@@ -22,9 +26,13 @@ impl<'a> Names<'a> {
         self.weights
     }
 
-    /// The full name under which a tensor is there.
+    /// The name under which a tensor is there.
     pub fn find(&self, name: &str) -> Option<String> {
-        self.prefixes.iter().map(|prefix| format!("{prefix}{name}")).find(|name| self.weights.shape(name).is_some())
+        let other = match name.strip_prefix("model.") {
+            Some(short) => short.to_owned(),
+            None => format!("model.{name}"),
+        };
+        [name.to_owned(), other].into_iter().find(|name| self.weights.shape(name).is_some())
     }
 
     /// The shape of a tensor, if it is there.
@@ -32,39 +40,43 @@ impl<'a> Names<'a> {
         self.weights.shape(&self.find(name)?)
     }
 
-    /// A matrix.
+    /// A matrix of a specification.
     ///
     /// # Errors
-    /// When it is missing (named by its first spelling) or has another shape.
-    pub fn matrix(&self, name: &str, outputs: usize, inputs: usize) -> Result<Matrix, EngineError> {
-        self.weights.matrix(&self.full(name), outputs, inputs)
+    /// When it is missing (named as published) or has another shape.
+    pub fn tensor_matrix(&self, tensor: &TensorSpec) -> Result<Matrix, EngineError> {
+        let [outputs, inputs] = tensor.shape[..] else {
+            return Err(EngineError::Configuration(format!("{} is no matrix", tensor.name)));
+        };
+        self.weights.matrix(&self.full(&tensor.name), outputs, inputs)
     }
 
-    /// A vector.
+    /// A vector of a specification: factors of a norm, or a bias.
     ///
     /// # Errors
-    /// As [`matrix`](Self::matrix).
-    pub fn vector(&self, name: &str, length: usize) -> Result<Vec<f32>, EngineError> {
-        self.weights.vector(&self.full(name), length)
+    /// As [`tensor_matrix`](Self::tensor_matrix).
+    pub fn tensor_vector(&self, tensor: &TensorSpec) -> Result<Vec<f32>, EngineError> {
+        self.weights.vector(&self.full(&tensor.name), tensor.values() as usize)
     }
 
-    /// A vector that a checkpoint may lack.
+    /// Weight and bias of a linear layer.
     ///
     /// # Errors
-    /// When it is there with another shape.
-    pub fn optional_vector(&self, name: &str, length: usize) -> Result<Option<Vec<f32>>, EngineError> {
-        self.find(name).map(|name| self.weights.vector(&name, length)).transpose()
+    /// As [`tensor_matrix`](Self::tensor_matrix).
+    pub fn linear(&self, tensors: &LinearTensors) -> Result<(Matrix, Option<Vec<f32>>), EngineError> {
+        let bias = tensors.bias.as_ref().map(|bias| self.tensor_vector(bias)).transpose()?;
+        Ok((self.tensor_matrix(&tensors.weight)?, bias))
     }
 
-    /// The bytes of a floating-point tensor, and its dtype.
+    /// The bytes of a floating-point tensor of a specification, and its dtype.
     ///
     /// # Errors
-    /// As [`matrix`](Self::matrix).
-    pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<(&'a [u8], &'a str), EngineError> {
-        self.weights.tensor_bytes(&self.full(name), shape)
+    /// As [`tensor_matrix`](Self::tensor_matrix).
+    pub fn bytes(&self, tensor: &TensorSpec) -> Result<(&'a [u8], &'a str), EngineError> {
+        self.weights.tensor_bytes(&self.full(&tensor.name), &tensor.shape)
     }
 
     fn full(&self, name: &str) -> String {
-        self.find(name).unwrap_or_else(|| format!("{}{name}", self.prefixes.first().copied().unwrap_or_default()))
+        self.find(name).unwrap_or_else(|| name.to_owned())
     }
 }

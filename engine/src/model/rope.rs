@@ -2,23 +2,27 @@
 
 use std::path::Path;
 
-use kernels::reference::{Rope, RopeScaling};
+use kernels::reference::RopeScaling;
 use schemas::model::ModelConfig;
 
-use crate::error::EngineError;
+use crate::{
+    error::EngineError,
+    spec::{Pairing, RopeSpec},
+};
 
 /// Reads `rope_theta` and `rope_scaling`, or `rope_parameters` of transformers 5, as the linter reads them.
 ///
 /// # Errors
 /// When the kind is none of default, linear, llama3, yarn, or one of its numbers is missing or makes no sense.
-pub fn rope(config: &ModelConfig, head_dim: usize, path: &Path) -> Result<Rope, EngineError> {
+pub fn rope(config: &ModelConfig, head_dim: usize, path: &Path) -> Result<RopeSpec, EngineError> {
     let malformed = |reason: String| EngineError::Malformed { path: path.join("config.json"), reason };
     let (theta, parameters) = config.effective_rope();
     if !(theta > 0.0 && theta.is_finite()) {
         return Err(malformed(format!("rope_theta is {theta}, expected a number above 0")));
     }
+    let spec = |scaling| RopeSpec { dims: head_dim, pairing: Pairing::Halves, theta: theta as f32, scaling };
     let Some(parameters) = parameters else {
-        return Ok(Rope::new(head_dim, theta as f32, RopeScaling::None));
+        return Ok(spec(RopeScaling::None));
     };
     let kind = parameters.name().unwrap_or("default");
     let number = |value: Option<f64>, name: &str| match value {
@@ -65,5 +69,5 @@ pub fn rope(config: &ModelConfig, head_dim: usize, path: &Path) -> Result<Rope, 
             });
         }
     };
-    Ok(Rope::new(head_dim, theta as f32, scaling))
+    Ok(spec(scaling))
 }
