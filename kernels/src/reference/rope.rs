@@ -44,7 +44,7 @@ pub enum Pairing {
     /// i and i + dims / 2, as most Hugging Face checkpoints store them.
     Halves,
     /// 2i and 2i + 1 (DeepSeek).
-    Neighbours,
+    Interleaved,
 }
 
 /// The rotation of one model.
@@ -127,7 +127,7 @@ impl Rope {
                         let (low, high) = rotated.split_at_mut(half);
                         low.iter_mut().zip(high).zip(&turns).for_each(|((low, high), turn)| rotate(low, high, *turn));
                     }
-                    Pairing::Neighbours => {
+                    Pairing::Interleaved => {
                         let pairs = rotated.as_chunks_mut::<2>().0;
                         pairs.iter_mut().zip(&turns).for_each(|([low, high], turn)| rotate(low, high, *turn));
                     }
@@ -202,12 +202,12 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_turn_as_halves_do_in_another_place() {
+    fn interleaved_pairs_turn_as_halves_do_in_another_place() {
         let halves = Rope::new(6, 10_000.0, RopeScaling::None);
-        let neighbours = Rope::partial(6, 6, Pairing::Neighbours, 10_000.0, RopeScaling::None);
+        let interleaved = Rope::partial(6, 6, Pairing::Interleaved, 10_000.0, RopeScaling::None);
         let (mut a, mut b) = ([1.0, 3.0, 5.0, 2.0, 4.0, 6.0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
         halves.apply(&mut a, &[9]);
-        neighbours.apply(&mut b, &[9]);
+        interleaved.apply(&mut b, &[9]);
         assert_eq!([a[0], a[3], a[1], a[4], a[2], a[5]], b);
     }
 

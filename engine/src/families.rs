@@ -1,0 +1,97 @@
+//! Model families: from a config.json and the names of its tensors to a [`TargetSpec`].
+//!
+//! One family, one file; the registry is by architecture. A setting that would change what the tensors mean and that a
+//! family does not read is refused ([`settings`]), and so is a tensor that nothing would read ([`unread`]): a model that is
+//! read in part runs, and talks nonsense.
+
+mod config;
+mod dense;
+mod glm4_moe;
+mod mimo;
+mod qwen3_moe;
+mod rope;
+mod settings;
+mod unread;
+
+use crate::{
+    checkpoint::{Folder, Weights},
+    error::EngineError,
+    spec::{Join, LayerSpec, TargetSpec},
+};
+
+pub(crate) use self::config::{Config, TensorNames};
+
+/// A family: how its checkpoints are read.
+#[derive(Debug)]
+pub struct Family {
+    /// The names in `architectures` of config.json.
+    pub architectures: &'static [&'static str],
+    /// Reads a target.
+    target: fn(&Config<'_>) -> Result<TargetSpec, EngineError>,
+    /// Its MTP layer, where the family has one.
+    pub mtp: Option<MtpFamily>,
+    /// How EAGLE-3 heads for this family count the target's layers.
+    pub captured_ids: CapturedIds,
+}
+
+/// How a family's MTP layer is laid out.
+#[derive(Debug)]
+pub struct MtpFamily {
+    /// What its tensors begin with in a checkpoint of this many layers, without a dot at the end: in the target's own
+    /// checkpoint, and in a folder that holds nothing else.
+    pub prefixes: fn(usize) -> Vec<String>,
+    /// A tensor that only an MTP layer has, under its prefix.
+    pub mark: &'static str,
+    /// Reads its decoder layer.
+    pub layer: fn(&Config<'_>, &str) -> Result<LayerSpec, EngineError>,
+    /// How embedding and hidden state are joined.
+    pub join: Join,
+}
+
+/// What the ids of `eagle_config.eagle_aux_hidden_state_layer_ids` mean, which is up to the target's family (SGLang's
+/// `set_eagle3_layers_to_capture`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CapturedIds {
+    /// The layer whose output is captured: the stream on entry to the next one.
+    Outputs,
+}
+
+impl CapturedIds {
+    /// The layers on whose entry the stream is captured.
+    pub fn entries(self, ids: &[usize]) -> Vec<usize> {
+        match self {
+            Self::Outputs => ids.iter().map(|id| id.saturating_add(1)).collect(),
+        }
+    }
+}
+
+static FAMILIES: [&Family; 6] =
+    [&dense::LLAMA, &dense::QWEN2, &dense::QWEN3, &qwen3_moe::FAMILY, &glm4_moe::FAMILY, &mimo::FAMILY];
+
+/// The family of a checkpoint.
+///
+/// # Errors
+/// When it is none of the supported ones.
+pub fn family(folder: &Folder) -> Result<&'static Family, EngineError> {
+    let architecture = folder.config.architecture().unwrap_or("none");
+    let supported = || FAMILIES.iter().flat_map(|family| family.architectures);
+    let found = FAMILIES.iter().find(|family| family.architectures.contains(&architecture));
+    found.copied().ok_or_else(|| EngineError::Unsupported {
+        path: folder.path().to_owned(),
+        feature: format!("the architecture {architecture}"),
+        hint: format!("supported are {}", supported().copied().collect::<Vec<_>>().join(", ")),
+    })
+}
+
+/// Reads and checks what a target is.
+///
+/// # Errors
+/// When the architecture or a setting is not supported, or the tensors contradict the configuration.
+pub fn read_target(folder: &Folder, weights: &Weights) -> Result<TargetSpec, EngineError> {
+    let family = family(folder)?;
+    let config = Config::new(folder, weights);
+    settings::check(&config)?;
+    let spec = (family.target)(&config)?;
+    unread::check(&config, family, &spec)?;
+    Ok(spec)
+}
