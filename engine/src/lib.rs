@@ -21,6 +21,7 @@ mod sampling;
 pub mod scheduler;
 pub mod selftest;
 pub mod server;
+pub mod spec;
 pub mod text;
 mod tree;
 
