@@ -9,8 +9,10 @@
 pub mod backend;
 pub mod bench;
 pub mod checkpoint;
+mod drafts;
 pub mod engine;
 pub mod error;
+mod families;
 pub mod load;
 mod memory;
 mod model;

@@ -14,6 +14,7 @@ use crate::{
         cuda::{self, AttentionKernels, CudaOptions, Models, WeightSource},
     },
     checkpoint::{Folder, GenerationConfig, Weights, read_token_map},
+    drafts::DraftFrom,
     engine::Identity,
     error::EngineError,
     model::{HeadFacts, TargetFacts, head_facts},
@@ -53,12 +54,7 @@ pub fn load(options: &EngineOptions) -> Result<Loaded, EngineError> {
 
 fn checkpoint(options: &EngineOptions, device: Option<(Device, String)>) -> Result<Loaded, EngineError> {
     let folder = Folder::open(&options.model_path)?;
-    let draft = options.draft_model_path.as_deref().map(Folder::open).transpose()?;
-    if draft.is_none() && options.policy.speculates() {
-        return Err(EngineError::Configuration(
-            "speculation needs a draft: give --speculative-draft-model-path, or leave the tree shape out".into(),
-        ));
-    }
+    let draft = DraftFrom::options(options)?;
     let made_for = folder.config.derived_context_length();
     let context_length = context_length(&options.model_path.display().to_string(), made_for, options.context_length)?;
     let backend: Box<dyn Backend> = match device {
@@ -66,7 +62,13 @@ fn checkpoint(options: &EngineOptions, device: Option<(Device, String)>) -> Resu
         Some((device, name)) => {
             let weights = folder.weights()?;
             let target = TargetFacts::read(&folder, &weights)?;
-            let head = draft.as_ref().map(|draft| head(draft, &target, options)).transpose()?;
+            let head = match &draft {
+                None => None,
+                Some(DraftFrom::Folder(folder)) => Some(head(folder, &target, options)?),
+                Some(DraftFrom::Target) => {
+                    return Err(EngineError::Configuration("MTP layers do not run on a GPU yet".into()));
+                }
+            };
             let element = element(&options.dtype, folder.config.weights_dtype())?;
             let models = Models {
                 target: (target, WeightSource::Checkpoint(&weights)),
@@ -85,7 +87,11 @@ fn checkpoint(options: &EngineOptions, device: Option<(Device, String)>) -> Resu
         identity: Identity {
             name: name(&options.model_path),
             target: folder.hash()?,
-            draft: draft.as_ref().map(Folder::hash).transpose()?,
+            draft: match &draft {
+                None => None,
+                Some(DraftFrom::Folder(folder)) => Some(folder.hash()?),
+                Some(DraftFrom::Target) => Some(folder.hash()?),
+            },
         },
         context_length,
         text,

@@ -96,11 +96,6 @@ fn shape(launch: &Launch, options: &EngineOptions) -> Result<TreeShape, EngineEr
     let shape = match (steps, topk, drafts) {
         // No speculation may be written out.
         (Some(0), _, _) => return Ok(TreeShape::OFF),
-        _ if options.draft_model_path.is_none() && options.load_format != LoadFormat::Dummy => {
-            return Err(EngineError::Configuration(
-                "speculation was asked for without a draft: give --speculative-draft-model-path".into(),
-            ));
-        }
         (None, None, None) if options.model_path.as_os_str().is_empty() => {
             return Ok(schemas::resolve::default_shape("LlamaForCausalLM"));
         }
