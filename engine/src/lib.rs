@@ -9,12 +9,13 @@
 pub mod backend;
 pub mod bench;
 pub mod checkpoint;
+mod drafts;
 pub mod engine;
 pub mod error;
+mod families;
 pub mod identity;
 pub mod load;
 mod memory;
-mod model;
 pub mod options;
 pub mod replay;
 pub mod request;

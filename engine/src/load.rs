@@ -11,9 +11,10 @@ use crate::{
         cuda::{self, AttentionKernels, CudaOptions, Models, WeightSource},
     },
     checkpoint::{Folder, GenerationConfig, Weights, read_token_map},
+    drafts::{DraftFrom, DraftTarget, read_draft, read_own_draft, restricted},
     error::EngineError,
+    families::read_target,
     identity::Identity,
-    model::{read_draft, read_target},
     options::{DeviceChoice, EngineOptions, LoadFormat},
     spec::{DraftSpec, TargetSpec, published},
     text::Text,
@@ -51,24 +52,21 @@ pub fn load(options: &EngineOptions) -> Result<Loaded, EngineError> {
 
 fn checkpoint(options: &EngineOptions, device: Option<(Device, String)>) -> Result<Loaded, EngineError> {
     let folder = Folder::open(&options.model_path)?;
-    let draft = options.draft_model_path.as_deref().map(Folder::open).transpose()?;
-    if draft.is_none() && options.policy.speculates() {
-        return Err(EngineError::Configuration(
-            "speculation needs a draft: give --speculative-draft-model-path, or leave the tree shape out".into(),
-        ));
-    }
+    let draft = DraftFrom::options(options)?;
     let made_for = folder.config.derived_context_length();
     let context_length = context_length(&options.model_path.display().to_string(), made_for, options.context_length)?;
     let backend: Box<dyn Backend> = match device {
         None => Box::new(cpu::load(&folder, draft.as_ref(), options, context_length)?),
         Some((device, name)) => {
             let weights = folder.weights()?;
-            let target = read_target(&folder, &weights)?;
-            let head = draft.as_ref().map(|draft| head(draft, &target, options)).transpose()?;
+            let spec = read_target(&folder, &weights)?;
+            let draft = draft.as_ref().map(|draft| draft_of(draft, &folder, &weights, &spec, options)).transpose()?;
             let element = element(&options.dtype, folder.config.weights_dtype())?;
             let models = Models {
-                target: (target, WeightSource::Checkpoint(&weights)),
-                draft: head.as_ref().map(|(spec, weights)| (spec.clone(), WeightSource::Checkpoint(weights))),
+                target: (spec, WeightSource::Checkpoint(&weights)),
+                draft: draft
+                    .as_ref()
+                    .map(|(spec, own)| (spec.clone(), WeightSource::Checkpoint(own.as_ref().unwrap_or(&weights)))),
             };
             Box::new(cuda::load(device, name, models, cuda_options(options, element, context_length))?)
         }
@@ -83,7 +81,11 @@ fn checkpoint(options: &EngineOptions, device: Option<(Device, String)>) -> Resu
         identity: Identity {
             name: name(&options.model_path),
             target: folder.hash()?,
-            draft: draft.as_ref().map(Folder::hash).transpose()?,
+            draft: match &draft {
+                None => None,
+                Some(DraftFrom::Folder(folder)) => Some(folder.hash()?),
+                Some(DraftFrom::Target) => Some(folder.hash()?),
+            },
         },
         context_length,
         text,
@@ -92,9 +94,22 @@ fn checkpoint(options: &EngineOptions, device: Option<(Device, String)>) -> Resu
     })
 }
 
-fn head(folder: &Folder, target: &TargetSpec, options: &EngineOptions) -> Result<(DraftSpec, Weights), EngineError> {
-    let weights = folder.weights()?;
-    Ok((read_draft(folder, &weights, target, options)?, weights))
+/// What a draft is, with its tensors where they are not the target's.
+fn draft_of(
+    draft: &DraftFrom,
+    folder: &Folder,
+    weights: &Weights,
+    spec: &TargetSpec,
+    options: &EngineOptions,
+) -> Result<(DraftSpec, Option<Weights>), EngineError> {
+    let target = DraftTarget { folder, spec };
+    match draft {
+        DraftFrom::Target => Ok((read_own_draft(weights, target, options)?, None)),
+        DraftFrom::Folder(folder) => {
+            let own = folder.weights()?;
+            Ok((read_draft(folder, &own, target, options)?, Some(own)))
+        }
+    }
 }
 
 /// Random weights of a published shape: what a round takes hardly depends on their values, as long as they differ. (Products of
@@ -115,7 +130,7 @@ fn random(options: &EngineOptions, device: Option<(Device, String)>) -> Result<L
     let target = shape.target(options.num_layers)?;
     let draft = shape.draft(&target);
     let draft = match &options.token_map {
-        Some(path) => draft.with_token_map(read_token_map(path, target.vocabulary)?)?,
+        Some(path) => restricted(draft, read_token_map(path, target.vocabulary)?)?,
         None => draft,
     };
     let name = match options.num_layers {

@@ -222,7 +222,7 @@ pub fn from_tuned(tuned: &TunedFile, folder: &Path) -> Result<EngineOptions, Eng
     let defaults = EngineOptions::default();
     Ok(EngineOptions {
         model_path: folder.join(&models.target),
-        draft_model_path: Some(folder.join(&models.draft)),
+        draft_model_path: (!models.draft.is_empty()).then(|| folder.join(&models.draft)),
         algorithm: Some(models.algorithm.clone()),
         policy: policy.unwrap_or_else(|| ShapePolicy::fixed(TreeShape::OFF)),
         device: engine.device.parse()?,

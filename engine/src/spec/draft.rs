@@ -3,7 +3,6 @@
 //! Row i consumes token i + 1 and the feature of position i, is rotated at position i, and predicts token i + 2.
 
 use super::LayerSpec;
-use crate::error::EngineError;
 
 /// A draft head or an MTP layer.
 #[derive(Clone, Debug, PartialEq)]
@@ -162,21 +161,6 @@ pub enum VocabularySource {
 }
 
 impl DraftSpec {
-    /// Restricts a head to the hot tokens of FR-Spec.
-    ///
-    /// # Errors
-    /// When its vocabulary is not the target's head: an EAGLE-3 head brings its own map.
-    pub fn with_token_map(self, tokens: Vec<u32>) -> Result<Self, EngineError> {
-        if matches!(self.join, Join::NormedIntoAttention { .. }) {
-            return Err(EngineError::Configuration(
-                "--speculative-token-map is for EAGLE-1/2 heads: an EAGLE-3 head brings its own map (d2t), and SGLang \
-                 ignores this one; leave it out"
-                    .into(),
-            ));
-        }
-        Ok(Self { vocabulary: tokens.len(), tokens: Some(tokens), ..self })
-    }
-
     /// Width of the draft's stream and of its recurrent state.
     pub fn hidden(&self) -> usize {
         self.layer.hidden

@@ -231,6 +231,7 @@ impl Ffn {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::TensorSpec;
 
     #[test]
     fn shapes_have_the_weights_of_their_releases() {
@@ -265,5 +266,30 @@ mod tests {
             let target = eagle3.target(Some(layers)).expect("some layers");
             assert!(eagle3.draft(&target).captured().iter().all(|at| *at <= layers));
         }
+    }
+
+    #[test]
+    fn the_linter_counts_the_same_weights_and_cache() {
+        let check = |name: &str, id: &str| {
+            let shape = published(name).expect("it is known");
+            let target = shape.target(None).expect("all of its layers");
+            let row = schemas::model::published::published().iter().find(|row| row.name == id);
+            let config = &row.expect("the linter knows it").config;
+            let matrices = |tensors: Vec<&TensorSpec>| -> u64 {
+                tensors.into_iter().filter(|tensor| tensor.shape.len() > 1).map(TensorSpec::values).sum()
+            };
+            assert_eq!(config.parameters(), Some(matrices(target.tensors().all())), "{name}");
+            assert_eq!(config.kv_bytes_per_token(2, 1), Some(target.cache_row(2)), "{name}");
+            let draft = shape.draft(&target);
+            let mtp = match draft.source {
+                DraftSource::Target => matrices(draft.tensors(target.vocabulary).all()),
+                DraftSource::Folder => 0,
+            };
+            assert_eq!(config.mtp_parameters(), Some(mtp), "{name}");
+        };
+        check("qwen3-30b-a3b", "Qwen/Qwen3-30B-A3B");
+        check("qwen3-235b-a22b", "Qwen/Qwen3-235B-A22B");
+        check("glm-4.5-air", "zai-org/GLM-4.5-Air");
+        check("mimo-7b", "XiaomiMiMo/MiMo-7B-RL");
     }
 }

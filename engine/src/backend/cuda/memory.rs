@@ -101,7 +101,7 @@ pub fn load(
     let scratch_rows = (extent.scratch * extent.batch).max(1);
     let positions = options.context_length + slack(&options);
     let layer_cache = |layer: &LayerSpec, rows: usize| layer.attention.kv().values() * rows * element;
-    let rotations = |layer: &LayerSpec| device.upload(&layer.attention.rope().frequencies().table(positions));
+    let rotations = |layer: &LayerSpec| device.upload(&layer.attention.rotation().table(positions));
     let empty = || device.allocate(16);
     let draft_layer = draft.as_ref().map(|draft| &draft.spec.layer);
     let machine = Machine {

@@ -14,7 +14,8 @@ use crate::{
         first_token,
     },
     checkpoint::Folder,
-    model::{read_draft, read_target},
+    drafts::{DraftTarget, read_draft},
+    families::read_target,
     options::{DeviceChoice, EngineOptions, ShapePolicy},
     request::{Request, SamplingParams, StopConditions},
 };
@@ -38,7 +39,13 @@ fn backend(device: &Device, head: &str, options: CudaOptions) -> CudaBackend {
     let target = read_target(&folder, &weights).expect("its description");
     let head_folder = Folder::open(&models.join(head)).expect("the shipped head");
     let head_weights = head_folder.weights().expect("its tensors");
-    let head = read_draft(&head_folder, &head_weights, &target, &EngineOptions::default()).expect("its description");
+    let head = read_draft(
+        &head_folder,
+        &head_weights,
+        DraftTarget { folder: &folder, spec: &target },
+        &EngineOptions::default(),
+    )
+    .expect("its description");
     let models = Models {
         target: (target, WeightSource::Checkpoint(&weights)),
         draft: Some((head, WeightSource::Checkpoint(&head_weights))),

@@ -8,7 +8,8 @@ use crate::spec::{
 };
 use crate::{
     checkpoint::Folder,
-    model::{read_draft, read_target},
+    drafts::{DraftTarget, read_draft},
+    families::read_target,
     options::EngineOptions,
 };
 
@@ -94,7 +95,8 @@ fn a_round_reads_weights_once_a_pass_and_caches_of_all_requests() {
         let ((folder, weights), (head_folder, head_weights)) = (open("target"), open(head));
         let target = read_target(&folder, &weights).expect("its description");
         let options = EngineOptions::default();
-        let facts = read_draft(&head_folder, &head_weights, &target, &options).expect("its description");
+        let facts = read_draft(&head_folder, &head_weights, DraftTarget { folder: &folder, spec: &target }, &options)
+            .expect("its description");
         let cost = ModelCost::new(&target, Some(&facts), 4);
         let shape = shape.parse().expect("a shape");
         assert_eq!(cost.of_round(shape, batch, context), 4 * expected, "{head} {shape}");

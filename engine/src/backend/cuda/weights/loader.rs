@@ -10,9 +10,8 @@ use kernels::{
 
 use super::Projection;
 use crate::{
-    checkpoint::Weights,
+    checkpoint::{Tensors, Weights},
     error::EngineError,
-    model::Names,
     spec::{LinearTensors, TensorSpec},
 };
 
@@ -95,7 +94,7 @@ impl<'a> Loader<'a> {
         let (device, element) = (self.kernels.device(), self.kernels.element());
         match (&self.source, &tensor.shape[..]) {
             (WeightSource::Checkpoint(weights), _) => {
-                let stored = Names::new(weights).bytes(tensor)?;
+                let stored = Tensors::new(weights).bytes(tensor)?;
                 write(device, to, element, stored)
             }
             // Factors of norms, and biases.
