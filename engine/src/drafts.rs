@@ -93,11 +93,7 @@ pub fn read_own_draft(
 }
 
 /// Restricts a draft to the hot tokens of FR-Spec.
-fn with_token_map(
-    spec: DraftSpec,
-    target: DraftTarget<'_>,
-    options: &EngineOptions,
-) -> Result<DraftSpec, EngineError> {
+fn with_token_map(spec: DraftSpec, target: DraftTarget<'_>, options: &EngineOptions) -> Result<DraftSpec, EngineError> {
     let Some(path) = &options.token_map else { return Ok(spec) };
     let tokens = read_token_map(path, target.spec.vocabulary)?;
     restricted(spec, tokens)

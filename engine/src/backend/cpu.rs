@@ -33,11 +33,7 @@ use super::{
     Asked, Backend, Capacity, DeviceInfo, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput, Slot, StateRow,
     TargetStates, Ticket, Traffic, Yield, expect_finite,
 };
-use crate::{
-    error::EngineError,
-    request::SamplingParams,
-    spec::ModelCost,
-};
+use crate::{error::EngineError, request::SamplingParams, spec::ModelCost};
 
 /// A target, a draft and their caches in the machine's memory.
 #[derive(Debug)]

@@ -38,6 +38,14 @@ impl<'a> Tensors<'a> {
         self.find(name).is_some()
     }
 
+    /// Checks that a tensor is there and of a shape.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn expect(&self, name: &str, shape: &[usize]) -> Result<(), EngineError> {
+        self.0.expect(&self.full(name), shape)
+    }
+
     /// All names, without a leading `model.`.
     pub fn all(&self) -> impl Iterator<Item = &'a str> {
         self.0.names().map(|name| name.strip_prefix("model.").unwrap_or(name))
@@ -75,10 +83,7 @@ impl<'a> Tensors<'a> {
     /// # Errors
     /// As [`matrix`](Self::matrix).
     pub fn linear(&self, tensors: &LinearTensors) -> Result<LinearWeights, EngineError> {
-        Ok(LinearWeights {
-            weight: self.matrix(&tensors.weight)?,
-            bias: self.optional_vector(tensors.bias.as_ref())?,
-        })
+        Ok(LinearWeights { weight: self.matrix(&tensors.weight)?, bias: self.optional_vector(tensors.bias.as_ref())? })
     }
 
     /// The bytes of a floating-point tensor, and its dtype.

@@ -67,6 +67,14 @@ impl Weights {
         self.tensors.get(name).map(|tensor| tensor.shape.as_slice())
     }
 
+    /// Checks that a tensor is there and of a shape.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn expect(&self, name: &str, shape: &[usize]) -> Result<(), EngineError> {
+        self.tensor(name, shape).map(|_| ())
+    }
+
     /// The names of all tensors.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)
@@ -216,7 +224,11 @@ fn experts_apart(name: String, tensor: Tensor) -> Vec<(String, Tensor)> {
     };
     let [experts, outputs, inputs] = tensor.shape[..] else { return vec![(name, tensor)] };
     let count = experts.saturating_mul(parts.len());
-    if count == 0 || count > MOST_EXPERTS || !outputs.is_multiple_of(parts.len()) || !tensor.bytes.len().is_multiple_of(count) {
+    if count == 0
+        || count > MOST_EXPERTS
+        || !outputs.is_multiple_of(parts.len())
+        || !tensor.bytes.len().is_multiple_of(count)
+    {
         return vec![(name, tensor)];
     }
     let Some((layer, _)) = name.rsplit_once('.') else { return vec![(name, tensor)] };

@@ -49,9 +49,8 @@ pub fn eagle3(
     let target_hidden = fields.target_hidden_size.unwrap_or(hidden);
     if target_hidden != target.spec.hidden {
         let found = target.spec.hidden;
-        return Err(config.malformed(format!(
-            "the head expects a target of hidden size {target_hidden}, this target has {found}"
-        )));
+        return Err(config
+            .malformed(format!("the head expects a target of hidden size {target_hidden}, this target has {found}")));
     }
     let own_embedding = config.tensors.has("embed_tokens.weight");
     if !own_embedding && hidden != target_hidden {
@@ -172,12 +171,7 @@ fn captured(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Vec<usize>, 
 }
 
 /// The target tokens of the draft's: d2t holds offsets, the target's token is the draft's plus its entry.
-fn hot_tokens(
-    config: &Config<'_>,
-    weights: &Weights,
-    rows: usize,
-    vocabulary: usize,
-) -> Result<Vec<u32>, EngineError> {
+fn hot_tokens(config: &Config<'_>, weights: &Weights, rows: usize, vocabulary: usize) -> Result<Vec<u32>, EngineError> {
     let name = ["d2t", "model.d2t"].into_iter().find(|name| weights.shape(name).is_some()).unwrap_or("d2t");
     let offsets = weights.integers(name, rows)?;
     let tokens = offsets.iter().enumerate().map(|(draft, offset)| {

@@ -88,7 +88,7 @@ impl<'a> Config<'a> {
         let layer = |at| {
             let prefix = TargetSpec::layer_prefix(at);
             // As many layers as the file says are described only if they are there.
-            self.expect_shape(&format!("{prefix}.input_layernorm.weight"), &[hidden])?;
+            self.tensors.expect(&format!("{prefix}.input_layernorm.weight"), &[hidden])?;
             layer(at, &prefix)
         };
         Ok(TargetSpec {
@@ -107,7 +107,7 @@ impl<'a> Config<'a> {
     /// Experts of a layer. What a file says of their number is not believed before its router has as many rows.
     pub fn experts(&self, prefix: &str, spec: &ExpertsSpec) -> Result<FfnSpec, EngineError> {
         let (router, hidden) = (format!("{prefix}.mlp.gate.weight"), self.hidden()?);
-        self.expect_shape(&router, &[spec.experts, hidden])?;
+        self.tensors.expect(&router, &[spec.experts, hidden])?;
         Ok(FfnSpec::Experts(spec.clone()))
     }
 
@@ -133,23 +133,6 @@ impl<'a> Config<'a> {
         }
     }
 
-    fn expect_shape(&self, name: &str, expected: &[usize]) -> Result<(), EngineError> {
-        match self.tensors.shape(name) {
-            Some(found) if found == expected => Ok(()),
-            Some(found) => Err(EngineError::TensorShape {
-                path: self.folder.path().to_owned(),
-                tensor: name.to_owned(),
-                expected: expected.to_vec(),
-                found: found.to_vec(),
-            }),
-            None => Err(EngineError::MissingTensor {
-                path: self.folder.path().to_owned(),
-                tensor: name.to_owned(),
-                expected: expected.to_vec(),
-            }),
-        }
-    }
-
     /// A layer as Llama lays it out, with a family's attention and some feed-forward part.
     pub fn layer(&self, prefix: &str, attention: Attention, ffn: FfnSpec) -> Result<LayerSpec, EngineError> {
         let hidden = self.hidden()?;
@@ -163,12 +146,7 @@ impl<'a> Config<'a> {
     }
 
     /// Attention of a layer that reads `input` values.
-    pub fn attention(
-        &self,
-        prefix: &str,
-        family: Attention,
-        input: usize,
-    ) -> Result<GroupedQuery, EngineError> {
+    pub fn attention(&self, prefix: &str, family: Attention, input: usize) -> Result<GroupedQuery, EngineError> {
         let fields = self.fields();
         let (heads, key_value_heads, head_dim) = self.heads()?;
         let has = |name: &str| self.tensors.has(&format!("{prefix}.self_attn.{name}"));
@@ -181,7 +159,9 @@ impl<'a> Config<'a> {
             return Err(self.malformed(format!("attention_bias is false, but {prefix}.self_attn has biases")));
         }
         if family.head_norms == Some(false) && head_norms {
-            return Err(self.malformed(format!("asks for no norms of queries and keys, but {prefix}.self_attn has them")));
+            return Err(
+                self.malformed(format!("asks for no norms of queries and keys, but {prefix}.self_attn has them"))
+            );
         }
         Ok(GroupedQuery {
             input,
@@ -210,9 +190,9 @@ impl<'a> Config<'a> {
         let heads = self.size(fields.num_attention_heads, "num_attention_heads")?;
         let key_value_heads = fields.num_key_value_heads.unwrap_or(heads);
         if key_value_heads == 0 || !heads.is_multiple_of(key_value_heads) {
-            return Err(self.malformed(format!(
-                "{heads} query heads are no multiple of {key_value_heads} key/value heads"
-            )));
+            return Err(
+                self.malformed(format!("{heads} query heads are no multiple of {key_value_heads} key/value heads"))
+            );
         }
         let head_dim = match fields.head_dim {
             Some(_) => self.size(fields.head_dim, "head_dim")?,

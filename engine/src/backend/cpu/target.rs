@@ -48,13 +48,7 @@ impl Target {
             None => embedding.clone(),
         };
         let layers = spec.layers.iter().zip(&tensors.layers).map(|(spec, tensors)| Layer::load(from, tensors, spec));
-        Ok(Self {
-            layers: layers.collect::<Result<_, _>>()?,
-            norm: from.vector(&tensors.norm)?,
-            embedding,
-            head,
-            spec,
-        })
+        Ok(Self { layers: layers.collect::<Result<_, _>>()?, norm: from.vector(&tensors.norm)?, embedding, head, spec })
     }
 
     /// What it is.

@@ -10,9 +10,7 @@ use super::{
     passes::{Stack, select},
     scratch_rows,
 };
-use crate::{
-    tree::{Expansion, grow},
-};
+use crate::tree::{Expansion, grow};
 
 /// Where a tree begins.
 #[derive(Clone, Copy, Debug)]
