@@ -31,7 +31,7 @@ use self::{
 };
 use super::{
     Asked, Backend, Capacity, DeviceInfo, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput, Slot, StateRow,
-    TargetStates, Ticket, Traffic, Yield, expect_finite,
+    TargetStates, Ticket, Yield, expect_finite,
 };
 use crate::{error::EngineError, request::SamplingParams, spec::ModelCost};
 
@@ -94,19 +94,9 @@ impl Backend for CpuBackend {
         }
     }
 
-    fn traffic(&self) -> Traffic {
+    fn cost(&self) -> ModelCost {
         // Weights are held as float32.
-        let cost = ModelCost::new(self.target.spec(), self.draft.as_ref().map(Draft::spec), 4);
-        Traffic {
-            target: cost.target.all_bytes(),
-            target_vocabulary: cost.target_vocabulary,
-            second_pass: None,
-            target_cache_row: cost.target_cache_row,
-            draft: cost.draft.all_bytes(),
-            draft_extension: cost.draft_extension.all_bytes(),
-            draft_cache_row: cost.draft_cache_row,
-            value: cost.element,
-        }
+        ModelCost::new(self.target.spec(), self.draft.as_ref().map(Draft::spec), 4)
     }
 
     fn measure_bandwidth(&self) -> Result<f64, EngineError> {

@@ -22,6 +22,7 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
     if let Some(shape) = text(Key::ModelShape) {
         options.model_shape = Some(shape);
     }
+    options.num_layers = count(launch, Key::NumLayers)?.or(options.num_layers);
     if let Some(format) = text(Key::LoadFormat) {
         options.load_format = load_format(&format)?;
     }
