@@ -16,10 +16,13 @@ mod unread;
 use crate::{
     checkpoint::{Folder, Weights},
     error::EngineError,
-    spec::{Join, LayerSpec, TargetSpec},
+    spec::{DraftTensorLayout, Join, LayerSpec, TargetSpec},
 };
 
-pub(crate) use self::config::{Config, TensorNames};
+pub(crate) use self::{
+    config::{Attention, Config},
+    settings::{check as check_settings, check_activation},
+};
 
 /// A family: how its checkpoints are read.
 #[derive(Debug)]
@@ -37,12 +40,10 @@ pub struct Family {
 /// How a family's MTP layer is laid out.
 #[derive(Debug)]
 pub struct MtpFamily {
-    /// What its tensors begin with in a checkpoint of this many layers, without a dot at the end: in the target's own
-    /// checkpoint, and in a folder that holds nothing else.
-    pub prefixes: fn(usize) -> Vec<String>,
-    /// A tensor that only an MTP layer has, under its prefix.
-    pub mark: &'static str,
-    /// Reads its decoder layer.
+    /// How its tensors are named in a checkpoint of this many layers: first in the target's own checkpoint, then in
+    /// folders that hold nothing else.
+    pub layouts: fn(usize) -> Vec<DraftTensorLayout>,
+    /// Reads its decoder layer under a prefix.
     pub layer: fn(&Config<'_>, &str) -> Result<LayerSpec, EngineError>,
     /// How embedding and hidden state are joined.
     pub join: Join,
@@ -94,4 +95,20 @@ pub fn read_target(folder: &Folder, weights: &Weights) -> Result<TargetSpec, Eng
     let spec = (family.target)(&config)?;
     unread::check(&config, family, &spec)?;
     Ok(spec)
+}
+
+/// The MTP layer that a draft's folder holds, for a target of this many layers: the family and where it is. Told by the
+/// tensors; of families of one layout the folder's architecture tells which.
+pub(crate) fn mtp_family(config: &Config<'_>, layers: usize) -> Option<(&'static MtpFamily, DraftTensorLayout)> {
+    let own = config.fields().num_hidden_layers.unwrap_or(layers);
+    let architecture = config.fields().architecture().unwrap_or_default();
+    let of = |family: &&'static Family| {
+        let mtp = family.mtp.as_ref()?;
+        let layouts = (mtp.layouts)(own).into_iter().chain((mtp.layouts)(layers));
+        let layout = layouts.into_iter().find(|layout| config.tensors.has(&layout.projection()))?;
+        Some((mtp, layout))
+    };
+    // `Glm4MoeForCausalLMNextN` is SGLang's name of the draft of `Glm4MoeForCausalLM`.
+    let named = |family: &&&'static Family| family.architectures.iter().any(|name| architecture.starts_with(name));
+    FAMILIES.iter().filter(named).chain(&FAMILIES).find_map(of)
 }

@@ -9,11 +9,13 @@
 pub mod backend;
 pub mod bench;
 pub mod checkpoint;
+mod drafts;
 pub mod engine;
 pub mod error;
+mod families;
+pub mod identity;
 pub mod load;
 mod memory;
-mod model;
 pub mod options;
 pub mod replay;
 pub mod request;
@@ -28,8 +30,9 @@ mod tree;
 /// What fingerprints call this engine: figures of two versions are not compared.
 pub const NAME_AND_VERSION: &str = concat!("spectune ", env!("CARGO_PKG_VERSION"));
 
-pub use engine::{Engine, Identity, timing};
+pub use engine::{Engine, timing};
 pub use error::EngineError;
+pub use identity::Identity;
 pub use options::{DeviceChoice, EngineOptions, ShapePolicy};
 pub use replay::{Acceptance, KeepStates, ReplayProgress, ReplayText};
 pub use request::{Completion, Event, FinishReason, Request, RequestId, SamplingParams, StopConditions};

@@ -9,6 +9,7 @@ mod cost;
 mod draft;
 mod ffn;
 mod layer;
+mod published;
 mod rope;
 mod target;
 mod tensors;
@@ -22,6 +23,7 @@ pub use self::{
     },
     ffn::{DenseSpec, ExpertsSpec, FfnSpec, RouterPrecision, RouterScore, RouterSpec},
     layer::LayerSpec,
+    published::{PUBLISHED, PublishedModel, published},
     rope::{Pairing, RopeSpec},
     target::TargetSpec,
     tensors::{

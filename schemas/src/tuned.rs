@@ -38,9 +38,10 @@ pub struct TunedFile {
 pub struct TunedModels {
     /// Folder of the target.
     pub target: String,
-    /// Folder of the draft head.
+    /// Folder of the draft; left out where the MTP layer of the target's own checkpoint drafts.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub draft: String,
-    /// EAGLE or EAGLE3.
+    /// EAGLE, EAGLE3 or NEXTN.
     pub algorithm: String,
     /// Type of weights and activations.
     pub dtype: String,

@@ -91,7 +91,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let folder = folder_of(&arguments.sweep);
     if file.models.model_shape.is_none() {
         file.models.target = checkpoint::folder(&folder, &file.models.target)?;
-        file.models.draft = checkpoint::folder(&folder, &file.models.draft)?;
+        if !file.models.draft.is_empty() {
+            file.models.draft = checkpoint::folder(&folder, &file.models.draft)?;
+        }
     }
     let shard = jobs::shard(arguments.shard)?;
     let interrupted = Arc::new(AtomicBool::new(false));

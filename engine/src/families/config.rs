@@ -4,7 +4,7 @@ use schemas::model::ModelConfig;
 
 use super::rope;
 use crate::{
-    checkpoint::{Folder, Weights},
+    checkpoint::{Folder, Tensors, Weights},
     error::EngineError,
     spec::{AttentionSpec, DenseSpec, ExpertsSpec, FfnSpec, GroupedQuery, LayerSpec, RouterSpec, TargetSpec},
 };
@@ -13,19 +13,17 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct Config<'a> {
     folder: &'a Folder,
-    /// The names of its tensors.
-    pub tensors: TensorNames<'a>,
+    /// Its tensors.
+    pub tensors: Tensors<'a>,
 }
-
-/// The tensors of a checkpoint by their published names, which exporters write with or without a leading `model.`.
-#[derive(Clone, Copy, Debug)]
-pub struct TensorNames<'a>(&'a Weights);
 
 /// What a family says of its layers, whatever is in the file.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention {
-    /// Query, key and value projections always have biases.
+    /// Whether query, key and value projections always have biases.
     pub qkv_bias: bool,
+    /// Whether `attention_bias` in the file is believed; if not, biases are where their tensors are.
+    pub bias_setting: bool,
     /// Whether queries and keys are normed head by head; `None`: where the checkpoint has the norms.
     pub head_norms: Option<bool>,
     /// The rotated share of a head where the file does not give one.
@@ -34,13 +32,16 @@ pub struct Attention {
 
 impl Attention {
     /// Llama's: biases and norms where the checkpoint has them, whole heads rotated.
-    pub const PLAIN: Self = Self { qkv_bias: false, head_norms: None, rotated: 1.0 };
+    pub const PLAIN: Self = Self { qkv_bias: false, bias_setting: true, head_norms: None, rotated: 1.0 };
+
+    /// What the tensors say, whatever is in the file.
+    pub const BY_TENSORS: Self = Self { bias_setting: false, ..Self::PLAIN };
 }
 
 impl<'a> Config<'a> {
     /// Of a folder with these tensors.
     pub fn new(folder: &'a Folder, weights: &'a Weights) -> Self {
-        Self { folder, tensors: TensorNames::new(weights) }
+        Self { folder, tensors: Tensors::new(weights) }
     }
 
     /// The fields.
@@ -162,12 +163,7 @@ impl<'a> Config<'a> {
     }
 
     /// Attention of a layer that reads `input` values.
-    pub fn attention(
-        &self,
-        prefix: &str,
-        family: Attention,
-        input: usize,
-    ) -> Result<GroupedQuery, EngineError> {
+    pub fn attention(&self, prefix: &str, family: Attention, input: usize) -> Result<GroupedQuery, EngineError> {
         let fields = self.fields();
         let (heads, key_value_heads, head_dim) = self.heads()?;
         let has = |name: &str| self.tensors.has(&format!("{prefix}.self_attn.{name}"));
@@ -175,11 +171,14 @@ impl<'a> Config<'a> {
         // Where one of several is there, all have to be: the reader of tensors names what is missing.
         let qkv_bias = any(&["q_proj.bias", "k_proj.bias", "v_proj.bias"]);
         let head_norms = any(&["q_norm.weight", "k_norm.weight"]);
-        if fields.attention_bias == Some(false) && qkv_bias && !family.qkv_bias {
+        let setting = fields.attention_bias.filter(|_| family.bias_setting);
+        if setting == Some(false) && qkv_bias && !family.qkv_bias {
             return Err(self.malformed(format!("attention_bias is false, but {prefix}.self_attn has biases")));
         }
         if family.head_norms == Some(false) && head_norms {
-            return Err(self.malformed(format!("asks for no norms of queries and keys, but {prefix}.self_attn has them")));
+            return Err(
+                self.malformed(format!("asks for no norms of queries and keys, but {prefix}.self_attn has them"))
+            );
         }
         Ok(GroupedQuery {
             input,
@@ -187,7 +186,7 @@ impl<'a> Config<'a> {
             heads,
             key_value_heads,
             head_dim,
-            qkv_bias: qkv_bias || family.qkv_bias || fields.attention_bias == Some(true),
+            qkv_bias: qkv_bias || family.qkv_bias || setting == Some(true),
             output_bias: has("o_proj.bias"),
             head_norms: head_norms || family.head_norms == Some(true),
             rope: rope::read(self, head_dim, family.rotated)?,
@@ -208,9 +207,9 @@ impl<'a> Config<'a> {
         let heads = self.size(fields.num_attention_heads, "num_attention_heads")?;
         let key_value_heads = fields.num_key_value_heads.unwrap_or(heads);
         if key_value_heads == 0 || !heads.is_multiple_of(key_value_heads) {
-            return Err(self.malformed(format!(
-                "{heads} query heads are no multiple of {key_value_heads} key/value heads"
-            )));
+            return Err(
+                self.malformed(format!("{heads} query heads are no multiple of {key_value_heads} key/value heads"))
+            );
         }
         let head_dim = match fields.head_dim {
             Some(_) => self.size(fields.head_dim, "head_dim")?,
@@ -230,28 +229,5 @@ impl<'a> Config<'a> {
     /// Something that this engine does not do.
     pub fn unsupported(&self, feature: impl Into<String>, hint: impl Into<String>) -> EngineError {
         EngineError::Unsupported { path: self.folder.path().to_owned(), feature: feature.into(), hint: hint.into() }
-    }
-}
-
-impl<'a> TensorNames<'a> {
-    /// Of these tensors.
-    pub fn new(weights: &'a Weights) -> Self {
-        Self(weights)
-    }
-
-    /// Whether a tensor is there, under its published name or with a leading `model.` added or removed.
-    pub fn has(&self, name: &str) -> bool {
-        self.shape(name).is_some()
-    }
-
-    /// The shape of a tensor that is there.
-    pub fn shape(&self, name: &str) -> Option<&'a [usize]> {
-        let other = name.strip_prefix("model.").map_or_else(|| format!("model.{name}"), ToOwned::to_owned);
-        self.0.shape(name).or_else(|| self.0.shape(&other))
-    }
-
-    /// All names, without a leading `model.`.
-    pub fn all(&self) -> impl Iterator<Item = &'a str> {
-        self.0.names().map(|name| name.strip_prefix("model.").unwrap_or(name))
     }
 }

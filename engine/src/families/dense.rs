@@ -1,10 +1,7 @@
 //! Dense families: Llama, Mistral, Qwen2 (and 2.5), Qwen3. They differ in biases, in norms of queries and keys, and in what
 //! a sliding window means (see [`settings`](super::settings)).
 
-use super::{
-    CapturedIds, Config, Family,
-    config::Attention,
-};
+use super::{CapturedIds, Config, Family, config::Attention};
 use crate::{error::EngineError, spec::TargetSpec};
 
 /// Llama 2 to 3.3, Mistral.

@@ -4,7 +4,7 @@
 use super::{CapturedIds, Config, Family, MtpFamily, config::Attention};
 use crate::{
     error::EngineError,
-    spec::{ExpertsSpec, Join, LayerSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec},
+    spec::{DraftTensorLayout, ExpertsSpec, Join, LayerSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec},
 };
 
 /// The family of `Glm4MoeForCausalLM`.
@@ -13,8 +13,9 @@ pub static FAMILY: Family = Family {
     target: read,
     mtp: Some(MtpFamily {
         // A folder of the MTP layer alone calls it the first.
-        prefixes: |layers| vec![format!("model.layers.{layers}"), "model.layers.0".into()],
-        mark: "eh_proj.weight",
+        layouts: |layers| {
+            [layers, 0].map(|at| DraftTensorLayout::NextN { prefix: TargetSpec::layer_prefix(at) }).into()
+        },
         layer: |config, prefix| config.layer(prefix, attention(config), config.experts(prefix, &experts(config)?)?),
         join: Join::NormedLinear { hidden_first: false, zero_first_embedding: false },
     }),
@@ -31,7 +32,8 @@ fn read(config: &Config<'_>) -> Result<TargetSpec, EngineError> {
 }
 
 fn attention(config: &Config<'_>) -> Attention {
-    Attention { qkv_bias: false, head_norms: Some(config.fields().use_qk_norm.unwrap_or(false)), rotated: 0.5 }
+    let head_norms = Some(config.fields().use_qk_norm.unwrap_or(false));
+    Attention { head_norms, rotated: 0.5, ..Attention::PLAIN }
 }
 
 fn experts(config: &Config<'_>) -> Result<ExpertsSpec, EngineError> {

@@ -3,7 +3,7 @@
 use super::{CapturedIds, Config, Family, MtpFamily, config::Attention};
 use crate::{
     error::EngineError,
-    spec::{Join, LayerSpec},
+    spec::{DraftTensorLayout, Join, LayerSpec},
 };
 
 /// Base, SFT, RL, RL-Zero, RL-0530.
@@ -11,8 +11,7 @@ pub static FAMILY: Family = Family {
     architectures: &["MiMoForCausalLM"],
     target: |config| config.target(|_, prefix| layer(config, prefix)),
     mtp: Some(MtpFamily {
-        prefixes: |_| vec!["model.mtp_layers.0".into()],
-        mark: "input_proj.weight",
+        layouts: |_| vec![DraftTensorLayout::Mimo { prefix: "model.mtp_layers.0".into() }],
         layer,
         // Both SGLang and vLLM leave out the embedding of the first position.
         join: Join::NormedLinear { hidden_first: true, zero_first_embedding: true },

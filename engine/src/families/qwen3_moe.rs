@@ -7,12 +7,8 @@ use crate::{
 };
 
 /// 30B-A3B, 235B-A22B, Coder.
-pub static FAMILY: Family = Family {
-    architectures: &["Qwen3MoeForCausalLM"],
-    target: read,
-    mtp: None,
-    captured_ids: CapturedIds::Outputs,
-};
+pub static FAMILY: Family =
+    Family { architectures: &["Qwen3MoeForCausalLM"], target: read, mtp: None, captured_ids: CapturedIds::Outputs };
 
 fn read(config: &Config<'_>) -> Result<TargetSpec, EngineError> {
     let fields = config.fields();

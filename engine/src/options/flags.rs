@@ -22,6 +22,7 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
     if let Some(shape) = text(Key::ModelShape) {
         options.model_shape = Some(shape);
     }
+    options.num_layers = count(launch, Key::NumLayers)?.or(options.num_layers);
     if let Some(format) = text(Key::LoadFormat) {
         options.load_format = load_format(&format)?;
     }
@@ -96,11 +97,6 @@ fn shape(launch: &Launch, options: &EngineOptions) -> Result<TreeShape, EngineEr
     let shape = match (steps, topk, drafts) {
         // No speculation may be written out.
         (Some(0), _, _) => return Ok(TreeShape::OFF),
-        _ if options.draft_model_path.is_none() && options.load_format != LoadFormat::Dummy => {
-            return Err(EngineError::Configuration(
-                "speculation was asked for without a draft: give --speculative-draft-model-path".into(),
-            ));
-        }
         (None, None, None) if options.model_path.as_os_str().is_empty() => {
             return Ok(schemas::resolve::default_shape("LlamaForCausalLM"));
         }

@@ -1,5 +1,7 @@
 //! Attention of a layer, and what it leaves in the cache.
 
+use kernels::reference::Rope;
+
 use super::RopeSpec;
 
 /// How a layer attends.
@@ -96,6 +98,14 @@ impl AttentionSpec {
         match self {
             Self::Grouped(grouped) => &grouped.rope,
             Self::Latent(latent) => &latent.rope,
+        }
+    }
+
+    /// The rotation of its heads: of latent attention, of their rotated part alone.
+    pub fn rotation(&self) -> Rope {
+        match self {
+            Self::Grouped(grouped) => grouped.rope.rotation(grouped.head_dim),
+            Self::Latent(latent) => latent.rope.rotation(latent.rope.dims),
         }
     }
 

@@ -1,5 +1,7 @@
 //! Feed-forward of a layer: one gated block, or a choice of experts.
 
+use kernels::reference::{Router, Scoring};
+
 /// The feed-forward part of a layer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FfnSpec {
@@ -90,6 +92,22 @@ impl FfnSpec {
 }
 
 impl ExpertsSpec {
+    /// The router as the kernels' reference defines it.
+    pub fn router(&self) -> Router {
+        let RouterSpec { score, renormalise, groups, groups_kept, scaling, .. } = self.router;
+        Router {
+            scoring: match score {
+                RouterScore::Softmax => Scoring::Softmax,
+                RouterScore::Sigmoid => Scoring::Sigmoid,
+            },
+            top_k: self.per_token,
+            groups,
+            top_k_groups: groups_kept,
+            renormalize: renormalise,
+            scale: scaling,
+        }
+    }
+
     /// The number of distinct experts that some rows choose together, if each chooses evenly and by itself:
     /// `E · (1 − (1 − k/E)^rows)`.
     pub fn expected_distinct(&self, rows: usize) -> f64 {

@@ -1,5 +1,6 @@
 //! Rotary position embedding.
 
+pub use kernels::reference::Pairing;
 use kernels::reference::{Rope, RopeScaling};
 
 /// The rotation of the heads of a layer.
@@ -15,18 +16,9 @@ pub struct RopeSpec {
     pub scaling: RopeScaling,
 }
 
-/// Which dimensions of a head turn together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pairing {
-    /// `(i, i + dims / 2)`, "neox": Llama, Qwen, GLM-4.5.
-    Halves,
-    /// `(2i, 2i + 1)`: DeepSeek.
-    Interleaved,
-}
-
 impl RopeSpec {
-    /// Its frequencies, over the rotated dimensions.
-    pub fn frequencies(&self) -> Rope {
-        Rope::new(self.dims, self.theta, self.scaling)
+    /// The rotation of heads of `head_dim` dimensions.
+    pub fn rotation(&self, head_dim: usize) -> Rope {
+        Rope::partial(head_dim, self.dims, self.pairing, self.theta, self.scaling)
     }
 }

@@ -7,7 +7,8 @@ use super::*;
 use crate::{
     backend::{MOST_UNREAD, ProducedToken, first_token},
     checkpoint::Folder,
-    model::load_draft,
+    drafts::{DraftTarget, read_draft},
+    families::read_target,
     options::EngineOptions,
 };
 
@@ -30,9 +31,15 @@ fn tiny(name: &str) -> PathBuf {
 }
 
 fn backend(head: &str, page_size: usize, slots: usize) -> CpuBackend {
-    let target = Llama::load(&Folder::open(&tiny("target")).expect("a folder")).expect("a target");
-    let draft =
-        load_draft(&Folder::open(&tiny(head)).expect("a folder"), &target, &EngineOptions::default()).expect("a head");
+    let folder = Folder::open(&tiny("target")).expect("a folder");
+    let weights = folder.weights().expect("its tensors");
+    let spec = read_target(&folder, &weights).expect("a target");
+    let target = Target::load(&weights, spec.clone()).expect("a target");
+    let own = Folder::open(&tiny(head)).expect("a folder");
+    let own_weights = own.weights().expect("its tensors");
+    let read_for = DraftTarget { folder: &folder, spec: &spec };
+    let draft = read_draft(&own, &own_weights, read_for, &EngineOptions::default()).expect("a head");
+    let draft = Draft::load(&own_weights, draft, &target).expect("a head");
     let capacity = Capacity {
         slots,
         pages: slots * CONTEXT.div_ceil(page_size),

@@ -1,8 +1,16 @@
+use std::path::Path;
+
 use kernels::reference::RopeScaling;
 
 use super::*;
 use crate::spec::{
     AttentionSpec, ExpertsSpec, FfnSpec, GroupedQuery, Pairing, RopeSpec, RouterPrecision, RouterScore, RouterSpec,
+};
+use crate::{
+    checkpoint::Folder,
+    drafts::{DraftTarget, read_draft},
+    families::read_target,
+    options::EngineOptions,
 };
 
 /// Qwen3-30B-A3B, from its config.json.
@@ -73,4 +81,40 @@ fn costs_of_layers_add_up() {
     let all = target.cost(2).at(4);
     assert!((all.flops - sum.flops).abs() < 1.0);
     assert!((all.bytes - sum.bytes - 2.0 * 2048.0).abs() < 1.0, "but for the final norm");
+}
+
+#[test]
+fn a_round_reads_weights_once_a_pass_and_caches_of_all_requests() {
+    fn check(head: &str, shape: &str, batch: usize, context: usize, expected: u64) {
+        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny");
+        let open = |name: &str| {
+            let folder = Folder::open(&models.join(name)).expect("a checkpoint");
+            let weights = folder.weights().expect("its tensors");
+            (folder, weights)
+        };
+        let ((folder, weights), (head_folder, head_weights)) = (open("target"), open(head));
+        let target = read_target(&folder, &weights).expect("its description");
+        let options = EngineOptions::default();
+        let facts = read_draft(&head_folder, &head_weights, DraftTarget { folder: &folder, spec: &target }, &options)
+            .expect("its description");
+        let cost = ModelCost::new(&target, Some(&facts), 4);
+        let shape = shape.parse().expect("a shape");
+        assert_eq!(cost.of_round(shape, batch, context), 4 * expected, "{head} {shape}");
+    }
+    // Attention: 128 → 128 + 64 + 64, back to 128; feed-forward: three of 128 × 384; two norms. Then the last norm
+    // and the tied head.
+    let layer = 128 * (128 + 64 + 64) + 128 * 128 + 3 * 128 * 384 + 2 * 128;
+    let head = 2048 * 128;
+    let target = 8 * layer + 128 + head;
+    check("eagle3", "0,1,1", 1, 0, target);
+    check("eagle3", "0,1,1", 3, 100, target + 3 * 100 * 8 * 128);
+    // EAGLE-2: no norm at the input, fc from 256 with a bias, the target's head.
+    let eagle2 = layer - 128 + 256 * 128 + 128 + head;
+    check("eagle2", "3,1,4", 1, 0, target + 3 * eagle2);
+    // EAGLE-3: queries, keys and values from twice the width, one more norm in the layer, one behind it, a head of
+    // 1024 tokens; fc from three layers, which only the extension runs.
+    let eagle3 = layer + 128 * (128 + 64 + 64) + 2 * 128 + 1024 * 128;
+    let join = 384 * 128;
+    check("eagle3", "1,8,9", 2, 10, target + 2 * 10 * 8 * 128 + eagle3 + join + 2 * 10 * 128);
+    check("eagle3", "5,1,6", 1, 0, target + 5 * eagle3 + join);
 }

@@ -45,6 +45,16 @@ struct DraftNames {
 }
 
 impl DraftTensorLayout {
+    /// What the names of the layer's tensors begin with, without a dot.
+    pub fn layer_prefix(&self) -> String {
+        self.names().layer
+    }
+
+    /// The tensor that joins embedding and feature, which tells a layout from others.
+    pub fn projection(&self) -> String {
+        format!("{}.weight", self.names().projection)
+    }
+
     fn names(&self) -> DraftNames {
         let under = |prefix: &str, [projection, embedding, feature, output]: [&str; 4]| DraftNames {
             layer: prefix.to_owned(),

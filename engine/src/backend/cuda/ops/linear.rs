@@ -8,9 +8,10 @@ use kernels::{
     launch::{Added, Kernels, Linear, Logits, Parts, RmsNorm, Rows, Stream, Unscaled, Wide},
 };
 
-use super::{
-    layout::{Activations, LOGIT_ROWS},
-    passes::Machine,
+use crate::backend::cuda::{
+    layout::Activations,
+    limits::LOGIT_ROWS,
+    machine::Machine,
     products::{Outcome, Product},
     weights::Projection,
 };
@@ -21,7 +22,7 @@ const LIBRARY_PARTS: usize = 2;
 
 /// Rows that go into a linear layer.
 #[derive(Clone, Copy)]
-pub(super) struct Input<'a> {
+pub(in crate::backend::cuda) struct Input<'a> {
     pub rows: Rows<'a>,
     /// How they are scaled, if the norm ahead has left that to the layer.
     pub unscaled: Option<Unscaled<'a>>,
@@ -35,7 +36,7 @@ impl<'a> From<Rows<'a>> for Input<'a> {
 
 /// What hidden states are multiplied with for their logits.
 #[derive(Clone, Copy)]
-pub(super) struct Vocabulary<'a> {
+pub(in crate::backend::cuda) struct Vocabulary<'a> {
     /// `[tokens, inputs]`.
     pub weight: &'a Buffer,
     pub inputs: usize,
@@ -86,14 +87,15 @@ impl Streaming {
 }
 
 impl Machine {
-    /// Norms rows for a layer, which scales them itself where that is faster.
-    pub(super) fn norm_for<'a>(
+    /// Norms rows for the one layer that reads them, which scales them itself where that is faster, or for several readers.
+    pub(in crate::backend::cuda) fn norm_for<'a>(
         &self,
         work: &'a Activations,
         norm: RmsNorm<'a>,
-        layer: &Projection,
+        reader: Option<&Projection>,
     ) -> Result<Input<'a>, DeviceError> {
         let RmsNorm { out, source, rows, width, .. } = norm;
+        let Some(layer) = reader else { return self.kernels.rms_norm(norm).map(|()| out.into()) };
         let by_wide = || matches!(self.streaming(work, [rows, layer.inputs, layer.outputs], 1), Streaming::Wide(_));
         let leaves_scale =
             source.is_none() && self.streams(layer, rows) && self.kernels.suits_unscaled(rows, width, by_wide());
@@ -106,27 +108,27 @@ impl Machine {
         Ok(Input { rows: out, unscaled })
     }
 
-    /// Adds a layer to the stream, of which `norm` says how it is normed for the `next`.
-    pub(super) fn add_and_norm<'a>(
+    /// Adds a layer to the stream, of which `norm` says how it is normed for the one layer that reads it next, or for several.
+    pub(in crate::backend::cuda) fn add_and_norm<'a>(
         &'a self,
         work: &'a Activations,
         x: Rows<'a>,
         layer: &Projection,
         norm: RmsNorm<'a>,
-        next: &Projection,
+        reader: Option<&Projection>,
     ) -> Result<Input<'a>, DeviceError> {
         let RmsNorm { out, stream, weight, keep, rows, width, epsilon, .. } = norm;
         let without_space = [stream, out].into_iter().all(|rows| rows.stride == width);
         let at_once = without_space
             && self.kernels.suits_few_to_stream(rows, layer.inputs, layer.outputs)
-            && [layer, next].into_iter().all(|layer| self.streams(layer, rows));
+            && reader.is_some_and(|next| [layer, next].into_iter().all(|layer| self.streams(layer, rows)));
         if at_once {
             let to = Stream { keep, norm: weight, normed: out.at, squares: work.squares.slice(), epsilon };
             let unscaled = self.kernels.few_to_stream(layer.linear(stream.at, x, rows), to)?;
             return Ok(Input { rows: out, unscaled: Some(unscaled) });
         }
         let add = self.added(work, x, layer, stream, rows)?;
-        self.norm_for(work, RmsNorm { add, ..norm }, next)
+        self.norm_for(work, RmsNorm { add, ..norm }, reader)
     }
 
     /// Whether our own kernel is known to compute a layer of these rows the fastest, in whatever order it likes.
@@ -138,7 +140,7 @@ impl Machine {
     }
 
     /// Logits of rows, as many at once as there is room for.
-    pub(super) fn over_logits(
+    pub(in crate::backend::cuda) fn over_logits(
         &self,
         x: Rows<'_>,
         vocabulary: Vocabulary<'_>,
@@ -169,7 +171,7 @@ impl Machine {
     }
 
     /// `y = x · weightᵀ + bias` of a layer.
-    pub(super) fn linear(
+    pub(in crate::backend::cuda) fn linear(
         &self,
         work: &Activations,
         y: Slice<'_>,
@@ -181,7 +183,7 @@ impl Machine {
     }
 
     /// A linear layer for the rotation: its parts are in `work.parts`, or the result is in `y`.
-    pub(super) fn linear_to_rotate<'a>(
+    pub(in crate::backend::cuda) fn linear_to_rotate<'a>(
         &self,
         work: &'a Activations,
         y: Slice<'_>,
@@ -197,7 +199,7 @@ impl Machine {
     }
 
     /// A linear layer whose result is added to the stream: what is yet to be added, if it has not done so itself.
-    pub(super) fn added<'a>(
+    pub(in crate::backend::cuda) fn added<'a>(
         &self,
         work: &'a Activations,
         x: Rows<'_>,
@@ -214,7 +216,7 @@ impl Machine {
     }
 
     /// `work.gated = silu(gate) · up` of a layer that yields gate and up; `work.gate_up` may be used on the way.
-    pub(super) fn gated(
+    pub(in crate::backend::cuda) fn gated(
         &self,
         work: &Activations,
         x: Input<'_>,
