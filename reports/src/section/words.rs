@@ -64,10 +64,10 @@ pub fn labels(sections: &[Section<'_>]) -> Vec<String> {
     let mut labels: Vec<Vec<String>> = vec![Vec::new(); sections.len()];
     let all_differ = |labels: &[Vec<String>]| labels.iter().collect::<BTreeSet<_>>().len() == labels.len();
     let says: [fn(&Section<'_>) -> String; 9] = [
-        Section::machine,
-        Section::models,
-        Section::workload,
-        Section::engine,
+        |section| section.machine(),
+        |section| section.models(),
+        |section| section.workload(),
+        |section| section.engine(),
         |section| format!("driver {}", section.fingerprint.driver),
         |section| section.fingerprint.settings.clone(),
         |section| format!("target {}", section.fingerprint.target),
