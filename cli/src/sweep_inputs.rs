@@ -84,7 +84,8 @@ fn nothing(key: &'static [&'static str], element: Option<usize>, what: &str, nam
 fn near(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let names: Vec<OsString> = fs::read_dir(parent).ok()?.take(10_000).flatten().map(|entry| entry.file_name()).collect();
+    let names: Vec<OsString> =
+        fs::read_dir(parent).ok()?.take(10_000).flatten().map(|entry| entry.file_name()).collect();
     let names: Vec<&str> = names.iter().filter_map(|name| name.to_str()).collect();
     nearest(name, &names).map(ToOwned::to_owned)
 }

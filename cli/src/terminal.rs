@@ -166,7 +166,7 @@ mod tests {
         let text = "a bb ccc dddd eeeee ffffff ggggggg";
         for width in 1..40 {
             for line in wrapped(text, width).lines() {
-                assert!(line.chars().count() <= width.max(7) , "{width}: {line}");
+                assert!(line.chars().count() <= width.max(7), "{width}: {line}");
             }
             assert_eq!(wrapped(text, width).split_whitespace().collect::<Vec<_>>().join(" "), text);
         }

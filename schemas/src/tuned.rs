@@ -379,7 +379,10 @@ verdict = "speculation does not pay here"
         file.policy[0].repeats = Some(1);
         file.policy[1].verdict = TunedVerdict::NotKnown;
         let caveats = file.caveats().join("\n");
-        assert!(caveats.contains("up to batch 1: measured once") && caveats.contains("up to batch 8: whether"), "{caveats}");
+        assert!(
+            caveats.contains("up to batch 1: measured once") && caveats.contains("up to batch 8: whether"),
+            "{caveats}"
+        );
     }
 
     #[test]

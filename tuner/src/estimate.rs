@@ -78,8 +78,7 @@ impl Estimate {
         let mut basis = Vec::new();
         for load in loads {
             let batch_size = load.batch_size().unwrap_or(most);
-            let (pace, from_batch) =
-                if is_open(&load) { open } else { prober.pace(batch_size, false)? };
+            let (pace, from_batch) = if is_open(&load) { open } else { prober.pace(batch_size, false)? };
             basis.push(Basis {
                 load,
                 batch_size,

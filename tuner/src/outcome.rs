@@ -237,7 +237,7 @@ fn row(ranking: &LoadRanking, winner: &Ranked, max_running_batch: usize, shape: 
         }),
         interval_level: repeated.map(|ends| round(ends.coverage)),
         accept_length: round(winner.accept_length?),
-verdict: match ranking.verdict {
+        verdict: match ranking.verdict {
             Verdict::Pays => TunedVerdict::Pays,
             Verdict::DoesNotPay => TunedVerdict::DoesNotPay,
             Verdict::Tie => TunedVerdict::NoDifference,

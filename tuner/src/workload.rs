@@ -89,7 +89,8 @@ impl Workload {
                 count => format!(" ({count} were left out: longer than max_prompt_tokens, or without a user's words)"),
             };
             let file = [&workload.prompts, &workload.input_ids, &workload.trace].into_iter().flatten().next();
-            let file = file.map_or_else(|| "the workload".into(), |file| tidy(&folder.join(file)).display().to_string());
+            let file =
+                file.map_or_else(|| "the workload".into(), |file| tidy(&folder.join(file)).display().to_string());
             return Err(TunerError::Configuration(format!("{file} holds no prompt{left_out}")));
         }
         let hash = hash(workload, &requests, &recorded);

@@ -4,8 +4,8 @@ mod each;
 mod files;
 mod known;
 mod look;
-mod ours;
 mod mend;
+mod ours;
 mod settings;
 mod summary;
 

@@ -48,7 +48,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 pub fn written(files: &[PathBuf]) -> String {
     let Some(page) = files.first() else { return "nothing was written".into() };
     let others = files.len() - 1;
-    format!("report: {}   (beside it as Markdown, JSON, CSV and Parquet, and its charts: {others} files)", page.display())
+    format!(
+        "report: {}   (beside it as Markdown, JSON, CSV and Parquet, and its charts: {others} files)",
+        page.display()
+    )
 }
 
 /// What the folders of sweeps hold.

@@ -91,8 +91,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         return jobs::emit(scheduler, &file, &arguments);
     }
     let folder = folder_of(&arguments.sweep);
-    let file = sweep_inputs::resolve(file, &folder, &source)
-        .map_err(|finding| WrongFile::new(source.clone(), finding))?;
+    let file =
+        sweep_inputs::resolve(file, &folder, &source).map_err(|finding| WrongFile::new(source.clone(), finding))?;
     let shard = jobs::shard(arguments.shard)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     let request = SweepRequest {

@@ -9,8 +9,12 @@ use super::Section;
 impl Section<'_> {
     /// Processor or GPU, with the hosts where they are known.
     pub fn machine(&self) -> String {
-        let hosts: BTreeSet<&str> =
-            self.records.iter().map(|(_, record)| record.origin.host.as_str()).filter(|host| !host.is_empty()).collect();
+        let hosts: BTreeSet<&str> = self
+            .records
+            .iter()
+            .map(|(_, record)| record.origin.host.as_str())
+            .filter(|host| !host.is_empty())
+            .collect();
         let device = &self.fingerprint.device_name;
         match hosts.len() {
             0 => device.clone(),

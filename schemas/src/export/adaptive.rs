@@ -58,7 +58,8 @@ pub fn file(tuning: &Tuning, batch_size: Option<usize>, version: EngineVersion) 
         let left_out = tuning.table.len() - table.len();
         let largest = tuning.table.iter().map(|(largest, _)| *largest).max().unwrap_or_default();
         if left_out > 0 {
-            notes.push(format!("{left_out} of {} rows are left out: they hold above batch {batch}", tuning.table.len()));
+            notes
+                .push(format!("{left_out} of {} rows are left out: they hold above batch {batch}", tuning.table.len()));
         } else if batch > largest {
             notes.push(format!("batch {batch} lies outside what was measured (up to {largest})"));
         }

@@ -98,12 +98,7 @@ pub fn slime(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Expor
 }
 
 /// The flags of the launch with the row's shape, and with the values that must not be left to defaults.
-fn flags(
-    row: &Row,
-    tuning: &Tuning,
-    spelling: Spelling,
-    notes: &mut Vec<String>,
-) -> Result<Vec<Flag>, ExportError> {
+fn flags(row: &Row, tuning: &Tuning, spelling: Spelling, notes: &mut Vec<String>) -> Result<Vec<Flag>, ExportError> {
     let launch = &tuning.launch;
     if launch.model_path.is_none() {
         return Err(ExportError::NoTarget);
@@ -132,7 +127,7 @@ fn flags(
     }
     if row.shape.is_off() {
         flags.retain(|flag| !flag.key.flag().name.starts_with("speculative-"));
-        notes.push("no speculation is the fastest at this batch size: the launch does not speculate".into());
+        notes.push("no speculation is what was chosen at this batch size: the launch does not speculate".into());
     } else {
         speculation(row.shape, tuning, &mut flags)?;
     }

@@ -67,8 +67,7 @@ fn notes_name_flags_as_the_launch_spells_them() {
 #[test]
 fn vllm_gets_blocks_and_hears_of_its_share_of_memory() {
     let with = |page_size| {
-        let launch =
-            LaunchFile { page_size: Some(page_size), mem_fraction_static: Some(0.8), ..launch_file() };
+        let launch = LaunchFile { page_size: Some(page_size), mem_fraction_static: Some(0.8), ..launch_file() };
         export(&tuning(launch, &[(8, TreeShape::chain(3))]), Form::Vllm, None, None).expect("exported")
     };
     assert!(with(16).text.contains("--block-size 16"), "{}", with(16).text);

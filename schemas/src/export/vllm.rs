@@ -33,7 +33,7 @@ pub fn command(row: &Row, tuning: &Tuning) -> Result<Exported, ExportError> {
     let mut notes = row.notes.clone();
     let mut text = format!("vllm serve {}", quoted(target));
     if row.shape.is_off() {
-        notes.push("no speculation is the fastest at this batch size: the launch does not speculate".into());
+        notes.push("no speculation is what was chosen at this batch size: the launch does not speculate".into());
     } else {
         let config = speculative_config(row, tuning)?;
         let _ = write!(text, " \\\n  --speculative-config {}", quoted(&config));

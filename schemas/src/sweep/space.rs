@@ -83,7 +83,9 @@ impl KnobLists {
         }
         const BACKENDS: [&str; 3] = ["auto", "rows", "tiles"];
         if let Some(at) = self.attention_backend.iter().position(|name| !BACKENDS.contains(&name.as_str())) {
-            return Err(Wrong::word(&["knobs", "attention_backend"], &self.attention_backend[at], &BACKENDS).element(at));
+            return Err(
+                Wrong::word(&["knobs", "attention_backend"], &self.attention_backend[at], &BACKENDS).element(at)
+            );
         }
         Ok(())
     }

@@ -15,7 +15,10 @@ fn of_load(ranking: &LoadRanking) -> Vec<String> {
     let Disturbance { trials, left_out, stalled_share, .. } = *disturbance;
     let mut warnings = Vec::new();
     if let Some(share) = stalled_share.filter(|share| *share > FELT_STALLS) {
-        warnings.push(format!("{load}: the machine was busy with other things ({:.0}% of the time was stalls)", share * 100.0));
+        warnings.push(format!(
+            "{load}: the machine was busy with other things ({:.0}% of the time was stalls)",
+            share * 100.0
+        ));
     }
     if left_out > 0 {
         warnings.push(format!("{load}: {left_out} of {trials} trials were left out, because they were disturbed"));

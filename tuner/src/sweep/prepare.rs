@@ -87,9 +87,12 @@ fn refuse_impossible_batches(race: &Race, workload: &Workload, engine: &Engine) 
     let capacity = engine.capacity();
     for load in &race.loads {
         let Some(batch) = load.batch_size().map(|batch| batch.min(engine.max_running_requests())) else { continue };
-        let tokens = workload.requests.iter().cycle().take(batch).map(|request| {
-            request.input_ids.len().saturating_add(request.stop.max_new_tokens.unwrap_or_default())
-        });
+        let tokens = workload
+            .requests
+            .iter()
+            .cycle()
+            .take(batch)
+            .map(|request| request.input_ids.len().saturating_add(request.stop.max_new_tokens.unwrap_or_default()));
         let pages = tokens.fold(0_usize, |sum, tokens| sum.saturating_add(tokens.div_ceil(capacity.page_size)));
         // Prompts that begin alike share pages where there is a prefix cache; a sweep has none.
         if pages > capacity.pages {

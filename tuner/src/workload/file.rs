@@ -141,7 +141,9 @@ fn words(error: &serde_json::Error) -> String {
         "expected ident" | "expected value" => "this cannot stand here",
         other => other,
     };
-    format!("not JSON, {end}: a file of prompts has an object such as {{\"prompt\": \"…\"}} on each line, or one list of them")
+    format!(
+        "not JSON, {end}: a file of prompts has an object such as {{\"prompt\": \"…\"}} on each line, or one list of them"
+    )
 }
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Bounded<T> {
@@ -197,7 +199,10 @@ mod tests {
         let broken = entries("[\n{},\n{").map(|_| ()).expect_err("a list that does not end");
         assert_eq!(broken.line, 3);
         let two = entries("[{},\n{\"a\":\n  b}]").map(|_| ()).expect_err("a word that is none");
-        assert_eq!((two.line, two.reason.split(',').take(2).collect::<Vec<_>>().join(",").as_str()), (3, "column 3, in the list of prompts: not JSON"));
+        assert_eq!(
+            (two.line, two.reason.split(',').take(2).collect::<Vec<_>>().join(",").as_str()),
+            (3, "column 3, in the list of prompts: not JSON")
+        );
         let lines = entries("{}\n{\"a\": 1,}").expect("two lines");
         let wrong = lines[1].read::<Value>().expect_err("a comma too many");
         assert_eq!((wrong.line, wrong.reason.split(',').next()), (2, Some("column 9: not JSON")));

@@ -58,9 +58,8 @@ pub(super) fn without_launch(named: &[PathBuf], all: &[Done], allowed: bool) -> 
 
 fn search(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     let unreadable = || format!("cannot read {}", folder.display());
-    let mut entries = fs::read_dir(folder)
-        .and_then(|entries| entries.collect::<Result<Vec<_>, _>>())
-        .with_context(unreadable)?;
+    let mut entries =
+        fs::read_dir(folder).and_then(|entries| entries.collect::<Result<Vec<_>, _>>()).with_context(unreadable)?;
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         let (path, name) = (entry.path(), entry.file_name());

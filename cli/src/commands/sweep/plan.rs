@@ -55,7 +55,8 @@ pub fn estimate(plan: &Plan, request: &SweepRequest<'_>) -> String {
         if plan.planned.exact { "" } else { " for the baselines" }
     );
     for one in &plan.estimate.basis {
-        let from = one.from_batch.map_or_else(String::new, |batch| format!(" (by batch {batch}, slower in proportion)"));
+        let from =
+            one.from_batch.map_or_else(String::new, |batch| format!(" (by batch {batch}, slower in proportion)"));
         text += &match one.tokens_per_s_per_user.zip(one.trial_seconds) {
             Some((rate, seconds)) => format!(
                 "           {}: {} tokens/s for each of {} requests{from}, so {} a trial\n",
