@@ -110,6 +110,14 @@ fn check(launch: &Launch, expected: &[(Key, Option<&str>)]) {
 }
 
 #[test]
+fn a_batch_of_no_request_is_refused() {
+    let tuning = tuning(launch_file(), &table());
+    for form in [Form::Sglang, Form::Slime, Form::Vllm, Form::SglangAdaptive] {
+        assert_eq!(export(&tuning, form, Some(0), None), Err(ExportError::EmptyBatch));
+    }
+}
+
+#[test]
 fn what_is_said_of_a_version_holds_for_it() {
     let old = EngineVersion::new(0, 5, 9);
     let tuning = tuning(launch_file(), &[(8, TreeShape::chain(3))]);
