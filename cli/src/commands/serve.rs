@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use engine::server::{ServeError, ServeOptions, serve};
+use server::{ServeError, ServeOptions, serve};
 
 use crate::{engine_flags::EngineFlags, exit::Exit, setup, terminal};
 

@@ -7,7 +7,7 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-use crate::{EngineError, FinishReason};
+use engine::{EngineError, FinishReason};
 
 /// Seconds after which a client may try again when the queue is full.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use axum::{extract::State as Shared, http::StatusCode};
 
 use super::{error::ApiError, replies, state::State};
-use crate::{Request, SamplingParams, StopConditions};
+use engine::{Request, SamplingParams, StopConditions};
 
 /// How long the engine may take to show a sign of life; SGLang's number.
 const PATIENCE: Duration = Duration::from_secs(20);

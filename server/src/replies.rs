@@ -8,7 +8,7 @@ use super::{
     state::{State, now},
     worker::Running,
 };
-use crate::{Completion, Event, backend::ProducedToken};
+use engine::{Completion, Event, backend::ProducedToken};
 
 /// A finished choice.
 #[derive(Clone, Debug)]

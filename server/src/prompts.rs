@@ -7,7 +7,7 @@ use super::{
     fields::{Fields, token, tokens},
     state::State,
 };
-use crate::text::{TemplateVariables, Text};
+use engine::text::{TemplateVariables, Text};
 
 /// Most prompts of a request.
 pub const MOST_PROMPTS: usize = 256;

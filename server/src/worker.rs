@@ -19,7 +19,7 @@ use super::{
     latency::{Latencies, Listener},
     throughput::Throughput,
 };
-use crate::{
+use engine::{
     Engine, EngineOptions, Event, Identity, Request, RequestId,
     backend::{Capacity, DeviceInfo},
     checkpoint::GenerationConfig,
@@ -251,7 +251,7 @@ mod tests {
     use axum::{http::StatusCode, response::IntoResponse};
 
     use super::*;
-    use crate::{SamplingParams, StopConditions};
+    use engine::{SamplingParams, StopConditions};
 
     #[test]
     fn more_than_the_queue_holds_is_refused_and_all_or_none_is_taken() {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::{Event, FinishReason};
+use engine::{Event, FinishReason};
 
 /// Upper bounds of the buckets for whole answers and first tokens, in seconds.
 const SECONDS: [f64; 18] =

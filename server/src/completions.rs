@@ -17,7 +17,7 @@ use super::{
     state::State,
     stream::{self, Chunks},
 };
-use crate::{Completion, backend::ProducedToken, text::Text};
+use engine::{Completion, backend::ProducedToken, text::Text};
 
 /// Tokens of an answer where the client names no number, as in OpenAI's API.
 const DEFAULT_TOKENS: usize = 16;

@@ -17,7 +17,7 @@ use super::{
     state::State,
     stream::{self, Chunks},
 };
-use crate::{
+use engine::{
     Completion,
     backend::ProducedToken,
     text::{TemplateVariables, Text},

@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use super::{ServeOptions, shutdown, state::State};
-use crate::{Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions};
+use engine::{Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions};
 
 /// A running server; a message to `signals`, or dropping it, ends it.
 struct Server {

@@ -23,7 +23,7 @@ use super::{
     state::State,
     worker::{Published, Worker},
 };
-use crate::scheduler::Statistics;
+use engine::scheduler::Statistics;
 
 /// What the page shows.
 pub struct Metrics {

@@ -1,7 +1,7 @@
 //! The parameters that chat, completions and SGLang's own API share.
 
 use super::{error::ApiError, fields::Fields, state::State};
-use crate::{Request, SamplingParams, StopConditions, checkpoint::GenerationConfig};
+use engine::{Request, SamplingParams, StopConditions, checkpoint::GenerationConfig};
 
 /// Most stop strings and stop tokens of a request.
 const MOST_STOPS: usize = 16;

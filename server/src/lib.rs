@@ -2,6 +2,7 @@
 //!
 //! One thread owns the engine and loops (see `worker`); handlers talk to it over channels and never wait for it while
 //! holding anything that it needs.
+#![forbid(unsafe_code)]
 
 mod access;
 mod chat;
@@ -29,10 +30,10 @@ mod tests;
 
 use std::{io, net::SocketAddr, sync::Arc, thread::JoinHandle, time::Duration};
 
+use engine::{Engine, Identity};
 use tokio::net::TcpListener;
 
 use self::{latency::Latencies, metrics::Metrics, state::State, worker::Worker};
-use crate::{Engine, Identity};
 
 /// How to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]

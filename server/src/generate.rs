@@ -17,7 +17,7 @@ use super::{
     state::State,
     stream::{self, Chunks},
 };
-use crate::{Completion, FinishReason, backend::ProducedToken, checkpoint::GenerationConfig, text::Text};
+use engine::{Completion, FinishReason, backend::ProducedToken, checkpoint::GenerationConfig, text::Text};
 
 /// Tokens of an answer where the client names no number, as in SGLang.
 const DEFAULT_TOKENS: usize = 128;

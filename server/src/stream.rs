@@ -9,7 +9,7 @@ use tokio::sync::mpsc::Sender;
 use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 
 use super::{error::ApiError, worker::Running};
-use crate::{Completion, Event, backend::ProducedToken};
+use engine::{Completion, Event, backend::ProducedToken};
 
 /// A client that takes nothing for so long has its request ended and its answer dropped.
 const LONGEST_STALL: Duration = Duration::from_secs(120);
