@@ -30,4 +30,4 @@ pub use engine::{Engine, Identity, timing};
 pub use error::EngineError;
 pub use options::{DeviceChoice, EngineOptions, ShapePolicy};
 pub use replay::{Acceptance, KeepStates, ReplayProgress, ReplayText};
-pub use request::{Completion, Event, FinishReason, Request, RequestId, SamplingParams, StopConditions};
+pub use request::{Completion, Event, FinishReason, OutputText, Request, RequestId, SamplingParams, StopConditions};
