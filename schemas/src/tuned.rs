@@ -292,14 +292,10 @@ impl PolicyRow {
         if self.max_running_batch == 0 {
             return Err("max_running_batch is 0, and a batch has at least one request".into());
         }
-        let [low, high] = self.speedup_interval;
-        for (name, figure) in [
-            ("output_tokens_per_s", self.output_tokens_per_s),
-            ("speedup", self.speedup),
-            ("speedup_interval", low),
-            ("speedup_interval", high),
-            ("accept_length", self.accept_length),
-        ] {
+        let ends = self.speedup_interval.into_iter().flatten().map(|end| ("speedup_interval", end));
+        let speedup = self.speedup.map(|speedup| ("speedup", speedup));
+        let always = [("output_tokens_per_s", self.output_tokens_per_s), ("accept_length", self.accept_length)];
+        for (name, figure) in always.into_iter().chain(speedup).chain(ends) {
             if !figure.is_finite() || figure < 0.0 {
                 return Err(format!("{name} is {figure}, which nothing measures"));
             }

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
 
-use super::{error::ApiError, neutral};
+use super::{error::ApiError, memory::footprint, neutral};
 
 /// A JSON object that a client sent.
 #[derive(Clone, Debug)]
@@ -22,10 +22,20 @@ impl Fields {
     /// When it is no JSON object.
     pub fn parse(body: &[u8]) -> Result<Self, ApiError> {
         match serde_json::from_slice(body) {
-            Ok(Value::Object(fields)) => Ok(Self { fields, place: String::new() }),
+            Ok(Value::Object(fields)) => Ok(Self::of(fields)),
             Ok(other) => Err(ApiError::invalid(format!("expected a JSON object, found {}", kind(&other)))),
             Err(error) => Err(ApiError::invalid(format!("the body is not valid JSON: {error}"))),
         }
+    }
+
+    /// The fields of an object.
+    pub fn of(fields: Map<String, Value>) -> Self {
+        Self { fields, place: String::new() }
+    }
+
+    /// Bytes that they take in memory, about.
+    pub fn footprint(&self) -> usize {
+        self.fields.iter().map(|(name, value)| name.len() + footprint(value)).sum()
     }
 
     /// A value; null counts as absent.
@@ -59,7 +69,15 @@ impl Fields {
     /// # Errors
     /// When it is there and something else.
     pub fn flag(&mut self, name: &str) -> Result<bool, ApiError> {
-        self.read(name, "true or false", Value::as_bool).map(Option::unwrap_or_default)
+        self.flag_or(name, false)
+    }
+
+    /// A switch that has a default.
+    ///
+    /// # Errors
+    /// When it is there and something else.
+    pub fn flag_or(&mut self, name: &str, default: bool) -> Result<bool, ApiError> {
+        self.read(name, "true or false", Value::as_bool).map(|flag| flag.unwrap_or(default))
     }
 
     /// A number in a range.
@@ -77,9 +95,18 @@ impl Fields {
     /// # Errors
     /// When it is there and something else, or outside.
     pub fn integer(&mut self, name: &str, range: RangeInclusive<i64>) -> Result<Option<i64>, ApiError> {
-        let number = self.read(name, "an integer", Value::as_i64)?;
+        let number = self.read(name, "an integer", integer)?;
         let most = (*range.end() < i64::MAX).then(|| range.end().to_string());
         self.inside(name, number, &range, most)
+    }
+
+    /// A seed: any integer of 64 bits, with or without a sign.
+    ///
+    /// # Errors
+    /// When it is there and something else.
+    pub fn seed(&mut self, name: &str) -> Result<Option<u64>, ApiError> {
+        let read = |value: &Value| value.as_u64().or_else(|| integer(value).map(|seed| seed as u64));
+        self.read(name, "an integer of 64 bits", read)
     }
 
     /// One text or several.
@@ -167,9 +194,16 @@ impl Fields {
     }
 }
 
+/// An integer, also one that is written as `16.0`, as far as such numbers are exact.
+pub fn integer(value: &Value) -> Option<i64> {
+    const EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
+    let float = || value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < EXACT);
+    value.as_i64().or_else(|| float().map(|number| number as i64))
+}
+
 /// A token id.
 pub fn token(value: &Value) -> Option<u32> {
-    u32::try_from(value.as_u64()?).ok()
+    u32::try_from(integer(value)?).ok()
 }
 
 /// Token ids.
@@ -186,5 +220,27 @@ fn kind(value: &Value) -> &'static str {
         Value::Array(list) if list.is_empty() => "an empty list",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn integers_may_be_written_as_floats() {
+        let check = |value: Value, expected: Option<i64>| assert_eq!(integer(&value), expected, "{value}");
+        check(json!(16), Some(16));
+        check(json!(16.0), Some(16));
+        check(json!(-3.0), Some(-3));
+        check(json!(16.5), None);
+        check(json!(1e300), None);
+        check(json!(u64::MAX), None);
+        check(json!("16"), None);
+        let mut fields = Fields::parse(br#"{"a": 18446744073709551615, "b": -1, "c": 2.0}"#).expect("an object");
+        let mut seed = |name: &str| fields.seed(name).ok().flatten();
+        assert_eq!((seed("a"), seed("b"), seed("c")), (Some(u64::MAX), Some(u64::MAX), Some(2)));
     }
 }

@@ -2,16 +2,21 @@
 //!
 //! One thread owns the engine and loops (see `worker`); handlers talk to it over channels and never wait for it while
 //! holding anything that it needs.
+#![forbid(unsafe_code)]
 
 mod access;
 mod chat;
 mod completions;
+mod connections;
+mod cors;
 mod error;
 mod fields;
 mod generate;
 mod health;
 mod info;
+mod lanes;
 mod latency;
+mod memory;
 mod metrics;
 mod neutral;
 mod parameters;
@@ -29,10 +34,10 @@ mod tests;
 
 use std::{io, net::SocketAddr, sync::Arc, thread::JoinHandle, time::Duration};
 
+use engine::{Engine, Identity};
 use tokio::net::TcpListener;
 
 use self::{latency::Latencies, metrics::Metrics, state::State, worker::Worker};
-use crate::{Engine, Identity};
 
 /// How to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +52,13 @@ pub struct ServeOptions {
     pub served_model_name: Option<String>,
     /// Requests that may wait beyond those that run.
     pub max_queued_requests: usize,
+    /// Most connections; fewer where the process may not open as many files.
+    pub max_connections: usize,
+    /// Bytes that all requests may hold together: bodies, what is parsed of them, prompts that wait or run.
+    pub max_request_memory: usize,
+    /// Origins of web pages that may use the server, `*` for all. Where none are given: all with a key, else pages of this
+    /// machine.
+    pub allowed_origins: Vec<String>,
     /// Whether responses carry figures of speculation (vLLM's `metrics.speculative_decoding`).
     pub request_metrics: bool,
     /// How long running requests may go on after a signal to stop.
@@ -66,6 +78,9 @@ pub enum ServeError {
         /// What to do.
         hint: &'static str,
     },
+    /// An option cannot be used.
+    #[error("{0}")]
+    Option(String),
     /// The engine failed while serving.
     #[error("the engine failed: {0}")]
     Engine(String),
@@ -82,6 +97,9 @@ impl Default for ServeOptions {
             api_key: None,
             served_model_name: None,
             max_queued_requests: 1024,
+            max_connections: 4096,
+            max_request_memory: 1 << 30,
+            allowed_origins: Vec::new(),
             request_metrics: false,
             shutdown_grace: Duration::from_secs(10),
         }
@@ -98,8 +116,11 @@ impl ServeOptions {
 /// Serves until SIGINT or SIGTERM. `ready` is called with the address once requests are taken.
 ///
 /// # Errors
-/// When the address cannot be used, or the engine fails.
+/// When an option or the address cannot be used, or the engine fails.
 pub fn serve(engine: Engine, options: ServeOptions, ready: impl FnOnce(SocketAddr)) -> Result<(), ServeError> {
+    if options.api_key.as_deref().is_some_and(|key| key.trim().is_empty()) {
+        return Err(ServeError::Option("--api-key is empty: give a key, or leave the flag out to ask for none".into()));
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let listener = listen(&options).await?;

@@ -1,5 +1,6 @@
 //! What the answers of the two OpenAI pages share.
 
+use engine::{Completion, Event, backend::ProducedToken};
 use serde_json::{Value, json};
 
 use super::{
@@ -8,7 +9,6 @@ use super::{
     state::{State, now},
     worker::Running,
 };
-use crate::{Completion, Event, backend::ProducedToken};
 
 /// A finished choice.
 #[derive(Clone, Debug)]

@@ -1,7 +1,8 @@
 //! The parameters that chat, completions and SGLang's own API share.
 
+use engine::{OutputText, Request, SamplingParams, StopConditions, checkpoint::GenerationConfig};
+
 use super::{error::ApiError, fields::Fields, state::State};
-use crate::{Request, SamplingParams, StopConditions, checkpoint::GenerationConfig};
 
 /// Most stop strings and stop tokens of a request.
 const MOST_STOPS: usize = 16;
@@ -57,7 +58,7 @@ impl Parameters {
             },
             stop: stop_conditions(fields, lengths)?,
             choices: choices as usize,
-            seed: fields.integer("seed", i64::MIN..=i64::MAX)?.map(|seed| seed as u64),
+            seed: fields.seed("seed")?,
         })
     }
 
@@ -84,12 +85,24 @@ fn stop_conditions(fields: &mut Fields, lengths: &[&str]) -> Result<StopConditio
         max_new_tokens = max_new_tokens.or(most);
     }
     let stop = fields.texts("stop", MOST_STOPS)?;
+    if stop.iter().any(String::is_empty) {
+        return Err(fields.complain("stop", "a stop string is empty; leave it out"));
+    }
     if stop.iter().any(|stop| stop.len() > LONGEST_STOP) {
         return Err(fields.complain("stop", format!("a stop string is longer than {LONGEST_STOP} bytes")));
     }
+    let special = !fields.flag_or("skip_special_tokens", true)?;
+    let text = match (fields.flag_or("detokenize", true)?, special) {
+        (false, _) => OutputText::Off,
+        (true, false) => OutputText::Plain,
+        (true, true) => OutputText::WithSpecialTokens,
+    };
     Ok(StopConditions {
         max_new_tokens,
         stop,
+        text,
+        // SGLang's name and vLLM's.
+        keep_stop: fields.flag("no_stop_trim")? | fields.flag("include_stop_str_in_output")?,
         stop_token_ids: fields.tokens("stop_token_ids", MOST_STOPS)?,
         ignore_eos: fields.flag("ignore_eos")?,
     })

@@ -10,20 +10,16 @@ use tokio::{
     },
 };
 
-use super::{routes::router, state::State};
+use super::{connections, routes::router, state::State};
 
 /// Time for answers to leave once the engine has ended their requests.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Serves until a signal, or until the engine fails. A second signal ends the grace of the first.
 pub async fn run(listener: TcpListener, state: Arc<State>, mut signals: Receiver<()>) -> io::Result<()> {
-    let (stop, mut stopping) = watch::channel(false);
-    let stopped = async move {
-        // An error would mean that the sender is gone, which also means stop.
-        let _ = stopping.wait_for(|stop| *stop).await;
-    };
-    let serving =
-        tokio::spawn(axum::serve(listener, router(state.clone())).with_graceful_shutdown(stopped).into_future());
+    let (stop, stopping) = watch::channel(false);
+    let most = connections::most_connections(state.options.max_connections);
+    let serving = tokio::spawn(connections::serve(listener, router(state.clone()), most, stopping));
     tokio::select! {
         _ = signals.recv() => {}
         () = state.worker.gone() => {}
@@ -47,13 +43,13 @@ pub async fn run(listener: TcpListener, state: Arc<State>, mut signals: Receiver
     }
     // A client that does not read its stream does not keep the process alive.
     match tokio::time::timeout(LAST_WORDS, serving).await {
-        Ok(Ok(ended)) => ended,
+        Ok(Ok(())) => Ok(()),
         Ok(Err(panicked)) => Err(io::Error::other(panicked)),
         Err(_) => Ok(()),
     }
 }
 
-/// SIGINT and SIGTERM, one message each.
+/// SIGINT, SIGTERM and SIGHUP, one message each.
 ///
 /// # Errors
 /// When they cannot be listened to.
@@ -62,11 +58,14 @@ pub fn signals() -> io::Result<Receiver<()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let (sender, receiver) = channel(2);
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    // The terminal went away.
+    let mut hang_up = signal(SignalKind::hangup())?;
     tokio::spawn(async move {
         loop {
             let signal = tokio::select! {
                 signal = interrupt.recv() => signal,
                 signal = terminate.recv() => signal,
+                signal = hang_up.recv() => signal,
             };
             if signal.is_none() || sender.send(()).await.is_err() {
                 break;

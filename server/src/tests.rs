@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fs, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
+use engine::{Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions};
 use safetensors::{SafeTensors, tensor::TensorView};
 use serde_json::{Value, json};
 use tokio::{
@@ -11,7 +12,6 @@ use tokio::{
 };
 
 use super::{ServeOptions, shutdown, state::State};
-use crate::{Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions};
 
 /// A running server; a message to `signals`, or dropping it, ends it.
 struct Server {
@@ -23,6 +23,7 @@ struct Server {
 
 struct Answer {
     status: u16,
+    head: String,
     body: String,
 }
 
@@ -97,7 +98,7 @@ impl Server {
         let answer = String::from_utf8_lossy(&answer).into_owned();
         let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-        Answer { status, body: body.to_owned() }
+        Answer { status, head: head.to_owned(), body: body.to_owned() }
     }
 
     /// Until no request runs or waits.
@@ -448,4 +449,150 @@ async fn a_stop_takes_nothing_new_and_cuts_off_what_does_not_end() {
     server.idle().await;
     let statistics = server.state.worker.published().statistics;
     assert_eq!((statistics.pages_used, statistics.cancelled + statistics.exhausted), (0, 1));
+}
+
+#[tokio::test]
+async fn what_is_asked_for_is_done_or_refused() {
+    let server = start(ServeOptions::default()).await;
+    let chat = |further: Value| {
+        let mut body = json!({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4, "temperature": 0});
+        body.as_object_mut().expect("an object").extend(further.as_object().cloned().expect("an object"));
+        server.post("/v1/chat/completions", body)
+    };
+    let prompt_tokens = |answer: Answer| answer.json()["usage"]["prompt_tokens"].as_u64().expect("a count");
+    let plain = prompt_tokens(chat(json!({})).await);
+    assert!(prompt_tokens(chat(json!({"add_generation_prompt": false})).await) < plain);
+    assert_eq!(prompt_tokens(chat(json!({"add_generation_prompt": true})).await), plain);
+    assert_eq!(prompt_tokens(chat(json!({"add_special_tokens": true})).await), plain + 1);
+    let onward = prompt_tokens(chat(json!({"continue_final_message": true})).await);
+    assert!(onward < plain, "{onward}");
+    chat(json!({"add_generation_prompt": true, "continue_final_message": true})).await.error(
+        400,
+        Some("continue_final_message"),
+        "needs add_generation_prompt",
+    );
+    assert_eq!(chat(json!({"max_tokens": 4.0, "seed": u64::MAX})).await.json()["usage"]["completion_tokens"], 4);
+    for (name, value) in [("tools", json!(false)), ("response_format", json!("")), ("unheard_of", json!(false))] {
+        chat(json!({name: value})).await.error(400, Some(name), "leave it out");
+    }
+    chat(json!({"stop": ""})).await.error(400, Some("stop"), "empty");
+    chat(json!({"skip_special_tokens": 1})).await.error(400, Some("skip_special_tokens"), "true or false");
+
+    let complete = |further: Value| {
+        let mut body = json!({"prompt": PROMPT, "max_tokens": 40, "temperature": 0});
+        body.as_object_mut().expect("an object").extend(further.as_object().cloned().expect("an object"));
+        server.post("/v1/completions", body)
+    };
+    let with = prompt_tokens(complete(json!({})).await);
+    assert_eq!(prompt_tokens(complete(json!({"add_special_tokens": false})).await), with - 1);
+    let text = offline(PROMPT, 40);
+    let stop: String = text.chars().skip(10).take(3).collect();
+    let expected = format!("{}{stop}", text.split(&stop).next().expect("a part"));
+    let kept = complete(json!({"stop": stop, "include_stop_str_in_output": true})).await.json();
+    assert_eq!(kept["choices"][0]["text"], expected.as_str());
+
+    let generate = json!({"text": PROMPT, "sampling_params": {"max_new_tokens": 3}, "detokenize": false});
+    let answer = server.post("/generate", generate).await.json();
+    assert_eq!((answer["text"].as_str(), answer["output_ids"].as_array().map(Vec::len)), (Some(""), Some(3)));
+    complete(json!({"detokenize": false, "stop": "x"})).await.error(400, None, "stop strings need text");
+}
+
+#[tokio::test]
+async fn special_tokens_are_part_of_the_text_where_asked_for() {
+    let server = start(ServeOptions::default()).await;
+    let text = server.state.worker.facts().text.clone().expect("a tokenizer");
+    let special = text.encode("").expect("it encodes")[0];
+    // A temperature at which all tokens are about as likely, enough of them for one that is special.
+    let body = json!({
+        "prompt": [special], "max_tokens": 500, "temperature": 100, "seed": 3, "ignore_eos": true, "logprobs": 0, "n": 16,
+    });
+    let mut kept = body.clone();
+    kept["skip_special_tokens"] = false.into();
+    let [skipped, kept] = [server.post("/v1/completions", body).await, server.post("/v1/completions", kept).await];
+    let [skipped, kept] = [skipped.json(), kept.json()];
+    let mut seen = 0;
+    for choice in 0..16 {
+        let [skipped, kept] = [&skipped["choices"][choice], &kept["choices"][choice]];
+        assert_eq!(skipped["logprobs"], kept["logprobs"]);
+        for name in kept["logprobs"]["tokens"].as_array().expect("a list") {
+            let name = name.as_str().filter(|name| name.starts_with("<|"));
+            let Some(name) = name.filter(|name| text.encode(name).is_ok_and(|ids| ids.len() == 2)) else { continue };
+            let shown = |choice: &Value| choice["text"].as_str().is_some_and(|text| text.contains(name));
+            assert_eq!((shown(skipped), shown(kept)), (false, true), "{name}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 0, "no choice has a special token");
+}
+
+#[tokio::test]
+async fn bodies_are_bounded_in_size_memory_and_tokens() {
+    let options = ServeOptions { max_request_memory: 256 << 10, ..ServeOptions::default() };
+    let server = start(options).await;
+    let free = server.state.memory.free();
+    let prompt = |bytes: usize| json!({"prompt": "a ".repeat(bytes / 2), "max_tokens": 1});
+    let answer = server.post("/v1/completions", prompt(64 << 10)).await;
+    answer.error(400, Some("prompt"), "maximum context length is 512 tokens");
+    server.post("/v1/completions", prompt(512 << 10)).await.error(503, None, "hold all memory");
+    // Small in bytes, large when it is parsed.
+    let lists = json!({"user": vec![json!([]); 60_000]});
+    server.post("/v1/completions", lists).await.error(503, None, "hold all memory");
+    let messages = json!({"messages": vec![json!({"role": "user", "content": ""}); 600]});
+    server.post("/v1/chat/completions", messages).await.error(400, Some("messages"), "at least 600 tokens");
+    let head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nExpect: 100-continue";
+    let answer = server.raw(&format!("{head}\r\nContent-Length: 99999999\r\n\r\n")).await;
+    assert_eq!(answer.status, 413, "{}", answer.body);
+    let piece = "x".repeat(1 << 20);
+    let pieces = format!("{:x}\r\n{piece}\r\n", piece.len()).repeat(9);
+    let head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked";
+    assert_ne!(server.raw(&format!("{head}\r\n\r\n{pieces}0\r\n\r\n")).await.status, 200);
+    server.idle().await;
+    assert_eq!(server.state.memory.free(), free);
+}
+
+#[tokio::test]
+async fn idle_connections_make_room_and_busy_ones_leave_room_for_health() {
+    let server = start(ServeOptions { max_connections: 2, ..ServeOptions::default() }).await;
+    let mut idle = Vec::new();
+    for _ in 0..8 {
+        let mut socket = TcpStream::connect(server.address).await.expect("the server listens");
+        socket.write_all(b"GET /health HTTP/1.1\r\n").await.expect("it is sent");
+        idle.push(socket);
+        assert_eq!(server.get("/v1/models").await.status, 200);
+    }
+    drop(idle);
+    let mut busy = Vec::new();
+    for _ in 0..2 {
+        let mut socket = TcpStream::connect(server.address).await.expect("the server listens");
+        let head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n";
+        socket.write_all(head.as_bytes()).await.expect("it is sent");
+        // Asked for its body, the request is at work; the body never comes.
+        let mut asked = [0; 12];
+        socket.read_exact(&mut asked).await.expect("an interim answer");
+        assert_eq!(&asked, b"HTTP/1.1 100");
+        busy.push(socket);
+    }
+    server.get("/v1/models").await.error(503, None, "as many connections as it may have");
+    assert_eq!(server.get("/health").await.status, 200);
+    drop(busy);
+    server.idle().await;
+    while server.get("/v1/models").await.status != 200 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn browsers_and_clients_without_a_host_or_key_are_told() {
+    let server = start(ServeOptions { api_key: Some("secret".into()), ..ServeOptions::default() }).await;
+    let ask = "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nOrigin: https://a.example\r\n\
+               Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: x-own\r\n\r\n";
+    let answer = server.raw(ask).await;
+    assert_eq!(answer.status, 204);
+    for line in ["access-control-allow-origin: https://a.example", "access-control-allow-headers: x-own"] {
+        assert!(answer.head.lines().any(|found| found == line), "{}", answer.head);
+    }
+    let answer = server.get("/v1/models").await;
+    assert!(answer.head.contains("www-authenticate: Bearer"), "{}", answer.head);
+    server.raw("GET /health HTTP/1.1\r\nConnection: close\r\n\r\n").await.error(400, None, "Host");
+    assert_eq!(server.get("/ready").await.status, 200);
 }

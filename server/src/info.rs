@@ -54,6 +54,8 @@ pub async fn server_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
         "context_length": facts.capacity.context_length,
         "max_running_requests": facts.max_running_requests,
         "max_queued_requests": state.options.max_queued_requests,
+        "max_connections": state.options.max_connections,
+        "request_memory_free": state.memory.free(),
         "chunked_prefill_size": options.chunked_prefill_size,
         "mem_fraction_static": options.mem_fraction_static,
         "cuda_graph_bs": options.capture_sizes,

@@ -9,6 +9,13 @@ use std::{
     thread::JoinHandle,
 };
 
+use engine::{
+    Engine, EngineOptions, Event, Identity, Request, RequestId,
+    backend::{Capacity, DeviceInfo},
+    checkpoint::GenerationConfig,
+    scheduler::Statistics,
+    text::Text,
+};
 use tokio::sync::{
     mpsc::{UnboundedReceiver, unbounded_channel},
     oneshot, watch,
@@ -17,14 +24,8 @@ use tokio::sync::{
 use super::{
     error::ApiError,
     latency::{Latencies, Listener},
+    memory::Held,
     throughput::Throughput,
-};
-use crate::{
-    Engine, EngineOptions, Event, Identity, Request, RequestId,
-    backend::{Capacity, DeviceInfo},
-    checkpoint::GenerationConfig,
-    scheduler::Statistics,
-    text::Text,
 };
 
 /// A handle on the engine's thread.
@@ -71,6 +72,8 @@ pub struct Facts {
 pub struct Running {
     /// Tokens as they come, the completion last. It ends without one when the engine fails.
     pub events: UnboundedReceiver<Event>,
+    /// The memory that it is accounted for with.
+    pub held: Option<Arc<Held>>,
 }
 
 enum Command {
@@ -218,7 +221,7 @@ impl Loop {
         let listen = |id| {
             let (sender, events) = unbounded_channel();
             self.listeners.insert(id, Listener::new(sender));
-            Running { events }
+            Running { events, held: None }
         };
         Ok(ids.into_iter().map(listen).collect())
     }
@@ -251,7 +254,7 @@ mod tests {
     use axum::{http::StatusCode, response::IntoResponse};
 
     use super::*;
-    use crate::{SamplingParams, StopConditions};
+    use engine::{SamplingParams, StopConditions};
 
     #[test]
     fn more_than_the_queue_holds_is_refused_and_all_or_none_is_taken() {

@@ -2,10 +2,9 @@
 
 use std::time::Instant;
 
+use engine::{Event, FinishReason};
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::sync::mpsc::UnboundedSender;
-
-use crate::{Event, FinishReason};
 
 /// Upper bounds of the buckets for whole answers and first tokens, in seconds.
 const SECONDS: [f64; 18] =

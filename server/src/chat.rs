@@ -6,6 +6,11 @@ use axum::{
     Json,
     response::{IntoResponse, Response},
 };
+use engine::{
+    Completion,
+    backend::ProducedToken,
+    text::{ChatOptions, TemplateVariables, Text},
+};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -17,17 +22,14 @@ use super::{
     state::State,
     stream::{self, Chunks},
 };
-use crate::{
-    Completion,
-    backend::ProducedToken,
-    text::{TemplateVariables, Text},
-};
 
 /// What a client asks for.
 struct Asked {
     parameters: Parameters,
     messages: Vec<Value>,
-    variables: TemplateVariables,
+    options: ChatOptions,
+    /// Whether the tokenizer's special tokens stand around what the template writes.
+    special: bool,
     stream: Option<StreamUsage>,
 }
 
@@ -36,13 +38,13 @@ struct Asked {
 /// # Errors
 /// When it is wrong, cannot be taken now, or the engine fails.
 pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiError> {
-    let Asked { parameters, messages, variables, stream } = read(fields, &state)?;
+    let Asked { parameters, messages, options, special, stream } = read(fields, &state)?;
     let text = state.worker.facts().text.clone();
     let text = text.ok_or_else(|| ApiError::invalid("this model has no tokenizer: use /generate with input_ids"))?;
-    let prompt = prompts::encode_chat(text.clone(), messages, variables).await?;
+    let prompt = prompts::encode_chat(&state, text.clone(), messages, options, special).await?;
     let length = prompt.len();
     prompts::check_length(&state, "messages", length, parameters.stop.max_new_tokens)?;
-    let running = state.worker.submit(parameters.requests(vec![prompt], &state)).await?;
+    let running = state.submit(parameters.requests(vec![prompt], &state)).await?;
     let choices = parameters.choices;
     let Some(mode) = stream else {
         let head = Head::new(&state, "chatcmpl", "chat.completion");
@@ -64,10 +66,23 @@ fn read(mut fields: Fields, state: &State) -> Result<Asked, ApiError> {
         return Err(fields.complain("top_logprobs", "top_logprobs needs logprobs to be true"));
     }
     let messages = messages(&mut fields)?;
-    let variables = template_variables(&mut fields)?;
+    let options = chat_options(&mut fields)?;
+    let special = fields.flag("add_special_tokens")?;
     let stream = StreamUsage::read(&mut fields)?;
     fields.finish()?;
-    Ok(Asked { parameters, messages, variables, stream })
+    Ok(Asked { parameters, messages, options, special, stream })
+}
+
+fn chat_options(fields: &mut Fields) -> Result<ChatOptions, ApiError> {
+    const CONTINUE: &str = "continue_final_message";
+    let variables = template_variables(fields)?;
+    let continue_final_message = fields.flag(CONTINUE)?;
+    // Whoever continues a message asks for no new one; vLLM wants both to be written out.
+    let add_generation_prompt = fields.flag_or("add_generation_prompt", !continue_final_message)?;
+    if continue_final_message && add_generation_prompt {
+        return Err(fields.complain(CONTINUE, "continue_final_message needs add_generation_prompt to be false"));
+    }
+    Ok(ChatOptions { variables, tools: Vec::new(), add_generation_prompt, continue_final_message })
 }
 
 fn messages(fields: &mut Fields) -> Result<Vec<Value>, ApiError> {
@@ -179,9 +194,9 @@ impl ChatChunks {
 }
 
 impl Chunks for ChatChunks {
-    fn begin(&mut self) -> Vec<Value> {
+    fn begin(&mut self, index: usize) -> Option<Value> {
         let delta = json!({"role": "assistant", "content": ""});
-        (0..self.choices).map(|index| self.chunk(index, 0, delta.clone(), Value::Null, Value::Null)).collect()
+        Some(self.chunk(index, 0, delta, Value::Null, Value::Null))
     }
 
     fn tokens(&mut self, index: usize, tokens: &[ProducedToken], text: &str) -> Option<Value> {

@@ -6,6 +6,7 @@ use axum::{
     Json,
     response::{IntoResponse, Response},
 };
+use engine::{Completion, FinishReason, OutputText, backend::ProducedToken, checkpoint::GenerationConfig, text::Text};
 use serde_json::{Value, json};
 
 use super::{
@@ -17,7 +18,6 @@ use super::{
     state::State,
     stream::{self, Chunks},
 };
-use crate::{Completion, FinishReason, backend::ProducedToken, checkpoint::GenerationConfig, text::Text};
 
 /// Tokens of an answer where the client names no number, as in SGLang.
 const DEFAULT_TOKENS: usize = 128;
@@ -54,7 +54,7 @@ struct Answer {
 pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiError> {
     let asked = read(fields)?;
     let mut parameters = asked.parameters;
-    let prompts = prompts::encode(&state, asked.name, asked.prompts, false).await?;
+    let prompts = prompts::encode(&state, asked.name, asked.prompts, true, false).await?;
     for prompt in &prompts {
         prompts::check_length(&state, asked.name, prompt.tokens.len(), parameters.stop.max_new_tokens)?;
     }
@@ -68,7 +68,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     };
     let lengths: Vec<usize> = prompts.iter().map(|prompt| prompt.tokens.len()).collect();
     let tokens = prompts.into_iter().map(|prompt| prompt.tokens).collect();
-    let running = state.worker.submit(parameters.requests(tokens, &state)).await?;
+    let running = state.submit(parameters.requests(tokens, &state)).await?;
     if asked.stream {
         let lengths = lengths.into_iter().flat_map(|length| std::iter::repeat_n(length, parameters.choices));
         let so_far = lengths.map(SoFar::new).collect();
@@ -85,6 +85,9 @@ fn read(mut fields: Fields) -> Result<Asked, ApiError> {
     // SGLang's own API does not read the model's generation_config.json.
     let mut parameters = Parameters::read(&mut sampling, &GenerationConfig::default(), &["max_new_tokens"])?;
     sampling.finish()?;
+    if !fields.flag_or("detokenize", true)? {
+        parameters.stop.text = OutputText::Off;
+    }
     let top = fields.integer("top_logprobs_num", 0..=MOST_LOGPROBS)?;
     if fields.flag("return_logprob")? {
         parameters.sampling.logprobs = Some(top.unwrap_or_default() as usize);
@@ -208,8 +211,8 @@ impl GenerateChunks {
 }
 
 impl Chunks for GenerateChunks {
-    fn begin(&mut self) -> Vec<Value> {
-        Vec::new()
+    fn begin(&mut self, _index: usize) -> Option<Value> {
+        None
     }
 
     fn tokens(&mut self, index: usize, tokens: &[ProducedToken], text: &str) -> Option<Value> {

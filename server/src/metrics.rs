@@ -9,6 +9,7 @@ use axum::{
     http::{HeaderMap, header},
     response::{IntoResponse, Response},
 };
+use engine::scheduler::Statistics;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric},
@@ -23,7 +24,6 @@ use super::{
     state::State,
     worker::{Published, Worker},
 };
-use crate::scheduler::Statistics;
 
 /// What the page shows.
 pub struct Metrics {

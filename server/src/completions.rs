@@ -6,6 +6,7 @@ use axum::{
     Json,
     response::{IntoResponse, Response},
 };
+use engine::{Completion, backend::ProducedToken, text::Text};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -17,7 +18,6 @@ use super::{
     state::State,
     stream::{self, Chunks},
 };
-use crate::{Completion, backend::ProducedToken, text::Text};
 
 /// Tokens of an answer where the client names no number, as in OpenAI's API.
 const DEFAULT_TOKENS: usize = 16;
@@ -26,6 +26,8 @@ const DEFAULT_TOKENS: usize = 16;
 struct Asked {
     parameters: Parameters,
     prompts: Vec<Written>,
+    /// Whether the tokenizer's special tokens stand around each prompt.
+    special: bool,
     echo: bool,
     stream: Option<StreamUsage>,
 }
@@ -46,8 +48,8 @@ struct Answer {
 /// # Errors
 /// When it is wrong, cannot be taken now, or the engine fails.
 pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiError> {
-    let Asked { mut parameters, prompts, echo, stream } = read(fields, &state)?;
-    let prompts = prompts::encode(&state, "prompt", prompts, echo).await?;
+    let Asked { mut parameters, prompts, special, echo, stream } = read(fields, &state)?;
+    let prompts = prompts::encode(&state, "prompt", prompts, special, echo).await?;
     for prompt in &prompts {
         prompts::check_length(&state, "prompt", prompt.tokens.len(), parameters.stop.max_new_tokens)?;
     }
@@ -57,7 +59,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     let lengths: Vec<usize> = of_each_choice().map(|prompt| prompt.tokens.len()).collect();
     let echoed = of_each_choice().map(|prompt| if echo { prompt.text.clone() } else { String::new() }).collect();
     let tokens = prompts.into_iter().map(|prompt| prompt.tokens).collect();
-    let running = state.worker.submit(parameters.requests(tokens, &state)).await?;
+    let running = state.submit(parameters.requests(tokens, &state)).await?;
     let head = Head::new(&state, "cmpl", "text_completion");
     let text = state.worker.facts().text.clone();
     let answer = Answer { state, head, text, choices, echoed };
@@ -80,9 +82,10 @@ fn read(mut fields: Fields, state: &State) -> Result<Asked, ApiError> {
     }
     let prompts = prompts::read(&mut fields, "prompt")?;
     let (prompts, _) = prompts.ok_or_else(|| fields.complain("prompt", "prompt is missing"))?;
+    let special = fields.flag_or("add_special_tokens", true)?;
     let stream = StreamUsage::read(&mut fields)?;
     fields.finish()?;
-    Ok(Asked { parameters, prompts, echo, stream })
+    Ok(Asked { parameters, prompts, special, echo, stream })
 }
 
 impl Answer {
@@ -124,9 +127,9 @@ impl TextChunks {
 }
 
 impl Chunks for TextChunks {
-    fn begin(&mut self) -> Vec<Value> {
-        let echoed = self.answer.echoed.clone().into_iter().enumerate().filter(|(_, text)| !text.is_empty());
-        echoed.map(|(index, text)| self.chunk(index, 0, &text, Value::Null, Value::Null)).collect()
+    fn begin(&mut self, index: usize) -> Option<Value> {
+        let text = std::mem::take(&mut self.answer.echoed[index]);
+        (!text.is_empty()).then(|| self.chunk(index, 0, &text, Value::Null, Value::Null))
     }
 
     fn tokens(&mut self, index: usize, tokens: &[ProducedToken], text: &str) -> Option<Value> {

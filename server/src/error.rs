@@ -5,9 +5,8 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use engine::{EngineError, FinishReason};
 use serde_json::{Value, json};
-
-use crate::{EngineError, FinishReason};
 
 /// Seconds after which a client may try again when the queue is full.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
@@ -66,6 +65,15 @@ impl ApiError {
         Self { code: Some("context_length_exceeded"), ..Self::parameter(parameter, message) }
     }
 
+    /// Prompt and answer cannot fit: the prompt has at least so many tokens, and not all were counted.
+    pub fn far_too_long(parameter: &str, most: usize, least: usize) -> Self {
+        let message = format!(
+            "This model's maximum context length is {most} tokens. However, your {parameter} resulted in at least {least} \
+             tokens. Please reduce the length of the {parameter}."
+        );
+        Self { code: Some("context_length_exceeded"), ..Self::parameter(parameter, message) }
+    }
+
     /// There is no such page.
     pub fn no_route(method: &str, path: &str) -> Self {
         Self { status: StatusCode::NOT_FOUND, ..Self::invalid(format!("there is no {method} {path} here")) }
@@ -94,6 +102,34 @@ impl ApiError {
             status: StatusCode::UNAUTHORIZED,
             code: Some("invalid_api_key"),
             ..Self::invalid("give the server's key as 'Authorization: Bearer KEY'")
+        }
+    }
+
+    /// The body does not come.
+    pub fn slow_body(seconds: u64) -> Self {
+        let message = format!("nothing of the body came for {seconds} s");
+        Self { status: StatusCode::REQUEST_TIMEOUT, ..Self::invalid(message) }
+    }
+
+    /// There are too many connections.
+    pub fn crowded() -> Self {
+        Self {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            kind: "server_error",
+            code: Some("too_many_connections"),
+            ..Self::invalid("the server has as many connections as it may have; try again later")
+        }
+    }
+
+    /// Requests hold all memory that they may hold.
+    pub fn no_memory() -> Self {
+        Self {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            kind: "server_error",
+            code: Some("memory_full"),
+            ..Self::invalid(
+                "the requests of this server hold all memory that they may hold (--max-request-memory); try again later",
+            )
         }
     }
 
@@ -162,8 +198,19 @@ impl From<EngineError> for ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = (self.status, Json(self.body())).into_response();
-        if self.status == StatusCode::TOO_MANY_REQUESTS {
-            response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+        let headers = response.headers_mut();
+        match self.status {
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+                headers.insert(header::RETRY_AFTER, RETRY_AFTER);
+            }
+            StatusCode::UNAUTHORIZED => {
+                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            // What is left of the body would be taken for the next request.
+            StatusCode::REQUEST_TIMEOUT | StatusCode::PAYLOAD_TOO_LARGE => {
+                headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            _ => {}
         }
         response
     }

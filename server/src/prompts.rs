@@ -1,13 +1,15 @@
 //! Prompts as clients write them, and as the engine takes them.
 
+use engine::text::{ChatOptions, Encoded, Text};
 use serde_json::Value;
 
 use super::{
     error::ApiError,
     fields::{Fields, token, tokens},
+    lanes::Wanted,
+    memory::footprint,
     state::State,
 };
-use crate::text::{TemplateVariables, Text};
 
 /// Most prompts of a request.
 pub const MOST_PROMPTS: usize = 256;
@@ -28,6 +30,16 @@ pub struct Prompt {
     pub tokens: Vec<u32>,
     /// Its text, where that was asked for.
     pub text: String,
+}
+
+impl Written {
+    /// Bytes that it takes.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Tokens(tokens) => 4 * tokens.len(),
+        }
+    }
 }
 
 /// Reads a string, a list of strings, a list of token ids, or a list of such lists; `false` where there is only one
@@ -61,36 +73,78 @@ pub fn read(fields: &mut Fields, name: &str) -> Result<Option<(Vec<Written>, boo
     Ok(Some((list.iter().map(read).collect::<Result<_, _>>()?, true)))
 }
 
-/// Turns prompts into tokens. `name` is the parameter that held them; `with_text` asks for the text of token ids too.
+/// Turns prompts into tokens, with the tokenizer's special tokens around each where `special`. `name` is the parameter
+/// that held them; `with_text` asks for the text of token ids too.
 ///
 /// # Errors
-/// When the model has no tokenizer, or the tokenizer refuses a prompt.
+/// When the model has no tokenizer, the tokenizer refuses a prompt, or one is longer than the context.
 pub async fn encode(
     state: &State,
     name: &'static str,
     written: Vec<Written>,
+    special: bool,
     with_text: bool,
 ) -> Result<Vec<Prompt>, ApiError> {
     let text = state.worker.facts().text.clone();
-    let one = move |written| match written {
+    let most = state.worker.facts().capacity.context_length;
+    let bytes = written.iter().map(Written::bytes).sum();
+    let one = move |written, wanted: &Wanted| match written {
         Written::Tokens(tokens) => {
-            let text = text.as_ref().filter(|_| with_text).map(|text| text.decode(&tokens)).unwrap_or_default();
-            Ok(Prompt { tokens, text })
+            let short = tokens.len() <= most;
+            let text = text.as_ref().filter(|_| with_text && short).map(|text| text.decode(&tokens));
+            Ok(Prompt { tokens, text: text.unwrap_or_default() })
         }
         Written::Text(prompt) => match &text {
-            Some(text) => Ok(Prompt { tokens: text.encode(&prompt)?, text: prompt }),
+            Some(text) => {
+                let tokens = within(text, &prompt, special, most, name, wanted)?;
+                Ok(Prompt { tokens, text: if with_text { prompt } else { String::new() } })
+            }
             None => Err(ApiError::parameter(name, "this model has no tokenizer: give token ids")),
         },
     };
-    aside(move || written.into_iter().map(one).collect()).await
+    let all = move |wanted: &Wanted| written.into_iter().map(|written| one(written, wanted)).collect();
+    state.lanes.run(bytes, all).await
 }
 
 /// Turns a conversation into tokens.
 ///
 /// # Errors
-/// When the model has no chat template, or the template refuses the conversation.
-pub async fn encode_chat(text: Text, messages: Vec<Value>, variables: TemplateVariables) -> Result<Vec<u32>, ApiError> {
-    aside(move || Ok(text.encode_chat(&messages, &variables)?)).await
+/// When the model has no chat template, the template refuses the conversation, or it is longer than the context.
+pub async fn encode_chat(
+    state: &State,
+    text: Text,
+    messages: Vec<Value>,
+    options: ChatOptions,
+    special: bool,
+) -> Result<Vec<u32>, ApiError> {
+    const NAME: &str = "messages";
+    let most = state.worker.facts().capacity.context_length;
+    // No template writes a message in less than a token.
+    if messages.len() > most {
+        return Err(ApiError::far_too_long(NAME, most, messages.len()));
+    }
+    let bytes = messages.iter().chain(&options.tools).map(footprint).sum();
+    let all = move |wanted: &Wanted| {
+        let rendered = text.render_chat(&messages, &options)?;
+        drop(messages);
+        within(&text, &rendered, special, most, NAME, wanted)
+    };
+    state.lanes.run(bytes, all).await
+}
+
+fn within(
+    text: &Text,
+    prompt: &str,
+    special: bool,
+    most: usize,
+    name: &str,
+    wanted: &Wanted,
+) -> Result<Vec<u32>, ApiError> {
+    match text.encode_within(prompt, special, most, &|| wanted.is())? {
+        Encoded::Tokens(tokens) => Ok(tokens),
+        Encoded::TooMany { least } => Err(ApiError::far_too_long(name, most, least)),
+        Encoded::Stopped => Err(ApiError::failed("the client has left")),
+    }
 }
 
 /// Refuses a prompt that leaves no room for what is asked for, or for any answer.
@@ -103,12 +157,4 @@ pub fn check_length(state: &State, name: &str, prompt: usize, asked: Option<usiz
         return Err(ApiError::context_length(name, most, prompt, asked));
     }
     Ok(())
-}
-
-/// A long prompt takes a while: other connections are served meanwhile.
-async fn aside<T: Send + 'static>(work: impl FnOnce() -> Result<T, ApiError> + Send + 'static) -> Result<T, ApiError> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(_) => Err(ApiError::failed("the tokenizer failed on this prompt")),
-    }
 }

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    extract::{DefaultBodyLimit, State as Shared},
+    extract::State as Shared,
     http::{HeaderMap, Method, Uri},
-    middleware::from_fn_with_state,
+    middleware::{from_fn, from_fn_with_state},
     response::Response,
     routing::{get, post},
 };
 
 use super::{
-    access::{self, JsonBody, LARGEST_BODY},
-    chat, completions,
+    access::{self, JsonBody},
+    chat, completions, cors,
     error::ApiError,
     generate, health, info, metrics,
     state::State,
@@ -34,25 +34,32 @@ pub fn router(state: Arc<State>) -> Router {
         .route("/get_model_info", get(info::model_info))
         .layer(from_fn_with_state(state.clone(), access::check_key))
         .route("/health", get(health::health))
+        .route("/ready", get(health::health))
+        .route("/ping", get(health::health))
         .route("/health_generate", get(health::generate))
         .route("/version", get(info::version))
         .route("/metrics", get(metrics_page))
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn(access::check_host))
+        .layer(from_fn(access::check_crowd))
+        .layer(from_fn_with_state(state.clone(), cors::tell))
         .layer(from_fn_with_state(state.clone(), access::count))
-        .layer(DefaultBodyLimit::max(LARGEST_BODY))
         .with_state(state)
 }
 
-async fn chat_completions(Shared(state): Shared<Arc<State>>, JsonBody(fields): JsonBody) -> Result<Response, ApiError> {
+async fn chat_completions(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Result<Response, ApiError> {
+    let JsonBody(fields, _held) = body;
     chat::answer(state, fields).await
 }
 
-async fn text_completions(Shared(state): Shared<Arc<State>>, JsonBody(fields): JsonBody) -> Result<Response, ApiError> {
+async fn text_completions(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Result<Response, ApiError> {
+    let JsonBody(fields, _held) = body;
     completions::answer(state, fields).await
 }
 
-async fn sglang_generate(Shared(state): Shared<Arc<State>>, JsonBody(fields): JsonBody) -> Result<Response, ApiError> {
+async fn sglang_generate(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Result<Response, ApiError> {
+    let JsonBody(fields, _held) = body;
     generate::answer(state, fields).await
 }
 

@@ -2,11 +2,23 @@
 
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use super::{ServeOptions, metrics::Metrics, worker::Worker};
+use engine::Request;
+
+use super::{
+    ServeOptions,
+    error::ApiError,
+    lanes::Lanes,
+    memory::{Held, Memory},
+    metrics::Metrics,
+    worker::{Running, Worker},
+};
 
 /// Shared by all handlers.
 pub struct State {
@@ -16,6 +28,10 @@ pub struct State {
     pub options: ServeOptions,
     /// What `/metrics` shows.
     pub metrics: Metrics,
+    /// What requests may hold of the machine's memory.
+    pub memory: Memory,
+    /// Where long work is done.
+    pub lanes: Lanes,
     /// When it started, in seconds since the Unix epoch.
     pub started: u64,
     stopping: AtomicBool,
@@ -28,6 +44,8 @@ impl State {
     pub fn new(worker: Worker, options: ServeOptions, metrics: Metrics) -> Self {
         Self {
             worker,
+            memory: Memory::new(options.max_request_memory),
+            lanes: Lanes::default(),
             options,
             metrics,
             started: now(),
@@ -52,6 +70,30 @@ impl State {
     /// An id that no other response has.
     pub fn response_id(&self, prefix: &str) -> String {
         format!("{prefix}-{:016x}", self.random_number())
+    }
+
+    /// Takes the memory of requests, which their ends give back.
+    ///
+    /// # Errors
+    /// When others hold what would be needed.
+    pub fn hold(&self, requests: &[Request]) -> Result<Held, ApiError> {
+        /// A request's own fields, its channel, its place in the scheduler.
+        const REQUEST: usize = 4 << 10;
+        /// A token of a prompt: itself, and at worst a page of its own with a key.
+        const TOKEN: usize = 48;
+        let bytes = requests.iter().map(|request| REQUEST + TOKEN * request.input_ids.len()).sum();
+        self.memory.hold(bytes)
+    }
+
+    /// Submits requests, all or none of them.
+    ///
+    /// # Errors
+    /// When there are too many, they would hold too much memory, one can never run, or the engine has failed or ended.
+    pub async fn submit(&self, requests: Vec<Request>) -> Result<Vec<Running>, ApiError> {
+        let held = Arc::new(self.hold(&requests)?);
+        let mut running = self.worker.submit(requests).await?;
+        running.iter_mut().for_each(|one| one.held = Some(held.clone()));
+        Ok(running)
     }
 
     /// A seed for a request that gives none.
