@@ -1,7 +1,8 @@
 //! What the words of a report mean; they stand in every form of it.
 
 /// Accept length: engines differ, so the definition stands wherever the number does.
-pub const ACCEPT_LENGTH: &str = "output tokens / rounds, the first token and bonus tokens included (SGLang's definition); none without speculation";
+pub const ACCEPT_LENGTH: &str =
+    "output tokens / rounds, the first token and bonus tokens included (SGLang's definition); none without speculation";
 
 /// What is to be said of parts of a round that were not measured in the trials.
 pub const PARTS_APART: &str = "The parts of a round (draft, verify, extend) are measured apart from the trials, in a few rounds of their own: in a trial a round is one graph, and here it is three, so that the parts add up to slightly more than the whole.";

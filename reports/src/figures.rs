@@ -36,7 +36,13 @@ pub fn duration(seconds: f64) -> String {
 
 /// A ratio: `1.42×`.
 pub fn ratio(value: f64) -> String {
-    if value.is_finite() { format!("{value:.2}×") } else { MISSING.into() }
+    match value {
+        _ if !value.is_finite() => MISSING.into(),
+        // Ends of an interval that says nothing.
+        _ if value >= 99.995 => ">99×".into(),
+        _ if value < 0.005 => "<0.01×".into(),
+        _ => format!("{value:.2}×"),
+    }
 }
 
 /// A gain over something as a signed percentage: `+42%`, `−3.1%`.
@@ -44,6 +50,9 @@ pub fn gain(ratio: f64) -> String {
     let percent = (ratio - 1.0) * 100.0;
     if !percent.is_finite() {
         return MISSING.into();
+    }
+    if percent >= 9999.5 {
+        return "over +9,999%".into();
     }
     let digits = if percent.abs() < 9.95 { format!("{:.1}", percent.abs()) } else { format!("{:.0}", percent.abs()) };
     if digits.chars().all(|digit| digit == '0' || digit == '.') {
@@ -171,6 +180,7 @@ mod tests {
         check(0.969, "−3.1%");
         check(1.0, "±0%");
         check(1.0001, "±0%");
+        check(6_727_450.0, "over +9,999%");
         check(f64::INFINITY, MISSING);
     }
 

@@ -22,7 +22,8 @@ pub fn rest(configuration: &Configuration) -> String {
 }
 
 /// Names that say nothing without the folder above them.
-const GENERIC: &[&str] = &["target", "draft", "model", "base", "head", "eagle", "eagle2", "eagle3", "main", "final", "hf"];
+const GENERIC: &[&str] =
+    &["target", "draft", "model", "base", "head", "eagle", "eagle2", "eagle3", "main", "final", "hf"];
 
 /// A checkpoint as people call it: the last part of its path, or the id under which a cache holds it.
 pub fn model(path: &str) -> String {

@@ -234,7 +234,10 @@ fn subject(section: &Section<'_>) -> Vec<Pair> {
         Pair::new("machine", &section.machine()),
         Pair::new("models", &section.models()),
         Pair::new("workload", &section.workload()),
-        Pair::new("measured", &format!("{}, {}{failed}", section.dates(), figures::counted(measured, "trial", "trials"))),
+        Pair::new(
+            "measured",
+            &format!("{}, {}{failed}", section.dates(), figures::counted(measured, "trial", "trials")),
+        ),
     ]
 }
 
@@ -321,6 +324,9 @@ impl SectionPage {
 /// What to run under a load, how much faster it is, and over how many configurations that was found.
 fn in_few_words(answer: &Answer, race: &Race) -> String {
     let count = figures::counted(race.measured().count(), "configuration", "configurations");
+    if answer.mood == "unknown" {
+        return format!("not known whether speculation pays; {count}");
+    }
     let gain = match answer.gain.text.as_str() {
         "±0%" | figures::MISSING => String::new(),
         gain => format!(", {gain}"),

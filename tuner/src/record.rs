@@ -2,7 +2,7 @@
 
 use schemas::sweep::Metric;
 use serde::{Deserialize, Serialize};
-use servers::failure::Failure;
+use external::failure::Failure;
 
 use crate::{
     configuration::{Configuration, Load},

@@ -6,7 +6,7 @@ mod in_process;
 pub mod server;
 
 use engine::EngineError;
-use servers::ServerError;
+use external::ServerError;
 
 pub use self::in_process::InProcess;
 use crate::{

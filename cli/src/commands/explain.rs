@@ -30,8 +30,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     };
     let Some(page) = rules::explain(&rule) else {
         let names: Vec<&str> = rules::RULES.iter().flat_map(|rule| [rule.code, rule.name]).collect();
-        let near = nearest(&rule, &names).map_or_else(String::new, |near| format!("; did you mean '{near}'?"));
-        bail!("there is no rule '{rule}'{near} `spectune explain` lists them all");
+        let near = nearest(&rule, &names).map_or_else(String::new, |near| format!(" (did you mean '{near}'?)"));
+        bail!("there is no rule '{rule}'{near}; `spectune explain` lists them all");
     };
     terminal::print(&page)?;
     Ok(Exit::Fine)

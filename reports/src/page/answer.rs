@@ -75,7 +75,11 @@ impl Answer {
             load: names::heading(race.load),
             anchor,
             winner: winner.map_or(MISSING.into(), columns::name),
-            shape: winner.filter(|_| !is_off).map_or(String::new(), triple),
+            shape: match winner {
+                Some(_) if is_off && mood == "unknown" => "as long as nothing is shown to be faster".into(),
+                Some(winner) if !is_off => triple(winner),
+                _ => String::new(),
+            },
             verdict,
             mood,
             disturbance: verdict::disturbance(race),

@@ -20,7 +20,8 @@ pub fn table(sections: &[Section<'_>], labels: &[String]) -> Option<Table> {
     let headings: Vec<String> = std::iter::once("load".to_owned())
         .chain(labels.iter().enumerate().map(|(place, label)| format!("{}: {label}", place + 1)))
         .collect();
-    let caption = "Side by side: what to run, its throughput, and how it compares with no speculation on the same machine";
+    let caption =
+        "Side by side: what to run, its throughput, and how it compares with no speculation on the same machine";
     Some(Table::new(caption, &headings, loads.iter().map(row).collect()))
 }
 

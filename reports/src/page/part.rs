@@ -55,7 +55,8 @@ pub struct Cell {
 impl Table {
     /// A table of these columns: those that begin with `#` hold numbers.
     pub fn new<H: AsRef<str>>(caption: impl Into<String>, headings: &[H], rows: Vec<Vec<Cell>>) -> Self {
-        let heading = |text: &str| Heading { text: text.trim_start_matches('#').into(), numeric: text.starts_with('#') };
+        let heading =
+            |text: &str| Heading { text: text.trim_start_matches('#').into(), numeric: text.starts_with('#') };
         let headings = headings.iter().map(|text| heading(text.as_ref())).collect();
         Self { caption: caption.into(), folded: false, headings, rows }
     }

@@ -40,7 +40,8 @@ pub fn table(race: &Race) -> Option<Table> {
     let caption = format!("Waiting times: percentiles over requests, each the median over {repeats}");
     let table = Table::new(caption, &headings, entries.iter().map(row).collect());
     // Where requests come by themselves, or have limits, this is what the load is about.
-    Some(if in_time || open { table } else { table.folded() })
+    let is_open_loop = race.load.batch_size().is_none();
+    Some(if in_time || is_open_loop { table } else { table.folded() })
 }
 
 fn tail(tail: Option<Tail>) -> [Cell; 3] {

@@ -9,8 +9,12 @@ use super::Section;
 impl Section<'_> {
     /// Processor or GPU, with the hosts where they are known.
     pub fn machine(&self) -> String {
-        let hosts: BTreeSet<&str> =
-            self.records.iter().map(|(_, record)| record.origin.host.as_str()).filter(|host| !host.is_empty()).collect();
+        let hosts: BTreeSet<&str> = self
+            .records
+            .iter()
+            .map(|(_, record)| record.origin.host.as_str())
+            .filter(|host| !host.is_empty())
+            .collect();
         let device = &self.fingerprint.device_name;
         match hosts.len() {
             0 => device.clone(),
@@ -64,10 +68,10 @@ pub fn labels(sections: &[Section<'_>]) -> Vec<String> {
     let mut labels: Vec<Vec<String>> = vec![Vec::new(); sections.len()];
     let all_differ = |labels: &[Vec<String>]| labels.iter().collect::<BTreeSet<_>>().len() == labels.len();
     let says: [fn(&Section<'_>) -> String; 9] = [
-        Section::machine,
-        Section::models,
-        Section::workload,
-        Section::engine,
+        |section| section.machine(),
+        |section| section.models(),
+        |section| section.workload(),
+        |section| section.engine(),
         |section| format!("driver {}", section.fingerprint.driver),
         |section| section.fingerprint.settings.clone(),
         |section| format!("target {}", section.fingerprint.target),

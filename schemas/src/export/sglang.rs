@@ -127,7 +127,7 @@ fn flags(row: &Row, tuning: &Tuning, spelling: Spelling, notes: &mut Vec<String>
     }
     if row.shape.is_off() {
         flags.retain(|flag| !flag.key.flag().name.starts_with("speculative-"));
-        notes.push("no speculation is the fastest at this batch size: the launch does not speculate".into());
+        notes.push("no speculation is what was chosen at this batch size: the launch does not speculate".into());
     } else {
         speculation(row.shape, tuning, &mut flags)?;
     }

@@ -6,7 +6,7 @@
 use std::{path::PathBuf, time::Instant};
 
 use schemas::sweep::StrategyName;
-use servers::api::ServerInfo;
+use external::api::ServerInfo;
 
 use super::{
     Progress, SweepRequest, SweepSummary, finish, header, open, planned,

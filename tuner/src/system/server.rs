@@ -19,7 +19,7 @@ use std::{
 
 use engine::Request;
 use schemas::sweep::{SystemKind, SystemSettings};
-use servers::{
+use external::{
     ServerError,
     api::{Api, Generate, Kind, ServerInfo},
     failure::{Failure, Remedy},

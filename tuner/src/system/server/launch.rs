@@ -7,7 +7,7 @@ use schemas::{
     tree::TreeShape,
 };
 use serde_json::json;
-use servers::process::Launch;
+use external::process::Launch;
 
 use super::SystemError;
 use crate::configuration::{Configuration, Knobs};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use engine::{Completion, EngineError, FinishReason, Request, backend::RoundTiming};
-use servers::{
+use external::{
     api::{Generate, Generated},
     load::{Arrivals, Observed, Served},
 };

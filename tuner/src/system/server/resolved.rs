@@ -2,7 +2,7 @@
 
 use schemas::tree::TreeShape;
 use serde_json::Value;
-use servers::api::ServerInfo;
+use external::api::ServerInfo;
 
 use super::{LaunchPlan, SystemError};
 use crate::configuration::{Configuration, Load};

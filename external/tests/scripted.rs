@@ -1,0 +1,241 @@
+//! A server of SGLang's interface that does what a script says, as a real process over real HTTP: each way to fail is told apart, and
+//! nothing is left of any.
+//!
+//! The server is this test program, started again with a variable in its environment.
+
+use std::{
+    env,
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    path::Path,
+    process,
+    sync::atomic::AtomicBool,
+    thread,
+    time::Duration,
+};
+
+use external::{
+    ServerError,
+    api::{Api, Generate, Kind},
+    failure::{Failure, FailureClass},
+    load::{Arrivals, run},
+    port::Ports,
+    process::{Launch, Mark, Server},
+    ready::{failure_while_serving, wait_until_ready},
+};
+
+/// What the server does, and on which port.
+const SCRIPT: &str = "SCRIPTED_SERVER";
+const NAME: &str = "scripted-model";
+
+/// The server. As a test of its own it has nothing to do.
+#[test]
+fn scripted_server() {
+    let Ok(script) = env::var(SCRIPT) else { return };
+    let (script, port) = script.split_once(' ').expect("a script and a port");
+    let say = |line: &str| eprintln!("{line}");
+    match script {
+        "crash" => process::exit(7),
+        "refuse" => {
+            say("launch_server.py: error: argument --speculative-algorithm: invalid choice: 'EAGEL'");
+            process::exit(2);
+        }
+        "capture" => {
+            say("Capturing batches (bs=64)\nCapture cuda graph failed: CUDA out of memory.");
+            say("Received sigquit from a child process. It usually means the child failed.");
+            process::exit(1);
+        }
+        "silent" => loop {
+            thread::sleep(Duration::from_secs(1));
+        },
+        _ => {}
+    }
+    let listener = TcpListener::bind(format!("127.0.0.1:{port}")).expect("its port");
+    if script == "late" {
+        // Bound, and accepts nothing for a while.
+        thread::sleep(Duration::from_millis(500));
+    }
+    for stream in listener.incoming().flatten() {
+        let script = script.to_owned();
+        thread::spawn(move || answer(stream, &script));
+    }
+}
+
+fn answer(stream: TcpStream, script: &str) -> Option<()> {
+    let mut reader = BufReader::new(stream.try_clone().ok()?);
+    let mut stream = stream;
+    loop {
+        let (mut first, mut length) = (String::new(), 0);
+        reader.read_line(&mut first).ok().filter(|read| *read > 0)?;
+        loop {
+            let mut header = String::new();
+            reader.read_line(&mut header).ok().filter(|read| *read > 0)?;
+            if header.trim().is_empty() {
+                break;
+            }
+            if let Some(value) = header.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().ok()?;
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).ok()?;
+        let path = first.split_whitespace().nth(1)?;
+        let model = if script == "foreign" { "another-model" } else { NAME };
+        let whole = |body: String| format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        let reply = match path {
+            "/ready" | "/flush_cache" => whole(String::new()),
+            "/v1/models" => whole(format!("{{\"data\": [{{\"id\": \"{model}\"}}]}}")),
+            "/server_info" => whole("{\"version\": \"0.5.16\", \"speculative_num_steps\": 3}".into()),
+            "/metrics" => {
+                whole("sglang:num_running_reqs{model_name=\"m\"} 2\nsglang:spec_verify_calls_total 40\n".into())
+            }
+            "/generate" => {
+                generate(&mut stream, script)?;
+                return None;
+            }
+            _ => "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".into(),
+        };
+        stream.write_all(reply.as_bytes()).ok()?;
+    }
+}
+
+/// Six tokens in three events; each round accepts one draft.
+fn generate(stream: &mut TcpStream, script: &str) -> Option<()> {
+    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n").ok()?;
+    for (rounds, tokens) in [(0, 1), (1, 3), (2, 5)] {
+        let ids: Vec<usize> = (0..tokens).collect();
+        let event = format!(
+            "data: {{\"output_ids\": {ids:?}, \"meta_info\": {{\"completion_tokens\": {tokens}, \"spec_verify_ct\": {rounds}, \
+             \"spec_num_correct_drafts\": {rounds}, \"spec_correct_drafts_histogram\": [0, {rounds}]}}}}\n\n"
+        );
+        stream.write_all(event.as_bytes()).ok()?;
+        stream.flush().ok()?;
+        match (script, tokens) {
+            ("memory", 3) => {
+                eprintln!("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.");
+                process::exit(1);
+            }
+            ("illegal", 3) => {
+                eprintln!("RuntimeError: CUDA error: an illegal memory access was encountered");
+                process::exit(1);
+            }
+            ("hang", 3) => thread::sleep(Duration::from_secs(1000)),
+            _ => thread::sleep(Duration::from_millis(2)),
+        }
+    }
+    stream.write_all(b"data: [DONE]\n\n").ok()
+}
+
+/// Starts the server with a script and waits until it is ready.
+fn start(script: &str, folder: &Path, ports: &mut Ports) -> (Server, Api, Result<Duration, ServerError>) {
+    let port = ports.next().expect("a port");
+    let program = env::current_exe().expect("this program");
+    let launch = Launch {
+        program: program.display().to_string(),
+        args: ["scripted_server", "--exact", "--nocapture"].map(str::to_owned).to_vec(),
+        env: vec![(SCRIPT.into(), format!("{script} {port}"))],
+        log: folder.join("log"),
+    };
+    let mut server = Server::start(&launch, Mark::new()).expect("it starts");
+    let base = format!("http://127.0.0.1:{port}");
+    let api = Api::new(Kind::Sglang, &base, Some(NAME.into()), Duration::from_secs(2));
+    let longest = if script == "silent" { Duration::from_secs(1) } else { Duration::from_secs(60) };
+    let ready = wait_until_ready(&mut server, &api, longest, &AtomicBool::new(false));
+    (server, api, ready)
+}
+
+fn stop(server: Server) {
+    let mark = server.mark().clone();
+    server.stop(Duration::from_millis(200)).expect("it ends");
+    assert!(mark.processes().is_empty());
+}
+
+fn request(input_ids: &[u32]) -> Generate<'_> {
+    Generate {
+        input_ids,
+        max_new_tokens: 5,
+        ignore_eos: true,
+        temperature: 0.0,
+        top_p: 1.0,
+        top_k: 0,
+        min_p: 0.0,
+        seed: None,
+    }
+}
+
+#[test]
+fn each_way_to_fail_is_told_apart_and_leaves_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut ports = Ports::default();
+    for (script, expected) in [
+        ("crash", FailureClass::Crash),
+        ("refuse", FailureClass::Configuration),
+        ("capture", FailureClass::OutOfMemoryAtCapture),
+        ("silent", FailureClass::Hang),
+        ("foreign", FailureClass::ForeignServer),
+    ] {
+        let (server, _, ready) = start(script, folder.path(), &mut ports);
+        match ready {
+            Err(ServerError::Failed(Failure { class, .. })) => assert_eq!(class, expected, "{script}"),
+            other => panic!("{script}: {other:?}"),
+        }
+        stop(server);
+    }
+    for (script, expected) in [
+        ("memory", FailureClass::OutOfMemoryWhileRunning),
+        ("illegal", FailureClass::IllegalAccess),
+        ("hang", FailureClass::Hang),
+    ] {
+        let (mut server, api, ready) = start(script, folder.path(), &mut ports);
+        ready.unwrap_or_else(|error| panic!("{script}: {error}"));
+        let error = api.generate(&request(&[1, 2, 3])).expect_err(script);
+        let failure = failure_while_serving(&mut server, &error);
+        assert_eq!(failure.class, expected, "{script}: {failure}");
+        stop(server);
+    }
+}
+
+#[test]
+fn a_load_is_served_with_the_times_and_figures_of_each_request() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (server, api, ready) = start("late", folder.path(), &mut Ports::default());
+    ready.expect("it is ready after a while");
+    let info = api.info().expect("it answers");
+    assert_eq!((info.version.as_deref(), info.models.as_slice()), (Some("0.5.16"), &[NAME.to_owned()][..]));
+    assert_eq!(info.resolved.expect("it tells")["speculative_num_steps"], 3);
+    let counters = api.counters().expect("it answers");
+    assert_eq!((counters.running, counters.rounds, counters.waiting), (Some(2.0), Some(40.0), None));
+    assert!(api.flush_cache().expect("it answers"));
+    let prompt = [1, 2, 3];
+    let requests = vec![request(&prompt); 9];
+    let open = (0..9).map(|at| Duration::from_millis(3 * at)).collect();
+    for arrivals in [Arrivals::Closed(1), Arrivals::Closed(4), Arrivals::Open(open)] {
+        let observed = run(&api, &requests, &arrivals, &AtomicBool::new(false)).expect("served");
+        assert_eq!(observed.served.len(), 9);
+        for served in &observed.served {
+            let generated = &served.generated;
+            assert_eq!((generated.output_tokens, generated.rounds, generated.accepted_drafts), (5, Some(2), Some(2)));
+            assert_eq!(
+                (generated.output_ids.as_slice(), generated.accept_histogram.as_slice()),
+                (&[0, 1, 2, 3, 4][..], &[0, 2][..])
+            );
+            assert!(generated.first_token <= generated.last_token && generated.last_token <= observed.elapsed);
+        }
+    }
+    let interrupted = AtomicBool::new(true);
+    assert!(matches!(run(&api, &requests, &Arrivals::Closed(2), &interrupted), Err(ServerError::Interrupted)));
+    stop(server);
+}
+
+/// A hundred starts and stops: no process and no listening port is left.
+#[test]
+fn many_starts_leave_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut ports = Ports::default();
+    for _ in 0..100 {
+        let (server, api, ready) = start("serve", folder.path(), &mut ports);
+        ready.expect("it is ready");
+        stop(server);
+        assert!(api.is_ready().is_err(), "something still answers at {}", api.base());
+    }
+}
