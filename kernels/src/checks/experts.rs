@@ -81,6 +81,7 @@ impl Layer {
             rows,
             work: ExpertsWork { logits, counters, expert, weight, tiles, gated, outputs },
             by,
+            whole: rows == 4,
         }
     }
 
