@@ -244,11 +244,11 @@ norm_unscaled(T* out, int out_stride, T* stream, int stream_stride, const T* add
   if (threadIdx.x == 0) squares[(u64)row * squares_stride((int)gridDim.x) + blockIdx.x] = sum;
 }
 
-/// The input of an EAGLE-3 layer: side by side, the normed embedding of a row's token and its normed feature, `[rows, 2 ·
+/// The input of an EAGLE-3 layer, and of an MTP layer's projection: side by side, the normed embedding of a row's token and its normed feature, `[rows, 2 ·
 /// width]`. Row r has row `source[r]` of `features` (null: r), `feature_stride` apart. The feature, normed if
-/// `stream_is_normed`, also goes to `stream`, `[rows, width]`, unless that is null. Where `position` is not null the embedding of the
-/// row at position 0 is zero (MiMo's MTP layer). Norms as `rms_norm`. Grid: (rows, 2), the embedding first; a thread for each vector
-/// of a row, up to 512.
+/// `stream_is_normed`, also goes to `stream`, `[rows, width]`. Norms as `rms_norm`. With `position`, rows at position 0 have
+/// zeros for an embedding. Grid: (rows, 2), the embedding first; a
+/// thread for each vector of a row, up to 512.
 extern "C" __global__ void __launch_bounds__(512)
 join_normed(T* joined, const T* table, const int* token, int vocabulary, const T* token_norm, const T* features,
             int feature_stride, const int* source, const T* feature_norm, T* stream, int stream_is_normed,
@@ -268,12 +268,12 @@ join_normed(T* joined, const T* table, const int* token, int vocabulary, const T
     from = table + (u64)(at < 0 || at >= vocabulary ? 0 : at) * width;
   }
   T* out = joined + (u64)row * 2 * width + is_feature * width;
-  T* kept = stream ? stream + (u64)row * width : nullptr;
+  T* kept = stream + (u64)row * width;
   float squares = 0.0f;
   for (int i = begin; i < width; i += step) {
     float x[VECTOR];
     read_vector(from + i, x);
-    if (is_feature && kept && !stream_is_normed) write_vector(kept + i, x);
+    if (is_feature && !stream_is_normed) write_vector(kept + i, x);
 #pragma unroll
     for (int k = 0; k < VECTOR; k++) {
       squares += x[k] * x[k];

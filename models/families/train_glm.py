@@ -309,7 +309,7 @@ def train(a):
         with cast():
             logits = target(text[:, :-1])[1]
         loss = F.cross_entropy(logits.float().flatten(0, 1), text[:, 1:].flatten())
-        return loss, dict(loss=loss)
+        return loss, dict(loss=loss.detach())
 
     report = dict(target=optimise("target", target, target_loss, a.steps, 4e-3, 0.1))
     report["expert_load"] = [[round(float(x), 3) for x in layer.mlp.gate.load] for layer in target.layers if isinstance(layer.mlp, Experts)]
@@ -344,7 +344,7 @@ def train(a):
                 wanted = logits[:, 1 + step : rows + 1 + step].float()
                 total = total + 0.8**step * -(wanted.softmax(-1) * drafted.float().log_softmax(-1)).sum(-1).mean()
                 figures[f"hit{step}"] = (drafted.argmax(-1) == wanted.argmax(-1)).float().mean()
-        return total, dict(loss=total, **figures)
+        return total, dict(loss=total.detach(), **figures)
 
     report["draft"] = optimise("draft", mtp, draft_loss, a.draft_steps, 2e-3, 0.01)
     export(a.out / "target", target, mtp)
@@ -427,21 +427,23 @@ def reference(a):
     target, mtp = load(a.out / "target")
     prompts = json.loads((a.data / "prompts.json").read_text())[: a.count]
     outputs = [greedy(target, prompt, a.new) for prompt in prompts]
-    result = dict(family="glm4_moe", new_tokens=a.new)
+    result = dict(family="glm4_moe", max_new_tokens=a.new, ignore_eos=True, temperature=0)
+    result["accept_length_definition"] = "completion tokens / rounds; the first token (from prefill) counts, the last round is cut"
     result["prompts"] = [dict(input_ids=prompt, output_ids_float32=ids, top2_gap_float32=gaps) for prompt, (ids, gaps) in zip(prompts, outputs)]
     if a.transformers:
         result["transformers"] = transformers_agrees(a.out / "target", target, prompts, outputs)
         print("transformers", result["transformers"], flush=True)
-    result["float32"] = {shape: dict(rounds=[], accepted_drafts_histogram=[0] * (int(shape.split(",")[0]) + 1)) for shape in SHAPES}
+    replays = {shape: dict(rounds=[], accepted_drafts_histogram=[0] * (int(shape.split(",")[0]) + 1)) for shape in SHAPES}
     for prompt, (ids, _) in zip(prompts, outputs):
         read = Read(target, mtp, prompt + ids)
-        for shape, of_shape in result["float32"].items():
+        for shape, of_shape in replays.items():
             number, histogram = rounds(read, prompt + ids, len(prompt), a.new, shape)
             of_shape["rounds"].append(number)
             of_shape["accepted_drafts_histogram"] = [sum(pair) for pair in zip(of_shape["accepted_drafts_histogram"], histogram)]
-    for shape, of_shape in result["float32"].items():
+    for shape, of_shape in replays.items():
         of_shape["accept_length"] = round(a.new * len(prompts) / sum(of_shape["rounds"]), 4)
         print(shape, of_shape["accept_length"], flush=True)
+    result["shapes"] = {shape: dict(float32=of_shape) for shape, of_shape in replays.items()}
     (a.out / "reference.json").write_text(json.dumps(result))
 
 

@@ -38,6 +38,14 @@ impl<'a> Tensors<'a> {
         self.find(name).is_some()
     }
 
+    /// Checks that a tensor is there and of a shape.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn expect(&self, name: &str, shape: &[usize]) -> Result<(), EngineError> {
+        self.0.expect(&self.full(name), shape)
+    }
+
     /// All names, without a leading `model.`.
     pub fn all(&self) -> impl Iterator<Item = &'a str> {
         self.0.names().map(|name| name.strip_prefix("model.").unwrap_or(name))

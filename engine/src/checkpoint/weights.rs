@@ -67,6 +67,14 @@ impl Weights {
         self.tensors.get(name).map(|tensor| tensor.shape.as_slice())
     }
 
+    /// Checks that a tensor is there and of a shape.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn expect(&self, name: &str, shape: &[usize]) -> Result<(), EngineError> {
+        self.tensor(name, shape).map(|_| ())
+    }
+
     /// The names of all tensors.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)

@@ -88,7 +88,7 @@ impl<'a> Config<'a> {
         let layer = |at| {
             let prefix = TargetSpec::layer_prefix(at);
             // As many layers as the file says are described only if they are there.
-            self.expect_shape(&format!("{prefix}.input_layernorm.weight"), &[hidden])?;
+            self.tensors.expect(&format!("{prefix}.input_layernorm.weight"), &[hidden])?;
             layer(at, &prefix)
         };
         Ok(TargetSpec {
@@ -107,7 +107,7 @@ impl<'a> Config<'a> {
     /// Experts of a layer. What a file says of their number is not believed before its router has as many rows.
     pub fn experts(&self, prefix: &str, spec: &ExpertsSpec) -> Result<FfnSpec, EngineError> {
         let (router, hidden) = (format!("{prefix}.mlp.gate.weight"), self.hidden()?);
-        self.expect_shape(&router, &[spec.experts, hidden])?;
+        self.tensors.expect(&router, &[spec.experts, hidden])?;
         Ok(FfnSpec::Experts(spec.clone()))
     }
 
@@ -130,23 +130,6 @@ impl<'a> Config<'a> {
                 Err(self.unsupported(format!("{name} = {found}"), format!("supported is {expected}")))
             }
             _ => Ok(()),
-        }
-    }
-
-    fn expect_shape(&self, name: &str, expected: &[usize]) -> Result<(), EngineError> {
-        match self.tensors.shape(name) {
-            Some(found) if found == expected => Ok(()),
-            Some(found) => Err(EngineError::TensorShape {
-                path: self.folder.path().to_owned(),
-                tensor: name.to_owned(),
-                expected: expected.to_vec(),
-                found: found.to_vec(),
-            }),
-            None => Err(EngineError::MissingTensor {
-                path: self.folder.path().to_owned(),
-                tensor: name.to_owned(),
-                expected: expected.to_vec(),
-            }),
         }
     }
 

@@ -131,6 +131,9 @@ fn unsupported(setting: &Setting, what: &str, hint: &str) -> EngineError {
 /// A model has to come from somewhere, and from one place only.
 fn check_source(options: &EngineOptions) -> Result<(), EngineError> {
     let wrong = |reason: &str| Err(EngineError::Configuration(reason.into()));
+    if options.num_layers.is_some() && options.model_shape.is_none() {
+        return wrong("--num-layers cuts the shape of random weights short: give --model-shape, or leave it out");
+    }
     match (&options.model_shape, options.load_format, options.model_path.as_os_str().is_empty()) {
         (None, _, true) => wrong("no model is named: give --model-path"),
         (Some(_), LoadFormat::Auto, _) => {

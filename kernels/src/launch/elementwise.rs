@@ -73,11 +73,11 @@ pub struct JoinNormed<'a> {
     /// `[width]`, of features.
     pub feature_norm: Slice<'a>,
     /// Takes the features too, `[rows, width]` without space between.
-    pub stream: Option<Rows<'a>>,
+    pub stream: Rows<'a>,
     /// Whether it takes them normed.
     pub stream_is_normed: bool,
-    /// int32 `[rows]`: positions, where the embedding of the row at position 0 is to be zero.
-    pub zero_at: Option<Slice<'a>>,
+    /// Positions of the rows, int32 `[rows]`, where the embedding of the row at position 0 is zero (MiMo's MTP layer).
+    pub zero_first: Option<Slice<'a>>,
     /// Rows.
     pub rows: usize,
     /// Elements of an embedding and of a feature.
@@ -203,21 +203,18 @@ impl Kernels {
     /// When a buffer is too short, or the device fails.
     pub fn join_normed(&self, join: JoinNormed<'_>) -> Result<(), DeviceError> {
         let JoinNormed { joined, table, vocabulary, token, token_norm, features, source, feature_norm, .. } = join;
-        let JoinNormed { stream, stream_is_normed, zero_at, rows, width, epsilon, .. } = join;
+        let JoinNormed { stream, stream_is_normed, zero_first, rows, width, epsilon, .. } = join;
         self.check_rows(Rows { at: joined, stride: 2 * width }, rows, 2 * width)?;
-        if let Some(stream) = stream {
-            self.check_rows(stream, rows, width)?;
-        }
+        self.check_rows(stream, rows, width)?;
         table.check(vocabulary * width * self.element.bytes())?;
         check_ints(token, rows)?;
         self.check_rows(features, if source.is_some() { 1 } else { rows }, width)?;
-        for ints in [source, zero_at].into_iter().flatten() {
+        for ints in [source, zero_first].into_iter().flatten() {
             check_ints(ints, rows)?;
         }
         for norm in [token_norm, feature_norm] {
             norm.check(width * self.element.bytes())?;
         }
-        let stream = stream.unwrap_or(Rows { stride: width, ..NO_ROWS });
         if stream.stride != width {
             return Err(DeviceError::Shape(format!("{} elements between rows of {width}", stream.stride - width)));
         }
@@ -234,7 +231,7 @@ impl Kernels {
             address(feature_norm),
             address(stream.at),
             Arg::Int(stream_is_normed.into()),
-            address(zero_at.unwrap_or(Slice::NONE)),
+            address(zero_first.unwrap_or(Slice::NONE)),
             int(width),
             Arg::Float(epsilon),
         ];
