@@ -15,8 +15,9 @@ pub(super) const MANY_FILE: KernelFile =
 pub(super) const FLOAT_FILE: KernelFile =
     KernelFile { name: "experts_float.cu", text: include_str!("../../cuda/experts_float.cu"), split: Split::Shared };
 
-/// Experts, shared ones among them, and those of a row, at most.
+/// Experts of a layer, shared ones among them, at most.
 pub const MOST_EXPERTS: usize = 512;
+/// Experts of a row, shared ones among them, at most.
 pub const MOST_CHOSEN: usize = 32;
 /// Integers at the head of a tile's record.
 const RECORD_HEAD: usize = 4;

@@ -3,8 +3,8 @@
 use kernels::{
     device::{Buffer, Device, DeviceError, Element, HostBuffer, Slice},
     launch::{
-        ChosenRows, ExpertsBytes, ExpertsWork, InnerNodes, Kernels, MOST_NODES, Moves, Outputs, OwnRows, PassRows, Sees,
-        Sequences, Stand,
+        ChosenRows, ExpertsBytes, ExpertsWork, InnerNodes, Kernels, MOST_NODES, Moves, Outputs, OwnRows, PassRows,
+        Sees, Sequences, Stand,
     },
 };
 use schemas::tree::TreeShape;

@@ -276,10 +276,8 @@ fn compile(device: &Device, options: &CudaOptions, sizes: &Sizes<'_>) -> Result<
         if sizes.target.layers.iter().any(has_experts) || sizes.draft.is_some_and(|draft| has_experts(&draft.layer)) {
             all.extend(expert_files(options.element));
         }
-        let threads: Vec<_> = all
-            .into_iter()
-            .map(|(file, options)| scope.spawn(move || device.load(file, &options)))
-            .collect();
+        let threads: Vec<_> =
+            all.into_iter().map(|(file, options)| scope.spawn(move || device.load(file, &options))).collect();
         threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
     });
     for result in results {

@@ -57,7 +57,9 @@ impl Loader<'_> {
             let whole = self.tensor(tensor)?;
             for at in 0..shape.shared {
                 let start = (2 * (shape.routed + at) + half) * part;
-                self.kernels.device().copy(buffer.range(start..start + part), whole.range(at * part..(at + 1) * part))?;
+                self.kernels
+                    .device()
+                    .copy(buffer.range(start..start + part), whole.range(at * part..(at + 1) * part))?;
             }
         }
         Ok(buffer)
