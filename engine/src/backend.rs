@@ -18,8 +18,11 @@ pub use self::{
     states::{StateRow, TargetStates},
     verify_plan::{VerifyPlan, inner_rows, target_passes},
 };
-pub use crate::tree::{Pool, Wanted};
 use crate::{error::EngineError, request::SamplingParams, spec::ModelCost};
+pub use crate::{
+    token::{ProducedToken, TokenLogprobs},
+    tree::{Pool, Wanted},
+};
 
 /// Tokens of a sequence that the draft may leave unread at most. Rounds without speculation leave theirs to be read
 /// together with later ones, since one pass of the draft over many rows costs little more than one over a few.
@@ -101,24 +104,6 @@ pub struct Round<'a> {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a launched round must be collected"]
 pub struct Ticket(pub u64);
-
-/// A token that the target produced.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ProducedToken {
-    /// Its id.
-    pub id: u32,
-    /// Its log-probability and the best alternatives, where the request asks for them.
-    pub logprobs: Option<TokenLogprobs>,
-}
-
-/// Log-probabilities at one position, of the target's distribution before temperature and filters.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TokenLogprobs {
-    /// Of the produced token.
-    pub logprob: f32,
-    /// The best tokens, best first.
-    pub top: Vec<(u32, f32)>,
-}
 
 /// What one request got from a round, or from the end of its prompt.
 #[derive(Clone, Debug, PartialEq)]

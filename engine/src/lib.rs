@@ -25,6 +25,7 @@ pub mod selftest;
 pub mod server;
 pub mod spec;
 pub mod text;
+mod token;
 mod tree;
 
 /// What fingerprints call this engine: figures of two versions are not compared.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::backend::ProducedToken;
+use crate::token::ProducedToken;
 
 /// The number of a request, unique in an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -314,3 +314,19 @@ fn the_linter_finds_nothing_in_what_is_exported() {
         }
     }
 }
+
+#[test]
+fn the_targets_own_mtp_layer_is_no_draft_path() {
+    for algorithm in ["EAGLE", "NEXTN"] {
+        let launch = LaunchFile {
+            speculative_algorithm: Some(algorithm.into()),
+            speculative_draft_model_path: None,
+            ..launch_file()
+        };
+        let tuning = tuning(launch, &[(8, TreeShape::chain(3))]);
+        let text = |form| export(&tuning, form, None, None).map(|exported| exported.text);
+        let sglang = text(Form::Sglang).expect("SGLang drafts with it");
+        assert!(sglang.contains(algorithm) && !sglang.contains("draft-model-path"), "{sglang}");
+        assert!(text(Form::Vllm).is_ok_and(|text| text.contains("\"method\":\"mtp\"")), "{algorithm}");
+    }
+}

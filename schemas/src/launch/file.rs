@@ -141,12 +141,12 @@ pub struct LaunchFile {
     pub model_path: Option<String>,
     /// spectune: the published shape of which load_format dummy makes random weights, such as "llama-3.1-8b".
     pub model_shape: Option<String>,
-    /// spectune: of that shape the first layers alone, this many.
-    pub num_layers: Option<i64>,
     /// All-to-all library of the experts.
     pub moe_a2a_backend: Option<String>,
     /// Kernels of the experts.
     pub moe_runner_backend: Option<String>,
+    /// spectune: of the shape of model_shape the first layers alone, this many.
+    pub num_layers: Option<i64>,
     /// Tokens a KV page.
     pub page_size: Option<i64>,
     /// Pipeline parallelism.

@@ -153,7 +153,7 @@ impl Machine {
         let table = draft.embedding.as_ref().unwrap_or(&self.target.embedding).slice();
         let vocabulary = self.target.spec.vocabulary;
         let FeatureRows { from, source } = features;
-        let normed = |norms: &JoinNorms, stream_is_normed: bool| {
+        let normed = |norms: &JoinNorms, stream_is_normed: bool, zero_first: bool| {
             self.kernels.join_normed(JoinNormed {
                 joined: work.joined.slice(),
                 table,
@@ -165,6 +165,7 @@ impl Machine {
                 feature_norm: norms.feature.slice(),
                 stream,
                 stream_is_normed,
+                zero_first: zero_first.then(|| arrays.position.slice()),
                 rows,
                 width: hidden,
                 epsilon: draft.layer.epsilon,
@@ -172,7 +173,7 @@ impl Machine {
         };
         match &draft.join {
             JoinWeights::NormedIntoAttention { norms, residual_is_normed } => {
-                normed(norms, *residual_is_normed)?;
+                normed(norms, *residual_is_normed, false)?;
                 return Ok(left.into());
             }
             JoinWeights::Linear(projection) => {
@@ -180,8 +181,8 @@ impl Machine {
                 self.kernels.gather_rows(right, None, self.rows(from, hidden), source, rows, hidden)?;
                 self.linear(work, stream.at, left, projection, rows)?;
             }
-            JoinWeights::NormedLinear { norms, projection } => {
-                normed(norms, false)?;
+            JoinWeights::NormedLinear { norms, projection, zero_first_embedding } => {
+                normed(norms, false, *zero_first_embedding)?;
                 self.linear(work, stream.at, left, projection, rows)?;
             }
         }

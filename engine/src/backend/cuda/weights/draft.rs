@@ -41,7 +41,7 @@ pub enum JoinWeights {
     /// Both are normed and attention reads them side by side.
     NormedIntoAttention { norms: JoinNorms, residual_is_normed: bool },
     /// Both are normed, and projected to the stream. Embeddings come first, whatever the checkpoint has.
-    NormedLinear { norms: JoinNorms, projection: Projection },
+    NormedLinear { norms: JoinNorms, projection: Projection, zero_first_embedding: bool },
 }
 
 /// Norms of what is joined.
@@ -99,16 +99,16 @@ impl JoinWeights {
             (Join::NormedIntoAttention { residual_is_normed }, Some(norms), _) => {
                 Ok(Self::NormedIntoAttention { norms, residual_is_normed })
             }
-            (Join::NormedLinear { zero_first_embedding: true, .. }, ..) => {
-                Err(not_on_a_gpu("an MTP layer that zeroes the first embedding"))
+            (Join::NormedLinear { hidden_first, zero_first_embedding }, Some(norms), Some(projection)) => {
+                Ok(Self::NormedLinear {
+                    norms,
+                    zero_first_embedding,
+                    projection: match hidden_first {
+                        true => loader.with_halves_swapped(projection)?,
+                        false => loader.projection(&[projection])?,
+                    },
+                })
             }
-            (Join::NormedLinear { hidden_first, .. }, Some(norms), Some(projection)) => Ok(Self::NormedLinear {
-                norms,
-                projection: match hidden_first {
-                    true => loader.with_halves_swapped(projection)?,
-                    false => loader.projection(&[projection])?,
-                },
-            }),
             _ => Err(not_on_a_gpu("a draft without its norms or its projection")),
         }
     }
