@@ -1,11 +1,15 @@
 //! The table of flags: one row a flag, from which the launch parser, `--help`, the docs and the rules all read.
 
+mod accepted;
 mod key;
-mod sglang;
+mod registered;
+mod speculative;
 mod table;
 
+pub use accepted::{Accepted, Kind, Word};
 pub use key::Key;
-pub use sglang::{Arity, Lookup, Spelling, lookup, spelling, spellings};
+pub use registered::{Arity, Lookup, Registered, Spelling, lookup, sglang, spelling, spellings, vllm};
+pub use speculative::Speculative;
 pub use table::FLAGS;
 
 use crate::version::EngineVersion;

@@ -10,7 +10,7 @@ use half::{bf16, f16};
 use kernels::{memory::MappedFile, reference::Matrix};
 use schemas::model::TensorHeader;
 
-use super::safetensors;
+use super::{folder::open, safetensors};
 use crate::error::EngineError;
 
 /// A file of MTP layers that stands beside those of the index.
@@ -121,6 +121,7 @@ impl Weights {
     }
 
     fn add(&mut self, path: &Path) -> Result<(), EngineError> {
+        open(path)?;
         let file = MappedFile::open(path).map_err(|source| EngineError::Read { path: path.to_owned(), source })?;
         for (name, TensorHeader { dtype, shape }, bytes) in
             safetensors::header(path, &file, file.len() as u64)?.tensors()

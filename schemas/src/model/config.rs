@@ -136,6 +136,8 @@ pub struct ModelConfig {
     pub norm_output: Option<bool>,
     /// Block drafts (DFLASH, DSPARK).
     pub block_size: Option<usize>,
+    /// Block drafts that lie in the target's own checkpoint (DSPARK).
+    pub dspark_block_size: Option<usize>,
     /// Block drafts: layers of the target that the draft was trained with.
     pub num_target_layers: Option<usize>,
     /// Settings of DFLASH drafts, which may stand here instead of outside.

@@ -25,6 +25,11 @@ const EAGLE_ARCHITECTURES: &[&str] =
     &["LlamaForCausalLMEagle", "MistralForCausalLMEagle", "MistralLarge3ForCausalLMEagle", "Qwen2ForCausalLMEagle"];
 
 impl ModelConfig {
+    /// How the weights are quantised, in the checkpoint's own word.
+    pub fn quantization_method(&self) -> Option<&str> {
+        self.quantization_config.as_ref()?.get("quant_method")?.as_str()
+    }
+
     /// The longest sequence, derived as SGLang derives it: the first key present, in the order of
     /// `CONTEXT_LENGTH_KEYS`, times the factor of the rotary scaling. The factor counts as one for `llama3` scaling and
     /// wherever `original_max_position_embeddings` is given, since the key is the scaled length there already.

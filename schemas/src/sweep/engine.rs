@@ -73,11 +73,11 @@ impl Models {
 
     pub(super) fn check(&self) -> Result<(), Wrong> {
         match (&self.model_shape, self.target.is_empty(), self.draft.is_empty()) {
-            (None, true, _) => return Err(Wrong::at(&["models"], "missing field `target`")),
+            (None, true, _) => return Err(Wrong::at(&["models"], "the key `target` is missing")),
             (None, _, true) if !self.drafts_with_the_target() => {
                 return Err(Wrong::at(
                     &["models"],
-                    "missing field `draft`: only NEXTN and EAGLE draft with the target's own MTP layer",
+                    "the key `draft` is missing: only NEXTN and EAGLE draft with the target's own MTP layer",
                 ));
             }
             (Some(_), false, _) | (Some(_), _, false) => {
@@ -104,7 +104,7 @@ impl Models {
         if DTYPES.contains(&self.dtype.as_str()) {
             return Ok(());
         }
-        Err(Wrong::at(&["models", "dtype"], format!("{:?} is not one of {}", self.dtype, DTYPES.join(", "))))
+        Err(Wrong::word(&["models", "dtype"], &self.dtype, &DTYPES))
     }
 }
 
@@ -112,8 +112,7 @@ impl EngineSettings {
     pub(super) fn check(&self) -> Result<(), Wrong> {
         let number = self.device.strip_prefix("cuda:").is_some_and(|number| number.parse::<usize>().is_ok());
         if !number && !["auto", "cpu", "cuda"].contains(&self.device.as_str()) {
-            let reason = format!("{:?} is not one of auto, cpu, cuda, cuda:N", self.device);
-            return Err(Wrong::at(&["engine", "device"], reason));
+            return Err(Wrong::word(&["engine", "device"], &self.device, &["auto", "cpu", "cuda", "cuda:N"]));
         }
         if let Some(context_length) = self.context_length {
             within(&["engine", "context_length"], context_length)?;
