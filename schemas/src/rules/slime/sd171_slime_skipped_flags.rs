@@ -14,7 +14,8 @@
 //! ## What SGLang does
 //!
 //! slime derives them: tensor parallelism is `--rollout-num-gpus-per-engine` over the pipeline size, the model is
-//! `--hf-checkpoint`.
+//! `--hf-checkpoint`. miles takes `--sglang-tp-size` and replaces its value by `--rollout-num-gpus-per-engine`; where the text
+//! does not tell the two apart, the finding is a warning.
 //!
 //! ## Example
 //!
@@ -44,11 +45,12 @@
 //!
 //! ## Source
 //!
-//! slime `slime/backends/sglang_utils/arguments.py`.
+//! slime `slime/backends/sglang_utils/arguments.py`; miles `miles/backends/sglang_utils/arguments.py`.
 
 use crate::{
     diagnostic::Severity,
-    launch::{Argument, Engine},
+    flags::Key,
+    launch::{Argument, Engine, Launch, Launcher},
     rules::{Applies, Check, Context, Finding, Rule},
 };
 
@@ -84,14 +86,31 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     if context.launch.engine != Engine::Slime {
         return Vec::new();
     }
+    let look = |argument| look(context.launch, argument);
     context.launch.arguments.iter().filter_map(look).collect()
 }
 
-fn look(argument: &Argument) -> Option<Finding> {
+fn look(launch: &Launch, argument: &Argument) -> Option<Finding> {
     let written = argument.flag.value.as_str();
     let name = written.strip_prefix("--sglang-")?;
     // Slime has a flag of this very name for something else.
     let (_, setter) = SKIPPED.iter().find(|(skipped, _)| *skipped == name && name != "config")?;
+    let of_miles_too = matches!(name, "tp-size" | "tensor-parallel-size");
+    // miles takes the flag, and gives it the value of another.
+    if of_miles_too
+        && launch.launcher != Launcher::Slime
+        && (launch.launcher == Launcher::Miles || agrees(launch, argument))
+    {
+        return None;
+    }
     let message = format!("`{written}` never reaches the engine: it is set by {setter}");
-    Some(Finding::new(argument.flag.span, message, "not passed on").help(format!("take it out; it is set by {setter}")))
+    let found = Finding::new(argument.flag.span, message, "not passed on");
+    let found = found.help(format!("take it out; it is set by {setter}"));
+    Some(if launch.launcher == Launcher::Slime { found } else { found.at_most(Severity::Warning) })
+}
+
+/// Whether a flag for tensor parallelism says what slime and miles set anyway.
+fn agrees(launch: &Launch, argument: &Argument) -> bool {
+    let given = argument.values.first().and_then(|value| value.value.known());
+    given.is_some() && launch.text(Key::RolloutNumGpusPerEngine).map(|value| value.value) == given
 }
