@@ -417,7 +417,8 @@ fn long_texts_of_unclosed_constructs_are_read_in_one_go() {
 #[test]
 fn deep_programs_are_read_in_one_go() {
     let several = |piece: &str, again: usize| piece.repeat(again);
-    let names: String = (0..100).map(|number| format!("a{number} = {{'x': a{0}, 'y': a{0}, 'z': a{0}}}\n", number + 1)).collect();
+    let names: String =
+        (0..100).map(|number| format!("a{number} = {{'x': a{0}, 'y': a{0}, 'z': a{0}}}\n", number + 1)).collect();
     for text in [
         format!("x = {}", several("[", 50_000)),
         format!("x = {}''", several("\"sglang --tp 2 \" + ", 5_000)),

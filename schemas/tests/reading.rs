@@ -2,7 +2,7 @@
 
 use schemas::{
     diagnostic::{Severity, tidy},
-    launch::{Engine, Launch, Options, parse},
+    launch::{Engine, Launch, Launcher, Options, parse},
     model::published,
     resolve::{resolve, version_of},
     rules::{Context, Selection, lint},
@@ -191,10 +191,12 @@ fn placeholders_stand_for_something() {
 #[test]
 fn miles_takes_what_slime_sets() {
     let array = "SGLANG_ARGS=( --rollout-num-gpus-per-engine 8 --sglang-tp-size 8 )\n";
-    no_error("a.sh", &format!("cd /root/miles\n{array}"), 1);
-    no_error("a.sh", array, 1);
-    let of_slime = read("a.sh", &format!("cd /root/slime\n{array}"));
-    assert!(of_slime.found.iter().any(|(code, _, severity)| code == "SD171" && *severity == Severity::Error));
+    for (place, launcher) in
+        [("cd /root/miles\n", Launcher::Miles), ("cd /root/slime\n", Launcher::Slime), ("", Launcher::SlimeOrMiles)]
+    {
+        let read = no_error("a.sh", &format!("{place}{array}"), 1);
+        assert_eq!(read.launches[0].launcher, launcher, "{place}");
+    }
 }
 
 #[test]

@@ -8,7 +8,6 @@ mod hydra;
 mod image;
 mod others;
 mod program;
-mod vllm_flags;
 
 use super::{
     Engine, Launcher,

@@ -1,6 +1,5 @@
 //! The engine whose flags a list of words holds.
 
-use super::vllm_flags;
 use crate::{
     flags::{self, Lookup},
     launch::Engine,
@@ -45,12 +44,18 @@ fn whose(word: &str) -> Whose {
         Lookup::Abbreviation(_) => name.len() >= 5 && !name.contains('_'),
         _ => false,
     };
-    match (of_sglang, vllm_flags::has(name)) {
+    match (of_sglang, is_of_vllm(name)) {
         (true, false) => Whose::Sglang,
         (false, true) => Whose::Vllm,
         (true, true) => Whose::Both,
         (false, false) => Whose::Neither,
     }
+}
+
+/// vLLM takes underscores for dashes, and a key of a flag's JSON behind a dot.
+fn is_of_vllm(name: &str) -> bool {
+    let name = name.split('.').next().unwrap_or_default().replace('_', "-");
+    flags::vllm().spelling(&name).is_some()
 }
 
 /// Whether any flag is about speculation: no other program is likely to have these.

@@ -9,19 +9,20 @@
 //!
 //! ## Why is this bad?
 //!
-//! The word is unknown to slime's parser and is left to Megatron, or ignored.
+//! The word is unknown to slime's parser and is left to Megatron, or ignored. miles, which is written in the same form, keeps
+//! `--sglang-tp-size` and overwrites it: there, and where which of the two it is cannot be told, another number than the one that runs
+//! is a warning.
 //!
 //! ## What SGLang does
 //!
 //! slime derives them: tensor parallelism is `--rollout-num-gpus-per-engine` over the pipeline size, the model is
-//! `--hf-checkpoint`. miles takes `--sglang-tp-size` and replaces its value by `--rollout-num-gpus-per-engine`; where the text
-//! does not tell the two apart, the finding is a warning.
+//! `--hf-checkpoint`.
 //!
 //! ## Example
 //!
 //! ```launch bad
 //! SGLANG_ARGS=(
-//!    --sglang-tp-size 4
+//!    --sglang-random-seed 4
 //!    --sglang-speculative-algorithm EAGLE
 //!    --sglang-max-running-requests 64
 //!    --sglang-attention-backend fa3
@@ -50,7 +51,7 @@
 use crate::{
     diagnostic::Severity,
     flags::Key,
-    launch::{Argument, Engine, Launch, Launcher},
+    launch::{Argument, Engine},
     rules::{Applies, Check, Context, Finding, Rule},
 };
 
@@ -86,31 +87,41 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     if context.launch.engine != Engine::Slime {
         return Vec::new();
     }
-    let look = |argument| look(context.launch, argument);
-    context.launch.arguments.iter().filter_map(look).collect()
+    context.launch.arguments.iter().filter_map(|argument| look(context, argument)).collect()
 }
 
-fn look(launch: &Launch, argument: &Argument) -> Option<Finding> {
+/// Flags that miles, which is written in the same form, keeps.
+const OF_MILES: [&str; 2] = ["tp-size", "tensor-parallel-size"];
+
+fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
     let written = argument.flag.value.as_str();
     let name = written.strip_prefix("--sglang-")?;
     // Slime has a flag of this very name for something else.
     let (_, setter) = SKIPPED.iter().find(|(skipped, _)| *skipped == name && name != "config")?;
-    let of_miles_too = matches!(name, "tp-size" | "tensor-parallel-size");
-    // miles takes the flag, and gives it the value of another.
-    if of_miles_too
-        && launch.launcher != Launcher::Slime
-        && (launch.launcher == Launcher::Miles || agrees(launch, argument))
-    {
-        return None;
+    if OF_MILES.contains(&name) {
+        return tensor_parallel(context, argument, setter);
     }
     let message = format!("`{written}` never reaches the engine: it is set by {setter}");
-    let found = Finding::new(argument.flag.span, message, "not passed on");
-    let found = found.help(format!("take it out; it is set by {setter}"));
-    Some(if launch.launcher == Launcher::Slime { found } else { found.at_most(Severity::Warning) })
+    Some(Finding::new(argument.flag.span, message, "not passed on").help(format!("take it out; it is set by {setter}")))
 }
 
-/// Whether a flag for tensor parallelism says what slime and miles set anyway.
-fn agrees(launch: &Launch, argument: &Argument) -> bool {
-    let given = argument.values.first().and_then(|value| value.value.known());
-    given.is_some() && launch.text(Key::RolloutNumGpusPerEngine).map(|value| value.value) == given
+/// slime leaves tensor parallelism out; miles takes it, and overwrites it. Which of the two starts the engine is not known, so that
+/// only another number than the one that will run is worth a word.
+fn tensor_parallel(context: &Context<'_>, argument: &Argument, setter: &str) -> Option<Finding> {
+    let written = argument.flag.value.as_str();
+    let own: Option<usize> = argument.values.first().and_then(|value| value.value.known()?.parse().ok());
+    let gpus = context.launch.count(Key::RolloutNumGpusPerEngine);
+    let stages = context.launch.count(Key::PpSize).map_or(1, |stages| stages.value.max(1));
+    let runs = gpus.map(|gpus| gpus.value / stages);
+    if own.is_some() && own == runs {
+        return None;
+    }
+    let message = format!("`{written}` does not decide: tensor parallelism is set by {setter}");
+    Some(
+        Finding::new(argument.flag.span, message, "overwritten, or not read")
+            .related(gpus.map(|gpus| gpus.span), "this decides")
+            .at_most(Severity::Warning)
+            .note("slime does not register it; miles does, and overwrites it")
+            .help(format!("take it out; it is set by {setter}")),
+    )
 }
