@@ -216,8 +216,8 @@ impl Given {
 
     /// Whether it stands there, or may.
     fn may_be(&self, context: &Context<'_>) -> bool {
-        let own = context.launch.arguments.iter().filter(|argument| self.is_flag(context, argument));
-        let Some(last) = own.last() else { return !context.launch.is_complete() };
+        let mut own = context.launch.arguments.iter().filter(|argument| self.is_flag(context, argument));
+        let Some(last) = own.next_back() else { return !context.launch.is_complete() };
         match last.values.first().map(|value| value.value.known()) {
             Some(None) => true,
             Some(Some(known)) => self.values.is_empty() || self.values.iter().any(|value| value == known),
