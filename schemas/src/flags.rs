@@ -170,7 +170,7 @@ mod tests {
     }
 
     /// Flags of spectune's own engine that SGLang's parser does not have.
-    const NOT_SGLANG: &[Key] = &[Key::BatchInvariant, Key::ModelShape, Key::SimulateAcceptLength];
+    const NOT_SGLANG: &[Key] = &[Key::BatchInvariant, Key::ModelShape, Key::NumLayers, Key::SimulateAcceptLength];
 
     #[test]
     fn rows_agree_with_what_the_wheels_register() {

@@ -268,6 +268,13 @@ pub const FLAGS: &[Flag] = &[
         .of_slime(),
     Flag::new(Key::NSamplesPerPrompt, "n-samples-per-prompt", Integer, "slime: answers to each prompt of a rollout")
         .of_slime(),
+    Flag::new(
+        Key::NumLayers,
+        "num-layers",
+        Integer,
+        "spectune: of the shape of --model-shape the first N layers alone, where all do not fit into memory",
+    )
+    .ours(),
     Flag::new(Key::OffloadRollout, "offload-rollout", Nothing, "slime: move the engines off the GPU while it trains")
         .of_slime(),
     Flag::new(

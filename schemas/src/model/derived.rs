@@ -87,7 +87,12 @@ impl ModelConfig {
 
     /// Multi-token-prediction layers that the checkpoint brings; none where it says nothing.
     pub fn mtp_layers(&self) -> Option<usize> {
-        self.num_nextn_predict_layers.or(self.mtp_num_hidden_layers)
+        self.num_nextn_predict_layers.or(self.mtp_num_hidden_layers).or(self.num_mtp_layers)
+    }
+
+    /// Experts that a token chooses from, under any of the published names; none for a dense model.
+    pub fn routed_experts(&self) -> Option<usize> {
+        self.num_experts.or(self.n_routed_experts).or(self.num_local_experts)
     }
 
     /// Layers of the target that a block draft was trained with, where its config says so.
