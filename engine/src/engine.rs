@@ -7,7 +7,7 @@ use std::{ops::ControlFlow, time::Duration};
 use schemas::tree::TreeShape;
 
 use crate::{
-    backend::{Capacity, DeviceInfo, Traffic},
+    backend::{Capacity, DeviceInfo, GpuState, Traffic},
     checkpoint::GenerationConfig,
     error::EngineError,
     load::{Loaded, load},
@@ -231,6 +231,11 @@ impl Engine {
     /// How long graphs have taken to capture so far; `None` on a device without them.
     pub fn capture_time(&self) -> Option<Duration> {
         self.scheduler.backend().capture_time()
+    }
+
+    /// What the GPU's driver says of it now; `None` on a CPU, and where no driver tells.
+    pub fn gpu_state(&self) -> Option<GpuState> {
+        self.scheduler.backend().gpu_state()
     }
 
     /// What it runs on.

@@ -1,15 +1,18 @@
 //! Which configuration is best, and how sure that is.
 
+mod across;
 mod blocks;
 mod choice;
 mod keeps_up;
 mod scores;
+mod slow;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::sweep::Metric;
 use serde::{Deserialize, Serialize};
 
+pub use self::across::{Across, Change, across};
 use self::{
     choice::{Blame, Judge},
     scores::Scores,
@@ -355,7 +358,9 @@ fn rank_race(load: Load, race: &Race<'_>, objective: Metric) -> LoadRanking {
                 Some(lead) => Some(lead.interval(comparisons)),
                 None => (off == Some(row)).then_some(ITSELF),
             };
-            (row, Ranked { speedup, ..entry(configuration, trials) })
+            let mut ranked = entry(configuration, trials);
+            ranked.left_out += scores.left_out(row);
+            (row, Ranked { speedup, ..ranked })
         })
         .collect();
     entries.sort_by(|(a, one), (b, other)| {
