@@ -71,7 +71,7 @@ pub fn range(interval: Interval, write: fn(f64) -> String) -> String {
 /// What the two ends of an interval are, with how often such ends hold what they are drawn around.
 pub fn interval_name(interval: Interval) -> String {
     match interval.kind {
-        IntervalKind::Confidence => format!("{:.0}% interval", interval.coverage * 100.0),
+        IntervalKind::Confidence => format!("{}% interval", (interval.coverage * 1000.0).round() / 10.0),
         IntervalKind::Range => format!("range (holds the median in {:.0}%)", interval.coverage * 100.0),
         IntervalKind::Single => "one repeat".into(),
     }
@@ -79,7 +79,7 @@ pub fn interval_name(interval: Interval) -> String {
 
 /// The same for drawings and tables, in which the numbers of repeats may differ.
 pub const INTERVAL: &str =
-    "range over repeats, from six repeats on an interval of at least 95%; of ratios the 99% interval";
+    "range over repeats, from six repeats on an interval of at least 95%; of ratios the 98.5% interval";
 
 /// Gains at both ends of an interval of ratios: `+38% to +46%`.
 pub fn gain_range(interval: Interval) -> String {

@@ -258,7 +258,7 @@ impl Doubt {
 /// Ranks records of one fingerprint, load by load. Who wants a single load passes its records only.
 ///
 /// Comparisons are paired: a configuration with another within the repeats that one host measured for both of them without a
-/// long pause between ([`blocks`]). A figure over no speculation comes with an interval that holds, for all contenders together, in 99%
+/// long pause between ([`blocks`]). A figure over no speculation comes with an interval that holds, for all contenders together, in 98.5%
 /// of races. Speculation pays where that of the chosen configuration lies above 1. Of those of which it does, the simplest that
 /// ties with the best of them is chosen; each is held against that one itself.
 pub fn rank<'a>(records: impl IntoIterator<Item = &'a Record>, objective: Metric) -> Vec<LoadRanking> {

@@ -11,8 +11,8 @@ use crate::statistics::{
     student::{quantile_above, variance_ratio_above},
 };
 
-/// One-sided error of the intervals: those of all contenders together hold in 99% of races.
-const ERROR: f64 = 0.005;
+/// One-sided error of the intervals: those of all contenders together hold in 98.5% of races.
+const ERROR: f64 = 0.0075;
 /// Two estimates of the scatter are taken for different where chance makes such a difference less often than this.
 const UNLIKE: f64 = 0.05;
 /// No machine is steadier than this, whatever few repeats say: relative deviation of a single score.
@@ -101,7 +101,7 @@ impl Scores {
 }
 
 impl Lead {
-    /// Its ends at a simultaneous level of 99% for so many comparisons; `None` where the scatter is not known.
+    /// Its ends at a simultaneous level of 98.5% for so many comparisons; `None` where the scatter is not known.
     pub fn ends(&self, comparisons: usize) -> Option<(f64, f64)> {
         let (error, freedom) = self.error?;
         let reach = error * quantile_above(ERROR / comparisons.max(1) as f64, freedom);
