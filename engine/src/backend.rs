@@ -23,6 +23,7 @@ pub use crate::{
     token::{ProducedToken, TokenLogprobs},
     tree::{Pool, Wanted},
 };
+pub use kernels::device::GpuState;
 
 /// Tokens of a sequence that the draft may leave unread at most. Rounds without speculation leave theirs to be read
 /// together with later ones, since one pass of the draft over many rows costs little more than one over a few.
@@ -192,6 +193,11 @@ pub trait Backend: Send {
 
     /// What it runs on. Constant.
     fn device(&self) -> DeviceInfo;
+
+    /// What a GPU's driver says of it now; `None` of a CPU, and where no driver tells.
+    fn gpu_state(&self) -> Option<GpuState> {
+        None
+    }
 
     /// What its passes read of memory and multiply. Constant.
     fn cost(&self) -> ModelCost;

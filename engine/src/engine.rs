@@ -7,7 +7,7 @@ use std::{ops::ControlFlow, time::Duration};
 use schemas::tree::TreeShape;
 
 use crate::{
-    backend::{Capacity, DeviceInfo},
+    backend::{Capacity, DeviceInfo, GpuState},
     checkpoint::GenerationConfig,
     error::EngineError,
     identity::Identity,
@@ -222,6 +222,11 @@ impl Engine {
     /// How long graphs have taken to capture so far; `None` on a device without them.
     pub fn capture_time(&self) -> Option<Duration> {
         self.scheduler.backend().capture_time()
+    }
+
+    /// What the GPU's driver says of it now; `None` on a CPU, and where no driver tells.
+    pub fn gpu_state(&self) -> Option<GpuState> {
+        self.scheduler.backend().gpu_state()
     }
 
     /// What it runs on.
