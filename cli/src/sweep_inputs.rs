@@ -35,7 +35,10 @@ pub fn files(file: &SweepFile, folder: &Path, source: &Source) -> Vec<Diagnostic
 pub fn resolve(mut file: SweepFile, folder: &Path, source: &Source) -> Result<SweepFile, Box<Diagnostic>> {
     if file.models.model_shape.is_none() {
         file.models.target = model(&["models", "target"], &file.models.target, folder, source)?;
-        file.models.draft = model(&["models", "draft"], &file.models.draft, folder, source)?;
+        // Without a draft the target's own MTP layer drafts.
+        if !file.models.draft.is_empty() {
+            file.models.draft = model(&["models", "draft"], &file.models.draft, folder, source)?;
+        }
     }
     match files(&file, folder, source).into_iter().next() {
         Some(finding) => Err(Box::new(finding)),

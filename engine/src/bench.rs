@@ -152,7 +152,7 @@ pub fn run(engine: &mut Engine, plan: &Plan) -> Result<Bench, EngineError> {
     let rate = Spread::of(rates).unwrap_or(round_ms);
     let prefill = runs.iter().map(|seen| (load.batch_size * load.input_len) as f64 / seen.prefill.as_secs_f64());
     let shape = engine.options().policy.shape(load.batch_size);
-    let bytes = engine.traffic().of_round(shape, load.batch_size, load.input_len + load.output_len / 2);
+    let bytes = engine.cost().of_round(shape, load.batch_size, load.input_len + load.output_len / 2);
     // A floor that is beaten is none.
     let floor = Some(bytes as f64 / bandwidth * 1e3).filter(|floor| *floor <= round_ms.median);
     let tokens: usize = runs.iter().map(|seen| seen.all_tokens).sum();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::backend::ProducedToken;
+use crate::token::ProducedToken;
 
 /// The number of a request, unique in an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,12 +30,28 @@ pub struct SamplingParams {
 pub struct StopConditions {
     /// Most tokens to produce; `None` means as many as the context holds.
     pub max_new_tokens: Option<usize>,
-    /// Texts that end the output; they are not part of it.
+    /// Texts that end the output; they are not part of it unless [`keep_stop`](Self::keep_stop).
     pub stop: Vec<String>,
     /// Tokens that end the output, besides the model's own end-of-text tokens.
     pub stop_token_ids: Vec<u32>,
     /// Whether the model's end-of-text tokens are ordinary tokens.
     pub ignore_eos: bool,
+    /// Whether the stop string or stop token that ends the output is part of its text.
+    pub keep_stop: bool,
+    /// The text in which stop strings are looked for, and which is given out.
+    pub text: OutputText,
+}
+
+/// What becomes text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OutputText {
+    /// All tokens but special ones.
+    #[default]
+    Plain,
+    /// All tokens.
+    WithSpecialTokens,
+    /// None: only token ids are given out.
+    Off,
 }
 
 /// A prompt and what to do with it.

@@ -71,6 +71,9 @@ pub struct Exported {
 /// Why there is no such launch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExportError {
+    /// A batch of no request.
+    #[error("a batch has at least one request: give --batch-size 1 or more")]
+    EmptyBatch,
     /// The table has no row.
     #[error("the tuned file's table is empty: there is no tree shape to export")]
     EmptyTable,
@@ -126,6 +129,9 @@ pub fn export(
     batch_size: Option<usize>,
     version: Option<EngineVersion>,
 ) -> Result<Exported, ExportError> {
+    if batch_size == Some(0) {
+        return Err(ExportError::EmptyBatch);
+    }
     let mut exported = match form {
         Form::Sglang => sglang::command(&Row::of(tuning, batch_size)?, tuning, version.unwrap_or(NEWEST_SGLANG)),
         Form::Slime => sglang::slime(&Row::of(tuning, batch_size)?, tuning, version.unwrap_or(SLIME_PIN)),

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     diagnostic::Diagnostic,
+    resolve::{NEWEST_SGLANG, parse_algorithm},
     sweep::{LARGEST, each_within, within},
     text::Source,
     toml_file::{self, Wrong},
@@ -41,9 +42,10 @@ pub struct TunedFile {
 pub struct TunedModels {
     /// Folder of the target.
     pub target: String,
-    /// Folder of the draft head.
+    /// Folder of the draft; left out where the MTP layer of the target's own checkpoint drafts.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub draft: String,
-    /// EAGLE or EAGLE3.
+    /// EAGLE, EAGLE3 or NEXTN.
     pub algorithm: String,
     /// Type of weights and activations.
     pub dtype: String,
@@ -247,6 +249,18 @@ impl TunedFile {
             );
             return Err(Wrong::at(&["format"], reason));
         }
+        let algorithm = self.models.algorithm.as_str();
+        if parse_algorithm(algorithm, NEWEST_SGLANG).is_none() {
+            let shown: String = algorithm.chars().take(60).collect();
+            return Err(Wrong::at(
+                &["models", "algorithm"],
+                format!("'{shown}' is no algorithm (such as EAGLE, EAGLE3 or NEXTN)"),
+            ));
+        }
+        let share = self.engine.mem_fraction_static;
+        if !(share > 0.0 && share <= 1.0) {
+            return Err(Wrong::at(&["engine", "mem_fraction_static"], "expected more than 0 and at most 1"));
+        }
         let TunedEngine { context_length, page_size, chunked_prefill_size, max_running_requests, .. } = self.engine;
         if context_length == 0 {
             return Err(Wrong::at(&["engine", "context_length"], "expected at least 1"));
@@ -266,12 +280,29 @@ impl TunedFile {
         for (at, row) in self.policy.iter().enumerate() {
             TreeShape::new(row.num_steps, row.topk, row.num_draft_tokens)
                 .map_err(|error| Wrong::at(&["policy"], error.to_string()).element(at))?;
+            row.check().map_err(|reason| Wrong::at(&["policy"], reason).element(at))?;
         }
         Ok(())
     }
 }
 
 impl PolicyRow {
+    /// That its batch and its figures can be.
+    fn check(&self) -> Result<(), String> {
+        if self.max_running_batch == 0 {
+            return Err("max_running_batch is 0, and a batch has at least one request".into());
+        }
+        let ends = self.speedup_interval.into_iter().flatten().map(|end| ("speedup_interval", end));
+        let speedup = self.speedup.map(|speedup| ("speedup", speedup));
+        let always = [("output_tokens_per_s", self.output_tokens_per_s), ("accept_length", self.accept_length)];
+        for (name, figure) in always.into_iter().chain(speedup).chain(ends) {
+            if !figure.is_finite() || figure < 0.0 {
+                return Err(format!("{name} is {figure}, which nothing measures"));
+            }
+        }
+        Ok(())
+    }
+
     /// Its tree.
     pub fn shape(&self) -> TreeShape {
         TreeShape { num_steps: self.num_steps, topk: self.topk, num_draft_tokens: self.num_draft_tokens }
@@ -427,6 +458,13 @@ verdict = "speculation does not pay here"
             ("max_running_requests = 8", "max_running_requests = 9223372036854775807", "out of range"),
             ("capture_sizes = []", "capture_sizes = [1, 9999999]", "9999999 is out of range"),
             ("context_length = 2048", "context_length = 0", "at least 1"),
+            ("algorithm = \"EAGLE3\"", "algorithm = \"EAGEL\"", "'EAGEL' is no algorithm"),
+            ("mem_fraction_static = 0.8", "mem_fraction_static = nan", "more than 0 and at most 1"),
+            ("mem_fraction_static = 0.8", "mem_fraction_static = 1.5", "more than 0 and at most 1"),
+            ("speedup = 1.25", "speedup = nan", "speedup is NaN"),
+            ("accept_length = 2.5", "accept_length = inf", "accept_length is inf"),
+            ("output_tokens_per_s = 100.5", "output_tokens_per_s = -1.0", "output_tokens_per_s is -1"),
+            ("max_running_batch = 1", "max_running_batch = 0", "at least one request"),
         ] {
             let text = file().text().expect("it can be written").replacen(from, to, 1);
             let error = TunedFile::read(&Source::new("tuned.toml", text)).expect_err("a bad file");

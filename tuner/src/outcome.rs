@@ -58,14 +58,15 @@ pub fn tuned(
         path.canonicalize().unwrap_or(path).display().to_string()
     };
     let dtype = |path: &str| config(folder, path).and_then(|config| config.weights_dtype());
-    let draft = config(folder, &file.models.draft).filter(|config| config.states_context_length());
+    let draft = Some(&file.models.draft).filter(|draft| !draft.is_empty());
+    let draft = draft.and_then(|draft| config(folder, draft)).filter(|config| config.states_context_length());
     Some(TunedFile {
         format: FORMAT,
         written_by: fingerprint.engine.clone(),
         warnings: warnings::of(ranking),
         models: TunedModels {
             target: absolute(&file.models.target),
-            draft: absolute(&file.models.draft),
+            draft: if file.models.draft.is_empty() { String::new() } else { absolute(&file.models.draft) },
             algorithm: file.models.algorithm.clone(),
             // What another engine must be told: with `auto` it would load target and draft each in its own type.
             dtype: file.models.dtype.clone(),

@@ -19,6 +19,8 @@ Examples:
       --batch-size 1 --input-len 64 --output-len 128 --json
   spectune bench --load-format dummy --model-shape llama-3.1-8b --device cuda:0 \\
       --shapes 'none;3,1,4@3;5,8,32@3' --batch-size 1,8,32,64 --input-len 512 --output-len 384
+  spectune bench --load-format dummy --model-shape glm-4.5-air --num-layers 8 --device cuda:0 \
+      --shapes 'none;3,1,4@2.5' --batch-size 1,8 --input-len 512 --output-len 256
 
 Random prompts have no meaning: the accept length on them says nothing about text. A shape with
 @L accepts L tokens a round on average whatever the target says (bonus token included), which

@@ -3,7 +3,7 @@
 use crate::{
     backend::Capacity,
     error::EngineError,
-    request::{Request, SamplingParams},
+    request::{OutputText, Request, SamplingParams},
 };
 
 /// What bounds a request.
@@ -42,6 +42,9 @@ impl Limits {
         }
         if !request.stop.stop.is_empty() && !self.has_text {
             return invalid("stop strings need a tokenizer, and this model has none; use stop token ids".into());
+        }
+        if !request.stop.stop.is_empty() && request.stop.text == OutputText::Off {
+            return invalid("stop strings need text, and this request asks for none; use stop token ids".into());
         }
         check_sampling(&request.sampling)?;
         let room = capacity.context_length - prompt;

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     backend::{ProducedToken, Slot},
-    request::{Completion, Event, FinishReason, Request, RequestId},
+    request::{Completion, Event, FinishReason, OutputText, Request, RequestId, StopConditions},
     text::TextStream,
 };
 
@@ -66,7 +66,7 @@ impl Running {
         Self {
             id,
             end_tokens,
-            stream: TextStream::new(model.text.clone(), request.stop.stop.clone()),
+            stream: text_stream(&request.stop, model),
             request,
             prompt_read: place.as_ref().map_or(0, |place| place.cached),
             place,
@@ -198,6 +198,9 @@ impl Running {
             kept += 1;
             self.output.push(token.id);
             if self.end_tokens.contains(&token.id) {
+                if self.request.stop.keep_stop {
+                    text.push_str(&self.stream.push(token.id).text);
+                }
                 self.finished = Some(FinishReason::StopToken(token.id));
                 break;
             }
@@ -251,4 +254,9 @@ impl Running {
         };
         self.events.push(Event::Finished { request: self.id, completion: Box::new(completion) });
     }
+}
+
+fn text_stream(stop: &StopConditions, model: &ModelEnds) -> TextStream {
+    let text = model.text.clone().filter(|_| stop.text != OutputText::Off);
+    TextStream::new(text, stop.stop.clone()).with(stop.text == OutputText::WithSpecialTokens, stop.keep_stop)
 }

@@ -110,6 +110,14 @@ fn check(launch: &Launch, expected: &[(Key, Option<&str>)]) {
 }
 
 #[test]
+fn a_batch_of_no_request_is_refused() {
+    let tuning = tuning(launch_file(), &table());
+    for form in [Form::Sglang, Form::Slime, Form::Vllm, Form::SglangAdaptive] {
+        assert_eq!(export(&tuning, form, Some(0), None), Err(ExportError::EmptyBatch));
+    }
+}
+
+#[test]
 fn what_is_said_of_a_version_holds_for_it() {
     let old = EngineVersion::new(0, 5, 9);
     let tuning = tuning(launch_file(), &[(8, TreeShape::chain(3))]);
@@ -367,5 +375,21 @@ fn the_linter_finds_nothing_in_what_is_exported() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn the_targets_own_mtp_layer_is_no_draft_path() {
+    for algorithm in ["EAGLE", "NEXTN"] {
+        let launch = LaunchFile {
+            speculative_algorithm: Some(algorithm.into()),
+            speculative_draft_model_path: None,
+            ..launch_file()
+        };
+        let tuning = tuning(launch, &[(8, TreeShape::chain(3))]);
+        let text = |form| export(&tuning, form, None, None).map(|exported| exported.text);
+        let sglang = text(Form::Sglang).expect("SGLang drafts with it");
+        assert!(sglang.contains(algorithm) && !sglang.contains("draft-model-path"), "{sglang}");
+        assert!(text(Form::Vllm).is_ok_and(|text| text.contains("\"method\":\"mtp\"")), "{algorithm}");
     }
 }

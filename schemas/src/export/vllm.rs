@@ -85,10 +85,12 @@ fn speculative_config(row: &Row, tuning: &Tuning) -> Result<String, ExportError>
         return Err(ExportError::Tree(row.shape));
     }
     let Some(algorithm) = &launch.speculative_algorithm else { return Err(ExportError::NoAlgorithm(row.shape)) };
+    let own = launch.speculative_draft_model_path.is_some();
     let (method, needs_draft) = match algorithm.as_str() {
-        "EAGLE" => ("eagle", true),
+        "EAGLE" if own => ("eagle", true),
         "EAGLE3" => ("eagle3", true),
-        "NEXTN" => ("mtp", false),
+        // Without a draft of its own EAGLE means the target's MTP layer, as NEXTN does.
+        "EAGLE" | "NEXTN" => ("mtp", false),
         "STANDALONE" => ("draft_model", true),
         _ => return Err(ExportError::Algorithm(algorithm.clone())),
     };

@@ -204,9 +204,10 @@ fn options(request: &SweepRequest<'_>, space: &Expanded) -> Result<EngineOptions
     let random = models.model_shape.is_some();
     Ok(EngineOptions {
         model_path: request.folder.join(&models.target),
-        draft_model_path: (!random).then(|| request.folder.join(&models.draft)),
+        draft_model_path: (!models.draft.is_empty()).then(|| request.folder.join(&models.draft)),
         load_format: if random { engine::options::LoadFormat::Dummy } else { engine::options::LoadFormat::Auto },
         model_shape: models.model_shape.clone(),
+        num_layers: models.num_layers,
         algorithm: Some(models.algorithm.clone()),
         policy: largest.map_or_else(|| EngineOptions::default().policy, ShapePolicy::fixed),
         device: match request.device {

@@ -2,7 +2,8 @@
 
 use kernels::reference::{Visible, finite_argmax};
 
-use crate::{backend::ProducedToken, model::Rows, request::SamplingParams, sampling};
+use super::attention::Rows;
+use crate::{backend::ProducedToken, request::SamplingParams, sampling};
 
 /// Rows on their way through a model.
 #[derive(Debug, Default)]

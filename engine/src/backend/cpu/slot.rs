@@ -1,10 +1,9 @@
 //! What the backend keeps for a running request.
 
-use super::replay::Trace;
+use super::{replay::Trace, target::Pass};
 use crate::{
     backend::{PageId, Slot},
     error::EngineError,
-    model::Pass,
     request::SamplingParams,
 };
 
