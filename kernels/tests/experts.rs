@@ -1,5 +1,8 @@
 //! Expert layers in the emulator; the same checks run within those of all kernels.
-use kernels::{checks::{check_experts, check_router_ties}, device::{Device, Element}};
+use kernels::{
+    checks::{check_experts, check_router_ties},
+    device::{Device, Element},
+};
 
 #[test]
 fn experts_here() {
