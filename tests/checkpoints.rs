@@ -469,7 +469,7 @@ fn heads_that_do_not_fit_are_errors_that_say_why() {
     check_broken("eagle3", config(json!({"target_hidden_size": 256})), &["256", "128"]);
     check_broken("eagle3", config(json!({"draft_vocab_size": 4096})), &["draft_vocab_size is 4096", "2048"]);
     check_broken("eagle3", config(json!({"num_hidden_layers": 2})), &["several decoder layers"]);
-    check_broken("eagle3", config(json!({"norm_before_fc": true})), &["norm_before_fc"]);
+    check_broken("eagle3", config(json!({"norm_before_fc": true})), &["input_norm.weight", "missing"]);
     check_broken("eagle3", config(json!({"fc_norm": true})), &["fc_norm.0.weight", "missing"]);
     let layers = |ids: Value| config(json!({"eagle_config": {"eagle_aux_hidden_state_layer_ids": ids}}));
     check_broken("eagle3", layers(json!([1, 2, 8])), &["8 layers lacks"]);

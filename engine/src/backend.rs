@@ -5,23 +5,24 @@
 //! round n + 1 before it reads round n. What replay keeps of a target on disk ([`TargetStates`]) passes as bytes that only
 //! the backend reads.
 
-mod asking;
 pub mod cpu;
 pub mod cuda;
 mod states;
-mod traffic;
+mod verify_plan;
 
 use std::{ops::Range, time::Duration};
 
 use schemas::tree::TreeShape;
 
 pub use self::{
-    asking::{Asking, inner_rows, target_passes},
     states::{StateRow, TargetStates},
-    traffic::Traffic,
+    verify_plan::{VerifyPlan, inner_rows, target_passes},
 };
-pub use crate::tree::{Pool, Wanted};
-use crate::{error::EngineError, request::SamplingParams};
+use crate::{error::EngineError, request::SamplingParams, spec::ModelCost};
+pub use crate::{
+    token::{ProducedToken, TokenLogprobs},
+    tree::{Pool, Wanted},
+};
 
 /// Tokens of a sequence that the draft may leave unread at most. Rounds without speculation leave theirs to be read
 /// together with later ones, since one pass of the draft over many rows costs little more than one over a few.
@@ -103,24 +104,6 @@ pub struct Round<'a> {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a launched round must be collected"]
 pub struct Ticket(pub u64);
-
-/// A token that the target produced.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ProducedToken {
-    /// Its id.
-    pub id: u32,
-    /// Its log-probability and the best alternatives, where the request asks for them.
-    pub logprobs: Option<TokenLogprobs>,
-}
-
-/// Log-probabilities at one position, of the target's distribution before temperature and filters.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TokenLogprobs {
-    /// Of the produced token.
-    pub logprob: f32,
-    /// The best tokens, best first.
-    pub top: Vec<(u32, f32)>,
-}
 
 /// What one request got from a round, or from the end of its prompt.
 #[derive(Clone, Debug, PartialEq)]
@@ -210,8 +193,8 @@ pub trait Backend: Send {
     /// What it runs on. Constant.
     fn device(&self) -> DeviceInfo;
 
-    /// What its passes read of memory. Constant.
-    fn traffic(&self) -> Traffic;
+    /// What its passes read of memory and multiply. Constant.
+    fn cost(&self) -> ModelCost;
 
     /// Bytes a second that the device reads of its memory, measured now with memory that is free.
     ///

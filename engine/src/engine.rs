@@ -7,14 +7,16 @@ use std::{ops::ControlFlow, time::Duration};
 use schemas::tree::TreeShape;
 
 use crate::{
-    backend::{Capacity, DeviceInfo, Traffic},
+    backend::{Capacity, DeviceInfo},
     checkpoint::GenerationConfig,
     error::EngineError,
+    identity::Identity,
     load::{Loaded, load},
     options::{EngineOptions, ShapePolicy},
     replay::{self, Acceptance, KeepStates, Keeping, ReplayProgress, ReplayText},
     request::{Completion, Event, FinishReason, Request, RequestId},
     scheduler::{ModelEnds, Reuse, Scheduler, SchedulerOptions, Statistics},
+    spec::ModelCost,
     text::Text,
 };
 
@@ -25,17 +27,6 @@ pub struct Engine {
     scheduler: Scheduler,
     text: Option<Text>,
     generation: GenerationConfig,
-}
-
-/// What identifies the models of an engine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// The name under which the target is served: the last part of its path.
-    pub name: String,
-    /// Hash of the target's files.
-    pub target: String,
-    /// Hash of the draft's files, where there is a draft.
-    pub draft: Option<String>,
 }
 
 impl Engine {
@@ -228,9 +219,9 @@ impl Engine {
         self.scheduler.backend().adjusts_logits()
     }
 
-    /// What passes read of memory.
-    pub fn traffic(&self) -> Traffic {
-        self.scheduler.backend().traffic()
+    /// What passes read of memory and multiply.
+    pub fn cost(&self) -> ModelCost {
+        self.scheduler.backend().cost()
     }
 
     /// Bytes a second that the device reads of its memory, measured now.

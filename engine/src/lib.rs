@@ -10,26 +10,31 @@ mod adjust;
 pub mod backend;
 pub mod bench;
 pub mod checkpoint;
+mod drafts;
 pub mod engine;
 pub mod error;
+mod families;
+pub mod identity;
 pub mod load;
 mod memory;
-mod model;
 pub mod options;
 pub mod replay;
 pub mod request;
 mod sampling;
 pub mod scheduler;
 pub mod selftest;
+pub mod spec;
 pub mod text;
+mod token;
 mod tree;
 
 /// What fingerprints call this engine: figures of two versions are not compared.
 pub const NAME_AND_VERSION: &str = concat!("spectune ", env!("CARGO_PKG_VERSION"));
 
 pub use adjust::{Adjustments, Constraint, Follow, Grammar};
-pub use engine::{Engine, Identity, timing};
+pub use engine::{Engine, timing};
 pub use error::EngineError;
+pub use identity::Identity;
 pub use options::{DeviceChoice, EngineOptions, ShapePolicy};
 pub use replay::{Acceptance, KeepStates, ReplayProgress, ReplayText};
 pub use request::{

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     adjust::Adjustments,
-    backend::{ProducedToken, TokenLogprobs},
+    token::{ProducedToken, TokenLogprobs},
 };
 
 /// The number of a request, unique in an engine.

@@ -15,7 +15,7 @@ use self::{
 };
 use crate::{
     Completion, DeviceChoice, Engine, EngineError, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions,
-    backend::Asking, load::device,
+    backend::VerifyPlan, load::device,
 };
 
 /// One promise and whether it was kept.
@@ -191,8 +191,8 @@ fn check_engine(
             name: format!("{label}: rounds without graphs give the same output"),
             failure: same_engines(&mut engine, &mut eager, plan)?,
         });
-        let asking = Some(Asking::InnerFirst);
-        let mut inner_first = Engine::load(EngineOptions { asking, ..options(models, setting, plan) })?;
+        let verify_plan = Some(VerifyPlan::InnerNodesFirst);
+        let mut inner_first = Engine::load(EngineOptions { verify_plan, ..options(models, setting, plan) })?;
         report(Check {
             name: format!("{label}: a target that runs over inner nodes first gives the same output"),
             failure: same_engines(&mut engine, &mut inner_first, plan)?,

@@ -6,6 +6,7 @@ mod accept;
 mod attention;
 mod attention_tiles;
 mod elementwise;
+mod experts;
 mod inner;
 mod linear;
 mod linear_few;
@@ -22,6 +23,9 @@ pub use accept::{Acceptance, CachePlanes, Moves, Stand, Walk, Ways};
 pub use attention::{Attention, HEAD_DIMS};
 pub use attention_tiles::{Ahead, Groups, Sees};
 pub use elementwise::{Added, JoinNormed, RmsNorm, Rotation};
+pub use experts::{
+    ExpertKernels, Experts, ExpertsBytes, ExpertsShape, ExpertsWeights, ExpertsWork, MOST_CHOSEN, MOST_EXPERTS,
+};
 pub use inner::{ChosenRows, InnerNodes, Picked};
 pub(crate) use linear::squares_stride;
 pub use linear::{Linear, Parts, Unscaled};
@@ -46,8 +50,13 @@ use crate::device::{Arg, Device, DeviceError, Element, Geometry, Kernel, KernelF
 pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> Vec<(KernelFile, Vec<String>)> {
     let linear = if element == Element::F32 { linear::FLOAT_FILE } else { linear::FILE };
     let mut files = vec![(elementwise::FILE, vec![element.option()]), (linear, linear::options(element, properties))];
-    if element != Element::F32 {
+    files.push((experts::ROUTE_FILE, vec![element.option()]));
+    if element == Element::F32 {
+        files.push((experts::FLOAT_FILE, vec![element.option()]));
+    } else {
         files.push((linear_few::FILE, linear::options(element, properties)));
+        files.push((experts::FILE, vec![element.option()]));
+        files.push((experts::MANY_FILE, vec![element.option()]));
     }
     if linear_wide::has_warp_groups(element, properties) {
         files.push((linear_group::FILE, linear::options(element, properties)));

@@ -4,7 +4,7 @@ use schemas::sweep::Metric;
 use tuner::{
     configuration::{Configuration, Load},
     record::{Measurement, Record, Role, Spread},
-    selection::{self, Interval, LoadRanking, Ranked, Verdict},
+    selection::{self, Disturbance, Interval, LoadRanking, Ranked, Verdict},
 };
 
 use crate::statistics;
@@ -19,6 +19,12 @@ pub struct Race {
     pub chosen: Option<Configuration>,
     /// What selection says of speculation.
     pub verdict: Verdict,
+    /// What it was ranked by: the objective, or latency where every configuration keeps up with the load.
+    pub metric: Metric,
+    /// Whether every configuration keeps up with the load, so that latency was compared.
+    pub keeps_up: bool,
+    /// How far the machine was busy with other things.
+    pub disturbance: Disturbance,
     /// How much faster the chosen one is than the engine's default, in terms of the objective and paired by repeat;
     /// nothing if they are the same or one is missing.
     pub over_default: Option<Interval>,
@@ -70,9 +76,8 @@ pub struct Noise {
 
 impl Race {
     /// A ranking with what the trials of its load add to it.
-    pub fn new(ranking: LoadRanking, records: &[&Record], metric: Metric) -> Self {
-        let verdict = ranking.verdict();
-        let LoadRanking { load, entries, chosen } = ranking;
+    pub fn new(ranking: LoadRanking, records: &[&Record]) -> Self {
+        let LoadRanking { load, entries, chosen, metric, keeps_up, verdict, disturbance } = ranking;
         let default = entries.iter().find(|entry| entry.role == Role::EngineDefault).map(|entry| &entry.configuration);
         let over_default =
             chosen.as_ref().zip(default).filter(|(chosen, default)| chosen != default).and_then(|(chosen, default)| {
@@ -84,7 +89,7 @@ impl Race {
             place += usize::from(measured);
             Entry::new(ranked, measured.then_some(place), load, chosen.as_ref(), records)
         });
-        Self { load, entries: entries.collect(), chosen, verdict, over_default }
+        Self { load, entries: entries.collect(), chosen, verdict, metric, keeps_up, disturbance, over_default }
     }
 
     /// Whether a trial made acceptance up.

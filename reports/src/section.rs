@@ -1,6 +1,7 @@
 //! Trials sorted into sections: what agrees in its fingerprint is ranked together, and nothing else is.
 
 mod plan;
+mod words;
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +13,7 @@ use tuner::{
     selection,
 };
 
-pub use self::plan::Plan;
+pub use self::{plan::Plan, words::labels};
 use crate::{
     agreement::{self, Agreement},
     importance::{self, Importance},
@@ -80,7 +81,7 @@ impl<'a> Section<'a> {
         let sweeps: Vec<&Sweep> = places.into_iter().map(|place| &input[place]).collect();
         let metric = sweeps.first().map_or(Metric::default(), |sweep| sweep.metric());
         let rankings = selection::rank(all.iter().copied(), metric);
-        let races = rankings.into_iter().map(|ranking| Race::new(ranking, &all, metric)).collect();
+        let races = rankings.into_iter().map(|ranking| Race::new(ranking, &all)).collect();
         let guides = sweeps.iter().filter_map(|sweep| sweep.guide.as_ref());
         let guide = guides.into_iter().find(|guide| guide.fingerprint == *fingerprint);
         let plans = plan::plans(input, fingerprint);
@@ -94,12 +95,12 @@ impl<'a> Section<'a> {
 
     /// What was predicted under the load of a race.
     pub fn agreement(&self, race: &Race) -> Option<Agreement<'_>> {
-        agreement::of(self.guide?, race, self.metric)
+        agreement::of(self.guide?, race, race.metric)
     }
 
     /// Which parameters matter, by load.
     pub fn importances(&self) -> Vec<(&Race, Importance)> {
-        let of = |race: &'_ Race| importance::of(self.guide, race, self.metric);
+        let of = |race: &'_ Race| importance::of(self.guide, race, race.metric);
         self.races.iter().filter_map(|race| Some((race, of(race)?))).collect()
     }
 

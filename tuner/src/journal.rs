@@ -15,14 +15,20 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
 use crate::{
-    TunerError,
-    record::{Fingerprint, Record},
+    TunerError, machine,
+    record::{Fingerprint, Origin, Record},
     strategy::Shard,
     whole_file::{self, Version},
 };
 
-/// The version of the format that this program writes and reads.
-pub const FORMAT: u32 = 2;
+mod meaning;
+
+pub use self::meaning::hash as meaning_hash;
+
+/// The version of the format that this program writes.
+pub const FORMAT: u32 = 3;
+/// The oldest version that it reads: its records know neither stalls nor where they come from.
+const OLDEST: u32 = 2;
 /// The file's name in the folder of a sweep.
 pub const FILE_NAME: &str = "journal.jsonl";
 /// The file that is locked while a process writes. A file of its own, since the journal is not there from the start.
@@ -35,7 +41,11 @@ const LARGEST: u64 = 4 << 30;
 pub struct Header {
     /// Version of the format.
     pub format: u32,
-    /// Hash of what the sweep measures; budgets may change between runs.
+    /// A name that no other journal has; empty in format 2.
+    #[serde(default)]
+    pub journal: String,
+    /// Hash of what gives finished trials their meaning: models, engine, workload and limits. Space, loads, repeats and budgets
+    /// may change between runs.
     pub sweep: String,
     /// Where it runs and on what.
     pub fingerprint: Fingerprint,
@@ -69,6 +79,7 @@ pub struct Journal {
     path: PathBuf,
     file: File,
     length: u64,
+    origin: Origin,
     /// Unlocked by the system when the process ends, however it ends.
     _lock: File,
 }
@@ -94,27 +105,39 @@ impl Journal {
             return Err(already_there(folder));
         }
         // The header is there whole or not at all.
-        let header = line(header)?;
-        whole_file::write(folder, FILE_NAME, header.as_bytes())?;
+        let text = line(header)?;
+        whole_file::write(folder, FILE_NAME, text.as_bytes())?;
         let file = OpenOptions::new().write(true).open(&path).map_err(write)?;
-        Ok(Self { path, file, length: header.len() as u64, _lock: lock })
+        Ok(Self { path, file, length: text.len() as u64, origin: origin(header), _lock: lock })
     }
 
-    /// Goes on with the journal of a folder: the torn last line, if any, is cut off.
+    /// Goes on with the journal of a folder: the torn last line, if any, is cut off. Where the sweep has grown, the first
+    /// line becomes that of the larger one.
     ///
     /// # Errors
     /// When there is none, it belongs to another sweep or machine, another process writes it, or it cannot be written.
     pub fn resume(folder: &Path, header: &Header) -> Result<(Self, Contents), TunerError> {
         let lock = lock(folder)?;
-        let contents = read(folder)?;
+        let mut contents = read(folder)?;
         let path = folder.join(FILE_NAME);
         if let Some(reason) = contents.header.refusal(header) {
             return Err(TunerError::Journal { path, reason });
         }
         let write = |source| TunerError::Write { path: path.clone(), source };
+        let header = Header { journal: contents.header.journal.clone(), ..header.clone() };
+        if contents.header != header {
+            contents.whole = exchange_header(folder, &path, &header, contents.whole)?;
+            contents.header = header;
+        }
         let file = OpenOptions::new().write(true).open(&path).map_err(write)?;
         file.set_len(contents.whole).and_then(|()| file.sync_all()).map_err(write)?;
-        Ok((Self { path, file, length: contents.whole, _lock: lock }, contents))
+        let origin = origin(&contents.header);
+        Ok((Self { path, file, length: contents.whole, origin, _lock: lock }, contents))
+    }
+
+    /// Whose records are written to it now.
+    pub fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     /// Writes a record and waits until it is on the disk.
@@ -145,6 +168,13 @@ impl Journal {
 impl Header {
     /// Why a sweep cannot go on with the journal of this header.
     pub(crate) fn refusal(&self, now: &Self) -> Option<String> {
+        if self.format != now.format {
+            return Some(format!(
+                "an earlier version of spectune wrote it (format {}), whose trials do not tell stalls from work: `spectune \
+                 report` and `spectune merge` still read it; to measure on, choose another --out",
+                self.format
+            ));
+        }
         if self.shard != now.shard {
             let name = |shard: Option<Shard>| shard.map_or("the whole sweep".into(), |shard| format!("shard {shard}"));
             let (there, here) = (name(self.shard), name(now.shard));
@@ -153,9 +183,11 @@ impl Header {
             ));
         }
         if self.sweep != now.sweep {
-            let names = self.changed(now);
-            let changed = if names.is_empty() { String::new() } else { format!(": {} changed", names.join(", ")) };
-            return Some(format!("it belongs to another sweep{changed}; undo the change, or choose another --out"));
+            return Some(format!(
+                "its trials would mean something else: {}. Undo that, or choose another --out; repeats, space, loads, search and \
+                 budgets may change",
+                self.changed(now)
+            ));
         }
         if self.fingerprint != now.fingerprint {
             return Some(format!(
@@ -167,28 +199,33 @@ impl Header {
         None
     }
 
-    /// The tables in which the sweep files of two headers differ, each as `[name]`.
-    pub(crate) fn changed(&self, other: &Self) -> Vec<String> {
-        let pairs = sections(&self.file).into_iter().zip(sections(&other.file));
-        pairs.filter(|(this, that)| this != that).map(|((name, _), _)| format!("[{name}]")).collect()
+    /// What gives trials another meaning in another header's sweep file: each key with both values.
+    pub(crate) fn changed(&self, other: &Self) -> String {
+        let changes = meaning::changes(&self.file, &other.file);
+        if changes.is_empty() { "the sweep files differ".into() } else { changes.join(", ") }
     }
 }
 
-/// The tables of a sweep file, in words that can be compared.
-fn sections(file: &SweepFile) -> [(&'static str, String); 10] {
-    let SweepFile { models, engine, workload, batch, arrivals, space, knobs, capture, search, objective } = file;
-    [
-        ("models", format!("{models:?}")),
-        ("engine", format!("{engine:?}")),
-        ("workload", format!("{workload:?}")),
-        ("batch", format!("{batch:?}")),
-        ("arrivals", format!("{arrivals:?}")),
-        ("space", format!("{space:?}")),
-        ("knobs", format!("{knobs:?}")),
-        ("capture", format!("{capture:?}")),
-        ("search", format!("{:?}", (search.strategy, search.repeats, search.seed))),
-        ("objective", format!("{objective:?}")),
-    ]
+/// A name for a new journal: of the time, the process and the folder, hashed.
+pub fn new_name(folder: &Path) -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let of = format!("{} {} {} {}", now.as_nanos(), std::process::id(), machine::host(), folder.display());
+    blake3::hash(of.as_bytes()).to_hex()[..12].to_owned()
+}
+
+fn origin(header: &Header) -> Origin {
+    Origin { journal: header.journal.clone(), host: machine::host(), shard: header.shard }
+}
+
+/// Writes another first line over the one that is there, whole or not at all, and returns where the last whole line ends then.
+fn exchange_header(folder: &Path, path: &Path, header: &Header, whole: u64) -> Result<u64, TunerError> {
+    let read = |source| TunerError::Read { path: path.to_owned(), source };
+    let bytes = std::fs::read(path).map_err(read)?;
+    let bytes = bytes.get(..usize::try_from(whole).unwrap_or(usize::MAX)).unwrap_or(&bytes);
+    let end = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
+    let text = [line(header)?.as_bytes(), &bytes[end..]].concat();
+    whole_file::write(folder, FILE_NAME, &text)?;
+    Ok(text.len() as u64)
 }
 
 /// Keeps other processes from writing the journal of a folder, as long as the file is held.
@@ -258,7 +295,7 @@ fn parse(bytes: &[u8]) -> Result<Contents, String> {
             None => {
                 let damaged = "the first line is damaged, or this is no journal of spectune";
                 // Before all else: another format may have another header.
-                content::<Version>(line).ok_or(damaged)?.expect(FORMAT)?;
+                content::<Version>(line).ok_or(damaged)?.expect_within(OLDEST, FORMAT)?;
                 let header: Header = content(line).ok_or(damaged)?;
                 contents = Some(Contents { header, records: Vec::new(), damaged: Vec::new(), whole: end });
             }
@@ -271,7 +308,21 @@ fn parse(bytes: &[u8]) -> Result<Contents, String> {
             }
         }
     }
-    contents.ok_or_else(|| "it has no whole line, or is no journal of spectune".into())
+    let mut contents = contents.ok_or("it has no whole line, or is no journal of spectune")?;
+    if contents.header.format < FORMAT {
+        contents.name_origins();
+    }
+    Ok(contents)
+}
+
+impl Contents {
+    /// Gives the records of a journal without a name one that goes with its first trial, so that a copy of it has the same.
+    fn name_origins(&mut self) {
+        let first = self.records.iter().map(|record| record.finished_at).min().unwrap_or_default();
+        let journal = format!("{}-{first}", self.header.sweep);
+        let origin = Origin { journal, host: String::new(), shard: self.header.shard };
+        self.records.iter_mut().for_each(|record| record.origin = origin.clone());
+    }
 }
 
 /// A line's content, if the line is whole.
@@ -300,12 +351,13 @@ mod tests {
 
     use super::*;
     use crate::configuration::{Configuration, Load};
-    use crate::record::{Measurement, Outcome, PartsApart, Role, Spread, Trial};
+    use crate::record::{Measurement, Origin, Outcome, PartsApart, Role, Spread, Trial};
 
     fn header() -> Header {
         let text = "[models]\ntarget = 't'\ndraft = 'd'\nalgorithm = 'EAGLE'\n[workload]\nprompts = 'p'\n[space]\n";
         Header {
             format: FORMAT,
+            journal: "j".into(),
             sweep: "a".into(),
             shard: None,
             fingerprint: Fingerprint {
@@ -357,12 +409,14 @@ mod tests {
             inter_token_ms: None,
             time_to_first_token_ms: spread,
             latency_ms: spread,
+            ..Measurement::default()
         };
         Record {
             id: trial.id(&header().fingerprint),
             trial,
             role: Role::Candidate,
             fingerprint: header().fingerprint,
+            origin: Origin { journal: "j".into(), host: "h".into(), shard: None },
             finished_at: 7,
             outcome: if repeat.is_multiple_of(2) {
                 Outcome::Failed { reason: "a \"reason\"\nof two lines, ä\u{0}".into() }
@@ -476,8 +530,40 @@ mod tests {
                 header.file.workload.output_length = 7;
                 header.file.batch.sizes = Some(vec![2]);
             },
-            &["another sweep: [workload], [batch] changed", "choose another --out"],
+            &["mean something else: workload.output_length was 128 and is 7. Undo", "choose another --out"],
         );
+        check(|header| header.format = FORMAT + 1, &["an earlier version", "format 3", "still read it"]);
+    }
+
+    #[test]
+    fn a_sweep_grows_and_keeps_its_trials() {
+        let folder = written(3);
+        let mut larger = Header { planned: 9, journal: "another".into(), ..header() };
+        larger.file.search.repeats = 7;
+        larger.file.batch.sizes = Some(vec![1, 2]);
+        let (mut journal, contents) = Journal::resume(folder.path(), &larger).expect("it grows");
+        assert_eq!(contents.records, (0..3).map(record).collect::<Vec<_>>());
+        journal.append(&record(3)).expect("it is written");
+        let origin = journal.origin().clone();
+        drop(journal);
+        let contents = read(folder.path()).expect("the journal");
+        assert_eq!(contents.header, Header { journal: "j".into(), ..larger }, "its name stays");
+        assert_eq!((contents.records.len(), origin.journal.as_str()), (4, "j"));
+    }
+
+    #[test]
+    fn an_older_journal_is_read_and_not_written() {
+        let folder = written(0);
+        let older = Header { format: OLDEST, journal: String::new(), ..header() };
+        let mut old = record(1);
+        old.origin = Origin::default();
+        let text = line(&older).expect("a line") + &line(&old).expect("a line");
+        std::fs::write(folder.path().join(FILE_NAME), &text).expect("an old journal");
+        let contents = read(folder.path()).expect("it is read");
+        assert_eq!(contents.records[0].origin.journal, "a-7");
+        let refused = Journal::resume(folder.path(), &header()).expect_err("it is not gone on with").to_string();
+        assert!(refused.contains("format 2") && refused.contains("choose another --out"), "{refused}");
+        assert_eq!(std::fs::read_to_string(folder.path().join(FILE_NAME)).expect("text"), text);
     }
 
     #[test]
@@ -519,6 +605,9 @@ mod tests {
         let newer = line(&Header { format: FORMAT + 1, ..header() }).expect("a line");
         std::fs::write(folder.path().join(FILE_NAME), newer).expect("a file");
         let error = read(folder.path()).expect_err("another format").to_string();
-        assert!(error.contains("format 3, and this program reads 2: another version of spectune wrote it"), "{error}");
+        assert!(
+            error.contains("format 4, and this program reads 2 to 3: another version of spectune wrote it"),
+            "{error}"
+        );
     }
 }

@@ -12,6 +12,7 @@
 pub mod acceptance;
 pub mod capture;
 pub mod configuration;
+pub mod date;
 #[cfg(test)]
 mod demo;
 pub mod error;
@@ -22,10 +23,10 @@ pub mod guide;
 pub mod jobs;
 pub mod journal;
 pub mod latency;
+pub mod machine;
 #[cfg(test)]
 mod made_up;
 pub mod merge;
-mod noise;
 pub mod outcome;
 pub mod record;
 pub mod runner;

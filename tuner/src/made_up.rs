@@ -1,6 +1,6 @@
 //! Trials that nobody measured, for tests.
 
-use crate::record::{Fingerprint, Measurement, Outcome, Record, Role, Spread, Trial};
+use crate::record::{Fingerprint, Measurement, Origin, Outcome, Record, Role, Spread, Trial};
 
 /// A trial with so many output tokens a second, all requests together, and request latencies (in ms) that go with them;
 /// all else is the same in each of them.
@@ -12,20 +12,14 @@ pub fn record(trial: Trial, role: Role, rate: f64) -> Record {
         elapsed_s: 100.0 / rate,
         output_tokens_per_s: rate,
         tokens_per_s_per_user: rate,
-        goodput_tokens_per_s: None,
-        simulated: false,
         accept_length: 2.0,
         accept_histogram: vec![1, 2],
         rounds: 50,
         round_ms: spread(1.0),
-        draft_ms: None,
-        verify_ms: None,
-        extend_ms: None,
-        parts_apart: None,
         running_batch: vec![50],
-        inter_token_ms: None,
         time_to_first_token_ms: spread(1.0),
         latency_ms: spread(1e5 / rate),
+        ..Measurement::default()
     };
     let fingerprint = Fingerprint::default();
     Record {
@@ -33,6 +27,7 @@ pub fn record(trial: Trial, role: Role, rate: f64) -> Record {
         trial,
         role,
         fingerprint,
+        origin: Origin::default(),
         finished_at: 0,
         outcome: Outcome::Measured(Box::new(figures)),
     }

@@ -117,9 +117,14 @@ fn agree(sources: &[Source]) -> Result<(), TunerError> {
     for source in rest {
         let (this, that) = (&first.contents.header, &source.contents.header);
         let (here, there) = (first.folder.display(), source.folder.display());
-        let reason = if this.sweep != that.sweep {
+        let reason = if this.format != that.format {
+            format!(
+                "it has format {}, and {here} format {}: what an earlier version of spectune measured is not ranked with what \
+                 this one does; `spectune report` with both folders shows them side by side",
+                that.format, this.format
+            )
+        } else if this.sweep != that.sweep {
             let changed = this.changed(that);
-            let changed = if changed.is_empty() { "the files differ".into() } else { changed.join(", ") + " differ" };
             format!("it belongs to another sweep than {here}: {changed}; merge only folders of one sweep")
         } else if this.fingerprint != that.fingerprint {
             let word = |(what, a, b)| format!("{what} {a} in {here}, {b} in {there}");

@@ -3,7 +3,11 @@
 use schemas::sweep::Metric;
 use serde::{Deserialize, Serialize};
 
-use crate::configuration::{Configuration, Load};
+use crate::{
+    configuration::{Configuration, Load},
+    machine::Machine,
+    strategy::Shard,
+};
 
 /// One measured point: configuration × load × repeat (the workload is in the [`Fingerprint`]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -51,6 +55,18 @@ pub struct Fingerprint {
     pub settings: String,
 }
 
+/// Who measured a trial. Merging keeps it, so that pairs stay within one machine and one part of a sweep.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Origin {
+    /// The journal that it was first written to, by a name that no other journal has.
+    pub journal: String,
+    /// Name of the host; empty where it has none.
+    pub host: String,
+    /// The part of the sweep; `None` for all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<Shard>,
+}
+
 /// A finished trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
@@ -62,6 +78,9 @@ pub struct Record {
     pub role: Role,
     /// Where and on what.
     pub fingerprint: Fingerprint,
+    /// Whose journal it was first written to: trials are compared within one.
+    #[serde(default)]
+    pub origin: Origin,
     /// Seconds since the Unix epoch at the end of the trial.
     pub finished_at: u64,
     /// What came out.
@@ -81,8 +100,55 @@ pub enum Outcome {
     },
 }
 
+/// Shares of stalled time below this change no comparison: they lie within the noise of a quiet machine.
+const FELT_STALL: f64 = 0.05;
+/// Where more of the steps stall than this, those that did not are too few to tell how long a step takes.
+const MOST_STALLED_STEPS: f64 = 0.4;
+/// The same for an open loop, whose figures cannot be had without the stalls.
+const MOST_STALLED_TIME: f64 = 0.1;
+
+/// Something that disturbed a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "mark")]
+pub enum Mark {
+    /// Steps took far longer than the others of their kind.
+    Stalled {
+        /// Share of the wall time.
+        of_time: f64,
+        /// Share of the steps.
+        of_steps: f64,
+        /// Whether the steps that did not are too few, so that the trial is left out of comparisons.
+        spoiled: bool,
+    },
+    /// The hypervisor ran other machines.
+    Stolen {
+        /// Share of the processors' time.
+        share: f64,
+    },
+    /// Threads of this process were ready and had to wait for a processor.
+    WaitedForProcessor {
+        /// Thread-seconds of waiting / seconds of the trial.
+        share: f64,
+    },
+    /// Other processes kept the processors busy.
+    BusyElsewhere {
+        /// Share of the processors' time.
+        share: f64,
+    },
+    /// The GPU held its clock down because of heat, or of another reason than the power limit under load.
+    Throttled {
+        /// Share of the wall time.
+        share: f64,
+    },
+    /// Other processes used the same GPU.
+    SharedGpu {
+        /// How many.
+        processes: u32,
+    },
+}
+
 /// The figures of a trial. All measured, none predicted.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     /// Requests completed.
     pub requests: usize,
@@ -128,6 +194,73 @@ pub struct Measurement {
     pub time_to_first_token_ms: Spread,
     /// Whole requests in ms.
     pub latency_ms: Spread,
+    /// Seconds that its rounds took together, as the engine timed them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounds_s: Option<f64>,
+    /// Seconds that its prefills took together, as the engine timed them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefills_s: Option<f64>,
+    /// What stalls there were; `None` in journals of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stalls: Option<Stalls>,
+    /// Its figures without them; `None` of an open loop, where a stall changes who waits for whom.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steady: Option<Steady>,
+    /// How requests came in an open loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arrivals: Option<ArrivalFigures>,
+    /// Share of the requests that kept the objective's limits; `None` without limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_time: Option<f64>,
+    /// What the machine did meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Machine>,
+}
+
+/// The figures of a trial without stalls: a step that took far longer than the steps of its kind (as many requests, as many
+/// prompt tokens) counts as long as the others of its kind took on average. Where nothing stalls they are those of the wall
+/// clock.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Steady {
+    /// Seconds of the whole trial.
+    pub elapsed_s: f64,
+    /// Output tokens / these seconds, all requests together.
+    pub output_tokens_per_s: f64,
+    /// Output tokens a second as one request sees it, after its first token: median over requests.
+    pub tokens_per_s_per_user: f64,
+    /// Output tokens a second of those requests that kept the objective's limits; `None` without limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goodput_tokens_per_s: Option<f64>,
+    /// Mean time between output tokens of a request after its first one, in ms; over requests.
+    #[serde(default)]
+    pub inter_token_ms: Option<Spread>,
+    /// Time to first token in ms.
+    pub time_to_first_token_ms: Spread,
+    /// Whole requests in ms.
+    pub latency_ms: Spread,
+}
+
+/// Stalls of a trial: steps that took far longer than the others of their kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stalls {
+    /// What they took beyond the others of their kind, as a share of the wall time.
+    pub of_time: f64,
+    /// Their share of all steps.
+    pub of_steps: f64,
+}
+
+/// How requests came in an open loop.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ArrivalFigures {
+    /// Requests a second that were sent: their number less one / seconds from the first arrival to the last.
+    pub offered_per_s: f64,
+    /// Requests a second that were served, to the end of the last one.
+    pub served_per_s: f64,
+    /// Output tokens a second that were asked for: those of all requests / the time in which as many requests come at the
+    /// offered rate.
+    pub offered_tokens_per_s: f64,
+    /// Requests that were not served yet when the last one came.
+    pub unserved_at_last: usize,
 }
 
 /// Parts of rounds that ran part by part, for the sake of these figures alone. What runs apart does not overlap, so they
@@ -204,15 +337,72 @@ impl Record {
 }
 
 impl Measurement {
-    /// What a metric says of it, turned so that more is better; `None` where the figure is missing, or nothing was good
-    /// enough to count.
+    /// What a metric says of it, turned so that more is better and without stalls where they are told apart; `None` where the
+    /// figure is missing, or nothing was good enough to count.
     pub fn score(&self, metric: Metric) -> Option<f64> {
-        let score = match metric {
+        let Some(steady) = &self.steady else { return self.wall_score(metric) };
+        usable(match metric {
+            Metric::Throughput | Metric::Pareto => steady.output_tokens_per_s,
+            Metric::Latency => 1e3 / steady.latency_ms.median,
+            Metric::Goodput => steady.goodput_tokens_per_s?,
+        })
+    }
+
+    /// The same by the wall clock.
+    pub fn wall_score(&self, metric: Metric) -> Option<f64> {
+        usable(match metric {
             Metric::Throughput | Metric::Pareto => self.output_tokens_per_s,
             Metric::Latency => 1e3 / self.latency_ms.median,
             Metric::Goodput => self.goodput_tokens_per_s?,
-        };
-        (score > 0.0).then_some(score)
+        })
+    }
+
+    /// What disturbed it, if anything.
+    pub fn marks(&self) -> Vec<Mark> {
+        let mut marks = Vec::new();
+        if let Some(Stalls { of_time, of_steps }) = self.stalls {
+            let spoiled = self.is_spoiled();
+            marks.extend((of_time > FELT_STALL || spoiled).then_some(Mark::Stalled { of_time, of_steps, spoiled }));
+        }
+        marks.extend(self.machine.iter().flat_map(|machine| machine.marks(self.elapsed_s)));
+        marks
+    }
+
+    /// Whether its steps no longer tell what it would have done on a quiet machine, so that it is left out of comparisons.
+    pub fn is_spoiled(&self) -> bool {
+        self.stalls.is_some_and(|stalls| match self.steady {
+            Some(_) => stalls.of_steps > MOST_STALLED_STEPS,
+            None => stalls.of_time > MOST_STALLED_TIME,
+        })
+    }
+}
+
+fn usable(score: f64) -> Option<f64> {
+    (score > 0.0 && score.is_finite()).then_some(score)
+}
+
+impl Mark {
+    /// In words.
+    pub fn words(self) -> String {
+        let percent = |share: f64| format!("{:.0}%", share * 100.0);
+        match self {
+            Self::Stalled { of_time, of_steps, spoiled } => format!(
+                "{} of its steps stalled, for {} of its time{}",
+                percent(of_steps),
+                percent(of_time),
+                if spoiled { ": it is left out" } else { "" }
+            ),
+            Self::Stolen { share } => {
+                format!("{} of the processors' time was stolen by the hypervisor", percent(share))
+            }
+            Self::WaitedForProcessor { share } => {
+                format!("its threads waited for a processor for {} of its time", percent(share))
+            }
+            Self::BusyElsewhere { share } => format!("other processes used {} of the processors", percent(share)),
+            Self::Throttled { share } => format!("the GPU's clock was held down for {} of its time", percent(share)),
+            Self::SharedGpu { processes: 1 } => "another process used the GPU".into(),
+            Self::SharedGpu { processes } => format!("{processes} other processes used the GPU"),
+        }
     }
 }
 

@@ -1,32 +1,50 @@
 //! Which configuration is best, and how sure that is.
 
+mod blocks;
+mod choice;
+mod keeps_up;
+mod scores;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::sweep::Metric;
 use serde::{Deserialize, Serialize};
 
+use self::{
+    choice::{Blame, Judge},
+    scores::Scores,
+};
 use crate::{
     configuration::{Configuration, Load},
-    noise::Scores,
-    record::{Measurement, Record, Role},
-    statistics::{interval, relative_deviation},
+    record::{ArrivalFigures, Measurement, Record, Role, Spread},
+    statistics::{interval, median},
 };
 
-/// Differences from the best that are no differences: nobody feels one percent.
-const INDIFFERENT: f64 = 0.01;
-/// Relative median absolute deviation beyond which a configuration is too noisy to be chosen.
-const TOO_NOISY: f64 = 0.10;
-
-/// A median with its interval: of 95%, or the range where there are fewer than
-/// [`FEWEST_FOR_INTERVAL`](crate::statistics::FEWEST_FOR_INTERVAL) repeats.
+/// A figure over repeats with its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// The median over repeats.
+    /// The median over repeats; of a ratio, the median of the pairs.
     pub median: f64,
     /// Lower end.
     pub low: f64,
     /// Upper end.
     pub high: f64,
+    /// What the ends are.
+    pub kind: IntervalKind,
+    /// How often, of 1, such ends hold what they are drawn around; 0 for a single repeat.
+    pub coverage: f64,
+}
+
+/// What the ends of an [`Interval`] are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IntervalKind {
+    /// A confidence interval of at least 95%; [`Interval::coverage`] says of how much.
+    Confidence,
+    /// The least and the greatest of repeats that are too few for that.
+    Range,
+    /// A single repeat: both ends are the figure itself, and how far it scatters is not known.
+    Single,
 }
 
 /// One configuration under one load.
@@ -40,8 +58,11 @@ pub struct Ranked {
     pub repeats: usize,
     /// Why it failed, if no repeat was measured.
     pub failure: Option<String>,
-    /// Output tokens a second, all requests together.
+    /// Output tokens a second, all requests together, without stalls where the trials tell them apart
+    /// ([`Steady`](crate::record::Steady)); so are the other figures that selection compares.
     pub output_tokens_per_s: Option<Interval>,
+    /// The same by the wall clock, stalls included.
+    pub wall_tokens_per_s: Option<Interval>,
     /// Output tokens a second of the requests that kept the objective's limits; `None` without limits.
     pub goodput_tokens_per_s: Option<Interval>,
     /// Output tokens a second as one user sees it.
@@ -56,16 +77,51 @@ pub struct Ranked {
     pub accept_length: Option<f64>,
     /// Entry k counts the request-rounds in which k drafts were accepted, over all repeats.
     pub accept_histogram: Vec<u64>,
-    /// Objective relative to no speculation, paired by repeat: 1.5 is half as fast again.
+    /// Objective relative to no speculation, paired by repeat: 1.5 is half as fast again. The verdict rests on these ends.
     pub speedup: Option<Interval>,
+    /// Objective relative to the best measured, by the same rule; `None` for the best itself.
+    pub against_best: Option<Interval>,
+    /// Time to first token in ms: percentiles over requests, each the median over repeats.
+    pub first_token: Option<Tail>,
+    /// Mean time between output tokens of a request, in ms; likewise.
+    pub inter_token: Option<Tail>,
+    /// Share of the requests that kept the objective's limits, median over repeats; `None` without limits.
+    pub in_time: Option<f64>,
+    /// Requests a second of an open loop, medians over repeats.
+    pub request_rate: Option<RequestRate>,
+    /// Share of the wall time in which steps stalled, median over repeats; `None` where it is not known.
+    pub stalled_share: Option<f64>,
+    /// Repeats with a mark that says what disturbed them.
+    pub marked: usize,
+    /// Repeats that were left out of every comparison, because nearly all of their steps stalled or they are far slower
+    /// than the other repeats of their configuration.
+    pub left_out: usize,
     /// Whether no configuration under any load is better both in all requests' tokens a second and in one user's.
     pub on_front: bool,
-    /// Whether it cannot be told apart from the best.
+    /// Whether it is the best or cannot be told apart from it.
     pub tied_with_best: bool,
-    /// Median absolute deviation of the objective over repeats, relative to its median.
-    pub relative_deviation: Option<f64>,
-    /// Whether its repeats differ too much for it to be chosen; no speculation is all the same where nothing beats it.
+    /// Whether it can be told neither from the best nor to be within reach of it: its interval is too wide to be called a tie.
     pub too_noisy: bool,
+}
+
+/// Percentiles.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tail {
+    /// Half lie below.
+    pub p50: f64,
+    /// 90% lie below.
+    pub p90: f64,
+    /// 99% lie below.
+    pub p99: f64,
+}
+
+/// The rates of an open loop, in requests a second.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RequestRate {
+    /// Sent.
+    pub offered: f64,
+    /// Served, to the end of the last one.
+    pub served: f64,
 }
 
 /// All configurations under one load, best first, failed ones last.
@@ -75,8 +131,33 @@ pub struct LoadRanking {
     pub load: Load,
     /// Best first.
     pub entries: Vec<Ranked>,
-    /// The chosen one: the simplest of those that tie with the best.
+    /// The chosen one: the simplest of those that beat no speculation and tie with the best of them; no speculation where
+    /// nothing is shown to beat it.
     pub chosen: Option<Configuration>,
+    /// What it was ranked by: the objective, or latency where this load does not tell throughputs apart.
+    pub metric: Metric,
+    /// Whether every configuration keeps up with this load, so that throughput says nothing and latency was compared.
+    pub keeps_up: bool,
+    /// What the race says of speculation.
+    pub verdict: Verdict,
+    /// How far the machine was busy with other things.
+    pub disturbance: Disturbance,
+}
+
+/// What stalls there were in the trials of a race.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Disturbance {
+    /// Trials that were measured.
+    pub trials: usize,
+    /// Of them, those with a mark.
+    pub marked: usize,
+    /// Of them, those that were left out of every comparison.
+    pub left_out: usize,
+    /// Share of the wall time in which steps stalled: median over trials; `None` where no trial tells.
+    pub stalled_share: Option<f64>,
+    /// The speed-up of the best that speculates by the wall clock, stalls included, where it differs from
+    /// [`Ranked::speedup`] by more than 5%.
+    pub wall_speedup: Option<f64>,
 }
 
 impl Ranked {
@@ -90,10 +171,10 @@ impl Ranked {
         score.unwrap_or(f64::NEG_INFINITY)
     }
 
-    /// Whether it can be chosen. No speculation always can if it was measured: without it in the race whatever is left would
-    /// win, be it slower than none.
+    /// Whether a policy may hold it: it was measured, and it is no speculation or shown to be faster than that.
     pub fn may_be_chosen(&self) -> bool {
-        self.repeats > 0 && (!self.too_noisy || self.configuration.is_off())
+        let faster = self.speedup.is_some_and(|speedup| speedup.coverage > 0.0 && speedup.low > 1.0);
+        self.repeats > 0 && (self.configuration.is_off() || faster)
     }
 }
 
@@ -101,68 +182,104 @@ impl Ranked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The chosen shape speculates and is better than none.
+    /// The chosen shape speculates, and its own interval lies above no speculation.
     Pays,
-    /// None is best, or nothing that speculates can be told apart from it.
+    /// The intervals of all that speculate lie below no speculation, or above it by less than anybody feels.
     DoesNotPay,
-    /// No speculation was not measured: there is nothing to compare with.
-    Unknown,
+    /// Nothing is shown to be faster than no speculation, and gains of more than 5% are excluded.
+    Tie,
+    /// A gain of more than 5% is neither shown nor excluded.
+    CannotTell(Doubt),
+    /// No speculation was not measured, or nothing else was: there is nothing to compare.
+    NotCompared,
+}
+
+/// Why a race cannot tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Doubt {
+    /// Without a second repeat the noise is not known.
+    OneRepeat,
+    /// The repeats are too few for the difference there is.
+    FewRepeats,
+    /// The machine was busy with other things, and repeats differ by that.
+    BusyMachine,
+    /// Repeats differ too much, for a reason that is not known.
+    Noise,
+    /// No speculation and what speculates have no repeat in common: other hosts, other shards or other hours.
+    NoPair,
 }
 
 impl LoadRanking {
-    /// What a metric says of exactly this configuration, if it was measured: more is better. A table is none of its shapes.
-    pub fn score(&self, configuration: &Configuration, metric: Metric) -> Option<f64> {
+    /// What is known of exactly this configuration, if it was measured: more is better. Relative to no speculation where
+    /// that was measured beside it. A table is none of its shapes.
+    pub fn score(&self, configuration: &Configuration) -> Option<f64> {
         let entry = self.entries.iter().find(|entry| entry.configuration == *configuration)?;
-        Some(entry.score(metric)).filter(|score| *score > 0.0)
+        let has_baseline = self.entries.iter().any(|entry| entry.role == Role::NoSpeculation && entry.repeats > 0);
+        let score = if has_baseline { entry.speedup?.median } else { entry.score(self.metric) };
+        Some(score).filter(|score| *score > 0.0)
     }
 
     /// The chosen configuration.
     pub fn winner(&self) -> Option<&Ranked> {
         self.entries.iter().find(|entry| Some(&entry.configuration) == self.chosen.as_ref())
     }
-
-    /// What the race says of speculation.
-    pub fn verdict(&self) -> Verdict {
-        let measured = self.entries.iter().any(|entry| entry.role == Role::NoSpeculation && entry.repeats > 0);
-        match &self.chosen {
-            Some(chosen) if measured => {
-                if chosen.is_off() {
-                    Verdict::DoesNotPay
-                } else {
-                    Verdict::Pays
-                }
-            }
-            _ => Verdict::Unknown,
-        }
-    }
 }
 
 impl Verdict {
-    /// In words.
+    /// In words, for files and terminals.
     pub fn words(self) -> &'static str {
         match self {
             Self::Pays => "speculation pays",
             Self::DoesNotPay => "speculation does not pay here",
-            Self::Unknown => "no speculation was not measured",
+            Self::Tie => "no difference from no speculation is found",
+            Self::CannotTell(doubt) => doubt.words(),
+            Self::NotCompared => "not known: there is nothing to compare with",
+        }
+    }
+}
+
+impl Doubt {
+    /// In words, for files and terminals.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::OneRepeat => "not known: one repeat does not tell the noise",
+            Self::FewRepeats => "not known: too few repeats for the difference",
+            Self::BusyMachine => "not known: the machine was busy with other things",
+            Self::Noise => "not known: the repeats differ too much",
+            Self::NoPair => "not known: no repeat in common with no speculation",
         }
     }
 }
 
 /// Ranks records of one fingerprint, load by load. Who wants a single load passes its records only.
 ///
-/// Comparisons are paired: repeat r of one configuration with repeat r of the other, which ran close to it in time. A
-/// candidate ties with the best if it is behind by less than one percent, or by no more than chance explains in a race of so
-/// many (in one race of twenty between equals it does not), unless the best leads in every repeat that both have, which
-/// are at least five (`Scores::always_leads`); of those that tie the simplest is chosen, no speculation being the
-/// simplest of all.
-pub fn rank<'a>(records: impl IntoIterator<Item = &'a Record>, metric: Metric) -> Vec<LoadRanking> {
-    let mut races: BTreeMap<Load, BTreeMap<&Configuration, Vec<&Record>>> = BTreeMap::new();
-    for record in records {
-        races.entry(record.trial.load).or_default().entry(&record.trial.configuration).or_default().push(record);
+/// Comparisons are paired: a configuration with another within the repeats that one host measured for both of them without a
+/// long pause between ([`blocks`]). A figure over no speculation comes with an interval that holds, for all contenders together, in 99%
+/// of races. Speculation pays where that of the chosen configuration lies above 1. Of those of which it does, the simplest that
+/// ties with the best of them is chosen; each is held against that one itself.
+pub fn rank<'a>(records: impl IntoIterator<Item = &'a Record>, objective: Metric) -> Vec<LoadRanking> {
+    let records: Vec<&Record> = records.into_iter().collect();
+    let blocks = blocks::blocks(&records);
+    let mut races: BTreeMap<Load, Race<'_>> = BTreeMap::new();
+    for (record, block) in records.into_iter().zip(blocks) {
+        let race = races.entry(record.trial.load).or_default();
+        race.entry(&record.trial.configuration).or_default().push(Placed { record, block });
     }
-    let mut rankings: Vec<LoadRanking> = races.into_iter().map(|(load, race)| rank_race(load, &race, metric)).collect();
+    let mut rankings: Vec<LoadRanking> =
+        races.into_iter().map(|(load, race)| rank_race(load, &race, objective)).collect();
     mark_front(&mut rankings);
     rankings
+}
+
+/// The trials of a load by configuration.
+type Race<'a> = BTreeMap<&'a Configuration, Vec<Placed<'a>>>;
+
+/// A trial with its block.
+#[derive(Clone, Copy)]
+struct Placed<'a> {
+    record: &'a Record,
+    block: usize,
 }
 
 /// Marks the Pareto front over all loads: throughput against the speed that one user sees.
@@ -176,8 +293,8 @@ fn mark_front(rankings: &mut [LoadRanking]) {
     }
 }
 
-/// One configuration relative to another under a load, paired by repeat as in [`rank`]: 1.5 is half as fast again in
-/// terms of the metric. `None` without a common repeat.
+/// One configuration relative to another under a load, compared as in [`rank`]: 1.5 is half as fast again in terms of the
+/// metric. `None` without a pair.
 pub fn relative<'a>(
     records: impl IntoIterator<Item = &'a Record>,
     load: Load,
@@ -185,251 +302,188 @@ pub fn relative<'a>(
     to: &Configuration,
     metric: Metric,
 ) -> Option<Interval> {
-    let records: Vec<&Record> = records.into_iter().filter(|record| record.trial.load == load).collect();
-    let scores = |configuration: &Configuration| {
-        let of = records.iter().filter(|record| record.trial.configuration == *configuration);
-        scores(&of.copied().collect::<Vec<_>>(), metric)
+    let records: Vec<&Record> = records.into_iter().collect();
+    let blocks = blocks::blocks(&records);
+    let mut race: Race<'_> = BTreeMap::new();
+    for (record, block) in records.into_iter().zip(blocks).filter(|(record, _)| record.trial.load == load) {
+        race.entry(&record.trial.configuration).or_default().push(Placed { record, block });
+    }
+    let row = |wanted: &Configuration| race.keys().position(|one| *one == wanted);
+    let via: Vec<usize> =
+        race.values().enumerate().filter(|(_, trials)| is_baseline(trials)).map(|(row, _)| row).collect();
+    Some(scores(&race, metric).lead(row(configuration)?, row(to)?, &via)?.interval(1))
+}
+
+fn is_baseline(trials: &[Placed<'_>]) -> bool {
+    trials.iter().any(|one| one.record.role != Role::Candidate)
+}
+
+/// The objective by configuration and block, turned so that more is better. Trials that stalled throughout are left out.
+fn scores(race: &Race<'_>, metric: Metric) -> Scores {
+    let blocks: BTreeSet<usize> = race.values().flatten().map(|one| one.block).collect();
+    let row = |trials: &Vec<Placed<'_>>| {
+        let score = |block: &usize| {
+            let of_block = trials.iter().filter(|one| one.block == *block);
+            of_block
+                .filter_map(|one| one.record.measurement())
+                .filter(|one| !one.is_spoiled())
+                .find_map(|one| one.score(metric))
+        };
+        blocks.iter().map(score).collect()
     };
-    let base = scores(to);
-    let ratios: Vec<f64> =
-        scores(configuration).iter().filter_map(|(repeat, score)| Some(score / base.get(repeat)?)).collect();
-    interval(&ratios)
+    Scores::new(race.values().map(row))
 }
 
-fn rank_race(load: Load, race: &BTreeMap<&Configuration, Vec<&Record>>, metric: Metric) -> LoadRanking {
-    let plain = race.keys().find(|configuration| configuration.is_off() && configuration.is_plain());
-    let baseline = plain.and_then(|plain| race.get(plain)).map(|records| scores(records, metric)).unwrap_or_default();
-    let mut entries: Vec<Ranked> =
-        race.iter().map(|(configuration, records)| entry(configuration, records, &baseline, metric)).collect();
-    entries.sort_by(|a, b| {
-        b.score(metric).total_cmp(&a.score(metric)).then_with(|| a.configuration.cmp(&b.configuration))
-    });
-    tie(&mut entries, race, metric);
-    let simplicity = |entry: &&Ranked| entry.configuration.complexity();
-    let chosen = entries
+fn rank_race(load: Load, race: &Race<'_>, objective: Metric) -> LoadRanking {
+    let figures: Vec<&Measurement> = race.values().flatten().filter_map(|one| one.record.measurement()).collect();
+    let keeps_up = objective != Metric::Latency && keeps_up::all(&figures, objective);
+    let metric = if keeps_up { Metric::Latency } else { objective };
+    let scores = scores(race, metric);
+    let place = |wanted: &dyn Fn(&Configuration) -> bool| race.keys().position(|one| wanted(one));
+    let off = place(&|one| one.is_off() && one.is_plain());
+    let via = race.values().enumerate().filter(|(_, trials)| is_baseline(trials)).map(|(row, _)| row).collect();
+    let judge = Judge { scores: &scores, off, via };
+    let standings = judge.standings(race.len());
+    let comparisons = judge.contenders(&standings);
+
+    let mut entries: Vec<(usize, Ranked)> = race
         .iter()
-        .filter(|entry| entry.tied_with_best)
-        .min_by_key(simplicity)
-        .map(|entry| entry.configuration.clone());
-    LoadRanking { load, entries, chosen }
+        .zip(&standings)
+        .enumerate()
+        .map(|(row, ((configuration, trials), standing))| {
+            let speedup = match standing.over_off {
+                Some(lead) => Some(lead.interval(comparisons)),
+                None => (off == Some(row)).then_some(ITSELF),
+            };
+            (row, Ranked { speedup, ..entry(configuration, trials) })
+        })
+        .collect();
+    entries.sort_by(|(a, one), (b, other)| {
+        let measured = |entry: &Ranked| entry.repeats > 0;
+        let place = |row: usize| standings[row].place;
+        (measured(other).cmp(&measured(one)))
+            .then(place(*b).total_cmp(&place(*a)))
+            .then(other.score(metric).total_cmp(&one.score(metric)))
+            .then_with(|| one.configuration.cmp(&other.configuration))
+    });
+    let mut comparable: Vec<(usize, &mut Ranked)> = entries
+        .iter_mut()
+        .filter(|(_, entry)| entry.repeats > entry.left_out)
+        .map(|(row, entry)| (*row, entry))
+        .collect();
+    choice::tie(&mut comparable, &judge, comparisons);
+
+    let disturbance = disturbance(race, &entries, objective, off);
+    let blame = Blame {
+        repeats: entries.iter().map(|(_, entry)| entry.repeats).max().unwrap_or_default(),
+        stalled: disturbance.stalled_share.unwrap_or_default(),
+        left_out: disturbance.left_out as f64 / disturbance.trials.max(1) as f64,
+        deviation: scores.deviation(),
+    };
+    let measured: Vec<(usize, &Ranked)> =
+        entries.iter().filter(|(_, entry)| entry.repeats > 0).map(|(row, entry)| (*row, entry)).collect();
+    let (chosen, verdict) = choice::choose(&measured, &judge, comparisons, &blame);
+    let chosen = chosen.and_then(|row| race.keys().nth(row)).map(|configuration| (*configuration).clone());
+    let entries = entries.into_iter().map(|(_, entry)| entry).collect();
+    LoadRanking { load, entries, chosen, metric, keeps_up, verdict, disturbance }
 }
 
-fn entry(
-    configuration: &Configuration,
-    records: &[&Record],
-    baseline: &BTreeMap<usize, f64>,
-    metric: Metric,
-) -> Ranked {
-    let figures: Vec<&Measurement> = records.iter().filter_map(|record| record.measurement()).collect();
-    let figure = |of: fn(&Measurement) -> f64| interval(&figures.iter().map(|one| of(one)).collect::<Vec<_>>());
-    let own = scores(records, metric);
-    let ratios: Vec<f64> = own.iter().filter_map(|(repeat, score)| Some(score / baseline.get(repeat)?)).collect();
-    let deviation = relative_deviation(&own.values().copied().collect::<Vec<_>>());
+/// What no speculation is of itself.
+const ITSELF: Interval = Interval { median: 1.0, low: 1.0, high: 1.0, kind: IntervalKind::Confidence, coverage: 1.0 };
+
+/// The figures of a configuration; what compares it with others is filled in later.
+fn entry(configuration: &Configuration, trials: &[Placed<'_>]) -> Ranked {
+    let all: Vec<&Measurement> = trials.iter().filter_map(|one| one.record.measurement()).collect();
+    let sound: Vec<&Measurement> = all.iter().copied().filter(|one| !one.is_spoiled()).collect();
+    let left_out = all.len() - sound.len();
+    // Where nothing else is there, spoiled figures are better than none, and are called what they are.
+    let figures = if sound.is_empty() { &all } else { &sound };
+    let over =
+        |of: &dyn Fn(&Measurement) -> Option<f64>| -> Vec<f64> { figures.iter().filter_map(|one| of(one)).collect() };
+    let figure = |of: fn(&Measurement) -> f64| interval(&over(&|one| Some(of(one))));
+    let middle = |of: &dyn Fn(&Measurement) -> Option<f64>| median(over(of));
+    let tail = |of: fn(&Measurement) -> Option<Spread>| {
+        Some(Tail {
+            p50: middle(&|one| Some(of(one)?.median))?,
+            p90: middle(&|one| Some(of(one)?.p90))?,
+            p99: middle(&|one| Some(of(one)?.p99))?,
+        })
+    };
+    let rate = |of: fn(&ArrivalFigures) -> f64| middle(&|one| one.arrivals.as_ref().map(of));
     let mut accept_histogram = Vec::new();
-    for one in &figures {
+    for one in &all {
         accept_histogram.resize(one.accept_histogram.len().max(accept_histogram.len()), 0);
         accept_histogram.iter_mut().zip(&one.accept_histogram).for_each(|(sum, count)| *sum += count);
     }
-    let failure = records.iter().find_map(|record| record.failure());
+    let failure = trials.iter().find_map(|one| one.record.failure());
     Ranked {
         configuration: configuration.clone(),
-        role: records.first().map_or(Role::Candidate, |record| record.role),
-        repeats: figures.len(),
-        failure: failure.filter(|_| figures.is_empty()).map(str::to_owned),
-        output_tokens_per_s: figure(|one| one.output_tokens_per_s),
-        goodput_tokens_per_s: interval(&figures.iter().filter_map(|one| one.goodput_tokens_per_s).collect::<Vec<_>>()),
-        tokens_per_s_per_user: figure(|one| one.tokens_per_s_per_user),
-        latency_ms: figure(|one| one.latency_ms.median),
-        time_to_first_token_ms: figure(|one| one.time_to_first_token_ms.median),
+        role: trials.first().map_or(Role::Candidate, |one| one.record.role),
+        repeats: all.len(),
+        failure: failure.filter(|_| all.is_empty()).map(str::to_owned),
+        output_tokens_per_s: figure(|one| {
+            one.steady.map_or(one.output_tokens_per_s, |steady| steady.output_tokens_per_s)
+        }),
+        wall_tokens_per_s: figure(|one| one.output_tokens_per_s),
+        goodput_tokens_per_s: interval(&over(&|one| {
+            one.steady.map_or(one.goodput_tokens_per_s, |steady| steady.goodput_tokens_per_s)
+        })),
+        tokens_per_s_per_user: figure(|one| {
+            one.steady.map_or(one.tokens_per_s_per_user, |steady| steady.tokens_per_s_per_user)
+        }),
+        latency_ms: figure(|one| one.steady.map_or(one.latency_ms, |steady| steady.latency_ms).median),
+        time_to_first_token_ms: figure(|one| {
+            one.steady.map_or(one.time_to_first_token_ms, |steady| steady.time_to_first_token_ms).median
+        }),
         round_ms: figure(|one| one.round_ms.median),
-        accept_length: figure(|one| one.accept_length).map(|length| length.median),
+        accept_length: middle(&|one| Some(one.accept_length)),
         accept_histogram,
-        speedup: interval(&ratios),
+        speedup: None,
+        against_best: None,
+        first_token: tail(|one| {
+            Some(one.steady.map_or(one.time_to_first_token_ms, |steady| steady.time_to_first_token_ms))
+        }),
+        inter_token: tail(|one| one.steady.map_or(one.inter_token_ms, |steady| steady.inter_token_ms)),
+        in_time: middle(&|one| one.in_time),
+        request_rate: rate(|rates| rates.offered_per_s)
+            .zip(rate(|rates| rates.served_per_s))
+            .map(|(offered, served)| RequestRate { offered, served }),
+        stalled_share: middle(&|one| Some(one.stalls?.of_time)),
+        marked: all.iter().filter(|one| !one.marks().is_empty()).count(),
+        left_out,
         on_front: false,
         tied_with_best: false,
-        too_noisy: own.len() >= 3 && deviation.is_some_and(|deviation| deviation > TOO_NOISY),
-        relative_deviation: deviation,
+        too_noisy: false,
     }
 }
 
-/// The objective by repeat, turned so that more is better.
-fn scores(records: &[&Record], metric: Metric) -> BTreeMap<usize, f64> {
-    let score = |record: &&Record| Some((record.trial.repeat, record.measurement()?.score(metric)?));
-    records.iter().filter_map(score).collect()
-}
-
-/// Marks what cannot be told apart from the best.
-fn tie(entries: &mut [Ranked], race: &BTreeMap<&Configuration, Vec<&Record>>, metric: Metric) {
-    let mut eligible: Vec<&mut Ranked> =
-        entries.iter_mut().filter(|entry| entry.score(metric) > 0.0 && entry.may_be_chosen()).collect();
-    let by_repeat: Vec<BTreeMap<usize, f64>> = eligible
-        .iter()
-        .map(|entry| race.get(&entry.configuration).map(|records| scores(records, metric)).unwrap_or_default())
-        .collect();
-    let repeats: BTreeSet<usize> = by_repeat.iter().flat_map(BTreeMap::keys).copied().collect();
-    let row = |scores: &BTreeMap<usize, f64>| repeats.iter().map(|repeat| scores.get(repeat).copied()).collect();
-    let scores = Scores::new(by_repeat.iter().map(row));
-    // Where the scatter is unknown, indifference is all that can be said.
-    let chance = scores.chance().unwrap_or_default();
-    for (at, entry) in eligible.iter_mut().enumerate() {
-        // The best is the first. Without a common repeat nothing is known of the difference: no tie is claimed.
-        let lead = scores.lead(0, at);
-        // Nobody feels less, whatever the scatter. Beyond that, what chance explains is a tie only as long as the pairs
-        // do not all speak for the best.
-        let by_chance = |lead: f64| lead <= chance && !scores.always_leads(0, at);
-        entry.tied_with_best = lead.is_some_and(|lead| lead <= INDIFFERENT.ln_1p() || by_chance(lead));
+/// How far the machine was busy with other things.
+fn disturbance(race: &Race<'_>, entries: &[(usize, Ranked)], objective: Metric, off: Option<usize>) -> Disturbance {
+    let figures = || race.values().flatten().filter_map(|one| one.record.measurement());
+    let sum = |of: fn(&Ranked) -> usize| entries.iter().map(|(_, entry)| of(entry)).sum();
+    let best = entries.iter().find(|(_, entry)| !entry.configuration.is_off() && entry.speedup.is_some());
+    let wall = |row: usize, over: usize| {
+        let score = |record: &Record| record.measurement()?.wall_score(objective).map(f64::ln);
+        let trials: Vec<&Vec<Placed<'_>>> = race.values().collect();
+        let (row, over) = (trials.get(row)?, trials.get(over)?);
+        let pairs = row.iter().filter_map(|one| {
+            let other = over.iter().find(|other| other.block == one.block)?;
+            Some(score(one.record)? - score(other.record)?)
+        });
+        median(pairs.collect()).map(f64::exp)
+    };
+    let wall_speedup = best.zip(off).and_then(|((row, entry), off)| {
+        let (wall, steady) = (wall(*row, off)?, entry.speedup?.median);
+        ((wall / steady).ln().abs() > 0.05).then_some(wall)
+    });
+    Disturbance {
+        trials: sum(|entry| entry.repeats),
+        marked: sum(|entry| entry.marked),
+        left_out: sum(|entry| entry.left_out),
+        stalled_share: median(figures().filter_map(|one| Some(one.stalls?.of_time)).collect()),
+        wall_speedup,
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use rand::{RngExt, SeedableRng, rngs::StdRng};
-
-    use schemas::tree::TreeShape;
-
-    use super::*;
-    use crate::{
-        configuration::TableRow,
-        made_up,
-        record::{Outcome, Trial},
-    };
-
-    fn record(shape: &str, repeat: usize, rate: f64) -> Record {
-        let shape: TreeShape = shape.parse().expect("a shape");
-        let role = if shape.is_off() { Role::NoSpeculation } else { Role::Candidate };
-        let trial = Trial { configuration: Configuration::of(shape), load: Load::BatchSize(1), repeat };
-        made_up::record(trial, role, rate)
-    }
-
-    /// Ranks `(shape, rate of each repeat)`; returns the order and the choice.
-    fn check(rates: &[(&str, &[f64])], order: &[&str], chosen: &str, verdict: Verdict) {
-        let records: Vec<Record> = rates
-            .iter()
-            .flat_map(|(shape, rates)| rates.iter().enumerate().map(|(repeat, rate)| record(shape, repeat, *rate)))
-            .collect();
-        for metric in [Metric::Throughput, Metric::Latency] {
-            let ranking = &rank(&records, metric)[0];
-            let found: Vec<String> =
-                ranking.entries.iter().map(|entry| entry.configuration.shape.to_string()).collect();
-            assert_eq!(found, order);
-            assert_eq!(ranking.chosen.as_ref().map(|chosen| chosen.shape.to_string()).as_deref(), Some(chosen));
-            assert_eq!(ranking.verdict(), verdict);
-        }
-    }
-
-    #[test]
-    fn the_best_wins_and_a_tie_goes_to_the_simpler() {
-        let off: (&str, &[f64]) = ("0,1,1", &[100.0, 101.0, 99.0]);
-        check(&[off, ("3,1,4", &[200.0, 202.0, 198.0])], &["3,1,4", "0,1,1"], "3,1,4", Verdict::Pays);
-        // The bigger tree is better by half a percent: nobody feels that.
-        let trees: [(&str, &[f64]); 2] = [("3,4,8", &[201.0, 203.0, 199.0]), ("3,1,4", &[200.0, 202.0, 198.0])];
-        check(&[off, trees[0], trees[1]], &["3,4,8", "3,1,4", "0,1,1"], "3,1,4", Verdict::Pays);
-        // Better in the median, but not in every pair.
-        check(&[off, ("3,1,4", &[110.0, 95.0, 120.0])], &["3,1,4", "0,1,1"], "0,1,1", Verdict::DoesNotPay);
-        check(&[off, ("3,1,4", &[80.0, 81.0, 79.0])], &["0,1,1", "3,1,4"], "0,1,1", Verdict::DoesNotPay);
-    }
-
-    #[test]
-    fn a_configuration_whose_repeats_disagree_is_not_chosen() {
-        let off: (&str, &[f64]) = ("0,1,1", &[100.0, 101.0, 99.0]);
-        let noisy: (&str, &[f64]) = ("5,4,8", &[190.0, 300.0, 400.0]);
-        check(&[off, noisy, ("3,1,4", &[150.0, 151.0, 152.0])], &["5,4,8", "3,1,4", "0,1,1"], "3,1,4", Verdict::Pays);
-    }
-
-    #[test]
-    fn a_table_is_not_mistaken_for_no_speculation() {
-        let off = Configuration::of(TreeShape::OFF);
-        let row = TableRow { max_running_batch: 8, shape: "3,1,4".parse().expect("a shape") };
-        let table = Configuration { table: vec![row], ..off.clone() };
-        let measured = |configuration: &Configuration, rate: f64| {
-            let trial = Trial { configuration: configuration.clone(), load: Load::BatchSize(1), repeat: 0 };
-            made_up::record(trial, Role::Candidate, rate)
-        };
-        let records = [measured(&table, 200.0), measured(&off, 100.0)];
-        let ranking = &rank(&records, Metric::Throughput)[0];
-        assert_eq!(ranking.score(&table, Metric::Throughput), Some(200.0));
-        assert_eq!(ranking.score(&off, Metric::Throughput), Some(100.0));
-        assert_eq!(ranking.score(&Configuration::of(TreeShape::chain(3)), Metric::Throughput), None);
-    }
-
-    #[test]
-    fn a_slower_tree_does_not_win_because_no_speculation_is_noisy() {
-        let off: (&str, &[f64]) = ("0,1,1", &[517.0, 2093.0, 2615.0]);
-        let default: (&str, &[f64]) = ("5,4,8", &[285.0, 1067.0, 1401.0]);
-        let order = ["0,1,1", "5,4,8", "7,8,16"];
-        check(&[off, default, ("7,8,16", &[402.0])], &order, "0,1,1", Verdict::DoesNotPay);
-        // What is faster in every pair wins all the same.
-        let off: (&str, &[f64]) = ("0,1,1", &[100.0, 140.0, 180.0, 90.0, 150.0]);
-        let tree: (&str, &[f64]) = ("3,1,4", &[200.0, 201.0, 199.0, 202.0, 198.0]);
-        check(&[off, tree], &["3,1,4", "0,1,1"], "3,1,4", Verdict::Pays);
-    }
-
-    #[test]
-    fn shapes_are_compared_repeat_by_repeat() {
-        let records = [record("3,1,4", 0, 150.0), record("3,1,4", 1, 300.0), record("5,4,8", 1, 200.0)];
-        let shapes = ["3,1,4", "5,4,8", "0,1,1"].map(|shape| Configuration::of(shape.parse().expect("a shape")));
-        for metric in [Metric::Throughput, Metric::Latency] {
-            let ratio =
-                relative(&records, Load::BatchSize(1), &shapes[0], &shapes[1], metric).expect("a common repeat");
-            assert!((ratio.median - 1.5).abs() < 1e-9, "{ratio:?}");
-            assert_eq!(relative(&records, Load::BatchSize(1), &shapes[0], &shapes[2], metric), None);
-            assert_eq!(relative(&records, Load::BatchSize(2), &shapes[0], &shapes[1], metric), None);
-        }
-    }
-
-    #[test]
-    fn what_every_pair_speaks_for_is_no_tie() {
-        let off: (&str, &[f64]) = ("0,1,1", &[100.0, 90.0, 110.0, 80.0, 120.0]);
-        // Three percent in every single pair, while the machine drifts by far more than that.
-        let (plain, better): (Vec<f64>, Vec<f64>) =
-            [200.0, 190.0, 210.0, 185.0, 215.0].map(|rate| (rate, rate * 1.03)).into_iter().unzip();
-        check(&[off, ("3,4,8", &better), ("3,1,4", &plain)], &["3,4,8", "3,1,4", "0,1,1"], "3,4,8", Verdict::Pays);
-    }
-
-    #[test]
-    fn the_front_is_what_nothing_beats_in_both_figures() {
-        let mut records = vec![record("3,1,4", 0, 150.0), record("5,4,8", 0, 200.0), record("0,1,1", 0, 100.0)];
-        for (record, user) in records.iter_mut().zip([60.0, 50.0, 40.0]) {
-            if let Outcome::Measured(figures) = &mut record.outcome {
-                figures.tokens_per_s_per_user = user;
-            }
-        }
-        let ranking = &rank(&records, Metric::Pareto)[0];
-        let front: Vec<bool> = ranking.entries.iter().map(|entry| entry.on_front).collect();
-        assert_eq!(front, [true, true, false]);
-    }
-
-    #[test]
-    fn failures_come_last_with_their_reason() {
-        let mut failed = record("3,1,4", 0, 1.0);
-        failed.outcome = Outcome::Failed { reason: "why".into() };
-        let ranking = &rank(&[failed, record("0,1,1", 0, 100.0)], Metric::Throughput)[0];
-        assert_eq!(ranking.entries[1].failure.as_deref(), Some("why"));
-        assert_eq!(ranking.chosen, Some(Configuration::of(TreeShape::OFF)));
-        assert_eq!(ranking.entries[1].speedup, None);
-    }
-
-    #[test]
-    fn speculation_that_is_worth_nothing_is_seldom_said_to_pay() {
-        let shapes = ["0,1,1", "1,1,2", "2,1,3", "3,1,4", "4,1,5", "3,4,8", "5,4,8", "5,8,32"];
-        let mut random = StdRng::seed_from_u64(3);
-        let wrong = (0..100)
-            .filter(|_| {
-                let mut rate = || 100.0 + 8.0 * random.random::<f64>();
-                let records: Vec<Record> = shapes
-                    .iter()
-                    .flat_map(|shape| (0..3).map(|repeat| record(shape, repeat, rate())).collect::<Vec<_>>())
-                    .collect();
-                rank(&records, Metric::Throughput)[0].verdict() != Verdict::DoesNotPay
-            })
-            .count();
-        // Nominally 5.
-        assert!(wrong <= 12, "speculation was said to pay in {wrong} of 100 races between equals");
-    }
-
-    #[test]
-    fn a_single_repeat_knows_no_noise_and_ties_within_a_percent_only() {
-        let rates: [(&str, &[f64]); 3] = [("0,1,1", &[100.0]), ("3,1,4", &[149.5]), ("5,4,8", &[150.0])];
-        check(&rates, &["5,4,8", "3,1,4", "0,1,1"], "3,1,4", Verdict::Pays);
-    }
-}
+mod tests;

@@ -22,12 +22,20 @@ impl Version {
     /// # Errors
     /// In words, when it is another.
     pub fn expect(self, read: u32) -> Result<(), String> {
-        if self.format == read {
-            Ok(())
-        } else {
-            let found = self.format;
-            Err(format!("it has format {found}, and this program reads {read}: another version of spectune wrote it"))
+        self.expect_within(read, read)
+    }
+
+    /// Whether it is one of those that are read, from the oldest to the newest.
+    ///
+    /// # Errors
+    /// In words, when it is another.
+    pub fn expect_within(self, oldest: u32, newest: u32) -> Result<(), String> {
+        let found = self.format;
+        if (oldest..=newest).contains(&found) {
+            return Ok(());
         }
+        let read = if oldest == newest { newest.to_string() } else { format!("{oldest} to {newest}") };
+        Err(format!("it has format {found}, and this program reads {read}: another version of spectune wrote it"))
     }
 }
 

@@ -77,6 +77,7 @@ fn plan(shard: Option<Shard>) -> Vec<(Trial, Role)> {
 fn header(shard: Option<Shard>) -> Header {
     Header {
         format: FORMAT,
+        journal: "made-up".into(),
         sweep: "one".into(),
         fingerprint: fingerprint(),
         shard,

@@ -122,6 +122,7 @@ fn request(arguments: &Arguments, input_ids: Vec<u32>, seed: u64) -> Request {
             stop: arguments.stop.clone(),
             stop_token_ids: Vec::new(),
             ignore_eos: arguments.ignore_eos,
+            ..StopConditions::default()
         },
     }
 }

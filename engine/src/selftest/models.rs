@@ -6,9 +6,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use kernels::reference::RopeScaling;
 use serde_json::{Map, Value, json};
 
-use crate::{error::EngineError, sampling::uniform};
+use crate::{
+    error::EngineError,
+    sampling::uniform,
+    spec::{
+        AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, DraftSpec, DraftTensorLayout,
+        EmbeddingSource, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerSpec, LinearSpec, Pairing, RopeSpec,
+        TargetSpec, TensorSpec, VocabularySource,
+    },
+};
 
 /// Tokens of the target: few, so that a random draft is right now and then.
 pub const VOCABULARY: usize = 24;
@@ -23,6 +32,7 @@ const HEAD_DIM: usize = 64;
 const QUERY_HEADS: usize = 2;
 const KEY_VALUE_HEADS: usize = 1;
 const DRAFT_VOCABULARY: usize = 16;
+const EPSILON: f32 = 1e-5;
 
 /// The folders of the models.
 pub struct RandomModels {
@@ -40,7 +50,7 @@ impl RandomModels {
         let base = json!({
             "model_type": "llama", "hidden_act": "silu", "hidden_size": HIDDEN, "intermediate_size": INTERMEDIATE,
             "num_attention_heads": QUERY_HEADS, "num_key_value_heads": KEY_VALUE_HEADS, "head_dim": HEAD_DIM,
-            "vocab_size": VOCABULARY, "rms_norm_eps": 1e-5, "max_position_embeddings": 128, "torch_dtype": "float32",
+            "vocab_size": VOCABULARY, "rms_norm_eps": EPSILON, "max_position_embeddings": 128, "torch_dtype": "float32",
         });
         save(
             &models.target(),
@@ -48,7 +58,7 @@ impl RandomModels {
                 &base,
                 json!({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": LAYERS, "tie_word_embeddings": false}),
             ),
-            target(),
+            shapes(target().tensors().all()),
         )?;
         save(
             &models.head("EAGLE3"),
@@ -56,12 +66,12 @@ impl RandomModels {
                 &base,
                 json!({"architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1, "draft_vocab_size": DRAFT_VOCABULARY}),
             ),
-            eagle3(),
+            hot(shapes(eagle3().tensors(VOCABULARY).all())),
         )?;
         save(
             &models.head("EAGLE"),
             with(&base, json!({"architectures": ["LlamaForCausalLMEagle"], "num_hidden_layers": 1, "bias": false})),
-            eagle(),
+            shapes(eagle().tensors(VOCABULARY).all()),
         )?;
         Ok(models)
     }
@@ -84,57 +94,79 @@ impl Drop for RandomModels {
     }
 }
 
-/// Names and shapes.
-type Shapes = BTreeMap<String, Vec<usize>>;
+/// The target.
+fn target() -> TargetSpec {
+    let layer = LayerSpec { input_norm: true, ..layer(HIDDEN) };
+    TargetSpec { hidden: HIDDEN, vocabulary: VOCABULARY, tied: false, epsilon: EPSILON, layers: vec![layer; LAYERS] }
+}
 
-fn target() -> Shapes {
-    let mut shapes = Shapes::from([
-        ("model.embed_tokens.weight".into(), vec![VOCABULARY, HIDDEN]),
-        ("lm_head.weight".into(), vec![VOCABULARY, HIDDEN]),
-        ("model.norm.weight".into(), vec![HIDDEN]),
-    ]);
-    for layer in 0..LAYERS {
-        let prefix = format!("model.layers.{layer}");
-        shapes.insert(format!("{prefix}.input_layernorm.weight"), vec![HIDDEN]);
-        shapes.extend(block(&prefix, HIDDEN));
+/// An EAGLE-1/2 head.
+fn eagle() -> DraftSpec {
+    DraftSpec {
+        source: DraftSource::Folder,
+        tensors: DraftTensorLayout::Eagle { layer: "layers.0".into() },
+        features: Features::Final,
+        join: Join::Linear { bias: false },
+        layer: layer(HIDDEN),
+        feedback: Feedback::Output,
+        embedding: EmbeddingSource::Target,
+        head: VocabularySource::Target,
+        vocabulary: VOCABULARY,
+        tokens: None,
     }
-    shapes
 }
 
-fn eagle3() -> Shapes {
-    let mut shapes = Shapes::from([
-        ("fc.weight".into(), vec![HIDDEN, 3 * HIDDEN]),
-        ("midlayer.input_layernorm.weight".into(), vec![HIDDEN]),
-        ("midlayer.hidden_norm.weight".into(), vec![HIDDEN]),
-        ("norm.weight".into(), vec![HIDDEN]),
-        ("lm_head.weight".into(), vec![DRAFT_VOCABULARY, HIDDEN]),
-        ("d2t".into(), vec![DRAFT_VOCABULARY]),
-    ]);
-    shapes.extend(block("midlayer", 2 * HIDDEN));
-    shapes
+/// An EAGLE-3 head on three layers.
+fn eagle3() -> DraftSpec {
+    let captured = CapturedFeatures {
+        at: vec![2, LAYERS / 2, LAYERS - 3],
+        width: HIDDEN,
+        norms: CaptureNorms::default(),
+        fc: Some(LinearSpec { bias: false }),
+    };
+    DraftSpec {
+        tensors: DraftTensorLayout::Eagle3 { layer: "midlayer".into() },
+        features: Features::Captured(captured),
+        join: Join::NormedIntoAttention { residual_is_normed: false },
+        layer: layer(2 * HIDDEN),
+        feedback: Feedback::NormedForTokens,
+        head: VocabularySource::Own,
+        vocabulary: DRAFT_VOCABULARY,
+        ..eagle()
+    }
 }
 
-fn eagle() -> Shapes {
-    let mut shapes = Shapes::from([("fc.weight".into(), vec![HIDDEN, 2 * HIDDEN])]);
-    shapes.extend(block("layers.0", HIDDEN));
-    shapes
+/// A layer without input norm whose attention reads this many values.
+fn layer(input: usize) -> LayerSpec {
+    let rope = RopeSpec { dims: HEAD_DIM, pairing: Pairing::Halves, theta: 10_000.0, scaling: RopeScaling::None };
+    LayerSpec {
+        hidden: HIDDEN,
+        epsilon: EPSILON,
+        input_norm: false,
+        attention: AttentionSpec::Grouped(GroupedQuery {
+            input,
+            output: HIDDEN,
+            heads: QUERY_HEADS,
+            key_value_heads: KEY_VALUE_HEADS,
+            head_dim: HEAD_DIM,
+            qkv_bias: false,
+            output_bias: false,
+            head_norms: false,
+            rope,
+        }),
+        ffn: FfnSpec::Dense(DenseSpec { intermediate: INTERMEDIATE, bias: false }),
+    }
 }
 
-fn block(prefix: &str, input: usize) -> Shapes {
-    let queries = QUERY_HEADS * HEAD_DIM;
-    let keys = KEY_VALUE_HEADS * HEAD_DIM;
-    [
-        ("post_attention_layernorm", vec![HIDDEN]),
-        ("self_attn.q_proj", vec![queries, input]),
-        ("self_attn.k_proj", vec![keys, input]),
-        ("self_attn.v_proj", vec![keys, input]),
-        ("self_attn.o_proj", vec![HIDDEN, queries]),
-        ("mlp.gate_proj", vec![INTERMEDIATE, HIDDEN]),
-        ("mlp.up_proj", vec![INTERMEDIATE, HIDDEN]),
-        ("mlp.down_proj", vec![HIDDEN, INTERMEDIATE]),
-    ]
-    .map(|(name, shape)| (format!("{prefix}.{name}.weight"), shape))
-    .into()
+/// Names and shapes, in the order of the names.
+fn shapes(tensors: Vec<&TensorSpec>) -> BTreeMap<String, Vec<usize>> {
+    tensors.into_iter().map(|tensor| (tensor.name.clone(), tensor.shape.clone())).collect()
+}
+
+/// With the map of the draft's tokens, which is no tensor of weights.
+fn hot(mut shapes: BTreeMap<String, Vec<usize>>) -> BTreeMap<String, Vec<usize>> {
+    shapes.insert("d2t".into(), vec![DRAFT_VOCABULARY]);
+    shapes
 }
 
 fn with(base: &Value, more: Value) -> Value {
@@ -145,7 +177,7 @@ fn with(base: &Value, more: Value) -> Value {
     config
 }
 
-fn save(folder: &Path, config: Value, shapes: Shapes) -> Result<(), EngineError> {
+fn save(folder: &Path, config: Value, shapes: BTreeMap<String, Vec<usize>>) -> Result<(), EngineError> {
     let failed = |source| EngineError::Read { path: folder.to_owned(), source };
     create_dir_all(folder).map_err(failed)?;
     write(folder.join("config.json"), config.to_string()).map_err(failed)?;

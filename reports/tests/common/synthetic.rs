@@ -5,7 +5,7 @@ use schemas::{sweep::SweepFile, text::Source, tree::TreeShape, tuned::TunedFile}
 use tuner::{
     configuration::{Configuration, Load},
     journal::{FORMAT, Header},
-    record::{Fingerprint, Measurement, Outcome, PartsApart, Record, Role, Spread, Trial},
+    record::{Fingerprint, Measurement, Origin, Outcome, PartsApart, Record, Role, Spread, Trial},
 };
 
 /// The sweep file that the trials would come from.
@@ -124,6 +124,7 @@ impl Synthetic {
                 _ => Role::Candidate,
             },
             fingerprint: fingerprint(),
+            origin: Origin::default(),
             finished_at: 1_790_000_000 + repeat as u64,
             outcome,
         }
@@ -189,6 +190,7 @@ impl Synthetic {
             inter_token_ms: Some(ms(1000.0 / user)),
             time_to_first_token_ms: ms((20.0 + 3.0 * batch_size as f64) * noise),
             latency_ms: ms(256.0 / user * 1000.0),
+            ..Measurement::default()
         }
     }
 }
@@ -201,6 +203,7 @@ pub fn tuned() -> TunedFile {
 pub fn header() -> Header {
     Header {
         format: FORMAT,
+        journal: "made-up".into(),
         sweep: "made-up".into(),
         fingerprint: fingerprint(),
         shard: None,

@@ -145,6 +145,8 @@ pub struct LaunchFile {
     pub moe_a2a_backend: Option<String>,
     /// Kernels of the experts.
     pub moe_runner_backend: Option<String>,
+    /// spectune: of the shape of model_shape the first layers alone, this many.
+    pub num_layers: Option<i64>,
     /// Tokens a KV page.
     pub page_size: Option<i64>,
     /// Pipeline parallelism.

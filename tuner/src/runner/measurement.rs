@@ -47,11 +47,11 @@ pub fn of(seen: &Seen, objective: &Objective, simulated: bool) -> Result<Measure
         draft_ms: part(|timing| timing.draft),
         verify_ms: part(|timing| timing.verify),
         extend_ms: part(|timing| timing.extend),
-        parts_apart: None,
         running_batch: seen.rounds_by_batch.clone(),
         inter_token_ms: Spread::of(gaps()),
         time_to_first_token_ms: each(Served::time_to_first_token).ok_or_else(no_round)?,
         latency_ms: each(Served::latency).ok_or_else(no_round)?,
+        ..Measurement::default()
     })
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{record::Role, space::Entrant};
 
 /// A part of a race for one of several machines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Shard {
     /// From one.
     pub index: usize,

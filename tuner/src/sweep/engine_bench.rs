@@ -192,6 +192,7 @@ impl Bench for EngineBench<'_> {
             role: self.role(trial),
             trial: trial.clone(),
             fingerprint: self.ready.fingerprint.clone(),
+            origin: self.journal.origin().clone(),
             finished_at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs(),
             outcome,
         };

@@ -15,7 +15,7 @@ use schemas::{
     version::EngineVersion,
 };
 
-use super::{Arguments, known::Known, settings::Settings};
+use super::{Arguments, known::Known, ours, settings::Settings};
 
 /// Judges texts.
 pub(super) struct Linter<'a> {
@@ -32,6 +32,8 @@ pub(super) struct Judged {
     pub engine_version: Option<EngineVersion>,
     pub gpu_memory: Option<u64>,
     pub expected_concurrency: Option<usize>,
+    /// Whether it was found in a folder: then it may well be no launch.
+    pub found: bool,
 }
 
 /// One text with what was found in it.
@@ -42,9 +44,15 @@ pub(super) struct Looked {
     pub resolved: Vec<Resolved>,
     /// Whether there is a launch of vLLM.
     pub has_vllm: bool,
+    /// Whether there was nothing to judge: no launch, in a text that need not have one.
+    pub passed_over: bool,
 }
 
 impl Looked {
+    fn nothing(source: Source) -> Self {
+        Self { source, diagnostics: Vec::new(), resolved: Vec::new(), has_vllm: false, passed_over: false }
+    }
+
     pub fn findings(&self) -> Findings<'_> {
         Findings { source: &self.source, diagnostics: &self.diagnostics }
     }
@@ -72,16 +80,21 @@ impl<'a> Linter<'a> {
             engine_version: engine_version.or(lint.engine_version()),
             gpu_memory: gpu_memory.or(lint.gpu_memory).map(|memory| memory.0),
             expected_concurrency: expected_concurrency.or(lint.expected_concurrency),
+            found: false,
         })
     }
 
     /// Judges a text.
     pub fn look(&self, source: Source, judged: &Judged) -> Looked {
+        if let Some(mut diagnostics) = ours::findings(&source) {
+            diagnostics.retain(|finding| judged.selection.admits_finding(finding));
+            return Looked { diagnostics, ..Looked::nothing(source) };
+        }
         let options = launch::Options { engine: judged.engine, version: judged.engine_version };
         let parsed = launch::parse(&source, &options);
-        let mut looked = Looked { source, diagnostics: Vec::new(), resolved: Vec::new(), has_vllm: false };
-        if parsed.launches.is_empty() && self.arguments.allow_no_launch {
-            return looked;
+        let mut looked = Looked::nothing(source);
+        if parsed.launches.is_empty() && (self.arguments.allow_no_launch || judged.found) {
+            return Looked { passed_over: true, ..looked };
         }
         let mut diagnostics = parsed.diagnostics;
         diagnostics.retain(|finding| judged.selection.admits_finding(finding));

@@ -2,7 +2,8 @@
 
 use kernels::reference::{Visible, finite_argmax};
 
-use crate::{adjust::Adjuster, backend::ProducedToken, model::Rows, request::SamplingParams, sampling};
+use super::attention::Rows;
+use crate::{adjust::Adjuster, backend::ProducedToken, request::SamplingParams, sampling};
 
 /// Rows on their way through a model.
 #[derive(Debug, Default)]

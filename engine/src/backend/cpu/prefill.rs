@@ -3,11 +3,11 @@
 use super::{
     CpuBackend, SlotState,
     passes::{Stack, produce, select},
+    target::Pass,
 };
 use crate::{
     backend::{PrefillChunk, TargetStates, TokenLogprobs, Yield, first_token},
     error::EngineError,
-    model::Pass,
     request::PromptLogprobs,
     sampling::logprobs,
 };

@@ -6,14 +6,14 @@ use schemas::tree::TreeShape;
 
 use super::{
     CpuBackend,
-    draft::{Root, grow_trees},
     passes::{Stack, produce, select},
     slot::{SlotState, Unread},
+    target::Pass,
+    trees::{Root, grow_trees},
 };
 use crate::{
     backend::{MOST_UNREAD, ProducedToken, Round, RoundOutput, RoundTiming, Slot, Yield},
     error::EngineError,
-    model::Pass,
     tree::{DraftTree, simulated_count, simulated_walk, walk},
 };
 
@@ -71,7 +71,7 @@ impl CpuBackend {
         slots.iter().zip(&states).try_for_each(|(slot, state)| followed(*slot, state))?;
         let roots: Vec<Root<'_>> =
             states.iter().map(|state| Root::of(&state.rows[..state.length], &state.recurrent)).collect();
-        let trees = grow_trees(draft.as_ref(), cache, scratch, shape, &roots, |_, _| {});
+        let trees = grow_trees(draft, cache, scratch, shape, &roots, |_, _| {});
         Ok(trees.iter().zip(&states).map(|(tree, state)| tree.finish(state.root)).collect())
     }
 

@@ -1,11 +1,10 @@
 //! What the backend keeps for a running request.
 
-use super::replay::Trace;
+use super::{replay::Trace, target::Pass};
 use crate::{
     adjust::Adjuster,
     backend::{PageId, Slot, TokenLogprobs},
     error::EngineError,
-    model::Pass,
     request::SamplingParams,
 };
 

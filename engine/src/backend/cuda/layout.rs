@@ -1,19 +1,16 @@
 //! What of the device's memory belongs to what: sizes first, buffers after they have been checked.
 
 use kernels::{
-    device::{Buffer, Device, DeviceError, HostBuffer},
+    device::{Buffer, Device, DeviceError, HostBuffer, Slice},
     launch::{ChosenRows, InnerNodes, Kernels, MOST_NODES, Moves, Outputs, OwnRows, PassRows, Sees, Sequences, Stand},
 };
 use schemas::tree::TreeShape;
 
-use super::{passes::Sampled, ring::RING};
+use super::limits::{ATTENTION_ROWS, DESCRIBED_WORDS, LOGIT_ROWS, RING};
 use crate::{
     backend::{Capacity, MOST_UNREAD, inner_rows},
-    model::{HeadFacts, HeadSource, LayerFacts, TargetFacts},
+    spec::{DraftSpec, GroupedQuery, LayerSpec, TargetSpec},
 };
-
-/// Rows of logits that stand in memory at once: a larger batch is chosen from piece by piece.
-pub const LOGIT_ROWS: usize = 256;
 
 /// How large a pass and its parts can become.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -166,6 +163,15 @@ pub struct SlotArrays {
     pub unread_rows: Buffer,
 }
 
+/// How tokens after rows are chosen, int32 each.
+#[derive(Clone, Copy)]
+pub struct Sampled<'a> {
+    /// The slots whose parameters say it.
+    pub slot: Slice<'a>,
+    /// The tokens' positions, with which they are drawn.
+    pub position: Slice<'a>,
+}
+
 impl Extent {
     /// What rounds of a shape at a batch size need.
     pub fn of_round(shape: TreeShape, batch: usize) -> Self {
@@ -175,7 +181,7 @@ impl Extent {
             rows: batch * widest,
             batch,
             steps,
-            pool: if steps == 0 { 1 } else { topk + (steps - 1) * topk * topk },
+            pool: shape.pool_size().max(1),
             scratch: steps.saturating_sub(1) * topk,
             topk,
             branches: if shape.is_off() { 0 } else { nodes.max(topk) },
@@ -232,42 +238,43 @@ impl Extent {
 /// Sizes of everything, in bytes of one element.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes<'a> {
-    pub target: &'a TargetFacts,
-    pub head: Option<&'a HeadFacts>,
+    pub target: &'a TargetSpec,
+    pub draft: Option<&'a DraftSpec>,
     pub element: usize,
     /// Splits of attention over its keys.
     pub splits: usize,
 }
 
 impl Sizes<'_> {
-    fn layers(&self) -> impl Iterator<Item = &LayerFacts> {
-        [Some(&self.target.layer), self.head.map(|head| &head.layer)].into_iter().flatten()
+    /// The widest of something over all layers of target and draft.
+    fn widest(&self, width: impl Fn(&LayerSpec) -> usize) -> usize {
+        let layers = self.target.layers.iter().chain(self.draft.map(|draft| &draft.layer));
+        layers.map(width).max().unwrap_or_default()
     }
 
-    /// The widest of something over target and head.
-    fn widest(&self, width: impl Fn(&LayerFacts) -> usize) -> usize {
-        self.layers().map(width).max().unwrap_or_default()
+    /// The same, of grouped-query attention.
+    fn widest_attention(&self, width: impl Fn(&GroupedQuery) -> usize) -> usize {
+        self.widest(|layer| layer.attention.grouped().map_or(0, &width))
     }
 
     fn vocabulary(&self) -> usize {
-        self.head.map_or(0, |head| head.vocabulary).max(self.target.vocabulary)
+        self.draft.map_or(0, |draft| draft.vocabulary).max(self.target.vocabulary)
     }
 
     fn captured(&self) -> usize {
-        self.head.map_or(0, |head| head.capture.len()) * self.target.layer.hidden
+        self.draft.map_or(0, |draft| draft.captured().len()) * self.target.hidden
     }
 
     /// Bytes of each part of [`Activations`], in its order (both states apart).
     fn activations(&self, extent: Extent) -> [usize; 18] {
         let Extent { rows, .. } = extent;
         let hidden = self.widest(|layer| layer.hidden);
-        let draft = self.head.map_or(1, |head| head.layer.hidden);
-        let queries = self.widest(|layer| layer.attention.heads * layer.attention.head_dim);
-        let qkv = self
-            .widest(|layer| (layer.attention.heads + 2 * layer.attention.key_value_heads) * layer.attention.head_dim);
-        let intermediate = self.widest(|layer| layer.intermediate);
-        let heads = self.widest(|layer| layer.attention.heads);
-        let head_dim = self.widest(|layer| layer.attention.head_dim);
+        let draft = self.draft.map_or(1, DraftSpec::hidden);
+        let queries = self.widest_attention(GroupedQuery::query_width);
+        let qkv = self.widest_attention(GroupedQuery::qkv_width);
+        let intermediate = self.widest(|layer| layer.ffn.widest());
+        let heads = self.widest_attention(|attention| attention.heads);
+        let head_dim = self.widest_attention(|attention| attention.head_dim);
         let e = self.element;
         [
             rows * hidden * e,
@@ -303,14 +310,12 @@ impl Sizes<'_> {
 
     /// Bytes of one cache row of target and draft together.
     pub fn cache_row(&self) -> u64 {
-        let of = |layer: &LayerFacts| 2 * layer.attention.key_value_heads * layer.attention.head_dim * self.element;
-        (self.target.layers * of(&self.target.layer) + self.head.map_or(0, |head| of(&head.layer))) as u64
+        self.target.cache_row(self.element) + self.draft.map_or(0, |draft| draft.cache_row(self.element))
     }
 
     /// Bytes of a row that the draft has yet to read.
     fn unread_row(&self) -> usize {
-        let width = self.captured().max(self.target.layer.hidden);
-        self.head.map_or(0, |_| width * self.element)
+        self.draft.map_or(0, |draft| draft.feature_width(self.target.hidden) * self.element)
     }
 
     /// Bytes that a slot keeps for the draft to read later.
@@ -320,31 +325,10 @@ impl Sizes<'_> {
 
     /// Bytes of all weights.
     pub fn weights(&self) -> u64 {
-        let layer = |layer: &LayerFacts| {
-            let LayerFacts { hidden, intermediate, attention, .. } = layer;
-            let attention = (attention.heads + 2 * attention.key_value_heads) * attention.head_dim * attention.input
-                + attention.heads * attention.head_dim * attention.output;
-            attention + 3 * hidden * intermediate + 2 * hidden
-        };
-        let TargetFacts { layer: own, layers, vocabulary, tied } = self.target;
-        let target = layers * layer(own) + vocabulary * own.hidden * if *tied { 1 } else { 2 };
-        let head = self.head.map_or(0, |head| {
-            let hidden = head.layer.hidden;
-            let join = hidden * self.captured().max(2 * hidden);
-            let matrices = usize::from(head.own_embedding) * vocabulary
-                + usize::from(head.head == HeadSource::Own || head.tokens.is_some()) * head.vocabulary;
-            layer(&head.layer) + join + matrices * hidden
-        });
-        ((target + head) * self.element) as u64
+        let draft = self.draft.map_or(0, |draft| draft.weight_bytes(self.target, self.element));
+        self.target.weight_bytes(self.element) + draft
     }
 }
-
-/// Alternatives of log-probabilities, at most.
-pub const MOST_CHOICES: usize = 20;
-/// Words that are said of a token.
-pub const DESCRIBED_WORDS: usize = 1 + 2 * MOST_CHOICES;
-/// Rows whose attention runs in one launch: bounds what its splits keep.
-pub const ATTENTION_ROWS: usize = 512;
 
 impl Activations {
     pub fn new(device: &Device, sizes: &Sizes<'_>, extent: Extent) -> Result<Self, DeviceError> {
@@ -536,7 +520,7 @@ impl SlotArrays {
             min_p: words()?,
             seed: device.zeros(slots * 8)?,
             logprob_count: device.upload(&vec![-1_i32; slots])?,
-            recurrent: device.zeros(slots * sizes.head.map_or(16, |head| head.layer.hidden * sizes.element))?,
+            recurrent: device.zeros(slots * sizes.draft.map_or(16, |draft| draft.hidden() * sizes.element))?,
             unread_tokens: device.zeros(slots * MOST_UNREAD * 4)?,
             unread_rows: device.zeros(slots * sizes.unread_row() * MOST_UNREAD + 16)?,
         })

@@ -2,7 +2,7 @@
 
 use tuner::{
     guide::{AcceptanceRow, AcceptanceSource, Guide},
-    selection::Interval,
+    selection::{Interval, IntervalKind},
 };
 
 use crate::{
@@ -94,7 +94,7 @@ fn span(row: &AcceptanceRow, measured: Option<f64>, kind: &str) -> spans::Row {
     let beside = measured.map_or(String::new(), |measured| format!("\nmeasured {measured:.2}"));
     spans::Row {
         name: row.shape.to_string(),
-        interval: Interval { median: row.accept_length, low, high },
+        interval: Interval { median: row.accept_length, low, high, kind: IntervalKind::Confidence, coverage: 0.95 },
         role: Role::Chosen,
         second: measured,
         figure: figures::quantity(row.accept_length),

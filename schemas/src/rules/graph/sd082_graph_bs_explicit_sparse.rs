@@ -19,7 +19,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version:0.5.15.post1
+//! ```launch bad version:0.5.15.post1 also:SD193
 //! sglang serve --model-path Qwen/Qwen3.5-35B-A3B --speculative-algorithm EAGLE --max-running-requests 256 \
 //!   --speculative-num-steps 2 --speculative-eagle-topk 1 --speculative-num-draft-tokens 3 \
 //!   --cuda-graph-bs-decode 1 2 4 8 $(seq 16 8 256)

@@ -1,0 +1,163 @@
+//! What is chosen, and what may be said of it.
+
+use super::{
+    Doubt, Ranked, Verdict,
+    scores::{Lead, Scores},
+};
+use crate::record::Role;
+
+/// Differences that are none: nobody feels one percent. In logarithms.
+const INDIFFERENT: f64 = 0.01;
+/// A gain that is worth to be found: where it is excluded, there is a tie with no speculation. In logarithms.
+const WORTHWHILE: f64 = 0.05;
+/// What may be so far behind the best is no tie, for all that it cannot be told from it. In logarithms.
+const WIDE: f64 = 0.15;
+/// Scatter of single scores beyond which noise is to blame, and not the number of repeats.
+const NOISY: f64 = 0.04;
+/// Share of stalled time, and of trials left out, from which on the machine is to blame.
+const BUSY: f64 = 0.05;
+
+/// A race as it is judged: entries in the rows of the scores.
+pub struct Judge<'a> {
+    /// Their scores by block.
+    pub scores: &'a Scores,
+    /// The row of no speculation with the sweep's own settings.
+    pub off: Option<usize>,
+    /// The rows of no speculation and of the engine's default, through which rows without a common block are compared.
+    pub via: Vec<usize>,
+}
+
+/// What is known of one row.
+#[derive(Clone, Copy, Debug)]
+pub struct Standing {
+    /// Its lead over no speculation; `None` for that itself and without a pair.
+    pub over_off: Option<Lead>,
+    /// What orders it: the lead over no speculation, 0 for that itself; negative infinity without a pair.
+    pub place: f64,
+}
+
+impl Judge<'_> {
+    /// What is known of every row.
+    pub fn standings(&self, rows: usize) -> Vec<Standing> {
+        let standing = |row: usize| {
+            let over_off = self.off.filter(|off| *off != row).and_then(|off| self.scores.lead(row, off, &self.via));
+            let place = if self.off == Some(row) { 0.0 } else { over_off.map_or(f64::NEG_INFINITY, |lead| lead.mean) };
+            Standing { over_off, place }
+        };
+        (0..rows).map(standing).collect()
+    }
+
+    /// How many rows are within reach of the best of them over no speculation: that many comparisons chance may choose from.
+    pub fn contenders(&self, standings: &[Standing]) -> usize {
+        let leads = || standings.iter().filter_map(|standing| standing.over_off);
+        let Some(best) = leads().max_by(|a, b| a.mean.total_cmp(&b.mean)) else { return 1 };
+        let least = best.ends(1).map_or(best.mean, |(low, _)| low);
+        leads().filter(|lead| lead.ends(1).is_none_or(|(_, high)| high >= least)).count().max(1)
+    }
+}
+
+/// Marks what ties with the best, by the rows' own comparison with it.
+pub fn tie(entries: &mut [(usize, &mut Ranked)], judge: &Judge<'_>, comparisons: usize) {
+    let Some(best) = entries.first().map(|(row, _)| *row) else { return };
+    for (row, entry) in entries {
+        if *row == best {
+            entry.tied_with_best = true;
+            continue;
+        }
+        let Some(lead) = judge.scores.lead(*row, best, &judge.via) else { continue };
+        entry.against_best = Some(lead.interval(comparisons));
+        let relation = relation(&lead, comparisons);
+        entry.tied_with_best = relation == Relation::Tied;
+        entry.too_noisy = relation == Relation::Unclear;
+    }
+}
+
+/// How a row stands to a better one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relation {
+    /// Worse.
+    Behind,
+    /// Not to be told apart.
+    Tied,
+    /// Not to be told apart, and perhaps far behind.
+    Unclear,
+}
+
+/// The relation that a lead, which is seldom above 0, comes to.
+pub fn relation(lead: &Lead, comparisons: usize) -> Relation {
+    match lead.ends(comparisons) {
+        // Where the scatter is unknown, indifference is all that can be said.
+        None if lead.mean >= -INDIFFERENT => Relation::Tied,
+        None => Relation::Behind,
+        Some((_, high)) if high < 0.0 && lead.mean < -INDIFFERENT => Relation::Behind,
+        Some((low, _)) if low < -WIDE => Relation::Unclear,
+        Some(_) => Relation::Tied,
+    }
+}
+
+/// The row that is chosen of the entries, best first, and what that says of speculation.
+pub fn choose(
+    entries: &[(usize, &Ranked)],
+    judge: &Judge<'_>,
+    comparisons: usize,
+    blame: &Blame,
+) -> (Option<usize>, Verdict) {
+    let simplest = |rows: Vec<&(usize, &Ranked)>| {
+        rows.into_iter().min_by_key(|(_, entry)| entry.configuration.complexity()).map(|(row, _)| *row)
+    };
+    let off = entries.iter().find(|(_, entry)| entry.role == Role::NoSpeculation).map(|(row, _)| *row);
+    let speculating: Vec<&(usize, &Ranked)> =
+        entries.iter().filter(|(_, entry)| !entry.configuration.is_off()).collect();
+    if off.is_none() || speculating.is_empty() {
+        let tied = entries.iter().filter(|(_, entry)| entry.tied_with_best).collect();
+        return (simplest(tied), Verdict::NotCompared);
+    }
+    let ends = |entry: &Ranked| entry.speedup.filter(|speedup| speedup.coverage > 0.0);
+    let proven: Vec<&(usize, &Ranked)> =
+        speculating.iter().copied().filter(|(_, entry)| ends(entry).is_some_and(|ends| ends.low > 1.0)).collect();
+    if let Some((best, _)) = proven.first() {
+        // Each is held against the best of them itself, and none against another that ties with it.
+        let ties = |(row, _): &&&(usize, &Ranked)| {
+            row == best
+                || judge
+                    .scores
+                    .lead(*row, *best, &judge.via)
+                    .is_some_and(|lead| relation(&lead, comparisons) == Relation::Tied)
+        };
+        return (simplest(proven.iter().filter(ties).copied().collect()), Verdict::Pays);
+    }
+    let highest =
+        |most: f64| speculating.iter().all(|(_, entry)| ends(entry).is_some_and(|ends| ends.high.ln() < most));
+    let verdict = match () {
+        () if highest(INDIFFERENT) => Verdict::DoesNotPay,
+        () if highest(WORTHWHILE) => Verdict::Tie,
+        () => Verdict::CannotTell(blame.doubt(speculating.iter().any(|(_, entry)| entry.speedup.is_some()))),
+    };
+    (off, verdict)
+}
+
+/// What may be to blame where a race cannot tell.
+pub struct Blame {
+    /// Most repeats of a configuration.
+    pub repeats: usize,
+    /// Share of stalled time: median over trials.
+    pub stalled: f64,
+    /// Share of the trials that were left out.
+    pub left_out: f64,
+    /// Relative deviation of single scores, where it is known.
+    pub deviation: Option<f64>,
+}
+
+impl Blame {
+    fn doubt(&self, has_pairs: bool) -> Doubt {
+        let busy = self.stalled > BUSY || self.left_out > BUSY;
+        match self.deviation {
+            _ if !has_pairs && busy => Doubt::BusyMachine,
+            _ if !has_pairs => Doubt::NoPair,
+            None if self.repeats < 2 => Doubt::OneRepeat,
+            Some(deviation) if deviation > NOISY && busy => Doubt::BusyMachine,
+            Some(deviation) if deviation > NOISY => Doubt::Noise,
+            _ => Doubt::FewRepeats,
+        }
+    }
+}

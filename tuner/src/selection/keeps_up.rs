@@ -1,0 +1,27 @@
+//! Whether an open loop tells configurations apart: where all of them keep up with what comes, each serves as much as the others.
+
+use schemas::sweep::Metric;
+
+use crate::record::{ArrivalFigures, Measurement};
+
+/// After the last arrival a configuration that keeps up is done within this share of the whole span, beyond twice the time
+/// of its quickest request.
+const TAIL: f64 = 0.05;
+/// Share of requests in time from which on nearly all are.
+const IN_TIME: f64 = 0.99;
+
+/// Whether all these trials of an open loop keep up with it. Never in a closed loop.
+pub fn all(trials: &[&Measurement], objective: Metric) -> bool {
+    !trials.is_empty() && trials.iter().all(|figures| one(figures, objective))
+}
+
+fn one(figures: &Measurement, objective: Metric) -> bool {
+    let Some(ArrivalFigures { offered_per_s, .. }) = figures.arrivals else { return false };
+    if !(offered_per_s > 0.0 && offered_per_s.is_finite()) {
+        return false;
+    }
+    let span = figures.requests.saturating_sub(1) as f64 / offered_per_s;
+    let tail = figures.elapsed_s - span;
+    let in_time = objective != Metric::Goodput || figures.in_time.is_none_or(|share| share >= IN_TIME);
+    tail <= TAIL * span + 2.0 * figures.latency_ms.min / 1e3 && in_time
+}

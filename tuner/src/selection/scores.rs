@@ -1,0 +1,155 @@
+//! The scores of a race, and what two of its configurations differ by.
+//!
+//! Scores are taken as logarithms, so that differences are ratios. Two configurations are compared within the blocks that both have
+//! (see [`blocks`](super::blocks)): a drift of the machine then falls on both. How far single scores scatter is estimated
+//! from all configurations together, since three repeats of one say next to nothing of it; where the pairs of the two at
+//! hand scatter significantly more than that, only their own scatter counts.
+
+use super::{Interval, IntervalKind};
+use crate::statistics::{
+    median,
+    student::{quantile_above, variance_ratio_above},
+};
+
+/// One-sided error of the intervals: those of all contenders together hold in 99% of races.
+const ERROR: f64 = 0.005;
+/// Two estimates of the scatter are taken for different where chance makes such a difference less often than this.
+const UNLIKE: f64 = 0.05;
+/// No machine is steadier than this, whatever few repeats say: relative deviation of a single score.
+const STEADIEST: f64 = 0.002;
+/// Passes that take the effects of configurations and blocks out where trials are missing. With all there, one does it.
+const PASSES: usize = 32;
+
+/// A row for each configuration, a column for each block; `None` where there is no trial.
+#[derive(Clone, Debug, Default)]
+pub struct Scores {
+    rows: Vec<Vec<Option<f64>>>,
+    scatter: Option<Estimate>,
+}
+
+/// A variance with its degrees of freedom.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Estimate {
+    variance: f64,
+    freedom: f64,
+}
+
+/// How far one configuration is ahead of another, in logarithms.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lead {
+    /// The mean over pairs.
+    pub mean: f64,
+    /// The median over pairs.
+    pub median: f64,
+    /// Blocks that both have; where they have none and both were compared with a third, those of the one that has fewer.
+    pub pairs: usize,
+    /// Standard error of the mean with its degrees of freedom; `None` where the scatter is not known.
+    error: Option<(f64, f64)>,
+}
+
+impl Scores {
+    /// Rows of scores above 0, all of one length.
+    pub fn new(rows: impl IntoIterator<Item = Vec<Option<f64>>>) -> Self {
+        let logarithms = |row: Vec<Option<f64>>| row.into_iter().map(|score| score.map(f64::ln)).collect();
+        let rows: Vec<Vec<Option<f64>>> = rows.into_iter().map(logarithms).collect();
+        let scatter = scatter(&rows);
+        Self { rows, scatter }
+    }
+
+    /// Relative deviation of a single score about the effects of its configuration and its block; `None` where nothing was
+    /// measured twice.
+    pub fn deviation(&self) -> Option<f64> {
+        self.scatter.map(|scatter| scatter.variance.sqrt())
+    }
+
+    /// The lead of one row over another: within the blocks that both have or, where there is none, of both over one of the
+    /// rows `via`.
+    pub fn lead(&self, row: usize, over: usize, via: &[usize]) -> Option<Lead> {
+        let through = |third: &usize| {
+            let (first, second) = (self.direct(row, *third)?, self.direct(over, *third)?);
+            Some(first.less(second))
+        };
+        self.direct(row, over).or_else(|| via.iter().filter_map(through).max_by_key(|lead| lead.pairs))
+    }
+
+    fn direct(&self, row: usize, over: usize) -> Option<Lead> {
+        let (row, over) = (self.rows.get(row)?, self.rows.get(over)?);
+        let pairs: Vec<f64> = row.iter().zip(over).filter_map(|(a, b)| Some((*a)? - (*b)?)).collect();
+        let count = pairs.len() as f64;
+        let mean = pairs.iter().sum::<f64>() / count;
+        let own = Estimate {
+            variance: pairs.iter().map(|pair| (pair - mean).powi(2)).sum::<f64>() / (count - 1.0).max(1.0),
+            freedom: count - 1.0,
+        };
+        // The difference of two scores.
+        let pooled = self.scatter.map(|scatter| Estimate { variance: 2.0 * scatter.variance, ..scatter });
+        let error = pooled.map(|pooled| {
+            let unlike = variance_ratio_above(own.variance / pooled.variance, own.freedom, pooled.freedom) < UNLIKE;
+            let Estimate { variance, freedom } = if unlike { own } else { pooled };
+            ((variance / count).sqrt(), freedom)
+        });
+        Some(Lead { mean, median: median(pairs.clone())?, pairs: pairs.len(), error })
+    }
+}
+
+impl Lead {
+    /// Its ends at a simultaneous level of 99% for so many comparisons; `None` where the scatter is not known.
+    pub fn ends(&self, comparisons: usize) -> Option<(f64, f64)> {
+        let (error, freedom) = self.error?;
+        let reach = error * quantile_above(ERROR / comparisons.max(1) as f64, freedom);
+        Some((self.mean - reach, self.mean + reach))
+    }
+
+    /// As a ratio.
+    pub fn interval(&self, comparisons: usize) -> Interval {
+        match self.ends(comparisons) {
+            Some((low, high)) => Interval {
+                median: self.median.clamp(low, high).exp(),
+                low: low.exp(),
+                high: high.exp(),
+                kind: IntervalKind::Confidence,
+                coverage: 1.0 - 2.0 * ERROR,
+            },
+            None => {
+                let ratio = self.median.exp();
+                Interval { median: ratio, low: ratio, high: ratio, kind: IntervalKind::Single, coverage: 0.0 }
+            }
+        }
+    }
+
+    /// What is left of it beyond another one, both over the same third.
+    fn less(self, other: Self) -> Self {
+        let error = self.error.zip(other.error).map(|(a, b)| (a.0.hypot(b.0), a.1.min(b.1)));
+        Self {
+            mean: self.mean - other.mean,
+            median: self.median - other.median,
+            pairs: self.pairs.min(other.pairs),
+            error,
+        }
+    }
+}
+
+/// The scatter of a single score about the effects of its configuration and its block. It is not made robust: where some trials
+/// are far off and nothing says why, differences are to be believed less.
+fn scatter(rows: &[Vec<Option<f64>>]) -> Option<Estimate> {
+    let columns = rows.iter().map(Vec::len).max()?;
+    let used_rows = rows.iter().filter(|row| row.iter().flatten().count() > 0).count();
+    let used_columns =
+        (0..columns).filter(|at| rows.iter().any(|row| row.get(*at).is_some_and(Option::is_some))).count();
+    let count = rows.iter().flatten().flatten().count();
+    let freedom = (count + 1).checked_sub(used_rows + used_columns).filter(|freedom| *freedom > 0)? as f64;
+    let mut residuals = rows.to_vec();
+    for _ in 0..if count == used_rows * used_columns { 1 } else { PASSES } {
+        residuals.iter_mut().for_each(|row| center(row.iter_mut().flatten()));
+        (0..columns).for_each(|at| center(residuals.iter_mut().filter_map(|row| row.get_mut(at)?.as_mut())));
+    }
+    let squares: f64 = residuals.iter().flatten().flatten().map(|residual| residual * residual).sum();
+    Some(Estimate { variance: (squares / freedom).max(STEADIEST * STEADIEST), freedom })
+}
+
+/// Subtracts the mean.
+fn center<'a>(values: impl Iterator<Item = &'a mut f64>) {
+    let values: Vec<&mut f64> = values.collect();
+    let mean = values.iter().map(|value| **value).sum::<f64>() / values.len().max(1) as f64;
+    values.into_iter().for_each(|value| *value -= mean);
+}
