@@ -305,6 +305,31 @@ pub trait Backend: Send {
     /// When the target's state at a place was not kept, or the device fails.
     fn probabilities(&mut self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError>;
 
+    /// Whether it can change logits before a token is chosen ([`SamplingParams::adjustments`]), and report the
+    /// log-probabilities of prompts. Constant.
+    fn adjusts_logits(&self) -> bool {
+        false
+    }
+
+    /// Tells what comes before the output of a slot that has been opened: its whole prompt, cached or not, and the tokens
+    /// that end it. Asked only where [`adjusts_logits`](Self::adjusts_logits), and only of slots with adjustments.
+    ///
+    /// # Errors
+    /// When the slot is not open.
+    fn adjust(&mut self, _slot: Slot, _prompt: &[u32], _ends: &[u32]) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// Log-probabilities of a slot's prompt, once it has been read.
+    fn prompt_logprobs(&mut self, _slot: Slot) -> Vec<TokenLogprobs> {
+        Vec::new()
+    }
+
+    /// Why a slot has no further token, where that is not the target's doing.
+    fn grammar_failure(&self, _slot: Slot) -> Option<String> {
+        None
+    }
+
     /// Gives a slot back; its pages may be used again by the next [`open`](Self::open), and what they hold stays as it is
     /// until then. Never while a launched round that holds the slot has not been collected.
     fn close(&mut self, slot: Slot);

@@ -206,6 +206,19 @@ impl Engine {
         replay::run(self.scheduler.lend()?, texts, shapes, Some(keeping), progress)
     }
 
+    /// Forgets what the KV cache holds of requests that have ended. Only while idle.
+    ///
+    /// # Errors
+    /// When a request runs.
+    pub fn flush_cache(&mut self) -> Result<(), EngineError> {
+        self.scheduler.flush_cache()
+    }
+
+    /// Whether logits can be changed before a token is chosen, and log-probabilities of prompts be told.
+    pub fn adjusts_logits(&self) -> bool {
+        self.scheduler.backend().adjusts_logits()
+    }
+
     /// What passes read of memory and multiply.
     pub fn cost(&self) -> ModelCost {
         self.scheduler.backend().cost()
@@ -227,6 +240,11 @@ impl Engine {
     /// What the GPU's driver says of it now; `None` on a CPU, and where no driver tells.
     pub fn gpu_state(&self) -> Option<GpuState> {
         self.scheduler.backend().gpu_state()
+    }
+
+    /// Tokens that end an output unless a request ignores them.
+    pub fn end_tokens(&self) -> &[u32] {
+        self.scheduler.end_tokens()
     }
 
     /// What it runs on.
