@@ -289,10 +289,10 @@ fn settings_that_change_the_meaning_are_refused() {
         (&["glm4_moe_air"], json!({"use_qk_norm": true}), "self_attn.q_norm.weight is missing"),
         (&["glm4_moe"], json!({"n_shared_experts": 0}), "shared_experts"),
         (&["glm4_moe"], json!({"n_shared_experts": 2}), "expected [20, 32]"),
-        (&["glm4_moe"], json!({"first_k_dense_replace": 4}), "model.layers.3"),
+        (&["glm4_moe"], json!({"first_k_dense_replace": 4}), "the tensor layers.3.mlp"),
         (&["glm4_moe"], json!({"num_nextn_predict_layers": 0}), "further layer"),
         (&["glm4_moe"], json!({"architectures": ["Glm4ForCausalLM"]}), "Glm4MoeForCausalLM"),
-        (&["qwen3_moe"], json!({"architectures": ["Qwen3ForCausalLM"]}), "model.layers.0.mlp"),
+        (&["qwen3_moe"], json!({"architectures": ["Qwen3ForCausalLM"]}), "layers.0.mlp"),
         (&["mimo"], json!({"num_hidden_layers": 2}), "further layer"),
     ] {
         for name in names {
