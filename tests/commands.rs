@@ -114,7 +114,7 @@ fn a_wrong_tuned_file_is_shown_at_its_place_whoever_reads_it() {
     let tuned = tuned.to_str().expect("a plain path");
     for command in [&["serve", tuned][..], &["generate", tuned, "--prompt", "x"], &["export", tuned, "--to", "sglang"]]
     {
-        check(command, 2, &["LT06", "tuned.toml:2:1", "unknown field `shape`", "2 | shape = 3"]);
+        check(command, 2, &["LT06", "tuned.toml:2:1", "unknown key `shape`", "2 | shape = 3"]);
     }
 }
 
@@ -317,7 +317,11 @@ fn a_sweep_leaves_a_journal_a_tuned_file_and_a_report_that_the_other_commands_ta
     check(&["sweep", text(&sweep), "--out", text(&out), "--resume"], 0, &["0 trials measured, 16 kept"]);
     fs::write(&sweep, fs::read_to_string(&sweep).expect("it").replace("output_length = 16", "output_length = 17"))
         .expect("it");
-    check(&["sweep", text(&sweep), "--out", text(&out), "--resume"], 2, &["another sweep"]);
+    check(
+        &["sweep", text(&sweep), "--out", text(&out), "--resume"],
+        2,
+        &["mean something else", "workload.output_length was 16 and is 17"],
+    );
 
     let tuned = out.join("tuned.toml");
     check(&["report", text(&out), "--out", text(&folder.path().join("again"))], 0, &["report.html"]);
@@ -337,7 +341,7 @@ fn wrong_sweeps_point_at_the_line() {
         let (folder, sweep) = sweep_folder(|content| content.replace(from, to));
         check(&["sweep", text(&sweep), "--out", text(&folder.path().join("out"))], 2, words);
     };
-    with("repeats = 2", "repeat = 2", &["sweep.toml:15:1", "unknown field `repeat`"]);
+    with("repeats = 2", "repeat = 2", &["sweep.toml:15:1", "unknown key `repeat`", "did you mean `repeats`?"]);
     with("\"2,2,4\"", "\"2,2,9\"", &["sweep.toml:13", "larger than the 7 nodes"]);
     with("output_length = 16", "output_length = 9999", &["does not fit the context"]);
     with("random = { input_length = 24 }", "prompts = \"none.jsonl\"", &["none.jsonl"]);

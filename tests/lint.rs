@@ -188,7 +188,7 @@ fn settings_come_from_the_nearest_file_above_and_flags_win() {
     assert_eq!(codes(&["d/run.sh", "--select", "SD07"]), ["SD070"]);
     assert_eq!(codes(&["a/run.sh", "--ignore", "SD023"]), Vec::<String>::new());
     assert_eq!(codes(&["run.sh", "a/run.sh"]), ["SD070", "SD023", "SD023"]);
-    place.check(&["e/run.sh"], 2, &["spectune.toml:2:1", "unknown field"]);
+    place.check(&["e/run.sh"], 2, &["spectune.toml:2:1", "unknown key"]);
     place.check(&["run.sh", "--select", "trees"], 2, &["did you mean 'tree'"]);
 }
 

@@ -3,7 +3,9 @@
 //! accept length is near SGLang's own (bfloat16, on a GPU).
 //!
 //! The tiny pair ships with the repository. For the small one, set `SPECTUNE_MODELS` to a folder that holds
-//! `small/{target,eagle3,eagle2}` and `SPECTUNE_REFERENCE` to the folder of `small.json`. `SPECTUNE_DEVICE=cuda:0` runs
+//! `small/{target,eagle3,eagle2}` and `SPECTUNE_REFERENCE` to the folder of `small.json`. For trained checkpoints of other
+//! families, set `SPECTUNE_FAMILIES` to a folder of `NAME/{target,reference.json}`, with `NAME/eagle3` where the family
+//! drafts with a head and not with its own MTP layer. Both are ignored unless asked for (`--ignored`). `SPECTUNE_DEVICE=cuda:0` runs
 //! them on a GPU, in float32 and batch-invariant; with `SPECTUNE_DTYPE=bfloat16` in that type and in the default mode,
 //! where text may leave the reference at near ties, and accept lengths have to be within 5% of the float32 replay's
 //! (what is more than 3% off that or SGLang's own is printed).
@@ -31,6 +33,24 @@ struct Reference {
     eagle3: BTreeMap<String, Shape>,
     eagle2: BTreeMap<String, Shape>,
 }
+
+/// The reference of a family, which has one kind of draft.
+#[derive(Deserialize)]
+struct FamilyReference {
+    max_new_tokens: usize,
+    prompts: Vec<Prompt>,
+    shapes: BTreeMap<String, Shape>,
+}
+
+/// What drafts: a folder of its own, or the target's MTP layer.
+struct Draft {
+    folder: Option<&'static str>,
+    algorithm: &'static str,
+}
+
+const EAGLE3: Draft = Draft { folder: Some("eagle3"), algorithm: "EAGLE3" };
+const EAGLE2: Draft = Draft { folder: Some("eagle2"), algorithm: "EAGLE" };
+const MTP: Draft = Draft { folder: None, algorithm: "NEXTN" };
 
 #[derive(Deserialize)]
 struct Prompt {
@@ -60,17 +80,37 @@ struct Sglang {
 #[test]
 fn tiny_agrees_with_the_references() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    check(&root.join("models/tiny"), &root.join("tests/data/reference/tiny.json"));
+    check_pair(&root.join("models/tiny"), &root.join("tests/data/reference/tiny.json"));
 }
 
 #[test]
+#[ignore = "needs SPECTUNE_MODELS and SPECTUNE_REFERENCE, the folders of the small pair and of small.json"]
 fn small_agrees_with_the_references() {
-    let folders = (std::env::var_os("SPECTUNE_MODELS"), std::env::var_os("SPECTUNE_REFERENCE"));
-    let (Some(models), Some(reference)) = folders else {
-        eprintln!("skipped: SPECTUNE_MODELS and SPECTUNE_REFERENCE are not set");
-        return;
-    };
-    check(&PathBuf::from(models).join("small"), &PathBuf::from(reference).join("small.json"));
+    let folder = |name: &str| PathBuf::from(std::env::var_os(name).unwrap_or_else(|| panic!("{name} is not set")));
+    check_pair(&folder("SPECTUNE_MODELS").join("small"), &folder("SPECTUNE_REFERENCE").join("small.json"));
+}
+
+#[test]
+#[ignore = "needs SPECTUNE_FAMILIES, a folder of trained checkpoints (models/families/README.md)"]
+fn families_agree_with_their_references() {
+    let folder = PathBuf::from(std::env::var_os("SPECTUNE_FAMILIES").expect("SPECTUNE_FAMILIES is set"));
+    let wanted = std::env::var("SPECTUNE_FAMILY").ok();
+    let mut found = Vec::new();
+    for name in ["qwen3_moe", "mimo", "glm4_moe"] {
+        let models = folder.join(name);
+        if !models.join("reference.json").exists() || wanted.as_ref().is_some_and(|wanted| wanted != name) {
+            continue;
+        }
+        println!("{name}");
+        let text = std::fs::read_to_string(models.join("reference.json")).expect("the reference file");
+        let FamilyReference { max_new_tokens, prompts, shapes } = serde_json::from_str(&text).expect("a reference");
+        let reference = Reference { max_new_tokens, prompts, eagle3: BTreeMap::new(), eagle2: BTreeMap::new() };
+        let draft = if models.join("eagle3").exists() { EAGLE3 } else { MTP };
+        check(&models, &reference, &[(draft, &shapes)]);
+        found.push(name);
+    }
+    assert!(!found.is_empty(), "no family in {}", folder.display());
+    println!("checked: {}", found.join(", "));
 }
 
 /// The type that is computed in, where it is not float32.
@@ -78,36 +118,41 @@ fn halves() -> Option<String> {
     std::env::var("SPECTUNE_DTYPE").ok().filter(|dtype| dtype != "float32")
 }
 
-fn check(models: &Path, reference: &Path) {
+fn check_pair(models: &Path, reference: &Path) {
     let text = std::fs::read_to_string(reference).expect("the reference file");
     let reference: Reference = serde_json::from_str(&text).expect("a reference");
+    check(models, &reference, &[(EAGLE3, &reference.eagle3), (EAGLE2, &reference.eagle2)]);
+}
+
+fn check(models: &Path, reference: &Reference, drafts: &[(Draft, &BTreeMap<String, Shape>)]) {
     let mut plain: Option<Vec<Completion>> = None;
-    println!("head   shape     accept  float32  SGLang  rounds that differ");
-    for (head, algorithm, shapes) in [("eagle3", "EAGLE3", &reference.eagle3), ("eagle2", "EAGLE", &reference.eagle2)] {
-        let mut engine = load(models, head, algorithm);
-        let without = run(&mut engine, &reference, TreeShape::OFF);
-        check_greedy(&reference, &without);
+    println!("draft  shape     accept  float32  SGLang  rounds that differ");
+    for (draft, shapes) in drafts {
+        let head = draft.algorithm;
+        let mut engine = load(models, draft);
+        let without = run(&mut engine, reference, TreeShape::OFF);
+        check_greedy(reference, &without);
         let unchanged = plain.as_ref().is_none_or(|plain| ids(plain) == ids(&without));
         assert!(unchanged, "the head changes plain decoding");
-        for (shape, expected) in shapes {
-            let completions = run(&mut engine, &reference, shape.parse().expect("a shape"));
+        for (shape, expected) in *shapes {
+            let completions = run(&mut engine, reference, shape.parse().expect("a shape"));
             if halves().is_some() {
-                check_greedy(&reference, &completions);
+                check_greedy(reference, &completions);
                 check_accept_length(head, shape, expected, &completions);
                 continue;
             }
             assert_eq!(ids(&completions), ids(&without), "{head} {shape}: output differs from plain decoding");
-            check_rounds(&reference, head, shape, expected, &completions);
+            check_rounds(reference, head, shape, expected, &completions);
         }
         plain = Some(without);
     }
 }
 
-fn load(models: &Path, head: &str, algorithm: &str) -> Engine {
+fn load(models: &Path, draft: &Draft) -> Engine {
     let options = EngineOptions {
         model_path: models.join("target"),
-        draft_model_path: Some(models.join(head)),
-        algorithm: Some(algorithm.into()),
+        draft_model_path: draft.folder.map(|folder| models.join(folder)),
+        algorithm: Some(draft.algorithm.into()),
         max_running_requests: 20,
         page_size: 16,
         context_length: Some(512),

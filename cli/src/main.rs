@@ -6,6 +6,7 @@ mod commands;
 mod engine_flags;
 mod exit;
 mod setup;
+mod sweep_inputs;
 mod terminal;
 
 use std::process::ExitCode;

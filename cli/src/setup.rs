@@ -3,10 +3,11 @@
 use std::{error::Error, fmt, fs::File, io::Read, path::Path, time::Duration};
 
 use anyhow::{Context, bail};
-use engine::{Engine, EngineError, EngineOptions, ShapePolicy};
+use engine::{Engine, EngineOptions, ShapePolicy};
 use indicatif::ProgressBar;
 use schemas::{
     diagnostic::{Diagnostic, Findings, Format, render},
+    kind::FileKind,
     text::Source,
     tuned::TunedFile,
 };
@@ -76,6 +77,22 @@ impl fmt::Display for WrongFile {
 
 impl Error for WrongFile {}
 
+/// Reads a tuned file and repeats its warnings.
+///
+/// # Errors
+/// When it cannot be read, or is no tuned file.
+pub fn read_tuned(path: &Path) -> anyhow::Result<TunedFile> {
+    let source = read_source(path)?;
+    if FileKind::of(source.text()) == Some(FileKind::Sweep) {
+        bail!("{0} is a sweep file, not a tuned one: `spectune sweep {0}` makes a tuned file of it", path.display());
+    }
+    let tuned = TunedFile::read(&source).map_err(|finding| WrongFile::new(source, finding))?;
+    for caveat in tuned.caveats() {
+        terminal::note(&format!("warning: {}: {caveat}", path.display()));
+    }
+    Ok(tuned)
+}
+
 /// The engine's options: those of the tuned file, then the flags, which win.
 ///
 /// # Errors
@@ -83,11 +100,7 @@ impl Error for WrongFile {}
 pub fn engine_options(tuned: Option<&Path>, flags: &EngineFlags) -> anyhow::Result<EngineOptions> {
     let base = match tuned {
         None => EngineOptions::default(),
-        Some(path) => {
-            let source = read_source(path)?;
-            let tuned = TunedFile::read(&source).map_err(|finding| WrongFile::new(source, finding))?;
-            engine::options::from_tuned(&tuned, &folder_of(path))?
-        }
+        Some(path) => engine::options::from_tuned(&read_tuned(path)?, &folder_of(path))?,
     };
     let words = with_folders(&flags.words)?;
     let (_source, launch, _problems) = schemas::launch::from_arguments(&words);
@@ -120,7 +133,8 @@ pub fn load(options: EngineOptions) -> anyhow::Result<Engine> {
     if options.makes_up_acceptance() {
         terminal::note("note: acceptance is simulated: rounds are timed, and what is generated means nothing");
     }
-    waiting("loading models", |bar| Engine::load_watched(options, &mut |ready, all| show_graphs(bar, ready, all)))
+    let load = |bar: &ProgressBar| Engine::load_watched(options, &mut |ready, all| show_graphs(bar, ready, all));
+    Ok(waiting("loading models", load)?)
 }
 
 /// Gives a loaded engine another policy, with a bar on a terminal.
@@ -128,20 +142,21 @@ pub fn load(options: EngineOptions) -> anyhow::Result<Engine> {
 /// # Errors
 /// As [`Engine::set_policy`].
 pub fn set_policy(engine: &mut Engine, policy: ShapePolicy) -> anyhow::Result<()> {
-    waiting("getting ready", |bar| engine.set_policy_watched(policy, &mut |ready, all| show_graphs(bar, ready, all)))
+    let set = |bar: &ProgressBar| engine.set_policy_watched(policy, &mut |ready, all| show_graphs(bar, ready, all));
+    Ok(waiting("getting ready", set)?)
 }
 
 /// Does what takes a while, and says so by a bar, on a terminal.
 ///
 /// # Errors
 /// Those of the work.
-pub fn waiting<R>(what: &str, work: impl FnOnce(&ProgressBar) -> Result<R, EngineError>) -> anyhow::Result<R> {
-    let bar = terminal::bar(1, "{bar:32}  {elapsed} gone  {msg}").unwrap_or_else(ProgressBar::hidden);
+pub fn waiting<R, E>(what: &str, work: impl FnOnce(&ProgressBar) -> Result<R, E>) -> Result<R, E> {
+    let bar = terminal::bar(1, "{bar:32}  {elapsed} elapsed  {wide_msg}").unwrap_or_else(ProgressBar::hidden);
     bar.set_message(what.to_owned());
     bar.enable_steady_tick(Duration::from_millis(200));
     let done = work(&bar);
     bar.finish_and_clear();
-    Ok(done?)
+    done
 }
 
 fn show_graphs(bar: &ProgressBar, ready: usize, all: usize) {

@@ -27,7 +27,7 @@ pub fn start_log() {
 /// Prints an error with its causes, in one paragraph; of a file that is wrong, the place in its text.
 pub fn print_error(error: &anyhow::Error) {
     if let Some(wrong) = error.downcast_ref::<WrongFile>() {
-        return note(wrong.shown(stderr_is_coloured()).trim_end());
+        return lines(wrong.shown(stderr_is_coloured()).trim_end());
     }
     let (start, end) = if stderr_is_coloured() { ("\u{1b}[1;31m", "\u{1b}[0m") } else { ("", "") };
     let mut text = format!("{start}error{end}: {error}\n");
@@ -39,12 +39,62 @@ pub fn print_error(error: &anyhow::Error) {
             shown = cause;
         }
     }
-    let _ = stderr().write_all(text.as_bytes());
+    note(text.trim_end());
 }
 
-/// Prints a remark for the user.
+/// Prints a remark for the user; on a terminal its lines break between words.
 pub fn note(text: &str) {
+    lines(&wrapped_for_stderr(text));
+}
+
+/// Prints lines for the user as they are: parts of files, drawings.
+pub fn lines(text: &str) {
     let _ = writeln!(stderr(), "{text}");
+}
+
+/// Text whose lines fit the terminal behind standard error; as it is where there is none.
+pub fn wrapped_for_stderr(text: &str) -> String {
+    match terminal_size::terminal_size_of(stderr()) {
+        Some((terminal_size::Width(width), _)) => wrapped(text, usize::from(width)),
+        None => text.to_owned(),
+    }
+}
+
+/// Text whose lines have at most `width` characters, where words allow it: a longer word has a line of its own. What goes on
+/// in another line stands under the beginning of its first.
+fn wrapped(text: &str, width: usize) -> String {
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let indent = line.len() - line.trim_start().len();
+        let (mut now, mut used) = (line[..indent].to_owned(), indent);
+        for (at, word) in line.trim_start().split(' ').enumerate() {
+            let length = shown_length(word);
+            if at > 0 && used + 1 + length > width && used > indent {
+                lines.push(std::mem::replace(&mut now, " ".repeat(indent)));
+                used = indent;
+            } else if at > 0 {
+                now.push(' ');
+                used += 1;
+            }
+            now.push_str(word);
+            used += length;
+        }
+        lines.push(now);
+    }
+    lines.join("\n")
+}
+
+/// Characters of a word as they are shown: colours take no room.
+fn shown_length(word: &str) -> usize {
+    let mut hidden = false;
+    let shown = word.chars().filter(|character| {
+        let starts = *character == '\u{1b}';
+        let ends = hidden && *character == 'm';
+        let shows = !hidden && !starts;
+        hidden = (hidden || starts) && !ends;
+        shows
+    });
+    shown.count()
 }
 
 /// A bar of so many steps, on a terminal.
@@ -94,4 +144,31 @@ pub fn width() -> usize {
 
 fn colour_is_wanted() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_break_between_words() {
+        let check = |text: &str, width: usize, expected: &str| assert_eq!(wrapped(text, width), expected, "{text}");
+        check("num_steps and topk go together", 20, "num_steps and topk\ngo together");
+        check("  caused by: a file of that name", 16, "  caused by: a\n  file of that\n  name");
+        check("see /a/path/that/is/longer/than/all now", 12, "see\n/a/path/that/is/longer/than/all\nnow");
+        check("one\n\ntwo", 80, "one\n\ntwo");
+        check("\u{1b}[1;31merror\u{1b}[0m: no", 9, "\u{1b}[1;31merror\u{1b}[0m: no");
+        check("", 10, "");
+    }
+
+    #[test]
+    fn no_line_is_longer_than_it_must_be() {
+        let text = "a bb ccc dddd eeeee ffffff ggggggg";
+        for width in 1..40 {
+            for line in wrapped(text, width).lines() {
+                assert!(line.chars().count() <= width.max(7), "{width}: {line}");
+            }
+            assert_eq!(wrapped(text, width).split_whitespace().collect::<Vec<_>>().join(" "), text);
+        }
+    }
 }

@@ -5,23 +5,24 @@
 //! round n + 1 before it reads round n. What replay keeps of a target on disk ([`TargetStates`]) passes as bytes that only
 //! the backend reads.
 
-mod asking;
 pub mod cpu;
 pub mod cuda;
 mod states;
-mod traffic;
+mod verify_plan;
 
 use std::{ops::Range, time::Duration};
 
 use schemas::tree::TreeShape;
 
 pub use self::{
-    asking::{Asking, inner_rows, target_passes},
     states::{StateRow, TargetStates},
-    traffic::Traffic,
+    verify_plan::{VerifyPlan, inner_rows, target_passes},
 };
-pub use crate::tree::{Pool, Wanted};
-use crate::{error::EngineError, request::SamplingParams};
+use crate::{error::EngineError, request::SamplingParams, spec::ModelCost};
+pub use crate::{
+    token::{ProducedToken, TokenLogprobs},
+    tree::{Pool, Wanted},
+};
 pub use kernels::device::GpuState;
 
 /// Tokens of a sequence that the draft may leave unread at most. Rounds without speculation leave theirs to be read
@@ -104,24 +105,6 @@ pub struct Round<'a> {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a launched round must be collected"]
 pub struct Ticket(pub u64);
-
-/// A token that the target produced.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ProducedToken {
-    /// Its id.
-    pub id: u32,
-    /// Its log-probability and the best alternatives, where the request asks for them.
-    pub logprobs: Option<TokenLogprobs>,
-}
-
-/// Log-probabilities at one position, of the target's distribution before temperature and filters.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TokenLogprobs {
-    /// Of the produced token.
-    pub logprob: f32,
-    /// The best tokens, best first.
-    pub top: Vec<(u32, f32)>,
-}
 
 /// What one request got from a round, or from the end of its prompt.
 #[derive(Clone, Debug, PartialEq)]
@@ -216,8 +199,8 @@ pub trait Backend: Send {
         None
     }
 
-    /// What its passes read of memory. Constant.
-    fn traffic(&self) -> Traffic;
+    /// What its passes read of memory and multiply. Constant.
+    fn cost(&self) -> ModelCost;
 
     /// Bytes a second that the device reads of its memory, measured now with memory that is free.
     ///
@@ -321,6 +304,31 @@ pub trait Backend: Send {
     /// # Errors
     /// When the target's state at a place was not kept, or the device fails.
     fn probabilities(&mut self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError>;
+
+    /// Whether it can change logits before a token is chosen ([`SamplingParams::adjustments`]), and report the
+    /// log-probabilities of prompts. Constant.
+    fn adjusts_logits(&self) -> bool {
+        false
+    }
+
+    /// Tells what comes before the output of a slot that has been opened: its whole prompt, cached or not, and the tokens
+    /// that end it. Asked only where [`adjusts_logits`](Self::adjusts_logits), and only of slots with adjustments.
+    ///
+    /// # Errors
+    /// When the slot is not open.
+    fn adjust(&mut self, _slot: Slot, _prompt: &[u32], _ends: &[u32]) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// Log-probabilities of a slot's prompt, once it has been read.
+    fn prompt_logprobs(&mut self, _slot: Slot) -> Vec<TokenLogprobs> {
+        Vec::new()
+    }
+
+    /// Why a slot has no further token, where that is not the target's doing.
+    fn grammar_failure(&self, _slot: Slot) -> Option<String> {
+        None
+    }
 
     /// Gives a slot back; its pages may be used again by the next [`open`](Self::open), and what they hold stays as it is
     /// until then. Never while a launched round that holds the slot has not been collected.

@@ -66,9 +66,10 @@ pub struct Bench {
     pub accept_length: f64,
     /// Whether acceptance was made up instead of measured.
     pub simulated: bool,
-    /// What a round would take if it did nothing but read, once for each pass, the weights it needs, and the cache.
+    /// What a round would take if it did nothing but read, once for each pass, the weights it needs, and the cache. `None`
+    /// where rounds are faster than that: then the processor's caches hold what they read, and memory is not the limit.
     pub memory_floor_ms: Option<f64>,
-    /// Floor / median round. Above 1 where the processor's caches hold the weights.
+    /// Floor / median round, at most 1.
     pub share_of_floor: Option<f64>,
     /// Loading the engine.
     pub startup_s: f64,
@@ -151,8 +152,9 @@ pub fn run(engine: &mut Engine, plan: &Plan) -> Result<Bench, EngineError> {
     let rate = Spread::of(rates).unwrap_or(round_ms);
     let prefill = runs.iter().map(|seen| (load.batch_size * load.input_len) as f64 / seen.prefill.as_secs_f64());
     let shape = engine.options().policy.shape(load.batch_size);
-    let bytes = engine.traffic().of_round(shape, load.batch_size, load.input_len + load.output_len / 2);
-    let floor = Some(bytes as f64 / bandwidth * 1e3).filter(|floor| floor.is_finite());
+    let bytes = engine.cost().of_round(shape, load.batch_size, load.input_len + load.output_len / 2);
+    // A floor that is beaten is none.
+    let floor = Some(bytes as f64 / bandwidth * 1e3).filter(|floor| *floor <= round_ms.median);
     let tokens: usize = runs.iter().map(|seen| seen.all_tokens).sum();
     let request_rounds: usize = runs.iter().map(|seen| seen.all_request_rounds).sum();
     Ok(Bench {
@@ -300,7 +302,8 @@ mod tests {
         let plan = Plan {
             load: load(3, 10, 24),
             repeats: 2,
-            bandwidth: 1e9,
+            // So fast that reading is never the whole of a round.
+            bandwidth: 1e15,
             startup: Duration::from_secs(2),
             shape_change: Duration::ZERO,
         };
@@ -313,6 +316,9 @@ mod tests {
         assert!((bench.tokens_per_s_per_user * 3.0 / bench.output_tokens_per_s - 1.0).abs() < 1e-9);
         let share = bench.memory_floor_ms.expect("a floor") / bench.round_ms.median;
         assert_eq!((bench.share_of_floor, bench.simulated), (Some(share), false));
+        assert!(share <= 1.0, "{bench:?}");
+        let cached = run(&mut engine, &Plan { bandwidth: 1.0, ..plan }).expect("it runs");
+        assert_eq!((cached.memory_floor_ms, cached.share_of_floor), (None, None), "rounds beat that floor");
         let json = serde_json::to_value(&bench).expect("it is data");
         assert_eq!((&json["batch_size"], &json["startup_s"]), (&3.into(), &2.0.into()));
         assert_eq!(json["fingerprint"]["device"], "cpu");

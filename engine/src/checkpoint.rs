@@ -3,10 +3,12 @@
 mod folder;
 mod hash;
 mod safetensors;
+mod tensors;
 mod token_map;
 mod weights;
 
 pub use folder::Folder;
 pub use schemas::model::GenerationConfig;
+pub(crate) use tensors::{LinearWeights, Tensors};
 pub use token_map::read_token_map;
 pub use weights::Weights;

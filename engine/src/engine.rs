@@ -7,14 +7,16 @@ use std::{ops::ControlFlow, time::Duration};
 use schemas::tree::TreeShape;
 
 use crate::{
-    backend::{Capacity, DeviceInfo, GpuState, Traffic},
+    backend::{Capacity, DeviceInfo, GpuState},
     checkpoint::GenerationConfig,
     error::EngineError,
+    identity::Identity,
     load::{Loaded, load},
     options::{EngineOptions, ShapePolicy},
     replay::{self, Acceptance, KeepStates, Keeping, ReplayProgress, ReplayText},
     request::{Completion, Event, FinishReason, Request, RequestId},
     scheduler::{ModelEnds, Reuse, Scheduler, SchedulerOptions, Statistics},
+    spec::ModelCost,
     text::Text,
 };
 
@@ -25,17 +27,6 @@ pub struct Engine {
     scheduler: Scheduler,
     text: Option<Text>,
     generation: GenerationConfig,
-}
-
-/// What identifies the models of an engine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// The name under which the target is served: the last part of its path.
-    pub name: String,
-    /// Hash of the target's files.
-    pub target: String,
-    /// Hash of the draft's files, where there is a draft.
-    pub draft: Option<String>,
 }
 
 impl Engine {
@@ -215,9 +206,22 @@ impl Engine {
         replay::run(self.scheduler.lend()?, texts, shapes, Some(keeping), progress)
     }
 
-    /// What passes read of memory.
-    pub fn traffic(&self) -> Traffic {
-        self.scheduler.backend().traffic()
+    /// Forgets what the KV cache holds of requests that have ended. Only while idle.
+    ///
+    /// # Errors
+    /// When a request runs.
+    pub fn flush_cache(&mut self) -> Result<(), EngineError> {
+        self.scheduler.flush_cache()
+    }
+
+    /// Whether logits can be changed before a token is chosen, and log-probabilities of prompts be told.
+    pub fn adjusts_logits(&self) -> bool {
+        self.scheduler.backend().adjusts_logits()
+    }
+
+    /// What passes read of memory and multiply.
+    pub fn cost(&self) -> ModelCost {
+        self.scheduler.backend().cost()
     }
 
     /// Bytes a second that the device reads of its memory, measured now.
@@ -236,6 +240,11 @@ impl Engine {
     /// What the GPU's driver says of it now; `None` on a CPU, and where no driver tells.
     pub fn gpu_state(&self) -> Option<GpuState> {
         self.scheduler.backend().gpu_state()
+    }
+
+    /// Tokens that end an output unless a request ignores them.
+    pub fn end_tokens(&self) -> &[u32] {
+        self.scheduler.end_tokens()
     }
 
     /// What it runs on.

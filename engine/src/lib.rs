@@ -1,34 +1,42 @@
-//! Runs a target with its draft: checkpoints, models, trees, KV cache, scheduler, backends, HTTP server.
+//! Runs a target with its draft: checkpoints, models, trees, KV cache, scheduler, backends.
 //!
 //! The way of a request: [`Engine::submit`] checks it and puts it in the queue; [`Engine::step`] admits what fits,
 //! takes prompts in and runs one round for the whole batch on the [`Backend`](backend::Backend); what a round yields
-//! comes back as [`Event`]s. One thread owns an engine; the HTTP server talks to it over channels.
+//! comes back as [`Event`]s. One thread owns an engine; others talk to it over channels of their own (crate `server`).
 //! [`Engine::time_rounds`] times rounds without a workload.
 #![forbid(unsafe_code)]
 
+mod adjust;
 pub mod backend;
 pub mod bench;
 pub mod checkpoint;
+mod drafts;
 pub mod engine;
 pub mod error;
+mod families;
+pub mod identity;
 pub mod load;
 mod memory;
-mod model;
 pub mod options;
 pub mod replay;
 pub mod request;
 mod sampling;
 pub mod scheduler;
 pub mod selftest;
-pub mod server;
+pub mod spec;
 pub mod text;
+mod token;
 mod tree;
 
 /// What fingerprints call this engine: figures of two versions are not compared.
 pub const NAME_AND_VERSION: &str = concat!("spectune ", env!("CARGO_PKG_VERSION"));
 
-pub use engine::{Engine, Identity, timing};
+pub use adjust::{Adjustments, Constraint, Follow, Grammar};
+pub use engine::{Engine, timing};
 pub use error::EngineError;
+pub use identity::Identity;
 pub use options::{DeviceChoice, EngineOptions, ShapePolicy};
 pub use replay::{Acceptance, KeepStates, ReplayProgress, ReplayText};
-pub use request::{Completion, Event, FinishReason, Request, RequestId, SamplingParams, StopConditions};
+pub use request::{
+    Completion, Event, FinishReason, OutputText, PromptLogprobs, Request, RequestId, SamplingParams, StopConditions,
+};

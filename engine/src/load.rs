@@ -1,23 +1,22 @@
 //! From options to models on a device.
 
-mod shapes;
-
 use std::path::Path;
 
 use kernels::device::{Device, DeviceError, Element};
 use schemas::sweep::LARGEST;
 
-pub use self::shapes::{SHAPES, ShapeOfModel, shape_of};
 use crate::{
     backend::{
         Backend, cpu,
         cuda::{self, AttentionKernels, CudaOptions, Models, WeightSource},
     },
     checkpoint::{Folder, GenerationConfig, Weights, read_token_map},
-    engine::Identity,
+    drafts::{DraftFrom, DraftTarget, read_draft, read_own_draft, restricted},
     error::EngineError,
-    model::{HeadFacts, TargetFacts, head_facts},
+    families::read_target,
+    identity::Identity,
     options::{DeviceChoice, EngineOptions, LoadFormat},
+    spec::{DraftSpec, TargetSpec, published},
     text::Text,
 };
 
@@ -53,24 +52,21 @@ pub fn load(options: &EngineOptions) -> Result<Loaded, EngineError> {
 
 fn checkpoint(options: &EngineOptions, device: Option<(Device, String)>) -> Result<Loaded, EngineError> {
     let folder = Folder::open(&options.model_path)?;
-    let draft = options.draft_model_path.as_deref().map(Folder::open).transpose()?;
-    if draft.is_none() && options.policy.speculates() {
-        return Err(EngineError::Configuration(
-            "speculation needs a draft: give --speculative-draft-model-path, or leave the tree shape out".into(),
-        ));
-    }
+    let draft = DraftFrom::options(options)?;
     let made_for = folder.config.derived_context_length();
     let context_length = context_length(&options.model_path.display().to_string(), made_for, options.context_length)?;
     let backend: Box<dyn Backend> = match device {
         None => Box::new(cpu::load(&folder, draft.as_ref(), options, context_length)?),
         Some((device, name)) => {
             let weights = folder.weights()?;
-            let target = TargetFacts::read(&folder, &weights)?;
-            let head = draft.as_ref().map(|draft| head(draft, &target, options)).transpose()?;
+            let spec = read_target(&folder, &weights)?;
+            let draft = draft.as_ref().map(|draft| draft_of(draft, &folder, &weights, &spec, options)).transpose()?;
             let element = element(&options.dtype, folder.config.weights_dtype())?;
             let models = Models {
-                target: (target, WeightSource::Checkpoint(&weights)),
-                head: head.as_ref().map(|(facts, weights)| (facts.clone(), WeightSource::Checkpoint(weights))),
+                target: (spec, WeightSource::Checkpoint(&weights)),
+                draft: draft
+                    .as_ref()
+                    .map(|(spec, own)| (spec.clone(), WeightSource::Checkpoint(own.as_ref().unwrap_or(&weights)))),
             };
             Box::new(cuda::load(device, name, models, cuda_options(options, element, context_length))?)
         }
@@ -85,7 +81,11 @@ fn checkpoint(options: &EngineOptions, device: Option<(Device, String)>) -> Resu
         identity: Identity {
             name: name(&options.model_path),
             target: folder.hash()?,
-            draft: draft.as_ref().map(Folder::hash).transpose()?,
+            draft: match &draft {
+                None => None,
+                Some(DraftFrom::Folder(folder)) => Some(folder.hash()?),
+                Some(DraftFrom::Target) => Some(folder.hash()?),
+            },
         },
         context_length,
         text,
@@ -94,9 +94,22 @@ fn checkpoint(options: &EngineOptions, device: Option<(Device, String)>) -> Resu
     })
 }
 
-fn head(folder: &Folder, target: &TargetFacts, options: &EngineOptions) -> Result<(HeadFacts, Weights), EngineError> {
-    let weights = folder.weights()?;
-    Ok((head_facts(folder, &weights, target, options)?, weights))
+/// What a draft is, with its tensors where they are not the target's.
+fn draft_of(
+    draft: &DraftFrom,
+    folder: &Folder,
+    weights: &Weights,
+    spec: &TargetSpec,
+    options: &EngineOptions,
+) -> Result<(DraftSpec, Option<Weights>), EngineError> {
+    let target = DraftTarget { folder, spec };
+    match draft {
+        DraftFrom::Target => Ok((read_own_draft(weights, target, options)?, None)),
+        DraftFrom::Folder(folder) => {
+            let own = folder.weights()?;
+            Ok((read_draft(folder, &own, target, options)?, Some(own)))
+        }
+    }
 }
 
 /// Random weights of a published shape: what a round takes hardly depends on their values, as long as they differ. (Products of
@@ -107,22 +120,25 @@ fn random(options: &EngineOptions, device: Option<(Device, String)>) -> Result<L
             "--load-format dummy needs the shape of the weights: give --model-shape".into(),
         ));
     };
-    let shape = shape_of(name)?;
+    let shape = published(name)?;
     let Some((device, device_name)) = device else {
         return Err(EngineError::Configuration(
             "--load-format dummy makes weights on a CUDA device; on the CPU give --model-path a checkpoint".into(),
         ));
     };
     let context_length = context_length(name, shape.context_length, options.context_length)?;
-    let head = match &options.token_map {
-        Some(path) => shape.head().with_token_map(read_token_map(path, shape.target().vocabulary)?)?,
-        None => shape.head(),
+    let target = shape.target(options.num_layers)?;
+    let draft = shape.draft(&target);
+    let draft = match &options.token_map {
+        Some(path) => restricted(draft, read_token_map(path, target.vocabulary)?)?,
+        None => draft,
     };
-    let source = || WeightSource::Random { biased: shape.biased, head_norms: shape.head_norms };
-    let models = Models {
-        target: (shape.target(), source()),
-        head: Some((head, WeightSource::Random { biased: false, head_norms: false })),
+    let name = match options.num_layers {
+        Some(layers) => format!("{name} of {layers} layers"),
+        None => name.to_owned(),
     };
+    let algorithm = draft.algorithm();
+    let models = Models { target: (target, WeightSource::Random), draft: Some((draft, WeightSource::Random)) };
     let element = element(&options.dtype, Some("bfloat16"))?;
     let backend = cuda::load(device, device_name, models, cuda_options(options, element, context_length))?;
     Ok(Loaded {
@@ -130,7 +146,7 @@ fn random(options: &EngineOptions, device: Option<(Device, String)>) -> Result<L
         identity: Identity {
             name: format!("random {name}"),
             target: format!("random {name}"),
-            draft: Some(format!("random {name} {}", shape.algorithm())),
+            draft: Some(format!("random {name} {algorithm}")),
         },
         context_length,
         text: None,
@@ -169,7 +185,7 @@ fn cuda_options(options: &EngineOptions, element: Element, context_length: usize
             Some("tiles") => Some(AttentionKernels::Tiles),
             _ => None,
         },
-        asking: options.asking,
+        verify_plan: options.verify_plan,
         simulate_accept_length: options.simulate_accept_length,
     }
 }

@@ -12,7 +12,7 @@ use std::{
 use schemas::{resolve::default_capture_sizes, tree::TreeShape, tuned::TunedFile};
 
 pub use self::flags::with_launch;
-use crate::{backend::Asking, checkpoint::Folder, error::EngineError, load::shape_of};
+use crate::{backend::VerifyPlan, checkpoint::Folder, error::EngineError, spec::published};
 
 /// Where to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,11 +89,13 @@ pub struct EngineOptions {
     /// output has no meaning then, and all that is made from it says so.
     pub simulate_accept_length: Option<f32>,
     /// Over how much of the trees the target runs on a GPU; `None` for what takes the least time. No flag sets it.
-    pub asking: Option<Asking>,
+    pub verify_plan: Option<VerifyPlan>,
     /// Where weights come from.
     pub load_format: LoadFormat,
     /// The published shape of random weights, such as `llama-3.1-8b`.
     pub model_shape: Option<String>,
+    /// Of random weights this many layers alone, for shapes that do not fit; `None` for all.
+    pub num_layers: Option<usize>,
 }
 
 /// Attention kernels by the names of `--attention-backend`: the engine's choice, a warp a row of queries, and tiles of
@@ -152,9 +154,10 @@ impl Default for EngineOptions {
             attention_backend: None,
             token_map: None,
             simulate_accept_length: None,
-            asking: None,
+            verify_plan: None,
             load_format: LoadFormat::Auto,
             model_shape: None,
+            num_layers: None,
         }
     }
 }
@@ -219,7 +222,7 @@ pub fn from_tuned(tuned: &TunedFile, folder: &Path) -> Result<EngineOptions, Eng
     let defaults = EngineOptions::default();
     Ok(EngineOptions {
         model_path: folder.join(&models.target),
-        draft_model_path: Some(folder.join(&models.draft)),
+        draft_model_path: (!models.draft.is_empty()).then(|| folder.join(&models.draft)),
         algorithm: Some(models.algorithm.clone()),
         policy: policy.unwrap_or_else(|| ShapePolicy::fixed(TreeShape::OFF)),
         device: engine.device.parse()?,
@@ -240,7 +243,7 @@ pub fn from_tuned(tuned: &TunedFile, folder: &Path) -> Result<EngineOptions, Eng
 /// # Errors
 /// When there is no such shape.
 pub fn default_shape_of(model_shape: &str) -> Result<TreeShape, EngineError> {
-    Ok(schemas::resolve::default_shape(shape_of(model_shape)?.architecture()))
+    Ok(schemas::resolve::default_shape(published(model_shape)?.architecture))
 }
 
 /// What SGLang chooses for the target's architecture.

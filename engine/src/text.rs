@@ -1,5 +1,6 @@
 //! The text side of a model: tokenizer, chat template, and text that grows token by token.
 
+mod bounded;
 mod chat_template;
 mod python;
 mod special_tokens;
@@ -11,12 +12,13 @@ use std::sync::Arc;
 use serde::Serialize;
 use tokenizers::Tokenizer;
 
-use self::{chat_template::ChatTemplate, special_tokens::TokenizerConfig};
 pub use self::{
-    chat_template::{ChatMessage, TemplateVariables},
+    bounded::Encoded,
+    chat_template::{ChatMessage, ChatOptions, TemplateVariables},
     stream::TextStream,
     token::TokenText,
 };
+use self::{chat_template::ChatTemplate, special_tokens::TokenizerConfig};
 use crate::{checkpoint::Folder, error::EngineError};
 
 /// A tokenizer with its chat template. Cheap to clone.
@@ -25,6 +27,8 @@ pub struct Text {
     tokenizer: Arc<Tokenizer>,
     template: Option<Result<Arc<ChatTemplate>, String>>,
     end_token: Option<u32>,
+    /// Bytes of the longest token.
+    longest_token: usize,
 }
 
 impl Text {
@@ -42,7 +46,8 @@ impl Text {
         let config = TokenizerConfig::open(folder)?;
         let end_token = config.special_tokens.get("eos_token").and_then(|token| tokenizer.token_to_id(token));
         let template = ChatTemplate::open(folder, config)?.map(|template| template.map(Arc::new));
-        Ok(Some(Self { tokenizer: Arc::new(tokenizer), template, end_token }))
+        let longest_token = bounded::longest_token(&tokenizer);
+        Ok(Some(Self { tokenizer: Arc::new(tokenizer), template, end_token, longest_token }))
     }
 
     /// Tokens of a prompt, with the special tokens that the tokenizer puts around it.
@@ -74,6 +79,17 @@ impl Text {
         messages: &[impl Serialize],
         variables: &TemplateVariables,
     ) -> Result<Vec<u32>, EngineError> {
+        let options = ChatOptions { variables: variables.clone(), ..ChatOptions::default() };
+        // The template writes its own special tokens.
+        self.encoded(&self.render_chat(messages, &options)?, false)
+    }
+
+    /// The text that the model's chat template makes of a conversation; to be encoded without special tokens, which the
+    /// template writes itself.
+    ///
+    /// # Errors
+    /// As [`encode_chat`](Self::encode_chat).
+    pub fn render_chat(&self, messages: &[impl Serialize], options: &ChatOptions) -> Result<String, EngineError> {
         let template = match &self.template {
             Some(Ok(template)) => template,
             Some(Err(reason)) => {
@@ -87,13 +103,32 @@ impl Text {
                 ));
             }
         };
-        // The template writes its own special tokens.
-        self.encoded(&template.render(messages, variables)?, false)
+        template.render(messages, options)
     }
 
     /// The text of some tokens, special ones left out.
     pub fn decode(&self, tokens: &[u32]) -> String {
-        self.tokenizer.decode(tokens, true).unwrap_or_default()
+        self.decode_with(tokens, false)
+    }
+
+    /// The text of some tokens, with or without the special ones.
+    pub fn decode_with(&self, tokens: &[u32], special: bool) -> String {
+        self.tokenizer.decode(tokens, !special).unwrap_or_default()
+    }
+
+    /// Whether a token is a special one, which no ordinary text has.
+    pub fn is_special(&self, token: u32) -> bool {
+        self.tokenizer.get_added_vocabulary().get_added_tokens_decoder().get(&token).is_some_and(|one| one.special)
+    }
+
+    /// The special token with this text.
+    pub fn special_token(&self, text: &str) -> Option<u32> {
+        self.tokenizer.token_to_id(text).filter(|token| self.is_special(*token))
+    }
+
+    /// The chat template as the checkpoint has it; `None` where there is none, or a broken one.
+    pub fn template_source(&self) -> Option<&str> {
+        self.template.as_ref()?.as_ref().ok().map(|template| template.source())
     }
 
     /// One token as it stands in the vocabulary, for log-probabilities.

@@ -76,7 +76,9 @@ pub(crate) fn short_text(path: &Path) -> Option<String> {
 }
 
 fn has_config(path: &Path) -> bool {
-    path.join("config.json").is_file()
+    // A link whose file is gone is a config too: the reader tells what is wrong with it.
+    let config = path.join("config.json");
+    config.is_file() || config.is_symlink()
 }
 
 /// Whether a text can be a revision (a branch such as `refs/pr/1`, a tag or a commit), and no way out of the folder.

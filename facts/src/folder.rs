@@ -26,11 +26,21 @@ impl Folder {
 
     /// The file, if it is there.
     fn open(&self, name: &str) -> Result<Option<File>, Error> {
-        match File::open(self.path.join(name)) {
-            Ok(file) => Ok(Some(file)),
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
-            Err(error) => Err(self.read(name)(error)),
+        let path = self.path.join(name);
+        let malformed = |reason: String| Error::Malformed { place: self.place(name), reason };
+        match path.metadata() {
+            // Opening a pipe waits for somebody who writes to it.
+            Ok(found) if !found.is_file() => return Err(malformed("it is no regular file".into())),
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                return match path.read_link() {
+                    Ok(aim) => Err(malformed(format!("it is a link to {}, which is not there", aim.display()))),
+                    Err(_) => Ok(None),
+                };
+            }
+            Err(error) => return Err(self.read(name)(error)),
         }
+        File::open(path).map(Some).map_err(self.read(name))
     }
 
     fn read(&self, name: &str) -> impl Fn(std::io::Error) -> Error {

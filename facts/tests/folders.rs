@@ -54,6 +54,36 @@ fn what_is_broken_is_left_out_and_told() {
     check("generation_config.json", b"3", "invalid type");
 }
 
+/// A pipe in a file's place would be waited for until somebody writes to it.
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_told_and_not_waited_for() {
+    let folder = copy("target");
+    let pipe = folder.path().join("model.safetensors");
+    fs::remove_file(&pipe).expect("removed");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
+    assert!(made.success());
+    let notes = read(&folder).notes;
+    assert!(
+        notes.iter().any(|note| note.contains("model.safetensors") && note.contains("no regular file")),
+        "{notes:?}"
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_whose_file_is_gone_is_told_as_such() {
+    let folder = copy("target");
+    for name in ["config.json", "tokenizer.json"] {
+        fs::remove_file(folder.path().join(name)).expect("removed");
+        std::os::unix::fs::symlink("../blobs/gone", folder.path().join(name)).expect("a link");
+    }
+    let told =
+        gather(&Folder::new(folder.path()), "it", Wanted { tokenizer: true }).err().map(|error| error.to_string());
+    let told = told.unwrap_or_default();
+    assert!(told.contains("config.json: it is a link to ../blobs/gone, which is not there"), "{told}");
+}
+
 #[test]
 fn pickled_weights_are_named() {
     let folder = copy("eagle2");

@@ -244,14 +244,15 @@ norm_unscaled(T* out, int out_stride, T* stream, int stream_stride, const T* add
   if (threadIdx.x == 0) squares[(u64)row * squares_stride((int)gridDim.x) + blockIdx.x] = sum;
 }
 
-/// The input of an EAGLE-3 layer: side by side, the normed embedding of a row's token and its normed feature, `[rows, 2 ·
+/// The input of an EAGLE-3 layer, and of an MTP layer's projection: side by side, the normed embedding of a row's token and its normed feature, `[rows, 2 ·
 /// width]`. Row r has row `source[r]` of `features` (null: r), `feature_stride` apart. The feature, normed if
-/// `stream_is_normed`, also goes to `stream`, `[rows, width]`. Norms as `rms_norm`. Grid: (rows, 2), the embedding first; a
+/// `stream_is_normed`, also goes to `stream`, `[rows, width]`. Norms as `rms_norm`. With `position`, rows at position 0 have
+/// zeros for an embedding. Grid: (rows, 2), the embedding first; a
 /// thread for each vector of a row, up to 512.
 extern "C" __global__ void __launch_bounds__(512)
 join_normed(T* joined, const T* table, const int* token, int vocabulary, const T* token_norm, const T* features,
-            int feature_stride, const int* source, const T* feature_norm, T* stream, int stream_is_normed, int width,
-            float epsilon) {
+            int feature_stride, const int* source, const T* feature_norm, T* stream, int stream_is_normed,
+            const int* position, int width, float epsilon) {
   __shared__ float scratch[32];
   int row = (int)blockIdx.x, is_feature = (int)blockIdx.y;
   const T* weight = is_feature ? feature_norm : token_norm;
@@ -280,6 +281,7 @@ join_normed(T* joined, const T* table, const int* token, int vocabulary, const T
     }
   }
   float scale = inverse_root(block_sum(squares, scratch) / (float)width + epsilon);
+  if (!is_feature && position && position[row] == 0) scale = 0.0f;
   write_normed(out, is_feature && stream_is_normed ? kept : nullptr, from, weight, first, first_weight, scale, width);
 }
 

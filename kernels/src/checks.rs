@@ -5,6 +5,7 @@ mod accept;
 mod attention;
 mod attention_groups;
 mod elementwise;
+mod experts;
 mod inner;
 mod layout;
 mod linear;
@@ -24,6 +25,7 @@ pub use attention_groups::check_rotate_and_attend;
 pub use elementwise::{
     check_add_and_gather, check_embed, check_join_normed, check_rms_norm, check_rotation, check_silu_gate,
 };
+pub use experts::{check_experts, check_router_ties};
 pub use inner::{check_inner_rows, check_pick_rows};
 pub use linear::{check_linear, check_linear_gated};
 pub use linear_few::check_linear_few;
@@ -38,7 +40,7 @@ pub use unread::check_unread;
 pub type Check = (&'static str, fn(&Device, Element) -> Result<(), String>);
 
 /// All checks that run for every element type.
-pub const CHECKS: [Check; 15] = [
+pub const CHECKS: [Check; 17] = [
     ("embed", check_embed),
     ("rms_norm", check_rms_norm),
     ("join_normed", check_join_normed),
@@ -50,6 +52,8 @@ pub const CHECKS: [Check; 15] = [
     ("linear_few", check_linear_few),
     ("linear_group", check_linear_group),
     ("linear_wide", check_linear_wide),
+    ("experts", check_experts),
+    ("route_rows, ties", check_router_ties),
     ("attention_rows", check_attention),
     ("attention_rows together", check_attention_together),
     ("rotate_and_attend", check_rotate_and_attend),

@@ -6,6 +6,7 @@ mod accept;
 mod attention;
 mod attention_tiles;
 mod elementwise;
+mod experts;
 mod inner;
 mod linear;
 mod linear_few;
@@ -22,6 +23,9 @@ pub use accept::{Acceptance, CachePlanes, Moves, Stand, Walk, Ways};
 pub use attention::{Attention, HEAD_DIMS};
 pub use attention_tiles::{Ahead, Groups, Sees};
 pub use elementwise::{Added, JoinNormed, RmsNorm, Rotation};
+pub use experts::{
+    ExpertKernels, Experts, ExpertsBytes, ExpertsShape, ExpertsWeights, ExpertsWork, MOST_CHOSEN, MOST_EXPERTS,
+};
 pub use inner::{ChosenRows, InnerNodes, Picked};
 pub(crate) use linear::squares_stride;
 pub use linear::{Linear, Parts, Unscaled};
@@ -80,6 +84,15 @@ pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> 
         files.push((attention::FILE, options));
     }
     files
+}
+
+/// Further files, for layers of experts.
+pub fn expert_files(element: Element) -> Vec<(KernelFile, Vec<String>)> {
+    let files = match element {
+        Element::F32 => vec![experts::ROUTE_FILE, experts::FLOAT_FILE],
+        _ => vec![experts::ROUTE_FILE, experts::FILE, experts::MANY_FILE],
+    };
+    files.into_iter().map(|file| (file, vec![element.option()])).collect()
 }
 
 /// A name of the kernels that compute linear layers, which changes with their source.

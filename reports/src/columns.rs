@@ -131,7 +131,7 @@ pub const COLUMNS: &[Column] = &[
         expendable: 1,
         optional: false,
         write: figures::quantity,
-        figure: |entry| value(entry.ranked.accept_length),
+        figure: |entry| value(entry.ranked.accept_length.filter(|_| !entry.is_off())),
     },
     Column {
         key: "round_ms",

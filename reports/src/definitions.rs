@@ -1,7 +1,8 @@
 //! What the words of a report mean; they stand in every form of it.
 
 /// Accept length: engines differ, so the definition stands wherever the number does.
-pub const ACCEPT_LENGTH: &str = "output tokens / rounds, the first token and bonus tokens included (SGLang's definition); about 1 without speculation";
+pub const ACCEPT_LENGTH: &str =
+    "output tokens / rounds, the first token and bonus tokens included (SGLang's definition); none without speculation";
 
 /// What is to be said of parts of a round that were not measured in the trials.
 pub const PARTS_APART: &str = "The parts of a round (draft, verify, extend) are measured apart from the trials, in a few rounds of their own: in a trial a round is one graph, and here it is three, so that the parts add up to slightly more than the whole.";
@@ -20,11 +21,11 @@ pub const DEFINITIONS: &[(&str, &str)] = &[
     ),
     (
         "range, interval",
-        "fewer than six repeats have a range, least to greatest, which is no 95% interval: that of three repeats holds the true median 75 times in 100; from six on, the 95% bootstrap interval of the median; with one repeat there is neither",
+        "the ends beside a figure: a confidence interval of at least 95% where the repeats allow one, with its true level; else the range, least to greatest, of which its level is said (of three repeats, 75%); with one repeat there is neither",
     ),
     (
         "tie (≈)",
-        "behind the best by less than 1%, or by no more than chance explains, given the scatter over repeats of the whole race (with equals, chance is believed in 95% of races) unless the best leads in every one of at least five common repeats; the chosen configuration is the simplest of those that tie",
+        "cannot be told apart from the best by its own comparison with it, or is behind by less than 1%; the chosen configuration is the simplest of those that beat no speculation and tie with the best",
     ),
     (
         "round",

@@ -36,7 +36,13 @@ pub fn duration(seconds: f64) -> String {
 
 /// A ratio: `1.42×`.
 pub fn ratio(value: f64) -> String {
-    if value.is_finite() { format!("{value:.2}×") } else { MISSING.into() }
+    match value {
+        _ if !value.is_finite() => MISSING.into(),
+        // Ends of an interval that says nothing.
+        _ if value >= 99.995 => ">99×".into(),
+        _ if value < 0.005 => "<0.01×".into(),
+        _ => format!("{value:.2}×"),
+    }
 }
 
 /// A gain over something as a signed percentage: `+42%`, `−3.1%`.
@@ -44,6 +50,9 @@ pub fn gain(ratio: f64) -> String {
     let percent = (ratio - 1.0) * 100.0;
     if !percent.is_finite() {
         return MISSING.into();
+    }
+    if percent >= 9999.5 {
+        return "over +9,999%".into();
     }
     let digits = if percent.abs() < 9.95 { format!("{:.1}", percent.abs()) } else { format!("{:.0}", percent.abs()) };
     if digits.chars().all(|digit| digit == '0' || digit == '.') {
@@ -68,18 +77,47 @@ pub fn range(interval: Interval, write: fn(f64) -> String) -> String {
     format!("{}–{}", write(interval.low).trim_end_matches('×'), write(interval.high).trim_end_matches('×'))
 }
 
-/// What the two ends of an interval are, with how often such ends hold what they are drawn around.
-pub fn interval_name(interval: Interval) -> String {
+/// What the two ends beside a median are.
+pub fn interval_name(interval: Interval, repeats: usize) -> String {
     match interval.kind {
-        IntervalKind::Confidence => format!("{}% interval", (interval.coverage * 1000.0).round() / 10.0),
-        IntervalKind::Range => format!("range (holds the median in {:.0}%)", interval.coverage * 100.0),
-        IntervalKind::Single => "one repeat".into(),
+        IntervalKind::Single => "one repeat, no range".into(),
+        IntervalKind::Range => format!("range of {repeats} repeats"),
+        IntervalKind::Confidence => format!("{} interval", level(interval.coverage)),
     }
 }
 
-/// The same for drawings and tables, in which the numbers of repeats may differ.
-pub const INTERVAL: &str =
-    "range over repeats, from six repeats on an interval of at least 95%; of ratios the 98.5% interval";
+/// How often an interval holds what it is drawn around: `95%`, `98.4%`.
+pub fn level(coverage: f64) -> String {
+    let percent = (coverage * 1000.0).floor() / 10.0;
+    if percent.fract() == 0.0 { format!("{percent:.0}%") } else { format!("{percent:.1}%") }
+}
+
+/// What stands under the medians of a table, of which these are the ends.
+pub fn ends_words(intervals: impl Iterator<Item = Interval>) -> String {
+    let (mut lowest, mut range) = (f64::INFINITY, false);
+    let mut least = f64::INFINITY;
+    for interval in intervals {
+        match interval.kind {
+            IntervalKind::Single => {}
+            IntervalKind::Range => (range, least) = (true, least.min(interval.coverage)),
+            IntervalKind::Confidence => lowest = lowest.min(interval.coverage),
+        }
+    }
+    let ranges = || format!("the range over its repeats, which holds the true median {} of the time", level(least));
+    match (lowest.is_finite(), range) {
+        (false, false) => "There is one repeat of each, so that nothing tells how far the figures scatter.".into(),
+        (false, true) => format!("Under a median stands {}.", ranges()),
+        (true, false) => format!("Under a median stands its confidence interval, of at least {}.", level(lowest)),
+        (true, true) => format!(
+            "Under a median stands its confidence interval, of at least {}, or, where the repeats are too few for one, {}.",
+            level(lowest),
+            ranges()
+        ),
+    }
+}
+
+/// The same for drawings, in which both may be.
+pub const INTERVAL: &str = "confidence interval of at least 95%, or the range where the repeats are too few for one";
 
 /// Gains at both ends of an interval of ratios: `+38% to +46%`.
 pub fn gain_range(interval: Interval) -> String {
@@ -142,7 +180,20 @@ mod tests {
         check(0.969, "−3.1%");
         check(1.0, "±0%");
         check(1.0001, "±0%");
+        check(6_727_450.0, "over +9,999%");
         check(f64::INFINITY, MISSING);
+    }
+
+    #[test]
+    fn ends_are_called_what_they_are() {
+        let ends = |kind, coverage| Interval { median: 2.0, low: 1.0, high: 3.0, kind, coverage };
+        let (range, interval) = (ends(IntervalKind::Range, 0.75), ends(IntervalKind::Confidence, 0.984_375));
+        assert_eq!(interval_name(range, 3), "range of 3 repeats");
+        assert_eq!(interval_name(interval, 7), "98.4% interval");
+        assert_eq!(interval_name(ends(IntervalKind::Single, 0.0), 1), "one repeat, no range");
+        assert!(ends_words([range].into_iter()).contains("range over its repeats, which holds the true median 75% of"));
+        assert!(ends_words([interval, range].into_iter()).contains("at least 98.4%, or,"));
+        assert!(ends_words(std::iter::empty()).starts_with("There is one repeat"));
     }
 
     #[test]

@@ -27,6 +27,10 @@ const TRIAL_FIGURES: &[OfTrial] = &[
     ("tokens_per_s_per_user", |trial| Some(trial.tokens_per_s_per_user)),
     ("goodput_tokens_per_s", |trial| trial.goodput_tokens_per_s),
     ("accept_length", |trial| Some(trial.accept_length)),
+    ("in_time", |trial| trial.in_time),
+    ("offered_per_s", |trial| Some(trial.arrivals.as_ref()?.offered_per_s)),
+    ("served_per_s", |trial| Some(trial.arrivals.as_ref()?.served_per_s)),
+    ("stalled_share", |trial| Some(trial.stalls?.of_time)),
     ("apart_round_ms", |trial| Some(trial.parts_apart?.round_ms.median)),
     ("apart_draft_ms", |trial| Some(trial.parts_apart?.draft_ms?.median)),
     ("apart_verify_ms", |trial| Some(trial.parts_apart?.verify_ms.median)),
@@ -114,6 +118,7 @@ pub fn trials(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
         number("topk", |record| Some(record.trial.configuration.shape.topk as u64)),
         number("num_draft_tokens", |record| Some(record.trial.configuration.shape.num_draft_tokens as u64)),
         number("repeat", |record| Some(record.trial.repeat as u64)),
+        text("host", &|record| record.origin.host.clone()),
         number("finished_at", |record| Some(record.finished_at)),
         text("status", &|record| if record.failure().is_some() { "failed".into() } else { "measured".into() }),
         Column::new("reason".into(), rows.iter().map(|row| row.record.failure()).collect::<Vec<_>>()),
@@ -207,6 +212,7 @@ pub fn ranking(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
             columns.push(figure(format!("{}_high", column.key), &end(|interval| interval.high)));
         }
     }
+    columns.extend(RANKING_FIGURES.iter().map(|(name, of)| figure((*name).to_owned(), of)));
     columns.push(figure("spread".into(), &|entry| entry.noise.as_ref()?.spread));
     columns.push(Column::new(
         "accept_histogram".into(),
@@ -216,6 +222,18 @@ pub fn ranking(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
         .push(Column::new("failure".into(), rows.iter().map(|row| row.2.ranked.failure.clone()).collect::<Vec<_>>()));
     frame("ranking", columns)
 }
+
+/// Figures of the ranking beside [`COLUMNS`].
+const RANKING_FIGURES: &[(&str, fn(&Entry) -> Option<f64>)] = &[
+    ("time_to_first_token_ms_p90", |entry| Some(entry.ranked.first_token?.p90)),
+    ("time_to_first_token_ms_p99", |entry| Some(entry.ranked.first_token?.p99)),
+    ("inter_token_ms_p90", |entry| Some(entry.ranked.inter_token?.p90)),
+    ("inter_token_ms_p99", |entry| Some(entry.ranked.inter_token?.p99)),
+    ("in_time", |entry| entry.ranked.in_time),
+    ("offered_per_s", |entry| Some(entry.ranked.request_rate?.offered)),
+    ("served_per_s", |entry| Some(entry.ranked.request_rate?.served)),
+    ("stalled_share", |entry| entry.ranked.stalled_share),
+];
 
 /// A frame as CSV with a head line.
 ///

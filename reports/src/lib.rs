@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use tuner::statistics;
 
 pub use error::ReportError;
-pub use figures::duration;
+pub use figures::{duration, quantity};
 pub use input::{ReportInput, Sweep};
 pub use terminal::table as terminal_table;
 

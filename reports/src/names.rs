@@ -21,6 +21,24 @@ pub fn rest(configuration: &Configuration) -> String {
     rows.chain(configuration.knobs.words()).collect::<Vec<_>>().join("; ")
 }
 
+/// Names that say nothing without the folder above them.
+const GENERIC: &[&str] =
+    &["target", "draft", "model", "base", "head", "eagle", "eagle2", "eagle3", "main", "final", "hf"];
+
+/// A checkpoint as people call it: the last part of its path, or the id under which a cache holds it.
+pub fn model(path: &str) -> String {
+    let parts: Vec<&str> = path.split(['/', '\\']).filter(|part| !part.is_empty()).collect();
+    // …/models--meta-llama--Llama-3.1-8B-Instruct/snapshots/0e9e39f
+    if let Some(id) = parts.iter().rev().find_map(|part| part.strip_prefix("models--")) {
+        return id.replace("--", "/");
+    }
+    match parts.as_slice() {
+        [.., above, last] if GENERIC.contains(last) && !above.starts_with('.') => format!("{above}/{last}"),
+        [.., last] => (*last).to_owned(),
+        [] => path.to_owned(),
+    }
+}
+
 /// A load as a heading.
 pub fn heading(load: Load) -> String {
     match load {
@@ -57,6 +75,20 @@ mod tests {
         let knobs = Knobs { page_size: Some(16), ..Knobs::default() };
         let both = Configuration { shape: TreeShape::OFF, table, knobs };
         assert_eq!((short(&both), rest(&both)), ("table of 2 +1".into(), "≤8: 3,1,4; ≤32: 0,1,1; page_size=16".into()));
+    }
+
+    #[test]
+    fn models_have_the_names_that_people_use() {
+        for (path, expected) in [
+            ("../models/tiny/target", "tiny/target"),
+            ("/data/Llama-3.1-8B-Instruct/", "Llama-3.1-8B-Instruct"),
+            ("/x/hub/models--meta-llama--Llama-3.1-8B-Instruct/snapshots/0e9e", "meta-llama/Llama-3.1-8B-Instruct"),
+            ("yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "EAGLE3-LLaMA3.1-Instruct-8B"),
+            ("../target", "target"),
+            ("", ""),
+        ] {
+            assert_eq!(model(path), expected, "{path}");
+        }
     }
 
     #[test]

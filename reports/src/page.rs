@@ -1,10 +1,14 @@
 //! The report as a reader sees it: texts only, in the order in which they are shown. The templates add nothing.
 
 mod answer;
+mod overview;
 mod part;
 mod parts;
 mod policy;
 mod table;
+mod tails;
+
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 
@@ -18,7 +22,7 @@ use crate::{
     input::Sweep,
     names,
     race::Race,
-    section::{Plan, Section},
+    section::{self, Plan, Section},
 };
 
 use self::part::{Part, Table};
@@ -28,9 +32,17 @@ pub use self::{answer::Answer, parts::versus};
 #[derive(Serialize)]
 pub struct Page {
     version: &'static str,
+    /// What it is about: models and machine.
+    title: String,
+    /// Machine, models, workload, dates.
+    subject: Vec<Pair>,
+    /// Whose figures these are.
+    whose: String,
     kind: &'static str,
     warnings: Vec<String>,
     comparison: Option<Part>,
+    /// The sections side by side, where there are several.
+    overview: Option<Table>,
     definitions: Vec<Pair>,
     sections: Vec<SectionPage>,
 }
@@ -40,6 +52,7 @@ pub struct Page {
 struct SectionPage {
     number: usize,
     heading: String,
+    subject: Vec<Pair>,
     answers: Vec<Answer>,
     policy: Option<Table>,
     fingerprint: Vec<Pair>,
@@ -54,12 +67,20 @@ struct SectionPage {
 #[derive(Serialize)]
 struct RacePage {
     heading: String,
+    /// The answer in a few words.
+    answer: String,
+    mood: &'static str,
+    /// Whether it is unfolded: the only one of the page.
+    open: bool,
+    /// What stands under the medians.
+    ends: String,
     anchor: String,
     columns: Vec<Heading>,
     rows: Vec<table::Row>,
     /// What is to be said of the figures of all rows.
     remark: Option<&'static str>,
     failed: Vec<table::Failed>,
+    tails: Option<Table>,
     charts: Vec<Chart>,
     noise: table::NoiseTable,
 }
@@ -93,10 +114,23 @@ impl Page {
         sweeps: &[Sweep],
         comparison: Option<&Comparison<'_>>,
     ) -> Result<Self, ReportError> {
-        let pages: Result<Vec<_>, _> =
-            sections.iter().enumerate().map(|(place, section)| SectionPage::new(place + 1, section)).collect();
+        let labels = section::labels(sections);
+        let alone = sections.iter().map(|section| section.races.len()).sum::<usize>() == 1;
+        let pages: Result<Vec<_>, _> = sections
+            .iter()
+            .zip(&labels)
+            .enumerate()
+            .map(|(place, (section, label))| SectionPage::new(place + 1, section, label.clone(), alone))
+            .collect();
         Ok(Self {
             version: env!("CARGO_PKG_VERSION"),
+            title: title(sections, &labels),
+            subject: match sections {
+                [only] => subject(only),
+                _ => Vec::new(),
+            },
+            whose: whose(sections),
+            overview: overview::table(sections, &labels),
             kind: if sections.iter().any(|section| section.guide.is_some()) {
                 definitions::KIND_WITH_PREDICTIONS
             } else {
@@ -179,8 +213,49 @@ fn warnings(sections: &[Section<'_>], sweeps: &[Sweep]) -> Vec<String> {
     warnings
 }
 
+/// What the report is about, for its heading and the window's title.
+fn title(sections: &[Section<'_>], labels: &[String]) -> String {
+    match sections {
+        [] => "No trial has finished yet".into(),
+        [only] => format!("{} on {}", only.models(), only.machine()),
+        _ => {
+            let models: Vec<String> = sections.iter().map(Section::models).collect();
+            let same = models.windows(2).all(|pair| pair[0] == pair[1]);
+            let what = if same { models[0].clone() } else { format!("{} sweeps", sections.len()) };
+            format!("{what}: {}", labels.join("; "))
+        }
+    }
+}
+
+/// Machine, models, workload and dates.
+fn subject(section: &Section<'_>) -> Vec<Pair> {
+    let (measured, failed) = section.counts();
+    let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
+    vec![
+        Pair::new("machine", &section.machine()),
+        Pair::new("models", &section.models()),
+        Pair::new("workload", &section.workload()),
+        Pair::new(
+            "measured",
+            &format!("{}, {}{failed}", section.dates(), figures::counted(measured, "trial", "trials")),
+        ),
+    ]
+}
+
+/// Which engine was measured, so that nobody takes its figures for those of another one.
+fn whose(sections: &[Section<'_>]) -> String {
+    let engines: BTreeSet<String> = sections.iter().map(Section::engine).collect();
+    if engines.is_empty() {
+        return String::new();
+    }
+    format!(
+        "Measured with {}: another engine may rank the same shapes differently.",
+        engines.into_iter().collect::<Vec<_>>().join(" and ")
+    )
+}
+
 impl SectionPage {
-    fn new(number: usize, section: &Section<'_>) -> Result<Self, ReportError> {
+    fn new(number: usize, section: &Section<'_>, heading: String, alone: bool) -> Result<Self, ReportError> {
         let print = section.fingerprint;
         let facts = [
             ("device", &print.device),
@@ -209,8 +284,14 @@ impl SectionPage {
             .races
             .iter()
             .map(|race| {
+                let answer = Answer::new(race, section, anchor(race));
+                let ends = race.measured().flat_map(|entry| [entry.ranked.output_tokens_per_s, entry.ranked.speedup]);
                 Ok(RacePage {
                     heading: names::heading(race.load),
+                    answer: in_few_words(&answer, race),
+                    mood: answer.mood,
+                    open: alone,
+                    ends: figures::ends_words(ends.flatten().filter(|ends| ends.low < ends.high)),
                     anchor: anchor(race),
                     columns: columns::of(race)
                         .into_iter()
@@ -219,6 +300,7 @@ impl SectionPage {
                     rows: table::rows(race),
                     remark: race.has_parts_apart().then_some(definitions::PARTS_APART),
                     failed: table::failed(race),
+                    tails: tails::table(race),
                     charts: charts::of_race(race, section.agreement(race).as_ref())?,
                     noise: table::noise(race),
                 })
@@ -226,7 +308,8 @@ impl SectionPage {
             .collect();
         Ok(Self {
             number,
-            heading: format!("{} on {}", print.engine, print.device_name),
+            heading,
+            subject: subject(section),
             answers: section.races.iter().map(|race| Answer::new(race, section, anchor(race))).collect(),
             policy: policy::table(section),
             fingerprint,
@@ -237,6 +320,19 @@ impl SectionPage {
             parts: parts::of(section, &format!("section-{number}-"))?,
         })
     }
+}
+
+/// What to run under a load, how much faster it is, and over how many configurations that was found.
+fn in_few_words(answer: &Answer, race: &Race) -> String {
+    let count = figures::counted(race.measured().count(), "configuration", "configurations");
+    if answer.mood == "unknown" {
+        return format!("not known whether speculation pays; {count}");
+    }
+    let gain = match answer.gain.text.as_str() {
+        "±0%" | figures::MISSING => String::new(),
+        gain => format!(", {gain}"),
+    };
+    format!("{}{gain}; {count}", answer.winner)
 }
 
 impl SweepFacts {

@@ -1,6 +1,7 @@
 //! Trials sorted into sections: what agrees in its fingerprint is ranked together, and nothing else is.
 
 mod plan;
+mod words;
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,7 @@ use tuner::{
     selection,
 };
 
-pub use self::plan::Plan;
+pub use self::{plan::Plan, words::labels};
 use crate::{
     agreement::{self, Agreement},
     importance::{self, Importance},

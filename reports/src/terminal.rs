@@ -45,9 +45,13 @@ pub fn table(input: &ReportInput, width: usize) -> String {
         );
         write_wrapped(&mut text, &words, width);
     }
-    for (place, section) in sections.iter().enumerate() {
+    let labels = section::labels(&sections);
+    for (place, (section, label)) in sections.iter().zip(&labels).enumerate() {
         if place > 0 {
             text.push('\n');
+        }
+        if sections.len() > 1 {
+            write_wrapped(&mut text, &format!("section {}: {}", place + 1, one_line(label)), width);
         }
         write_section(&mut text, section, width);
     }
@@ -60,18 +64,21 @@ fn write_section(text: &mut String, section: &Section<'_>, width: usize) {
     let print = section.fingerprint;
     let (measured, failed) = section.counts();
     let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
+    write_wrapped(text, &one_line(&section.models()), width);
     let words = format!(
-        "{} on {} ({}): {measured} trials measured{failed}",
-        one_line(&print.engine),
-        one_line(&print.device_name),
-        one_line(&print.device)
+        "{} on {}, {}: {}, {measured} trials measured{failed}",
+        section.engine(),
+        section.machine(),
+        print.device,
+        section.dates(),
     );
-    write_wrapped(text, &words, width);
+    write_wrapped(text, &one_line(&words), width);
     for race in &section.races {
         let answer = Answer::new(race, section, String::new());
         text.push('\n');
         write_wrapped(text, &format!("{}: {}", race.load, one_line(&answer.winner)), width);
         write_wrapped(text, &one_line(&answer.verdict), width);
+        answer.disturbance.iter().for_each(|words| write_wrapped(text, &one_line(words), width));
         write_race(text, race, width);
     }
 }

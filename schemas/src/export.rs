@@ -13,6 +13,7 @@ use std::{fmt, str::FromStr};
 use crate::{
     launch::file::LaunchFile,
     resolve::{NEWEST_SGLANG, SLIME_PIN},
+    text::nearest,
     tree::TreeShape,
     tuned::TunedFile,
     version::EngineVersion,
@@ -45,6 +46,17 @@ pub struct Tuning {
     pub draft_context_length: Option<usize>,
     /// Name of the GPU that was tuned on, where it was one.
     pub gpu: Option<String>,
+    /// What was measured, where known.
+    pub measured: Option<Measured>,
+}
+
+/// Whose figures chose the shapes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Measured {
+    /// Engine and version, such as "spectune 0.1.0".
+    pub engine: String,
+    /// Name of the processor or GPU.
+    pub device: String,
 }
 
 /// The launch, and what must be known beside it.
@@ -59,6 +71,9 @@ pub struct Exported {
 /// Why there is no such launch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExportError {
+    /// A batch of no request.
+    #[error("a batch has at least one request: give --batch-size 1 or more")]
+    EmptyBatch,
     /// The table has no row.
     #[error("the tuned file's table is empty: there is no tree shape to export")]
     EmptyTable,
@@ -95,14 +110,16 @@ pub enum ExportError {
     #[error("no row of the table speculates: there is nothing to adapt")]
     NothingToAdapt,
     /// The text names no form.
-    #[error("'{0}' is no form of launch (expected sglang, slime, vllm or sglang-adaptive)")]
-    Form(String),
+    #[error("'{0}' is no form of launch (expected sglang, slime, vllm or sglang-adaptive{1})")]
+    Form(String, String),
 }
 
-/// Writes a tuned configuration as a launch of another engine.
+/// Writes a tuned configuration as a launch of another engine. The first note says which engine was measured, unless it is
+/// the one that is launched.
 ///
 /// Engines other than spectune's own run one shape: the row of `batch_size`, or the last one, whose batch is the
-/// largest. A `batch_size` that is asked for also limits the running requests, so that the shape runs where it is best. `version` is the engine's (SGLang's newest known and slime's pin unless given), since flags were renamed.
+/// largest. A `batch_size` that is asked for also limits the running requests, so that the shape runs where it is best. `version` is the engine's (SGLang's newest known and slime's pin unless given), since flags were renamed. Of the adaptive file `batch_size` cuts what
+/// holds for larger batches only.
 ///
 /// # Errors
 /// When the engine cannot run the shape, or the tuned file lacks a model: see [`ExportError`].
@@ -112,12 +129,32 @@ pub fn export(
     batch_size: Option<usize>,
     version: Option<EngineVersion>,
 ) -> Result<Exported, ExportError> {
-    match form {
+    if batch_size == Some(0) {
+        return Err(ExportError::EmptyBatch);
+    }
+    let mut exported = match form {
         Form::Sglang => sglang::command(&Row::of(tuning, batch_size)?, tuning, version.unwrap_or(NEWEST_SGLANG)),
         Form::Slime => sglang::slime(&Row::of(tuning, batch_size)?, tuning, version.unwrap_or(SLIME_PIN)),
         Form::Vllm => vllm::command(&Row::of(tuning, batch_size)?, tuning),
-        Form::SglangAdaptive => adaptive::file(tuning, version.unwrap_or(NEWEST_SGLANG)),
+        Form::SglangAdaptive => adaptive::file(tuning, batch_size, version.unwrap_or(NEWEST_SGLANG)),
+    }?;
+    if let Some(note) = whose_figures(tuning.measured.as_ref(), form.engine()) {
+        exported.notes.insert(0, note);
     }
+    Ok(exported)
+}
+
+/// Which engine was measured, said to whom launches another one; nothing where it is the same.
+fn whose_figures(measured: Option<&Measured>, engine: &str) -> Option<String> {
+    let not_measured = format!("{engine} was not measured: another engine may rank the same shapes differently");
+    let Some(Measured { engine: measured, device }) = measured else { return Some(not_measured) };
+    let name = measured.split_whitespace().next().unwrap_or_default();
+    if name.eq_ignore_ascii_case(engine) {
+        return None;
+    }
+    let own = if name == "spectune" { "spectune's own engine " } else { "" };
+    let version = if own.is_empty() { measured.as_str() } else { measured.trim_start_matches("spectune ") };
+    Some(format!("chosen by figures of {own}{version} on {device}; {not_measured}"))
 }
 
 /// The one shape of the table that a launch with a fixed shape runs.
@@ -190,6 +227,10 @@ impl From<&TunedFile> for Tuning {
             target_dtype: models.target_dtype.clone(),
             draft_context_length: models.draft_context_length,
             gpu: engine.device.starts_with("cuda").then(|| tuned.measured.device_name.clone()),
+            measured: Some(Measured {
+                engine: tuned.measured.engine.clone(),
+                device: tuned.measured.device_name.clone(),
+            }),
         }
     }
 }
@@ -205,6 +246,14 @@ impl Row {
 impl Form {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Sglang, Self::Slime, Self::Vllm, Self::SglangAdaptive];
+
+    /// The engine that runs what is written.
+    pub fn engine(self) -> &'static str {
+        match self {
+            Self::Sglang | Self::Slime | Self::SglangAdaptive => "SGLang",
+            Self::Vllm => "vLLM",
+        }
+    }
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
@@ -228,7 +277,11 @@ impl FromStr for Form {
 
     fn from_str(text: &str) -> Result<Self, ExportError> {
         let form = Self::ALL.into_iter().find(|form| form.name() == text);
-        form.ok_or_else(|| ExportError::Form(text.chars().take(64).collect()))
+        form.ok_or_else(|| {
+            let near = nearest(text, &Self::ALL.map(Self::name));
+            let near = near.map_or_else(String::new, |near| format!("; did you mean '{near}'?"));
+            ExportError::Form(text.chars().take(64).collect(), near)
+        })
     }
 }
 

@@ -1,11 +1,15 @@
 //! The table of flags: one row a flag, from which the launch parser, `--help`, the docs and the rules all read.
 
+mod accepted;
 mod key;
-mod sglang;
+mod registered;
+mod speculative;
 mod table;
 
+pub use accepted::{Accepted, Kind, Word};
 pub use key::Key;
-pub use sglang::{Arity, Lookup, Spelling, lookup, spelling, spellings};
+pub use registered::{Arity, Lookup, Registered, Spelling, lookup, sglang, spelling, spellings, vllm};
+pub use speculative::Speculative;
 pub use table::FLAGS;
 
 use crate::version::EngineVersion;
@@ -166,7 +170,7 @@ mod tests {
     }
 
     /// Flags of spectune's own engine that SGLang's parser does not have.
-    const NOT_SGLANG: &[Key] = &[Key::BatchInvariant, Key::ModelShape, Key::SimulateAcceptLength];
+    const NOT_SGLANG: &[Key] = &[Key::BatchInvariant, Key::ModelShape, Key::NumLayers, Key::SimulateAcceptLength];
 
     #[test]
     fn rows_agree_with_what_the_wheels_register() {

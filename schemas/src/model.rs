@@ -5,6 +5,7 @@ mod derived;
 mod generation;
 mod lenient;
 mod mtp;
+mod parameters;
 pub mod published;
 mod size;
 mod tensors;

@@ -28,6 +28,14 @@ pub use shape::{default_shape, parse_algorithm};
 /// The newest SGLang version whose behaviour is known.
 pub const NEWEST_SGLANG: EngineVersion = EngineVersion::new(0, 5, 23);
 
+/// The newest vLLM version whose behaviour is known.
+pub const NEWEST_VLLM: EngineVersion = EngineVersion::new(0, 33, 0);
+
+/// The newest version of an engine whose behaviour is known; SGLang's for slime and for spectune.
+pub fn newest_known(engine: Engine) -> EngineVersion {
+    if engine == Engine::Vllm { NEWEST_VLLM } else { NEWEST_SGLANG }
+}
+
 /// The SGLang version that slime pins (its `docker/` folder in August 2026).
 pub const SLIME_PIN: EngineVersion = EngineVersion::new(0, 5, 15).post(1);
 
@@ -38,7 +46,7 @@ pub fn version_of(launch: &Launch, told: Option<EngineVersion>) -> (EngineVersio
     match (stated, launch.engine) {
         (Some(version), _) => (version, true),
         (None, Engine::Slime) => (SLIME_PIN, false),
-        (None, Engine::Sglang | Engine::Vllm | Engine::Spectune) => (NEWEST_SGLANG, false),
+        (None, engine) => (newest_known(engine), false),
     }
 }
 
@@ -58,7 +66,7 @@ pub fn resolve(
         version,
         version_given,
         algorithm: shape::algorithm(&given),
-        speculative: launch.has(Key::SpeculativeAlgorithm),
+        speculative: launch.has(Key::SpeculativeAlgorithm) && !shape::is_off(&given),
         num_steps: None,
         topk: None,
         num_draft_tokens: None,

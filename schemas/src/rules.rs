@@ -3,15 +3,18 @@
 //! A rule's file begins with its page as a doc comment, in Markdown. That page is what `spectune explain` prints, what
 //! `docs/rules` shows, and, through its fenced launches, the rule's test: see `page.rs`.
 
+mod accepted;
 mod area;
 #[cfg(test)]
 mod examples;
 mod explain;
 mod finding;
+mod known;
 mod page;
 mod registry;
 mod selection;
 mod support;
+mod unstated;
 mod versions;
 
 mod algorithm;
@@ -35,6 +38,7 @@ pub use selection::{Selection, SelectionError};
 pub(crate) use selection::{Selector, keys};
 
 use finding::Finding;
+use unstated::Candidates;
 
 use crate::{
     diagnostic::{Diagnostic, Severity},
@@ -117,14 +121,22 @@ impl Rule {
                 context.resolved.version
             ))
         };
-        found.into_iter().map(judged).map(|finding| finding.of(self)).collect()
+        let found = found.into_iter().map(judged).map(|finding| finding.of(self));
+        let is_editable = context.launch.is_editable();
+        found.map(|found| if is_editable { found } else { Diagnostic { fix: None, ..found } }).collect()
     }
 }
 
-/// What the selected rules find in a launch, by place and then by code. vLLM's launches have rules of their own.
+/// What the selected rules find in a launch, by place and then by code. vLLM's launches have rules of their own. Where nobody
+/// named the version, no error hangs on it (see `unstated.rs`).
 pub fn lint(context: &Context<'_>, selection: &Selection) -> Vec<Diagnostic> {
     let rules = RULES.iter().filter(|rule| selection.admits(rule.code, rule.name));
-    let mut found: Vec<Diagnostic> = rules.flat_map(|rule| rule.look(context)).collect();
+    let candidates = Candidates::new(context);
+    let settled = |rule: &Rule| {
+        let found = rule.look(context).into_iter();
+        found.map(|found| candidates.settle(rule, found)).collect::<Vec<_>>()
+    };
+    let mut found: Vec<Diagnostic> = rules.flat_map(settled).collect();
     found.sort_by_key(|diagnostic| (diagnostic.span, diagnostic.code));
     found
 }

@@ -110,9 +110,9 @@ mod tests {
         check("[lint]\nengine = \"vllm\"\ngpu_memory = 81559\nexpected_concurrency = 64\n", Ok(()));
         check("[lint]\ngpu_memory = \"H200\"\n", Ok(()));
         check("[lint]\nselect = [\"SD\", \"XX\"]\n", Err((2, 17, "'XX'")));
-        check("[lint]\nselct = []\n", Err((2, 1, "unknown field")));
+        check("[lint]\nselct = []\n", Err((2, 1, "unknown key")));
         check("[lint]\nengine = \"tgi\"\n", Err((2, 10, "no engine")));
         check("[lint]\nengine_version = \"new\"\n", Err((2, 18, "version")));
-        check("select = []\n", Err((1, 1, "unknown field")));
+        check("select = []\n", Err((1, 1, "unknown key")));
     }
 }

@@ -176,11 +176,11 @@ num_draft_tokens = [4, 8]
     #[test]
     fn errors_point_at_the_place_in_the_users_file() {
         for (from, to, line, column, message) in [
-            ("[space]", "[spice]", 10, 2, "unknown field `spice`"),
-            ("topk = [1, 4]", "topkk = [1, 4]", 12, 1, "unknown field `topkk`"),
-            ("num_steps = [1, 3]", "num_steps = [1, \"3\"]", 11, 17, "expected usize"),
+            ("[space]", "[spice]", 10, 2, "unknown key `spice`"),
+            ("topk = [1, 4]", "topkk = [1, 4]", 12, 1, "unknown key `topkk`"),
+            ("num_steps = [1, 3]", "num_steps = [1, \"3\"]", 11, 17, "found the text \"3\""),
             ("num_steps = [1, 3]", "num_steps = [1, 0]", 11, 17, "0 is out of range, expected 1 to 1024"),
-            ("num_steps = [1, 3]", "num_steps = [1, -3]", 11, 17, "expected usize"),
+            ("num_steps = [1, 3]", "num_steps = [1, -3]", 11, 17, "at least 0, found -3"),
             ("topk = [1, 4]", "topk = [1]\nshapes = [\"3,1,4\", \"3,1,9\"]", 13, 20, "must be num_steps + 1 = 4"),
             ("topk = [1, 4]", "topk = [1]\nshapes = [\"2000,1,2001\"]", 13, 11, "a number above 1024"),
             ("num_draft_tokens = [4, 8]", "", 10, 1, "num_draft_tokens is missing"),
@@ -195,7 +195,7 @@ num_draft_tokens = [4, 8]
             ),
             ("prompts = \"prompts.jsonl\"", "prompts = \"a\"\noutput_length = 0", 9, 17, "0 is out of range"),
             ("prompts = \"prompts.jsonl\"", "random = { input_length = 9, ratio = 1.5 }", 8, 38, "at most 1"),
-            ("algorithm = \"EAGLE3\"", "", 2, 1, "missing field `algorithm`"),
+            ("algorithm = \"EAGLE3\"", "", 2, 1, "`algorithm` is missing"),
             ("algorithm = \"EAGLE3\"", "algorithm = \"EAGLE3\"\ndtype = \"f32\"", 6, 9, "not one of auto, half"),
             ("[space]", "[engine]\ndevice = \"gpu\"\n[space]", 11, 10, "not one of auto, cpu, cuda, cuda:N"),
             ("[space]", "[batch]\nsizes = [1, 9999999]\n[space]", 11, 13, "9999999 is out of range"),
@@ -207,7 +207,7 @@ num_draft_tokens = [4, 8]
                 "engine.max_running_requests is 2",
             ),
             ("[space]", "[search]\nrepeats = 1048576\n[space]", 12, 1, "more than 1000000"),
-            ("[space]", "[search]\nstrategy = \"best\"\n[space]", 11, 12, "unknown variant `best`"),
+            ("[space]", "[search]\nstrategy = \"best\"\n[space]", 11, 12, "`best` is not one of"),
             ("[space]", "[arrivals]\nrates = [1.5, -1.0]\n[space]", 11, 15, "above 0"),
             ("[space]", "[arrivals]\nrecorded = true\n[space]", 11, 12, "only workload.trace"),
             ("[space]", "[objective]\nmetric = \"goodput\"\n[space]", 11, 10, "goodput needs a limit"),
@@ -228,6 +228,19 @@ num_draft_tokens = [4, 8]
     }
 
     proptest! {
+        #[test]
+        fn no_broken_file_panics(at in 0..400_usize, cut in 0..40_usize, put in "[\\[\\]{}=\"',.#a-z0-9\n äé-]{0,12}") {
+            let text = GOOD.to_owned() + "[batch]\nsizes = [1]\n[search]\nstrategy = \"grid\"\n[objective]\n";
+            let (from, to) = (at.min(text.len()), (at + cut).min(text.len()));
+            let broken = format!("{}{put}{}", &text[..from], &text[to..]);
+            let _ = crate::kind::FileKind::of(&broken);
+            let source = Source::new("sweep.toml", broken);
+            if let Err(finding) = SweepFile::read(&source) {
+                prop_assert!(finding.span.end <= source.text().len());
+                prop_assert!(!finding.message.contains("usize") && !finding.message.contains("struct "));
+            }
+        }
+
         #[test]
         fn no_list_of_numbers_panics(steps in numbers(), topk in numbers(), drafts in numbers(), shape in numbers()) {
             let shape: Vec<String> = shape.iter().map(ToString::to_string).collect();

@@ -180,6 +180,14 @@ pub fn distance(one: &str, other: &str) -> usize {
     row.last().copied().unwrap_or_default()
 }
 
+/// The name of a list that somebody who wrote `word` may have meant: at most a third of its letters differ.
+pub fn nearest<'a>(word: &str, names: &[&'a str]) -> Option<&'a str> {
+    let most = (word.chars().count() / 3).max(1);
+    let lower = word.to_lowercase();
+    let far = |name: &&&str| distance(&lower, &name.to_lowercase());
+    names.iter().filter(|name| far(name) <= most).min_by_key(far).copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,6 +223,15 @@ mod tests {
     #[test]
     fn a_slice_off_a_character_boundary_is_empty() {
         assert_eq!(Source::new("x", "äb").slice(Span::new(1, 2)), "");
+    }
+
+    #[test]
+    fn the_nearest_name_is_near() {
+        let names = ["grid", "random", "anneal", "guided"];
+        assert_eq!(nearest("gird", &names), Some("grid"));
+        assert_eq!(nearest("Guied", &names), Some("guided"));
+        assert_eq!(nearest("bayesian", &names), None);
+        assert_eq!(nearest("", &names), None);
     }
 
     #[test]

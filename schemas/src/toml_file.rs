@@ -1,4 +1,4 @@
-//! Strict TOML files, with errors that point into the user's own text.
+//! Strict TOML files, with errors that point into the user's own text and are told in its words.
 
 use serde::de::DeserializeOwned;
 use toml_edit::{Document, Item};
@@ -6,7 +6,8 @@ use toml_edit::{Document, Item};
 use crate::{
     diagnostic::Diagnostic,
     launch::TOML_SYNTAX,
-    text::{Source, Span},
+    text::{Source, Span, nearest},
+    words::{self, Syntax},
 };
 
 /// A value without sense, by its place in the tree of keys.
@@ -15,6 +16,7 @@ pub struct Wrong {
     path: &'static [&'static str],
     element: Option<usize>,
     message: String,
+    help: Option<String>,
 }
 
 /// Reads a file into its type.
@@ -24,9 +26,13 @@ pub struct Wrong {
 pub fn read<T: DeserializeOwned>(source: &Source) -> Result<T, Box<Diagnostic>> {
     toml::from_str(source.text()).map_err(|error| {
         let span = error.span().map_or(Span::default(), |range| Span::new(range.start, range.end));
+        let span = source.clamp(span);
         let mut lines = error.message().lines();
-        let mut diagnostic = TOML_SYNTAX.at(source.clamp(span), lines.next().unwrap_or("not valid TOML"), "here");
-        diagnostic.notes = lines.filter(|line| !line.trim().is_empty()).map(str::to_owned).collect();
+        let words = words::of(lines.next().unwrap_or("it cannot be read"), source.slice(span), Syntax::Toml);
+        let mut diagnostic = TOML_SYNTAX.at(span, words.message, words.label);
+        let more = lines.filter(|line| !line.trim().is_empty()).map(str::to_owned);
+        diagnostic.notes = words.notes.into_iter().chain(more).collect();
+        diagnostic.help = words.help;
         Box::new(diagnostic)
     })
 }
@@ -34,12 +40,23 @@ pub fn read<T: DeserializeOwned>(source: &Source) -> Result<T, Box<Diagnostic>> 
 impl Wrong {
     /// The value at a path of keys.
     pub fn at(path: &'static [&'static str], message: impl Into<String>) -> Self {
-        Self { path, element: None, message: message.into() }
+        Self { path, element: None, message: message.into(), help: None }
     }
 
     /// One element of the list, or one of the tables, at the path.
     pub fn element(self, at: usize) -> Self {
         Self { element: Some(at), ..self }
+    }
+
+    /// A word that is none of a few, at the path.
+    pub fn word(path: &'static [&'static str], word: &str, known: &[&'static str]) -> Self {
+        let wrong = Self::at(path, format!("{word:?} is not one of {}", known.join(", ")));
+        Self { help: nearest(word, known).map(|near| format!("did you mean \"{near}\"?")), ..wrong }
+    }
+
+    /// The same, with what to do about it.
+    pub fn help(self, help: impl Into<String>) -> Self {
+        Self { help: Some(help.into()), ..self }
     }
 
     /// The finding, at the value, or at the innermost table of its path that the file has.
@@ -59,6 +76,6 @@ impl Wrong {
             item => item.as_array()?.get(at)?.span(),
         });
         span = element.map_or(span, |range| Span::new(range.start, range.end));
-        TOML_SYNTAX.at(source.clamp(span), self.message, self.path.join("."))
+        Diagnostic { help: self.help, ..TOML_SYNTAX.at(source.clamp(span), self.message, self.path.join(".")) }
     }
 }

@@ -5,23 +5,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     diagnostic::Diagnostic,
+    resolve::{NEWEST_SGLANG, parse_algorithm},
     sweep::{LARGEST, each_within, within},
     text::Source,
     toml_file::{self, Wrong},
     tree::TreeShape,
 };
 
-/// The version of the format that this program writes.
-pub const FORMAT: u32 = 1;
+/// The version of the format that this program writes. It reads all from 1 on.
+pub const FORMAT: u32 = 2;
 
 /// A tuned configuration with the figures that chose it. All figures are measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TunedFile {
-    /// Version of this format: 1.
+    /// Version of this format: 2, or 1 in files of earlier versions, which do not say how often and when was measured.
     pub format: u32,
     /// What wrote it, such as "spectune 0.1.0".
     pub written_by: String,
+    /// What a reader must know before the figures; `serve` and `export` repeat it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// What runs. Paths are relative to the file's own folder.
     pub models: TunedModels,
     /// How the engine was set up.
@@ -38,9 +42,10 @@ pub struct TunedFile {
 pub struct TunedModels {
     /// Folder of the target.
     pub target: String,
-    /// Folder of the draft head.
+    /// Folder of the draft; left out where the MTP layer of the target's own checkpoint drafts.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub draft: String,
-    /// EAGLE or EAGLE3.
+    /// EAGLE, EAGLE3 or NEXTN.
     pub algorithm: String,
     /// Type of weights and activations.
     pub dtype: String,
@@ -92,25 +97,69 @@ pub struct PolicyRow {
     pub num_draft_tokens: usize,
     /// Output tokens a second of all requests together, median over repeats.
     pub output_tokens_per_s: f64,
-    /// The objective relative to no speculation, median over repeats.
-    pub speedup: f64,
-    /// The speed-up's 95% interval, or its range over repeats where there are fewer than six.
-    pub speedup_interval: [f64; 2],
+    /// Repeats that were measured; not known of files of format 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeats: Option<usize>,
+    /// The objective relative to no speculation, median over repeats; left out where no speculation was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speedup: Option<f64>,
+    /// Both ends of the speed-up's interval or range; left out where there is one repeat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speedup_interval: Option<[f64; 2]>,
+    /// What these ends are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval_kind: Option<IntervalKind>,
+    /// The probability that such an interval holds the true median, such as 0.75 for the range of three repeats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval_level: Option<f64>,
     /// Output tokens / rounds, first and bonus tokens included.
     pub accept_length: f64,
-    /// What the sweep says of speculation at this batch.
-    pub verdict: String,
+    /// Whether speculation pays at this batch.
+    pub verdict: TunedVerdict,
+    /// The verdict's reason, in a sentence.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+/// Whether speculation pays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TunedVerdict {
+    /// The configuration speculates and is measurably better than no speculation.
+    #[serde(alias = "speculation pays")]
+    Pays,
+    /// No speculation is best, or nothing that speculates is measurably better.
+    #[serde(alias = "speculation does not pay here")]
+    DoesNotPay,
+    /// No difference from no speculation is found, and a gain that anybody feels is excluded.
+    NoDifference,
+    /// The measurements do not tell.
+    #[serde(alias = "no speculation was not measured")]
+    NotKnown,
+}
+
+/// What the two ends beside a median are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum IntervalKind {
+    /// The least and the greatest of too few repeats for an interval of 95%.
+    Range,
+    /// A confidence interval of at least 95%.
+    Confidence,
 }
 
 /// Where the figures come from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Provenance {
+    /// Name of the machine; several, where shards ran on several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
     /// Name of the processor or GPU.
     pub device_name: String,
     /// Driver of a GPU; empty on the CPU.
     pub driver: String,
-    /// Engine and version.
+    /// The engine that was measured, and its version.
     pub engine: String,
     /// Hash of the target's files.
     pub target_hash: String,
@@ -118,6 +167,15 @@ pub struct Provenance {
     pub draft_hash: String,
     /// Hash of prompts, lengths and sampling.
     pub workload_hash: String,
+    /// The loads that were measured, such as "batch 8" and "4 requests/s".
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub loads: Vec<String>,
+    /// When the first trial ended, in UTC, such as "2026-11-25 12:40".
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub first_trial: String,
+    /// When the last trial ended, in UTC.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub last_trial: String,
     /// What was optimised: throughput, latency, goodput or pareto.
     pub objective: String,
     /// How the space was searched, and why the search ended.
@@ -146,6 +204,33 @@ impl TunedFile {
         Ok(format!("# Written by {writer}. Run it: spectune serve tuned.toml\n{}", toml::to_string(self)?))
     }
 
+    /// What must be said beside whatever is made of this file: its own warnings, and what its rows do not tell.
+    pub fn caveats(&self) -> Vec<String> {
+        let mut caveats = self.warnings.clone();
+        if self.format < FORMAT {
+            caveats.push(format!(
+                "it has format {}, which does not say how often was measured: its verdicts may rest on a single repeat; \
+                 `spectune report` of the sweep's folder says what its trials tell",
+                self.format
+            ));
+        }
+        let batches = |rows: Vec<&PolicyRow>| {
+            let batches: Vec<String> = rows.iter().map(|row| row.max_running_batch.to_string()).collect();
+            (!batches.is_empty()).then(|| batches.join(", "))
+        };
+        let single = self.policy.iter().filter(|row| row.repeats == Some(1)).collect();
+        caveats.extend(batches(single).map(|batches| {
+            format!("up to batch {batches}: measured once, so how much the figures scatter is not known")
+        }));
+        let unknown = self.policy.iter().filter(|row| row.verdict == TunedVerdict::NotKnown);
+        caveats.extend(unknown.map(|row| {
+            let why = row.reason.strip_prefix("not known: ").filter(|_| self.format > 1);
+            let why = why.map_or_else(String::new, |why| format!(": {why}"));
+            format!("up to batch {}: whether speculation pays is not known{why}", row.max_running_batch)
+        }));
+        caveats
+    }
+
     /// The policy as `(largest running batch, shape)`.
     pub fn shapes(&self) -> Vec<(usize, TreeShape)> {
         self.policy.iter().map(|row| (row.max_running_batch, row.shape())).collect()
@@ -157,11 +242,24 @@ impl TunedFile {
     }
 
     fn check(&self) -> Result<(), Wrong> {
-        if self.format != FORMAT {
+        if !(1..=FORMAT).contains(&self.format) {
             let found = self.format;
-            let reason =
-                format!("it has format {found}, and this program reads {FORMAT}: another version of spectune wrote it");
+            let reason = format!(
+                "it has format {found}, and this program reads 1 to {FORMAT}: another version of spectune wrote it"
+            );
             return Err(Wrong::at(&["format"], reason));
+        }
+        let algorithm = self.models.algorithm.as_str();
+        if parse_algorithm(algorithm, NEWEST_SGLANG).is_none() {
+            let shown: String = algorithm.chars().take(60).collect();
+            return Err(Wrong::at(
+                &["models", "algorithm"],
+                format!("'{shown}' is no algorithm (such as EAGLE, EAGLE3 or NEXTN)"),
+            ));
+        }
+        let share = self.engine.mem_fraction_static;
+        if !(share > 0.0 && share <= 1.0) {
+            return Err(Wrong::at(&["engine", "mem_fraction_static"], "expected more than 0 and at most 1"));
         }
         let TunedEngine { context_length, page_size, chunked_prefill_size, max_running_requests, .. } = self.engine;
         if context_length == 0 {
@@ -182,12 +280,29 @@ impl TunedFile {
         for (at, row) in self.policy.iter().enumerate() {
             TreeShape::new(row.num_steps, row.topk, row.num_draft_tokens)
                 .map_err(|error| Wrong::at(&["policy"], error.to_string()).element(at))?;
+            row.check().map_err(|reason| Wrong::at(&["policy"], reason).element(at))?;
         }
         Ok(())
     }
 }
 
 impl PolicyRow {
+    /// That its batch and its figures can be.
+    fn check(&self) -> Result<(), String> {
+        if self.max_running_batch == 0 {
+            return Err("max_running_batch is 0, and a batch has at least one request".into());
+        }
+        let ends = self.speedup_interval.into_iter().flatten().map(|end| ("speedup_interval", end));
+        let speedup = self.speedup.map(|speedup| ("speedup", speedup));
+        let always = [("output_tokens_per_s", self.output_tokens_per_s), ("accept_length", self.accept_length)];
+        for (name, figure) in always.into_iter().chain(speedup).chain(ends) {
+            if !figure.is_finite() || figure < 0.0 {
+                return Err(format!("{name} is {figure}, which nothing measures"));
+            }
+        }
+        Ok(())
+    }
+
     /// Its tree.
     pub fn shape(&self) -> TreeShape {
         TreeShape { num_steps: self.num_steps, topk: self.topk, num_draft_tokens: self.num_draft_tokens }
@@ -196,7 +311,10 @@ impl PolicyRow {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::export::{Form, Tuning, export};
 
     fn file() -> TunedFile {
         let row = |max_running_batch, shape: TreeShape| PolicyRow {
@@ -206,14 +324,19 @@ mod tests {
             topk: shape.topk,
             num_draft_tokens: shape.num_draft_tokens,
             output_tokens_per_s: 100.5,
-            speedup: 1.25,
-            speedup_interval: [1.2, 1.3],
+            repeats: Some(7),
+            speedup: Some(1.25),
+            speedup_interval: Some([1.2, 1.3]),
+            interval_kind: Some(IntervalKind::Confidence),
+            interval_level: Some(0.984375),
             accept_length: 2.5,
-            verdict: "speculation pays".into(),
+            verdict: TunedVerdict::Pays,
+            reason: String::new(),
         };
         TunedFile {
             format: FORMAT,
             written_by: "spectune 0.1.0".into(),
+            warnings: vec!["the machine was busy".into()],
             models: TunedModels {
                 target: "target".into(),
                 draft: "draft".into(),
@@ -234,12 +357,16 @@ mod tests {
             },
             policy: vec![row(1, TreeShape::chain(3)), row(8, TreeShape::OFF)],
             measured: Provenance {
+                hosts: vec!["node-1".into()],
                 device_name: "a \"processor\"".into(),
                 driver: String::new(),
                 engine: "spectune 0.1.0".into(),
                 target_hash: "a".into(),
                 draft_hash: "b".into(),
                 workload_hash: "c".into(),
+                loads: vec!["batch 1".into(), "batch 8".into()],
+                first_trial: "2026-11-25 12:40".into(),
+                last_trial: "2026-11-25 12:44".into(),
                 objective: "throughput".into(),
                 search: String::new(),
             },
@@ -253,10 +380,62 @@ mod tests {
     }
 
     #[test]
+    fn files_of_the_first_format_are_read_and_said_to_tell_less() {
+        let first = r#"
+format = 1
+written_by = "spectune 0.1.0"
+models = { target = "t", draft = "d", algorithm = "EAGLE3", dtype = "auto" }
+engine = { device = "cpu", context_length = 9, page_size = 1, mem_fraction_static = 0.8, max_running_requests = 8, capture_sizes = [] }
+measured = { device_name = "x", driver = "", engine = "spectune 0.1.0", target_hash = "a", draft_hash = "b", workload_hash = "c", objective = "latency" }
+[[policy]]
+max_running_batch = 8
+num_steps = 3
+topk = 1
+num_draft_tokens = 4
+output_tokens_per_s = 100.0
+speedup = 1.5
+speedup_interval = [1.4, 1.6]
+accept_length = 2.5
+verdict = "speculation does not pay here"
+"#;
+        let file = TunedFile::read(&Source::new("tuned.toml", first)).expect("it is read");
+        assert_eq!((file.policy[0].verdict, file.policy[0].repeats), (TunedVerdict::DoesNotPay, None));
+        assert!(file.caveats()[0].starts_with("it has format 1"), "{:?}", file.caveats());
+    }
+
+    #[test]
+    fn caveats_name_the_rows_that_tell_little() {
+        let mut file = file();
+        assert_eq!(file.caveats(), ["the machine was busy"]);
+        file.policy[0].repeats = Some(1);
+        file.policy[1].verdict = TunedVerdict::NotKnown;
+        let caveats = file.caveats().join("\n");
+        assert!(
+            caveats.contains("up to batch 1: measured once") && caveats.contains("up to batch 8: whether"),
+            "{caveats}"
+        );
+    }
+
+    #[test]
     fn a_writer_with_line_ends_does_not_end_the_comment() {
         let file = TunedFile { written_by: "a\nformat = 2\u{0}".into(), ..file() };
         let text = file.text().expect("it can be written");
         assert_eq!(TunedFile::read(&Source::new("tuned.toml", text)), Ok(file));
+    }
+
+    proptest! {
+        #[test]
+        fn no_broken_file_panics(at in 0..1600_usize, cut in 0..40_usize, put in "[\\[\\]{}=\"',.#a-z0-9\n äé-]{0,12}") {
+            let text = file().text().expect("it can be written");
+            let (from, to) = (at.min(text.len()), (at + cut).min(text.len()));
+            let broken = format!("{}{put}{}", &text[..from], &text[to..]);
+            if let Ok(file) = TunedFile::read(&Source::new("tuned.toml", broken)) {
+                let _ = file.caveats();
+                for form in Form::ALL {
+                    let _ = export(&Tuning::from(&file), form, Some(3), None);
+                }
+            }
+        }
     }
 
     #[test]
@@ -271,13 +450,21 @@ mod tests {
     #[test]
     fn other_formats_and_impossible_shapes_are_refused_at_their_place() {
         for (from, to, expected) in [
-            ("format = 1", "format = 2", "it has format 2, and this program reads 1"),
+            ("format = 2", "format = 3", "it has format 3, and this program reads 1 to 2"),
+            ("format = 2", "format = 0", "it has format 0"),
             ("num_draft_tokens = 4", "num_draft_tokens = 9", "must be num_steps + 1"),
             ("max_running_batch = 1", "max_running_batch = 9", "ascending"),
             ("page_size = 1", "page_size = 0", "0 is out of range, expected 1 to 1048576"),
             ("max_running_requests = 8", "max_running_requests = 9223372036854775807", "out of range"),
             ("capture_sizes = []", "capture_sizes = [1, 9999999]", "9999999 is out of range"),
             ("context_length = 2048", "context_length = 0", "at least 1"),
+            ("algorithm = \"EAGLE3\"", "algorithm = \"EAGEL\"", "'EAGEL' is no algorithm"),
+            ("mem_fraction_static = 0.8", "mem_fraction_static = nan", "more than 0 and at most 1"),
+            ("mem_fraction_static = 0.8", "mem_fraction_static = 1.5", "more than 0 and at most 1"),
+            ("speedup = 1.25", "speedup = nan", "speedup is NaN"),
+            ("accept_length = 2.5", "accept_length = inf", "accept_length is inf"),
+            ("output_tokens_per_s = 100.5", "output_tokens_per_s = -1.0", "output_tokens_per_s is -1"),
+            ("max_running_batch = 1", "max_running_batch = 0", "at least one request"),
         ] {
             let text = file().text().expect("it can be written").replacen(from, to, 1);
             let error = TunedFile::read(&Source::new("tuned.toml", text)).expect_err("a bad file");

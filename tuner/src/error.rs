@@ -1,6 +1,6 @@
 //! What can go wrong in a sweep.
 
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 
 use engine::EngineError;
 
@@ -8,7 +8,7 @@ use engine::EngineError;
 #[derive(Debug, thiserror::Error)]
 pub enum TunerError {
     /// A file could not be read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}: {source}", tidy(path).display())]
     Read {
         /// Which.
         path: PathBuf,
@@ -16,7 +16,7 @@ pub enum TunerError {
         source: std::io::Error,
     },
     /// A file could not be written.
-    #[error("cannot write {}: {source}", path.display())]
+    #[error("cannot write {}: {source}", tidy(path).display())]
     Write {
         /// Which.
         path: PathBuf,
@@ -24,7 +24,7 @@ pub enum TunerError {
         source: std::io::Error,
     },
     /// A prompt file is not what it should be.
-    #[error("{}, line {line}: {reason}", path.display())]
+    #[error("{}, line {line}: {reason}", tidy(path).display())]
     Prompt {
         /// Which.
         path: PathBuf,
@@ -34,7 +34,7 @@ pub enum TunerError {
         reason: String,
     },
     /// A file is not what it should be.
-    #[error("{}: {reason}", path.display())]
+    #[error("{}: {reason}", tidy(path).display())]
     Malformed {
         /// Which.
         path: PathBuf,
@@ -42,12 +42,25 @@ pub enum TunerError {
         reason: String,
     },
     /// The folder cannot take this sweep.
-    #[error("{}: {reason}", path.display())]
+    #[error("{}: {reason}", tidy(path).display())]
     Journal {
         /// The journal.
         path: PathBuf,
         /// Why, and what to do.
         reason: String,
+    },
+    /// A batch that the KV cache can never hold.
+    #[error(
+        "batch {batch} needs a KV cache of {needed} tokens, and there is room for {room}: lower batch.sizes or \
+         workload.output_length, or raise engine.mem_fraction_static"
+    )]
+    BatchTooLarge {
+        /// Requests that are to run together.
+        batch: usize,
+        /// Tokens of their prompts and outputs.
+        needed: usize,
+        /// Tokens that the cache holds.
+        room: usize,
     },
     /// The sweep asks for something that cannot be.
     #[error("{0}")]
@@ -56,4 +69,38 @@ pub enum TunerError {
     // Not transparent: who looks for an engine's error along the sources is to find it.
     #[error("{0}")]
     Engine(#[from] EngineError),
+}
+
+/// A path without `folder/..`, as a reader would write it; links are not followed.
+pub fn tidy(path: &Path) -> PathBuf {
+    let mut tidy = PathBuf::new();
+    for component in path.components() {
+        let goes_up = matches!(tidy.components().next_back(), Some(Component::Normal(_)));
+        match component {
+            Component::ParentDir if goes_up => {
+                tidy.pop();
+            }
+            Component::CurDir => {}
+            other => tidy.push(other),
+        }
+    }
+    if tidy.as_os_str().is_empty() { PathBuf::from(".") } else { tidy }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_shown_without_detours() {
+        for (path, expected) in [
+            ("sweeps/../models/target", "models/target"),
+            ("./a/./b", "a/b"),
+            ("../../x", "../../x"),
+            ("/a/../..", "/.."),
+            ("a/..", "."),
+        ] {
+            assert_eq!(tidy(Path::new(path)), Path::new(expected), "{path}");
+        }
+    }
 }

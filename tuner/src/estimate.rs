@@ -1,6 +1,10 @@
 //! How long a sweep will take, and from what that is known.
 
-use std::{sync::atomic::AtomicBool, time::Duration};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
 
 use engine::{Engine, EngineError};
 use schemas::{sweep::Objective, tree::TreeShape};
@@ -14,6 +18,12 @@ use crate::{
 
 /// New tokens of a request that is measured for the estimate.
 const PROBE_TOKENS: usize = 16;
+/// Largest batch that is measured whatever it takes: a larger one only where a smaller one says that it is quick.
+const FIRST_BATCH: usize = 8;
+/// How long a batch that is measured for the estimate may take by what smaller ones took.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// When a batch is given up.
+const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The time of some trials, extrapolated from short measured batches without speculation.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +42,9 @@ pub struct Basis {
     pub load: Load,
     /// Requests that it sent together: the batch of a closed loop; in an open one, the most that may run.
     pub batch_size: usize,
+    /// The smaller batch that was measured in its place, where it would have taken too long: requests are taken to be
+    /// slower in proportion.
+    pub from_batch: Option<usize>,
     /// Tokens a second of one request after its first one; `None` where the batch could not run.
     pub tokens_per_s_per_user: Option<f64>,
     /// One trial under this load.
@@ -50,7 +63,7 @@ struct Pace {
 
 impl Estimate {
     /// Measures a short batch for each load of the trials, and one for all open loops, which differ in their arrivals
-    /// alone.
+    /// alone. A batch that would take long is extrapolated from a smaller one, so that the answer comes within seconds.
     ///
     /// # Errors
     /// When the device fails. A batch that cannot run leaves its part of the estimate open: its trials will say why.
@@ -60,14 +73,16 @@ impl Estimate {
         loads.dedup();
         let most = engine.max_running_requests().min(workload.requests.len());
         let is_open = |load: &Load| load.batch_size().is_none();
-        let open = if loads.iter().any(is_open) { pace(engine, workload, most, Load::Recorded)? } else { None };
+        let mut prober = Prober { engine, workload, measured: None };
+        let open = if loads.iter().any(is_open) { prober.pace(most, true)? } else { (None, None) };
         let mut basis = Vec::new();
         for load in loads {
             let batch_size = load.batch_size().unwrap_or(most);
-            let pace = if is_open(&load) { open } else { pace(engine, workload, batch_size, load)? };
+            let (pace, from_batch) = if is_open(&load) { open } else { prober.pace(batch_size, false)? };
             basis.push(Basis {
                 load,
                 batch_size,
+                from_batch,
                 tokens_per_s_per_user: pace.map(|pace| pace.tokens_per_s_per_user),
                 trial_seconds: pace.map(|pace| trial_seconds(pace, workload, batch_size, workload.arrivals(load, 0))),
                 trials: trials.iter().filter(|trial| trial.load == load).count(),
@@ -78,30 +93,82 @@ impl Estimate {
     }
 }
 
-/// That of a batch of the workload's first requests, a few tokens each; `None` where it cannot run.
-fn pace(engine: &mut Engine, workload: &Workload, batch_size: usize, load: Load) -> Result<Option<Pace>, EngineError> {
-    let mut short = workload.clone();
-    short.requests.truncate(batch_size);
-    // In an open loop they come all at once, and wait where they have no room.
-    short.recorded = vec![Duration::ZERO; short.requests.len()];
-    for request in &mut short.requests {
-        // At least two, since the first one is the prompt's.
-        let tokens = request.stop.max_new_tokens.unwrap_or(PROBE_TOKENS).clamp(2, PROBE_TOKENS);
-        request.stop.max_new_tokens = Some(tokens);
+/// Measures short batches, as long as they are quick.
+struct Prober<'a> {
+    engine: &'a mut Engine,
+    workload: &'a Workload,
+    /// The largest batch that was measured.
+    measured: Option<(usize, Pace)>,
+}
+
+impl Prober<'_> {
+    /// The pace of a batch of so many requests, and the batch that was measured where that is a smaller one; nothing where
+    /// it cannot run.
+    fn pace(&mut self, batch_size: usize, open: bool) -> Result<(Option<Pace>, Option<usize>), EngineError> {
+        let small = batch_size.min(FIRST_BATCH);
+        if batch_size > small && self.measured.is_none_or(|(batch, _)| batch < small) {
+            self.measure(small, open)?;
+        }
+        let quick = |(batch, pace): (usize, Pace)| {
+            pace.seconds(PROBE_TOKENS as f64) * batch_size as f64 / batch as f64 <= PATIENCE.as_secs_f64()
+        };
+        if batch_size == small || self.measured.is_some_and(quick) {
+            return Ok((self.measure(batch_size, open)?, None));
+        }
+        let slower = |(batch, pace): (usize, Pace)| {
+            let times = batch_size as f64 / batch as f64;
+            let pace = Pace {
+                first_token_s: pace.first_token_s * times,
+                tokens_per_s_per_user: pace.tokens_per_s_per_user / times,
+            };
+            (Some(pace), Some(batch))
+        };
+        Ok(self.measured.map_or((None, None), slower))
     }
-    let trial = Trial { configuration: Configuration::of(TreeShape::OFF), load, repeat: 0 };
-    let interrupted = AtomicBool::new(false);
-    let terms = Terms {
-        workload: &short,
-        objective: Objective::default(),
-        simulate_accept_length: None,
-        interrupted: &interrupted,
-    };
-    match runner::run(engine, &trial, &terms) {
-        Ok(Ended::Measured(figures)) => Ok(Some(Pace::of(&figures))),
-        Ok(Ended::Interrupted) => Ok(None),
-        Err(error @ EngineError::Device(_)) => Err(error),
-        Err(_) => Ok(None),
+
+    /// That of a batch of the workload's first requests, a few tokens each; `None` where it cannot run, or not in time.
+    fn measure(&mut self, batch_size: usize, open: bool) -> Result<Option<Pace>, EngineError> {
+        let mut short = self.workload.clone();
+        short.requests.truncate(batch_size);
+        // In an open loop they come all at once, and wait where they have no room.
+        short.recorded = vec![Duration::ZERO; short.requests.len()];
+        for request in &mut short.requests {
+            // At least two, since the first one is the prompt's.
+            let tokens = request.stop.max_new_tokens.unwrap_or(PROBE_TOKENS).clamp(2, PROBE_TOKENS);
+            request.stop.max_new_tokens = Some(tokens);
+        }
+        let load = if open { Load::Recorded } else { Load::BatchSize(batch_size) };
+        let trial = Trial { configuration: Configuration::of(TreeShape::OFF), load, repeat: 0 };
+        let interrupted = AtomicBool::new(false);
+        let terms = Terms {
+            workload: &short,
+            objective: Objective::default(),
+            simulate_accept_length: None,
+            interrupted: &interrupted,
+        };
+        let done = AtomicBool::new(false);
+        let ended = thread::scope(|scope| {
+            scope.spawn(|| {
+                let begin = Instant::now();
+                while !done.load(Ordering::Relaxed) && begin.elapsed() < DEADLINE {
+                    thread::sleep(Duration::from_millis(5));
+                }
+                interrupted.store(true, Ordering::Relaxed);
+            });
+            let ended = runner::run(self.engine, &trial, &terms);
+            done.store(true, Ordering::Relaxed);
+            ended
+        });
+        let pace = match ended {
+            Ok(Ended::Measured(figures)) => Some(Pace::of(&figures)),
+            Ok(Ended::Interrupted) => None,
+            Err(error @ EngineError::Device(_)) => return Err(error),
+            Err(_) => None,
+        };
+        if let Some(pace) = pace.filter(|_| self.measured.is_none_or(|(batch, _)| batch < batch_size)) {
+            self.measured = Some((batch_size, pace));
+        }
+        Ok(pace)
     }
 }
 

@@ -19,7 +19,7 @@ mod strength;
 #[cfg(test)]
 mod tests;
 
-use engine::{Engine, EngineError, backend::Traffic};
+use engine::{Engine, EngineError, spec::ModelCost};
 use serde::{Deserialize, Serialize};
 
 pub use self::{
@@ -48,8 +48,8 @@ const STREAMED_ROWS: usize = 32;
 /// What is known of a machine and its models before anything is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// What passes read, from [`engine::Engine::traffic`].
-    pub traffic: Traffic,
+    /// What passes read and multiply, from [`engine::Engine::cost`].
+    pub cost: ModelCost,
     /// Bytes a second that the device reads of its memory, from [`engine::Engine::measure_bandwidth`].
     pub bandwidth: f64,
     /// Up to this many rows linear layers run in a kernel made for few rows. The model's efficiency may differ below and
@@ -226,7 +226,7 @@ impl Machine {
             ("cpu", _) | (_, true) => usize::MAX,
             _ => STREAMED_ROWS,
         };
-        Ok(Self { traffic: engine.traffic(), bandwidth: engine.measure_bandwidth()?, few_rows })
+        Ok(Self { cost: engine.cost(), bandwidth: engine.measure_bandwidth()?, few_rows })
     }
 
     fn check(&self) -> Result<(), LatencyError> {

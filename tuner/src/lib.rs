@@ -12,6 +12,7 @@
 pub mod acceptance;
 pub mod capture;
 pub mod configuration;
+pub mod date;
 #[cfg(test)]
 mod demo;
 pub mod error;

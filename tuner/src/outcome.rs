@@ -1,6 +1,7 @@
 //! What a sweep leaves behind: the tuned file.
 
 mod borders;
+mod warnings;
 
 use std::{
     collections::BTreeSet,
@@ -13,15 +14,16 @@ use schemas::{
     sweep::SweepFile,
     text::Source,
     tree::TreeShape,
-    tuned::{FORMAT, PolicyRow, Provenance, TunedEngine, TunedFile, TunedModels},
+    tuned::{FORMAT, IntervalKind, PolicyRow, Provenance, TunedEngine, TunedFile, TunedModels, TunedVerdict},
 };
 
 use crate::{
     TunerError,
     configuration::{Configuration, Knobs, TableRow},
+    date,
     guide::Guide,
-    record::Fingerprint,
-    selection::{LoadRanking, Ranked},
+    record::{Fingerprint, Record},
+    selection::{self, LoadRanking, Ranked, Verdict},
     settings::max_running_requests,
     whole_file,
 };
@@ -56,13 +58,15 @@ pub fn tuned(
         path.canonicalize().unwrap_or(path).display().to_string()
     };
     let dtype = |path: &str| config(folder, path).and_then(|config| config.weights_dtype());
-    let draft = config(folder, &file.models.draft).filter(|config| config.states_context_length());
+    let draft = Some(&file.models.draft).filter(|draft| !draft.is_empty());
+    let draft = draft.and_then(|draft| config(folder, draft)).filter(|config| config.states_context_length());
     Some(TunedFile {
         format: FORMAT,
         written_by: fingerprint.engine.clone(),
+        warnings: warnings::of(ranking),
         models: TunedModels {
             target: absolute(&file.models.target),
-            draft: absolute(&file.models.draft),
+            draft: if file.models.draft.is_empty() { String::new() } else { absolute(&file.models.draft) },
             algorithm: file.models.algorithm.clone(),
             // What another engine must be told: with `auto` it would load target and draft each in its own type.
             dtype: file.models.dtype.clone(),
@@ -81,6 +85,7 @@ pub fn tuned(
         },
         policy,
         measured: Provenance {
+            loads: ranking.iter().map(|ranking| ranking.load.to_string()).collect(),
             device_name: fingerprint.device_name.clone(),
             driver: fingerprint.driver.clone(),
             engine: fingerprint.engine.clone(),
@@ -88,9 +93,24 @@ pub fn tuned(
             draft_hash: fingerprint.draft.clone(),
             workload_hash: fingerprint.workload.clone(),
             objective: file.objective.metric.name().into(),
-            search: String::new(),
+            // Filled in by whoever knows the records, and why the search ended.
+            ..Provenance::default()
         },
     })
+}
+
+/// The file with the hosts and dates of the trials that it rests on.
+pub fn dated<'a>(mut tuned: TunedFile, records: impl IntoIterator<Item = &'a Record>) -> TunedFile {
+    let (mut times, mut hosts) = (Vec::new(), BTreeSet::new());
+    for record in records {
+        times.push(record.finished_at);
+        hosts.insert(record.origin.host.as_str());
+    }
+    tuned.measured.hosts = hosts.into_iter().filter(|host| !host.is_empty()).map(ToOwned::to_owned).collect();
+    let utc = |seconds: Option<&u64>| seconds.map_or_else(String::new, |seconds| date::utc(*seconds));
+    tuned.measured.first_trial = utc(times.iter().min());
+    tuned.measured.last_trial = utc(times.iter().max());
+    tuned
 }
 
 /// The longest sequence of the engine that a sweep file asks for, in tokens, without loading it; `None` where the target is
@@ -199,7 +219,9 @@ fn policy(
 }
 
 fn row(ranking: &LoadRanking, winner: &Ranked, max_running_batch: usize, shape: TreeShape) -> Option<PolicyRow> {
-    let speedup = winner.speedup?;
+    let speedup = winner.speedup;
+    // No speculation is 1 of itself, without ends.
+    let repeated = speedup.filter(|ends| ends.kind != selection::IntervalKind::Single && ends.low < ends.high);
     Some(PolicyRow {
         max_running_batch,
         measured_batch: ranking.load.batch_size().unwrap_or(max_running_batch),
@@ -207,10 +229,22 @@ fn row(ranking: &LoadRanking, winner: &Ranked, max_running_batch: usize, shape: 
         topk: shape.topk,
         num_draft_tokens: shape.num_draft_tokens,
         output_tokens_per_s: round(winner.output_tokens_per_s?.median),
-        speedup: round(speedup.median),
-        speedup_interval: [round(speedup.low), round(speedup.high)],
+        repeats: Some(winner.repeats),
+        speedup: speedup.map(|speedup| round(speedup.median)),
+        speedup_interval: repeated.map(|speedup| [round(speedup.low), round(speedup.high)]),
+        interval_kind: repeated.map(|ends| match ends.kind {
+            selection::IntervalKind::Confidence => IntervalKind::Confidence,
+            selection::IntervalKind::Range | selection::IntervalKind::Single => IntervalKind::Range,
+        }),
+        interval_level: repeated.map(|ends| round(ends.coverage)),
         accept_length: round(winner.accept_length?),
-        verdict: ranking.verdict.words().into(),
+        verdict: match ranking.verdict {
+            Verdict::Pays => TunedVerdict::Pays,
+            Verdict::DoesNotPay => TunedVerdict::DoesNotPay,
+            Verdict::Tie => TunedVerdict::NoDifference,
+            Verdict::CannotTell(_) | Verdict::NotCompared => TunedVerdict::NotKnown,
+        },
+        reason: ranking.verdict.words().into(),
     })
 }
 

@@ -118,6 +118,31 @@ pub trait Progress {
     fn note(&mut self, _text: &str) {}
 }
 
+/// What is known of a sweep before anything is loaded.
+#[derive(Clone, Debug)]
+pub struct Outline {
+    /// How many trials.
+    pub planned: Planned,
+    /// As [`Plan::trials`].
+    pub trials: Vec<Trial>,
+    /// The configurations, and what was dropped.
+    pub space: Expanded,
+    /// How requests come.
+    pub loads: Vec<Load>,
+}
+
+/// Says what a sweep would try. Loads no weights and takes no time.
+///
+/// # Errors
+/// When the target says nothing of itself, a table cannot be read, or the search cannot go over the space.
+pub fn outline(request: &SweepRequest<'_>) -> Result<Outline, TunerError> {
+    let mut space = prepare::space(request)?;
+    let race = prepare::race(request, &mut space)?;
+    let search = &request.file.search;
+    let trials = strategy::list(search, &race).unwrap_or_else(|| race.baseline_trials());
+    Ok(Outline { planned: strategy::planned(search, &race), trials, space, loads: race.loads })
+}
+
 /// Says what a sweep would do, and measures what its estimate of time rests on. Writes nothing.
 ///
 /// # Errors
@@ -194,7 +219,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
         outcome::tuned(&request.file, &request.folder, context_length, &ready.fingerprint, &ranking, guide.as_ref());
     let ended = |mut tuned: TunedFile| {
         tuned.measured.search = format!("{}: {}", search.strategy.name(), stopped.words());
-        tuned
+        outcome::dated(tuned, &records)
     };
     let tuned = tuned.map(|tuned| outcome::write(&ended(tuned), &request.out)).transpose()?;
     Ok(SweepSummary { records, ran, kept, ranking, tuned, stopped })

@@ -16,7 +16,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use schemas::sweep;
 
 use self::{prompts::Prompts, random::share, trace::Traced};
-use crate::{TunerError, configuration::Load};
+use crate::{TunerError, configuration::Load, error::tidy};
 
 /// Most prompt tokens of a trial, all requests together: a GiB of them.
 const MOST_TOKENS: usize = 1 << 28;
@@ -88,7 +88,10 @@ impl Workload {
                 0 => String::new(),
                 count => format!(" ({count} were left out: longer than max_prompt_tokens, or without a user's words)"),
             };
-            return Err(TunerError::Configuration(format!("the workload has no prompt{left_out}")));
+            let file = [&workload.prompts, &workload.input_ids, &workload.trace].into_iter().flatten().next();
+            let file =
+                file.map_or_else(|| "the workload".into(), |file| tidy(&folder.join(file)).display().to_string());
+            return Err(TunerError::Configuration(format!("{file} holds no prompt{left_out}")));
         }
         let hash = hash(workload, &requests, &recorded);
         let (seed, warm_up_tokens) = (workload.seed, workload.warm_up_tokens);

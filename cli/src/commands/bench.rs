@@ -19,11 +19,14 @@ Examples:
       --batch-size 1 --input-len 64 --output-len 128 --json
   spectune bench --load-format dummy --model-shape llama-3.1-8b --device cuda:0 \\
       --shapes 'none;3,1,4@3;5,8,32@3' --batch-size 1,8,32,64 --input-len 512 --output-len 384
+  spectune bench --load-format dummy --model-shape glm-4.5-air --num-layers 8 --device cuda:0 \
+      --shapes 'none;3,1,4@2.5' --batch-size 1,8 --input-len 512 --output-len 256
 
 Random prompts have no meaning: the accept length on them says nothing about text. A shape with
 @L accepts L tokens a round on average whatever the target says (bonus token included), which
 times the round and not the draft.
-The floor is the time that the bytes of a round take at the memory bandwidth measured in the same run.";
+The floor is the time that the bytes of a round take at the memory bandwidth measured in the same run;
+there is none where rounds are faster than that, because the processor's caches hold a small model.";
 
 /// Measure the engine on random prompts of one length, beside the floor that memory sets.
 #[derive(Debug, clap::Args)]
@@ -157,6 +160,8 @@ fn row(figures: &Bench) -> String {
     let rate = format!("{output_tokens_per_s:.1} ({slowest:.1}–{fastest:.1})");
     let rounds = format!("{:.3} ({:.3}–{:.3})", round_ms.median, round_ms.min, round_ms.max);
     let accept = format!("{accept_length:.2}{}", if figures.simulated { "*" } else { " " });
+    let off = figures.shape == "none";
+    let accept = if off { "- ".to_owned() } else { accept };
     let floor = figures.memory_floor_ms.map_or_else(|| "-".into(), |floor| format!("{floor:.3}"));
     let share = figures.share_of_floor.map_or_else(|| "-".into(), |share| format!("{:.0}%", 100.0 * share));
     let (shape, prefill) = (&figures.shape, figures.prefill_tokens_per_s);
@@ -173,7 +178,8 @@ fn notes(engine: &Engine, startup: f64, bandwidth: f64) -> String {
     format!(
         "{} ({}); loaded in {startup:.1} s{capture}; memory {:.0} GB/s\n\
          accept: output tokens / rounds, the first token and bonus tokens included (SGLang's definition); * simulated\n\
-         floor: bytes that a round has to read (weights once a pass, caches) at that bandwidth",
+         floor: bytes that a round has to read (weights once a pass, caches) at that bandwidth; none where rounds are \
+         faster, since the processor's caches hold what they read",
         device.device,
         device.name,
         bandwidth / 1e9

@@ -1,7 +1,7 @@
 //! `spectune explain`: what a rule is about.
 
 use anyhow::bail;
-use schemas::rules;
+use schemas::{rules, text::nearest};
 
 use crate::{exit::Exit, terminal};
 
@@ -29,7 +29,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         return Ok(Exit::Fine);
     };
     let Some(page) = rules::explain(&rule) else {
-        bail!("there is no rule '{rule}'; `spectune explain --list` lists them all");
+        let names: Vec<&str> = rules::RULES.iter().flat_map(|rule| [rule.code, rule.name]).collect();
+        let near = nearest(&rule, &names).map_or_else(String::new, |near| format!(" (did you mean '{near}'?)"));
+        bail!("there is no rule '{rule}'{near}; `spectune explain` lists them all");
     };
     terminal::print(&page)?;
     Ok(Exit::Fine)

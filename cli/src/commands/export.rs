@@ -4,21 +4,19 @@ use std::path::PathBuf;
 
 use schemas::{
     export::{Form, Tuning, export},
-    tuned::TunedFile,
     version::EngineVersion,
 };
 
-use crate::{
-    exit::Exit,
-    setup::{self, WrongFile},
-    terminal,
-};
+use crate::{exit::Exit, setup, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
   spectune export results/demo/tuned.toml --to sglang
   spectune export tuned.toml --to slime --batch-size 32 >> run.sh
-  spectune export tuned.toml --to sglang | spectune lint -";
+  spectune export tuned.toml --to sglang | spectune lint -
+
+The launch goes to standard output; whose figures chose it, what was filled in or left out, and the
+warnings of the tuned file go to standard error.";
 
 /// Turn a tuned file into flags for another engine.
 #[derive(Debug, clap::Args)]
@@ -29,7 +27,7 @@ pub struct Arguments {
     /// What to write: sglang, slime, vllm or sglang-adaptive
     #[arg(long, value_name = "ENGINE")]
     to: Form,
-    /// The running batch whose row is exported; the largest unless given
+    /// The running batch whose row is exported, the largest unless given; of the adaptive file, the largest batch
     #[arg(long, value_name = "N")]
     batch_size: Option<usize>,
     /// The engine's version, which decides how flags are spelled
@@ -39,8 +37,7 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let source = setup::read_source(&arguments.tuned)?;
-    let tuned = TunedFile::read(&source).map_err(|finding| WrongFile::new(source, finding))?;
+    let tuned = setup::read_tuned(&arguments.tuned)?;
     let exported = export(&Tuning::from(&tuned), arguments.to, arguments.batch_size, arguments.engine_version)?;
     terminal::print(&exported.text)?;
     exported.notes.iter().for_each(|note| terminal::note(&format!("note: {note}")));

@@ -1,9 +1,11 @@
 //! `spectune lint`: what will fail, be rewritten or waste the GPU, before the launch.
 
 mod each;
+mod files;
 mod known;
 mod look;
 mod mend;
+mod ours;
 mod settings;
 mod summary;
 
@@ -23,6 +25,8 @@ use look::{Linter, Looked};
 const EXAMPLES: &str = "\
 Examples:
   spectune lint run.sh
+  spectune lint deploy/
+  spectune lint sweep.toml results/demo/tuned.toml
   spectune lint launch.toml --engine-version 0.5.9 --gpu-memory H200
   echo 'python3 -m sglang.launch_server --model-path …' | spectune lint -
   spectune lint run.sh --model-path ./target --speculative-draft-model-path ./draft
@@ -43,8 +47,9 @@ Findings of severity info never change the exit code.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Launch lines, shell scripts, TOML or YAML files, Markdown with such blocks; - is standard input
-    #[arg(required = true, value_name = "FILE")]
+    /// Launch lines, shell scripts, TOML, YAML, Python, Dockerfiles, systemd units, Markdown with such blocks, sweep and tuned
+    /// files; of a folder the scripts, TOML and YAML files in it that hold a launch; - is standard input
+    #[arg(required = true, value_name = "FILE|DIR")]
     files: Vec<PathBuf>,
     /// Folder of the target, whatever the launch says
     #[arg(long, value_name = "DIR")]
@@ -123,23 +128,32 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         anyhow::bail!("what runs is printed with --format full, concise or json, not {}", arguments.format);
     }
     let linter = Linter::new(&arguments)?;
-    let (mut all, mut unreadable) = (Vec::new(), false);
-    for done in each::each(&arguments.files, |file| one(&linter, &arguments, file)) {
+    let (mut all, mut unreadable) = (Vec::new(), 0);
+    let mut failed = |error: anyhow::Error| {
+        // The other files are judged all the same.
+        terminal::print_error(&error);
+        unreadable += 1;
+    };
+    let mut files = Vec::new();
+    arguments.files.iter().for_each(|file| match files::of(file) {
+        Ok(found) => files.extend(found),
+        Err(error) => failed(error),
+    });
+    for done in each::each(&files, |file| one(&linter, &arguments, file)) {
         match done {
             Ok(done) => all.push(done),
-            // The other files are judged all the same.
-            Err(error) => {
-                terminal::print_error(&error);
-                unreadable = true;
-            }
+            Err(error) => failed(error),
         }
+    }
+    for folder in files::without_launch(&arguments.files, &all, arguments.allow_no_launch) {
+        failed(folder);
     }
     print(&arguments, &all)?;
     if arguments.format == Format::Full {
-        terminal::note(&summary::summary(&all));
+        terminal::note(&summary::summary(&all, unreadable));
     }
     let fails = |done: &Done| done.looked.diagnostics.iter().any(|finding| finding.severity > Severity::Info);
-    Ok(match (unreadable, !arguments.exit_zero && all.iter().any(fails)) {
+    Ok(match (unreadable > 0, !arguments.exit_zero && all.iter().any(fails)) {
         (true, _) => Exit::Usage,
         (false, true) => Exit::Findings,
         (false, false) => Exit::Fine,
@@ -147,8 +161,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 }
 
 /// Judges one file, and mends it where that is asked for.
-fn one(linter: &Linter<'_>, arguments: &Arguments, file: &std::path::Path) -> anyhow::Result<Done> {
-    let judged = linter.settings_of(file)?;
+fn one(linter: &Linter<'_>, arguments: &Arguments, file: &files::File) -> anyhow::Result<Done> {
+    let files::File { path: file, found } = file;
+    let judged = look::Judged { found: *found, ..linter.settings_of(file)? };
     let mut source = setup::read_source(file)?;
     let mut mended = None;
     if arguments.fix || arguments.diff {
@@ -178,7 +193,7 @@ fn print(arguments: &Arguments, all: &[Done]) -> anyhow::Result<()> {
     };
     // The fixed text of standard input takes standard output: findings go to the other.
     if arguments.fix && arguments.files.iter().any(|file| file.as_os_str() == "-") {
-        terminal::note(output.trim_end());
+        terminal::lines(output.trim_end());
         return Ok(());
     }
     terminal::print(&output)
@@ -187,13 +202,15 @@ fn print(arguments: &Arguments, all: &[Done]) -> anyhow::Result<()> {
 fn resolved(all: &[Done], format: Format, rendered: &str) -> anyhow::Result<String> {
     let each = all.iter().flat_map(|done| done.looked.resolved.iter().map(move |resolved| (&done.looked, resolved)));
     if format == Format::Json {
-        let objects: Vec<serde_json::Value> = each.map(|(one, resolved)| resolved.to_json(&one.source)).collect();
+        let objects: Vec<serde_json::Value> = each.map(|(one, (_, resolved))| resolved.to_json(&one.source)).collect();
         let findings: serde_json::Value = serde_json::from_str(rendered)?;
         let both = serde_json::json!({ "resolved": objects, "findings": findings });
         return Ok(serde_json::to_string_pretty(&both)? + "\n");
     }
-    let mut tables: Vec<String> =
-        each.map(|(one, resolved)| format!("{}: {}", one.source.name(), resolved.table(&one.source))).collect();
+    let table = |(one, (way, resolved)): (&Looked, &(look::Way, schemas::resolve::Resolved))| {
+        format!("{}{}: {}", one.source.name(), way.in_words(), resolved.table(&one.source))
+    };
+    let mut tables: Vec<String> = each.map(table).collect();
     let of_vllm = all.iter().filter(|done| done.looked.has_vllm);
     tables.extend(of_vllm.map(|done| format!("{}: what vLLM runs is not resolved\n", done.looked.source.name())));
     Ok(format!("{}\n{rendered}", tables.join("\n")))

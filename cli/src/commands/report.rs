@@ -1,6 +1,6 @@
 //! `spectune report`: the ranked report of one or several sweeps.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use reports::{ReportInput, Sweep};
@@ -40,10 +40,18 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let out = arguments.out.as_ref().unwrap_or(&arguments.folders[0]);
     let files = reports::write(&input, out)?;
     terminal::print(&reports::terminal_table(&input, terminal::width()))?;
-    for file in files {
-        terminal::note(&file.display().to_string());
-    }
+    terminal::note(&written(&files));
     Ok(Exit::Fine)
+}
+
+/// The page, and what lies beside it.
+pub fn written(files: &[PathBuf]) -> String {
+    let Some(page) = files.first() else { return "nothing was written".into() };
+    let others = files.len() - 1;
+    format!(
+        "report: {}   (beside it as Markdown, JSON, CSV and Parquet, and its charts: {others} files)",
+        page.display()
+    )
 }
 
 /// What the folders of sweeps hold.
@@ -51,6 +59,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 /// # Errors
 /// When a folder has no journal that can be read.
 pub fn input(folders: &[PathBuf]) -> anyhow::Result<ReportInput> {
+    if let Some(file) = folders.iter().find(|folder| folder.is_file()) {
+        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        bail!("{} is a file: name the folder of the sweep, {}", file.display(), folder.display());
+    }
     let sweeps = folders.iter().map(|folder| Sweep::read(folder)).collect::<Result<_, _>>()?;
     Ok(ReportInput { sweeps, compare: false })
 }

@@ -38,13 +38,14 @@ impl Arguments {
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let mut failed = 0;
+    let (mut failed, mut all) = (0, 0);
     let mut show = |check: &Check| {
         let (word, why) = match &check.failure {
             None => ("ok", String::new()),
             Some(reason) => ("FAILED", format!(": {reason}")),
         };
         failed += usize::from(check.failure.is_some());
+        all += 1;
         terminal::print(&format!("{word:6} {}{why}\n", check.name))
     };
     let mut shown = Ok(());
@@ -54,5 +55,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         }
     })?;
     shown?;
+    terminal::print(&match failed {
+        0 => format!("all {all} checks passed\n"),
+        _ => format!("{failed} of {all} checks FAILED\n"),
+    })?;
     Ok(if failed == 0 { Exit::Fine } else { Exit::Failure })
 }

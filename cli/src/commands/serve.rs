@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use engine::server::{ServeError, ServeOptions, serve};
+use server::{ServeError, ServeOptions, serve};
 
 use crate::{engine_flags::EngineFlags, exit::Exit, setup, terminal};
 
@@ -37,11 +37,21 @@ pub struct Arguments {
     /// Requests that may wait beyond those that run
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_queued_requests: usize,
+    /// Most connections; fewer where the limit of open files (ulimit -n) is lower
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
+    max_connections: u32,
+    /// MiB that all requests may hold together: bodies, and prompts that wait or run
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(16..))]
+    max_request_memory: u32,
+    /// Origins of web pages that may use the server, or *; by default all with --api-key, else pages of this machine
+    #[arg(long, value_name = "ORIGIN", num_args = 1.., value_delimiter = ',')]
+    allowed_origins: Vec<String>,
     /// Add figures of speculation to every response
     #[arg(long)]
     request_metrics: bool,
     /// Seconds that running requests may go on after a signal to stop
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u64).range(0..=86_400))]
     shutdown_grace: u64,
 }
 
@@ -55,6 +65,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         api_key: arguments.api_key,
         served_model_name: arguments.served_model_name,
         max_queued_requests: arguments.max_queued_requests,
+        max_connections: arguments.max_connections as usize,
+        max_request_memory: (arguments.max_request_memory as usize) << 20,
+        allowed_origins: arguments.allowed_origins,
         request_metrics: arguments.request_metrics,
         shutdown_grace: Duration::from_secs(arguments.shutdown_grace),
     };

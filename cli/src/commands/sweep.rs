@@ -1,31 +1,30 @@
 //! `spectune sweep`: measures configurations and keeps the fastest.
 
 mod jobs;
+mod plan;
 mod progress;
 
 use std::{
-    collections::BTreeSet,
     path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicBool},
 };
 
-use anyhow::Context;
-use schemas::sweep::SweepFile;
+use anyhow::{Context, bail};
+use engine::DeviceChoice;
+use schemas::{kind::FileKind, launch::quoted, sweep::SweepFile, text::Source, toml_file::Wrong};
 use tuner::{
-    configuration::Load,
+    TunerError,
     jobs::{Scheduler, place},
-    record::Role,
     strategy::Shard,
-    sweep::{Asked, Plan, StopReason, SweepRequest, SweepSummary, folder_of},
+    sweep::{StopReason, SweepRequest, SweepSummary, folder_of},
 };
 
 use self::progress::Bar;
 use crate::{
-    checkpoint,
     commands::report,
     exit::{self, Exit},
     setup::{self, WrongFile},
-    terminal,
+    sweep_inputs, terminal,
 };
 
 const EXAMPLES: &str = "\
@@ -60,7 +59,7 @@ pub struct Arguments {
     /// Go on with the sweep that was started in the folder
     #[arg(long)]
     resume: bool,
-    /// Print the plan with its count and an estimate of its time, and measure nothing else
+    /// Print the plan with its count, then measure a few short batches for an estimate of its time, and nothing else
     #[arg(long)]
     dry_run: bool,
     /// Measure one of several parts of the space; 1/1 is all of it, whatever a scheduler's variables say
@@ -84,15 +83,16 @@ pub struct Arguments {
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let source = setup::read_source(&arguments.sweep)?;
-    let mut file = SweepFile::read(&source).map_err(|finding| WrongFile::new(source, finding))?;
+    if FileKind::of(source.text()) == Some(FileKind::Tuned) {
+        bail!("{0} is a tuned file, not a sweep file: run it with `spectune serve {0}`", arguments.sweep.display());
+    }
+    let file = SweepFile::read(&source).map_err(|finding| WrongFile::new(source.clone(), finding))?;
     if let Some(scheduler) = arguments.emit {
         return jobs::emit(scheduler, &file, &arguments);
     }
     let folder = folder_of(&arguments.sweep);
-    if file.models.model_shape.is_none() {
-        file.models.target = checkpoint::folder(&folder, &file.models.target)?;
-        file.models.draft = checkpoint::folder(&folder, &file.models.draft)?;
-    }
+    let file =
+        sweep_inputs::resolve(file, &folder, &source).map_err(|finding| WrongFile::new(source.clone(), finding))?;
     let shard = jobs::shard(arguments.shard)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     let request = SweepRequest {
@@ -105,8 +105,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         keep_states: arguments.keep_states.saturating_mul(1 << 30),
         interrupted: &interrupted,
     };
+    let at_its_place = |error: TunerError| in_file(error, &request.file, &source);
     if arguments.dry_run {
-        terminal::print(&describe(&tuner::sweep::plan(&request)?, &request))?;
+        terminal::print(&plan::outline(&tuner::sweep::outline(&request)?, &request))?;
+        let planned = setup::waiting("loading models to measure the estimate", |_| tuner::sweep::plan(&request));
+        terminal::print(&plan::estimate(&planned.map_err(at_its_place)?, &request))?;
         return Ok(Exit::Fine);
     }
     let flag = interrupted.clone();
@@ -116,19 +119,28 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let ended = tuner::sweep::run(&request, &mut bar);
     bar.finish();
     match ended {
-        Ok(summary) => finish(&summary, &request),
+        Ok(summary) => finish(&summary, &request, &arguments),
         Err(error) if bar.done() > 0 => {
             let error = error.into();
             terminal::print_error(&error);
-            terminal::note(&format!("{} finished trials are kept; {}", bar.done(), go_on(&request)));
+            terminal::note(&format!("{} finished trials are kept; {}", bar.done(), go_on(&request, &arguments)));
             Ok(exit::of(&error))
         }
-        Err(error) => Err(error.into()),
+        Err(error) => Err(at_its_place(error)),
     }
 }
 
+/// An error that is about a value of the sweep file, at its place.
+fn in_file(error: TunerError, file: &SweepFile, source: &Source) -> anyhow::Error {
+    let TunerError::BatchTooLarge { batch, .. } = &error else { return error.into() };
+    let wrong = Wrong::at(&["batch", "sizes"], error.to_string());
+    let place = file.batch.sizes.as_ref().and_then(|sizes| sizes.iter().position(|size| size == batch));
+    let wrong = place.map_or(wrong.clone(), |place| wrong.element(place));
+    WrongFile::new(source.clone(), Box::new(wrong.locate(source))).into()
+}
+
 /// The table on stdout, what was written on stderr.
-fn finish(summary: &SweepSummary, request: &SweepRequest<'_>) -> anyhow::Result<Exit> {
+fn finish(summary: &SweepSummary, request: &SweepRequest<'_>, arguments: &Arguments) -> anyhow::Result<Exit> {
     let out = request.out.display();
     terminal::note(&format!(
         "{} trials measured, {} kept from before: {}",
@@ -140,7 +152,7 @@ fn finish(summary: &SweepSummary, request: &SweepRequest<'_>) -> anyhow::Result<
     if summary.records.is_empty() {
         terminal::note("no trial is finished yet: there is nothing to rank");
         if interrupted {
-            terminal::note(&format!("interrupted; {}", go_on(request)));
+            terminal::note(&format!("interrupted; {}", go_on(request, arguments)));
         }
         return Ok(if interrupted { Exit::Interrupted } else { Exit::Findings });
     }
@@ -148,8 +160,8 @@ fn finish(summary: &SweepSummary, request: &SweepRequest<'_>) -> anyhow::Result<
     // Neither a closed pipe nor a full disk takes the other one with it.
     let report = reports::write(&input, &request.out);
     let printed = terminal::print(&reports::terminal_table(&input, terminal::width()));
-    if let Some(report) = report.iter().flatten().next() {
-        terminal::note(&format!("report: {}", report.display()));
+    if let Ok(files) = &report {
+        terminal::note(&report::written(files));
     }
     match &summary.tuned {
         Some(tuned) => terminal::note(&format!("tuned:  {0}   (run it: spectune serve {0})", tuned.display())),
@@ -159,7 +171,7 @@ fn finish(summary: &SweepSummary, request: &SweepRequest<'_>) -> anyhow::Result<
         }
     }
     if interrupted {
-        terminal::note(&format!("interrupted; {}", go_on(request)));
+        terminal::note(&format!("interrupted; {}", go_on(request, arguments)));
     }
     report.with_context(|| {
         format!("the report is not written; every trial is kept, so once it can be: spectune report {out}")
@@ -173,8 +185,21 @@ fn finish(summary: &SweepSummary, request: &SweepRequest<'_>) -> anyhow::Result<
     })
 }
 
-fn go_on(request: &SweepRequest<'_>) -> String {
-    format!("go on with: spectune sweep … --out {} --resume", request.out.display())
+/// The command that goes on with this sweep, to be pasted into a shell.
+fn go_on(request: &SweepRequest<'_>, arguments: &Arguments) -> String {
+    let word = |path: &Path| quoted(&path.display().to_string());
+    let program = std::env::args_os().next().map_or_else(|| "spectune".into(), |program| word(Path::new(&program)));
+    let mut command = format!("{program} sweep {} --out {} --resume", word(&arguments.sweep), word(&request.out));
+    if let Some(shard) = request.shard {
+        command.push_str(&format!(" --shard {shard}"));
+    }
+    match request.device {
+        Some(DeviceChoice::Cpu) => command.push_str(" --device cpu"),
+        Some(DeviceChoice::Cuda(number)) => command.push_str(&format!(" --device cuda:{number}")),
+        Some(DeviceChoice::Emulator | DeviceChoice::Auto) | None => {}
+    }
+    let again = if arguments.sweep.as_os_str() == "-" { ", with the same file on standard input" } else { "" };
+    format!("go on with: {command}{again}")
 }
 
 /// Shards on one file system have a folder each.
@@ -182,63 +207,4 @@ fn default_out(sweep: &Path, shard: Option<Shard>) -> PathBuf {
     let name = sweep.file_stem().map_or_else(|| "sweep".into(), |name| name.to_string_lossy().into_owned());
     let whole = PathBuf::from("results").join(name);
     shard.map_or(whole.clone(), |shard| place::folder(&whole, shard))
-}
-
-fn describe(plan: &Plan, request: &SweepRequest<'_>) -> String {
-    let mut text = String::new();
-    let loads: BTreeSet<Load> = plan.trials.iter().map(|trial| trial.load).collect();
-    let loads: Vec<String> = loads.iter().map(ToString::to_string).collect();
-    text += &format!("device     {} ({})\n", plan.fingerprint.device, plan.fingerprint.device_name);
-    text += &format!("space      {} configurations\n", plan.space.entrants.len());
-    if let Some(dropped) = plan.space.dropped_words() {
-        text += &format!("           {dropped}\n");
-    }
-    text += &format!("loads      {}\n", loads.join(", "));
-    let done = if plan.done > 0 { format!(", {} of them done", plan.done) } else { String::new() };
-    let (trials, repeats) = (plan.planned.trials, request.file.search.repeats);
-    text += &match plan.planned.exact {
-        true => {
-            format!("trials     {trials} ({repeats} {}){done}\n", if repeats == 1 { "repeat" } else { "repeats" })
-        }
-        false => format!(
-            "trials     at most {trials}, by {}: {} of them, the baselines, in any case{done}\n",
-            request.file.search.strategy.name(),
-            plan.trials.len()
-        ),
-    };
-    let same =
-        plan.asked.windows(2).all(|pair| (pair[0].requests, pair[0].tokens) == (pair[1].requests, pair[1].tokens));
-    for (at, Asked { load, requests, tokens }) in plan.asked.iter().take(if same { 1 } else { usize::MAX }).enumerate()
-    {
-        let (label, load) =
-            (if at == 0 { "a trial" } else { "" }, if same { String::new() } else { format!("{load}: ") });
-        text += &format!("{label:<10} {load}{requests} requests, up to {tokens} tokens\n");
-    }
-    text += &format!(
-        "estimate   {}{}, if every trial ran as without speculation, extrapolated from short batches measured now:\n",
-        plan.estimate.seconds.map_or_else(|| "unknown".into(), reports::duration),
-        if plan.planned.exact { "" } else { " for those" }
-    );
-    for one in &plan.estimate.basis {
-        text += &match one.tokens_per_s_per_user.zip(one.trial_seconds) {
-            Some((rate, seconds)) => format!(
-                "           {}: {rate:.0} tokens/s for each of {} requests, so {} a trial\n",
-                one.load,
-                one.batch_size,
-                reports::duration(seconds)
-            ),
-            None => format!("           {}: could not be measured\n", one.load),
-        };
-    }
-    text.push('\n');
-    text += "num_steps,topk,num_draft_tokens\n";
-    for one in &plan.space.entrants {
-        let role = match one.role {
-            Role::NoSpeculation => "   always measured",
-            Role::EngineDefault => "   the engine's default, always measured",
-            Role::Candidate => "",
-        };
-        text += &format!("  {}{role}\n", one.configuration);
-    }
-    text
 }

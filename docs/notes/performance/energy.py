@@ -30,7 +30,7 @@ def readings(rows):
 
 def round_of(batch, steps, topk, nodes):
     """Joules of target, head, cache and draft, whose rows but the last of a request end behind keys and values where it reads what was
-    accepted. How often the target runs, the 160 and the 100 MiB as in `Asking` (engine/src/backend/asking.rs)."""
+    accepted. How often the target runs, the 160 and the 100 MiB as in `VerifyPlan` (engine/src/backend/verify_plan.rs)."""
     cache = batch * POSITIONS * CACHE_BYTES / 2**30 * gibibyte
     rows, inner = batch * nodes, (batch * nodes + 1) // 2
     weights = 2 * (LAYERS * LAYER + HEAD)

@@ -1,7 +1,11 @@
 //! The CPU backend: the reference for all others. Clear before fast; see `kernels::reference` for its exactness.
 
+mod attention;
 mod bandwidth;
 mod draft;
+mod ffn;
+mod layer;
+mod linear;
 mod load;
 mod passes;
 mod prefill;
@@ -9,8 +13,10 @@ mod replay;
 mod round;
 mod slot;
 mod states;
+mod target;
 #[cfg(test)]
 mod tests;
+mod trees;
 
 use std::{collections::VecDeque, ops::Range};
 
@@ -18,22 +24,22 @@ use kernels::reference::KeyValues;
 use schemas::tree::TreeShape;
 
 pub use self::load::load;
-use self::slot::{SlotState, Slots};
+use self::{
+    draft::Draft,
+    slot::{SlotState, Slots},
+    target::Target,
+};
 use super::{
     Asked, Backend, Capacity, DeviceInfo, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput, Slot, StateRow,
-    TargetStates, Ticket, Traffic, Yield, expect_finite,
+    TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
 };
-use crate::{
-    error::EngineError,
-    model::{Draft, Llama},
-    request::SamplingParams,
-};
+use crate::{adjust::Adjuster, error::EngineError, request::SamplingParams, spec::ModelCost};
 
 /// A target, a draft and their caches in the machine's memory.
 #[derive(Debug)]
 pub struct CpuBackend {
-    target: Llama,
-    draft: Option<Box<dyn Draft>>,
+    target: Target,
+    draft: Option<Draft>,
     capacity: Capacity,
     /// One a target layer, a row for each place of each page.
     caches: Vec<KeyValues>,
@@ -50,7 +56,7 @@ pub struct CpuBackend {
 
 impl CpuBackend {
     /// Takes the memory of the caches.
-    pub fn new(target: Llama, draft: Option<Box<dyn Draft>>, capacity: Capacity, simulate: Option<f32>) -> Self {
+    fn new(target: Target, draft: Option<Draft>, capacity: Capacity, simulate: Option<f32>) -> Self {
         let rows = capacity.pages * capacity.page_size;
         Self {
             caches: target.caches(rows),
@@ -67,7 +73,7 @@ impl CpuBackend {
     }
 
     /// Bytes that one token takes in the caches of a target and a draft.
-    pub fn bytes_a_token(target: &Llama, draft: Option<&dyn Draft>) -> u64 {
+    fn bytes_a_token(target: &Target, draft: Option<&Draft>) -> u64 {
         let caches = target.caches(1);
         let draft = draft.map(|draft| draft.cache(1));
         caches.iter().chain(&draft).map(|cache| 2 * 4 * cache.width() as u64).sum()
@@ -88,9 +94,9 @@ impl Backend for CpuBackend {
         }
     }
 
-    fn traffic(&self) -> Traffic {
+    fn cost(&self) -> ModelCost {
         // Weights are held as float32.
-        Traffic::new(self.target.facts(), self.draft.as_ref().map(|draft| draft.facts()), 4)
+        ModelCost::new(self.target.spec(), self.draft.as_ref().map(Draft::spec), 4)
     }
 
     fn measure_bandwidth(&self) -> Result<f64, EngineError> {
@@ -184,6 +190,25 @@ impl Backend for CpuBackend {
 
     fn probabilities(&mut self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {
         rayon::scope(|_| self.run_probabilities(asked))
+    }
+
+    fn adjusts_logits(&self) -> bool {
+        true
+    }
+
+    fn adjust(&mut self, slot: Slot, prompt: &[u32], ends: &[u32]) -> Result<(), EngineError> {
+        let state = self.slots.get_mut(slot)?;
+        state.adjuster = Some(Adjuster::new(state.sampling.adjustments.clone(), prompt, ends));
+        Ok(())
+    }
+
+    fn prompt_logprobs(&mut self, slot: Slot) -> Vec<TokenLogprobs> {
+        self.slots.get_mut(slot).map(|state| std::mem::take(&mut state.prompt_logprobs)).unwrap_or_default()
+    }
+
+    fn grammar_failure(&self, slot: Slot) -> Option<String> {
+        let states = self.slots.get([slot]).ok()?;
+        states.first()?.adjuster.as_ref()?.failure().map(ToOwned::to_owned)
     }
 
     fn close(&mut self, slot: Slot) {

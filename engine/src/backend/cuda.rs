@@ -5,11 +5,13 @@
 
 mod bandwidth;
 mod flight;
-mod layer;
 mod layout;
-mod linear;
+mod limits;
+mod machine;
 mod memory;
-mod passes;
+mod ops;
+mod part;
+mod pass;
 mod prefill;
 mod products;
 mod race;
@@ -34,24 +36,23 @@ use schemas::tree::TreeShape;
 
 use self::{
     flight::Flight,
-    layout::{Activations, Extent, MOST_CHOICES, RoundArrays, RowArrays},
-    passes::Machine,
+    layout::{Activations, Extent, RoundArrays, RowArrays},
+    limits::MOST_CHOICES,
+    machine::Machine,
+    part::Part,
     replay::Trace,
     ring::{RingPlace, place_before, ring},
-    round::{Part, RoundMemory, RoundOptions},
+    round::{RoundMemory, RoundOptions},
 };
 use super::{
     Asked, Backend, Capacity, DeviceInfo, GpuState, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput, Slot,
-    StateRow, TargetStates, Ticket, Traffic, Yield, expect_finite,
+    StateRow, TargetStates, Ticket, Yield, expect_finite,
 };
-use crate::{error::EngineError, options::padded, request::SamplingParams};
+use crate::{error::EngineError, options::padded, request::SamplingParams, spec::ModelCost};
 
+pub use machine::AttentionKernels;
 pub use memory::{CudaOptions, Models, load};
-pub use passes::AttentionKernels;
 pub use weights::WeightSource;
-
-/// Rounds that may be launched and not collected.
-const ROUNDS_IN_FLIGHT: usize = 2;
 
 /// A target, a draft and their caches on a GPU.
 pub struct CudaBackend {
@@ -230,8 +231,8 @@ impl Backend for CudaBackend {
         }
     }
 
-    fn traffic(&self) -> Traffic {
-        self.machine.traffic()
+    fn cost(&self) -> ModelCost {
+        self.machine.cost
     }
 
     fn measure_bandwidth(&self) -> Result<f64, EngineError> {

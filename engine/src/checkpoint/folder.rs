@@ -79,7 +79,7 @@ impl Folder {
     /// When it is there and cannot be read.
     pub fn optional(&self, name: &str) -> Result<Option<String>, EngineError> {
         let path = self.path.join(name);
-        if path.exists() { read_text(&path).map(Some) } else { Ok(None) }
+        if path.exists() || path.is_symlink() { read_text(&path).map(Some) } else { Ok(None) }
     }
 
     /// A hash of configuration and tensors: equal for copies of one checkpoint, different after any retraining.
@@ -91,11 +91,25 @@ impl Folder {
     }
 }
 
+/// Opens a regular file; of a link whose file is not there, and of a pipe, which would be waited for, says what it is.
+pub(super) fn open(path: &Path) -> Result<File, EngineError> {
+    let read = |source| EngineError::Read { path: path.to_owned(), source };
+    let malformed = |reason: String| EngineError::Malformed { path: path.to_owned(), reason };
+    match path.metadata() {
+        Ok(found) if !found.is_file() => Err(malformed("it is no regular file".into())),
+        Ok(_) => File::open(path).map_err(read),
+        Err(error) => match path.read_link() {
+            Ok(aim) => Err(malformed(format!("it is a link to {}, which is not there", aim.display()))),
+            Err(_) => Err(read(error)),
+        },
+    }
+}
+
 /// Reads a text file with a limit.
 pub(super) fn read_text(path: &Path) -> Result<String, EngineError> {
     let read = |source| EngineError::Read { path: path.to_owned(), source };
     let mut text = String::new();
-    let file = File::open(path).map_err(read)?;
+    let file = open(path)?;
     let size = file.take(LARGEST_JSON + 1).read_to_string(&mut text).map_err(read)?;
     if size as u64 > LARGEST_JSON {
         return Err(EngineError::Malformed {

@@ -1,12 +1,11 @@
 //! What identifies a checkpoint in a fingerprint.
 
 use std::{
-    fs::File,
     io::{Read, Seek, SeekFrom},
     path::Path,
 };
 
-use super::safetensors;
+use super::{folder::open, safetensors};
 use crate::error::EngineError;
 
 /// Bytes of each sample of a large file.
@@ -23,7 +22,7 @@ pub(super) fn of(folder: &Path) -> Result<String, EngineError> {
     files.extend(safetensors::files(folder)?);
     for path in files {
         let read = |source| EngineError::Read { path: path.clone(), source };
-        let mut file = File::open(&path).map_err(read)?;
+        let mut file = open(&path)?;
         let size = file.metadata().map_err(read)?.len();
         hasher.update(&size.to_le_bytes());
         if size <= SAMPLE * SAMPLES {

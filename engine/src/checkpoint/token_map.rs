@@ -4,11 +4,11 @@
 //! list. A plain JSON list is read too. Pickle is read as data: nothing in it can call anything.
 
 use std::{
-    fs::File,
     io::{Cursor, Read},
     path::Path,
 };
 
+use super::folder::open;
 use crate::error::EngineError;
 
 /// Largest file, in bytes: a map of a whole vocabulary of 262,144 tokens is under 2 MiB in either form.
@@ -22,7 +22,7 @@ pub fn read_token_map(path: &Path, vocabulary: usize) -> Result<Vec<u32>, Engine
     let read = |source| EngineError::Read { path: path.to_owned(), source };
     let malformed = |reason: String| EngineError::Malformed { path: path.to_owned(), reason };
     let mut bytes = Vec::new();
-    File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes)).map_err(read)?;
+    open(path)?.take(LARGEST + 1).read_to_end(&mut bytes).map_err(read)?;
     if bytes.len() as u64 > LARGEST {
         return Err(malformed(format!("larger than {} MiB, the limit for a token map", LARGEST >> 20)));
     }

@@ -10,8 +10,18 @@ use half::{bf16, f16};
 use kernels::{memory::MappedFile, reference::Matrix};
 use schemas::model::TensorHeader;
 
-use super::safetensors;
+use super::{folder::open, safetensors};
 use crate::error::EngineError;
+
+/// A file of MTP layers that stands beside those of the index.
+const MTP_FILE: &str = "mtp.safetensors";
+
+/// Most projections of experts that a tensor is taken apart into.
+const MOST_EXPERTS: usize = 1 << 14;
+
+/// Parts of names that have changed since some checkpoints were published: the norms of EAGLE-3.1's captured layers.
+const RENAMED: [(&str, &str); 3] =
+    [("aux_norm_low.", "fc_norm.0."), ("aux_norm_mid.", "fc_norm.1."), ("aux_norm_high.", "fc_norm.2.")];
 
 /// All tensors of a checkpoint, by name.
 #[derive(Debug)]
@@ -39,6 +49,11 @@ impl Weights {
         for path in safetensors::files(folder)? {
             weights.add(&path)?;
         }
+        // Some quantisers put MTP layers into a file of their own and leave it out of the index.
+        let beside = folder.join(MTP_FILE);
+        if beside.exists() && weights.files.iter().all(|(path, _)| *path != beside) {
+            weights.add_missing(&beside)?;
+        }
         Ok(weights)
     }
 
@@ -50,6 +65,14 @@ impl Weights {
     /// The shape of a tensor, if it is there.
     pub fn shape(&self, name: &str) -> Option<&[usize]> {
         self.tensors.get(name).map(|tensor| tensor.shape.as_slice())
+    }
+
+    /// Checks that a tensor is there and of a shape.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn expect(&self, name: &str, shape: &[usize]) -> Result<(), EngineError> {
+        self.tensor(name, shape).map(|_| ())
     }
 
     /// The names of all tensors.
@@ -98,18 +121,34 @@ impl Weights {
     }
 
     fn add(&mut self, path: &Path) -> Result<(), EngineError> {
+        open(path)?;
         let file = MappedFile::open(path).map_err(|source| EngineError::Read { path: path.to_owned(), source })?;
         for (name, TensorHeader { dtype, shape }, bytes) in
             safetensors::header(path, &file, file.len() as u64)?.tensors()
         {
-            let other = self.tensors.get(&name).and_then(|tensor| self.files.get(tensor.file));
-            if let Some((other, _)) = other {
-                let reason = format!("tensor {name} is in {} too: remove the file that is not meant", other.display());
-                return Err(EngineError::Malformed { path: path.to_owned(), reason });
+            let tensor = Tensor { file: self.files.len(), dtype, shape, bytes };
+            for (name, tensor) in experts_apart(renamed(name), tensor) {
+                let other = self.tensors.get(&name).and_then(|tensor| self.files.get(tensor.file));
+                if let Some((other, _)) = other {
+                    let other = other.display();
+                    let reason = format!("tensor {name} is in {other} too: remove the file that is not meant");
+                    return Err(EngineError::Malformed { path: path.to_owned(), reason });
+                }
+                self.tensors.insert(name, tensor);
             }
-            self.tensors.insert(name, Tensor { file: self.files.len(), dtype, shape, bytes });
         }
         self.files.push((path.to_owned(), file));
+        Ok(())
+    }
+
+    /// Adds the tensors of a file that no index names, as far as they are not there already.
+    fn add_missing(&mut self, path: &Path) -> Result<(), EngineError> {
+        let mut others = Self { folder: self.folder.clone(), files: Vec::new(), tensors: BTreeMap::new() };
+        others.add(path)?;
+        for (name, tensor) in others.tensors {
+            self.tensors.entry(name).or_insert(Tensor { file: self.files.len(), ..tensor });
+        }
+        self.files.extend(others.files);
         Ok(())
     }
 
@@ -164,4 +203,42 @@ impl Weights {
             hint: format!("expected {expected}; quantised checkpoints cannot be loaded yet"),
         }
     }
+}
+
+/// The newest published name of a tensor.
+fn renamed(name: String) -> String {
+    let short = name.strip_prefix("model.").unwrap_or(&name);
+    let new = RENAMED.iter().find_map(|(old, new)| Some(format!("{new}{}", short.strip_prefix(old)?)));
+    new.unwrap_or(name)
+}
+
+/// A tensor as it is; or, where it holds all experts of a layer as transformers 5 keeps them (`gate_up_proj`
+/// `[experts, 2 · intermediate, hidden]` with the rows of gate first, `down_proj` `[experts, hidden, intermediate]`), each
+/// expert's own under its published name. Nothing is copied: experts lie one after the other.
+fn experts_apart(name: String, tensor: Tensor) -> Vec<(String, Tensor)> {
+    let parts: &[&str] = if name.ends_with("mlp.experts.gate_up_proj") {
+        &["gate_proj", "up_proj"]
+    } else if name.ends_with("mlp.experts.down_proj") {
+        &["down_proj"]
+    } else {
+        return vec![(name, tensor)];
+    };
+    let [experts, outputs, inputs] = tensor.shape[..] else { return vec![(name, tensor)] };
+    let count = experts.saturating_mul(parts.len());
+    if count == 0
+        || count > MOST_EXPERTS
+        || !outputs.is_multiple_of(parts.len())
+        || !tensor.bytes.len().is_multiple_of(count)
+    {
+        return vec![(name, tensor)];
+    }
+    let Some((layer, _)) = name.rsplit_once('.') else { return vec![(name, tensor)] };
+    let bytes = tensor.bytes.len() / count;
+    let one = |at: usize| {
+        let start = tensor.bytes.start + at * bytes;
+        let name = format!("{layer}.{}.{}.weight", at / parts.len(), parts[at % parts.len()]);
+        let shape = vec![outputs / parts.len(), inputs];
+        (name, Tensor { file: tensor.file, dtype: tensor.dtype.clone(), shape, bytes: start..start + bytes })
+    };
+    (0..count).map(one).collect()
 }

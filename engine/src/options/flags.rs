@@ -6,7 +6,7 @@ use schemas::{
     tree::TreeShape,
 };
 
-use super::{ATTENTION_BACKENDS, EngineOptions, LoadFormat, ShapePolicy, default_shape};
+use super::{ATTENTION_BACKENDS, EngineOptions, LoadFormat, ShapePolicy, default_shape, default_shape_of};
 use crate::error::EngineError;
 
 /// Options with what engine flags ask for on top.
@@ -22,6 +22,7 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
     if let Some(shape) = text(Key::ModelShape) {
         options.model_shape = Some(shape);
     }
+    options.num_layers = count(launch, Key::NumLayers)?.or(options.num_layers);
     if let Some(format) = text(Key::LoadFormat) {
         options.load_format = load_format(&format)?;
     }
@@ -96,15 +97,12 @@ fn shape(launch: &Launch, options: &EngineOptions) -> Result<TreeShape, EngineEr
     let shape = match (steps, topk, drafts) {
         // No speculation may be written out.
         (Some(0), _, _) => return Ok(TreeShape::OFF),
-        _ if options.draft_model_path.is_none() && options.load_format != LoadFormat::Dummy => {
-            return Err(EngineError::Configuration(
-                "speculation was asked for without a draft: give --speculative-draft-model-path".into(),
-            ));
+        (None, None, None) => {
+            return match &options.model_shape {
+                Some(shape) => default_shape_of(shape),
+                None => default_shape(&options.model_path),
+            };
         }
-        (None, None, None) if options.model_path.as_os_str().is_empty() => {
-            return Ok(schemas::resolve::default_shape("LlamaForCausalLM"));
-        }
-        (None, None, None) => return default_shape(&options.model_path),
         (Some(steps), None | Some(1), None) => TreeShape::new(steps, 1, steps.saturating_add(1)),
         (Some(steps), topk, Some(drafts)) => TreeShape::new(steps, topk.unwrap_or(1), drafts),
         _ => {
@@ -135,6 +133,9 @@ fn unsupported(setting: &Setting, what: &str, hint: &str) -> EngineError {
 /// A model has to come from somewhere, and from one place only.
 fn check_source(options: &EngineOptions) -> Result<(), EngineError> {
     let wrong = |reason: &str| Err(EngineError::Configuration(reason.into()));
+    if options.num_layers.is_some() && options.model_shape.is_none() {
+        return wrong("--num-layers cuts the shape of random weights short: give --model-shape, or leave it out");
+    }
     match (&options.model_shape, options.load_format, options.model_path.as_os_str().is_empty()) {
         (None, _, true) => wrong("no model is named: give --model-path"),
         (Some(_), LoadFormat::Auto, _) => {

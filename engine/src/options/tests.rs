@@ -45,6 +45,12 @@ fn a_published_shape_needs_no_folder() {
 }
 
 #[test]
+fn a_published_shape_may_be_cut_short() {
+    let found = options("--load-format dummy --model-shape glm-4.5-air --num-layers 4").expect("it is complete");
+    assert_eq!((found.model_shape.as_deref(), found.num_layers), (Some("glm-4.5-air"), Some(4)));
+}
+
+#[test]
 fn what_has_no_sense_is_refused_by_name() {
     for (line, expected) in [
         ("", "give --model-path"),
@@ -58,7 +64,8 @@ fn what_has_no_sense_is_refused_by_name() {
         ("--model-path m --simulate-accept-length 0.5", "--simulate-accept-length 0.5: expected"),
         ("--model-path m --simulate-accept-length NaN", "--simulate-accept-length NaN: expected"),
         ("--model-path m --tp-size 2", "tensor parallelism"),
-        ("--model-path m --speculative-num-steps 3", "--speculative-draft-model-path"),
+        ("--model-path m --num-layers 3", "give --model-shape"),
+        ("--load-format dummy --model-shape mimo-7b --num-layers x", "--num-layers x"),
     ] {
         let found = options(line).expect_err(line).to_string();
         assert!(found.contains(expected), "{line}: {found}");

@@ -15,7 +15,7 @@ use std::{
 
 use self::format::{BESIDE, Extent, FORMAT, Found, Header};
 use super::ReplayText;
-use crate::{backend::Backend, engine::Identity, error::EngineError, options::EngineOptions};
+use crate::{backend::Backend, error::EngineError, identity::Identity, options::EngineOptions};
 
 /// Most bytes of states that are in memory at once, but for a single position that is larger.
 const IN_FLIGHT: usize = 64 << 20;

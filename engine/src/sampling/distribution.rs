@@ -7,7 +7,7 @@
 use kernels::reference::{argmax, log_softmax, softmax, top_k};
 
 use super::random::uniform;
-use crate::{backend::TokenLogprobs, request::SamplingParams};
+use crate::{request::SamplingParams, token::TokenLogprobs};
 
 /// The token at a position. Greedy takes the largest logit (ties to the lower id); else the position's own random
 /// number picks from the filtered distribution, by id.

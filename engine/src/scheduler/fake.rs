@@ -11,10 +11,11 @@ use schemas::tree::TreeShape;
 use crate::{
     backend::{
         Asked, Backend, Capacity, DeviceInfo, MOST_UNREAD, PageId, Pool, PrefillChunk, ProducedToken, ReplayPlace,
-        Round, RoundOutput, RoundTiming, Slot, StateRow, TargetStates, Ticket, Traffic, Yield,
+        Round, RoundOutput, RoundTiming, Slot, StateRow, TargetStates, Ticket, Yield,
     },
     error::EngineError,
     request::SamplingParams,
+    spec::ModelCost,
 };
 
 /// In place of a token: the target has no numbers for it.
@@ -121,8 +122,8 @@ impl Backend for Fake {
         DeviceInfo { device: "fake".into(), name: String::new(), driver: String::new(), units: 0 }
     }
 
-    fn traffic(&self) -> Traffic {
-        Traffic::default()
+    fn cost(&self) -> ModelCost {
+        ModelCost::default()
     }
 
     fn measure_bandwidth(&self) -> Result<f64, EngineError> {

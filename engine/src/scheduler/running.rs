@@ -8,8 +8,8 @@ use super::{
     prefix::{PageKey, PageKeys, Reuse},
 };
 use crate::{
-    backend::{ProducedToken, Slot},
-    request::{Completion, Event, FinishReason, Request, RequestId},
+    backend::{ProducedToken, Slot, TokenLogprobs},
+    request::{Completion, Event, FinishReason, OutputText, Request, RequestId, StopConditions},
     text::TextStream,
 };
 
@@ -31,6 +31,7 @@ pub struct Running {
     /// Rounds that are launched and not collected.
     in_flight: usize,
     finished: Option<FinishReason>,
+    prompt_logprobs: Vec<TokenLogprobs>,
     events: Vec<Event>,
 }
 
@@ -59,14 +60,10 @@ pub struct Kept {
 impl Running {
     /// A request that is about to read its prompt.
     pub fn new(id: RequestId, request: Request, submitted: Instant, place: Option<Place>, model: &ModelEnds) -> Self {
-        let mut end_tokens = request.stop.stop_token_ids.clone();
-        if !request.stop.ignore_eos {
-            end_tokens.extend(&model.end_tokens);
-        }
         Self {
             id,
-            end_tokens,
-            stream: TextStream::new(model.text.clone(), request.stop.stop.clone()),
+            end_tokens: model.ends(&request.stop),
+            stream: text_stream(&request.stop, model),
             request,
             prompt_read: place.as_ref().map_or(0, |place| place.cached),
             place,
@@ -79,6 +76,7 @@ impl Running {
             first_token: None,
             in_flight: 0,
             finished: None,
+            prompt_logprobs: Vec::new(),
             events: Vec::new(),
         }
     }
@@ -162,6 +160,16 @@ impl Running {
         self.prompt_read += count;
     }
 
+    /// Takes what is to be told of the prompt.
+    pub fn take_prompt_logprobs(&mut self, logprobs: Vec<TokenLogprobs>) {
+        self.prompt_logprobs = logprobs;
+    }
+
+    /// Whether only the prompt was to be read.
+    pub fn wants_nothing(&self) -> bool {
+        self.request.stop.max_new_tokens == Some(0)
+    }
+
     /// Takes the token that follows the prompt.
     pub fn take_first(&mut self, token: ProducedToken) {
         self.append(vec![token]);
@@ -198,6 +206,9 @@ impl Running {
             kept += 1;
             self.output.push(token.id);
             if self.end_tokens.contains(&token.id) {
+                if self.request.stop.keep_stop {
+                    text.push_str(&self.stream.push(token.id).text);
+                }
                 self.finished = Some(FinishReason::StopToken(token.id));
                 break;
             }
@@ -244,6 +255,7 @@ impl Running {
             rounds: self.rounds,
             proposed_drafts: self.proposed,
             accept_histogram: self.histogram.clone(),
+            prompt_logprobs: std::mem::take(&mut self.prompt_logprobs),
             finish_reason,
             queued: self.admitted - self.submitted,
             time_to_first_token: self.first_token.unwrap_or_default(),
@@ -251,4 +263,9 @@ impl Running {
         };
         self.events.push(Event::Finished { request: self.id, completion: Box::new(completion) });
     }
+}
+
+fn text_stream(stop: &StopConditions, model: &ModelEnds) -> TextStream {
+    let text = model.text.clone().filter(|_| stop.text != OutputText::Off);
+    TextStream::new(text, stop.stop.clone()).with(stop.text == OutputText::WithSpecialTokens, stop.keep_stop)
 }

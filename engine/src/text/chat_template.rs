@@ -23,9 +23,34 @@ pub struct ChatMessage {
 /// Further variables of a template, by name, such as Qwen3's `enable_thinking`. They win over the special tokens.
 pub type TemplateVariables = serde_json::Map<String, serde_json::Value>;
 
+/// What a conversation is rendered with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChatOptions {
+    /// The template's own variables.
+    pub variables: TemplateVariables,
+    /// Tools that the assistant may call, as OpenAI writes them; none where empty.
+    pub tools: Vec<serde_json::Value>,
+    /// Whether the text ends where the assistant speaks.
+    pub add_generation_prompt: bool,
+    /// Whether the text ends with the content of the last message, so that the answer goes on from there.
+    pub continue_final_message: bool,
+}
+
+impl Default for ChatOptions {
+    fn default() -> Self {
+        Self {
+            variables: TemplateVariables::new(),
+            tools: Vec::new(),
+            add_generation_prompt: true,
+            continue_final_message: false,
+        }
+    }
+}
+
 /// A compiled template, in the environment that transformers gives to templates.
 #[derive(Debug)]
 pub struct ChatTemplate {
+    source: String,
     environment: Environment<'static>,
     special_tokens: BTreeMap<&'static str, String>,
 }
@@ -44,26 +69,36 @@ impl ChatTemplate {
         Ok(Some(template.map_err(|error| format!("{error:#}"))))
     }
 
-    /// The text of a conversation, up to where the assistant speaks.
+    /// The template as it was written.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The text of a conversation.
     ///
     /// # Errors
-    /// When the template refuses it.
-    pub fn render(&self, messages: &[impl Serialize], variables: &TemplateVariables) -> Result<String, EngineError> {
+    /// When the template refuses it, or does not write the last message that the answer is to go on from.
+    pub fn render(&self, messages: &[impl Serialize], options: &ChatOptions) -> Result<String, EngineError> {
+        let ChatOptions { variables, tools, add_generation_prompt, continue_final_message } = options;
         let mut values: BTreeMap<&str, Value> = ["bos_token", "eos_token"].map(|name| (name, Value::from(""))).into();
         values.extend(self.special_tokens.iter().map(|(name, text)| (*name, Value::from(text))));
         values.extend(variables.iter().map(|(name, value)| (name.as_str(), Value::from_serialize(value))));
         values.extend([
             ("messages", Value::from_serialize(messages)),
-            ("add_generation_prompt", true.into()),
+            ("add_generation_prompt", (*add_generation_prompt).into()),
             // What is not asked for is none, as transformers passes it, and not undefined: templates test for either.
-            ("tools", ().into()),
+            ("tools", if tools.is_empty() { ().into() } else { Value::from_serialize(tools) }),
             ("documents", ().into()),
         ]);
         let rendered = self.environment.get_template("chat").and_then(|template| template.render(Value::from(values)));
-        rendered.map_err(|error| {
+        let rendered = rendered.map_err(|error| {
             let reason = error.detail().map_or_else(|| error.to_string(), ToOwned::to_owned);
             EngineError::InvalidRequest(format!("the chat template refuses these messages: {reason}"))
-        })
+        })?;
+        match (continue_final_message, messages.last()) {
+            (true, Some(last)) => up_to_content(rendered, &Value::from_serialize(last)),
+            _ => Ok(rendered),
+        }
     }
 
     fn new(source: &str, special_tokens: BTreeMap<&'static str, String>) -> Result<Self, Error> {
@@ -78,8 +113,25 @@ impl ChatTemplate {
         environment.add_function("strftime_now", |format: &str| python::strftime_now(format));
         environment.add_filter("tojson", python::to_json);
         environment.add_template_owned("chat", without_generation_tags(source))?;
-        Ok(Self { environment, special_tokens })
+        Ok(Self { source: source.to_owned(), environment, special_tokens })
     }
+}
+
+/// A rendered conversation without what comes after the content of its last message; templates trim it, as transformers
+/// knows too.
+fn up_to_content(mut rendered: String, message: &Value) -> Result<String, EngineError> {
+    let content = message.get_attr("content").ok().and_then(|content| content.as_str().map(ToOwned::to_owned));
+    let content = content.unwrap_or_default();
+    let Some(at) = rendered.rfind(content.trim()).filter(|_| !content.trim().is_empty()) else {
+        return Err(EngineError::InvalidRequest(
+            "the last message has no content that the chat template writes, so that the answer could go on from it"
+                .into(),
+        ));
+    };
+    let whole = content.trim_start();
+    let end = if rendered[at..].starts_with(whole) { whole.len() } else { content.trim().len() };
+    rendered.truncate(at + end);
+    Ok(rendered)
 }
 
 /// transformers' own block `{% generation %} … {% endgeneration %}` marks what the assistant says, for training; here it
@@ -116,8 +168,9 @@ mod tests {
         let tokens = BTreeMap::from([("bos_token", "<s>".to_owned()), ("pad_token", "<pad>".to_owned())]);
         let template = ChatTemplate::new(template, tokens).expect("it compiles");
         let variables = serde_json::from_str(variables).expect("an object");
+        let options = ChatOptions { variables, ..ChatOptions::default() };
         let message = |role: &str, content: &str| ChatMessage { role: role.into(), content: content.into() };
-        let rendered = template.render(&[message("user", " hi "), message("assistant", "yo")], &variables);
+        let rendered = template.render(&[message("user", " hi "), message("assistant", "yo")], &options);
         match (rendered, expected) {
             (Ok(found), Ok(expected)) => assert_eq!(found, expected),
             (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
@@ -165,6 +218,32 @@ mod tests {
         check(thinks, Ok("yes"));
         check_with(r#"{"enable_thinking": false}"#, thinks, Ok("no"));
         check_with(r#"{"bos_token": "B", "tools": [1]}"#, "{{ bos_token }}{{ tools is none }}", Ok("BTrue"));
+    }
+
+    #[test]
+    fn an_answer_may_go_on_from_the_last_message_or_have_no_prompt_for_it() {
+        let source =
+            "{% for m in messages %}<{{ m.content | trim }}>\n{% endfor %}{% if add_generation_prompt %}go{% endif %}";
+        let template = ChatTemplate::new(source, BTreeMap::new()).expect("it compiles");
+        let messages = ["hi", " he "].map(|content| ChatMessage { role: "user".into(), content: content.into() });
+        let plain = ChatOptions::default();
+        let rendered = |options: &ChatOptions| template.render(&messages, options).ok();
+        assert_eq!(rendered(&plain).as_deref(), Some("<hi>\n<he>\ngo"));
+        let silent = ChatOptions { add_generation_prompt: false, ..plain };
+        assert_eq!(rendered(&silent).as_deref(), Some("<hi>\n<he>\n"));
+        let onward = ChatOptions { continue_final_message: true, ..silent };
+        assert_eq!(rendered(&onward).as_deref(), Some("<hi>\n<he"));
+        let nothing = ChatMessage { role: "user".into(), content: " ".into() };
+        assert!(template.render(&[nothing], &onward).is_err());
+    }
+
+    #[test]
+    fn tools_reach_the_template() {
+        let template = ChatTemplate::new("{{ tools[0].function.name }}", BTreeMap::new()).expect("it compiles");
+        let tools = vec![serde_json::json!({"type": "function", "function": {"name": "look"}})];
+        let options = ChatOptions { tools, ..ChatOptions::default() };
+        let none: [ChatMessage; 0] = [];
+        assert_eq!(template.render(&none, &options).ok().as_deref(), Some("look"));
     }
 
     #[test]

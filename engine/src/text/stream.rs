@@ -9,6 +9,10 @@ const LONGEST_CHARACTER: usize = 8;
 #[derive(Clone, Debug)]
 pub struct TextStream {
     text: Option<Text>,
+    /// Whether special tokens are part of the text.
+    special: bool,
+    /// Whether the stop string that ends the text is part of it.
+    keep_stop: bool,
     stops: Vec<String>,
     tokens: Vec<u32>,
     /// Tokens before this one are only context for the ones behind: their text is out.
@@ -25,7 +29,7 @@ pub struct TextStream {
 pub struct Grown {
     /// Text that can be shown.
     pub text: String,
-    /// The stop string that ended the text; it is not part of it.
+    /// The stop string that ended the text.
     pub stopped: Option<String>,
 }
 
@@ -33,7 +37,22 @@ impl TextStream {
     /// An empty text. Without a tokenizer it stays empty.
     pub fn new(text: Option<Text>, stops: Vec<String>) -> Self {
         let stops = stops.into_iter().filter(|stop| !stop.is_empty()).collect();
-        Self { text, stops, tokens: Vec::new(), context: 0, read: 0, held: String::new(), whole: String::new() }
+        Self {
+            text,
+            special: false,
+            keep_stop: false,
+            stops,
+            tokens: Vec::new(),
+            context: 0,
+            read: 0,
+            held: String::new(),
+            whole: String::new(),
+        }
+    }
+
+    /// The same with special tokens, and with the stop string that ends it, where asked for.
+    pub fn with(self, special: bool, keep_stop: bool) -> Self {
+        Self { special, keep_stop, ..self }
     }
 
     /// Takes a token.
@@ -66,12 +85,13 @@ impl TextStream {
 
     /// The text of the tokens that have not been read, behind those before them: alone they could lack a space.
     fn unread(&self, text: &Text) -> String {
-        let known = text.decode(&self.tokens[self.context..self.read]);
-        let all = text.decode(&self.tokens[self.context..]);
+        let decode = |tokens: &[u32]| text.decode_with(tokens, self.special);
+        let known = decode(&self.tokens[self.context..self.read]);
+        let all = decode(&self.tokens[self.context..]);
         match all.strip_prefix(known.as_str()) {
             Some(new) => new.to_owned(),
             // New bytes have changed the text before them, which is out already.
-            None => text.decode(&self.tokens[self.read..]),
+            None => decode(&self.tokens[self.read..]),
         }
     }
 
@@ -84,7 +104,7 @@ impl TextStream {
         let first =
             self.stops.iter().filter_map(|stop| Some((self.held.find(stop.as_str())?, stop))).min_by_key(|(at, _)| *at);
         let (shown, stopped) = match first {
-            Some((at, stop)) => (at, Some(stop.clone())),
+            Some((at, stop)) => (at + if self.keep_stop { stop.len() } else { 0 }, Some(stop.clone())),
             None => (self.held.len() - self.longest_start_of_a_stop(), None),
         };
         let rest = self.held.split_off(shown);

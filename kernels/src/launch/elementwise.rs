@@ -76,6 +76,8 @@ pub struct JoinNormed<'a> {
     pub stream: Rows<'a>,
     /// Whether it takes them normed.
     pub stream_is_normed: bool,
+    /// Positions of the rows, int32 `[rows]`, where the embedding of the row at position 0 is zero (MiMo's MTP layer).
+    pub zero_first: Option<Slice<'a>>,
     /// Rows.
     pub rows: usize,
     /// Elements of an embedding and of a feature.
@@ -201,14 +203,14 @@ impl Kernels {
     /// When a buffer is too short, or the device fails.
     pub fn join_normed(&self, join: JoinNormed<'_>) -> Result<(), DeviceError> {
         let JoinNormed { joined, table, vocabulary, token, token_norm, features, source, feature_norm, .. } = join;
-        let JoinNormed { stream, stream_is_normed, rows, width, epsilon, .. } = join;
+        let JoinNormed { stream, stream_is_normed, zero_first, rows, width, epsilon, .. } = join;
         self.check_rows(Rows { at: joined, stride: 2 * width }, rows, 2 * width)?;
         self.check_rows(stream, rows, width)?;
         table.check(vocabulary * width * self.element.bytes())?;
         check_ints(token, rows)?;
         self.check_rows(features, if source.is_some() { 1 } else { rows }, width)?;
-        if let Some(source) = source {
-            check_ints(source, rows)?;
+        for ints in [source, zero_first].into_iter().flatten() {
+            check_ints(ints, rows)?;
         }
         for norm in [token_norm, feature_norm] {
             norm.check(width * self.element.bytes())?;
@@ -229,6 +231,7 @@ impl Kernels {
             address(feature_norm),
             address(stream.at),
             Arg::Int(stream_is_normed.into()),
+            address(zero_first.unwrap_or(Slice::NONE)),
             int(width),
             Arg::Float(epsilon),
         ];

@@ -38,29 +38,63 @@ pub enum RopeScaling {
     },
 }
 
+/// Which two of the dimensions that are rotated turn together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pairing {
+    /// i and i + dims / 2, as most Hugging Face checkpoints store them.
+    Halves,
+    /// 2i and 2i + 1 (DeepSeek).
+    Interleaved,
+}
+
 /// The rotation of one model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
     inverse_frequencies: Vec<f32>,
+    head_dim: usize,
+    pairing: Pairing,
     scale: f32,
 }
 
 impl Rope {
-    /// For heads of `head_dim` (even) dimensions; pairs are (i, i + head_dim / 2), as Hugging Face checkpoints store
-    /// them.
+    /// For heads of `head_dim` (even) dimensions, all of which are rotated, in pairs of [`Pairing::Halves`].
     pub fn new(head_dim: usize, theta: f32, scaling: RopeScaling) -> Self {
-        assert!(head_dim.is_multiple_of(2), "rotary heads have an even size");
-        let plain = (0..head_dim / 2).map(|at| 1.0 / theta.powf((2 * at) as f32 / head_dim as f32));
+        Self::partial(head_dim, head_dim, Pairing::Halves, theta, scaling)
+    }
+
+    /// For heads of `head_dim` dimensions of which the first `dims` (even) are rotated and the others pass through. The
+    /// frequencies spread over `dims`, not over the head.
+    ///
+    /// # Panics
+    /// When `dims` is odd or above `head_dim`.
+    pub fn partial(head_dim: usize, dims: usize, pairing: Pairing, theta: f32, scaling: RopeScaling) -> Self {
+        assert!(dims.is_multiple_of(2) && dims <= head_dim, "{dims} of {head_dim} dimensions cannot be rotated");
+        let plain = (0..dims / 2).map(|at| 1.0 / theta.powf((2 * at) as f32 / dims as f32));
         let scale = match scaling {
             RopeScaling::Yarn { attention_factor, .. } => attention_factor,
             _ => 1.0,
         };
         let inverse_frequencies =
-            plain.enumerate().map(|(at, frequency)| stretched(frequency, at, head_dim, theta, scaling)).collect();
-        Self { inverse_frequencies, scale }
+            plain.enumerate().map(|(at, frequency)| stretched(frequency, at, dims, theta, scaling)).collect();
+        Self { inverse_frequencies, head_dim, pairing, scale }
     }
 
-    /// Cosine and sine of every pair at positions from 0: `[positions, head_dim / 2, 2]`.
+    /// Dimensions of a head.
+    pub fn head_dim(&self) -> usize {
+        self.head_dim
+    }
+
+    /// Dimensions that are rotated: the first of each head.
+    pub fn dims(&self) -> usize {
+        2 * self.inverse_frequencies.len()
+    }
+
+    /// Which dimensions turn together.
+    pub fn pairing(&self) -> Pairing {
+        self.pairing
+    }
+
+    /// Cosine and sine of every pair at positions from 0: `[positions, dims / 2, 2]`.
     pub fn table(&self, positions: usize) -> Vec<f32> {
         let turn = |position: usize| {
             self.inverse_frequencies.iter().flat_map(move |frequency| {
@@ -78,7 +112,7 @@ impl Rope {
             return;
         }
         let width = x.len() / positions.len();
-        assert!(width * positions.len() == x.len() && width.is_multiple_of(2 * half), "rows of whole heads");
+        assert!(width * positions.len() == x.len() && width.is_multiple_of(self.head_dim), "rows of whole heads");
         for (row, position) in x.chunks_exact_mut(width).zip(positions) {
             let turns: Vec<(f32, f32)> = self
                 .inverse_frequencies
@@ -86,17 +120,29 @@ impl Rope {
                 .map(|frequency| (*position as f32 * frequency).sin_cos())
                 .map(|(sine, cosine)| (sine * self.scale, cosine * self.scale))
                 .collect();
-            for head in row.chunks_exact_mut(2 * half) {
-                let (low, high) = head.split_at_mut(half);
-                for ((low, high), (sine, cosine)) in low.iter_mut().zip(high).zip(&turns) {
-                    (*low, *high) = (*low * cosine - *high * sine, *high * cosine + *low * sine);
+            for head in row.chunks_exact_mut(self.head_dim) {
+                let rotated = &mut head[..2 * half];
+                match self.pairing {
+                    Pairing::Halves => {
+                        let (low, high) = rotated.split_at_mut(half);
+                        low.iter_mut().zip(high).zip(&turns).for_each(|((low, high), turn)| rotate(low, high, *turn));
+                    }
+                    Pairing::Interleaved => {
+                        let pairs = rotated.as_chunks_mut::<2>().0;
+                        pairs.iter_mut().zip(&turns).for_each(|([low, high], turn)| rotate(low, high, *turn));
+                    }
                 }
             }
         }
     }
 }
 
-fn stretched(frequency: f32, at: usize, head_dim: usize, theta: f32, scaling: RopeScaling) -> f32 {
+#[inline(always)]
+fn rotate(low: &mut f32, high: &mut f32, (sine, cosine): (f32, f32)) {
+    (*low, *high) = (*low * cosine - *high * sine, *high * cosine + *low * sine);
+}
+
+fn stretched(frequency: f32, at: usize, dims: usize, theta: f32, scaling: RopeScaling) -> f32 {
     match scaling {
         RopeScaling::None => frequency,
         RopeScaling::Linear { factor } => frequency / factor,
@@ -115,9 +161,9 @@ fn stretched(frequency: f32, at: usize, head_dim: usize, theta: f32, scaling: Ro
         RopeScaling::Yarn { factor, original, beta_fast, beta_slow, .. } => {
             // The dimension that turns `rotations` times over the trained length.
             let dimension =
-                |rotations: f32| head_dim as f32 * (original / (rotations * 2.0 * PI)).ln() / (2.0 * theta.ln());
+                |rotations: f32| dims as f32 * (original / (rotations * 2.0 * PI)).ln() / (2.0 * theta.ln());
             let low = dimension(beta_fast).floor().max(0.0);
-            let high = dimension(beta_slow).ceil().min(head_dim as f32 - 1.0).max(low + 0.001);
+            let high = dimension(beta_slow).ceil().min(dims as f32 - 1.0).max(low + 0.001);
             let ramp = ((at as f32 - low) / (high - low)).clamp(0.0, 1.0);
             frequency / factor * ramp + frequency * (1.0 - ramp)
         }
@@ -139,6 +185,30 @@ mod tests {
         // Pair (0, 2) turns by 7 radians, pair (1, 3) by 0.07.
         assert!((x[4] - (7_f32.cos() - 3.0 * 7_f32.sin())).abs() < 1e-5);
         assert!((x[5] - (2.0 * 0.07_f32.cos() - 4.0 * 0.07_f32.sin())).abs() < 1e-5);
+    }
+
+    #[test]
+    fn a_part_of_a_head_turns_like_a_smaller_head_and_the_rest_passes_through() {
+        let head: Vec<f32> = (1..=8).map(|at| at as f32).collect();
+        let (mut whole, mut part) = (head[..4].to_vec(), [head.clone(), head.clone()].concat());
+        Rope::new(4, 10_000.0, RopeScaling::None).apply(&mut whole, &[7]);
+        let rope = Rope::partial(8, 4, Pairing::Halves, 10_000.0, RopeScaling::None);
+        rope.apply(&mut part, &[7]);
+        for part in part.chunks_exact(8) {
+            assert_eq!(part[..4], whole);
+            assert_eq!(part[4..], head[4..]);
+        }
+        assert_eq!((rope.head_dim(), rope.dims(), rope.table(3).len()), (8, 4, 12));
+    }
+
+    #[test]
+    fn interleaved_pairs_turn_as_halves_do_in_another_place() {
+        let halves = Rope::new(6, 10_000.0, RopeScaling::None);
+        let interleaved = Rope::partial(6, 6, Pairing::Interleaved, 10_000.0, RopeScaling::None);
+        let (mut a, mut b) = ([1.0, 3.0, 5.0, 2.0, 4.0, 6.0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        halves.apply(&mut a, &[9]);
+        interleaved.apply(&mut b, &[9]);
+        assert_eq!([a[0], a[3], a[1], a[4], a[2], a[5]], b);
     }
 
     #[test]

@@ -127,7 +127,7 @@ pub fn draw(grid: &Grid, format: Format) -> Drawn {
     let room = format.width() - left - 6;
     let column_width = (room / topks.len() as i32).min(if narrow { 96 } else { 132 });
     let bottom = top + row_height * steps.len() as i32;
-    let drawn = canvas::drawing(format, bottom + 58, &grid.title, |canvas| {
+    let drawn = canvas::drawing(format, bottom + if narrow { 74 } else { 58 }, &grid.title, |canvas| {
         let middle = left + column_width * topks.len() as i32 / 2;
         let font = Font::new(SMALL, Role::Ink).align(Align::Middle);
         canvas.text((middle, 10), "topk", font)?;
@@ -213,7 +213,8 @@ fn cell(canvas: &mut Canvas<'_>, area: Area, cell: Option<&Cell>, colours: &Colo
 }
 
 fn legend(canvas: &mut Canvas<'_>, (left, top): (i32, i32), colours: &Colours) -> Result<(), DrawError> {
-    let width = if canvas.format.is_narrow() { 24 } else { 30 };
+    let narrow = canvas.format.is_narrow();
+    let width = if narrow { 24 } else { 30 };
     for (place, step) in (-HEAT_STEPS..=HEAT_STEPS).enumerate() {
         let x = left + 2 + width * place as i32;
         canvas.rectangle(Area { left: x, top, right: x + width, bottom: top + 12 }, Role::Heat(step))?;
@@ -229,5 +230,6 @@ fn legend(canvas: &mut Canvas<'_>, (left, top): (i32, i32), colours: &Colours) -
     }
     let unit = if colours.relative { "speed-up" } else { "tok/s" };
     let name = if colours.predicted { format!("{unit}, predicted") } else { unit.to_owned() };
-    canvas.text((left + whole + 12, top + 6), &name, Font::new(SMALL, Role::Muted))
+    let place = if narrow { (left + 2, top + 44) } else { (left + whole + 12, top + 6) };
+    canvas.text(place, &name, Font::new(SMALL, Role::Muted))
 }

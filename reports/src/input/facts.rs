@@ -3,7 +3,7 @@
 use schemas::sweep::{Metric, Objective, Workload};
 
 use super::Sweep;
-use crate::figures;
+use crate::{figures, names};
 
 impl Sweep {
     /// Facts for a reader, each as label and value; none without the sweep file.
@@ -34,6 +34,33 @@ impl Sweep {
             facts.push(("ended", ended.to_owned()));
         }
         facts
+    }
+}
+
+impl Sweep {
+    /// What was asked of the engine, in a few words; `None` without the sweep file.
+    pub fn workload(&self) -> Option<String> {
+        let workload = &self.file()?.workload;
+        let from = [&workload.prompts, &workload.input_ids, &workload.trace].into_iter().flatten().next();
+        let from = match (from, &workload.random) {
+            (Some(path), _) => path.rsplit(['/', '\\']).next().unwrap_or(path).to_owned(),
+            (None, Some(random)) => format!("random prompts of {} tokens", figures::count(random.input_length as u64)),
+            (None, None) => return None,
+        };
+        let length = figures::count(workload.output_length as u64);
+        let requests = figures::counted(workload.requests, "request", "requests");
+        let most = if workload.ignore_eos { "" } else { "at most " };
+        Some(format!("{from}, {requests} of {most}{length} new tokens, {}", sampling(workload)))
+    }
+
+    /// Target and draft as people call them; `None` without the sweep file.
+    pub fn models(&self) -> Option<String> {
+        let models = &self.file()?.models;
+        if let Some(shape) = &models.model_shape {
+            return Some(format!("random weights of {shape} ({})", models.algorithm));
+        }
+        let [target, draft] = [&models.target, &models.draft].map(|path| names::model(path));
+        Some(format!("{target} with {draft} ({})", models.algorithm))
     }
 }
 

@@ -38,7 +38,7 @@ pub struct Table {
 #[derive(Serialize)]
 pub struct Heading {
     /// Its name, with the unit.
-    pub text: &'static str,
+    pub text: String,
     /// Whether it holds numbers.
     pub numeric: bool,
 }
@@ -54,10 +54,11 @@ pub struct Cell {
 
 impl Table {
     /// A table of these columns: those that begin with `#` hold numbers.
-    pub fn new(caption: impl Into<String>, headings: &[&'static str], rows: Vec<Vec<Cell>>) -> Self {
+    pub fn new<H: AsRef<str>>(caption: impl Into<String>, headings: &[H], rows: Vec<Vec<Cell>>) -> Self {
         let heading =
-            |text: &&'static str| Heading { text: text.trim_start_matches('#'), numeric: text.starts_with('#') };
-        Self { caption: caption.into(), folded: false, headings: headings.iter().map(heading).collect(), rows }
+            |text: &str| Heading { text: text.trim_start_matches('#').into(), numeric: text.starts_with('#') };
+        let headings = headings.iter().map(|text| heading(text.as_ref())).collect();
+        Self { caption: caption.into(), folded: false, headings, rows }
     }
 
     /// The same, folded away.

@@ -12,16 +12,16 @@ pub fn table(section: &Section<'_>) -> Option<Table> {
         Some(vec![
             Cell::text(race.load.to_string()),
             Cell::text(columns::name(winner)),
+            Cell::text(race.verdict.words()),
             Cell::number(winner.ranked.speedup.map(|speedup| speedup.median), figures::ratio),
             Cell::number(race.over_default.map(|ratio| ratio.median), figures::ratio),
-            Cell::number(winner.ranked.accept_length, figures::quantity),
-            Cell::text(race.verdict.words()),
+            Cell::number(winner.ranked.accept_length.filter(|_| !winner.is_off()), figures::quantity),
         ])
     };
     differ.then(|| {
         Table::new(
             "The winner changes with the load: what to run at which",
-            &["load", "run", "#over no speculation", "#over the default", "#accept length", "verdict"],
+            &["load", "run", "verdict", "#over no speculation", "#over the default", "#accept length"],
             decided.iter().filter_map(row).collect(),
         )
     })

@@ -23,6 +23,42 @@
     show(next);
   });
 
+  const folds = [...document.querySelectorAll("details")];
+  const unfold = document.getElementById("unfold");
+  unfold.hidden = folds.length === 0;
+  unfold.addEventListener("click", () => {
+    const open = unfold.textContent === "unfold all";
+    for (const fold of folds) fold.open = open;
+    unfold.textContent = open ? "fold all" : "unfold all";
+  });
+  // A link to something that is folded away unfolds it.
+  const reveal = () => {
+    const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!target) return;
+    for (let fold = target.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+    target.scrollIntoView();
+  };
+  addEventListener("hashchange", reveal);
+  for (const link of document.querySelectorAll('a[href^="#"]')) link.addEventListener("click", () => setTimeout(reveal));
+  reveal();
+  addEventListener("beforeprint", () => { for (const fold of folds) fold.open = true; });
+
+  // A table that is wider than its place says so.
+  const hint = (scroll) => {
+    const more = scroll.scrollWidth - scroll.clientWidth - scroll.scrollLeft > 4;
+    const words = scroll.previousElementSibling;
+    words.hidden = scroll.scrollWidth <= scroll.clientWidth + 4;
+    words.textContent = more ? "more columns to the right →" : "← more columns to the left";
+  };
+  for (const scroll of document.querySelectorAll(".scroll")) {
+    const words = document.createElement("p");
+    words.className = "hint";
+    words.hidden = true;
+    scroll.before(words);
+    scroll.addEventListener("scroll", () => hint(scroll), { passive: true });
+    new ResizeObserver(() => hint(scroll)).observe(scroll);
+  }
+
   for (const copy of document.querySelectorAll(".copy")) {
     if (!navigator.clipboard) continue;
     copy.hidden = false;

@@ -14,7 +14,7 @@ use tuner::{
 use crate::{
     check,
     common::synthetic::{Synthetic, fingerprint, header, tuned},
-    input, small,
+    elsewhere, input, small,
 };
 
 const TRIALS_APART: [&str; 4] = ["apart_round_ms", "apart_draft_ms", "apart_verify_ms", "apart_extend_ms"];
@@ -140,10 +140,11 @@ fn speculation_that_does_not_pay_is_the_answer() {
 }
 
 #[test]
-fn a_tie_that_looks_like_a_loss_is_told_with_its_figure() {
+fn a_noisy_race_is_not_known_and_says_what_to_do() {
     let noisy = Synthetic { acceptance: 0.1, noise: 0.15, seed: 3, ..small() };
     let html = check(&input(noisy.sweep("runs/noisy")));
-    assert!(html.contains("of no speculation, though that may be chance in so few repeats."));
+    assert!(html.contains("Whether speculation pays is not known: the repeats differ too much. So far"));
+    assert!(html.contains("go on with --resume"));
 }
 
 #[test]
@@ -226,6 +227,52 @@ fn the_fingerprint_is_on_the_page() {
 }
 
 #[test]
+fn the_page_says_what_it_is_about_and_whose_figures_it_shows() {
+    let mut sweep = small().sweep("runs/one");
+    for (place, record) in sweep.records.iter_mut().enumerate() {
+        record.origin.host = "node-3".into();
+        record.finished_at = 1_790_000_000 + 60 * place as u64;
+    }
+    let html = check(&input(sweep));
+    let models = "made-up&#x2f;target with made-up&#x2f;draft (EAGLE3)";
+    let machine = "synthetic device (made-up figures) (node-3)";
+    assert!(html.contains(&format!("<title>{models} on {machine}: what to run (spectune)</title>")), "{html}");
+    for part in [
+        machine,
+        models,
+        "made-up.jsonl, 64 requests of 256 new tokens, greedy",
+        "2026-09-21 14:13 to 14:48 UTC, 30 trials",
+        "Measured with spectune&#x27;s own engine 0.0.0: another engine may rank the same shapes differently.",
+        "measured: spectune&#x27;s own engine 0.0.0 on synthetic device",
+        "SGLang was not measured: another engine",
+        "Waiting times: percentiles over requests",
+    ] {
+        assert!(html.contains(part), "{part}");
+    }
+    // What explains the answers is folded, and the answers are not.
+    assert!(html.find("class=\"answers\"") < html.find("<details class=\"card fold\""));
+}
+
+#[test]
+fn several_sections_begin_with_one_table_and_are_called_by_what_tells_them_apart() {
+    let first = small().sweep("runs/one");
+    let second = elsewhere("runs/two", "999.1", |_| 2.0);
+    let input = ReportInput { sweeps: vec![first, second], compare: false };
+    let html = check(&input);
+    for part in ["All sections", "Side by side", "1: synthetic device (made-up figures), driver", "driver 999.1"] {
+        assert!(html.contains(part), "{part}");
+    }
+    assert!(html.find("Side by side") < html.find("class=\"answers\""));
+}
+
+#[test]
+fn no_speculation_has_no_accept_length() {
+    let off = Synthetic { shapes: vec![TreeShape::OFF], ..small() };
+    let html = check(&input(off.sweep("runs/off")));
+    assert!(!html.contains("<dt>accept length</dt><dd><b>"), "{html}");
+}
+
+#[test]
 fn a_winner_that_is_no_better_than_the_default_is_said_to_be_none() {
     let mut sweep = small().sweep("runs/one");
     for record in &mut sweep.records {
@@ -241,7 +288,7 @@ fn a_winner_that_is_no_better_than_the_default_is_said_to_be_none() {
     }
     let html = check(&input(sweep));
     assert!(html.contains("Speculation pays here."));
-    assert!(html.contains("No significant difference from the engine&#x27;s default, 5,4,8."), "{html}");
+    assert!(html.contains("No difference from the engine&#x27;s default, 5,4,8, is found."), "{html}");
 }
 
 #[test]

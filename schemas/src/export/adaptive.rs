@@ -11,17 +11,22 @@ use crate::version::EngineVersion;
 /// The first version that is known to have the flag.
 const FIRST: EngineVersion = EngineVersion::new(0, 5, 12).post(1);
 
-pub fn file(tuning: &Tuning, version: EngineVersion) -> Result<Exported, ExportError> {
+/// The file; with a batch size, without what holds for larger batches only.
+pub fn file(tuning: &Tuning, batch_size: Option<usize>, version: EngineVersion) -> Result<Exported, ExportError> {
     if version < FIRST {
         return Err(ExportError::AdaptiveVersion(version));
     }
     if tuning.table.is_empty() {
         return Err(ExportError::EmptyTable);
     }
-    if let Some((_, tree)) = tuning.table.iter().find(|(_, shape)| shape.topk > 1) {
+    let table = match batch_size.and_then(|batch| tuning.table.iter().position(|(largest, _)| *largest >= batch)) {
+        Some(last) => &tuning.table[..=last],
+        None => &tuning.table[..],
+    };
+    if let Some((_, tree)) = table.iter().find(|(_, shape)| shape.topk > 1) {
         return Err(ExportError::AdaptiveTree(*tree));
     }
-    let most = tuning.table.iter().map(|(_, shape)| shape.num_steps).max().unwrap_or(0);
+    let most = table.iter().map(|(_, shape)| shape.num_steps).max().unwrap_or(0);
     if most == 0 {
         return Err(ExportError::NothingToAdapt);
     }
@@ -33,7 +38,7 @@ pub fn file(tuning: &Tuning, version: EngineVersion) -> Result<Exported, ExportE
     let mut slots = Map::new();
     let mut smallest = 1_usize;
     let mut previous = None;
-    for (largest, shape) in &tuning.table {
+    for (largest, shape) in table {
         if previous != Some(shape.num_steps) {
             slots.insert(smallest.to_string(), json!({ "candidate_steps": [shape.num_steps] }));
             previous = Some(shape.num_steps);
@@ -41,14 +46,25 @@ pub fn file(tuning: &Tuning, version: EngineVersion) -> Result<Exported, ExportE
         smallest = largest.saturating_add(1);
     }
     let text = serde_json::to_string_pretty(&Value::Object(slots)).unwrap_or_default() + "\n";
+    let running = batch_size.map_or_else(String::new, |batch| format!(" --max-running-requests {batch}"));
     let mut notes = vec![
         format!(
-            "launch with --speculative-adaptive --speculative-adaptive-config FILE --speculative-num-steps {most} --speculative-eagle-topk 1 --speculative-num-draft-tokens {}",
+            "launch with --speculative-adaptive --speculative-adaptive-config FILE --speculative-num-steps {most} --speculative-eagle-topk 1 --speculative-num-draft-tokens {}{running}",
             most + 1
         ),
         "written for SGLang 0.5.23; earlier versions take other keys in this file".into(),
     ];
-    if tuning.table.iter().any(|(_, shape)| shape.is_off()) {
+    if let Some(batch) = batch_size {
+        let left_out = tuning.table.len() - table.len();
+        let largest = tuning.table.iter().map(|(largest, _)| *largest).max().unwrap_or_default();
+        if left_out > 0 {
+            notes
+                .push(format!("{left_out} of {} rows are left out: they hold above batch {batch}", tuning.table.len()));
+        } else if batch > largest {
+            notes.push(format!("batch {batch} lies outside what was measured (up to {largest})"));
+        }
+    }
+    if table.iter().any(|(_, shape)| shape.is_off()) {
         notes.push("0 steps (no speculation) need SGLang 0.5.23; earlier versions refuse them".into());
     }
     Ok(Exported { text, notes })

@@ -43,16 +43,30 @@ const ORDER: &[Key] = &[
     Key::MaxRunningRequests,
 ];
 
+/// How flags are written: notes name them as the launch does.
+#[derive(Clone, Copy)]
+struct Spelling {
+    prefix: &'static str,
+    version: EngineVersion,
+}
+
+impl Spelling {
+    fn name(self, key: Key) -> String {
+        format!("{}{}", self.prefix, key.name_in(self.version))
+    }
+}
+
 pub fn command(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Exported, ExportError> {
     let mut notes = row.notes.clone();
-    let flags = flags(row, tuning, &mut notes)?;
+    let spelling = Spelling { prefix: "--", version };
+    let flags = flags(row, tuning, spelling, &mut notes)?;
     let mut text = String::new();
     for (name, value) in &tuning.launch.environment {
         let _ = write!(text, "{name}={} ", quoted(value));
     }
     text.push_str("python3 -m sglang.launch_server");
     for flag in &flags {
-        let _ = write!(text, " \\\n  --{}{}", flag.key.name_in(version), values(flag));
+        let _ = write!(text, " \\\n  {}{}", spelling.name(flag.key), values(flag));
     }
     text.push('\n');
     notes.push(format!("flags are spelled as SGLang {version} takes them"));
@@ -62,7 +76,8 @@ pub fn command(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Exp
 pub fn slime(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Exported, ExportError> {
     let mut notes = row.notes.clone();
     let mut text = String::from("SGLANG_ARGS=(\n");
-    for flag in flags(row, tuning, &mut notes)? {
+    let spelling = Spelling { prefix: "--sglang-", version };
+    for flag in flags(row, tuning, spelling, &mut notes)? {
         if SLIMES_OWN.contains(&flag.key) {
             notes.push(match flag.key {
                 Key::ModelPath => format!("slime's own arguments name the target: --hf-checkpoint{}", values(&flag)),
@@ -71,7 +86,7 @@ pub fn slime(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Expor
             });
             continue;
         }
-        let _ = writeln!(text, "   --sglang-{}{}", flag.key.name_in(version), values(&flag));
+        let _ = writeln!(text, "   {}{}", spelling.name(flag.key), values(&flag));
     }
     text.push_str(")\n");
     for (name, value) in &tuning.launch.environment {
@@ -83,7 +98,7 @@ pub fn slime(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Expor
 }
 
 /// The flags of the launch with the row's shape, and with the values that must not be left to defaults.
-fn flags(row: &Row, tuning: &Tuning, notes: &mut Vec<String>) -> Result<Vec<Flag>, ExportError> {
+fn flags(row: &Row, tuning: &Tuning, spelling: Spelling, notes: &mut Vec<String>) -> Result<Vec<Flag>, ExportError> {
     let launch = &tuning.launch;
     if launch.model_path.is_none() {
         return Err(ExportError::NoTarget);
@@ -112,15 +127,15 @@ fn flags(row: &Row, tuning: &Tuning, notes: &mut Vec<String>) -> Result<Vec<Flag
     }
     if row.shape.is_off() {
         flags.retain(|flag| !flag.key.flag().name.starts_with("speculative-"));
-        notes.push("no speculation is the fastest at this batch size: the launch does not speculate".into());
+        notes.push("no speculation is what was chosen at this batch size: the launch does not speculate".into());
     } else {
         speculation(row.shape, tuning, &mut flags)?;
     }
     if row.shape.topk > 1 && tuning.launch.page_size.is_some_and(|size| size > 1) {
         flags.retain(|flag| flag.key != Key::PageSize);
-        notes.push("--page-size is left out: most attention backends want 1 for a tree".into());
+        notes.push(format!("{} is left out: most attention backends want 1 for a tree", spelling.name(Key::PageSize)));
     }
-    fill_in(row, tuning, &mut flags, notes);
+    fill_in(row, tuning, spelling, &mut flags, notes);
     let paths = [&launch.model_path, &launch.speculative_draft_model_path];
     if paths.into_iter().flatten().any(|path| path.starts_with("./") || path.starts_with("../")) {
         notes
@@ -148,10 +163,10 @@ fn speculation(shape: TreeShape, tuning: &Tuning, flags: &mut Vec<Flag>) -> Resu
 }
 
 /// Values that SGLang's defaults would decide for the target alone, or silently small.
-fn fill_in(row: &Row, tuning: &Tuning, flags: &mut Vec<Flag>, notes: &mut Vec<String>) {
+fn fill_in(row: &Row, tuning: &Tuning, spelling: Spelling, flags: &mut Vec<Flag>, notes: &mut Vec<String>) {
     let given = |flags: &[Flag], key: Key| flags.iter().any(|flag| flag.key == key);
     let mut add = |flags: &mut Vec<Flag>, key: Key, word: String, why: &str| {
-        notes.push(format!("--{} {word} is filled in: {why}", key.flag().name));
+        notes.push(format!("{} {word} is filled in: {why}", spelling.name(key)));
         flags.push(Flag { key, words: vec![word] });
     };
     let speculates = !row.shape.is_off();
@@ -210,7 +225,8 @@ fn capture(limit: i64, flags: &mut Vec<Flag>, add: &mut impl FnMut(&mut Vec<Flag
     }
 }
 
-fn values(flag: &Flag) -> String {
+/// The values of a flag as words of a shell, each after a blank.
+pub(super) fn values(flag: &Flag) -> String {
     flag.words.iter().fold(String::new(), |mut text, word| {
         let _ = write!(text, " {}", quoted(word));
         text

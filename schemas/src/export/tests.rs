@@ -32,7 +32,62 @@ fn table() -> Vec<(usize, TreeShape)> {
 
 fn tuning(launch: LaunchFile, table: &[(usize, TreeShape)]) -> Tuning {
     let target_dtype = Some("bfloat16".to_owned());
-    Tuning { launch, table: table.to_vec(), target_dtype, draft_context_length: Some(2048), gpu: None }
+    Tuning { launch, table: table.to_vec(), target_dtype, draft_context_length: Some(2048), gpu: None, measured: None }
+}
+
+#[test]
+fn every_form_says_whose_figures_chose_the_shape() {
+    let chain = [(8, TreeShape::chain(3))];
+    let note = |form, engine: Option<&str>| {
+        let measured = engine.map(|engine| Measured { engine: engine.into(), device: "NVIDIA H200".into() });
+        let tuning = Tuning { measured, ..tuning(launch_file(), &chain) };
+        export(&tuning, form, None, None).expect("exported").notes[0].clone()
+    };
+    for form in Form::ALL {
+        let engine = form.engine();
+        let expected = format!("{engine} was not measured: another engine may rank the same shapes differently");
+        assert_eq!(note(form, None), expected);
+        let own = format!("chosen by figures of spectune's own engine 0.1.0 on NVIDIA H200; {expected}");
+        assert_eq!(note(form, Some("spectune 0.1.0")), own);
+    }
+    assert!(!note(Form::Sglang, Some("SGLang 0.5.23")).contains("was not measured"));
+    let other = note(Form::Vllm, Some("SGLang 0.5.23"));
+    assert!(other.starts_with("chosen by figures of SGLang 0.5.23 on NVIDIA H200; vLLM was not"), "{other}");
+}
+
+#[test]
+fn notes_name_flags_as_the_launch_spells_them() {
+    let notes = |form, version| exported(form, Some(1), version).notes.join("\n");
+    assert!(notes(Form::Sglang, Some("0.5.23")).contains("--cuda-graph-max-bs-decode 1 is filled in"));
+    assert!(notes(Form::Sglang, Some("0.5.9")).contains("--cuda-graph-max-bs 1 is filled in"));
+    let slime = notes(Form::Slime, None);
+    assert!(slime.contains("--sglang-max-running-requests 1 is filled in") && !slime.contains("\n--max-"), "{slime}");
+}
+
+#[test]
+fn vllm_gets_blocks_and_hears_of_its_share_of_memory() {
+    let with = |page_size| {
+        let launch = LaunchFile { page_size: Some(page_size), mem_fraction_static: Some(0.8), ..launch_file() };
+        export(&tuning(launch, &[(8, TreeShape::chain(3))]), Form::Vllm, None, None).expect("exported")
+    };
+    assert!(with(16).text.contains("--block-size 16"), "{}", with(16).text);
+    let notes = with(16).notes.join("\n");
+    assert!(notes.contains("--gpu-memory-utilization") && !notes.contains("--page-size"), "{notes}");
+    let odd = with(48);
+    assert!(!odd.text.contains("--block-size") && odd.notes.join("\n").contains("--block-size takes [1, 8, 16"));
+}
+
+#[test]
+fn the_adaptive_file_ends_at_the_batch_that_is_asked_for() {
+    let chains = [(1, TreeShape::chain(5)), (8, TreeShape::chain(3)), (32, TreeShape::OFF)];
+    let tuning = tuning(launch_file(), &chains);
+    let exported = |batch| export(&tuning, Form::SglangAdaptive, batch, None).expect("exported");
+    let file: serde_json::Value = serde_json::from_str(&exported(Some(4)).text).expect("JSON");
+    assert_eq!(file, serde_json::json!({ "1": {"candidate_steps": [5]}, "2": {"candidate_steps": [3]} }));
+    let notes = exported(Some(4)).notes.join("\n");
+    assert!(notes.contains("--max-running-requests 4") && notes.contains("1 of 3 rows are left out"), "{notes}");
+    assert!(exported(Some(99)).notes.join("\n").contains("outside what was measured (up to 32)"));
+    assert_eq!(exported(None).text, exported(Some(32)).text);
 }
 
 fn exported(form: Form, batch_size: Option<usize>, version: Option<&str>) -> Exported {
@@ -51,6 +106,14 @@ fn read_back(text: &str) -> Launch {
 fn check(launch: &Launch, expected: &[(Key, Option<&str>)]) {
     for (key, value) in expected {
         assert_eq!(launch.text(*key).map(|text| text.value), *value, "{key:?}");
+    }
+}
+
+#[test]
+fn a_batch_of_no_request_is_refused() {
+    let tuning = tuning(launch_file(), &table());
+    for form in [Form::Sglang, Form::Slime, Form::Vllm, Form::SglangAdaptive] {
+        assert_eq!(export(&tuning, form, Some(0), None), Err(ExportError::EmptyBatch));
     }
 }
 
@@ -156,7 +219,7 @@ fn the_adaptive_file_names_the_smallest_batch_of_each_row() {
         "1": {"candidate_steps": [5]}, "5": {"candidate_steps": [3]}, "9": {"candidate_steps": [0]},
     });
     assert_eq!(file, expected);
-    assert!(exported.notes[0].contains("--speculative-num-steps 5 "), "{:?}", exported.notes);
+    assert!(exported.notes[1].contains("--speculative-num-steps 5 "), "{:?}", exported.notes);
 }
 
 #[test]
@@ -312,5 +375,21 @@ fn the_linter_finds_nothing_in_what_is_exported() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn the_targets_own_mtp_layer_is_no_draft_path() {
+    for algorithm in ["EAGLE", "NEXTN"] {
+        let launch = LaunchFile {
+            speculative_algorithm: Some(algorithm.into()),
+            speculative_draft_model_path: None,
+            ..launch_file()
+        };
+        let tuning = tuning(launch, &[(8, TreeShape::chain(3))]);
+        let text = |form| export(&tuning, form, None, None).map(|exported| exported.text);
+        let sglang = text(Form::Sglang).expect("SGLang drafts with it");
+        assert!(sglang.contains(algorithm) && !sglang.contains("draft-model-path"), "{sglang}");
+        assert!(text(Form::Vllm).is_ok_and(|text| text.contains("\"method\":\"mtp\"")), "{algorithm}");
     }
 }

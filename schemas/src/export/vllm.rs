@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value};
 
-use super::{ExportError, Exported, Row, Tuning, words};
+use super::{ExportError, Exported, Row, Tuning, sglang, words};
 use crate::{flags::Key, launch::quoted};
 
 /// Flags with a counterpart of the same meaning.
@@ -19,13 +19,21 @@ const SAME: &[(Key, &str)] = &[
     (Key::TrustRemoteCode, "trust-remote-code"),
 ];
 
+/// Tokens of a KV block that vLLM takes (`config/cache.py`).
+const BLOCK_SIZES: &[i64] = &[1, 8, 16, 32, 64, 128, 256];
+
+fn block_size(words: &[String]) -> Option<i64> {
+    let size = words.first()?.parse().ok()?;
+    BLOCK_SIZES.contains(&size).then_some(size)
+}
+
 pub fn command(row: &Row, tuning: &Tuning) -> Result<Exported, ExportError> {
     let launch = &tuning.launch;
     let target = launch.model_path.as_deref().ok_or(ExportError::NoTarget)?;
     let mut notes = row.notes.clone();
     let mut text = format!("vllm serve {}", quoted(target));
     if row.shape.is_off() {
-        notes.push("no speculation is the fastest at this batch size: the launch does not speculate".into());
+        notes.push("no speculation is what was chosen at this batch size: the launch does not speculate".into());
     } else {
         let config = speculative_config(row, tuning)?;
         let _ = write!(text, " \\\n  --speculative-config {}", quoted(&config));
@@ -43,6 +51,20 @@ pub fn command(row: &Row, tuning: &Tuning) -> Result<Exported, ExportError> {
             None if flag.key == Key::ModelPath || name.starts_with("speculative-") => {}
             // Written below: the batch that is asked for goes first.
             None if flag.key == Key::MaxRunningRequests => {}
+            None if flag.key == Key::PageSize => match block_size(&flag.words) {
+                Some(size) => {
+                    let _ = write!(text, " \\\n  --block-size {size}");
+                }
+                None => notes.push(format!(
+                    "--page-size{} is left out: vLLM's --block-size takes {BLOCK_SIZES:?}",
+                    sglang::values(&flag)
+                )),
+            },
+            None if flag.key == Key::MemFractionStatic => notes.push(format!(
+                "--mem-fraction-static{} is left out: vLLM's --gpu-memory-utilization (0.9 unless given) is near it, but \
+                 also holds activations and CUDA graphs, so that the same number leaves less room for the KV cache",
+                sglang::values(&flag)
+            )),
             None => notes.push(format!("--{name} is left out: vLLM has no flag of the same meaning")),
         }
     }
@@ -52,7 +74,6 @@ pub fn command(row: &Row, tuning: &Tuning) -> Result<Exported, ExportError> {
     if !launch.environment.is_empty() {
         notes.push("environment variables are left out: they are of the engine that was tuned with".into());
     }
-    notes.push("vLLM was not measured: another engine may rank the same shapes differently".into());
     text.push('\n');
     Ok(Exported { text, notes })
 }
@@ -64,10 +85,12 @@ fn speculative_config(row: &Row, tuning: &Tuning) -> Result<String, ExportError>
         return Err(ExportError::Tree(row.shape));
     }
     let Some(algorithm) = &launch.speculative_algorithm else { return Err(ExportError::NoAlgorithm(row.shape)) };
+    let own = launch.speculative_draft_model_path.is_some();
     let (method, needs_draft) = match algorithm.as_str() {
-        "EAGLE" => ("eagle", true),
+        "EAGLE" if own => ("eagle", true),
         "EAGLE3" => ("eagle3", true),
-        "NEXTN" => ("mtp", false),
+        // Without a draft of its own EAGLE means the target's MTP layer, as NEXTN does.
+        "EAGLE" | "NEXTN" => ("mtp", false),
         "STANDALONE" => ("draft_model", true),
         _ => return Err(ExportError::Algorithm(algorithm.clone())),
     };

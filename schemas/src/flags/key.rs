@@ -83,6 +83,7 @@ keys! {
     MoeRunnerBackend,
     MtpNumLayers,
     NSamplesPerPrompt,
+    NumLayers,
     OffloadRollout,
     OverSamplingBatchSize,
     PageSize,

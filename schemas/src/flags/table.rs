@@ -126,7 +126,7 @@ pub const FLAGS: &[Flag] = &[
         Nothing,
         "Prefix cache on a decode engine",
     )
-    .since(EngineVersion::new(0, 5, 12)),
+    .since(EngineVersion::new(0, 5, 11)),
     Flag::new(
         Key::DisaggregationMode,
         "disaggregation-mode",
@@ -202,7 +202,7 @@ pub const FLAGS: &[Flag] = &[
     )
     .of_slime(),
     Flag::new(Key::EnableMultiLayerEagle, "enable-multi-layer-eagle", Nothing, "One MTP layer a draft step")
-        .since(EngineVersion::new(0, 5, 9)),
+        .since(EngineVersion::new(0, 5, 7)),
     Flag::new(Key::EnablePdmux, "enable-pdmux", Nothing, "Run prefill and decode side by side on one GPU")
         .since(EngineVersion::new(0, 4, 10)),
     Flag::new(
@@ -231,7 +231,7 @@ pub const FLAGS: &[Flag] = &[
         "How states of linear attention are scheduled",
     )
     .aliases(&["mamba-radix-cache-strategy"])
-    .since(EngineVersion::new(0, 5, 9))
+    .since(EngineVersion::new(0, 5, 7))
     .until(EngineVersion::new(0, 5, 20)),
     Flag::new(
         Key::MambaTrackInterval,
@@ -239,7 +239,7 @@ pub const FLAGS: &[Flag] = &[
         Integer,
         "Tokens between kept states of linear attention",
     )
-    .since(EngineVersion::new(0, 5, 9)),
+    .since(EngineVersion::new(0, 5, 7)),
     Flag::new(Key::MaxPrefillTokens, "max-prefill-tokens", Size, "Most tokens of one prefill batch"),
     Flag::new(Key::MaxRunningRequests, "max-running-requests", Integer, "Most requests that run together").ours(),
     Flag::new(
@@ -268,6 +268,13 @@ pub const FLAGS: &[Flag] = &[
         .of_slime(),
     Flag::new(Key::NSamplesPerPrompt, "n-samples-per-prompt", Integer, "slime: answers to each prompt of a rollout")
         .of_slime(),
+    Flag::new(
+        Key::NumLayers,
+        "num-layers",
+        Integer,
+        "spectune: of the shape of --model-shape the first N layers alone, where all do not fit into memory",
+    )
+    .ours(),
     Flag::new(Key::OffloadRollout, "offload-rollout", Nothing, "slime: move the engines off the GPU while it trains")
         .of_slime(),
     Flag::new(
@@ -366,14 +373,14 @@ pub const FLAGS: &[Flag] = &[
         "Accept a draft token above this target probability; below 1 the output is lossy",
     ),
     Flag::new(Key::SpeculativeAdaptive, "speculative-adaptive", Nothing, "Choose the number of steps at run time")
-        .since(EngineVersion::new(0, 5, 12)),
+        .since(EngineVersion::new(0, 5, 11)),
     Flag::new(
         Key::SpeculativeAdaptiveConfig,
         "speculative-adaptive-config",
         Text,
         "File with the candidate steps of adaptive speculation",
     )
-    .since(EngineVersion::new(0, 5, 12)),
+    .since(EngineVersion::new(0, 5, 11)),
     Flag::new(
         Key::SpeculativeAlgorithm,
         "speculative-algorithm",
@@ -389,14 +396,14 @@ pub const FLAGS: &[Flag] = &[
     )
     .since(EngineVersion::new(0, 5, 2)),
     Flag::new(Key::SpeculativeDflashBlockSize, "speculative-dflash-block-size", Integer, "DFLASH: tokens a block")
-        .since(EngineVersion::new(0, 5, 12)),
+        .since(EngineVersion::new(0, 5, 11)),
     Flag::new(
         Key::SpeculativeDraftAttentionBackend,
         "speculative-draft-attention-backend",
         Text,
         "Attention kernels of the draft",
     )
-    .since(EngineVersion::new(0, 5, 9)),
+    .since(EngineVersion::new(0, 5, 7)),
     Flag::new(
         Key::SpeculativeDraftKvCacheDtype,
         "speculative-draft-kv-cache-dtype",
@@ -420,7 +427,7 @@ pub const FLAGS: &[Flag] = &[
         Text,
         "Quantisation of the draft's weights; unquant for none",
     )
-    .since(EngineVersion::new(0, 5, 9)),
+    .since(EngineVersion::new(0, 5, 7)),
     Flag::new(
         Key::SpeculativeDraftModelRevision,
         "speculative-draft-model-revision",
@@ -462,21 +469,21 @@ pub const FLAGS: &[Flag] = &[
         Integer,
         "NGRAM: most tokens of the external corpus",
     )
-    .since(EngineVersion::new(0, 5, 12)),
+    .since(EngineVersion::new(0, 5, 11)),
     Flag::new(
         Key::SpeculativeNgramExternalCorpusPath,
         "speculative-ngram-external-corpus-path",
         Text,
         "NGRAM: texts to look up beside those of the requests",
     )
-    .since(EngineVersion::new(0, 5, 12)),
+    .since(EngineVersion::new(0, 5, 11)),
     Flag::new(
         Key::SpeculativeNgramExternalSamBudget,
         "speculative-ngram-external-sam-budget",
         Integer,
         "NGRAM: draft tokens that the external corpus may propose",
     )
-    .since(EngineVersion::new(0, 5, 12)),
+    .since(EngineVersion::new(0, 5, 11)),
     Flag::new(
         Key::SpeculativeNgramMaxBfsBreadth,
         "speculative-ngram-max-bfs-breadth",
@@ -491,14 +498,14 @@ pub const FLAGS: &[Flag] = &[
         "NGRAM: longest suffix that is looked up",
     )
     .since(EngineVersion::new(0, 5, 6))
-    .until(EngineVersion::new(0, 5, 12)),
+    .until(EngineVersion::new(0, 5, 10)),
     Flag::new(
         Key::SpeculativeNgramMaxTrieDepth,
         "speculative-ngram-max-trie-depth",
         Integer,
         "NGRAM: longest run of tokens that is kept",
     )
-    .since(EngineVersion::new(0, 5, 12)),
+    .since(EngineVersion::new(0, 5, 10)),
     Flag::new(
         Key::SpeculativeNgramMinBfsBreadth,
         "speculative-ngram-min-bfs-breadth",

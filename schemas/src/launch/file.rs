@@ -145,6 +145,8 @@ pub struct LaunchFile {
     pub moe_a2a_backend: Option<String>,
     /// Kernels of the experts.
     pub moe_runner_backend: Option<String>,
+    /// spectune: of the shape of model_shape the first layers alone, this many.
+    pub num_layers: Option<i64>,
     /// Tokens a KV page.
     pub page_size: Option<i64>,
     /// Pipeline parallelism.
@@ -241,14 +243,8 @@ pub struct LaunchFile {
     pub environment: BTreeMap<String, String>,
 }
 
-/// Whether a text is TOML, not shell: by its name, otherwise by its first line that is no comment.
+/// Whether a text without a telling name is TOML, not shell: by its first line that is no comment.
 pub(super) fn looks_like_toml(source: &Source) -> bool {
-    if source.name().ends_with(".toml") {
-        return true;
-    }
-    if [".sh", ".bash", ".zsh", ".md", ".txt"].iter().any(|ending| source.name().ends_with(ending)) {
-        return false;
-    }
     let line = source.text().lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
     line.is_some_and(|line| {
         if line.starts_with('[') {

@@ -1,5 +1,7 @@
 //! A Hugging Face `config.json`, read leniently: what is absent stays absent.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::Value as Json;
 
@@ -79,8 +81,42 @@ pub struct ModelConfig {
     pub num_nextn_predict_layers: Option<usize>,
     /// MTP layers, Qwen's name.
     pub mtp_num_hidden_layers: Option<usize>,
+    /// MTP layers, the name of transformers 5.
+    pub num_mtp_layers: Option<usize>,
     /// Experts; present means mixture of experts.
     pub num_experts: Option<usize>,
+    /// Experts, as transformers 5 writes it for Qwen3-MoE.
+    pub num_local_experts: Option<usize>,
+    /// Experts, the name of DeepSeek and GLM.
+    pub n_routed_experts: Option<usize>,
+    /// Experts that every token passes.
+    pub n_shared_experts: Option<usize>,
+    /// Experts of a token.
+    pub num_experts_per_tok: Option<usize>,
+    /// Width of an expert.
+    pub moe_intermediate_size: Option<usize>,
+    /// Whether the weights of a token's experts are divided by their sum.
+    pub norm_topk_prob: Option<bool>,
+    /// Factor on the weights of a token's experts.
+    pub routed_scaling_factor: Option<f64>,
+    /// How logits of experts become scores (`softmax`, `sigmoid`).
+    pub scoring_func: Option<String>,
+    /// How experts are chosen (`noaux_tc`).
+    pub topk_method: Option<String>,
+    /// Groups of experts.
+    pub n_group: Option<usize>,
+    /// Groups of experts that a token may choose from.
+    pub topk_group: Option<usize>,
+    /// First layers that have no experts.
+    pub first_k_dense_replace: Option<usize>,
+    /// Qwen3-MoE: every so many layers have experts.
+    pub decoder_sparse_step: Option<usize>,
+    /// Qwen3-MoE: layers without experts.
+    pub mlp_only_layers: Option<Vec<usize>>,
+    /// Share of a head's dimensions that is rotated.
+    pub partial_rotary_factor: Option<f64>,
+    /// GLM: whether queries and keys are normed.
+    pub use_qk_norm: Option<bool>,
     /// Quantisation of the weights; its method is in `quant_method`.
     pub quantization_config: Option<serde_json::Value>,
     /// EAGLE-3 settings.
@@ -92,12 +128,16 @@ pub struct ModelConfig {
     pub norm_before_residual: Option<bool>,
     /// EAGLE-3.1.
     pub fc_norm: Option<bool>,
+    /// EAGLE-3.1: an older name of `fc_norm`.
+    pub use_aux_norm: Option<bool>,
     /// EAGLE-3.1.
     pub norm_before_fc: Option<bool>,
     /// EAGLE-3.1.
     pub norm_output: Option<bool>,
     /// Block drafts (DFLASH, DSPARK).
     pub block_size: Option<usize>,
+    /// Block drafts that lie in the target's own checkpoint (DSPARK).
+    pub dspark_block_size: Option<usize>,
     /// Block drafts: layers of the target that the draft was trained with.
     pub num_target_layers: Option<usize>,
     /// Settings of DFLASH drafts, which may stand here instead of outside.
@@ -114,6 +154,9 @@ pub struct ModelConfig {
     /// End-of-text tokens: one or several.
     #[serde(deserialize_with = "lenient::one_or_several")]
     pub eos_token_id: Vec<u32>,
+    /// Fields that are none of these, as they are.
+    #[serde(flatten)]
+    pub other: BTreeMap<String, Json>,
     /// Fields that are there and could not be read, such as `eagle_config.use_aux_hidden_state`: they count as absent.
     #[serde(skip)]
     pub unread: Vec<String>,
@@ -148,6 +191,11 @@ pub struct RopeScaling {
     pub mscale: Option<f64>,
     /// yarn.
     pub mscale_all_dim: Option<f64>,
+    /// In `rope_parameters`: share of a head's dimensions that is rotated.
+    pub partial_rotary_factor: Option<f64>,
+    /// Fields that are none of these, as they are.
+    #[serde(flatten)]
+    pub other: BTreeMap<String, Json>,
 }
 
 /// `eagle_config` of an EAGLE-3 head.
@@ -158,6 +206,12 @@ pub struct EagleConfig {
     pub eagle_aux_hidden_state_layer_ids: Option<Vec<usize>>,
     /// False: only the final hidden state is fed in.
     pub use_aux_hidden_state: Option<bool>,
+    /// EAGLE-3.1, where it stands here and not outside.
+    pub norm_before_fc: Option<bool>,
+    /// EAGLE-3.1, where it stands here and not outside.
+    pub fc_norm: Option<bool>,
+    /// EAGLE-3.1, where it stands here and not outside.
+    pub norm_output: Option<bool>,
 }
 
 /// `dflash_config` of a DFLASH draft.

@@ -25,6 +25,11 @@ const EAGLE_ARCHITECTURES: &[&str] =
     &["LlamaForCausalLMEagle", "MistralForCausalLMEagle", "MistralLarge3ForCausalLMEagle", "Qwen2ForCausalLMEagle"];
 
 impl ModelConfig {
+    /// How the weights are quantised, in the checkpoint's own word.
+    pub fn quantization_method(&self) -> Option<&str> {
+        self.quantization_config.as_ref()?.get("quant_method")?.as_str()
+    }
+
     /// The longest sequence, derived as SGLang derives it: the first key present, in the order of
     /// `CONTEXT_LENGTH_KEYS`, times the factor of the rotary scaling. The factor counts as one for `llama3` scaling and
     /// wherever `original_max_position_embeddings` is given, since the key is the scaled length there already.
@@ -82,7 +87,12 @@ impl ModelConfig {
 
     /// Multi-token-prediction layers that the checkpoint brings; none where it says nothing.
     pub fn mtp_layers(&self) -> Option<usize> {
-        self.num_nextn_predict_layers.or(self.mtp_num_hidden_layers)
+        self.num_nextn_predict_layers.or(self.mtp_num_hidden_layers).or(self.num_mtp_layers)
+    }
+
+    /// Experts that a token chooses from, under any of the published names; none for a dense model.
+    pub fn routed_experts(&self) -> Option<usize> {
+        self.num_experts.or(self.n_routed_experts).or(self.num_local_experts)
     }
 
     /// Layers of the target that a block draft was trained with, where its config says so.

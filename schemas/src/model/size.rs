@@ -2,9 +2,6 @@
 
 use super::{DraftKind, ModelConfig, ModelFacts, TensorHeader};
 
-/// Classes whose weights follow from their config's sizes alone: dense decoders of Llama's make.
-const DENSE_CLASSES: &[&str] = &["LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"];
-
 /// Beginnings of classes whose KV cache is not one full-length cache a layer.
 const MIXED_CACHES: &[&str] = &[
     "DeepseekV32",
@@ -31,7 +28,7 @@ const MIXED_CACHES: &[&str] = &[
 
 impl ModelFacts {
     /// Bytes of all weights once loaded as `dtype` (`float16`, `bfloat16`, `float32`), on all GPUs together; none where
-    /// neither tensors nor the sizes of a dense model are known.
+    /// neither tensors nor the sizes of a known family are known.
     ///
     /// An EAGLE head's embedding is the target's and not counted, where its hidden size is the target's.
     pub fn loaded_bytes(&self, dtype: &str) -> Option<u64> {
@@ -49,8 +46,14 @@ impl ModelFacts {
         if let Some(size) = self.index.as_ref().and_then(|index| index.total_size) {
             return Some(size);
         }
-        let bits = if quantized { self.config.quantized_bits()? } else { 8 * element_bytes(dtype)? };
-        Some((self.config.parameters()?.checked_mul(bits)?) / 8)
+        self.config.bytes_of(self.config.parameters()?, dtype)
+    }
+
+    /// Bytes of the MTP layers of its own checkpoint once loaded as `dtype`, in addition to
+    /// [`loaded_bytes`](Self::loaded_bytes); 0 where these count all tensors of the checkpoint, none where not known.
+    pub fn mtp_bytes(&self, dtype: &str) -> Option<u64> {
+        let counted = self.tensors.is_some() || self.index.as_ref().is_some_and(|index| index.total_size.is_some());
+        if counted { Some(0) } else { self.config.bytes_of(self.config.mtp_parameters()?, dtype) }
     }
 }
 
@@ -80,36 +83,11 @@ pub fn element_bytes(dtype: &str) -> Option<u64> {
 }
 
 impl ModelConfig {
-    /// Numbers in the matrices of a dense model, or in an EAGLE head without the embedding that it shares; none for other classes, and
-    /// where a size is not known.
-    pub fn parameters(&self) -> Option<u64> {
-        let (hidden, inner) = (wide(self.hidden_size)?, wide(self.intermediate_size)?);
-        let head = wide(self.head_dim())?;
-        let queries = wide(self.num_attention_heads)?.checked_mul(head)?;
-        let keys = wide(self.key_value_heads())?.checked_mul(head)?;
-        let attention = |inputs: u64| {
-            inputs.checked_mul(queries.checked_add(keys.checked_mul(2)?)?)?.checked_add(queries.checked_mul(hidden)?)
-        };
-        let feed_forward = hidden.checked_mul(inner)?.checked_mul(3)?;
-        let layer = |inputs: u64| attention(inputs)?.checked_add(feed_forward);
-        match self.draft_kind(None) {
-            Some(DraftKind::Eagle3) => {
-                let states = wide(self.num_aux_hidden_states).unwrap_or(3);
-                let states = states.checked_mul(wide(self.target_hidden_size).unwrap_or(hidden))?;
-                let vocabulary = wide(self.draft_vocab_size.or(self.vocab_size))?;
-                let around = hidden.checked_mul(states.checked_add(vocabulary)?)?;
-                around.checked_add(layer(hidden.checked_mul(2)?)?)
-            }
-            Some(DraftKind::Eagle) => hidden.checked_mul(hidden)?.checked_mul(2)?.checked_add(layer(hidden)?),
-            _ if self.num_experts.is_none()
-                && self.architecture().is_some_and(|class| DENSE_CLASSES.contains(&class)) =>
-            {
-                let heads = if self.tie_word_embeddings == Some(true) { 1 } else { 2 };
-                let tables = wide(self.vocab_size)?.checked_mul(hidden)?.checked_mul(heads)?;
-                wide(self.num_hidden_layers)?.checked_mul(layer(hidden)?)?.checked_add(tables)
-            }
-            _ => None,
-        }
+    /// Bytes of this many weights, quantised as the configuration says, else as `dtype`.
+    fn bytes_of(&self, weights: u64, dtype: &str) -> Option<u64> {
+        let quantized = self.quantization_config.is_some();
+        let bits = if quantized { self.quantized_bits()? } else { element_bytes(dtype)?.checked_mul(8)? };
+        Some(weights.checked_mul(bits)? / 8)
     }
 
     /// Bits a weight of the quantised layers takes, as `quantization_config` says; none where it says nothing known.
@@ -143,7 +121,7 @@ impl ModelConfig {
     }
 }
 
-fn wide(size: Option<usize>) -> Option<u64> {
+pub(super) fn wide(size: Option<usize>) -> Option<u64> {
     u64::try_from(size?).ok()
 }
 

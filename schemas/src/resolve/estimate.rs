@@ -94,20 +94,36 @@ pub(super) fn estimate(given: &Given<'_>, resolved: &Resolved) -> Option<MemoryE
 }
 
 fn weights(given: &Given<'_>, resolved: &Resolved, model: Option<&ModelFacts>, dtype: Option<&str>) -> Option<u64> {
+    shared(given, resolved, model?.loaded_bytes(dtype?)?)
+}
+
+/// One GPU's part of weights.
+fn shared(given: &Given<'_>, resolved: &Resolved, bytes: u64) -> Option<u64> {
     // Attention ranks keep whole copies of some layers, expert parallelism shares others: their parts are not known.
     let may_have = |key: Key| given.launch.has(key) || given.launch.perhaps.contains(&key);
     let uneven = given.launch.attention_ranks() != Some(1) || may_have(Key::EnableDpAttention) || may_have(Key::EpSize);
     let stages = super::weights::pipeline_stages(given)?;
     let gpus = u64::try_from(resolved.tp_size.as_ref()?.value.checked_mul(stages)?).ok().filter(|gpus| *gpus > 0)?;
-    model.filter(|_| !uneven || gpus == 1)?.loaded_bytes(dtype?).map(|bytes| bytes / gpus)
+    (!uneven || gpus == 1).then_some(bytes / gpus)
 }
 
-/// Drafts without a path of their own are part of the target's checkpoint, or have no weights.
+/// Drafts without a path of their own are MTP layers of the target's checkpoint, or have no weights.
 fn draft_weights(given: &Given<'_>, resolved: &Resolved) -> Option<u64> {
+    let dtype = resolved.target_dtype.as_ref().map(|dtype| dtype.value.as_str());
     if !given.launch.has(Key::SpeculativeDraftModelPath) {
-        return Some(0);
+        let mtp = matches!(resolved.algorithm.as_ref().map(|algorithm| algorithm.value), Some(Algorithm::Eagle));
+        return if mtp { mtp_weights(given, resolved, dtype) } else { Some(0) };
     }
     weights(given, resolved, given.draft, resolved.draft_dtype.as_ref().map(|dtype| dtype.value.as_str()))
+}
+
+/// The MTP layers of the target's checkpoint, where they draft.
+fn mtp_weights(given: &Given<'_>, resolved: &Resolved, dtype: Option<&str>) -> Option<u64> {
+    let announced = given.target.and_then(|target| target.config.mtp_layers()).unwrap_or(0);
+    if announced == 0 {
+        return Some(0);
+    }
+    shared(given, resolved, given.target?.mtp_bytes(dtype?)?)
 }
 
 /// The engine takes the draft's layers to be as wide as the target's (`model_executor/pool_configurator.py`).

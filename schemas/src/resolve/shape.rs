@@ -53,6 +53,12 @@ pub fn parse_algorithm(name: &str, version: EngineVersion) -> Option<(Algorithm,
     })
 }
 
+/// Whether the algorithm is the name for none.
+pub(super) fn is_off(given: &Given<'_>) -> bool {
+    let name = given.launch.text(Key::SpeculativeAlgorithm);
+    name.is_some_and(|name| name.value.eq_ignore_ascii_case("NONE")) && given.version >= ANY_CASE_SINCE
+}
+
 pub(super) fn algorithm(given: &Given<'_>) -> Option<Decided<Algorithm>> {
     let name = given.launch.text(Key::SpeculativeAlgorithm)?;
     let (algorithm, alias) = parse_algorithm(name.value, given.version)?;
@@ -238,8 +244,13 @@ pub(super) fn max_running_requests(given: &Given<'_>, resolved: &Resolved) -> Op
         return given.written(Key::MaxRunningRequests);
     }
     let algorithm = resolved.algorithm.as_ref()?.value;
-    let architecture = given.target.and_then(|target| target.config.architecture()).unwrap_or_default();
-    if architecture.starts_with("DeepseekV4") {
+    let architecture = given.target.and_then(|target| target.config.architecture());
+    // Where nothing is known of a checkpoint, its name is what there is.
+    let named = || {
+        let name = given.launch.text(Key::ModelPath);
+        name.is_some_and(|name| name.value.to_ascii_lowercase().contains("deepseek-v4"))
+    };
+    if architecture.map_or_else(named, |class| class.starts_with("DeepseekV4")) {
         let source = "sglang arg_groups/deepseek_v4_hook.py";
         return Some(Decided::default(256, "DeepSeek V4 sets its own default before speculation does", source));
     }

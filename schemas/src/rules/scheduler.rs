@@ -24,3 +24,6 @@ pub(super) mod sd107_dcp_xpu;
 pub(super) mod sd109_parallelism_without_speculation;
 pub(super) mod sd191_dp_spec_prefill_coordination;
 pub(super) mod sd192_ragged_verify_mode;
+pub(super) mod sd196_backend_and_gpu;
+pub(super) mod sd197_dspark_limits;
+pub(super) mod sd198_uno_limits;

@@ -1,12 +1,12 @@
 //! Questions that many rules ask of a launch.
 
-use super::{Context, Finding};
+use super::{Context, Finding, unstated};
 use crate::{
     diagnostic::Edit,
-    flags::Key,
-    launch::{Engine, Setting},
+    flags::{self, Key, Lookup},
+    launch::{Argument, Engine, Setting},
     model::ModelConfig,
-    resolve::{Algorithm, NEWEST_SGLANG},
+    resolve::{Algorithm, newest_known},
     text::Span,
     version::EngineVersion,
 };
@@ -72,6 +72,17 @@ impl<'a> Context<'a> {
         on.then_some(value.span)
     }
 
+    /// The last argument that gives a flag of SGLang which has no key of its own.
+    pub(super) fn argument(&self, canonical: &str) -> Option<&'a Argument> {
+        let prefix = if self.launch.engine == Engine::Slime { "--sglang-" } else { "--" };
+        let is_own = |argument: &&Argument| {
+            let name = argument.flag.value.strip_prefix(prefix);
+            let found = name.map(|name| flags::lookup(name, None));
+            matches!(found, Some(Lookup::Exact(one) | Lookup::Abbreviation(one)) if one.canonical == canonical)
+        };
+        self.launch.arguments.iter().rfind(is_own)
+    }
+
     /// Where a key stands, or else the launch's own place.
     pub(super) fn place(&self, key: Key) -> Span {
         self.setting(key).map_or(self.launch.anchor, |setting| setting.span)
@@ -130,12 +141,14 @@ impl<'a> Context<'a> {
     /// That the version is an assumption, where nobody named one, or newer than any that was read.
     pub(super) fn assumed_version(&self) -> Option<String> {
         let version = self.version();
+        let engine = unstated::name(self.launch.engine);
+        let newest = newest_known(self.launch.engine);
         if !self.resolved.version_given {
             let whose =
                 if self.launch.engine == Engine::Slime { "the one that slime pins" } else { "the newest known" };
-            return Some(format!("judged for sglang {version}, {whose}; name another with `--engine-version`"));
+            return Some(format!("judged for {engine} {version}, {whose}; name another with `--engine-version`"));
         }
-        (version > NEWEST_SGLANG).then(|| format!("sglang {version} was not read; judged as {NEWEST_SGLANG} behaves"))
+        (version > newest).then(|| format!("{engine} {version} was not read; judged as {newest} behaves"))
     }
 }
 

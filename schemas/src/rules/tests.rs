@@ -1,2 +1,3 @@
 mod acceptance;
+mod field;
 mod pages;

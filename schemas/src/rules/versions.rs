@@ -1,4 +1,4 @@
-//! SGLang versions whose source was read, and what lies between them.
+//! Versions at which an engine's behaviour changed.
 
 use crate::version::EngineVersion;
 
@@ -50,41 +50,21 @@ pub(super) const V0_5_0: EngineVersion = EngineVersion::new(0, 5, 0);
 pub(super) const V0_5_2: EngineVersion = EngineVersion::new(0, 5, 2);
 pub(super) const V0_5_6: EngineVersion = EngineVersion::new(0, 5, 6);
 pub(super) const V0_5_9: EngineVersion = EngineVersion::new(0, 5, 9);
+pub(super) const V0_5_10: EngineVersion = EngineVersion::new(0, 5, 10);
+pub(super) const V0_5_11: EngineVersion = EngineVersion::new(0, 5, 11);
+/// The plain release; the name without it is that of its post-release.
+pub(super) const V0_5_12_0: EngineVersion = EngineVersion::new(0, 5, 12);
 pub(super) const V0_5_12: EngineVersion = EngineVersion::new(0, 5, 12).post(1);
 pub(super) const V0_5_13: EngineVersion = EngineVersion::new(0, 5, 13);
 pub(super) const V0_5_14: EngineVersion = EngineVersion::new(0, 5, 14);
 pub(super) const V0_5_15: EngineVersion = EngineVersion::new(0, 5, 15).post(1);
 pub(super) const V0_5_16: EngineVersion = EngineVersion::new(0, 5, 16);
-pub(super) const V0_5_17: EngineVersion = EngineVersion::new(0, 5, 17);
 pub(super) const V0_5_18: EngineVersion = EngineVersion::new(0, 5, 18);
 pub(super) const V0_5_19: EngineVersion = EngineVersion::new(0, 5, 19);
 pub(super) const V0_5_20: EngineVersion = EngineVersion::new(0, 5, 20);
 pub(super) const V0_5_21: EngineVersion = EngineVersion::new(0, 5, 21);
 pub(super) const V0_5_22: EngineVersion = EngineVersion::new(0, 5, 22);
 pub(super) const V0_5_23: EngineVersion = EngineVersion::new(0, 5, 23);
-
-/// All of them, in order.
-pub(super) const READ: &[EngineVersion] = &[
-    V0_4_7,
-    V0_4_10,
-    V0_5_2,
-    V0_5_6,
-    V0_5_9,
-    EngineVersion::new(0, 5, 12),
-    V0_5_12,
-    V0_5_13,
-    V0_5_14,
-    EngineVersion::new(0, 5, 15),
-    V0_5_15,
-    V0_5_16,
-    V0_5_17,
-    V0_5_18,
-    V0_5_19,
-    V0_5_20,
-    V0_5_21,
-    V0_5_22,
-    V0_5_23,
-];
 
 #[cfg(test)]
 mod tests {

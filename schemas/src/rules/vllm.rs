@@ -1,4 +1,4 @@
-//! What vLLM does with its speculative configuration.
+//! What vLLM does with its flags and its speculative configuration.
 
 pub(super) mod vl01_draft_vocabulary;
 pub(super) mod vl02_num_speculative_tokens_missing;
@@ -17,3 +17,38 @@ pub(super) mod vl15_draft_missing;
 pub(super) mod vl16_prompt_lookup_bounds;
 pub(super) mod vl17_draft_tensor_parallel;
 pub(super) mod vl18_rejection_sample_method;
+pub(super) mod vl19_vllm_flag_not_in_version;
+pub(super) mod vl20_vllm_value_not_accepted;
+pub(super) mod vl21_mtp_without_layers;
+pub(super) mod vl22_draft_block;
+pub(super) mod vl23_token_schedule;
+pub(super) mod vl24_vllm_known_crash;
+pub(super) mod vl25_vllm_known_corruption;
+pub(super) mod vl26_simulated_by_vllm;
+pub(super) mod vl27_keys_apart;
+
+use crate::launch::VllmSpeculation;
+
+/// The method that vLLM takes: the one that is written, or what it makes of the draft's name where none is. None where it may be
+/// written out of sight.
+fn method_of(config: &VllmSpeculation) -> Option<&str> {
+    if config.may_give("method") {
+        return config.method.as_deref();
+    }
+    let Some(model) = config.model.as_deref() else {
+        return (!config.may_give("model")).then_some("draft_model");
+    };
+    let name = model.to_ascii_lowercase();
+    let is_path = !name.contains('/') && name.split('.').count() > 1 && name.split('.').all(|part| !part.is_empty());
+    Some(match name.as_str() {
+        "ngram" | "[ngram]" => "ngram",
+        _ if is_path => "custom_class",
+        _ if name.contains("eagle-") => "eagle",
+        _ if name.contains("eagle3") => "eagle3",
+        _ if name.contains("dflash") => "dflash",
+        _ if name.contains("dspark") => "dspark",
+        // What the checkpoint's own config says comes before the default, and is not known here.
+        _ if name.contains("mtp") || name.contains("assistant") => return None,
+        _ => "draft_model",
+    })
+}

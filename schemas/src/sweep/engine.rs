@@ -13,15 +13,17 @@ pub struct Models {
     /// Folder of the target, as published on Hugging Face, or the id of one in the local Hugging Face cache.
     #[serde(default)]
     pub target: String,
-    /// Folder of the draft head, or its id.
+    /// Folder of the draft, or its id. Leave it out for the MTP layer of the target's own checkpoint (NEXTN, EAGLE).
     #[serde(default)]
     pub draft: String,
     /// Random weights of a published shape (such as llama-3.1-8b with its EAGLE-3 head) in place of target and draft: for
     /// timing. Acceptance is then made up as `acceptance` says.
     pub model_shape: Option<String>,
+    /// Of that shape the first layers alone, where all do not fit into memory. Times are those of a smaller model.
+    pub num_layers: Option<usize>,
     /// A JSON file with accept lengths by tree shape, measured elsewhere: imported in place of a replay, and marked as such.
     pub acceptance: Option<Acceptance>,
-    /// EAGLE or EAGLE3; checked against the draft's tensors.
+    /// EAGLE, EAGLE3 or NEXTN; checked against the draft's tensors.
     pub algorithm: String,
     /// Type of weights and activations: auto, float32, bfloat16, float16. The CPU computes in float32.
     #[serde(default = "auto")]
@@ -64,10 +66,20 @@ pub struct EngineSettings {
 }
 
 impl Models {
+    /// Whether the target's own MTP layer drafts where no draft is named, as in SGLang.
+    pub fn drafts_with_the_target(&self) -> bool {
+        ["NEXTN", "EAGLE"].iter().any(|name| self.algorithm.eq_ignore_ascii_case(name))
+    }
+
     pub(super) fn check(&self) -> Result<(), Wrong> {
         match (&self.model_shape, self.target.is_empty(), self.draft.is_empty()) {
-            (None, true, _) => return Err(Wrong::at(&["models"], "missing field `target`")),
-            (None, _, true) => return Err(Wrong::at(&["models"], "missing field `draft`")),
+            (None, true, _) => return Err(Wrong::at(&["models"], "the key `target` is missing")),
+            (None, _, true) if !self.drafts_with_the_target() => {
+                return Err(Wrong::at(
+                    &["models"],
+                    "the key `draft` is missing: only NEXTN and EAGLE draft with the target's own MTP layer",
+                ));
+            }
             (Some(_), false, _) | (Some(_), _, false) => {
                 return Err(Wrong::at(
                     &["models", "model_shape"],
@@ -80,11 +92,19 @@ impl Models {
             }
             _ => {}
         }
+        match (self.num_layers, &self.model_shape) {
+            (Some(_), None) => {
+                let reason = "of no effect without models.model_shape: a checkpoint runs with all of its layers";
+                return Err(Wrong::at(&["models", "num_layers"], reason));
+            }
+            (Some(layers), Some(_)) => within(&["models", "num_layers"], layers)?,
+            (None, _) => {}
+        }
         const DTYPES: [&str; 6] = ["auto", "half", "float16", "bfloat16", "float", "float32"];
         if DTYPES.contains(&self.dtype.as_str()) {
             return Ok(());
         }
-        Err(Wrong::at(&["models", "dtype"], format!("{:?} is not one of {}", self.dtype, DTYPES.join(", "))))
+        Err(Wrong::word(&["models", "dtype"], &self.dtype, &DTYPES))
     }
 }
 
@@ -92,8 +112,7 @@ impl EngineSettings {
     pub(super) fn check(&self) -> Result<(), Wrong> {
         let number = self.device.strip_prefix("cuda:").is_some_and(|number| number.parse::<usize>().is_ok());
         if !number && !["auto", "cpu", "cuda"].contains(&self.device.as_str()) {
-            let reason = format!("{:?} is not one of auto, cpu, cuda, cuda:N", self.device);
-            return Err(Wrong::at(&["engine", "device"], reason));
+            return Err(Wrong::word(&["engine", "device"], &self.device, &["auto", "cpu", "cuda", "cuda:N"]));
         }
         if let Some(context_length) = self.context_length {
             within(&["engine", "context_length"], context_length)?;

@@ -83,8 +83,9 @@ impl KnobLists {
         }
         const BACKENDS: [&str; 3] = ["auto", "rows", "tiles"];
         if let Some(at) = self.attention_backend.iter().position(|name| !BACKENDS.contains(&name.as_str())) {
-            let reason = format!("{:?} is not one of {}", self.attention_backend[at], BACKENDS.join(", "));
-            return Err(Wrong::at(&["knobs", "attention_backend"], reason).element(at));
+            return Err(
+                Wrong::word(&["knobs", "attention_backend"], &self.attention_backend[at], &BACKENDS).element(at)
+            );
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use super::{LatencyError, RoundModel};
 use crate::{TunerError, whole_file};
 
 /// Version of the file's format.
-pub const FORMAT: u32 = 4;
+pub const FORMAT: u32 = 5;
 
 impl RoundModel {
     /// As JSON.

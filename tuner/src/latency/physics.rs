@@ -2,9 +2,10 @@
 //!
 //! A pass through linear layers takes the longer of reading their weights and of its arithmetic. To it come the cache
 //! rows that attention reads, attention's arithmetic for each row, and fixed costs. A round is one pass of the target
-//! over all rows of the tree, or two over less of it ([`engine::backend::Asking`]), and, under speculation, `num_steps` passes of the draft: `num_steps − 1` that propose
-//! further tokens (the first proposal comes from the extension before), and the extension over the accepted tokens.
+//! over all rows of the tree, or two over less of it ([`engine::backend::VerifyPlan`]), and, under
+//! speculation, `num_steps` passes of the draft: `num_steps − 1` that propose further tokens (the first proposal comes from the extension before), and the extension over the accepted tokens.
 
+use engine::spec::PassCost;
 use serde::{Deserialize, Serialize};
 
 use super::{Machine, Point};
@@ -52,7 +53,7 @@ pub struct Parameters {
 /// One pass.
 struct Pass {
     rows: usize,
-    weights: u64,
+    cost: PassCost,
     cache_row: u64,
     efficiency: f64,
 }
@@ -129,54 +130,53 @@ impl Parameters {
 
 /// The time of a round in ms.
 pub fn round_ms(machine: &Machine, parameters: &Parameters, point: &Point) -> f64 {
-    let traffic = &machine.traffic;
+    let cost = &machine.cost;
     let pass_ms = |pass: Pass| pass_ms(machine, parameters, point, &pass);
     let target = |rows: usize| {
-        let pass = Pass { rows, weights: traffic.target, cache_row: traffic.target_cache_row, efficiency: 1.0 };
+        let pass = Pass { rows, cost: cost.target, cache_row: cost.target_cache_row, efficiency: 1.0 };
         (parameters.round_us + parameters.row_us * rows as f64) / 1e3 + pass_ms(pass)
     };
-    let (first, second) = point.target_passes(traffic);
+    let (first, second) = point.target_passes(cost);
     let mut ms = target(first) + second.map_or(0.0, target);
     if !point.shape.is_off() {
         let steps = point.shape.num_steps;
         let draft = |rows, more| Pass {
             rows,
-            weights: traffic.draft + more,
-            cache_row: traffic.draft_cache_row,
+            cost: cost.draft + more,
+            cache_row: cost.draft_cache_row,
             efficiency: parameters.draft_efficiency,
         };
         ms += steps as f64 * parameters.draft_pass_us / 1e3;
-        ms += (steps - 1) as f64 * pass_ms(draft(point.draft_rows(), 0));
-        ms += pass_ms(draft(point.batch.saturating_mul(steps.saturating_add(1)), traffic.draft_extension));
+        ms += (steps - 1) as f64 * pass_ms(draft(point.draft_rows(), PassCost::default()));
+        ms += pass_ms(draft(point.batch.saturating_mul(steps.saturating_add(1)), cost.draft_extension));
     }
     ms
 }
 
 /// The share that the linear layers of the target's first pass have in a round, from 0 to 1.
 pub(super) fn linear_share(machine: &Machine, parameters: &Parameters, point: &Point) -> f64 {
-    let (rows, _) = point.target_passes(&machine.traffic);
-    linear_ms(machine, parameters, rows, machine.traffic.target) / round_ms(machine, parameters, point)
+    let (rows, _) = point.target_passes(&machine.cost);
+    linear_ms(machine, parameters, rows, &machine.cost.target) / round_ms(machine, parameters, point)
 }
 
 /// The time of a pass in ms.
 fn pass_ms(machine: &Machine, parameters: &Parameters, point: &Point, pass: &Pass) -> f64 {
-    let linear = linear_ms(machine, parameters, pass.rows, pass.weights) / pass.efficiency;
+    let linear = linear_ms(machine, parameters, pass.rows, &pass.cost) / pass.efficiency;
     let megabytes = point.context * pass.cache_row as f64 / 1e6;
     let cache = point.batch as f64 * megabytes / parameters.cache_gb_per_s;
     linear + cache + pass.rows as f64 * megabytes / parameters.attention_gb_per_s
 }
 
 /// The time of a pass's linear layers in ms. A GB/s is a MB a ms, a TFLOP/s is a GFLOP a ms.
-fn linear_ms(machine: &Machine, parameters: &Parameters, rows: usize, weights: u64) -> f64 {
+fn linear_ms(machine: &Machine, parameters: &Parameters, rows: usize, cost: &PassCost) -> f64 {
+    let megabytes = cost.bytes(rows) / 1e6;
     let (gb_per_s, tflop_per_s, rows) = if rows <= machine.few_rows {
         (parameters.few_rows_gb_per_s, parameters.few_rows_tflop_per_s, rows)
     } else {
         let rows = rows.checked_next_multiple_of(parameters.tile_rows).unwrap_or(rows);
         (parameters.many_rows_gb_per_s, parameters.many_rows_tflop_per_s, rows)
     };
-    let weights = weights as f64;
-    let operations = 2.0 * weights / machine.traffic.value.max(1) as f64 * rows as f64;
-    together(weights / 1e6 / gb_per_s, operations / 1e9 / tflop_per_s, parameters.overlap)
+    together(megabytes / gb_per_s, cost.flops(rows) / 1e9 / tflop_per_s, parameters.overlap)
 }
 
 /// The longer of two times, or more where they are alike and do not overlap fully.

@@ -49,7 +49,7 @@ pub struct Residuals {
 impl Place {
     /// Of a point, as a physical model sees it.
     pub fn new(physical: &Physical, point: &Point) -> Self {
-        let (rows, _) = point.target_passes(&physical.machine.traffic);
+        let (rows, _) = point.target_passes(&physical.machine.cost);
         Self::with(point, rows, rows <= physical.machine.few_rows, physical.linear_share(point))
     }
 

@@ -2,10 +2,7 @@
 
 use std::fmt;
 
-use engine::{
-    backend::{self, Traffic},
-    timing::RoundTimes,
-};
+use engine::{backend, spec::ModelCost, timing::RoundTimes};
 use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize};
 
@@ -83,8 +80,8 @@ impl Point {
     }
 
     /// Rows of the target's passes of a round on a machine: one, or two where it runs over less than all nodes.
-    pub(super) fn target_passes(&self, traffic: &Traffic) -> (usize, Option<usize>) {
-        backend::target_passes(self.shape, self.batch, traffic)
+    pub(super) fn target_passes(&self, cost: &ModelCost) -> (usize, Option<usize>) {
+        backend::target_passes(self.shape, self.batch, cost)
     }
 
     /// Rows of each draft pass of a round; 0 without speculation.

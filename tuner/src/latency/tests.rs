@@ -1,6 +1,9 @@
 //! The model on made-up machines, whose true round times are known.
 
-use engine::{backend::Traffic, timing::TimingPoint};
+use engine::{
+    spec::{ModelCost, PassCost},
+    timing::TimingPoint,
+};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use schemas::tree::TreeShape;
 
@@ -11,19 +14,24 @@ use super::{
 
 /// About an eight-billion-parameter target with an EAGLE-3 head in bfloat16.
 const MACHINE: Machine = Machine {
-    traffic: Traffic {
-        target: 15_010_000_000,
+    cost: ModelCost {
+        target: dense(15_010_000_000),
         target_vocabulary: 1_050_000_000,
         second_pass: None,
         target_cache_row: 131_072,
-        draft: 750_000_000,
-        draft_extension: 100_000_000,
+        draft: dense(750_000_000),
+        draft_extension: dense(100_000_000),
         draft_cache_row: 4096,
-        value: 2,
+        element: 2,
     },
     bandwidth: 4.2e12,
     few_rows: 16,
 };
+
+/// 16-bit weights.
+const fn dense(bytes: u64) -> PassCost {
+    PassCost { bytes, weights: bytes / 2, experts: None }
+}
 
 fn space() -> Space {
     let shapes =
@@ -271,7 +279,7 @@ fn what_is_no_measurement_is_an_error() {
         assert!(matches!(RoundModel::fit(machine, std::slice::from_ref(&good)), Err(LatencyError::Machine(_))));
     }
     // Nothing is known of what passes read: the constants have to explain it all.
-    let unknown = Machine { traffic: Traffic::default(), ..MACHINE };
+    let unknown = Machine { cost: ModelCost::default(), ..MACHINE };
     let model = RoundModel::fit(unknown, std::slice::from_ref(&good)).expect("it fits");
     assert!((model.ms(&good.point) / 7.0 - 1.0).abs() < 0.01);
 }

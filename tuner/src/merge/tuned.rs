@@ -20,7 +20,10 @@ pub fn write(
     notes: &mut Vec<String>,
 ) -> Result<Option<PathBuf>, TunerError> {
     match make(sources, header, ranking) {
-        Ok(Some(tuned)) => return outcome::write(&tuned, out).map(Some),
+        Ok(Some(tuned)) => {
+            let records = sources.iter().flat_map(|source| &source.contents.records);
+            return outcome::write(&outcome::dated(tuned, records), out).map(Some);
+        }
         Ok(None) => {}
         Err(reason) => notes.push(reason),
     }

@@ -62,6 +62,8 @@ pub(super) fn between(
 
 #[cfg(test)]
 mod tests {
+    use schemas::tuned::TunedVerdict;
+
     use super::*;
     use crate::{
         guide::{AcceptanceSource, AcceptanceTable, Cost, CrossValidation, RoundTimeSummary, RoundsByBatch},
@@ -77,10 +79,14 @@ mod tests {
             topk: shape.topk,
             num_draft_tokens: shape.num_draft_tokens,
             output_tokens_per_s: batch as f64,
-            speedup: 1.0,
-            speedup_interval: [1.0, 1.0],
+            repeats: Some(3),
+            speedup: Some(1.0),
+            speedup_interval: Some([1.0, 1.0]),
+            interval_kind: None,
+            interval_level: None,
             accept_length: 1.0,
-            verdict: String::new(),
+            verdict: TunedVerdict::Pays,
+            reason: String::new(),
         }
     }
 

@@ -214,6 +214,7 @@ mod tests {
             rounds: tokens - 1,
             proposed_drafts: 0,
             accept_histogram: vec![tokens as u64 - 1],
+            prompt_logprobs: Vec::new(),
             finish_reason: FinishReason::Length,
             queued: Duration::ZERO,
             time_to_first_token: Duration::from_millis(first),

@@ -39,14 +39,35 @@ pub struct Ready {
 /// When something cannot be loaded, or the sweep file asks for what cannot be.
 pub fn prepare(request: &SweepRequest<'_>) -> Result<Ready, TunerError> {
     let file = &request.file;
-    let tables = file.space.tables.iter().map(|path| table(request, path)).collect::<Result<Vec<_>, _>>()?;
-    let mut space = expand(&file.space, &file.knobs, &tables, default(request)?);
+    let mut space = space(request)?;
     let imported = file.models.acceptance.as_ref();
     let imported = imported.map(|from| acceptance::import(&request.folder, from)).transpose()?;
     // From the whole space, so that the shards of a sweep have one setting.
     let options = options(request, &space)?;
     let engine = Engine::load(options.clone())?;
     let workload = Workload::load(&file.workload, &request.folder, &engine)?;
+    let race = race(request, &mut space)?;
+    refuse_impossible_batches(&race, &workload, &engine)?;
+    let fingerprint = fingerprint(&engine, &workload, imported.as_ref());
+    Ok(Ready { engine: Some(engine), options, workload, space, race, fingerprint, imported })
+}
+
+/// The configurations of the whole sweep, whatever the shard.
+///
+/// # Errors
+/// When a table cannot be read, or the target says nothing of itself.
+pub fn space(request: &SweepRequest<'_>) -> Result<Expanded, TunerError> {
+    let file = &request.file;
+    let tables = file.space.tables.iter().map(|path| table(request, path)).collect::<Result<Vec<_>, _>>()?;
+    Ok(expand(&file.space, &file.knobs, &tables, default(request)?))
+}
+
+/// What races: of the space, which keeps no more than that, the part of the shard.
+///
+/// # Errors
+/// When the search cannot go over it.
+pub fn race(request: &SweepRequest<'_>, space: &mut Expanded) -> Result<Race, TunerError> {
+    let file = &request.file;
     if let Some(shard) = request.shard {
         space.entrants = shard.of(&space.entrants);
     }
@@ -57,8 +78,32 @@ pub fn prepare(request: &SweepRequest<'_>) -> Result<Ready, TunerError> {
         metric: file.objective.metric,
     };
     strategy::check(&file.search, &race)?;
-    let fingerprint = fingerprint(&engine, &workload, imported.as_ref());
-    Ok(Ready { engine: Some(engine), options, workload, space, race, fingerprint, imported })
+    Ok(race)
+}
+
+/// A batch that can never run together would be measured as failures after minutes, one for each configuration. What is
+/// counted here is the least that it needs: its prompts and what they generate, without the tree.
+fn refuse_impossible_batches(race: &Race, workload: &Workload, engine: &Engine) -> Result<(), TunerError> {
+    let capacity = engine.capacity();
+    for load in &race.loads {
+        let Some(batch) = load.batch_size().map(|batch| batch.min(engine.max_running_requests())) else { continue };
+        let tokens = workload
+            .requests
+            .iter()
+            .cycle()
+            .take(batch)
+            .map(|request| request.input_ids.len().saturating_add(request.stop.max_new_tokens.unwrap_or_default()));
+        let pages = tokens.fold(0_usize, |sum, tokens| sum.saturating_add(tokens.div_ceil(capacity.page_size)));
+        // Prompts that begin alike share pages where there is a prefix cache; a sweep has none.
+        if pages > capacity.pages {
+            return Err(TunerError::BatchTooLarge {
+                batch,
+                needed: pages.saturating_mul(capacity.page_size),
+                room: capacity.pages.saturating_mul(capacity.page_size),
+            });
+        }
+    }
+    Ok(())
 }
 
 impl Ready {
@@ -159,9 +204,10 @@ fn options(request: &SweepRequest<'_>, space: &Expanded) -> Result<EngineOptions
     let random = models.model_shape.is_some();
     Ok(EngineOptions {
         model_path: request.folder.join(&models.target),
-        draft_model_path: (!random).then(|| request.folder.join(&models.draft)),
+        draft_model_path: (!models.draft.is_empty()).then(|| request.folder.join(&models.draft)),
         load_format: if random { engine::options::LoadFormat::Dummy } else { engine::options::LoadFormat::Auto },
         model_shape: models.model_shape.clone(),
+        num_layers: models.num_layers,
         algorithm: Some(models.algorithm.clone()),
         policy: largest.map_or_else(|| EngineOptions::default().policy, ShapePolicy::fixed),
         device: match request.device {

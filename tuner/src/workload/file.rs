@@ -8,6 +8,8 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
+use schemas::words::Syntax;
+
 use crate::TunerError;
 
 /// Largest file in bytes.
@@ -53,7 +55,7 @@ impl Entry<'_> {
     pub fn read<T: DeserializeOwned>(self) -> Result<T, Wrong> {
         serde_json::from_str(self.json).map_err(|error| {
             let line = self.line + error.line().saturating_sub(1);
-            Wrong { line, reason: format!("column {}: {}", error.column(), without_place(&error)) }
+            Wrong { line, reason: format!("column {}: {}", error.column(), words(&error)) }
         })
     }
 
@@ -112,7 +114,7 @@ pub fn entries(content: &str) -> Result<Vec<Entry<'_>>, Wrong> {
 fn listed(content: &str) -> Result<Vec<Entry<'_>>, Wrong> {
     let list: Bounded<&RawValue> = serde_json::from_str(content).map_err(|error| Wrong {
         line: error.line(),
-        reason: format!("column {}, in the list of prompts: {}", error.column(), without_place(&error)),
+        reason: format!("column {}, in the list of prompts: {}", error.column(), words(&error)),
     })?;
     let (mut line, mut at) = (1, 0);
     let place = |entry: &'_ RawValue| {
@@ -126,11 +128,22 @@ fn listed(content: &str) -> Result<Vec<Entry<'_>>, Wrong> {
     Ok(lines.into_iter().zip(list.0).map(|(line, entry)| Entry { line, json: entry.get() }).collect())
 }
 
-/// An error's words without the place in the JSON text, which is not the place in the file.
-fn without_place(error: &serde_json::Error) -> String {
-    let words = error.to_string();
+/// What is wrong, in the words of the file, without the place in the JSON text, which is not the place in the file.
+fn words(error: &serde_json::Error) -> String {
+    let said = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
-    words.strip_suffix(&place).unwrap_or(&words).to_owned()
+    let said = said.strip_suffix(&place).unwrap_or(&said);
+    if error.is_data() {
+        return schemas::words::of(said, "", Syntax::Json).message;
+    }
+    let end = match said {
+        _ if error.is_eof() => "it ends too early",
+        "expected ident" | "expected value" => "this cannot stand here",
+        other => other,
+    };
+    format!(
+        "not JSON, {end}: a file of prompts has an object such as {{\"prompt\": \"…\"}} on each line, or one list of them"
+    )
 }
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Bounded<T> {
@@ -186,10 +199,13 @@ mod tests {
         let broken = entries("[\n{},\n{").map(|_| ()).expect_err("a list that does not end");
         assert_eq!(broken.line, 3);
         let two = entries("[{},\n{\"a\":\n  b}]").map(|_| ()).expect_err("a word that is none");
-        assert_eq!((two.line, two.reason.as_str()), (3, "column 3, in the list of prompts: expected value"));
+        assert_eq!(
+            (two.line, two.reason.split(',').take(2).collect::<Vec<_>>().join(",").as_str()),
+            (3, "column 3, in the list of prompts: not JSON")
+        );
         let lines = entries("{}\n{\"a\": 1,}").expect("two lines");
         let wrong = lines[1].read::<Value>().expect_err("a comma too many");
-        assert_eq!((wrong.line, wrong.reason.as_str()), (2, "column 9: trailing comma"));
+        assert_eq!((wrong.line, wrong.reason.split(',').next()), (2, Some("column 9: not JSON")));
     }
 
     #[test]

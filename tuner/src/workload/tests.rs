@@ -65,26 +65,26 @@ fn a_bad_file_is_named_with_the_line() {
     let engine = demo::engine(1);
     let good = r#"{"prompt": "let x", "timestamp": 5}"#;
     for (source, bad, expected) in [
-        ("prompts", r#"{"question": "a"}"#, "./file, line 2: no prompt in it: expected one of turns, messages"),
-        ("prompts", r#"{"prompt": 7}"#, "./file, line 2: column 12: invalid type: integer `7`, expected a string"),
-        ("trace", r#"{"prompt": "a"}"#, "./file, line 2: no arrival time"),
-        ("trace", r#"{"timestamp": 9}"#, "./file, line 2: neither input_length nor a prompt"),
-        ("trace", r#"{"timestamp": 9, "input_length": 500}"#, "./file, line 2: the prompt has 500 tokens; with 8 new"),
+        ("prompts", r#"{"question": "a"}"#, "file, line 2: no prompt in it: expected one of turns, messages"),
+        ("prompts", r#"{"prompt": 7}"#, "file, line 2: column 12: expected a text in quotes, found 7"),
+        ("trace", r#"{"prompt": "a"}"#, "file, line 2: no arrival time"),
+        ("trace", r#"{"timestamp": 9}"#, "file, line 2: neither input_length nor a prompt"),
+        ("trace", r#"{"timestamp": 9, "input_length": 500}"#, "file, line 2: the prompt has 500 tokens; with 8 new"),
         (
             "trace",
             r#"{"timestamp": 9, "input_length": 99, "output_length": 30}"#,
-            "./file, line 2: the prompt has 99 tokens; with 30 new ones it does not fit the context of 128",
+            "file, line 2: the prompt has 99 tokens; with 30 new ones it does not fit the context of 128",
         ),
         ("trace", r#"{"timestamp": 1e300, "input_length": 9}"#, "line 2: it comes too long after the first request"),
-        ("input_ids", "", "./file: expected a JSON list of token-id lists"),
+        ("input_ids", "", "file: expected a JSON list of token-id lists"),
     ] {
         let found = load(&engine, &format!("{good}\n{bad}\n"), &format!("{source} = 'file'")).expect_err(bad);
         assert!(found.contains(expected), "{bad}: {found}");
     }
     let silent = load(&engine, r#"{"turns": []}"#, "prompts = 'file'").expect_err("nobody speaks");
-    assert!(silent.contains("the workload has no prompt (1 were left out"), "{silent}");
+    assert!(silent.contains("file holds no prompt (1 were left out"), "{silent}");
     let missing = Workload::load(&asked("trace = 'none.jsonl'"), Path::new("."), &engine).expect_err("no file");
-    assert!(missing.to_string().contains("cannot read ./none.jsonl"), "{missing}");
+    assert!(missing.to_string().contains("cannot read none.jsonl"), "{missing}");
     let much = super::check_total(super::MOST_TOKENS + 1).expect_err("too much").to_string();
     assert!(much.contains("lower workload.requests"), "{much}");
 }

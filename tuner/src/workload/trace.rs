@@ -166,13 +166,13 @@ mod tests {
         for (bad, reason) in [
             ("{\"input_length\": 1}", "no arrival time: expected timestamp in ms, or arrival_s"),
             ("{\"timestamp\": 1, \"arrival_s\": 1}", "both timestamp and arrival_s"),
-            ("{\"timestamp\": \"1\"}", "column 17: invalid type: string \"1\", expected f64"),
+            ("{\"timestamp\": \"1\"}", "column 17: expected a number, found the text \"1\""),
             ("{\"timestamp\": 1, \"input_length\": 0}", "input_length is 0"),
             ("{\"timestamp\": 1, \"output_length\": 0}", "output_length is 0"),
-            ("{\"timestamp\": 1, \"input_length\": -4}", "expected usize"),
-            ("{\"timestamp\": 1, \"input_length\": 2.5}", "expected usize"),
+            ("{\"timestamp\": 1, \"input_length\": -4}", "expected a whole number of at least 0, found -4"),
+            ("{\"timestamp\": 1, \"input_length\": 2.5}", "expected a whole number of at least 0, found 2.5"),
             ("{\"timestamp\": 1e999}", "number out of range"),
-            ("{\"timestamp\": 1", "EOF while parsing"),
+            ("{\"timestamp\": 1", "it ends too early"),
             ("timestamp,input_length", "column 2"),
         ] {
             let content = format!("{{\"timestamp\": 0, \"input_length\": 1}}\n\n{bad}\n");

@@ -2,18 +2,19 @@
 
 use std::{
     collections::HashSet,
-    path::{Path, PathBuf},
     sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
+
+use super::files::File;
 
 /// Files from which on a second thread pays.
 const FILES_FOR_THREADS: usize = 8;
 
 /// Does something with each file, each one once, on all processors; what comes out is in the order of the files.
-pub(super) fn each<T: Send>(files: &[PathBuf], work: impl Fn(&Path) -> T + Sync) -> Vec<T> {
+pub(super) fn each<T: Send>(files: &[File], work: impl Fn(&File) -> T + Sync) -> Vec<T> {
     let mut seen = HashSet::new();
-    let files: Vec<&Path> = files.iter().map(PathBuf::as_path).filter(|file| seen.insert(*file)).collect();
+    let files: Vec<&File> = files.iter().filter(|file| seen.insert(&file.path)).collect();
     let threads = thread::available_parallelism().map_or(1, usize::from).min(files.len());
     if files.len() < FILES_FOR_THREADS || threads < 2 {
         return files.into_iter().map(work).collect();
@@ -40,14 +41,16 @@ pub(super) fn each<T: Send>(files: &[PathBuf], work: impl Fn(&Path) -> T + Sync)
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     #[test]
     fn every_file_is_seen_once_and_in_order() {
         for count in [0, 1, 7, 8, 500] {
-            let mut files: Vec<PathBuf> = (0..count).map(|number| PathBuf::from(number.to_string())).collect();
-            files.extend(files.clone());
-            let seen = each(&files, |file| file.to_string_lossy().into_owned());
+            let named = |number: usize| File { path: PathBuf::from(number.to_string()), found: false };
+            let files: Vec<File> = (0..count).chain(0..count).map(named).collect();
+            let seen = each(&files, |file| file.path.to_string_lossy().into_owned());
             let expected: Vec<String> = (0..count).map(|number| number.to_string()).collect();
             assert_eq!(seen, expected);
         }

@@ -7,7 +7,7 @@ use std::{
 
 use schemas::{
     diagnostic::{Diagnostic, Findings, tidy},
-    launch::{self, Engine},
+    launch::{self, Engine, Launch},
     resolve::{Resolved, resolve, version_of},
     rules::{Context, Selection, lint},
     suppression,
@@ -15,7 +15,7 @@ use schemas::{
     version::EngineVersion,
 };
 
-use super::{Arguments, known::Known, settings::Settings};
+use super::{Arguments, known::Known, ours, settings::Settings};
 
 /// Judges texts.
 pub(super) struct Linter<'a> {
@@ -32,19 +32,48 @@ pub(super) struct Judged {
     pub engine_version: Option<EngineVersion>,
     pub gpu_memory: Option<u64>,
     pub expected_concurrency: Option<usize>,
+    /// Whether it was found in a folder: then it may well be no launch.
+    pub found: bool,
+}
+
+/// On which of a script's ways a launch is: the flags that branches add to it, each with its line.
+pub(super) struct Way(Vec<(String, usize)>);
+
+impl Way {
+    fn of(launch: &Launch, source: &Source) -> Self {
+        let added = launch.arguments.iter().filter(|argument| argument.in_branch && !argument.is_positional());
+        let place = |argument: &launch::Argument| source.position(argument.span.start).line;
+        Self(added.map(|argument| (argument.flag.value.clone(), place(argument))).collect())
+    }
+
+    /// In words; nothing where the launch is the same on every way.
+    pub fn in_words(&self) -> String {
+        let Some((flag, line)) = self.0.first() else { return String::new() };
+        match self.0.len() - 1 {
+            0 => format!(" (with `{flag}` of line {line})"),
+            more => format!(" (with `{flag}` of line {line} and {more} more of branches)"),
+        }
+    }
 }
 
 /// One text with what was found in it.
 pub(super) struct Looked {
     pub source: Source,
     pub diagnostics: Vec<Diagnostic>,
-    /// What SGLang runs of its launches. How vLLM fills in and rewrites is not known.
-    pub resolved: Vec<Resolved>,
+    /// What SGLang runs of its launches, each with the way of the script that it is on. How vLLM fills in and rewrites is not
+    /// known.
+    pub resolved: Vec<(Way, Resolved)>,
     /// Whether there is a launch of vLLM.
     pub has_vllm: bool,
+    /// Whether there was nothing to judge: no launch, in a text that need not have one.
+    pub passed_over: bool,
 }
 
 impl Looked {
+    fn nothing(source: Source) -> Self {
+        Self { source, diagnostics: Vec::new(), resolved: Vec::new(), has_vllm: false, passed_over: false }
+    }
+
     pub fn findings(&self) -> Findings<'_> {
         Findings { source: &self.source, diagnostics: &self.diagnostics }
     }
@@ -72,16 +101,21 @@ impl<'a> Linter<'a> {
             engine_version: engine_version.or(lint.engine_version()),
             gpu_memory: gpu_memory.or(lint.gpu_memory).map(|memory| memory.0),
             expected_concurrency: expected_concurrency.or(lint.expected_concurrency),
+            found: false,
         })
     }
 
     /// Judges a text.
     pub fn look(&self, source: Source, judged: &Judged) -> Looked {
+        if let Some(mut diagnostics) = ours::findings(&source) {
+            diagnostics.retain(|finding| judged.selection.admits_finding(finding));
+            return Looked { diagnostics, ..Looked::nothing(source) };
+        }
         let options = launch::Options { engine: judged.engine, version: judged.engine_version };
         let parsed = launch::parse(&source, &options);
-        let mut looked = Looked { source, diagnostics: Vec::new(), resolved: Vec::new(), has_vllm: false };
-        if parsed.launches.is_empty() && self.arguments.allow_no_launch {
-            return looked;
+        let mut looked = Looked::nothing(source);
+        if parsed.launches.is_empty() && (self.arguments.allow_no_launch || judged.found) {
+            return Looked { passed_over: true, ..looked };
         }
         let mut diagnostics = parsed.diagnostics;
         diagnostics.retain(|finding| judged.selection.admits_finding(finding));
@@ -101,7 +135,9 @@ impl<'a> Linter<'a> {
             diagnostics.extend(lint(&context, &judged.selection));
             match launch.engine {
                 Engine::Vllm => looked.has_vllm = true,
-                Engine::Sglang | Engine::Slime | Engine::Spectune => looked.resolved.push(resolved),
+                Engine::Sglang | Engine::Slime | Engine::Spectune => {
+                    looked.resolved.push((Way::of(launch, &looked.source), resolved));
+                }
             }
         }
         looked.diagnostics = suppression::apply(&looked.source, diagnostics, &judged.selection);

@@ -6,7 +6,8 @@ use schemas::diagnostic::{Diagnostic, Safety, Severity};
 
 use super::Done;
 
-pub(super) fn summary(all: &[Done]) -> String {
+/// The last line; `unreadable` files were not judged.
+pub(super) fn summary(all: &[Done], unreadable: usize) -> String {
     let findings = || all.iter().flat_map(|done| &done.looked.diagnostics);
     let count = |severity| findings().filter(|finding| finding.severity == severity).count();
     let counts = [
@@ -16,6 +17,11 @@ pub(super) fn summary(all: &[Done]) -> String {
     ];
     let counts: Vec<String> = counts.into_iter().flatten().collect();
     let mut text = if counts.is_empty() { "no findings".to_owned() } else { format!("found {}", counts.join(", ")) };
+    if unreadable > 0 {
+        // Nothing was found in what was not read.
+        let rest = counted(all.len(), "file", "s").map_or_else(String::new, |rest| format!("; {text} in {rest}"));
+        text = format!("{unreadable} could not be judged{rest}");
+    }
     let mut fixed: BTreeMap<&str, usize> = BTreeMap::new();
     let mended = || all.iter().filter_map(|done| done.mended.as_ref());
     for (code, count) in mended().flat_map(|mended| &mended.fixed) {

@@ -1,5 +1,7 @@
 //! A progress bar on a terminal, a line a trial elsewhere.
 
+use std::time::Instant;
+
 use indicatif::ProgressBar;
 use tuner::{
     record::{Outcome, Record, Trial},
@@ -9,12 +11,21 @@ use tuner::{
 
 use crate::terminal;
 
+/// Trials of this run from which on their mean says how long the rest takes.
+const ENOUGH: usize = 3;
+
 /// What a sweep shows while it runs.
 #[derive(Debug, Default)]
 pub struct Bar {
     bar: Option<ProgressBar>,
+    /// Trials in the journal.
     done: usize,
     planned: Option<Planned>,
+    /// When the first trial of this run began, and how many are finished since.
+    begun: Option<Instant>,
+    ran: usize,
+    /// What the last trial measured.
+    last: String,
 }
 
 impl Bar {
@@ -39,33 +50,55 @@ impl Bar {
     /// Where a sweep is: of so many trials, or of so many at most.
     fn place(&self) -> String {
         match self.planned {
-            Some(Planned { trials, exact: true }) => format!("[{}/{trials}]", self.done),
-            Some(Planned { trials, exact: false }) => format!("[{} of at most {trials}]", self.done),
-            None => format!("[{}]", self.done),
+            Some(Planned { trials, exact: true }) => format!("{}/{trials}", self.done),
+            Some(Planned { trials, exact: false }) => format!("{} of at most {trials}", self.done),
+            None => self.done.to_string(),
         }
+    }
+
+    /// The time that is left, as far as the trials of this run tell.
+    fn left(&self) -> Option<String> {
+        let (planned, begun) = (self.planned?, self.begun?);
+        let seconds = left(begun.elapsed().as_secs_f64(), self.ran, planned.trials.saturating_sub(self.done))?;
+        let word = if planned.exact { "about" } else { "at most" };
+        Some(format!("{word} {} left", rounded(seconds)))
     }
 
     fn say(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.println(text),
+            Some(bar) => bar.println(terminal::wrapped_for_stderr(text)),
             None => terminal::note(text),
         }
+    }
+}
+
+/// Seconds of the trials that are left, by the mean of those that ran; `None` while they are too few to tell.
+fn left(elapsed: f64, ran: usize, remaining: usize) -> Option<f64> {
+    (ran >= ENOUGH && remaining > 0).then(|| elapsed / ran as f64 * remaining as f64)
+}
+
+/// Seconds in words, as exact as an estimate is.
+fn rounded(seconds: f64) -> String {
+    match seconds {
+        _ if seconds < 10.0 => "10 s".into(),
+        _ if seconds < 90.0 => format!("{:.0} s", (seconds / 10.0).ceil() * 10.0),
+        _ => reports::duration(seconds),
     }
 }
 
 impl Progress for Bar {
     fn planned(&mut self, planned: Planned, done: usize) {
         (self.planned, self.done) = (Some(planned), done);
-        // Fewer may do: then the time that is left is not known.
-        let left = if planned.exact { ", {eta} left" } else { "" };
-        self.show(planned.trials, &format!("{{bar:32}} {{pos}}/{{len}}  {{elapsed}} gone{left}  {{msg}}"));
+        self.show(planned.trials, "{bar:12} {prefix}, {elapsed} elapsed{wide_msg}");
+        let place = self.place();
         if let Some(bar) = &self.bar {
+            bar.set_prefix(place);
             bar.set_position(done as u64);
         }
     }
 
     fn preparing(&mut self, what: &str, steps: usize) {
-        self.show(steps, "{bar:32} {percent:>3}%  {elapsed} gone  {msg}");
+        self.show(steps, "{bar:12} {percent:>3}%, {elapsed} elapsed  {wide_msg}");
         match &self.bar {
             Some(bar) => bar.set_message(what.to_owned()),
             None => self.say(what),
@@ -79,29 +112,54 @@ impl Progress for Bar {
     }
 
     fn started(&mut self, trial: &Trial) {
+        self.begun.get_or_insert_with(Instant::now);
         if let Some(bar) = &self.bar {
-            bar.set_message(format!("{}, {}", trial.configuration, trial.load));
+            let left = self.left().map_or_else(String::new, |left| format!(", {left}"));
+            bar.set_message(format!("{left}  {}, {}{}", trial.configuration, trial.load, self.last));
         }
     }
 
     fn finished(&mut self, record: &Record) {
         self.done += 1;
+        self.ran += 1;
         let Trial { configuration, load, repeat } = &record.trial;
-        let head = format!("{} {configuration}, {load}, repeat {}", self.place(), repeat + 1);
+        let head = format!("[{}] {configuration}, {load}, repeat {}", self.place(), repeat + 1);
         match (&record.outcome, &self.bar) {
             (Outcome::Failed { reason }, _) => self.say(&format!("{head}: failed: {reason}")),
-            (Outcome::Measured(figures), None) => self.say(&format!(
-                "{head}: {:.1} tokens/s, accept length {:.2}",
-                figures.output_tokens_per_s, figures.accept_length
-            )),
-            (Outcome::Measured(_), Some(_)) => {}
+            (Outcome::Measured(figures), None) => {
+                let accept = match configuration.is_off() {
+                    true => String::new(),
+                    false => format!(", accept length {:.2}", figures.accept_length),
+                };
+                let left = self.left().map_or_else(String::new, |left| format!(", {left}"));
+                self.say(&format!("{head}: {:.1} tokens/s{accept}{left}", figures.output_tokens_per_s));
+            }
+            (Outcome::Measured(figures), Some(_)) => {
+                self.last = format!(" · last {:.0} tokens/s", figures.output_tokens_per_s);
+            }
         }
         if let Some(bar) = &self.bar {
             bar.set_position(self.done as u64);
+            bar.set_prefix(self.place());
         }
     }
 
     fn note(&mut self, text: &str) {
         self.say(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_told_once_it_is_known_and_is_never_nothing() {
+        assert_eq!(left(1.0, 0, 40), None);
+        assert_eq!(left(5.0, 2, 40), None);
+        assert_eq!(left(6.0, 3, 40), Some(80.0));
+        assert_eq!(left(6.0, 3, 0), None);
+        let words = [0.01, 12.0, 80.0, 300.0].map(rounded);
+        assert_eq!(words, ["10 s", "20 s", "80 s", "5 min"].map(String::from));
     }
 }

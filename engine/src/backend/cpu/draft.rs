@@ -1,73 +1,182 @@
-//! The draft's part of a round, which replay shares: trees that grow together from their roots.
+//! A draft as its description says: an EAGLE head, an EAGLE-3 head or an MTP layer.
 
-use std::convert::Infallible;
+use std::sync::Arc;
 
-use kernels::reference::{KeyValues, log_sum_exp, top_k};
-use schemas::tree::TreeShape;
+use kernels::reference::{KeyValues, Matrix, linear, rms_norm};
 
 use super::{
-    passes::{Stack, select},
-    scratch_rows,
+    attention::Rows,
+    layer::{Layer, embed},
+    linear::Linear,
+    target::{Pass, Target},
 };
 use crate::{
-    model::Draft,
-    tree::{Expansion, grow},
+    checkpoint::{Tensors, Weights},
+    error::EngineError,
+    spec::{DraftSpec, Features, Feedback, Join, VocabularySource},
 };
 
-/// Where a tree begins.
-#[derive(Clone, Copy, Debug)]
-pub struct Root<'a> {
-    /// The cache rows of all positions before the root's.
-    prefix: &'a [u32],
-    /// The draft's state behind the last of them.
-    recurrent: &'a [f32],
+/// A loaded draft: proposes tokens from the target's features and from its own.
+///
+/// Row i consumes token i + 1 and the feature of position i, is rotated at position i, and predicts token i + 2.
+#[derive(Debug)]
+pub struct Draft {
+    embedding: Arc<Matrix>,
+    head: Arc<Matrix>,
+    /// On all captured features side by side.
+    joined_norm: Option<Vec<f32>>,
+    /// On each captured feature.
+    capture_norms: Vec<Vec<f32>>,
+    /// From captured features to the draft's width.
+    reduce: Option<Linear>,
+    /// On the embedding, and on the feature.
+    join_norms: Option<(Vec<f32>, Vec<f32>)>,
+    /// From embedding and feature to the stream.
+    projection: Option<Linear>,
+    layer: Layer,
+    output_norm: Option<Vec<f32>>,
+    spec: DraftSpec,
 }
 
-impl<'a> Root<'a> {
-    /// A root behind these cache rows, with the draft's state behind the last of them.
-    pub fn of(prefix: &'a [u32], recurrent: &'a [f32]) -> Self {
-        Self { prefix, recurrent }
-    }
-}
-
-/// Grows a tree from each root. Beams write to cache rows from `scratch` on; `prune` is asked before each step, see
-/// [`grow`].
-pub fn grow_trees(
-    draft: &dyn Draft,
-    cache: &mut KeyValues,
-    scratch: usize,
-    shape: TreeShape,
-    roots: &[Root<'_>],
-    prune: impl FnMut(usize, &mut Expansion),
-) -> Vec<Expansion> {
-    cache.grow(scratch + scratch_rows(shape) * roots.len());
-    // State behind each row of the last pass.
-    let mut recurrent: Vec<f32> = roots.iter().flat_map(|root| root.recurrent).copied().collect();
-    let first = proposals(draft, &recurrent, shape.topk);
-    let grown = grow(shape, &first, prune, |step, beams| {
-        let mut stack = Stack::default();
-        for row in beams {
-            let prefix = roots[row.tree].prefix;
-            let cache_row = |beam: &usize| (scratch + row.tree * scratch_rows(shape) + beam) as u32;
-            let own: Vec<u32> = row.beam.path.iter().map(cache_row).collect();
-            let write = own.last().copied().unwrap_or_default();
-            // All beams of a depth share one position; that of the first is the root's.
-            stack.push(row.beam.token, prefix.len() + step - 1, write, prefix, own);
+impl Draft {
+    /// Loads a draft for a target by its description. `weights` are those of its own folder, or of the target.
+    ///
+    /// # Errors
+    /// When a tensor is missing or misshapen.
+    pub fn load(weights: &Weights, spec: DraftSpec, target: &Target) -> Result<Self, EngineError> {
+        let (from, tensors) = (Tensors::new(weights), spec.tensors(target.vocab_size()));
+        let mut embedding = target.embedding.clone();
+        if let Some(own) = &tensors.embedding {
+            let own = from.matrix(own)?;
+            // Most heads that ship one ship a copy: one in memory is enough.
+            if own != *embedding {
+                embedding = Arc::new(own);
+            }
         }
-        let features = select(&recurrent, draft.hidden_size(), beams.iter().map(|row| row.source));
-        recurrent = stack.run(|tokens, rows| draft.forward(tokens, &features, rows, cache));
-        Ok::<_, Infallible>(proposals(draft, &recurrent, shape.topk))
-    });
-    let Ok(trees) = grown;
-    trees
-}
+        let head = match (&tensors.head, spec.head, &spec.tokens) {
+            (Some(own), _, _) => Arc::new(from.matrix(own)?),
+            (None, VocabularySource::Embedding, _) => embedding.clone(),
+            (None, _, None) => target.head.clone(),
+            (None, _, Some(tokens)) => {
+                let rows = tokens.iter().flat_map(|token| target.head.row(*token as usize)).copied();
+                Arc::new(Matrix::new(tokens.len(), target.hidden_size(), rows.collect()))
+            }
+        };
+        let linear = |tensors: Option<&_>| tensors.map(|tensors| Linear::load(from, tensors)).transpose();
+        let join = &tensors.join;
+        Ok(Self {
+            embedding,
+            head,
+            joined_norm: from.optional_vector(tensors.joined_norm.as_ref())?,
+            capture_norms: tensors.capture_norms.iter().map(|norm| from.vector(norm)).collect::<Result<_, _>>()?,
+            reduce: linear(tensors.reduce.as_ref())?,
+            join_norms: match (&join.embedding_norm, &join.feature_norm) {
+                (Some(embedding), Some(feature)) => Some((from.vector(embedding)?, from.vector(feature)?)),
+                _ => None,
+            },
+            projection: linear(join.projection.as_ref())?,
+            layer: Layer::load(from, &tensors.layer, &spec.layer)?,
+            output_norm: from.optional_vector(tensors.output_norm.as_ref())?,
+            spec,
+        })
+    }
 
-/// The best tokens behind each row of recurrent state, with their log-probabilities over the draft's vocabulary.
-fn proposals(draft: &dyn Draft, recurrent: &[f32], topk: usize) -> Vec<Vec<(u32, f32)>> {
-    let logits = draft.logits(recurrent);
-    let best = |logits: &[f32]| {
-        let shift = log_sum_exp(logits);
-        top_k(logits, topk).into_iter().map(|(index, logit)| (draft.token(index), logit - shift)).collect()
-    };
-    logits.chunks_exact(draft.vocab_size()).map(best).collect()
+    /// What it is.
+    pub fn spec(&self) -> &DraftSpec {
+        &self.spec
+    }
+
+    /// Width of a feature and of the recurrent state.
+    pub fn hidden_size(&self) -> usize {
+        self.spec.hidden()
+    }
+
+    /// The target's layers on whose entry the residual stream is captured; see [`Target::forward`].
+    pub fn capture(&self) -> &[usize] {
+        self.spec.captured()
+    }
+
+    /// Tokens that the draft can propose.
+    pub fn vocab_size(&self) -> usize {
+        self.head.outputs()
+    }
+
+    /// The target's token of one of the draft's.
+    pub fn token(&self, index: usize) -> u32 {
+        self.spec.tokens.as_ref().map_or(index as u32, |tokens| tokens[index])
+    }
+
+    /// An empty cache of its one layer.
+    pub fn cache(&self, rows: usize) -> KeyValues {
+        self.layer.cache(rows)
+    }
+
+    /// Features `[rows, hidden]` from a pass of the target.
+    pub fn features(&self, pass: &Pass) -> Vec<f32> {
+        let Features::Captured(captured) = &self.spec.features else { return pass.hidden.clone() };
+        let mut x = pass.captured.clone();
+        if let Some(norm) = &self.joined_norm {
+            x = rms_norm(&x, norm, self.epsilon());
+        }
+        if !self.capture_norms.is_empty() {
+            let layers = x.chunks_exact(captured.width).zip(self.capture_norms.iter().cycle());
+            x = layers.flat_map(|(x, norm)| rms_norm(x, norm, self.epsilon())).collect();
+        }
+        self.reduce.as_ref().map_or_else(|| x.clone(), |reduce| reduce.forward(&x))
+    }
+
+    /// Runs rows through the draft. `features` and the recurrent state that comes back are `[rows, hidden]`.
+    pub fn forward(&self, tokens: &[u32], features: &[f32], rows: Rows<'_>, cache: &mut KeyValues) -> Vec<f32> {
+        let mut embedded = embed(&self.embedding, tokens);
+        if let Join::NormedLinear { zero_first_embedding: true, .. } = self.spec.join {
+            let first = rows.positions.iter().zip(embedded.chunks_exact_mut(self.hidden_size()));
+            first.filter(|(position, _)| **position == 0).for_each(|(_, row)| row.fill(0.0));
+        }
+        let normed = self.join_norms.as_ref().map(|(embedding, feature)| {
+            (rms_norm(&embedded, embedding, self.epsilon()), rms_norm(features, feature, self.epsilon()))
+        });
+        let (embedded, normed_features) = normed.unwrap_or_else(|| (embedded, features.to_vec()));
+        let joined = match self.spec.join {
+            Join::NormedLinear { hidden_first: true, .. } => self.side_by_side(&normed_features, &embedded),
+            _ => self.side_by_side(&embedded, &normed_features),
+        };
+        let x = match (&self.projection, self.spec.join) {
+            (Some(projection), _) => {
+                let mut x = projection.forward(&joined);
+                self.layer.forward(&mut x, rows, cache);
+                x
+            }
+            (None, join) => {
+                let normed = join == Join::NormedIntoAttention { residual_is_normed: true };
+                let mut x = if normed { normed_features } else { features.to_vec() };
+                self.layer.forward_from(&joined, &mut x, rows, cache);
+                x
+            }
+        };
+        if self.spec.feedback == Feedback::Normed { self.normed(&x) } else { x }
+    }
+
+    /// Logits over the draft's vocabulary of rows of recurrent state.
+    pub fn logits(&self, recurrent: &[f32]) -> Vec<f32> {
+        if self.spec.feedback == Feedback::NormedForTokens {
+            linear(&self.normed(recurrent), &self.head, None)
+        } else {
+            linear(recurrent, &self.head, None)
+        }
+    }
+
+    fn normed(&self, x: &[f32]) -> Vec<f32> {
+        self.output_norm.as_ref().map_or_else(|| x.to_vec(), |norm| rms_norm(x, norm, self.epsilon()))
+    }
+
+    fn epsilon(&self) -> f32 {
+        self.spec.layer.epsilon
+    }
+
+    /// Rows of both, one after the other: `[rows, 2 · hidden]`.
+    fn side_by_side(&self, a: &[f32], b: &[f32]) -> Vec<f32> {
+        let width = self.hidden_size();
+        let rows = a.chunks_exact(width).zip(b.chunks_exact(width));
+        rows.flat_map(|(a, b)| a.iter().chain(b)).copied().collect()
+    }
 }

@@ -1,14 +1,19 @@
 //! Loading, and the account of the machine's memory before anything is taken from it.
 
-use super::CpuBackend;
+use super::{CpuBackend, draft::Draft, target::Target};
 use crate::{
     backend::Capacity,
-    checkpoint::Folder,
+    checkpoint::{Folder, Weights},
+    drafts::{DraftFrom, DraftTarget, read_draft, read_own_draft},
     error::EngineError,
+    families::read_target,
     memory,
-    model::{Draft, Llama, load_draft},
     options::EngineOptions,
+    spec::{DraftSpec, TargetSpec},
 };
+
+/// Bytes of a weight: the CPU holds all as f32.
+const ELEMENT: usize = size_of::<f32>();
 
 /// Loads models into the machine's memory.
 ///
@@ -16,29 +21,38 @@ use crate::{
 /// When files are missing or malformed, target and draft do not fit, or memory does not suffice.
 pub fn load(
     folder: &Folder,
-    draft: Option<&Folder>,
+    draft: Option<&DraftFrom>,
     options: &EngineOptions,
     context_length: usize,
 ) -> Result<CpuBackend, EngineError> {
-    check_memory(folder, draft)?;
-    let target = Llama::load(folder)?;
-    let draft = draft.map(|draft| load_draft(draft, &target, options)).transpose()?;
-    let capacity = capacity(options, &target, draft.as_deref(), context_length)?;
+    let weights = folder.weights()?;
+    let spec = read_target(folder, &weights)?;
+    let target = DraftTarget { folder, spec: &spec };
+    let draft: Option<(DraftSpec, Option<Weights>)> = match draft {
+        None => None,
+        Some(DraftFrom::Target) => Some((read_own_draft(&weights, target, options)?, None)),
+        Some(DraftFrom::Folder(folder)) => {
+            let own = folder.weights()?;
+            Some((read_draft(folder, &own, target, options)?, Some(own)))
+        }
+    };
+    check_memory(&spec, draft.as_ref().map(|(spec, _)| spec))?;
+    let target = Target::load(&weights, spec)?;
+    let load = |(spec, own): (DraftSpec, Option<Weights>)| Draft::load(own.as_ref().unwrap_or(&weights), spec, &target);
+    let draft = draft.map(load).transpose()?;
+    let capacity = capacity(options, &target, draft.as_ref(), context_length)?;
     Ok(CpuBackend::new(target, draft, capacity, options.simulate_accept_length))
 }
 
-/// Weights are held as f32: refuse before taking memory that is not there.
-fn check_memory(folder: &Folder, draft: Option<&Folder>) -> Result<(), EngineError> {
-    let mut needed = 4 * folder.weights()?.values();
-    if let Some(draft) = draft {
-        needed += 4 * draft.weights()?.values();
-    }
+/// Refuses before memory is taken that is not there.
+fn check_memory(target: &TargetSpec, draft: Option<&DraftSpec>) -> Result<(), EngineError> {
+    let needed = target.weight_bytes(ELEMENT) + draft.map_or(0, |draft| draft.weight_bytes(target, ELEMENT));
     match memory::available() {
         Some(available) if needed > available => Err(EngineError::OutOfMemory {
-            what: "weights as float32".into(),
+            what: "weights as float32, which is what the CPU computes in".into(),
             needed_mib: needed >> 20,
             available_mib: available >> 20,
-            hint: "use a smaller model, or a machine with more memory".into(),
+            hint: "use a smaller model, a machine with more memory, or a GPU (--device cuda)".into(),
         }),
         _ => Ok(()),
     }
@@ -47,8 +61,8 @@ fn check_memory(folder: &Folder, draft: Option<&Folder>) -> Result<(), EngineErr
 /// Pages for all requests at full length, or what the memory share allows.
 fn capacity(
     options: &EngineOptions,
-    target: &Llama,
-    draft: Option<&dyn Draft>,
+    target: &Target,
+    draft: Option<&Draft>,
     context_length: usize,
 ) -> Result<Capacity, EngineError> {
     let tree = options.policy.shapes().map(|shape| shape.num_draft_tokens).max().unwrap_or(1);

@@ -7,7 +7,7 @@ use schemas::tree::TreeShape;
 
 use super::{
     CpuBackend,
-    draft::{Root, grow_trees},
+    trees::{Root, grow_trees},
 };
 use crate::{
     backend::{Asked, Pool, PrefillChunk, ReplayPlace, Slot},
@@ -115,7 +115,7 @@ impl CpuBackend {
                 roots.push(Root::of(prefix, recurrent));
             }
             let prune = |at: usize, tree: &mut Expansion| tree.prune(places[at].text, places[at].wanted);
-            let trees = grow_trees(draft.as_ref(), cache, scratch, shape, &roots, prune);
+            let trees = grow_trees(draft, cache, scratch, shape, &roots, prune);
             pools.extend(trees.into_iter().map(Expansion::into_pool));
         }
         Ok(pools)

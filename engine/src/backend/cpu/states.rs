@@ -2,11 +2,10 @@
 
 use std::ops::Range;
 
-use super::{CpuBackend, slot::SlotState};
+use super::{CpuBackend, slot::SlotState, target::Pass};
 use crate::{
     backend::{PrefillChunk, StateRow, states::not_of_a_text},
     error::EngineError,
-    model::Pass,
 };
 
 const ELEMENT: usize = size_of::<f32>();

@@ -1,13 +1,16 @@
 //! What a request gets does not depend on where its pages lie, how its prompt is cut, who runs beside it, or which tree
 //! runs in which round: each is compared, token by token, with the request run alone without speculation.
 
+mod families;
+
 use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::{
     backend::{MOST_UNREAD, ProducedToken, first_token},
     checkpoint::Folder,
-    model::load_draft,
+    drafts::{DraftTarget, read_draft, read_own_draft},
+    families::read_target,
     options::EngineOptions,
 };
 
@@ -25,14 +28,40 @@ struct Plan<'a> {
     shapes: &'a [TreeShape],
 }
 
-fn tiny(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny").join(name)
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-fn backend(head: &str, page_size: usize, slots: usize) -> CpuBackend {
-    let target = Llama::load(&Folder::open(&tiny("target")).expect("a folder")).expect("a target");
-    let draft =
-        load_draft(&Folder::open(&tiny(head)).expect("a folder"), &target, &EngineOptions::default()).expect("a head");
+/// A target, and a draft: of a folder of its own, or else the target's MTP layer where it has one.
+fn models(target: &Path, draft: Option<&Path>) -> (Target, Option<Draft>) {
+    let folder = Folder::open(target).expect("a folder");
+    let weights = folder.weights().expect("its tensors");
+    let spec = read_target(&folder, &weights).expect("a target");
+    let target = Target::load(&weights, spec.clone()).expect("a target");
+    let read_for = DraftTarget { folder: &folder, spec: &spec };
+    let options = EngineOptions::default();
+    let draft = match draft {
+        Some(path) => {
+            let folder = Folder::open(path).expect("a folder");
+            let own = folder.weights().expect("its tensors");
+            let draft = read_draft(&folder, &own, read_for, &options).expect("a draft");
+            Some(Draft::load(&own, draft, &target).expect("a draft"))
+        }
+        None => read_own_draft(&weights, read_for, &options)
+            .ok()
+            .map(|draft| Draft::load(&weights, draft, &target).expect("its MTP layer")),
+    };
+    (target, draft)
+}
+
+/// The tiny pair by the name of its head, or a tiny checkpoint of another family with its own MTP layer.
+fn backend(name: &str, page_size: usize, slots: usize) -> CpuBackend {
+    let (target, draft) = if name.starts_with("eagle") {
+        let tiny = root().join("models/tiny");
+        models(&tiny.join("target"), Some(&tiny.join(name)))
+    } else {
+        models(&root().join("tests/data/families").join(name), None)
+    };
     let capacity = Capacity {
         slots,
         pages: slots * CONTEXT.div_ceil(page_size),
@@ -42,7 +71,7 @@ fn backend(head: &str, page_size: usize, slots: usize) -> CpuBackend {
         prefill_chunk: CONTEXT,
         rounds_in_flight: 1,
     };
-    CpuBackend::new(target, Some(draft), capacity, None)
+    CpuBackend::new(target, draft, capacity, None)
 }
 
 fn run(head: &str, plan: &Plan<'_>) -> Vec<Vec<ProducedToken>> {

@@ -4,10 +4,11 @@ use kernels::device::HostBuffer;
 
 use super::{
     CudaBackend, GraphKey,
-    layout::{Extent, MOST_CHOICES},
+    layout::Extent,
+    limits::{MOST_CHOICES, RING},
     memory,
-    ring::{RING, place_of},
-    round::Part,
+    part::Part,
+    ring::place_of,
 };
 use crate::{
     backend::{Backend, MOST_UNREAD, ProducedToken, Round, RoundOutput, Slot, Ticket, TokenLogprobs, Yield},

@@ -1,19 +1,22 @@
 //! What of the device's memory belongs to what: sizes first, buffers after they have been checked.
 
 use kernels::{
-    device::{Buffer, Device, DeviceError, HostBuffer},
-    launch::{ChosenRows, InnerNodes, Kernels, MOST_NODES, Moves, Outputs, OwnRows, PassRows, Sees, Sequences, Stand},
+    device::{Buffer, Device, DeviceError, Element, HostBuffer, Slice},
+    launch::{
+        ChosenRows, ExpertsBytes, ExpertsWork, InnerNodes, Kernels, MOST_NODES, Moves, Outputs, OwnRows, PassRows,
+        Sees, Sequences, Stand,
+    },
 };
 use schemas::tree::TreeShape;
 
-use super::{passes::Sampled, ring::RING};
+use super::{
+    limits::{ATTENTION_ROWS, DESCRIBED_WORDS, LOGIT_ROWS, RING},
+    weights::experts_shape,
+};
 use crate::{
     backend::{Capacity, MOST_UNREAD, inner_rows},
-    model::{HeadFacts, HeadSource, LayerFacts, TargetFacts},
+    spec::{DraftSpec, FfnSpec, GroupedQuery, LayerSpec, TargetSpec},
 };
-
-/// Rows of logits that stand in memory at once: a larger batch is chosen from piece by piece.
-pub const LOGIT_ROWS: usize = 256;
 
 /// How large a pass and its parts can become.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +71,30 @@ pub struct Activations {
     pub counters: Buffer,
     /// Float: of rows that are yet to be scaled.
     pub squares: Buffer,
+    pub experts: ExpertActivations,
+}
+
+/// What experts work on; see [`ExpertsWork`].
+#[derive(Debug)]
+pub struct ExpertActivations([Buffer; 7]);
+
+impl ExpertActivations {
+    fn new(device: &Device, bytes: ExpertsBytes) -> Result<Self, DeviceError> {
+        let allocate = |bytes: usize| device.allocate(bytes.max(16));
+        let [logits, counters, expert, weight, tiles, gated, outputs] = bytes;
+        let counters = allocate(counters)?;
+        // Kernels leave their counters at zero, and expect them so.
+        device.fill(counters.slice(), 0)?;
+        let routes = [allocate(expert)?, allocate(weight)?, allocate(tiles)?];
+        let [expert, weight, tiles] = routes;
+        Ok(Self([allocate(logits)?, counters, expert, weight, tiles, allocate(gated)?, allocate(outputs)?]))
+    }
+
+    /// As the kernels take it.
+    pub fn operands(&self) -> ExpertsWork<'_> {
+        let [logits, counters, expert, weight, tiles, gated, outputs] = self.0.each_ref().map(Buffer::slice);
+        ExpertsWork { logits, counters, expert, weight, tiles, gated, outputs }
+    }
 }
 
 /// What the rows of a pass are: int32 arrays, written by layout kernels or by the host.
@@ -166,6 +193,15 @@ pub struct SlotArrays {
     pub unread_rows: Buffer,
 }
 
+/// How tokens after rows are chosen, int32 each.
+#[derive(Clone, Copy)]
+pub struct Sampled<'a> {
+    /// The slots whose parameters say it.
+    pub slot: Slice<'a>,
+    /// The tokens' positions, with which they are drawn.
+    pub position: Slice<'a>,
+}
+
 impl Extent {
     /// What rounds of a shape at a batch size need.
     pub fn of_round(shape: TreeShape, batch: usize) -> Self {
@@ -175,7 +211,7 @@ impl Extent {
             rows: batch * widest,
             batch,
             steps,
-            pool: if steps == 0 { 1 } else { topk + (steps - 1) * topk * topk },
+            pool: shape.pool_size().max(1),
             scratch: steps.saturating_sub(1) * topk,
             topk,
             branches: if shape.is_off() { 0 } else { nodes.max(topk) },
@@ -232,43 +268,49 @@ impl Extent {
 /// Sizes of everything, in bytes of one element.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes<'a> {
-    pub target: &'a TargetFacts,
-    pub head: Option<&'a HeadFacts>,
-    pub element: usize,
+    pub target: &'a TargetSpec,
+    pub draft: Option<&'a DraftSpec>,
+    pub element: Element,
     /// Splits of attention over its keys.
     pub splits: usize,
+    /// Whether sums have one order whatever the rows.
+    pub batch_invariant: bool,
 }
 
 impl Sizes<'_> {
-    fn layers(&self) -> impl Iterator<Item = &LayerFacts> {
-        [Some(&self.target.layer), self.head.map(|head| &head.layer)].into_iter().flatten()
+    /// The widest of something over all layers of target and draft.
+    fn widest(&self, width: impl Fn(&LayerSpec) -> usize) -> usize {
+        let layers = self.target.layers.iter().chain(self.draft.map(|draft| &draft.layer));
+        layers.map(width).max().unwrap_or_default()
     }
 
-    /// The widest of something over target and head.
-    fn widest(&self, width: impl Fn(&LayerFacts) -> usize) -> usize {
-        self.layers().map(width).max().unwrap_or_default()
+    /// The same, of grouped-query attention.
+    fn widest_attention(&self, width: impl Fn(&GroupedQuery) -> usize) -> usize {
+        self.widest(|layer| layer.attention.grouped().map_or(0, &width))
     }
 
     fn vocabulary(&self) -> usize {
-        self.head.map_or(0, |head| head.vocabulary).max(self.target.vocabulary)
+        self.draft.map_or(0, |draft| draft.vocabulary).max(self.target.vocabulary)
     }
 
     fn captured(&self) -> usize {
-        self.head.map_or(0, |head| head.capture.len()) * self.target.layer.hidden
+        self.draft.map_or(0, |draft| draft.captured().len()) * self.target.hidden
     }
 
     /// Bytes of each part of [`Activations`], in its order (both states apart).
     fn activations(&self, extent: Extent) -> [usize; 18] {
         let Extent { rows, .. } = extent;
         let hidden = self.widest(|layer| layer.hidden);
-        let draft = self.head.map_or(1, |head| head.layer.hidden);
-        let queries = self.widest(|layer| layer.attention.heads * layer.attention.head_dim);
-        let qkv = self
-            .widest(|layer| (layer.attention.heads + 2 * layer.attention.key_value_heads) * layer.attention.head_dim);
-        let intermediate = self.widest(|layer| layer.intermediate);
-        let heads = self.widest(|layer| layer.attention.heads);
-        let head_dim = self.widest(|layer| layer.attention.head_dim);
-        let e = self.element;
+        let draft = self.draft.map_or(1, DraftSpec::hidden);
+        let queries = self.widest_attention(GroupedQuery::query_width);
+        let qkv = self.widest_attention(GroupedQuery::qkv_width);
+        let intermediate = self.widest(|layer| match &layer.ffn {
+            FfnSpec::Dense(dense) => dense.intermediate,
+            FfnSpec::Experts(_) => 0,
+        });
+        let heads = self.widest_attention(|attention| attention.heads);
+        let head_dim = self.widest_attention(|attention| attention.head_dim);
+        let e = self.element.bytes();
         [
             rows * hidden * e,
             rows * hidden * e,
@@ -291,9 +333,17 @@ impl Sizes<'_> {
         ]
     }
 
+    /// Bytes of each part of [`ExpertActivations`].
+    fn experts(&self, extent: Extent) -> ExpertsBytes {
+        let layers = self.target.layers.iter().chain(self.draft.map(|draft| &draft.layer));
+        let shapes = layers.filter_map(|layer| experts_shape(layer.ffn.experts()?, layer.hidden).ok());
+        let bytes = |shape| Kernels::experts_bytes(self.element, &shape, extent.rows, self.batch_invariant);
+        shapes.map(bytes).fold([0; 7], |most, bytes| std::array::from_fn(|at| most[at].max(bytes[at])))
+    }
+
     /// Bytes of all activations, row and round arrays.
     pub fn work(&self, extent: Extent) -> u64 {
-        let activations: usize = self.activations(extent).iter().sum();
+        let activations = self.activations(extent).iter().chain(&self.experts(extent)).sum::<usize>();
         let words = 13 + 2 * extent.own_stride() + extent.own_mask_words();
         let rows = ((extent.rows + inner_rows(extent.rows)) * words + extent.described_rows() * DESCRIBED_WORDS) * 4;
         let rounds =
@@ -303,14 +353,13 @@ impl Sizes<'_> {
 
     /// Bytes of one cache row of target and draft together.
     pub fn cache_row(&self) -> u64 {
-        let of = |layer: &LayerFacts| 2 * layer.attention.key_value_heads * layer.attention.head_dim * self.element;
-        (self.target.layers * of(&self.target.layer) + self.head.map_or(0, |head| of(&head.layer))) as u64
+        let element = self.element.bytes();
+        self.target.cache_row(element) + self.draft.map_or(0, |draft| draft.cache_row(element))
     }
 
     /// Bytes of a row that the draft has yet to read.
     fn unread_row(&self) -> usize {
-        let width = self.captured().max(self.target.layer.hidden);
-        self.head.map_or(0, |_| width * self.element)
+        self.draft.map_or(0, |draft| draft.feature_width(self.target.hidden) * self.element.bytes())
     }
 
     /// Bytes that a slot keeps for the draft to read later.
@@ -320,31 +369,11 @@ impl Sizes<'_> {
 
     /// Bytes of all weights.
     pub fn weights(&self) -> u64 {
-        let layer = |layer: &LayerFacts| {
-            let LayerFacts { hidden, intermediate, attention, .. } = layer;
-            let attention = (attention.heads + 2 * attention.key_value_heads) * attention.head_dim * attention.input
-                + attention.heads * attention.head_dim * attention.output;
-            attention + 3 * hidden * intermediate + 2 * hidden
-        };
-        let TargetFacts { layer: own, layers, vocabulary, tied } = self.target;
-        let target = layers * layer(own) + vocabulary * own.hidden * if *tied { 1 } else { 2 };
-        let head = self.head.map_or(0, |head| {
-            let hidden = head.layer.hidden;
-            let join = hidden * self.captured().max(2 * hidden);
-            let matrices = usize::from(head.own_embedding) * vocabulary
-                + usize::from(head.head == HeadSource::Own || head.tokens.is_some()) * head.vocabulary;
-            layer(&head.layer) + join + matrices * hidden
-        });
-        ((target + head) * self.element) as u64
+        let element = self.element.bytes();
+        let draft = self.draft.map_or(0, |draft| draft.weight_bytes(self.target, element));
+        self.target.weight_bytes(element) + draft
     }
 }
-
-/// Alternatives of log-probabilities, at most.
-pub const MOST_CHOICES: usize = 20;
-/// Words that are said of a token.
-pub const DESCRIBED_WORDS: usize = 1 + 2 * MOST_CHOICES;
-/// Rows whose attention runs in one launch: bounds what its splits keep.
-pub const ATTENTION_ROWS: usize = 512;
 
 impl Activations {
     pub fn new(device: &Device, sizes: &Sizes<'_>, extent: Extent) -> Result<Self, DeviceError> {
@@ -368,6 +397,7 @@ impl Activations {
             partial: next()?,
             counters: next()?,
             squares: next()?,
+            experts: ExpertActivations::new(device, sizes.experts(extent))?,
         };
         // Kernels leave their counters at zero, and expect them so.
         device.fill(this.counters.slice(), 0)?;
@@ -536,7 +566,7 @@ impl SlotArrays {
             min_p: words()?,
             seed: device.zeros(slots * 8)?,
             logprob_count: device.upload(&vec![-1_i32; slots])?,
-            recurrent: device.zeros(slots * sizes.head.map_or(16, |head| head.layer.hidden * sizes.element))?,
+            recurrent: device.zeros(slots * sizes.draft.map_or(16, |draft| draft.hidden() * sizes.element.bytes()))?,
             unread_tokens: device.zeros(slots * MOST_UNREAD * 4)?,
             unread_rows: device.zeros(slots * sizes.unread_row() * MOST_UNREAD + 16)?,
         })

@@ -2,22 +2,23 @@
 
 use kernels::{
     device::{Buffer, Device, Element},
-    launch::{HEAD_DIMS, Kernels, MOST_PLACES, MOST_TOPK, files},
+    launch::{HEAD_DIMS, Kernels, MOST_PLACES, MOST_TOPK, expert_files, files},
 };
 use schemas::tree::TreeShape;
 
 use super::{
     CudaBackend,
-    layout::{Activations, Extent, MOST_CHOICES, RoundArrays, RowArrays, Sizes, SlotArrays},
-    passes::{AttentionKernels, Machine},
+    layout::{Activations, Extent, RoundArrays, RowArrays, Sizes, SlotArrays},
+    limits::{ROUNDS_IN_FLIGHT, SPLITS},
+    machine::{AttentionKernels, Machine},
     products::Products,
     ring,
-    weights::{HeadWeights, TargetWeights, WeightSource},
+    weights::{DraftWeights, TargetWeights, WeightSource, experts_shape, rotation_table},
 };
 use crate::{
-    backend::{Asking, Capacity},
+    backend::{Capacity, VerifyPlan},
     error::EngineError,
-    model::{HeadFacts, LayerFacts, TargetFacts},
+    spec::{AttentionSpec, DraftSpec, FfnSpec, LayerSpec, ModelCost, TargetSpec},
 };
 
 /// How a [`CudaBackend`] is set up.
@@ -43,18 +44,18 @@ pub struct CudaOptions {
     pub batch_invariant: bool,
     /// Which kernels attend; `None` for those that suit element type and mode.
     pub attention: Option<AttentionKernels>,
-    /// Where the target is asked for tokens; `None` for where that takes the least.
-    pub asking: Option<Asking>,
+    /// How trees are verified; `None`: by what takes the least.
+    pub verify_plan: Option<VerifyPlan>,
     /// Accept this many tokens a round on average, whatever the target says.
     pub simulate_accept_length: Option<f32>,
 }
 
-/// What is loaded: facts, and where the tensors come from.
+/// What is loaded: descriptions, and where the tensors come from.
 pub struct Models<'a> {
     /// The target.
-    pub target: (TargetFacts, WeightSource<'a>),
+    pub target: (TargetSpec, WeightSource<'a>),
     /// The draft.
-    pub head: Option<(HeadFacts, WeightSource<'a>)>,
+    pub draft: Option<(DraftSpec, WeightSource<'a>)>,
 }
 
 /// Positions behind the context that a round may touch: its tree, and what a request gets that runs along after its end.
@@ -73,14 +74,22 @@ pub fn load(
     models: Models<'_>,
     options: CudaOptions,
 ) -> Result<CudaBackend, EngineError> {
-    let (target_facts, target_weights) = models.target;
-    let head = models.head;
-    check_layer(&target_facts.layer, options.element, "target")?;
-    if let Some((head, _)) = &head {
-        check_layer(&head.layer, options.element, "draft")?;
+    let (target_spec, target_weights) = models.target;
+    let draft = models.draft;
+    check_target(&target_spec, options.element)?;
+    if let Some((draft, _)) = &draft {
+        check_layer(&draft.layer, options.element, "draft")?;
     }
-    let head_facts = head.as_ref().map(|(facts, _)| facts);
-    let sizes = Sizes { target: &target_facts, head: head_facts, element: options.element.bytes(), splits: SPLITS };
+    let draft_spec = draft.as_ref().map(|(spec, _)| spec);
+    let element = options.element.bytes();
+    let sizes = Sizes {
+        target: &target_spec,
+        draft: draft_spec,
+        element: options.element,
+        splits: SPLITS,
+        batch_invariant: options.batch_invariant,
+    };
+    let cost = ModelCost::new(&target_spec, draft_spec, element);
     let prefill = Extent::of_prefill(options.prefill_chunk.min(options.context_length).max(1));
     let extent = prefill.and(Extent::of_rounds(&options.shapes, options.slots));
     let capacity = capacity(&device, &options, &sizes, extent)?;
@@ -88,45 +97,52 @@ pub fn load(
     let kernels = Kernels::new(device.clone(), options.element);
     compile(&device, &options, &sizes)?;
     let slots = SlotArrays::new(&device, &capacity, slack(&options), &sizes)?;
-    let target = TargetWeights::load(&kernels, target_weights, target_facts)?;
-    let head = match head {
-        Some((facts, weights)) => Some(HeadWeights::load(&kernels, weights, facts, &target)?),
+    let target = TargetWeights::load(&kernels, target_weights, target_spec)?;
+    let draft = match draft {
+        Some((spec, weights)) => Some(DraftWeights::load(&kernels, weights, spec, &target)?),
         None => None,
     };
 
     let cache_rows = (capacity.pages + 1) * capacity.page_size;
     let scratch_rows = (extent.scratch * extent.batch).max(1);
     let positions = options.context_length + slack(&options);
-    let plane = |facts: &LayerFacts, rows: usize| {
-        2 * rows * facts.attention.key_value_heads * facts.attention.head_dim * options.element.bytes()
+    let layer_cache = |layer: &LayerSpec, rows: usize| layer.attention.kv().values() * rows * element;
+    let rotations = |layer: &LayerSpec| {
+        let table = layer.attention.rotation().table(positions);
+        let table = layer.attention.grouped().map_or(table.clone(), |attention| rotation_table(attention, &table));
+        device.upload(&table)
     };
-    let turns = |facts: &LayerFacts| device.upload(&facts.rope.table(positions));
     let empty = || device.allocate(16);
+    let draft_layer = draft.as_ref().map(|draft| &draft.spec.layer);
     let machine = Machine {
-        // Zeros: pages that nobody has written are read by nobody, but a sanitizer cannot know.
-        target_cache: device.zeros(target.facts.layers * plane(&target.facts.layer, cache_rows))?,
-        head_cache: match &head {
-            Some(head) => device.zeros(plane(&head.facts.layer, cache_rows + scratch_rows))?,
+        // Zeros: pages that nobody has written are not read, but a sanitizer cannot know.
+        target_cache: device.zeros(target.spec.layers.iter().map(|layer| layer_cache(layer, cache_rows)).sum())?,
+        draft_cache: match draft_layer {
+            Some(layer) => device.zeros(layer_cache(layer, cache_rows + scratch_rows))?,
             None => empty()?,
         },
-        target_turns: turns(&target.facts.layer)?,
-        head_turns: match &head {
-            Some(head) => turns(&head.facts.layer)?,
+        target_rotations: match target.spec.layers.first() {
+            Some(layer) => rotations(layer)?,
             None => empty()?,
         },
+        draft_rotations: match draft_layer {
+            Some(layer) => rotations(layer)?,
+            None => empty()?,
+        },
+        cost: with_second_pass(cost, &target.spec, &options),
         positions,
         cache_rows,
         scratch_rows,
         splits: SPLITS,
         attention: attention_kernels(&options)?,
         batch_invariant: options.batch_invariant,
-        asking: options.asking,
+        verify_plan: options.verify_plan,
         products: Products::new(&device)?,
         slots,
         kernels,
         capacity,
         target,
-        head,
+        draft,
     };
     let table_width = machine.slots.table_width;
     Ok(CudaBackend {
@@ -167,16 +183,25 @@ fn attention_kernels(options: &CudaOptions) -> Result<AttentionKernels, EngineEr
     }
 }
 
-/// Parts into which attention splits a long list of keys. A constant: the bits of a result depend on it.
-const SPLITS: usize = 16;
+/// What a second pass of the target takes in each layer beside reading its weights, in bytes that are read meanwhile: the
+/// small kernels and the ends of large ones, about 25 µs, and a context of some hundred positions for each request.
+const SECOND_PASS: u64 = 100 << 20;
+
+/// The cost of passes, where the target may run twice in a round. In batch-invariant mode it never does: which inner nodes
+/// count as leaves, where there are more than it runs over first, depends on the batch.
+fn with_second_pass(cost: ModelCost, target: &TargetSpec, options: &CudaOptions) -> ModelCost {
+    let second_pass = (!options.batch_invariant).then_some(target.layers.len() as u64 * SECOND_PASS);
+    ModelCost { second_pass, ..cost }
+}
 
 /// The sizes of a loaded machine.
 pub fn sizes(machine: &Machine) -> Sizes<'_> {
     Sizes {
-        target: &machine.target.facts,
-        head: machine.head.as_ref().map(|head| &head.facts),
-        element: machine.kernels.element().bytes(),
+        target: &machine.target.spec,
+        draft: machine.draft.as_ref().map(|draft| &draft.spec),
+        element: machine.kernels.element(),
         splits: machine.splits,
+        batch_invariant: machine.batch_invariant,
     }
 }
 
@@ -185,13 +210,13 @@ pub fn check_shape(machine: &Machine, shape: TreeShape) -> Result<(), EngineErro
     if shape.is_off() {
         return Ok(());
     }
-    if machine.head.is_none() {
+    if machine.draft.is_none() {
         return Err(EngineError::Configuration(format!(
             "the tree shape {shape} needs a draft, and none is loaded; give --speculative-draft-model-path"
         )));
     }
     let TreeShape { num_steps: steps, topk, num_draft_tokens: nodes } = shape;
-    let places = topk + (steps - 1) * topk * topk;
+    let places = shape.pool_size();
     let most = kernels::launch::MOST_NODES;
     if nodes > most || steps + 1 > most || topk > MOST_TOPK || places > MOST_PLACES {
         return Err(EngineError::Configuration(format!(
@@ -202,34 +227,57 @@ pub fn check_shape(machine: &Machine, shape: TreeShape) -> Result<(), EngineErro
     Ok(())
 }
 
-fn check_layer(facts: &LayerFacts, element: Element, whose: &str) -> Result<(), EngineError> {
-    let LayerFacts { hidden, intermediate, attention, .. } = facts;
-    if !HEAD_DIMS.contains(&attention.head_dim) {
-        let found = attention.head_dim;
+fn check_target(target: &TargetSpec, element: Element) -> Result<(), EngineError> {
+    if let Some(at) = target.odd_layer() {
         return Err(EngineError::Configuration(format!(
-            "the {whose} has heads of {found} elements; the GPU's attention has kernels for {HEAD_DIMS:?}: use --device cpu"
+            "layer {at} of the target differs from the first in its width, its cache or its rotation: use --device cpu"
         )));
     }
+    target.layers.iter().try_for_each(|layer| check_layer(layer, element, "target"))
+}
+
+/// Whether there are kernels for a layer.
+fn check_layer(layer: &LayerSpec, element: Element, whose: &str) -> Result<(), EngineError> {
+    let refused = |what: String| Err(EngineError::Configuration(format!("the {whose} has {what}: use --device cpu")));
+    let AttentionSpec::Grouped(attention) = &layer.attention else {
+        return refused("latent attention, for which the GPU has no kernels yet".into());
+    };
+    if !HEAD_DIMS.contains(&attention.head_dim) {
+        let found = attention.head_dim;
+        return refused(format!("heads of {found} elements; the GPU's attention has kernels for {HEAD_DIMS:?}"));
+    }
+    if !(attention.head_dim - attention.rope.dims.min(attention.head_dim)).is_multiple_of(2) {
+        return refused(format!("heads of which {} elements are rotated", attention.rope.dims));
+    }
+    let intermediate = match &layer.ffn {
+        FfnSpec::Dense(dense) => dense.intermediate,
+        FfnSpec::Experts(experts) => match experts_shape(experts, layer.hidden) {
+            Ok(shape) => shape.intermediate,
+            Err(reason) => return refused(reason),
+        },
+    };
     // Rows are read 16 bytes at a time; the tensor cores' kernels want eight inputs whatever the type.
     let unit = 8.max(16 / element.bytes());
-    match [*hidden, *intermediate].into_iter().find(|width| !width.is_multiple_of(unit)) {
-        Some(width) => Err(EngineError::Configuration(format!(
-            "the {whose} has a layer of width {width}, which is no multiple of {unit}: use --device cpu"
-        ))),
+    match [layer.hidden, intermediate].into_iter().find(|width| !width.is_multiple_of(unit)) {
+        Some(width) => refused(format!("a layer of width {width}, which is no multiple of {unit}")),
         None => Ok(()),
     }
 }
 
 /// Compiles what is not in the cache yet, several files at once.
 fn compile(device: &Device, options: &CudaOptions, sizes: &Sizes<'_>) -> Result<(), EngineError> {
-    let mut head_dims = vec![sizes.target.layer.attention.head_dim];
-    head_dims.extend(sizes.head.map(|head| head.layer.attention.head_dim));
+    let layers = sizes.target.layers.iter().chain(sizes.draft.map(|draft| &draft.layer));
+    let mut head_dims: Vec<usize> = layers.filter_map(|layer| Some(layer.attention.grouped()?.head_dim)).collect();
+    head_dims.sort_unstable();
     head_dims.dedup();
     let results: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = files(options.element, &head_dims, device.properties())
-            .into_iter()
-            .map(|(file, options)| scope.spawn(move || device.load(file, &options)))
-            .collect();
+        let mut all = files(options.element, &head_dims, device.properties());
+        let has_experts = |layer: &LayerSpec| layer.ffn.experts().is_some();
+        if sizes.target.layers.iter().any(has_experts) || sizes.draft.is_some_and(|draft| has_experts(&draft.layer)) {
+            all.extend(expert_files(options.element));
+        }
+        let threads: Vec<_> =
+            all.into_iter().map(|(file, options)| scope.spawn(move || device.load(file, &options))).collect();
         threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
     });
     for result in results {
@@ -295,7 +343,7 @@ fn capacity(
         context_length: options.context_length,
         vocab_size: sizes.target.vocabulary,
         prefill_chunk: options.prefill_chunk,
-        rounds_in_flight: super::ROUNDS_IN_FLIGHT,
+        rounds_in_flight: ROUNDS_IN_FLIGHT,
     })
 }
 
@@ -318,21 +366,19 @@ pub fn check_work(machine: &Machine, device: &Device, from: Extent, to: Extent) 
 
 /// Gives the draft's cache more scratch rows; what it holds stays.
 pub fn grow_scratch(machine: &mut Machine, rows: usize) -> Result<(), EngineError> {
-    let Some(head) = &machine.head else { return Ok(()) };
-    let attention = head.facts.layer.attention;
-    let row = attention.key_value_heads * attention.head_dim * machine.kernels.element().bytes();
+    let Some(draft) = &machine.draft else { return Ok(()) };
+    let kv = draft.spec.layer.attention.kv();
     let device = machine.kernels.device();
-    let (old, new) = ((machine.cache_rows + machine.scratch_rows) * row, (machine.cache_rows + rows) * row);
-    let cache: Buffer = device.zeros(2 * new)?;
-    for plane in 0..2 {
-        let kept = machine.cache_rows * row;
-        let from = machine.head_cache.range(plane * old..plane * old + kept);
+    let old = machine.plane(kv, machine.cache_rows + machine.scratch_rows);
+    let new = machine.plane(kv, machine.cache_rows + rows);
+    let kept = machine.plane(kv, machine.cache_rows);
+    let cache: Buffer = device.zeros(kv.planes * new)?;
+    for plane in 0..kv.planes {
+        let from = machine.draft_cache.range(plane * old..plane * old + kept);
         device.copy(cache.range(plane * new..plane * new + kept), from)?;
     }
     device.synchronize()?;
-    machine.head_cache = cache;
+    machine.draft_cache = cache;
     machine.scratch_rows = rows;
     Ok(())
 }
-
-const _: () = assert!(MOST_CHOICES <= kernels::launch::MOST_SELECTED);

@@ -5,7 +5,7 @@ use kernels::{
     launch::{Groups, NOT_FINITE, Rows, Sees},
 };
 
-use super::{CudaBackend, layout::Extent, passes::Pass};
+use super::{CudaBackend, layout::Extent, machine::Pass};
 use crate::{
     backend::{PageId, PrefillChunk, ProducedToken, Slot, TargetStates, Yield, first_token},
     error::EngineError,
@@ -194,7 +194,7 @@ impl CudaBackend {
         // What is kept for replay is the state behind all rows.
         let keeps_all = chunks.iter().any(traced);
         let reads = self.follows || keeps_all;
-        if let Some(head) = self.machine.head.as_ref().filter(|_| reads) {
+        if let Some(draft) = self.machine.draft.as_ref().filter(|_| reads) {
             let mut shifted = columns.token.clone();
             shifted.rotate_left(1);
             for ((chunk, last), first) in chunks.iter().zip(&lasts).zip(&first) {
@@ -204,14 +204,14 @@ impl CudaBackend {
             for (to, values) in [(&arrays.token, &shifted), (&arrays.slot, &columns.slot)] {
                 self.device.write(to.slice(), values)?;
             }
-            let from = self.machine.feature_rows(head, &self.work);
-            self.machine.features(head, &self.work, from, None, rows)?;
+            let from = self.machine.feature_rows(draft, &self.work);
+            self.machine.features(draft, &self.work, from, None, rows)?;
             self.device.write(arrays.source.slice(), &lasts)?;
-            let lasts_at = self.machine.read(head, pass, arrays.source.slice(), chunks.len(), keeps_all)?;
+            let lasts_at = self.machine.read(draft, pass, arrays.source.slice(), chunks.len(), keeps_all)?;
             self.keep_draft(chunks, &lasts)?;
             let slots: Vec<i32> = chunks.iter().map(|chunk| chunk.slot.0 as i32).collect();
             self.device.write(arrays.slot.slice(), &slots)?;
-            self.machine.keep_state(head, &self.work, Some(arrays.slot.slice()), lasts_at, chunks.len())?;
+            self.machine.keep_state(draft, &self.work, Some(arrays.slot.slice()), lasts_at, chunks.len())?;
         }
 
         let mut updates = Vec::new();
@@ -243,7 +243,7 @@ impl CudaBackend {
         self.device.write(arrays.slot.slice(), &column(&|at| chunks[at].slot.0 as i32))?;
         let position = |at: usize| (chunks[at].start + chunks[at].tokens.len()) as i32;
         self.device.write(arrays.sample_position.slice(), &column(&position))?;
-        let hidden = self.machine.target.facts.layer.hidden;
+        let hidden = self.machine.target.spec.hidden;
         let (out, from) =
             (Rows { at: work.added.slice(), stride: hidden }, Rows { at: work.normed.slice(), stride: hidden });
         let count = ends.len();

@@ -121,9 +121,9 @@ impl CudaBackend {
         // The next round of real ones sends its own.
         self.sent.clear();
         self.device.write(self.round.slot.slice(), &slots)?;
-        if let Some(head) = &self.machine.head {
+        if let Some(draft) = &self.machine.draft {
             // Zeros, as they are at first, would make all proposals alike.
-            let bytes = batch * head.facts.layer.hidden * self.options.element.bytes();
+            let bytes = batch * draft.spec.hidden() * self.options.element.bytes();
             self.machine.kernels.fill_random(self.machine.slots.recurrent.range(0..bytes), 1.0, 0)?;
         }
         Ok(())

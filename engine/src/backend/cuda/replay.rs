@@ -13,11 +13,7 @@ use rayon::prelude::*;
 use schemas::tree::TreeShape;
 
 use super::{
-    CudaBackend,
-    layout::{Extent, LOGIT_ROWS},
-    memory::check_shape,
-    passes::Pass,
-    weights::HeadWeights,
+    CudaBackend, layout::Extent, limits::LOGIT_ROWS, machine::Pass, memory::check_shape, weights::DraftWeights,
 };
 use crate::{
     backend::{Asked, Pool, PrefillChunk, ReplayPlace, Slot},
@@ -132,7 +128,7 @@ impl CudaBackend {
     }
 
     fn expand(&self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError> {
-        let Some(head) = &self.machine.head else { return Err(no_draft()) };
+        let Some(draft) = &self.machine.draft else { return Err(no_draft()) };
         let row = self.draft_row()?;
         for (at, place) in places.iter().enumerate() {
             let trace = self.trace_of(place.slot);
@@ -143,7 +139,7 @@ impl CudaBackend {
             self.device.copy(to, kept.range(from * row..(from + 1) * row))?;
         }
         let first =
-            self.best(head, self.machine.proposing(head, &self.work, None, places.len())?, places.len(), shape.topk)?;
+            self.best(draft, self.machine.proposing(draft, &self.work, None, places.len())?, places.len(), shape.topk)?;
         let prune = |at: usize, tree: &mut Expansion| tree.prune(places[at].text, places[at].wanted);
         let trees = grow(shape, &first, prune, |step, beams| {
             self.lay_out(places, shape, step, beams)?;
@@ -155,8 +151,8 @@ impl CudaBackend {
             let (from, to) = ((step - 1) % 2, step % 2);
             self.machine.gather_own(pass)?;
             let x =
-                self.machine.head_pass(head, pass, &self.work.states[from], Some(arrays.source.slice()), to, None)?;
-            self.best(head, x, beams.len(), shape.topk)
+                self.machine.draft_pass(draft, pass, &self.work.states[from], Some(arrays.source.slice()), to, None)?;
+            self.best(draft, x, beams.len(), shape.topk)
         })?;
         Ok(trees.into_iter().map(Expansion::into_pool).collect())
     }
@@ -201,14 +197,14 @@ impl CudaBackend {
     }
 
     /// Reads what the draft proposes behind rows.
-    fn best(&self, head: &HeadWeights, x: Rows<'_>, rows: usize, topk: usize) -> Result<Best, EngineError> {
+    fn best(&self, draft: &DraftWeights, x: Rows<'_>, rows: usize, topk: usize) -> Result<Best, EngineError> {
         let (ids, logprobs) = (self.round.ids.slice(), self.round.logprobs.slice());
-        self.machine.propose(head, &self.work, x, rows, topk, Proposals { ids, logprobs })?;
+        self.machine.propose(draft, &self.work, x, rows, topk, Proposals { ids, logprobs })?;
         let (mut tokens, mut scores) = (vec![0_i32; rows * topk], vec![0.0_f32; rows * topk]);
         self.device.read(ids, &mut tokens)?;
         self.device.read(logprobs, &mut scores)?;
         // A smaller vocabulary leaves the rest of each row empty.
-        let width = topk.min(head.facts.vocabulary);
+        let width = topk.min(draft.spec.vocabulary);
         let pairs = |(tokens, scores): (&[i32], &[f32])| {
             tokens.iter().zip(scores).take(width).map(|(token, score)| (*token as u32, *score)).collect()
         };
@@ -218,8 +214,8 @@ impl CudaBackend {
     /// The target's word on tokens, from its kept states.
     pub(super) fn run_probabilities(&self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {
         let row = self.target_row();
-        let hidden = self.machine.target.facts.layer.hidden;
-        let vocabulary = self.machine.target.facts.vocabulary;
+        let hidden = self.machine.target.spec.hidden;
+        let vocabulary = self.machine.target.spec.vocabulary;
         let mut probabilities = Vec::with_capacity(asked.len());
         for asked in asked.chunks(LOGIT_ROWS.min(self.extent.rows)) {
             let mut samplings = Vec::with_capacity(asked.len());
@@ -261,13 +257,13 @@ impl CudaBackend {
 
     /// Bytes of a state of the target.
     fn target_row(&self) -> usize {
-        self.machine.target.facts.layer.hidden * self.options.element.bytes()
+        self.machine.target.spec.hidden * self.options.element.bytes()
     }
 
     /// Bytes of a state of the draft.
     fn draft_row(&self) -> Result<usize, EngineError> {
-        let head = self.machine.head.as_ref().ok_or_else(no_draft)?;
-        Ok(head.facts.layer.hidden * self.options.element.bytes())
+        let draft = self.machine.draft.as_ref().ok_or_else(no_draft)?;
+        Ok(draft.spec.hidden() * self.options.element.bytes())
     }
 }
 

@@ -4,13 +4,11 @@
 use kernels::device::{Device, Event, HostBuffer};
 
 use super::{
-    layout::{DESCRIBED_WORDS, Extent},
-    round::Part,
+    layout::Extent,
+    limits::{DESCRIBED_WORDS, RING},
+    part::Part,
 };
 use crate::{backend::RoundTiming, error::EngineError};
-
-/// Rounds whose input and output have memory of their own: those under way, and the one that is being read.
-pub const RING: usize = 3;
 
 /// The place of a round, by how many were launched before it.
 pub fn place_of(launched: u64) -> usize {

@@ -10,8 +10,9 @@ use schemas::tree::TreeShape;
 
 use super::{
     layout::{Activations, RoundArrays, RowArrays},
-    passes::{AttentionKernels, Machine, Pass},
-    weights::HeadWeights,
+    machine::{AttentionKernels, Machine, Pass},
+    part::Part,
+    weights::DraftWeights,
 };
 
 /// What a round writes to, beside the state of its slots.
@@ -31,31 +32,6 @@ pub struct RoundOptions {
     pub describe: bool,
     /// Accepts this many tokens on average, whatever the target says.
     pub simulate: Option<f32>,
-}
-
-/// A part of a round, as [`RoundTiming`](crate::backend::RoundTiming) divides it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
-    /// Grows the trees and lays out the rows that verify them; nothing where nothing is drafted.
-    Draft,
-    /// The target's pass, and what it accepts.
-    Verify,
-    /// Compacts the target's cache and extends the draft's.
-    Extend,
-}
-
-impl Part {
-    /// All of them, in their order: a whole round.
-    pub const ALL: [Self; 3] = [Self::Draft, Self::Verify, Self::Extend];
-
-    /// Those in which a round does something.
-    pub fn of(shape: TreeShape, keep_unread: bool) -> &'static [Self] {
-        match (shape.is_off(), keep_unread) {
-            (false, _) => &Self::ALL,
-            (true, true) => &[Self::Verify, Self::Extend],
-            (true, false) => &[Self::Verify],
-        }
-    }
 }
 
 impl Machine {
@@ -83,10 +59,10 @@ impl Machine {
             outputs: round.outputs(),
         };
         let sequences = self.slots.sequences(&self.capacity);
-        let drafting = self.head.as_ref().filter(|_| !shape.is_off());
+        let drafting = self.draft.as_ref().filter(|_| !shape.is_off());
         for part in parts {
             match (part, drafting) {
-                (Part::Draft, Some(head)) => self.draft(memory, head, shape, batch, tree, verify)?,
+                (Part::Draft, Some(draft)) => self.draft_trees(memory, draft, shape, batch, tree, verify)?,
                 (Part::Draft, None) => {}
                 (Part::Verify, Some(_)) => self.verify(memory, shape, batch, tree, options)?,
                 (Part::Verify, None) => {
@@ -110,33 +86,33 @@ impl Machine {
         let most = shape.num_steps + 1;
         // In a chain every node already stands where its position belongs, unless acceptance is simulated: still so.
         if shape.topk > 1 && shape.num_steps > 0 {
-            let attention = self.target.facts.layer.attention;
+            let kv = self.target.spec.kv();
             self.kernels.compact_cache(
                 CachePlanes {
                     at: self.target_cache.slice(),
-                    planes: 2 * self.target.facts.layers,
+                    planes: kv.planes * self.target.layers.len(),
                     rows: self.cache_rows,
-                    width: attention.key_value_heads * attention.head_dim,
+                    width: kv.width,
                 },
                 memory.round.moves(),
                 batch,
                 most,
             )?;
         }
-        match &self.head {
-            Some(head) if !shape.is_off() => {
-                self.extend(memory, head, self.feature_rows(head, memory.work), batch, most)
+        match &self.draft {
+            Some(draft) if !shape.is_off() => {
+                self.extend(memory, draft, self.feature_rows(draft, memory.work), batch, most)
             }
-            Some(head) if keep_unread => self.keep_unread(memory, head, batch),
+            Some(draft) if keep_unread => self.keep_unread(memory, draft, batch),
             _ => Ok(()),
         }
     }
 
     /// Grows the trees, and lays out the rows that verify them.
-    fn draft(
+    fn draft_trees(
         &self,
         memory: RoundMemory<'_>,
-        head: &HeadWeights,
+        draft: &DraftWeights,
         shape: TreeShape,
         batch: usize,
         tree: TreeNodes<'_>,
@@ -144,14 +120,13 @@ impl Machine {
     ) -> Result<(), DeviceError> {
         let RoundMemory { work, arrays, round } = memory;
         let TreeShape { num_steps: steps, topk, .. } = shape;
-        let facts = &head.facts;
-        let hidden = facts.layer.hidden;
+        let hidden = draft.spec.hidden();
         let sequences = self.slots.sequences(&self.capacity);
         let drafting = Drafting {
             batch,
             steps,
             topk,
-            vocabulary: facts.vocabulary,
+            vocabulary: draft.spec.vocabulary,
             scratch_base: self.cache_rows,
             batch_slot: round.slot.slice(),
             pool_token: round.pool_token.slice(),
@@ -161,9 +136,9 @@ impl Machine {
             own: (self.attention == AttentionKernels::Tiles).then(|| arrays.own_rows()),
         };
         let proposals = Proposals { ids: round.ids.slice(), logprobs: round.logprobs.slice() };
-        let propose = |x: Rows<'_>, rows: usize| self.propose(head, work, x, rows, topk, proposals);
+        let propose = |x: Rows<'_>, rows: usize| self.propose(draft, work, x, rows, topk, proposals);
         let kept = (Rows { at: self.slots.recurrent.slice(), stride: hidden }, round.slot.slice());
-        propose(self.proposing(head, work, Some(kept), batch)?, batch)?;
+        propose(self.proposing(draft, work, Some(kept), batch)?, batch)?;
         if steps > 1 {
             self.kernels.draft_begin(drafting, proposals, sequences, arrays.pass(), arrays.source.slice())?;
         }
@@ -171,7 +146,7 @@ impl Machine {
             let (from, to) = ((step - 1) % 2, step % 2);
             let sees = arrays.branches();
             let beams = Pass { rows: batch * topk, groups: Groups::Even(topk), sees, arrays, work, leaves_at: 0 };
-            let x = self.head_pass(head, beams, &work.states[from], Some(arrays.source.slice()), to, None)?;
+            let x = self.draft_pass(draft, beams, &work.states[from], Some(arrays.source.slice()), to, None)?;
             propose(x, beams.rows)?;
             if step + 1 < steps {
                 let source = arrays.source.slice();
@@ -186,7 +161,7 @@ impl Machine {
     pub fn extend(
         &self,
         memory: RoundMemory<'_>,
-        head: &HeadWeights,
+        draft: &DraftWeights,
         from: Rows<'_>,
         batch: usize,
         most: usize,
@@ -194,21 +169,21 @@ impl Machine {
         let RoundMemory { work, arrays, round } = memory;
         let pass =
             Pass { rows: batch * most, groups: Groups::Even(most), sees: Sees::Positions, arrays, work, leaves_at: 0 };
-        self.features(head, work, from, Some(arrays.source.slice()), pass.rows)?;
-        let lasts = self.read(head, pass, round.last_row.slice(), batch, false)?;
-        self.keep_state(head, work, Some(round.slot.slice()), lasts, batch)
+        self.features(draft, work, from, Some(arrays.source.slice()), pass.rows)?;
+        let lasts = self.read(draft, pass, round.last_row.slice(), batch, false)?;
+        self.keep_state(draft, work, Some(round.slot.slice()), lasts, batch)
     }
 
     /// Keeps the first rows of the draft's state, or these, as that of slots.
     pub fn keep_state(
         &self,
-        head: &HeadWeights,
+        draft: &DraftWeights,
         work: &Activations,
         slots: Option<Slice<'_>>,
         rows: Option<Slice<'_>>,
         count: usize,
     ) -> Result<(), DeviceError> {
-        let hidden = head.facts.layer.hidden;
+        let hidden = draft.spec.hidden();
         let to = Rows { at: self.slots.recurrent.slice(), stride: hidden };
         let from = Rows { at: work.states[0].slice(), stride: hidden };
         self.kernels.gather_rows(to, slots, from, rows, count, hidden)

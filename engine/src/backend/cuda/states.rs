@@ -8,7 +8,6 @@ use super::CudaBackend;
 use crate::{
     backend::{PrefillChunk, StateRow, TargetStates, states::not_of_a_text},
     error::EngineError,
-    model::HeadKind,
 };
 
 /// What is kept of pieces: buffers that passes leave, row by row.
@@ -23,16 +22,12 @@ struct Part<'a> {
 impl CudaBackend {
     /// What is kept of a position.
     pub(super) fn kept_row(&self) -> Option<StateRow> {
-        let head = self.machine.head.as_ref()?;
+        let draft = self.machine.draft.as_ref()?;
         let element = self.options.element;
-        let features = self.machine.feature_width(head) * element.bytes();
-        let last = self.machine.target.facts.layer.hidden * element.bytes();
-        Some(match head.facts.kind {
-            HeadKind::Eagle => StateRow { element: element.name().into(), captured: Vec::new(), features, last: 0 },
-            HeadKind::Eagle3 => {
-                StateRow { element: element.name().into(), captured: head.facts.capture.clone(), features, last }
-            }
-        })
+        let features = self.machine.feature_width(draft) * element.bytes();
+        // Where the draft sees the final state, that is kept once.
+        let last = if draft.spec.sees_final() { 0 } else { self.machine.target.spec.hidden * element.bytes() };
+        Some(StateRow { element: element.name().into(), captured: draft.spec.captured().to_vec(), features, last })
     }
 
     /// Whether all pieces are of texts that are traced and go on, and states that are to be taken in are theirs.
@@ -87,8 +82,8 @@ impl CudaBackend {
     }
 
     fn parts(&self, chunks: &[PrefillChunk<'_>], lasts: &[i32]) -> Result<Vec<Part<'_>>, EngineError> {
-        let (Some(row), Some(head)) = (self.kept_row(), &self.machine.head) else { return Err(not_of_a_text()) };
-        let features = if head.facts.kind == HeadKind::Eagle { &self.work.normed } else { &self.work.captured };
+        let (Some(row), Some(draft)) = (self.kept_row(), &self.machine.draft) else { return Err(not_of_a_text()) };
+        let features = if draft.spec.sees_final() { &self.work.normed } else { &self.work.captured };
         let mut parts = Vec::with_capacity(2 * chunks.len());
         for (chunk, last) in chunks.iter().zip(lasts) {
             let count = chunk.tokens.len();

@@ -10,10 +10,12 @@ use super::{AttentionKernels, CudaBackend, CudaOptions, Models, WeightSource, lo
 use crate::{
     Acceptance, Engine, KeepStates, ReplayText,
     backend::{
-        Asking, Backend, MOST_UNREAD, PageId, PrefillChunk, ProducedToken, Round, RoundTiming, Slot, Yield, first_token,
+        Backend, MOST_UNREAD, PageId, PrefillChunk, ProducedToken, Round, RoundTiming, Slot, VerifyPlan, Yield,
+        first_token,
     },
     checkpoint::Folder,
-    model::{TargetFacts, head_facts},
+    drafts::{DraftTarget, read_draft},
+    families::read_target,
     options::{DeviceChoice, EngineOptions, ShapePolicy},
     request::{Request, SamplingParams, StopConditions},
 };
@@ -34,13 +36,19 @@ fn backend(device: &Device, head: &str, options: CudaOptions) -> CudaBackend {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny");
     let folder = Folder::open(&models.join("target")).expect("the shipped target");
     let weights = folder.weights().expect("its tensors");
-    let target = TargetFacts::read(&folder, &weights).expect("its facts");
+    let target = read_target(&folder, &weights).expect("its description");
     let head_folder = Folder::open(&models.join(head)).expect("the shipped head");
     let head_weights = head_folder.weights().expect("its tensors");
-    let head = head_facts(&head_folder, &head_weights, &target, &EngineOptions::default()).expect("its facts");
+    let head = read_draft(
+        &head_folder,
+        &head_weights,
+        DraftTarget { folder: &folder, spec: &target },
+        &EngineOptions::default(),
+    )
+    .expect("its description");
     let models = Models {
         target: (target, WeightSource::Checkpoint(&weights)),
-        head: Some((head, WeightSource::Checkpoint(&head_weights))),
+        draft: Some((head, WeightSource::Checkpoint(&head_weights))),
     };
     load(device.clone(), "emulated".into(), models, options).expect("a backend")
 }
@@ -57,7 +65,7 @@ fn options(element: Element) -> CudaOptions {
         disable_cuda_graph: false,
         batch_invariant: true,
         attention: None,
-        asking: None,
+        verify_plan: None,
         simulate_accept_length: None,
     }
 }
@@ -161,11 +169,15 @@ fn attention_on_tensor_cores_sees_what_rows_of_trees_see() {
 
 #[test]
 fn a_target_that_runs_over_inner_nodes_first_or_is_asked_on_the_way_says_what_it_says_everywhere() {
-    for asking in [Asking::OnTheWay, Asking::InnerFirst] {
-        check(CudaOptions { asking: Some(asking), ..options(Element::BF16) }, "eagle3", &[(3, 1, 4), (3, 3, 8)]);
+    for verify_plan in [VerifyPlan::AcceptedPathOnly, VerifyPlan::InnerNodesFirst] {
+        check(
+            CudaOptions { verify_plan: Some(verify_plan), ..options(Element::BF16) },
+            "eagle3",
+            &[(3, 1, 4), (3, 3, 8)],
+        );
     }
     // Of a head that takes final states, and by the kernels for groups of rows.
-    let inner_first = CudaOptions { asking: Some(Asking::InnerFirst), ..options(Element::BF16) };
+    let inner_first = CudaOptions { verify_plan: Some(VerifyPlan::InnerNodesFirst), ..options(Element::BF16) };
     check(inner_first.clone(), "eagle2", &[(3, 3, 8)]);
     let tiles = Some(AttentionKernels::Tiles);
     check(CudaOptions { batch_invariant: false, attention: tiles, ..inner_first }, "eagle3", &[(4, 6, 32)]);
@@ -174,13 +186,15 @@ fn a_target_that_runs_over_inner_nodes_first_or_is_asked_on_the_way_says_what_it
     let sampling =
         SamplingParams { temperature: 0.9, top_p: 0.9, seed: 7, logprobs: Some(2), ..SamplingParams::default() };
     for simulate_accept_length in [None, Some(2.5)] {
-        let [all, few, inner_first] = [Asking::All, Asking::OnTheWay, Asking::InnerFirst].map(|asking| {
-            let options = CudaOptions { asking: Some(asking), simulate_accept_length, ..options(Element::BF16) };
-            let mut backend = backend(&device, "eagle3", options);
-            let shape = TreeShape::new(3, 3, 8).expect("a shape");
-            backend.prepare(&[shape], &[2], &mut |_, _| {}).expect("graphs");
-            produce(&mut backend, Round { shape, slots: &[Slot(1)] }, &sampling, 12).0
-        });
+        let [all, few, inner_first] = [VerifyPlan::AllNodes, VerifyPlan::AcceptedPathOnly, VerifyPlan::InnerNodesFirst]
+            .map(|verify_plan| {
+                let options =
+                    CudaOptions { verify_plan: Some(verify_plan), simulate_accept_length, ..options(Element::BF16) };
+                let mut backend = backend(&device, "eagle3", options);
+                let shape = TreeShape::new(3, 3, 8).expect("a shape");
+                backend.prepare(&[shape], &[2], &mut |_, _| {}).expect("graphs");
+                produce(&mut backend, Round { shape, slots: &[Slot(1)] }, &sampling, 12).0
+            });
         assert_eq!(all, few, "{simulate_accept_length:?}");
         assert_eq!(all, inner_first, "{simulate_accept_length:?}");
     }
@@ -192,12 +206,18 @@ fn products_that_nobody_awaits_are_left_out_and_change_nothing() {
     let Some(device) = device() else { return };
     let shape = TreeShape::new(3, 3, 8).expect("a shape");
     for element in [Element::F16, Element::F32] {
-        let [all, few, inner_first] = [Asking::All, Asking::OnTheWay, Asking::InnerFirst].map(|asking| {
-            let options = CudaOptions { asking: Some(asking), batch_invariant: false, slots: 8, ..options(element) };
-            let mut backend = backend(&device, "eagle3", options);
-            backend.prepare(&[shape], &[8], &mut |_, _| {}).expect("graphs");
-            generate(&mut backend, shape, 1, 9).0
-        });
+        let [all, few, inner_first] = [VerifyPlan::AllNodes, VerifyPlan::AcceptedPathOnly, VerifyPlan::InnerNodesFirst]
+            .map(|verify_plan| {
+                let options = CudaOptions {
+                    verify_plan: Some(verify_plan),
+                    batch_invariant: false,
+                    slots: 8,
+                    ..options(element)
+                };
+                let mut backend = backend(&device, "eagle3", options);
+                backend.prepare(&[shape], &[8], &mut |_, _| {}).expect("graphs");
+                generate(&mut backend, shape, 1, 9).0
+            });
         assert_eq!(all, few, "{element:?}");
         assert_eq!(all, inner_first, "{element:?}");
     }
@@ -267,14 +287,14 @@ fn norms_that_leave_their_scale_to_the_next_layer_change_little() {
 fn logits_that_are_not_finite_are_no_token_wherever_the_target_is_asked() {
     let Some(device) = device() else { return };
     let tree = TreeShape::new(3, 3, 8).expect("a shape");
-    for (asking, shape, temperature, simulate_accept_length) in [
+    for (verify_plan, shape, temperature, simulate_accept_length) in [
         (None, TreeShape::OFF, 0.0, None),
-        (Some(Asking::All), tree, 0.9, Some(2.5)),
-        (Some(Asking::OnTheWay), tree, 0.0, None),
-        (Some(Asking::InnerFirst), tree, 0.9, None),
+        (Some(VerifyPlan::AllNodes), tree, 0.9, Some(2.5)),
+        (Some(VerifyPlan::AcceptedPathOnly), tree, 0.0, None),
+        (Some(VerifyPlan::InnerNodesFirst), tree, 0.9, None),
     ] {
-        let what = format!("{asking:?}, {shape}, temperature {temperature}, simulated {simulate_accept_length:?}");
-        let options = CudaOptions { asking, simulate_accept_length, ..options(Element::BF16) };
+        let what = format!("{verify_plan:?}, {shape}, temperature {temperature}, simulated {simulate_accept_length:?}");
+        let options = CudaOptions { verify_plan, simulate_accept_length, ..options(Element::BF16) };
         let mut backend = backend(&device, "eagle3", options);
         backend.prepare(&[shape], &[2], &mut |_, _| {}).expect("graphs");
         let sampling = SamplingParams { temperature, ..SamplingParams::default() };

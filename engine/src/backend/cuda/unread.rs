@@ -8,27 +8,15 @@ use kernels::{
     launch::{Reading, Rows, UnreadTokens},
 };
 
-use super::{CudaBackend, layout::Activations, passes::Machine, round::RoundMemory, weights::HeadWeights};
+use super::{CudaBackend, machine::Machine, round::RoundMemory, weights::DraftWeights};
 use crate::{
     backend::{Backend, MOST_UNREAD, Slot},
     error::EngineError,
-    model::HeadKind,
 };
 
 impl Machine {
-    /// Where a pass of the target leaves what the draft's features are made of.
-    pub fn feature_rows<'a>(&self, head: &HeadWeights, work: &'a Activations) -> Rows<'a> {
-        let at = if head.facts.kind == HeadKind::Eagle { &work.normed } else { &work.captured };
-        Rows { at: at.slice(), stride: self.feature_width(head) }
-    }
-
-    /// Elements of what the features of a row are made of.
-    pub fn feature_width(&self, head: &HeadWeights) -> usize {
-        if head.facts.kind == HeadKind::Eagle { self.target.facts.layer.hidden } else { head.join.inputs }
-    }
-
-    fn unread_rows(&self, head: &HeadWeights) -> Rows<'_> {
-        Rows { at: self.slots.unread_rows.slice(), stride: self.feature_width(head) }
+    fn unread_rows(&self, draft: &DraftWeights) -> Rows<'_> {
+        Rows { at: self.slots.unread_rows.slice(), stride: self.feature_width(draft) }
     }
 
     fn unread_tokens(&self) -> UnreadTokens<'_> {
@@ -36,13 +24,13 @@ impl Machine {
     }
 
     /// Keeps what the draft needs of a round without speculation, behind its acceptance.
-    pub fn keep_unread(&self, memory: RoundMemory<'_>, head: &HeadWeights, batch: usize) -> Result<(), DeviceError> {
+    pub fn keep_unread(&self, memory: RoundMemory<'_>, draft: &DraftWeights, batch: usize) -> Result<(), DeviceError> {
         let RoundMemory { work, arrays, round } = memory;
         let place = round.unread_place.slice();
         self.kernels.keep_unread(self.unread_tokens(), self.capacity.slots + 1, arrays.pass(), place, batch)?;
-        let (to, from) = (self.unread_rows(head), self.feature_rows(head, work));
+        let (to, from) = (self.unread_rows(draft), self.feature_rows(draft, work));
         let source = Some(arrays.source.slice());
-        self.kernels.gather_rows(to, Some(place), from, source, batch, self.feature_width(head))
+        self.kernels.gather_rows(to, Some(place), from, source, batch, self.feature_width(draft))
     }
 
     /// Runs the draft over what `batch` requests have left unread, at most `most` each, and keeps its state behind the
@@ -50,7 +38,7 @@ impl Machine {
     fn read_unread(
         &self,
         memory: RoundMemory<'_>,
-        head: &HeadWeights,
+        draft: &DraftWeights,
         batch: usize,
         most: usize,
     ) -> Result<(), DeviceError> {
@@ -65,7 +53,7 @@ impl Machine {
             last_row: round.last_row.slice(),
         };
         self.kernels.unread_rows(reading, self.unread_tokens(), self.slots.sequences(&self.capacity))?;
-        self.extend(memory, head, self.unread_rows(head), batch, most)
+        self.extend(memory, draft, self.unread_rows(draft), batch, most)
     }
 }
 
@@ -73,7 +61,7 @@ impl CudaBackend {
     /// Lets the draft read what these slots have left, as many at once as there is room for. `place` is that of the round
     /// behind it.
     pub(super) fn read_unread(&mut self, place: usize, slots: &[Slot]) -> Result<(), EngineError> {
-        let Some(head) = &self.machine.head else { return Ok(()) };
+        let Some(draft) = &self.machine.draft else { return Ok(()) };
         let unread = slots.iter().map(|slot| (*slot, self.unread(*slot)));
         let late: Vec<(Slot, usize)> = unread.filter(|(_, unread)| *unread > 0).collect();
         if late.is_empty() {
@@ -95,7 +83,7 @@ impl CudaBackend {
             }
             let memory = RoundMemory { work: &self.work, arrays: &self.arrays, round: &self.round };
             let most = members.iter().map(|(_, unread)| *unread).max().unwrap_or_default();
-            self.machine.read_unread(memory, head, members.len(), most)?;
+            self.machine.read_unread(memory, draft, members.len(), most)?;
         }
         for (slot, _) in late {
             if let Some(Some(open)) = self.slots.get_mut(slot.0 as usize) {

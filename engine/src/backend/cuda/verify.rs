@@ -7,24 +7,13 @@ use kernels::{
 use schemas::tree::TreeShape;
 
 use super::{
-    passes::{Machine, Pass, Sampled},
+    layout::Sampled,
+    machine::{Machine, Pass},
     round::{RoundMemory, RoundOptions},
 };
-use crate::backend::{Asking, Traffic};
-
-/// What a second pass takes in each layer beside reading its weights, in bytes that are read meanwhile: the small kernels and the ends
-/// of large ones, about 25 µs, and a context of some hundred positions for each request.
-const SECOND_PASS: usize = 100 << 20;
+use crate::backend::VerifyPlan;
 
 impl Machine {
-    /// What passes read. In batch-invariant mode the target never runs twice: which inner nodes count as leaves, where there are more
-    /// than it runs over first, is told by the batch.
-    pub(super) fn traffic(&self) -> Traffic {
-        let (target, head) = (&self.target.facts, self.head.as_ref().map(|head| &head.facts));
-        let second_pass = (!self.batch_invariant).then_some((target.layers * SECOND_PASS) as u64);
-        Traffic { second_pass, ..Traffic::new(target, head, self.element_bytes()) }
-    }
-
     /// Runs the target over the trees, as far as it takes, and accepts of them what it says.
     pub(super) fn verify(
         &self,
@@ -36,7 +25,7 @@ impl Machine {
     ) -> Result<(), DeviceError> {
         let RoundMemory { work, arrays, round } = memory;
         let RoundOptions { describe, simulate, .. } = options;
-        let (hidden, most) = (self.target.facts.layer.hidden, shape.num_steps + 1);
+        let (hidden, most) = (self.target.spec.hidden, shape.num_steps + 1);
         let ways = Ways {
             batch,
             most,
@@ -46,8 +35,8 @@ impl Machine {
             simulate,
             seed: self.slots.seed.slice(),
         };
-        let asking = self.asking.unwrap_or_else(|| Asking::of(shape, batch, &self.traffic()));
-        let ahead = (asking == Asking::InnerFirst).then(|| round.inner(batch * tree.nodes));
+        let plan = self.verify_plan.unwrap_or_else(|| VerifyPlan::of(shape, batch, &self.cost));
+        let ahead = (plan == VerifyPlan::InnerNodesFirst).then(|| round.inner(batch * tree.nodes));
         match ahead {
             Some(inner) => self.inner_first(memory, ways, inner)?,
             None => {
@@ -56,7 +45,7 @@ impl Machine {
                 let (rows, groups) = (batch * nodes, Groups::Even(nodes));
                 let nodes = Pass { rows, groups, sees, arrays, work, leaves_at: 0 };
                 self.target_pass(nodes)?;
-                if asking == Asking::OnTheWay {
+                if plan == VerifyPlan::AcceptedPathOnly {
                     self.choose_on_the_way(memory, ways)?;
                 } else {
                     self.choose(work, self.final_states(nodes), rows, round.chosen.slice(), arrays.sampled(), None)?;
@@ -95,7 +84,7 @@ impl Machine {
         let (RoundMemory { work, round, .. }, Ways { batch, most, .. }) = (memory, ways);
         let walk = walk(memory, None);
         let sequences = self.slots.sequences(&self.capacity);
-        let hidden = self.target.facts.layer.hidden;
+        let hidden = self.target.spec.hidden;
         let (all, here) = (self.rows(&work.normed, hidden), self.rows(&work.added, hidden));
         let stand = walk.stand;
         let sampled = Sampled { slot: stand.slot, position: stand.sample_position };

@@ -97,7 +97,7 @@ impl Engine {
 
     /// How long the rounds of a device have to be steady.
     fn settling(&self) -> Duration {
-        Duration::from_secs_f64(self.traffic().target as f64 * SETTLING_PER_BYTE).min(MOST_SETTLING)
+        Duration::from_secs_f64(self.cost().target.bytes(1) * SETTLING_PER_BYTE).min(MOST_SETTLING)
     }
 
     /// Runs at most `rounds` rounds, besides those that warm up, and adds their times, and their contexts to the sum there,

@@ -18,13 +18,6 @@ pub fn part(model: &RoundTimeSummary) -> Result<Part, ReportError> {
     let chart = charts::chart("round-time-model", title, caption, |format| {
         scatter::draw(&points, title, "ms a round", &legend, format)
     })?;
-    let parameters = model.parameters.iter().map(|parameter| {
-        vec![
-            Cell::text(parameter.name.clone()),
-            Cell::number(parameter.value, figures::quantity),
-            Cell::text(parameter.unit.clone()),
-        ]
-    });
     let remark = format!(
         "Left out of the fit one by one, the {} timed points are off by {} (median), {} (nine of ten are below) and {} at most.",
         figures::count(model.points.len() as u64),
@@ -35,11 +28,10 @@ pub fn part(model: &RoundTimeSummary) -> Result<Part, ReportError> {
     Ok(Part {
         anchor: "round-time-model".into(),
         title: "Round-time model".into(),
-        how: "Fitted to timed rounds; predictions of throughput are as good as the errors of points that were left out of the fit.".into(),
+        how: "Fitted to timed rounds; predictions of throughput are as good as the errors of points that were left out of the fit. The parameters of the fit are in guide.json: they have no errors of their own, so that they say little of the machine.".into(),
         remarks: if model.points.is_empty() { Vec::new() } else { vec![remark] },
         charts: chart.into_iter().collect(),
         tables: vec![
-            Table::new("Parameters of the model", &["parameter", "#value", "unit"], parameters.collect()),
             Table::new(
                 "Timed points",
                 &["steps,topk,tokens", "#batch", "#context (tokens)", "#measured (ms)", "#predicted without it (ms)", "#error"],

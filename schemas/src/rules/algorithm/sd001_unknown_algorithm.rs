@@ -5,7 +5,8 @@
 //! ## What it does
 //!
 //! Compares `--speculative-algorithm` with the names that the version takes: EAGLE, EAGLE3 and NEXTN in all versions,
-//! STANDALONE, NGRAM, DFLASH, FROZEN_KV_MTP, DSPARK and UNO in later ones. Small letters are taken since 0.5.12.
+//! STANDALONE, NGRAM, DFLASH, FROZEN_KV_MTP, DSPARK and UNO in later ones. Small letters are taken since 0.5.12, and NONE, which
+//! turns speculation off.
 //!
 //! ## Why is this bad?
 //!
@@ -22,7 +23,7 @@
 //! sglang serve --model-path meta-llama/Llama-3.1-8B-Instruct --speculative-algorithm MEDUSA
 //! ```
 //!
-//! ```launch bad version:0.5.15.post1 also:SD090
+//! ```launch bad version:0.5.15.post1
 //! sglang serve --model-path deepseek-ai/DeepSeek-V4-Flash --speculative-algorithm DSPARK
 //! ```
 //!
@@ -34,8 +35,7 @@
 //!
 //! ## Versions
 //!
-//! STANDALONE came between 0.4.10 and 0.5.2, NGRAM between 0.5.2 and 0.5.6, DFLASH and FROZEN_KV_MTP between 0.5.9 and
-//! 0.5.12, DSPARK in 0.5.16 and UNO in 0.5.20. For a version between two that were read the finding says what is not known.
+//! STANDALONE came between 0.4.10 and 0.5.2, NGRAM between 0.5.2 and 0.5.6, DFLASH in 0.5.11, FROZEN_KV_MTP in 0.5.12, DSPARK in 0.5.16 and UNO in 0.5.20. For a version between two that were read the finding says what is not known.
 //!
 //! ## Source
 //!
@@ -67,7 +67,8 @@ fn came(algorithm: Algorithm) -> Option<Edge> {
         Algorithm::Eagle | Algorithm::Eagle3 => None,
         Algorithm::Standalone => Some(Edge::new(V0_4_10, V0_5_2)),
         Algorithm::Ngram => Some(Edge::new(V0_5_2, V0_5_6)),
-        Algorithm::Dflash | Algorithm::FrozenKvMtp => Some(Edge::new(V0_5_9, V0_5_12)),
+        Algorithm::Dflash => Some(Edge::new(V0_5_10, V0_5_11)),
+        Algorithm::FrozenKvMtp => Some(Edge::new(V0_5_11, V0_5_12_0)),
         Algorithm::Dspark => Some(Edge::new(V0_5_15, V0_5_16)),
         Algorithm::Uno => Some(Edge::new(V0_5_19, V0_5_20)),
     }
@@ -76,6 +77,10 @@ fn came(algorithm: Algorithm) -> Option<Edge> {
 fn check(context: &Context<'_>) -> Option<Finding> {
     let name = context.launch.text(Key::SpeculativeAlgorithm)?;
     let version = context.version();
+    // It is the name for no speculation, which argparse's list does not have.
+    if name.value.eq_ignore_ascii_case("NONE") && version >= V0_5_12_0 {
+        return None;
+    }
     let spell = |known: &str| context.launch.set(Key::SpeculativeAlgorithm, version, known);
     let Some((algorithm, _)) = parse_algorithm(name.value, NEWEST_SGLANG) else {
         let shown: String = name.value.chars().take(60).collect();
@@ -103,7 +108,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return Some(if edge.side(version) == Side::Between { finding.at_most(Severity::Warning) } else { finding });
     }
     let folded = name.value.to_ascii_uppercase();
-    let cases = Edge::new(V0_5_9, V0_5_12);
+    let cases = Edge::new(V0_5_11, V0_5_12_0);
     if folded == name.value || cases.side(version) == Side::After {
         return None;
     }

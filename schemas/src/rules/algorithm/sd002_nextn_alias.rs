@@ -52,6 +52,14 @@ pub(in crate::rules) const RULE: Rule = Rule {
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.only(Algorithm::Eagle)?;
+    // There it is refused, which is another finding.
+    if context
+        .target_config()
+        .and_then(|target| target.architecture())
+        .is_some_and(|class| class.starts_with("DeepseekV4"))
+    {
+        return None;
+    }
     let Origin::Rewritten { written, .. } = &context.resolved.algorithm.as_ref()?.origin else { return None };
     let finding = Finding::new(*written, "NEXTN runs as EAGLE, and logs and metrics will say EAGLE", "runs as EAGLE");
     Some(

@@ -1,10 +1,11 @@
 //! # SD105: deepseek-v4-algorithms
 //!
-//! DeepSeek V4 runs with EAGLE and DSPARK only.
+//! DeepSeek V4 runs with EAGLE and DSPARK only, written so.
 //!
 //! ## What it does
 //!
-//! Looks at the algorithm for a DeepSeek V4 target.
+//! Looks at the algorithm for a DeepSeek V4 target. NEXTN is one of those that are refused: the model looks at the name before it is
+//! taken for EAGLE.
 //!
 //! ## Why is this bad?
 //!
@@ -12,7 +13,7 @@
 //!
 //! ## What SGLang does
 //!
-//! It raises a ValueError.
+//! `AssertionError: Only EAGLE and DSPARK speculative algorithms are supported for DeepSeek V4` (up to 0.5.15: EAGLE alone).
 //!
 //! ## Example
 //!
@@ -34,14 +35,14 @@
 //!
 //! ## Versions
 //!
-//! Since the model came; read in 0.5.23.
+//! Since the model came (0.5.12); read in all versions from 0.5.13 to 0.5.23.
 //!
 //! ## Source
 //!
-//! sglang `arg_groups/deepseek_v4_hook.py`.
+//! sglang `arg_groups/deepseek_v4_hook.py`, `arg_groups/pipeline.py`; issue #38236.
 
 use crate::{
-    diagnostic::Severity,
+    diagnostic::{Safety, Severity},
     flags::Key,
     resolve::Algorithm,
     rules::{Applies, Check, Context, Finding, Rule},
@@ -59,15 +60,18 @@ pub(in crate::rules) const RULE: Rule = Rule {
 fn check(context: &Context<'_>) -> Option<Finding> {
     let algorithm = context.algorithm()?;
     let class = context.target_config()?.architecture().filter(|class| class.starts_with("DeepseekV4"))?;
+    let key = Key::SpeculativeAlgorithm;
+    let written = context.launch.text(key)?.value.to_ascii_uppercase();
     // EAGLE3 is refused for want of hidden states, which is another finding.
-    if matches!(algorithm, Algorithm::Eagle | Algorithm::Dspark | Algorithm::Eagle3) {
+    if matches!(algorithm, Algorithm::Eagle | Algorithm::Dspark | Algorithm::Eagle3) && written != "NEXTN" {
         return None;
     }
-    let key = Key::SpeculativeAlgorithm;
     Some(
-        Finding::new(context.value_place(key), format!("{class} does not run with {}", algorithm.name()), "not here")
+        Finding::new(context.value_place(key), format!("{class} does not run with {written}"), "not here")
+            .engine_says("AssertionError: Only EAGLE and DSPARK speculative algorithms are supported for DeepSeek V4")
             .related(context.span(Key::ModelPath), class)
             .on_target(context)
-            .help(format!("write `{}`", context.line(key, "EAGLE"))),
+            .help(format!("write `{}`", context.line(key, "EAGLE")))
+            .fix(Safety::Unsafe, "write EAGLE", context.set(key, "EAGLE")),
     )
 }

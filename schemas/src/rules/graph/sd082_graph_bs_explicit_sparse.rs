@@ -19,7 +19,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version:0.5.15.post1
+//! ```launch bad version:0.5.15.post1 also:SD193
 //! sglang serve --model-path Qwen/Qwen3.5-35B-A3B --speculative-algorithm EAGLE --max-running-requests 256 \
 //!   --speculative-num-steps 2 --speculative-eagle-topk 1 --speculative-num-draft-tokens 3 \
 //!   --cuda-graph-bs-decode 1 2 4 8 $(seq 16 8 256)
@@ -87,7 +87,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         Syntax::Toml | Syntax::YamlWords | Syntax::YamlConfig | Syntax::YamlOverrides => {
             "every size up to 8, every second up to 32, every fourth up to 64 and every eighth beyond".into()
         }
-        Syntax::CommandLine | Syntax::ShellArray => {
+        Syntax::CommandLine | Syntax::ShellArray | Syntax::Composed => {
             format!("`{} $(seq 1 8) $(seq 10 2 32) $(seq 40 4 64) $(seq 72 8 256)`", context.flag(key))
         }
     };

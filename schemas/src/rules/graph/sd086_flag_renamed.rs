@@ -46,8 +46,9 @@
 //!
 //! ## Versions
 //!
-//! The flags were read from 0.4.7, 0.4.10, 0.5.2, 0.5.6, 0.5.9 and all versions from 0.5.12 to 0.5.23. In between, a flag that
-//! is on its way out is a warning, and one that is on its way in is not judged.
+//! The flags were read from 0.4.7, 0.4.10, 0.5.2 and all versions from 0.5.6 to 0.5.23. In between, a flag that is on its way
+//! out is a warning, and one that is on its way in is not judged. Where nobody names the version, what not every version
+//! refuses is a warning.
 //!
 //! ## Source
 //!
@@ -127,7 +128,8 @@ fn now_called(argument: &Argument, version: EngineVersion) -> Option<&'static st
 /// successor already.
 fn going(context: &Context<'_>, argument: &Argument, spelling: &Spelling, now: Option<&str>) -> Option<Finding> {
     let gone = spelling.until?;
-    let edge = Edge::new(*READ.iter().rev().find(|read| **read < gone)?, gone);
+    let read = flags::sglang().versions();
+    let edge = Edge::new(*read.iter().rev().find(|read| **read < gone)?, gone);
     let successor = flags::by_name(spelling.name)?.aliases.iter().find_map(|alias| flags::spelling(alias));
     let version = context.version();
     if edge.side(version) != Side::Between || now.is_some() || !successor?.exists_in(version) {
@@ -148,7 +150,7 @@ fn unknown(context: &Context<'_>, argument: &Argument, spelling: &Spelling) -> O
     let message = match (spelling.until, spelling.since) {
         (Some(gone), _) if gone <= version => format!("sglang {version} no longer has `{written}`"),
         (_, Some(since)) => {
-            let before = *READ.iter().rev().find(|read| **read < since)?;
+            let before = *flags::sglang().versions().iter().rev().find(|read| **read < since)?;
             if Edge::new(before, since).side(version) != Side::Before {
                 return None;
             }

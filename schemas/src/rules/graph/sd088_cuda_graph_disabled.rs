@@ -44,7 +44,7 @@
 //! sglang PR #4247.
 
 use crate::{
-    diagnostic::{Safety, Severity},
+    diagnostic::Severity,
     flags::Key,
     resolve::Origin,
     rules::{Applies, Check, Context, Finding, Rule},
@@ -78,7 +78,6 @@ fn check(context: &Context<'_>) -> Option<Finding> {
                 context.flag(key),
                 context.line(Key::AttentionBackend, "fa3"),
                 context.flag(Key::CudaGraphMaxBs)
-            ))
-            .fix(Safety::Unsafe, "let graphs be captured", context.remove(key)),
+            )),
     )
 }

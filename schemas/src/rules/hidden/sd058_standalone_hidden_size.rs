@@ -4,7 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Compares the hidden sizes of target and draft under STANDALONE, before 0.5.15.
+//! Compares the hidden sizes of target and draft under STANDALONE, before 0.5.15. Where one request runs at a time, nothing is
+//! merged, and nothing is found.
 //!
 //! ## Why is this bad?
 //!
@@ -72,6 +73,11 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let version = context.version();
     let (target, draft) = (context.target_config()?.hidden_size?, context.draft_config()?.hidden_size?);
     if target == draft || EDGE.side(version) == Side::After {
+        return None;
+    }
+    // Nothing is merged where one request runs alone.
+    let most = context.resolved.max_running_requests.as_ref().map(|requests| requests.value);
+    if most == Some(1) || context.expected_concurrency == Some(1) {
         return None;
     }
     let message = format!("sglang {version} cannot merge batches of a draft of width {draft} beside {target}");

@@ -1,10 +1,10 @@
 //! # SD112: block-verification
 //!
-//! Block verification runs with EAGLE, EAGLE3, DFLASH and DSPARK only.
+//! Block verification runs with chains of EAGLE and EAGLE3, with DFLASH and DSPARK only.
 //!
 //! ## What it does
 //!
-//! Looks for `--speculative-use-block-verification` with another algorithm.
+//! Looks for `--speculative-use-block-verification` with another algorithm, with topk above 1, or on another device than CUDA.
 //!
 //! ## Why is this bad?
 //!
@@ -12,7 +12,7 @@
 //!
 //! ## What SGLang does
 //!
-//! It raises a ValueError. Where it runs, it turns rejection sampling on.
+//! It raises a ValueError. Where it runs, it turns rejection sampling on, which needs `--speculative-eagle-topk 1`.
 //!
 //! ## Example
 //!
@@ -55,13 +55,29 @@ pub(in crate::rules) const RULE: Rule = Rule {
 fn check(context: &Context<'_>) -> Option<Finding> {
     let place = context.span(Key::SpeculativeUseBlockVerification)?;
     let algorithm = context.algorithm()?;
-    if matches!(algorithm, Algorithm::Eagle | Algorithm::Eagle3 | Algorithm::Dflash | Algorithm::Dspark) {
-        return None;
-    }
-    let message = format!("block verification does not run with {}", algorithm.name());
+    let blocks = matches!(algorithm, Algorithm::Dflash | Algorithm::Dspark);
+    let trees = context.resolved.topk.as_ref().filter(|topk| topk.value > 1 && !blocks);
+    let device = context.launch.text(Key::Device).filter(|device| !runs_on(device.value));
+    let (message, key) = match (trees, device) {
+        _ if !blocks && !matches!(algorithm, Algorithm::Eagle | Algorithm::Eagle3) => {
+            (format!("block verification does not run with {}", algorithm.name()), Key::SpeculativeAlgorithm)
+        }
+        (Some(topk), _) => {
+            (format!("block verification reads chains, and topk is {}", topk.value), Key::SpeculativeEagleTopk)
+        }
+        (None, Some(device)) => {
+            let shown: String = device.value.chars().take(40).collect();
+            (format!("block verification does not run on `{shown}`"), Key::Device)
+        }
+        (None, None) => return None,
+    };
     Some(
-        Finding::new(place, message, "EAGLE, EAGLE3, DFLASH and DSPARK only")
-            .related(context.span(Key::SpeculativeAlgorithm), "here")
+        Finding::new(place, message, "chains of EAGLE, DFLASH and DSPARK only")
+            .related(context.span(key), "here")
             .help(format!("take `{}` out", context.flag(Key::SpeculativeUseBlockVerification))),
     )
+}
+
+fn runs_on(device: &str) -> bool {
+    device == "auto" || device.starts_with("cuda")
 }

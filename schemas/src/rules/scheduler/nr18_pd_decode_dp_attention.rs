@@ -31,7 +31,7 @@
 //!
 //! ## Versions
 //!
-//! Reported for several versions up to 0.5.16; which have it is not known.
+//! Reported for several versions up to 0.5.16; which have it is not known. Later ones are not judged.
 //!
 //! ## Source
 //!
@@ -40,7 +40,7 @@
 use crate::{
     diagnostic::Severity,
     flags::Key,
-    rules::{Applies, Check, Context, Finding, Rule},
+    rules::{Applies, Check, Context, Finding, Rule, versions::*},
 };
 
 pub(in crate::rules) const RULE: Rule = Rule {
@@ -54,12 +54,16 @@ pub(in crate::rules) const RULE: Rule = Rule {
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.tree_algorithm()?;
+    if context.resolved.version_given && context.version() > V0_5_16 {
+        return None;
+    }
     let mode = context.launch.text(Key::DisaggregationMode).filter(|mode| mode.value == "decode")?;
     let ranks = context.span(Key::EnableDpAttention)?;
     Some(
         Finding::new(ranks, "a decode engine with DP attention and speculation can hang", "ranks wait for each other")
             .related(Some(mode.span), "decode runs here")
             .related(context.span(Key::SpeculativeAlgorithm), "drafts on every rank")
+            .note("reported for versions up to 0.5.16")
             .help("try the very load first; without DP attention, or without speculation, it is not known to hang"),
     )
 }

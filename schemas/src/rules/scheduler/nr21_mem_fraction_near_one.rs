@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--mem-fraction-static` of at least 0.95 with a draft model.
+//! Looks for `--mem-fraction-static` of at least 0.95 with a draft model, where `--max-total-tokens` does not bound the KV pool.
 //!
 //! ## Why is this bad?
 //!
@@ -57,6 +57,10 @@ const TOO_MUCH: f64 = 0.95;
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.tree_algorithm()?;
+    // The KV pool is then the smaller of what the share gives and of this number, so that the share is not filled.
+    if context.launch.has(Key::MaxTotalTokens) {
+        return None;
+    }
     let share = context.launch.number(Key::MemFractionStatic).filter(|share| share.value >= TOO_MUCH)?;
     let message = format!("a static share of {} leaves no memory for the draft's buffers and graphs", share.value);
     let finding = Finding::new(share.span, message, "of the whole GPU")

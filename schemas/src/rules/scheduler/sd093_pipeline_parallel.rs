@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--pp-size` above 1 with speculation, but for prefill engines from 0.5.23 on.
+//! Looks for `--pp-size` above 1 with speculation, but for prefill engines with EAGLE or DSPARK from 0.5.21 on.
 //!
 //! ## Why is this bad?
 //!
@@ -12,9 +12,9 @@
 //!
 //! ## What SGLang does
 //!
-//! Up to 0.5.2: `AssertionError: Pipeline parallelism is not compatible with overlap schedule, speculative decoding, mixed
-//! chunked prefill.` In 0.5.23 it runs on prefill nodes only, with a single-layer EAGLE: `PP + speculative decoding (MTP) is
-//! only supported on prefill nodes`.
+//! Up to 0.5.20: `AssertionError: Pipeline parallelism is not compatible with overlap schedule, speculative decoding`. From 0.5.21
+//! on it runs on prefill nodes, with a single-layer EAGLE or DSPARK: `PP + speculative decoding (MTP) is only supported on prefill
+//! nodes`. DFLASH and UNO refuse it everywhere.
 //!
 //! ## Example
 //!
@@ -30,7 +30,7 @@
 //!
 //! ## Versions
 //!
-//! All versions read.
+//! All versions read: on prefill nodes up to 0.5.20, elsewhere up to 0.5.23 unless SGLANG_ENABLE_PP_SPEC is set.
 //!
 //! ## Source
 //!
@@ -39,6 +39,7 @@
 use crate::{
     diagnostic::Severity,
     flags::Key,
+    resolve::Algorithm,
     rules::{Applies, Check, Context, Finding, Rule, versions::*},
 };
 
@@ -57,14 +58,16 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let parallel = context.resolved.tp_size.as_ref().map_or(1, |tensor| tensor.value).saturating_mul(size.value);
     let prefill = context.launch.text(Key::DisaggregationMode).is_some_and(|mode| mode.value == "prefill");
     let experimental = !context.launch.lacks_variable("SGLANG_ENABLE_PP_SPEC");
-    if !context.resolved.speculative || (version > V0_5_15 && (prefill || experimental)) {
+    let never = matches!(context.algorithm(), Some(Algorithm::Dflash | Algorithm::Uno));
+    if !context.resolved.speculative || (version >= V0_5_21 && !never && (prefill || experimental)) {
         return None;
     }
-    let says = if version > V0_5_15 {
+    let says = if never {
+        "ValueError: it only supports pp_size == 1"
+    } else if version >= V0_5_21 {
         "PP + speculative decoding (MTP) is only supported on prefill nodes"
     } else {
-        "AssertionError: Pipeline parallelism is not compatible with overlap schedule, speculative decoding, mixed chunked \
-         prefill."
+        "AssertionError: Pipeline parallelism is not compatible with overlap schedule, speculative decoding"
     };
     Some(
         Finding::new(

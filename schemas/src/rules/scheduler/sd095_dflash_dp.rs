@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--enable-dp-attention` under DFLASH: up to 0.5.15.post1 at all, later without `--enable-dp-lm-head`.
+//! Looks for DP attention under DFLASH: up to 0.5.22 at all, later without `--enable-dp-lm-head`.
 //!
 //! ## Why is this bad?
 //!
@@ -12,7 +12,8 @@
 //!
 //! ## What SGLang does
 //!
-//! Up to 0.5.15.post1: `Currently DFLASH speculative decoding does not support dp attention.`
+//! Up to 0.5.22: `Currently DFLASH speculative decoding does not support dp attention.` (NPUs from 0.5.20 on do). In 0.5.23: `DFLASH
+//! with dp attention requires --enable-dp-lm-head.`
 //!
 //! ## Example
 //!
@@ -30,7 +31,7 @@
 //!
 //! ## Versions
 //!
-//! As read in 0.5.15.post1 and 0.5.23.
+//! As read in 0.5.13 to 0.5.23.
 //!
 //! ## Source
 //!
@@ -54,13 +55,17 @@ pub(in crate::rules) const RULE: Rule = Rule {
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.only(Algorithm::Dflash)?;
-    let place = context.span(Key::EnableDpAttention)?;
+    let several = |key: Key| context.launch.count(key).filter(|ranks| ranks.value > 1).map(|ranks| ranks.span);
+    let place = context.span(Key::EnableDpAttention).or(several(Key::AttnDpSize))?;
+    if context.launch.text(Key::Device).is_some_and(|device| device.value.starts_with("npu")) {
+        return None;
+    }
     let finding = |message: &str| {
         Finding::new(place, message, "not as it stands")
             .related(context.span(Key::SpeculativeAlgorithm), "drafts a block at once")
             .by_version(context)
     };
-    if context.version() <= V0_5_15 {
+    if context.version() <= V0_5_22 {
         return Some(
             finding("DFLASH does not run with DP attention")
                 .engine_says("Currently DFLASH speculative decoding does not support dp attention.")
@@ -69,6 +74,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     }
     context.is_absent(Key::EnableDpLmHead).then(|| {
         finding("DFLASH with DP attention needs the head to be split as well")
+            .engine_says("ValueError: DFLASH with dp attention requires --enable-dp-lm-head.")
             .help(format!("add `{}`", context.flag(Key::EnableDpLmHead)))
     })
 }

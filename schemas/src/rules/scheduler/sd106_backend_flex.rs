@@ -15,6 +15,7 @@
 //!
 //! - flex_attention, from 0.5.6 on: `AssertionError: Speculative decoding is currently not supported with Flex Attention
 //!   backend`.
+//! - torch_native with NGRAM: accepted, then it dies in the warm-up.
 //! - Others: `ValueError: EAGLE is not supported in decode attention backend torch_native`. On torch_native, CUDA graphs are
 //!   turned off as well.
 //!
@@ -43,11 +44,12 @@
 //!
 //! ## Source
 //!
-//! sglang `speculative/draft_utils.py`, `arg_groups/attention_hook.py`.
+//! sglang `speculative/draft_utils.py`, `arg_groups/attention_hook.py`; issue #36352.
 
 use crate::{
     diagnostic::{Safety, Severity},
     flags::Key,
+    resolve::Algorithm,
     rules::{Applies, Check, Context, Finding, Rule, versions::*},
 };
 
@@ -69,6 +71,13 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if let Some(flex) = main.as_ref().filter(|backend| backend.value == "flex_attention") {
         let finding = Finding::new(flex.span, "flex_attention cannot run speculation", "without speculation only")
             .engine_says("AssertionError: Speculative decoding is currently not supported with Flex Attention backend");
+        return Some(advised(context, Key::AttentionBackend, finding));
+    }
+    let ngram = context.algorithm() == Some(Algorithm::Ngram);
+    if let Some(native) = main.as_ref().filter(|backend| ngram && backend.value == "torch_native") {
+        let finding = Finding::new(native.span, "torch_native cannot verify what NGRAM drafts", "dies in the warm-up")
+            .note("it is accepted, and the first request of the warm-up fails (sglang #36352)")
+            .by_version(context);
         return Some(advised(context, Key::AttentionBackend, finding));
     }
     context.tree_algorithm()?;

@@ -9,7 +9,9 @@
 //!
 //! ## Why is this bad?
 //!
-//! The word is unknown to slime's parser and is left to Megatron, or ignored.
+//! The word is unknown to slime's parser and is left to Megatron, or ignored. miles, which is written in the same form, keeps
+//! `--sglang-tp-size` and overwrites it: there, and where which of the two it is cannot be told, another number than the one that runs
+//! is a warning.
 //!
 //! ## What SGLang does
 //!
@@ -20,7 +22,7 @@
 //!
 //! ```launch bad
 //! SGLANG_ARGS=(
-//!    --sglang-tp-size 4
+//!    --sglang-random-seed 4
 //!    --sglang-speculative-algorithm EAGLE
 //!    --sglang-max-running-requests 64
 //!    --sglang-attention-backend fa3
@@ -44,10 +46,11 @@
 //!
 //! ## Source
 //!
-//! slime `slime/backends/sglang_utils/arguments.py`.
+//! slime `slime/backends/sglang_utils/arguments.py`; miles `miles/backends/sglang_utils/arguments.py`.
 
 use crate::{
     diagnostic::Severity,
+    flags::Key,
     launch::{Argument, Engine},
     rules::{Applies, Check, Context, Finding, Rule},
 };
@@ -84,14 +87,41 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     if context.launch.engine != Engine::Slime {
         return Vec::new();
     }
-    context.launch.arguments.iter().filter_map(look).collect()
+    context.launch.arguments.iter().filter_map(|argument| look(context, argument)).collect()
 }
 
-fn look(argument: &Argument) -> Option<Finding> {
+/// Flags that miles, which is written in the same form, keeps.
+const OF_MILES: [&str; 2] = ["tp-size", "tensor-parallel-size"];
+
+fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
     let written = argument.flag.value.as_str();
     let name = written.strip_prefix("--sglang-")?;
     // Slime has a flag of this very name for something else.
     let (_, setter) = SKIPPED.iter().find(|(skipped, _)| *skipped == name && name != "config")?;
+    if OF_MILES.contains(&name) {
+        return tensor_parallel(context, argument, setter);
+    }
     let message = format!("`{written}` never reaches the engine: it is set by {setter}");
     Some(Finding::new(argument.flag.span, message, "not passed on").help(format!("take it out; it is set by {setter}")))
+}
+
+/// slime leaves tensor parallelism out; miles takes it, and overwrites it. Which of the two starts the engine is not known, so that
+/// only another number than the one that will run is worth a word.
+fn tensor_parallel(context: &Context<'_>, argument: &Argument, setter: &str) -> Option<Finding> {
+    let written = argument.flag.value.as_str();
+    let own: Option<usize> = argument.values.first().and_then(|value| value.value.known()?.parse().ok());
+    let gpus = context.launch.count(Key::RolloutNumGpusPerEngine);
+    let stages = context.launch.count(Key::PpSize).map_or(1, |stages| stages.value.max(1));
+    let runs = gpus.map(|gpus| gpus.value / stages);
+    if own.is_some() && own == runs {
+        return None;
+    }
+    let message = format!("`{written}` does not decide: tensor parallelism is set by {setter}");
+    Some(
+        Finding::new(argument.flag.span, message, "overwritten, or not read")
+            .related(gpus.map(|gpus| gpus.span), "this decides")
+            .at_most(Severity::Warning)
+            .note("slime does not register it; miles does, and overwrites it")
+            .help(format!("take it out; it is set by {setter}")),
+    )
 }

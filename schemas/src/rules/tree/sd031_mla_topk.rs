@@ -5,7 +5,7 @@
 //! ## What it does
 //!
 //! Looks for topk above 1 where the target has multi-head latent attention (DeepSeek's kind) and the backend is flashinfer or
-//! flashmla.
+//! flashmla. FlashMLA runs nothing else, so that the target need not be known there.
 //!
 //! ## Why is this bad?
 //!
@@ -69,7 +69,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         "flashmla" => "FlashMLA",
         _ => return None,
     };
-    if topk < 2 || !uses_mla(context.target_config()?) {
+    // FlashMLA has kernels for latent attention only.
+    if topk < 2 || (backend != "flashmla" && !uses_mla(context.target_config()?)) {
         return None;
     }
     let key = if context.launch.has(Key::DecodeAttentionBackend) {

@@ -40,7 +40,7 @@ use crate::{
     diagnostic::Severity,
     flags::Key,
     resolve::Algorithm,
-    rules::{Applies, Check, Context, Finding, Rule},
+    rules::{Applies, Check, Context, Finding, Rule, versions::*},
 };
 
 pub(in crate::rules) const RULE: Rule = Rule {
@@ -62,8 +62,14 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         ("topk above 1", Key::SpeculativeEagleTopk)
     } else if context.launch.has(Key::EnableDpAttention) {
         ("DP attention", Key::EnableDpAttention)
+    } else if context.launch.count(Key::AttnDpSize).is_some_and(|ranks| ranks.value > 1) {
+        ("DP attention", Key::AttnDpSize)
+    } else if context.launch.has(Key::EnableMultiLayerEagle) {
+        ("one MTP layer a step", Key::EnableMultiLayerEagle)
     } else if context.launch.has(Key::EnableTwoBatchOverlap) {
         ("two-batch overlap", Key::EnableTwoBatchOverlap)
+    } else if context.version() <= V0_5_12 && context.is_absent(Key::SpeculativeEagleTopk) {
+        ("a topk that is not given, up to 0.5.12", Key::SpeculativeAdaptive)
     } else {
         return None;
     };

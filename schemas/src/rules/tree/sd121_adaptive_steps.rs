@@ -5,7 +5,7 @@
 //! ## What it does
 //!
 //! Looks at `--speculative-num-steps` with `--speculative-adaptive` and without a configuration of its own: the candidates
-//! are then 0, 1, 3, 5 and 7.
+//! are then 0, 1, 3, 5 and 7; up to 0.5.19 5 is none of them, and up to 0.5.13 nor is 0.
 //!
 //! ## Why is this bad?
 //!
@@ -31,7 +31,7 @@
 //!
 //! ## Versions
 //!
-//! Since the flag came; read in 0.5.23.
+//! The candidates were read in all versions from 0.5.12 to 0.5.23; the check is there from 0.5.13 on.
 //!
 //! ## Source
 //!
@@ -40,7 +40,8 @@
 use crate::{
     diagnostic::Severity,
     flags::Key,
-    rules::{Applies, Check, Context, Finding, Rule},
+    rules::{Applies, Check, Context, Finding, Rule, versions::*},
+    version::EngineVersion,
 };
 
 pub(in crate::rules) const RULE: Rule = Rule {
@@ -53,24 +54,39 @@ pub(in crate::rules) const RULE: Rule = Rule {
 };
 
 /// The union of the default configuration's candidates.
-const CANDIDATES: [usize; 5] = [0, 1, 3, 5, 7];
+fn candidates(version: EngineVersion) -> &'static [usize] {
+    if version >= V0_5_20 {
+        &[0, 1, 3, 5, 7]
+    } else if version >= V0_5_14 {
+        &[0, 1, 3, 7]
+    } else {
+        &[1, 3, 7]
+    }
+}
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.tree_algorithm()?;
     let adaptive = context.span(Key::SpeculativeAdaptive)?;
     let steps = context.launch.count(Key::SpeculativeNumSteps)?;
-    if CANDIDATES.contains(&steps.value) || !context.is_absent(Key::SpeculativeAdaptiveConfig) {
+    let candidates = candidates(context.version());
+    let listed = candidates.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let own = !context.is_absent(Key::SpeculativeAdaptiveConfig);
+    if candidates.contains(&steps.value) || own || context.version() < V0_5_13 {
         return None;
     }
     let given = steps.value;
     Some(
-        Finding::new(steps.span, format!("adaptive speculation does not choose {given} steps"), "0, 1, 3, 5 or 7")
-            .related(Some(adaptive), "chooses from its candidates")
-            .engine_says(format!(
-                "--speculative-num-steps={given} is not in the adaptive config candidate_steps [0, 1, 3, 5, 7]. Pass one \
-                 of those values."
-            ))
-            .by_version(context)
-            .help(format!("write `{}`", context.line(Key::SpeculativeNumSteps, "3"))),
+        Finding::new(
+            steps.span,
+            format!("adaptive speculation does not choose {given} steps"),
+            format!("one of {listed}"),
+        )
+        .related(Some(adaptive), "chooses from its candidates")
+        .engine_says(format!(
+            "--speculative-num-steps={given} is not in the adaptive config candidate_steps [{listed}]. Pass one of \
+                 those values."
+        ))
+        .by_version(context)
+        .help(format!("write `{}`", context.line(Key::SpeculativeNumSteps, "3"))),
     )
 }

@@ -62,7 +62,7 @@
 
 use crate::{
     diagnostic::Severity,
-    rules::{Applies, Check, Context, Finding, Rule},
+    rules::{Applies, Check, Context, Finding, Rule, vllm::method_of},
 };
 
 pub(in crate::rules) const RULE: Rule = Rule {
@@ -79,7 +79,7 @@ const SILENT: [&str; 5] = ["eagle", "eagle3", "draft_model", "ngram", "ngram_gpu
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation()?;
-    let method = config.method.as_deref()?;
+    let method = method_of(&config)?;
     if !SILENT.contains(&method) || config.gives_tokens {
         return None;
     }

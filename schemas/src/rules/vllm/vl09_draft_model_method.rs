@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks for the method `draft_model` on 0.10 to 0.14.
+//! Looks for the method `draft_model` on 0.10 to 0.14: written, or taken because none is.
 //!
 //! ## Why is this bad?
 //!
@@ -36,7 +36,7 @@
 
 use crate::{
     diagnostic::Severity,
-    rules::{Applies, Check, Context, Finding, Rule},
+    rules::{Applies, Check, Context, Finding, Rule, vllm::method_of},
     version::EngineVersion,
 };
 
@@ -56,7 +56,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation()?;
     let version = context.version();
     let judged = context.resolved.version_given && (FIRST..BEHIND).contains(&version);
-    (judged && config.method.as_deref() == Some("draft_model")).then(|| {
+    (judged && config.gives("model") && method_of(&config) == Some("draft_model")).then(|| {
         Finding::new(config.span, format!("vllm {version} has no draft models"), "not implemented")
             .help("use a trained head (eagle3), ngram, or another version")
     })

@@ -1,11 +1,12 @@
 //! # VL11: unknown-method
 //!
-//! No version of vLLM knows the method.
+//! This version of vLLM does not have the method, or none has.
 //!
 //! ## What it does
 //!
-//! Looks for a `method` that is none of vLLM's. Methods of layers that predict several tokens, whose names end with `_mtp`,
-//! come with each model and are not judged.
+//! Looks for a `method` that is none of vLLM's, or none of this version's: `mtp` came in 0.11, `dflash` in 0.20, `dspark` in 0.25;
+//! `medusa` and `mlp_speculator` are gone in 0.33. Names that end with `_mtp` come with each model: one that no version has is not
+//! judged.
 //!
 //! ## Why is this bad?
 //!
@@ -27,6 +28,10 @@
 //! vllm serve target --spec-method nextn --spec-tokens 1
 //! ```
 //!
+//! ```launch bad version:0.33.0
+//! vllm serve target --speculative-config '{"method": "medusa", "model": "heads", "num_speculative_tokens": 3}'
+//! ```
+//!
 //! ## Use instead
 //!
 //! ```launch good
@@ -41,8 +46,9 @@
 //!
 //! ## Versions
 //!
-//! 0.10.0 and later; before, names that are not known were not refused in every case. A name that is far from all that
-//! are known is a warning: a version that nobody read, or a fork, may have it.
+//! 0.10.0 and later; before, names that are not known were not refused in every case. The methods were read from 26 versions; between
+//! two of them a method may have come in either. A name that is far from all that are known is a warning: a version that nobody
+//! read, or a fork, may have it.
 //!
 //! ## Source
 //!
@@ -50,8 +56,9 @@
 
 use crate::{
     diagnostic::Severity,
+    flags::{self, Speculative, Word},
     rules::{Applies, Check, Context, Finding, Rule},
-    text::distance,
+    text::{Span, distance},
     version::EngineVersion,
 };
 
@@ -67,24 +74,6 @@ pub(in crate::rules) const RULE: Rule = Rule {
 /// The first version that is judged.
 const FIRST: EngineVersion = EngineVersion::new(0, 10, 0);
 
-/// The methods of all versions, those of single models left out.
-const METHODS: [&str; 14] = [
-    "eagle",
-    "eagle3",
-    "mtp",
-    "draft_model",
-    "ngram",
-    "suffix",
-    "medusa",
-    "mlp_speculator",
-    "dflash",
-    "dflare",
-    "dspark",
-    "ngram_gpu",
-    "custom_class",
-    "extract_hidden_states",
-];
-
 /// What other engines call a method.
 const ELSEWHERE: [(&str, &str); 3] = [("nextn", "mtp"), ("standalone", "draft_model"), ("draft", "draft_model")];
 
@@ -93,20 +82,55 @@ const SLIP: usize = 2;
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation()?;
-    let method = config.method.filter(|method| !METHODS.contains(&method.as_str()) && !method.ends_with("_mtp"))?;
-    if context.resolved.version_given && context.version() < FIRST {
+    let method = config.method?;
+    let version = context.version();
+    if version < FIRST {
+        return None;
+    }
+    let place = context.launch.vllm_key_place("method").unwrap_or(config.span);
+    if let Some(word) = Speculative::Method.word(&method) {
+        return elsewhere(context, word, place);
+    }
+    // Prompt lookup is taken in brackets too, and a plug-in brings methods of its own.
+    if method.ends_with("_mtp") || method == "[ngram]" {
         return None;
     }
     let shown: String = method.chars().take(60).collect();
-    let place = context.launch.vllm_key_place("method").unwrap_or(config.span);
     let finding = Finding::new(place, format!("vllm has no method `{shown}`"), "not known");
     Some(match meant(&method) {
         Some(known) => finding.help(format!("write `\"method\": \"{known}\"`")),
         None => finding
             .at_most(Severity::Warning)
             .note("a version that was not read, or a fork, may have it")
-            .help(format!("write one of {}", METHODS.join(", "))),
+            .help(format!("write one of {}", listed(version))),
     })
+}
+
+/// A method of other versions only.
+fn elsewhere(context: &Context<'_>, word: &Word, place: Span) -> Option<Finding> {
+    let (version, method) = (context.version(), word.text);
+    let message = match (word.since, word.until) {
+        (_, Some(gone)) if gone <= version => format!("vllm {version} no longer has the method `{method}`"),
+        (Some(since), _) => {
+            let before = flags::vllm().versions().iter().rev().find(|read| **read < since)?;
+            if version > *before {
+                return None;
+            }
+            format!("vllm {version} does not have the method `{method}` yet")
+        }
+        _ => return None,
+    };
+    let finding = Finding::new(place, message, "not in this version").by_version(context);
+    Some(match word.since.filter(|since| *since > version) {
+        Some(since) => finding.help(format!("use vllm {since} or later, or one of {}", listed(version))),
+        None => finding.help(format!("write one of {}", listed(version))),
+    })
+}
+
+/// The methods of a version, those of single models left out.
+fn listed(version: EngineVersion) -> String {
+    let known = Speculative::Method.words_in(version).filter(|method| !method.ends_with("_mtp"));
+    known.collect::<Vec<_>>().join(", ")
 }
 
 /// The method that a name stands for.
@@ -115,6 +139,6 @@ fn meant(method: &str) -> Option<&'static str> {
     if let Some((_, known)) = ELSEWHERE.iter().find(|(name, _)| *name == folded) {
         return Some(known);
     }
-    let near = METHODS.iter().map(|known| (distance(known, &folded), *known)).min();
+    let near = Speculative::Method.words().map(|known| (distance(known.text, &folded), known.text)).min();
     near.filter(|(far, known)| *far <= SLIP && far * 2 < known.len()).map(|(_, known)| known)
 }

@@ -1,10 +1,10 @@
 //! # VL13: unknown-key
 //!
-//! No version of vLLM that was read has the key.
+//! This version of vLLM does not have the key, or none has.
 //!
 //! ## What it does
 //!
-//! Looks for keys of the speculative configuration that are none of vLLM's.
+//! Looks for keys of the speculative configuration that are none of vLLM's, or none of this version's.
 //!
 //! ## Why is this bad?
 //!
@@ -26,6 +26,10 @@
 //! vllm serve target --spec-method eagle3 --spec-model draft --spec-tokens 3 --speculative-config.tensor_parallel_size 1
 //! ```
 //!
+//! ```launch bad version:0.33.0
+//! vllm serve target --speculative-config '{"method": "mtp", "num_speculative_tokens": 3, "disable_by_batch_size": 16}'
+//! ```
+//!
 //! ## Use instead
 //!
 //! ```launch good
@@ -40,8 +44,8 @@
 //!
 //! ## Versions
 //!
-//! 0.33.0. Older versions may ignore such keys, which is a warning. A name that is far from all that are known is one too: a
-//! version that nobody read, or a fork, may have it.
+//! The keys were read from 26 versions from 0.6.6 to 0.33.0. Before 0.10.0 this is a warning, and so is a name that is far from all that
+//! are known: a version that nobody read, or a fork, may have it.
 //!
 //! ## Source
 //!
@@ -49,6 +53,8 @@
 
 use crate::{
     diagnostic::Severity,
+    flags::{self, Speculative},
+    launch::VllmKey,
     rules::{Applies, Check, Context, Finding, Rule},
     text::distance,
     version::EngineVersion,
@@ -60,67 +66,8 @@ pub(in crate::rules) const RULE: Rule = Rule {
     severity: Severity::Error,
     applies: Applies::Vllm,
     file: include_str!("vl13_unknown_key.rs"),
-    check: Check::One(check),
+    check: Check::Several(check),
 };
-
-/// The version that was read.
-const READ: EngineVersion = EngineVersion::new(0, 33, 0);
-
-/// The keys of 0.33.0, and those that it no longer has.
-const KEYS: &[&str] = &[
-    "acceptance_method",
-    "attention_backend",
-    "code_revision",
-    "disable_by_batch_size",
-    "disable_eagle_block_drop",
-    "disable_log_stats",
-    "disable_logprobs",
-    "disable_lookahead_block_hashes",
-    "disable_mqa_scorer",
-    "disable_padded_drafter_batch",
-    "draft_lm_head_quantization",
-    "draft_load_config",
-    "draft_model_config",
-    "draft_parallel_config",
-    "draft_sample_method",
-    "draft_tensor_parallel_size",
-    "dspark_draft_topk",
-    "enable_adaptive_verification",
-    "enable_chunked_prefill",
-    "enforce_eager",
-    "fly_entropy_threshold",
-    "fly_entropy_top_k",
-    "fly_window_size",
-    "index_share_for_mtp_iteration",
-    "kv_cache_dtype",
-    "max_model_len",
-    "method",
-    "model",
-    "moe_backend",
-    "num_speculative_tokens",
-    "num_speculative_tokens_per_batch_size",
-    "parallel_drafting",
-    "posterior_alpha",
-    "posterior_threshold",
-    "prompt_lookup_max",
-    "prompt_lookup_min",
-    "quantization",
-    "rejection_sample_method",
-    "revision",
-    "speculative_token_tree",
-    "suffix_decoding_max_cached_requests",
-    "suffix_decoding_max_spec_factor",
-    "suffix_decoding_max_tree_depth",
-    "suffix_decoding_min_token_prob",
-    "synthetic_acceptance_length",
-    "synthetic_acceptance_rate",
-    "synthetic_acceptance_rates",
-    "target_model_config",
-    "target_parallel_config",
-    "use_heterogeneous_vocab",
-    "use_local_argmax_reduction",
-    "xpress_topc",
-];
 
 /// What is called otherwise elsewhere.
 const ELSEWHERE: [(&str, &str); 4] = [
@@ -133,21 +80,45 @@ const ELSEWHERE: [(&str, &str); 4] = [
 /// Farthest that a slip of the pen is taken for the key that was meant.
 const SLIP: usize = 2;
 
-fn check(context: &Context<'_>) -> Option<Finding> {
-    let config = context.launch.vllm_speculation()?;
-    let (name, key) = config.keys.iter().find(|(name, _)| !KEYS.contains(&name.as_str()))?;
+/// Older versions may pass over keys that they do not have.
+const STRICT_SINCE: EngineVersion = EngineVersion::new(0, 10, 0);
+
+fn check(context: &Context<'_>) -> Vec<Finding> {
+    let Some(config) = context.launch.vllm_speculation() else { return Vec::new() };
+    let lenient = context.version() < STRICT_SINCE;
+    let found = config.keys.iter().filter_map(|(name, key)| look(context, name, key));
+    found.map(|finding| if lenient { finding.at_most(Severity::Warning) } else { finding }).collect()
+}
+
+fn look(context: &Context<'_>, name: &str, key: &VllmKey) -> Option<Finding> {
+    let version = context.version();
     let shown: String = name.chars().take(60).collect();
+    // It is there to tell users that they mean another key.
+    let is_trap = name == "tensor_parallel_size";
+    if let Some(word) = Speculative::Key.word(name).filter(|_| !is_trap) {
+        let message = match (word.since, word.until) {
+            (_, Some(gone)) if gone <= version => format!("vllm {version} no longer has the key `{shown}`"),
+            (Some(since), _) => {
+                let before = flags::vllm().versions().iter().rev().find(|read| **read < since)?;
+                if version > *before {
+                    return None;
+                }
+                format!("vllm {version} does not have the key `{shown}` yet")
+            }
+            _ => return None,
+        };
+        let finding = Finding::new(key.span, message, "not in this version").by_version(context);
+        return Some(finding.help("take it out, or use a version that has it"));
+    }
     let finding =
         Finding::new(key.span, format!("the speculative configuration of vllm has no key `{shown}`"), "not known");
-    let finding = match meant(name) {
+    Some(match meant(name) {
         Some(known) => finding.help(format!("write `{known}`")),
         None => finding
             .at_most(Severity::Warning)
             .note("a version that was not read, or a fork, may have it")
             .help("take it out"),
-    };
-    let is_older = context.resolved.version_given && context.version() < READ;
-    Some(if is_older { finding.at_most(Severity::Warning) } else { finding })
+    })
 }
 
 /// The key that a name stands for.
@@ -156,6 +127,6 @@ fn meant(name: &str) -> Option<&'static str> {
     if let Some((_, known)) = ELSEWHERE.iter().find(|(other, _)| *other == folded) {
         return Some(known);
     }
-    let near = KEYS.iter().map(|known| (distance(known, &folded), *known)).min();
+    let near = Speculative::Key.words().map(|known| (distance(known.text, &folded), known.text)).min();
     near.filter(|(far, known)| *far <= SLIP && far * 2 < known.len()).map(|(_, known)| known)
 }

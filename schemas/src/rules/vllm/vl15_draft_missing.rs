@@ -4,7 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for `eagle`, `eagle3`, `dflash` and `draft_model` with a number of draft tokens and without `model`.
+//! Looks for methods whose drafts are checkpoints of their own (`eagle`, `eagle3`, `dflash`, `medusa`, `mlp_speculator` and
+//! `draft_model`, which is taken where none is written) with a number of draft tokens and without `model`.
 //!
 //! ## Why is this bad?
 //!
@@ -24,6 +25,12 @@
 //! {"architectures": ["LlamaForCausalLM"]}
 //! ```
 //!
+//! Where no method is written, it is `draft_model`:
+//!
+//! ```launch bad
+//! vllm serve target --speculative-config '{"num_speculative_tokens": 3}'
+//! ```
+//!
 //! ## Use instead
 //!
 //! ```launch good
@@ -38,7 +45,7 @@
 //!
 //! ## Versions
 //!
-//! As read in 0.33.0; older versions were not read.
+//! As read in 0.11.2 to 0.33.0. 0.33.0 has neither `medusa` nor `mlp_speculator`.
 //!
 //! ## Source
 //!
@@ -46,7 +53,7 @@
 
 use crate::{
     diagnostic::Severity,
-    rules::{Applies, Check, Context, Finding, Rule},
+    rules::{Applies, Check, Context, Finding, Rule, vllm::method_of},
 };
 
 pub(in crate::rules) const RULE: Rule = Rule {
@@ -59,15 +66,22 @@ pub(in crate::rules) const RULE: Rule = Rule {
 };
 
 /// Methods whose drafts are checkpoints of their own.
-const METHODS: [&str; 4] = ["eagle", "eagle3", "dflash", "draft_model"];
+const METHODS: [&str; 6] = ["eagle", "eagle3", "dflash", "draft_model", "medusa", "mlp_speculator"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation()?;
-    let method = config.method.as_deref().filter(|method| METHODS.contains(method))?;
+    let method = method_of(&config).filter(|method| METHODS.contains(method))?;
     if !config.gives("num_speculative_tokens") || config.may_give("model") {
         return None;
     }
-    let finding = Finding::new(config.span, format!("{method} is not told which draft to load"), "no model")
-        .help("add `\"model\": \"DRAFT\"`");
-    Some(if context.target_config().is_some() { finding } else { finding.at_most(Severity::Warning) })
+    let message = match config.method {
+        Some(_) => format!("{method} is not told which draft to load"),
+        None => "neither a method nor a draft is given, so that a draft model is looked for".to_owned(),
+    };
+    let finding = Finding::new(config.span, message, "no model")
+        .note("vllm says: `ValueError: num_speculative_tokens was provided but without speculative model.`")
+        .help("add `\"model\": \"DRAFT\"`, or the method that needs none, as `\"method\": \"mtp\"` or `\"ngram\"`");
+    // A checkpoint of speculators names its own target, and the launch is given it in the target's place.
+    let may_be_speculators = context.target_config().is_none() && matches!(method, "eagle" | "eagle3" | "dflash");
+    Some(if may_be_speculators { finding.at_most(Severity::Warning) } else { finding })
 }

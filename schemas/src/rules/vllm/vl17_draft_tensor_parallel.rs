@@ -39,7 +39,7 @@
 use crate::{
     diagnostic::Severity,
     flags::Key,
-    rules::{Applies, Check, Context, Finding, Rule},
+    rules::{Applies, Check, Context, Finding, Rule, vllm::method_of},
 };
 
 pub(in crate::rules) const RULE: Rule = Rule {
@@ -52,11 +52,11 @@ pub(in crate::rules) const RULE: Rule = Rule {
 };
 
 /// Methods whose drafts are models that run on ranks of their own.
-const METHODS: [&str; 4] = ["eagle", "eagle3", "draft_model", "mtp"];
+const METHODS: [&str; 6] = ["eagle", "eagle3", "dflash", "dspark", "draft_model", "mtp"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation()?;
-    config.method.as_deref().filter(|method| METHODS.contains(method))?;
+    method_of(&config).filter(|method| METHODS.contains(method))?;
     let own = config.integer("draft_tensor_parallel_size").filter(|own| *own > 1)?;
     let given = context.launch.integer(Key::TpSize);
     let ranks = match given {

@@ -28,7 +28,8 @@
 //!
 //! ## Versions
 //!
-//! 0.33.0. Names of older versions (`strict`, `probabilistic`) are not judged; for other versions this is a warning.
+//! The names were read from all versions from 0.19 to 0.33.0: `strict` and `probabilistic` up to 0.20, `standard` from 0.21, `block` from
+//! 0.25 and `fly` from 0.33 on.
 //!
 //! ## Source
 //!
@@ -36,6 +37,7 @@
 
 use crate::{
     diagnostic::Severity,
+    flags::Speculative,
     rules::{Applies, Check, Context, Finding, Rule},
     version::EngineVersion,
 };
@@ -49,24 +51,22 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The version that was read.
-const READ: EngineVersion = EngineVersion::new(0, 33, 0);
-
-const METHODS: [&str; 4] = ["standard", "synthetic", "block", "fly"];
-
-/// Those of older versions.
-const OLDER: [&str; 2] = ["strict", "probabilistic"];
+/// The first version with a list of names.
+const FIRST: EngineVersion = EngineVersion::new(0, 19, 0);
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation()?;
     let method = config.text("rejection_sample_method")?;
-    if METHODS.contains(&method) || OLDER.contains(&method) {
+    let version = context.version();
+    if version < FIRST || Speculative::RejectionSampleMethod.words_in(version).any(|known| known == method) {
         return None;
     }
     let shown: String = method.chars().take(60).collect();
+    let known = Speculative::RejectionSampleMethod.words_in(version).collect::<Vec<_>>().join(", ");
     let place = context.launch.vllm_key_place("rejection_sample_method").unwrap_or(config.span);
-    let finding = Finding::new(place, format!("vllm has no rejection_sample_method `{shown}`"), "not known")
-        .help(format!("write one of {}", METHODS.join(", ")));
-    let is_other = context.resolved.version_given && context.version() != READ;
-    Some(if is_other { finding.at_most(Severity::Warning) } else { finding })
+    Some(
+        Finding::new(place, format!("vllm {version} has no rejection_sample_method `{shown}`"), "not known")
+            .by_version(context)
+            .help(format!("write one of {known}")),
+    )
 }

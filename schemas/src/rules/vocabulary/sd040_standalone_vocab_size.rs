@@ -14,7 +14,8 @@
 //!
 //! From 0.5.15 on: `ValueError: STANDALONE speculative decoding requires the draft model to share the same vocabulary as the
 //! target model, but got target vocab_size=… and draft vocab_size=…`. Up to 0.5.12 it runs: wrong text, or an illegal memory
-//! access. Sizes that differ by padding only (Qwen2.5: 151936 and 152064) are refused as well.
+//! access. Sizes that differ by padding only (Qwen2.5: 151936 and 152064) are refused as well from 0.5.15 on; before, they ran, and
+//! SGLang's own documentation shows such a pair, so that this is a warning.
 //!
 //! ## Example
 //!
@@ -83,6 +84,13 @@ fn check(context: &Context<'_>) -> Option<Finding> {
              target model, but got target vocab_size={target} and draft vocab_size={draft}"
         )),
     };
+    // Ids behind the shorter vocabulary are padding in one family: no token that either model produces.
+    let padded = edge.side(context.version()) != Side::After && differs_by_padding(context, target, draft);
+    let finding = if padded {
+        finding.at_most(Severity::Warning).note("the sizes differ by padding only, which this version runs")
+    } else {
+        finding
+    };
     Some(
         finding
             .maybe_note(edge.doubt(context.version()))
@@ -91,4 +99,16 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .by_version(context)
             .help("use a smaller model of the target's own family whose `vocab_size` is the same"),
     )
+}
+
+/// Most rows by which vocabularies of one family are padded differently.
+const PADDING: usize = 1024;
+
+/// Whether two vocabularies are those of one family, padded to different sizes: models of one class whose sizes are near each
+/// other and multiples of 64, as padding makes them.
+fn differs_by_padding(context: &Context<'_>, target: usize, draft: usize) -> bool {
+    let class =
+        |facts: Option<&crate::model::ModelConfig>| facts.and_then(|config| config.architecture()).map(str::to_owned);
+    let one_family = class(context.target_config()).is_some_and(|own| class(context.draft_config()) == Some(own));
+    one_family && target.abs_diff(draft) <= PADDING && target.is_multiple_of(64) && draft.is_multiple_of(64)
 }

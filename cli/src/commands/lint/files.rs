@@ -1,0 +1,99 @@
+//! The files to judge: those that the user names, and those that folders hold.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, anyhow, bail};
+
+use super::Done;
+
+/// A file to judge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct File {
+    pub path: PathBuf,
+    /// Whether it was found in a folder: then it may well be no launch.
+    pub found: bool,
+}
+
+/// Endings of the files that are looked at in a folder.
+const ENDINGS: &[&str] = &["sh", "bash", "slurm", "sbatch", "toml", "yaml", "yml"];
+/// Folders that hold what others have written.
+const FOREIGN: &[&str] = &["node_modules", "target", "venv", "__pycache__"];
+/// Most files that are looked at.
+const MOST_FILES: usize = 10_000;
+/// Deepest folder that is looked into.
+const DEEPEST: usize = 32;
+
+/// The file itself, or what a folder holds, in the order of names. Links and hidden folders are not followed.
+///
+/// # Errors
+/// When a folder cannot be read, or holds too many files.
+pub(super) fn of(named: &Path) -> anyhow::Result<Vec<File>> {
+    if !named.is_dir() {
+        return Ok(vec![File { path: named.to_owned(), found: false }]);
+    }
+    let mut found = Vec::new();
+    search(named, 0, &mut found)?;
+    Ok(found.into_iter().map(|path| File { path, found: true }).collect())
+}
+
+/// Complaints about folders in which nothing was judged.
+pub(super) fn without_launch(named: &[PathBuf], all: &[Done], allowed: bool) -> Vec<anyhow::Error> {
+    let judged = |folder: &Path| {
+        let is_in = |done: &&Done| Path::new(done.looked.source.name()).starts_with(folder);
+        all.iter().filter(is_in).any(|done| !done.looked.passed_over)
+    };
+    let empty = named.iter().filter(|path| path.is_dir() && !allowed && !judged(path));
+    let complaint = |folder: &PathBuf| {
+        anyhow!(
+            "no launch in {}: none of its .{} files starts SGLang, slime or vLLM; name the file, or pass --allow-no-launch",
+            folder.display(),
+            ENDINGS.join(", .")
+        )
+    };
+    empty.map(complaint).collect()
+}
+
+fn search(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    let unreadable = || format!("cannot read {}", folder.display());
+    let mut entries =
+        fs::read_dir(folder).and_then(|entries| entries.collect::<Result<Vec<_>, _>>()).with_context(unreadable)?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let (path, name) = (entry.path(), entry.file_name());
+        let name = name.to_string_lossy();
+        let kind = entry.file_type().with_context(unreadable)?;
+        if kind.is_dir() && !name.starts_with('.') && !FOREIGN.contains(&name.as_ref()) && depth < DEEPEST {
+            search(&path, depth + 1, found)?;
+        }
+        if kind.is_file() && path.extension().is_some_and(|ending| ENDINGS.iter().any(|known| ending == *known)) {
+            if found.len() == MOST_FILES {
+                bail!("{} holds more than {MOST_FILES} files to look at: name a folder in it", folder.display());
+            }
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_searched_in_the_order_of_names() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in ["b/run.sh", "a.yaml", "b/notes.txt", ".git/x.sh", "target/y.sh", "c.toml", "b/d/e.yml"] {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+            fs::write(path, "").expect("a file");
+        }
+        let found = of(folder.path()).expect("it is read");
+        let names: Vec<_> = found.iter().map(|file| file.path.strip_prefix(folder.path()).expect("inside")).collect();
+        assert_eq!(names, ["a.yaml", "b/d/e.yml", "b/run.sh", "c.toml"].map(Path::new));
+        assert!(found.iter().all(|file| file.found));
+        assert_eq!(of(Path::new("none")).expect("told later"), [File { path: "none".into(), found: false }]);
+    }
+}

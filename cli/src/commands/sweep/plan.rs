@@ -1,0 +1,72 @@
+//! What `--dry-run` prints: the plan, which is known at once, and what short measured batches say of its time.
+
+use tuner::{
+    record::Role,
+    sweep::{Asked, Outline, Plan, SweepRequest},
+};
+
+/// What would be tried.
+pub fn outline(outline: &Outline, request: &SweepRequest<'_>) -> String {
+    let mut text = format!("space      {} configurations\n", outline.space.entrants.len());
+    if let Some(dropped) = outline.space.dropped_words() {
+        text += &format!("           {dropped}\n");
+    }
+    let loads: Vec<String> = outline.loads.iter().map(ToString::to_string).collect();
+    text += &format!("loads      {}\n", loads.join(", "));
+    let (trials, repeats) = (outline.planned.trials, request.file.search.repeats);
+    text += &match outline.planned.exact {
+        true => format!("trials     {trials} ({repeats} {})\n", if repeats == 1 { "repeat" } else { "repeats" }),
+        false => format!(
+            "trials     at most {trials}, by {}: {} of them, the baselines, in any case\n",
+            request.file.search.strategy.name(),
+            outline.trials.len()
+        ),
+    };
+    text += "\nnum_steps,topk,num_draft_tokens\n";
+    for one in &outline.space.entrants {
+        let role = match one.role {
+            Role::NoSpeculation => "   always measured",
+            Role::EngineDefault => "   the engine's default, always measured",
+            Role::Candidate => "",
+        };
+        text += &format!("  {}{role}\n", one.configuration);
+    }
+    text.push('\n');
+    text
+}
+
+/// How long it would take, and on what.
+pub fn estimate(plan: &Plan, request: &SweepRequest<'_>) -> String {
+    let mut text = format!("device     {} ({})\n", plan.fingerprint.device, plan.fingerprint.device_name);
+    if request.resume {
+        text += &format!("done       {} of {} trials\n", plan.done, plan.trials.len());
+    }
+    let same =
+        plan.asked.windows(2).all(|pair| (pair[0].requests, pair[0].tokens) == (pair[1].requests, pair[1].tokens));
+    for (at, Asked { load, requests, tokens }) in plan.asked.iter().take(if same { 1 } else { usize::MAX }).enumerate()
+    {
+        let (label, load) =
+            (if at == 0 { "a trial" } else { "" }, if same { String::new() } else { format!("{load}: ") });
+        text += &format!("{label:<10} {load}{requests} requests, up to {tokens} tokens\n");
+    }
+    text += &format!(
+        "estimate   {}{}, if every trial ran as without speculation, extrapolated from short batches measured now:\n",
+        plan.estimate.seconds.map_or_else(|| "unknown".into(), reports::duration),
+        if plan.planned.exact { "" } else { " for the baselines" }
+    );
+    for one in &plan.estimate.basis {
+        let from =
+            one.from_batch.map_or_else(String::new, |batch| format!(" (by batch {batch}, slower in proportion)"));
+        text += &match one.tokens_per_s_per_user.zip(one.trial_seconds) {
+            Some((rate, seconds)) => format!(
+                "           {}: {} tokens/s for each of {} requests{from}, so {} a trial\n",
+                one.load,
+                reports::quantity(rate),
+                one.batch_size,
+                reports::duration(seconds)
+            ),
+            None => format!("           {}: could not be measured within seconds\n", one.load),
+        };
+    }
+    text
+}

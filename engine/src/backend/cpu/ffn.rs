@@ -1,0 +1,84 @@
+//! The feed-forward part of a layer: a dense block, or routed experts with a shared one.
+
+use kernels::reference::{Expert, Matrix, Router, experts, linear};
+
+use super::linear::Gated;
+use crate::{
+    checkpoint::Tensors,
+    error::EngineError,
+    spec::{ExpertsSpec, ExpertsTensors, FfnSpec, FfnTensors, GatedTensors},
+};
+
+/// The feed-forward part of a layer.
+#[derive(Debug)]
+pub enum Ffn {
+    /// One block.
+    Dense(Gated),
+    /// Experts.
+    Experts(Experts),
+}
+
+/// Routed experts, and the one that every row passes.
+#[derive(Debug)]
+pub struct Experts {
+    router: Router,
+    /// `[experts, hidden]`.
+    gate: Matrix,
+    /// Added to scores for the choice alone.
+    correction: Option<Vec<f32>>,
+    experts: Vec<Expert>,
+    shared: Option<Gated>,
+}
+
+impl Ffn {
+    /// Loads it.
+    ///
+    /// # Errors
+    /// When a tensor is missing or misshapen.
+    pub fn load(from: Tensors<'_>, tensors: &FfnTensors, spec: &FfnSpec) -> Result<Self, EngineError> {
+        match (tensors, spec) {
+            (FfnTensors::Experts(tensors), FfnSpec::Experts(spec)) => {
+                Ok(Self::Experts(Experts::load(from, tensors, spec)?))
+            }
+            (FfnTensors::Dense(tensors), _) => Ok(Self::Dense(Gated::load(from, tensors)?)),
+            _ => Err(EngineError::Configuration("a dense layer with the tensors of experts".into())),
+        }
+    }
+
+    /// `x` and the result are `[rows, hidden]`.
+    pub fn forward(&self, x: &[f32]) -> Vec<f32> {
+        match self {
+            Self::Dense(dense) => dense.forward(x),
+            Self::Experts(experts) => experts.forward(x),
+        }
+    }
+}
+
+impl Experts {
+    fn load(from: Tensors<'_>, tensors: &ExpertsTensors, spec: &ExpertsSpec) -> Result<Self, EngineError> {
+        let expert = |tensors: &GatedTensors| {
+            Ok(Expert {
+                gate: from.matrix(&tensors.gate.weight)?,
+                up: from.matrix(&tensors.up.weight)?,
+                down: from.matrix(&tensors.down.weight)?,
+            })
+        };
+        Ok(Self {
+            router: spec.router(),
+            gate: from.matrix(&tensors.router)?,
+            correction: from.optional_vector(tensors.correction_bias.as_ref())?,
+            experts: tensors.experts.iter().map(expert).collect::<Result<_, EngineError>>()?,
+            shared: tensors.shared.as_ref().map(|tensors| Gated::load(from, tensors)).transpose()?,
+        })
+    }
+
+    fn forward(&self, x: &[f32]) -> Vec<f32> {
+        let logits = linear(x, &self.gate, None);
+        let routes = self.router.route(&logits, self.experts.len(), self.correction.as_deref());
+        let mut y = experts(x, &routes, &self.experts);
+        if let Some(shared) = &self.shared {
+            y.iter_mut().zip(shared.forward(x)).for_each(|(y, shared)| *y += shared);
+        }
+        y
+    }
+}

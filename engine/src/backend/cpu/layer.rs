@@ -1,0 +1,70 @@
+//! A decoder layer.
+
+use kernels::reference::{KeyValues, Matrix, rms_norm};
+
+use super::{
+    attention::{Attention, Rows},
+    ffn::Ffn,
+};
+use crate::{
+    checkpoint::Tensors,
+    error::EngineError,
+    spec::{LayerSpec, LayerTensors},
+};
+
+/// A decoder layer of a target or a draft.
+#[derive(Debug)]
+pub struct Layer {
+    input_norm: Option<Vec<f32>>,
+    attention: Attention,
+    post_attention_norm: Vec<f32>,
+    ffn: Ffn,
+    epsilon: f32,
+}
+
+impl Layer {
+    /// Loads it.
+    ///
+    /// # Errors
+    /// When a tensor is missing or misshapen.
+    pub fn load(from: Tensors<'_>, tensors: &LayerTensors, spec: &LayerSpec) -> Result<Self, EngineError> {
+        Ok(Self {
+            input_norm: from.optional_vector(tensors.input_norm.as_ref())?,
+            attention: Attention::load(from, &tensors.attention, spec)?,
+            post_attention_norm: from.vector(&tensors.post_attention_norm)?,
+            ffn: Ffn::load(from, &tensors.ffn, &spec.ffn)?,
+            epsilon: spec.epsilon,
+        })
+    }
+
+    /// An empty cache of its shape.
+    pub fn cache(&self, rows: usize) -> KeyValues {
+        self.attention.cache(rows)
+    }
+
+    /// Runs the stream `x`, `[rows, hidden]`, through the layer.
+    pub fn forward(&self, x: &mut [f32], rows: Rows<'_>, cache: &mut KeyValues) {
+        let normed = self.input_norm.as_ref().map(|norm| rms_norm(x, norm, self.epsilon));
+        match normed {
+            Some(normed) => self.forward_from(&normed, x, rows, cache),
+            None => self.forward_from(&x.to_vec(), x, rows, cache),
+        }
+    }
+
+    /// The same where attention reads something else than the stream: `input` is `[rows, attention's input]`.
+    pub fn forward_from(&self, input: &[f32], x: &mut [f32], rows: Rows<'_>, cache: &mut KeyValues) {
+        add(x, &self.attention.forward(input, rows, cache));
+        let normed = rms_norm(x, &self.post_attention_norm, self.epsilon);
+        add(x, &self.ffn.forward(&normed));
+    }
+}
+
+/// Rows of an embedding.
+pub fn embed(embedding: &Matrix, tokens: &[u32]) -> Vec<f32> {
+    tokens.iter().flat_map(|token| embedding.row(*token as usize)).copied().collect()
+}
+
+/// `x += y`.
+fn add(x: &mut [f32], y: &[f32]) {
+    x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
+}

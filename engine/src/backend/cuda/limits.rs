@@ -1,0 +1,18 @@
+//! Sizes that several parts of the backend rely on.
+
+/// Rows of logits that are in memory at once: a larger batch is chosen from piece by piece.
+pub const LOGIT_ROWS: usize = 256;
+/// Rows whose attention runs in one launch: bounds what its splits keep.
+pub const ATTENTION_ROWS: usize = 512;
+/// Alternatives of log-probabilities, at most.
+pub const MOST_CHOICES: usize = 20;
+/// Words that are said of a token: its log-probability, the best alternatives, and theirs.
+pub const DESCRIBED_WORDS: usize = 1 + 2 * MOST_CHOICES;
+/// Rounds whose input and output have memory of their own: those under way, and the one that is being read.
+pub const RING: usize = 3;
+/// Parts into which attention splits a long list of keys. A constant: the bits of a result depend on it.
+pub const SPLITS: usize = 16;
+/// Rounds that may be launched and not collected.
+pub const ROUNDS_IN_FLIGHT: usize = 2;
+
+const _: () = assert!(MOST_CHOICES <= kernels::launch::MOST_SELECTED);

@@ -1,0 +1,97 @@
+//! What passes work with: models, caches and workspaces on the device.
+
+use kernels::{
+    device::{Buffer, Device, Slice},
+    launch::{Groups, Kernels, Rows, Sees},
+};
+
+use super::{
+    layout::{Activations, RowArrays, SlotArrays},
+    products::Products,
+    weights::{DraftWeights, TargetWeights},
+};
+use crate::{
+    backend::{Capacity, VerifyPlan},
+    spec::{KvLayout, ModelCost},
+};
+
+/// Models, caches and how they are run.
+pub struct Machine {
+    pub kernels: Kernels,
+    pub capacity: Capacity,
+    pub target: TargetWeights,
+    pub draft: Option<DraftWeights>,
+    /// What passes over them read and multiply.
+    pub cost: ModelCost,
+    /// `[layers, planes, cache rows, width]` of the target's [`KvLayout`].
+    pub target_cache: Buffer,
+    /// `[planes, cache rows + scratch rows, width]` of the draft's.
+    pub draft_cache: Buffer,
+    /// Cosines and sines, `[positions, pairs, 2]`.
+    pub target_rotations: Buffer,
+    pub draft_rotations: Buffer,
+    /// Positions of both.
+    pub positions: usize,
+    /// Cache rows of requests, and of the page that padding writes to.
+    pub cache_rows: usize,
+    /// Scratch rows of the draft's cache after them.
+    pub scratch_rows: usize,
+    /// Parts into which attention splits a long list of keys.
+    pub splits: usize,
+    pub attention: AttentionKernels,
+    /// Every sum in an order that depends neither on the batch nor on the number of rows.
+    pub batch_invariant: bool,
+    /// How trees are verified; `None`: by what takes the least.
+    pub verify_plan: Option<VerifyPlan>,
+    pub products: Products,
+    pub slots: SlotArrays,
+}
+
+/// Which kernels attend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttentionKernels {
+    /// `attention_rows`: each row on its own, always in the same order.
+    Rows,
+    /// `rotate_and_attend`: the rows of a request together, on tensor cores.
+    Tiles,
+}
+
+/// Rows of a pass.
+#[derive(Clone, Copy)]
+pub struct Pass<'a> {
+    pub rows: usize,
+    /// Which of them belong to one request.
+    pub groups: Groups<'a>,
+    /// What they see.
+    pub sees: Sees<'a>,
+    pub arrays: &'a RowArrays,
+    pub work: &'a Activations,
+    /// The row of `work` from which on the target leaves captured layers and final hidden states.
+    pub leaves_at: usize,
+}
+
+impl Machine {
+    pub(super) fn device(&self) -> &Device {
+        self.kernels.device()
+    }
+
+    pub(super) fn element_bytes(&self) -> usize {
+        self.kernels.element().bytes()
+    }
+
+    pub(super) fn rows<'a>(&self, buffer: &'a Buffer, stride: usize) -> Rows<'a> {
+        Rows { at: buffer.slice(), stride }
+    }
+
+    /// Bytes of one plane of a layer's cache of this many rows.
+    pub(super) fn plane(&self, kv: KvLayout, rows: usize) -> usize {
+        rows * kv.width * self.element_bytes()
+    }
+
+    /// The cache of a layer of the target.
+    pub(super) fn layer_cache(&self, at: usize) -> Slice<'_> {
+        let kv = self.target.spec.kv();
+        let layer = kv.planes * self.plane(kv, self.cache_rows);
+        self.target_cache.range(at * layer..(at + 1) * layer)
+    }
+}

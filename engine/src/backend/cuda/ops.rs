@@ -1,0 +1,11 @@
+//! What a decoder layer is made of. Each part chooses by the kind of its weights, in one `match`.
+
+mod attention;
+mod ffn;
+mod layer;
+mod linear;
+
+pub(super) use self::{
+    layer::{LayerOperands, LayerOutput, NeededRows, NextNorm},
+    linear::{Input, Vocabulary},
+};

@@ -1,0 +1,20 @@
+//! Attention of a layer.
+
+mod grouped;
+
+use kernels::{device::DeviceError, launch::Rows};
+
+use super::layer::LayerOperands;
+use crate::backend::cuda::{
+    machine::{Machine, Pass},
+    weights::AttentionWeights,
+};
+
+impl Machine {
+    /// Writes what the rows leave in the cache, and attends. Returns what the output projection reads.
+    pub(super) fn attend<'a>(&'a self, pass: Pass<'a>, layer: LayerOperands<'a>) -> Result<Rows<'a>, DeviceError> {
+        match &layer.weights.attention {
+            AttentionWeights::Grouped(weights) => self.grouped(pass, layer, weights),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Grouped-query attention.
+
+use kernels::{
+    device::{DeviceError, Slice},
+    launch::{Attention, Parts, Rotation, Rows},
+};
+
+use super::super::layer::LayerOperands;
+use crate::{
+    backend::cuda::{
+        limits::ATTENTION_ROWS,
+        machine::{AttentionKernels, Machine, Pass},
+        weights::GroupedWeights,
+    },
+    spec::GroupedQuery,
+};
+
+impl Machine {
+    pub(super) fn grouped<'a>(
+        &'a self,
+        pass: Pass<'a>,
+        layer: LayerOperands<'a>,
+        weights: &'a GroupedWeights,
+    ) -> Result<Rows<'a>, DeviceError> {
+        let Pass { rows, work, .. } = pass;
+        let parts = self.linear_to_rotate(work, work.qkv.slice(), layer.input, &weights.qkv, rows)?;
+        self.rotate_and_attend(pass, layer, weights, parts)?;
+        Ok(self.rows(&work.attended, weights.spec.query_width()))
+    }
+
+    /// Attention over what the qkv layer has left in parts or in `work.qkv`, to `work.attended`.
+    fn rotate_and_attend(
+        &self,
+        pass: Pass<'_>,
+        layer: LayerOperands<'_>,
+        weights: &GroupedWeights,
+        parts: Option<Parts<'_>>,
+    ) -> Result<(), DeviceError> {
+        let Pass { rows, groups, sees, arrays, work, .. } = pass;
+        let LayerOperands { ahead, cache, rotations, .. } = layer;
+        let epsilon = layer.weights.epsilon;
+        let GroupedQuery { heads, key_value_heads: kv_heads, head_dim, .. } = weights.spec;
+        let plane = cache.bytes() / 2;
+        let (keys, values) = (cache.range(0..plane), cache.range(plane..2 * plane));
+        let rotation = Rotation {
+            qkv: work.qkv.slice(),
+            parts,
+            table: rotations,
+            positions: self.positions,
+            position: arrays.position.slice(),
+            write: arrays.write.slice(),
+            keys,
+            values,
+            norms: weights.head_norms.as_ref().map(|(query, key)| (query.slice(), key.slice(), epsilon)),
+            rows,
+            heads,
+            kv_heads,
+            head_dim,
+        };
+        let all = Attention {
+            out: work.attended.slice(),
+            query: Rows { at: work.qkv.slice(), stride: weights.qkv.outputs },
+            keys,
+            values,
+            page_table: self.slots.page_table.slice(),
+            table_width: self.slots.table_width,
+            page_size: self.capacity.page_size,
+            row_slot: arrays.slot.slice(),
+            row_prefix: arrays.prefix.slice(),
+            row_own_count: arrays.own_count.slice(),
+            row_own: arrays.own.slice(),
+            own_stride: arrays.own_stride,
+            rows,
+            together: groups.largest(),
+            heads,
+            kv_heads,
+            head_dim,
+            partial: work.partial.slice(),
+            counters: work.counters.slice(),
+            max_splits: self.splits,
+        };
+        match self.attention {
+            AttentionKernels::Tiles => self.kernels.rotate_and_attend(rotation, all, groups, sees, ahead),
+            AttentionKernels::Rows => {
+                self.kernels.rotate_and_write(rotation)?;
+                self.attend_rows(all)
+            }
+        }
+    }
+
+    /// Attention piece by piece, so that the workspace of splits is bounded. Rows of one group stay in one piece, unless
+    /// the group is longer than a piece.
+    fn attend_rows(&self, all: Attention<'_>) -> Result<(), DeviceError> {
+        let element = self.element_bytes();
+        let piece = ATTENTION_ROWS - ATTENTION_ROWS % all.together.clamp(1, ATTENTION_ROWS);
+        for start in (0..all.rows).step_by(piece) {
+            let from = |slice: Slice<'_>, width: usize| start * width..slice.bytes();
+            self.kernels.attention_rows(Attention {
+                out: all.out.range(from(all.out, all.heads * all.head_dim * element)),
+                query: Rows { at: all.query.at.range(from(all.query.at, all.query.stride * element)), ..all.query },
+                row_slot: all.row_slot.range(from(all.row_slot, 4)),
+                row_prefix: all.row_prefix.range(from(all.row_prefix, 4)),
+                row_own_count: all.row_own_count.range(from(all.row_own_count, 4)),
+                row_own: all.row_own.range(from(all.row_own, all.own_stride * 4)),
+                rows: piece.min(all.rows - start),
+                ..all
+            })?;
+        }
+        Ok(())
+    }
+}

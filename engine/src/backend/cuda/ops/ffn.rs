@@ -1,0 +1,30 @@
+//! The feed-forward part of a layer.
+
+mod dense;
+mod experts;
+
+use kernels::{device::DeviceError, launch::RmsNorm};
+
+use super::{
+    layer::{LayerOutput, NextNorm},
+    linear::Input,
+};
+use crate::backend::cuda::{layout::Activations, machine::Machine, weights::FfnWeights};
+
+impl Machine {
+    /// Runs a feed-forward part over normed rows and adds it to the stream of `norm`, which is normed for the `next` layer
+    /// where there is one. Of `norm` only the rows that it describes count, not its weight.
+    pub(super) fn feed_forward<'a>(
+        &'a self,
+        work: &'a Activations,
+        ffn: &'a FfnWeights,
+        input: Input<'a>,
+        norm: RmsNorm<'a>,
+        next: Option<NextNorm<'a>>,
+    ) -> Result<LayerOutput<'a>, DeviceError> {
+        match ffn {
+            FfnWeights::Dense(dense) => self.dense(work, dense, input, norm, next),
+            FfnWeights::Experts(experts) => self.routed(work, experts, input, norm, next),
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! One gated block: `down(silu(gate(x)) · up(x))`.
+
+use kernels::{device::DeviceError, launch::RmsNorm};
+
+use super::super::{
+    layer::{LayerOutput, NextNorm},
+    linear::Input,
+};
+use crate::backend::cuda::{layout::Activations, machine::Machine, weights::DenseWeights};
+
+impl Machine {
+    pub(super) fn dense<'a>(
+        &'a self,
+        work: &'a Activations,
+        dense: &'a DenseWeights,
+        input: Input<'a>,
+        norm: RmsNorm<'a>,
+        next: Option<NextNorm<'a>>,
+    ) -> Result<LayerOutput<'a>, DeviceError> {
+        let DenseWeights { intermediate, gate_up, down } = dense;
+        let RmsNorm { stream, rows, .. } = norm;
+        self.gated(work, input, gate_up, rows, *intermediate)?;
+        let gated = self.rows(&work.gated, *intermediate);
+        match next {
+            Some(NextNorm { norm: weight, epsilon, reader, keep }) => {
+                let norm = RmsNorm { weight: weight.slice(), epsilon, keep, ..norm };
+                self.add_and_norm(work, gated, down, norm, reader).map(LayerOutput::Normed)
+            }
+            None => Ok(self.added(work, gated, down, stream, rows)?.map_or(LayerOutput::Stream, LayerOutput::Added)),
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! Products of a pass: linear layers and vocabularies, each by whichever kernel is the fastest.
+
+use kernels::{
+    device::{
+        Buffer, DeviceError, Element, Slice,
+        matmul::{Matmul, Rival},
+    },
+    launch::{Added, Kernels, Linear, Logits, Parts, RmsNorm, Rows, Stream, Unscaled, Wide},
+};
+
+use crate::backend::cuda::{
+    layout::Activations,
+    limits::LOGIT_ROWS,
+    machine::Machine,
+    products::{Outcome, Product},
+    weights::Projection,
+};
+
+/// Parts in which the library may leave a layer of many rows: few outputs are too few tiles to keep a device busy, and its own way
+/// to split inputs adds the parts up in a kernel.
+const LIBRARY_PARTS: usize = 2;
+
+/// Rows that go into a linear layer.
+#[derive(Clone, Copy)]
+pub(in crate::backend::cuda) struct Input<'a> {
+    pub rows: Rows<'a>,
+    /// How they are scaled, if the norm ahead has left that to the layer.
+    pub unscaled: Option<Unscaled<'a>>,
+}
+
+impl<'a> From<Rows<'a>> for Input<'a> {
+    fn from(rows: Rows<'a>) -> Self {
+        Self { rows, unscaled: None }
+    }
+}
+
+/// What hidden states are multiplied with for their logits.
+#[derive(Clone, Copy)]
+pub(in crate::backend::cuda) struct Vocabulary<'a> {
+    /// `[tokens, inputs]`.
+    pub weight: &'a Buffer,
+    pub inputs: usize,
+    pub tokens: usize,
+    /// Whether somebody awaits the logits, as in [`Linear`].
+    pub awaited: Option<Slice<'a>>,
+}
+
+/// What uses the result of a layer.
+#[derive(Clone, Copy)]
+enum User<'a> {
+    /// What needs it whole.
+    Any,
+    /// The rotation, which adds up parts.
+    Rotation,
+    /// What adds it to the stream, whole or in parts; the stream, if its rows lie as those of the result.
+    Stream(Option<Slice<'a>>),
+}
+
+/// Where the result of a layer is.
+enum Place<'a> {
+    /// Where it was to go.
+    Whole,
+    /// In `work.parts`, to be added up.
+    Parts(Parts<'a>),
+    /// In the stream.
+    Stream,
+}
+
+/// Which of our own kernels streams a layer's weights.
+#[derive(Clone, Copy)]
+enum Streaming {
+    /// That of every device and of one order, alone in batch-invariant mode.
+    Ring,
+    /// For few rows, whose results are whole.
+    Few,
+    /// Of warp groups, for some rows.
+    Group,
+    /// Of warp groups, for more, dealt so.
+    Wide(Wide),
+}
+
+impl Streaming {
+    /// Whether it leaves out a layer that nobody awaits.
+    fn leaves_out(self) -> bool {
+        matches!(self, Self::Group | Self::Wide(_))
+    }
+}
+
+impl Machine {
+    /// Norms rows for the one layer that reads them, which scales them itself where that is faster, or for several readers.
+    pub(in crate::backend::cuda) fn norm_for<'a>(
+        &self,
+        work: &'a Activations,
+        norm: RmsNorm<'a>,
+        reader: Option<&Projection>,
+    ) -> Result<Input<'a>, DeviceError> {
+        let RmsNorm { out, source, rows, width, .. } = norm;
+        let Some(layer) = reader else { return self.kernels.rms_norm(norm).map(|()| out.into()) };
+        let by_wide = || matches!(self.streaming(work, [rows, layer.inputs, layer.outputs], 1), Streaming::Wide(_));
+        let leaves_scale =
+            source.is_none() && self.streams(layer, rows) && self.kernels.suits_unscaled(rows, width, by_wide());
+        let unscaled = if leaves_scale {
+            Some(self.kernels.rms_norm_unscaled(norm, work.squares.slice())?)
+        } else {
+            self.kernels.rms_norm(norm)?;
+            None
+        };
+        Ok(Input { rows: out, unscaled })
+    }
+
+    /// Adds a layer to the stream, of which `norm` says how it is normed for the one layer that reads it next, or for several.
+    pub(in crate::backend::cuda) fn add_and_norm<'a>(
+        &'a self,
+        work: &'a Activations,
+        x: Rows<'a>,
+        layer: &Projection,
+        norm: RmsNorm<'a>,
+        reader: Option<&Projection>,
+    ) -> Result<Input<'a>, DeviceError> {
+        let RmsNorm { out, stream, weight, keep, rows, width, epsilon, .. } = norm;
+        let without_space = [stream, out].into_iter().all(|rows| rows.stride == width);
+        let at_once = without_space
+            && self.kernels.suits_few_to_stream(rows, layer.inputs, layer.outputs)
+            && reader.is_some_and(|next| [layer, next].into_iter().all(|layer| self.streams(layer, rows)));
+        if at_once {
+            let to = Stream { keep, norm: weight, normed: out.at, squares: work.squares.slice(), epsilon };
+            let unscaled = self.kernels.few_to_stream(layer.linear(stream.at, x, rows), to)?;
+            return Ok(Input { rows: out, unscaled: Some(unscaled) });
+        }
+        let add = self.added(work, x, layer, stream, rows)?;
+        self.norm_for(work, RmsNorm { add, ..norm }, reader)
+    }
+
+    /// Whether our own kernel is known to compute a layer of these rows the fastest, in whatever order it likes.
+    fn streams(&self, layer: &Projection, rows: usize) -> bool {
+        let Projection { inputs, outputs, .. } = *layer;
+        let element = self.kernels.element();
+        !self.batch_invariant
+            && self.products.streams(Matmul { rows, inputs, outputs, element, result: element, most_parts: 1 })
+    }
+
+    /// Logits of rows, as many at once as there is room for.
+    pub(in crate::backend::cuda) fn over_logits(
+        &self,
+        x: Rows<'_>,
+        vocabulary: Vocabulary<'_>,
+        rows: usize,
+        work: &Activations,
+        mut use_logits: impl FnMut(usize, Logits<'_>) -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        let Vocabulary { weight, inputs, tokens, awaited } = vocabulary;
+        for start in (0..rows).step_by(LOGIT_ROWS) {
+            let count = LOGIT_ROWS.min(rows - start);
+            let x = Rows { at: x.at.range(start * x.stride * self.element_bytes()..x.at.bytes()), ..x };
+            let logits = Linear {
+                y: work.logits.slice(),
+                y_is_float: true,
+                x,
+                weight: weight.slice(),
+                bias: None,
+                rows: count,
+                inputs,
+                outputs: tokens,
+                unscaled: None,
+                awaited,
+            };
+            self.product(work, logits, User::Any)?;
+            use_logits(start, Logits { at: work.logits.slice(), stride: tokens, rows: count, vocabulary: tokens })?;
+        }
+        Ok(())
+    }
+
+    /// `y = x · weightᵀ + bias` of a layer.
+    pub(in crate::backend::cuda) fn linear(
+        &self,
+        work: &Activations,
+        y: Slice<'_>,
+        x: Rows<'_>,
+        layer: &Projection,
+        rows: usize,
+    ) -> Result<(), DeviceError> {
+        self.product(work, layer.linear(y, x, rows), User::Any).map(|_| ())
+    }
+
+    /// A linear layer for the rotation: its parts are in `work.parts`, or the result is in `y`.
+    pub(in crate::backend::cuda) fn linear_to_rotate<'a>(
+        &self,
+        work: &'a Activations,
+        y: Slice<'_>,
+        x: Input<'_>,
+        layer: &Projection,
+        rows: usize,
+    ) -> Result<Option<Parts<'a>>, DeviceError> {
+        let Input { rows: x, unscaled } = x;
+        match self.product(work, Linear { unscaled, ..layer.linear(y, x, rows) }, User::Rotation)? {
+            Place::Parts(parts) => Ok(Some(parts)),
+            Place::Whole | Place::Stream => Ok(None),
+        }
+    }
+
+    /// A linear layer whose result is added to the stream: what is yet to be added, if it has not done so itself.
+    pub(in crate::backend::cuda) fn added<'a>(
+        &self,
+        work: &'a Activations,
+        x: Rows<'_>,
+        layer: &Projection,
+        stream: Rows<'_>,
+        rows: usize,
+    ) -> Result<Option<Added<'a>>, DeviceError> {
+        let onto = (stream.stride == layer.outputs).then_some(stream.at);
+        Ok(match self.product(work, layer.linear(work.added.slice(), x, rows), User::Stream(onto))? {
+            Place::Whole => Some(Added::Rows(self.rows(&work.added, layer.outputs))),
+            Place::Parts(parts) => Some(Added::Parts(parts)),
+            Place::Stream => None,
+        })
+    }
+
+    /// `work.gated = silu(gate) · up` of a layer that yields gate and up; `work.gate_up` may be used on the way.
+    pub(in crate::backend::cuda) fn gated(
+        &self,
+        work: &Activations,
+        x: Input<'_>,
+        layer: &Projection,
+        rows: usize,
+        intermediate: usize,
+    ) -> Result<(), DeviceError> {
+        let (y, gate_up) = (work.gated.slice(), work.gate_up.slice());
+        let whole = Linear { unscaled: x.unscaled, ..layer.linear(gate_up, x.rows, rows) };
+        let activate = || self.kernels.silu_gate(y, gate_up, rows, intermediate);
+        if self.kernels.element() == Element::F32 {
+            return self.product(work, whole, User::Any).and_then(|_| activate());
+        }
+        let own = Linear { y, outputs: intermediate, ..whole };
+        let streaming = self.streaming(work, [rows, layer.inputs, layer.outputs], 1);
+        let stream = || match streaming {
+            Streaming::Group => self.kernels.linear_group_gated(own),
+            Streaming::Wide(wide) => self.kernels.linear_wide_gated(own, wide),
+            Streaming::Few | Streaming::Ring => self.kernels.linear_gated(own),
+        };
+        match self.library_or(work, whole, (streaming, &stream), &activate, User::Any)? {
+            Outcome::Stream => stream(),
+            Outcome::Done(_) | Outcome::Added => Ok(()),
+        }
+    }
+
+    /// `y = x · weightᵀ + bias`, by whichever kernel is the fastest; by those of one order in batch-invariant mode.
+    fn product<'a>(&self, work: &'a Activations, linear: Linear<'_>, user: User<'_>) -> Result<Place<'a>, DeviceError> {
+        let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
+        let streaming = self.streaming(work, [rows, inputs, outputs], Kernels::MOST_PARTS);
+        let count = match streaming {
+            Streaming::Wide(wide) => wide.parts(),
+            Streaming::Few => 1,
+            Streaming::Ring if rows > Kernels::MOST_ROWS_IN_PARTS => 1,
+            Streaming::Group => self.kernels.parts_of_group(rows, inputs, outputs),
+            Streaming::Ring => self.kernels.parts_of(inputs, outputs),
+        };
+        let parts_of = |count: usize| Parts { at: work.parts.slice(), count };
+        let parts = (count > 1 && holds(work, count, rows, outputs)).then(|| parts_of(count));
+        let most_parts = parts.map_or(1, |_| Kernels::MOST_PARTS);
+        let own = Linear { y: parts.map_or(y, |parts| parts.at), ..linear };
+        let needs_whole = matches!(user, User::Any);
+        let stream = || {
+            match (streaming, parts) {
+                (Streaming::Group, _) => self.kernels.linear_group(own, most_parts).map(|_| ())?,
+                (Streaming::Wide(wide), _) => self.kernels.linear_wide(own, wide).map(|_| ())?,
+                (Streaming::Few, _) => self.kernels.linear_few(own)?,
+                (Streaming::Ring, Some(_)) => self.kernels.linear_in_parts(own).map(|_| ())?,
+                (Streaming::Ring, None) => self.kernels.linear(own)?,
+            }
+            match parts {
+                Some(parts) if needs_whole => self.kernels.add_parts(y, y_is_float, parts, rows, outputs),
+                _ => Ok(()),
+            }
+        };
+        match self.library_or(work, linear, (streaming, &stream), &|| Ok(()), user)? {
+            Outcome::Done(1) => Ok(Place::Whole),
+            Outcome::Done(count) => Ok(Place::Parts(parts_of(count))),
+            Outcome::Added => Ok(Place::Stream),
+            Outcome::Stream => {
+                stream()?;
+                Ok(parts.filter(|_| !needs_whole).map_or(Place::Whole, Place::Parts))
+            }
+        }
+    }
+
+    /// The one of our own kernels that is the fastest for a layer, whose parts, at most `most_parts`, have room.
+    fn streaming(&self, work: &Activations, [rows, inputs, outputs]: [usize; 3], most_parts: usize) -> Streaming {
+        if self.batch_invariant {
+            return Streaming::Ring;
+        }
+        if self.kernels.suits_group(rows, inputs, outputs) {
+            return Streaming::Group;
+        }
+        if self.kernels.suits_few(rows, inputs, outputs) {
+            return Streaming::Few;
+        }
+        let fits = |wide: &Wide| wide.parts() == 1 || holds(work, wide.parts(), rows, outputs);
+        let wide = self.kernels.wide(rows, inputs, outputs, most_parts).into_iter().find(fits);
+        wide.map_or(Streaming::Ring, Streaming::Wide)
+    }
+
+    /// Runs a layer by the library if that is the fastest, with its bias and what has to follow; else, and where the streaming kernel
+    /// may leave it out, says that that is to run it. Parts are in `work.parts`.
+    fn library_or(
+        &self,
+        work: &Activations,
+        linear: Linear<'_>,
+        (streaming, stream): (Streaming, Rival<'_>),
+        follow: Rival<'_>,
+        user: User<'_>,
+    ) -> Result<Outcome, DeviceError> {
+        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, unscaled, awaited } = linear;
+        let may_leave_out = awaited.is_some() && streaming.leaves_out();
+        if self.batch_invariant || x.stride != inputs || unscaled.is_some() || may_leave_out {
+            return Ok(Outcome::Stream);
+        }
+        let element = self.kernels.element();
+        let result = if y_is_float { Element::F32 } else { element };
+        // The ring reads rows once for 128 outputs: too often where there are many.
+        let may_stream = rows <= Kernels::MOST_ROWS_IN_PARTS || matches!(streaming, Streaming::Wide(_));
+        // The library's bias is added by a kernel of its own, to a whole result that lies alone.
+        let added_to = match user {
+            User::Stream(onto) if bias.is_none() => Some(onto),
+            _ => None,
+        };
+        let may_leave_parts = added_to.is_some() && !may_stream;
+        let most_parts = if may_leave_parts && holds(work, LIBRARY_PARTS, rows, outputs) { LIBRARY_PARTS } else { 1 };
+        let matmul = Matmul { rows, inputs, outputs, element, result, most_parts };
+        let behind = || {
+            if let Some(bias) = bias {
+                self.kernels.add_bias(Rows { at: y, stride: outputs }, bias, rows, outputs)?;
+            }
+            follow()
+        };
+        let neighbour = || self.kernels.fill_random(self.products.scratch(), 1.0, 0);
+        let prepare = || self.kernels.fill_random(x.at.range(0..rows * inputs * element.bytes()), 1.0, 1);
+        let parts = if most_parts > 1 { work.parts.slice() } else { Slice::NONE };
+        // What lies in `work.normed` has been read when a layer's result is added to the stream.
+        let add = |count: usize| {
+            let own = Rows { at: y, stride: outputs };
+            let add = if count > 1 { Added::Parts(Parts { at: parts, count }) } else { Added::Rows(own) };
+            self.kernels.add_rows(self.rows(&work.normed, outputs), Some(add), None, rows, outputs)
+        };
+        let product = Product {
+            y,
+            onto: added_to.flatten(),
+            parts,
+            x: x.at,
+            w: weight,
+            stream,
+            may_stream,
+            behind_library: Some(&behind),
+            user: if most_parts > 1 { Some(&add) } else { None },
+            neighbour: &neighbour,
+            prepare: &prepare,
+        };
+        self.products.run(self.device(), matmul, product)
+    }
+}
+
+/// Whether there is room for so many parts of a result.
+fn holds(work: &Activations, parts: usize, rows: usize, outputs: usize) -> bool {
+    parts * rows * outputs * 4 <= work.parts.bytes()
+}

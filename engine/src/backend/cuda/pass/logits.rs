@@ -1,0 +1,128 @@
+//! Tokens from hidden states: what the draft proposes, what the target chooses, and what is said of these.
+
+use kernels::{
+    device::{Buffer, DeviceError, Slice},
+    launch::{Logits, LogprobRows, Proposals, Rows, SamplingState, TopK},
+};
+
+use crate::{
+    backend::cuda::{
+        layout::{Activations, RoundArrays, Sampled},
+        limits::MOST_CHOICES,
+        machine::{Machine, Pass},
+        ops::Vocabulary,
+        weights::DraftWeights,
+    },
+    spec::{TargetSpec, VocabularySource},
+};
+
+impl Machine {
+    /// The best tokens behind rows that [`draft_pass`](Self::draft_pass) or [`proposing`](Self::proposing) has left, with
+    /// log-probabilities: `[rows, topk]`.
+    pub fn propose(
+        &self,
+        draft: &DraftWeights,
+        work: &Activations,
+        x: Rows<'_>,
+        rows: usize,
+        topk: usize,
+        best: Proposals<'_>,
+    ) -> Result<(), DeviceError> {
+        let weight = match (&draft.head, draft.spec.head) {
+            (Some(own), _) => own,
+            (None, VocabularySource::Embedding) => draft.embedding.as_ref().unwrap_or(&self.target.embedding),
+            (None, _) => self.target.head(),
+        };
+        let map = draft.tokens.as_ref().map(Buffer::slice);
+        let (inputs, tokens) = (draft.spec.hidden(), draft.spec.vocabulary);
+        let vocabulary = Vocabulary { weight, inputs, tokens, awaited: None };
+        self.over_logits(x, vocabulary, rows, work, |start, logits| {
+            self.kernels.top_k_rows(TopK {
+                ids: best.ids.range(start * topk * 4..best.ids.bytes()),
+                logprobs: best.logprobs.range(start * topk * 4..best.logprobs.bytes()),
+                logits,
+                count: topk,
+                token_map: map,
+            })
+        })
+    }
+
+    /// The target's token behind each of some rows of hidden states, greedy or sampled. They may be any where nobody awaits them
+    /// (see [`Linear::awaited`](kernels::launch::Linear)).
+    pub fn choose(
+        &self,
+        work: &Activations,
+        hidden_rows: Rows<'_>,
+        rows: usize,
+        chosen: Slice<'_>,
+        sampled: Sampled<'_>,
+        awaited: Option<Slice<'_>>,
+    ) -> Result<(), DeviceError> {
+        let state = SamplingState {
+            slots: self.capacity.slots + 1,
+            temperature: self.slots.temperature.slice(),
+            top_p: self.slots.top_p.slice(),
+            top_k: self.slots.top_k.slice(),
+            min_p: self.slots.min_p.slice(),
+            seed: self.slots.seed.slice(),
+        };
+        let vocabulary = Vocabulary { awaited, ..self.target_vocabulary() };
+        self.over_logits(hidden_rows, vocabulary, rows, work, |start, logits| {
+            let chosen = from_row(chosen, start);
+            self.kernels.argmax_rows(chosen, logits)?;
+            // Leaves the rows of greedy requests alone.
+            let Sampled { slot, position } = sampled;
+            self.kernels.sample_rows(chosen, logits, from_row(slot, start), from_row(position, start), state)
+        })
+    }
+
+    /// Log-probabilities of the tokens in `arrays`, each behind its row of hidden states, for the slots that want them.
+    pub fn describe(
+        &self,
+        pass: Pass<'_>,
+        hidden_rows: Rows<'_>,
+        tokens: Slice<'_>,
+        round: &RoundArrays,
+    ) -> Result<(), DeviceError> {
+        let Pass { rows, arrays, work, .. } = pass;
+        let (all, bytes) = (round.described_rows, round.described.bytes());
+        self.over_logits(hidden_rows, self.target_vocabulary(), rows, work, |start, logits| {
+            let part = |first: usize, width: usize| (first + start * width) * 4..bytes;
+            let operands = LogprobRows {
+                logprobs: round.described.range(part(0, 1)),
+                top_ids: round.described.range(part(all, MOST_CHOICES)),
+                top_logprobs: round.described.range(part(all * (1 + MOST_CHOICES), MOST_CHOICES)),
+                count: MOST_CHOICES.min(self.target.spec.vocabulary),
+                logits,
+                rows: logits.rows,
+                row_source: None,
+                token: tokens.range(start * 4..tokens.bytes()),
+                row_slot: arrays.slot.range(start * 4..arrays.slot.bytes()),
+                logprob_count: self.slots.logprob_count.slice(),
+            };
+            self.kernels.logprob_rows(operands)
+        })
+    }
+
+    /// Logits of the target behind rows of its final hidden states, as many at once as there is room for.
+    pub fn target_logits(
+        &self,
+        work: &Activations,
+        hidden_rows: Rows<'_>,
+        rows: usize,
+        use_logits: impl FnMut(usize, Logits<'_>) -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        self.over_logits(hidden_rows, self.target_vocabulary(), rows, work, use_logits)
+    }
+
+    /// What the target multiplies its final hidden states with.
+    fn target_vocabulary(&self) -> Vocabulary<'_> {
+        let TargetSpec { hidden, vocabulary, .. } = self.target.spec;
+        Vocabulary { weight: self.target.head(), inputs: hidden, tokens: vocabulary, awaited: None }
+    }
+}
+
+/// An array of a value for each row, from a row on.
+fn from_row(values: Slice<'_>, row: usize) -> Slice<'_> {
+    values.range(row * 4..values.bytes())
+}

@@ -1,0 +1,177 @@
+//! A decoder layer.
+
+use kernels::{
+    device::Buffer,
+    launch::{ExpertsShape, ExpertsWeights},
+};
+
+use super::{Loader, Projection, experts::experts_shape};
+use crate::{
+    error::EngineError,
+    spec::{
+        AttentionSpec, AttentionTensors, ExpertsSpec, ExpertsTensors, FfnSpec, FfnTensors, GroupedQuery, LayerSpec,
+        LayerTensors,
+    },
+};
+
+/// A decoder layer.
+#[derive(Debug)]
+pub struct LayerWeights {
+    /// Width of the stream.
+    pub hidden: usize,
+    /// Added to mean squares in its norms.
+    pub epsilon: f32,
+    /// Before attention; EAGLE heads have none.
+    pub input_norm: Option<Buffer>,
+    pub attention: AttentionWeights,
+    pub post_attention_norm: Buffer,
+    pub ffn: FfnWeights,
+}
+
+/// Attention, by its kind.
+#[derive(Debug)]
+pub enum AttentionWeights {
+    Grouped(GroupedWeights),
+}
+
+/// Grouped-query attention.
+#[derive(Debug)]
+pub struct GroupedWeights {
+    pub spec: GroupedQuery,
+    /// Queries, keys, values.
+    pub qkv: Projection,
+    /// Per-head norms of queries and keys.
+    pub head_norms: Option<(Buffer, Buffer)>,
+    pub output: Projection,
+}
+
+/// A feed-forward part, by its kind.
+#[derive(Debug)]
+pub enum FfnWeights {
+    Dense(DenseWeights),
+    Experts(Box<ExpertBuffers>),
+}
+
+/// Experts, stacked, with their router.
+#[derive(Debug)]
+pub struct ExpertBuffers {
+    pub shape: ExpertsShape,
+    router: Buffer,
+    correction: Option<Buffer>,
+    gate_up: Buffer,
+    down: Buffer,
+}
+
+/// One gated block.
+#[derive(Debug)]
+pub struct DenseWeights {
+    pub intermediate: usize,
+    /// Gate, then up.
+    pub gate_up: Projection,
+    pub down: Projection,
+}
+
+impl LayerWeights {
+    /// Loads a layer of these tensors.
+    pub fn load(loader: &Loader<'_>, spec: &LayerSpec, tensors: &LayerTensors) -> Result<Self, EngineError> {
+        Ok(Self {
+            hidden: spec.hidden,
+            epsilon: spec.epsilon,
+            input_norm: loader.optional(tensors.input_norm.as_ref())?,
+            attention: AttentionWeights::load(loader, &spec.attention, &tensors.attention)?,
+            post_attention_norm: loader.tensor(&tensors.post_attention_norm)?,
+            ffn: FfnWeights::load(loader, spec, &tensors.ffn)?,
+        })
+    }
+}
+
+impl AttentionWeights {
+    fn load(loader: &Loader<'_>, spec: &AttentionSpec, tensors: &AttentionTensors) -> Result<Self, EngineError> {
+        let (AttentionSpec::Grouped(spec), AttentionTensors::Grouped(tensors)) = (spec, tensors) else {
+            return Err(not_on_a_gpu("latent attention"));
+        };
+        let norms = tensors.head_norms.as_ref();
+        Ok(Self::Grouped(GroupedWeights {
+            spec: *spec,
+            qkv: loader.rotated_projection(spec, [&tensors.query, &tensors.key, &tensors.value])?,
+            head_norms: match norms {
+                Some((query, key)) => Some((loader.rotated_norm(spec, query)?, loader.rotated_norm(spec, key)?)),
+                None => None,
+            },
+            output: loader.projection(&[&tensors.output])?,
+        }))
+    }
+
+    /// The one projection that reads the normed stream; `None`: several parts do.
+    pub fn reader(&self) -> Option<&Projection> {
+        match self {
+            Self::Grouped(grouped) => Some(&grouped.qkv),
+        }
+    }
+
+    /// The projection of what was attended, added to the stream.
+    pub fn output(&self) -> &Projection {
+        match self {
+            Self::Grouped(grouped) => &grouped.output,
+        }
+    }
+}
+
+impl FfnWeights {
+    fn load(loader: &Loader<'_>, layer: &LayerSpec, tensors: &FfnTensors) -> Result<Self, EngineError> {
+        let (spec, tensors) = match (&layer.ffn, tensors) {
+            (FfnSpec::Dense(spec), FfnTensors::Dense(tensors)) => (spec, tensors),
+            (FfnSpec::Experts(spec), FfnTensors::Experts(tensors)) => {
+                let experts = ExpertBuffers::load(loader, layer.hidden, spec, tensors)?;
+                return Ok(Self::Experts(Box::new(experts)));
+            }
+            _ => return Err(not_on_a_gpu("a feed-forward part whose tensors are those of another")),
+        };
+        Ok(Self::Dense(DenseWeights {
+            intermediate: spec.intermediate,
+            gate_up: loader.projection(&[&tensors.gate, &tensors.up])?,
+            down: loader.projection(&[&tensors.down])?,
+        }))
+    }
+
+    /// The one projection that reads the normed stream; `None`: several parts do.
+    pub fn reader(&self) -> Option<&Projection> {
+        match self {
+            Self::Dense(dense) => Some(&dense.gate_up),
+            Self::Experts(_) => None,
+        }
+    }
+}
+
+impl ExpertBuffers {
+    fn load(
+        loader: &Loader<'_>,
+        hidden: usize,
+        spec: &ExpertsSpec,
+        tensors: &ExpertsTensors,
+    ) -> Result<Self, EngineError> {
+        let shape = experts_shape(spec, hidden).map_err(|reason| not_on_a_gpu(&reason))?;
+        Ok(Self {
+            shape,
+            router: loader.tensor(&tensors.router)?,
+            correction: tensors.correction_bias.as_ref().map(|bias| loader.floats(bias)).transpose()?,
+            gate_up: loader.stacked_gate_up(&shape, tensors)?,
+            down: loader.stacked_down(&shape, tensors)?,
+        })
+    }
+
+    /// As the kernels take them.
+    pub fn weights(&self) -> ExpertsWeights<'_> {
+        ExpertsWeights {
+            router: self.router.slice(),
+            correction: self.correction.as_ref().map(Buffer::slice),
+            gate_up: self.gate_up.slice(),
+            down: self.down.slice(),
+        }
+    }
+}
+
+/// Something of a model that this backend has no kernels for.
+pub(super) fn not_on_a_gpu(what: &str) -> EngineError {
+    EngineError::Configuration(format!("{what} does not run on the GPU yet: use --device cpu"))
+}

@@ -1,0 +1,148 @@
+//! Tensors of a specification, put on a device in one element type.
+
+use std::cell::Cell;
+
+use half::{bf16, f16};
+use kernels::{
+    device::{Buffer, Device, Element, Slice},
+    launch::Kernels,
+};
+
+use super::Projection;
+use crate::{
+    checkpoint::{Tensors, Weights},
+    error::EngineError,
+    spec::{LinearTensors, TensorSpec},
+};
+
+/// Where tensors come from.
+#[derive(Clone, Copy)]
+pub enum WeightSource<'a> {
+    /// A checkpoint.
+    Checkpoint(&'a Weights),
+    /// Random values: for measuring speed, which does not depend on them.
+    Random,
+}
+
+/// Puts tensors on a device in one element type.
+pub struct Loader<'a> {
+    pub kernels: &'a Kernels,
+    source: WeightSource<'a>,
+    /// Tensors made so far: each random one gets values of its own.
+    count: Cell<u64>,
+}
+
+impl<'a> Loader<'a> {
+    /// A loader of a model's tensors.
+    pub fn new(kernels: &'a Kernels, source: WeightSource<'a>) -> Self {
+        Self { kernels, source, count: Cell::new(0) }
+    }
+
+    /// A tensor.
+    pub fn tensor(&self, tensor: &TensorSpec) -> Result<Buffer, EngineError> {
+        self.concatenated(&[tensor])
+    }
+
+    /// A tensor that may not be there.
+    pub fn optional(&self, tensor: Option<&TensorSpec>) -> Result<Option<Buffer>, EngineError> {
+        tensor.map(|tensor| self.tensor(tensor)).transpose()
+    }
+
+    /// Tensors that differ in their first dimension alone, concatenated along it.
+    pub fn concatenated(&self, tensors: &[&TensorSpec]) -> Result<Buffer, EngineError> {
+        let element = self.kernels.element();
+        let bytes = |tensor: &TensorSpec| tensor.bytes(element.bytes()) as usize;
+        let buffer = self.kernels.device().allocate(tensors.iter().map(|tensor| bytes(tensor)).sum())?;
+        let mut start = 0;
+        for tensor in tensors {
+            let end = start + bytes(tensor);
+            self.fill(buffer.range(start..end), tensor)?;
+            start = end;
+        }
+        Ok(buffer)
+    }
+
+    /// Linear layers of the same inputs as one, their outputs one after the other.
+    pub fn projection(&self, layers: &[&LinearTensors]) -> Result<Projection, EngineError> {
+        let weights: Vec<&TensorSpec> = layers.iter().map(|layer| &layer.weight).collect();
+        let biases: Option<Vec<&TensorSpec>> = layers.iter().map(|layer| layer.bias.as_ref()).collect();
+        Ok(Projection {
+            weight: self.concatenated(&weights)?,
+            bias: biases.map(|biases| self.concatenated(&biases)).transpose()?,
+            inputs: layers.first().map_or(0, |layer| layer.inputs()),
+            outputs: layers.iter().map(|layer| layer.outputs()).sum(),
+        })
+    }
+
+    /// A linear layer whose input comes with its two halves swapped.
+    pub fn with_halves_swapped(&self, layer: &LinearTensors) -> Result<Projection, EngineError> {
+        let element = self.kernels.element();
+        let projection = self.projection(&[layer])?;
+        let mut values = vec![0_u8; layer.weight.bytes(element.bytes()) as usize];
+        let device = self.kernels.device();
+        device.read(projection.weight.slice(), &mut values)?;
+        let row = layer.inputs() * element.bytes();
+        for row in values.chunks_exact_mut(row) {
+            let (left, right) = row.split_at_mut(row.len() / 2);
+            left.swap_with_slice(right);
+        }
+        device.write(projection.weight.slice(), &values)?;
+        Ok(projection)
+    }
+
+    /// Whether values are random.
+    pub fn is_random(&self) -> bool {
+        matches!(self.source, WeightSource::Random)
+    }
+
+    /// The values of a vector, as float32; zeros where they are random.
+    pub fn float_values(&self, tensor: &TensorSpec) -> Result<Vec<f32>, EngineError> {
+        match &self.source {
+            WeightSource::Checkpoint(weights) => Tensors::new(weights).vector(tensor),
+            WeightSource::Random => Ok(vec![0.0; tensor.values() as usize]),
+        }
+    }
+
+    /// Fills memory with a tensor.
+    pub fn fill(&self, to: Slice<'_>, tensor: &TensorSpec) -> Result<(), EngineError> {
+        let (device, element) = (self.kernels.device(), self.kernels.element());
+        match (&self.source, &tensor.shape[..]) {
+            (WeightSource::Checkpoint(weights), _) => {
+                let stored = Tensors::new(weights).bytes(tensor)?;
+                write(device, to, element, stored)
+            }
+            // Factors of norms, and biases.
+            (WeightSource::Random, [count]) => Ok(device.write(to, &element.encode(&vec![1.0; *count]))?),
+            (WeightSource::Random, shape) => {
+                self.count.set(self.count.get() + 1);
+                // The spread of an initialised layer: activations neither vanish nor overflow.
+                let inputs = shape.last().copied().unwrap_or(1);
+                let bound = (3.0 / inputs as f32).sqrt();
+                Ok(self.kernels.fill_random(to, bound, self.count.get())?)
+            }
+        }
+    }
+}
+
+/// Copies a tensor to the device, converted where its type is another.
+fn write(device: &Device, to: Slice<'_>, element: Element, (bytes, dtype): (&[u8], &str)) -> Result<(), EngineError> {
+    let same = matches!((element, dtype), (Element::F16, "F16") | (Element::BF16, "BF16") | (Element::F32, "F32"));
+    if same {
+        return Ok(device.write(to, bytes)?);
+    }
+    // Piece by piece: a converted copy of a large tensor needs no memory of its size.
+    const PIECE: usize = 1 << 22;
+    let width = if dtype == "F32" { 4 } else { 2 };
+    let mut start = 0;
+    for piece in bytes.chunks(PIECE * width) {
+        let values: Vec<f32> = match dtype {
+            "F16" => piece.as_chunks().0.iter().map(|bytes| f16::from_le_bytes(*bytes).to_f32()).collect(),
+            "BF16" => piece.as_chunks().0.iter().map(|bytes| bf16::from_le_bytes(*bytes).to_f32()).collect(),
+            _ => piece.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
+        };
+        let encoded = element.encode(&values);
+        device.write(to.range(start..start + encoded.len()), &encoded)?;
+        start += encoded.len();
+    }
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! Drafts: from a folder, or the target's own checkpoint, to a [`DraftSpec`].
+//!
+//! What a draft is, is decided by its tensors: names and architectures are copied around, shapes are not.
+
+mod detect;
+mod eagle;
+mod mtp;
+
+use self::detect::Kind;
+use crate::{
+    checkpoint::{Folder, Weights, read_token_map},
+    error::EngineError,
+    families::Config,
+    options::EngineOptions,
+    spec::{DraftSpec, TargetSpec, VocabularySource},
+};
+
+/// Where a draft is to come from.
+#[derive(Debug)]
+pub enum DraftFrom {
+    /// A folder of its own.
+    Folder(Folder),
+    /// The MTP layer of the target's own checkpoint.
+    Target,
+}
+
+impl DraftFrom {
+    /// What options ask for: a folder where they name one; the target's own layer where they speculate, or name an
+    /// algorithm, without one (as in SGLang); else none.
+    ///
+    /// # Errors
+    /// When the folder cannot be opened.
+    pub fn options(options: &EngineOptions) -> Result<Option<Self>, EngineError> {
+        match &options.draft_model_path {
+            Some(path) => Ok(Some(Self::Folder(Folder::open(path)?))),
+            None if options.policy.speculates() || options.algorithm.is_some() => Ok(Some(Self::Target)),
+            None => Ok(None),
+        }
+    }
+}
+
+/// The target that a draft is read for.
+#[derive(Clone, Copy, Debug)]
+pub struct DraftTarget<'a> {
+    /// Its folder.
+    pub folder: &'a Folder,
+    /// What it is.
+    pub spec: &'a TargetSpec,
+}
+
+/// Reads the draft of a folder. The options' algorithm, SGLang's name, is checked against the tensors; their token map
+/// restricts what the draft proposes.
+///
+/// # Errors
+/// When the draft is none that this engine knows, does not fit the target, or contradicts the options, or the token map
+/// cannot be read.
+pub fn read_draft(
+    folder: &Folder,
+    weights: &Weights,
+    target: DraftTarget<'_>,
+    options: &EngineOptions,
+) -> Result<DraftSpec, EngineError> {
+    let config = Config::new(folder, weights);
+    let kind = detect::kind(&config, target)?;
+    if let Some(algorithm) = &options.algorithm {
+        detect::check_algorithm(folder, &kind, algorithm)?;
+    }
+    let spec = match kind {
+        Kind::Eagle { layer } => eagle::eagle(&config, layer, target)?,
+        Kind::Eagle3 { layer } => eagle::eagle3(&config, layer, weights, target)?,
+        Kind::Mtp { family, layout } => mtp::in_folder(&config, family, layout, target)?,
+    };
+    with_token_map(spec, target, options)
+}
+
+/// Reads the MTP layer of a target's own checkpoint.
+///
+/// # Errors
+/// When it has none, or the options ask for another draft.
+pub fn read_own_draft(
+    weights: &Weights,
+    target: DraftTarget<'_>,
+    options: &EngineOptions,
+) -> Result<DraftSpec, EngineError> {
+    let algorithm = options.algorithm.as_deref().unwrap_or("NEXTN").to_ascii_uppercase();
+    if !matches!(algorithm.as_str(), "NEXTN" | "EAGLE") {
+        return Err(EngineError::Configuration(format!(
+            "--speculative-algorithm {algorithm} needs a draft: give --speculative-draft-model-path (only NEXTN and EAGLE \
+             draft with the MTP layer of the target's own checkpoint)"
+        )));
+    }
+    with_token_map(mtp::of_target(&Config::new(target.folder, weights), target)?, target, options)
+}
+
+/// Restricts a draft to the hot tokens of FR-Spec.
+fn with_token_map(spec: DraftSpec, target: DraftTarget<'_>, options: &EngineOptions) -> Result<DraftSpec, EngineError> {
+    let Some(path) = &options.token_map else { return Ok(spec) };
+    let tokens = read_token_map(path, target.spec.vocabulary)?;
+    restricted(spec, tokens)
+}
+
+/// A draft that proposes some of the target's tokens only.
+///
+/// # Errors
+/// When it brings a vocabulary of its own, as EAGLE-3 heads do.
+pub fn restricted(spec: DraftSpec, tokens: Vec<u32>) -> Result<DraftSpec, EngineError> {
+    if spec.algorithm() == "EAGLE3" || spec.head != VocabularySource::Target {
+        return Err(EngineError::Configuration(
+            "--speculative-token-map is for EAGLE-1/2 heads and MTP layers: an EAGLE-3 head brings its own map (d2t), and \
+             SGLang ignores this one; leave it out"
+                .into(),
+        ));
+    }
+    Ok(DraftSpec { vocabulary: tokens.len(), tokens: Some(tokens), ..spec })
+}

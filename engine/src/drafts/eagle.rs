@@ -1,0 +1,185 @@
+//! EAGLE-1/2 and EAGLE-3 heads.
+
+use super::DraftTarget;
+use crate::{
+    checkpoint::Weights,
+    error::EngineError,
+    families::{self, Attention, Config},
+    spec::{
+        AttentionSpec, CaptureNorms, CapturedFeatures, DraftSource, DraftSpec, DraftTensorLayout, EmbeddingSource,
+        Features, Feedback, Join, LayerSpec, LinearSpec, VocabularySource,
+    },
+};
+
+/// EAGLE-1/2: embedding and head are the target's, as in SGLang, whatever copies the head ships.
+pub fn eagle(config: &Config<'_>, layer: &str, target: DraftTarget<'_>) -> Result<DraftSpec, EngineError> {
+    families::check_activation(config)?;
+    check_one_layer(config)?;
+    let hidden = config.hidden()?;
+    if hidden != target.spec.hidden {
+        let expected = target.spec.hidden;
+        return Err(config.malformed(format!("hidden_size is {hidden}, the target's is {expected}: they must agree")));
+    }
+    Ok(DraftSpec {
+        source: DraftSource::Folder,
+        tensors: DraftTensorLayout::Eagle { layer: layer.to_owned() },
+        features: Features::Final,
+        // The key `bias` defaults to true; a checkpoint that has the tensor has a bias.
+        join: Join::Linear { bias: config.tensors.has("fc.bias") || config.fields().bias.unwrap_or(true) },
+        layer: decoder_layer(config, layer, hidden)?,
+        feedback: Feedback::Output,
+        embedding: EmbeddingSource::Target,
+        head: VocabularySource::Target,
+        vocabulary: target.spec.vocabulary,
+        tokens: None,
+    })
+}
+
+/// EAGLE-3, with what EAGLE-3.1 and vLLM's speculators add.
+pub fn eagle3(
+    config: &Config<'_>,
+    layer: &str,
+    weights: &Weights,
+    target: DraftTarget<'_>,
+) -> Result<DraftSpec, EngineError> {
+    families::check_activation(config)?;
+    check_one_layer(config)?;
+    let fields = config.fields();
+    let hidden = config.hidden()?;
+    let target_hidden = fields.target_hidden_size.unwrap_or(hidden);
+    if target_hidden != target.spec.hidden {
+        let found = target.spec.hidden;
+        return Err(config
+            .malformed(format!("the head expects a target of hidden size {target_hidden}, this target has {found}")));
+    }
+    let own_embedding = config.tensors.has("embed_tokens.weight");
+    if !own_embedding && hidden != target_hidden {
+        return Err(EngineError::MissingTensor {
+            path: config.folder().path().to_owned(),
+            tensor: "embed_tokens.weight".into(),
+            expected: vec![target.spec.vocabulary, hidden],
+        });
+    }
+    let tokens = target.spec.vocabulary;
+    let vocabulary = fields.draft_vocab_size.unwrap_or(tokens);
+    if vocabulary == 0 || vocabulary > tokens {
+        return Err(config.malformed(format!("draft_vocab_size is {vocabulary}, the target has {tokens} tokens")));
+    }
+    let whole = vocabulary == tokens;
+    let absent = !config.tensors.has("lm_head.weight") && whole;
+    let nested = fields.eagle_config.as_ref();
+    let norm_output = fields.norm_output.or(nested.and_then(|eagle| eagle.norm_output)).unwrap_or(false);
+    Ok(DraftSpec {
+        source: DraftSource::Folder,
+        tensors: DraftTensorLayout::Eagle3 { layer: layer.to_owned() },
+        features: features(config, hidden, target)?,
+        join: Join::NormedIntoAttention { residual_is_normed: fields.norm_before_residual.unwrap_or(false) },
+        layer: decoder_layer(config, layer, 2 * hidden)?,
+        feedback: if norm_output { Feedback::Normed } else { Feedback::NormedForTokens },
+        embedding: if own_embedding { EmbeddingSource::Own } else { EmbeddingSource::Target },
+        head: match (absent, fields.tie_word_embeddings) {
+            (true, Some(true)) => VocabularySource::Embedding,
+            (true, _) if hidden == target_hidden => VocabularySource::Target,
+            _ => VocabularySource::Own,
+        },
+        vocabulary,
+        tokens: if whole { None } else { Some(hot_tokens(config, weights, vocabulary, tokens)?) },
+    })
+}
+
+/// The head's one layer, whose attention reads `input` values. It is Llama's whatever the target is; a bias is there where
+/// its tensor is, since `attention_bias` is often copied from the target.
+fn decoder_layer(config: &Config<'_>, prefix: &str, input: usize) -> Result<LayerSpec, EngineError> {
+    Ok(LayerSpec {
+        hidden: config.hidden()?,
+        epsilon: config.epsilon()?,
+        input_norm: false,
+        attention: AttentionSpec::Grouped(config.attention(prefix, Attention::BY_TENSORS, input)?),
+        ffn: config.dense(prefix)?,
+    })
+}
+
+fn check_one_layer(config: &Config<'_>) -> Result<(), EngineError> {
+    let more = config.fields().num_hidden_layers.is_some_and(|layers| layers > 1)
+        || config.tensors.all().any(|name| name.starts_with("layers.1."));
+    if more {
+        return Err(config.unsupported("a draft head of several decoder layers", "supported are heads of one layer"));
+    }
+    Ok(())
+}
+
+/// What an EAGLE-3 head sees of the target.
+fn features(config: &Config<'_>, hidden: usize, target: DraftTarget<'_>) -> Result<Features, EngineError> {
+    let fields = config.fields();
+    let nested = fields.eagle_config.clone().unwrap_or_default();
+    let width = target.spec.hidden;
+    if nested.use_aux_hidden_state == Some(false) {
+        // The final state takes the place of the reduced features: there is no `fc`.
+        return if width == hidden {
+            Ok(Features::Final)
+        } else {
+            Err(config.unsupported(
+                format!("a head of width {hidden} on the final state of a target of width {width}"),
+                "with eagle_config.use_aux_hidden_state = false the two have to be as wide",
+            ))
+        };
+    }
+    let at = captured(config, target)?;
+    let joined = fields.norm_before_fc.or(nested.norm_before_fc).unwrap_or(false);
+    let each = fields.fc_norm.or(nested.fc_norm).or(fields.use_aux_norm).unwrap_or(false);
+    let norms = CaptureNorms {
+        joined: joined || config.tensors.has("input_norm.weight"),
+        each: each || config.tensors.has("fc_norm.0.weight"),
+    };
+    // The other way round than in EAGLE-1/2: the key `bias` defaults to false.
+    let bias = config.tensors.has("fc.bias") || fields.bias.unwrap_or(false);
+    // One feature as wide as the head enters as it is (SGLang's llama_eagle3.py).
+    let alone = at.len() == 1 && width == hidden && !config.tensors.has("fc.weight");
+    Ok(Features::Captured(CapturedFeatures { at, width, norms, fc: (!alone).then_some(LinearSpec { bias }) }))
+}
+
+/// The captured layers, as places where the residual stream enters. What ids in `eagle_config` mean is up to the target's
+/// family; beside it vLLM's speculators name layers by their entry; the default is {2, L/2, L − 3} on entry.
+fn captured(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Vec<usize>, EngineError> {
+    const NAME: &str = "eagle_aux_hidden_state_layer_ids";
+    let fields = config.fields();
+    let layers = target.spec.layers.len();
+    // What decides which layers the head gets is not left out like other odd fields.
+    if let Some(name) = fields.unread.iter().find(|name| name.starts_with("eagle_")) {
+        return Err(config.malformed(format!("{name} cannot be read (layer ids are a list of numbers from 0 on)")));
+    }
+    let by_family = fields.eagle_config.as_ref().and_then(|eagle| eagle.eagle_aux_hidden_state_layer_ids.as_ref());
+    let by_entry = fields.eagle_aux_hidden_state_layer_ids.as_ref();
+    let places: Vec<usize> = match (by_family, by_entry) {
+        (Some(ids), _) => families::family(target.folder)?.captured_ids.entries(ids),
+        (None, Some(ids)) => ids.clone(),
+        (None, None) if layers >= 4 => vec![2, layers / 2, layers - 3],
+        (None, None) => {
+            return Err(config.malformed(format!(
+                "a target of {layers} layers has no default layers to capture: set eagle_config.{NAME}"
+            )));
+        }
+    };
+    if places.is_empty() {
+        return Err(config.malformed(format!("{NAME} is empty, expected a layer or more")));
+    }
+    if places.iter().any(|place| *place > layers) {
+        let ids = by_family.or(by_entry).into_iter().flatten().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        return Err(config.malformed(format!("{NAME} [{ids}] names layers that a target of {layers} layers lacks")));
+    }
+    Ok(places)
+}
+
+/// The target tokens of the draft's: d2t holds offsets, the target's token is the draft's plus its entry.
+fn hot_tokens(config: &Config<'_>, weights: &Weights, rows: usize, vocabulary: usize) -> Result<Vec<u32>, EngineError> {
+    let name = ["d2t", "model.d2t"].into_iter().find(|name| weights.shape(name).is_some()).unwrap_or("d2t");
+    let offsets = weights.integers(name, rows)?;
+    let tokens = offsets.iter().enumerate().map(|(draft, offset)| {
+        let token = (draft as i64).checked_add(*offset).filter(|token| (0..vocabulary as i64).contains(token));
+        token.map(|token| token as u32).ok_or_else(|| EngineError::Malformed {
+            path: config.folder().path().to_owned(),
+            reason: format!("d2t[{draft}] = {offset} leads outside the target's {vocabulary} tokens"),
+        })
+    });
+    tokens.collect()
+}

@@ -1,0 +1,79 @@
+//! MTP layers: one decoder layer behind the projection of an embedding and the target's final state, used for every step of
+//! a draft.
+//!
+//! Embedding and head are the target's, as in SGLang, whatever copies the checkpoint has. What enters the next step is the
+//! state behind the layer's final norm: SGLang's choice for all of these families, and vLLM's for all but GLM.
+
+use super::DraftTarget;
+use crate::{
+    error::EngineError,
+    families::{self, Config, MtpFamily},
+    spec::{DraftSource, DraftSpec, DraftTensorLayout, EmbeddingSource, Features, Feedback, VocabularySource},
+};
+
+/// The MTP layer of the target's own checkpoint.
+pub fn of_target(config: &Config<'_>, target: DraftTarget<'_>) -> Result<DraftSpec, EngineError> {
+    let layers = target.spec.layers.len();
+    let Some(mtp) = &families::family(target.folder)?.mtp else {
+        return Err(EngineError::Configuration(format!(
+            "speculation needs a draft: {} has no MTP layer; give --speculative-draft-model-path, or leave the tree shape \
+             out",
+            target.folder.path().display()
+        )));
+    };
+    let layout = (mtp.layouts)(layers).into_iter().next();
+    let Some(layout) = layout.filter(|layout| config.tensors.has(&layout.projection())) else {
+        let announced = config.fields().mtp_layers().unwrap_or_default();
+        return Err(EngineError::Configuration(format!(
+            "speculation needs a draft, and the tensors of an MTP layer are not in {} (its config.json announces {announced}; \
+             exporters and quantisers often leave them out): use a checkpoint that has them, or give \
+             --speculative-draft-model-path",
+            target.folder.path().display()
+        )));
+    };
+    read(config, mtp, layout, DraftSource::Target, target)
+}
+
+/// The MTP layer of a folder of its own, or of a copy of the whole target.
+pub fn in_folder(
+    config: &Config<'_>,
+    family: &MtpFamily,
+    layout: DraftTensorLayout,
+    target: DraftTarget<'_>,
+) -> Result<DraftSpec, EngineError> {
+    families::check_settings(config)?;
+    let hidden = config.hidden()?;
+    if hidden != target.spec.hidden {
+        let expected = target.spec.hidden;
+        return Err(config.malformed(format!("hidden_size is {hidden}, the target's is {expected}: they must agree")));
+    }
+    read(config, family, layout, DraftSource::Folder, target)
+}
+
+fn read(
+    config: &Config<'_>,
+    family: &MtpFamily,
+    layout: DraftTensorLayout,
+    source: DraftSource,
+    target: DraftTarget<'_>,
+) -> Result<DraftSpec, EngineError> {
+    let layers = config.fields().mtp_layers().unwrap_or(1);
+    if layers > 1 {
+        return Err(config.unsupported(
+            format!("{layers} MTP layers, a step of the draft each"),
+            "supported is one MTP layer that is used for every step",
+        ));
+    }
+    Ok(DraftSpec {
+        source,
+        features: Features::Final,
+        join: family.join,
+        layer: (family.layer)(config, &layout.layer_prefix())?,
+        tensors: layout,
+        feedback: Feedback::Normed,
+        embedding: EmbeddingSource::Target,
+        head: VocabularySource::Target,
+        vocabulary: target.spec.vocabulary,
+        tokens: None,
+    })
+}

@@ -1,0 +1,114 @@
+//! Model families: from a config.json and the names of its tensors to a [`TargetSpec`].
+//!
+//! One family, one file; the registry is by architecture. A setting that would change what the tensors mean and that a
+//! family does not read is refused ([`settings`]), and so is a tensor that nothing would read ([`unread`]): a model that is
+//! read in part runs, and talks nonsense.
+
+mod config;
+mod dense;
+mod glm4_moe;
+mod mimo;
+mod qwen3_moe;
+mod rope;
+mod settings;
+mod unread;
+
+use crate::{
+    checkpoint::{Folder, Weights},
+    error::EngineError,
+    spec::{DraftTensorLayout, Join, LayerSpec, TargetSpec},
+};
+
+pub(crate) use self::{
+    config::{Attention, Config},
+    settings::{check as check_settings, check_activation},
+};
+
+/// A family: how its checkpoints are read.
+#[derive(Debug)]
+pub struct Family {
+    /// The names in `architectures` of config.json.
+    pub architectures: &'static [&'static str],
+    /// Reads a target.
+    target: fn(&Config<'_>) -> Result<TargetSpec, EngineError>,
+    /// Its MTP layer, where the family has one.
+    pub mtp: Option<MtpFamily>,
+    /// How EAGLE-3 heads for this family count the target's layers.
+    pub captured_ids: CapturedIds,
+}
+
+/// How a family's MTP layer is laid out.
+#[derive(Debug)]
+pub struct MtpFamily {
+    /// How its tensors are named in a checkpoint of this many layers: first in the target's own checkpoint, then in
+    /// folders that hold nothing else.
+    pub layouts: fn(usize) -> Vec<DraftTensorLayout>,
+    /// Reads its decoder layer under a prefix.
+    pub layer: fn(&Config<'_>, &str) -> Result<LayerSpec, EngineError>,
+    /// How embedding and hidden state are joined.
+    pub join: Join,
+}
+
+/// What the ids of `eagle_config.eagle_aux_hidden_state_layer_ids` mean, which is up to the target's family (SGLang's
+/// `set_eagle3_layers_to_capture`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CapturedIds {
+    /// The layer whose output is captured: the stream on entry to the next one.
+    Outputs,
+}
+
+impl CapturedIds {
+    /// The layers on whose entry the stream is captured.
+    pub fn entries(self, ids: &[usize]) -> Vec<usize> {
+        match self {
+            Self::Outputs => ids.iter().map(|id| id.saturating_add(1)).collect(),
+        }
+    }
+}
+
+static FAMILIES: [&Family; 6] =
+    [&dense::LLAMA, &dense::QWEN2, &dense::QWEN3, &qwen3_moe::FAMILY, &glm4_moe::FAMILY, &mimo::FAMILY];
+
+/// The family of a checkpoint.
+///
+/// # Errors
+/// When it is none of the supported ones.
+pub fn family(folder: &Folder) -> Result<&'static Family, EngineError> {
+    let architecture = folder.config.architecture().unwrap_or("none");
+    let supported = || FAMILIES.iter().flat_map(|family| family.architectures);
+    let found = FAMILIES.iter().find(|family| family.architectures.contains(&architecture));
+    found.copied().ok_or_else(|| EngineError::Unsupported {
+        path: folder.path().to_owned(),
+        feature: format!("the architecture {architecture}"),
+        hint: format!("supported are {}", supported().copied().collect::<Vec<_>>().join(", ")),
+    })
+}
+
+/// Reads and checks what a target is.
+///
+/// # Errors
+/// When the architecture or a setting is not supported, or the tensors contradict the configuration.
+pub fn read_target(folder: &Folder, weights: &Weights) -> Result<TargetSpec, EngineError> {
+    let family = family(folder)?;
+    let config = Config::new(folder, weights);
+    settings::check(&config)?;
+    let spec = (family.target)(&config)?;
+    unread::check(&config, family, &spec)?;
+    Ok(spec)
+}
+
+/// The MTP layer that a draft's folder holds, for a target of this many layers: the family and where it is. Told by the
+/// tensors; of families of one layout the folder's architecture tells which.
+pub(crate) fn mtp_family(config: &Config<'_>, layers: usize) -> Option<(&'static MtpFamily, DraftTensorLayout)> {
+    let own = config.fields().num_hidden_layers.unwrap_or(layers);
+    let architecture = config.fields().architecture().unwrap_or_default();
+    let of = |family: &&'static Family| {
+        let mtp = family.mtp.as_ref()?;
+        let layouts = (mtp.layouts)(own).into_iter().chain((mtp.layouts)(layers));
+        let layout = layouts.into_iter().find(|layout| config.tensors.has(&layout.projection()))?;
+        Some((mtp, layout))
+    };
+    // `Glm4MoeForCausalLMNextN` is SGLang's name of the draft of `Glm4MoeForCausalLM`.
+    let named = |family: &&&'static Family| family.architectures.iter().any(|name| architecture.starts_with(name));
+    FAMILIES.iter().filter(named).chain(&FAMILIES).find_map(of)
+}

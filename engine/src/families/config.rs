@@ -1,0 +1,216 @@
+//! A config.json as families read it: sizes that are checked, attention by settings and tensors, errors that name the file.
+
+use schemas::model::ModelConfig;
+
+use super::rope;
+use crate::{
+    checkpoint::{Folder, Tensors, Weights},
+    error::EngineError,
+    spec::{AttentionSpec, DenseSpec, ExpertsSpec, FfnSpec, GroupedQuery, LayerSpec, RouterSpec, TargetSpec},
+};
+
+/// A checkpoint whose configuration is being read.
+#[derive(Clone, Copy, Debug)]
+pub struct Config<'a> {
+    folder: &'a Folder,
+    /// Its tensors.
+    pub tensors: Tensors<'a>,
+}
+
+/// What a family says of its layers, whatever is in the file.
+#[derive(Clone, Copy, Debug)]
+pub struct Attention {
+    /// Whether query, key and value projections always have biases.
+    pub qkv_bias: bool,
+    /// Whether `attention_bias` in the file is believed; if not, biases are where their tensors are.
+    pub bias_setting: bool,
+    /// Whether queries and keys are normed head by head; `None`: where the checkpoint has the norms.
+    pub head_norms: Option<bool>,
+    /// The rotated share of a head where the file does not give one.
+    pub rotated: f64,
+}
+
+impl Attention {
+    /// Llama's: biases and norms where the checkpoint has them, whole heads rotated.
+    pub const PLAIN: Self = Self { qkv_bias: false, bias_setting: true, head_norms: None, rotated: 1.0 };
+
+    /// What the tensors say, whatever is in the file.
+    pub const BY_TENSORS: Self = Self { bias_setting: false, ..Self::PLAIN };
+}
+
+impl<'a> Config<'a> {
+    /// Of a folder with these tensors.
+    pub fn new(folder: &'a Folder, weights: &'a Weights) -> Self {
+        Self { folder, tensors: Tensors::new(weights) }
+    }
+
+    /// The fields.
+    pub fn fields(&self) -> &'a ModelConfig {
+        &self.folder.config
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &'a Folder {
+        self.folder
+    }
+
+    /// A size that the file must give.
+    pub fn size(&self, value: Option<usize>, name: &str) -> Result<usize, EngineError> {
+        // A bound that no published model comes near keeps products of sizes from overflowing.
+        const LARGEST: usize = 1 << 24;
+        match value {
+            Some(value) if (1..=LARGEST).contains(&value) => Ok(value),
+            Some(value) => Err(self.malformed(format!("{name} is {value}, expected 1 to {LARGEST}"))),
+            None => Err(self.malformed(format!("{name} is missing"))),
+        }
+    }
+
+    /// Width of the stream.
+    pub fn hidden(&self) -> Result<usize, EngineError> {
+        self.size(self.fields().hidden_size, "hidden_size")
+    }
+
+    /// Added to mean squares in norms.
+    pub fn epsilon(&self) -> Result<f32, EngineError> {
+        match self.fields().rms_norm_eps.unwrap_or(1e-6) {
+            epsilon if epsilon >= 0.0 && epsilon.is_finite() => Ok(epsilon as f32),
+            epsilon => Err(self.malformed(format!("rms_norm_eps is {epsilon}, expected a number from 0 on"))),
+        }
+    }
+
+    /// A target of layers that a family reads one by one, each under its prefix.
+    pub fn target(
+        &self,
+        layer: impl Fn(usize, &str) -> Result<LayerSpec, EngineError>,
+    ) -> Result<TargetSpec, EngineError> {
+        let layers = self.size(self.fields().num_hidden_layers, "num_hidden_layers")?;
+        let hidden = self.hidden()?;
+        let layer = |at| {
+            let prefix = TargetSpec::layer_prefix(at);
+            // As many layers as the file says are described only if they are there.
+            self.tensors.expect(&format!("{prefix}.input_layernorm.weight"), &[hidden])?;
+            layer(at, &prefix)
+        };
+        Ok(TargetSpec {
+            hidden,
+            vocabulary: self.size(self.fields().vocab_size, "vocab_size")?,
+            tied: match self.fields().tie_word_embeddings {
+                Some(tied) => tied,
+                // Some exporters leave the flag out and the tensor too.
+                None => !self.tensors.has("lm_head.weight"),
+            },
+            epsilon: self.epsilon()?,
+            layers: (0..layers).map(layer).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Experts of a layer. What a file says of their number is not believed before its router has as many rows.
+    pub fn experts(&self, prefix: &str, spec: &ExpertsSpec) -> Result<FfnSpec, EngineError> {
+        let (router, hidden) = (format!("{prefix}.mlp.gate.weight"), self.hidden()?);
+        self.tensors.expect(&router, &[spec.experts, hidden])?;
+        Ok(FfnSpec::Experts(spec.clone()))
+    }
+
+    /// Checks that rows find their experts.
+    pub fn check_router(&self, spec: &ExpertsSpec) -> Result<(), EngineError> {
+        if spec.router().fits(spec.experts) {
+            return Ok(());
+        }
+        let RouterSpec { groups, groups_kept, .. } = spec.router;
+        let (experts, per_token) = (spec.experts, spec.per_token);
+        Err(self.malformed(format!(
+            "{per_token} experts a token cannot be chosen from {groups_kept} of {groups} groups of {experts} experts"
+        )))
+    }
+
+    /// Refuses a setting of another value than the one that a family's tensors are made for.
+    pub fn expect_setting(&self, name: &str, found: Option<&str>, expected: &str) -> Result<(), EngineError> {
+        match found {
+            Some(found) if found != expected => {
+                Err(self.unsupported(format!("{name} = {found}"), format!("supported is {expected}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A layer as Llama lays it out, with a family's attention and some feed-forward part.
+    pub fn layer(&self, prefix: &str, attention: Attention, ffn: FfnSpec) -> Result<LayerSpec, EngineError> {
+        let hidden = self.hidden()?;
+        Ok(LayerSpec {
+            hidden,
+            epsilon: self.epsilon()?,
+            input_norm: true,
+            attention: AttentionSpec::Grouped(self.attention(prefix, attention, hidden)?),
+            ffn,
+        })
+    }
+
+    /// Attention of a layer that reads `input` values.
+    pub fn attention(&self, prefix: &str, family: Attention, input: usize) -> Result<GroupedQuery, EngineError> {
+        let fields = self.fields();
+        let (heads, key_value_heads, head_dim) = self.heads()?;
+        let has = |name: &str| self.tensors.has(&format!("{prefix}.self_attn.{name}"));
+        let any = |names: &[&str]| names.iter().any(|name| has(name));
+        // Where one of several is there, all have to be: the reader of tensors names what is missing.
+        let qkv_bias = any(&["q_proj.bias", "k_proj.bias", "v_proj.bias"]);
+        let head_norms = any(&["q_norm.weight", "k_norm.weight"]);
+        let setting = fields.attention_bias.filter(|_| family.bias_setting);
+        if setting == Some(false) && qkv_bias && !family.qkv_bias {
+            return Err(self.malformed(format!("attention_bias is false, but {prefix}.self_attn has biases")));
+        }
+        if family.head_norms == Some(false) && head_norms {
+            return Err(
+                self.malformed(format!("asks for no norms of queries and keys, but {prefix}.self_attn has them"))
+            );
+        }
+        Ok(GroupedQuery {
+            input,
+            output: self.hidden()?,
+            heads,
+            key_value_heads,
+            head_dim,
+            qkv_bias: qkv_bias || family.qkv_bias || setting == Some(true),
+            output_bias: has("o_proj.bias"),
+            head_norms: head_norms || family.head_norms == Some(true),
+            rope: rope::read(self, head_dim, family.rotated)?,
+        })
+    }
+
+    /// A dense feed-forward part under a prefix, with biases where file or configuration have them.
+    pub fn dense(&self, prefix: &str) -> Result<FfnSpec, EngineError> {
+        let intermediate = self.size(self.fields().intermediate_size, "intermediate_size")?;
+        let names = ["gate_proj", "up_proj", "down_proj"];
+        let bias = names.iter().any(|name| self.tensors.has(&format!("{prefix}.mlp.{name}.bias")));
+        Ok(FfnSpec::Dense(DenseSpec { intermediate, bias: bias || self.fields().mlp_bias == Some(true) }))
+    }
+
+    /// Query heads, key/value heads and dimensions of a head.
+    fn heads(&self) -> Result<(usize, usize, usize), EngineError> {
+        let fields = self.fields();
+        let heads = self.size(fields.num_attention_heads, "num_attention_heads")?;
+        let key_value_heads = fields.num_key_value_heads.unwrap_or(heads);
+        if key_value_heads == 0 || !heads.is_multiple_of(key_value_heads) {
+            return Err(
+                self.malformed(format!("{heads} query heads are no multiple of {key_value_heads} key/value heads"))
+            );
+        }
+        let head_dim = match fields.head_dim {
+            Some(_) => self.size(fields.head_dim, "head_dim")?,
+            None => self.hidden()? / heads,
+        };
+        if head_dim == 0 || !head_dim.is_multiple_of(2) {
+            return Err(self.malformed(format!("head_dim is {head_dim}, expected an even number")));
+        }
+        Ok((heads, key_value_heads, head_dim))
+    }
+
+    /// A config.json that contradicts itself or the tensors.
+    pub fn malformed(&self, reason: String) -> EngineError {
+        EngineError::Malformed { path: self.folder.path().join("config.json"), reason }
+    }
+
+    /// Something that this engine does not do.
+    pub fn unsupported(&self, feature: impl Into<String>, hint: impl Into<String>) -> EngineError {
+        EngineError::Unsupported { path: self.folder.path().to_owned(), feature: feature.into(), hint: hint.into() }
+    }
+}

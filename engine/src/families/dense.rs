@@ -1,0 +1,33 @@
+//! Dense families: Llama, Mistral, Qwen2 (and 2.5), Qwen3. They differ in biases, in norms of queries and keys, and in what
+//! a sliding window means (see [`settings`](super::settings)).
+
+use super::{CapturedIds, Config, Family, config::Attention};
+use crate::{error::EngineError, spec::TargetSpec};
+
+/// Llama 2 to 3.3, Mistral.
+pub static LLAMA: Family = Family {
+    architectures: &["LlamaForCausalLM", "MistralForCausalLM"],
+    target: |config| read(config, Attention::PLAIN),
+    mtp: None,
+    captured_ids: CapturedIds::Outputs,
+};
+
+/// Qwen2, Qwen2.5.
+pub static QWEN2: Family = Family {
+    architectures: &["Qwen2ForCausalLM"],
+    target: |config| read(config, Attention { qkv_bias: true, ..Attention::PLAIN }),
+    mtp: None,
+    captured_ids: CapturedIds::Outputs,
+};
+
+/// Qwen3, dense.
+pub static QWEN3: Family = Family {
+    architectures: &["Qwen3ForCausalLM"],
+    target: |config| read(config, Attention { head_norms: Some(true), ..Attention::PLAIN }),
+    mtp: None,
+    captured_ids: CapturedIds::Outputs,
+};
+
+fn read(config: &Config<'_>, attention: Attention) -> Result<TargetSpec, EngineError> {
+    config.target(|_, prefix| config.layer(prefix, attention, config.dense(prefix)?))
+}

@@ -1,0 +1,25 @@
+//! MiMo-7B: Qwen2's layers, and an MTP layer beside them that joins the hidden state first.
+
+use super::{CapturedIds, Config, Family, MtpFamily, config::Attention};
+use crate::{
+    error::EngineError,
+    spec::{DraftTensorLayout, Join, LayerSpec},
+};
+
+/// Base, SFT, RL, RL-Zero, RL-0530.
+pub static FAMILY: Family = Family {
+    architectures: &["MiMoForCausalLM"],
+    target: |config| config.target(|_, prefix| layer(config, prefix)),
+    mtp: Some(MtpFamily {
+        layouts: |_| vec![DraftTensorLayout::Mimo { prefix: "model.mtp_layers.0".into() }],
+        layer,
+        // Both SGLang and vLLM leave out the embedding of the first position.
+        join: Join::NormedLinear { hidden_first: true, zero_first_embedding: true },
+    }),
+    captured_ids: CapturedIds::Outputs,
+};
+
+fn layer(config: &Config<'_>, prefix: &str) -> Result<LayerSpec, EngineError> {
+    let attention = Attention { qkv_bias: true, ..Attention::PLAIN };
+    config.layer(prefix, attention, config.dense(prefix)?)
+}

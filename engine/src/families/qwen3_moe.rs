@@ -1,0 +1,51 @@
+//! Qwen3-MoE: Qwen3's attention; a softmax router over experts, of which none is shared.
+
+use super::{CapturedIds, Config, Family, config::Attention};
+use crate::{
+    error::EngineError,
+    spec::{ExpertsSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec},
+};
+
+/// 30B-A3B, 235B-A22B, Coder.
+pub static FAMILY: Family =
+    Family { architectures: &["Qwen3MoeForCausalLM"], target: read, mtp: None, captured_ids: CapturedIds::Outputs };
+
+fn read(config: &Config<'_>) -> Result<TargetSpec, EngineError> {
+    let fields = config.fields();
+    let experts = experts(config)?;
+    let step = fields.decoder_sparse_step.unwrap_or(1);
+    if step == 0 {
+        return Err(config.malformed("decoder_sparse_step is 0, expected 1 or more".into()));
+    }
+    let dense_layers = fields.mlp_only_layers.as_deref().unwrap_or_default();
+    let attention = Attention { head_norms: Some(true), ..Attention::PLAIN };
+    config.target(|at, prefix| {
+        let dense = dense_layers.contains(&at) || !(at + 1).is_multiple_of(step);
+        let ffn = if dense { config.dense(prefix)? } else { config.experts(prefix, &experts)? };
+        config.layer(prefix, attention, ffn)
+    })
+}
+
+fn experts(config: &Config<'_>) -> Result<ExpertsSpec, EngineError> {
+    let fields = config.fields();
+    config.expect_setting("scoring_func", fields.scoring_func.as_deref(), "softmax")?;
+    config.expect_setting("topk_method", fields.topk_method.as_deref(), "greedy")?;
+    let spec = ExpertsSpec {
+        router: RouterSpec {
+            score: RouterScore::Softmax,
+            logits: RouterPrecision::Model,
+            // Absent means false in the published code, though every published file says true.
+            renormalise: (fields.norm_topk_prob == Some(true)).then_some(0.0),
+            correction_bias: false,
+            groups: 1,
+            groups_kept: 1,
+            scaling: 1.0,
+        },
+        experts: config.size(fields.routed_experts(), "num_experts")?,
+        per_token: config.size(fields.num_experts_per_tok, "num_experts_per_tok")?,
+        intermediate: config.size(fields.moe_intermediate_size, "moe_intermediate_size")?,
+        shared: None,
+    };
+    config.check_router(&spec)?;
+    Ok(spec)
+}

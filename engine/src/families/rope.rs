@@ -1,0 +1,77 @@
+//! The rotation that a config.json asks for.
+
+use kernels::reference::{Pairing, RopeScaling};
+use schemas::model::RopeScaling as Parameters;
+
+use super::Config;
+use crate::{error::EngineError, spec::RopeSpec};
+
+/// Reads `rope_theta` and `rope_scaling`, or `rope_parameters` of transformers 5, as the linter reads them. `share` is the
+/// rotated share of a head where neither `partial_rotary_factor` is given.
+///
+/// # Errors
+/// When the kind is none of default, linear, llama3, yarn, or one of its numbers is missing or makes no sense.
+pub fn read(config: &Config<'_>, head_dim: usize, share: f64) -> Result<RopeSpec, EngineError> {
+    let fields = config.fields();
+    let (theta, parameters) = fields.effective_rope();
+    if !(theta > 0.0 && theta.is_finite()) {
+        return Err(config.malformed(format!("rope_theta is {theta}, expected a number above 0")));
+    }
+    let inner = fields.rope_parameters.as_ref().or(fields.rope_scaling.as_ref());
+    let share = inner.and_then(|rope| rope.partial_rotary_factor).or(fields.partial_rotary_factor).unwrap_or(share);
+    let dims = (head_dim as f64 * share) as usize;
+    if !(share > 0.0 && share <= 1.0) || dims == 0 || !dims.is_multiple_of(2) {
+        return Err(config.malformed(format!(
+            "partial_rotary_factor is {share}: of heads of {head_dim} dimensions an even number has to be rotated"
+        )));
+    }
+    let scaling = parameters.map_or(Ok(RopeScaling::None), |parameters| scaling(config, parameters))?;
+    Ok(RopeSpec { dims, pairing: Pairing::Halves, theta: theta as f32, scaling })
+}
+
+fn scaling(config: &Config<'_>, parameters: &Parameters) -> Result<RopeScaling, EngineError> {
+    let kind = parameters.name().unwrap_or("default");
+    let number = |value: Option<f64>, name: &str| match value {
+        Some(value) if value > 0.0 && value.is_finite() => Ok(value as f32),
+        Some(value) => {
+            Err(config.malformed(format!("rope_scaling of type {kind}: {name} is {value}, expected a number above 0")))
+        }
+        None => Err(config.malformed(format!("rope_scaling of type {kind} has no {name}"))),
+    };
+    let original = |fallback: Option<usize>| {
+        let length = parameters.original_max_position_embeddings.or(fallback).map(|length| length as f64);
+        number(length, "original_max_position_embeddings")
+    };
+    Ok(match kind {
+        "default" => RopeScaling::None,
+        "linear" => RopeScaling::Linear { factor: number(parameters.factor, "factor")? },
+        "llama3" => RopeScaling::Llama3 {
+            factor: number(parameters.factor, "factor")?,
+            low_frequency_factor: number(parameters.low_freq_factor, "low_freq_factor")?,
+            high_frequency_factor: number(parameters.high_freq_factor, "high_freq_factor")?,
+            original: original(None)?,
+        },
+        "yarn" => {
+            let factor = number(parameters.factor, "factor")?;
+            let scale = |weight: f64| if factor > 1.0 { 0.1 * weight as f32 * factor.ln() + 1.0 } else { 1.0 };
+            let attention_factor = match (parameters.attention_factor, parameters.mscale, parameters.mscale_all_dim) {
+                (Some(given), _, _) => given as f32,
+                (None, Some(mscale), Some(all)) if all != 0.0 => scale(mscale) / scale(all),
+                _ => scale(1.0),
+            };
+            RopeScaling::Yarn {
+                factor,
+                original: original(config.fields().max_position_embeddings)?,
+                beta_fast: parameters.beta_fast.unwrap_or(32.0) as f32,
+                beta_slow: parameters.beta_slow.unwrap_or(1.0) as f32,
+                attention_factor,
+            }
+        }
+        other => {
+            return Err(config.unsupported(
+                format!("rope_scaling of type {other}"),
+                "supported are default, linear, llama3 and yarn",
+            ));
+        }
+    })
+}

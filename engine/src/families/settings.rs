@@ -1,0 +1,214 @@
+//! Settings that no family here reads and that would change what the tensors mean: refused unless they say that they change
+//! nothing.
+//!
+//! What families read, beside the sizes: `architectures`, `hidden_act`, `rms_norm_eps`, `tie_word_embeddings`,
+//! `attention_bias`, `mlp_bias`, `head_dim`, `rope_theta`, `rope_scaling`, `rope_parameters`, `partial_rotary_factor`,
+//! `sliding_window` with its switches, and for experts `norm_topk_prob`, `routed_scaling_factor`, `scoring_func`,
+//! `topk_method`, `n_group`, `topk_group`, `first_k_dense_replace`, `decoder_sparse_step`, `mlp_only_layers`,
+//! `n_shared_experts`, `use_qk_norm` and the number of MTP layers. Anything else is taken for words about training or
+//! serving, unless it is listed here. What no list can foresee leaves tensors that nothing reads, which
+//! [`unread`](super::unread) refuses.
+
+use serde_json::Value as Json;
+
+use super::Config;
+use crate::error::EngineError;
+
+/// The value of a setting that changes nothing, beside its absence.
+#[derive(Clone, Copy, Debug)]
+enum Neutral {
+    /// False, zero, null or an empty list.
+    Off,
+    /// A factor of one.
+    One,
+}
+
+/// Settings outside, by what they change.
+const SETTINGS: &[(&str, Neutral)] = &[
+    // Attention.
+    ("attn_logit_softcapping", Neutral::Off),
+    ("attention_multiplier", Neutral::Off),
+    ("query_pre_attn_scalar", Neutral::Off),
+    ("attention_chunk_size", Neutral::Off),
+    ("attn_temperature_tuning", Neutral::Off),
+    ("attention_value_scale", Neutral::One),
+    ("add_full_attention_sink_bias", Neutral::Off),
+    ("add_swa_attention_sink_bias", Neutral::Off),
+    ("clip_qkv", Neutral::Off),
+    ("qk_layernorm", Neutral::Off),
+    ("use_mla", Neutral::Off),
+    ("index_topk", Neutral::Off),
+    ("kv_lora_rank", Neutral::Off),
+    ("linear_num_value_heads", Neutral::Off),
+    ("full_attention_interval", Neutral::Off),
+    ("hybrid_layer_pattern", Neutral::Off),
+    ("attn_output_gate", Neutral::Off),
+    // Positions.
+    ("rope_interleave", Neutral::Off),
+    ("rope_interleaved", Neutral::Off),
+    ("interleaved_rope", Neutral::Off),
+    ("use_mrope", Neutral::Off),
+    ("no_rope_layers", Neutral::Off),
+    ("no_rope_layer_interval", Neutral::Off),
+    ("position_embedding_type", Neutral::Off),
+    ("alibi", Neutral::Off),
+    // The stream and its norms.
+    ("embedding_multiplier", Neutral::One),
+    ("residual_multiplier", Neutral::One),
+    ("scale_emb", Neutral::One),
+    ("scale_depth", Neutral::One),
+    ("use_parallel_residual", Neutral::Off),
+    ("parallel_attn", Neutral::Off),
+    ("hc_mult", Neutral::One),
+    ("norm_type", Neutral::Off),
+    // Logits.
+    ("final_logit_softcapping", Neutral::Off),
+    ("logits_soft_cap", Neutral::Off),
+    ("logit_scale", Neutral::One),
+    ("logits_scaling", Neutral::One),
+    ("lm_head_bias", Neutral::Off),
+    // Experts.
+    ("shared_expert_intermediate_size", Neutral::Off),
+    ("mlp_layer_types", Neutral::Off),
+    ("moe_layer_freq", Neutral::One),
+    ("router_jitter_noise", Neutral::Off),
+    ("swiglu_limit", Neutral::Off),
+    ("compression_config", Neutral::Off),
+];
+
+/// Settings of a rotation.
+const ROPE_SETTINGS: &[&str] = &["mrope_section", "mrope_interleaved", "interleaved", "short_factor", "long_factor"];
+
+/// Fields that a family reads and that were there in a form that nobody could read: they would count as absent.
+const READ: &[&str] = &[
+    "architectures",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "vocab_size",
+    "tie_word_embeddings",
+    "rms_norm_eps",
+    "hidden_act",
+    "rope_theta",
+    "rope_scaling",
+    "rope_parameters",
+    "attention_bias",
+    "mlp_bias",
+    "sliding_window",
+    "use_sliding_window",
+    "layer_types",
+    "num_experts",
+    "num_local_experts",
+    "n_routed_experts",
+    "n_shared_experts",
+    "num_experts_per_tok",
+    "moe_intermediate_size",
+    "norm_topk_prob",
+    "routed_scaling_factor",
+    "scoring_func",
+    "topk_method",
+    "n_group",
+    "topk_group",
+    "first_k_dense_replace",
+    "decoder_sparse_step",
+    "mlp_only_layers",
+    "partial_rotary_factor",
+    "use_qk_norm",
+    "num_nextn_predict_layers",
+];
+
+/// Refuses settings that this engine would have to follow and does not.
+///
+/// # Errors
+/// Names the setting and its value.
+pub fn check(config: &Config<'_>) -> Result<(), EngineError> {
+    check_readable(config)?;
+    check_activation(config)?;
+    check_windows(config)?;
+    let fields = config.fields();
+    if fields.quantization_config.as_ref().is_some_and(|value| !value.is_null()) {
+        return Err(config.unsupported("a quantised checkpoint", "use the float16, bfloat16 or float32 release"));
+    }
+    for (name, neutral) in SETTINGS {
+        if let Some(value) = fields.other.get(*name).filter(|value| !neutral.is(value)) {
+            return Err(config.unsupported(
+                format!("{name} = {value} in config.json"),
+                "this setting changes what the model computes, and this engine does not follow it",
+            ));
+        }
+    }
+    let rope = fields.rope_parameters.as_ref().or(fields.rope_scaling.as_ref());
+    for name in ROPE_SETTINGS {
+        if let Some(value) = rope.and_then(|rope| rope.other.get(*name)).filter(|value| !Neutral::Off.is(value)) {
+            return Err(config.unsupported(
+                format!("{name} = {value} in the parameters of the rotary embedding"),
+                "supported are default, linear, llama3 and yarn as they are published for text",
+            ));
+        }
+    }
+    // Yarn's range of dimensions is rounded to whole ones, unless this says otherwise (gpt-oss).
+    if rope.and_then(|rope| rope.other.get("truncate")) == Some(&Json::Bool(false)) {
+        return Err(config.unsupported("yarn with truncate = false", "supported is yarn as it was published"));
+    }
+    Ok(())
+}
+
+/// The activation of feed-forward parts, of a target or a draft.
+///
+/// # Errors
+/// When it is not SiLU.
+pub fn check_activation(config: &Config<'_>) -> Result<(), EngineError> {
+    match config.fields().hidden_act.as_deref() {
+        None | Some("silu" | "swish") => Ok(()),
+        Some(other) => Err(config.unsupported(format!("the activation {other}"), "supported is silu")),
+    }
+}
+
+fn check_readable(config: &Config<'_>) -> Result<(), EngineError> {
+    let read = |name: &&String| READ.contains(&name.split('.').next().unwrap_or_default());
+    match config.fields().unread.iter().find(read) {
+        None => Ok(()),
+        Some(name) => Err(config.malformed(format!("{name} cannot be read: it is of another type than expected"))),
+    }
+}
+
+/// Qwen gives a window that it does not use unless a switch says so; Mistral has no switch. One that holds the longest
+/// sequence leaves nothing out.
+fn check_windows(config: &Config<'_>) -> Result<(), EngineError> {
+    let fields = config.fields();
+    let mistral = fields.architecture() == Some("MistralForCausalLM");
+    let listed = |types: &Vec<String>| types.iter().any(|kind| kind == "sliding_attention");
+    let windowed = match fields.use_sliding_window {
+        Some(switch) => switch,
+        None => mistral || fields.layer_types.as_ref().is_some_and(listed),
+    };
+    let cuts = |window: &usize| *window < fields.derived_context_length();
+    if let (true, Some(window)) = (windowed, fields.sliding_window.filter(cuts)) {
+        return Err(config.unsupported(
+            format!("sliding-window attention (window {window})"),
+            "use a model without a window, such as Mistral 7B v0.2 or later",
+        ));
+    }
+    let known = |kind: &&String| !matches!(kind.as_str(), "full_attention" | "sliding_attention");
+    if let Some(kind) = fields.layer_types.iter().flatten().find(known) {
+        return Err(config.unsupported(format!("layers of type {kind}"), "supported is full_attention"));
+    }
+    Ok(())
+}
+
+impl Neutral {
+    fn is(self, value: &Json) -> bool {
+        match (self, value) {
+            (_, Json::Null | Json::Bool(false)) => true,
+            (_, Json::Array(values)) => values.is_empty(),
+            (Self::Off, Json::Number(number)) => number.as_f64() == Some(0.0),
+            (Self::One, Json::Number(number)) => number.as_f64() == Some(1.0),
+            // Names of what everybody does.
+            (_, Json::String(name)) => matches!(name.as_str(), "rope" | "rotary" | "rms_norm" | "rmsnorm" | "none"),
+            _ => false,
+        }
+    }
+}

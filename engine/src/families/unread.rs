@@ -1,0 +1,63 @@
+//! Tensors that a checkpoint has and nothing would read: signs of a model that is something else than its config.json says.
+
+use std::collections::BTreeSet;
+
+use super::{Config, Family, MtpFamily};
+use crate::{
+    error::EngineError,
+    spec::{DraftTensorLayout, TargetSpec},
+};
+
+/// Parts of layers that are there in some exports and hold nothing that is not known anyway.
+const IGNORED: [&str; 2] = ["rotary_emb.inv_freq", "self_attn.masked_bias"];
+
+/// Refuses tensors of decoder layers, of the final norm, of embedding or head that the spec does not name. MTP layers are
+/// the draft's to read, or nobody's.
+///
+/// # Errors
+/// Names the tensor, and what config.json would have to say.
+pub fn check(config: &Config<'_>, family: &Family, spec: &TargetSpec) -> Result<(), EngineError> {
+    let tensors = spec.tensors();
+    let plain = |name: &str| name.strip_prefix("model.").unwrap_or(name).to_owned();
+    let read: BTreeSet<String> = tensors.all().into_iter().map(|tensor| plain(&tensor.name)).collect();
+    let layers = spec.layers.len();
+    for name in config.tensors.all().filter(|name| !read.contains(*name)) {
+        let part = |prefix: &str| name.strip_prefix(prefix);
+        let Some((number, rest)) = part("layers.").and_then(|rest| rest.split_once('.')) else {
+            if part("norm.").is_some() || part("embed_tokens.").is_some() || part("lm_head.") == Some("bias") {
+                return Err(not_read(config, name));
+            }
+            continue;
+        };
+        match number.parse::<usize>() {
+            Ok(number) if is_mtp(config, family, layers, number) => {}
+            Ok(number) if number < layers && IGNORED.contains(&rest) => {}
+            Ok(number) if number < layers => return Err(not_read(config, name)),
+            _ => {
+                return Err(config.malformed(format!(
+                    "num_hidden_layers is {layers}, but the checkpoint has a further layer: {name}"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a layer after the last one is for multi-token prediction: the family has its MTP layers there, and config.json
+/// announces as many.
+fn is_mtp(config: &Config<'_>, family: &Family, layers: usize, number: usize) -> bool {
+    let announced = config.fields().mtp_layers().unwrap_or_default();
+    let prefix = |mtp: &MtpFamily| (mtp.layouts)(number).first().map(DraftTensorLayout::layer_prefix);
+    number.checked_sub(layers).is_some_and(|after| after < announced)
+        && family.mtp.as_ref().and_then(prefix) == Some(TargetSpec::layer_prefix(number))
+}
+
+fn not_read(config: &Config<'_>, name: &str) -> EngineError {
+    let architecture = config.fields().architecture().unwrap_or_default();
+    let hint = if name.ends_with("_scale") || name.ends_with("_scale_inv") || name.ends_with("qweight") {
+        "it belongs to a quantised checkpoint: use the float16, bfloat16 or float32 release"
+    } else {
+        "the checkpoint is of another kind than its config.json says, or has a setting that is left out there"
+    };
+    config.unsupported(format!("the tensor {name}, which {architecture} does not have with these settings"), hint)
+}

@@ -1,0 +1,151 @@
+//! Attention of a layer, and what it leaves in the cache.
+
+use kernels::reference::Rope;
+
+use super::RopeSpec;
+
+/// How a layer attends.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AttentionSpec {
+    /// Heads that share keys and values in groups; one key/value head a query head is the plain case.
+    Grouped(GroupedQuery),
+    /// Keys and values are projected from one latent vector a token (DeepSeek). No loader accepts it yet.
+    Latent(MultiHeadLatent),
+}
+
+/// Grouped-query attention.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GroupedQuery {
+    /// Width of the input of the query, key and value projections.
+    pub input: usize,
+    /// Width of the output projection's output.
+    pub output: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key/value heads; divides `heads`.
+    pub key_value_heads: usize,
+    /// Dimensions of a head. `heads · head_dim` may differ from `input` and `output`.
+    pub head_dim: usize,
+    /// Whether query, key and value projections have a bias.
+    pub qkv_bias: bool,
+    /// Whether the output projection has a bias.
+    pub output_bias: bool,
+    /// Whether queries and keys are normed head by head, before the rotation.
+    pub head_norms: bool,
+    /// Position embedding of queries and keys.
+    pub rope: RopeSpec,
+}
+
+/// Multi-head latent attention (arXiv 2405.04434).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MultiHeadLatent {
+    /// Width of the input of the first projections.
+    pub input: usize,
+    /// Width of the output projection's output.
+    pub output: usize,
+    /// Query heads; each has keys and values of its own once the latent vector is projected.
+    pub heads: usize,
+    /// Width of the compressed query (`q_lora_rank`); `None`: queries are projected directly.
+    pub query_rank: Option<usize>,
+    /// Width of the latent vector (`kv_lora_rank`).
+    pub latent_rank: usize,
+    /// Dimensions of a query or key head that are not rotated.
+    pub nope_dim: usize,
+    /// Dimensions of a value head.
+    pub value_dim: usize,
+    /// Factor on the scores; yarn changes it (`mscale_all_dim`).
+    pub score_scale: f32,
+    /// Rotation of the rotated part of queries and of the one rotated key that all heads share.
+    pub rope: RopeSpec,
+}
+
+/// What one token leaves in the cache of one layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvLayout {
+    /// Planes of a layer: keys and values are two, a latent cache is one.
+    pub planes: usize,
+    /// Values of a token in a plane.
+    pub width: usize,
+}
+
+impl AttentionSpec {
+    /// Width of the input.
+    pub fn input(&self) -> usize {
+        match self {
+            Self::Grouped(grouped) => grouped.input,
+            Self::Latent(latent) => latent.input,
+        }
+    }
+
+    /// Width of the output.
+    pub fn output(&self) -> usize {
+        match self {
+            Self::Grouped(grouped) => grouped.output,
+            Self::Latent(latent) => latent.output,
+        }
+    }
+
+    /// Query heads.
+    pub fn heads(&self) -> usize {
+        match self {
+            Self::Grouped(grouped) => grouped.heads,
+            Self::Latent(latent) => latent.heads,
+        }
+    }
+
+    /// The rotation.
+    pub fn rope(&self) -> &RopeSpec {
+        match self {
+            Self::Grouped(grouped) => &grouped.rope,
+            Self::Latent(latent) => &latent.rope,
+        }
+    }
+
+    /// The rotation of its heads: of latent attention, of their rotated part alone.
+    pub fn rotation(&self) -> Rope {
+        match self {
+            Self::Grouped(grouped) => grouped.rope.rotation(grouped.head_dim),
+            Self::Latent(latent) => latent.rope.rotation(latent.rope.dims),
+        }
+    }
+
+    /// What a token leaves in the cache.
+    pub fn kv(&self) -> KvLayout {
+        match self {
+            Self::Grouped(grouped) => KvLayout { planes: 2, width: grouped.key_value_width() },
+            Self::Latent(latent) => KvLayout { planes: 1, width: latent.latent_rank + latent.rope.dims },
+        }
+    }
+
+    /// Grouped-query attention, or `None` where it is of another kind.
+    pub fn grouped(&self) -> Option<&GroupedQuery> {
+        match self {
+            Self::Grouped(grouped) => Some(grouped),
+            Self::Latent(_) => None,
+        }
+    }
+}
+
+impl GroupedQuery {
+    /// Outputs of the query projection.
+    pub fn query_width(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    /// Outputs of the key projection, and of the value projection.
+    pub fn key_value_width(&self) -> usize {
+        self.key_value_heads * self.head_dim
+    }
+
+    /// Outputs of query, key and value projections side by side.
+    pub fn qkv_width(&self) -> usize {
+        self.query_width() + 2 * self.key_value_width()
+    }
+}
+
+impl KvLayout {
+    /// Values of a token in one layer's cache.
+    pub fn values(&self) -> usize {
+        self.planes * self.width
+    }
+}

@@ -1,0 +1,264 @@
+//! What passes read of memory and multiply, as a function of the number of their rows.
+//!
+//! Dense weights are read once however many rows a pass has; of routed experts those that at least one row chooses, so
+//! that a pass over more rows reads more. Embeddings are looked up, not read, unless they are the vocabulary head too.
+
+use std::ops::Add;
+
+use schemas::tree::TreeShape;
+use serde::{Deserialize, Serialize};
+
+use super::{DraftSpec, LayerSpec, Role, TargetSpec, TensorSpec, VocabularySource, ffn::share_touched};
+
+/// Bytes that are read and floating-point operations.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// Bytes of weights, read from memory.
+    pub bytes: f64,
+    /// A multiplication and an addition count as two.
+    pub flops: f64,
+}
+
+/// The cost of passes over some weights, for any number of rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PassCost {
+    /// Bytes that every pass reads.
+    pub bytes: u64,
+    /// Weights that every row is multiplied with, routed experts aside.
+    pub weights: u64,
+    /// Routed experts; `None` without any.
+    pub experts: Option<ExpertCost>,
+}
+
+/// The cost of routed experts, all layers together.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExpertCost {
+    /// Bytes of all experts.
+    pub bytes: u64,
+    /// Weights of all experts.
+    pub weights: u64,
+    /// The share of them that a row chooses: experts per token / experts.
+    pub chosen: f64,
+}
+
+/// What the passes of a round over target and draft cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ModelCost {
+    /// A pass of the target, its head included.
+    pub target: PassCost,
+    /// Bytes, among these, of the target's vocabulary head.
+    pub target_vocabulary: u64,
+    /// What a second pass of the target takes in addition to reading weights, as bytes that are read meanwhile; `None`
+    /// where it never runs twice in a round.
+    #[serde(default)]
+    pub second_pass: Option<u64>,
+    /// Bytes of one token of the context in the target's caches.
+    pub target_cache_row: u64,
+    /// What every pass of the draft costs, its head included; nothing without a draft.
+    pub draft: PassCost,
+    /// In addition to that, what only the pass over accepted tokens costs: reducing captured layers.
+    pub draft_extension: PassCost,
+    /// Bytes of one token of the context in the draft's cache.
+    pub draft_cache_row: u64,
+    /// Bytes of one value.
+    pub element: u64,
+}
+
+impl Add for Cost {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { bytes: self.bytes + other.bytes, flops: self.flops + other.flops }
+    }
+}
+
+impl PassCost {
+    /// Of tensors of which each is read by every pass, or is a routed expert's. `chosen` is the share of experts that a row
+    /// chooses.
+    fn of<'a>(tensors: impl IntoIterator<Item = &'a TensorSpec>, element: usize, chosen: f64) -> Self {
+        let mut cost = Self::default();
+        let mut experts = ExpertCost { bytes: 0, weights: 0, chosen };
+        for tensor in tensors {
+            let (bytes, weights) = (tensor.bytes(element), tensor.values());
+            // Factors and biases are not multiplied with a row of inputs each.
+            let weights = if tensor.shape.len() > 1 { weights } else { 0 };
+            match tensor.role {
+                Role::Embedding => {}
+                Role::Expert(_) => {
+                    experts.bytes += bytes;
+                    experts.weights += weights;
+                }
+                _ => {
+                    cost.bytes += bytes;
+                    cost.weights += weights;
+                }
+            }
+        }
+        cost.experts = (experts.bytes > 0).then_some(experts);
+        cost
+    }
+
+    /// Of a layer.
+    pub fn of_layer(layer: &LayerSpec, element: usize) -> Self {
+        let chosen = layer.ffn.experts().map_or(0.0, |experts| experts.per_token as f64 / experts.experts as f64);
+        Self::of(layer.tensors("").all(), element, chosen)
+    }
+
+    /// Of a matrix that is read as a whole.
+    fn of_matrix(outputs: usize, inputs: usize, element: usize) -> Self {
+        let weights = outputs as u64 * inputs as u64;
+        Self { bytes: weights * element as u64, weights, experts: None }
+    }
+
+    /// Bytes that a pass over this many rows reads, if rows choose experts evenly and each by itself.
+    pub fn bytes(&self, rows: usize) -> f64 {
+        self.bytes as f64 + self.experts.map_or(0.0, |experts| experts.bytes as f64 * experts.touched(rows))
+    }
+
+    /// Bytes, among these, of routed experts.
+    pub fn expert_bytes(&self, rows: usize) -> f64 {
+        self.bytes(rows) - self.bytes as f64
+    }
+
+    /// Bytes of all weights, experts that no row chooses included.
+    pub fn all_bytes(&self) -> u64 {
+        self.bytes + self.experts.map_or(0, |experts| experts.bytes)
+    }
+
+    /// Floating-point operations of a pass over this many rows.
+    pub fn flops(&self, rows: usize) -> f64 {
+        let experts = self.experts.map_or(0.0, |experts| experts.weights as f64 * experts.chosen);
+        2.0 * rows as f64 * (self.weights as f64 + experts)
+    }
+
+    /// Both.
+    pub fn at(&self, rows: usize) -> Cost {
+        Cost { bytes: self.bytes(rows), flops: self.flops(rows) }
+    }
+}
+
+impl Add for PassCost {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        let experts = match (self.experts, other.experts) {
+            (Some(one), Some(other)) => Some(one.and(other)),
+            (one, other) => one.or(other),
+        };
+        Self { bytes: self.bytes + other.bytes, weights: self.weights + other.weights, experts }
+    }
+}
+
+impl ExpertCost {
+    /// The share of all experts that at least one of some rows chooses.
+    pub fn touched(&self, rows: usize) -> f64 {
+        share_touched(self.chosen, rows)
+    }
+
+    /// Of more layers. They choose the same share in every published model; if not, the mean is taken.
+    fn and(self, other: Self) -> Self {
+        let weights = self.weights + other.weights;
+        let chosen = if self.chosen == other.chosen {
+            self.chosen
+        } else {
+            (self.chosen * self.weights as f64 + other.chosen * other.weights as f64) / weights.max(1) as f64
+        };
+        Self { bytes: self.bytes + other.bytes, weights, chosen }
+    }
+}
+
+impl TargetSpec {
+    /// The cost of its passes, with elements of this many bytes: all layers, the final norm and the vocabulary head.
+    pub fn cost(&self, element: usize) -> PassCost {
+        let layers = self.layers.iter().map(|layer| PassCost::of_layer(layer, element));
+        let norm = PassCost { bytes: (self.hidden * element) as u64, ..PassCost::default() };
+        layers.fold(norm + self.vocabulary_cost(element), Add::add)
+    }
+
+    /// The cost of its vocabulary head.
+    pub fn vocabulary_cost(&self, element: usize) -> PassCost {
+        PassCost::of_matrix(self.vocabulary, self.hidden, element)
+    }
+
+    /// Bytes of all its weights in memory.
+    pub fn weight_bytes(&self, element: usize) -> u64 {
+        let embedding = if self.tied { 0 } else { self.vocabulary_cost(element).bytes };
+        self.cost(element).all_bytes() + embedding
+    }
+
+    /// Bytes of one token in the caches of all layers.
+    pub fn cache_row(&self, element: usize) -> u64 {
+        (self.layers.len() * self.kv().values() * element) as u64
+    }
+}
+
+impl DraftSpec {
+    /// The cost of each of its passes, its vocabulary head included.
+    pub fn cost(&self, target: &TargetSpec, element: usize) -> PassCost {
+        let tensors = self.tensors(target.vocabulary);
+        let hidden = self.hidden();
+        let small = tensors.join.embedding_norm.iter().chain(&tensors.join.feature_norm).chain(&tensors.output_norm);
+        let projection = tensors.join.projection.iter().flat_map(super::LinearTensors::all);
+        let rows = match self.head {
+            VocabularySource::Own | VocabularySource::Target => self.vocabulary,
+            VocabularySource::Embedding => target.vocabulary,
+        };
+        PassCost::of_layer(&self.layer, element)
+            + PassCost::of(small.chain(projection), element, 0.0)
+            + PassCost::of_matrix(rows, hidden, element)
+    }
+
+    /// The cost of reducing the target's features, in passes that read these: over prompts and accepted tokens.
+    pub fn extension_cost(&self, target: &TargetSpec, element: usize) -> PassCost {
+        let tensors = self.tensors(target.vocabulary);
+        let norms = tensors.joined_norm.iter().chain(&tensors.capture_norms);
+        PassCost::of(norms.chain(tensors.reduce.iter().flat_map(super::LinearTensors::all)), element, 0.0)
+    }
+
+    /// Bytes of the weights that it has in memory beside the target's.
+    pub fn weight_bytes(&self, target: &TargetSpec, element: usize) -> u64 {
+        let own: u64 = self.tensors(target.vocabulary).all().into_iter().map(|tensor| tensor.bytes(element)).sum();
+        // FR-Spec: rows of the target's head, gathered.
+        let gathered = self.head == VocabularySource::Target && self.tokens.is_some();
+        own + if gathered { (self.vocabulary * self.hidden() * element) as u64 } else { 0 }
+    }
+
+    /// Bytes of one token in its cache.
+    pub fn cache_row(&self, element: usize) -> u64 {
+        (self.layer.attention.kv().values() * element) as u64
+    }
+}
+
+impl ModelCost {
+    /// For models whose values take `element` bytes.
+    pub fn new(target: &TargetSpec, draft: Option<&DraftSpec>, element: usize) -> Self {
+        Self {
+            target: target.cost(element),
+            target_vocabulary: target.vocabulary_cost(element).bytes,
+            second_pass: None,
+            target_cache_row: target.cache_row(element),
+            draft: draft.map(|draft| draft.cost(target, element)).unwrap_or_default(),
+            draft_extension: draft.map(|draft| draft.extension_cost(target, element)).unwrap_or_default(),
+            draft_cache_row: draft.map_or(0, |draft| draft.cache_row(element)),
+            element: element as u64,
+        }
+    }
+
+    /// Bytes that a round of a batch reads at `context` tokens a request, at least.
+    pub fn of_round(&self, shape: TreeShape, batch: usize, context: usize) -> u64 {
+        let cached = (batch * context) as f64;
+        let verified = if shape.is_off() { batch } else { batch * shape.num_draft_tokens };
+        let target = self.target.bytes(verified) + cached * self.target_cache_row as f64;
+        if shape.is_off() {
+            return target as u64;
+        }
+        // The extension over the accepted tokens is a pass, and takes the place of the first step's.
+        let extension = self.draft.bytes(batch * (shape.num_steps + 1)) + self.draft_extension.bytes as f64;
+        let step = self.draft.bytes(batch * shape.topk);
+        let steps = shape.num_steps as f64;
+        (target + extension + (steps - 1.0) * step + steps * cached * self.draft_cache_row as f64) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests;

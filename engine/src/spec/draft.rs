@@ -1,0 +1,210 @@
+//! A draft: one decoder layer that reads features of the target and proposes tokens.
+//!
+//! Row i consumes token i + 1 and the feature of position i, is rotated at position i, and predicts token i + 2.
+
+use super::LayerSpec;
+
+/// A draft head or an MTP layer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DraftSpec {
+    /// Whose checkpoint holds its tensors.
+    pub source: DraftSource,
+    /// How its tensors are named.
+    pub tensors: DraftTensorLayout,
+    /// What it sees of the target.
+    pub features: Features,
+    /// How embedding and feature become the layer's input.
+    pub join: Join,
+    /// Its layer.
+    pub layer: LayerSpec,
+    /// What proposes tokens and enters the next step.
+    pub feedback: Feedback,
+    /// Whose embedding it looks tokens up in.
+    pub embedding: EmbeddingSource,
+    /// Whose matrix proposes tokens.
+    pub head: VocabularySource,
+    /// Rows of that matrix.
+    pub vocabulary: usize,
+    /// Target tokens of these rows; `None` where the two vocabularies are one.
+    pub tokens: Option<Vec<u32>>,
+}
+
+/// Whose checkpoint holds a draft's tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DraftSource {
+    /// A folder of its own.
+    Folder,
+    /// The target's: its MTP layer.
+    Target,
+}
+
+/// The published layouts of tensor names of drafts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DraftTensorLayout {
+    /// EAGLE-1/2: `fc`, then one layer under this prefix (`layers.0`).
+    Eagle {
+        /// Without a dot at its end.
+        layer: String,
+    },
+    /// EAGLE-3: `fc`, one layer under this prefix (`midlayer` or `layers.0`), `norm`, `lm_head`, `d2t`.
+    Eagle3 {
+        /// Without a dot at its end.
+        layer: String,
+    },
+    /// MiMo: `input_proj`, `hidden_layernorm`, `token_layernorm`, `final_layernorm` beside the layer's own tensors under
+    /// one prefix (`model.mtp_layers.0`).
+    Mimo {
+        /// Without a dot at its end.
+        prefix: String,
+    },
+    /// DeepSeek-V3 and GLM-4.5: `eh_proj`, `enorm`, `hnorm`, `shared_head.norm` beside the layer's own tensors under one
+    /// prefix (`model.layers.61`).
+    NextN {
+        /// Without a dot at its end.
+        prefix: String,
+    },
+    /// Qwen3-MoE and Qwen3-Next: `mtp.fc`, `mtp.pre_fc_norm_embedding`, `mtp.pre_fc_norm_hidden`, `mtp.layers.0`,
+    /// `mtp.norm`.
+    QwenMtp,
+}
+
+/// What a draft sees of the target at a position.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Features {
+    /// The final hidden state, after the target's final norm.
+    Final,
+    /// The residual stream on entry to some layers.
+    Captured(CapturedFeatures),
+}
+
+/// Features of several layers, side by side, reduced by `fc` to the draft's width.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CapturedFeatures {
+    /// The target's layers on whose entry the stream is captured, ascending; the number of its layers means the stream
+    /// that leaves the last.
+    pub at: Vec<usize>,
+    /// Width of each: the target's hidden size.
+    pub width: usize,
+    /// EAGLE-3.1: norms before `fc`.
+    pub norms: CaptureNorms,
+    /// The projection to the draft's width; `None`: there is one feature, of the draft's width, that goes without.
+    pub fc: Option<LinearSpec>,
+}
+
+/// Norms of captured features before `fc`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CaptureNorms {
+    /// `input_norm`: one over all of them side by side (`norm_before_fc`). Comes first.
+    pub joined: bool,
+    /// `fc_norm.N`: one on each (`fc_norm`).
+    pub each: bool,
+}
+
+/// A linear layer beside its sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinearSpec {
+    /// Whether it has a bias.
+    pub bias: bool,
+}
+
+/// How embedding and feature, both of the draft's width, become the layer's input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Join {
+    /// EAGLE-1/2: `fc([embedding, feature])` is the stream.
+    Linear {
+        /// Whether `fc` has a bias.
+        bias: bool,
+    },
+    /// EAGLE-3: attention reads `[norm(embedding), norm(feature)]`; the feature is the stream.
+    NormedIntoAttention {
+        /// The normed feature is the stream (vLLM's `norm_before_residual`).
+        residual_is_normed: bool,
+    },
+    /// MTP: a projection of both, each normed, is the stream.
+    NormedLinear {
+        /// `[feature, embedding]` instead of `[embedding, feature]`.
+        hidden_first: bool,
+        /// The embedding of the row at position 0 is zero, before its norm.
+        zero_first_embedding: bool,
+    },
+}
+
+/// What proposes tokens, and what is the next step's feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feedback {
+    /// There is no norm after the layer: its output does both (EAGLE-1/2).
+    Output,
+    /// The normed output proposes, the output itself enters the next step (EAGLE-3).
+    NormedForTokens,
+    /// The normed output does both (MTP, EAGLE-3.1's `norm_output`).
+    Normed,
+}
+
+/// Whose embedding a draft uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EmbeddingSource {
+    /// Its own.
+    Own,
+    /// The target's.
+    Target,
+}
+
+/// Whose matrix proposes tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VocabularySource {
+    /// The draft's own `lm_head`.
+    Own,
+    /// The embedding that it uses.
+    Embedding,
+    /// The target's head; with [`DraftSpec::tokens`], those rows of it (FR-Spec).
+    Target,
+}
+
+impl DraftSpec {
+    /// Width of the draft's stream and of its recurrent state.
+    pub fn hidden(&self) -> usize {
+        self.layer.hidden
+    }
+
+    /// The target's layers on whose entry the stream is captured; none where it sees the final state.
+    pub fn captured(&self) -> &[usize] {
+        match &self.features {
+            Features::Final => &[],
+            Features::Captured(captured) => &captured.at,
+        }
+    }
+
+    /// Values that are kept of a row of a target of this width for the draft to read.
+    pub fn feature_width(&self, target_hidden: usize) -> usize {
+        match &self.features {
+            Features::Final => target_hidden,
+            Features::Captured(captured) => captured.width(),
+        }
+    }
+
+    /// Whether it sees the target's final state, not captured layers.
+    pub fn sees_final(&self) -> bool {
+        matches!(self.features, Features::Final)
+    }
+
+    /// Whether a norm follows its layer.
+    pub fn output_norm(&self) -> bool {
+        self.feedback != Feedback::Output
+    }
+
+    /// SGLang's name of the algorithm.
+    pub fn algorithm(&self) -> &'static str {
+        match self.join {
+            Join::Linear { .. } => "EAGLE",
+            Join::NormedIntoAttention { .. } => "EAGLE3",
+            Join::NormedLinear { .. } => "NEXTN",
+        }
+    }
+}
+
+impl CapturedFeatures {
+    /// Values of all of them.
+    pub fn width(&self) -> usize {
+        self.at.len() * self.width
+    }
+}

@@ -1,0 +1,295 @@
+//! Published shapes of models, for random weights.
+
+use kernels::reference::RopeScaling;
+
+use super::{
+    AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, DraftSpec, DraftTensorLayout,
+    EmbeddingSource, ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerSpec, LinearSpec, Pairing,
+    RopeSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec, VocabularySource,
+};
+use crate::error::EngineError;
+
+mod models;
+
+pub use models::PUBLISHED;
+
+/// The shape of a target and of the draft that is published for it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PublishedModel {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// The name of its architecture in config.json.
+    pub architecture: &'static str,
+    /// Longest sequence.
+    pub context_length: usize,
+    layers: usize,
+    hidden: usize,
+    vocabulary: usize,
+    tied: bool,
+    heads: Heads,
+    rope: Rotation,
+    ffn: Ffn,
+    draft: Draft,
+}
+
+/// Heads of attention.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Heads {
+    queries: usize,
+    keys: usize,
+    dim: usize,
+    qkv_bias: bool,
+    norms: bool,
+}
+
+/// Rotation of heads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Rotation {
+    theta: f32,
+    scaling: RopeScaling,
+    /// Rotated dimensions of a head; `None`: all.
+    dims: Option<usize>,
+}
+
+/// Feed-forward parts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Ffn {
+    Dense(usize),
+    Experts {
+        /// First layers that are dense, and their width.
+        dense: usize,
+        dense_intermediate: usize,
+        experts: usize,
+        per_token: usize,
+        intermediate: usize,
+        shared: Option<usize>,
+        router: RouterSpec,
+    },
+}
+
+/// The draft.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Draft {
+    /// EAGLE-1/2: a layer of the target's shape, the target's embedding and head.
+    Eagle2,
+    /// EAGLE-3: its own head over a hot vocabulary.
+    Eagle3 { vocabulary: usize, intermediate: usize },
+    /// MiMo's MTP layer.
+    MimoMtp,
+    /// The MTP layer of DeepSeek-V3 and GLM-4.5; always of experts.
+    NextN,
+}
+
+/// The shape of a name.
+///
+/// # Errors
+/// When there is none; the message names all.
+pub fn published(name: &str) -> Result<&'static PublishedModel, EngineError> {
+    PUBLISHED.iter().find(|shape| shape.name == name).ok_or_else(|| {
+        let names: Vec<&str> = PUBLISHED.iter().map(|shape| shape.name).collect();
+        EngineError::Configuration(format!("--model-shape {name} is not known; known are {}", names.join(", ")))
+    })
+}
+
+impl PublishedModel {
+    /// The target, or its first layers.
+    ///
+    /// # Errors
+    /// When it has fewer layers.
+    pub fn target(&self, num_layers: Option<usize>) -> Result<TargetSpec, EngineError> {
+        let layers = num_layers.unwrap_or(self.layers);
+        if !(1..=self.layers).contains(&layers) {
+            return Err(EngineError::Configuration(format!(
+                "--num-layers {layers} is out of range: {} has 1 to {} layers",
+                self.name, self.layers
+            )));
+        }
+        Ok(TargetSpec {
+            hidden: self.hidden,
+            vocabulary: self.vocabulary,
+            tied: self.tied,
+            epsilon: EPSILON,
+            layers: (0..layers).map(|at| self.layer(self.ffn.at(at))).collect(),
+        })
+    }
+
+    /// The draft of a target of this shape.
+    pub fn draft(&self, target: &TargetSpec) -> DraftSpec {
+        let vocabulary = self.vocabulary;
+        let mtp = |tensors, join| DraftSpec {
+            source: DraftSource::Target,
+            tensors,
+            features: Features::Final,
+            join,
+            layer: self.layer(self.ffn.at(self.layers)),
+            feedback: Feedback::Normed,
+            embedding: EmbeddingSource::Target,
+            head: VocabularySource::Target,
+            vocabulary,
+            tokens: None,
+        };
+        match self.draft {
+            Draft::Eagle2 => DraftSpec {
+                source: DraftSource::Folder,
+                tensors: DraftTensorLayout::Eagle { layer: "layers.0".into() },
+                layer: LayerSpec { input_norm: false, ..self.layer(self.ffn.at(0)) },
+                feedback: Feedback::Output,
+                ..mtp(DraftTensorLayout::QwenMtp, Join::Linear { bias: true })
+            },
+            Draft::Eagle3 { vocabulary, intermediate } => self.eagle3(target, vocabulary, intermediate),
+            Draft::MimoMtp => mtp(
+                DraftTensorLayout::Mimo { prefix: "model.mtp_layers.0".into() },
+                Join::NormedLinear { hidden_first: true, zero_first_embedding: true },
+            ),
+            Draft::NextN => mtp(
+                DraftTensorLayout::NextN { prefix: TargetSpec::layer_prefix(self.layers) },
+                Join::NormedLinear { hidden_first: false, zero_first_embedding: false },
+            ),
+        }
+    }
+
+    fn eagle3(&self, target: &TargetSpec, vocabulary: usize, intermediate: usize) -> DraftSpec {
+        let layers = target.layers.len();
+        let heads = Heads { qkv_bias: false, norms: false, ..self.heads };
+        let rope = Rotation { theta: 10_000.0, scaling: RopeScaling::None, dims: None };
+        let attention = GroupedQuery { input: 2 * self.hidden, ..grouped(self.hidden, heads, rope) };
+        DraftSpec {
+            source: DraftSource::Folder,
+            tensors: DraftTensorLayout::Eagle3 { layer: "midlayer".into() },
+            features: Features::Captured(CapturedFeatures {
+                // The default places; of a target that was cut short, whatever it has of them.
+                at: vec![2.min(layers), layers / 2, layers.saturating_sub(3)],
+                width: self.hidden,
+                norms: CaptureNorms::default(),
+                fc: Some(LinearSpec { bias: false }),
+            }),
+            join: Join::NormedIntoAttention { residual_is_normed: false },
+            layer: LayerSpec {
+                hidden: self.hidden,
+                epsilon: EPSILON,
+                input_norm: false,
+                attention: AttentionSpec::Grouped(attention),
+                ffn: FfnSpec::Dense(DenseSpec { intermediate, bias: false }),
+            },
+            feedback: Feedback::NormedForTokens,
+            embedding: EmbeddingSource::Target,
+            head: VocabularySource::Own,
+            vocabulary,
+            // Any map has the same cost: every fourth token or so, in the order of the rows.
+            tokens: Some((0..vocabulary).map(|row| (row * self.vocabulary / vocabulary) as u32).collect()),
+        }
+    }
+
+    fn layer(&self, ffn: FfnSpec) -> LayerSpec {
+        LayerSpec {
+            hidden: self.hidden,
+            epsilon: EPSILON,
+            input_norm: true,
+            attention: AttentionSpec::Grouped(grouped(self.hidden, self.heads, self.rope)),
+            ffn,
+        }
+    }
+}
+
+/// Added to mean squares: time does not depend on it.
+const EPSILON: f32 = 1e-5;
+
+fn grouped(hidden: usize, heads: Heads, rope: Rotation) -> GroupedQuery {
+    GroupedQuery {
+        input: hidden,
+        output: hidden,
+        heads: heads.queries,
+        key_value_heads: heads.keys,
+        head_dim: heads.dim,
+        qkv_bias: heads.qkv_bias,
+        output_bias: false,
+        head_norms: heads.norms,
+        rope: RopeSpec {
+            dims: rope.dims.unwrap_or(heads.dim),
+            pairing: Pairing::Halves,
+            theta: rope.theta,
+            scaling: rope.scaling,
+        },
+    }
+}
+
+impl Ffn {
+    /// Of a layer.
+    fn at(self, layer: usize) -> FfnSpec {
+        match self {
+            Self::Dense(intermediate) => FfnSpec::Dense(DenseSpec { intermediate, bias: false }),
+            Self::Experts { dense, dense_intermediate: intermediate, .. } if layer < dense => {
+                FfnSpec::Dense(DenseSpec { intermediate, bias: false })
+            }
+            Self::Experts { experts, per_token, intermediate, shared, router, .. } => {
+                FfnSpec::Experts(ExpertsSpec { router, experts, per_token, intermediate, shared })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::TensorSpec;
+
+    #[test]
+    fn shapes_have_the_weights_of_their_releases() {
+        // Billions of weights of the target, and of the draft without what it shares.
+        let check = |name: &str, billions: f64, draft_billions: f64| {
+            let shape = published(name).expect("it is known");
+            let target = shape.target(None).expect("all of its layers");
+            let draft = shape.draft(&target);
+            let (found, drafted) = (target.weight_bytes(1) as f64 / 1e9, draft.weight_bytes(&target, 1) as f64 / 1e9);
+            assert!((found / billions - 1.0).abs() < 0.005, "{name}: {found}");
+            assert!((drafted / draft_billions - 1.0).abs() < 0.02, "{name}: {drafted}");
+        };
+        check("llama-3.1-8b", 8.03, 0.425);
+        check("qwen3-30b-a3b", 30.53, 0.182);
+        check("qwen3-235b-a22b", 235.1, 0.593);
+        check("glm-4.5-air", 106.85, 2.33);
+        check("mimo-7b", 7.61, 0.21);
+    }
+
+    #[test]
+    fn the_first_layers_of_a_shape_keep_those_that_are_dense() {
+        let shape = published("glm-4.5-air").expect("it is known");
+        let target = shape.target(Some(3)).expect("three layers");
+        let dense: Vec<bool> = target.layers.iter().map(|layer| layer.ffn.experts().is_none()).collect();
+        assert_eq!(dense, [true, false, false]);
+        assert!(shape.draft(&target).layer.ffn.experts().is_some(), "an MTP layer has experts");
+        for wrong in [0, 47] {
+            assert!(shape.target(Some(wrong)).expect_err("out of range").to_string().contains("1 to 46"));
+        }
+        let eagle3 = published("qwen3-30b-a3b").expect("it is known");
+        for layers in 1..=4 {
+            let target = eagle3.target(Some(layers)).expect("some layers");
+            assert!(eagle3.draft(&target).captured().iter().all(|at| *at <= layers));
+        }
+    }
+
+    #[test]
+    fn the_linter_counts_the_same_weights_and_cache() {
+        let check = |name: &str, id: &str| {
+            let shape = published(name).expect("it is known");
+            let target = shape.target(None).expect("all of its layers");
+            let row = schemas::model::published::published().iter().find(|row| row.name == id);
+            let config = &row.expect("the linter knows it").config;
+            let matrices = |tensors: Vec<&TensorSpec>| -> u64 {
+                tensors.into_iter().filter(|tensor| tensor.shape.len() > 1).map(TensorSpec::values).sum()
+            };
+            assert_eq!(config.parameters(), Some(matrices(target.tensors().all())), "{name}");
+            assert_eq!(config.kv_bytes_per_token(2, 1), Some(target.cache_row(2)), "{name}");
+            let draft = shape.draft(&target);
+            let mtp = match draft.source {
+                DraftSource::Target => matrices(draft.tensors(target.vocabulary).all()),
+                DraftSource::Folder => 0,
+            };
+            assert_eq!(config.mtp_parameters(), Some(mtp), "{name}");
+        };
+        check("qwen3-30b-a3b", "Qwen/Qwen3-30B-A3B");
+        check("qwen3-235b-a22b", "Qwen/Qwen3-235B-A22B");
+        check("glm-4.5-air", "zai-org/GLM-4.5-Air");
+        check("mimo-7b", "XiaomiMiMo/MiMo-7B-RL");
+    }
+}

@@ -1,0 +1,223 @@
+//! The table of published shapes, from the config.json files of the releases.
+
+use kernels::reference::RopeScaling;
+
+use super::{Draft, Ffn, Heads, PublishedModel, Rotation, RouterPrecision, RouterScore, RouterSpec};
+
+const fn llama3_scaling(factor: f32) -> RopeScaling {
+    RopeScaling::Llama3 { factor, low_frequency_factor: 1.0, high_frequency_factor: 4.0, original: 8192.0 }
+}
+
+/// Softmax over all experts, renormalised.
+const QWEN3_ROUTER: RouterSpec = RouterSpec {
+    score: RouterScore::Softmax,
+    logits: RouterPrecision::Model,
+    renormalise: Some(0.0),
+    correction_bias: false,
+    groups: 1,
+    groups_kept: 1,
+    scaling: 1.0,
+};
+
+/// Sigmoid in float32 with a correction of the choice.
+const GLM_ROUTER: RouterSpec = RouterSpec {
+    score: RouterScore::Sigmoid,
+    logits: RouterPrecision::Float32,
+    renormalise: Some(1e-20),
+    correction_bias: true,
+    groups: 1,
+    groups_kept: 1,
+    scaling: 1.0,
+};
+
+const fn qwen3_experts(intermediate: usize) -> Ffn {
+    Ffn::Experts {
+        dense: 0,
+        dense_intermediate: 0,
+        experts: 128,
+        per_token: 8,
+        intermediate,
+        shared: None,
+        router: QWEN3_ROUTER,
+    }
+}
+
+/// All of them.
+pub const PUBLISHED: [PublishedModel; 12] = [
+    // meta-llama/Llama-3.2-1B-Instruct; its head has the layout of the Llama-3.1 one.
+    PublishedModel {
+        name: "llama-3.2-1b",
+        architecture: "LlamaForCausalLM",
+        context_length: 131_072,
+        layers: 16,
+        hidden: 2048,
+        vocabulary: 128_256,
+        tied: true,
+        heads: Heads { queries: 32, keys: 8, dim: 64, qkv_bias: false, norms: false },
+        rope: Rotation { theta: 500_000.0, scaling: llama3_scaling(32.0), dims: None },
+        ffn: Ffn::Dense(8192),
+        draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 8192 },
+    },
+    // meta-llama/Llama-3.1-8B-Instruct with yuhuili/EAGLE3-LLaMA3.1-Instruct-8B
+    PublishedModel {
+        name: "llama-3.1-8b",
+        architecture: "LlamaForCausalLM",
+        context_length: 131_072,
+        layers: 32,
+        hidden: 4096,
+        vocabulary: 128_256,
+        tied: false,
+        heads: Heads { queries: 32, keys: 8, dim: 128, qkv_bias: false, norms: false },
+        rope: Rotation { theta: 500_000.0, scaling: llama3_scaling(8.0), dims: None },
+        ffn: Ffn::Dense(14_336),
+        draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 14_336 },
+    },
+    // meta-llama/Llama-3.3-70B-Instruct with yuhuili/EAGLE3-LLaMA3.3-Instruct-70B
+    PublishedModel {
+        name: "llama-3.3-70b",
+        architecture: "LlamaForCausalLM",
+        context_length: 131_072,
+        layers: 80,
+        hidden: 8192,
+        vocabulary: 128_256,
+        tied: false,
+        heads: Heads { queries: 64, keys: 8, dim: 128, qkv_bias: false, norms: false },
+        rope: Rotation { theta: 500_000.0, scaling: llama3_scaling(8.0), dims: None },
+        ffn: Ffn::Dense(28_672),
+        draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 28_672 },
+    },
+    // meta-llama/Llama-2-7b-chat-hf with yuhuili/EAGLE-llama2-chat-7B
+    PublishedModel {
+        name: "llama-2-7b",
+        architecture: "LlamaForCausalLM",
+        context_length: 4096,
+        layers: 32,
+        hidden: 4096,
+        vocabulary: 32_000,
+        tied: false,
+        heads: Heads { queries: 32, keys: 32, dim: 128, qkv_bias: false, norms: false },
+        rope: Rotation { theta: 10_000.0, scaling: RopeScaling::None, dims: None },
+        ffn: Ffn::Dense(11_008),
+        draft: Draft::Eagle2,
+    },
+    // meta-llama/Llama-2-70b-chat-hf with yuhuili/EAGLE-llama2-chat-70B
+    PublishedModel {
+        name: "llama-2-70b",
+        architecture: "LlamaForCausalLM",
+        context_length: 4096,
+        layers: 80,
+        hidden: 8192,
+        vocabulary: 32_000,
+        tied: false,
+        heads: Heads { queries: 64, keys: 8, dim: 128, qkv_bias: false, norms: false },
+        rope: Rotation { theta: 10_000.0, scaling: RopeScaling::None, dims: None },
+        ffn: Ffn::Dense(28_672),
+        draft: Draft::Eagle2,
+    },
+    // Qwen/Qwen2.5-7B-Instruct
+    PublishedModel {
+        name: "qwen2.5-7b",
+        architecture: "Qwen2ForCausalLM",
+        context_length: 32_768,
+        layers: 28,
+        hidden: 3584,
+        vocabulary: 152_064,
+        tied: false,
+        heads: Heads { queries: 28, keys: 4, dim: 128, qkv_bias: true, norms: false },
+        rope: Rotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
+        ffn: Ffn::Dense(18_944),
+        draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 18_944 },
+    },
+    // Qwen/Qwen3-8B with a head of the layout of Tengyunw/qwen3_8b_eagle3
+    PublishedModel {
+        name: "qwen3-8b",
+        architecture: "Qwen3ForCausalLM",
+        context_length: 40_960,
+        layers: 36,
+        hidden: 4096,
+        vocabulary: 151_936,
+        tied: false,
+        heads: Heads { queries: 32, keys: 8, dim: 128, qkv_bias: false, norms: true },
+        rope: Rotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
+        ffn: Ffn::Dense(12_288),
+        draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 12_288 },
+    },
+    // Qwen/Qwen3-32B
+    PublishedModel {
+        name: "qwen3-32b",
+        architecture: "Qwen3ForCausalLM",
+        context_length: 40_960,
+        layers: 64,
+        hidden: 5120,
+        vocabulary: 151_936,
+        tied: false,
+        heads: Heads { queries: 64, keys: 8, dim: 128, qkv_bias: false, norms: true },
+        rope: Rotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
+        ffn: Ffn::Dense(25_600),
+        draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 25_600 },
+    },
+    // Qwen/Qwen3-30B-A3B with a head of the layout of Tengyunw/qwen3_30b_moe_eagle3
+    PublishedModel {
+        name: "qwen3-30b-a3b",
+        architecture: "Qwen3MoeForCausalLM",
+        context_length: 40_960,
+        layers: 48,
+        hidden: 2048,
+        vocabulary: 151_936,
+        tied: false,
+        heads: Heads { queries: 32, keys: 4, dim: 128, qkv_bias: false, norms: true },
+        rope: Rotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
+        ffn: qwen3_experts(768),
+        draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 12_288 },
+    },
+    // Qwen/Qwen3-235B-A22B with a head of SpecForge's configuration
+    PublishedModel {
+        name: "qwen3-235b-a22b",
+        architecture: "Qwen3MoeForCausalLM",
+        context_length: 40_960,
+        layers: 94,
+        hidden: 4096,
+        vocabulary: 151_936,
+        tied: false,
+        heads: Heads { queries: 64, keys: 4, dim: 128, qkv_bias: false, norms: true },
+        rope: Rotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
+        ffn: qwen3_experts(1536),
+        draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 24_576 },
+    },
+    // zai-org/GLM-4.5-Air with its MTP layer
+    PublishedModel {
+        name: "glm-4.5-air",
+        architecture: "Glm4MoeForCausalLM",
+        context_length: 131_072,
+        layers: 46,
+        hidden: 4096,
+        vocabulary: 151_552,
+        tied: false,
+        heads: Heads { queries: 96, keys: 8, dim: 128, qkv_bias: true, norms: false },
+        rope: Rotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: Some(64) },
+        ffn: Ffn::Experts {
+            dense: 1,
+            dense_intermediate: 10_944,
+            experts: 128,
+            per_token: 8,
+            intermediate: 1408,
+            shared: Some(1408),
+            router: GLM_ROUTER,
+        },
+        draft: Draft::NextN,
+    },
+    // XiaomiMiMo/MiMo-7B-RL with its MTP layer
+    PublishedModel {
+        name: "mimo-7b",
+        architecture: "MiMoForCausalLM",
+        context_length: 32_768,
+        layers: 36,
+        hidden: 4096,
+        vocabulary: 151_680,
+        tied: false,
+        heads: Heads { queries: 32, keys: 8, dim: 128, qkv_bias: true, norms: false },
+        rope: Rotation { theta: 640_000.0, scaling: RopeScaling::None, dims: None },
+        ffn: Ffn::Dense(11_008),
+        draft: Draft::MimoMtp,
+    },
+];

@@ -1,0 +1,146 @@
+//! The tensors of a model: published names, shapes, roles. The only place that spells them.
+//!
+//! Names are those of the Hugging Face releases. Exporters differ in a leading `model.`: a reader takes a tensor under its
+//! name here, or with that prefix added or removed.
+
+mod draft;
+mod layer;
+mod target;
+
+pub use self::{
+    draft::{DraftTensors, JoinTensors},
+    layer::{AttentionTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors, LayerTensors},
+    target::TargetTensors,
+};
+
+/// A tensor of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorSpec {
+    /// Its published name.
+    pub name: String,
+    /// Matrices are `[outputs, inputs]`.
+    pub shape: Vec<usize>,
+    /// What it does.
+    pub role: Role,
+    /// How ranks share it.
+    pub split: Split,
+    /// How its values are kept.
+    pub format: WeightFormat,
+}
+
+/// What a tensor does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// A row a token.
+    Embedding,
+    /// Logits of tokens.
+    VocabularyHead,
+    /// Factors of a norm.
+    Norm,
+    /// A projection of attention, or its bias.
+    Attention,
+    /// A projection of a dense feed-forward block, or its bias.
+    FeedForward,
+    /// Logits of experts.
+    Router,
+    /// Added to the scores of experts for the choice alone.
+    CorrectionBias,
+    /// A projection of this routed expert.
+    Expert(usize),
+    /// A projection of the expert that every row passes.
+    SharedExpert,
+    /// Joins embedding and feature, or reduces features; or its bias.
+    Join,
+}
+
+/// How the ranks of a tensor-parallel group share a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Split {
+    /// Each rank has some of its outputs.
+    Rows,
+    /// Each rank has some of its inputs.
+    Columns,
+    /// Each rank has some experts, or some of the intermediate values of every expert.
+    Experts,
+    /// Each rank has all of it.
+    Replicated,
+}
+
+/// How a tensor's values are kept in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WeightFormat {
+    /// As the type that the engine computes in.
+    Plain,
+    /// As float32, whatever the engine computes in.
+    Float32,
+}
+
+/// A linear layer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinearTensors {
+    /// `[outputs, inputs]`.
+    pub weight: TensorSpec,
+    /// `[outputs]`.
+    pub bias: Option<TensorSpec>,
+}
+
+impl TensorSpec {
+    /// Its values.
+    pub fn values(&self) -> u64 {
+        self.shape.iter().map(|size| *size as u64).product()
+    }
+
+    /// Bytes in memory, where the engine computes in elements of this many bytes.
+    pub fn bytes(&self, element: usize) -> u64 {
+        self.values() * self.format.bytes(element)
+    }
+
+    fn matrix(name: String, outputs: usize, inputs: usize, role: Role, split: Split) -> Self {
+        Self { name, shape: vec![outputs, inputs], role, split, format: WeightFormat::Plain }
+    }
+
+    fn vector(name: String, length: usize, role: Role, split: Split) -> Self {
+        Self { name, shape: vec![length], role, split, format: WeightFormat::Plain }
+    }
+
+    fn norm(name: String, length: usize) -> Self {
+        Self::vector(name, length, Role::Norm, Split::Replicated)
+    }
+}
+
+impl WeightFormat {
+    /// Bytes of a value, where the engine computes in elements of this many bytes.
+    fn bytes(self, element: usize) -> u64 {
+        match self {
+            Self::Plain => element as u64,
+            Self::Float32 => 4,
+        }
+    }
+}
+
+impl LinearTensors {
+    /// The layer of a module's name.
+    fn new(module: &str, outputs: usize, inputs: usize, bias: bool, role: Role, split: Split) -> Self {
+        // A bias is added to outputs: ranks that share inputs must add it once.
+        let shared = if split == Split::Columns { Split::Replicated } else { split };
+        Self {
+            weight: TensorSpec::matrix(format!("{module}.weight"), outputs, inputs, role, split),
+            bias: bias.then(|| TensorSpec::vector(format!("{module}.bias"), outputs, role, shared)),
+        }
+    }
+
+    /// Outputs.
+    pub fn outputs(&self) -> usize {
+        self.weight.shape[0]
+    }
+
+    /// Inputs.
+    pub fn inputs(&self) -> usize {
+        self.weight.shape[1]
+    }
+
+    /// Both.
+    pub fn all(&self) -> impl Iterator<Item = &TensorSpec> {
+        std::iter::once(&self.weight).chain(&self.bias)
+    }
+}

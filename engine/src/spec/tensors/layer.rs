@@ -1,0 +1,245 @@
+//! Tensors of a decoder layer.
+
+use super::{LinearTensors, Role, Split, TensorSpec, WeightFormat};
+use crate::spec::{AttentionSpec, ExpertsSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent};
+
+/// Tensors of a decoder layer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayerTensors {
+    /// Before attention.
+    pub input_norm: Option<TensorSpec>,
+    /// Of attention.
+    pub attention: AttentionTensors,
+    /// Before the feed-forward part.
+    pub post_attention_norm: TensorSpec,
+    /// Of the feed-forward part.
+    pub ffn: FfnTensors,
+}
+
+/// Tensors of attention.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttentionTensors {
+    /// Of grouped-query attention.
+    Grouped(GroupedTensors),
+    /// Of latent attention, in the order in which they are applied.
+    Latent(Vec<TensorSpec>),
+}
+
+/// Tensors of grouped-query attention.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupedTensors {
+    /// `[heads · head_dim, input]`.
+    pub query: LinearTensors,
+    /// `[kv_heads · head_dim, input]`.
+    pub key: LinearTensors,
+    /// `[kv_heads · head_dim, input]`.
+    pub value: LinearTensors,
+    /// `[output, heads · head_dim]`.
+    pub output: LinearTensors,
+    /// Of queries and of keys, `[head_dim]` each.
+    pub head_norms: Option<(TensorSpec, TensorSpec)>,
+}
+
+/// Tensors of a feed-forward part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FfnTensors {
+    /// One block.
+    Dense(GatedTensors),
+    /// Experts.
+    Experts(ExpertsTensors),
+}
+
+/// Tensors of a gated block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatedTensors {
+    /// `[intermediate, hidden]`.
+    pub gate: LinearTensors,
+    /// `[intermediate, hidden]`.
+    pub up: LinearTensors,
+    /// `[hidden, intermediate]`.
+    pub down: LinearTensors,
+}
+
+/// Tensors of experts with their router.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExpertsTensors {
+    /// `[experts, hidden]`.
+    pub router: TensorSpec,
+    /// Float32 `[experts]`.
+    pub correction_bias: Option<TensorSpec>,
+    /// One after the other.
+    pub experts: Vec<GatedTensors>,
+    /// Of the expert that every row passes.
+    pub shared: Option<GatedTensors>,
+}
+
+impl LayerSpec {
+    /// Its tensors under a prefix, which ends without a dot.
+    pub fn tensors(&self, prefix: &str) -> LayerTensors {
+        let norm = |name: &str| TensorSpec::norm(format!("{prefix}.{name}.weight"), self.hidden);
+        LayerTensors {
+            input_norm: self.input_norm.then(|| norm("input_layernorm")),
+            attention: self.attention.tensors(&format!("{prefix}.self_attn")),
+            post_attention_norm: norm("post_attention_layernorm"),
+            ffn: self.ffn.tensors(&format!("{prefix}.mlp"), self.hidden),
+        }
+    }
+}
+
+impl AttentionSpec {
+    fn tensors(&self, prefix: &str) -> AttentionTensors {
+        match self {
+            Self::Grouped(grouped) => AttentionTensors::Grouped(grouped.tensors(prefix)),
+            Self::Latent(latent) => AttentionTensors::Latent(latent.tensors(prefix)),
+        }
+    }
+}
+
+impl GroupedQuery {
+    fn tensors(&self, prefix: &str) -> GroupedTensors {
+        let linear = |name: &str, outputs, inputs, bias, split| {
+            LinearTensors::new(&format!("{prefix}.{name}"), outputs, inputs, bias, Role::Attention, split)
+        };
+        let (queries, keys) = (self.query_width(), self.key_value_width());
+        let norm = |name: &str| TensorSpec::norm(format!("{prefix}.{name}.weight"), self.head_dim);
+        GroupedTensors {
+            query: linear("q_proj", queries, self.input, self.qkv_bias, Split::Rows),
+            key: linear("k_proj", keys, self.input, self.qkv_bias, Split::Rows),
+            value: linear("v_proj", keys, self.input, self.qkv_bias, Split::Rows),
+            output: linear("o_proj", self.output, queries, self.output_bias, Split::Columns),
+            head_norms: self.head_norms.then(|| (norm("q_norm"), norm("k_norm"))),
+        }
+    }
+}
+
+impl MultiHeadLatent {
+    fn tensors(&self, prefix: &str) -> Vec<TensorSpec> {
+        let matrix = |name: &str, outputs, inputs, split| {
+            TensorSpec::matrix(format!("{prefix}.{name}.weight"), outputs, inputs, Role::Attention, split)
+        };
+        let norm = |name: &str, length| TensorSpec::norm(format!("{prefix}.{name}.weight"), length);
+        let queries = self.heads * (self.nope_dim + self.rope.dims);
+        let mut tensors = match self.query_rank {
+            None => vec![matrix("q_proj", queries, self.input, Split::Rows)],
+            Some(rank) => vec![
+                matrix("q_a_proj", rank, self.input, Split::Replicated),
+                norm("q_a_layernorm", rank),
+                matrix("q_b_proj", queries, rank, Split::Rows),
+            ],
+        };
+        let (latent, values) = (self.latent_rank, self.heads * self.value_dim);
+        tensors.extend([
+            matrix("kv_a_proj_with_mqa", latent + self.rope.dims, self.input, Split::Replicated),
+            norm("kv_a_layernorm", latent),
+            matrix("kv_b_proj", self.heads * self.nope_dim + values, latent, Split::Rows),
+            matrix("o_proj", self.output, values, Split::Columns),
+        ]);
+        tensors
+    }
+}
+
+impl FfnSpec {
+    fn tensors(&self, prefix: &str, hidden: usize) -> FfnTensors {
+        match self {
+            Self::Dense(dense) => {
+                let splits = (Split::Rows, Split::Columns);
+                let sizes = (hidden, dense.intermediate);
+                FfnTensors::Dense(GatedTensors::new(prefix, sizes, dense.bias, Role::FeedForward, splits))
+            }
+            Self::Experts(experts) => FfnTensors::Experts(experts.tensors(prefix, hidden)),
+        }
+    }
+}
+
+impl ExpertsSpec {
+    fn tensors(&self, prefix: &str, hidden: usize) -> ExpertsTensors {
+        let router = format!("{prefix}.gate.weight");
+        let correction = || TensorSpec {
+            format: WeightFormat::Float32,
+            ..TensorSpec::vector(
+                format!("{prefix}.gate.e_score_correction_bias"),
+                self.experts,
+                Role::CorrectionBias,
+                Split::Replicated,
+            )
+        };
+        let expert = |at: usize| {
+            let (prefix, sizes) = (format!("{prefix}.experts.{at}"), (hidden, self.intermediate));
+            GatedTensors::new(&prefix, sizes, false, Role::Expert(at), (Split::Experts, Split::Experts))
+        };
+        let shared = |intermediate| {
+            let (prefix, sizes) = (format!("{prefix}.shared_experts"), (hidden, intermediate));
+            GatedTensors::new(&prefix, sizes, false, Role::SharedExpert, (Split::Rows, Split::Columns))
+        };
+        ExpertsTensors {
+            router: TensorSpec::matrix(router, self.experts, hidden, Role::Router, Split::Replicated),
+            correction_bias: self.router.correction_bias.then(correction),
+            experts: (0..self.experts).map(expert).collect(),
+            shared: self.shared.map(shared),
+        }
+    }
+}
+
+impl GatedTensors {
+    /// Sizes are those of the stream and between the projections; splits those of gate and up, and of down.
+    fn new(
+        prefix: &str,
+        (hidden, intermediate): (usize, usize),
+        bias: bool,
+        role: Role,
+        (apart, together): (Split, Split),
+    ) -> Self {
+        let linear = |name: &str, outputs, inputs, split| {
+            LinearTensors::new(&format!("{prefix}.{name}"), outputs, inputs, bias, role, split)
+        };
+        Self {
+            gate: linear("gate_proj", intermediate, hidden, apart),
+            up: linear("up_proj", intermediate, hidden, apart),
+            down: linear("down_proj", hidden, intermediate, together),
+        }
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = &TensorSpec> {
+        [&self.gate, &self.up, &self.down].into_iter().flat_map(LinearTensors::all)
+    }
+}
+
+impl LayerTensors {
+    /// All of them.
+    pub fn all(&self) -> Vec<&TensorSpec> {
+        let mut all: Vec<&TensorSpec> = self.input_norm.iter().collect();
+        all.extend(self.attention.all());
+        all.push(&self.post_attention_norm);
+        all.extend(self.ffn.all());
+        all
+    }
+}
+
+impl AttentionTensors {
+    /// All of them.
+    pub fn all(&self) -> Vec<&TensorSpec> {
+        match self {
+            Self::Grouped(grouped) => {
+                let GroupedTensors { query, key, value, output, head_norms } = grouped;
+                let norms = head_norms.iter().flat_map(|(query, key)| [query, key]);
+                [query, key, value, output].into_iter().flat_map(LinearTensors::all).chain(norms).collect()
+            }
+            Self::Latent(tensors) => tensors.iter().collect(),
+        }
+    }
+}
+
+impl FfnTensors {
+    /// All of them.
+    pub fn all(&self) -> Vec<&TensorSpec> {
+        match self {
+            Self::Dense(dense) => dense.all().collect(),
+            Self::Experts(experts) => {
+                let ExpertsTensors { router, correction_bias, experts, shared } = experts;
+                let blocks = experts.iter().chain(shared).flat_map(GatedTensors::all);
+                std::iter::once(router).chain(correction_bias).chain(blocks).collect()
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Routers and layers of experts.
+
+use super::{Numbers, compare, text, tolerance, values};
+use crate::{
+    device::{Buffer, Device, Element},
+    launch::{Added, ExpertKernels, Experts, ExpertsShape, ExpertsWeights, ExpertsWork, Kernels, Parts, Rows},
+    reference::{Expert, Matrix, Router, Routes, Scoring, experts, linear},
+};
+
+const SOFTMAX: Router =
+    Router { scoring: Scoring::Softmax, top_k: 4, groups: 1, top_k_groups: 1, renormalize: Some(0.0), scale: 1.0 };
+const SIGMOID: Router = Router { scoring: Scoring::Sigmoid, renormalize: Some(1e-20), scale: 2.5, ..SOFTMAX };
+
+/// Rows of each shape, at most.
+const MOST_ROWS: usize = 70;
+
+/// A layer on a device and on the host.
+struct Layer {
+    shape: ExpertsShape,
+    correction: Option<Vec<f32>>,
+    router: Matrix,
+    experts: Vec<Expert>,
+    x: Vec<f32>,
+    on_device: [Buffer; 5],
+}
+
+/// Elements between rows.
+const APART: usize = 8;
+
+impl Layer {
+    fn random(kernels: &Kernels, numbers: &mut Numbers, shape: ExpertsShape, corrected: bool) -> Result<Self, String> {
+        let (device, element) = (kernels.device(), kernels.element());
+        let ExpertsShape { routed, hidden, intermediate, .. } = shape;
+        let scaled = |numbers: &mut Numbers, count: usize, by: f32| {
+            let values: Vec<f32> = numbers.floats(count, element).iter().map(|value| value * by).collect();
+            element.decode(&element.encode(&values))
+        };
+        let router = scaled(numbers, routed * hidden, 1.0);
+        let gate_up = scaled(numbers, shape.experts() * 2 * intermediate * hidden, 0.25);
+        let down = scaled(numbers, shape.experts() * hidden * intermediate, 0.25);
+        let x = numbers.floats(MOST_ROWS * (hidden + APART), element);
+        let correction: Vec<f32> = (0..routed).map(|_| 7.0 + numbers.float() * 0.3).collect();
+        let half = intermediate * hidden;
+        let expert = |at: usize| {
+            let own = &gate_up[at * 2 * half..][..2 * half];
+            Expert {
+                gate: Matrix::new(intermediate, hidden, own[..half].to_vec()),
+                up: Matrix::new(intermediate, hidden, own[half..].to_vec()),
+                down: Matrix::new(hidden, intermediate, down[at * half..][..half].to_vec()),
+            }
+        };
+        let upload = |values: &[f32]| device.upload(&element.encode(values)).map_err(text);
+        Ok(Self {
+            shape,
+            correction: corrected.then(|| correction.clone()),
+            experts: (0..shape.experts()).map(expert).collect(),
+            on_device: [
+                upload(&router)?,
+                upload(&gate_up)?,
+                upload(&down)?,
+                upload(&x)?,
+                device.upload(&correction).map_err(text)?,
+            ],
+            router: Matrix::new(routed, hidden, router),
+            x,
+        })
+    }
+
+    fn operands<'a>(&'a self, work: &'a [Buffer; 7], rows: usize, by: ExpertKernels) -> Experts<'a> {
+        let [router, gate_up, down, x, correction] = &self.on_device;
+        let [logits, counters, expert, weight, tiles, gated, outputs] = work.each_ref().map(Buffer::slice);
+        Experts {
+            shape: self.shape,
+            weights: ExpertsWeights {
+                router: router.slice(),
+                correction: self.correction.as_ref().map(|_| correction.slice()),
+                gate_up: gate_up.slice(),
+                down: down.slice(),
+            },
+            x: Rows { at: x.slice(), stride: self.shape.hidden + APART },
+            rows,
+            work: ExpertsWork { logits, counters, expert, weight, tiles, gated, outputs },
+            by,
+            whole: rows == 4,
+        }
+    }
+
+    /// What the reference says of the first rows: logits, routes with shared experts, and the layer's output.
+    fn expected(&self, rows: usize, element: Element) -> (Vec<f32>, Routes, Vec<f32>) {
+        let ExpertsShape { routed, hidden, shared, .. } = self.shape;
+        let x: Vec<f32> = self.x.chunks(hidden + APART).take(rows).flat_map(|row| &row[..hidden]).copied().collect();
+        let mut logits = linear(&x, &self.router, None);
+        if self.shape.rounds_logits {
+            logits = element.decode(&element.encode(&logits));
+        }
+        let chosen = self.shape.router.route(&logits, routed, self.correction.as_deref());
+        let mut routes = Routes { top_k: self.shape.chosen(), experts: Vec::new(), weights: Vec::new() };
+        for row in 0..rows {
+            let shared = (routed..routed + shared).map(|expert| (expert as u32, 1.0));
+            for (expert, weight) in chosen.row(row).chain(shared) {
+                routes.experts.push(expert);
+                routes.weights.push(weight);
+            }
+        }
+        let y = experts(&x, &routes, &self.experts);
+        (logits, routes, y)
+    }
+}
+
+/// Routers of every kind (softmax and sigmoid, with and without correction, groups and shared experts), with widths that fill no
+/// stage, from one row to many, by every kernel: the experts of the reference, in its order, with its weights, and its sums; and the
+/// same bits of a row whatever stands beside it, where sums are to have one order.
+pub fn check_experts(device: &Device, element: Element) -> Result<(), String> {
+    let kernels = Kernels::new(device.clone(), element);
+    let mut numbers = Numbers::new(31);
+    let shape = |routed, shared, router, hidden, intermediate| ExpertsShape {
+        routed,
+        shared,
+        router,
+        rounds_logits: false,
+        hidden,
+        intermediate,
+    };
+    let grouped = Router { groups: 4, top_k_groups: 2, ..SIGMOID };
+    let plain = Router { renormalize: None, top_k: 2, ..SOFTMAX };
+    for (shape, corrected) in [
+        (shape(16, 0, SOFTMAX, 136, 72), false),
+        (shape(24, 1, SIGMOID, 72, 40), true),
+        (shape(32, 2, grouped, 264, 24), true),
+        (shape(5, 0, plain, 520, 264), false),
+        (ExpertsShape { rounds_logits: true, ..shape(20, 0, Router { top_k: 9, ..SOFTMAX }, 64, 16) }, false),
+    ] {
+        let layer = Layer::random(&kernels, &mut numbers, shape, corrected)?;
+        check_layer(&kernels, &layer)?;
+    }
+    Ok(())
+}
+
+fn check_layer(kernels: &Kernels, layer: &Layer) -> Result<(), String> {
+    let (device, element, shape) = (kernels.device(), kernels.element(), layer.shape);
+    use ExpertKernels::{Float, Many, Stream};
+    let float = element == Element::F32;
+    let ways = |rows: usize| match rows {
+        _ if float => &[Float][..],
+        MOST_ROWS => &[Stream(8), Stream(16), Stream(32), Many(64), Many(128)],
+        1 => &[Stream(8), Stream(32), Many(64)],
+        _ => &[Stream(16), Many(128)],
+    };
+    let bytes = Kernels::experts_bytes(element, &shape, MOST_ROWS, false);
+    let allocated: Result<Vec<Buffer>, String> =
+        bytes.iter().map(|bytes| device.allocate(*bytes).map_err(text)).collect();
+    let work: [Buffer; 7] = allocated?.try_into().map_err(|_| "seven buffers".to_owned())?;
+    device.fill(work[1].slice(), 0).map_err(text)?;
+    let out = device.allocate(MOST_ROWS * shape.hidden * element.bytes()).map_err(text)?;
+    let mut all_bits: Option<Vec<u32>> = None;
+    for rows in [MOST_ROWS, 1, 4, 13] {
+        let (logits, routes, expected) = layer.expected(rows, element);
+        for by in ways(rows) {
+            let what =
+                format!("{} experts of {}→{}, {rows} rows, {by:?}", shape.routed, shape.hidden, shape.intermediate);
+            let to = Rows { at: out.slice(), stride: shape.hidden };
+            let added = kernels.experts(layer.operands(&work, rows, *by), to).map_err(text)?;
+            let found: Vec<f32> = device.download(work[0].slice()).map_err(text)?;
+            compare(
+                &format!("logits of {what}"),
+                &found,
+                &logits,
+                if shape.rounds_logits { tolerance(element) } else { 1e-4 },
+            )?;
+            check_routes(device, &work, &logits, &routes, layer, &what)?;
+            let found = match added {
+                Added::Rows(_) => values(device, out.slice(), element)?[..rows * shape.hidden].to_vec(),
+                Added::Parts(Parts { at, count }) => {
+                    let parts: Vec<f32> = device.download(at).map_err(text)?;
+                    let mut sum = vec![0.0_f32; rows * shape.hidden];
+                    for part in parts.chunks(sum.len()).take(count) {
+                        sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+                    }
+                    element.decode(&element.encode(&sum))
+                }
+            };
+            // The inner activations and, of many rows, each expert's output are rounded too.
+            compare(&what, &found, &expected, 3.0 * tolerance(element))?;
+            if matches!(by, ExpertKernels::Many(_)) {
+                continue;
+            }
+            let bits: Vec<u32> = found.iter().map(|value| value.to_bits()).collect();
+            if all_bits.get_or_insert_with(|| bits.clone())[..bits.len()] != bits {
+                return Err(format!("{what}: bits depend on the rows beside, or on the tile"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Experts and weights. Where rounding differs, an expert may stand for one whose rank is nearly the same.
+fn check_routes(
+    device: &Device,
+    work: &[Buffer; 7],
+    logits: &[f32],
+    routes: &Routes,
+    layer: &Layer,
+    what: &str,
+) -> Result<(), String> {
+    let found: Vec<i32> = device.download(work[2].slice()).map_err(text)?;
+    let count = routes.experts.len();
+    if let Some(at) = (0..count).find(|at| found[*at] != routes.experts[*at] as i32) {
+        let (row, routed) = (at / routes.top_k, layer.shape.routed);
+        return Err(format!(
+            "{what}: row {row} goes to {:?}, expected {:?}; logits {:?}",
+            &found[row * routes.top_k..][..routes.top_k],
+            &routes.experts[row * routes.top_k..][..routes.top_k],
+            &logits[row * routed..][..routed],
+        ));
+    }
+    let found: Vec<f32> = device.download(work[3].slice()).map_err(text)?;
+    compare(&format!("weights of {what}"), &found[..count], &routes.weights, 1e-3)
+}
+
+/// Rows whose logits are equal, or no numbers: ties go to the lowest expert and the lowest group, exactly.
+pub fn check_router_ties(device: &Device, element: Element) -> Result<(), String> {
+    let kernels = Kernels::new(device.clone(), element);
+    let mut numbers = Numbers::new(37);
+    for (router, corrected) in [
+        (SOFTMAX, false),
+        (SIGMOID, false),
+        (SIGMOID, true),
+        (Router { groups: 4, top_k_groups: 2, ..SIGMOID }, false),
+        (Router { groups: 8, top_k_groups: 3, ..SIGMOID }, true),
+    ] {
+        let shape = ExpertsShape { routed: 16, shared: 1, router, rounds_logits: false, hidden: 32, intermediate: 8 };
+        let mut layer = Layer::random(&kernels, &mut numbers, shape, corrected)?;
+        // Small whole numbers: many sums are equal, and exact in every type.
+        let whole = |values: usize, numbers: &mut Numbers| -> Vec<f32> {
+            (0..values).map(|_| numbers.below(3) as f32 - 1.0).collect()
+        };
+        let (router, x) = (whole(16 * 32, &mut numbers), whole(MOST_ROWS * (32 + APART), &mut numbers));
+        let mut x: Vec<f32> = x.iter().enumerate().map(|(at, x)| if at % 40 < 5 { *x } else { 0.0 }).collect();
+        x[..32].fill(0.0);
+        let correction: Vec<f32> = (0..16).map(|_| numbers.below(2) as f32).collect();
+        layer.on_device[0] = device.upload(&element.encode(&router)).map_err(text)?;
+        layer.on_device[3] = device.upload(&element.encode(&x)).map_err(text)?;
+        layer.on_device[4] = device.upload(&correction).map_err(text)?;
+        layer.router = Matrix::new(16, 32, router);
+        layer.x = x;
+        layer.correction = corrected.then_some(correction);
+        let by = if element == Element::F32 { ExpertKernels::Float } else { ExpertKernels::Stream(8) };
+        let bytes = Kernels::experts_bytes(element, &shape, MOST_ROWS, true);
+        let allocated: Result<Vec<Buffer>, String> =
+            bytes.iter().map(|bytes| device.zeros(*bytes).map_err(text)).collect();
+        let work: [Buffer; 7] = allocated?.try_into().map_err(|_| "seven buffers".to_owned())?;
+        let out = device.allocate(MOST_ROWS * 32 * element.bytes()).map_err(text)?;
+        kernels.experts(layer.operands(&work, MOST_ROWS, by), Rows { at: out.slice(), stride: 32 }).map_err(text)?;
+        let (logits, routes, _) = layer.expected(MOST_ROWS, element);
+        check_routes(device, &work, &logits, &routes, &layer, "ties")?;
+    }
+    Ok(())
+}

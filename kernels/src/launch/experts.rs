@@ -1,0 +1,395 @@
+//! `cuda/route.cu`, `cuda/experts.cu`, `cuda/experts_many.cu` and `cuda/experts_float.cu`.
+
+use super::{Added, Kernels, Parts, Rows, address, check_ints, grid, int};
+use crate::{
+    device::{Arg, DeviceError, Element, KernelFile, Slice, Split},
+    reference::{Router, Scoring},
+};
+
+pub(super) const ROUTE_FILE: KernelFile =
+    KernelFile { name: "route.cu", text: include_str!("../../cuda/route.cu"), split: Split::Shared };
+pub(super) const FILE: KernelFile =
+    KernelFile { name: "experts.cu", text: include_str!("../../cuda/experts.cu"), split: Split::Shared };
+pub(super) const MANY_FILE: KernelFile =
+    KernelFile { name: "experts_many.cu", text: include_str!("../../cuda/experts_many.cu"), split: Split::Shared };
+pub(super) const FLOAT_FILE: KernelFile =
+    KernelFile { name: "experts_float.cu", text: include_str!("../../cuda/experts_float.cu"), split: Split::Shared };
+
+/// Experts of a layer, shared ones among them, at most.
+pub const MOST_EXPERTS: usize = 512;
+/// Experts of a row, shared ones among them, at most.
+pub const MOST_CHOSEN: usize = 32;
+/// Integers at the head of a tile's record.
+const RECORD_HEAD: usize = 4;
+/// Experts of a block of the router.
+const ROUTE_EXPERTS: usize = 16;
+/// Rows of a pass that an expert has on average from which on tensor cores take tiles of many.
+const MANY_ROWS: usize = 16;
+/// Rows, at most, of which the streaming kernels leave what is to be added up over experts.
+const MOST_STREAMED_ROWS: usize = 512;
+/// Rows, at most, of which the others do.
+const MOST_MANY_ROWS: usize = 8192;
+
+/// The experts of a layer and how a row finds its own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExpertsShape {
+    /// Routed experts.
+    pub routed: usize,
+    /// Experts behind them that every row passes, with weight 1.
+    pub shared: usize,
+    /// How routed ones are chosen.
+    pub router: Router,
+    /// Whether logits are rounded to the element type.
+    pub rounds_logits: bool,
+    /// Width of rows.
+    pub hidden: usize,
+    /// Outputs of gate and up of an expert.
+    pub intermediate: usize,
+}
+
+/// What computes the experts of some rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpertKernels {
+    /// Plain cores, in float.
+    Float,
+    /// Weights stream past tiles of so many pairs; sums do not depend on the tile.
+    Stream(usize),
+    /// Tensor cores, tiles of so many pairs.
+    Many(usize),
+}
+
+/// Memory of a layer's experts, for some rows; see [`Kernels::experts_bytes`].
+#[derive(Clone, Copy, Debug)]
+pub struct ExpertsWork<'a> {
+    /// Float `[rows, routed]`.
+    pub logits: Slice<'a>,
+    /// int32, zeros: which blocks of the router have come.
+    pub counters: Slice<'a>,
+    /// int32 `[rows, chosen]`.
+    pub expert: Slice<'a>,
+    /// Float `[rows, chosen]`.
+    pub weight: Slice<'a>,
+    /// Records of tiles, behind their number.
+    pub tiles: Slice<'a>,
+    /// `[pairs, intermediate]`.
+    pub gated: Slice<'a>,
+    /// What experts yield: float `[chosen, rows, hidden]`, weighted; or `[pairs, hidden]`, yet to be.
+    pub outputs: Slice<'a>,
+}
+
+/// Bytes of each part of [`ExpertsWork`], in its order.
+pub type ExpertsBytes = [usize; 7];
+
+/// Weights of a layer of experts.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpertsWeights<'a> {
+    /// `[routed, hidden]`.
+    pub router: Slice<'a>,
+    /// Float `[routed]`.
+    pub correction: Option<Slice<'a>>,
+    /// `[experts, 2 · intermediate, hidden]`, gate first; routed experts, then shared ones.
+    pub gate_up: Slice<'a>,
+    /// `[experts, hidden, intermediate]`.
+    pub down: Slice<'a>,
+}
+
+/// Operands of [`Kernels::experts`].
+#[derive(Clone, Copy, Debug)]
+pub struct Experts<'a> {
+    /// What the layer is.
+    pub shape: ExpertsShape,
+    /// Its weights.
+    pub weights: ExpertsWeights<'a>,
+    /// Normed rows.
+    pub x: Rows<'a>,
+    /// How many.
+    pub rows: usize,
+    /// Memory on the way.
+    pub work: ExpertsWork<'a>,
+    /// What computes them.
+    pub by: ExpertKernels,
+    /// Whether what they yield is added up at once, and not left in parts.
+    pub whole: bool,
+}
+
+impl ExpertsShape {
+    /// All experts.
+    pub fn experts(&self) -> usize {
+        self.routed + self.shared
+    }
+
+    /// Experts of a row.
+    pub fn chosen(&self) -> usize {
+        self.router.top_k + self.shared
+    }
+
+    /// Why the kernels do not compute it, if so.
+    pub fn refused(&self) -> Option<String> {
+        if self.experts() > MOST_EXPERTS || self.chosen() > MOST_CHOSEN {
+            let (experts, chosen) = (self.experts(), self.chosen());
+            return Some(format!(
+                "{experts} experts of which {chosen} compute a row; the GPU's kernels take {MOST_EXPERTS} and {MOST_CHOSEN}"
+            ));
+        }
+        if !self.router.fits(self.routed) {
+            return Some(format!("{:?} does not fit {} experts", self.router, self.routed));
+        }
+        let width = [self.hidden, self.intermediate].into_iter().find(|width| !width.is_multiple_of(8))?;
+        Some(format!("experts of width {width}, which is no multiple of 8"))
+    }
+}
+
+impl ExpertKernels {
+    /// Pairs of a tile.
+    fn tile(self) -> usize {
+        match self {
+            Self::Float => 1,
+            Self::Stream(tile) | Self::Many(tile) => tile,
+        }
+    }
+
+    /// Rows that are computed together, at most.
+    pub fn most_rows(self) -> usize {
+        match self {
+            Self::Float | Self::Stream(_) => MOST_STREAMED_ROWS,
+            Self::Many(_) => MOST_MANY_ROWS,
+        }
+    }
+
+    /// Tiles of so many rows, at most: whole ones, and one that is not for each expert that has rows.
+    fn most_tiles(self, shape: &ExpertsShape, rows: usize) -> usize {
+        let pairs = rows * shape.chosen();
+        pairs.min(shape.experts() + pairs / self.tile())
+    }
+
+    fn bytes(self, shape: &ExpertsShape, rows: usize, element: usize) -> ExpertsBytes {
+        let rows = rows.min(self.most_rows());
+        let pairs = rows * shape.chosen();
+        let records = self.most_tiles(shape, rows) * (RECORD_HEAD + 2 * self.tile());
+        let output = if matches!(self, Self::Many(_)) { element } else { 4 };
+        [
+            rows * shape.routed * 4,
+            rows * 4,
+            pairs * 4,
+            pairs * 4,
+            16 + records * 4,
+            pairs * shape.intermediate * element,
+            pairs * shape.hidden * output,
+        ]
+    }
+}
+
+impl Kernels {
+    /// What computes the experts of so many rows the fastest; in one order of sums, whatever the rows, if it is to be so.
+    pub fn expert_kernels(&self, shape: &ExpertsShape, rows: usize, one_order: bool) -> ExpertKernels {
+        if self.element == Element::F32 {
+            return ExpertKernels::Float;
+        }
+        let mean = rows.min(MOST_STREAMED_ROWS) * shape.router.top_k / shape.routed;
+        match mean {
+            0..=3 => ExpertKernels::Stream(8),
+            4..=7 => ExpertKernels::Stream(16),
+            _ if one_order || mean < MANY_ROWS => ExpertKernels::Stream(32),
+            _ if rows * shape.router.top_k < 64 * shape.routed => ExpertKernels::Many(64),
+            _ => ExpertKernels::Many(128),
+        }
+    }
+
+    /// Bytes of the memory that experts take for up to so many rows.
+    pub fn experts_bytes(element: Element, shape: &ExpertsShape, rows: usize, one_order: bool) -> ExpertsBytes {
+        use ExpertKernels::{Float, Many, Stream};
+        let ways: &[ExpertKernels] = match (element, one_order) {
+            (Element::F32, _) => &[Float],
+            (_, true) => &[Stream(8), Stream(16), Stream(32)],
+            (_, false) => &[Stream(8), Stream(16), Stream(32), Many(64), Many(128)],
+        };
+        let all = ways.iter().map(|way| way.bytes(shape, rows, element.bytes()));
+        all.fold([0; 7], |most, bytes| std::array::from_fn(|at| most[at].max(bytes[at])))
+    }
+
+    /// Routes rows and computes their experts: what is to be added to the residual stream, in `out` or yet in parts.
+    ///
+    /// # Errors
+    /// When a buffer is too short, there are more rows than these kernels take together, the shape is beyond their limits, or
+    /// the device fails.
+    pub fn experts<'a>(&self, experts: Experts<'a>, out: Rows<'a>) -> Result<Added<'a>, DeviceError> {
+        self.route(experts)?;
+        self.experts_gated(experts)?;
+        let Experts { shape, rows, work, .. } = experts;
+        self.experts_down(experts)?;
+        let (hidden, chosen) = (shape.hidden, shape.chosen());
+        let weighted = !matches!(experts.by, ExpertKernels::Many(_));
+        if weighted && chosen <= Self::MOST_PARTS && !experts.whole {
+            return Ok(Added::Parts(Parts { at: work.outputs, count: chosen }));
+        }
+        self.check_rows(out, rows, hidden)?;
+        let kernel = self.kernel(ROUTE_FILE, "sum_experts")?;
+        let (parts, plain) = if weighted { (work.outputs, Slice::NONE) } else { (Slice::NONE, work.outputs) };
+        let arguments = [
+            address(out.at),
+            int(out.stride),
+            address(parts),
+            address(plain),
+            address(work.weight),
+            int(chosen),
+            int(hidden),
+        ];
+        // SAFETY: lengths are checked above and by `check_experts`.
+        unsafe { self.device.launch(&kernel, grid([hidden.div_ceil(1024), rows, 1], 256, 0), &arguments)? };
+        Ok(Added::Rows(out))
+    }
+
+    /// The experts of each row, their weights, and the tiles of each expert.
+    fn route(&self, experts: Experts<'_>) -> Result<(), DeviceError> {
+        self.check_experts(experts)?;
+        let Experts { shape, weights, x, rows, work, by, .. } = experts;
+        let Router { scoring, top_k: _, groups, top_k_groups, renormalize, scale } = shape.router;
+        let (name, together) = match rows {
+            0..=8 => ("route_rows_1", 1),
+            9..=64 => ("route_rows_4", 4),
+            _ => ("route_rows_16", 16),
+        };
+        let (count, records) = (work.tiles.range(0..4), work.tiles.range(16..work.tiles.bytes()));
+        let arguments = [
+            address(x.at),
+            int(x.stride),
+            address(weights.router),
+            int(rows),
+            int(shape.hidden),
+            Arg::Int(shape.rounds_logits.into()),
+            address(work.logits),
+            address(work.counters),
+            address(work.expert),
+            address(work.weight),
+            address(records),
+            address(count),
+            int(by.tile()),
+            address(weights.correction.unwrap_or(Slice::NONE)),
+            int(shape.experts()),
+            int(shape.chosen()),
+            int(shape.shared),
+            Arg::Int((scoring == Scoring::Sigmoid).into()),
+            int(groups),
+            int(top_k_groups),
+            Arg::Int(renormalize.is_some().into()),
+            Arg::Float(renormalize.unwrap_or_default()),
+            Arg::Float(scale),
+        ];
+        let kernel = self.kernel(ROUTE_FILE, name)?;
+        let blocks = [shape.routed.div_ceil(ROUTE_EXPERTS), rows.div_ceil(together), 1];
+        // SAFETY: lengths are checked above.
+        unsafe { self.device.launch(&kernel, grid(blocks, 256, 0), &arguments)? };
+        if rows == 1 || by == ExpertKernels::Float {
+            return Ok(());
+        }
+        let kernel = self.kernel(ROUTE_FILE, "group_pairs")?;
+        let arguments = [
+            address(work.expert),
+            address(work.weight),
+            int(rows * shape.chosen()),
+            int(shape.experts()),
+            int(by.tile()),
+            address(records),
+            address(count),
+        ];
+        // SAFETY: lengths are checked above; experts are those that the router has written, all below their number.
+        unsafe { self.device.launch(&kernel, grid([shape.experts(), 1, 1], 256, 0), &arguments) }
+    }
+
+    /// `silu(gate) · up` of each pair.
+    fn experts_gated(&self, experts: Experts<'_>) -> Result<(), DeviceError> {
+        let Experts { shape, weights, x, work, .. } = experts;
+        let sizes = [shape.hidden, shape.intermediate];
+        self.launch_experts(experts, [work.gated, x.at, weights.gate_up], x.stride, sizes, true)
+    }
+
+    /// What each pair's expert yields.
+    fn experts_down(&self, experts: Experts<'_>) -> Result<(), DeviceError> {
+        let Experts { shape, weights, work, .. } = experts;
+        let sizes = [shape.intermediate, shape.hidden];
+        self.launch_experts(experts, [work.outputs, work.gated, weights.down], shape.intermediate, sizes, false)
+    }
+
+    fn launch_experts(
+        &self,
+        experts: Experts<'_>,
+        [y, x, w]: [Slice<'_>; 3],
+        x_stride: usize,
+        [inputs, outputs]: [usize; 2],
+        gated: bool,
+    ) -> Result<(), DeviceError> {
+        let Experts { shape, rows, work, by, .. } = experts;
+        let chosen = shape.chosen();
+        let (count, records) = (work.tiles.range(0..4), work.tiles.range(16..work.tiles.bytes()));
+        let begin = [address(y), address(x), int(x_stride), address(w)];
+        let end = [int(chosen), int(inputs), int(outputs)];
+        let tiles = [address(records), address(count)];
+        let most_tiles = by.most_tiles(&shape, rows);
+        let (kernel, geometry, arguments) = match by {
+            ExpertKernels::Float => {
+                let name = if gated { "experts_gated_float" } else { "experts_down_float" };
+                let weighted = [address(work.expert), address(work.weight), int(rows)];
+                let more = if gated { &weighted[..1] } else { &weighted[..] };
+                let geometry = grid([outputs.div_ceil(8), rows * chosen, 1], 256, 0);
+                (self.kernel(FLOAT_FILE, name)?, geometry, [&begin[..], more, &end].concat())
+            }
+            ExpertKernels::Stream(tile) => {
+                let (name, stages) = match (tile, gated) {
+                    (8, true) => ("experts_gated_8", 7),
+                    (8, false) => ("experts_down_8", 7),
+                    (16, true) => ("experts_gated_16", 5),
+                    (16, false) => ("experts_down_16", 5),
+                    (_, true) => ("experts_gated_32", 3),
+                    (_, false) => ("experts_down_32", 3),
+                };
+                let units = most_tiles * outputs.div_ceil(if gated { 8 } else { 16 });
+                let shared = stages * (16 + tile) * 512 + 8 * 16 * tile * 4;
+                let beside = (self.device.properties().shared_bytes / (shared + 1024)).clamp(1, 2);
+                let blocks = units.min(beside * self.device.properties().multiprocessors);
+                let arguments = [&begin[..], &tiles, &[int(rows)], &end].concat();
+                (self.kernel(FILE, name)?, grid([blocks, 1, 1], 256, shared), arguments)
+            }
+            ExpertKernels::Many(tile) => {
+                let (name, stages) = match (tile, gated) {
+                    (64, true) => ("experts_gated_64", 4),
+                    (64, false) => ("experts_down_64", 4),
+                    (_, true) => ("experts_gated_128", 3),
+                    (_, false) => ("experts_down_128", 3),
+                };
+                let pieces = outputs.div_ceil(if gated { 64 } else { 128 });
+                let geometry = grid([pieces, most_tiles, 1], 256, stages * (128 + tile) * 128);
+                (self.kernel(MANY_FILE, name)?, geometry, [&begin[..], &tiles, &end].concat())
+            }
+        };
+        // SAFETY: lengths are checked by `check_experts`; tiles are those that `route` has written for as many pairs.
+        unsafe { self.device.launch(&kernel, geometry, &arguments) }
+    }
+
+    fn check_experts(&self, experts: Experts<'_>) -> Result<(), DeviceError> {
+        let Experts { shape, weights, x, rows, work, by, .. } = experts;
+        let tiles = match by {
+            ExpertKernels::Float => self.element == Element::F32,
+            ExpertKernels::Stream(tile) => self.element != Element::F32 && [8, 16, 32].contains(&tile),
+            ExpertKernels::Many(tile) => self.element != Element::F32 && [64, 128].contains(&tile),
+        };
+        if let Some(reason) = shape.refused() {
+            return Err(DeviceError::Shape(reason));
+        }
+        if !tiles || rows == 0 || rows > by.most_rows() {
+            let name = self.element.name();
+            return Err(DeviceError::Shape(format!("experts of {rows} rows of {name} are not computed by {by:?}")));
+        }
+        self.check_rows(x, rows, shape.hidden)?;
+        let element = self.element.bytes();
+        weights.router.check(shape.routed * shape.hidden * element)?;
+        if let Some(correction) = weights.correction {
+            check_ints(correction, shape.routed)?;
+        }
+        let matrix = shape.experts() * shape.intermediate * shape.hidden * element;
+        weights.gate_up.check(2 * matrix)?;
+        weights.down.check(matrix)?;
+        let ExpertsWork { logits, counters, expert, weight, tiles, gated, outputs } = work;
+        let parts = [logits, counters, expert, weight, tiles, gated, outputs];
+        parts.into_iter().zip(by.bytes(&shape, rows, element)).try_for_each(|(part, bytes)| part.check(bytes))
+    }
+}

@@ -1,0 +1,101 @@
+//! The feed-forward layers of routed experts.
+
+use super::{
+    activation::silu_gate,
+    linear::{Matrix, linear},
+    route::Routes,
+};
+
+/// One gated feed-forward layer: `down(silu(gate(x)) · up(x))`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expert {
+    /// `[intermediate, hidden]`.
+    pub gate: Matrix,
+    /// `[intermediate, hidden]`.
+    pub up: Matrix,
+    /// `[hidden, intermediate]`.
+    pub down: Matrix,
+}
+
+impl Expert {
+    /// `x` and the result are `[rows, hidden]`.
+    pub fn forward(&self, x: &[f32]) -> Vec<f32> {
+        linear(&silu_gate(&linear(x, &self.gate, None), &linear(x, &self.up, None)), &self.down, None)
+    }
+}
+
+/// The weighted sum of the outputs of each row's experts. `x` and the result are `[rows, hidden]`.
+///
+/// The sum of a row begins at zero and runs in ascending order of expert ids: it depends neither on other rows nor on which
+/// expert is ready first. A weight is applied to the expert's output, after its last product.
+///
+/// # Panics
+/// When a route names an expert that is not there, or `x` holds another number of rows.
+pub fn experts(x: &[f32], routes: &Routes, experts: &[Expert]) -> Vec<f32> {
+    let rows = routes.rows();
+    let hidden = x.len().checked_div(rows).unwrap_or_default();
+    assert_eq!(x.len(), rows * hidden, "a row of activations for each row of routes");
+    let mut places = vec![Vec::new(); experts.len()];
+    for row in 0..rows {
+        routes.row(row).for_each(|(expert, weight)| places[expert as usize].push((row, weight)));
+    }
+    let mut y = vec![0.0; x.len()];
+    for (expert, places) in experts.iter().zip(&places).filter(|(_, places)| !places.is_empty()) {
+        let own: Vec<f32> = places.iter().flat_map(|(row, _)| &x[row * hidden..(row + 1) * hidden]).copied().collect();
+        let outputs = expert.forward(&own);
+        for ((row, weight), output) in places.iter().zip(outputs.chunks_exact(hidden)) {
+            let sum = &mut y[row * hidden..(row + 1) * hidden];
+            sum.iter_mut().zip(output).for_each(|(sum, output)| *sum += weight * output);
+        }
+    }
+    y
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HIDDEN: usize = 12;
+
+    fn numbers(count: usize, seed: u32) -> Vec<f32> {
+        (0..count as u32).map(|at| ((at.wrapping_mul(2_654_435_761) ^ seed) >> 8) as f32 / 8_388_608.0 - 1.0).collect()
+    }
+
+    fn some_experts(count: u32, intermediate: usize) -> Vec<Expert> {
+        let matrix = |outputs, inputs, seed| Matrix::new(outputs, inputs, numbers(outputs * inputs, seed));
+        let expert = |seed: u32| Expert {
+            gate: matrix(intermediate, HIDDEN, 7 + seed),
+            up: matrix(intermediate, HIDDEN, 1000 + seed),
+            down: matrix(HIDDEN, intermediate, 77_000 + seed),
+        };
+        (0..count).map(expert).collect()
+    }
+
+    #[test]
+    fn a_row_is_the_sum_of_its_experts_whoever_runs_beside_it() {
+        let all = some_experts(5, 9);
+        let x = numbers(3 * HIDDEN, 3);
+        let routes =
+            Routes { top_k: 2, experts: vec![1, 4, 0, 1, 1, 3], weights: vec![0.25, 0.75, 1.0, -0.5, 0.5, 0.0] };
+        let y = experts(&x, &routes, &all);
+        for row in 0..3 {
+            let range = row * HIDDEN..(row + 1) * HIDDEN;
+            let chosen: Vec<(u32, f32)> = routes.row(row).collect();
+            let mut expected = vec![0.0; HIDDEN];
+            for (expert, weight) in &chosen {
+                let output = all[*expert as usize].forward(&x[range.clone()]);
+                expected.iter_mut().zip(output).for_each(|(sum, output)| *sum += weight * output);
+            }
+            assert_eq!(y[range.clone()], expected, "row {row}");
+            let (ids, weights) = chosen.into_iter().unzip();
+            let alone = experts(&x[range], &Routes { top_k: 2, experts: ids, weights }, &all);
+            assert_eq!(alone, expected, "row {row} alone");
+        }
+    }
+
+    #[test]
+    fn no_rows_are_no_output() {
+        let routes = Routes { top_k: 2, experts: Vec::new(), weights: Vec::new() };
+        assert!(experts(&[], &routes, &some_experts(2, 3)).is_empty());
+    }
+}

@@ -1,0 +1,145 @@
+//! What was found under a load, in a sentence or two.
+
+use tuner::selection::{Disturbance, Doubt, Interval, IntervalKind, Verdict};
+
+use crate::{
+    columns, figures, names,
+    race::{Entry, Race},
+};
+
+/// A share of stalled time from which on a reader is told of it beside the answer.
+const FELT_STALLS: f64 = 0.05;
+
+/// The verdict, and the mood that goes with it: `pays`, `same`, `loses` or `unknown`.
+pub fn verdict(race: &Race) -> (String, &'static str) {
+    let (mut words, mood) = match race.verdict {
+        Verdict::Pays => (format!("Speculation pays here.{}", ties(race)), "pays"),
+        Verdict::DoesNotPay => (format!("Speculation does not pay here{}.", best(race)), "loses"),
+        Verdict::Tie => (
+            format!(
+                "No difference from no speculation is found{}. A gain of more than 5% is excluded, so the simpler way is chosen.",
+                best(race)
+            ),
+            "same",
+        ),
+        Verdict::CannotTell(doubt) => (cannot_tell(race, doubt), "unknown"),
+        Verdict::NotCompared => (not_compared(race), "unknown"),
+    };
+    if race.keeps_up {
+        words = format!(
+            "Every configuration keeps up with this load, so it does not tell their throughput apart, and latency is compared. {words} For throughput, raise the rate."
+        );
+    }
+    words.extend(no_difference_from_default(race));
+    if race.simulated() {
+        words.push_str(" Acceptance was simulated: the times are real, the texts are not.");
+    }
+    (words, mood)
+}
+
+/// What disturbed the trials of a load, where that is worth a reader's eye beside the answer.
+pub fn disturbance(race: &Race) -> Option<String> {
+    let Disturbance { trials, marked, left_out, stalled_share, wall_speedup } = race.disturbance;
+    let stalled = stalled_share.filter(|share| *share > FELT_STALLS);
+    if stalled.is_none() && left_out == 0 && wall_speedup.is_none() {
+        return None;
+    }
+    let mut words = vec!["The machine was busy with other things.".to_owned()];
+    words.extend(stalled.map(|share| {
+        format!(
+            "{} of the time was stalls (median over trials), which are told apart from the engine's work and not counted.",
+            figures::share(share)
+        )
+    }));
+    if left_out > 0 {
+        words.push(format!(
+            "{} of {} trials {} left out of the comparison.",
+            left_out,
+            figures::count(trials as u64),
+            if left_out == 1 { "was" } else { "were" }
+        ));
+    } else if stalled.is_none() && marked > 0 {
+        words.push(format!("{marked} of {} trials are marked.", figures::count(trials as u64)));
+    }
+    words.extend(wall_speedup.map(|ratio| {
+        format!("By the wall clock, stalls included, the best that speculates is at {}.", figures::ratio(ratio))
+    }));
+    Some(words.join(" "))
+}
+
+/// Why the chosen configuration need not be the first of the ranking.
+fn ties(race: &Race) -> String {
+    match race.measured().filter(|entry| entry.ranked.tied_with_best && !entry.chosen && !entry.is_off()).count() {
+        0 => String::new(),
+        1 => " One other cannot be told apart from the best and is less simple.".into(),
+        others => format!(" {others} others cannot be told apart from the best and are less simple."),
+    }
+}
+
+/// The best that speculates, with its figure.
+fn best(race: &Race) -> String {
+    let Some((best, speedup)) = best_speedup(race) else { return String::new() };
+    format!(
+        ": the best speculating configuration, {}, is at {} of no speculation{}",
+        columns::name(best),
+        figures::ratio(speedup.median),
+        ends(speedup, best.ranked.repeats)
+    )
+}
+
+fn best_speedup(race: &Race) -> Option<(&Entry, Interval)> {
+    let best = race.best_speculating()?;
+    Some((best, best.ranked.speedup?))
+}
+
+fn ends(interval: Interval, repeats: usize) -> String {
+    match interval.kind {
+        IntervalKind::Single => String::new(),
+        _ => format!(" ({} {})", figures::interval_name(interval, repeats), figures::range(interval, figures::ratio)),
+    }
+}
+
+fn cannot_tell(race: &Race, doubt: Doubt) -> String {
+    let why = match doubt {
+        Doubt::OneRepeat => "without a second repeat the noise is not known",
+        Doubt::FewRepeats => "the repeats are too few for the difference there is",
+        Doubt::BusyMachine => "the machine was busy with other things",
+        Doubt::Noise => "the repeats differ too much",
+        Doubt::NoPair => "no speculation and what speculates have no repeat in common: other hosts, shards or hours",
+    };
+    let so_far = best_speedup(race).map_or_else(String::new, |(best, speedup)| {
+        format!(
+            " So far {} is at {} of no speculation{}.",
+            columns::name(best),
+            figures::ratio(speedup.median),
+            ends(speedup, best.ranked.repeats)
+        )
+    });
+    let what = match doubt {
+        Doubt::OneRepeat | Doubt::FewRepeats | Doubt::Noise => {
+            " Raise search.repeats and go on with --resume: what is measured stays."
+        }
+        Doubt::BusyMachine => " Measure again while nothing else runs: raise search.repeats and go on with --resume.",
+        Doubt::NoPair => " Measure no speculation and the candidates in one run.",
+    };
+    format!("Whether speculation pays is not known: {why}.{so_far}{what}")
+}
+
+fn not_compared(race: &Race) -> String {
+    if race.measured().next().is_none() {
+        return "No trial succeeded under this load.".into();
+    }
+    if race.baseline().is_none() {
+        return "No speculation was not measured, so whether speculation pays is not known.".into();
+    }
+    "Nothing that speculates was measured, so whether speculation pays is not known.".into()
+}
+
+/// Where the interval of the winner against the default includes no difference, that is said: the default does as well.
+fn no_difference_from_default(race: &Race) -> Option<String> {
+    let default = race.engine_default().filter(|default| !default.chosen)?;
+    let Interval { low, high, kind, .. } = race.over_default?;
+    (race.winner().is_some() && kind != IntervalKind::Single && low <= 1.0 && 1.0 <= high).then(|| {
+        format!(" No difference from the engine's default, {}, is found.", names::short(&default.ranked.configuration))
+    })
+}

@@ -1,0 +1,90 @@
+//! What a section is about, in words for headings: machine, models, workload, dates.
+
+use std::collections::BTreeSet;
+
+use tuner::date;
+
+use super::Section;
+
+impl Section<'_> {
+    /// Processor or GPU, with the hosts where they are known.
+    pub fn machine(&self) -> String {
+        let hosts: BTreeSet<&str> = self
+            .records
+            .iter()
+            .map(|(_, record)| record.origin.host.as_str())
+            .filter(|host| !host.is_empty())
+            .collect();
+        let device = &self.fingerprint.device_name;
+        match hosts.len() {
+            0 => device.clone(),
+            1..=3 => format!("{device} ({})", hosts.into_iter().collect::<Vec<_>>().join(", ")),
+            more => format!("{device} ({more} hosts)"),
+        }
+    }
+
+    /// Target and draft; their hashes where no sweep file names them.
+    pub fn models(&self) -> String {
+        let named = self.sweeps.iter().find_map(|sweep| sweep.models());
+        named.unwrap_or_else(|| {
+            let draft = if self.fingerprint.draft.is_empty() { "no draft" } else { &self.fingerprint.draft };
+            format!("target {} with {draft}", self.fingerprint.target)
+        })
+    }
+
+    /// What was asked of the engine.
+    pub fn workload(&self) -> String {
+        let named = self.sweeps.iter().find_map(|sweep| sweep.workload());
+        named.unwrap_or_else(|| format!("workload {}", self.fingerprint.workload))
+    }
+
+    /// From the first trial to the last, in UTC.
+    pub fn dates(&self) -> String {
+        let times = || self.records.iter().map(|(_, record)| record.finished_at).filter(|time| *time > 0);
+        let (Some(first), Some(last)) = (times().min(), times().max()) else { return "no trial yet".into() };
+        let (first, last) = (date::utc(first), date::utc(last));
+        let day = |date: &str| date.split(' ').next().unwrap_or_default().to_owned();
+        if first == last {
+            format!("{first} UTC")
+        } else if day(&first) == day(&last) {
+            format!("{first} to {} UTC", last.rsplit(' ').next().unwrap_or_default())
+        } else {
+            format!("{first} to {last} UTC")
+        }
+    }
+
+    /// The engine that was measured, in words that nobody takes for another one.
+    pub fn engine(&self) -> String {
+        match self.fingerprint.engine.strip_prefix("spectune ") {
+            Some(version) => format!("spectune's own engine {version}"),
+            None => self.fingerprint.engine.clone(),
+        }
+    }
+}
+
+/// What tells sections apart: of machine, models, workload and engine those that are not the same everywhere, and of what is
+/// left the parts of the fingerprint.
+pub fn labels(sections: &[Section<'_>]) -> Vec<String> {
+    let mut labels: Vec<Vec<String>> = vec![Vec::new(); sections.len()];
+    let all_differ = |labels: &[Vec<String>]| labels.iter().collect::<BTreeSet<_>>().len() == labels.len();
+    let says: [fn(&Section<'_>) -> String; 9] = [
+        |section| section.machine(),
+        |section| section.models(),
+        |section| section.workload(),
+        |section| section.engine(),
+        |section| format!("driver {}", section.fingerprint.driver),
+        |section| section.fingerprint.settings.clone(),
+        |section| format!("target {}", section.fingerprint.target),
+        |section| format!("draft {}", section.fingerprint.draft),
+        |section| format!("workload {}", section.fingerprint.workload),
+    ];
+    for (place, say) in says.into_iter().enumerate() {
+        let words: Vec<String> = sections.iter().map(say).collect();
+        let same = words.windows(2).all(|pair| pair[0] == pair[1]);
+        // Whoever reads one section wants to know its machine in any case; hashes only where nothing else tells.
+        if place == 0 || (!same && (place < 4 || !all_differ(&labels))) {
+            labels.iter_mut().zip(words).for_each(|(label, words)| label.push(words));
+        }
+    }
+    labels.into_iter().map(|label| label.join(", ")).collect()
+}

@@ -1,0 +1,146 @@
+//! What words the engines' parsers take behind a flag: argparse's types and `choices`.
+//!
+//! The tables were read by `schemas/scripts/read_flags.py`, which explains their columns.
+
+use std::{collections::HashMap, sync::OnceLock};
+
+use super::Registered;
+use crate::version::EngineVersion;
+
+/// What a parser makes of each word of a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It stays a text.
+    Text,
+    /// Python's `int`.
+    Integer,
+    /// An integer that may carry a suffix, as `8k`.
+    Size,
+    /// Python's `float`.
+    Number,
+}
+
+/// What an engine's parser takes behind a flag.
+#[derive(Clone, Debug)]
+pub struct Accepted {
+    /// What it makes of a word.
+    pub kind: Kind,
+    /// Whether plugins can add to the list, or the engine reads words by more than comparison.
+    pub is_open: bool,
+    /// First version with a list of words, where an older one takes any.
+    since: Option<EngineVersion>,
+    /// First version that takes any word again.
+    until: Option<EngineVersion>,
+    /// The words, of all versions.
+    pub words: Vec<Word>,
+}
+
+/// A word that a flag takes or took.
+#[derive(Clone, Copy, Debug)]
+pub struct Word {
+    /// As it is written.
+    pub text: &'static str,
+    /// First version that takes it, where one before has a list without it.
+    pub since: Option<EngineVersion>,
+    /// First version that no longer does.
+    pub until: Option<EngineVersion>,
+}
+
+impl Word {
+    /// Whether the version's parser takes it.
+    pub fn exists_in(&self, version: EngineVersion) -> bool {
+        self.since.is_none_or(|since| since <= version) && self.until.is_none_or(|until| version < until)
+    }
+}
+
+impl Accepted {
+    /// Whether the version's parser compares words with a list.
+    pub fn has_list_in(&self, version: EngineVersion) -> bool {
+        !self.words.is_empty()
+            && self.since.is_none_or(|since| since <= version)
+            && self.until.is_none_or(|until| version < until)
+    }
+
+    /// The words that the version takes.
+    pub fn words_in(&self, version: EngineVersion) -> impl Iterator<Item = &'static str> {
+        self.words.iter().filter(move |word| word.exists_in(version)).map(|word| word.text)
+    }
+}
+
+type Table = HashMap<&'static str, Accepted>;
+
+impl Registered {
+    /// What the flag of that canonical name takes, where the parser asks for more than a text.
+    pub fn accepted(&'static self, canonical: &str) -> Option<&'static Accepted> {
+        static SGLANG: OnceLock<Table> = OnceLock::new();
+        static VLLM: OnceLock<Table> = OnceLock::new();
+        let table = if std::ptr::eq(self, super::sglang()) {
+            SGLANG.get_or_init(|| read(include_str!("sglang_values.tsv")))
+        } else {
+            VLLM.get_or_init(|| read(include_str!("vllm_values.tsv")))
+        };
+        table.get(canonical)
+    }
+}
+
+fn read(table: &'static str) -> Table {
+    table.lines().filter(|line| !line.starts_with('#')).filter_map(row).collect()
+}
+
+fn row(line: &'static str) -> Option<(&'static str, Accepted)> {
+    let mut columns = line.split('\t');
+    let name = columns.next()?;
+    let kind = match columns.next()? {
+        "text" => Kind::Text,
+        "int" => Kind::Integer,
+        "size" => Kind::Size,
+        "float" => Kind::Number,
+        _ => return None,
+    };
+    let is_open = columns.next()? == "open";
+    let since = columns.next()?.parse().ok();
+    let until = columns.next()?.parse().ok();
+    let words = columns.next().unwrap_or_default().split(' ').filter(|word| !word.is_empty()).map(word).collect();
+    Some((name, Accepted { kind, is_open, since, until, words }))
+}
+
+fn word(text: &'static str) -> Word {
+    let (text, versions) = text.split_once('@').unwrap_or((text, ".."));
+    let (since, until) = versions.split_once("..").unwrap_or_default();
+    Word { text, since: since.parse().ok(), until: until.parse().ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_read_and_belongs_to_a_flag() {
+        for (engine, table) in [
+            (super::super::sglang(), include_str!("sglang_values.tsv")),
+            (super::super::vllm(), include_str!("vllm_values.tsv")),
+        ] {
+            for line in table.lines().filter(|line| !line.starts_with('#')) {
+                let (name, accepted) = row(line).unwrap_or_else(|| panic!("{line}"));
+                assert!(engine.spelling(name).is_some(), "{name}");
+                assert!(engine.accepted(name).is_some(), "{name} stands there twice");
+                assert!(accepted.kind != Kind::Text || !accepted.words.is_empty(), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn words_come_and_go() {
+        let backends = super::super::sglang().accepted("attention-backend").expect("a list");
+        let takes = |word: &str, version: EngineVersion| backends.words_in(version).any(|known| known == word);
+        assert!(backends.is_open);
+        assert!(takes("triton", EngineVersion::new(0, 4, 7)) && takes("triton", EngineVersion::new(0, 5, 23)));
+        assert!(
+            !takes("cutedsl_mla", EngineVersion::new(0, 5, 12)) && takes("cutedsl_mla", EngineVersion::new(0, 5, 13))
+        );
+        assert!(!takes("cutlass_mla", EngineVersion::new(0, 5, 20)));
+        let algorithms = super::super::sglang().accepted("speculative-algorithm").expect("a list");
+        assert!(algorithms.has_list_in(EngineVersion::new(0, 5, 9)));
+        assert!(!algorithms.has_list_in(EngineVersion::new(0, 5, 12)));
+    }
+}

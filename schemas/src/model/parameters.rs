@@ -1,0 +1,106 @@
+//! How many weights a model has, by the sizes in its config.json. The engine counts the same from its tensors; its tests
+//! hold both against each other.
+
+use super::{DraftKind, ModelConfig, size::wide};
+
+/// Classes of Llama's make: dense layers.
+const DENSE: &[&str] =
+    &["LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MiMoForCausalLM"];
+/// Classes of the same attention with layers of experts.
+const EXPERTS: &[&str] = &["Qwen3MoeForCausalLM", "Glm4MoeForCausalLM"];
+
+impl ModelConfig {
+    /// Numbers in the matrices of a model of a known family, without its MTP layers, or in an EAGLE head without the
+    /// embedding that it shares; none for other classes, and where a size is not known.
+    pub fn parameters(&self) -> Option<u64> {
+        let hidden = wide(self.hidden_size)?;
+        match self.draft_kind(None) {
+            Some(DraftKind::Eagle3) => {
+                let states = wide(self.num_aux_hidden_states).unwrap_or(3);
+                let states = states.checked_mul(wide(self.target_hidden_size).unwrap_or(hidden))?;
+                let vocabulary = wide(self.draft_vocab_size.or(self.vocab_size))?;
+                let around = hidden.checked_mul(states.checked_add(vocabulary)?)?;
+                around.checked_add(self.attention(hidden.checked_mul(2)?)?)?.checked_add(self.dense()?)
+            }
+            Some(DraftKind::Eagle) => {
+                let join = hidden.checked_mul(hidden)?.checked_mul(2)?;
+                join.checked_add(self.attention(hidden)?)?.checked_add(self.dense()?)
+            }
+            _ if self.is_of(DENSE) && self.routed_experts().is_none() || self.is_of(EXPERTS) => {
+                let heads = if self.tie_word_embeddings == Some(true) { 1 } else { 2 };
+                let tables = wide(self.vocab_size)?.checked_mul(hidden)?.checked_mul(heads)?;
+                let layers = self.num_hidden_layers?;
+                let sparse = self.sparse_layers(layers)?;
+                // Where all layers are of one kind, the width of the other need not be known.
+                let several = |count: usize, of: Option<u64>| match count {
+                    0 => Some(0),
+                    _ => wide(Some(count))?.checked_mul(of?),
+                };
+                let attention = several(layers, self.attention(hidden))?;
+                let feed_forward =
+                    several(layers - sparse, self.dense())?.checked_add(several(sparse, self.experts())?)?;
+                tables.checked_add(attention)?.checked_add(feed_forward)
+            }
+            _ => None,
+        }
+    }
+
+    /// Numbers in the matrices of the MTP layers that the checkpoint brings, without the embedding and the head that they
+    /// share; 0 without any, none where a size is not known.
+    pub fn mtp_parameters(&self) -> Option<u64> {
+        let count = wide(Some(self.mtp_layers().unwrap_or(0)))?;
+        if count == 0 {
+            return Some(0);
+        }
+        if !self.is_of(DENSE) && !self.is_of(EXPERTS) {
+            return None;
+        }
+        let hidden = wide(self.hidden_size)?;
+        // The MTP layer of a model of experts always has experts.
+        let feed_forward = if self.is_of(EXPERTS) { self.experts()? } else { self.dense()? };
+        let join = hidden.checked_mul(hidden)?.checked_mul(2)?;
+        join.checked_add(self.attention(hidden)?)?.checked_add(feed_forward)?.checked_mul(count)
+    }
+
+    fn is_of(&self, classes: &[&str]) -> bool {
+        self.architecture().is_some_and(|class| classes.contains(&class))
+    }
+
+    /// How many of the layers have experts.
+    fn sparse_layers(&self, layers: usize) -> Option<usize> {
+        if !self.is_of(EXPERTS) {
+            return Some(0);
+        }
+        if self.architecture() == Some("Glm4MoeForCausalLM") {
+            return Some(layers.saturating_sub(self.first_k_dense_replace.unwrap_or(1)));
+        }
+        let step = self.decoder_sparse_step.unwrap_or(1);
+        let dense = self.mlp_only_layers.as_deref().unwrap_or_default();
+        // More than any model has: a slip, and too long to count.
+        (step > 0 && layers <= 1 << 16)
+            .then(|| (0..layers).filter(|at| (at + 1).is_multiple_of(step) && !dense.contains(at)).count())
+    }
+
+    /// Queries, keys, values and output of attention that reads this many values.
+    fn attention(&self, inputs: u64) -> Option<u64> {
+        let head = wide(self.head_dim())?;
+        let queries = wide(self.num_attention_heads)?.checked_mul(head)?;
+        let keys = wide(self.key_value_heads())?.checked_mul(head)?;
+        let out = queries.checked_mul(wide(self.hidden_size)?)?;
+        inputs.checked_mul(queries.checked_add(keys.checked_mul(2)?)?)?.checked_add(out)
+    }
+
+    /// Gate, up and down of a dense layer.
+    fn dense(&self) -> Option<u64> {
+        wide(self.hidden_size)?.checked_mul(wide(self.intermediate_size)?)?.checked_mul(3)
+    }
+
+    /// Router, experts and shared experts of a layer.
+    fn experts(&self) -> Option<u64> {
+        let experts = wide(self.routed_experts())?;
+        let blocks = experts.checked_add(wide(self.n_shared_experts).unwrap_or(0))?;
+        let hidden = wide(self.hidden_size)?;
+        let one = hidden.checked_mul(wide(self.moe_intermediate_size)?)?.checked_mul(3)?;
+        one.checked_mul(blocks)?.checked_add(experts.checked_mul(hidden)?)
+    }
+}

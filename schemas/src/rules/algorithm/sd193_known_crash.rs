@@ -1,0 +1,69 @@
+//! # SD193: known-crash
+//!
+//! The server is known to die with this configuration in these versions.
+//!
+//! ## What it does
+//!
+//! Looks the launch up in a table of crashes that were reported or read in the source: algorithm, target, flags, GPU and
+//! versions of each.
+//!
+//! ## Why is this bad?
+//!
+//! Nothing in the configuration is wrong by the engine's own checks, and it dies all the same: at start, or hours later under
+//! load. Where it happens at every start and the version is known, it is an error, else a warning.
+//!
+//! ## What SGLang does
+//!
+//! The finding quotes it, and names the versions and the issues.
+//!
+//! ## Example
+//!
+//! ```launch bad version:0.5.19
+//! sglang serve --model-path target --speculative-algorithm DFLASH --speculative-draft-model-path draft \
+//!   --disaggregation-mode decode --max-running-requests 16 --attention-backend fa3
+//! ```
+//!
+//! ```launch bad version:0.5.16
+//! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-adaptive --max-running-requests 16 --attention-backend fa3
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version:0.5.21
+//! sglang serve --model-path target --speculative-algorithm DFLASH --speculative-draft-model-path draft \
+//!   --disaggregation-mode decode --max-running-requests 16 --attention-backend fa3
+//! ```
+//!
+//! ```launch good version:0.5.16
+//! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-adaptive --max-running-requests 16 --attention-backend fa3 \
+//!   --speculative-num-steps 7
+//! ```
+//!
+//! ## Versions
+//!
+//! Those of each row. Where nobody names the version, a row is a warning that says which versions have the fault.
+//!
+//! ## Source
+//!
+//! `schemas/src/rules/known/faults.json`, which names the issues of each row.
+
+use crate::{
+    diagnostic::Severity,
+    rules::{
+        Applies, Check, Context, Finding, Rule,
+        known::{Harm, met},
+    },
+};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "SD193",
+    name: "known-crash",
+    severity: Severity::Error,
+    applies: Applies::Sglang,
+    file: include_str!("sd193_known_crash.rs"),
+    check: Check::Several(check),
+};
+
+fn check(context: &Context<'_>) -> Vec<Finding> {
+    met(context, Harm::Crash)
+}

@@ -1,0 +1,283 @@
+//! Faults of engines that are known over a range of versions: one table, from which rules of several kinds read.
+//!
+//! A row of `known/faults.json` says for which engine and versions, what a launch must hold to meet the fault, what happens,
+//! what helps and where it is told. Everything that a row asks for must be known of a launch, so that a launch of which less
+//! is known meets nothing.
+
+use std::sync::OnceLock;
+
+use serde::Deserialize;
+
+use super::{Context, Finding, unstated};
+use crate::{
+    flags::{self, Lookup},
+    gpu::architecture_of,
+    launch::{Argument, Engine},
+    text::Span,
+    version::EngineVersion,
+};
+
+/// What kind of fault it is, which decides the rule that tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Harm {
+    /// The server dies, at start or under load.
+    Crash,
+    /// The output is wrong, or drafts are refused for no good reason.
+    Corruption,
+}
+
+/// A row of the table.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Fault {
+    /// Short, in words and dashes.
+    #[cfg_attr(not(test), expect(dead_code, reason = "names the row for readers and tests"))]
+    id: String,
+    engine: Whose,
+    harm: Harm,
+    /// First version that has it, where an older one is known to be free of it.
+    since: Option<String>,
+    /// First version that no longer has it; none is known where it is left out.
+    until: Option<String>,
+    /// SGLang's algorithms as they are resolved, or vLLM's methods; any of them.
+    methods: Vec<String>,
+    /// Beginnings of the target's architecture, any of them. The names count where the architecture is not known.
+    #[serde(default)]
+    classes: Vec<String>,
+    /// Parts of the target's name in small letters, any of them.
+    #[serde(default)]
+    models: Vec<String>,
+    /// Parts of the target's name or of its quantisation method in small letters, any of them.
+    #[serde(default)]
+    formats: Vec<String>,
+    /// Flags that must be given so.
+    #[serde(default)]
+    with: Vec<Given>,
+    /// Flags that must not be given so.
+    #[serde(default)]
+    without: Vec<Given>,
+    /// Draft tokens: SGLang's `num_draft_tokens`, vLLM's `num_speculative_tokens`; any of them.
+    #[serde(default)]
+    tokens: Vec<u64>,
+    /// Fewest draft tokens.
+    tokens_at_least: Option<u64>,
+    /// Architectures of the GPU as they are printed (`SM 12.0`), any of them.
+    #[serde(default)]
+    gpus: Vec<String>,
+    /// What happens, in one sentence.
+    message: String,
+    /// A few words for the place.
+    label: String,
+    /// The engine's own words, where it says any.
+    says: Option<String>,
+    /// What to do.
+    help: String,
+    /// Issues and pull requests: `sglang#36140`.
+    sources: Vec<String>,
+    /// Whether it happens at every start or request, so that it is an error where the version is known.
+    certain: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Whose {
+    Sglang,
+    Vllm,
+}
+
+/// A flag with values, any of them; any value where none is listed.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Given {
+    flag: String,
+    #[serde(default)]
+    values: Vec<String>,
+}
+
+/// All rows.
+fn faults() -> &'static [Fault] {
+    static FAULTS: OnceLock<Vec<Fault>> = OnceLock::new();
+    FAULTS.get_or_init(|| serde_json::from_str(include_str!("known/faults.json")).unwrap_or_default())
+}
+
+/// The faults of one kind that a launch meets.
+pub(super) fn met(context: &Context<'_>, harm: Harm) -> Vec<Finding> {
+    let whose = if context.launch.engine == Engine::Vllm { Whose::Vllm } else { Whose::Sglang };
+    let rows = faults().iter().filter(|fault| fault.engine == whose && fault.harm == harm);
+    rows.filter_map(|fault| fault.look(context)).collect()
+}
+
+impl Fault {
+    fn look(&self, context: &Context<'_>) -> Option<Finding> {
+        let is_told = context.resolved.version_given;
+        if is_told && !self.is_in(context.version()) {
+            return None;
+        }
+        // A crash that may come, and is mended, is worth a word to those who run such a version only.
+        if !is_told && self.harm == Harm::Crash && !self.certain && self.until.is_some() {
+            return None;
+        }
+        let place = self.method_place(context)?;
+        if !self.is_target(context) || !self.is_gpu(context) || !self.has_tokens(context) {
+            return None;
+        }
+        let mut causes = Vec::new();
+        for given in &self.with {
+            causes.push(given.find(context)?);
+        }
+        if self.without.iter().any(|given| given.may_be(context)) {
+            return None;
+        }
+        let main = causes.first().copied().unwrap_or(place);
+        let finding = Finding::new(main, self.message.clone(), self.label.clone()).related(Some(place), "with this");
+        let finding = causes.iter().skip(1).fold(finding, |finding, cause| finding.related(Some(*cause), "and this"));
+        let finding = match &self.says {
+            Some(words) => finding.note(format!("{} says: `{words}`", unstated::name(context.launch.engine))),
+            None => finding,
+        };
+        let finding = finding.note(self.told(context)).help(self.help.clone());
+        let sure = self.certain && is_told;
+        Some(if sure { finding } else { finding.at_most(crate::diagnostic::Severity::Warning) })
+    }
+
+    fn is_in(&self, version: EngineVersion) -> bool {
+        let edge = |text: &Option<String>| text.as_deref().and_then(|text| text.parse().ok());
+        edge(&self.since).is_none_or(|since: EngineVersion| since <= version)
+            && edge(&self.until).is_none_or(|until: EngineVersion| version < until)
+    }
+
+    /// For which versions it is told, and where.
+    fn told(&self, context: &Context<'_>) -> String {
+        let engine = unstated::name(context.launch.engine);
+        let range = match (&self.since, &self.until) {
+            (Some(since), Some(until)) => format!("known from {engine} {since} on and gone in {until}"),
+            (Some(since), None) => format!("known from {engine} {since} on; no version without it is known"),
+            (None, Some(until)) => format!("gone in {engine} {until}"),
+            (None, None) => format!("no version of {engine} without it is known"),
+        };
+        format!("{range} ({})", self.sources.join(", "))
+    }
+
+    /// Where the method stands, if it is one of the row's.
+    fn method_place(&self, context: &Context<'_>) -> Option<Span> {
+        if context.launch.engine == Engine::Vllm {
+            let config = context.launch.vllm_speculation()?;
+            let method = config.method?;
+            return self.methods.contains(&method).then_some(config.span);
+        }
+        let algorithm = context.algorithm()?;
+        let is_own = self.methods.iter().any(|method| method == algorithm.name());
+        is_own.then(|| context.value_place(crate::flags::Key::SpeculativeAlgorithm))
+    }
+
+    fn is_target(&self, context: &Context<'_>) -> bool {
+        let class = context.target_config().and_then(|config| config.architecture());
+        let name = target_name(context);
+        let has = |parts: &[String]| parts.iter().any(|part| name.contains(part.as_str()));
+        let is_class = match class {
+            Some(class) if !self.classes.is_empty() => {
+                self.classes.iter().any(|known| class.starts_with(known.as_str()))
+            }
+            _ => self.classes.is_empty() && self.models.is_empty() || has(&self.models),
+        };
+        let method = context.target_config().and_then(|config| config.quantization_method());
+        let method = method.unwrap_or_default().to_ascii_lowercase();
+        let is_format = |part: &String| name.contains(part.as_str()) || method.contains(part.as_str());
+        is_class && (self.formats.is_empty() || self.formats.iter().any(is_format))
+    }
+
+    fn is_gpu(&self, context: &Context<'_>) -> bool {
+        let own = context.gpu_memory.and_then(architecture_of).map(|architecture| architecture.to_string());
+        self.gpus.is_empty() || own.is_some_and(|own| self.gpus.contains(&own))
+    }
+
+    fn has_tokens(&self, context: &Context<'_>) -> bool {
+        if self.tokens.is_empty() && self.tokens_at_least.is_none() {
+            return true;
+        }
+        let tokens = if context.launch.engine == Engine::Vllm {
+            context.launch.vllm_speculation().and_then(|config| config.num_speculative_tokens)
+        } else {
+            context.resolved.num_draft_tokens.as_ref().and_then(|tokens| i64::try_from(tokens.value).ok())
+        };
+        let Some(tokens) = tokens.and_then(|tokens| u64::try_from(tokens).ok()) else { return false };
+        (self.tokens.is_empty() || self.tokens.contains(&tokens))
+            && self.tokens_at_least.is_none_or(|least| least <= tokens)
+    }
+}
+
+impl Given {
+    /// Where it stands.
+    fn find(&self, context: &Context<'_>) -> Option<Span> {
+        let mut own = context.launch.arguments.iter().filter(|argument| self.is_flag(context, argument));
+        let last = own.next_back()?;
+        let known = last.values.first().and_then(|value| value.value.known());
+        let is_value =
+            self.values.is_empty() || known.is_some_and(|known| self.values.iter().any(|value| value == known));
+        is_value.then_some(last.span)
+    }
+
+    /// Whether it stands there, or may.
+    fn may_be(&self, context: &Context<'_>) -> bool {
+        let mut own = context.launch.arguments.iter().filter(|argument| self.is_flag(context, argument));
+        let Some(last) = own.next_back() else { return !context.launch.is_complete() };
+        match last.values.first().map(|value| value.value.known()) {
+            Some(None) => true,
+            Some(Some(known)) => self.values.is_empty() || self.values.iter().any(|value| value == known),
+            None => self.values.is_empty(),
+        }
+    }
+
+    fn is_flag(&self, context: &Context<'_>, argument: &Argument) -> bool {
+        let written = argument.flag.value.as_str();
+        let name = written.strip_prefix("--sglang-").or_else(|| written.strip_prefix("--")).unwrap_or_default();
+        if context.launch.engine == Engine::Vllm {
+            return name.replace('_', "-") == self.flag;
+        }
+        match flags::lookup(name, None) {
+            Lookup::Exact(spelling) | Lookup::Abbreviation(spelling) => {
+                spelling.canonical == self.flag || spelling.name == self.flag
+            }
+            Lookup::Ambiguous(_) | Lookup::Unknown => false,
+        }
+    }
+}
+
+/// The target's name in small letters.
+fn target_name(context: &Context<'_>) -> String {
+    let written = context.launch.text(crate::flags::Key::ModelPath).map(|name| name.value.to_owned());
+    let name = written.or_else(|| context.target.map(|facts| facts.name.clone()));
+    name.unwrap_or_default().to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_read_and_says_what_it_must() {
+        let rows: Vec<Fault> = serde_json::from_str(include_str!("known/faults.json")).expect("rows");
+        let mut ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
+        ids.sort_unstable();
+        assert!(ids.windows(2).all(|pair| pair[0] != pair[1]), "{ids:?}");
+        for row in &rows {
+            let versions = [&row.since, &row.until].map(|edge| {
+                edge.as_ref().map(|text| text.parse::<EngineVersion>().unwrap_or_else(|_| panic!("{}: {text}", row.id)))
+            });
+            if let [Some(since), Some(until)] = versions {
+                assert!(since < until, "{}", row.id);
+            }
+            assert!(!row.methods.is_empty() && !row.sources.is_empty(), "{}", row.id);
+            assert!(row.sources.iter().all(|source| source.contains('#') || source.contains('.')), "{}", row.id);
+            assert!(!row.message.ends_with('.') && row.message.len() < 160, "{}", row.id);
+            for given in row.with.iter().chain(&row.without) {
+                let known = if row.engine == Whose::Vllm { flags::vllm() } else { flags::sglang() };
+                assert!(known.spelling(&given.flag).is_some(), "{}: {}", row.id, given.flag);
+            }
+            let small = |parts: &[String]| parts.iter().all(|part| *part == part.to_ascii_lowercase());
+            assert!(small(&row.models) && small(&row.formats), "{}", row.id);
+        }
+        assert!(rows.len() >= 12, "{} rows only", rows.len());
+    }
+}

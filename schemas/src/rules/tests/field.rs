@@ -1,0 +1,357 @@
+//! Launches of the field, each with what must be said of it: failures that its text tells, and what is no failure.
+//!
+//! Right values are from the engines' sources and from their issues; the rules' pages name them.
+
+use super::super::{Context, Selection, lint};
+use crate::{
+    diagnostic::{Diagnostic, Severity, fix},
+    gpu::GpuMemory,
+    launch::{Options, parse},
+    model::published,
+    resolve::{resolve, version_of},
+    text::Source,
+};
+
+/// What is known beside a launch: the engine's version, the GPU, how many requests run together.
+#[derive(Clone, Copy, Default)]
+struct Beside<'a> {
+    version: Option<&'a str>,
+    gpu: Option<&'a str>,
+    requests: Option<usize>,
+}
+
+fn found(text: &str, beside: Beside<'_>) -> Vec<Diagnostic> {
+    let source = Source::new("run.sh", text);
+    let told = beside.version.map(|version| version.parse().expect("a version"));
+    let parsed = parse(&source, &Options { engine: None, version: told });
+    let [launch] = parsed.launches.as_slice() else { panic!("one launch in\n{text}") };
+    let (version, given) = version_of(launch, told);
+    let (target, draft) = published::facts_of(launch);
+    let gpu_memory = beside.gpu.map(|name| name.parse::<GpuMemory>().expect("a GPU").0);
+    let resolved = resolve(launch, version, given, target.as_ref(), draft.as_ref(), gpu_memory);
+    let context = Context {
+        launch,
+        resolved: &resolved,
+        target: target.as_ref(),
+        draft: draft.as_ref(),
+        expected_concurrency: beside.requests,
+        gpu_memory,
+    };
+    lint(&context, &Selection::default())
+}
+
+fn severity(code: &str, found: &[Diagnostic]) -> Option<Severity> {
+    found.iter().filter(|one| one.code == code).map(|one| one.severity).max()
+}
+
+/// A rule finds something, of this severity, in this version (none: nobody named it).
+#[track_caller]
+fn finds(text: &str, version: Option<&str>, code: &str, expected: Severity) {
+    finds_beside(text, Beside { version, ..Beside::default() }, code, expected);
+}
+
+#[track_caller]
+fn finds_beside(text: &str, beside: Beside<'_>, code: &str, expected: Severity) {
+    let found = found(text, beside);
+    assert_eq!(severity(code, &found), Some(expected), "{code} in\n{text}\n{found:#?}");
+}
+
+/// A rule finds nothing.
+#[track_caller]
+fn silent(text: &str, version: Option<&str>, code: &str) {
+    silent_beside(text, Beside { version, ..Beside::default() }, code);
+}
+
+#[track_caller]
+fn silent_beside(text: &str, beside: Beside<'_>, code: &str) {
+    let found = found(text, beside);
+    assert_eq!(severity(code, &found), None, "{code} in\n{text}\n{found:#?}");
+}
+
+/// Nothing is an error.
+#[track_caller]
+fn sound(text: &str, version: Option<&str>) {
+    let found = found(text, Beside { version, ..Beside::default() });
+    assert!(found.iter().all(|one| one.severity < Severity::Error), "{text}\n{found:#?}");
+}
+
+fn sglang(flags: &str) -> String {
+    format!("python3 -m sglang.launch_server {flags}")
+}
+
+fn vllm(flags: &str, json: &str) -> String {
+    format!("vllm serve {flags} --speculative-config '{json}'")
+}
+
+const CHAIN: &str =
+    "--speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 --max-running-requests 16";
+
+#[test]
+fn a_share_near_one_is_not_filled_where_tokens_are_bounded() {
+    let launch = "--model-path deepseek-ai/DeepSeek-R1 --tp 8 --disaggregation-mode prefill --mem-fraction-static 0.95 \
+                  --max-running-requests 64 --speculative-algorithm EAGLE --speculative-num-steps 2 \
+                  --speculative-eagle-topk 1 --speculative-num-draft-tokens 3 --attention-backend trtllm_mla";
+    silent(&sglang(&format!("{launch} --max-total-tokens 8192")), Some("0.5.8"), "NR21");
+    finds(&sglang(launch), Some("0.5.8"), "NR21", Severity::Error);
+}
+
+#[test]
+fn tensor_parallelism_of_slime_and_miles() {
+    let launch = |size: u32| {
+        format!(
+            "SGLANG_ARGS=( --rollout-num-gpus-per-engine 8 --sglang-tp-size {size} --sglang-max-running-requests 64 )"
+        )
+    };
+    silent(&launch(8), None, "SD171");
+    finds(&launch(4), None, "SD171", Severity::Warning);
+    finds("SGLANG_ARGS=( --sglang-model-path m --sglang-max-running-requests 64 )", None, "SD171", Severity::Error);
+}
+
+#[test]
+fn no_error_hangs_on_a_version_that_nobody_named() {
+    let launch =
+        sglang("--model-path m --cuda-graph-max-bs 16 --max-running-requests 16 --speculative-algorithm NGRAM");
+    finds(&launch, None, "SD086", Severity::Warning);
+    finds(&launch, Some("0.5.23"), "SD086", Severity::Error);
+    silent(&launch, Some("0.5.9"), "SD086");
+    let notes = found(&launch, Beside::default()).into_iter().flat_map(|one| one.notes);
+    assert!(notes.into_iter().any(|note| note.contains("0.5.20 to 0.5.23, and none in 0.5.2 to 0.5.19")));
+    // A word that came later, and an algorithm.
+    let launch = sglang(
+        "--model-path m --max-running-requests 16 --speculative-algorithm DFLASH --speculative-draft-model-path d",
+    );
+    sound(&launch, None);
+    sound(
+        &sglang("--model-path m --speculative-algorithm NGRAM --attention-backend dsa --max-running-requests 4"),
+        None,
+    );
+    sound(
+        "vllm serve m --speculative-config '{\"method\": \"medusa\", \"model\": \"d\", \"num_speculative_tokens\": 3}'",
+        None,
+    );
+}
+
+#[test]
+fn a_fix_writes_no_flag_that_the_version_may_not_know() {
+    let text = sglang("--model-path m --cuda-graph-max-bs 16 --max-running-requests 16 --speculative-algorithm NGRAM");
+    let source = Source::new("run.sh", text.clone());
+    let fixed = |version| fix::apply(&source, &found(&text, Beside { version, ..Beside::default() }), true).text;
+    assert!(!fixed(None).contains("--cuda-graph-max-bs-decode"), "{}", fixed(None));
+    assert!(fixed(Some("0.5.23")).contains("--cuda-graph-max-bs-decode 16"), "{}", fixed(Some("0.5.23")));
+    // A switch that is set on purpose stays.
+    let text = sglang(&format!("--model-path m --disable-cuda-graph --speculative-algorithm EAGLE {CHAIN}"));
+    let all = found(&text, Beside { version: Some("0.5.9"), ..Beside::default() });
+    assert!(fix::apply(&Source::new("run.sh", text), &all, true).text.contains("--disable-cuda-graph"));
+}
+
+#[test]
+fn deepseek_v4_sets_its_own_limit_and_takes_two_names() {
+    for model in ["DeepSeek-V4-Flash", "DeepSeek-V4-Flash-0731", "DeepSeek-V4-Flash-of-mine"] {
+        let launch = format!("sglang serve --model-path deepseek-ai/{model} --tp 4 --speculative-algorithm DSPARK");
+        silent(&launch, Some("0.5.23"), "SD090");
+    }
+    let launch = "sglang serve --model-path deepseek-ai/DeepSeek-V4-Flash --tp 2 --speculative-algorithm NEXTN \
+                  --speculative-num-steps 2 --speculative-eagle-topk 1 --speculative-num-draft-tokens 3";
+    for version in ["0.5.16", "0.5.19", "0.5.23"] {
+        finds(launch, Some(version), "SD105", Severity::Error);
+        silent(launch, Some(version), "SD002");
+    }
+    finds(launch, None, "SD105", Severity::Error);
+    silent(&launch.replace("NEXTN", "EAGLE"), Some("0.5.23"), "SD105");
+}
+
+#[test]
+fn ngram_does_not_verify_on_torch_native() {
+    let launch = sglang(
+        "--model-path m --speculative-algorithm NGRAM --attention-backend torch_native --max-running-requests 16",
+    );
+    finds(&launch, Some("0.5.19"), "SD106", Severity::Error);
+}
+
+#[test]
+fn crashes_that_are_known_by_version() {
+    let decode = |algorithm: &str| {
+        sglang(&format!(
+            "--model-path m --disaggregation-mode decode --speculative-algorithm {algorithm} \
+             --speculative-draft-model-path d --max-running-requests 16"
+        ))
+    };
+    for version in ["0.5.16", "0.5.19"] {
+        finds(&decode("DFLASH"), Some(version), "SD193", Severity::Error);
+    }
+    silent(&decode("DFLASH"), Some("0.5.21"), "SD193");
+    finds(&decode("DFLASH"), None, "SD193", Severity::Warning);
+    finds(&decode("DSPARK"), Some("0.5.16"), "SD193", Severity::Error);
+    silent(&decode("DSPARK"), Some("0.5.17"), "SD193");
+
+    let adaptive = sglang(
+        "--model-path m --speculative-algorithm EAGLE3 --speculative-draft-model-path d --speculative-adaptive --max-running-requests 16",
+    );
+    for version in ["0.5.16", "0.5.17"] {
+        finds(&adaptive, Some(version), "SD193", Severity::Error);
+        silent(&format!("{adaptive} --speculative-num-steps 7"), Some(version), "SD193");
+    }
+    silent(&adaptive, Some("0.5.19"), "SD193");
+
+    let glm = sglang(&format!("--model-path nvidia/GLM-5.2-NVFP4 --tp 8 --speculative-algorithm EAGLE {CHAIN}"));
+    finds(&glm, Some("0.5.16"), "SD193", Severity::Warning);
+    silent(&format!("{glm} --speculative-moe-runner-backend triton"), Some("0.5.16"), "SD193");
+    let qwen = sglang(&format!("--model-path Qwen/Qwen3.6-27B-FP8 --speculative-algorithm NEXTN {CHAIN}"));
+    finds(&qwen, Some("0.5.14"), "SD193", Severity::Warning);
+    // It may crash there, and is mended since: who runs it now is not told of it.
+    silent(&qwen, None, "SD193");
+    silent(&qwen, Some("0.5.19"), "SD193");
+    let dspark = sglang("--model-path deepseek-ai/DeepSeek-V4-Flash-0731 --tp 4 --speculative-algorithm DSPARK");
+    finds(&dspark, Some("0.5.17"), "SD194", Severity::Warning);
+    finds(&dspark, None, "SD194", Severity::Warning);
+}
+
+#[test]
+fn words_that_argparse_refuses() {
+    let launch =
+        |flag: &str| sglang(&format!("--model-path m --max-running-requests 16 --speculative-algorithm NGRAM {flag}"));
+    for (flag, expected) in [
+        ("--kv-cache-dtype fp8", Severity::Error),
+        ("--dtype fp16", Severity::Error),
+        ("--disaggregation-mode prefil", Severity::Error),
+        ("--mamba-radix-cache-strategy extra_buffers", Severity::Error),
+        ("--speculative-attention-mode both", Severity::Error),
+        // Plug-ins can add to these lists.
+        ("--attention-backend flash_attn", Severity::Warning),
+        ("--grammar-backend xgramar", Severity::Warning),
+        ("--load-format dumy", Severity::Warning),
+    ] {
+        finds(&launch(flag), Some("0.5.23"), "SD195", expected);
+    }
+    for flag in ["--kv-cache-dtype fp8_e4m3", "--dtype $DTYPE", "--attention-backend <backend>", "--load-format dummy"]
+    {
+        silent(&launch(flag), Some("0.5.23"), "SD195");
+    }
+    // Between two versions that were read it may have come in either.
+    silent(&launch("--attention-backend trtllm_mla"), Some("0.5.1"), "SD195");
+    finds(&launch("--speculative-ngram-capacity many"), Some("0.5.23"), "SD195", Severity::Error);
+    finds(
+        &vllm("m --dtype fp16", r#"{"method": "ngram", "num_speculative_tokens": 3}"#),
+        Some("0.33.0"),
+        "VL20",
+        Severity::Error,
+    );
+}
+
+#[test]
+fn backends_that_the_named_gpu_does_not_have() {
+    let launch = sglang(&format!("--model-path m --attention-backend fa3 --speculative-algorithm EAGLE {CHAIN}"));
+    let on = |gpu| Beside { version: Some("0.5.23"), gpu: Some(gpu), requests: None };
+    for gpu in ["B200", "RTX 5090", "MI300X", "GB10", "B300"] {
+        finds_beside(&launch, on(gpu), "SD196", Severity::Error);
+    }
+    for gpu in ["H100", "A100", "L4"] {
+        silent_beside(&launch, on(gpu), "SD196");
+    }
+    let latent = sglang(&format!(
+        "--model-path deepseek-ai/DeepSeek-V3 --tp 8 --attention-backend fa3 --speculative-algorithm EAGLE {CHAIN}"
+    ));
+    finds_beside(&latent, on("A100"), "SD196", Severity::Error);
+    silent_beside(&latent, on("H200"), "SD196");
+    finds_beside(&latent.replace("fa3", "trtllm_mla"), on("H200"), "SD196", Severity::Error);
+}
+
+#[test]
+fn what_the_json_of_vllm_alone_tells() {
+    let version = Some("0.33.0");
+    for json in [
+        r#"{"method":"medusa","num_speculative_tokens":3}"#,
+        r#"{"method":"mlp_speculator","num_speculative_tokens":3}"#,
+        r#"{"num_speculative_tokens":3}"#,
+    ] {
+        finds(&vllm("m", json), version, "VL15", Severity::Error);
+    }
+    let json = r#"{"model":"d","num_speculative_tokens":3,"draft_tensor_parallel_size":2}"#;
+    finds(&vllm("m -tp 4", json), version, "VL17", Severity::Error);
+    finds(&vllm("m", r#"{"model":"d","num_speculative_tokens":3}"#), Some("0.10.0"), "VL09", Severity::Error);
+    finds("vllm serve m --speculative-model d --num-speculative-tokens 3", version, "VL19", Severity::Error);
+    finds("vllm serve m --ngram-prompt-lookup-max 3 --speculative-model '[ngram]'", None, "VL19", Severity::Error);
+    finds("vllm serve m --speculative-model d --use-v2-block-manager", version, "VL19", Severity::Error);
+    let json = r#"{"method":"mtp","num_speculative_tokens":2}"#;
+    finds(&vllm("Qwen/Qwen3-8B", json), version, "VL21", Severity::Error);
+    finds(&vllm("Qwen/Qwen3-8B", json), None, "VL21", Severity::Error);
+    silent(&vllm("Qwen/Qwen3.6-27B", json), version, "VL21");
+    let json = r#"{"method":"dspark","num_speculative_tokens":3}"#;
+    finds(&vllm("deepseek-ai/DeepSeek-V4-Flash-0731", json), Some("0.26.0"), "VL22", Severity::Error);
+    silent(&vllm("deepseek-ai/DeepSeek-V4-Flash-0731", json), version, "VL22");
+}
+
+#[test]
+fn latent_attention_runs_fa3_and_blocks_need_their_flags() {
+    let dp = "--tp 8 --dp-size 8 --enable-dp-attention --max-running-requests 64";
+    let launch = |algorithm: &str| {
+        sglang(&format!("--model-path m --speculative-algorithm {algorithm} --speculative-draft-model-path d {dp}"))
+    };
+    finds(&launch("DSPARK"), Some("0.5.20"), "SD197", Severity::Error);
+    silent(&format!("{} --enable-dp-lm-head", launch("DSPARK")), Some("0.5.20"), "SD197");
+    finds(&format!("{} --enable-dp-lm-head", launch("DFLASH")), Some("0.5.20"), "SD095", Severity::Error);
+    finds(&launch("DFLASH"), Some("0.5.23"), "SD095", Severity::Error);
+    silent(&format!("{} --enable-dp-lm-head", launch("DFLASH")), Some("0.5.23"), "SD095");
+    let uno = sglang(
+        "--model-path m --speculative-algorithm UNO --uno-lora-path a --speculative-num-draft-tokens 8 --tp 2 --max-running-requests 16",
+    );
+    finds(&uno, Some("0.5.23"), "SD198", Severity::Error);
+    let stages = sglang(&format!(
+        "--model-path m --pp-size 2 --disaggregation-mode prefill --speculative-algorithm EAGLE {CHAIN}"
+    ));
+    finds(&stages, Some("0.5.19"), "SD093", Severity::Error);
+    silent(&stages, Some("0.5.21"), "SD093");
+}
+
+#[test]
+fn adaptive_steps_by_version() {
+    let launch = |steps: u32| {
+        sglang(&format!(
+            "--model-path m --speculative-algorithm EAGLE3 --speculative-draft-model-path d --speculative-adaptive \
+                         --speculative-num-steps {steps} --max-running-requests 16"
+        ))
+    };
+    finds(&launch(5), Some("0.5.19"), "SD121", Severity::Error);
+    silent(&launch(5), Some("0.5.20"), "SD121");
+    finds(&launch(4), Some("0.5.23"), "SD121", Severity::Error);
+    finds(&launch(4), None, "SD121", Severity::Warning);
+}
+
+#[test]
+fn drafts_of_one_family_that_differ_by_padding() {
+    let launch = sglang(
+        "--model-path Qwen/Qwen2.5-7B-Instruct --speculative-algorithm STANDALONE --max-running-requests 8 \
+                         --speculative-draft-model-path Qwen/Qwen2.5-1.5B-Instruct",
+    );
+    finds(&launch, Some("0.5.9"), "SD040", Severity::Warning);
+    finds(&launch, Some("0.5.19"), "SD040", Severity::Error);
+    finds(&launch, Some("0.5.9"), "SD058", Severity::Error);
+    let alone = Beside { version: Some("0.5.9"), requests: Some(1), gpu: None };
+    silent_beside(&launch, alone, "SD058");
+    let one = launch.replace("--max-running-requests 8", "--max-running-requests 1");
+    silent(&one, Some("0.5.9"), "SD058");
+}
+
+#[test]
+fn other_rules_with_their_bounds() {
+    let none = sglang("--model-path m --speculative-algorithm NONE");
+    silent(&none, Some("0.5.19"), "SD001");
+    silent(&none, Some("0.5.19"), "SD090");
+    let tree = sglang(
+        "--model-path mine --attention-backend flashmla --speculative-algorithm EAGLE --speculative-draft-model-path d \
+                       --speculative-num-steps 3 --speculative-eagle-topk 4 --speculative-num-draft-tokens 8 --max-running-requests 8",
+    );
+    finds(&tree, Some("0.5.19"), "SD031", Severity::Error);
+    let block = format!("{} --speculative-use-block-verification", tree.replace("flashmla", "fa3"));
+    finds(&block, Some("0.5.23"), "SD112", Severity::Error);
+    let decode = sglang(&format!(
+        "--model-path m --tp 8 --dp-size 8 --enable-dp-attention --disaggregation-mode decode --speculative-algorithm EAGLE {CHAIN}"
+    ));
+    finds(&decode, Some("0.5.9"), "NR18", Severity::Warning);
+    silent(&decode, Some("0.5.19"), "NR18");
+    let sink = sglang(&format!("--model-path m --speculative-algorithm EAGLE --speculative-draft-sink-size 4 {CHAIN}"));
+    finds(&sink, Some("0.5.23"), "SD145", Severity::Error);
+    let model = "Qwen/Qwen3.5-397B-A17B-FP8 --tp 8 --mamba-radix-cache-strategy no_buffer";
+    let hybrid = sglang(&format!("--model-path {model} --speculative-algorithm EAGLE {CHAIN}"));
+    finds(&hybrid, Some("0.5.23"), "SD102", Severity::Error);
+}

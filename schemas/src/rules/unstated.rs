@@ -1,0 +1,223 @@
+//! Findings where nobody named the engine's version.
+//!
+//! A launch is then judged as the newest version behaves, and may be written for an older one. So each error is looked for in
+//! every version that the launch may be for, and what is not an error in all of them is a warning that names the versions.
+//! No rule has to know of this: a rule is a function of the version, and is asked again.
+
+use std::cell::OnceCell;
+
+use super::{Context, Rule};
+use crate::{
+    diagnostic::{Diagnostic, Fix, Severity},
+    flags::{self, Lookup, Registered},
+    launch::{Engine, Launch},
+    resolve::{Resolved, resolve},
+    version::EngineVersion,
+};
+
+/// The oldest versions that a launch without one is taken to be written for.
+const OLDEST_SGLANG: EngineVersion = EngineVersion::new(0, 5, 2);
+const OLDEST_VLLM: EngineVersion = EngineVersion::new(0, 10, 0);
+
+/// The versions that a launch may be for, with what each would run.
+pub(super) struct Candidates<'a> {
+    context: Context<'a>,
+    all: OnceCell<Vec<Candidate>>,
+}
+
+struct Candidate {
+    resolved: Resolved,
+    /// Whether the version knows every flag of the launch.
+    knows_flags: bool,
+}
+
+impl<'a> Candidates<'a> {
+    pub fn new(context: &Context<'a>) -> Self {
+        Self { context: *context, all: OnceCell::new() }
+    }
+
+    /// What a rule found, as grave as it is in every version that the launch may be for. A fix that any of them would not
+    /// take, or that answers a finding which not all of them have, is left out.
+    pub fn settle(&self, rule: &Rule, mut found: Diagnostic) -> Diagnostic {
+        let (context, is_told) = (&self.context, self.context.resolved.version_given);
+        let is_judged = found.severity == Severity::Error || found.fix.is_some();
+        if !is_told && is_judged && context.launch.engine != Engine::Spectune {
+            self.weigh(rule, &mut found);
+        }
+        let versions = || if is_told { vec![context.version()] } else { self.possible() };
+        if found.fix.as_ref().is_some_and(|fix| !versions().iter().all(|version| takes(context.launch, fix, *version)))
+        {
+            found.fix = None;
+        }
+        found
+    }
+
+    fn weigh(&self, rule: &Rule, found: &mut Diagnostic) {
+        let severity_in = |candidate: &Candidate| {
+            let context = Context { resolved: &candidate.resolved, ..self.context };
+            let same = rule.look(&context).into_iter().filter(|other| other.span == found.span);
+            same.map(|other| other.severity).max()
+        };
+        let judged: Vec<(&Candidate, Option<Severity>)> =
+            self.all().iter().map(|candidate| (candidate, severity_in(candidate))).collect();
+        let possible = || judged.iter().filter(|(candidate, _)| candidate.knows_flags || !self.any_knows_flags());
+        let holds = |least: Severity| possible().all(|(_, severity)| *severity >= Some(least));
+        if found.fix.is_some() && !holds(Severity::Info) {
+            found.fix = None;
+        }
+        if found.severity != Severity::Error || holds(Severity::Error) {
+            return;
+        }
+        found.severity = Severity::Warning;
+        let names = |is_error: bool| {
+            let is = |severity: &Option<Severity>| (*severity == Some(Severity::Error)) == is_error;
+            runs(judged.iter().map(|(candidate, severity)| (candidate.resolved.version, is(severity))))
+        };
+        let engine = name(self.context.launch.engine);
+        found.notes.retain(|note| !note.starts_with("judged for "));
+        found.notes.push(match names(false) {
+            sound if sound.is_empty() => format!("an error in {engine} {}", names(true)),
+            sound => format!("an error in {engine} {}, and none in {sound}", names(true)),
+        });
+        found.notes.push("nobody named the version; name it with `--engine-version`".into());
+    }
+
+    fn all(&self) -> &[Candidate] {
+        self.all.get_or_init(|| {
+            let (launch, registered) = (self.context.launch, registered(self.context.launch.engine));
+            let oldest = if launch.engine == Engine::Vllm { OLDEST_VLLM } else { OLDEST_SGLANG };
+            let Context { target, draft, gpu_memory, .. } = self.context;
+            let versions = registered.versions().iter().filter(|version| **version >= oldest);
+            let candidate = |version: &EngineVersion| Candidate {
+                resolved: resolve(launch, *version, true, target, draft, gpu_memory),
+                knows_flags: knows_flags(launch, registered, *version),
+            };
+            versions.map(candidate).collect()
+        })
+    }
+
+    fn any_knows_flags(&self) -> bool {
+        self.all().iter().any(|candidate| candidate.knows_flags)
+    }
+
+    /// The versions that know every flag of the launch; all where none does.
+    fn possible(&self) -> Vec<EngineVersion> {
+        let any = self.any_knows_flags();
+        let known = self.all().iter().filter(|candidate| candidate.knows_flags || !any);
+        known.map(|candidate| candidate.resolved.version).collect()
+    }
+}
+
+fn registered(engine: Engine) -> &'static Registered {
+    if engine == Engine::Vllm { flags::vllm() } else { flags::sglang() }
+}
+
+/// The engine whose version counts.
+pub(super) fn name(engine: Engine) -> &'static str {
+    if engine == Engine::Vllm { "vllm" } else { "sglang" }
+}
+
+/// Whether a version's parser has every flag of a launch that any version has.
+fn knows_flags(launch: &Launch, registered: &'static Registered, version: EngineVersion) -> bool {
+    let names = launch.arguments.iter().filter_map(|argument| bare(&argument.flag.value));
+    names
+        .filter(|name| !matches!(registered.lookup(name, None), Lookup::Unknown))
+        .all(|name| matches!(registered.lookup(name, Some(version)), Lookup::Exact(_) | Lookup::Abbreviation(_)))
+}
+
+/// A flag's name for its engine's parser.
+fn bare(flag: &str) -> Option<&str> {
+    let name = flag.strip_prefix("--sglang-").or_else(|| flag.strip_prefix("--"))?;
+    Some(name.split('.').next().unwrap_or(name))
+}
+
+/// Whether a version has every flag that a fix writes.
+fn takes(launch: &Launch, fix: &Fix, version: EngineVersion) -> bool {
+    let registered = registered(launch.engine);
+    let is_word = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
+    let texts = fix.edits.iter().map(|edit| edit.replacement.as_str());
+    let words = texts.flat_map(|text| text.split(|letter| !is_word(letter)));
+    let names = words.map(|word| word.trim_start_matches('-').trim_start_matches("sglang-").replace('_', "-"));
+    let spellings = names.filter(|name| name.contains('-')).filter_map(|name| registered.spelling(&name));
+    spellings.into_iter().all(|spelling| spelling.exists_in(version))
+}
+
+/// The versions of which something is so, neighbours drawn together.
+fn runs(versions: impl Iterator<Item = (EngineVersion, bool)>) -> String {
+    let mut runs: Vec<(EngineVersion, EngineVersion)> = Vec::new();
+    let mut goes_on = false;
+    for (version, is_so) in versions {
+        match runs.last_mut() {
+            Some((_, last)) if is_so && goes_on => *last = version,
+            _ if is_so => runs.push((version, version)),
+            _ => {}
+        }
+        goes_on = is_so;
+    }
+    let shown: Vec<String> = runs
+        .iter()
+        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first} to {last}") })
+        .collect();
+    shown.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        launch::{Options, parse},
+        resolve::version_of,
+        rules::{Selection, lint},
+        text::Source,
+    };
+
+    /// Codes with severities, and all notes, of a launch without a version.
+    fn found(text: &str) -> Vec<Diagnostic> {
+        let parsed = parse(&Source::new("run.sh", text), &Options::default());
+        let launch = parsed.launches.first().expect("a launch");
+        let (version, given) = version_of(launch, None);
+        let resolved = resolve(launch, version, given, None, None, None);
+        let (target, draft, expected_concurrency, gpu_memory) = (None, None, None, None);
+        lint(
+            &Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory },
+            &Selection::default(),
+        )
+    }
+
+    fn check(text: &str, code: &str, severity: Severity, notes: &[&str]) {
+        let found = found(text);
+        let one = found.iter().find(|one| one.code == code).unwrap_or_else(|| panic!("{code} in {found:?}"));
+        assert_eq!(one.severity, severity, "{one:?}");
+        for note in notes {
+            assert!(one.notes.iter().any(|own| own.contains(note)), "'{note}' in {one:?}");
+        }
+    }
+
+    #[test]
+    fn an_error_of_some_versions_is_a_warning_that_names_them() {
+        check(
+            "python3 -m sglang.launch_server --model-path m --max-running-requests 16 --cuda-graph-max-bs 16 \
+             --speculative-algorithm NGRAM",
+            "SD086",
+            Severity::Warning,
+            &["an error in sglang 0.5.20 to 0.5.23, and none in 0.5.2 to 0.5.19"],
+        );
+    }
+
+    #[test]
+    fn an_error_of_every_version_that_knows_the_flags_stays_one() {
+        let launch = "python3 -m sglang.launch_server --model-path m --max-running-requests 16 \
+                      --speculative-algorithm EAGLE --speculative-num-steps 3";
+        check(launch, "SD021", Severity::Error, &[]);
+        // The flag came in 0.5.14: what older versions do does not count.
+        check(&format!("{launch} --cuda-graph-bs-decode 1 2"), "SD021", Severity::Error, &[]);
+    }
+
+    #[test]
+    fn neighbours_are_drawn_together() {
+        let version = |patch| EngineVersion::new(0, 5, patch);
+        let shown =
+            runs([(version(2), true), (version(6), true), (version(9), false), (version(10), true)].into_iter());
+        assert_eq!(shown, "0.5.2 to 0.5.6, 0.5.10");
+    }
+}

@@ -1,0 +1,57 @@
+//! # VL24: vllm-known-crash
+//!
+//! The server is known to die with this configuration in these versions.
+//!
+//! ## What it does
+//!
+//! Looks the launch up in a table of crashes that were reported: method, target, flags, GPU and versions of each.
+//!
+//! ## Why is this bad?
+//!
+//! Nothing in the configuration is wrong by the engine's own checks, and it dies all the same: at start, or hours later under
+//! load. Where it happens at every start and the version is known, it is an error, else a warning.
+//!
+//! ## What vLLM does
+//!
+//! The finding quotes it, and names the versions and the issues.
+//!
+//! ## Example
+//!
+//! ```launch bad version:0.26.0
+//! vllm serve Qwen/Qwen3.6-27B-FP8 --speculative-config '{"method": "mtp", "num_speculative_tokens": 5}'
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version:0.26.0
+//! vllm serve Qwen/Qwen3.6-27B-FP8 --speculative-config '{"method": "mtp", "num_speculative_tokens": 2}'
+//! ```
+//!
+//! ## Versions
+//!
+//! Those of each row, as far as reports name them.
+//!
+//! ## Source
+//!
+//! `schemas/src/rules/known/faults.json`, which names the issues of each row.
+
+use crate::{
+    diagnostic::Severity,
+    rules::{
+        Applies, Check, Context, Finding, Rule,
+        known::{Harm, met},
+    },
+};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "VL24",
+    name: "vllm-known-crash",
+    severity: Severity::Error,
+    applies: Applies::Vllm,
+    file: include_str!("vl24_vllm_known_crash.rs"),
+    check: Check::Several(check),
+};
+
+fn check(context: &Context<'_>) -> Vec<Finding> {
+    met(context, Harm::Crash)
+}

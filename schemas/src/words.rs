@@ -1,0 +1,203 @@
+//! What the readers of TOML and JSON say, in the words of somebody who writes such a file and no Rust.
+
+use crate::text::nearest;
+
+/// An error's message, with what may help.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Words {
+    /// What is wrong, in one sentence.
+    pub message: String,
+    /// A few words for the marked place.
+    pub label: String,
+    /// What may be known beside it.
+    pub notes: Vec<String>,
+    /// What to do.
+    pub help: Option<String>,
+}
+
+/// What a file is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syntax {
+    /// TOML.
+    Toml,
+    /// JSON.
+    Json,
+}
+
+impl Syntax {
+    /// What holds keys.
+    fn table(self) -> &'static str {
+        match self {
+            Self::Toml => "a table",
+            Self::Json => "an object in braces",
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Toml => "TOML",
+            Self::Json => "JSON",
+        }
+    }
+}
+
+/// Types by the names under which serde expects them.
+const TYPES: &[(&[&str], &str)] = &[
+    (&["usize", "u64", "u32", "u16", "u8"], "a whole number of at least 0"),
+    (&["i64", "i32", "i16", "i8", "isize"], "a whole number"),
+    (&["f64", "f32"], "a number"),
+    (&["a string", "string"], "a text in quotes"),
+    (&["a boolean"], "true or false"),
+    (&["a sequence"], "a list in brackets, such as [1, 2]"),
+];
+
+/// The words of the first line of an error of the `toml` library or of `serde_json` (without its place); `text` is what it
+/// marks.
+pub fn of(line: &str, text: &str, syntax: Syntax) -> Words {
+    unknown(line)
+        .or_else(|| wrong_type(line, syntax))
+        .or_else(|| missing(line))
+        .or_else(|| unquoted(line, text))
+        .unwrap_or_else(|| Words {
+            message: format!("this is not valid {}: {line}", syntax.name()),
+            label: "here".into(),
+            ..Words::default()
+        })
+}
+
+/// A key that is none, or a word that is none of a few.
+fn unknown(line: &str) -> Option<Words> {
+    let (kind, rest) = line.strip_prefix("unknown ")?.split_once(" `")?;
+    let (word, rest) = rest.split_once('`')?;
+    // What stands in backticks after it are the words that are known.
+    let known: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
+    let list = known.join(", ");
+    let help = nearest(word, &known).map(|near| format!("did you mean `{near}`?"));
+    Some(match kind {
+        "field" => Words {
+            message: format!("unknown key `{word}`"),
+            label: "no such key".into(),
+            notes: if known.is_empty() { Vec::new() } else { vec![format!("known here: {list}")] },
+            help,
+        },
+        _ => Words {
+            message: format!("`{word}` is not one of {list}"),
+            label: "no such word".into(),
+            help,
+            ..Words::default()
+        },
+    })
+}
+
+/// A value of another type than the key takes.
+fn wrong_type(line: &str, syntax: Syntax) -> Option<Words> {
+    let rest = line.strip_prefix("invalid type: ").or_else(|| line.strip_prefix("invalid value: "))?;
+    let (found, expected) = rest.split_once(", expected ")?;
+    let expected = type_words(expected, syntax);
+    Some(Words {
+        message: format!("expected {expected}, found {}", found_words(found, syntax)),
+        label: format!("expected {expected}"),
+        ..Words::default()
+    })
+}
+
+fn missing(line: &str) -> Option<Words> {
+    let word = line.strip_prefix("missing field `")?.strip_suffix('`')?;
+    Some(Words {
+        message: format!("the key `{word}` is missing"),
+        label: format!("`{word}` belongs here"),
+        ..Words::default()
+    })
+}
+
+/// A text without quotes, or something after a value.
+fn unquoted(line: &str, text: &str) -> Option<Words> {
+    line.starts_with("string values must be quoted").then(|| Words {
+        message: match text.trim() {
+            "" => "a value is missing, or is no TOML value".into(),
+            text => format!("`{}` is no TOML value", text.chars().take(60).collect::<String>()),
+        },
+        label: "here".into(),
+        help: Some("write texts in quotes, several numbers as a list in brackets, and one value a key".into()),
+        ..Words::default()
+    })
+}
+
+fn type_words(expected: &str, syntax: Syntax) -> String {
+    let known = TYPES.iter().find(|(names, _)| names.contains(&expected)).map(|(_, words)| *words);
+    match known {
+        Some(words) => words.to_owned(),
+        // A Rust type's name says nothing to a reader.
+        None if expected.starts_with("struct ") || expected == "a map" => syntax.table().into(),
+        None if expected.starts_with("enum ") => "one of a few words".into(),
+        None => expected.to_owned(),
+    }
+}
+
+fn found_words(found: &str, syntax: Syntax) -> String {
+    let inner = |prefix: &str, mark: char| found.strip_prefix(prefix)?.strip_prefix(mark)?.strip_suffix(mark);
+    if let Some(text) = inner("string ", '"') {
+        return format!("the text \"{text}\"");
+    }
+    for kind in ["integer ", "floating point ", "boolean "] {
+        if let Some(value) = inner(kind, '`') {
+            return value.to_owned();
+        }
+    }
+    match found {
+        "sequence" => "a list".into(),
+        "map" => syntax.table().into(),
+        "null" | "unit value" => "nothing".into(),
+        other => other.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str, text: &str, message: &str, help: Option<&str>) {
+        let words = of(line, text, Syntax::Toml);
+        assert_eq!((words.message.as_str(), words.help.as_deref()), (message, help), "{line}");
+    }
+
+    #[test]
+    fn errors_are_told_in_the_words_of_a_file() {
+        check(
+            "unknown field `num_step`, expected one of `num_steps`, `topk`, `num_draft_tokens`",
+            "num_step",
+            "unknown key `num_step`",
+            Some("did you mean `num_steps`?"),
+        );
+        check("unknown field `x`, there are no fields", "x", "unknown key `x`", None);
+        check(
+            "unknown variant `gird`, expected one of `grid`, `random`, `anneal`, `guided`",
+            "\"gird\"",
+            "`gird` is not one of grid, random, anneal, guided",
+            Some("did you mean `grid`?"),
+        );
+        check(
+            "invalid type: string \"3\", expected usize",
+            "\"3\"",
+            "expected a whole number of at least 0, found the text \"3\"",
+            None,
+        );
+        check(
+            "invalid value: integer `-3`, expected usize",
+            "-3",
+            "expected a whole number of at least 0, found -3",
+            None,
+        );
+        check("invalid type: sequence, expected struct Models", "[1]", "expected a table, found a list", None);
+        check("missing field `algorithm`", "", "the key `algorithm` is missing", None);
+        check(
+            "string values must be quoted, expected literal string",
+            "3 3",
+            "`3 3` is no TOML value",
+            Some("write texts in quotes, several numbers as a list in brackets, and one value a key"),
+        );
+        let json = of("invalid type: map, expected a sequence", "", Syntax::Json);
+        assert_eq!(json.message, "expected a list in brackets, such as [1, 2], found an object in braces");
+        check("unclosed array, expected `]`", "[1", "this is not valid TOML: unclosed array, expected `]`", None);
+    }
+}

@@ -1,0 +1,256 @@
+//! Connections: how many there may be, how long each may keep the server waiting, and what those beyond are told.
+//!
+//! When all places are taken, the connection that has waited longest without a request gives up its place. Where all are
+//! at work, a few more are let in to be told so, and to ask for the server's health.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    io,
+    pin::pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use axum::{Router, body::Body};
+use http_body_util::BodyExt;
+use hyper::{
+    Request, Response,
+    body::Incoming,
+    server::conn::http1,
+    service::{Service, service_fn},
+};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{Notify, mpsc, watch},
+};
+
+/// Connections beyond the limit that are let in to be refused with words.
+const CROWD: usize = 32;
+/// Files that a process has open beside its connections.
+const OTHER_FILES: usize = 64;
+/// Time for a whole request head, from the moment when one can be sent: it also ends connections that are kept alive
+/// and not used.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// The same on a connection beyond the limit.
+const CROWDED_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time until the next try when no connection can be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Marks a request on a connection beyond the limit.
+#[derive(Clone, Copy, Debug)]
+pub struct Crowded;
+
+/// All connections.
+struct Connections {
+    most: usize,
+    began: Instant,
+    open: Mutex<BTreeMap<u64, Arc<Connection>>>,
+}
+
+/// One of them.
+struct Connection {
+    crowded: bool,
+    /// Requests whose answers have not been sent.
+    busy: AtomicUsize,
+    /// When the last one ended, in milliseconds since the server began.
+    idle_since: AtomicU64,
+    /// Tells it to give up its place.
+    leave: Notify,
+}
+
+/// A place among the connections, given back when dropped.
+struct Place {
+    all: Arc<Connections>,
+    number: u64,
+    connection: Arc<Connection>,
+}
+
+/// A request at work, until its answer has been sent.
+struct Busy {
+    all: Arc<Connections>,
+    connection: Arc<Connection>,
+}
+
+/// Most connections that this process may have: as asked for, and no more than it may open files.
+pub fn most_connections(asked: usize) -> usize {
+    let files = open_files().map_or(usize::MAX, |files| files.saturating_sub(OTHER_FILES + CROWD).max(1));
+    if files < asked {
+        tracing::warn!(
+            "at most {files} connections instead of {asked}: the limit of open files (ulimit -n) is too low"
+        );
+    }
+    asked.min(files)
+}
+
+/// The soft limit of open files, where the system tells it in a file.
+fn open_files() -> Option<usize> {
+    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Serves connections until told to stop, then waits for those that are at work.
+pub async fn serve(listener: TcpListener, router: Router, most: usize, mut stopping: watch::Receiver<bool>) {
+    let all = Arc::new(Connections { most, began: Instant::now(), open: Mutex::default() });
+    // Every connection holds a sender, so that the receiver ends with the last of them.
+    let (alive, mut gone) = mpsc::channel::<()>(1);
+    for number in 0.. {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            // An error means that the sender is gone, which also means stop.
+            _ = stopping.wait_for(|stop| *stop) => break,
+        };
+        let socket = match accepted {
+            Ok((socket, _)) => socket,
+            Err(error) => {
+                all.cannot_accept(&error).await;
+                continue;
+            }
+        };
+        // Events of a stream are to leave when they are written, not when the last one has been acknowledged.
+        if let Err(error) = socket.set_nodelay(true) {
+            tracing::debug!("TCP_NODELAY: {error}");
+        }
+        let Some(place) = all.enter(number) else { continue };
+        let (router, stopping, alive) = (router.clone(), stopping.clone(), alive.clone());
+        tokio::spawn(async move {
+            connection(socket, router, place, stopping).await;
+            drop(alive);
+        });
+    }
+    drop((listener, alive));
+    gone.recv().await;
+}
+
+async fn connection(socket: TcpStream, router: Router, place: Place, mut stopping: watch::Receiver<bool>) {
+    let inner = TowerToHyperService::new(router);
+    let (all, own) = (place.all.clone(), place.connection.clone());
+    let service = service_fn(|mut request: Request<Incoming>| {
+        let busy = Busy::begin(&all, &own);
+        if own.crowded {
+            request.extensions_mut().insert(Crowded);
+        }
+        let answer = inner.call(request);
+        async move {
+            let response: Response<Body> = answer.await?;
+            // The body is dropped when all of it has been taken for sending.
+            let held = move |body: Body| {
+                Body::new(body.map_frame(move |frame| {
+                    let _ = &busy;
+                    frame
+                }))
+            };
+            Ok::<_, Infallible>(response.map(held))
+        }
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).keep_alive(!own.crowded);
+    builder.header_read_timeout(if own.crowded { CROWDED_HEAD_TIMEOUT } else { HEAD_TIMEOUT });
+    let mut served = pin!(builder.serve_connection(TokioIo::new(socket), service));
+    let mut stopped = false;
+    loop {
+        tokio::select! {
+            ended = served.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!("a connection ended: {error}");
+                }
+                break;
+            }
+            () = own.leave.notified() => {
+                if own.is_idle() {
+                    break;
+                }
+            }
+            _ = stopping.wait_for(|stop| *stop), if !stopped => {
+                stopped = true;
+                if own.is_idle() {
+                    break;
+                }
+                served.as_mut().graceful_shutdown();
+            }
+        }
+    }
+    drop(place);
+}
+
+impl Connections {
+    /// A place for a new connection, if need be that of an idle one; none where even those are taken that are kept for
+    /// refusing with words.
+    fn enter(self: &Arc<Self>, number: u64) -> Option<Place> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let crowd = open.values().filter(|one| one.crowded).count();
+        let full = open.len() - crowd >= self.most;
+        let mut crowded = false;
+        if full && !leave(&mut open, false) {
+            crowded = true;
+            if crowd >= CROWD && !leave(&mut open, true) {
+                tracing::debug!("a connection is closed: all {} and {CROWD} more are at work", self.most);
+                return None;
+            }
+        }
+        let connection = Arc::new(Connection {
+            crowded,
+            busy: AtomicUsize::new(0),
+            idle_since: AtomicU64::new(self.now()),
+            leave: Notify::new(),
+        });
+        open.insert(number, connection.clone());
+        Some(Place { all: self.clone(), number, connection })
+    }
+
+    async fn cannot_accept(&self, error: &io::Error) {
+        use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+        if matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
+            return;
+        }
+        tracing::warn!("no connection can be accepted: {error}");
+        leave(&mut self.open.lock().unwrap_or_else(PoisonError::into_inner), false);
+        tokio::time::sleep(ACCEPT_PAUSE).await;
+    }
+
+    fn now(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+}
+
+/// Tells the connection that has been idle longest to go, and gives up its place at once; whether there is one.
+fn leave(open: &mut BTreeMap<u64, Arc<Connection>>, crowded: bool) -> bool {
+    let idle = open.iter().filter(|(_, one)| one.crowded == crowded && one.is_idle());
+    let longest = idle.min_by_key(|(_, one)| one.idle_since.load(Ordering::Relaxed)).map(|(number, _)| *number);
+    let left = longest.and_then(|number| open.remove(&number));
+    left.inspect(|one| one.leave.notify_one()).is_some()
+}
+
+impl Connection {
+    fn is_idle(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) == 0
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.all.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+    }
+}
+
+impl Busy {
+    fn begin(all: &Arc<Connections>, connection: &Arc<Connection>) -> Self {
+        connection.busy.fetch_add(1, Ordering::Relaxed);
+        Self { all: all.clone(), connection: connection.clone() }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.connection.idle_since.store(self.all.now(), Ordering::Relaxed);
+        self.connection.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+}

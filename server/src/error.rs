@@ -1,0 +1,225 @@
+//! Errors as OpenAI writes them.
+
+use axum::{
+    Json,
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use engine::{EngineError, FinishReason};
+use serde_json::{Value, json};
+
+/// Seconds after which a client may try again when the queue is full.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+
+/// An answer that is an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiError {
+    status: StatusCode,
+    kind: &'static str,
+    code: Option<&'static str>,
+    parameter: Option<String>,
+    message: String,
+}
+
+impl ApiError {
+    /// Something is wrong with the request.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self {
+            status: StatusCode::BAD_REQUEST,
+            kind: "invalid_request_error",
+            code: None,
+            parameter: None,
+            message: message.into(),
+        }
+    }
+
+    /// Something is wrong with one parameter.
+    pub fn parameter(name: &str, message: impl Into<String>) -> Self {
+        Self { parameter: Some(name.to_owned()), ..Self::invalid(message) }
+    }
+
+    /// There is no such model.
+    pub fn no_model(asked: &str, served: &str) -> Self {
+        Self {
+            status: StatusCode::NOT_FOUND,
+            code: Some("model_not_found"),
+            ..Self::parameter("model", format!("the model '{asked}' does not exist; this server has '{served}'"))
+        }
+    }
+
+    /// Prompt and answer do not fit. `parameter` holds the prompt; `asked` are the tokens asked for, if they were.
+    pub fn context_length(parameter: &str, most: usize, prompt: usize, asked: Option<usize>) -> Self {
+        // The words of OpenAI, which clients look for.
+        let (verb, details) = match asked {
+            Some(asked) => (
+                format!("you requested {} tokens", prompt.saturating_add(asked)),
+                format!(" ({prompt} in the {parameter}, {asked} in the completion)"),
+            ),
+            None => (format!("your {parameter} resulted in {prompt} tokens"), String::new()),
+        };
+        let message = format!(
+            "This model's maximum context length is {most} tokens. However, {verb}{details}. Please reduce the length \
+             of the {parameter}{}.",
+            if asked.is_some() { " or completion" } else { "" }
+        );
+        Self { code: Some("context_length_exceeded"), ..Self::parameter(parameter, message) }
+    }
+
+    /// Prompt and answer cannot fit: the prompt has at least so many tokens, and not all were counted.
+    pub fn far_too_long(parameter: &str, most: usize, least: usize) -> Self {
+        let message = format!(
+            "This model's maximum context length is {most} tokens. However, your {parameter} resulted in at least {least} \
+             tokens. Please reduce the length of the {parameter}."
+        );
+        Self { code: Some("context_length_exceeded"), ..Self::parameter(parameter, message) }
+    }
+
+    /// There is no such page.
+    pub fn no_route(method: &str, path: &str) -> Self {
+        Self { status: StatusCode::NOT_FOUND, ..Self::invalid(format!("there is no {method} {path} here")) }
+    }
+
+    /// The page does not take this method.
+    pub fn wrong_method(method: &str, path: &str) -> Self {
+        Self { status: StatusCode::METHOD_NOT_ALLOWED, ..Self::invalid(format!("{path} does not take {method}")) }
+    }
+
+    /// The body is too large.
+    pub fn too_large(limit: usize) -> Self {
+        let message = format!("the body is larger than {} MiB", limit >> 20);
+        Self { status: StatusCode::PAYLOAD_TOO_LARGE, ..Self::invalid(message) }
+    }
+
+    /// The body is not JSON.
+    pub fn not_json(found: &str) -> Self {
+        let message = format!("the content type is '{found}'; send JSON with 'Content-Type: application/json'");
+        Self { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, ..Self::invalid(message) }
+    }
+
+    /// The key is missing or wrong.
+    pub fn unauthorized() -> Self {
+        Self {
+            status: StatusCode::UNAUTHORIZED,
+            code: Some("invalid_api_key"),
+            ..Self::invalid("give the server's key as 'Authorization: Bearer KEY'")
+        }
+    }
+
+    /// The body does not come.
+    pub fn slow_body(seconds: u64) -> Self {
+        let message = format!("nothing of the body came for {seconds} s");
+        Self { status: StatusCode::REQUEST_TIMEOUT, ..Self::invalid(message) }
+    }
+
+    /// There are too many connections.
+    pub fn crowded() -> Self {
+        Self {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            kind: "server_error",
+            code: Some("too_many_connections"),
+            ..Self::invalid("the server has as many connections as it may have; try again later")
+        }
+    }
+
+    /// Requests hold all memory that they may hold.
+    pub fn no_memory() -> Self {
+        Self {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            kind: "server_error",
+            code: Some("memory_full"),
+            ..Self::invalid(
+                "the requests of this server hold all memory that they may hold (--max-request-memory); try again later",
+            )
+        }
+    }
+
+    /// The queue is full.
+    pub fn busy(limit: usize) -> Self {
+        Self {
+            status: StatusCode::TOO_MANY_REQUESTS,
+            kind: "rate_limit_error",
+            code: Some("queue_full"),
+            ..Self::invalid(format!("{limit} requests run or wait, which is all that are taken; try again later"))
+        }
+    }
+
+    /// The server is about to end.
+    pub fn stopping() -> Self {
+        Self {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            kind: "server_error",
+            code: Some("shutting_down"),
+            ..Self::invalid("the server is shutting down")
+        }
+    }
+
+    /// What a choice that ended so has to say instead of an answer, if anything. `stopping` says why one was cancelled: a
+    /// part of an answer must not look like all of it, unless somebody asked for its end.
+    pub fn of_end(reason: &FinishReason, stopping: bool) -> Option<Self> {
+        match reason {
+            FinishReason::Cancelled if stopping => Some(Self::stopping()),
+            FinishReason::Cancelled => None,
+            FinishReason::NotFinite(position) => Some(EngineError::NotFinite { position: *position }.into()),
+            FinishReason::Grammar(why) => Some(Self::failed(format!("the output cannot follow its grammar: {why}"))),
+            FinishReason::StopToken(_) | FinishReason::StopString(_) | FinishReason::Length => None,
+        }
+    }
+
+    /// The engine failed.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self { status: StatusCode::INTERNAL_SERVER_ERROR, kind: "server_error", ..Self::invalid(message) }
+    }
+
+    /// The engine went away before a request was finished.
+    pub fn cut_off() -> Self {
+        Self::failed("the engine stopped before the request was finished")
+    }
+
+    /// The engine makes no progress.
+    pub fn stuck(seconds: u64) -> Self {
+        let message = format!("the engine made no progress in {seconds} s");
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, ..Self::failed(message) }
+    }
+
+    /// What is wrong.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The object that goes over the wire.
+    pub fn body(&self) -> Value {
+        json!({"error": {
+            "message": self.message, "type": self.kind, "param": self.parameter, "code": self.code,
+        }})
+    }
+}
+
+impl From<EngineError> for ApiError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::InvalidRequest(message) => Self::invalid(message),
+            other => Self::failed(other.to_string()),
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(self.body())).into_response();
+        let headers = response.headers_mut();
+        match self.status {
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+                headers.insert(header::RETRY_AFTER, RETRY_AFTER);
+            }
+            StatusCode::UNAUTHORIZED => {
+                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            // What is left of the body would be taken for the next request.
+            StatusCode::REQUEST_TIMEOUT | StatusCode::PAYLOAD_TOO_LARGE => {
+                headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            _ => {}
+        }
+        response
+    }
+}

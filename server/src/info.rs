@@ -1,0 +1,84 @@
+//! Pages that say what is served: models, configuration, version.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::{Path, State as Shared},
+};
+use serde_json::{Value, json};
+
+use super::{error::ApiError, state::State};
+
+/// `GET /v1/models`.
+pub async fn models(Shared(state): Shared<Arc<State>>) -> Json<Value> {
+    Json(json!({"object": "list", "data": [model_object(&state)]}))
+}
+
+/// `GET /v1/models/{id}`.
+pub async fn model(Shared(state): Shared<Arc<State>>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+    if id == state.model() { Ok(Json(model_object(&state))) } else { Err(ApiError::no_model(&id, state.model())) }
+}
+
+/// `GET /version`.
+pub async fn version() -> Json<Value> {
+    Json(json!({"version": env!("CARGO_PKG_VERSION")}))
+}
+
+/// `GET /model_info`, with SGLang's names.
+pub async fn model_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
+    let facts = state.worker.facts();
+    let path = &facts.options.model_path;
+    Json(json!({"model_path": path, "tokenizer_path": path, "is_generation": true}))
+}
+
+/// `GET /server_info`: which configuration runs, on what, and how well its drafts are accepted. SGLang's names where it
+/// has one.
+pub async fn server_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
+    let facts = state.worker.facts();
+    let options = &facts.options;
+    let shapes: Vec<String> = options.policy.shapes().map(|shape| shape.to_string()).collect();
+    let now = state.worker.published();
+    let statistics = &now.statistics;
+    let tokens = statistics.accepted_drafts() + statistics.request_rounds;
+    let accept_length = (statistics.request_rounds > 0).then(|| tokens as f64 / statistics.request_rounds as f64);
+    Json(json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "served_model_name": state.model(),
+        "model_path": options.model_path,
+        "speculative_draft_model_path": options.draft_model_path,
+        "speculative_algorithm": options.algorithm,
+        "tree_shapes": shapes,
+        "simulate_accept_length": options.simulate_accept_length,
+        "dtype": options.dtype,
+        "context_length": facts.capacity.context_length,
+        "max_running_requests": facts.max_running_requests,
+        "max_queued_requests": state.options.max_queued_requests,
+        "max_connections": state.options.max_connections,
+        "request_memory_free": state.memory.free(),
+        "chunked_prefill_size": options.chunked_prefill_size,
+        "mem_fraction_static": options.mem_fraction_static,
+        "cuda_graph_bs": options.capture_sizes,
+        "page_size": facts.capacity.page_size,
+        "kv_pages": facts.capacity.pages,
+        "device": {
+            "device": facts.device.device, "name": facts.device.name, "driver": facts.device.driver,
+            "units": facts.device.units,
+        },
+        "fingerprint": {"target": facts.identity.target, "draft": facts.identity.draft},
+        // SGLang's benchmarks look here.
+        "internal_states": [{
+            "avg_spec_accept_length": accept_length,
+            "last_gen_throughput": now.throughput,
+            "effective_max_running_requests_per_dp": facts.max_running_requests,
+        }],
+    }))
+}
+
+fn model_object(state: &State) -> Value {
+    let facts = state.worker.facts();
+    json!({
+        "id": state.model(), "object": "model", "created": state.started, "owned_by": "spectune",
+        "root": facts.options.model_path, "max_model_len": facts.capacity.context_length,
+    })
+}

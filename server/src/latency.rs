@@ -1,0 +1,95 @@
+//! How long clients wait, as the engine's thread sees it.
+
+use std::time::Instant;
+
+use engine::Event;
+use prometheus_client::metrics::histogram::Histogram;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::worker::Delivery;
+
+/// Upper bounds of the buckets for whole answers and first tokens, in seconds.
+const SECONDS: [f64; 18] =
+    [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 600.0];
+/// Upper bounds of the buckets for single tokens, in seconds.
+const SECONDS_A_TOKEN: [f64; 16] =
+    [0.0005, 0.001, 0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.1, 0.2, 0.5, 2.0];
+
+/// Histograms in seconds. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Latencies {
+    /// From submission to the first prefill.
+    pub queue: Histogram,
+    /// From submission to the first token.
+    pub first_token: Histogram,
+    /// Between tokens: the time between two rounds, shared out over the tokens of the later one.
+    pub between_tokens: Histogram,
+    /// From submission to the end.
+    pub whole: Histogram,
+}
+
+/// Who gets a request's events, and when the last one came.
+pub struct Listener {
+    events: UnboundedSender<Delivery>,
+    name: Option<String>,
+    submitted: Instant,
+    last_tokens: Option<Instant>,
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self {
+            queue: Histogram::new(SECONDS),
+            first_token: Histogram::new(SECONDS),
+            between_tokens: Histogram::new(SECONDS_A_TOKEN),
+            whole: Histogram::new(SECONDS),
+        }
+    }
+}
+
+impl Latencies {
+    /// Takes an event that a listener is about to get. Requests that are cancelled or break count up to then.
+    pub fn observe(&self, listener: &mut Listener, event: &Event) {
+        match event {
+            Event::Tokens { tokens, .. } => {
+                let now = Instant::now();
+                match listener.last_tokens.replace(now) {
+                    None => self.first_token.observe((now - listener.submitted).as_secs_f64()),
+                    Some(before) => {
+                        let share = (now - before).as_secs_f64() / tokens.len().max(1) as f64;
+                        tokens.iter().for_each(|_| self.between_tokens.observe(share));
+                    }
+                }
+            }
+            Event::Finished { completion, .. } => {
+                if completion.finish_reason.word() != "abort" {
+                    self.queue.observe(completion.queued.as_secs_f64());
+                    self.whole.observe(completion.elapsed.as_secs_f64());
+                }
+            }
+        }
+    }
+}
+
+impl Listener {
+    /// For a request that has just been submitted.
+    pub fn new(events: UnboundedSender<Delivery>, name: Option<String>) -> Self {
+        Self { events, name, submitted: Instant::now(), last_tokens: None }
+    }
+
+    /// The client's name for it.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Whether nobody listens any more.
+    pub fn is_gone(&self) -> bool {
+        self.events.is_closed()
+    }
+
+    /// Sends an event, or why there is none.
+    pub fn send(&self, event: Delivery) {
+        // A reader that has gone is found before the next step.
+        let _ = self.events.send(event);
+    }
+}

@@ -1,0 +1,92 @@
+//! The memory that requests may hold together: bodies, what is parsed of them, and prompts that wait or run. Answers are
+//! bounded elsewhere: by the context length, and by how long a client may leave them unread.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::error::ApiError;
+
+/// Bytes that are counted together.
+const UNIT: usize = 1024;
+
+/// All of it. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Memory(Arc<Semaphore>);
+
+/// A part, given back when dropped.
+#[derive(Debug)]
+pub struct Held(OwnedSemaphorePermit);
+
+impl Memory {
+    /// This many bytes.
+    pub fn new(bytes: usize) -> Self {
+        Self(Arc::new(Semaphore::new((bytes / UNIT).clamp(1, Semaphore::MAX_PERMITS))))
+    }
+
+    /// Takes a part.
+    ///
+    /// # Errors
+    /// When others hold what would be needed.
+    pub fn hold(&self, bytes: usize) -> Result<Held, ApiError> {
+        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
+        self.0.clone().try_acquire_many_owned(units).map(Held).map_err(|_| ApiError::no_memory())
+    }
+
+    /// Bytes that nobody holds.
+    pub fn free(&self) -> usize {
+        self.0.available_permits() * UNIT
+    }
+}
+
+impl Held {
+    /// Adds another part.
+    pub fn join(&mut self, other: Self) {
+        self.0.merge(other.0);
+    }
+}
+
+/// Bytes that a value takes in memory, about.
+pub fn footprint(value: &Value) -> usize {
+    /// What an object has beside each key and value: its hash, its place in the index, the key's own size.
+    const ENTRY: usize = 56;
+    size_of_val(value)
+        + match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+            Value::String(text) => text.capacity(),
+            Value::Array(list) => {
+                list.iter().map(footprint).sum::<usize>() + (list.capacity() - list.len()) * size_of::<Value>()
+            }
+            Value::Object(fields) => {
+                fields.iter().map(|(name, value)| ENTRY + name.capacity() + footprint(value)).sum::<usize>()
+            }
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_held_is_free_again_when_it_is_dropped() {
+        let memory = Memory::new(10 * UNIT);
+        let mut first = memory.hold(4 * UNIT).expect("there is room");
+        first.join(memory.hold(1).expect("there is room"));
+        assert_eq!(memory.free(), 5 * UNIT);
+        assert!(memory.hold(6 * UNIT).is_err());
+        drop(first);
+        assert_eq!(memory.free(), 10 * UNIT);
+        assert!(memory.hold(usize::MAX).is_err());
+    }
+
+    #[test]
+    fn small_values_weigh_what_their_places_do() {
+        let list = |count: usize| footprint(&json!(vec![0; count]));
+        assert!(list(1000) >= 1000 * size_of::<Value>());
+        let nested = footprint(&json!(vec![json!({"": 0}); 100]));
+        assert!(nested > 100 * (2 * size_of::<Value>() + 48), "{nested}");
+    }
+}

@@ -1,0 +1,186 @@
+//! `GET /metrics`: the engine's counters under names of our own, the essential ones also under SGLang's, so that
+//! dashboards made for it work. All carry the label `model_name`.
+
+mod text;
+
+use std::fmt;
+
+use axum::{
+    http::{HeaderMap, header},
+    response::{IntoResponse, Response},
+};
+use engine::scheduler::Statistics;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::{
+        MetricType, counter::ConstCounter, counter::Counter, family::Family, gauge::ConstGauge, histogram::Histogram,
+    },
+    registry::Registry,
+};
+
+use super::{
+    latency::Latencies,
+    state::State,
+    worker::{Published, Worker},
+};
+
+/// What the page shows.
+pub struct Metrics {
+    registry: Registry,
+    answers: Family<Vec<(String, String)>, Counter>,
+}
+
+impl Metrics {
+    /// For a worker, whose counters are read at each scrape.
+    pub fn new(worker: &Worker, model: &str, latencies: Latencies) -> Self {
+        let labels = [("model_name".into(), model.to_owned().into())];
+        let mut registry = Registry::with_labels(labels.into_iter());
+        let answers = Family::<Vec<(String, String)>, Counter>::default();
+        registry.register("spectune_http_responses", "Answers by page and status", answers.clone());
+        let mut both = |name: &str, help: &str, histogram: Histogram| {
+            registry.register(format!("spectune_{name}"), help, histogram.clone());
+            registry.register(format!("sglang:{name}"), format!("As spectune_{name}"), histogram);
+        };
+        both("time_to_first_token_seconds", "From submission to the first token", latencies.first_token);
+        both(
+            "inter_token_latency_seconds",
+            "Between tokens, a round's time shared by its tokens",
+            latencies.between_tokens,
+        );
+        both("e2e_request_latency_seconds", "From submission to the end", latencies.whole);
+        both("queue_time_seconds", "From submission to the first prefill", latencies.queue);
+        registry.register_collector(Box::new(EngineCollector(worker.clone())));
+        Self { registry, answers }
+    }
+
+    /// A page has answered.
+    pub fn answered(&self, page: String, status: u16) {
+        let labels = vec![("path".to_owned(), page), ("status".to_owned(), status.to_string())];
+        self.answers.get_or_create(&labels).inc();
+    }
+}
+
+/// The page, in the format that the client prefers.
+///
+/// # Errors
+/// When a metric cannot be written.
+pub fn page(state: &State, headers: &HeaderMap) -> Result<Response, fmt::Error> {
+    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let (kind, text) = text::encode(&state.metrics.registry, accepts.contains("application/openmetrics-text"))?;
+    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+}
+
+/// The engine's counters.
+struct EngineCollector(Worker);
+
+impl fmt::Debug for EngineCollector {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("EngineCollector")
+    }
+}
+
+impl Collector for EngineCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let Published { statistics: now, throughput } = self.0.published();
+        counters(&mut encoder, &now)?;
+        by_position(&mut encoder, &now)?;
+        outcomes(&mut encoder, &now)?;
+        let page_size = self.0.facts().capacity.page_size;
+        gauges(&mut encoder, &now, throughput, page_size)
+    }
+}
+
+fn counters(encoder: &mut DescriptorEncoder<'_>, now: &Statistics) -> fmt::Result {
+    let mut counter = |name: &str, help: &str, value: u64| write(encoder, name, help, &ConstCounter::new(value));
+    counter("spectune_prompt_tokens", "Prompt tokens of admitted requests", now.prompt_tokens)?;
+    counter("spectune_cached_tokens", "Of them, those that were in the KV cache already", now.cached_tokens)?;
+    counter("spectune_generation_tokens", "Tokens that became output", now.generated_tokens)?;
+    counter("spectune_rounds", "Rounds of the whole batch", now.rounds)?;
+    counter("spectune_request_rounds", "Rounds, counted for each request in them", now.request_rounds)?;
+    counter("spectune_proposed_drafts", "Drafts that the target verified", now.proposed_drafts)?;
+    counter("spectune_accepted_drafts", "Drafts that were accepted and kept", now.accepted_drafts())?;
+    counter("vllm:prompt_tokens", "As spectune_prompt_tokens", now.prompt_tokens)?;
+    counter("vllm:generation_tokens", "As spectune_generation_tokens", now.generated_tokens)?;
+    counter("vllm:prefix_cache_queries", "As spectune_prompt_tokens", now.prompt_tokens)?;
+    counter("vllm:prefix_cache_hits", "As spectune_cached_tokens", now.cached_tokens)?;
+    counter("vllm:spec_decode_num_drafts", "As spectune_request_rounds, of rounds with drafts", now.drafted_rounds)?;
+    counter("vllm:spec_decode_num_draft_tokens", "As spectune_proposed_drafts", now.proposed_drafts)?;
+    counter("vllm:spec_decode_num_accepted_tokens", "As spectune_accepted_drafts", now.accepted_drafts())?;
+    counter("sglang:prompt_tokens", "As spectune_prompt_tokens", now.prompt_tokens)?;
+    counter("sglang:cached_tokens", "As spectune_cached_tokens", now.cached_tokens)?;
+    counter("sglang:generation_tokens", "As spectune_generation_tokens", now.generated_tokens)?;
+    let ended = now.stopped + now.exhausted + now.cancelled + now.broken;
+    counter("sglang:num_requests", "Requests that have ended", ended)?;
+
+    let mut seconds = |name: &str, help: &str, time: std::time::Duration| {
+        write(encoder, name, help, &ConstCounter::new(time.as_secs_f64()))
+    };
+    seconds("spectune_prefill_seconds", "Time spent in prefill", now.prefill_time)?;
+    seconds("spectune_round_seconds", "Time spent in rounds", now.round_time)?;
+    seconds("spectune_draft_seconds", "Time of rounds spent drafting", now.draft_time)?;
+    seconds("spectune_verify_seconds", "Time of rounds spent verifying", now.verify_time)?;
+    seconds("spectune_extend_seconds", "Time of rounds spent extending the draft", now.extend_time)
+}
+
+fn by_position(encoder: &mut DescriptorEncoder<'_>, now: &Statistics) -> fmt::Result {
+    let help = "Request-rounds in which the draft at this position, counted from 1, was accepted and kept";
+    let counts = now.accepted_by_position();
+    let labels = (1..).map(|position: usize| [("position", position.to_string())]);
+    family(encoder, "spectune_accepted_drafts_at_position", help, labels.zip(counts.clone()))?;
+    // vLLM counts positions from 0.
+    let labels = (0..).map(|position: usize| [("position", position.to_string())]);
+    let help = "As spectune_accepted_drafts_at_position, positions counted from 0";
+    family(encoder, "vllm:spec_decode_num_accepted_tokens_per_pos", help, labels.zip(counts))
+}
+
+fn outcomes(encoder: &mut DescriptorEncoder<'_>, now: &Statistics) -> fmt::Result {
+    let outcomes =
+        [("stop", now.stopped), ("length", now.exhausted), ("cancelled", now.cancelled), ("not_finite", now.broken)];
+    let outcomes = outcomes.into_iter().map(|(outcome, count)| ([("outcome", outcome)], count));
+    family(encoder, "spectune_requests", "Requests that have ended, by what ended them", outcomes)
+}
+
+fn gauges(encoder: &mut DescriptorEncoder<'_>, now: &Statistics, throughput: f64, page_size: usize) -> fmt::Result {
+    let (used, total) = (now.pages_used as u64, now.pages_total as u64);
+    let accept_length = ratio(now.accepted_drafts() + now.request_rounds, now.request_rounds);
+    let mut gauge = |name: &str, help: &str, value: f64| write(encoder, name, help, &ConstGauge::new(value));
+    gauge("spectune_requests_running", "Requests that hold a slot", now.running as f64)?;
+    gauge("spectune_requests_waiting", "Requests in the queue", now.waiting as f64)?;
+    gauge("spectune_kv_pages_used", "Pages of the KV cache that are held", used as f64)?;
+    gauge("spectune_kv_pages_cached", "Pages that nobody holds, kept for prompts to come", now.pages_cached as f64)?;
+    gauge("spectune_kv_pages", "Pages of the KV cache", total as f64)?;
+    gauge("vllm:num_requests_running", "As spectune_requests_running", now.running as f64)?;
+    gauge("vllm:num_requests_waiting", "As spectune_requests_waiting", now.waiting as f64)?;
+    gauge("vllm:kv_cache_usage_perc", "Share of the KV cache that is held", ratio(used, total))?;
+    gauge("sglang:num_running_reqs", "As spectune_requests_running", now.running as f64)?;
+    gauge("sglang:num_queue_reqs", "As spectune_requests_waiting", now.waiting as f64)?;
+    gauge("sglang:num_used_tokens", "Tokens that the held pages have room for", (used * page_size as u64) as f64)?;
+    gauge("sglang:token_usage", "Share of the KV cache that is held", ratio(used, total))?;
+    let hits = ratio(now.cached_tokens, now.prompt_tokens);
+    gauge("sglang:cache_hit_rate", "Share of prompt tokens that were in the KV cache already", hits)?;
+    gauge("sglang:gen_throughput", "Generated tokens a second of late", throughput)?;
+    gauge("sglang:spec_accept_length", "Tokens a round and request, bonus token included", accept_length)?;
+    gauge("sglang:spec_accept_rate", "Accepted / verified drafts", ratio(now.accepted_drafts(), now.proposed_drafts))
+}
+
+fn write(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, metric: &impl EncodeMetric) -> fmt::Result {
+    metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
+}
+
+fn family<V: AsRef<str>>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    values: impl Iterator<Item = ([(&'static str, V); 1], u64)>,
+) -> fmt::Result {
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for ([(label, value)], count) in values {
+        ConstCounter::new(count).encode(metric.encode_family(&[(label, value.as_ref())])?)?;
+    }
+    Ok(())
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}

@@ -1,0 +1,160 @@
+//! Prompts as clients write them, and as the engine takes them.
+
+use engine::text::{ChatOptions, Encoded, Text};
+use serde_json::Value;
+
+use super::{
+    error::ApiError,
+    fields::{Fields, token, tokens},
+    lanes::Wanted,
+    memory::footprint,
+    state::State,
+};
+
+/// Most prompts of a request.
+pub const MOST_PROMPTS: usize = 256;
+
+/// A prompt of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// As text.
+    Text(String),
+    /// As token ids.
+    Tokens(Vec<u32>),
+}
+
+/// A prompt that the engine takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompt {
+    /// Its tokens.
+    pub tokens: Vec<u32>,
+    /// Its text, where that was asked for.
+    pub text: String,
+}
+
+impl Written {
+    /// Bytes that it takes.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Tokens(tokens) => 4 * tokens.len(),
+        }
+    }
+}
+
+/// Reads a string, a list of strings, a list of token ids, or a list of such lists; `false` where there is only one
+/// prompt and it is not in a list. `None` where the field is absent.
+///
+/// # Errors
+/// When it is something else, or there are too many.
+pub fn read(fields: &mut Fields, name: &str) -> Result<Option<(Vec<Written>, bool)>, ApiError> {
+    const EXPECTED: &str = "a string, a list of strings, or token ids";
+    let Some(value) = fields.value(name) else { return Ok(None) };
+    let list = match &value {
+        Value::String(prompt) => return Ok(Some((vec![Written::Text(prompt.clone())], false))),
+        Value::Array(list) if !list.is_empty() => list,
+        other => return Err(fields.wrong(name, EXPECTED, other)),
+    };
+    if list[0].is_number() {
+        return match list.iter().find(|item| token(item).is_none()) {
+            Some(item) => Err(fields.wrong(name, "token ids from 0 to 4294967295", item)),
+            None => Ok(Some((tokens(&value).into_iter().map(Written::Tokens).collect(), false))),
+        };
+    }
+    if list.len() > MOST_PROMPTS {
+        return Err(
+            fields.complain(name, format!("{name} has {} prompts, at most {MOST_PROMPTS} are taken", list.len()))
+        );
+    }
+    let read = |item: &Value| match item {
+        Value::String(prompt) => Ok(Written::Text(prompt.clone())),
+        _ => tokens(item).map(Written::Tokens).ok_or_else(|| fields.wrong(name, EXPECTED, item)),
+    };
+    Ok(Some((list.iter().map(read).collect::<Result<_, _>>()?, true)))
+}
+
+/// Turns prompts into tokens, with the tokenizer's special tokens around each where `special`. `name` is the parameter
+/// that held them; `with_text` asks for the text of token ids too.
+///
+/// # Errors
+/// When the model has no tokenizer, the tokenizer refuses a prompt, or one is longer than the context.
+pub async fn encode(
+    state: &State,
+    name: &'static str,
+    written: Vec<Written>,
+    special: bool,
+    with_text: bool,
+) -> Result<Vec<Prompt>, ApiError> {
+    let text = state.worker.facts().text.clone();
+    let most = state.worker.facts().capacity.context_length;
+    let bytes = written.iter().map(Written::bytes).sum();
+    let one = move |written, wanted: &Wanted| match written {
+        Written::Tokens(tokens) => {
+            let short = tokens.len() <= most;
+            let text = text.as_ref().filter(|_| with_text && short).map(|text| text.decode(&tokens));
+            Ok(Prompt { tokens, text: text.unwrap_or_default() })
+        }
+        Written::Text(prompt) => match &text {
+            Some(text) => {
+                let tokens = within(text, &prompt, special, most, name, wanted)?;
+                Ok(Prompt { tokens, text: if with_text { prompt } else { String::new() } })
+            }
+            None => Err(ApiError::parameter(name, "this model has no tokenizer: give token ids")),
+        },
+    };
+    let all = move |wanted: &Wanted| written.into_iter().map(|written| one(written, wanted)).collect();
+    state.lanes.run(bytes, all).await
+}
+
+/// Turns a conversation into tokens.
+///
+/// # Errors
+/// When the model has no chat template, the template refuses the conversation, or it is longer than the context.
+pub async fn encode_chat(
+    state: &State,
+    text: Text,
+    messages: Vec<Value>,
+    options: ChatOptions,
+    special: bool,
+) -> Result<Vec<u32>, ApiError> {
+    const NAME: &str = "messages";
+    let most = state.worker.facts().capacity.context_length;
+    // No template writes a message in less than a token.
+    if messages.len() > most {
+        return Err(ApiError::far_too_long(NAME, most, messages.len()));
+    }
+    let bytes = messages.iter().chain(&options.tools).map(footprint).sum();
+    let all = move |wanted: &Wanted| {
+        let rendered = text.render_chat(&messages, &options)?;
+        drop(messages);
+        within(&text, &rendered, special, most, NAME, wanted)
+    };
+    state.lanes.run(bytes, all).await
+}
+
+fn within(
+    text: &Text,
+    prompt: &str,
+    special: bool,
+    most: usize,
+    name: &str,
+    wanted: &Wanted,
+) -> Result<Vec<u32>, ApiError> {
+    match text.encode_within(prompt, special, most, &|| wanted.is())? {
+        Encoded::Tokens(tokens) => Ok(tokens),
+        Encoded::TooMany { least } => Err(ApiError::far_too_long(name, most, least)),
+        Encoded::Stopped => Err(ApiError::failed("the client has left")),
+    }
+}
+
+/// Refuses a prompt that leaves no room for what is asked for, or for any answer.
+///
+/// # Errors
+/// When it is too long.
+pub fn check_length(state: &State, name: &str, prompt: usize, asked: Option<usize>) -> Result<(), ApiError> {
+    let most = state.worker.facts().capacity.context_length;
+    if prompt.saturating_add(asked.unwrap_or(1)) > most {
+        return Err(ApiError::context_length(name, most, prompt, asked));
+    }
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! What the answers of the two OpenAI pages share.
+
+use engine::{Completion, Event, backend::ProducedToken};
+use serde_json::{Value, json};
+
+use super::{
+    error::ApiError,
+    fields::Fields,
+    state::{State, now},
+    worker::Running,
+};
+
+/// A finished choice.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// All of it.
+    pub completion: Completion,
+    /// Its tokens, with log-probabilities where they were asked for.
+    pub tokens: Vec<ProducedToken>,
+}
+
+/// Which usage a stream carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamUsage {
+    /// In a last chunk of its own.
+    pub at_the_end: bool,
+    /// So far, in every chunk (vLLM's and SGLang's `continuous_usage_stats`).
+    pub in_every_chunk: bool,
+}
+
+/// The usage of a stream as it grows.
+#[derive(Clone, Debug)]
+pub struct UsageSoFar {
+    mode: StreamUsage,
+    prompts: Vec<usize>,
+    produced: Vec<usize>,
+}
+
+/// The fields that all objects of an answer share.
+#[derive(Clone, Debug)]
+pub struct Head {
+    id: String,
+    kind: &'static str,
+    created: u64,
+    model: String,
+    /// Whether acceptance is made up.
+    simulated: bool,
+}
+
+impl StreamUsage {
+    /// Reads `stream` and `stream_options`; `None` where the answer is not to be streamed.
+    ///
+    /// # Errors
+    /// When one has the wrong type, or the options stand without the stream.
+    pub fn read(fields: &mut Fields) -> Result<Option<Self>, ApiError> {
+        if !fields.flag("stream")? {
+            let given = fields.value("stream_options").is_some();
+            let complaint = || fields.complain("stream_options", "stream_options needs stream to be true");
+            return if given { Err(complaint()) } else { Ok(None) };
+        }
+        let mut options = fields.object("stream_options")?;
+        let usage = Self {
+            at_the_end: options.flag("include_usage")?,
+            in_every_chunk: options.flag("continuous_usage_stats")?,
+        };
+        options.finish()?;
+        Ok(Some(usage))
+    }
+}
+
+impl UsageSoFar {
+    /// For choices of prompts with so many tokens.
+    pub fn new(mode: StreamUsage, prompts: Vec<usize>) -> Self {
+        Self { mode, produced: vec![0; prompts.len()], prompts }
+    }
+
+    /// Adds to a chunk of a choice what its client asked for, after so many further tokens.
+    pub fn write(&mut self, chunk: &mut Value, index: usize, further: usize) {
+        self.produced[index] += further;
+        if self.mode.in_every_chunk {
+            chunk["usage"] = tokens(self.prompts[index], self.produced[index]);
+        } else if self.mode.at_the_end {
+            // OpenAI's clients find the field in every chunk then.
+            chunk["usage"] = Value::Null;
+        }
+    }
+}
+
+impl Head {
+    /// A head with the client's name for the request as id, or a fresh one.
+    pub fn new(state: &State, prefix: &str, kind: &'static str, name: Option<String>) -> Self {
+        Self {
+            id: name.unwrap_or_else(|| state.response_id(prefix)),
+            kind,
+            created: now(),
+            model: state.model().to_owned(),
+            simulated: state.worker.facts().options.makes_up_acceptance(),
+        }
+    }
+
+    /// An object of the answer.
+    pub fn object(&self, choices: Value) -> Value {
+        let mut object = json!({
+            "id": self.id, "object": self.kind, "created": self.created, "model": self.model, "choices": choices,
+        });
+        // Whoever reads the text is to know that it means nothing.
+        if self.simulated {
+            object["simulated"] = true.into();
+        }
+        object
+    }
+}
+
+/// The last chunk of a stream: usage of the whole and figures of speculation, where they were asked for.
+pub fn last_chunk(
+    head: &Head,
+    mode: StreamUsage,
+    completions: &[Completion],
+    choices: usize,
+    extension: Option<Value>,
+    state: &State,
+) -> Option<Value> {
+    // Not every client expects a chunk without choices that it has not asked for.
+    let metrics = (mode.at_the_end || state.options.request_metrics).then(|| speculation(completions.iter(), state));
+    if !mode.at_the_end && metrics.is_none() && extension.is_none() {
+        return None;
+    }
+    let mut last = head.object(json!([]));
+    if let Some(extension) = extension {
+        last["sglext"] = extension;
+    }
+    if mode.at_the_end {
+        last["usage"] = usage(completions.iter(), choices);
+    }
+    if let Some(metrics) = metrics {
+        last["metrics"] = metrics;
+    }
+    Some(last)
+}
+
+/// Waits for all choices, in their order.
+///
+/// # Errors
+/// When the engine fails, or the server ends before they are finished.
+pub async fn wait(running: Vec<Running>) -> Result<Vec<Choice>, ApiError> {
+    let mut choices = Vec::new();
+    for mut one in running {
+        let mut all = Vec::new();
+        let completion = loop {
+            match one.events.recv().await {
+                Some(Ok(Event::Tokens { tokens, .. })) => all.extend(tokens),
+                Some(Ok(Event::Finished { completion, .. })) => break completion,
+                Some(Err(error)) => return Err(error),
+                None => return Err(ApiError::cut_off()),
+            }
+        };
+        choices.push(Choice { completion: *completion, tokens: all });
+    }
+    Ok(choices)
+}
+
+/// OpenAI's usage of all choices, `choices` of each prompt.
+pub fn usage<'a>(completions: impl Iterator<Item = &'a Completion> + Clone, choices: usize) -> Value {
+    // The choices of one prompt share it.
+    let firsts = completions.clone().step_by(choices.max(1));
+    let cached: usize = firsts.clone().map(|one| one.cached_tokens).sum();
+    let prompts = firsts.map(|one| one.prompt_tokens).sum();
+    let mut usage = tokens(prompts, completions.map(|one| one.output_ids.len()).sum());
+    usage["prompt_tokens_details"] = json!({"cached_tokens": cached});
+    usage
+}
+
+/// OpenAI's usage.
+pub fn tokens(prompt: usize, output: usize) -> Value {
+    json!({"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output})
+}
+
+/// SGLang's `cached_tokens_details` of a prompt: there is no cache but the device's own.
+pub fn cache_details<'a>(mut completions: impl Iterator<Item = &'a Completion>) -> Value {
+    let cached = completions.next().map_or(0, |one| one.cached_tokens);
+    json!({"cached_tokens_details": {"device": cached, "host": 0}})
+}
+
+/// vLLM's figures of speculation for one choice; null for several, as there.
+pub fn speculation<'a>(mut completions: impl Iterator<Item = &'a Completion>, state: &State) -> Value {
+    let (Some(one), None) = (completions.next(), completions.next()) else { return Value::Null };
+    let accepted = one.accepted_drafts();
+    let largest = state.worker.facts().options.policy.shapes().map(|shape| shape.num_draft_tokens - 1).max();
+    json!({"speculative_decoding": {
+        // Drafts and bonus token of a round; the token of the prefill belongs to none.
+        "mean_acceptance_length": (one.rounds > 0).then(|| 1.0 + accepted as f64 / one.rounds as f64),
+        "draft_acceptance_rate": (one.proposed_drafts > 0).then(|| accepted as f64 / one.proposed_drafts as f64),
+        "acceptance_histogram": one.accept_histogram,
+        "num_spec_steps": one.rounds,
+        "num_accepted_draft_tokens": accepted,
+        "num_draft_tokens": one.proposed_drafts,
+        "num_spec_tokens": largest,
+    }})
+}

@@ -1,0 +1,435 @@
+//! The thread that owns the engine.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{Receiver, Sender, TryRecvError, channel},
+    },
+    thread::JoinHandle,
+};
+
+use engine::{
+    Engine, EngineOptions, Event, Identity, Request, RequestId,
+    backend::{Capacity, DeviceInfo},
+    checkpoint::GenerationConfig,
+    scheduler::Statistics,
+    text::Text,
+};
+use tokio::sync::{
+    mpsc::{UnboundedReceiver, unbounded_channel},
+    oneshot, watch,
+};
+
+use super::{
+    error::ApiError,
+    latency::{Latencies, Listener},
+    memory::Held,
+    throughput::Throughput,
+};
+
+/// A handle on the engine's thread.
+#[derive(Clone)]
+pub struct Worker {
+    commands: Sender<Command>,
+    published: Arc<Mutex<Published>>,
+    facts: Arc<Facts>,
+    /// The thread holds the other end, so it is closed when the thread is gone, also by a panic.
+    alive: watch::Receiver<()>,
+}
+
+/// What changes while the engine runs, as of the last step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Published {
+    /// The engine's counters.
+    pub statistics: Statistics,
+    /// Tokens a second of late; 0 while idle.
+    pub throughput: f64,
+}
+
+/// What does not change while the engine runs.
+pub struct Facts {
+    /// The options in effect.
+    pub options: EngineOptions,
+    /// What identifies the models.
+    pub identity: Identity,
+    /// What it runs on.
+    pub device: DeviceInfo,
+    /// What it has room for.
+    pub capacity: Capacity,
+    /// Most requests that run together.
+    pub max_running_requests: usize,
+    /// Tokenizer and chat template.
+    pub text: Option<Text>,
+    /// How the model wants to be sampled.
+    pub generation: GenerationConfig,
+    /// Whether logits can be changed before a token is chosen, and log-probabilities of prompts be told.
+    pub adjusts_logits: bool,
+    /// Tokens that end an output unless a request ignores them.
+    pub end_tokens: Vec<u32>,
+}
+
+/// A request that runs; dropping it cancels the request.
+///
+/// The engine never waits for a reader: what is not read waits here, at most the output that the request may have, and
+/// no longer than `stream` has patience with a connection.
+pub struct Running {
+    /// Tokens as they come, the completion last, or why there is none. It ends without either when the engine fails.
+    pub events: UnboundedReceiver<Delivery>,
+    /// The memory that it is accounted for with.
+    pub held: Option<Arc<Held>>,
+}
+
+/// What a client gets of its request.
+pub type Delivery = Result<Event, ApiError>;
+
+/// A request and the name under which it can be aborted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Named {
+    /// The request.
+    pub request: Request,
+    /// Its client's name for it.
+    pub name: Option<String>,
+}
+
+/// Which requests to abort.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Abort {
+    /// All.
+    All,
+    /// Those whose names begin so, as in SGLang: the choices of a request have names that begin with its own.
+    Named(String),
+}
+
+/// How generation pauses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// Running and waiting requests end where they are.
+    Abort,
+    /// They wait, and go on when generation does.
+    InPlace,
+}
+
+enum Command {
+    Submit(Vec<Named>, oneshot::Sender<Result<Vec<Running>, ApiError>>),
+    Abort(Abort),
+    Flush(oneshot::Sender<Result<(), ApiError>>),
+    Pause(Pause, oneshot::Sender<()>),
+    Continue(oneshot::Sender<()>),
+    /// The server ends: requests that still run are cut off.
+    CutOff,
+    Stop,
+}
+
+impl Worker {
+    /// Starts the thread. At most `most_requests` run or wait at a time. The thread ends with the reason for which the
+    /// engine failed, or with none.
+    pub fn start(engine: Engine, most_requests: usize, latencies: Latencies) -> (Self, JoinHandle<Option<String>>) {
+        let (commands, received) = channel();
+        let facts = Facts {
+            options: engine.options().clone(),
+            identity: engine.identity().clone(),
+            device: engine.device(),
+            capacity: engine.capacity(),
+            max_running_requests: engine.max_running_requests(),
+            text: engine.text().cloned(),
+            generation: engine.generation_config().clone(),
+            adjusts_logits: engine.adjusts_logits(),
+            end_tokens: engine.end_tokens().to_vec(),
+        };
+        let (holder, alive) = watch::channel(());
+        let published = Published { statistics: engine.statistics().clone(), throughput: 0.0 };
+        let published = Arc::new(Mutex::new(published));
+        let worker = Self { commands, published: published.clone(), facts: Arc::new(facts), alive };
+        let thread = std::thread::spawn(move || {
+            let _holder = holder;
+            let throughput = Throughput::default();
+            let listeners = HashMap::new();
+            let one = Loop {
+                engine,
+                most_requests,
+                latencies,
+                published,
+                throughput,
+                listeners,
+                paused: false,
+                ending: false,
+                cut_off: false,
+            };
+            one.run(&received)
+        });
+        (worker, thread)
+    }
+
+    /// Submits requests, all or none of them.
+    ///
+    /// # Errors
+    /// When there are too many, one can never run, or the engine has failed or ended.
+    pub async fn submit(&self, requests: Vec<Named>) -> Result<Vec<Running>, ApiError> {
+        self.ask(|reply| Command::Submit(requests, reply)).await?
+    }
+
+    /// Ends requests where they are: their clients get what they have so far.
+    pub fn abort(&self, which: Abort) {
+        // A thread that has ended has none.
+        let _ = self.commands.send(Command::Abort(which));
+    }
+
+    /// Forgets what the KV cache holds of requests that have ended.
+    ///
+    /// # Errors
+    /// When a request runs or waits, or the engine has failed or ended.
+    pub async fn flush(&self) -> Result<(), ApiError> {
+        self.ask(Command::Flush).await?
+    }
+
+    /// Runs no step from now on, until generation goes on.
+    ///
+    /// # Errors
+    /// When the engine has failed or ended.
+    pub async fn pause(&self, how: Pause) -> Result<(), ApiError> {
+        self.ask(|reply| Command::Pause(how, reply)).await
+    }
+
+    /// Goes on after a pause.
+    ///
+    /// # Errors
+    /// When the engine has failed or ended.
+    pub async fn go_on(&self) -> Result<(), ApiError> {
+        self.ask(Command::Continue).await
+    }
+
+    /// Ends all requests because the server ends.
+    pub fn cut_off(&self) {
+        // A thread that has ended has none.
+        let _ = self.commands.send(Command::CutOff);
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, ApiError> {
+        let (reply, answer) = oneshot::channel();
+        let gone = || ApiError::failed("the engine has stopped");
+        self.commands.send(command(reply)).map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())
+    }
+
+    /// Ends the thread.
+    pub fn stop(&self) {
+        let _ = self.commands.send(Command::Stop);
+    }
+
+    /// Whether the thread still runs.
+    pub fn is_alive(&self) -> bool {
+        self.alive.has_changed().is_ok()
+    }
+
+    /// Waits until the thread is gone.
+    pub async fn gone(&self) {
+        // Nothing is ever sent: it changes by closing only.
+        let _ = self.alive.clone().changed().await;
+    }
+
+    /// Whether requests run or wait.
+    pub fn is_busy(&self) -> bool {
+        let now = self.published().statistics;
+        now.running + now.waiting > 0
+    }
+
+    /// What it said last.
+    pub fn published(&self) -> Published {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What does not change.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+}
+
+/// What the thread works with.
+struct Loop {
+    engine: Engine,
+    most_requests: usize,
+    latencies: Latencies,
+    published: Arc<Mutex<Published>>,
+    throughput: Throughput,
+    listeners: HashMap<RequestId, Listener>,
+    /// Whether no step is run.
+    paused: bool,
+    /// Whether one is all the same, in which requests end that the pause has aborted.
+    ending: bool,
+    /// Whether requests that are cancelled are so because the server ends.
+    cut_off: bool,
+}
+
+impl Loop {
+    fn run(mut self, commands: &Receiver<Command>) -> Option<String> {
+        loop {
+            // With nothing to do it waits for a command; else it takes those that are there.
+            let nothing_to_do = self.engine.is_idle() || (self.paused && !self.ending);
+            let mut next = if nothing_to_do { Some(commands.recv().ok()?) } else { None };
+            loop {
+                match next.take().map_or_else(|| commands.try_recv(), Ok) {
+                    Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return None,
+                    Ok(command) => self.obey(command),
+                    Err(TryRecvError::Empty) => break,
+                }
+            }
+            let gone = self.listeners.iter().filter(|(_, listener)| listener.is_gone()).map(|(id, _)| *id);
+            gone.for_each(|id| self.engine.cancel(id));
+            if self.paused && !std::mem::take(&mut self.ending) {
+                continue;
+            }
+            match self.engine.step_each() {
+                Ok(events) => events.into_iter().for_each(|event| self.deliver(event)),
+                // Dropping the listeners tells every client.
+                Err(error) => return Some(error.to_string()),
+            }
+            self.publish();
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        // Those who asked may have left.
+        match command {
+            Command::Submit(requests, reply) => {
+                let submitted = self.submit(requests);
+                // Before the answer, so that whoever gets it sees the requests counted.
+                self.publish();
+                let _ = reply.send(submitted);
+            }
+            Command::Abort(which) => self.abort(&which),
+            Command::Flush(reply) => {
+                let flushed = self.engine.flush_cache().map_err(|error| ApiError::invalid(error.to_string()));
+                self.publish();
+                let _ = reply.send(flushed);
+            }
+            Command::Pause(how, reply) => {
+                if how == Pause::Abort {
+                    self.abort(&Abort::All);
+                    self.ending = true;
+                }
+                self.paused = true;
+                let _ = reply.send(());
+            }
+            Command::Continue(reply) => {
+                self.paused = false;
+                let _ = reply.send(());
+            }
+            Command::CutOff => {
+                self.cut_off = true;
+                self.paused = false;
+                self.abort(&Abort::All);
+            }
+            // The loop has ended by then.
+            Command::Stop => {}
+        }
+    }
+
+    fn abort(&mut self, which: &Abort) {
+        let is_meant = |listener: &Listener| match which {
+            Abort::All => true,
+            Abort::Named(name) => listener.name().is_some_and(|own| own.starts_with(name)),
+        };
+        let meant = self.listeners.iter().filter(|(_, listener)| is_meant(listener)).map(|(id, _)| *id);
+        meant.for_each(|id| self.engine.cancel(id));
+    }
+
+    fn submit(&mut self, requests: Vec<Named>) -> Result<Vec<Running>, ApiError> {
+        let most = self.most_requests;
+        if requests.len() > most {
+            let count = requests.len();
+            return Err(ApiError::invalid(format!("{count} choices at a time, at most {most} are taken")));
+        }
+        if self.listeners.len() + requests.len() > most {
+            return Err(ApiError::busy(most));
+        }
+        let mut ids = Vec::new();
+        for Named { request, name } in requests {
+            match self.engine.submit(request) {
+                Ok(id) => ids.push((id, name)),
+                Err(error) => {
+                    // Their ends find no listener.
+                    ids.into_iter().for_each(|(id, _)| self.engine.cancel(id));
+                    return Err(error.into());
+                }
+            }
+        }
+        let listen = |(id, name)| {
+            let (sender, events) = unbounded_channel();
+            self.listeners.insert(id, Listener::new(sender, name));
+            Running { events, held: None }
+        };
+        Ok(ids.into_iter().map(listen).collect())
+    }
+
+    fn deliver(&mut self, event: Event) {
+        let (id, last) = match &event {
+            Event::Tokens { request, .. } => (*request, false),
+            Event::Finished { request, .. } => (*request, true),
+        };
+        if let Some(listener) = self.listeners.get_mut(&id) {
+            self.latencies.observe(listener, &event);
+            let failure = match &event {
+                Event::Finished { completion, .. } => ApiError::of_end(&completion.finish_reason, self.cut_off),
+                Event::Tokens { .. } => None,
+            };
+            listener.send(failure.map_or(Ok(event), Err));
+        }
+        if last {
+            self.listeners.remove(&id);
+        }
+    }
+
+    fn publish(&mut self) {
+        let statistics = self.engine.statistics().clone();
+        let throughput = self.throughput.update(statistics.generated_tokens, self.engine.is_idle());
+        *self.published.lock().unwrap_or_else(PoisonError::into_inner) = Published { statistics, throughput };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use axum::{http::StatusCode, response::IntoResponse};
+
+    use super::*;
+    use engine::{SamplingParams, StopConditions};
+
+    #[test]
+    fn more_than_the_queue_holds_is_refused_and_all_or_none_is_taken() {
+        let model_path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny/target");
+        let options = EngineOptions { model_path, context_length: Some(64), ..EngineOptions::default() };
+        let mut one = Loop {
+            engine: Engine::load(options).expect("the demo model loads"),
+            most_requests: 2,
+            latencies: Latencies::default(),
+            published: Arc::default(),
+            throughput: Throughput::default(),
+            listeners: HashMap::new(),
+            paused: false,
+            ending: false,
+            cut_off: false,
+        };
+        let request = |token: u32| Request {
+            input_ids: vec![token],
+            sampling: SamplingParams::default(),
+            stop: StopConditions { max_new_tokens: Some(1), ..StopConditions::default() },
+        };
+        let mut check = |tokens: &[u32], expected: Result<(), StatusCode>| {
+            let named = |token: &u32| Named { request: request(*token), name: None };
+            let submitted = one.submit(tokens.iter().map(named).collect());
+            let found = submitted.map_err(|error| error.into_response().status());
+            assert_eq!(found.as_ref().map(|_| ()).map_err(|status| *status), expected, "{tokens:?}");
+            found.ok()
+        };
+        check(&[1, 1, 1], Err(StatusCode::BAD_REQUEST));
+        check(&[1, u32::MAX], Err(StatusCode::BAD_REQUEST));
+        let kept = check(&[1], Ok(()));
+        check(&[1, 1], Err(StatusCode::TOO_MANY_REQUESTS));
+        let further = check(&[1], Ok(()));
+        check(&[1], Err(StatusCode::TOO_MANY_REQUESTS));
+        drop((kept, further));
+        assert_eq!(one.listeners.len(), 2, "the refused ones left nothing behind");
+    }
+}

@@ -1,0 +1,58 @@
+//! What must be said beside the figures of a tuned file.
+
+use crate::selection::{Disturbance, LoadRanking};
+
+/// A share of stalled time from which on a reader is told of it.
+const FELT_STALLS: f64 = 0.05;
+
+/// A sentence for each load in which something disturbed the measurements or what they say.
+pub fn of(ranking: &[LoadRanking]) -> Vec<String> {
+    ranking.iter().flat_map(of_load).collect()
+}
+
+fn of_load(ranking: &LoadRanking) -> Vec<String> {
+    let LoadRanking { load, keeps_up, disturbance, .. } = ranking;
+    let Disturbance { trials, left_out, stalled_share, .. } = *disturbance;
+    let mut warnings = Vec::new();
+    if let Some(share) = stalled_share.filter(|share| *share > FELT_STALLS) {
+        warnings.push(format!(
+            "{load}: the machine was busy with other things ({:.0}% of the time was stalls)",
+            share * 100.0
+        ));
+    }
+    if left_out > 0 {
+        warnings.push(format!("{load}: {left_out} of {trials} trials were left out, because they were disturbed"));
+    }
+    if *keeps_up {
+        warnings.push(format!("{load}: every configuration keeps up with this load, so latency was compared"));
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::sweep::Metric;
+
+    use super::*;
+    use crate::{configuration::Load, selection::Verdict};
+
+    #[test]
+    fn a_quiet_race_has_none_and_a_disturbed_one_says_so() {
+        let quiet = LoadRanking {
+            load: Load::BatchSize(8),
+            entries: Vec::new(),
+            chosen: None,
+            metric: Metric::Throughput,
+            keeps_up: false,
+            verdict: Verdict::Tie,
+            disturbance: Disturbance { trials: 9, stalled_share: Some(0.01), ..Disturbance::default() },
+        };
+        assert_eq!(of(std::slice::from_ref(&quiet)), [String::new(); 0]);
+        let disturbance = Disturbance { trials: 9, left_out: 2, stalled_share: Some(0.31), ..Disturbance::default() };
+        let busy = LoadRanking { keeps_up: true, disturbance, ..quiet };
+        let warnings = of(&[busy]).join("\n");
+        for part in ["batch 8: the machine was busy", "31% of the time", "2 of 9 trials", "latency was compared"] {
+            assert!(warnings.contains(part), "{part}: {warnings}");
+        }
+    }
+}
