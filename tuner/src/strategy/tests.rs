@@ -118,8 +118,6 @@ fn a_grid_measures_everything_once_before_anything_twice() {
     assert_eq!(all.len(), race.entrants.len() * 2 * 3);
     assert!(all.windows(2).all(|pair| pair[0].repeat <= pair[1].repeat));
     assert!(all[0].configuration.is_off());
-    let of = |repeat: usize| all.iter().filter(move |trial| trial.repeat == repeat);
-    let key = |trial: &Trial| (trial.configuration.clone(), trial.load);
     let order = |repeat: usize| -> Vec<&Configuration> {
         all.iter().filter(|trial| trial.repeat == repeat).map(|trial| &trial.configuration).collect()
     };
