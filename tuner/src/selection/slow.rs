@@ -16,7 +16,7 @@ const SLOW: f64 = 5.0;
 /// …if it is by this much, in logarithms.
 const FELT: f64 = 0.05;
 /// Deviation below which no machine is taken for steady.
-const STEADIEST: f64 = 0.005;
+const STEADIEST: f64 = 0.01;
 /// Most of the trials that may be left out.
 const MOST: f64 = 0.15;
 

@@ -113,22 +113,16 @@ fn stalls_that_steps_tell_neither_win_nor_lose() {
     }
     let ranking = &rank(&records, Metric::Throughput)[0];
     assert_eq!(ranking.verdict, Verdict::CannotTell(Doubt::BusyMachine));
-    assert_eq!((ranking.disturbance.left_out, ranking.entries[1].left_out), (3, 3));
+    let off = ranking.entries.iter().find(|entry| entry.configuration.is_off()).expect("it ran");
+    assert_eq!((ranking.disturbance.left_out, off.left_out), (3, 3));
 }
 
 #[test]
 fn a_configuration_whose_repeats_disagree_is_not_chosen() {
-    let noisy: (&str, &[f64]) = ("5,4,8", &[190.0, 205.0, 260.0]);
-    let calm: [(&str, &[f64]); 4] = [
-        ("3,1,4", &[150.0, 151.0, 152.0]),
-        ("2,1,3", &[130.0, 132.0, 131.0]),
-        ("4,1,5", &[120.0, 121.0, 119.0]),
-        ("1,1,2", &[110.0, 111.0, 110.0]),
-    ];
-    let ranking = &rank(&records(&[[OFF, noisy].as_slice(), &calm].concat()), Metric::Throughput)[0];
-    assert_eq!(ranking.entries[0].configuration.shape.to_string(), "5,4,8");
-    assert_eq!(ranking.chosen.as_ref().map(|one| one.shape.to_string()).as_deref(), Some("3,1,4"));
-    assert_eq!(ranking.verdict, Verdict::Pays);
+    let noisy: (&str, &[f64]) = ("5,4,8", &[60.0, 205.0, 260.0]);
+    let ranking = &rank(&records(&[OFF, noisy, ("3,1,4", &[150.0, 151.0, 152.0])]), Metric::Throughput)[0];
+    assert_eq!(ranking.chosen, Some(Configuration::of(TreeShape::OFF)));
+    assert_eq!(ranking.verdict, Verdict::CannotTell(Doubt::Noise));
 }
 
 #[test]
@@ -245,7 +239,8 @@ fn a_table_is_not_mistaken_for_no_speculation() {
     };
     let records = [measured(&table, Role::Candidate, 200.0), measured(&off, Role::NoSpeculation, 100.0)];
     let ranking = &rank(&records, Metric::Throughput)[0];
-    assert_eq!((ranking.score(&table), ranking.score(&off)), (Some(2.0), Some(1.0)));
+    assert!((ranking.score(&table).expect("measured") - 2.0).abs() < 1e-9);
+    assert_eq!(ranking.score(&off), Some(1.0));
     assert_eq!(ranking.score(&Configuration::of(TreeShape::chain(3))), None);
 }
 
@@ -269,5 +264,5 @@ fn failures_come_last_with_their_reason() {
     let ranking = &rank(&[failed, record("0,1,1", 0, 100.0)], Metric::Throughput)[0];
     assert_eq!(ranking.entries[1].failure.as_deref(), Some("why"));
     assert_eq!(ranking.chosen, Some(Configuration::of(TreeShape::OFF)));
-    assert_eq!((ranking.entries[1].speedup, ranking.verdict), (None, Verdict::CannotTell(Doubt::NoPair)));
+    assert_eq!((ranking.entries[1].speedup, ranking.verdict), (None, Verdict::NotCompared));
 }
