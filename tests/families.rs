@@ -111,13 +111,16 @@ fn mtp_prefix(name: &str) -> String {
     }
 }
 
+/// Tokens of each request, with its rounds.
+type Outputs = Vec<(Vec<u32>, usize)>;
+
 #[test]
 fn targets_draft_with_their_own_mtp_layer_and_lose_nothing() {
     for name in WITH_MTP {
         let target = family(name);
         let mut plain = Engine::load(options(&target, None, None)).expect("the target loads");
         let plain = run(&mut plain, "0,1,1");
-        let mut expected: Option<BTreeMap<&str, Vec<(Vec<u32>, usize)>>> = None;
+        let mut expected: Option<BTreeMap<&str, Outputs>> = None;
         for algorithm in ["NEXTN", "EAGLE", "eagle"] {
             let mut engine = Engine::load(options(&target, Some(algorithm), None)).expect("the MTP layer loads");
             let mut found = BTreeMap::new();
@@ -196,10 +199,13 @@ fn mtp_layers_are_found_wherever_they_are_published() {
     }
 }
 
+/// A tensor of an expert: the expert's number, its place in the fused tensor, bytes and shape.
+type Expert = (usize, usize, Vec<u8>, Vec<usize>);
+
 /// The layout of transformers 5 in memory.
 fn fuse_experts(tensors: &mut Tensors) {
     let apart: Vec<String> = tensors.keys().filter(|name| name.contains(".mlp.experts.")).cloned().collect();
-    let mut fused: BTreeMap<String, Vec<(usize, usize, Vec<u8>, Vec<usize>)>> = BTreeMap::new();
+    let mut fused: BTreeMap<String, Vec<Expert>> = BTreeMap::new();
     for name in apart {
         let (_, shape, data) = tensors.remove(&name).expect("a tensor");
         let (layer, rest) = name.split_once(".experts.").expect("an expert");

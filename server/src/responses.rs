@@ -118,9 +118,9 @@ fn read(mut fields: Fields, state: &State) -> Result<Asked, ApiError> {
         }
     };
     format.finish()?;
-    let _ = text.text("verbosity")?.filter(|verbosity| verbosity != "medium").map_or(Ok(()), |_| {
-        Err(text.complain("verbosity", "verbosity is not supported by this server; leave it out"))
-    })?;
+    if text.text("verbosity")?.is_some_and(|verbosity| verbosity != "medium") {
+        return Err(text.complain("verbosity", "verbosity is not supported by this server; leave it out"));
+    }
     text.finish()?;
     parameters.form = parameters.form.or(form.map(|form| ("text.format", form)));
     let stream = fields.flag("stream")?;

@@ -1,7 +1,7 @@
 //! How families of models write calls of functions, and how that is read.
 
 use engine::text::Text;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::{super::grammar::with_white_space, Call, Function};
 
@@ -264,6 +264,8 @@ fn deep_seek(answer: &str) -> Option<(&str, Vec<Call>)> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn functions() -> Vec<Function> {

@@ -120,7 +120,7 @@ pub fn is_sentence(before: &[&str]) -> bool {
     };
     let name = |text: &&str| text.trim_end_matches([',', ':', '.']).to_owned();
     let ends = |text: &&str| text.ends_with([',', ':', '.']) && is_word(&name(text)) && name(text).len() > 1;
-    before.first().is_some_and(|first| is_word(first) && begins(first)) || before.iter().any(|text| ends(text))
+    before.first().is_some_and(|first| is_word(first) && begins(first)) || before.iter().any(ends)
 }
 
 /// Whether the program is a variable of which nothing is known, so that it may be the engine's own.

@@ -138,7 +138,7 @@ fn list<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
     let flags = texts.iter().filter(|text| text.starts_with("--")).count();
     // Of words that are commands of their own each is looked at by itself.
     let single = |text: &&str| !text.contains(' ') || text.starts_with(['{', '[']);
-    if flags == 0 || !texts.iter().any(|text| names_engine(text)) || !texts.iter().all(|text| single(&text)) {
+    if flags == 0 || !texts.iter().any(|text| names_engine(text)) || !texts.iter().all(single) {
         return Look::Deeper;
     }
     // A list of names, as of those that are looked for, has no values between them.
