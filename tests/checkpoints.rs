@@ -259,6 +259,39 @@ fn heads_are_read_in_every_published_layout() {
     assert_eq!(pair.run().0, expected, "a head without lm_head");
 }
 
+/// Gives an EAGLE-3 head norms before its reduction: one on each captured layer, or one over all.
+fn with_norms(pair: &Pair, norms: &[(&str, usize)], flags: Value) {
+    change_config(&pair.draft(), flags);
+    change_tensors(&pair.draft(), |tensors| {
+        for (name, width) in norms {
+            let factor = |at: usize| 0.5 + (at % 5) as f32 / 4.0;
+            let data = (0..*width).flat_map(|at| factor(at).to_le_bytes()).collect();
+            tensors.insert(format!("{name}.weight"), (Dtype::F32, vec![*width], data));
+        }
+    });
+}
+
+#[test]
+fn the_norms_of_eagle_3_1_are_read_by_their_names_old_and_new() {
+    let run = |norms: &[(&str, usize)], flags: Value| {
+        let pair = Pair::new("eagle3");
+        with_norms(&pair, norms, flags);
+        pair.run()
+    };
+    let plain = Pair::new("eagle3").run();
+    let each = run(&[("fc_norm.0", 128), ("fc_norm.1", 128), ("fc_norm.2", 128)], json!({"fc_norm": true}));
+    let old = [("aux_norm_low", 128), ("aux_norm_mid", 128), ("aux_norm_high", 128)];
+    assert_eq!(run(&old, json!({"use_aux_norm": true})), each);
+    assert_eq!(run(&old, json!({"eagle_config": {"fc_norm": true}})), each);
+    let joined = run(&[("input_norm", 384)], json!({"norm_before_fc": true}));
+    assert_eq!(run(&[("input_norm", 384)], json!({"eagle_config": {"norm_before_fc": true}})), joined);
+    let output = run(&[], json!({"norm_output": true}));
+    for (name, found) in [("fc_norm", &each), ("norm_before_fc", &joined), ("norm_output", &output)] {
+        assert_eq!(found.0, plain.0, "{name}: drafts decide no token");
+        assert_ne!(found.1, plain.1, "{name}: but how many rounds it takes");
+    }
+}
+
 /// Gives the reduction of an EAGLE-3 head a bias of alternating sign.
 fn with_bias(pair: &Pair, size: f32) {
     change_config(&pair.draft(), json!({"bias": true}));

@@ -317,7 +317,11 @@ fn a_sweep_leaves_a_journal_a_tuned_file_and_a_report_that_the_other_commands_ta
     check(&["sweep", text(&sweep), "--out", text(&out), "--resume"], 0, &["0 trials measured, 16 kept"]);
     fs::write(&sweep, fs::read_to_string(&sweep).expect("it").replace("output_length = 16", "output_length = 17"))
         .expect("it");
-    check(&["sweep", text(&sweep), "--out", text(&out), "--resume"], 2, &["another sweep"]);
+    check(
+        &["sweep", text(&sweep), "--out", text(&out), "--resume"],
+        2,
+        &["mean something else", "workload.output_length was 16 and is 17"],
+    );
 
     let tuned = out.join("tuned.toml");
     check(&["report", text(&out), "--out", text(&folder.path().join("again"))], 0, &["report.html"]);

@@ -150,7 +150,7 @@ fn a_wrong_sweep_file_is_shown_with_what_may_have_been_meant() {
         ("device = 'cpu'", "device = 'cdua'"),
         ("algorithm = 'EAGLE3'\n", ""),
         ("'prompts.jsonl'", "'prompt.jsonl'"),
-        ("'models/eagle3'", "'models/eagle'"),
+        ("'models/eagle3'", "'./models/eagle'"),
         ("target = 'models/target'", "target = 'prompts.jsonl'"),
         ("sizes = [1]", "sizes = [1, 1000000]"),
     ] {
@@ -253,7 +253,7 @@ verdict = 'pays'
 hosts = ['node-1']
 device_name = 'NVIDIA H200'
 driver = '580.20'
-engine = 'spectune 0.1.0'
+engine = 'spectune 0.0.9'
 target_hash = 'a'
 draft_hash = 'b'
 workload_hash = 'c'

@@ -23,6 +23,7 @@ pub use crate::{
     token::{ProducedToken, TokenLogprobs},
     tree::{Pool, Wanted},
 };
+pub use kernels::device::GpuState;
 
 /// Tokens of a sequence that the draft may leave unread at most. Rounds without speculation leave theirs to be read
 /// together with later ones, since one pass of the draft over many rows costs little more than one over a few.
@@ -193,6 +194,11 @@ pub trait Backend: Send {
     /// What it runs on. Constant.
     fn device(&self) -> DeviceInfo;
 
+    /// What a GPU's driver says of it now; `None` of a CPU, and where no driver tells.
+    fn gpu_state(&self) -> Option<GpuState> {
+        None
+    }
+
     /// What its passes read of memory and multiply. Constant.
     fn cost(&self) -> ModelCost;
 
@@ -298,6 +304,31 @@ pub trait Backend: Send {
     /// # Errors
     /// When the target's state at a place was not kept, or the device fails.
     fn probabilities(&mut self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError>;
+
+    /// Whether it can change logits before a token is chosen ([`SamplingParams::adjustments`]), and report the
+    /// log-probabilities of prompts. Constant.
+    fn adjusts_logits(&self) -> bool {
+        false
+    }
+
+    /// Tells what comes before the output of a slot that has been opened: its whole prompt, cached or not, and the tokens
+    /// that end it. Asked only where [`adjusts_logits`](Self::adjusts_logits), and only of slots with adjustments.
+    ///
+    /// # Errors
+    /// When the slot is not open.
+    fn adjust(&mut self, _slot: Slot, _prompt: &[u32], _ends: &[u32]) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// Log-probabilities of a slot's prompt, once it has been read.
+    fn prompt_logprobs(&mut self, _slot: Slot) -> Vec<TokenLogprobs> {
+        Vec::new()
+    }
+
+    /// Why a slot has no further token, where that is not the target's doing.
+    fn grammar_failure(&self, _slot: Slot) -> Option<String> {
+        None
+    }
 
     /// Gives a slot back; its pages may be used again by the next [`open`](Self::open), and what they hold stays as it is
     /// until then. Never while a launched round that holds the slot has not been collected.

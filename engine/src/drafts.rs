@@ -19,7 +19,7 @@ use crate::{
 #[derive(Debug)]
 pub enum DraftFrom {
     /// A folder of its own.
-    Folder(Folder),
+    Folder(Box<Folder>),
     /// The MTP layer of the target's own checkpoint.
     Target,
 }
@@ -32,7 +32,7 @@ impl DraftFrom {
     /// When the folder cannot be opened.
     pub fn options(options: &EngineOptions) -> Result<Option<Self>, EngineError> {
         match &options.draft_model_path {
-            Some(path) => Ok(Some(Self::Folder(Folder::open(path)?))),
+            Some(path) => Ok(Some(Self::Folder(Box::new(Folder::open(path)?)))),
             None if options.policy.speculates() || options.algorithm.is_some() => Ok(Some(Self::Target)),
             None => Ok(None),
         }

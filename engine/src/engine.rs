@@ -7,7 +7,7 @@ use std::{ops::ControlFlow, time::Duration};
 use schemas::tree::TreeShape;
 
 use crate::{
-    backend::{Capacity, DeviceInfo},
+    backend::{Capacity, DeviceInfo, GpuState},
     checkpoint::GenerationConfig,
     error::EngineError,
     identity::Identity,
@@ -206,6 +206,19 @@ impl Engine {
         replay::run(self.scheduler.lend()?, texts, shapes, Some(keeping), progress)
     }
 
+    /// Forgets what the KV cache holds of requests that have ended. Only while idle.
+    ///
+    /// # Errors
+    /// When a request runs.
+    pub fn flush_cache(&mut self) -> Result<(), EngineError> {
+        self.scheduler.flush_cache()
+    }
+
+    /// Whether logits can be changed before a token is chosen, and log-probabilities of prompts be told.
+    pub fn adjusts_logits(&self) -> bool {
+        self.scheduler.backend().adjusts_logits()
+    }
+
     /// What passes read of memory and multiply.
     pub fn cost(&self) -> ModelCost {
         self.scheduler.backend().cost()
@@ -222,6 +235,16 @@ impl Engine {
     /// How long graphs have taken to capture so far; `None` on a device without them.
     pub fn capture_time(&self) -> Option<Duration> {
         self.scheduler.backend().capture_time()
+    }
+
+    /// What the GPU's driver says of it now; `None` on a CPU, and where no driver tells.
+    pub fn gpu_state(&self) -> Option<GpuState> {
+        self.scheduler.backend().gpu_state()
+    }
+
+    /// Tokens that end an output unless a request ignores them.
+    pub fn end_tokens(&self) -> &[u32] {
+        self.scheduler.end_tokens()
     }
 
     /// What it runs on.

@@ -6,6 +6,7 @@
 //! [`Engine::time_rounds`] times rounds without a workload.
 #![forbid(unsafe_code)]
 
+mod adjust;
 pub mod backend;
 pub mod bench;
 pub mod checkpoint;
@@ -30,9 +31,12 @@ mod tree;
 /// What fingerprints call this engine: figures of two versions are not compared.
 pub const NAME_AND_VERSION: &str = concat!("spectune ", env!("CARGO_PKG_VERSION"));
 
+pub use adjust::{Adjustments, Constraint, Follow, Grammar};
 pub use engine::{Engine, timing};
 pub use error::EngineError;
 pub use identity::Identity;
 pub use options::{DeviceChoice, EngineOptions, ShapePolicy};
 pub use replay::{Acceptance, KeepStates, ReplayProgress, ReplayText};
-pub use request::{Completion, Event, FinishReason, OutputText, Request, RequestId, SamplingParams, StopConditions};
+pub use request::{
+    Completion, Event, FinishReason, OutputText, PromptLogprobs, Request, RequestId, SamplingParams, StopConditions,
+};

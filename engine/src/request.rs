@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::token::ProducedToken;
+use crate::{
+    adjust::Adjustments,
+    token::{ProducedToken, TokenLogprobs},
+};
 
 /// The number of a request, unique in an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,12 +26,25 @@ pub struct SamplingParams {
     pub seed: u64,
     /// How many alternatives to report with each token; `None` reports no log-probabilities.
     pub logprobs: Option<usize>,
+    /// What changes the logits before a token is chosen. Log-probabilities are of the logits before that.
+    pub adjustments: Adjustments,
+    /// Which log-probabilities of the prompt to report.
+    pub prompt_logprobs: Option<PromptLogprobs>,
+}
+
+/// Log-probabilities of a prompt's tokens, each behind those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PromptLogprobs {
+    /// The first position whose token's is reported; nothing comes before the one at 0, so that it has none.
+    pub from: usize,
+    /// How many alternatives to report with each token.
+    pub alternatives: usize,
 }
 
 /// When a request ends.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StopConditions {
-    /// Most tokens to produce; `None` means as many as the context holds.
+    /// Most tokens to produce; `None` means as many as the context holds. With 0 only the prompt is read.
     pub max_new_tokens: Option<usize>,
     /// Texts that end the output; they are not part of it unless [`keep_stop`](Self::keep_stop).
     pub stop: Vec<String>,
@@ -78,6 +94,8 @@ pub enum FinishReason {
     Cancelled,
     /// The target's logits for the token at this position are not finite; those before it are as they should be.
     NotFinite(usize),
+    /// The output cannot follow its grammar any further, and why.
+    Grammar(String),
 }
 
 /// What happened in a step.
@@ -119,6 +137,8 @@ pub struct Completion {
     pub proposed_drafts: u64,
     /// Entry k counts the rounds in which k drafts were accepted and kept.
     pub accept_histogram: Vec<u64>,
+    /// Log-probabilities of the prompt's tokens from [`PromptLogprobs::from`] on, but none of position 0.
+    pub prompt_logprobs: Vec<TokenLogprobs>,
     /// Why it ended.
     pub finish_reason: FinishReason,
     /// From submission to the first prefill.
@@ -132,7 +152,16 @@ pub struct Completion {
 impl Default for SamplingParams {
     /// Greedy.
     fn default() -> Self {
-        Self { temperature: 0.0, top_p: 1.0, top_k: 0, min_p: 0.0, seed: 0, logprobs: None }
+        Self {
+            temperature: 0.0,
+            top_p: 1.0,
+            top_k: 0,
+            min_p: 0.0,
+            seed: 0,
+            logprobs: None,
+            adjustments: Adjustments::default(),
+            prompt_logprobs: None,
+        }
     }
 }
 
@@ -162,7 +191,7 @@ impl FinishReason {
         match self {
             Self::StopToken(_) | Self::StopString(_) => "stop",
             Self::Length => "length",
-            Self::Cancelled | Self::NotFinite(_) => "abort",
+            Self::Cancelled | Self::NotFinite(_) | Self::Grammar(_) => "abort",
         }
     }
 }

@@ -22,10 +22,11 @@ use self::{
 };
 pub use self::{prefix::Reuse, statistics::Statistics};
 use crate::{
+    adjust::Adjustments,
     backend::{Backend, PrefillChunk, Round, Slot, Ticket},
     error::EngineError,
     options::ShapePolicy,
-    request::{Event, FinishReason, Request, RequestId},
+    request::{Event, FinishReason, Request, RequestId, StopConditions},
     text::Text,
 };
 
@@ -36,6 +37,14 @@ pub struct ModelEnds {
     pub end_tokens: Vec<u32>,
     /// The text side, where there is one.
     pub text: Option<Text>,
+}
+
+impl ModelEnds {
+    /// Tokens that end the output of a request.
+    fn ends(&self, stop: &StopConditions) -> Vec<u32> {
+        let model = if stop.ignore_eos { &[][..] } else { &self.end_tokens };
+        stop.stop_token_ids.iter().chain(model).copied().collect()
+    }
 }
 
 /// How a scheduler is set up.
@@ -123,6 +132,11 @@ impl Scheduler {
         &self.statistics
     }
 
+    /// Tokens that end an output unless a request ignores them.
+    pub fn end_tokens(&self) -> &[u32] {
+        &self.model.end_tokens
+    }
+
     /// Most requests that run together.
     pub fn largest_batch(&self) -> usize {
         self.options.largest_batch
@@ -176,6 +190,17 @@ impl Scheduler {
         Ok(())
     }
 
+    /// Forgets what the KV cache holds of requests that have ended.
+    ///
+    /// # Errors
+    /// When a request runs.
+    pub fn flush_cache(&mut self) -> Result<(), EngineError> {
+        self.expect_idle("the prefix cache can be flushed")?;
+        self.pages.clear();
+        self.statistics.pages_cached = 0;
+        Ok(())
+    }
+
     /// Whether nothing is queued or running.
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.running.is_empty()
@@ -224,13 +249,20 @@ impl Scheduler {
             tree: self.policy.shapes().map(|shape| shape.num_draft_tokens).max().unwrap_or(1),
             tokens_a_round: self.policy.shapes().map(TreeShape::most_tokens_a_round).max().unwrap_or(1),
             has_text: self.model.text.is_some(),
+            adjusts_logits: self.backend.adjusts_logits(),
         };
+        // Clients write out what changes nothing.
+        if request.sampling.adjustments.change_nothing(&self.model.ends(&request.stop)) {
+            request.sampling.adjustments = Adjustments::default();
+        }
         let positions = limits.admit(&mut request)?;
         self.submitted += 1;
         let id = RequestId(self.submitted);
         let mut keys = PageKeys::new(limits.capacity.page_size);
         if self.options.reuse != Reuse::Off {
-            keys.extend(&request.input_ids);
+            // What is to be told of a prompt has to be computed: these positions are never taken from the cache.
+            let told = request.sampling.prompt_logprobs.map_or(usize::MAX, |told| told.from);
+            keys.extend(&request.input_ids[..told.min(request.input_ids.len())]);
         }
         self.waiting.push_back(Waiting { id, request, positions, keys, submitted: Instant::now() });
         self.statistics.waiting = self.waiting.len();
@@ -303,7 +335,11 @@ impl Scheduler {
             };
             let (Some(slot), Some(next)) = (self.slots.pop(), self.waiting.pop_front()) else { break };
             let cached = shared * page_size;
-            self.backend.open(slot, &next.request.sampling, pages.ids(), cached)?;
+            let sampling = &next.request.sampling;
+            self.backend.open(slot, sampling, pages.ids(), cached)?;
+            if sampling.adjustments != Adjustments::default() {
+                self.backend.adjust(slot, &next.request.input_ids, &self.model.ends(&next.request.stop))?;
+            }
             self.statistics.prompt_tokens += next.request.input_ids.len() as u64;
             self.statistics.cached_tokens += cached as u64;
             let place = Place { slot, pages, keys: next.keys, cached };
@@ -348,10 +384,17 @@ impl Scheduler {
                 self.pages.share(table, keys);
             }
             let Some(first) = first else { continue };
+            if let Some(slot) = running.slot() {
+                running.take_prompt_logprobs(self.backend.prompt_logprobs(slot));
+            }
+            if running.wants_nothing() {
+                running.end(FinishReason::Length);
+                continue;
+            }
             self.statistics.generated_tokens += first.tokens.len() as u64;
             first.tokens.into_iter().for_each(|token| running.take_first(token));
             if let Some(position) = first.not_finite {
-                running.end(FinishReason::NotFinite(position));
+                running.end(no_token(self.backend.as_ref(), running, position));
             }
         }
         self.sweep(events);
@@ -391,7 +434,7 @@ impl Scheduler {
             }
             // Of a request that has ended, by these tokens or before, nobody wants a further one.
             if let Some(position) = produced.not_finite {
-                running.end(FinishReason::NotFinite(position));
+                running.end(no_token(self.backend.as_ref(), running, position));
             }
         }
         self.statistics.round(launched, batch, shape, &output.timing);
@@ -422,4 +465,10 @@ impl Scheduler {
             }
         }
     }
+}
+
+/// Why a request has no token at a position.
+fn no_token(backend: &dyn Backend, running: &Running, position: usize) -> FinishReason {
+    let grammar = running.slot().and_then(|slot| backend.grammar_failure(slot));
+    grammar.map_or(FinishReason::NotFinite(position), FinishReason::Grammar)
 }

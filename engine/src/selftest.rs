@@ -10,8 +10,12 @@ mod replays;
 use schemas::tree::TreeShape;
 
 use self::{
-    batches::shrinking_and_growing, default_mode::near_batch_invariant, kernel_checks::kernel_checks,
-    logprobs::same_as_cpu, models::RandomModels, replays::same_as_rounds,
+    batches::shrinking_and_growing,
+    default_mode::near_batch_invariant,
+    kernel_checks::kernel_checks,
+    logprobs::same_as_cpu,
+    models::{Pair, RandomModels},
+    replays::same_as_rounds,
 };
 use crate::{
     Completion, DeviceChoice, Engine, EngineError, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions,
@@ -44,8 +48,8 @@ struct Plan {
     dtypes: &'static [&'static str],
     /// Types of 2 bytes in which the default mode is held against batch-invariant mode; it has kernels of its own on a GPU.
     default_dtypes: &'static [&'static str],
-    /// Draft heads, by their algorithm.
-    heads: &'static [&'static str],
+    /// Targets with their drafts.
+    pairs: &'static [Pair],
     /// Tree shapes that reach every case: chains, one step, wide, deep, more nodes than fit a machine word.
     shapes: &'static [&'static str],
     /// Batch sizes around those that graphs are captured for.
@@ -58,7 +62,7 @@ struct Plan {
 const CPU: Plan = Plan {
     dtypes: &["float32"],
     default_dtypes: &[],
-    heads: &models::HEADS,
+    pairs: &models::PAIRS,
     shapes: &["1,1,2", "5,1,6", "1,6,7", "3,2,6", "4,4,20", "3,8,64", "4,8,80"],
     batches: &[1, 3, 9],
     page_sizes: &[1, 16],
@@ -68,7 +72,7 @@ const CPU: Plan = Plan {
 const GPU: Plan = Plan {
     dtypes: &["float32", "bfloat16", "float16"],
     default_dtypes: &["bfloat16", "float16"],
-    heads: &models::HEADS,
+    pairs: &models::PAIRS,
     shapes: &[
         "1,1,2", "3,1,4", "5,1,6", "1,6,7", "3,2,6", "5,4,8", "4,4,20", "5,8,32", "8,10,60", "4,8,80", "6,12,128",
     ],
@@ -81,7 +85,7 @@ const GPU: Plan = Plan {
 const QUICK: Plan = Plan {
     dtypes: &["float32"],
     default_dtypes: &["bfloat16"],
-    heads: &["EAGLE3"],
+    pairs: &[Pair::Eagle3, Pair::Glm],
     shapes: &["3,2,6"],
     batches: &[3],
     page_sizes: &[16],
@@ -119,7 +123,7 @@ pub fn run(choice: DeviceChoice, scope: Scope<'_>, report: &mut dyn FnMut(Check)
 struct Setting {
     choice: DeviceChoice,
     dtype: &'static str,
-    head: &'static str,
+    pair: Pair,
     page_size: usize,
     batch_invariant: bool,
 }
@@ -127,21 +131,21 @@ struct Setting {
 fn check_engines(choice: DeviceChoice, plan: Plan, report: &mut dyn FnMut(Check)) -> Result<(), EngineError> {
     let models = RandomModels::write()?;
     for dtype in plan.dtypes {
-        for head in plan.heads {
+        for pair in plan.pairs {
             for page_size in plan.page_sizes {
-                let setting = Setting { choice, dtype, head, page_size: *page_size, batch_invariant: true };
+                let setting = Setting { choice, dtype, pair: *pair, page_size: *page_size, batch_invariant: true };
                 check_engine(&models, setting, plan, report)?;
             }
         }
     }
     let last_page_size = plan.page_sizes.last().copied().unwrap_or(1);
     for dtype in plan.default_dtypes {
-        for head in plan.heads {
-            let setting = Setting { choice, dtype, head, page_size: last_page_size, batch_invariant: false };
+        for pair in plan.pairs {
+            let setting = Setting { choice, dtype, pair: *pair, page_size: last_page_size, batch_invariant: false };
             let mut default = load(&models, setting, plan, false)?;
             let mut invariant = load(&models, Setting { batch_invariant: true, ..setting }, plan, false)?;
             report(Check {
-                name: format!("{head}, {dtype}: the default mode says of tokens what batch-invariant mode says"),
+                name: format!("{pair}, {dtype}: the default mode says of tokens what batch-invariant mode says"),
                 failure: near_batch_invariant(&mut default, &mut invariant, plan, dtype)?,
             });
         }
@@ -155,8 +159,8 @@ fn check_engine(
     plan: Plan,
     report: &mut dyn FnMut(Check),
 ) -> Result<(), EngineError> {
-    let Setting { dtype, head, page_size, .. } = setting;
-    let label = format!("{head}, {dtype}, page size {page_size}");
+    let Setting { dtype, pair, page_size, .. } = setting;
+    let label = format!("{pair}, {dtype}, page size {page_size}");
     let mut engine = load(models, setting, plan, false)?;
     for (name, sampling) in [("greedy", SamplingParams::default()), ("sampled", sampled())] {
         for batch in plan.batches {
@@ -200,7 +204,7 @@ fn check_engine(
         if dtype == "float32" {
             report(Check {
                 name: format!("{label}: tokens and log-probabilities are those of the CPU"),
-                failure: same_as_cpu(&mut engine, models, head, plan)?,
+                failure: same_as_cpu(&mut engine, models, pair, plan)?,
             });
         }
     }
@@ -218,9 +222,9 @@ fn load(models: &RandomModels, setting: Setting, plan: Plan, eager: bool) -> Res
 fn options(models: &RandomModels, setting: Setting, plan: Plan) -> EngineOptions {
     let largest = shapes(plan).max_by_key(|shape| shape.num_draft_tokens).unwrap_or(TreeShape::OFF);
     EngineOptions {
-        model_path: models.target(),
-        draft_model_path: Some(models.head(setting.head)),
-        algorithm: Some(setting.head.to_owned()),
+        model_path: models.target(setting.pair),
+        draft_model_path: models.draft(setting.pair),
+        algorithm: Some(setting.pair.algorithm().to_owned()),
         policy: ShapePolicy::fixed(largest),
         device: setting.choice,
         dtype: setting.dtype.to_owned(),
@@ -324,5 +328,22 @@ mod tests {
             return;
         }
         assert_eq!(broken(DeviceChoice::Emulator, QUICK), []);
+    }
+
+    #[test]
+    fn all_promises_are_kept_of_experts_and_mtp_layers_in_the_emulator() {
+        if let Err(error @ DeviceError::Missing { .. }) = Device::emulated() {
+            eprintln!("skipped: {error}");
+            return;
+        }
+        let plan = Plan {
+            dtypes: &["bfloat16"],
+            default_dtypes: &[],
+            pairs: &[Pair::Qwen3Moe, Pair::Mimo],
+            shapes: &["3,1,4", "2,2,4"],
+            tokens: 6,
+            ..QUICK
+        };
+        assert_eq!(broken(DeviceChoice::Emulator, plan), []);
     }
 }

@@ -116,6 +116,21 @@ impl Text {
         self.tokenizer.decode(tokens, !special).unwrap_or_default()
     }
 
+    /// Whether a token is a special one, which no ordinary text has.
+    pub fn is_special(&self, token: u32) -> bool {
+        self.tokenizer.get_added_vocabulary().get_added_tokens_decoder().get(&token).is_some_and(|one| one.special)
+    }
+
+    /// The special token with this text.
+    pub fn special_token(&self, text: &str) -> Option<u32> {
+        self.tokenizer.token_to_id(text).filter(|token| self.is_special(*token))
+    }
+
+    /// The chat template as the checkpoint has it; `None` where there is none, or a broken one.
+    pub fn template_source(&self) -> Option<&str> {
+        self.template.as_ref()?.as_ref().ok().map(|template| template.source())
+    }
+
     /// One token as it stands in the vocabulary, for log-probabilities.
     pub fn token(&self, token: u32) -> TokenText {
         TokenText::of(&self.tokenizer, token)

@@ -10,9 +10,16 @@ use schemas::{
 
 fuzz_target!(|input: &[u8]| {
     let Some(text) = text(input) else { return };
-    for (name, engine) in
-        [("x.sh", None), ("x.toml", None), ("x.yaml", None), ("x.md", Some(Engine::Vllm)), ("x", Some(Engine::Sglang))]
-    {
+    for (name, engine) in [
+        ("x.sh", None),
+        ("x.toml", None),
+        ("x.yaml", None),
+        ("x.md", Some(Engine::Vllm)),
+        ("x.py", None),
+        ("Dockerfile", None),
+        ("x.service", None),
+        ("x", Some(Engine::Sglang)),
+    ] {
         let source = Source::new(name, text);
         let parsed = parse(&source, &Options { engine, version: None });
         check_findings(&source, &parsed.diagnostics);

@@ -61,17 +61,18 @@ __device__ __forceinline__ void stream(EXPERTS) {
     await_predecessor();
     release_successor();
   }
-  int units = load_fresh(tile_count) * pieces, first = (int)blockIdx.x;
+  // There is room for the records of all tiles that a grid begins with: the first is asked for together with their number.
+  int first = (int)blockIdx.x;
+  Cursor<PAIRS> of_weights, of_rows;
+  const T *from[2], *from_row[PAIRS];
+  bool is_row[PAIRS];
+  look<TILE>(of_weights, tiles, first, first + 1, pieces, own);
+  int units = load_fresh(tile_count) * pieces;
   if (first >= units) {
     if (!GATED) wait_for_predecessor();
     return;
   }
   int all = ((units - 1 - first) / stride + 1) * steps;
-
-  Cursor<PAIRS> of_weights, of_rows;
-  const T *from[2], *from_row[PAIRS];
-  bool is_row[PAIRS];
-  look<TILE>(of_weights, tiles, first, units, pieces, own);
   of_weights.unit = of_rows.unit = first;
   of_weights.step = of_rows.step = 0;
   int asked = 0, asked_rows = 0;

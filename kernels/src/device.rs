@@ -14,6 +14,7 @@ mod driver;
 mod emulator;
 mod error;
 pub mod matmul;
+mod state;
 
 use std::{
     collections::HashMap,
@@ -26,6 +27,7 @@ pub use buffer::{Buffer, Element, HostBuffer, Slice};
 pub use compile::{KernelFile, Split, compile_for};
 pub use driver::{Event, Graph};
 pub use error::DeviceError;
+pub use state::GpuState;
 
 use driver::{Driver, KernelHandle};
 
@@ -164,6 +166,12 @@ impl Device {
 
     fn new(driver: Arc<dyn Driver>, properties: Properties) -> Self {
         Self(Arc::new(Inner { driver, properties, kernels: Mutex::default() }))
+    }
+
+    /// What the driver's management library says of it now: clocks, power, throttling, other processes. `None` where
+    /// there is no such library, and of the emulator.
+    pub fn state(&self) -> Option<GpuState> {
+        self.0.driver.state()
     }
 
     /// What it is.

@@ -50,13 +50,8 @@ use crate::device::{Arg, Device, DeviceError, Element, Geometry, Kernel, KernelF
 pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> Vec<(KernelFile, Vec<String>)> {
     let linear = if element == Element::F32 { linear::FLOAT_FILE } else { linear::FILE };
     let mut files = vec![(elementwise::FILE, vec![element.option()]), (linear, linear::options(element, properties))];
-    files.push((experts::ROUTE_FILE, vec![element.option()]));
-    if element == Element::F32 {
-        files.push((experts::FLOAT_FILE, vec![element.option()]));
-    } else {
+    if element != Element::F32 {
         files.push((linear_few::FILE, linear::options(element, properties)));
-        files.push((experts::FILE, vec![element.option()]));
-        files.push((experts::MANY_FILE, vec![element.option()]));
     }
     if linear_wide::has_warp_groups(element, properties) {
         files.push((linear_group::FILE, linear::options(element, properties)));
@@ -89,6 +84,15 @@ pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> 
         files.push((attention::FILE, options));
     }
     files
+}
+
+/// Further files, for layers of experts.
+pub fn expert_files(element: Element) -> Vec<(KernelFile, Vec<String>)> {
+    let files = match element {
+        Element::F32 => vec![experts::ROUTE_FILE, experts::FLOAT_FILE],
+        _ => vec![experts::ROUTE_FILE, experts::FILE, experts::MANY_FILE],
+    };
+    files.into_iter().map(|file| (file, vec![element.option()])).collect()
 }
 
 /// A name of the kernels that compute linear layers, which changes with their source.

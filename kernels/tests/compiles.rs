@@ -2,7 +2,7 @@
 
 use kernels::{
     device::{DeviceError, Element, Properties, compile_for},
-    launch::files,
+    launch::{expert_files, files},
 };
 
 /// As a device of an architecture says of itself, as far as compiling asks.
@@ -25,7 +25,8 @@ fn all_kernels_compile_for_ampere_hopper_and_blackwell() {
         [("sm_80", (8, 0), 99 << 10), ("sm_90a", (9, 0), 227 << 10), ("sm_100", (10, 0), 227 << 10)]
     {
         for element in [Element::F16, Element::BF16, Element::F32] {
-            for (file, options) in files(element, &[64, 96, 128, 256], &properties(capability, shared_bytes)) {
+            let all = files(element, &[64, 96, 128, 256], &properties(capability, shared_bytes));
+            for (file, options) in all.into_iter().chain(expert_files(element)) {
                 match compile_for(file, &options, architecture) {
                     Ok(binary) => assert!(!binary.is_empty()),
                     Err(error @ DeviceError::Missing { .. }) => {

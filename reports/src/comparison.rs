@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use schemas::sweep::Metric;
 use tuner::{
     configuration::{Configuration, Load},
-    record::{Fingerprint, Record},
-    selection::{self, Interval},
+    record::Fingerprint,
+    selection::{self, Across, Change, Interval},
 };
 
 use crate::{input::Sweep, statistics};
@@ -35,12 +35,12 @@ pub struct Row {
     pub configuration: Configuration,
     /// Output tokens a second in each run.
     pub throughput: [Option<Interval>; 2],
-    /// The objective in the second run relative to the first, paired by number of the repeat, more being better.
+    /// The objective in the second run relative to the first, more being better. Nothing is paired: the runs are other hours.
     pub ratio: Interval,
     /// Repeats of the run that has fewer.
     pub repeats: usize,
-    /// Whether the two cannot be told apart.
-    pub tied: bool,
+    /// What that comes to.
+    pub change: Change,
 }
 
 /// What the rows of a load come to.
@@ -49,8 +49,8 @@ pub struct Summary {
     pub load: Load,
     /// Median of the ratios.
     pub ratio: f64,
-    /// Configurations that are better in the second run, worse, and not to be told apart.
-    pub counts: [usize; 3],
+    /// Configurations that are better in the second run, worse, without a difference, and too noisy to tell.
+    pub counts: [usize; 4],
 }
 
 /// Compares two sweeps where that is asked for, or where they differ in one thing only. None unless there are exactly two
@@ -66,42 +66,29 @@ pub fn of(sweeps: &[Sweep], asked: bool) -> Option<Comparison<'_>> {
         sweep.records.iter().map(|record| (record.trial.load, record.trial.configuration.clone())).collect()
     };
     let (left, right) = (keys(first), keys(second));
-    let both: Vec<&(Load, Configuration)> = left.intersection(&right).collect();
-    let unmatched = left.len() + right.len() - 2 * both.len();
-    let rows = both.into_iter().filter_map(|(load, configuration)| row(first, second, *load, configuration, metric));
-    Some(Comparison { names: [&first.name, &second.name], differing, metric, rows: rows.collect(), unmatched })
+    let unmatched = left.symmetric_difference(&right).count();
+    let across = selection::across(&first.records, &second.records, metric);
+    let rows = across.into_iter().map(|(key, across)| row(first, second, key, across)).collect();
+    Some(Comparison { names: [&first.name, &second.name], differing, metric, rows, unmatched })
 }
 
-/// Selection decides, by the rule by which it ranks: the two runs of the configuration are put into a race of two, under
-/// names that tell them apart.
-fn row(first: &Sweep, second: &Sweep, load: Load, configuration: &Configuration, metric: Metric) -> Option<Row> {
-    let mut other = configuration.clone();
-    other.knobs.attention_backend = Some(format!("{} (second run)", other.knobs.attention_backend.unwrap_or_default()));
-    let of_run = |sweep: &Sweep, name: &Configuration| -> Vec<Record> {
-        let own =
-            sweep.records.iter().filter(|one| one.trial.load == load && one.trial.configuration == *configuration);
-        let renamed = |record: &Record| {
-            let mut record = record.clone();
-            record.trial.configuration = name.clone();
-            record
-        };
-        own.map(renamed).collect()
+/// Selection decides.
+fn row(first: &Sweep, second: &Sweep, (load, configuration): (Load, Configuration), across: Across) -> Row {
+    let trials = |sweep: &Sweep| -> Vec<f64> {
+        let own = sweep.records.iter().filter(|one| one.trial.load == load && one.trial.configuration == configuration);
+        own.filter_map(|record| record.measurement())
+            .map(|one| one.steady.map_or(one.output_tokens_per_s, |steady| steady.output_tokens_per_s))
+            .collect()
     };
-    let mut records = of_run(first, configuration);
-    records.extend(of_run(second, &other));
-    let ratio = selection::relative(&records, load, &other, configuration, metric)?;
-    let ranking = selection::rank(&records, metric).into_iter().next()?;
-    let of = |name: &Configuration| ranking.entries.iter().find(|entry| entry.configuration == *name);
-    let (before, after) = (of(configuration)?, of(&other)?);
-    Some(Row {
+    let (before, after) = (trials(first), trials(second));
+    Row {
         load,
-        configuration: configuration.clone(),
-        throughput: [before.output_tokens_per_s, after.output_tokens_per_s],
-        ratio,
-        repeats: before.repeats.min(after.repeats),
-        // The best ties with itself; so both do, or the other one is worse, or too noisy to tell.
-        tied: (before.tied_with_best && after.tied_with_best) || before.too_noisy || after.too_noisy,
-    })
+        configuration,
+        throughput: [statistics::interval(&before), statistics::interval(&after)],
+        ratio: across.ratio,
+        repeats: before.len().min(after.len()),
+        change: across.change,
+    }
 }
 
 impl Comparison<'_> {
@@ -113,9 +100,10 @@ impl Comparison<'_> {
                 load: rows.first()?.load,
                 ratio: statistics::median(rows.iter().map(|row| row.ratio.median).collect())?,
                 counts: [
-                    count(|row| !row.tied && row.ratio.median > 1.0),
-                    count(|row| !row.tied && row.ratio.median <= 1.0),
-                    count(|row| row.tied),
+                    count(|row| row.change == Change::Better),
+                    count(|row| row.change == Change::Worse),
+                    count(|row| row.change == Change::None),
+                    count(|row| matches!(row.change, Change::TooNoisy | Change::NoiseUnknown)),
                 ],
             })
         };
@@ -126,15 +114,7 @@ impl Comparison<'_> {
 impl Row {
     /// What is to be said of it.
     pub fn verdict(&self) -> &'static str {
-        if self.repeats < 2 {
-            "one repeat: noise unknown"
-        } else if self.tied {
-            "no significant difference"
-        } else if self.ratio.median > 1.0 {
-            "better"
-        } else {
-            "worse"
-        }
+        self.change.words()
     }
 }
 

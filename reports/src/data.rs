@@ -1,11 +1,12 @@
 //! `report.json`: the ranking and the trials behind it, for programs.
 
+use schemas::sweep::Metric;
 use serde::Serialize;
 use tuner::{
     configuration::{Configuration, Load},
     guide::Guide,
     record::{Fingerprint, Record},
-    selection::{Interval, Ranked},
+    selection::{Disturbance, Interval, Ranked, Verdict},
 };
 
 use crate::{
@@ -18,7 +19,7 @@ use crate::{
 };
 
 /// Rises when a reader of an older report must change.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 #[derive(Serialize)]
 struct Data<'a> {
@@ -51,7 +52,13 @@ struct SectionData<'a> {
 #[derive(Serialize)]
 struct RaceData<'a> {
     load: Load,
+    /// What it was ranked by.
+    metric: Metric,
+    /// Whether every configuration keeps up with the load, so that latency was compared.
+    keeps_up: bool,
     chosen: Option<&'a Configuration>,
+    verdict: Verdict,
+    disturbance: Disturbance,
     entries: Vec<EntryData<'a>>,
 }
 
@@ -162,7 +169,15 @@ fn race(race: &Race) -> RaceData<'_> {
         spread: entry.noise.as_ref().and_then(|noise| noise.spread),
         failed_repeats: &entry.failures,
     });
-    RaceData { load: race.load, chosen: race.chosen.as_ref(), entries: entries.collect() }
+    RaceData {
+        load: race.load,
+        metric: race.metric,
+        keeps_up: race.keeps_up,
+        chosen: race.chosen.as_ref(),
+        verdict: race.verdict,
+        disturbance: race.disturbance,
+        entries: entries.collect(),
+    }
 }
 
 fn importance((race, importance): (&Race, Importance)) -> ImportanceData {

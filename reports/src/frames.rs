@@ -223,8 +223,11 @@ pub fn ranking(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
     frame("ranking", columns)
 }
 
-/// Figures of the ranking beside [`COLUMNS`].
-const RANKING_FIGURES: &[(&str, fn(&Entry) -> Option<f64>)] = &[
+/// A column's name with its value of an entry.
+type Figure = (&'static str, fn(&Entry) -> Option<f64>);
+
+/// Figures of the ranking in addition to [`COLUMNS`].
+const RANKING_FIGURES: &[Figure] = &[
     ("time_to_first_token_ms_p90", |entry| Some(entry.ranked.first_token?.p90)),
     ("time_to_first_token_ms_p99", |entry| Some(entry.ranked.first_token?.p99)),
     ("inter_token_ms_p90", |entry| Some(entry.ranked.inter_token?.p90)),

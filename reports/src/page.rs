@@ -209,6 +209,7 @@ fn warnings(sections: &[Section<'_>], sweeps: &[Sweep]) -> Vec<String> {
         }
         warnings.extend(sweep.notices.iter().map(|notice| format!("{}: {notice}", sweep.name)));
     }
+    warnings.extend(sections.iter().filter_map(Section::pooling));
     warnings
 }
 

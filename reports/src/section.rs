@@ -3,7 +3,7 @@
 mod plan;
 mod words;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::BTreeSet;
 
 use schemas::sweep::Metric;
 use tuner::{
@@ -39,25 +39,18 @@ pub struct Section<'a> {
     pub plans: Vec<Plan<'a>>,
 }
 
-/// Sorts the trials of all sweeps by fingerprint, in the order in which fingerprints first come up. A trial that several
-/// folders hold counts once, by the rule by which folders are merged: a report of shards is that of the merged sweep.
+/// Sorts the trials of all sweeps by fingerprint, in the order in which fingerprints first come up. Trials are pooled by the rule by
+/// which folders are merged: a report of shards is that of the merged sweep.
 pub fn sections(sweeps: &[Sweep]) -> Vec<Section<'_>> {
-    let mut kept: HashMap<&str, (usize, &Record)> = HashMap::new();
-    for (place, sweep) in sweeps.iter().enumerate() {
-        for record in &sweep.records {
-            let slot = kept.entry(&record.id).or_insert((place, record));
-            if merge::goes_before(record, slot.1) {
-                *slot = (place, record);
-            }
-        }
-    }
+    let all: Vec<(usize, &Record)> = sweeps
+        .iter()
+        .enumerate()
+        .flat_map(|(place, sweep)| sweep.records.iter().map(move |record| (place, record)))
+        .collect();
+    let records: Vec<&Record> = all.iter().map(|(_, record)| *record).collect();
     let mut sections: Vec<(&Fingerprint, Vec<(usize, &Record)>)> = Vec::new();
-    let mut seen = HashSet::new();
-    for record in sweeps.iter().flat_map(|sweep| &sweep.records) {
-        if !seen.insert(record.id.as_str()) {
-            continue;
-        }
-        let (place, record) = kept[record.id.as_str()];
+    for at in merge::pooled(&records) {
+        let (place, record) = all[at];
         match sections.iter_mut().find(|(fingerprint, _)| **fingerprint == record.fingerprint) {
             Some((_, records)) => records.push((place, record)),
             None => sections.push((&record.fingerprint, vec![(place, record)])),
@@ -102,6 +95,20 @@ impl<'a> Section<'a> {
     pub fn importances(&self) -> Vec<(&Race, Importance)> {
         let of = |race: &'_ Race| importance::of(self.guide, race, race.metric);
         self.races.iter().filter_map(|race| Some((race, of(race)?))).collect()
+    }
+
+    /// What is to be said of trials that several folders measured, if there are any.
+    pub fn pooling(&self) -> Option<String> {
+        let journals: BTreeSet<&str> = self.records.iter().map(|(_, record)| record.origin.journal.as_str()).collect();
+        let trials: BTreeSet<&str> = self.records.iter().map(|(_, record)| record.id.as_str()).collect();
+        let more = self.records.len() - trials.len();
+        (journals.len() > 1 && more > 0).then(|| {
+            format!(
+                "{} journals are pooled: {more} trials were measured by more than one of them and count as further repeats. \
+                 Each configuration is compared with no speculation of its own journal.",
+                journals.len()
+            )
+        })
     }
 
     /// Whether a trial made acceptance up.

@@ -2,15 +2,23 @@
 
 mod arguments;
 mod comments;
+mod compose;
 mod detect;
+mod dockerfile;
 mod documents;
 mod edit;
+mod evidence;
 pub mod file;
+mod kind;
+mod launcher;
+mod origin;
 mod pieces;
 mod print;
 mod problems;
+mod python;
 mod script;
 mod shell;
+mod unit;
 mod vllm;
 mod writing;
 mod yaml;
@@ -24,6 +32,7 @@ use std::{
 
 pub(crate) use comments::comments;
 pub use edit::quoted;
+pub use launcher::Launcher;
 pub use problems::{PROBLEMS, Problem};
 pub(crate) use problems::{TOML_SYNTAX, UNUSED_SUPPRESSION, WRONG_SUPPRESSION};
 pub use vllm::{VllmKey, VllmSpeculation};
@@ -62,21 +71,24 @@ pub struct Parsed {
 ///
 /// The text is one of:
 /// - our TOML;
-/// - a command line, or a shell script with command lines or slime's arrays in it, fenced in Markdown or not;
+/// - a command line, or a shell script with command lines or slime's arrays in it;
 /// - YAML: Kubernetes manifests and compose files with containers that start an engine, the files that SGLang and vLLM
-///   take behind `--config`, and slime's `--sglang-config`. Text that could be YAML but holds no launch as such is read
-///   as a shell reads it.
+///   take behind `--config`, slime's `--sglang-config`, recipes of srt-slurm, and trainers' configurations. Text that could be
+///   YAML but holds no launch as such is read as a shell reads it;
+/// - Python that puts a command line together or calls an engine;
+/// - a Dockerfile, or a unit of systemd;
+/// - Markdown with blocks of any of these.
 ///
-/// Here-documents in a script are read too, where what they hold is run, or written to a file that is a script or YAML
-/// by its name.
+/// Here-documents in a script are read too, where what they hold is run, or written to a file that is one of these by its
+/// name.
 pub fn parse(source: &Source, options: &Options) -> Parsed {
     if source.text().len() > LONGEST_TEXT {
         return problems::too_large(source);
     }
-    if file::looks_like_toml(source) {
-        return file::parse(source, options);
-    }
-    yaml::parse(source, options, 0).unwrap_or_else(|| arguments::parse(source, options, 0))
+    let mut parsed = documents::parse(source, kind::Kind::of(source), options, 0);
+    evidence::fill_in(source, &mut parsed.launches);
+    launcher::tell_apart(source, &mut parsed.launches);
+    parsed
 }
 
 /// Reads the words of spectune's own command line. The source holds the words as a shell would take them, so that
@@ -141,6 +153,9 @@ pub enum Syntax {
     ShellArray,
     /// Our TOML.
     Toml,
+    /// Words that another language puts together: a list or a call of Python, a command in a Dockerfile. Nothing is
+    /// written there.
+    Composed,
     /// A list of words in YAML: `args` of a Kubernetes container, `command` of a compose service.
     YamlWords,
     /// A YAML file whose keys are flags: what SGLang and vLLM take behind `--config`.
@@ -154,6 +169,8 @@ pub enum Syntax {
 pub struct Launch {
     /// For which engine.
     pub engine: Engine,
+    /// What starts the engine.
+    pub launcher: Launcher,
     /// In which form.
     pub syntax: Syntax,
     /// The whole launch in the source; findings about absent flags point at its [`anchor`](Self::anchor).
@@ -330,8 +347,15 @@ impl Launch {
             // What a file does not say, the command line may.
             Syntax::YamlConfig => self.has(Key::ModelPath),
             Syntax::YamlOverrides => false,
-            Syntax::CommandLine | Syntax::ShellArray | Syntax::YamlWords => !self.arguments.iter().any(hidden),
+            Syntax::CommandLine | Syntax::ShellArray | Syntax::YamlWords | Syntax::Composed => {
+                !self.arguments.iter().any(hidden)
+            }
         }
+    }
+
+    /// Whether an edit of this launch can be written in the user's text.
+    pub fn is_editable(&self) -> bool {
+        self.syntax != Syntax::Composed
     }
 
     /// The value of an environment variable, where it is known.

@@ -121,7 +121,9 @@ impl Rule {
                 context.resolved.version
             ))
         };
-        found.into_iter().map(judged).map(|finding| finding.of(self)).collect()
+        let found = found.into_iter().map(judged).map(|finding| finding.of(self));
+        let is_editable = context.launch.is_editable();
+        found.map(|found| if is_editable { found } else { Diagnostic { fix: None, ..found } }).collect()
     }
 }
 

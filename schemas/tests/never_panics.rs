@@ -135,6 +135,33 @@ fn yaml_text() -> impl Strategy<Value = String> {
 }
 
 /// A published launch with some of its bytes changed.
+/// Words of Python, Dockerfiles, units and Markdown with such blocks.
+fn program_text() -> impl Strategy<Value = String> {
+    let word = prop_oneof![
+        Just("import sglang as sgl\n".to_owned()),
+        Just("cmd = [".to_owned()),
+        Just("cmd += [".to_owned()),
+        Just("]\n".to_owned()),
+        Just("\"--speculative-algorithm\", \"EAGLE\",".to_owned()),
+        Just("\"python3 -m sglang.launch_server \"".to_owned()),
+        Just("f\"--tp={tp} {{\\\"a\\\"}} \"".to_owned()),
+        Just("sgl.Engine(model_path=m, speculative_num_steps=3, **kw)\n".to_owned()),
+        Just("LLM(\"m\", speculative_config={\"method\": \"mtp\", \"x\": [1, None]})\n".to_owned()),
+        Just("FROM lmsysorg/sglang:v0.5.9\n".to_owned()),
+        Just("ENV A=b C d\n".to_owned()),
+        Just("CMD [\"sglang\", \"serve\", \"--tp\", \"2\"]\n".to_owned()),
+        Just("ENTRYPOINT sglang serve \\\n --tp 2\n".to_owned()),
+        Just("[Service]\nExecStart=-/usr/bin/sglang serve --tp ${N} \\\n".to_owned()),
+        Just("Environment=\"A=b\" C=d\n".to_owned()),
+        Just("```python\n".to_owned()),
+        Just("```yaml\n".to_owned()),
+        Just("```\n".to_owned()),
+        "[ -~\n]{0,6}",
+        "\\PC{0,3}",
+    ];
+    prop::collection::vec(word, 0..16).prop_map(|words| words.concat())
+}
+
 fn mutated_launch() -> impl Strategy<Value = String> {
     let launches = launches();
     let change = (any::<prop::sample::Index>(), 0..3_u8, any::<char>());
@@ -169,6 +196,13 @@ proptest! {
     fn shell_like_text(text in shell_text()) {
         everything("x.sh", &text, None);
         everything("x", &text, Some(Engine::Sglang));
+    }
+
+    #[test]
+    fn program_like_text(text in program_text()) {
+        for name in ["x.py", "Dockerfile", "x.service", "x.md", "x"] {
+            everything(name, &text, None);
+        }
     }
 
     #[test]
@@ -377,6 +411,22 @@ fn long_texts_of_unclosed_constructs_are_read_in_one_go() {
         let text = piece.repeat((1 << 20) / piece.len());
         let source = Source::new("x.sh", text);
         parse(&source, &Options::default());
+    }
+}
+
+#[test]
+fn deep_programs_are_read_in_one_go() {
+    let several = |piece: &str, again: usize| piece.repeat(again);
+    let names: String =
+        (0..100).map(|number| format!("a{number} = {{'x': a{0}, 'y': a{0}, 'z': a{0}}}\n", number + 1)).collect();
+    for text in [
+        format!("x = {}", several("[", 50_000)),
+        format!("x = {}''", several("\"sglang --tp 2 \" + ", 5_000)),
+        format!("x = {}'sglang --tp 2'{}", several("(", 10_000), several(")", 10_000)),
+        several("f\"{", 20_000),
+        format!("{names}LLM(m=1, speculative_config=a0)"),
+    ] {
+        parse(&Source::new("x.py", format!("import sglang, vllm\n{text}\n")), &Options::default());
     }
 }
 

@@ -7,7 +7,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use engine::{
-    Completion,
+    Completion, OutputText,
     backend::ProducedToken,
     text::{ChatOptions, TemplateVariables, Text},
 };
@@ -16,11 +16,12 @@ use serde_json::{Map, Value, json};
 use super::{
     error::ApiError,
     fields::Fields,
-    parameters::{MOST_LOGPROBS, Parameters, check_model},
-    prompts,
+    parameters::{Lengths, MOST_LOGPROBS, Parameters, check_model, named},
+    prompt_logprobs, prompts,
     replies::{self, Choice, Head, StreamUsage, UsageSoFar},
     state::State,
     stream::{self, Chunks},
+    tools::{ToolStream, Tools},
 };
 
 /// What a client asks for.
@@ -28,9 +29,16 @@ struct Asked {
     parameters: Parameters,
     messages: Vec<Value>,
     options: ChatOptions,
+    tools: Option<Tools>,
     /// Whether the tokenizer's special tokens stand around what the template writes.
     special: bool,
     stream: Option<StreamUsage>,
+    /// The client's name for the request.
+    name: Option<String>,
+    /// Alternatives with each token of the prompt, where they are asked for.
+    prompt_logprobs: Option<usize>,
+    /// SGLang's `return_cached_tokens_details`.
+    cache_details: bool,
 }
 
 /// Answers a request.
@@ -38,39 +46,91 @@ struct Asked {
 /// # Errors
 /// When it is wrong, cannot be taken now, or the engine fails.
 pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiError> {
-    let Asked { parameters, messages, options, special, stream } = read(fields, &state)?;
     let text = state.worker.facts().text.clone();
     let text = text.ok_or_else(|| ApiError::invalid("this model has no tokenizer: use /generate with input_ids"))?;
+    let asked = read(fields, &state, &text)?;
+    let Asked { mut parameters, messages, options, tools, special, stream, name, prompt_logprobs, cache_details } =
+        asked;
     let prompt = prompts::encode_chat(&state, text.clone(), messages, options, special).await?;
     let length = prompt.len();
     prompts::check_length(&state, "messages", length, parameters.stop.max_new_tokens)?;
-    let running = state.submit(parameters.requests(vec![prompt], &state)).await?;
+    parameters.compile(&state).await?;
+    let running = state.submit(named(parameters.requests(&prompt, &state), name.as_deref())).await?;
     let choices = parameters.choices;
     let Some(mode) = stream else {
-        let head = Head::new(&state, "chatcmpl", "chat.completion");
-        return Ok(Json(whole(&state, &text, &head, &replies::wait(running).await?)).into_response());
+        let head = Head::new(&state, "chatcmpl", "chat.completion", name);
+        let choices = replies::wait(running).await?;
+        let mut object = whole(&state, &text, &head, tools.as_ref(), &choices);
+        if let (Some(count), Some(first)) = (prompt_logprobs, choices.first()) {
+            let logprobs = &first.completion.prompt_logprobs;
+            object["prompt_logprobs"] = prompt_logprobs::list(&prompt, logprobs, count, Some(&text));
+        }
+        if cache_details {
+            object["sglext"] = replies::cache_details(choices.iter().map(|choice| &choice.completion));
+        }
+        return Ok(Json(object).into_response());
     };
-    let head = Head::new(&state, "chatcmpl", "chat.completion.chunk");
+    let head = Head::new(&state, "chatcmpl", "chat.completion.chunk", name);
     let usage = UsageSoFar::new(mode, vec![length; choices]);
-    Ok(stream::respond(running, ChatChunks { state, text, head, mode, usage, choices }))
+    let calls = tools.map(|tools| (tools, vec![ToolStream::new(); choices]));
+    Ok(stream::respond(running, ChatChunks { state, text, head, mode, usage, choices, cache_details, calls }))
 }
 
-fn read(mut fields: Fields, state: &State) -> Result<Asked, ApiError> {
+fn read(mut fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiError> {
     check_model(&mut fields, state)?;
-    let defaults = &state.worker.facts().generation;
-    let mut parameters = Parameters::read(&mut fields, defaults, &["max_completion_tokens", "max_tokens"])?;
+    let facts = state.worker.facts();
+    let lengths = Lengths { names: &["max_completion_tokens", "max_tokens"], least: 1 };
+    let mut parameters = Parameters::read(&mut fields, facts, &facts.generation, lengths)?;
     let top = fields.integer("top_logprobs", 0..=MOST_LOGPROBS)?;
     if fields.flag("logprobs")? {
         parameters.sampling.logprobs = Some(top.unwrap_or_default() as usize);
     } else if top.is_some_and(|top| top > 0) {
         return Err(fields.complain("top_logprobs", "top_logprobs needs logprobs to be true"));
     }
-    let messages = messages(&mut fields)?;
-    let options = chat_options(&mut fields)?;
+    let (messages, options, tools) = conversation(&mut fields, text)?;
+    call_by_grammar(&fields, &mut parameters, tools.as_ref(), text)?;
     let special = fields.flag("add_special_tokens")?;
     let stream = StreamUsage::read(&mut fields)?;
+    let prompt_logprobs = prompt_logprobs::read(&mut fields, stream.is_some())?;
+    parameters.sampling.prompt_logprobs = prompt_logprobs::asked([prompt_logprobs, None]);
+    let name = fields.text("rid")?;
+    let cache_details = fields.flag("return_cached_tokens_details")?;
     fields.finish()?;
-    Ok(Asked { parameters, messages, options, special, stream })
+    Ok(Asked { parameters, messages, options, tools, special, stream, name, prompt_logprobs, cache_details })
+}
+
+/// Messages, and how they become a prompt.
+///
+/// # Errors
+/// When one is wrong.
+pub fn conversation(fields: &mut Fields, text: &Text) -> Result<(Vec<Value>, ChatOptions, Option<Tools>), ApiError> {
+    let (mut messages, mut options) = (messages(fields)?, chat_options(fields)?);
+    let tools = Tools::read(fields, text)?;
+    if let Some(tools) = &tools {
+        tools.tell(&mut messages, &mut options);
+    }
+    Ok((messages, options, tools))
+}
+
+/// Where functions have to be called, the output is nothing else; where they may be, their marks have to be seen.
+fn call_by_grammar(
+    fields: &Fields,
+    parameters: &mut Parameters,
+    tools: Option<&Tools>,
+    text: &Text,
+) -> Result<(), ApiError> {
+    let Some(tools) = tools else { return Ok(()) };
+    if let Some((name, _)) = &parameters.form {
+        let message =
+            format!("{name} and tools cannot be asked for together: leave one out, or set tool_choice to none");
+        return Err(fields.complain(name, message));
+    }
+    parameters.form = tools.form(text).map(|form| ("tool_choice", form));
+    let hidden = |marker: &&str| text.special_token(marker).is_some();
+    if parameters.stop.text == OutputText::Plain && tools.family.markers().iter().any(hidden) {
+        parameters.stop.text = OutputText::WithSpecialTokens;
+    }
+    Ok(())
 }
 
 fn chat_options(fields: &mut Fields) -> Result<ChatOptions, ApiError> {
@@ -88,9 +148,11 @@ fn chat_options(fields: &mut Fields) -> Result<ChatOptions, ApiError> {
 fn messages(fields: &mut Fields) -> Result<Vec<Value>, ApiError> {
     match fields.value("messages") {
         None => Err(fields.complain("messages", "messages is missing")),
-        Some(Value::Array(list)) if !list.is_empty() => {
-            list.into_iter().enumerate().map(|(at, message)| self::message(at, message)).collect()
-        }
+        Some(Value::Array(list)) if !list.is_empty() => list
+            .into_iter()
+            .enumerate()
+            .map(|(at, message)| self::message(&format!("messages[{at}]"), message))
+            .collect(),
         Some(other) => Err(fields.wrong("messages", "a list of at least one message", &other)),
     }
 }
@@ -112,11 +174,13 @@ fn template_variables(fields: &mut Fields) -> Result<TemplateVariables, ApiError
 
 /// A message as the chat template takes it: text in one piece, the arguments of tool calls as objects. Its other fields
 /// are the template's affair.
-fn message(at: usize, value: Value) -> Result<Value, ApiError> {
-    let place = format!("messages[{at}]");
+///
+/// # Errors
+/// When it is no message.
+pub fn message(place: &str, value: Value) -> Result<Value, ApiError> {
     let complain = |field: &str, message: String| ApiError::parameter(&format!("{place}.{field}"), message);
     let Value::Object(mut message) = value else {
-        return Err(ApiError::parameter(&place, format!("{place} is not an object with role and content")));
+        return Err(ApiError::parameter(place, format!("{place} is not an object with role and content")));
     };
     let role = message.get("role").and_then(Value::as_str).map(ToOwned::to_owned);
     let role = role.ok_or_else(|| complain("role", format!("{place} has no role")))?;
@@ -157,22 +221,30 @@ fn text_of(parts: &[Value]) -> Option<String> {
     parts.iter().map(|part| text(part.as_object()?)).collect()
 }
 
-fn whole(state: &State, text: &Text, head: &Head, choices: &[Choice]) -> Value {
+fn whole(state: &State, text: &Text, head: &Head, tools: Option<&Tools>, choices: &[Choice]) -> Value {
     let list = choices.iter().enumerate().map(|(index, Choice { completion, tokens })| {
-        json!({
-            "index": index,
-            "message": {"role": "assistant", "content": completion.text},
-            "logprobs": logprobs(tokens, text),
-            "finish_reason": completion.finish_reason.word(),
-        })
+        let mut message = json!({"role": "assistant", "content": completion.text});
+        let mut reason = completion.finish_reason.word();
+        if let Some(tools) = tools
+            && let (content, calls) = tools.parse(&completion.text)
+            && !calls.is_empty()
+        {
+            message["content"] = if content.is_empty() { Value::Null } else { content.into() };
+            message["tool_calls"] = tools.written(&calls, None, &|| state.random_number());
+            reason = reason_with_calls(reason);
+        }
+        json!({"index": index, "message": message, "logprobs": logprobs(tokens, text), "finish_reason": reason})
     });
     let mut object = head.object(list.collect());
     let completions = choices.iter().map(|choice| &choice.completion);
     object["usage"] = replies::usage(completions.clone(), choices.len());
-    if let Some(metrics) = replies::speculation(completions, state) {
-        object["metrics"] = metrics;
-    }
+    object["metrics"] = replies::speculation(completions, state);
     object
+}
+
+/// OpenAI's word for an answer that calls functions, where it has come to its own end.
+fn reason_with_calls(reason: &'static str) -> &'static str {
+    if reason == "stop" { "tool_calls" } else { reason }
 }
 
 struct ChatChunks {
@@ -182,6 +254,9 @@ struct ChatChunks {
     mode: StreamUsage,
     usage: UsageSoFar,
     choices: usize,
+    cache_details: bool,
+    /// The tools, and what there is of each choice.
+    calls: Option<(Tools, Vec<ToolStream>)>,
 }
 
 impl ChatChunks {
@@ -201,17 +276,35 @@ impl Chunks for ChatChunks {
 
     fn tokens(&mut self, index: usize, tokens: &[ProducedToken], text: &str) -> Option<Value> {
         let logprobs = logprobs(tokens, &self.text);
+        let shown = self.calls.as_mut().map(|(tools, streams)| streams[index].push(text, tools));
+        let text = shown.as_deref().unwrap_or(text);
         let chunk = self.chunk(index, tokens.len(), json!({"content": text}), logprobs.clone(), Value::Null);
         // Text that is held back comes with a later token.
         (!text.is_empty() || !logprobs.is_null()).then_some(chunk)
     }
 
-    fn end(&mut self, index: usize, completion: &Completion) -> Value {
-        self.chunk(index, 0, json!({}), Value::Null, completion.finish_reason.word().into())
+    fn end(&mut self, index: usize, completion: &Completion) -> Vec<Value> {
+        let mut reason = completion.finish_reason.word();
+        let mut deltas = Vec::new();
+        if let Some((tools, streams)) = &self.calls {
+            let (content, calls) = streams[index].finish(tools);
+            if !content.is_empty() {
+                deltas.push(json!({"content": content}));
+            }
+            if !calls.is_empty() {
+                deltas.push(json!({"tool_calls": tools.written(&calls, Some(0), &|| self.state.random_number())}));
+                reason = reason_with_calls(reason);
+            }
+        }
+        let mut chunks: Vec<Value> =
+            deltas.into_iter().map(|delta| self.chunk(index, 0, delta, Value::Null, Value::Null)).collect();
+        chunks.push(self.chunk(index, 0, json!({}), Value::Null, reason.into()));
+        chunks
     }
 
     fn last(&mut self, completions: &[Completion]) -> Option<Value> {
-        replies::last_chunk(&self.head, self.mode, completions, self.choices, &self.state)
+        let further = self.cache_details.then(|| replies::cache_details(completions.iter()));
+        replies::last_chunk(&self.head, self.mode, completions, self.choices, further, &self.state)
     }
 }
 
@@ -240,7 +333,7 @@ mod tests {
             let call = |arguments| json!({"role": "assistant", "tool_calls": [{"function": {"arguments": arguments}}]});
             let mut expected = call(expected);
             expected["content"] = "".into();
-            assert_eq!(message(0, call(arguments)).ok(), Some(expected));
+            assert_eq!(message("messages[0]", call(arguments)).ok(), Some(expected));
         };
         check(json!("{\"city\": \"Paris\"}"), json!({"city": "Paris"}));
         check(json!({"city": "Paris"}), json!({"city": "Paris"}));

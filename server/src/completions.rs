@@ -6,13 +6,18 @@ use axum::{
     Json,
     response::{IntoResponse, Response},
 };
-use engine::{Completion, backend::ProducedToken, text::Text};
+use engine::{
+    Completion, Request,
+    backend::{ProducedToken, TokenLogprobs},
+    text::Text,
+};
 use serde_json::{Map, Value, json};
 
 use super::{
     error::ApiError,
     fields::Fields,
-    parameters::{MOST_LOGPROBS, Parameters, check_model},
+    parameters::{Lengths, MOST_LOGPROBS, Parameters, check_model, named},
+    prompt_logprobs,
     prompts::{self, Written},
     replies::{self, Choice, Head, StreamUsage, UsageSoFar},
     state::State,
@@ -30,6 +35,20 @@ struct Asked {
     special: bool,
     echo: bool,
     stream: Option<StreamUsage>,
+    wishes: Wishes,
+    /// The client's name for the request.
+    name: Option<String>,
+}
+
+/// What an answer says beside its text.
+#[derive(Clone, Copy, Debug, Default)]
+struct Wishes {
+    /// Log-probabilities of the echoed prompt.
+    echo_logprobs: bool,
+    /// vLLM's `prompt_logprobs`: alternatives with each token of the prompt.
+    prompt_logprobs: Option<usize>,
+    /// SGLang's `return_cached_tokens_details`.
+    cache_details: bool,
 }
 
 /// What all parts of an answer share.
@@ -41,6 +60,9 @@ struct Answer {
     choices: usize,
     /// The text put before each choice.
     echoed: Vec<String>,
+    /// The prompt of each choice, where it is asked for.
+    prompts: Vec<Vec<u32>>,
+    wishes: Wishes,
 }
 
 /// Answers a request.
@@ -48,21 +70,25 @@ struct Answer {
 /// # Errors
 /// When it is wrong, cannot be taken now, or the engine fails.
 pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiError> {
-    let Asked { mut parameters, prompts, special, echo, stream } = read(fields, &state)?;
+    let Asked { mut parameters, prompts, special, echo, stream, wishes, name } = read(fields, &state)?;
     let prompts = prompts::encode(&state, "prompt", prompts, special, echo).await?;
     for prompt in &prompts {
         prompts::check_length(&state, "prompt", prompt.tokens.len(), parameters.stop.max_new_tokens)?;
     }
     parameters.stop.max_new_tokens.get_or_insert(DEFAULT_TOKENS);
+    parameters.compile(&state).await?;
     let choices = parameters.choices;
     let of_each_choice = || prompts.iter().flat_map(|prompt| std::iter::repeat_n(prompt, choices));
     let lengths: Vec<usize> = of_each_choice().map(|prompt| prompt.tokens.len()).collect();
     let echoed = of_each_choice().map(|prompt| if echo { prompt.text.clone() } else { String::new() }).collect();
-    let tokens = prompts.into_iter().map(|prompt| prompt.tokens).collect();
-    let running = state.submit(parameters.requests(tokens, &state)).await?;
-    let head = Head::new(&state, "cmpl", "text_completion");
+    let told = wishes.echo_logprobs || wishes.prompt_logprobs.is_some();
+    let kept = of_each_choice().filter(|_| told).map(|prompt| prompt.tokens.clone()).collect();
+    let requests: Vec<Request> =
+        prompts.iter().flat_map(|prompt| parameters.requests(&prompt.tokens, &state)).collect();
+    let running = state.submit(named(requests, name.as_deref())).await?;
+    let head = Head::new(&state, "cmpl", "text_completion", name);
     let text = state.worker.facts().text.clone();
-    let answer = Answer { state, head, text, choices, echoed };
+    let answer = Answer { state, head, text, choices, echoed, prompts: kept, wishes };
     let Some(mode) = stream else {
         return Ok(Json(answer.whole(&replies::wait(running).await?)).into_response());
     };
@@ -72,20 +98,30 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
 
 fn read(mut fields: Fields, state: &State) -> Result<Asked, ApiError> {
     check_model(&mut fields, state)?;
-    let mut parameters = Parameters::read(&mut fields, &state.worker.facts().generation, &["max_tokens"])?;
+    let facts = state.worker.facts();
+    let lengths = Lengths { names: &["max_tokens"], least: 0 };
+    let mut parameters = Parameters::read(&mut fields, facts, &facts.generation, lengths)?;
     let logprobs = fields.integer("logprobs", 0..=MOST_LOGPROBS)?;
     parameters.sampling.logprobs = logprobs.map(|count| count as usize);
     let echo = fields.flag("echo")?;
-    if echo && logprobs.is_some() {
-        let message = "echo with logprobs asks for log-probabilities of the prompt, which this server does not compute";
-        return Err(fields.complain("echo", message));
-    }
     let prompts = prompts::read(&mut fields, "prompt")?;
     let (prompts, _) = prompts.ok_or_else(|| fields.complain("prompt", "prompt is missing"))?;
     let special = fields.flag_or("add_special_tokens", true)?;
     let stream = StreamUsage::read(&mut fields)?;
+    let echo_logprobs = echo && logprobs.is_some();
+    if echo_logprobs && stream.is_some() {
+        return Err(fields.complain("echo", "echo with logprobs cannot be streamed; leave out stream"));
+    }
+    let wishes = Wishes {
+        echo_logprobs,
+        prompt_logprobs: prompt_logprobs::read(&mut fields, stream.is_some())?,
+        cache_details: fields.flag("return_cached_tokens_details")?,
+    };
+    let of_echo = parameters.sampling.logprobs.filter(|_| echo_logprobs);
+    parameters.sampling.prompt_logprobs = prompt_logprobs::asked([wishes.prompt_logprobs, of_echo]);
+    let name = fields.text("rid")?;
     fields.finish()?;
-    Ok(Asked { parameters, prompts, special, echo, stream })
+    Ok(Asked { parameters, prompts, special, echo, stream, wishes, name })
 }
 
 impl Answer {
@@ -93,15 +129,28 @@ impl Answer {
         let list = choices.iter().zip(&self.echoed).enumerate().map(|(index, (choice, echoed))| {
             let Choice { completion, tokens } = choice;
             let text = format!("{echoed}{}", completion.text);
-            let (logprobs, _) = logprobs(tokens, self.text.as_ref(), echoed.chars().count());
-            self.choice(index, &text, logprobs, completion.finish_reason.word().into())
+            let prompt = self.prompts.get(index).map_or(&[][..], Vec::as_slice);
+            let mut lists = Lists::new(self.text.as_ref(), 0);
+            if self.wishes.echo_logprobs {
+                lists.add_prompt(prompt, &completion.prompt_logprobs, tokens);
+            } else {
+                lists.offset = echoed.chars().count();
+            }
+            lists.add(tokens);
+            let mut object = self.choice(index, &text, lists.value(), completion.finish_reason.word().into());
+            if let Some(count) = self.wishes.prompt_logprobs {
+                let logprobs = &completion.prompt_logprobs;
+                object["prompt_logprobs"] = prompt_logprobs::list(prompt, logprobs, count, self.text.as_ref());
+            }
+            object
         });
         let mut object = self.head.object(list.collect());
         let completions = choices.iter().map(|choice| &choice.completion);
         object["usage"] = replies::usage(completions.clone(), self.choices);
-        if let Some(metrics) = replies::speculation(completions, &self.state) {
-            object["metrics"] = metrics;
+        if self.wishes.cache_details {
+            object["sglext"] = replies::cache_details(completions.clone());
         }
+        object["metrics"] = replies::speculation(completions, &self.state);
         object
     }
 
@@ -133,42 +182,84 @@ impl Chunks for TextChunks {
     }
 
     fn tokens(&mut self, index: usize, tokens: &[ProducedToken], text: &str) -> Option<Value> {
-        let (logprobs, offset) = logprobs(tokens, self.answer.text.as_ref(), self.offsets[index]);
-        self.offsets[index] = offset;
+        let mut lists = Lists::new(self.answer.text.as_ref(), self.offsets[index]);
+        lists.add(tokens);
+        self.offsets[index] = lists.offset;
+        let logprobs = lists.value();
         let chunk = self.chunk(index, tokens.len(), text, logprobs.clone(), Value::Null);
         // Text that is held back comes with a later token.
         (!text.is_empty() || !logprobs.is_null()).then_some(chunk)
     }
 
-    fn end(&mut self, index: usize, completion: &Completion) -> Value {
-        self.chunk(index, 0, "", Value::Null, completion.finish_reason.word().into())
+    fn end(&mut self, index: usize, completion: &Completion) -> Vec<Value> {
+        vec![self.chunk(index, 0, "", Value::Null, completion.finish_reason.word().into())]
     }
 
     fn last(&mut self, completions: &[Completion]) -> Option<Value> {
-        replies::last_chunk(&self.answer.head, self.mode, completions, self.answer.choices, &self.answer.state)
+        let Answer { head, choices, state, wishes, .. } = &self.answer;
+        let further = wishes.cache_details.then(|| replies::cache_details(completions.iter()));
+        replies::last_chunk(head, self.mode, completions, *choices, further, state)
     }
 }
 
-/// OpenAI's older shape, parallel lists; and where the text of the next token begins, if that of these begins at
-/// `offset`.
-fn logprobs(tokens: &[ProducedToken], text: Option<&Text>, mut offset: usize) -> (Value, usize) {
-    let name = |id: u32| text.map_or_else(|| format!("token_id:{id}"), |text| text.token(id).text);
-    let (mut names, mut values, mut tops, mut offsets) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for token in tokens {
-        let Some(logprobs) = &token.logprobs else { continue };
-        let written = name(token.id);
-        let mut top: Map<_, _> = logprobs.top.iter().map(|(id, value)| (name(*id), json!(value))).collect();
-        // The token itself is among them even if it is none of the best.
-        top.insert(written.clone(), json!(logprobs.logprob));
-        offsets.push(offset);
-        offset += written.chars().count();
-        names.push(written);
-        values.push(logprobs.logprob);
-        tops.push(top);
+/// OpenAI's older shape of log-probabilities: parallel lists.
+struct Lists<'a> {
+    text: Option<&'a Text>,
+    /// Where the text of the next token begins, in characters.
+    offset: usize,
+    names: Vec<String>,
+    values: Vec<Option<f32>>,
+    tops: Vec<Option<Map<String, Value>>>,
+    offsets: Vec<usize>,
+}
+
+impl<'a> Lists<'a> {
+    fn new(text: Option<&'a Text>, offset: usize) -> Self {
+        Self { text, offset, names: Vec::new(), values: Vec::new(), tops: Vec::new(), offsets: Vec::new() }
     }
-    if names.is_empty() {
-        return (Value::Null, offset);
+
+    /// Adds tokens of the output, as far as they have log-probabilities.
+    fn add(&mut self, tokens: &[ProducedToken]) {
+        for token in tokens {
+            if let Some(logprobs) = &token.logprobs {
+                self.push(token.id, Some((logprobs, logprobs.top.len())));
+            }
+        }
     }
-    let lists = json!({"tokens": names, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets});
-    (lists, offset)
+
+    /// Adds the tokens of a prompt. Its first one has no log-probability, and the others have as many alternatives as the
+    /// output's.
+    fn add_prompt(&mut self, prompt: &[u32], logprobs: &[TokenLogprobs], output: &[ProducedToken]) {
+        let count = output.iter().filter_map(|token| Some(token.logprobs.as_ref()?.top.len())).max();
+        let behind = std::iter::once(None).chain(logprobs.iter().map(Some));
+        for (id, one) in prompt.iter().zip(behind) {
+            self.push(*id, one.map(|one| (one, count.unwrap_or(one.top.len()))));
+        }
+    }
+
+    fn push(&mut self, id: u32, logprobs: Option<(&TokenLogprobs, usize)>) {
+        let name = |id: u32| self.text.map_or_else(|| format!("token_id:{id}"), |text| text.token(id).text);
+        let written = name(id);
+        let top = logprobs.map(|(one, count)| {
+            let best = one.top.iter().take(count);
+            let mut top: Map<_, _> = best.map(|(id, value)| (name(*id), json!(value))).collect();
+            // The token itself is among them even if it is none of the best.
+            top.insert(written.clone(), json!(one.logprob));
+            top
+        });
+        self.offsets.push(self.offset);
+        self.offset += written.chars().count();
+        self.names.push(written);
+        self.values.push(logprobs.map(|(one, _)| one.logprob));
+        self.tops.push(top);
+    }
+
+    fn value(self) -> Value {
+        if self.names.is_empty() {
+            return Value::Null;
+        }
+        json!({
+            "tokens": self.names, "token_logprobs": self.values, "top_logprobs": self.tops, "text_offset": self.offsets,
+        })
+    }
 }

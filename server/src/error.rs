@@ -153,11 +153,14 @@ impl ApiError {
         }
     }
 
-    /// What a choice that ended so has to say instead of an answer, if anything.
-    pub fn of_end(reason: &FinishReason) -> Option<Self> {
+    /// What a choice that ended so has to say instead of an answer, if anything. `stopping` says why one was cancelled: a
+    /// part of an answer must not look like all of it, unless somebody asked for its end.
+    pub fn of_end(reason: &FinishReason, stopping: bool) -> Option<Self> {
         match reason {
-            FinishReason::Cancelled => Some(Self::stopping()),
+            FinishReason::Cancelled if stopping => Some(Self::stopping()),
+            FinishReason::Cancelled => None,
             FinishReason::NotFinite(position) => Some(EngineError::NotFinite { position: *position }.into()),
+            FinishReason::Grammar(why) => Some(Self::failed(format!("the output cannot follow its grammar: {why}"))),
             FinishReason::StopToken(_) | FinishReason::StopString(_) | FinishReason::Length => None,
         }
     }
@@ -176,6 +179,11 @@ impl ApiError {
     pub fn stuck(seconds: u64) -> Self {
         let message = format!("the engine made no progress in {seconds} s");
         Self { status: StatusCode::SERVICE_UNAVAILABLE, ..Self::failed(message) }
+    }
+
+    /// What is wrong.
+    pub fn message(&self) -> &str {
+        &self.message
     }
 
     /// The object that goes over the wire.

@@ -33,6 +33,11 @@ impl Fields {
         Self { fields, place: String::new() }
     }
 
+    /// The fields of an object that is the value of a parameter.
+    pub fn within(name: &str, fields: Map<String, Value>) -> Self {
+        Self { fields, place: format!("{name}.") }
+    }
+
     /// Bytes that they take in memory, about.
     pub fn footprint(&self) -> usize {
         self.fields.iter().map(|(name, value)| name.len() + footprint(value)).sum()

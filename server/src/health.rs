@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use axum::{extract::State as Shared, http::StatusCode};
 use engine::{Request, SamplingParams, StopConditions};
 
-use super::{error::ApiError, replies, state::State};
+use super::{error::ApiError, replies, state::State, worker::Named};
 
 /// How long the engine may take to show a sign of life; SGLang's number.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -28,7 +28,7 @@ pub async fn generate(Shared(state): Shared<Arc<State>>) -> Result<StatusCode, A
             sampling: SamplingParams::default(),
             stop: StopConditions { max_new_tokens: Some(1), ..StopConditions::default() },
         };
-        match state.submit(vec![request]).await {
+        match state.submit(vec![Named { request, name: None }]).await {
             Ok(running) => replies::wait(running).await.map(|_| ()),
             // No room for it: others must show it.
             Err(_) if state.worker.is_alive() => std::future::pending().await,

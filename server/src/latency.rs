@@ -2,9 +2,11 @@
 
 use std::time::Instant;
 
-use engine::{Event, FinishReason};
+use engine::Event;
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::sync::mpsc::UnboundedSender;
+
+use super::worker::Delivery;
 
 /// Upper bounds of the buckets for whole answers and first tokens, in seconds.
 const SECONDS: [f64; 18] =
@@ -28,7 +30,8 @@ pub struct Latencies {
 
 /// Who gets a request's events, and when the last one came.
 pub struct Listener {
-    events: UnboundedSender<Event>,
+    events: UnboundedSender<Delivery>,
+    name: Option<String>,
     submitted: Instant,
     last_tokens: Option<Instant>,
 }
@@ -59,7 +62,7 @@ impl Latencies {
                 }
             }
             Event::Finished { completion, .. } => {
-                if !matches!(completion.finish_reason, FinishReason::Cancelled | FinishReason::NotFinite(_)) {
+                if completion.finish_reason.word() != "abort" {
                     self.queue.observe(completion.queued.as_secs_f64());
                     self.whole.observe(completion.elapsed.as_secs_f64());
                 }
@@ -70,8 +73,13 @@ impl Latencies {
 
 impl Listener {
     /// For a request that has just been submitted.
-    pub fn new(events: UnboundedSender<Event>) -> Self {
-        Self { events, submitted: Instant::now(), last_tokens: None }
+    pub fn new(events: UnboundedSender<Delivery>, name: Option<String>) -> Self {
+        Self { events, name, submitted: Instant::now(), last_tokens: None }
+    }
+
+    /// The client's name for it.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 
     /// Whether nobody listens any more.
@@ -79,8 +87,8 @@ impl Listener {
         self.events.is_closed()
     }
 
-    /// Sends an event.
-    pub fn send(&self, event: Event) {
+    /// Sends an event, or why there is none.
+    pub fn send(&self, event: Delivery) {
         // A reader that has gone is found before the next step.
         let _ = self.events.send(event);
     }

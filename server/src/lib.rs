@@ -8,10 +8,12 @@ mod access;
 mod chat;
 mod completions;
 mod connections;
+mod control;
 mod cors;
 mod error;
 mod fields;
 mod generate;
+mod grammar;
 mod health;
 mod info;
 mod lanes;
@@ -20,13 +22,17 @@ mod memory;
 mod metrics;
 mod neutral;
 mod parameters;
+mod prompt_logprobs;
 mod prompts;
 mod replies;
+mod responses;
 mod routes;
 mod shutdown;
 mod state;
 mod stream;
 mod throughput;
+mod tokenize;
+mod tools;
 mod worker;
 
 #[cfg(test)]
@@ -151,10 +157,12 @@ fn start(engine: Engine, options: ServeOptions) -> (Arc<State>, JoinHandle<Optio
 
 /// Defaults that the model asks for and that do not come true.
 fn warn_of_defaults(engine: &Engine) {
-    if let Some(penalty) = engine.generation_config().repetition_penalty.filter(|penalty| *penalty != 1.0) {
+    let penalty = engine.generation_config().repetition_penalty.filter(|penalty| *penalty != 1.0);
+    if let Some(penalty) = penalty.filter(|_| !engine.adjusts_logits()) {
         tracing::warn!(
-            "generation_config.json asks for repetition_penalty {penalty}, which this engine does not implement: \
-             answers are generated without it"
+            "generation_config.json asks for repetition_penalty {penalty}, which {} does not do yet: answers are \
+             generated without it",
+            engine.device().device
         );
     }
 }

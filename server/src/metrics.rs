@@ -100,6 +100,13 @@ fn counters(encoder: &mut DescriptorEncoder<'_>, now: &Statistics) -> fmt::Resul
     counter("spectune_request_rounds", "Rounds, counted for each request in them", now.request_rounds)?;
     counter("spectune_proposed_drafts", "Drafts that the target verified", now.proposed_drafts)?;
     counter("spectune_accepted_drafts", "Drafts that were accepted and kept", now.accepted_drafts())?;
+    counter("vllm:prompt_tokens", "As spectune_prompt_tokens", now.prompt_tokens)?;
+    counter("vllm:generation_tokens", "As spectune_generation_tokens", now.generated_tokens)?;
+    counter("vllm:prefix_cache_queries", "As spectune_prompt_tokens", now.prompt_tokens)?;
+    counter("vllm:prefix_cache_hits", "As spectune_cached_tokens", now.cached_tokens)?;
+    counter("vllm:spec_decode_num_drafts", "As spectune_request_rounds, of rounds with drafts", now.drafted_rounds)?;
+    counter("vllm:spec_decode_num_draft_tokens", "As spectune_proposed_drafts", now.proposed_drafts)?;
+    counter("vllm:spec_decode_num_accepted_tokens", "As spectune_accepted_drafts", now.accepted_drafts())?;
     counter("sglang:prompt_tokens", "As spectune_prompt_tokens", now.prompt_tokens)?;
     counter("sglang:cached_tokens", "As spectune_cached_tokens", now.cached_tokens)?;
     counter("sglang:generation_tokens", "As spectune_generation_tokens", now.generated_tokens)?;
@@ -120,7 +127,11 @@ fn by_position(encoder: &mut DescriptorEncoder<'_>, now: &Statistics) -> fmt::Re
     let help = "Request-rounds in which the draft at this position, counted from 1, was accepted and kept";
     let counts = now.accepted_by_position();
     let labels = (1..).map(|position: usize| [("position", position.to_string())]);
-    family(encoder, "spectune_accepted_drafts_at_position", help, labels.zip(counts))
+    family(encoder, "spectune_accepted_drafts_at_position", help, labels.zip(counts.clone()))?;
+    // vLLM counts positions from 0.
+    let labels = (0..).map(|position: usize| [("position", position.to_string())]);
+    let help = "As spectune_accepted_drafts_at_position, positions counted from 0";
+    family(encoder, "vllm:spec_decode_num_accepted_tokens_per_pos", help, labels.zip(counts))
 }
 
 fn outcomes(encoder: &mut DescriptorEncoder<'_>, now: &Statistics) -> fmt::Result {
@@ -139,6 +150,9 @@ fn gauges(encoder: &mut DescriptorEncoder<'_>, now: &Statistics, throughput: f64
     gauge("spectune_kv_pages_used", "Pages of the KV cache that are held", used as f64)?;
     gauge("spectune_kv_pages_cached", "Pages that nobody holds, kept for prompts to come", now.pages_cached as f64)?;
     gauge("spectune_kv_pages", "Pages of the KV cache", total as f64)?;
+    gauge("vllm:num_requests_running", "As spectune_requests_running", now.running as f64)?;
+    gauge("vllm:num_requests_waiting", "As spectune_requests_waiting", now.waiting as f64)?;
+    gauge("vllm:kv_cache_usage_perc", "Share of the KV cache that is held", ratio(used, total))?;
     gauge("sglang:num_running_reqs", "As spectune_requests_running", now.running as f64)?;
     gauge("sglang:num_queue_reqs", "As spectune_requests_waiting", now.waiting as f64)?;
     gauge("sglang:num_used_tokens", "Tokens that the held pages have room for", (used * page_size as u64) as f64)?;

@@ -31,7 +31,7 @@ enum Neutral {
 use Neutral::{ListOf, NoList, NoObject, NoText, Number, Object, Off, Switch, Text, Words};
 
 /// Parameters of OpenAI, SGLang and vLLM that are not read, each with its neutral values.
-const NEUTRAL: [(&str, &[Neutral]); 78] = [
+const NEUTRAL: [(&str, &[Neutral]); 57] = [
     ("allowed_token_ids", &[NoList]),
     ("audio", &[NoObject]),
     ("bad_words", &[NoList]),
@@ -43,50 +43,31 @@ const NEUTRAL: [(&str, &[Neutral]); 78] = [
     ("custom_params", &[NoObject]),
     ("documents", &[NoList]),
     ("ebnf", &[NoText]),
-    ("echo", &[Off]),
     ("extra_key", &[NoText]),
-    ("frequency_penalty", &[Number(0.0)]),
     ("function_call", &[Words(&["auto", "none"])]),
     ("functions", &[NoList]),
-    ("guided_choice", &[NoList]),
     ("guided_grammar", &[NoText]),
-    ("guided_json", &[NoText, NoObject]),
-    ("guided_regex", &[NoText]),
     ("image_data", &[NoList, NoText]),
     ("include", &[NoList]),
     ("include_reasoning", &[Switch]),
-    ("json_schema", &[NoText]),
     ("length_penalty", &[Number(1.0)]),
     ("log_metrics", &[Switch]),
-    ("logit_bias", &[NoObject]),
-    // Log-probabilities of the prompt are asked for from this token on: -1 asks for none.
-    ("logprob_start_len", &[Number(-1.0)]),
     ("lora_path", &[NoText]),
     ("metadata", &[Object]),
     ("mm_processor_kwargs", &[NoObject]),
-    ("min_new_tokens", &[Number(0.0)]),
-    ("min_tokens", &[Number(0.0)]),
     ("modalities", &[ListOf("text"), NoList]),
-    ("parallel_tool_calls", &[Switch]),
-    ("presence_penalty", &[Number(0.0)]),
     ("previous_response_id", &[NoText]),
     ("priority", &[Number(0.0)]),
     ("prompt_cache_key", &[Text]),
     ("prompt_cache_retention", &[Text]),
-    ("prompt_logprobs", &[]),
     ("reasoning", &[NoObject]),
     ("reasoning_effort", &[Words(&["none"])]),
-    ("regex", &[NoText]),
-    ("repetition_penalty", &[Number(1.0)]),
-    ("response_format", &[]),
     ("return_bytes", &[Off]),
-    ("return_cached_tokens_details", &[Off]),
     ("return_hidden_states", &[Off]),
     ("return_routed_experts", &[Off]),
     ("return_token_ids", &[Off]),
     ("return_tokens_as_token_ids", &[Off]),
     ("return_prompt_token_ids", &[Off]),
-    ("rid", &[NoText]),
     ("safety_identifier", &[Text]),
     ("separate_reasoning", &[Switch]),
     ("service_tier", &[Words(&["auto", "default"])]),
@@ -99,11 +80,8 @@ const NEUTRAL: [(&str, &[Neutral]); 78] = [
     ("stream_interval", &[Number(1.0)]),
     ("stream_reasoning", &[Switch]),
     ("structural_tag", &[NoText]),
-    ("structured_outputs", &[NoObject]),
     ("suffix", &[NoText]),
     ("token_ids_logprob", &[NoList]),
-    ("tool_choice", &[Words(&["auto", "none"])]),
-    ("tools", &[NoList]),
     ("truncate_prompt_tokens", &[]),
     ("truncation", &[Words(&["disabled"])]),
     ("typical_p", &[Number(1.0)]),
@@ -120,13 +98,7 @@ pub fn asks_for_nothing(name: &str, value: &Value) -> bool {
         return true;
     }
     let neutral = NEUTRAL.iter().find(|(known, _)| *known == name).map_or(&[][..], |(_, neutral)| neutral);
-    let text_format = name == "response_format" && is_text_format(value);
-    text_format || neutral.iter().any(|neutral| neutral.is(value))
-}
-
-/// `{"type": "text"}`.
-fn is_text_format(value: &Value) -> bool {
-    value.get("type").and_then(Value::as_str) == Some("text")
+    neutral.iter().any(|neutral| neutral.is(value))
 }
 
 impl Neutral {
@@ -161,14 +133,13 @@ mod tests {
             check(name, Value::Null, true);
             check(name, json!([[]]), false);
         }
-        check("tools", json!([]), true);
-        check("tools", json!(false), false);
-        check("response_format", json!({"type": "text"}), true);
-        check("response_format", json!(""), false);
-        check("regex", json!([]), false);
-        check("presence_penalty", json!(0), true);
-        check("presence_penalty", json!(0.1), false);
-        check("presence_penalty", json!(false), false);
+        check("functions", json!([]), true);
+        check("functions", json!(false), false);
+        check("ebnf", json!(""), true);
+        check("ebnf", json!([]), false);
+        check("length_penalty", json!(1), true);
+        check("length_penalty", json!(0.1), false);
+        check("length_penalty", json!(false), false);
         check("user", json!("me"), true);
         check("user", json!(false), false);
         check("store", json!(true), true);

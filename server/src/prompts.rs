@@ -34,7 +34,7 @@ pub struct Prompt {
 
 impl Written {
     /// Bytes that it takes.
-    fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
             Self::Tokens(tokens) => 4 * tokens.len(),

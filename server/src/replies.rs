@@ -87,10 +87,10 @@ impl UsageSoFar {
 }
 
 impl Head {
-    /// A head with a fresh id.
-    pub fn new(state: &State, prefix: &str, kind: &'static str) -> Self {
+    /// A head with the client's name for the request as id, or a fresh one.
+    pub fn new(state: &State, prefix: &str, kind: &'static str, name: Option<String>) -> Self {
         Self {
-            id: state.response_id(prefix),
+            id: name.unwrap_or_else(|| state.response_id(prefix)),
             kind,
             created: now(),
             model: state.model().to_owned(),
@@ -117,13 +117,18 @@ pub fn last_chunk(
     mode: StreamUsage,
     completions: &[Completion],
     choices: usize,
+    extension: Option<Value>,
     state: &State,
 ) -> Option<Value> {
-    let metrics = speculation(completions.iter(), state);
-    if !mode.at_the_end && metrics.is_none() {
+    // Not every client expects a chunk without choices that it has not asked for.
+    let metrics = (mode.at_the_end || state.options.request_metrics).then(|| speculation(completions.iter(), state));
+    if !mode.at_the_end && metrics.is_none() && extension.is_none() {
         return None;
     }
     let mut last = head.object(json!([]));
+    if let Some(extension) = extension {
+        last["sglext"] = extension;
+    }
     if mode.at_the_end {
         last["usage"] = usage(completions.iter(), choices);
     }
@@ -143,15 +148,12 @@ pub async fn wait(running: Vec<Running>) -> Result<Vec<Choice>, ApiError> {
         let mut all = Vec::new();
         let completion = loop {
             match one.events.recv().await {
-                Some(Event::Tokens { tokens, .. }) => all.extend(tokens),
-                Some(Event::Finished { completion, .. }) => break completion,
+                Some(Ok(Event::Tokens { tokens, .. })) => all.extend(tokens),
+                Some(Ok(Event::Finished { completion, .. })) => break completion,
+                Some(Err(error)) => return Err(error),
                 None => return Err(ApiError::cut_off()),
             }
         };
-        // A part of an answer must not look like all of it.
-        if let Some(error) = ApiError::of_end(&completion.finish_reason) {
-            return Err(error);
-        }
         choices.push(Choice { completion: *completion, tokens: all });
     }
     Ok(choices)
@@ -173,15 +175,18 @@ pub fn tokens(prompt: usize, output: usize) -> Value {
     json!({"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output})
 }
 
-/// vLLM's figures of speculation for one choice; null for several, as there. `None` where the server does not give them.
-pub fn speculation<'a>(mut completions: impl Iterator<Item = &'a Completion>, state: &State) -> Option<Value> {
-    if !state.options.request_metrics {
-        return None;
-    }
-    let (Some(one), None) = (completions.next(), completions.next()) else { return Some(Value::Null) };
+/// SGLang's `cached_tokens_details` of a prompt: there is no cache but the device's own.
+pub fn cache_details<'a>(mut completions: impl Iterator<Item = &'a Completion>) -> Value {
+    let cached = completions.next().map_or(0, |one| one.cached_tokens);
+    json!({"cached_tokens_details": {"device": cached, "host": 0}})
+}
+
+/// vLLM's figures of speculation for one choice; null for several, as there.
+pub fn speculation<'a>(mut completions: impl Iterator<Item = &'a Completion>, state: &State) -> Value {
+    let (Some(one), None) = (completions.next(), completions.next()) else { return Value::Null };
     let accepted = one.accepted_drafts();
     let largest = state.worker.facts().options.policy.shapes().map(|shape| shape.num_draft_tokens - 1).max();
-    Some(json!({"speculative_decoding": {
+    json!({"speculative_decoding": {
         // Drafts and bonus token of a round; the token of the prefill belongs to none.
         "mean_acceptance_length": (one.rounds > 0).then(|| 1.0 + accepted as f64 / one.rounds as f64),
         "draft_acceptance_rate": (one.proposed_drafts > 0).then(|| accepted as f64 / one.proposed_drafts as f64),
@@ -190,5 +195,5 @@ pub fn speculation<'a>(mut completions: impl Iterator<Item = &'a Completion>, st
         "num_accepted_draft_tokens": accepted,
         "num_draft_tokens": one.proposed_drafts,
         "num_spec_tokens": largest,
-    }}))
+    }})
 }

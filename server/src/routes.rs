@@ -13,10 +13,11 @@ use axum::{
 
 use super::{
     access::{self, JsonBody},
-    chat, completions, cors,
+    chat, completions, control, cors,
     error::ApiError,
-    generate, health, info, metrics,
+    generate, health, info, metrics, responses,
     state::State,
+    tokenize,
 };
 
 /// All pages. As in SGLang, health and metrics ask for no key: those who watch a server need not be able to use it.
@@ -27,7 +28,17 @@ pub fn router(state: Arc<State>) -> Router {
         .route("/v1/models", get(info::models))
         // A model's name may hold slashes.
         .route("/v1/models/{*id}", get(info::model))
+        .route("/v1/responses", post(openai_responses))
         .route("/generate", post(sglang_generate))
+        .route("/tokenize", post(tokenize::tokenize))
+        .route("/v1/tokenize", post(tokenize::tokenize))
+        .route("/detokenize", post(tokenize::detokenize))
+        .route("/v1/detokenize", post(tokenize::detokenize))
+        .route("/flush_cache", get(control::flush_cache).post(control::flush_cache))
+        .route("/reset_prefix_cache", post(control::flush_cache))
+        .route("/abort_request", post(control::abort_request))
+        .route("/pause_generation", post(control::pause_generation))
+        .route("/continue_generation", post(control::continue_generation))
         .route("/server_info", get(info::server_info))
         .route("/get_server_info", get(info::server_info))
         .route("/model_info", get(info::model_info))
@@ -61,6 +72,11 @@ async fn text_completions(Shared(state): Shared<Arc<State>>, body: JsonBody) -> 
 async fn sglang_generate(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Result<Response, ApiError> {
     let JsonBody(fields, _held) = body;
     generate::answer(state, fields).await
+}
+
+async fn openai_responses(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Result<Response, ApiError> {
+    let JsonBody(fields, _held) = body;
+    responses::answer(state, fields).await
 }
 
 async fn metrics_page(Shared(state): Shared<Arc<State>>, headers: HeaderMap) -> Result<Response, ApiError> {

@@ -39,7 +39,7 @@ pub async fn run(listener: TcpListener, state: Arc<State>, mut signals: Receiver
     };
     if let Some(reason) = cut {
         tracing::warn!("{reason}: requests that still ran were cut off");
-        state.worker.cancel_all();
+        state.worker.cut_off();
     }
     // A client that does not read its stream does not keep the process alive.
     match tokio::time::timeout(LAST_WORDS, serving).await {

@@ -9,15 +9,14 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use engine::Request;
-
 use super::{
     ServeOptions,
     error::ApiError,
+    grammar::Grammars,
     lanes::Lanes,
     memory::{Held, Memory},
     metrics::Metrics,
-    worker::{Running, Worker},
+    worker::{Named, Running, Worker},
 };
 
 /// Shared by all handlers.
@@ -32,6 +31,8 @@ pub struct State {
     pub memory: Memory,
     /// Where long work is done.
     pub lanes: Lanes,
+    /// Grammars of structured output.
+    pub grammars: Arc<Grammars>,
     /// When it started, in seconds since the Unix epoch.
     pub started: u64,
     stopping: AtomicBool,
@@ -42,10 +43,13 @@ pub struct State {
 impl State {
     /// For a worker that has started.
     pub fn new(worker: Worker, options: ServeOptions, metrics: Metrics) -> Self {
+        let facts = worker.facts();
+        let grammars = Grammars::new(facts.text.clone(), facts.capacity.vocab_size, facts.end_tokens.clone());
         Self {
             worker,
             memory: Memory::new(options.max_request_memory),
             lanes: Lanes::default(),
+            grammars: Arc::new(grammars),
             options,
             metrics,
             started: now(),
@@ -76,12 +80,12 @@ impl State {
     ///
     /// # Errors
     /// When others hold what would be needed.
-    pub fn hold(&self, requests: &[Request]) -> Result<Held, ApiError> {
+    fn hold(&self, requests: &[Named]) -> Result<Held, ApiError> {
         /// A request's own fields, its channel, its place in the scheduler.
         const REQUEST: usize = 4 << 10;
         /// A token of a prompt: itself, and at worst a page of its own with a key.
         const TOKEN: usize = 48;
-        let bytes = requests.iter().map(|request| REQUEST + TOKEN * request.input_ids.len()).sum();
+        let bytes = requests.iter().map(|named| REQUEST + TOKEN * named.request.input_ids.len()).sum();
         self.memory.hold(bytes)
     }
 
@@ -89,7 +93,7 @@ impl State {
     ///
     /// # Errors
     /// When there are too many, they would hold too much memory, one can never run, or the engine has failed or ended.
-    pub async fn submit(&self, requests: Vec<Request>) -> Result<Vec<Running>, ApiError> {
+    pub async fn submit(&self, requests: Vec<Named>) -> Result<Vec<Running>, ApiError> {
         let held = Arc::new(self.hold(&requests)?);
         let mut running = self.worker.submit(requests).await?;
         running.iter_mut().for_each(|one| one.held = Some(held.clone()));

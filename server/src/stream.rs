@@ -9,12 +9,15 @@ use serde_json::Value;
 use tokio::sync::mpsc::Sender;
 use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 
-use super::{error::ApiError, worker::Running};
+use super::{
+    error::ApiError,
+    worker::{Delivery, Running},
+};
 
 /// A client that takes nothing for so long has its request ended and its answer dropped.
-const LONGEST_STALL: Duration = Duration::from_secs(120);
+pub const LONGEST_STALL: Duration = Duration::from_secs(120);
 /// Events that lie ready for a connection. What is behind them waits with the engine's thread, which is never held up.
-const READY_EVENTS: usize = 8;
+pub const READY_EVENTS: usize = 8;
 
 /// How an API writes its events.
 pub trait Chunks: Send + 'static {
@@ -25,7 +28,7 @@ pub trait Chunks: Send + 'static {
     fn tokens(&mut self, index: usize, tokens: &[ProducedToken], text: &str) -> Option<Value>;
 
     /// The end of a choice.
-    fn end(&mut self, index: usize, completion: &Completion) -> Value;
+    fn end(&mut self, index: usize, completion: &Completion) -> Vec<Value>;
 
     /// What comes after all choices.
     fn last(&mut self, completions: &[Completion]) -> Option<Value>;
@@ -47,36 +50,29 @@ pub fn respond(running: Vec<Running>, chunks: impl Chunks) -> Response {
 }
 
 /// The connection is gone or stalled.
-struct Gone;
+pub struct Gone;
 
 async fn pump(running: Vec<Running>, mut chunks: impl Chunks, sender: &Sender<String>) -> Result<(), Gone> {
     let mut completions: Vec<Option<Completion>> = vec![None; running.len()];
     let mut events = merge(running);
     let mut begun = vec![false; completions.len()];
     while let Some((index, event)) = events.next().await {
-        let breaks = match &event {
-            Some(Event::Finished { completion, .. }) => ApiError::of_end(&completion.finish_reason).is_some(),
-            event => event.is_none(),
-        };
-        if !breaks
+        if event.is_ok()
             && !std::mem::replace(&mut begun[index], true)
             && let Some(value) = chunks.begin(index)
         {
             send(sender, &value).await?;
         }
-        let value = match event {
-            Some(Event::Tokens { tokens, text, .. }) => chunks.tokens(index, &tokens, &text),
-            Some(Event::Finished { completion, .. }) => match ApiError::of_end(&completion.finish_reason) {
-                Some(error) => Some(error.body()),
-                None => {
-                    let value = chunks.end(index, &completion);
-                    completions[index] = Some(*completion);
-                    Some(value)
-                }
-            },
-            None => Some(ApiError::cut_off().body()),
+        let values = match event {
+            Ok(Event::Tokens { tokens, text, .. }) => Vec::from_iter(chunks.tokens(index, &tokens, &text)),
+            Ok(Event::Finished { completion, .. }) => {
+                let values = chunks.end(index, &completion);
+                completions[index] = Some(*completion);
+                values
+            }
+            Err(error) => vec![error.body()],
         };
-        if let Some(value) = value {
+        for value in values {
             send(sender, &value).await?;
         }
     }
@@ -97,14 +93,15 @@ async fn send_text(sender: &Sender<String>, text: String) -> Result<(), Gone> {
     sender.send_timeout(text, LONGEST_STALL).await.map_err(|_| Gone)
 }
 
-/// The events of all choices as they come, each choice ending with its completion, or with `None` if the engine fails.
-fn merge(running: Vec<Running>) -> impl Stream<Item = (usize, Option<Event>)> + Send + Unpin {
+/// The events of all choices as they come, each choice ending with its completion or with an error.
+fn merge(running: Vec<Running>) -> impl Stream<Item = (usize, Delivery)> + Send + Unpin {
     let one = |(index, running): (usize, Running)| {
         let Running { events, held } = running;
-        let events = UnboundedReceiverStream::new(events).map(Some).chain(stream::iter([None]));
+        let failed = stream::once(std::future::ready(Err(ApiError::cut_off())));
+        let events = UnboundedReceiverStream::new(events).chain(failed);
         // After the completion nothing follows; a stream that ends without one has failed.
         let events = events.scan(false, |done, event| {
-            let last = matches!(event, Some(Event::Finished { .. }) | None);
+            let last = matches!(event, Ok(Event::Finished { .. }) | Err(_));
             let over = std::mem::replace(done, *done || last);
             std::future::ready((!over).then_some(event))
         });
@@ -137,8 +134,8 @@ mod tests {
             Some(json!(format!("{} of {index}", tokens.len())))
         }
 
-        fn end(&mut self, index: usize, _: &Completion) -> Value {
-            json!(format!("end {index}"))
+        fn end(&mut self, index: usize, _: &Completion) -> Vec<Value> {
+            vec![json!(format!("end {index}"))]
         }
 
         fn last(&mut self, _: &[Completion]) -> Option<Value> {
@@ -155,7 +152,7 @@ mod tests {
         tokio::task::yield_now().await;
         assert!(sent.try_recv().is_err());
         let tokens = vec![ProducedToken { id: 1, logprobs: None }];
-        engine.send(Event::Tokens { request: RequestId(1), tokens, text: "a".into() }).expect("it listens");
+        engine.send(Ok(Event::Tokens { request: RequestId(1), tokens, text: "a".into() })).expect("it listens");
         assert_eq!(sent.recv().await.as_deref(), Some("\"begin 0\""));
         assert_eq!(sent.recv().await.as_deref(), Some("\"1 of 0\""));
         drop(engine);

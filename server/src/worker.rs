@@ -63,6 +63,10 @@ pub struct Facts {
     pub text: Option<Text>,
     /// How the model wants to be sampled.
     pub generation: GenerationConfig,
+    /// Whether logits can be changed before a token is chosen, and log-probabilities of prompts be told.
+    pub adjusts_logits: bool,
+    /// Tokens that end an output unless a request ignores them.
+    pub end_tokens: Vec<u32>,
 }
 
 /// A request that runs; dropping it cancels the request.
@@ -70,15 +74,50 @@ pub struct Facts {
 /// The engine never waits for a reader: what is not read waits here, at most the output that the request may have, and
 /// no longer than `stream` has patience with a connection.
 pub struct Running {
-    /// Tokens as they come, the completion last. It ends without one when the engine fails.
-    pub events: UnboundedReceiver<Event>,
+    /// Tokens as they come, the completion last, or why there is none. It ends without either when the engine fails.
+    pub events: UnboundedReceiver<Delivery>,
     /// The memory that it is accounted for with.
     pub held: Option<Arc<Held>>,
 }
 
+/// What a client gets of its request.
+pub type Delivery = Result<Event, ApiError>;
+
+/// A request and the name under which it can be aborted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Named {
+    /// The request.
+    pub request: Request,
+    /// Its client's name for it.
+    pub name: Option<String>,
+}
+
+/// Which requests to abort.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Abort {
+    /// All.
+    All,
+    /// Those whose names begin so, as in SGLang: the choices of a request have names that begin with its own.
+    Named(String),
+}
+
+/// How generation pauses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// Running and waiting requests end where they are.
+    Abort,
+    /// They wait, and go on when generation does.
+    InPlace,
+}
+
 enum Command {
-    Submit(Vec<Request>, oneshot::Sender<Result<Vec<Running>, ApiError>>),
-    CancelAll,
+    Submit(Vec<Named>, oneshot::Sender<Result<Vec<Running>, ApiError>>),
+    Abort(Abort),
+    Flush(oneshot::Sender<Result<(), ApiError>>),
+    Pause(Pause, oneshot::Sender<()>),
+    Continue(oneshot::Sender<()>),
+    /// The server ends: requests that still run are cut off.
+    CutOff,
     Stop,
 }
 
@@ -95,6 +134,8 @@ impl Worker {
             max_running_requests: engine.max_running_requests(),
             text: engine.text().cloned(),
             generation: engine.generation_config().clone(),
+            adjusts_logits: engine.adjusts_logits(),
+            end_tokens: engine.end_tokens().to_vec(),
         };
         let (holder, alive) = watch::channel(());
         let published = Published { statistics: engine.statistics().clone(), throughput: 0.0 };
@@ -103,7 +144,19 @@ impl Worker {
         let thread = std::thread::spawn(move || {
             let _holder = holder;
             let throughput = Throughput::default();
-            Loop { engine, most_requests, latencies, published, throughput, listeners: HashMap::new() }.run(&received)
+            let listeners = HashMap::new();
+            let one = Loop {
+                engine,
+                most_requests,
+                latencies,
+                published,
+                throughput,
+                listeners,
+                paused: false,
+                ending: false,
+                cut_off: false,
+            };
+            one.run(&received)
         });
         (worker, thread)
     }
@@ -112,17 +165,51 @@ impl Worker {
     ///
     /// # Errors
     /// When there are too many, one can never run, or the engine has failed or ended.
-    pub async fn submit(&self, requests: Vec<Request>) -> Result<Vec<Running>, ApiError> {
-        let (reply, answer) = oneshot::channel();
-        let gone = || ApiError::failed("the engine has stopped");
-        self.commands.send(Command::Submit(requests, reply)).map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())?
+    pub async fn submit(&self, requests: Vec<Named>) -> Result<Vec<Running>, ApiError> {
+        self.ask(|reply| Command::Submit(requests, reply)).await?
     }
 
-    /// Ends all requests.
-    pub fn cancel_all(&self) {
+    /// Ends requests where they are: their clients get what they have so far.
+    pub fn abort(&self, which: Abort) {
         // A thread that has ended has none.
-        let _ = self.commands.send(Command::CancelAll);
+        let _ = self.commands.send(Command::Abort(which));
+    }
+
+    /// Forgets what the KV cache holds of requests that have ended.
+    ///
+    /// # Errors
+    /// When a request runs or waits, or the engine has failed or ended.
+    pub async fn flush(&self) -> Result<(), ApiError> {
+        self.ask(Command::Flush).await?
+    }
+
+    /// Runs no step from now on, until generation goes on.
+    ///
+    /// # Errors
+    /// When the engine has failed or ended.
+    pub async fn pause(&self, how: Pause) -> Result<(), ApiError> {
+        self.ask(|reply| Command::Pause(how, reply)).await
+    }
+
+    /// Goes on after a pause.
+    ///
+    /// # Errors
+    /// When the engine has failed or ended.
+    pub async fn go_on(&self) -> Result<(), ApiError> {
+        self.ask(Command::Continue).await
+    }
+
+    /// Ends all requests because the server ends.
+    pub fn cut_off(&self) {
+        // A thread that has ended has none.
+        let _ = self.commands.send(Command::CutOff);
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, ApiError> {
+        let (reply, answer) = oneshot::channel();
+        let gone = || ApiError::failed("the engine has stopped");
+        self.commands.send(command(reply)).map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())
     }
 
     /// Ends the thread.
@@ -166,29 +253,32 @@ struct Loop {
     published: Arc<Mutex<Published>>,
     throughput: Throughput,
     listeners: HashMap<RequestId, Listener>,
+    /// Whether no step is run.
+    paused: bool,
+    /// Whether one is all the same, in which requests end that the pause has aborted.
+    ending: bool,
+    /// Whether requests that are cancelled are so because the server ends.
+    cut_off: bool,
 }
 
 impl Loop {
     fn run(mut self, commands: &Receiver<Command>) -> Option<String> {
         loop {
             // With nothing to do it waits for a command; else it takes those that are there.
-            let mut next = if self.engine.is_idle() { Some(commands.recv().ok()?) } else { None };
+            let nothing_to_do = self.engine.is_idle() || (self.paused && !self.ending);
+            let mut next = if nothing_to_do { Some(commands.recv().ok()?) } else { None };
             loop {
                 match next.take().map_or_else(|| commands.try_recv(), Ok) {
-                    Ok(Command::Submit(requests, reply)) => {
-                        let submitted = self.submit(requests);
-                        // Before the answer, so that whoever gets it sees the requests counted.
-                        self.publish();
-                        // A client that has gone is noticed before the next step.
-                        let _ = reply.send(submitted);
-                    }
-                    Ok(Command::CancelAll) => self.listeners.keys().for_each(|id| self.engine.cancel(*id)),
                     Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return None,
+                    Ok(command) => self.obey(command),
                     Err(TryRecvError::Empty) => break,
                 }
             }
             let gone = self.listeners.iter().filter(|(_, listener)| listener.is_gone()).map(|(id, _)| *id);
             gone.for_each(|id| self.engine.cancel(id));
+            if self.paused && !std::mem::take(&mut self.ending) {
+                continue;
+            }
             match self.engine.step_each() {
                 Ok(events) => events.into_iter().for_each(|event| self.deliver(event)),
                 // Dropping the listeners tells every client.
@@ -198,7 +288,53 @@ impl Loop {
         }
     }
 
-    fn submit(&mut self, requests: Vec<Request>) -> Result<Vec<Running>, ApiError> {
+    fn obey(&mut self, command: Command) {
+        // Those who asked may have left.
+        match command {
+            Command::Submit(requests, reply) => {
+                let submitted = self.submit(requests);
+                // Before the answer, so that whoever gets it sees the requests counted.
+                self.publish();
+                let _ = reply.send(submitted);
+            }
+            Command::Abort(which) => self.abort(&which),
+            Command::Flush(reply) => {
+                let flushed = self.engine.flush_cache().map_err(|error| ApiError::invalid(error.to_string()));
+                self.publish();
+                let _ = reply.send(flushed);
+            }
+            Command::Pause(how, reply) => {
+                if how == Pause::Abort {
+                    self.abort(&Abort::All);
+                    self.ending = true;
+                }
+                self.paused = true;
+                let _ = reply.send(());
+            }
+            Command::Continue(reply) => {
+                self.paused = false;
+                let _ = reply.send(());
+            }
+            Command::CutOff => {
+                self.cut_off = true;
+                self.paused = false;
+                self.abort(&Abort::All);
+            }
+            // The loop has ended by then.
+            Command::Stop => {}
+        }
+    }
+
+    fn abort(&mut self, which: &Abort) {
+        let is_meant = |listener: &Listener| match which {
+            Abort::All => true,
+            Abort::Named(name) => listener.name().is_some_and(|own| own.starts_with(name)),
+        };
+        let meant = self.listeners.iter().filter(|(_, listener)| is_meant(listener)).map(|(id, _)| *id);
+        meant.for_each(|id| self.engine.cancel(id));
+    }
+
+    fn submit(&mut self, requests: Vec<Named>) -> Result<Vec<Running>, ApiError> {
         let most = self.most_requests;
         if requests.len() > most {
             let count = requests.len();
@@ -208,19 +344,19 @@ impl Loop {
             return Err(ApiError::busy(most));
         }
         let mut ids = Vec::new();
-        for request in requests {
+        for Named { request, name } in requests {
             match self.engine.submit(request) {
-                Ok(id) => ids.push(id),
+                Ok(id) => ids.push((id, name)),
                 Err(error) => {
                     // Their ends find no listener.
-                    ids.into_iter().for_each(|id| self.engine.cancel(id));
+                    ids.into_iter().for_each(|(id, _)| self.engine.cancel(id));
                     return Err(error.into());
                 }
             }
         }
-        let listen = |id| {
+        let listen = |(id, name)| {
             let (sender, events) = unbounded_channel();
-            self.listeners.insert(id, Listener::new(sender));
+            self.listeners.insert(id, Listener::new(sender, name));
             Running { events, held: None }
         };
         Ok(ids.into_iter().map(listen).collect())
@@ -233,7 +369,11 @@ impl Loop {
         };
         if let Some(listener) = self.listeners.get_mut(&id) {
             self.latencies.observe(listener, &event);
-            listener.send(event);
+            let failure = match &event {
+                Event::Finished { completion, .. } => ApiError::of_end(&completion.finish_reason, self.cut_off),
+                Event::Tokens { .. } => None,
+            };
+            listener.send(failure.map_or(Ok(event), Err));
         }
         if last {
             self.listeners.remove(&id);
@@ -267,6 +407,9 @@ mod tests {
             published: Arc::default(),
             throughput: Throughput::default(),
             listeners: HashMap::new(),
+            paused: false,
+            ending: false,
+            cut_off: false,
         };
         let request = |token: u32| Request {
             input_ids: vec![token],
@@ -274,7 +417,8 @@ mod tests {
             stop: StopConditions { max_new_tokens: Some(1), ..StopConditions::default() },
         };
         let mut check = |tokens: &[u32], expected: Result<(), StatusCode>| {
-            let submitted = one.submit(tokens.iter().map(|token| request(*token)).collect());
+            let named = |token: &u32| Named { request: request(*token), name: None };
+            let submitted = one.submit(tokens.iter().map(named).collect());
             let found = submitted.map_err(|error| error.into_response().status());
             assert_eq!(found.as_ref().map(|_| ()).map_err(|status| *status), expected, "{tokens:?}");
             found.ok()

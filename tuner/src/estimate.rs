@@ -84,7 +84,7 @@ impl Estimate {
                 batch_size,
                 from_batch,
                 tokens_per_s_per_user: pace.map(|pace| pace.tokens_per_s_per_user),
-                trial_seconds: pace.map(|pace| trial_seconds(pace, workload, batch_size, workload.arrivals(load))),
+                trial_seconds: pace.map(|pace| trial_seconds(pace, workload, batch_size, workload.arrivals(load, 0))),
                 trials: trials.iter().filter(|trial| trial.load == load).count(),
             });
         }
@@ -242,8 +242,8 @@ mod tests {
     fn a_slower_rate_comes_later() {
         let workload = workload(20, 0);
         let last =
-            |rate| workload.arrivals(Load::RequestRate(Real(rate))).and_then(|arrivals| arrivals.last().copied());
+            |rate| workload.arrivals(Load::RequestRate(Real(rate)), 0).and_then(|arrivals| arrivals.last().copied());
         assert!(last(1.0) > last(2.0));
-        assert_eq!((workload.arrivals(Load::Recorded), workload.arrivals(Load::BatchSize(4))), (None, None));
+        assert_eq!((workload.arrivals(Load::Recorded, 0), workload.arrivals(Load::BatchSize(4), 0)), (None, None));
     }
 }

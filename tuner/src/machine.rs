@@ -1,6 +1,9 @@
 //! What the machine did while a trial ran, as far as the operating system and the GPU's driver tell. What they do not tell is
 //! missing.
 
+use std::{fs, thread, time::Duration};
+
+use engine::backend::GpuState;
 use serde::{Deserialize, Serialize};
 
 use crate::record::Mark;
@@ -68,10 +71,154 @@ pub struct Gpu {
     pub other_processes: Option<u32>,
 }
 
+/// What the counters said when a trial began.
+#[derive(Debug)]
+pub struct Watch {
+    counters: Counters,
+    gpu: Option<GpuState>,
+}
+
+impl Watch {
+    /// Reads the counters before a trial.
+    pub fn begin(gpu: Option<GpuState>) -> Self {
+        Self { counters: Counters::now(), gpu }
+    }
+
+    /// Reads them again behind it.
+    pub fn end(self, gpu: Option<GpuState>) -> Machine {
+        let machine = self.counters.until(&Counters::now());
+        Machine { gpu: gpu.map(|now| Gpu::of(self.gpu.as_ref(), now)), ..machine }
+    }
+}
+
+/// What Linux counts; elsewhere nothing is there to be read.
+#[derive(Clone, Debug, Default)]
+struct Counters {
+    load_average: Option<f64>,
+    /// Of all processors, in ticks.
+    processors: Option<Ticks>,
+    /// Ticks that this process had.
+    own_ticks: Option<u64>,
+    involuntary_switches: Option<u64>,
+    /// In nanoseconds, all threads together.
+    run_queue_wait: Option<u64>,
+}
+
+/// Ticks of all processors together since the system started.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Ticks {
+    total: u64,
+    idle: u64,
+    stolen: u64,
+}
+
+impl Counters {
+    fn now() -> Self {
+        let text = |path: &str| fs::read_to_string(path).ok();
+        let (involuntary_switches, run_queue_wait) = threads();
+        Self {
+            load_average: text("/proc/loadavg").and_then(|text| text.split(' ').next()?.parse().ok()),
+            processors: text("/proc/stat").and_then(|text| Ticks::read(&text)),
+            own_ticks: text("/proc/self/stat").and_then(|text| own_ticks(&text)),
+            involuntary_switches,
+            run_queue_wait,
+        }
+    }
+
+    fn until(&self, now: &Self) -> Machine {
+        let ticks =
+            self.processors.zip(now.processors).map(|(before, now)| now.since(before)).filter(|ticks| ticks.total > 0);
+        let share = |ticks: Ticks, part: u64| part as f64 / ticks.total as f64;
+        let own = self.own_ticks.zip(now.own_ticks).map(|(before, now)| now.saturating_sub(before));
+        Machine {
+            load_average: now.load_average,
+            processors: thread::available_parallelism().ok().map(usize::from),
+            stolen: ticks.map(|ticks| share(ticks, ticks.stolen)),
+            busy_elsewhere: ticks
+                .zip(own)
+                .map(|(ticks, own)| share(ticks, ticks.total.saturating_sub(ticks.idle + ticks.stolen + own))),
+            // A thread that ended meanwhile takes its counts along.
+            involuntary_switches: difference(self.involuntary_switches, now.involuntary_switches),
+            run_queue_wait_s: difference(self.run_queue_wait, now.run_queue_wait).map(|wait| wait as f64 / 1e9),
+            gpu: None,
+        }
+    }
+}
+
+fn difference(before: Option<u64>, now: Option<u64>) -> Option<u64> {
+    before.zip(now).map(|(before, now)| now.saturating_sub(before))
+}
+
+impl Ticks {
+    /// From `/proc/stat`: `cpu user nice system idle iowait irq softirq steal guest guest_nice`, of which the guests' are in
+    /// the first two already.
+    fn read(text: &str) -> Option<Self> {
+        let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+        let ticks: Vec<u64> = line.split_ascii_whitespace().take(8).map(str::parse).collect::<Result<_, _>>().ok()?;
+        let at = |place: usize| ticks.get(place).copied().unwrap_or_default();
+        Some(Self { total: ticks.iter().sum(), idle: at(3) + at(4), stolen: at(7) })
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            total: self.total.saturating_sub(before.total),
+            idle: self.idle.saturating_sub(before.idle),
+            stolen: self.stolen.saturating_sub(before.stolen),
+        }
+    }
+}
+
+/// Ticks of this process in `/proc/self/stat`: its user and system time, fields 14 and 15. The name, field 2, may hold anything.
+fn own_ticks(text: &str) -> Option<u64> {
+    let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    let mut next = || fields.next()?.parse::<u64>().ok();
+    Some(next()? + next()?)
+}
+
+/// Involuntary switches, and nanoseconds of waiting for a processor, of all threads of this process.
+fn threads() -> (Option<u64>, Option<u64>) {
+    let threads = || fs::read_dir("/proc/self/task").into_iter().flatten().flatten().map(|entry| entry.path());
+    let sum = |of: &dyn Fn(&std::path::Path) -> Option<u64>| {
+        let all: Vec<u64> = threads().filter_map(|path| of(&path)).collect();
+        (!all.is_empty()).then(|| all.iter().sum())
+    };
+    let switches = |path: &std::path::Path| switches(&fs::read_to_string(path.join("status")).ok()?);
+    let wait = |path: &std::path::Path| waited(&fs::read_to_string(path.join("schedstat")).ok()?);
+    (sum(&switches), sum(&wait))
+}
+
+fn switches(status: &str) -> Option<u64> {
+    status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))?.trim().parse().ok()
+}
+
+/// `schedstat`: nanoseconds on a processor, nanoseconds of waiting for one, turns.
+fn waited(schedstat: &str) -> Option<u64> {
+    schedstat.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+impl Gpu {
+    fn of(before: Option<&GpuState>, now: GpuState) -> Self {
+        let seconds = |of: fn(&GpuState) -> Option<Duration>| {
+            let before = before.and_then(of);
+            Some(of(&now)?.saturating_sub(before?).as_secs_f64())
+        };
+        Self {
+            power_throttled_s: seconds(|state| state.power_throttled),
+            thermal_throttled_s: seconds(|state| state.thermal_throttled),
+            clock_mhz: now.clock_mhz,
+            memory_clock_mhz: now.memory_clock_mhz,
+            power_w: now.power_w,
+            power_limit_w: now.power_limit_w,
+            temperature_c: now.temperature_c,
+            throttle_reasons: now.throttle_reasons.iter().map(ToString::to_string).collect(),
+            other_processes: now.other_processes,
+        }
+    }
+}
+
 /// The name of this host, as its users know it; empty where the system has none.
 pub fn host() -> String {
-    let name =
-        std::fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| std::fs::read_to_string("/etc/hostname"));
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| fs::read_to_string("/etc/hostname"));
     let name = name.ok().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
     name.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default()
 }
@@ -94,5 +241,54 @@ impl Machine {
             marks.extend(others.map(|processes| Mark::SharedGpu { processes }));
         }
         marks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_linux_counts_is_read() {
+        let stat = "cpu  100 1 50 700 20 3 4 30 9 0\ncpu0 1 1 1 1\nintr 5\n";
+        assert_eq!(Ticks::read(stat), Some(Ticks { total: 908, idle: 720, stolen: 30 }));
+        assert_eq!(Ticks::read("cpu x"), None);
+        let own = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 31 11 0 0";
+        assert_eq!(own_ticks(own), Some(42));
+        assert_eq!(switches("Name:\ta\nnonvoluntary_ctxt_switches:\t17\n"), Some(17));
+        assert_eq!((waited("5 8 2"), waited("")), (Some(8), None));
+    }
+
+    #[test]
+    fn shares_are_those_of_the_time_between() {
+        let ticks = |total, idle, stolen| Some(Ticks { total, idle, stolen });
+        let before = Counters { processors: ticks(1000, 500, 0), own_ticks: Some(10), ..Counters::default() };
+        let now = Counters { processors: ticks(1200, 550, 20), own_ticks: Some(110), ..Counters::default() };
+        let machine = before.until(&now);
+        assert_eq!((machine.stolen, machine.busy_elsewhere), (Some(0.1), Some(0.15)));
+        assert_eq!(machine.involuntary_switches, None);
+    }
+
+    #[test]
+    fn only_what_matters_is_a_mark() {
+        let quiet = Machine {
+            stolen: Some(0.01),
+            run_queue_wait_s: Some(0.04),
+            busy_elsewhere: Some(0.3),
+            load_average: Some(3.0),
+            processors: Some(8),
+            ..Machine::default()
+        };
+        assert_eq!(quiet.marks(1.0), []);
+        let full = Machine { load_average: Some(9.0), run_queue_wait_s: Some(0.5), ..quiet };
+        assert_eq!(full.marks(1.0), [Mark::WaitedForProcessor { share: 0.5 }, Mark::BusyElsewhere { share: 0.3 }]);
+        let gpu = Gpu {
+            thermal_throttled_s: Some(0.4),
+            power_throttled_s: Some(0.9),
+            other_processes: Some(2),
+            ..Gpu::default()
+        };
+        let hot = Machine { gpu: Some(gpu), ..Machine::default() };
+        assert_eq!(hot.marks(1.0), [Mark::Throttled { share: 0.4 }, Mark::SharedGpu { processes: 2 }]);
     }
 }

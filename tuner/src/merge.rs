@@ -8,7 +8,7 @@ pub mod plan;
 mod tuned;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
 };
 
@@ -17,7 +17,7 @@ use crate::{
     guidance::texts,
     guide,
     journal::{self, Contents, Header},
-    record::{Outcome, Record},
+    record::{Origin, Outcome, Record},
     selection::{LoadRanking, rank},
     strategy::Shard,
     whole_file,
@@ -26,9 +26,11 @@ use crate::{
 /// What a merge did.
 #[derive(Clone, Debug)]
 pub struct MergeSummary {
-    /// Trials of the merged journal.
+    /// Trials of the merged journal, each counted once.
     pub trials: usize,
-    /// Records that were left out because another one of the same trial is kept: baselines run in every shard.
+    /// Further measurements of them by other journals, which count as repeats: baselines run in every shard.
+    pub pooled: usize,
+    /// Records that were left out because the same one is kept, or one that was measured where this one failed.
     pub repeated: usize,
     /// Trials of the whole plan; at least so many where shards are missing.
     pub planned: usize,
@@ -51,8 +53,8 @@ struct Source {
 /// Merges the journals of folders into one in `out`. What `out` holds of the same sweep already is merged too, so that
 /// nothing there is lost.
 ///
-/// Of several records of one trial the measured goes before the failed, and then the first that was finished is kept. The
-/// records come in the order in which they were finished. `tuned.toml` is made anew, `guide.json` copied from the first
+/// What several journals measured of one trial is all kept: each shape is compared with the baselines of its own journal. A trial
+/// that failed in one and was measured in another counts as measured. The records come in the order in which they were finished. `tuned.toml` is made anew, `guide.json` copied from the first
 /// folder that has one, and `texts.jsonl` if it is the same in all that have one. `states.bin` stays where it is: it is
 /// large, and made again where it is missed.
 ///
@@ -73,12 +75,18 @@ pub fn run(folders: &[PathBuf], out: &Path) -> Result<MergeSummary, TunerError> 
         return Err(TunerError::Configuration("no folder to merge".into()));
     };
     let (records, repeated) = union(&sources);
+    let trials = records.iter().map(|record| record.id.as_str()).collect::<BTreeSet<_>>().len();
     let headers: Vec<&Header> = sources.iter().map(|source| &source.contents.header).collect();
     let planned = match plan::whole(&headers) {
         0 => 0,
-        whole => whole.max(records.len()),
+        whole => whole.max(trials),
     };
-    let header = Header { shard: None, planned, ..first.clone() };
+    let names = sources.iter().map(|source| source.contents.header.journal.as_str()).collect::<BTreeSet<_>>();
+    // A function of what is merged, so that merging again makes the same journal.
+    let own = records.iter().map(|record| record.origin.journal.as_str()).collect::<BTreeSet<_>>();
+    let journal =
+        if own.len() > 1 { merged_name(&own) } else { names.first().map_or(String::new(), |name| (*name).to_owned()) };
+    let header = Header { journal, shard: None, planned, ..first.clone() };
     journal::replace(out, &header, &records)?;
 
     let mut notes: Vec<String> = sources.iter().filter_map(damage).collect();
@@ -87,7 +95,13 @@ pub fn run(folders: &[PathBuf], out: &Path) -> Result<MergeSummary, TunerError> 
     let ranking = rank(&records, header.file.objective.metric);
     let tuned = tuned::write(&sources, &header, &ranking, out, &mut notes)?;
     let missing = plan::missing(&headers);
-    Ok(MergeSummary { trials: records.len(), repeated, planned, missing, ranking, tuned, notes })
+    Ok(MergeSummary { trials, pooled: records.len() - trials, repeated, planned, missing, ranking, tuned, notes })
+}
+
+/// The name of a journal that holds those of several: what is measured on is none of theirs.
+fn merged_name(names: &BTreeSet<&str>) -> String {
+    let all = names.iter().copied().collect::<Vec<_>>().join(" ");
+    blake3::hash(all.as_bytes()).to_hex()[..12].to_owned()
 }
 
 fn read(folder: &Path) -> Result<Source, TunerError> {
@@ -148,32 +162,40 @@ fn rank_of(header: &Header) -> (Option<(usize, usize)>, String) {
     (shard, serde_json::to_string(header).unwrap_or_default())
 }
 
-/// Every trial once, in the order of time, and how many records are left out.
+/// The records that are kept, in the order of time, and how many are left out.
 fn union(sources: &[Source]) -> (Vec<Record>, usize) {
-    let mut kept: BTreeMap<&str, &Record> = BTreeMap::new();
-    let mut repeated = 0;
-    for record in sources.iter().flat_map(|source| &source.contents.records) {
-        match kept.get_mut(record.id.as_str()) {
-            None => {
-                kept.insert(&record.id, record);
-            }
-            Some(other) => {
-                repeated += 1;
-                if goes_before(record, other) {
-                    *other = record;
-                }
-            }
+    let all: Vec<&Record> = sources.iter().flat_map(|source| &source.contents.records).collect();
+    let mut records: Vec<Record> = pooled(&all).into_iter().map(|at| all[at].clone()).collect();
+    records.sort_by(|a, b| (a.finished_at, &a.id, &a.origin).cmp(&(b.finished_at, &b.id, &b.origin)));
+    let left_out = all.len() - records.len();
+    (records, left_out)
+}
+
+/// Which of some records count: of what one journal measured each trial once, and what another journal measured of the same
+/// trial too, since that is a repeat of its own. A trial that failed counts only where it was never measured.
+pub fn pooled(records: &[&Record]) -> Vec<usize> {
+    let mut kept: BTreeMap<(&str, &Origin), usize> = BTreeMap::new();
+    for (at, record) in records.iter().enumerate() {
+        let slot = kept.entry((&record.id, &record.origin)).or_insert(at);
+        if goes_before(record, records[*slot]) {
+            *slot = at;
         }
     }
-    let mut records: Vec<Record> = kept.into_values().cloned().collect();
-    // Stable: trials of one second stay in the order of their ids.
-    records.sort_by_key(|record| record.finished_at);
-    (records, repeated)
+    let measured: BTreeSet<&str> =
+        kept.values().filter(|at| records[**at].measurement().is_some()).map(|at| records[*at].id.as_str()).collect();
+    let mut failed = BTreeSet::new();
+    let counts = |at: &usize| {
+        let record = records[*at];
+        record.measurement().is_some() || (!measured.contains(record.id.as_str()) && failed.insert(record.id.as_str()))
+    };
+    let mut places: Vec<usize> = kept.into_values().filter(counts).collect();
+    places.sort_unstable();
+    places
 }
 
 /// Whether one record of a trial is kept rather than another: the measured goes before the failed, then the first that was
 /// finished. Equal ones are told apart by their content, so that the order in which they are found does not matter.
-pub fn goes_before(record: &Record, other: &Record) -> bool {
+fn goes_before(record: &Record, other: &Record) -> bool {
     preference(record) < preference(other)
 }
 

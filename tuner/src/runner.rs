@@ -3,6 +3,7 @@
 mod drive;
 pub(crate) mod measurement;
 pub mod parts;
+pub mod steady;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +16,7 @@ use self::drive::drive;
 pub(crate) use self::drive::{Seen, Served, Source};
 use crate::{
     configuration::{Configuration, Load},
+    machine::Watch,
     record::{Measurement, Trial},
     workload::Workload,
 };
@@ -70,7 +72,7 @@ fn policy(configuration: &Configuration) -> ShapePolicy {
 
 fn serve(engine: &mut Engine, trial: &Trial, terms: &Terms<'_>) -> Result<Ended, EngineError> {
     let Terms { workload, objective, interrupted, .. } = terms;
-    let (requests, source) = asked(workload, trial.load)?;
+    let (requests, source) = asked(workload, trial)?;
     if workload.warm_up_tokens > 0 {
         let batch = trial.load.batch_size().unwrap_or_else(|| engine.max_running_requests());
         let short = |request: &Request| shortened(request, workload.warm_up_tokens);
@@ -83,19 +85,23 @@ fn serve(engine: &mut Engine, trial: &Trial, terms: &Terms<'_>) -> Result<Ended,
             return Ok(Ended::Interrupted);
         }
     }
+    let watch = Watch::begin(engine.gpu_state());
     let Some(seen) = drive(engine, &requests, &source, interrupted)? else { return Ok(Ended::Interrupted) };
+    let machine = watch.end(engine.gpu_state());
     let simulated = engine.options().simulate_accept_length.is_some();
-    measurement::of(&seen, objective, simulated).map(|figures| Ended::Measured(Box::new(figures)))
+    let figures = measurement::of(&seen, objective, simulated)?;
+    Ok(Ended::Measured(Box::new(Measurement { machine: Some(machine), ..figures })))
 }
 
 /// The requests of a trial, and how they come.
-pub(crate) fn asked(workload: &Workload, load: Load) -> Result<(Vec<Request>, Source), EngineError> {
+pub(crate) fn asked(workload: &Workload, trial: &Trial) -> Result<(Vec<Request>, Source), EngineError> {
+    let load = trial.load;
     if let Load::BatchSize(batch_size) = load {
         // Fewer requests than the batch would never fill it.
         let count = workload.requests_under(load);
         return Ok((workload.requests.iter().cycle().take(count).cloned().collect(), Source::Closed(batch_size)));
     }
-    let arrivals = workload.arrivals(load).ok_or_else(|| {
+    let arrivals = workload.arrivals(load, trial.repeat).ok_or_else(|| {
         EngineError::Configuration("the workload has no recorded arrival times: only workload.trace has".into())
     })?;
     Ok((workload.requests.clone(), Source::Open(arrivals)))

@@ -1,15 +1,18 @@
 //! Which configuration is best, and how sure that is.
 
+mod across;
 mod blocks;
 mod choice;
 mod keeps_up;
 mod scores;
+mod slow;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::sweep::Metric;
 use serde::{Deserialize, Serialize};
 
+pub use self::across::{Across, Change, across};
 use self::{
     choice::{Blame, Judge},
     scores::Scores,
@@ -255,7 +258,7 @@ impl Doubt {
 /// Ranks records of one fingerprint, load by load. Who wants a single load passes its records only.
 ///
 /// Comparisons are paired: a configuration with another within the repeats that one host measured for both of them without a
-/// long pause between ([`blocks`]). A figure over no speculation comes with an interval that holds, for all contenders together, in 99%
+/// long pause between ([`blocks`]). A figure over no speculation comes with an interval that holds, for all contenders together, in 98.5%
 /// of races. Speculation pays where that of the chosen configuration lies above 1. Of those of which it does, the simplest that
 /// ties with the best of them is chosen; each is held against that one itself.
 pub fn rank<'a>(records: impl IntoIterator<Item = &'a Record>, objective: Metric) -> Vec<LoadRanking> {
@@ -355,7 +358,9 @@ fn rank_race(load: Load, race: &Race<'_>, objective: Metric) -> LoadRanking {
                 Some(lead) => Some(lead.interval(comparisons)),
                 None => (off == Some(row)).then_some(ITSELF),
             };
-            (row, Ranked { speedup, ..entry(configuration, trials) })
+            let mut ranked = entry(configuration, trials);
+            ranked.left_out += scores.left_out(row);
+            (row, Ranked { speedup, ..ranked })
         })
         .collect();
     entries.sort_by(|(a, one), (b, other)| {

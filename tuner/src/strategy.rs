@@ -19,7 +19,7 @@ use crate::{
     configuration::Load,
     guide::Prediction,
     record::{Record, Role, Trial},
-    selection::{LoadRanking, rank},
+    selection::{Doubt, LoadRanking, Verdict, rank},
     space::Entrant,
 };
 
@@ -120,12 +120,28 @@ pub fn search(
     predictions: &[Prediction],
     bench: &mut dyn Bench,
 ) -> Result<StopReason, Halt> {
-    match search.strategy {
-        StrategyName::Grid => listed::run(&listed::grid(race), race, bench),
-        StrategyName::Random => listed::run(&listed::random(search, race), race, bench),
-        StrategyName::Anneal => anneal::run(search, race, bench),
-        StrategyName::Guided => guided::run(search, race, predictions, bench),
+    let ended = match search.strategy {
+        StrategyName::Grid => listed::run(&listed::grid(race), race, bench)?,
+        StrategyName::Random => listed::run(&listed::random(search, race), race, bench)?,
+        StrategyName::Anneal => anneal::run(search, race, bench)?,
+        StrategyName::Guided => return guided::run(search, race, predictions, bench),
+    };
+    match repeat_disturbed(race, bench) {
+        // The plan is done all the same.
+        Ok(()) | Err(Halt::Stop(StopReason::TrialBudget | StopReason::TimeBudget)) => Ok(ended),
+        Err(halt) => Err(halt),
     }
+}
+
+/// Where the machine was busy and so a race cannot tell, its contenders are measured again, beside no speculation.
+fn repeat_disturbed(race: &Race, bench: &mut dyn Bench) -> Result<(), Halt> {
+    for load in &race.loads {
+        let standing = race.standing(bench.history(), *load);
+        if standing.is_some_and(|ranking| ranking.verdict == Verdict::CannotTell(Doubt::BusyMachine)) {
+            guided::tell_apart(race, *load, bench)?;
+        }
+    }
+    Ok(())
 }
 
 /// How many trials the search is going to ask for.

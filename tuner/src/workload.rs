@@ -110,12 +110,13 @@ impl Workload {
         self.requests.iter().cycle().take(self.requests_under(load)).map(tokens).sum()
     }
 
-    /// When each of the requests comes, counted from the first one: the same for every configuration and repeat. `None`
-    /// for a closed loop, and for recorded times of a workload that has none.
-    pub fn arrivals(&self, load: Load) -> Option<Vec<Duration>> {
+    /// When each of the requests comes, counted from the first one: the same for every configuration, and other times in every
+    /// repeat, so that no single draw decides; recorded times are always the same. `None` for a closed loop, and for
+    /// recorded times of a workload that has none.
+    pub fn arrivals(&self, load: Load, repeat: usize) -> Option<Vec<Duration>> {
         match load {
             Load::BatchSize(_) => None,
-            Load::RequestRate(rate) => Some(arrivals::poisson(self.seed, rate.0, self.requests.len())),
+            Load::RequestRate(rate) => Some(arrivals::poisson(self.seed, repeat, rate.0, self.requests.len())),
             Load::Recorded => (self.recorded.len() == self.requests.len()).then(|| self.recorded.clone()),
         }
     }
@@ -211,6 +212,8 @@ fn hash(workload: &sweep::Workload, requests: &[Request], recorded: &[Duration])
     recorded.iter().for_each(|arrival| {
         hasher.update(&arrival.as_nanos().to_le_bytes());
     });
+    // What a trial measures of its workload: raised when that changes, so that trials of both kinds are not ranked together.
+    hasher.update(b"arrivals at the very rate, figures without stalls");
     let sweep::Workload { ignore_eos, temperature, top_p, top_k, seed, warm_up_tokens, .. } = workload;
     hasher.update(format!("{ignore_eos} {temperature} {top_p} {top_k} {seed} {warm_up_tokens}").as_bytes());
     hasher.finalize().to_hex()[..16].to_owned()

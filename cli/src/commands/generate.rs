@@ -116,7 +116,7 @@ fn request(arguments: &Arguments, input_ids: Vec<u32>, seed: u64) -> Request {
     let Arguments { temperature, top_p, top_k, min_p, .. } = *arguments;
     Request {
         input_ids,
-        sampling: SamplingParams { temperature, top_p, top_k, min_p, seed, logprobs: None },
+        sampling: SamplingParams { temperature, top_p, top_k, min_p, seed, ..SamplingParams::default() },
         stop: StopConditions {
             max_new_tokens: Some(arguments.max_new_tokens),
             stop: arguments.stop.clone(),

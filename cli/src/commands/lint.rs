@@ -47,8 +47,8 @@ Findings of severity info never change the exit code.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Launch lines, shell scripts, TOML or YAML files, Markdown with such blocks, sweep and tuned files; of a folder the
-    /// scripts, TOML and YAML files in it that hold a launch; - is standard input
+    /// Launch lines, shell scripts, TOML, YAML, Python, Dockerfiles, systemd units, Markdown with such blocks, sweep and tuned
+    /// files; of a folder the scripts, TOML and YAML files in it that hold a launch; - is standard input
     #[arg(required = true, value_name = "FILE|DIR")]
     files: Vec<PathBuf>,
     /// Folder of the target, whatever the launch says
@@ -202,13 +202,15 @@ fn print(arguments: &Arguments, all: &[Done]) -> anyhow::Result<()> {
 fn resolved(all: &[Done], format: Format, rendered: &str) -> anyhow::Result<String> {
     let each = all.iter().flat_map(|done| done.looked.resolved.iter().map(move |resolved| (&done.looked, resolved)));
     if format == Format::Json {
-        let objects: Vec<serde_json::Value> = each.map(|(one, resolved)| resolved.to_json(&one.source)).collect();
+        let objects: Vec<serde_json::Value> = each.map(|(one, (_, resolved))| resolved.to_json(&one.source)).collect();
         let findings: serde_json::Value = serde_json::from_str(rendered)?;
         let both = serde_json::json!({ "resolved": objects, "findings": findings });
         return Ok(serde_json::to_string_pretty(&both)? + "\n");
     }
-    let mut tables: Vec<String> =
-        each.map(|(one, resolved)| format!("{}: {}", one.source.name(), resolved.table(&one.source))).collect();
+    let table = |(one, (way, resolved)): (&Looked, &(look::Way, schemas::resolve::Resolved))| {
+        format!("{}{}: {}", one.source.name(), way.in_words(), resolved.table(&one.source))
+    };
+    let mut tables: Vec<String> = each.map(table).collect();
     let of_vllm = all.iter().filter(|done| done.looked.has_vllm);
     tables.extend(of_vllm.map(|done| format!("{}: what vLLM runs is not resolved\n", done.looked.source.name())));
     Ok(format!("{}\n{rendered}", tables.join("\n")))

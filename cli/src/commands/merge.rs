@@ -9,9 +9,9 @@ Examples:
   spectune merge results/demo-shard-*-of-8 --out results/demo
   spectune merge host-1/demo host-2/demo --out demo && spectune report demo
 
-The folders hold shards of one sweep, or the same sweep on several machines of one kind. Of
-several records of a trial the measured goes before the failed, then the first. What the
-target holds of the same sweep is kept. Sweeps of different machines are not merged:
+The folders hold shards of one sweep, or the same sweep on several machines of one kind. Each
+shape is compared with the baselines of its own folder, and what several folders measured of
+a trial is pooled. What the target holds of the same sweep is kept. Sweeps of different machines are not merged:
 `spectune report` shows them side by side.";
 
 /// Put the shards of a sweep together into one folder.
@@ -37,8 +37,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         (planned, false) => format!(" of at least {planned} planned"),
     };
     terminal::note(&format!(
-        "{}{planned} trials in {out}; {} records of trials that are there already left out",
-        summary.trials, summary.repeated
+        "{}{planned} trials in {out}, and {} further repeats of them by other folders; {} records left out, since the same \
+         ones are there or the trial was measured elsewhere",
+        summary.trials, summary.pooled, summary.repeated
     ));
     if !summary.missing.is_empty() {
         let missing: Vec<String> = summary.missing.iter().map(ToString::to_string).collect();

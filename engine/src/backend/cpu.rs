@@ -31,9 +31,9 @@ use self::{
 };
 use super::{
     Asked, Backend, Capacity, DeviceInfo, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput, Slot, StateRow,
-    TargetStates, Ticket, Yield, expect_finite,
+    TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
 };
-use crate::{error::EngineError, request::SamplingParams, spec::ModelCost};
+use crate::{adjust::Adjuster, error::EngineError, request::SamplingParams, spec::ModelCost};
 
 /// A target, a draft and their caches in the machine's memory.
 #[derive(Debug)]
@@ -190,6 +190,25 @@ impl Backend for CpuBackend {
 
     fn probabilities(&mut self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {
         rayon::scope(|_| self.run_probabilities(asked))
+    }
+
+    fn adjusts_logits(&self) -> bool {
+        true
+    }
+
+    fn adjust(&mut self, slot: Slot, prompt: &[u32], ends: &[u32]) -> Result<(), EngineError> {
+        let state = self.slots.get_mut(slot)?;
+        state.adjuster = Some(Adjuster::new(state.sampling.adjustments.clone(), prompt, ends));
+        Ok(())
+    }
+
+    fn prompt_logprobs(&mut self, slot: Slot) -> Vec<TokenLogprobs> {
+        self.slots.get_mut(slot).map(|state| std::mem::take(&mut state.prompt_logprobs)).unwrap_or_default()
+    }
+
+    fn grammar_failure(&self, slot: Slot) -> Option<String> {
+        let states = self.slots.get([slot]).ok()?;
+        states.first()?.adjuster.as_ref()?.failure().map(ToOwned::to_owned)
     }
 
     fn close(&mut self, slot: Slot) {

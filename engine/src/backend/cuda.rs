@@ -45,8 +45,8 @@ use self::{
     round::{RoundMemory, RoundOptions},
 };
 use super::{
-    Asked, Backend, Capacity, DeviceInfo, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput, Slot, StateRow,
-    TargetStates, Ticket, Yield, expect_finite,
+    Asked, Backend, Capacity, DeviceInfo, GpuState, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput, Slot,
+    StateRow, TargetStates, Ticket, Yield, expect_finite,
 };
 use crate::{error::EngineError, options::padded, request::SamplingParams, spec::ModelCost};
 
@@ -215,6 +215,10 @@ impl GraphKey {
 impl Backend for CudaBackend {
     fn capacity(&self) -> Capacity {
         self.machine.capacity
+    }
+
+    fn gpu_state(&self) -> Option<GpuState> {
+        self.device.state()
     }
 
     fn device(&self) -> DeviceInfo {

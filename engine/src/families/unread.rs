@@ -2,8 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{Config, Family};
-use crate::{error::EngineError, spec::TargetSpec};
+use super::{Config, Family, MtpFamily};
+use crate::{
+    error::EngineError,
+    spec::{DraftTensorLayout, TargetSpec},
+};
 
 /// Parts of layers that are there in some exports and hold nothing that is not known anyway.
 const IGNORED: [&str; 2] = ["rotary_emb.inv_freq", "self_attn.masked_bias"];
@@ -18,8 +21,6 @@ pub fn check(config: &Config<'_>, family: &Family, spec: &TargetSpec) -> Result<
     let plain = |name: &str| name.strip_prefix("model.").unwrap_or(name).to_owned();
     let read: BTreeSet<String> = tensors.all().into_iter().map(|tensor| plain(&tensor.name)).collect();
     let layers = spec.layers.len();
-    // Behind the last layer stand those of multi-token prediction, where the family has some.
-    let behind = layers + family.mtp.as_ref().and(config.fields().mtp_layers()).unwrap_or_default();
     for name in config.tensors.all().filter(|name| !read.contains(*name)) {
         let part = |prefix: &str| name.strip_prefix(prefix);
         let Some((number, rest)) = part("layers.").and_then(|rest| rest.split_once('.')) else {
@@ -29,7 +30,7 @@ pub fn check(config: &Config<'_>, family: &Family, spec: &TargetSpec) -> Result<
             continue;
         };
         match number.parse::<usize>() {
-            Ok(number) if (layers..behind).contains(&number) => {}
+            Ok(number) if is_mtp(config, family, layers, number) => {}
             Ok(number) if number < layers && IGNORED.contains(&rest) => {}
             Ok(number) if number < layers => return Err(not_read(config, name)),
             _ => {
@@ -40,6 +41,15 @@ pub fn check(config: &Config<'_>, family: &Family, spec: &TargetSpec) -> Result<
         }
     }
     Ok(())
+}
+
+/// Whether a layer after the last one is for multi-token prediction: the family has its MTP layers there, and config.json
+/// announces as many.
+fn is_mtp(config: &Config<'_>, family: &Family, layers: usize, number: usize) -> bool {
+    let announced = config.fields().mtp_layers().unwrap_or_default();
+    let prefix = |mtp: &MtpFamily| (mtp.layouts)(number).first().map(DraftTensorLayout::layer_prefix);
+    number.checked_sub(layers).is_some_and(|after| after < announced)
+        && family.mtp.as_ref().and_then(prefix) == Some(TargetSpec::layer_prefix(number))
 }
 
 fn not_read(config: &Config<'_>, name: &str) -> EngineError {

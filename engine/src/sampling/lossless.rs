@@ -1,18 +1,21 @@
 //! Whether sampled speculative output has the target's distribution: a chi-square test on a small vocabulary, for any
 //! rule of acceptance. The test proves its own power: rules that are broken on purpose must fail it.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use schemas::tree::TreeShape;
 
 use super::{choose, random::uniform};
 use crate::{
+    adjust::{Adjuster, Adjustments, Constraint, Follow, Grammar},
     request::SamplingParams,
     tree::{DraftTree, Expansion, walk},
 };
 
 /// Tokens of the vocabulary.
 const VOCABULARY: usize = 5;
+/// The prompt.
+const PROMPT: [u32; 2] = [3, 1];
 /// Tokens of an output whose joint distribution is tested.
 const LENGTH: usize = 3;
 /// Outputs drawn for a test.
@@ -20,18 +23,55 @@ const OUTPUTS: u64 = 20_000;
 /// Standard normal quantile of the test's level, one in a hundred thousand.
 const QUANTILE: f64 = 4.26;
 
-/// From a tree, the target's logits at each of its nodes, and the position of the token behind the root, to the tokens
-/// of a round: accepted drafts, then the bonus token.
-type Rule = fn(&DraftTree, &[Vec<f32>], &SamplingParams, usize) -> Vec<u32>;
+/// From a tree, the target's logits at each of its nodes, and the tokens up to the root, to the tokens of a round: accepted
+/// drafts, then the bonus token.
+type Rule = fn(&DraftTree, &[Vec<f32>], &SamplingParams, &[u32]) -> Vec<u32>;
 
 /// The engine's rule.
-fn ours(tree: &DraftTree, logits: &[Vec<f32>], sampling: &SamplingParams, position: usize) -> Vec<u32> {
+fn ours(tree: &DraftTree, logits: &[Vec<f32>], sampling: &SamplingParams, context: &[u32]) -> Vec<u32> {
+    let mut adjuster = adjuster(sampling, context);
     let mut tokens = Vec::new();
     walk(tree, |node| {
-        tokens.push(choose(&logits[node], sampling, position + tree.nodes()[node].depth));
-        tokens[tokens.len() - 1]
+        let token = choose(&adjuster.adjust(&logits[node]), sampling, context.len() + tree.nodes()[node].depth);
+        adjuster.push(token);
+        tokens.push(token);
+        token
     });
     tokens
+}
+
+/// The adjustments behind some tokens, of which all but the prompt are output.
+fn adjuster(sampling: &SamplingParams, context: &[u32]) -> Adjuster {
+    let (prompt, output) = context.split_at(PROMPT.len());
+    let mut adjuster = Adjuster::new(sampling.adjustments.clone(), prompt, &[]);
+    output.iter().for_each(|token| adjuster.push(*token));
+    adjuster
+}
+
+/// A grammar: no token comes twice in a row.
+#[derive(Debug)]
+struct NoRepeat;
+
+#[derive(Debug, Default)]
+struct Last(Option<u32>);
+
+impl Constraint for NoRepeat {
+    fn start(&self) -> Box<dyn Follow> {
+        Box::<Last>::default()
+    }
+}
+
+impl Follow for Last {
+    fn mask(&mut self, logits: &mut [f32]) -> Result<(), String> {
+        if let Some(last) = self.0 {
+            logits[last as usize] = f32::NEG_INFINITY;
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, token: u32) {
+        self.0 = Some(token);
+    }
 }
 
 /// What can be wrong with drawing against one child after the other.
@@ -53,9 +93,10 @@ fn one_after_the_other(
     tree: &DraftTree,
     logits: &[Vec<f32>],
     sampling: &SamplingParams,
-    position: usize,
+    context: &[u32],
     faults: Faults,
 ) -> Vec<u32> {
+    let mut adjuster = adjuster(sampling, context);
     let mut tokens = Vec::new();
     let mut node = 0;
     loop {
@@ -63,9 +104,9 @@ fn one_after_the_other(
         let mut draws = 0;
         let mut coin = || {
             draws += 1;
-            uniform(sampling.seed ^ (draws << 40), position + depth)
+            uniform(sampling.seed ^ (draws << 40), context.len() + depth)
         };
-        let target = filtered(&logits[node], sampling);
+        let target = filtered(&adjuster.adjust(&logits[node]), sampling);
         let mut left = target.clone();
         let children = (0..tree.nodes().len()).filter(|child| tree.nodes()[*child].parent == Some(node));
         let accepted = children.into_iter().find(|child| {
@@ -79,6 +120,7 @@ fn one_after_the_other(
         });
         match accepted {
             Some(child) => {
+                adjuster.push(tree.nodes()[child].token);
                 tokens.push(tree.nodes()[child].token);
                 node = child;
             }
@@ -182,14 +224,13 @@ struct Drawn {
 }
 
 fn draw(grow: &dyn Fn(&[u32]) -> DraftTree, sampling: &SamplingParams, rule: Rule) -> Drawn {
-    let prompt = [3, 1];
     // There are few contexts, and draft and target are functions of them.
     let mut verified: HashMap<Vec<u32>, (DraftTree, Vec<Vec<f32>>)> = HashMap::new();
     let mut drawn = Drawn { counts: vec![0; VOCABULARY.pow(LENGTH as u32)], accepted: 0, rounds: 0 };
     for seed in 0..OUTPUTS {
         let sampling = SamplingParams { seed, ..sampling.clone() };
-        let mut context = prompt.to_vec();
-        while context.len() < prompt.len() + LENGTH {
+        let mut context = PROMPT.to_vec();
+        while context.len() < PROMPT.len() + LENGTH {
             let (tree, logits) = verified.entry(context.clone()).or_insert_with(|| {
                 let tree = grow(&context);
                 let behind = |node: usize| -> Vec<u32> {
@@ -199,12 +240,12 @@ fn draw(grow: &dyn Fn(&[u32]) -> DraftTree, sampling: &SamplingParams, rule: Rul
                 let logits = (0..tree.nodes().len()).map(|node| target(&behind(node))).collect();
                 (tree, logits)
             });
-            let tokens = rule(tree, logits, &sampling, context.len());
+            let tokens = rule(tree, logits, &sampling, &context);
             drawn.rounds += 1;
             drawn.accepted += tokens.len() as u64 - 1;
             context.extend(tokens);
         }
-        let output = &context[prompt.len()..prompt.len() + LENGTH];
+        let output = &context[PROMPT.len()..PROMPT.len() + LENGTH];
         drawn.counts[output.iter().fold(0, |number, token| number * VOCABULARY + *token as usize)] += 1;
     }
     drawn
@@ -213,12 +254,13 @@ fn draw(grow: &dyn Fn(&[u32]) -> DraftTree, sampling: &SamplingParams, rule: Rul
 /// Chi-square against the target's own joint distribution, as a standard normal quantile (Wilson and Hilferty 1931);
 /// infinite where something came that cannot come.
 fn distance(drawn: &Drawn, sampling: &SamplingParams) -> f64 {
-    let mut expected = vec![(vec![3, 1], 1.0)];
+    let mut expected = vec![(PROMPT.to_vec(), 1.0)];
     for _ in 0..LENGTH {
         expected = expected
             .into_iter()
             .flat_map(|(context, probability): (Vec<u32>, f64)| {
-                let next = filtered(&target(&context), sampling).into_iter().enumerate();
+                let logits = adjuster(sampling, &context).adjust(&target(&context));
+                let next = filtered(&logits, sampling).into_iter().enumerate();
                 let extend = |(token, share): (usize, f64)| {
                     ([context.as_slice(), &[token as u32]].concat(), probability * share)
                 };
@@ -253,6 +295,21 @@ fn distance(drawn: &Drawn, sampling: &SamplingParams) -> f64 {
 }
 
 fn samplings() -> Vec<SamplingParams> {
+    let plain = SamplingParams { temperature: 1.0, ..SamplingParams::default() };
+    let adjusted = adjustments().into_iter().map(|adjustments| SamplingParams { adjustments, ..plain.clone() });
+    unadjusted().into_iter().chain(adjusted).collect()
+}
+
+fn adjustments() -> Vec<Adjustments> {
+    let none = Adjustments::default();
+    vec![
+        Adjustments { presence_penalty: 1.5, frequency_penalty: 0.5, bias: vec![(2, 1.0)], ..none.clone() },
+        Adjustments { repetition_penalty: 1.8, ..none.clone() },
+        Adjustments { grammar: Some(Grammar(Arc::new(NoRepeat))), ..none },
+    ]
+}
+
+fn unadjusted() -> Vec<SamplingParams> {
     let plain = |temperature| SamplingParams { temperature, ..SamplingParams::default() };
     vec![
         plain(0.7),
@@ -294,7 +351,7 @@ fn output_has_the_target_distribution_for_every_tree() {
 #[test]
 fn drawing_against_one_child_after_the_other_gives_the_same_distribution_and_acceptance() {
     let sequential: Rule =
-        |tree, logits, sampling, position| one_after_the_other(tree, logits, sampling, position, Faults::default());
+        |tree, logits, sampling, context| one_after_the_other(tree, logits, sampling, context, Faults::default());
     let worst = worst(sequential);
     assert!(worst < QUANTILE, "{worst} standard deviations");
     let sampling = SamplingParams { temperature: 1.0, ..SamplingParams::default() };
@@ -316,34 +373,45 @@ fn every_broken_rule_is_found_out() {
         let distance = distance(&drawn, &sampling);
         assert!(distance > 2.0 * QUANTILE, "{name} with {shape} passes at {distance} standard deviations");
     }
-    check("no renormalisation", "1,4,5", |tree, logits, sampling, position| {
+    check("no renormalisation", "1,4,5", |tree, logits, sampling, context| {
         let faults = Faults { no_renormalisation: true, ..Faults::default() };
-        one_after_the_other(tree, logits, sampling, position, faults)
+        one_after_the_other(tree, logits, sampling, context, faults)
     });
     for shape in ["1,1,2", "3,1,4", "2,2,6"] {
-        check("no subtraction", shape, |tree, logits, sampling, position| {
+        check("no subtraction", shape, |tree, logits, sampling, context| {
             let faults = Faults { no_subtraction: true, ..Faults::default() };
-            one_after_the_other(tree, logits, sampling, position, faults)
+            one_after_the_other(tree, logits, sampling, context, faults)
         });
-        check("a threshold below 1", shape, |tree, logits, sampling, position| {
+        check("a threshold below 1", shape, |tree, logits, sampling, context| {
             let faults = Faults { threshold: Some(0.4), ..Faults::default() };
-            one_after_the_other(tree, logits, sampling, position, faults)
+            one_after_the_other(tree, logits, sampling, context, faults)
         });
     }
-    check("one coin a round", "3,1,4", |tree, logits, sampling, position| {
+    check("one coin a round", "3,1,4", |tree, logits, sampling, context| {
         let faults = Faults { one_coin: true, ..Faults::default() };
-        one_after_the_other(tree, logits, sampling, position, faults)
+        one_after_the_other(tree, logits, sampling, context, faults)
     });
-    check("one position for all", "3,1,4", |tree, logits, sampling, _| ours(tree, logits, sampling, 0));
-    check("the temperature left out", "2,2,6", |tree, logits, sampling, position| {
-        ours(tree, logits, &SamplingParams { temperature: 0.7, ..sampling.clone() }, position)
+    check("one position for all", "3,1,4", |tree, logits, sampling, _| ours(tree, logits, sampling, &PROMPT));
+    check("the temperature left out", "2,2,6", |tree, logits, sampling, context| {
+        ours(tree, logits, &SamplingParams { temperature: 0.7, ..sampling.clone() }, context)
     });
-    check("greedy drafts", "3,1,4", |tree, logits, sampling, position| {
+    for adjustments in adjustments() {
+        let rule: Rule = |tree, logits, sampling, context| {
+            let adjust = |logits: &Vec<f32>| adjuster(sampling, context).adjust(logits);
+            let adjusted: Vec<Vec<f32>> = logits.iter().map(adjust).collect();
+            ours(tree, &adjusted, &SamplingParams { adjustments: Adjustments::default(), ..sampling.clone() }, context)
+        };
+        let sampling = SamplingParams { temperature: 1.0, adjustments, ..SamplingParams::default() };
+        let drawn = draw(&|context| grow("3,1,4".parse().expect("a shape"), context), &sampling, rule);
+        let distance = distance(&drawn, &sampling);
+        assert!(distance > 2.0 * QUANTILE, "adjustments of the round's beginning: {distance} standard deviations");
+    }
+    check("greedy drafts", "3,1,4", |tree, logits, sampling, context| {
         let mut tokens = Vec::new();
         walk(tree, |node| {
             let depth = tree.nodes()[node].depth;
             let sampling = SamplingParams { temperature: if depth == 0 { 0.0 } else { 1.0 }, ..sampling.clone() };
-            tokens.push(choose(&logits[node], &sampling, position + depth));
+            tokens.push(choose(&logits[node], &sampling, context.len() + depth));
             tokens[tokens.len() - 1]
         });
         tokens

@@ -1,6 +1,7 @@
 //! Whether a request can run at all, and how much of the cache it may need.
 
 use crate::{
+    adjust::Adjustments,
     backend::Capacity,
     error::EngineError,
     request::{OutputText, Request, SamplingParams},
@@ -16,6 +17,8 @@ pub struct Limits {
     pub tokens_a_round: usize,
     /// Whether tokens can be turned into text.
     pub has_text: bool,
+    /// Whether the device changes logits, and tells log-probabilities of prompts.
+    pub adjusts_logits: bool,
 }
 
 impl Limits {
@@ -33,7 +36,8 @@ impl Limits {
         if let Some(token) = request.input_ids.iter().find(|token| **token as usize >= capacity.vocab_size) {
             return invalid(format!("token {token} is outside the vocabulary of {}", capacity.vocab_size));
         }
-        if prompt >= capacity.context_length {
+        let nothing_new = request.stop.max_new_tokens == Some(0);
+        if prompt >= capacity.context_length + usize::from(nothing_new) {
             return invalid(format!(
                 "the prompt has {prompt} tokens, the context length is {}: nothing could be generated; shorten the \
                  prompt or raise --context-length",
@@ -47,11 +51,11 @@ impl Limits {
             return invalid("stop strings need text, and this request asks for none; use stop token ids".into());
         }
         check_sampling(&request.sampling)?;
+        if !self.adjusts_logits {
+            check_adjustments(&request.sampling)?;
+        }
         let room = capacity.context_length - prompt;
         let new = request.stop.max_new_tokens.unwrap_or(room).min(room);
-        if new == 0 {
-            return invalid("max_new_tokens is 0: nothing would be generated".into());
-        }
         request.stop.max_new_tokens = Some(new);
         let ahead = capacity.rounds_in_flight.saturating_sub(1) * self.tokens_a_round;
         let positions = prompt + new + self.tree + ahead;
@@ -78,6 +82,25 @@ fn check_sampling(sampling: &SamplingParams) -> Result<(), EngineError> {
         }
     }
     Ok(())
+}
+
+/// What a device does not do is refused, not left out.
+fn check_adjustments(sampling: &SamplingParams) -> Result<(), EngineError> {
+    let mut asked = Vec::new();
+    let none = Adjustments::default();
+    let adjustments = &sampling.adjustments;
+    let mut ask = |name: &'static str, is_asked: bool| asked.extend(is_asked.then_some(name));
+    ask("presence_penalty", adjustments.presence_penalty != none.presence_penalty);
+    ask("frequency_penalty", adjustments.frequency_penalty != none.frequency_penalty);
+    ask("repetition_penalty", adjustments.repetition_penalty != none.repetition_penalty);
+    ask("logit_bias", adjustments.bias != none.bias);
+    ask("min_new_tokens", adjustments.min_new_tokens != none.min_new_tokens);
+    ask("a grammar (structured output, required tool calls)", adjustments.grammar.is_some());
+    ask("log-probabilities of the prompt", sampling.prompt_logprobs.is_some());
+    if asked.is_empty() {
+        return Ok(());
+    }
+    invalid(format!("{} not supported on this device; serve with --device cpu for it", asked.join(", ")))
 }
 
 fn invalid<T>(reason: String) -> Result<T, EngineError> {

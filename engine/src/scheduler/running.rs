@@ -8,7 +8,7 @@ use super::{
     prefix::{PageKey, PageKeys, Reuse},
 };
 use crate::{
-    backend::{ProducedToken, Slot},
+    backend::{ProducedToken, Slot, TokenLogprobs},
     request::{Completion, Event, FinishReason, OutputText, Request, RequestId, StopConditions},
     text::TextStream,
 };
@@ -31,6 +31,7 @@ pub struct Running {
     /// Rounds that are launched and not collected.
     in_flight: usize,
     finished: Option<FinishReason>,
+    prompt_logprobs: Vec<TokenLogprobs>,
     events: Vec<Event>,
 }
 
@@ -59,13 +60,9 @@ pub struct Kept {
 impl Running {
     /// A request that is about to read its prompt.
     pub fn new(id: RequestId, request: Request, submitted: Instant, place: Option<Place>, model: &ModelEnds) -> Self {
-        let mut end_tokens = request.stop.stop_token_ids.clone();
-        if !request.stop.ignore_eos {
-            end_tokens.extend(&model.end_tokens);
-        }
         Self {
             id,
-            end_tokens,
+            end_tokens: model.ends(&request.stop),
             stream: text_stream(&request.stop, model),
             request,
             prompt_read: place.as_ref().map_or(0, |place| place.cached),
@@ -79,6 +76,7 @@ impl Running {
             first_token: None,
             in_flight: 0,
             finished: None,
+            prompt_logprobs: Vec::new(),
             events: Vec::new(),
         }
     }
@@ -160,6 +158,16 @@ impl Running {
     /// The device has read some more of the prompt.
     pub fn read_prompt(&mut self, count: usize) {
         self.prompt_read += count;
+    }
+
+    /// Takes what is to be told of the prompt.
+    pub fn take_prompt_logprobs(&mut self, logprobs: Vec<TokenLogprobs>) {
+        self.prompt_logprobs = logprobs;
+    }
+
+    /// Whether only the prompt was to be read.
+    pub fn wants_nothing(&self) -> bool {
+        self.request.stop.max_new_tokens == Some(0)
     }
 
     /// Takes the token that follows the prompt.
@@ -247,6 +255,7 @@ impl Running {
             rounds: self.rounds,
             proposed_drafts: self.proposed,
             accept_histogram: self.histogram.clone(),
+            prompt_logprobs: std::mem::take(&mut self.prompt_logprobs),
             finish_reason,
             queued: self.admitted - self.submitted,
             time_to_first_token: self.first_token.unwrap_or_default(),

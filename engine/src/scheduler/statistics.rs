@@ -32,6 +32,8 @@ pub struct Statistics {
     pub rounds_by_batch: Vec<u64>,
     /// Rounds, counted for each request in them.
     pub request_rounds: u64,
+    /// Of them, those with drafts.
+    pub drafted_rounds: u64,
     /// Drafts that the target verified, counted for each request.
     pub proposed_drafts: u64,
     /// Entry k counts the request-rounds in which k drafts were accepted and kept.
@@ -42,7 +44,7 @@ pub struct Statistics {
     pub exhausted: u64,
     /// Requests that were cancelled.
     pub cancelled: u64,
-    /// Requests for which the target computed no numbers.
+    /// Requests for which the target computed no numbers, or whose grammar could not be followed.
     pub broken: u64,
     /// Time in prefill.
     pub prefill_time: Duration,
@@ -79,6 +81,7 @@ impl Statistics {
             *count += 1;
         }
         self.request_rounds += batch as u64;
+        self.drafted_rounds += if shape.is_off() { 0 } else { batch as u64 };
         self.proposed_drafts += (batch * (shape.num_draft_tokens - 1)) as u64;
         self.round_time += timing.total;
         self.draft_time += timing.draft.unwrap_or_default();
@@ -102,7 +105,7 @@ impl Statistics {
             FinishReason::StopToken(_) | FinishReason::StopString(_) => self.stopped += 1,
             FinishReason::Length => self.exhausted += 1,
             FinishReason::Cancelled => self.cancelled += 1,
-            FinishReason::NotFinite(_) => self.broken += 1,
+            FinishReason::NotFinite(_) | FinishReason::Grammar(_) => self.broken += 1,
         }
     }
 }

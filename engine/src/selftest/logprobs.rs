@@ -1,6 +1,10 @@
 //! Tokens and log-probabilities of a device against those of the CPU, in float32.
 
-use super::{Plan, models::RandomModels, request, shapes};
+use super::{
+    Plan,
+    models::{Pair, RandomModels},
+    request, shapes,
+};
 use crate::{
     DeviceChoice, Engine, EngineError, Event, Request, RequestId, SamplingParams, ShapePolicy, backend::ProducedToken,
 };
@@ -12,11 +16,11 @@ const TOLERANCE: f32 = 1e-3;
 pub fn same_as_cpu(
     engine: &mut Engine,
     models: &RandomModels,
-    head: &'static str,
+    pair: Pair,
     plan: Plan,
 ) -> Result<Option<String>, EngineError> {
     let setting =
-        super::Setting { choice: DeviceChoice::Cpu, dtype: "float32", head, page_size: 16, batch_invariant: true };
+        super::Setting { choice: DeviceChoice::Cpu, dtype: "float32", pair, page_size: 16, batch_invariant: true };
     let mut cpu = super::load(models, setting, plan, false)?;
     let wanted = [Some(4), None, Some(0)];
     let requests: Vec<Request> = wanted

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     fs::{create_dir_all, remove_dir_all, write},
     path::{Path, PathBuf},
 };
@@ -14,15 +15,30 @@ use crate::{
     sampling::uniform,
     spec::{
         AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, DraftSpec, DraftTensorLayout,
-        EmbeddingSource, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerSpec, LinearSpec, Pairing, RopeSpec,
-        TargetSpec, TensorSpec, VocabularySource,
+        EmbeddingSource, ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerSpec, LinearSpec, Pairing,
+        RopeSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec, TensorSpec, VocabularySource,
     },
 };
 
 /// Tokens of the target: few, so that a random draft is right now and then.
 pub const VOCABULARY: usize = 24;
-/// The heads, by their algorithm.
-pub const HEADS: [&str; 2] = ["EAGLE3", "EAGLE"];
+/// A target with its draft.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pair {
+    /// A dense target with an EAGLE-3 head.
+    Eagle3,
+    /// The same with an EAGLE-1/2 head.
+    Eagle,
+    /// Qwen3-MoE's layers, one of them dense, with an EAGLE-3 head.
+    Qwen3Moe,
+    /// GLM-4.5's layers with their MTP layer.
+    Glm,
+    /// MiMo's layers with their MTP layer.
+    Mimo,
+}
+
+/// All of them.
+pub const PAIRS: [Pair; 5] = [Pair::Eagle3, Pair::Eagle, Pair::Qwen3Moe, Pair::Glm, Pair::Mimo];
 
 const HIDDEN: usize = 48;
 const INTERMEDIATE: usize = 80;
@@ -33,6 +49,38 @@ const QUERY_HEADS: usize = 2;
 const KEY_VALUE_HEADS: usize = 1;
 const DRAFT_VOCABULARY: usize = 16;
 const EPSILON: f32 = 1e-5;
+const EXPERTS: usize = 6;
+const EXPERTS_PER_TOKEN: usize = 2;
+const EXPERT_INTERMEDIATE: usize = 24;
+
+impl Pair {
+    /// SGLang's name of the draft's algorithm.
+    pub fn algorithm(self) -> &'static str {
+        match self {
+            Self::Eagle3 | Self::Qwen3Moe => "EAGLE3",
+            Self::Eagle => "EAGLE",
+            Self::Glm | Self::Mimo => "NEXTN",
+        }
+    }
+
+    fn target(self) -> &'static str {
+        match self {
+            Self::Eagle3 | Self::Eagle => "llama",
+            Self::Qwen3Moe => "qwen3_moe",
+            Self::Glm => "glm4_moe",
+            Self::Mimo => "mimo",
+        }
+    }
+}
+
+impl fmt::Display for Pair {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Eagle3 | Self::Eagle => formatter.write_str(self.algorithm()),
+            _ => write!(formatter, "{} of {}", self.algorithm(), self.target()),
+        }
+    }
+}
 
 /// The folders of the models.
 pub struct RandomModels {
@@ -52,16 +100,16 @@ impl RandomModels {
             "num_attention_heads": QUERY_HEADS, "num_key_value_heads": KEY_VALUE_HEADS, "head_dim": HEAD_DIM,
             "vocab_size": VOCABULARY, "rms_norm_eps": EPSILON, "max_position_embeddings": 128, "torch_dtype": "float32",
         });
+        for pair in [Pair::Eagle3, Pair::Qwen3Moe, Pair::Glm, Pair::Mimo] {
+            let mut tensors = shapes(target(pair).tensors().all());
+            if let Some(mtp) = mtp(pair) {
+                tensors.extend(shapes(mtp.tensors(VOCABULARY).all()));
+            }
+            let common = json!({"num_hidden_layers": LAYERS, "tie_word_embeddings": false});
+            save(&models.target(pair), with(&with(&base, common), config(pair)), tensors)?;
+        }
         save(
-            &models.target(),
-            with(
-                &base,
-                json!({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": LAYERS, "tie_word_embeddings": false}),
-            ),
-            shapes(target().tensors().all()),
-        )?;
-        save(
-            &models.head("EAGLE3"),
+            &models.folder.join("EAGLE3"),
             with(
                 &base,
                 json!({"architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1, "draft_vocab_size": DRAFT_VOCABULARY}),
@@ -69,7 +117,7 @@ impl RandomModels {
             hot(shapes(eagle3().tensors(VOCABULARY).all())),
         )?;
         save(
-            &models.head("EAGLE"),
+            &models.folder.join("EAGLE"),
             with(&base, json!({"architectures": ["LlamaForCausalLMEagle"], "num_hidden_layers": 1, "bias": false})),
             shapes(eagle().tensors(VOCABULARY).all()),
         )?;
@@ -77,13 +125,13 @@ impl RandomModels {
     }
 
     /// The target's folder.
-    pub fn target(&self) -> PathBuf {
-        self.folder.join("target")
+    pub fn target(&self, pair: Pair) -> PathBuf {
+        self.folder.join(pair.target())
     }
 
-    /// A head's folder.
-    pub fn head(&self, algorithm: &str) -> PathBuf {
-        self.folder.join(algorithm)
+    /// The draft's folder, where it has one.
+    pub fn draft(&self, pair: Pair) -> Option<PathBuf> {
+        mtp(pair).is_none().then(|| self.folder.join(pair.algorithm()))
     }
 }
 
@@ -94,10 +142,89 @@ impl Drop for RandomModels {
     }
 }
 
+/// What the config.json of a target says of its family.
+fn config(pair: Pair) -> Value {
+    match pair {
+        Pair::Eagle3 | Pair::Eagle => json!({"architectures": ["LlamaForCausalLM"]}),
+        Pair::Qwen3Moe => json!({
+            "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": EXPERTS,
+            "num_experts_per_tok": EXPERTS_PER_TOKEN, "moe_intermediate_size": EXPERT_INTERMEDIATE,
+            "norm_topk_prob": true, "decoder_sparse_step": 1, "mlp_only_layers": [1],
+        }),
+        Pair::Glm => json!({
+            "architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", "n_routed_experts": EXPERTS,
+            "num_experts_per_tok": EXPERTS_PER_TOKEN, "moe_intermediate_size": EXPERT_INTERMEDIATE,
+            "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1, "norm_topk_prob": true,
+            "routed_scaling_factor": 2.5, "use_qk_norm": true, "attention_bias": true, "partial_rotary_factor": 0.5,
+            "num_nextn_predict_layers": 1,
+        }),
+        Pair::Mimo => json!({
+            "architectures": ["MiMoForCausalLM"], "model_type": "mimo", "attention_bias": true,
+            "num_nextn_predict_layers": 1,
+        }),
+    }
+}
+
 /// The target.
-fn target() -> TargetSpec {
-    let layer = LayerSpec { input_norm: true, ..layer(HIDDEN) };
-    TargetSpec { hidden: HIDDEN, vocabulary: VOCABULARY, tied: false, epsilon: EPSILON, layers: vec![layer; LAYERS] }
+fn target(pair: Pair) -> TargetSpec {
+    let layers = (0..LAYERS).map(|at| target_layer(pair, at)).collect();
+    TargetSpec { hidden: HIDDEN, vocabulary: VOCABULARY, tied: false, epsilon: EPSILON, layers }
+}
+
+/// A layer of a target; the one behind the last is that of an MTP layer.
+fn target_layer(pair: Pair, at: usize) -> LayerSpec {
+    let mut layer = LayerSpec { input_norm: true, ..layer(HIDDEN) };
+    let AttentionSpec::Grouped(attention) = &mut layer.attention else { return layer };
+    attention.head_norms = matches!(pair, Pair::Qwen3Moe | Pair::Glm);
+    attention.qkv_bias = matches!(pair, Pair::Glm | Pair::Mimo);
+    if pair == Pair::Glm {
+        attention.rope.dims = HEAD_DIM / 2;
+    }
+    let router = RouterSpec {
+        score: RouterScore::Softmax,
+        logits: RouterPrecision::Model,
+        renormalise: Some(0.0),
+        correction_bias: false,
+        groups: 1,
+        groups_kept: 1,
+        scaling: 1.0,
+    };
+    let (router, shared) = match pair {
+        Pair::Qwen3Moe if at != 1 => (router, None),
+        Pair::Glm if at >= 1 => {
+            let router = RouterSpec {
+                score: RouterScore::Sigmoid,
+                logits: RouterPrecision::Float32,
+                renormalise: Some(1e-20),
+                correction_bias: true,
+                groups: 2,
+                groups_kept: 1,
+                scaling: 2.5,
+            };
+            (router, Some(EXPERT_INTERMEDIATE))
+        }
+        _ => return layer,
+    };
+    let (experts, per_token, intermediate) = (EXPERTS, EXPERTS_PER_TOKEN, EXPERT_INTERMEDIATE);
+    layer.ffn = FfnSpec::Experts(ExpertsSpec { router, experts, per_token, intermediate, shared });
+    layer
+}
+
+/// The MTP layer of a target's own checkpoint.
+fn mtp(pair: Pair) -> Option<DraftSpec> {
+    let (tensors, hidden_first) = match pair {
+        Pair::Glm => (DraftTensorLayout::NextN { prefix: TargetSpec::layer_prefix(LAYERS) }, false),
+        Pair::Mimo => (DraftTensorLayout::Mimo { prefix: "model.mtp_layers.0".into() }, true),
+        _ => return None,
+    };
+    Some(DraftSpec {
+        source: DraftSource::Target,
+        tensors,
+        join: Join::NormedLinear { hidden_first, zero_first_embedding: hidden_first },
+        layer: target_layer(pair, LAYERS),
+        feedback: Feedback::Normed,
+        ..eagle()
+    })
 }
 
 /// An EAGLE-1/2 head.

@@ -50,6 +50,7 @@ impl Default for ChatOptions {
 /// A compiled template, in the environment that transformers gives to templates.
 #[derive(Debug)]
 pub struct ChatTemplate {
+    source: String,
     environment: Environment<'static>,
     special_tokens: BTreeMap<&'static str, String>,
 }
@@ -66,6 +67,11 @@ impl ChatTemplate {
         let Some(source) = folder.optional("chat_template.jinja")?.or(config.chat_template) else { return Ok(None) };
         let template = Self::new(&source, config.special_tokens);
         Ok(Some(template.map_err(|error| format!("{error:#}"))))
+    }
+
+    /// The template as it was written.
+    pub fn source(&self) -> &str {
+        &self.source
     }
 
     /// The text of a conversation.
@@ -107,7 +113,7 @@ impl ChatTemplate {
         environment.add_function("strftime_now", |format: &str| python::strftime_now(format));
         environment.add_filter("tojson", python::to_json);
         environment.add_template_owned("chat", without_generation_tags(source))?;
-        Ok(Self { environment, special_tokens })
+        Ok(Self { source: source.to_owned(), environment, special_tokens })
     }
 }
 

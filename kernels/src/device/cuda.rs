@@ -4,13 +4,14 @@
 //! the process share. Memory is taken with plain `cuMemAlloc`, never managed.
 
 mod lt;
+mod nvml;
 
 use std::{
     any::Any,
     collections::HashMap,
-    ffi::{CString, c_void},
+    ffi::{CStr, CString, c_void},
     mem::MaybeUninit,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -20,7 +21,7 @@ use cudarc::driver::{
 };
 
 use super::{
-    Arg, Axis, DeviceError, Geometry, KernelFile, Properties, Split, Tiles, compile,
+    Arg, Axis, DeviceError, Geometry, GpuState, KernelFile, Properties, Split, Tiles, compile,
     driver::{Driver, Event, Graph, KernelHandle, Mark, Value},
     matmul::{Matmul, MatmulPlan},
 };
@@ -47,6 +48,10 @@ struct Cuda {
     driver: String,
     modules: Mutex<HashMap<String, Module>>,
     library: Mutex<Option<Option<Arc<lt::Library>>>>,
+    /// Such as `0000:1b:00.0`; `None` where the driver does not tell it.
+    bus_address: Option<CString>,
+    /// Loaded when it is asked first; `None` where there is none.
+    management: OnceLock<Option<nvml::Nvml>>,
 }
 
 #[derive(Clone, Copy)]
@@ -154,6 +159,8 @@ pub(super) fn open(number: usize) -> Result<(Arc<dyn Driver>, Properties), Devic
         driver,
         modules: Mutex::default(),
         library: Mutex::default(),
+        bus_address: bus_address(device),
+        management: OnceLock::new(),
     };
     Ok((Arc::new(cuda), properties))
 }
@@ -233,7 +240,20 @@ fn own_kernel(kernel: &dyn KernelHandle) -> Result<&CudaKernel, DeviceError> {
     own.ok_or_else(|| failed("launching", "the kernel belongs to another device"))
 }
 
+fn bus_address(device: sys::CUdevice) -> Option<CString> {
+    let mut bytes = [0_u8; 32];
+    // SAFETY: at most as many bytes are written as the array has, with a zero at the end.
+    let told = unsafe { sys::cuDeviceGetPCIBusId(bytes.as_mut_ptr().cast(), bytes.len() as i32, device) };
+    told.result().ok()?;
+    CStr::from_bytes_until_nul(&bytes).ok().map(ToOwned::to_owned)
+}
+
 impl Driver for Cuda {
+    fn state(&self) -> Option<GpuState> {
+        let load = || nvml::Nvml::load(self.bus_address.as_ref()?);
+        self.management.get_or_init(load).as_ref()?.state()
+    }
+
     fn memory(&self) -> Result<(u64, u64), DeviceError> {
         self.enter()?;
         let (free, total) = result::mem_get_info().map_err(|error| failed("cuMemGetInfo", error))?;

@@ -50,6 +50,10 @@ impl Event {
 /// One device. All calls but `read`, `synchronize` and marks return before the device has finished; order is the order
 /// of calls.
 pub trait Driver: Send + Sync {
+    /// What the driver's management library says of the device now; `None` where there is none.
+    fn state(&self) -> Option<super::GpuState> {
+        None
+    }
     fn memory(&self) -> Result<(u64, u64), DeviceError>;
     fn allocate(&self, bytes: usize) -> Result<u64, DeviceError>;
     /// # Safety

@@ -15,8 +15,9 @@ pub(super) const MANY_FILE: KernelFile =
 pub(super) const FLOAT_FILE: KernelFile =
     KernelFile { name: "experts_float.cu", text: include_str!("../../cuda/experts_float.cu"), split: Split::Shared };
 
-/// Experts, shared ones among them, and those of a row, at most.
+/// Experts of a layer, shared ones among them, at most.
 pub const MOST_EXPERTS: usize = 512;
+/// Experts of a row, shared ones among them, at most.
 pub const MOST_CHOSEN: usize = 32;
 /// Integers at the head of a tile's record.
 const RECORD_HEAD: usize = 4;
@@ -107,6 +108,8 @@ pub struct Experts<'a> {
     pub work: ExpertsWork<'a>,
     /// What computes them.
     pub by: ExpertKernels,
+    /// Whether what they yield is added up at once, and not left in parts.
+    pub whole: bool,
 }
 
 impl ExpertsShape {
@@ -216,7 +219,7 @@ impl Kernels {
         self.experts_down(experts)?;
         let (hidden, chosen) = (shape.hidden, shape.chosen());
         let weighted = !matches!(experts.by, ExpertKernels::Many(_));
-        if weighted && chosen <= Self::MOST_PARTS {
+        if weighted && chosen <= Self::MOST_PARTS && !experts.whole {
             return Ok(Added::Parts(Parts { at: work.outputs, count: chosen }));
         }
         self.check_rows(out, rows, hidden)?;
@@ -239,7 +242,7 @@ impl Kernels {
     /// The experts of each row, their weights, and the tiles of each expert.
     fn route(&self, experts: Experts<'_>) -> Result<(), DeviceError> {
         self.check_experts(experts)?;
-        let Experts { shape, weights, x, rows, work, by } = experts;
+        let Experts { shape, weights, x, rows, work, by, .. } = experts;
         let Router { scoring, top_k: _, groups, top_k_groups, renormalize, scale } = shape.router;
         let (name, together) = match rows {
             0..=8 => ("route_rows_1", 1),
@@ -363,7 +366,7 @@ impl Kernels {
     }
 
     fn check_experts(&self, experts: Experts<'_>) -> Result<(), DeviceError> {
-        let Experts { shape, weights, x, rows, work, by } = experts;
+        let Experts { shape, weights, x, rows, work, by, .. } = experts;
         let tiles = match by {
             ExpertKernels::Float => self.element == Element::F32,
             ExpertKernels::Stream(tile) => self.element != Element::F32 && [8, 16, 32].contains(&tile),

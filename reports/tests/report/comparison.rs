@@ -24,7 +24,7 @@ fn different_fingerprints_are_not_ranked_against_each_other() {
     let input = ReportInput { sweeps: vec![one, two], compare: false };
     let html = check(&input);
     assert!(html.contains("2 different fingerprints"));
-    assert!(html.contains("Section 2"));
+    assert!(html.contains("2: synthetic device (made-up figures), workload blake3:other"));
     assert!(reports::terminal_table(&input, 100).contains("2 fingerprints"));
 }
 
@@ -119,7 +119,7 @@ fn two_runs_that_differ_in_one_thing_are_compared_and_not_ranked() {
         {
             assert!(html.contains(part), "{part}");
         }
-        assert!(html.contains("Section 2"), "ranked each for itself");
+        assert!(html.contains("2: synthetic device (made-up figures), driver 2.0"), "ranked each for itself");
         assert!(reports::terminal_table(&input, 80).contains(batch_1));
     };
     check_comparison(1.25, "Batch size 1: better in 5 of 5; 1.25× at the median.");

@@ -52,7 +52,7 @@ fn check(input: &ReportInput) -> String {
     let data: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(folder.path().join("report.json")).expect("JSON")).expect("valid");
     assert_eq!(data["format"], "spectune-report");
-    assert_eq!(data["version"], 3);
+    assert_eq!(data["version"], 4);
     let embedded =
         html.split_once("id=\"report-data\">").expect("embedded").1.split_once("</script>").expect("closed").0;
     assert_eq!(serde_json::from_str::<serde_json::Value>(embedded).expect("valid"), data, "the page carries the rows");

@@ -140,10 +140,11 @@ fn speculation_that_does_not_pay_is_the_answer() {
 }
 
 #[test]
-fn a_tie_that_looks_like_a_loss_is_told_with_its_figure() {
+fn a_noisy_race_is_not_known_and_says_what_to_do() {
     let noisy = Synthetic { acceptance: 0.1, noise: 0.15, seed: 3, ..small() };
     let html = check(&input(noisy.sweep("runs/noisy")));
-    assert!(html.contains("of no speculation, though that may be chance in so few repeats."));
+    assert!(html.contains("Whether speculation pays is not known: the repeats differ too much. So far"));
+    assert!(html.contains("go on with --resume"));
 }
 
 #[test]

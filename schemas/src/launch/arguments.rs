@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    Argument, Engine, Insertion, Launch, Options, Parsed, Setting, Syntax, Value,
+    Argument, Engine, Insertion, Launch, Launcher, Options, Parsed, Setting, Syntax, Value,
     detect::{self, Detected},
     documents, edit, problems,
     script::{self, Field, Line, Text},
@@ -36,12 +36,13 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed 
     }
     let mut diagnostics = Vec::new();
     let mut launches = Vec::new();
-    let (candidates, others): (Vec<_>, Vec<_>) = join_bare(source, script.lines, &mut diagnostics)
+    let (candidates, others): (Vec<_>, Vec<_>) = join_bare(source, script.lines)
         .into_iter()
         .map(|line| (detect::detect(&line, options.engine), line))
         .partition(|(detected, _)| detected.is_some());
     for (detected, line) in candidates {
         let Some(detected) = detected else { continue };
+        diagnostics.extend(line.broken_at.map(broken));
         launches.push(build(source, &line, &detected, options, &mut diagnostics));
     }
     let mut of_slime: Vec<&mut Launch> = launches.iter_mut().filter(|launch| launch.engine == Engine::Slime).collect();
@@ -58,15 +59,39 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed 
     }
     launches.sort_by_key(|launch| launch.anchor);
     // What does not close far from any launch is prose, unless it is why no launch was found.
+    let is_prose = is_prose(source);
     let matters = |found: &Diagnostic| {
         let at = found.span.start;
-        launches.is_empty() || launches.iter().any(|launch| launch.span.start <= at && at <= launch.span.end)
+        // A backtick of Markdown is no substitution.
+        if is_prose && (launches.is_empty() || source.slice(found.span) == "`") {
+            return false;
+        }
+        if launches.is_empty() {
+            // That a line of another command ends too early is nobody's business.
+            return found.code != problems::BROKEN_LINE.code;
+        }
+        launches.iter().any(|launch| launch.span.start <= at && at <= launch.span.end)
     };
     diagnostics.extend(script.troubles.into_iter().map(problems::of_trouble).filter(matters));
     if launches.is_empty() {
         diagnostics.push(no_launch(source));
     }
     Parsed { launches, diagnostics }
+}
+
+/// Whether a text is written for readers, with commands in it.
+fn is_prose(source: &Source) -> bool {
+    let endings = [".md", ".markdown", ".mdx", ".rst", ".txt", ".yaml", ".yml"];
+    endings.iter().any(|ending| source.name().ends_with(ending)) || source.text().contains("```")
+}
+
+/// That a format is not read.
+pub(super) fn unread(source: &Source, format: &str) -> Parsed {
+    let mut diagnostic = no_launch(source);
+    diagnostic.message = format!("this is {format}, which is not read");
+    let help = "give the command line that it starts the engine with, or a script or manifest that holds it";
+    diagnostic.help = Some(help.into());
+    Parsed { launches: Vec::new(), diagnostics: vec![diagnostic] }
 }
 
 pub(super) fn no_launch(source: &Source) -> Diagnostic {
@@ -82,7 +107,7 @@ pub(super) fn no_launch(source: &Source) -> Diagnostic {
 
 /// Lines that begin with a flag and follow another line go on with it: a list of bare flags, one a line, or a command
 /// whose continuation is broken.
-fn join_bare<'a>(source: &Source, lines: Vec<Line<'a>>, diagnostics: &mut Vec<Diagnostic>) -> Vec<Line<'a>> {
+fn join_bare<'a>(source: &Source, lines: Vec<Line<'a>>) -> Vec<Line<'a>> {
     let mut joined: Vec<Line<'a>> = Vec::new();
     for line in lines {
         let follows = !line.is_variable && is_flag(line.words.first());
@@ -107,11 +132,9 @@ fn join_bare<'a>(source: &Source, lines: Vec<Line<'a>>, diagnostics: &mut Vec<Di
             joined.push(line);
             continue;
         }
-        if !is_list {
-            let message = "the command ends here, so the flags below are not part of it";
-            let mut diagnostic = problems::BROKEN_LINE.at(first.span, message, "run as a command of its own");
-            diagnostic.help = Some("end the line before with a backslash, and move comments out of the command".into());
-            diagnostics.push(diagnostic);
+        // One end of a line tells of all.
+        if !is_list && before.broken_at.is_none() {
+            before.broken_at = Some(first.span);
         }
         before.words.extend(line.words);
         before.perhaps.extend(line.perhaps);
@@ -119,6 +142,14 @@ fn join_bare<'a>(source: &Source, lines: Vec<Line<'a>>, diagnostics: &mut Vec<Di
         before.arrays.extend(line.arrays);
     }
     joined
+}
+
+/// That flags stand below a command that has ended.
+fn broken(first: Span) -> Diagnostic {
+    let message = "the command ends here, so the flags below are not part of it";
+    let mut diagnostic = problems::BROKEN_LINE.at(first, message, "run as a command of its own");
+    diagnostic.help = Some("end the line before with a backslash, and move comments out of the command".into());
+    diagnostic
 }
 
 /// Whether two lists of flags are told apart by what stands between them: an empty line, or a comment where they have a flag in
@@ -178,14 +209,20 @@ fn build(
     options: &Options,
     diagnostics: &mut Vec<Diagnostic>,
 ) -> Launch {
-    let mut words = line.words.get(detected.first_argument..).unwrap_or_default();
     let engine = detected.engine;
+    let overrides;
+    let mut words = line.words.get(detected.first_argument..).unwrap_or_default();
+    if detected.launcher == Launcher::Hydra {
+        overrides = detect::as_flags(|span| source.slice(span), words);
+        words = &overrides;
+    }
     if let Some(first) = words.get(MOST_WORDS).filter(|_| words.len() > MOST_WORDS) {
         diagnostics.push(problems::too_many_words(first.span, MOST_WORDS));
         words = words.get(..MOST_WORDS).unwrap_or_default();
     }
     let mut troubles = Vec::new();
-    let version = options.version.or(line.version.map(|version| version.value));
+    let stated = line.version.filter(|stated| stated.is_of(engine)).map(|stated| stated.version);
+    let version = options.version.or(stated.map(|version| version.value));
     let mut arguments = split::split(source, words, engine, version, &mut troubles);
     for argument in &mut arguments {
         argument.in_branch = line.branches.contains(&argument.flag.span);
@@ -198,11 +235,16 @@ fn build(
         diagnostics.extend(troubles.into_iter().filter(|trouble| trouble.code == problems::MISSING_VALUE.code));
         diagnostics.extend(vllm::bad_values(source, &arguments));
         bad_values(&arguments, engine, diagnostics);
-    } else {
+    } else if detected.is_sure && detected.launcher != Launcher::Hydra {
         diagnostics.append(&mut troubles);
         // Benchmarks take the server's flags and others of their own.
         if !source.slice(detected.anchor).contains("bench") {
+            let from = diagnostics.len();
             unknown::report(&arguments, engine, diagnostics);
+            // Dynamo's workers have flags of their own too: what is near to none of SGLang's may be one.
+            let is_slip = |found: &Diagnostic| found.code != problems::UNKNOWN_FLAG.code || found.fix.is_some();
+            let found = diagnostics.split_off(from).into_iter();
+            diagnostics.extend(found.filter(|found| detected.launcher != Launcher::Dynamo || is_slip(found)));
             bad_values(&arguments, engine, diagnostics);
         }
     }
@@ -218,16 +260,17 @@ fn build(
     let insertion = place::insertion(source, &arguments, syntax, engine, span);
     Launch {
         engine,
+        launcher: detected.launcher,
         syntax,
         span,
         anchor: detected.anchor,
         settings,
         arguments,
-        is_part: false,
+        is_part: !detected.is_sure || line.is_part(detected.array.is_some()) || detected.launcher == Launcher::Hydra,
         perhaps,
         environment: Arc::clone(&line.surroundings.environment),
         environment_is_open: line.surroundings.is_open,
-        engine_version: line.version.filter(|_| matches!(engine, Engine::Sglang | Engine::Slime)),
+        engine_version: stated,
         insertion,
     }
 }
@@ -334,6 +377,7 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) 
     let span = Span::new(0, source.text().len());
     let launch = Launch {
         engine: Engine::Spectune,
+        launcher: Launcher::Own,
         syntax: Syntax::CommandLine,
         span,
         anchor: fields.first().map_or(span, |field| field.span),

@@ -1,6 +1,6 @@
 //! Where a launch text has comments.
 
-use super::{documents, file, script, shell};
+use super::{documents, kind::Kind, script, shell};
 use crate::text::{Source, Span};
 
 /// The comments of a text, each from its `#` to the end of the line, in order.
@@ -11,14 +11,16 @@ pub(crate) fn comments(source: &Source) -> Vec<Span> {
 /// The comments of a text that stands in so many here-documents.
 pub(super) fn within(source: &Source, depth: usize) -> Vec<Span> {
     let text = source.text();
-    if file::looks_like_toml(source) {
-        return toml(text);
+    match Kind::of(source) {
+        Kind::Toml => return toml(text),
+        // A `#` of theirs begins a comment where one of YAML does.
+        Kind::Yaml | Kind::Python | Kind::Dockerfile | Kind::Unit => return yaml(text),
+        Kind::Script if super::yaml::is_yaml(source) => return yaml(text),
+        Kind::Script => {}
+        Kind::Unread(_) => return Vec::new(),
     }
-    if super::yaml::is_yaml(source) {
-        return yaml(text);
-    }
-    let regions = script::regions(source).into_iter();
-    let mut comments: Vec<Span> = regions.flat_map(|region| shell::comments(text, region)).collect();
+    let regions = script::regions(source).into_iter().filter(|region| region.kind == Kind::Script);
+    let mut comments: Vec<Span> = regions.flat_map(|region| shell::comments(text, region.span)).collect();
     comments.extend(documents::comments_in(source, depth));
     comments.sort_unstable();
     comments

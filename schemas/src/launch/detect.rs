@@ -1,69 +1,140 @@
 //! Which engine a command line starts, and where its arguments begin.
+//!
+//! The strongest evidence decides: the user's word, then the program, then `--sglang-` in front of a flag, then the image,
+//! then flags that only one engine has.
 
-use super::{Engine, arguments::MOST_WORDS, script::Line};
-use crate::{
-    flags::{self, Lookup},
-    text::Span,
+mod flags_of;
+mod hydra;
+mod image;
+mod others;
+mod program;
+
+use super::{
+    Engine, Launcher,
+    arguments::MOST_WORDS,
+    script::{ArrayPlace, Line},
 };
+use crate::text::Span;
+
+pub(super) use flags_of::engine_of_flags;
+pub(super) use hydra::as_flags;
+pub(super) use program::starts_engine;
 
 /// What every text with a launch of its own holds.
-const EVIDENT: [&str; 6] = ["sglang", "vllm", "spectune", "launch_server", "--speculative", "--model-path"];
+const EVIDENT: [&str; 8] =
+    ["sglang", "sgl.", "vllm", "spectune", "launch_server", "speculative-", "speculative_", "--model-path"];
 
 /// A command line that starts an engine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Detected {
     pub engine: Engine,
+    pub launcher: Launcher,
     /// The index of the first word that is an argument of the engine.
     pub first_argument: usize,
     /// The words that stand for the launch.
     pub anchor: Span,
     /// The array that holds the flags, where one does.
     pub array: Option<Span>,
+    /// Whether the words are the engine's own alone: a program that nobody knows may have flags of its own, and may add others.
+    pub is_sure: bool,
+}
+
+/// What tells of a line.
+struct Told {
+    engine: Engine,
+    launcher: Launcher,
+    first: usize,
+    /// The words that name the program.
+    words: Option<(usize, usize)>,
+    is_sure: bool,
 }
 
 /// Looks for an engine in a line; `told` is what the user says every launch is for.
 pub(super) fn detect(line: &Line<'_>, told: Option<Engine>) -> Option<Detected> {
     let texts: Vec<&str> = line.words.iter().map(|word| word.value.known().unwrap_or_default()).collect();
-    let program = program(&texts);
     let prefixed = texts.iter().position(|text| text.starts_with("--sglang-"));
-    let (engine, first_argument, anchor_words) = match (program, prefixed) {
-        (Some((engine, first, words)), _) => (engine, first, Some(words)),
-        (None, Some(flag)) => {
-            let script = texts.iter().take(flag).rposition(|text| text.ends_with(".py"));
-            let first = script.map_or_else(|| first_flag(&texts), |script| script + 1);
-            (Engine::Slime, first, script.map(|script| (script, script)))
-        }
-        (None, None) if is_client(&texts) => return None,
-        (None, None) => {
-            let first = first_flag(&texts);
-            let flags = texts.iter().skip(first).take(MOST_WORDS).filter(|text| text.starts_with("--"));
-            let (mut bare, mut evident) = (None, false);
-            for flag in flags {
-                bare = bare.or_else(|| engine_of_flag(flag));
-                evident |=
-                    ["--speculative-", "--speculative_config", "--model-path"].iter().any(|own| flag.starts_with(own));
-            }
-            // Flags alone are a launch; after a program that is not known, or in a variable, they are one only where
-            // they can be nothing else.
-            let alone = first == 0 && !line.is_variable && !texts.is_empty();
-            let engine = told.or(bare).filter(|_| alone || evident)?;
-            (engine, first, None)
-        }
-    };
-    let engine = told.unwrap_or(engine);
-    let first_word = line.words.get(first_argument);
+    let found = find(line, &texts, prefixed, told)?;
+    let engine = told.unwrap_or(found.engine);
+    let first_word = line.words.get(found.first);
     let significant = prefixed.and_then(|flag| line.words.get(flag)).or(first_word);
+    let within = |word: Span| move |array: &&ArrayPlace| array.span.start <= word.start && word.end <= array.span.end;
     let array = significant
-        .and_then(|word| {
-            line.arrays.iter().find(|array| array.span.start <= word.span.start && word.span.end <= array.span.end)
-        })
-        .filter(|_| program.is_none());
-    let anchor = match (array, anchor_words) {
+        .and_then(|word| line.arrays.iter().find(within(word.span)))
+        .filter(|_| found.words.is_none() || found.launcher == Launcher::Slime);
+    let anchor = match (array, found.words) {
         (Some(array), _) => array.name,
         (None, Some((from, to))) => line.words.get(from)?.span.join(line.words.get(to)?.span),
         (None, None) => significant?.span,
     };
-    Some(Detected { engine, first_argument, anchor, array: array.map(|array| array.span) })
+    Some(Detected {
+        engine,
+        launcher: found.launcher,
+        first_argument: found.first,
+        anchor,
+        array: array.map(|array| array.span),
+        is_sure: found.is_sure,
+    })
+}
+
+fn find(line: &Line<'_>, texts: &[&str], prefixed: Option<usize>, told: Option<Engine>) -> Option<Told> {
+    if let Some(program) = program::program(texts) {
+        let program::Program { engine, launcher, last, from } = program;
+        let flags = texts.get(last + 1..).unwrap_or_default();
+        if others::is_diffusion(flags) || others::is_sentence(texts.get(..from).unwrap_or_default()) {
+            return None;
+        }
+        return Some(Told { engine, launcher, first: last + 1, words: Some((from, last)), is_sure: true });
+    }
+    if let Some(at) = hydra::program(texts) {
+        let engine = hydra::engine(texts.get(at + 1..).unwrap_or_default())?;
+        return Some(Told { engine, launcher: Launcher::Hydra, first: at + 1, words: Some((at, at)), is_sure: true });
+    }
+    if others::is_client(texts) {
+        return None;
+    }
+    if let Some(flag) = prefixed {
+        if others::takes_prefixed_flags(texts) {
+            return None;
+        }
+        let script = texts.iter().take(flag).rposition(|text| text.ends_with(".py"));
+        let first = script.map_or_else(|| first_flag(texts), |script| script + 1);
+        let words = script.map(|script| (script, script));
+        return Some(Told { engine: Engine::Slime, launcher: Launcher::Slime, first, words, is_sure: true });
+    }
+    if let Some(image) = image::run(texts) {
+        let flags = texts.get(image.first..).unwrap_or_default();
+        let engine = told.or(image.engine).or_else(|| engine_of_flags(flags));
+        let is_list = flags.first().is_some_and(|first| first.starts_with('-') || image.engine == Some(Engine::Vllm));
+        let engine = engine.filter(|_| is_list && !others::is_diffusion(flags))?;
+        let first = image.first + usize::from(flags.first() == Some(&"serve"));
+        return Some(Told { engine, launcher: Launcher::Own, first, words: Some((image.at, image.at)), is_sure: true });
+    }
+    of_flags(line, texts, told)
+}
+
+/// Flags alone are a launch; behind a program that is not known, or in a variable, they are one only where they can be
+/// nothing else.
+fn of_flags(line: &Line<'_>, texts: &[&str], told: Option<Engine>) -> Option<Told> {
+    let first = first_flag(texts);
+    let flags = texts.get(first..).unwrap_or_default();
+    let flags = flags.get(..MOST_WORDS).unwrap_or(flags);
+    let alone = first == 0 && !texts.is_empty();
+    if others::is_diffusion(flags) {
+        return None;
+    }
+    let engine = told.or_else(|| engine_of_flags(flags))?;
+    let evident = match (alone, line.is_variable) {
+        (true, false) => true,
+        (true, true) => {
+            flags_of::speaks_of_speculation(flags) || flags.iter().any(|flag| flag.starts_with("--model-path"))
+        }
+        (false, _) => {
+            let before = line.words.get(..first).unwrap_or_default();
+            flags_of::speaks_of_speculation(flags) && others::may_be_wrapper(before) && !others::is_prose(flags)
+                || others::is_unknown_program(before) && flags_of::is_evident(flags)
+        }
+    };
+    evident.then_some(Told { engine, launcher: Launcher::Own, first, words: None, is_sure: alone })
 }
 
 /// Whether a text may hold the launch of an engine.
@@ -71,61 +142,6 @@ pub(super) fn names_engine(text: &str) -> bool {
     EVIDENT.iter().any(|name| text.contains(name))
 }
 
-/// The engine's program, the index of its first argument, and the first and last of the words that name it.
-fn program(texts: &[&str]) -> Option<(Engine, usize, (usize, usize))> {
-    for (at, text) in texts.iter().enumerate() {
-        let next = texts.get(at + 1).copied().unwrap_or_default();
-        let name = text.rsplit('/').next().unwrap_or_default();
-        let found = match name {
-            "-m" if takes_server_flags(next) => Some((Engine::Sglang, at + 1)),
-            "-m" if next.starts_with("vllm.") => Some((Engine::Vllm, at + 1)),
-            "launch_server.py" => Some((Engine::Sglang, at)),
-            "sglang" if matches!(next, "serve" | "generate") => Some((Engine::Sglang, at + 1)),
-            "vllm" if matches!(next, "serve" | "bench") => Some((Engine::Vllm, at + 1)),
-            "spectune" if matches!(next, "serve" | "generate" | "bench") => Some((Engine::Spectune, at + 1)),
-            _ => None,
-        };
-        if let Some((engine, last)) = found {
-            let from = if name == "-m" { last } else { at };
-            return Some((engine, last + 1, (from, last)));
-        }
-    }
-    None
-}
-
-/// Whether a module of SGLang reads the server's flags: a server, or what times one in its own process. Clients do not, nor do tests.
-fn takes_server_flags(module: &str) -> bool {
-    let of_sglang = module.strip_prefix("sglang.").is_some_and(|module| {
-        let module = module.strip_prefix("benchmark.").or_else(|| module.strip_prefix("bench_")).unwrap_or(module);
-        module.starts_with("launch_server")
-            || module.starts_with("srt.")
-            || ["one_batch", "offline_throughput", "latency"].iter().any(|bench| module.starts_with(bench))
-            || module == "compile_deep_gemm"
-    });
-    of_sglang || module.starts_with("sglang_router.launch_server")
-}
-
-/// Whether a line runs a module of SGLang that is no server.
-fn is_client(texts: &[&str]) -> bool {
-    let modules = texts.iter().zip(texts.iter().skip(1)).filter(|(flag, _)| **flag == "-m");
-    modules.map(|(_, module)| *module).any(|module| module.starts_with("sglang.") && !takes_server_flags(module))
-}
-
 fn first_flag(texts: &[&str]) -> usize {
-    texts.iter().position(|text| text.starts_with("--")).unwrap_or(texts.len())
-}
-
-/// The engine whose flag this is, where a flag tells.
-fn engine_of_flag(flag: &str) -> Option<Engine> {
-    let name = flag.trim_start_matches('-').split('=').next().unwrap_or_default();
-    match name {
-        "speculative-config" | "speculative_config" | "gpu-memory-utilization" | "max-model-len" | "max-num-seqs" => {
-            Some(Engine::Vllm)
-        }
-        _ => match flags::lookup(name, None) {
-            Lookup::Exact(_) => Some(Engine::Sglang),
-            Lookup::Abbreviation(_) if name.len() >= 5 => Some(Engine::Sglang),
-            _ => None,
-        },
-    }
+    texts.iter().position(|text| text.starts_with("--") || text.starts_with("-sc")).unwrap_or(texts.len())
 }

@@ -59,7 +59,7 @@ impl Launch {
     pub fn line(&self, key: Key, version: EngineVersion, value: &str) -> String {
         let writing = match self.syntax {
             Syntax::Toml | Syntax::YamlConfig | Syntax::YamlOverrides => self.insertion.writing.clone(),
-            Syntax::CommandLine | Syntax::ShellArray | Syntax::YamlWords => Writing::shell(None),
+            Syntax::CommandLine | Syntax::ShellArray | Syntax::YamlWords | Syntax::Composed => Writing::shell(None),
         };
         writing.flag(key, &self.spelled(key, version), value)
     }

@@ -243,14 +243,8 @@ pub struct LaunchFile {
     pub environment: BTreeMap<String, String>,
 }
 
-/// Whether a text is TOML, not shell: by its name, otherwise by its first line that is no comment.
+/// Whether a text without a telling name is TOML, not shell: by its first line that is no comment.
 pub(super) fn looks_like_toml(source: &Source) -> bool {
-    if source.name().ends_with(".toml") {
-        return true;
-    }
-    if [".sh", ".bash", ".zsh", ".md", ".txt"].iter().any(|ending| source.name().ends_with(ending)) {
-        return false;
-    }
     let line = source.text().lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
     line.is_some_and(|line| {
         if line.starts_with('[') {

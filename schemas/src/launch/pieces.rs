@@ -31,6 +31,11 @@ impl<T: Copy> Pieces<T> {
         self.0.push(piece);
     }
 
+    /// All of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Piece<T>> {
+        self.0.iter()
+    }
+
     /// The place of a part of the text.
     pub fn place(&self, span: Span) -> Span {
         let touched = self.touched(span);

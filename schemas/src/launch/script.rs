@@ -11,27 +11,32 @@ mod inside;
 mod line;
 mod surroundings;
 mod unused;
+mod value;
 mod variables;
 mod ways;
 
-use std::{borrow::Cow, cell::Cell, collections::HashMap, sync::Arc};
+use std::{
+    borrow::Cow,
+    cell::Cell,
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use self::ways::{Conditional, Elements, Way};
 pub(super) use self::{
-    destination::Kind,
     documents::{Document, UNKNOWN},
     fences::regions,
-    line::{Field, Line, Script, Text},
-    surroundings::of_image,
+    line::{ArrayPlace, Field, Line, Script, Text},
+    surroundings::Surroundings,
 };
 use super::{
-    Environment,
+    Environment, Value,
+    compose::Composed,
+    evidence::Stated,
+    kind::Kind,
     shell::{Reader, Statement, Trouble},
 };
-use crate::{
-    text::{Located, Source},
-    version::EngineVersion,
-};
+use crate::text::{Located, Source};
 
 /// Most launches of one text, and most constructs in it that do not close.
 const MOST_LINES: usize = 1024;
@@ -41,10 +46,10 @@ const MOST_LINES: usize = 1024;
 struct Scalar<'a> {
     /// Its whole text.
     value: Text<'a>,
-    /// Its words, each at its place in the assignment, where the assignment is one quoted text.
-    fields: Vec<Field<'a>>,
-    /// The ways that were gone where it was assigned.
-    gone: Vec<Way>,
+    /// The words that a bare use of it comes to, each at its place in the assignment, on each way.
+    words: Elements<'a>,
+    /// The text as commands such as `eval` read it again.
+    literal: Option<Composed>,
     /// Whether a command used it.
     used: bool,
     /// In what order it came.
@@ -59,9 +64,13 @@ struct Interpreter<'a> {
     /// Which of them a name means now.
     current: HashMap<&'a str, usize>,
     /// The version of the engine that is installed, where requirements name one.
-    pinned: Option<Option<Located<EngineVersion>>>,
+    pinned: Option<Option<Stated>>,
     /// Shared by the launches that run in it.
     exported: Arc<Environment>,
+    /// Exported variables that get several values.
+    varied: HashSet<String>,
+    /// What ways that are gone by now exported, by the depth of their block.
+    pending: Vec<(usize, &'a str, Located<Value>)>,
     /// How many names were assigned before each open block.
     blocks: Vec<usize>,
     /// The way that is gone in each open block, up to the deepest that is told from the one around it.
@@ -90,8 +99,11 @@ struct Used<'a> {
 /// Reads a whole text; of Markdown only the fenced blocks.
 pub(super) fn read(source: &Source) -> Script<'_> {
     let mut interpreter = Interpreter::new(source);
-    for span in regions(source) {
-        interpreter.run(Reader::new(source.text(), span), 0);
+    for region in regions(source) {
+        match region.kind {
+            Kind::Script => interpreter.run(Reader::new(source.text(), region.span), 0),
+            _ => interpreter.embed(region),
+        }
     }
     interpreter.finish()
 }
@@ -105,6 +117,8 @@ impl<'a> Interpreter<'a> {
             current: HashMap::new(),
             pinned: None,
             exported: Arc::default(),
+            varied: HashSet::new(),
+            pending: Vec::new(),
             blocks: Vec::new(),
             gone: Vec::new(),
             blocks_seen: 0,

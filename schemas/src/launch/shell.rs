@@ -15,11 +15,12 @@ mod cases;
 mod documents;
 mod lexer;
 mod seams;
+mod value;
 mod word;
 
-pub(super) use balance::{Hopeless, Opener};
 pub(super) use body::{Chunk, chunks};
 pub(super) use lexer::{Reader, comments};
+pub(super) use value::chunks_of_word;
 
 use std::borrow::Cow;
 

@@ -6,10 +6,14 @@ mod container;
 mod excerpt;
 mod node;
 mod remap;
+mod sections;
 mod template;
 mod variables;
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use saphyr_parser::ScalarStyle;
 
@@ -18,9 +22,13 @@ use excerpt::Excerpt;
 use node::{Broken, Id, Node, Scalar, Tree};
 use remap::Origin;
 
-use super::{Launch, Options, Parsed, arguments, detect::names_engine, problems};
+use super::{
+    Argument, Launch, Options, Parsed, Syntax, arguments, compose::Composed, detect::names_engine, documents,
+    kind::Kind, problems,
+};
 use crate::{
     diagnostic::Diagnostic,
+    flags::Key,
     text::{Source, Span},
 };
 
@@ -45,17 +53,27 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Option<
                 // A text without a name may be anything.
                 None if !is_named(source) => return None,
                 // What a template makes of its text is not known.
-                None if text.contains("{{") => return Some(no_launch(source)),
+                None if text.contains("{{") || is_json(source) || closes_early(text, &broken) => {
+                    return Some(no_launch(source));
+                }
                 None => return Some(invalid(source, &broken)),
             }
         }
     };
-    let mut reader =
-        Reader { source: filled.as_ref().unwrap_or(source), tree: &tree, options, depth, found: Parsed::default() };
+    let mut reader = Reader {
+        source: filled.as_ref().unwrap_or(source),
+        tree: &tree,
+        options,
+        depth,
+        found: Parsed::default(),
+        config_files: Vec::new(),
+    };
     let read = reader.configs();
     if !read {
+        reader.sections();
         reader.containers();
     }
+    reader.join_configs();
     let mut found = reader.found;
     // What stands between a template's braces decides what is there at all.
     found.launches.iter_mut().for_each(|launch| launch.is_part |= filled.is_some());
@@ -70,13 +88,70 @@ fn no_launch(source: &Source) -> Parsed {
     Parsed { launches: Vec::new(), diagnostics: vec![arguments::no_launch(source)] }
 }
 
+/// The key that each value stands under, itself or the list that it is in.
+fn keys(tree: &Tree) -> HashMap<Id, &str> {
+    let mut keys: HashMap<Id, &str> = HashMap::new();
+    for node in &tree.nodes {
+        let Node::Map(map) = node else { continue };
+        for (key, value) in &map.entries {
+            if let Some(key) = tree.scalar(*key) {
+                keys.insert(*value, &key.text);
+            }
+        }
+    }
+    for (id, node) in tree.nodes.iter().enumerate() {
+        let (Node::List(list), Some(key)) = (node, keys.get(&id).copied()) else { continue };
+        for item in &list.items {
+            keys.entry(*item).or_insert(key);
+        }
+    }
+    keys
+}
+
+/// Keys of texts for a reader.
+const PROSE_KEYS: [&str; 20] = [
+    "changelog",
+    "changes",
+    "comment",
+    "comments",
+    "description",
+    "descriptions",
+    "detail",
+    "details",
+    "doc",
+    "docs",
+    "help",
+    "label",
+    "message",
+    "note",
+    "notes",
+    "reason",
+    "release_notes",
+    "summary",
+    "text",
+    "title",
+];
+
+fn is_prose_key(key: &str) -> bool {
+    PROSE_KEYS.contains(&key.to_ascii_lowercase().as_str())
+}
+
+/// Whether a text by itself is a command or flags, by how it begins.
+fn is_command(text: &str) -> bool {
+    let first = text.split_whitespace().next().unwrap_or_default();
+    let is_name = first.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-./~$={}\"'[]".contains(&byte));
+    let is_path = first.contains(['/', '.', '=', '$']);
+    let is_word = !first.bytes().any(|byte| byte.is_ascii_uppercase());
+    is_name && (is_path || is_word) && !first.ends_with(['.', ':', ','])
+}
+
 /// Whether a text is read as YAML.
 pub(super) fn is_yaml(source: &Source) -> bool {
     is_named(source) || parse(source, &Options::default(), 0).is_some()
 }
 
 fn is_named(source: &Source) -> bool {
-    [".yaml", ".yml"].iter().any(|ending| source.name().ends_with(ending))
+    Kind::of_name(source.name()) == Some(Kind::Yaml)
 }
 
 /// Whether the first line that says anything is a key, or an item of a list with one.
@@ -93,6 +168,16 @@ fn begins_as_yaml(source: &Source) -> bool {
     })
 }
 
+/// Whether the reader stopped at a bracket that closes further left than it opened, which other readers take.
+fn closes_early(text: &str, broken: &Broken) -> bool {
+    text.get(broken.at..).is_some_and(|rest| rest.trim_start().starts_with([']', '}']))
+}
+
+/// JSON is nearly YAML; what YAML does not take of it is no fault of its own.
+fn is_json(source: &Source) -> bool {
+    source.name().ends_with(".json")
+}
+
 fn invalid(source: &Source, broken: &Broken) -> Parsed {
     let text = source.text();
     let at = broken.at.min(text.len());
@@ -107,6 +192,8 @@ struct Reader<'a> {
     options: &'a Options,
     depth: usize,
     found: Parsed,
+    /// The config files in the text: their names, and where they begin.
+    config_files: Vec<(String, Span)>,
 }
 
 impl Reader<'_> {
@@ -116,10 +203,16 @@ impl Reader<'_> {
             let Some(map) = self.tree.map(*root) else { continue };
             let config = config::Reader { source: self.source, tree: self.tree, options: self.options };
             let (launches, diagnostics) = config.read(map);
-            self.found.launches.extend(launches);
-            self.found.diagnostics.extend(diagnostics);
+            self.add(launches, diagnostics);
         }
         !self.found.launches.is_empty()
+    }
+
+    /// Reads the mappings further down whose keys are flags.
+    fn sections(&mut self) {
+        let config = config::Reader { source: self.source, tree: self.tree, options: self.options };
+        let (launches, diagnostics) = config.sections();
+        self.add(launches, diagnostics);
     }
 
     fn containers(&mut self) {
@@ -137,21 +230,19 @@ impl Reader<'_> {
             }
             for container in Container::lists_of(yaml, self.tree, map) {
                 used.extend(&container.scalars);
-                let options = Options { engine: self.options.engine, ..*self.options };
-                let (mut launches, diagnostics) = self.excerpt(container.excerpt, &options);
-                launches.iter_mut().for_each(|launch| launch.is_part = true);
+                let (mut launches, diagnostics) = self.excerpt(container.excerpt, self.options);
+                launches.iter_mut().for_each(|launch| launch.is_part |= container.is_part);
                 self.add(launches, diagnostics);
             }
             let Some(container) = Container::of(yaml, self.tree, map, compose) else { continue };
             used.extend(&container.scalars);
-            let options = Options {
-                engine: self.options.engine.or(container.engine),
-                version: self.options.version.or(container.version.map(|version| version.value)),
-            };
+            let version = container.version.map(|stated| stated.version.value);
+            let options = Options { version: self.options.version.or(version), ..*self.options };
             let (mut launches, diagnostics) = self.excerpt(container.excerpt, &options);
             for launch in &mut launches {
                 launch.environment_is_open |= container.variables.is_open;
-                launch.engine_version = launch.engine_version.or(container.version);
+                let stated = container.version.filter(|stated| stated.is_of(launch.engine));
+                launch.engine_version = launch.engine_version.or(stated.map(|stated| stated.version));
                 for variable in &container.variables.list {
                     let own = launch.environment.get(variable.name).and_then(|own| own.value.known());
                     // The script may have set it anew.
@@ -166,21 +257,75 @@ impl Reader<'_> {
         self.scripts(&used, is_block);
         // A line by itself may be a command too, as that of a step in a workflow, or the value of a variable.
         if self.found.launches.is_empty() {
-            self.scripts(&used, |scalar| !is_block(scalar) && scalar.text.contains(' '));
+            self.scripts(&used, |scalar| !is_block(scalar) && scalar.text.contains(' ') && is_command(&scalar.text));
         }
     }
 
     /// Reads the texts that are no container's.
     fn scripts(&mut self, used: &HashSet<Id>, is_script: impl Fn(&Scalar) -> bool) {
         let yaml = self.source.text();
-        for (id, node) in self.tree.nodes.iter().enumerate() {
+        let tree = self.tree;
+        let keys = keys(tree);
+        for (id, node) in tree.nodes.iter().enumerate() {
             let Node::Scalar(scalar) = node else { continue };
-            if used.contains(&id) || !is_script(scalar) {
+            let key = keys.get(&id).copied().unwrap_or_default();
+            if used.contains(&id) || !is_script(scalar) || is_prose_key(key) {
+                continue;
+            }
+            if let Some(kind) = Kind::of_name(key).filter(|kind| *kind != Kind::Script) {
+                self.file(key, scalar, kind);
                 continue;
             }
             if let Some(excerpt) = container::lone_script(yaml, self.tree, scalar) {
-                let (launches, diagnostics) = self.excerpt(excerpt, self.options);
+                let (mut launches, diagnostics) = self.excerpt(excerpt, self.options);
+                // What a script puts together from several texts is whole in none of them.
+                let is_part = scalar.text.trim_start().starts_with("--");
+                launches.iter_mut().for_each(|launch| launch.is_part |= is_part);
                 self.add(launches, diagnostics);
+            }
+        }
+    }
+
+    /// Reads a file that a text holds, as a ConfigMap does.
+    fn file(&mut self, name: &str, scalar: &Scalar, kind: Kind) {
+        if self.depth >= documents::DEEPEST {
+            return;
+        }
+        let Some(aligned) = self.tree.align(self.source.text(), scalar) else { return };
+        let mut file = Composed::default();
+        for part in &aligned.parts {
+            file.copy_whole(scalar.text.get(part.text.range()).unwrap_or_default(), part.place, aligned.outer.start);
+        }
+        let found = documents::read(&file.into_document(kind), self.source, self.options, self.depth);
+        if let [config] = found.launches.as_slice()
+            && config.syntax == Syntax::YamlConfig
+        {
+            self.config_files.push((name.to_owned(), config.anchor));
+        }
+        self.add(found.launches, found.diagnostics);
+    }
+
+    /// Puts what a file says into the launches that name it behind `--config`. What the command line gives wins.
+    fn join_configs(&mut self) {
+        for (name, anchor) in std::mem::take(&mut self.config_files) {
+            let names_it = |launch: &Launch| {
+                let path = launch.text(Key::Config).map(|path| path.value);
+                path.and_then(|path| path.rsplit('/').next()) == Some(name.as_str())
+            };
+            let launches = &mut self.found.launches;
+            if !launches.iter().any(names_it) {
+                continue;
+            }
+            let Some(at) = launches.iter().position(|launch| launch.anchor == anchor) else { continue };
+            let config = launches.remove(at);
+            for launch in launches.iter_mut().filter(|launch| names_it(launch) && launch.engine == config.engine) {
+                launch.settings.remove(&Key::Config);
+                for (key, setting) in &config.settings {
+                    launch.settings.entry(*key).or_insert_with(|| setting.clone());
+                }
+                let given: HashSet<Key> = launch.arguments.iter().filter_map(|argument| argument.key).collect();
+                let is_new = |argument: &&Argument| argument.key.is_none_or(|key| !given.contains(&key));
+                launch.arguments.extend(config.arguments.iter().filter(is_new).cloned());
             }
         }
     }

@@ -3,9 +3,10 @@
 use super::{Context, Finding, unstated};
 use crate::{
     diagnostic::{Edit, Safety, Severity},
-    flags::{Accepted, Kind, Lookup, Registered},
+    flags::{Accepted, Kind, Lookup, Registered, Word},
     launch::{Argument, Value},
     text::{Located, distance},
+    version::EngineVersion,
 };
 
 /// Farthest that a slip of the pen is taken for the word that was meant.
@@ -32,8 +33,10 @@ pub(super) fn refused(
     argument.values.iter().find_map(|word| {
         let text = word.value.known().filter(|text| is_plain(text))?;
         if accepted.has_list_in(version) {
-            let listed = accepted.words_in(version).any(|known| is_same(accepted.kind, known, text));
-            return (!listed).then(|| not_listed(context, accepted, argument, word, text));
+            let read = registered.versions();
+            let mut own = accepted.words.iter().filter(|known| is_same(accepted.kind, known.text, text));
+            return (!own.any(|known| may_have(known, version, read)))
+                .then(|| not_listed(context, accepted, argument, word, text));
         }
         (judges_numbers && !is_of(accepted.kind, text))
             .then(|| not_of_kind(context, accepted.kind, argument, word, text))
@@ -45,6 +48,13 @@ fn is_plain(text: &str) -> bool {
     let is_sign = |letter: char| matches!(letter, '{' | '}' | '[' | ']' | '<' | '>' | '*' | '?' | '$' | '…');
     let is_placeholder = text.len() > 1 && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
     !text.is_empty() && !text.contains(is_sign) && !text.contains("...") && !is_placeholder
+}
+
+/// Whether a version's list has a word, or may: between two versions that were read, a word may have come in either.
+fn may_have(word: &Word, version: EngineVersion, read: &[EngineVersion]) -> bool {
+    let comes =
+        word.since.is_some_and(|since| version < since && !read.iter().any(|read| (version..since).contains(read)));
+    word.exists_in(version) || comes
 }
 
 fn is_same(kind: Kind, known: &str, text: &str) -> bool {

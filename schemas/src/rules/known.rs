@@ -110,8 +110,12 @@ pub(super) fn met(context: &Context<'_>, harm: Harm) -> Vec<Finding> {
 
 impl Fault {
     fn look(&self, context: &Context<'_>) -> Option<Finding> {
-        let version = context.version();
-        if context.resolved.version_given && !self.is_in(version) {
+        let is_told = context.resolved.version_given;
+        if is_told && !self.is_in(context.version()) {
+            return None;
+        }
+        // A crash that may come, and is mended, is worth a word to those who run such a version only.
+        if !is_told && self.harm == Harm::Crash && !self.certain && self.until.is_some() {
             return None;
         }
         let place = self.method_place(context)?;
@@ -133,7 +137,7 @@ impl Fault {
             None => finding,
         };
         let finding = finding.note(self.told(context)).help(self.help.clone());
-        let sure = self.certain && context.resolved.version_given;
+        let sure = self.certain && is_told;
         Some(if sure { finding } else { finding.at_most(crate::diagnostic::Severity::Warning) })
     }
 
@@ -216,8 +220,8 @@ impl Given {
 
     /// Whether it stands there, or may.
     fn may_be(&self, context: &Context<'_>) -> bool {
-        let own = context.launch.arguments.iter().filter(|argument| self.is_flag(context, argument));
-        let Some(last) = own.last() else { return !context.launch.is_complete() };
+        let mut own = context.launch.arguments.iter().filter(|argument| self.is_flag(context, argument));
+        let Some(last) = own.next_back() else { return !context.launch.is_complete() };
         match last.values.first().map(|value| value.value.known()) {
             Some(None) => true,
             Some(Some(known)) => self.values.is_empty() || self.values.iter().any(|value| value == known),

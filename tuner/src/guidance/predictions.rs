@@ -67,7 +67,7 @@ fn predict(
     let arrivals = match load {
         Load::BatchSize(batch_size) => Arrivals::Closed { batch_size: batch_size.min(setup.max_running_requests) },
         Load::RequestRate(_) | Load::Recorded => {
-            let at = workload.arrivals(load).unwrap_or_default();
+            let at = workload.arrivals(load, 0).unwrap_or_default();
             Arrivals::Open { at_ms: at.iter().map(|at| at.as_secs_f64() * 1e3).collect() }
         }
     };

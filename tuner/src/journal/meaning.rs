@@ -68,7 +68,10 @@ mod tests {
             assert_eq!(hash(&base) == hash(&other), changed.is_empty(), "{more}");
         };
         check("[search]\nrepeats = 9\nseconds = 10.0\nstrategy = 'guided'\nseed = 3", &[]);
-        check("[batch]\nsizes = [1, 8]\n[space]\nnum_steps = [1, 2, 7]\n[objective]\nmetric = 'latency'", &[]);
+        check(
+            "[batch]\nsizes = [1, 8]\n[space]\nnum_steps = [1, 2, 7]\ntopk = [1]\n[objective]\nmetric = 'latency'",
+            &[],
+        );
         check("output_length = 7", &["workload.output_length was 128 and is 7"]);
         check("[engine]\npage_size = 4", &["engine.page_size was 1 and is 4"]);
         check("[objective]\nmetric = 'goodput'\nttft_ms = 100.0", &["objective.ttft_ms was not set and is 100.0"]);

@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use super::steady::Step;
 use engine::{Completion, Engine, EngineError, Event, Request, RequestId, backend::RoundTiming, scheduler::Statistics};
 
 /// How requests come.
@@ -23,6 +24,8 @@ pub enum Source {
 pub struct Served {
     /// From its arrival to its submission: the step that ran meanwhile.
     pub late: Duration,
+    /// From the start of the trial to its submission.
+    pub submitted: Duration,
     /// What the engine says of it, counted from its submission.
     pub completion: Completion,
 }
@@ -40,6 +43,23 @@ pub struct Seen {
     pub rounds_by_batch: Vec<u64>,
     /// From the first arrival to the end of the last request.
     pub elapsed: Duration,
+    /// The engine's steps in the order of time.
+    pub steps: Vec<Step>,
+    /// When requests came, of an open loop.
+    pub arrivals: Option<Vec<Duration>>,
+    /// Requests that were not served yet when the last one came.
+    pub unserved_at_last: usize,
+    /// Time in rounds, as the engine tells it.
+    pub round_time: Duration,
+    /// Time in prefills, as the engine tells it.
+    pub prefill_time: Duration,
+}
+
+/// A request that is being served.
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    late: Duration,
+    submitted: Duration,
 }
 
 /// Longest sleep at a time: so soon an interrupt is heard.
@@ -80,24 +100,28 @@ fn settle(engine: &mut Engine) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// `running` holds how late each request was.
 fn feed(
     engine: &mut Engine,
     requests: &[Request],
     source: &Source,
     interrupted: &AtomicBool,
-    running: &mut HashMap<RequestId, Duration>,
+    running: &mut HashMap<RequestId, Running>,
 ) -> Result<Option<Seen>, EngineError> {
     let before = engine.statistics().clone();
     let mut seen = Seen::default();
     let mut waiting = requests.iter().enumerate();
     let mut starved = 0;
     let start = Instant::now();
+    let mut last = Duration::ZERO;
     loop {
         let due = source.due(start.elapsed(), requests.len() - waiting.len(), running.len());
         for (at, request) in waiting.by_ref().take(due) {
-            let late = start.elapsed().saturating_sub(source.arrival(at).unwrap_or_else(|| start.elapsed()));
-            running.insert(engine.submit(request.clone())?, late);
+            let submitted = start.elapsed();
+            let late = submitted.saturating_sub(source.arrival(at).unwrap_or(submitted));
+            running.insert(engine.submit(request.clone())?, Running { late, submitted });
+            if at + 1 == requests.len() {
+                seen.unserved_at_last = running.len();
+            }
         }
         let next = waiting.clone().next();
         if running.is_empty() && next.is_none() {
@@ -110,16 +134,27 @@ fn feed(
             // A slot that a round launched ahead still holds is to be free when the next request comes.
             settle(engine)?;
             wait(start, source.arrival(next).unwrap_or_default(), interrupted);
+            last = start.elapsed();
             continue;
         }
         let (rounds, ended) = (engine.statistics().rounds, seen.served.len());
+        let (batch, prompt_tokens) = (running.len(), read_tokens(engine));
         for event in engine.step()? {
             if let Event::Finished { request: id, completion } = event
-                && let Some(late) = running.remove(&id)
+                && let Some(Running { late, submitted }) = running.remove(&id)
             {
-                seen.served.push(Served { late, completion: *completion });
+                seen.served.push(Served { late, submitted, completion: *completion });
             }
         }
+        let now = start.elapsed();
+        seen.steps.push(Step {
+            begin: last.as_secs_f64(),
+            took: (now - last).as_secs_f64(),
+            rounds: engine.statistics().rounds - rounds,
+            batch,
+            prompt_tokens: read_tokens(engine) - prompt_tokens,
+        });
+        last = now;
         if engine.statistics().rounds > rounds {
             seen.timings.extend(engine.statistics().last_round);
         }
@@ -133,6 +168,9 @@ fn feed(
     }
     seen.elapsed = start.elapsed();
     seen.rounds = engine.statistics().rounds - before.rounds;
+    seen.round_time = engine.statistics().round_time.saturating_sub(before.round_time);
+    seen.prefill_time = engine.statistics().prefill_time.saturating_sub(before.prefill_time);
+    seen.arrivals = source.arrivals().map(<[Duration]>::to_vec);
     seen.rounds_by_batch = rounds_by_batch(engine.statistics(), &before);
     Ok(Some(seen))
 }
@@ -146,6 +184,14 @@ impl Source {
         }
     }
 
+    /// When requests come, of an open loop.
+    fn arrivals(&self) -> Option<&[Duration]> {
+        match self {
+            Self::Closed(_) => None,
+            Self::Open(arrivals) => Some(arrivals),
+        }
+    }
+
     /// When a request comes; `None` where it comes when there is a place.
     fn arrival(&self, at: usize) -> Option<Duration> {
         match self {
@@ -153,6 +199,12 @@ impl Source {
             Self::Open(arrivals) => arrivals.get(at).copied(),
         }
     }
+}
+
+/// Prompt tokens that were read so far; those that were in the cache already were not.
+fn read_tokens(engine: &Engine) -> u64 {
+    let Statistics { prompt_tokens, cached_tokens, .. } = engine.statistics();
+    prompt_tokens.saturating_sub(*cached_tokens)
 }
 
 /// Waits until a time after the start, or an interrupt.

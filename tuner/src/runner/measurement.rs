@@ -5,8 +5,11 @@ use std::time::Duration;
 use engine::{EngineError, backend::RoundTiming};
 use schemas::sweep::Objective;
 
-use super::drive::{Seen, Served};
-use crate::record::{Measurement, Spread};
+use super::{
+    drive::{Seen, Served},
+    steady::{Clock, Steadied, steadied},
+};
+use crate::record::{ArrivalFigures, Measurement, Spread, Steady};
 
 /// A part of a round, or all of it.
 pub type PartOfRound = fn(&RoundTiming) -> Option<Duration>;
@@ -29,16 +32,19 @@ pub fn of(seen: &Seen, objective: &Objective, simulated: bool) -> Result<Measure
         return Err(no_round());
     }
     let elapsed_s = seen.elapsed.as_secs_f64();
-    let each = |of: fn(&Served) -> Duration| Spread::of(seen.served.iter().map(of).map(milliseconds));
-    let gaps = || seen.served.iter().filter_map(Served::inter_token_ms);
+    let Requests { tokens_per_s_per_user, goodput_tokens_per_s, inter_token_ms, time_to_first_token_ms, latency_ms } =
+        Requests::of(&seen.served, elapsed_s, objective).ok_or_else(no_round)?;
+    let steadied = steadied(&seen.steps);
+    // In an open loop requests that come while a step stalls wait for others than they would have waited for.
+    let steady = if seen.arrivals.is_none() { steady(seen, &steadied, objective) } else { None };
     let part = |of: PartOfRound| spread(&seen.timings, of);
     Ok(Measurement {
         requests: seen.served.len(),
         output_tokens: tokens,
         elapsed_s,
         output_tokens_per_s: tokens as f64 / elapsed_s,
-        tokens_per_s_per_user: Spread::of(gaps().map(|gap| 1e3 / gap)).ok_or_else(no_round)?.median,
-        goodput_tokens_per_s: goodput(seen, objective),
+        tokens_per_s_per_user,
+        goodput_tokens_per_s,
         simulated,
         accept_length: tokens as f64 / request_rounds as f64,
         accept_histogram: accept_histogram(seen),
@@ -48,11 +54,90 @@ pub fn of(seen: &Seen, objective: &Objective, simulated: bool) -> Result<Measure
         verify_ms: part(|timing| timing.verify),
         extend_ms: part(|timing| timing.extend),
         running_batch: seen.rounds_by_batch.clone(),
-        inter_token_ms: Spread::of(gaps()),
-        time_to_first_token_ms: each(Served::time_to_first_token).ok_or_else(no_round)?,
-        latency_ms: each(Served::latency).ok_or_else(no_round)?,
-        ..Measurement::default()
+        inter_token_ms,
+        time_to_first_token_ms,
+        latency_ms,
+        rounds_s: Some(seen.round_time.as_secs_f64()),
+        prefills_s: Some(seen.prefill_time.as_secs_f64()),
+        stalls: Some(steadied.stalls),
+        steady,
+        arrivals: arrivals(seen, tokens),
+        in_time: in_time(&seen.served, objective),
+        machine: None,
+        parts_apart: None,
     })
+}
+
+/// Figures of requests, by one clock.
+struct Requests {
+    tokens_per_s_per_user: f64,
+    goodput_tokens_per_s: Option<f64>,
+    inter_token_ms: Option<Spread>,
+    time_to_first_token_ms: Spread,
+    latency_ms: Spread,
+}
+
+impl Requests {
+    /// `None` where no request has a second token.
+    fn of(served: &[Served], elapsed_s: f64, objective: &Objective) -> Option<Self> {
+        let each = |of: fn(&Served) -> Duration| Spread::of(served.iter().map(of).map(milliseconds));
+        let gaps = || served.iter().filter_map(Served::inter_token_ms);
+        Some(Self {
+            tokens_per_s_per_user: Spread::of(gaps().map(|gap| 1e3 / gap))?.median,
+            goodput_tokens_per_s: goodput(served, elapsed_s, objective),
+            inter_token_ms: Spread::of(gaps()),
+            time_to_first_token_ms: each(Served::time_to_first_token)?,
+            latency_ms: each(Served::latency)?,
+        })
+    }
+}
+
+/// The figures of a closed loop by a clock that stands still while steps stall.
+fn steady(seen: &Seen, steadied: &Steadied, objective: &Objective) -> Option<Steady> {
+    let clock = Clock::new(&seen.steps, steadied);
+    let by_clock = |one: &Served| {
+        let from = one.submitted.as_secs_f64();
+        let since = |wall: Duration| {
+            Duration::try_from_secs_f64(clock.at(from + wall.as_secs_f64()) - clock.at(from)).unwrap_or_default()
+        };
+        let mut one = one.clone();
+        one.completion.time_to_first_token = since(one.completion.time_to_first_token);
+        one.completion.elapsed = since(one.completion.elapsed);
+        one
+    };
+    let served: Vec<Served> = seen.served.iter().map(by_clock).collect();
+    let elapsed_s = clock.end();
+    let requests = Requests::of(&served, elapsed_s, objective)?;
+    let tokens: u64 = served.iter().map(Served::tokens).sum();
+    (elapsed_s > 0.0).then(|| Steady {
+        elapsed_s,
+        output_tokens_per_s: tokens as f64 / elapsed_s,
+        tokens_per_s_per_user: requests.tokens_per_s_per_user,
+        goodput_tokens_per_s: requests.goodput_tokens_per_s,
+        inter_token_ms: requests.inter_token_ms,
+        time_to_first_token_ms: requests.time_to_first_token_ms,
+        latency_ms: requests.latency_ms,
+    })
+}
+
+/// How requests came in an open loop; `None` of a closed one, and of requests that all came at once.
+fn arrivals(seen: &Seen, tokens: u64) -> Option<ArrivalFigures> {
+    let span = seen.arrivals.as_ref()?.last()?.as_secs_f64();
+    let requests = seen.served.len() as f64;
+    let offered_per_s = (requests - 1.0) / span;
+    (span > 0.0 && requests > 1.0).then(|| ArrivalFigures {
+        offered_per_s,
+        served_per_s: requests / seen.elapsed.as_secs_f64(),
+        offered_tokens_per_s: tokens as f64 / requests * offered_per_s,
+        unserved_at_last: seen.unserved_at_last,
+    })
+}
+
+/// Share of the requests that kept the limits; `None` without limits.
+fn in_time(served: &[Served], objective: &Objective) -> Option<f64> {
+    objective.ttft_ms.or(objective.itl_ms)?;
+    let kept = served.iter().filter(|one| one.keeps(objective)).count();
+    (!served.is_empty()).then(|| kept as f64 / served.len() as f64)
 }
 
 /// What a part took in rounds, in ms; `None` where it was not measured.
@@ -92,10 +177,10 @@ impl Served {
 }
 
 /// Tokens a second of the requests that kept the limits; `None` without limits.
-fn goodput(seen: &Seen, objective: &Objective) -> Option<f64> {
+fn goodput(served: &[Served], elapsed_s: f64, objective: &Objective) -> Option<f64> {
     objective.ttft_ms.or(objective.itl_ms)?;
-    let good: u64 = seen.served.iter().filter(|one| one.keeps(objective)).map(Served::tokens).sum();
-    Some(good as f64 / seen.elapsed.as_secs_f64())
+    let good: u64 = served.iter().filter(|one| one.keeps(objective)).map(Served::tokens).sum();
+    Some(good as f64 / elapsed_s)
 }
 
 fn accept_histogram(seen: &Seen) -> Vec<u64> {
@@ -116,7 +201,8 @@ mod tests {
     use engine::{Completion, FinishReason};
     use schemas::sweep::Metric;
 
-    use super::*;
+    use super::{super::steady::Step, *};
+    use crate::record::Stalls;
 
     /// A request: how late it was, its first token and its end (both from its submission) in ms, its tokens.
     fn served(late: u64, first: u64, end: u64, tokens: usize) -> Served {
@@ -128,12 +214,13 @@ mod tests {
             rounds: tokens - 1,
             proposed_drafts: 0,
             accept_histogram: vec![tokens as u64 - 1],
+            prompt_logprobs: Vec::new(),
             finish_reason: FinishReason::Length,
             queued: Duration::ZERO,
             time_to_first_token: Duration::from_millis(first),
             elapsed: Duration::from_millis(end),
         };
-        Served { late: Duration::from_millis(late), completion }
+        Served { late: Duration::from_millis(late), submitted: Duration::ZERO, completion }
     }
 
     /// Two seconds in which four requests were served: a quick one, one that came while a step ran, one that was slow
@@ -150,7 +237,38 @@ mod tests {
             rounds: 70,
             rounds_by_batch: vec![60, 10],
             elapsed: Duration::from_secs(2),
+            ..Seen::default()
         }
+    }
+
+    #[test]
+    fn without_stalls_the_steady_figures_are_those_of_the_wall_clock_and_with_them_they_stay() {
+        let step = |begin: f64, took: f64| Step { begin, took, rounds: 1, batch: 4, prompt_tokens: 0 };
+        let quiet = Seen { steps: (0..200).map(|at| step(0.01 * f64::from(at), 0.01)).collect(), ..seen() };
+        let figures = of(&quiet, &Objective::default(), false).expect("figures");
+        let steady = figures.steady.expect("a closed loop");
+        assert!((steady.output_tokens_per_s / figures.output_tokens_per_s - 1.0).abs() < 1e-6, "{steady:?}");
+        assert!(
+            (steady.latency_ms.max - 1020.0).abs() < 1e-6 && figures.stalls == Some(Stalls::default()),
+            "{steady:?}"
+        );
+
+        // The third request's life has a stall of eight seconds.
+        let mut stalled = quiet.clone();
+        stalled.steps[50].took += 8.0;
+        stalled.steps[51..].iter_mut().for_each(|step| step.begin += 8.0);
+        stalled.served[2].completion.elapsed += Duration::from_secs(8);
+        stalled.elapsed += Duration::from_secs(8);
+        let figures = of(&stalled, &Objective::default(), false).expect("figures");
+        let after = figures.steady.expect("a closed loop");
+        assert_eq!(figures.output_tokens_per_s, 8.4);
+        assert!((after.output_tokens_per_s / steady.output_tokens_per_s - 1.0).abs() < 1e-6, "{after:?}");
+        assert!((after.latency_ms.max - 1020.0).abs() < 1e-6, "{after:?}");
+        assert!((figures.stalls.expect("stalls").of_time - 0.8).abs() < 1e-9, "{:?}", figures.stalls);
+        let open = Seen { arrivals: Some(vec![Duration::ZERO, Duration::from_secs(1)]), ..stalled };
+        let figures = of(&open, &Objective::default(), false).expect("figures");
+        assert!(figures.steady.is_none() && figures.is_spoiled());
+        assert_eq!(figures.arrivals.expect("rates").offered_per_s, 3.0);
     }
 
     #[test]

@@ -82,8 +82,7 @@ fn an_open_loop_serves_all_and_more_than_fit_wait() {
 fn requests_are_served_in_the_order_of_their_arrivals_and_count_from_them() {
     let mut engine = demo::engine(1);
     let workload = workload(8);
-    let arrivals = workload.arrivals(Load::RequestRate(Real(2000.0))).expect("an open loop");
-    assert_eq!(workload.arrivals(Load::RequestRate(Real(2000.0))), Some(arrivals.clone()), "for every repeat");
+    let arrivals = workload.arrivals(Load::RequestRate(Real(2000.0)), 0).expect("an open loop");
     let seen = seen(&mut engine, &workload, &Source::Open(arrivals.clone()));
     let lengths: Vec<usize> = seen.served.iter().map(|one| one.completion.output_ids.len()).collect();
     assert_eq!(lengths, (2..10).collect::<Vec<_>>());

@@ -14,6 +14,9 @@ const WORTHWHILE: f64 = 0.05;
 const WIDE: f64 = 0.15;
 /// Scatter of single scores beyond which noise is to blame, and not the number of repeats.
 const NOISY: f64 = 0.04;
+/// Scatter beyond which nothing is claimed: such repeats do not scatter at random, but by what else the machine does, for
+/// several trials on end, and intervals that take them for independent are too narrow.
+const TOO_NOISY: f64 = 0.10;
 /// Share of stalled time, and of trials left out, from which on the machine is to blame.
 const BUSY: f64 = 0.05;
 
@@ -52,7 +55,7 @@ impl Judge<'_> {
         let leads = || standings.iter().filter_map(|standing| standing.over_off);
         let Some(best) = leads().max_by(|a, b| a.mean.total_cmp(&b.mean)) else { return 1 };
         let least = best.ends(1).map_or(best.mean, |(low, _)| low);
-        leads().filter(|lead| lead.ends(1).is_none_or(|(_, high)| high >= least)).count().max(1)
+        leads().filter(|lead| lead.mean >= least).count().max(1)
     }
 }
 
@@ -111,6 +114,9 @@ pub fn choose(
     if off.is_none() || speculating.is_empty() {
         let tied = entries.iter().filter(|(_, entry)| entry.tied_with_best).collect();
         return (simplest(tied), Verdict::NotCompared);
+    }
+    if blame.deviation.is_some_and(|deviation| deviation > TOO_NOISY) {
+        return (off, Verdict::CannotTell(blame.doubt(true)));
     }
     let ends = |entry: &Ranked| entry.speedup.filter(|speedup| speedup.coverage > 0.0);
     let proven: Vec<&(usize, &Ranked)> =

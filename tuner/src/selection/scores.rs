@@ -5,14 +5,14 @@
 //! from all configurations together, since three repeats of one say next to nothing of it; where the pairs of the two at
 //! hand scatter significantly more than that, only their own scatter counts.
 
-use super::{Interval, IntervalKind};
+use super::{Interval, IntervalKind, slow};
 use crate::statistics::{
     median,
     student::{quantile_above, variance_ratio_above},
 };
 
-/// One-sided error of the intervals: those of all contenders together hold in 99% of races.
-const ERROR: f64 = 0.005;
+/// One-sided error of the intervals: those of all contenders together hold in 98.5% of races.
+const ERROR: f64 = 0.0075;
 /// Two estimates of the scatter are taken for different where chance makes such a difference less often than this.
 const UNLIKE: f64 = 0.05;
 /// No machine is steadier than this, whatever few repeats say: relative deviation of a single score.
@@ -25,6 +25,8 @@ const PASSES: usize = 32;
 pub struct Scores {
     rows: Vec<Vec<Option<f64>>>,
     scatter: Option<Estimate>,
+    /// Cells by row and column that are far slower than the rest of their row.
+    slow: Vec<(usize, usize)>,
 }
 
 /// A variance with its degrees of freedom.
@@ -51,9 +53,18 @@ impl Scores {
     /// Rows of scores above 0, all of one length.
     pub fn new(rows: impl IntoIterator<Item = Vec<Option<f64>>>) -> Self {
         let logarithms = |row: Vec<Option<f64>>| row.into_iter().map(|score| score.map(f64::ln)).collect();
-        let rows: Vec<Vec<Option<f64>>> = rows.into_iter().map(logarithms).collect();
+        let mut rows: Vec<Vec<Option<f64>>> = rows.into_iter().map(logarithms).collect();
+        let slow = slow::cells(&rows);
+        for (row, column) in &slow {
+            rows[*row][*column] = None;
+        }
         let scatter = scatter(&rows);
-        Self { rows, scatter }
+        Self { rows, scatter, slow }
+    }
+
+    /// How many trials of a row are left out, since they are far slower than the others.
+    pub fn left_out(&self, row: usize) -> usize {
+        self.slow.iter().filter(|(of, _)| *of == row).count()
     }
 
     /// Relative deviation of a single score about the effects of its configuration and its block; `None` where nothing was
@@ -75,12 +86,9 @@ impl Scores {
     fn direct(&self, row: usize, over: usize) -> Option<Lead> {
         let (row, over) = (self.rows.get(row)?, self.rows.get(over)?);
         let pairs: Vec<f64> = row.iter().zip(over).filter_map(|(a, b)| Some((*a)? - (*b)?)).collect();
+        let own = spread(&pairs)?;
         let count = pairs.len() as f64;
         let mean = pairs.iter().sum::<f64>() / count;
-        let own = Estimate {
-            variance: pairs.iter().map(|pair| (pair - mean).powi(2)).sum::<f64>() / (count - 1.0).max(1.0),
-            freedom: count - 1.0,
-        };
         // The difference of two scores.
         let pooled = self.scatter.map(|scatter| Estimate { variance: 2.0 * scatter.variance, ..scatter });
         let error = pooled.map(|pooled| {
@@ -93,11 +101,17 @@ impl Scores {
 }
 
 impl Lead {
-    /// Its ends at a simultaneous level of 99% for so many comparisons; `None` where the scatter is not known.
+    /// Its ends at a simultaneous level of 98.5% for so many comparisons; `None` where the scatter is not known.
     pub fn ends(&self, comparisons: usize) -> Option<(f64, f64)> {
         let (error, freedom) = self.error?;
         let reach = error * quantile_above(ERROR / comparisons.max(1) as f64, freedom);
-        Some((self.mean - reach, self.mean + reach))
+        // Where single pairs drag the mean away from the median, the end on that side counts from the median.
+        let (low, high) = match self.mean - self.median {
+            above if above > error => (self.median, self.mean),
+            above if above < -error => (self.mean, self.median),
+            _ => (self.mean, self.mean),
+        };
+        Some((low - reach, high + reach))
     }
 
     /// As a ratio.
@@ -127,6 +141,52 @@ impl Lead {
             error,
         }
     }
+}
+
+/// Scores of configurations that are not paired, as logarithms.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    scatter: Option<Estimate>,
+}
+
+impl Sample {
+    /// Whose scatter is that of repeats about the mean of their configuration.
+    pub fn new(configurations: Vec<Vec<f64>>) -> Self {
+        let own = configurations.iter().filter_map(|scores| spread(scores)).filter(|own| own.freedom > 0.0);
+        let (squares, freedom) = own
+            .fold((0.0, 0.0), |(squares, freedom), own| (squares + own.variance * own.freedom, freedom + own.freedom));
+        let variance = (squares / freedom).max(STEADIEST * STEADIEST);
+        Self { scatter: (freedom > 0.0).then_some(Estimate { variance, freedom }) }
+    }
+
+    /// The lead of some scores over others; `None` without scores.
+    pub fn lead(&self, scores: &[f64], over: &[f64]) -> Option<Lead> {
+        let mean = |scores: &[f64]| scores.iter().sum::<f64>() / scores.len() as f64;
+        let (this, that) = (spread(scores)?, spread(over)?);
+        let error = self.scatter.map(|pooled| {
+            let of = |own: Estimate, count: usize| {
+                let unlike = variance_ratio_above(own.variance / pooled.variance, own.freedom, pooled.freedom) < UNLIKE;
+                let Estimate { variance, freedom } = if unlike { own } else { pooled };
+                (variance / count as f64, freedom)
+            };
+            let (one, other) = (of(this, scores.len()), of(that, over.len()));
+            ((one.0 + other.0).sqrt(), one.1.min(other.1))
+        });
+        Some(Lead {
+            mean: mean(scores) - mean(over),
+            median: median(scores.to_vec())? - median(over.to_vec())?,
+            pairs: scores.len().min(over.len()),
+            error,
+        })
+    }
+}
+
+/// The variance of some values about their mean; `None` without values.
+fn spread(values: &[f64]) -> Option<Estimate> {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (!values.is_empty()).then(|| Estimate { variance: squares / (count - 1.0).max(1.0), freedom: count - 1.0 })
 }
 
 /// The scatter of a single score about the effects of its configuration and its block. It is not made robust: where some trials

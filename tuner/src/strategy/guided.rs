@@ -9,7 +9,7 @@ use crate::{
     configuration::{Configuration, Load},
     guide::Prediction,
     record::{Record, Role, Trial},
-    selection::{LoadRanking, Ranked},
+    selection::{LoadRanking, Ranked, Verdict},
     space::Entrant,
 };
 
@@ -168,9 +168,9 @@ fn settings(race: &Race, load: Load, bench: &mut dyn Bench) -> Result<(), Halt> 
 
 /// Repeats what ties with the best until it does not, is within what nobody feels, or has been repeated often enough.
 /// Whether the choice is clear.
-fn tell_apart(race: &Race, load: Load, bench: &mut dyn Bench) -> Result<bool, Halt> {
+pub fn tell_apart(race: &Race, load: Load, bench: &mut dyn Bench) -> Result<bool, Halt> {
     for repeat in race.repeats..race.repeats + MORE_REPEATS {
-        let open = race.standing(bench.history(), load).map(|ranking| open(&ranking, race.metric)).unwrap_or_default();
+        let open = race.standing(bench.history(), load).as_ref().map(open).unwrap_or_default();
         if open.len() < 2 {
             return Ok(true);
         }
@@ -180,18 +180,33 @@ fn tell_apart(race: &Race, load: Load, bench: &mut dyn Bench) -> Result<bool, Ha
             bench.measure(&Trial { configuration, load, repeat })?;
         }
     }
-    Ok(race.standing(bench.history(), load).is_none_or(|ranking| open(&ranking, race.metric).len() < 2))
+    Ok(race.standing(bench.history(), load).is_none_or(|ranking| open(&ranking).len() < 2))
 }
 
-/// The best and what ties with it for want of knowledge, not because the difference is none.
-fn open(ranking: &LoadRanking, metric: Metric) -> Vec<Configuration> {
-    let score = |entry: &Ranked| entry.score(metric);
-    let Some(best) = ranking.entries.iter().find(|entry| entry.tied_with_best).map(score) else { return Vec::new() };
-    let contends = |entry: &&Ranked| entry.tied_with_best && (best / score(entry)).ln() > INDIFFERENT;
-    let contenders: Vec<Configuration> =
+/// The best and what ties with it for want of knowledge, not because the difference is none; and where the race cannot tell
+/// whether speculation pays, the best that speculates with no speculation.
+fn open(ranking: &LoadRanking) -> Vec<Configuration> {
+    let Some(best) = ranking.entries.first().filter(|entry| entry.repeats > 0) else { return Vec::new() };
+    let contends = |entry: &&Ranked| {
+        let behind = entry.against_best.is_some_and(|ratio| -ratio.median.ln() > INDIFFERENT);
+        (entry.tied_with_best || entry.too_noisy) && behind
+    };
+    let mut open: Vec<Configuration> =
         ranking.entries.iter().filter(contends).map(|entry| entry.configuration.clone()).take(2).collect();
-    match contenders.is_empty() {
-        true => Vec::new(),
-        false => ranking.entries.iter().take(1).map(|entry| entry.configuration.clone()).chain(contenders).collect(),
+    if matches!(ranking.verdict, Verdict::CannotTell(_)) {
+        let speculating = ranking.entries.iter().find(|entry| entry.repeats > 0 && !entry.configuration.is_off());
+        open.extend(speculating.map(|entry| entry.configuration.clone()));
+        open.extend(ranking.chosen.clone());
     }
+    if !open.is_empty() {
+        open.insert(0, best.configuration.clone());
+    }
+    let mut known = Vec::new();
+    open.retain(|one| {
+        !known.contains(one) && {
+            known.push(one.clone());
+            true
+        }
+    });
+    open
 }

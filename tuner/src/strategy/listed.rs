@@ -74,20 +74,22 @@ pub fn grouped(entrants: &[Entrant], loads: &[Load], repeats: usize) -> Vec<Tria
 }
 
 /// Repeats outermost, so that a drift of the machine hits all configurations alike and an early stop has measured each
-/// as often as the others; then settings that cost a restart, then loads, then shapes, which are cheap to change. Every
-/// second repeat runs backwards: a drift within one repeat is then not always to the same shape's advantage.
+/// as often as the others; then settings that cost a restart, then loads, then shapes, which are cheap to change. After the
+/// first repeat shapes come in an order that is shuffled anew for each: neither a drift nor a machine that is busy for some
+/// trials is then always to the same shape's advantage.
 pub fn interleaved(entrants: &[Entrant], loads: &[Load], repeats: std::ops::Range<usize>) -> Vec<Trial> {
     let mut trials = Vec::new();
     for repeat in repeats {
-        let begin = trials.len();
+        let mut order = StdRng::seed_from_u64(repeat as u64);
         for settings in entrants.chunk_by(|a, b| a.configuration.knobs == b.configuration.knobs) {
             for load in loads {
+                let mut shapes: Vec<&Entrant> = settings.iter().collect();
+                if repeat > 0 {
+                    shapes.shuffle(&mut order);
+                }
                 let trial = |one: &Entrant| Trial { configuration: one.configuration.clone(), load: *load, repeat };
-                trials.extend(settings.iter().map(trial));
+                trials.extend(shapes.into_iter().map(trial));
             }
-        }
-        if repeat % 2 == 1 {
-            trials[begin..].reverse();
         }
     }
     trials

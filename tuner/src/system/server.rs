@@ -37,6 +37,7 @@ use super::{SwitchCost, System, SystemError};
 use crate::{
     TunerError,
     configuration::Configuration,
+    machine::Watch,
     record::{Measurement, PartsApart, Trial},
     runner::{self, Ended, Source, Terms, measurement},
 };
@@ -241,7 +242,7 @@ impl System for Servers<'_> {
         let Some(running) = &self.running else {
             return Err(SystemError::Unsupported("no server runs".into()));
         };
-        let (requests, source) = runner::asked(terms.workload, trial.load)?;
+        let (requests, source) = runner::asked(terms.workload, trial)?;
         let arrivals = match source {
             Source::Closed(batch_size) => Arrivals::Closed(batch_size),
             Source::Open(times) => Arrivals::Open(times),
@@ -260,6 +261,7 @@ impl System for Servers<'_> {
         }
         let before = running.api.counters()?;
         let log_before = running.server.as_ref().map(Server::log_length);
+        let watch = Watch::begin(None);
         let Some(seen) = self.serve(running, &requests, &arrivals)? else { return Ok(Ended::Interrupted) };
         let after = running.api.counters()?;
         if let (Some(before), Some(after)) = (before.retracted, after.retracted)
@@ -276,7 +278,10 @@ impl System for Servers<'_> {
         }
         let simulated = self.settings.env.contains_key("SGLANG_SIMULATE_ACC_LEN");
         let figures = measurement::of(&seen, &terms.objective, simulated)?;
-        Ok(Ended::Measured(Box::new(figures)))
+        // A client sees no steps of the engine: what only they tell is missing.
+        let (rounds_s, prefills_s, stalls, steady) = (None, None, None, None);
+        let machine = Some(watch.end(None));
+        Ok(Ended::Measured(Box::new(Measurement { rounds_s, prefills_s, stalls, steady, machine, ..figures })))
     }
 
     fn time_parts(&mut self, _trial: &Trial, _figures: &Measurement) -> Result<Option<PartsApart>, SystemError> {

@@ -103,7 +103,7 @@ fn a_trace_says_when_and_how_long() {
     let lengths: Vec<_> =
         trace.requests.iter().map(|request| (request.input_ids.len(), request.stop.max_new_tokens)).collect();
     assert_eq!(lengths, [(4, Some(8)), (7, Some(5))]);
-    assert_eq!(trace.arrivals(Load::Recorded), Some(vec![Duration::ZERO, Duration::from_millis(2500)]));
+    assert_eq!(trace.arrivals(Load::Recorded, 0), Some(vec![Duration::ZERO, Duration::from_millis(2500)]));
     assert_eq!(trace.left_out, 1);
     assert_eq!(load(&engine, content, lines), Ok(trace.clone()), "the same at every reading");
     let later = load(&engine, &content.replace("3500", "3501"), lines).expect("a trace");

@@ -7,7 +7,7 @@ use std::{
 
 use schemas::{
     diagnostic::{Diagnostic, Findings, tidy},
-    launch::{self, Engine},
+    launch::{self, Engine, Launch},
     resolve::{Resolved, resolve, version_of},
     rules::{Context, Selection, lint},
     suppression,
@@ -36,12 +36,33 @@ pub(super) struct Judged {
     pub found: bool,
 }
 
+/// On which of a script's ways a launch is: the flags that branches add to it, each with its line.
+pub(super) struct Way(Vec<(String, usize)>);
+
+impl Way {
+    fn of(launch: &Launch, source: &Source) -> Self {
+        let added = launch.arguments.iter().filter(|argument| argument.in_branch && !argument.is_positional());
+        let place = |argument: &launch::Argument| source.position(argument.span.start).line;
+        Self(added.map(|argument| (argument.flag.value.clone(), place(argument))).collect())
+    }
+
+    /// In words; nothing where the launch is the same on every way.
+    pub fn in_words(&self) -> String {
+        let Some((flag, line)) = self.0.first() else { return String::new() };
+        match self.0.len() - 1 {
+            0 => format!(" (with `{flag}` of line {line})"),
+            more => format!(" (with `{flag}` of line {line} and {more} more of branches)"),
+        }
+    }
+}
+
 /// One text with what was found in it.
 pub(super) struct Looked {
     pub source: Source,
     pub diagnostics: Vec<Diagnostic>,
-    /// What SGLang runs of its launches. How vLLM fills in and rewrites is not known.
-    pub resolved: Vec<Resolved>,
+    /// What SGLang runs of its launches, each with the way of the script that it is on. How vLLM fills in and rewrites is not
+    /// known.
+    pub resolved: Vec<(Way, Resolved)>,
     /// Whether there is a launch of vLLM.
     pub has_vllm: bool,
     /// Whether there was nothing to judge: no launch, in a text that need not have one.
@@ -114,7 +135,9 @@ impl<'a> Linter<'a> {
             diagnostics.extend(lint(&context, &judged.selection));
             match launch.engine {
                 Engine::Vllm => looked.has_vllm = true,
-                Engine::Sglang | Engine::Slime | Engine::Spectune => looked.resolved.push(resolved),
+                Engine::Sglang | Engine::Slime | Engine::Spectune => {
+                    looked.resolved.push((Way::of(launch, &looked.source), resolved));
+                }
             }
         }
         looked.diagnostics = suppression::apply(&looked.source, diagnostics, &judged.selection);

@@ -89,16 +89,16 @@ fn rounded(seconds: f64) -> String {
 impl Progress for Bar {
     fn planned(&mut self, planned: Planned, done: usize) {
         (self.planned, self.done) = (Some(planned), done);
-        self.show(planned.trials, "{bar:20} {prefix}, {elapsed} elapsed{wide_msg}");
+        self.show(planned.trials, "{bar:12} {prefix}, {elapsed} elapsed{wide_msg}");
         let place = self.place();
         if let Some(bar) = &self.bar {
-            bar.set_position(done as u64);
             bar.set_prefix(place);
+            bar.set_position(done as u64);
         }
     }
 
     fn preparing(&mut self, what: &str, steps: usize) {
-        self.show(steps, "{bar:20} {percent:>3}%, {elapsed} elapsed  {wide_msg}");
+        self.show(steps, "{bar:12} {percent:>3}%, {elapsed} elapsed  {wide_msg}");
         match &self.bar {
             Some(bar) => bar.set_message(what.to_owned()),
             None => self.say(what),

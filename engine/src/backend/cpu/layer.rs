@@ -47,7 +47,10 @@ impl Layer {
         let normed = self.input_norm.as_ref().map(|norm| rms_norm(x, norm, self.epsilon));
         match normed {
             Some(normed) => self.forward_from(&normed, x, rows, cache),
-            None => self.forward_from(&x.to_vec(), x, rows, cache),
+            None => {
+                let input = x.to_vec();
+                self.forward_from(&input, x, rows, cache);
+            }
         }
     }
 

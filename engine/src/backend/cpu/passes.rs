@@ -3,7 +3,7 @@
 use kernels::reference::{Visible, finite_argmax};
 
 use super::attention::Rows;
-use crate::{backend::ProducedToken, request::SamplingParams, sampling};
+use crate::{adjust::Adjuster, backend::ProducedToken, request::SamplingParams, sampling};
 
 /// Rows on their way through a model.
 #[derive(Debug, Default)]
@@ -51,11 +51,25 @@ pub fn select(values: &[f32], width: usize, rows: impl IntoIterator<Item = usize
     rows.into_iter().flat_map(|row| &values[row * width..(row + 1) * width]).copied().collect()
 }
 
-/// The target's choice at a position, with what the request wants to know of it. `None` where the largest logit is not finite:
-/// whatever is chosen then would pass for text.
-pub fn produce(logits: &[f32], parameters: &SamplingParams, position: usize) -> Option<ProducedToken> {
+/// The target's choice at a position, with what the request wants to know of it; `adjuster` takes the token. `None` where the
+/// largest logit is not finite: whatever is chosen then would pass for text.
+pub fn produce(
+    logits: &[f32],
+    parameters: &SamplingParams,
+    adjuster: Option<&mut Adjuster>,
+    position: usize,
+) -> Option<ProducedToken> {
     finite_argmax(logits)?;
-    let id = sampling::choose(logits, parameters, position);
+    let id = match adjuster {
+        None => sampling::choose(logits, parameters, position),
+        Some(adjuster) => {
+            let adjusted = adjuster.adjust(logits);
+            finite_argmax(&adjusted)?;
+            let id = sampling::choose(&adjusted, parameters, position);
+            adjuster.push(id);
+            id
+        }
+    };
     Some(ProducedToken { id, logprobs: parameters.logprobs.map(|count| sampling::logprobs(logits, id, count)) })
 }
 
@@ -68,7 +82,7 @@ mod tests {
         let check = |logits: &[f32], expected: Option<u32>| {
             for temperature in [0.0, 1.0] {
                 let sampling = SamplingParams { temperature, ..SamplingParams::default() };
-                let found = produce(logits, &sampling, 7).map(|token| token.id);
+                let found = produce(logits, &sampling, None, 7).map(|token| token.id);
                 assert_eq!(found, expected, "{logits:?}");
             }
         };

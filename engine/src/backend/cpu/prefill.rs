@@ -1,13 +1,19 @@
 //! Prompts: one pass of the target over all pieces, then one of the draft, which sees the token after its own.
 
 use super::{
-    CpuBackend,
+    CpuBackend, SlotState,
     passes::{Stack, produce, select},
+    target::Pass,
 };
 use crate::{
-    backend::{PrefillChunk, TargetStates, Yield, first_token},
+    backend::{PrefillChunk, TargetStates, TokenLogprobs, Yield, first_token},
     error::EngineError,
+    request::PromptLogprobs,
+    sampling::logprobs,
 };
+
+/// Rows whose logits are there at a time, when they are asked for all over a prompt.
+const LOGIT_ROWS: usize = 64;
 
 impl CpuBackend {
     /// Takes pieces of prompts in, or of texts whose states are given out or taken in.
@@ -16,6 +22,7 @@ impl CpuBackend {
         chunks: &[PrefillChunk<'_>],
         kept: Option<TargetStates<'_>>,
     ) -> Result<Vec<Option<Yield>>, EngineError> {
+        let mut adjusters = self.slots.take_adjusters(chunks.iter().map(|chunk| chunk.slot));
         let states = self.slots.get(chunks.iter().map(|chunk| chunk.slot))?;
         let mut stack = Stack::default();
         let mut lasts = Vec::new();
@@ -54,11 +61,19 @@ impl CpuBackend {
         let first: Vec<Option<Yield>> = chunks
             .iter()
             .zip(&states)
-            .map(|(chunk, state)| {
+            .zip(&mut adjusters)
+            .map(|((chunk, state), adjuster)| {
                 let logits = if chunk.next.is_none() { logits.next() } else { None };
                 let position = chunk.start + chunk.tokens.len();
-                logits.map(|logits| Yield::of_prompt(produce(logits, &state.sampling, position), position))
+                let first = logits.map(|logits| produce(logits, &state.sampling, adjuster.as_mut(), position));
+                first.map(|first| Yield::of_prompt(first, position))
             })
+            .collect();
+        let of_prompts: Vec<Vec<TokenLogprobs>> = chunks
+            .iter()
+            .zip(&states)
+            .zip(&lasts)
+            .map(|((chunk, state), last)| self.of_prompt(chunk, state, &pass, *last))
             .collect();
 
         let (mut states_behind, mut width) = (Vec::new(), 0);
@@ -76,7 +91,8 @@ impl CpuBackend {
         }
 
         let hidden = self.target.hidden_size();
-        for ((chunk, first), last) in chunks.iter().zip(&first).zip(&lasts) {
+        self.slots.put_back(chunks.iter().map(|chunk| chunk.slot), adjusters);
+        for (((chunk, first), last), of_prompt) in chunks.iter().zip(&first).zip(&lasts).zip(of_prompts) {
             let state = self.slots.get_mut(chunk.slot)?;
             if let Some(trace) = &mut state.trace {
                 let begin = last + 1 - chunk.tokens.len();
@@ -84,6 +100,7 @@ impl CpuBackend {
                 let target = &pass.hidden[begin * hidden..(last + 1) * hidden];
                 trace.keep(chunk, draft, target);
             }
+            state.prompt_logprobs.extend(of_prompt);
             state.length += chunk.tokens.len();
             if first.is_some() {
                 state.root = first_token(first);
@@ -91,5 +108,23 @@ impl CpuBackend {
             state.recurrent = states_behind[last * width..(last + 1) * width].to_vec();
         }
         Ok(first)
+    }
+
+    /// Log-probabilities of the tokens behind the rows of a piece, as far as the request asks for them. `last` is the
+    /// piece's last row in the pass.
+    fn of_prompt(&self, chunk: &PrefillChunk<'_>, state: &SlotState, pass: &Pass, last: usize) -> Vec<TokenLogprobs> {
+        let Some(PromptLogprobs { from, alternatives }) = state.sampling.prompt_logprobs else { return Vec::new() };
+        let begin = last + 1 - chunk.tokens.len();
+        let behind = chunk.tokens.iter().skip(1).copied().chain(chunk.next);
+        // A row tells of the token at the next position.
+        let rows = (chunk.start + 1..).zip(begin..).zip(behind).filter(|((position, _), _)| *position >= from);
+        let rows: Vec<(usize, u32)> = rows.map(|((_, row), token)| (row, token)).collect();
+        let some = |rows: &[(usize, u32)]| {
+            let hidden = select(&pass.hidden, self.target.hidden_size(), rows.iter().map(|(row, _)| *row));
+            let logits = self.target.logits(&hidden);
+            let of_row = |(logits, (_, token)): (&[f32], &(usize, u32))| logprobs(logits, *token, alternatives);
+            logits.chunks_exact(self.capacity.vocab_size).zip(rows).map(of_row).collect::<Vec<_>>()
+        };
+        rows.chunks(LOGIT_ROWS).flat_map(some).collect()
     }
 }

@@ -82,6 +82,7 @@ impl CpuBackend {
         slots: &[Slot],
         most: usize,
     ) -> Result<(Pass, Vec<Verified>), EngineError> {
+        let mut adjusters = self.slots.take_adjusters(slots.iter().copied());
         let states = self.slots.get(slots.iter().copied())?;
         let mut stack = Stack::default();
         for (tree, state) in trees.iter().zip(&states) {
@@ -98,13 +99,14 @@ impl CpuBackend {
         let mut rows = logits.chunks_exact(self.target.vocab_size());
         let mut begin = 0;
         let mut verified = Vec::new();
-        for (tree, state) in trees.iter().zip(&states) {
+        for ((tree, state), adjuster) in trees.iter().zip(&states).zip(&mut adjusters) {
             let logits: Vec<&[f32]> = rows.by_ref().take(tree.nodes().len()).collect();
             let mut tokens = Vec::new();
             let mut not_finite = None;
             let choose = |node: usize| {
                 let position = state.length + tree.nodes()[node].depth + 1;
-                let token = produce(logits[node], &state.sampling, position);
+                // The walk asks along one path, so that the adjuster sees the tokens before each.
+                let token = produce(logits[node], &state.sampling, adjuster.as_mut(), position);
                 let id = token.as_ref().map_or(0, |token| token.id);
                 match (not_finite, token) {
                     (None, Some(token)) => tokens.push(token),
@@ -126,6 +128,7 @@ impl CpuBackend {
             verified.push(Verified { path, rows, tokens, not_finite });
             begin += tree.nodes().len();
         }
+        self.slots.put_back(slots.iter().copied(), adjusters);
         Ok((pass, verified))
     }
 

@@ -2,13 +2,14 @@
 
 use super::{replay::Trace, target::Pass};
 use crate::{
-    backend::{PageId, Slot},
+    adjust::Adjuster,
+    backend::{PageId, Slot, TokenLogprobs},
     error::EngineError,
     request::SamplingParams,
 };
 
 /// The state of an open slot.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct SlotState {
     /// How its tokens are chosen.
     pub sampling: SamplingParams,
@@ -24,6 +25,10 @@ pub struct SlotState {
     pub unread: Unread,
     /// What is kept for replay.
     pub trace: Option<Trace>,
+    /// What changes its logits.
+    pub adjuster: Option<Adjuster>,
+    /// Log-probabilities of the prompt so far, where they are asked for.
+    pub prompt_logprobs: Vec<TokenLogprobs>,
 }
 
 /// Positions at the end of a sequence that the draft will read: the token behind each, and the target's rows there.
@@ -44,7 +49,17 @@ impl SlotState {
     pub fn new(sampling: SamplingParams, pages: &[PageId], page_size: usize, length: usize) -> Self {
         let page_size = page_size as u32;
         let rows = pages.iter().flat_map(|page| page.0 * page_size..(page.0 + 1) * page_size).collect();
-        Self { sampling, rows, length, root: 0, recurrent: Vec::new(), unread: Unread::default(), trace: None }
+        Self {
+            sampling,
+            rows,
+            length,
+            root: 0,
+            recurrent: Vec::new(),
+            unread: Unread::default(),
+            trace: None,
+            adjuster: None,
+            prompt_logprobs: Vec::new(),
+        }
     }
 
     /// The rows behind the sequence, for `count` further positions.
@@ -84,6 +99,22 @@ impl Slots {
     /// An open slot, to change.
     pub fn get_mut(&mut self, slot: Slot) -> Result<&mut SlotState, EngineError> {
         self.0.get_mut(slot.0 as usize).and_then(Option::as_mut).ok_or_else(|| not_open(slot))
+    }
+
+    /// Takes the adjusters of some open slots out, to be used while the slots are read; [`put_back`](Self::put_back)
+    /// returns them.
+    pub fn take_adjusters(&mut self, slots: impl IntoIterator<Item = Slot>) -> Vec<Option<Adjuster>> {
+        let take = |slot: Slot| self.0.get_mut(slot.0 as usize)?.as_mut()?.adjuster.take();
+        slots.into_iter().map(take).collect()
+    }
+
+    /// Returns adjusters to their slots.
+    pub fn put_back(&mut self, slots: impl IntoIterator<Item = Slot>, adjusters: Vec<Option<Adjuster>>) {
+        for (slot, adjuster) in slots.into_iter().zip(adjusters) {
+            if let Some(state) = self.0.get_mut(slot.0 as usize).and_then(Option::as_mut) {
+                state.adjuster = adjuster;
+            }
+        }
     }
 
     /// Positions that the draft has yet to read of a slot.

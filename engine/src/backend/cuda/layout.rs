@@ -1,15 +1,21 @@
 //! What of the device's memory belongs to what: sizes first, buffers after they have been checked.
 
 use kernels::{
-    device::{Buffer, Device, DeviceError, HostBuffer, Slice},
-    launch::{ChosenRows, InnerNodes, Kernels, MOST_NODES, Moves, Outputs, OwnRows, PassRows, Sees, Sequences, Stand},
+    device::{Buffer, Device, DeviceError, Element, HostBuffer, Slice},
+    launch::{
+        ChosenRows, ExpertsBytes, ExpertsWork, InnerNodes, Kernels, MOST_NODES, Moves, Outputs, OwnRows, PassRows,
+        Sees, Sequences, Stand,
+    },
 };
 use schemas::tree::TreeShape;
 
-use super::limits::{ATTENTION_ROWS, DESCRIBED_WORDS, LOGIT_ROWS, RING};
+use super::{
+    limits::{ATTENTION_ROWS, DESCRIBED_WORDS, LOGIT_ROWS, RING},
+    weights::experts_shape,
+};
 use crate::{
     backend::{Capacity, MOST_UNREAD, inner_rows},
-    spec::{DraftSpec, GroupedQuery, LayerSpec, TargetSpec},
+    spec::{DraftSpec, FfnSpec, GroupedQuery, LayerSpec, TargetSpec},
 };
 
 /// How large a pass and its parts can become.
@@ -65,6 +71,30 @@ pub struct Activations {
     pub counters: Buffer,
     /// Float: of rows that are yet to be scaled.
     pub squares: Buffer,
+    pub experts: ExpertActivations,
+}
+
+/// What experts work on; see [`ExpertsWork`].
+#[derive(Debug)]
+pub struct ExpertActivations([Buffer; 7]);
+
+impl ExpertActivations {
+    fn new(device: &Device, bytes: ExpertsBytes) -> Result<Self, DeviceError> {
+        let allocate = |bytes: usize| device.allocate(bytes.max(16));
+        let [logits, counters, expert, weight, tiles, gated, outputs] = bytes;
+        let counters = allocate(counters)?;
+        // Kernels leave their counters at zero, and expect them so.
+        device.fill(counters.slice(), 0)?;
+        let routes = [allocate(expert)?, allocate(weight)?, allocate(tiles)?];
+        let [expert, weight, tiles] = routes;
+        Ok(Self([allocate(logits)?, counters, expert, weight, tiles, allocate(gated)?, allocate(outputs)?]))
+    }
+
+    /// As the kernels take it.
+    pub fn operands(&self) -> ExpertsWork<'_> {
+        let [logits, counters, expert, weight, tiles, gated, outputs] = self.0.each_ref().map(Buffer::slice);
+        ExpertsWork { logits, counters, expert, weight, tiles, gated, outputs }
+    }
 }
 
 /// What the rows of a pass are: int32 arrays, written by layout kernels or by the host.
@@ -240,9 +270,11 @@ impl Extent {
 pub struct Sizes<'a> {
     pub target: &'a TargetSpec,
     pub draft: Option<&'a DraftSpec>,
-    pub element: usize,
+    pub element: Element,
     /// Splits of attention over its keys.
     pub splits: usize,
+    /// Whether sums have one order whatever the rows.
+    pub batch_invariant: bool,
 }
 
 impl Sizes<'_> {
@@ -272,10 +304,13 @@ impl Sizes<'_> {
         let draft = self.draft.map_or(1, DraftSpec::hidden);
         let queries = self.widest_attention(GroupedQuery::query_width);
         let qkv = self.widest_attention(GroupedQuery::qkv_width);
-        let intermediate = self.widest(|layer| layer.ffn.widest());
+        let intermediate = self.widest(|layer| match &layer.ffn {
+            FfnSpec::Dense(dense) => dense.intermediate,
+            FfnSpec::Experts(_) => 0,
+        });
         let heads = self.widest_attention(|attention| attention.heads);
         let head_dim = self.widest_attention(|attention| attention.head_dim);
-        let e = self.element;
+        let e = self.element.bytes();
         [
             rows * hidden * e,
             rows * hidden * e,
@@ -298,9 +333,17 @@ impl Sizes<'_> {
         ]
     }
 
+    /// Bytes of each part of [`ExpertActivations`].
+    fn experts(&self, extent: Extent) -> ExpertsBytes {
+        let layers = self.target.layers.iter().chain(self.draft.map(|draft| &draft.layer));
+        let shapes = layers.filter_map(|layer| experts_shape(layer.ffn.experts()?, layer.hidden).ok());
+        let bytes = |shape| Kernels::experts_bytes(self.element, &shape, extent.rows, self.batch_invariant);
+        shapes.map(bytes).fold([0; 7], |most, bytes| std::array::from_fn(|at| most[at].max(bytes[at])))
+    }
+
     /// Bytes of all activations, row and round arrays.
     pub fn work(&self, extent: Extent) -> u64 {
-        let activations: usize = self.activations(extent).iter().sum();
+        let activations = self.activations(extent).iter().chain(&self.experts(extent)).sum::<usize>();
         let words = 13 + 2 * extent.own_stride() + extent.own_mask_words();
         let rows = ((extent.rows + inner_rows(extent.rows)) * words + extent.described_rows() * DESCRIBED_WORDS) * 4;
         let rounds =
@@ -310,12 +353,13 @@ impl Sizes<'_> {
 
     /// Bytes of one cache row of target and draft together.
     pub fn cache_row(&self) -> u64 {
-        self.target.cache_row(self.element) + self.draft.map_or(0, |draft| draft.cache_row(self.element))
+        let element = self.element.bytes();
+        self.target.cache_row(element) + self.draft.map_or(0, |draft| draft.cache_row(element))
     }
 
     /// Bytes of a row that the draft has yet to read.
     fn unread_row(&self) -> usize {
-        self.draft.map_or(0, |draft| draft.feature_width(self.target.hidden) * self.element)
+        self.draft.map_or(0, |draft| draft.feature_width(self.target.hidden) * self.element.bytes())
     }
 
     /// Bytes that a slot keeps for the draft to read later.
@@ -325,8 +369,9 @@ impl Sizes<'_> {
 
     /// Bytes of all weights.
     pub fn weights(&self) -> u64 {
-        let draft = self.draft.map_or(0, |draft| draft.weight_bytes(self.target, self.element));
-        self.target.weight_bytes(self.element) + draft
+        let element = self.element.bytes();
+        let draft = self.draft.map_or(0, |draft| draft.weight_bytes(self.target, element));
+        self.target.weight_bytes(element) + draft
     }
 }
 
@@ -352,6 +397,7 @@ impl Activations {
             partial: next()?,
             counters: next()?,
             squares: next()?,
+            experts: ExpertActivations::new(device, sizes.experts(extent))?,
         };
         // Kernels leave their counters at zero, and expect them so.
         device.fill(this.counters.slice(), 0)?;
@@ -520,7 +566,7 @@ impl SlotArrays {
             min_p: words()?,
             seed: device.zeros(slots * 8)?,
             logprob_count: device.upload(&vec![-1_i32; slots])?,
-            recurrent: device.zeros(slots * sizes.draft.map_or(16, |draft| draft.hidden() * sizes.element))?,
+            recurrent: device.zeros(slots * sizes.draft.map_or(16, |draft| draft.hidden() * sizes.element.bytes()))?,
             unread_tokens: device.zeros(slots * MOST_UNREAD * 4)?,
             unread_rows: device.zeros(slots * sizes.unread_row() * MOST_UNREAD + 16)?,
         })

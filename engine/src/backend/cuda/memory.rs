@@ -2,7 +2,7 @@
 
 use kernels::{
     device::{Buffer, Device, Element},
-    launch::{HEAD_DIMS, Kernels, MOST_PLACES, MOST_TOPK, files},
+    launch::{HEAD_DIMS, Kernels, MOST_PLACES, MOST_TOPK, expert_files, files},
 };
 use schemas::tree::TreeShape;
 
@@ -13,12 +13,12 @@ use super::{
     machine::{AttentionKernels, Machine},
     products::Products,
     ring,
-    weights::{DraftWeights, TargetWeights, WeightSource},
+    weights::{DraftWeights, TargetWeights, WeightSource, experts_shape, rotation_table},
 };
 use crate::{
     backend::{Capacity, VerifyPlan},
     error::EngineError,
-    spec::{AttentionSpec, DraftSpec, FfnSpec, LayerSpec, ModelCost, Pairing, TargetSpec},
+    spec::{AttentionSpec, DraftSpec, FfnSpec, LayerSpec, ModelCost, TargetSpec},
 };
 
 /// How a [`CudaBackend`] is set up.
@@ -82,7 +82,13 @@ pub fn load(
     }
     let draft_spec = draft.as_ref().map(|(spec, _)| spec);
     let element = options.element.bytes();
-    let sizes = Sizes { target: &target_spec, draft: draft_spec, element, splits: SPLITS };
+    let sizes = Sizes {
+        target: &target_spec,
+        draft: draft_spec,
+        element: options.element,
+        splits: SPLITS,
+        batch_invariant: options.batch_invariant,
+    };
     let cost = ModelCost::new(&target_spec, draft_spec, element);
     let prefill = Extent::of_prefill(options.prefill_chunk.min(options.context_length).max(1));
     let extent = prefill.and(Extent::of_rounds(&options.shapes, options.slots));
@@ -101,7 +107,11 @@ pub fn load(
     let scratch_rows = (extent.scratch * extent.batch).max(1);
     let positions = options.context_length + slack(&options);
     let layer_cache = |layer: &LayerSpec, rows: usize| layer.attention.kv().values() * rows * element;
-    let rotations = |layer: &LayerSpec| device.upload(&layer.attention.rotation().table(positions));
+    let rotations = |layer: &LayerSpec| {
+        let table = layer.attention.rotation().table(positions);
+        let table = layer.attention.grouped().map_or(table.clone(), |attention| rotation_table(attention, &table));
+        device.upload(&table)
+    };
     let empty = || device.allocate(16);
     let draft_layer = draft.as_ref().map(|draft| &draft.spec.layer);
     let machine = Machine {
@@ -189,8 +199,9 @@ pub fn sizes(machine: &Machine) -> Sizes<'_> {
     Sizes {
         target: &machine.target.spec,
         draft: machine.draft.as_ref().map(|draft| &draft.spec),
-        element: machine.kernels.element().bytes(),
+        element: machine.kernels.element(),
         splits: machine.splits,
+        batch_invariant: machine.batch_invariant,
     }
 }
 
@@ -235,20 +246,19 @@ fn check_layer(layer: &LayerSpec, element: Element, whose: &str) -> Result<(), E
         let found = attention.head_dim;
         return refused(format!("heads of {found} elements; the GPU's attention has kernels for {HEAD_DIMS:?}"));
     }
-    let rope = &attention.rope;
-    if rope.dims != attention.head_dim || rope.pairing != Pairing::Halves {
-        let (dims, of) = (rope.dims, attention.head_dim);
-        return refused(format!(
-            "a rotation of {dims} of {of} elements of a head ({:?}), for which the GPU has no kernels yet",
-            rope.pairing
-        ));
+    if !(attention.head_dim - attention.rope.dims.min(attention.head_dim)).is_multiple_of(2) {
+        return refused(format!("heads of which {} elements are rotated", attention.rope.dims));
     }
-    let FfnSpec::Dense(dense) = &layer.ffn else {
-        return refused("layers of experts, for which the GPU has no kernels yet".into());
+    let intermediate = match &layer.ffn {
+        FfnSpec::Dense(dense) => dense.intermediate,
+        FfnSpec::Experts(experts) => match experts_shape(experts, layer.hidden) {
+            Ok(shape) => shape.intermediate,
+            Err(reason) => return refused(reason),
+        },
     };
     // Rows are read 16 bytes at a time; the tensor cores' kernels want eight inputs whatever the type.
     let unit = 8.max(16 / element.bytes());
-    match [layer.hidden, dense.intermediate].into_iter().find(|width| !width.is_multiple_of(unit)) {
+    match [layer.hidden, intermediate].into_iter().find(|width| !width.is_multiple_of(unit)) {
         Some(width) => refused(format!("a layer of width {width}, which is no multiple of {unit}")),
         None => Ok(()),
     }
@@ -261,10 +271,13 @@ fn compile(device: &Device, options: &CudaOptions, sizes: &Sizes<'_>) -> Result<
     head_dims.sort_unstable();
     head_dims.dedup();
     let results: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = files(options.element, &head_dims, device.properties())
-            .into_iter()
-            .map(|(file, options)| scope.spawn(move || device.load(file, &options)))
-            .collect();
+        let mut all = files(options.element, &head_dims, device.properties());
+        let has_experts = |layer: &LayerSpec| layer.ffn.experts().is_some();
+        if sizes.target.layers.iter().any(has_experts) || sizes.draft.is_some_and(|draft| has_experts(&draft.layer)) {
+            all.extend(expert_files(options.element));
+        }
+        let threads: Vec<_> =
+            all.into_iter().map(|(file, options)| scope.spawn(move || device.load(file, &options))).collect();
         threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
     });
     for result in results {

@@ -2,15 +2,19 @@
 //! gate and up as another.
 
 mod draft;
+mod experts;
 mod layer;
 mod loader;
 mod projection;
+mod rotation;
 mod target;
 
 pub use self::{
     draft::{DraftWeights, JoinNorms, JoinWeights},
-    layer::{AttentionWeights, DenseWeights, FfnWeights, GroupedWeights, LayerWeights},
+    experts::experts_shape,
+    layer::{AttentionWeights, DenseWeights, ExpertBuffers, FfnWeights, GroupedWeights, LayerWeights},
     loader::{Loader, WeightSource},
     projection::Projection,
+    rotation::rotation_table,
     target::TargetWeights,
 };

@@ -20,7 +20,7 @@ pub struct LayerTensors {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttentionTensors {
     /// Of grouped-query attention.
-    Grouped(GroupedTensors),
+    Grouped(Box<GroupedTensors>),
     /// Of latent attention, in the order in which they are applied.
     Latent(Vec<TensorSpec>),
 }
@@ -89,7 +89,7 @@ impl LayerSpec {
 impl AttentionSpec {
     fn tensors(&self, prefix: &str) -> AttentionTensors {
         match self {
-            Self::Grouped(grouped) => AttentionTensors::Grouped(grouped.tensors(prefix)),
+            Self::Grouped(grouped) => AttentionTensors::Grouped(Box::new(grouped.tensors(prefix))),
             Self::Latent(latent) => AttentionTensors::Latent(latent.tensors(prefix)),
         }
     }
@@ -221,7 +221,7 @@ impl AttentionTensors {
     pub fn all(&self) -> Vec<&TensorSpec> {
         match self {
             Self::Grouped(grouped) => {
-                let GroupedTensors { query, key, value, output, head_norms } = grouped;
+                let GroupedTensors { query, key, value, output, head_norms } = &**grouped;
                 let norms = head_norms.iter().flat_map(|(query, key)| [query, key]);
                 [query, key, value, output].into_iter().flat_map(LinearTensors::all).chain(norms).collect()
             }

@@ -52,10 +52,12 @@ pub fn part(comparison: &Comparison<'_>) -> Result<Part, ReportError> {
 
 /// The verdict of a load, in a line.
 pub fn summary(summary: &Summary) -> String {
-    let Summary { load, ratio, counts: [better, worse, tied] } = summary;
-    let all = better + worse + tied;
+    let Summary { load, ratio, counts: [better, worse, same, noisy] } = summary;
+    let all = better + worse + same + noisy;
     let verdict = match (*better, *worse) {
-        (0, 0) => "no significant difference".to_owned(),
+        (0, 0) if *noisy == 0 => "no significant difference".to_owned(),
+        (0, 0) if *same == 0 => "too noisy to tell".to_owned(),
+        (0, 0) => format!("no significant difference in {same}, too noisy to tell in {noisy} of {all}"),
         (_, 0) => format!("better in {better} of {all}"),
         (0, _) => format!("worse in {worse} of {all}"),
         _ => format!("better in {better} and worse in {worse} of {all}"),

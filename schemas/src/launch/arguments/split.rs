@@ -59,6 +59,8 @@ pub(super) fn split(
     let mut words = words.iter().peekable();
     // The flag just before, if it has all its words already: what follows it belongs to nothing.
     let mut complete: Option<String> = None;
+    // An ellipsis behind a list of values.
+    let mut stands_for: Vec<Located<Value>> = Vec::new();
     while let Some(word) = words.next() {
         let text = match &word.value {
             Text::Known(text) => Some(text.as_ref()).filter(|text| is_flag(text)),
@@ -69,6 +71,7 @@ pub(super) fn split(
             // Of several such words the first one tells it all.
             if let Value::Known(text) = &value.value
                 && let Some(flag) = complete.take()
+                && text != "--"
             {
                 diagnostics.push(stray(&flag, text, word.span));
             }
@@ -100,18 +103,31 @@ pub(super) fn split(
                 Some(Arity::Several) | None => usize::MAX,
             };
             while values.len() < most {
-                // An ellipsis may be one value, but no list of them: further flags may be meant.
-                let is_value = |next: &&Field<'_>| {
-                    next.value.known().is_none_or(|text| !is_flag(text)) && (most == 1 || !is_ellipsis(next))
-                };
+                let is_value = |next: &&Field<'_>| next.value.known().is_none_or(|text| !is_flag(text));
                 let Some(next) = words.next_if(is_value) else { break };
                 values.push(value(next));
+            }
+            // What an ellipsis leaves out of a list is not known, and neither is the list. At its end it may stand for flags.
+            if most > 1
+                && let Some(at) = values.iter().position(|value| is_ellipsis_text(value.value.written()))
+            {
+                let is_last = at + 1 == values.len();
+                let left_out = values.split_off(if is_last { at } else { values.len() });
+                if !is_last {
+                    values.iter_mut().for_each(|value| value.value = Value::Unknown(value.value.written().to_owned()));
+                }
+                stands_for.extend(left_out);
             }
             if values.is_empty() && matches!(arity, Some(Arity::One | Arity::Several)) {
                 diagnostics.push(missing(spelling, word.span));
             }
         }
-        complete = arity.is_some().then(|| spelling.to_owned());
+        // `[[ name ]]` of a template is one value, whatever blanks are in it.
+        let opens_template = values.last().is_some_and(|value| value.value.written().ends_with("[["));
+        if opens_template {
+            values.iter_mut().for_each(|value| value.value = Value::Unknown(value.value.written().to_owned()));
+        }
+        complete = (arity.is_some() && !opens_template).then(|| spelling.to_owned());
         let span = values.iter().filter(|value| value.span.start >= word.span.start).fold(word.span, |span, value| {
             // Words of a variable stand elsewhere and would stretch the span over the whole text.
             if source.slice(Span::new(span.end, value.span.start)).trim_matches(BETWEEN).is_empty() {
@@ -122,19 +138,42 @@ pub(super) fn split(
         });
         let flag = Located::new(spelling.to_owned(), flag_span);
         arguments.push(Argument { flag, key, values, span, in_branch: false });
+        arguments.extend(stands_for.drain(..).map(|value| Argument {
+            flag: Located::new(value.value.written().to_owned(), value.span),
+            key: None,
+            span: value.span,
+            values: vec![value],
+            in_branch: false,
+        }));
     }
     arguments
 }
 
 /// Whether a word is the ellipsis of documentation, which stands for what is not shown.
-fn is_ellipsis(word: &Field<'_>) -> bool {
-    word.value.known().is_some_and(|text| matches!(text, "..." | "…"))
+fn is_ellipsis_text(text: &str) -> bool {
+    text == "…" || (text.len() >= 2 && text.bytes().all(|byte| byte == b'.') && text != "..")
 }
 
-/// The word as a launch keeps it, an ellipsis as one that is not known.
+/// Whether a word of documentation stands for another: `<model>`, `[EAGLE|NGRAM]`, `/path/to/…`. JSON has quotes or digits
+/// behind its bracket.
+fn is_placeholder(text: &str) -> bool {
+    let inside = |open: char, close: char| text.strip_prefix(open).and_then(|rest| rest.strip_suffix(close));
+    let is_name = |inside: &str| {
+        inside.starts_with(|first: char| first.is_ascii_alphabetic()) && !inside.contains(['"', '\'', ':'])
+    };
+    // A pipe between two names ends the first word.
+    let is_opened = text.strip_prefix(['[', '<']).is_some_and(is_name);
+    is_ellipsis_text(text)
+        || is_opened
+        || [('<', '>'), ('[', ']'), ('{', '}')]
+            .into_iter()
+            .any(|(open, close)| inside(open, close).is_some_and(is_name))
+}
+
+/// The word as a launch keeps it, a placeholder as one that is not known.
 fn value(word: &Field<'_>) -> Located<Value> {
     match &word.value {
-        Text::Known(text) if is_ellipsis(word) => Located::new(Value::Unknown(text.to_string()), word.span),
+        Text::Known(text) if is_placeholder(text) => Located::new(Value::Unknown(text.to_string()), word.span),
         text => Located::new(text.to_value(), word.span),
     }
 }

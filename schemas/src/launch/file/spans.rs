@@ -12,7 +12,7 @@ use toml::{
 };
 
 use super::super::{
-    Argument, Engine, Insertion, Launch, Options, Parsed, Setting, Syntax, Value, problems, writing::Writing,
+    Argument, Engine, Insertion, Launch, Launcher, Options, Parsed, Setting, Syntax, Value, problems, writing::Writing,
 };
 use super::{EngineName, LaunchFile};
 use crate::{
@@ -154,6 +154,7 @@ fn build(source: &Source, entries: &[Entry<'_>], diagnostics: &mut Vec<Diagnosti
     let anchor = first_key.unwrap_or_default();
     Launch {
         engine: Engine::Spectune,
+        launcher: Launcher::Own,
         syntax: Syntax::Toml,
         span: Span::new(anchor.start, last_end),
         anchor,

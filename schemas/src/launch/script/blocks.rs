@@ -20,7 +20,7 @@ impl<'a> Interpreter<'a> {
 
     pub(super) fn turn(&mut self) {
         let before = self.blocks.last().copied().unwrap_or_default();
-        self.forget_since(before);
+        self.forget_since(before, self.blocks.len(), true);
         if self.blocks.len() == self.gone.len()
             && let Some(way) = self.gone.last_mut()
         {
@@ -30,8 +30,18 @@ impl<'a> Interpreter<'a> {
 
     pub(super) fn close(&mut self) {
         let before = self.blocks.pop().unwrap_or_default();
+        let of_function = self.blocks.len() < self.gone.len() && self.gone.last().is_some_and(|way| way.of_function);
         self.gone.truncate(self.blocks.len());
-        self.forget_since(before);
+        let depth = self.blocks.len();
+        // A function may not run at all.
+        self.forget_since(before, depth + 1, !of_function);
+        while let Some((_, name, value)) = self.pending.pop_if(|(block, _, _)| *block > depth) {
+            // On the way that exports it, it has this value; on the others it has none.
+            if !of_function && !self.varied.contains(name) {
+                Arc::make_mut(&mut self.exported).insert(name.to_owned(), value);
+                self.assigned(name);
+            }
+        }
     }
 
     pub(super) fn assigned(&mut self, name: &'a str) {
@@ -40,25 +50,29 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    fn forget_since(&mut self, before: usize) {
+    fn forget_since(&mut self, before: usize, depth: usize, keeps_exports: bool) {
         for name in self.assigned.split_off(before.min(self.assigned.len())) {
-            self.forget(name);
+            self.forget(name, depth, keeps_exports);
         }
     }
 
     /// A variable that was assigned in a block that may not have run can hold anything.
-    fn forget(&mut self, name: &'a str) {
+    fn forget(&mut self, name: &'a str, depth: usize, keeps_exports: bool) {
         if let Some(scalar) = self.scalars.get_mut(name) {
             scalar.value = anything(name);
-            if scalar.fields.len() <= 1 {
-                scalar.fields.clear();
-            }
+            scalar.literal = None;
             scalar.used = true;
         }
         if self.exported.contains_key(name)
             && let Some(variable) = Arc::make_mut(&mut self.exported).get_mut(name)
         {
+            if keeps_exports && self.pending.len() < MOST_PENDING {
+                self.pending.push((depth, name, variable.clone()));
+            }
             variable.value = anything(name).to_value();
         }
     }
 }
+
+/// Most exports of ways that are gone which are remembered.
+const MOST_PENDING: usize = 512;

@@ -4,16 +4,21 @@ use std::sync::Arc;
 
 use super::{
     super::{
+        compose::Composed,
         detect,
-        shell::{Assignment, Command, Operator, Part, Parts, Word},
+        kind::Kind,
+        shell::{Assignment, Command, Word},
     },
     Interpreter, MOST_LINES, Scalar, Used, anything,
     inside::only_talks,
-    line::{ArrayPlace, Field, Line},
+    line::{ArrayPlace, Field, Line, Text},
     surroundings::Surroundings,
-    ways::ways,
+    ways::{Elements, ways},
 };
 use crate::text::Located;
+
+/// Most words of a command among which an engine's program is looked for where there is no flag.
+const MOST_BEFORE: usize = 64;
 
 impl<'a> Interpreter<'a> {
     pub(super) fn command(&mut self, command: &Command<'a>, nesting: usize) {
@@ -36,21 +41,25 @@ impl<'a> Interpreter<'a> {
         {
             self.order += 1;
             let value = anything(&name);
-            let scalar = Scalar { value, fields: Vec::new(), gone: Vec::new(), used: true, order: self.order };
+            let words = Elements::default();
+            let scalar = Scalar { value, words, literal: None, used: true, order: self.order };
             self.scalars.insert(name, scalar);
             return;
         }
         self.note_requirement(command);
         // A command without a flag is no launch; what it names stays to be looked at by itself.
-        if self.lines.len() >= MOST_LINES || !command.words.iter().any(may_hold_flag) {
+        if self.lines.len() >= MOST_LINES || !(command.words.iter().any(may_hold_flag) || names_program(command)) {
             return;
         }
         let mut used = Used::default();
-        let words = match first {
-            Some("eval") => self.evaluated(&command.words, &mut used),
-            _ => self.expand_all(&command.words, &mut used),
-        };
-        if !words.iter().any(|word| has_flag(word.value.written())) {
+        if first == Some("eval") && self.evaluate(command, &mut used) {
+            return;
+        }
+        let mut words = self.expand_all(&command.words, &mut used);
+        if first == Some("eval") {
+            words.iter_mut().for_each(leave_quotes_open);
+        }
+        if !words.iter().any(|word| has_flag(word.value.written())) && !names_program(command) {
             return;
         }
         if first.is_some_and(only_talks) {
@@ -87,21 +96,35 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// `eval "$COMMAND"` takes a variable's words as if it had no quotes.
-    fn evaluated(&mut self, words: &[Word<'a>], used: &mut Used<'a>) -> Vec<Field<'a>> {
-        let bare = |word: &Word<'a>| match word.parts.as_slice() {
-            [Part::Variable { name, operator: Operator::Value, .. }] => {
-                let part = Part::Variable { name, operator: Operator::Value, argument: Vec::new(), quoted: false };
-                Word { parts: Parts::One(part), span: word.span }
+    /// `eval "$COMMAND"` reads its words again as a command. False where they are not known.
+    fn evaluate(&mut self, command: &Command<'a>, used: &mut Used<'a>) -> bool {
+        let mut text = Composed::default();
+        for word in command.words.iter().skip(1) {
+            let split = self.split_value(word.span, used);
+            if split.is_open {
+                return false;
             }
-            _ => word.clone(),
-        };
-        let words: Vec<Word<'a>> = words.iter().map(bare).collect();
-        self.expand_all(&words, used)
+            text.space();
+            text.append(&split.literal);
+        }
+        let surroundings = self.surroundings(&command.assignments);
+        self.run_later(text, surroundings, used)
+    }
+
+    /// Keeps a text that is read as a command of its own. False where it starts no engine.
+    pub(super) fn run_later(&mut self, text: Composed, surroundings: Surroundings, used: &Used<'a>) -> bool {
+        if !detect::names_engine(&text.text) || self.documents.len() >= MOST_LINES {
+            return false;
+        }
+        self.mark(used);
+        let mut document = text.into_document(Kind::Script);
+        (document.surroundings, document.version) = (surroundings, self.version_beside(&[]));
+        self.documents.push(document);
+        true
     }
 
     /// What is exported, with what stands in front of a command.
-    fn surroundings(&self, own: &[Assignment<'a>]) -> Surroundings {
+    pub(super) fn surroundings(&self, own: &[Assignment<'a>]) -> Surroundings {
         let mut environment = Arc::clone(&self.exported);
         for assignment in own {
             let value = self.text(&assignment.value.parts, assignment.value.span, &mut Used::default());
@@ -112,13 +135,29 @@ impl<'a> Interpreter<'a> {
     }
 }
 
+/// What `eval` makes of quotes in a word is not known here.
+fn leave_quotes_open(word: &mut Field<'_>) {
+    if let Some(text) = word.value.known().filter(|text| text.contains(['\'', '"', '\\'])) {
+        word.value = Text::Unknown(text.to_owned().into());
+    }
+}
+
+/// Whether a command's own words start an engine, with flags or without.
+fn names_program(command: &Command<'_>) -> bool {
+    let texts: Vec<&str> = command.words.iter().take(MOST_BEFORE).map(|word| word.text().unwrap_or_default()).collect();
+    detect::starts_engine(&texts)
+}
+
 /// Whether a word may hold a flag once it is expanded.
 fn may_hold_flag(word: &Word<'_>) -> bool {
     word.text().is_none_or(has_flag)
 }
 
-/// Whether a word holds a flag, by itself or in a quoted command. vLLM's short one for speculation may stand alone.
+/// Whether a word holds a flag, by itself or in a quoted command, or an override of Hydra that becomes one. vLLM's short flag
+/// for speculation may stand alone.
 fn has_flag(text: &str) -> bool {
-    text.as_bytes().windows(2).any(|pair| pair == b"--")
+    text.contains("_kwargs.")
+        || text.contains(".mtp.")
+        || text.as_bytes().windows(2).any(|pair| pair == b"--")
         || text.strip_prefix("-sc").is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '=']))
 }

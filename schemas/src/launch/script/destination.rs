@@ -1,6 +1,7 @@
 //! What becomes of a here-document: a script that is run or written, YAML, or a text that nothing runs.
 
 use super::line::Field;
+use crate::launch::kind::Kind;
 
 /// Shells, which run what they are given.
 const SHELLS: &[&str] = &["ash", "bash", "dash", "ksh", "sh", "zsh"];
@@ -33,20 +34,8 @@ const APPLIERS: &[&str] = &["docker", "docker-compose", "helm", "kubectl", "oc",
 /// Programs that take a batch script.
 const SCHEDULERS: &[&str] = &["qsub", "sbatch"];
 
-/// What the names of scripts end with.
-const SCRIPTS: &[&str] = &["bash", "job", "ksh", "lsf", "pbs", "sbatch", "sh", "slurm", "zsh"];
-
 /// Options of `ssh` that take a value.
 const SSH_OPTIONS: &str = "BbcDEeFIiJLlmOopQRSWw";
-
-/// How a here-document is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A script of a shell.
-    Script,
-    /// A manifest, or a config file.
-    Yaml,
-}
 
 /// A command that a here-document goes through.
 #[derive(Debug)]
@@ -184,8 +173,9 @@ fn written_file<'w>(words: &[&'w str]) -> Option<&'w str> {
 fn of_file(name: &str, body: &str) -> Option<Kind> {
     let name = base(name).trim_matches(['"', '\'', ';']);
     match name.rsplit_once('.').filter(|(stem, ending)| !stem.is_empty() && !ending.contains(['$', '}', ')'])) {
-        Some((_, "yaml" | "yml")) => Some(Kind::Yaml),
-        Some((_, ending)) => SCRIPTS.contains(&ending).then_some(Kind::Script),
+        Some((_, "json" | "md" | "toml" | "txt")) => None,
+        Some(_) => Kind::of_name(name).filter(|kind| !matches!(kind, Kind::Unread(_))),
+        None if Kind::of_name(name) == Some(Kind::Dockerfile) => Some(Kind::Dockerfile),
         None => begins_as_script(body).then_some(Kind::Script),
     }
 }
@@ -262,7 +252,10 @@ mod tests {
             check(&format!("cat > {file}"), "#!/usr/bin/env python3\n", None);
             check(&format!("cat > {file}"), "sglang serve\n", None);
         }
-        for file in ["README", "README.md", "a.json", "a.txt", "a.py", "a.service", "Dockerfile"] {
+        check("cat > a.py", "", Some(Kind::Python));
+        check("cat > a.service", "", Some(Kind::Unit));
+        check("cat > Dockerfile", "", Some(Kind::Dockerfile));
+        for file in ["README", "README.md", "a.json", "a.txt"] {
             check(&format!("cat > {file}"), "sglang serve --model-path x\n", None);
         }
         check("cat > a.yaml", "", Some(Kind::Yaml));

@@ -8,14 +8,14 @@ use super::{
         shell::{self, Chunk, Operator, Part, Parts},
     },
     Interpreter, Used,
-    destination::{Kind, Stage, kind_of},
+    destination::{Stage, kind_of},
+    fences::Region,
     line::{Field, Text},
     surroundings::Surroundings,
 };
 use crate::{
-    launch::{Value, detect::names_engine, edit::is_plain},
+    launch::{Value, detect::names_engine, edit::is_plain, evidence::Stated, kind::Kind},
     text::{Located, Source, Span},
-    version::EngineVersion,
 };
 
 /// Most here-documents of one text that are read.
@@ -38,10 +38,28 @@ pub struct Document {
     /// What the script around it says of the environment: what it exports may be there or not.
     pub surroundings: Surroundings,
     /// The engine's version, where an image or a requirement names it.
-    pub version: Option<Located<EngineVersion>>,
+    pub version: Option<Stated>,
+}
+
+impl Document {
+    /// A part of a text that stands there byte for byte.
+    pub fn part_of(source: &Source, span: Span, kind: Kind) -> Self {
+        let text = source.slice(span).to_owned();
+        let mut pieces = Pieces::default();
+        pieces.push(Piece { text: Span::new(0, text.len()), place: span, whole: span.start, with: () });
+        Self { kind, text, pieces, surroundings: Surroundings::default(), version: None }
+    }
 }
 
 impl<'a> Interpreter<'a> {
+    /// Keeps a block of Markdown that is no script.
+    pub(super) fn embed(&mut self, region: Region) {
+        let text = self.source.slice(region.span);
+        if self.documents.len() < MOST_DOCUMENTS && (names_engine(text) || region.kind == Kind::Yaml) {
+            self.documents.push(Document::part_of(self.source, region.span, region.kind));
+        }
+    }
+
     /// Keeps a here-document, where something runs it.
     pub(super) fn document(&mut self, document: &shell::Document<'a>) {
         if self.documents.len() >= MOST_DOCUMENTS {
@@ -129,7 +147,7 @@ impl<'a> Interpreter<'a> {
         let fields = match part {
             Part::Variable { name, operator: Operator::Value | Operator::Default, .. } => {
                 let scalar = self.scalars.get(*name)?;
-                let fields = scalar.fields.as_slice();
+                let fields = scalar.words.certain(&self.gone)?;
                 let is_flag = fields.first()?.value.written().starts_with('-');
                 let agrees = |text: &str| text.split_whitespace().eq(fields.iter().map(|field| field.value.written()));
                 // One value stands where it is used.
@@ -137,7 +155,7 @@ impl<'a> Interpreter<'a> {
                     return None;
                 }
                 used.scalars.push(name);
-                fields.to_vec()
+                fields
             }
             Part::Elements(name) => {
                 let at = *self.current.get(name)?;

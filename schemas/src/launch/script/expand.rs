@@ -4,7 +4,7 @@ use super::{
     super::shell::{Operator, Part, Parts, Word},
     Interpreter, Scalar, Used,
     line::{Field, Text},
-    ways::Conditional,
+    ways::{Conditional, Way},
 };
 use crate::text::{Located, Span};
 
@@ -43,6 +43,11 @@ impl<'a> Interpreter<'a> {
         fields
     }
 
+    /// Whether expansions may produce more.
+    pub(super) fn has_room(&self) -> bool {
+        self.words <= MOST_WORDS && self.bytes.get() <= MOST_BYTES
+    }
+
     /// The text of parts taken together, where it is known.
     pub(super) fn text(&self, parts: &Parts<'a>, span: Span, used: &mut Used<'a>) -> Text<'a> {
         if let Parts::One(Part::Text(text)) = parts {
@@ -58,11 +63,9 @@ impl<'a> Interpreter<'a> {
     fn expand(&mut self, word: &Word<'a>, used: &mut Used<'a>, fields: &mut Vec<Field<'a>>) {
         if let [Part::Variable { name, operator, argument, quoted: false }] = word.parts.as_slice() {
             match (operator, self.scalars.get(*name)) {
-                (Operator::Value | Operator::Default, Some(scalar)) if scalar.fields.len() > 1 => {
+                (Operator::Value | Operator::Default, Some(scalar)) if scalar.words.is_list() => {
                     used.scalars.push(name);
-                    let from = fields.len();
-                    fields.extend_from_slice(&scalar.fields);
-                    used.conditional.extend(Conditional::on(&scalar.gone, &self.gone, from, fields.len()));
+                    scalar.words.expand(&self.gone, fields, &mut used.conditional);
                     return;
                 }
                 (Operator::Default, None) | (Operator::Alternative, Some(Scalar { value: Text::Known(_), .. }))
@@ -70,6 +73,21 @@ impl<'a> Interpreter<'a> {
                 {
                     if let Some(inside) = self.argument_inside(word.span, name) {
                         fields.extend(self.words_of(inside));
+                        return;
+                    }
+                }
+                // Whether the caller sets it is not known: words of flags are there on one way.
+                (Operator::Alternative, None | Some(Scalar { value: Text::Unknown(_), .. }))
+                    if !argument.is_empty() =>
+                {
+                    let inside = self.argument_inside(word.span, name);
+                    let words = inside.map(|inside| self.words_of(inside)).unwrap_or_default();
+                    if words.first().is_some_and(|word| word.value.written().starts_with('-')) {
+                        let from = fields.len();
+                        fields.extend(words);
+                        let way = Way { block: self.blocks_seen, turn: 0, of_function: false };
+                        self.blocks_seen = self.blocks_seen.saturating_add(1);
+                        used.conditional.extend(Conditional::on(&[way], &self.gone, from, fields.len()));
                         return;
                     }
                 }

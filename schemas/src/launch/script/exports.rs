@@ -3,17 +3,23 @@
 use std::sync::Arc;
 
 use super::{
-    super::shell::Command,
+    super::{
+        evidence::{Stated, of_image, of_requirement},
+        shell::Command,
+    },
     Interpreter,
     line::Field,
-    surroundings::{MOST_EXPORTED, of_image, of_requirement},
+    surroundings::MOST_EXPORTED,
 };
-use crate::{text::Located, version::EngineVersion};
+use crate::text::Located;
 
 impl<'a> Interpreter<'a> {
     pub(super) fn export(&mut self, name: &str, field: Field<'_>) {
         if self.exported.len() < MOST_EXPORTED {
             let value = Located::new(field.value.to_value(), field.span);
+            if self.exported.get(name).is_some_and(|known| known.value != value.value) {
+                self.varied.insert(name.to_owned());
+            }
             Arc::make_mut(&mut self.exported).insert(name.to_owned(), value);
         }
     }
@@ -31,17 +37,17 @@ impl<'a> Interpreter<'a> {
     }
 
     /// The version of the engine that runs beside these words: of an image that they name, or what is installed.
-    pub(super) fn version_beside(&self, words: &[Field<'_>]) -> Option<Located<EngineVersion>> {
-        let image = |word: &Field<'_>| Some(Located::new(of_image(word.value.known()?)?, word.span));
+    pub(super) fn version_beside(&self, words: &[Field<'_>]) -> Option<Stated> {
+        let image = |word: &Field<'_>| of_image(word.value.known()?, word.span);
         words.iter().find_map(image).or(self.pinned.flatten())
     }
 
     /// The version that a `pip install` pins. Where two are named, none is known.
     pub(super) fn note_requirement(&mut self, command: &Command<'_>) {
         for word in &command.words {
-            if let Some(version) = word.text().and_then(of_requirement) {
-                let found = Located::new(version, word.span);
-                let agrees = |known: &Located<EngineVersion>| known.value == version;
+            if let Some(found) = word.text().and_then(|text| of_requirement(text, word.span)) {
+                let agrees =
+                    |known: &Stated| (known.engine, known.version.value) == (found.engine, found.version.value);
                 self.pinned = match self.pinned {
                     None => Some(Some(found)),
                     Some(known) => Some(known.filter(agrees)),

@@ -1,8 +1,8 @@
 //! Commands inside of quoted words: `bash -c "…"`, `ssh host '…'`.
 
 use super::{
-    super::shell::{Command, Reader, Word},
-    Interpreter,
+    super::shell::{Command, Operator, Part, Reader, Word},
+    Interpreter, Used,
 };
 use crate::text::Span;
 
@@ -79,14 +79,44 @@ impl<'a> Interpreter<'a> {
         let name = |word: &Word<'a>| word.text().and_then(|text| text.rsplit('/').next().map(str::to_owned));
         let runs = command.words.iter().filter_map(name).any(|name| RUNNERS.binary_search(&name.as_str()).is_ok());
         for word in &command.words {
-            let Some(inside) = self.inside(word.span) else { continue };
-            let text = self.source.slice(inside);
-            let quote = self.source.slice(word.span).as_bytes().first().copied();
-            if names_an_engine(text) && (runs || begins_as_command(text)) {
-                let reader = Reader::new(self.source.text(), inside);
-                self.run(quote.into_iter().fold(reader, Reader::in_quotes), nesting + 1);
+            let whole = self.source.slice(word.span);
+            // The whole script of a batch job may be one option.
+            let option = if whole.starts_with("--wrap=") { "--wrap=".len() } else { 0 };
+            let span = Span::new(word.span.start + option, word.span.end);
+            if self.reads_variable(command, word, runs) {
+                continue;
             }
+            let Some(inside) = self.inside(span) else { continue };
+            let text = self.source.slice(inside);
+            if !names_an_engine(text) || !(runs || begins_as_command(text)) {
+                continue;
+            }
+            let quote = self.source.slice(span).as_bytes().first().copied();
+            // What is escaped for the quotes around it means something else to the command inside.
+            if quote == Some(b'"') && text.contains("\\\"") {
+                let mut used = Used::default();
+                let split = self.split_value(span, &mut used);
+                let surroundings = self.surroundings(&command.assignments);
+                if !split.is_open && self.run_later(split.literal, surroundings, &used) {
+                    continue;
+                }
+            }
+            let reader = Reader::new(self.source.text(), inside);
+            self.run(quote.into_iter().fold(reader, Reader::in_quotes), nesting + 1);
         }
+    }
+
+    /// Runs a command that a variable holds: `bash -c "$COMMAND"`.
+    fn reads_variable(&mut self, command: &Command<'a>, word: &Word<'a>, runs: bool) -> bool {
+        let [Part::Variable { name, operator: Operator::Value, quoted: true, .. }] = word.parts.as_slice() else {
+            return false;
+        };
+        let Some(literal) = self.scalars.get(*name).and_then(|scalar| scalar.literal.clone()).filter(|_| runs) else {
+            return false;
+        };
+        let used = Used { scalars: vec![name], ..Used::default() };
+        let surroundings = self.surroundings(&command.assignments);
+        self.run_later(literal, surroundings, &used)
     }
 
     /// What is between the quotes that a word begins and ends with, if there are blanks in it.

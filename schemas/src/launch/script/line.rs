@@ -3,14 +3,11 @@
 use std::borrow::Cow;
 
 use super::{
-    super::{Value, shell::Trouble},
+    super::{Value, evidence::Stated, shell::Trouble},
     documents::{Document, UNKNOWN},
     surroundings::Surroundings,
 };
-use crate::{
-    text::{Located, Span},
-    version::EngineVersion,
-};
+use crate::text::{Located, Span};
 
 /// A word of a command line after expansion.
 pub type Field<'a> = Located<Text<'a>>;
@@ -44,15 +41,23 @@ pub struct Line<'a> {
     pub branches: Vec<Span>,
     /// Whether the words are held by a variable that no command uses.
     pub is_variable: bool,
+    /// Where flags follow that are no longer part of it, since its line does not go on.
+    pub broken_at: Option<Span>,
     /// The arrays that went into it.
     pub arrays: Vec<ArrayPlace>,
     /// The environment it runs in, as far as the text sets it.
     pub surroundings: Surroundings,
     /// The engine's version, where an image or a requirement names it.
-    pub version: Option<Located<EngineVersion>>,
+    pub version: Option<Stated>,
 }
 
 impl Line<'_> {
+    /// Whether the words are only a part of a command that is put together elsewhere: a text that no command here uses. An
+    /// array of flags is the form in which whole launches are published.
+    pub fn is_part(&self, in_array: bool) -> bool {
+        self.is_variable && !in_array && self.arrays.is_empty()
+    }
+
     /// Takes back what is known of words that a script around this one fills in, whatever quotes they stand in.
     pub fn leave_open(&mut self) {
         for word in self.words.iter_mut().chain(&mut self.perhaps) {

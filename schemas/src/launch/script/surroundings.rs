@@ -8,10 +8,7 @@ use super::{
     super::{Environment, Value},
     line::Field,
 };
-use crate::{
-    text::{Located, Span},
-    version::EngineVersion,
-};
+use crate::text::{Located, Span};
 
 /// Most exported variables: each launch gets a copy of them.
 pub(super) const MOST_EXPORTED: usize = 128;
@@ -107,45 +104,6 @@ impl Surroundings {
     fn insert(&mut self, name: &str, value: Value, span: Span) {
         if self.environment.len() < MOST_EXPORTED || self.environment.contains_key(name) {
             Arc::make_mut(&mut self.environment).insert(name.to_owned(), Located::new(value, span));
-        }
-    }
-}
-
-/// The version of SGLang that an image's tag names: `lmsysorg/sglang:v0.5.9-cu129`.
-pub fn of_image(image: &str) -> Option<EngineVersion> {
-    let (name, tag) = image.rsplit_once(':')?;
-    let of_sglang = name.rsplit('/').next()? == "sglang";
-    of_sglang.then(|| tag.strip_prefix('v').unwrap_or(tag).split(['-', '@']).next()?.parse().ok())?
-}
-
-/// The version of SGLang that a requirement pins: `sglang[all]==0.5.9`.
-pub fn of_requirement(requirement: &str) -> Option<EngineVersion> {
-    let (name, version) = requirement.split_once("==")?;
-    let of_sglang = name.split('[').next()?.trim() == "sglang";
-    of_sglang.then(|| version.trim().parse().ok())?
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tags_and_requirements_name_versions() {
-        for (image, expected) in [
-            ("lmsysorg/sglang:v0.5.9", Some("0.5.9")),
-            ("docker.io/lmsysorg/sglang:v0.5.12.post1-cu130-amd64", Some("0.5.12.post1")),
-            ("lmsysorg/sglang:latest", None),
-            ("lmsysorg/sglang", None),
-            ("slimerl/slime:v0.5.9", None),
-            ("registry:5000/sglang", None),
-        ] {
-            assert_eq!(of_image(image).map(|version| version.to_string()).as_deref(), expected, "{image}");
-        }
-        for (requirement, expected) in
-            [("sglang==0.5.9", Some("0.5.9")), ("sglang[all]==0.5.9", Some("0.5.9")), ("sglang-router==0.3.0", None)]
-        {
-            let version = of_requirement(requirement).map(|version| version.to_string());
-            assert_eq!(version.as_deref(), expected, "{requirement}");
         }
     }
 }

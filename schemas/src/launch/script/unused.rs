@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Interpreter, MOST_LINES,
+    Interpreter, MOST_LINES, Scalar,
     line::{Field, Line, Script},
     surroundings::Surroundings,
     ways::{Elements, OnWay, ways},
@@ -20,6 +20,7 @@ impl<'a> Interpreter<'a> {
             perhaps: way.perhaps,
             branches: way.branches,
             is_variable: true,
+            broken_at: None,
             arrays,
             surroundings: Surroundings { environment: Arc::clone(exported), is_open: false },
             version: pinned,
@@ -33,11 +34,14 @@ impl<'a> Interpreter<'a> {
         };
         let arrays = self.arrays.into_iter().filter(|elements| !elements.used);
         let mut rest: Vec<(usize, Line<'a>)> = arrays.flat_map(lines_of).take(MOST_LINES).collect();
-        let scalars = self.scalars.into_values();
-        let scalars = scalars.filter(|scalar| !scalar.used && scalar.fields.len() > 1 && named(&scalar.fields));
-        let alone = |words| OnWay { words, perhaps: Vec::new(), branches: Vec::new() };
-        let scalars = scalars.take(MOST_LINES).map(|scalar| (scalar.order, line(alone(scalar.fields), Vec::new())));
-        rest.extend(scalars);
+        let scalars = self.scalars.into_values().filter(|scalar| !scalar.used && scalar.words.is_list());
+        let lines_of_scalar = |scalar: Scalar<'a>| {
+            let (mut words, mut conditional) = (Vec::new(), Vec::new());
+            scalar.words.expand(&[], &mut words, &mut conditional);
+            let on_ways = ways(words, &conditional, &[]).into_iter().filter(|way| named(&way.words));
+            on_ways.map(move |way| (scalar.order, line(way, Vec::new())))
+        };
+        rest.extend(scalars.flat_map(lines_of_scalar).take(MOST_LINES));
         rest.sort_by_key(|(order, _)| *order);
         rest.truncate(MOST_LINES);
         let mut lines = self.lines;

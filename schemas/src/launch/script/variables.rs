@@ -1,7 +1,7 @@
 //! Assignments of variables and arrays, and whether a command uses what they hold.
 
 use super::{
-    super::shell::{Array, Assignment, Hopeless, Opener, Reader, Statement, Word},
+    super::shell::{Array, Assignment, Reader, Statement},
     Interpreter, Scalar, Used, anything,
     line::{ArrayPlace, Field, Text},
     ways::Elements,
@@ -12,22 +12,42 @@ impl<'a> Interpreter<'a> {
     pub(super) fn assign(&mut self, assignment: &Assignment<'a>) -> Field<'a> {
         let mut used = Used::default();
         let value = self.text(&assignment.value.parts, assignment.value.span, &mut used);
-        let fields = self.fields_of(&assignment.value);
+        let split = self.split_value(assignment.value.span, &mut used);
+        let literal = Self::literal_of(&split);
         self.assigned(assignment.name);
         self.order += 1;
-        match self.scalars.get_mut(assignment.name).filter(|_| assignment.append) {
-            Some(old) => {
+        // Words that went from one variable into another are looked at there.
+        if split.fields.len() > 1 {
+            self.mark(&used);
+        }
+        let (gone, order) = (self.gone.as_slice(), self.order);
+        let fields = split.fields;
+        match self.scalars.get_mut(assignment.name) {
+            Some(old) if assignment.append => {
                 match (&mut old.value, &value) {
                     (Text::Known(old), Text::Known(new)) if old.len() + new.len() <= self.source.text().len() => {
                         old.to_mut().push_str(new);
                     }
                     (old, _) => *old = anything(assignment.name),
                 }
-                old.fields.extend(fields);
+                old.literal = match (old.literal.take(), literal) {
+                    (Some(mut first), Some(more)) => {
+                        first.append(&more);
+                        Some(first)
+                    }
+                    _ => None,
+                };
+                old.words.append(fields, &split.conditional, gone);
             }
-            None => {
-                let gone = self.gone.clone();
-                let scalar = Scalar { value: value.clone(), fields, gone, used: false, order: self.order };
+            old => {
+                // In a branch the new words take the place of the old ones on that way alone.
+                let kept = old.filter(|_| !gone.is_empty()).map(|old| std::mem::take(&mut old.words));
+                let mut words = kept.unwrap_or_default();
+                if !words.replace(fields.clone(), &split.conditional, gone) {
+                    words = Elements::default();
+                    words.begin(fields, &split.conditional, gone, false);
+                }
+                let scalar = Scalar { value: value.clone(), words, literal, used: false, order };
                 self.scalars.insert(assignment.name.into(), scalar);
             }
         }
@@ -89,25 +109,5 @@ impl<'a> Interpreter<'a> {
             }
         }
         fields
-    }
-
-    /// The words of an assignment whose value is one quoted text, each at its own place.
-    fn fields_of(&mut self, value: &Word<'a>) -> Vec<Field<'a>> {
-        match self.quoted_inside(value.span) {
-            Some(inside) => self.words_of(inside),
-            None => self.expand_all(std::slice::from_ref(value), &mut Used::default()),
-        }
-    }
-
-    /// The inside of a word that is one quoted text and nothing else.
-    fn quoted_inside(&self, span: Span) -> Option<Span> {
-        let inside = Span::new(span.start + 1, span.end.saturating_sub(1));
-        let text = self.source.slice(span).as_bytes();
-        let closes = match text.first()? {
-            b'"' => Hopeless::default().end_of(Opener::Double, text, 1)? == text.len(),
-            b'\'' => Hopeless::default().end_of_single(text, 1)? + 1 == text.len(),
-            _ => false,
-        };
-        closes.then_some(inside)
     }
 }

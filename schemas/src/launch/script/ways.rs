@@ -105,6 +105,12 @@ pub struct Elements<'a> {
 }
 
 impl<'a> Elements<'a> {
+    /// Whether it holds words of a command, not one value.
+    pub fn is_list(&self) -> bool {
+        let is_flag = |field: &Field<'a>| field.value.written().starts_with('-') && field.value.known().is_some();
+        self.pieces.iter().any(|piece| piece.fields.len() > 1 || piece.fields.iter().any(is_flag))
+    }
+
     /// Takes out what functions append: they may yet run where the array is assigned anew.
     pub fn take_appended_by_functions(&mut self) -> Self {
         let later = |piece: &Piece<'a>| piece.appended && piece.condition.on.first().is_some_and(|way| way.of_function);

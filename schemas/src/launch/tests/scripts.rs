@@ -107,7 +107,7 @@ fn what_a_function_adds_is_there_below_it() {
 #[test]
 fn a_bare_variable_that_is_empty_is_no_word() {
     for text in
-        ["X=\nsglang serve --tp 2 $X", "X=''\nsglang serve --tp 2 ${X}", "sglang serve --tp 2 ${X:+--dtype half}"]
+        ["X=\nsglang serve --tp 2 $X", "X=''\nsglang serve --tp 2 ${X}", "X=\nsglang serve --tp 2 ${X:+--dtype half}"]
     {
         check(text, &["--tp 2"]);
     }
@@ -125,10 +125,14 @@ fn a_bare_variable_is_as_many_words_as_it_holds() {
         "M=1\nsglang serve ${M:+--tp 2 --page-size 1}",
         "C=\"sglang serve --tp 2\"\nC=\"$C --page-size 1\"\n$C",
         "C=\"sglang serve --tp 2\"\nC+=\" --page-size 1\"\neval \"$C\"",
-        "C=\"sglang serve --tp 2\"\nif a; then C=\"$C --page-size 1\"; fi\neval $C",
+        "sglang serve --tp 2 ${X:+--page-size 1}",
     ] {
         check(text, &["--tp 2 --page-size 1"]);
     }
+    check(
+        "C=\"sglang serve --tp 2\"\nif a; then C=\"$C --page-size 1\"; fi\neval $C",
+        &["--tp 2 --page-size 1", "PageSize? TpSize? --tp 2"],
+    );
     check("A='1 2'\nsglang serve --tp=$A", &["--tp <$A>"]);
 }
 
@@ -141,7 +145,9 @@ fn a_flag_is_known_where_its_value_is_not() {
 fn what_stands_behind_a_condition_may_not_have_run() {
     check("[ a ] || T=4\nsglang serve --tp $T", &["--tp <$T>"]);
     check("cd x && T=4 && sglang serve --tp $T", &["--tp 4"]);
-    check("if a; then export N=1; fi\nsglang serve --tp 2", &["N=$N --tp 2"]);
+    check("if a; then export N=1; fi\nsglang serve --tp 2", &["N=1 --tp 2"]);
+    check("if a; then export N=1; else export N=2; fi\nsglang serve --tp 2", &["N=$N --tp 2"]);
+    check("if a; then export N=1; else sglang serve --tp 2; fi", &["N=$N --tp 2"]);
 }
 
 #[test]

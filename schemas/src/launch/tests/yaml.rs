@@ -230,13 +230,15 @@ const FLOW: &str = r#"containers: [{image: "vllm/x", args: [serve]}, {command: [
 
 #[test]
 fn words_in_brackets() {
-    insta::assert_snapshot!(shown(FLOW), @r"
+    insta::assert_snapshot!(shown(FLOW), @r#"
+    vllm CommandLine 1:22 `"vllm/x"`
     sglang YamlWords 1:72 `sglang.launch_server`
       1:94 --model-path x@1:108
       1:112 --speculative-num-steps 3@1:139
       1:143 --cuda-graph-bs 4@1:161
       1:165 --page-size 1@1:177
-    ");
+    LT07 1:22 `"vllm/x"`
+    "#);
     edits(FLOW);
 }
 
@@ -284,9 +286,9 @@ fn services_of_compose() {
     sglang CommandLine 19:36 `sglang.launch_server`
       MODEL=q 21:9
       19:57 --model-path $MODEL?@19:70
-      19:78 --json-model-override-args {\"a\": 1}@19:105
+      19:78 --json-model-override-args {"a": 1}@19:105
       19:122 --tp 2@19:127
-    sglang YamlWords 25:9 `--model-path`
+    sglang YamlWords 23:12 `lmsysorg/sglang`
       25:9 --model-path org/listed@26:9
     "#);
     edits(COMPOSE);

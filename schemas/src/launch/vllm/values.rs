@@ -57,9 +57,18 @@ pub(super) fn integer(value: &Json) -> Option<i64> {
     }
 }
 
-/// Whether a text is cut short in documentation, or left to a template.
+/// Whether a text is cut short in documentation, or left to a template or to the reader.
 fn stands_for_what_is_not_shown(text: &str) -> bool {
-    ["...", "…", "{{"].iter().any(|mark| text.contains(mark))
+    ["...", "…", "{{"].iter().any(|mark| text.contains(mark)) || has_placeholder(text)
+}
+
+/// Whether a `<name>` stands in a text.
+fn has_placeholder(text: &str) -> bool {
+    let is_name = |inside: &str| {
+        let in_name = |letter: char| letter.is_ascii_alphanumeric() || " _-/.|".contains(letter);
+        inside.starts_with(|first: char| first.is_ascii_alphabetic()) && inside.chars().all(in_name)
+    };
+    text.split('<').skip(1).any(|rest| rest.split_once('>').is_some_and(|(inside, _)| is_name(inside)))
 }
 
 /// The JSON of the whole configuration.
@@ -77,6 +86,7 @@ fn whole(source: &Source, argument: &Argument, word: &Located<Value>, text: &str
             diagnostic.help = Some(EXAMPLE.into());
             found.push(diagnostic);
         }
+        Err(_) if is_bare_in_shell(source, word) => found.push(taken_apart(flag, word, text)),
         Err(error) => {
             let place = place_of(source, word, text, place_of_error(text, &error));
             let told = error.to_string();
@@ -87,6 +97,33 @@ fn whole(source: &Source, argument: &Argument, word: &Located<Value>, text: &str
             diagnostic.help = Some(EXAMPLE.into());
             found.push(diagnostic);
         }
+    }
+}
+
+/// Whether JSON stands in a shell's text without quotes around it.
+fn is_bare_in_shell(source: &Source, word: &Located<Value>) -> bool {
+    let written = source.slice(word.span);
+    // Words of a variable keep their quotes, and stand there as they arrive.
+    written.starts_with('{') && written.contains('"') && !word.value.written().contains('"')
+}
+
+/// JSON without quotes around it, of which a shell takes its own.
+fn taken_apart(flag: &str, word: &Located<Value>, text: &str) -> Diagnostic {
+    let message = format!("the shell takes the quotes out of the JSON of `{flag}`: {} arrives", arrives(text));
+    let mut diagnostic = problems::JSON_SYNTAX.at(word.span, message, "not in quotes");
+    diagnostic.help = Some(EXAMPLE.into());
+    diagnostic
+}
+
+/// What arrives of bare JSON: where there is a comma in braces, bash makes a word of each side.
+fn arrives(text: &str) -> String {
+    let inside = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).filter(|inside| inside.contains(','));
+    match inside {
+        Some(inside) if !inside.contains(['{', '}']) => {
+            let words: Vec<String> = inside.split(',').take(4).map(|word| format!("`{}`", shown(word))).collect();
+            format!("bash makes words of its parts, and {}", words.join(" "))
+        }
+        _ => format!("`{}`", shown(text)),
     }
 }
 
@@ -218,7 +255,9 @@ mod tests {
         );
         check(
             "-sc {\"method\":\"ngram\"}",
-            &["LT14 the JSON of `-sc` cannot be read: key must be a string at `{\"method\":\"ngram\"}`"],
+            &[
+                "LT14 the shell takes the quotes out of the JSON of `-sc`: `{method:ngram}` arrives at `{\"method\":\"ngram\"}`",
+            ],
         );
         check("--speculative-config '{\n\"ä\": 1,\n}'", &[&format!("{broken} trailing comma at `}}`")]);
         for fine in ["'{\"method\": ...}'", "$SPEC", "'{\"model\": \"{{ draft }}\"'", "None", "'{}'"] {

@@ -17,7 +17,7 @@ use crate::{
     diagnostic::Diagnostic,
     flags::{self, Arity, Key, Lookup},
     launch::{
-        Argument, Engine, Insertion, Launch, Options, Setting, Syntax, Value,
+        Argument, Engine, Insertion, Launch, Launcher, Options, Setting, Syntax, Value,
         arguments::{split, unknown},
         problems, vllm,
         writing::{Form, Writing},
@@ -49,7 +49,7 @@ pub(super) struct Reader<'a> {
 }
 
 /// A key with its value.
-struct Entry<'a> {
+pub(super) struct Entry<'a> {
     /// With dashes for underscores up to the first dot.
     flag: String,
     key: &'a Scalar,
@@ -77,6 +77,9 @@ impl<'a> Reader<'a> {
 
     /// The engine whose flags the keys are.
     fn engine(&self, map: &Map) -> Option<Engine> {
+        if self.is_of_tensorrt(map) {
+            return None;
+        }
         let keys = map.entries.iter().filter_map(|(key, _)| self.tree.scalar(*key));
         let names: Vec<String> = keys.map(|key| key.text.replace('_', "-")).collect();
         let known = names.iter().filter(|name| matches!(flags::lookup(name, None), Lookup::Exact(_))).count();
@@ -128,7 +131,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn launch(
+    pub(super) fn launch(
         &self,
         map: &'a Map,
         engine: Engine,
@@ -142,6 +145,7 @@ impl<'a> Reader<'a> {
         let writing = Writing { form: Form::Config { underscores, brackets: true }, between: ", ".into() };
         let mut launch = Launch {
             engine,
+            launcher: Launcher::Own,
             syntax,
             span: anchor,
             anchor,

@@ -9,12 +9,11 @@ use super::{
 use crate::{
     launch::{
         Engine,
-        detect::names_engine,
+        detect::{names_engine, starts_engine},
         edit::{is_plain, quoted},
-        script::of_image,
+        evidence::{Stated, engine_of_image, of_image},
     },
-    text::{Located, Span},
-    version::EngineVersion,
+    text::Span,
 };
 
 /// The keys whose words make up a command, in their order.
@@ -24,10 +23,10 @@ const COMMAND: [&str; 3] = ["entrypoint", "command", "args"];
 pub(super) struct Container<'a> {
     pub excerpt: Excerpt,
     pub variables: Variables<'a>,
-    /// The engine that the image is of, where nothing but flags is given.
-    pub engine: Option<Engine>,
     /// The version of the engine that the image's tag names.
-    pub version: Option<Located<EngineVersion>>,
+    pub version: Option<Stated>,
+    /// Whether the words are only a part of a command.
+    pub is_part: bool,
     /// The scalars that hold the command.
     pub scalars: Vec<Id>,
 }
@@ -48,22 +47,34 @@ impl<'a> Container<'a> {
     /// split into words without a shell.
     pub fn of(yaml: &str, tree: &'a Tree, map: &'a Map, compose: bool) -> Option<Self> {
         let words = words(yaml, tree, COMMAND.iter().filter_map(|key| tree.get(map, key)))?;
-        let image_scalar = tree.get(map, "image").and_then(|id| tree.scalar(id));
-        let image = image_scalar.map_or("", |image| &image.text);
-        let version = image_scalar.and_then(|image| Some(Located::new(of_image(&image.text)?, image.span)));
-        let starts_with_flag = words.first().is_some_and(|word| word.scalar.text.starts_with("--"));
-        let of_image = [("sglang", Engine::Sglang), ("vllm", Engine::Vllm)];
-        let engine = of_image.into_iter().find(|(name, _)| starts_with_flag && image.contains(name));
-        let engine = engine.map(|(_, engine)| engine);
+        let image = tree.get(map, "image").and_then(|id| tree.scalar(id));
+        let version = image.and_then(|image| of_image(&image.text, image.span));
+        let of_image = image.and_then(|image| Some((engine_of_image(&image.text)?, image, tree.align(yaml, image)?)));
+        let of_image = of_image.filter(|_| is_entry_points(&words));
         let evident = words.iter().any(|word| names_engine(&word.scalar.text));
         let variables = Variables::of(yaml, tree, map);
         let told = variables.list.iter().any(|variable| variable.value.value.known().is_some_and(names_engine));
-        if !evident && !told && engine.is_none() {
+        if !evident && !told && of_image.is_none() {
             return None;
         }
         let scalars = words.iter().map(|word| word.id).collect();
-        let excerpt = Writer::write_all(tree, &variables, &words, compose);
-        Some(Self { excerpt, variables, engine, version, scalars })
+        // Flags under `args` alone are handed on by a launcher, which puts others beside them.
+        let own_command = ["image", "entrypoint", "command"].iter().any(|key| tree.get(map, key).is_some());
+        let is_part = !own_command && words.first().is_some_and(|word| word.scalar.text.starts_with("--"));
+        let mut excerpt = Excerpt::default();
+        let mut own = words.as_slice();
+        if let Some((engine, image, aligned)) = of_image {
+            // The image's own entry point stands in front of its arguments.
+            let program = if engine == Engine::Vllm { "vllm serve" } else { "python3 -m sglang.launch_server" };
+            excerpt.put(program, image.span, &aligned);
+            if let Some((first, rest)) = own.split_first().filter(|(first, _)| first.scalar.text == "serve") {
+                debug_assert!(first.list.is_some());
+                own = rest;
+            }
+        }
+        let excerpt = Writer { tree, variables: &variables, excerpt, is_joined: is_part }.write_all(own, compose);
+        let is_part = is_part && !words.iter().any(speculates);
+        Some(Self { excerpt, variables, version, is_part, scalars })
     }
 
     /// The lists of flags in a mapping under other keys, as `extraArgs` in the values of a chart.
@@ -78,9 +89,12 @@ impl<'a> Container<'a> {
             .filter_map(|(_, list)| {
                 let words = words(yaml, tree, [*list].into_iter())?;
                 let variables = Variables::default();
-                let excerpt = Writer::write_all(tree, &variables, &words, false);
+                let excerpt = Excerpt::default();
+                let excerpt = Writer { tree, variables: &variables, excerpt, is_joined: true }.write_all(&words, false);
                 let scalars = words.iter().map(|word| word.id).collect();
-                Some(Self { excerpt, variables, engine: None, version: None, scalars })
+                // The whole of what is said of speculation stands in one list; a chart adds where the model is and the like.
+                let is_part = !words.iter().any(speculates);
+                Some(Self { excerpt, variables, version: None, is_part, scalars })
             })
             .collect()
     }
@@ -109,6 +123,26 @@ fn words<'a>(yaml: &str, tree: &'a Tree, ids: impl Iterator<Item = Id>) -> Optio
         }
     }
     (!words.is_empty()).then_some(words)
+}
+
+/// Whether a word asks for speculation.
+fn speculates(word: &Word<'_>) -> bool {
+    let text = word.scalar.text.replace('_', "-");
+    text.starts_with("--speculative-algo") || text.starts_with("--speculative-config")
+}
+
+/// Whether words are arguments of an image's entry point, not a command of their own.
+fn is_entry_points(words: &[Word<'_>]) -> bool {
+    let Some(first) = words.first() else { return false };
+    let texts: Vec<&str> = words.iter().map(|word| word.scalar.text.as_str()).collect();
+    let second = texts.get(1).copied().unwrap_or_default();
+    let is_list = first.list.is_some();
+    let is_model = is_list
+        && second.starts_with("--")
+        && first.scalar.text.split('/').count() == 2
+        && !first.scalar.text.starts_with(['/', '.', '-']);
+    let is_serve = is_list && first.scalar.text == "serve";
+    (first.scalar.text.starts_with("--") || is_serve || is_model) && !starts_engine(&texts)
 }
 
 /// The text behind `sh -c`.
@@ -149,11 +183,14 @@ struct Writer<'a> {
     tree: &'a Tree,
     variables: &'a Variables<'a>,
     excerpt: Excerpt,
+    /// Whether a launcher joins the words of a list by blanks, so that one of them may be a flag with its value.
+    is_joined: bool,
 }
 
 impl<'a> Writer<'a> {
-    fn write_all(tree: &'a Tree, variables: &'a Variables<'a>, words: &[Word<'_>], compose: bool) -> Excerpt {
-        let mut writer = Self { tree, variables, excerpt: Excerpt::default() };
+    /// Writes words behind what is there.
+    fn write_all(mut self, words: &[Word<'_>], compose: bool) -> Excerpt {
+        let writer = &mut self;
         match script(words) {
             Some(word) => writer.script(word),
             None => words.iter().for_each(|word| match word.list {
@@ -161,7 +198,7 @@ impl<'a> Writer<'a> {
                 None => writer.line(word, compose),
             }),
         }
-        writer.excerpt
+        self.excerpt
     }
 
     /// A script, behind the variables that it is run with.
@@ -254,7 +291,9 @@ impl<'a> Writer<'a> {
         self.space();
         let start = self.excerpt.text.len();
         let (scalar, aligned) = (word.scalar, &word.aligned);
+        let is_pair = self.is_joined && scalar.text.starts_with("--") && !scalar.text.contains(['"', '\'', '{', '$']);
         match self.parts(word) {
+            Some(_) if is_pair && scalar.text.contains(' ') => self.filled(word),
             Some(parts) => {
                 for (span, text) in parts {
                     match text {

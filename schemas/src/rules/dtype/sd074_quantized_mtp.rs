@@ -4,7 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks at targets that are quantised as NVFP4, MXFP4, AWQ, GPTQ or compressed tensors and draft with their own MTP layers.
+//! Looks at targets that are quantised as NVFP4, MXFP4, AWQ, GPTQ or compressed tensors and draft with their own MTP layers. Where
+//! only the table of published checkpoints knows the target, this is a warning.
 //!
 //! ## Why is this bad?
 //!
@@ -71,8 +72,11 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     let message = format!("the MTP layer of this {method} checkpoint may be stored unquantised, which does not load");
+    // What the table of published checkpoints knows says nothing of the layers that are left out.
+    let most = if context.target?.partial { Severity::Warning } else { Severity::Error };
     Some(
         Finding::new(context.value_place(Key::ModelPath), message, "quantised, with MTP layers")
+            .at_most(most)
             .related(context.span(Key::SpeculativeAlgorithm), "drafts with them")
             .engine_says("Downcasting not allowed: target.dtype=torch.float8_e4m3fn, loaded_weight.dtype=torch.bfloat16")
             .on_target(context)

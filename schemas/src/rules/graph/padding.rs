@@ -71,6 +71,6 @@ pub(super) fn dense_line(context: &Context<'_>, largest: usize) -> String {
         Syntax::Toml => format!("{flag} = [1, 2, …, {largest}]"),
         Syntax::YamlConfig | Syntax::YamlOverrides => format!("{flag}: [1, 2, …, {largest}]"),
         Syntax::YamlWords => format!("{flag} 1 2 … {largest}"),
-        Syntax::CommandLine | Syntax::ShellArray => format!("{flag} $(seq 1 {largest})"),
+        Syntax::CommandLine | Syntax::ShellArray | Syntax::Composed => format!("{flag} $(seq 1 {largest})"),
     }
 }

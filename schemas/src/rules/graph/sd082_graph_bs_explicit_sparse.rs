@@ -87,7 +87,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         Syntax::Toml | Syntax::YamlWords | Syntax::YamlConfig | Syntax::YamlOverrides => {
             "every size up to 8, every second up to 32, every fourth up to 64 and every eighth beyond".into()
         }
-        Syntax::CommandLine | Syntax::ShellArray => {
+        Syntax::CommandLine | Syntax::ShellArray | Syntax::Composed => {
             format!("`{} $(seq 1 8) $(seq 10 2 32) $(seq 40 4 64) $(seq 72 8 256)`", context.flag(key))
         }
     };

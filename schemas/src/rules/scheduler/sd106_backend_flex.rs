@@ -73,14 +73,12 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .engine_says("AssertionError: Speculative decoding is currently not supported with Flex Attention backend");
         return Some(advised(context, Key::AttentionBackend, finding));
     }
-    if let Some(native) = main.as_ref().filter(|backend| backend.value == "torch_native") {
-        if context.algorithm() == Some(Algorithm::Ngram) {
-            let finding =
-                Finding::new(native.span, "torch_native cannot verify what NGRAM drafts", "dies in the warm-up")
-                    .note("it is accepted, and the first request of the warm-up fails (sglang #36352)")
-                    .by_version(context);
-            return Some(advised(context, Key::AttentionBackend, finding));
-        }
+    let ngram = context.algorithm() == Some(Algorithm::Ngram);
+    if let Some(native) = main.as_ref().filter(|backend| ngram && backend.value == "torch_native") {
+        let finding = Finding::new(native.span, "torch_native cannot verify what NGRAM drafts", "dies in the warm-up")
+            .note("it is accepted, and the first request of the warm-up fails (sglang #36352)")
+            .by_version(context);
+        return Some(advised(context, Key::AttentionBackend, finding));
     }
     context.tree_algorithm()?;
     // The draft's own backend comes first; of a split one, the decode half drafts.

@@ -110,5 +110,5 @@ fn differs_by_padding(context: &Context<'_>, target: usize, draft: usize) -> boo
     let class =
         |facts: Option<&crate::model::ModelConfig>| facts.and_then(|config| config.architecture()).map(str::to_owned);
     let one_family = class(context.target_config()).is_some_and(|own| class(context.draft_config()) == Some(own));
-    one_family && target.abs_diff(draft) <= PADDING && target % 64 == 0 && draft % 64 == 0
+    one_family && target.abs_diff(draft) <= PADDING && target.is_multiple_of(64) && draft.is_multiple_of(64)
 }

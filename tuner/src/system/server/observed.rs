@@ -35,6 +35,7 @@ pub fn generate(request: &Request) -> Generate<'_> {
 /// When the server does not tell the rounds of a request that speculates.
 pub fn seen(requests: &[Request], observed: Observed, arrivals: &Arrivals) -> Result<Seen, SystemError> {
     let mut timings = Vec::new();
+    let mut ends = Vec::new();
     let mut request_rounds = 0;
     let served = observed.served.into_iter().map(|one| {
         let completion = completion(requests, &one)?;
@@ -43,18 +44,22 @@ pub fn seen(requests: &[Request], observed: Observed, arrivals: &Arrivals) -> Re
             timings.push(RoundTiming { total: between / rounds, ..RoundTiming::default() });
         }
         request_rounds += completion.rounds as u64;
-        Ok(ServedRequest { late: one.late, completion })
+        ends.push(one.arrival + one.late + one.generated.last_token);
+        Ok(ServedRequest { late: one.late, submitted: one.arrival + one.late, completion })
     });
     let served = served.collect::<Result<Vec<_>, SystemError>>()?;
-    let together = match arrivals {
-        Arrivals::Closed(batch) => (*batch).min(requests.len()).max(1) as u64,
-        Arrivals::Open(_) => 1,
+    let (together, times) = match arrivals {
+        Arrivals::Closed(batch) => ((*batch).min(requests.len()).max(1) as u64, None),
+        Arrivals::Open(times) => (1, Some(times.clone())),
     };
+    let last = times.as_ref().and_then(|times| times.last().copied());
     Ok(Seen {
         served,
         timings,
         rounds: request_rounds.div_ceil(together),
         elapsed: observed.elapsed,
+        unserved_at_last: last.map_or(0, |last| ends.iter().filter(|end| **end > last).count()),
+        arrivals: times,
         ..Seen::default()
     })
 }

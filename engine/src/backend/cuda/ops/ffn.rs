@@ -1,6 +1,7 @@
 //! The feed-forward part of a layer.
 
 mod dense;
+mod experts;
 
 use kernels::{device::DeviceError, launch::RmsNorm};
 
@@ -23,6 +24,7 @@ impl Machine {
     ) -> Result<LayerOutput<'a>, DeviceError> {
         match ffn {
             FfnWeights::Dense(dense) => self.dense(work, dense, input, norm, next),
+            FfnWeights::Experts(experts) => self.routed(work, experts, input, norm, next),
         }
     }
 }

@@ -1,11 +1,17 @@
 //! A decoder layer.
 
-use kernels::device::Buffer;
+use kernels::{
+    device::Buffer,
+    launch::{ExpertsShape, ExpertsWeights},
+};
 
-use super::{Loader, Projection};
+use super::{Loader, Projection, experts::experts_shape};
 use crate::{
     error::EngineError,
-    spec::{AttentionSpec, AttentionTensors, FfnSpec, FfnTensors, GroupedQuery, LayerSpec, LayerTensors},
+    spec::{
+        AttentionSpec, AttentionTensors, ExpertsSpec, ExpertsTensors, FfnSpec, FfnTensors, GroupedQuery, LayerSpec,
+        LayerTensors,
+    },
 };
 
 /// A decoder layer.
@@ -43,6 +49,17 @@ pub struct GroupedWeights {
 #[derive(Debug)]
 pub enum FfnWeights {
     Dense(DenseWeights),
+    Experts(Box<ExpertBuffers>),
+}
+
+/// Experts, stacked, with their router.
+#[derive(Debug)]
+pub struct ExpertBuffers {
+    pub shape: ExpertsShape,
+    router: Buffer,
+    correction: Option<Buffer>,
+    gate_up: Buffer,
+    down: Buffer,
 }
 
 /// One gated block.
@@ -63,7 +80,7 @@ impl LayerWeights {
             input_norm: loader.optional(tensors.input_norm.as_ref())?,
             attention: AttentionWeights::load(loader, &spec.attention, &tensors.attention)?,
             post_attention_norm: loader.tensor(&tensors.post_attention_norm)?,
-            ffn: FfnWeights::load(loader, &spec.ffn, &tensors.ffn)?,
+            ffn: FfnWeights::load(loader, spec, &tensors.ffn)?,
         })
     }
 }
@@ -76,9 +93,9 @@ impl AttentionWeights {
         let norms = tensors.head_norms.as_ref();
         Ok(Self::Grouped(GroupedWeights {
             spec: *spec,
-            qkv: loader.projection(&[&tensors.query, &tensors.key, &tensors.value])?,
+            qkv: loader.rotated_projection(spec, [&tensors.query, &tensors.key, &tensors.value])?,
             head_norms: match norms {
-                Some((query, key)) => Some((loader.tensor(query)?, loader.tensor(key)?)),
+                Some((query, key)) => Some((loader.rotated_norm(spec, query)?, loader.rotated_norm(spec, key)?)),
                 None => None,
             },
             output: loader.projection(&[&tensors.output])?,
@@ -101,9 +118,14 @@ impl AttentionWeights {
 }
 
 impl FfnWeights {
-    fn load(loader: &Loader<'_>, spec: &FfnSpec, tensors: &FfnTensors) -> Result<Self, EngineError> {
-        let (FfnSpec::Dense(spec), FfnTensors::Dense(tensors)) = (spec, tensors) else {
-            return Err(not_on_a_gpu("a layer of experts"));
+    fn load(loader: &Loader<'_>, layer: &LayerSpec, tensors: &FfnTensors) -> Result<Self, EngineError> {
+        let (spec, tensors) = match (&layer.ffn, tensors) {
+            (FfnSpec::Dense(spec), FfnTensors::Dense(tensors)) => (spec, tensors),
+            (FfnSpec::Experts(spec), FfnTensors::Experts(tensors)) => {
+                let experts = ExpertBuffers::load(loader, layer.hidden, spec, tensors)?;
+                return Ok(Self::Experts(Box::new(experts)));
+            }
+            _ => return Err(not_on_a_gpu("a feed-forward part whose tensors are those of another")),
         };
         Ok(Self::Dense(DenseWeights {
             intermediate: spec.intermediate,
@@ -116,6 +138,35 @@ impl FfnWeights {
     pub fn reader(&self) -> Option<&Projection> {
         match self {
             Self::Dense(dense) => Some(&dense.gate_up),
+            Self::Experts(_) => None,
+        }
+    }
+}
+
+impl ExpertBuffers {
+    fn load(
+        loader: &Loader<'_>,
+        hidden: usize,
+        spec: &ExpertsSpec,
+        tensors: &ExpertsTensors,
+    ) -> Result<Self, EngineError> {
+        let shape = experts_shape(spec, hidden).map_err(|reason| not_on_a_gpu(&reason))?;
+        Ok(Self {
+            shape,
+            router: loader.tensor(&tensors.router)?,
+            correction: tensors.correction_bias.as_ref().map(|bias| loader.floats(bias)).transpose()?,
+            gate_up: loader.stacked_gate_up(&shape, tensors)?,
+            down: loader.stacked_down(&shape, tensors)?,
+        })
+    }
+
+    /// As the kernels take them.
+    pub fn weights(&self) -> ExpertsWeights<'_> {
+        ExpertsWeights {
+            router: self.router.slice(),
+            correction: self.correction.as_ref().map(Buffer::slice),
+            gate_up: self.gate_up.slice(),
+            down: self.down.slice(),
         }
     }
 }

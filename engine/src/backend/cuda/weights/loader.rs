@@ -90,7 +90,21 @@ impl<'a> Loader<'a> {
         Ok(projection)
     }
 
-    fn fill(&self, to: Slice<'_>, tensor: &TensorSpec) -> Result<(), EngineError> {
+    /// Whether values are random.
+    pub fn is_random(&self) -> bool {
+        matches!(self.source, WeightSource::Random)
+    }
+
+    /// The values of a vector, as float32; zeros where they are random.
+    pub fn float_values(&self, tensor: &TensorSpec) -> Result<Vec<f32>, EngineError> {
+        match &self.source {
+            WeightSource::Checkpoint(weights) => Tensors::new(weights).vector(tensor),
+            WeightSource::Random => Ok(vec![0.0; tensor.values() as usize]),
+        }
+    }
+
+    /// Fills memory with a tensor.
+    pub fn fill(&self, to: Slice<'_>, tensor: &TensorSpec) -> Result<(), EngineError> {
         let (device, element) = (self.kernels.device(), self.kernels.element());
         match (&self.source, &tensor.shape[..]) {
             (WeightSource::Checkpoint(weights), _) => {

@@ -1,0 +1,89 @@
+#!/bin/sh
+# Runs sweeps while other processes come and go on every core, and holds each verdict against a long quiet paired run.
+#
+#   docs/notes/tuner/busy.sh truth SPECTUNE OUT              the quiet run: 15 repeats of each sweep, on an idle machine
+#   docs/notes/tuner/busy.sh busy  SPECTUNE OUT [RUNS [S]]   RUNS (20) runs of each sweep under load, at most S (7200) seconds
+#   docs/notes/tuner/busy.sh table OUT                       what each run said beside the truth
+#
+# SPECTUNE is a release build. Start it in the root of the repository. The load ends with the script.
+set -eu
+
+sweeps="demo guided"
+
+# With more repeats: prompts and models are named relative to the sweep file, so the copy lies beside it.
+repeated() {
+    sed "s/^repeats = .*/repeats = $2/" "sweeps/$1.toml" >"sweeps/.busy-$1.toml"
+    grep -q "^repeats = $2" "sweeps/.busy-$1.toml" || sed -i "s/^\[search\]/[search]\nrepeats = $2/" "sweeps/.busy-$1.toml"
+}
+
+truth() {
+    for sweep in $sweeps; do
+        repeated "$sweep" 15
+        "$1" sweep "sweeps/.busy-$sweep.toml" --out "$2/truth-$sweep" >"$2/truth-$sweep.txt" 2>&1
+        rm -f "sweeps/.busy-$sweep.toml"
+    done
+}
+
+# Bursts of work of 0.2 to 3 seconds on each core, with pauses as long in the mean.
+load() {
+    end=$1
+    while [ "$(date +%s)" -lt "$end" ]; do
+        for core in $(seq "$(nproc)"); do
+            length=$(awk -v seed="$(date +%N)$core" 'BEGIN { srand(seed); printf "%.1f", 0.2 + 2.8 * rand() }')
+            timeout "$length" sh -c 'while :; do :; done' &
+        done
+        wait
+        sleep "$(awk -v seed="$(date +%N)" 'BEGIN { srand(seed); printf "%.1f", 3 * rand() }')"
+    done
+}
+
+busy() {
+    binary=$1 out=$2 runs=${3:-20} end=$(($(date +%s) + ${4:-7200}))
+    load "$end" &
+    loader=$!
+    trap 'kill "$loader" 2>/dev/null || true' EXIT INT TERM
+    for run in $(seq "$runs"); do
+        for sweep in $sweeps; do
+            [ "$(date +%s)" -lt "$end" ] || break 2
+            timeout $((end - $(date +%s))) "$binary" sweep "sweeps/$sweep.toml" --out "$out/$sweep-$run" \
+                >"$out/$sweep-$run.txt" 2>&1 || true
+        done
+    done
+}
+
+# Load, verdict and speed-up of the best that speculates, of a report.json.
+verdicts() {
+    python3 - "$1/report.json" <<'PYTHON'
+import json, sys
+for section in json.load(open(sys.argv[1]))["sections"]:
+    for race in section["races"]:
+        tried = [e for e in race["entries"] if e["configuration"]["shape"]["num_steps"] and e.get("speedup")]
+        best = tried[0] if tried else None
+        chosen = (race["chosen"] or {}).get("shape")
+        name = ",".join(str(v) for v in chosen.values()) if chosen else "-"
+        gain = "{median:.3f} ({low:.2f}-{high:.2f})".format(**best["speedup"]) if best else "-"
+        print(json.dumps(race["load"]), "|", json.dumps(race.get("verdict")), "|", name, "|", gain)
+PYTHON
+}
+
+table() {
+    for sweep in $sweeps; do
+        echo "$sweep, truth:"
+        verdicts "$1/truth-$sweep" || echo "  no quiet run yet"
+        for folder in "$1/$sweep"-*/; do
+            [ -e "$folder/report.json" ] || continue
+            echo "$folder"
+            verdicts "$folder"
+        done
+    done
+}
+
+[ $# -ge 2 ] || { sed -n '2,9p' "$0"; exit 2; }
+mode=$1
+shift
+case $mode in
+    truth) mkdir -p "$2" && truth "$@" ;;
+    busy) mkdir -p "$2" && busy "$@" ;;
+    table) table "$@" ;;
+    *) sed -n '2,9p' "$0"; exit 2 ;;
+esac

@@ -1,0 +1,194 @@
+//! What changes the target's logits before a token is chosen: penalties, bias, a least length, a grammar.
+//!
+//! All of it is a function of the request and of the tokens before the one that is chosen. Acceptance asks the target for
+//! one token after the other along a path, so each is drawn from logits that have been adjusted for exactly its own
+//! past, and the output has the adjusted distribution, whatever the tree.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
+
+/// How a request wants logits to be changed. Penalties come first, then the bias, then what is forbidden.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Adjustments {
+    /// Taken from the logit of each token that the output has.
+    pub presence_penalty: f32,
+    /// Taken from the logit of each token, as often as the output has it.
+    pub frequency_penalty: f32,
+    /// Divides positive and multiplies negative logits of tokens that prompt or output have (Keskar et al. 2019, as in
+    /// transformers and vLLM); 1 changes nothing.
+    pub repetition_penalty: f32,
+    /// Added to the logits of tokens.
+    pub bias: Vec<(u32, f32)>,
+    /// Tokens of the output before one that ends it can come.
+    pub min_new_tokens: usize,
+    /// What the output has to be.
+    pub grammar: Option<Grammar>,
+}
+
+/// A grammar that the output follows.
+#[derive(Clone)]
+pub struct Grammar(pub Arc<dyn Constraint>);
+
+/// A grammar, from its start.
+pub trait Constraint: fmt::Debug + Send + Sync {
+    /// Follows an output from its first token on.
+    fn start(&self) -> Box<dyn Follow>;
+}
+
+/// Where an output is in its grammar.
+pub trait Follow: fmt::Debug + Send + Sync {
+    /// Makes the logits of all tokens −∞ that cannot come next. Where the output is complete, tokens that end it can.
+    ///
+    /// # Errors
+    /// When the grammar cannot be followed any further, such as beyond a limit on its size; there is no output then.
+    fn mask(&mut self, logits: &mut [f32]) -> Result<(), String>;
+
+    /// Takes the token that was chosen. One that ends the output is one too.
+    fn push(&mut self, token: u32);
+}
+
+/// The adjustments of a request on its way.
+#[derive(Debug)]
+pub struct Adjuster {
+    adjustments: Adjustments,
+    /// Tokens of the prompt, where they count.
+    prompt: BTreeSet<u32>,
+    /// Tokens that end the output, where they must not come yet.
+    ends: Vec<u32>,
+    /// How often the output has each token.
+    counts: BTreeMap<u32, u32>,
+    produced: usize,
+    grammar: Option<Box<dyn Follow>>,
+    failure: Option<String>,
+}
+
+impl PartialEq for Grammar {
+    /// The same one, not one that says the same.
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Debug for Grammar {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+impl Default for Adjustments {
+    /// None.
+    fn default() -> Self {
+        Self {
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            repetition_penalty: 1.0,
+            bias: Vec::new(),
+            min_new_tokens: 0,
+            grammar: None,
+        }
+    }
+}
+
+impl Adjustments {
+    /// Whether they change nothing, in an output that some tokens end.
+    pub fn change_nothing(&self, ends: &[u32]) -> bool {
+        let least = if ends.is_empty() { 0 } else { self.min_new_tokens };
+        Self { min_new_tokens: least, ..self.clone() } == Self::default()
+    }
+}
+
+impl Adjuster {
+    /// For an output behind a prompt, which `ends` end.
+    pub fn new(adjustments: Adjustments, prompt: &[u32], ends: &[u32]) -> Self {
+        let counts = adjustments.repetition_penalty != 1.0;
+        Self {
+            prompt: if counts { prompt.iter().copied().collect() } else { BTreeSet::new() },
+            ends: if adjustments.min_new_tokens > 0 { ends.to_vec() } else { Vec::new() },
+            counts: BTreeMap::new(),
+            produced: 0,
+            grammar: adjustments.grammar.as_ref().map(|grammar| grammar.0.start()),
+            failure: None,
+            adjustments,
+        }
+    }
+
+    /// The logits behind what the output has so far, adjusted. Where the grammar cannot be followed, none is finite.
+    pub fn adjust(&mut self, logits: &[f32]) -> Vec<f32> {
+        let Adjustments { presence_penalty, frequency_penalty, repetition_penalty, bias, .. } = &self.adjustments;
+        let mut adjusted = logits.to_vec();
+        if *repetition_penalty != 1.0 {
+            let seen = self.prompt.iter().chain(self.counts.keys().filter(|token| !self.prompt.contains(token)));
+            for token in seen {
+                if let Some(logit) = adjusted.get_mut(*token as usize) {
+                    *logit = if *logit > 0.0 { *logit / repetition_penalty } else { *logit * repetition_penalty };
+                }
+            }
+        }
+        for (token, count) in &self.counts {
+            if let Some(logit) = adjusted.get_mut(*token as usize) {
+                *logit -= presence_penalty + frequency_penalty * *count as f32;
+            }
+        }
+        for (token, bias) in bias {
+            if let Some(logit) = adjusted.get_mut(*token as usize) {
+                *logit += bias;
+            }
+        }
+        if self.produced < self.adjustments.min_new_tokens {
+            for token in &self.ends {
+                if let Some(logit) = adjusted.get_mut(*token as usize) {
+                    *logit = f32::NEG_INFINITY;
+                }
+            }
+        }
+        if let Some(grammar) = &mut self.grammar
+            && let Err(reason) = grammar.mask(&mut adjusted)
+        {
+            self.failure.get_or_insert(reason);
+            adjusted.fill(f32::NEG_INFINITY);
+        }
+        adjusted
+    }
+
+    /// Takes the token that was chosen.
+    pub fn push(&mut self, token: u32) {
+        self.produced += 1;
+        *self.counts.entry(token).or_default() += 1;
+        if let Some(grammar) = &mut self.grammar {
+            grammar.push(token);
+        }
+    }
+
+    /// Why no token can come any more, if none can.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_adjustment_does_what_it_says() {
+        let check = |adjustments: Adjustments, output: &[u32], expected: [f32; 4]| {
+            let mut adjuster = Adjuster::new(adjustments.clone(), &[3], &[0]);
+            output.iter().for_each(|token| adjuster.push(*token));
+            assert_eq!(adjuster.adjust(&[1.0, 2.0, -1.0, 4.0]), expected, "{adjustments:?}");
+        };
+        let none = Adjustments::default();
+        check(none.clone(), &[1, 1], [1.0, 2.0, -1.0, 4.0]);
+        check(Adjustments { presence_penalty: 0.5, ..none.clone() }, &[1, 1, 2], [1.0, 1.5, -1.5, 4.0]);
+        check(Adjustments { frequency_penalty: 0.5, ..none.clone() }, &[1, 1, 2], [1.0, 1.0, -1.5, 4.0]);
+        // Positive logits are divided, negative ones multiplied; the prompt's token counts too.
+        check(Adjustments { repetition_penalty: 2.0, ..none.clone() }, &[1, 2, 3], [1.0, 1.0, -2.0, 2.0]);
+        check(Adjustments { bias: vec![(2, 5.0), (9, 1.0)], ..none.clone() }, &[], [1.0, 2.0, 4.0, 4.0]);
+        let least = Adjustments { min_new_tokens: 2, ..none };
+        check(least.clone(), &[1], [f32::NEG_INFINITY, 2.0, -1.0, 4.0]);
+        check(least.clone(), &[1, 1], [1.0, 2.0, -1.0, 4.0]);
+        assert!(least.change_nothing(&[]) && !least.change_nothing(&[0]));
+    }
+}

@@ -1,0 +1,68 @@
+//! Experts that a router chooses for each row.
+
+use kernels::{
+    device::DeviceError,
+    launch::{Added, Experts, RmsNorm, Rows},
+};
+
+use super::super::{
+    layer::{LayerOutput, NextNorm},
+    linear::Input,
+};
+use crate::backend::cuda::{layout::Activations, machine::Machine, weights::ExpertBuffers};
+
+impl Machine {
+    pub(super) fn routed<'a>(
+        &'a self,
+        work: &'a Activations,
+        experts: &'a ExpertBuffers,
+        input: Input<'a>,
+        norm: RmsNorm<'a>,
+        next: Option<NextNorm<'a>>,
+    ) -> Result<LayerOutput<'a>, DeviceError> {
+        let add = self.sum_of_experts(work, experts, input.rows, norm.rows)?;
+        match next {
+            Some(NextNorm { norm: weight, epsilon, reader, keep }) => {
+                let norm = RmsNorm { add: Some(add), weight: weight.slice(), epsilon, keep, ..norm };
+                self.norm_for(work, norm, reader).map(LayerOutput::Normed)
+            }
+            None => Ok(LayerOutput::Added(add)),
+        }
+    }
+
+    /// What experts add to the stream: in `work.added`, or yet in parts.
+    fn sum_of_experts<'a>(
+        &'a self,
+        work: &'a Activations,
+        experts: &'a ExpertBuffers,
+        x: Rows<'a>,
+        rows: usize,
+    ) -> Result<Added<'a>, DeviceError> {
+        let shape = experts.shape;
+        let by = self.kernels.expert_kernels(&shape, rows, self.batch_invariant);
+        let all = self.rows(&work.added, shape.hidden);
+        let from = |rows: Rows<'a>, first: usize| Rows {
+            at: rows.at.range(first * rows.stride * self.element_bytes()..rows.at.bytes()),
+            ..rows
+        };
+        // A row does not see the others: more than there is room for are computed one lot after the other.
+        let lot = by.most_rows();
+        let mut add = Added::Rows(all);
+        for first in (0..rows).step_by(lot) {
+            let operands = Experts {
+                shape,
+                weights: experts.weights(),
+                x: from(x, first),
+                rows: lot.min(rows - first),
+                work: work.experts.operands(),
+                by,
+                whole: rows > lot,
+            };
+            let added = self.kernels.experts(operands, from(all, first))?;
+            if rows <= lot {
+                add = added;
+            }
+        }
+        Ok(add)
+    }
+}

@@ -1,0 +1,105 @@
+//! Experts as the kernels lay them out: stacked, those that every row passes after the routed ones.
+
+use kernels::{
+    device::Buffer,
+    launch::{ExpertsShape, Rows},
+    reference::{Router, Scoring},
+};
+
+use super::Loader;
+use crate::{
+    error::EngineError,
+    spec::{ExpertsSpec, ExpertsTensors, GatedTensors, RouterPrecision, RouterScore, RouterSpec, TensorSpec},
+};
+
+/// What the kernels compute of a layer's experts. An expert that every row passes is as many as its width is a multiple of
+/// the others'.
+///
+/// # Errors
+/// Says why, where there are no kernels for it.
+pub fn experts_shape(spec: &ExpertsSpec, hidden: usize) -> Result<ExpertsShape, String> {
+    let ExpertsSpec { router, experts, per_token, intermediate, shared } = *spec;
+    let shared = shared.unwrap_or_default();
+    if !shared.is_multiple_of(intermediate) {
+        return Err(format!("a shared expert of width {shared} beside others of {intermediate}"));
+    }
+    let RouterSpec { score, logits, renormalise, groups, groups_kept, scaling, .. } = router;
+    let shape = ExpertsShape {
+        routed: experts,
+        shared: shared / intermediate,
+        router: Router {
+            scoring: match score {
+                RouterScore::Softmax => Scoring::Softmax,
+                RouterScore::Sigmoid => Scoring::Sigmoid,
+            },
+            top_k: per_token,
+            groups,
+            top_k_groups: groups_kept,
+            renormalize: renormalise,
+            scale: scaling,
+        },
+        rounds_logits: logits == RouterPrecision::Model,
+        hidden,
+        intermediate,
+    };
+    shape.refused().map_or(Ok(shape), Err)
+}
+
+impl Loader<'_> {
+    /// Gate and up of each expert: `[experts, 2 · intermediate, hidden]`.
+    pub fn stacked_gate_up(&self, shape: &ExpertsShape, tensors: &ExpertsTensors) -> Result<Buffer, EngineError> {
+        let part = shape.intermediate * shape.hidden * self.kernels.element().bytes();
+        let buffer = self.kernels.device().allocate(shape.experts() * 2 * part)?;
+        let all: Vec<&TensorSpec> = tensors.experts.iter().flat_map(gate_up).collect();
+        self.stack(&buffer, part, &all)?;
+        let Some(shared) = &tensors.shared else { return Ok(buffer) };
+        for (half, tensor) in gate_up(shared).into_iter().enumerate() {
+            let whole = self.tensor(tensor)?;
+            for at in 0..shape.shared {
+                let start = (2 * (shape.routed + at) + half) * part;
+                self.kernels
+                    .device()
+                    .copy(buffer.range(start..start + part), whole.range(at * part..(at + 1) * part))?;
+            }
+        }
+        Ok(buffer)
+    }
+
+    /// Down of each expert: `[experts, hidden, intermediate]`.
+    pub fn stacked_down(&self, shape: &ExpertsShape, tensors: &ExpertsTensors) -> Result<Buffer, EngineError> {
+        let ExpertsShape { hidden, intermediate, .. } = *shape;
+        let bytes = self.kernels.element().bytes();
+        let part = intermediate * hidden * bytes;
+        let buffer = self.kernels.device().allocate(shape.experts() * part)?;
+        let all: Vec<&TensorSpec> = tensors.experts.iter().map(|expert| &expert.down.weight).collect();
+        self.stack(&buffer, part, &all)?;
+        let Some(shared) = &tensors.shared else { return Ok(buffer) };
+        let whole = self.tensor(&shared.down.weight)?;
+        let stride = shape.shared * intermediate;
+        for at in 0..shape.shared {
+            let start = (shape.routed + at) * part;
+            let to = Rows { at: buffer.range(start..start + part), stride: intermediate };
+            let from = Rows { at: whole.range(at * intermediate * bytes..whole.bytes()), stride };
+            self.kernels.gather_rows(to, None, from, None, hidden, intermediate)?;
+        }
+        Ok(buffer)
+    }
+
+    /// Fills a buffer from its begin with tensors of this many bytes each; at once where they are random.
+    fn stack(&self, buffer: &Buffer, part: usize, tensors: &[&TensorSpec]) -> Result<(), EngineError> {
+        if let (true, Some(first)) = (self.is_random(), tensors.first()) {
+            return self.fill(buffer.range(0..part * tensors.len()), first);
+        }
+        let mut parts = tensors.iter().enumerate();
+        parts.try_for_each(|(at, tensor)| self.fill(buffer.range(at * part..(at + 1) * part), tensor))
+    }
+
+    /// A vector that is float32 whatever the element type; zeros where it is random.
+    pub fn floats(&self, tensor: &TensorSpec) -> Result<Buffer, EngineError> {
+        Ok(self.kernels.device().upload(&self.float_values(tensor)?)?)
+    }
+}
+
+fn gate_up(expert: &GatedTensors) -> [&TensorSpec; 2] {
+    [&expert.gate.weight, &expert.up.weight]
+}

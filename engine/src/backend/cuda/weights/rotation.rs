@@ -1,0 +1,100 @@
+//! Heads of which a part is rotated, or neighbours turn together: their dimensions are put into another order, in which a
+//! dimension turns with the one half a head after it, as in heads that are rotated whole. Queries and keys are reordered
+//! alike, so their products stay what they are, and the kernels know one rotation.
+
+use kernels::{device::Buffer, launch::Rows};
+
+use super::{Loader, Projection};
+use crate::{
+    error::EngineError,
+    spec::{GroupedQuery, LinearTensors, Pairing, RopeSpec, TensorSpec},
+};
+
+/// For each place of a reordered head, the dimension of the checkpoint that it takes; `None` where they are as the kernels
+/// want them.
+fn order(rope: &RopeSpec, head_dim: usize) -> Option<Vec<usize>> {
+    let (dims, half) = (rope.dims, head_dim / 2);
+    if dims == head_dim && rope.pairing == Pairing::Halves {
+        return None;
+    }
+    let mut order = vec![0; head_dim];
+    let mut rest = dims..head_dim;
+    for pair in 0..half {
+        let (low, high) = match rope.pairing {
+            _ if pair >= dims / 2 => (rest.next()?, rest.next()?),
+            Pairing::Halves => (pair, pair + dims / 2),
+            Pairing::Interleaved => (2 * pair, 2 * pair + 1),
+        };
+        (order[pair], order[half + pair]) = (low, high);
+    }
+    Some(order)
+}
+
+/// Cosines and sines of all pairs of a head, `[positions, head_dim / 2, 2]`: those that are not rotated stay as they are.
+pub fn rotation_table(attention: &GroupedQuery, table: &[f32]) -> Vec<f32> {
+    let (dims, head_dim) = (attention.rope.dims, attention.head_dim);
+    let still = [1.0, 0.0].repeat((head_dim - dims) / 2);
+    table.chunks_exact(dims).flat_map(|turns| turns.iter().chain(&still)).copied().collect()
+}
+
+impl Loader<'_> {
+    /// Query, key and value projections as one, heads in the order of the kernels.
+    pub fn rotated_projection(
+        &self,
+        spec: &GroupedQuery,
+        layers: [&LinearTensors; 3],
+    ) -> Result<Projection, EngineError> {
+        let projection = self.projection(&layers)?;
+        let Some(order) = order(&spec.rope, spec.head_dim) else { return Ok(projection) };
+        let Projection { weight, bias, inputs, outputs } = projection;
+        let rotated = spec.query_width() + spec.key_value_width();
+        let source = |output: usize| match output < rotated {
+            true => output / spec.head_dim * spec.head_dim + order[output % spec.head_dim],
+            false => output,
+        };
+        let device = self.kernels.device();
+        let rows: Vec<i32> = (0..outputs).map(|output| source(output) as i32).collect();
+        let (rows, reordered) = (device.upload(&rows)?, device.allocate(weight.bytes())?);
+        let of = |buffer| Rows { at: Buffer::slice(buffer), stride: inputs };
+        self.kernels.gather_rows(of(&reordered), None, of(&weight), Some(rows.slice()), outputs, inputs)?;
+        let bias = bias.map(|bias| self.reordered(&bias, (0..outputs).map(source))).transpose()?;
+        // What is given back may still be read.
+        device.synchronize()?;
+        Ok(Projection { weight: reordered, bias, inputs, outputs })
+    }
+
+    /// The norm of the heads of queries or keys.
+    pub fn rotated_norm(&self, spec: &GroupedQuery, tensor: &TensorSpec) -> Result<Buffer, EngineError> {
+        let norm = self.tensor(tensor)?;
+        match order(&spec.rope, spec.head_dim) {
+            Some(order) => self.reordered(&norm, order.into_iter()),
+            None => Ok(norm),
+        }
+    }
+
+    /// The elements of a vector in another order.
+    fn reordered(&self, from: &Buffer, order: impl Iterator<Item = usize>) -> Result<Buffer, EngineError> {
+        let (device, width) = (self.kernels.device(), self.kernels.element().bytes());
+        let values: Vec<u8> = device.download(from.slice())?;
+        let reordered: Vec<u8> = order.flat_map(|at| &values[at * width..(at + 1) * width]).copied().collect();
+        Ok(device.upload(&reordered)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kernels::reference::RopeScaling;
+
+    use super::*;
+
+    fn rope(dims: usize, pairing: Pairing) -> RopeSpec {
+        RopeSpec { dims, pairing, theta: 1e4, scaling: RopeScaling::None }
+    }
+
+    #[test]
+    fn pairs_that_turn_together_lie_half_a_head_apart() {
+        assert_eq!(order(&rope(8, Pairing::Halves), 8), None);
+        assert_eq!(order(&rope(4, Pairing::Halves), 8), Some(vec![0, 1, 4, 6, 2, 3, 5, 7]));
+        assert_eq!(order(&rope(8, Pairing::Interleaved), 8), Some(vec![0, 2, 4, 6, 1, 3, 5, 7]));
+    }
+}

@@ -1,0 +1,86 @@
+//! A command put together of words that stand in another text, with the way back for each of them.
+
+use super::{
+    edit::{is_plain, quoted},
+    kind::Kind,
+    pieces::{Piece, Pieces},
+    script::{Document, Surroundings, UNKNOWN},
+};
+use crate::text::Span;
+
+/// A command in the making.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Composed {
+    pub text: String,
+    pieces: Pieces<()>,
+}
+
+impl Composed {
+    /// Adds text that stands at a place, as it is.
+    pub fn copy(&mut self, text: &str, place: Span) {
+        if text.is_empty() {
+            return;
+        }
+        self.copy_whole(text, place, place.start);
+    }
+
+    /// Adds a part of a larger whole, which begins at an offset.
+    pub fn copy_whole(&mut self, text: &str, place: Span, whole: usize) {
+        let start = self.text.len();
+        self.text.push_str(text);
+        self.pieces.push(Piece { text: Span::new(start, self.text.len()), place, whole, with: () });
+    }
+
+    /// Adds text that stands nowhere.
+    pub fn write(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+
+    /// Begins a new word.
+    pub fn space(&mut self) {
+        if !self.text.is_empty() && !self.text.ends_with(char::is_whitespace) {
+            self.text.push(' ');
+        }
+    }
+
+    /// Adds a word so that a shell takes it as it is. A flag before `=` stands outside of the quotes, so that flag and
+    /// value have places of their own.
+    pub fn word(&mut self, text: &str, place: Span) {
+        self.space();
+        let is_verbatim = place.end - place.start == text.len();
+        let flag = text.split_once('=').filter(|(flag, _)| flag.starts_with("--") && is_plain(flag) && is_verbatim);
+        if is_plain(text) {
+            return self.copy(text, place);
+        }
+        let width = flag.map_or(0, |(flag, _)| flag.len() + 1);
+        let (flag, rest) = text.split_at_checked(width).unwrap_or(("", text));
+        let rest_place = Span::new(place.start + width, place.end);
+        self.copy(flag, Span::new(place.start, place.start + width));
+        if rest.contains('\'') {
+            return self.copy(&quoted(rest), rest_place);
+        }
+        self.write("'");
+        self.copy(rest, rest_place);
+        self.write("'");
+    }
+
+    /// Adds what nobody knows, as a part of a word.
+    pub fn unknown(&mut self, place: Span) {
+        self.copy(UNKNOWN, place);
+    }
+
+    /// Adds another command behind this one.
+    pub fn append(&mut self, other: &Self) {
+        let start = self.text.len();
+        self.text.push_str(&other.text);
+        for piece in other.pieces.iter() {
+            let text = Span::new(piece.text.start + start, piece.text.end + start);
+            self.pieces.push(Piece { text, ..*piece });
+        }
+    }
+
+    /// The command as a text that is read by itself.
+    pub fn into_document(self, kind: Kind) -> Document {
+        Document { kind, text: self.text, pieces: self.pieces, surroundings: Surroundings::default(), version: None }
+    }
+}

@@ -1,0 +1,77 @@
+//! A container's image that has the engine as its entry point: what follows it are the engine's arguments.
+
+use crate::launch::{Engine, evidence::engine_of_image};
+
+/// Programs that run an image.
+const PROGRAMS: [&str; 3] = ["docker", "nerdctl", "podman"];
+
+/// Options of `docker run` that take no value, letters that stand together left out.
+const SWITCHES: [&str; 15] = [
+    "--detach",
+    "--disable-content-trust",
+    "--help",
+    "--init",
+    "--interactive",
+    "--no-healthcheck",
+    "--oom-kill-disable",
+    "--privileged",
+    "--publish-all",
+    "--quiet",
+    "--read-only",
+    "--replace",
+    "--rm",
+    "--sig-proxy",
+    "--tty",
+];
+
+/// An image that is run.
+pub struct Run {
+    /// The index of its name.
+    pub at: usize,
+    /// The index of the first word behind it.
+    pub first: usize,
+    pub engine: Option<Engine>,
+}
+
+/// The image that some words run.
+pub fn run(texts: &[&str]) -> Option<Run> {
+    let program = texts.iter().position(|text| PROGRAMS.contains(&text.rsplit('/').next().unwrap_or_default()))?;
+    let run = texts.iter().skip(program).position(|text| matches!(*text, "run" | "create"))? + program;
+    let mut at = run + 1;
+    while let Some(option) = texts.get(at).filter(|text| text.starts_with('-')) {
+        at += if takes_value(option) { 2 } else { 1 };
+    }
+    let image = texts.get(at)?;
+    let named = engine_of_image(image);
+    // A name that is not known may be an image too, and so may be one of another house.
+    Some(Run { at, first: at + 1, engine: named })
+}
+
+fn takes_value(option: &str) -> bool {
+    match option.strip_prefix("--") {
+        Some(long) => !long.contains('=') && !SWITCHES.contains(&option),
+        // `-it` are switches, `-p` is none, and `-p8000:8000` has its value.
+        None => option.len() == 2 && !matches!(option, "-d" | "-i" | "-t" | "-P" | "-q"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_image_stands_behind_dockers_own_options() {
+        for (command, image) in [
+            (
+                "docker run --gpus all --rm -it -p 80:80 --ipc=host vllm/vllm-openai:v0.20.0 --model m",
+                "vllm/vllm-openai:v0.20.0",
+            ),
+            ("sudo docker run -d --name x --env A=B lmsysorg/sglang --model-path m", "lmsysorg/sglang"),
+            ("podman run --device nvidia.com/gpu=all -v /a:/b img", "img"),
+        ] {
+            let words: Vec<&str> = command.split(' ').collect();
+            assert_eq!(run(&words).and_then(|run| words.get(run.at).copied()), Some(image), "{command}");
+        }
+        assert!(run(&["docker", "ps", "-a"]).is_none());
+    }
+}

@@ -1,0 +1,173 @@
+//! Programs that are no engine of ours, though their flags look like it.
+
+use crate::launch::script::Field;
+
+/// Programs and modules that ask a server, or judge its answers.
+const CLIENTS: &[&str] = &[
+    "aiperf",
+    "bench_serving",
+    "benchmark_serving",
+    "curl",
+    "evalscope",
+    "genai-perf",
+    "guidellm",
+    "lighteval",
+    "lm_eval",
+    "perf_analyzer",
+];
+
+/// Engines and trainers that have flags for speculation too.
+const OTHERS: &[&str] = &[
+    "fastdeploy",
+    "ktransformers",
+    "llama-cli",
+    "llama-server",
+    "llama-speculative",
+    "lmdeploy",
+    "mindie",
+    "mlx_lm",
+    "mlx_vlm",
+    "optimum-cli",
+    "rtp_llm",
+    "specforge",
+    "tensorrt_llm",
+    "text-generation-launcher",
+    "trtllm-bench",
+    "trtllm-eval",
+    "trtllm-serve",
+    "xllm",
+];
+
+/// Flags of SGLang's server for diffusion models alone, without dashes.
+const OF_DIFFUSION: &[&str] = &[
+    "cfg-parallel-size",
+    "dit-cpu-offload",
+    "dit-layerwise-offload",
+    "enable-cfg-parallel",
+    "image-encoder-cpu-offload",
+    "num-gpus",
+    "num-inference-steps",
+    "performance-mode",
+    "ring-degree",
+    "sp-degree",
+    "text-encoder-cpu-offload",
+    "ulysses-degree",
+    "use-fsdp-inference",
+    "vae-cpu-offload",
+];
+
+/// Whether a line runs a client, or an engine that is not judged.
+pub fn is_client(texts: &[&str]) -> bool {
+    let is = |list: &[&str], text: &str| {
+        let name = text.rsplit('/').next().unwrap_or_default();
+        let stem = name.strip_suffix(".py").unwrap_or(name);
+        list.iter().any(|known| stem == *known || text.split('.').next() == Some(known))
+    };
+    let named =
+        texts.iter().take_while(|text| !text.starts_with("--")).any(|text| is(CLIENTS, text) || is(OTHERS, text));
+    let modules = texts.iter().zip(texts.iter().skip(1)).filter(|(flag, _)| **flag == "-m").map(|(_, module)| *module);
+    let of_engine = |module: &str| {
+        // What starts an engine was looked for before.
+        ["sglang.", "vllm.", "sglang_router.", "dynamo."].iter().any(|package| module.starts_with(package))
+    };
+    let subcommands = texts.windows(2).any(|pair| {
+        matches!(pair, [program, "bench" | "chat" | "complete" | "run-batch" | "collect-env"] if program.ends_with("vllm"))
+            || matches!(pair, [program, "generate" | "version"] if program.ends_with("sglang"))
+    });
+    named
+        || subcommands
+        || modules.into_iter().any(|module| of_engine(module) || is(CLIENTS, module) || is(OTHERS, module))
+}
+
+/// Whether the server is asked to serve a diffusion model, which has other flags.
+pub fn is_diffusion(flags: &[&str]) -> bool {
+    let name = |flag: &&str| {
+        flag.strip_prefix("--").and_then(|name| name.split('=').next()).map(|name| name.replace('_', "-"))
+    };
+    flags.iter().filter_map(name).any(|name| OF_DIFFUSION.contains(&name.as_str()))
+}
+
+/// Whether a program that is neither slime nor miles hands `--sglang-` flags on: SpecForge trains drafts.
+pub fn takes_prefixed_flags(texts: &[&str]) -> bool {
+    let of_trainer = ["--target-model-path", "--draft-model-config", "--target-model-backend", "--draft-config-path"];
+    texts.iter().any(|text| of_trainer.iter().any(|own| text.starts_with(own)))
+}
+
+/// Whether the words before the flags can be a program that hands its flags on to an engine.
+pub fn may_be_wrapper(before: &[Field<'_>]) -> bool {
+    let Some(first) = before.first() else { return false };
+    let Some(program) = first.value.known() else { return true };
+    let is_assignment = program.contains('=');
+    let in_program = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./~+".contains(&byte);
+    let is_program = program.bytes().all(in_program) && !program.ends_with(['.', ':']);
+    let is_path = program.contains('/') || program.contains('.');
+    // A word with a capital begins a sentence, unless it is a path.
+    let reads_as_program = is_path || !program.bytes().any(|byte| byte.is_ascii_uppercase());
+    // Commands have few operands before their first flag; sentences have many words.
+    let few =
+        before.iter().filter(|word| word.value.known().is_none_or(|text| !text.contains(['/', '.', '=', '-']))).count()
+            <= 3;
+    is_assignment || (is_program && reads_as_program && few)
+}
+
+/// Whether the words before a program are the beginning of a sentence.
+pub fn is_sentence(before: &[&str]) -> bool {
+    let is_word = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphabetic() || b"'-".contains(&byte));
+    let begins = |text: &str| {
+        let mut bytes = text.bytes();
+        bytes.next().is_some_and(|byte| byte.is_ascii_uppercase())
+            && bytes.next().is_none_or(|byte| byte.is_ascii_lowercase())
+    };
+    let name = |text: &&str| text.trim_end_matches([',', ':', '.']).to_owned();
+    let ends = |text: &&str| text.ends_with([',', ':', '.']) && is_word(&name(text)) && name(text).len() > 1;
+    before.first().is_some_and(|first| is_word(first) && begins(first)) || before.iter().any(ends)
+}
+
+/// Whether the program is a variable of which nothing is known, so that it may be the engine's own.
+pub fn is_unknown_program(before: &[Field<'_>]) -> bool {
+    matches!(before, [program] if program.value.known().is_none())
+}
+
+/// Whether words are those of a sentence: marks of one stand where a command has none.
+pub fn is_prose(words: &[&str]) -> bool {
+    words.iter().any(|word| {
+        let is_json = word.contains(['{', '[']);
+        !is_json
+            && (word.ends_with([',', ';', ':', ')'])
+                || word.starts_with('(')
+                || (word.ends_with('.') && !word.contains("..")))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_sorted() {
+        for list in [CLIENTS, OTHERS, OF_DIFFUSION] {
+            assert!(list.is_sorted(), "{list:?}");
+        }
+    }
+
+    #[test]
+    fn clients_and_other_engines_are_told_apart() {
+        for line in [
+            "python3 -m sglang.bench_serving --model-path m",
+            "python benchmarks/benchmark_serving.py --speculative-config x",
+            "vllm bench serve --model m",
+            "lmdeploy serve api_server m --speculative-algorithm eagle3",
+            "trtllm-serve m --speculative_config x",
+            "python -m fastdeploy.entrypoints.openai.api_server --speculative-config x",
+            "sglang generate --model-path black-forest-labs/FLUX.1-dev",
+        ] {
+            assert!(is_client(&line.split(' ').collect::<Vec<_>>()), "{line}");
+        }
+        for (before, expected) in
+            [("Run it with", true), ("see also:", true), ("nohup python3 -m", false), ("docker run -v /a:/b", false)]
+        {
+            assert_eq!(is_sentence(&before.split(' ').collect::<Vec<_>>()), expected, "{before}");
+        }
+        assert!(!is_client(&["./serve.sh", "--speculative-algorithm", "EAGLE"]));
+    }
+}

@@ -1,0 +1,325 @@
+//! Which version of an engine a text is about: tags of images, requirements, variables, and what stands beside them in words.
+
+use super::{Engine, Launch};
+use crate::{
+    text::{Located, Source, Span},
+    version::EngineVersion,
+};
+
+/// Most places of one text where an engine is named that are looked at.
+const MOST: usize = 1 << 12;
+
+/// A version that a text states, and of which engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stated {
+    pub engine: Engine,
+    pub version: Located<EngineVersion>,
+}
+
+/// How sure it is that the version is the one that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Strength {
+    /// An image's tag, a requirement, a variable.
+    Tag,
+    /// Prose.
+    Words,
+}
+
+impl Stated {
+    /// Whether it is about what a launch of this engine runs.
+    pub fn is_of(&self, engine: Engine) -> bool {
+        match engine {
+            Engine::Sglang | Engine::Slime => self.engine == Engine::Sglang,
+            Engine::Vllm => self.engine == Engine::Vllm,
+            Engine::Spectune => false,
+        }
+    }
+}
+
+/// The version that an image's tag names: `lmsysorg/sglang:v0.5.9-cu129`.
+pub(super) fn of_image(image: &str, span: Span) -> Option<Stated> {
+    let found = all(image).into_iter().find(|(_, strength)| *strength == Strength::Tag)?.0;
+    // What a requirement pins stands elsewhere.
+    (!image.contains("==")).then_some(Stated { version: Located::new(found.version.value, span), ..found })
+}
+
+/// The engine whose image this is, by its name.
+pub(super) fn engine_of_image(image: &str) -> Option<Engine> {
+    let name = image.rsplit('/').next()?.split([':', '@']).next()?.to_ascii_lowercase();
+    match () {
+        () if name.contains("sglang") || name.contains("sgl-dev") => Some(Engine::Sglang),
+        () if name.contains("vllm") || image.contains("vllm/") => Some(Engine::Vllm),
+        () => None,
+    }
+}
+
+/// The version that a requirement pins: `sglang[all]==0.5.9`.
+pub(super) fn of_requirement(requirement: &str, span: Span) -> Option<Stated> {
+    let (name, version) = requirement.split_once("==")?;
+    let engine = match name.split('[').next()?.trim() {
+        "sglang" => Engine::Sglang,
+        "vllm" => Engine::Vllm,
+        _ => return None,
+    };
+    Some(Stated { engine, version: Located::new(plausible(version.trim().parse().ok()?)?, span) })
+}
+
+/// Fills in the version of the launches whose own words name none, from the text around them and from its name.
+pub(super) fn fill_in(source: &Source, launches: &mut [Launch]) {
+    if launches.iter().all(|launch| launch.engine_version.is_some()) {
+        return;
+    }
+    let all = all(source.text());
+    let of_name = of_path(source.name());
+    for launch in launches.iter_mut().filter(|launch| launch.engine_version.is_none()) {
+        let of_engine = |stated: &&Stated| stated.is_of(launch.engine);
+        let named = |wanted: Strength| -> Vec<&Stated> {
+            let found = all.iter().filter(|(_, strength)| *strength == wanted).map(|(stated, _)| stated);
+            found.filter(of_engine).collect()
+        };
+        let tags = named(Strength::Tag);
+        let stated = match tags.is_empty() {
+            false => agreed(&tags).or_else(|| nearest(source, &tags, launch.anchor)),
+            true => agreed(&named(Strength::Words)),
+        };
+        let of_name = || of_name.filter(|(engine, _)| engine.is_none_or(|engine| engine == base(launch.engine)));
+        launch.engine_version = match stated {
+            Some(stated) => Some(stated.version),
+            None if tags.is_empty() && launch.engine != Engine::Spectune => {
+                of_name().map(|(_, version)| Located::new(version, launch.anchor))
+            }
+            None => None,
+        };
+    }
+}
+
+fn base(engine: Engine) -> Engine {
+    if engine == Engine::Slime { Engine::Sglang } else { engine }
+}
+
+/// The one version of several statements.
+fn agreed(stated: &[&Stated]) -> Option<Stated> {
+    let (first, rest) = stated.split_first()?;
+    rest.iter().all(|other| other.version.value == first.version.value).then_some(**first)
+}
+
+/// Of statements that differ, the last one before the launch in the same section of Markdown.
+fn nearest(source: &Source, stated: &[&Stated], anchor: Span) -> Option<Stated> {
+    let before = source.text().get(..anchor.start)?;
+    let is_markdown = [".md", ".mdx", ".markdown"].iter().any(|ending| source.name().ends_with(ending));
+    let section = before.rfind("\n#").filter(|_| is_markdown)?;
+    let here = stated.iter().filter(|one| section <= one.version.span.start && one.version.span.end <= anchor.start);
+    agreed(&here.copied().collect::<Vec<_>>())
+}
+
+/// The version that a folder or the file itself is named after: `v0.5.6/run.sh`.
+fn of_path(path: &str) -> Option<(Option<Engine>, EngineVersion)> {
+    let of_part = |part: &str| {
+        let part = part.to_ascii_lowercase();
+        let engines = [("sglang", Engine::Sglang), ("vllm", Engine::Vllm)];
+        let named = engines.into_iter().find_map(|(name, engine)| Some((part.strip_prefix(name)?, engine)));
+        let (rest, engine) = named.map_or((part.as_str(), None), |(rest, engine)| (rest, Some(engine)));
+        let rest = rest.trim_start_matches(['-', '_']);
+        let (version, length) = version_at(rest)?;
+        let ends = matches!(rest.get(length..), Some("" | ".sh" | ".md" | ".yaml" | ".yml" | ".py"));
+        (ends && (engine.is_some() || rest.starts_with('v'))).then_some((engine, version))
+    };
+    path.rsplit(['/', '\\']).find_map(of_part)
+}
+
+/// Every version that a text states.
+fn all(text: &str) -> Vec<(Stated, Strength)> {
+    let mut found = Vec::new();
+    let bytes = text.as_bytes();
+    let begins = |at: &usize| {
+        let is = |name: &[u8]| bytes.get(*at..*at + name.len()).is_some_and(|here| here.eq_ignore_ascii_case(name));
+        is(b"sgl") || is(b"vllm")
+    };
+    for at in (0..bytes.len())
+        .filter(|at| matches!(bytes.get(*at), Some(b's' | b'S' | b'v' | b'V')))
+        .filter(begins)
+        .take(MOST)
+    {
+        found.extend(stated_at(text, at));
+    }
+    found
+}
+
+/// Names of engines with what may follow them, in lower case; longer ones first.
+const NAMES: [(&str, Engine); 5] = [
+    ("sglang", Engine::Sglang),
+    ("sgl-dev", Engine::Sglang),
+    ("sgl", Engine::Sglang),
+    ("vllm-openai", Engine::Vllm),
+    ("vllm", Engine::Vllm),
+];
+
+/// What may stand between an engine's name and the sign in front of its version.
+const SUFFIXES: [&str; 16] = [
+    "_image_tag",
+    "_docker_tag",
+    "_version",
+    "_image",
+    "_tag",
+    "_ver",
+    "-version",
+    "-rocm",
+    "-blackwell",
+    "-cpu",
+    "-xpu",
+    "-dev",
+    "[all]",
+    "[srt]",
+    ".git",
+    "-source",
+];
+
+fn stated_at(text: &str, at: usize) -> Option<(Stated, Strength)> {
+    let rest = text.get(at..)?;
+    let lower: String = rest.chars().take(64).map(|letter| letter.to_ascii_lowercase()).collect();
+    let (name, engine) = NAMES.into_iter().find(|(name, _)| lower.starts_with(name))?;
+    let mut length = name.len();
+    while let Some(suffix) =
+        SUFFIXES.iter().find(|suffix| lower.get(length..).is_some_and(|rest| rest.starts_with(*suffix)))
+    {
+        length += suffix.len();
+    }
+    let between = lower.get(length..)?;
+    let signs = between.find(|letter: char| !"=:+_-/@\"'` {}$".contains(letter))?;
+    let (signs, version_text) = between.split_at_checked(signs)?;
+    let (version, width) = version_at(version_text)?;
+    let start = at + length + signs.len();
+    let stated = Stated { engine, version: Located::new(plausible(version)?, Span::new(start, start + width)) };
+    let bare = signs.trim_matches(['"', '\'', '`']);
+    let strength = match bare.chars().next() {
+        None => return None,
+        // `sgl-0.5` is no name of a release.
+        Some(_) if name == "sgl" && length == name.len() => return None,
+        Some(_) if bare.chars().all(|letter| letter == ' ') => Strength::Words,
+        Some('/') => Strength::Words,
+        Some(_) => Strength::Tag,
+    };
+    let after = text.get(start + width..).unwrap_or_default().trim_start_matches(['`', '*', ' ']);
+    let open =
+        ["+", "or ", "and ", "through", "to ", "-0", "~", "–", "later"].iter().any(|word| after.starts_with(word));
+    let before = text.get(..at).unwrap_or_default().trim_end_matches(['`', '*', ' ', '(']);
+    // `min_vllm_version` is no version that runs.
+    if ["min_", "min-", "minimum_", "minimum", "max_", "old_", "previous_"]
+        .iter()
+        .any(|word| ends_with_ignoring_case(before, word))
+    {
+        return None;
+    }
+    let bounds = [">=", "since", "from", "before", "until", "after", "requires", "require", "pre", "than", "in"];
+    let bound = bounds.iter().any(|word| ends_with_ignoring_case(before, word));
+    (strength == Strength::Tag || !(open || bound)).then_some((stated, strength))
+}
+
+fn ends_with_ignoring_case(text: &str, word: &str) -> bool {
+    let end = text.len().checked_sub(word.len()).and_then(|start| text.get(start..));
+    end.is_some_and(|end| end.eq_ignore_ascii_case(word))
+}
+
+/// The version at the beginning of a text, with three numbers, and its length.
+fn version_at(text: &str) -> Option<(EngineVersion, usize)> {
+    let digits = text.strip_prefix('v').unwrap_or(text);
+    let skipped = text.len() - digits.len();
+    let mut length = 0;
+    for number in 0..3 {
+        let rest = digits.get(length..)?;
+        let rest = if number > 0 { rest.strip_prefix('.')? } else { rest };
+        let width = rest.bytes().take_while(u8::is_ascii_digit).count();
+        if width == 0 || width > 3 {
+            return None;
+        }
+        length += width + usize::from(number > 0);
+    }
+    for ending in [".post", "rc"] {
+        if let Some(rest) = digits.get(length..)?.strip_prefix(ending) {
+            let width = rest.bytes().take_while(u8::is_ascii_digit).count();
+            length += if width > 0 { ending.len() + width } else { 0 };
+        }
+    }
+    let goes_on = digits.get(length..)?.starts_with(|letter: char| letter.is_ascii_digit());
+    (!goes_on).then_some((digits.get(..length)?.parse().ok()?, skipped + length))
+}
+
+/// A version that an engine can have: images of other houses are numbered by the year.
+fn plausible(version: EngineVersion) -> Option<EngineVersion> {
+    (version.release[0] == 0).then_some(version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::{Options, parse};
+
+    #[test]
+    fn tags_and_requirements_name_versions() {
+        for (image, expected) in [
+            ("lmsysorg/sglang:v0.5.9", Some("0.5.9")),
+            ("docker.io/lmsysorg/sglang:v0.5.12.post1-cu130-amd64", Some("0.5.12.post1")),
+            ("lmsysorg+sglang+v0.5.8.sqsh", Some("0.5.8")),
+            ("/images/sglang_v0.5.8-cu13.sqsh", Some("0.5.8")),
+            ("rocm/sgl-dev:v0.5.9-rocm700-mi35x", Some("0.5.9")),
+            ("vllm/vllm-openai:v0.11.0", Some("0.11.0")),
+            ("vllm/vllm-openai:v0.11.0rc2", Some("0.11.0rc2")),
+            ("nvcr.io/nvidia/sglang:25.10-py3", None),
+            ("nvcr.io/nvidia/ai-dynamo/sglang-runtime:0.7.0", None),
+            ("lmsysorg/sglang:latest", None),
+            ("lmsysorg/sglang", None),
+            ("slimerl/slime:v0.5.9", None),
+            ("registry:5000/sglang", None),
+            ("sglang-router==0.3.0", None),
+        ] {
+            let found = of_image(image, Span::default()).map(|stated| stated.version.value.to_string());
+            assert_eq!(found.as_deref(), expected, "{image}");
+        }
+        for (requirement, expected) in [
+            ("sglang==0.5.9", Some("0.5.9")),
+            ("sglang[all]==0.5.9", Some("0.5.9")),
+            ("vllm==0.11.0", Some("0.11.0")),
+            ("sglang-router==0.3.0", None),
+        ] {
+            let found = of_requirement(requirement, Span::default()).map(|stated| stated.version.value.to_string());
+            assert_eq!(found.as_deref(), expected, "{requirement}");
+        }
+    }
+
+    fn check(name: &str, text: &str, expected: Option<&str>) {
+        let parsed = parse(&Source::new(name, text), &Options::default());
+        let version = parsed.launches.last().and_then(|launch| launch.engine_version);
+        assert_eq!(version.map(|version| version.value.to_string()).as_deref(), expected, "{name}: {text}");
+    }
+
+    #[test]
+    fn a_version_is_seen_wherever_the_text_states_it() {
+        let launch = "sglang serve --model-path m --tp 2";
+        for text in [
+            format!("#SBATCH --container-image=lmsysorg/sglang:v0.5.9\n{launch}"),
+            format!("SGLANG_VERSION=\"v0.5.9\"\n{launch}"),
+            format!("IMAGE=${{IMAGE:-lmsysorg/sglang:v0.5.9-cu129}}\n{launch}"),
+            format!("git clone -b v0.5.9 https://x && pip install sglang[all]==0.5.9\n{launch}"),
+            format!("# Tested with SGLang v0.5.9.\n{launch}"),
+        ] {
+            check("run.sh", &text, Some("0.5.9"));
+        }
+        check("a.md", &format!("Image: `lmsysorg/sglang:v0.5.9`\n\n```bash\n{launch}\n```\n"), Some("0.5.9"));
+        check("v0.5.6/run.sh", launch, Some("0.5.6"));
+        check("sglang-0.5.6/run.sh", launch, Some("0.5.6"));
+        check("vllm-0.11.0/run.sh", launch, None);
+        check("1.0.0/run.sh", launch, None);
+        for text in [
+            format!("# needs SGLang >= 0.5.9\n{launch}"),
+            format!("# since SGLang v0.5.9\n{launch}"),
+            format!("# SGLang v0.5.9+ only\n{launch}"),
+            format!("A=lmsysorg/sglang:v0.5.9\nB=lmsysorg/sglang:v0.5.10\n{launch}"),
+            format!("pip install sglang-router==0.3.0 vllm==0.11.0\n{launch}"),
+        ] {
+            check("run.sh", &text, None);
+        }
+        let two = format!("# Old\n`sglang:v0.5.9`\n```\nls\n```\n# New\n`sglang:v0.5.12`\n```\n{launch}\n```\n");
+        check("a.md", &two, Some("0.5.12"));
+        check("run.sh", "pip install vllm==0.11.0\nvllm serve m --max-model-len 9", Some("0.11.0"));
+    }
+}

@@ -1,0 +1,73 @@
+//! Python that starts an engine: command lines in strings and lists, and calls of an engine's classes.
+//!
+//! What is found is put together into a command line that the shell reader reads, with the way back for each word. What the
+//! program computes is not known. Edits are not made: a command that Python puts together has no place for a further word.
+
+mod call;
+mod names;
+mod strings;
+mod walk;
+
+use super::{
+    Launch, Options, Parsed, Syntax, arguments, compose::Composed, detect::names_engine, documents, kind::Kind,
+    problems,
+};
+use crate::text::Source;
+
+/// Longest program that is read.
+const LONGEST: usize = 512 << 10;
+
+/// Most commands of one program.
+const MOST_COMMANDS: usize = 256;
+
+/// A command that was found in a program.
+struct Found {
+    command: Composed,
+    /// Whether other parts of the program may add to it.
+    is_part: bool,
+}
+
+/// Reads the launches of a program.
+pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed {
+    let text = source.text();
+    if !names_engine(text) || depth >= documents::DEEPEST {
+        return Parsed { launches: Vec::new(), diagnostics: vec![arguments::no_launch(source)] };
+    }
+    if text.len() > LONGEST {
+        return arguments::unread(source, "Python of more than 512 KiB");
+    }
+    let Some(tree) = tree(text) else { return arguments::unread(source, "Python") };
+    let mut parsed = Parsed::default();
+    for found in walk::commands(text, &tree) {
+        read(source, found, options, depth, &mut parsed);
+    }
+    if parsed.launches.is_empty() {
+        parsed.diagnostics = vec![arguments::no_launch(source)];
+    }
+    parsed
+}
+
+fn tree(text: &str) -> Option<tree_sitter::Tree> {
+    let mut parser = tree_sitter::Parser::new();
+    parser.set_language(&tree_sitter_python::LANGUAGE.into()).ok()?;
+    parser.parse(text, None)
+}
+
+fn read(source: &Source, found: Found, options: &Options, depth: usize, parsed: &mut Parsed) {
+    let document = found.command.into_document(Kind::Script);
+    let mut read = documents::read(&document, source, options, depth);
+    for launch in &mut read.launches {
+        launch.is_part |= found.is_part;
+        close(launch);
+    }
+    // A name that is near to none may be an argument of the program's own.
+    read.diagnostics.retain(|found| found.code != problems::UNKNOWN_FLAG.code || found.fix.is_some());
+    read.diagnostics.iter_mut().for_each(|found| found.fix = None);
+    parsed.launches.extend(read.launches);
+    parsed.diagnostics.extend(read.diagnostics);
+}
+
+/// Nothing is written into a command that Python puts together.
+fn close(launch: &mut Launch) {
+    launch.syntax = Syntax::Composed;
+}

@@ -1,0 +1,100 @@
+//! What names of a program stand for.
+
+use std::{
+    cell::Cell,
+    collections::{HashMap, HashSet},
+};
+
+use tree_sitter::Node;
+
+/// Assignments of a program, by name.
+#[derive(Default)]
+pub struct Names<'t> {
+    /// The value of each name that is assigned once.
+    values: HashMap<&'t str, Option<Node<'t>>>,
+    /// Names whose value is added to or changed after it was assigned.
+    changed: HashSet<&'t str>,
+    /// Names that become a part of another text.
+    joined: HashSet<&'t str>,
+    /// Expressions that were looked at.
+    steps: Cell<usize>,
+}
+
+/// Most expressions that are looked at in one program: what a name stands for is looked at again wherever it is used.
+const MOST_STEPS: usize = 1 << 20;
+
+/// Most parentheses and sums around a text that are looked through for what it is assigned to.
+const MOST_AROUND: usize = 8;
+
+/// Methods that add to a list.
+const ADDS: [&str; 4] = ["append", "extend", "insert", "remove"];
+
+impl<'t> Names<'t> {
+    /// Notes what a node says of a name.
+    pub fn note(&mut self, text: &'t str, node: Node<'t>) {
+        match node.kind() {
+            "assignment" => {
+                let Some(name) = identifier(text, node.child_by_field_name("left")) else { return };
+                let value = node.child_by_field_name("right");
+                if value.is_none() {
+                    return;
+                }
+                // Of a name that is assigned again nothing is known.
+                self.values.entry(name).and_modify(|known| *known = None).or_insert(value);
+            }
+            "augmented_assignment" => {
+                self.changed.extend(identifier(text, node.child_by_field_name("left")));
+            }
+            "interpolation" => {
+                self.joined.extend(identifier(text, node.child_by_field_name("expression")));
+            }
+            "call" => {
+                let Some(function) = node.child_by_field_name("function").filter(|it| it.kind() == "attribute") else {
+                    return;
+                };
+                let method = identifier(text, function.child_by_field_name("attribute"));
+                if method.is_some_and(|method| ADDS.contains(&method)) {
+                    self.changed.extend(identifier(text, function.child_by_field_name("object")));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Counts an expression that is looked at; false where there were enough of them.
+    pub fn spend(&self) -> bool {
+        self.steps.set(self.steps.get() + 1);
+        self.steps.get() <= MOST_STEPS
+    }
+
+    /// The value that a name has wherever it is used.
+    pub fn value(&self, name: &str) -> Option<Node<'t>> {
+        self.values.get(name).copied().flatten().filter(|_| !self.changed.contains(name))
+    }
+
+    /// Whether more is added to what a node is assigned to, or it is added to something else.
+    pub fn grows(&self, text: &'t str, node: Node<'t>) -> bool {
+        let is_part = |parent: &Node<'_>| matches!(parent.kind(), "parenthesized_expression" | "binary_operator");
+        let mut around = node.parent();
+        // Each step up costs the depth of the tree.
+        for _ in 0..MOST_AROUND {
+            let Some(parent) = around.filter(is_part) else { break };
+            around = parent.parent();
+        }
+        let Some(parent) = around else { return false };
+        match parent.kind() {
+            "assignment" => {
+                let name = identifier(text, parent.child_by_field_name("left"));
+                name.is_some_and(|name| self.changed.contains(name) || self.joined.contains(name))
+            }
+            "augmented_assignment" => true,
+            _ => false,
+        }
+    }
+}
+
+/// The text of a node that is a name.
+pub fn identifier<'t>(text: &'t str, node: Option<Node<'_>>) -> Option<&'t str> {
+    let node = node.filter(|node| node.kind() == "identifier")?;
+    text.get(node.byte_range())
+}

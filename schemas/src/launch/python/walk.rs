@@ -1,0 +1,208 @@
+//! Where in a program commands stand.
+
+use tree_sitter::{Node, Tree, TreeCursor};
+
+use super::{
+    super::{compose::Composed, detect::names_engine},
+    Found, MOST_COMMANDS, call,
+    names::Names,
+    strings::{Part, copy, known, named_children, parts, span},
+};
+
+/// Functions that say what they are given, or define a flag, by their last names.
+const TALKERS: [&str; 14] = [
+    "add_argument",
+    "critical",
+    "debug",
+    "error",
+    "exception",
+    "fail",
+    "info",
+    "log",
+    "option",
+    "print",
+    "skip",
+    "warn",
+    "warning",
+    "write",
+];
+
+/// Arguments that hold words for a reader.
+const PROSE: [&str; 6] = ["description", "doc", "epilog", "help", "message", "reason"];
+
+/// What a text that is a command begins with.
+const BEGINNINGS: [&str; 14] = [
+    "apptainer",
+    "cd",
+    "docker",
+    "env",
+    "exec",
+    "export",
+    "nohup",
+    "numactl",
+    "podman",
+    "python",
+    "sglang",
+    "srun",
+    "torchrun",
+    "vllm",
+];
+
+/// Every command of a program.
+pub fn commands(text: &str, tree: &Tree) -> Vec<Found> {
+    let mut names = Names::default();
+    each(tree.walk(), |node| {
+        names.note(text, node);
+        true
+    });
+    let mut found = Vec::new();
+    each(tree.walk(), |node| {
+        if found.len() >= MOST_COMMANDS {
+            return false;
+        }
+        match look(text, &names, node) {
+            Look::Deeper => true,
+            Look::Nothing => false,
+            Look::Found(command) => {
+                found.push(command);
+                false
+            }
+        }
+    });
+    found
+}
+
+/// Goes through all nodes, those below one only where `visit` says so.
+fn each<'t>(mut cursor: TreeCursor<'t>, mut visit: impl FnMut(Node<'t>) -> bool) {
+    loop {
+        if visit(cursor.node()) && cursor.goto_first_child() {
+            continue;
+        }
+        while !cursor.goto_next_sibling() {
+            if !cursor.goto_parent() {
+                return;
+            }
+        }
+    }
+}
+
+/// What a node holds.
+enum Look {
+    /// What is below it is looked at.
+    Deeper,
+    /// It holds no command, and neither does what is below it.
+    Nothing,
+    Found(Found),
+}
+
+fn look<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
+    match node.kind() {
+        "comment" | "raise_statement" | "assert_statement" | "import_statement" | "comparison_operator" => {
+            Look::Nothing
+        }
+        // A text that nothing takes is a docstring.
+        "expression_statement" if node.named_child(0).is_some_and(|child| child.kind() == "string") => Look::Nothing,
+        "keyword_argument" if is_prose_argument(text, node) => Look::Nothing,
+        "call" => {
+            if is_talker(text, node) {
+                return Look::Nothing;
+            }
+            let started = call::engine(text, node).and_then(|engine| call::command(text, names, engine, node));
+            started.map_or(Look::Deeper, |command| Look::Found(Found { command, is_part: false }))
+        }
+        "list" | "tuple" => list(text, names, node),
+        "string" | "concatenated_string" => string(text, names, node),
+        "binary_operator" => match string(text, names, node) {
+            Look::Found(found) => Look::Found(found),
+            Look::Deeper | Look::Nothing => Look::Deeper,
+        },
+        _ => Look::Deeper,
+    }
+}
+
+fn is_talker(text: &str, call: Node<'_>) -> bool {
+    let function = call.child_by_field_name("function").and_then(|function| text.get(function.byte_range()));
+    function.and_then(|function| function.rsplit('.').next()).is_some_and(|name| TALKERS.contains(&name))
+}
+
+fn is_prose_argument(text: &str, argument: Node<'_>) -> bool {
+    let name = argument.child_by_field_name("name").and_then(|name| text.get(name.byte_range()));
+    name.is_some_and(|name| PROSE.contains(&name))
+}
+
+/// A list of words.
+fn list<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
+    let items = named_children(node);
+    let words: Vec<Option<Vec<Part>>> = items.iter().map(|item| parts(text, names, *item, 0)).collect();
+    let texts: Vec<&str> = words.iter().map(|word| first_text(word.as_deref())).collect();
+    let flags = texts.iter().filter(|text| text.starts_with("--")).count();
+    // Of words that are commands of their own each is looked at by itself.
+    let single = |text: &&str| !text.contains(' ') || text.starts_with(['{', '[']);
+    if flags == 0 || !texts.iter().any(|text| names_engine(text)) || !texts.iter().all(single) {
+        return Look::Deeper;
+    }
+    // A list of names, as of those that are looked for, has no values between them.
+    if flags == items.len() && flags > 1 {
+        return Look::Nothing;
+    }
+    let mut command = Composed::default();
+    for (item, word) in items.iter().zip(&words) {
+        match word.as_deref() {
+            Some(parts) => match known(parts) {
+                Some((text, place)) => command.word(&text, place),
+                None => {
+                    command.space();
+                    copy(&mut command, parts);
+                }
+            },
+            None => {
+                command.space();
+                command.unknown(span(*item));
+            }
+        }
+    }
+    let is_whole = texts.first().is_some_and(|first| !first.starts_with("--"));
+    let is_joined = node.parent().is_some_and(|parent| parent.kind() == "binary_operator");
+    let grows = names.grows(text, node);
+    if grows || is_joined {
+        command.space();
+        command.unknown(span(node));
+    }
+    Look::Found(Found { command, is_part: !is_whole || grows })
+}
+
+fn first_text(parts: Option<&[Part]>) -> &str {
+    match parts.and_then(|parts| parts.first()) {
+        Some(Part::Text(text, _)) => text,
+        _ => "",
+    }
+}
+
+/// A command, a script or flags in one text.
+fn string<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
+    let Some(parts) = parts(text, names, node, 0) else { return Look::Deeper };
+    let mut command = Composed::default();
+    copy(&mut command, &parts);
+    let whole = command.text.trim_start();
+    let first = whole.split_whitespace().next().unwrap_or_default();
+    let name = first.rsplit('/').next().unwrap_or_default();
+    let is_flags = first.starts_with("--");
+    let is_command =
+        BEGINNINGS.contains(&name) || name.starts_with("python") || first.starts_with("#!") || first.contains("=");
+    let has_values = whole.split_whitespace().nth(1).is_some();
+    if !names_engine(whole) || !has_values || !(is_flags || is_command) || !whole.contains("-") {
+        return Look::Nothing;
+    }
+    let of_trainer = whole.contains("--sglang-");
+    Look::Found(Found { command, is_part: names.grows(text, node) || (is_flags && !of_trainer) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_sorted() {
+        assert!(TALKERS.is_sorted() && PROSE.is_sorted() && BEGINNINGS.is_sorted());
+    }
+}

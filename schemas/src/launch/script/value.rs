@@ -1,0 +1,170 @@
+//! What a variable holds: its text, and the words that a bare use of it comes to.
+
+use super::{
+    super::{
+        compose::Composed,
+        shell::{self, Chunk, Operator, Part, Parts},
+    },
+    Interpreter, Used,
+    line::{Field, Text},
+    ways::{Conditional, Elements},
+};
+use crate::{
+    launch::script::UNKNOWN,
+    text::{Located, Source, Span},
+};
+
+/// Most bytes of one text that is kept for a command that reads it again.
+const LONGEST_LITERAL: usize = 1 << 16;
+
+/// A text split into words.
+#[derive(Default)]
+pub(super) struct Split<'a> {
+    pub fields: Vec<Field<'a>>,
+    pub conditional: Vec<Conditional>,
+    /// The text as it is, quotes that stand in it and all, for `eval` and its kind.
+    pub literal: Composed,
+    /// Whether the text is known on one way only, so that it is none on the others.
+    pub is_open: bool,
+    /// The word that is being read.
+    current: Option<Current>,
+}
+
+struct Current {
+    text: String,
+    place: Span,
+    is_known: bool,
+}
+
+impl<'a> Split<'a> {
+    fn push(&mut self, text: &str, place: Span, is_known: bool) {
+        let current = self.current.get_or_insert_with(|| Current { text: String::new(), place, is_known: true });
+        current.text.push_str(text);
+        current.place = current.place.join(place);
+        current.is_known &= is_known;
+    }
+
+    /// A text that stands at a place byte for byte. A shell that splits it takes no quotes out of it.
+    fn verbatim(&mut self, source: &'a Source, place: Span) {
+        let text = source.slice(place);
+        let mut at = place.start;
+        for part in text.split_inclusive([' ', '\t', '\n', '\r']) {
+            let word = part.trim_end_matches([' ', '\t', '\n', '\r']);
+            if !word.is_empty() {
+                self.push(word, Span::new(at, at + word.len()), true);
+            }
+            if word.len() < part.len() {
+                self.end_word(source);
+            }
+            at += part.len();
+        }
+    }
+
+    fn end_word(&mut self, source: &'a Source) {
+        let Some(Current { text, place, is_known }) = self.current.take() else { return };
+        let value = match is_known {
+            true if source.slice(place) == text => Text::Known(source.slice(place).into()),
+            true => Text::Known(text.into()),
+            false => Text::Unknown(source.slice(place).into()),
+        };
+        self.fields.push(Located::new(value, place));
+    }
+}
+
+impl<'a> Interpreter<'a> {
+    /// Splits the text of a word, its own quotes taken away, as a shell splits what an expansion comes to.
+    pub(super) fn split_value(&mut self, span: Span, used: &mut Used<'a>) -> Split<'a> {
+        let source = self.source;
+        let mut split = Split::default();
+        for chunk in shell::chunks_of_word(source.text(), span) {
+            match chunk {
+                Chunk::Text(place) => {
+                    split.literal.copy(source.slice(place), place);
+                    split.verbatim(source, place);
+                }
+                Chunk::Continuation(_) => {}
+                Chunk::Expansion(part, place) => self.fill_in(part, place, &mut split, used),
+            }
+        }
+        split.end_word(source);
+        self.words += split.fields.len();
+        split
+    }
+
+    fn fill_in(&mut self, part: Part<'a>, place: Span, split: &mut Split<'a>, used: &mut Used<'a>) {
+        let source = self.source;
+        if split.current.is_none() && self.has_room() && self.list_of(&part, split, used) {
+            return;
+        }
+        let value = match part {
+            Part::Elements(_) | Part::Opaque => None,
+            part => self.text(&Parts::One(part), place, used).known().map(str::to_owned),
+        };
+        let Some(value) = value.filter(|_| self.has_room()) else {
+            split.literal.copy(UNKNOWN, place);
+            return split.push("", place, false);
+        };
+        self.bytes.set(self.bytes.get() + value.len());
+        split.literal.copy(&value, place);
+        for part in value.split_inclusive(char::is_whitespace) {
+            let word = part.trim_end();
+            if !word.is_empty() {
+                split.push(word, place, true);
+            }
+            if word.len() < part.len() {
+                split.end_word(source);
+            }
+        }
+    }
+
+    /// Adds the words of a list that a variable or an array holds, each at its own place.
+    fn list_of(&mut self, part: &Part<'a>, split: &mut Split<'a>, used: &mut Used<'a>) -> bool {
+        let from = split.fields.len();
+        match part {
+            Part::Variable { name, operator: Operator::Value | Operator::Default, .. } => {
+                let Some(scalar) = self.scalars.get(*name).filter(|scalar| scalar.words.is_list()) else {
+                    return false;
+                };
+                used.scalars.push(name);
+                scalar.words.expand(&self.gone, &mut split.fields, &mut split.conditional);
+                match &scalar.literal {
+                    Some(literal) => split.literal.append(literal),
+                    None => split.is_open = true,
+                }
+            }
+            Part::Elements(name) => {
+                let Some((at, elements)) = self.current.get(name).and_then(|at| Some((*at, self.arrays.get(*at)?)))
+                else {
+                    return false;
+                };
+                used.arrays.push(at);
+                elements.expand(&self.gone, &mut split.fields, &mut split.conditional);
+                split.is_open |= !split.conditional.is_empty();
+                for field in split.fields.get(from..).unwrap_or_default() {
+                    split.literal.space();
+                    split.literal.copy(field.value.known().unwrap_or(UNKNOWN), field.span);
+                }
+            }
+            _ => return false,
+        }
+        let added = split.fields.get(from..).unwrap_or_default();
+        self.bytes.set(self.bytes.get() + added.iter().map(|field| field.value.written().len()).sum::<usize>());
+        self.words += added.len();
+        true
+    }
+
+    /// The text of a split word for a command that reads it again, where it is known.
+    pub(super) fn literal_of(split: &Split<'a>) -> Option<Composed> {
+        let is_kept = !split.is_open && split.literal.text.len() <= LONGEST_LITERAL;
+        (is_kept && split.literal.text.contains(char::is_whitespace)).then(|| split.literal.clone())
+    }
+}
+
+impl<'a> Elements<'a> {
+    /// The words, where they are the same on every way.
+    pub fn certain(&self, gone: &[super::ways::Way]) -> Option<Vec<Field<'a>>> {
+        let (mut fields, mut conditional) = (Vec::new(), Vec::new());
+        self.expand(gone, &mut fields, &mut conditional);
+        conditional.is_empty().then_some(fields)
+    }
+}

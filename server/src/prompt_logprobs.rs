@@ -1,0 +1,43 @@
+//! Log-probabilities of prompts as vLLM writes them, and what all APIs ask of them.
+
+use engine::{PromptLogprobs, backend::TokenLogprobs, text::Text};
+use serde_json::{Map, Value, json};
+
+use super::{error::ApiError, fields::Fields, parameters::MOST_LOGPROBS};
+
+/// Reads vLLM's `prompt_logprobs`: how many alternatives to tell with each token of the prompt.
+///
+/// # Errors
+/// When it has the wrong type or is out of range, or the answer is to be streamed.
+pub fn read(fields: &mut Fields, streams: bool) -> Result<Option<usize>, ApiError> {
+    const NAME: &str = "prompt_logprobs";
+    let count = fields.integer(NAME, 0..=MOST_LOGPROBS)?;
+    if count.is_some() && streams {
+        return Err(fields.complain(NAME, "prompt_logprobs cannot be streamed; leave out stream"));
+    }
+    Ok(count.map(|count| count as usize))
+}
+
+/// What to ask of the engine, for all who ask for that many alternatives.
+pub fn asked(counts: [Option<usize>; 2]) -> Option<PromptLogprobs> {
+    let alternatives = counts.into_iter().flatten().max()?;
+    Some(PromptLogprobs { from: 0, alternatives })
+}
+
+/// vLLM's list: null for the first token, then for each the token and the `count` best by their ids.
+pub fn list(prompt: &[u32], logprobs: &[TokenLogprobs], count: usize, text: Option<&Text>) -> Value {
+    let entry = |id: u32, logprob: f32, rank: Option<usize>| {
+        let decoded = text.map(|text| text.token(id).text);
+        (id.to_string(), json!({"logprob": logprob, "rank": rank, "decoded_token": decoded}))
+    };
+    let one = |(id, one): (&u32, &TokenLogprobs)| {
+        let best = one.top.iter().take(count).enumerate();
+        let mut entries: Map<String, Value> =
+            best.map(|(at, (id, logprob))| entry(*id, *logprob, Some(at + 1))).collect();
+        let (name, value) = entry(*id, one.logprob, one.top.iter().position(|(best, _)| best == id).map(|at| at + 1));
+        entries.entry(name).or_insert(value);
+        Value::Object(entries)
+    };
+    let behind = prompt.iter().skip(1).zip(logprobs).map(one);
+    std::iter::once(Value::Null).take(prompt.len().min(1)).chain(behind).collect()
+}

@@ -1,0 +1,144 @@
+//! Output that has to have a form.
+
+use super::*;
+
+fn schema() -> Value {
+    json!({
+        "type": "object", "additionalProperties": false, "required": ["size", "kind", "parts"],
+        "properties": {
+            "size": {"type": "integer", "minimum": 0, "maximum": 99},
+            "kind": {"enum": ["small", "large"]},
+            "parts": {"type": "array", "maxItems": 2, "items": {"$ref": "#/$defs/part"}},
+        },
+        "$defs": {"part": {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": false}},
+    })
+}
+
+fn asked(further: Value) -> Value {
+    let mut body = json!({"messages": [{"role": "user", "content": "Describe it."}], "max_tokens": 120});
+    body.as_object_mut().expect("an object").extend(further.as_object().cloned().expect("an object"));
+    body
+}
+
+fn content(answer: &Answer) -> String {
+    let answer = answer.json();
+    assert_eq!(answer["choices"][0]["finish_reason"], "stop", "{answer}");
+    answer["choices"][0]["message"]["content"].as_str().expect("content").to_owned()
+}
+
+#[tokio::test]
+async fn output_has_the_form_that_is_asked_for_with_speculation_as_without() {
+    let server = start(ServeOptions::default()).await;
+    let policy = ShapePolicy::fixed(schemas::tree::TreeShape::OFF);
+    let plain = EngineOptions { draft_model_path: None, algorithm: None, policy, ..options() };
+    let without = start_with(Engine::load(plain).expect("the demo target loads"), ServeOptions::default()).await;
+    let format = json!({"type": "json_schema", "json_schema": {"name": "it", "strict": true, "schema": schema()}});
+    for seed in 0..6 {
+        let temperature = if seed == 0 { 0.0 } else { 1.0 };
+        let body = asked(json!({"response_format": format, "seed": seed, "temperature": temperature}));
+        let text = content(&server.post("/v1/chat/completions", body.clone()).await);
+        let value: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        assert!(value["size"].as_u64().is_some_and(|size| size < 100), "{text}");
+        assert!(["small", "large"].contains(&value["kind"].as_str().expect("a kind")), "{text}");
+        assert!(
+            value["parts"]
+                .as_array()
+                .is_some_and(|parts| parts.len() < 3 && parts.iter().all(|part| part["ok"].is_boolean()))
+        );
+        assert_eq!(content(&without.post("/v1/chat/completions", body).await), text, "seed {seed}");
+    }
+    for (name, value) in [("regex", json!("[0-9]{3}-[a-f]{2}")), ("guided_regex", json!("[0-9]{3}-[a-f]{2}"))] {
+        let text = content(&server.post("/v1/chat/completions", asked(json!({name: value, "seed": 7}))).await);
+        assert!(text.len() == 6 && text.as_bytes()[3] == b'-', "{text}");
+    }
+    let text = content(&server.post("/v1/chat/completions", asked(json!({"guided_choice": ["yes", "no"]}))).await);
+    assert!(["yes", "no"].contains(&text.as_str()), "{text}");
+    let body = json!({"text": "x", "sampling_params": {"json_schema": schema().to_string(), "max_new_tokens": 120}});
+    let text = server.post("/generate", body).await.json()["text"].as_str().expect("text").to_owned();
+    assert!(serde_json::from_str::<Value>(&text).is_ok(), "{text}");
+}
+
+#[tokio::test]
+async fn a_neighbour_without_a_form_is_as_alone() {
+    let server = start(ServeOptions::default()).await;
+    let format = json!({"type": "json_schema", "json_schema": {"schema": schema()}});
+    let formed = server.post("/v1/chat/completions", asked(json!({"response_format": format, "seed": 3})));
+    let body = json!({"prompt": PROMPT, "max_tokens": 40, "temperature": 0});
+    let (formed, free) = tokio::join!(formed, server.post("/v1/completions", body));
+    assert!(serde_json::from_str::<Value>(&content(&formed)).is_ok());
+    assert_eq!(free.json()["choices"][0]["text"], offline(PROMPT, 40).as_str());
+}
+
+#[tokio::test]
+async fn functions_are_called_where_they_have_to_be() {
+    let server = start(ServeOptions::default()).await;
+    let function = |name: &str| {
+        json!({"type": "function", "function": {"name": name, "description": "Looks.", "parameters": {
+            "type": "object", "properties": {"at": {"enum": ["here", "there"]}}, "required": ["at"],
+            "additionalProperties": false,
+        }}})
+    };
+    let tools = json!([function("look"), function("listen")]);
+    let named = json!({"type": "function", "function": {"name": "listen"}});
+    for (choice, names) in [(json!("required"), vec!["look", "listen"]), (named, vec!["listen"])] {
+        let body = asked(json!({"tools": tools, "tool_choice": choice, "seed": 2, "parallel_tool_calls": false}));
+        let whole = server.post("/v1/chat/completions", body.clone()).await.json();
+        let choice = &whole["choices"][0];
+        assert_eq!(
+            (&choice["finish_reason"], &choice["message"]["content"]),
+            (&json!("tool_calls"), &Value::Null),
+            "{whole}"
+        );
+        let function = &choice["message"]["tool_calls"][0]["function"];
+        assert!(names.contains(&function["name"].as_str().expect("a name")), "{function}");
+        let arguments: Value = serde_json::from_str(function["arguments"].as_str().expect("a string")).expect("JSON");
+        assert!(["here", "there"].contains(&arguments["at"].as_str().expect("a place")), "{arguments}");
+        let mut streamed = body;
+        streamed["stream"] = true.into();
+        let events = server.post("/v1/chat/completions", streamed).await.events();
+        let values: Vec<Value> = events.iter().filter_map(|event| serde_json::from_str(event).ok()).collect();
+        let calls: Vec<&Value> = values
+            .iter()
+            .map(|value| &value["choices"][0]["delta"]["tool_calls"][0])
+            .filter(|call| !call.is_null())
+            .collect();
+        assert_eq!((calls.len(), &calls[0]["function"]), (1, function));
+        assert_eq!(values.last().expect("an end")["choices"][0]["finish_reason"], "tool_calls");
+    }
+    // Where the model decides, the demo model just talks on.
+    let free = server.post("/v1/chat/completions", asked(json!({"tools": tools, "temperature": 0}))).await.json();
+    assert!(free["choices"][0]["message"]["content"].is_string(), "{free}");
+    let history = json!([
+        {"role": "user", "content": "Look."},
+        {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}]},
+        {"role": "tool", "tool_call_id": "1", "content": "dark"},
+    ]);
+    let answer = server.post("/v1/chat/completions", asked(json!({"tools": tools, "messages": history}))).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+}
+
+#[tokio::test]
+async fn forms_that_cannot_be_are_refused() {
+    let server = start(ServeOptions::default()).await;
+    let check = async |further: Value, parameter: &str, words: &str| {
+        server.post("/v1/chat/completions", asked(further)).await.error(400, Some(parameter), words);
+    };
+    check(json!({"regex": "("}), "regex", "cannot be followed").await;
+    check(json!({"response_format": {"type": "json_schema"}}), "response_format.json_schema.schema", "missing").await;
+    check(json!({"response_format": {"type": "xml"}}), "response_format.type", "expected text").await;
+    check(json!({"response_format": ""}), "response_format", "expected an object").await;
+    let both = json!({"response_format": {"type": "json_object"}, "regex": "a"});
+    check(both, "regex", "has a form already").await;
+    let tools = json!([{"type": "function", "function": {"name": "f"}}]);
+    check(
+        json!({"response_format": {"type": "json_object"}, "tools": tools}),
+        "response_format",
+        "cannot be asked for together",
+    )
+    .await;
+    check(json!({"tools": false}), "tools", "expected a list").await;
+    check(json!({"tools": [{}]}), "tools[0]", "no tool of type function").await;
+    check(json!({"tools": tools, "tool_choice": "f"}), "tool_choice", "expected auto").await;
+    check(json!({"tool_choice": "required"}), "tool_choice", "there are no tools").await;
+    check(json!({"ebnf": "root ::= x"}), "ebnf", "leave it out").await;
+}

@@ -1,0 +1,201 @@
+//! Tools that the assistant may call: what clients write of them, and what an answer says.
+
+mod family;
+mod stream;
+
+use engine::text::{ChatOptions, Text};
+use serde_json::{Value, json};
+
+pub use self::{family::Family, stream::ToolStream};
+use super::{error::ApiError, fields::Fields, grammar::Form};
+
+/// Most tools of a request.
+const MOST_TOOLS: usize = 128;
+
+/// The tools of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tools {
+    /// What the assistant may call.
+    pub functions: Vec<Function>,
+    /// Whether it has to.
+    pub choice: Choice,
+    /// Whether it may call several in one answer.
+    pub parallel: bool,
+    /// How the model writes calls.
+    pub family: Family,
+    /// Whether the chat template tells the model of its tools.
+    in_template: bool,
+}
+
+/// A function that can be called.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Function {
+    /// Its name.
+    pub name: String,
+    /// The JSON schema of its arguments.
+    pub parameters: Value,
+    /// All of it as the client wrote it.
+    pub written: Value,
+}
+
+/// Whether functions are called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// The model decides.
+    Auto,
+    /// At least one of them.
+    Required,
+    /// This one.
+    Named(String),
+}
+
+/// A call in an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// The function's name.
+    pub name: String,
+    /// Its arguments as JSON.
+    pub arguments: String,
+}
+
+impl Tools {
+    /// Reads `tools`, `tool_choice` and `parallel_tool_calls`; `None` where nothing can be called.
+    ///
+    /// # Errors
+    /// When one is wrong.
+    pub fn read(fields: &mut Fields, text: &Text) -> Result<Option<Self>, ApiError> {
+        let functions = functions(fields)?;
+        let parallel = fields.flag_or("parallel_tool_calls", true)?;
+        let choice = match fields.value("tool_choice") {
+            None => Some(Choice::Auto),
+            Some(given) => choice(fields, &given, &functions)?,
+        };
+        let (Some(choice), false) = (choice, functions.is_empty()) else { return Ok(None) };
+        let source = text.template_source().unwrap_or_default();
+        let in_template = source.contains("tools");
+        Ok(Some(Self { functions, choice, parallel, family: Family::of_template(source), in_template }))
+    }
+
+    /// Tells the model of its tools: by its template, or in a system message where the template knows no tools.
+    pub fn tell(&self, messages: &mut Vec<Value>, options: &mut ChatOptions) {
+        if self.in_template {
+            options.tools = self.functions.iter().map(|function| function.written.clone()).collect();
+            return;
+        }
+        for message in messages.iter_mut() {
+            write_calls(message);
+        }
+        let lines = self.functions.iter().map(|function| function.written["function"].to_string());
+        let told = format!(
+            "These functions can be called, one JSON object a line:\n{}\n\nTo call one, answer with\n<tool_call>\n\
+             {{\"name\": \"NAME\", \"arguments\": {{ARGUMENTS}}}}\n</tool_call>",
+            lines.collect::<Vec<_>>().join("\n")
+        );
+        let is_system = |message: &Value| message["role"] == "system";
+        match messages.first_mut().filter(|first| is_system(first)) {
+            Some(first) => {
+                let content = first["content"].as_str().unwrap_or_default();
+                first["content"] = format!("{content}\n\n{told}").into();
+            }
+            None => messages.insert(0, json!({"role": "system", "content": told})),
+        }
+    }
+
+    /// The grammar of an answer that has to be calls; `None` where the model decides.
+    pub fn form(&self, text: &Text) -> Option<Form> {
+        let allowed: Vec<&Function> = match &self.choice {
+            Choice::Auto => return None,
+            Choice::Required => self.functions.iter().collect(),
+            Choice::Named(name) => self.functions.iter().filter(|function| function.name == *name).collect(),
+        };
+        let several = self.parallel && self.choice == Choice::Required;
+        Some(Form::Lark(self.family.grammar(&allowed, several, text)))
+    }
+
+    /// Takes an answer apart: its content and the calls in it.
+    pub fn parse(&self, answer: &str) -> (String, Vec<Call>) {
+        self.family.parse(answer, &self.functions)
+    }
+
+    /// Calls as OpenAI writes them, with ids made of random numbers; `first` is the number of the first in a stream.
+    pub fn written(&self, calls: &[Call], first: Option<usize>, random: &dyn Fn() -> u64) -> Value {
+        let one = |(at, call): (usize, &Call)| {
+            let mut value = json!({
+                "id": self.family.call_id(random()), "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            });
+            if let Some(first) = first {
+                value["index"] = (first + at).into();
+            }
+            value
+        };
+        calls.iter().enumerate().map(one).collect()
+    }
+}
+
+fn functions(fields: &mut Fields) -> Result<Vec<Function>, ApiError> {
+    let list = match fields.value("tools") {
+        None => return Ok(Vec::new()),
+        Some(Value::Array(list)) => list,
+        Some(other) => return Err(fields.wrong("tools", "a list of tools", &other)),
+    };
+    if list.len() > MOST_TOOLS {
+        return Err(fields.complain("tools", format!("{} tools, at most {MOST_TOOLS} are taken", list.len())));
+    }
+    list.into_iter().enumerate().map(|(at, tool)| function(at, tool)).collect()
+}
+
+fn function(at: usize, tool: Value) -> Result<Function, ApiError> {
+    let place = format!("tools[{at}]");
+    let complain = |message: &str| ApiError::parameter(&place, format!("{place} {message}"));
+    if tool.get("type").and_then(Value::as_str) != Some("function") {
+        return Err(complain("is no tool of type function, which are all that this server takes"));
+    }
+    let name = tool.pointer("/function/name").and_then(Value::as_str).filter(|name| is_name(name));
+    let name = name.ok_or_else(|| complain("has no function.name of letters, digits, _ and -"))?.to_owned();
+    let parameters = match tool.pointer("/function/parameters") {
+        None | Some(Value::Null) => json!({"type": "object", "properties": {}}),
+        Some(schema @ Value::Object(_)) => schema.clone(),
+        Some(_) => return Err(complain("has function.parameters that are no JSON schema")),
+    };
+    Ok(Function { name, parameters, written: tool })
+}
+
+fn is_name(name: &str) -> bool {
+    let fits = |character: char| character.is_ascii_alphanumeric() || "_-.".contains(character);
+    !name.is_empty() && name.len() <= 128 && name.chars().all(fits)
+}
+
+fn choice(fields: &Fields, given: &Value, functions: &[Function]) -> Result<Option<Choice>, ApiError> {
+    const NAME: &str = "tool_choice";
+    let complain = |message: String| Err(fields.complain(NAME, message));
+    if let Some(word) = given.as_str() {
+        return match word {
+            "none" => Ok(None),
+            "auto" => Ok(Some(Choice::Auto)),
+            "required" if functions.is_empty() => complain("tool_choice is required, and there are no tools".into()),
+            "required" => Ok(Some(Choice::Required)),
+            other => complain(format!("tool_choice is '{other}', expected auto, none, required or a function")),
+        };
+    }
+    let Some(name) = given.pointer("/function/name").and_then(Value::as_str) else {
+        return Err(fields.wrong(NAME, "auto, none, required or a function with its name", given));
+    };
+    if functions.iter().any(|function| function.name == name) {
+        return Ok(Some(Choice::Named(name.to_owned())));
+    }
+    complain(format!("tool_choice is the function '{name}', which is none of the tools"))
+}
+
+/// Writes the calls of an earlier answer into its content, for templates that know none.
+fn write_calls(message: &mut Value) {
+    let Some(calls) = message.get("tool_calls").and_then(Value::as_array) else { return };
+    let written = calls.iter().filter_map(|call| {
+        let function = call.get("function")?;
+        let call = json!({"name": function.get("name")?, "arguments": function.get("arguments")?});
+        Some(format!("<tool_call>\n{call}\n</tool_call>"))
+    });
+    let content = message["content"].as_str().unwrap_or_default().to_owned();
+    let parts: Vec<String> = std::iter::once(content).filter(|text| !text.is_empty()).chain(written).collect();
+    message["content"] = parts.join("\n").into();
+}

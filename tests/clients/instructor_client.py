@@ -1,0 +1,20 @@
+#!/usr/bin/env python3
+"""instructor: tools and JSON schema."""
+
+import sys
+
+import instructor
+import openai
+from pydantic import BaseModel
+
+
+class Answer(BaseModel):
+    ok: bool
+
+
+client = openai.OpenAI(base_url=f"{sys.argv[1]}/v1", api_key="none", max_retries=0)
+for mode in (instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA):
+    answer = instructor.from_openai(client, mode=mode).chat.completions.create(
+        model="target", messages=[{"role": "user", "content": "done?"}], response_model=Answer, max_tokens=200, max_retries=0)
+    assert isinstance(answer, Answer), mode
+    print("ok", mode)

@@ -1,0 +1,22 @@
+#!/usr/bin/env python3
+"""langchain-openai: invoke, stream, tools, structured output by all three methods, penalties."""
+
+import sys
+
+from langchain_openai import ChatOpenAI
+from pydantic import BaseModel
+
+
+class Answer(BaseModel):
+    """An answer."""
+
+    ok: bool
+
+
+model = ChatOpenAI(model="target", base_url=f"{sys.argv[1]}/v1", api_key="none", max_tokens=200, seed=1, frequency_penalty=0.1)
+assert model.invoke("hi").content
+assert "".join(chunk.content for chunk in model.stream("hi"))
+assert model.bind_tools([Answer], tool_choice="any").invoke("done?").tool_calls
+for method in ("function_calling", "json_schema"):
+    assert isinstance(model.with_structured_output(Answer, method=method).invoke("done?"), Answer), method
+print("ok")

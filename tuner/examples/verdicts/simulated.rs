@@ -1,0 +1,291 @@
+//! Races with a known truth: a machine that is made up, with noise, stalls and drifts, measured in the order of a real sweep
+//! and judged by the code that judges real trials.
+
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use schemas::{
+    sweep::{Metric, Search},
+    tree::TreeShape,
+};
+use tuner::{
+    configuration::{Configuration, Load},
+    record::{Fingerprint, Measurement, Origin, Outcome, Record, Role, Spread, Steady, Trial},
+    runner::steady::{Step, steadied},
+    selection::{LoadRanking, Verdict, rank},
+    space::Entrant,
+    strategy::{self, Race},
+};
+
+/// Steps of a trial.
+const STEPS: usize = 40;
+/// Scatter of a trial's speed.
+const NOISE: f64 = 0.02;
+/// Scatter of a single step's.
+const STEP_NOISE: f64 = 0.05;
+/// Trials of an episode, in the mean.
+const EPISODE: f64 = 4.0;
+
+/// What shapes are worth: the objective relative to no speculation, best first.
+#[derive(Clone, Copy, Debug)]
+pub struct Truth {
+    pub name: &'static str,
+    pub ratios: [f64; 7],
+}
+
+/// The truth of which no claim has a sign that could be wrong.
+pub const EQUAL: &str = "all equal";
+
+/// What is raced, from far worse to far better than no speculation.
+pub const TRUTHS: [Truth; 9] = [
+    Truth { name: "−13%", ratios: [0.87, 0.86, 0.83, 0.8, 0.75, 0.7, 0.5] },
+    Truth { name: "−5%", ratios: [0.95, 0.94, 0.94, 0.9, 0.85, 0.8, 0.6] },
+    Truth { name: "−2%", ratios: [0.98, 0.98, 0.97, 0.96, 0.95, 0.9, 0.8] },
+    Truth { name: EQUAL, ratios: [1.0; 7] },
+    Truth { name: "+2%", ratios: [1.02, 1.01, 1.0, 0.98, 0.95, 0.9, 0.7] },
+    Truth { name: "+5%", ratios: [1.05, 1.0, 0.98, 0.97, 0.92, 0.85, 0.7] },
+    Truth { name: "+5%, rivals", ratios: [1.05, 1.04, 1.03, 1.02, 1.0, 0.97, 0.9] },
+    Truth { name: "+20%", ratios: [1.2, 1.18, 1.12, 1.05, 0.98, 0.9, 0.7] },
+    Truth { name: "+60%", ratios: [1.6, 1.5, 1.4, 1.3, 1.1, 0.9, 0.7] },
+];
+
+/// How a stall hits a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stalls {
+    /// A few steps wait very long.
+    Bursts,
+    /// Up to a third of the steps wait for their turn.
+    Slices,
+    /// Every step is slower: the trial's own steps do not tell.
+    Throughout,
+    /// The same, for several trials in a row.
+    Episodes,
+}
+
+/// How the machine changes over a sweep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drift {
+    None,
+    /// 10% slower at the end.
+    Linear,
+    /// Half a percent from trial to trial, either way.
+    Walk,
+}
+
+/// Where races are run.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    pub repeats: usize,
+    pub stalls: Stalls,
+    /// Share of the trials that stall, each for 10 to 300% of its time.
+    pub share: f64,
+    pub drift: Drift,
+}
+
+/// What came of some races.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    pub races: usize,
+    /// Claims against the truth: that speculation pays with a shape that is slower than none, or that it does not where
+    /// a shape is faster by more than 1%. Where all are equal, that it pays.
+    pub wrong: usize,
+    pub pays: usize,
+    pub does_not_pay: usize,
+    pub ties: usize,
+    pub cannot_tell: usize,
+    /// Speed-ups of what was chosen, or is best, whose interval holds the truth.
+    pub held: usize,
+    pub intervals: usize,
+    /// The chosen shape is worse than the best by more than 5%, where speculation was said to pay.
+    pub regretted: usize,
+}
+
+/// Runs races of one truth in one setting.
+pub fn run(truth: &Truth, setting: Setting, races: usize, seed: u64) -> Tally {
+    let (race, plan) = plan(setting.repeats);
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut tally = Tally::default();
+    for _ in 0..races {
+        let records = measure(truth, setting, &race, &plan, &mut random);
+        let ranking = rank(&records, Metric::Throughput).pop().expect("a race");
+        tally.add(truth, &race, &ranking);
+    }
+    tally
+}
+
+/// The order of a grid.
+fn plan(repeats: usize) -> (Race, Vec<Trial>) {
+    let shapes = ["0,1,1", "5,4,8", "1,1,2", "2,1,3", "3,1,4", "2,2,4", "3,4,8", "4,8,16"];
+    let role = |at: usize| match at {
+        0 => Role::NoSpeculation,
+        1 => Role::EngineDefault,
+        _ => Role::Candidate,
+    };
+    let entrant = |(at, shape): (usize, &str)| {
+        let shape: TreeShape = shape.parse().expect("a shape");
+        Entrant { configuration: Configuration::of(shape), role: role(at) }
+    };
+    let race = Race {
+        entrants: shapes.into_iter().enumerate().map(entrant).collect(),
+        loads: vec![Load::BatchSize(1)],
+        repeats,
+        metric: Metric::Throughput,
+    };
+    let plan = strategy::list(&Search::default(), &race).expect("a grid knows its trials");
+    (race, plan)
+}
+
+/// What a configuration is worth. The best of the truth goes to the fourth shape, the worst to the engine's default.
+fn worth(truth: &Truth, race: &Race, configuration: &Configuration) -> f64 {
+    const PLACES: [usize; 8] = [0, 6, 4, 1, 0, 2, 3, 5];
+    let at = race.entrants.iter().position(|one| one.configuration == *configuration).expect("an entrant");
+    if at == 0 { 1.0 } else { truth.ratios[PLACES[at]] }
+}
+
+fn measure(truth: &Truth, setting: Setting, race: &Race, plan: &[Trial], random: &mut StdRng) -> Vec<Record> {
+    let mut walk = 0.0;
+    let mut episode: Option<f64> = None;
+    let mut records = Vec::new();
+    for (place, trial) in plan.iter().enumerate() {
+        walk += 0.005 * normal(random);
+        let drift = match setting.drift {
+            Drift::None => 0.0,
+            Drift::Linear => -0.1 * place as f64 / plan.len() as f64,
+            Drift::Walk => walk,
+        };
+        let speed = worth(truth, race, &trial.configuration) * (drift + NOISE * normal(random)).exp();
+        let stall = stall(setting, &mut episode, random);
+        let entrant = race.entrants.iter().find(|one| one.configuration == trial.configuration).expect("an entrant");
+        let figures = figures(speed, stall, setting.stalls, random);
+        records.push(Record {
+            id: String::new(),
+            trial: trial.clone(),
+            role: entrant.role,
+            fingerprint: Fingerprint::default(),
+            origin: Origin::default(),
+            finished_at: place as u64,
+            outcome: Outcome::Measured(Box::new(figures)),
+        });
+    }
+    records
+}
+
+/// How much longer a trial takes, as a share of its time; 0 for most.
+fn stall(setting: Setting, episode: &mut Option<f64>, random: &mut StdRng) -> f64 {
+    let drawn = |random: &mut StdRng| 0.1 + 2.9 * random.random::<f64>();
+    if setting.stalls != Stalls::Episodes {
+        return if random.random::<f64>() < setting.share { drawn(random) } else { 0.0 };
+    }
+    // Episodes end as often as makes them of this length, and begin as often as makes up that share of the trials.
+    let change = match episode {
+        Some(_) => 1.0 / EPISODE,
+        None => setting.share / (1.0 - setting.share) / EPISODE,
+    };
+    if random.random::<f64>() < change {
+        *episode = match episode {
+            Some(_) => None,
+            None => Some(drawn(random)),
+        };
+    }
+    episode.unwrap_or_default()
+}
+
+fn figures(speed: f64, stall: f64, kind: Stalls, random: &mut StdRng) -> Measurement {
+    let throughout = matches!(kind, Stalls::Throughout | Stalls::Episodes);
+    let each = (1.0 + if throughout { stall } else { 0.0 }) / speed / STEPS as f64;
+    let mut took: Vec<f64> = (0..STEPS).map(|_| each * (1.0 + STEP_NOISE * normal(random)).max(0.5)).collect();
+    if !throughout && stall > 0.0 {
+        let hit = match kind {
+            Stalls::Bursts => 1 + (4.0 * random.random::<f64>()) as usize,
+            _ => STEPS / 10 + (STEPS as f64 * 0.23 * random.random::<f64>()) as usize,
+        };
+        for _ in 0..hit {
+            took[random.random_range(0..STEPS)] += each * STEPS as f64 * stall / hit as f64;
+        }
+    }
+    let mut begin = 0.0;
+    let steps: Vec<Step> = took
+        .iter()
+        .map(|took| {
+            begin += took;
+            Step { begin: begin - took, took: *took, rounds: 1, batch: 1, prompt_tokens: 0 }
+        })
+        .collect();
+    let steadied = steadied(&steps);
+    let elapsed_s: f64 = steadied.took.iter().sum();
+    let spread = |value| Spread { min: value, median: value, p90: value, p99: value, max: value };
+    let steady = Steady {
+        elapsed_s,
+        output_tokens_per_s: 1.0 / elapsed_s,
+        tokens_per_s_per_user: 1.0 / elapsed_s,
+        goodput_tokens_per_s: None,
+        inter_token_ms: None,
+        time_to_first_token_ms: spread(1.0),
+        latency_ms: spread(elapsed_s),
+    };
+    Measurement {
+        requests: 1,
+        output_tokens: 1,
+        elapsed_s: begin,
+        output_tokens_per_s: 1.0 / begin,
+        tokens_per_s_per_user: 1.0 / begin,
+        accept_length: 1.0,
+        rounds: STEPS as u64,
+        stalls: Some(steadied.stalls),
+        steady: Some(steady),
+        ..Measurement::default()
+    }
+}
+
+impl Tally {
+    fn add(&mut self, truth: &Truth, race: &Race, ranking: &LoadRanking) {
+        let best = truth.ratios[0];
+        let chosen = ranking.winner().map(|winner| worth(truth, race, &winner.configuration));
+        self.races += 1;
+        match ranking.verdict {
+            Verdict::Pays => {
+                self.pays += 1;
+                // Of a shape that is worth as much as none no sign is wrong; races of nothing else are told apart.
+                let least = if best > 1.0 { 1.0 } else { 1.0 + f64::EPSILON };
+                self.wrong += usize::from(chosen.is_none_or(|worth| worth < least));
+                self.regretted += usize::from(chosen.is_none_or(|worth| worth < best / 1.05));
+            }
+            Verdict::DoesNotPay => {
+                self.does_not_pay += 1;
+                self.wrong += usize::from(best > 1.01);
+            }
+            Verdict::Tie => {
+                self.ties += 1;
+                self.wrong += usize::from(best > 1.06);
+            }
+            Verdict::CannotTell(_) => self.cannot_tell += 1,
+            Verdict::NotCompared => {}
+        }
+        let shown = ranking.winner().filter(|winner| !winner.configuration.is_off());
+        let shown = shown.or_else(|| ranking.entries.iter().find(|entry| !entry.configuration.is_off()));
+        if let Some((entry, speedup)) = shown.and_then(|entry| Some((entry, entry.speedup?))) {
+            let truth = worth(truth, race, &entry.configuration);
+            self.intervals += 1;
+            self.held += usize::from(speedup.low <= truth && truth <= speedup.high);
+        }
+    }
+
+    /// Both together.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            races: self.races + other.races,
+            wrong: self.wrong + other.wrong,
+            pays: self.pays + other.pays,
+            does_not_pay: self.does_not_pay + other.does_not_pay,
+            ties: self.ties + other.ties,
+            cannot_tell: self.cannot_tell + other.cannot_tell,
+            held: self.held + other.held,
+            intervals: self.intervals + other.intervals,
+            regretted: self.regretted + other.regretted,
+        }
+    }
+}
+
+/// A standard normal number (Box and Muller 1958).
+fn normal(random: &mut StdRng) -> f64 {
+    let (radius, angle) = (1.0 - random.random::<f64>(), random.random::<f64>());
+    (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
+}

@@ -1,0 +1,92 @@
+//! Trials that are far slower than the other repeats of their configuration: something slowed all of their steps alike, so that
+//! they do not tell it themselves.
+//!
+//! A machine that is busy makes trials slower and never faster. So a configuration is worth what its fastest repeats agree
+//! on, and what is far below them is left out. Where the fastest stands alone, or where too many trials would be left out,
+//! nothing says which of them are right: all stay, and differences are believed less for it.
+
+use crate::statistics::median;
+
+/// Passes that take medians of rows and columns out.
+const PASSES: usize = 4;
+/// The two fastest of a row agree within so many deviations…
+const AGREE: f64 = 4.0;
+/// …and what is this many below them is slow…
+const SLOW: f64 = 5.0;
+/// …if it is by this much, in logarithms.
+const FELT: f64 = 0.05;
+/// Deviation below which no machine is taken for steady.
+const STEADIEST: f64 = 0.01;
+/// Most of the trials that may be left out.
+const MOST: f64 = 0.15;
+
+/// Rows and columns of the slow cells of a race, whose scores are logarithms.
+pub fn cells(rows: &[Vec<Option<f64>>]) -> Vec<(usize, usize)> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
+    let mut residuals = rows.to_vec();
+    for _ in 0..PASSES {
+        residuals.iter_mut().for_each(|row| center(row.iter_mut().flatten()));
+        (0..columns).for_each(|at| center(residuals.iter_mut().filter_map(|row| row.get_mut(at)?.as_mut())));
+    }
+    let count = residuals.iter().flatten().flatten().count();
+    let freedom = (count + 1).saturating_sub(rows.len() + columns);
+    let sizes = residuals.iter().flatten().flatten().map(|residual| residual.abs()).collect();
+    let Some(size) = median(sizes).filter(|_| freedom > 0) else { return Vec::new() };
+    // That of normal residuals, of which the medians that were taken out have used some up.
+    let deviation = (1.4826 * size * (count as f64 / freedom as f64).sqrt()).max(STEADIEST);
+    let slow: Vec<(usize, usize)> = residuals
+        .iter()
+        .enumerate()
+        .flat_map(|(row, residuals)| of_row(residuals, deviation).into_iter().map(move |column| (row, column)))
+        .collect();
+    if slow.len() as f64 > MOST * count as f64 { Vec::new() } else { slow }
+}
+
+/// The slow columns of a row; two stay in any case.
+fn of_row(residuals: &[Option<f64>], deviation: f64) -> Vec<usize> {
+    let mut sorted: Vec<f64> = residuals.iter().copied().flatten().collect();
+    sorted.sort_unstable_by(|a, b| b.total_cmp(a));
+    let [first, second, _, ..] = sorted[..] else { return Vec::new() };
+    if first - second > AGREE * deviation {
+        return Vec::new();
+    }
+    let least = (first + second) / 2.0 - (SLOW * deviation).max(FELT);
+    let is_slow = |residual: &Option<f64>| residual.is_some_and(|residual| residual < least);
+    residuals.iter().enumerate().filter(|(_, residual)| is_slow(residual)).map(|(column, _)| column).collect()
+}
+
+/// Subtracts the median.
+fn center<'a>(values: impl Iterator<Item = &'a mut f64>) {
+    let values: Vec<&mut f64> = values.collect();
+    let Some(middle) = median(values.iter().map(|value| **value).collect()) else { return };
+    values.into_iter().for_each(|value| *value -= middle);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(scores: &[&[f64]]) -> Vec<Vec<Option<f64>>> {
+        scores.iter().map(|row| row.iter().map(|score| Some(score.ln())).collect()).collect()
+    }
+
+    #[test]
+    fn a_slow_repeat_is_left_out_where_the_others_agree() {
+        let calm: &[f64] = &[100.0, 101.0, 99.0];
+        let check = |row: &[f64], expected: &[(usize, usize)]| {
+            assert_eq!(cells(&rows(&[row, calm, calm, &[200.0, 198.0, 203.0], calm])), expected, "{row:?}");
+        };
+        check(&[90.0, 60.0, 91.0], &[(0, 1)]);
+        check(&[90.0, 89.0, 91.0], &[]);
+        // The fastest stands alone: two may have been slowed, or one too fast.
+        check(&[90.0, 60.0, 61.0], &[]);
+        check(&[90.0, 70.0, 50.0], &[]);
+    }
+
+    #[test]
+    fn where_many_are_slow_none_is_left_out() {
+        assert_eq!(cells(&rows(&[&[90.0, 60.0, 91.0], &[100.0, 99.0, 50.0], &[70.0, 101.0, 99.0]])), []);
+        assert_eq!(cells(&rows(&[&[90.0], &[50.0]])), []);
+        assert_eq!(cells(&[]), []);
+    }
+}
