@@ -111,6 +111,7 @@ impl Synthetic {
         let outcome = if shape.num_draft_tokens > self.largest_tree {
             Outcome::Failed {
                 reason: format!("out of memory: {} rows a round do not fit", shape.num_draft_tokens * batch_size),
+                failure: None,
             }
         } else {
             Outcome::Measured(Box::new(self.measurement(shape, batch_size, random)))

@@ -128,6 +128,7 @@ fn plan(repeats: usize) -> (Race, Vec<Trial>) {
         loads: vec![Load::BatchSize(1)],
         repeats,
         metric: Metric::Throughput,
+        restarts: false,
     };
     let plan = strategy::list(&Search::default(), &race).expect("a grid knows its trials");
     (race, plan)

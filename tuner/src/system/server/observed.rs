@@ -76,6 +76,7 @@ fn completion(requests: &[Request], served: &Served) -> Result<Completion, Syste
         text: String::new(),
         prompt_tokens: requests.get(served.request).map_or(0, |request| request.input_ids.len()),
         cached_tokens: 0,
+        prompt_logprobs: Vec::new(),
         rounds,
         proposed_drafts: 0,
         accept_histogram: generated.accept_histogram.clone(),
