@@ -1,8 +1,8 @@
 //! What one trial is and what it measured: the rows of the journal.
 
+use external::failure::Failure;
 use schemas::sweep::Metric;
 use serde::{Deserialize, Serialize};
-use external::failure::Failure;
 
 use crate::{
     configuration::{Configuration, Load},

@@ -63,6 +63,7 @@ fn plan(shard: Option<Shard>) -> Vec<(Trial, Role)> {
         loads: vec![Load::BatchSize(1), Load::BatchSize(4)],
         repeats: file().search.repeats,
         metric: Metric::Throughput,
+        restarts: false,
     };
     let role = |trial: &Trial| {
         race.entrants

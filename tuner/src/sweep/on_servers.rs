@@ -5,8 +5,8 @@
 
 use std::{path::PathBuf, time::Instant};
 
-use schemas::sweep::StrategyName;
 use external::api::ServerInfo;
+use schemas::sweep::StrategyName;
 
 use super::{
     Progress, SweepRequest, SweepSummary, finish, header, open, planned,

@@ -18,7 +18,6 @@ use std::{
 };
 
 use engine::Request;
-use schemas::sweep::{SystemKind, SystemSettings};
 use external::{
     ServerError,
     api::{Api, Generate, Kind, ServerInfo},
@@ -29,6 +28,7 @@ use external::{
     process::{Mark, Server},
     ready::{failure_while_serving, wait_until_ready},
 };
+use schemas::sweep::{SystemKind, SystemSettings};
 
 use self::gpu_memory::GpuMemory;
 pub use self::host::Host;

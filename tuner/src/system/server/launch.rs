@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use external::process::Launch;
 use schemas::{
     sweep::{SweepFile, SystemKind, SystemSettings},
     tree::TreeShape,
 };
 use serde_json::json;
-use external::process::Launch;
 
 use super::SystemError;
 use crate::configuration::{Configuration, Knobs};

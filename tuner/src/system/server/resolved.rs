@@ -1,8 +1,8 @@
 //! What a server really runs, held against what it was asked for.
 
+use external::api::ServerInfo;
 use schemas::tree::TreeShape;
 use serde_json::Value;
-use external::api::ServerInfo;
 
 use super::{LaunchPlan, SystemError};
 use crate::configuration::{Configuration, Load};
