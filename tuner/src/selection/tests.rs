@@ -17,7 +17,7 @@ fn record(shape: &str, repeat: usize, rate: f64) -> Record {
 fn figures(record: &mut Record) -> &mut Measurement {
     match &mut record.outcome {
         Outcome::Measured(figures) => figures,
-        Outcome::Failed { reason } => panic!("{reason}"),
+        Outcome::Failed { reason, .. } => panic!("{reason}"),
     }
 }
 
@@ -260,7 +260,7 @@ fn the_front_is_what_nothing_beats_in_both_figures() {
 #[test]
 fn failures_come_last_with_their_reason() {
     let mut failed = record("3,1,4", 0, 1.0);
-    failed.outcome = Outcome::Failed { reason: "why".into() };
+    failed.outcome = Outcome::Failed { reason: "why".into(), failure: None };
     let ranking = &rank(&[failed, record("0,1,1", 0, 100.0)], Metric::Throughput)[0];
     assert_eq!(ranking.entries[1].failure.as_deref(), Some("why"));
     assert_eq!(ranking.chosen, Some(Configuration::of(TreeShape::OFF)));

@@ -78,7 +78,13 @@ fn race(repeats: usize, large: bool) -> Race {
         }
     };
     let entrants = expand(&space, &KnobLists::default(), &[], TreeShape::chain(3)).entrants;
-    Race { entrants, loads: vec![Load::BatchSize(1), Load::BatchSize(8)], repeats, metric: Metric::Throughput }
+    Race {
+        entrants,
+        loads: vec![Load::BatchSize(1), Load::BatchSize(8)],
+        repeats,
+        metric: Metric::Throughput,
+        restarts: false,
+    }
 }
 
 /// What the made-up machine is predicted to do, wrong by up to a share that depends on the shape.
