@@ -126,7 +126,7 @@ fn a_sweep_that_is_stopped_keeps_what_is_finished_and_says_how_to_go_on() {
         let sweep = Sweep::with(many);
         let (words, code) = stopped(sweep.start(spectune()), signal, "repeat 1");
         assert_eq!(code, Some(130), "{words}");
-        for part in ["interrupted; go on with: spectune sweep", "--resume", "report.html"] {
+        for part in ["interrupted; go on with:", "--resume", "report.html"] {
             assert!(words.contains(part), "no {part:?} in\n{words}");
         }
         let finished = sweep.journal().matches('\n').count() - 1;
@@ -143,7 +143,7 @@ fn a_sweep_that_is_stopped_keeps_what_is_finished_and_says_how_to_go_on() {
     let guided = Sweep::with(&format!("{many}strategy = 'guided'\n"));
     let (words, code) = stopped(guided.start(spectune()), "INT", "texts without speculation");
     assert_eq!(code, Some(130), "{words}");
-    for part in ["no trial is finished yet", "interrupted; go on with: spectune sweep"] {
+    for part in ["no trial is finished yet", "interrupted; go on with:"] {
         assert!(words.contains(part), "no {part:?} in\n{words}");
     }
 }

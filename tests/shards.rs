@@ -96,12 +96,12 @@ fn tasks_of_an_array_and_pods_measure_their_shards_and_merging_makes_the_whole()
     let one = ["merge", shards[0], "--out", "partial"];
     spectune(&folder, &one, &[], 0, &["3 of at least 3 planned", "no folder holds shard 2/2", "tuned.toml"]);
     let both = ["merge", shards[0], shards[1], "--out", "whole"];
-    spectune(&folder, &both, &[], 0, &["4 of 4 planned", "2 records", "spectune report whole"]);
+    spectune(&folder, &both, &[], 0, &["4 of 4 planned", "2 further repeats", "spectune report whole"]);
     // A folder like any other: reported, exported, and complete.
     spectune(&folder, &["report", "whole"], &[], 0, &["report.html"]);
     spectune(&folder, &["export", "whole/tuned.toml", "--to", "sglang"], &[], 0, &[]);
     let resume = ["sweep", "sweep.toml", "--out", "whole", "--resume", "--shard", "1/1"];
-    spectune(&folder, &resume, &task, 0, &["0 trials measured, 4 kept"]);
+    spectune(&folder, &resume, &task, 0, &["0 trials measured, 6 kept"]);
 
     // The models are gone: what the shards have written down of them is taken over.
     // Why a search ended, the sweep knows and a merge does not.
@@ -143,7 +143,8 @@ fn the_job_file_for_one_host_runs_to_the_merged_report() {
     fs::write(folder.path().join("job.sh"), &emitted.stdout).expect("a script");
     let ran = run("bash", &folder, &["job.sh"], &[], 0, &["shard 1/2 on cpu", "4 of 4 planned", "report.html"]);
     assert!(ran.stdout.contains("no speculation"), "{}", ran.stdout);
-    assert_eq!(records(&folder, "results/sweep"), 4);
+    // Each shard keeps its own baseline beside its shape, so that no pair crosses shards.
+    assert_eq!(records(&folder, "results/sweep"), 6);
     // Again: nothing is measured twice.
     run("bash", &folder, &["job.sh"], &[], 0, &["4 of 4 planned"]);
     let log = fs::read_to_string(folder.path().join("results/sweep-shard-2-of-2.log")).expect("a log");

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use engine::EngineError;
+use tuner::TunerError;
 
 /// What the process says to its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,5 +55,7 @@ pub fn of(error: &anyhow::Error) -> Exit {
             Some(EngineError::Device(_) | EngineError::OutOfMemory { .. } | EngineError::NotFinite { .. })
         )
     });
-    if device { Exit::Failure } else { Exit::Usage }
+    // A server is the engine of such a sweep.
+    let server = error.chain().any(|cause| matches!(cause.downcast_ref::<TunerError>(), Some(TunerError::System(_))));
+    if device || server { Exit::Failure } else { Exit::Usage }
 }

@@ -15,7 +15,7 @@ const LONGEST_ANSWER: u64 = 16 << 20;
 /// Longest line of a stream, in bytes.
 const LONGEST_LINE: u64 = 4 << 20;
 
-/// A server's address. Cheap to clone; connections are kept and shared.
+/// A server's address. Cheap to clone; every request has a connection of its own.
 #[derive(Clone, Debug)]
 pub struct Address {
     agent: Agent,
@@ -41,8 +41,9 @@ impl Address {
             .timeout_per_read(Some(timeout))
             .http_status_as_error(false)
             .max_redirects(0)
-            .max_idle_connections(1 << 10)
-            .max_idle_connections_per_host(1 << 10)
+            // A connection that is kept may be closed by the server just when it is used again.
+            .max_idle_connections(0)
+            .max_idle_connections_per_host(0)
             .user_agent(concat!("spectune/", env!("CARGO_PKG_VERSION")))
             .accept_encoding("identity")
             .build();

@@ -126,6 +126,10 @@ pub fn search(
         StrategyName::Anneal => anneal::run(search, race, bench)?,
         StrategyName::Guided => return guided::run(search, race, predictions, bench),
     };
+    // Without a budget the plan is all that was asked for.
+    if search.trials.is_none() && search.seconds.is_none() {
+        return Ok(ended);
+    }
     match repeat_disturbed(race, bench) {
         // The plan is done all the same.
         Ok(()) | Err(Halt::Stop(StopReason::TrialBudget | StopReason::TimeBudget)) => Ok(ended),
@@ -133,7 +137,8 @@ pub fn search(
     }
 }
 
-/// Where the machine was busy and so a race cannot tell, its contenders are measured again, beside no speculation.
+/// Where a busy machine is why a race cannot tell, its contenders are measured again together with no speculation, as far as the
+/// budget goes.
 fn repeat_disturbed(race: &Race, bench: &mut dyn Bench) -> Result<(), Halt> {
     for load in &race.loads {
         let standing = race.standing(bench.history(), *load);

@@ -86,6 +86,9 @@ struct Line<'a> {
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
+    if arguments.max_new_tokens == 0 {
+        bail!("--max-new-tokens is 0: nothing would be generated; give at least 1");
+    }
     let options = setup::engine_options(arguments.tuned.as_deref(), &arguments.engine)?;
     // Prompts are read first: a wrong file should not cost a load.
     let ids = arguments.input_ids.as_deref().map(read_ids).transpose()?;

@@ -36,11 +36,17 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         (planned, true) => format!(" of {planned} planned"),
         (planned, false) => format!(" of at least {planned} planned"),
     };
-    terminal::note(&format!(
-        "{}{planned} trials in {out}, and {} further repeats of them by other folders; {} records left out, since the same \
-         ones are there or the trial was measured elsewhere",
-        summary.trials, summary.pooled, summary.repeated
-    ));
+    let pooled = match summary.pooled {
+        0 => String::new(),
+        pooled => format!(", and {pooled} further repeats of them by other folders"),
+    };
+    let repeated = match summary.repeated {
+        0 => String::new(),
+        left_out => {
+            format!("; {left_out} records left out, since the same ones are there or the trial was measured elsewhere")
+        }
+    };
+    terminal::note(&format!("{}{planned} trials in {out}{pooled}{repeated}", summary.trials));
     if !summary.missing.is_empty() {
         let missing: Vec<String> = summary.missing.iter().map(ToString::to_string).collect();
         terminal::note(&format!("no folder holds shard {}", missing.join(", ")));

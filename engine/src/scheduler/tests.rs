@@ -297,7 +297,6 @@ fn requests_that_can_never_run_are_refused_with_the_numbers() {
     check(|request| request.input_ids.clear(), &["the prompt is empty"]);
     check(|request| request.input_ids = vec![1; 100], &["100 tokens", "context length is 100"]);
     check(|request| request.input_ids[1] = 1000, &["token 1000", "1000"]);
-    check(|request| request.stop.max_new_tokens = Some(0), &["max_new_tokens is 0"]);
     check(|request| request.stop.max_new_tokens = Some(90), &["2 prompt and 90 new tokens", "24 pages", "has 20"]);
     check(|request| request.stop.stop = vec!["x".into()], &["tokenizer"]);
     check(|request| request.sampling.temperature = f32::NAN, &["temperature is NaN"]);

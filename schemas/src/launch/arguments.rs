@@ -229,7 +229,8 @@ fn build(
     }
     if engine == Engine::Vllm {
         split::positional_model(&mut arguments);
-        let message = "vLLM launch: its speculative configuration is checked, its other flags are not";
+        let message =
+            "vLLM launch: its flags and its speculative configuration are checked, not how other flags go together";
         diagnostics.push(problems::VLLM_UNREAD.at(detected.anchor, message, "not checked"));
         // Whether a word belongs to a flag that is not read is not known.
         diagnostics.extend(troubles.into_iter().filter(|trouble| trouble.code == problems::MISSING_VALUE.code));

@@ -34,12 +34,18 @@ impl fmt::Display for Launch {
             for value in &argument.values {
                 match &value.value {
                     Value::Known(text) => write!(formatter, " {}", edit::quoted(text))?,
+                    Value::Unknown(text) if is_opened(text) => write!(formatter, " {}", edit::quoted(text))?,
                     Value::Unknown(text) => write!(formatter, " {text}")?,
                 }
             }
         }
         Ok(())
     }
+}
+
+/// Whether a text opens a placeholder that it does not close: a shell would take it for a redirection.
+fn is_opened(text: &str) -> bool {
+    text.starts_with('<') && !text.ends_with('>')
 }
 
 impl Launch {

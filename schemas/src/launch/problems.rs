@@ -36,7 +36,7 @@ problems! {
     BROKEN_LINE = "LT04" "broken-continuation" Error "the command ends before its flags do";
     MISSING_VALUE = "LT05" "missing-value" Error "a flag that takes a value has none";
     TOML_SYNTAX = "LT06" "invalid-toml" Error "a configuration file is not valid TOML, or has a wrong key or value";
-    VLLM_UNREAD = "LT07" "vllm-unread" Info "of a vLLM launch only the speculative configuration is checked";
+    VLLM_UNREAD = "LT07" "vllm-unread" Info "of a vLLM launch each flag and the speculative configuration are checked, not how other flags go together";
     STRAY_VALUE = "LT08" "stray-value" Error "a word follows a switch that takes none";
     UNKNOWN_FLAG = "LT09" "unknown-flag" Error "no version of the engine knows a flag";
     UNUSED_SUPPRESSION = "LT10" "unused-suppression" Warning "a comment suppresses what is not found";

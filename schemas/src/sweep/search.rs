@@ -14,7 +14,8 @@ pub struct Search {
     pub strategy: StrategyName,
     /// How often each configuration is measured under each load. `guided` measures more often where the ranking is open.
     pub repeats: usize,
-    /// Stop after this many trials.
+    /// Stop after this many trials. Where the plan takes fewer and a busy machine leaves a race undecided, its contenders are
+    /// measured again, so far as this and `seconds` allow.
     pub trials: Option<usize>,
     /// Start no trial after this many seconds; a resumed sweep counts from its own start.
     pub seconds: Option<f64>,

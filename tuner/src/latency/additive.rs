@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 use schemas::tree::TreeShape;
 
+use super::cholesky::Cholesky;
+
 /// A measured configuration at a batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Observation {
@@ -28,34 +30,25 @@ pub struct AdditiveModel {
 }
 
 const TERMS: usize = 5;
-/// Sweeps of the descent; it converges in far fewer.
-const SWEEPS: usize = 2000;
 /// Pulls costs towards zero where points leave them open: relative to the size of their column.
-const RIDGE: f64 = 1e-6;
+const RIDGE: f64 = 1e-9;
 
 impl AdditiveModel {
     /// Fits the costs to points by their relative errors. `None` without points.
+    ///
+    /// The best costs of which none is below zero are the least-squares solution over those that are above it. With five costs all
+    /// choices of these are tried.
     pub fn fit(points: &[Observation]) -> Option<Self> {
-        let rows: Vec<([f64; TERMS], f64)> = points
+        // Relative errors: each row is divided by what was measured.
+        let rows: Vec<[f64; TERMS]> = points
             .iter()
             .filter(|point| point.round_ms > 0.0 && point.round_ms.is_finite())
-            // Relative errors: each row is divided by what was measured.
-            .map(|point| (terms(point.shape, point.batch, point.accept_length).map(|term| term / point.round_ms), 1.0))
+            .map(|point| terms(point.shape, point.batch, point.accept_length).map(|term| term / point.round_ms))
             .collect();
-        if rows.is_empty() {
-            return None;
-        }
-        let mut costs = [0.0; TERMS];
-        // Coordinate descent on non-negative least squares: each cost in turn takes its best value with the others as they are.
-        for _ in 0..SWEEPS {
-            for at in 0..TERMS {
-                let square: f64 = rows.iter().map(|(row, _)| row[at] * row[at]).sum();
-                let rest: f64 =
-                    rows.iter().map(|(row, value)| row[at] * (value - dot(row, &costs) + row[at] * costs[at])).sum();
-                costs[at] = if square > 0.0 { (rest / (square * (1.0 + RIDGE))).max(0.0) } else { 0.0 };
-            }
-        }
-        Some(Self { costs })
+        let error = |costs: &[f64; TERMS]| rows.iter().map(|row| (dot(row, costs) - 1.0).powi(2)).sum::<f64>();
+        let fits = (1..1_usize << TERMS).filter_map(|chosen| solve(&rows, chosen));
+        let best = fits.min_by(|a, b| error(a).total_cmp(&error(b)));
+        best.filter(|_| !rows.is_empty()).map(|costs| Self { costs })
     }
 
     /// The predicted time of a round in ms.
@@ -88,6 +81,21 @@ impl AdditiveModel {
         let names = ["a round", "a verified row", "a draft step", "a row of a draft step", "a token, prompts included"];
         std::array::from_fn(|at| (names[at], self.costs[at]))
     }
+}
+
+/// The least-squares costs of the chosen terms (bits), the others zero; `None` where one is below zero, or the points leave them open.
+fn solve(rows: &[[f64; TERMS]], chosen: usize) -> Option<[f64; TERMS]> {
+    let at: Vec<usize> = (0..TERMS).filter(|at| chosen >> at & 1 == 1).collect();
+    let product = |one: usize, other: usize| rows.iter().map(|row| row[one] * row[other]).sum::<f64>();
+    let matrix = Cholesky::new(at.len(), |row, column| {
+        product(at[row], at[column]) * if row == column { 1.0 + RIDGE } else { 1.0 }
+    })?;
+    let right: Vec<f64> = at.iter().map(|at| rows.iter().map(|row| row[*at]).sum()).collect();
+    let mut costs = [0.0; TERMS];
+    for (at, cost) in at.into_iter().zip(matrix.solve(&right)) {
+        costs[at] = cost;
+    }
+    costs.iter().all(|cost| *cost >= 0.0).then_some(costs)
 }
 
 /// How often each cost occurs in a round of a batch.

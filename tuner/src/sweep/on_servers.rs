@@ -3,7 +3,7 @@
 //! Our engine tells acceptance, for a guided search, and gives its memory back before the first server starts; all times are the
 //! servers' own.
 
-use std::{path::PathBuf, time::Instant};
+use std::{fs, path::PathBuf, time::Instant};
 
 use external::api::ServerInfo;
 use schemas::sweep::StrategyName;
@@ -32,6 +32,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     let file = &request.file;
     let (mut ready, model) = prepare::without_engine(request)?;
     ready.notes(request).iter().for_each(|note| progress.note(note));
+    fs::create_dir_all(&request.out).map_err(|source| TunerError::Write { path: request.out.clone(), source })?;
     let is_guided = file.search.strategy == StrategyName::Guided;
     let begin = Instant::now();
     let acceptance = if is_guided { guidance::acceptance(request, &mut ready, progress)? } else { None };

@@ -164,7 +164,8 @@ impl<'a> Reader<'a> {
         }
         if engine == Engine::Vllm {
             launch.settings.extend(vllm::draft_setting(&launch.arguments));
-            let message = "vLLM launch: its speculative configuration is checked, its other flags are not";
+            let message =
+                "vLLM launch: its flags and its speculative configuration are checked, not how other flags go together";
             diagnostics.push(problems::VLLM_UNREAD.at(anchor, message, "not checked"));
             diagnostics.extend(vllm::bad_values(self.source, &launch.arguments));
         }

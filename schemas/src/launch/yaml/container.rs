@@ -50,7 +50,9 @@ impl<'a> Container<'a> {
         let image = tree.get(map, "image").and_then(|id| tree.scalar(id));
         let version = image.and_then(|image| of_image(&image.text, image.span));
         let of_image = image.and_then(|image| Some((engine_of_image(&image.text)?, image, tree.align(yaml, image)?)));
-        let of_image = of_image.filter(|_| is_entry_points(&words));
+        // An entry point without arguments is nothing to judge, and has no place for a further flag.
+        let has_arguments = words.iter().any(|word| word.scalar.text != "serve");
+        let of_image = of_image.filter(|_| has_arguments && is_entry_points(&words));
         let evident = words.iter().any(|word| names_engine(&word.scalar.text));
         let variables = Variables::of(yaml, tree, map);
         let told = variables.list.iter().any(|variable| variable.value.value.known().is_some_and(names_engine));
