@@ -21,7 +21,7 @@ impl Ports {
     ///
     /// # Errors
     /// When the system gives none that is new.
-    pub fn next(&mut self) -> io::Result<u16> {
+    pub fn fresh(&mut self) -> io::Result<u16> {
         for _ in 0..TRIES {
             let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
             if self.given.insert(port) {
@@ -39,7 +39,7 @@ mod tests {
     #[test]
     fn no_port_is_given_twice() {
         let mut ports = Ports::default();
-        let given: HashSet<u16> = (0..50).map(|_| ports.next().expect("a port")).collect();
+        let given: HashSet<u16> = (0..50).map(|_| ports.fresh().expect("a port")).collect();
         assert_eq!(given.len(), 50);
     }
 }

@@ -128,7 +128,7 @@ fn generate(stream: &mut TcpStream, script: &str) -> Option<()> {
 
 /// Starts the server with a script and waits until it is ready.
 fn start(script: &str, folder: &Path, ports: &mut Ports) -> (Server, Api, Result<Duration, ServerError>) {
-    let port = ports.next().expect("a port");
+    let port = ports.fresh().expect("a port");
     let program = env::current_exe().expect("this program");
     let launch = Launch {
         program: program.display().to_string(),

@@ -151,7 +151,7 @@ impl<'a> Servers<'a> {
     }
 
     fn start_once(&mut self, configuration: &Configuration) -> Result<Running, SystemError> {
-        let port = self.ports.next().map_err(|source| ServerError::File { path: self.out.clone(), source })?;
+        let port = self.ports.fresh().map_err(|source| ServerError::File { path: self.out.clone(), source })?;
         self.starts += 1;
         let log = self.out.join(format!("{:03}.log", self.starts));
         let mark = Mark::new();
