@@ -54,6 +54,11 @@ const EXPERTS_PER_TOKEN: usize = 2;
 const EXPERT_INTERMEDIATE: usize = 24;
 
 impl Pair {
+    /// Whether its target has layers of experts.
+    pub fn has_experts(self) -> bool {
+        matches!(self, Self::Qwen3Moe | Self::Glm)
+    }
+
     /// SGLang's name of the draft's algorithm.
     pub fn algorithm(self) -> &'static str {
         match self {
