@@ -176,3 +176,17 @@ fn a_dry_run_prints_every_start_and_starts_none() {
     assert_eq!(plan.matches("--tp-size 2").count(), plan.matches("/nonexistent/engine").count());
     assert!(!sweep.out().exists());
 }
+
+#[test]
+fn vllm_is_asked_for_chains_alone() {
+    let sweep = Sweep::new("command = ['vllm', 'serve']", "strategy = 'grid'");
+    let file = sweep.folder.path().join("sweep.toml");
+    let content = fs::read_to_string(&file).expect("the sweep file").replace("kind = 'sglang'", "kind = 'vllm'");
+    fs::write(&file, content).expect("a sweep file");
+    let ended = sweep.run(&["--dry-run"]);
+    let plan = String::from_utf8_lossy(&ended.stdout);
+    assert_eq!(ended.status.code(), Some(0), "{}", words(&ended));
+    // No speculation, chains of 1, 2 and 4 steps, and one of 3.
+    assert_eq!(plan.matches("vllm serve ").count(), 5, "{plan}");
+    assert!(!plan.contains("cannot start") && !plan.contains("the engine's default"), "{plan}");
+}

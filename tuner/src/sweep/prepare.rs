@@ -7,7 +7,10 @@ use engine::{
     checkpoint::Folder,
     options::{default_shape, default_shape_of},
 };
-use schemas::{sweep::SweepFile, tree::TreeShape};
+use schemas::{
+    sweep::{SweepFile, SystemKind},
+    tree::TreeShape,
+};
 
 use super::SweepRequest;
 use crate::{
@@ -15,7 +18,7 @@ use crate::{
     configuration::TableRow,
     guide::AcceptanceTable,
     outcome,
-    record::Fingerprint,
+    record::{Fingerprint, Role},
     settings,
     space::{Expanded, expand},
     strategy::{self, Race},
@@ -89,7 +92,20 @@ pub fn model_hash(folder: &Path, name: &str) -> String {
 pub fn space(request: &SweepRequest<'_>) -> Result<Expanded, TunerError> {
     let file = &request.file;
     let tables = file.space.tables.iter().map(|path| table(request, path)).collect::<Result<Vec<_>, _>>()?;
-    Ok(expand(&file.space, &file.knobs, &tables, default(request)?))
+    let mut space = expand(&file.space, &file.knobs, &tables, default(request)?);
+    if file.system.kind == SystemKind::Vllm {
+        only_chains(&mut space, &file.models.algorithm);
+    }
+    Ok(space)
+}
+
+/// What vLLM can run: it drafts chains, and has a default number of tokens for a target's own MTP layers alone.
+fn only_chains(space: &mut Expanded, algorithm: &str) {
+    space.entrants.retain(|one| one.configuration.shape.topk <= 1);
+    if !algorithm.eq_ignore_ascii_case("NEXTN") {
+        let defaults = space.entrants.iter_mut().filter(|one| one.role == Role::EngineDefault);
+        defaults.for_each(|one| one.role = Role::Candidate);
+    }
 }
 
 /// What races: of the space, which keeps no more than that, the part of the shard.
@@ -228,9 +244,13 @@ fn gone() -> EngineError {
     EngineError::Device("the engine could not be started again after a failure".into())
 }
 
-/// What SGLang would choose by itself.
+/// What the engine would choose by itself; our own does as SGLang.
 fn default(request: &SweepRequest<'_>) -> Result<TreeShape, TunerError> {
     let models = &request.file.models;
+    if request.file.system.kind == SystemKind::Vllm {
+        // One token for each MTP layer; for a head the user has to say it, and three is what its documentation shows.
+        return Ok(TreeShape::chain(if models.algorithm.eq_ignore_ascii_case("NEXTN") { 1 } else { 3 }));
+    }
     Ok(match &models.model_shape {
         Some(shape) => default_shape_of(shape)?,
         None => default_shape(&request.folder.join(&models.target))?,
