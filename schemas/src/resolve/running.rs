@@ -27,6 +27,8 @@ fn told<'a>(answer: &'a Json, name: &str) -> Option<&'a Json> {
         "max_running_requests" => {
             &[&state["effective_max_running_requests_per_dp"], &state["max_running_requests"], &answer[name]]
         }
+        // A processor has no CUDA graphs, which says nothing of the launch.
+        "cuda_graph_bs" if answer["device"] == "cpu" || answer["device"]["device"] == "cpu" => &[],
         "cuda_graph_bs" => &[&state["decode_cuda_graph_bs"], &answer["cuda_graph_bs_decode"], &answer["cuda_graph_bs"]],
         // The scheduler's own arguments were resolved last.
         _ => &[&state[name], &answer[name]],
@@ -83,7 +85,8 @@ pub fn launch_of(answer: &Json) -> Option<String> {
         _ => {}
     }
     answer["model_path"].as_str()?;
-    let mut words = vec!["python3 -m sglang.launch_server".to_owned()];
+    let program = if answer["engine"] == "spectune" { "spectune serve" } else { "python3 -m sglang.launch_server" };
+    let mut words = vec![program.to_owned()];
     for flag in FLAGS {
         let value = &answer[flag.name.replace('-', "_").as_str()];
         let values: Vec<String> = match value {
