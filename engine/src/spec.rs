@@ -28,6 +28,7 @@ pub use self::{
     target::TargetSpec,
     tensors::{
         AttentionTensors, DraftTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors, JoinTensors,
-        LayerTensors, LinearTensors, Role, Split, TargetTensors, TensorSpec, WeightFormat,
+        LatentQueryTensors, LatentTensors, LayerTensors, LinearTensors, Role, Split, TargetTensors, TensorSpec,
+        WeightFormat,
     },
 };

@@ -9,7 +9,10 @@ mod target;
 
 pub use self::{
     draft::{DraftTensors, JoinTensors},
-    layer::{AttentionTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors, LayerTensors},
+    layer::{
+        AttentionTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors, LatentQueryTensors, LatentTensors,
+        LayerTensors,
+    },
     target::TargetTensors,
 };
 

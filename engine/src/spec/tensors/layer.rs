@@ -21,8 +21,39 @@ pub struct LayerTensors {
 pub enum AttentionTensors {
     /// Of grouped-query attention.
     Grouped(Box<GroupedTensors>),
-    /// Of latent attention, in the order in which they are applied.
-    Latent(Vec<TensorSpec>),
+    /// Of latent attention.
+    Latent(Box<LatentTensors>),
+}
+
+/// Tensors of latent attention.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LatentTensors {
+    /// To queries.
+    pub query: LatentQueryTensors,
+    /// `[rank + rotated, input]`: to the latent vector, and to the key that all heads share.
+    pub compress: LinearTensors,
+    /// Of the latent vector, `[rank]`.
+    pub norm: TensorSpec,
+    /// `[heads · (nope + value), rank]`: from the latent vector to keys and values, head by head.
+    pub expand: LinearTensors,
+    /// `[output, heads · value]`.
+    pub output: LinearTensors,
+}
+
+/// Tensors on the way to queries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LatentQueryTensors {
+    /// `[heads · (nope + rotated), input]`.
+    Direct(LinearTensors),
+    /// Over a compressed query.
+    Compressed {
+        /// `[query rank, input]`.
+        down: LinearTensors,
+        /// Of the compressed query, `[query rank]`.
+        norm: TensorSpec,
+        /// `[heads · (nope + rotated), query rank]`.
+        up: LinearTensors,
+    },
 }
 
 /// Tensors of grouped-query attention.
@@ -90,7 +121,7 @@ impl AttentionSpec {
     fn tensors(&self, prefix: &str) -> AttentionTensors {
         match self {
             Self::Grouped(grouped) => AttentionTensors::Grouped(Box::new(grouped.tensors(prefix))),
-            Self::Latent(latent) => AttentionTensors::Latent(latent.tensors(prefix)),
+            Self::Latent(latent) => AttentionTensors::Latent(Box::new(latent.tensors(prefix))),
         }
     }
 }
@@ -113,28 +144,26 @@ impl GroupedQuery {
 }
 
 impl MultiHeadLatent {
-    fn tensors(&self, prefix: &str) -> Vec<TensorSpec> {
-        let matrix = |name: &str, outputs, inputs, split| {
-            TensorSpec::matrix(format!("{prefix}.{name}.weight"), outputs, inputs, Role::Attention, split)
+    fn tensors(&self, prefix: &str) -> LatentTensors {
+        let linear = |name: &str, outputs, inputs, split| {
+            LinearTensors::new(&format!("{prefix}.{name}"), outputs, inputs, false, Role::Attention, split)
         };
         let norm = |name: &str, length| TensorSpec::norm(format!("{prefix}.{name}.weight"), length);
-        let queries = self.heads * (self.nope_dim + self.rope.dims);
-        let mut tensors = match self.query_rank {
-            None => vec![matrix("q_proj", queries, self.input, Split::Rows)],
-            Some(rank) => vec![
-                matrix("q_a_proj", rank, self.input, Split::Replicated),
-                norm("q_a_layernorm", rank),
-                matrix("q_b_proj", queries, rank, Split::Rows),
-            ],
-        };
-        let (latent, values) = (self.latent_rank, self.heads * self.value_dim);
-        tensors.extend([
-            matrix("kv_a_proj_with_mqa", latent + self.rope.dims, self.input, Split::Replicated),
-            norm("kv_a_layernorm", latent),
-            matrix("kv_b_proj", self.heads * self.nope_dim + values, latent, Split::Rows),
-            matrix("o_proj", self.output, values, Split::Columns),
-        ]);
-        tensors
+        let (rank, queries, values) = (self.latent_rank, self.query_width(), self.value_width());
+        LatentTensors {
+            query: match self.query_rank {
+                None => LatentQueryTensors::Direct(linear("q_proj", queries, self.input, Split::Rows)),
+                Some(rank) => LatentQueryTensors::Compressed {
+                    down: linear("q_a_proj", rank, self.input, Split::Replicated),
+                    norm: norm("q_a_layernorm", rank),
+                    up: linear("q_b_proj", queries, rank, Split::Rows),
+                },
+            },
+            compress: linear("kv_a_proj_with_mqa", self.cache_width(), self.input, Split::Replicated),
+            norm: norm("kv_a_layernorm", rank),
+            expand: linear("kv_b_proj", self.heads * self.nope_dim + values, rank, Split::Rows),
+            output: linear("o_proj", self.output, values, Split::Columns),
+        }
     }
 }
 
@@ -225,7 +254,17 @@ impl AttentionTensors {
                 let norms = head_norms.iter().flat_map(|(query, key)| [query, key]);
                 [query, key, value, output].into_iter().flat_map(LinearTensors::all).chain(norms).collect()
             }
-            Self::Latent(tensors) => tensors.iter().collect(),
+            Self::Latent(latent) => {
+                let LatentTensors { query, compress, norm, expand, output } = &**latent;
+                let mut all: Vec<&TensorSpec> = match query {
+                    LatentQueryTensors::Direct(query) => query.all().collect(),
+                    LatentQueryTensors::Compressed { down, norm, up } => {
+                        down.all().chain([norm]).chain(up.all()).collect()
+                    }
+                };
+                all.extend(compress.all().chain([norm]).chain(expand.all()).chain(output.all()));
+                all
+            }
         }
     }
 }
