@@ -17,15 +17,12 @@
 #ifdef T_PAIRS
 #include "latent.cuh"
 
-#define WIDTH (RANK + ROTATED)
 #define STEPS (WIDTH / 16)
 /// Accesses of 16 bytes that a cache row takes, and bytes from one to the next in shared memory: whole lines, within which `place_of`
 /// permutes.
 #define CHUNKS (WIDTH / 8)
 #define ROW_BYTES ((WIDTH * 2 + 127) / 128 * 128)
 #define WEIGHT_BYTES 128
-/// Floats of a split's record: RANK sums, their largest score, their weight, and what fills 16 bytes.
-#define RECORD (RANK + 4)
 #define COLUMN_WARPS 4
 #define COLUMNS (RANK / COLUMN_WARPS)
 
@@ -42,21 +39,6 @@ struct Shape {
   static constexpr int OWN_TILES = TILES / (WARPS / COLUMN_WARPS);
   /// Keys that a warp copies.
   static constexpr int COPIED = KEYS / WARPS;
-};
-
-/// What a block has of a row.
-struct Seen {
-  const int *table, *own;
-  int prefix, begin, end, page_size;
-  /// The word that tells the cache row of a key: not touched before it is used, since a warp would wait for it.
-  __device__ __forceinline__ int look_up(int key) const {
-    key = min(key, end - 1);
-    return load_fresh(key < prefix ? table + key / page_size : own + (key - prefix));
-  }
-  __device__ __forceinline__ int cache_row(int key, int found) const {
-    key = min(key, end - 1);
-    return key < prefix ? found * page_size + key % page_size : found;
-  }
 };
 
 template <int TILES>
@@ -263,14 +245,6 @@ __device__ __forceinline__ void attend(T* out, const T* query, const T* latents,
     }
   }
 }
-
-#define PARAMETERS                                                                                                      \
-  T *out, const T *query, const T *latents, const int *page_table, int table_width, int page_size, const int *row_slot, \
-      const int *row_prefix, const int *row_own_count, const int *row_own, int own_stride, int heads, float scale,      \
-      float *partial, int max_splits
-#define ARGUMENTS                                                                                                       \
-  out, query, latents, page_table, table_width, page_size, row_slot, row_prefix, row_own_count, row_own, own_stride,    \
-      heads, scale, partial, max_splits
 
 /// out `[rows, heads, RANK]`: means of latent vectors, of rows that have one split; query `[rows, heads, WIDTH]`; latents
 /// `[cache rows, WIDTH]`; page_table `[slots, table_width]`; row_slot, row_prefix, row_own_count `[rows]`, row_own

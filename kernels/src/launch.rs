@@ -105,7 +105,7 @@ pub fn latent_files(element: Element, sizes: &[LatentDims], properties: &Propert
     if element != Element::F32 {
         files.push((latent::HEADS_FILE, vec![element.option()]));
     }
-    files.extend(sizes.iter().map(|dims| latent_attention::file(element, dims, properties)));
+    files.extend(sizes.iter().flat_map(|dims| latent_attention::sources(element, dims, properties)));
     files
 }
 

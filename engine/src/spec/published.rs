@@ -339,5 +339,6 @@ mod tests {
         check("qwen3-235b-a22b", "Qwen/Qwen3-235B-A22B");
         check("glm-4.5-air", "zai-org/GLM-4.5-Air");
         check("mimo-7b", "XiaomiMiMo/MiMo-7B-RL");
+        check("deepseek-v3", "deepseek-ai/DeepSeek-V3");
     }
 }

@@ -91,7 +91,7 @@ pub fn check_latent_write(device: &Device, element: Element) -> Result<(), Strin
 pub fn check_latent_heads(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(32);
-    for (dims, most) in [(PUBLISHED, 9), (SMALL, 70), (LatentDims { heads: 1, rank: 128, value: 16, ..SMALL }, 17)] {
+    for (dims, most) in [(PUBLISHED, 3), (SMALL, 70), (LatentDims { heads: 1, rank: 128, value: 16, ..SMALL }, 17)] {
         let LatentDims { heads, nope, rotated, rank, value, .. } = dims;
         let matrices = |numbers: &mut Numbers, outputs: usize, inputs: usize| -> Vec<Matrix> {
             let scale = 1.0 / (inputs as f32).sqrt();
@@ -159,12 +159,13 @@ pub fn check_latent_heads(device: &Device, element: Element) -> Result<(), Strin
 pub fn check_latent_attention(device: &Device, element: Element) -> Result<(), String> {
     let rows =
         [(0, 1, 0), (1, 399, 0), (2, 0, 3), (0, 130, 9), (1, 64, 1), (2, 0, 0), (2, 257, 4), (1, 390, 9), (0, 127, 1)];
-    let few = [(1, 133, 3), (2, 0, 0), (0, 136, 0)];
+    let few = [(1, 133, 3), (2, 0, 0), (0, 70, 0)];
     for (dims, rows) in [
         (LatentDims { heads: 4, ..SMALL }, &rows[..]),
         (LatentDims { heads: 20, ..SMALL }, &rows[..5]),
-        (LatentDims { heads: 70, rank: 128, ..SMALL }, &rows[2..7]),
+        (LatentDims { heads: 70, ..SMALL }, &rows[2..7]),
         (LatentDims { heads: 35, ..PUBLISHED }, &few[..]),
+        (LatentDims { heads: 17, ..PUBLISHED }, &few[..1]),
     ] {
         let scene = Scene::new(device, element, dims, rows)?;
         for (max_splits, by_rows) in [(1, false), (3, false), (5, true)] {

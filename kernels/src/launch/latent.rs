@@ -251,8 +251,8 @@ impl Kernels {
     ) -> Result<(Kernel, [usize; 3]), DeviceError> {
         let heads = dims.heads;
         if self.element == Element::F32 {
-            let (file, options) = latent_attention::file(self.element, dims, self.device.properties());
-            let kernel = self.device.kernel(file, &options, float)?;
+            let options = latent_attention::options(self.element, dims);
+            let kernel = self.device.kernel(latent_attention::FLOAT_FILE, &options, float)?;
             return Ok((kernel, [heads, outputs.div_ceil(OUTPUTS_OF_FLOAT), rows]));
         }
         let (name, eights) = match rows {

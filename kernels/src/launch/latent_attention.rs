@@ -1,6 +1,6 @@
-//! `cuda/latent_attention.cu`, and attention of `cuda/latent_float.cu`.
+//! `cuda/latent_attention.cu`, `cuda/latent_wide.cu`, and attention of `cuda/latent_float.cu`.
 
-use super::{Kernels, LatentDims, address, check_ints, grid, int};
+use super::{Kernels, LatentDims, address, check_ints, grid, int, linear_wide::has_warp_groups};
 use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
 
 const FILE: KernelFile = KernelFile {
@@ -8,12 +8,10 @@ const FILE: KernelFile = KernelFile {
     text: include_str!("../../cuda/latent_attention.cu"),
     split: Split::Shared,
 };
-const FLOAT_FILE: KernelFile =
+const WIDE_FILE: KernelFile =
+    KernelFile { name: "latent_wide.cu", text: include_str!("../../cuda/latent_wide.cu"), split: Split::Shared };
+pub(super) const FLOAT_FILE: KernelFile =
     KernelFile { name: "latent_float.cu", text: include_str!("../../cuda/latent_float.cu"), split: Split::Shared };
-
-/// Rows for which few heads a block pay: they leave a device of so many multiprocessors busy with blocks of 64 heads once these have
-/// this many splits.
-const SPLITS_OF_FEW: usize = 32;
 
 /// Operands of [`Kernels::latent_attention`].
 #[derive(Clone, Copy, Debug)]
@@ -54,14 +52,32 @@ pub struct LatentAttention<'a> {
     pub by_rows: bool,
 }
 
-/// The source of attention for such sizes, with its options.
-pub(super) fn file(element: Element, dims: &LatentDims, properties: &Properties) -> (KernelFile, Vec<String>) {
-    let mut options = vec![element.option(), format!("-DRANK={}", dims.rank), format!("-DROTATED={}", dims.rotated)];
+/// A kernel that attends, and its geometry.
+struct Choice {
+    file: KernelFile,
+    options: Vec<String>,
+    name: &'static str,
+    /// Heads of a block.
+    heads: usize,
+    threads: u32,
+    /// Bytes of dynamic shared memory.
+    shared: usize,
+}
+
+/// The sources of attention for such sizes, each with its options.
+pub(super) fn sources(element: Element, dims: &LatentDims, properties: &Properties) -> Vec<(KernelFile, Vec<String>)> {
+    let options = options(element, dims);
     if element == Element::F32 {
-        return (FLOAT_FILE, options);
+        return vec![(FLOAT_FILE, options)];
     }
-    options.push(format!("-DKEYS={}", keys(dims, properties)));
-    (FILE, options)
+    let by_groups = suits_wide(element, dims, properties).then(|| (WIDE_FILE, options.clone()));
+    // It also merges the splits of the other.
+    let by_warps = (FILE, [options, vec![format!("-DKEYS={}", keys(dims, properties))]].concat());
+    by_groups.into_iter().chain([by_warps]).collect()
+}
+
+pub(super) fn options(element: Element, dims: &LatentDims) -> Vec<String> {
+    vec![element.option(), format!("-DRANK={}", dims.rank), format!("-DROTATED={}", dims.rotated)]
 }
 
 /// Keys of a piece: as many as there is shared memory for beside the queries of the largest blocks.
@@ -69,7 +85,7 @@ fn keys(dims: &LatentDims, properties: &Properties) -> usize {
     if shared(64, 64, dims) <= properties.shared_bytes { 64 } else { 32 }
 }
 
-/// Bytes of dynamic shared memory of a block for so many heads.
+/// Bytes of dynamic shared memory of a block of `latent_attention.cu` for so many heads.
 fn shared(heads: usize, keys: usize, dims: &LatentDims) -> usize {
     let row = (dims.width() * 2).next_multiple_of(128);
     let warps = if heads == 64 { 8 } else { 4 };
@@ -77,15 +93,36 @@ fn shared(heads: usize, keys: usize, dims: &LatentDims) -> usize {
     (heads + 2 * keys) * row + heads * 128 + (2 * key_warps + 2) * heads * 4
 }
 
-/// The kernel of the largest blocks, for at most so many heads, for which there is shared memory; and their heads. Least of all
-/// suits every device that the kernels are compiled for.
-fn tile(dims: &LatentDims, most: usize, properties: &Properties) -> (&'static str, usize) {
+/// The same of a block of `latent_wide.cu`.
+fn shared_by_groups(dims: &LatentDims) -> usize {
+    let square = 64 * 128;
+    3 * dims.width().div_ceil(64) * square + square + 5 * 64 * 4
+}
+
+/// Whether warp groups attend, whose products take 64 heads.
+fn suits_wide(element: Element, dims: &LatentDims, properties: &Properties) -> bool {
+    has_warp_groups(element, properties)
+        && dims.heads > 32
+        && dims.rank.is_multiple_of(256)
+        && shared_by_groups(dims) <= properties.shared_bytes
+}
+
+/// The kernel of the largest blocks for which there are heads and shared memory. The least of all suits every device that the kernels
+/// are compiled for.
+fn choose(element: Element, dims: &LatentDims, properties: &Properties) -> Choice {
+    if suits_wide(element, dims, properties) {
+        let (options, shared) = (options(element, dims), shared_by_groups(dims));
+        return Choice { file: WIDE_FILE, options, name: "latent_wide", heads: 64, threads: 256, shared };
+    }
     let keys = keys(dims, properties);
-    let fits = |tile: usize| tile <= most.next_power_of_two() && shared(tile, keys, dims) <= properties.shared_bytes;
-    [("latent_attention_64", 64), ("latent_attention_32", 32)]
+    let options = [options(element, dims), vec![format!("-DKEYS={keys}")]].concat();
+    let fits = |heads: usize| dims.heads > heads / 2 && shared(heads, keys, dims) <= properties.shared_bytes;
+    let (name, heads) = [("latent_attention_64", 64), ("latent_attention_32", 32)]
         .into_iter()
-        .find(|(_, tile)| fits(*tile))
-        .unwrap_or(("latent_attention_16", 16))
+        .find(|(_, heads)| fits(*heads))
+        .unwrap_or(("latent_attention_16", 16));
+    let threads = if heads == 64 { 256 } else { 128 };
+    Choice { file: FILE, options, name, heads, threads, shared: shared(heads, keys, dims) }
 }
 
 impl Kernels {
@@ -111,7 +148,6 @@ impl Kernels {
         }
         check_ints(attention.row_own, rows * attention.own_stride)?;
         let properties = self.device.properties();
-        let (file, options) = file(self.element, &dims, properties);
         // Weights are powers of 2.
         let scale = Arg::Float(scale * std::f32::consts::LOG2_E);
         let mut arguments = vec![
@@ -129,14 +165,12 @@ impl Kernels {
         ];
         if self.element == Element::F32 {
             arguments.push(scale);
-            let kernel = self.device.kernel(file, &options, "latent_attention")?;
+            let kernel = self.device.kernel(FLOAT_FILE, &options(self.element, &dims), "latent_attention")?;
             // SAFETY: lengths are checked above; cache rows come from the page table and the layout kernels, which stay within.
             return unsafe { self.device.launch(&kernel, grid([heads, rows, 1], 128, 0), &arguments) };
         }
-        let few = by_rows && rows * heads.div_ceil(64) * SPLITS_OF_FEW <= properties.multiprocessors;
-        let most = heads.next_multiple_of(16).min(if few { 32 } else { 64 });
-        let (name, tile) = tile(&dims, most, properties);
-        let tiles = heads.div_ceil(tile);
+        let choice = choose(self.element, &dims, properties);
+        let tiles = heads.div_ceil(choice.heads);
         let splits = if by_rows {
             let room = partial.bytes() / Self::latent_workspace(rows, &dims, 2).div_ceil(2).max(1);
             (properties.multiprocessors / (rows * tiles).max(1)).min(max_splits).min(room).max(1)
@@ -145,18 +179,15 @@ impl Kernels {
         };
         partial.check(Self::latent_workspace(rows, &dims, splits))?;
         arguments.extend([int(heads), scale, address(partial), int(splits)]);
-        let kernel = self.device.kernel(file, &options, name)?;
-        let geometry = grid(
-            [tiles, rows, splits],
-            if tile == 64 { 256 } else { 128 },
-            shared(tile, keys(&dims, properties), &dims),
-        );
+        let kernel = self.device.kernel(choice.file, &choice.options, choice.name)?;
+        let geometry = grid([tiles, rows, splits], choice.threads, choice.shared);
         // SAFETY: as above.
         unsafe { self.device.launch(&kernel, geometry, &arguments)? };
         if splits == 1 {
             return Ok(());
         }
-        let kernel = self.device.kernel(file, &options, "latent_merge")?;
+        let merging = [options(self.element, &dims), vec![format!("-DKEYS={}", keys(&dims, properties))]].concat();
+        let kernel = self.device.kernel(FILE, &merging, "latent_merge")?;
         let arguments = [
             address(out),
             address(attention.row_prefix),
@@ -176,7 +207,7 @@ mod tests {
     #[test]
     fn blocks_fit_shared_memory() {
         let dims = LatentDims { heads: 128, nope: 128, rotated: 64, rank: 512, value: 128, interleaved: true };
-        assert!(shared(64, 64, &dims) <= 227 << 10, "Hopper and Blackwell");
+        assert!(shared(64, 64, &dims).max(shared_by_groups(&dims)) <= 227 << 10, "Hopper and Blackwell");
         assert!(shared(64, 32, &dims) <= 163 << 10, "Ampere");
         assert!(shared(16, 32, &dims) <= 99 << 10, "cards for desks");
     }
