@@ -28,7 +28,6 @@ pub use self::{
     target::TargetSpec,
     tensors::{
         AttentionTensors, DraftTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors, JoinTensors,
-        LatentQueryTensors, LatentTensors, LayerTensors, LinearTensors, Role, Split, TargetTensors, TensorSpec,
-        WeightFormat,
+        LatentTensors, LayerTensors, LinearTensors, Role, Split, TargetTensors, TensorSpec, WeightFormat,
     },
 };

@@ -9,10 +9,7 @@ mod target;
 
 pub use self::{
     draft::{DraftTensors, JoinTensors},
-    layer::{
-        AttentionTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors, LatentQueryTensors, LatentTensors,
-        LayerTensors,
-    },
+    layer::{AttentionTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors, LatentTensors, LayerTensors},
     target::TargetTensors,
 };
 

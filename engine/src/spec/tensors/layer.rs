@@ -28,8 +28,10 @@ pub enum AttentionTensors {
 /// Tensors of latent attention.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatentTensors {
-    /// To queries.
-    pub query: LatentQueryTensors,
+    /// Where queries are compressed: `[query rank, input]`, and the norm behind it.
+    pub compress_query: Option<(LinearTensors, TensorSpec)>,
+    /// `[heads · (nope + rotated), input]`, or of as many inputs as a compressed query has.
+    pub query: LinearTensors,
     /// `[rank + rotated, input]`: to the latent vector, and to the key that all heads share.
     pub compress: LinearTensors,
     /// Of the latent vector, `[rank]`.
@@ -38,22 +40,6 @@ pub struct LatentTensors {
     pub expand: LinearTensors,
     /// `[output, heads · value]`.
     pub output: LinearTensors,
-}
-
-/// Tensors on the way to queries.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LatentQueryTensors {
-    /// `[heads · (nope + rotated), input]`.
-    Direct(LinearTensors),
-    /// Over a compressed query.
-    Compressed {
-        /// `[query rank, input]`.
-        down: LinearTensors,
-        /// Of the compressed query, `[query rank]`.
-        norm: TensorSpec,
-        /// `[heads · (nope + rotated), query rank]`.
-        up: LinearTensors,
-    },
 }
 
 /// Tensors of grouped-query attention.
@@ -151,13 +137,12 @@ impl MultiHeadLatent {
         let norm = |name: &str, length| TensorSpec::norm(format!("{prefix}.{name}.weight"), length);
         let (rank, queries, values) = (self.latent_rank, self.query_width(), self.value_width());
         LatentTensors {
+            compress_query: self
+                .query_rank
+                .map(|rank| (linear("q_a_proj", rank, self.input, Split::Replicated), norm("q_a_layernorm", rank))),
             query: match self.query_rank {
-                None => LatentQueryTensors::Direct(linear("q_proj", queries, self.input, Split::Rows)),
-                Some(rank) => LatentQueryTensors::Compressed {
-                    down: linear("q_a_proj", rank, self.input, Split::Replicated),
-                    norm: norm("q_a_layernorm", rank),
-                    up: linear("q_b_proj", queries, rank, Split::Rows),
-                },
+                None => linear("q_proj", queries, self.input, Split::Rows),
+                Some(rank) => linear("q_b_proj", queries, rank, Split::Rows),
             },
             compress: linear("kv_a_proj_with_mqa", self.cache_width(), self.input, Split::Replicated),
             norm: norm("kv_a_layernorm", rank),
@@ -255,14 +240,12 @@ impl AttentionTensors {
                 [query, key, value, output].into_iter().flat_map(LinearTensors::all).chain(norms).collect()
             }
             Self::Latent(latent) => {
-                let LatentTensors { query, compress, norm, expand, output } = &**latent;
-                let mut all: Vec<&TensorSpec> = match query {
-                    LatentQueryTensors::Direct(query) => query.all().collect(),
-                    LatentQueryTensors::Compressed { down, norm, up } => {
-                        down.all().chain([norm]).chain(up.all()).collect()
-                    }
-                };
-                all.extend(compress.all().chain([norm]).chain(expand.all()).chain(output.all()));
+                let LatentTensors { compress_query, query, compress, norm, expand, output } = &**latent;
+                let mut all: Vec<&TensorSpec> = Vec::new();
+                if let Some((down, norm)) = compress_query {
+                    all.extend(down.all().chain([norm]));
+                }
+                all.extend(query.all().chain(compress.all()).chain([norm]).chain(expand.all()).chain(output.all()));
                 all
             }
         }

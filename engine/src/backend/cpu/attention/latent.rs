@@ -6,14 +6,16 @@ use super::{super::linear::Linear, Rows};
 use crate::{
     checkpoint::Tensors,
     error::EngineError,
-    spec::{LatentQueryTensors, LatentTensors, MultiHeadLatent},
+    spec::{LatentTensors, MultiHeadLatent},
 };
 
 /// Latent attention with its projections.
 #[derive(Debug)]
 pub struct Latent {
     shape: MultiHeadLatent,
-    query: Query,
+    /// To a compressed query, with the norm behind it.
+    compress_query: Option<(Linear, Vec<f32>)>,
+    query: Linear,
     /// To the latent vector and the key that all heads share.
     compress: Linear,
     /// Of the latent vector.
@@ -27,13 +29,6 @@ pub struct Latent {
     rotation: Rope,
 }
 
-/// The way to queries.
-#[derive(Debug)]
-enum Query {
-    Direct(Linear),
-    Compressed { down: Linear, norm: Vec<f32>, up: Linear },
-}
-
 impl Latent {
     /// Loads it.
     ///
@@ -45,20 +40,15 @@ impl Latent {
         shape: MultiHeadLatent,
         epsilon: f32,
     ) -> Result<Self, EngineError> {
-        let query = match &tensors.query {
-            LatentQueryTensors::Direct(query) => Query::Direct(Linear::load(from, query)?),
-            LatentQueryTensors::Compressed { down, norm, up } => Query::Compressed {
-                down: Linear::load(from, down)?,
-                norm: from.vector(norm)?,
-                up: Linear::load(from, up)?,
-            },
-        };
+        let compress_query =
+            |(down, norm): &(_, _)| Ok::<_, EngineError>((Linear::load(from, down)?, from.vector(norm)?));
         let (absorb, expand) = shape.absorbed(from.matrix(&tensors.expand.weight)?.data());
         let heads = |data: &[f32], outputs: usize, inputs: usize| -> Vec<Matrix> {
             data.chunks_exact(outputs * inputs).map(|head| Matrix::new(outputs, inputs, head.to_vec())).collect()
         };
         Ok(Self {
-            query,
+            compress_query: tensors.compress_query.as_ref().map(compress_query).transpose()?,
+            query: Linear::load(from, &tensors.query)?,
             compress: Linear::load(from, &tensors.compress)?,
             norm: from.vector(&tensors.norm)?,
             absorb: heads(&absorb, shape.latent_rank, shape.nope_dim),
@@ -83,9 +73,9 @@ impl Latent {
         self.rotation.apply(&mut keys, rows.positions);
         cache.write(rows.write, &rms_norm(&latents, &self.norm, self.epsilon), &keys);
 
-        let queries = match &self.query {
-            Query::Direct(query) => query.forward(x),
-            Query::Compressed { down, norm, up } => up.forward(&rms_norm(&down.forward(x), norm, self.epsilon)),
+        let queries = match &self.compress_query {
+            None => self.query.forward(x),
+            Some((down, norm)) => self.query.forward(&rms_norm(&down.forward(x), norm, self.epsilon)),
         };
         let (plain, mut rotated) = apart(&queries, nope_dim, rope.dims);
         self.rotation.apply(&mut rotated, rows.positions);

@@ -6,7 +6,7 @@ use kernels::{device::Buffer, launch::LatentDims};
 use super::{Loader, Projection};
 use crate::{
     error::EngineError,
-    spec::{LatentQueryTensors, LatentTensors, MultiHeadLatent, Pairing},
+    spec::{LatentTensors, MultiHeadLatent, Pairing},
 };
 
 /// Latent attention.
@@ -41,11 +41,9 @@ pub fn latent_dims(spec: &MultiHeadLatent) -> LatentDims {
 impl LatentWeights {
     /// Loads it.
     pub fn load(loader: &Loader<'_>, spec: &MultiHeadLatent, tensors: &LatentTensors) -> Result<Self, EngineError> {
-        let (first, query) = match &tensors.query {
-            LatentQueryTensors::Direct(query) => (query, None),
-            LatentQueryTensors::Compressed { down, norm, up } => {
-                (down, Some((loader.tensor(norm)?, loader.projection(&[up])?)))
-            }
+        let (first, query) = match &tensors.compress_query {
+            None => (&tensors.query, None),
+            Some((down, norm)) => (down, Some((loader.tensor(norm)?, loader.projection(&[&tensors.query])?))),
         };
         let (absorb, expand) = loader.absorbed(spec, tensors)?;
         Ok(Self {

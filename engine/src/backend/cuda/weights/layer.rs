@@ -31,7 +31,7 @@ pub struct LayerWeights {
 /// Attention, by its kind.
 #[derive(Debug)]
 pub enum AttentionWeights {
-    Grouped(GroupedWeights),
+    Grouped(Box<GroupedWeights>),
     Latent(Box<LatentWeights>),
 }
 
@@ -96,7 +96,7 @@ impl AttentionWeights {
             _ => return Err(not_on_a_gpu("attention whose tensors are those of another kind")),
         };
         let norms = tensors.head_norms.as_ref();
-        Ok(Self::Grouped(GroupedWeights {
+        Ok(Self::Grouped(Box::new(GroupedWeights {
             spec: *spec,
             qkv: loader.rotated_projection(spec, [&tensors.query, &tensors.key, &tensors.value])?,
             head_norms: match norms {
@@ -104,7 +104,7 @@ impl AttentionWeights {
                 None => None,
             },
             output: loader.projection(&[&tensors.output])?,
-        }))
+        })))
     }
 
     /// The one projection that reads the normed stream; `None`: several parts do.
