@@ -8,6 +8,7 @@ mod config;
 mod dense;
 mod glm4_moe;
 mod mimo;
+mod quantised;
 mod qwen3_moe;
 mod rope;
 mod settings;
@@ -21,6 +22,7 @@ use crate::{
 
 pub(crate) use self::{
     config::{Attention, Config},
+    quantised::check_method as check_quantisation,
     settings::{check as check_settings, check_activation},
 };
 
@@ -94,6 +96,7 @@ pub fn read_target(folder: &Folder, weights: &Weights) -> Result<TargetSpec, Eng
     settings::check(&config)?;
     let spec = (family.target)(&config)?;
     unread::check(&config, family, &spec)?;
+    quantised::warn(&config);
     Ok(spec)
 }
 

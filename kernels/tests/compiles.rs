@@ -2,7 +2,7 @@
 
 use kernels::{
     device::{DeviceError, Element, Properties, compile_for},
-    launch::{expert_files, files},
+    launch::{expert_files, files, fp8_files},
 };
 
 /// As a device of an architecture says of itself, as far as compiling asks.
@@ -26,7 +26,8 @@ fn all_kernels_compile_for_ampere_hopper_and_blackwell() {
     {
         for element in [Element::F16, Element::BF16, Element::F32] {
             let all = files(element, &[64, 96, 128, 256], &properties(capability, shared_bytes));
-            for (file, options) in all.into_iter().chain(expert_files(element)) {
+            let fp8 = fp8_files(element, &properties(capability, shared_bytes), true);
+            for (file, options) in all.into_iter().chain(expert_files(element)).chain(fp8) {
                 match compile_for(file, &options, architecture) {
                     Ok(binary) => assert!(!binary.is_empty()),
                     Err(error @ DeviceError::Missing { .. }) => {

@@ -4,8 +4,8 @@ use kernels::reference::RopeScaling;
 
 use super::{
     AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, DraftSpec, DraftTensorLayout,
-    EmbeddingSource, ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerSpec, LinearSpec, Pairing,
-    RopeSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec, VocabularySource,
+    EmbeddingSource, ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec, LinearSpec,
+    Pairing, RopeSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec, VocabularySource,
 };
 use crate::error::EngineError;
 
@@ -170,6 +170,7 @@ impl PublishedModel {
                 input_norm: false,
                 attention: AttentionSpec::Grouped(attention),
                 ffn: FfnSpec::Dense(DenseSpec { intermediate, bias: false }),
+                formats: LayerFormats::default(),
             },
             feedback: Feedback::NormedForTokens,
             embedding: EmbeddingSource::Target,
@@ -187,6 +188,7 @@ impl PublishedModel {
             input_norm: true,
             attention: AttentionSpec::Grouped(grouped(self.hidden, self.heads, self.rope)),
             ffn,
+            formats: LayerFormats::default(),
         }
     }
 }

@@ -135,6 +135,7 @@ fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo, mos
     };
     let env: String = system.env.iter().map(|(name, value)| format!(", {name}={value}")).collect();
     let models = &request.file.models;
+    let quantised = models.quantization.as_ref().map_or_else(String::new, |name| format!(" as {name}"));
     Fingerprint {
         device: if host.gpus.is_empty() { "cpu".into() } else { "gpu".into() },
         units: host.gpus.len().max(1),
@@ -145,7 +146,7 @@ fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo, mos
         draft: prepare::model_hash(&request.folder, &models.draft),
         workload: ready.workload.hash.clone(),
         settings: format!(
-            "{}, dtype {}, at most {most} running, started by {start}{env}",
+            "{}, dtype {}{quantised}, at most {most} running, started by {start}{env}",
             models.algorithm, models.dtype
         ),
     }

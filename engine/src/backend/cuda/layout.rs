@@ -11,7 +11,7 @@ use schemas::tree::TreeShape;
 
 use super::{
     limits::{ATTENTION_ROWS, DESCRIBED_WORDS, LOGIT_ROWS, RING},
-    weights::experts_shape,
+    weights::{experts_shape, weights_in},
 };
 use crate::{
     backend::{Capacity, MOST_UNREAD, inner_rows},
@@ -71,6 +71,8 @@ pub struct Activations {
     pub counters: Buffer,
     /// Float: of rows that are yet to be scaled.
     pub squares: Buffer,
+    /// A layer's weights in FP8, put back into the element type for many rows.
+    pub dequantised: Buffer,
     pub experts: ExpertActivations,
 }
 
@@ -298,7 +300,7 @@ impl Sizes<'_> {
     }
 
     /// Bytes of each part of [`Activations`], in its order (both states apart).
-    fn activations(&self, extent: Extent) -> [usize; 18] {
+    fn activations(&self, extent: Extent) -> [usize; 19] {
         let Extent { rows, .. } = extent;
         let hidden = self.widest(|layer| layer.hidden);
         let draft = self.draft.map_or(1, DraftSpec::hidden);
@@ -330,13 +332,15 @@ impl Sizes<'_> {
             Kernels::attention_workspace(rows.min(ATTENTION_ROWS), heads, head_dim, self.splits),
             rows.min(ATTENTION_ROWS) * heads * 4,
             Kernels::squares_bytes(rows, hidden),
+            if self.batch_invariant { 16 } else { self.widest(widest_in_fp8).max(8) * e },
         ]
     }
 
     /// Bytes of each part of [`ExpertActivations`].
     fn experts(&self, extent: Extent) -> ExpertsBytes {
         let layers = self.target.layers.iter().chain(self.draft.map(|draft| &draft.layer));
-        let shapes = layers.filter_map(|layer| experts_shape(layer.ffn.experts()?, layer.hidden).ok());
+        let shapes = layers
+            .filter_map(|layer| experts_shape(layer.ffn.experts()?, layer.hidden, weights_in(layer.formats.ffn)).ok());
         let bytes = |shape| Kernels::experts_bytes(self.element, &shape, extent.rows, self.batch_invariant);
         shapes.map(bytes).fold([0; 7], |most, bytes| std::array::from_fn(|at| most[at].max(bytes[at])))
     }
@@ -375,6 +379,17 @@ impl Sizes<'_> {
     }
 }
 
+/// Weights of the largest of a layer's matrices that lie in FP8 and are multiplied whole: those of experts never are.
+fn widest_in_fp8(layer: &LayerSpec) -> usize {
+    let attention = layer.attention.grouped().filter(|_| layer.formats.attention.fp8().is_some());
+    let attention = attention.map_or(0, |spec| (spec.qkv_width() * spec.input).max(spec.output * spec.query_width()));
+    let ffn = match &layer.ffn {
+        FfnSpec::Dense(dense) if layer.formats.ffn.fp8().is_some() => 2 * dense.intermediate * layer.hidden,
+        _ => 0,
+    };
+    attention.max(ffn)
+}
+
 impl Activations {
     pub fn new(device: &Device, sizes: &Sizes<'_>, extent: Extent) -> Result<Self, DeviceError> {
         let mut bytes = sizes.activations(extent).into_iter();
@@ -397,6 +412,7 @@ impl Activations {
             partial: next()?,
             counters: next()?,
             squares: next()?,
+            dequantised: next()?,
             experts: ExpertActivations::new(device, sizes.experts(extent))?,
         };
         // Kernels leave their counters at zero, and expect them so.

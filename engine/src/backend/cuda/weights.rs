@@ -3,6 +3,7 @@
 
 mod draft;
 mod experts;
+mod fp8;
 mod layer;
 mod loader;
 mod projection;
@@ -14,7 +15,7 @@ pub use self::{
     experts::experts_shape,
     layer::{AttentionWeights, DenseWeights, ExpertBuffers, FfnWeights, GroupedWeights, LayerWeights},
     loader::{Loader, WeightSource},
-    projection::Projection,
+    projection::{Projection, ScaleBuffer, weights_in},
     rotation::rotation_table,
     target::TargetWeights,
 };
