@@ -27,9 +27,9 @@ pub enum WeightSource<'a> {
 /// Puts tensors on a device in one element type.
 pub struct Loader<'a> {
     pub kernels: &'a Kernels,
-    source: WeightSource<'a>,
+    pub(super) source: WeightSource<'a>,
     /// Tensors made so far: each random one gets values of its own.
-    count: Cell<u64>,
+    pub(super) count: Cell<u64>,
 }
 
 impl<'a> Loader<'a> {
@@ -66,8 +66,16 @@ impl<'a> Loader<'a> {
     pub fn projection(&self, layers: &[&LinearTensors]) -> Result<Projection, EngineError> {
         let weights: Vec<&TensorSpec> = layers.iter().map(|layer| &layer.weight).collect();
         let biases: Option<Vec<&TensorSpec>> = layers.iter().map(|layer| layer.bias.as_ref()).collect();
+        let (weight, scales) = match layers.first().and_then(|layer| layer.weight.format.fp8()) {
+            None => (self.concatenated(&weights)?, None),
+            Some(layout) => {
+                let (weight, scales) = self.fp8(&weights, layout)?;
+                (weight, Some(scales))
+            }
+        };
         Ok(Projection {
-            weight: self.concatenated(&weights)?,
+            weight,
+            scales,
             bias: biases.map(|biases| self.concatenated(&biases)).transpose()?,
             inputs: layers.first().map_or(0, |layer| layer.inputs()),
             outputs: layers.iter().map(|layer| layer.outputs()).sum(),
@@ -109,7 +117,7 @@ impl<'a> Loader<'a> {
         match (&self.source, &tensor.shape[..]) {
             (WeightSource::Checkpoint(weights), _) => {
                 let stored = Tensors::new(weights).bytes(tensor)?;
-                write(device, to, element, stored)
+                write(device, to, element, (&stored.0, stored.1))
             }
             // Factors of norms, and biases.
             (WeightSource::Random, [count]) => Ok(device.write(to, &element.encode(&vec![1.0; *count]))?),
