@@ -13,6 +13,7 @@ mod cuda;
 mod driver;
 mod emulator;
 mod error;
+mod mail;
 pub mod matmul;
 mod state;
 
@@ -25,7 +26,8 @@ use std::{
 
 pub use buffer::{Buffer, Element, HostBuffer, Slice};
 pub use compile::{KernelFile, Split, compile_for};
-pub use driver::{Event, Graph};
+pub use driver::{Event, Graph, Link};
+pub use mail::{Alarm, Mail};
 pub use error::DeviceError;
 pub use state::GpuState;
 
@@ -412,6 +414,14 @@ impl Device {
     /// When a kernel has failed.
     pub fn synchronize(&self) -> Result<(), DeviceError> {
         self.0.driver.synchronize()
+    }
+
+    /// Lets kernels of this device use the memory of another, and tells what lies between the two.
+    ///
+    /// # Errors
+    /// When they are not linked, or of different kinds.
+    pub fn reach(&self, other: &Self) -> Result<Link, DeviceError> {
+        self.0.driver.reach(other.driver())
     }
 
     /// What runs it; products ask it for the plans of its matrix library.

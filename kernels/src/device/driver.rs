@@ -1,6 +1,6 @@
 //! What a device driver does, at the size of a call.
 
-use std::{any::Any, ffi::c_void, sync::Arc, time::Duration};
+use std::{any::Any, ffi::c_void, fmt, sync::Arc, time::Duration};
 
 use super::{
     Arg, Axis, DeviceError, Geometry, KernelFile, Tiles, bytes_of,
@@ -47,9 +47,34 @@ impl Event {
     }
 }
 
+/// What lies between two devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Link {
+    /// The host's memory: both are emulated.
+    Memory,
+    /// PCIe.
+    Pcie,
+    /// NVLink.
+    NvLink,
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Memory => "shared memory",
+            Self::Pcie => "PCIe",
+            Self::NvLink => "NVLink",
+        })
+    }
+}
+
 /// One device. All calls but `read`, `synchronize` and marks return before the device has finished; order is the order
 /// of calls.
 pub trait Driver: Send + Sync {
+    /// For a driver to find its own type in another device's.
+    fn as_any(&self) -> &dyn Any;
+    /// Lets kernels of this device use the memory of another, and tells what lies between the two.
+    fn reach(&self, other: &dyn Driver) -> Result<Link, DeviceError>;
     /// What the driver's management library says of the device now; `None` where there is none.
     fn state(&self) -> Option<super::GpuState> {
         None

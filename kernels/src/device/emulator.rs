@@ -18,7 +18,7 @@ use libloading::Library;
 
 use super::{
     Arg, Axis, DeviceError, Geometry, KernelFile, Properties, Tiles,
-    driver::{Driver, Event, Graph, KernelHandle, Mark, Value},
+    driver::{Driver, Event, Graph, KernelHandle, Link, Mark, Value},
     matmul::{Matmul, MatmulPlan},
 };
 
@@ -181,6 +181,16 @@ impl Operation {
 }
 
 impl Driver for Emulator {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn reach(&self, other: &dyn Driver) -> Result<Link, DeviceError> {
+        // All of them have the host's memory.
+        let other = other.as_any().downcast_ref::<Self>();
+        other.map(|_| Link::Memory).ok_or_else(|| failed("reaching another device", "it is not emulated"))
+    }
+
     fn memory(&self) -> Result<(u64, u64), DeviceError> {
         Ok((4 << 30, 4 << 30))
     }
