@@ -8,7 +8,7 @@ use schemas::sweep::LARGEST;
 use crate::{
     backend::{
         Backend, cpu,
-        cuda::{self, AttentionKernels, CudaOptions, Models, WeightSource},
+        cuda::{self, AttentionKernels, CudaOptions, Group, SharedModels},
     },
     checkpoint::{Folder, GenerationConfig, Weights, read_token_map},
     drafts::{DraftFrom, DraftTarget, read_draft, read_own_draft, restricted},
@@ -19,6 +19,9 @@ use crate::{
     spec::{DraftSpec, TargetSpec, published},
     text::Text,
 };
+
+/// GPUs that share a model, at most.
+const MOST_RANKS: usize = 8;
 
 /// Models on a device, with what the checkpoint says of their text.
 pub struct Loaded {
@@ -43,32 +46,27 @@ pub struct Loaded {
 /// memory does not suffice.
 pub fn load(options: &EngineOptions) -> Result<Loaded, EngineError> {
     check(options)?;
-    let device = device(options.device)?;
+    let devices = devices(options.device, options.tp_size)?;
     match options.load_format {
-        LoadFormat::Auto => checkpoint(options, device),
-        LoadFormat::Dummy => random(options, device),
+        LoadFormat::Auto => checkpoint(options, devices),
+        LoadFormat::Dummy => random(options, devices),
     }
 }
 
-fn checkpoint(options: &EngineOptions, device: Option<(Device, String)>) -> Result<Loaded, EngineError> {
+fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loaded, EngineError> {
     let folder = Folder::open(&options.model_path)?;
     let draft = DraftFrom::options(options)?;
     let made_for = folder.config.derived_context_length();
     let context_length = context_length(&options.model_path.display().to_string(), made_for, options.context_length)?;
-    let backend: Box<dyn Backend> = match device {
-        None => Box::new(cpu::load(&folder, draft.as_ref(), options, context_length)?),
-        Some((device, name)) => {
+    let backend: Box<dyn Backend> = match devices.is_empty() {
+        true => Box::new(cpu::load(&folder, draft.as_ref(), options, context_length)?),
+        false => {
             let weights = folder.weights()?;
             let spec = read_target(&folder, &weights)?;
             let draft = draft.as_ref().map(|draft| draft_of(draft, &folder, &weights, &spec, options)).transpose()?;
             let element = element(&options.dtype, folder.config.weights_dtype())?;
-            let models = Models {
-                target: (spec, WeightSource::Checkpoint(&weights)),
-                draft: draft
-                    .as_ref()
-                    .map(|(spec, own)| (spec.clone(), WeightSource::Checkpoint(own.as_ref().unwrap_or(&weights)))),
-            };
-            Box::new(cuda::load(device, name, models, cuda_options(options, element, context_length))?)
+            let models = SharedModels { target: (spec, Some(weights)), draft };
+            on_devices(devices, models, cuda_options(options, element, context_length))?
         }
     };
     let generation = folder.generation_config()?;
@@ -114,18 +112,18 @@ fn draft_of(
 
 /// Random weights of a published shape: what a round takes hardly depends on their values, as long as they differ. (Products of
 /// zeros take less power, and at its limit 5% less time.)
-fn random(options: &EngineOptions, device: Option<(Device, String)>) -> Result<Loaded, EngineError> {
+fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loaded, EngineError> {
     let Some(name) = options.model_shape.as_deref() else {
         return Err(EngineError::Configuration(
             "--load-format dummy needs the shape of the weights: give --model-shape".into(),
         ));
     };
     let shape = published(name)?;
-    let Some((device, device_name)) = device else {
+    if devices.is_empty() {
         return Err(EngineError::Configuration(
             "--load-format dummy makes weights on a CUDA device; on the CPU give --model-path a checkpoint".into(),
         ));
-    };
+    }
     let context_length = context_length(name, shape.context_length, options.context_length)?;
     let target = shape.target(options.num_layers)?;
     let draft = shape.draft(&target);
@@ -138,11 +136,11 @@ fn random(options: &EngineOptions, device: Option<(Device, String)>) -> Result<L
         None => name.to_owned(),
     };
     let algorithm = draft.algorithm();
-    let models = Models { target: (target, WeightSource::Random), draft: Some((draft, WeightSource::Random)) };
+    let models = SharedModels { target: (target, None), draft: Some((draft, None)) };
     let element = element(&options.dtype, Some("bfloat16"))?;
-    let backend = cuda::load(device, device_name, models, cuda_options(options, element, context_length))?;
+    let backend = on_devices(devices, models, cuda_options(options, element, context_length))?;
     Ok(Loaded {
-        backend: Box::new(backend),
+        backend,
         identity: Identity {
             name: format!("random {name}"),
             target: format!("random {name}"),
@@ -153,6 +151,45 @@ fn random(options: &EngineOptions, device: Option<(Device, String)>) -> Result<L
         generation: GenerationConfig::default(),
         end_tokens: Vec::new(),
     })
+}
+
+/// Models on a device, or shared by several.
+fn on_devices(
+    mut devices: Vec<(Device, String)>,
+    models: SharedModels,
+    options: CudaOptions,
+) -> Result<Box<dyn Backend>, EngineError> {
+    if devices.len() > 1 {
+        return Ok(Box::new(Group::load(devices, models, options)?));
+    }
+    let (device, name) = devices.swap_remove(0);
+    Ok(Box::new(cuda::load(device, name, models.borrowed(), options, None)?))
+}
+
+/// The GPUs to use: as many as ranks, from the one that is chosen on; none for the CPU.
+pub(crate) fn devices(choice: DeviceChoice, ranks: usize) -> Result<Vec<(Device, String)>, EngineError> {
+    let Some(first) = device(choice)? else {
+        return match ranks {
+            1 => Ok(Vec::new()),
+            _ => Err(EngineError::Configuration(format!(
+                "--tp-size {ranks} shares a model among GPUs, and this runs on the CPU: leave it out, or give --device cuda"
+            ))),
+        };
+    };
+    let mut devices = vec![first];
+    for rank in 1..ranks {
+        let next = match choice {
+            DeviceChoice::Cuda(number) => DeviceChoice::Cuda(number + rank),
+            DeviceChoice::Auto | DeviceChoice::Cpu => DeviceChoice::Cuda(rank),
+            DeviceChoice::Emulator => DeviceChoice::Emulator,
+        };
+        let next = device(next).map_err(|error| match error {
+            EngineError::Device(reason) => EngineError::Device(format!("--tp-size {ranks}: {reason}")),
+            other => other,
+        })?;
+        devices.extend(next);
+    }
+    Ok(devices)
 }
 
 /// The GPU to use, with its name in this tool; `None` for the CPU.
@@ -187,6 +224,7 @@ fn cuda_options(options: &EngineOptions, element: Element, context_length: usize
         },
         verify_plan: options.verify_plan,
         simulate_accept_length: options.simulate_accept_length,
+        split_draft: options.split_draft,
     }
 }
 
@@ -201,6 +239,9 @@ fn check(options: &EngineOptions) -> Result<(), EngineError> {
         if !(1..=LARGEST).contains(&value) {
             return wrong(format!("{flag} {value} is out of range, expected 1 to {LARGEST}"));
         }
+    }
+    if !(1..=MOST_RANKS).contains(&options.tp_size) {
+        return wrong(format!("--tp-size {} is out of range, expected 1 to {MOST_RANKS}", options.tp_size));
     }
     let share = options.mem_fraction_static;
     if !(share > 0.0 && share <= 1.0) {

@@ -11,6 +11,7 @@ mod ffn;
 mod layer;
 mod published;
 mod rope;
+mod share;
 mod target;
 mod tensors;
 
@@ -25,6 +26,7 @@ pub use self::{
     layer::LayerSpec,
     published::{PUBLISHED, PublishedModel, published},
     rope::{Pairing, RopeSpec},
+    share::Share,
     target::TargetSpec,
     tensors::{
         AttentionTensors, DraftTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors, JoinTensors,

@@ -51,7 +51,8 @@ const DRAFT_VOCABULARY: usize = 16;
 const EPSILON: f32 = 1e-5;
 const EXPERTS: usize = 6;
 const EXPERTS_PER_TOKEN: usize = 2;
-const EXPERT_INTERMEDIATE: usize = 24;
+/// With what two ranks have of it being whole accesses.
+const EXPERT_INTERMEDIATE: usize = 32;
 
 impl Pair {
     /// Whether its target has layers of experts.
@@ -173,7 +174,7 @@ fn config(pair: Pair) -> Value {
 /// The target.
 fn target(pair: Pair) -> TargetSpec {
     let layers = (0..LAYERS).map(|at| target_layer(pair, at)).collect();
-    TargetSpec { hidden: HIDDEN, vocabulary: VOCABULARY, tied: false, epsilon: EPSILON, layers }
+    TargetSpec { hidden: HIDDEN, vocabulary: VOCABULARY, head_rows: VOCABULARY, tied: false, epsilon: EPSILON, layers }
 }
 
 /// A layer of a target; the one behind the last is that of an MTP layer.
@@ -244,6 +245,7 @@ fn eagle() -> DraftSpec {
         embedding: EmbeddingSource::Target,
         head: VocabularySource::Target,
         vocabulary: VOCABULARY,
+        head_rows: VOCABULARY,
         tokens: None,
     }
 }
@@ -264,6 +266,7 @@ fn eagle3() -> DraftSpec {
         feedback: Feedback::NormedForTokens,
         head: VocabularySource::Own,
         vocabulary: DRAFT_VOCABULARY,
+        head_rows: DRAFT_VOCABULARY,
         ..eagle()
     }
 }

@@ -4,6 +4,7 @@
 //! the process share. Memory is taken with plain `cuMemAlloc`, never managed.
 
 mod lt;
+mod nccl;
 mod nvml;
 
 use std::{
@@ -21,8 +22,8 @@ use cudarc::driver::{
 };
 
 use super::{
-    Arg, Axis, DeviceError, Geometry, GpuState, KernelFile, Properties, Split, Tiles, compile,
-    driver::{Driver, Event, Graph, KernelHandle, Link, Mark, Value},
+    Arg, Axis, DeviceError, Geometry, GpuState, GroupId, KernelFile, Properties, Split, Tiles, compile,
+    driver::{Collective, Driver, Event, Graph, KernelHandle, Link, Mark, Value},
     matmul::{Matmul, MatmulPlan},
 };
 
@@ -36,6 +37,8 @@ const fn shared_share(split: Split) -> i32 {
         Split::Cache => 25,
     }
 }
+
+pub(super) use nccl::group_id;
 
 struct Cuda {
     device: sys::CUdevice,
@@ -531,6 +534,11 @@ impl Driver for Cuda {
         self.enter()?;
         // SAFETY: the stream is live.
         unsafe { result::stream::synchronize(self.stream) }.map_err(|error| failed("cuStreamSynchronize", error))
+    }
+
+    fn join(&self, id: &GroupId, rank: usize, ranks: usize) -> Result<Arc<dyn Collective>, DeviceError> {
+        self.enter()?;
+        nccl::join(id, rank, ranks, self.context, self.stream)
     }
 
     fn matmul_plan(&self, matmul: Matmul, parts: usize) -> Result<Option<Box<dyn MatmulPlan>>, DeviceError> {

@@ -3,7 +3,7 @@
 use std::{any::Any, ffi::c_void, fmt, sync::Arc, time::Duration};
 
 use super::{
-    Arg, Axis, DeviceError, Geometry, KernelFile, Tiles, bytes_of,
+    Arg, Axis, DeviceError, Element, Geometry, GroupId, KernelFile, Tiles, bytes_of,
     matmul::{Matmul, MatmulPlan},
 };
 
@@ -126,8 +126,20 @@ pub trait Driver: Send + Sync {
     fn event(&self) -> Result<Event, DeviceError>;
     fn record(&self, event: &Event) -> Result<(), DeviceError>;
     fn synchronize(&self) -> Result<(), DeviceError>;
+    /// Joins a group of the device's library of sums over devices; returns when all ranks have.
+    fn join(&self, id: &GroupId, rank: usize, ranks: usize) -> Result<Arc<dyn Collective>, DeviceError>;
     /// A plan of the device's matrix library, in so many parts; `None` where there is none.
     fn matmul_plan(&self, matmul: Matmul, parts: usize) -> Result<Option<Box<dyn MatmulPlan>>, DeviceError>;
+}
+
+/// A device's part in a group of its library of sums over devices.
+pub trait Collective: Send + Sync {
+    fn library(&self) -> String;
+    /// # Safety
+    /// `to` is device memory of at least that many elements.
+    unsafe fn sum(&self, to: u64, count: usize, element: Element) -> Result<(), DeviceError>;
+    /// Lets go whoever waits for a rank.
+    fn abort(&self);
 }
 
 /// An argument as a kernel reads it.

@@ -17,8 +17,8 @@ use std::{
 use libloading::Library;
 
 use super::{
-    Arg, Axis, DeviceError, Geometry, KernelFile, Properties, Tiles,
-    driver::{Driver, Event, Graph, KernelHandle, Link, Mark, Value},
+    Arg, Axis, DeviceError, Geometry, GroupId, KernelFile, Properties, Tiles,
+    driver::{Collective, Driver, Event, Graph, KernelHandle, Link, Mark, Value},
     matmul::{Matmul, MatmulPlan},
 };
 
@@ -344,6 +344,10 @@ impl Driver for Emulator {
 
     fn synchronize(&self) -> Result<(), DeviceError> {
         Ok(())
+    }
+
+    fn join(&self, _id: &GroupId, _rank: usize, _ranks: usize) -> Result<Arc<dyn Collective>, DeviceError> {
+        Err(failed("joining a group", "the emulator has no library for that"))
     }
 
     fn matmul_plan(&self, _matmul: Matmul, _parts: usize) -> Result<Option<Box<dyn MatmulPlan>>, DeviceError> {

@@ -1,11 +1,11 @@
 //! How the devices of a group pass values to each other: mailboxes in their memory, which all of them can write to.
 
 use std::{
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
-use super::{Buffer, Device, DeviceError, HostBuffer, Link, Slice};
+use super::{Buffer, Collective, Device, DeviceError, HostBuffer, Link, Slice};
 
 /// Ranks of a group, at most.
 const MOST_RANKS: usize = 8;
@@ -35,7 +35,11 @@ pub struct Mail {
 
 /// Words of the host that all ranks see: whether to give up, and who has waited in vain for whom.
 #[derive(Clone, Debug)]
-pub struct Alarm(Arc<HostBuffer>);
+pub struct Alarm {
+    words: Arc<HostBuffer>,
+    /// What else has to be told to let go.
+    collectives: Arc<Mutex<Vec<Collective>>>,
+}
 
 impl Mail {
     /// Lets devices reach each other. The parts of ranks 0, 1, …, and the slowest link between two of them.
@@ -115,26 +119,36 @@ impl Alarm {
     fn new(device: &Device, ranks: usize) -> Result<Self, DeviceError> {
         let words = device.host_buffer((1 + ranks) * 4)?;
         (0..=ranks).for_each(|at| words.word(at).store(0, Ordering::Relaxed));
-        Ok(Self(Arc::new(words)))
+        Ok(Self { words: Arc::new(words), collectives: Arc::default() })
     }
 
     /// Lets kernels that wait for another rank give up, now and from now on. What they leave has no meaning.
     pub fn ring(&self) {
-        self.0.word(0).store(1, Ordering::SeqCst);
+        self.words.word(0).store(1, Ordering::SeqCst);
+        let collectives = std::mem::take(&mut *self.collectives.lock().unwrap_or_else(PoisonError::into_inner));
+        collectives.iter().for_each(Collective::abort);
+    }
+
+    /// Lets it end a rank's part in a group of the library too.
+    pub fn also_ends(&self, collective: &Collective) {
+        self.collectives.lock().unwrap_or_else(PoisonError::into_inner).push(collective.clone());
+        if self.rung() {
+            self.ring();
+        }
     }
 
     /// Whether it was rung, by the host or by a kernel that waited for too long.
     pub fn rung(&self) -> bool {
-        self.0.word(0).load(Ordering::SeqCst) != 0
+        self.words.word(0).load(Ordering::SeqCst) != 0
     }
 
     /// A rank whose kernel has waited for too long, and for whom.
     pub fn waited(&self, ranks: usize) -> Option<(usize, usize)> {
-        let for_whom = |rank| self.0.word(1 + rank).load(Ordering::SeqCst) as usize;
+        let for_whom = |rank| self.words.word(1 + rank).load(Ordering::SeqCst) as usize;
         (0..ranks).find_map(|rank| Some((rank, for_whom(rank).checked_sub(1)?)))
     }
 
     pub(crate) fn words(&self) -> Slice<'_> {
-        self.0.slice()
+        self.words.slice()
     }
 }

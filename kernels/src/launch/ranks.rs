@@ -95,8 +95,7 @@ impl Kernels {
         let units = rows * part / 2;
         for first in (0..units).step_by(mail.capacity()) {
             let count = mail.capacity().min(units - first);
-            let own =
-                [address(out), address(own), int(part), int(vocabulary), int(rows), Arg::Long(first as u64)];
+            let own = [address(out), address(own), int(part), int(vocabulary), int(rows), Arg::Long(first as u64)];
             let geometry = line(count.div_ceil(THREADS), THREADS as u32);
             // SAFETY: lengths are checked above; the kernel stays within rows, tokens and the lines of a mailbox.
             unsafe { self.device.launch(&kernel, geometry, &[&own[..], &group(mail)].concat())? };

@@ -283,6 +283,7 @@ fn options(request: &SweepRequest<'_>, space: &Expanded) -> Result<EngineOptions
             Some(device) => device,
             None => engine.device.parse()?,
         },
+        tp_size: engine.tp_size,
         dtype: models.dtype.clone(),
         context_length: engine.context_length,
         max_running_requests: settings::max_running_requests(&request.file, &space.entrants),

@@ -47,7 +47,14 @@ fn qwen3_30b() -> TargetSpec {
             shared: None,
         }),
     };
-    TargetSpec { hidden: 2048, vocabulary: 151_936, tied: false, epsilon: 1e-6, layers: vec![layer; 48] }
+    TargetSpec {
+        hidden: 2048,
+        vocabulary: 151_936,
+        head_rows: 151_936,
+        tied: false,
+        epsilon: 1e-6,
+        layers: vec![layer; 48],
+    }
 }
 
 #[test]

@@ -76,6 +76,7 @@ mod tests {
             dtype: "auto".into(),
             context_length: None,
             max_running_requests: 64,
+            tp_size: 1,
             capture_sizes: vec![],
             knobs: Knobs::default(),
         };

@@ -2,10 +2,10 @@
 
 use kernels::{
     device::{
-        Buffer, DeviceError, Element, Slice,
+        DeviceError, Element, Slice,
         matmul::{Matmul, Rival},
     },
-    launch::{Added, Kernels, Linear, Logits, Parts, RmsNorm, Rows, Stream, Unscaled, Wide},
+    launch::{Added, Gathered, Kernels, Linear, Logits, Parts, RmsNorm, Rows, Stream, Unscaled, Wide},
 };
 
 use crate::backend::cuda::{
@@ -37,10 +37,12 @@ impl<'a> From<Rows<'a>> for Input<'a> {
 /// What hidden states are multiplied with for their logits.
 #[derive(Clone, Copy)]
 pub(in crate::backend::cuda) struct Vocabulary<'a> {
-    /// `[tokens, inputs]`.
-    pub weight: &'a Buffer,
+    /// `[own, inputs]`.
+    pub weight: Slice<'a>,
     pub inputs: usize,
     pub tokens: usize,
+    /// Tokens whose rows are here; other ranks have the rest, if these are fewer than all.
+    pub own: usize,
     /// Whether somebody awaits the logits, as in [`Linear`].
     pub awaited: Option<Slice<'a>>,
 }
@@ -120,6 +122,7 @@ impl Machine {
         let RmsNorm { out, stream, weight, keep, rows, width, epsilon, .. } = norm;
         let without_space = [stream, out].into_iter().all(|rows| rows.stride == width);
         let at_once = without_space
+            && !layer.is_partial
             && self.kernels.suits_few_to_stream(rows, layer.inputs, layer.outputs)
             && reader.is_some_and(|next| [layer, next].into_iter().all(|layer| self.streams(layer, rows)));
         if at_once {
@@ -148,23 +151,29 @@ impl Machine {
         work: &Activations,
         mut use_logits: impl FnMut(usize, Logits<'_>) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
-        let Vocabulary { weight, inputs, tokens, awaited } = vocabulary;
+        let Vocabulary { weight, inputs, tokens, own, awaited } = vocabulary;
+        let ranks = self.ranks.as_ref().filter(|_| own < tokens);
+        let y = if ranks.is_some() { work.own_logits.slice() } else { work.logits.slice() };
         for start in (0..rows).step_by(LOGIT_ROWS) {
             let count = LOGIT_ROWS.min(rows - start);
             let x = Rows { at: x.at.range(start * x.stride * self.element_bytes()..x.at.bytes()), ..x };
             let logits = Linear {
-                y: work.logits.slice(),
+                y,
                 y_is_float: true,
                 x,
-                weight: weight.slice(),
+                weight,
                 bias: None,
                 rows: count,
                 inputs,
-                outputs: tokens,
+                outputs: own,
                 unscaled: None,
                 awaited,
             };
             self.product(work, logits, User::Any)?;
+            if let Some(ranks) = ranks {
+                let (out, vocabulary, rows) = (work.logits.slice(), tokens, count);
+                self.kernels.gather_ranks(&ranks.mail, Gathered { out, own: y, part: own, vocabulary, rows })?;
+            }
             use_logits(start, Logits { at: work.logits.slice(), stride: tokens, rows: count, vocabulary: tokens })?;
         }
         Ok(())
@@ -207,12 +216,16 @@ impl Machine {
         stream: Rows<'_>,
         rows: usize,
     ) -> Result<Option<Added<'a>>, DeviceError> {
-        let onto = (stream.stride == layer.outputs).then_some(stream.at);
-        Ok(match self.product(work, layer.linear(work.added.slice(), x, rows), User::Stream(onto))? {
+        let onto = (stream.stride == layer.outputs && !layer.is_partial).then_some(stream.at);
+        let add = match self.product(work, layer.linear(work.added.slice(), x, rows), User::Stream(onto))? {
             Place::Whole => Some(Added::Rows(self.rows(&work.added, layer.outputs))),
             Place::Parts(parts) => Some(Added::Parts(parts)),
             Place::Stream => None,
-        })
+        };
+        match add.filter(|_| layer.is_partial) {
+            Some(part) => self.over_ranks(work, part, rows, layer.outputs).map(Some),
+            None => Ok(add),
+        }
     }
 
     /// `work.gated = silu(gate) · up` of a layer that yields gate and up; `work.gate_up` may be used on the way.

@@ -60,6 +60,8 @@ pub struct ExpertBuffers {
     correction: Option<Buffer>,
     gate_up: Buffer,
     down: Buffer,
+    /// Whether ranks have a part of each expert, so that what they compute is yet to be added up.
+    pub is_partial: bool,
 }
 
 /// One gated block.
@@ -157,6 +159,7 @@ impl ExpertBuffers {
             correction: tensors.correction_bias.as_ref().map(|bias| loader.floats(bias)).transpose()?,
             gate_up: loader.stacked_gate_up(&shape, tensors)?,
             down: loader.stacked_down(&shape, tensors)?,
+            is_partial: loader.share.is_part(),
         })
     }
 

@@ -46,7 +46,7 @@ impl Loader<'_> {
     ) -> Result<Projection, EngineError> {
         let projection = self.projection(&layers)?;
         let Some(order) = order(&spec.rope, spec.head_dim) else { return Ok(projection) };
-        let Projection { weight, bias, inputs, outputs } = projection;
+        let Projection { weight, bias, inputs, outputs, is_partial } = projection;
         let rotated = spec.query_width() + spec.key_value_width();
         let source = |output: usize| match output < rotated {
             true => output / spec.head_dim * spec.head_dim + order[output % spec.head_dim],
@@ -60,7 +60,7 @@ impl Loader<'_> {
         let bias = bias.map(|bias| self.reordered(&bias, (0..outputs).map(source))).transpose()?;
         // What is given back may still be read.
         device.synchronize()?;
-        Ok(Projection { weight: reordered, bias, inputs, outputs })
+        Ok(Projection { weight: reordered, bias, inputs, outputs, is_partial })
     }
 
     /// The norm of the heads of queries or keys.

@@ -20,7 +20,10 @@ impl Machine {
         norm: RmsNorm<'a>,
         next: Option<NextNorm<'a>>,
     ) -> Result<LayerOutput<'a>, DeviceError> {
-        let add = self.sum_of_experts(work, experts, input.rows, norm.rows)?;
+        let mut add = self.sum_of_experts(work, experts, input.rows, norm.rows)?;
+        if experts.is_partial {
+            add = self.over_ranks(work, add, norm.rows, experts.shape.hidden)?;
+        }
         match next {
             Some(NextNorm { norm: weight, epsilon, reader, keep }) => {
                 let norm = RmsNorm { add: Some(add), weight: weight.slice(), epsilon, keep, ..norm };
