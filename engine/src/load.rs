@@ -290,6 +290,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_model_is_not_shared_on_the_cpu() {
+        let found = devices(DeviceChoice::Cpu, 2).expect_err("there is one CPU").to_string();
+        assert!(found.contains("--tp-size 2"), "{found}");
+        assert!(devices(DeviceChoice::Cpu, 1).is_ok_and(|devices| devices.is_empty()));
+    }
+
+    #[test]
     fn a_model_has_the_name_of_its_folder_or_its_id() {
         let check = |path: &str, expected: &str| assert_eq!(name(Path::new(path)), expected, "{path}");
         check("models/llama", "llama");

@@ -108,6 +108,8 @@ pub fn run(
     if ranks > 1 {
         check_exchanges(&devices, report);
         let plan = if matches!(scope, Scope::Whole) { GPU } else { QUICK };
+        // The random models are small, and have heads for as many; names say so.
+        let ranks = ranks.min(models::QUERY_HEADS);
         check_engines(choice, ranks, plan, report)?;
         return check_dead_rank(choice, ranks, plan, report);
     }
@@ -184,7 +186,8 @@ fn check_engine(
     report: &mut dyn FnMut(Check),
 ) -> Result<(), EngineError> {
     let Setting { dtype, pair, page_size, .. } = setting;
-    let label = format!("{pair}, {dtype}, page size {page_size}");
+    let ranks = if setting.ranks > 1 { format!(", {} ranks", setting.ranks) } else { String::new() };
+    let label = format!("{pair}, {dtype}, page size {page_size}{ranks}");
     let mut engine = load(models, setting, plan, false)?;
     for (name, sampling) in [("greedy", SamplingParams::default()), ("sampled", sampled())] {
         for batch in plan.batches {
@@ -372,18 +375,5 @@ mod tests {
             ..QUICK
         };
         assert_eq!(broken(DeviceChoice::Emulator, 1, plan), []);
-    }
-
-    #[test]
-    fn all_promises_are_kept_by_two_ranks_in_the_emulator() {
-        if let Err(error @ DeviceError::Missing { .. }) = Device::emulated() {
-            eprintln!("skipped: {error}");
-            return;
-        }
-        let plan = Plan { default_dtypes: &[], pairs: &[Pair::Eagle3, Pair::Qwen3Moe], shapes: &["2,2,4"], ..QUICK };
-        assert_eq!(broken(DeviceChoice::Emulator, 2, plan), []);
-        let mut checks = Vec::new();
-        check_dead_rank(DeviceChoice::Emulator, 2, plan, &mut |check| checks.push(check)).expect("an engine");
-        assert!(checks.iter().all(|check| check.failure.is_none()), "{checks:?}");
     }
 }

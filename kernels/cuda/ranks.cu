@@ -84,17 +84,97 @@ __device__ __forceinline__ float4 from_lines(const uint2 lines[LINES]) {
 }
 #endif
 
-/// The sum over all ranks of a row that each has a part of: `[rows, width]` in T, or yet in `part_count` parts, float
-/// `[part_count, all rows, width]`, `part` elements each, which are added up and rounded first. Added up in the order of ranks,
-/// so that all have the same bits; `out` may be `add`. Each thread has four neighbours. Grid: (pieces of all rows).
+/// Four neighbours of rows in T, as lines.
+__device__ __forceinline__ void load_lines(const T* at, uint2 lines[LINES]) {
+#pragma unroll
+  for (int l = 0; l < LINES; l++) lines[l] = *((const uint2*)at + l);
+}
+__device__ __forceinline__ void store_lines(T* at, const uint2 lines[LINES]) {
+#pragma unroll
+  for (int l = 0; l < LINES; l++) *((uint2*)at + l) = lines[l];
+}
+__device__ __forceinline__ float4 plus(float4 a, float4 b) {
+  return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+
+/// What a rank has computed of a sum: rows in T, or yet in `part_count` parts, float `[part_count, all rows, width]`, `part` elements
+/// each, which are added up and rounded.
+struct Own {
+  const T* add;
+  int add_stride;
+  const float* parts;
+  int part_count;
+  u64 part;
+  int width;
+};
+
+/// Four neighbours of it.
+__device__ __forceinline__ void own_lines(const Own& from, int row, int column, uint2 lines[LINES]) {
+  if (!from.part_count) {
+    load_lines(from.add + (u64)row * from.add_stride + column, lines);
+    return;
+  }
+  float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  const float* at = from.parts + (u64)row * from.width + column;
+  for (int first = 0; first < from.part_count; first += 8) {
+    // All loads are under way before the first is added.
+    float4 four[8];
+#pragma unroll
+    for (int p = 0; p < 8; p++)
+      four[p] = load_if(first + p < from.part_count, (const float4*)(at + (first + p) * from.part));
+#pragma unroll
+    for (int p = 0; p < 8; p++) {
+      if (first + p < from.part_count) x = plus(x, four[p]);
+    }
+  }
+  to_lines(x, lines);
+}
+
+/// Sends lines to all others.
+__device__ __forceinline__ void send_lines(const Group& group, const u64 there[MOST_RANKS], u32 number, int unit,
+                                           const uint2 lines[LINES]) {
+#pragma unroll
+  for (int r = 0; r < MOST_RANKS; r++) {
+    if (r >= group.ranks || r == group.rank) continue;
+#pragma unroll
+    for (int l = 0; l < LINES; l++)
+      store_line(line_at(group, there[r], number, group.rank, unit * LINES + l), lines[l].x, lines[l].y, number);
+  }
+}
+
+/// The sum over all ranks, in their order, so that all have the same bits.
+__device__ __forceinline__ float4 sum_lines(const Group& group, u64 mailbox, u32 number, int unit, const uint2 own[LINES]) {
+  float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+  for (int r = 0; r < MOST_RANKS; r++) {
+    if (r >= group.ranks) continue;
+    uint2 lines[LINES];
+#pragma unroll
+    for (int l = 0; l < LINES; l++)
+      lines[l] = r == group.rank ? own[l] : await_line(group, mailbox, number, r, unit * LINES + l);
+    sum = r == 0 ? from_lines(lines) : plus(sum, from_lines(lines));
+  }
+  return sum;
+}
+
+/// The addresses of all mailboxes, which are never written again.
+__device__ __forceinline__ void read_mailboxes(const Group& group, u64 there[MOST_RANKS]) {
+#pragma unroll
+  for (int r = 0; r < MOST_RANKS; r++) there[r] = r < group.ranks ? group.mailboxes[r] : 0;
+}
+
+#define GROUP const u64 *mailboxes, int *state, u32 *words, int rank, int ranks, int capacity, int patience
+#define GROUP_ARGUMENTS mailboxes, state, words, rank, ranks, capacity, patience
+
+/// The sum over all ranks of rows that each has a part of (`Own`); `out` may be `add`. Each thread has four neighbours. Grid: (pieces
+/// of all rows).
 extern "C" __global__ void __launch_bounds__(256, 4)
 sum_ranks(T* out, int out_stride, const T* add, int add_stride, const float* parts, int part_count, u64 part, int width,
-          int rows, const u64* mailboxes, int* state, u32* words, int rank, int ranks, int capacity, int patience) {
-  const Group group{mailboxes, state, words, rank, ranks, capacity, patience};
-  // Never written again.
+          int rows, GROUP) {
+  const Group group{GROUP_ARGUMENTS};
+  const Own from{add, add_stride, parts, part_count, part, width};
   u64 there[MOST_RANKS];
-#pragma unroll
-  for (int r = 0; r < MOST_RANKS; r++) there[r] = r < ranks ? mailboxes[r] : 0;
+  read_mailboxes(group, there);
   wait_for_predecessor();
   u32 number = (u32)load_fresh(state) + 1;
   int unit = block_in_order(&state[2]) * (int)blockDim.x + (int)threadIdx.x;
@@ -102,50 +182,69 @@ sum_ranks(T* out, int out_stride, const T* add, int add_stride, const float* par
   bool real = row < rows;
   uint2 own[LINES] = {};
   if (real) {
-    float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    if (part_count) {
-      const float* at = parts + (u64)row * width + column;
-      for (int first = 0; first < part_count; first += 8) {
-        float4 four[8];
-#pragma unroll
-        for (int p = 0; p < 8; p++) four[p] = load_if(first + p < part_count, (const float4*)(at + (first + p) * part));
-#pragma unroll
-        for (int p = 0; p < 8; p++) {
-          if (first + p < part_count)
-            x = make_float4(x.x + four[p].x, x.y + four[p].y, x.z + four[p].z, x.w + four[p].w);
-        }
-      }
-      to_lines(x, own);
-    } else {
-      const u32* at = (const u32*)(add + (u64)row * add_stride + column);
-#pragma unroll
-      for (int l = 0; l < LINES; l++) own[l] = *(const uint2*)(at + 2 * l);
-    }
-#pragma unroll
-    for (int r = 0; r < MOST_RANKS; r++) {
-      if (r >= ranks || r == rank) continue;
-#pragma unroll
-      for (int l = 0; l < LINES; l++)
-        store_line(line_at(group, there[r], number, rank, unit * LINES + l), own[l].x, own[l].y, number);
-    }
+    own_lines(from, row, column, own);
+    send_lines(group, there, number, unit, own);
   }
   all_have_sent();
   if (real) {
-    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    to_lines(sum_lines(group, there[rank], number, unit, own), own);
+    store_lines(out + (u64)row * out_stride + column, own);
+  }
+  end_exchange(group, number);
+}
+
+/// Neighbours by four that a thread has of a row, at most.
+#define UNITS 2
+
+/// The same, and then what `rms_norm` does: `stream = stream + sum`, rounded to T, kept in `keep` too unless that is null, and `out =
+/// stream · inverse_root(mean(stream²) + epsilon) · weight`. Of few rows: two kernels would wait for each other. Grid: rows.
+extern "C" __global__ void __launch_bounds__(1024, 1)
+sum_ranks_norm(T* out, int out_stride, T* stream, int stream_stride, const T* weight, T* keep, int keep_stride, float epsilon,
+               const T* add, int add_stride, const float* parts, int part_count, u64 part, int width, GROUP) {
+  __shared__ float scratch[32];
+  const Group group{GROUP_ARGUMENTS};
+  const Own from{add, add_stride, parts, part_count, part, width};
+  u64 there[MOST_RANKS];
+  read_mailboxes(group, there);
+  wait_for_predecessor();
+  u32 number = (u32)load_fresh(state) + 1;
+  int row = block_in_order(&state[2]), unit = row * (width / 4);
+  uint2 own[UNITS][LINES] = {};
+  float4 x[UNITS];
 #pragma unroll
-    for (int r = 0; r < MOST_RANKS; r++) {
-      if (r >= ranks) continue;
-      uint2 lines[LINES];
+  for (int u = 0; u < UNITS; u++) {
+    int at = (int)threadIdx.x + u * (int)blockDim.x;
+    if (at * 4 >= width) continue;
+    own_lines(from, row, at * 4, own[u]);
+    send_lines(group, there, number, unit + at, own[u]);
+  }
+  all_have_sent();
+  float squares = 0.0f;
 #pragma unroll
-      for (int l = 0; l < LINES; l++)
-        lines[l] = r == rank ? own[l] : await_line(group, there[rank], number, r, unit * LINES + l);
-      float4 x = from_lines(lines);
-      sum = r == 0 ? x : make_float4(sum.x + x.x, sum.y + x.y, sum.z + x.z, sum.w + x.w);
-    }
-    to_lines(sum, own);
-    u32* to = (u32*)(out + (u64)row * out_stride + column);
+  for (int u = 0; u < UNITS; u++) {
+    int at = (int)threadIdx.x + u * (int)blockDim.x;
+    if (at * 4 >= width) continue;
+    T* to = stream + (u64)row * stream_stride + at * 4;
+    uint2 lines[LINES];
+    load_lines(to, lines);
+    float4 before = from_lines(lines);
+    to_lines(sum_lines(group, there[rank], number, unit + at, own[u]), lines);
+    to_lines(plus(before, from_lines(lines)), lines);
+    store_lines(to, lines);
+    if (keep) store_lines(keep + (u64)row * keep_stride + at * 4, lines);
+    x[u] = from_lines(lines);
+    squares += x[u].x * x[u].x + x[u].y * x[u].y + x[u].z * x[u].z + x[u].w * x[u].w;
+  }
+  float scale = inverse_root(block_sum(squares, scratch) / (float)width + epsilon);
 #pragma unroll
-    for (int l = 0; l < LINES; l++) *(uint2*)(to + 2 * l) = own[l];
+  for (int u = 0; u < UNITS; u++) {
+    int at = (int)threadIdx.x + u * (int)blockDim.x;
+    if (at * 4 >= width) continue;
+    uint2 lines[LINES];
+    load_lines(weight + at * 4, lines);
+    float4 w = from_lines(lines);
+    to_lines(make_float4(x[u].x * scale * w.x, x[u].y * scale * w.y, x[u].z * scale * w.z, x[u].w * scale * w.w), lines);
+    store_lines(out + (u64)row * out_stride + at * 4, lines);
   }
   end_exchange(group, number);
 }
@@ -154,12 +253,10 @@ sum_ranks(T* out, int out_stride, const T* add, int add_stride, const float* par
 /// vocabulary - part on, `[rows, part]`; of tokens that two have, the first's count. Each thread has two neighbours. Of all of
 /// them an exchange brings as many as there is room for, from `first` on. Grid: (pieces).
 extern "C" __global__ void __launch_bounds__(256, 4)
-gather_ranks(float* out, const float* own_logits, int part, int vocabulary, int rows, u64 first, const u64* mailboxes,
-             int* state, u32* words, int rank, int ranks, int capacity, int patience) {
-  const Group group{mailboxes, state, words, rank, ranks, capacity, patience};
+gather_ranks(float* out, const float* own_logits, int part, int vocabulary, int rows, u64 first, GROUP) {
+  const Group group{GROUP_ARGUMENTS};
   u64 there[MOST_RANKS];
-#pragma unroll
-  for (int r = 0; r < MOST_RANKS; r++) there[r] = r < ranks ? mailboxes[r] : 0;
+  read_mailboxes(group, there);
   wait_for_predecessor();
   u32 number = (u32)load_fresh(state) + 1;
   int line = block_in_order(&state[2]) * (int)blockDim.x + (int)threadIdx.x;

@@ -45,7 +45,7 @@ const INTERMEDIATE: usize = 80;
 const LAYERS: usize = 6;
 /// A size that the GPU has kernels for.
 const HEAD_DIM: usize = 64;
-const QUERY_HEADS: usize = 2;
+pub const QUERY_HEADS: usize = 2;
 const KEY_VALUE_HEADS: usize = 1;
 const DRAFT_VOCABULARY: usize = 16;
 const EPSILON: f32 = 1e-5;

@@ -3,7 +3,7 @@
 use super::{Numbers, compare, text, tolerance, values};
 use crate::{
     device::{Alarm, Device, Element, Mail},
-    launch::{Added, Gathered, Kernels, Parts, Rows},
+    launch::{Added, Gathered, Kernels, Parts, RmsNorm, Rows},
 };
 
 /// Rows, width, and parts in which a rank has its result; 0 for whole rows.
@@ -68,11 +68,57 @@ fn rank(device: &Device, mail: &Mail, element: Element) -> Result<Vec<u8>, Strin
         let what = format!("{rows} rows of {width} in {parts} parts over {} ranks", mail.ranks());
         compare(&what, &values(device, out.slice(), element)?, &expected, tolerance(element))?;
         found.extend(device.download::<u8>(out.slice()).map_err(text)?);
+        if kernels.suits_sum_and_norm(mail, rows, width) {
+            check_normed(&kernels, mail, &what, add, (rows, width), &expected)?;
+        }
     }
     for (at, (rows, vocabulary)) in LOGITS.into_iter().enumerate() {
         check_logits(&kernels, mail, at, rows, vocabulary)?;
     }
     Ok(found)
+}
+
+/// The same sum onto a stream, which is kept and normed.
+fn check_normed(
+    kernels: &Kernels,
+    mail: &Mail,
+    what: &str,
+    add: Added<'_>,
+    (rows, width): (usize, usize),
+    sum: &[f32],
+) -> Result<(), String> {
+    let (device, element, epsilon) = (kernels.device(), kernels.element(), 1e-3);
+    let mut numbers = Numbers::new(7);
+    let (before, weight) = (numbers.floats(rows * width, element), numbers.floats(width, element));
+    let stream = device.upload(&element.encode(&before)).map_err(text)?;
+    let weights = device.upload(&element.encode(&weight)).map_err(text)?;
+    let [out, kept] = [(); 2].map(|()| device.zeros(rows * width * element.bytes()));
+    let (out, kept) = (out.map_err(text)?, kept.map_err(text)?);
+    let of = |at| Rows { at, stride: width };
+    let norm = RmsNorm {
+        out: of(out.slice()),
+        stream: of(stream.slice()),
+        add: Some(add),
+        weight: weights.slice(),
+        keep: Some(of(kept.slice())),
+        source: None,
+        rows,
+        width,
+        epsilon,
+    };
+    kernels.sum_ranks_norm(mail, norm).map_err(text)?;
+    let after: Vec<f32> = before.iter().zip(sum).map(|(before, sum)| before + sum).collect();
+    for (name, buffer) in [("stream", &stream), ("kept", &kept)] {
+        compare(&format!("{what}, {name}"), &values(device, buffer.slice(), element)?, &after, tolerance(element))?;
+    }
+    let normed: Vec<f32> = after
+        .chunks_exact(width)
+        .flat_map(|row| {
+            let scale = (row.iter().map(|x| x * x).sum::<f32>() / width as f32 + epsilon).sqrt().recip();
+            row.iter().zip(&weight).map(move |(x, weight)| x * scale * weight).collect::<Vec<_>>()
+        })
+        .collect();
+    compare(&format!("{what}, normed"), &values(device, out.slice(), element)?, &normed, 2.0 * tolerance(element))
 }
 
 fn check_logits(kernels: &Kernels, mail: &Mail, at: usize, rows: usize, vocabulary: usize) -> Result<(), String> {

@@ -1,6 +1,6 @@
 //! `cuda/ranks.cu`.
 
-use super::{Added, Kernels, Rows, address, elementwise::NO_ROWS, int, line};
+use super::{Added, Kernels, RmsNorm, Rows, address, elementwise::NO_ROWS, int, line};
 use crate::device::{Arg, DeviceError, Element, KernelFile, Mail, Slice, Split};
 
 pub(super) const FILE: KernelFile =
@@ -10,6 +10,10 @@ pub(super) const FILE: KernelFile =
 const THREADS: usize = 256;
 /// Neighbours that a thread sums up.
 const UNIT: usize = 4;
+/// Rows that are summed and normed at once, at most: more keep the device busy in two kernels.
+const MOST_NORMED_ROWS: usize = 32;
+/// Elements of such a row, at most: two units of each of 1,024 threads.
+const MOST_NORMED_WIDTH: usize = 8192;
 
 /// Logits of which each rank has those of some tokens: see [`Kernels::gather_ranks`].
 #[derive(Clone, Copy, Debug)]
@@ -41,16 +45,7 @@ impl Kernels {
         width: usize,
     ) -> Result<(), DeviceError> {
         self.check_rows(out, rows, width)?;
-        let (add, parts, count) = match add {
-            Added::Rows(add) => {
-                self.check_rows(add, rows, width)?;
-                (add, Slice::NONE, 0)
-            }
-            Added::Parts(parts) => {
-                parts.at.check(parts.count * rows * width * 4)?;
-                (NO_ROWS, parts.at, parts.count)
-            }
-        };
+        let (add, parts, count) = self.own_part(add, rows, width)?;
         let lines = if self.element == Element::F32 { 2 } else { 1 };
         let together = mail.capacity() / lines / (width / UNIT);
         if together == 0 {
@@ -77,6 +72,72 @@ impl Kernels {
             unsafe { self.device.launch(&kernel, line(blocks, THREADS as u32), &[&own[..], &group(mail)].concat())? };
         }
         Ok(())
+    }
+
+    /// Whether [`sum_ranks_norm`](Self::sum_ranks_norm) takes so many rows of a width, and is faster than two kernels.
+    pub fn suits_sum_and_norm(&self, mail: &Mail, rows: usize, width: usize) -> bool {
+        let lines = if self.element == Element::F32 { 2 } else { 1 };
+        let fits = rows * width / UNIT * lines <= mail.capacity();
+        fits && rows <= MOST_NORMED_ROWS && width <= MOST_NORMED_WIDTH && width.is_multiple_of(self.vector())
+    }
+
+    /// [`sum_ranks`](Self::sum_ranks) and [`rms_norm`](Self::rms_norm) of the sum in one: `add` of the norm is this rank's part. Sums
+    /// of squares have an order of their own.
+    ///
+    /// # Errors
+    /// When a buffer is too short, rows do not [suit](Self::suits_sum_and_norm), nothing is added, or the device fails.
+    pub fn sum_ranks_norm(&self, mail: &Mail, norm: RmsNorm<'_>) -> Result<(), DeviceError> {
+        let RmsNorm { out, stream, add, weight, keep, source, rows, width, epsilon } = norm;
+        let (Some(add), None, true) = (add, source, self.suits_sum_and_norm(mail, rows, width)) else {
+            return Err(DeviceError::Shape(format!(
+                "{rows} rows of {width} elements are not summed and normed at once"
+            )));
+        };
+        for rows_of in [Some(out), Some(stream), keep].into_iter().flatten() {
+            self.check_rows(rows_of, rows, width)?;
+        }
+        weight.check(width * self.element.bytes())?;
+        let (add, parts, count) = self.own_part(add, rows, width)?;
+        let keep = keep.unwrap_or(NO_ROWS);
+        let own = [
+            address(out.at),
+            int(out.stride),
+            address(stream.at),
+            int(stream.stride),
+            address(weight),
+            address(keep.at),
+            int(keep.stride),
+            Arg::Float(epsilon),
+            address(add.at),
+            int(add.stride),
+            address(parts),
+            int(count),
+            Arg::Long((rows * width) as u64),
+            int(width),
+        ];
+        let kernel = self.kernel(FILE, "sum_ranks_norm")?;
+        let threads = (width / UNIT).next_multiple_of(32).min(MOST_NORMED_WIDTH / UNIT / 2) as u32;
+        // SAFETY: lengths are checked above; mailboxes hold `capacity` lines of each rank.
+        unsafe { self.device.launch(&kernel, line(rows, threads), &[&own[..], &group(mail)].concat()) }
+    }
+
+    /// What a rank has computed of a sum: rows, or parts and their number.
+    fn own_part<'a>(
+        &self,
+        add: Added<'a>,
+        rows: usize,
+        width: usize,
+    ) -> Result<(Rows<'a>, Slice<'a>, usize), DeviceError> {
+        match add {
+            Added::Rows(add) => {
+                self.check_rows(add, rows, width)?;
+                Ok((add, Slice::NONE, 0))
+            }
+            Added::Parts(parts) => {
+                parts.at.check(parts.count * rows * width * 4)?;
+                Ok((NO_ROWS, parts.at, parts.count))
+            }
+        }
     }
 
     /// Whole rows of logits, of which each rank has some tokens'. All ranks call it in the same order with the same sizes.

@@ -98,9 +98,7 @@ impl Machine {
     ) -> Result<Input<'a>, DeviceError> {
         let RmsNorm { out, source, rows, width, .. } = norm;
         let Some(layer) = reader else { return self.kernels.rms_norm(norm).map(|()| out.into()) };
-        let by_wide = || matches!(self.streaming(work, [rows, layer.inputs, layer.outputs], 1), Streaming::Wide(_));
-        let leaves_scale =
-            source.is_none() && self.streams(layer, rows) && self.kernels.suits_unscaled(rows, width, by_wide());
+        let leaves_scale = source.is_none() && self.leaves_scale(work, layer, rows, width);
         let unscaled = if leaves_scale {
             Some(self.kernels.rms_norm_unscaled(norm, work.squares.slice())?)
         } else {
@@ -108,6 +106,32 @@ impl Machine {
             None
         };
         Ok(Input { rows: out, unscaled })
+    }
+
+    /// Whether a norm leaves the scale of its rows to the layer that reads them.
+    fn leaves_scale(&self, work: &Activations, layer: &Projection, rows: usize, width: usize) -> bool {
+        let by_wide = || matches!(self.streaming(work, [rows, layer.inputs, layer.outputs], 1), Streaming::Wide(_));
+        self.streams(layer, rows) && self.kernels.suits_unscaled(rows, width, by_wide())
+    }
+
+    /// Adds up what ranks have computed of something that is added to the stream, and norms that as [`norm_for`](Self::norm_for)
+    /// does; of few rows in one kernel, whose sum of squares has an order of its own.
+    pub(in crate::backend::cuda) fn sum_and_norm<'a>(
+        &self,
+        work: &'a Activations,
+        part: Added<'a>,
+        norm: RmsNorm<'a>,
+        reader: Option<&Projection>,
+    ) -> Result<Input<'a>, DeviceError> {
+        let RmsNorm { out, rows, width, .. } = norm;
+        let leaves_scale = reader.is_some_and(|reader| self.leaves_scale(work, reader, rows, width));
+        let ranks = self.ranks.as_ref().filter(|_| !self.batch_invariant && !leaves_scale);
+        if let Some(ranks) = ranks.filter(|ranks| self.kernels.suits_sum_and_norm(&ranks.mail, rows, width)) {
+            self.kernels.sum_ranks_norm(&ranks.mail, RmsNorm { add: Some(part), ..norm })?;
+            return Ok(out.into());
+        }
+        let add = self.over_ranks(work, part, rows, width)?;
+        self.norm_for(work, RmsNorm { add: Some(add), ..norm }, reader)
     }
 
     /// Adds a layer to the stream, of which `norm` says how it is normed for the one layer that reads it next, or for several.
@@ -130,7 +154,10 @@ impl Machine {
             let unscaled = self.kernels.few_to_stream(layer.linear(stream.at, x, rows), to)?;
             return Ok(Input { rows: out, unscaled: Some(unscaled) });
         }
-        let add = self.added(work, x, layer, stream, rows)?;
+        let add = self.computed(work, x, layer, stream, rows)?;
+        if let Some(part) = add.filter(|_| layer.is_partial) {
+            return self.sum_and_norm(work, part, norm, reader);
+        }
         self.norm_for(work, RmsNorm { add, ..norm }, reader)
     }
 
@@ -216,16 +243,28 @@ impl Machine {
         stream: Rows<'_>,
         rows: usize,
     ) -> Result<Option<Added<'a>>, DeviceError> {
-        let onto = (stream.stride == layer.outputs && !layer.is_partial).then_some(stream.at);
-        let add = match self.product(work, layer.linear(work.added.slice(), x, rows), User::Stream(onto))? {
-            Place::Whole => Some(Added::Rows(self.rows(&work.added, layer.outputs))),
-            Place::Parts(parts) => Some(Added::Parts(parts)),
-            Place::Stream => None,
-        };
+        let add = self.computed(work, x, layer, stream, rows)?;
         match add.filter(|_| layer.is_partial) {
             Some(part) => self.over_ranks(work, part, rows, layer.outputs).map(Some),
             None => Ok(add),
         }
+    }
+
+    /// The same; of a layer that ranks share, what this one has of it.
+    fn computed<'a>(
+        &self,
+        work: &'a Activations,
+        x: Rows<'_>,
+        layer: &Projection,
+        stream: Rows<'_>,
+        rows: usize,
+    ) -> Result<Option<Added<'a>>, DeviceError> {
+        let onto = (stream.stride == layer.outputs && !layer.is_partial).then_some(stream.at);
+        Ok(match self.product(work, layer.linear(work.added.slice(), x, rows), User::Stream(onto))? {
+            Place::Whole => Some(Added::Rows(self.rows(&work.added, layer.outputs))),
+            Place::Parts(parts) => Some(Added::Parts(parts)),
+            Place::Stream => None,
+        })
     }
 
     /// `work.gated = silu(gate) · up` of a layer that yields gate and up; `work.gate_up` may be used on the way.
