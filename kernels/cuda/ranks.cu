@@ -145,9 +145,8 @@ __device__ __forceinline__ void send_lines(const Group& group, const u64 there[M
 /// The sum over all ranks, in their order, so that all have the same bits.
 __device__ __forceinline__ float4 sum_lines(const Group& group, u64 mailbox, u32 number, int unit, const uint2 own[LINES]) {
   float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll
-  for (int r = 0; r < MOST_RANKS; r++) {
-    if (r >= group.ranks) continue;
+#pragma unroll 1
+  for (int r = 0; r < group.ranks; r++) {
     uint2 lines[LINES];
 #pragma unroll
     for (int l = 0; l < LINES; l++)
@@ -157,10 +156,11 @@ __device__ __forceinline__ float4 sum_lines(const Group& group, u64 mailbox, u32
   return sum;
 }
 
-/// The addresses of all mailboxes, which are never written again.
-__device__ __forceinline__ void read_mailboxes(const Group& group, u64 there[MOST_RANKS]) {
+/// The addresses of all mailboxes, which are never written again; returns that of this rank.
+__device__ __forceinline__ u64 read_mailboxes(const Group& group, u64 there[MOST_RANKS]) {
 #pragma unroll
   for (int r = 0; r < MOST_RANKS; r++) there[r] = r < group.ranks ? group.mailboxes[r] : 0;
+  return group.mailboxes[group.rank];
 }
 
 #define GROUP const u64 *mailboxes, int *state, u32 *words, int rank, int ranks, int capacity, int patience
@@ -174,7 +174,7 @@ sum_ranks(T* out, int out_stride, const T* add, int add_stride, const float* par
   const Group group{GROUP_ARGUMENTS};
   const Own from{add, add_stride, parts, part_count, part, width};
   u64 there[MOST_RANKS];
-  read_mailboxes(group, there);
+  u64 mine = read_mailboxes(group, there);
   wait_for_predecessor();
   u32 number = (u32)load_fresh(state) + 1;
   int unit = block_in_order(&state[2]) * (int)blockDim.x + (int)threadIdx.x;
@@ -187,7 +187,7 @@ sum_ranks(T* out, int out_stride, const T* add, int add_stride, const float* par
   }
   all_have_sent();
   if (real) {
-    to_lines(sum_lines(group, there[rank], number, unit, own), own);
+    to_lines(sum_lines(group, mine, number, unit, own), own);
     store_lines(out + (u64)row * out_stride + column, own);
   }
   end_exchange(group, number);
@@ -205,7 +205,7 @@ sum_ranks_norm(T* out, int out_stride, T* stream, int stream_stride, const T* we
   const Group group{GROUP_ARGUMENTS};
   const Own from{add, add_stride, parts, part_count, part, width};
   u64 there[MOST_RANKS];
-  read_mailboxes(group, there);
+  u64 mine = read_mailboxes(group, there);
   wait_for_predecessor();
   u32 number = (u32)load_fresh(state) + 1;
   int row = block_in_order(&state[2]), unit = row * (width / 4);
@@ -228,7 +228,7 @@ sum_ranks_norm(T* out, int out_stride, T* stream, int stream_stride, const T* we
     uint2 lines[LINES];
     load_lines(to, lines);
     float4 before = from_lines(lines);
-    to_lines(sum_lines(group, there[rank], number, unit + at, own[u]), lines);
+    to_lines(sum_lines(group, mine, number, unit + at, own[u]), lines);
     to_lines(plus(before, from_lines(lines)), lines);
     store_lines(to, lines);
     if (keep) store_lines(keep + (u64)row * keep_stride + at * 4, lines);
@@ -256,7 +256,7 @@ extern "C" __global__ void __launch_bounds__(256, 4)
 gather_ranks(float* out, const float* own_logits, int part, int vocabulary, int rows, u64 first, GROUP) {
   const Group group{GROUP_ARGUMENTS};
   u64 there[MOST_RANKS];
-  read_mailboxes(group, there);
+  u64 mine = read_mailboxes(group, there);
   wait_for_predecessor();
   u32 number = (u32)load_fresh(state) + 1;
   int line = block_in_order(&state[2]) * (int)blockDim.x + (int)threadIdx.x;
@@ -273,10 +273,9 @@ gather_ranks(float* out, const float* own_logits, int part, int vocabulary, int 
   }
   all_have_sent();
   if (real) {
-#pragma unroll
-    for (int r = 0; r < MOST_RANKS; r++) {
-      if (r >= ranks) continue;
-      uint2 pair = r == rank ? own : await_line(group, there[rank], number, r, line);
+#pragma unroll 1
+    for (int r = 0; r < ranks; r++) {
+      uint2 pair = r == rank ? own : await_line(group, mine, number, r, line);
       int start = min(r * part, vocabulary - part);
       u32* to = (u32*)out + (u64)row * vocabulary + start + column;
       if (start + column >= r * part) to[0] = pair.x;
