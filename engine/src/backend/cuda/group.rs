@@ -38,6 +38,8 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(100);
 /// How long the others may take once a rank has failed: where all fail alike, as where memory is short, they do so together.
 const GRACE: Duration = Duration::from_secs(1);
+/// How long all may be silent: far longer than any command takes.
+const PATIENCE: Duration = Duration::from_secs(900);
 /// How long they may take once the alarm was rung.
 const MOST: Duration = Duration::from_secs(10);
 
@@ -140,6 +142,8 @@ impl Group {
                 })
             },
             &mut |_, _| {},
+            // Weights may come from far away.
+            Duration::MAX,
         );
         let mut facts = facts.map_err(Failure::into_error)?.swap_remove(0);
         facts.device = DeviceInfo {
@@ -182,6 +186,7 @@ impl Group {
                 })
             },
             captured,
+            PATIENCE,
         );
         answers.map_err(|failure| match failure {
             Failure::OfAll(error) => error,
@@ -249,11 +254,13 @@ impl Failure {
 type Answers<R> = Vec<Option<Result<R, EngineError>>>;
 
 impl Watch<'_> {
-    /// Sends each rank its job and waits for all of them, and for no rank that cannot answer.
+    /// Sends each rank its job and waits for all of them, but for no rank that cannot answer, and not for longer than `patience` if
+    /// nothing is heard of any.
     fn run<R: Send + 'static>(
         &self,
         mut job: impl FnMut(usize, mpsc::Sender<Answer<R>>) -> thread::Job,
         captured: &mut dyn FnMut(usize, usize),
+        patience: Duration,
     ) -> Result<Vec<R>, Failure> {
         let (sender, receiver) = mpsc::channel();
         for (rank, thread) in self.ranks.iter().enumerate() {
@@ -261,12 +268,15 @@ impl Watch<'_> {
         }
         drop(sender);
         let mut answers: Answers<R> = self.ranks.iter().map(|_| None).collect();
-        let (mut first, mut failed) = (None, None::<Instant>);
+        // The rank that failed first, when that was, and when something was last heard.
+        let (mut first, mut failed, mut heard) = (None, None::<Instant>, Instant::now());
         while answers.iter().any(Option::is_none) {
-            let is_over;
-            match receiver.recv_timeout(LOOK) {
+            // A rank that has ended by now has said its last words.
+            let ended: Vec<bool> = self.ranks.iter().map(RankThread::has_ended).collect();
+            let dead = match receiver.recv_timeout(LOOK) {
                 Ok(Answer::Captured(done, all)) => {
                     captured(done, all);
+                    heard = Instant::now();
                     continue;
                 }
                 Ok(Answer::Done(rank, answer)) => {
@@ -274,21 +284,21 @@ impl Watch<'_> {
                         (first, failed) = (Some(rank), Some(Instant::now()));
                     }
                     answers[rank] = Some(answer);
+                    heard = Instant::now();
                     continue;
                 }
-                Err(RecvTimeoutError::Timeout) => is_over = false,
-                Err(RecvTimeoutError::Disconnected) => is_over = true,
-            }
-            // A rank that has ended has said its last words, which may still be on their way.
-            let ended: Vec<bool> = self.ranks.iter().map(RankThread::has_ended).collect();
-            while let Ok(Answer::Done(rank, answer)) = receiver.try_recv() {
-                answers[rank] = Some(answer);
-            }
-            let dead = |rank: &usize| answers[*rank].is_none() && (is_over || ended[*rank]);
-            if let Some(rank) = (0..self.ranks.len()).find(dead) {
+                Err(RecvTimeoutError::Timeout) => {
+                    (0..ended.len()).find(|rank| answers[*rank].is_none() && ended[*rank])
+                }
+                Err(RecvTimeoutError::Disconnected) => answers.iter().position(Option::is_none),
+            };
+            if let Some(rank) = dead {
                 self.alarm.ring();
                 answers[rank] = Some(Err(EngineError::Device("it has died".into())));
                 (first, failed) = (first.or(Some(rank)), failed.or(Some(Instant::now())));
+            }
+            if heard.elapsed() > patience {
+                failed = failed.or(Some(Instant::now()));
             }
             let since = failed.map_or(Duration::ZERO, |failed| failed.elapsed());
             if since > GRACE {
@@ -306,11 +316,11 @@ impl Watch<'_> {
         if let Some((rank, other)) = self.alarm.waited(self.ranks.len()) {
             return Err(Failure::OfRank(format!("{} has waited for too long for {}", of(rank), of(other))));
         }
-        if let Some(rank) = answers.iter().position(Option::is_none).filter(|_| first.is_none()) {
-            return Err(Failure::OfRank(format!("{} does not answer", of(rank))));
-        }
         let Some(first) = first else {
-            return Ok(answers.into_iter().flatten().filter_map(Result::ok).collect());
+            return match answers.iter().position(Option::is_none) {
+                Some(rank) => Err(Failure::OfRank(format!("{} does not answer", of(rank)))),
+                None => Ok(answers.into_iter().flatten().filter_map(Result::ok).collect()),
+            };
         };
         let all = answers.iter().all(|answer| matches!(answer, Some(Err(_)))) && !self.alarm.rung();
         let error = answers.into_iter().nth(first).flatten().and_then(Result::err);
