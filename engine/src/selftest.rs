@@ -94,6 +94,10 @@ const QUICK: Plan = Plan {
     tokens: 4,
 };
 
+/// The same of a model that several devices share: dense layers and experts, and a draft that is shared too.
+const QUICK_SHARED: Plan =
+    Plan { default_dtypes: &[], pairs: &[Pair::Qwen3Moe], shapes: &["2,2,4"], batches: &[2], ..QUICK };
+
 /// Runs checks and reports each as it ends: of one device, or of models that several GPUs share, from it on.
 ///
 /// # Errors
@@ -107,7 +111,7 @@ pub fn run(
     let devices = devices(choice, ranks)?;
     if ranks > 1 {
         check_exchanges(&devices, report);
-        let plan = if matches!(scope, Scope::Whole) { GPU } else { QUICK };
+        let plan = if matches!(scope, Scope::Whole) { GPU } else { QUICK_SHARED };
         // The random models are small, and have heads for as many; names say so.
         let ranks = ranks.min(models::QUERY_HEADS);
         check_engines(choice, ranks, plan, report)?;
