@@ -330,6 +330,9 @@ pub trait Backend: Send {
         None
     }
 
+    /// Lets a rank of a group end as if it had crashed, to see what follows. Of no effect where there is one device.
+    fn kill_rank(&mut self, _rank: usize) {}
+
     /// Gives a slot back; its pages may be used again by the next [`open`](Self::open), and what they hold stays as it is
     /// until then. Never while a launched round that holds the slot has not been collected.
     fn close(&mut self, slot: Slot);

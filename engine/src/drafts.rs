@@ -112,5 +112,5 @@ pub fn restricted(spec: DraftSpec, tokens: Vec<u32>) -> Result<DraftSpec, Engine
                 .into(),
         ));
     }
-    Ok(DraftSpec { vocabulary: tokens.len(), tokens: Some(tokens), ..spec })
+    Ok(DraftSpec { vocabulary: tokens.len(), head_rows: tokens.len(), tokens: Some(tokens), ..spec })
 }

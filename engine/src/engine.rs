@@ -161,6 +161,12 @@ impl Engine {
         Ok(())
     }
 
+    /// Lets a GPU's thread of a model that several share end as if it had crashed: what follows then is an error, and what is
+    /// tested.
+    pub fn kill_rank(&mut self, rank: usize) {
+        self.scheduler.kill_rank(rank);
+    }
+
     /// Makes acceptance up from now on, to time rounds: this many tokens a round on average. `None` for what the target
     /// says. Only while idle.
     ///

@@ -95,6 +95,10 @@ pub struct EngineOptions {
     pub simulate_accept_length: Option<f32>,
     /// Over how much of the trees the target runs on a GPU; `None` for what takes the least time. No flag sets it.
     pub verify_plan: Option<VerifyPlan>,
+    /// GPUs of this host that share the model, from [`device`](Self::device) on.
+    pub tp_size: usize,
+    /// Whether they share the draft's layer too; `None` where that takes the least time. No flag sets it.
+    pub split_draft: Option<bool>,
     /// Where weights come from.
     pub load_format: LoadFormat,
     /// The published shape of random weights, such as `llama-3.1-8b`.
@@ -162,6 +166,8 @@ impl Default for EngineOptions {
             token_map: None,
             simulate_accept_length: None,
             verify_plan: None,
+            tp_size: 1,
+            split_draft: None,
             load_format: LoadFormat::Auto,
             model_shape: None,
             num_layers: None,
@@ -243,6 +249,7 @@ pub fn from_tuned(tuned: &TunedFile, folder: &Path) -> Result<EngineOptions, Eng
         page_size: engine.page_size,
         mem_fraction_static: engine.mem_fraction_static,
         capture_sizes: engine.capture_sizes.clone(),
+        tp_size: engine.tp_size.unwrap_or(defaults.tp_size),
         ..defaults
     })
 }

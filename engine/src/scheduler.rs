@@ -158,6 +158,11 @@ impl Scheduler {
         Err(EngineError::Configuration(format!("{what} only while no request runs")))
     }
 
+    /// Lets a rank of a group end; see [`Backend::kill_rank`].
+    pub fn kill_rank(&mut self, rank: usize) {
+        self.backend.kill_rank(rank);
+    }
+
     /// Makes acceptance up from now on; see [`Backend::simulate_accept_length`].
     ///
     /// # Errors

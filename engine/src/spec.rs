@@ -12,6 +12,7 @@ mod format;
 mod layer;
 mod published;
 mod rope;
+mod share;
 mod target;
 mod tensors;
 
@@ -27,6 +28,7 @@ pub use self::{
     layer::LayerSpec,
     published::{PUBLISHED, PublishedModel, published},
     rope::{Pairing, RopeSpec},
+    share::Share,
     target::TargetSpec,
     tensors::{
         AttentionTensors, DraftTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors, JoinTensors,

@@ -298,7 +298,7 @@ impl Model {
         let neighbour = || self.kernels.fill_random(work.workspace.range(0..16), 1.0, 0);
         let plan = |inputs: usize, outputs: usize, result: Element| -> Result<Option<MatmulHandle>, DeviceError> {
             let matmul = Matmul { rows: work.rows, inputs, outputs, element: ELEMENT, result, most_parts: 1 };
-            let Some(mut plan) = MatmulHandle::new(device, matmul, "linear_time")? else { return Ok(None) };
+            let Some(mut plan) = MatmulHandle::new(device, matmul, Some("linear_time"))? else { return Ok(None) };
             if plan.fastest().is_none() {
                 let y = if result == Element::F32 { &work.logits } else { &work.y };
                 let x = if inputs == hidden { &work.x } else { &work.gated };

@@ -13,6 +13,7 @@ mod linear;
 mod linear_few;
 mod linear_group;
 mod linear_wide;
+mod ranks;
 mod sampling;
 mod select;
 mod tree;
@@ -33,6 +34,7 @@ pub use linear::{check_dequantise, check_linear, check_linear_fp8, check_linear_
 pub use linear_few::check_linear_few;
 pub use linear_group::check_linear_group;
 pub use linear_wide::check_linear_wide;
+pub use ranks::{check_alarm, check_ranks};
 pub use sampling::{check_sample_rows, check_sampled_distribution};
 pub use select::{check_argmax_rows, check_logprob_rows, check_top_k_among_many, check_top_k_rows};
 pub use tree::{check_decode_rows, check_draft_trees};

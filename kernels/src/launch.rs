@@ -16,6 +16,7 @@ mod linear_few;
 mod linear_group;
 mod linear_wide;
 mod own_rows;
+mod ranks;
 mod sampling;
 mod select;
 mod state;
@@ -38,6 +39,7 @@ pub use linear::{Linear, Parts, Unscaled};
 pub use linear_few::Stream;
 pub use linear_wide::Wide;
 pub use own_rows::OwnRows;
+pub use ranks::Gathered;
 pub use sampling::SamplingState;
 pub use select::{Logits, LogprobRows, MOST_SELECTED, NOT_FINITE, TopK};
 pub use tree::{
@@ -90,6 +92,11 @@ pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> 
         files.push((attention::FILE, options));
     }
     files
+}
+
+/// Further files, for a model that several devices share.
+pub fn rank_files(element: Element) -> Vec<(KernelFile, Vec<String>)> {
+    vec![(ranks::FILE, vec![element.option()])]
 }
 
 /// Further files, for layers of experts.
@@ -155,6 +162,11 @@ impl Kernels {
     /// Kernels for activations, weights and caches of a type.
     pub fn new(device: Device, element: Element) -> Self {
         Self { device, element, options: vec![element.option()], clusters: Arc::default() }
+    }
+
+    /// The same on another device, with what this one has found or will find of devices of their kind: so that both launch the same.
+    pub fn on(&self, device: Device) -> Self {
+        Self { device, ..self.clone() }
     }
 
     /// The device.

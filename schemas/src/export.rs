@@ -224,6 +224,7 @@ impl From<&TunedFile> for Tuning {
             dtype: Some(models.dtype.clone()),
             quantization: models.quantization.clone(),
             device: Some(engine.device.clone()),
+            tp_size: engine.tp_size.and_then(integer),
             context_length: integer(engine.context_length),
             // One token a page is every engine's default.
             page_size: integer(engine.page_size).filter(|size| *size > 1),

@@ -64,6 +64,9 @@ pub struct TunedModels {
 pub struct TunedEngine {
     /// Where it ran: cpu or cuda:N.
     pub device: String,
+    /// GPUs that shared the models, from that one on, where there were several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tp_size: Option<usize>,
     /// Longest sequence.
     pub context_length: usize,
     /// Tokens a KV page.
@@ -351,6 +354,7 @@ mod tests {
             },
             engine: TunedEngine {
                 device: "cpu".into(),
+                tp_size: None,
                 context_length: 2048,
                 page_size: 1,
                 mem_fraction_static: 0.8,

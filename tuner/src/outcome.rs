@@ -75,7 +75,9 @@ pub fn tuned(
             draft_context_length: draft.map(|config| config.derived_context_length()),
         },
         engine: TunedEngine {
-            device: fingerprint.device.clone(),
+            // Of a group, that of its first rank.
+            device: fingerprint.device.split('+').next().unwrap_or_default().to_owned(),
+            tp_size: Some(file.engine.tp_size).filter(|size| *size > 1),
             context_length,
             page_size: knobs.page_size.unwrap_or(file.engine.page_size),
             mem_fraction_static: knobs.mem_fraction_static.map_or(file.engine.mem_fraction_static, |share| share.0),

@@ -31,6 +31,7 @@ pub fn eagle(config: &Config<'_>, layer: &str, target: DraftTarget<'_>) -> Resul
         embedding: EmbeddingSource::Target,
         head: VocabularySource::Target,
         vocabulary: target.spec.vocabulary,
+        head_rows: target.spec.vocabulary,
         tokens: None,
     })
 }
@@ -83,6 +84,7 @@ pub fn eagle3(
             _ => VocabularySource::Own,
         },
         vocabulary,
+        head_rows: vocabulary,
         tokens: if whole { None } else { Some(hot_tokens(config, weights, vocabulary, tokens)?) },
     })
 }

@@ -93,9 +93,11 @@ impl<'a> Config<'a> {
             self.tensors.expect(&format!("{prefix}.input_layernorm.weight"), &[hidden])?;
             layer(at, &prefix)
         };
+        let vocabulary = self.size(self.fields().vocab_size, "vocab_size")?;
         Ok(TargetSpec {
             hidden,
-            vocabulary: self.size(self.fields().vocab_size, "vocab_size")?,
+            vocabulary,
+            head_rows: vocabulary,
             tied: match self.fields().tie_word_embeddings {
                 Some(tied) => tied,
                 // Some exporters leave the flag out and the tensor too.

@@ -16,7 +16,6 @@ use crate::error::EngineError;
 /// # Errors
 /// When no model is named, a value has no sense, or a flag is given that this engine cannot honour.
 pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<EngineOptions, EngineError> {
-    refuse(launch)?;
     let text = |key: Key| launch.text(key).map(|word| word.value.to_owned());
     if let Some(path) = text(Key::ModelPath) {
         options.model_path = path.into();
@@ -62,6 +61,10 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
             Some(size @ 1..) => usize::try_from(size).unwrap_or(usize::MAX),
             _ => return Err(no_sense(setting, "a number of tokens of at least 1, or -1")),
         };
+    }
+    if let Some(setting) = launch.setting(Key::TpSize) {
+        let size = count(launch, Key::TpSize)?.filter(|size| *size > 0);
+        options.tp_size = size.ok_or_else(|| no_sense(setting, "a number of GPUs of at least 1"))?;
     }
     options.disable_radix_cache |= launch.has(Key::DisableRadixCache);
     if let Some(sizes) = capture_sizes(launch)? {
@@ -124,20 +127,6 @@ fn shape(launch: &Launch, options: &EngineOptions) -> Result<TreeShape, EngineEr
         }
     };
     shape.map_err(|error| EngineError::Configuration(format!("tree shape: {error}")))
-}
-
-/// Flags of the table whose meaning this engine does not have yet: refused, not ignored.
-fn refuse(launch: &Launch) -> Result<(), EngineError> {
-    if let Some(setting) = launch.setting(Key::TpSize)
-        && launch.integer(Key::TpSize).map(|size| size.value) != Some(1)
-    {
-        return Err(unsupported(setting, "tensor parallelism", "use --tp-size 1"));
-    }
-    Ok(())
-}
-
-fn unsupported(setting: &Setting, what: &str, hint: &str) -> EngineError {
-    EngineError::Configuration(format!("{}: {what} is not implemented by this engine; {hint}", setting.spelling))
 }
 
 /// A model has to come from somewhere, and from one place only.

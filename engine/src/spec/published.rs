@@ -118,6 +118,7 @@ impl PublishedModel {
         Ok(TargetSpec {
             hidden: self.hidden,
             vocabulary: self.vocabulary,
+            head_rows: self.vocabulary,
             tied: self.tied,
             epsilon: EPSILON,
             layers: (0..layers).map(|at| self.layer(self.ffn.of_fewer(layers, self.layers).at(at))).collect(),
@@ -137,6 +138,7 @@ impl PublishedModel {
             embedding: EmbeddingSource::Target,
             head: VocabularySource::Target,
             vocabulary,
+            head_rows: vocabulary,
             tokens: None,
         };
         match self.draft {
@@ -192,6 +194,7 @@ impl PublishedModel {
             embedding: EmbeddingSource::Target,
             head: VocabularySource::Own,
             vocabulary,
+            head_rows: vocabulary,
             // Any map has the same cost: every fourth token or so, in the order of the rows.
             tokens: Some((0..vocabulary).map(|row| (row * self.vocabulary / vocabulary) as u32).collect()),
         }

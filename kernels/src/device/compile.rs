@@ -32,7 +32,7 @@ pub enum Split {
 }
 
 /// What files may include, at most once each.
-const HEADERS: [(&str, &str); 19] = [
+const HEADERS: [(&str, &str); 20] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
     ("order.cuh", include_str!("../../cuda/order.cuh")),
     ("rotation.cuh", include_str!("../../cuda/rotation.cuh")),
@@ -52,6 +52,7 @@ const HEADERS: [(&str, &str); 19] = [
     ("wgmma.cuh", include_str!("../../cuda/wgmma.cuh")),
     ("bulk.cuh", include_str!("../../cuda/bulk.cuh")),
     ("tile_ring.cuh", include_str!("../../cuda/tile_ring.cuh")),
+    ("lines.cuh", include_str!("../../cuda/lines.cuh")),
 ];
 
 impl KernelFile {

@@ -53,6 +53,9 @@ pub struct Acceptance {
 pub struct EngineSettings {
     /// Where to run: auto, cpu, cuda or cuda:N. `--device` on the command line wins.
     pub device: String,
+    /// GPUs of the host that share the models (tensor parallelism), from the device on. `--tp-size` on the command line wins.
+    #[serde(skip_serializing_if = "is_one")]
+    pub tp_size: usize,
     /// Longest sequence; the target's own unless given.
     pub context_length: Option<usize>,
     /// Most requests that run together; others wait. Unless given, the largest batch of `[batch]` and of the tables, and
@@ -120,6 +123,9 @@ impl EngineSettings {
         if !number && !["auto", "cpu", "cuda"].contains(&self.device.as_str()) {
             return Err(Wrong::word(&["engine", "device"], &self.device, &["auto", "cpu", "cuda", "cuda:N"]));
         }
+        if !(1..=MOST_GPUS).contains(&self.tp_size) {
+            return Err(Wrong::at(&["engine", "tp_size"], format!("expected 1 to {MOST_GPUS}")));
+        }
         if let Some(context_length) = self.context_length {
             within(&["engine", "context_length"], context_length)?;
         }
@@ -139,6 +145,7 @@ impl Default for EngineSettings {
     fn default() -> Self {
         Self {
             device: auto(),
+            tp_size: 1,
             context_length: None,
             max_running_requests: None,
             page_size: 1,
@@ -147,6 +154,15 @@ impl Default for EngineSettings {
             capture_sizes: Vec::new(),
         }
     }
+}
+
+/// GPUs of a host that share a model, at most.
+const MOST_GPUS: usize = 8;
+
+/// What is not written keeps the meaning of finished trials as it was before it could be.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields so")]
+fn is_one(count: &usize) -> bool {
+    *count == 1
 }
 
 fn auto() -> String {

@@ -298,6 +298,7 @@ fn options(request: &SweepRequest<'_>, space: &Expanded) -> Result<EngineOptions
             Some(device) => device,
             None => engine.device.parse()?,
         },
+        tp_size: engine.tp_size,
         dtype: models.dtype.clone(),
         quantization: quantization("models.quantization", models.quantization.as_deref())?,
         draft_quantization: quantization("models.quantization", models.quantization.as_deref())?,

@@ -66,6 +66,8 @@ pub struct Activations {
     pub states: [Buffer; 2],
     /// Float `[LOGIT_ROWS, vocabulary]`.
     pub logits: Buffer,
+    /// Of the rank's own tokens, where others have the rest.
+    pub own_logits: Buffer,
     /// Of attention that is split over its keys.
     pub partial: Buffer,
     pub counters: Buffer,
@@ -315,12 +317,19 @@ impl Sizes<'_> {
         self.draft.map_or(0, |draft| draft.vocabulary).max(self.target.vocabulary)
     }
 
+    /// Tokens whose logits a rank computes; 0 where it computes them all.
+    fn own_tokens(&self) -> usize {
+        let target = (self.target.head_rows, self.target.vocabulary);
+        let heads = [Some(target), self.draft.map(|draft| (draft.head_rows, draft.vocabulary))];
+        heads.into_iter().flatten().filter(|(rows, all)| rows < all).map(|(rows, _)| rows).max().unwrap_or_default()
+    }
+
     fn captured(&self) -> usize {
         self.draft.map_or(0, |draft| draft.captured().len()) * self.target.hidden
     }
 
     /// Bytes of each part of [`Activations`], in its order (both states apart).
-    fn activations(&self, extent: Extent) -> [usize; 22] {
+    fn activations(&self, extent: Extent) -> [usize; 23] {
         let Extent { rows, .. } = extent;
         let hidden = self.widest(|layer| layer.hidden);
         let draft = self.draft.map_or(1, DraftSpec::hidden);
@@ -356,6 +365,7 @@ impl Sizes<'_> {
             rows * draft * e,
             rows * draft * e,
             LOGIT_ROWS * self.vocabulary() * 4,
+            LOGIT_ROWS * self.own_tokens() * 4,
             Kernels::attention_workspace(rows.min(ATTENTION_ROWS), heads, head_dim, self.splits)
                 .max(self.widest_latent(in_splits)),
             rows.min(ATTENTION_ROWS) * heads * 4,
@@ -440,6 +450,7 @@ impl Activations {
             joined: next()?,
             states: [next()?, next()?],
             logits: next()?,
+            own_logits: next()?,
             partial: next()?,
             counters: next()?,
             squares: next()?,

@@ -49,7 +49,14 @@ fn qwen3_30b() -> TargetSpec {
         }),
         formats: LayerFormats::default(),
     };
-    TargetSpec { hidden: 2048, vocabulary: 151_936, tied: false, epsilon: 1e-6, layers: vec![layer; 48] }
+    TargetSpec {
+        hidden: 2048,
+        vocabulary: 151_936,
+        head_rows: 151_936,
+        tied: false,
+        epsilon: 1e-6,
+        layers: vec![layer; 48],
+    }
 }
 
 #[test]

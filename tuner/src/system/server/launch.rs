@@ -31,6 +31,8 @@ pub struct LaunchPlan {
     pub context_length: Option<usize>,
     /// Most requests that run together.
     pub max_running_requests: usize,
+    /// GPUs that share the models.
+    pub tp_size: usize,
     /// Batch sizes with a CUDA graph, where the sweep says them.
     pub capture_sizes: Vec<usize>,
     /// What `[engine]` sets to something else than its defaults.
@@ -57,6 +59,7 @@ impl LaunchPlan {
             quantization: file.models.quantization.clone(),
             context_length: engine.context_length,
             max_running_requests,
+            tp_size: engine.tp_size,
             capture_sizes: engine.capture_sizes.clone(),
             knobs: Knobs {
                 mem_fraction_static: (engine.mem_fraction_static != defaults.mem_fraction_static)
@@ -133,6 +136,7 @@ impl LaunchPlan {
             flags.add("speculative-num-draft-tokens", num_draft_tokens);
         }
         self.common(&mut flags, "context-length");
+        flags.add_some("tp-size", (self.tp_size > 1).then_some(self.tp_size));
         let knobs = self.knobs(configuration);
         flags.add("max-running-requests", knobs.max_running_requests.unwrap_or(self.max_running_requests));
         flags.add_some("mem-fraction-static", knobs.mem_fraction_static.map(|share| share.0));
@@ -161,6 +165,7 @@ impl LaunchPlan {
             flags.add("speculative-config", speculation);
         }
         self.common(&mut flags, "max-model-len");
+        flags.add_some("tensor-parallel-size", (self.tp_size > 1).then_some(self.tp_size));
         let knobs = self.knobs(configuration);
         flags.add("max-num-seqs", knobs.max_running_requests.unwrap_or(self.max_running_requests));
         flags.add_some("gpu-memory-utilization", knobs.mem_fraction_static.map(|share| share.0));
@@ -245,6 +250,7 @@ mod tests {
             quantization: None,
             context_length: Some(2048),
             max_running_requests: 8,
+            tp_size: 1,
             capture_sizes: vec![1, 8],
             knobs: Knobs { page_size: Some(16), ..Knobs::default() },
         }

@@ -77,6 +77,7 @@ mod tests {
             quantization: None,
             context_length: None,
             max_running_requests: 64,
+            tp_size: 1,
             capture_sizes: vec![],
             knobs: Knobs::default(),
         };

@@ -2,10 +2,10 @@
 
 use kernels::{
     device::{
-        Buffer, DeviceError, Element, Slice,
+        DeviceError, Element, Slice,
         matmul::{Matmul, Rival},
     },
-    launch::{Added, Kernels, Linear, Logits, Parts, RmsNorm, Rows, Stream, Unscaled, Weights, Wide},
+    launch::{Added, Gathered, Kernels, Linear, Logits, Parts, RmsNorm, Rows, Stream, Unscaled, Weights, Wide},
 };
 
 use crate::backend::cuda::{
@@ -37,10 +37,12 @@ impl<'a> From<Rows<'a>> for Input<'a> {
 /// What hidden states are multiplied with for their logits.
 #[derive(Clone, Copy)]
 pub(in crate::backend::cuda) struct Vocabulary<'a> {
-    /// `[tokens, inputs]`.
-    pub weight: &'a Buffer,
+    /// `[own, inputs]`.
+    pub weight: Slice<'a>,
     pub inputs: usize,
     pub tokens: usize,
+    /// Tokens whose rows are here; other ranks have the rest, if these are fewer than all.
+    pub own: usize,
     /// Whether somebody awaits the logits, as in [`Linear`].
     pub awaited: Option<Slice<'a>>,
 }
@@ -98,10 +100,7 @@ impl Machine {
     ) -> Result<Input<'a>, DeviceError> {
         let RmsNorm { out, source, rows, width, .. } = norm;
         let Some(layer) = reader else { return self.kernels.rms_norm(norm).map(|()| out.into()) };
-        let sizes = [rows, layer.inputs, layer.outputs];
-        let by_wide = || matches!(self.streaming(work, sizes, 1, layer.weights()), Streaming::Wide(_));
-        let leaves_scale =
-            source.is_none() && self.streams(layer, rows) && self.kernels.suits_unscaled(rows, width, by_wide());
+        let leaves_scale = source.is_none() && self.leaves_scale(work, layer, rows, width);
         let unscaled = if leaves_scale {
             Some(self.kernels.rms_norm_unscaled(norm, work.squares.slice())?)
         } else {
@@ -109,6 +108,33 @@ impl Machine {
             None
         };
         Ok(Input { rows: out, unscaled })
+    }
+
+    /// Whether a norm leaves the scale of its rows to the layer that reads them.
+    fn leaves_scale(&self, work: &Activations, layer: &Projection, rows: usize, width: usize) -> bool {
+        let sizes = [rows, layer.inputs, layer.outputs];
+        let by_wide = || matches!(self.streaming(work, sizes, 1, layer.weights()), Streaming::Wide(_));
+        self.streams(layer, rows) && self.kernels.suits_unscaled(rows, width, by_wide())
+    }
+
+    /// Adds up what ranks have computed of something that is added to the stream, and norms that as [`norm_for`](Self::norm_for)
+    /// does; of few rows in one kernel, whose sum of squares has an order of its own.
+    pub(in crate::backend::cuda) fn sum_and_norm<'a>(
+        &self,
+        work: &'a Activations,
+        part: Added<'a>,
+        norm: RmsNorm<'a>,
+        reader: Option<&Projection>,
+    ) -> Result<Input<'a>, DeviceError> {
+        let RmsNorm { out, rows, width, .. } = norm;
+        let leaves_scale = reader.is_some_and(|reader| self.leaves_scale(work, reader, rows, width));
+        let ranks = self.ranks.as_ref().filter(|_| !self.batch_invariant && !leaves_scale);
+        if let Some(ranks) = ranks.filter(|ranks| self.kernels.suits_sum_and_norm(&ranks.mail, rows, width)) {
+            self.kernels.sum_ranks_norm(&ranks.mail, RmsNorm { add: Some(part), ..norm })?;
+            return Ok(out.into());
+        }
+        let add = self.over_ranks(work, part, rows, width)?;
+        self.norm_for(work, RmsNorm { add: Some(add), ..norm }, reader)
     }
 
     /// Adds a layer to the stream, of which `norm` says how it is normed for the one layer that reads it next, or for several.
@@ -123,6 +149,7 @@ impl Machine {
         let RmsNorm { out, stream, weight, keep, rows, width, epsilon, .. } = norm;
         let without_space = [stream, out].into_iter().all(|rows| rows.stride == width);
         let at_once = without_space
+            && !layer.is_partial
             && self.kernels.suits_few_to_stream(rows, layer.inputs, layer.outputs, layer.weights())
             && reader.is_some_and(|next| [layer, next].into_iter().all(|layer| self.streams(layer, rows)));
         if at_once {
@@ -130,7 +157,10 @@ impl Machine {
             let unscaled = self.kernels.few_to_stream(layer.linear(stream.at, x, rows), to)?;
             return Ok(Input { rows: out, unscaled: Some(unscaled) });
         }
-        let add = self.added(work, x, layer, stream, rows)?;
+        let add = self.computed(work, x, layer, stream, rows)?;
+        if let Some(part) = add.filter(|_| layer.is_partial) {
+            return self.sum_and_norm(work, part, norm, reader);
+        }
         self.norm_for(work, RmsNorm { add, ..norm }, reader)
     }
 
@@ -154,24 +184,30 @@ impl Machine {
         work: &Activations,
         mut use_logits: impl FnMut(usize, Logits<'_>) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
-        let Vocabulary { weight, inputs, tokens, awaited } = vocabulary;
+        let Vocabulary { weight, inputs, tokens, own, awaited } = vocabulary;
+        let ranks = self.ranks.as_ref().filter(|_| own < tokens);
+        let y = if ranks.is_some() { work.own_logits.slice() } else { work.logits.slice() };
         for start in (0..rows).step_by(LOGIT_ROWS) {
             let count = LOGIT_ROWS.min(rows - start);
             let x = Rows { at: x.at.range(start * x.stride * self.element_bytes()..x.at.bytes()), ..x };
             let logits = Linear {
-                y: work.logits.slice(),
+                y,
                 y_is_float: true,
                 x,
-                weight: weight.slice(),
+                weight,
                 scales: None,
                 bias: None,
                 rows: count,
                 inputs,
-                outputs: tokens,
+                outputs: own,
                 unscaled: None,
                 awaited,
             };
             self.product(work, logits, User::Any)?;
+            if let Some(ranks) = ranks {
+                let (out, vocabulary, rows) = (work.logits.slice(), tokens, count);
+                self.kernels.gather_ranks(&ranks.mail, Gathered { out, own: y, part: own, vocabulary, rows })?;
+            }
             use_logits(start, Logits { at: work.logits.slice(), stride: tokens, rows: count, vocabulary: tokens })?;
         }
         Ok(())
@@ -214,7 +250,23 @@ impl Machine {
         stream: Rows<'_>,
         rows: usize,
     ) -> Result<Option<Added<'a>>, DeviceError> {
-        let onto = (stream.stride == layer.outputs).then_some(stream.at);
+        let add = self.computed(work, x, layer, stream, rows)?;
+        match add.filter(|_| layer.is_partial) {
+            Some(part) => self.over_ranks(work, part, rows, layer.outputs).map(Some),
+            None => Ok(add),
+        }
+    }
+
+    /// The same; of a layer that ranks share, what this one has of it.
+    fn computed<'a>(
+        &self,
+        work: &'a Activations,
+        x: Rows<'_>,
+        layer: &Projection,
+        stream: Rows<'_>,
+        rows: usize,
+    ) -> Result<Option<Added<'a>>, DeviceError> {
+        let onto = (stream.stride == layer.outputs && !layer.is_partial).then_some(stream.at);
         Ok(match self.product(work, layer.linear(work.added.slice(), x, rows), User::Stream(onto))? {
             Place::Whole => Some(Added::Rows(self.rows(&work.added, layer.outputs))),
             Place::Parts(parts) => Some(Added::Parts(parts)),

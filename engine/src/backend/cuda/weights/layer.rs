@@ -63,6 +63,8 @@ pub struct ExpertBuffers {
     down: Buffer,
     /// Of gate and up, and of down, in FP8.
     scales: Option<[ScaleBuffer; 2]>,
+    /// Whether ranks have a part of each expert, so that what they compute is yet to be added up.
+    pub is_partial: bool,
 }
 
 /// One gated block.
@@ -175,6 +177,7 @@ impl ExpertBuffers {
             gate_up,
             down,
             scales,
+            is_partial: loader.share.is_part(),
         })
     }
 

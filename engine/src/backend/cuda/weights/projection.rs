@@ -17,6 +17,8 @@ pub struct Projection {
     pub bias: Option<Buffer>,
     pub inputs: usize,
     pub outputs: usize,
+    /// Whether ranks have a part of the inputs each, so that what they compute is yet to be added up.
+    pub is_partial: bool,
 }
 
 /// Scales of a matrix in FP8.
@@ -46,7 +48,7 @@ impl Projection {
 
     /// What it computes of rows.
     pub fn linear<'a>(&'a self, y: Slice<'a>, x: Rows<'a>, rows: usize) -> Linear<'a> {
-        let Self { weight, scales, bias, inputs, outputs } = self;
+        let Self { weight, scales, bias, inputs, outputs, .. } = self;
         let bias = bias.as_ref().map(Buffer::slice);
         Linear {
             y,

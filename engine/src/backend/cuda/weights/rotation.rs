@@ -57,9 +57,16 @@ impl Loader<'_> {
             let biases: Option<Vec<&TensorSpec>> = layers.iter().map(|layer| layer.bias.as_ref()).collect();
             let bias =
                 biases.map(|biases| self.reordered(&self.concatenated(&biases)?, rows.into_iter())).transpose()?;
-            return Ok(Projection { weight, scales: Some(scales), bias, inputs: layers[0].inputs(), outputs });
+            return Ok(Projection {
+                weight,
+                scales: Some(scales),
+                bias,
+                inputs: layers[0].inputs(),
+                outputs,
+                is_partial: false,
+            });
         }
-        let Projection { weight, scales, bias, inputs, outputs } = self.projection(&layers)?;
+        let Projection { weight, scales, bias, inputs, outputs, is_partial } = self.projection(&layers)?;
         let device = self.kernels.device();
         let rows: Vec<i32> = (0..outputs).map(|output| source(output) as i32).collect();
         let (rows, reordered) = (device.upload(&rows)?, device.allocate(weight.bytes())?);
@@ -68,7 +75,7 @@ impl Loader<'_> {
         let bias = bias.map(|bias| self.reordered(&bias, (0..outputs).map(source))).transpose()?;
         // What is given back may still be read.
         device.synchronize()?;
-        Ok(Projection { weight: reordered, scales, bias, inputs, outputs })
+        Ok(Projection { weight: reordered, scales, bias, inputs, outputs, is_partial })
     }
 
     /// The norm of the heads of queries or keys.
