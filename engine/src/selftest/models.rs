@@ -52,7 +52,8 @@ const DRAFT_VOCABULARY: usize = 16;
 const EPSILON: f32 = 1e-5;
 const EXPERTS: usize = 6;
 const EXPERTS_PER_TOKEN: usize = 2;
-const EXPERT_INTERMEDIATE: usize = 24;
+/// Sixteen inputs are the least that layers in FP8 have.
+const EXPERT_INTERMEDIATE: usize = 32;
 
 impl Pair {
     /// Whether its target has layers of experts.
