@@ -10,8 +10,8 @@ use crate::{
     checkpoint::Tensors,
     error::EngineError,
     spec::{
-        AttentionTensors, DraftSpec, FfnSpec, FfnTensors, GatedTensors, GroupedQuery, LayerFormats, LayerSpec,
-        LayerTensors, Pairing, TargetSpec, TensorSpec, WeightFormat,
+        AttentionTensors, DraftSpec, FfnSpec, FfnTensors, GatedTensors, GroupedQuery, LatentTensors, LayerFormats,
+        LayerSpec, LayerTensors, Pairing, TargetSpec, TensorSpec, WeightFormat,
     },
 };
 
@@ -98,8 +98,13 @@ fn formats(
                 let aligned = layer.attention.grouped().is_some_and(|spec| heads_stay_in_blocks(spec, heads));
                 format([heads[0], heads[1], heads[2], &grouped.output.weight], stored, by, aligned)?
             }
-            // Its kernels read it in parts of its own.
-            AttentionTensors::Latent(_) => WeightFormat::Plain,
+            // The expansion to keys and values is taken apart when it is loaded, and stays in the type that is computed in.
+            AttentionTensors::Latent(latent) => {
+                let LatentTensors { compress_query, query, compress, output, .. } = &**latent;
+                let first = compress_query.as_ref().map_or(query, |(down, _)| down);
+                let matrices = [first, query, compress, output].map(|layer| &layer.weight);
+                format(matrices, stored, by, is_aligned(first.outputs()))?
+            }
         },
         ffn: match (&ffn, &layer.ffn) {
             (FfnTensors::Dense(block), _) => format(matrices(block), stored, by, is_aligned(block.gate.outputs()))?,

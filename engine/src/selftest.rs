@@ -90,7 +90,7 @@ const QUICK: Plan = Plan {
     dtypes: &["float32"],
     default_dtypes: &["bfloat16"],
     fp8_dtypes: &["bfloat16"],
-    pairs: &[Pair::Eagle3, Pair::Glm],
+    pairs: &[Pair::Eagle3, Pair::Glm, Pair::DeepSeek],
     shapes: &["3,2,6"],
     batches: &[3],
     page_sizes: &[16],
@@ -400,7 +400,7 @@ mod tests {
             dtypes: &["bfloat16"],
             default_dtypes: &[],
             fp8_dtypes: &[],
-            pairs: &[Pair::Qwen3Moe, Pair::Mimo],
+            pairs: &[Pair::Qwen3Moe, Pair::Mimo, Pair::DeepSeek],
             shapes: &["3,1,4", "2,2,4"],
             tokens: 6,
             ..QUICK

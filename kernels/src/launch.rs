@@ -9,6 +9,8 @@ mod elementwise;
 mod experts;
 mod fp8;
 mod inner;
+mod latent;
+mod latent_attention;
 mod linear;
 mod linear_few;
 mod linear_group;
@@ -29,6 +31,8 @@ pub use experts::{
 };
 pub use fp8::{WeightScales, Weights, fp8_order};
 pub use inner::{ChosenRows, InnerNodes, Picked};
+pub use latent::{LatentDims, LatentQueries, LatentRows, LatentValues};
+pub use latent_attention::LatentAttention;
 pub(crate) use linear::squares_stride;
 pub use linear::{Linear, Parts, Unscaled};
 pub use linear_few::Stream;
@@ -108,6 +112,16 @@ pub fn fp8_files(element: Element, properties: &Properties, with_experts: bool) 
     let experts = experts.into_iter().filter(|_| with_experts);
     let others = [(linear::PAIRS_FILE, linear::options(element, properties)), (fp8::FILE, vec![element.option()])];
     linear.into_iter().chain(experts).map(of_fp8).chain(others).collect()
+}
+
+/// Further files, for layers of latent attention of these sizes.
+pub fn latent_files(element: Element, sizes: &[LatentDims], properties: &Properties) -> Vec<(KernelFile, Vec<String>)> {
+    let mut files = vec![(latent::FILE, vec![element.option()])];
+    if element != Element::F32 {
+        files.push((latent::HEADS_FILE, vec![element.option()]));
+    }
+    files.extend(sizes.iter().flat_map(|dims| latent_attention::sources(element, dims, properties)));
+    files
 }
 
 /// A name of the kernels that compute linear layers, which changes with their source.

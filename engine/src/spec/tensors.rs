@@ -11,7 +11,7 @@ use super::WeightFormat;
 
 pub use self::{
     draft::{DraftTensors, JoinTensors},
-    layer::{AttentionTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors, LayerTensors},
+    layer::{AttentionTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors, LatentTensors, LayerTensors},
     target::TargetTensors,
 };
 

@@ -32,7 +32,7 @@ pub enum Split {
 }
 
 /// What files may include, at most once each.
-const HEADERS: [(&str, &str); 17] = [
+const HEADERS: [(&str, &str); 19] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
     ("order.cuh", include_str!("../../cuda/order.cuh")),
     ("rotation.cuh", include_str!("../../cuda/rotation.cuh")),
@@ -45,6 +45,8 @@ const HEADERS: [(&str, &str); 17] = [
     ("rows.cuh", include_str!("../../cuda/rows.cuh")),
     ("merge.cuh", include_str!("../../cuda/merge.cuh")),
     ("weights.cuh", include_str!("../../cuda/weights.cuh")),
+    ("latent.cuh", include_str!("../../cuda/latent.cuh")),
+    ("turned.cuh", include_str!("../../cuda/turned.cuh")),
     ("ring.cuh", include_str!("../../cuda/ring.cuh")),
     ("linear.cuh", include_str!("../../cuda/linear.cuh")),
     ("wgmma.cuh", include_str!("../../cuda/wgmma.cuh")),

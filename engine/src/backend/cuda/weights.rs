@@ -4,6 +4,7 @@
 mod draft;
 mod experts;
 mod fp8;
+mod latent;
 mod layer;
 mod loader;
 mod projection;
@@ -13,6 +14,7 @@ mod target;
 pub use self::{
     draft::{DraftWeights, JoinNorms, JoinWeights},
     experts::experts_shape,
+    latent::{LatentWeights, latent_dims},
     layer::{AttentionWeights, DenseWeights, ExpertBuffers, FfnWeights, GroupedWeights, LayerWeights},
     loader::{Loader, WeightSource},
     projection::{Projection, ScaleBuffer, weights_in},
