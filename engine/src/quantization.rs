@@ -10,8 +10,8 @@ use crate::{
     checkpoint::Tensors,
     error::EngineError,
     spec::{
-        AttentionTensors, DraftSpec, FfnSpec, FfnTensors, GatedTensors, GroupedQuery, LatentTensors, LayerFormats,
-        LayerSpec, LayerTensors, Pairing, TargetSpec, TensorSpec, WeightFormat,
+        AttentionTensors, DraftSpec, FfnSpec, FfnTensors, GatedTensors, GroupedQuery, LayerFormats, LayerSpec,
+        LayerTensors, Pairing, TargetSpec, TensorSpec, WeightFormat,
     },
 };
 
@@ -98,12 +98,11 @@ fn formats(
                 let aligned = layer.attention.grouped().is_some_and(|spec| heads_stay_in_blocks(spec, heads));
                 format([heads[0], heads[1], heads[2], &grouped.output.weight], stored, by, aligned)?
             }
-            // The expansion to keys and values is taken apart when it is loaded, and stays in the type that is computed in.
             AttentionTensors::Latent(latent) => {
-                let LatentTensors { compress_query, query, compress, output, .. } = &**latent;
-                let first = compress_query.as_ref().map_or(query, |(down, _)| down);
-                let matrices = [first, query, compress, output].map(|layer| &layer.weight);
-                format(matrices, stored, by, is_aligned(first.outputs()))?
+                let matrices = latent.kept_matrices();
+                // The latent vector's rows lie behind those of the first projection.
+                let aligned = matrices[0].shape.first().is_some_and(|rows| is_aligned(*rows));
+                format(matrices, stored, by, aligned)?
             }
         },
         ffn: match (&ffn, &layer.ffn) {

@@ -101,6 +101,16 @@ pub fn expert_files(element: Element) -> Vec<(KernelFile, Vec<String>)> {
     files.into_iter().map(|file| (file, vec![element.option()])).collect()
 }
 
+/// Further files, for layers of latent attention of these sizes.
+pub fn latent_files(element: Element, sizes: &[LatentDims], properties: &Properties) -> Vec<(KernelFile, Vec<String>)> {
+    let mut files = vec![(latent::FILE, vec![element.option()])];
+    if element != Element::F32 {
+        files.push((latent::HEADS_FILE, vec![element.option()]));
+    }
+    files.extend(sizes.iter().flat_map(|dims| latent_attention::sources(element, dims, properties)));
+    files
+}
+
 /// Further files, for weights in FP8: of linear layers, and of experts if there are any.
 pub fn fp8_files(element: Element, properties: &Properties, with_experts: bool) -> Vec<(KernelFile, Vec<String>)> {
     if element == Element::F32 {
@@ -112,16 +122,6 @@ pub fn fp8_files(element: Element, properties: &Properties, with_experts: bool) 
     let experts = experts.into_iter().filter(|_| with_experts);
     let others = [(linear::PAIRS_FILE, linear::options(element, properties)), (fp8::FILE, vec![element.option()])];
     linear.into_iter().chain(experts).map(of_fp8).chain(others).collect()
-}
-
-/// Further files, for layers of latent attention of these sizes.
-pub fn latent_files(element: Element, sizes: &[LatentDims], properties: &Properties) -> Vec<(KernelFile, Vec<String>)> {
-    let mut files = vec![(latent::FILE, vec![element.option()])];
-    if element != Element::F32 {
-        files.push((latent::HEADS_FILE, vec![element.option()]));
-    }
-    files.extend(sizes.iter().flat_map(|dims| latent_attention::sources(element, dims, properties)));
-    files
 }
 
 /// A name of the kernels that compute linear layers, which changes with their source.

@@ -31,8 +31,10 @@ fn all_kernels_compile_for_ampere_hopper_and_blackwell() {
         for element in [Element::F16, Element::BF16, Element::F32] {
             let properties = properties(capability, shared_bytes);
             let all = files(element, &[64, 96, 128, 256], &properties);
-            let others = [latent_files(element, &[DEEPSEEK], &properties), fp8_files(element, &properties, true)];
-            for (file, options) in all.into_iter().chain(expert_files(element)).chain(others.concat()) {
+            let latent = latent_files(element, &[DEEPSEEK], &properties);
+            let fp8 = fp8_files(element, &properties, true);
+            let further = expert_files(element).into_iter().chain(latent).chain(fp8);
+            for (file, options) in all.into_iter().chain(further) {
                 match compile_for(file, &options, architecture) {
                     Ok(binary) => assert!(!binary.is_empty()),
                     Err(error @ DeviceError::Missing { .. }) => {

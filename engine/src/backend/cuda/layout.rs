@@ -71,9 +71,9 @@ pub struct Activations {
     pub counters: Buffer,
     /// Float: of rows that are yet to be scaled.
     pub squares: Buffer,
+    pub latent: LatentActivations,
     /// A layer's weights in FP8, put back into the element type for many rows.
     pub dequantised: Buffer,
-    pub latent: LatentActivations,
     pub experts: ExpertActivations,
 }
 
@@ -360,10 +360,10 @@ impl Sizes<'_> {
                 .max(self.widest_latent(in_splits)),
             rows.min(ATTENTION_ROWS) * heads * 4,
             Kernels::squares_bytes(rows, hidden),
-            if self.batch_invariant { 16 } else { self.widest(widest_in_fp8).max(8) * e },
             rows * entered * e,
             latent_rows * self.widest_latent(|latent| latent.heads * latent.cache_width()) * e,
             latent_rows * self.widest_latent(|latent| latent.heads * latent.latent_rank) * e,
+            if self.batch_invariant { 16 } else { self.widest(widest_in_fp8).max(8) * e },
         ]
     }
 
@@ -450,8 +450,8 @@ impl Activations {
             partial: next()?,
             counters: next()?,
             squares: next()?,
-            dequantised: next()?,
             latent: LatentActivations { entered: next()?, queries: next()?, means: next()? },
+            dequantised: next()?,
             experts: ExpertActivations::new(device, sizes.experts(extent))?,
         };
         // Kernels leave their counters at zero, and expect them so.

@@ -300,15 +300,14 @@ fn compile(device: &Device, options: &CudaOptions, sizes: &Sizes<'_>) -> Result<
         if with_experts {
             all.extend(expert_files(options.element));
         }
-        let mut layers = sizes.target.layers.iter().chain(sizes.draft.map(|draft| &draft.layer));
+        if !latents.is_empty() {
+            all.extend(latent_files(options.element, &latents, device.properties()));
+        }
         let in_fp8 = |layer: &LayerSpec| {
             [layer.formats.attention, layer.formats.ffn].into_iter().any(|format| weights_in(format) == Weights::Fp8)
         };
-        if layers.any(in_fp8) {
+        if layers().any(in_fp8) {
             all.extend(fp8_files(options.element, device.properties(), with_experts));
-        }
-        if !latents.is_empty() {
-            all.extend(latent_files(options.element, &latents, device.properties()));
         }
         let threads: Vec<_> =
             all.into_iter().map(|(file, options)| scope.spawn(move || device.load(file, &options))).collect();

@@ -226,6 +226,15 @@ impl GatedTensors {
     }
 }
 
+impl LatentTensors {
+    /// The matrices that kernels read as they are stored, the one whose outputs come first among them first. The projection from
+    /// latent vectors is not among them: it is taken apart head by head.
+    pub fn kept_matrices(&self) -> Vec<&TensorSpec> {
+        let first = self.compress_query.as_ref().map(|(down, _)| down);
+        first.into_iter().chain([&self.query, &self.compress, &self.output]).map(|layer| &layer.weight).collect()
+    }
+}
+
 impl LayerTensors {
     /// All of them.
     pub fn all(&self) -> Vec<&TensorSpec> {
@@ -245,7 +254,11 @@ impl AttentionTensors {
                 let GroupedTensors { query, key, value, output, .. } = &mut **grouped;
                 Box::new([query, key, value, output].into_iter().map(|layer| &mut layer.weight))
             }
-            Self::Latent(latent) => Box::new(latent.matrices_mut()),
+            Self::Latent(latent) => {
+                let LatentTensors { compress_query, query, compress, output, .. } = &mut **latent;
+                let first = compress_query.as_mut().map(|(down, _)| down);
+                Box::new(first.into_iter().chain([query, compress, output]).map(|layer| &mut layer.weight))
+            }
         }
     }
 
@@ -267,15 +280,6 @@ impl AttentionTensors {
                 all
             }
         }
-    }
-}
-
-impl LatentTensors {
-    /// All but the expansion to keys and values, which is taken apart when it is loaded.
-    fn matrices_mut(&mut self) -> impl Iterator<Item = &mut TensorSpec> {
-        let Self { compress_query, query, compress, output, .. } = self;
-        let down = compress_query.iter_mut().map(|(down, _)| down);
-        down.chain([query, compress, output]).map(|layer| &mut layer.weight)
     }
 }
 
