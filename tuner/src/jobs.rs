@@ -71,6 +71,10 @@ struct Parts {
     program: String,
     /// What the shards run on.
     device: DeviceChoice,
+    /// GPUs of a shard: of one engine, or of one server.
+    gpus: usize,
+    /// Whether shards start servers, which a killed shard would leave.
+    starts_servers: bool,
     /// How many shards the user wants.
     asked: Option<usize>,
     /// The largest number with sense.
@@ -115,13 +119,6 @@ impl Parts {
         if let Some(shards) = request.shards.filter(|shards| !(1..=LARGEST).contains(shards)) {
             return Err(TunerError::Configuration(format!("--shards {shards}: expected 1 to {LARGEST}")));
         }
-        if file.engine.tp_size > 1 {
-            return Err(TunerError::Configuration(format!(
-                "a job file gives each shard one GPU, and this sweep shares a model among {}: write the job by hand, with as many \
-                 GPUs a task and --shard",
-                file.engine.tp_size
-            )));
-        }
         let device = match request.device {
             Some(device) => device,
             None => file.engine.device.parse()?,
@@ -136,6 +133,8 @@ impl Parts {
             out: plain(&if local { absolute(out)? } else { out.to_path_buf() })?,
             program: plain(request.program)?,
             device,
+            gpus: file.system.gpus().max(file.engine.tp_size),
+            starts_servers: !file.system.is_in_process() && file.system.url.is_none(),
             asked: request.shards,
             most: configurations(file, path),
             inputs: inputs(file),
@@ -156,8 +155,9 @@ impl Parts {
         }
     }
 
+    /// Servers of other engines run on GPUs, whatever the replay of acceptance runs on.
     fn needs_gpu(&self) -> bool {
-        self.device_flag() == "cuda"
+        self.starts_servers || self.device_flag() == "cuda"
     }
 }
 

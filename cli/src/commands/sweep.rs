@@ -68,6 +68,9 @@ pub struct Arguments {
     /// Print a job file that sweeps in shards and merges them, and measure nothing: slurm, k8s or bash
     #[arg(long, value_name = "SCHEDULER", conflicts_with_all = ["resume", "dry_run", "shard"])]
     emit: Option<Scheduler>,
+    /// End the servers that a killed run of the folder has left, and measure nothing
+    #[arg(long, conflicts_with_all = ["resume", "dry_run", "emit"])]
+    end_servers: bool,
     /// Number of shards in the job file; unless given as many as configurations, at most 8, and for bash as many as GPUs
     #[arg(long, value_name = "N", requires = "emit")]
     shards: Option<usize>,
@@ -75,7 +78,7 @@ pub struct Arguments {
     #[arg(long)]
     device: Option<engine::DeviceChoice>,
     /// GPUs of this host that share the models, from the device on; wins over the sweep file
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8), conflicts_with = "emit")]
     tp_size: Option<u8>,
     /// Guided search: most disk in GiB for the target's hidden states (states.bin beside the journal), from which
     /// acceptance can be told again without the target; 0 keeps none
@@ -95,6 +98,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     }
     if let Some(scheduler) = arguments.emit {
         return jobs::emit(scheduler, &file, &arguments);
+    }
+    if arguments.end_servers {
+        return end_servers(&arguments);
     }
     let folder = folder_of(&arguments.sweep);
     let file =
@@ -138,6 +144,15 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         }
         Err(error) => Err(at_its_place(error)),
     }
+}
+
+fn end_servers(arguments: &Arguments) -> anyhow::Result<Exit> {
+    let out = arguments.out.clone().unwrap_or_else(|| default_out(&arguments.sweep, arguments.shard));
+    let ended = tuner::system::server::end_left(&out)?;
+    if ended > 0 {
+        terminal::note(&format!("{ended} processes of servers were ended"));
+    }
+    Ok(Exit::Fine)
 }
 
 /// An error that is about a value of the sweep file, at its place.

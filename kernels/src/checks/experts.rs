@@ -82,7 +82,6 @@ impl Layer {
             work: ExpertsWork { logits, counters, expert, weight, tiles, gated, outputs },
             by,
             whole: rows == 4,
-            next: down.slice(),
         }
     }
 
