@@ -10,7 +10,7 @@ use self::detect::Kind;
 use crate::{
     checkpoint::{Folder, Weights, read_token_map},
     error::EngineError,
-    families::Config,
+    families::{self, Config},
     options::EngineOptions,
     spec::{DraftSpec, TargetSpec, VocabularySource},
 };
@@ -61,6 +61,7 @@ pub fn read_draft(
     options: &EngineOptions,
 ) -> Result<DraftSpec, EngineError> {
     let config = Config::new(folder, weights);
+    families::check_quantisation(&config)?;
     let kind = detect::kind(&config, target)?;
     if let Some(algorithm) = &options.algorithm {
         detect::check_algorithm(folder, &kind, algorithm)?;

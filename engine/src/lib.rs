@@ -18,6 +18,7 @@ pub mod identity;
 pub mod load;
 mod memory;
 pub mod options;
+mod quantization;
 pub mod replay;
 pub mod request;
 mod sampling;

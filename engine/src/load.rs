@@ -10,12 +10,13 @@ use crate::{
         Backend, cpu,
         cuda::{self, AttentionKernels, CudaOptions, Group, SharedModels},
     },
-    checkpoint::{Folder, GenerationConfig, Weights, read_token_map},
+    checkpoint::{Folder, GenerationConfig, Tensors, Weights, read_token_map},
     drafts::{DraftFrom, DraftTarget, read_draft, read_own_draft, restricted},
     error::EngineError,
     families::read_target,
     identity::Identity,
     options::{DeviceChoice, EngineOptions, LoadFormat},
+    quantization::{Quantization, StoredIn, described, quantised_draft, quantised_target},
     spec::{DraftSpec, TargetSpec, published},
     text::Text,
 };
@@ -58,13 +59,23 @@ fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result
     let draft = DraftFrom::options(options)?;
     let made_for = folder.config.derived_context_length();
     let context_length = context_length(&options.model_path.display().to_string(), made_for, options.context_length)?;
+    let weights = folder.weights()?;
+    let stored = StoredIn::Checkpoint(Tensors::new(&weights));
+    let spec = quantised_target(read_target(&folder, &weights)?, stored, options.quantization)?;
+    let own_draft = draft.as_ref().map(|draft| draft_of(draft, &folder, &weights, &spec, options)).transpose()?;
+    let quantised = described(&spec.layers);
     let backend: Box<dyn Backend> = match devices.is_empty() {
-        true => Box::new(cpu::load(&folder, draft.as_ref(), options, context_length)?),
+        true => {
+            let draft = own_draft.as_ref().map(|(spec, own)| (spec.clone(), own.as_ref().unwrap_or(&weights)));
+            Box::new(cpu::load((spec, &weights), draft, options, context_length)?)
+        }
         false => {
-            let weights = folder.weights()?;
-            let spec = read_target(&folder, &weights)?;
-            let draft = draft.as_ref().map(|draft| draft_of(draft, &folder, &weights, &spec, options)).transpose()?;
             let element = element(&options.dtype, folder.config.weights_dtype())?;
+            check_quantization(options, element)?;
+            // What is stored in FP8 is read as float32 where that is what the kernels multiply.
+            let plain = element == Element::F32;
+            let draft = own_draft.map(|(spec, own)| (if plain { spec.in_plain() } else { spec }, own));
+            let spec = if plain { spec.in_plain() } else { spec };
             let models = SharedModels { target: (spec, Some(weights)), draft };
             on_devices(devices, models, cuda_options(options, element, context_length))?
         }
@@ -78,12 +89,13 @@ fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result
         backend,
         identity: Identity {
             name: name(&options.model_path),
-            target: folder.hash()?,
+            target: quantised_hash(folder.hash()?, options.quantization),
             draft: match &draft {
                 None => None,
-                Some(DraftFrom::Folder(folder)) => Some(folder.hash()?),
-                Some(DraftFrom::Target) => Some(folder.hash()?),
+                Some(DraftFrom::Folder(folder)) => Some(quantised_hash(folder.hash()?, options.draft_quantization)),
+                Some(DraftFrom::Target) => Some(quantised_hash(folder.hash()?, options.draft_quantization)),
             },
+            quantised,
         },
         context_length,
         text,
@@ -101,12 +113,22 @@ fn draft_of(
     options: &EngineOptions,
 ) -> Result<(DraftSpec, Option<Weights>), EngineError> {
     let target = DraftTarget { folder, spec };
-    match draft {
-        DraftFrom::Target => Ok((read_own_draft(weights, target, options)?, None)),
+    let (spec, own) = match draft {
+        DraftFrom::Target => (read_own_draft(weights, target, options)?, None),
         DraftFrom::Folder(folder) => {
             let own = folder.weights()?;
-            Ok((read_draft(folder, &own, target, options)?, Some(own)))
+            (read_draft(folder, &own, target, options)?, Some(own))
         }
+    };
+    let stored = StoredIn::Checkpoint(Tensors::new(own.as_ref().unwrap_or(weights)));
+    Ok((quantised_draft(spec, stored, options.draft_quantization)?, own))
+}
+
+/// What identifies files whose weights are quantised when they are loaded.
+fn quantised_hash(hash: String, by: Option<Quantization>) -> String {
+    match by {
+        None => hash,
+        Some(by) => format!("{hash} as {}", by.name()),
     }
 }
 
@@ -125,8 +147,8 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
         ));
     }
     let context_length = context_length(name, shape.context_length, options.context_length)?;
-    let target = shape.target(options.num_layers)?;
-    let draft = shape.draft(&target);
+    let target = quantised_target(shape.target(options.num_layers)?, StoredIn::Nowhere, options.quantization)?;
+    let draft = quantised_draft(shape.draft(&target), StoredIn::Nowhere, options.draft_quantization)?;
     let draft = match &options.token_map {
         Some(path) => restricted(draft, read_token_map(path, target.vocabulary)?)?,
         None => draft,
@@ -136,15 +158,18 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
         None => name.to_owned(),
     };
     let algorithm = draft.algorithm();
+    let quantised = described(&target.layers);
     let models = SharedModels { target: (target, None), draft: Some((draft, None)) };
     let element = element(&options.dtype, Some("bfloat16"))?;
+    check_quantization(options, element)?;
     let backend = on_devices(devices, models, cuda_options(options, element, context_length))?;
     Ok(Loaded {
         backend,
         identity: Identity {
             name: format!("random {name}"),
-            target: format!("random {name}"),
-            draft: Some(format!("random {name} {algorithm}")),
+            target: quantised_hash(format!("random {name}"), options.quantization),
+            draft: Some(quantised_hash(format!("random {name} {algorithm}"), options.draft_quantization)),
+            quantised,
         },
         context_length,
         text: None,
@@ -260,6 +285,17 @@ fn element(asked: &str, stored: Option<&str>) -> Result<Element, EngineError> {
         other => Err(EngineError::Configuration(format!(
             "the checkpoint is stored as {other}, which the GPU does not compute in: give --dtype bfloat16 or float16"
         ))),
+    }
+}
+
+/// Quantised weights are multiplied with activations of 16 bits on a GPU.
+fn check_quantization(options: &EngineOptions, element: Element) -> Result<(), EngineError> {
+    match (options.quantization.or(options.draft_quantization), element) {
+        (Some(by), Element::F32) => Err(EngineError::Configuration(format!(
+            "--quantization {} on a GPU needs --dtype bfloat16 or float16; in float32 run it with --device cpu",
+            by.name()
+        ))),
+        _ => Ok(()),
     }
 }
 

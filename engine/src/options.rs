@@ -12,6 +12,7 @@ use std::{
 use schemas::{resolve::default_capture_sizes, tree::TreeShape, tuned::TunedFile};
 
 pub use self::flags::with_launch;
+pub use crate::quantization::Quantization;
 use crate::{backend::VerifyPlan, checkpoint::Folder, error::EngineError, spec::published};
 
 /// Where to run.
@@ -60,6 +61,10 @@ pub struct EngineOptions {
     pub device: DeviceChoice,
     /// Dtype of weights and activations (`auto`, `float32`, …); the CPU computes in float32 whatever is stored.
     pub dtype: String,
+    /// How the target's weights are quantised when they are loaded; `None`: they stay as they are stored.
+    pub quantization: Option<Quantization>,
+    /// The same of the draft's.
+    pub draft_quantization: Option<Quantization>,
     /// Longest sequence; `None` takes the model's.
     pub context_length: Option<usize>,
     /// Most requests running together.
@@ -145,6 +150,8 @@ impl Default for EngineOptions {
             policy: ShapePolicy::fixed(TreeShape::OFF),
             device: DeviceChoice::Auto,
             dtype: "auto".into(),
+            quantization: None,
+            draft_quantization: None,
             context_length: None,
             max_running_requests: MAX_RUNNING_REQUESTS,
             page_size: 1,
@@ -233,6 +240,8 @@ pub fn from_tuned(tuned: &TunedFile, folder: &Path) -> Result<EngineOptions, Eng
         policy: policy.unwrap_or_else(|| ShapePolicy::fixed(TreeShape::OFF)),
         device: engine.device.parse()?,
         dtype: models.dtype.clone(),
+        quantization: quantization("models.quantization", models.quantization.as_deref())?,
+        draft_quantization: quantization("models.quantization", models.quantization.as_deref())?,
         context_length: Some(engine.context_length),
         attention_backend: engine.attention_backend.clone(),
         chunked_prefill_size: engine.chunked_prefill_size.unwrap_or(defaults.chunked_prefill_size),
@@ -243,6 +252,14 @@ pub fn from_tuned(tuned: &TunedFile, folder: &Path) -> Result<EngineOptions, Eng
         tp_size: engine.tp_size.unwrap_or(defaults.tp_size),
         ..defaults
     })
+}
+
+/// The quantisation that a key of a file names.
+///
+/// # Errors
+/// When there is no such quantisation.
+pub fn quantization(key: &str, name: Option<&str>) -> Result<Option<Quantization>, EngineError> {
+    name.map_or(Ok(None), |name| Quantization::parse(key, name))
 }
 
 /// What SGLang chooses for a published shape.

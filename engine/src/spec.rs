@@ -8,6 +8,7 @@ mod attention;
 mod cost;
 mod draft;
 mod ffn;
+mod format;
 mod layer;
 mod published;
 mod rope;
@@ -23,6 +24,7 @@ pub use self::{
         Join, LinearSpec, VocabularySource,
     },
     ffn::{DenseSpec, ExpertsSpec, FfnSpec, RouterPrecision, RouterScore, RouterSpec},
+    format::{LayerFormats, WeightFormat},
     layer::LayerSpec,
     published::{PUBLISHED, PublishedModel, published},
     rope::{Pairing, RopeSpec},
@@ -30,6 +32,6 @@ pub use self::{
     target::TargetSpec,
     tensors::{
         AttentionTensors, DraftTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors, JoinTensors,
-        LatentTensors, LayerTensors, LinearTensors, Role, Split, TargetTensors, TensorSpec, WeightFormat,
+        LatentTensors, LayerTensors, LinearTensors, Role, Split, TargetTensors, TensorSpec,
     },
 };

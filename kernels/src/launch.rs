@@ -7,6 +7,7 @@ mod attention;
 mod attention_tiles;
 mod elementwise;
 mod experts;
+mod fp8;
 mod inner;
 mod latent;
 mod latent_attention;
@@ -29,6 +30,7 @@ pub use elementwise::{Added, JoinNormed, RmsNorm, Rotation};
 pub use experts::{
     ExpertKernels, Experts, ExpertsBytes, ExpertsShape, ExpertsWeights, ExpertsWork, MOST_CHOSEN, MOST_EXPERTS,
 };
+pub use fp8::{WeightScales, Weights, fp8_order};
 pub use inner::{ChosenRows, InnerNodes, Picked};
 pub use latent::{LatentDims, LatentQueries, LatentRows, LatentValues};
 pub use latent_attention::LatentAttention;
@@ -116,6 +118,19 @@ pub fn latent_files(element: Element, sizes: &[LatentDims], properties: &Propert
     files
 }
 
+/// Further files, for weights in FP8: of linear layers, and of experts if there are any.
+pub fn fp8_files(element: Element, properties: &Properties, with_experts: bool) -> Vec<(KernelFile, Vec<String>)> {
+    if element == Element::F32 {
+        return Vec::new();
+    }
+    let linear = [linear::FILE, linear_few::FILE].map(|file| (file, linear::options(element, properties)));
+    let experts = [experts::FILE, experts::MANY_FILE].map(|file| (file, vec![element.option()]));
+    let of_fp8 = |(file, options)| (file, Weights::Fp8.options(options));
+    let experts = experts.into_iter().filter(|_| with_experts);
+    let others = [(linear::PAIRS_FILE, linear::options(element, properties)), (fp8::FILE, vec![element.option()])];
+    linear.into_iter().chain(experts).map(of_fp8).chain(others).collect()
+}
+
 /// A name of the kernels that compute linear layers, which changes with their source.
 pub fn linear_version() -> String {
     let source = [linear::FILE, linear_few::FILE, linear_group::FILE, linear_wide::FILE, linear::FLOAT_FILE]
@@ -184,6 +199,10 @@ impl Kernels {
 
     fn kernel(&self, file: KernelFile, name: &'static str) -> Result<Kernel, DeviceError> {
         self.device.kernel(file, &self.options, name)
+    }
+
+    fn kernel_of(&self, file: KernelFile, weights: Weights, name: &'static str) -> Result<Kernel, DeviceError> {
+        self.device.kernel(file, &weights.options(self.options.clone()), name)
     }
 
     /// Elements that one 16-byte access moves.

@@ -49,6 +49,9 @@ pub struct TunedModels {
     pub algorithm: String,
     /// Type of weights and activations.
     pub dtype: String,
+    /// How 16-bit weights of both are quantised when they are loaded, where they are: fp8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantization: Option<String>,
     /// Type of the target's weights as stored.
     pub target_dtype: Option<String>,
     /// Longest sequence that the draft is made for.
@@ -345,6 +348,7 @@ mod tests {
                 draft: "draft".into(),
                 algorithm: "EAGLE3".into(),
                 dtype: "auto".into(),
+                quantization: None,
                 target_dtype: Some("bfloat16".into()),
                 draft_context_length: None,
             },

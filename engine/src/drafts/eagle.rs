@@ -7,7 +7,7 @@ use crate::{
     families::{self, Attention, Config},
     spec::{
         AttentionSpec, CaptureNorms, CapturedFeatures, DraftSource, DraftSpec, DraftTensorLayout, EmbeddingSource,
-        Features, Feedback, Join, LayerSpec, LinearSpec, VocabularySource,
+        Features, Feedback, Join, LayerFormats, LayerSpec, LinearSpec, VocabularySource,
     },
 };
 
@@ -98,6 +98,7 @@ fn decoder_layer(config: &Config<'_>, prefix: &str, input: usize) -> Result<Laye
         input_norm: false,
         attention: AttentionSpec::Grouped(config.attention(prefix, Attention::BY_TENSORS, input)?),
         ffn: config.dense(prefix)?,
+        formats: LayerFormats::default(),
     })
 }
 

@@ -6,7 +6,9 @@ use super::rope;
 use crate::{
     checkpoint::{Folder, Tensors, Weights},
     error::EngineError,
-    spec::{AttentionSpec, DenseSpec, ExpertsSpec, FfnSpec, GroupedQuery, LayerSpec, RouterSpec, TargetSpec},
+    spec::{
+        AttentionSpec, DenseSpec, ExpertsSpec, FfnSpec, GroupedQuery, LayerFormats, LayerSpec, RouterSpec, TargetSpec,
+    },
 };
 
 /// A checkpoint whose configuration is being read.
@@ -144,6 +146,7 @@ impl<'a> Config<'a> {
             input_norm: true,
             attention: AttentionSpec::Grouped(self.attention(prefix, attention, hidden)?),
             ffn,
+            formats: LayerFormats::default(),
         })
     }
 

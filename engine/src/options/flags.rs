@@ -6,7 +6,9 @@ use schemas::{
     tree::TreeShape,
 };
 
-use super::{ATTENTION_BACKENDS, EngineOptions, LoadFormat, ShapePolicy, default_shape, default_shape_of};
+use super::{
+    ATTENTION_BACKENDS, EngineOptions, LoadFormat, Quantization, ShapePolicy, default_shape, default_shape_of,
+};
 use crate::error::EngineError;
 
 /// Options with what engine flags ask for on top.
@@ -37,6 +39,14 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
     }
     if let Some(dtype) = text(Key::Dtype) {
         options.dtype = dtype;
+    }
+    // The draft's weights are quantised as the target's unless told otherwise, as in SGLang.
+    if let Some(name) = text(Key::Quantization) {
+        options.quantization = Quantization::parse("--quantization", &name)?;
+        options.draft_quantization = options.quantization;
+    }
+    if let Some(name) = text(Key::SpeculativeDraftModelQuantization) {
+        options.draft_quantization = Quantization::parse("--speculative-draft-model-quantization", &name)?;
     }
     options.context_length = count(launch, Key::ContextLength)?.or(options.context_length);
     options.page_size = count(launch, Key::PageSize)?.unwrap_or(options.page_size);

@@ -15,9 +15,9 @@ use crate::{
     sampling::uniform,
     spec::{
         AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, DraftSpec, DraftTensorLayout,
-        EmbeddingSource, ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerSpec, LinearSpec,
-        MultiHeadLatent, Pairing, RopeSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec, TensorSpec,
-        VocabularySource,
+        EmbeddingSource, ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec,
+        LinearSpec, MultiHeadLatent, Pairing, RopeSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec,
+        TensorSpec, VocabularySource,
     },
 };
 
@@ -327,6 +327,7 @@ fn layer(input: usize) -> LayerSpec {
             rope,
         }),
         ffn: FfnSpec::Dense(DenseSpec { intermediate: INTERMEDIATE, bias: false }),
+        formats: LayerFormats::default(),
     }
 }
 

@@ -4,7 +4,7 @@ use kernels::reference::RopeScaling;
 
 use super::{
     AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, DraftSpec, DraftTensorLayout,
-    EmbeddingSource, ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerSpec, LinearSpec,
+    EmbeddingSource, ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec, LinearSpec,
     MultiHeadLatent, Pairing, RopeSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec, VocabularySource,
 };
 use crate::error::EngineError;
@@ -188,6 +188,7 @@ impl PublishedModel {
                 input_norm: false,
                 attention,
                 ffn: FfnSpec::Dense(DenseSpec { intermediate, bias: false }),
+                formats: LayerFormats::default(),
             },
             feedback: Feedback::NormedForTokens,
             embedding: EmbeddingSource::Target,
@@ -206,6 +207,7 @@ impl PublishedModel {
             input_norm: true,
             attention: attention(self.hidden, self.hidden, self.heads, self.rope),
             ffn,
+            formats: LayerFormats::default(),
         }
     }
 }

@@ -28,6 +28,9 @@ pub struct Models {
     /// Type of weights and activations: auto, float32, bfloat16, float16. The CPU computes in float32.
     #[serde(default = "auto")]
     pub dtype: String,
+    /// How 16-bit weights of target and draft are quantised when they are loaded: fp8, or left out for not at all. Outputs are
+    /// then those of the quantised target.
+    pub quantization: Option<String>,
 }
 
 /// An acceptance table that was measured elsewhere. Rows that lack a shape of the space leave that shape unpredicted.
@@ -104,10 +107,13 @@ impl Models {
             (None, _) => {}
         }
         const DTYPES: [&str; 6] = ["auto", "half", "float16", "bfloat16", "float", "float32"];
-        if DTYPES.contains(&self.dtype.as_str()) {
-            return Ok(());
+        if !DTYPES.contains(&self.dtype.as_str()) {
+            return Err(Wrong::word(&["models", "dtype"], &self.dtype, &DTYPES));
         }
-        Err(Wrong::word(&["models", "dtype"], &self.dtype, &DTYPES))
+        match &self.quantization {
+            Some(name) if name != "fp8" => Err(Wrong::word(&["models", "quantization"], name, &["fp8"])),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use schemas::tree::TreeShape;
 
 use super::{
     limits::{ATTENTION_ROWS, DESCRIBED_WORDS, LATENT_ROWS, LATENT_ROWS_IN_SPLITS, LOGIT_ROWS, RING},
-    weights::{experts_shape, latent_dims},
+    weights::{experts_shape, latent_dims, weights_in},
 };
 use crate::{
     backend::{Capacity, MOST_UNREAD, inner_rows},
@@ -74,6 +74,8 @@ pub struct Activations {
     /// Float: of rows that are yet to be scaled.
     pub squares: Buffer,
     pub latent: LatentActivations,
+    /// A layer's weights in FP8, put back into the element type for many rows.
+    pub dequantised: Buffer,
     pub experts: ExpertActivations,
 }
 
@@ -371,13 +373,15 @@ impl Sizes<'_> {
             rows * entered * e,
             latent_rows * self.widest_latent(|latent| latent.heads * latent.cache_width()) * e,
             latent_rows * self.widest_latent(|latent| latent.heads * latent.latent_rank) * e,
+            if self.batch_invariant { 16 } else { self.widest(widest_in_fp8).max(8) * e },
         ]
     }
 
     /// Bytes of each part of [`ExpertActivations`].
     fn experts(&self, extent: Extent) -> ExpertsBytes {
         let layers = self.target.layers.iter().chain(self.draft.map(|draft| &draft.layer));
-        let shapes = layers.filter_map(|layer| experts_shape(layer.ffn.experts()?, layer.hidden).ok());
+        let shapes = layers
+            .filter_map(|layer| experts_shape(layer.ffn.experts()?, layer.hidden, weights_in(layer.formats.ffn)).ok());
         let bytes = |shape| Kernels::experts_bytes(self.element, &shape, extent.rows, self.batch_invariant);
         shapes.map(bytes).fold([0; 7], |most, bytes| std::array::from_fn(|at| most[at].max(bytes[at])))
     }
@@ -416,6 +420,17 @@ impl Sizes<'_> {
     }
 }
 
+/// Weights of the largest of a layer's matrices that lie in FP8 and are multiplied whole: those of experts never are.
+fn widest_in_fp8(layer: &LayerSpec) -> usize {
+    let attention = layer.attention.grouped().filter(|_| layer.formats.attention.fp8().is_some());
+    let attention = attention.map_or(0, |spec| (spec.qkv_width() * spec.input).max(spec.output * spec.query_width()));
+    let ffn = match &layer.ffn {
+        FfnSpec::Dense(dense) if layer.formats.ffn.fp8().is_some() => 2 * dense.intermediate * layer.hidden,
+        _ => 0,
+    };
+    attention.max(ffn)
+}
+
 impl Activations {
     pub fn new(device: &Device, sizes: &Sizes<'_>, extent: Extent) -> Result<Self, DeviceError> {
         let mut bytes = sizes.activations(extent).into_iter();
@@ -440,6 +455,7 @@ impl Activations {
             counters: next()?,
             squares: next()?,
             latent: LatentActivations { entered: next()?, queries: next()?, means: next()? },
+            dequantised: next()?,
             experts: ExpertActivations::new(device, sizes.experts(extent))?,
         };
         // Kernels leave their counters at zero, and expect them so.

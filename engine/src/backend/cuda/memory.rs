@@ -2,7 +2,10 @@
 
 use kernels::{
     device::{Buffer, Device, Element},
-    launch::{HEAD_DIMS, Kernels, LatentDims, MOST_PLACES, MOST_TOPK, expert_files, files, latent_files, rank_files},
+    launch::{
+        HEAD_DIMS, Kernels, LatentDims, MOST_PLACES, MOST_TOPK, Weights, expert_files, files, fp8_files, latent_files,
+        rank_files,
+    },
 };
 use schemas::tree::TreeShape;
 
@@ -14,7 +17,7 @@ use super::{
     products::Products,
     ranks::Ranks,
     ring,
-    weights::{DraftWeights, TargetWeights, WeightSource, experts_shape, latent_dims, rotation_table},
+    weights::{DraftWeights, TargetWeights, WeightSource, experts_shape, latent_dims, rotation_table, weights_in},
 };
 use crate::{
     backend::{Capacity, VerifyPlan},
@@ -343,7 +346,7 @@ fn check_layer(layer: &LayerSpec, element: Element, whose: &str) -> Result<(), E
     };
     let intermediate = match &layer.ffn {
         FfnSpec::Dense(dense) => dense.intermediate,
-        FfnSpec::Experts(experts) => match experts_shape(experts, layer.hidden) {
+        FfnSpec::Experts(experts) => match experts_shape(experts, layer.hidden, weights_in(layer.formats.ffn)) {
             Ok(shape) => shape.intermediate,
             Err(reason) => return refused(reason),
         },
@@ -391,11 +394,19 @@ fn compile(device: &Device, options: &CudaOptions, sizes: &Sizes<'_>, is_rank: b
             all.extend(rank_files(options.element));
         }
         let has_experts = |layer: &LayerSpec| layer.ffn.experts().is_some();
-        if sizes.target.layers.iter().any(has_experts) || sizes.draft.is_some_and(|draft| has_experts(&draft.layer)) {
+        let with_experts =
+            sizes.target.layers.iter().any(has_experts) || sizes.draft.is_some_and(|draft| has_experts(&draft.layer));
+        if with_experts {
             all.extend(expert_files(options.element));
         }
         if !latents.is_empty() {
             all.extend(latent_files(options.element, &latents, device.properties()));
+        }
+        let in_fp8 = |layer: &LayerSpec| {
+            [layer.formats.attention, layer.formats.ffn].into_iter().any(|format| weights_in(format) == Weights::Fp8)
+        };
+        if layers().any(in_fp8) {
+            all.extend(fp8_files(options.element, device.properties(), with_experts));
         }
         let threads: Vec<_> =
             all.into_iter().map(|(file, options)| scope.spawn(move || device.load(file, &options))).collect();

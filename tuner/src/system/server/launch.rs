@@ -25,6 +25,8 @@ pub struct LaunchPlan {
     pub algorithm: String,
     /// Type of weights and activations; `auto` is not passed on.
     pub dtype: String,
+    /// How weights are quantised when they are loaded.
+    pub quantization: Option<String>,
     /// Longest sequence, where the sweep says it.
     pub context_length: Option<usize>,
     /// Most requests that run together.
@@ -54,6 +56,7 @@ impl LaunchPlan {
             draft: if file.models.draft.is_empty() { String::new() } else { model(&file.models.draft) },
             algorithm: file.models.algorithm.clone(),
             dtype: file.models.dtype.clone(),
+            quantization: file.models.quantization.clone(),
             context_length: engine.context_length,
             max_running_requests,
             tp_size: engine.tp_size,
@@ -181,6 +184,7 @@ impl LaunchPlan {
         if self.dtype != "auto" {
             flags.add("dtype", &self.dtype);
         }
+        flags.add_some("quantization", self.quantization.as_ref());
         flags.add_some(context_length, self.context_length);
     }
 
@@ -243,6 +247,7 @@ mod tests {
             draft: "/m/draft".into(),
             algorithm: "EAGLE3".into(),
             dtype: "bfloat16".into(),
+            quantization: None,
             context_length: Some(2048),
             max_running_requests: 8,
             tp_size: 1,

@@ -74,6 +74,7 @@ mod tests {
             draft: String::new(),
             algorithm: "EAGLE3".into(),
             dtype: "auto".into(),
+            quantization: None,
             context_length: None,
             max_running_requests: 64,
             tp_size: 1,

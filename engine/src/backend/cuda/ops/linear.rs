@@ -5,7 +5,7 @@ use kernels::{
         DeviceError, Element, Slice,
         matmul::{Matmul, Rival},
     },
-    launch::{Added, Gathered, Kernels, Linear, Logits, Parts, RmsNorm, Rows, Stream, Unscaled, Wide},
+    launch::{Added, Gathered, Kernels, Linear, Logits, Parts, RmsNorm, Rows, Stream, Unscaled, Weights, Wide},
 };
 
 use crate::backend::cuda::{
@@ -75,6 +75,8 @@ enum Streaming {
     Ring,
     /// For few rows, whose results are whole.
     Few,
+    /// For some rows and weights in FP8.
+    Pairs,
     /// Of warp groups, for some rows.
     Group,
     /// Of warp groups, for more, dealt so.
@@ -110,7 +112,8 @@ impl Machine {
 
     /// Whether a norm leaves the scale of its rows to the layer that reads them.
     fn leaves_scale(&self, work: &Activations, layer: &Projection, rows: usize, width: usize) -> bool {
-        let by_wide = || matches!(self.streaming(work, [rows, layer.inputs, layer.outputs], 1), Streaming::Wide(_));
+        let sizes = [rows, layer.inputs, layer.outputs];
+        let by_wide = || matches!(self.streaming(work, sizes, 1, layer.weights()), Streaming::Wide(_));
         self.streams(layer, rows) && self.kernels.suits_unscaled(rows, width, by_wide())
     }
 
@@ -147,7 +150,7 @@ impl Machine {
         let without_space = [stream, out].into_iter().all(|rows| rows.stride == width);
         let at_once = without_space
             && !layer.is_partial
-            && self.kernels.suits_few_to_stream(rows, layer.inputs, layer.outputs)
+            && self.kernels.suits_few_to_stream(rows, layer.inputs, layer.outputs, layer.weights())
             && reader.is_some_and(|next| [layer, next].into_iter().all(|layer| self.streams(layer, rows)));
         if at_once {
             let to = Stream { keep, norm: weight, normed: out.at, squares: work.squares.slice(), epsilon };
@@ -165,6 +168,9 @@ impl Machine {
     fn streams(&self, layer: &Projection, rows: usize) -> bool {
         let Projection { inputs, outputs, .. } = *layer;
         let element = self.kernels.element();
+        if layer.weights() == Weights::Fp8 {
+            return !self.batch_invariant && rows <= Kernels::MOST_ROWS_IN_PARTS;
+        }
         !self.batch_invariant
             && self.products.streams(Matmul { rows, inputs, outputs, element, result: element, most_parts: 1 })
     }
@@ -189,6 +195,7 @@ impl Machine {
                 y_is_float: true,
                 x,
                 weight,
+                scales: None,
                 bias: None,
                 rows: count,
                 inputs,
@@ -283,10 +290,11 @@ impl Machine {
             return self.product(work, whole, User::Any).and_then(|_| activate());
         }
         let own = Linear { y, outputs: intermediate, ..whole };
-        let streaming = self.streaming(work, [rows, layer.inputs, layer.outputs], 1);
+        let streaming = self.streaming(work, [rows, layer.inputs, layer.outputs], 1, layer.weights());
         let stream = || match streaming {
             Streaming::Group => self.kernels.linear_group_gated(own),
             Streaming::Wide(wide) => self.kernels.linear_wide_gated(own, wide),
+            Streaming::Pairs => self.kernels.linear_pairs_gated(own),
             Streaming::Few | Streaming::Ring => self.kernels.linear_gated(own),
         };
         match self.library_or(work, whole, (streaming, &stream), &activate, User::Any)? {
@@ -298,13 +306,15 @@ impl Machine {
     /// `y = x · weightᵀ + bias`, by whichever kernel is the fastest; by those of one order in batch-invariant mode.
     fn product<'a>(&self, work: &'a Activations, linear: Linear<'_>, user: User<'_>) -> Result<Place<'a>, DeviceError> {
         let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
-        let streaming = self.streaming(work, [rows, inputs, outputs], Kernels::MOST_PARTS);
+        let weights = if linear.scales.is_some() { Weights::Fp8 } else { Weights::Plain };
+        let streaming = self.streaming(work, [rows, inputs, outputs], Kernels::MOST_PARTS, weights);
         let count = match streaming {
             Streaming::Wide(wide) => wide.parts(),
             Streaming::Few => 1,
+            Streaming::Pairs => self.kernels.parts_of_pairs(inputs, outputs),
             Streaming::Ring if rows > Kernels::MOST_ROWS_IN_PARTS => 1,
             Streaming::Group => self.kernels.parts_of_group(rows, inputs, outputs),
-            Streaming::Ring => self.kernels.parts_of(inputs, outputs),
+            Streaming::Ring => self.kernels.parts_of(inputs, outputs, weights),
         };
         let parts_of = |count: usize| Parts { at: work.parts.slice(), count };
         let parts = (count > 1 && holds(work, count, rows, outputs)).then(|| parts_of(count));
@@ -316,6 +326,7 @@ impl Machine {
                 (Streaming::Group, _) => self.kernels.linear_group(own, most_parts).map(|_| ())?,
                 (Streaming::Wide(wide), _) => self.kernels.linear_wide(own, wide).map(|_| ())?,
                 (Streaming::Few, _) => self.kernels.linear_few(own)?,
+                (Streaming::Pairs, _) => self.kernels.linear_pairs(own, most_parts).map(|_| ())?,
                 (Streaming::Ring, Some(_)) => self.kernels.linear_in_parts(own).map(|_| ())?,
                 (Streaming::Ring, None) => self.kernels.linear(own)?,
             }
@@ -336,14 +347,27 @@ impl Machine {
     }
 
     /// The one of our own kernels that is the fastest for a layer, whose parts, at most `most_parts`, have room.
-    fn streaming(&self, work: &Activations, [rows, inputs, outputs]: [usize; 3], most_parts: usize) -> Streaming {
+    fn streaming(
+        &self,
+        work: &Activations,
+        [rows, inputs, outputs]: [usize; 3],
+        most_parts: usize,
+        weights: Weights,
+    ) -> Streaming {
         if self.batch_invariant {
             return Streaming::Ring;
+        }
+        if weights == Weights::Fp8 {
+            return match rows {
+                _ if self.kernels.suits_few(rows, inputs, outputs, weights) => Streaming::Few,
+                _ if self.kernels.suits_pairs(rows, weights) => Streaming::Pairs,
+                _ => Streaming::Ring,
+            };
         }
         if self.kernels.suits_group(rows, inputs, outputs) {
             return Streaming::Group;
         }
-        if self.kernels.suits_few(rows, inputs, outputs) {
+        if self.kernels.suits_few(rows, inputs, outputs, weights) {
             return Streaming::Few;
         }
         let fits = |wide: &Wide| wide.parts() == 1 || holds(work, wide.parts(), rows, outputs);
@@ -361,11 +385,20 @@ impl Machine {
         follow: Rival<'_>,
         user: User<'_>,
     ) -> Result<Outcome, DeviceError> {
-        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, unscaled, awaited } = linear;
-        let may_leave_out = awaited.is_some() && streaming.leaves_out();
-        if self.batch_invariant || x.stride != inputs || unscaled.is_some() || may_leave_out {
+        let may_leave_out = linear.awaited.is_some() && streaming.leaves_out();
+        if self.batch_invariant || linear.x.stride != linear.inputs || linear.unscaled.is_some() || may_leave_out {
             return Ok(Outcome::Stream);
         }
+        let linear = match linear.scales {
+            None => linear,
+            Some(_) if !self.dequantises(linear.rows) => return Ok(Outcome::Stream),
+            Some(scales) => {
+                let out = work.dequantised.slice();
+                self.kernels.dequantise(out, linear.weight, scales, [linear.outputs, linear.inputs])?;
+                Linear { weight: out, scales: None, ..linear }
+            }
+        };
+        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, .. } = linear;
         let element = self.kernels.element();
         let result = if y_is_float { Element::F32 } else { element };
         // The ring reads rows once for 128 outputs: too often where there are many.
@@ -407,6 +440,14 @@ impl Machine {
             prepare: &prepare,
         };
         self.products.run(self.device(), matmul, product)
+    }
+}
+
+impl Machine {
+    /// Whether the library multiplies so many rows with weights in FP8, which are put back into the element type before: a
+    /// product of many rows takes longer than that. It begins behind the kernel that does so, where ours would read weights ahead.
+    fn dequantises(&self, rows: usize) -> bool {
+        rows > Kernels::MOST_ROWS_IN_PARTS && !self.device().properties().emulated
     }
 }
 

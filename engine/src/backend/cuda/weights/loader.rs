@@ -27,11 +27,11 @@ pub enum WeightSource<'a> {
 /// Puts tensors on a device in one element type.
 pub struct Loader<'a> {
     pub kernels: &'a Kernels,
-    source: WeightSource<'a>,
+    pub(super) source: WeightSource<'a>,
     /// Who loads: tensors are described as large as its part of them is.
     pub share: Share,
     /// Tensors made so far: each random one gets values of its own.
-    count: Cell<u64>,
+    pub(super) count: Cell<u64>,
 }
 
 impl<'a> Loader<'a> {
@@ -79,8 +79,16 @@ impl<'a> Loader<'a> {
             // What ranks compute is added up: one of them adds the bias.
             self.kernels.device().fill(bias.slice(), 0)?;
         }
+        let (weight, scales) = match layers.first().and_then(|layer| layer.weight.format.fp8()) {
+            None => (self.concatenated(&weights)?, None),
+            Some(layout) => {
+                let (weight, scales) = self.fp8(&weights, layout)?;
+                (weight, Some(scales))
+            }
+        };
         Ok(Projection {
-            weight: self.concatenated(&weights)?,
+            weight,
+            scales,
             bias,
             is_partial,
             inputs: layers.first().map_or(0, |layer| layer.inputs()),
@@ -127,7 +135,7 @@ impl<'a> Loader<'a> {
                 let whole = tensors.shape(&tensor.name).filter(|_| self.share.is_part()).unwrap_or(&tensor.shape);
                 let whole = TensorSpec { shape: whole.to_vec(), ..tensor.clone() };
                 let (bytes, dtype) = tensors.bytes(&whole)?;
-                let part = self.part((bytes, dtype), &whole, tensor)?;
+                let part = self.part((&bytes, dtype), &whole, tensor)?;
                 write(device, to, element, (&part, dtype))
             }
             // Factors of norms, and biases.
