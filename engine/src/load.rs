@@ -72,9 +72,8 @@ fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result
         false => {
             let element = element(&options.dtype, folder.config.weights_dtype())?;
             check_quantization(options, element)?;
-            // What is stored in FP8 is read as float32 where that is what the kernels multiply, and in the type that is computed
-            // in where ranks take parts of matrices, which would cut blocks of scales.
-            let plain = element == Element::F32 || devices.len() > 1;
+            // What is stored in FP8 is read as float32 where that is what the kernels multiply.
+            let plain = element == Element::F32;
             let draft = own_draft.map(|(spec, own)| (if plain { spec.in_plain() } else { spec }, own));
             let spec = if plain { spec.in_plain() } else { spec };
             let models = SharedModels { target: (spec, Some(weights)), draft };
@@ -295,11 +294,6 @@ fn check_quantization(options: &EngineOptions, element: Element) -> Result<(), E
         (Some(by), Element::F32) => Err(EngineError::Configuration(format!(
             "--quantization {} on a GPU needs --dtype bfloat16 or float16; in float32 run it with --device cpu",
             by.name()
-        ))),
-        (Some(by), _) if options.tp_size > 1 => Err(EngineError::Configuration(format!(
-            "--quantization {} and --tp-size {} do not go together yet: weights in FP8 are not split over GPUs",
-            by.name(),
-            options.tp_size
         ))),
         _ => Ok(()),
     }

@@ -215,7 +215,8 @@ fn check_fp8(
     for dtype in plan.fp8_dtypes {
         for pair in plan.pairs {
             let quantization = Some(Quantization::Fp8);
-            let setting = Setting { choice, dtype, pair: *pair, page_size, batch_invariant: true, quantization };
+            let setting =
+                Setting { choice, ranks: 1, dtype, pair: *pair, page_size, batch_invariant: true, quantization };
             let mut invariant = load(models, setting, plan, false)?;
             let batch = plan.batches.last().copied().unwrap_or(1);
             report(Check {

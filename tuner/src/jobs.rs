@@ -119,13 +119,6 @@ impl Parts {
         if let Some(shards) = request.shards.filter(|shards| !(1..=LARGEST).contains(shards)) {
             return Err(TunerError::Configuration(format!("--shards {shards}: expected 1 to {LARGEST}")));
         }
-        if file.engine.tp_size > 1 {
-            return Err(TunerError::Configuration(format!(
-                "a job file gives each shard one GPU, and this sweep shares a model among {}: write the job by hand, with as many \
-                 GPUs a task and --shard",
-                file.engine.tp_size
-            )));
-        }
         let device = match request.device {
             Some(device) => device,
             None => file.engine.device.parse()?,
@@ -140,7 +133,7 @@ impl Parts {
             out: plain(&if local { absolute(out)? } else { out.to_path_buf() })?,
             program: plain(request.program)?,
             device,
-            gpus: file.system.gpus(),
+            gpus: file.system.gpus().max(file.engine.tp_size),
             starts_servers: !file.system.is_in_process() && file.system.url.is_none(),
             asked: request.shards,
             most: configurations(file, path),

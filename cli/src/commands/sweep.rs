@@ -78,7 +78,7 @@ pub struct Arguments {
     #[arg(long)]
     device: Option<engine::DeviceChoice>,
     /// GPUs of this host that share the models, from the device on; wins over the sweep file
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8), conflicts_with = "emit")]
     tp_size: Option<u8>,
     /// Guided search: most disk in GiB for the target's hidden states (states.bin beside the journal), from which
     /// acceptance can be told again without the target; 0 keeps none

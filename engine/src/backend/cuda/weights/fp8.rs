@@ -3,7 +3,7 @@
 use kernels::{
     device::Buffer,
     launch::fp8_order,
-    reference::{Fp8Matrix, Fp8Scales, from_e4m3},
+    reference::{FP8_BLOCK, Fp8Matrix, Fp8Scales, from_e4m3},
 };
 
 use super::{Loader, ScaleBuffer, WeightSource};
@@ -62,9 +62,43 @@ impl Loader<'_> {
     /// A matrix of the checkpoint.
     pub(super) fn fp8_matrix(&self, tensor: &TensorSpec) -> Result<Fp8Matrix<'_>, EngineError> {
         match self.source {
-            WeightSource::Checkpoint(weights) => Tensors::new(weights).fp8(tensor),
+            WeightSource::Checkpoint(weights) => {
+                let tensors = Tensors::new(weights);
+                match tensors.shape(&tensor.name).filter(|whole| self.share.is_part() && **whole != tensor.shape[..]) {
+                    None => tensors.fp8(tensor),
+                    Some(whole) => {
+                        let whole = TensorSpec { shape: whole.to_vec(), ..tensor.clone() };
+                        self.fp8_part(&tensors.fp8(&whole)?, tensor)
+                    }
+                }
+            }
             WeightSource::Random => Err(EngineError::Configuration(format!("{} is random", tensor.name))),
         }
+    }
+
+    /// What a rank has of a matrix: whole blocks of scales.
+    fn fp8_part(&self, whole: &Fp8Matrix<'_>, part: &TensorSpec) -> Result<Fp8Matrix<'static>, EngineError> {
+        let [rows, columns] = [(0, whole.outputs()), (1, whole.inputs())].map(|(axis, all)| {
+            let own = part.shape.get(axis).copied().unwrap_or_default();
+            if own == all { 0..all } else { self.share.range(all, own) }
+        });
+        let is_cut =
+            |start: usize, length: usize| !start.is_multiple_of(FP8_BLOCK) || !length.is_multiple_of(FP8_BLOCK);
+        let layout = whole.layout();
+        let rows_cut = rows.len() < whole.outputs() && layout == Fp8Scales::Blocks && is_cut(rows.start, rows.len());
+        let columns_cut =
+            columns.len() < whole.inputs() && layout != Fp8Scales::Channels && is_cut(columns.start, columns.len());
+        if rows_cut || columns_cut {
+            return Err(EngineError::Configuration(format!(
+                "--tp-size {}: {} of {} × {} cannot be divided, since its scales are those of blocks of {FP8_BLOCK} (SGLang refuses it \
+                 too); use fewer GPUs",
+                self.share.ranks,
+                part.name,
+                whole.outputs(),
+                whole.inputs()
+            )));
+        }
+        Ok(whole.cut(rows, columns))
     }
 
     /// Random numbers, with scales that give values the spread of an initialised layer.
