@@ -11,4 +11,4 @@ pub use folder::Folder;
 pub use schemas::model::GenerationConfig;
 pub(crate) use tensors::{LinearWeights, Tensors};
 pub use token_map::read_token_map;
-pub use weights::Weights;
+pub use weights::{TensorPlace, Weights};
