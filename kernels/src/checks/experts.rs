@@ -82,6 +82,7 @@ impl Layer {
             work: ExpertsWork { logits, counters, expert, weight, tiles, gated, outputs },
             by,
             whole: rows == 4,
+            next: down.slice(),
         }
     }
 

@@ -27,6 +27,10 @@ const ROUTE_EXPERTS: usize = 16;
 const MANY_ROWS: usize = 16;
 /// Rows, at most, of which the streaming kernels leave what is to be added up over experts.
 const MOST_STREAMED_ROWS: usize = 512;
+/// Rows of a pass, at most, whose router asks for weights that come later: with more, experts are all the time.
+const MOST_ROWS_AHEAD: usize = 8;
+/// Bytes, at most, that it asks for: about half of a second-level cache.
+const MOST_BYTES_AHEAD: usize = 24 << 20;
 /// Rows, at most, of which the others do.
 const MOST_MANY_ROWS: usize = 8192;
 
@@ -110,6 +114,8 @@ pub struct Experts<'a> {
     pub by: ExpertKernels,
     /// Whether what they yield is added up at once, and not left in parts.
     pub whole: bool,
+    /// Weights that are read after the experts, to be in second-level cache by then; may be empty.
+    pub next: Slice<'a>,
 }
 
 impl ExpertsShape {
@@ -250,6 +256,11 @@ impl Kernels {
             _ => ("route_rows_16", 16),
         };
         let (count, records) = (work.tiles.range(0..4), work.tiles.range(16..work.tiles.bytes()));
+        let next_lines = if rows <= MOST_ROWS_AHEAD && std::env::var_os("NO_AHEAD").is_none() {
+            experts.next.bytes().min(MOST_BYTES_AHEAD) / 128
+        } else {
+            0
+        };
         let arguments = [
             address(x.at),
             int(x.stride),
@@ -264,6 +275,8 @@ impl Kernels {
             address(records),
             address(count),
             int(by.tile()),
+            address(experts.next),
+            int(next_lines),
             address(weights.correction.unwrap_or(Slice::NONE)),
             int(shape.experts()),
             int(shape.chosen()),
@@ -276,7 +289,9 @@ impl Kernels {
             Arg::Float(scale),
         ];
         let kernel = self.kernel(ROUTE_FILE, name)?;
-        let blocks = [shape.routed.div_ceil(ROUTE_EXPERTS), rows.div_ceil(together), 1];
+        // With several rows those of the first ask for all; the others' find it asked for.
+        let asking = if next_lines > 0 { self.device.properties().multiprocessors } else { 0 };
+        let blocks = [shape.routed.div_ceil(ROUTE_EXPERTS) + asking, rows.div_ceil(together), 1];
         // SAFETY: lengths are checked above.
         unsafe { self.device.launch(&kernel, grid(blocks, 256, 0), &arguments)? };
         if rows == 1 || by == ExpertKernels::Float {

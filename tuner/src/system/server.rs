@@ -11,7 +11,7 @@ mod resolved;
 
 use std::{
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::atomic::AtomicBool,
     thread,
     time::{Duration, Instant},
@@ -50,6 +50,14 @@ const GRACE: Duration = Duration::from_secs(15);
 const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 /// How long a server may take to take in that its last request has ended.
 const LONGEST_FLUSH: Duration = Duration::from_secs(10);
+
+/// Ends the servers that a killed run of a sweep's folder has left. Returns how many processes there were.
+///
+/// # Errors
+/// When one does not end.
+pub fn end_left(out: &Path) -> Result<usize, TunerError> {
+    ServerFile::of(&out.join(LOGS)).end_left().map_err(failed)
+}
 
 /// Servers of one engine, one after the other.
 pub struct Servers<'a> {

@@ -1,7 +1,7 @@
 //! Experts that a router chooses for each row.
 
 use kernels::{
-    device::DeviceError,
+    device::{DeviceError, Slice},
     launch::{Added, Experts, RmsNorm, Rows},
 };
 
@@ -20,7 +20,9 @@ impl Machine {
         norm: RmsNorm<'a>,
         next: Option<NextNorm<'a>>,
     ) -> Result<LayerOutput<'a>, DeviceError> {
-        let add = self.sum_of_experts(work, experts, input.rows, norm.rows)?;
+        let reader = next.and_then(|next| next.reader);
+        let next_weights = reader.map_or(Slice::NONE, |reader| reader.weight.slice());
+        let add = self.sum_of_experts(work, experts, input.rows, norm.rows, next_weights)?;
         match next {
             Some(NextNorm { norm: weight, epsilon, reader, keep }) => {
                 let norm = RmsNorm { add: Some(add), weight: weight.slice(), epsilon, keep, ..norm };
@@ -37,6 +39,7 @@ impl Machine {
         experts: &'a ExpertBuffers,
         x: Rows<'a>,
         rows: usize,
+        next_weights: Slice<'a>,
     ) -> Result<Added<'a>, DeviceError> {
         let shape = experts.shape;
         let by = self.kernels.expert_kernels(&shape, rows, self.batch_invariant);
@@ -57,6 +60,7 @@ impl Machine {
                 work: work.experts.operands(),
                 by,
                 whole: rows > lot,
+                next: next_weights,
             };
             let added = self.kernels.experts(operands, from(all, first))?;
             if rows <= lot {
