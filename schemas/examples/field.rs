@@ -63,14 +63,8 @@ fn look(path: &str, text: String, totals: &mut Totals) {
         let (target, draft) = (target.as_ref(), draft.as_ref());
         let (version, given) = version_of(launch, None);
         let resolved = resolve(launch, version, given, target, draft, None);
-        let context = Context {
-            launch,
-            resolved: &resolved,
-            target,
-            draft,
-            expected_concurrency: None,
-            gpu_memory: None,
-        };
+        let context =
+            Context { launch, resolved: &resolved, target, draft, expected_concurrency: None, gpu_memory: None };
         found.extend(lint(&context, &Selection::default()));
         let version = launch.engine_version.map_or_else(|| "-".to_owned(), |version| version.value.to_string());
         let line = source.position(launch.anchor.start).line;

@@ -48,7 +48,7 @@ Findings of severity info never change the exit code.";
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
     /// Launch lines, shell scripts, TOML, YAML, Python, Dockerfiles, systemd units, Markdown with such blocks, sweep and tuned
-    /// files; of a folder the scripts, TOML and YAML files in it that hold a launch; - is standard input
+    /// files; of a folder all of these in it that hold a launch, but no Markdown; - is standard input
     #[arg(required = true, value_name = "FILE|DIR")]
     files: Vec<PathBuf>,
     /// Folder of the target, whatever the launch says
@@ -147,6 +147,12 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     }
     for folder in files::without_launch(&arguments.files, &all, arguments.allow_no_launch) {
         failed(folder);
+    }
+    if arguments.fix || arguments.diff {
+        for done in all.iter().filter(|done| done.looked.has_composed && !done.looked.diagnostics.is_empty()) {
+            let name = done.looked.source.name();
+            terminal::note(&format!("{name}: nothing is written into launches in Python or in lists of a Dockerfile"));
+        }
     }
     print(&arguments, &all)?;
     if arguments.format == Format::Full {

@@ -48,6 +48,9 @@ pub(super) struct Fault {
     /// Parts of the target's name in small letters, any of them.
     #[serde(default)]
     models: Vec<String>,
+    /// Parts of the draft's name in small letters, any of them.
+    #[serde(default)]
+    drafts: Vec<String>,
     /// Parts of the target's name or of its quantisation method in small letters, any of them.
     #[serde(default)]
     formats: Vec<String>,
@@ -119,7 +122,7 @@ impl Fault {
             return None;
         }
         let place = self.method_place(context)?;
-        if !self.is_target(context) || !self.is_gpu(context) || !self.has_tokens(context) {
+        if !self.is_target(context) || !self.is_draft(context) || !self.is_gpu(context) || !self.has_tokens(context) {
             return None;
         }
         let mut causes = Vec::new();
@@ -185,6 +188,12 @@ impl Fault {
         let method = method.unwrap_or_default().to_ascii_lowercase();
         let is_format = |part: &String| name.contains(part.as_str()) || method.contains(part.as_str());
         is_class && (self.formats.is_empty() || self.formats.iter().any(is_format))
+    }
+
+    fn is_draft(&self, context: &Context<'_>) -> bool {
+        let name = context.launch.text(crate::flags::Key::SpeculativeDraftModelPath);
+        let name = name.map(|name| name.value.to_ascii_lowercase()).unwrap_or_default();
+        self.drafts.is_empty() || self.drafts.iter().any(|part| name.contains(part.as_str()))
     }
 
     fn is_gpu(&self, context: &Context<'_>) -> bool {
@@ -276,7 +285,7 @@ mod tests {
                 assert!(known.spelling(&given.flag).is_some(), "{}: {}", row.id, given.flag);
             }
             let small = |parts: &[String]| parts.iter().all(|part| *part == part.to_ascii_lowercase());
-            assert!(small(&row.models) && small(&row.formats), "{}", row.id);
+            assert!(small(&row.models) && small(&row.formats) && small(&row.drafts), "{}", row.id);
         }
         assert!(rows.len() >= 12, "{} rows only", rows.len());
     }
