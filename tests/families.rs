@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 /// The tensors of a checkpoint, to be changed and written again.
 type Tensors = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
 
-const WITH_MTP: [&str; 4] = ["glm4_moe", "glm4_moe_air", "glm4_moe_groups", "mimo"];
+const WITH_MTP: [&str; 6] =
+    ["glm4_moe", "glm4_moe_air", "glm4_moe_groups", "mimo", "deepseek_v3", "deepseek_v3_direct"];
 
 fn family(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/families").join(name)
@@ -186,7 +187,8 @@ fn mtp_layers_are_found_wherever_they_are_published() {
         }
         check_layout(name, "exported by itself, as layer 0 of one", |target, beside| {
             fs::copy(target.join("config.json"), beside.join("config.json")).expect("a file");
-            change_config(beside, &json!({"num_hidden_layers": 1, "architectures": ["Glm4MoeForCausalLMNextN"]}));
+            let class = config(target)["architectures"][0].as_str().expect("a class").to_owned();
+            change_config(beside, &json!({"num_hidden_layers": 1, "architectures": [format!("{class}NextN")]}));
             let renamed =
                 split(target).0.into_iter().map(|(name, tensor)| (name.replace(&prefix, "model.layers.0."), tensor));
             write(&beside.join("model.safetensors"), &renamed.collect());
@@ -253,6 +255,7 @@ fn a_target_without_an_mtp_layer_says_what_to_do() {
 #[test]
 fn settings_that_change_the_meaning_are_refused() {
     let moe = ["qwen3_moe", "glm4_moe"];
+    let latent = ["deepseek_v3", "deepseek_v3_direct"];
     for (names, changes, expected) in [
         (&["qwen2", "mimo"][..], json!({"use_sliding_window": true, "sliding_window": 64}), "window 64"),
         (&["qwen3"], json!({"hidden_act": "gelu"}), "gelu"),
@@ -300,6 +303,25 @@ fn settings_that_change_the_meaning_are_refused() {
         (&["glm4_moe"], json!({"architectures": ["Glm4ForCausalLM"]}), "Glm4MoeForCausalLM"),
         (&["qwen3_moe"], json!({"architectures": ["Qwen3ForCausalLM"]}), "layers.0.mlp"),
         (&["mimo"], json!({"num_hidden_layers": 2}), "further layer"),
+        (&["qwen3", "glm4_moe"], json!({"kv_lora_rank": 16}), "kv_lora_rank = 16"),
+        (&["qwen2"], json!({"rope_interleave": true}), "rope_interleave = true"),
+        (&latent, json!({"attention_bias": true}), "attention_bias = true"),
+        (&latent, json!({"index_topk": 2048}), "index_topk = 2048"),
+        (&latent, json!({"scoring_func": "softmax"}), "scoring_func = softmax"),
+        (&latent, json!({"num_key_value_heads": 2}), "num_key_value_heads is 2"),
+        (&latent, json!({"kv_lora_rank": null}), "kv_lora_rank is missing"),
+        (&latent, json!({"v_head_dim": 8}), "kv_b_proj.weight"),
+        (&latent, json!({"qk_rope_head_dim": 5}), "partial_rotary_factor"),
+        (&latent, json!({"first_k_dense_replace": 2}), "the tensor layers.1.mlp"),
+        (&["deepseek_v3"], json!({"q_lora_rank": null}), "q_a"),
+        (&["deepseek_v3_direct"], json!({"q_lora_rank": 24}), "q_proj.weight"),
+        (&["deepseek_v3"], json!({"topk_group": 5}), "5 of 4 groups"),
+        (
+            &latent,
+            json!({"rope_parameters": {"rope_type": "linear", "factor": 4, "mscale_all_dim": 1.0}}),
+            "mscale_all_dim",
+        ),
+        (&latent, json!({"architectures": ["DeepseekV32ForCausalLM"]}), "DeepseekV32ForCausalLM"),
     ] {
         for name in names {
             let target = copy(name);
@@ -319,6 +341,7 @@ fn settings_that_say_nothing_new_are_taken() {
         ("glm4_moe", json!({"scoring_func": "sigmoid", "topk_method": "noaux_tc", "moe_layer_freq": 1})),
         ("glm4_moe", json!({"rope_parameters": null, "rope_theta": 1e6, "partial_rotary_factor": 0.5})),
         ("glm4_moe", json!({"rope_parameters": null, "rope_theta": 1e6})),
+        ("deepseek_v3", json!({"rope_interleave": null, "n_shared_experts": null, "moe_layer_freq": 1, "ep_size": 1})),
         ("mimo", json!({"use_mrope": false, "auto_map": {"AutoConfig": "a.B"}, "anything": [1, 2]})),
     ] {
         let outputs = |folder: &Path| {
@@ -354,7 +377,7 @@ fn tensors_that_nothing_reads_are_refused() {
 
 #[test]
 fn wrong_tensors_are_named_and_never_panic() {
-    for name in ["qwen2", "qwen3_moe_fused", "glm4_moe_air", "mimo"] {
+    for name in ["qwen2", "qwen3_moe_fused", "glm4_moe_air", "mimo", "deepseek_v3_direct"] {
         let algorithm = WITH_MTP.contains(&name).then_some("NEXTN");
         for tensor in read(&family(name)).into_keys() {
             let folder = copy(name);
@@ -400,7 +423,7 @@ fn truncated_files_are_errors() {
 #[test]
 fn no_configuration_makes_it_panic() {
     let values = [json!(null), json!(0), json!(3), json!(-1), json!(1u64 << 40), json!("x"), json!([])];
-    for name in ["qwen3_moe", "glm4_moe_air"] {
+    for name in ["qwen3_moe", "glm4_moe_air", "deepseek_v3"] {
         let original = config(&family(name));
         let folder = copy(name);
         for key in original.as_object().expect("an object").keys() {

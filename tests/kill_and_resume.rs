@@ -104,6 +104,22 @@ fn a_sweep_that_is_killed_ten_times_measures_each_trial_exactly_once() {
     sweep.finish();
 }
 
+#[test]
+fn a_sweep_grows_by_a_larger_batch() {
+    let sweep = Sweep::new();
+    let file = sweep.folder.path().join("sweep.toml");
+    let whole = fs::read_to_string(&file).expect("the sweep file");
+    fs::write(&file, whole.replace("sizes = [1, 2]", "sizes = [1]")).expect("a smaller sweep");
+    let (small, words) = ended(sweep.start(spectune()));
+    assert!(small.status.success(), "{words}");
+    let before = sweep.journal();
+    fs::write(&file, whole).expect("the whole sweep");
+    sweep.finish();
+    // The first line tells the plan, which has grown.
+    let after = sweep.journal();
+    assert!(before.lines().skip(1).all(|record| after.contains(record)), "what was measured is kept");
+}
+
 /// Sends a signal to a sweep once it has said something, and gives back all that it says until it ends, and its exit code.
 #[cfg(unix)]
 fn stopped(mut sweep: Child, signal: &str, behind: &str) -> (String, Option<i32>) {

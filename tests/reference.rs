@@ -99,7 +99,7 @@ fn families_agree_with_their_references() {
     let folder = PathBuf::from(std::env::var_os("SPECTUNE_FAMILIES").expect("SPECTUNE_FAMILIES is set"));
     let wanted = std::env::var("SPECTUNE_FAMILY").ok();
     let mut found = Vec::new();
-    for name in ["qwen3_moe", "mimo", "glm4_moe"] {
+    for name in ["qwen3_moe", "mimo", "glm4_moe", "deepseek_v3"] {
         let models = folder.join(name);
         if !models.join("reference.json").exists() || wanted.as_ref().is_some_and(|wanted| wanted != name) {
             continue;

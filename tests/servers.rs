@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    net::TcpListener,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     thread::sleep,
@@ -189,4 +190,89 @@ fn vllm_is_asked_for_chains_alone() {
     // No speculation, chains of 1, 2 and 4 steps, and one of 3.
     assert_eq!(plan.matches("vllm serve ").count(), 5, "{plan}");
     assert!(!plan.contains("cannot start") && !plan.contains("the engine's default"), "{plan}");
+}
+
+/// A server that ends with the test.
+struct Served {
+    child: std::process::Child,
+    url: String,
+}
+
+impl Served {
+    /// Of the demo pair with a chain of two steps.
+    fn start() -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny");
+        let child = Command::new(env!("CARGO_BIN_EXE_spectune"))
+            .args(["serve", "--device", "cpu", "--speculative-algorithm", "EAGLE3", "--speculative-num-steps", "2"])
+            .args([
+                "--speculative-eagle-topk",
+                "1",
+                "--speculative-num-draft-tokens",
+                "3",
+                "--max-running-requests",
+                "4",
+            ])
+            .args(["--context-length", "128", "--port", &port.to_string(), "--model-path"])
+            .arg(root.join("target"))
+            .arg("--speculative-draft-model-path")
+            .arg(root.join("eagle3"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary starts");
+        Self { child, url: format!("http://127.0.0.1:{port}") }
+    }
+
+    /// What `lint` says of it, once it answers.
+    fn lint(&self, arguments: &[&str]) -> Output {
+        let begin = Instant::now();
+        loop {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_spectune"));
+            let ended = command.args(["lint", "--url", &self.url]).args(arguments).output().expect("the binary starts");
+            if !String::from_utf8_lossy(&ended.stderr).contains("does not answer") {
+                return ended;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(120), "{}", words(&ended));
+            sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.child.kill().expect("SIGKILL");
+        self.child.wait().expect("it ends");
+    }
+}
+
+#[test]
+fn a_launch_is_held_against_the_server_that_runs() {
+    let served = Served::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("run.sh");
+    let launch = |steps: usize| {
+        let text = format!(
+            "spectune serve --model-path m --speculative-algorithm EAGLE3 --speculative-draft-model-path d \
+             --speculative-num-steps {steps} --speculative-eagle-topk 1 --speculative-num-draft-tokens {} \
+             --max-running-requests 4 --context-length 128\n",
+            steps + 1
+        );
+        fs::write(&file, text).expect("a launch");
+        served.lint(&[file.to_str().expect("UTF-8"), "--format", "concise"])
+    };
+    let other = launch(3);
+    let said = String::from_utf8_lossy(&other.stdout);
+    assert_eq!(other.status.code(), Some(1), "{}", words(&other));
+    for part in ["runs spectune ", "2 values differ", "! speculative_num_steps", "! speculative_num_draft_tokens"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let same = launch(2);
+    let said = String::from_utf8_lossy(&same.stdout);
+    assert!(said.contains("runs what the launch resolves to"), "{said}");
+    // Its own answer is judged where there is no file.
+    let own = served.lint(&["--format", "json"]);
+    let said: Value = serde_json::from_slice(&own.stdout).expect("JSON");
+    assert_eq!(said["running"]["url"], served.url.as_str());
+    assert!(said["running"]["launches"][0]["values"].as_array().is_some_and(|values| values.len() > 5), "{said}");
 }

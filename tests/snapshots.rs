@@ -268,7 +268,7 @@ fn an_export_says_whose_figures_chose_it_and_repeats_warnings() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("tuned.toml"), TUNED).expect("a tuned file");
     let mut shown = String::new();
-    for to in ["sglang", "slime", "vllm", "sglang-adaptive"] {
+    for to in ["sglang", "slime", "vllm", "sglang-adaptive", "tensorrt-llm"] {
         let arguments = ["export", "tuned.toml", "--to", to, "--batch-size", "1"];
         shown.push_str(&format!("=== {to}\n{}\n", spectune(&folder, &arguments)));
     }

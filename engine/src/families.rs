@@ -5,6 +5,8 @@
 //! read in part runs, and talks nonsense.
 
 mod config;
+mod corrected;
+mod deepseek_v3;
 mod dense;
 mod glm4_moe;
 mod mimo;
@@ -55,19 +57,30 @@ pub struct MtpFamily {
 pub enum CapturedIds {
     /// The layer whose output is captured: the stream on entry to the next one.
     Outputs,
+    /// As outputs where the first is layer 1, as the heads of this family are trained; else the stream on entry to the
+    /// layers themselves (Kimi-K2's heads).
+    DeepSeek,
 }
 
 impl CapturedIds {
     /// The layers on whose entry the stream is captured.
     pub fn entries(self, ids: &[usize]) -> Vec<usize> {
         match self {
-            Self::Outputs => ids.iter().map(|id| id.saturating_add(1)).collect(),
+            Self::DeepSeek if ids.first() != Some(&1) => ids.to_vec(),
+            Self::Outputs | Self::DeepSeek => ids.iter().map(|id| id.saturating_add(1)).collect(),
         }
     }
 }
 
-static FAMILIES: [&Family; 6] =
-    [&dense::LLAMA, &dense::QWEN2, &dense::QWEN3, &qwen3_moe::FAMILY, &glm4_moe::FAMILY, &mimo::FAMILY];
+static FAMILIES: [&Family; 7] = [
+    &dense::LLAMA,
+    &dense::QWEN2,
+    &dense::QWEN3,
+    &qwen3_moe::FAMILY,
+    &glm4_moe::FAMILY,
+    &mimo::FAMILY,
+    &deepseek_v3::FAMILY,
+];
 
 /// The family of a checkpoint.
 ///

@@ -85,7 +85,7 @@ const GPU: Plan = Plan {
 const QUICK: Plan = Plan {
     dtypes: &["float32"],
     default_dtypes: &["bfloat16"],
-    pairs: &[Pair::Eagle3, Pair::Glm],
+    pairs: &[Pair::Eagle3, Pair::Glm, Pair::DeepSeek],
     shapes: &["3,2,6"],
     batches: &[3],
     page_sizes: &[16],
@@ -341,7 +341,7 @@ mod tests {
         let plan = Plan {
             dtypes: &["bfloat16"],
             default_dtypes: &[],
-            pairs: &[Pair::Qwen3Moe, Pair::Mimo],
+            pairs: &[Pair::Qwen3Moe, Pair::Mimo, Pair::DeepSeek],
             shapes: &["3,1,4", "2,2,4"],
             tokens: 6,
             ..QUICK

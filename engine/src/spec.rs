@@ -28,6 +28,6 @@ pub use self::{
     target::TargetSpec,
     tensors::{
         AttentionTensors, DraftTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors, JoinTensors,
-        LayerTensors, LinearTensors, Role, Split, TargetTensors, TensorSpec, WeightFormat,
+        LatentTensors, LayerTensors, LinearTensors, Role, Split, TargetTensors, TensorSpec, WeightFormat,
     },
 };

@@ -7,6 +7,7 @@ mod attention_groups;
 mod elementwise;
 mod experts;
 mod inner;
+mod latent;
 mod layout;
 mod linear;
 mod linear_few;
@@ -27,6 +28,7 @@ pub use elementwise::{
 };
 pub use experts::{check_experts, check_router_ties};
 pub use inner::{check_inner_rows, check_pick_rows};
+pub use latent::{check_latent_attention, check_latent_heads, check_latent_write};
 pub use linear::{check_linear, check_linear_gated};
 pub use linear_few::check_linear_few;
 pub use linear_group::check_linear_group;
@@ -40,7 +42,7 @@ pub use unread::check_unread;
 pub type Check = (&'static str, fn(&Device, Element) -> Result<(), String>);
 
 /// All checks that run for every element type.
-pub const CHECKS: [Check; 17] = [
+pub const CHECKS: [Check; 20] = [
     ("embed", check_embed),
     ("rms_norm", check_rms_norm),
     ("join_normed", check_join_normed),
@@ -57,6 +59,9 @@ pub const CHECKS: [Check; 17] = [
     ("attention_rows", check_attention),
     ("attention_rows together", check_attention_together),
     ("rotate_and_attend", check_rotate_and_attend),
+    ("latent_write", check_latent_write),
+    ("latent_queries and latent_values", check_latent_heads),
+    ("latent_attention", check_latent_attention),
     ("compact_cache", check_compact_cache),
 ];
 

@@ -8,6 +8,8 @@ mod attention_tiles;
 mod elementwise;
 mod experts;
 mod inner;
+mod latent;
+mod latent_attention;
 mod linear;
 mod linear_few;
 mod linear_group;
@@ -27,6 +29,8 @@ pub use experts::{
     ExpertKernels, Experts, ExpertsBytes, ExpertsShape, ExpertsWeights, ExpertsWork, MOST_CHOSEN, MOST_EXPERTS,
 };
 pub use inner::{ChosenRows, InnerNodes, Picked};
+pub use latent::{LatentDims, LatentQueries, LatentRows, LatentValues};
+pub use latent_attention::LatentAttention;
 pub(crate) use linear::squares_stride;
 pub use linear::{Linear, Parts, Unscaled};
 pub use linear_few::Stream;
@@ -93,6 +97,16 @@ pub fn expert_files(element: Element) -> Vec<(KernelFile, Vec<String>)> {
         _ => vec![experts::ROUTE_FILE, experts::FILE, experts::MANY_FILE],
     };
     files.into_iter().map(|file| (file, vec![element.option()])).collect()
+}
+
+/// Further files, for layers of latent attention of these sizes.
+pub fn latent_files(element: Element, sizes: &[LatentDims], properties: &Properties) -> Vec<(KernelFile, Vec<String>)> {
+    let mut files = vec![(latent::FILE, vec![element.option()])];
+    if element != Element::F32 {
+        files.push((latent::HEADS_FILE, vec![element.option()]));
+    }
+    files.extend(sizes.iter().flat_map(|dims| latent_attention::sources(element, dims, properties)));
+    files
 }
 
 /// A name of the kernels that compute linear layers, which changes with their source.

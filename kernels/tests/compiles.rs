@@ -2,7 +2,7 @@
 
 use kernels::{
     device::{DeviceError, Element, Properties, compile_for},
-    launch::{expert_files, files},
+    launch::{LatentDims, expert_files, files, latent_files},
 };
 
 /// As a device of an architecture says of itself, as far as compiling asks.
@@ -19,14 +19,20 @@ fn properties(capability: (u32, u32), shared_bytes: usize) -> Properties {
     }
 }
 
+/// DeepSeek-V3.
+const DEEPSEEK: LatentDims =
+    LatentDims { heads: 128, nope: 128, rotated: 64, rank: 512, value: 128, interleaved: true };
+
 #[test]
 fn all_kernels_compile_for_ampere_hopper_and_blackwell() {
     for (architecture, capability, shared_bytes) in
         [("sm_80", (8, 0), 99 << 10), ("sm_90a", (9, 0), 227 << 10), ("sm_100", (10, 0), 227 << 10)]
     {
         for element in [Element::F16, Element::BF16, Element::F32] {
-            let all = files(element, &[64, 96, 128, 256], &properties(capability, shared_bytes));
-            for (file, options) in all.into_iter().chain(expert_files(element)) {
+            let properties = properties(capability, shared_bytes);
+            let all = files(element, &[64, 96, 128, 256], &properties);
+            let latent = latent_files(element, &[DEEPSEEK], &properties);
+            for (file, options) in all.into_iter().chain(expert_files(element)).chain(latent) {
                 match compile_for(file, &options, architecture) {
                     Ok(binary) => assert!(!binary.is_empty()),
                     Err(error @ DeviceError::Missing { .. }) => {

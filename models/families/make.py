@@ -11,6 +11,7 @@ import argparse, json, pathlib, tempfile
 import torch, transformers
 from safetensors.torch import load_file, save_file
 from torch import nn
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3DecoderLayer, DeepseekV3RMSNorm
 from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeDecoderLayer, Glm4MoeRMSNorm
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RMSNorm
 
@@ -27,6 +28,8 @@ def rope(theta, **more):
 
 QWEN3 = dict(COMMON, head_dim=8, rms_norm_eps=1e-6, **rope(1e6))
 GLM = dict(COMMON, head_dim=8, rms_norm_eps=1e-5, moe_intermediate_size=10, n_shared_experts=1, n_group=1, topk_group=1, norm_topk_prob=True, attention_bias=True, num_nextn_predict_layers=1, **rope(1e6, partial_rotary_factor=0.5))
+DEEPSEEK = dict(COMMON, num_attention_heads=4, num_key_value_heads=4, rms_norm_eps=1e-6, moe_intermediate_size=10, n_shared_experts=1, norm_topk_prob=True, num_experts_per_tok=2, tie_word_embeddings=False, attention_bias=False, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=6, v_head_dim=10)
+YARN = dict(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=128, beta_fast=32.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0)
 
 # name: (transformers' model type, its settings, what else this script does)
 FAMILIES = {
@@ -44,21 +47,25 @@ FAMILIES = {
     "glm4_moe_air": ("glm4_moe", dict(GLM, num_hidden_layers=3, tie_word_embeddings=False, use_qk_norm=False, first_k_dense_replace=1, routed_scaling_factor=1.0, n_routed_experts=5, num_experts_per_tok=2), dict(mtp="glm")),
     # Groups of experts, of which a token sees some (as in DeepSeek-V3): Glm4Moe has them too, though no published one uses them.
     "glm4_moe_groups": ("glm4_moe", dict(GLM, num_hidden_layers=2, tie_word_embeddings=False, use_qk_norm=False, first_k_dense_replace=1, routed_scaling_factor=1.5, n_routed_experts=9, num_experts_per_tok=2, n_group=3, topk_group=2), dict(mtp="glm")),
+    # DeepSeek-V3 and R1: compressed queries, yarn that changes the scores, experts in groups, neighbours that turn together. Copies.
+    "deepseek_v3": ("deepseek_v3", dict(DEEPSEEK, num_hidden_layers=3, q_lora_rank=24, first_k_dense_replace=1, routed_scaling_factor=2.5, n_routed_experts=8, n_group=4, topk_group=2, rope_parameters=YARN), dict(mtp="deepseek", tie=(2, 0, 1), copies=True)),
+    # Moonlight: queries that are not compressed, no yarn, one group.
+    "deepseek_v3_direct": ("deepseek_v3", dict(DEEPSEEK, num_hidden_layers=2, q_lora_rank=None, first_k_dense_replace=1, routed_scaling_factor=2.446, n_routed_experts=6, n_group=1, topk_group=1, **rope(5e4)), dict(mtp="deepseek")),
     # MiMo-7B: Qwen2's layers and an MTP layer beside them. transformers knows no such class.
     "mimo": ("qwen2", dict(COMMON, num_hidden_layers=3, rms_norm_eps=1e-5, tie_word_embeddings=False, use_sliding_window=False, head_dim=8, **rope(640000.0)), dict(mtp="mimo")),
 }
 
 
 class Mtp(nn.Module):
-    """The MTP layer of MiMo (hidden first, no embedding at position 0) or of GLM (embedding first)."""
+    """The MTP layer of MiMo (hidden first, no embedding at position 0), or of GLM or DeepSeek (embedding first)."""
 
     def __init__(self, kind, config):
         super().__init__()
-        layer, norm = (Qwen2DecoderLayer, Qwen2RMSNorm) if kind == "mimo" else (Glm4MoeDecoderLayer, Glm4MoeRMSNorm)
+        layer, norm = {"mimo": (Qwen2DecoderLayer, Qwen2RMSNorm), "glm": (Glm4MoeDecoderLayer, Glm4MoeRMSNorm), "deepseek": (DeepseekV3DecoderLayer, DeepseekV3RMSNorm)}[kind]
         self.kind, hidden, eps = kind, config.hidden_size, config.rms_norm_eps
         self.hidden_norm, self.embed_norm, self.final_norm = norm(hidden, eps), norm(hidden, eps), norm(hidden, eps)
         self.join = nn.Linear(2 * hidden, hidden, bias=False)
-        # The index decides whether a layer of GLM has experts: an MTP layer always has.
+        # The index decides whether a layer of GLM or DeepSeek has experts: an MTP layer always has.
         self.block = layer(config, config.num_hidden_layers - 1)
 
     def forward(self, embedded, hidden, rotary, swapped=False):
@@ -66,7 +73,7 @@ class Mtp(nn.Module):
         if self.kind == "mimo":
             embedded = torch.cat([torch.zeros_like(embedded[:1]), embedded[1:]])
         parts = [self.hidden_norm(hidden), self.embed_norm(embedded)]
-        if (self.kind == "glm") != swapped:
+        if (self.kind != "mimo") != swapped:
             parts.reverse()
         x = self.join(torch.cat(parts, -1))[None]
         rows = x.shape[1]
@@ -78,8 +85,8 @@ class Mtp(nn.Module):
 
     def published(self, layers):
         """Its tensors by their published names."""
-        own = {"mimo": ("model.mtp_layers.0.", ("hidden_layernorm", "token_layernorm", "final_layernorm", "input_proj")), "glm": (f"model.layers.{layers}.", ("hnorm", "enorm", "shared_head.norm", "eh_proj"))}
-        prefix, names = own[self.kind]
+        mimo = ("model.mtp_layers.0.", ("hidden_layernorm", "token_layernorm", "final_layernorm", "input_proj"))
+        prefix, names = mimo if self.kind == "mimo" else (f"model.layers.{layers}.", ("hnorm", "enorm", "shared_head.norm", "eh_proj"))
         modules = (self.hidden_norm, self.embed_norm, self.final_norm, self.join)
         tensors = {f"{prefix}{name}.weight": module.weight for name, module in zip(names, modules)}
         return {**tensors, **{prefix + name: tensor for name, tensor in unfused(self.block.state_dict()).items()}}
@@ -215,12 +222,12 @@ def write(folder, name, model, mtp, more, golden):
         layers = config["num_hidden_layers"]
         tensors.update(mtp.published(layers))
         if more.get("copies"):
-            # GLM-4.5 ships them, GLM-4.6 does not. They are not the target's here: a reader that uses them is found out.
+            # GLM-4.5 and DeepSeek-V3 ship them, GLM-4.6 does not. They are not the target's here: a reader that uses them is found out.
             tensors[f"model.layers.{layers}.embed_tokens.weight"] = -tensors["model.embed_tokens.weight"]
             tensors[f"model.layers.{layers}.shared_head.head.weight"] = -tensors["lm_head.weight"]
     if name == "mimo":
         config.update(architectures=["MiMoForCausalLM"], model_type="mimo", num_nextn_predict_layers=1, attention_bias=True)
-    if more.get("mtp") == "glm":
+    if more.get("mtp") in ("glm", "deepseek"):
         config["num_nextn_predict_layers"] = 1
     config["dtype"] = "bfloat16"
     keep = lambda key, tensor: tensor.float() if "e_score_correction_bias" in key else tensor.bfloat16()

@@ -5,6 +5,7 @@
 //! figure is measured, and what was not measured stays missing.
 #![forbid(unsafe_code)]
 
+mod acceptance;
 mod agreement;
 mod charts;
 mod columns;
@@ -48,6 +49,7 @@ pub fn write(input: &ReportInput, out_dir: &Path) -> Result<Vec<PathBuf>, Report
         ("report.html".into(), render::html(&page, &data)?.into_bytes()),
         ("report.md".into(), render::markdown(&page)?.into_bytes()),
         ("report.json".into(), data.into_bytes()),
+        ("acceptance.json".into(), acceptance::json(&sections)?.into_bytes()),
     ];
     let mut tables = vec![("trials", frames::trials(&sections)?), ("ranking", frames::ranking(&sections)?)];
     tables.extend(frames::predictions(&sections)?.map(|frame| ("predictions", frame)));

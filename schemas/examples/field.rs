@@ -79,7 +79,7 @@ fn look(path: &str, text: String, totals: &mut Totals) {
     let mut found = suppression::apply(&source, found, &Selection::default());
     tidy(&mut found);
     totals.seconds += start.elapsed().as_secs_f64();
-    if parsed.launches.is_empty() && found.iter().all(|one| one.code == "LT02") {
+    if parsed.launches.is_empty() {
         return;
     }
     for one in found.iter().filter(|one| one.severity > Severity::Info) {

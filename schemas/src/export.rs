@@ -4,7 +4,9 @@
 //! express is left out and said so, or is an error where leaving it out would run something else than what was tuned.
 
 mod adaptive;
+mod schedule;
 mod sglang;
+mod tensorrt_llm;
 mod vllm;
 mod words;
 
@@ -12,7 +14,7 @@ use std::{fmt, str::FromStr};
 
 use crate::{
     launch::file::LaunchFile,
-    resolve::{NEWEST_SGLANG, SLIME_PIN},
+    resolve::{NEWEST_SGLANG, NEWEST_VLLM, SLIME_PIN},
     text::nearest,
     tree::TreeShape,
     tuned::TunedFile,
@@ -30,6 +32,8 @@ pub enum Form {
     Vllm,
     /// The file behind SGLang's `--speculative-adaptive-config`.
     SglangAdaptive,
+    /// The speculative part of TensorRT-LLM's `--config` file.
+    TensorRtLlm,
 }
 
 /// What is exported.
@@ -86,15 +90,18 @@ pub enum ExportError {
     /// An algorithm without a draft of its own, and none is named.
     #[error("{0} needs a draft, but the tuned file names no speculative_draft_model_path")]
     NoDraft(String),
-    /// vLLM verifies chains only.
+    /// The engine verifies chains only.
     #[error(
-        "vLLM drafts chains, not trees: {0} has topk {topk}; sweep with topk 1 or export for SGLang",
+        "vLLM and TensorRT-LLM's policies draft chains, not trees: {0} has topk {topk}; sweep with topk 1 or export for SGLang",
         topk = .0.topk
     )]
     Tree(TreeShape),
     /// vLLM has no such drafting.
     #[error("vLLM has no counterpart of the algorithm {0} (known: EAGLE, EAGLE3, NEXTN, STANDALONE)")]
     Algorithm(String),
+    /// TensorRT-LLM has no such drafting in its PyTorch backend.
+    #[error("TensorRT-LLM has no counterpart of the algorithm {0} (known: EAGLE3, NEXTN, STANDALONE)")]
+    TensorRtAlgorithm(String),
     /// SGLang adapts chains only.
     #[error(
         "SGLang's adaptive speculation needs topk 1 throughout: {0} is a tree; sweep with topk 1, or export one row with --to sglang"
@@ -110,16 +117,18 @@ pub enum ExportError {
     #[error("no row of the table speculates: there is nothing to adapt")]
     NothingToAdapt,
     /// The text names no form.
-    #[error("'{0}' is no form of launch (expected sglang, slime, vllm or sglang-adaptive{1})")]
+    #[error("'{0}' is no form of launch (expected sglang, slime, vllm, sglang-adaptive or tensorrt-llm{1})")]
     Form(String, String),
 }
 
 /// Writes a tuned configuration as a launch of another engine. The first note says which engine was measured, unless it is
 /// the one that is launched.
 ///
-/// Engines other than spectune's own run one shape: the row of `batch_size`, or the last one, whose batch is the
-/// largest. A `batch_size` that is asked for also limits the running requests, so that the shape runs where it is best. `version` is the engine's (SGLang's newest known and slime's pin unless given), since flags were renamed. Of the adaptive file `batch_size` cuts what
-/// holds for larger batches only.
+/// SGLang's command runs one shape: the row of `batch_size`, or the last one, whose batch is the largest. A `batch_size` that is asked
+/// for also limits the running requests, so that the shape runs where it is best. The whole table, where it holds chains only, goes
+/// into SGLang's adaptive file, vLLM's schedule and TensorRT-LLM's, unless a `batch_size` asks for one row; of the adaptive file it
+/// cuts what holds for larger batches only. `version` is the engine's (SGLang's and vLLM's newest known and slime's pin unless given),
+/// since flags were renamed.
 ///
 /// # Errors
 /// When the engine cannot run the shape, or the tuned file lacks a model: see [`ExportError`].
@@ -135,8 +144,9 @@ pub fn export(
     let mut exported = match form {
         Form::Sglang => sglang::command(&Row::of(tuning, batch_size)?, tuning, version.unwrap_or(NEWEST_SGLANG)),
         Form::Slime => sglang::slime(&Row::of(tuning, batch_size)?, tuning, version.unwrap_or(SLIME_PIN)),
-        Form::Vllm => vllm::command(&Row::of(tuning, batch_size)?, tuning),
+        Form::Vllm => vllm::command(&Row::of(tuning, batch_size)?, tuning, version.unwrap_or(NEWEST_VLLM)),
         Form::SglangAdaptive => adaptive::file(tuning, batch_size, version.unwrap_or(NEWEST_SGLANG)),
+        Form::TensorRtLlm => tensorrt_llm::file(tuning, batch_size),
     }?;
     if let Some(note) = whose_figures(tuning.measured.as_ref(), form.engine()) {
         exported.notes.insert(0, note);
@@ -245,13 +255,14 @@ impl Row {
 
 impl Form {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Sglang, Self::Slime, Self::Vllm, Self::SglangAdaptive];
+    pub const ALL: [Self; 5] = [Self::Sglang, Self::Slime, Self::Vllm, Self::SglangAdaptive, Self::TensorRtLlm];
 
     /// The engine that runs what is written.
     pub fn engine(self) -> &'static str {
         match self {
             Self::Sglang | Self::Slime | Self::SglangAdaptive => "SGLang",
             Self::Vllm => "vLLM",
+            Self::TensorRtLlm => "TensorRT-LLM",
         }
     }
 
@@ -262,6 +273,7 @@ impl Form {
             Self::Slime => "slime",
             Self::Vllm => "vllm",
             Self::SglangAdaptive => "sglang-adaptive",
+            Self::TensorRtLlm => "tensorrt-llm",
         }
     }
 }

@@ -6,6 +6,7 @@ mod estimate;
 mod memory;
 mod ranks;
 mod requests;
+pub mod running;
 mod shape;
 mod view;
 mod weights;

@@ -40,14 +40,20 @@ pub async fn server_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
     let shapes: Vec<String> = options.policy.shapes().map(|shape| shape.to_string()).collect();
     let now = state.worker.published();
     let statistics = &now.statistics;
+    // A table of shapes has no one triple.
+    let shape = options.policy.shapes().next().filter(|_| shapes.len() == 1 && options.algorithm.is_some());
     let tokens = statistics.accepted_drafts() + statistics.request_rounds;
     let accept_length = (statistics.request_rounds > 0).then(|| tokens as f64 / statistics.request_rounds as f64);
     Json(json!({
+        "engine": "spectune",
         "version": env!("CARGO_PKG_VERSION"),
         "served_model_name": state.model(),
         "model_path": options.model_path,
         "speculative_draft_model_path": options.draft_model_path,
         "speculative_algorithm": options.algorithm,
+        "speculative_num_steps": shape.map(|shape| shape.num_steps),
+        "speculative_eagle_topk": shape.map(|shape| shape.topk),
+        "speculative_num_draft_tokens": shape.map(|shape| shape.num_draft_tokens),
         "tree_shapes": shapes,
         "simulate_accept_length": options.simulate_accept_length,
         "dtype": options.dtype,

@@ -71,6 +71,10 @@ struct Parts {
     program: String,
     /// What the shards run on.
     device: DeviceChoice,
+    /// GPUs of a shard: of one engine, or of one server.
+    gpus: usize,
+    /// Whether shards start servers, which a killed shard would leave.
+    starts_servers: bool,
     /// How many shards the user wants.
     asked: Option<usize>,
     /// The largest number with sense.
@@ -129,6 +133,8 @@ impl Parts {
             out: plain(&if local { absolute(out)? } else { out.to_path_buf() })?,
             program: plain(request.program)?,
             device,
+            gpus: file.system.gpus(),
+            starts_servers: !file.system.is_in_process() && file.system.url.is_none(),
             asked: request.shards,
             most: configurations(file, path),
             inputs: inputs(file),
@@ -149,8 +155,9 @@ impl Parts {
         }
     }
 
+    /// Servers of other engines run on GPUs, whatever the replay of acceptance runs on.
     fn needs_gpu(&self) -> bool {
-        self.device_flag() == "cuda"
+        self.starts_servers || self.device_flag() == "cuda"
     }
 }
 

@@ -72,7 +72,8 @@ pub enum StopReason {
     Interrupted,
     /// The annealing schedule is at its end.
     Cooled,
-    /// Under every load the choice is clear, and nothing that is not measured is predicted within its reach.
+    /// Under every load nothing that is not measured is predicted within reach of the best. How sure the choice itself is, the
+    /// verdict says.
     Settled,
     /// As [`Settled`](Self::Settled), but for contenders that more repeats did not tell apart.
     StillTied,
@@ -198,8 +199,10 @@ impl StopReason {
             Self::TimeBudget => "the budget of time is used up",
             Self::Interrupted => "interrupted",
             Self::Cooled => "the annealing schedule is at its end",
-            Self::Settled => "the choice is clear, and nothing unmeasured is predicted within its reach",
-            Self::StillTied => "what is still tied was not told apart by more repeats",
+            Self::Settled => "nothing unmeasured is predicted within reach of the best",
+            Self::StillTied => {
+                "nothing unmeasured is predicted within reach of the best, and more repeats did not tell the leaders apart"
+            }
         }
     }
 }

@@ -37,6 +37,22 @@ fn job(scheduler: Scheduler, engine: &str, folder: &Path, shards: Option<usize>)
     scheduler.job(&request).expect("a job file")
 }
 
+/// Of a sweep over servers that take two GPUs each.
+fn server_job(scheduler: Scheduler, folder: &Path) -> JobFile {
+    let text = "[system]\nkind = 'sglang'\ncommand = ['serve']\nextra_args = ['--tp-size', '2']\n[models]\ntarget = 't'\n\
+                draft = 'd'\nalgorithm = 'EAGLE3'\n[engine]\ndevice = 'cpu'\n[workload]\nprompts = 'p'\n\
+                [space]\nshapes = ['1,1,2', '2,1,3']\n";
+    let request = JobRequest {
+        file: &SweepFile::read(&Source::new("sweep.toml", text)).expect("a sweep file"),
+        path: &folder.join(format!("{HARD}.toml")),
+        out: &folder.join(HARD),
+        program: &folder.join("program"),
+        device: None,
+        shards: Some(2),
+    };
+    scheduler.job(&request).expect("a job file")
+}
+
 fn program(path: &Path, text: &str) {
     use std::os::unix::fs::PermissionsExt;
     fs::write(path, text).expect("a program");
@@ -144,6 +160,35 @@ fn the_script_for_one_host_gives_every_visible_gpu_its_shards() {
     assert_eq!(run("", Some(2), &gpus("-1")), expected(&[("", "cpu", 1, 2), ("", "cpu", 2, 2)]));
     assert_eq!(run("device = 'cpu'", None, &gpus("4,6")), expected(&[("", "cpu", 1, 1)]));
     assert_eq!(run("device = 'cuda:3'", None, &gpus("4")), expected(&[("4", "cuda", 1, 1)]));
+}
+
+#[test]
+fn a_job_over_servers_takes_their_gpus_and_ends_what_is_left_of_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let calls = |text: &str, variables: &[(&str, &str)]| {
+        let (output, made) = calls(folder.path(), text, &[], variables);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        made
+    };
+    let ends = |call: &String| call.contains("--end-servers");
+
+    let slurm = server_job(Scheduler::Slurm, folder.path()).text;
+    assert!(slurm.contains("#SBATCH --gres=gpu:2\n"), "{slurm}");
+    let made = calls(&slurm, &[("SLURM_ARRAY_TASK_ID", "2"), ("CUDA_VISIBLE_DEVICES", "2,3")]);
+    assert_eq!((made.len(), made.iter().filter(|call| ends(call)).count()), (2, 1), "{made:?}");
+    let end = made.iter().find(|call| ends(call)).expect("the servers are ended");
+    assert!(end.contains("-shard-2-of-2|--end-servers|"), "{end}");
+
+    let bash = server_job(Scheduler::Bash, folder.path()).text;
+    let made = calls(&bash, &[("CUDA_VISIBLE_DEVICES", "4,5,6,7,8")]);
+    for gpus in ["4,5|", "6,7|"] {
+        let of_group = made.iter().filter(|call| call.starts_with(gpus) && call.contains("|--shard|"));
+        assert_eq!(of_group.count(), 1, "{made:?}");
+    }
+    assert!(made.iter().filter(|call| ends(call)).count() >= 2, "{made:?}");
+
+    let k8s = server_job(Scheduler::Kubernetes, folder.path()).text;
+    assert!(k8s.contains("nvidia.com/gpu: 2\n"), "{k8s}");
 }
 
 #[test]

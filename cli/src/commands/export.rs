@@ -14,6 +14,7 @@ Examples:
   spectune export results/demo/tuned.toml --to sglang
   spectune export tuned.toml --to slime --batch-size 32 >> run.sh
   spectune export tuned.toml --to sglang | spectune lint -
+  spectune export tuned.toml --to tensorrt-llm > config.yaml
 
 The launch goes to standard output; whose figures chose it, what was filled in or left out, and the
 warnings of the tuned file go to standard error.";
@@ -24,10 +25,12 @@ warnings of the tuned file go to standard error.";
 pub struct Arguments {
     /// The tuned file
     tuned: PathBuf,
-    /// What to write: sglang, slime, vllm or sglang-adaptive
+    /// What to write: sglang, slime, vllm, sglang-adaptive (the file of --speculative-adaptive-config) or tensorrt-llm (the
+    /// speculative part of its --config file)
     #[arg(long, value_name = "ENGINE")]
     to: Form,
-    /// The running batch whose row is exported, the largest unless given; of the adaptive file, the largest batch
+    /// The running batch whose row is exported. Unless given: the largest, or the whole table where the engine takes one; of
+    /// the adaptive file, the largest batch
     #[arg(long, value_name = "N")]
     batch_size: Option<usize>,
     /// The engine's version, which decides how flags are spelled

@@ -6,6 +6,7 @@ mod known;
 mod look;
 mod mend;
 mod ours;
+mod server;
 mod settings;
 mod summary;
 
@@ -21,6 +22,7 @@ use schemas::{
 
 use crate::{exit::Exit, setup, terminal};
 use look::{Linter, Looked};
+use server::{Held, Running};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -34,6 +36,7 @@ Examples:
   spectune lint run.sh --diff
   spectune lint run.sh --fix
   spectune lint run.sh --resolved
+  spectune lint run.sh --url http://127.0.0.1:30000
   spectune lint scripts/*.sh --statistics
   spectune lint scripts/*.sh --format sarif > findings.sarif
 
@@ -49,8 +52,12 @@ Findings of severity info never change the exit code.";
 pub struct Arguments {
     /// Launch lines, shell scripts, TOML, YAML, Python, Dockerfiles, systemd units, Markdown with such blocks, sweep and tuned
     /// files; of a folder all of these in it that hold a launch, but no Markdown; - is standard input
-    #[arg(required = true, value_name = "FILE|DIR")]
+    #[arg(required_unless_present = "url", value_name = "FILE|DIR")]
     files: Vec<PathBuf>,
+    /// A server of SGLang, vLLM or spectune that runs: print what it says that it runs beside what the launches resolve to; without
+    /// files its own launch is judged
+    #[arg(long, value_name = "URL", conflicts_with_all = ["fix", "diff", "statistics"])]
+    url: Option<String>,
     /// Folder of the target, whatever the launch says
     #[arg(long, value_name = "DIR")]
     model_path: Option<PathBuf>,
@@ -127,7 +134,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if arguments.resolved && matches!(arguments.format, Format::Sarif | Format::Github) {
         anyhow::bail!("what runs is printed with --format full, concise or json, not {}", arguments.format);
     }
-    let linter = Linter::new(&arguments)?;
+    if arguments.url.is_some() && matches!(arguments.format, Format::Sarif | Format::Github) {
+        anyhow::bail!("what a server runs is printed with --format full, concise or json, not {}", arguments.format);
+    }
+    let running = arguments.url.as_deref().map(Running::ask).transpose()?;
+    let linter = Linter::new(&arguments, running.as_ref().and_then(Running::version))?;
     let (mut all, mut unreadable) = (Vec::new(), 0);
     let mut failed = |error: anyhow::Error| {
         // The other files are judged all the same.
@@ -145,6 +156,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
             Err(error) => failed(error),
         }
     }
+    if let Some(running) = running.as_ref().filter(|_| arguments.files.is_empty()) {
+        let judged = linter.settings_of(std::path::Path::new("."))?;
+        all.push(Done { looked: linter.look(running.source()?, &judged), mended: None });
+    }
     for folder in files::without_launch(&arguments.files, &all, arguments.allow_no_launch) {
         failed(folder);
     }
@@ -154,12 +169,14 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
             terminal::note(&format!("{name}: nothing is written into launches in Python or in lists of a Dockerfile"));
         }
     }
-    print(&arguments, &all)?;
+    let held = running.as_ref().map(|running| running.held(&all)).unwrap_or_default();
+    print(&arguments, &all, running.as_ref().map(|running| (running, held.as_slice())))?;
     if arguments.format == Format::Full {
         terminal::note(&summary::summary(&all, unreadable));
     }
     let fails = |done: &Done| done.looked.diagnostics.iter().any(|finding| finding.severity > Severity::Info);
-    Ok(match (unreadable > 0, !arguments.exit_zero && all.iter().any(fails)) {
+    let fails = all.iter().any(fails) || held.iter().any(|one| one.differing() > 0);
+    Ok(match (unreadable > 0, !arguments.exit_zero && fails) {
         (true, _) => Exit::Usage,
         (false, true) => Exit::Findings,
         (false, false) => Exit::Fine,
@@ -184,7 +201,7 @@ fn one(linter: &Linter<'_>, arguments: &Arguments, file: &files::File) -> anyhow
     Ok(Done { looked: linter.look(source, &judged), mended })
 }
 
-fn print(arguments: &Arguments, all: &[Done]) -> anyhow::Result<()> {
+fn print(arguments: &Arguments, all: &[Done], running: Option<(&Running, &[Held])>) -> anyhow::Result<()> {
     let findings: Vec<Findings<'_>> = all.iter().map(|done| done.looked.findings()).collect();
     let changes = |done: &Done| Some(mend::diff(&done.looked.source, &done.mended.as_ref()?.text));
     let diff = || all.iter().filter_map(changes).collect::<String>();
@@ -196,6 +213,18 @@ fn print(arguments: &Arguments, all: &[Done]) -> anyhow::Result<()> {
         _ if arguments.diff => diff(),
         _ if arguments.resolved => resolved(all, arguments.format, &rendered())?,
         _ => rendered(),
+    };
+    let output = match running {
+        None => output,
+        Some((running, held)) if arguments.format == Format::Json => {
+            let mut whole = match serde_json::from_str(&output)? {
+                serde_json::Value::Object(whole) => whole,
+                findings => serde_json::Map::from_iter([("findings".to_owned(), findings)]),
+            };
+            whole.insert("running".into(), running.to_json(held));
+            serde_json::to_string_pretty(&whole)? + "\n"
+        }
+        Some((running, held)) => format!("{output}{}", running.table(held)),
     };
     // The fixed text of standard input takes standard output: findings go to the other.
     if arguments.fix && arguments.files.iter().any(|file| file.as_os_str() == "-") {

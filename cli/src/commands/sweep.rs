@@ -68,6 +68,9 @@ pub struct Arguments {
     /// Print a job file that sweeps in shards and merges them, and measure nothing: slurm, k8s or bash
     #[arg(long, value_name = "SCHEDULER", conflicts_with_all = ["resume", "dry_run", "shard"])]
     emit: Option<Scheduler>,
+    /// End the servers that a killed run of the folder has left, and measure nothing
+    #[arg(long, conflicts_with_all = ["resume", "dry_run", "emit"])]
+    end_servers: bool,
     /// Number of shards in the job file; unless given as many as configurations, at most 8, and for bash as many as GPUs
     #[arg(long, value_name = "N", requires = "emit")]
     shards: Option<usize>,
@@ -89,6 +92,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let file = SweepFile::read(&source).map_err(|finding| WrongFile::new(source.clone(), finding))?;
     if let Some(scheduler) = arguments.emit {
         return jobs::emit(scheduler, &file, &arguments);
+    }
+    if arguments.end_servers {
+        return end_servers(&arguments);
     }
     let folder = folder_of(&arguments.sweep);
     let file =
@@ -132,6 +138,15 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         }
         Err(error) => Err(at_its_place(error)),
     }
+}
+
+fn end_servers(arguments: &Arguments) -> anyhow::Result<Exit> {
+    let out = arguments.out.clone().unwrap_or_else(|| default_out(&arguments.sweep, arguments.shard));
+    let ended = tuner::system::server::end_left(&out)?;
+    if ended > 0 {
+        terminal::note(&format!("{ended} processes of servers were ended"));
+    }
+    Ok(Exit::Fine)
 }
 
 /// An error that is about a value of the sweep file, at its place.

@@ -8,7 +8,7 @@
 # SPECTUNE is a release build. Start it in the root of the repository. The load ends with the script.
 set -eu
 
-sweeps="demo guided"
+sweeps=${SWEEPS:-"demo guided"}
 
 # With more repeats: prompts and models are named relative to the sweep file, so the copy lies beside it.
 repeated() {

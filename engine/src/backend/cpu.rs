@@ -20,11 +20,11 @@ mod trees;
 
 use std::{collections::VecDeque, ops::Range};
 
-use kernels::reference::KeyValues;
 use schemas::tree::TreeShape;
 
 pub use self::load::load;
 use self::{
+    attention::Cache,
     draft::Draft,
     slot::{SlotState, Slots},
     target::Target,
@@ -42,9 +42,9 @@ pub struct CpuBackend {
     draft: Option<Draft>,
     capacity: Capacity,
     /// One a target layer, a row for each place of each page.
-    caches: Vec<KeyValues>,
+    caches: Vec<Cache>,
     /// The draft's layer: the same rows, then scratch rows for the beams of a round.
-    draft_cache: Option<KeyValues>,
+    draft_cache: Option<Cache>,
     slots: Slots,
     /// Accept this many tokens a round on average, whatever the target says.
     simulate: Option<f32>,
@@ -74,9 +74,8 @@ impl CpuBackend {
 
     /// Bytes that one token takes in the caches of a target and a draft.
     fn bytes_a_token(target: &Target, draft: Option<&Draft>) -> u64 {
-        let caches = target.caches(1);
-        let draft = draft.map(|draft| draft.cache(1));
-        caches.iter().chain(&draft).map(|cache| 2 * 4 * cache.width() as u64).sum()
+        const ELEMENT: usize = size_of::<f32>();
+        target.spec().cache_row(ELEMENT) + draft.map_or(0, |draft| draft.spec().cache_row(ELEMENT))
     }
 }
 

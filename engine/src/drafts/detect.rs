@@ -60,8 +60,8 @@ pub fn kind(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Kind, Engine
     ))
 }
 
-const SUPPORTED: &str = "supported are EAGLE-1/2 and EAGLE-3 heads and the MTP layers of GLM-4.5 and MiMo in their \
-                         published layouts";
+const SUPPORTED: &str = "supported are EAGLE-1/2 and EAGLE-3 heads and the MTP layers of DeepSeek-V3, GLM-4.5 and \
+                         MiMo in their published layouts";
 
 /// Checks the algorithm that was asked for against what is there.
 pub fn check_algorithm(folder: &Folder, kind: &Kind, algorithm: &str) -> Result<(), EngineError> {

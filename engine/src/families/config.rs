@@ -148,6 +148,7 @@ impl<'a> Config<'a> {
     /// Attention of a layer that reads `input` values.
     pub fn attention(&self, prefix: &str, family: Attention, input: usize) -> Result<GroupedQuery, EngineError> {
         let fields = self.fields();
+        self.expect_no_latent()?;
         let (heads, key_value_heads, head_dim) = self.heads()?;
         let has = |name: &str| self.tensors.has(&format!("{prefix}.self_attn.{name}"));
         let any = |names: &[&str]| names.iter().any(|name| has(name));
@@ -174,6 +175,23 @@ impl<'a> Config<'a> {
             head_norms: head_norms || family.head_norms == Some(true),
             rope: rope::read(self, head_dim, family.rotated)?,
         })
+    }
+
+    /// Refuses settings of latent attention, for families that have none.
+    fn expect_no_latent(&self) -> Result<(), EngineError> {
+        let fields = self.fields();
+        let refuse = |name: &str, value: String| {
+            let architecture = fields.architecture().unwrap_or("this architecture");
+            Err(self.unsupported(
+                format!("{name} = {value} in config.json"),
+                format!("this setting changes what the model computes, and {architecture} is read without it"),
+            ))
+        };
+        match (fields.kv_lora_rank.filter(|rank| *rank > 0), fields.rope_interleave) {
+            (Some(rank), _) => refuse("kv_lora_rank", rank.to_string()),
+            (None, Some(true)) => refuse("rope_interleave", "true".into()),
+            _ => Ok(()),
+        }
     }
 
     /// A dense feed-forward part under a prefix, with biases where file or configuration have them.

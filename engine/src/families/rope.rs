@@ -29,6 +29,25 @@ pub fn read(config: &Config<'_>, head_dim: usize, share: f64) -> Result<RopeSpec
     Ok(RopeSpec { dims, pairing: Pairing::Halves, theta: theta as f32, scaling })
 }
 
+/// The factor by which yarn changes the scores of latent attention, beside what it does to the rotation: the square of what
+/// `mscale_all_dim` says.
+///
+/// # Errors
+/// When scaling is of a kind for which that is not defined, or a number is missing.
+pub fn score_factor(config: &Config<'_>) -> Result<f32, EngineError> {
+    let Some(parameters) = config.fields().effective_rope().1 else { return Ok(1.0) };
+    let Some(weight) = parameters.mscale_all_dim.filter(|weight| *weight != 0.0) else { return Ok(1.0) };
+    match scaling(config, parameters)? {
+        RopeScaling::Yarn { factor, .. } => Ok(yarn_scale(factor, weight).powi(2)),
+        _ => Err(config.unsupported("mscale_all_dim with a rope_scaling that is not yarn", "supported is yarn")),
+    }
+}
+
+/// What yarn multiplies with at a factor.
+fn yarn_scale(factor: f32, weight: f64) -> f32 {
+    if factor > 1.0 { 0.1 * weight as f32 * factor.ln() + 1.0 } else { 1.0 }
+}
+
 fn scaling(config: &Config<'_>, parameters: &Parameters) -> Result<RopeScaling, EngineError> {
     let kind = parameters.name().unwrap_or("default");
     let number = |value: Option<f64>, name: &str| match value {
@@ -53,7 +72,7 @@ fn scaling(config: &Config<'_>, parameters: &Parameters) -> Result<RopeScaling, 
         },
         "yarn" => {
             let factor = number(parameters.factor, "factor")?;
-            let scale = |weight: f64| if factor > 1.0 { 0.1 * weight as f32 * factor.ln() + 1.0 } else { 1.0 };
+            let scale = |weight| yarn_scale(factor, weight);
             let attention_factor = match (parameters.attention_factor, parameters.mscale, parameters.mscale_all_dim) {
                 (Some(given), _, _) => given as f32,
                 (None, Some(mscale), Some(all)) if all != 0.0 => scale(mscale) / scale(all),

@@ -5,7 +5,8 @@
 //! `attention_bias`, `mlp_bias`, `head_dim`, `rope_theta`, `rope_scaling`, `rope_parameters`, `partial_rotary_factor`,
 //! `sliding_window` with its switches, and for experts `norm_topk_prob`, `routed_scaling_factor`, `scoring_func`,
 //! `topk_method`, `n_group`, `topk_group`, `first_k_dense_replace`, `decoder_sparse_step`, `mlp_only_layers`,
-//! `n_shared_experts`, `use_qk_norm` and the number of MTP layers. Anything else is taken for words about training or
+//! `n_shared_experts`, `use_qk_norm`, for latent attention `q_lora_rank`, `kv_lora_rank`, `qk_nope_head_dim`,
+//! `qk_rope_head_dim`, `v_head_dim`, `rope_interleave`, and the number of MTP layers. Anything else is taken for words about training or
 //! serving, unless it is listed here. What no list can foresee leaves tensors that nothing reads, which
 //! [`unread`](super::unread) refuses.
 
@@ -38,13 +39,11 @@ const SETTINGS: &[(&str, Neutral)] = &[
     ("qk_layernorm", Neutral::Off),
     ("use_mla", Neutral::Off),
     ("index_topk", Neutral::Off),
-    ("kv_lora_rank", Neutral::Off),
     ("linear_num_value_heads", Neutral::Off),
     ("full_attention_interval", Neutral::Off),
     ("hybrid_layer_pattern", Neutral::Off),
     ("attn_output_gate", Neutral::Off),
     // Positions.
-    ("rope_interleave", Neutral::Off),
     ("rope_interleaved", Neutral::Off),
     ("interleaved_rope", Neutral::Off),
     ("use_mrope", Neutral::Off),
@@ -118,6 +117,12 @@ const READ: &[&str] = &[
     "partial_rotary_factor",
     "use_qk_norm",
     "num_nextn_predict_layers",
+    "q_lora_rank",
+    "kv_lora_rank",
+    "qk_nope_head_dim",
+    "qk_rope_head_dim",
+    "v_head_dim",
+    "rope_interleave",
 ];
 
 /// Refuses settings that this engine would have to follow and does not.

@@ -15,8 +15,9 @@ use crate::{
     sampling::uniform,
     spec::{
         AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, DraftSpec, DraftTensorLayout,
-        EmbeddingSource, ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerSpec, LinearSpec, Pairing,
-        RopeSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec, TensorSpec, VocabularySource,
+        EmbeddingSource, ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerSpec, LinearSpec,
+        MultiHeadLatent, Pairing, RopeSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec, TensorSpec,
+        VocabularySource,
     },
 };
 
@@ -35,10 +36,12 @@ pub enum Pair {
     Glm,
     /// MiMo's layers with their MTP layer.
     Mimo,
+    /// DeepSeek-V3's layers with their MTP layer.
+    DeepSeek,
 }
 
 /// All of them.
-pub const PAIRS: [Pair; 5] = [Pair::Eagle3, Pair::Eagle, Pair::Qwen3Moe, Pair::Glm, Pair::Mimo];
+pub const PAIRS: [Pair; 6] = [Pair::Eagle3, Pair::Eagle, Pair::Qwen3Moe, Pair::Glm, Pair::Mimo, Pair::DeepSeek];
 
 const HIDDEN: usize = 48;
 const INTERMEDIATE: usize = 80;
@@ -52,11 +55,16 @@ const EPSILON: f32 = 1e-5;
 const EXPERTS: usize = 6;
 const EXPERTS_PER_TOKEN: usize = 2;
 const EXPERT_INTERMEDIATE: usize = 24;
+const QUERY_RANK: usize = 40;
+const LATENT_RANK: usize = 64;
+const NOPE_DIM: usize = 32;
+const ROTATED: usize = 16;
+const VALUE_DIM: usize = 16;
 
 impl Pair {
     /// Whether its target has layers of experts.
     pub fn has_experts(self) -> bool {
-        matches!(self, Self::Qwen3Moe | Self::Glm)
+        matches!(self, Self::Qwen3Moe | Self::Glm | Self::DeepSeek)
     }
 
     /// SGLang's name of the draft's algorithm.
@@ -64,7 +72,7 @@ impl Pair {
         match self {
             Self::Eagle3 | Self::Qwen3Moe => "EAGLE3",
             Self::Eagle => "EAGLE",
-            Self::Glm | Self::Mimo => "NEXTN",
+            Self::Glm | Self::Mimo | Self::DeepSeek => "NEXTN",
         }
     }
 
@@ -74,6 +82,7 @@ impl Pair {
             Self::Qwen3Moe => "qwen3_moe",
             Self::Glm => "glm4_moe",
             Self::Mimo => "mimo",
+            Self::DeepSeek => "deepseek_v3",
         }
     }
 }
@@ -105,7 +114,7 @@ impl RandomModels {
             "num_attention_heads": QUERY_HEADS, "num_key_value_heads": KEY_VALUE_HEADS, "head_dim": HEAD_DIM,
             "vocab_size": VOCABULARY, "rms_norm_eps": EPSILON, "max_position_embeddings": 128, "torch_dtype": "float32",
         });
-        for pair in [Pair::Eagle3, Pair::Qwen3Moe, Pair::Glm, Pair::Mimo] {
+        for pair in [Pair::Eagle3, Pair::Qwen3Moe, Pair::Glm, Pair::Mimo, Pair::DeepSeek] {
             let mut tensors = shapes(target(pair).tensors().all());
             if let Some(mtp) = mtp(pair) {
                 tensors.extend(shapes(mtp.tensors(VOCABULARY).all()));
@@ -167,6 +176,14 @@ fn config(pair: Pair) -> Value {
             "architectures": ["MiMoForCausalLM"], "model_type": "mimo", "attention_bias": true,
             "num_nextn_predict_layers": 1,
         }),
+        Pair::DeepSeek => json!({
+            "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "n_routed_experts": EXPERTS,
+            "num_experts_per_tok": EXPERTS_PER_TOKEN, "moe_intermediate_size": EXPERT_INTERMEDIATE,
+            "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1, "norm_topk_prob": true,
+            "routed_scaling_factor": 2.5, "num_key_value_heads": QUERY_HEADS, "q_lora_rank": QUERY_RANK,
+            "kv_lora_rank": LATENT_RANK, "qk_nope_head_dim": NOPE_DIM, "qk_rope_head_dim": ROTATED,
+            "v_head_dim": VALUE_DIM, "num_nextn_predict_layers": 1,
+        }),
     }
 }
 
@@ -179,11 +196,15 @@ fn target(pair: Pair) -> TargetSpec {
 /// A layer of a target; the one behind the last is that of an MTP layer.
 fn target_layer(pair: Pair, at: usize) -> LayerSpec {
     let mut layer = LayerSpec { input_norm: true, ..layer(HIDDEN) };
-    let AttentionSpec::Grouped(attention) = &mut layer.attention else { return layer };
-    attention.head_norms = matches!(pair, Pair::Qwen3Moe | Pair::Glm);
-    attention.qkv_bias = matches!(pair, Pair::Glm | Pair::Mimo);
-    if pair == Pair::Glm {
-        attention.rope.dims = HEAD_DIM / 2;
+    if let AttentionSpec::Grouped(attention) = &mut layer.attention {
+        attention.head_norms = matches!(pair, Pair::Qwen3Moe | Pair::Glm);
+        attention.qkv_bias = matches!(pair, Pair::Glm | Pair::Mimo);
+        if pair == Pair::Glm {
+            attention.rope.dims = HEAD_DIM / 2;
+        }
+    }
+    if pair == Pair::DeepSeek {
+        layer.attention = AttentionSpec::Latent(latent());
     }
     let router = RouterSpec {
         score: RouterScore::Softmax,
@@ -196,7 +217,7 @@ fn target_layer(pair: Pair, at: usize) -> LayerSpec {
     };
     let (router, shared) = match pair {
         Pair::Qwen3Moe if at != 1 => (router, None),
-        Pair::Glm if at >= 1 => {
+        Pair::Glm | Pair::DeepSeek if at >= 1 => {
             let router = RouterSpec {
                 score: RouterScore::Sigmoid,
                 logits: RouterPrecision::Float32,
@@ -215,10 +236,26 @@ fn target_layer(pair: Pair, at: usize) -> LayerSpec {
     layer
 }
 
+/// DeepSeek's attention, of the smallest sizes that the GPU has kernels for.
+fn latent() -> MultiHeadLatent {
+    let pairing = Pairing::Interleaved;
+    MultiHeadLatent {
+        input: HIDDEN,
+        output: HIDDEN,
+        heads: QUERY_HEADS,
+        query_rank: Some(QUERY_RANK),
+        latent_rank: LATENT_RANK,
+        nope_dim: NOPE_DIM,
+        value_dim: VALUE_DIM,
+        score_scale: 1.0 / ((NOPE_DIM + ROTATED) as f32).sqrt(),
+        rope: RopeSpec { dims: ROTATED, pairing, theta: 10_000.0, scaling: RopeScaling::None },
+    }
+}
+
 /// The MTP layer of a target's own checkpoint.
 fn mtp(pair: Pair) -> Option<DraftSpec> {
     let (tensors, hidden_first) = match pair {
-        Pair::Glm => (DraftTensorLayout::NextN { prefix: TargetSpec::layer_prefix(LAYERS) }, false),
+        Pair::Glm | Pair::DeepSeek => (DraftTensorLayout::NextN { prefix: TargetSpec::layer_prefix(LAYERS) }, false),
         Pair::Mimo => (DraftTensorLayout::Mimo { prefix: "model.mtp_layers.0".into() }, true),
         _ => return None,
     };

@@ -9,7 +9,7 @@ use super::RopeSpec;
 pub enum AttentionSpec {
     /// Heads that share keys and values in groups; one key/value head a query head is the plain case.
     Grouped(GroupedQuery),
-    /// Keys and values are projected from one latent vector a token (DeepSeek). No loader accepts it yet.
+    /// Keys and values are projected from one latent vector a token (DeepSeek).
     Latent(MultiHeadLatent),
 }
 
@@ -113,7 +113,7 @@ impl AttentionSpec {
     pub fn kv(&self) -> KvLayout {
         match self {
             Self::Grouped(grouped) => KvLayout { planes: 2, width: grouped.key_value_width() },
-            Self::Latent(latent) => KvLayout { planes: 1, width: latent.latent_rank + latent.rope.dims },
+            Self::Latent(latent) => KvLayout { planes: 1, width: latent.cache_width() },
         }
     }
 
@@ -140,6 +140,52 @@ impl GroupedQuery {
     /// Outputs of query, key and value projections side by side.
     pub fn qkv_width(&self) -> usize {
         self.query_width() + 2 * self.key_value_width()
+    }
+}
+
+impl MultiHeadLatent {
+    /// Dimensions of a query head.
+    pub fn query_dim(&self) -> usize {
+        self.nope_dim + self.rope.dims
+    }
+
+    /// Outputs of the query projection.
+    pub fn query_width(&self) -> usize {
+        self.heads * self.query_dim()
+    }
+
+    /// Outputs of the projections that read the input: the compressed query, or else queries; the latent vector and the key.
+    pub fn entry_width(&self) -> usize {
+        self.query_rank.unwrap_or_else(|| self.query_width()) + self.cache_width()
+    }
+
+    /// Values of a token in the cache: the latent vector and the key that all heads share.
+    pub fn cache_width(&self) -> usize {
+        self.latent_rank + self.rope.dims
+    }
+
+    /// Values of all heads' outputs side by side.
+    pub fn value_width(&self) -> usize {
+        self.heads * self.value_dim
+    }
+
+    /// Takes the published projection from the latent vector to keys and values, `[heads, nope + value, rank]`, apart into
+    /// what queries are multiplied with before attention, `[heads, rank, nope]`, and what means of latent vectors are
+    /// multiplied with after it, `[heads, value, rank]`.
+    ///
+    /// # Panics
+    /// When it has another number of values.
+    pub fn absorbed<T: Copy>(&self, expand: &[T]) -> (Vec<T>, Vec<T>) {
+        let (rank, nope, rows) = (self.latent_rank, self.nope_dim, self.nope_dim + self.value_dim);
+        assert_eq!(expand.len(), self.heads * rows * rank, "keys and values of {} heads", self.heads);
+        let heads = || expand.chunks_exact(rows * rank);
+        let turned = |head: &[T]| -> Vec<T> {
+            (0..rank)
+                .flat_map(|column| (0..nope).map(move |row| (row, column)))
+                .map(|(row, column)| head[row * rank + column])
+                .collect()
+        };
+        (heads().flat_map(turned).collect(), heads().flat_map(|head| &head[nope * rank..]).copied().collect())
     }
 }
 

@@ -4,8 +4,8 @@ use kernels::reference::RopeScaling;
 
 use super::{
     AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, DraftSpec, DraftTensorLayout,
-    EmbeddingSource, ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerSpec, LinearSpec, Pairing,
-    RopeSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec, VocabularySource,
+    EmbeddingSource, ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerSpec, LinearSpec,
+    MultiHeadLatent, Pairing, RopeSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec, VocabularySource,
 };
 use crate::error::EngineError;
 
@@ -34,12 +34,23 @@ pub struct PublishedModel {
 
 /// Heads of attention.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Heads {
-    queries: usize,
-    keys: usize,
-    dim: usize,
-    qkv_bias: bool,
-    norms: bool,
+enum Heads {
+    Grouped {
+        queries: usize,
+        keys: usize,
+        dim: usize,
+        qkv_bias: bool,
+        norms: bool,
+    },
+    Latent {
+        queries: usize,
+        query_rank: usize,
+        latent_rank: usize,
+        nope: usize,
+        rotated: usize,
+        value: usize,
+        scale: f32,
+    },
 }
 
 /// Rotation of heads.
@@ -92,7 +103,7 @@ pub fn published(name: &str) -> Result<&'static PublishedModel, EngineError> {
 }
 
 impl PublishedModel {
-    /// The target, or its first layers.
+    /// The target, or one of fewer layers, of which as large a share is dense as of all, and one at least.
     ///
     /// # Errors
     /// When it has fewer layers.
@@ -109,7 +120,7 @@ impl PublishedModel {
             vocabulary: self.vocabulary,
             tied: self.tied,
             epsilon: EPSILON,
-            layers: (0..layers).map(|at| self.layer(self.ffn.at(at))).collect(),
+            layers: (0..layers).map(|at| self.layer(self.ffn.of_fewer(layers, self.layers).at(at))).collect(),
         })
     }
 
@@ -150,9 +161,14 @@ impl PublishedModel {
 
     fn eagle3(&self, target: &TargetSpec, vocabulary: usize, intermediate: usize) -> DraftSpec {
         let layers = target.layers.len();
-        let heads = Heads { qkv_bias: false, norms: false, ..self.heads };
+        let heads = match self.heads {
+            Heads::Grouped { queries, keys, dim, .. } => {
+                Heads::Grouped { queries, keys, dim, qkv_bias: false, norms: false }
+            }
+            latent @ Heads::Latent { .. } => latent,
+        };
         let rope = Rotation { theta: 10_000.0, scaling: RopeScaling::None, dims: None };
-        let attention = GroupedQuery { input: 2 * self.hidden, ..grouped(self.hidden, heads, rope) };
+        let attention = attention(self.hidden, 2 * self.hidden, heads, rope);
         DraftSpec {
             source: DraftSource::Folder,
             tensors: DraftTensorLayout::Eagle3 { layer: "midlayer".into() },
@@ -168,7 +184,7 @@ impl PublishedModel {
                 hidden: self.hidden,
                 epsilon: EPSILON,
                 input_norm: false,
-                attention: AttentionSpec::Grouped(attention),
+                attention,
                 ffn: FfnSpec::Dense(DenseSpec { intermediate, bias: false }),
             },
             feedback: Feedback::NormedForTokens,
@@ -185,7 +201,7 @@ impl PublishedModel {
             hidden: self.hidden,
             epsilon: EPSILON,
             input_norm: true,
-            attention: AttentionSpec::Grouped(grouped(self.hidden, self.heads, self.rope)),
+            attention: attention(self.hidden, self.hidden, self.heads, self.rope),
             ffn,
         }
     }
@@ -194,26 +210,50 @@ impl PublishedModel {
 /// Added to mean squares: time does not depend on it.
 const EPSILON: f32 = 1e-5;
 
-fn grouped(hidden: usize, heads: Heads, rope: Rotation) -> GroupedQuery {
-    GroupedQuery {
-        input: hidden,
-        output: hidden,
-        heads: heads.queries,
-        key_value_heads: heads.keys,
-        head_dim: heads.dim,
-        qkv_bias: heads.qkv_bias,
-        output_bias: false,
-        head_norms: heads.norms,
-        rope: RopeSpec {
-            dims: rope.dims.unwrap_or(heads.dim),
-            pairing: Pairing::Halves,
-            theta: rope.theta,
-            scaling: rope.scaling,
-        },
+/// Attention that reads `input` values.
+fn attention(output: usize, input: usize, heads: Heads, rope: Rotation) -> AttentionSpec {
+    let Rotation { theta, scaling, dims } = rope;
+    let rotation = |all, pairing| RopeSpec { dims: dims.unwrap_or(all), pairing, theta, scaling };
+    match heads {
+        Heads::Grouped { queries, keys, dim, qkv_bias, norms } => AttentionSpec::Grouped(GroupedQuery {
+            input,
+            output,
+            heads: queries,
+            key_value_heads: keys,
+            head_dim: dim,
+            qkv_bias,
+            output_bias: false,
+            head_norms: norms,
+            rope: rotation(dim, Pairing::Halves),
+        }),
+        Heads::Latent { queries, query_rank, latent_rank, nope, rotated, value, scale } => {
+            AttentionSpec::Latent(MultiHeadLatent {
+                input,
+                output,
+                heads: queries,
+                query_rank: Some(query_rank),
+                latent_rank,
+                nope_dim: nope,
+                value_dim: value,
+                score_scale: scale,
+                rope: rotation(rotated, Pairing::Interleaved),
+            })
+        }
     }
 }
 
 impl Ffn {
+    /// With the dense layers of a model that has some of all layers.
+    fn of_fewer(self, layers: usize, all: usize) -> Self {
+        match self {
+            Self::Experts { dense, dense_intermediate, experts, per_token, intermediate, shared, router } => {
+                let dense = (dense * layers).div_ceil(all);
+                Self::Experts { dense, dense_intermediate, experts, per_token, intermediate, shared, router }
+            }
+            Self::Dense(_) => self,
+        }
+    }
+
     /// Of a layer.
     fn at(self, layer: usize) -> FfnSpec {
         match self {
@@ -249,6 +289,7 @@ mod tests {
         check("qwen3-235b-a22b", 235.1, 0.593);
         check("glm-4.5-air", 106.85, 2.33);
         check("mimo-7b", 7.61, 0.21);
+        check("deepseek-v3", 671.03, 11.6);
     }
 
     #[test]
@@ -258,6 +299,13 @@ mod tests {
         let dense: Vec<bool> = target.layers.iter().map(|layer| layer.ffn.experts().is_none()).collect();
         assert_eq!(dense, [true, false, false]);
         assert!(shape.draft(&target).layer.ffn.experts().is_some(), "an MTP layer has experts");
+        let shape = published("deepseek-v3").expect("it is known");
+        let dense = |layers| {
+            let target = shape.target(layers).expect("some of its layers");
+            target.layers.iter().filter(|layer| layer.ffn.experts().is_none()).count()
+        };
+        assert_eq!([Some(1), Some(4), Some(41), None].map(dense), [1, 1, 3, 3]);
+        let shape = published("glm-4.5-air").expect("it is known");
         for wrong in [0, 47] {
             assert!(shape.target(Some(wrong)).expect_err("out of range").to_string().contains("1 to 46"));
         }
@@ -291,5 +339,6 @@ mod tests {
         check("qwen3-235b-a22b", "Qwen/Qwen3-235B-A22B");
         check("glm-4.5-air", "zai-org/GLM-4.5-Air");
         check("mimo-7b", "XiaomiMiMo/MiMo-7B-RL");
+        check("deepseek-v3", "deepseek-ai/DeepSeek-V3");
     }
 }

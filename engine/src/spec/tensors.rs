@@ -9,7 +9,7 @@ mod target;
 
 pub use self::{
     draft::{DraftTensors, JoinTensors},
-    layer::{AttentionTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors, LayerTensors},
+    layer::{AttentionTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors, LatentTensors, LayerTensors},
     target::TargetTensors,
 };
 

@@ -32,7 +32,7 @@ pub enum Split {
 }
 
 /// What files may include, at most once each.
-const HEADERS: [(&str, &str); 15] = [
+const HEADERS: [(&str, &str); 17] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
     ("order.cuh", include_str!("../../cuda/order.cuh")),
     ("rotation.cuh", include_str!("../../cuda/rotation.cuh")),
@@ -44,6 +44,8 @@ const HEADERS: [(&str, &str); 15] = [
     ("few.cuh", include_str!("../../cuda/few.cuh")),
     ("rows.cuh", include_str!("../../cuda/rows.cuh")),
     ("merge.cuh", include_str!("../../cuda/merge.cuh")),
+    ("latent.cuh", include_str!("../../cuda/latent.cuh")),
+    ("turned.cuh", include_str!("../../cuda/turned.cuh")),
     ("ring.cuh", include_str!("../../cuda/ring.cuh")),
     ("wgmma.cuh", include_str!("../../cuda/wgmma.cuh")),
     ("bulk.cuh", include_str!("../../cuda/bulk.cuh")),

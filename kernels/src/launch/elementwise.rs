@@ -502,7 +502,11 @@ impl Kernels {
 }
 
 /// Address and number of parts; none if there are none.
-fn check_parts<'a>(parts: Option<Parts<'a>>, rows: usize, width: usize) -> Result<(Slice<'a>, usize), DeviceError> {
+pub(super) fn check_parts<'a>(
+    parts: Option<Parts<'a>>,
+    rows: usize,
+    width: usize,
+) -> Result<(Slice<'a>, usize), DeviceError> {
     let Some(Parts { at, count }) = parts else { return Ok((Slice::NONE, 0)) };
     at.check(count * rows * width * 4)?;
     Ok((at, count))

@@ -82,23 +82,57 @@ impl KeyValues {
 /// Softmax attention. `queries` is `[visible.len(), query_heads, head_dim]`; query head h reads key/value head
 /// `h / (query_heads / heads)`. The result has the shape of `queries`.
 pub fn attention(queries: &[f32], query_heads: usize, visible: &[Visible<'_>], cache: &KeyValues) -> Vec<f32> {
-    let width = query_heads * cache.head_dim;
+    let KeyValues { keys, values, heads, head_dim } = cache;
+    assert!(query_heads.is_multiple_of(*heads), "query heads come in groups a key/value head");
+    let planes = Planes {
+        keys,
+        values,
+        width: cache.width(),
+        key_dim: *head_dim,
+        value_dim: *head_dim,
+        group: query_heads / heads,
+        scale: 1.0 / (*head_dim as f32).sqrt(),
+    };
+    attend(queries, query_heads, visible, planes)
+}
+
+/// What rows attend to: keys and values of each cache row, which may be parts of one plane.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Planes<'a> {
+    /// A row after the other.
+    pub keys: &'a [f32],
+    /// A row after the other.
+    pub values: &'a [f32],
+    /// Values from one row to the next, in both.
+    pub width: usize,
+    /// Dimensions of queries and keys.
+    pub key_dim: usize,
+    /// Dimensions of values, from the first of a head on.
+    pub value_dim: usize,
+    /// Query heads that share a key/value head.
+    pub group: usize,
+    /// Factor on the scores.
+    pub scale: f32,
+}
+
+/// `queries` is `[visible.len(), query_heads, key_dim]`, the result `[visible.len(), query_heads, value_dim]`.
+pub(super) fn attend(queries: &[f32], query_heads: usize, visible: &[Visible<'_>], planes: Planes<'_>) -> Vec<f32> {
+    let (width, out) = (query_heads * planes.key_dim, query_heads * planes.value_dim);
     assert_eq!(queries.len(), visible.len() * width, "one row of queries for each set of visible rows");
-    assert!(query_heads.is_multiple_of(cache.heads), "query heads come in groups a key/value head");
-    let mut output = vec![0.0; queries.len()];
+    let mut output = vec![0.0; visible.len() * out];
     if output.is_empty() {
         return output;
     }
     let arch = Arch::new();
     let row = |at: usize, output: &mut [f32]| {
         let queries = &queries[at * width..(at + 1) * width];
-        arch.dispatch(Row { queries, query_heads, visible: visible[at], cache, output });
+        arch.dispatch(Row { queries, visible: visible[at], planes, output });
     };
     let scores: usize = visible.iter().map(|visible| (visible.prefix.len() + visible.own.len()) * query_heads).sum();
     if scores < WORTH_A_THREAD || visible.len() == 1 {
-        output.chunks_exact_mut(width).enumerate().for_each(|(at, output)| row(at, output));
+        output.chunks_exact_mut(out).enumerate().for_each(|(at, output)| row(at, output));
     } else {
-        output.par_chunks_exact_mut(width).enumerate().for_each(|(at, output)| row(at, output));
+        output.par_chunks_exact_mut(out).enumerate().for_each(|(at, output)| row(at, output));
     }
     output
 }
@@ -106,9 +140,8 @@ pub fn attention(queries: &[f32], query_heads: usize, visible: &[Visible<'_>], c
 /// All heads of one row.
 struct Row<'a> {
     queries: &'a [f32],
-    query_heads: usize,
     visible: Visible<'a>,
-    cache: &'a KeyValues,
+    planes: Planes<'a>,
     output: &'a mut [f32],
 }
 
@@ -117,32 +150,31 @@ impl WithSimd for Row<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { queries, query_heads, visible, cache, output } = self;
-        let width = cache.width();
-        let group = query_heads / cache.heads;
+        let Self { queries, visible, planes, output } = self;
+        let Planes { keys, values, width, key_dim, value_dim, group, scale } = planes;
         let starts: Vec<usize> = visible.prefix.iter().chain(visible.own).map(|row| *row as usize * width).collect();
         let mut weights = vec![0.0; starts.len()];
-        let heads = queries.chunks_exact(cache.head_dim).zip(output.chunks_exact_mut(cache.head_dim));
+        let heads = queries.chunks_exact(key_dim).zip(output.chunks_exact_mut(value_dim));
         for (head, (query, output)) in heads.enumerate() {
-            let offset = head / group * cache.head_dim;
-            score(simd, query, &cache.keys[offset..], &starts, &mut weights);
+            score(simd, query, &keys[head / group * key_dim..], &starts, scale, &mut weights);
             let sum = softmax_weights(&mut weights);
+            let values = &values[head / group * value_dim..];
             let mut at = 0;
             while at + WIDE <= output.len() {
-                mix::<WIDE>(&weights, &cache.values[offset + at..], &starts, sum, &mut output[at..at + WIDE]);
+                mix::<WIDE>(&weights, &values[at..], &starts, sum, &mut output[at..at + WIDE]);
                 at += WIDE;
             }
             while at < output.len() {
-                mix::<1>(&weights, &cache.values[offset + at..], &starts, sum, &mut output[at..=at]);
+                mix::<1>(&weights, &values[at..], &starts, sum, &mut output[at..=at]);
                 at += 1;
             }
         }
     }
 }
 
-/// `query · key` for the key that begins at each of `starts`. Several at a time, so that their sums overlap.
+/// `scale · query · key` for the key that begins at each of `starts`. Several at a time, so that their sums overlap.
 #[inline(always)]
-fn score<S: Simd>(simd: S, query: &[f32], keys: &[f32], starts: &[usize], scores: &mut [f32]) {
+fn score<S: Simd>(simd: S, query: &[f32], keys: &[f32], starts: &[usize], scale: f32, scores: &mut [f32]) {
     const TOGETHER: usize = 4;
     let (blocks, rest) = starts.as_chunks::<TOGETHER>();
     let (score_blocks, score_rest) = scores.as_chunks_mut::<TOGETHER>();
@@ -153,7 +185,6 @@ fn score<S: Simd>(simd: S, query: &[f32], keys: &[f32], starts: &[usize], scores
     for (start, score) in rest.iter().zip(score_rest) {
         *score = dot(simd, query, key(*start));
     }
-    let scale = 1.0 / (query.len() as f32).sqrt();
     scores.iter_mut().for_each(|score| *score *= scale);
 }
 

@@ -98,7 +98,9 @@ fn exported(form: Form, batch_size: Option<usize>, version: Option<&str>) -> Exp
 
 fn read_back(text: &str) -> Launch {
     let parsed = launch::parse(&Source::new("exported.sh", text), &Options::default());
-    assert_eq!(parsed.diagnostics, [], "{text}");
+    // That vLLM is read in part is information.
+    let found: Vec<_> = parsed.diagnostics.iter().filter(|found| found.severity > Severity::Info).collect();
+    assert!(found.is_empty(), "{text}\n{found:?}");
     assert_eq!(parsed.launches.len(), 1, "{text}");
     parsed.launches.into_iter().next().expect("one launch")
 }
@@ -392,4 +394,47 @@ fn the_targets_own_mtp_layer_is_no_draft_path() {
         assert!(sglang.contains(algorithm) && !sglang.contains("draft-model-path"), "{sglang}");
         assert!(text(Form::Vllm).is_ok_and(|text| text.contains("\"method\":\"mtp\"")), "{algorithm}");
     }
+}
+
+fn chains() -> [(usize, TreeShape); 4] {
+    [(1, TreeShape::chain(5)), (4, TreeShape::chain(5)), (16, TreeShape::chain(2)), (usize::MAX, TreeShape::OFF)]
+}
+
+fn written(form: Form, table: &[(usize, TreeShape)], batch: Option<usize>, version: Option<&str>) -> Exported {
+    let launch = LaunchFile { max_running_requests: Some(64), ..launch_file() };
+    let version = version.map(|version| version.parse().expect("a version"));
+    export(&tuning(launch, table), form, batch, version).unwrap_or_else(|error| panic!("{form}: {error}"))
+}
+
+#[test]
+fn a_table_of_chains_becomes_vllms_schedule() {
+    let whole = written(Form::Vllm, &chains(), None, None);
+    let list = r#""num_speculative_tokens":5,"num_speculative_tokens_per_batch_size":[[1,4,5],[5,16,2],[17,64,0]]"#;
+    assert!(whole.text.contains(list), "{}", whole.text);
+    assert!(!whole.notes.join("\n").contains("left out (") && whole.text.contains("--max-num-seqs 64"), "{whole:?}");
+    // One row that is asked for, versions without the list, and tables with one length are as they were.
+    for one in [
+        written(Form::Vllm, &chains(), Some(8), None),
+        written(Form::Vllm, &chains()[..3], None, Some("0.24.0")),
+        written(Form::Vllm, &chains()[..2], None, None),
+    ] {
+        assert!(one.text.contains("num_speculative_tokens") && !one.text.contains("per_batch_size"), "{}", one.text);
+    }
+    let findings = findings(&whole.text, None);
+    assert!(findings.is_empty(), "{findings:?}");
+}
+
+#[test]
+fn tensorrt_llm_gets_a_chain_or_a_schedule_of_largest_batch_sizes() {
+    let whole = written(Form::TensorRtLlm, &chains(), None, None);
+    let expected = "max_batch_size: 64\nspeculative_config:\n  decoding_type: Eagle3\n  max_draft_len: 5\n  speculative_model: \
+                    \"models/draft\"\n  draft_len_schedule:\n    4: 5\n    16: 2\n";
+    assert!(whole.text.contains(expected), "{}", whole.text);
+    assert!(whole.text.contains("tensor_parallel_size: 2\n") && whole.text.contains("trust_remote_code: true\n"));
+    let one = written(Form::TensorRtLlm, &chains(), Some(8), None);
+    assert!(one.text.contains("max_draft_len: 2\n") && !one.text.contains("schedule"), "{}", one.text);
+    let off = written(Form::TensorRtLlm, &chains(), Some(65), None);
+    assert!(!off.text.contains("speculative_config"), "{}", off.text);
+    let tree = export(&tuning(launch_file(), &table()), Form::TensorRtLlm, None, None).expect_err("it is a tree");
+    assert_eq!(tree, ExportError::Tree(TREE));
 }

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value};
 
-use super::{ExportError, Exported, Row, Tuning, sglang, words};
-use crate::{flags::Key, launch::quoted};
+use super::{ExportError, Exported, Row, Tuning, schedule::Schedule, sglang, words};
+use crate::{flags::Key, launch::quoted, version::EngineVersion};
 
 /// Flags with a counterpart of the same meaning.
 const SAME: &[(Key, &str)] = &[
@@ -27,15 +27,28 @@ fn block_size(words: &[String]) -> Option<i64> {
     BLOCK_SIZES.contains(&size).then_some(size)
 }
 
-pub fn command(row: &Row, tuning: &Tuning) -> Result<Exported, ExportError> {
+/// The first version whose schedule of tokens by batch size is a list.
+const FIRST_WITH_LIST: EngineVersion = EngineVersion::new(0, 33, 0);
+
+pub fn command(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Exported, ExportError> {
     let launch = &tuning.launch;
     let target = launch.model_path.as_deref().ok_or(ExportError::NoTarget)?;
-    let mut notes = row.notes.clone();
+    let schedule = schedule(row, tuning, version);
+    // With a schedule nothing of the table is left out.
+    let mut notes = if schedule.is_some() { Vec::new() } else { row.notes.clone() };
     let mut text = format!("vllm serve {}", quoted(target));
-    if row.shape.is_off() {
+    if let Some(schedule) = &schedule {
+        let config = speculative_config(row, tuning, Some(schedule))?;
+        let _ = write!(text, " \\\n  --speculative-config {}", quoted(&config));
+        notes.push(
+            "num_speculative_tokens_per_batch_size holds the table; --batch-size N writes one row of it. vLLM follows it without data \
+             parallelism only"
+                .into(),
+        );
+    } else if row.shape.is_off() {
         notes.push("no speculation is what was chosen at this batch size: the launch does not speculate".into());
     } else {
-        let config = speculative_config(row, tuning)?;
+        let config = speculative_config(row, tuning, None)?;
         let _ = write!(text, " \\\n  --speculative-config {}", quoted(&config));
     }
     for flag in words::of(launch) {
@@ -78,8 +91,15 @@ pub fn command(row: &Row, tuning: &Tuning) -> Result<Exported, ExportError> {
     Ok(Exported { text, notes })
 }
 
-/// vLLM `config/speculative.py`: method, draft and the length of the chain.
-fn speculative_config(row: &Row, tuning: &Tuning) -> Result<String, ExportError> {
+/// The table, where it holds several lengths of chains, no row of it is asked for, and the version takes it.
+fn schedule(row: &Row, tuning: &Tuning, version: EngineVersion) -> Option<Schedule> {
+    let running = row.running(&tuning.launch).and_then(|running| usize::try_from(running).ok());
+    let schedule = Schedule::of(tuning, running).ok()?;
+    (row.asked.is_none() && version >= FIRST_WITH_LIST && schedule.ranges.len() > 1).then_some(schedule)
+}
+
+/// vLLM `config/speculative.py`: method, draft and the length of the chain, or lengths by batch size.
+fn speculative_config(row: &Row, tuning: &Tuning, schedule: Option<&Schedule>) -> Result<String, ExportError> {
     let launch = &tuning.launch;
     if row.shape.topk > 1 {
         return Err(ExportError::Tree(row.shape));
@@ -103,6 +123,11 @@ fn speculative_config(row: &Row, tuning: &Tuning) -> Result<String, ExportError>
         None if needs_draft => return Err(ExportError::NoDraft(algorithm.clone())),
         None => {}
     }
-    config.insert("num_speculative_tokens".into(), row.shape.num_steps.into());
+    let tokens = schedule.map_or(row.shape.num_steps, Schedule::most);
+    config.insert("num_speculative_tokens".into(), tokens.into());
+    if let Some(schedule) = schedule {
+        let ranges = schedule.ranges.iter().map(|(first, last, tokens)| Value::from(vec![*first, *last, *tokens]));
+        config.insert("num_speculative_tokens_per_batch_size".into(), ranges.collect());
+    }
     Ok(Value::Object(config).to_string())
 }

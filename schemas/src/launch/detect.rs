@@ -127,7 +127,9 @@ fn find(line: &Line<'_>, texts: &[&str], prefixed: Option<usize>, told: Option<E
             return None;
         }
         let engine = told.or(image.engine).or_else(|| engine_of_flags(flags));
+        let is_program = flags.first().is_some_and(|first| image::is_program(first));
         let is_list = flags.first().is_some_and(|first| first.starts_with('-') || image.engine == Some(Engine::Vllm));
+        let is_list = is_list && !is_program;
         let engine = engine.filter(|_| is_list && !others::is_diffusion(flags))?;
         let first = image.first + usize::from(flags.first() == Some(&"serve"));
         return Some(Told { engine, launcher: Launcher::Own, first, words: Some((image.at, image.at)), is_sure: true });

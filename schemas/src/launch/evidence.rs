@@ -58,13 +58,10 @@ pub(super) fn engine_of_image(image: &str) -> Option<Engine> {
 pub(super) fn is_published(image: &str) -> bool {
     const HOUSES: [&str; 9] = ["amd", "ascend", "intel", "lmsysorg", "nvidia", "rocm", "sglang", "slimerl", "vllm"];
     let name = image.trim_start_matches("docker://").replace(['+', '#'], "/");
-    let mut parts = name.rsplit('/');
-    let base = parts.next().and_then(|base| base.split([':', '@']).next()).unwrap_or_default();
-    match parts.next() {
-        Some(house) => HOUSES.contains(&house.to_ascii_lowercase().as_str()),
-        // A file, or the name of an image that is built here.
-        None => ["sglang", "vllm", "vllm-openai", "sgl-dev"].contains(&base),
-    }
+    let mut parts = name.rsplit('/').skip(1);
+    // A published image that was imported into a file; one without a house is built here.
+    let is_file = name.starts_with(['/', '.', '~']) || name.ends_with(".sqsh");
+    is_file || parts.next().is_some_and(|house| HOUSES.contains(&house.to_ascii_lowercase().as_str()))
 }
 
 /// The version that a requirement pins: `sglang[all]==0.5.9`.
@@ -311,6 +308,10 @@ fn stated_at(text: &str, at: usize) -> Option<(Stated, Strength)> {
     let (signs, version_text) = between.split_at_checked(signs)?;
     let (version, width) = version_at(version_text)?;
     let start = at + length + signs.len();
+    // `llm-scaler-vllm:0.21.0` is another house's product, numbered in its own way.
+    if text.get(..at).is_some_and(|before| before.ends_with('-')) {
+        return None;
+    }
     let stated = Stated { engine, version: Located::new(plausible(version)?, Span::new(start, start + width)) };
     let bare = signs.trim_matches(['"', '\'', '`']);
     let strength = match bare.chars().next() {
@@ -393,6 +394,7 @@ mod tests {
             ("slimerl/slime:v0.5.9", None),
             ("registry:5000/sglang", None),
             ("sglang-router==0.3.0", None),
+            ("intel/llm-scaler-vllm:0.21.0-b9", None),
         ] {
             let found = of_image(image, Span::default()).map(|stated| stated.version.value.to_string());
             assert_eq!(found.as_deref(), expected, "{image}");

@@ -75,8 +75,16 @@ pub struct ModelConfig {
     pub use_sliding_window: Option<bool>,
     /// MLA: rank of the compressed keys and values; present means MLA.
     pub kv_lora_rank: Option<usize>,
+    /// MLA: rank of the compressed queries; absent means that queries are not compressed.
+    pub q_lora_rank: Option<usize>,
+    /// MLA: size of the part of a query or key that is not rotated.
+    pub qk_nope_head_dim: Option<usize>,
     /// MLA: size of the rotated part of a key.
     pub qk_rope_head_dim: Option<usize>,
+    /// MLA: size of a value.
+    pub v_head_dim: Option<usize>,
+    /// MLA: whether neighbouring dimensions turn together; absent means that they do.
+    pub rope_interleave: Option<bool>,
     /// MTP layers in the checkpoint.
     pub num_nextn_predict_layers: Option<usize>,
     /// MTP layers, Qwen's name.

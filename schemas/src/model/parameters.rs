@@ -6,8 +6,8 @@ use super::{DraftKind, ModelConfig, size::wide};
 /// Classes of Llama's make: dense layers.
 const DENSE: &[&str] =
     &["LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MiMoForCausalLM"];
-/// Classes of the same attention with layers of experts.
-const EXPERTS: &[&str] = &["Qwen3MoeForCausalLM", "Glm4MoeForCausalLM"];
+/// Classes with layers of experts, of the same attention or of latent attention.
+const EXPERTS: &[&str] = &["Qwen3MoeForCausalLM", "Glm4MoeForCausalLM", "DeepseekV3ForCausalLM"];
 
 impl ModelConfig {
     /// Numbers in the matrices of a model of a known family, without its MTP layers, or in an EAGLE head without the
@@ -71,8 +71,13 @@ impl ModelConfig {
         if !self.is_of(EXPERTS) {
             return Some(0);
         }
-        if self.architecture() == Some("Glm4MoeForCausalLM") {
-            return Some(layers.saturating_sub(self.first_k_dense_replace.unwrap_or(1)));
+        let dense = match self.architecture() {
+            Some("Glm4MoeForCausalLM") => Some(self.first_k_dense_replace.unwrap_or(1)),
+            Some("DeepseekV3ForCausalLM") => Some(self.first_k_dense_replace.unwrap_or(3)),
+            _ => None,
+        };
+        if let Some(dense) = dense {
+            return Some(layers.saturating_sub(dense));
         }
         let step = self.decoder_sparse_step.unwrap_or(1);
         let dense = self.mlp_only_layers.as_deref().unwrap_or_default();
@@ -83,11 +88,31 @@ impl ModelConfig {
 
     /// Queries, keys, values and output of attention that reads this many values.
     fn attention(&self, inputs: u64) -> Option<u64> {
+        if self.is_of(&["DeepseekV3ForCausalLM"]) {
+            return self.latent_attention(inputs);
+        }
         let head = wide(self.head_dim())?;
         let queries = wide(self.num_attention_heads)?.checked_mul(head)?;
         let keys = wide(self.key_value_heads())?.checked_mul(head)?;
         let out = queries.checked_mul(wide(self.hidden_size)?)?;
         inputs.checked_mul(queries.checked_add(keys.checked_mul(2)?)?)?.checked_add(out)
+    }
+
+    /// The projections of latent attention: to queries, over a compressed one or not; to the latent vector and the key that all
+    /// heads share; from there to keys and values; and the output.
+    fn latent_attention(&self, inputs: u64) -> Option<u64> {
+        let (heads, rank) = (wide(self.num_attention_heads)?, wide(self.kv_lora_rank)?);
+        let (plain, rotated) = (wide(self.qk_nope_head_dim)?, wide(self.qk_rope_head_dim)?);
+        let value = wide(self.v_head_dim)?;
+        let queries = heads.checked_mul(plain.checked_add(rotated)?)?;
+        let to_queries = match wide(self.q_lora_rank) {
+            Some(rank) => rank.checked_mul(inputs.checked_add(queries)?)?,
+            None => inputs.checked_mul(queries)?,
+        };
+        let to_latent = inputs.checked_mul(rank.checked_add(rotated)?)?;
+        let from_latent = heads.checked_mul(plain.checked_add(value)?)?.checked_mul(rank)?;
+        let out = heads.checked_mul(value)?.checked_mul(wide(self.hidden_size)?)?;
+        to_queries.checked_add(to_latent)?.checked_add(from_latent)?.checked_add(out)
     }
 
     /// Gate, up and down of a dense layer.

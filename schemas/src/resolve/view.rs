@@ -8,10 +8,10 @@ use super::{Decided, MemoryEstimate, Origin, Resolved, estimate::readable};
 use crate::text::Source;
 
 /// One line of the view.
-struct Row {
-    name: &'static str,
+pub(super) struct Row {
+    pub name: &'static str,
     /// `None`: not known.
-    value: Option<(Json, Origin)>,
+    pub value: Option<(Json, Origin)>,
 }
 
 impl Resolved {
@@ -58,7 +58,7 @@ impl Resolved {
         Json::Object(object)
     }
 
-    fn rows(&self) -> Vec<Row> {
+    pub(super) fn rows(&self) -> Vec<Row> {
         let algorithm = self.algorithm.as_ref().map(|decided| (json!(decided.value.name()), decided.origin.clone()));
         let algorithm = algorithm.or_else(|| {
             let reason = "no --speculative-algorithm".to_owned();
@@ -177,7 +177,7 @@ fn with_origin(value: Json, origin: &Origin, source: &Source) -> Json {
 }
 
 /// A value without quotes; long lists shortened in the middle, runs of neighbours written as ranges.
-fn plain(value: &Json) -> String {
+pub(super) fn plain(value: &Json) -> String {
     match value {
         Json::String(text) => text.clone(),
         Json::Array(items) => Sizes(items.iter().filter_map(Json::as_u64).collect()).to_string(),
@@ -208,7 +208,7 @@ impl fmt::Display for Sizes {
     }
 }
 
-fn explained(origin: &Origin, source: &Source) -> String {
+pub(super) fn explained(origin: &Origin, source: &Source) -> String {
     let at = |span: crate::text::Span| {
         let position = source.position(span.start);
         format!("{}:{}", position.line, position.column)

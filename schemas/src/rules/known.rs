@@ -96,6 +96,9 @@ struct Given {
     flag: String,
     #[serde(default)]
     values: Vec<String>,
+    /// Parts of the value, as of its JSON, in small letters; any of them.
+    #[serde(default)]
+    parts: Vec<String>,
 }
 
 /// All rows.
@@ -222,8 +225,7 @@ impl Given {
         let mut own = context.launch.arguments.iter().filter(|argument| self.is_flag(context, argument));
         let last = own.next_back()?;
         let known = last.values.first().and_then(|value| value.value.known());
-        let is_value =
-            self.values.is_empty() || known.is_some_and(|known| self.values.iter().any(|value| value == known));
+        let is_value = self.takes_any() || known.is_some_and(|known| self.is_value(known));
         is_value.then_some(last.span)
     }
 
@@ -233,9 +235,18 @@ impl Given {
         let Some(last) = own.next_back() else { return !context.launch.is_complete() };
         match last.values.first().map(|value| value.value.known()) {
             Some(None) => true,
-            Some(Some(known)) => self.values.is_empty() || self.values.iter().any(|value| value == known),
-            None => self.values.is_empty(),
+            Some(Some(known)) => self.takes_any() || self.is_value(known),
+            None => self.takes_any(),
         }
+    }
+
+    fn takes_any(&self) -> bool {
+        self.values.is_empty() && self.parts.is_empty()
+    }
+
+    fn is_value(&self, known: &str) -> bool {
+        let small = known.to_ascii_lowercase();
+        self.values.iter().any(|value| value == known) || self.parts.iter().any(|part| small.contains(part.as_str()))
     }
 
     fn is_flag(&self, context: &Context<'_>, argument: &Argument) -> bool {

@@ -49,6 +49,25 @@ impl SystemSettings {
         self.kind == SystemKind::Spectune
     }
 
+    /// GPUs of one server, as its arguments say: 1 where they do not.
+    pub fn gpus(&self) -> usize {
+        let of = |names: &[&str]| {
+            let words = self.command.iter().chain(&self.extra_args);
+            let mut pairs = words.clone().zip(words.clone().skip(1).map(String::as_str).chain([""]));
+            let value = pairs.find_map(|(word, next)| match word.split_once('=') {
+                Some((name, value)) => names.contains(&name).then_some(value),
+                None => names.contains(&word.as_str()).then_some(next),
+            });
+            value.and_then(|value| value.parse::<usize>().ok()).filter(|gpus| *gpus > 0).unwrap_or(1)
+        };
+        let tensor = of(&["--tp-size", "--tp", "--tensor-parallel-size", "-tp"]);
+        let pipeline = of(&["--pp-size", "--pipeline-parallel-size", "-pp"]);
+        // SGLang's attention ranks share the GPUs of tensor parallelism; its plain data parallelism and vLLM's do not.
+        let shares = self.extra_args.iter().any(|word| word == "--enable-dp-attention");
+        let data = if shares { 1 } else { of(&["--dp-size", "--dp", "--data-parallel-size", "-dp"]) };
+        tensor.saturating_mul(pipeline).saturating_mul(data)
+    }
+
     pub(super) fn check(&self) -> Result<(), Wrong> {
         let is_set =
             !self.command.is_empty() || !self.extra_args.is_empty() || !self.env.is_empty() || self.url.is_some();
@@ -106,5 +125,26 @@ impl SystemKind {
             Self::Sglang => "sglang",
             Self::Vllm => "vllm",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gpus_of_a_server_are_those_of_its_arguments() {
+        let check = |arguments: &str, gpus: usize| {
+            let extra_args = arguments.split_whitespace().map(str::to_owned).collect();
+            let settings = SystemSettings { extra_args, ..SystemSettings::default() };
+            assert_eq!(settings.gpus(), gpus, "{arguments}");
+        };
+        check("", 1);
+        check("--trust-remote-code --tp-size 2", 2);
+        check("--tp=4 --pp-size 2", 8);
+        check("--tensor-parallel-size 2 --data-parallel-size 2", 4);
+        check("--tp 8 --dp 8 --enable-dp-attention", 8);
+        check("--tp many", 1);
+        check("--tp", 1);
     }
 }

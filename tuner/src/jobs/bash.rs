@@ -7,13 +7,22 @@ use super::{Parts, quote};
 /// The script. How many shards there are it finds out when it runs, unless the user has said it.
 pub fn script(parts: &Parts) -> String {
     let title = parts.title("a shard at a time on each visible GPU of this host, merged at the end");
+    // Servers run on the GPUs, and what replays acceptance where the sweep file says.
     let device = if parts.device == DeviceChoice::Auto { "auto" } else { parts.device_flag() };
+    let (search, found) = if parts.starts_servers { ("*", ":") } else { ("auto | cuda", "device=cuda") };
     let (program, sweep, out) = (quote(&parts.program), quote(&parts.sweep), quote(&parts.out));
     let most = parts.most;
     let shards = parts.asked.map_or_else(
         || format!("${{#gpus[@]}}\n[ \"$shards\" -le {most} ] || shards={most} # as many as there are configurations"),
         |asked| asked.to_string(),
     );
+    let grouped = if parts.gpus > 1 { grouped(parts.gpus) } else { String::new() };
+    let cleanup = if parts.starts_servers {
+        "  # A sweep that is killed leaves its server.\n  trap '\"$program\" sweep \"$sweep\" --out \"$(folder \"$shard\")\" \
+         --end-servers' EXIT\n"
+    } else {
+        ""
+    };
     format!(
         r#"#!/usr/bin/env bash
 {title}
@@ -29,7 +38,7 @@ device={device}
 
 gpus=()
 case $device in
-  auto | cuda)
+  {search})
     if [ -n "${{CUDA_VISIBLE_DEVICES+set}}" ]; then
       [ "$CUDA_VISIBLE_DEVICES" = -1 ] || IFS=, read -ra gpus <<< "$CUDA_VISIBLE_DEVICES"
     elif command -v nvidia-smi > /dev/null && list=$(nvidia-smi --query-gpu=index --format=csv,noheader); then
@@ -41,9 +50,9 @@ if [ "${{#gpus[@]}}" -eq 0 ]; then
   gpus=('')
   [ "$device" != auto ] || device=cpu
 else
-  device=cuda
+  {found}
 fi
-shards={shards}
+{grouped}shards={shards}
 shards=${{SHARDS:-$shards}}
 [[ $shards =~ ^[1-9][0-9]{{0,5}}$ ]] || {{ echo "SHARDS is '$shards', expected a number from 1 on" >&2; exit 2; }}
 
@@ -53,7 +62,7 @@ folder() {{ printf '%s' "$out-shard-$1-of-$shards"; }}
 work() {{
   local gpu=$1 shard=$2 child='' log
   trap '[ -z "$child" ] || kill "$child"; wait; exit 143' TERM
-  for (( ; shard <= shards; shard += ${{#gpus[@]}})); do
+{cleanup}  for (( ; shard <= shards; shard += ${{#gpus[@]}})); do
     log=$(folder "$shard").log
     echo "shard $shard/$shards on ${{gpu:-$device}}: see $log" >&2
     CUDA_VISIBLE_DEVICES=$gpu "$program" sweep "$sweep" --device "$device" --shard "$shard/$shards" \
@@ -86,6 +95,20 @@ for ((shard = 1; shard <= shards; shard++)); do
 done
 "$program" merge "${{folders[@]}}" --out "$out"
 "$program" report "$out"
+"#
+    )
+}
+
+/// Puts the GPUs of one server together.
+fn grouped(gpus: usize) -> String {
+    format!(
+        r#"# A server takes {gpus} GPUs.
+groups=()
+for ((at = 0; at + {gpus} <= ${{#gpus[@]}}; at += {gpus})); do
+  groups+=("$(IFS=,; printf '%s' "${{gpus[*]:at:{gpus}}}")")
+done
+[ "${{#groups[@]}}" -gt 0 ] || {{ echo "a server of this sweep takes {gpus} GPUs" >&2; exit 2; }}
+gpus=("${{groups[@]}}")
 "#
     )
 }

@@ -12,9 +12,9 @@ pub fn manifest(parts: &Parts, shards: usize) -> String {
     let (sweep, out) = (value(&parts.sweep), value(&parts.out));
     let inputs: String = parts.inputs.iter().map(input).collect();
     let gpu = if parts.needs_gpu() {
-        "          resources:\n            limits:\n              nvidia.com/gpu: 1\n"
+        format!("          resources:\n            limits:\n              nvidia.com/gpu: {}\n", parts.gpus)
     } else {
-        ""
+        String::new()
     };
     let folder = |shard: &str| format!("{}-shard-{shard}-of-{shards}", parts.out);
     let folders: Vec<String> = (1..=shards).map(|shard| quote(&folder(&shard.to_string()))).collect();

@@ -8,11 +8,21 @@ pub fn script(parts: &Parts, shards: usize) -> String {
     let name = &parts.name;
     let device = parts.device_flag();
     let hardware = if parts.needs_gpu() {
-        "# One kind of GPU for all tasks, such as gpu:h100:1: trials of different GPUs are not ranked together.\n\
-         #SBATCH --gres=gpu:1"
+        format!(
+            "# One kind of GPU for all tasks, such as gpu:h100:{0}: trials of different GPUs are not ranked together.\n\
+             #SBATCH --gres=gpu:{0}",
+            parts.gpus
+        )
     } else {
         "# Nobody else on the node: others would be measured too.\n\
          #SBATCH --exclusive"
+            .into()
+    };
+    // A sweep that is killed leaves its server, which SLURM may not find: it has left the session.
+    let (cleanup, run) = if parts.starts_servers {
+        ("trap '\"$program\" sweep \"$sweep\" --out \"$folder\" --end-servers' EXIT\n", "")
+    } else {
+        ("", "exec ")
     };
     let (program, sweep, out) = (quote(&parts.program), quote(&parts.sweep), quote(&parts.out));
     format!(
@@ -54,8 +64,8 @@ fi
 
 # Which GPU it is stays with SLURM, which sets CUDA_VISIBLE_DEVICES.
 shard=${{SLURM_ARRAY_TASK_ID:?is not set: submit this file with sbatch}}
-exec "$program" sweep "$sweep" --device {device} --shard "$shard/$shards" \
-  --out "$out-shard-$shard-of-$shards" --resume
+folder=$out-shard-$shard-of-$shards
+{cleanup}{run}"$program" sweep "$sweep" --device {device} --shard "$shard/$shards" --out "$folder" --resume
 "#
     )
 }

@@ -52,7 +52,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     progress.preparing("the first server", 1);
     let info = system.info(&first)?;
     progress.prepared(1);
-    ready.fingerprint = fingerprint(request, &ready, &info, most);
+    ready.fingerprint = fingerprint(request, &ready, &info);
 
     let planned = planned(request, &ready.race);
     let (journal, records) = open(request, &header(request, &ready, planned), progress)?;
@@ -125,7 +125,7 @@ fn guide_of(fingerprint: &Fingerprint, acceptance: AcceptanceTable, found: Found
 }
 
 /// Where it runs and on what.
-fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo, most: usize) -> Fingerprint {
+fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo) -> Fingerprint {
     let system = &request.file.system;
     let host = Host::this();
     let version = info.version.as_deref().unwrap_or("of an unknown version");
@@ -135,6 +135,8 @@ fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo, mos
     };
     let env: String = system.env.iter().map(|(name, value)| format!(", {name}={value}")).collect();
     let models = &request.file.models;
+    let limit = request.file.engine.max_running_requests;
+    let running = limit.map_or_else(String::new, |limit| format!(", at most {limit} running"));
     Fingerprint {
         device: if host.gpus.is_empty() { "cpu".into() } else { "gpu".into() },
         units: host.gpus.len().max(1),
@@ -144,9 +146,6 @@ fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo, mos
         target: prepare::model_hash(&request.folder, &models.target),
         draft: prepare::model_hash(&request.folder, &models.draft),
         workload: ready.workload.hash.clone(),
-        settings: format!(
-            "{}, dtype {}, at most {most} running, started by {start}{env}",
-            models.algorithm, models.dtype
-        ),
+        settings: format!("{}, dtype {}{running}, started by {start}{env}", models.algorithm, models.dtype),
     }
 }

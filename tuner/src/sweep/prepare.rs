@@ -37,6 +37,8 @@ pub struct Ready {
     pub fingerprint: Fingerprint,
     /// Accept lengths that were measured elsewhere, where acceptance is made up.
     pub imported: Option<AcceptanceTable>,
+    /// Most requests that run together, where the sweep file says it.
+    running_limit: Option<usize>,
 }
 
 /// Loads the models and the workload, and lays out the race.
@@ -54,9 +56,10 @@ pub fn prepare(request: &SweepRequest<'_>) -> Result<Ready, TunerError> {
     let workload = Workload::load(&file.workload, &request.folder, &ModelText::of(&engine))?;
     let race = race(request, &mut space)?;
     refuse_impossible_batches(&race, &workload, &engine)?;
-    let fingerprint = fingerprint(&engine, &workload, imported.as_ref());
+    let fingerprint = fingerprint(&engine, &workload, imported.as_ref(), file.engine.max_running_requests);
     let workload = Arc::new(workload);
-    Ok(Ready { engine: Some(engine), options, workload, space, race, fingerprint, imported })
+    let running_limit = file.engine.max_running_requests;
+    Ok(Ready { engine: Some(engine), options, workload, space, race, fingerprint, imported, running_limit })
 }
 
 /// As [`prepare`], for a sweep over servers: no weights are loaded.
@@ -73,7 +76,19 @@ pub fn without_engine(request: &SweepRequest<'_>) -> Result<(Ready, ModelText), 
     let workload = Arc::new(Workload::load(&file.workload, &request.folder, &model)?);
     let race = race(request, &mut space)?;
     let fingerprint = Fingerprint::default();
-    Ok((Ready { engine: None, options, workload, space, race, fingerprint, imported }, model))
+    Ok((
+        Ready {
+            engine: None,
+            options,
+            workload,
+            space,
+            race,
+            fingerprint,
+            imported,
+            running_limit: file.engine.max_running_requests,
+        },
+        model,
+    ))
 }
 
 /// Hash of a model's files, or its name where it is not a folder.
@@ -192,7 +207,7 @@ impl Ready {
     pub fn load(&mut self) -> Result<(), TunerError> {
         if self.engine.is_none() {
             let engine = Engine::load(self.options.clone())?;
-            self.fingerprint = fingerprint(&engine, &self.workload, self.imported.as_ref());
+            self.fingerprint = fingerprint(&engine, &self.workload, self.imported.as_ref(), self.running_limit);
             self.engine = Some(engine);
         }
         Ok(())
@@ -296,7 +311,12 @@ fn options(request: &SweepRequest<'_>, space: &Expanded) -> Result<EngineOptions
     })
 }
 
-fn fingerprint(engine: &Engine, workload: &Workload, imported: Option<&AcceptanceTable>) -> Fingerprint {
+fn fingerprint(
+    engine: &Engine,
+    workload: &Workload,
+    imported: Option<&AcceptanceTable>,
+    running_limit: Option<usize>,
+) -> Fingerprint {
     let device = engine.device();
     Fingerprint {
         device: device.device,
@@ -307,25 +327,26 @@ fn fingerprint(engine: &Engine, workload: &Workload, imported: Option<&Acceptanc
         target: engine.identity().target.clone(),
         draft: engine.identity().draft.clone().unwrap_or_default(),
         workload: workload.hash.clone(),
-        settings: in_words(engine, imported),
+        settings: in_words(engine, imported, running_limit),
     }
 }
 
-/// The part of a fingerprint that two sweeps on one machine can differ in, the algorithm first.
-fn in_words(engine: &Engine, imported: Option<&AcceptanceTable>) -> String {
+/// The part of a fingerprint that two sweeps on one machine can differ in, the algorithm first. A limit of running requests that
+/// follows from the loads is no part of it, so that a sweep can grow by larger batches.
+fn in_words(engine: &Engine, imported: Option<&AcceptanceTable>, running_limit: Option<usize>) -> String {
     let options = engine.options();
     let captured = match options.capture_sizes.as_slice() {
         [] => String::new(),
         sizes => format!(", capture sizes {}", sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")),
     };
+    let running = running_limit.map_or_else(String::new, |limit| format!(", at most {limit} running"));
     let imported = imported.map_or_else(String::new, |table| format!(", acceptance {}", acceptance::hash(table)));
     format!(
-        "{}, dtype {}, context {}, page size {}, prefill of {} tokens, at most {} running{captured}{imported}",
+        "{}, dtype {}, context {}, page size {}, prefill of {} tokens{running}{captured}{imported}",
         options.algorithm.as_deref().unwrap_or("no draft"),
         options.dtype,
         engine.capacity().context_length,
         options.page_size,
-        options.chunked_prefill_size,
-        engine.max_running_requests()
+        options.chunked_prefill_size
     )
 }

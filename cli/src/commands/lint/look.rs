@@ -23,6 +23,8 @@ pub(super) struct Linter<'a> {
     /// Facts are gathered by one thread at a time: each checkpoint is read once.
     known: Mutex<Known>,
     settings: Settings,
+    /// The version of the server that is asked.
+    runs: Option<EngineVersion>,
 }
 
 /// How a file is judged.
@@ -89,11 +91,12 @@ impl Looked {
 }
 
 impl<'a> Linter<'a> {
-    pub fn new(arguments: &'a Arguments) -> anyhow::Result<Self> {
+    pub fn new(arguments: &'a Arguments, runs: Option<EngineVersion>) -> anyhow::Result<Self> {
         Ok(Self {
             arguments,
             known: Mutex::new(Known::new(arguments)?),
             settings: Settings::new(arguments.config.as_deref(), arguments.isolated)?,
+            runs,
         })
     }
 
@@ -107,7 +110,7 @@ impl<'a> Linter<'a> {
         Ok(Judged {
             selection: Selection::new(&select, &ignore)?,
             engine: engine.or(lint.engine()),
-            engine_version: engine_version.or(lint.engine_version()),
+            engine_version: engine_version.or(self.runs).or(lint.engine_version()),
             gpu_memory: gpu_memory.or(lint.gpu_memory).map(|memory| memory.0),
             expected_concurrency: expected_concurrency.or(lint.expected_concurrency),
             found: false,

@@ -1,12 +1,15 @@
-//! Grouped-query attention of one layer, with its projections.
+//! Attention of one layer, with its projections, and the cache that it reads.
 
-use kernels::reference::{KeyValues, Rope, Visible, attention, rms_norm};
+mod grouped;
+mod latent;
 
-use super::linear::Linear;
+use kernels::reference::{KeyValues, Latents, Visible};
+
+use self::{grouped::Grouped, latent::Latent};
 use crate::{
     checkpoint::Tensors,
     error::EngineError,
-    spec::{AttentionSpec, AttentionTensors, GroupedQuery, LayerSpec},
+    spec::{AttentionSpec, AttentionTensors, LayerSpec},
 };
 
 /// What a pass over some rows needs to know of each of them.
@@ -22,58 +25,84 @@ pub struct Rows<'a> {
 
 /// One attention layer.
 #[derive(Debug)]
-pub struct Attention {
-    shape: GroupedQuery,
-    query: Linear,
-    key: Linear,
-    value: Linear,
-    output: Linear,
-    /// Of queries and of keys, head by head.
-    norms: Option<(Vec<f32>, Vec<f32>)>,
-    epsilon: f32,
-    rotation: Rope,
+pub enum Attention {
+    /// Heads that share keys and values in groups.
+    Grouped(Grouped),
+    /// Heads that share one latent vector a token.
+    Latent(Latent),
+}
+
+/// What the positions of sequences have left in one layer.
+#[derive(Clone, Debug)]
+pub enum Cache {
+    /// Keys and values.
+    KeyValues(KeyValues),
+    /// Latent vectors with the key that all heads share.
+    Latents(Latents),
 }
 
 impl Attention {
     /// Loads the attention of a layer.
     ///
     /// # Errors
-    /// When a tensor is missing or misshapen, or attention is of a kind that is not implemented.
+    /// When a tensor is missing or misshapen.
     pub fn load(from: Tensors<'_>, tensors: &AttentionTensors, layer: &LayerSpec) -> Result<Self, EngineError> {
-        let (AttentionTensors::Grouped(tensors), AttentionSpec::Grouped(shape)) = (tensors, &layer.attention) else {
-            return Err(EngineError::Configuration("latent attention is not implemented on the CPU".into()));
-        };
-        let norms = |(query, key): &(_, _)| Ok::<_, EngineError>((from.vector(query)?, from.vector(key)?));
-        Ok(Self {
-            shape: *shape,
-            query: Linear::load(from, &tensors.query)?,
-            key: Linear::load(from, &tensors.key)?,
-            value: Linear::load(from, &tensors.value)?,
-            output: Linear::load(from, &tensors.output)?,
-            norms: tensors.head_norms.as_ref().map(norms).transpose()?,
-            epsilon: layer.epsilon,
-            rotation: shape.rope.rotation(shape.head_dim),
-        })
+        match (tensors, &layer.attention) {
+            (AttentionTensors::Grouped(tensors), AttentionSpec::Grouped(shape)) => {
+                Ok(Self::Grouped(Grouped::load(from, tensors, *shape, layer.epsilon)?))
+            }
+            (AttentionTensors::Latent(tensors), AttentionSpec::Latent(shape)) => {
+                Ok(Self::Latent(Latent::load(from, tensors, *shape, layer.epsilon)?))
+            }
+            _ => Err(EngineError::Configuration("attention of one kind with the tensors of another".into())),
+        }
     }
 
     /// An empty cache of this layer's shape.
-    pub fn cache(&self, rows: usize) -> KeyValues {
-        KeyValues::new(rows, self.shape.key_value_heads, self.shape.head_dim)
+    pub fn cache(&self, rows: usize) -> Cache {
+        match self {
+            Self::Grouped(grouped) => Cache::KeyValues(grouped.cache(rows)),
+            Self::Latent(latent) => Cache::Latents(latent.cache(rows)),
+        }
     }
 
-    /// Writes keys and values of the rows to the cache, then attends. `x` is `[rows, input]`, the result
-    /// `[rows, output]`.
-    pub fn forward(&self, x: &[f32], rows: Rows<'_>, cache: &mut KeyValues) -> Vec<f32> {
-        let mut queries = self.query.forward(x);
-        let mut keys = self.key.forward(x);
-        let values = self.value.forward(x);
-        if let Some((query, key)) = &self.norms {
-            queries = rms_norm(&queries, query, self.epsilon);
-            keys = rms_norm(&keys, key, self.epsilon);
+    /// Writes the rows to the cache, then attends. `x` is `[rows, input]`, the result `[rows, output]`.
+    ///
+    /// # Panics
+    /// When the cache is another layer's kind.
+    pub fn forward(&self, x: &[f32], rows: Rows<'_>, cache: &mut Cache) -> Vec<f32> {
+        match (self, cache) {
+            (Self::Grouped(grouped), Cache::KeyValues(cache)) => grouped.forward(x, rows, cache),
+            (Self::Latent(latent), Cache::Latents(cache)) => latent.forward(x, rows, cache),
+            _ => panic!("a layer with the cache of another kind"),
         }
-        self.rotation.apply(&mut queries, rows.positions);
-        self.rotation.apply(&mut keys, rows.positions);
-        cache.write(rows.write, &keys, &values);
-        self.output.forward(&attention(&queries, self.shape.heads, rows.visible, cache))
+    }
+}
+
+impl Cache {
+    /// Makes room for at least `rows` rows; what is there stays.
+    pub fn grow(&mut self, rows: usize) {
+        match self {
+            Self::KeyValues(cache) => cache.grow(rows),
+            Self::Latents(cache) => cache.grow(rows),
+        }
+    }
+
+    /// Moves rows: `from[i]` to `to[i]`, in ascending order, where no source lies before its destination in the same list.
+    pub fn compact(&mut self, from: &[u32], to: &[u32]) {
+        match self {
+            Self::KeyValues(cache) => cache.compact(from, to),
+            Self::Latents(cache) => cache.compact(from, to),
+        }
+    }
+
+    /// Values of a row, of all planes.
+    #[cfg(test)]
+    pub fn row(&self, row: u32) -> Vec<f32> {
+        let part = |plane: &[f32], width: usize| plane[row as usize * width..(row as usize + 1) * width].to_vec();
+        match self {
+            Self::KeyValues(cache) => [&cache.keys, &cache.values].map(|plane| part(plane, cache.width())).concat(),
+            Self::Latents(cache) => part(&cache.rows, cache.width()),
+        }
     }
 }

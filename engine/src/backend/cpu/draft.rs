@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use kernels::reference::{KeyValues, Matrix, linear, rms_norm};
+use kernels::reference::{Matrix, linear, rms_norm};
 
 use super::{
-    attention::Rows,
+    attention::{Cache, Rows},
     layer::{Layer, embed},
     linear::Linear,
     target::{Pass, Target},
@@ -107,7 +107,7 @@ impl Draft {
     }
 
     /// An empty cache of its one layer.
-    pub fn cache(&self, rows: usize) -> KeyValues {
+    pub fn cache(&self, rows: usize) -> Cache {
         self.layer.cache(rows)
     }
 
@@ -126,7 +126,7 @@ impl Draft {
     }
 
     /// Runs rows through the draft. `features` and the recurrent state that comes back are `[rows, hidden]`.
-    pub fn forward(&self, tokens: &[u32], features: &[f32], rows: Rows<'_>, cache: &mut KeyValues) -> Vec<f32> {
+    pub fn forward(&self, tokens: &[u32], features: &[f32], rows: Rows<'_>, cache: &mut Cache) -> Vec<f32> {
         let mut embedded = embed(&self.embedding, tokens);
         if let Join::NormedLinear { zero_first_embedding: true, .. } = self.spec.join {
             let first = rows.positions.iter().zip(embedded.chunks_exact_mut(self.hidden_size()));

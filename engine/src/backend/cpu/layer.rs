@@ -1,9 +1,9 @@
 //! A decoder layer.
 
-use kernels::reference::{KeyValues, Matrix, rms_norm};
+use kernels::reference::{Matrix, rms_norm};
 
 use super::{
-    attention::{Attention, Rows},
+    attention::{Attention, Cache, Rows},
     ffn::Ffn,
 };
 use crate::{
@@ -38,12 +38,12 @@ impl Layer {
     }
 
     /// An empty cache of its shape.
-    pub fn cache(&self, rows: usize) -> KeyValues {
+    pub fn cache(&self, rows: usize) -> Cache {
         self.attention.cache(rows)
     }
 
     /// Runs the stream `x`, `[rows, hidden]`, through the layer.
-    pub fn forward(&self, x: &mut [f32], rows: Rows<'_>, cache: &mut KeyValues) {
+    pub fn forward(&self, x: &mut [f32], rows: Rows<'_>, cache: &mut Cache) {
         let normed = self.input_norm.as_ref().map(|norm| rms_norm(x, norm, self.epsilon));
         match normed {
             Some(normed) => self.forward_from(&normed, x, rows, cache),
@@ -55,7 +55,7 @@ impl Layer {
     }
 
     /// The same where attention reads something else than the stream: `input` is `[rows, attention's input]`.
-    pub fn forward_from(&self, input: &[f32], x: &mut [f32], rows: Rows<'_>, cache: &mut KeyValues) {
+    pub fn forward_from(&self, input: &[f32], x: &mut [f32], rows: Rows<'_>, cache: &mut Cache) {
         add(x, &self.attention.forward(input, rows, cache));
         let normed = rms_norm(x, &self.post_attention_norm, self.epsilon);
         add(x, &self.ffn.forward(&normed));

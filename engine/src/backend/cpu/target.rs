@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use kernels::reference::{KeyValues, Matrix, linear, rms_norm};
+use kernels::reference::{Matrix, linear, rms_norm};
 
 use super::{
-    attention::Rows,
+    attention::{Cache, Rows},
     layer::{Layer, embed},
 };
 use crate::{
@@ -67,13 +67,13 @@ impl Target {
     }
 
     /// Empty caches, one a layer.
-    pub fn caches(&self, rows: usize) -> Vec<KeyValues> {
+    pub fn caches(&self, rows: usize) -> Vec<Cache> {
         self.layers.iter().map(|layer| layer.cache(rows)).collect()
     }
 
     /// Runs some rows through all layers. `capture` lists the layers on whose entry the residual stream is kept,
     /// ascending; an entry equal to the number of layers means the stream that leaves the last one.
-    pub fn forward(&self, tokens: &[u32], rows: Rows<'_>, caches: &mut [KeyValues], capture: &[usize]) -> Pass {
+    pub fn forward(&self, tokens: &[u32], rows: Rows<'_>, caches: &mut [Cache], capture: &[usize]) -> Pass {
         let mut x = embed(&self.embedding, tokens);
         let width = self.hidden_size();
         let mut captured = vec![0.0; tokens.len() * width * capture.len()];

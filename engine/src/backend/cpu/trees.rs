@@ -2,10 +2,11 @@
 
 use std::convert::Infallible;
 
-use kernels::reference::{KeyValues, log_sum_exp, top_k};
+use kernels::reference::{log_sum_exp, top_k};
 use schemas::tree::TreeShape;
 
 use super::{
+    attention::Cache,
     draft::Draft,
     passes::{Stack, select},
     scratch_rows,
@@ -32,7 +33,7 @@ impl<'a> Root<'a> {
 /// [`grow`].
 pub fn grow_trees(
     draft: &Draft,
-    cache: &mut KeyValues,
+    cache: &mut Cache,
     scratch: usize,
     shape: TreeShape,
     roots: &[Root<'_>],

@@ -10,12 +10,12 @@ use kernels::{
 use schemas::tree::TreeShape;
 
 use super::{
-    limits::{ATTENTION_ROWS, DESCRIBED_WORDS, LOGIT_ROWS, RING},
-    weights::experts_shape,
+    limits::{ATTENTION_ROWS, DESCRIBED_WORDS, LATENT_ROWS, LATENT_ROWS_IN_SPLITS, LOGIT_ROWS, RING},
+    weights::{experts_shape, latent_dims},
 };
 use crate::{
     backend::{Capacity, MOST_UNREAD, inner_rows},
-    spec::{DraftSpec, FfnSpec, GroupedQuery, LayerSpec, TargetSpec},
+    spec::{AttentionSpec, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, TargetSpec},
 };
 
 /// How large a pass and its parts can become.
@@ -71,7 +71,19 @@ pub struct Activations {
     pub counters: Buffer,
     /// Float: of rows that are yet to be scaled.
     pub squares: Buffer,
+    pub latent: LatentActivations,
     pub experts: ExpertActivations,
+}
+
+/// What latent attention works on.
+#[derive(Debug)]
+pub struct LatentActivations {
+    /// What the first projection yields: `[rows, query rank + rank + rotated]`.
+    pub entered: Buffer,
+    /// Absorbed queries of some rows: `[LATENT_ROWS, heads, rank + rotated]`.
+    pub queries: Buffer,
+    /// What they attend to: `[LATENT_ROWS, heads, rank]`.
+    pub means: Buffer,
 }
 
 /// What experts work on; see [`ExpertsWork`].
@@ -289,6 +301,14 @@ impl Sizes<'_> {
         self.widest(|layer| layer.attention.grouped().map_or(0, &width))
     }
 
+    /// The same, of latent attention.
+    fn widest_latent(&self, width: impl Fn(&MultiHeadLatent) -> usize) -> usize {
+        self.widest(|layer| match &layer.attention {
+            AttentionSpec::Latent(latent) => width(latent),
+            AttentionSpec::Grouped(_) => 0,
+        })
+    }
+
     fn vocabulary(&self) -> usize {
         self.draft.map_or(0, |draft| draft.vocabulary).max(self.target.vocabulary)
     }
@@ -298,12 +318,19 @@ impl Sizes<'_> {
     }
 
     /// Bytes of each part of [`Activations`], in its order (both states apart).
-    fn activations(&self, extent: Extent) -> [usize; 18] {
+    fn activations(&self, extent: Extent) -> [usize; 21] {
         let Extent { rows, .. } = extent;
         let hidden = self.widest(|layer| layer.hidden);
         let draft = self.draft.map_or(1, DraftSpec::hidden);
-        let queries = self.widest_attention(GroupedQuery::query_width);
-        let qkv = self.widest_attention(GroupedQuery::qkv_width);
+        let attended = self.widest_latent(|latent| latent.value_width().max(latent.query_rank.unwrap_or_default()));
+        let attended = attended.max(self.widest_attention(GroupedQuery::query_width));
+        let latent_queries = self.widest_latent(|latent| latent.query_width().max(latent.value_width()));
+        let qkv = latent_queries.max(self.widest_attention(GroupedQuery::qkv_width));
+        let entered = self.widest_latent(MultiHeadLatent::entry_width);
+        let latent_rows = rows.min(LATENT_ROWS);
+        let in_splits = |latent: &MultiHeadLatent| {
+            Kernels::latent_workspace(rows.min(LATENT_ROWS_IN_SPLITS), &latent_dims(latent), self.splits)
+        };
         let intermediate = self.widest(|layer| match &layer.ffn {
             FfnSpec::Dense(dense) => dense.intermediate,
             FfnSpec::Experts(_) => 0,
@@ -315,9 +342,9 @@ impl Sizes<'_> {
             rows * hidden * e,
             rows * hidden * e,
             rows * qkv * e,
-            rows * queries * e,
+            rows * attended * e,
             rows * hidden * e,
-            Kernels::MOST_PARTS * rows.min(Kernels::MOST_ROWS_LEFT_IN_PARTS) * qkv.max(hidden) * 4,
+            Kernels::MOST_PARTS * rows.min(Kernels::MOST_ROWS_LEFT_IN_PARTS) * qkv.max(hidden).max(entered) * 4,
             rows * 2 * intermediate * e,
             rows * intermediate * e,
             rows * self.captured() * e,
@@ -327,9 +354,13 @@ impl Sizes<'_> {
             rows * draft * e,
             rows * draft * e,
             LOGIT_ROWS * self.vocabulary() * 4,
-            Kernels::attention_workspace(rows.min(ATTENTION_ROWS), heads, head_dim, self.splits),
+            Kernels::attention_workspace(rows.min(ATTENTION_ROWS), heads, head_dim, self.splits)
+                .max(self.widest_latent(in_splits)),
             rows.min(ATTENTION_ROWS) * heads * 4,
             Kernels::squares_bytes(rows, hidden),
+            rows * entered * e,
+            latent_rows * self.widest_latent(|latent| latent.heads * latent.cache_width()) * e,
+            latent_rows * self.widest_latent(|latent| latent.heads * latent.latent_rank) * e,
         ]
     }
 
@@ -378,7 +409,7 @@ impl Sizes<'_> {
 impl Activations {
     pub fn new(device: &Device, sizes: &Sizes<'_>, extent: Extent) -> Result<Self, DeviceError> {
         let mut bytes = sizes.activations(extent).into_iter();
-        let mut next = || device.allocate(bytes.next().unwrap_or_default());
+        let mut next = || device.allocate(bytes.next().unwrap_or_default().max(16));
         let this = Self {
             stream: next()?,
             normed: next()?,
@@ -397,6 +428,7 @@ impl Activations {
             partial: next()?,
             counters: next()?,
             squares: next()?,
+            latent: LatentActivations { entered: next()?, queries: next()?, means: next()? },
             experts: ExpertActivations::new(device, sizes.experts(extent))?,
         };
         // Kernels leave their counters at zero, and expect them so.

@@ -4,6 +4,10 @@
 pub const LOGIT_ROWS: usize = 256;
 /// Rows whose attention runs in one launch: bounds what its splits keep.
 pub const ATTENTION_ROWS: usize = 512;
+/// Rows of latent attention whose absorbed queries are in memory at once.
+pub const LATENT_ROWS: usize = 256;
+/// The same where each row may have all [`SPLITS`].
+pub const LATENT_ROWS_IN_SPLITS: usize = 32;
 /// Alternatives of log-probabilities, at most.
 pub const MOST_CHOICES: usize = 20;
 /// Words that are said of a token: its log-probability, the best alternatives, and theirs.

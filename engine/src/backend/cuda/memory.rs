@@ -2,7 +2,7 @@
 
 use kernels::{
     device::{Buffer, Device, Element},
-    launch::{HEAD_DIMS, Kernels, MOST_PLACES, MOST_TOPK, expert_files, files},
+    launch::{HEAD_DIMS, Kernels, LatentDims, MOST_PLACES, MOST_TOPK, expert_files, files, latent_files},
 };
 use schemas::tree::TreeShape;
 
@@ -13,7 +13,7 @@ use super::{
     machine::{AttentionKernels, Machine},
     products::Products,
     ring,
-    weights::{DraftWeights, TargetWeights, WeightSource, experts_shape, rotation_table},
+    weights::{DraftWeights, TargetWeights, WeightSource, experts_shape, latent_dims, rotation_table},
 };
 use crate::{
     backend::{Capacity, VerifyPlan},
@@ -239,16 +239,13 @@ fn check_target(target: &TargetSpec, element: Element) -> Result<(), EngineError
 /// Whether there are kernels for a layer.
 fn check_layer(layer: &LayerSpec, element: Element, whose: &str) -> Result<(), EngineError> {
     let refused = |what: String| Err(EngineError::Configuration(format!("the {whose} has {what}: use --device cpu")));
-    let AttentionSpec::Grouped(attention) = &layer.attention else {
-        return refused("latent attention, for which the GPU has no kernels yet".into());
+    if let Some(reason) = refused_attention(&layer.attention) {
+        return refused(reason);
+    }
+    let query_rank = match &layer.attention {
+        AttentionSpec::Latent(latent) => latent.query_rank,
+        AttentionSpec::Grouped(_) => None,
     };
-    if !HEAD_DIMS.contains(&attention.head_dim) {
-        let found = attention.head_dim;
-        return refused(format!("heads of {found} elements; the GPU's attention has kernels for {HEAD_DIMS:?}"));
-    }
-    if !(attention.head_dim - attention.rope.dims.min(attention.head_dim)).is_multiple_of(2) {
-        return refused(format!("heads of which {} elements are rotated", attention.rope.dims));
-    }
     let intermediate = match &layer.ffn {
         FfnSpec::Dense(dense) => dense.intermediate,
         FfnSpec::Experts(experts) => match experts_shape(experts, layer.hidden) {
@@ -258,23 +255,49 @@ fn check_layer(layer: &LayerSpec, element: Element, whose: &str) -> Result<(), E
     };
     // Rows are read 16 bytes at a time; the tensor cores' kernels want eight inputs whatever the type.
     let unit = 8.max(16 / element.bytes());
-    match [layer.hidden, intermediate].into_iter().find(|width| !width.is_multiple_of(unit)) {
+    let mut widths = [layer.hidden, intermediate].into_iter().chain(query_rank);
+    match widths.find(|width| !width.is_multiple_of(unit)) {
         Some(width) => refused(format!("a layer of width {width}, which is no multiple of {unit}")),
         None => Ok(()),
     }
 }
 
+/// Why there are no kernels for attention of these sizes, if there are none.
+fn refused_attention(attention: &AttentionSpec) -> Option<String> {
+    let attention = match attention {
+        AttentionSpec::Latent(latent) => return latent_dims(latent).refused(),
+        AttentionSpec::Grouped(grouped) => grouped,
+    };
+    if !HEAD_DIMS.contains(&attention.head_dim) {
+        let found = attention.head_dim;
+        return Some(format!("heads of {found} elements; the GPU's attention has kernels for {HEAD_DIMS:?}"));
+    }
+    let rotated = attention.rope.dims;
+    let pairs = (attention.head_dim - rotated.min(attention.head_dim)).is_multiple_of(2);
+    (!pairs).then(|| format!("heads of which {rotated} elements are rotated"))
+}
+
 /// Compiles what is not in the cache yet, several files at once.
 fn compile(device: &Device, options: &CudaOptions, sizes: &Sizes<'_>) -> Result<(), EngineError> {
-    let layers = sizes.target.layers.iter().chain(sizes.draft.map(|draft| &draft.layer));
-    let mut head_dims: Vec<usize> = layers.filter_map(|layer| Some(layer.attention.grouped()?.head_dim)).collect();
+    let layers = || sizes.target.layers.iter().chain(sizes.draft.map(|draft| &draft.layer));
+    let mut head_dims: Vec<usize> = layers().filter_map(|layer| Some(layer.attention.grouped()?.head_dim)).collect();
     head_dims.sort_unstable();
     head_dims.dedup();
+    let mut latents: Vec<LatentDims> = layers()
+        .filter_map(|layer| match &layer.attention {
+            AttentionSpec::Latent(latent) => Some(latent_dims(latent)),
+            AttentionSpec::Grouped(_) => None,
+        })
+        .collect();
+    latents.dedup();
     let results: Vec<_> = std::thread::scope(|scope| {
         let mut all = files(options.element, &head_dims, device.properties());
         let has_experts = |layer: &LayerSpec| layer.ffn.experts().is_some();
         if sizes.target.layers.iter().any(has_experts) || sizes.draft.is_some_and(|draft| has_experts(&draft.layer)) {
             all.extend(expert_files(options.element));
+        }
+        if !latents.is_empty() {
+            all.extend(latent_files(options.element, &latents, device.properties()));
         }
         let threads: Vec<_> =
             all.into_iter().map(|(file, options)| scope.spawn(move || device.load(file, &options))).collect();

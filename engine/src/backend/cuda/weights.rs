@@ -3,6 +3,7 @@
 
 mod draft;
 mod experts;
+mod latent;
 mod layer;
 mod loader;
 mod projection;
@@ -12,6 +13,7 @@ mod target;
 pub use self::{
     draft::{DraftWeights, JoinNorms, JoinWeights},
     experts::experts_shape,
+    latent::{LatentWeights, latent_dims},
     layer::{AttentionWeights, DenseWeights, ExpertBuffers, FfnWeights, GroupedWeights, LayerWeights},
     loader::{Loader, WeightSource},
     projection::Projection,

@@ -30,6 +30,9 @@ const GLM_ROUTER: RouterSpec = RouterSpec {
     scaling: 1.0,
 };
 
+/// The same from groups, with a factor.
+const DEEPSEEK_ROUTER: RouterSpec = RouterSpec { groups: 8, groups_kept: 4, scaling: 2.5, ..GLM_ROUTER };
+
 const fn qwen3_experts(intermediate: usize) -> Ffn {
     Ffn::Experts {
         dense: 0,
@@ -43,7 +46,7 @@ const fn qwen3_experts(intermediate: usize) -> Ffn {
 }
 
 /// All of them.
-pub const PUBLISHED: [PublishedModel; 12] = [
+pub const PUBLISHED: [PublishedModel; 13] = [
     // meta-llama/Llama-3.2-1B-Instruct; its head has the layout of the Llama-3.1 one.
     PublishedModel {
         name: "llama-3.2-1b",
@@ -53,7 +56,7 @@ pub const PUBLISHED: [PublishedModel; 12] = [
         hidden: 2048,
         vocabulary: 128_256,
         tied: true,
-        heads: Heads { queries: 32, keys: 8, dim: 64, qkv_bias: false, norms: false },
+        heads: Heads::Grouped { queries: 32, keys: 8, dim: 64, qkv_bias: false, norms: false },
         rope: Rotation { theta: 500_000.0, scaling: llama3_scaling(32.0), dims: None },
         ffn: Ffn::Dense(8192),
         draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 8192 },
@@ -67,7 +70,7 @@ pub const PUBLISHED: [PublishedModel; 12] = [
         hidden: 4096,
         vocabulary: 128_256,
         tied: false,
-        heads: Heads { queries: 32, keys: 8, dim: 128, qkv_bias: false, norms: false },
+        heads: Heads::Grouped { queries: 32, keys: 8, dim: 128, qkv_bias: false, norms: false },
         rope: Rotation { theta: 500_000.0, scaling: llama3_scaling(8.0), dims: None },
         ffn: Ffn::Dense(14_336),
         draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 14_336 },
@@ -81,7 +84,7 @@ pub const PUBLISHED: [PublishedModel; 12] = [
         hidden: 8192,
         vocabulary: 128_256,
         tied: false,
-        heads: Heads { queries: 64, keys: 8, dim: 128, qkv_bias: false, norms: false },
+        heads: Heads::Grouped { queries: 64, keys: 8, dim: 128, qkv_bias: false, norms: false },
         rope: Rotation { theta: 500_000.0, scaling: llama3_scaling(8.0), dims: None },
         ffn: Ffn::Dense(28_672),
         draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 28_672 },
@@ -95,7 +98,7 @@ pub const PUBLISHED: [PublishedModel; 12] = [
         hidden: 4096,
         vocabulary: 32_000,
         tied: false,
-        heads: Heads { queries: 32, keys: 32, dim: 128, qkv_bias: false, norms: false },
+        heads: Heads::Grouped { queries: 32, keys: 32, dim: 128, qkv_bias: false, norms: false },
         rope: Rotation { theta: 10_000.0, scaling: RopeScaling::None, dims: None },
         ffn: Ffn::Dense(11_008),
         draft: Draft::Eagle2,
@@ -109,7 +112,7 @@ pub const PUBLISHED: [PublishedModel; 12] = [
         hidden: 8192,
         vocabulary: 32_000,
         tied: false,
-        heads: Heads { queries: 64, keys: 8, dim: 128, qkv_bias: false, norms: false },
+        heads: Heads::Grouped { queries: 64, keys: 8, dim: 128, qkv_bias: false, norms: false },
         rope: Rotation { theta: 10_000.0, scaling: RopeScaling::None, dims: None },
         ffn: Ffn::Dense(28_672),
         draft: Draft::Eagle2,
@@ -123,7 +126,7 @@ pub const PUBLISHED: [PublishedModel; 12] = [
         hidden: 3584,
         vocabulary: 152_064,
         tied: false,
-        heads: Heads { queries: 28, keys: 4, dim: 128, qkv_bias: true, norms: false },
+        heads: Heads::Grouped { queries: 28, keys: 4, dim: 128, qkv_bias: true, norms: false },
         rope: Rotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
         ffn: Ffn::Dense(18_944),
         draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 18_944 },
@@ -137,7 +140,7 @@ pub const PUBLISHED: [PublishedModel; 12] = [
         hidden: 4096,
         vocabulary: 151_936,
         tied: false,
-        heads: Heads { queries: 32, keys: 8, dim: 128, qkv_bias: false, norms: true },
+        heads: Heads::Grouped { queries: 32, keys: 8, dim: 128, qkv_bias: false, norms: true },
         rope: Rotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
         ffn: Ffn::Dense(12_288),
         draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 12_288 },
@@ -151,7 +154,7 @@ pub const PUBLISHED: [PublishedModel; 12] = [
         hidden: 5120,
         vocabulary: 151_936,
         tied: false,
-        heads: Heads { queries: 64, keys: 8, dim: 128, qkv_bias: false, norms: true },
+        heads: Heads::Grouped { queries: 64, keys: 8, dim: 128, qkv_bias: false, norms: true },
         rope: Rotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
         ffn: Ffn::Dense(25_600),
         draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 25_600 },
@@ -165,7 +168,7 @@ pub const PUBLISHED: [PublishedModel; 12] = [
         hidden: 2048,
         vocabulary: 151_936,
         tied: false,
-        heads: Heads { queries: 32, keys: 4, dim: 128, qkv_bias: false, norms: true },
+        heads: Heads::Grouped { queries: 32, keys: 4, dim: 128, qkv_bias: false, norms: true },
         rope: Rotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
         ffn: qwen3_experts(768),
         draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 12_288 },
@@ -179,7 +182,7 @@ pub const PUBLISHED: [PublishedModel; 12] = [
         hidden: 4096,
         vocabulary: 151_936,
         tied: false,
-        heads: Heads { queries: 64, keys: 4, dim: 128, qkv_bias: false, norms: true },
+        heads: Heads::Grouped { queries: 64, keys: 4, dim: 128, qkv_bias: false, norms: true },
         rope: Rotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
         ffn: qwen3_experts(1536),
         draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 24_576 },
@@ -193,7 +196,7 @@ pub const PUBLISHED: [PublishedModel; 12] = [
         hidden: 4096,
         vocabulary: 151_552,
         tied: false,
-        heads: Heads { queries: 96, keys: 8, dim: 128, qkv_bias: true, norms: false },
+        heads: Heads::Grouped { queries: 96, keys: 8, dim: 128, qkv_bias: true, norms: false },
         rope: Rotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: Some(64) },
         ffn: Ffn::Experts {
             dense: 1,
@@ -215,9 +218,50 @@ pub const PUBLISHED: [PublishedModel; 12] = [
         hidden: 4096,
         vocabulary: 151_680,
         tied: false,
-        heads: Heads { queries: 32, keys: 8, dim: 128, qkv_bias: true, norms: false },
+        heads: Heads::Grouped { queries: 32, keys: 8, dim: 128, qkv_bias: true, norms: false },
         rope: Rotation { theta: 640_000.0, scaling: RopeScaling::None, dims: None },
         ffn: Ffn::Dense(11_008),
         draft: Draft::MimoMtp,
+    },
+    // deepseek-ai/DeepSeek-V3 and R1 with their MTP layer
+    PublishedModel {
+        name: "deepseek-v3",
+        architecture: "DeepseekV3ForCausalLM",
+        context_length: 163_840,
+        layers: 61,
+        hidden: 7168,
+        vocabulary: 129_280,
+        tied: false,
+        heads: Heads::Latent {
+            queries: 128,
+            query_rank: 1536,
+            latent_rank: 512,
+            nope: 128,
+            rotated: 64,
+            value: 128,
+            // (0.1 · ln 40 + 1)² / √192
+            scale: 0.135_234,
+        },
+        rope: Rotation {
+            theta: 10_000.0,
+            scaling: RopeScaling::Yarn {
+                factor: 40.0,
+                original: 4096.0,
+                beta_fast: 32.0,
+                beta_slow: 1.0,
+                attention_factor: 1.0,
+            },
+            dims: None,
+        },
+        ffn: Ffn::Experts {
+            dense: 3,
+            dense_intermediate: 18_432,
+            experts: 256,
+            per_token: 8,
+            intermediate: 2048,
+            shared: Some(2048),
+            router: DEEPSEEK_ROUTER,
+        },
+        draft: Draft::NextN,
     },
 ];

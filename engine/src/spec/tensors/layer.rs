@@ -21,8 +21,25 @@ pub struct LayerTensors {
 pub enum AttentionTensors {
     /// Of grouped-query attention.
     Grouped(Box<GroupedTensors>),
-    /// Of latent attention, in the order in which they are applied.
-    Latent(Vec<TensorSpec>),
+    /// Of latent attention.
+    Latent(Box<LatentTensors>),
+}
+
+/// Tensors of latent attention.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LatentTensors {
+    /// Where queries are compressed: `[query rank, input]`, and the norm behind it.
+    pub compress_query: Option<(LinearTensors, TensorSpec)>,
+    /// `[heads · (nope + rotated), input]`, or of as many inputs as a compressed query has.
+    pub query: LinearTensors,
+    /// `[rank + rotated, input]`: to the latent vector, and to the key that all heads share.
+    pub compress: LinearTensors,
+    /// Of the latent vector, `[rank]`.
+    pub norm: TensorSpec,
+    /// `[heads · (nope + value), rank]`: from the latent vector to keys and values, head by head.
+    pub expand: LinearTensors,
+    /// `[output, heads · value]`.
+    pub output: LinearTensors,
 }
 
 /// Tensors of grouped-query attention.
@@ -90,7 +107,7 @@ impl AttentionSpec {
     fn tensors(&self, prefix: &str) -> AttentionTensors {
         match self {
             Self::Grouped(grouped) => AttentionTensors::Grouped(Box::new(grouped.tensors(prefix))),
-            Self::Latent(latent) => AttentionTensors::Latent(latent.tensors(prefix)),
+            Self::Latent(latent) => AttentionTensors::Latent(Box::new(latent.tensors(prefix))),
         }
     }
 }
@@ -113,28 +130,25 @@ impl GroupedQuery {
 }
 
 impl MultiHeadLatent {
-    fn tensors(&self, prefix: &str) -> Vec<TensorSpec> {
-        let matrix = |name: &str, outputs, inputs, split| {
-            TensorSpec::matrix(format!("{prefix}.{name}.weight"), outputs, inputs, Role::Attention, split)
+    fn tensors(&self, prefix: &str) -> LatentTensors {
+        let linear = |name: &str, outputs, inputs, split| {
+            LinearTensors::new(&format!("{prefix}.{name}"), outputs, inputs, false, Role::Attention, split)
         };
         let norm = |name: &str, length| TensorSpec::norm(format!("{prefix}.{name}.weight"), length);
-        let queries = self.heads * (self.nope_dim + self.rope.dims);
-        let mut tensors = match self.query_rank {
-            None => vec![matrix("q_proj", queries, self.input, Split::Rows)],
-            Some(rank) => vec![
-                matrix("q_a_proj", rank, self.input, Split::Replicated),
-                norm("q_a_layernorm", rank),
-                matrix("q_b_proj", queries, rank, Split::Rows),
-            ],
-        };
-        let (latent, values) = (self.latent_rank, self.heads * self.value_dim);
-        tensors.extend([
-            matrix("kv_a_proj_with_mqa", latent + self.rope.dims, self.input, Split::Replicated),
-            norm("kv_a_layernorm", latent),
-            matrix("kv_b_proj", self.heads * self.nope_dim + values, latent, Split::Rows),
-            matrix("o_proj", self.output, values, Split::Columns),
-        ]);
-        tensors
+        let (rank, queries, values) = (self.latent_rank, self.query_width(), self.value_width());
+        LatentTensors {
+            compress_query: self
+                .query_rank
+                .map(|rank| (linear("q_a_proj", rank, self.input, Split::Replicated), norm("q_a_layernorm", rank))),
+            query: match self.query_rank {
+                None => linear("q_proj", queries, self.input, Split::Rows),
+                Some(rank) => linear("q_b_proj", queries, rank, Split::Rows),
+            },
+            compress: linear("kv_a_proj_with_mqa", self.cache_width(), self.input, Split::Replicated),
+            norm: norm("kv_a_layernorm", rank),
+            expand: linear("kv_b_proj", self.heads * self.nope_dim + values, rank, Split::Rows),
+            output: linear("o_proj", self.output, values, Split::Columns),
+        }
     }
 }
 
@@ -225,7 +239,15 @@ impl AttentionTensors {
                 let norms = head_norms.iter().flat_map(|(query, key)| [query, key]);
                 [query, key, value, output].into_iter().flat_map(LinearTensors::all).chain(norms).collect()
             }
-            Self::Latent(tensors) => tensors.iter().collect(),
+            Self::Latent(latent) => {
+                let LatentTensors { compress_query, query, compress, norm, expand, output } = &**latent;
+                let mut all: Vec<&TensorSpec> = Vec::new();
+                if let Some((down, norm)) = compress_query {
+                    all.extend(down.all().chain([norm]));
+                }
+                all.extend(query.all().chain(compress.all()).chain([norm]).chain(expand.all()).chain(output.all()));
+                all
+            }
         }
     }
 }

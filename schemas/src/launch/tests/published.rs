@@ -102,6 +102,7 @@ fn json_that_a_program_puts_together_is_not_judged_in_parts() {
 fn images_say_whose_build_runs() {
     let of = |text: &str| one("run.sh", text).may_be_fork();
     assert!(of("docker run --gpus all me/sglang:mine python3 -m sglang.launch_server --model-path m --tp 2"));
+    assert!(of("docker run --gpus all sglang:v0.5.16-mine python3 -m sglang.launch_server --model-path m --tp 2"));
     for image in ["lmsysorg/sglang:latest", "nvcr.io/nvidia/sglang:26.01-py3", "rocm/sgl-dev:x", "$IMAGE"] {
         let text = format!("docker run --gpus all {image} python3 -m sglang.launch_server --model-path m --tp 2");
         assert!(!of(&text), "{image}");

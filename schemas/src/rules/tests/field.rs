@@ -412,7 +412,10 @@ fn reports_of_the_last_months() {
     let mtp = "{\"method\": \"mtp\", \"num_speculative_tokens\": 1}";
     finds(&vllm("google/gemma-4-31B-it", mtp), Some("0.20.2"), "VL24", Severity::Warning);
     finds(&vllm("google/gemma-4-31B-it", dspark), Some("0.26.0"), "VL24", Severity::Warning);
-    finds(&vllm("Qwen/Qwen3-8B --kv-transfer-config {}", dspark), Some("0.25.0"), "VL24", Severity::Warning);
+    let transfer =
+        |connector: &str| format!("Qwen/Qwen3-8B --kv-transfer-config '{{\"kv_connector\": \"{connector}\"}}'");
+    finds(&vllm(&transfer("NixlConnector"), dspark), Some("0.25.0"), "VL24", Severity::Warning);
+    silent(&vllm(&transfer("MooncakeConnector"), dspark), Some("0.25.0"), "VL24");
     let lookup = "{\"method\": \"ngram\", \"num_speculative_tokens\": 4, \"prompt_lookup_max\": 4}";
     finds(&vllm("tiiuae/Falcon-H1-7B-Instruct", lookup), Some("0.24.0"), "VL24", Severity::Warning);
     silent(&vllm("Qwen/Qwen3-8B", lookup), Some("0.24.0"), "VL24");

@@ -16,9 +16,20 @@ const CLOSE: f32 = 1e-4;
 /// What is to differ does so by more than this.
 const APART: f32 = 1e-2;
 
-const FAMILIES: [&str; 8] =
-    ["qwen2", "qwen3", "qwen3_moe", "qwen3_moe_fused", "glm4_moe", "glm4_moe_air", "glm4_moe_groups", "mimo"];
-const WITH_MTP: [&str; 4] = ["glm4_moe", "glm4_moe_air", "glm4_moe_groups", "mimo"];
+const FAMILIES: [&str; 10] = [
+    "qwen2",
+    "qwen3",
+    "qwen3_moe",
+    "qwen3_moe_fused",
+    "glm4_moe",
+    "glm4_moe_air",
+    "glm4_moe_groups",
+    "mimo",
+    "deepseek_v3",
+    "deepseek_v3_direct",
+];
+const WITH_MTP: [&str; 6] =
+    ["glm4_moe", "glm4_moe_air", "glm4_moe_groups", "mimo", "deepseek_v3", "deepseek_v3_direct"];
 
 struct Golden {
     prompt: Vec<u32>,
@@ -171,12 +182,7 @@ fn short_requests(count: u32) -> Vec<(Vec<u32>, SamplingParams)> {
 fn draft_state(backend: &CpuBackend, slot: Slot) -> (Vec<f32>, Vec<f32>) {
     let state = backend.slots.get([slot]).expect("an open slot")[0];
     let cache = backend.draft_cache.as_ref().expect("a draft");
-    let width = cache.width();
-    let row = |row: &u32| {
-        let at = *row as usize * width..(*row as usize + 1) * width;
-        [&cache.keys[at.clone()], &cache.values[at]].concat()
-    };
-    (state.rows[..state.length].iter().flat_map(row).collect(), state.recurrent.clone())
+    (state.rows[..state.length].iter().flat_map(|row| cache.row(*row)).collect(), state.recurrent.clone())
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Attention of a layer.
 
 mod grouped;
+mod latent;
 
 use kernels::{device::DeviceError, launch::Rows};
 
@@ -15,6 +16,7 @@ impl Machine {
     pub(super) fn attend<'a>(&'a self, pass: Pass<'a>, layer: LayerOperands<'a>) -> Result<Rows<'a>, DeviceError> {
         match &layer.weights.attention {
             AttentionWeights::Grouped(weights) => self.grouped(pass, layer, weights),
+            AttentionWeights::Latent(weights) => self.latent(pass, layer, weights),
         }
     }
 }

@@ -5,7 +5,7 @@ use kernels::{
     launch::{ExpertsShape, ExpertsWeights},
 };
 
-use super::{Loader, Projection, experts::experts_shape};
+use super::{LatentWeights, Loader, Projection, experts::experts_shape};
 use crate::{
     error::EngineError,
     spec::{
@@ -31,7 +31,8 @@ pub struct LayerWeights {
 /// Attention, by its kind.
 #[derive(Debug)]
 pub enum AttentionWeights {
-    Grouped(GroupedWeights),
+    Grouped(Box<GroupedWeights>),
+    Latent(Box<LatentWeights>),
 }
 
 /// Grouped-query attention.
@@ -87,11 +88,15 @@ impl LayerWeights {
 
 impl AttentionWeights {
     fn load(loader: &Loader<'_>, spec: &AttentionSpec, tensors: &AttentionTensors) -> Result<Self, EngineError> {
-        let (AttentionSpec::Grouped(spec), AttentionTensors::Grouped(tensors)) = (spec, tensors) else {
-            return Err(not_on_a_gpu("latent attention"));
+        let (spec, tensors) = match (spec, tensors) {
+            (AttentionSpec::Grouped(spec), AttentionTensors::Grouped(tensors)) => (spec, tensors),
+            (AttentionSpec::Latent(spec), AttentionTensors::Latent(tensors)) => {
+                return Ok(Self::Latent(Box::new(LatentWeights::load(loader, spec, tensors)?)));
+            }
+            _ => return Err(not_on_a_gpu("attention whose tensors are those of another kind")),
         };
         let norms = tensors.head_norms.as_ref();
-        Ok(Self::Grouped(GroupedWeights {
+        Ok(Self::Grouped(Box::new(GroupedWeights {
             spec: *spec,
             qkv: loader.rotated_projection(spec, [&tensors.query, &tensors.key, &tensors.value])?,
             head_norms: match norms {
@@ -99,13 +104,14 @@ impl AttentionWeights {
                 None => None,
             },
             output: loader.projection(&[&tensors.output])?,
-        }))
+        })))
     }
 
     /// The one projection that reads the normed stream; `None`: several parts do.
     pub fn reader(&self) -> Option<&Projection> {
         match self {
             Self::Grouped(grouped) => Some(&grouped.qkv),
+            Self::Latent(latent) => Some(&latent.entry),
         }
     }
 
@@ -113,6 +119,7 @@ impl AttentionWeights {
     pub fn output(&self) -> &Projection {
         match self {
             Self::Grouped(grouped) => &grouped.output,
+            Self::Latent(latent) => &latent.output,
         }
     }
 }

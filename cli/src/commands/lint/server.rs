@@ -1,0 +1,123 @@
+//! A server that runs: what it says of itself, beside what its launch resolves to.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use external::api::{Api, Kind};
+use schemas::{resolve::running, text::Source, version::EngineVersion};
+use serde_json::{Value, json};
+
+use super::Done;
+
+/// Longest wait for an answer.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A server's answer.
+pub(super) struct Running {
+    url: String,
+    /// The engine by name, and its version where it says it.
+    engine: String,
+    version: Option<EngineVersion>,
+    /// Names of what it serves.
+    models: Vec<String>,
+    /// Its resolved arguments, where it tells them.
+    answer: Option<Value>,
+}
+
+/// What a launch resolves to beside what the server runs.
+pub(super) struct Held {
+    /// The text that the launch is in.
+    name: String,
+    compared: Vec<running::Compared>,
+}
+
+impl Running {
+    /// Asks a server of SGLang, spectune or vLLM.
+    pub fn ask(url: &str) -> anyhow::Result<Self> {
+        let info = |kind| Api::new(kind, url, None, TIMEOUT).info();
+        let sglang =
+            info(Kind::Sglang).with_context(|| format!("{url} does not answer as a server of SGLang or vLLM does"))?;
+        let tells_arguments = |answer: &Value| answer.get("model_path").is_some();
+        let (engine, info) = match &sglang.resolved {
+            Some(answer) if answer["engine"] == "spectune" => ("spectune", sglang),
+            Some(answer) if tells_arguments(answer) => ("SGLang", sglang),
+            _ => (
+                "vLLM",
+                info(Kind::Vllm)
+                    .with_context(|| format!("{url} tells neither SGLang's arguments nor vLLM's version"))?,
+            ),
+        };
+        // The linter knows versions of SGLang and vLLM, not of our own engine.
+        let version = info.version.as_deref().filter(|_| engine != "spectune").and_then(|version| version.parse().ok());
+        let engine = info.version.as_deref().map_or_else(|| engine.to_owned(), |version| format!("{engine} {version}"));
+        Ok(Self { url: url.to_owned(), engine, version, models: info.models, answer: info.resolved })
+    }
+
+    /// The version that launches are judged by, unless another is given.
+    pub fn version(&self) -> Option<EngineVersion> {
+        self.version
+    }
+
+    /// The launch that the server was started with, put together from its answer where no file is given.
+    pub fn source(&self) -> anyhow::Result<Source> {
+        let launch = self.answer.as_ref().and_then(running::launch_of);
+        let launch = launch.with_context(|| {
+            format!(
+                "{} ({}) does not tell its arguments; give its launch file too (vLLM tells some with VLLM_SERVER_DEV_MODE=1)",
+                self.url, self.engine
+            )
+        })?;
+        Ok(Source::new(format!("<{}>", self.url), launch))
+    }
+
+    /// Each launch of SGLang's form beside the server.
+    pub fn held(&self, all: &[Done]) -> Vec<Held> {
+        let Some(answer) = &self.answer else { return Vec::new() };
+        let launches =
+            all.iter().flat_map(|done| done.looked.resolved.iter().map(move |(_, one)| (&done.looked.source, one)));
+        let held = |(source, resolved): (&Source, _)| Held {
+            name: source.name().to_owned(),
+            compared: running::compare(resolved, source, answer),
+        };
+        launches.map(held).collect()
+    }
+
+    /// The comparison for a reader.
+    pub fn table(&self, held: &[Held]) -> String {
+        let models =
+            if self.models.is_empty() { String::new() } else { format!(", serves {}", self.models.join(", ")) };
+        let mut text = format!("{} runs {}{models}\n", self.url, self.engine);
+        if let Some(speculation) =
+            self.answer.as_ref().and_then(|answer| answer.pointer("/vllm_config/speculative_config"))
+        {
+            text.push_str(&format!("  speculative_config {speculation}\n"));
+        }
+        if held.is_empty() {
+            text.push_str("  there is no launch of SGLang to compare it with\n");
+        }
+        for one in held {
+            let differing = one.differing();
+            let verdict = match (one.compared.len(), differing) {
+                (0, _) => "the server tells nothing that can be compared".to_owned(),
+                (_, 0) => "the server runs what the launch resolves to".to_owned(),
+                (_, 1) => "1 value differs".to_owned(),
+                (_, more) => format!("{more} values differ"),
+            };
+            text.push_str(&format!("{}: {verdict}\n{}", one.name, running::table(&one.compared)));
+        }
+        text
+    }
+
+    /// The comparison for programs.
+    pub fn to_json(&self, held: &[Held]) -> Value {
+        let launches = held.iter().map(|one| json!({ "file": one.name, "values": running::to_json(&one.compared) }));
+        json!({ "url": self.url, "engine": self.engine, "models": self.models, "launches": launches.collect::<Vec<_>>() })
+    }
+}
+
+impl Held {
+    /// Values that differ.
+    pub fn differing(&self) -> usize {
+        self.compared.iter().filter(|one| one.differs).count()
+    }
+}

@@ -1,0 +1,70 @@
+//! Grouped-query attention.
+
+use kernels::reference::{KeyValues, Rope, attention, rms_norm};
+
+use super::{super::linear::Linear, Rows};
+use crate::{
+    checkpoint::Tensors,
+    error::EngineError,
+    spec::{GroupedQuery, GroupedTensors},
+};
+
+/// Grouped-query attention with its projections.
+#[derive(Debug)]
+pub struct Grouped {
+    shape: GroupedQuery,
+    query: Linear,
+    key: Linear,
+    value: Linear,
+    output: Linear,
+    /// Of queries and of keys, head by head.
+    norms: Option<(Vec<f32>, Vec<f32>)>,
+    epsilon: f32,
+    rotation: Rope,
+}
+
+impl Grouped {
+    /// Loads it.
+    ///
+    /// # Errors
+    /// When a tensor is missing or misshapen.
+    pub fn load(
+        from: Tensors<'_>,
+        tensors: &GroupedTensors,
+        shape: GroupedQuery,
+        epsilon: f32,
+    ) -> Result<Self, EngineError> {
+        let norms = |(query, key): &(_, _)| Ok::<_, EngineError>((from.vector(query)?, from.vector(key)?));
+        Ok(Self {
+            shape,
+            query: Linear::load(from, &tensors.query)?,
+            key: Linear::load(from, &tensors.key)?,
+            value: Linear::load(from, &tensors.value)?,
+            output: Linear::load(from, &tensors.output)?,
+            norms: tensors.head_norms.as_ref().map(norms).transpose()?,
+            epsilon,
+            rotation: shape.rope.rotation(shape.head_dim),
+        })
+    }
+
+    /// An empty cache of this layer's shape.
+    pub fn cache(&self, rows: usize) -> KeyValues {
+        KeyValues::new(rows, self.shape.key_value_heads, self.shape.head_dim)
+    }
+
+    /// Writes keys and values of the rows to the cache, then attends. `x` is `[rows, input]`, the result
+    /// `[rows, output]`.
+    pub fn forward(&self, x: &[f32], rows: Rows<'_>, cache: &mut KeyValues) -> Vec<f32> {
+        let mut queries = self.query.forward(x);
+        let mut keys = self.key.forward(x);
+        let values = self.value.forward(x);
+        if let Some((query, key)) = &self.norms {
+            queries = rms_norm(&queries, query, self.epsilon);
+            keys = rms_norm(&keys, key, self.epsilon);
+        }
+        self.rotation.apply(&mut queries, rows.positions);
+        self.rotation.apply(&mut keys, rows.positions);
+        cache.write(rows.write, &keys, &values);
+        self.output.forward(&attention(&queries, self.shape.heads, rows.visible, cache))
+    }
+}

@@ -1,0 +1,106 @@
+//! Latent attention, absorbed in every pass.
+
+use kernels::{
+    device::{Buffer, DeviceError},
+    launch::{LatentAttention, LatentQueries, LatentRows, LatentValues, Rows},
+};
+
+use super::super::layer::LayerOperands;
+use crate::backend::cuda::{
+    limits::{LATENT_ROWS, LATENT_ROWS_IN_SPLITS},
+    machine::{Machine, Pass},
+    weights::{LatentWeights, latent_dims},
+};
+
+impl Machine {
+    pub(super) fn latent<'a>(
+        &'a self,
+        pass: Pass<'a>,
+        layer: LayerOperands<'a>,
+        weights: &'a LatentWeights,
+    ) -> Result<Rows<'a>, DeviceError> {
+        let Pass { rows, arrays, work, .. } = pass;
+        let (dims, entered) = (latent_dims(&weights.spec), &work.latent.entered);
+        let parts = self.linear_to_rotate(work, entered.slice(), layer.input, &weights.entry, rows)?;
+        let first = weights.entry.outputs - dims.width();
+        // What is attended takes its place when compressed queries have been read.
+        let queries = if weights.query.is_some() { &work.attended } else { &work.qkv };
+        self.kernels.write_latents(LatentRows {
+            x: self.rows(entered, weights.entry.outputs),
+            parts,
+            first,
+            query_norm: weights.query.as_ref().map(|(norm, _)| norm.slice()),
+            queries: queries.slice(),
+            norm: weights.norm.slice(),
+            epsilon: layer.weights.epsilon,
+            cache: layer.cache,
+            write: arrays.write.slice(),
+            table: layer.rotations,
+            positions: self.positions,
+            position: arrays.position.slice(),
+            rows,
+            dims,
+        })?;
+        if let Some((_, up)) = &weights.query {
+            self.linear(work, work.qkv.slice(), self.rows(queries, first), up, rows)?;
+        }
+        // Absorbed queries are wide: they are in memory for some rows at a time.
+        let piece = if self.batch_invariant { LATENT_ROWS_IN_SPLITS } else { LATENT_ROWS };
+        for start in (0..rows).step_by(piece) {
+            self.latent_rows(pass, layer, weights, start, piece.min(rows - start))?;
+        }
+        Ok(self.rows(&work.attended, weights.spec.value_width()))
+    }
+
+    /// Attention of some rows, whose queries are in `work.qkv`, to `work.attended`.
+    fn latent_rows<'b>(
+        &self,
+        pass: Pass<'b>,
+        layer: LayerOperands<'_>,
+        weights: &LatentWeights,
+        start: usize,
+        rows: usize,
+    ) -> Result<(), DeviceError> {
+        let Pass { arrays, work, .. } = pass;
+        let (spec, dims) = (&weights.spec, latent_dims(&weights.spec));
+        let element = self.element_bytes();
+        let from_start = |array: &'b Buffer, width: usize| array.range(start * width * 4..array.bytes());
+        let (queries, means) = (work.latent.queries.slice(), work.latent.means.slice());
+        self.kernels.latent_queries(LatentQueries {
+            out: queries,
+            x: work.qkv.range(start * spec.query_width() * element..work.qkv.bytes()),
+            absorb: weights.absorb.slice(),
+            table: layer.rotations,
+            positions: self.positions,
+            position: from_start(&arrays.position, 1),
+            rows,
+            dims,
+        })?;
+        self.kernels.latent_attention(LatentAttention {
+            out: means,
+            query: queries,
+            cache: layer.cache,
+            page_table: self.slots.page_table.slice(),
+            table_width: self.slots.table_width,
+            page_size: self.capacity.page_size,
+            row_slot: from_start(&arrays.slot, 1),
+            row_prefix: from_start(&arrays.prefix, 1),
+            row_own_count: from_start(&arrays.own_count, 1),
+            row_own: from_start(&arrays.own, arrays.own_stride),
+            own_stride: arrays.own_stride,
+            rows,
+            dims,
+            scale: spec.score_scale,
+            partial: work.partial.slice(),
+            max_splits: if self.batch_invariant { self.splits } else { usize::MAX },
+            by_rows: !self.batch_invariant,
+        })?;
+        self.kernels.latent_values(LatentValues {
+            out: work.attended.range(start * spec.value_width() * element..work.attended.bytes()),
+            x: means,
+            expand: weights.expand.slice(),
+            rows,
+            dims,
+        })
+    }
+}

@@ -1,0 +1,55 @@
+//! Experts that a sigmoid router chooses with a correction (`noaux_tc`), from groups where there are several: GLM-4.5 and
+//! DeepSeek-V3.
+
+use super::Config;
+use crate::{
+    error::EngineError,
+    spec::{ExpertsSpec, RouterPrecision, RouterScore, RouterSpec},
+};
+
+/// What a family's published code takes where config.json does not say.
+#[derive(Clone, Copy, Debug)]
+pub struct Defaults {
+    /// `n_group`.
+    pub groups: usize,
+    /// `topk_group`.
+    pub groups_kept: usize,
+    /// `routed_scaling_factor`.
+    pub scaling: f64,
+}
+
+/// Reads them.
+///
+/// # Errors
+/// When a size is missing, or the router is of another kind.
+pub fn experts(config: &Config<'_>, defaults: Defaults) -> Result<ExpertsSpec, EngineError> {
+    let fields = config.fields();
+    config.expect_setting("scoring_func", fields.scoring_func.as_deref(), "sigmoid")?;
+    config.expect_setting("topk_method", fields.topk_method.as_deref(), "noaux_tc")?;
+    let scaling = fields.routed_scaling_factor.unwrap_or(defaults.scaling);
+    if !scaling.is_finite() {
+        return Err(config.malformed(format!("routed_scaling_factor is {scaling}")));
+    }
+    let intermediate = config.size(fields.moe_intermediate_size, "moe_intermediate_size")?;
+    let shared = match fields.n_shared_experts.unwrap_or(1) {
+        0 => None,
+        count => Some(config.size(count.checked_mul(intermediate), "n_shared_experts · moe_intermediate_size")?),
+    };
+    let spec = ExpertsSpec {
+        router: RouterSpec {
+            score: RouterScore::Sigmoid,
+            logits: RouterPrecision::Float32,
+            renormalise: fields.norm_topk_prob.unwrap_or(true).then_some(1e-20),
+            correction_bias: true,
+            groups: fields.n_group.unwrap_or(defaults.groups),
+            groups_kept: fields.topk_group.unwrap_or(defaults.groups_kept),
+            scaling: scaling as f32,
+        },
+        experts: config.size(fields.routed_experts(), "n_routed_experts")?,
+        per_token: config.size(fields.num_experts_per_tok, "num_experts_per_tok")?,
+        intermediate,
+        shared,
+    };
+    config.check_router(&spec)?;
+    Ok(spec)
+}

@@ -1,0 +1,277 @@
+//! `cuda/latent.cu`, `cuda/latent_heads.cu`, and the products of `cuda/latent_float.cu`.
+
+use super::{Kernels, Parts, Rows, address, check_ints, elementwise::check_parts, grid, int, latent_attention, line};
+use crate::device::{Arg, DeviceError, Element, Kernel, KernelFile, Slice, Split};
+
+pub(super) const FILE: KernelFile =
+    KernelFile { name: "latent.cu", text: include_str!("../../cuda/latent.cu"), split: Split::Shared };
+pub(super) const HEADS_FILE: KernelFile =
+    KernelFile { name: "latent_heads.cu", text: include_str!("../../cuda/latent_heads.cu"), split: Split::Shared };
+
+/// Outputs of a block of `latent_heads.cu`, and of one of `latent_float.cu`.
+const OUTPUTS: usize = 64;
+const OUTPUTS_OF_FLOAT: usize = 128;
+
+/// Sizes of latent attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LatentDims {
+    /// Query heads.
+    pub heads: usize,
+    /// Values of a head of a query that are not rotated.
+    pub nope: usize,
+    /// Values of a head of a query that are, and of the key that all heads share.
+    pub rotated: usize,
+    /// Values of the latent vector.
+    pub rank: usize,
+    /// Values of a head's output.
+    pub value: usize,
+    /// Whether neighbours turn together, not values half of the rotated ones apart.
+    pub interleaved: bool,
+}
+
+/// Operands of [`Kernels::write_latents`].
+#[derive(Clone, Copy, Debug)]
+pub struct LatentRows<'a> {
+    /// `[rows, first + rank + rotated]`: values on the way to queries, the latent vector, the key.
+    pub x: Rows<'a>,
+    /// What they are read from instead, if a linear layer has left them in parts.
+    pub parts: Option<Parts<'a>>,
+    /// Values on the way to queries.
+    pub first: usize,
+    /// Their norm, `[first]`; `None`: they are copied.
+    pub query_norm: Option<Slice<'a>>,
+    /// Takes them, `[rows, first]`.
+    pub queries: Slice<'a>,
+    /// The norm of the latent vector, `[rank]`.
+    pub norm: Slice<'a>,
+    /// Of both norms.
+    pub epsilon: f32,
+    /// `[cache rows, rank + rotated]`.
+    pub cache: Slice<'a>,
+    /// Cache row of each row, int32; below 0 for none.
+    pub write: Slice<'a>,
+    /// float2 `[positions, rotated / 2]`: cosine and sine.
+    pub table: Slice<'a>,
+    /// Rows of the table.
+    pub positions: usize,
+    /// int32 `[rows]`.
+    pub position: Slice<'a>,
+    /// Rows.
+    pub rows: usize,
+    /// Sizes.
+    pub dims: LatentDims,
+}
+
+/// Operands of [`Kernels::latent_queries`].
+#[derive(Clone, Copy, Debug)]
+pub struct LatentQueries<'a> {
+    /// `[rows, heads, rank + rotated]`.
+    pub out: Slice<'a>,
+    /// `[rows, heads, nope + rotated]`.
+    pub x: Slice<'a>,
+    /// `[heads, rank, nope]`.
+    pub absorb: Slice<'a>,
+    /// As in [`LatentRows`].
+    pub table: Slice<'a>,
+    /// As in [`LatentRows`].
+    pub positions: usize,
+    /// As in [`LatentRows`].
+    pub position: Slice<'a>,
+    /// Rows.
+    pub rows: usize,
+    /// Sizes.
+    pub dims: LatentDims,
+}
+
+/// Operands of [`Kernels::latent_values`].
+#[derive(Clone, Copy, Debug)]
+pub struct LatentValues<'a> {
+    /// `[rows, heads, value]`.
+    pub out: Slice<'a>,
+    /// `[rows, heads, rank]`.
+    pub x: Slice<'a>,
+    /// `[heads, value, rank]`.
+    pub expand: Slice<'a>,
+    /// Rows.
+    pub rows: usize,
+    /// Sizes.
+    pub dims: LatentDims,
+}
+
+impl LatentDims {
+    /// Values of a cache row.
+    pub fn width(&self) -> usize {
+        self.rank + self.rotated
+    }
+
+    /// Values of all heads of a query, before anything is absorbed.
+    pub fn query_width(&self) -> usize {
+        self.heads * (self.nope + self.rotated)
+    }
+
+    /// Why there are no kernels for it, if there are none.
+    pub fn refused(&self) -> Option<String> {
+        let Self { heads, nope, rotated, rank, value, .. } = *self;
+        let fits = heads > 0
+            && rank.is_multiple_of(64)
+            && rotated.is_multiple_of(16)
+            && nope.is_multiple_of(32)
+            && value.is_multiple_of(16)
+            && [nope, rotated, value].iter().all(|size| *size > 0)
+            && (64..=512).contains(&rank)
+            && rotated <= 64;
+        (!fits).then(|| {
+            format!(
+                "latent attention of rank {rank} with {nope} + {rotated} values of a query and {value} of an output; the GPU has \
+                 kernels for ranks of up to 512 in 64s, up to 64 rotated values in 16s, others in 32s and outputs in 16s"
+            )
+        })
+    }
+}
+
+impl Kernels {
+    fn check_dims(&self, dims: &LatentDims) -> Result<(), DeviceError> {
+        dims.refused().map_or(Ok(()), |reason| Err(DeviceError::Shape(reason)))
+    }
+
+    /// Norms the compressed queries and the latent vectors of rows, turns their keys, and writes latent vectors and keys to the
+    /// cache.
+    ///
+    /// # Errors
+    /// When a buffer is too short, the sizes are none that there are kernels for, or the device fails.
+    pub fn write_latents(&self, rows: LatentRows<'_>) -> Result<(), DeviceError> {
+        let LatentRows { x, parts, first, query_norm, queries, norm, epsilon, cache, write, table, .. } = rows;
+        let LatentRows { positions, position, rows, dims, .. } = rows;
+        self.check_dims(&dims)?;
+        let (element, width) = (self.element.bytes(), first + dims.width());
+        let (parts, count) = check_parts(parts, rows, width)?;
+        if count == 0 {
+            self.check_rows(x, rows, width)?;
+        }
+        queries.check(rows * first * element)?;
+        if let Some(norm) = query_norm {
+            norm.check(first * element)?;
+        }
+        norm.check(dims.rank * element)?;
+        self.check_turns(&dims, table, positions, position, rows)?;
+        check_ints(write, rows)?;
+        let kernel = self.kernel(FILE, "latent_write")?;
+        let arguments = [
+            address(x.at),
+            int(x.stride),
+            address(parts),
+            int(count),
+            address(table),
+            int(positions),
+            address(position),
+            address(write),
+            address(queries),
+            address(query_norm.unwrap_or(Slice::NONE)),
+            address(cache),
+            address(norm),
+            Arg::Float(epsilon),
+            int(first),
+            int(dims.rank),
+            int(dims.rotated),
+            int(dims.interleaved.into()),
+        ];
+        // SAFETY: lengths are checked above; cache rows come from the layout kernels, which stay within.
+        unsafe { self.device.launch(&kernel, line(rows, 256), &arguments) }
+    }
+
+    /// What the heads of rows score latent vectors with: each head's first values times its matrix, then its others, turned.
+    ///
+    /// # Errors
+    /// As [`write_latents`](Self::write_latents).
+    pub fn latent_queries(&self, queries: LatentQueries<'_>) -> Result<(), DeviceError> {
+        let LatentQueries { out, x, absorb, table, positions, position, rows, dims } = queries;
+        self.check_dims(&dims)?;
+        let LatentDims { heads, nope, rank, .. } = dims;
+        let element = self.element.bytes();
+        out.check(rows * heads * dims.width() * element)?;
+        x.check(rows * dims.query_width() * element)?;
+        absorb.check(heads * rank * nope * element)?;
+        self.check_turns(&dims, table, positions, position, rows)?;
+        let (kernel, blocks) = self.of_heads(
+            ["latent_queries_1", "latent_queries_2", "latent_queries_8"],
+            "latent_queries",
+            &dims,
+            rank,
+            rows,
+        )?;
+        let arguments = [
+            address(x),
+            address(absorb),
+            address(out),
+            address(table),
+            int(positions),
+            address(position),
+            int(rows),
+            int(nope),
+            int(rank),
+            int(dims.rotated),
+            int(dims.interleaved.into()),
+        ];
+        // SAFETY: lengths are checked above.
+        unsafe { self.device.launch(&kernel, grid(blocks, 128, 0), &arguments) }
+    }
+
+    /// The outputs of heads from means of latent vectors: each head's times its matrix.
+    ///
+    /// # Errors
+    /// As [`write_latents`](Self::write_latents).
+    pub fn latent_values(&self, values: LatentValues<'_>) -> Result<(), DeviceError> {
+        let LatentValues { out, x, expand, rows, dims } = values;
+        self.check_dims(&dims)?;
+        let LatentDims { heads, rank, value, .. } = dims;
+        let element = self.element.bytes();
+        out.check(rows * heads * value * element)?;
+        x.check(rows * heads * rank * element)?;
+        expand.check(heads * value * rank * element)?;
+        let (kernel, blocks) = self.of_heads(
+            ["latent_values_1", "latent_values_2", "latent_values_8"],
+            "latent_values",
+            &dims,
+            value,
+            rows,
+        )?;
+        let arguments = [address(x), address(expand), address(out), int(rows), int(rank), int(value)];
+        // SAFETY: lengths are checked above.
+        unsafe { self.device.launch(&kernel, grid(blocks, 128, 0), &arguments) }
+    }
+
+    /// The kernel for a product of so many outputs a head, by how many rows it takes at a time, and its blocks.
+    fn of_heads(
+        &self,
+        [few, some, many]: [&'static str; 3],
+        float: &'static str,
+        dims: &LatentDims,
+        outputs: usize,
+        rows: usize,
+    ) -> Result<(Kernel, [usize; 3]), DeviceError> {
+        let heads = dims.heads;
+        if self.element == Element::F32 {
+            let options = latent_attention::options(self.element, dims);
+            let kernel = self.device.kernel(latent_attention::FLOAT_FILE, &options, float)?;
+            return Ok((kernel, [heads, outputs.div_ceil(OUTPUTS_OF_FLOAT), rows]));
+        }
+        let (name, eights) = match rows {
+            ..=8 => (few, 1),
+            9..=16 => (some, 2),
+            _ => (many, 8),
+        };
+        Ok((self.kernel(HEADS_FILE, name)?, [heads, outputs.div_ceil(OUTPUTS), rows.div_ceil(8 * eights)]))
+    }
+
+    fn check_turns(
+        &self,
+        dims: &LatentDims,
+        table: Slice<'_>,
+        positions: usize,
+        position: Slice<'_>,
+        rows: usize,
+    ) -> Result<(), DeviceError> {
+        table.check(positions * dims.rotated / 2 * 8)?;
+        check_ints(position, rows)
+    }
+}

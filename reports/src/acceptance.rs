@@ -1,0 +1,128 @@
+//! `acceptance.json`: what each tree accepts, by position, for planners that take acceptance as an input.
+//!
+//! Acceptance depends on models and prompts, not on the machine or the batch: trials of all loads of a section are counted together.
+
+use schemas::tree::TreeShape;
+use serde::Serialize;
+
+use crate::{error::ReportError, section::Section};
+
+/// Rises when a reader of an older file must change.
+const VERSION: u32 = 1;
+
+const DEFINITION: &str = "A round accepts a path of drafted tokens and adds one token of the target. accepted_per_round is the mean length of \
+     that path, without the target's token; accepted_by_position[k] is the share of rounds in which at least k + 1 drafted tokens were \
+     accepted, so that they add up to it; conditional_by_position[k] is the share among those that accepted k.";
+
+#[derive(Serialize)]
+struct Data<'a> {
+    format: &'static str,
+    version: u32,
+    definition: &'static str,
+    sections: Vec<Measured<'a>>,
+}
+
+/// The trees of one fingerprint.
+#[derive(Serialize)]
+struct Measured<'a> {
+    engine: &'a str,
+    device: &'a str,
+    target_hash: &'a str,
+    draft_hash: &'a str,
+    workload_hash: &'a str,
+    shapes: Vec<Acceptance>,
+}
+
+#[derive(Serialize)]
+struct Acceptance {
+    num_steps: usize,
+    topk: usize,
+    num_draft_tokens: usize,
+    /// Rounds of a request that were counted.
+    rounds: u64,
+    accepted_per_round: f64,
+    accepted_by_position: Vec<f64>,
+    conditional_by_position: Vec<f64>,
+    /// Whether acceptance was made up, so that none of this is the models'.
+    simulated: bool,
+}
+
+/// The file.
+///
+/// # Errors
+/// When it cannot be written as JSON.
+pub fn json(sections: &[Section<'_>]) -> Result<String, ReportError> {
+    let sections = sections.iter().map(|section| Measured {
+        engine: &section.fingerprint.engine,
+        device: &section.fingerprint.device_name,
+        target_hash: &section.fingerprint.target,
+        draft_hash: &section.fingerprint.draft,
+        workload_hash: &section.fingerprint.workload,
+        shapes: shapes(section),
+    });
+    let data =
+        Data { format: "spectune-acceptance", version: VERSION, definition: DEFINITION, sections: sections.collect() };
+    Ok(serde_json::to_string_pretty(&data)? + "\n")
+}
+
+fn shapes(section: &Section<'_>) -> Vec<Acceptance> {
+    let mut counts: Vec<(TreeShape, Vec<u64>, bool)> = Vec::new();
+    for (_, record) in &section.records {
+        let configuration = &record.trial.configuration;
+        // A table runs several trees, and its trial does not tell which round ran which.
+        let Some(figures) = record.measurement().filter(|_| configuration.table.is_empty()) else { continue };
+        if configuration.shape.is_off() || figures.accept_histogram.is_empty() {
+            continue;
+        }
+        let at = counts.iter().position(|(shape, ..)| *shape == configuration.shape).unwrap_or_else(|| {
+            counts.push((configuration.shape, Vec::new(), false));
+            counts.len() - 1
+        });
+        let (_, sum, simulated) = &mut counts[at];
+        sum.resize(sum.len().max(figures.accept_histogram.len()), 0);
+        sum.iter_mut().zip(&figures.accept_histogram).for_each(|(sum, count)| *sum += count);
+        *simulated |= figures.simulated;
+    }
+    counts.sort_by_key(|(shape, ..)| *shape);
+    counts.into_iter().filter_map(|(shape, counts, simulated)| Acceptance::of(shape, &counts, simulated)).collect()
+}
+
+impl Acceptance {
+    /// From how many rounds accepted 0, 1, … tokens; `None` without a round.
+    fn of(shape: TreeShape, counts: &[u64], simulated: bool) -> Option<Self> {
+        let at_least: Vec<u64> = (0..counts.len()).map(|accepted| counts[accepted..].iter().sum()).collect();
+        let rounds = *at_least.first()?;
+        if rounds == 0 {
+            return None;
+        }
+        let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+        let accepted_by_position: Vec<f64> = at_least[1..].iter().map(|count| share(*count, rounds)).collect();
+        Some(Self {
+            num_steps: shape.num_steps,
+            topk: shape.topk,
+            num_draft_tokens: shape.num_draft_tokens,
+            rounds,
+            accepted_per_round: accepted_by_position.iter().sum(),
+            conditional_by_position: at_least.windows(2).map(|pair| share(pair[1], pair[0])).collect(),
+            accepted_by_position,
+            simulated,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_counted_from_the_rounds_that_accepted_so_many() {
+        // Of ten rounds four accept nothing, three one token, two two, one three.
+        let one = Acceptance::of(TreeShape::chain(3), &[4, 3, 2, 1], false).expect("rounds");
+        assert_eq!(one.rounds, 10);
+        assert_eq!(one.accepted_by_position, [0.6, 0.3, 0.1]);
+        assert_eq!(one.conditional_by_position, [0.6, 0.5, 1.0 / 3.0]);
+        assert!((one.accepted_per_round - 1.0).abs() < 1e-12);
+        assert!(Acceptance::of(TreeShape::chain(3), &[0, 0], false).is_none());
+        assert!(Acceptance::of(TreeShape::chain(3), &[], false).is_none());
+    }
+}
