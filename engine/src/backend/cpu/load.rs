@@ -3,7 +3,8 @@
 use super::{CpuBackend, draft::Draft, target::Target};
 use crate::{
     backend::Capacity,
-    checkpoint::Weights,
+    checkpoint::{Folder, Weights},
+    drafts::{DraftFrom, DraftTarget, read_draft},
     error::EngineError,
     memory,
     options::EngineOptions,
@@ -42,7 +43,7 @@ pub(super) fn exchange(draft: &mut Draft, target: &Target, options: &EngineOptio
     let weights = own.weights()?;
     let spec = read_draft(&own, &weights, DraftTarget { folder: &folder, spec: target.spec() }, options)?;
     // The cache of its layer stays, and so does what is captured of the target.
-    if (&spec.layer, &spec.features) != (&draft.spec().layer, &draft.spec().features) {
+    if (spec.layer.in_plain(), &spec.features) != (draft.spec().layer.in_plain(), &draft.spec().features) {
         let path = own.path().display();
         return Err(EngineError::Configuration(format!(
             "{path} holds another kind of draft than the one that is loaded"
