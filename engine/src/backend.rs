@@ -18,7 +18,7 @@ pub use self::{
     states::{StateRow, TargetStates},
     verify_plan::{VerifyPlan, inner_rows, target_passes},
 };
-use crate::{error::EngineError, request::SamplingParams, spec::ModelCost};
+use crate::{error::EngineError, options::EngineOptions, request::SamplingParams, spec::ModelCost};
 pub use crate::{
     token::{ProducedToken, TokenLogprobs},
     tree::{Pool, Wanted},
@@ -235,6 +235,15 @@ pub trait Backend: Send {
         capture_sizes: &[usize],
         captured: &mut dyn FnMut(usize, usize),
     ) -> Result<(), EngineError>;
+
+    /// Takes the draft of the options' folder in place of the loaded one, where both are of one description; what the draft's
+    /// cache holds is not of it. Whether this backend can: one that cannot has changed nothing. Only while no slot is open.
+    ///
+    /// # Errors
+    /// When the draft cannot be read or is another kind of draft; the loaded one stays.
+    fn exchange_draft(&mut self, _options: &EngineOptions) -> Result<bool, EngineError> {
+        Ok(false)
+    }
 
     /// Takes a slot into use. `pages` hold the whole sequence: prompt, output and the tree of the last round. The first
     /// `cached` positions, which fill whole pages, hold the beginning of the prompt already, in the target's caches and

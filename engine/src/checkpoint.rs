@@ -13,4 +13,4 @@ pub(crate) use fp8::{is_unused_scale, scaled_matrix};
 pub use schemas::model::GenerationConfig;
 pub(crate) use tensors::{LinearWeights, Tensors};
 pub use token_map::read_token_map;
-pub use weights::Weights;
+pub use weights::{TensorPlace, Weights};

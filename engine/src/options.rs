@@ -123,6 +123,11 @@ impl ShapePolicy {
         (!steps.is_empty()).then_some(Self { steps })
     }
 
+    /// The table: `(largest running batch, shape)`, ascending. Never empty.
+    pub fn table_steps(&self) -> &[(usize, TreeShape)] {
+        &self.steps
+    }
+
     /// The shape for a running batch.
     pub fn shape(&self, batch: usize) -> TreeShape {
         let at = self.steps.partition_point(|(largest, _)| *largest < batch).min(self.steps.len() - 1);

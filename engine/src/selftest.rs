@@ -21,7 +21,7 @@ use self::{
 };
 use crate::{
     Completion, DeviceChoice, Engine, EngineError, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions,
-    backend::VerifyPlan, load::devices,
+    backend::VerifyPlan, load::devices, options::Quantization,
 };
 
 /// One promise and whether it was kept.
@@ -50,6 +50,8 @@ struct Plan {
     dtypes: &'static [&'static str],
     /// Types of 2 bytes in which the default mode is held against batch-invariant mode; it has kernels of its own on a GPU.
     default_dtypes: &'static [&'static str],
+    /// Types of activations beside which all of it is done with weights in FP8 too.
+    fp8_dtypes: &'static [&'static str],
     /// Targets with their drafts.
     pairs: &'static [Pair],
     /// Tree shapes that reach every case: chains, one step, wide, deep, more nodes than fit a machine word.
@@ -64,6 +66,7 @@ struct Plan {
 const CPU: Plan = Plan {
     dtypes: &["float32"],
     default_dtypes: &[],
+    fp8_dtypes: &["float32"],
     pairs: &models::PAIRS,
     shapes: &["1,1,2", "5,1,6", "1,6,7", "3,2,6", "4,4,20", "3,8,64", "4,8,80"],
     batches: &[1, 3, 9],
@@ -74,6 +77,7 @@ const CPU: Plan = Plan {
 const GPU: Plan = Plan {
     dtypes: &["float32", "bfloat16", "float16"],
     default_dtypes: &["bfloat16", "float16"],
+    fp8_dtypes: &["bfloat16", "float16"],
     pairs: &models::PAIRS,
     shapes: &[
         "1,1,2", "3,1,4", "5,1,6", "1,6,7", "3,2,6", "5,4,8", "4,4,20", "5,8,32", "8,10,60", "4,8,80", "6,12,128",
@@ -87,6 +91,7 @@ const GPU: Plan = Plan {
 const QUICK: Plan = Plan {
     dtypes: &["float32"],
     default_dtypes: &["bfloat16"],
+    fp8_dtypes: &["bfloat16"],
     pairs: &[Pair::Eagle3, Pair::Glm, Pair::DeepSeek],
     shapes: &["3,2,6"],
     batches: &[3],
@@ -147,6 +152,7 @@ struct Setting {
     pair: Pair,
     page_size: usize,
     batch_invariant: bool,
+    quantization: Option<Quantization>,
 }
 
 fn check_engines(
@@ -159,8 +165,15 @@ fn check_engines(
     for dtype in plan.dtypes {
         for pair in plan.pairs {
             for page_size in plan.page_sizes {
-                let (pair, page_size) = (*pair, *page_size);
-                let setting = Setting { choice, ranks, dtype, pair, page_size, batch_invariant: true };
+                let setting = Setting {
+                    choice,
+                    ranks,
+                    dtype,
+                    pair: *pair,
+                    page_size: *page_size,
+                    batch_invariant: true,
+                    quantization: None,
+                };
                 check_engine(&models, setting, plan, report)?;
             }
         }
@@ -170,12 +183,56 @@ fn check_engines(
         // A router chooses by comparing: rounding that is nothing elsewhere sends a row to other experts, and what they say is not near.
         let is_smooth = |pair: &&Pair| *dtype == "float32" || !pair.has_experts();
         for pair in plan.pairs.iter().filter(is_smooth) {
-            let (pair, page_size) = (*pair, last_page_size);
-            let setting = Setting { choice, ranks, dtype, pair, page_size, batch_invariant: false };
+            let setting = Setting {
+                choice,
+                ranks,
+                dtype,
+                pair: *pair,
+                page_size: last_page_size,
+                batch_invariant: false,
+                quantization: None,
+            };
             let mut default = load(&models, setting, plan, false)?;
             let mut invariant = load(&models, Setting { batch_invariant: true, ..setting }, plan, false)?;
             report(Check {
                 name: format!("{pair}, {dtype}: the default mode says of tokens what batch-invariant mode says"),
+                failure: near_batch_invariant(&mut default, &mut invariant, plan, dtype)?,
+            });
+        }
+    }
+    check_fp8(&models, choice, plan, report)
+}
+
+/// The same of weights that are quantised to FP8 when they are loaded: output that does not depend on the tree, and the default mode
+/// near batch-invariant mode.
+fn check_fp8(
+    models: &RandomModels,
+    choice: DeviceChoice,
+    plan: Plan,
+    report: &mut dyn FnMut(Check),
+) -> Result<(), EngineError> {
+    let page_size = plan.page_sizes.last().copied().unwrap_or(1);
+    for dtype in plan.fp8_dtypes {
+        for pair in plan.pairs {
+            let quantization = Some(Quantization::Fp8);
+            let setting =
+                Setting { choice, ranks: 1, dtype, pair: *pair, page_size, batch_invariant: true, quantization };
+            let mut invariant = load(models, setting, plan, false)?;
+            let batch = plan.batches.last().copied().unwrap_or(1);
+            report(Check {
+                name: format!(
+                    "{pair}, {dtype} and fp8 weights: greedy output of batch {batch} does not depend on the tree"
+                ),
+                failure: same_output(&mut invariant, plan, &SamplingParams::default(), batch)?,
+            });
+            if !plan.default_dtypes.contains(dtype) || pair.has_experts() {
+                continue;
+            }
+            let mut default = load(models, Setting { batch_invariant: false, ..setting }, plan, false)?;
+            report(Check {
+                name: format!(
+                    "{pair}, {dtype} and fp8 weights: the default mode says of tokens what batch-invariant mode says"
+                ),
                 failure: near_batch_invariant(&mut default, &mut invariant, plan, dtype)?,
             });
         }
@@ -265,6 +322,8 @@ fn options(models: &RandomModels, setting: Setting, plan: Plan) -> EngineOptions
         // Both ways to run a draft are seen.
         split_draft: (setting.ranks > 1).then_some(setting.pair != Pair::Eagle),
         batch_invariant: setting.batch_invariant,
+        quantization: setting.quantization,
+        draft_quantization: setting.quantization,
         // Gaps, so that batches are padded.
         capture_sizes: vec![1, 2, 4, 8, 16, 32],
         chunked_prefill_size: 32,
@@ -373,6 +432,7 @@ mod tests {
         let plan = Plan {
             dtypes: &["bfloat16"],
             default_dtypes: &[],
+            fp8_dtypes: &[],
             pairs: &[Pair::Qwen3Moe, Pair::Mimo, Pair::DeepSeek],
             shapes: &["3,1,4", "2,2,4"],
             tokens: 6,

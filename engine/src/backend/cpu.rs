@@ -37,7 +37,7 @@ use super::{
     Asked, Backend, Capacity, DeviceInfo, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput, Slot, StateRow,
     TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
 };
-use crate::{adjust::Adjuster, error::EngineError, request::SamplingParams, spec::ModelCost};
+use crate::{adjust::Adjuster, error::EngineError, options::EngineOptions, request::SamplingParams, spec::ModelCost};
 
 /// A target, a draft and their caches in the machine's memory.
 #[derive(Debug)]
@@ -131,6 +131,12 @@ impl Backend for CpuBackend {
             cache.grow(rows);
         }
         Ok(())
+    }
+
+    fn exchange_draft(&mut self, options: &EngineOptions) -> Result<bool, EngineError> {
+        let Some(draft) = &mut self.draft else { return Ok(false) };
+        load::exchange(draft, &self.target, options)?;
+        Ok(true)
     }
 
     fn open(

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use kernels::reference::{Fp8Matrix, Fp8Scales, Matrix};
 
-use super::Weights;
+use super::{TensorPlace, Weights};
 use crate::{
     error::EngineError,
     spec::{LinearTensors, TensorSpec},
@@ -122,6 +122,14 @@ impl<'a> Tensors<'a> {
     /// As [`matrix`](Self::matrix).
     pub fn bytes(&self, tensor: &TensorSpec) -> Result<(Cow<'a, [u8]>, &'a str), EngineError> {
         self.0.tensor_bytes(&self.full(&tensor.name), &tensor.shape)
+    }
+
+    /// Where the values of a floating-point tensor are.
+    ///
+    /// # Errors
+    /// As [`matrix`](Self::matrix).
+    pub fn place(&self, tensor: &TensorSpec) -> Result<TensorPlace, EngineError> {
+        self.0.place(&self.full(&tensor.name), &tensor.shape)
     }
 
     /// The name under which a tensor is there.

@@ -32,6 +32,17 @@ pub struct Weights {
     tensors: BTreeMap<String, Tensor>,
 }
 
+/// Where the values of a tensor are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorPlace {
+    /// The file.
+    pub path: PathBuf,
+    /// As safetensors spells it: `F32`, `F16` or `BF16`.
+    pub dtype: String,
+    /// Of the file.
+    pub bytes: Range<usize>,
+}
+
 #[derive(Debug)]
 struct Tensor {
     file: usize,
@@ -161,6 +172,17 @@ impl Weights {
             }
             _ => Err(self.dtype_error(name, "F32, F16, BF16 or, of matrices, F8_E4M3")),
         }
+    }
+
+    /// Where the values of a floating-point tensor of a known shape are.
+    ///
+    /// # Errors
+    /// As [`matrix`](Self::matrix).
+    pub fn place(&self, name: &str, expected: &[usize]) -> Result<TensorPlace, EngineError> {
+        let (_, dtype) = self.tensor_bytes(name, expected)?;
+        let tensor = self.tensor(name, expected)?;
+        let path = self.files[tensor.file].0.clone();
+        Ok(TensorPlace { path, dtype: dtype.to_owned(), bytes: tensor.bytes.clone() })
     }
 
     fn floats(&self, name: &str, expected: &[usize]) -> Result<Vec<f32>, EngineError> {

@@ -26,6 +26,7 @@ pub fn same_as_cpu(
         pair,
         page_size: 16,
         batch_invariant: true,
+        quantization: None,
     };
     let mut cpu = super::load(models, setting, plan, false)?;
     let wanted = [Some(4), None, Some(0)];

@@ -176,9 +176,7 @@ pub(super) const LAYOUTS: [Fp8Scales; 3] = [Fp8Scales::Channels, Fp8Scales::Bloc
 pub fn check_linear_fp8(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(41);
-    for (at, sizes) in
-        [[128, 64], [80, 40], [528, 17], [2192, 140], [1552, 8], [272, 600], [272, 1000]].into_iter().enumerate()
-    {
+    for (at, sizes) in [[128, 64], [80, 40], [528, 17], [2192, 140], [1552, 8], [272, 600]].into_iter().enumerate() {
         let layout = LAYOUTS[at % LAYOUTS.len()];
         let layer = Layer::random_fp8(&kernels, &mut numbers, sizes, layout, MOST_ROWS)?;
         if element == Element::F32 {
@@ -188,7 +186,7 @@ pub fn check_linear_fp8(device: &Device, element: Element) -> Result<(), String>
                 Err(_) => continue,
             }
         }
-        check_layer(&kernels, &mut numbers, &layer, &[MOST_ROWS, 1, 8, 9, 17, 64])?;
+        check_layer(&kernels, &mut numbers, &layer, &[MOST_ROWS, 1, 9, 17, 64])?;
         check_pairs(&kernels, &mut numbers, &layer)?;
     }
     Ok(())

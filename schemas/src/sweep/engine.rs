@@ -118,7 +118,7 @@ impl Models {
 }
 
 impl EngineSettings {
-    pub(super) fn check(&self) -> Result<(), Wrong> {
+    pub(crate) fn check(&self) -> Result<(), Wrong> {
         let number = self.device.strip_prefix("cuda:").is_some_and(|number| number.parse::<usize>().is_ok());
         if !number && !["auto", "cpu", "cuda"].contains(&self.device.as_str()) {
             return Err(Wrong::word(&["engine", "device"], &self.device, &["auto", "cpu", "cuda", "cuda:N"]));

@@ -30,6 +30,28 @@ pub fn load(
     Ok(CpuBackend::new(target, draft, capacity, options.simulate_accept_length))
 }
 
+/// Takes the weights of another folder into a draft of the same description.
+///
+/// # Errors
+/// When the folder cannot be read, or holds another kind of draft.
+pub(super) fn exchange(draft: &mut Draft, target: &Target, options: &EngineOptions) -> Result<(), EngineError> {
+    let folder = Folder::open(&options.model_path)?;
+    let Some(DraftFrom::Folder(own)) = DraftFrom::options(options)? else {
+        return Err(EngineError::Configuration("drafts are exchanged for those of another folder".into()));
+    };
+    let weights = own.weights()?;
+    let spec = read_draft(&own, &weights, DraftTarget { folder: &folder, spec: target.spec() }, options)?;
+    // The cache of its layer stays, and so does what is captured of the target.
+    if (&spec.layer, &spec.features) != (&draft.spec().layer, &draft.spec().features) {
+        let path = own.path().display();
+        return Err(EngineError::Configuration(format!(
+            "{path} holds another kind of draft than the one that is loaded"
+        )));
+    }
+    *draft = Draft::load(&weights, spec, target)?;
+    Ok(())
+}
+
 /// Refuses before memory is taken that is not there.
 fn check_memory(target: &TargetSpec, draft: Option<&DraftSpec>) -> Result<(), EngineError> {
     let target = &target.in_plain();

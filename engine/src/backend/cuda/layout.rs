@@ -329,7 +329,7 @@ impl Sizes<'_> {
     }
 
     /// Bytes of each part of [`Activations`], in its order (both states apart).
-    fn activations(&self, extent: Extent) -> [usize; 22] {
+    fn activations(&self, extent: Extent) -> [usize; 23] {
         let Extent { rows, .. } = extent;
         let hidden = self.widest(|layer| layer.hidden);
         let draft = self.draft.map_or(1, DraftSpec::hidden);
@@ -422,8 +422,15 @@ impl Sizes<'_> {
 
 /// Weights of the largest of a layer's matrices that lie in FP8 and are multiplied whole: those of experts never are.
 fn widest_in_fp8(layer: &LayerSpec) -> usize {
-    let attention = layer.attention.grouped().filter(|_| layer.formats.attention.fp8().is_some());
-    let attention = attention.map_or(0, |spec| (spec.qkv_width() * spec.input).max(spec.output * spec.query_width()));
+    let attention = match &layer.attention {
+        _ if layer.formats.attention.fp8().is_none() => 0,
+        AttentionSpec::Grouped(spec) => (spec.qkv_width() * spec.input).max(spec.output * spec.query_width()),
+        AttentionSpec::Latent(spec) => {
+            let queries = spec.heads * (spec.nope_dim + spec.rope.dims);
+            let entry = (spec.query_rank.unwrap_or(queries) + spec.cache_width()) * spec.input;
+            entry.max(queries * spec.query_rank.unwrap_or_default()).max(spec.output * spec.heads * spec.value_dim)
+        }
+    };
     let ffn = match &layer.ffn {
         FfnSpec::Dense(dense) if layer.formats.ffn.fp8().is_some() => 2 * dense.intermediate * layer.hidden,
         _ => 0,

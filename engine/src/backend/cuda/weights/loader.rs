@@ -73,12 +73,6 @@ impl<'a> Loader<'a> {
     pub fn projection(&self, layers: &[&LinearTensors]) -> Result<Projection, EngineError> {
         let weights: Vec<&TensorSpec> = layers.iter().map(|layer| &layer.weight).collect();
         let biases: Option<Vec<&TensorSpec>> = layers.iter().map(|layer| layer.bias.as_ref()).collect();
-        let is_partial = self.share.is_part() && weights.iter().any(|weight| weight.split == Split::Columns);
-        let bias = biases.map(|biases| self.concatenated(&biases)).transpose()?;
-        if let Some(bias) = bias.as_ref().filter(|_| is_partial && self.share.rank > 0) {
-            // What ranks compute is added up: one of them adds the bias.
-            self.kernels.device().fill(bias.slice(), 0)?;
-        }
         let (weight, scales) = match layers.first().and_then(|layer| layer.weight.format.fp8()) {
             None => (self.concatenated(&weights)?, None),
             Some(layout) => {
@@ -86,6 +80,12 @@ impl<'a> Loader<'a> {
                 (weight, Some(scales))
             }
         };
+        let is_partial = self.share.is_part() && weights.iter().any(|weight| weight.split == Split::Columns);
+        let bias = biases.map(|biases| self.concatenated(&biases)).transpose()?;
+        if let Some(bias) = bias.as_ref().filter(|_| is_partial && self.share.rank > 0) {
+            // What ranks compute is added up: one of them adds the bias.
+            self.kernels.device().fill(bias.slice(), 0)?;
+        }
         Ok(Projection {
             weight,
             scales,
