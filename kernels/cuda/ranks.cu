@@ -11,12 +11,14 @@
 #define MOST_RANKS 8
 /// Looks at a line before the clock and the host are asked.
 #define LOOKS 4096
+/// Looks before the device's memory is asked whether somebody has given up.
+#define FEW_LOOKS 64
 
 /// A group, as one of its ranks sees it.
 struct Group {
   /// Addresses of all mailboxes, in the order of ranks.
   const u64* mailboxes;
-  /// The number of the last exchange, blocks of this one that have ended, and those that have begun.
+  /// The number of the last exchange, blocks of this one that have ended, those that have begun, and whether to give up.
   int* state;
   /// The host's words: whether to give up, and of each rank for whom it waited in vain, counted from 1.
   u32* words;
@@ -37,18 +39,23 @@ __device__ __forceinline__ unsigned char* line_at(const Group& group, u64 mailbo
 __device__ __forceinline__ uint2 await_line(const Group& group, u64 mailbox, u32 number, int sender, int line) {
   const unsigned char* at = line_at(group, mailbox, number, sender, line);
   u64 until = 0;
-  for (int looks = 0;; looks++) {
+  for (int looks = 1;; looks++) {
     uint4 found = load_line(at);
     if (found.y == number && found.w == number) return make_uint2(found.x, found.z);
-    if (looks < LOOKS) continue;
-    looks = 0;
+    // What another thread has learnt from the host, all that wait after it learn soon.
+    if (looks % FEW_LOOKS == 0 && load_fresh(group.state + 3)) return make_uint2(0, 0);
+    if (looks % LOOKS) continue;
     between_looks();
-    if (load_host(group.words)) return make_uint2(0, 0);
+    if (load_host(group.words)) {
+      group.state[3] = 1;
+      return make_uint2(0, 0);
+    }
     u64 now = nanoseconds();
     if (!until) until = now + (u64)group.patience * 1000000;
     if (now > until) {
       store_host(group.words + 1 + group.rank, (u32)sender + 1);
       store_host(group.words, 1);
+      group.state[3] = 1;
       return make_uint2(0, 0);
     }
   }

@@ -26,7 +26,7 @@ pub struct Mail {
     mailboxes: Vec<Arc<Buffer>>,
     /// Their addresses, u64.
     addresses: Buffer,
-    /// int32: the number of the last exchange, blocks of this one that have ended, and that have begun.
+    /// int32: the number of the last exchange, blocks of this one that have ended, that have begun, and whether a kernel has given up.
     state: Buffer,
     alarm: Alarm,
     /// Lines that a rank sends at once, at most.
