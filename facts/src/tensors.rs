@@ -59,10 +59,20 @@ fn names(files: &dyn Files, facts: &mut ModelFacts) -> Result<Vec<String>, Error
         let index = TensorIndex::parse(text).map_err(|error| malformed(format!("not a valid index: {error}")))?;
         let names: Vec<String> = index.files().into_iter().map(str::to_owned).collect();
         facts.index = Some(index);
+        facts.loose_mtp = has_loose_mtp(files, facts, &names)?;
         return Ok(names);
     }
     let own = |name: &String| is_plain_name(name) && is_own_file(name);
     Ok(files.safetensors()?.into_iter().filter(own).collect())
+}
+
+/// Whether the MTP layers that the config announces are in a file of their own that the index does not name.
+fn has_loose_mtp(files: &dyn Files, facts: &ModelFacts, indexed: &[String]) -> Result<bool, Error> {
+    const LOOSE: &str = "mtp.safetensors";
+    if facts.dropped_mtp_layers().is_none() || indexed.iter().any(|name| name == LOOSE) {
+        return Ok(false);
+    }
+    Ok(files.part(LOOSE, 0..8)?.is_some())
 }
 
 /// Why there may be no safetensors file.

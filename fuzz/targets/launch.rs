@@ -18,6 +18,7 @@ fuzz_target!(|input: &[u8]| {
         ("x.py", None),
         ("Dockerfile", None),
         ("x.service", None),
+        ("x.rst", None),
         ("x", Some(Engine::Sglang)),
     ] {
         let source = Source::new(name, text);

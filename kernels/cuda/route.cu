@@ -123,41 +123,21 @@ __device__ __forceinline__ void choose(Choice& choice, const float* logits, int*
   block_sync();
 }
 
-/// Asks for some lines in second-level cache, by block `part` of `parts`.
-__device__ __forceinline__ void ask_for(const unsigned char* from, int lines, int part, int parts) {
-  int threads = parts * (int)blockDim.x;
-#pragma unroll 8
-  for (int line = part * (int)blockDim.x + (int)threadIdx.x; line < lines; line += threads) prefetch_line(from + (u64)line * 128);
-}
-
 /// Logits of ROWS rows for a block's experts; the last block of these rows chooses. See route_rows_….
 template <int ROWS>
 __device__ __forceinline__ void route(const T* x, int x_stride, const T* w, int rows, int inputs, int rounds, float* logits,
                                       int* counters, int* expert, float* weight, int* tiles, int* tile_count, int tile,
-                                      const unsigned char* next, int next_lines, ROUTER_PARAMETERS) {
+                                      ROUTER_PARAMETERS) {
   __shared__ Choice choice;
   __shared__ int arrived;
-  // Loads that are under way together. Of a single row, those of weights do not wait for the kernel before.
-  constexpr int TOGETHER = ROWS == 1 ? 8 : ROWS <= 4 ? 2 : 1, EARLY = ROWS == 1 ? TOGETHER : 0, STEP = WARP * VECTOR;
-  int routed = experts - shared, router_blocks = (routed + ROUTE_EXPERTS - 1) / ROUTE_EXPERTS;
-  if ((int)blockIdx.x >= router_blocks) {
-    if (blockIdx.y == 0) ask_for(next, next_lines, (int)blockIdx.x - router_blocks, (int)gridDim.x - router_blocks);
-    return;
-  }
-  int first_row = (int)blockIdx.y * ROWS, count = min(ROWS, rows - first_row);
+  constexpr int TOGETHER = ROWS == 1 ? 8 : ROWS <= 4 ? 2 : 1;
+  int routed = experts - shared, first_row = (int)blockIdx.y * ROWS, count = min(ROWS, rows - first_row);
   int first = (int)blockIdx.x * ROUTE_EXPERTS + warp() * 2;
   const T* own[2];
 #pragma unroll
   for (int e = 0; e < 2; e++) {
     own[e] = w + (u64)min(first + e, routed - 1) * inputs;
     for (int i = lane() * (128 / (int)sizeof(T)); i < inputs; i += WARP * (128 / (int)sizeof(T))) prefetch_line(own[e] + i);
-  }
-  uint4 early[2][EARLY + 1], early_row[EARLY + 1];
-#pragma unroll
-  for (int k = 0; k < EARLY; k++) {
-    int i = min(lane() * VECTOR + k * STEP, inputs - VECTOR);
-#pragma unroll
-    for (int e = 0; e < 2; e++) early[e][k] = load_16(own[e] + i);
   }
   wait_for_predecessor();
   const T* row[ROWS];
@@ -182,7 +162,13 @@ __device__ __forceinline__ void route(const T* x, int x_stride, const T* w, int 
 #endif
     }
   };
-  auto add = [&](const uint4 (&of_expert)[2], const uint4 (&of_row)[ROWS]) {
+#pragma unroll TOGETHER
+  for (int i = lane() * VECTOR; i < inputs; i += WARP * VECTOR) {
+    uint4 of_expert[2], of_row[ROWS];
+#pragma unroll
+    for (int e = 0; e < 2; e++) of_expert[e] = load_16(own[e] + i);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) of_row[r] = load_16(row[r] + i);
     float a[2][VECTOR];
     values(of_expert[0], a[0]);
     values(of_expert[1], a[1]);
@@ -196,25 +182,6 @@ __device__ __forceinline__ void route(const T* x, int x_stride, const T* w, int 
         sum[1][r] = multiply_add(a[1][k], b[k], sum[1][r]);
       }
     }
-  };
-#pragma unroll
-  for (int k = 0; k < EARLY; k++) early_row[k] = load_16(row[0] + min(lane() * VECTOR + k * STEP, inputs - VECTOR));
-#pragma unroll
-  for (int k = 0; k < EARLY; k++) {
-    if (lane() * VECTOR + k * STEP >= inputs) break;
-    const uint4 of_expert[2] = {early[0][k], early[1][k]};
-    uint4 of_row[ROWS];
-    of_row[0] = early_row[k];
-    add(of_expert, of_row);
-  }
-#pragma unroll TOGETHER
-  for (int i = lane() * VECTOR + EARLY * STEP; i < inputs; i += STEP) {
-    uint4 of_expert[2], of_row[ROWS];
-#pragma unroll
-    for (int e = 0; e < 2; e++) of_expert[e] = load_16(own[e] + i);
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) of_row[r] = load_16(row[r] + i);
-    add(of_expert, of_row);
   }
 #pragma unroll
   for (int e = 0; e < 2; e++) {
@@ -229,7 +196,7 @@ __device__ __forceinline__ void route(const T* x, int x_stride, const T* w, int 
   block_sync();
   if (threadIdx.x == 0) arrived = atomic_add_ordered(counters + blockIdx.y, 1);
   block_sync();
-  if (arrived != router_blocks - 1) return;
+  if (arrived != (int)gridDim.x - 1) return;
   if (threadIdx.x == 0) counters[blockIdx.y] = 0;
 #pragma unroll 1
   for (int r = 0; r < count; r++) {
@@ -250,16 +217,14 @@ __device__ __forceinline__ void route(const T* x, int x_stride, const T* w, int 
 
 #define ROUTE                                                                                                          \
   const T *x, int x_stride, const T *w, int rows, int inputs, int rounds, float *logits, int *counters, int *expert,   \
-      float *weight, int *tiles, int *tile_count, int tile, const unsigned char *next, int next_lines, ROUTER_PARAMETERS
+      float *weight, int *tiles, int *tile_count, int tile, ROUTER_PARAMETERS
 #define ROUTE_ARGUMENTS                                                                                                \
-  x, x_stride, w, rows, inputs, rounds, logits, counters, expert, weight, tiles, tile_count, tile, next, next_lines,   \
-      ROUTER_ARGUMENTS
+  x, x_stride, w, rows, inputs, rounds, logits, counters, expert, weight, tiles, tile_count, tile, ROUTER_ARGUMENTS
 
 /// The experts and weights of rows, `[rows, chosen]` each. `w` is `[routed experts, inputs]`, `logits` float `[rows, routed experts]`,
 /// rounded to T if `rounds`; `counters` `[rows / 1, 4 or 16]` are zero before and after. Of a single row also its tiles. Every logit is
-/// summed up in an order that depends on `inputs` alone. Memory is idle while a router runs: further blocks of the grid ask for
-/// `next_lines` lines of 128 bytes from `next` on, weights that are read after the experts, which pass the cache by. Grid: (routed
-/// experts / ROUTE_EXPERTS + any, rows / 1, 4 or 16), 256 threads; `inputs` is a multiple of VECTOR.
+/// summed up in an order that depends on `inputs` alone. Grid: (routed experts / ROUTE_EXPERTS, rows / 1, 4 or 16), 256 threads;
+/// `inputs` is a multiple of VECTOR.
 extern "C" __global__ void __launch_bounds__(256, 1) route_rows_1(ROUTE) { route<1>(ROUTE_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 1) route_rows_4(ROUTE) { route<4>(ROUTE_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 1) route_rows_16(ROUTE) { route<16>(ROUTE_ARGUMENTS); }

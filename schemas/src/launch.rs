@@ -191,6 +191,8 @@ pub struct Launch {
     pub environment_is_open: bool,
     /// The engine's version, where the text states it: our TOML, an image's tag, a requirement that is installed.
     pub engine_version: Option<Located<EngineVersion>>,
+    /// The image that runs it, where the text names one.
+    pub image: Option<String>,
     /// Where a further flag can be written, and what has to stand before it.
     pub(crate) insertion: Insertion,
 }
@@ -353,6 +355,12 @@ impl Launch {
         }
     }
 
+    /// Whether the launch names an image that no project of the engine publishes: it may hold a fork, with flags and words of its
+    /// own.
+    pub fn may_be_fork(&self) -> bool {
+        self.image.as_deref().is_some_and(|image| !evidence::is_published(image))
+    }
+
     /// Whether an edit of this launch can be written in the user's text.
     pub fn is_editable(&self) -> bool {
         self.syntax != Syntax::Composed
@@ -409,6 +417,7 @@ fn size(text: &str) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     mod documents;
+    mod published;
     mod scripts;
     mod toml;
     mod written;

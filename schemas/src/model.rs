@@ -34,6 +34,9 @@ pub struct ModelFacts {
     pub tensors: Option<TensorHeaders>,
     /// Names of all tensors and their size, where the checkpoint has an index.
     pub index: Option<TensorIndex>,
+    /// Whether there is an `mtp.safetensors` that the index does not name: engines load what the index names, with few
+    /// exceptions.
+    pub loose_mtp: bool,
     /// The generation_config.json, where there is one.
     pub generation: Option<GenerationConfig>,
     /// The vocabulary of tokenizer.json, where it was read.

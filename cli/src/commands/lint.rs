@@ -51,7 +51,7 @@ Findings of severity info never change the exit code.";
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
     /// Launch lines, shell scripts, TOML, YAML, Python, Dockerfiles, systemd units, Markdown with such blocks, sweep and tuned
-    /// files; of a folder the scripts, TOML and YAML files in it that hold a launch; - is standard input
+    /// files; of a folder all of these in it that hold a launch, but no Markdown; - is standard input
     #[arg(required_unless_present = "url", value_name = "FILE|DIR")]
     files: Vec<PathBuf>,
     /// A server of SGLang, vLLM or spectune that runs: print what it says that it runs beside what the launches resolve to; without
@@ -162,6 +162,12 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     }
     for folder in files::without_launch(&arguments.files, &all, arguments.allow_no_launch) {
         failed(folder);
+    }
+    if arguments.fix || arguments.diff {
+        for done in all.iter().filter(|done| done.looked.has_composed && !done.looked.diagnostics.is_empty()) {
+            let name = done.looked.source.name();
+            terminal::note(&format!("{name}: nothing is written into launches in Python or in lists of a Dockerfile"));
+        }
     }
     let held = running.as_ref().map(|running| running.held(&all)).unwrap_or_default();
     print(&arguments, &all, running.as_ref().map(|running| (running, held.as_slice())))?;

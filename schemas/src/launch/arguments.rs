@@ -13,7 +13,7 @@ use std::{
 use super::{
     Argument, Engine, Insertion, Launch, Launcher, Options, Parsed, Setting, Syntax, Value,
     detect::{self, Detected},
-    documents, edit, problems,
+    documents, edit, evidence, problems,
     script::{self, Field, Line, Text},
     vllm,
     writing::Writing,
@@ -42,6 +42,9 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed 
         .partition(|(detected, _)| detected.is_some());
     for (detected, line) in candidates {
         let Some(detected) = detected else { continue };
+        if detected.is_bare && is_page(source) && !detect::is_list_of_flags(&line.words) {
+            continue;
+        }
         diagnostics.extend(line.broken_at.map(broken));
         launches.push(build(source, &line, &detected, options, &mut diagnostics));
     }
@@ -77,6 +80,12 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed 
         diagnostics.push(no_launch(source));
     }
     Parsed { launches, diagnostics }
+}
+
+/// Whether a text is Markdown or its like.
+fn is_page(source: &Source) -> bool {
+    let endings = [".md", ".markdown", ".mdx", ".rst"];
+    endings.iter().any(|ending| source.name().ends_with(ending)) || source.text().contains("```")
 }
 
 /// Whether a text is written for readers, with commands in it.
@@ -133,7 +142,8 @@ fn join_bare<'a>(source: &Source, lines: Vec<Line<'a>>) -> Vec<Line<'a>> {
             continue;
         }
         // One end of a line tells of all.
-        if !is_list && before.broken_at.is_none() {
+        let is_left_out = before.words.iter().any(|word| matches!(word.value.written(), "..." | "…" | "...."));
+        if !is_list && !is_left_out && before.broken_at.is_none() {
             before.broken_at = Some(first.span);
         }
         before.words.extend(line.words);
@@ -239,13 +249,15 @@ fn build(
     } else if detected.is_sure && detected.launcher != Launcher::Hydra {
         diagnostics.append(&mut troubles);
         // Benchmarks take the server's flags and others of their own.
-        if !source.slice(detected.anchor).contains("bench") {
+        if detected.launcher != Launcher::Benchmark {
             let from = diagnostics.len();
             unknown::report(&arguments, engine, diagnostics);
             // Dynamo's workers have flags of their own too: what is near to none of SGLang's may be one.
             let is_slip = |found: &Diagnostic| found.code != problems::UNKNOWN_FLAG.code || found.fix.is_some();
             let found = diagnostics.split_off(from).into_iter();
-            diagnostics.extend(found.filter(|found| detected.launcher != Launcher::Dynamo || is_slip(found)));
+            let found = found.filter(|found| detected.launcher != Launcher::Dynamo || is_slip(found));
+            let is_fork = line.surroundings.image.as_deref().is_some_and(|image| !evidence::is_published(image));
+            diagnostics.extend(found.map(|found| if is_fork { problems::at_most_warning(found) } else { found }));
             bad_values(&arguments, engine, diagnostics);
         }
     }
@@ -267,11 +279,16 @@ fn build(
         anchor: detected.anchor,
         settings,
         arguments,
-        is_part: !detected.is_sure || line.is_part(detected.array.is_some()) || detected.launcher == Launcher::Hydra,
+        is_part: !detected.is_sure
+            || line.is_part(detected.array.is_some())
+            || detected.launcher == Launcher::Hydra
+            // In a page for readers, flags by themselves are those that it speaks of.
+            || (detected.is_bare && is_page(source)),
         perhaps,
         environment: Arc::clone(&line.surroundings.environment),
         environment_is_open: line.surroundings.is_open,
         engine_version: stated,
+        image: line.surroundings.image.clone(),
         insertion,
     }
 }
@@ -389,6 +406,7 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) 
         environment: Arc::default(),
         environment_is_open: false,
         engine_version: None,
+        image: None,
         insertion: Insertion { at: span.end, before: " ".into(), after: String::new(), writing: Writing::shell(None) },
     };
     (source, launch, diagnostics)

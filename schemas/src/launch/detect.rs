@@ -12,7 +12,7 @@ mod program;
 use super::{
     Engine, Launcher,
     arguments::MOST_WORDS,
-    script::{ArrayPlace, Line},
+    script::{ArrayPlace, Field, Line},
 };
 use crate::text::Span;
 
@@ -37,6 +37,8 @@ pub(super) struct Detected {
     pub array: Option<Span>,
     /// Whether the words are the engine's own alone: a program that nobody knows may have flags of its own, and may add others.
     pub is_sure: bool,
+    /// Whether there are flags and no program.
+    pub is_bare: bool,
 }
 
 /// What tells of a line.
@@ -73,14 +75,32 @@ pub(super) fn detect(line: &Line<'_>, told: Option<Engine>) -> Option<Detected> 
         anchor,
         array: array.map(|array| array.span),
         is_sure: found.is_sure,
+        is_bare: found.words.is_none() && found.first == 0 && found.launcher == Launcher::Own,
     })
+}
+
+/// Whether bare flags are an engine's wherever they stand: a single one is a flag of many programs.
+pub(super) fn is_list_of_flags(words: &[Field<'_>]) -> bool {
+    let texts: Vec<&str> = words.iter().map(|word| word.value.known().unwrap_or_default()).collect();
+    flags_of::speaks_of_speculation(&texts) || flags_of::is_list(&texts)
+}
+
+/// The image that words in front of a program run, where they name one.
+pub(super) fn image_of(before: &[Field<'_>]) -> Option<String> {
+    let texts: Vec<&str> = before.iter().map(|word| word.value.known().unwrap_or_default()).collect();
+    let run = image::run(&texts)?;
+    texts.get(run.at).filter(|image| !image.is_empty()).map(|image| (*image).to_owned())
 }
 
 fn find(line: &Line<'_>, texts: &[&str], prefixed: Option<usize>, told: Option<Engine>) -> Option<Told> {
     if let Some(program) = program::program(texts) {
         let program::Program { engine, launcher, last, from } = program;
         let flags = texts.get(last + 1..).unwrap_or_default();
-        if others::is_diffusion(flags) || others::is_sentence(texts.get(..from).unwrap_or_default()) {
+        let is_asked_for_help = flags.iter().any(|flag| matches!(*flag, "--help" | "-h"));
+        if is_asked_for_help
+            || others::is_diffusion(flags)
+            || others::is_sentence(texts.get(..from).unwrap_or_default())
+        {
             return None;
         }
         return Some(Told { engine, launcher, first: last + 1, words: Some((from, last)), is_sure: true });
@@ -103,8 +123,13 @@ fn find(line: &Line<'_>, texts: &[&str], prefixed: Option<usize>, told: Option<E
     }
     if let Some(image) = image::run(texts) {
         let flags = texts.get(image.first..).unwrap_or_default();
+        if texts.get(image.at).is_some_and(|image| others::is_image(image)) {
+            return None;
+        }
         let engine = told.or(image.engine).or_else(|| engine_of_flags(flags));
+        let is_program = flags.first().is_some_and(|first| image::is_program(first));
         let is_list = flags.first().is_some_and(|first| first.starts_with('-') || image.engine == Some(Engine::Vllm));
+        let is_list = is_list && !is_program;
         let engine = engine.filter(|_| is_list && !others::is_diffusion(flags))?;
         let first = image.first + usize::from(flags.first() == Some(&"serve"));
         return Some(Told { engine, launcher: Launcher::Own, first, words: Some((image.at, image.at)), is_sure: true });
@@ -124,7 +149,8 @@ fn of_flags(line: &Line<'_>, texts: &[&str], told: Option<Engine>) -> Option<Tol
     }
     let engine = told.or_else(|| engine_of_flags(flags))?;
     let evident = match (alone, line.is_variable) {
-        (true, false) => true,
+        // With the marks of a list or a sentence between them flags are spoken of.
+        (true, false) => told.is_some() || flags_of::speaks_of_speculation(flags) || !others::is_listing(flags),
         (true, true) => {
             flags_of::speaks_of_speculation(flags) || flags.iter().any(|flag| flag.starts_with("--model-path"))
         }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::{
-    Options, Parsed, Value, arguments,
+    Options, Parsed, Syntax, Value, arguments,
     compose::Composed,
     documents,
-    evidence::{Stated, engine_of_image, of_image, of_requirement},
+    evidence::{Stated, engine_of_image, is_published, of_image, of_requirement},
     kind::Kind,
     script::Surroundings,
 };
@@ -23,6 +23,8 @@ struct Stage {
     surroundings: Surroundings,
     entrypoint: Option<Composed>,
     command: Option<Composed>,
+    /// Whether either is a list, into which no edit is written: its words stand in quotes of JSON.
+    is_list: bool,
 }
 
 /// Reads the command that an image of this recipe runs.
@@ -45,7 +47,11 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed 
     let mut document = command.into_document(Kind::Script);
     document.surroundings = stage.surroundings;
     document.version = stage.version;
-    let parsed = documents::read(&document, source, &options, depth);
+    let mut parsed = documents::read(&document, source, &options, depth);
+    if stage.is_list {
+        parsed.launches.iter_mut().for_each(|launch| launch.syntax = Syntax::Composed);
+        parsed.diagnostics.iter_mut().for_each(|found| found.fix = None);
+    }
     match parsed.launches.is_empty() {
         true => Parsed { launches: Vec::new(), diagnostics: vec![arguments::no_launch(source)] },
         false => parsed,
@@ -84,6 +90,9 @@ impl Stage {
             "FROM" => {
                 let image = rest.split_whitespace().find(|word| !word.starts_with("--")).unwrap_or_default();
                 *self = Self { engine: engine_of_image(image), version: of_image(image, place), ..Self::default() };
+                // What else is installed on a published image, the other instructions say.
+                let is_own = engine_of_image(image).is_some() && !image.contains('$') && !is_published(image);
+                self.surroundings.image = is_own.then(|| image.to_owned());
             }
             "ENV" => self.variables(rest.trim(), place),
             "RUN" => {
@@ -94,8 +103,12 @@ impl Stage {
             "ENTRYPOINT" => {
                 self.entrypoint = Some(command(source, place));
                 self.command = None;
+                self.is_list = rest.trim_start().starts_with('[');
             }
-            "CMD" => self.command = Some(command(source, place)),
+            "CMD" => {
+                self.command = Some(command(source, place));
+                self.is_list |= rest.trim_start().starts_with('[');
+            }
             _ => {}
         }
     }

@@ -1,7 +1,8 @@
 //! Which version of an engine a text is about: tags of images, requirements, variables, and what stands beside them in words.
 
-use super::{Engine, Launch};
+use super::{Argument, Engine, Launch};
 use crate::{
+    flags::{self, Lookup, Registered, Speculative},
     text::{Located, Source, Span},
     version::EngineVersion,
 };
@@ -53,6 +54,16 @@ pub(super) fn engine_of_image(image: &str) -> Option<Engine> {
     }
 }
 
+/// Whether an image is one that the engines' projects or the makers of GPUs publish, by its house and its name.
+pub(super) fn is_published(image: &str) -> bool {
+    const HOUSES: [&str; 9] = ["amd", "ascend", "intel", "lmsysorg", "nvidia", "rocm", "sglang", "slimerl", "vllm"];
+    let name = image.trim_start_matches("docker://").replace(['+', '#'], "/");
+    let mut parts = name.rsplit('/').skip(1);
+    // A published image that was imported into a file; one without a house is built here.
+    let is_file = name.starts_with(['/', '.', '~']) || name.ends_with(".sqsh");
+    is_file || parts.next().is_some_and(|house| HOUSES.contains(&house.to_ascii_lowercase().as_str()))
+}
+
 /// The version that a requirement pins: `sglang[all]==0.5.9`.
 pub(super) fn of_requirement(requirement: &str, span: Span) -> Option<Stated> {
     let (name, version) = requirement.split_once("==")?;
@@ -65,32 +76,78 @@ pub(super) fn of_requirement(requirement: &str, span: Span) -> Option<Stated> {
 }
 
 /// Fills in the version of the launches whose own words name none, from the text around them and from its name.
+///
+/// An image of the launch's own that tells no version (`latest`, a house's own build) says that what the text tells of other
+/// images does not count. Where it is not certain that a statement is about this launch, a version that lacks what the launch
+/// uses is not the one that runs.
 pub(super) fn fill_in(source: &Source, launches: &mut [Launch]) {
-    if launches.iter().all(|launch| launch.engine_version.is_some()) {
+    let open = |launch: &Launch| launch.engine_version.is_none() && launch.image.is_none();
+    if !launches.iter().any(open) {
         return;
     }
     let all = all(source.text());
     let of_name = of_path(source.name());
-    for launch in launches.iter_mut().filter(|launch| launch.engine_version.is_none()) {
+    for launch in launches.iter_mut().filter(|launch| open(launch)) {
         let of_engine = |stated: &&Stated| stated.is_of(launch.engine);
         let named = |wanted: Strength| -> Vec<&Stated> {
             let found = all.iter().filter(|(_, strength)| *strength == wanted).map(|(stated, _)| stated);
             found.filter(of_engine).collect()
         };
         let tags = named(Strength::Tag);
-        let stated = match tags.is_empty() {
-            false => agreed(&tags).or_else(|| nearest(source, &tags, launch.anchor)),
+        let certain = match is_markdown(source) {
+            true => nearest(source, &tags, launch.anchor),
+            false => agreed(&tags),
+        };
+        let uncertain = || match tags.is_empty() {
+            false => agreed(&tags),
             true => agreed(&named(Strength::Words)),
         };
-        let of_name = || of_name.filter(|(engine, _)| engine.is_none_or(|engine| engine == base(launch.engine)));
+        let fits = |stated: &Stated| has_what_is_used(launch, stated.version.value);
+        let stated = certain.or_else(|| uncertain().filter(fits));
         launch.engine_version = match stated {
             Some(stated) => Some(stated.version),
             None if tags.is_empty() && launch.engine != Engine::Spectune => {
-                of_name().map(|(_, version)| Located::new(version, launch.anchor))
+                let is_of = |engine: Option<Engine>| engine.is_none_or(|engine| engine == base(launch.engine));
+                let of_name = of_name.filter(|(engine, _)| is_of(*engine));
+                let is_release = |version: &EngineVersion| registered(launch.engine).versions().contains(version);
+                let version = of_name.map(|(_, version)| version).filter(is_release);
+                version
+                    .filter(|version| has_what_is_used(launch, *version))
+                    .map(|version| Located::new(version, launch.anchor))
             }
             None => None,
         };
     }
+}
+
+fn registered(engine: Engine) -> &'static Registered {
+    if engine == Engine::Vllm { flags::vllm() } else { flags::sglang() }
+}
+
+/// Whether a version has every flag, and every key and method of vLLM's speculative configuration, that a launch uses and that
+/// any version has.
+fn has_what_is_used(launch: &Launch, version: EngineVersion) -> bool {
+    let registered = registered(launch.engine);
+    let name = |argument: &Argument| {
+        let flag = argument.flag.value.as_str();
+        let name = flag.strip_prefix("--sglang-").or_else(|| flag.strip_prefix("--"))?;
+        Some(name.split('.').next().unwrap_or(name).replace('_', "-"))
+    };
+    let has_flag = |name: String| {
+        matches!(registered.lookup(&name, None), Lookup::Unknown)
+            || !matches!(registered.lookup(&name, Some(version)), Lookup::Unknown)
+    };
+    let has_words = || {
+        let Some(config) = launch.vllm_speculation() else { return true };
+        let has = |kind: Speculative, text: &str| kind.word(text).is_none_or(|word| word.exists_in(version));
+        config.keys.keys().all(|key| has(Speculative::Key, key))
+            && config.method.as_deref().is_none_or(|method| has(Speculative::Method, method))
+    };
+    launch.arguments.iter().filter_map(name).all(has_flag) && has_words()
+}
+
+fn is_markdown(source: &Source) -> bool {
+    [".md", ".mdx", ".markdown", ".rst"].iter().any(|ending| source.name().ends_with(ending))
 }
 
 fn base(engine: Engine) -> Engine {
@@ -103,11 +160,10 @@ fn agreed(stated: &[&Stated]) -> Option<Stated> {
     rest.iter().all(|other| other.version.value == first.version.value).then_some(**first)
 }
 
-/// Of statements that differ, the last one before the launch in the same section of Markdown.
+/// What is stated before the launch in the same section of Markdown.
 fn nearest(source: &Source, stated: &[&Stated], anchor: Span) -> Option<Stated> {
     let before = source.text().get(..anchor.start)?;
-    let is_markdown = [".md", ".mdx", ".markdown"].iter().any(|ending| source.name().ends_with(ending));
-    let section = before.rfind("\n#").filter(|_| is_markdown)?;
+    let section = before.rfind("\n#").unwrap_or(0);
     let here = stated.iter().filter(|one| section <= one.version.span.start && one.version.span.end <= anchor.start);
     agreed(&here.copied().collect::<Vec<_>>())
 }
@@ -127,9 +183,72 @@ fn of_path(path: &str) -> Option<(Option<Engine>, EngineVersion)> {
     path.rsplit(['/', '\\']).find_map(of_part)
 }
 
+/// The versions of engines whose sources a text clones and checks out: `git clone -b v0.5.9 https://…/sglang.git`.
+fn clones(text: &str) -> Vec<Stated> {
+    let mut found = Vec::new();
+    let mut cloned = None;
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        let start = at;
+        at += line.len();
+        if !line.contains("git ") || found.len() >= MOST {
+            continue;
+        }
+        for command in line.split(['&', ';', '|']) {
+            let words: Vec<&str> = command.split_whitespace().map(|word| word.trim_matches(['"', '\'', '`'])).collect();
+            let Some(git) = words.iter().position(|word| *word == "git") else { continue };
+            let words = words.get(git..).unwrap_or_default();
+            let place = |word: &str| {
+                let from = start + line.find(word).unwrap_or_default();
+                Span::new(from, from + word.len())
+            };
+            let mut state = |engine: Engine, word: &str| {
+                let tag = word.trim_start_matches("tags/");
+                let version = version_at(tag).filter(|(_, length)| *length == tag.len());
+                if let Some(version) = version.and_then(|(version, _)| plausible(version)) {
+                    found.push(Stated { engine, version: Located::new(version, place(word)) });
+                }
+            };
+            if words.contains(&"clone") {
+                cloned = words.iter().find_map(|word| engine_of_sources(word));
+                let tied =
+                    |word: &&str| word.strip_prefix("--branch=").or_else(|| word.strip_prefix("-b=")).map(str::len);
+                let branch =
+                    words.iter().zip(words.iter().skip(1)).find(|(flag, _)| matches!(**flag, "-b" | "--branch"));
+                let branch = branch
+                    .map(|(_, branch)| *branch)
+                    .or_else(|| words.iter().find_map(|word| word.get(word.len() - tied(word)?..)));
+                if let (Some(engine), Some(branch)) = (cloned, branch) {
+                    state(engine, branch);
+                }
+            } else if let (Some(engine), Some("checkout" | "switch")) = (cloned, words.get(1).copied()) {
+                if let Some(tag) = words.iter().skip(2).find(|word| !word.starts_with('-')) {
+                    state(engine, tag);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The engine whose sources an address leads to.
+fn engine_of_sources(address: &str) -> Option<Engine> {
+    let name = address.trim_end_matches('/').trim_end_matches(".git").rsplit(['/', ':']).next()?;
+    match name {
+        _ if !address.contains(['/', ':']) => None,
+        "sglang" => Some(Engine::Sglang),
+        "vllm" => Some(Engine::Vllm),
+        _ => None,
+    }
+}
+
 /// Every version that a text states.
 fn all(text: &str) -> Vec<(Stated, Strength)> {
-    let mut found = Vec::new();
+    let mut found: Vec<(Stated, Strength)> = if text.contains("git ") {
+        clones(text).into_iter().map(|one| (one, Strength::Tag)).collect()
+    } else {
+        Vec::new()
+    };
     let bytes = text.as_bytes();
     let begins = |at: &usize| {
         let is = |name: &[u8]| bytes.get(*at..*at + name.len()).is_some_and(|here| here.eq_ignore_ascii_case(name));
@@ -189,6 +308,10 @@ fn stated_at(text: &str, at: usize) -> Option<(Stated, Strength)> {
     let (signs, version_text) = between.split_at_checked(signs)?;
     let (version, width) = version_at(version_text)?;
     let start = at + length + signs.len();
+    // `llm-scaler-vllm:0.21.0` is another house's product, numbered in its own way.
+    if text.get(..at).is_some_and(|before| before.ends_with('-')) {
+        return None;
+    }
     let stated = Stated { engine, version: Located::new(plausible(version)?, Span::new(start, start + width)) };
     let bare = signs.trim_matches(['"', '\'', '`']);
     let strength = match bare.chars().next() {
@@ -246,7 +369,7 @@ fn version_at(text: &str) -> Option<(EngineVersion, usize)> {
 
 /// A version that an engine can have: images of other houses are numbered by the year.
 fn plausible(version: EngineVersion) -> Option<EngineVersion> {
-    (version.release[0] == 0).then_some(version)
+    (version.release[0] == 0 && version.release[1] > 0).then_some(version)
 }
 
 #[cfg(test)]
@@ -271,6 +394,7 @@ mod tests {
             ("slimerl/slime:v0.5.9", None),
             ("registry:5000/sglang", None),
             ("sglang-router==0.3.0", None),
+            ("intel/llm-scaler-vllm:0.21.0-b9", None),
         ] {
             let found = of_image(image, Span::default()).map(|stated| stated.version.value.to_string());
             assert_eq!(found.as_deref(), expected, "{image}");
@@ -301,6 +425,12 @@ mod tests {
             format!("IMAGE=${{IMAGE:-lmsysorg/sglang:v0.5.9-cu129}}\n{launch}"),
             format!("git clone -b v0.5.9 https://x && pip install sglang[all]==0.5.9\n{launch}"),
             format!("# Tested with SGLang v0.5.9.\n{launch}"),
+            format!("git clone --depth 1 --branch v0.5.9 https://github.com/sgl-project/sglang.git\n{launch}"),
+            format!("git clone -b v0.5.9 git@github.com:sgl-project/sglang.git src && cd src\n{launch}"),
+            format!("git clone https://github.com/sgl-project/sglang\ncd sglang && git checkout v0.5.9\n{launch}"),
+            format!("pip install 'git+https://github.com/sgl-project/sglang.git@v0.5.9#subdirectory=python'\n{launch}"),
+            format!("uv pip install --system \"sglang[all]==0.5.9\"\n{launch}"),
+            format!("cat > requirements.txt <<EOF\ntorch\nsglang==0.5.9\nEOF\n{launch}"),
         ] {
             check("run.sh", &text, Some("0.5.9"));
         }
@@ -315,11 +445,32 @@ mod tests {
             format!("# SGLang v0.5.9+ only\n{launch}"),
             format!("A=lmsysorg/sglang:v0.5.9\nB=lmsysorg/sglang:v0.5.10\n{launch}"),
             format!("pip install sglang-router==0.3.0 vllm==0.11.0\n{launch}"),
+            format!("git clone -b v0.5.9 https://github.com/me/sglang-tools\n{launch}"),
+            format!("git clone https://github.com/sgl-project/sglang\ngit clone https://x.org/other\ngit checkout v0.5.9\n{launch}"),
+            format!("curl -O https://x.org/vllm-0.0.0.0.txt; echo sglang-0.0.0\n{launch}"),
+            // The command's own image says that it is another one.
+            "docker pull lmsysorg/sglang:v0.5.9\ndocker run --gpus all me/sglang:mine python3 -m sglang.launch_server --tp 2".into(),
         ] {
             check("run.sh", &text, None);
         }
         let two = format!("# Old\n`sglang:v0.5.9`\n```\nls\n```\n# New\n`sglang:v0.5.12`\n```\n{launch}\n```\n");
         check("a.md", &two, Some("0.5.12"));
         check("run.sh", "pip install vllm==0.11.0\nvllm serve m --max-model-len 9", Some("0.11.0"));
+    }
+
+    #[test]
+    fn what_may_be_about_another_launch_counts_where_it_fits() {
+        let old = "sglang serve --model-path m --tp 2";
+        let new = "sglang serve --model-path m --tp 2 --cuda-graph-bs-decode 1 2";
+        let section = |launch: &str| format!("# Setup\n`sglang:v0.5.9`\n# Run\n```\n{launch}\n```\n");
+        check("a.md", &section(old), Some("0.5.9"));
+        check("a.md", &section(new), None);
+        // In the launch's own section it is meant so.
+        check("a.md", &format!("# Run\n`sglang:v0.5.9`\n```\n{new}\n```\n"), Some("0.5.9"));
+        check("run.sh", &format!("IMAGE=lmsysorg/sglang:v0.5.9\n{new}"), Some("0.5.9"));
+        check("run.sh", &format!("# Faster than SGLang 0.5.9.\n{new}"), None);
+        check("v0.5.9/run.sh", new, None);
+        // No release of the engine is called so.
+        check("versions/v0.5.1/a.md", &format!("```\n{old}\n```\n"), None);
     }
 }

@@ -8,6 +8,8 @@ use crate::text::Source;
 pub enum Launcher {
     /// The engine's own program or class.
     Own,
+    /// A benchmark that runs the engine in its own process.
+    Benchmark,
     /// Dynamo's workers, `dynamo.sglang` and `dynamo.vllm`.
     Dynamo,
     /// slime.

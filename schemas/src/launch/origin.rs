@@ -47,6 +47,7 @@ impl Origin<'_> {
             environment.entry(name.clone()).or_insert_with(|| variable.clone());
         }
         launch.environment_is_open |= self.document.surroundings.is_open;
+        launch.image = launch.image.or_else(|| self.document.surroundings.image.clone());
         launch.engine_version = match launch.engine_version {
             Some(version) => Some(Located::new(version.value, self.place(version.span))),
             None => self.document.version.filter(|stated| stated.is_of(launch.engine)).map(|stated| stated.version),

@@ -72,6 +72,12 @@ pub(super) fn too_large(source: &Source) -> Parsed {
     Parsed { launches: Vec::new(), diagnostics: vec![diagnostic] }
 }
 
+/// A finding that is no error where a fork may differ.
+pub(super) fn at_most_warning(mut found: Diagnostic) -> Diagnostic {
+    found.severity = found.severity.min(Severity::Warning);
+    found
+}
+
 pub(super) fn too_many_words(first: Span, most: usize) -> Diagnostic {
     let message = format!("the launch has more than {most} words, and no more of them are read");
     let mut diagnostic = TOO_LARGE.at(first, message, "not read from here on");

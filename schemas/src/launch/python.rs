@@ -54,14 +54,17 @@ fn tree(text: &str) -> Option<tree_sitter::Tree> {
 }
 
 fn read(source: &Source, found: Found, options: &Options, depth: usize, parsed: &mut Parsed) {
-    let document = found.command.into_document(Kind::Script);
+    let Found { command, is_part } = found;
+    let document = command.into_document(Kind::Script);
     let mut read = documents::read(&document, source, options, depth);
     for launch in &mut read.launches {
-        launch.is_part |= found.is_part;
+        launch.is_part |= is_part;
         close(launch);
     }
     // A name that is near to none may be an argument of the program's own.
     read.diagnostics.retain(|found| found.code != problems::UNKNOWN_FLAG.code || found.fix.is_some());
+    // What other parts of the program put around a text decides how its quotes are read.
+    read.diagnostics.retain(|one| one.code != problems::JSON_SYNTAX.code || !is_part);
     read.diagnostics.iter_mut().for_each(|found| found.fix = None);
     parsed.launches.extend(read.launches);
     parsed.diagnostics.extend(read.diagnostics);

@@ -41,6 +41,7 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed 
         composed.copy(command, Span::new(start, entry.place.end));
         let mut document = composed.into_document(Kind::Script);
         document.surroundings = surroundings.clone();
+        document.surroundings.image = image.map(|image| image.value.to_owned());
         document.version = image.and_then(|image| of_image(image.value, image.place));
         let engine = image.and_then(|image| engine_of_image(image.value)).filter(|_| command.starts_with("--"));
         let options = Options { engine: options.engine.or(engine), ..*options };

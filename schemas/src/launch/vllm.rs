@@ -35,6 +35,9 @@ pub struct VllmSpeculation {
     pub keys: BTreeMap<String, VllmKey>,
     /// Whether it may have further keys.
     pub is_open: bool,
+    /// Whether it stands in flags that vLLM had before `--speculative-config`. Which of them it takes is another question than
+    /// what a version makes of them.
+    pub is_legacy: bool,
 }
 
 /// A key of the speculative configuration.
@@ -150,6 +153,10 @@ fn speculation(arguments: &[Argument]) -> Option<VllmSpeculation> {
         );
     }
     let mut found = found?;
+    let is_legacy = |argument: &Argument| {
+        matches!(argument.flag.value.replace('_', "-").as_str(), "--speculative-model" | "--num-speculative-tokens")
+    };
+    found.is_legacy = arguments.iter().any(is_legacy) && !arguments.iter().any(|one| is_config(&one.flag.value));
     found.method = found.text("method").map(str::to_owned);
     found.model = found.text("model").map(str::to_owned);
     found.num_speculative_tokens = found.integer("num_speculative_tokens");

@@ -241,6 +241,7 @@ impl Reader<'_> {
             let (mut launches, diagnostics) = self.excerpt(container.excerpt, &options);
             for launch in &mut launches {
                 launch.environment_is_open |= container.variables.is_open;
+                launch.image = launch.image.take().or_else(|| container.image.map(str::to_owned));
                 let stated = container.version.filter(|stated| stated.is_of(launch.engine));
                 launch.engine_version = launch.engine_version.or(stated.map(|stated| stated.version));
                 for variable in &container.variables.list {

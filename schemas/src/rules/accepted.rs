@@ -101,7 +101,8 @@ fn not_listed(
         None if words.len() <= LISTED => finding.help(format!("write one of {}", words.join(", "))),
         None => finding.help(format!("write one of {} and others", words.get(..LISTED).unwrap_or(&words).join(", "))),
     };
-    if accepted.is_open { finding.at_most(Severity::Warning) } else { finding }
+    let is_open = accepted.is_open || context.launch.may_be_fork();
+    if is_open { finding.at_most(Severity::Warning) } else { finding }
 }
 
 /// The word that another one stands for.

@@ -48,6 +48,9 @@ pub(super) struct Fault {
     /// Parts of the target's name in small letters, any of them.
     #[serde(default)]
     models: Vec<String>,
+    /// Parts of the draft's name in small letters, any of them.
+    #[serde(default)]
+    drafts: Vec<String>,
     /// Parts of the target's name or of its quantisation method in small letters, any of them.
     #[serde(default)]
     formats: Vec<String>,
@@ -93,6 +96,9 @@ struct Given {
     flag: String,
     #[serde(default)]
     values: Vec<String>,
+    /// Parts of the value, as of its JSON, in small letters; any of them.
+    #[serde(default)]
+    parts: Vec<String>,
 }
 
 /// All rows.
@@ -119,7 +125,7 @@ impl Fault {
             return None;
         }
         let place = self.method_place(context)?;
-        if !self.is_target(context) || !self.is_gpu(context) || !self.has_tokens(context) {
+        if !self.is_target(context) || !self.is_draft(context) || !self.is_gpu(context) || !self.has_tokens(context) {
             return None;
         }
         let mut causes = Vec::new();
@@ -187,6 +193,12 @@ impl Fault {
         is_class && (self.formats.is_empty() || self.formats.iter().any(is_format))
     }
 
+    fn is_draft(&self, context: &Context<'_>) -> bool {
+        let name = context.launch.text(crate::flags::Key::SpeculativeDraftModelPath);
+        let name = name.map(|name| name.value.to_ascii_lowercase()).unwrap_or_default();
+        self.drafts.is_empty() || self.drafts.iter().any(|part| name.contains(part.as_str()))
+    }
+
     fn is_gpu(&self, context: &Context<'_>) -> bool {
         let own = context.gpu_memory.and_then(architecture_of).map(|architecture| architecture.to_string());
         self.gpus.is_empty() || own.is_some_and(|own| self.gpus.contains(&own))
@@ -213,8 +225,7 @@ impl Given {
         let mut own = context.launch.arguments.iter().filter(|argument| self.is_flag(context, argument));
         let last = own.next_back()?;
         let known = last.values.first().and_then(|value| value.value.known());
-        let is_value =
-            self.values.is_empty() || known.is_some_and(|known| self.values.iter().any(|value| value == known));
+        let is_value = self.takes_any() || known.is_some_and(|known| self.is_value(known));
         is_value.then_some(last.span)
     }
 
@@ -224,9 +235,18 @@ impl Given {
         let Some(last) = own.next_back() else { return !context.launch.is_complete() };
         match last.values.first().map(|value| value.value.known()) {
             Some(None) => true,
-            Some(Some(known)) => self.values.is_empty() || self.values.iter().any(|value| value == known),
-            None => self.values.is_empty(),
+            Some(Some(known)) => self.takes_any() || self.is_value(known),
+            None => self.takes_any(),
         }
+    }
+
+    fn takes_any(&self) -> bool {
+        self.values.is_empty() && self.parts.is_empty()
+    }
+
+    fn is_value(&self, known: &str) -> bool {
+        let small = known.to_ascii_lowercase();
+        self.values.iter().any(|value| value == known) || self.parts.iter().any(|part| small.contains(part.as_str()))
     }
 
     fn is_flag(&self, context: &Context<'_>, argument: &Argument) -> bool {
@@ -276,7 +296,7 @@ mod tests {
                 assert!(known.spelling(&given.flag).is_some(), "{}: {}", row.id, given.flag);
             }
             let small = |parts: &[String]| parts.iter().all(|part| *part == part.to_ascii_lowercase());
-            assert!(small(&row.models) && small(&row.formats), "{}", row.id);
+            assert!(small(&row.models) && small(&row.formats) && small(&row.drafts), "{}", row.id);
         }
         assert!(rows.len() >= 12, "{} rows only", rows.len());
     }

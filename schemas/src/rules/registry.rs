@@ -196,4 +196,5 @@ pub const RULES: &[Rule] = &[
     vl25_vllm_known_corruption::RULE,
     vl26_simulated_by_vllm::RULE,
     vl27_keys_apart::RULE,
+    vl28_mtp_tensors_missing::RULE,
 ];

@@ -1,3 +1,4 @@
 mod acceptance;
 mod field;
+mod fixes;
 mod pages;

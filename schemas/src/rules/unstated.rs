@@ -15,7 +15,7 @@ use crate::{
     version::EngineVersion,
 };
 
-/// The oldest versions that a launch without one is taken to be written for.
+/// The oldest versions that a launch without one is taken to be written for, unless only older ones know all of its flags.
 const OLDEST_SGLANG: EngineVersion = EngineVersion::new(0, 5, 2);
 const OLDEST_VLLM: EngineVersion = EngineVersion::new(0, 10, 0);
 
@@ -87,12 +87,17 @@ impl<'a> Candidates<'a> {
             let (launch, registered) = (self.context.launch, registered(self.context.launch.engine));
             let oldest = if launch.engine == Engine::Vllm { OLDEST_VLLM } else { OLDEST_SGLANG };
             let Context { target, draft, gpu_memory, .. } = self.context;
-            let versions = registered.versions().iter().filter(|version| **version >= oldest);
-            let candidate = |version: &EngineVersion| Candidate {
-                resolved: resolve(launch, *version, true, target, draft, gpu_memory),
-                knows_flags: knows_flags(launch, registered, *version),
+            let knows = |version: EngineVersion| knows_flags(launch, registered, version);
+            let (older, recent): (Vec<EngineVersion>, Vec<EngineVersion>) =
+                registered.versions().iter().partition(|version| **version < oldest);
+            let fitting: Vec<EngineVersion> =
+                if recent.iter().any(|version| knows(*version)) { Vec::new() } else { older };
+            let fitting = fitting.into_iter().filter(|version| knows(*version));
+            let candidate = |version: EngineVersion| Candidate {
+                resolved: resolve(launch, version, true, target, draft, gpu_memory),
+                knows_flags: knows(version),
             };
-            versions.map(candidate).collect()
+            fitting.chain(recent).map(candidate).collect()
         })
     }
 

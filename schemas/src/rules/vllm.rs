@@ -26,6 +26,7 @@ pub(super) mod vl24_vllm_known_crash;
 pub(super) mod vl25_vllm_known_corruption;
 pub(super) mod vl26_simulated_by_vllm;
 pub(super) mod vl27_keys_apart;
+pub(super) mod vl28_mtp_tensors_missing;
 
 use crate::launch::VllmSpeculation;
 

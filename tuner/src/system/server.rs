@@ -36,7 +36,7 @@ pub use self::launch::{LaunchPlan, words};
 use super::{SwitchCost, System, SystemError};
 use crate::{
     TunerError,
-    configuration::Configuration,
+    configuration::{Configuration, Load},
     machine::Watch,
     record::{Measurement, PartsApart, Trial},
     runner::{self, Ended, Source, Terms, measurement},
@@ -48,6 +48,8 @@ pub const LOGS: &str = "servers";
 const GRACE: Duration = Duration::from_secs(15);
 /// How long a server may be silent while it has requests: a long prompt is read in less.
 const LONGEST_SILENCE: Duration = Duration::from_secs(300);
+/// Whole requests of a warm-up, at most, unless more run together.
+const MOST_WARM_UP: usize = 256;
 /// How long a server may take to take in that its last request has ended.
 const LONGEST_FLUSH: Duration = Duration::from_secs(10);
 
@@ -82,6 +84,8 @@ struct Running {
     api: Api,
     configuration: Configuration,
     info: ServerInfo,
+    /// Loads that it has run: kernels that are compiled at their first use are compiled then.
+    warm: Vec<Load>,
 }
 
 impl<'a> Servers<'a> {
@@ -143,7 +147,7 @@ impl<'a> Servers<'a> {
             return Err(SystemError::Unsupported(format!("{url} is not ready to serve")));
         }
         let info = api.info()?;
-        Ok(Running { server: None, api, configuration: configuration.clone(), info })
+        Ok(Running { server: None, api, configuration: configuration.clone(), info, warm: Vec::new() })
     }
 
     /// Starts a server, and once more where its failure may have been chance.
@@ -173,7 +177,9 @@ impl<'a> Servers<'a> {
         let ready = wait_until_ready(&mut server, &api, longest, self.interrupted);
         let info = ready.and_then(|_| api.info());
         match info {
-            Ok(info) => Ok(Running { server: Some(server), api, configuration: configuration.clone(), info }),
+            Ok(info) => {
+                Ok(Running { server: Some(server), api, configuration: configuration.clone(), info, warm: Vec::new() })
+            }
             Err(error) => {
                 self.end(server)?;
                 Err(error.into())
@@ -204,6 +210,30 @@ impl<'a> Servers<'a> {
             Err(ServerError::Interrupted) => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Runs requests that are not measured: whole ones, two for each that runs together, before the first trial of a load, so that
+    /// every kernel of it has run at its sizes; short ones before further trials. Whether it came to its end.
+    fn warm_up(
+        &self,
+        running: &Running,
+        trial: &Trial,
+        terms: &Terms<'_>,
+        requests: &[Request],
+    ) -> Result<bool, SystemError> {
+        let tokens = terms.workload.warm_up_tokens;
+        if tokens == 0 {
+            return Ok(true);
+        }
+        let batch = trial.load.batch_size().unwrap_or(requests.len());
+        let warm_up: Vec<Request> = if running.warm.contains(&trial.load) {
+            requests.iter().take(batch).map(|request| runner::shortened(request, tokens)).collect()
+        } else {
+            requests.iter().cycle().take((2 * batch).min(MOST_WARM_UP.max(batch))).cloned().collect()
+        };
+        let ended = self.serve(running, &warm_up, &Arrivals::Closed(batch))?.is_some();
+        self.flush(running)?;
+        Ok(ended)
     }
 
     /// Empties the prefix cache; the server may still be busy with what a request has left.
@@ -258,14 +288,8 @@ impl System for Servers<'_> {
         resolved::check_room(&running.info, trial.load)?;
         // Prompts that were seen before would be found in the cache, by some configurations and not by others.
         self.flush(running)?;
-        if terms.workload.warm_up_tokens > 0 {
-            let batch = trial.load.batch_size().unwrap_or(requests.len());
-            let short = |request: &Request| runner::shortened(request, terms.workload.warm_up_tokens);
-            let warm_up: Vec<Request> = requests.iter().take(batch).map(short).collect();
-            if self.serve(running, &warm_up, &Arrivals::Closed(batch))?.is_none() {
-                return Ok(Ended::Interrupted);
-            }
-            self.flush(running)?;
+        if !self.warm_up(running, trial, terms, &requests)? {
+            return Ok(Ended::Interrupted);
         }
         let before = running.api.counters()?;
         let log_before = running.server.as_ref().map(Server::log_length);
@@ -289,6 +313,9 @@ impl System for Servers<'_> {
         // A client sees no steps of the engine: what only they tell is missing.
         let (rounds_s, prefills_s, stalls, steady) = (None, None, None, None);
         let machine = Some(watch.end(None));
+        if let Some(running) = &mut self.running {
+            running.warm.push(trial.load);
+        }
         Ok(Ended::Measured(Box::new(Measurement { rounds_s, prefills_s, stalls, steady, machine, ..figures })))
     }
 

@@ -17,8 +17,11 @@ pub(super) struct File {
     pub found: bool,
 }
 
-/// Endings of the files that are looked at in a folder.
-const ENDINGS: &[&str] = &["sh", "bash", "slurm", "sbatch", "toml", "yaml", "yml"];
+/// Endings of the files that are looked at in a folder, beside Dockerfiles, whose names begin so.
+const ENDINGS: &[&str] =
+    &["sh", "bash", "slurm", "sbatch", "toml", "yaml", "yml", "py", "service", "container", "dockerfile"];
+/// What the names of recipes of images begin with.
+const RECIPES: &[&str] = &["Dockerfile", "Containerfile"];
 /// Folders that hold what others have written.
 const FOREIGN: &[&str] = &["node_modules", "target", "venv", "__pycache__"];
 /// Most files that are looked at.
@@ -48,7 +51,7 @@ pub(super) fn without_launch(named: &[PathBuf], all: &[Done], allowed: bool) -> 
     let empty = named.iter().filter(|path| path.is_dir() && !allowed && !judged(path));
     let complaint = |folder: &PathBuf| {
         anyhow!(
-            "no launch in {}: none of its .{} files starts SGLang, slime or vLLM; name the file, or pass --allow-no-launch",
+            "no launch in {}: none of its Dockerfiles and .{} files starts SGLang, slime or vLLM; name the file, or pass --allow-no-launch",
             folder.display(),
             ENDINGS.join(", .")
         )
@@ -68,7 +71,9 @@ fn search(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> anyhow::Resu
         if kind.is_dir() && !name.starts_with('.') && !FOREIGN.contains(&name.as_ref()) && depth < DEEPEST {
             search(&path, depth + 1, found)?;
         }
-        if kind.is_file() && path.extension().is_some_and(|ending| ENDINGS.iter().any(|known| ending == *known)) {
+        let has_ending = path.extension().is_some_and(|ending| ENDINGS.iter().any(|known| ending == *known));
+        let stem = name.split('.').next().unwrap_or_default();
+        if kind.is_file() && (has_ending || RECIPES.contains(&stem)) {
             if found.len() == MOST_FILES {
                 bail!("{} holds more than {MOST_FILES} files to look at: name a folder in it", folder.display());
             }
@@ -85,14 +90,18 @@ mod tests {
     #[test]
     fn a_folder_is_searched_in_the_order_of_names() {
         let folder = tempfile::tempdir().expect("a folder");
-        for name in ["b/run.sh", "a.yaml", "b/notes.txt", ".git/x.sh", "target/y.sh", "c.toml", "b/d/e.yml"] {
+        let named =
+            ["b/run.sh", "a.yaml", "b/notes.txt", ".git/x.sh", "target/y.sh", "c.toml", "b/d/e.yml", "b/README.md"];
+        for name in named.into_iter().chain(["Dockerfile", "f/Dockerfile.rocm", "f/g.py", "f/h.service"]) {
             let path = folder.path().join(name);
             fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
             fs::write(path, "").expect("a file");
         }
         let found = of(folder.path()).expect("it is read");
         let names: Vec<_> = found.iter().map(|file| file.path.strip_prefix(folder.path()).expect("inside")).collect();
-        assert_eq!(names, ["a.yaml", "b/d/e.yml", "b/run.sh", "c.toml"].map(Path::new));
+        let expected =
+            ["Dockerfile", "a.yaml", "b/d/e.yml", "b/run.sh", "c.toml", "f/Dockerfile.rocm", "f/g.py", "f/h.service"];
+        assert_eq!(names, expected.map(Path::new));
         assert!(found.iter().all(|file| file.found));
         assert_eq!(of(Path::new("none")).expect("told later"), [File { path: "none".into(), found: false }]);
     }

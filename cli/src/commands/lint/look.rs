@@ -65,6 +65,8 @@ pub(super) struct Looked {
     /// What SGLang runs of its launches, each with the way of the script that it is on. How vLLM fills in and rewrites is not
     /// known.
     pub resolved: Vec<(Way, Resolved)>,
+    /// Whether there is a launch into which no edit is written.
+    pub has_composed: bool,
     /// Whether there is a launch of vLLM.
     pub has_vllm: bool,
     /// Whether there was nothing to judge: no launch, in a text that need not have one.
@@ -73,7 +75,14 @@ pub(super) struct Looked {
 
 impl Looked {
     fn nothing(source: Source) -> Self {
-        Self { source, diagnostics: Vec::new(), resolved: Vec::new(), has_vllm: false, passed_over: false }
+        Self {
+            source,
+            diagnostics: Vec::new(),
+            resolved: Vec::new(),
+            has_composed: false,
+            has_vllm: false,
+            passed_over: false,
+        }
     }
 
     pub fn findings(&self) -> Findings<'_> {
@@ -136,6 +145,7 @@ impl<'a> Linter<'a> {
                 gpu_memory: judged.gpu_memory,
             };
             diagnostics.extend(lint(&context, &judged.selection));
+            looked.has_composed |= !launch.is_editable();
             match launch.engine {
                 Engine::Vllm => looked.has_vllm = true,
                 Engine::Sglang | Engine::Slime | Engine::Spectune => {

@@ -66,6 +66,12 @@ pub fn speaks_of_speculation(words: &[&str]) -> bool {
     })
 }
 
+/// Whether flags by themselves are an engine's: where the target is, or two that engines have.
+pub fn is_list(words: &[&str]) -> bool {
+    let known = words.iter().filter(|word| word.starts_with("--") && whose(word) != Whose::Neither).count();
+    known >= 2 || words.iter().any(|word| word.starts_with("--model-path"))
+}
+
 /// Whether the flags can be those of an engine alone: several that no other has.
 pub fn is_evident(words: &[&str]) -> bool {
     let own = words.iter().filter(|word| word.starts_with("--") && matches!(whose(word), Whose::Sglang | Whose::Vllm));

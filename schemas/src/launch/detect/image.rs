@@ -33,6 +33,12 @@ pub struct Run {
     pub engine: Option<Engine>,
 }
 
+/// Whether a word behind an image is a program that runs in it, and no model that its entry point is given.
+pub fn is_program(word: &str) -> bool {
+    let name = word.rsplit('/').next().unwrap_or_default();
+    ["bash", "env", "nvidia-smi", "pip", "python", "python3", "sh", "sleep", "tail"].contains(&name)
+}
+
 /// The image that some words run.
 pub fn run(texts: &[&str]) -> Option<Run> {
     let program = texts.iter().position(|text| PROGRAMS.contains(&text.rsplit('/').next().unwrap_or_default()))?;
@@ -73,5 +79,6 @@ mod tests {
             assert_eq!(run(&words).and_then(|run| words.get(run.at).copied()), Some(image), "{command}");
         }
         assert!(run(&["docker", "ps", "-a"]).is_none());
+        assert!(is_program("/bin/bash") && is_program("python3") && !is_program("openai/gpt-oss-20b"));
     }
 }

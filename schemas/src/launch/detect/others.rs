@@ -19,6 +19,7 @@ const CLIENTS: &[&str] = &[
 /// Engines and trainers that have flags for speculation too.
 const OTHERS: &[&str] = &[
     "fastdeploy",
+    "huggingfaceserver",
     "ktransformers",
     "llama-cli",
     "llama-server",
@@ -29,9 +30,11 @@ const OTHERS: &[&str] = &[
     "mlx_vlm",
     "optimum-cli",
     "rtp_llm",
+    "sgl_jax",
     "specforge",
     "tensorrt_llm",
     "text-generation-launcher",
+    "trl",
     "trtllm-bench",
     "trtllm-eval",
     "trtllm-serve",
@@ -77,6 +80,42 @@ pub fn is_client(texts: &[&str]) -> bool {
     named
         || subcommands
         || modules.into_iter().any(|module| of_engine(module) || is(CLIENTS, module) || is(OTHERS, module))
+}
+
+/// Parts of the names of images that hold other engines.
+const OTHER_IMAGES: [&str; 12] = [
+    "aphrodite",
+    "huggingfaceserver",
+    "litellm",
+    "llama.cpp",
+    "lmdeploy",
+    "ollama",
+    "tensorrt",
+    "text-embeddings-inference",
+    "text-generation-inference",
+    "tgi",
+    "tritonserver",
+    "xinference",
+];
+
+/// Whether an image holds another engine, by its name.
+pub fn is_image(image: &str) -> bool {
+    let name = image.rsplit('/').next().and_then(|name| name.split([':', '@']).next()).unwrap_or_default();
+    let name = name.to_ascii_lowercase();
+    OTHER_IMAGES.iter().any(|other| name == *other || (other.len() > 3 && name.contains(other)))
+}
+
+/// Whether words are the list of flags that a parser prints (`--dtype DTYPE, --max-len MAX_LEN`), or those of a table or a
+/// sentence.
+pub fn is_listing(words: &[&str]) -> bool {
+    let ends = |word: &&str| word.ends_with([',', ']']) && !word.contains(['{', '[', '"']);
+    let is_name = |word: &str| {
+        let name = word.trim_matches(['[', ']', ',']);
+        name.len() > 1 && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_')
+    };
+    // Names without a value between them are a list of names.
+    let are_names = words.len() > 1 && words.iter().all(|word| word.starts_with("--") && !word.contains('='));
+    are_names || words.iter().any(|word| (ends(word) && is_name(word)) || matches!(*word, "|" | "←" | "→"))
 }
 
 /// Whether the server is asked to serve a diffusion model, which has other flags.
@@ -145,7 +184,7 @@ mod tests {
 
     #[test]
     fn lists_are_sorted() {
-        for list in [CLIENTS, OTHERS, OF_DIFFUSION] {
+        for list in [CLIENTS, OTHERS, OF_DIFFUSION, &OTHER_IMAGES] {
             assert!(list.is_sorted(), "{list:?}");
         }
     }
@@ -169,5 +208,21 @@ mod tests {
             assert_eq!(is_sentence(&before.split(' ').collect::<Vec<_>>()), expected, "{before}");
         }
         assert!(!is_client(&["./serve.sh", "--speculative-algorithm", "EAGLE"]));
+        for (image, expected) in [
+            ("ghcr.io/huggingface/text-generation-inference:2.0", true),
+            ("ghcr.io/huggingface/tgi", true),
+            ("lmsysorg/sglang:v0.5.9", false),
+            ("me/tgi-bench", false),
+        ] {
+            assert_eq!(is_image(image), expected, "{image}");
+        }
+        for (flags, expected) in [
+            ("--dtype DTYPE, --max-model-len MAX_MODEL_LEN", true),
+            ("--dtype DTYPE --max-model-len N", false),
+            ("--random-seed Random seed | text", true),
+            ("--lora-modules [A, B]", false),
+        ] {
+            assert_eq!(is_listing(&flags.split(' ').collect::<Vec<_>>()), expected, "{flags}");
+        }
     }
 }

@@ -23,7 +23,9 @@ pub fn program(texts: &[&str]) -> Option<Program> {
             "sglang" if next == "serve" => Some((Engine::Sglang, Launcher::Own, at + 1)),
             "vllm" if next == "serve" => Some((Engine::Vllm, Launcher::Own, at + 1)),
             "vllm" if next == "bench" && !is_client_benchmark(texts.get(at + 2)) => {
-                Some((Engine::Vllm, Launcher::Own, at + 1))
+                // What is timed is the subcommand's own name.
+                let has_name = texts.get(at + 2).is_some_and(|name| !name.starts_with('-') && !name.is_empty());
+                Some((Engine::Vllm, Launcher::Benchmark, at + 1 + usize::from(has_name)))
             }
             "spectune" if matches!(next, "serve" | "generate" | "bench") => {
                 Some((Engine::Spectune, Launcher::Own, at + 1))
@@ -48,6 +50,7 @@ pub fn starts_engine(texts: &[&str]) -> bool {
 /// The engine that a module of Python starts.
 fn of_module(module: &str) -> Option<(Engine, Launcher)> {
     match () {
+        () if takes_server_flags(module) && module.contains("bench") => Some((Engine::Sglang, Launcher::Benchmark)),
         () if takes_server_flags(module) => Some((Engine::Sglang, Launcher::Own)),
         () if module.starts_with("vllm.entrypoints") || module == "vllm" => Some((Engine::Vllm, Launcher::Own)),
         () if is_component(module, "sglang") => Some((Engine::Sglang, Launcher::Dynamo)),

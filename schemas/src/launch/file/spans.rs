@@ -70,7 +70,15 @@ fn holds_launch(entries: &[Entry<'_>]) -> bool {
         ["engine", "engine-version", "environment"].contains(&name.as_str()) || flags::by_name(&name).is_some()
     };
     let is_slip = |name: String| name.len() >= SHORTEST_SLIP && nearest(&name).is_some();
-    names().any(is_key) || names().take(MOST_GUESSES).any(is_slip)
+    let is_telling = |name: String| {
+        ["engine", "engine-version", "model-path"].contains(&name.as_str()) || name.starts_with("speculative-")
+    };
+    if names().any(is_telling) {
+        return true;
+    }
+    // Other programs have a `model` and a `revision` too, among much else.
+    let own = names().take(MOST_GUESSES).filter(|name| is_key(name.clone()) || is_slip(name.clone())).count();
+    own > 0 && own * 2 >= entries.len().min(MOST_GUESSES)
 }
 
 fn invalid(message: &str, span: Option<Range<usize>>, source: &Source) -> Diagnostic {
@@ -165,6 +173,7 @@ fn build(source: &Source, entries: &[Entry<'_>], diagnostics: &mut Vec<Diagnosti
         environment: environment.into(),
         environment_is_open: false,
         engine_version,
+        image: None,
         insertion: insertion(source, last_end),
     }
 }

@@ -87,6 +87,7 @@ impl<'a> Interpreter<'a> {
                 let before = line.words.get(..detected.first_argument).unwrap_or_default();
                 let mut surroundings = self.surroundings(&command.assignments);
                 surroundings.add(before);
+                surroundings.image = detect::image_of(before);
                 line.version = self.version_beside(before);
                 line.surroundings = surroundings;
             } else if !std::mem::replace(&mut looked_inside, true) {
@@ -131,7 +132,7 @@ impl<'a> Interpreter<'a> {
             let value = Located::new(value.to_value(), assignment.value.span);
             Arc::make_mut(&mut environment).insert(assignment.name.to_owned(), value);
         }
-        Surroundings { environment, is_open: false }
+        Surroundings { environment, is_open: false, image: None }
     }
 }
 

@@ -14,7 +14,13 @@ use super::{
     surroundings::Surroundings,
 };
 use crate::{
-    launch::{Value, detect::names_engine, edit::is_plain, evidence::Stated, kind::Kind},
+    launch::{
+        Value,
+        detect::{self, names_engine},
+        edit::is_plain,
+        evidence::Stated,
+        kind::Kind,
+    },
     text::{Located, Source, Span},
 };
 
@@ -96,7 +102,8 @@ impl<'a> Interpreter<'a> {
         let unknown = exported
             .map(|(name, value)| (name.clone(), Located::new(Value::Unknown(format!("${name}")), value.span)))
             .collect();
-        let mut surroundings = Surroundings { environment: Arc::new(unknown), is_open: false };
+        let mut surroundings =
+            Surroundings { environment: Arc::new(unknown), is_open: false, image: detect::image_of(words) };
         surroundings.add(words);
         surroundings
     }

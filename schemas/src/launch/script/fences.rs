@@ -27,6 +27,12 @@ struct Fence<'a> {
 /// under any name.
 pub fn regions(source: &Source) -> Vec<Region> {
     let text = source.text();
+    if source.name().ends_with(".rst") {
+        let directives = directives(source);
+        if !directives.is_empty() {
+            return directives;
+        }
+    }
     let whole = || vec![Region { span: Span::new(0, text.len()), kind: Kind::Script, is_fenced: false }];
     if text.starts_with("#!") || !(text.contains("```") || text.contains("~~~")) {
         return whole();
@@ -60,6 +66,51 @@ pub fn regions(source: &Source) -> Vec<Region> {
     if seen { regions } else { whole() }
 }
 
+/// The blocks of reStructuredText: what is indented below a `code-block` or its like, or below a paragraph that ends in `::`.
+fn directives(source: &Source) -> Vec<Region> {
+    const NAMES: [&str; 6] = ["code::", "code-block::", "parsed-literal::", "prompt::", "sourcecode::", "code-cell::"];
+    let mut regions = Vec::new();
+    // The block that is read: its language, how far its opener is indented, and where it begins and ends.
+    let mut opened: Option<(&str, usize, Option<Span>)> = None;
+    let mut close = |block: (&str, usize, Option<Span>)| {
+        let Some(span) = block.2 else { return };
+        let kind = Kind::of_fence(block.0, source.slice(span));
+        regions.extend(kind.map(|kind| Region { span, kind, is_fenced: true }));
+    };
+    let mut at = 0;
+    for line in source.text().split_inclusive('\n') {
+        let start = at;
+        at += line.len();
+        let said = line.trim();
+        let indent = line.len() - line.trim_start().len();
+        if let Some((info, outer, span)) = &mut opened {
+            if said.is_empty() {
+                continue;
+            }
+            if indent > *outer {
+                // Options of the directive stand right below it.
+                if span.is_some() || !said.starts_with(':') {
+                    *span = Some(span.map_or(Span::new(start, at), |span| Span::new(span.start, at)));
+                }
+                continue;
+            }
+            close((*info, *outer, *span));
+            opened = None;
+        }
+        let directive =
+            said.strip_prefix(".. ").and_then(|rest| rest.split_once(char::is_whitespace).or(Some((rest, ""))));
+        match directive {
+            Some((name, info)) if NAMES.contains(&name) => opened = Some((info.trim(), indent, None)),
+            None if said.ends_with("::") && !said.starts_with("..") => opened = Some(("", indent, None)),
+            _ => {}
+        }
+    }
+    if let Some(block) = opened {
+        close(block);
+    }
+    regions
+}
+
 /// What a line that is a fence is made of, and what stands behind it. In a quotation or in a list it is indented or marked.
 fn fence(line: &str) -> Option<(char, usize, &str)> {
     let line = line.trim_start_matches([' ', '\t', '>']).trim_end();
@@ -79,6 +130,16 @@ mod tests {
         let regions = regions(&source);
         let found: Vec<(&str, Kind)> = regions.iter().map(|region| (source.slice(region.span), region.kind)).collect();
         assert_eq!(found, expected, "{text}");
+    }
+
+    #[test]
+    fn blocks_of_restructured_text_are_what_is_indented_below_them() {
+        let text = "Run::\n\n   a b\n\nand\n\n.. code:: yaml\n   :linenos:\n\n   c:\n     d\n\n   e: f\n\nnot g\n\n.. note:: h\n   i\n";
+        let source = Source::new("x.rst", text);
+        let found: Vec<(&str, Kind)> =
+            regions(&source).iter().map(|region| (source.slice(region.span), region.kind)).collect();
+        assert_eq!(found, [("   a b\n", Kind::Script), ("   c:\n     d\n\n   e: f\n", Kind::Yaml)]);
+        assert_eq!(regions(&Source::new("x.rst", "a\n")).len(), 1);
     }
 
     #[test]

@@ -24,6 +24,8 @@ const CONTAINERS: [&str; 6] = ["apptainer", "docker", "kubectl", "nerdctl", "pod
 pub struct Surroundings {
     pub environment: Arc<Environment>,
     pub is_open: bool,
+    /// The image that the command runs in, where it names one.
+    pub image: Option<String>,
 }
 
 impl Surroundings {

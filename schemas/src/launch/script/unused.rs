@@ -22,7 +22,7 @@ impl<'a> Interpreter<'a> {
             is_variable: true,
             broken_at: None,
             arrays,
-            surroundings: Surroundings { environment: Arc::clone(exported), is_open: false },
+            surroundings: Surroundings { environment: Arc::clone(exported), is_open: false, image: None },
             version: pinned,
         };
         let lines_of = |elements: Elements<'a>| {

@@ -12,6 +12,10 @@ impl<'a> Interpreter<'a> {
     pub(super) fn assign(&mut self, assignment: &Assignment<'a>) -> Field<'a> {
         let mut used = Used::default();
         let value = self.text(&assignment.value.parts, assignment.value.span, &mut used);
+        if stands_for_readers_own(value.written()) {
+            // Whoever runs it writes something else there.
+            return self.assign_unknown(assignment);
+        }
         let split = self.split_value(assignment.value.span, &mut used);
         let literal = Self::literal_of(&split);
         self.assigned(assignment.name);
@@ -51,6 +55,15 @@ impl<'a> Interpreter<'a> {
                 self.scalars.insert(assignment.name.into(), scalar);
             }
         }
+        Located::new(value, assignment.value.span)
+    }
+
+    fn assign_unknown(&mut self, assignment: &Assignment<'a>) -> Field<'a> {
+        self.assigned(assignment.name);
+        self.order += 1;
+        let (value, order) = (anything(assignment.name), self.order);
+        let scalar = Scalar { value: value.clone(), words: Elements::default(), literal: None, used: true, order };
+        self.scalars.insert(assignment.name.into(), scalar);
         Located::new(value, assignment.value.span)
     }
 
@@ -110,4 +123,10 @@ impl<'a> Interpreter<'a> {
         }
         fields
     }
+}
+
+/// Whether a value is what documentation writes in place of the reader's own: `your port`.
+fn stands_for_readers_own(text: &str) -> bool {
+    let text = text.trim_start_matches(['<', '[', '{']);
+    ["your ", "Your ", "YOUR "].iter().any(|own| text.starts_with(own) || text.contains(&format!(":{own}")))
 }

@@ -156,6 +156,7 @@ impl<'a> Reader<'a> {
             environment: Arc::default(),
             environment_is_open: false,
             engine_version: None,
+            image: None,
             insertion: self.insertion(map, &entries, writing),
         };
         for entry in &entries {

@@ -25,6 +25,8 @@ pub(super) struct Container<'a> {
     pub variables: Variables<'a>,
     /// The version of the engine that the image's tag names.
     pub version: Option<Stated>,
+    /// The image that it runs, where that is known.
+    pub image: Option<&'a str>,
     /// Whether the words are only a part of a command.
     pub is_part: bool,
     /// The scalars that hold the command.
@@ -76,7 +78,8 @@ impl<'a> Container<'a> {
         }
         let excerpt = Writer { tree, variables: &variables, excerpt, is_joined: is_part }.write_all(own, compose);
         let is_part = is_part && !words.iter().any(speculates);
-        Some(Self { excerpt, variables, version, is_part, scalars })
+        let image = image.map(|image| image.text.as_str()).filter(|image| !image.contains(['$', '{', ' ']));
+        Some(Self { excerpt, variables, version, image, is_part, scalars })
     }
 
     /// The lists of flags in a mapping under other keys, as `extraArgs` in the values of a chart.
@@ -96,7 +99,7 @@ impl<'a> Container<'a> {
                 let scalars = words.iter().map(|word| word.id).collect();
                 // The whole of what is said of speculation stands in one list; a chart adds where the model is and the like.
                 let is_part = !words.iter().any(speculates);
-                Some(Self { excerpt, variables, version: None, is_part, scalars })
+                Some(Self { excerpt, variables, version: None, image: None, is_part, scalars })
             })
             .collect()
     }

@@ -15,6 +15,9 @@
 //!
 //! It loads what is there and leaves the rest at random values, or stops with a load error; which depends on the model.
 //!
+//! Of a checkpoint with an index only the files that the index names are loaded. An `mtp.safetensors` beside them is added for
+//! GLM-4.5 to 4.7 from 0.5.8 on and for their small models from 0.5.13 on, and for no other.
+//!
 //! ## Example
 //!
 //! ```launch bad version:0.5.23
@@ -47,13 +50,15 @@
 //!
 //! ## Source
 //!
-//! slime `docs/en/advanced/speculative-decoding.md`; sglang issue #24795; AutoAWQ issue #736.
+//! slime `docs/en/advanced/speculative-decoding.md`; sglang issue #24795 and PR #17166; AutoAWQ issue #736;
+//! `model_loader/weight_utils.py`, `filter_duplicate_safetensors_files` and `maybe_add_mtp_safetensors`.
 
 use crate::{
     diagnostic::Severity,
     flags::Key,
     resolve::Algorithm,
-    rules::{Applies, Check, Context, Finding, Rule},
+    rules::{Applies, Check, Context, Finding, Rule, versions::V0_5_13},
+    version::EngineVersion,
 };
 
 pub(in crate::rules) const RULE: Rule = Rule {
@@ -74,14 +79,36 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     target.dropped_mtp_layers()?;
-    let message = "the target's config promises MTP layers, and the checkpoint has no tensor of them";
-    Some(
-        Finding::new(
-            context.value_place(Key::ModelPath),
-            message,
-            format!("no tensor behind layer {}", layers.saturating_sub(1)),
+    let (message, label, help) = if target.loose_mtp {
+        if loads_loose_file(context) {
+            return None;
+        }
+        (
+            "the target's MTP layers are in mtp.safetensors, which its index does not name, so that it is not loaded",
+            "its model.safetensors.index.json".to_owned(),
+            "add the tensors of mtp.safetensors to the index's `weight_map`, or name a draft",
         )
-        .related(context.span(Key::SpeculativeAlgorithm), "would draft with them")
-        .help("use the original checkpoint, export with its MTP layers (slime: `--mtp-num-layers 1`), or name a draft"),
+    } else {
+        (
+            "the target's config promises MTP layers, and the checkpoint has no tensor of them",
+            format!("no tensor behind layer {}", layers.saturating_sub(1)),
+            "use the original checkpoint, export with its MTP layers (slime: `--mtp-num-layers 1`), or name a draft",
+        )
+    };
+    Some(
+        Finding::new(context.value_place(Key::ModelPath), message, label)
+            .related(context.span(Key::SpeculativeAlgorithm), "would draft with them")
+            .help(help),
     )
+}
+
+/// Whether SGLang adds an `mtp.safetensors` that the index does not name.
+fn loads_loose_file(context: &Context<'_>) -> bool {
+    let class = context.target_config().and_then(|config| config.architecture()).unwrap_or_default();
+    let since = match class {
+        "Glm4MoeForCausalLM" | "Glm4MoeForCausalLMNextN" => EngineVersion::new(0, 5, 8),
+        "Glm4MoeLiteForCausalLM" | "Glm4MoeLiteForCausalLMNextN" => V0_5_13,
+        _ => return false,
+    };
+    since <= context.version()
 }

@@ -63,7 +63,9 @@ const FAMILIES: [&str; 4] = ["Step3p5", "Step3p7", "MiMoV2", "GigaChat35"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.only(Algorithm::Eagle)?;
-    let topk = context.launch.count(Key::SpeculativeEagleTopk).filter(|topk| topk.value > 1)?;
+    let Some(topk) = context.launch.count(Key::SpeculativeEagleTopk).filter(|topk| topk.value > 1) else {
+        return filled_in(context);
+    };
     let class = context.target_config().and_then(|target| target.architecture()).unwrap_or_default();
     if !context.launch.has(Key::EnableMultiLayerEagle) && !FAMILIES.iter().any(|family| class.starts_with(family)) {
         return None;
@@ -76,5 +78,26 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .on_target(context)
             .by_version(context)
             .help(format!("write `{}`", context.line(Key::SpeculativeEagleTopk, "1"))),
+    )
+}
+
+/// The shape that SGLang fills in where the user gives none is a tree for some targets.
+fn filled_in(context: &Context<'_>) -> Option<Finding> {
+    let flag = context.span(Key::EnableMultiLayerEagle)?;
+    let (steps, tokens) =
+        (context.resolved.num_steps.as_ref()?.value, context.resolved.num_draft_tokens.as_ref()?.value);
+    if tokens == steps + 1 || context.launch.has(Key::SpeculativeNumSteps) {
+        return None;
+    }
+    let message =
+        format!("several MTP layers draft a chain, and sglang fills in {steps} steps with {tokens} draft tokens");
+    Some(
+        Finding::new(flag, message, "one layer a step")
+            .note(format!(
+                "sglang says: `AssertionError: multi-layer EAGLE requires speculative_num_draft_tokens == \
+                 speculative_num_steps + 1, got {tokens} and {steps}`"
+            ))
+            .by_version(context)
+            .help("give `--speculative-num-steps`, `--speculative-eagle-topk 1` and one draft token more than steps"),
     )
 }

@@ -78,7 +78,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
 const SILENT: [&str; 5] = ["eagle", "eagle3", "draft_model", "ngram", "ngram_gpu"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    let config = context.launch.vllm_speculation()?;
+    let config = context.launch.vllm_speculation().filter(|config| !config.is_legacy)?;
     let method = method_of(&config)?;
     if !SILENT.contains(&method) || config.gives_tokens {
         return None;

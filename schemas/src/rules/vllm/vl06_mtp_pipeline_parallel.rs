@@ -1,10 +1,10 @@
 //! # VL06: mtp-pipeline-parallel
 //!
-//! MTP layers cannot draft over pipeline stages in these versions.
+//! MTP layers and DSpark drafts cannot draft over pipeline stages in these versions.
 //!
 //! ## What it does
 //!
-//! Looks for `--pipeline-parallel-size` above 1 with an MTP method, up to 0.24.
+//! Looks for `--pipeline-parallel-size` above 1 with an MTP method or DSpark, up to 0.29.
 //!
 //! ## Why is this bad?
 //!
@@ -12,7 +12,8 @@
 //!
 //! ## What vLLM does
 //!
-//! The MTP layer is on the last stage, its embedding on the first.
+//! The MTP layer is on the last stage, its embedding on the first. A draft whose class does not say that it knows of stages is
+//! refused: `NotImplementedError: Pipeline parallelism is not supported for this model`.
 //!
 //! ## Example
 //!
@@ -28,11 +29,12 @@
 //!
 //! ## Versions
 //!
-//! Up to 0.24. 0.33 drafts on one stage; from which version on is not known.
+//! Up to 0.24 for MTP, and from 0.25 to 0.29 for DSpark, where it came. From 0.25 to 0.29 some MTP layers know of stages, so that
+//! it is a warning there. From 0.30 on vLLM drafts on the last stage.
 //!
 //! ## Source
 //!
-//! vLLM issues #44697, #49355, #52069, PR #46994; `config/speculative.py` of 0.33.0.
+//! vLLM issues #44697, #49355, #52069, #52761, PRs #46994 and #53408; vllm-ascend PR #15747; `config/speculative.py` of 0.33.0.
 
 use crate::{
     diagnostic::Severity,
@@ -49,24 +51,27 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The first version that is not judged.
-const BEHIND: EngineVersion = EngineVersion::new(0, 25, 0);
+/// The first version in which some MTP layers know of stages.
+const SOME: EngineVersion = EngineVersion::new(0, 25, 0);
+
+/// The first version that drafts on the last stage.
+const ALL: EngineVersion = EngineVersion::new(0, 30, 0);
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    if !context.resolved.version_given || context.version() >= BEHIND {
+    if !context.resolved.version_given || context.version() >= ALL {
         return None;
     }
     let config = context.launch.vllm_speculation()?;
-    let method = config.method.filter(|method| method.contains("mtp"))?;
+    let method = config.method.filter(|method| method.contains("mtp") || method == "dspark")?;
     let stages = ["--pipeline-parallel-size", "-pp"].iter().find_map(|name| context.launch.vllm_flag(name))?;
     let count: usize = stages.values.first()?.value.known()?.parse().ok()?;
-    (count > 1).then(|| {
-        Finding::new(
-            stages.span,
-            format!("{method} of vllm {} does not draft over {count} pipeline stages", context.version()),
-            "one stage only",
-        )
-        .related(Some(config.span), "MTP layers")
-        .help(format!("write `--tensor-parallel-size {count}` instead"))
-    })
+    if count < 2 {
+        return None;
+    }
+    let message = format!("{method} of vllm {} does not draft over {count} pipeline stages", context.version());
+    let finding = Finding::new(stages.span, message, "one stage only")
+        .related(Some(config.span), "drafts")
+        .help(format!("write `--tensor-parallel-size {count}` instead, or use vllm 0.30 or later"));
+    let may_know = context.version() >= SOME && method != "dspark";
+    Some(if may_know { finding.at_most(Severity::Warning) } else { finding })
 }

@@ -55,7 +55,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    let config = context.launch.vllm_speculation()?;
+    let config = context.launch.vllm_speculation().filter(|config| !config.is_legacy)?;
     let tokens = config.num_speculative_tokens.filter(|tokens| *tokens < 1)?;
     let place = context.launch.vllm_key_place("num_speculative_tokens").unwrap_or(config.span);
     Some(

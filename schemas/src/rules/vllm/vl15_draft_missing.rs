@@ -69,7 +69,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
 const METHODS: [&str; 6] = ["eagle", "eagle3", "dflash", "draft_model", "medusa", "mlp_speculator"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    let config = context.launch.vllm_speculation()?;
+    let config = context.launch.vllm_speculation().filter(|config| !config.is_legacy)?;
     let method = method_of(&config).filter(|method| METHODS.contains(method))?;
     if !config.gives("num_speculative_tokens") || config.may_give("model") {
         return None;

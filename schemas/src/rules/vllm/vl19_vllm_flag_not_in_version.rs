@@ -39,7 +39,7 @@
 use crate::{
     diagnostic::{Edit, Safety, Severity},
     flags::{self, Lookup, Spelling},
-    launch::{Argument, Syntax},
+    launch::{Argument, Launcher, Syntax},
     rules::{Applies, Check, Context, Finding, Rule},
     text::distance,
 };
@@ -89,7 +89,9 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         return Vec::new();
     }
     let arguments = context.launch.arguments.iter().filter(|argument| !argument.is_positional());
-    arguments.filter_map(|argument| look(context, argument)).collect()
+    let found = arguments.filter_map(|argument| look(context, argument));
+    let is_fork = context.launch.may_be_fork();
+    found.map(|found| if is_fork { found.at_most(Severity::Warning) } else { found }).collect()
 }
 
 fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
@@ -115,7 +117,13 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
         Lookup::Unknown => match flags::vllm().lookup(&name, None) {
             Lookup::Exact(spelling) | Lookup::Abbreviation(spelling) => elsewhere(context, argument, spelling),
             Lookup::Ambiguous(_) => None,
-            Lookup::Unknown => Some(nowhere(argument, &name)),
+            // A benchmark has flags of its own.
+            Lookup::Unknown if context.launch.launcher == Launcher::Benchmark => None,
+            Lookup::Unknown => {
+                let finding = nowhere(argument, &name);
+                // So may a program that hands its flags on.
+                Some(if context.launch.is_part { finding.at_most(Severity::Warning) } else { finding })
+            }
         },
     }
 }

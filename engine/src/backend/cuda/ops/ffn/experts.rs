@@ -1,7 +1,7 @@
 //! Experts that a router chooses for each row.
 
 use kernels::{
-    device::{DeviceError, Slice},
+    device::DeviceError,
     launch::{Added, Experts, RmsNorm, Rows},
 };
 
@@ -20,13 +20,18 @@ impl Machine {
         norm: RmsNorm<'a>,
         next: Option<NextNorm<'a>>,
     ) -> Result<LayerOutput<'a>, DeviceError> {
-        let reader = next.and_then(|next| next.reader);
-        let next_weights = reader.map_or(Slice::NONE, |reader| reader.weight.slice());
-        let add = self.sum_of_experts(work, experts, input.rows, norm.rows, next_weights)?;
+        let add = self.sum_of_experts(work, experts, input.rows, norm.rows)?;
         match next {
             Some(NextNorm { norm: weight, epsilon, reader, keep }) => {
                 let norm = RmsNorm { add: Some(add), weight: weight.slice(), epsilon, keep, ..norm };
-                self.norm_for(work, norm, reader).map(LayerOutput::Normed)
+                let normed = match experts.is_partial {
+                    true => self.sum_and_norm(work, add, norm, reader),
+                    false => self.norm_for(work, norm, reader),
+                };
+                normed.map(LayerOutput::Normed)
+            }
+            None if experts.is_partial => {
+                self.over_ranks(work, add, norm.rows, experts.shape.hidden).map(LayerOutput::Added)
             }
             None => Ok(LayerOutput::Added(add)),
         }
@@ -39,7 +44,6 @@ impl Machine {
         experts: &'a ExpertBuffers,
         x: Rows<'a>,
         rows: usize,
-        next_weights: Slice<'a>,
     ) -> Result<Added<'a>, DeviceError> {
         let shape = experts.shape;
         let by = self.kernels.expert_kernels(&shape, rows, self.batch_invariant);
@@ -60,7 +64,6 @@ impl Machine {
                 work: work.experts.operands(),
                 by,
                 whole: rows > lot,
-                next: next_weights,
             };
             let added = self.kernels.experts(operands, from(all, first))?;
             if rows <= lot {

@@ -1,0 +1,103 @@
+//! Lints every file of a list as `spectune lint FOLDER` would, and prints each launch beside what was found in it: for
+//! studies of what is published. Model facts are those of the table of published models alone.
+//!
+//! `cargo run -p schemas --example field ROOT LIST`: LIST holds paths below ROOT, one a line. Each line printed begins with
+//! `L` (a launch), `E` (an error) or `W` (a warning), its fields divided by tabs. The totals go to standard error.
+
+use std::{env, fs, time::Instant};
+
+use schemas::{
+    diagnostic::{Severity, tidy},
+    launch::{Options, parse},
+    model::published,
+    resolve::{resolve, version_of},
+    rules::{Context, Selection, lint},
+    suppression,
+    text::{Source, Span},
+};
+
+/// Longest excerpt that is printed.
+const EXCERPT: usize = 400;
+
+#[derive(Default)]
+struct Totals {
+    files: usize,
+    with_launches: usize,
+    launches: usize,
+    bytes: usize,
+    seconds: f64,
+}
+
+fn main() {
+    let mut arguments = env::args().skip(1);
+    let (Some(root), Some(list)) = (arguments.next(), arguments.next()) else {
+        eprintln!("usage: field ROOT LIST");
+        return;
+    };
+    let list = match fs::read_to_string(&list) {
+        Ok(list) => list,
+        Err(error) => return eprintln!("cannot read {list}: {error}"),
+    };
+    let mut totals = Totals::default();
+    for path in list.lines() {
+        // What is not UTF-8 holds no launch.
+        if let Ok(text) = fs::read_to_string(format!("{root}/{path}")) {
+            look(path, text, &mut totals);
+        }
+    }
+    let Totals { files, with_launches, launches, bytes, seconds } = totals;
+    eprintln!("{files} files of {bytes} bytes, {with_launches} with launches, {launches} launches, {seconds:.2} s");
+}
+
+fn look(path: &str, text: String, totals: &mut Totals) {
+    totals.files += 1;
+    totals.bytes += text.len();
+    let source = Source::new(path, text);
+    let start = Instant::now();
+    let parsed = parse(&source, &Options::default());
+    let mut found = parsed.diagnostics;
+    totals.launches += parsed.launches.len();
+    totals.with_launches += usize::from(!parsed.launches.is_empty());
+    for launch in &parsed.launches {
+        let (target, draft) = published::facts_of(launch);
+        let (target, draft) = (target.as_ref(), draft.as_ref());
+        let (version, given) = version_of(launch, None);
+        let resolved = resolve(launch, version, given, target, draft, None);
+        let context =
+            Context { launch, resolved: &resolved, target, draft, expected_concurrency: None, gpu_memory: None };
+        found.extend(lint(&context, &Selection::default()));
+        let version = launch.engine_version.map_or_else(|| "-".to_owned(), |version| version.value.to_string());
+        let line = source.position(launch.anchor.start).line;
+        let part = if launch.is_part { "part" } else { "whole" };
+        println!(
+            "L\t{path}:{line}\t{}\t{:?}\t{version}\t{part}\t{}",
+            launch.engine,
+            launch.launcher,
+            short(&launch.to_string())
+        );
+    }
+    let mut found = suppression::apply(&source, found, &Selection::default());
+    tidy(&mut found);
+    totals.seconds += start.elapsed().as_secs_f64();
+    if parsed.launches.is_empty() {
+        return;
+    }
+    for one in found.iter().filter(|one| one.severity > Severity::Info) {
+        let place = source.position(one.span.start);
+        let line = source.slice(Span::new(source.line_start(one.span.start), source.line_end(one.span.start)));
+        let sign = if one.severity == Severity::Error { 'E' } else { 'W' };
+        println!(
+            "{sign}\t{path}:{}:{}\t{}\t{}\t{}",
+            place.line,
+            place.column,
+            one.code,
+            short(&one.message),
+            short(line.trim())
+        );
+    }
+}
+
+/// A text on one line, and not longer than is read.
+fn short(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(EXCERPT).collect()
+}

@@ -1,0 +1,113 @@
+//! Forms in which launches are published, and texts that look like launches and are none.
+
+use super::super::{Engine, Launch, Options, parse};
+use crate::{diagnostic::Severity, flags::Key, text::Source};
+
+fn launches(name: &str, text: &str) -> Vec<Launch> {
+    parse(&Source::new(name, text), &Options::default()).launches
+}
+
+/// The codes of what is amiss with a text, but for what is info.
+fn amiss(name: &str, text: &str) -> Vec<&'static str> {
+    let found = parse(&Source::new(name, text), &Options::default()).diagnostics;
+    found.into_iter().filter(|one| one.severity > Severity::Info).map(|one| one.code).collect()
+}
+
+#[track_caller]
+fn check_none(name: &str, text: &str) {
+    let found = launches(name, text);
+    assert!(found.is_empty(), "{name}: {found:#?}");
+}
+
+#[track_caller]
+fn one(name: &str, text: &str) -> Launch {
+    let mut found = launches(name, text);
+    assert_eq!(found.len(), 1, "{name}\n{text}\n{found:#?}");
+    assert_eq!(amiss(name, text), Vec::<&str>::new(), "{name}\n{text}");
+    found.remove(0)
+}
+
+#[test]
+fn files_of_other_programs_are_no_launches() {
+    check_none("rl.toml", "max_steps = 5\n\n[model]\nname = \"m\"\n\n[ckpt]\n[trainer]\n[orchestrator]\n");
+    check_none("uv.lock", "version = 1\nrevision = 3\nrequires-python = \">=3.12\"\n\n[[package]]\nname = \"x\"\n");
+    assert_eq!(launches("a.toml", "model_path = \"m\"\nunknown = 1\nother = 2\nthird = 3\n").len(), 1);
+    assert_eq!(launches("a.toml", "speculative_algoritm = \"EAGLE\"\n").len(), 1);
+}
+
+#[test]
+fn questions_and_other_engines_are_no_launches() {
+    for text in [
+        "python3 -m sglang.launch_server --help",
+        "vllm serve --help",
+        "docker run -p 80:80 ghcr.io/huggingface/text-generation-inference:2.0 --model-id m --quantize eetq --port 80",
+        "python3 -m sgl_jax.launch_server --model-path m --speculative-algorithm EAGLE --speculative-num-steps 3",
+        "trl vllm-serve --model m --tensor-parallel-size 2 --max-model-len 4096",
+    ] {
+        check_none("run.sh", text);
+    }
+}
+
+#[test]
+fn flags_that_a_page_speaks_of_are_a_part() {
+    for text in [
+        "Seeds:\n```bash\n--seed kind=static,value=42\n```\n",
+        "Vary:\n```\n--max-model-len\n--tensor-parallel-size\n```\n",
+        "| --random-seed Random seed. | as `--seed 1` |\n| --warmup Warmup: int or float |\n",
+        "```txt\n  --dtype DTYPE, --data-type DTYPE\n  --max_model_len MAX_MODEL_LEN, --max-model-len MAX_MODEL_LEN\n```\n",
+        "```\na/\n├── b/      ← configs (--serve)\n```\n",
+    ] {
+        assert_eq!(amiss("a.md", text).iter().filter(|code| **code != "LT02").count(), 0, "{text}");
+    }
+    let part = one("a.md", "Add:\n```\n--speculative-algorithm NEXTN\n--speculative-num-steps 3\n```\n");
+    assert!(part.is_part && part.integer(Key::SpeculativeNumSteps).is_some());
+    let whole = one("run.sh", "--model-path m --speculative-algorithm NEXTN --speculative-num-steps 3");
+    assert!(!whole.is_part);
+}
+
+#[test]
+fn what_pages_leave_out_ends_no_command() {
+    let text = "```bash\nvllm serve m \\\n  ...\n  --max-model-len 9 \\\n  --dtype auto\n```\n";
+    let launch = one("a.md", text);
+    assert_eq!(launch.integer(Key::ContextLength).map(|length| length.value), Some(9));
+    one("a.md", "```bash\nvllm serve ...\n  --enable-auto-tool-choice\n  --tool-call-parser hermes\n```\n");
+    // A line that does end is told.
+    let text = "```bash\nvllm serve m\n  --max-model-len 9\n```\n";
+    assert_eq!(amiss("a.md", text), ["LT04"]);
+}
+
+#[test]
+fn the_readers_own_values_are_not_known() {
+    let text = "```bash\nA=('your ip1' 'your ip2')\nM=\"${A[0]}:your port\"\nsglang serve --model-path m --dist-init-addr $M --tp 2\n```\n";
+    let launch = one("a.md", text);
+    assert_eq!(launch.integer(Key::TpSize).map(|size| size.value), Some(2));
+}
+
+#[test]
+fn blocks_of_restructured_text_are_read_by_their_language() {
+    let text = "Serve::\n\n    vllm serve m --max-model-len 9\n\n.. code:: yaml\n\n    commands:\n      - python3 -m sglang.launch_server\n            --model-path m\n            --tp 2\n";
+    let found = launches("a.rst", text);
+    let engines: Vec<Engine> = found.iter().map(|launch| launch.engine).collect();
+    assert_eq!(engines, [Engine::Vllm, Engine::Sglang], "{found:#?}");
+    assert_eq!(amiss("a.rst", text), Vec::<&str>::new());
+}
+
+#[test]
+fn json_that_a_program_puts_together_is_not_judged_in_parts() {
+    let text = "out = 'serve '\nout += '--speculative_config=\\'{\\\\\"method\\\\\": \\\\\"%s\\\\\"}\\' ' % method\n";
+    assert_eq!(amiss("a.py", text).iter().filter(|code| **code == "LT14").count(), 0, "{text}");
+}
+
+#[test]
+fn images_say_whose_build_runs() {
+    let of = |text: &str| one("run.sh", text).may_be_fork();
+    assert!(of("docker run --gpus all me/sglang:mine python3 -m sglang.launch_server --model-path m --tp 2"));
+    assert!(of("docker run --gpus all sglang:v0.5.16-mine python3 -m sglang.launch_server --model-path m --tp 2"));
+    for image in ["lmsysorg/sglang:latest", "nvcr.io/nvidia/sglang:26.01-py3", "rocm/sgl-dev:x", "$IMAGE"] {
+        let text = format!("docker run --gpus all {image} python3 -m sglang.launch_server --model-path m --tp 2");
+        assert!(!of(&text), "{image}");
+    }
+    assert!(!of("sglang serve --model-path m"));
+    let compose = "services:\n  s:\n    image: ghcr.io/me/sglang:x\n    command: python3 -m sglang.launch_server --model-path m\n";
+    assert!(one("compose.yaml", compose).may_be_fork());
+}
