@@ -1,5 +1,5 @@
-//! How far a target with weights in FP8 (`--quantization fp8`) is from the one that it is made of. The figures of
-//! `docs/notes/performance/fp8.md`.
+//! How far a target with weights in FP8 (`--quantization fp8`) is from the one that it is made of: the comparison that
+//! `docs/notes/performance/fp8.md` describes.
 //!
 //! `cargo run --release -p engine --example fp8_quality FOLDER [PROMPTS.json [NEW_TOKENS]]`: a target's folder, and a JSON list of
 //! token-id lists; without them, a few made up. Texts are what the plain target writes, greedily, 64 tokens unless told otherwise.
