@@ -6,8 +6,8 @@ use engine::{
     EngineOptions, ModelFiles, ReplayText,
     spec::{
         AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, DraftSpec, DraftTensorLayout,
-        EmbeddingSource, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerSpec, LinearSpec, Role, TargetSpec,
-        TensorSpec, VocabularySource,
+        EmbeddingSource, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec, LinearSpec, Role,
+        TargetSpec, TensorSpec, VocabularySource,
     },
 };
 use half::bf16;
@@ -121,11 +121,13 @@ fn describe(target: &TargetSpec, hot: &[u32]) -> Result<(DraftSpec, GroupedQuery
             input_norm: false,
             attention: AttentionSpec::Grouped(attention),
             ffn: FfnSpec::Dense(DenseSpec { intermediate, bias: false }),
+            formats: LayerFormats::default(),
         },
         feedback: Feedback::NormedForTokens,
         embedding: EmbeddingSource::Target,
         head: VocabularySource::Own,
         vocabulary: hot.len(),
+        head_rows: hot.len(),
         tokens: Some(hot.to_vec()),
     };
     Ok((spec, attention))
