@@ -160,7 +160,6 @@ impl Default for EngineSettings {
 const MOST_GPUS: usize = 8;
 
 /// What is not written keeps the meaning of finished trials as it was before it could be.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields so")]
 fn is_one(count: &usize) -> bool {
     *count == 1
 }
