@@ -179,10 +179,12 @@ impl Weights {
     /// # Errors
     /// As [`matrix`](Self::matrix).
     pub fn place(&self, name: &str, expected: &[usize]) -> Result<TensorPlace, EngineError> {
-        let (_, dtype) = self.tensor_bytes(name, expected)?;
         let tensor = self.tensor(name, expected)?;
+        if !matches!(tensor.dtype.as_str(), "F32" | "F16" | "BF16") {
+            return Err(self.dtype_error(name, "F32, F16 or BF16"));
+        }
         let path = self.files[tensor.file].0.clone();
-        Ok(TensorPlace { path, dtype: dtype.to_owned(), bytes: tensor.bytes.clone() })
+        Ok(TensorPlace { path, dtype: tensor.dtype.clone(), bytes: tensor.bytes.clone() })
     }
 
     fn floats(&self, name: &str, expected: &[usize]) -> Result<Vec<f32>, EngineError> {
