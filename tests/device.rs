@@ -3,7 +3,8 @@
 //!
 //! Set `SPECTUNE_DEVICE` (such as `cuda:0`), `SPECTUNE_MODELS` to a folder of pairs (`tiny`, `small`, each with `target`,
 //! `eagle3`, `eagle2`) and `SPECTUNE_REFERENCE` to the folder of their prompts (`tiny.json`, `small.json`). Without them
-//! the random load runs on the CPU, on the pair that ships with the repository. `SPECTUNE_SECONDS` makes it longer.
+//! the random load runs on the CPU, on the pair that ships with the repository. `SPECTUNE_SECONDS` makes it longer. `SPECTUNE_TP`
+//! shares the target among as many GPUs, from that one on.
 
 use std::{
     collections::HashMap,
@@ -54,6 +55,7 @@ impl Pair {
             draft_model_path: Some(self.folder.join(head)),
             algorithm: Some(algorithm.into()),
             batch_invariant: true,
+            tp_size: std::env::var("SPECTUNE_TP").map_or(1, |size| size.parse().expect("a number of GPUs")),
             context_length: Some(512),
             page_size: 16,
             ..options

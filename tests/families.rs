@@ -259,7 +259,7 @@ fn settings_that_change_the_meaning_are_refused() {
     for (names, changes, expected) in [
         (&["qwen2", "mimo"][..], json!({"use_sliding_window": true, "sliding_window": 64}), "window 64"),
         (&["qwen3"], json!({"hidden_act": "gelu"}), "gelu"),
-        (&["qwen3"], json!({"quantization_config": {"quant_method": "fp8"}}), "quantised"),
+        (&["qwen3"], json!({"quantization_config": {"quant_method": "fp8"}}), "no tensor of this folder is in FP8"),
         (&["qwen3"], json!({"attn_logit_softcapping": 30.0}), "attn_logit_softcapping = 30"),
         (&["qwen3"], json!({"logits_scaling": 8}), "logits_scaling = 8"),
         (

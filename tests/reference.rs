@@ -8,7 +8,7 @@
 //! drafts with a head and not with its own MTP layer. Both are ignored unless asked for (`--ignored`). `SPECTUNE_DEVICE=cuda:0` runs
 //! them on a GPU, in float32 and batch-invariant; with `SPECTUNE_DTYPE=bfloat16` in that type and in the default mode,
 //! where text may leave the reference at near ties, and accept lengths have to be within 5% of the float32 replay's
-//! (what is more than 3% off that or SGLang's own is printed).
+//! (what is more than 3% off that or SGLang's own is printed). `SPECTUNE_TP=2` shares the target among as many GPUs, from that one on.
 
 use std::{
     collections::BTreeMap,
@@ -164,6 +164,7 @@ fn load(models: &Path, draft: &Draft) -> Engine {
         device: std::env::var("SPECTUNE_DEVICE").map_or(DeviceChoice::Cpu, |name| name.parse().expect("a device")),
         dtype: halves().unwrap_or_else(|| "float32".into()),
         batch_invariant: halves().is_none(),
+        tp_size: std::env::var("SPECTUNE_TP").map_or(1, |size| size.parse().expect("a number of GPUs")),
         ..EngineOptions::default()
     };
     Engine::load(options).expect("the models load")

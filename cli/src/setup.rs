@@ -134,7 +134,13 @@ pub fn load(options: EngineOptions) -> anyhow::Result<Engine> {
         terminal::note("note: acceptance is simulated: rounds are timed, and what is generated means nothing");
     }
     let load = |bar: &ProgressBar| Engine::load_watched(options, &mut |ready, all| show_graphs(bar, ready, all));
-    Ok(waiting("loading models", load)?)
+    let engine = waiting("loading models", load)?;
+    if let Some(quantised) = &engine.identity().quantised {
+        terminal::note(&format!(
+            "note: the target has {quantised}; activations are not quantised. Speculation is lossless against the quantised target"
+        ));
+    }
+    Ok(engine)
 }
 
 /// Gives a loaded engine another policy, with a bar on a terminal.

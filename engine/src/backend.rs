@@ -18,7 +18,7 @@ pub use self::{
     states::{StateRow, TargetStates},
     verify_plan::{VerifyPlan, inner_rows, target_passes},
 };
-use crate::{error::EngineError, request::SamplingParams, spec::ModelCost};
+use crate::{error::EngineError, options::EngineOptions, request::SamplingParams, spec::ModelCost};
 pub use crate::{
     token::{ProducedToken, TokenLogprobs},
     tree::{Pool, Wanted},
@@ -236,6 +236,15 @@ pub trait Backend: Send {
         captured: &mut dyn FnMut(usize, usize),
     ) -> Result<(), EngineError>;
 
+    /// Takes the draft of the options' folder in place of the loaded one, where both are of one description; what the draft's
+    /// cache holds is not of it. Whether this backend can: one that cannot has changed nothing. Only while no slot is open.
+    ///
+    /// # Errors
+    /// When the draft cannot be read or is another kind of draft; the loaded one stays.
+    fn exchange_draft(&mut self, _options: &EngineOptions) -> Result<bool, EngineError> {
+        Ok(false)
+    }
+
     /// Takes a slot into use. `pages` hold the whole sequence: prompt, output and the tree of the last round. The first
     /// `cached` positions, which fill whole pages, hold the beginning of the prompt already, in the target's caches and
     /// in the draft's: its first piece starts there. These pages may be held by several slots and are only read.
@@ -329,6 +338,9 @@ pub trait Backend: Send {
     fn grammar_failure(&self, _slot: Slot) -> Option<String> {
         None
     }
+
+    /// Lets a rank of a group end as if it had crashed, to see what follows. Of no effect where there is one device.
+    fn kill_rank(&mut self, _rank: usize) {}
 
     /// Gives a slot back; its pages may be used again by the next [`open`](Self::open), and what they hold stays as it is
     /// until then. Never while a launched round that holds the slot has not been collected.

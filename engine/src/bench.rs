@@ -66,6 +66,9 @@ pub struct Bench {
     pub accept_length: f64,
     /// Whether acceptance was made up instead of measured.
     pub simulated: bool,
+    /// What is said of the target's weights where they are quantised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quantised: Option<String>,
     /// What a round would take if it did nothing but read, once for each pass, the weights it needs, and the cache. `None`
     /// where rounds are faster than that: then the processor's caches hold what they read, and memory is not the limit.
     pub memory_floor_ms: Option<f64>,
@@ -167,6 +170,7 @@ pub fn run(engine: &mut Engine, plan: &Plan) -> Result<Bench, EngineError> {
         round_ms,
         accept_length: tokens as f64 / request_rounds as f64,
         simulated: engine.options().makes_up_acceptance(),
+        quantised: engine.identity().quantised.clone(),
         memory_floor_ms: floor,
         share_of_floor: floor.map(|floor| floor / round_ms.median),
         startup_s: startup.as_secs_f64(),

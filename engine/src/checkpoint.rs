@@ -1,6 +1,7 @@
 //! Hugging Face folders, as published: nothing in a file is trusted before it is checked.
 
 mod folder;
+mod fp8;
 mod hash;
 mod safetensors;
 mod tensors;
@@ -8,7 +9,8 @@ mod token_map;
 mod weights;
 
 pub use folder::Folder;
+pub(crate) use fp8::{is_unused_scale, scaled_matrix};
 pub use schemas::model::GenerationConfig;
 pub(crate) use tensors::{LinearWeights, Tensors};
 pub use token_map::read_token_map;
-pub use weights::Weights;
+pub use weights::{TensorPlace, Weights};

@@ -10,7 +10,7 @@ use self::detect::Kind;
 use crate::{
     checkpoint::{Folder, Weights, read_token_map},
     error::EngineError,
-    families::Config,
+    families::{self, Config},
     options::EngineOptions,
     spec::{DraftSpec, TargetSpec, VocabularySource},
 };
@@ -61,6 +61,7 @@ pub fn read_draft(
     options: &EngineOptions,
 ) -> Result<DraftSpec, EngineError> {
     let config = Config::new(folder, weights);
+    families::check_quantisation(&config)?;
     let kind = detect::kind(&config, target)?;
     if let Some(algorithm) = &options.algorithm {
         detect::check_algorithm(folder, &kind, algorithm)?;
@@ -111,5 +112,5 @@ pub fn restricted(spec: DraftSpec, tokens: Vec<u32>) -> Result<DraftSpec, Engine
                 .into(),
         ));
     }
-    Ok(DraftSpec { vocabulary: tokens.len(), tokens: Some(tokens), ..spec })
+    Ok(DraftSpec { vocabulary: tokens.len(), head_rows: tokens.len(), tokens: Some(tokens), ..spec })
 }

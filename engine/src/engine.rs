@@ -1,14 +1,15 @@
 //! The engine that callers see: a scheduler over a backend, and the text side of a model.
 
+mod states;
 pub mod timing;
 
-use std::{ops::ControlFlow, time::Duration};
+use std::{ops::ControlFlow, path::Path, time::Duration};
 
 use schemas::tree::TreeShape;
 
 use crate::{
     backend::{Capacity, DeviceInfo, GpuState},
-    checkpoint::GenerationConfig,
+    checkpoint::{Folder, GenerationConfig},
     error::EngineError,
     identity::Identity,
     load::{Loaded, load},
@@ -19,6 +20,8 @@ use crate::{
     spec::ModelCost,
     text::Text,
 };
+
+pub use self::states::TextStates;
 
 /// A loaded target with its draft, ready for requests. Owned by one thread.
 pub struct Engine {
@@ -159,6 +162,29 @@ impl Engine {
         self.scheduler.set_policy(policy.clone(), &self.options.graph_sizes(), captured)?;
         self.options.policy = policy;
         Ok(())
+    }
+
+    /// Lets a GPU's thread of a model that several share end as if it had crashed: what follows then is an error, and what is
+    /// tested.
+    pub fn kill_rank(&mut self, rank: usize) {
+        self.scheduler.kill_rank(rank);
+    }
+
+    /// The same engine with the draft of another folder, which describes the same kind of draft with other weights: a
+    /// checkpoint of a training run, for example. Only while idle. A backend that cannot exchange weights loads both models
+    /// again.
+    ///
+    /// # Errors
+    /// When a request runs, the draft does not fit, or loading fails; the engine is gone then.
+    pub fn with_draft(mut self, folder: &Path) -> Result<Self, EngineError> {
+        let options = EngineOptions { draft_model_path: Some(folder.to_owned()), ..self.options.clone() };
+        if !self.scheduler.exchange_draft(&options)? {
+            drop(self);
+            return Self::load(options);
+        }
+        self.identity.draft = Some(Folder::open(folder)?.hash()?);
+        self.options = options;
+        Ok(self)
     }
 
     /// Makes acceptance up from now on, to time rounds: this many tokens a round on average. `None` for what the target

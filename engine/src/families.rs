@@ -10,6 +10,7 @@ mod deepseek_v3;
 mod dense;
 mod glm4_moe;
 mod mimo;
+mod quantised;
 mod qwen3_moe;
 mod rope;
 mod settings;
@@ -23,6 +24,7 @@ use crate::{
 
 pub(crate) use self::{
     config::{Attention, Config},
+    quantised::check_method as check_quantisation,
     settings::{check as check_settings, check_activation},
 };
 
@@ -107,6 +109,7 @@ pub fn read_target(folder: &Folder, weights: &Weights) -> Result<TargetSpec, Eng
     settings::check(&config)?;
     let spec = (family.target)(&config)?;
     unread::check(&config, family, &spec)?;
+    quantised::warn(&config);
     Ok(spec)
 }
 

@@ -5,8 +5,10 @@
 pub struct Identity {
     /// The name under which the target is served: the last part of its path.
     pub name: String,
-    /// Hash of the target's files.
+    /// Hash of the target's files, and how they are quantised when they are loaded.
     pub target: String,
-    /// Hash of the draft's files, where there is a draft.
+    /// The same of the draft's, where there is a draft.
     pub draft: Option<String>,
+    /// What is said of the target's weights where they are quantised: speculation is lossless against these.
+    pub quantised: Option<String>,
 }

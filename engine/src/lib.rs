@@ -17,7 +17,9 @@ mod families;
 pub mod identity;
 pub mod load;
 mod memory;
+pub mod model_files;
 pub mod options;
+mod quantization;
 pub mod replay;
 pub mod request;
 mod sampling;
@@ -32,9 +34,10 @@ mod tree;
 pub const NAME_AND_VERSION: &str = concat!("spectune ", env!("CARGO_PKG_VERSION"));
 
 pub use adjust::{Adjustments, Constraint, Follow, Grammar};
-pub use engine::{Engine, timing};
+pub use engine::{Engine, TextStates, timing};
 pub use error::EngineError;
 pub use identity::Identity;
+pub use model_files::ModelFiles;
 pub use options::{DeviceChoice, EngineOptions, ShapePolicy};
 pub use replay::{Acceptance, KeepStates, ReplayProgress, ReplayText};
 pub use request::{

@@ -8,17 +8,21 @@ use schemas::sweep::LARGEST;
 use crate::{
     backend::{
         Backend, cpu,
-        cuda::{self, AttentionKernels, CudaOptions, Models, WeightSource},
+        cuda::{self, AttentionKernels, CudaOptions, Group, SharedModels},
     },
-    checkpoint::{Folder, GenerationConfig, Weights, read_token_map},
+    checkpoint::{Folder, GenerationConfig, Tensors, Weights, read_token_map},
     drafts::{DraftFrom, DraftTarget, read_draft, read_own_draft, restricted},
     error::EngineError,
     families::read_target,
     identity::Identity,
     options::{DeviceChoice, EngineOptions, LoadFormat},
+    quantization::{Quantization, StoredIn, described, quantised_draft, quantised_target},
     spec::{DraftSpec, TargetSpec, published},
     text::Text,
 };
+
+/// GPUs that share a model, at most.
+const MOST_RANKS: usize = 8;
 
 /// Models on a device, with what the checkpoint says of their text.
 pub struct Loaded {
@@ -43,32 +47,37 @@ pub struct Loaded {
 /// memory does not suffice.
 pub fn load(options: &EngineOptions) -> Result<Loaded, EngineError> {
     check(options)?;
-    let device = device(options.device)?;
+    let devices = devices(options.device, options.tp_size)?;
     match options.load_format {
-        LoadFormat::Auto => checkpoint(options, device),
-        LoadFormat::Dummy => random(options, device),
+        LoadFormat::Auto => checkpoint(options, devices),
+        LoadFormat::Dummy => random(options, devices),
     }
 }
 
-fn checkpoint(options: &EngineOptions, device: Option<(Device, String)>) -> Result<Loaded, EngineError> {
+fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loaded, EngineError> {
     let folder = Folder::open(&options.model_path)?;
     let draft = DraftFrom::options(options)?;
     let made_for = folder.config.derived_context_length();
     let context_length = context_length(&options.model_path.display().to_string(), made_for, options.context_length)?;
-    let backend: Box<dyn Backend> = match device {
-        None => Box::new(cpu::load(&folder, draft.as_ref(), options, context_length)?),
-        Some((device, name)) => {
-            let weights = folder.weights()?;
-            let spec = read_target(&folder, &weights)?;
-            let draft = draft.as_ref().map(|draft| draft_of(draft, &folder, &weights, &spec, options)).transpose()?;
+    let weights = folder.weights()?;
+    let stored = StoredIn::Checkpoint(Tensors::new(&weights));
+    let spec = quantised_target(read_target(&folder, &weights)?, stored, options.quantization)?;
+    let own_draft = draft.as_ref().map(|draft| draft_of(draft, &folder, &weights, &spec, options)).transpose()?;
+    let quantised = described(&spec.layers);
+    let backend: Box<dyn Backend> = match devices.is_empty() {
+        true => {
+            let draft = own_draft.as_ref().map(|(spec, own)| (spec.clone(), own.as_ref().unwrap_or(&weights)));
+            Box::new(cpu::load((spec, &weights), draft, options, context_length)?)
+        }
+        false => {
             let element = element(&options.dtype, folder.config.weights_dtype())?;
-            let models = Models {
-                target: (spec, WeightSource::Checkpoint(&weights)),
-                draft: draft
-                    .as_ref()
-                    .map(|(spec, own)| (spec.clone(), WeightSource::Checkpoint(own.as_ref().unwrap_or(&weights)))),
-            };
-            Box::new(cuda::load(device, name, models, cuda_options(options, element, context_length))?)
+            check_quantization(options, element)?;
+            // What is stored in FP8 is read as float32 where that is what the kernels multiply.
+            let plain = element == Element::F32;
+            let draft = own_draft.map(|(spec, own)| (if plain { spec.in_plain() } else { spec }, own));
+            let spec = if plain { spec.in_plain() } else { spec };
+            let models = SharedModels { target: (spec, Some(weights)), draft };
+            on_devices(devices, models, cuda_options(options, element, context_length))?
         }
     };
     let generation = folder.generation_config()?;
@@ -80,12 +89,13 @@ fn checkpoint(options: &EngineOptions, device: Option<(Device, String)>) -> Resu
         backend,
         identity: Identity {
             name: name(&options.model_path),
-            target: folder.hash()?,
+            target: quantised_hash(folder.hash()?, options.quantization),
             draft: match &draft {
                 None => None,
-                Some(DraftFrom::Folder(folder)) => Some(folder.hash()?),
-                Some(DraftFrom::Target) => Some(folder.hash()?),
+                Some(DraftFrom::Folder(folder)) => Some(quantised_hash(folder.hash()?, options.draft_quantization)),
+                Some(DraftFrom::Target) => Some(quantised_hash(folder.hash()?, options.draft_quantization)),
             },
+            quantised,
         },
         context_length,
         text,
@@ -103,32 +113,42 @@ fn draft_of(
     options: &EngineOptions,
 ) -> Result<(DraftSpec, Option<Weights>), EngineError> {
     let target = DraftTarget { folder, spec };
-    match draft {
-        DraftFrom::Target => Ok((read_own_draft(weights, target, options)?, None)),
+    let (spec, own) = match draft {
+        DraftFrom::Target => (read_own_draft(weights, target, options)?, None),
         DraftFrom::Folder(folder) => {
             let own = folder.weights()?;
-            Ok((read_draft(folder, &own, target, options)?, Some(own)))
+            (read_draft(folder, &own, target, options)?, Some(own))
         }
+    };
+    let stored = StoredIn::Checkpoint(Tensors::new(own.as_ref().unwrap_or(weights)));
+    Ok((quantised_draft(spec, stored, options.draft_quantization)?, own))
+}
+
+/// What identifies files whose weights are quantised when they are loaded.
+fn quantised_hash(hash: String, by: Option<Quantization>) -> String {
+    match by {
+        None => hash,
+        Some(by) => format!("{hash} as {}", by.name()),
     }
 }
 
 /// Random weights of a published shape: what a round takes hardly depends on their values, as long as they differ. (Products of
 /// zeros take less power, and at its limit 5% less time.)
-fn random(options: &EngineOptions, device: Option<(Device, String)>) -> Result<Loaded, EngineError> {
+fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loaded, EngineError> {
     let Some(name) = options.model_shape.as_deref() else {
         return Err(EngineError::Configuration(
             "--load-format dummy needs the shape of the weights: give --model-shape".into(),
         ));
     };
     let shape = published(name)?;
-    let Some((device, device_name)) = device else {
+    if devices.is_empty() {
         return Err(EngineError::Configuration(
             "--load-format dummy makes weights on a CUDA device; on the CPU give --model-path a checkpoint".into(),
         ));
-    };
+    }
     let context_length = context_length(name, shape.context_length, options.context_length)?;
-    let target = shape.target(options.num_layers)?;
-    let draft = shape.draft(&target);
+    let target = quantised_target(shape.target(options.num_layers)?, StoredIn::Nowhere, options.quantization)?;
+    let draft = quantised_draft(shape.draft(&target), StoredIn::Nowhere, options.draft_quantization)?;
     let draft = match &options.token_map {
         Some(path) => restricted(draft, read_token_map(path, target.vocabulary)?)?,
         None => draft,
@@ -138,21 +158,63 @@ fn random(options: &EngineOptions, device: Option<(Device, String)>) -> Result<L
         None => name.to_owned(),
     };
     let algorithm = draft.algorithm();
-    let models = Models { target: (target, WeightSource::Random), draft: Some((draft, WeightSource::Random)) };
+    let quantised = described(&target.layers);
+    let models = SharedModels { target: (target, None), draft: Some((draft, None)) };
     let element = element(&options.dtype, Some("bfloat16"))?;
-    let backend = cuda::load(device, device_name, models, cuda_options(options, element, context_length))?;
+    check_quantization(options, element)?;
+    let backend = on_devices(devices, models, cuda_options(options, element, context_length))?;
     Ok(Loaded {
-        backend: Box::new(backend),
+        backend,
         identity: Identity {
             name: format!("random {name}"),
-            target: format!("random {name}"),
-            draft: Some(format!("random {name} {algorithm}")),
+            target: quantised_hash(format!("random {name}"), options.quantization),
+            draft: Some(quantised_hash(format!("random {name} {algorithm}"), options.draft_quantization)),
+            quantised,
         },
         context_length,
         text: None,
         generation: GenerationConfig::default(),
         end_tokens: Vec::new(),
     })
+}
+
+/// Models on a device, or shared by several.
+fn on_devices(
+    mut devices: Vec<(Device, String)>,
+    models: SharedModels,
+    options: CudaOptions,
+) -> Result<Box<dyn Backend>, EngineError> {
+    if devices.len() > 1 {
+        return Ok(Box::new(Group::load(devices, models, options)?));
+    }
+    let (device, name) = devices.swap_remove(0);
+    Ok(Box::new(cuda::load(device, name, models.borrowed(), options, None)?))
+}
+
+/// The GPUs to use: as many as ranks, from the one that is chosen on; none for the CPU.
+pub(crate) fn devices(choice: DeviceChoice, ranks: usize) -> Result<Vec<(Device, String)>, EngineError> {
+    let Some(first) = device(choice)? else {
+        return match ranks {
+            1 => Ok(Vec::new()),
+            _ => Err(EngineError::Configuration(format!(
+                "--tp-size {ranks} shares a model among GPUs, and this runs on the CPU: leave it out, or give --device cuda"
+            ))),
+        };
+    };
+    let mut devices = vec![first];
+    for rank in 1..ranks {
+        let next = match choice {
+            DeviceChoice::Cuda(number) => DeviceChoice::Cuda(number + rank),
+            DeviceChoice::Auto | DeviceChoice::Cpu => DeviceChoice::Cuda(rank),
+            DeviceChoice::Emulator => DeviceChoice::Emulator,
+        };
+        let next = device(next).map_err(|error| match error {
+            EngineError::Device(reason) => EngineError::Device(format!("--tp-size {ranks}: {reason}")),
+            other => other,
+        })?;
+        devices.extend(next);
+    }
+    Ok(devices)
 }
 
 /// The GPU to use, with its name in this tool; `None` for the CPU.
@@ -187,6 +249,7 @@ fn cuda_options(options: &EngineOptions, element: Element, context_length: usize
         },
         verify_plan: options.verify_plan,
         simulate_accept_length: options.simulate_accept_length,
+        split_draft: options.split_draft,
     }
 }
 
@@ -201,6 +264,9 @@ fn check(options: &EngineOptions) -> Result<(), EngineError> {
         if !(1..=LARGEST).contains(&value) {
             return wrong(format!("{flag} {value} is out of range, expected 1 to {LARGEST}"));
         }
+    }
+    if !(1..=MOST_RANKS).contains(&options.tp_size) {
+        return wrong(format!("--tp-size {} is out of range, expected 1 to {MOST_RANKS}", options.tp_size));
     }
     let share = options.mem_fraction_static;
     if !(share > 0.0 && share <= 1.0) {
@@ -219,6 +285,17 @@ fn element(asked: &str, stored: Option<&str>) -> Result<Element, EngineError> {
         other => Err(EngineError::Configuration(format!(
             "the checkpoint is stored as {other}, which the GPU does not compute in: give --dtype bfloat16 or float16"
         ))),
+    }
+}
+
+/// Quantised weights are multiplied with activations of 16 bits on a GPU.
+fn check_quantization(options: &EngineOptions, element: Element) -> Result<(), EngineError> {
+    match (options.quantization.or(options.draft_quantization), element) {
+        (Some(by), Element::F32) => Err(EngineError::Configuration(format!(
+            "--quantization {} on a GPU needs --dtype bfloat16 or float16; in float32 run it with --device cpu",
+            by.name()
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -247,6 +324,13 @@ fn name(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_model_is_not_shared_on_the_cpu() {
+        let found = devices(DeviceChoice::Cpu, 2).expect_err("there is one CPU").to_string();
+        assert!(found.contains("--tp-size 2"), "{found}");
+        assert!(devices(DeviceChoice::Cpu, 1).is_ok_and(|devices| devices.is_empty()));
+    }
 
     #[test]
     fn a_model_has_the_name_of_its_folder_or_its_id() {

@@ -12,6 +12,7 @@ use std::{
 use schemas::{resolve::default_capture_sizes, tree::TreeShape, tuned::TunedFile};
 
 pub use self::flags::with_launch;
+pub use crate::quantization::Quantization;
 use crate::{backend::VerifyPlan, checkpoint::Folder, error::EngineError, spec::published};
 
 /// Where to run.
@@ -60,6 +61,10 @@ pub struct EngineOptions {
     pub device: DeviceChoice,
     /// Dtype of weights and activations (`auto`, `float32`, …); the CPU computes in float32 whatever is stored.
     pub dtype: String,
+    /// How the target's weights are quantised when they are loaded; `None`: they stay as they are stored.
+    pub quantization: Option<Quantization>,
+    /// The same of the draft's.
+    pub draft_quantization: Option<Quantization>,
     /// Longest sequence; `None` takes the model's.
     pub context_length: Option<usize>,
     /// Most requests running together.
@@ -90,6 +95,10 @@ pub struct EngineOptions {
     pub simulate_accept_length: Option<f32>,
     /// Over how much of the trees the target runs on a GPU; `None` for what takes the least time. No flag sets it.
     pub verify_plan: Option<VerifyPlan>,
+    /// GPUs of this host that share the model, from [`device`](Self::device) on.
+    pub tp_size: usize,
+    /// Whether they share the draft's layer too; `None` where that takes the least time. No flag sets it.
+    pub split_draft: Option<bool>,
     /// Where weights come from.
     pub load_format: LoadFormat,
     /// The published shape of random weights, such as `llama-3.1-8b`.
@@ -112,6 +121,11 @@ impl ShapePolicy {
     pub fn table(mut steps: Vec<(usize, TreeShape)>) -> Option<Self> {
         steps.sort_by_key(|(batch, _)| *batch);
         (!steps.is_empty()).then_some(Self { steps })
+    }
+
+    /// The table: `(largest running batch, shape)`, ascending. Never empty.
+    pub fn table_steps(&self) -> &[(usize, TreeShape)] {
+        &self.steps
     }
 
     /// The shape for a running batch.
@@ -141,6 +155,8 @@ impl Default for EngineOptions {
             policy: ShapePolicy::fixed(TreeShape::OFF),
             device: DeviceChoice::Auto,
             dtype: "auto".into(),
+            quantization: None,
+            draft_quantization: None,
             context_length: None,
             max_running_requests: MAX_RUNNING_REQUESTS,
             page_size: 1,
@@ -155,6 +171,8 @@ impl Default for EngineOptions {
             token_map: None,
             simulate_accept_length: None,
             verify_plan: None,
+            tp_size: 1,
+            split_draft: None,
             load_format: LoadFormat::Auto,
             model_shape: None,
             num_layers: None,
@@ -227,6 +245,8 @@ pub fn from_tuned(tuned: &TunedFile, folder: &Path) -> Result<EngineOptions, Eng
         policy: policy.unwrap_or_else(|| ShapePolicy::fixed(TreeShape::OFF)),
         device: engine.device.parse()?,
         dtype: models.dtype.clone(),
+        quantization: quantization("models.quantization", models.quantization.as_deref())?,
+        draft_quantization: quantization("models.quantization", models.quantization.as_deref())?,
         context_length: Some(engine.context_length),
         attention_backend: engine.attention_backend.clone(),
         chunked_prefill_size: engine.chunked_prefill_size.unwrap_or(defaults.chunked_prefill_size),
@@ -234,8 +254,17 @@ pub fn from_tuned(tuned: &TunedFile, folder: &Path) -> Result<EngineOptions, Eng
         page_size: engine.page_size,
         mem_fraction_static: engine.mem_fraction_static,
         capture_sizes: engine.capture_sizes.clone(),
+        tp_size: engine.tp_size.unwrap_or(defaults.tp_size),
         ..defaults
     })
+}
+
+/// The quantisation that a key of a file names.
+///
+/// # Errors
+/// When there is no such quantisation.
+pub fn quantization(key: &str, name: Option<&str>) -> Result<Option<Quantization>, EngineError> {
+    name.map_or(Ok(None), |name| Quantization::parse(key, name))
 }
 
 /// What SGLang chooses for a published shape.

@@ -25,7 +25,7 @@ use crate::{
     adjust::Adjustments,
     backend::{Backend, PrefillChunk, Round, Slot, Ticket},
     error::EngineError,
-    options::ShapePolicy,
+    options::{EngineOptions, ShapePolicy},
     request::{Event, FinishReason, Request, RequestId, StopConditions},
     text::Text,
 };
@@ -158,6 +158,11 @@ impl Scheduler {
         Err(EngineError::Configuration(format!("{what} only while no request runs")))
     }
 
+    /// Lets a rank of a group end; see [`Backend::kill_rank`].
+    pub fn kill_rank(&mut self, rank: usize) {
+        self.backend.kill_rank(rank);
+    }
+
     /// Makes acceptance up from now on; see [`Backend::simulate_accept_length`].
     ///
     /// # Errors
@@ -216,6 +221,17 @@ impl Scheduler {
         self.pages.clear();
         self.statistics.pages_cached = 0;
         Ok(self.backend.as_mut())
+    }
+
+    /// Exchanges the draft's weights while idle; whether the backend can. See [`Backend::exchange_draft`].
+    ///
+    /// # Errors
+    /// When a request runs, or the draft does not fit.
+    pub fn exchange_draft(&mut self, options: &EngineOptions) -> Result<bool, EngineError> {
+        self.expect_idle("the draft can be exchanged")?;
+        self.pages.clear();
+        self.statistics.pages_cached = 0;
+        self.backend.exchange_draft(options)
     }
 
     /// Changes the policy while idle; `captured` is told of graphs as by [`Backend::prepare`].

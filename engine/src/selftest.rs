@@ -5,6 +5,7 @@ mod default_mode;
 mod kernel_checks;
 mod logprobs;
 mod models;
+mod ranks;
 mod replays;
 
 use schemas::tree::TreeShape;
@@ -15,11 +16,12 @@ use self::{
     kernel_checks::kernel_checks,
     logprobs::same_as_cpu,
     models::{Pair, RandomModels},
+    ranks::{check_dead_rank, check_exchanges},
     replays::same_as_rounds,
 };
 use crate::{
     Completion, DeviceChoice, Engine, EngineError, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions,
-    backend::VerifyPlan, load::device,
+    backend::VerifyPlan, load::devices, options::Quantization,
 };
 
 /// One promise and whether it was kept.
@@ -48,6 +50,8 @@ struct Plan {
     dtypes: &'static [&'static str],
     /// Types of 2 bytes in which the default mode is held against batch-invariant mode; it has kernels of its own on a GPU.
     default_dtypes: &'static [&'static str],
+    /// Types of activations beside which all of it is done with weights in FP8 too.
+    fp8_dtypes: &'static [&'static str],
     /// Targets with their drafts.
     pairs: &'static [Pair],
     /// Tree shapes that reach every case: chains, one step, wide, deep, more nodes than fit a machine word.
@@ -62,6 +66,7 @@ struct Plan {
 const CPU: Plan = Plan {
     dtypes: &["float32"],
     default_dtypes: &[],
+    fp8_dtypes: &["float32"],
     pairs: &models::PAIRS,
     shapes: &["1,1,2", "5,1,6", "1,6,7", "3,2,6", "4,4,20", "3,8,64", "4,8,80"],
     batches: &[1, 3, 9],
@@ -72,6 +77,7 @@ const CPU: Plan = Plan {
 const GPU: Plan = Plan {
     dtypes: &["float32", "bfloat16", "float16"],
     default_dtypes: &["bfloat16", "float16"],
+    fp8_dtypes: &["bfloat16", "float16"],
     pairs: &models::PAIRS,
     shapes: &[
         "1,1,2", "3,1,4", "5,1,6", "1,6,7", "3,2,6", "5,4,8", "4,4,20", "5,8,32", "8,10,60", "4,8,80", "6,12,128",
@@ -85,6 +91,7 @@ const GPU: Plan = Plan {
 const QUICK: Plan = Plan {
     dtypes: &["float32"],
     default_dtypes: &["bfloat16"],
+    fp8_dtypes: &["bfloat16"],
     pairs: &[Pair::Eagle3, Pair::Glm, Pair::DeepSeek],
     shapes: &["3,2,6"],
     batches: &[3],
@@ -92,12 +99,30 @@ const QUICK: Plan = Plan {
     tokens: 4,
 };
 
-/// Runs checks and reports each as it ends.
+/// The same of a model that several devices share: dense layers and experts, and a draft that is shared too.
+const QUICK_SHARED: Plan =
+    Plan { default_dtypes: &[], pairs: &[Pair::Qwen3Moe], shapes: &["2,2,4"], batches: &[2], ..QUICK };
+
+/// Runs checks and reports each as it ends: of one device, or of models that several GPUs share, from it on.
 ///
 /// # Errors
 /// When the device cannot be used at all, or there is no such check.
-pub fn run(choice: DeviceChoice, scope: Scope<'_>, report: &mut dyn FnMut(Check)) -> Result<(), EngineError> {
-    let device = device(choice)?;
+pub fn run(
+    choice: DeviceChoice,
+    ranks: usize,
+    scope: Scope<'_>,
+    report: &mut dyn FnMut(Check),
+) -> Result<(), EngineError> {
+    let devices = devices(choice, ranks)?;
+    if ranks > 1 {
+        check_exchanges(&devices, report);
+        let plan = if matches!(scope, Scope::Whole) { GPU } else { QUICK_SHARED };
+        // The random models are small, and have heads for as many; names say so.
+        let ranks = ranks.min(models::QUERY_HEADS);
+        check_engines(choice, ranks, plan, report)?;
+        return check_dead_rank(choice, ranks, plan, report);
+    }
+    let device = devices.into_iter().next();
     match (&device, scope) {
         (Some((device, _)), _) => {
             for check in kernel_checks(scope)? {
@@ -115,25 +140,40 @@ pub fn run(choice: DeviceChoice, scope: Scope<'_>, report: &mut dyn FnMut(Check)
         (Scope::Whole, None) => CPU,
         (Scope::Whole, Some(_)) => GPU,
     };
-    check_engines(choice, plan, report)
+    check_engines(choice, ranks, plan, report)
 }
 
 /// What one engine is loaded with.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
     choice: DeviceChoice,
+    ranks: usize,
     dtype: &'static str,
     pair: Pair,
     page_size: usize,
     batch_invariant: bool,
+    quantization: Option<Quantization>,
 }
 
-fn check_engines(choice: DeviceChoice, plan: Plan, report: &mut dyn FnMut(Check)) -> Result<(), EngineError> {
+fn check_engines(
+    choice: DeviceChoice,
+    ranks: usize,
+    plan: Plan,
+    report: &mut dyn FnMut(Check),
+) -> Result<(), EngineError> {
     let models = RandomModels::write()?;
     for dtype in plan.dtypes {
         for pair in plan.pairs {
             for page_size in plan.page_sizes {
-                let setting = Setting { choice, dtype, pair: *pair, page_size: *page_size, batch_invariant: true };
+                let setting = Setting {
+                    choice,
+                    ranks,
+                    dtype,
+                    pair: *pair,
+                    page_size: *page_size,
+                    batch_invariant: true,
+                    quantization: None,
+                };
                 check_engine(&models, setting, plan, report)?;
             }
         }
@@ -143,11 +183,56 @@ fn check_engines(choice: DeviceChoice, plan: Plan, report: &mut dyn FnMut(Check)
         // A router chooses by comparing: rounding that is nothing elsewhere sends a row to other experts, and what they say is not near.
         let is_smooth = |pair: &&Pair| *dtype == "float32" || !pair.has_experts();
         for pair in plan.pairs.iter().filter(is_smooth) {
-            let setting = Setting { choice, dtype, pair: *pair, page_size: last_page_size, batch_invariant: false };
+            let setting = Setting {
+                choice,
+                ranks,
+                dtype,
+                pair: *pair,
+                page_size: last_page_size,
+                batch_invariant: false,
+                quantization: None,
+            };
             let mut default = load(&models, setting, plan, false)?;
             let mut invariant = load(&models, Setting { batch_invariant: true, ..setting }, plan, false)?;
             report(Check {
                 name: format!("{pair}, {dtype}: the default mode says of tokens what batch-invariant mode says"),
+                failure: near_batch_invariant(&mut default, &mut invariant, plan, dtype)?,
+            });
+        }
+    }
+    check_fp8(&models, choice, plan, report)
+}
+
+/// The same of weights that are quantised to FP8 when they are loaded: output that does not depend on the tree, and the default mode
+/// near batch-invariant mode.
+fn check_fp8(
+    models: &RandomModels,
+    choice: DeviceChoice,
+    plan: Plan,
+    report: &mut dyn FnMut(Check),
+) -> Result<(), EngineError> {
+    let page_size = plan.page_sizes.last().copied().unwrap_or(1);
+    for dtype in plan.fp8_dtypes {
+        for pair in plan.pairs {
+            let quantization = Some(Quantization::Fp8);
+            let setting =
+                Setting { choice, ranks: 1, dtype, pair: *pair, page_size, batch_invariant: true, quantization };
+            let mut invariant = load(models, setting, plan, false)?;
+            let batch = plan.batches.last().copied().unwrap_or(1);
+            report(Check {
+                name: format!(
+                    "{pair}, {dtype} and fp8 weights: greedy output of batch {batch} does not depend on the tree"
+                ),
+                failure: same_output(&mut invariant, plan, &SamplingParams::default(), batch)?,
+            });
+            if !plan.default_dtypes.contains(dtype) || pair.has_experts() {
+                continue;
+            }
+            let mut default = load(models, Setting { batch_invariant: false, ..setting }, plan, false)?;
+            report(Check {
+                name: format!(
+                    "{pair}, {dtype} and fp8 weights: the default mode says of tokens what batch-invariant mode says"
+                ),
                 failure: near_batch_invariant(&mut default, &mut invariant, plan, dtype)?,
             });
         }
@@ -162,7 +247,8 @@ fn check_engine(
     report: &mut dyn FnMut(Check),
 ) -> Result<(), EngineError> {
     let Setting { dtype, pair, page_size, .. } = setting;
-    let label = format!("{pair}, {dtype}, page size {page_size}");
+    let ranks = if setting.ranks > 1 { format!(", {} ranks", setting.ranks) } else { String::new() };
+    let label = format!("{pair}, {dtype}, page size {page_size}{ranks}");
     let mut engine = load(models, setting, plan, false)?;
     for (name, sampling) in [("greedy", SamplingParams::default()), ("sampled", sampled())] {
         for batch in plan.batches {
@@ -232,7 +318,12 @@ fn options(models: &RandomModels, setting: Setting, plan: Plan) -> EngineOptions
         dtype: setting.dtype.to_owned(),
         max_running_requests: plan.batches.iter().copied().max().unwrap_or(1),
         page_size: setting.page_size,
+        tp_size: setting.ranks,
+        // Both ways to run a draft are seen.
+        split_draft: (setting.ranks > 1).then_some(setting.pair != Pair::Eagle),
         batch_invariant: setting.batch_invariant,
+        quantization: setting.quantization,
+        draft_quantization: setting.quantization,
         // Gaps, so that batches are padded.
         capture_sizes: vec![1, 2, 4, 8, 16, 32],
         chunked_prefill_size: 32,
@@ -309,16 +400,16 @@ mod tests {
 
     use super::*;
 
-    fn broken(choice: DeviceChoice, plan: Plan) -> Vec<Check> {
+    fn broken(choice: DeviceChoice, ranks: usize, plan: Plan) -> Vec<Check> {
         let mut checks = Vec::new();
-        check_engines(choice, plan, &mut |check| checks.push(check)).expect("the device is there");
+        check_engines(choice, ranks, plan, &mut |check| checks.push(check)).expect("the device is there");
         assert!(checks.len() >= 7, "{checks:?}");
         checks.into_iter().filter(|check| check.failure.is_some()).collect()
     }
 
     #[test]
     fn all_promises_are_kept_on_the_cpu() {
-        assert_eq!(broken(DeviceChoice::Cpu, CPU), []);
+        assert_eq!(broken(DeviceChoice::Cpu, 1, CPU), []);
     }
 
     // The kernels themselves have their checks run in the emulator where they are defined.
@@ -329,7 +420,7 @@ mod tests {
             eprintln!("skipped: {error}");
             return;
         }
-        assert_eq!(broken(DeviceChoice::Emulator, QUICK), []);
+        assert_eq!(broken(DeviceChoice::Emulator, 1, QUICK), []);
     }
 
     #[test]
@@ -341,11 +432,12 @@ mod tests {
         let plan = Plan {
             dtypes: &["bfloat16"],
             default_dtypes: &[],
+            fp8_dtypes: &[],
             pairs: &[Pair::Qwen3Moe, Pair::Mimo, Pair::DeepSeek],
             shapes: &["3,1,4", "2,2,4"],
             tokens: 6,
             ..QUICK
         };
-        assert_eq!(broken(DeviceChoice::Emulator, plan), []);
+        assert_eq!(broken(DeviceChoice::Emulator, 1, plan), []);
     }
 }

@@ -8,9 +8,11 @@ mod attention;
 mod cost;
 mod draft;
 mod ffn;
+mod format;
 mod layer;
 mod published;
 mod rope;
+mod share;
 mod target;
 mod tensors;
 
@@ -22,12 +24,14 @@ pub use self::{
         Join, LinearSpec, VocabularySource,
     },
     ffn::{DenseSpec, ExpertsSpec, FfnSpec, RouterPrecision, RouterScore, RouterSpec},
+    format::{LayerFormats, WeightFormat},
     layer::LayerSpec,
     published::{PUBLISHED, PublishedModel, published},
     rope::{Pairing, RopeSpec},
+    share::Share,
     target::TargetSpec,
     tensors::{
         AttentionTensors, DraftTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors, JoinTensors,
-        LatentTensors, LayerTensors, LinearTensors, Role, Split, TargetTensors, TensorSpec, WeightFormat,
+        LatentTensors, LayerTensors, LinearTensors, Role, Split, TargetTensors, TensorSpec,
     },
 };

@@ -259,7 +259,11 @@ __device__ __forceinline__ u64 shared_address_64(const void* at) {
 __device__ __forceinline__ void copy_async_16(void* shared, const void* global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared)), "l"(global) : "memory");
 }
-/// The same of zeros instead, if it is not real; then nothing is read.
+/// The same of 4 bytes.
+__device__ __forceinline__ void copy_async_4(void* shared, const void* global) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(shared)), "l"(global) : "memory");
+}
+/// Copies 16 bytes of zeros instead, if they are not real; then nothing is read.
 __device__ __forceinline__ void copy_async_16_or_zero(void* shared, const void* global, bool real) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
                "r"(real ? 16 : 0)

@@ -4,6 +4,7 @@
 // them in parts; each block reads all of x, which with more rows would be too much. Weights stream through a ring as there.
 // Sums have another order, which does not depend on the other rows.
 #include "common.cuh"
+#include "weights.cuh"
 #include "ring.cuh"
 
 /// Rows, warps of a block, and inputs of a stage.
@@ -12,9 +13,9 @@
 #define FEW_PIECE (FEW_WARPS * PIECE)
 
 #define PARAMETERS                                                                                                      \
-  void *y, int y_is_float, const T *x, int x_stride, const T *w, const T *bias, int rows, int inputs, int outputs,      \
-      SCALE_PARAMETERS, int pause
-#define ARGUMENTS y, y_is_float, x, x_stride, w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, pause
+  void *y, int y_is_float, const T *x, int x_stride, const W *w, const T *bias, int rows, int inputs, int outputs,      \
+      SCALE_PARAMETERS, int pause W_PARAMETERS
+#define ARGUMENTS y, y_is_float, x, x_stride, w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, pause W_ARGUMENTS
 
 /// What the kernels that add to a residual stream take beside. The stream is y, of T; it is also written to `keep` unless that is
 /// null, and times `norm` `[outputs]` to `normed` `[rows, outputs]`. Each block leaves the sums of squares of its outputs in
@@ -27,8 +28,9 @@
 /// of a stage; sums are added in order of the warps, then of the blocks.
 template <bool HALVED, bool ADDS>
 __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
-  constexpr int STAGE_BYTES = (16 + FEW_ROWS) * FEW_PIECE * 2, RING_STAGES = RING / STAGE_BYTES;
-  constexpr int ROW_CHUNKS = FEW_PIECE / 8;
+  constexpr int W_ROW = FEW_WARPS * ROW_BYTES, X_ROW = FEW_WARPS * X_ROW_BYTES;
+  constexpr int STAGE_BYTES = 16 * W_ROW + FEW_ROWS * X_ROW, RING_STAGES = RING / STAGE_BYTES;
+  constexpr int ROW_CHUNKS = W_ROW / 16, X_CHUNKS = X_ROW / 16, X_ROWS = FEW_WARPS * WARP / X_CHUNKS;
   DYNAMIC_SHARED(shared);
   int thread = (int)threadIdx.x, first_output = (int)blockIdx.x / (HALVED ? 2 : 1) * 16;
   int chunk = thread % ROW_CHUNKS, own_row = thread / ROW_CHUNKS;  // of four
@@ -43,28 +45,42 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   int steps = (end - begin + FEW_PIECE - 1) / FEW_PIECE;
   // A thread copies one chunk of four of a stage's outputs, and of a row: so many of their stages; what lies behind these is zeros.
   // For outputs that the layer does not have it copies the first, and they are not written.
-  int inside = (end - begin - chunk * 8 + FEW_PIECE - 1) / FEW_PIECE, inside_row = own_row < rows ? inside : 0;
-  const T *from[4], *from_row = x + (u64)own_row * x_stride + begin + chunk * 8;
+  int inside = (end - begin - chunk * W_CHUNK + FEW_PIECE - 1) / FEW_PIECE;
+  int x_chunk = thread % X_CHUNKS, x_row = thread / X_CHUNKS;
+  int inside_row = x_row < rows ? (end - begin - x_chunk * 8 + FEW_PIECE - 1) / FEW_PIECE : 0;
+  const W* from[4];
+  const T* from_row = x + (u64)x_row * x_stride + begin + x_chunk * 8;
 #pragma unroll
   for (int i = 0; i < 4; i++) {
     int at = first_output + own_row + 4 * i;
-    from[i] = w + (u64)(at < outputs ? at : 0) * inputs + begin + chunk * 8;
+    from[i] = w + (u64)(at < outputs ? at : 0) * inputs + begin + chunk * W_CHUNK;
   }
   auto load_weights = [&](int step, unsigned char* stage) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      copy_async_16_or_zero(stage + place_of<FEW_PIECE * 2>(own_row + 4 * i, chunk), from[i] + step * FEW_PIECE, step < inside,
+      copy_async_16_or_zero(stage + place_of<W_ROW>(own_row + 4 * i, chunk), from[i] + step * FEW_PIECE, step < inside,
                             passing());
     }
   };
   auto load_rows = [&](int step, unsigned char* stage) {
-    copy_async_16_or_zero(stage + 16 * FEW_PIECE * 2 + place_of<FEW_PIECE * 2>(own_row, chunk), from_row + step * FEW_PIECE,
-                          step < inside_row);
+#pragma unroll
+    for (int i = 0; i < FEW_ROWS / X_ROWS; i++) {
+      int own = x_row + i * X_ROWS;
+      copy_async_16_or_zero(stage + 16 * W_ROW + place_of<X_ROW>(own, x_chunk),
+                            from_row + (u64)(i * X_ROWS) * x_stride + step * FEW_PIECE,
+                            step < inside_row && (i == 0 || own < rows));
+    }
   };
   // A thread has one result in the end.
   int output = first_output + thread % 16, row = thread / 16;
   bool is_result = row < rows && output < outputs;
   float by = ADDS && is_result ? to_float(norm[output]) : 0.0f;
+  Scaled<1> scaled;
+#ifdef W_FP8
+  int low_row = first_output + lane() / 4, high_row = low_row + 8;
+  scaled.start(w_scales, w_shift, w_columns, low_row < outputs ? low_row : 0, high_row < outputs ? high_row : 0,
+               begin + warp() * PIECE, FEW_WARPS);
+#endif
   // What is added to a stream comes of rows as they are.
   Scales<FEW_ROWS, 2> of_rows(0, rows, ADDS ? nullptr : squares, count);
   fill_ring<RING_STAGES>(shared, STAGE_BYTES, steps, pause, load_weights, load_rows);
@@ -72,20 +88,20 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   u64 place = (u64)row * outputs + output;
   T before = {};
   if (ADDS && is_result) before = ((const T*)y)[place];
-  float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-  auto multiply = [&](int, const unsigned char* stage) {
-    const unsigned char* rows_of = stage + 16 * FEW_PIECE * 2;
+  float sum[1][4] = {{0.0f, 0.0f, 0.0f, 0.0f}};
+  auto multiply = [&](int step, const unsigned char* stage) {
+    const unsigned char* rows_of = stage + 16 * W_ROW;
+    scaled.ask(begin + (step + 1) * FEW_PIECE + warp() * PIECE < end);
 #pragma unroll
     for (int k = 0; k < PIECE / 16; k += 2) {
       // Columns behind the last row take another row's numbers, and are not written.
       u32 a[2][4], b[4];
-      int at = warp() * CHUNKS + k * 2;
-      ldmatrix_x4(a[0], stage + place_of<FEW_PIECE * 2>(lane() % 16, at + lane() / 16));
-      ldmatrix_x4(a[1], stage + place_of<FEW_PIECE * 2>(lane() % 16, at + 2 + lane() / 16));
-      ldmatrix_x4(b, rows_of + place_of<FEW_PIECE * 2>(lane() % FEW_ROWS, at + lane() / 8));
-      mma_16816(sum, a[0], b);
-      mma_16816(sum, a[1], b + 2);
+      load_weights_32<W_ROW>(a, stage, warp() * (PIECE / 16) + k);
+      ldmatrix_x4(b, rows_of + place_of<X_ROW>(lane() % FEW_ROWS, warp() * CHUNKS + k * 2 + lane() / 8));
+      mma_16816(scaled.of(sum, 0), a[0], b);
+      mma_16816(scaled.of(sum, 0), a[1], b + 2);
     }
+    scaled.add(sum);
   };
   go_round<RING_STAGES>(shared, STAGE_BYTES, steps, load_weights, load_rows, multiply);
   block_sync();
@@ -94,10 +110,10 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   int group = lane() / 4, column = lane() % 4 * 2;
   if (column < FEW_ROWS) {
     float* own = sums + warp() * 16 * FEW_ROWS + column;
-    own[group * FEW_ROWS] = sum[0];
-    own[group * FEW_ROWS + 1] = sum[1];
-    own[(group + 8) * FEW_ROWS] = sum[2];
-    own[(group + 8) * FEW_ROWS + 1] = sum[3];
+    own[group * FEW_ROWS] = sum[0][0];
+    own[group * FEW_ROWS + 1] = sum[0][1];
+    own[(group + 8) * FEW_ROWS] = sum[0][2];
+    own[(group + 8) * FEW_ROWS + 1] = sum[0][3];
   }
   block_sync();
   float value = 0.0f;
@@ -144,24 +160,24 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
 }
 
 /// Up to FEW_ROWS rows. Grid: outputs / 16, 256 threads. `inputs` and `x_stride` are multiples of 8, `bias` may be null, y is
-/// float instead of T if `y_is_float`. Dynamic shared memory: as many stages of (16 + FEW_ROWS) · FEW_PIECE · 2 bytes as RING
+/// float instead of T if `y_is_float`. Dynamic shared memory: as many stages of 16 rows of weights and FEW_ROWS of x, with FEW_PIECE inputs, as RING
 /// holds, and 16 · FEW_ROWS floats where blocks are halved.
-extern "C" __global__ void __launch_bounds__(256, 4) linear_few(PARAMETERS) { block_of<false, false>(ARGUMENTS, NO_STREAM); }
+extern "C" __global__ void __launch_bounds__(256, W_BESIDE) linear_few(PARAMETERS) { block_of<false, false>(ARGUMENTS, NO_STREAM); }
 
 #ifdef CLUSTERS
 /// The same in clusters of two blocks, each with half of the inputs, where there are so few outputs that blocks of all inputs
 /// would leave half of the device's places empty. Grid: 2 · outputs / 16.
-extern "C" __global__ void __launch_bounds__(256, 4) linear_few_halved(PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(256, W_BESIDE) linear_few_halved(PARAMETERS) {
   block_of<true, false>(ARGUMENTS, NO_STREAM);
 }
 #endif
 
 /// Both, of rows as they are, adding to a residual stream.
-extern "C" __global__ void __launch_bounds__(256, 5) few_to_stream(PARAMETERS, STREAM_PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(256, W_BESIDE + 1) few_to_stream(PARAMETERS, STREAM_PARAMETERS) {
   block_of<false, true>(ARGUMENTS, STREAM_ARGUMENTS);
 }
 #ifdef CLUSTERS
-extern "C" __global__ void __launch_bounds__(256, 5) few_to_stream_halved(PARAMETERS, STREAM_PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(256, W_BESIDE + 1) few_to_stream_halved(PARAMETERS, STREAM_PARAMETERS) {
   block_of<true, true>(ARGUMENTS, STREAM_ARGUMENTS);
 }
 #endif

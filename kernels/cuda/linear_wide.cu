@@ -20,6 +20,7 @@
 // Gated kernels compute `y = silu(x · gateᵀ) · (x · upᵀ)` of w `[2 · outputs, inputs]`, gate first: half of a warp group's
 // columns are the gate's, and the others those of the other half that belong to them.
 #include "common.cuh"
+#include "weights.cuh"
 #include "ring.cuh"
 #if defined(EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #include "wgmma.cuh"

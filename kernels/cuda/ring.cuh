@@ -4,11 +4,6 @@
 // nevertheless, so that its blocks find room.
 #pragma once
 
-/// Inputs of a stage, and the bytes of a row of them.
-#define PIECE 64
-#define ROW_BYTES (PIECE * 2)
-#define CHUNKS (PIECE / 8)
-
 /// What rows that are normed but for their scale are multiplied with, which multiplies a layer's sums instead: `squares`
 /// `[rows, count]`, rows a multiple of 4 apart, are sums of squares of pieces of a row's `inputs` elements; null for rows as
 /// they are.
@@ -16,7 +11,7 @@
 #define SCALE_ARGUMENTS squares, count, epsilon
 
 /// -DRING: bytes of the ring of one of two blocks. The stages that it holds with 128 outputs, for so many rows.
-#define STAGES(rows) (RING / ((8 * 16 + (rows)) * ROW_BYTES) < 6 ? RING / ((8 * 16 + (rows)) * ROW_BYTES) : 6)
+#define STAGES(rows) (RING / (8 * 16 * ROW_BYTES + (rows) * X_ROW_BYTES) < 6 ? RING / (8 * 16 * ROW_BYTES + (rows) * X_ROW_BYTES) : 6)
 
 /// Fills all but one stage of a ring: weights, which do not depend on the kernel before, are under way while that ends; rows are
 /// asked for behind it. Of steps that there are not, both ask for zeros.

@@ -486,6 +486,10 @@ inline uint4 load_fresh_any_16(const void* at) { return load_16(at); }
 inline void copy_async_16(void* shared, const void* global, u64 = 0) {
   check_alignment(shared, "copy"); check_alignment(global, "copy"); std::memcpy(shared, global, 16);
 }
+inline void copy_async_4(void* shared, const void* global) {
+  if ((uintptr_t)shared % 4 || (uintptr_t)global % 4) { std::fprintf(stderr, "emulator: copy of 4 bytes at an odd address\n"); std::abort(); }
+  std::memcpy(shared, global, 4);
+}
 inline void copy_async_16_or_zero(void* shared, const void* global, bool real, u64 = 0) {
   if (real) copy_async_16(shared, global);
   else std::memset(shared, 0, 16);

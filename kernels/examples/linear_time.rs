@@ -12,7 +12,7 @@ use kernels::{
         Buffer, Device, DeviceError, Element, Slice,
         matmul::{Matmul, MatmulHandle, Operands, Rivals},
     },
-    launch::{Added, Kernels, Linear, Parts, RmsNorm, Rows, Stream, Unscaled},
+    launch::{Added, Kernels, Linear, Parts, RmsNorm, Rows, Stream, Unscaled, Weights},
 };
 
 const ELEMENT: Element = Element::BF16;
@@ -224,10 +224,10 @@ impl Model {
         let linear = |layer: Linear<'_>| {
             let Linear { inputs, outputs, .. } = layer;
             let whole = Added::Rows(Rows { at: y.slice(), stride: outputs });
-            if self.kernels.suits_few(*rows, inputs, outputs) {
+            if self.kernels.suits_few(*rows, inputs, outputs, Weights::Plain) {
                 return self.kernels.linear_few(layer).map(|()| whole);
             }
-            if *rows > Kernels::MOST_ROWS_IN_PARTS || self.kernels.parts_of(inputs, outputs) == 1 {
+            if *rows > Kernels::MOST_ROWS_IN_PARTS || self.kernels.parts_of(inputs, outputs, Weights::Plain) == 1 {
                 return self.kernels.linear(layer).map(|()| whole);
             }
             let left = self.kernels.linear_in_parts(Linear { y: parts.slice(), ..layer })?;
@@ -235,7 +235,7 @@ impl Model {
         };
         let add_and_norm = |layer: Linear<'_>| {
             let Linear { inputs, outputs, .. } = layer;
-            if !self.kernels.suits_few_to_stream(*rows, inputs, outputs) {
+            if !self.kernels.suits_few_to_stream(*rows, inputs, outputs, Weights::Plain) {
                 return self.norm(work, linear(layer)?, false);
             }
             let (norm, squares) = (self.norm.slice(), squares.slice());
@@ -298,7 +298,7 @@ impl Model {
         let neighbour = || self.kernels.fill_random(work.workspace.range(0..16), 1.0, 0);
         let plan = |inputs: usize, outputs: usize, result: Element| -> Result<Option<MatmulHandle>, DeviceError> {
             let matmul = Matmul { rows: work.rows, inputs, outputs, element: ELEMENT, result, most_parts: 1 };
-            let Some(mut plan) = MatmulHandle::new(device, matmul, "linear_time")? else { return Ok(None) };
+            let Some(mut plan) = MatmulHandle::new(device, matmul, Some("linear_time"))? else { return Ok(None) };
             if plan.fastest().is_none() {
                 let y = if result == Element::F32 { &work.logits } else { &work.y };
                 let x = if inputs == hidden { &work.x } else { &work.gated };
@@ -397,6 +397,7 @@ fn layer<'a>(
         y_is_float: false,
         x,
         weight: weight.slice(),
+        scales: None,
         bias: None,
         rows,
         inputs,

@@ -13,6 +13,7 @@ mod linear;
 mod linear_few;
 mod linear_group;
 mod linear_wide;
+mod ranks;
 mod sampling;
 mod select;
 mod tree;
@@ -29,10 +30,11 @@ pub use elementwise::{
 pub use experts::{check_experts, check_router_ties};
 pub use inner::{check_inner_rows, check_pick_rows};
 pub use latent::{check_latent_attention, check_latent_heads, check_latent_write};
-pub use linear::{check_linear, check_linear_gated};
+pub use linear::{check_dequantise, check_linear, check_linear_fp8, check_linear_gated};
 pub use linear_few::check_linear_few;
 pub use linear_group::check_linear_group;
 pub use linear_wide::check_linear_wide;
+pub use ranks::{check_alarm, check_ranks};
 pub use sampling::{check_sample_rows, check_sampled_distribution};
 pub use select::{check_argmax_rows, check_logprob_rows, check_top_k_among_many, check_top_k_rows};
 pub use tree::{check_decode_rows, check_draft_trees};
@@ -42,7 +44,7 @@ pub use unread::check_unread;
 pub type Check = (&'static str, fn(&Device, Element) -> Result<(), String>);
 
 /// All checks that run for every element type.
-pub const CHECKS: [Check; 20] = [
+pub const CHECKS: [Check; 22] = [
     ("embed", check_embed),
     ("rms_norm", check_rms_norm),
     ("join_normed", check_join_normed),
@@ -50,6 +52,8 @@ pub const CHECKS: [Check; 20] = [
     ("silu_gate", check_silu_gate),
     ("rotate_and_write", check_rotation),
     ("linear", check_linear),
+    ("linear in FP8", check_linear_fp8),
+    ("dequantise", check_dequantise),
     ("linear_gated", check_linear_gated),
     ("linear_few", check_linear_few),
     ("linear_group", check_linear_group),

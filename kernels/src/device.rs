@@ -8,11 +8,13 @@
 
 mod buffer;
 mod cache;
+mod collective;
 mod compile;
 mod cuda;
 mod driver;
 mod emulator;
 mod error;
+mod mail;
 pub mod matmul;
 mod state;
 
@@ -20,13 +22,18 @@ use std::{
     collections::HashMap,
     fmt,
     ops::Range,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 pub use buffer::{Buffer, Element, HostBuffer, Slice};
+pub use collective::{Collective, GroupId};
 pub use compile::{KernelFile, Split, compile_for};
-pub use driver::{Event, Graph};
+pub use driver::{Event, Graph, Link};
 pub use error::DeviceError;
+pub use mail::{Alarm, Mail};
 pub use state::GpuState;
 
 use driver::{Driver, KernelHandle};
@@ -40,6 +47,7 @@ struct Inner {
     properties: Properties,
     /// Loaded kernels by file, options and name.
     kernels: Mutex<HashMap<KernelKey, Kernel>>,
+    captures: AtomicBool,
 }
 
 type KernelKey = (&'static str, String, &'static str);
@@ -165,7 +173,7 @@ impl Device {
     }
 
     fn new(driver: Arc<dyn Driver>, properties: Properties) -> Self {
-        Self(Arc::new(Inner { driver, properties, kernels: Mutex::default() }))
+        Self(Arc::new(Inner { driver, properties, kernels: Mutex::default(), captures: AtomicBool::new(false) }))
     }
 
     /// What the driver's management library says of it now: clocks, power, throttling, other processes. `None` where
@@ -376,10 +384,17 @@ impl Device {
     /// When `work` fails, or does what a graph cannot hold.
     pub fn capture(&self, work: impl FnOnce() -> Result<(), DeviceError>) -> Result<Graph, DeviceError> {
         self.0.driver.begin_capture()?;
+        self.0.captures.store(true, Ordering::Relaxed);
         let worked = work();
+        self.0.captures.store(false, Ordering::Relaxed);
         let graph = self.0.driver.end_capture();
         worked?;
         graph
+    }
+
+    /// Whether what is launched now is recorded.
+    pub fn is_capturing(&self) -> bool {
+        self.0.captures.load(Ordering::Relaxed)
     }
 
     /// Launches a graph, in order with the stream.
@@ -412,6 +427,14 @@ impl Device {
     /// When a kernel has failed.
     pub fn synchronize(&self) -> Result<(), DeviceError> {
         self.0.driver.synchronize()
+    }
+
+    /// Lets kernels of this device use the memory of another, and tells what lies between the two.
+    ///
+    /// # Errors
+    /// When they are not linked, or of different kinds.
+    pub fn reach(&self, other: &Self) -> Result<Link, DeviceError> {
+        self.0.driver.reach(other.driver())
     }
 
     /// What runs it; products ask it for the plans of its matrix library.

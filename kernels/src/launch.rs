@@ -7,6 +7,7 @@ mod attention;
 mod attention_tiles;
 mod elementwise;
 mod experts;
+mod fp8;
 mod inner;
 mod latent;
 mod latent_attention;
@@ -15,6 +16,7 @@ mod linear_few;
 mod linear_group;
 mod linear_wide;
 mod own_rows;
+mod ranks;
 mod sampling;
 mod select;
 mod state;
@@ -28,6 +30,7 @@ pub use elementwise::{Added, JoinNormed, RmsNorm, Rotation};
 pub use experts::{
     ExpertKernels, Experts, ExpertsBytes, ExpertsShape, ExpertsWeights, ExpertsWork, MOST_CHOSEN, MOST_EXPERTS,
 };
+pub use fp8::{WeightScales, Weights, fp8_order};
 pub use inner::{ChosenRows, InnerNodes, Picked};
 pub use latent::{LatentDims, LatentQueries, LatentRows, LatentValues};
 pub use latent_attention::LatentAttention;
@@ -36,6 +39,7 @@ pub use linear::{Linear, Parts, Unscaled};
 pub use linear_few::Stream;
 pub use linear_wide::Wide;
 pub use own_rows::OwnRows;
+pub use ranks::Gathered;
 pub use sampling::SamplingState;
 pub use select::{Logits, LogprobRows, MOST_SELECTED, NOT_FINITE, TopK};
 pub use tree::{
@@ -90,6 +94,11 @@ pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> 
     files
 }
 
+/// Further files, for a model that several devices share.
+pub fn rank_files(element: Element) -> Vec<(KernelFile, Vec<String>)> {
+    vec![(ranks::FILE, vec![element.option()])]
+}
+
 /// Further files, for layers of experts.
 pub fn expert_files(element: Element) -> Vec<(KernelFile, Vec<String>)> {
     let files = match element {
@@ -107,6 +116,19 @@ pub fn latent_files(element: Element, sizes: &[LatentDims], properties: &Propert
     }
     files.extend(sizes.iter().flat_map(|dims| latent_attention::sources(element, dims, properties)));
     files
+}
+
+/// Further files, for weights in FP8: of linear layers, and of experts if there are any.
+pub fn fp8_files(element: Element, properties: &Properties, with_experts: bool) -> Vec<(KernelFile, Vec<String>)> {
+    if element == Element::F32 {
+        return Vec::new();
+    }
+    let linear = [linear::FILE, linear_few::FILE].map(|file| (file, linear::options(element, properties)));
+    let experts = [experts::FILE, experts::MANY_FILE].map(|file| (file, vec![element.option()]));
+    let of_fp8 = |(file, options)| (file, Weights::Fp8.options(options));
+    let experts = experts.into_iter().filter(|_| with_experts);
+    let others = [(linear::PAIRS_FILE, linear::options(element, properties)), (fp8::FILE, vec![element.option()])];
+    linear.into_iter().chain(experts).map(of_fp8).chain(others).collect()
 }
 
 /// A name of the kernels that compute linear layers, which changes with their source.
@@ -142,6 +164,11 @@ impl Kernels {
         Self { device, element, options: vec![element.option()], clusters: Arc::default() }
     }
 
+    /// The same on another device, with what this one has found or will find of devices of their kind: so that both launch the same.
+    pub fn on(&self, device: Device) -> Self {
+        Self { device, ..self.clone() }
+    }
+
     /// The device.
     pub fn device(&self) -> &Device {
         &self.device
@@ -172,6 +199,10 @@ impl Kernels {
 
     fn kernel(&self, file: KernelFile, name: &'static str) -> Result<Kernel, DeviceError> {
         self.device.kernel(file, &self.options, name)
+    }
+
+    fn kernel_of(&self, file: KernelFile, weights: Weights, name: &'static str) -> Result<Kernel, DeviceError> {
+        self.device.kernel(file, &weights.options(self.options.clone()), name)
     }
 
     /// Elements that one 16-byte access moves.

@@ -2,7 +2,7 @@
 
 use kernels::{
     device::{DeviceError, Element, Properties, compile_for},
-    launch::{LatentDims, expert_files, files, latent_files},
+    launch::{LatentDims, expert_files, files, fp8_files, latent_files},
 };
 
 /// As a device of an architecture says of itself, as far as compiling asks.
@@ -32,7 +32,9 @@ fn all_kernels_compile_for_ampere_hopper_and_blackwell() {
             let properties = properties(capability, shared_bytes);
             let all = files(element, &[64, 96, 128, 256], &properties);
             let latent = latent_files(element, &[DEEPSEEK], &properties);
-            for (file, options) in all.into_iter().chain(expert_files(element)).chain(latent) {
+            let fp8 = fp8_files(element, &properties, true);
+            let further = expert_files(element).into_iter().chain(latent).chain(fp8);
+            for (file, options) in all.into_iter().chain(further) {
                 match compile_for(file, &options, architecture) {
                     Ok(binary) => assert!(!binary.is_empty()),
                     Err(error @ DeviceError::Missing { .. }) => {

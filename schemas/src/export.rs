@@ -222,7 +222,9 @@ impl From<&TunedFile> for Tuning {
             speculative_algorithm: Some(models.algorithm.clone()),
             speculative_draft_model_path: (!models.draft.is_empty()).then(|| models.draft.clone()),
             dtype: Some(models.dtype.clone()),
+            quantization: models.quantization.clone(),
             device: Some(engine.device.clone()),
+            tp_size: engine.tp_size.and_then(integer),
             context_length: integer(engine.context_length),
             // One token a page is every engine's default.
             page_size: integer(engine.page_size).filter(|size| *size > 1),

@@ -4,7 +4,7 @@
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::Value as Json;
 
-use crate::{launch::file::LaunchFile, settings::SettingsFile, sweep::SweepFile, tuned::TunedFile};
+use crate::{launch::file::LaunchFile, settings::SettingsFile, sweep::SweepFile, train::TrainFile, tuned::TunedFile};
 
 /// A kind of file with a published schema.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +20,7 @@ pub const SCHEMAS: &[PublishedSchema] = &[
     PublishedSchema { name: "launch", make: of::<LaunchFile> },
     PublishedSchema { name: "settings", make: of::<SettingsFile> },
     PublishedSchema { name: "sweep", make: of::<SweepFile> },
+    PublishedSchema { name: "train", make: of::<TrainFile> },
     PublishedSchema { name: "tuned", make: of::<TunedFile> },
 ];
 

@@ -49,6 +49,9 @@ pub struct TunedModels {
     pub algorithm: String,
     /// Type of weights and activations.
     pub dtype: String,
+    /// How 16-bit weights of both are quantised when they are loaded, where they are: fp8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantization: Option<String>,
     /// Type of the target's weights as stored.
     pub target_dtype: Option<String>,
     /// Longest sequence that the draft is made for.
@@ -61,6 +64,9 @@ pub struct TunedModels {
 pub struct TunedEngine {
     /// Where it ran: cpu or cuda:N.
     pub device: String,
+    /// GPUs that shared the models, from that one on, where there were several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tp_size: Option<usize>,
     /// Longest sequence.
     pub context_length: usize,
     /// Tokens a KV page.
@@ -342,11 +348,13 @@ mod tests {
                 draft: "draft".into(),
                 algorithm: "EAGLE3".into(),
                 dtype: "auto".into(),
+                quantization: None,
                 target_dtype: Some("bfloat16".into()),
                 draft_context_length: None,
             },
             engine: TunedEngine {
                 device: "cpu".into(),
+                tp_size: None,
                 context_length: 2048,
                 page_size: 1,
                 mem_fraction_static: 0.8,

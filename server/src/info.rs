@@ -57,6 +57,7 @@ pub async fn server_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
         "tree_shapes": shapes,
         "simulate_accept_length": options.simulate_accept_length,
         "dtype": options.dtype,
+        "quantization": facts.identity.quantised,
         "context_length": facts.capacity.context_length,
         "max_running_requests": facts.max_running_requests,
         "max_queued_requests": state.options.max_queued_requests,

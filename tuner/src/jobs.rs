@@ -133,7 +133,7 @@ impl Parts {
             out: plain(&if local { absolute(out)? } else { out.to_path_buf() })?,
             program: plain(request.program)?,
             device,
-            gpus: file.system.gpus(),
+            gpus: file.system.gpus().max(file.engine.tp_size),
             starts_servers: !file.system.is_in_process() && file.system.url.is_none(),
             asked: request.shards,
             most: configurations(file, path),

@@ -63,18 +63,21 @@ pub fn tuned(
     Some(TunedFile {
         format: FORMAT,
         written_by: fingerprint.engine.clone(),
-        warnings: warnings::of(ranking),
+        warnings: warnings::of_models(&file.models).into_iter().chain(warnings::of(ranking)).collect(),
         models: TunedModels {
             target: absolute(&file.models.target),
             draft: if file.models.draft.is_empty() { String::new() } else { absolute(&file.models.draft) },
             algorithm: file.models.algorithm.clone(),
             // What another engine must be told: with `auto` it would load target and draft each in its own type.
             dtype: file.models.dtype.clone(),
+            quantization: file.models.quantization.clone(),
             target_dtype: dtype(&file.models.target).map(ToOwned::to_owned),
             draft_context_length: draft.map(|config| config.derived_context_length()),
         },
         engine: TunedEngine {
-            device: fingerprint.device.clone(),
+            // Of a group, that of its first rank.
+            device: fingerprint.device.split('+').next().unwrap_or_default().to_owned(),
+            tp_size: Some(file.engine.tp_size).filter(|size| *size > 1),
             context_length,
             page_size: knobs.page_size.unwrap_or(file.engine.page_size),
             mem_fraction_static: knobs.mem_fraction_static.map_or(file.engine.mem_fraction_static, |share| share.0),

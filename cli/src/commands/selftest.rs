@@ -8,6 +8,7 @@ const EXAMPLES: &str = "\
 Examples:
   spectune selftest
   spectune selftest --device cuda:0
+  spectune selftest --tp-size 2
   compute-sanitizer --tool memcheck spectune selftest --device cuda:0 --quick
   compute-sanitizer --tool racecheck spectune selftest --device cuda:0 --kernel top_k";
 
@@ -18,6 +19,9 @@ pub struct Arguments {
     /// Where to run: auto, cpu, cuda or cuda:N
     #[arg(long, default_value = "auto")]
     device: engine::DeviceChoice,
+    /// Check a model that this many GPUs share, from the device on, and what these pass to each other
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8), conflicts_with = "kernel")]
+    tp_size: u8,
     /// Run all checks of the kernels and a few of the engine
     #[arg(long)]
     quick: bool,
@@ -49,7 +53,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         terminal::print(&format!("{word:6} {}{why}\n", check.name))
     };
     let mut shown = Ok(());
-    selftest::run(arguments.device, arguments.scope(), &mut |check| {
+    selftest::run(arguments.device, arguments.tp_size.into(), arguments.scope(), &mut |check| {
         if shown.is_ok() {
             shown = show(&check);
         }

@@ -77,6 +77,9 @@ pub struct Arguments {
     /// Where to run: auto, cpu, cuda or cuda:N; wins over the sweep file
     #[arg(long)]
     device: Option<engine::DeviceChoice>,
+    /// GPUs of this host that share the models, from the device on; wins over the sweep file
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8), conflicts_with = "emit")]
+    tp_size: Option<u8>,
     /// Guided search: most disk in GiB for the target's hidden states (states.bin beside the journal), from which
     /// acceptance can be told again without the target; 0 keeps none
     #[arg(long, value_name = "GIB", default_value_t = 4)]
@@ -89,7 +92,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if FileKind::of(source.text()) == Some(FileKind::Tuned) {
         bail!("{0} is a tuned file, not a sweep file: run it with `spectune serve {0}`", arguments.sweep.display());
     }
-    let file = SweepFile::read(&source).map_err(|finding| WrongFile::new(source.clone(), finding))?;
+    let mut file = SweepFile::read(&source).map_err(|finding| WrongFile::new(source.clone(), finding))?;
+    if let Some(size) = arguments.tp_size {
+        file.engine.tp_size = size.into();
+    }
     if let Some(scheduler) = arguments.emit {
         return jobs::emit(scheduler, &file, &arguments);
     }
@@ -216,6 +222,9 @@ fn go_on(request: &SweepRequest<'_>, arguments: &Arguments) -> String {
         Some(DeviceChoice::Cpu) => command.push_str(" --device cpu"),
         Some(DeviceChoice::Cuda(number)) => command.push_str(&format!(" --device cuda:{number}")),
         Some(DeviceChoice::Emulator | DeviceChoice::Auto) | None => {}
+    }
+    if let Some(size) = arguments.tp_size {
+        command.push_str(&format!(" --tp-size {size}"));
     }
     let again = if arguments.sweep.as_os_str() == "-" { ", with the same file on standard input" } else { "" };
     format!("go on with: {command}{again}")

@@ -9,6 +9,7 @@ mod linear;
 mod load;
 mod passes;
 mod prefill;
+mod quality;
 mod replay;
 mod round;
 mod slot;
@@ -22,18 +23,21 @@ use std::{collections::VecDeque, ops::Range};
 
 use schemas::tree::TreeShape;
 
-pub use self::load::load;
 use self::{
     attention::Cache,
     draft::Draft,
     slot::{SlotState, Slots},
     target::Target,
 };
+pub use self::{
+    load::load,
+    quality::{Quality, quantisation_quality},
+};
 use super::{
     Asked, Backend, Capacity, DeviceInfo, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput, Slot, StateRow,
     TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
 };
-use crate::{adjust::Adjuster, error::EngineError, request::SamplingParams, spec::ModelCost};
+use crate::{adjust::Adjuster, error::EngineError, options::EngineOptions, request::SamplingParams, spec::ModelCost};
 
 /// A target, a draft and their caches in the machine's memory.
 #[derive(Debug)]
@@ -94,8 +98,9 @@ impl Backend for CpuBackend {
     }
 
     fn cost(&self) -> ModelCost {
-        // Weights are held as float32.
-        ModelCost::new(self.target.spec(), self.draft.as_ref().map(Draft::spec), 4)
+        // Weights are held as float32, whatever they are in the checkpoint.
+        let draft = self.draft.as_ref().map(|draft| draft.spec().in_plain());
+        ModelCost::new(&self.target.spec().in_plain(), draft.as_ref(), 4)
     }
 
     fn measure_bandwidth(&self) -> Result<f64, EngineError> {
@@ -126,6 +131,12 @@ impl Backend for CpuBackend {
             cache.grow(rows);
         }
         Ok(())
+    }
+
+    fn exchange_draft(&mut self, options: &EngineOptions) -> Result<bool, EngineError> {
+        let Some(draft) = &mut self.draft else { return Ok(false) };
+        load::exchange(draft, &self.target, options)?;
+        Ok(true)
     }
 
     fn open(

@@ -5,6 +5,7 @@
 
 mod bandwidth;
 mod flight;
+mod group;
 mod layout;
 mod limits;
 mod machine;
@@ -15,6 +16,7 @@ mod pass;
 mod prefill;
 mod products;
 mod race;
+mod ranks;
 mod replay;
 mod ring;
 mod round;
@@ -50,6 +52,7 @@ use super::{
 };
 use crate::{error::EngineError, options::padded, request::SamplingParams, spec::ModelCost};
 
+pub use group::{Group, SharedModels};
 pub use machine::AttentionKernels;
 pub use memory::{CudaOptions, Models, load};
 pub use weights::WeightSource;
@@ -162,6 +165,7 @@ impl CudaBackend {
         let graph = self.recorded(key)?;
         let graph = self.raced(key, graph)?;
         self.graphs.insert(key, graph);
+        self.machine.meet()?;
         Ok(())
     }
 
@@ -201,7 +205,7 @@ impl CudaBackend {
             memory::grow_scratch(&mut self.machine, scratch)?;
         }
         self.extent = extent;
-        Ok(())
+        Ok(self.machine.meet()?)
     }
 }
 

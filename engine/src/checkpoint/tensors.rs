@@ -1,8 +1,10 @@
 //! Tensors by their published names, as values: what a model's description names is looked up, checked and read here.
 
-use kernels::reference::Matrix;
+use std::borrow::Cow;
 
-use super::Weights;
+use kernels::reference::{Fp8Matrix, Fp8Scales, Matrix};
+
+use super::{TensorPlace, Weights};
 use crate::{
     error::EngineError,
     spec::{LinearTensors, TensorSpec},
@@ -51,15 +53,43 @@ impl<'a> Tensors<'a> {
         self.0.names().map(|name| name.strip_prefix("model.").unwrap_or(name))
     }
 
-    /// A matrix.
+    /// A matrix, in float32. One that is stored in FP8 has the values that it stands for; so has one that is to be kept in FP8,
+    /// though the CPU keeps it in float32.
     ///
     /// # Errors
-    /// When it is missing (named as published), has another shape, or is not of a floating-point dtype.
+    /// When it is missing (named as published), has another shape, or is not of a floating-point dtype; or, stored in FP8, its
+    /// scales are.
     pub fn matrix(&self, tensor: &TensorSpec) -> Result<Matrix, EngineError> {
-        let [outputs, inputs] = tensor.shape[..] else {
-            return Err(EngineError::Configuration(format!("{} is no matrix", tensor.name)));
-        };
-        self.0.matrix(&self.full(&tensor.name), outputs, inputs)
+        if tensor.format.fp8().is_some() {
+            return self.fp8(tensor).map(|matrix| matrix.matrix());
+        }
+        let (name, [outputs, inputs]) = (self.full(&tensor.name), sizes(tensor)?);
+        self.0.matrix(&name, outputs, inputs)
+    }
+
+    /// A matrix in FP8: as it is stored, or quantised now, with a scale for each row.
+    ///
+    /// # Errors
+    /// As [`matrix`](Self::matrix).
+    pub fn fp8(&self, tensor: &TensorSpec) -> Result<Fp8Matrix<'a>, EngineError> {
+        let (name, [outputs, inputs]) = (self.full(&tensor.name), sizes(tensor)?);
+        match self.0.fp8(&name, outputs, inputs)? {
+            Some(stored) => Ok(stored),
+            None => Ok(Fp8Matrix::quantised(outputs, inputs, self.0.matrix(&name, outputs, inputs)?.data())),
+        }
+    }
+
+    /// How the scales of a matrix that is stored in FP8 are laid out; `None` of others.
+    ///
+    /// # Errors
+    /// When its scales are missing or misshapen.
+    pub fn fp8_scales(&self, name: &str) -> Result<Option<Fp8Scales>, EngineError> {
+        self.0.fp8_scales(&self.full(name))
+    }
+
+    /// Whether any matrix is stored in FP8.
+    pub fn has_fp8(&self) -> bool {
+        self.0.has_fp8()
     }
 
     /// A vector: factors of a norm, a bias, corrections.
@@ -90,8 +120,16 @@ impl<'a> Tensors<'a> {
     ///
     /// # Errors
     /// As [`matrix`](Self::matrix).
-    pub fn bytes(&self, tensor: &TensorSpec) -> Result<(&'a [u8], &'a str), EngineError> {
+    pub fn bytes(&self, tensor: &TensorSpec) -> Result<(Cow<'a, [u8]>, &'a str), EngineError> {
         self.0.tensor_bytes(&self.full(&tensor.name), &tensor.shape)
+    }
+
+    /// Where the values of a floating-point tensor are.
+    ///
+    /// # Errors
+    /// As [`matrix`](Self::matrix).
+    pub fn place(&self, tensor: &TensorSpec) -> Result<TensorPlace, EngineError> {
+        self.0.place(&self.full(&tensor.name), &tensor.shape)
     }
 
     /// The name under which a tensor is there.
@@ -103,4 +141,10 @@ impl<'a> Tensors<'a> {
     fn full(&self, name: &str) -> String {
         self.find(name).unwrap_or_else(|| name.to_owned())
     }
+}
+
+/// Outputs and inputs.
+fn sizes(tensor: &TensorSpec) -> Result<[usize; 2], EngineError> {
+    <[usize; 2]>::try_from(&tensor.shape[..])
+        .map_err(|_| EngineError::Configuration(format!("{} is no matrix", tensor.name)))
 }

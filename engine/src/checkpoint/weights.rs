@@ -1,6 +1,7 @@
 //! The tensors of a checkpoint, mapped into memory and handed out as f32.
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     ops::Range,
     path::{Path, PathBuf},
@@ -10,7 +11,7 @@ use half::{bf16, f16};
 use kernels::{memory::MappedFile, reference::Matrix};
 use schemas::model::TensorHeader;
 
-use super::{folder::open, safetensors};
+use super::{folder::open, fp8::E4M3, safetensors};
 use crate::error::EngineError;
 
 /// A file of MTP layers that stands beside those of the index.
@@ -29,6 +30,17 @@ pub struct Weights {
     folder: PathBuf,
     files: Vec<(PathBuf, MappedFile)>,
     tensors: BTreeMap<String, Tensor>,
+}
+
+/// Where the values of a tensor are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorPlace {
+    /// The file.
+    pub path: PathBuf,
+    /// As safetensors spells it: `F32`, `F16` or `BF16`.
+    pub dtype: String,
+    /// Of the file.
+    pub bytes: Range<usize>,
 }
 
 #[derive(Debug)]
@@ -80,22 +92,15 @@ impl Weights {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// Values in all floating-point tensors together: what loading them as f32 takes, divided by four bytes.
-    pub fn values(&self) -> u64 {
-        let count = |tensor: &Tensor| match tensor.dtype.as_str() {
-            "F32" => tensor.bytes.len() / 4,
-            "F16" | "BF16" => tensor.bytes.len() / 2,
-            _ => 0,
-        };
-        self.tensors.values().map(|tensor| count(tensor) as u64).sum()
-    }
-
-    /// A matrix of a known shape, as f32.
+    /// A matrix of a known shape, as f32; one in FP8 times its scales.
     ///
     /// # Errors
-    /// When it is missing, has another shape, or is not of a floating-point dtype.
+    /// When it is missing, has another shape, or is not of a floating-point dtype; or its scales are.
     pub fn matrix(&self, name: &str, outputs: usize, inputs: usize) -> Result<Matrix, EngineError> {
-        Ok(Matrix::new(outputs, inputs, self.floats(name, &[outputs, inputs])?))
+        match self.fp8(name, outputs, inputs)? {
+            Some(matrix) => Ok(matrix.matrix()),
+            None => Ok(Matrix::new(outputs, inputs, self.floats(name, &[outputs, inputs])?)),
+        }
     }
 
     /// A vector of a known length, as f32.
@@ -116,7 +121,7 @@ impl Weights {
         match tensor.dtype.as_str() {
             "I64" => Ok(bytes.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect()),
             "I32" => Ok(bytes.as_chunks::<4>().0.iter().map(|bytes| i32::from_le_bytes(*bytes).into()).collect()),
-            _ => Err(self.dtype_error(tensor, name, "I64 or I32")),
+            _ => Err(self.dtype_error(name, "I64 or I32")),
         }
     }
 
@@ -152,16 +157,32 @@ impl Weights {
         Ok(())
     }
 
-    /// The bytes of a floating-point tensor of a known shape, and its dtype: `F32`, `F16` or `BF16`.
+    /// The bytes of a floating-point tensor of a known shape, and their dtype: `F32`, `F16` or `BF16`. Of a matrix in FP8 they are
+    /// made: its values times its scales.
     ///
     /// # Errors
     /// As [`matrix`](Self::matrix).
-    pub fn tensor_bytes(&self, name: &str, expected: &[usize]) -> Result<(&[u8], &str), EngineError> {
+    pub fn tensor_bytes(&self, name: &str, expected: &[usize]) -> Result<(Cow<'_, [u8]>, &str), EngineError> {
         let tensor = self.tensor(name, expected)?;
-        match tensor.dtype.as_str() {
-            dtype @ ("F32" | "F16" | "BF16") => Ok((self.bytes(tensor), dtype)),
-            _ => Err(self.dtype_error(tensor, name, "F32, F16 or BF16")),
+        match (tensor.dtype.as_str(), expected) {
+            (dtype @ ("F32" | "F16" | "BF16"), _) => Ok((Cow::Borrowed(self.bytes(tensor)), dtype)),
+            (E4M3, [outputs, inputs]) => {
+                let values = self.fp8(name, *outputs, *inputs)?.map(|matrix| matrix.values()).unwrap_or_default();
+                Ok((values.iter().flat_map(|value| value.to_le_bytes()).collect(), "F32"))
+            }
+            _ => Err(self.dtype_error(name, "F32, F16, BF16 or, of matrices, F8_E4M3")),
         }
+    }
+
+    /// Where the values of a floating-point tensor of a known shape are.
+    ///
+    /// # Errors
+    /// As [`matrix`](Self::matrix).
+    pub fn place(&self, name: &str, expected: &[usize]) -> Result<TensorPlace, EngineError> {
+        let (_, dtype) = self.tensor_bytes(name, expected)?;
+        let tensor = self.tensor(name, expected)?;
+        let path = self.files[tensor.file].0.clone();
+        Ok(TensorPlace { path, dtype: dtype.to_owned(), bytes: tensor.bytes.clone() })
     }
 
     fn floats(&self, name: &str, expected: &[usize]) -> Result<Vec<f32>, EngineError> {
@@ -196,11 +217,26 @@ impl Weights {
         &self.files[tensor.file].1[tensor.bytes.clone()]
     }
 
-    fn dtype_error(&self, tensor: &Tensor, name: &str, expected: &str) -> EngineError {
+    /// The bytes of a tensor as they are stored; none if it is not there.
+    pub(super) fn raw(&self, name: &str) -> &[u8] {
+        self.tensors.get(name).map_or(&[], |tensor| self.bytes(tensor))
+    }
+
+    /// The dtype of a tensor, as safetensors names it, if it is there.
+    pub(super) fn dtype(&self, name: &str) -> Option<&str> {
+        self.tensors.get(name).map(|tensor| tensor.dtype.as_str())
+    }
+
+    /// The file of a tensor, or the folder if it is not there.
+    pub(super) fn file_of(&self, name: &str) -> &Path {
+        self.tensors.get(name).map_or(&self.folder, |tensor| &self.files[tensor.file].0)
+    }
+
+    pub(super) fn dtype_error(&self, name: &str, expected: &str) -> EngineError {
         EngineError::Unsupported {
-            path: self.files[tensor.file].0.clone(),
-            feature: format!("tensor {name} of dtype {}", tensor.dtype),
-            hint: format!("expected {expected}; quantised checkpoints cannot be loaded yet"),
+            path: self.file_of(name).to_owned(),
+            feature: format!("tensor {name} of dtype {}", self.dtype(name).unwrap_or("none")),
+            hint: format!("expected {expected}; of quantised formats FP8 (e4m3) is read"),
         }
     }
 }
@@ -216,9 +252,14 @@ fn renamed(name: String) -> String {
 /// `[experts, 2 · intermediate, hidden]` with the rows of gate first, `down_proj` `[experts, hidden, intermediate]`), each
 /// expert's own under its published name. Nothing is copied: experts lie one after the other.
 fn experts_apart(name: String, tensor: Tensor) -> Vec<(String, Tensor)> {
-    let parts: &[&str] = if name.ends_with("mlp.experts.gate_up_proj") {
+    // Scales of blocks lie as the matrices do.
+    let (plain, end) = match name.strip_suffix("_scale_inv") {
+        Some(plain) => (plain, "weight_scale_inv"),
+        None => (name.as_str(), "weight"),
+    };
+    let parts: &[&str] = if plain.ends_with("mlp.experts.gate_up_proj") {
         &["gate_proj", "up_proj"]
-    } else if name.ends_with("mlp.experts.down_proj") {
+    } else if plain.ends_with("mlp.experts.down_proj") {
         &["down_proj"]
     } else {
         return vec![(name, tensor)];
@@ -236,7 +277,7 @@ fn experts_apart(name: String, tensor: Tensor) -> Vec<(String, Tensor)> {
     let bytes = tensor.bytes.len() / count;
     let one = |at: usize| {
         let start = tensor.bytes.start + at * bytes;
-        let name = format!("{layer}.{}.{}.weight", at / parts.len(), parts[at % parts.len()]);
+        let name = format!("{layer}.{}.{}.{end}", at / parts.len(), parts[at % parts.len()]);
         let shape = vec![outputs / parts.len(), inputs];
         (name, Tensor { file: tensor.file, dtype: tensor.dtype.clone(), shape, bytes: start..start + bytes })
     };

@@ -7,7 +7,7 @@ use crate::{
     families::{self, Attention, Config},
     spec::{
         AttentionSpec, CaptureNorms, CapturedFeatures, DraftSource, DraftSpec, DraftTensorLayout, EmbeddingSource,
-        Features, Feedback, Join, LayerSpec, LinearSpec, VocabularySource,
+        Features, Feedback, Join, LayerFormats, LayerSpec, LinearSpec, VocabularySource,
     },
 };
 
@@ -31,6 +31,7 @@ pub fn eagle(config: &Config<'_>, layer: &str, target: DraftTarget<'_>) -> Resul
         embedding: EmbeddingSource::Target,
         head: VocabularySource::Target,
         vocabulary: target.spec.vocabulary,
+        head_rows: target.spec.vocabulary,
         tokens: None,
     })
 }
@@ -83,6 +84,7 @@ pub fn eagle3(
             _ => VocabularySource::Own,
         },
         vocabulary,
+        head_rows: vocabulary,
         tokens: if whole { None } else { Some(hot_tokens(config, weights, vocabulary, tokens)?) },
     })
 }
@@ -96,6 +98,7 @@ fn decoder_layer(config: &Config<'_>, prefix: &str, input: usize) -> Result<Laye
         input_norm: false,
         attention: AttentionSpec::Grouped(config.attention(prefix, Attention::BY_TENSORS, input)?),
         ffn: config.dense(prefix)?,
+        formats: LayerFormats::default(),
     })
 }
 

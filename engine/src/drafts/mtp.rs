@@ -74,6 +74,7 @@ fn read(
         embedding: EmbeddingSource::Target,
         head: VocabularySource::Target,
         vocabulary: target.spec.vocabulary,
+        head_rows: target.spec.vocabulary,
         tokens: None,
     })
 }

@@ -6,7 +6,9 @@ use super::rope;
 use crate::{
     checkpoint::{Folder, Tensors, Weights},
     error::EngineError,
-    spec::{AttentionSpec, DenseSpec, ExpertsSpec, FfnSpec, GroupedQuery, LayerSpec, RouterSpec, TargetSpec},
+    spec::{
+        AttentionSpec, DenseSpec, ExpertsSpec, FfnSpec, GroupedQuery, LayerFormats, LayerSpec, RouterSpec, TargetSpec,
+    },
 };
 
 /// A checkpoint whose configuration is being read.
@@ -91,9 +93,11 @@ impl<'a> Config<'a> {
             self.tensors.expect(&format!("{prefix}.input_layernorm.weight"), &[hidden])?;
             layer(at, &prefix)
         };
+        let vocabulary = self.size(self.fields().vocab_size, "vocab_size")?;
         Ok(TargetSpec {
             hidden,
-            vocabulary: self.size(self.fields().vocab_size, "vocab_size")?,
+            vocabulary,
+            head_rows: vocabulary,
             tied: match self.fields().tie_word_embeddings {
                 Some(tied) => tied,
                 // Some exporters leave the flag out and the tensor too.
@@ -142,6 +146,7 @@ impl<'a> Config<'a> {
             input_norm: true,
             attention: AttentionSpec::Grouped(self.attention(prefix, attention, hidden)?),
             ffn,
+            formats: LayerFormats::default(),
         })
     }
 

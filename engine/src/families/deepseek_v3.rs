@@ -10,8 +10,8 @@ use super::{
 use crate::{
     error::EngineError,
     spec::{
-        AttentionSpec, DraftTensorLayout, ExpertsSpec, FfnSpec, Join, LayerSpec, MultiHeadLatent, Pairing, RopeSpec,
-        TargetSpec,
+        AttentionSpec, DraftTensorLayout, ExpertsSpec, FfnSpec, Join, LayerFormats, LayerSpec, MultiHeadLatent,
+        Pairing, RopeSpec, TargetSpec,
     },
 };
 
@@ -46,6 +46,7 @@ fn layer(config: &Config<'_>, ffn: FfnSpec) -> Result<LayerSpec, EngineError> {
         input_norm: true,
         attention: AttentionSpec::Latent(attention(config)?),
         ffn,
+        formats: LayerFormats::default(),
     })
 }
 

@@ -12,7 +12,7 @@
 
 use serde_json::Value as Json;
 
-use super::Config;
+use super::{Config, quantised};
 use crate::error::EngineError;
 
 /// The value of a setting that changes nothing, beside its absence.
@@ -134,9 +134,7 @@ pub fn check(config: &Config<'_>) -> Result<(), EngineError> {
     check_activation(config)?;
     check_windows(config)?;
     let fields = config.fields();
-    if fields.quantization_config.as_ref().is_some_and(|value| !value.is_null()) {
-        return Err(config.unsupported("a quantised checkpoint", "use the float16, bfloat16 or float32 release"));
-    }
+    quantised::check(config)?;
     for (name, neutral) in SETTINGS {
         if let Some(value) = fields.other.get(*name).filter(|value| !neutral.is(value)) {
             return Err(config.unsupported(

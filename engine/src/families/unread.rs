@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Config, Family, MtpFamily};
 use crate::{
+    checkpoint::{is_unused_scale, scaled_matrix},
     error::EngineError,
     spec::{DraftTensorLayout, TargetSpec},
 };
@@ -21,7 +22,10 @@ pub fn check(config: &Config<'_>, family: &Family, spec: &TargetSpec) -> Result<
     let plain = |name: &str| name.strip_prefix("model.").unwrap_or(name).to_owned();
     let read: BTreeSet<String> = tensors.all().into_iter().map(|tensor| plain(&tensor.name)).collect();
     let layers = spec.layers.len();
-    for name in config.tensors.all().filter(|name| !read.contains(*name)) {
+    // Scales are read with their matrix.
+    let is_scale =
+        |name: &str| is_unused_scale(name) || scaled_matrix(name).is_some_and(|matrix| read.contains(matrix));
+    for name in config.tensors.all().filter(|name| !read.contains(*name) && !is_scale(name)) {
         let part = |prefix: &str| name.strip_prefix(prefix);
         let Some((number, rest)) = part("layers.").and_then(|rest| rest.split_once('.')) else {
             if part("norm.").is_some() || part("embed_tokens.").is_some() || part("lm_head.") == Some("bias") {
@@ -54,8 +58,10 @@ fn is_mtp(config: &Config<'_>, family: &Family, layers: usize, number: usize) ->
 
 fn not_read(config: &Config<'_>, name: &str) -> EngineError {
     let architecture = config.fields().architecture().unwrap_or_default();
-    let hint = if name.ends_with("_scale") || name.ends_with("_scale_inv") || name.ends_with("qweight") {
-        "it belongs to a quantised checkpoint: use the float16, bfloat16 or float32 release"
+    const QUANTISED: [&str; 8] =
+        ["_scale", "_scale_inv", "_scale_2", "qweight", "qzeros", "weight_packed", "_blocks", "_scales"];
+    let hint = if QUANTISED.iter().any(|end| name.ends_with(end)) {
+        "it belongs to a quantised checkpoint of a format that is not read: use the release in 16 bits or in FP8"
     } else {
         "the checkpoint is of another kind than its config.json says, or has a setting that is left out there"
     };

@@ -6,7 +6,9 @@ use schemas::{
     tree::TreeShape,
 };
 
-use super::{ATTENTION_BACKENDS, EngineOptions, LoadFormat, ShapePolicy, default_shape, default_shape_of};
+use super::{
+    ATTENTION_BACKENDS, EngineOptions, LoadFormat, Quantization, ShapePolicy, default_shape, default_shape_of,
+};
 use crate::error::EngineError;
 
 /// Options with what engine flags ask for on top.
@@ -14,7 +16,6 @@ use crate::error::EngineError;
 /// # Errors
 /// When no model is named, a value has no sense, or a flag is given that this engine cannot honour.
 pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<EngineOptions, EngineError> {
-    refuse(launch)?;
     let text = |key: Key| launch.text(key).map(|word| word.value.to_owned());
     if let Some(path) = text(Key::ModelPath) {
         options.model_path = path.into();
@@ -39,6 +40,14 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
     if let Some(dtype) = text(Key::Dtype) {
         options.dtype = dtype;
     }
+    // The draft's weights are quantised as the target's unless told otherwise, as in SGLang.
+    if let Some(name) = text(Key::Quantization) {
+        options.quantization = Quantization::parse("--quantization", &name)?;
+        options.draft_quantization = options.quantization;
+    }
+    if let Some(name) = text(Key::SpeculativeDraftModelQuantization) {
+        options.draft_quantization = Quantization::parse("--speculative-draft-model-quantization", &name)?;
+    }
     options.context_length = count(launch, Key::ContextLength)?.or(options.context_length);
     options.page_size = count(launch, Key::PageSize)?.unwrap_or(options.page_size);
     options.max_running_requests = count(launch, Key::MaxRunningRequests)?.unwrap_or(options.max_running_requests);
@@ -52,6 +61,10 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
             Some(size @ 1..) => usize::try_from(size).unwrap_or(usize::MAX),
             _ => return Err(no_sense(setting, "a number of tokens of at least 1, or -1")),
         };
+    }
+    if let Some(setting) = launch.setting(Key::TpSize) {
+        let size = count(launch, Key::TpSize)?.filter(|size| *size > 0);
+        options.tp_size = size.ok_or_else(|| no_sense(setting, "a number of GPUs of at least 1"))?;
     }
     options.disable_radix_cache |= launch.has(Key::DisableRadixCache);
     if let Some(sizes) = capture_sizes(launch)? {
@@ -114,20 +127,6 @@ fn shape(launch: &Launch, options: &EngineOptions) -> Result<TreeShape, EngineEr
         }
     };
     shape.map_err(|error| EngineError::Configuration(format!("tree shape: {error}")))
-}
-
-/// Flags of the table whose meaning this engine does not have yet: refused, not ignored.
-fn refuse(launch: &Launch) -> Result<(), EngineError> {
-    if let Some(setting) = launch.setting(Key::TpSize)
-        && launch.integer(Key::TpSize).map(|size| size.value) != Some(1)
-    {
-        return Err(unsupported(setting, "tensor parallelism", "use --tp-size 1"));
-    }
-    Ok(())
-}
-
-fn unsupported(setting: &Setting, what: &str, hint: &str) -> EngineError {
-    EngineError::Configuration(format!("{}: {what} is not implemented by this engine; {hint}", setting.spelling))
 }
 
 /// A model has to come from somewhere, and from one place only.

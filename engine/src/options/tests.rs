@@ -20,6 +20,7 @@ fn flags_become_options() {
     check("--disable-cuda-graph", |options| options.disable_cuda_graph = true);
     check("--cuda-graph-max-bs 16", |options| options.cuda_graph_max_bs = Some(16));
     check("--cuda-graph-bs 4 1", |options| options.capture_sizes = vec![4, 1]);
+    check("--tp-size 2", |options| options.tp_size = 2);
     check("--batch-invariant", |options| options.batch_invariant = true);
     check("--attention-backend auto", |_| {});
     check("--attention-backend flashinfer", |_| {});
@@ -63,7 +64,7 @@ fn what_has_no_sense_is_refused_by_name() {
         ("--model-path m --attention-backend fast", "--attention-backend fast is not known"),
         ("--model-path m --simulate-accept-length 0.5", "--simulate-accept-length 0.5: expected"),
         ("--model-path m --simulate-accept-length NaN", "--simulate-accept-length NaN: expected"),
-        ("--model-path m --tp-size 2", "tensor parallelism"),
+        ("--model-path m --tp-size 0", "--tp-size 0: expected"),
         ("--model-path m --num-layers 3", "give --model-shape"),
         ("--load-format dummy --model-shape mimo-7b --num-layers x", "--num-layers x"),
     ] {

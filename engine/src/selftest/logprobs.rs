@@ -19,8 +19,15 @@ pub fn same_as_cpu(
     pair: Pair,
     plan: Plan,
 ) -> Result<Option<String>, EngineError> {
-    let setting =
-        super::Setting { choice: DeviceChoice::Cpu, dtype: "float32", pair, page_size: 16, batch_invariant: true };
+    let setting = super::Setting {
+        choice: DeviceChoice::Cpu,
+        ranks: 1,
+        dtype: "float32",
+        pair,
+        page_size: 16,
+        batch_invariant: true,
+        quantization: None,
+    };
     let mut cpu = super::load(models, setting, plan, false)?;
     let wanted = [Some(4), None, Some(0)];
     let requests: Vec<Request> = wanted

@@ -15,9 +15,9 @@ use crate::{
     sampling::uniform,
     spec::{
         AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, DraftSpec, DraftTensorLayout,
-        EmbeddingSource, ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerSpec, LinearSpec,
-        MultiHeadLatent, Pairing, RopeSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec, TensorSpec,
-        VocabularySource,
+        EmbeddingSource, ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec,
+        LinearSpec, MultiHeadLatent, Pairing, RopeSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec,
+        TensorSpec, VocabularySource,
     },
 };
 
@@ -48,13 +48,14 @@ const INTERMEDIATE: usize = 80;
 const LAYERS: usize = 6;
 /// A size that the GPU has kernels for.
 const HEAD_DIM: usize = 64;
-const QUERY_HEADS: usize = 2;
+pub const QUERY_HEADS: usize = 2;
 const KEY_VALUE_HEADS: usize = 1;
 const DRAFT_VOCABULARY: usize = 16;
 const EPSILON: f32 = 1e-5;
 const EXPERTS: usize = 6;
 const EXPERTS_PER_TOKEN: usize = 2;
-const EXPERT_INTERMEDIATE: usize = 24;
+/// With what two ranks have of it being whole accesses; sixteen inputs are the least that layers in FP8 have.
+const EXPERT_INTERMEDIATE: usize = 32;
 const QUERY_RANK: usize = 40;
 const LATENT_RANK: usize = 64;
 const NOPE_DIM: usize = 32;
@@ -190,7 +191,7 @@ fn config(pair: Pair) -> Value {
 /// The target.
 fn target(pair: Pair) -> TargetSpec {
     let layers = (0..LAYERS).map(|at| target_layer(pair, at)).collect();
-    TargetSpec { hidden: HIDDEN, vocabulary: VOCABULARY, tied: false, epsilon: EPSILON, layers }
+    TargetSpec { hidden: HIDDEN, vocabulary: VOCABULARY, head_rows: VOCABULARY, tied: false, epsilon: EPSILON, layers }
 }
 
 /// A layer of a target; the one behind the last is that of an MTP layer.
@@ -281,6 +282,7 @@ fn eagle() -> DraftSpec {
         embedding: EmbeddingSource::Target,
         head: VocabularySource::Target,
         vocabulary: VOCABULARY,
+        head_rows: VOCABULARY,
         tokens: None,
     }
 }
@@ -301,6 +303,7 @@ fn eagle3() -> DraftSpec {
         feedback: Feedback::NormedForTokens,
         head: VocabularySource::Own,
         vocabulary: DRAFT_VOCABULARY,
+        head_rows: DRAFT_VOCABULARY,
         ..eagle()
     }
 }
@@ -324,6 +327,7 @@ fn layer(input: usize) -> LayerSpec {
             rope,
         }),
         ffn: FfnSpec::Dense(DenseSpec { intermediate: INTERMEDIATE, bias: false }),
+        formats: LayerFormats::default(),
     }
 }
 

@@ -177,13 +177,14 @@ impl TargetSpec {
 
     /// The cost of its vocabulary head.
     pub fn vocabulary_cost(&self, element: usize) -> PassCost {
-        PassCost::of_matrix(self.vocabulary, self.hidden, element)
+        PassCost::of_matrix(self.head_rows, self.hidden, element)
     }
 
     /// Bytes of all its weights in memory.
     pub fn weight_bytes(&self, element: usize) -> u64 {
-        let embedding = if self.tied { 0 } else { self.vocabulary_cost(element).bytes };
-        self.cost(element).all_bytes() + embedding
+        let embedding = PassCost::of_matrix(self.vocabulary, self.hidden, element).bytes;
+        let head = if self.tied { self.vocabulary_cost(element).bytes } else { 0 };
+        self.cost(element).all_bytes() - head + embedding
     }
 
     /// Bytes of one token in the caches of all layers.
@@ -200,8 +201,8 @@ impl DraftSpec {
         let small = tensors.join.embedding_norm.iter().chain(&tensors.join.feature_norm).chain(&tensors.output_norm);
         let projection = tensors.join.projection.iter().flat_map(super::LinearTensors::all);
         let rows = match self.head {
-            VocabularySource::Own | VocabularySource::Target => self.vocabulary,
-            VocabularySource::Embedding => target.vocabulary,
+            VocabularySource::Own | VocabularySource::Target => self.head_rows,
+            VocabularySource::Embedding => target.head_rows,
         };
         PassCost::of_layer(&self.layer, element)
             + PassCost::of(small.chain(projection), element, 0.0)
@@ -220,7 +221,7 @@ impl DraftSpec {
         let own: u64 = self.tensors(target.vocabulary).all().into_iter().map(|tensor| tensor.bytes(element)).sum();
         // FR-Spec: rows of the target's head, gathered.
         let gathered = self.head == VocabularySource::Target && self.tokens.is_some();
-        own + if gathered { (self.vocabulary * self.hidden() * element) as u64 } else { 0 }
+        own + if gathered { (self.head_rows * self.hidden() * element) as u64 } else { 0 }
     }
 
     /// Bytes of one token in its cache.

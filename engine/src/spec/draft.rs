@@ -25,6 +25,8 @@ pub struct DraftSpec {
     pub head: VocabularySource,
     /// Rows of that matrix.
     pub vocabulary: usize,
+    /// Rows of it that are here: all, or one rank's ([`Share`](super::Share)).
+    pub head_rows: usize,
     /// Target tokens of these rows; `None` where the two vocabularies are one.
     pub tokens: Option<Vec<u32>>,
 }

@@ -1,6 +1,6 @@
 //! A decoder layer.
 
-use super::{AttentionSpec, FfnSpec};
+use super::{AttentionSpec, FfnSpec, LayerFormats};
 
 /// A decoder layer: `x += attention(norm(x)); x += ffn(norm(x))`.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,4 +16,6 @@ pub struct LayerSpec {
     pub attention: AttentionSpec,
     /// Feed-forward.
     pub ffn: FfnSpec,
+    /// How its matrices are kept.
+    pub formats: LayerFormats,
 }

@@ -4,7 +4,7 @@ use kernels::reference::RopeScaling;
 
 use super::{
     AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, DraftSpec, DraftTensorLayout,
-    EmbeddingSource, ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerSpec, LinearSpec,
+    EmbeddingSource, ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec, LinearSpec,
     MultiHeadLatent, Pairing, RopeSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec, VocabularySource,
 };
 use crate::error::EngineError;
@@ -118,6 +118,7 @@ impl PublishedModel {
         Ok(TargetSpec {
             hidden: self.hidden,
             vocabulary: self.vocabulary,
+            head_rows: self.vocabulary,
             tied: self.tied,
             epsilon: EPSILON,
             layers: (0..layers).map(|at| self.layer(self.ffn.of_fewer(layers, self.layers).at(at))).collect(),
@@ -137,6 +138,7 @@ impl PublishedModel {
             embedding: EmbeddingSource::Target,
             head: VocabularySource::Target,
             vocabulary,
+            head_rows: vocabulary,
             tokens: None,
         };
         match self.draft {
@@ -186,11 +188,13 @@ impl PublishedModel {
                 input_norm: false,
                 attention,
                 ffn: FfnSpec::Dense(DenseSpec { intermediate, bias: false }),
+                formats: LayerFormats::default(),
             },
             feedback: Feedback::NormedForTokens,
             embedding: EmbeddingSource::Target,
             head: VocabularySource::Own,
             vocabulary,
+            head_rows: vocabulary,
             // Any map has the same cost: every fourth token or so, in the order of the rows.
             tokens: Some((0..vocabulary).map(|row| (row * self.vocabulary / vocabulary) as u32).collect()),
         }
@@ -203,6 +207,7 @@ impl PublishedModel {
             input_norm: true,
             attention: attention(self.hidden, self.hidden, self.heads, self.rope),
             ffn,
+            formats: LayerFormats::default(),
         }
     }
 }

@@ -11,6 +11,8 @@ pub struct TargetSpec {
     pub vocabulary: usize,
     /// Whether the embedding is the vocabulary head too.
     pub tied: bool,
+    /// Rows of its vocabulary head: all tokens, or one rank's ([`Share`](super::Share)).
+    pub head_rows: usize,
     /// Added to mean squares in the final norm.
     pub epsilon: f32,
     /// In their order; they may differ in their feed-forward part. At least one.

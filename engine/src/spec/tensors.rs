@@ -7,6 +7,8 @@ mod draft;
 mod layer;
 mod target;
 
+use super::WeightFormat;
+
 pub use self::{
     draft::{DraftTensors, JoinTensors},
     layer::{AttentionTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors, LatentTensors, LayerTensors},
@@ -66,15 +68,6 @@ pub enum Split {
     Replicated,
 }
 
-/// How a tensor's values are kept in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum WeightFormat {
-    /// As the type that the engine computes in.
-    Plain,
-    /// As float32, whatever the engine computes in.
-    Float32,
-}
-
 /// A linear layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinearTensors {
@@ -92,7 +85,7 @@ impl TensorSpec {
 
     /// Bytes in memory, where the engine computes in elements of this many bytes.
     pub fn bytes(&self, element: usize) -> u64 {
-        self.values() * self.format.bytes(element)
+        self.format.bytes(&self.shape, element)
     }
 
     fn matrix(name: String, outputs: usize, inputs: usize, role: Role, split: Split) -> Self {
@@ -105,16 +98,6 @@ impl TensorSpec {
 
     fn norm(name: String, length: usize) -> Self {
         Self::vector(name, length, Role::Norm, Split::Replicated)
-    }
-}
-
-impl WeightFormat {
-    /// Bytes of a value, where the engine computes in elements of this many bytes.
-    fn bytes(self, element: usize) -> u64 {
-        match self {
-            Self::Plain => element as u64,
-            Self::Float32 => 4,
-        }
     }
 }
 

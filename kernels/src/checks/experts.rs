@@ -1,10 +1,17 @@
 //! Routers and layers of experts.
 
-use super::{Numbers, compare, text, tolerance, values};
+use super::{
+    Numbers, compare,
+    linear::{random_fp8, upload_fp8},
+    text, tolerance, values,
+};
 use crate::{
     device::{Buffer, Device, Element},
-    launch::{Added, ExpertKernels, Experts, ExpertsShape, ExpertsWeights, ExpertsWork, Kernels, Parts, Rows},
-    reference::{Expert, Matrix, Router, Routes, Scoring, experts, linear},
+    launch::{
+        Added, ExpertKernels, Experts, ExpertsShape, ExpertsWeights, ExpertsWork, Kernels, Parts, Rows, WeightScales,
+        Weights,
+    },
+    reference::{Expert, Fp8Scales, Matrix, Router, Routes, Scoring, experts, linear},
 };
 
 const SOFTMAX: Router =
@@ -22,6 +29,8 @@ struct Layer {
     experts: Vec<Expert>,
     x: Vec<f32>,
     on_device: [Buffer; 5],
+    /// Of experts in FP8.
+    scales: Option<([Buffer; 2], Fp8Scales)>,
 }
 
 /// Elements between rows.
@@ -63,7 +72,31 @@ impl Layer {
             ],
             router: Matrix::new(routed, hidden, router),
             x,
+            scales: None,
         })
+    }
+
+    /// The same with experts in FP8.
+    fn in_fp8(mut self, kernels: &Kernels, numbers: &mut Numbers, layout: Fp8Scales) -> Result<Self, String> {
+        let ExpertsShape { hidden, intermediate, .. } = self.shape;
+        let count = self.shape.experts();
+        let gate_up = random_fp8(numbers, [count * 2 * intermediate, hidden], layout);
+        let down = random_fp8(numbers, [count * hidden, intermediate], layout);
+        let (of_gate_up, of_down) = (gate_up.values(), down.values());
+        let half = intermediate * hidden;
+        let expert = |at: usize| Expert {
+            gate: Matrix::new(intermediate, hidden, of_gate_up[2 * at * half..][..half].to_vec()),
+            up: Matrix::new(intermediate, hidden, of_gate_up[(2 * at + 1) * half..][..half].to_vec()),
+            down: Matrix::new(hidden, intermediate, of_down[at * half..][..half].to_vec()),
+        };
+        self.experts = (0..count).map(expert).collect();
+        let (gate_up, gate_up_scales) = upload_fp8(kernels.device(), &gate_up)?;
+        let (down, down_scales) = upload_fp8(kernels.device(), &down)?;
+        self.on_device[1] = gate_up;
+        self.on_device[2] = down;
+        self.scales = Some(([gate_up_scales, down_scales], layout));
+        self.shape.weights = Weights::Fp8;
+        Ok(self)
     }
 
     fn operands<'a>(&'a self, work: &'a [Buffer; 7], rows: usize, by: ExpertKernels) -> Experts<'a> {
@@ -76,6 +109,10 @@ impl Layer {
                 correction: self.correction.as_ref().map(|_| correction.slice()),
                 gate_up: gate_up.slice(),
                 down: down.slice(),
+                scales: self
+                    .scales
+                    .as_ref()
+                    .map(|(both, layout)| both.each_ref().map(|at| WeightScales { at: at.slice(), layout: *layout })),
             },
             x: Rows { at: x.slice(), stride: self.shape.hidden + APART },
             rows,
@@ -120,6 +157,7 @@ pub fn check_experts(device: &Device, element: Element) -> Result<(), String> {
         rounds_logits: false,
         hidden,
         intermediate,
+        weights: Weights::Plain,
     };
     let grouped = Router { groups: 4, top_k_groups: 2, ..SIGMOID };
     let plain = Router { renormalize: None, top_k: 2, ..SOFTMAX };
@@ -133,17 +171,30 @@ pub fn check_experts(device: &Device, element: Element) -> Result<(), String> {
         let layer = Layer::random(&kernels, &mut numbers, shape, corrected)?;
         check_layer(&kernels, &layer)?;
     }
+    if element == Element::F32 {
+        return Ok(());
+    }
+    for (shape, corrected, layout) in [
+        (shape(16, 0, SOFTMAX, 144, 80), false, Fp8Scales::Channels),
+        (shape(5, 1, SIGMOID, 528, 272), true, Fp8Scales::RowBlocks),
+        (shape(4, 1, plain, 640, 128), false, Fp8Scales::Blocks),
+    ] {
+        let layer = Layer::random(&kernels, &mut numbers, shape, corrected)?.in_fp8(&kernels, &mut numbers, layout)?;
+        check_layer(&kernels, &layer)?;
+    }
     Ok(())
 }
 
 fn check_layer(kernels: &Kernels, layer: &Layer) -> Result<(), String> {
     let (device, element, shape) = (kernels.device(), kernels.element(), layer.shape);
     use ExpertKernels::{Float, Many, Stream};
-    let float = element == Element::F32;
+    let (float, fp8) = (element == Element::F32, shape.weights == Weights::Fp8);
     let ways = |rows: usize| match rows {
         _ if float => &[Float][..],
+        MOST_ROWS if fp8 => &[Stream(8), Stream(16), Stream(32), Many(64)],
         MOST_ROWS => &[Stream(8), Stream(16), Stream(32), Many(64), Many(128)],
         1 => &[Stream(8), Stream(32), Many(64)],
+        _ if fp8 => &[Stream(16), Many(64)],
         _ => &[Stream(16), Many(128)],
     };
     let bytes = Kernels::experts_bytes(element, &shape, MOST_ROWS, false);
@@ -228,7 +279,9 @@ pub fn check_router_ties(device: &Device, element: Element) -> Result<(), String
         (Router { groups: 4, top_k_groups: 2, ..SIGMOID }, false),
         (Router { groups: 8, top_k_groups: 3, ..SIGMOID }, true),
     ] {
-        let shape = ExpertsShape { routed: 16, shared: 1, router, rounds_logits: false, hidden: 32, intermediate: 8 };
+        let weights = Weights::Plain;
+        let shape =
+            ExpertsShape { routed: 16, shared: 1, router, rounds_logits: false, hidden: 32, intermediate: 8, weights };
         let mut layer = Layer::random(&kernels, &mut numbers, shape, corrected)?;
         // Small whole numbers: many sums are equal, and exact in every type.
         let whole = |values: usize, numbers: &mut Numbers| -> Vec<f32> {

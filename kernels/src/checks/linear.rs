@@ -3,14 +3,16 @@
 use super::{Numbers, compare, text, tolerance, values};
 use crate::{
     device::{Buffer, Device, Element},
-    launch::{Kernels, Linear, Parts, Rows, Unscaled, squares_stride},
-    reference::{Matrix, linear},
+    launch::{Kernels, Linear, Parts, Rows, Unscaled, WeightScales, Weights, fp8_order, squares_stride},
+    reference::{Fp8Matrix, Fp8Scales, Matrix, linear},
 };
 
 /// A layer of random weights on a device, rows that go into it, and what comes out.
 pub(super) struct Layer {
     x: Buffer,
     weight: Buffer,
+    /// Of a layer in FP8.
+    scales: Option<(Buffer, Fp8Scales)>,
     bias: Buffer,
     inputs: usize,
     outputs: usize,
@@ -28,16 +30,45 @@ impl Layer {
         [inputs, outputs]: [usize; 2],
         most_rows: usize,
     ) -> Result<Self, String> {
-        let (device, element, stride) = (kernels.device(), kernels.element(), inputs + APART);
+        let element = kernels.element();
         let weight = numbers.floats(outputs * inputs, element);
-        let bias = numbers.floats(outputs, element);
+        let on_device = kernels.device().upload(&element.encode(&weight)).map_err(text)?;
+        Self::of(kernels, numbers, (Matrix::new(outputs, inputs, weight), on_device, None), most_rows)
+    }
+
+    /// The same with weights in FP8.
+    pub(super) fn random_fp8(
+        kernels: &Kernels,
+        numbers: &mut Numbers,
+        [inputs, outputs]: [usize; 2],
+        layout: Fp8Scales,
+        most_rows: usize,
+    ) -> Result<Self, String> {
+        let matrix = random_fp8(numbers, [outputs, inputs], layout);
+        let (weight, scales) = upload_fp8(kernels.device(), &matrix)?;
+        Self::of(kernels, numbers, (matrix.matrix(), weight, Some((scales, layout))), most_rows)
+    }
+
+    fn of(
+        kernels: &Kernels,
+        numbers: &mut Numbers,
+        (matrix, weight, scales): (Matrix, Buffer, Option<(Buffer, Fp8Scales)>),
+        most_rows: usize,
+    ) -> Result<Self, String> {
+        let (device, element) = (kernels.device(), kernels.element());
+        let (inputs, outputs) = (matrix.inputs(), matrix.outputs());
+        let stride = inputs + APART;
+        let added = numbers.floats(outputs, element);
         let x = numbers.floats(most_rows * stride, element);
         let on_device = |values: &[f32]| device.upload(&element.encode(values)).map_err(text);
-        let on_device = [on_device(&x)?, on_device(&weight)?, on_device(&bias)?];
         let rows_alone: Vec<f32> = x.chunks(stride).flat_map(|row| &row[..inputs]).copied().collect();
-        let expected = linear(&rows_alone, &Matrix::new(outputs, inputs, weight), Some(&bias));
-        let [x, weight, on_device_bias] = on_device;
-        Ok(Self { x, weight, bias: on_device_bias, inputs, outputs, expected, added: bias })
+        let expected = linear(&rows_alone, &matrix, Some(&added));
+        Ok(Self { x: on_device(&x)?, weight, scales, bias: on_device(&added)?, inputs, outputs, expected, added })
+    }
+
+    /// The type of its weights.
+    pub(super) fn weights(&self) -> Weights {
+        if self.scales.is_some() { Weights::Fp8 } else { Weights::Plain }
     }
 
     /// Its first rows, with a float result.
@@ -48,6 +79,7 @@ impl Layer {
             y_is_float: true,
             x: Rows { at: self.x.slice(), stride: inputs + APART },
             weight: self.weight.slice(),
+            scales: self.scales.as_ref().map(|(at, layout)| WeightScales { at: at.slice(), layout: *layout }),
             bias: Some(self.bias.slice()),
             rows,
             inputs,
@@ -114,6 +146,102 @@ pub(super) fn add_up(sums: &[f32], elements: usize) -> Vec<f32> {
     all
 }
 
+/// A matrix of numbers of every size, with scales that differ.
+pub(super) fn random_fp8(
+    numbers: &mut Numbers,
+    [outputs, inputs]: [usize; 2],
+    layout: Fp8Scales,
+) -> Fp8Matrix<'static> {
+    // Sizes of a few bits of exponent, signs, and now and then the smallest that there are.
+    let number = |numbers: &mut Numbers| match numbers.below(16) {
+        0 => numbers.below(256) as u8 & 0x87,
+        _ => (0x20 + numbers.below(0x30) as u8) | (numbers.below(2) as u8) << 7,
+    };
+    let values: Vec<u8> = (0..outputs * inputs).map(|_| number(numbers)).collect();
+    let scales = (0..layout.count(outputs, inputs)).map(|_| 0.02 + 0.3 * numbers.float().abs()).collect();
+    Fp8Matrix::new([outputs, inputs], values, layout, scales)
+}
+
+/// Its numbers in the order of the kernels, and its scales.
+pub(super) fn upload_fp8(device: &Device, matrix: &Fp8Matrix<'_>) -> Result<(Buffer, Buffer), String> {
+    let mut ordered = matrix.numbers().to_vec();
+    fp8_order(&mut ordered);
+    Ok((device.upload(&ordered).map_err(text)?, device.upload(matrix.scales()).map_err(text)?))
+}
+
+/// All layouts of scales.
+pub(super) const LAYOUTS: [Fp8Scales; 3] = [Fp8Scales::Channels, Fp8Scales::Blocks, Fp8Scales::RowBlocks];
+
+/// Layers in FP8 as [`check_linear`] has them, with scales of rows and of blocks, whose ends are ragged too.
+pub fn check_linear_fp8(device: &Device, element: Element) -> Result<(), String> {
+    let kernels = Kernels::new(device.clone(), element);
+    let mut numbers = Numbers::new(41);
+    for (at, sizes) in [[128, 64], [80, 40], [528, 17], [2192, 140], [1552, 8], [272, 600]].into_iter().enumerate() {
+        let layout = LAYOUTS[at % LAYOUTS.len()];
+        let layer = Layer::random_fp8(&kernels, &mut numbers, sizes, layout, MOST_ROWS)?;
+        if element == Element::F32 {
+            let y = device.allocate(MOST_ROWS * sizes[1] * 4).map_err(text)?;
+            match kernels.linear(layer.operands(&y, 1)) {
+                Ok(()) => return Err("float32 kernels take weights in FP8 for others".into()),
+                Err(_) => continue,
+            }
+        }
+        check_layer(&kernels, &mut numbers, &layer, &[MOST_ROWS, 1, 9, 17, 64])?;
+        check_pairs(&kernels, &mut numbers, &layer)?;
+    }
+    Ok(())
+}
+
+/// A layer by warps that have pairs of tiles: whole, in parts, of rows that are yet to be scaled.
+fn check_pairs(kernels: &Kernels, numbers: &mut Numbers, layer: &Layer) -> Result<(), String> {
+    let Layer { inputs, outputs, .. } = *layer;
+    let device = kernels.device();
+    for (rows, most_parts) in [(9, 1), (16, Kernels::MOST_PARTS), (17, 1), (32, Kernels::MOST_PARTS)] {
+        let y = device.allocate(Kernels::MOST_PARTS * rows * outputs * 4).map_err(text)?;
+        let squares = Squares::random(device, numbers, 11, rows)?;
+        for unscaled in [None, squares.unscaled()] {
+            let operands = Linear { unscaled, ..layer.operands(&y, rows) };
+            let parts = kernels.linear_pairs(operands, most_parts).map_err(text)?;
+            let sums: Vec<f32> = device.download(parts.map_or(y.slice(), |parts| parts.at)).map_err(text)?;
+            let count = parts.map_or(1, |parts| parts.count);
+            let found = add_up(&sums[..count * rows * outputs], rows * outputs);
+            let expected =
+                if unscaled.is_some() { squares.expected(layer) } else { layer.expected[..found.len()].to_vec() };
+            let what = format!("linear of pairs {inputs}→{outputs}, {rows} rows, at most {most_parts} parts");
+            compare(&what, &found, &expected, 1e-4)?;
+        }
+    }
+    Ok(())
+}
+
+/// Numbers in FP8 put back into the element type: each the value that it stands for, rounded once.
+pub fn check_dequantise(device: &Device, element: Element) -> Result<(), String> {
+    if element == Element::F32 {
+        return Ok(());
+    }
+    let kernels = Kernels::new(device.clone(), element);
+    let mut numbers = Numbers::new(43);
+    for layout in LAYOUTS {
+        let matrix = random_fp8(&mut numbers, [140, 272], layout);
+        let (weight, scales) = upload_fp8(device, &matrix)?;
+        let out = device.allocate(140 * 272 * element.bytes()).map_err(text)?;
+        let scales = WeightScales { at: scales.slice(), layout };
+        kernels.dequantise(out.slice(), weight.slice(), scales, [140, 272]).map_err(text)?;
+        let expected = element.decode(&element.encode(&matrix.values()));
+        compare(&format!("dequantise {layout:?}"), &values(device, out.slice(), element)?, &expected, 0.0)?;
+    }
+    let random = device.allocate(4096).map_err(text)?;
+    kernels.fill_random_fp8(random.slice(), 1).map_err(text)?;
+    let random: Vec<u8> = device.download(random.slice()).map_err(text)?;
+    if random.iter().any(|number| number & 0x7f == 0x7f) || random.iter().all(|number| *number == random[0]) {
+        return Err("random numbers in FP8 are all the same, or none".into());
+    }
+    Ok(())
+}
+
+/// Rows of a layer, at most.
+const MOST_ROWS: usize = 70;
+
 /// Shapes with ragged ends, in one part and in several, rows from 1 to more than a block, bias, float results, rows apart, and blocks
 /// of 4, 5, 7 and 8 warps in the emulator; and that each row has the same bits whatever the number of rows, and whether its parts are
 /// added at once or later.
@@ -122,48 +250,55 @@ pub fn check_linear(device: &Device, element: Element) -> Result<(), String> {
     let mut numbers = Numbers::new(11);
     for (inputs, outputs) in [(128, 64), (72, 40), (520, 17), (2184, 100), (1544, 8), (72, 600), (72, 880), (72, 1000)]
     {
-        let most = 70;
-        let layer = Layer::random(&kernels, &mut numbers, [inputs, outputs], most)?;
-        let expected = &layer.expected;
-        let parts = kernels.parts_of(inputs, outputs);
-        let mut all_bits: Option<Vec<u32>> = None;
-        for rows in [most, 1, 3, 4, 8, 9, 16, 17, 31, 33, 64] {
-            let y = device.allocate(parts * rows * outputs * 4).map_err(text)?;
-            let operands = layer.operands(&y, rows);
-            let what = format!("linear {inputs}→{outputs}, {rows} rows");
-            let mut same_bits = |found: &[f32], how: &str| {
-                let bits: Vec<u32> = found[..rows * outputs].iter().map(|value| value.to_bits()).collect();
-                let equal = all_bits.get_or_insert_with(|| bits.clone())[..bits.len()] == bits;
-                if equal { Ok(()) } else { Err(format!("{what}, {how}: bits depend on the number of rows")) }
-            };
-            kernels.linear(operands).map_err(text)?;
-            let found: Vec<f32> = device.download(y.slice()).map_err(text)?;
-            compare(&what, &found[..rows * outputs], &expected[..rows * outputs], 1e-4)?;
-            same_bits(&found, "added at once")?;
-            if element != Element::F32 && rows <= Kernels::MOST_ROWS_IN_PARTS {
-                let Parts { at, count } = kernels.linear_in_parts(operands).map_err(text)?;
-                let sums: Vec<f32> = device.download(at).map_err(text)?;
-                let found = add_up(&sums, rows * outputs);
-                if count != parts || (inputs > 1024) != (count > 1) {
-                    return Err(format!("{what}: {count} parts"));
-                }
-                same_bits(&found, "added later")?;
+        let layer = Layer::random(&kernels, &mut numbers, [inputs, outputs], MOST_ROWS)?;
+        check_layer(&kernels, &mut numbers, &layer, &[MOST_ROWS, 1, 3, 4, 8, 9, 16, 17, 31, 33, 64])?;
+    }
+    Ok(())
+}
+
+/// A layer of some numbers of rows, the largest first.
+fn check_layer(kernels: &Kernels, numbers: &mut Numbers, layer: &Layer, all_rows: &[usize]) -> Result<(), String> {
+    let (device, element) = (kernels.device(), kernels.element());
+    let Layer { inputs, outputs, .. } = *layer;
+    let expected = &layer.expected;
+    let parts = kernels.parts_of(inputs, outputs, layer.weights());
+    let mut all_bits: Option<Vec<u32>> = None;
+    for rows in all_rows.iter().copied() {
+        let y = device.allocate(parts * rows * outputs * 4).map_err(text)?;
+        let operands = layer.operands(&y, rows);
+        let what = format!("linear {inputs}→{outputs}, {rows} rows");
+        let mut same_bits = |found: &[f32], how: &str| {
+            let bits: Vec<u32> = found[..rows * outputs].iter().map(|value| value.to_bits()).collect();
+            let equal = all_bits.get_or_insert_with(|| bits.clone())[..bits.len()] == bits;
+            if equal { Ok(()) } else { Err(format!("{what}, {how}: bits depend on the number of rows")) }
+        };
+        kernels.linear(operands).map_err(text)?;
+        let found: Vec<f32> = device.download(y.slice()).map_err(text)?;
+        compare(&what, &found[..rows * outputs], &expected[..rows * outputs], 1e-4)?;
+        same_bits(&found, "added at once")?;
+        if element != Element::F32 && rows <= Kernels::MOST_ROWS_IN_PARTS {
+            let Parts { at, count } = kernels.linear_in_parts(operands).map_err(text)?;
+            let sums: Vec<f32> = device.download(at).map_err(text)?;
+            let found = add_up(&sums, rows * outputs);
+            if count != parts || (inputs > 1024) != (count > 1) {
+                return Err(format!("{what}: {count} parts"));
             }
-            kernels.linear(Linear { y_is_float: false, ..operands }).map_err(text)?;
-            let found = values(device, y.slice(), element)?;
-            compare(&what, &found[..rows * outputs], &expected[..rows * outputs], tolerance(element))?;
-            let squares = Squares::random(device, &mut numbers, 11, rows)?;
-            let unscaled = Linear { unscaled: squares.unscaled(), ..operands };
-            if element == Element::F32 || rows > 32 {
-                if kernels.linear(unscaled).is_ok() {
-                    return Err(format!("{what}: rows that are yet to be scaled are taken for scaled"));
-                }
-                continue;
-            }
-            let parts = kernels.linear_in_parts(unscaled).map_err(text)?;
-            let found = add_up(&device.download::<f32>(parts.at).map_err(text)?, rows * outputs);
-            compare(&format!("unscaled {what}"), &found[..rows * outputs], &squares.expected(&layer), 1e-4)?;
+            same_bits(&found, "added later")?;
         }
+        kernels.linear(Linear { y_is_float: false, ..operands }).map_err(text)?;
+        let found = values(device, y.slice(), element)?;
+        compare(&what, &found[..rows * outputs], &expected[..rows * outputs], tolerance(element))?;
+        let squares = Squares::random(device, numbers, 11, rows)?;
+        let unscaled = Linear { unscaled: squares.unscaled(), ..operands };
+        if element == Element::F32 || rows > 32 {
+            if kernels.linear(unscaled).is_ok() {
+                return Err(format!("{what}: rows that are yet to be scaled are taken for scaled"));
+            }
+            continue;
+        }
+        let parts = kernels.linear_in_parts(unscaled).map_err(text)?;
+        let found = add_up(&device.download::<f32>(parts.at).map_err(text)?, rows * outputs);
+        compare(&format!("unscaled {what}"), &found[..rows * outputs], &squares.expected(layer), 1e-4)?;
     }
     Ok(())
 }
@@ -175,10 +310,20 @@ pub fn check_linear_gated(device: &Device, element: Element) -> Result<(), Strin
     }
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(12);
-    for (inputs, outputs) in [(128, 64), (72, 40), (1000, 24), (72, 304), (72, 440)] {
-        let most = 70;
+    let plain = [[128, 64], [72, 40], [1000, 24], [72, 304], [72, 440]].map(|sizes| (sizes, None));
+    let fp8 = [([128, 64], Fp8Scales::Channels), ([272, 304], Fp8Scales::Blocks), ([1008, 24], Fp8Scales::RowBlocks)];
+    for ([inputs, outputs], layout) in plain.into_iter().chain(fp8.map(|(sizes, layout)| (sizes, Some(layout)))) {
+        let most = MOST_ROWS;
         let on_device = |values: &[f32]| device.upload(&element.encode(values)).map_err(text);
-        let w = on_device(&numbers.floats(2 * outputs * inputs, element))?;
+        let (w, scales) = match layout {
+            None => (on_device(&numbers.floats(2 * outputs * inputs, element))?, None),
+            Some(layout) => {
+                let matrix = random_fp8(&mut numbers, [2 * outputs, inputs], layout);
+                let (weight, scales) = upload_fp8(device, &matrix)?;
+                (weight, Some((scales, layout)))
+            }
+        };
+        let scales = scales.as_ref().map(|(at, layout)| WeightScales { at: at.slice(), layout: *layout });
         let b = on_device(&numbers.floats(2 * outputs, element))?;
         let x = on_device(&numbers.floats(most * inputs, element))?;
         for rows in [1, 8, 13, 32, most] {
@@ -193,6 +338,7 @@ pub fn check_linear_gated(device: &Device, element: Element) -> Result<(), Strin
                     y_is_float: false,
                     x: Rows { at: x.slice(), stride: inputs },
                     weight: w.slice(),
+                    scales,
                     bias,
                     rows,
                     inputs,
@@ -206,6 +352,12 @@ pub fn check_linear_gated(device: &Device, element: Element) -> Result<(), Strin
                 let what = format!("gated linear {inputs}→{outputs}, {rows} rows");
                 let expected = values(device, expected.slice(), element)?;
                 compare(&what, &values(device, found.slice(), element)?, &expected, 0.0)?;
+                if kernels.suits_pairs(rows, linear.weights()) {
+                    kernels.linear_pairs_gated(Linear { y: found.slice(), outputs, ..linear }).map_err(text)?;
+                    // Sums of squares are added up in another order.
+                    let allowed = if unscaled.is_some() { tolerance(element) } else { 0.0 };
+                    compare(&format!("{what}, pairs"), &values(device, found.slice(), element)?, &expected, allowed)?;
+                }
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{
     Numbers, compare,
-    linear::{Layer, Squares, sums_of_squares},
+    linear::{LAYOUTS, Layer, Squares, sums_of_squares},
     text, tolerance, values,
 };
 use crate::{
@@ -19,16 +19,27 @@ pub fn check_linear_few(device: &Device, element: Element) -> Result<(), String>
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(13);
     for (inputs, outputs) in [(128, 64), (72, 40), (2184, 17), (4616, 56), (520, 70), (9224, 60)] {
-        check_product(&kernels, &mut numbers, inputs, outputs)?;
+        let layer = Layer::random(&kernels, &mut numbers, [inputs, outputs], MOST_ROWS)?;
+        check_product(&kernels, &mut numbers, &layer, [inputs, outputs])?;
+    }
+    for (at, sizes) in [[128, 64], [80, 40], [2192, 17], [4624, 136], [9232, 60], [272, 150]].into_iter().enumerate() {
+        let layer = Layer::random_fp8(&kernels, &mut numbers, sizes, LAYOUTS[at % LAYOUTS.len()], MOST_ROWS)?;
+        check_product(&kernels, &mut numbers, &layer, sizes)?;
     }
     Ok(())
 }
 
-fn check_product(kernels: &Kernels, numbers: &mut Numbers, inputs: usize, outputs: usize) -> Result<(), String> {
-    let (device, most) = (kernels.device(), 4);
-    let layer = Layer::random(kernels, numbers, [inputs, outputs], most)?;
+const MOST_ROWS: usize = 4;
+
+fn check_product(
+    kernels: &Kernels,
+    numbers: &mut Numbers,
+    layer: &Layer,
+    [inputs, outputs]: [usize; 2],
+) -> Result<(), String> {
+    let device = kernels.device();
     let mut all_bits: Option<Vec<u32>> = None;
-    for rows in [most, 3, 1] {
+    for rows in [MOST_ROWS, 3, 1] {
         let y = device.allocate(rows * outputs * 4).map_err(text)?;
         kernels.linear_few(layer.operands(&y, rows)).map_err(text)?;
         let found: Vec<f32> = device.download(y.slice()).map_err(text)?;
@@ -42,9 +53,9 @@ fn check_product(kernels: &Kernels, numbers: &mut Numbers, inputs: usize, output
             let squares = Squares::random(device, numbers, count, rows)?;
             kernels.linear_few(Linear { unscaled: squares.unscaled(), ..layer.operands(&y, rows) }).map_err(text)?;
             let found: Vec<f32> = device.download(y.slice()).map_err(text)?;
-            compare(&format!("unscaled {what}"), &found, &squares.expected(&layer), 1e-4)?;
+            compare(&format!("unscaled {what}"), &found, &squares.expected(layer), 1e-4)?;
         }
-        check_stream(kernels, numbers, &layer, [rows, outputs], &what)?;
+        check_stream(kernels, numbers, layer, [rows, outputs], &what)?;
     }
     Ok(())
 }

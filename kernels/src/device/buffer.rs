@@ -1,6 +1,11 @@
 //! Memory of a device, and page-locked memory of the host.
 
-use std::{fmt, marker::PhantomData, ops::Range, sync::Arc};
+use std::{
+    fmt,
+    marker::PhantomData,
+    ops::Range,
+    sync::{Arc, atomic::AtomicU32},
+};
 
 use super::{DeviceError, Plain, driver::Driver};
 
@@ -173,6 +178,16 @@ impl HostBuffer {
     /// All of it, as kernels reach it over the bus: for a few words that spare a copy.
     pub fn slice(&self) -> Slice<'_> {
         Slice { address: self.address as u64, bytes: self.bytes, buffer: PhantomData }
+    }
+
+    /// A word that kernels and other threads may write at the same time.
+    ///
+    /// # Panics
+    /// When the buffer is shorter.
+    pub fn word(&self, at: usize) -> &AtomicU32 {
+        assert!((at + 1) * 4 <= self.bytes, "word {at} of a host buffer of {} bytes", self.bytes);
+        // SAFETY: within the allocation, which is aligned and lives as long as the borrow; all access to these words is atomic.
+        unsafe { AtomicU32::from_ptr(self.address.cast::<u32>().add(at)) }
     }
 
     pub(super) fn check(&self, bytes: usize) -> Result<(), DeviceError> {

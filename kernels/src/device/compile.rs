@@ -32,7 +32,7 @@ pub enum Split {
 }
 
 /// What files may include, at most once each.
-const HEADERS: [(&str, &str); 17] = [
+const HEADERS: [(&str, &str); 20] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
     ("order.cuh", include_str!("../../cuda/order.cuh")),
     ("rotation.cuh", include_str!("../../cuda/rotation.cuh")),
@@ -46,10 +46,13 @@ const HEADERS: [(&str, &str); 17] = [
     ("merge.cuh", include_str!("../../cuda/merge.cuh")),
     ("latent.cuh", include_str!("../../cuda/latent.cuh")),
     ("turned.cuh", include_str!("../../cuda/turned.cuh")),
+    ("weights.cuh", include_str!("../../cuda/weights.cuh")),
     ("ring.cuh", include_str!("../../cuda/ring.cuh")),
+    ("linear.cuh", include_str!("../../cuda/linear.cuh")),
     ("wgmma.cuh", include_str!("../../cuda/wgmma.cuh")),
     ("bulk.cuh", include_str!("../../cuda/bulk.cuh")),
     ("tile_ring.cuh", include_str!("../../cuda/tile_ring.cuh")),
+    ("lines.cuh", include_str!("../../cuda/lines.cuh")),
 ];
 
 impl KernelFile {

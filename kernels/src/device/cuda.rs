@@ -4,6 +4,7 @@
 //! the process share. Memory is taken with plain `cuMemAlloc`, never managed.
 
 mod lt;
+mod nccl;
 mod nvml;
 
 use std::{
@@ -21,8 +22,8 @@ use cudarc::driver::{
 };
 
 use super::{
-    Arg, Axis, DeviceError, Geometry, GpuState, KernelFile, Properties, Split, Tiles, compile,
-    driver::{Driver, Event, Graph, KernelHandle, Mark, Value},
+    Arg, Axis, DeviceError, Geometry, GpuState, GroupId, KernelFile, Properties, Split, Tiles, compile,
+    driver::{Collective, Driver, Event, Graph, KernelHandle, Link, Mark, Value},
     matmul::{Matmul, MatmulPlan},
 };
 
@@ -37,7 +38,10 @@ const fn shared_share(split: Split) -> i32 {
     }
 }
 
+pub(super) use nccl::group_id;
+
 struct Cuda {
+    device: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
     /// Bytes of shared memory that one block may have.
@@ -151,6 +155,7 @@ pub(super) fn open(number: usize) -> Result<(Arc<dyn Driver>, Properties), Devic
         emulated: false,
     };
     let cuda = Cuda {
+        device,
         context,
         stream,
         most_shared: properties.shared_bytes as i32,
@@ -249,6 +254,42 @@ fn bus_address(device: sys::CUdevice) -> Option<CString> {
 }
 
 impl Driver for Cuda {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn reach(&self, other: &dyn Driver) -> Result<Link, DeviceError> {
+        let Some(other) = other.as_any().downcast_ref::<Self>() else {
+            return Err(failed("cuCtxEnablePeerAccess", "the other device is no CUDA device"));
+        };
+        if other.device == self.device {
+            return Err(DeviceError::NoDevice("a device is named twice in one group".into()));
+        }
+        use sys::CUdevice_P2PAttribute as Attribute;
+        let attribute = |attribute: Attribute| {
+            let mut value = 0;
+            // SAFETY: both devices exist; the value is written by the call.
+            let asked = unsafe { sys::cuDeviceGetP2PAttribute(&mut value, attribute, self.device, other.device) };
+            asked.result().map(|()| value != 0).map_err(|error| failed("cuDeviceGetP2PAttribute", error))
+        };
+        if !attribute(Attribute::CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED)? {
+            return Err(DeviceError::NoDevice(format!(
+                "devices {} and {} cannot use each other's memory, which tensor parallelism needs: they are not linked, or \
+                 the system keeps them apart (nvidia-smi topo -p2p r tells)",
+                self.device, other.device
+            )));
+        }
+        self.enter()?;
+        // SAFETY: both contexts are kept until the process ends.
+        match unsafe { sys::cuCtxEnablePeerAccess(other.context, 0) }.result() {
+            Ok(()) | Err(DriverError(sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)) => {}
+            Err(error) => return Err(failed("cuCtxEnablePeerAccess", error)),
+        }
+        // Only NVLink carries atomics.
+        let atomics = attribute(Attribute::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED)?;
+        Ok(if atomics { Link::NvLink } else { Link::Pcie })
+    }
+
     fn state(&self) -> Option<GpuState> {
         let load = || nvml::Nvml::load(self.bus_address.as_ref()?);
         self.management.get_or_init(load).as_ref()?.state()
@@ -493,6 +534,11 @@ impl Driver for Cuda {
         self.enter()?;
         // SAFETY: the stream is live.
         unsafe { result::stream::synchronize(self.stream) }.map_err(|error| failed("cuStreamSynchronize", error))
+    }
+
+    fn join(&self, id: &GroupId, rank: usize, ranks: usize) -> Result<Arc<dyn Collective>, DeviceError> {
+        self.enter()?;
+        nccl::join(id, rank, ranks, self.context, self.stream)
     }
 
     fn matmul_plan(&self, matmul: Matmul, parts: usize) -> Result<Option<Box<dyn MatmulPlan>>, DeviceError> {

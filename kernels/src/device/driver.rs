@@ -1,9 +1,9 @@
 //! What a device driver does, at the size of a call.
 
-use std::{any::Any, ffi::c_void, sync::Arc, time::Duration};
+use std::{any::Any, ffi::c_void, fmt, sync::Arc, time::Duration};
 
 use super::{
-    Arg, Axis, DeviceError, Geometry, KernelFile, Tiles, bytes_of,
+    Arg, Axis, DeviceError, Element, Geometry, GroupId, KernelFile, Tiles, bytes_of,
     matmul::{Matmul, MatmulPlan},
 };
 
@@ -47,9 +47,34 @@ impl Event {
     }
 }
 
+/// What lies between two devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Link {
+    /// The host's memory: both are emulated.
+    Memory,
+    /// PCIe.
+    Pcie,
+    /// NVLink.
+    NvLink,
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Memory => "shared memory",
+            Self::Pcie => "PCIe",
+            Self::NvLink => "NVLink",
+        })
+    }
+}
+
 /// One device. All calls but `read`, `synchronize` and marks return before the device has finished; order is the order
 /// of calls.
 pub trait Driver: Send + Sync {
+    /// For a driver to find its own type in another device's.
+    fn as_any(&self) -> &dyn Any;
+    /// Lets kernels of this device use the memory of another, and tells what lies between the two.
+    fn reach(&self, other: &dyn Driver) -> Result<Link, DeviceError>;
     /// What the driver's management library says of the device now; `None` where there is none.
     fn state(&self) -> Option<super::GpuState> {
         None
@@ -101,8 +126,20 @@ pub trait Driver: Send + Sync {
     fn event(&self) -> Result<Event, DeviceError>;
     fn record(&self, event: &Event) -> Result<(), DeviceError>;
     fn synchronize(&self) -> Result<(), DeviceError>;
+    /// Joins a group of the device's library of sums over devices; returns when all ranks have.
+    fn join(&self, id: &GroupId, rank: usize, ranks: usize) -> Result<Arc<dyn Collective>, DeviceError>;
     /// A plan of the device's matrix library, in so many parts; `None` where there is none.
     fn matmul_plan(&self, matmul: Matmul, parts: usize) -> Result<Option<Box<dyn MatmulPlan>>, DeviceError>;
+}
+
+/// A device's part in a group of its library of sums over devices.
+pub trait Collective: Send + Sync {
+    fn library(&self) -> String;
+    /// # Safety
+    /// `to` is device memory of at least that many elements.
+    unsafe fn sum(&self, to: u64, count: usize, element: Element) -> Result<(), DeviceError>;
+    /// Lets go whoever waits for a rank.
+    fn abort(&self);
 }
 
 /// An argument as a kernel reads it.

@@ -17,8 +17,8 @@ use std::{
 use libloading::Library;
 
 use super::{
-    Arg, Axis, DeviceError, Geometry, KernelFile, Properties, Tiles,
-    driver::{Driver, Event, Graph, KernelHandle, Mark, Value},
+    Arg, Axis, DeviceError, Geometry, GroupId, KernelFile, Properties, Tiles,
+    driver::{Collective, Driver, Event, Graph, KernelHandle, Link, Mark, Value},
     matmul::{Matmul, MatmulPlan},
 };
 
@@ -181,6 +181,16 @@ impl Operation {
 }
 
 impl Driver for Emulator {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn reach(&self, other: &dyn Driver) -> Result<Link, DeviceError> {
+        // All of them have the host's memory.
+        let other = other.as_any().downcast_ref::<Self>();
+        other.map(|_| Link::Memory).ok_or_else(|| failed("reaching another device", "it is not emulated"))
+    }
+
     fn memory(&self) -> Result<(u64, u64), DeviceError> {
         Ok((4 << 30, 4 << 30))
     }
@@ -334,6 +344,10 @@ impl Driver for Emulator {
 
     fn synchronize(&self) -> Result<(), DeviceError> {
         Ok(())
+    }
+
+    fn join(&self, _id: &GroupId, _rank: usize, _ranks: usize) -> Result<Arc<dyn Collective>, DeviceError> {
+        Err(failed("joining a group", "the emulator has no library for that"))
     }
 
     fn matmul_plan(&self, _matmul: Matmul, _parts: usize) -> Result<Option<Box<dyn MatmulPlan>>, DeviceError> {

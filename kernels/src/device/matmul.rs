@@ -146,13 +146,14 @@ pub struct Operands<'a> {
 impl MatmulHandle {
     /// Takes what a search of an earlier start has found, else the algorithm that the library expects to be the fastest;
     /// `None` where the device has no matrix library. `rivals` says which kernels are timed beside the library's, and
-    /// changes when they do.
+    /// changes when they do; without it nothing is kept on disk, or taken from there.
     ///
     /// # Errors
     /// When the library has none for these shapes.
-    pub fn new(device: &Device, matmul: Matmul, rivals: &str) -> Result<Option<Self>, DeviceError> {
+    pub fn new(device: &Device, matmul: Matmul, rivals: Option<&str>) -> Result<Option<Self>, DeviceError> {
         let Some(whole) = device.driver().matmul_plan(matmul, 1)? else { return Ok(None) };
-        let kept = choice::path(device.properties(), &format!("{} {rivals}", whole.library()), matmul);
+        let name = rivals.map(|rivals| format!("{} {rivals}", whole.library()));
+        let kept = name.and_then(|name| choice::path(device.properties(), &name, matmul));
         let mut plans = vec![whole];
         // Parts that the library cannot do are not needed.
         let in_parts =
@@ -205,6 +206,17 @@ impl MatmulHandle {
             self.fastest = Some(fastest);
         }
         can
+    }
+
+    /// What the library computes it with where nothing else has been chosen.
+    pub fn advice(&self) -> Words {
+        self.plans[0].words()
+    }
+
+    /// Takes what another device of the same kind has found, or else its library's advice.
+    pub fn follow(&mut self, fastest: Option<Fastest>, advice: Words) {
+        choose(&mut self.plans, Fastest::Library { parts: 1, words: advice });
+        self.fastest = fastest.filter(|fastest| choose(&mut self.plans, *fastest));
     }
 
     /// Ends a search: keeps on disk what is chosen, so that later starts take the same without one.

@@ -1,6 +1,6 @@
 //! `cuda/route.cu`, `cuda/experts.cu`, `cuda/experts_many.cu` and `cuda/experts_float.cu`.
 
-use super::{Added, Kernels, Parts, Rows, address, check_ints, grid, int};
+use super::{Added, Kernels, Parts, Rows, WeightScales, Weights, address, check_ints, grid, int};
 use crate::{
     device::{Arg, DeviceError, Element, KernelFile, Slice, Split},
     reference::{Router, Scoring},
@@ -45,6 +45,8 @@ pub struct ExpertsShape {
     pub hidden: usize,
     /// Outputs of gate and up of an expert.
     pub intermediate: usize,
+    /// The type of the experts' weights.
+    pub weights: Weights,
 }
 
 /// What computes the experts of some rows.
@@ -91,6 +93,8 @@ pub struct ExpertsWeights<'a> {
     pub gate_up: Slice<'a>,
     /// `[experts, hidden, intermediate]`.
     pub down: Slice<'a>,
+    /// Those of `gate_up` and of `down`, as of matrices with the rows of all experts, if these are in FP8.
+    pub scales: Option<[WeightScales<'a>; 2]>,
 }
 
 /// Operands of [`Kernels::experts`].
@@ -134,8 +138,9 @@ impl ExpertsShape {
         if !self.router.fits(self.routed) {
             return Some(format!("{:?} does not fit {} experts", self.router, self.routed));
         }
-        let width = [self.hidden, self.intermediate].into_iter().find(|width| !width.is_multiple_of(8))?;
-        Some(format!("experts of width {width}, which is no multiple of 8"))
+        let unit = if self.weights == Weights::Fp8 { 16 } else { 8 };
+        let width = [self.hidden, self.intermediate].into_iter().find(|width| !width.is_multiple_of(unit))?;
+        Some(format!("experts of width {width}, which is no multiple of {unit}"))
     }
 }
 
@@ -190,6 +195,8 @@ impl Kernels {
             0..=3 => ExpertKernels::Stream(8),
             4..=7 => ExpertKernels::Stream(16),
             _ if one_order || mean < MANY_ROWS => ExpertKernels::Stream(32),
+            // In FP8 sums that are yet to be scaled take the registers of the other half.
+            _ if shape.weights == Weights::Fp8 => ExpertKernels::Many(64),
             _ if rows * shape.router.top_k < 64 * shape.routed => ExpertKernels::Many(64),
             _ => ExpertKernels::Many(128),
         }
@@ -324,6 +331,8 @@ impl Kernels {
         let begin = [address(y), address(x), int(x_stride), address(w)];
         let end = [int(chosen), int(inputs), int(outputs)];
         let tiles = [address(records), address(count)];
+        let scales = experts.weights.scales.map(|[gate_up, down]| if gated { gate_up } else { down });
+        let of_weights = WeightScales::arguments(scales, inputs);
         let most_tiles = by.most_tiles(&shape, rows);
         let (kernel, geometry, arguments) = match by {
             ExpertKernels::Float => {
@@ -334,20 +343,25 @@ impl Kernels {
                 (self.kernel(FLOAT_FILE, name)?, geometry, [&begin[..], more, &end].concat())
             }
             ExpertKernels::Stream(tile) => {
-                let (name, stages) = match (tile, gated) {
-                    (8, true) => ("experts_gated_8", 7),
-                    (8, false) => ("experts_down_8", 7),
-                    (16, true) => ("experts_gated_16", 5),
-                    (16, false) => ("experts_down_16", 5),
-                    (_, true) => ("experts_gated_32", 3),
-                    (_, false) => ("experts_down_32", 3),
+                let (name, plain_stages, fp8_stages) = match (tile, gated) {
+                    (8, true) => ("experts_gated_8", 7, 5),
+                    (8, false) => ("experts_down_8", 7, 5),
+                    (16, true) => ("experts_gated_16", 5, 3),
+                    (16, false) => ("experts_down_16", 5, 3),
+                    (_, true) => ("experts_gated_32", 3, 2),
+                    (_, false) => ("experts_down_32", 3, 2),
                 };
                 let units = most_tiles * outputs.div_ceil(if gated { 8 } else { 16 });
-                let shared = stages * (16 + tile) * 512 + 8 * 16 * tile * 4;
+                // Of a stage: 16 rows of weights, rows of x, and in FP8 four scales a row.
+                let ring = match shape.weights {
+                    Weights::Plain => plain_stages * (16 + tile) * 512,
+                    Weights::Fp8 => fp8_stages * (16 * 512 + tile * 1024 + 16 * 4 * 4),
+                };
+                let shared = ring + 8 * 16 * tile * 4;
                 let beside = (self.device.properties().shared_bytes / (shared + 1024)).clamp(1, 2);
                 let blocks = units.min(beside * self.device.properties().multiprocessors);
-                let arguments = [&begin[..], &tiles, &[int(rows)], &end].concat();
-                (self.kernel(FILE, name)?, grid([blocks, 1, 1], 256, shared), arguments)
+                let arguments = [&begin[..], &tiles, &[int(rows)], &end, &of_weights].concat();
+                (self.kernel_of(FILE, shape.weights, name)?, grid([blocks, 1, 1], 256, shared), arguments)
             }
             ExpertKernels::Many(tile) => {
                 let (name, stages) = match (tile, gated) {
@@ -357,8 +371,13 @@ impl Kernels {
                     (_, false) => ("experts_down_128", 3),
                 };
                 let pieces = outputs.div_ceil(if gated { 64 } else { 128 });
-                let geometry = grid([pieces, most_tiles, 1], 256, stages * (128 + tile) * 128);
-                (self.kernel(MANY_FILE, name)?, geometry, [&begin[..], &tiles, &end].concat())
+                let shared = match shape.weights {
+                    Weights::Plain => stages * (128 + tile) * 128,
+                    Weights::Fp8 => 3 * (128 * 128 + tile * 256),
+                };
+                let geometry = grid([pieces, most_tiles, 1], 256, shared);
+                let kernel = self.kernel_of(MANY_FILE, shape.weights, name)?;
+                (kernel, geometry, [&begin[..], &tiles, &end, &of_weights].concat())
             }
         };
         // SAFETY: lengths are checked by `check_experts`; tiles are those that `route` has written for as many pairs.
@@ -368,7 +387,8 @@ impl Kernels {
     fn check_experts(&self, experts: Experts<'_>) -> Result<(), DeviceError> {
         let Experts { shape, weights, x, rows, work, by, .. } = experts;
         let tiles = match by {
-            ExpertKernels::Float => self.element == Element::F32,
+            ExpertKernels::Float => self.element == Element::F32 && shape.weights == Weights::Plain,
+            ExpertKernels::Many(128) if shape.weights == Weights::Fp8 => false,
             ExpertKernels::Stream(tile) => self.element != Element::F32 && [8, 16, 32].contains(&tile),
             ExpertKernels::Many(tile) => self.element != Element::F32 && [64, 128].contains(&tile),
         };
@@ -385,7 +405,15 @@ impl Kernels {
         if let Some(correction) = weights.correction {
             check_ints(correction, shape.routed)?;
         }
-        let matrix = shape.experts() * shape.intermediate * shape.hidden * element;
+        let matrix = shape.experts() * shape.intermediate * shape.hidden * shape.weights.bytes(self.element);
+        match (weights.scales, shape.weights) {
+            (None, Weights::Plain) => {}
+            (Some([gate_up, down]), Weights::Fp8) => {
+                gate_up.check(shape.experts() * 2 * shape.intermediate, shape.hidden)?;
+                down.check(shape.experts() * shape.hidden, shape.intermediate)?;
+            }
+            _ => return Err(DeviceError::Shape("experts in FP8 have scales, others have none".into())),
+        }
         weights.gate_up.check(2 * matrix)?;
         weights.down.check(matrix)?;
         let ExpertsWork { logits, counters, expert, weight, tiles, gated, outputs } = work;

@@ -1,15 +1,19 @@
 //! `cuda/linear.cu`.
 
-use super::{Kernels, Rows, address, check_ints, grid, int, linear_few::FEW_ROWS};
+use super::{Kernels, Rows, WeightScales, Weights, address, check_ints, grid, int, linear_few::FEW_ROWS};
 use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
 
 pub(super) const FILE: KernelFile =
     KernelFile { name: "linear.cu", text: include_str!("../../cuda/linear.cu"), split: Split::Shared };
+pub(super) const PAIRS_FILE: KernelFile =
+    KernelFile { name: "linear_pairs.cu", text: include_str!("../../cuda/linear_pairs.cu"), split: Split::Shared };
 pub(super) const FLOAT_FILE: KernelFile =
     KernelFile { name: "linear_float.cu", text: include_str!("../../cuda/linear_float.cu"), split: Split::Shared };
 
-/// Inputs of a stage of the ring.
+/// Inputs of a stage of the ring, of plain weights.
 pub(super) const PIECE: usize = 64;
+/// Bytes of a row of weights in a stage.
+const ROW: usize = 128;
 /// Stages of a ring, at most.
 const MOST_STAGES: usize = 6;
 /// Rows that a block takes, at most.
@@ -26,6 +30,8 @@ const PAUSE: usize = 300;
 const LEAST_SHARE: usize = 512;
 /// Warps of a block.
 const WARPS: [usize; 5] = [8, 7, 6, 5, 4];
+/// Outputs of a block whose warps have pairs of tiles.
+const PAIRS_OUTPUTS: usize = 128;
 /// Blocks that run side by side on a multiprocessor.
 pub(super) const BLOCKS: usize = 2;
 
@@ -38,8 +44,10 @@ pub struct Linear<'a> {
     pub y_is_float: bool,
     /// The input.
     pub x: Rows<'a>,
-    /// `[outputs, inputs]`.
+    /// `[outputs, inputs]`, of the element type or in FP8.
     pub weight: Slice<'a>,
+    /// Those of weights in FP8, which lie in the order of [`fp8_order`](super::fp8_order).
+    pub scales: Option<WeightScales<'a>>,
     /// `[outputs]`.
     pub bias: Option<Slice<'a>>,
     /// Rows.
@@ -87,6 +95,18 @@ pub(super) struct Deal {
 }
 
 impl Linear<'_> {
+    /// The type of its weights.
+    pub(crate) fn weights(self) -> Weights {
+        if self.scales.is_some() { Weights::Fp8 } else { Weights::Plain }
+    }
+
+    /// Refuses weights in FP8, for kernels that read no others than plain ones.
+    pub(super) fn check_plain(self) -> Result<(), DeviceError> {
+        let refused =
+            || Err(DeviceError::Shape("the weights are in FP8, which this layer's kernel does not read".into()));
+        self.scales.map_or(Ok(()), |_| refused())
+    }
+
     /// The arguments that all kernels of linear layers begin with.
     pub(super) fn arguments(self) -> [Arg; 9] {
         let Self { y, y_is_float, x, weight, bias, rows, inputs, outputs, .. } = self;
@@ -128,12 +148,16 @@ impl Kernels {
     pub const MOST_ROWS_IN_PARTS: usize = MOST_ROWS;
 
     /// In how many parts [`linear_in_parts`](Self::linear_in_parts) leaves the sums of a layer.
-    pub fn parts_of(&self, inputs: usize, outputs: usize) -> usize {
+    pub fn parts_of(&self, inputs: usize, outputs: usize, weights: Weights) -> usize {
         if self.element == Element::F32 {
             1
         } else {
-            deal(self.device.properties(), BLOCKS, inputs, outputs, Self::MOST_PARTS).parts
+            self.deal_of_ring([inputs, outputs], Self::MOST_PARTS, weights).parts
         }
+    }
+
+    fn deal_of_ring(&self, [inputs, sums]: [usize; 2], most_parts: usize, weights: Weights) -> Deal {
+        deal(self.device.properties(), BLOCKS, [inputs, sums], most_parts, weights.piece())
     }
 
     /// `y = x · weightᵀ + bias`, each row in an order that does not depend on the others.
@@ -148,7 +172,7 @@ impl Kernels {
             linear.check_scaled()?;
             return self.launch_float(linear);
         }
-        let deal = deal(self.device.properties(), BLOCKS, inputs, outputs, Self::MOST_PARTS);
+        let deal = self.deal_of_ring([inputs, outputs], Self::MOST_PARTS, linear.weights());
         if deal.parts > 1 {
             return self.launch_ring("linear_64_all", 64, linear, Deal { parts: 1, ..deal }, outputs);
         }
@@ -167,7 +191,7 @@ impl Kernels {
             let name = self.element.name();
             return Err(DeviceError::Shape(format!("{rows} rows of {name} are not multiplied in parts")));
         }
-        let deal = deal(self.device.properties(), BLOCKS, inputs, outputs, Self::MOST_PARTS);
+        let deal = self.deal_of_ring([inputs, outputs], Self::MOST_PARTS, linear.weights());
         let linear = Linear { y_is_float: true, ..linear };
         self.check_linear(linear, deal.parts, outputs)?;
         let (name, tile) = kernel_for(rows, false);
@@ -187,17 +211,74 @@ impl Kernels {
         }
         self.check_linear(linear, 1, 2 * outputs)?;
         let (name, tile) = kernel_for(rows, true);
-        self.launch_ring(
-            name,
-            tile,
-            linear,
-            deal(self.device.properties(), BLOCKS, inputs, 2 * outputs, 1),
-            2 * outputs,
-        )
+        self.launch_ring(name, tile, linear, self.deal_of_ring([inputs, 2 * outputs], 1, linear.weights()), 2 * outputs)
+    }
+
+    /// Whether [`linear_pairs`](Self::linear_pairs) is the faster way to compute a layer in FP8: of 9 to 32 rows.
+    pub fn suits_pairs(&self, rows: usize, weights: Weights) -> bool {
+        weights == Weights::Fp8 && self.element != Element::F32 && (9..=MOST_ROWS_TO_SCALE).contains(&rows)
+    }
+
+    /// In how many parts [`linear_pairs`](Self::linear_pairs) leaves the sums of a layer, where it may leave any.
+    pub fn parts_of_pairs(&self, inputs: usize, outputs: usize) -> usize {
+        self.deal_of_pairs([inputs, outputs], Self::MOST_PARTS).parts
+    }
+
+    /// As `deal`, for blocks of 128 outputs, which are those of eight warps elsewhere.
+    fn deal_of_pairs(&self, [inputs, sums]: [usize; 2], most_parts: usize) -> Deal {
+        let places = BLOCKS * self.device.properties().multiprocessors;
+        let cost = |(share, parts): &(usize, usize)| (sums.div_ceil(PAIRS_OUTPUTS) * parts).div_ceil(places) * share;
+        let piece = Weights::Fp8.piece();
+        let best = shares(inputs, most_parts, piece).min_by_key(cost);
+        let (share, parts) = best.unwrap_or((inputs.next_multiple_of(piece), 1));
+        Deal { warps: PAIRS_OUTPUTS / 16, share, parts }
+    }
+
+    /// `y = x · weightᵀ + bias` of 9 to 32 rows with a weight in FP8, in an order of its own. In one part `y` is the result; in several,
+    /// of which there are at most `most_parts`, it is float `[parts, rows, outputs]`, which are returned for the next kernel to add up.
+    ///
+    /// # Errors
+    /// When a buffer is too short, there is no such kernel for the layer, or the device fails.
+    pub fn linear_pairs<'a>(&self, linear: Linear<'a>, most_parts: usize) -> Result<Option<Parts<'a>>, DeviceError> {
+        let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
+        let deal = self.deal_of_pairs([inputs, outputs], most_parts);
+        let linear = Linear { y_is_float: y_is_float || deal.parts > 1, ..linear };
+        self.launch_pairs(linear, deal, outputs, ["linear_16_pairs", "linear_32_pairs"])?;
+        let parts = || Parts { at: y.range(0..deal.parts * rows * outputs * 4), count: deal.parts };
+        Ok((deal.parts > 1).then(parts))
+    }
+
+    /// `y = silu(x · gateᵀ) · (x · upᵀ)` likewise: the weight is `[2 · outputs, inputs]`, gate first, the bias likewise.
+    ///
+    /// # Errors
+    /// As [`linear_pairs`](Self::linear_pairs).
+    pub fn linear_pairs_gated(&self, linear: Linear<'_>) -> Result<(), DeviceError> {
+        let sums = 2 * linear.outputs;
+        let deal = self.deal_of_pairs([linear.inputs, sums], 1);
+        self.launch_pairs(linear, deal, sums, ["linear_16_pairs_gated", "linear_32_pairs_gated"])
+    }
+
+    fn launch_pairs(
+        &self,
+        linear: Linear<'_>,
+        deal: Deal,
+        sums: usize,
+        [of_16, of_32]: [&'static str; 2],
+    ) -> Result<(), DeviceError> {
+        let rows = linear.rows;
+        if !self.suits_pairs(rows, linear.weights()) {
+            let name = self.element.name();
+            return Err(DeviceError::Shape(format!(
+                "{rows} rows of {name} are not multiplied by the kernels of pairs"
+            )));
+        }
+        self.check_linear(linear, deal.parts, sums)?;
+        let (name, tile) = if rows <= 16 { (of_16, 16) } else { (of_32, 32) };
+        self.launch_ring(name, tile, linear, deal, sums)
     }
 
     pub(super) fn check_linear(&self, linear: Linear<'_>, parts: usize, sums: usize) -> Result<(), DeviceError> {
-        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, unscaled, awaited } = linear;
+        let Linear { y, y_is_float, x, weight, scales, bias, rows, inputs, outputs, unscaled, awaited } = linear;
         if let Some(awaited) = awaited {
             check_ints(awaited, 1)?;
         }
@@ -206,7 +287,10 @@ impl Kernels {
         }
         self.check_rows(x, rows, inputs)?;
         let element = self.element.bytes();
-        weight.check(sums * inputs * element)?;
+        weight.check(sums * inputs * linear.weights().bytes(self.element))?;
+        if let Some(scales) = scales {
+            scales.check(sums, inputs)?;
+        }
         if let Some(bias) = bias {
             bias.check(sums * element)?;
         }
@@ -237,18 +321,27 @@ impl Kernels {
             linear.check_scaled()?;
         }
         let blocks = [linear.rows.div_ceil(tile), sums.div_ceil(16 * deal.warps), deal.parts];
-        let stage = (deal.warps * 16 + tile) * PIECE * 2;
-        let shared = stages(self.device.properties(), tile) * stage;
-        let geometry = grid(blocks, deal.warps as u32 * 32, shared);
+        let weights = linear.weights();
+        let stage = deal.warps * 16 * ROW + tile * weights.piece() * 2;
+        let shared = stages(self.device.properties(), tile, weights) * stage;
+        // A warp of a pair has two tiles of outputs.
+        let is_pairs = name.contains("pairs");
+        let warps = if is_pairs { deal.warps / 2 } else { deal.warps };
+        let geometry = grid(blocks, warps as u32 * 32, shared);
         let width = linear.inputs.min(linear.outputs);
         let pause = if linear.rows > FEW_ROWS { self.pause(width, PAUSE) } else { 0 };
-        let arguments = [&linear.arguments()[..], &linear.scale_arguments(), &[int(deal.share), int(pause)]].concat();
-        let kernel = self.device.kernel(FILE, &options(self.element, self.device.properties()), name)?;
+        let of_weights = WeightScales::arguments(linear.scales, linear.inputs);
+        let arguments =
+            [&linear.arguments()[..], &linear.scale_arguments(), &[int(deal.share), int(pause)], &of_weights].concat();
+        let plain = options(self.element, self.device.properties());
+        let (file, options) = if is_pairs { (PAIRS_FILE, plain) } else { (FILE, weights.options(plain)) };
+        let kernel = self.device.kernel(file, &options, name)?;
         // SAFETY: lengths are checked by the callers.
         unsafe { self.device.launch(&kernel, geometry, &arguments) }
     }
 
     fn launch_float(&self, linear: Linear<'_>) -> Result<(), DeviceError> {
+        linear.check_plain()?;
         let kernel = self.device.kernel(FLOAT_FILE, &self.options, "linear_float")?;
         let geometry = grid([linear.outputs.div_ceil(8), linear.rows.div_ceil(8), 1], 256, 0);
         // SAFETY: lengths are checked by the caller.
@@ -283,8 +376,8 @@ pub(super) fn ring_bytes_beside(shared_bytes: usize, beside: usize) -> usize {
 }
 
 /// Stages of the ring of a block of so many rows, with as many outputs as a block may have.
-fn stages(properties: &Properties, rows: usize) -> usize {
-    (ring_bytes(properties.shared_bytes) / ((WARPS[0] * 16 + rows) * PIECE * 2)).min(MOST_STAGES)
+fn stages(properties: &Properties, rows: usize, weights: Weights) -> usize {
+    (ring_bytes(properties.shared_bytes) / (WARPS[0] * 16 * ROW + rows * weights.piece() * 2)).min(MOST_STAGES)
 }
 
 /// The kernel for a number of rows, and the rows of its blocks.
@@ -301,29 +394,36 @@ fn kernel_for(rows: usize, gated: bool) -> (&'static str, usize) {
     }
 }
 
-/// The ways to cut the inputs of a layer in at most so many parts: inputs of a part, whole stages of a ring, and the parts.
-pub(super) fn shares(inputs: usize, most_parts: usize) -> impl Iterator<Item = (usize, usize)> {
+/// The ways to cut the inputs of a layer in at most so many parts: inputs of a part, whole stages of a ring of so many inputs
+/// each, and the parts.
+pub(super) fn shares(inputs: usize, most_parts: usize, piece: usize) -> impl Iterator<Item = (usize, usize)> {
     (1..=most_parts.min(inputs / LEAST_SHARE).max(1)).map(move |parts| {
-        let share = inputs.div_ceil(parts).next_multiple_of(PIECE);
+        let share = inputs.div_ceil(parts).next_multiple_of(piece);
         (share, inputs.div_ceil(share))
     })
 }
 
 /// Deals a layer so that blocks that run side by side, so many on a multiprocessor, get the same amount of weights, as little more than
 /// a fair share as can be: on an H200, 256 blocks in 264 places are 4% faster than 224, whose multiprocessors have one block or two.
-pub(super) fn deal(properties: &Properties, beside: usize, inputs: usize, sums: usize, most_parts: usize) -> Deal {
+pub(super) fn deal(
+    properties: &Properties,
+    beside: usize,
+    [inputs, sums]: [usize; 2],
+    most_parts: usize,
+    piece: usize,
+) -> Deal {
     // What a block costs besides its weights, in elements of weights.
     const BLOCK: usize = 4096;
     let places = beside * properties.multiprocessors;
     // Among equals the first: more warps have more weights under way.
     let deals = WARPS
         .into_iter()
-        .flat_map(|warps| shares(inputs, most_parts).map(move |(share, parts)| Deal { warps, share, parts }));
+        .flat_map(|warps| shares(inputs, most_parts, piece).map(move |(share, parts)| Deal { warps, share, parts }));
     let cost = |deal: &Deal| {
         let blocks = sums.div_ceil(16 * deal.warps) * deal.parts;
         blocks.div_ceil(places) * (deal.share * 16 * deal.warps + BLOCK)
     };
-    deals.min_by_key(cost).unwrap_or(Deal { warps: 8, share: inputs.next_multiple_of(PIECE), parts: 1 })
+    deals.min_by_key(cost).unwrap_or(Deal { warps: 8, share: inputs.next_multiple_of(piece), parts: 1 })
 }
 
 #[cfg(test)]
@@ -346,7 +446,7 @@ pub(super) mod tests {
     #[test]
     fn layers_of_llama_fill_the_places_of_an_h200() {
         for (inputs, sums, most_parts) in [(4096, 6144, 8), (4096, 4096, 8), (4096, 28672, 1), (14336, 4096, 8)] {
-            let deal = deal(&h200(), BLOCKS, inputs, sums, most_parts);
+            let deal = deal(&h200(), BLOCKS, [inputs, sums], most_parts, PIECE);
             let blocks = sums.div_ceil(16 * deal.warps) * deal.parts;
             assert_eq!(blocks, 256, "{inputs} → {sums}: {deal:?}");
             assert!(deal.warps >= 6, "{inputs} → {sums}: {deal:?}");
@@ -356,7 +456,7 @@ pub(super) mod tests {
     #[test]
     fn small_layers_stay_whole() {
         for (inputs, sums) in [(8, 8), (64, 4096), (1000, 100)] {
-            let deal = deal(&h200(), BLOCKS, inputs, sums, Kernels::MOST_PARTS);
+            let deal = deal(&h200(), BLOCKS, [inputs, sums], Kernels::MOST_PARTS, PIECE);
             assert_eq!((deal.parts, deal.share), (1, inputs.next_multiple_of(PIECE)), "{inputs} → {sums}");
         }
     }
@@ -364,8 +464,13 @@ pub(super) mod tests {
     #[test]
     fn parts_cover_all_inputs_and_none_is_empty() {
         for inputs in (512..16_384).step_by(8) {
-            let Deal { share, parts, .. } = deal(&h200(), BLOCKS, inputs, 4096, Kernels::MOST_PARTS);
-            assert!(share.is_multiple_of(PIECE) && (parts - 1) * share < inputs && parts * share >= inputs, "{inputs}");
+            for piece in [Weights::Plain, Weights::Fp8].map(Weights::piece) {
+                let Deal { share, parts, .. } = deal(&h200(), BLOCKS, [inputs, 4096], Kernels::MOST_PARTS, piece);
+                assert!(
+                    share.is_multiple_of(piece) && (parts - 1) * share < inputs && parts * share >= inputs,
+                    "{inputs}"
+                );
+            }
         }
     }
 
@@ -374,7 +479,9 @@ pub(super) mod tests {
         for (shared_bytes, blocks) in [(232_448, 2), (166_912, 2), (101_376, 1)] {
             assert!(blocks * (ring_bytes(shared_bytes) + 1024) <= shared_bytes);
             // Copies have to be under way while a stage is used.
-            assert!(stages(&Properties { shared_bytes, ..h200() }, MOST_ROWS) >= 3, "{shared_bytes}");
+            let properties = Properties { shared_bytes, ..h200() };
+            assert!(stages(&properties, MOST_ROWS, Weights::Plain) >= 3, "{shared_bytes}");
+            assert!(stages(&properties, MOST_ROWS, Weights::Fp8) >= 2, "{shared_bytes}");
         }
     }
 }

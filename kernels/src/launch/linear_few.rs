@@ -1,7 +1,7 @@
 //! `cuda/linear_few.cu`.
 
 use super::{
-    Kernels, Linear, Rows, Unscaled, address,
+    Kernels, Linear, Rows, Unscaled, WeightScales, Weights, address,
     elementwise::NO_ROWS,
     grid, int,
     linear::{BLOCKS, WIDE_LAYER, options, ring_bytes, squares_stride},
@@ -13,11 +13,9 @@ pub(super) const FILE: KernelFile =
 
 /// Rows, at most.
 pub(super) const FEW_ROWS: usize = 4;
-/// Outputs of a block, and inputs of a stage.
+/// Outputs of a block, and its warps.
 const OUTPUTS: usize = 16;
-const PIECE: usize = 512;
-/// Bytes of a stage.
-const STAGE: usize = (OUTPUTS + FEW_ROWS) * PIECE * 2;
+const WARPS: usize = 8;
 /// Cycles between two stages of a narrow layer that are asked for ahead. Measured on an H200 with layers of 2,048, where they gain
 /// up to 5% of a round; with those of 4,096 nothing is gained.
 const PAUSE: usize = 500;
@@ -49,15 +47,17 @@ pub struct Stream<'a> {
 impl Kernels {
     /// Whether [`linear_few`](Self::linear_few) computes a layer, and keeps the device busy with it as
     /// [`linear`](Self::linear) would not without parts.
-    pub fn suits_few(&self, rows: usize, inputs: usize, outputs: usize) -> bool {
-        let in_parts = self.element != Element::F32 && self.parts_of(inputs, outputs) > 1;
-        in_parts && rows <= FEW_ROWS && deal(self.device.properties(), inputs, outputs).is_some()
+    pub fn suits_few(&self, rows: usize, inputs: usize, outputs: usize, weights: Weights) -> bool {
+        let in_parts = self.element != Element::F32 && self.parts_of(inputs, outputs, weights) > 1;
+        in_parts && rows <= FEW_ROWS && deal(self.device.properties(), inputs, outputs, weights).is_some()
     }
 
     /// Whether [`few_to_stream`](Self::few_to_stream) is the faster way to add a layer to the stream and to norm that. What it
     /// leaves is not bounded as normed rows are: not for float16.
-    pub fn suits_few_to_stream(&self, rows: usize, inputs: usize, outputs: usize) -> bool {
-        self.element == Element::BF16 && self.is_wide(outputs, WIDE_LAYER) && self.suits_few(rows, inputs, outputs)
+    pub fn suits_few_to_stream(&self, rows: usize, inputs: usize, outputs: usize, weights: Weights) -> bool {
+        self.element == Element::BF16
+            && self.is_wide(outputs, WIDE_LAYER)
+            && self.suits_few(rows, inputs, outputs, weights)
     }
 
     /// `y = x · weightᵀ + bias` of up to 4 rows, in an order of its own: where other layers would leave their sums in parts,
@@ -102,33 +102,46 @@ impl Kernels {
         }
         self.check_linear(linear, 1, outputs)?;
         let properties = self.device.properties();
-        let (name, blocks) = match deal(properties, inputs, outputs) {
+        let weights = linear.weights();
+        let (name, blocks) = match deal(properties, inputs, outputs, weights) {
             Some(Deal::Halved) => (names[1], 2),
             Some(Deal::Whole) | None => (names[0], 1),
         };
-        let kernel = self.device.kernel(FILE, &options(self.element, properties), name)?;
-        let shared = stages(properties) * STAGE + if blocks > 1 { OUTPUTS * FEW_ROWS * 4 } else { 0 };
+        let kernel = self.device.kernel(FILE, &weights.options(options(self.element, properties)), name)?;
+        let shared =
+            stages(properties, weights) * stage_bytes(weights) + if blocks > 1 { OUTPUTS * FEW_ROWS * 4 } else { 0 };
         let geometry = grid([blocks * outputs.div_ceil(OUTPUTS), 1, 1], 256, shared);
         let pause = self.pause(inputs.min(outputs), PAUSE);
-        let arguments = [&linear.arguments()[..], &linear.scale_arguments(), &[int(pause)], more].concat();
+        let of_weights = WeightScales::arguments(linear.scales, inputs);
+        let arguments = [&linear.arguments()[..], &linear.scale_arguments(), &[int(pause)], &of_weights, more].concat();
         // SAFETY: lengths are checked above and by the caller.
         unsafe { self.device.launch(&kernel, geometry.in_clusters(blocks), &arguments) }
     }
 }
 
+/// Inputs of a stage: each warp has a piece.
+fn piece(weights: Weights) -> usize {
+    WARPS * weights.piece()
+}
+
+/// Bytes of a stage: of 16 rows of weights, which have as many bytes whatever their type, and of rows of two-byte elements.
+fn stage_bytes(weights: Weights) -> usize {
+    OUTPUTS * piece(Weights::Plain) * 2 + FEW_ROWS * piece(weights) * 2
+}
+
 /// Stages of a ring.
-fn stages(properties: &Properties) -> usize {
-    ring_bytes(properties.shared_bytes) / STAGE
+fn stages(properties: &Properties, weights: Weights) -> usize {
+    ring_bytes(properties.shared_bytes) / stage_bytes(weights)
 }
 
 /// How a layer is dealt so that the device is kept busy, if that can be.
-fn deal(properties: &Properties, inputs: usize, outputs: usize) -> Option<Deal> {
+fn deal(properties: &Properties, inputs: usize, outputs: usize, weights: Weights) -> Option<Deal> {
     let places = BLOCKS * properties.multiprocessors;
     let blocks = outputs.div_ceil(OUTPUTS);
     // Of the places, nine in ten are taken in every wave of blocks.
     let fill = |blocks: usize| blocks * 10 >= blocks.div_ceil(places) * places * 9;
     // All that blocks read is asked for at once: it does not matter where they are.
-    let at_once = blocks <= places && inputs.div_ceil(PIECE) < stages(properties);
+    let at_once = blocks <= places && inputs.div_ceil(piece(weights)) < stages(properties, weights);
     if fill(blocks) || at_once {
         Some(Deal::Whole)
     } else {
@@ -152,15 +165,18 @@ mod tests {
             (2048, 3072, Some(Deal::Whole)),
             (4096, 3072, None),
         ] {
-            assert_eq!(deal(&h200(), inputs, outputs), expected, "{inputs} → {outputs}");
+            assert_eq!(deal(&h200(), inputs, outputs, Weights::Plain), expected, "{inputs} → {outputs}");
         }
-        assert_eq!(deal(&Properties { most_cluster: 1, ..h200() }, 8192, 2048), None);
+        assert_eq!(deal(&Properties { most_cluster: 1, ..h200() }, 8192, 2048, Weights::Plain), None);
     }
 
     #[test]
     fn copies_are_under_way_while_a_stage_is_used() {
         for shared_bytes in [232_448, 166_912, 101_376] {
-            assert!(stages(&Properties { shared_bytes, ..h200() }) >= 3, "{shared_bytes}");
+            for weights in [Weights::Plain, Weights::Fp8] {
+                let properties = Properties { shared_bytes, ..h200() };
+                assert!(stages(&properties, weights) >= 3, "{shared_bytes}, {weights:?}");
+            }
         }
     }
 }

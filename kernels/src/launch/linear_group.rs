@@ -45,7 +45,7 @@ impl Kernels {
     }
 
     fn deal_of_group(&self, rows: usize, inputs: usize, sums: usize, most_parts: usize) -> Deal {
-        deal(self.device.properties(), beside(rows, inputs, sums), inputs, sums, most_parts)
+        deal(self.device.properties(), beside(rows, inputs, sums), [inputs, sums], most_parts, PIECE)
     }
 
     /// Whether there is such a kernel: for so many sums, of which a gated layer has two an output.
@@ -80,6 +80,7 @@ impl Kernels {
     }
 
     fn launch_group(&self, linear: Linear<'_>, deal: Deal, gated: bool) -> Result<(), DeviceError> {
+        linear.check_plain()?;
         let Linear { rows, inputs, outputs, .. } = linear;
         let Deal { warps, share, parts } = deal;
         let sums = if gated { 2 * outputs } else { outputs };
@@ -161,7 +162,7 @@ mod tests {
     fn narrow_layers_of_many_rows_have_a_block_for_each_multiprocessor() {
         for (inputs, sums, most_parts) in [(2048, 3072, 8), (2048, 2048, 8), (2048, 16384, 1), (8192, 2048, 8)] {
             let blocks = |rows| {
-                let deal = deal(&h200(), beside(rows, inputs, sums), inputs, sums, most_parts);
+                let deal = deal(&h200(), beside(rows, inputs, sums), [inputs, sums], most_parts, PIECE);
                 sums.div_ceil(16 * deal.warps) * deal.parts
             };
             assert!((96..=132).contains(&blocks(32)), "{inputs} → {sums}: {} blocks", blocks(32));

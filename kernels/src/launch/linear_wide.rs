@@ -80,6 +80,7 @@ impl Kernels {
     }
 
     fn launch_wide(&self, linear: Linear<'_>, wide: Wide, gated: bool) -> Result<(), DeviceError> {
+        linear.check_plain()?;
         let Linear { rows, inputs, outputs, .. } = linear;
         let Wide { columns, share, parts } = wide;
         let all_columns = if gated { 2 * outputs } else { outputs };
@@ -200,7 +201,7 @@ fn deals(multiprocessors: usize, rows: usize, inputs: usize, all_columns: usize,
     // Among equals the first: rows are read less often.
     let columns = NAMES.into_iter().rev().filter(|known| known.0 == rows).map(|known| known.1);
     let mut deals: Vec<Wide> = columns
-        .flat_map(|columns| shares(inputs, most_parts).map(move |(share, parts)| Wide { columns, share, parts }))
+        .flat_map(|columns| shares(inputs, most_parts, PIECE).map(move |(share, parts)| Wide { columns, share, parts }))
         .collect();
     deals.sort_by_key(cost);
     deals.dedup();

@@ -1,6 +1,6 @@
 //! What a sweep measured, in the words of its file.
 
-use schemas::sweep::{Metric, Objective, Workload};
+use schemas::sweep::{Metric, Models, Objective, Workload};
 
 use super::Sweep;
 use crate::{figures, names};
@@ -12,7 +12,7 @@ impl Sweep {
         let mut facts = vec![
             ("target", file.models.target.clone()),
             ("draft", format!("{} ({})", file.models.draft, file.models.algorithm)),
-            ("dtype", file.models.dtype.clone()),
+            ("dtype", dtype(&file.models)),
             ("prompts", prompts(&file.workload)),
             ("requests", requests(&file.workload, &file.batch_sizes())),
             ("sampling", sampling(&file.workload)),
@@ -34,6 +34,16 @@ impl Sweep {
             facts.push(("ended", ended.to_owned()));
         }
         facts
+    }
+}
+
+fn dtype(models: &Models) -> String {
+    match &models.quantization {
+        None => models.dtype.clone(),
+        Some(name) => format!(
+            "{}; weights quantised to {name} when loaded: outputs are those of the quantised target",
+            models.dtype
+        ),
     }
 }
 

@@ -300,7 +300,13 @@ pub const FLAGS: &[Flag] = &[
     )
     .since(EngineVersion::new(0, 4, 10)),
     Flag::new(Key::PrefillNumServers, "prefill-num-servers", Integer, "slime: engines that only prefill").of_slime(),
-    Flag::new(Key::Quantization, "quantization", Text, "Quantisation of the target's weights"),
+    Flag::new(
+        Key::Quantization,
+        "quantization",
+        Text,
+        "Quantisation of 16-bit weights when they are loaded, of the draft's too unless told otherwise, such as fp8",
+    )
+    .ours(),
     Flag::new(
         Key::ReturnHiddenStatesMode,
         "return-hidden-states-mode",
@@ -427,7 +433,8 @@ pub const FLAGS: &[Flag] = &[
         Text,
         "Quantisation of the draft's weights; unquant for none",
     )
-    .since(EngineVersion::new(0, 5, 7)),
+    .since(EngineVersion::new(0, 5, 7))
+    .ours(),
     Flag::new(
         Key::SpeculativeDraftModelRevision,
         "speculative-draft-model-revision",

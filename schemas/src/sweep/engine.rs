@@ -28,6 +28,9 @@ pub struct Models {
     /// Type of weights and activations: auto, float32, bfloat16, float16. The CPU computes in float32.
     #[serde(default = "auto")]
     pub dtype: String,
+    /// How 16-bit weights of target and draft are quantised when they are loaded: fp8, or left out for not at all. Outputs are
+    /// then those of the quantised target.
+    pub quantization: Option<String>,
 }
 
 /// An acceptance table that was measured elsewhere. Rows that lack a shape of the space leave that shape unpredicted.
@@ -50,6 +53,9 @@ pub struct Acceptance {
 pub struct EngineSettings {
     /// Where to run: auto, cpu, cuda or cuda:N. `--device` on the command line wins.
     pub device: String,
+    /// GPUs of the host that share the models (tensor parallelism), from the device on. `--tp-size` on the command line wins.
+    #[serde(skip_serializing_if = "is_one")]
+    pub tp_size: usize,
     /// Longest sequence; the target's own unless given.
     pub context_length: Option<usize>,
     /// Most requests that run together; others wait. Unless given, the largest batch of `[batch]` and of the tables, and
@@ -101,18 +107,24 @@ impl Models {
             (None, _) => {}
         }
         const DTYPES: [&str; 6] = ["auto", "half", "float16", "bfloat16", "float", "float32"];
-        if DTYPES.contains(&self.dtype.as_str()) {
-            return Ok(());
+        if !DTYPES.contains(&self.dtype.as_str()) {
+            return Err(Wrong::word(&["models", "dtype"], &self.dtype, &DTYPES));
         }
-        Err(Wrong::word(&["models", "dtype"], &self.dtype, &DTYPES))
+        match &self.quantization {
+            Some(name) if name != "fp8" => Err(Wrong::word(&["models", "quantization"], name, &["fp8"])),
+            _ => Ok(()),
+        }
     }
 }
 
 impl EngineSettings {
-    pub(super) fn check(&self) -> Result<(), Wrong> {
+    pub(crate) fn check(&self) -> Result<(), Wrong> {
         let number = self.device.strip_prefix("cuda:").is_some_and(|number| number.parse::<usize>().is_ok());
         if !number && !["auto", "cpu", "cuda"].contains(&self.device.as_str()) {
             return Err(Wrong::word(&["engine", "device"], &self.device, &["auto", "cpu", "cuda", "cuda:N"]));
+        }
+        if !(1..=MOST_GPUS).contains(&self.tp_size) {
+            return Err(Wrong::at(&["engine", "tp_size"], format!("expected 1 to {MOST_GPUS}")));
         }
         if let Some(context_length) = self.context_length {
             within(&["engine", "context_length"], context_length)?;
@@ -133,6 +145,7 @@ impl Default for EngineSettings {
     fn default() -> Self {
         Self {
             device: auto(),
+            tp_size: 1,
             context_length: None,
             max_running_requests: None,
             page_size: 1,
@@ -141,6 +154,14 @@ impl Default for EngineSettings {
             capture_sizes: Vec::new(),
         }
     }
+}
+
+/// GPUs of a host that share a model, at most.
+const MOST_GPUS: usize = 8;
+
+/// What is not written keeps the meaning of finished trials as it was before it could be.
+fn is_one(count: &usize) -> bool {
+    *count == 1
 }
 
 fn auto() -> String {

@@ -1,9 +1,19 @@
 //! What must be said beside the figures of a tuned file.
 
+use schemas::sweep::Models;
+
 use crate::selection::{Disturbance, LoadRanking};
 
 /// A share of stalled time from which on a reader is told of it.
 const FELT_STALLS: f64 = 0.05;
+
+/// What is to be known of the models.
+pub fn of_models(models: &Models) -> Option<String> {
+    let name = models.quantization.as_ref()?;
+    Some(format!(
+        "weights are quantised to {name} when they are loaded: speculation is lossless against the quantised target"
+    ))
+}
 
 /// A sentence for each load in which something disturbed the measurements or what they say.
 pub fn of(ranking: &[LoadRanking]) -> Vec<String> {

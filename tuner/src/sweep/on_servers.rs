@@ -135,6 +135,7 @@ fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo) -> 
     };
     let env: String = system.env.iter().map(|(name, value)| format!(", {name}={value}")).collect();
     let models = &request.file.models;
+    let quantised = models.quantization.as_ref().map_or_else(String::new, |name| format!(" as {name}"));
     let limit = request.file.engine.max_running_requests;
     let running = limit.map_or_else(String::new, |limit| format!(", at most {limit} running"));
     Fingerprint {
@@ -146,6 +147,6 @@ fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo) -> 
         target: prepare::model_hash(&request.folder, &models.target),
         draft: prepare::model_hash(&request.folder, &models.draft),
         workload: ready.workload.hash.clone(),
-        settings: format!("{}, dtype {}{running}, started by {start}{env}", models.algorithm, models.dtype),
+        settings: format!("{}, dtype {}{quantised}{running}, started by {start}{env}", models.algorithm, models.dtype),
     }
 }

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use engine::{
     Engine, EngineError, EngineOptions, ShapePolicy,
     checkpoint::Folder,
-    options::{default_shape, default_shape_of},
+    options::{default_shape, default_shape_of, quantization},
 };
 use schemas::{
     sweep::{SweepFile, SystemKind},
@@ -298,7 +298,10 @@ fn options(request: &SweepRequest<'_>, space: &Expanded) -> Result<EngineOptions
             Some(device) => device,
             None => engine.device.parse()?,
         },
+        tp_size: engine.tp_size,
         dtype: models.dtype.clone(),
+        quantization: quantization("models.quantization", models.quantization.as_deref())?,
+        draft_quantization: quantization("models.quantization", models.quantization.as_deref())?,
         context_length: engine.context_length,
         max_running_requests: settings::max_running_requests(&request.file, &space.entrants),
         page_size: engine.page_size,
@@ -339,10 +342,11 @@ fn in_words(engine: &Engine, imported: Option<&AcceptanceTable>, running_limit: 
         [] => String::new(),
         sizes => format!(", capture sizes {}", sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")),
     };
+    let quantised = options.quantization.map_or_else(String::new, |by| format!(" as {}", by.name()));
     let running = running_limit.map_or_else(String::new, |limit| format!(", at most {limit} running"));
     let imported = imported.map_or_else(String::new, |table| format!(", acceptance {}", acceptance::hash(table)));
     format!(
-        "{}, dtype {}, context {}, page size {}, prefill of {} tokens{running}{captured}{imported}",
+        "{}, dtype {}{quantised}, context {}, page size {}, prefill of {} tokens{running}{captured}{imported}",
         options.algorithm.as_deref().unwrap_or("no draft"),
         options.dtype,
         engine.capacity().context_length,

@@ -4,9 +4,8 @@ use super::{CpuBackend, draft::Draft, target::Target};
 use crate::{
     backend::Capacity,
     checkpoint::{Folder, Weights},
-    drafts::{DraftFrom, DraftTarget, read_draft, read_own_draft},
+    drafts::{DraftFrom, DraftTarget, read_draft},
     error::EngineError,
-    families::read_target,
     memory,
     options::EngineOptions,
     spec::{DraftSpec, TargetSpec},
@@ -15,38 +14,50 @@ use crate::{
 /// Bytes of a weight: the CPU holds all as f32.
 const ELEMENT: usize = size_of::<f32>();
 
-/// Loads models into the machine's memory.
+/// Loads models, each from its weights, into the machine's memory.
 ///
 /// # Errors
-/// When files are missing or malformed, target and draft do not fit, or memory does not suffice.
+/// When tensors are missing or misshapen, or memory does not suffice.
 pub fn load(
-    folder: &Folder,
-    draft: Option<&DraftFrom>,
+    (spec, weights): (TargetSpec, &Weights),
+    draft: Option<(DraftSpec, &Weights)>,
     options: &EngineOptions,
     context_length: usize,
 ) -> Result<CpuBackend, EngineError> {
-    let weights = folder.weights()?;
-    let spec = read_target(folder, &weights)?;
-    let target = DraftTarget { folder, spec: &spec };
-    let draft: Option<(DraftSpec, Option<Weights>)> = match draft {
-        None => None,
-        Some(DraftFrom::Target) => Some((read_own_draft(&weights, target, options)?, None)),
-        Some(DraftFrom::Folder(folder)) => {
-            let own = folder.weights()?;
-            Some((read_draft(folder, &own, target, options)?, Some(own)))
-        }
-    };
     check_memory(&spec, draft.as_ref().map(|(spec, _)| spec))?;
-    let target = Target::load(&weights, spec)?;
-    let load = |(spec, own): (DraftSpec, Option<Weights>)| Draft::load(own.as_ref().unwrap_or(&weights), spec, &target);
-    let draft = draft.map(load).transpose()?;
+    let target = Target::load(weights, spec)?;
+    let draft = draft.map(|(spec, weights)| Draft::load(weights, spec, &target)).transpose()?;
     let capacity = capacity(options, &target, draft.as_ref(), context_length)?;
     Ok(CpuBackend::new(target, draft, capacity, options.simulate_accept_length))
 }
 
+/// Takes the weights of another folder into a draft of the same description.
+///
+/// # Errors
+/// When the folder cannot be read, or holds another kind of draft.
+pub(super) fn exchange(draft: &mut Draft, target: &Target, options: &EngineOptions) -> Result<(), EngineError> {
+    let folder = Folder::open(&options.model_path)?;
+    let Some(DraftFrom::Folder(own)) = DraftFrom::options(options)? else {
+        return Err(EngineError::Configuration("drafts are exchanged for those of another folder".into()));
+    };
+    let weights = own.weights()?;
+    let spec = read_draft(&own, &weights, DraftTarget { folder: &folder, spec: target.spec() }, options)?;
+    // The cache of its layer stays, and so does what is captured of the target.
+    if (spec.layer.in_plain(), &spec.features) != (draft.spec().layer.in_plain(), &draft.spec().features) {
+        let path = own.path().display();
+        return Err(EngineError::Configuration(format!(
+            "{path} holds another kind of draft than the one that is loaded"
+        )));
+    }
+    *draft = Draft::load(&weights, spec, target)?;
+    Ok(())
+}
+
 /// Refuses before memory is taken that is not there.
 fn check_memory(target: &TargetSpec, draft: Option<&DraftSpec>) -> Result<(), EngineError> {
-    let needed = target.weight_bytes(ELEMENT) + draft.map_or(0, |draft| draft.weight_bytes(target, ELEMENT));
+    let target = &target.in_plain();
+    let draft = draft.map_or(0, |draft| draft.in_plain().weight_bytes(target, ELEMENT));
+    let needed = target.weight_bytes(ELEMENT) + draft;
     match memory::available() {
         Some(available) if needed > available => Err(EngineError::OutOfMemory {
             what: "weights as float32, which is what the CPU computes in".into(),

@@ -11,7 +11,7 @@ use schemas::tree::TreeShape;
 
 use super::{
     limits::{ATTENTION_ROWS, DESCRIBED_WORDS, LATENT_ROWS, LATENT_ROWS_IN_SPLITS, LOGIT_ROWS, RING},
-    weights::{experts_shape, latent_dims},
+    weights::{experts_shape, latent_dims, weights_in},
 };
 use crate::{
     backend::{Capacity, MOST_UNREAD, inner_rows},
@@ -66,12 +66,16 @@ pub struct Activations {
     pub states: [Buffer; 2],
     /// Float `[LOGIT_ROWS, vocabulary]`.
     pub logits: Buffer,
+    /// Of the rank's own tokens, where others have the rest.
+    pub own_logits: Buffer,
     /// Of attention that is split over its keys.
     pub partial: Buffer,
     pub counters: Buffer,
     /// Float: of rows that are yet to be scaled.
     pub squares: Buffer,
     pub latent: LatentActivations,
+    /// A layer's weights in FP8, put back into the element type for many rows.
+    pub dequantised: Buffer,
     pub experts: ExpertActivations,
 }
 
@@ -313,12 +317,19 @@ impl Sizes<'_> {
         self.draft.map_or(0, |draft| draft.vocabulary).max(self.target.vocabulary)
     }
 
+    /// Tokens whose logits a rank computes; 0 where it computes them all.
+    fn own_tokens(&self) -> usize {
+        let target = (self.target.head_rows, self.target.vocabulary);
+        let heads = [Some(target), self.draft.map(|draft| (draft.head_rows, draft.vocabulary))];
+        heads.into_iter().flatten().filter(|(rows, all)| rows < all).map(|(rows, _)| rows).max().unwrap_or_default()
+    }
+
     fn captured(&self) -> usize {
         self.draft.map_or(0, |draft| draft.captured().len()) * self.target.hidden
     }
 
     /// Bytes of each part of [`Activations`], in its order (both states apart).
-    fn activations(&self, extent: Extent) -> [usize; 21] {
+    fn activations(&self, extent: Extent) -> [usize; 23] {
         let Extent { rows, .. } = extent;
         let hidden = self.widest(|layer| layer.hidden);
         let draft = self.draft.map_or(1, DraftSpec::hidden);
@@ -354,6 +365,7 @@ impl Sizes<'_> {
             rows * draft * e,
             rows * draft * e,
             LOGIT_ROWS * self.vocabulary() * 4,
+            LOGIT_ROWS * self.own_tokens() * 4,
             Kernels::attention_workspace(rows.min(ATTENTION_ROWS), heads, head_dim, self.splits)
                 .max(self.widest_latent(in_splits)),
             rows.min(ATTENTION_ROWS) * heads * 4,
@@ -361,13 +373,15 @@ impl Sizes<'_> {
             rows * entered * e,
             latent_rows * self.widest_latent(|latent| latent.heads * latent.cache_width()) * e,
             latent_rows * self.widest_latent(|latent| latent.heads * latent.latent_rank) * e,
+            if self.batch_invariant { 16 } else { self.widest(widest_in_fp8).max(8) * e },
         ]
     }
 
     /// Bytes of each part of [`ExpertActivations`].
     fn experts(&self, extent: Extent) -> ExpertsBytes {
         let layers = self.target.layers.iter().chain(self.draft.map(|draft| &draft.layer));
-        let shapes = layers.filter_map(|layer| experts_shape(layer.ffn.experts()?, layer.hidden).ok());
+        let shapes = layers
+            .filter_map(|layer| experts_shape(layer.ffn.experts()?, layer.hidden, weights_in(layer.formats.ffn)).ok());
         let bytes = |shape| Kernels::experts_bytes(self.element, &shape, extent.rows, self.batch_invariant);
         shapes.map(bytes).fold([0; 7], |most, bytes| std::array::from_fn(|at| most[at].max(bytes[at])))
     }
@@ -406,6 +420,24 @@ impl Sizes<'_> {
     }
 }
 
+/// Weights of the largest of a layer's matrices that lie in FP8 and are multiplied whole: those of experts never are.
+fn widest_in_fp8(layer: &LayerSpec) -> usize {
+    let attention = match &layer.attention {
+        _ if layer.formats.attention.fp8().is_none() => 0,
+        AttentionSpec::Grouped(spec) => (spec.qkv_width() * spec.input).max(spec.output * spec.query_width()),
+        AttentionSpec::Latent(spec) => {
+            let queries = spec.heads * (spec.nope_dim + spec.rope.dims);
+            let entry = (spec.query_rank.unwrap_or(queries) + spec.cache_width()) * spec.input;
+            entry.max(queries * spec.query_rank.unwrap_or_default()).max(spec.output * spec.heads * spec.value_dim)
+        }
+    };
+    let ffn = match &layer.ffn {
+        FfnSpec::Dense(dense) if layer.formats.ffn.fp8().is_some() => 2 * dense.intermediate * layer.hidden,
+        _ => 0,
+    };
+    attention.max(ffn)
+}
+
 impl Activations {
     pub fn new(device: &Device, sizes: &Sizes<'_>, extent: Extent) -> Result<Self, DeviceError> {
         let mut bytes = sizes.activations(extent).into_iter();
@@ -425,10 +457,12 @@ impl Activations {
             joined: next()?,
             states: [next()?, next()?],
             logits: next()?,
+            own_logits: next()?,
             partial: next()?,
             counters: next()?,
             squares: next()?,
             latent: LatentActivations { entered: next()?, queries: next()?, means: next()? },
+            dequantised: next()?,
             experts: ExpertActivations::new(device, sizes.experts(extent))?,
         };
         // Kernels leave their counters at zero, and expect them so.

@@ -8,6 +8,7 @@ use kernels::{
 use super::{
     layout::{Activations, RowArrays, SlotArrays},
     products::Products,
+    ranks::Ranks,
     weights::{DraftWeights, TargetWeights},
 };
 use crate::{
@@ -45,6 +46,8 @@ pub struct Machine {
     pub verify_plan: Option<VerifyPlan>,
     pub products: Products,
     pub slots: SlotArrays,
+    /// The group of which this is a rank; `None` where one device has the whole model.
+    pub ranks: Option<Ranks>,
 }
 
 /// Which kernels attend.

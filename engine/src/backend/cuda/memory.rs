@@ -2,7 +2,10 @@
 
 use kernels::{
     device::{Buffer, Device, Element},
-    launch::{HEAD_DIMS, Kernels, LatentDims, MOST_PLACES, MOST_TOPK, expert_files, files, latent_files},
+    launch::{
+        HEAD_DIMS, Kernels, LatentDims, MOST_PLACES, MOST_TOPK, Weights, expert_files, files, fp8_files, latent_files,
+        rank_files,
+    },
 };
 use schemas::tree::TreeShape;
 
@@ -12,13 +15,18 @@ use super::{
     limits::{ROUNDS_IN_FLIGHT, SPLITS},
     machine::{AttentionKernels, Machine},
     products::Products,
+    ranks::Ranks,
     ring,
-    weights::{DraftWeights, TargetWeights, WeightSource, experts_shape, latent_dims, rotation_table},
+    weights::{DraftWeights, TargetWeights, WeightSource, experts_shape, latent_dims, rotation_table, weights_in},
 };
 use crate::{
     backend::{Capacity, VerifyPlan},
+    checkpoint::Tensors,
     error::EngineError,
-    spec::{AttentionSpec, DraftSpec, FfnSpec, LayerSpec, ModelCost, TargetSpec},
+    spec::{
+        AttentionSpec, DraftSpec, FfnSpec, LayerSpec, ModelCost, PassCost, Share, TargetSpec, TensorSpec,
+        VocabularySource,
+    },
 };
 
 /// How a [`CudaBackend`] is set up.
@@ -48,6 +56,8 @@ pub struct CudaOptions {
     pub verify_plan: Option<VerifyPlan>,
     /// Accept this many tokens a round on average, whatever the target says.
     pub simulate_accept_length: Option<f32>,
+    /// Whether ranks share the draft's layer; `None`: where that takes the least.
+    pub split_draft: Option<bool>,
 }
 
 /// What is loaded: descriptions, and where the tensors come from.
@@ -64,7 +74,7 @@ fn slack(options: &CudaOptions) -> usize {
     2 * widest.max(2)
 }
 
-/// Loads models onto a device.
+/// Loads models onto a device: whole, or what a rank of a group has of them.
 ///
 /// # Errors
 /// When a size is beyond the kernels' limits, memory does not suffice, or a tensor is missing or misshapen.
@@ -73,9 +83,11 @@ pub fn load(
     device_name: String,
     models: Models<'_>,
     options: CudaOptions,
+    ranks: Option<Ranks>,
 ) -> Result<CudaBackend, EngineError> {
-    let (target_spec, target_weights) = models.target;
-    let draft = models.draft;
+    let share = ranks.as_ref().map_or(Share::WHOLE, Ranks::share);
+    let splits_layer = share.is_part() && splits_draft_layer(&models, &options, share.ranks);
+    let Models { target: (target_spec, target_weights), draft } = of_rank(models, share, splits_layer)?;
     check_target(&target_spec, options.element)?;
     if let Some((draft, _)) = &draft {
         check_layer(&draft.layer, options.element, "draft")?;
@@ -92,14 +104,14 @@ pub fn load(
     let cost = ModelCost::new(&target_spec, draft_spec, element);
     let prefill = Extent::of_prefill(options.prefill_chunk.min(options.context_length).max(1));
     let extent = prefill.and(Extent::of_rounds(&options.shapes, options.slots));
-    let capacity = capacity(&device, &options, &sizes, extent)?;
+    let capacity = agreed(capacity(&device, &options, &sizes, extent)?, ranks.as_ref())?;
 
-    let kernels = Kernels::new(device.clone(), options.element);
-    compile(&device, &options, &sizes)?;
+    let kernels = kernels(&device, &options, ranks.as_ref())?;
+    compile_in_turn(&device, &options, &sizes, ranks.as_ref())?;
     let slots = SlotArrays::new(&device, &capacity, slack(&options), &sizes)?;
-    let target = TargetWeights::load(&kernels, target_weights, target_spec)?;
+    let target = TargetWeights::load(&kernels, target_weights, target_spec, share)?;
     let draft = match draft {
-        Some((spec, weights)) => Some(DraftWeights::load(&kernels, weights, spec, &target)?),
+        Some((spec, weights)) => Some(DraftWeights::load(&kernels, weights, spec, &target, splits_layer)?),
         None => None,
     };
 
@@ -114,7 +126,7 @@ pub fn load(
     };
     let empty = || device.allocate(16);
     let draft_layer = draft.as_ref().map(|draft| &draft.spec.layer);
-    let machine = Machine {
+    let mut machine = Machine {
         // Zeros: pages that nobody has written are not read, but a sanitizer cannot know.
         target_cache: device.zeros(target.spec.layers.iter().map(|layer| layer_cache(layer, cache_rows)).sum())?,
         draft_cache: match draft_layer {
@@ -137,7 +149,8 @@ pub fn load(
         attention: attention_kernels(&options)?,
         batch_invariant: options.batch_invariant,
         verify_plan: options.verify_plan,
-        products: Products::new(&device)?,
+        products: Products::new(&device, ranks.as_ref().map(|ranks| ranks.meeting.clone()))?,
+        ranks,
         slots,
         kernels,
         capacity,
@@ -145,8 +158,13 @@ pub fn load(
         draft,
     };
     let table_width = machine.slots.table_width;
+    let work = Activations::new(&device, &self::sizes(&machine), extent)?;
+    let library_from = machine.compare_with_library(&work)?;
+    if let Some(ranks) = &mut machine.ranks {
+        ranks.library_from = library_from;
+    }
     Ok(CudaBackend {
-        work: Activations::new(&device, &self::sizes(&machine), extent)?,
+        work,
         arrays: RowArrays::new(&device, extent)?,
         round: RoundArrays::new(&device, extent)?,
         ring: ring(&device, extent)?,
@@ -166,6 +184,86 @@ pub fn load(
         options,
         extent,
     })
+}
+
+/// Bytes of a draft's layer from which ranks share it: what each then spares of reading takes longer than two sums over ranks,
+/// about 10 µs.
+const LEAST_SPLIT: f64 = 64e6;
+
+/// Whether ranks share the layer of a draft, or each has the whole.
+fn splits_draft_layer(models: &Models<'_>, options: &CudaOptions, ranks: usize) -> bool {
+    let Some((draft, _)) = &models.draft else { return false };
+    let spared = PassCost::of_layer(&draft.layer, options.element.bytes()).bytes(1) * (1.0 - 1.0 / ranks as f64);
+    options.split_draft.unwrap_or(spared >= LEAST_SPLIT)
+}
+
+/// What a rank has of models, whose tensors are as they should be.
+fn of_rank(models: Models<'_>, share: Share, splits_layer: bool) -> Result<Models<'_>, EngineError> {
+    if !share.is_part() {
+        return Ok(models);
+    }
+    let Models { target: (target, weights), draft } = models;
+    let refused = |whose: &str, reason: String| {
+        EngineError::Configuration(format!(
+            "--tp-size {}: the {whose} cannot be shared: {reason} (SGLang refuses it too)",
+            share.ranks
+        ))
+    };
+    check_tensors(weights, target.tensors().all())?;
+    let rank = target.of_rank(share.ranks).map_err(|reason| refused("target", reason))?;
+    let draft = draft.map(|(spec, weights)| {
+        if spec.tokens.is_some() && spec.head == VocabularySource::Target {
+            return Err(EngineError::Configuration(
+                "--speculative-token-map picks rows of the target's head, of which each rank has a part with --tp-size: leave one of \
+                 both out (SGLang fails on it, #4328)"
+                    .into(),
+            ));
+        }
+        check_tensors(weights, spec.tensors(target.vocabulary).all())?;
+        Ok((spec.of_rank(share.ranks, splits_layer).map_err(|reason| refused("draft", reason))?, weights))
+    });
+    Ok(Models { target: (rank, weights), draft: draft.transpose()? })
+}
+
+/// Whether tensors are there and of their shapes: what a rank reads of them does not tell.
+fn check_tensors(weights: WeightSource<'_>, tensors: Vec<&TensorSpec>) -> Result<(), EngineError> {
+    let WeightSource::Checkpoint(weights) = weights else { return Ok(()) };
+    let checkpoint = Tensors::new(weights);
+    tensors.into_iter().try_for_each(|tensor| checkpoint.expect(&tensor.name, &tensor.shape))
+}
+
+/// The least capacity of all ranks.
+fn agreed(capacity: Capacity, ranks: Option<&Ranks>) -> Result<Capacity, EngineError> {
+    let Some(ranks) = ranks else { return Ok(capacity) };
+    let all = ranks.meeting.exchange(capacity)?;
+    Ok(all.into_iter().min_by_key(|capacity| capacity.pages).unwrap_or(capacity))
+}
+
+/// The kernels of a device; those of a group launch alike.
+fn kernels(device: &Device, options: &CudaOptions, ranks: Option<&Ranks>) -> Result<Kernels, EngineError> {
+    let own = Kernels::new(device.clone(), options.element);
+    match ranks {
+        Some(ranks) => Ok(ranks.meeting.agree(own)?.on(device.clone())),
+        None => Ok(own),
+    }
+}
+
+/// Compiles on rank 0 first: the others find the results on disk.
+fn compile_in_turn(
+    device: &Device,
+    options: &CudaOptions,
+    sizes: &Sizes<'_>,
+    ranks: Option<&Ranks>,
+) -> Result<(), EngineError> {
+    let Some(Ranks { meeting, .. }) = ranks else { return compile(device, options, sizes, false) };
+    if meeting.leads() {
+        compile(device, options, sizes, true)?;
+    }
+    meeting.agree(())?;
+    if !meeting.leads() {
+        compile(device, options, sizes, true)?;
+    }
+    Ok(())
 }
 
 /// The kernels that are asked for, or that are fastest where any will do.
@@ -248,7 +346,7 @@ fn check_layer(layer: &LayerSpec, element: Element, whose: &str) -> Result<(), E
     };
     let intermediate = match &layer.ffn {
         FfnSpec::Dense(dense) => dense.intermediate,
-        FfnSpec::Experts(experts) => match experts_shape(experts, layer.hidden) {
+        FfnSpec::Experts(experts) => match experts_shape(experts, layer.hidden, weights_in(layer.formats.ffn)) {
             Ok(shape) => shape.intermediate,
             Err(reason) => return refused(reason),
         },
@@ -278,7 +376,7 @@ fn refused_attention(attention: &AttentionSpec) -> Option<String> {
 }
 
 /// Compiles what is not in the cache yet, several files at once.
-fn compile(device: &Device, options: &CudaOptions, sizes: &Sizes<'_>) -> Result<(), EngineError> {
+fn compile(device: &Device, options: &CudaOptions, sizes: &Sizes<'_>, is_rank: bool) -> Result<(), EngineError> {
     let layers = || sizes.target.layers.iter().chain(sizes.draft.map(|draft| &draft.layer));
     let mut head_dims: Vec<usize> = layers().filter_map(|layer| Some(layer.attention.grouped()?.head_dim)).collect();
     head_dims.sort_unstable();
@@ -292,12 +390,23 @@ fn compile(device: &Device, options: &CudaOptions, sizes: &Sizes<'_>) -> Result<
     latents.dedup();
     let results: Vec<_> = std::thread::scope(|scope| {
         let mut all = files(options.element, &head_dims, device.properties());
+        if is_rank {
+            all.extend(rank_files(options.element));
+        }
         let has_experts = |layer: &LayerSpec| layer.ffn.experts().is_some();
-        if sizes.target.layers.iter().any(has_experts) || sizes.draft.is_some_and(|draft| has_experts(&draft.layer)) {
+        let with_experts =
+            sizes.target.layers.iter().any(has_experts) || sizes.draft.is_some_and(|draft| has_experts(&draft.layer));
+        if with_experts {
             all.extend(expert_files(options.element));
         }
         if !latents.is_empty() {
             all.extend(latent_files(options.element, &latents, device.properties()));
+        }
+        let in_fp8 = |layer: &LayerSpec| {
+            [layer.formats.attention, layer.formats.ffn].into_iter().any(|format| weights_in(format) == Weights::Fp8)
+        };
+        if layers().any(in_fp8) {
+            all.extend(fp8_files(options.element, device.properties(), with_experts));
         }
         let threads: Vec<_> =
             all.into_iter().map(|(file, options)| scope.spawn(move || device.load(file, &options))).collect();
@@ -373,7 +482,8 @@ fn capacity(
 /// Whether larger buffers fit into what is free once the old ones are given back.
 pub fn check_work(machine: &Machine, device: &Device, from: Extent, to: Extent) -> Result<(), EngineError> {
     let sizes = sizes(machine);
-    let (free, _) = device.memory()?;
+    // All ranks grow, or none does.
+    let free = machine.least(device.memory()?.0)?;
     let scratch = (to.scratch * to.batch) as u64 * sizes.cache_row();
     let (needed, available) = (sizes.work(to) + scratch, free + sizes.work(from));
     if needed <= available {

@@ -255,18 +255,22 @@ impl CudaBackend {
         let logprobs: Vec<Option<usize>> = ends.iter().map(wanted).collect();
         let described = logprobs.iter().any(Option::is_some);
         // A pass of its own over the head: few requests ask.
-        let host = self.device.host_buffer(if described { self.round.described.bytes() } else { 4 })?;
-        if described {
+        let mut host = if described { Some(self.device.host_buffer(self.round.described.bytes())?) } else { None };
+        if let Some(host) = &host {
+            self.machine.meet()?;
             self.machine.describe(pass, out, chosen, &self.round)?;
-            self.device.read_async(&host, 0, self.round.described.slice())?;
+            self.device.read_async(host, 0, self.round.described.slice())?;
         }
         let mut ids = vec![0_i32; count];
         self.device.read(chosen.range(0..count * 4), &mut ids)?;
         let mut first = vec![None; chunks.len()];
         for (row, (at, id)) in ends.into_iter().zip(ids).enumerate() {
-            let logprobs = logprobs[row].map(|best| self.described(&host, row, best));
+            let logprobs = logprobs[row].zip(host.as_ref()).map(|(best, host)| self.described(host, row, best));
             let token = (id != NOT_FINITE).then_some(ProducedToken { id: id as u32, logprobs });
             first[at] = Some(Yield::of_prompt(token, position(at) as usize));
+        }
+        if host.take().is_some() {
+            self.machine.meet()?;
         }
         Ok(first)
     }

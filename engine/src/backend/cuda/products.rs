@@ -18,6 +18,8 @@ use kernels::{
     launch::linear_version,
 };
 
+use super::ranks::Meeting;
+
 /// Rows up to which the streaming kernels run where nothing has been timed: weights are all that they wait for.
 const FEW_ROWS: usize = 32;
 /// Bytes of weights from which a search is worth its time: fewer are read in two microseconds, and most of what such a
@@ -37,6 +39,8 @@ pub struct Products {
     streaming: String,
     /// Whether a shape that was never timed is, before it runs.
     searches: AtomicBool,
+    /// Where ranks agree on kernels: bits of what each computes for itself depend on them.
+    meeting: Option<Meeting>,
 }
 
 /// A shape of products.
@@ -86,13 +90,14 @@ impl Products {
     /// Workspace that cuBLASLt asks for at most.
     pub const WORKSPACE: usize = 32 << 20;
 
-    pub fn new(device: &Device) -> Result<Self, DeviceError> {
+    pub fn new(device: &Device, meeting: Option<Meeting>) -> Result<Self, DeviceError> {
         let bytes = if device.properties().emulated { 16 } else { Self::WORKSPACE };
         Ok(Self {
             plans: Mutex::default(),
             workspace: device.allocate(bytes)?,
             streaming: linear_version(),
             searches: AtomicBool::new(false),
+            meeting,
         })
     }
 
@@ -111,9 +116,7 @@ impl Products {
         let mut plans = self.plans();
         let plan = match plans.entry(matmul) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => {
-                new.insert(Plan { handle: MatmulHandle::new(device, matmul, &self.streaming)?, uses: 0 })
-            }
+            Entry::Vacant(new) => new.insert(Plan { handle: self.planned(device, matmul)?, uses: 0 }),
         };
         let searches = self.searches.load(Ordering::Relaxed);
         plan.uses += usize::from(searches);
@@ -122,9 +125,15 @@ impl Products {
         let operands = Operands { y, onto, parts, x, w, workspace: self.workspace.slice() };
         let worth = matmul.inputs * matmul.outputs * matmul.element.bytes() >= LEAST_SEARCHED;
         if searches && worth && plan.fastest().is_none() {
-            prepare()?;
-            let rivals: &[Rival<'_>] = if may_stream { &[stream] } else { &[] };
-            plan.search(device, operands, Rivals { rivals, neighbour, behind_library, user })?;
+            if self.leads() {
+                prepare()?;
+                let rivals: &[Rival<'_>] = if may_stream { &[stream] } else { &[] };
+                plan.search(device, operands, Rivals { rivals, neighbour, behind_library, user })?;
+            }
+            let found = self.agree(plan.fastest())?;
+            if let Some(found) = found.filter(|_| !self.leads()) {
+                plan.choose(found);
+            }
         }
         match plan.fastest() {
             Some(Fastest::Rival(_)) => Ok(Outcome::Stream),
@@ -138,6 +147,27 @@ impl Products {
                 Ok(Outcome::Done(parts))
             }
         }
+    }
+
+    /// The plan of a shape: what rank 0 knows of it, or its library advises.
+    fn planned(&self, device: &Device, matmul: Matmul) -> Result<Option<MatmulHandle>, DeviceError> {
+        let kept = self.leads().then_some(self.streaming.as_str());
+        let Some(mut plan) = MatmulHandle::new(device, matmul, kept)? else { return Ok(None) };
+        let (fastest, advice) = self.agree((plan.fastest(), plan.advice()))?;
+        if !self.leads() {
+            plan.follow(fastest, advice);
+        }
+        Ok(Some(plan))
+    }
+
+    /// Whether this device's word on kernels counts.
+    fn leads(&self) -> bool {
+        self.meeting.as_ref().is_none_or(Meeting::leads)
+    }
+
+    /// Rank 0's word.
+    fn agree<V: Clone + Send + 'static>(&self, value: V) -> Result<V, DeviceError> {
+        self.meeting.as_ref().map_or(Ok(value.clone()), |meeting| meeting.agree(value))
     }
 
     /// Whether it is known that the streaming kernel is the fastest of a product.
@@ -154,7 +184,7 @@ impl Products {
 
     /// Products of the last work that was [`searching`](Self::searching) with more than one kernel that may be the fastest, those
     /// first that read the most, and these kernels: first the one that is chosen.
-    pub fn undecided(&self) -> Vec<(Matmul, Vec<Fastest>)> {
+    pub fn undecided(&self) -> Result<Vec<(Matmul, Vec<Fastest>)>, DeviceError> {
         let plans = self.plans();
         let read = |matmul: &Matmul, plan: &Plan| plan.uses * matmul.inputs * matmul.outputs;
         let all: usize = plans.iter().map(|(matmul, plan)| read(matmul, plan)).sum();
@@ -169,7 +199,8 @@ impl Products {
             .filter(|(read, ..)| *read as f64 >= all as f64 * LEAST_SHARE)
             .collect();
         open.sort_by_key(|(read, matmul, _)| (Reverse(*read), matmul.rows));
-        open.into_iter().map(|(_, matmul, finalists)| (matmul, finalists)).collect()
+        drop(plans);
+        self.agree(open.into_iter().map(|(_, matmul, finalists)| (matmul, finalists)).collect())
     }
 
     /// Takes one of these kernels from now on; false where it cannot run.

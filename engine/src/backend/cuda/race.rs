@@ -39,7 +39,7 @@ impl CudaBackend {
     /// Settles which kernels run a round's products, and returns its graph with them. Takes slots and writes to no page; where
     /// requests are open, what is the fastest alone stands.
     pub(super) fn raced(&mut self, key: GraphKey, graph: Graph) -> Result<Graph, EngineError> {
-        let undecided = self.machine.products.undecided();
+        let undecided = self.machine.products.undecided()?;
         let is_idle = self.flights.is_empty() && self.slots.iter().all(Option::is_none);
         let races = is_idle && key.part.is_none() && !undecided.is_empty();
         let best = match races {
@@ -86,8 +86,12 @@ impl CudaBackend {
     fn faster(&self, key: GraphKey, known: &Graph) -> Result<Option<Graph>, EngineError> {
         // Loads what has not run before.
         self.run_eagerly(key)?;
-        // Where memory is short there may be no room for another graph.
-        let Ok(graph) = self.recorded(key) else { return Ok(None) };
+        // Where memory is short there may be no room for another graph, for one of all ranks.
+        let recorded = self.recorded(key).ok();
+        if self.machine.least(recorded.is_some().into())? == 0 {
+            return Ok(None);
+        }
+        let Some(graph) = recorded else { return Ok(None) };
         let marks = [self.device.event()?, self.device.event()?];
         let is_faster = is_faster(|contender| match contender {
             Contender::Known => self.timed(key.batch, known, &marks),
@@ -148,7 +152,7 @@ impl CudaBackend {
         (0..TOGETHER).try_for_each(|_| self.device.run(graph))?;
         self.device.record(end)?;
         end.wait()?;
-        Ok(end.since(begin)? / TOGETHER)
+        Ok(self.machine.agree(end.since(begin)? / TOGETHER)?)
     }
 }
 

@@ -52,7 +52,7 @@ impl CudaBackend {
         let count = positions.len();
         let needed = (count * (draft_row + target_row)) as u64;
         // Half of what is free is left to the passes.
-        let available = self.device.memory()?.0 / 2;
+        let available = self.machine.least(self.device.memory()?.0 / 2)?;
         if needed > available {
             return Err(EngineError::OutOfMemory {
                 what: format!("keeping the states of {count} positions for replay"),

@@ -50,7 +50,7 @@ fn backend(device: &Device, head: &str, options: CudaOptions) -> CudaBackend {
         target: (target, WeightSource::Checkpoint(&weights)),
         draft: Some((head, WeightSource::Checkpoint(&head_weights))),
     };
-    load(device.clone(), "emulated".into(), models, options).expect("a backend")
+    load(device.clone(), "emulated".into(), models, options, None).expect("a backend")
 }
 
 fn options(element: Element) -> CudaOptions {
@@ -67,6 +67,7 @@ fn options(element: Element) -> CudaOptions {
         attention: None,
         verify_plan: None,
         simulate_accept_length: None,
+        split_draft: None,
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod draft;
 mod experts;
+mod fp8;
 mod latent;
 mod layer;
 mod loader;
@@ -16,7 +17,7 @@ pub use self::{
     latent::{LatentWeights, latent_dims},
     layer::{AttentionWeights, DenseWeights, ExpertBuffers, FfnWeights, GroupedWeights, LayerWeights},
     loader::{Loader, WeightSource},
-    projection::Projection,
+    projection::{Projection, ScaleBuffer, weights_in},
     rotation::rotation_table,
     target::TargetWeights,
 };

@@ -4,7 +4,8 @@ use kernels::reference::RopeScaling;
 
 use super::*;
 use crate::spec::{
-    AttentionSpec, ExpertsSpec, FfnSpec, GroupedQuery, Pairing, RopeSpec, RouterPrecision, RouterScore, RouterSpec,
+    AttentionSpec, ExpertsSpec, FfnSpec, GroupedQuery, LayerFormats, Pairing, RopeSpec, RouterPrecision, RouterScore,
+    RouterSpec,
 };
 use crate::{
     checkpoint::Folder,
@@ -46,8 +47,16 @@ fn qwen3_30b() -> TargetSpec {
             intermediate: 768,
             shared: None,
         }),
+        formats: LayerFormats::default(),
     };
-    TargetSpec { hidden: 2048, vocabulary: 151_936, tied: false, epsilon: 1e-6, layers: vec![layer; 48] }
+    TargetSpec {
+        hidden: 2048,
+        vocabulary: 151_936,
+        head_rows: 151_936,
+        tied: false,
+        epsilon: 1e-6,
+        layers: vec![layer; 48],
+    }
 }
 
 #[test]

@@ -91,7 +91,7 @@ impl DraftSpec {
         let norm = |name: &str, length| TensorSpec::norm(format!("{name}.weight"), length);
         let linear =
             |name: &str, inputs, bias| LinearTensors::new(name, hidden, inputs, bias, Role::Join, Split::Replicated);
-        let matrix = |name: &str, rows, role| TensorSpec::matrix(name.into(), rows, hidden, role, Split::Rows);
+        let matrix = |name: &str, rows, role, split| TensorSpec::matrix(name.into(), rows, hidden, role, split);
         let captured = match &self.features {
             Features::Final => None,
             Features::Captured(captured) => Some(captured),
@@ -99,9 +99,9 @@ impl DraftSpec {
         let each = captured.filter(|captured| captured.norms.each);
         DraftTensors {
             embedding: (self.embedding == EmbeddingSource::Own)
-                .then(|| matrix("embed_tokens.weight", target_vocabulary, Role::Embedding)),
+                .then(|| matrix("embed_tokens.weight", target_vocabulary, Role::Embedding, Split::Replicated)),
             head: (self.head == VocabularySource::Own)
-                .then(|| matrix("lm_head.weight", self.vocabulary, Role::VocabularyHead)),
+                .then(|| matrix("lm_head.weight", self.head_rows, Role::VocabularyHead, Split::Rows)),
             joined_norm: captured
                 .filter(|captured| captured.norms.joined)
                 .map(|captured| norm("input_norm", captured.width())),

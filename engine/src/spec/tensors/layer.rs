@@ -1,7 +1,7 @@
 //! Tensors of a decoder layer.
 
-use super::{LinearTensors, Role, Split, TensorSpec, WeightFormat};
-use crate::spec::{AttentionSpec, ExpertsSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent};
+use super::{LinearTensors, Role, Split, TensorSpec};
+use crate::spec::{AttentionSpec, ExpertsSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, WeightFormat};
 
 /// Tensors of a decoder layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,12 +94,15 @@ impl LayerSpec {
     /// Its tensors under a prefix, which ends without a dot.
     pub fn tensors(&self, prefix: &str) -> LayerTensors {
         let norm = |name: &str| TensorSpec::norm(format!("{prefix}.{name}.weight"), self.hidden);
-        LayerTensors {
+        let mut tensors = LayerTensors {
             input_norm: self.input_norm.then(|| norm("input_layernorm")),
             attention: self.attention.tensors(&format!("{prefix}.self_attn")),
             post_attention_norm: norm("post_attention_layernorm"),
             ffn: self.ffn.tensors(&format!("{prefix}.mlp"), self.hidden),
-        }
+        };
+        tensors.attention.matrices_mut().for_each(|matrix| matrix.format = self.formats.attention);
+        tensors.ffn.matrices_mut().for_each(|matrix| matrix.format = self.formats.ffn);
+        tensors
     }
 }
 
@@ -213,9 +216,22 @@ impl GatedTensors {
         }
     }
 
+    fn matrices_mut(&mut self) -> [&mut TensorSpec; 3] {
+        [&mut self.gate, &mut self.up, &mut self.down].map(|layer| &mut layer.weight)
+    }
+
     /// All of them.
     pub fn all(&self) -> impl Iterator<Item = &TensorSpec> {
         [&self.gate, &self.up, &self.down].into_iter().flat_map(LinearTensors::all)
+    }
+}
+
+impl LatentTensors {
+    /// The matrices that kernels read as they are stored, the one whose outputs come first among them first. The projection from
+    /// latent vectors is not among them: it is taken apart head by head.
+    pub fn kept_matrices(&self) -> Vec<&TensorSpec> {
+        let first = self.compress_query.as_ref().map(|(down, _)| down);
+        first.into_iter().chain([&self.query, &self.compress, &self.output]).map(|layer| &layer.weight).collect()
     }
 }
 
@@ -231,6 +247,21 @@ impl LayerTensors {
 }
 
 impl AttentionTensors {
+    /// Those that may be kept in another format than the engine computes in.
+    fn matrices_mut(&mut self) -> Box<dyn Iterator<Item = &mut TensorSpec> + '_> {
+        match self {
+            Self::Grouped(grouped) => {
+                let GroupedTensors { query, key, value, output, .. } = &mut **grouped;
+                Box::new([query, key, value, output].into_iter().map(|layer| &mut layer.weight))
+            }
+            Self::Latent(latent) => {
+                let LatentTensors { compress_query, query, compress, output, .. } = &mut **latent;
+                let first = compress_query.as_mut().map(|(down, _)| down);
+                Box::new(first.into_iter().chain([query, compress, output]).map(|layer| &mut layer.weight))
+            }
+        }
+    }
+
     /// All of them.
     pub fn all(&self) -> Vec<&TensorSpec> {
         match self {
@@ -253,6 +284,16 @@ impl AttentionTensors {
 }
 
 impl FfnTensors {
+    /// Those that may be kept in another format than the engine computes in.
+    fn matrices_mut(&mut self) -> Box<dyn Iterator<Item = &mut TensorSpec> + '_> {
+        match self {
+            Self::Dense(dense) => Box::new(dense.matrices_mut().into_iter()),
+            Self::Experts(ExpertsTensors { experts, shared, .. }) => {
+                Box::new(experts.iter_mut().chain(shared).flat_map(GatedTensors::matrices_mut))
+            }
+        }
+    }
+
     /// All of them.
     pub fn all(&self) -> Vec<&TensorSpec> {
         match self {

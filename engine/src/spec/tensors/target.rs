@@ -20,10 +20,11 @@ impl TargetSpec {
     /// Its tensors.
     pub fn tensors(&self) -> TargetTensors {
         let (vocabulary, hidden) = (self.vocabulary, self.hidden);
-        let matrix = |name: &str, role| TensorSpec::matrix(name.into(), vocabulary, hidden, role, Split::Rows);
+        let matrix = |name: &str, rows, role, split| TensorSpec::matrix(name.into(), rows, hidden, role, split);
         TargetTensors {
-            embedding: matrix("model.embed_tokens.weight", Role::Embedding),
-            head: (!self.tied).then(|| matrix("lm_head.weight", Role::VocabularyHead)),
+            // Looked up, not read: a sum over ranks would take longer than a whole table on each saves.
+            embedding: matrix("model.embed_tokens.weight", vocabulary, Role::Embedding, Split::Replicated),
+            head: (!self.tied).then(|| matrix("lm_head.weight", self.head_rows, Role::VocabularyHead, Split::Rows)),
             layers: self.layers.iter().enumerate().map(|(at, layer)| layer.tensors(&Self::layer_prefix(at))).collect(),
             norm: TensorSpec::norm("model.norm.weight".into(), hidden),
         }

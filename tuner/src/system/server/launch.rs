@@ -25,10 +25,14 @@ pub struct LaunchPlan {
     pub algorithm: String,
     /// Type of weights and activations; `auto` is not passed on.
     pub dtype: String,
+    /// How weights are quantised when they are loaded.
+    pub quantization: Option<String>,
     /// Longest sequence, where the sweep says it.
     pub context_length: Option<usize>,
     /// Most requests that run together.
     pub max_running_requests: usize,
+    /// GPUs that share the models.
+    pub tp_size: usize,
     /// Batch sizes with a CUDA graph, where the sweep says them.
     pub capture_sizes: Vec<usize>,
     /// What `[engine]` sets to something else than its defaults.
@@ -52,8 +56,10 @@ impl LaunchPlan {
             draft: if file.models.draft.is_empty() { String::new() } else { model(&file.models.draft) },
             algorithm: file.models.algorithm.clone(),
             dtype: file.models.dtype.clone(),
+            quantization: file.models.quantization.clone(),
             context_length: engine.context_length,
             max_running_requests,
+            tp_size: engine.tp_size,
             capture_sizes: engine.capture_sizes.clone(),
             knobs: Knobs {
                 mem_fraction_static: (engine.mem_fraction_static != defaults.mem_fraction_static)
@@ -130,6 +136,7 @@ impl LaunchPlan {
             flags.add("speculative-num-draft-tokens", num_draft_tokens);
         }
         self.common(&mut flags, "context-length");
+        flags.add_some("tp-size", (self.tp_size > 1).then_some(self.tp_size));
         let knobs = self.knobs(configuration);
         flags.add("max-running-requests", knobs.max_running_requests.unwrap_or(self.max_running_requests));
         flags.add_some("mem-fraction-static", knobs.mem_fraction_static.map(|share| share.0));
@@ -158,6 +165,7 @@ impl LaunchPlan {
             flags.add("speculative-config", speculation);
         }
         self.common(&mut flags, "max-model-len");
+        flags.add_some("tensor-parallel-size", (self.tp_size > 1).then_some(self.tp_size));
         let knobs = self.knobs(configuration);
         flags.add("max-num-seqs", knobs.max_running_requests.unwrap_or(self.max_running_requests));
         flags.add_some("gpu-memory-utilization", knobs.mem_fraction_static.map(|share| share.0));
@@ -176,6 +184,7 @@ impl LaunchPlan {
         if self.dtype != "auto" {
             flags.add("dtype", &self.dtype);
         }
+        flags.add_some("quantization", self.quantization.as_ref());
         flags.add_some(context_length, self.context_length);
     }
 
@@ -238,8 +247,10 @@ mod tests {
             draft: "/m/draft".into(),
             algorithm: "EAGLE3".into(),
             dtype: "bfloat16".into(),
+            quantization: None,
             context_length: Some(2048),
             max_running_requests: 8,
+            tp_size: 1,
             capture_sizes: vec![1, 8],
             knobs: Knobs { page_size: Some(16), ..Knobs::default() },
         }

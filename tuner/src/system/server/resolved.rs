@@ -74,8 +74,10 @@ mod tests {
             draft: String::new(),
             algorithm: "EAGLE3".into(),
             dtype: "auto".into(),
+            quantization: None,
             context_length: None,
             max_running_requests: 64,
+            tp_size: 1,
             capture_sizes: vec![],
             knobs: Knobs::default(),
         };

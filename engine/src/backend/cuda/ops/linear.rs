@@ -2,10 +2,10 @@
 
 use kernels::{
     device::{
-        Buffer, DeviceError, Element, Slice,
+        DeviceError, Element, Slice,
         matmul::{Matmul, Rival},
     },
-    launch::{Added, Kernels, Linear, Logits, Parts, RmsNorm, Rows, Stream, Unscaled, Wide},
+    launch::{Added, Gathered, Kernels, Linear, Logits, Parts, RmsNorm, Rows, Stream, Unscaled, Weights, Wide},
 };
 
 use crate::backend::cuda::{
@@ -37,10 +37,12 @@ impl<'a> From<Rows<'a>> for Input<'a> {
 /// What hidden states are multiplied with for their logits.
 #[derive(Clone, Copy)]
 pub(in crate::backend::cuda) struct Vocabulary<'a> {
-    /// `[tokens, inputs]`.
-    pub weight: &'a Buffer,
+    /// `[own, inputs]`.
+    pub weight: Slice<'a>,
     pub inputs: usize,
     pub tokens: usize,
+    /// Tokens whose rows are here; other ranks have the rest, if these are fewer than all.
+    pub own: usize,
     /// Whether somebody awaits the logits, as in [`Linear`].
     pub awaited: Option<Slice<'a>>,
 }
@@ -73,6 +75,8 @@ enum Streaming {
     Ring,
     /// For few rows, whose results are whole.
     Few,
+    /// For some rows and weights in FP8.
+    Pairs,
     /// Of warp groups, for some rows.
     Group,
     /// Of warp groups, for more, dealt so.
@@ -96,9 +100,7 @@ impl Machine {
     ) -> Result<Input<'a>, DeviceError> {
         let RmsNorm { out, source, rows, width, .. } = norm;
         let Some(layer) = reader else { return self.kernels.rms_norm(norm).map(|()| out.into()) };
-        let by_wide = || matches!(self.streaming(work, [rows, layer.inputs, layer.outputs], 1), Streaming::Wide(_));
-        let leaves_scale =
-            source.is_none() && self.streams(layer, rows) && self.kernels.suits_unscaled(rows, width, by_wide());
+        let leaves_scale = source.is_none() && self.leaves_scale(work, layer, rows, width);
         let unscaled = if leaves_scale {
             Some(self.kernels.rms_norm_unscaled(norm, work.squares.slice())?)
         } else {
@@ -106,6 +108,33 @@ impl Machine {
             None
         };
         Ok(Input { rows: out, unscaled })
+    }
+
+    /// Whether a norm leaves the scale of its rows to the layer that reads them.
+    fn leaves_scale(&self, work: &Activations, layer: &Projection, rows: usize, width: usize) -> bool {
+        let sizes = [rows, layer.inputs, layer.outputs];
+        let by_wide = || matches!(self.streaming(work, sizes, 1, layer.weights()), Streaming::Wide(_));
+        self.streams(layer, rows) && self.kernels.suits_unscaled(rows, width, by_wide())
+    }
+
+    /// Adds up what ranks have computed of something that is added to the stream, and norms that as [`norm_for`](Self::norm_for)
+    /// does; of few rows in one kernel, whose sum of squares has an order of its own.
+    pub(in crate::backend::cuda) fn sum_and_norm<'a>(
+        &self,
+        work: &'a Activations,
+        part: Added<'a>,
+        norm: RmsNorm<'a>,
+        reader: Option<&Projection>,
+    ) -> Result<Input<'a>, DeviceError> {
+        let RmsNorm { out, rows, width, .. } = norm;
+        let leaves_scale = reader.is_some_and(|reader| self.leaves_scale(work, reader, rows, width));
+        let ranks = self.ranks.as_ref().filter(|_| !self.batch_invariant && !leaves_scale);
+        if let Some(ranks) = ranks.filter(|ranks| self.kernels.suits_sum_and_norm(&ranks.mail, rows, width)) {
+            self.kernels.sum_ranks_norm(&ranks.mail, RmsNorm { add: Some(part), ..norm })?;
+            return Ok(out.into());
+        }
+        let add = self.over_ranks(work, part, rows, width)?;
+        self.norm_for(work, RmsNorm { add: Some(add), ..norm }, reader)
     }
 
     /// Adds a layer to the stream, of which `norm` says how it is normed for the one layer that reads it next, or for several.
@@ -120,14 +149,18 @@ impl Machine {
         let RmsNorm { out, stream, weight, keep, rows, width, epsilon, .. } = norm;
         let without_space = [stream, out].into_iter().all(|rows| rows.stride == width);
         let at_once = without_space
-            && self.kernels.suits_few_to_stream(rows, layer.inputs, layer.outputs)
+            && !layer.is_partial
+            && self.kernels.suits_few_to_stream(rows, layer.inputs, layer.outputs, layer.weights())
             && reader.is_some_and(|next| [layer, next].into_iter().all(|layer| self.streams(layer, rows)));
         if at_once {
             let to = Stream { keep, norm: weight, normed: out.at, squares: work.squares.slice(), epsilon };
             let unscaled = self.kernels.few_to_stream(layer.linear(stream.at, x, rows), to)?;
             return Ok(Input { rows: out, unscaled: Some(unscaled) });
         }
-        let add = self.added(work, x, layer, stream, rows)?;
+        let add = self.computed(work, x, layer, stream, rows)?;
+        if let Some(part) = add.filter(|_| layer.is_partial) {
+            return self.sum_and_norm(work, part, norm, reader);
+        }
         self.norm_for(work, RmsNorm { add, ..norm }, reader)
     }
 
@@ -135,6 +168,9 @@ impl Machine {
     fn streams(&self, layer: &Projection, rows: usize) -> bool {
         let Projection { inputs, outputs, .. } = *layer;
         let element = self.kernels.element();
+        if layer.weights() == Weights::Fp8 {
+            return !self.batch_invariant && rows <= Kernels::MOST_ROWS_IN_PARTS;
+        }
         !self.batch_invariant
             && self.products.streams(Matmul { rows, inputs, outputs, element, result: element, most_parts: 1 })
     }
@@ -148,23 +184,30 @@ impl Machine {
         work: &Activations,
         mut use_logits: impl FnMut(usize, Logits<'_>) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
-        let Vocabulary { weight, inputs, tokens, awaited } = vocabulary;
+        let Vocabulary { weight, inputs, tokens, own, awaited } = vocabulary;
+        let ranks = self.ranks.as_ref().filter(|_| own < tokens);
+        let y = if ranks.is_some() { work.own_logits.slice() } else { work.logits.slice() };
         for start in (0..rows).step_by(LOGIT_ROWS) {
             let count = LOGIT_ROWS.min(rows - start);
             let x = Rows { at: x.at.range(start * x.stride * self.element_bytes()..x.at.bytes()), ..x };
             let logits = Linear {
-                y: work.logits.slice(),
+                y,
                 y_is_float: true,
                 x,
-                weight: weight.slice(),
+                weight,
+                scales: None,
                 bias: None,
                 rows: count,
                 inputs,
-                outputs: tokens,
+                outputs: own,
                 unscaled: None,
                 awaited,
             };
             self.product(work, logits, User::Any)?;
+            if let Some(ranks) = ranks {
+                let (out, vocabulary, rows) = (work.logits.slice(), tokens, count);
+                self.kernels.gather_ranks(&ranks.mail, Gathered { out, own: y, part: own, vocabulary, rows })?;
+            }
             use_logits(start, Logits { at: work.logits.slice(), stride: tokens, rows: count, vocabulary: tokens })?;
         }
         Ok(())
@@ -207,7 +250,23 @@ impl Machine {
         stream: Rows<'_>,
         rows: usize,
     ) -> Result<Option<Added<'a>>, DeviceError> {
-        let onto = (stream.stride == layer.outputs).then_some(stream.at);
+        let add = self.computed(work, x, layer, stream, rows)?;
+        match add.filter(|_| layer.is_partial) {
+            Some(part) => self.over_ranks(work, part, rows, layer.outputs).map(Some),
+            None => Ok(add),
+        }
+    }
+
+    /// The same; of a layer that ranks share, what this one has of it.
+    fn computed<'a>(
+        &self,
+        work: &'a Activations,
+        x: Rows<'_>,
+        layer: &Projection,
+        stream: Rows<'_>,
+        rows: usize,
+    ) -> Result<Option<Added<'a>>, DeviceError> {
+        let onto = (stream.stride == layer.outputs && !layer.is_partial).then_some(stream.at);
         Ok(match self.product(work, layer.linear(work.added.slice(), x, rows), User::Stream(onto))? {
             Place::Whole => Some(Added::Rows(self.rows(&work.added, layer.outputs))),
             Place::Parts(parts) => Some(Added::Parts(parts)),
@@ -231,10 +290,11 @@ impl Machine {
             return self.product(work, whole, User::Any).and_then(|_| activate());
         }
         let own = Linear { y, outputs: intermediate, ..whole };
-        let streaming = self.streaming(work, [rows, layer.inputs, layer.outputs], 1);
+        let streaming = self.streaming(work, [rows, layer.inputs, layer.outputs], 1, layer.weights());
         let stream = || match streaming {
             Streaming::Group => self.kernels.linear_group_gated(own),
             Streaming::Wide(wide) => self.kernels.linear_wide_gated(own, wide),
+            Streaming::Pairs => self.kernels.linear_pairs_gated(own),
             Streaming::Few | Streaming::Ring => self.kernels.linear_gated(own),
         };
         match self.library_or(work, whole, (streaming, &stream), &activate, User::Any)? {
@@ -246,13 +306,15 @@ impl Machine {
     /// `y = x · weightᵀ + bias`, by whichever kernel is the fastest; by those of one order in batch-invariant mode.
     fn product<'a>(&self, work: &'a Activations, linear: Linear<'_>, user: User<'_>) -> Result<Place<'a>, DeviceError> {
         let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
-        let streaming = self.streaming(work, [rows, inputs, outputs], Kernels::MOST_PARTS);
+        let weights = if linear.scales.is_some() { Weights::Fp8 } else { Weights::Plain };
+        let streaming = self.streaming(work, [rows, inputs, outputs], Kernels::MOST_PARTS, weights);
         let count = match streaming {
             Streaming::Wide(wide) => wide.parts(),
             Streaming::Few => 1,
+            Streaming::Pairs => self.kernels.parts_of_pairs(inputs, outputs),
             Streaming::Ring if rows > Kernels::MOST_ROWS_IN_PARTS => 1,
             Streaming::Group => self.kernels.parts_of_group(rows, inputs, outputs),
-            Streaming::Ring => self.kernels.parts_of(inputs, outputs),
+            Streaming::Ring => self.kernels.parts_of(inputs, outputs, weights),
         };
         let parts_of = |count: usize| Parts { at: work.parts.slice(), count };
         let parts = (count > 1 && holds(work, count, rows, outputs)).then(|| parts_of(count));
@@ -264,6 +326,7 @@ impl Machine {
                 (Streaming::Group, _) => self.kernels.linear_group(own, most_parts).map(|_| ())?,
                 (Streaming::Wide(wide), _) => self.kernels.linear_wide(own, wide).map(|_| ())?,
                 (Streaming::Few, _) => self.kernels.linear_few(own)?,
+                (Streaming::Pairs, _) => self.kernels.linear_pairs(own, most_parts).map(|_| ())?,
                 (Streaming::Ring, Some(_)) => self.kernels.linear_in_parts(own).map(|_| ())?,
                 (Streaming::Ring, None) => self.kernels.linear(own)?,
             }
@@ -284,14 +347,27 @@ impl Machine {
     }
 
     /// The one of our own kernels that is the fastest for a layer, whose parts, at most `most_parts`, have room.
-    fn streaming(&self, work: &Activations, [rows, inputs, outputs]: [usize; 3], most_parts: usize) -> Streaming {
+    fn streaming(
+        &self,
+        work: &Activations,
+        [rows, inputs, outputs]: [usize; 3],
+        most_parts: usize,
+        weights: Weights,
+    ) -> Streaming {
         if self.batch_invariant {
             return Streaming::Ring;
+        }
+        if weights == Weights::Fp8 {
+            return match rows {
+                _ if self.kernels.suits_few(rows, inputs, outputs, weights) => Streaming::Few,
+                _ if self.kernels.suits_pairs(rows, weights) => Streaming::Pairs,
+                _ => Streaming::Ring,
+            };
         }
         if self.kernels.suits_group(rows, inputs, outputs) {
             return Streaming::Group;
         }
-        if self.kernels.suits_few(rows, inputs, outputs) {
+        if self.kernels.suits_few(rows, inputs, outputs, weights) {
             return Streaming::Few;
         }
         let fits = |wide: &Wide| wide.parts() == 1 || holds(work, wide.parts(), rows, outputs);
@@ -309,11 +385,20 @@ impl Machine {
         follow: Rival<'_>,
         user: User<'_>,
     ) -> Result<Outcome, DeviceError> {
-        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, unscaled, awaited } = linear;
-        let may_leave_out = awaited.is_some() && streaming.leaves_out();
-        if self.batch_invariant || x.stride != inputs || unscaled.is_some() || may_leave_out {
+        let may_leave_out = linear.awaited.is_some() && streaming.leaves_out();
+        if self.batch_invariant || linear.x.stride != linear.inputs || linear.unscaled.is_some() || may_leave_out {
             return Ok(Outcome::Stream);
         }
+        let linear = match linear.scales {
+            None => linear,
+            Some(_) if !self.dequantises(linear.rows) => return Ok(Outcome::Stream),
+            Some(scales) => {
+                let out = work.dequantised.slice();
+                self.kernels.dequantise(out, linear.weight, scales, [linear.outputs, linear.inputs])?;
+                Linear { weight: out, scales: None, ..linear }
+            }
+        };
+        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, .. } = linear;
         let element = self.kernels.element();
         let result = if y_is_float { Element::F32 } else { element };
         // The ring reads rows once for 128 outputs: too often where there are many.
@@ -355,6 +440,14 @@ impl Machine {
             prepare: &prepare,
         };
         self.products.run(self.device(), matmul, product)
+    }
+}
+
+impl Machine {
+    /// Whether the library multiplies so many rows with weights in FP8, which are put back into the element type before: a
+    /// product of many rows takes longer than that. It begins behind the kernel that does so, where ours would read weights ahead.
+    fn dequantises(&self, rows: usize) -> bool {
+        rows > Kernels::MOST_ROWS_IN_PARTS && !self.device().properties().emulated
     }
 }
 

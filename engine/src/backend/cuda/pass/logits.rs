@@ -29,13 +29,16 @@ impl Machine {
         best: Proposals<'_>,
     ) -> Result<(), DeviceError> {
         let weight = match (&draft.head, draft.spec.head) {
-            (Some(own), _) => own,
-            (None, VocabularySource::Embedding) => draft.embedding.as_ref().unwrap_or(&self.target.embedding),
+            (Some(own), _) => own.slice(),
+            (None, VocabularySource::Embedding) => {
+                let table = draft.embedding.as_ref().unwrap_or(&self.target.embedding);
+                self.target.head_of(table, draft.spec.hidden())
+            }
             (None, _) => self.target.head(),
         };
         let map = draft.tokens.as_ref().map(Buffer::slice);
         let (inputs, tokens) = (draft.spec.hidden(), draft.spec.vocabulary);
-        let vocabulary = Vocabulary { weight, inputs, tokens, awaited: None };
+        let vocabulary = Vocabulary { weight, inputs, tokens, own: draft.spec.head_rows, awaited: None };
         self.over_logits(x, vocabulary, rows, work, |start, logits| {
             self.kernels.top_k_rows(TopK {
                 ids: best.ids.range(start * topk * 4..best.ids.bytes()),
@@ -117,8 +120,9 @@ impl Machine {
 
     /// What the target multiplies its final hidden states with.
     fn target_vocabulary(&self) -> Vocabulary<'_> {
-        let TargetSpec { hidden, vocabulary, .. } = self.target.spec;
-        Vocabulary { weight: self.target.head(), inputs: hidden, tokens: vocabulary, awaited: None }
+        let TargetSpec { hidden, vocabulary, head_rows, .. } = self.target.spec;
+        let weight = self.target.head();
+        Vocabulary { weight, inputs: hidden, tokens: vocabulary, own: head_rows, awaited: None }
     }
 }
 

@@ -58,8 +58,11 @@ impl DraftWeights {
         source: WeightSource<'_>,
         spec: DraftSpec,
         target: &TargetWeights,
+        splits_layer: bool,
     ) -> Result<Self, EngineError> {
-        let loader = Loader::new(kernels, source);
+        let loader = Loader::new(kernels, source, target.share);
+        let whole = loader.whole();
+        let of_layer = if splits_layer || !target.share.is_part() { &loader } else { &whole };
         let tensors = spec.tensors(target.spec.vocabulary);
         let tokens = match &spec.tokens {
             Some(tokens) => {
@@ -78,7 +81,7 @@ impl DraftWeights {
             capture_norms: tensors.capture_norms.iter().map(|norm| loader.tensor(norm)).collect::<Result<_, _>>()?,
             reduce: tensors.reduce.as_ref().map(|reduce| loader.projection(&[reduce])).transpose()?,
             join: JoinWeights::load(&loader, spec.join, &tensors.join)?,
-            layer: LayerWeights::load(&loader, &spec.layer, &tensors.layer)?,
+            layer: LayerWeights::load(of_layer, &spec.layer, &tensors.layer)?,
             output_norm: loader.optional(tensors.output_norm.as_ref())?,
             tokens,
             spec,
@@ -118,7 +121,7 @@ impl JoinWeights {
 fn gathered(kernels: &Kernels, target: &TargetWeights, tokens: &Buffer, count: usize) -> Result<Buffer, EngineError> {
     let width = target.spec.hidden;
     let out = kernels.device().allocate(count * width * kernels.element().bytes())?;
-    let (to, from) = (Rows { at: out.slice(), stride: width }, Rows { at: target.head().slice(), stride: width });
+    let (to, from) = (Rows { at: out.slice(), stride: width }, Rows { at: target.head(), stride: width });
     kernels.gather_rows(to, None, from, Some(tokens.slice()), count, width)?;
     Ok(out)
 }

@@ -2,11 +2,11 @@
 
 use kernels::{
     device::Buffer,
-    launch::{ExpertsShape, Rows},
-    reference::{Router, Scoring},
+    launch::{ExpertsShape, Rows, Weights},
+    reference::{Fp8Matrix, Fp8Scales, Router, Scoring},
 };
 
-use super::Loader;
+use super::{Loader, ScaleBuffer};
 use crate::{
     error::EngineError,
     spec::{ExpertsSpec, ExpertsTensors, GatedTensors, RouterPrecision, RouterScore, RouterSpec, TensorSpec},
@@ -17,7 +17,7 @@ use crate::{
 ///
 /// # Errors
 /// Says why, where there are no kernels for it.
-pub fn experts_shape(spec: &ExpertsSpec, hidden: usize) -> Result<ExpertsShape, String> {
+pub fn experts_shape(spec: &ExpertsSpec, hidden: usize, weights: Weights) -> Result<ExpertsShape, String> {
     let ExpertsSpec { router, experts, per_token, intermediate, shared } = *spec;
     let shared = shared.unwrap_or_default();
     if !shared.is_multiple_of(intermediate) {
@@ -41,6 +41,7 @@ pub fn experts_shape(spec: &ExpertsSpec, hidden: usize) -> Result<ExpertsShape, 
         rounds_logits: logits == RouterPrecision::Model,
         hidden,
         intermediate,
+        weights,
     };
     shape.refused().map_or(Ok(shape), Err)
 }
@@ -83,6 +84,45 @@ impl Loader<'_> {
             self.kernels.gather_rows(to, None, from, None, hidden, intermediate)?;
         }
         Ok(buffer)
+    }
+
+    /// Both in FP8, each with scales.
+    pub fn stacked_fp8(
+        &self,
+        shape: &ExpertsShape,
+        tensors: &ExpertsTensors,
+        layout: Fp8Scales,
+    ) -> Result<[(Buffer, ScaleBuffer); 2], EngineError> {
+        let ExpertsShape { hidden, intermediate, shared, .. } = *shape;
+        let blocks = || tensors.experts.iter().chain(&tensors.shared);
+        // A shared expert is several of the others' width.
+        let widths = |tensor: &TensorSpec, axis: usize| tensor.shape[axis] / intermediate;
+        let down: Vec<&TensorSpec> = blocks().map(|block| &block.down.weight).collect();
+        let down = self.fp8_parts(&down, layout, |tensor| {
+            let matrix = self.fp8_matrix(tensor)?;
+            Ok(match widths(tensor, 1) {
+                1 => vec![matrix],
+                count => {
+                    (0..count).map(|at| matrix.cut(0..hidden, at * intermediate..(at + 1) * intermediate)).collect()
+                }
+            })
+        })?;
+        let gate_up: Vec<&TensorSpec> = blocks().flat_map(gate_up).collect();
+        // Gate and up of each part in turn: those of the first half wait for the other.
+        let mut gates: Vec<Fp8Matrix<'_>> = Vec::new();
+        let gate_up = self.fp8_parts(&gate_up, layout, |tensor| {
+            let matrix = self.fp8_matrix(tensor)?;
+            if shared < 2 || widths(tensor, 0) == 1 {
+                return Ok(vec![matrix]);
+            }
+            let parts = (0..shared).map(|at| matrix.cut(at * intermediate..(at + 1) * intermediate, 0..hidden));
+            if gates.is_empty() {
+                gates = parts.collect();
+                return Ok(Vec::new());
+            }
+            Ok(std::mem::take(&mut gates).into_iter().zip(parts).flat_map(|(gate, up)| [gate, up]).collect())
+        })?;
+        Ok([gate_up, down])
     }
 
     /// Fills a buffer from its begin with tensors of this many bytes each; at once where they are random.

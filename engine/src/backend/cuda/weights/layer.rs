@@ -5,7 +5,7 @@ use kernels::{
     launch::{ExpertsShape, ExpertsWeights},
 };
 
-use super::{LatentWeights, Loader, Projection, experts::experts_shape};
+use super::{LatentWeights, Loader, Projection, ScaleBuffer, experts::experts_shape, weights_in};
 use crate::{
     error::EngineError,
     spec::{
@@ -49,7 +49,7 @@ pub struct GroupedWeights {
 /// A feed-forward part, by its kind.
 #[derive(Debug)]
 pub enum FfnWeights {
-    Dense(DenseWeights),
+    Dense(Box<DenseWeights>),
     Experts(Box<ExpertBuffers>),
 }
 
@@ -61,6 +61,10 @@ pub struct ExpertBuffers {
     correction: Option<Buffer>,
     gate_up: Buffer,
     down: Buffer,
+    /// Of gate and up, and of down, in FP8.
+    scales: Option<[ScaleBuffer; 2]>,
+    /// Whether ranks have a part of each expert, so that what they compute is yet to be added up.
+    pub is_partial: bool,
 }
 
 /// One gated block.
@@ -129,16 +133,16 @@ impl FfnWeights {
         let (spec, tensors) = match (&layer.ffn, tensors) {
             (FfnSpec::Dense(spec), FfnTensors::Dense(tensors)) => (spec, tensors),
             (FfnSpec::Experts(spec), FfnTensors::Experts(tensors)) => {
-                let experts = ExpertBuffers::load(loader, layer.hidden, spec, tensors)?;
+                let experts = ExpertBuffers::load(loader, layer, spec, tensors)?;
                 return Ok(Self::Experts(Box::new(experts)));
             }
             _ => return Err(not_on_a_gpu("a feed-forward part whose tensors are those of another")),
         };
-        Ok(Self::Dense(DenseWeights {
+        Ok(Self::Dense(Box::new(DenseWeights {
             intermediate: spec.intermediate,
             gate_up: loader.projection(&[&tensors.gate, &tensors.up])?,
             down: loader.projection(&[&tensors.down])?,
-        }))
+        })))
     }
 
     /// The one projection that reads the normed stream; `None`: several parts do.
@@ -153,17 +157,27 @@ impl FfnWeights {
 impl ExpertBuffers {
     fn load(
         loader: &Loader<'_>,
-        hidden: usize,
+        layer: &LayerSpec,
         spec: &ExpertsSpec,
         tensors: &ExpertsTensors,
     ) -> Result<Self, EngineError> {
-        let shape = experts_shape(spec, hidden).map_err(|reason| not_on_a_gpu(&reason))?;
+        let format = layer.formats.ffn;
+        let shape = experts_shape(spec, layer.hidden, weights_in(format)).map_err(|reason| not_on_a_gpu(&reason))?;
+        let (gate_up, down, scales) = match format.fp8() {
+            None => (loader.stacked_gate_up(&shape, tensors)?, loader.stacked_down(&shape, tensors)?, None),
+            Some(layout) => {
+                let [(gate_up, first), (down, second)] = loader.stacked_fp8(&shape, tensors, layout)?;
+                (gate_up, down, Some([first, second]))
+            }
+        };
         Ok(Self {
             shape,
             router: loader.tensor(&tensors.router)?,
             correction: tensors.correction_bias.as_ref().map(|bias| loader.floats(bias)).transpose()?,
-            gate_up: loader.stacked_gate_up(&shape, tensors)?,
-            down: loader.stacked_down(&shape, tensors)?,
+            gate_up,
+            down,
+            scales,
+            is_partial: loader.share.is_part(),
         })
     }
 
@@ -174,6 +188,7 @@ impl ExpertBuffers {
             correction: self.correction.as_ref().map(Buffer::slice),
             gate_up: self.gate_up.slice(),
             down: self.down.slice(),
+            scales: self.scales.as_ref().map(|both| both.each_ref().map(ScaleBuffer::operand)),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Tensors of a specification, put on a device in one element type.
 
-use std::cell::Cell;
+use std::{borrow::Cow, cell::Cell};
 
 use half::{bf16, f16};
 use kernels::{
@@ -12,7 +12,7 @@ use super::Projection;
 use crate::{
     checkpoint::{Tensors, Weights},
     error::EngineError,
-    spec::{LinearTensors, TensorSpec},
+    spec::{LinearTensors, Role, Share, Split, TensorSpec},
 };
 
 /// Where tensors come from.
@@ -27,15 +27,22 @@ pub enum WeightSource<'a> {
 /// Puts tensors on a device in one element type.
 pub struct Loader<'a> {
     pub kernels: &'a Kernels,
-    source: WeightSource<'a>,
+    pub(super) source: WeightSource<'a>,
+    /// Who loads: tensors are described as large as its part of them is.
+    pub share: Share,
     /// Tensors made so far: each random one gets values of its own.
-    count: Cell<u64>,
+    pub(super) count: Cell<u64>,
 }
 
 impl<'a> Loader<'a> {
     /// A loader of a model's tensors.
-    pub fn new(kernels: &'a Kernels, source: WeightSource<'a>) -> Self {
-        Self { kernels, source, count: Cell::new(0) }
+    pub fn new(kernels: &'a Kernels, source: WeightSource<'a>, share: Share) -> Self {
+        Self { kernels, source, share, count: Cell::new(0) }
+    }
+
+    /// The same, for tensors of which every rank has the whole.
+    pub fn whole(&self) -> Self {
+        Self { share: Share::WHOLE, count: self.count.clone(), ..*self }
     }
 
     /// A tensor.
@@ -66,9 +73,24 @@ impl<'a> Loader<'a> {
     pub fn projection(&self, layers: &[&LinearTensors]) -> Result<Projection, EngineError> {
         let weights: Vec<&TensorSpec> = layers.iter().map(|layer| &layer.weight).collect();
         let biases: Option<Vec<&TensorSpec>> = layers.iter().map(|layer| layer.bias.as_ref()).collect();
+        let (weight, scales) = match layers.first().and_then(|layer| layer.weight.format.fp8()) {
+            None => (self.concatenated(&weights)?, None),
+            Some(layout) => {
+                let (weight, scales) = self.fp8(&weights, layout)?;
+                (weight, Some(scales))
+            }
+        };
+        let is_partial = self.share.is_part() && weights.iter().any(|weight| weight.split == Split::Columns);
+        let bias = biases.map(|biases| self.concatenated(&biases)).transpose()?;
+        if let Some(bias) = bias.as_ref().filter(|_| is_partial && self.share.rank > 0) {
+            // What ranks compute is added up: one of them adds the bias.
+            self.kernels.device().fill(bias.slice(), 0)?;
+        }
         Ok(Projection {
-            weight: self.concatenated(&weights)?,
-            bias: biases.map(|biases| self.concatenated(&biases)).transpose()?,
+            weight,
+            scales,
+            bias,
+            is_partial,
             inputs: layers.first().map_or(0, |layer| layer.inputs()),
             outputs: layers.iter().map(|layer| layer.outputs()).sum(),
         })
@@ -108,8 +130,13 @@ impl<'a> Loader<'a> {
         let (device, element) = (self.kernels.device(), self.kernels.element());
         match (&self.source, &tensor.shape[..]) {
             (WeightSource::Checkpoint(weights), _) => {
-                let stored = Tensors::new(weights).bytes(tensor)?;
-                write(device, to, element, stored)
+                let tensors = Tensors::new(weights);
+                // The shape of the whole has been checked.
+                let whole = tensors.shape(&tensor.name).filter(|_| self.share.is_part()).unwrap_or(&tensor.shape);
+                let whole = TensorSpec { shape: whole.to_vec(), ..tensor.clone() };
+                let (bytes, dtype) = tensors.bytes(&whole)?;
+                let part = self.part((&bytes, dtype), &whole, tensor)?;
+                write(device, to, element, (&part, dtype))
             }
             // Factors of norms, and biases.
             (WeightSource::Random, [count]) => Ok(device.write(to, &element.encode(&vec![1.0; *count]))?),
@@ -121,6 +148,32 @@ impl<'a> Loader<'a> {
                 Ok(self.kernels.fill_random(to, bound, self.count.get())?)
             }
         }
+    }
+}
+
+impl Loader<'_> {
+    /// What a rank has of a tensor's bytes.
+    fn part<'b>(
+        &self,
+        (bytes, dtype): (&'b [u8], &str),
+        whole: &TensorSpec,
+        part: &TensorSpec,
+    ) -> Result<Cow<'b, [u8]>, EngineError> {
+        let Some(axis) = (0..part.shape.len()).find(|axis| whole.shape.get(*axis) != Some(&part.shape[*axis])) else {
+            return Ok(Cow::Borrowed(bytes));
+        };
+        let (all, own) = (whole.shape[axis], part.shape[axis]);
+        let range = match part.role {
+            Role::VocabularyHead => self.share.head_range(all, own),
+            _ => self.share.range(all, own),
+        };
+        let inner: usize = whole.shape[axis + 1..].iter().product::<usize>() * if dtype == "F32" { 4 } else { 2 };
+        if axis == 0 {
+            return Ok(Cow::Borrowed(&bytes[range.start * inner..range.end * inner]));
+        }
+        let rows = bytes.chunks_exact(all * inner);
+        let own: Vec<u8> = rows.flat_map(|row| &row[range.start * inner..range.end * inner]).copied().collect();
+        Ok(Cow::Owned(own))
     }
 }
 

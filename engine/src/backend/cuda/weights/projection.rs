@@ -2,28 +2,60 @@
 
 use kernels::{
     device::{Buffer, Slice},
-    launch::{Linear, Rows},
+    launch::{Linear, Rows, WeightScales, Weights},
+    reference::Fp8Scales,
 };
+
+use crate::spec::WeightFormat;
 
 /// A linear layer: `[outputs, inputs]` and a bias.
 #[derive(Debug)]
 pub struct Projection {
     pub weight: Buffer,
+    /// Of a weight in FP8.
+    pub scales: Option<ScaleBuffer>,
     pub bias: Option<Buffer>,
     pub inputs: usize,
     pub outputs: usize,
+    /// Whether ranks have a part of the inputs each, so that what they compute is yet to be added up.
+    pub is_partial: bool,
+}
+
+/// Scales of a matrix in FP8.
+#[derive(Debug)]
+pub struct ScaleBuffer {
+    pub at: Buffer,
+    pub layout: Fp8Scales,
+}
+
+impl ScaleBuffer {
+    /// As the kernels take them.
+    pub fn operand(&self) -> WeightScales<'_> {
+        WeightScales { at: self.at.slice(), layout: self.layout }
+    }
+}
+
+/// The kernels' word for a format.
+pub fn weights_in(format: WeightFormat) -> Weights {
+    format.fp8().map_or(Weights::Plain, |_| Weights::Fp8)
 }
 
 impl Projection {
+    /// The type of its weight.
+    pub fn weights(&self) -> Weights {
+        self.scales.as_ref().map_or(Weights::Plain, |_| Weights::Fp8)
+    }
+
     /// What it computes of rows.
     pub fn linear<'a>(&'a self, y: Slice<'a>, x: Rows<'a>, rows: usize) -> Linear<'a> {
-        let Self { weight, bias, inputs, outputs } = self;
+        let Self { weight, scales, bias, inputs, outputs, .. } = self;
         let bias = bias.as_ref().map(Buffer::slice);
         Linear {
             y,
             y_is_float: false,
             x,
             weight: weight.slice(),
+            scales: scales.as_ref().map(ScaleBuffer::operand),
             bias,
             rows,
             inputs: *inputs,

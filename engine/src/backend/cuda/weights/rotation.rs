@@ -44,14 +44,29 @@ impl Loader<'_> {
         spec: &GroupedQuery,
         layers: [&LinearTensors; 3],
     ) -> Result<Projection, EngineError> {
-        let projection = self.projection(&layers)?;
-        let Some(order) = order(&spec.rope, spec.head_dim) else { return Ok(projection) };
-        let Projection { weight, bias, inputs, outputs } = projection;
+        let Some(order) = order(&spec.rope, spec.head_dim) else { return self.projection(&layers) };
         let rotated = spec.query_width() + spec.key_value_width();
         let source = |output: usize| match output < rotated {
             true => output / spec.head_dim * spec.head_dim + order[output % spec.head_dim],
             false => output,
         };
+        if let Some(layout) = layers[0].weight.format.fp8() {
+            let outputs: usize = layers.iter().map(|layer| layer.outputs()).sum();
+            let rows: Vec<usize> = (0..outputs).map(source).collect();
+            let (weight, scales) = self.fp8_reordered(&layers.map(|layer| &layer.weight), layout, &rows)?;
+            let biases: Option<Vec<&TensorSpec>> = layers.iter().map(|layer| layer.bias.as_ref()).collect();
+            let bias =
+                biases.map(|biases| self.reordered(&self.concatenated(&biases)?, rows.into_iter())).transpose()?;
+            return Ok(Projection {
+                weight,
+                scales: Some(scales),
+                bias,
+                inputs: layers[0].inputs(),
+                outputs,
+                is_partial: false,
+            });
+        }
+        let Projection { weight, scales, bias, inputs, outputs, is_partial } = self.projection(&layers)?;
         let device = self.kernels.device();
         let rows: Vec<i32> = (0..outputs).map(|output| source(output) as i32).collect();
         let (rows, reordered) = (device.upload(&rows)?, device.allocate(weight.bytes())?);
@@ -60,7 +75,7 @@ impl Loader<'_> {
         let bias = bias.map(|bias| self.reordered(&bias, (0..outputs).map(source))).transpose()?;
         // What is given back may still be read.
         device.synchronize()?;
-        Ok(Projection { weight: reordered, bias, inputs, outputs })
+        Ok(Projection { weight: reordered, scales, bias, inputs, outputs, is_partial })
     }
 
     /// The norm of the heads of queries or keys.

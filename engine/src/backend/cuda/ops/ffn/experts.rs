@@ -24,7 +24,14 @@ impl Machine {
         match next {
             Some(NextNorm { norm: weight, epsilon, reader, keep }) => {
                 let norm = RmsNorm { add: Some(add), weight: weight.slice(), epsilon, keep, ..norm };
-                self.norm_for(work, norm, reader).map(LayerOutput::Normed)
+                let normed = match experts.is_partial {
+                    true => self.sum_and_norm(work, add, norm, reader),
+                    false => self.norm_for(work, norm, reader),
+                };
+                normed.map(LayerOutput::Normed)
+            }
+            None if experts.is_partial => {
+                self.over_ranks(work, add, norm.rows, experts.shape.hidden).map(LayerOutput::Added)
             }
             None => Ok(LayerOutput::Added(add)),
         }

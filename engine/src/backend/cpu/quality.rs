@@ -1,0 +1,114 @@
+//! How far a target that is quantised at load is from the one that it is made of.
+
+use std::path::Path;
+
+use kernels::reference::{argmax, log_softmax};
+
+use super::{passes::Stack, target::Target};
+use crate::{
+    checkpoint::{Folder, Tensors},
+    error::EngineError,
+    families::read_target,
+    quantization::{Quantization, StoredIn, quantised_target},
+};
+
+/// Differences between two targets over the same texts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quality {
+    /// Positions that were compared.
+    pub positions: usize,
+    /// The largest difference of two logits, each relative to the mean of its row: what shifts all logits changes nothing.
+    pub largest: f64,
+    /// The mean of all such differences.
+    pub mean: f64,
+    /// The mean of |logit| itself, relative likewise: what differences are to be held against.
+    pub mean_logit: f64,
+    /// The mean divergence of the distributions of the next token, in nats: KL(plain ‖ quantised).
+    pub divergence: f64,
+    /// The share of positions with the same likeliest token.
+    pub same_token: f64,
+}
+
+/// Compares a folder's target with itself quantised, over the texts that the plain one writes after some prompts: so many tokens
+/// each, greedily. In float32 on the CPU.
+///
+/// # Errors
+/// When the target cannot be loaded, a prompt is empty, or a token is none of its vocabulary.
+pub fn quantisation_quality(
+    folder: &Path,
+    by: Quantization,
+    prompts: &[Vec<u32>],
+    new_tokens: usize,
+) -> Result<Quality, EngineError> {
+    let folder = Folder::open(folder)?;
+    let weights = folder.weights()?;
+    let spec = read_target(&folder, &weights)?;
+    let plain = Target::load(&weights, spec.clone())?;
+    let quantised = quantised_target(spec, StoredIn::Checkpoint(Tensors::new(&weights)), Some(by))?;
+    let quantised = Target::load(&weights, quantised)?;
+    let mut sums = Quality { positions: 0, largest: 0.0, mean: 0.0, mean_logit: 0.0, divergence: 0.0, same_token: 0.0 };
+    for prompt in prompts {
+        if prompt.is_empty() || prompt.iter().any(|token| *token as usize >= plain.vocab_size()) {
+            return Err(EngineError::Configuration(
+                "a prompt is empty or has a token that the target does not know".into(),
+            ));
+        }
+        let text = written(&plain, prompt, new_tokens);
+        let [one, other] = [&plain, &quantised].map(|target| logits(target, &text));
+        let width = plain.vocab_size();
+        one.chunks_exact(width).zip(other.chunks_exact(width)).for_each(|(one, other)| sums.add(one, other));
+    }
+    let share = |sum: f64| sum / sums.positions.max(1) as f64;
+    Ok(Quality {
+        mean: share(sums.mean),
+        mean_logit: share(sums.mean_logit),
+        divergence: share(sums.divergence),
+        same_token: share(sums.same_token),
+        ..sums
+    })
+}
+
+impl Quality {
+    fn add(&mut self, one: &[f32], other: &[f32]) {
+        let centre = |row: &[f32]| row.iter().map(|logit| f64::from(*logit)).sum::<f64>() / row.len() as f64;
+        let (of_one, of_other) = (centre(one), centre(other));
+        let (mut sum, mut size) = (0.0, 0.0);
+        for (one, other) in one.iter().zip(other) {
+            let (one, other) = (f64::from(*one) - of_one, f64::from(*other) - of_other);
+            self.largest = self.largest.max((one - other).abs());
+            sum += (one - other).abs();
+            size += one.abs();
+        }
+        self.positions += 1;
+        self.mean += sum / one.len() as f64;
+        self.mean_logit += size / one.len() as f64;
+        self.same_token += f64::from(u8::from(argmax(one) == argmax(other)));
+        let terms = log_softmax(one).into_iter().zip(log_softmax(other));
+        self.divergence += terms.map(|(one, other)| f64::from(one).exp() * f64::from(one - other)).sum::<f64>();
+    }
+}
+
+/// A prompt and what a target writes after it.
+fn written(target: &Target, prompt: &[u32], new_tokens: usize) -> Vec<u32> {
+    let rows: Vec<u32> = (0..(prompt.len() + new_tokens) as u32).collect();
+    let mut caches = target.caches(rows.len());
+    let (mut text, mut read) = (prompt.to_vec(), 0);
+    for _ in 0..new_tokens {
+        let mut stack = Stack::default();
+        stack.push_causal(&text[read..], read, &rows);
+        let hidden = stack.run(|tokens, rows| target.forward(tokens, rows, &mut caches, &[])).hidden;
+        read = text.len();
+        let last = &hidden[hidden.len() - target.hidden_size()..];
+        text.push(argmax(&target.logits(last)) as u32);
+    }
+    text
+}
+
+/// Logits after each token of a text.
+fn logits(target: &Target, text: &[u32]) -> Vec<f32> {
+    let rows: Vec<u32> = (0..text.len() as u32).collect();
+    let mut stack = Stack::default();
+    stack.push_causal(text, 0, &rows);
+    let mut caches = target.caches(text.len());
+    target.logits(&stack.run(|tokens, rows| target.forward(tokens, rows, &mut caches, &[])).hidden)
+}

@@ -1,0 +1,549 @@
+//! One model over several devices of a host: a group of ranks behind one backend.
+//!
+//! Each rank has a host thread of its own, which owns a [`CudaBackend`] with its part of the weights. All are sent the same
+//! commands and do the same; what rank 0 answers is the answer. A rank that fails while others do not, or dies, ends the
+//! group: an alarm lets kernels and hosts that wait for it go, and all that is asked later is refused with the reason.
+
+mod thread;
+
+use std::{
+    ops::Range,
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{self, RecvTimeoutError},
+    },
+    time::{Duration, Instant},
+};
+
+use kernels::device::{Alarm, Collective, Device, GroupId, Mail};
+use schemas::tree::TreeShape;
+
+use self::thread::RankThread;
+use super::{
+    CudaBackend, CudaOptions, Models, WeightSource, memory,
+    ranks::{Meeting, Ranks},
+};
+use crate::{
+    backend::{
+        Asked, Backend, Capacity, DeviceInfo, GpuState, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput,
+        Slot, StateRow, TargetStates, Ticket, Wanted, Yield,
+    },
+    checkpoint::Weights,
+    error::EngineError,
+    request::SamplingParams,
+    spec::{DraftSpec, ModelCost, TargetSpec},
+};
+
+/// How often answers that have not come make the group look after its ranks.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long the others may take once a rank has failed: where all fail alike, as where memory is short, they do so together.
+const GRACE: Duration = Duration::from_secs(1);
+/// How long all may be silent: far longer than any command takes.
+const PATIENCE: Duration = Duration::from_secs(900);
+/// How long they may take once the alarm was rung.
+const MOST: Duration = Duration::from_secs(10);
+
+/// Models that several ranks load, each its part; without weights, random ones.
+pub struct SharedModels {
+    /// The target.
+    pub target: (TargetSpec, Option<Weights>),
+    /// The draft, with weights of its own where they are not the target's.
+    pub draft: Option<(DraftSpec, Option<Weights>)>,
+}
+
+/// One model on several devices.
+pub struct Group {
+    ranks: Vec<RankThread>,
+    alarm: Alarm,
+    facts: Facts,
+    /// Why it has ended.
+    ended: Mutex<Option<String>>,
+}
+
+/// What does not change.
+#[derive(Clone)]
+struct Facts {
+    capacity: Capacity,
+    device: DeviceInfo,
+    cost: ModelCost,
+    state_row: Option<StateRow>,
+}
+
+/// What a rank says while it works on a command.
+enum Answer<R> {
+    /// How many of all graphs it has captured.
+    Captured(usize, usize),
+    /// It is done.
+    Done(usize, Result<R, EngineError>),
+}
+
+/// A [`PrefillChunk`] on its way to other threads.
+#[derive(Clone)]
+struct Piece {
+    slot: Slot,
+    tokens: Vec<u32>,
+    start: usize,
+    next: Option<u32>,
+}
+
+/// A [`ReplayPlace`] on its way to other threads.
+#[derive(Clone)]
+struct Place {
+    slot: Slot,
+    position: usize,
+    text: Vec<u32>,
+    wanted: Wanted,
+}
+
+impl Group {
+    /// Loads models onto devices, with their names, a rank on each.
+    ///
+    /// # Errors
+    /// When the devices cannot reach each other, the models cannot be shared by as many ranks, or one of them cannot be loaded.
+    pub fn load(
+        devices: Vec<(Device, String)>,
+        models: SharedModels,
+        options: CudaOptions,
+    ) -> Result<Self, EngineError> {
+        let (mail, link) = Mail::open(&devices.iter().map(|(device, _)| device.clone()).collect::<Vec<_>>())?;
+        let alarm = mail[0].alarm().clone();
+        let meetings = Meeting::of(devices.len(), &alarm);
+        let names: Vec<String> = devices.iter().map(|(_, name)| name.clone()).collect();
+        let ranks = names.iter().enumerate().map(|(rank, name)| RankThread::start(rank, name));
+        let ranks = ranks.collect::<Result<Vec<_>, _>>()?;
+        let models = Arc::new(models);
+        let places = devices.into_iter().zip(mail).zip(meetings);
+        let mut jobs: Vec<_> = places
+            .map(|(((device, name), mail), meeting)| {
+                let (models, options) = (models.clone(), options.clone());
+                move || {
+                    let library = library(&device, &mail, &meeting, &options)?;
+                    let ranks = Ranks { mail, meeting, library, library_from: usize::MAX };
+                    memory::load(device, name, models.borrowed(), options, Some(ranks))
+                }
+            })
+            .collect();
+        let watch = Watch { ranks: &ranks, alarm: &alarm };
+        let facts = watch.run(
+            |rank, answers| {
+                let job = jobs.remove(0);
+                Box::new(move |backend| {
+                    let loaded = job().map(|loaded| {
+                        let facts = Facts {
+                            capacity: loaded.capacity(),
+                            device: loaded.device(),
+                            cost: loaded.cost(),
+                            state_row: loaded.state_row(),
+                        };
+                        *backend = Some(loaded);
+                        facts
+                    });
+                    let _ = answers.send(Answer::Done(rank, loaded));
+                })
+            },
+            &mut |_, _| {},
+            // Weights may come from far away.
+            Duration::MAX,
+        );
+        let mut facts = facts.map_err(Failure::into_error)?.swap_remove(0);
+        facts.device = DeviceInfo {
+            device: names.join("+"),
+            name: format!("{} × {} ({link})", names.len(), facts.device.name),
+            ..facts.device
+        };
+        Ok(Self { ranks, alarm, facts, ended: Mutex::default() })
+    }
+
+    /// Lets all ranks do something; their answers.
+    fn all<R: Send + 'static>(
+        &self,
+        work: impl Fn(&mut CudaBackend) -> Result<R, EngineError> + Clone + Send + 'static,
+    ) -> Result<Vec<R>, EngineError> {
+        self.all_watched(move |backend, _| work(backend), &mut |_, _| {})
+    }
+
+    fn all_watched<R: Send + 'static>(
+        &self,
+        work: impl Fn(&mut CudaBackend, &mut dyn FnMut(usize, usize)) -> Result<R, EngineError> + Clone + Send + 'static,
+        captured: &mut dyn FnMut(usize, usize),
+    ) -> Result<Vec<R>, EngineError> {
+        if let Some(reason) = &*self.ended.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Err(EngineError::Device(reason.clone()));
+        }
+        let watch = Watch { ranks: &self.ranks, alarm: &self.alarm };
+        let answers = watch.run(
+            |rank, answers| {
+                let work = work.clone();
+                Box::new(move |backend| {
+                    let Some(backend) = backend else { return };
+                    let mut tell = |done, all| {
+                        if rank == 0 {
+                            let _ = answers.send(Answer::Captured(done, all));
+                        }
+                    };
+                    let done = work(backend, &mut tell);
+                    let _ = answers.send(Answer::Done(rank, done));
+                })
+            },
+            captured,
+            PATIENCE,
+        );
+        answers.map_err(|failure| match failure {
+            Failure::OfAll(error) => error,
+            Failure::OfRank(reason) => self.end(reason),
+        })
+    }
+
+    /// The answer of rank 0 to something that all do.
+    fn first<R: Send + 'static>(
+        &self,
+        work: impl Fn(&mut CudaBackend) -> Result<R, EngineError> + Clone + Send + 'static,
+    ) -> Result<R, EngineError> {
+        Ok(self.all(work)?.swap_remove(0))
+    }
+
+    /// The same of tokens: all ranks have chosen the same, or the group ends.
+    fn tokens<R: Send + 'static>(
+        &self,
+        work: impl Fn(&mut CudaBackend) -> Result<R, EngineError> + Clone + Send + 'static,
+        of: impl Fn(&R) -> Vec<(Vec<u32>, Option<usize>)>,
+    ) -> Result<R, EngineError> {
+        let mut answers = self.all(work)?;
+        let expected = of(&answers[0]);
+        match answers.iter().position(|answer| of(answer) != expected) {
+            None => Ok(answers.swap_remove(0)),
+            Some(rank) => {
+                let name = &self.ranks[rank].name;
+                Err(self
+                    .end(format!("rank {rank} ({name}) chose other tokens than rank 0: this is a mistake in spectune")))
+            }
+        }
+    }
+
+    fn end(&self, reason: String) -> EngineError {
+        self.alarm.ring();
+        let reason = format!("{reason}; the engine has ended: start it again");
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.clone());
+        EngineError::Device(reason)
+    }
+}
+
+/// What is needed to let ranks work.
+struct Watch<'a> {
+    ranks: &'a [RankThread],
+    alarm: &'a Alarm,
+}
+
+/// Why there is no answer.
+enum Failure {
+    /// All ranks refuse alike, and can go on.
+    OfAll(EngineError),
+    /// One has failed or died.
+    OfRank(String),
+}
+
+impl Failure {
+    fn into_error(self) -> EngineError {
+        match self {
+            Self::OfAll(error) => error,
+            Self::OfRank(reason) => EngineError::Device(reason),
+        }
+    }
+}
+
+type Answers<R> = Vec<Option<Result<R, EngineError>>>;
+
+impl Watch<'_> {
+    /// Sends each rank its job and waits for all of them, but for no rank that cannot answer, and not for longer than `patience` if
+    /// nothing is heard of any.
+    fn run<R: Send + 'static>(
+        &self,
+        mut job: impl FnMut(usize, mpsc::Sender<Answer<R>>) -> thread::Job,
+        captured: &mut dyn FnMut(usize, usize),
+        patience: Duration,
+    ) -> Result<Vec<R>, Failure> {
+        let (sender, receiver) = mpsc::channel();
+        for (rank, thread) in self.ranks.iter().enumerate() {
+            thread.send(job(rank, sender.clone()));
+        }
+        drop(sender);
+        let mut answers: Answers<R> = self.ranks.iter().map(|_| None).collect();
+        // The rank that failed first, when that was, and when something was last heard.
+        let (mut first, mut failed, mut heard) = (None, None::<Instant>, Instant::now());
+        while answers.iter().any(Option::is_none) {
+            // A rank that has ended by now has said its last words.
+            let ended: Vec<bool> = self.ranks.iter().map(RankThread::has_ended).collect();
+            let dead = match receiver.recv_timeout(LOOK) {
+                Ok(Answer::Captured(done, all)) => {
+                    captured(done, all);
+                    heard = Instant::now();
+                    continue;
+                }
+                Ok(Answer::Done(rank, answer)) => {
+                    if answer.is_err() && failed.is_none() {
+                        (first, failed) = (Some(rank), Some(Instant::now()));
+                    }
+                    answers[rank] = Some(answer);
+                    heard = Instant::now();
+                    continue;
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    (0..ended.len()).find(|rank| answers[*rank].is_none() && ended[*rank])
+                }
+                Err(RecvTimeoutError::Disconnected) => answers.iter().position(Option::is_none),
+            };
+            if let Some(rank) = dead {
+                self.alarm.ring();
+                answers[rank] = Some(Err(EngineError::Device("it has died".into())));
+                (first, failed) = (first.or(Some(rank)), failed.or(Some(Instant::now())));
+            }
+            if heard.elapsed() > patience {
+                failed = failed.or(Some(Instant::now()));
+            }
+            let since = failed.map_or(Duration::ZERO, |failed| failed.elapsed());
+            if since > GRACE {
+                self.alarm.ring();
+            }
+            if since > GRACE + MOST {
+                break;
+            }
+        }
+        self.judged(answers, first)
+    }
+
+    fn judged<R>(&self, answers: Answers<R>, first: Option<usize>) -> Result<Vec<R>, Failure> {
+        let of = |rank: usize| format!("rank {rank} of {} ({})", self.ranks.len(), self.ranks[rank].name);
+        if let Some((rank, other)) = self.alarm.waited(self.ranks.len()) {
+            return Err(Failure::OfRank(format!("{} has waited for too long for {}", of(rank), of(other))));
+        }
+        let Some(first) = first else {
+            return match answers.iter().position(Option::is_none) {
+                Some(rank) => Err(Failure::OfRank(format!("{} does not answer", of(rank)))),
+                None => Ok(answers.into_iter().flatten().filter_map(Result::ok).collect()),
+            };
+        };
+        let all = answers.iter().all(|answer| matches!(answer, Some(Err(_)))) && !self.alarm.rung();
+        let error = answers.into_iter().nth(first).flatten().and_then(Result::err);
+        let error = error.unwrap_or_else(|| EngineError::Device("it does not say why".into()));
+        Err(if all { Failure::OfAll(error) } else { Failure::OfRank(format!("{}: {error}", of(first))) })
+    }
+}
+
+impl SharedModels {
+    /// As they are loaded.
+    pub fn borrowed(&self) -> Models<'_> {
+        fn source(weights: Option<&Weights>) -> WeightSource<'_> {
+            weights.map_or(WeightSource::Random, WeightSource::Checkpoint)
+        }
+        let (target, weights) = &self.target;
+        let draft = self.draft.as_ref();
+        Models {
+            target: (target.clone(), source(weights.as_ref())),
+            draft: draft.map(|(spec, own)| (spec.clone(), source(own.as_ref().or(weights.as_ref())))),
+        }
+    }
+}
+
+impl Piece {
+    fn all(chunks: &[PrefillChunk<'_>]) -> Arc<Vec<Self>> {
+        let piece = |chunk: &PrefillChunk<'_>| Self {
+            slot: chunk.slot,
+            tokens: chunk.tokens.to_vec(),
+            start: chunk.start,
+            next: chunk.next,
+        };
+        Arc::new(chunks.iter().map(piece).collect())
+    }
+
+    fn chunk(&self) -> PrefillChunk<'_> {
+        PrefillChunk { slot: self.slot, tokens: &self.tokens, start: self.start, next: self.next }
+    }
+}
+
+impl Place {
+    fn replayed(&self) -> ReplayPlace<'_> {
+        ReplayPlace { slot: self.slot, position: self.position, text: &self.text, wanted: self.wanted }
+    }
+}
+
+/// The device's library of sums, if it can be of use. Where it is missing our own kernels add up all.
+fn library(
+    device: &Device,
+    mail: &Mail,
+    meeting: &Meeting,
+    options: &CudaOptions,
+) -> Result<Option<Collective>, EngineError> {
+    if options.batch_invariant || device.properties().emulated {
+        return Ok(None);
+    }
+    let id = if meeting.leads() { Some(GroupId::new()) } else { None };
+    match meeting.agree(id)? {
+        Some(Ok(id)) => {
+            let library = Collective::join(device, &id, mail.rank(), mail.ranks())?;
+            mail.alarm().also_ends(&library);
+            Ok(Some(library))
+        }
+        Some(Err(error)) => {
+            if meeting.leads() {
+                tracing::warn!("{error}; sums of long prompts take our own kernels");
+            }
+            Ok(None)
+        }
+        None => Ok(None),
+    }
+}
+
+/// What yields have in common on all ranks.
+fn tokens_of<'a>(yields: impl IntoIterator<Item = &'a Yield>) -> Vec<(Vec<u32>, Option<usize>)> {
+    let tokens = |one: &Yield| one.tokens.iter().map(|token| token.id).collect();
+    yields.into_iter().map(|one| (tokens(one), one.not_finite)).collect()
+}
+
+impl Backend for Group {
+    fn capacity(&self) -> Capacity {
+        self.facts.capacity
+    }
+
+    fn device(&self) -> DeviceInfo {
+        self.facts.device.clone()
+    }
+
+    /// That of rank 0's.
+    fn gpu_state(&self) -> Option<GpuState> {
+        self.first(|backend| Ok(backend.gpu_state())).ok().flatten()
+    }
+
+    /// That of each rank: what it reads, the others do not.
+    fn cost(&self) -> ModelCost {
+        self.facts.cost
+    }
+
+    fn measure_bandwidth(&self) -> Result<f64, EngineError> {
+        let all = self.all(|backend| backend.measure_bandwidth())?;
+        Ok(all.into_iter().fold(f64::INFINITY, f64::min))
+    }
+
+    fn capture_time(&self) -> Option<Duration> {
+        self.first(|backend| Ok(backend.capture_time())).ok().flatten()
+    }
+
+    fn simulate_accept_length(&mut self, length: Option<f32>) {
+        let work = move |backend: &mut CudaBackend| {
+            backend.simulate_accept_length(length);
+            Ok(())
+        };
+        // Where a rank has died, whatever comes next says so.
+        let _ = self.all(work);
+    }
+
+    fn time_parts(&mut self, on: bool) {
+        let work = move |backend: &mut CudaBackend| {
+            backend.time_parts(on);
+            Ok(())
+        };
+        let _ = self.all(work);
+    }
+
+    fn prepare(
+        &mut self,
+        shapes: &[TreeShape],
+        capture_sizes: &[usize],
+        captured: &mut dyn FnMut(usize, usize),
+    ) -> Result<(), EngineError> {
+        let (shapes, sizes) = (shapes.to_vec(), capture_sizes.to_vec());
+        self.all_watched(move |backend, captured| backend.prepare(&shapes, &sizes, captured), captured).map(|_| ())
+    }
+
+    fn open(
+        &mut self,
+        slot: Slot,
+        sampling: &SamplingParams,
+        pages: &[PageId],
+        cached: usize,
+    ) -> Result<(), EngineError> {
+        let (sampling, pages) = (sampling.clone(), pages.to_vec());
+        self.first(move |backend| backend.open(slot, &sampling, &pages, cached))
+    }
+
+    fn prefill(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<Yield>>, EngineError> {
+        let pieces = Piece::all(chunks);
+        let work =
+            move |backend: &mut CudaBackend| backend.prefill(&pieces.iter().map(Piece::chunk).collect::<Vec<_>>());
+        self.tokens(work, |first| tokens_of(first.iter().flatten()))
+    }
+
+    fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
+        let (shape, slots) = (round.shape, round.slots.to_vec());
+        self.first(move |backend| backend.launch(Round { shape, slots: &slots }))
+    }
+
+    fn collect(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError> {
+        let number = ticket.0;
+        self.tokens(move |backend| backend.collect(Ticket(number)), |output| tokens_of(&output.yields))
+    }
+
+    fn unread(&self, slot: Slot) -> usize {
+        self.first(move |backend| Ok(backend.unread(slot))).unwrap_or_default()
+    }
+
+    fn trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError> {
+        self.first(move |backend| backend.trace(slot, positions.clone(), target))
+    }
+
+    fn state_row(&self) -> Option<StateRow> {
+        self.facts.state_row.clone()
+    }
+
+    fn prefill_traced(&mut self, chunks: &[PrefillChunk<'_>], states: TargetStates<'_>) -> Result<(), EngineError> {
+        let pieces = Piece::all(chunks);
+        match states {
+            TargetStates::In(bytes) => {
+                let bytes = Arc::new(bytes.to_vec());
+                self.first(move |backend| {
+                    let chunks: Vec<_> = pieces.iter().map(Piece::chunk).collect();
+                    backend.prefill_traced(&chunks, TargetStates::In(&bytes))
+                })
+            }
+            // What all leave is the same.
+            TargetStates::Out(to) => {
+                to.extend(self.first(move |backend| {
+                    let mut bytes = Vec::new();
+                    let chunks: Vec<_> = pieces.iter().map(Piece::chunk).collect();
+                    backend.prefill_traced(&chunks, TargetStates::Out(&mut bytes)).map(|()| bytes)
+                })?);
+                Ok(())
+            }
+        }
+    }
+
+    fn pools(&mut self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError> {
+        let own = |place: &ReplayPlace<'_>| Place {
+            slot: place.slot,
+            position: place.position,
+            text: place.text.to_vec(),
+            wanted: place.wanted,
+        };
+        let places: Arc<Vec<Place>> = Arc::new(places.iter().map(own).collect());
+        self.first(move |backend| {
+            let places: Vec<ReplayPlace<'_>> = places.iter().map(Place::replayed).collect();
+            backend.pools(&places, shape)
+        })
+    }
+
+    fn probabilities(&mut self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {
+        let asked = Arc::new(asked.to_vec());
+        self.first(move |backend| backend.probabilities(&asked))
+    }
+
+    fn kill_rank(&mut self, rank: usize) {
+        self.ranks.iter().skip(rank).take(1).for_each(RankThread::kill);
+    }
+
+    fn close(&mut self, slot: Slot) {
+        let work = move |backend: &mut CudaBackend| {
+            backend.close(slot);
+            Ok(())
+        };
+        let _ = self.all(work);
+    }
+}

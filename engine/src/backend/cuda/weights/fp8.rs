@@ -1,0 +1,126 @@
+//! Matrices in FP8, put on a device as the kernels read them: one behind the other, beside their scales.
+
+use kernels::{
+    device::Buffer,
+    launch::fp8_order,
+    reference::{FP8_BLOCK, Fp8Matrix, Fp8Scales, from_e4m3},
+};
+
+use super::{Loader, ScaleBuffer, WeightSource};
+use crate::{checkpoint::Tensors, error::EngineError, spec::TensorSpec};
+
+impl Loader<'_> {
+    /// Matrices of the same inputs, their rows one after the other.
+    pub fn fp8(&self, tensors: &[&TensorSpec], layout: Fp8Scales) -> Result<(Buffer, ScaleBuffer), EngineError> {
+        self.fp8_parts(tensors, layout, |tensor| self.fp8_matrix(tensor).map(|matrix| vec![matrix]))
+    }
+
+    /// The same with rows in another order, which leads from their places to the checkpoint's.
+    pub fn fp8_reordered(
+        &self,
+        tensors: &[&TensorSpec],
+        layout: Fp8Scales,
+        order: &[usize],
+    ) -> Result<(Buffer, ScaleBuffer), EngineError> {
+        let mut first = 0;
+        self.fp8_parts(tensors, layout, |tensor| {
+            // Rows stay in their matrix.
+            let rows = first..first + tensor.shape[0];
+            let own: Vec<usize> = order[rows.clone()].iter().map(|row| row - rows.start).collect();
+            first = rows.end;
+            Ok(vec![self.fp8_matrix(tensor)?.with_scales(layout).reordered(&own)])
+        })
+    }
+
+    /// What `parts` makes of each matrix, one behind the other.
+    pub(super) fn fp8_parts<'t>(
+        &'t self,
+        tensors: &[&'t TensorSpec],
+        layout: Fp8Scales,
+        mut parts: impl FnMut(&'t TensorSpec) -> Result<Vec<Fp8Matrix<'t>>, EngineError>,
+    ) -> Result<(Buffer, ScaleBuffer), EngineError> {
+        let device = self.kernels.device();
+        let bytes: u64 = tensors.iter().map(|tensor| tensor.values()).sum();
+        let buffer = device.allocate(bytes as usize)?;
+        if self.is_random() {
+            return self.random_fp8(buffer, tensors, layout);
+        }
+        let (mut scales, mut start) = (Vec::new(), 0);
+        for tensor in tensors {
+            for matrix in parts(tensor)? {
+                let matrix = matrix.with_scales(layout);
+                scales.extend_from_slice(matrix.scales());
+                let mut numbers = matrix.numbers().to_vec();
+                fp8_order(&mut numbers);
+                device.write(buffer.range(start..start + numbers.len()), &numbers)?;
+                start += numbers.len();
+            }
+        }
+        Ok((buffer, ScaleBuffer { at: device.upload(&scales)?, layout }))
+    }
+
+    /// A matrix of the checkpoint.
+    pub(super) fn fp8_matrix(&self, tensor: &TensorSpec) -> Result<Fp8Matrix<'_>, EngineError> {
+        match self.source {
+            WeightSource::Checkpoint(weights) => {
+                let tensors = Tensors::new(weights);
+                match tensors.shape(&tensor.name).filter(|whole| self.share.is_part() && **whole != tensor.shape[..]) {
+                    None => tensors.fp8(tensor),
+                    Some(whole) => {
+                        let whole = TensorSpec { shape: whole.to_vec(), ..tensor.clone() };
+                        self.fp8_part(&tensors.fp8(&whole)?, tensor)
+                    }
+                }
+            }
+            WeightSource::Random => Err(EngineError::Configuration(format!("{} is random", tensor.name))),
+        }
+    }
+
+    /// What a rank has of a matrix: whole blocks of scales.
+    fn fp8_part(&self, whole: &Fp8Matrix<'_>, part: &TensorSpec) -> Result<Fp8Matrix<'static>, EngineError> {
+        let [rows, columns] = [(0, whole.outputs()), (1, whole.inputs())].map(|(axis, all)| {
+            let own = part.shape.get(axis).copied().unwrap_or_default();
+            if own == all { 0..all } else { self.share.range(all, own) }
+        });
+        let is_cut =
+            |start: usize, length: usize| !start.is_multiple_of(FP8_BLOCK) || !length.is_multiple_of(FP8_BLOCK);
+        let layout = whole.layout();
+        let rows_cut = rows.len() < whole.outputs() && layout == Fp8Scales::Blocks && is_cut(rows.start, rows.len());
+        let columns_cut =
+            columns.len() < whole.inputs() && layout != Fp8Scales::Channels && is_cut(columns.start, columns.len());
+        if rows_cut || columns_cut {
+            return Err(EngineError::Configuration(format!(
+                "--tp-size {}: {} of {} × {} cannot be divided, since its scales are those of blocks of {FP8_BLOCK} (SGLang refuses it \
+                 too); use fewer GPUs",
+                self.share.ranks,
+                part.name,
+                whole.outputs(),
+                whole.inputs()
+            )));
+        }
+        Ok(whole.cut(rows, columns))
+    }
+
+    /// Random numbers, with scales that give values the spread of an initialised layer.
+    fn random_fp8(
+        &self,
+        buffer: Buffer,
+        tensors: &[&TensorSpec],
+        layout: Fp8Scales,
+    ) -> Result<(Buffer, ScaleBuffer), EngineError> {
+        self.count.set(self.count.get() + 1);
+        self.kernels.fill_random_fp8(buffer.slice(), self.count.get())?;
+        let inputs = tensors.first().and_then(|tensor| tensor.shape.last()).copied().unwrap_or(1);
+        let outputs: usize = tensors.iter().map(|tensor| tensor.shape[0]).sum();
+        let scale = 1.0 / (inputs as f32).sqrt() / spread();
+        let scales = vec![scale; layout.count(outputs, inputs)];
+        Ok((buffer, ScaleBuffer { at: self.kernels.device().upload(&scales)?, layout }))
+    }
+}
+
+/// The root of the mean square of the format's numbers.
+fn spread() -> f32 {
+    let squares: Vec<f32> =
+        (0..=u8::MAX).map(from_e4m3).filter(|number| !number.is_nan()).map(|number| number * number).collect();
+    (squares.iter().sum::<f32>() / squares.len() as f32).sqrt()
+}

@@ -1,0 +1,147 @@
+//! Matrices that are stored in FP8, with their scales as they are published: of blocks (`weight_scale_inv`), of rows or of the
+//! whole matrix (`weight_scale`).
+//!
+//! Whether a matrix is quantised, its own tensor says, not the lists in a config.json. What activations were quantised to when
+//! the checkpoint was made (`activation_scheme`, `input_scale`) is not followed: activations keep the type that is computed in.
+
+use std::ops::RangeInclusive;
+
+use half::{bf16, f16};
+use kernels::reference::{FP8_BLOCK, Fp8Matrix, Fp8Scales};
+
+use super::Weights;
+use crate::error::EngineError;
+
+/// The dtype of such tensors in safetensors.
+pub(super) const E4M3: &str = "F8_E4M3";
+
+/// What the names of scales have behind that of their matrix, the likelier one first.
+const SCALES: [&str; 2] = ["_scale_inv", "_scale"];
+
+/// Ends of the names of scales that nothing here uses: of activations and of caches, which keep the type that is computed in.
+const UNUSED: [&str; 8] = [
+    ".input_scale",
+    ".activation_scale",
+    ".input_scale_ub",
+    ".k_scale",
+    ".v_scale",
+    ".kv_scale",
+    ".q_scale",
+    ".output_scale",
+];
+
+/// How the scales of a matrix are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stored {
+    /// One for all.
+    Tensor,
+    /// One a row.
+    Channels,
+    /// One a block.
+    Blocks,
+}
+
+/// The matrix whose scales a tensor holds.
+pub(crate) fn scaled_matrix(name: &str) -> Option<&str> {
+    SCALES.iter().find_map(|end| name.strip_suffix(end)).filter(|matrix| matrix.ends_with(".weight"))
+}
+
+/// Whether a tensor holds scales that nothing here uses.
+pub(crate) fn is_unused_scale(name: &str) -> bool {
+    UNUSED.iter().any(|end| name.ends_with(end))
+}
+
+impl Weights {
+    /// Whether any matrix is stored in FP8.
+    pub fn has_fp8(&self) -> bool {
+        self.names().any(|name| self.dtype(name) == Some(E4M3))
+    }
+
+    /// How the scales of a matrix are laid out if it is stored in FP8; `None` if it is stored otherwise, or not there.
+    ///
+    /// # Errors
+    /// As [`fp8`](Self::fp8).
+    pub fn fp8_scales(&self, name: &str) -> Result<Option<Fp8Scales>, EngineError> {
+        match (self.dtype(name), self.shape(name)) {
+            (Some(E4M3), Some([outputs, inputs])) => {
+                Ok(Some(self.stored_scales(name, [*outputs, *inputs])?.1.layout()))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// A matrix that is stored in FP8; `None` if it is stored otherwise. Numbers are where the file is mapped.
+    ///
+    /// # Errors
+    /// When the matrix is missing or has another shape, its scales are missing, of another shape than those of blocks, rows or
+    /// the whole matrix, of another dtype than a floating-point one, or not finite.
+    pub fn fp8(&self, name: &str, outputs: usize, inputs: usize) -> Result<Option<Fp8Matrix<'_>>, EngineError> {
+        self.expect(name, &[outputs, inputs])?;
+        if self.dtype(name) != Some(E4M3) {
+            return Ok(None);
+        }
+        let (scales_name, stored) = self.stored_scales(name, [outputs, inputs])?;
+        let mut scales = self.scale_values(&scales_name)?;
+        if let Some(odd) = scales.iter().find(|scale| !scale.is_finite()) {
+            let reason = format!("tensor {scales_name}: a scale is {odd}");
+            return Err(EngineError::Malformed { path: self.file_of(&scales_name).to_owned(), reason });
+        }
+        if stored == Stored::Tensor {
+            scales = vec![scales[0]; outputs];
+        }
+        Ok(Some(Fp8Matrix::new([outputs, inputs], self.raw(name), stored.layout(), scales)))
+    }
+
+    /// The name of a matrix's scales, and how they are stored.
+    fn stored_scales(&self, name: &str, [outputs, inputs]: [usize; 2]) -> Result<(String, Stored), EngineError> {
+        let blocks = vec![outputs.div_ceil(FP8_BLOCK), inputs.div_ceil(FP8_BLOCK)];
+        let named = SCALES.map(|end| format!("{name}{end}"));
+        let Some(found) = named.iter().find(|scales| self.shape(scales).is_some()) else {
+            // Which of both it ought to be nobody can tell: that of blocks is what most are published with.
+            let [tensor, _] = named;
+            return Err(EngineError::MissingTensor { path: self.file_of(name).to_owned(), tensor, expected: blocks });
+        };
+        let stored = match self.shape(found).unwrap_or_default() {
+            shape if found.ends_with("_inv") && *shape == *blocks => Stored::Blocks,
+            [] | [1] | [1, 1] => Stored::Tensor,
+            [rows] | [rows, 1] if *rows == outputs => Stored::Channels,
+            shape if *shape == *blocks => Stored::Blocks,
+            shape => {
+                return Err(EngineError::TensorShape {
+                    path: self.file_of(found).to_owned(),
+                    tensor: found.clone(),
+                    expected: if found.ends_with("_inv") { blocks } else { vec![outputs, 1] },
+                    found: shape.to_vec(),
+                });
+            }
+        };
+        Ok((found.clone(), stored))
+    }
+
+    fn scale_values(&self, name: &str) -> Result<Vec<f32>, EngineError> {
+        let bytes = self.raw(name);
+        Ok(match self.dtype(name) {
+            Some("F32") => bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
+            Some("BF16") => bytes.as_chunks().0.iter().map(|bytes| bf16::from_le_bytes(*bytes).to_f32()).collect(),
+            Some("F16") => bytes.as_chunks().0.iter().map(|bytes| f16::from_le_bytes(*bytes).to_f32()).collect(),
+            // Powers of two: an exponent alone.
+            Some("F8_E8M0") => bytes.iter().map(|exponent| power_of_two(*exponent)).collect(),
+            _ => return Err(self.dtype_error(name, "F32, BF16, F16 or F8_E8M0")),
+        })
+    }
+}
+
+impl Stored {
+    fn layout(self) -> Fp8Scales {
+        match self {
+            Self::Tensor | Self::Channels => Fp8Scales::Channels,
+            Self::Blocks => Fp8Scales::Blocks,
+        }
+    }
+}
+
+/// 2^(exponent − 127), and NaN for 255.
+fn power_of_two(exponent: u8) -> f32 {
+    const FINITE: RangeInclusive<u8> = 0..=254;
+    if FINITE.contains(&exponent) { 2.0_f32.powi(i32::from(exponent) - 127) } else { f32::NAN }
+}

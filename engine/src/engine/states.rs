@@ -1,0 +1,90 @@
+//! What a target leaves after each position of a text, as values: what a draft is trained on.
+
+use super::Engine;
+use crate::{
+    backend::{Backend, PageId, PrefillChunk, Slot, StateRow, TargetStates},
+    error::EngineError,
+    request::SamplingParams,
+};
+
+/// A target's states after the positions of a text, all but the last. Row i is that of token i.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TextStates {
+    /// Positions.
+    pub positions: usize,
+    /// What the draft sees of the target, `[positions, captured layers · hidden]`; empty where that is the final state.
+    pub captured: Vec<f32>,
+    /// The final state after the target's final norm, `[positions, hidden]`.
+    pub last: Vec<f32>,
+}
+
+impl Engine {
+    /// Runs the target over a text of at least two tokens and returns what it leaves. The values are those that rounds
+    /// give the draft, rounded as the device rounds them. Only while idle; what the prefix cache held is forgotten.
+    ///
+    /// # Errors
+    /// When a request runs, no draft is loaded, the text does not fit, or the device fails.
+    pub fn states(&mut self, tokens: &[u32]) -> Result<TextStates, EngineError> {
+        read(self.scheduler.lend()?, tokens)
+    }
+}
+
+fn read(backend: &mut dyn Backend, tokens: &[u32]) -> Result<TextStates, EngineError> {
+    let capacity = backend.capacity();
+    let row = backend.state_row().ok_or_else(|| {
+        EngineError::Configuration("a text's states are those that a draft sees: load a draft".into())
+    })?;
+    let refused =
+        |reason: String| Err(EngineError::InvalidRequest(format!("a text of {} tokens {reason}", tokens.len())));
+    let positions = tokens.len().saturating_sub(1);
+    let pages = positions.div_ceil(capacity.page_size.max(1));
+    if positions == 0 {
+        return refused("has no states to train on: expected at least 2".into());
+    }
+    if tokens.len() > capacity.context_length {
+        return refused(format!("is longer than the context of {}", capacity.context_length));
+    }
+    if pages > capacity.pages {
+        return refused(format!("needs {pages} pages, the KV cache has {}", capacity.pages));
+    }
+    let (slot, pages): (_, Vec<PageId>) = (Slot(0), (0..pages as u32).map(PageId).collect());
+    backend.open(slot, &SamplingParams::default(), &pages, 0)?;
+    let states = traced(backend, slot, tokens, &row);
+    backend.close(slot);
+    states
+}
+
+fn traced(backend: &mut dyn Backend, slot: Slot, tokens: &[u32], row: &StateRow) -> Result<TextStates, EngineError> {
+    let positions = tokens.len() - 1;
+    let most = backend.capacity().prefill_chunk.max(1);
+    backend.trace(slot, 0..positions, true)?;
+    let mut states = TextStates { positions, captured: Vec::new(), last: Vec::new() };
+    let mut bytes = Vec::new();
+    for start in (0..positions).step_by(most) {
+        let end = (start + most).min(positions);
+        let chunk = PrefillChunk { slot, tokens: &tokens[start..end], start, next: Some(tokens[end]) };
+        bytes.clear();
+        backend.prefill_traced(&[chunk], TargetStates::Out(&mut bytes))?;
+        let (features, last) = bytes.split_at(((end - start) * row.features).min(bytes.len()));
+        if row.captured.is_empty() {
+            decode(features, &row.element, &mut states.last)?;
+        } else {
+            decode(features, &row.element, &mut states.captured)?;
+            decode(last, &row.element, &mut states.last)?;
+        }
+    }
+    Ok(states)
+}
+
+/// Adds the elements of a type to values.
+fn decode(bytes: &[u8], element: &str, to: &mut Vec<f32>) -> Result<(), EngineError> {
+    match element {
+        "float32" => to.extend(bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes))),
+        "float16" => to.extend(bytes.as_chunks::<2>().0.iter().map(|bytes| half::f16::from_le_bytes(*bytes).to_f32())),
+        "bfloat16" => {
+            to.extend(bytes.as_chunks::<2>().0.iter().map(|bytes| half::bf16::from_le_bytes(*bytes).to_f32()));
+        }
+        other => return Err(EngineError::Device(format!("states of type {other} cannot be read"))),
+    }
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! What a config.json says of quantised weights: methods that are read, and those that are refused by their names.
+//!
+//! The methods' names and fields are those of transformers' and SGLang's loaders. Which matrices are quantised, the tensors say:
+//! lists of modules that are left out (`modules_to_not_convert`, `ignore`) need not be followed.
+
+use serde_json::Value as Json;
+
+use super::Config;
+use crate::{checkpoint::is_unused_scale, error::EngineError};
+
+/// Side of the blocks that share a scale.
+const BLOCK: u64 = 128;
+
+const READ: &str = "of quantised checkpoints those in FP8 (e4m3) are read, with scales of blocks of 128 × 128, of rows or of whole \
+                    matrices: use such a release, or that in 16 bits (--quantization fp8 quantises it here)";
+
+/// Refuses quantised weights that are not read, and a config.json that says more than the tensors do.
+///
+/// # Errors
+/// Names the method, its file and its key.
+pub fn check(config: &Config<'_>) -> Result<(), EngineError> {
+    check_method(config)?;
+    check_stored(config)
+}
+
+/// Refuses quantised weights that are not read. Of heads that is all: their config.json is often copied from a target's.
+///
+/// # Errors
+/// Names the method, its file and its key.
+pub fn check_method(config: &Config<'_>) -> Result<(), EngineError> {
+    check_file_beside(config)?;
+    let Some(settings) = config.fields().quantization_config.as_ref().filter(|value| !value.is_null()) else {
+        return Ok(());
+    };
+    let refused = |key: &str, value: &Json| {
+        let value = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
+        config.unsupported(format!("quantization_config.{key} = {value} in config.json"), READ)
+    };
+    let method = settings.get("quant_method").unwrap_or(&Json::Null);
+    match method.as_str() {
+        Some("fp8" | "fbgemm_fp8") => check_blocks(settings, &refused)?,
+        Some("compressed-tensors") => check_groups(settings, &refused)?,
+        Some("modelopt" | "modelopt_fp8") => {
+            match settings.get("quant_algo").or(settings.pointer("/quantization/quant_algo")) {
+                None => {}
+                Some(algorithm) if algorithm.as_str().is_some_and(|name| name.eq_ignore_ascii_case("fp8")) => {}
+                Some(other) => return Err(refused("quant_algo", other)),
+            }
+        }
+        _ => return Err(refused("quant_method", method)),
+    }
+    Ok(())
+}
+
+/// Says what of a quantised checkpoint is not followed.
+pub fn warn(config: &Config<'_>) {
+    let settings = config.fields().quantization_config.as_ref();
+    let scheme = settings.and_then(|settings| settings.get("activation_scheme")).and_then(Json::as_str);
+    let unused = config.tensors.all().find(|name| is_unused_scale(name));
+    if let Some(name) = unused {
+        tracing::warn!(
+            "{}: scales of activations or caches are not used ({name} and others): weights have the values that the \
+             checkpoint stores, activations and caches keep the type that is computed in",
+            config.folder().path().display()
+        );
+    } else if scheme.is_some() {
+        tracing::info!(
+            "{}: activations are not quantised: the target is what the stored weights stand for",
+            config.folder().path().display()
+        );
+    }
+}
+
+/// `fp8` as transformers and DeepSeek write it.
+fn check_blocks(settings: &Json, refused: &dyn Fn(&str, &Json) -> EngineError) -> Result<(), EngineError> {
+    if let Some(format) = settings.get("fmt").filter(|format| !format.is_null() && format.as_str() != Some("e4m3")) {
+        return Err(refused("fmt", format));
+    }
+    match settings.get("weight_block_size").filter(|size| !size.is_null()) {
+        Some(size) if size.as_array().is_none_or(|sides| sides.iter().any(|side| side.as_u64() != Some(BLOCK))) => {
+            Err(refused("weight_block_size", size))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// compressed-tensors: each group of layers has weights of 8 bits of floating point.
+fn check_groups(settings: &Json, refused: &dyn Fn(&str, &Json) -> EngineError) -> Result<(), EngineError> {
+    let format = settings.get("format").unwrap_or(&Json::Null);
+    if !matches!(format, Json::Null) && !matches!(format.as_str(), Some("float-quantized" | "naive-quantized")) {
+        return Err(refused("format", format));
+    }
+    for (name, group) in settings.get("config_groups").and_then(Json::as_object).into_iter().flatten() {
+        let key = |of: &str| format!("config_groups.{name}.weights.{of}");
+        let weights = group.get("weights").unwrap_or(&Json::Null);
+        let field = |of: &str| weights.get(of).unwrap_or(&Json::Null);
+        if field("num_bits").as_u64() != Some(8) {
+            return Err(refused(&key("num_bits"), field("num_bits")));
+        }
+        if field("type").as_str() != Some("float") {
+            return Err(refused(&key("type"), field("type")));
+        }
+        if !matches!(field("strategy").as_str(), Some("tensor" | "channel" | "block")) {
+            return Err(refused(&key("strategy"), field("strategy")));
+        }
+        if field("symmetric").as_bool() == Some(false) {
+            return Err(refused(&key("symmetric"), field("symmetric")));
+        }
+    }
+    Ok(())
+}
+
+/// hf_quant_config.json, which modelopt writes beside config.json.
+fn check_file_beside(config: &Config<'_>) -> Result<(), EngineError> {
+    const NAME: &str = "hf_quant_config.json";
+    let Some(text) = config.folder().optional(NAME)? else { return Ok(()) };
+    let path = config.folder().path().join(NAME);
+    let json: Json = serde_json::from_str(&text)
+        .map_err(|error| EngineError::Malformed { path: path.clone(), reason: error.to_string() })?;
+    match json.pointer("/quantization/quant_algo").and_then(Json::as_str) {
+        Some(algorithm) if !algorithm.eq_ignore_ascii_case("fp8") => Err(EngineError::Unsupported {
+            path,
+            feature: format!("quantization.quant_algo = {algorithm}"),
+            hint: READ.into(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// A config.json that was left behind where the weights were not quantised, or no longer are.
+fn check_stored(config: &Config<'_>) -> Result<(), EngineError> {
+    let says = config.fields().quantization_config.as_ref().is_some_and(|value| !value.is_null());
+    if !says || config.tensors.has_fp8() {
+        return Ok(());
+    }
+    Err(config.malformed(
+        "quantization_config says that weights are quantised, and no tensor of this folder is in FP8 (F8_E4M3): remove it, \
+         or use the quantised tensors"
+            .into(),
+    ))
+}

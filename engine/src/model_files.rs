@@ -1,0 +1,88 @@
+//! The files of a target and its draft: what the models are, their weights as values, and where in the files they are. For
+//! callers that work on weights themselves, such as training.
+
+use std::path::Path;
+
+use crate::{
+    checkpoint::{Folder, TensorPlace, Tensors, Weights},
+    drafts::{DraftFrom, DraftTarget, read_draft, read_own_draft},
+    error::EngineError,
+    families::read_target,
+    options::EngineOptions,
+    spec::{DraftSpec, TargetSpec, TensorSpec},
+};
+
+/// A target and its draft as files.
+#[derive(Debug)]
+pub struct ModelFiles {
+    /// What the target is.
+    pub target: TargetSpec,
+    /// What the draft is, where the options name one.
+    pub draft: Option<DraftSpec>,
+    target_weights: Weights,
+    /// Of a draft with a folder of its own.
+    draft_weights: Option<Weights>,
+}
+
+impl ModelFiles {
+    /// Opens what the options name.
+    ///
+    /// # Errors
+    /// When files are missing or malformed, or target and draft do not fit.
+    pub fn open(options: &EngineOptions) -> Result<Self, EngineError> {
+        let folder = Folder::open(&options.model_path)?;
+        let target_weights = folder.weights()?;
+        let target = read_target(&folder, &target_weights)?;
+        let for_target = DraftTarget { folder: &folder, spec: &target };
+        let (draft, draft_weights) = match DraftFrom::options(options)? {
+            None => (None, None),
+            Some(DraftFrom::Target) => (Some(read_own_draft(&target_weights, for_target, options)?), None),
+            Some(DraftFrom::Folder(own)) => {
+                let weights = own.weights()?;
+                (Some(read_draft(&own, &weights, for_target, options)?), Some(weights))
+            }
+        };
+        Ok(Self { target, draft, target_weights, draft_weights })
+    }
+
+    /// The folder that holds the draft's tensors.
+    pub fn draft_folder(&self) -> &Path {
+        self.of_draft().folder()
+    }
+
+    /// The values of a tensor of the target, as float32.
+    ///
+    /// # Errors
+    /// When it is missing, has another shape, or is not of a floating-point dtype.
+    pub fn target_values(&self, tensor: &TensorSpec) -> Result<Vec<f32>, EngineError> {
+        values(&self.target_weights, tensor)
+    }
+
+    /// The values of a tensor of the draft, as float32.
+    ///
+    /// # Errors
+    /// As [`target_values`](Self::target_values).
+    pub fn draft_values(&self, tensor: &TensorSpec) -> Result<Vec<f32>, EngineError> {
+        values(self.of_draft(), tensor)
+    }
+
+    /// Where a tensor of the draft is.
+    ///
+    /// # Errors
+    /// As [`target_values`](Self::target_values).
+    pub fn draft_place(&self, tensor: &TensorSpec) -> Result<TensorPlace, EngineError> {
+        Tensors::new(self.of_draft()).place(tensor)
+    }
+
+    fn of_draft(&self) -> &Weights {
+        self.draft_weights.as_ref().unwrap_or(&self.target_weights)
+    }
+}
+
+fn values(weights: &Weights, tensor: &TensorSpec) -> Result<Vec<f32>, EngineError> {
+    let from = Tensors::new(weights);
+    match tensor.shape[..] {
+        [_, _] => Ok(from.matrix(tensor)?.data().to_vec()),
+        _ => from.vector(tensor),
+    }
+}

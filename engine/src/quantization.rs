@@ -1,0 +1,214 @@
+//! Which layers are kept in FP8: those that a checkpoint stores so, and those that are quantised when they are loaded.
+//!
+//! What is quantised are the matrices of attention and of feed-forward parts, experts among them, of a target and of its draft.
+//! Embeddings, vocabulary heads, norms, routers and what joins a draft's inputs stay as they are, as in SGLang. Activations are
+//! not quantised. Speculation is lossless against the target that is so quantised.
+
+use kernels::reference::{FP8_BLOCK, Fp8Scales};
+
+use crate::{
+    checkpoint::Tensors,
+    error::EngineError,
+    spec::{
+        AttentionTensors, DraftSpec, FfnSpec, FfnTensors, GatedTensors, GroupedQuery, LayerFormats, LayerSpec,
+        LayerTensors, Pairing, TargetSpec, TensorSpec, WeightFormat,
+    },
+};
+
+/// How weights are quantised while they are loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantization {
+    /// To e4m3, with a scale for each row of a matrix.
+    Fp8,
+}
+
+/// Inputs of a layer in FP8 are a multiple of this many: what one copy moves.
+const INPUTS: usize = 16;
+
+impl Quantization {
+    /// By the name of SGLang's `--quantization`; `None` for the name of none.
+    ///
+    /// # Errors
+    /// When there is no such quantisation here.
+    pub fn parse(flag: &str, name: &str) -> Result<Option<Self>, EngineError> {
+        match name {
+            "fp8" => Ok(Some(Self::Fp8)),
+            "unquant" | "none" => Ok(None),
+            other => Err(EngineError::Configuration(format!(
+                "{flag} {other} is not done by this engine; it quantises to fp8 (e4m3, a scale for each row), and reads \
+                 checkpoints in FP8 without the flag"
+            ))),
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        "fp8"
+    }
+}
+
+/// Where matrices come from.
+#[derive(Clone, Copy, Debug)]
+pub enum StoredIn<'a> {
+    /// A checkpoint.
+    Checkpoint(Tensors<'a>),
+    /// Nowhere: values are random.
+    Nowhere,
+}
+
+/// A target whose layers are kept as they are stored, or quantised.
+///
+/// # Errors
+/// When the scales of a matrix are missing or misshapen.
+pub fn quantised_target(
+    mut target: TargetSpec,
+    stored: StoredIn<'_>,
+    by: Option<Quantization>,
+) -> Result<TargetSpec, EngineError> {
+    for (at, layer) in target.layers.iter_mut().enumerate() {
+        layer.formats = formats(layer, &TargetSpec::layer_prefix(at), stored, by)?;
+    }
+    Ok(target)
+}
+
+/// A draft whose layer is kept as it is stored, or quantised.
+///
+/// # Errors
+/// As [`quantised_target`].
+pub fn quantised_draft(
+    mut draft: DraftSpec,
+    stored: StoredIn<'_>,
+    by: Option<Quantization>,
+) -> Result<DraftSpec, EngineError> {
+    draft.layer.formats = formats(&draft.layer, &draft.tensors.layer_prefix(), stored, by)?;
+    Ok(draft)
+}
+
+fn formats(
+    layer: &LayerSpec,
+    prefix: &str,
+    stored: StoredIn<'_>,
+    by: Option<Quantization>,
+) -> Result<LayerFormats, EngineError> {
+    let LayerTensors { attention, ffn, .. } = layer.tensors(prefix);
+    Ok(LayerFormats {
+        attention: match &attention {
+            AttentionTensors::Grouped(grouped) => {
+                let heads = [&grouped.query.weight, &grouped.key.weight, &grouped.value.weight];
+                let aligned = layer.attention.grouped().is_some_and(|spec| heads_stay_in_blocks(spec, heads));
+                format([heads[0], heads[1], heads[2], &grouped.output.weight], stored, by, aligned)?
+            }
+            AttentionTensors::Latent(latent) => {
+                let matrices = latent.kept_matrices();
+                // The latent vector's rows lie behind those of the first projection.
+                let aligned = matrices[0].shape.first().is_some_and(|rows| is_aligned(*rows));
+                format(matrices, stored, by, aligned)?
+            }
+        },
+        ffn: match (&ffn, &layer.ffn) {
+            (FfnTensors::Dense(block), _) => format(matrices(block), stored, by, is_aligned(block.gate.outputs()))?,
+            (FfnTensors::Experts(experts), spec) => {
+                let aligned =
+                    is_aligned(layer.hidden) && spec.experts().is_some_and(|spec| is_aligned(spec.intermediate));
+                let all = experts.experts.iter().chain(&experts.shared).flat_map(matrices);
+                match format(all, stored, by, aligned)? {
+                    // A shared expert becomes several of the others' width: its blocks would be cut.
+                    WeightFormat::Fp8(scales) if scales != Fp8Scales::Channels && cuts_blocks(spec) => {
+                        WeightFormat::Plain
+                    }
+                    format => format,
+                }
+            }
+        },
+    })
+}
+
+/// The format of matrices that are kept alike, of which some lie one behind the other; `aligned`: each but the last of these with
+/// as many rows as whole blocks have. Where some are quantised and others are not, or differently, none is kept in FP8: all have
+/// the values that they stand for.
+fn format<'t>(
+    matrices: impl IntoIterator<Item = &'t TensorSpec>,
+    stored: StoredIn<'_>,
+    by: Option<Quantization>,
+    aligned: bool,
+) -> Result<WeightFormat, EngineError> {
+    let mut common = None;
+    for matrix in matrices {
+        let scales = match stored {
+            StoredIn::Checkpoint(tensors) => tensors.fp8_scales(&matrix.name)?,
+            StoredIn::Nowhere => None,
+        };
+        let whole = matrix.shape.last().is_some_and(|inputs| inputs.is_multiple_of(INPUTS));
+        if !whole || *common.get_or_insert(scales) != scales {
+            return Ok(WeightFormat::Plain);
+        }
+    }
+    Ok(match (common.flatten(), by) {
+        (None, None) => WeightFormat::Plain,
+        (None, Some(Quantization::Fp8)) => WeightFormat::Fp8(Fp8Scales::Channels),
+        (Some(Fp8Scales::Blocks), _) if !aligned => WeightFormat::Fp8(Fp8Scales::RowBlocks),
+        (Some(scales), _) => WeightFormat::Fp8(scales),
+    })
+}
+
+fn matrices(block: &GatedTensors) -> [&TensorSpec; 3] {
+    [&block.gate.weight, &block.up.weight, &block.down.weight]
+}
+
+fn is_aligned(rows: usize) -> bool {
+    rows.is_multiple_of(FP8_BLOCK)
+}
+
+/// Whether rows of queries, keys and values stay in their blocks where they are put together, and in the order of the kernels.
+fn heads_stay_in_blocks(spec: &GroupedQuery, [query, key, _]: [&TensorSpec; 3]) -> bool {
+    let reordered = spec.rope.dims != spec.head_dim || spec.rope.pairing != Pairing::Halves;
+    let together = [query, key].into_iter().all(|matrix| matrix.shape.first().is_some_and(|rows| is_aligned(*rows)));
+    together && (!reordered || FP8_BLOCK.is_multiple_of(spec.head_dim))
+}
+
+fn cuts_blocks(ffn: &FfnSpec) -> bool {
+    ffn.experts().is_some_and(|experts| {
+        experts.shared.is_some_and(|shared| shared > experts.intermediate) && !is_aligned(experts.intermediate)
+    })
+}
+
+/// What is said of a target's or a draft's weights where some are in FP8: which parts of how many layers.
+pub fn described<'l>(layers: impl IntoIterator<Item = &'l LayerSpec>) -> Option<String> {
+    let (mut all, mut attention, mut ffn) = (0, 0, 0);
+    for layer in layers {
+        all += 1;
+        attention += usize::from(layer.formats.attention.fp8().is_some());
+        ffn += usize::from(layer.formats.ffn.fp8().is_some());
+    }
+    match (attention, ffn) {
+        (0, 0) => None,
+        (some, other) if some == all && other == all => Some("fp8 weights (e4m3)".into()),
+        _ => Some(format!(
+            "fp8 weights (e4m3) in the attention of {attention} and the feed-forward part of {ffn} of {all} layers"
+        )),
+    }
+}
+
+impl LayerSpec {
+    /// The same with all matrices in the type that the engine computes in: what a device keeps that knows no other.
+    #[must_use]
+    pub fn in_plain(&self) -> Self {
+        Self { formats: LayerFormats::default(), ..self.clone() }
+    }
+}
+
+impl TargetSpec {
+    /// The same with all matrices in the type that the engine computes in.
+    #[must_use]
+    pub fn in_plain(&self) -> Self {
+        Self { layers: self.layers.iter().map(LayerSpec::in_plain).collect(), ..self.clone() }
+    }
+}
+
+impl DraftSpec {
+    /// The same with all matrices in the type that the engine computes in.
+    #[must_use]
+    pub fn in_plain(&self) -> Self {
+        Self { layer: self.layer.in_plain(), ..self.clone() }
+    }
+}

@@ -1,0 +1,155 @@
+//! What one of several ranks has of a model: tensor parallelism divides heads, intermediate values and rows of vocabulary heads.
+//!
+//! A rank's model is described like any other, with smaller layers, so that memory, cost and kernels need not know of ranks.
+//! Embeddings, norms, routers and latent caches are whole on each.
+
+use std::ops::Range;
+
+use super::{AttentionSpec, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, TargetSpec};
+
+/// Rows of vocabulary heads are dealt in such units.
+const HEAD_UNIT: usize = 8;
+
+/// One rank of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Its number.
+    pub rank: usize,
+    /// Ranks of the group.
+    pub ranks: usize,
+}
+
+impl Share {
+    /// All of it.
+    pub const WHOLE: Self = Self { rank: 0, ranks: 1 };
+
+    /// Whether others have something too.
+    pub fn is_part(self) -> bool {
+        self.ranks > 1
+    }
+
+    /// What the rank has of `whole` things of which each rank has `part`; where these are more than all, neighbours have the same.
+    pub fn range(self, whole: usize, part: usize) -> Range<usize> {
+        let copies = (part * self.ranks / whole.max(1)).max(1);
+        let start = (self.rank / copies * part).min(whole.saturating_sub(part));
+        start..start + part
+    }
+
+    /// Which rows of a vocabulary head it has, of which each rank has `part`: the last ranks share some where they do not divide.
+    pub fn head_range(self, vocabulary: usize, part: usize) -> Range<usize> {
+        let start = (self.rank * part).min(vocabulary.saturating_sub(part));
+        start..start + part
+    }
+}
+
+/// Rows of a vocabulary head that each of several ranks has.
+fn head_rows(vocabulary: usize, ranks: usize) -> usize {
+    match ranks {
+        1 => vocabulary,
+        _ => vocabulary.div_ceil(ranks).next_multiple_of(HEAD_UNIT).min(vocabulary / 2 * 2),
+    }
+}
+
+impl TargetSpec {
+    /// What each of some ranks has.
+    ///
+    /// # Errors
+    /// Says what cannot be divided, as SGLang does.
+    pub fn of_rank(&self, ranks: usize) -> Result<Self, String> {
+        let layers = self.layers.iter().map(|layer| layer.of_rank(ranks)).collect::<Result<_, _>>()?;
+        Ok(Self { layers, head_rows: head_rows(self.vocabulary, ranks), ..self.clone() })
+    }
+}
+
+impl DraftSpec {
+    /// What each of some ranks has: its head is divided, and its layer too where `splits_layer` says so.
+    ///
+    /// # Errors
+    /// Says what cannot be divided. SGLang runs drafts on as many ranks as targets, and refuses the same.
+    pub fn of_rank(&self, ranks: usize, splits_layer: bool) -> Result<Self, String> {
+        let layer = self.layer.of_rank(ranks)?;
+        let layer = if splits_layer { layer } else { self.layer.clone() };
+        Ok(Self { layer, head_rows: head_rows(self.vocabulary, ranks), ..self.clone() })
+    }
+}
+
+impl LayerSpec {
+    fn of_rank(&self, ranks: usize) -> Result<Self, String> {
+        let attention = match &self.attention {
+            AttentionSpec::Grouped(grouped) => AttentionSpec::Grouped(grouped.of_rank(ranks)?),
+            AttentionSpec::Latent(latent) => AttentionSpec::Latent(MultiHeadLatent {
+                heads: divided(latent.heads, ranks, "attention heads")?,
+                ..*latent
+            }),
+        };
+        let ffn = match &self.ffn {
+            FfnSpec::Dense(dense) => {
+                let mut dense = *dense;
+                dense.intermediate = divided(dense.intermediate, ranks, "intermediate values of a feed-forward block")?;
+                FfnSpec::Dense(dense)
+            }
+            FfnSpec::Experts(experts) => {
+                let mut experts = experts.clone();
+                experts.intermediate = divided(experts.intermediate, ranks, "intermediate values of an expert")?;
+                let shared =
+                    experts.shared.map(|width| divided(width, ranks, "intermediate values of the shared expert"));
+                experts.shared = shared.transpose()?;
+                FfnSpec::Experts(experts)
+            }
+        };
+        Ok(Self { attention, ffn, ..self.clone() })
+    }
+}
+
+impl GroupedQuery {
+    fn of_rank(&self, ranks: usize) -> Result<Self, String> {
+        let heads = divided(self.heads, ranks, "attention heads")?;
+        let key_value_heads = match self.key_value_heads {
+            few if few < ranks && ranks.is_multiple_of(few) => 1,
+            few if few < ranks => return Err(format!("{ranks} ranks cannot have one of {few} key/value heads each")),
+            many => divided(many, ranks, "key/value heads")?,
+        };
+        Ok(Self { heads, key_value_heads, ..*self })
+    }
+}
+
+fn divided(count: usize, ranks: usize, what: &str) -> Result<usize, String> {
+    match count.is_multiple_of(ranks) {
+        true => Ok(count / ranks),
+        false => Err(format!("{count} {what} cannot be divided by {ranks}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::published;
+
+    #[test]
+    fn ranks_have_equal_parts_or_copies() {
+        let ranges =
+            |whole, part, ranks| (0..ranks).map(|rank| Share { rank, ranks }.range(whole, part)).collect::<Vec<_>>();
+        assert_eq!(ranges(8, 4, 2), [0..4, 4..8]);
+        assert_eq!(ranges(2, 1, 4), [0..1, 0..1, 1..2, 1..2]);
+        let heads = |whole, part, ranks| {
+            (0..ranks).map(|rank| Share { rank, ranks }.head_range(whole, part)).collect::<Vec<_>>()
+        };
+        assert_eq!(heads(24, head_rows(24, 2), 2), [0..16, 8..24]);
+        assert_eq!(heads(20, head_rows(20, 8), 8)[..3], [0..8, 8..16, 12..20]);
+    }
+
+    #[test]
+    fn a_rank_of_llama_70b_has_its_part_of_everything() {
+        let target = published("llama-2-70b").expect("it is published").target(None).expect("all layers");
+        for ranks in [2, 4, 8] {
+            let rank = target.of_rank(ranks).expect("it can be divided");
+            let of = |spec: &TargetSpec| spec.layers[0].attention.grouped().copied().expect("it is grouped");
+            assert_eq!(of(&rank).heads * ranks, of(&target).heads);
+            assert_eq!(of(&rank).key_value_heads * ranks, of(&target).key_value_heads);
+            assert_eq!(rank.head_rows * ranks, target.vocabulary);
+            let (all, part) = (target.cost(2).bytes as f64, rank.cost(2).bytes as f64);
+            assert!((part * ranks as f64 / all - 1.0).abs() < 1e-3, "{part} of {all}");
+        }
+        assert!(target.of_rank(3).is_err_and(|reason| reason.contains("64 attention heads cannot be divided by 3")));
+    }
+}

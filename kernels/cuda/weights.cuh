@@ -1,0 +1,158 @@
+// The type of the weights that streaming kernels read: T, or with -DW_FP8 FP8 (e4m3) times float scales.
+//
+// FP8 is converted on the way from shared memory to the products, exactly: each number is one of T. Scales multiply sums of 128
+// inputs, which is what a block of them covers; where each row has one for all of its inputs, it is the same every time.
+//
+// In memory each 16 numbers of a row lie in the order in which a lane needs them (`fp8_order` of the host): word i of four has
+// inputs 2i + 8, 2i, 2i + 9 and 2i + 1, so that its odd bytes are one word of a left factor, and its even bytes another.
+#pragma once
+
+#ifdef W_FP8
+typedef unsigned char W;
+/// Blocks for which kernels of few rows leave registers: conversions need some more.
+#define W_BESIDE 3
+/// Inputs of a stage of a ring, and of 16 bytes of weights.
+#define PIECE 128
+#define W_CHUNK 16
+/// `w_scales` of rows of weights, `w_columns` each: row r has those of the (r >> w_shift)-th, one for each 128 inputs, or a single one.
+#define W_PARAMETERS , const float *w_scales, int w_shift, int w_columns
+#define W_ARGUMENTS , w_scales, w_shift, w_columns
+/// Inputs that share a scale.
+#define W_BLOCK 128
+
+#ifdef EMULATOR
+inline u32 multiply_pair(u32 pair, u32 by) {
+  float2 one = unpack(pair), other = unpack(by);
+  return pack(one.x * other.x, one.y * other.y);
+}
+#else
+__device__ __forceinline__ u32 multiply_pair(u32 pair, u32 by) {
+  u32 product;
+#if defined(T_BF16)
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(pair), "r"(by), "r"(0x80008000u));
+#else
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(pair), "r"(by));
+#endif
+  return product;
+}
+#endif
+
+/// Four numbers as pairs of T: those in bytes 1 and 3, and those in bytes 0 and 2. Exponent and mantissa go where T has its lowest bits
+/// of the exponent and its highest of the mantissa; a product with a power of two makes up for the difference of the biases, of
+/// numbers below the least exponent too.
+__device__ __forceinline__ void decode(u32& odd, u32& even, u32 four) {
+#if defined(T_BF16)
+  constexpr u32 SHIFT = 4, SIZE = 0x07f007f0u, BIAS = 0x7b807b80u;
+#else
+  constexpr u32 SHIFT = 1, SIZE = 0x3f803f80u, BIAS = 0x5c005c00u;
+#endif
+  u32 moved = four << 8;
+  odd = multiply_pair((four & 0x80008000u) | (four >> SHIFT & SIZE), BIAS);
+  even = multiply_pair((moved & 0x80008000u) | (moved >> SHIFT & SIZE), BIAS);
+}
+
+/// Left factors of 16 rows of weights, rows of so many bytes: of 32 inputs, from the so manieth sixteen on.
+template <int BYTES>
+__device__ __forceinline__ void load_weights_32(u32 (&a)[2][4], const unsigned char* rows, int inputs_16) {
+  u32 raw[4];
+  ldmatrix_x4(raw, rows + place_of<BYTES>(lane() % 16, inputs_16 + lane() / 16));
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    decode(a[h][0], a[h][2], raw[2 * h]);
+    decode(a[h][1], a[h][3], raw[2 * h + 1]);
+  }
+}
+
+/// Inputs of which left factors are loaded together, in sixteens.
+#define W_LEFT 2
+template <int BYTES>
+__device__ __forceinline__ void load_left(u32 (&a)[2][4], const unsigned char* rows, int inputs_16) {
+  load_weights_32<BYTES>(a, rows, inputs_16);
+}
+
+/// Sums of products of 16 rows of weights, of which a lane has rows lane / 4 and 8 more, while they are scaled 128 inputs by 128.
+template <int TILES>
+struct Scaled {
+  float piece[TILES][4], low, high, next_low, next_high;
+  const float *low_from, *high_from;
+  int step;
+
+  /// `low_row` and `high_row` of all rows of weights; the sums begin with input `begin`, and go on `stride` blocks further each time.
+  __device__ __forceinline__ void start(const float* w_scales, int w_shift, int w_columns, int low_row, int high_row, int begin,
+                                        int stride) {
+    int first = w_columns > 1 ? begin / W_BLOCK : 0;
+    step = w_columns > 1 ? stride : 0;
+    first = min(first, w_columns - 1);
+    low_from = w_scales + (u64)(low_row >> w_shift) * w_columns + first;
+    high_from = w_scales + (u64)(high_row >> w_shift) * w_columns + first;
+    low = *low_from;
+    high = *high_from;
+    clear();
+  }
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int t = 0; t < TILES; t++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) piece[t][i] = 0.0f;
+    }
+  }
+  /// Asks for the scales of what comes next, if something does.
+  __device__ __forceinline__ void ask(bool more) {
+    next_low = low;
+    next_high = high;
+    if (more && step > 0) {
+      low_from += step;
+      high_from += step;
+      next_low = *low_from;
+      next_high = *high_from;
+    }
+  }
+  /// Where products are added up that are yet to be scaled.
+  __device__ __forceinline__ float (&of(float (&)[TILES][4], int t))[4] { return piece[t]; }
+  /// Scales them, and adds them to the sums.
+  __device__ __forceinline__ void add(float (&sum)[TILES][4]) {
+#pragma unroll
+    for (int t = 0; t < TILES; t++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) sum[t][i] = multiply_add(piece[t][i], i < 2 ? low : high, sum[t][i]);
+    }
+    clear();
+    low = next_low;
+    high = next_high;
+  }
+};
+
+#else
+typedef T W;
+#define W_BESIDE 4
+#define PIECE 64
+#define W_CHUNK 8
+#define W_PARAMETERS
+#define W_ARGUMENTS
+
+template <int BYTES>
+__device__ __forceinline__ void load_weights_32(u32 (&a)[2][4], const unsigned char* rows, int inputs_16) {
+#pragma unroll
+  for (int h = 0; h < 2; h++) ldmatrix_x4(a[h], rows + place_of<BYTES>(lane() % 16, (inputs_16 + h) * 2 + lane() / 16));
+}
+
+#define W_LEFT 1
+template <int BYTES>
+__device__ __forceinline__ void load_left(u32 (&a)[1][4], const unsigned char* rows, int inputs_16) {
+  ldmatrix_x4(a[0], rows + place_of<BYTES>(lane() % 16, inputs_16 * 2 + lane() / 16));
+}
+
+/// Sums that need no scales.
+template <int TILES>
+struct Scaled {
+  __device__ __forceinline__ void ask(bool) {}
+  __device__ __forceinline__ float (&of(float (&sum)[TILES][4], int t))[4] { return sum[t]; }
+  __device__ __forceinline__ void add(float (&)[TILES][4]) {}
+};
+#endif
+
+/// Rows of weights of a stage of a ring have ROW_BYTES, those of x X_ROW_BYTES; in pieces of 16 bytes.
+#define ROW_BYTES (PIECE * (int)sizeof(W))
+#define W_CHUNKS (PIECE / W_CHUNK)
+#define X_ROW_BYTES (PIECE * 2)
+#define CHUNKS (PIECE / 8)

@@ -1,0 +1,154 @@
+//! How the devices of a group pass values to each other: mailboxes in their memory, which all of them can write to.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    time::Duration,
+};
+
+use super::{Buffer, Collective, Device, DeviceError, HostBuffer, Link, Slice};
+
+/// Ranks of a group, at most.
+const MOST_RANKS: usize = 8;
+/// Bytes of a mailbox.
+const BYTES: usize = 64 << 20;
+/// The same of an emulated device: little, so that exchanges of several turns are seen.
+const EMULATED_BYTES: usize = 256 << 10;
+/// Bytes of a line.
+const LINE: usize = 16;
+/// How long a kernel waits for another rank before it gives up. Another may be compiling kernels or timing them.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A rank's part in a group: its mailbox and those of the others.
+#[derive(Debug)]
+pub struct Mail {
+    rank: usize,
+    /// All mailboxes, in the order of ranks: none is given back while a rank may write to it.
+    mailboxes: Vec<Arc<Buffer>>,
+    /// Their addresses, u64.
+    addresses: Buffer,
+    /// int32: the number of the last exchange, blocks of this one that have ended, that have begun, and whether a kernel has given up.
+    state: Buffer,
+    alarm: Alarm,
+    /// Lines that a rank sends at once, at most.
+    capacity: usize,
+}
+
+/// Words of the host that all ranks see: whether to give up, and who has waited in vain for whom.
+#[derive(Clone, Debug)]
+pub struct Alarm {
+    words: Arc<HostBuffer>,
+    /// What else has to be told to let go.
+    collectives: Arc<Mutex<Vec<Collective>>>,
+}
+
+impl Mail {
+    /// Lets devices reach each other. The parts of ranks 0, 1, …, and the slowest link between two of them.
+    ///
+    /// # Errors
+    /// When there are too many devices, they differ, or are not linked.
+    pub fn open(devices: &[Device]) -> Result<(Vec<Self>, Link), DeviceError> {
+        let ranks = devices.len();
+        let Some(first) = devices.first().filter(|_| (2..=MOST_RANKS).contains(&ranks)) else {
+            return Err(DeviceError::NoDevice(format!("a group has 2 to {MOST_RANKS} devices, not {ranks}")));
+        };
+        if let Some(other) = devices.iter().find(|device| device.properties() != first.properties()) {
+            let (first, other) = (&first.properties().name, &other.properties().name);
+            return Err(DeviceError::NoDevice(format!(
+                "the devices of a group have to be alike, and these differ: {first} and {other}"
+            )));
+        }
+        let mut slowest = Link::NvLink;
+        for (at, device) in devices.iter().enumerate() {
+            for (_, other) in devices.iter().enumerate().filter(|(other, _)| *other != at) {
+                slowest = slowest.min(device.reach(other)?);
+            }
+        }
+        let bytes = if first.properties().emulated { EMULATED_BYTES } else { BYTES };
+        // No number is 0.
+        let mailboxes = devices.iter().map(|device| device.zeros(bytes).map(Arc::new));
+        let mailboxes = mailboxes.collect::<Result<Vec<_>, _>>()?;
+        let addresses: Vec<u64> = mailboxes.iter().map(|mailbox| mailbox.slice().address()).collect();
+        let alarm = Alarm::new(first, ranks)?;
+        let mail = |(rank, device): (usize, &Device)| {
+            device.synchronize()?;
+            Ok(Self {
+                rank,
+                mailboxes: mailboxes.clone(),
+                addresses: device.upload(&addresses)?,
+                state: device.zeros(16)?,
+                alarm: alarm.clone(),
+                capacity: bytes / LINE / 2 / ranks,
+            })
+        };
+        Ok((devices.iter().enumerate().map(mail).collect::<Result<_, _>>()?, slowest))
+    }
+
+    /// Whose part it is.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Ranks of the group.
+    pub fn ranks(&self) -> usize {
+        self.mailboxes.len()
+    }
+
+    /// What tells kernels that wait to give up.
+    pub fn alarm(&self) -> &Alarm {
+        &self.alarm
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    pub(crate) fn addresses(&self) -> Slice<'_> {
+        self.addresses.slice()
+    }
+
+    pub(crate) fn state(&self) -> Slice<'_> {
+        self.state.slice()
+    }
+
+    pub(crate) fn patience(&self) -> usize {
+        PATIENCE.as_millis() as usize
+    }
+}
+
+impl Alarm {
+    fn new(device: &Device, ranks: usize) -> Result<Self, DeviceError> {
+        let words = device.host_buffer((1 + ranks) * 4)?;
+        (0..=ranks).for_each(|at| words.word(at).store(0, Ordering::Relaxed));
+        Ok(Self { words: Arc::new(words), collectives: Arc::default() })
+    }
+
+    /// Lets kernels that wait for another rank give up, now and from now on. What they leave has no meaning.
+    pub fn ring(&self) {
+        self.words.word(0).store(1, Ordering::SeqCst);
+        let collectives = std::mem::take(&mut *self.collectives.lock().unwrap_or_else(PoisonError::into_inner));
+        collectives.iter().for_each(Collective::abort);
+    }
+
+    /// Lets it end a rank's part in a group of the library too.
+    pub fn also_ends(&self, collective: &Collective) {
+        self.collectives.lock().unwrap_or_else(PoisonError::into_inner).push(collective.clone());
+        if self.rung() {
+            self.ring();
+        }
+    }
+
+    /// Whether it was rung, by the host or by a kernel that waited for too long.
+    pub fn rung(&self) -> bool {
+        self.words.word(0).load(Ordering::SeqCst) != 0
+    }
+
+    /// A rank whose kernel has waited for too long, and for whom.
+    pub fn waited(&self, ranks: usize) -> Option<(usize, usize)> {
+        let for_whom = |rank| self.words.word(1 + rank).load(Ordering::SeqCst) as usize;
+        (0..ranks).find_map(|rank| Some((rank, for_whom(rank).checked_sub(1)?)))
+    }
+
+    pub(crate) fn words(&self) -> Slice<'_> {
+        self.words.slice()
+    }
+}

@@ -1,0 +1,133 @@
+//! `cuda/fp8.cu`, and what all kernels that read weights in FP8 are told of them (`cuda/weights.cuh`).
+
+use rayon::prelude::*;
+
+use super::{Kernels, address, int, line};
+use crate::{
+    device::{Arg, DeviceError, Element, KernelFile, Slice, Split},
+    reference::{FP8_BLOCK, Fp8Scales},
+};
+
+pub(super) const FILE: KernelFile =
+    KernelFile { name: "fp8.cu", text: include_str!("../../cuda/fp8.cu"), split: Split::Cache };
+
+/// Inputs of 16 bytes of weights in FP8.
+const CHUNK: usize = 16;
+
+/// The type of the weights of a kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Weights {
+    /// That of everything else.
+    #[default]
+    Plain,
+    /// FP8 with scales.
+    Fp8,
+}
+
+/// Float scales of weights in FP8.
+#[derive(Clone, Copy, Debug)]
+pub struct WeightScales<'a> {
+    /// Where they begin, row by row.
+    pub at: Slice<'a>,
+    /// Which weights share one.
+    pub layout: Fp8Scales,
+}
+
+impl Weights {
+    /// Inputs of a stage of a ring: rows of weights in it have 128 bytes.
+    pub(super) fn piece(self) -> usize {
+        match self {
+            Self::Plain => 64,
+            Self::Fp8 => 128,
+        }
+    }
+
+    /// Bytes of a weight.
+    pub(super) fn bytes(self, element: Element) -> usize {
+        match self {
+            Self::Plain => element.bytes(),
+            Self::Fp8 => 1,
+        }
+    }
+
+    /// Compiler options of a file, with these for plain weights.
+    pub(super) fn options(self, mut plain: Vec<String>) -> Vec<String> {
+        if self == Self::Fp8 {
+            plain.push("-DW_FP8".into());
+        }
+        plain
+    }
+}
+
+impl<'a> WeightScales<'a> {
+    /// The arguments that kernels have behind the others, for weights `[rows, inputs]`.
+    pub(super) fn arguments(scales: Option<Self>, inputs: usize) -> Vec<Arg> {
+        let of = |Self { at, layout }: Self| {
+            let shift = if layout == Fp8Scales::Blocks { FP8_BLOCK.trailing_zeros() as usize } else { 0 };
+            vec![address(at), int(shift), int(layout.columns(inputs))]
+        };
+        scales.map_or_else(Vec::new, of)
+    }
+
+    /// Checks that there are enough for weights `[rows, inputs]`.
+    pub(super) fn check(self, rows: usize, inputs: usize) -> Result<(), DeviceError> {
+        if !inputs.is_multiple_of(CHUNK) {
+            return Err(DeviceError::Shape(format!(
+                "weights in FP8 of {inputs} inputs, which is no multiple of {CHUNK}"
+            )));
+        }
+        self.at.check(self.layout.count(rows, inputs) * 4)
+    }
+}
+
+/// Puts numbers of rows of a multiple of 16 into the order in which the kernels read them.
+pub fn fp8_order(numbers: &mut [u8]) {
+    // Pieces that are worth a thread each.
+    numbers.par_chunks_mut(1 << 16).flat_map_iter(|piece| piece.as_chunks_mut::<CHUNK>().0).for_each(|chunk| {
+        let from = *chunk;
+        for (word, to) in chunk.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            *to = [from[2 * word + 8], from[2 * word], from[2 * word + 9], from[2 * word + 1]];
+        }
+    });
+}
+
+impl Kernels {
+    /// Puts weights in FP8 `[rows, inputs]`, in the order of the kernels, times their scales into memory of the element type.
+    ///
+    /// # Errors
+    /// When a buffer is too short, the element type is float, or the device fails.
+    pub fn dequantise(
+        &self,
+        out: Slice<'_>,
+        weights: Slice<'_>,
+        scales: WeightScales<'_>,
+        [rows, inputs]: [usize; 2],
+    ) -> Result<(), DeviceError> {
+        if self.element == Element::F32 {
+            return Err(DeviceError::Shape("weights in FP8 beside float32".into()));
+        }
+        out.check(rows * inputs * self.element.bytes())?;
+        weights.check(rows * inputs)?;
+        scales.check(rows, inputs)?;
+        let kernel = self.kernel(FILE, "dequantise")?;
+        let arguments = [
+            &[address(out), address(weights), int(rows), int(inputs)][..],
+            &WeightScales::arguments(Some(scales), inputs),
+        ];
+        let blocks = (rows * inputs / CHUNK).div_ceil(256).clamp(1, self.device.properties().multiprocessors * 8);
+        // SAFETY: lengths are checked above.
+        unsafe { self.device.launch(&kernel, line(blocks, 256), &arguments.concat()) }
+    }
+
+    /// Fills memory with numbers in FP8 that are all equally likely.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn fill_random_fp8(&self, out: Slice<'_>, seed: u64) -> Result<(), DeviceError> {
+        let kernel = self.kernel(FILE, "fill_random_fp8")?;
+        let arguments = [address(out), Arg::Long(out.bytes() as u64), Arg::Long(seed)];
+        let blocks = out.bytes().div_ceil(256).clamp(1, self.device.properties().multiprocessors * 16);
+        // SAFETY: the kernel writes as many bytes as the slice holds.
+        unsafe { self.device.launch(&kernel, line(blocks, 256), &arguments) }
+    }
+}

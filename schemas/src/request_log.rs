@@ -1,0 +1,61 @@
+//! The log of requests that a server writes when asked to, one JSON object a line. It holds what clients sent and got, as
+//! tokens: private data.
+
+use serde::{Deserialize, Serialize};
+
+/// The version of the format.
+pub const FORMAT: u32 = 1;
+
+/// A finished request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoggedRequest {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// When it ended, in seconds since 1970 (UTC).
+    pub time: f64,
+    /// Hash of the target's files.
+    pub target: String,
+    /// Hash of the draft's files; absent where nothing drafts.
+    #[serde(default)]
+    pub draft: Option<String>,
+    /// The tree shapes by running batch: `3,1,4`, or `8:5,4,8 64:3,1,4` for a table.
+    pub shapes: String,
+    /// The prompt.
+    pub prompt_ids: Vec<u32>,
+    /// The answer.
+    pub output_ids: Vec<u32>,
+    /// 0 is greedy.
+    pub temperature: f32,
+    /// Verify rounds.
+    pub rounds: usize,
+    /// Entry k counts the rounds in which k drafts were accepted.
+    pub accept_histogram: Vec<u64>,
+    /// Whether the logits were changed before tokens were chosen (penalties, biases, a grammar): then the target does not
+    /// give this answer by itself.
+    #[serde(default)]
+    pub adjusted: bool,
+    /// Whether acceptance was made up.
+    #[serde(default)]
+    pub simulated: bool,
+    /// Why it ended, in OpenAI's words.
+    pub finish_reason: String,
+}
+
+impl LoggedRequest {
+    /// Reads a line.
+    ///
+    /// # Errors
+    /// When it is no such object, or of another format; in words.
+    pub fn parse(line: &str) -> Result<Self, String> {
+        let request: Self = serde_json::from_str(line).map_err(|error| error.to_string())?;
+        if request.format == FORMAT {
+            return Ok(request);
+        }
+        Err(format!("format {} of another version of spectune, this one reads {FORMAT}", request.format))
+    }
+
+    /// Its line, without an end.
+    pub fn line(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}

@@ -1,0 +1,353 @@
+//! The training file: which head to adapt, to which prompts, for which tree, and when to stop.
+
+mod stop;
+mod training;
+
+use std::collections::BTreeSet;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use self::{
+    stop::Stop,
+    training::{Loss, Precision, Schedule, Training},
+};
+use crate::{
+    diagnostic::Diagnostic,
+    sweep::{EngineSettings, within},
+    text::Source,
+    toml_file::{self, Wrong},
+    tree::TreeShape,
+};
+
+/// A training run: models, tree, prompts, answers, objective, stop. Paths are relative to the file's own folder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TrainFile {
+    /// What is trained, for which target.
+    pub models: Models,
+    /// How the engine is set up that answers, gives states and replays.
+    #[serde(default)]
+    pub engine: EngineSettings,
+    /// The tree that will run.
+    pub tree: Tree,
+    /// Where prompts come from; one table each.
+    pub prompts: Vec<PromptSet>,
+    /// Prompts of all kinds: they never train, and show what the head loses elsewhere.
+    pub general: Option<GeneralSet>,
+    /// How the target answers.
+    #[serde(default)]
+    pub answers: Answers,
+    /// How the head trains.
+    #[serde(default)]
+    pub training: Training,
+    /// When training stops, and what decides.
+    #[serde(default)]
+    pub stop: Stop,
+}
+
+/// Target and head.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Models {
+    /// Folder of the target, as published on Hugging Face, or the id of one in the local Hugging Face cache.
+    pub target: String,
+    /// Folder of the head to start from, or its id. Leave it out for the MTP layer of the target's own checkpoint (NEXTN),
+    /// and with start = "random".
+    #[serde(default)]
+    pub draft: String,
+    /// EAGLE, EAGLE3 or NEXTN; checked against the head's tensors.
+    pub algorithm: String,
+    /// What training starts from: the head ("draft"), or random values ("random", EAGLE3 alone) with a layer like the
+    /// target's. A random head needs far more text than an adapted one: published ones saw hundreds of thousands of
+    /// conversations.
+    #[serde(default)]
+    pub start: Start,
+    /// Tokens that a random head can propose: the most frequent ones of the answers. All, unless given.
+    pub draft_vocabulary: Option<usize>,
+}
+
+/// What training starts from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Start {
+    /// The head that `draft` names.
+    #[default]
+    Draft,
+    /// Random values.
+    Random,
+}
+
+/// The tree for which accept lengths count.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Tree {
+    /// Written as "num_steps,topk,num_draft_tokens", such as "3,1,4" or "5,4,8".
+    pub shape: String,
+    /// Requests that will run together: rounds of that batch are timed once, which turns accept lengths into predicted
+    /// tokens a second. 0 times nothing.
+    #[serde(default = "one")]
+    pub batch: usize,
+}
+
+/// Prompts of one kind. Exactly one of `file`, `input_ids` and `log` says where they come from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PromptSet {
+    /// What the report calls them; the name of the file unless given.
+    pub name: Option<String>,
+    /// A file of prompts in the forms that sweep files take (`workload.prompts`).
+    pub file: Option<String>,
+    /// A JSON file with a list of token-id lists.
+    pub input_ids: Option<String>,
+    /// A log of requests, written by `spectune serve --log-requests`. Its answers are taken as they are where this very
+    /// target gave them.
+    pub log: Option<String>,
+    /// Most prompts that are taken, from the first on.
+    #[serde(default = "PromptSet::default_requests")]
+    pub requests: usize,
+    /// Leave out prompts with more tokens than this. Unless given, one that does not fit the context is an error.
+    pub max_prompt_tokens: Option<usize>,
+    /// Whether prompts are wrapped in the model's chat template; unless given, conversations are and plain prompts are not.
+    pub chat: Option<bool>,
+}
+
+/// Prompts of all kinds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GeneralSet {
+    /// As in `[[prompts]]`.
+    pub file: String,
+    /// Most prompts that are taken, from the first on.
+    #[serde(default = "GeneralSet::default_requests")]
+    pub requests: usize,
+    /// As in `[[prompts]]`.
+    pub max_prompt_tokens: Option<usize>,
+    /// As in `[[prompts]]`.
+    pub chat: Option<bool>,
+}
+
+/// How the target answers prompts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Answers {
+    /// Most new tokens of an answer.
+    pub output_length: usize,
+    /// 0 is greedy.
+    pub temperature: f32,
+    /// Keep the smallest set of best tokens whose probability reaches this.
+    pub top_p: f32,
+    /// Keep this many best tokens; 0 keeps all.
+    pub top_k: usize,
+    /// Seed of sampling.
+    pub seed: u64,
+    /// Go on after the model's end-of-text tokens.
+    pub ignore_eos: bool,
+}
+
+/// Most sets of prompts.
+const MOST_SETS: usize = 256;
+
+impl TrainFile {
+    /// Reads a training file.
+    ///
+    /// # Errors
+    /// When it is no TOML, has a wrong key or a value that is invalid; the finding points at the place.
+    pub fn read(source: &Source) -> Result<Self, Box<Diagnostic>> {
+        let file: Self = toml_file::read(source)?;
+        file.check().map_err(|wrong| Box::new(wrong.locate(source)))?;
+        Ok(file)
+    }
+
+    /// The tree.
+    pub fn shape(&self) -> TreeShape {
+        self.tree.shape.parse().unwrap_or(TreeShape::OFF)
+    }
+
+    fn check(&self) -> Result<(), Wrong> {
+        self.models.check()?;
+        self.engine.check()?;
+        self.tree.check()?;
+        if self.prompts.is_empty() || self.prompts.len() > MOST_SETS {
+            return Err(Wrong::at(&["prompts"], format!("expected 1 to {MOST_SETS} tables [[prompts]]")));
+        }
+        for (at, set) in self.prompts.iter().enumerate() {
+            set.check().map_err(|reason| Wrong::at(&["prompts"], reason).element(at))?;
+        }
+        let names: BTreeSet<String> = self.prompts.iter().map(PromptSet::label).collect();
+        if names.len() < self.prompts.len() {
+            return Err(Wrong::at(&["prompts"], "two sets of prompts have one name: give each a name of its own"));
+        }
+        if let Some(general) = &self.general {
+            within(&["general", "requests"], general.requests)?;
+        }
+        self.answers.check()?;
+        self.training.check()?;
+        self.stop.check()
+    }
+}
+
+impl Models {
+    /// Whether the target's own MTP layer is trained.
+    pub fn is_own_layer(&self) -> bool {
+        self.draft.is_empty() && self.start == Start::Draft
+    }
+
+    fn check(&self) -> Result<(), Wrong> {
+        const ALGORITHMS: [&str; 3] = ["EAGLE", "EAGLE3", "NEXTN"];
+        let algorithm = self.algorithm.to_ascii_uppercase();
+        if self.target.is_empty() {
+            return Err(Wrong::at(&["models", "target"], "expected the folder of a target"));
+        }
+        if !ALGORITHMS.contains(&algorithm.as_str()) {
+            return Err(Wrong::word(&["models", "algorithm"], &self.algorithm, &ALGORITHMS));
+        }
+        match (self.start, self.draft.is_empty()) {
+            (Start::Draft, true) if algorithm == "EAGLE3" => {
+                let reason = "the key `draft` is missing: only NEXTN and EAGLE train the target's own MTP layer";
+                Err(Wrong::at(&["models"], reason))
+            }
+            (Start::Random, _) if algorithm != "EAGLE3" => {
+                Err(Wrong::at(&["models", "start"], "a random start is there for EAGLE3 alone"))
+            }
+            (Start::Random, false) => {
+                Err(Wrong::at(&["models", "draft"], "of no effect with start = \"random\": leave it out"))
+            }
+            (Start::Draft, _) if self.draft_vocabulary.is_some() => {
+                let reason = "of no effect without start = \"random\": a head keeps its vocabulary";
+                Err(Wrong::at(&["models", "draft_vocabulary"], reason))
+            }
+            _ => self.draft_vocabulary.map_or(Ok(()), |size| within(&["models", "draft_vocabulary"], size)),
+        }
+    }
+}
+
+impl Tree {
+    fn check(&self) -> Result<(), Wrong> {
+        let wrong = |reason: String| Wrong::at(&["tree", "shape"], format!("{:?}: {reason}", self.shape));
+        let shape: TreeShape = self.shape.parse().map_err(|error: crate::tree::ShapeError| wrong(error.to_string()))?;
+        if shape.is_off() {
+            return Err(wrong("this is no speculation: nothing would be accepted".into()));
+        }
+        if self.batch > crate::sweep::LARGEST {
+            return Err(Wrong::at(&["tree", "batch"], format!("expected at most {}", crate::sweep::LARGEST)));
+        }
+        Ok(())
+    }
+}
+
+impl PromptSet {
+    /// What the report calls it.
+    pub fn label(&self) -> String {
+        let path = [&self.file, &self.input_ids, &self.log].into_iter().flatten().next();
+        let stem = path.map(|path| {
+            let file = path.rsplit(['/', '\\']).next().unwrap_or(path);
+            file.split('.').next().unwrap_or(file).to_owned()
+        });
+        self.name.clone().or(stem).unwrap_or_default()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let sources = [self.file.is_some(), self.input_ids.is_some(), self.log.is_some()];
+        if sources.iter().filter(|given| **given).count() != 1 {
+            return Err("give exactly one of file, input_ids and log".into());
+        }
+        if self.requests == 0 || self.requests > crate::sweep::LARGEST {
+            return Err(format!("requests is {}, expected 1 to {}", self.requests, crate::sweep::LARGEST));
+        }
+        if self.label().is_empty() {
+            return Err("expected a name".into());
+        }
+        Ok(())
+    }
+
+    fn default_requests() -> usize {
+        1024
+    }
+}
+
+impl GeneralSet {
+    fn default_requests() -> usize {
+        32
+    }
+}
+
+impl Answers {
+    fn check(&self) -> Result<(), Wrong> {
+        within(&["answers", "output_length"], self.output_length)?;
+        if self.output_length < 4 {
+            return Err(Wrong::at(
+                &["answers", "output_length"],
+                "expected at least 4: a draft looks two tokens ahead",
+            ));
+        }
+        if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
+            return Err(Wrong::at(&["answers", "temperature"], "expected a number of at least 0"));
+        }
+        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
+            return Err(Wrong::at(&["answers", "top_p"], "expected a number above 0 and at most 1"));
+        }
+        Ok(())
+    }
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        Self { output_length: 256, temperature: 0.0, top_p: 1.0, top_k: 0, seed: 0, ignore_eos: false }
+    }
+}
+
+fn one() -> usize {
+    1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+[models]
+target = "target"
+draft = "draft"
+algorithm = "EAGLE3"
+
+[tree]
+shape = "3,1,4"
+
+[[prompts]]
+file = "docs/python.jsonl"
+"#;
+
+    fn check(from: &str, to: &str) -> Result<TrainFile, (usize, String)> {
+        let source = Source::new("train.toml", GOOD.replacen(from, to, 1));
+        TrainFile::read(&source).map_err(|finding| (source.position(finding.span.start).line, finding.message))
+    }
+
+    #[test]
+    fn what_is_left_out_has_a_default() {
+        let file = check("", "").expect("a good file");
+        assert_eq!((file.shape(), file.prompts[0].label()), (TreeShape::chain(3), "python".to_owned()));
+        assert_eq!((file.training.unroll, file.training.loss), (5, Loss::Kl));
+    }
+
+    #[test]
+    fn errors_point_at_the_place() {
+        for (from, to, line, message) in [
+            ("\"3,1,4\"", "\"3,1,5\"", 8, "num_draft_tokens must be num_steps + 1 = 4"),
+            ("\"3,1,4\"", "\"0,1,1\"", 8, "no speculation"),
+            ("file = ", "flie = ", 11, "unknown key `flie`"),
+            ("file = ", "log = \"x\"\nfile = ", 10, "exactly one of file, input_ids and log"),
+            ("draft = \"draft\"\n", "", 2, "`draft` is missing"),
+            ("\"EAGLE3\"", "\"MEDUSA\"", 5, "not one of EAGLE, EAGLE3, NEXTN"),
+            ("draft = \"draft\"", "draft = \"draft\"\nstart = \"random\"", 4, "leave it out"),
+            ("[tree]", "[training]\nlearning_rate = 0\n[tree]", 8, "above 0"),
+            ("[tree]", "[training]\nbatch_size = 0\n[tree]", 8, "0 is out of range"),
+            ("[tree]", "[stop]\nheld_out = 0.9\n[tree]", 8, "at most 0.5"),
+            ("[tree]", "[answers]\noutput_length = 2\n[tree]", 8, "at least 4"),
+        ] {
+            let (found, words) = check(from, to).expect_err(to);
+            assert!(words.contains(message), "{to}: {words}");
+            assert_eq!(found, line, "{to}: {words}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! How a head trains.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{sweep::within, toml_file::Wrong};
+
+/// How a head trains. The defaults are those of published trainers for an adapted head.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Training {
+    /// Most steps of the optimiser; the schedule ends there.
+    pub steps: usize,
+    /// Texts of a step.
+    pub batch_size: usize,
+    /// Longest piece of a text that trains at once, in tokens.
+    pub window: usize,
+    /// Steps that the draft runs on its own output in training; what the tree needs is its num_steps.
+    pub unroll: usize,
+    /// Weight of each step of the unrolled draft over the one before.
+    pub decay: f64,
+    /// What is made smaller.
+    pub loss: Loss,
+    /// Weight of the distance between the draft's state and the target's final state (smooth L1), for heads that read that
+    /// state: EAGLE-1/2 (published: 1 with 0.1 for tokens) and MTP layers.
+    pub feature_weight: f64,
+    /// Largest learning rate.
+    pub learning_rate: f64,
+    /// How the learning rate goes after the warm-up.
+    pub schedule: Schedule,
+    /// Share of the steps in which the learning rate rises.
+    pub warm_up: f64,
+    /// Largest norm of all gradients together; larger ones are scaled down to it.
+    pub clip: f64,
+    /// AdamW's decay of matrices.
+    pub weight_decay: f64,
+    /// AdamW's decay of the first moment.
+    pub beta1: f64,
+    /// AdamW's decay of the second moment.
+    pub beta2: f64,
+    /// Type that weights, states and gradients have while training. What is written has the type of the head.
+    pub precision: Precision,
+    /// Of the order of texts, of held-out prompts and of a random head.
+    pub seed: u64,
+    /// Most MiB of the target's states in memory; the target reads what does not fit again where it is needed.
+    pub states_mib: usize,
+    /// Steps between checkpoints, besides those at each evaluation.
+    pub checkpoint_every: usize,
+}
+
+/// What is made smaller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Loss {
+    /// Divergence from the target's distribution over the draft's vocabulary.
+    #[default]
+    Kl,
+    /// Cross-entropy with the target's likeliest token.
+    CrossEntropy,
+    /// The negative logarithm of the chance that speculative sampling accepts (LK loss).
+    Acceptance,
+}
+
+/// The type of numbers while training.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// 32 bits throughout. The only one so far: processors multiply 16-bit numbers slower than these.
+    #[default]
+    Float32,
+}
+
+/// How the learning rate goes after the warm-up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Schedule {
+    /// Half a cosine, down to 0.
+    #[default]
+    Cosine,
+    /// A straight line, down to 0.
+    Linear,
+    /// The same throughout.
+    Constant,
+}
+
+impl Training {
+    pub(super) fn check(&self) -> Result<(), Wrong> {
+        within(&["training", "steps"], self.steps)?;
+        within(&["training", "batch_size"], self.batch_size)?;
+        within(&["training", "window"], self.window)?;
+        within(&["training", "states_mib"], self.states_mib)?;
+        within(&["training", "checkpoint_every"], self.checkpoint_every)?;
+        if !(1..=64).contains(&self.unroll) {
+            return Err(Wrong::at(
+                &["training", "unroll"],
+                format!("{} is out of range, expected 1 to 64", self.unroll),
+            ));
+        }
+        let above = |path: &'static [&'static str], value: f64| match value > 0.0 && value.is_finite() {
+            true => Ok(()),
+            false => Err(Wrong::at(path, "expected a number above 0")),
+        };
+        let share = |path: &'static [&'static str], value: f64| match (0.0..1.0).contains(&value) {
+            true => Ok(()),
+            false => Err(Wrong::at(path, "expected a number of at least 0 and below 1")),
+        };
+        above(&["training", "learning_rate"], self.learning_rate)?;
+        above(&["training", "clip"], self.clip)?;
+        share(&["training", "warm_up"], self.warm_up)?;
+        share(&["training", "weight_decay"], self.weight_decay)?;
+        share(&["training", "beta1"], self.beta1)?;
+        share(&["training", "beta2"], self.beta2)?;
+        if !(self.decay > 0.0 && self.decay <= 1.0) {
+            return Err(Wrong::at(&["training", "decay"], "expected a number above 0 and at most 1"));
+        }
+        if !(self.feature_weight >= 0.0 && self.feature_weight.is_finite()) {
+            return Err(Wrong::at(&["training", "feature_weight"], "expected a number of at least 0"));
+        }
+        Ok(())
+    }
+}
+
+impl Default for Training {
+    fn default() -> Self {
+        Self {
+            steps: 1000,
+            batch_size: 8,
+            window: 1024,
+            unroll: 5,
+            decay: 0.8,
+            loss: Loss::Kl,
+            feature_weight: 0.0,
+            learning_rate: 1e-4,
+            schedule: Schedule::Cosine,
+            warm_up: 0.015,
+            clip: 0.5,
+            weight_decay: 0.0,
+            beta1: 0.9,
+            beta2: 0.95,
+            precision: Precision::Float32,
+            seed: 0,
+            states_mib: 4096,
+            checkpoint_every: 50,
+        }
+    }
+}

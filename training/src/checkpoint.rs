@@ -1,0 +1,136 @@
+//! Checkpoints: all that a run needs to go on exactly where it was, in one file that is whole or the one before.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::Path,
+};
+
+use candle_core::{DType, Device, Tensor, Var};
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use schemas::training_record::{Cost, CurvePoint, Evaluation};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    error::TrainingError,
+    folder::{Trained, write_whole},
+    optimizer::AdamW,
+};
+
+/// Where a run is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Steps made.
+    pub step: usize,
+    /// Evaluations so far.
+    pub evaluations: Vec<Evaluation>,
+    /// The curve so far.
+    pub curve: Vec<CurvePoint>,
+    /// The step of the best checkpoint so far, where one was better than the head from before.
+    pub best: Option<usize>,
+    /// Why training has stopped, once it has.
+    pub stopped: Option<String>,
+    /// What it took so far.
+    pub cost: Cost,
+}
+
+/// What a checkpoint holds.
+pub struct Checkpoint {
+    /// Where the run is.
+    pub progress: Progress,
+    /// Values of what trains.
+    pub trained: Trained,
+    /// Moments of the optimiser.
+    pub moments: BTreeMap<String, (Tensor, Tensor)>,
+}
+
+/// The entry of the file's metadata.
+const PROGRESS: &str = "progress";
+
+/// Writes a checkpoint.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn save(
+    path: &Path,
+    progress: &Progress,
+    trained: &BTreeMap<String, Var>,
+    optimizer: &AdamW,
+) -> Result<(), TrainingError> {
+    let mut tensors: BTreeMap<String, (Vec<usize>, Vec<u8>)> = BTreeMap::new();
+    let mut add = |kind: &str, name: &str, tensor: &Tensor| {
+        tensors.insert(format!("{kind}.{name}"), (tensor.dims().to_vec(), bytes(tensor)?));
+        Ok::<_, TrainingError>(())
+    };
+    for (name, variable) in trained {
+        add("value", name, variable)?;
+    }
+    for (name, (first, second)) in optimizer.moments() {
+        add("first", name, first)?;
+        add("second", name, second)?;
+    }
+    let views: Result<Vec<_>, _> = tensors
+        .iter()
+        .map(|(name, (shape, bytes))| Ok((name, TensorView::new(Dtype::F32, shape.clone(), bytes)?)))
+        .collect();
+    let text = serde_json::to_string(progress).unwrap_or_default();
+    let metadata = HashMap::from([(PROGRESS.to_owned(), text)]);
+    let file = views.and_then(|views| safetensors::serialize(views, Some(metadata)));
+    let file = file.map_err(|error| TrainingError::malformed(path, error.to_string()))?;
+    write_whole(path, &file)
+}
+
+/// Reads a checkpoint; `None` where there is none yet.
+///
+/// # Errors
+/// When it cannot be read or is not one.
+pub fn load(path: &Path, device: &Device) -> Result<Option<Checkpoint>, TrainingError> {
+    let file = match std::fs::read(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(TrainingError::read(path)(error)),
+    };
+    let broken = |reason: String| TrainingError::malformed(path, format!("not a checkpoint of training: {reason}"));
+    let (_, header) = SafeTensors::read_metadata(&file).map_err(|error| broken(error.to_string()))?;
+    let progress = header.metadata().as_ref().and_then(|metadata| metadata.get(PROGRESS));
+    let progress = progress.ok_or_else(|| broken("it does not say where the run was".into()))?;
+    let progress: Progress = serde_json::from_str(progress).map_err(|error| broken(error.to_string()))?;
+    let tensors = SafeTensors::deserialize(&file).map_err(|error| broken(error.to_string()))?;
+    let (mut trained, mut first, mut second) = (Trained::new(), BTreeMap::new(), BTreeMap::new());
+    for (name, view) in tensors.iter() {
+        let values = floats(view.data());
+        match name.split_once('.') {
+            Some(("value", name)) => {
+                trained.insert(name.to_owned(), values);
+            }
+            Some(("first", name)) => {
+                first.insert(name.to_owned(), Tensor::from_vec(values, view.shape(), device)?);
+            }
+            Some(("second", name)) => {
+                second.insert(name.to_owned(), Tensor::from_vec(values, view.shape(), device)?);
+            }
+            _ => return Err(broken(format!("unknown tensor {name}"))),
+        }
+    }
+    let moments = first.into_iter().filter_map(|(name, first)| Some((name.clone(), (first, second.remove(&name)?))));
+    Ok(Some(Checkpoint { progress, trained, moments: moments.collect() }))
+}
+
+/// The values of what trains.
+///
+/// # Errors
+/// When they cannot be read from their device.
+pub fn values(trained: &BTreeMap<String, Var>) -> Result<Trained, TrainingError> {
+    let of = |(name, variable): (&String, &Var)| {
+        Ok((name.clone(), variable.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?))
+    };
+    trained.iter().map(of).collect()
+}
+
+fn bytes(tensor: &Tensor) -> Result<Vec<u8>, TrainingError> {
+    let values = tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
+    Ok(values.iter().flat_map(|value| value.to_le_bytes()).collect())
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}

@@ -1,0 +1,65 @@
+//! What can go wrong in training.
+
+use std::{io, path::PathBuf};
+
+use engine::EngineError;
+
+/// An error of training: what, where, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainingError {
+    /// The engine cannot load, answer or replay.
+    #[error("{0}")]
+    Engine(#[from] EngineError),
+    /// Tensors do not fit, or the device fails.
+    #[error("while computing with tensors: {0}")]
+    Tensor(#[from] candle_core::Error),
+    /// A file cannot be read or written.
+    #[error("cannot {what} {}: {source}", path.display())]
+    File {
+        /// `read` or `write`.
+        what: &'static str,
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{}: {reason}", path.display())]
+    Malformed {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it, and what to do.
+        reason: String,
+    },
+    /// Something that training does not do, or settings that do not fit the models.
+    #[error("{0}")]
+    Configuration(String),
+    /// The loss is not a number.
+    #[error(
+        "the loss is not finite after step {step}: lower training.learning_rate, or raise training.warm_up; the last \
+         checkpoint is kept"
+    )]
+    NotFinite {
+        /// Steps that were made.
+        step: usize,
+    },
+}
+
+impl TrainingError {
+    /// A failed read.
+    pub(crate) fn read(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File { what: "read", path, source }
+    }
+
+    /// A failed write.
+    pub(crate) fn write(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File { what: "write", path, source }
+    }
+
+    /// A file that is not what it should be.
+    pub(crate) fn malformed(path: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
+        Self::Malformed { path: path.into(), reason: reason.into() }
+    }
+}

@@ -1,0 +1,134 @@
+//! What a head is worth: accept lengths along held-out texts by replay, and losses.
+
+use std::ops::ControlFlow;
+
+use candle_core::{DType, Device};
+use engine::{Engine, ReplayText};
+use schemas::{
+    training_record::{AcceptFigures, Comparison},
+    tree::TreeShape,
+};
+
+use crate::{
+    batch::{Batch, windows},
+    error::TrainingError,
+    head::Head,
+    objective::{Objective, StepFigures},
+    states::States,
+    statistics::{Counted, accept_length, paired_ratio},
+    teacher::Teacher,
+};
+
+/// What one text accepted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Accepted {
+    /// Tokens and rounds.
+    pub counted: Counted,
+    /// Entry k counts the rounds in which k drafts are accepted.
+    pub histogram: Vec<u64>,
+}
+
+/// Runs the loaded draft along texts. `None` if `stop` says so.
+///
+/// # Errors
+/// When the engine fails.
+pub fn replay(
+    engine: &mut Engine,
+    texts: &[ReplayText],
+    shape: TreeShape,
+    stop: &mut dyn FnMut() -> bool,
+) -> Result<Option<Vec<Accepted>>, TrainingError> {
+    let mut progress = |_| if stop() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+    let replayed = engine.replay(texts, &[shape], &mut progress)?;
+    let accepted = |one: Vec<engine::Acceptance>| {
+        one.into_iter().next().map_or_else(Accepted::default, |one| Accepted {
+            counted: Counted { tokens: one.output_tokens as u64, rounds: one.rounds as u64 },
+            histogram: one.accept_histogram,
+        })
+    };
+    Ok(replayed.map(|texts| texts.into_iter().map(accepted).collect()))
+}
+
+/// Tokens and rounds of each text.
+pub fn counts(accepted: &[Accepted]) -> Vec<Counted> {
+    accepted.iter().map(|one| one.counted).collect()
+}
+
+/// The accept length of texts of which some are wanted; `None` without a round.
+pub fn length_of(accepted: &[Accepted], wanted: impl Fn(usize) -> bool) -> Option<f64> {
+    let some = accepted.iter().enumerate().filter(|(at, _)| wanted(*at)).map(|(_, one)| one.counted);
+    accept_length(&some.collect::<Vec<_>>())
+}
+
+/// Figures of all texts together.
+pub fn figures(accepted: &[Accepted]) -> AcceptFigures {
+    let mut figures = AcceptFigures::default();
+    for one in accepted {
+        figures.tokens += one.counted.tokens;
+        figures.rounds += one.counted.rounds;
+        if figures.histogram.len() < one.histogram.len() {
+            figures.histogram.resize(one.histogram.len(), 0);
+        }
+        figures.histogram.iter_mut().zip(&one.histogram).for_each(|(sum, count)| *sum += count);
+    }
+    figures
+}
+
+/// Before and after along the same texts; `None` without a round.
+pub fn compare(name: &str, before: &[Accepted], after: &[Accepted]) -> Option<Comparison> {
+    Some(Comparison {
+        name: name.to_owned(),
+        prompts: before.len(),
+        before: figures(before),
+        after: figures(after),
+        ratio: paired_ratio(&counts(before), &counts(after))?,
+    })
+}
+
+/// What an unrolled pass is made of.
+pub struct Pass<'a> {
+    /// The head.
+    pub head: &'a Head,
+    /// The target's labels.
+    pub teacher: &'a Teacher,
+    /// The loss.
+    pub objective: Objective,
+    /// Longest piece of a text.
+    pub window: usize,
+    /// Pieces together.
+    pub batch_size: usize,
+    /// Type and device of tensors.
+    pub tensors: (DType, &'a Device),
+}
+
+impl Pass<'_> {
+    /// The mean loss of tokens over texts, added up over the unrolled steps with their weights. `None` where no row counts.
+    ///
+    /// # Errors
+    /// When the engine or tensors fail.
+    pub fn loss(
+        &self,
+        engine: &mut Engine,
+        states: &mut States<'_>,
+        texts: &[usize],
+    ) -> Result<Option<f64>, TrainingError> {
+        let mut sums = vec![StepFigures::default(); self.objective.depth];
+        let mut pieces = Vec::new();
+        for text in texts {
+            let (tokens, prompt_tokens) = states.size(*text);
+            pieces.extend(windows(tokens, prompt_tokens, self.window).into_iter().map(|window| (*text, window)));
+        }
+        for pieces in pieces.chunks(self.batch_size.max(1)) {
+            let known: Result<Vec<_>, _> = pieces.iter().map(|(text, _)| states.known(engine, *text)).collect();
+            let known = known?;
+            let windows: Vec<_> = known.iter().zip(pieces).map(|(known, (_, window))| (known, *window)).collect();
+            let batch = Batch::new(&windows, self.objective.depth, self.teacher, self.tensors)?;
+            for (sum, step) in sums.iter_mut().zip(self.objective.run(self.head, &batch)?.steps) {
+                sum.add(step);
+            }
+        }
+        let counts = sums.first().is_some_and(|first| first.rows > 0);
+        let weighted = (0..).zip(&sums).map(|(k, sum)| self.objective.decay.powi(k) * sum.mean_loss());
+        Ok(counts.then(|| weighted.sum()))
+    }
+}

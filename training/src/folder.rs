@@ -1,0 +1,272 @@
+//! Heads on disk: copies of a published head with other values in it, and files that are whole or not there.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use engine::{ModelFiles, checkpoint::TensorPlace, spec::TensorSpec};
+use half::{bf16, f16};
+
+use crate::error::TrainingError;
+
+/// Values by the published name of their tensor.
+pub type Trained = BTreeMap<String, Vec<f32>>;
+
+/// Writes a file whole: a kill at any moment leaves the old one or the new one.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), TrainingError> {
+    let part = part_of(path);
+    let written = File::create(&part).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&part, path)
+    });
+    written.map_err(|error| {
+        // The first error is the one to report.
+        let _ = fs::remove_file(&part);
+        TrainingError::write(path)(error)
+    })
+}
+
+/// Makes a folder whole: `fill` gets one that takes the place of an older one only when it is complete.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn make_whole(path: &Path, fill: impl FnOnce(&Path) -> Result<(), TrainingError>) -> Result<(), TrainingError> {
+    let part = part_of(path);
+    remove(&part)?;
+    fs::create_dir_all(&part).map_err(TrainingError::write(&part))?;
+    fill(&part)?;
+    remove(path)?;
+    fs::rename(&part, path).map_err(TrainingError::write(path))
+}
+
+/// Removes a folder that may be there.
+///
+/// # Errors
+/// When it cannot be removed.
+pub fn remove(path: &Path) -> Result<(), TrainingError> {
+    match fs::remove_dir_all(path) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(TrainingError::write(path)(error)),
+    }
+}
+
+fn part_of(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.part"))
+}
+
+/// Copies a head's own folder: its configuration, tensors and texts.
+///
+/// # Errors
+/// When a file cannot be read or written.
+pub fn copy_head(from: &Path, to: &Path) -> Result<(), TrainingError> {
+    const ENDINGS: [&str; 6] = ["json", "safetensors", "txt", "md", "model", "jinja"];
+    make_whole(to, |part| {
+        for (name, path) in files(from)? {
+            if path.extension().is_some_and(|ending| ENDINGS.iter().any(|known| ending == *known)) {
+                copy(&path, &part.join(name))?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Writes the MTP layer of a target's checkpoint into a folder of its own, from which it is loaded like a head.
+///
+/// # Errors
+/// When a file cannot be read or written.
+pub fn extract_layer(models: &ModelFiles, tensors: &[TensorSpec], to: &Path) -> Result<(), TrainingError> {
+    let from = models.draft_folder();
+    make_whole(to, |part| {
+        copy(&from.join("config.json"), &part.join("config.json"))?;
+        let mut bytes = Vec::new();
+        for tensor in tensors {
+            let TensorPlace { path, dtype, bytes: place } = models.draft_place(tensor)?;
+            bytes.push((tensor, dtype, read_part(&path, place)?));
+        }
+        let views: Vec<(&str, &str, &[usize], &[u8])> = (bytes.iter())
+            .map(|(tensor, dtype, bytes)| (tensor.name.as_str(), dtype.as_str(), tensor.shape.as_slice(), &bytes[..]))
+            .collect();
+        write_whole(&part.join("model.safetensors"), &safetensors(&views))
+    })
+}
+
+/// Writes a copy of a head's folder in which some tensors have other values, in the types that they have in it.
+///
+/// # Errors
+/// When a file cannot be read or written, or a value is not finite in the type of its tensor.
+pub fn write_head(
+    models: &ModelFiles,
+    tensors: &[TensorSpec],
+    trained: &Trained,
+    to: &Path,
+) -> Result<(), TrainingError> {
+    let patched = patched_files(models, tensors, trained)?;
+    make_whole(to, |part| {
+        for (name, path) in files(models.draft_folder())? {
+            match patched.get(&path) {
+                Some(bytes) => write_whole(&part.join(name), bytes)?,
+                None => copy(&path, &part.join(name))?,
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Writes a copy of a target's folder in which its MTP layer has other values. Shards without a changed tensor are links
+/// to the original files.
+///
+/// # Errors
+/// As [`write_head`].
+pub fn stitch(models: &ModelFiles, tensors: &[TensorSpec], trained: &Trained, to: &Path) -> Result<(), TrainingError> {
+    let patched = patched_files(models, tensors, trained)?;
+    make_whole(to, |part| {
+        for (name, path) in files(models.draft_folder())? {
+            match patched.get(&path) {
+                Some(bytes) => write_whole(&part.join(name), bytes)?,
+                None if path.extension().is_some_and(|ending| ending == "safetensors") => {
+                    link(&path, &part.join(name))?;
+                }
+                None => copy(&path, &part.join(name))?,
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The files that hold the tensors, with their new values in them.
+fn patched_files(
+    models: &ModelFiles,
+    tensors: &[TensorSpec],
+    trained: &Trained,
+) -> Result<BTreeMap<PathBuf, Vec<u8>>, TrainingError> {
+    let mut patched: BTreeMap<PathBuf, Vec<u8>> = BTreeMap::new();
+    for tensor in tensors {
+        let TensorPlace { path, dtype, bytes } = models.draft_place(tensor)?;
+        let values = trained.get(&tensor.name).map(Vec::as_slice).unwrap_or_default();
+        let encoded = encode(values, &dtype).ok_or_else(|| {
+            TrainingError::malformed(&path, format!("the trained values of {} do not fit into {dtype}", tensor.name))
+        })?;
+        if encoded.len() != bytes.len() {
+            return Err(TrainingError::malformed(
+                &path,
+                format!("{} is not of the size that was trained", tensor.name),
+            ));
+        }
+        let file = match patched.entry(path) {
+            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                let content = fs::read(entry.key()).map_err(TrainingError::read(entry.key().clone()))?;
+                entry.insert(content)
+            }
+        };
+        file[bytes].copy_from_slice(&encoded);
+    }
+    Ok(patched)
+}
+
+/// Values in a type of safetensors; `None` where one is not finite in it.
+fn encode(values: &[f32], dtype: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(values.len() * 4);
+    for value in values {
+        match dtype {
+            "F32" => bytes.extend(value.is_finite().then(|| value.to_le_bytes())?),
+            "F16" => bytes.extend(Some(f16::from_f32(*value)).filter(|value| value.is_finite())?.to_le_bytes()),
+            "BF16" => bytes.extend(Some(bf16::from_f32(*value)).filter(|value| value.is_finite())?.to_le_bytes()),
+            _ => return None,
+        }
+    }
+    Some(bytes)
+}
+
+/// A safetensors file of tensors: name, type, shape, bytes.
+pub fn safetensors(tensors: &[(&str, &str, &[usize], &[u8])]) -> Vec<u8> {
+    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+    header.insert("__metadata__".into(), serde_json::json!({"format": "pt"}));
+    for (name, dtype, shape, bytes) in tensors {
+        let offsets = [data.len(), data.len() + bytes.len()];
+        header.insert((*name).into(), serde_json::json!({"dtype": dtype, "shape": shape, "data_offsets": offsets}));
+        data.extend_from_slice(bytes);
+    }
+    let mut text = serde_json::Value::Object(header).to_string();
+    // Data begin at a multiple of eight, as readers of mapped files like it.
+    while !text.len().is_multiple_of(8) {
+        text.push(' ');
+    }
+    [&(text.len() as u64).to_le_bytes(), text.as_bytes(), &data].concat()
+}
+
+/// The regular files of a folder, in the order of their names.
+fn files(folder: &Path) -> Result<BTreeMap<String, PathBuf>, TrainingError> {
+    let mut found = BTreeMap::new();
+    for entry in folder.read_dir().map_err(TrainingError::read(folder))? {
+        let path = entry.map_err(TrainingError::read(folder))?.path();
+        if let Some(name) = path.file_name().and_then(|name| name.to_str()).filter(|_| path.is_file()) {
+            found.insert(name.to_owned(), path.clone());
+        }
+    }
+    Ok(found)
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), TrainingError> {
+    fs::read(from).map_err(TrainingError::read(from)).and_then(|bytes| write_whole(to, &bytes))
+}
+
+fn read_part(path: &Path, place: std::ops::Range<usize>) -> Result<Vec<u8>, TrainingError> {
+    use std::io::{Read, Seek, SeekFrom};
+    let mut bytes = vec![0; place.len()];
+    let read = File::open(path).and_then(|mut file| {
+        file.seek(SeekFrom::Start(place.start as u64))?;
+        file.read_exact(&mut bytes)
+    });
+    read.map_err(TrainingError::read(path))?;
+    Ok(bytes)
+}
+
+/// A link to a file, by its full path; a copy where the system has no links.
+fn link(from: &Path, to: &Path) -> Result<(), TrainingError> {
+    #[cfg(unix)]
+    {
+        let whole = from.canonicalize().map_err(TrainingError::read(from))?;
+        std::os::unix::fs::symlink(whole, to).map_err(TrainingError::write(to))
+    }
+    #[cfg(not(unix))]
+    copy(from, to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_do_not_fit_are_refused() {
+        assert_eq!(encode(&[1.0], "BF16"), Some(vec![0x80, 0x3f]));
+        assert_eq!(encode(&[70_000.0], "F16"), None);
+        assert_eq!(encode(&[f32::NAN], "F32"), None);
+        assert_eq!(encode(&[1.0], "I64"), None);
+    }
+
+    #[test]
+    fn a_folder_is_whole_or_the_old_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("head");
+        let fill = |content: &'static str| move |part: &Path| write_whole(&part.join("a"), content.as_bytes());
+        make_whole(&path, fill("old")).expect("made");
+        let failed = make_whole(&path, |part| {
+            fill("new")(part)?;
+            Err(TrainingError::Configuration("stopped".into()))
+        });
+        assert!(failed.is_err());
+        assert_eq!(fs::read_to_string(path.join("a")).expect("read"), "old");
+        make_whole(&path, fill("new")).expect("made");
+        assert_eq!(fs::read_to_string(path.join("a")).expect("read"), "new");
+    }
+}

@@ -1,0 +1,235 @@
+//! A draft head with gradients, built from its [`DraftSpec`] alone: names and shapes of tensors, what it reads of the
+//! target, how it joins that with embeddings and what it feeds back. The same computation as `engine::backend::cpu`, which
+//! tests hold against each other.
+
+mod attention;
+mod parts;
+
+use std::collections::BTreeMap;
+
+use candle_core::{DType, Device, Result, Tensor, Var};
+use engine::spec::{
+    AttentionSpec, AttentionTensors, DraftSpec, DraftTensors, Features, Feedback, FfnTensors, Join, TensorSpec,
+    VocabularySource,
+};
+
+use self::{
+    attention::Attention,
+    parts::{Builder, Gated, Linear, Norm},
+};
+pub use self::{attention::History, parts::Values};
+use crate::error::TrainingError;
+
+/// Rows of a batch of texts, those of each text one after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// Rows of each text.
+    pub each: usize,
+    /// The position of the first row of each text.
+    pub starts: Vec<usize>,
+}
+
+/// What heads share with their target, `[target vocabulary, target hidden]` each. Never trained.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// Its embedding.
+    pub embedding: Tensor,
+    /// Its vocabulary head.
+    pub head: Tensor,
+}
+
+/// What a step gives.
+pub struct Step {
+    /// The recurrent state, which the next step takes as its features: `[batch · rows, hidden]`.
+    pub state: Tensor,
+    /// Over the draft's vocabulary: `[batch · rows, vocabulary]`.
+    pub logits: Tensor,
+}
+
+/// A draft head that can be trained.
+pub struct Head {
+    spec: DraftSpec,
+    trained: BTreeMap<String, Var>,
+    embedding: Tensor,
+    vocabulary: Tensor,
+    joined_norm: Option<Norm>,
+    capture_norms: Vec<Norm>,
+    reduce: Option<Linear>,
+    join_norms: Option<(Norm, Norm)>,
+    projection: Option<Linear>,
+    input_norm: Option<Norm>,
+    attention: Attention,
+    post_attention_norm: Norm,
+    ffn: Gated,
+    output_norm: Option<Norm>,
+    dtype: DType,
+    device: Device,
+}
+
+/// The tensors of a draft that training changes: all that its checkpoint holds but its embedding, which published heads
+/// copy from the target and keep.
+pub fn trained_tensors(spec: &DraftSpec, target_vocabulary: usize) -> Vec<TensorSpec> {
+    let tensors = spec.tensors(target_vocabulary);
+    let embedding = tensors.embedding.as_ref().map(|tensor| tensor.name.clone());
+    tensors.all().into_iter().filter(|tensor| Some(&tensor.name) != embedding.as_ref()).cloned().collect()
+}
+
+impl Head {
+    /// A head with these values.
+    ///
+    /// # Errors
+    /// When the description asks for what cannot be trained yet, or values are missing or misshapen.
+    pub fn new(
+        spec: &DraftSpec,
+        values: &Values<'_>,
+        shared: &Shared,
+        (dtype, device): (DType, &Device),
+    ) -> std::result::Result<Self, TrainingError> {
+        let target_vocabulary = shared.embedding.dim(0)?;
+        let DraftTensors { embedding, head, joined_norm, capture_norms, reduce, join, layer, output_norm } =
+            spec.tensors(target_vocabulary);
+        let (grouped, grouped_tensors, dense) = match (&spec.layer.attention, &layer.attention, &layer.ffn) {
+            (AttentionSpec::Latent(_), ..) | (_, AttentionTensors::Latent(_), _) => {
+                return Err(unsupported("latent attention (MLA)"));
+            }
+            (.., FfnTensors::Experts(_)) => return Err(unsupported("experts")),
+            (AttentionSpec::Grouped(spec), AttentionTensors::Grouped(tensors), FfnTensors::Dense(dense)) => {
+                (*spec, tensors, dense)
+            }
+        };
+        let mut builder = Builder::new(values, dtype, device);
+        let epsilon = spec.layer.epsilon;
+        let norm = |builder: &mut Builder<'_>, spec: &TensorSpec| {
+            Ok::<_, TrainingError>(Norm::new(builder.trained(spec)?, epsilon))
+        };
+        let embedding = match &embedding {
+            Some(own) => builder.frozen(own)?,
+            None => shared.embedding.to_dtype(dtype)?,
+        };
+        let vocabulary = match (&head, spec.head, &spec.tokens) {
+            (Some(own), ..) => builder.trained(own)?,
+            (None, VocabularySource::Embedding, _) => embedding.clone(),
+            (None, _, None) => shared.head.to_dtype(dtype)?,
+            (None, _, Some(tokens)) => shared.head.to_dtype(dtype)?.index_select(&indices(tokens, device)?, 0)?,
+        };
+        let optional =
+            |builder: &mut Builder<'_>, spec: Option<&TensorSpec>| spec.map(|spec| norm(builder, spec)).transpose();
+        let (of_embedding, of_feature) = (
+            optional(&mut builder, join.embedding_norm.as_ref())?,
+            optional(&mut builder, join.feature_norm.as_ref())?,
+        );
+        Ok(Self {
+            embedding,
+            vocabulary,
+            joined_norm: optional(&mut builder, joined_norm.as_ref())?,
+            capture_norms: capture_norms
+                .iter()
+                .map(|spec| norm(&mut builder, spec))
+                .collect::<std::result::Result<_, _>>()?,
+            reduce: reduce.as_ref().map(|tensors| builder.linear(tensors)).transpose()?,
+            join_norms: of_embedding.zip(of_feature),
+            projection: join.projection.as_ref().map(|tensors| builder.linear(tensors)).transpose()?,
+            input_norm: optional(&mut builder, layer.input_norm.as_ref())?,
+            attention: Attention::new(&mut builder, grouped_tensors, grouped, epsilon, (dtype, device))?,
+            post_attention_norm: norm(&mut builder, &layer.post_attention_norm)?,
+            ffn: builder.gated(dense)?,
+            output_norm: optional(&mut builder, output_norm.as_ref())?,
+            trained: builder.trained,
+            spec: spec.clone(),
+            dtype,
+            device: device.clone(),
+        })
+    }
+
+    /// What it is.
+    pub fn spec(&self) -> &DraftSpec {
+        &self.spec
+    }
+
+    /// What trains, by its published name.
+    pub fn trained(&self) -> &BTreeMap<String, Var> {
+        &self.trained
+    }
+
+    /// Features `[batch · rows, hidden]` from what the target left: captured layers side by side, or its final state.
+    pub fn features(&self, of_target: &Tensor) -> Result<Tensor> {
+        let Features::Captured(captured) = &self.spec.features else { return Ok(of_target.clone()) };
+        let mut x = of_target.clone();
+        if let Some(norm) = &self.joined_norm {
+            x = norm.forward(&x)?;
+        }
+        if !self.capture_norms.is_empty() {
+            let layers = self.capture_norms.iter().enumerate();
+            let normed: Result<Vec<_>> = layers
+                .map(|(at, norm)| norm.forward(&x.narrow(1, at * captured.width, captured.width)?.contiguous()?))
+                .collect();
+            x = Tensor::cat(&normed?, 1)?;
+        }
+        self.reduce.as_ref().map_or(Ok(x.clone()), |reduce| reduce.forward(&x))
+    }
+
+    /// Runs the next step. Row i of step k consumes `tokens[i]`, the text's token at i + 1 + k, is rotated at position
+    /// i + k and predicts the token at i + 2 + k. `features` are those of [`features`](Self::features) at step 0, then the
+    /// state of the step before.
+    pub fn step(&self, tokens: &Tensor, features: &Tensor, rows: &Rows, history: &mut History) -> Result<Step> {
+        let mut embedded = self.embedding.index_select(tokens, 0)?;
+        if let Join::NormedLinear { zero_first_embedding: true, .. } = self.spec.join
+            && history.steps() == 0
+        {
+            embedded = embedded.broadcast_mul(&self.all_but_first(rows)?)?;
+        }
+        let (embedded, normed_features) = match &self.join_norms {
+            Some((of_embedding, of_feature)) => (of_embedding.forward(&embedded)?, of_feature.forward(features)?),
+            None => (embedded, features.clone()),
+        };
+        let joined = match self.spec.join {
+            Join::NormedLinear { hidden_first: true, .. } => Tensor::cat(&[&normed_features, &embedded], 1)?,
+            _ => Tensor::cat(&[&embedded, &normed_features], 1)?,
+        };
+        let (input, stream) = match (&self.projection, self.spec.join) {
+            (Some(projection), _) => {
+                let stream = projection.forward(&joined)?;
+                let input = self.input_norm.as_ref().map_or(Ok(stream.clone()), |norm| norm.forward(&stream))?;
+                (input, stream)
+            }
+            (None, Join::NormedIntoAttention { residual_is_normed: true }) => (joined, normed_features),
+            (None, _) => (joined, features.clone()),
+        };
+        let stream = (&stream + self.attention.forward(&input, rows, history)?)?;
+        let output = (&stream + self.ffn.forward(&self.post_attention_norm.forward(&stream)?)?)?;
+        let normed = self.output_norm.as_ref().map_or(Ok(output.clone()), |norm| norm.forward(&output))?;
+        let state = if self.spec.feedback == Feedback::Normed { normed.clone() } else { output };
+        Ok(Step { logits: normed.matmul(&self.vocabulary.t()?)?, state })
+    }
+
+    /// 0 for rows at position 0, 1 for all others: `[batch · rows, 1]`.
+    fn all_but_first(&self, rows: &Rows) -> Result<Tensor> {
+        let of_text = |start: &usize| (*start..start + rows.each).map(|at| if at == 0 { 0.0 } else { 1.0 });
+        let factors: Vec<f32> = rows.starts.iter().flat_map(of_text).collect();
+        Tensor::from_vec(factors, (rows.count(), 1), &self.device)?.to_dtype(self.dtype)
+    }
+}
+
+impl Rows {
+    /// Texts.
+    pub fn batch(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Rows of all texts.
+    pub fn count(&self) -> usize {
+        self.starts.len() * self.each
+    }
+}
+
+/// Token ids as a tensor.
+pub fn indices(tokens: &[u32], device: &Device) -> Result<Tensor> {
+    Tensor::from_slice(tokens, tokens.len(), device)
+}
+
+fn unsupported(what: &str) -> TrainingError {
+    TrainingError::Configuration(format!(
+        "drafts with {what} cannot be trained yet: EAGLE-1/2, EAGLE-3 and MTP heads with grouped attention and one dense \
+         feed-forward block can"
+    ))
+}

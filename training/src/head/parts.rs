@@ -1,0 +1,107 @@
+//! Trainable values by their published names, and layers made of them.
+
+use std::collections::BTreeMap;
+
+use candle_core::{DType, Device, Result, Tensor, Var};
+use engine::spec::{GatedTensors, LinearTensors, TensorSpec};
+
+use crate::{error::TrainingError, math};
+
+/// Gives the values of a tensor.
+pub type Values<'a> = dyn Fn(&TensorSpec) -> std::result::Result<Vec<f32>, TrainingError> + 'a;
+
+/// Makes layers and keeps what trains.
+pub struct Builder<'a> {
+    values: &'a Values<'a>,
+    dtype: DType,
+    device: &'a Device,
+    /// What trains, by its published name.
+    pub trained: BTreeMap<String, Var>,
+}
+
+/// A linear layer.
+pub struct Linear {
+    /// `[outputs, inputs]`.
+    weight: Tensor,
+    bias: Option<Tensor>,
+}
+
+/// A gated block: `down(silu(gate(x)) · up(x))`.
+pub struct Gated {
+    gate: Linear,
+    up: Linear,
+    down: Linear,
+}
+
+impl<'a> Builder<'a> {
+    /// Of values in a type on a device.
+    pub fn new(values: &'a Values<'a>, dtype: DType, device: &'a Device) -> Self {
+        Self { values, dtype, device, trained: BTreeMap::new() }
+    }
+
+    /// A tensor that trains.
+    pub fn trained(&mut self, spec: &TensorSpec) -> std::result::Result<Tensor, TrainingError> {
+        let variable = Var::from_tensor(&self.frozen(spec)?)?;
+        let tensor = variable.as_tensor().clone();
+        self.trained.insert(spec.name.clone(), variable);
+        Ok(tensor)
+    }
+
+    /// A tensor that stays as it is.
+    pub fn frozen(&self, spec: &TensorSpec) -> std::result::Result<Tensor, TrainingError> {
+        let values = (self.values)(spec)?;
+        Ok(Tensor::from_vec(values, spec.shape.as_slice(), self.device)?.to_dtype(self.dtype)?)
+    }
+
+    /// One that a description has or has not.
+    pub fn optional(&mut self, spec: Option<&TensorSpec>) -> std::result::Result<Option<Tensor>, TrainingError> {
+        spec.map(|spec| self.trained(spec)).transpose()
+    }
+
+    /// A linear layer.
+    pub fn linear(&mut self, tensors: &LinearTensors) -> std::result::Result<Linear, TrainingError> {
+        Ok(Linear { weight: self.trained(&tensors.weight)?, bias: self.optional(tensors.bias.as_ref())? })
+    }
+
+    /// A gated block.
+    pub fn gated(&mut self, tensors: &GatedTensors) -> std::result::Result<Gated, TrainingError> {
+        Ok(Gated {
+            gate: self.linear(&tensors.gate)?,
+            up: self.linear(&tensors.up)?,
+            down: self.linear(&tensors.down)?,
+        })
+    }
+}
+
+impl Linear {
+    /// `[rows, inputs]` to `[rows, outputs]`.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let y = x.matmul(&self.weight.t()?)?;
+        self.bias.as_ref().map_or(Ok(y.clone()), |bias| y.broadcast_add(bias))
+    }
+}
+
+impl Gated {
+    /// `[rows, hidden]` to the same.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.down.forward(&(self.gate.forward(x)?.silu()? * self.up.forward(x)?)?)
+    }
+}
+
+/// A norm of rows.
+pub struct Norm {
+    weight: Tensor,
+    epsilon: f64,
+}
+
+impl Norm {
+    /// Of factors.
+    pub fn new(weight: Tensor, epsilon: f32) -> Self {
+        Self { weight, epsilon: f64::from(epsilon) }
+    }
+
+    /// Rows over their last dimension.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        math::rms_norm(x, &self.weight, self.epsilon)
+    }
+}

@@ -1,0 +1,27 @@
+//! Adapts a draft head to prompts, so that more of its drafts are accepted.
+//!
+//! The data come from the engine: the target answers the prompts, and one pass over each text gives the states that the
+//! draft will see of it. Nothing but the texts is stored. Gradients come from candle. What decides is the accept length of
+//! the tree that will run, told by replay on prompts that never trained; a head that is not better is not written.
+#![forbid(unsafe_code)]
+
+pub mod batch;
+mod checkpoint;
+pub mod drift;
+mod error;
+mod evaluation;
+mod folder;
+pub mod head;
+mod math;
+pub mod objective;
+pub mod optimizer;
+mod run;
+mod scratch;
+mod states;
+pub mod statistics;
+pub mod teacher;
+mod texts;
+
+pub use error::TrainingError;
+pub use run::{Finished, Outcome, Progress, TrainRequest, Watch, run};
+pub use texts::{AnswerProgress, Prompt, PromptSet};

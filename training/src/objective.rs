@@ -1,0 +1,142 @@
+//! What training makes smaller: the loss of an unrolled draft (EAGLE-3's training-time test, arXiv 2503.01840).
+//!
+//! A round runs the draft on its own output. So does training: step 0 reads what the target left, each later step the state
+//! of the one before, with the text's own tokens. Step k counts `decay^k`. The divisor is the number of rows, those without
+//! a label included, as in the published trainers: a mean over labelled tokens alone lowers accept lengths.
+
+use candle_core::{D, DType, Result, Tensor};
+
+use crate::{
+    batch::{Batch, StepLabels},
+    head::{Head, History, Step},
+    math,
+};
+
+/// How far a step is from the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Kullback-Leibler divergence from the target's distribution over the draft's vocabulary.
+    Kl,
+    /// Cross-entropy with the target's likeliest token.
+    CrossEntropy,
+    /// `−log Σ min(p, q)`: the chance that speculative sampling accepts, p over the whole vocabulary (arXiv 2602.23881).
+    Acceptance,
+}
+
+/// The settings of the loss.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Objective {
+    /// Steps.
+    pub depth: usize,
+    /// Factor from one step to the next.
+    pub decay: f64,
+    /// Of tokens.
+    pub loss: Loss,
+    /// Weight of the distance (smooth L1) between the draft's state and the target's final state, for drafts that read
+    /// that: EAGLE-1/2.
+    pub feature_weight: f64,
+}
+
+/// The outcome of an unrolled pass.
+pub struct Unrolled {
+    /// What is made smaller; a scalar with gradients.
+    pub total: Tensor,
+    /// By step: the loss of tokens over rows that count, their number, and how often draft and target agree on the
+    /// likeliest token.
+    pub steps: Vec<StepFigures>,
+}
+
+/// Sums over the rows of a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StepFigures {
+    /// Loss of tokens, in nats.
+    pub loss: f64,
+    /// Rows in which draft and target agree on the likeliest token.
+    pub agreed: usize,
+    /// Rows that count.
+    pub rows: usize,
+}
+
+impl Objective {
+    /// Runs a head over a batch.
+    ///
+    /// # Errors
+    /// When tensors do not fit.
+    pub fn run(&self, head: &Head, batch: &Batch) -> Result<Unrolled> {
+        let mut history = History::default();
+        let mut features = head.features(&batch.of_target)?;
+        let mut steps = Vec::with_capacity(self.depth);
+        let mut total: Option<Tensor> = None;
+        for k in 0..self.depth {
+            let labels = batch.step(k)?;
+            let Step { state, logits } = head.step(&labels.tokens, &features, &batch.rows, &mut history)?;
+            let counted = (self.loss.of_rows(&logits, &labels)? * &labels.counts)?.sum_all()?;
+            steps.push(figures(&counted, &logits, &labels)?);
+            let mut step = counted;
+            if self.feature_weight > 0.0 {
+                let distance = math::smooth_l1(&state, &labels.last)?.mean(D::Minus1)?;
+                step = (step + ((distance * &labels.counts)?.sum_all()? * self.feature_weight)?)?;
+            }
+            let weighted = (step * (self.decay.powi(k as i32) / batch.real.max(1) as f64))?;
+            total = Some(match total {
+                None => weighted,
+                Some(total) => (total + weighted)?,
+            });
+            features = state;
+        }
+        let total = total.map_or_else(|| Tensor::zeros((), DType::F32, batch.of_target.device()), Ok)?;
+        Ok(Unrolled { total, steps })
+    }
+}
+
+impl Loss {
+    /// Of each row.
+    fn of_rows(self, logits: &Tensor, labels: &StepLabels) -> Result<Tensor> {
+        let log_q = math::log_softmax(logits)?;
+        match self {
+            Self::Kl => {
+                let p = &labels.probabilities;
+                // 0 · log 0 is 0.
+                let log_p = p.clamp(1e-30, 1.0)?.log()?;
+                (p * (log_p - log_q)?)?.sum(D::Minus1)
+            }
+            Self::CrossEntropy => {
+                let best: Vec<u32> = labels.best.iter().map(|best| best.unwrap_or_default()).collect();
+                let best = Tensor::from_vec(best, (labels.best.len(), 1), logits.device())?;
+                log_q.gather(&best, 1)?.squeeze(1)?.neg()
+            }
+            Self::Acceptance => {
+                let p = labels.probabilities.broadcast_mul(&labels.mass)?;
+                let accepted = p.minimum(&log_q.exp()?)?.sum(D::Minus1)?;
+                accepted.clamp(1e-20, 1.0)?.log()?.neg()
+            }
+        }
+    }
+}
+
+fn figures(counted: &Tensor, logits: &Tensor, labels: &StepLabels) -> Result<StepFigures> {
+    let loss = counted.to_dtype(DType::F64)?.to_scalar::<f64>()?;
+    let likeliest = logits.argmax(D::Minus1)?.to_vec1::<u32>()?;
+    let rows = labels.best.iter().flatten().count();
+    let agreed = likeliest.iter().zip(&labels.best).filter(|(drafted, best)| Some(**drafted) == **best).count();
+    Ok(StepFigures { loss, agreed, rows })
+}
+
+impl StepFigures {
+    /// Of both.
+    pub fn add(&mut self, other: Self) {
+        self.loss += other.loss;
+        self.agreed += other.agreed;
+        self.rows += other.rows;
+    }
+
+    /// Loss of tokens, mean over the rows that count.
+    pub fn mean_loss(&self) -> f64 {
+        self.loss / self.rows.max(1) as f64
+    }
+
+    /// Share of the rows that count in which draft and target agree.
+    pub fn agreement(&self) -> f64 {
+        self.agreed as f64 / self.rows.max(1) as f64
+    }
+}

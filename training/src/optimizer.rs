@@ -1,0 +1,141 @@
+//! AdamW with a schedule and clipping. Candle's own keeps its moments to itself, and a run that is to go on after a kill
+//! exactly where it was needs them.
+
+use std::collections::BTreeMap;
+
+use candle_core::{DType, Result, Tensor, Var, backprop::GradStore};
+
+/// First and second moments by the name of what trains.
+#[derive(Default)]
+pub struct AdamW {
+    moments: BTreeMap<String, (Tensor, Tensor)>,
+    settings: AdamSettings,
+    /// Steps made.
+    steps: usize,
+}
+
+/// Settings of the optimiser.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamSettings {
+    /// Decay of the first moment.
+    pub beta1: f64,
+    /// Decay of the second moment.
+    pub beta2: f64,
+    /// Added to the root of the second moment.
+    pub epsilon: f64,
+    /// Of matrices; vectors (norms, biases) have none.
+    pub weight_decay: f64,
+    /// Largest norm of all gradients together; larger ones are scaled down to it.
+    pub clip: f64,
+}
+
+impl Default for AdamSettings {
+    fn default() -> Self {
+        Self { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.0, clip: 0.5 }
+    }
+}
+
+/// How the learning rate goes over a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Schedule {
+    /// Half a cosine, down to 0.
+    Cosine,
+    /// A straight line, down to 0.
+    Linear,
+    /// The same throughout.
+    Constant,
+}
+
+impl Schedule {
+    /// The factor on the learning rate of a step, after `warm_up` steps in which it rises in a straight line.
+    pub fn factor(self, step: usize, warm_up: usize, steps: usize) -> f64 {
+        if step < warm_up {
+            return (step + 1) as f64 / warm_up as f64;
+        }
+        let done = (step - warm_up) as f64 / steps.saturating_sub(warm_up).max(1) as f64;
+        match self {
+            Self::Cosine => 0.5 * (1.0 + (std::f64::consts::PI * done.min(1.0)).cos()),
+            Self::Linear => (1.0 - done).max(0.0),
+            Self::Constant => 1.0,
+        }
+    }
+}
+
+impl AdamW {
+    /// With no moments yet.
+    pub fn new(settings: AdamSettings) -> Self {
+        Self { settings, ..Self::default() }
+    }
+
+    /// As it was after some steps.
+    pub fn resumed(settings: AdamSettings, steps: usize, moments: BTreeMap<String, (Tensor, Tensor)>) -> Self {
+        Self { moments, settings, steps }
+    }
+
+    /// The moments.
+    pub fn moments(&self) -> &BTreeMap<String, (Tensor, Tensor)> {
+        &self.moments
+    }
+
+    /// Changes what trains by its gradients; returns their norm before it is clipped.
+    ///
+    /// # Errors
+    /// When tensors do not fit.
+    pub fn step(&mut self, trained: &BTreeMap<String, Var>, gradients: &GradStore, learning_rate: f64) -> Result<f64> {
+        let AdamSettings { beta1, beta2, epsilon, weight_decay, clip } = self.settings;
+        let norm = norm(trained, gradients)?;
+        let scale = if norm > clip { clip / norm } else { 1.0 };
+        if !norm.is_finite() {
+            return Ok(norm);
+        }
+        self.steps += 1;
+        let (correct1, correct2) = (1.0 - beta1.powi(self.steps as i32), 1.0 - beta2.powi(self.steps as i32));
+        for (name, variable) in trained {
+            let Some(gradient) = gradients.get(variable) else { continue };
+            let gradient = (gradient * scale)?;
+            let (first, second) = match self.moments.remove(name) {
+                Some(moments) => moments,
+                None => (variable.zeros_like()?, variable.zeros_like()?),
+            };
+            let first = ((first * beta1)? + (&gradient * (1.0 - beta1))?)?.detach();
+            let second = ((second * beta2)? + (gradient.sqr()? * (1.0 - beta2))?)?.detach();
+            let update = (&first / correct1)?.div(&((&second / correct2)?.sqrt()? + epsilon)?)?;
+            let decay = if variable.rank() > 1 { 1.0 - learning_rate * weight_decay } else { 1.0 };
+            variable.set(&((variable.as_tensor() * decay)? - (update * learning_rate)?)?.detach())?;
+            self.moments.insert(name.clone(), (first, second));
+        }
+        Ok(norm)
+    }
+}
+
+/// The norm of all gradients together, added up in the order of the names.
+fn norm(trained: &BTreeMap<String, Var>, gradients: &GradStore) -> Result<f64> {
+    let mut sum = 0.0;
+    for variable in trained.values() {
+        if let Some(gradient) = gradients.get(variable) {
+            sum += gradient.sqr()?.sum_all()?.to_dtype(DType::F64)?.to_scalar::<f64>()?;
+        }
+    }
+    Ok(sum.sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_rises_and_falls() {
+        let check = |schedule: Schedule, step, expected: f64| {
+            let found = schedule.factor(step, 2, 10);
+            assert!((found - expected).abs() < 1e-12, "{schedule:?} at {step}: {found}");
+        };
+        check(Schedule::Cosine, 0, 0.5);
+        check(Schedule::Cosine, 1, 1.0);
+        check(Schedule::Cosine, 2, 1.0);
+        check(Schedule::Cosine, 6, 0.5);
+        check(Schedule::Cosine, 10, 0.0);
+        check(Schedule::Linear, 6, 0.5);
+        check(Schedule::Linear, 12, 0.0);
+        check(Schedule::Constant, 9, 1.0);
+    }
+}

@@ -1,0 +1,238 @@
+//! A training run, from prompts to a judged head.
+//!
+//! A folder holds all of it: the target's answers, the head that training starts from, the newest checkpoint, the best head
+//! so far, and in the end the head that is written, if it is better. Each of these is whole or not there, so that a run can
+//! be killed at any moment and goes on from its newest checkpoint.
+
+mod engines;
+mod judge;
+mod steps;
+mod work;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+    time::Instant,
+};
+
+use candle_core::{DType, Device, Tensor};
+use engine::{Engine, EngineOptions, ReplayText};
+use schemas::{
+    train::{self, TrainFile},
+    training_record::{CurvePoint, Evaluation, TrainingRecord},
+};
+
+use self::{engines::Engines, steps::Trainer, work::Work};
+use crate::{
+    checkpoint,
+    error::TrainingError,
+    head::{Head, Shared},
+    objective::{Loss, Objective},
+    optimizer::{AdamSettings, AdamW, Schedule},
+    states::States,
+    teacher::Teacher,
+    texts::{self, AnswerProgress, Placements, Prompt, PromptSet},
+};
+
+/// What to do.
+pub struct TrainRequest<'a> {
+    /// The training file.
+    pub file: &'a TrainFile,
+    /// Those with which the engine was loaded.
+    pub options: EngineOptions,
+    /// Prompts by kind.
+    pub sets: Vec<PromptSet>,
+    /// Prompts of all kinds.
+    pub general: Vec<Prompt>,
+    /// The folder of the run.
+    pub out: &'a Path,
+    /// Whether to go on with the run in the folder.
+    pub resume: bool,
+    /// Set when the run is to stop.
+    pub interrupted: &'a AtomicBool,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// With a judgement.
+    Finished(Box<Finished>),
+    /// It was told to stop; what is done is kept.
+    Interrupted {
+        /// Steps made.
+        step: usize,
+    },
+}
+
+/// A finished run.
+#[derive(Debug)]
+pub struct Finished {
+    /// What it found; also in `training.json`.
+    pub record: TrainingRecord,
+    /// The folder of the written head; none where the old one stays. Of an MTP layer it is a copy of the target.
+    pub head: Option<PathBuf>,
+}
+
+/// What a run says meanwhile.
+#[derive(Debug)]
+pub enum Progress<'a> {
+    /// The target answers.
+    Answers(AnswerProgress),
+    /// Something worth knowing, in words.
+    Note(String),
+    /// Steps were made.
+    Steps {
+        /// Of all steps.
+        steps: usize,
+        /// Figures since the last time.
+        point: &'a CurvePoint,
+    },
+    /// A checkpoint was evaluated.
+    Evaluated {
+        /// The outcome; the first one is that of the head from before.
+        evaluation: &'a Evaluation,
+        /// Whether it is the best so far.
+        best: bool,
+    },
+    /// The chosen checkpoint is judged.
+    Judging,
+}
+
+/// Who listens.
+pub type Watch<'a> = dyn FnMut(Progress<'_>) + 'a;
+
+/// Runs, or goes on with a run.
+///
+/// # Errors
+/// When the folder holds another run or one that was not asked to go on, settings do not fit, or the engine, a file or
+/// tensors fail. What was done is kept.
+pub fn run(mut request: TrainRequest<'_>, engine: Engine, watch: &mut Watch<'_>) -> Result<Outcome, TrainingError> {
+    let (sets, general) = (std::mem::take(&mut request.sets), std::mem::take(&mut request.general));
+    let placements = Placements::new(sets, general, &request.file.stop, request.file.training.seed)?;
+    let work = Work::open(&request, &engine, &placements)?;
+    let mut engine = engine;
+    let stop = || request.interrupted.load(Ordering::Relaxed);
+    let begin = Instant::now();
+    let mut told = |progress: AnswerProgress| {
+        watch(Progress::Answers(progress));
+        !stop()
+    };
+    let Some(texts) = texts::answer(&mut engine, &placements, &work.answers(), &mut told)? else {
+        return Ok(Outcome::Interrupted { step: 0 });
+    };
+    let answers_s = begin.elapsed().as_secs_f64();
+    note_texts(&placements, &texts, watch);
+    work.make_start(&request, &engine, &placements, &texts)?;
+    let engines = Engines::new(engine, request.options.clone(), &work.start())?;
+    let mut trainer = trainer(&request, &placements, &texts, work, engines)?;
+    if trainer.progress.cost.answer_tokens == 0 {
+        trainer.progress.cost.answers_s = answers_s;
+        trainer.progress.cost.answer_tokens = texts.iter().flatten().map(|text| text.output_tokens() as u64).sum();
+    }
+    if trainer.train(watch)?.is_break() {
+        return Ok(Outcome::Interrupted { step: trainer.progress.step });
+    }
+    watch(Progress::Judging);
+    match judge::judge(&mut trainer, watch)? {
+        Some(finished) => Ok(Outcome::Finished(Box::new(finished))),
+        None => Ok(Outcome::Interrupted { step: trainer.progress.step }),
+    }
+}
+
+fn note_texts(placements: &Placements, texts: &[Option<ReplayText>], watch: &mut Watch<'_>) {
+    let short = texts.iter().filter(|text| text.is_none()).count();
+    if short > 0 {
+        watch(Progress::Note(format!("{short} prompts have answers of fewer than 4 tokens and are left out")));
+    }
+    for (set, facts) in placements.facts(texts).iter().enumerate() {
+        let repeated = match facts.repeated {
+            0 => String::new(),
+            count => format!(" ({count} repeated ones left out)"),
+        };
+        watch(Progress::Note(format!(
+            "prompts {}: {}: {} train ({} answer tokens), {} choose among checkpoints, {} judge{repeated}",
+            set + 1,
+            facts.name,
+            facts.training,
+            facts.training_tokens,
+            facts.choosing,
+            facts.judging
+        )));
+    }
+}
+
+/// All that steps need, as it was at the newest checkpoint.
+fn trainer<'a>(
+    request: &'a TrainRequest<'a>,
+    placements: &'a Placements,
+    texts: &'a [Option<ReplayText>],
+    work: Work,
+    engines: Engines,
+) -> Result<Trainer<'a>, TrainingError> {
+    let (device, settings) = (Device::Cpu, &request.file.training);
+    let models = engines.models(&work.start())?;
+    let spec = models.draft.clone().ok_or_else(|| TrainingError::Configuration("no draft to train".into()))?;
+    if settings.feature_weight > 0.0 && !(spec.sees_final() && spec.hidden() == models.target.hidden) {
+        return Err(TrainingError::Configuration(
+            "training.feature_weight is for heads that read the target's final state (EAGLE-1/2, MTP): EAGLE-3 heads \
+             read captured layers, leave it out"
+                .into(),
+        ));
+    }
+    let target = models.target.tensors();
+    let matrix = |tensor: &engine::spec::TensorSpec| {
+        Ok::<_, TrainingError>(Tensor::from_vec(models.target_values(tensor)?, tensor.shape.as_slice(), &device)?)
+    };
+    let embedding = matrix(&target.embedding)?;
+    let vocabulary = target.head.as_ref().map_or_else(|| Ok(embedding.clone()), matrix)?;
+    let shared = Shared { embedding, head: vocabulary };
+    let kept = checkpoint::load(&work.checkpoint(), &device)?;
+    let values = |tensor: &engine::spec::TensorSpec| match &kept {
+        Some(kept) if kept.trained.contains_key(&tensor.name) => Ok(kept.trained[&tensor.name].clone()),
+        _ => Ok(models.draft_values(tensor)?),
+    };
+    let head = Head::new(&spec, &values, &shared, (DType::F32, &device))?;
+    let teacher = Teacher::new(&shared.head, &spec, &device)?;
+    let adam = AdamSettings {
+        beta1: settings.beta1,
+        beta2: settings.beta2,
+        weight_decay: settings.weight_decay,
+        clip: settings.clip,
+        ..AdamSettings::default()
+    };
+    let (progress, optimizer) = match kept {
+        None => (checkpoint::Progress::default(), AdamW::new(adam)),
+        Some(kept) => (kept.progress.clone(), AdamW::resumed(adam, kept.progress.step, kept.moments)),
+    };
+    work.clean(progress.best)?;
+    Ok(Trainer {
+        request,
+        placements,
+        texts,
+        objective: Objective {
+            depth: settings.unroll,
+            decay: settings.decay,
+            loss: match settings.loss {
+                train::Loss::Kl => Loss::Kl,
+                train::Loss::CrossEntropy => Loss::CrossEntropy,
+                train::Loss::Acceptance => Loss::Acceptance,
+            },
+            feature_weight: settings.feature_weight,
+        },
+        schedule: match settings.schedule {
+            train::Schedule::Cosine => Schedule::Cosine,
+            train::Schedule::Linear => Schedule::Linear,
+            train::Schedule::Constant => Schedule::Constant,
+        },
+        tensors: crate::head::trained_tensors(&spec, models.target.vocabulary),
+        states: States::new(texts, settings.states_mib),
+        models,
+        work,
+        engines,
+        head,
+        teacher,
+        optimizer,
+        progress,
+        device,
+    })
+}

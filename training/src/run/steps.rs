@@ -1,0 +1,303 @@
+//! The steps of training, with checkpoints and evaluations.
+
+use std::{collections::BTreeMap, ops::ControlFlow, sync::atomic::Ordering, time::Instant};
+
+use candle_core::{DType, Device};
+use engine::{ModelFiles, ReplayText, spec::TensorSpec};
+use schemas::training_record::{CurvePoint, Evaluation};
+
+use super::{Progress, TrainRequest, Watch, engines::Engines, work::Work};
+use crate::{
+    batch::{Batch, Window, windows},
+    checkpoint,
+    error::TrainingError,
+    evaluation::{self, Accepted, Pass},
+    folder,
+    head::Head,
+    objective::{Objective, StepFigures},
+    optimizer::{AdamW, Schedule},
+    states::States,
+    statistics::Random,
+    teacher::Teacher,
+    texts::{Placements, Role},
+};
+
+/// Texts of a stretch of an epoch that are put in order by length, in batches: texts of one length fill a batch best.
+const SORTED_BATCHES: usize = 16;
+
+/// A run under way.
+pub struct Trainer<'a> {
+    pub request: &'a TrainRequest<'a>,
+    pub placements: &'a Placements,
+    pub texts: &'a [Option<ReplayText>],
+    pub objective: Objective,
+    pub schedule: Schedule,
+    /// What trains.
+    pub tensors: Vec<TensorSpec>,
+    pub states: States<'a>,
+    /// The target with the head that training starts from.
+    pub models: ModelFiles,
+    pub work: Work,
+    pub engines: Engines,
+    pub head: Head,
+    pub teacher: Teacher,
+    pub optimizer: AdamW,
+    pub progress: checkpoint::Progress,
+    pub device: Device,
+}
+
+/// Figures since the last point of the curve.
+#[derive(Default)]
+struct Since {
+    steps: Vec<StepFigures>,
+    count: usize,
+    gradient: f64,
+    rows: u64,
+    seconds: f64,
+}
+
+impl Trainer<'_> {
+    /// Makes steps until training stops. A break means that it was told to stop.
+    pub fn train(&mut self, watch: &mut Watch<'_>) -> Result<ControlFlow<()>, TrainingError> {
+        let request = self.request;
+        let settings = &request.file.training;
+        let warm_up = (settings.warm_up * settings.steps as f64).ceil() as usize;
+        let mut since = Since::default();
+        let (mut number, mut batches) = (0, self.epoch(0));
+        if batches.is_empty() {
+            return Err(TrainingError::Configuration(
+                "no prompt has an answer to train on: all are shorter than 4 tokens; raise answers.output_length, or set \
+                 answers.ignore_eos"
+                    .into(),
+            ));
+        }
+        while self.progress.stopped.is_none() {
+            let step = self.progress.step;
+            let ends = step >= settings.steps;
+            let due = ends || step.is_multiple_of(request.file.stop.evaluate_every);
+            // A run that was stopped within an evaluation makes it again.
+            if due && self.progress.evaluations.last().is_none_or(|last| last.step != step) {
+                if self.evaluate(watch)?.is_break() {
+                    return self.leave(&mut since, watch);
+                }
+                if ends && self.progress.stopped.is_none() {
+                    self.progress.stopped = Some(format!("all {step} steps are made"));
+                }
+                self.save()?;
+                self.work.clean(self.progress.best)?;
+                continue;
+            }
+            if request.interrupted.load(Ordering::Relaxed) {
+                return self.leave(&mut since, watch);
+            }
+            // Every epoch has as many batches.
+            let wanted = step / batches.len();
+            if wanted != number {
+                (number, batches) = (wanted, self.epoch(wanted));
+            }
+            let learning_rate = settings.learning_rate * self.schedule.factor(step, warm_up, settings.steps);
+            let begin = Instant::now();
+            let outcome = self.step(&batches[step % batches.len()], learning_rate)?;
+            since.add(outcome, begin.elapsed().as_secs_f64());
+            self.progress.step += 1;
+            let step = self.progress.step;
+            let keeps = step.is_multiple_of(settings.checkpoint_every);
+            if keeps || step >= settings.steps || step.is_multiple_of(request.file.stop.evaluate_every) {
+                self.point(&mut since, watch)?;
+            }
+            if keeps {
+                self.save()?;
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Keeps what is done, because the run was told to stop.
+    fn leave(&mut self, since: &mut Since, watch: &mut Watch<'_>) -> Result<ControlFlow<()>, TrainingError> {
+        self.point(since, watch)?;
+        self.save()?;
+        Ok(ControlFlow::Break(()))
+    }
+
+    /// One step of the optimiser.
+    fn step(&mut self, pieces: &[(usize, Window)], learning_rate: f64) -> Result<StepOutcome, TrainingError> {
+        let engine = self.engines.any()?;
+        let before = self.states.seconds;
+        let known: Result<Vec<_>, _> = pieces.iter().map(|(text, _)| self.states.known(engine, *text)).collect();
+        let known = known?;
+        self.progress.cost.states_s += self.states.seconds - before;
+        let windows: Vec<_> = known.iter().zip(pieces).map(|(known, (_, window))| (known, *window)).collect();
+        let batch = Batch::new(&windows, self.objective.depth, &self.teacher, (DType::F32, &self.device))?;
+        let unrolled = self.objective.run(&self.head, &batch)?;
+        let gradients = unrolled.total.backward()?;
+        let gradient = self.optimizer.step(self.head.trained(), &gradients, learning_rate)?;
+        let loss = unrolled.total.to_scalar::<f32>()?;
+        if !gradient.is_finite() || !loss.is_finite() {
+            return Err(TrainingError::NotFinite { step: self.progress.step });
+        }
+        Ok(StepOutcome {
+            steps: unrolled.steps,
+            gradient,
+            rows: batch.real as u64,
+            states_s: self.states.seconds - before,
+        })
+    }
+
+    /// The batches of an epoch: a function of the seed and its number.
+    fn epoch(&self, number: usize) -> Vec<Vec<(usize, Window)>> {
+        let settings = &self.request.file.training;
+        let trains = |at: &usize| self.placements.prompts[*at].role == Role::Training;
+        let pieces: Vec<(usize, Window)> = (0..self.texts.len())
+            .filter(trains)
+            .flat_map(|at| {
+                let (tokens, prompt_tokens) = self.states.size(at);
+                windows(tokens, prompt_tokens, settings.window).into_iter().map(move |window| (at, window))
+            })
+            .collect();
+        let mut random = Random::new(settings.seed.wrapping_mul(0x1_0000_0001).wrapping_add(number as u64));
+        let order = random.permutation(pieces.len());
+        let mut batches = Vec::new();
+        for stretch in order.chunks(SORTED_BATCHES * settings.batch_size) {
+            let mut stretch: Vec<_> = stretch.iter().map(|at| pieces[*at]).collect();
+            stretch.sort_by_key(|(at, window)| (window.rows, *at, window.start));
+            let parts: Vec<_> = stretch.chunks(settings.batch_size).map(<[_]>::to_vec).collect();
+            let order = random.permutation(parts.len());
+            batches.extend(order.into_iter().map(|at| parts[at].clone()));
+        }
+        batches
+    }
+
+    /// Writes the head as it is now, replays it on the choosing prompts, and keeps it if it is the best.
+    fn evaluate(&mut self, watch: &mut Watch<'_>) -> Result<ControlFlow<()>, TrainingError> {
+        let (begin, step) = (Instant::now(), self.progress.step);
+        let head = if step == 0 { self.work.start() } else { self.work.head_at(step) };
+        if step > 0 {
+            let values = checkpoint::values(self.head.trained())?;
+            folder::write_head(&self.models, &self.tensors, &values, &head)?;
+        }
+        let (choosing, general) = (self.of(Role::Choosing), self.of(Role::General));
+        let Some(accepted) = self.replay(&head, &choosing)? else { return Ok(ControlFlow::Break(())) };
+        let Some(of_general) = self.replay(&head, &general)? else { return Ok(ControlFlow::Break(())) };
+        let accept_length = evaluation::length_of(&accepted, |_| true).unwrap_or_default();
+        let mut by_set = BTreeMap::new();
+        for (number, name) in self.placements.names.iter().enumerate() {
+            let of_set = |at: usize| self.placements.prompts[choosing[at]].set == number;
+            by_set.extend(evaluation::length_of(&accepted, of_set).map(|length| (name.clone(), length)));
+        }
+        let evaluation = Evaluation {
+            step,
+            accept_length,
+            by_set,
+            loss: self.loss(&choosing)?.unwrap_or_default(),
+            general_loss: self.loss(&general)?,
+            general_accept_length: evaluation::length_of(&of_general, |_| true),
+        };
+        let best_so_far = self.progress.evaluations.iter().map(|one| one.accept_length).fold(0.0, f64::max);
+        let best = step > 0 && accept_length > best_so_far;
+        if best {
+            self.progress.best = Some(step);
+        }
+        let settings = &self.request.file.stop;
+        let since = (step - self.progress.best.unwrap_or_default()) / settings.evaluate_every.max(1);
+        if since >= settings.patience {
+            self.progress.stopped = Some(format!(
+                "{since} evaluations without a longer accept length, the best at step {}",
+                self.progress.best.unwrap_or_default()
+            ));
+        }
+        watch(Progress::Evaluated { evaluation: &evaluation, best });
+        self.progress.evaluations.push(evaluation);
+        self.progress.cost.evaluation_s += begin.elapsed().as_secs_f64();
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// The texts of a role, by their numbers.
+    pub fn of(&self, role: Role) -> Vec<usize> {
+        let prompts = self.placements.prompts.iter().enumerate();
+        let of_role = prompts.filter(|(at, placed)| placed.role == role && self.texts[*at].is_some());
+        of_role.map(|(at, _)| at).collect()
+    }
+
+    /// What the head of a folder accepts along texts; `None` if the run was told to stop.
+    pub fn replay(&mut self, head: &std::path::Path, texts: &[usize]) -> Result<Option<Vec<Accepted>>, TrainingError> {
+        let texts: Vec<ReplayText> = texts.iter().filter_map(|at| self.texts[*at].clone()).collect();
+        let interrupted = self.request.interrupted;
+        let mut stop = || interrupted.load(Ordering::Relaxed);
+        evaluation::replay(self.engines.with(head)?, &texts, self.request.file.shape(), &mut stop)
+    }
+
+    fn loss(&mut self, texts: &[usize]) -> Result<Option<f64>, TrainingError> {
+        let settings = &self.request.file.training;
+        let pass = Pass {
+            head: &self.head,
+            teacher: &self.teacher,
+            objective: self.objective,
+            window: settings.window,
+            batch_size: settings.batch_size,
+            tensors: (DType::F32, &self.device),
+        };
+        pass.loss(self.engines.any()?, &mut self.states, texts)
+    }
+
+    /// Ends a stretch of the curve.
+    fn point(&mut self, since: &mut Since, watch: &mut Watch<'_>) -> Result<(), TrainingError> {
+        let Since { steps, count, gradient, rows, seconds } = std::mem::take(since);
+        if count == 0 {
+            return Ok(());
+        }
+        let settings = &self.request.file.training;
+        let warm_up = (settings.warm_up * settings.steps as f64).ceil() as usize;
+        let last = self.progress.step.saturating_sub(1);
+        let point = CurvePoint {
+            step: self.progress.step,
+            loss: steps.iter().map(StepFigures::mean_loss).collect(),
+            agreement: steps.iter().map(StepFigures::agreement).collect(),
+            learning_rate: settings.learning_rate * self.schedule.factor(last, warm_up, settings.steps),
+            gradient: gradient / count as f64,
+            rows_per_s: rows as f64 / seconds.max(1e-9),
+        };
+        watch(Progress::Steps { steps: settings.steps, point: &point });
+        self.progress.curve.push(point);
+        self.progress.cost.rows += rows;
+        self.progress.cost.training_s += seconds;
+        self.progress.cost.flops += self.flops_of_a_row() * rows as f64;
+        Ok(())
+    }
+
+    /// Multiplications and additions of a trained row, from the matrices: two forward and four backward for each value that
+    /// trains, two of the latter less where it does not.
+    fn flops_of_a_row(&self) -> f64 {
+        let target = &self.models.target;
+        let (depth, spec) = (self.objective.depth as f64, self.head.spec());
+        let reduce = spec.tensors(target.vocabulary).reduce.map_or(0, |reduce| reduce.weight.values());
+        let matrices: u64 = self.tensors.iter().filter(|tensor| tensor.shape.len() > 1).map(TensorSpec::values).sum();
+        let own_head = spec.head == engine::spec::VocabularySource::Own;
+        let frozen = if own_head { 0 } else { (spec.vocabulary * spec.hidden()) as u64 };
+        let labels = (target.vocabulary * target.hidden) as f64;
+        6.0 * reduce as f64 + depth * (6.0 * (matrices - reduce) as f64 + 4.0 * frozen as f64) + 2.0 * labels
+    }
+
+    fn save(&self) -> Result<(), TrainingError> {
+        checkpoint::save(&self.work.checkpoint(), &self.progress, self.head.trained(), &self.optimizer)
+    }
+}
+
+/// What a step came to.
+struct StepOutcome {
+    steps: Vec<StepFigures>,
+    gradient: f64,
+    rows: u64,
+    /// Seconds of it that the engine took to make states.
+    states_s: f64,
+}
+
+impl Since {
+    fn add(&mut self, outcome: StepOutcome, seconds: f64) {
+        self.steps.resize(outcome.steps.len(), StepFigures::default());
+        self.steps.iter_mut().zip(outcome.steps).for_each(|(sum, step)| sum.add(step));
+        self.count += 1;
+        self.gradient += outcome.gradient;
+        self.rows += outcome.rows;
+        self.seconds += seconds - outcome.states_s;
+    }
+}

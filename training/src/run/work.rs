@@ -1,0 +1,160 @@
+//! The folder of a run.
+
+use std::{fs, path::PathBuf};
+
+use engine::{Engine, ModelFiles, ReplayText};
+use schemas::train::{Start, Stop, TrainFile};
+use serde::{Deserialize, Serialize};
+
+use super::TrainRequest;
+use crate::{error::TrainingError, folder, head::trained_tensors, scratch, texts::Placements};
+
+/// The version of the folder's format.
+const FORMAT: u32 = 1;
+
+/// The folder of a run.
+pub struct Work {
+    out: PathBuf,
+}
+
+/// What a folder is of.
+#[derive(Serialize, Deserialize)]
+struct Meaning {
+    format: u32,
+    /// Hash of all that decides what training comes to.
+    hash: String,
+}
+
+impl Work {
+    /// Begins the folder, or checks that it is of this run.
+    pub fn open(request: &TrainRequest<'_>, engine: &Engine, placements: &Placements) -> Result<Self, TrainingError> {
+        let out = request.out.to_owned();
+        let path = out.join("run.json");
+        let meaning = Meaning { format: FORMAT, hash: hash(request.file, engine, placements) };
+        let work = Self { out };
+        if path.exists() {
+            let text = fs::read_to_string(&path).map_err(TrainingError::read(&path))?;
+            let found: Meaning =
+                serde_json::from_str(&text).map_err(|error| TrainingError::malformed(&path, error.to_string()))?;
+            let folder = work.out.display();
+            if !request.resume {
+                return Err(TrainingError::Configuration(format!(
+                    "{folder} holds a training run already: go on with it by --resume, or name another folder by --out"
+                )));
+            }
+            if (found.format, &found.hash) != (FORMAT, &meaning.hash) {
+                return Err(TrainingError::Configuration(format!(
+                    "{folder} holds a run of other models, prompts or settings, which cannot be gone on with: name another \
+                     folder by --out (only training.checkpoint_every, training.states_mib, stop.patience and [engine] may \
+                     change)"
+                )));
+            }
+        } else {
+            fs::create_dir_all(work.heads()).map_err(TrainingError::write(&work.out))?;
+            folder::write_whole(&path, serde_json::to_string(&meaning).unwrap_or_default().as_bytes())?;
+        }
+        Ok(work)
+    }
+
+    /// The target's answers.
+    pub fn answers(&self) -> PathBuf {
+        self.out.join("answers.jsonl")
+    }
+
+    /// The head that training starts from.
+    pub fn start(&self) -> PathBuf {
+        self.out.join("start")
+    }
+
+    /// The newest checkpoint.
+    pub fn checkpoint(&self) -> PathBuf {
+        self.out.join("checkpoint.safetensors")
+    }
+
+    /// The head after some steps.
+    pub fn head_at(&self, step: usize) -> PathBuf {
+        self.heads().join(format!("step-{step:06}"))
+    }
+
+    /// The head that is written in the end.
+    pub fn head(&self) -> PathBuf {
+        self.out.join("head")
+    }
+
+    /// What the run found.
+    pub fn record(&self) -> PathBuf {
+        self.out.join("training.json")
+    }
+
+    fn heads(&self) -> PathBuf {
+        self.out.join("heads")
+    }
+
+    /// Makes the head that training starts from, unless it is there.
+    pub fn make_start(
+        &self,
+        request: &TrainRequest<'_>,
+        engine: &Engine,
+        placements: &Placements,
+        texts: &[Option<ReplayText>],
+    ) -> Result<(), TrainingError> {
+        let start = self.start();
+        if start.is_dir() {
+            return Ok(());
+        }
+        let models = ModelFiles::open(&request.options)?;
+        if request.file.models.start == Start::Random {
+            let texts: Vec<&ReplayText> =
+                texts.iter().zip(&placements.prompts).filter_map(|(text, _)| text.as_ref()).collect();
+            return scratch::write(&models, engine.options(), request.file, &texts, &start);
+        }
+        let spec = models.draft.as_ref();
+        let spec = spec.ok_or_else(|| TrainingError::Configuration("there is no draft to start from".into()))?;
+        if request.file.models.is_own_layer() {
+            folder::extract_layer(&models, &trained_tensors(spec, models.target.vocabulary), &start)
+        } else {
+            folder::copy_head(models.draft_folder(), &start)
+        }
+    }
+
+    /// Removes the heads that nobody needs any more: all but the best one.
+    pub fn clean(&self, best: Option<usize>) -> Result<(), TrainingError> {
+        let heads = self.heads();
+        let best = best.map(|step| self.head_at(step));
+        for entry in heads.read_dir().map_err(TrainingError::read(&heads))? {
+            let path = entry.map_err(TrainingError::read(&heads))?.path();
+            if Some(&path) != best.as_ref() {
+                folder::remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Hash of what decides what training comes to.
+fn hash(file: &TrainFile, engine: &Engine, placements: &Placements) -> String {
+    let mut meaning = file.clone();
+    // Where things are, and what only changes how long it takes.
+    meaning.models.target.clear();
+    meaning.engine = schemas::sweep::EngineSettings::default();
+    meaning.models.draft.clear();
+    meaning.prompts.clear();
+    meaning.general = None;
+    meaning.training.checkpoint_every = 0;
+    meaning.training.states_mib = 0;
+    meaning.stop.patience = Stop::default().patience;
+    meaning.tree.batch = 0;
+    let mut hasher = blake3::Hasher::new();
+    let mut add = |text: &str| {
+        hasher.update(&(text.len() as u64).to_le_bytes());
+        hasher.update(text.as_bytes());
+    };
+    add(&serde_json::to_string(&meaning).unwrap_or_default());
+    add(&engine.identity().target);
+    add(engine.identity().draft.as_deref().unwrap_or_default());
+    for placed in &placements.prompts {
+        let request = &placed.prompt.request;
+        add(&format!("{} {:?} {:?} {:?}", placed.set, placed.role, request.input_ids, placed.prompt.answer));
+    }
+    hasher.finalize().to_hex()[..32].to_owned()
+}

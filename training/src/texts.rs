@@ -1,0 +1,262 @@
+//! Prompts, who of them trains, and the target's answers.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    fs::{File, OpenOptions},
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    time::Instant,
+};
+
+use engine::{Engine, ReplayText, Request};
+use schemas::{train::Stop, training_record::SetFacts};
+use serde::{Deserialize, Serialize};
+
+use crate::{error::TrainingError, statistics::Random};
+
+/// Requests that are answered between two looks at the clock and the disk.
+const TOGETHER: usize = 64;
+
+/// A prompt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prompt {
+    /// What the target is asked.
+    pub request: Request,
+    /// The target's answer, where it is known.
+    pub answer: Option<Vec<u32>>,
+}
+
+/// Prompts of one kind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PromptSet {
+    /// What the report calls them.
+    pub name: String,
+    /// In the order of their file.
+    pub prompts: Vec<Prompt>,
+}
+
+/// What becomes of a prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// It trains.
+    Training,
+    /// It chooses among checkpoints.
+    Choosing,
+    /// It judges the chosen one.
+    Judging,
+    /// It shows what is lost elsewhere.
+    General,
+}
+
+/// A prompt in its place.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    /// The number of its set; that after the last one for general prompts.
+    pub set: usize,
+    /// What becomes of it.
+    pub role: Role,
+    /// It.
+    pub prompt: Prompt,
+}
+
+/// All prompts of a run.
+#[derive(Debug)]
+pub struct Placements {
+    /// In the order of sets and files.
+    pub prompts: Vec<Placed>,
+    /// Names of the sets.
+    pub names: Vec<String>,
+    /// Repeated prompts that were left out, by set.
+    repeated: Vec<usize>,
+}
+
+impl Placements {
+    /// Gives each prompt its role. A prompt that comes twice, in any set, counts once: what judges must not have trained.
+    ///
+    /// # Errors
+    /// When a set has too few prompts to hold some out.
+    pub fn new(sets: Vec<PromptSet>, general: Vec<Prompt>, stop: &Stop, seed: u64) -> Result<Self, TrainingError> {
+        let mut seen: HashSet<Vec<u32>> = HashSet::new();
+        let (mut names, mut prompts, mut repeated) = (Vec::new(), Vec::new(), Vec::new());
+        let all: usize = sets.iter().map(|set| set.prompts.len()).sum();
+        for (number, set) in sets.into_iter().enumerate() {
+            let given = set.prompts.len();
+            let kept: Vec<Prompt> =
+                set.prompts.into_iter().filter(|prompt| seen.insert(prompt.request.input_ids.clone())).collect();
+            repeated.push(given - kept.len());
+            let most = (stop.most_held_out * given).div_ceil(all.max(1));
+            let held_out = ((kept.len() as f64 * stop.held_out).round() as usize).min(most).max(2);
+            if kept.len() <= held_out {
+                return Err(TrainingError::Configuration(format!(
+                    "the prompts {:?} are {} different ones: {held_out} are held out, and none is left to train; give more",
+                    set.name,
+                    kept.len()
+                )));
+            }
+            let order = Random::new(seed ^ (number as u64) << 32).permutation(kept.len());
+            let mut roles = vec![Role::Training; kept.len()];
+            for (at, place) in order.into_iter().take(held_out).enumerate() {
+                roles[place] = if at % 2 == 0 { Role::Judging } else { Role::Choosing };
+            }
+            prompts.extend(kept.into_iter().zip(roles).map(|(prompt, role)| Placed { set: number, role, prompt }));
+            names.push(set.name);
+        }
+        let general = general.into_iter().filter(|prompt| seen.insert(prompt.request.input_ids.clone()));
+        prompts.extend(general.map(|prompt| Placed { set: names.len(), role: Role::General, prompt }));
+        Ok(Self { prompts, names, repeated })
+    }
+
+    /// What the report says of the sets.
+    pub fn facts(&self, texts: &[Option<ReplayText>]) -> Vec<SetFacts> {
+        let fact = |(number, name): (usize, &String)| {
+            let count = |role| self.prompts.iter().filter(|one| one.set == number && one.role == role).count();
+            let trained =
+                self.prompts.iter().zip(texts).filter(|(one, _)| one.set == number && one.role == Role::Training);
+            SetFacts {
+                name: name.clone(),
+                training: count(Role::Training),
+                choosing: count(Role::Choosing),
+                judging: count(Role::Judging),
+                training_tokens: trained.filter_map(|(_, text)| Some(text.as_ref()?.output_tokens() as u64)).sum(),
+                repeated: self.repeated[number],
+            }
+        };
+        self.names.iter().enumerate().map(fact).collect()
+    }
+}
+
+/// A line of the file of answers.
+#[derive(Serialize, Deserialize)]
+struct Answer {
+    at: usize,
+    output_ids: Vec<u32>,
+}
+
+/// Answers all prompts, those aside that are answered in the file, to which the others are added as they come. A prompt
+/// whose answer is too short to train on has none. `watch` is told how many are answered, and may stop: then there are no
+/// texts.
+///
+/// # Errors
+/// When the file cannot be read or written, or the engine fails.
+pub fn answer(
+    engine: &mut Engine,
+    placements: &Placements,
+    path: &Path,
+    watch: &mut dyn FnMut(AnswerProgress) -> bool,
+) -> Result<Option<Vec<Option<ReplayText>>>, TrainingError> {
+    let mut answers: BTreeMap<usize, Vec<u32>> = read(path)?;
+    for (at, placed) in placements.prompts.iter().enumerate() {
+        if let Some(answer) = &placed.prompt.answer {
+            answers.insert(at, answer.clone());
+        }
+    }
+    let missing: Vec<usize> = (0..placements.prompts.len()).filter(|at| !answers.contains_key(at)).collect();
+    let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(TrainingError::write(path))?;
+    let (begin, all) = (Instant::now(), missing.len());
+    let mut tokens = 0;
+    for (chunk, places) in missing.chunks(TOGETHER).enumerate() {
+        let seconds = begin.elapsed().as_secs_f64();
+        if !watch(AnswerProgress { done: chunk * TOGETHER, all, tokens, seconds }) {
+            return Ok(None);
+        }
+        let requests = places.iter().map(|at| placements.prompts[*at].prompt.request.clone()).collect();
+        let mut lines = String::new();
+        for (at, completion) in places.iter().zip(engine.run(requests)?) {
+            tokens += completion.output_ids.len();
+            let answer = Answer { at: *at, output_ids: completion.output_ids };
+            lines.push_str(&serde_json::to_string(&answer).unwrap_or_default());
+            lines.push('\n');
+            answers.insert(*at, answer.output_ids);
+        }
+        file.write_all(lines.as_bytes()).and_then(|()| file.sync_data()).map_err(TrainingError::write(path))?;
+    }
+    watch(AnswerProgress { done: all, all, tokens, seconds: begin.elapsed().as_secs_f64() });
+    let text = |(at, placed): (usize, &Placed)| {
+        let (request, output) = (&placed.prompt.request, answers.get(&at)?);
+        // A draft looks two tokens ahead, and replay needs a round.
+        (output.len() > 3).then(|| ReplayText {
+            tokens: [request.input_ids.as_slice(), output].concat(),
+            prompt_tokens: request.input_ids.len(),
+            sampling: request.sampling.clone(),
+        })
+    };
+    Ok(Some(placements.prompts.iter().enumerate().map(text).collect()))
+}
+
+/// How far the answers are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AnswerProgress {
+    /// Prompts answered now.
+    pub done: usize,
+    /// Prompts to answer.
+    pub all: usize,
+    /// Tokens of their answers.
+    pub tokens: usize,
+    /// Seconds so far.
+    pub seconds: f64,
+}
+
+/// The answers of a file; a torn line, which a kill leaves, ends it, and is cut off.
+fn read(path: &Path) -> Result<BTreeMap<usize, Vec<u32>>, TrainingError> {
+    let mut answers = BTreeMap::new();
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(answers),
+        Err(error) => return Err(TrainingError::read(path)(error)),
+    };
+    let (mut reader, mut line, mut whole) = (BufReader::new(file), Vec::new(), 0_u64);
+    loop {
+        line.clear();
+        let count = reader.read_until(b'\n', &mut line).map_err(TrainingError::read(path))?;
+        let parsed = line.strip_suffix(b"\n").and_then(|line| serde_json::from_slice::<Answer>(line).ok());
+        let Some(answer) = parsed else { break };
+        whole += count as u64;
+        answers.insert(answer.at, answer.output_ids);
+    }
+    if !line.is_empty() {
+        let file = OpenOptions::new().write(true).open(path).map_err(TrainingError::write(path))?;
+        file.set_len(whole).map_err(TrainingError::write(path))?;
+    }
+    Ok(answers)
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::{SamplingParams, StopConditions};
+
+    use super::*;
+
+    fn prompt(token: u32) -> Prompt {
+        let request =
+            Request { input_ids: vec![token], sampling: SamplingParams::default(), stop: StopConditions::default() };
+        Prompt { request, answer: None }
+    }
+
+    fn set(name: &str, tokens: std::ops::Range<u32>) -> PromptSet {
+        PromptSet { name: name.into(), prompts: tokens.map(prompt).collect() }
+    }
+
+    #[test]
+    fn what_judges_never_trains() {
+        let general = (0..12).map(prompt).collect();
+        let placed =
+            Placements::new(vec![set("a", 0..10), set("b", 5..40)], general, &Stop::default(), 7).expect("enough");
+        let mut seen = HashSet::new();
+        assert!(placed.prompts.iter().all(|one| seen.insert(one.prompt.request.input_ids.clone())));
+        assert_eq!(placed.repeated, [0, 5]);
+        let count = |set, role| placed.prompts.iter().filter(|one| one.set == set && one.role == role).count();
+        assert_eq!((count(0, Role::Judging), count(0, Role::Choosing), count(0, Role::Training)), (1, 1, 8));
+        assert_eq!((count(1, Role::Judging), count(1, Role::Choosing), count(1, Role::Training)), (3, 3, 24));
+        assert_eq!(count(2, Role::General), 0, "all of them are in a set");
+        Placements::new(vec![set("few", 0..2)], Vec::new(), &Stop::default(), 7).expect_err("too few");
+    }
+
+    #[test]
+    fn a_torn_answer_is_cut_off() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("answers.jsonl");
+        std::fs::write(&path, "{\"at\":3,\"output_ids\":[1,2]}\n{\"at\":4,\"outp").expect("written");
+        assert_eq!(read(&path).expect("read"), BTreeMap::from([(3, vec![1, 2])]));
+        assert_eq!(std::fs::read_to_string(&path).expect("read"), "{\"at\":3,\"output_ids\":[1,2]}\n");
+    }
+}
