@@ -119,7 +119,7 @@ fn mtp_layers_outside_the_index_are_known() {
     fs::rename(folder.path().join("model.safetensors"), folder.path().join("model-1.safetensors")).expect("a file");
     write(
         "config.json",
-        r#"{"architectures": ["Glm4MoeForCausalLM"], "num_hidden_layers": 2, "num_nextn_predict_layers": 1}"#,
+        r#"{"architectures": ["Glm4MoeForCausalLM"], "num_hidden_layers": 99, "num_nextn_predict_layers": 1}"#,
     );
     let index = |shard: &str| format!(r#"{{"weight_map": {{"model.norm.weight": "model-1.safetensors"{shard}}}}}"#);
     write("model.safetensors.index.json", &index(""));
@@ -127,6 +127,6 @@ fn mtp_layers_outside_the_index_are_known() {
     write("mtp.safetensors", "not looked into");
     assert!(read(&folder).facts.loose_mtp);
     assert_eq!(read(&folder).facts.dropped_mtp_layers(), Some(1));
-    write("model.safetensors.index.json", &index(r#", "model.layers.2.eh_proj.weight": "mtp.safetensors""#));
+    write("model.safetensors.index.json", &index(r#", "model.layers.99.eh_proj.weight": "mtp.safetensors""#));
     assert!(!read(&folder).facts.loose_mtp);
 }
