@@ -111,3 +111,22 @@ fn a_folder_without_a_config_is_no_model() {
     fs::write(folder.path().join("config.json"), "3").expect("a file");
     assert!(gather(&Folder::new(folder.path()), "it", Wanted::default()).is_err());
 }
+
+#[test]
+fn mtp_layers_outside_the_index_are_known() {
+    let folder = copy("target");
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("a file");
+    fs::rename(folder.path().join("model.safetensors"), folder.path().join("model-1.safetensors")).expect("a file");
+    write(
+        "config.json",
+        r#"{"architectures": ["Glm4MoeForCausalLM"], "num_hidden_layers": 99, "num_nextn_predict_layers": 1}"#,
+    );
+    let index = |shard: &str| format!(r#"{{"weight_map": {{"model.norm.weight": "model-1.safetensors"{shard}}}}}"#);
+    write("model.safetensors.index.json", &index(""));
+    assert!(!read(&folder).facts.loose_mtp);
+    write("mtp.safetensors", "not looked into");
+    assert!(read(&folder).facts.loose_mtp);
+    assert_eq!(read(&folder).facts.dropped_mtp_layers(), Some(1));
+    write("model.safetensors.index.json", &index(r#", "model.layers.99.eh_proj.weight": "mtp.safetensors""#));
+    assert!(!read(&folder).facts.loose_mtp);
+}

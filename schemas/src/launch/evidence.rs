@@ -221,10 +221,10 @@ fn clones(text: &str) -> Vec<Stated> {
                 if let (Some(engine), Some(branch)) = (cloned, branch) {
                     state(engine, branch);
                 }
-            } else if let (Some(engine), Some("checkout" | "switch")) = (cloned, words.get(1).copied()) {
-                if let Some(tag) = words.iter().skip(2).find(|word| !word.starts_with('-')) {
-                    state(engine, tag);
-                }
+            } else if let (Some(engine), Some("checkout" | "switch")) = (cloned, words.get(1).copied())
+                && let Some(tag) = words.iter().skip(2).find(|word| !word.starts_with('-'))
+            {
+                state(engine, tag);
             }
         }
     }
