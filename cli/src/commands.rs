@@ -1,6 +1,7 @@
 //! One command, one file.
 
 mod bench;
+mod drift;
 mod explain;
 mod export;
 mod generate;
@@ -11,6 +12,7 @@ mod schema;
 mod selftest;
 mod serve;
 mod sweep;
+mod train;
 
 use clap::Subcommand;
 
@@ -39,6 +41,10 @@ pub enum Command {
     Serve(serve::Arguments),
     /// Measure the engine on random prompts of one length, beside the floor that memory sets
     Bench(bench::Arguments),
+    /// Adapt a draft head to prompts, so that more of its drafts are accepted
+    Train(train::Arguments),
+    /// Tell from a log of requests whether acceptance has moved since a head was trained
+    Drift(drift::Arguments),
     /// Run the engine's invariants and kernels on this machine's device
     Selftest(selftest::Arguments),
 }
@@ -60,6 +66,8 @@ impl Command {
             Self::Generate(arguments) => generate::run(arguments),
             Self::Serve(arguments) => serve::run(arguments),
             Self::Bench(arguments) => bench::run(arguments),
+            Self::Train(arguments) => train::run(arguments),
+            Self::Drift(arguments) => drift::run(arguments),
             Self::Selftest(arguments) => selftest::run(arguments),
         }
     }

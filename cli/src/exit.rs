@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use engine::EngineError;
+use training::TrainingError;
 use tuner::TunerError;
 
 /// What the process says to its caller.
@@ -57,5 +58,6 @@ pub fn of(error: &anyhow::Error) -> Exit {
     });
     // A server is the engine of such a sweep.
     let server = error.chain().any(|cause| matches!(cause.downcast_ref::<TunerError>(), Some(TunerError::System(_))));
-    if device || server { Exit::Failure } else { Exit::Usage }
+    let tensors = error.chain().any(|cause| matches!(cause.downcast_ref(), Some(TrainingError::Tensor(_))));
+    if device || server || tensors { Exit::Failure } else { Exit::Usage }
 }

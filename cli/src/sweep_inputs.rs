@@ -46,7 +46,16 @@ pub fn resolve(mut file: SweepFile, folder: &Path, source: &Source) -> Result<Sw
     }
 }
 
-fn model(key: &'static [&'static str], name: &str, folder: &Path, source: &Source) -> Result<String, Box<Diagnostic>> {
+/// The folder of a model, seen from the folder of the file that names it.
+///
+/// # Errors
+/// With a finding at the key, when it is not there.
+pub fn model(
+    key: &'static [&'static str],
+    name: &str,
+    folder: &Path,
+    source: &Source,
+) -> Result<String, Box<Diagnostic>> {
     let wrong = match checkpoint::folder(folder, name) {
         Ok(found) if folder.join(&found).is_dir() => return Ok(found),
         Ok(_) if folder.join(name).exists() => {
@@ -64,7 +73,7 @@ fn model(key: &'static [&'static str], name: &str, folder: &Path, source: &Sourc
 }
 
 /// A file that is not there, or is none.
-fn missing(key: &'static [&'static str], element: Option<usize>, name: &str, folder: &Path) -> Option<Wrong> {
+pub fn missing(key: &'static [&'static str], element: Option<usize>, name: &str, folder: &Path) -> Option<Wrong> {
     let path = folder.join(name);
     if path.is_dir() {
         let wrong = Wrong::at(key, format!("{} is a folder, and a file is wanted", tidy(&path).display()));
@@ -78,8 +87,8 @@ fn nothing(key: &'static [&'static str], element: Option<usize>, what: &str, nam
     let wrong = Wrong::at(key, format!("there is no {what} {}", path.display()));
     let wrong = element.map_or(wrong.clone(), |at| wrong.element(at));
     wrong.help(match near(&path) {
-        Some(near) => format!("did you mean {near}? Paths are relative to the folder of the sweep file"),
-        None => "paths are relative to the folder of the sweep file".into(),
+        Some(near) => format!("did you mean {near}? Paths are relative to the folder of the file that names them"),
+        None => "paths are relative to the folder of the file that names them".into(),
     })
 }
 

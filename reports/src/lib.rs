@@ -25,6 +25,7 @@ mod race;
 mod render;
 mod section;
 mod terminal;
+pub mod training;
 
 use std::path::{Path, PathBuf};
 
@@ -46,8 +47,8 @@ pub fn write(input: &ReportInput, out_dir: &Path) -> Result<Vec<PathBuf>, Report
     let page = page::Page::new(&sections, &input.sweeps, comparison.as_ref())?;
     let data = data::json(&sections, comparison.as_ref())?;
     let mut contents: Vec<(PathBuf, Vec<u8>)> = vec![
-        ("report.html".into(), render::html(&page, &data)?.into_bytes()),
-        ("report.md".into(), render::markdown(&page)?.into_bytes()),
+        ("report.html".into(), render::html(&render::REPORT, &page, &data)?.into_bytes()),
+        ("report.md".into(), render::markdown(&render::REPORT, &page)?.into_bytes()),
         ("report.json".into(), data.into_bytes()),
         ("acceptance.json".into(), acceptance::json(&sections)?.into_bytes()),
     ];

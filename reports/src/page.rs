@@ -2,7 +2,7 @@
 
 mod answer;
 mod overview;
-mod part;
+pub mod part;
 mod parts;
 mod policy;
 mod table;

@@ -2,29 +2,53 @@
 
 use minijinja::{AutoEscape, Environment, context, value::Value};
 
-use crate::{charts::palette, definitions, error::ReportError, page::Page};
+use serde::Serialize;
+
+use crate::{charts::palette, definitions, error::ReportError};
 
 const STYLE: &str = include_str!("templates/style.css");
 const SCRIPT: &str = include_str!("templates/script.js");
+
+/// A page in two forms: what all pages of a form share, then its own.
+pub struct Template {
+    html: (&'static str, &'static str),
+    markdown: (&'static str, &'static str),
+}
+
+/// Of sweeps.
+pub const REPORT: Template = Template {
+    html: ("report.html", concat!(include_str!("templates/macros.html"), include_str!("templates/report.html"))),
+    markdown: ("report.md", concat!(include_str!("templates/macros.md"), include_str!("templates/report.md"))),
+};
+
+/// Of a training run.
+pub const TRAINING: Template = Template {
+    html: ("training.html", concat!(include_str!("templates/macros.html"), include_str!("templates/training.html"))),
+    markdown: ("training.md", concat!(include_str!("templates/macros.md"), include_str!("templates/training.md"))),
+};
 
 /// The self-contained web page: style, script, charts and the raw rows are in it, and it loads nothing.
 ///
 /// # Errors
 /// When the template cannot be filled in.
-pub fn html(page: &Page, data: &str) -> Result<String, ReportError> {
+pub fn html(template: &Template, page: &impl Serialize, data: &str) -> Result<String, ReportError> {
     let style = format!("{}{STYLE}", palette::page_style());
-    render("report.html", page, context! { style, script => SCRIPT, data => inert(data) })
+    render(template.html, page, context! { style, script => SCRIPT, data => inert(data) })
 }
 
 /// The Markdown page.
 ///
 /// # Errors
 /// When the template cannot be filled in.
-pub fn markdown(page: &Page) -> Result<String, ReportError> {
-    render("report.md", page, context! {})
+pub fn markdown(template: &Template, page: &impl Serialize) -> Result<String, ReportError> {
+    render(template.markdown, page, context! {})
 }
 
-fn render(name: &'static str, page: &Page, more: Value) -> Result<String, ReportError> {
+fn render(
+    (name, text): (&'static str, &'static str),
+    page: &impl Serialize,
+    more: Value,
+) -> Result<String, ReportError> {
     let mut environment = Environment::new();
     environment.set_trim_blocks(true);
     environment.set_lstrip_blocks(true);
@@ -36,8 +60,7 @@ fn render(name: &'static str, page: &Page, more: Value) -> Result<String, Report
     environment.add_filter("md", markdown_text);
     environment.add_filter("fenced", fenced);
     let fill = || {
-        environment.add_template("report.html", include_str!("templates/report.html"))?;
-        environment.add_template("report.md", include_str!("templates/report.md"))?;
+        environment.add_template(name, text)?;
         environment.get_template(name)?.render(context! { page, accept_length => definitions::ACCEPT_LENGTH, ..more })
     };
     fill().map_err(|source| ReportError::Page { page: name, source })

@@ -25,6 +25,7 @@ mod parameters;
 mod prompt_logprobs;
 mod prompts;
 mod replies;
+mod request_log;
 mod responses;
 mod routes;
 mod shutdown;
@@ -38,12 +39,12 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
-use std::{io, net::SocketAddr, sync::Arc, thread::JoinHandle, time::Duration};
+use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, thread::JoinHandle, time::Duration};
 
 use engine::{Engine, Identity};
 use tokio::net::TcpListener;
 
-use self::{latency::Latencies, metrics::Metrics, state::State, worker::Worker};
+use self::{latency::Latencies, metrics::Metrics, request_log::RequestLog, state::State, worker::Worker};
 
 /// How to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +70,8 @@ pub struct ServeOptions {
     pub request_metrics: bool,
     /// How long running requests may go on after a signal to stop.
     pub shutdown_grace: Duration,
+    /// A file to which every finished request is added, prompt and answer as tokens; `None` logs none.
+    pub log_requests: Option<PathBuf>,
 }
 
 /// Why a server ended.
@@ -108,6 +111,7 @@ impl Default for ServeOptions {
             allowed_origins: Vec::new(),
             request_metrics: false,
             shutdown_grace: Duration::from_secs(10),
+            log_requests: None,
         }
     }
 }
@@ -132,7 +136,7 @@ pub fn serve(engine: Engine, options: ServeOptions, ready: impl FnOnce(SocketAdd
         let listener = listen(&options).await?;
         let signals = shutdown::signals()?;
         warn_of_defaults(&engine);
-        let (state, thread) = start(engine, options);
+        let (state, thread) = start(engine, options)?;
         ready(listener.local_addr()?);
         let ended = shutdown::run(listener, state.clone(), signals).await;
         // The engine thread ends when its last handle does; a failed one has said why.
@@ -147,12 +151,17 @@ pub fn serve(engine: Engine, options: ServeOptions, ready: impl FnOnce(SocketAdd
 }
 
 /// The engine's thread and what the handlers share.
-fn start(engine: Engine, options: ServeOptions) -> (Arc<State>, JoinHandle<Option<String>>) {
+fn start(engine: Engine, options: ServeOptions) -> Result<(Arc<State>, JoinHandle<Option<String>>), ServeError> {
+    let log = options.log_requests.as_ref().map(|path| {
+        let wrong = |error| ServeError::Option(format!("--log-requests {}: {error}", path.display()));
+        RequestLog::open(path, &engine).map_err(wrong)
+    });
+    let log = log.transpose()?;
     let latencies = Latencies::default();
     let most_requests = engine.max_running_requests().saturating_add(options.max_queued_requests);
-    let (worker, thread) = Worker::start(engine, most_requests, latencies.clone());
+    let (worker, thread) = Worker::start(engine, most_requests, latencies.clone(), log);
     let metrics = Metrics::new(&worker, options.model_name(&worker.facts().identity), latencies);
-    (Arc::new(State::new(worker, options, metrics)), thread)
+    Ok((Arc::new(State::new(worker, options, metrics)), thread))
 }
 
 /// Defaults that the model asks for and that do not come true.

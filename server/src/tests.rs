@@ -73,7 +73,7 @@ async fn start(options: ServeOptions) -> Server {
 async fn start_with(engine: Engine, options: ServeOptions) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
-    let (state, _thread) = super::start(engine, options);
+    let (state, _thread) = super::start(engine, options).expect("it starts");
     let (signals, received) = mpsc::channel(2);
     let ended = tokio::spawn(shutdown::run(listener, state.clone(), received));
     Server { address, state, signals, ended }

@@ -25,6 +25,7 @@ use super::{
     error::ApiError,
     latency::{Latencies, Listener},
     memory::Held,
+    request_log::RequestLog,
     throughput::Throughput,
 };
 
@@ -124,7 +125,12 @@ enum Command {
 impl Worker {
     /// Starts the thread. At most `most_requests` run or wait at a time. The thread ends with the reason for which the
     /// engine failed, or with none.
-    pub fn start(engine: Engine, most_requests: usize, latencies: Latencies) -> (Self, JoinHandle<Option<String>>) {
+    pub fn start(
+        engine: Engine,
+        most_requests: usize,
+        latencies: Latencies,
+        log: Option<RequestLog>,
+    ) -> (Self, JoinHandle<Option<String>>) {
         let (commands, received) = channel();
         let facts = Facts {
             options: engine.options().clone(),
@@ -149,6 +155,7 @@ impl Worker {
                 engine,
                 most_requests,
                 latencies,
+                log,
                 published,
                 throughput,
                 listeners,
@@ -250,6 +257,7 @@ struct Loop {
     engine: Engine,
     most_requests: usize,
     latencies: Latencies,
+    log: Option<RequestLog>,
     published: Arc<Mutex<Published>>,
     throughput: Throughput,
     listeners: HashMap<RequestId, Listener>,
@@ -345,16 +353,20 @@ impl Loop {
         }
         let mut ids = Vec::new();
         for Named { request, name } in requests {
+            let logged = self.log.is_some().then(|| request.clone());
             match self.engine.submit(request) {
-                Ok(id) => ids.push((id, name)),
+                Ok(id) => ids.push((id, name, logged)),
                 Err(error) => {
                     // Their ends find no listener.
-                    ids.into_iter().for_each(|(id, _)| self.engine.cancel(id));
+                    ids.into_iter().for_each(|(id, ..)| self.engine.cancel(id));
                     return Err(error.into());
                 }
             }
         }
-        let listen = |(id, name)| {
+        let listen = |(id, name, logged): (RequestId, _, Option<Request>)| {
+            if let Some((log, request)) = self.log.as_mut().zip(logged) {
+                log.begin(id, &request);
+            }
             let (sender, events) = unbounded_channel();
             self.listeners.insert(id, Listener::new(sender, name));
             Running { events, held: None }
@@ -367,6 +379,9 @@ impl Loop {
             Event::Tokens { request, .. } => (*request, false),
             Event::Finished { request, .. } => (*request, true),
         };
+        if let (Some(log), Event::Finished { completion, .. }) = (&mut self.log, &event) {
+            log.end(id, completion);
+        }
         if let Some(listener) = self.listeners.get_mut(&id) {
             self.latencies.observe(listener, &event);
             let failure = match &event {
@@ -404,6 +419,7 @@ mod tests {
             engine: Engine::load(options).expect("the demo model loads"),
             most_requests: 2,
             latencies: Latencies::default(),
+            log: None,
             published: Arc::default(),
             throughput: Throughput::default(),
             listeners: HashMap::new(),

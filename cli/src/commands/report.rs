@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use reports::{ReportInput, Sweep};
 
+use super::drift;
 use crate::{exit::Exit, terminal};
 
 const EXAMPLES: &str = "\
@@ -33,6 +34,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if arguments.compare && arguments.folders.len() != 2 {
         bail!("--compare takes two folders, the first to be compared with: {} given", arguments.folders.len());
     }
+    if let [folder] = arguments.folders.as_slice()
+        && folder.join("training.json").exists()
+    {
+        return of_training(folder, arguments.out.as_deref().unwrap_or(folder));
+    }
     let input = ReportInput { compare: arguments.compare, ..input(&arguments.folders)? };
     if input.sweeps.iter().all(|sweep| sweep.records.is_empty()) {
         bail!("no trial is finished in {}", arguments.folders[0].display());
@@ -41,6 +47,17 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let files = reports::write(&input, out)?;
     terminal::print(&reports::terminal_table(&input, terminal::width()))?;
     terminal::note(&written(&files));
+    Ok(Exit::Fine)
+}
+
+/// The report of a training run.
+fn of_training(folder: &PathBuf, out: &Path) -> anyhow::Result<Exit> {
+    let record = drift::read_record(folder)?;
+    let files = reports::training::write(&record, out)?;
+    terminal::print(&reports::training::summary(&record))?;
+    if let Some(page) = files.first() {
+        terminal::note(&format!("report: {}", page.display()));
+    }
     Ok(Exit::Fine)
 }
 

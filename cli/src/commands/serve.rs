@@ -11,6 +11,7 @@ Examples:
   spectune serve results/demo/tuned.toml
   spectune serve --model-path models/tiny/target --speculative-algorithm EAGLE3 \\
       --speculative-draft-model-path models/tiny/eagle3 --port 8000
+  spectune serve results/demo/tuned.toml --log-requests requests.jsonl
   curl http://127.0.0.1:30000/v1/chat/completions -H 'Content-Type: application/json' \\
       -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'";
 
@@ -53,6 +54,10 @@ pub struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 10, allow_negative_numbers = true,
           value_parser = clap::value_parser!(u64).range(0..=86_400))]
     shutdown_grace: u64,
+    /// Add every finished request to a file, prompt and answer as tokens, for `spectune train` and `spectune drift`. It
+    /// holds what clients said: off unless given, readable by its owner alone, never rotated or deleted
+    #[arg(long, value_name = "FILE")]
+    log_requests: Option<PathBuf>,
 }
 
 /// Runs the command.
@@ -70,6 +75,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         allowed_origins: arguments.allowed_origins,
         request_metrics: arguments.request_metrics,
         shutdown_grace: Duration::from_secs(arguments.shutdown_grace),
+        log_requests: arguments.log_requests,
     };
     let model = options.model_name(engine.identity()).to_owned();
     let device = engine.device().device;

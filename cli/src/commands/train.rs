@@ -1,0 +1,154 @@
+//! `spectune train`: adapts a draft head to prompts.
+
+mod inputs;
+mod progress;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use anyhow::Context;
+use engine::{DeviceChoice, EngineOptions, ShapePolicy};
+use schemas::{launch::quoted, train::Start, train::TrainFile};
+use training::{Outcome, TrainRequest};
+use tuner::sweep::folder_of;
+
+use self::progress::Shown;
+use crate::{
+    exit::{self, Exit},
+    setup::{self, WrongFile},
+    terminal,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  spectune train sweeps/train-demo.toml --out results/train
+  spectune train train.toml --out results/train --resume
+  spectune serve --model-path TARGET --speculative-algorithm EAGLE3 \\
+      --speculative-draft-model-path results/train/head
+  spectune schema train > train.schema.json
+
+The target answers the prompts, and the head learns to draft these answers. What decides is the
+accept length of the file's tree, replayed on prompts that never train: the trained head is
+written to DIR/head only if it is better than the one from before, beyond noise. Training runs
+on the processor, in float32; answers and replays run where [engine] says.
+
+A run can be stopped or killed at any moment; --resume goes on from the newest checkpoint.
+Ends with 0 where a head was written, 1 where the one from before stays, and 130 where it was
+stopped.";
+
+/// Adapt a draft head to prompts, so that more of its drafts are accepted.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// The training file; `spectune schema train` says what it can hold
+    train: PathBuf,
+    /// Folder for checkpoints, the head and the report; results/NAME unless given
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Go on with the run that was started in the folder
+    #[arg(long)]
+    resume: bool,
+    /// Where the engine runs: auto, cpu, cuda or cuda:N; wins over the training file
+    #[arg(long)]
+    device: Option<DeviceChoice>,
+}
+
+/// Runs the command.
+pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
+    let source = setup::read_source(&arguments.train)?;
+    let file = TrainFile::read(&source).map_err(|finding| WrongFile::new(source.clone(), finding))?;
+    let folder = folder_of(&arguments.train);
+    let file = inputs::resolve(file, &folder, &source).map_err(|finding| WrongFile::new(source.clone(), finding))?;
+    let out = arguments.out.clone().unwrap_or_else(|| default_out(&arguments.train));
+    let options = options(&file, &folder, arguments.device)?;
+    let engine = setup::load(options.clone())?;
+    let model = tuner::workload::ModelText::of(&engine);
+    let (sets, general) = inputs::prompts(&file, &folder, &model, &engine.identity().target)?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = interrupted.clone();
+    ctrlc::set_handler(move || flag.store(true, std::sync::atomic::Ordering::Relaxed))
+        .context("cannot listen for Ctrl-C")?;
+    let request = TrainRequest {
+        file: &file,
+        options,
+        sets,
+        general,
+        out: &out,
+        resume: arguments.resume,
+        interrupted: &interrupted,
+    };
+    let mut shown = Shown::default();
+    let ended = training::run(request, engine, &mut |progress| shown.show(progress));
+    shown.finish();
+    match ended {
+        Ok(Outcome::Finished(finished)) => finish(&finished, &out),
+        Ok(Outcome::Interrupted { step }) => {
+            terminal::note(&format!("interrupted after {step} steps; {}", go_on(&arguments, &out)));
+            Ok(Exit::Interrupted)
+        }
+        Err(error) => {
+            let error = error.into();
+            terminal::print_error(&error);
+            if out.join("checkpoint.safetensors").exists() {
+                terminal::note(&format!("the newest checkpoint is kept; {}", go_on(&arguments, &out)));
+            }
+            Ok(exit::of(&error))
+        }
+    }
+}
+
+/// The engine that answers, gives states and replays.
+fn options(file: &TrainFile, folder: &Path, device: Option<DeviceChoice>) -> anyhow::Result<EngineOptions> {
+    let random = file.models.start == Start::Random;
+    let settings = &file.engine;
+    let defaults = EngineOptions::default();
+    Ok(EngineOptions {
+        model_path: folder.join(&file.models.target),
+        draft_model_path: (!file.models.draft.is_empty()).then(|| folder.join(&file.models.draft)),
+        // Without a head there is nothing to draft with yet.
+        algorithm: (!random).then(|| file.models.algorithm.clone()),
+        policy: if random { defaults.policy.clone() } else { ShapePolicy::fixed(file.shape()) },
+        device: match device {
+            Some(device) => device,
+            None => settings.device.parse()?,
+        },
+        tp_size: settings.tp_size,
+        context_length: settings.context_length,
+        max_running_requests: settings.max_running_requests.unwrap_or(defaults.max_running_requests),
+        page_size: settings.page_size,
+        mem_fraction_static: settings.mem_fraction_static,
+        chunked_prefill_size: settings.chunked_prefill_size,
+        capture_sizes: settings.capture_sizes.clone(),
+        ..defaults
+    })
+}
+
+fn finish(finished: &training::Finished, out: &Path) -> anyhow::Result<Exit> {
+    terminal::print(&reports::training::summary(&finished.record))?;
+    let files = reports::training::write(&finished.record, out)
+        .with_context(|| format!("the report is not written; once it can be: spectune report {}", out.display()))?;
+    if let Some(page) = files.first() {
+        terminal::note(&format!("report: {}", page.display()));
+    }
+    match &finished.head {
+        Some(head) => {
+            terminal::note(&format!("head:   {}", head.display()));
+            Ok(Exit::Fine)
+        }
+        None => Ok(Exit::Findings),
+    }
+}
+
+/// The command that goes on with this run, to be pasted into a shell.
+fn go_on(arguments: &Arguments, out: &Path) -> String {
+    let word = |path: &Path| quoted(&path.display().to_string());
+    let program = std::env::args_os().next().map_or_else(|| "spectune".into(), |program| word(Path::new(&program)));
+    format!("go on with: {program} train {} --out {} --resume", word(&arguments.train), word(out))
+}
+
+fn default_out(train: &Path) -> PathBuf {
+    let name = train.file_stem().map_or_else(|| "train".into(), |name| name.to_string_lossy().into_owned());
+    PathBuf::from("results").join(name)
+}
