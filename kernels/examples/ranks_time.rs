@@ -63,7 +63,7 @@ fn run() -> Result<(), Box<dyn Error>> {
             })
         };
         let threads: Vec<_> = devices.into_iter().zip(mail).map(work).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| Ok(())))
+        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or(Ok(())))
     })?;
     Ok(())
 }

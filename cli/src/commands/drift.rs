@@ -1,6 +1,6 @@
 //! `spectune drift`: whether acceptance has moved since a head was trained.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use schemas::training_record::TrainingRecord;
@@ -47,7 +47,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 ///
 /// # Errors
 /// When the folder holds none.
-pub fn read_record(folder: &PathBuf) -> anyhow::Result<TrainingRecord> {
+pub fn read_record(folder: &Path) -> anyhow::Result<TrainingRecord> {
     let path = folder.join("training.json");
     let text = setup::read_text(&path, setup::LARGEST_CONFIGURATION)
         .with_context(|| format!("{} holds no finished training run", folder.display()))?;
