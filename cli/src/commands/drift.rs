@@ -32,7 +32,7 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let record = arguments.since.as_ref().map(read_record).transpose()?;
+    let record = arguments.since.as_deref().map(read_record).transpose()?;
     let baseline = record.as_ref().map_or(Baseline::Beginning, Baseline::Training);
     let found = drift(&arguments.log, &baseline)?;
     if arguments.json {
