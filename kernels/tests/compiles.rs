@@ -25,25 +25,31 @@ const DEEPSEEK: LatentDims =
 
 #[test]
 fn all_kernels_compile_for_ampere_hopper_and_blackwell() {
-    for (architecture, capability, shared_bytes) in
-        [("sm_80", (8, 0), 99 << 10), ("sm_90a", (9, 0), 227 << 10), ("sm_100", (10, 0), 227 << 10)]
-    {
-        for element in [Element::F16, Element::BF16, Element::F32] {
-            let properties = properties(capability, shared_bytes);
-            let all = files(element, &[64, 96, 128, 256], &properties);
-            let latent = latent_files(element, &[DEEPSEEK], &properties);
-            let fp8 = fp8_files(element, &properties, true);
-            let further = expert_files(element).into_iter().chain(latent).chain(fp8);
-            for (file, options) in all.into_iter().chain(further) {
-                match compile_for(file, &options, architecture) {
-                    Ok(binary) => assert!(!binary.is_empty()),
-                    Err(error @ DeviceError::Missing { .. }) => {
-                        eprintln!("skipped: {error}");
-                        return;
-                    }
-                    Err(error) => panic!("{options:?}: {error}"),
-                }
+    let architectures = [("sm_80", (8, 0), 99 << 10), ("sm_90a", (9, 0), 227 << 10), ("sm_100", (10, 0), 227 << 10)];
+    let elements = [Element::F16, Element::BF16, Element::F32];
+    // One after the other they take minutes.
+    std::thread::scope(|scope| {
+        for (architecture, capability, shared_bytes) in architectures {
+            for element in elements {
+                scope.spawn(move || all_compile(architecture, element, &properties(capability, shared_bytes)));
             }
+        }
+    });
+}
+
+fn all_compile(architecture: &str, element: Element, properties: &Properties) {
+    let all = files(element, &[64, 96, 128, 256], properties);
+    let latent = latent_files(element, &[DEEPSEEK], properties);
+    let fp8 = fp8_files(element, properties, true);
+    let further = expert_files(element).into_iter().chain(latent).chain(fp8);
+    for (file, options) in all.into_iter().chain(further) {
+        match compile_for(file, &options, architecture) {
+            Ok(binary) => assert!(!binary.is_empty()),
+            Err(error @ DeviceError::Missing { .. }) => {
+                eprintln!("skipped: {error}");
+                return;
+            }
+            Err(error) => panic!("{options:?}: {error}"),
         }
     }
 }
