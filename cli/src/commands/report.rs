@@ -51,7 +51,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 }
 
 /// The report of a training run.
-fn of_training(folder: &PathBuf, out: &Path) -> anyhow::Result<Exit> {
+fn of_training(folder: &Path, out: &Path) -> anyhow::Result<Exit> {
     let record = drift::read_record(folder)?;
     let files = reports::training::write(&record, out)?;
     terminal::print(&reports::training::summary(&record))?;
