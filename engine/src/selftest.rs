@@ -155,6 +155,13 @@ struct Setting {
     quantization: Option<Quantization>,
 }
 
+impl Setting {
+    /// In batch-invariant mode, with weights as they are stored.
+    fn new(choice: DeviceChoice, ranks: usize, dtype: &'static str, pair: Pair, page_size: usize) -> Self {
+        Self { choice, ranks, dtype, pair, page_size, batch_invariant: true, quantization: None }
+    }
+}
+
 fn check_engines(
     choice: DeviceChoice,
     ranks: usize,
@@ -168,16 +175,7 @@ fn check_engines(
     for dtype in plan.dtypes {
         for pair in plan.pairs.iter().filter(|pair| runs(dtype, **pair)) {
             for page_size in plan.page_sizes {
-                let setting = Setting {
-                    choice,
-                    ranks,
-                    dtype,
-                    pair: *pair,
-                    page_size: *page_size,
-                    batch_invariant: true,
-                    quantization: None,
-                };
-                check_engine(&models, setting, plan, report)?;
+                check_engine(&models, Setting::new(choice, ranks, dtype, *pair, *page_size), plan, report)?;
             }
         }
     }
@@ -186,17 +184,9 @@ fn check_engines(
         // A router chooses by comparing: rounding that is nothing elsewhere sends a row to other experts, and what they say is not near.
         let is_smooth = |pair: &&Pair| *dtype == "float32" || !pair.has_experts();
         for pair in plan.pairs.iter().filter(is_smooth).filter(|pair| runs(dtype, **pair)) {
-            let setting = Setting {
-                choice,
-                ranks,
-                dtype,
-                pair: *pair,
-                page_size: last_page_size,
-                batch_invariant: false,
-                quantization: None,
-            };
-            let mut default = load(&models, setting, plan, false)?;
-            let mut invariant = load(&models, Setting { batch_invariant: true, ..setting }, plan, false)?;
+            let setting = Setting::new(choice, ranks, dtype, *pair, last_page_size);
+            let mut default = load(&models, Setting { batch_invariant: false, ..setting }, plan, false)?;
+            let mut invariant = load(&models, setting, plan, false)?;
             report(Check {
                 name: format!("{pair}, {dtype}: the default mode says of tokens what batch-invariant mode says"),
                 failure: near_batch_invariant(&mut default, &mut invariant, plan, dtype)?,
@@ -218,8 +208,7 @@ fn check_fp8(
     for dtype in plan.fp8_dtypes {
         for pair in plan.pairs {
             let quantization = Some(Quantization::Fp8);
-            let setting =
-                Setting { choice, ranks: 1, dtype, pair: *pair, page_size, batch_invariant: true, quantization };
+            let setting = Setting { quantization, ..Setting::new(choice, 1, dtype, *pair, page_size) };
             let mut invariant = load(models, setting, plan, false)?;
             let batch = plan.batches.last().copied().unwrap_or(1);
             report(Check {

@@ -5,7 +5,7 @@
 use schemas::tree::TreeShape;
 use serde::Serialize;
 
-use crate::{error::ReportError, section::Section};
+use crate::{error::ReportError, race, section::Section};
 
 /// Rises when a reader of an older file must change.
 const VERSION: u32 = 1;
@@ -90,13 +90,10 @@ fn shapes(section: &Section<'_>) -> Vec<Acceptance> {
 impl Acceptance {
     /// From how many rounds accepted 0, 1, … tokens; `None` without a round.
     fn of(shape: TreeShape, counts: &[u64], simulated: bool) -> Option<Self> {
-        let at_least: Vec<u64> = (0..counts.len()).map(|accepted| counts[accepted..].iter().sum()).collect();
-        let rounds = *at_least.first()?;
-        if rounds == 0 {
-            return None;
-        }
+        let at_least = race::at_least(counts);
+        let rounds = at_least.first().copied().filter(|rounds| *rounds > 0)?;
+        let accepted_by_position = race::positions(counts);
         let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
-        let accepted_by_position: Vec<f64> = at_least[1..].iter().map(|count| share(*count, rounds)).collect();
         Some(Self {
             num_steps: shape.num_steps,
             topk: shape.topk,

@@ -187,12 +187,17 @@ fn median_of(measurements: &[&Measurement], of: fn(&Measurement) -> Option<Sprea
     statistics::median(measurements.iter().filter_map(|measurement| Some(of(measurement)?.median)).collect())
 }
 
-fn positions(histogram: &[u64]) -> Vec<f64> {
-    let rounds: u64 = histogram.iter().sum();
-    if rounds == 0 {
-        return Vec::new();
+/// Entry k: rounds in which at least k drafts were accepted.
+pub fn at_least(histogram: &[u64]) -> Vec<u64> {
+    (0..histogram.len()).map(|accepted| histogram[accepted..].iter().sum()).collect()
+}
+
+/// The share of rounds in which the draft at each position was accepted; empty without a round.
+pub fn positions(histogram: &[u64]) -> Vec<f64> {
+    match at_least(histogram).as_slice() {
+        [] | [0, ..] => Vec::new(),
+        [rounds, accepted @ ..] => accepted.iter().map(|count| *count as f64 / *rounds as f64).collect(),
     }
-    (1..histogram.len()).map(|place| histogram[place..].iter().sum::<u64>() as f64 / rounds as f64).collect()
 }
 
 fn noise(measurements: &[&Measurement]) -> Option<Noise> {

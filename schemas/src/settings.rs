@@ -48,9 +48,7 @@ impl SettingsFile {
     /// # Errors
     /// When it is no TOML, has a wrong key, or a value without sense.
     pub fn read(source: &Source) -> Result<Self, Box<Diagnostic>> {
-        let file: Self = toml_file::read(source)?;
-        file.check().map_err(|wrong| Box::new(wrong.locate(source)))?;
-        Ok(file)
+        toml_file::read_checked(source, Self::check)
     }
 
     fn check(&self) -> Result<(), Wrong> {

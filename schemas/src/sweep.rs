@@ -71,9 +71,7 @@ impl SweepFile {
     /// # Errors
     /// When it is no TOML, has a wrong key or a value without sense; the finding points at the place.
     pub fn read(source: &Source) -> Result<Self, Box<Diagnostic>> {
-        let file: Self = toml_file::read(source)?;
-        file.check().map_err(|wrong| Box::new(wrong.locate(source)))?;
-        Ok(file)
+        toml_file::read_checked(source, Self::check)
     }
 
     /// The batch sizes of the closed loops, ascending, each once.

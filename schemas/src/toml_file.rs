@@ -37,6 +37,19 @@ pub fn read<T: DeserializeOwned>(source: &Source) -> Result<T, Box<Diagnostic>> 
     })
 }
 
+/// Reads a file into its type and checks its values.
+///
+/// # Errors
+/// As [`read`], or when a value is invalid; the finding points at its place.
+pub fn read_checked<T: DeserializeOwned>(
+    source: &Source,
+    check: impl FnOnce(&T) -> Result<(), Wrong>,
+) -> Result<T, Box<Diagnostic>> {
+    let file = read(source)?;
+    check(&file).map_err(|wrong| Box::new(wrong.locate(source)))?;
+    Ok(file)
+}
+
 impl Wrong {
     /// The value at a path of keys.
     pub fn at(path: &'static [&'static str], message: impl Into<String>) -> Self {

@@ -154,9 +154,7 @@ impl TrainFile {
     /// # Errors
     /// When it is no TOML, has a wrong key or a value that is invalid; the finding points at the place.
     pub fn read(source: &Source) -> Result<Self, Box<Diagnostic>> {
-        let file: Self = toml_file::read(source)?;
-        file.check().map_err(|wrong| Box::new(wrong.locate(source)))?;
-        Ok(file)
+        toml_file::read_checked(source, Self::check)
     }
 
     /// The tree.

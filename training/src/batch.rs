@@ -71,7 +71,7 @@ pub struct StepLabels {
 /// What does not count.
 const NONE: u32 = u32::MAX;
 
-/// The rows of a text of so many tokens, in windows of at most this many. A row needs a label: the state after the token
+/// The rows of a text of `tokens` tokens, in windows of at most `most`. A row needs a label: the state after the token
 /// that it consumes. Windows in which no row is labelled are left out.
 pub fn windows(tokens: usize, prompt_tokens: usize, most: usize) -> Vec<Window> {
     let (rows, most) = (tokens.saturating_sub(2), most.max(1));

@@ -30,6 +30,12 @@ pub fn max_running_requests(file: &SweepFile, entrants: &[Entrant]) -> usize {
     file.engine.max_running_requests.unwrap_or_else(|| closed.chain(tables).chain(open).max().unwrap_or(1))
 }
 
+/// A limit that a sweep file gives, as a fingerprint says it. One that follows from the loads is no part of it, so that a sweep can
+/// grow by larger batches.
+pub fn limit_in_words(file: &SweepFile) -> String {
+    file.engine.max_running_requests.map_or_else(String::new, |limit| format!(", at most {limit} running"))
+}
+
 /// The engine's options with what a configuration changes in them.
 pub fn options_with(options: &EngineOptions, knobs: &Knobs) -> EngineOptions {
     let Knobs { max_running_requests, mem_fraction_static, attention_backend, page_size, chunked_prefill_size } = knobs;

@@ -6,10 +6,9 @@
 
 use std::ops::RangeInclusive;
 
-use half::{bf16, f16};
 use kernels::reference::{FP8_BLOCK, Fp8Matrix, Fp8Scales};
 
-use super::Weights;
+use super::{Weights, weights::element};
 use crate::error::EngineError;
 
 /// The dtype of such tensors in safetensors.
@@ -120,14 +119,14 @@ impl Weights {
 
     fn scale_values(&self, name: &str) -> Result<Vec<f32>, EngineError> {
         let bytes = self.raw(name);
-        Ok(match self.dtype(name) {
-            Some("F32") => bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
-            Some("BF16") => bytes.as_chunks().0.iter().map(|bytes| bf16::from_le_bytes(*bytes).to_f32()).collect(),
-            Some("F16") => bytes.as_chunks().0.iter().map(|bytes| f16::from_le_bytes(*bytes).to_f32()).collect(),
+        match self.dtype(name) {
             // Powers of two: an exponent alone.
-            Some("F8_E8M0") => bytes.iter().map(|exponent| power_of_two(*exponent)).collect(),
-            _ => return Err(self.dtype_error(name, "F32, BF16, F16 or F8_E8M0")),
-        })
+            Some("F8_E8M0") => Ok(bytes.iter().map(|exponent| power_of_two(*exponent)).collect()),
+            dtype => match dtype.and_then(element) {
+                Some(element) => Ok(element.decode(bytes)),
+                None => Err(self.dtype_error(name, "F32, BF16, F16 or F8_E8M0")),
+            },
+        }
     }
 }
 

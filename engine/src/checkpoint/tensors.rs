@@ -2,7 +2,10 @@
 
 use std::borrow::Cow;
 
-use kernels::reference::{Fp8Matrix, Fp8Scales, Matrix};
+use kernels::{
+    device::Element,
+    reference::{Fp8Matrix, Fp8Scales, Matrix},
+};
 
 use super::{TensorPlace, Weights};
 use crate::{
@@ -116,11 +119,11 @@ impl<'a> Tensors<'a> {
         Ok(LinearWeights { weight: self.matrix(&tensors.weight)?, bias: self.optional_vector(tensors.bias.as_ref())? })
     }
 
-    /// The bytes of a floating-point tensor, and its dtype.
+    /// The bytes of a floating-point tensor, and what they are.
     ///
     /// # Errors
     /// As [`matrix`](Self::matrix).
-    pub fn bytes(&self, tensor: &TensorSpec) -> Result<(Cow<'a, [u8]>, &'a str), EngineError> {
+    pub fn bytes(&self, tensor: &TensorSpec) -> Result<(Cow<'a, [u8]>, Element), EngineError> {
         self.0.tensor_bytes(&self.full(&tensor.name), &tensor.shape)
     }
 

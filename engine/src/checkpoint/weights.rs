@@ -7,8 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use half::{bf16, f16};
-use kernels::{memory::MappedFile, reference::Matrix};
+use kernels::{device::Element, memory::MappedFile, reference::Matrix};
 use schemas::model::TensorHeader;
 
 use super::{folder::open, fp8::E4M3, safetensors};
@@ -23,6 +22,16 @@ const MOST_EXPERTS: usize = 1 << 14;
 /// Parts of names that have changed since some checkpoints were published: the norms of EAGLE-3.1's captured layers.
 const RENAMED: [(&str, &str); 3] =
     [("aux_norm_low.", "fc_norm.0."), ("aux_norm_mid.", "fc_norm.1."), ("aux_norm_high.", "fc_norm.2.")];
+
+/// The floating-point type that safetensors names so; `None` of other dtypes, FP8 among them.
+pub(super) fn element(dtype: &str) -> Option<Element> {
+    match dtype {
+        "F32" => Some(Element::F32),
+        "F16" => Some(Element::F16),
+        "BF16" => Some(Element::BF16),
+        _ => None,
+    }
+}
 
 /// All tensors of a checkpoint, by name.
 #[derive(Debug)]
@@ -157,18 +166,18 @@ impl Weights {
         Ok(())
     }
 
-    /// The bytes of a floating-point tensor of a known shape, and their dtype: `F32`, `F16` or `BF16`. Of a matrix in FP8 they are
-    /// made: its values times its scales.
+    /// The bytes of a floating-point tensor of a known shape, and what they are. Of a matrix in FP8 they are made: its values times its
+    /// scales.
     ///
     /// # Errors
     /// As [`matrix`](Self::matrix).
-    pub fn tensor_bytes(&self, name: &str, expected: &[usize]) -> Result<(Cow<'_, [u8]>, &str), EngineError> {
+    pub fn tensor_bytes(&self, name: &str, expected: &[usize]) -> Result<(Cow<'_, [u8]>, Element), EngineError> {
         let tensor = self.tensor(name, expected)?;
-        match (tensor.dtype.as_str(), expected) {
-            (dtype @ ("F32" | "F16" | "BF16"), _) => Ok((Cow::Borrowed(self.bytes(tensor)), dtype)),
-            (E4M3, [outputs, inputs]) => {
+        match (element(&tensor.dtype), tensor.dtype.as_str(), expected) {
+            (Some(element), ..) => Ok((Cow::Borrowed(self.bytes(tensor)), element)),
+            (None, E4M3, [outputs, inputs]) => {
                 let values = self.fp8(name, *outputs, *inputs)?.map(|matrix| matrix.values()).unwrap_or_default();
-                Ok((values.iter().flat_map(|value| value.to_le_bytes()).collect(), "F32"))
+                Ok((Element::F32.encode(&values).into(), Element::F32))
             }
             _ => Err(self.dtype_error(name, "F32, F16, BF16 or, of matrices, F8_E4M3")),
         }
@@ -180,7 +189,7 @@ impl Weights {
     /// As [`matrix`](Self::matrix).
     pub fn place(&self, name: &str, expected: &[usize]) -> Result<TensorPlace, EngineError> {
         let tensor = self.tensor(name, expected)?;
-        if !matches!(tensor.dtype.as_str(), "F32" | "F16" | "BF16") {
+        if element(&tensor.dtype).is_none() {
             return Err(self.dtype_error(name, "F32, F16 or BF16"));
         }
         let path = self.files[tensor.file].0.clone();
@@ -188,12 +197,8 @@ impl Weights {
     }
 
     fn floats(&self, name: &str, expected: &[usize]) -> Result<Vec<f32>, EngineError> {
-        let (bytes, dtype) = self.tensor_bytes(name, expected)?;
-        Ok(match dtype {
-            "F32" => bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
-            "F16" => bytes.as_chunks::<2>().0.iter().map(|bytes| f16::from_le_bytes(*bytes).to_f32()).collect(),
-            _ => bytes.as_chunks::<2>().0.iter().map(|bytes| bf16::from_le_bytes(*bytes).to_f32()).collect(),
-        })
+        let (bytes, element) = self.tensor_bytes(name, expected)?;
+        Ok(element.decode(&bytes))
     }
 
     fn tensor(&self, name: &str, expected: &[usize]) -> Result<&Tensor, EngineError> {

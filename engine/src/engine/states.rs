@@ -1,5 +1,7 @@
 //! What a target leaves after each position of a text, as values: what a draft is trained on.
 
+use kernels::device::Element;
+
 use super::Engine;
 use crate::{
     backend::{Backend, PageId, PrefillChunk, Slot, StateRow, TargetStates},
@@ -78,13 +80,8 @@ fn traced(backend: &mut dyn Backend, slot: Slot, tokens: &[u32], row: &StateRow)
 
 /// Adds the elements of a type to values.
 fn decode(bytes: &[u8], element: &str, to: &mut Vec<f32>) -> Result<(), EngineError> {
-    match element {
-        "float32" => to.extend(bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes))),
-        "float16" => to.extend(bytes.as_chunks::<2>().0.iter().map(|bytes| half::f16::from_le_bytes(*bytes).to_f32())),
-        "bfloat16" => {
-            to.extend(bytes.as_chunks::<2>().0.iter().map(|bytes| half::bf16::from_le_bytes(*bytes).to_f32()));
-        }
-        other => return Err(EngineError::Device(format!("states of type {other} cannot be read"))),
-    }
+    let known = [Element::F32, Element::F16, Element::BF16].into_iter().find(|known| known.name() == element);
+    let known = known.ok_or_else(|| EngineError::Device(format!("states of type {element} cannot be read")))?;
+    to.extend(known.decode(bytes));
     Ok(())
 }

@@ -19,15 +19,7 @@ pub fn same_as_cpu(
     pair: Pair,
     plan: Plan,
 ) -> Result<Option<String>, EngineError> {
-    let setting = super::Setting {
-        choice: DeviceChoice::Cpu,
-        ranks: 1,
-        dtype: "float32",
-        pair,
-        page_size: 16,
-        batch_invariant: true,
-        quantization: None,
-    };
+    let setting = super::Setting::new(DeviceChoice::Cpu, 1, "float32", pair, 16);
     let mut cpu = super::load(models, setting, plan, false)?;
     let wanted = [Some(4), None, Some(0)];
     let requests: Vec<Request> = wanted

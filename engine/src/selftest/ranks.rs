@@ -33,7 +33,7 @@ pub fn check_dead_rank(
 ) -> Result<(), EngineError> {
     let models = RandomModels::write()?;
     let (dtype, pair) = ("float32", Pair::Eagle3);
-    let setting = Setting { choice, ranks, dtype, pair, page_size: 16, batch_invariant: true, quantization: None };
+    let setting = Setting::new(choice, ranks, dtype, pair, 16);
     let mut engine = load(&models, setting, plan, false)?;
     let dies = ranks - 1;
     engine.submit(request(0, &SamplingParams::default(), plan.tokens))?;

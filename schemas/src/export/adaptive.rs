@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{ExportError, Exported, Tuning};
+use super::{ExportError, Exported, Tuning, schedule::Schedule};
 use crate::version::EngineVersion;
 
 /// The first version that is known to have the flag.
@@ -26,7 +26,8 @@ pub fn file(tuning: &Tuning, batch_size: Option<usize>, version: EngineVersion) 
     if let Some((_, tree)) = table.iter().find(|(_, shape)| shape.topk > 1) {
         return Err(ExportError::AdaptiveTree(*tree));
     }
-    let most = table.iter().map(|(_, shape)| shape.num_steps).max().unwrap_or(0);
+    let schedule = Schedule::of_chains(table, None);
+    let most = schedule.most();
     if most == 0 {
         return Err(ExportError::NothingToAdapt);
     }
@@ -35,16 +36,8 @@ pub fn file(tuning: &Tuning, batch_size: Option<usize>, version: EngineVersion) 
         Some(other) => return Err(ExportError::AdaptiveAlgorithm(other.to_owned())),
         None => return Err(ExportError::AdaptiveAlgorithm("none".into())),
     }
-    let mut slots = Map::new();
-    let mut smallest = 1_usize;
-    let mut previous = None;
-    for (largest, shape) in table {
-        if previous != Some(shape.num_steps) {
-            slots.insert(smallest.to_string(), json!({ "candidate_steps": [shape.num_steps] }));
-            previous = Some(shape.num_steps);
-        }
-        smallest = largest.saturating_add(1);
-    }
+    let slot = |(first, _, steps): &(usize, usize, usize)| (first.to_string(), json!({ "candidate_steps": [steps] }));
+    let slots: Map<String, Value> = schedule.ranges.iter().map(slot).collect();
     let text = serde_json::to_string_pretty(&Value::Object(slots)).unwrap_or_default() + "\n";
     let running = batch_size.map_or_else(String::new, |batch| format!(" --max-running-requests {batch}"));
     let mut notes = vec![

@@ -19,27 +19,28 @@ impl Schedule {
         if let Some((_, tree)) = tuning.table.iter().find(|(_, shape)| shape.topk > 1) {
             return Err(ExportError::Tree(*tree));
         }
-        let (finite, last) = match tuning.table.split_last() {
-            Some((last, rest)) => (rest, last),
-            None => return Err(ExportError::EmptyTable),
-        };
-        let tokens = |shape: &TreeShape| shape.num_steps;
+        if tuning.table.is_empty() {
+            return Err(ExportError::EmptyTable);
+        }
+        Ok(Self::of_chains(&tuning.table, running))
+    }
+
+    /// Of rows that hold chains only.
+    pub fn of_chains(table: &[(usize, TreeShape)], running: Option<usize>) -> Self {
         let mut ranges: Vec<(usize, usize, usize)> = Vec::new();
         let mut first = 1;
-        for (largest, shape) in finite {
-            ranges.push((first, *largest, tokens(shape)));
-            first = largest.saturating_add(1);
-        }
-        let measured = if last.0 == usize::MAX { first } else { last.0 };
-        ranges.push((first, measured.max(running.unwrap_or_default()).max(first), tokens(&last.1)));
-        ranges.dedup_by(|next, before| {
-            let same = next.2 == before.2;
-            if same {
-                before.1 = next.1;
+        for (largest, shape) in table {
+            let end = if *largest == usize::MAX { first } else { *largest };
+            match ranges.last_mut() {
+                Some((_, last, tokens)) if *tokens == shape.num_steps => *last = end,
+                _ => ranges.push((first, end, shape.num_steps)),
             }
-            same
-        });
-        Ok(Self { ranges })
+            first = end.saturating_add(1);
+        }
+        if let Some((_, last, _)) = ranges.last_mut() {
+            *last = (*last).max(running.unwrap_or_default());
+        }
+        Self { ranges }
     }
 
     /// The most tokens that are drafted at any batch size.

@@ -26,8 +26,8 @@ pub fn file(tuning: &Tuning, batch_size: Option<usize>) -> Result<Exported, Expo
         None => Schedule::of(tuning, running)?,
     };
     let mut notes = vec![format!("start with: trtllm-serve {} --config FILE", crate::launch::quoted(target))];
-    if let (Some(_), [.., note]) = (batch_size, row.notes.as_slice()) {
-        notes.push(note.clone());
+    if batch_size.is_some() {
+        notes.extend(row.notes.iter().cloned());
     }
     let mut text = String::new();
     for flag in words::of(launch) {

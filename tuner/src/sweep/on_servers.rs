@@ -136,8 +136,7 @@ fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo) -> 
     let env: String = system.env.iter().map(|(name, value)| format!(", {name}={value}")).collect();
     let models = &request.file.models;
     let quantised = models.quantization.as_ref().map_or_else(String::new, |name| format!(" as {name}"));
-    let limit = request.file.engine.max_running_requests;
-    let running = limit.map_or_else(String::new, |limit| format!(", at most {limit} running"));
+    let running = settings::limit_in_words(&request.file);
     Fingerprint {
         device: if host.gpus.is_empty() { "cpu".into() } else { "gpu".into() },
         units: host.gpus.len().max(1),

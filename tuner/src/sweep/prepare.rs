@@ -37,8 +37,8 @@ pub struct Ready {
     pub fingerprint: Fingerprint,
     /// Accept lengths that were measured elsewhere, where acceptance is made up.
     pub imported: Option<AcceptanceTable>,
-    /// Most requests that run together, where the sweep file says it.
-    running_limit: Option<usize>,
+    /// Most requests that run together, where the sweep file says it, as the fingerprint says it.
+    limit: String,
 }
 
 /// Loads the models and the workload, and lays out the race.
@@ -56,10 +56,10 @@ pub fn prepare(request: &SweepRequest<'_>) -> Result<Ready, TunerError> {
     let workload = Workload::load(&file.workload, &request.folder, &ModelText::of(&engine))?;
     let race = race(request, &mut space)?;
     refuse_impossible_batches(&race, &workload, &engine)?;
-    let fingerprint = fingerprint(&engine, &workload, imported.as_ref(), file.engine.max_running_requests);
+    let limit = settings::limit_in_words(file);
+    let fingerprint = fingerprint(&engine, &workload, imported.as_ref(), &limit);
     let workload = Arc::new(workload);
-    let running_limit = file.engine.max_running_requests;
-    Ok(Ready { engine: Some(engine), options, workload, space, race, fingerprint, imported, running_limit })
+    Ok(Ready { engine: Some(engine), options, workload, space, race, fingerprint, imported, limit })
 }
 
 /// As [`prepare`], for a sweep over servers: no weights are loaded.
@@ -85,7 +85,7 @@ pub fn without_engine(request: &SweepRequest<'_>) -> Result<(Ready, ModelText), 
             race,
             fingerprint,
             imported,
-            running_limit: file.engine.max_running_requests,
+            limit: settings::limit_in_words(file),
         },
         model,
     ))
@@ -207,7 +207,7 @@ impl Ready {
     pub fn load(&mut self) -> Result<(), TunerError> {
         if self.engine.is_none() {
             let engine = Engine::load(self.options.clone())?;
-            self.fingerprint = fingerprint(&engine, &self.workload, self.imported.as_ref(), self.running_limit);
+            self.fingerprint = fingerprint(&engine, &self.workload, self.imported.as_ref(), &self.limit);
             self.engine = Some(engine);
         }
         Ok(())
@@ -314,12 +314,7 @@ fn options(request: &SweepRequest<'_>, space: &Expanded) -> Result<EngineOptions
     })
 }
 
-fn fingerprint(
-    engine: &Engine,
-    workload: &Workload,
-    imported: Option<&AcceptanceTable>,
-    running_limit: Option<usize>,
-) -> Fingerprint {
+fn fingerprint(engine: &Engine, workload: &Workload, imported: Option<&AcceptanceTable>, limit: &str) -> Fingerprint {
     let device = engine.device();
     Fingerprint {
         device: device.device,
@@ -330,23 +325,21 @@ fn fingerprint(
         target: engine.identity().target.clone(),
         draft: engine.identity().draft.clone().unwrap_or_default(),
         workload: workload.hash.clone(),
-        settings: in_words(engine, imported, running_limit),
+        settings: in_words(engine, imported, limit),
     }
 }
 
-/// The part of a fingerprint that two sweeps on one machine can differ in, the algorithm first. A limit of running requests that
-/// follows from the loads is no part of it, so that a sweep can grow by larger batches.
-fn in_words(engine: &Engine, imported: Option<&AcceptanceTable>, running_limit: Option<usize>) -> String {
+/// The part of a fingerprint that two sweeps on one machine can differ in, the algorithm first.
+fn in_words(engine: &Engine, imported: Option<&AcceptanceTable>, limit: &str) -> String {
     let options = engine.options();
     let captured = match options.capture_sizes.as_slice() {
         [] => String::new(),
         sizes => format!(", capture sizes {}", sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")),
     };
     let quantised = options.quantization.map_or_else(String::new, |by| format!(" as {}", by.name()));
-    let running = running_limit.map_or_else(String::new, |limit| format!(", at most {limit} running"));
     let imported = imported.map_or_else(String::new, |table| format!(", acceptance {}", acceptance::hash(table)));
     format!(
-        "{}, dtype {}{quantised}, context {}, page size {}, prefill of {} tokens{running}{captured}{imported}",
+        "{}, dtype {}{quantised}, context {}, page size {}, prefill of {} tokens{limit}{captured}{imported}",
         options.algorithm.as_deref().unwrap_or("no draft"),
         options.dtype,
         engine.capacity().context_length,

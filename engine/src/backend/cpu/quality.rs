@@ -29,7 +29,7 @@ pub struct Quality {
     pub same_token: f64,
 }
 
-/// Compares a folder's target with itself quantised, over the texts that the plain one writes after some prompts: so many tokens
+/// Compares a folder's target with itself quantised, over the texts that the plain one writes after some prompts: this many tokens
 /// each, greedily. In float32 on the CPU.
 ///
 /// # Errors

@@ -13,7 +13,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Latent {
     shape: MultiHeadLatent,
-    /// To a compressed query, with the norm behind it.
+    /// To a compressed query, with the norm after it.
     compress_query: Option<(Linear, Vec<f32>)>,
     query: Linear,
     /// To the latent vector and the key that all heads share.

@@ -2,7 +2,6 @@
 
 use std::{borrow::Cow, cell::Cell};
 
-use half::{bf16, f16};
 use kernels::{
     device::{Buffer, Device, Element, Slice},
     launch::Kernels,
@@ -134,9 +133,9 @@ impl<'a> Loader<'a> {
                 // The shape of the whole has been checked.
                 let whole = tensors.shape(&tensor.name).filter(|_| self.share.is_part()).unwrap_or(&tensor.shape);
                 let whole = TensorSpec { shape: whole.to_vec(), ..tensor.clone() };
-                let (bytes, dtype) = tensors.bytes(&whole)?;
-                let part = self.part((&bytes, dtype), &whole, tensor)?;
-                write(device, to, element, (&part, dtype))
+                let (bytes, stored) = tensors.bytes(&whole)?;
+                let part = self.part((&bytes, stored), &whole, tensor)?;
+                write(device, to, element, (&part, stored))
             }
             // Factors of norms, and biases.
             (WeightSource::Random, [count]) => Ok(device.write(to, &element.encode(&vec![1.0; *count]))?),
@@ -155,7 +154,7 @@ impl Loader<'_> {
     /// What a rank has of a tensor's bytes.
     fn part<'b>(
         &self,
-        (bytes, dtype): (&'b [u8], &str),
+        (bytes, stored): (&'b [u8], Element),
         whole: &TensorSpec,
         part: &TensorSpec,
     ) -> Result<Cow<'b, [u8]>, EngineError> {
@@ -167,7 +166,7 @@ impl Loader<'_> {
             Role::VocabularyHead => self.share.head_range(all, own),
             _ => self.share.range(all, own),
         };
-        let inner: usize = whole.shape[axis + 1..].iter().product::<usize>() * if dtype == "F32" { 4 } else { 2 };
+        let inner: usize = whole.shape[axis + 1..].iter().product::<usize>() * stored.bytes();
         if axis == 0 {
             return Ok(Cow::Borrowed(&bytes[range.start * inner..range.end * inner]));
         }
@@ -178,22 +177,20 @@ impl Loader<'_> {
 }
 
 /// Copies a tensor to the device, converted where its type is another.
-fn write(device: &Device, to: Slice<'_>, element: Element, (bytes, dtype): (&[u8], &str)) -> Result<(), EngineError> {
-    let same = matches!((element, dtype), (Element::F16, "F16") | (Element::BF16, "BF16") | (Element::F32, "F32"));
-    if same {
+fn write(
+    device: &Device,
+    to: Slice<'_>,
+    element: Element,
+    (bytes, stored): (&[u8], Element),
+) -> Result<(), EngineError> {
+    if element == stored {
         return Ok(device.write(to, bytes)?);
     }
     // Piece by piece: a converted copy of a large tensor needs no memory of its size.
     const PIECE: usize = 1 << 22;
-    let width = if dtype == "F32" { 4 } else { 2 };
     let mut start = 0;
-    for piece in bytes.chunks(PIECE * width) {
-        let values: Vec<f32> = match dtype {
-            "F16" => piece.as_chunks().0.iter().map(|bytes| f16::from_le_bytes(*bytes).to_f32()).collect(),
-            "BF16" => piece.as_chunks().0.iter().map(|bytes| bf16::from_le_bytes(*bytes).to_f32()).collect(),
-            _ => piece.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
-        };
-        let encoded = element.encode(&values);
+    for piece in bytes.chunks(PIECE * stored.bytes()) {
+        let encoded = element.encode(&stored.decode(piece));
         device.write(to.range(start..start + encoded.len()), &encoded)?;
         start += encoded.len();
     }
