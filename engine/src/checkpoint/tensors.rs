@@ -7,7 +7,7 @@ use kernels::{
     reference::{Fp8Matrix, Fp8Scales, Matrix},
 };
 
-use super::{TensorPlace, Weights};
+use super::{TensorPlace, Weights, weights::element};
 use crate::{
     error::EngineError,
     spec::{LinearTensors, TensorSpec},
@@ -88,6 +88,11 @@ impl<'a> Tensors<'a> {
     /// When its scales are missing or misshapen.
     pub fn fp8_scales(&self, name: &str) -> Result<Option<Fp8Scales>, EngineError> {
         self.0.fp8_scales(&self.full(name))
+    }
+
+    /// Whether a tensor is there in a floating-point type of 16 or 32 bits.
+    pub fn is_plain(&self, name: &str) -> bool {
+        self.0.dtype(&self.full(name)).and_then(element).is_some()
     }
 
     /// Whether any matrix is stored in FP8.

@@ -22,9 +22,9 @@ pub fn check(config: &Config<'_>, family: &Family, spec: &TargetSpec) -> Result<
     let plain = |name: &str| name.strip_prefix("model.").unwrap_or(name).to_owned();
     let read: BTreeSet<String> = tensors.all().into_iter().map(|tensor| plain(&tensor.name)).collect();
     let layers = spec.layers.len();
-    // Scales are read with their matrix.
-    let is_scale =
-        |name: &str| is_unused_scale(name) || scaled_matrix(name).is_some_and(|matrix| read.contains(matrix));
+    // Scales are read with their matrix. Those of one in 16 or 32 bits say that something is wrong.
+    let is_read = |matrix: &str| read.contains(matrix) && !config.tensors.is_plain(matrix);
+    let is_scale = |name: &str| is_unused_scale(name) || scaled_matrix(name).is_some_and(is_read);
     for name in config.tensors.all().filter(|name| !read.contains(*name) && !is_scale(name)) {
         let part = |prefix: &str| name.strip_prefix(prefix);
         let Some((number, rest)) = part("layers.").and_then(|rest| rest.split_once('.')) else {
