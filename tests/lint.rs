@@ -119,7 +119,7 @@ fn what_runs_is_printed_in_forms_that_hold_it() {
     for format in ["sarif", "github"] {
         place.check(&["run.sh", "--resolved", "--format", format], 2, &["full, concise or json"]);
     }
-    let shown = place.check(&["vllm.sh", "--resolved"], 0, &["vllm.sh: what vLLM runs is not resolved"]).stdout;
+    let shown = place.check(&["vllm.sh", "--resolved"], 0, &["vllm.sh: --resolved is not implemented for vLLM"]).stdout;
     assert!(!shown.contains("speculative_algorithm"), "{shown}");
 }
 

@@ -160,7 +160,7 @@ fn a_server_that_does_not_start_fails_its_trials_with_the_reason() {
     let ended = sweep.run(&[]);
     let told = words(&ended);
     assert_eq!(ended.status.code(), Some(3), "{told}");
-    assert!(told.contains("the engine refuses the configuration") && told.contains("invalid choice: bf17"), "{told}");
+    assert!(told.contains("the engine rejected the configuration") && told.contains("invalid choice: bf17"), "{told}");
     assert_eq!(sweep.servers_left(), 0);
 }
 

@@ -24,16 +24,16 @@ pub enum Exit {
 /// What stands below `--help`: the exit codes, and the variables that every command reads.
 pub const AFTER_HELP: &str = "\
 Exit codes:
-  0  fine
+  0  success
   1  findings (lint), or nothing eligible
-  2  wrong use, broken input, or a file that cannot be read or written
-  3  the device or the engine failed
-  130  stopped (Ctrl-C, SIGTERM) before it was done; finished trials are kept, and --resume goes on
+  2  wrong usage, invalid input, or a file that cannot be read or written
+  3  device or engine failure
+  130  interrupted (Ctrl-C, SIGTERM); finished trials are kept, and --resume continues
 
 Environment:
-  SPECTUNE_LOG    level of the log on standard error: error, warn (the default), info or debug
-  SPECTUNE_CACHE  folder of compiled kernels; spectune/kernels in the user's cache unless given
-  NO_COLOR        no colour, if it is set";
+  SPECTUNE_LOG    log level on standard error: error, warn (default), info or debug
+  SPECTUNE_CACHE  folder for compiled kernels (default: spectune/kernels in the user's cache folder)
+  NO_COLOR        disables colour when set";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {

@@ -84,7 +84,7 @@ impl Error for WrongFile {}
 pub fn read_tuned(path: &Path) -> anyhow::Result<TunedFile> {
     let source = read_source(path)?;
     if FileKind::of(source.text()) == Some(FileKind::Sweep) {
-        bail!("{0} is a sweep file, not a tuned one: `spectune sweep {0}` makes a tuned file of it", path.display());
+        bail!("{0} is a sweep file, not a tuned one: `spectune sweep {0}` produces a tuned file from it", path.display());
     }
     let tuned = TunedFile::read(&source).map_err(|finding| WrongFile::new(source, finding))?;
     for caveat in tuned.caveats() {
@@ -107,7 +107,7 @@ pub fn engine_options(tuned: Option<&Path>, flags: &EngineFlags) -> anyhow::Resu
     let options = engine::options::with_launch(base, &launch)?;
     if options.simulate_accept_length.is_some() && !options.policy.speculates() {
         bail!(
-            "--simulate-accept-length is of no effect without speculation: give a draft and a tree shape, or leave it out"
+            "--simulate-accept-length has no effect without speculation: give a draft and a tree shape, or remove it"
         );
     }
     Ok(options)
@@ -131,7 +131,7 @@ fn with_folders(words: &[String]) -> anyhow::Result<Vec<String>> {
 /// As [`Engine::load`].
 pub fn load(options: EngineOptions) -> anyhow::Result<Engine> {
     if options.makes_up_acceptance() {
-        terminal::note("note: acceptance is simulated: rounds are timed, and what is generated means nothing");
+        terminal::note("note: acceptance is simulated: round times are real, the generated text is meaningless");
     }
     let load = |bar: &ProgressBar| Engine::load_watched(options, &mut |ready, all| show_graphs(bar, ready, all));
     let engine = waiting("loading models", load)?;

@@ -59,7 +59,7 @@ pub fn model(
     let wrong = match checkpoint::folder(folder, name) {
         Ok(found) if folder.join(&found).is_dir() => return Ok(found),
         Ok(_) if folder.join(name).exists() => {
-            Wrong::at(key, format!("{} is a file, not the folder of a checkpoint", tidy(&folder.join(name)).display()))
+            Wrong::at(key, format!("{} is a file, not a checkpoint folder", tidy(&folder.join(name)).display()))
         }
         Ok(_) => nothing(key, None, "folder", name, folder),
         // What could be an id of the hub may as well be a folder with a slip.
@@ -76,7 +76,7 @@ pub fn model(
 pub fn missing(key: &'static [&'static str], element: Option<usize>, name: &str, folder: &Path) -> Option<Wrong> {
     let path = folder.join(name);
     if path.is_dir() {
-        let wrong = Wrong::at(key, format!("{} is a folder, and a file is wanted", tidy(&path).display()));
+        let wrong = Wrong::at(key, format!("{} is a folder, but a file is expected", tidy(&path).display()));
         return Some(element.map_or(wrong.clone(), |at| wrong.element(at)));
     }
     (!path.exists()).then(|| nothing(key, element, "file", name, folder))

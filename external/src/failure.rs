@@ -149,9 +149,9 @@ pub fn of_end(ended: Ended, was_ready: bool, log: &str) -> Failure {
         Ended::Signal(signal) => (FailureClass::Crash, format!("ended by signal {signal}")),
         // Both engines' argument parsers exit with 2.
         Ended::Code(2) if !was_ready => {
-            (FailureClass::Configuration, "exit code 2: the arguments were refused".to_owned())
+            (FailureClass::Configuration, "exit code 2: the arguments were rejected".to_owned())
         }
-        Ended::Code(code) => (FailureClass::Crash, format!("exit code {code}, and its log names no cause")),
+        Ended::Code(code) => (FailureClass::Crash, format!("exit code {code}, and its log shows no cause")),
     };
     Failure { class, evidence, log_tail }
 }
@@ -204,14 +204,14 @@ impl FailureClass {
             Self::OutOfMemoryAtCapture => "out of GPU memory while capturing CUDA graphs",
             Self::OutOfMemoryForCache => "no GPU memory left for a KV cache",
             Self::OutOfMemoryWhileRunning => "out of GPU memory while serving",
-            Self::HostOutOfMemory => "killed for the host's memory",
+            Self::HostOutOfMemory => "killed because the host ran out of memory",
             Self::GpuNotFree => "another process holds the GPU's memory",
             Self::IllegalAccess => "illegal memory access on the GPU",
             Self::Communication => "communication between GPUs failed",
-            Self::Configuration => "the engine refuses the configuration",
+            Self::Configuration => "the engine rejected the configuration",
             Self::PortInUse => "a port was in use",
             Self::Hang => "no answer in time",
-            Self::ForeignServer => "another server answers on the port",
+            Self::ForeignServer => "another server responds on the port",
             Self::Crash => "crashed",
         }
     }
@@ -240,7 +240,7 @@ impl FailureClass {
             Self::HostOutOfMemory => "give the job more host memory",
             Self::GpuNotFree => "end the process that holds the GPU",
             Self::Configuration => "run `spectune lint` on the launch",
-            Self::Communication | Self::PortInUse => "it is tried once more on other ports",
+            Self::Communication | Self::PortInUse => "it is retried once on other ports",
             Self::IllegalAccess | Self::Hang | Self::ForeignServer | Self::Crash => "",
         }
     }

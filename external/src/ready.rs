@@ -40,7 +40,7 @@ pub fn wait_until_ready(
                 true => Ok(server.started().elapsed()),
                 false => Err(ServerError::Failed(Failure {
                     class: FailureClass::ForeignServer,
-                    evidence: format!("{} is ready, and serves something else than what was started", api.base()),
+                    evidence: format!("{} is ready but serves something other than what was started", api.base()),
                     log_tail: String::new(),
                 })),
             };

@@ -32,7 +32,7 @@ pub fn gather(files: &dyn Files, name: &str, wanted: Wanted) -> Result<Gathered,
     const CONFIG: &str = "config.json";
     let malformed = |reason: String| Error::Malformed { place: files.place(CONFIG), reason };
     let text = text(files, CONFIG, LONGEST_CONFIG)?;
-    let text = text.ok_or_else(|| malformed("not there: this is no Hugging Face checkpoint".into()))?;
+    let text = text.ok_or_else(|| malformed("missing: this is not a Hugging Face checkpoint".into()))?;
     let config = ModelConfig::parse(&text).map_err(|error| malformed(error.to_string()))?;
     let mut facts = ModelFacts { name: name.to_owned(), origin: files.place(CONFIG), config, ..ModelFacts::default() };
     let mut notes = Vec::new();
@@ -74,7 +74,7 @@ fn text(files: &dyn Files, name: &str, limit: u64) -> Result<Option<String>, Err
     let Some(bytes) = files.whole(name, limit)? else { return Ok(None) };
     let malformed = |error: std::string::FromUtf8Error| Error::Malformed {
         place: files.place(name),
-        reason: format!("no UTF-8 text (first bad byte at offset {})", error.utf8_error().valid_up_to()),
+        reason: format!("not UTF-8 text (first bad byte at offset {})", error.utf8_error().valid_up_to()),
     };
     String::from_utf8(bytes).map(Some).map_err(malformed)
 }

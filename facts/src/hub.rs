@@ -157,14 +157,14 @@ impl Files for Remote {
             header("content-length").and_then(|length| length.parse().ok())
         };
         let malformed = |reason: &str| Error::Malformed { place: url.clone(), reason: reason.to_owned() };
-        let size = size.ok_or_else(|| malformed("the answer does not tell how long the file is"))?;
+        let size = size.ok_or_else(|| malformed("the response does not give the file's length"))?;
         if partial {
             let bytes = self.read(&url, response, length)?;
             return Ok(Some(Part { bytes, size }));
         }
         // A server without ranges sends the whole file: of that only the beginning is cheap to read.
         if range.start > 0 {
-            return Err(malformed("the server gives no ranges of files"));
+            return Err(malformed("the server does not support range requests"));
         }
         use std::io::Read;
         let mut bytes = Vec::new();

@@ -86,13 +86,13 @@ fn without(files: &dyn Files) -> Option<String> {
 /// The JSON of a file's header.
 fn header(files: &dyn Files, name: &str) -> Result<Vec<u8>, Error> {
     let malformed = |reason: String| Error::Malformed { place: files.place(name), reason };
-    let absent = || malformed("the index names this file, but it is not there".into());
+    let absent = || malformed("the index lists this file, but it does not exist".into());
     let first = files.part(name, 0..FIRST_READ)?.ok_or_else(absent)?;
     let Some(length) = first.bytes.first_chunk::<8>() else {
         return Err(malformed(format!("{} bytes are too few for a safetensors file", first.size)));
     };
     let length = header_length(*length, first.size)
-        .map_err(|error| malformed(format!("{error}: the file is truncated, or is no safetensors file")))?;
+        .map_err(|error| malformed(format!("{error}: the file is truncated or not a safetensors file")))?;
     if length > LONGEST_HEADER {
         return Err(Error::TooLarge { place: format!("the header of {}", files.place(name)), limit: LONGEST_HEADER });
     }
@@ -110,6 +110,6 @@ fn header(files: &dyn Files, name: &str) -> Result<Vec<u8>, Error> {
 /// Adds a header's tensors.
 fn add(files: &dyn Files, name: &str, json: &[u8], all: &mut TensorHeaders) -> Result<(), Error> {
     let malformed = |reason: String| Error::Malformed { place: files.place(name), reason };
-    let text = std::str::from_utf8(json).map_err(|_| malformed("the header is no UTF-8 text".into()))?;
+    let text = std::str::from_utf8(json).map_err(|_| malformed("the header is not UTF-8 text".into()))?;
     all.add_header(text).map_err(|error| malformed(error.to_string()))
 }

@@ -35,7 +35,7 @@ pub struct Chart {
 }
 
 /// How to read the heat map of what was predicted.
-const PREDICTED: &str = "Predicted, not measured: output tokens a second over the prediction of no speculation, for the whole space. Each cell is the best over num_draft_tokens (N, the root included). Outlined: the shape that the measurements chose.";
+const PREDICTED: &str = "Predicted, not measured: output tokens/s relative to the prediction without speculation, for the whole space. Each cell is the best over num_draft_tokens (N, the root included). Outlined: the shape chosen by the measurements.";
 
 /// Width of a drawing, from which the rest follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

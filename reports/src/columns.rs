@@ -61,7 +61,7 @@ pub const COLUMNS: &[Column] = &[
         heading: "goodput",
         short: "goodput",
         unit: "tok/s",
-        meaning: "output tokens a second of those requests that kept the objective's limits",
+        meaning: "output tokens per second of the requests within the objective's limits",
         expendable: 0,
         optional: true,
         write: figures::quantity,

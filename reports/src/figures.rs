@@ -103,13 +103,13 @@ pub fn ends_words(intervals: impl Iterator<Item = Interval>) -> String {
             IntervalKind::Confidence => lowest = lowest.min(interval.coverage),
         }
     }
-    let ranges = || format!("the range over its repeats, which holds the true median {} of the time", level(least));
+    let ranges = || format!("the range over its repeats, which contains the true median {} of the time", level(least));
     match (lowest.is_finite(), range) {
-        (false, false) => "There is one repeat of each, so that nothing tells how far the figures scatter.".into(),
-        (false, true) => format!("Under a median stands {}.", ranges()),
-        (true, false) => format!("Under a median stands its confidence interval, of at least {}.", level(lowest)),
+        (false, false) => "There is one repeat of each configuration, so the noise is unknown.".into(),
+        (false, true) => format!("Below each median is {}.", ranges()),
+        (true, false) => format!("Below each median is its confidence interval, of at least {}.", level(lowest)),
         (true, true) => format!(
-            "Under a median stands its confidence interval, of at least {}, or, where the repeats are too few for one, {}.",
+            "Below each median is its confidence interval, of at least {}, or, where there are too few repeats for one, {}.",
             level(lowest),
             ranges()
         ),
@@ -117,7 +117,7 @@ pub fn ends_words(intervals: impl Iterator<Item = Interval>) -> String {
 }
 
 /// The same for drawings, in which both may be.
-pub const INTERVAL: &str = "confidence interval of at least 95%, or the range where the repeats are too few for one";
+pub const INTERVAL: &str = "confidence interval of at least 95%, or the range where there are too few repeats for one";
 
 /// Gains at both ends of an interval of ratios: `+38% to +46%`.
 pub fn gain_range(interval: Interval) -> String {

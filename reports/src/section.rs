@@ -104,7 +104,7 @@ impl<'a> Section<'a> {
         let more = self.records.len() - trials.len();
         (journals.len() > 1 && more > 0).then(|| {
             format!(
-                "{} journals are pooled: {more} trials were measured by more than one of them and count as further repeats. \
+                "{} journals are pooled: {more} trials were measured in more than one of them and count as further repeats. \
                  Each configuration is compared with no speculation of its own journal.",
                 journals.len()
             )

@@ -40,7 +40,7 @@ pub fn table(input: &ReportInput, width: usize) -> String {
     }
     if sections.len() > 1 {
         let words = format!(
-            "{} fingerprints (device, engine, models or workload differ): each is ranked for itself\n",
+            "{} fingerprints (device, engine, models or workload differ): each is ranked separately\n",
             sections.len()
         );
         write_wrapped(&mut text, &words, width);

@@ -26,7 +26,7 @@ pub struct TrainingRecord {
     pub sets: Vec<SetFacts>,
     /// Steps of training, each over the steps since the one before.
     pub curve: Vec<CurvePoint>,
-    /// Evaluations, the first one of the head from before.
+    /// Evaluations, the first one of the previous head.
     pub evaluations: Vec<Evaluation>,
     /// Why training stopped.
     pub stopped: String,
@@ -50,7 +50,7 @@ pub struct ModelFacts {
     pub name: String,
     /// Hash of the target's files.
     pub target: String,
-    /// Hash of the files of the head from before.
+    /// Hash of the files of the previous head.
     pub before: Option<String>,
     /// Hash of the files of the written head; none where the old one stays.
     pub after: Option<String>,
@@ -99,7 +99,7 @@ pub struct CurvePoint {
 /// An evaluation on the choosing prompts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
-    /// Steps made; 0 is the head from before.
+    /// Steps made; 0 is the previous head.
     pub step: usize,
     /// Replayed accept length of all choosing prompts.
     pub accept_length: f64,
@@ -118,7 +118,7 @@ pub struct Evaluation {
 pub struct Verdict {
     /// Whether the trained head is written.
     pub better: bool,
-    /// The step of the chosen checkpoint; 0 where none was longer than the head from before.
+    /// The step of the chosen checkpoint; 0 where none was longer than the previous head.
     pub step: usize,
     /// In a sentence.
     pub because: String,
@@ -131,7 +131,7 @@ pub struct Comparison {
     pub name: String,
     /// Prompts.
     pub prompts: usize,
-    /// With the head from before.
+    /// With the previous head.
     pub before: AcceptFigures,
     /// With the chosen checkpoint.
     pub after: AcceptFigures,

@@ -120,7 +120,7 @@ pub fn import(folder: &Path, from: &sweep::Acceptance) -> Result<AcceptanceTable
         lengths.entry(shape).or_default().push(accept_length);
     }
     if lengths.is_empty() {
-        return Err(malformed("it has no row of the target, draft and task that were asked for".into()));
+        return Err(malformed("it has no row for the requested target, draft and task".into()));
     }
     let rows = lengths.into_iter().map(|(shape, lengths)| AcceptanceRow {
         shape,
@@ -151,14 +151,14 @@ impl AcceptanceTable {
 pub fn length_of(table: &AcceptanceTable, configuration: &Configuration) -> Result<f32, EngineError> {
     let mut lengths = configuration.shapes().map(|shape| {
         table.length(shape).ok_or_else(|| {
-            EngineError::Configuration(format!("the imported acceptance table has no row of the tree shape {shape}"))
+            EngineError::Configuration(format!("the imported acceptance table has no row for the tree shape {shape}"))
         })
     });
     let first = lengths.next().unwrap_or(Ok(1.0))?;
     for other in lengths {
         if other? != first {
             return Err(EngineError::Configuration(
-                "a table of several shapes cannot run with imported acceptance: one length is made up for all rounds"
+                "a table of several shapes cannot run with imported acceptance: one accept length is simulated for all rounds"
                     .into(),
             ));
         }

@@ -67,9 +67,9 @@ impl Demand {
     ) -> Result<Self, TunerError> {
         let wrong = |reason: String| Err(TunerError::Configuration(format!("capture sizes: {reason}")));
         match rounds.iter().skip(1).rposition(|count| *count > 0).map(|at| at + 1) {
-            None => return wrong("no round of any batch is known".into()),
+            None => return wrong("no round was timed at any batch size".into()),
             Some(seen) if seen > largest => {
-                return wrong(format!("rounds of {seen} requests are known, and at most {largest} are to run"));
+                return wrong(format!("rounds of {seen} requests are timed, but up to {largest} are to run"));
             }
             Some(_) => {}
         }

@@ -53,7 +53,7 @@ pub enum TunerError {
     },
     /// A batch that the KV cache can never hold.
     #[error(
-        "batch {batch} needs a KV cache of {needed} tokens, and there is room for {room}: lower batch.sizes or \
+        "batch {batch} needs a KV cache of {needed} tokens, but there is room for {room} only: lower batch.sizes or \
          workload.output_length, or raise engine.mem_fraction_static"
     )]
     BatchTooLarge {

@@ -49,7 +49,7 @@ pub fn find(
         let path = request.out.join(guide::FILE_NAME);
         let known = guide::read(&request.out).map_err(|reason| TunerError::Malformed { path, reason })?;
         if let Some(guide) = known.filter(|guide| serves(guide, ready)) {
-            progress.note("predictions are there from before");
+            progress.note("predictions are loaded from an earlier run");
             return Ok(Some(guide));
         }
     }
@@ -153,7 +153,7 @@ fn note_missing(table: &AcceptanceTable, shapes: &[TreeShape], progress: &mut dy
     let missing: Vec<String> =
         shapes.iter().filter(|shape| table.length(**shape).is_none()).map(ToString::to_string).collect();
     if !missing.is_empty() {
-        progress.note(&format!("no acceptance is known of {}: not predicted", missing.join(" ")));
+        progress.note(&format!("no acceptance is known for {}: not predicted", missing.join(" ")));
     }
 }
 

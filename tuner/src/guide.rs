@@ -193,7 +193,7 @@ pub struct CaptureList {
     pub padding: f64,
 }
 
-/// The best list of so many graphs.
+/// The best list of N sizes graphs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CapturePoint {
     /// How many graphs.

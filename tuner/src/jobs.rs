@@ -207,7 +207,7 @@ fn absolute(path: &Path) -> Result<PathBuf, TunerError> {
 fn plain(path: &Path) -> Result<String, TunerError> {
     let text = path.to_str().filter(|text| !text.chars().any(char::is_control));
     text.map(ToOwned::to_owned).ok_or_else(|| {
-        let reason = "the name cannot stand in a script: it is not UTF-8, or holds a control character".into();
+        let reason = "the name cannot be used in a script: it is not UTF-8, or contains a control character".into();
         TunerError::Malformed { path: path.to_owned(), reason }
     })
 }

@@ -170,8 +170,8 @@ impl Header {
     pub(crate) fn refusal(&self, now: &Self) -> Option<String> {
         if self.format != now.format {
             return Some(format!(
-                "an earlier version of spectune wrote it (format {}), whose trials do not tell stalls from work: `spectune \
-                 report` and `spectune merge` still read it; to measure on, choose another --out",
+                "it was written by an earlier version of spectune (format {}), whose trials do not separate stalls from work: `spectune \
+                 report` and `spectune merge` can still read it; to continue measuring, choose another --out",
                 self.format
             ));
         }
@@ -179,12 +179,12 @@ impl Header {
             let name = |shard: Option<Shard>| shard.map_or("the whole sweep".into(), |shard| format!("shard {shard}"));
             let (there, here) = (name(self.shard), name(now.shard));
             return Some(format!(
-                "it holds {there}, and {here} was asked for; change --shard, or choose another --out"
+                "it contains {there}, but {here} was requested; change --shard, or choose another --out"
             ));
         }
         if self.sweep != now.sweep {
             return Some(format!(
-                "its trials would mean something else: {}. Undo that, or choose another --out; repeats, space, loads, search and \
+                "its trials would no longer be comparable: {}. Undo the change, or choose another --out; repeats, space, loads, search and \
                  budgets may change",
                 self.changed(now)
             ));
@@ -259,7 +259,7 @@ pub(crate) fn replace(folder: &Path, header: &Header, records: &[Record]) -> Res
 pub fn already_there(folder: &Path) -> TunerError {
     TunerError::Journal {
         path: folder.join(FILE_NAME),
-        reason: "a sweep was started in this folder; go on with --resume, or choose another --out".into(),
+        reason: "a sweep was started in this folder; continue with --resume, or choose another --out".into(),
     }
 }
 
@@ -293,7 +293,7 @@ fn parse(bytes: &[u8]) -> Result<Contents, String> {
         end += line.len() as u64;
         match &mut contents {
             None => {
-                let damaged = "the first line is damaged, or this is no journal of spectune";
+                let damaged = "the first line is damaged, or this is not a spectune journal";
                 // Before all else: another format may have another header.
                 content::<Version>(line).ok_or(damaged)?.expect_within(OLDEST, FORMAT)?;
                 let header: Header = content(line).ok_or(damaged)?;
@@ -308,7 +308,7 @@ fn parse(bytes: &[u8]) -> Result<Contents, String> {
             }
         }
     }
-    let mut contents = contents.ok_or("it has no whole line, or is no journal of spectune")?;
+    let mut contents = contents.ok_or("it has no complete line, or is not a spectune journal")?;
     if contents.header.format < FORMAT {
         contents.name_origins();
     }

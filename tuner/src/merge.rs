@@ -108,7 +108,7 @@ fn read(folder: &Path) -> Result<Source, TunerError> {
     let source = Source { folder: folder.to_owned(), contents: journal::read(folder)? };
     let header = &source.contents.header;
     if let Some(record) = source.contents.records.iter().find(|record| record.fingerprint != header.fingerprint) {
-        let reason = format!("trial {} has another fingerprint than the journal: it is not one of a sweep", record.id);
+        let reason = format!("trial {} has another fingerprint than its journal, so it does not belong to the sweep", record.id);
         return Err(TunerError::Journal { path: folder.join(journal::FILE_NAME), reason });
     }
     Ok(source)
@@ -120,7 +120,7 @@ fn target(out: &Path) -> Result<Source, TunerError> {
         None => Ok(target),
         Some(shard) => Err(TunerError::Journal {
             path: out.join(journal::FILE_NAME),
-            reason: format!("it holds shard {shard} of the sweep, which could not be resumed; choose another --out"),
+            reason: format!("it holds shard {shard} of the sweep, which could not be resumed afterwards; choose another --out"),
         }),
     }
 }
@@ -133,13 +133,12 @@ fn agree(sources: &[Source]) -> Result<(), TunerError> {
         let (here, there) = (first.folder.display(), source.folder.display());
         let reason = if this.format != that.format {
             format!(
-                "it has format {}, and {here} format {}: what an earlier version of spectune measured is not ranked with what \
-                 this one does; `spectune report` with both folders shows them side by side",
+                "it has format {}, and {here} format {}: trials of an earlier version of spectune are not ranked with those of this one; `spectune report` with both folders shows them side by side",
                 that.format, this.format
             )
         } else if this.sweep != that.sweep {
             let changed = this.changed(that);
-            format!("it belongs to another sweep than {here}: {changed}; merge only folders of one sweep")
+            format!("it belongs to a different sweep than {here}: {changed}; merge only folders of one sweep")
         } else if this.fingerprint != that.fingerprint {
             let word = |(what, a, b)| format!("{what} {a} in {here}, {b} in {there}");
             let words: Vec<String> = this.fingerprint.differences(&that.fingerprint).into_iter().map(word).collect();
@@ -217,7 +216,7 @@ fn copy_texts(sources: &[Source], header: &Header, out: &Path, notes: &mut Vec<S
     let Some((folder, text)) = found.next() else { return Ok(()) };
     if let Some((other, _)) = found.find(|(_, other)| !texts::same(&text, other)) {
         let [here, there] = [&folder, &other].map(|folder| folder.join(texts::FILE_NAME));
-        notes.push(format!("{} holds other texts than {}: neither is copied", there.display(), here.display()));
+        notes.push(format!("{} and {} contain different texts: neither is copied", there.display(), here.display()));
         return Ok(());
     }
     whole_file::write(out, texts::FILE_NAME, text.as_bytes())

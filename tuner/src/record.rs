@@ -391,10 +391,10 @@ impl Mark {
         let percent = |share: f64| format!("{:.0}%", share * 100.0);
         match self {
             Self::Stalled { of_time, of_steps, spoiled } => format!(
-                "{} of its steps stalled, for {} of its time{}",
+                "{} of its steps stalled, {} of its time{}",
                 percent(of_steps),
                 percent(of_time),
-                if spoiled { ": it is left out" } else { "" }
+                if spoiled { ": it is excluded" } else { "" }
             ),
             Self::Stolen { share } => {
                 format!("{} of the processors' time was stolen by the hypervisor", percent(share))

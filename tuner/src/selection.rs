@@ -174,7 +174,7 @@ impl Ranked {
         score.unwrap_or(f64::NEG_INFINITY)
     }
 
-    /// Whether a policy may hold it: it was measured, and it is no speculation or shown to be faster than that.
+    /// Whether a policy may hold it: it was measured, and it runs without speculation or shown to be faster than that.
     pub fn may_be_chosen(&self) -> bool {
         let faster = self.speedup.is_some_and(|speedup| speedup.coverage > 0.0 && speedup.low > 1.0);
         self.repeats > 0 && (self.configuration.is_off() || faster)
@@ -235,7 +235,7 @@ impl Verdict {
         match self {
             Self::Pays => "speculation pays",
             Self::DoesNotPay => "speculation does not pay here",
-            Self::Tie => "no difference from no speculation is found",
+            Self::Tie => "no significant difference from no speculation",
             Self::CannotTell(doubt) => doubt.words(),
             Self::NotCompared => "not known: there is nothing to compare with",
         }
@@ -246,10 +246,10 @@ impl Doubt {
     /// In words, for files and terminals.
     pub fn words(self) -> &'static str {
         match self {
-            Self::OneRepeat => "not known: one repeat does not tell the noise",
+            Self::OneRepeat => "not known: one repeat does not show the noise",
             Self::FewRepeats => "not known: too few repeats for the difference",
             Self::BusyMachine => "not known: the machine was busy with other things",
-            Self::Noise => "not known: the repeats differ too much",
+            Self::Noise => "not known: the repeats vary too much",
             Self::NoPair => "not known: no repeat in common with no speculation",
         }
     }

@@ -55,10 +55,10 @@ impl Expanded {
     pub fn dropped_words(&self) -> Option<String> {
         match self.dropped.as_slice() {
             [] => None,
-            [one] => Some(format!("1 combination is no tree and is left out ({one})")),
+            [one] => Some(format!("1 combination is not a valid tree and is skipped ({one})")),
             [first, ..] => {
                 let count = self.dropped.len();
-                Some(format!("{count} combinations are no tree and are left out (such as {first})"))
+                Some(format!("{count} combinations are not valid trees and are skipped (for example {first})"))
             }
         }
     }

@@ -87,12 +87,12 @@ impl Workload {
         if requests.is_empty() {
             let left_out = match left_out {
                 0 => String::new(),
-                count => format!(" ({count} were left out: longer than max_prompt_tokens, or without a user's words)"),
+                count => format!(" ({count} were skipped: longer than max_prompt_tokens, or without a user message)"),
             };
             let file = [&workload.prompts, &workload.input_ids, &workload.trace].into_iter().flatten().next();
             let file =
                 file.map_or_else(|| "the workload".into(), |file| tidy(&folder.join(file)).display().to_string());
-            return Err(TunerError::Configuration(format!("{file} holds no prompt{left_out}")));
+            return Err(TunerError::Configuration(format!("{file} contains no prompt{left_out}")));
         }
         let hash = hash(workload, &requests, &recorded);
         let (seed, warm_up_tokens) = (workload.seed, workload.warm_up_tokens);
@@ -144,7 +144,7 @@ impl Room {
         }
         Err(format!(
             "the prompt has {prompt_tokens} tokens; with {output_length} new ones it does not fit the context of {}: \
-             ask for fewer new ones (output_length), or leave long prompts out with workload.max_prompt_tokens",
+             lower output_length, or skip long prompts with workload.max_prompt_tokens",
             self.context_length
         ))
     }
@@ -196,7 +196,7 @@ fn check_total(prompt_tokens: usize) -> Result<(), TunerError> {
         return Ok(());
     }
     let reason =
-        format!("the prompts of a trial have more than {MOST_TOKENS} tokens together: lower workload.requests");
+        format!("the prompts of a trial have more than {MOST_TOKENS} tokens in total: lower workload.requests");
     Err(TunerError::Configuration(reason))
 }
 

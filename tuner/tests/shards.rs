@@ -71,7 +71,7 @@ fn plan(shard: Option<Shard>) -> Vec<(Trial, Role)> {
             .find(|one| one.configuration == trial.configuration)
             .map_or(Role::Candidate, |one| one.role)
     };
-    let trials = strategy::list(&Search::default(), &race).expect("a grid knows its trials");
+    let trials = strategy::list(&Search::default(), &race).expect("a grid has a fixed number of trials");
     trials.into_iter().map(|trial| (trial.clone(), role(&trial))).collect()
 }
 

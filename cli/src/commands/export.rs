@@ -16,8 +16,8 @@ Examples:
   spectune export tuned.toml --to sglang | spectune lint -
   spectune export tuned.toml --to tensorrt-llm > config.yaml
 
-The launch goes to standard output; whose figures chose it, what was filled in or left out, and the
-warnings of the tuned file go to standard error.";
+The launch is written to standard output. Standard error says which engine was measured, what was
+filled in or left out, and repeats the warnings of the tuned file.";
 
 /// Turn a tuned file into flags for another engine.
 #[derive(Debug, clap::Args)]

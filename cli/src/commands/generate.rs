@@ -153,7 +153,7 @@ fn read_ids(path: &std::path::Path) -> anyhow::Result<Vec<Vec<u32>>> {
         format!("{}: expected a JSON list of token-id lists, such as [[1, 2, 3], [4, 5]]", path.display())
     })?;
     if ids.is_empty() {
-        bail!("{}: the list holds no prompt", path.display());
+        bail!("{}: the list contains no prompt", path.display());
     }
     Ok(ids)
 }

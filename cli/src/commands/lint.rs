@@ -40,9 +40,9 @@ Examples:
   spectune lint scripts/*.sh --statistics
   spectune lint scripts/*.sh --format sarif > findings.sarif
 
-A comment suppresses: `# spectune: ignore[SD081]` on the line or above, `# spectune: ignore-file[SD081]` anywhere.
+To suppress a finding, add a comment: `# spectune: ignore[SD081]` on the line or above, `# spectune: ignore-file[SD081]` anywhere.
 The table [lint] of a spectune.toml in a file's folder, or in one above it, holds select, ignore, engine,
-engine_version, gpu_memory and expected_concurrency; flags win over it, and --ignore adds to it.
+engine_version, gpu_memory and expected_concurrency; flags override it, except that --ignore adds to it.
 
 Findings of severity info never change the exit code.";
 
@@ -126,16 +126,16 @@ struct Done {
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if arguments.unsafe_fixes && !arguments.fix && !arguments.diff {
-        anyhow::bail!("--unsafe-fixes says which fixes --fix applies and --diff shows; give one of them too");
+        anyhow::bail!("--unsafe-fixes needs --fix or --diff: it selects the fixes that they apply or show");
     }
     if arguments.statistics && matches!(arguments.format, Format::Sarif | Format::Github) {
-        anyhow::bail!("statistics are printed with --format full, concise or json, not {}", arguments.format);
+        anyhow::bail!("--statistics supports --format full, concise and json, not {}", arguments.format);
     }
     if arguments.resolved && matches!(arguments.format, Format::Sarif | Format::Github) {
-        anyhow::bail!("what runs is printed with --format full, concise or json, not {}", arguments.format);
+        anyhow::bail!("--resolved supports --format full, concise and json, not {}", arguments.format);
     }
     if arguments.url.is_some() && matches!(arguments.format, Format::Sarif | Format::Github) {
-        anyhow::bail!("what a server runs is printed with --format full, concise or json, not {}", arguments.format);
+        anyhow::bail!("--url supports --format full, concise and json, not {}", arguments.format);
     }
     let running = arguments.url.as_deref().map(Running::ask).transpose()?;
     let linter = Linter::new(&arguments, running.as_ref().and_then(Running::version))?;
@@ -166,7 +166,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if arguments.fix || arguments.diff {
         for done in all.iter().filter(|done| done.looked.has_composed && !done.looked.diagnostics.is_empty()) {
             let name = done.looked.source.name();
-            terminal::note(&format!("{name}: nothing is written into launches in Python or in lists of a Dockerfile"));
+            terminal::note(&format!("{name}: launches in Python and in list form in a Dockerfile are not edited"));
         }
     }
     let held = running.as_ref().map(|running| running.held(&all)).unwrap_or_default();
@@ -247,6 +247,6 @@ fn resolved(all: &[Done], format: Format, rendered: &str) -> anyhow::Result<Stri
     };
     let mut tables: Vec<String> = each.map(table).collect();
     let of_vllm = all.iter().filter(|done| done.looked.has_vllm);
-    tables.extend(of_vllm.map(|done| format!("{}: what vLLM runs is not resolved\n", done.looked.source.name())));
+    tables.extend(of_vllm.map(|done| format!("{}: --resolved is not implemented for vLLM\n", done.looked.source.name())));
     Ok(format!("{}\n{rendered}", tables.join("\n")))
 }

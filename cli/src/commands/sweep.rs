@@ -37,13 +37,13 @@ Examples:
   spectune sweep sweep.toml --emit k8s --shards 16 > sweep.yaml
   spectune sweep sweep.toml --emit bash > sweep.sh
 
-Ctrl-C keeps every finished trial and ends with code 130; --resume goes on behind them.
-Without --out the results lie in a folder named after the sweep file (and the shard), under
+Ctrl-C keeps every finished trial and exits with code 130; --resume continues from there.
+Without --out, results are written to a folder named after the sweep file (and the shard), under
 results/.
 
 In an array job of SLURM the shard is taken from SLURM_ARRAY_TASK_ID and _COUNT (with _MIN and
 _STEP), in an Indexed Job of Kubernetes from JOB_COMPLETION_INDEX and SPECTUNE_SHARDS;
---shard 1/1 turns that off. `spectune merge` puts shards together.
+--shard 1/1 turns that off. `spectune merge` merges the shards.
 
 --emit submits nothing. Each task of the job resumes its shard, and the last step merges them.";
 
@@ -150,7 +150,7 @@ fn end_servers(arguments: &Arguments) -> anyhow::Result<Exit> {
     let out = arguments.out.clone().unwrap_or_else(|| default_out(&arguments.sweep, arguments.shard));
     let ended = tuner::system::server::end_left(&out)?;
     if ended > 0 {
-        terminal::note(&format!("{ended} processes of servers were ended"));
+        terminal::note(&format!("{ended} server processes were ended"));
     }
     Ok(Exit::Fine)
 }
@@ -175,7 +175,7 @@ fn finish(summary: &SweepSummary, request: &SweepRequest<'_>, arguments: &Argume
     ));
     let interrupted = summary.stopped == StopReason::Interrupted;
     if summary.records.is_empty() {
-        terminal::note("no trial is finished yet: there is nothing to rank");
+        terminal::note("no trial has finished yet: there is nothing to rank");
         if interrupted {
             terminal::note(&format!("interrupted; {}", go_on(request, arguments)));
         }
@@ -192,14 +192,14 @@ fn finish(summary: &SweepSummary, request: &SweepRequest<'_>, arguments: &Argume
         Some(tuned) => terminal::note(&format!("tuned:  {0}   (run it: spectune serve {0})", tuned.display())),
         None if request.file.models.model_shape.is_some() => terminal::note("no tuned file: the weights are random"),
         None => {
-            terminal::note("no configuration can be chosen: every trial failed, or no speculation was not measured")
+            terminal::note("no configuration can be chosen: every trial failed, or the baseline without speculation was not measured")
         }
     }
     if interrupted {
         terminal::note(&format!("interrupted; {}", go_on(request, arguments)));
     }
     report.with_context(|| {
-        format!("the report is not written; every trial is kept, so once it can be: spectune report {out}")
+        format!("the report could not be written, but every trial is kept; to write it later: spectune report {out}")
     })?;
     printed?;
     let chosen = summary.ranking.iter().any(|ranking| ranking.chosen.is_some());

@@ -96,10 +96,10 @@ pub(super) fn open(path: &Path) -> Result<File, EngineError> {
     let read = |source| EngineError::Read { path: path.to_owned(), source };
     let malformed = |reason: String| EngineError::Malformed { path: path.to_owned(), reason };
     match path.metadata() {
-        Ok(found) if !found.is_file() => Err(malformed("it is no regular file".into())),
+        Ok(found) if !found.is_file() => Err(malformed("it is not a regular file".into())),
         Ok(_) => File::open(path).map_err(read),
         Err(error) => match path.read_link() {
-            Ok(aim) => Err(malformed(format!("it is a link to {}, which is not there", aim.display()))),
+            Ok(aim) => Err(malformed(format!("it is a link to {}, which does not exist", aim.display()))),
             Err(_) => Err(read(error)),
         },
     }

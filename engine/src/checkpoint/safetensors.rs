@@ -70,7 +70,7 @@ pub(super) fn header(path: &Path, bytes: &[u8], size: u64) -> Result<Header, Eng
     let malformed = |reason: String| EngineError::Malformed { path: path.to_owned(), reason };
     let start = 8 + length(path, bytes, size)?;
     let json = bytes.get(8..start).and_then(|json| std::str::from_utf8(json).ok());
-    let json = json.ok_or_else(|| malformed("the safetensors header is no UTF-8 text".into()))?;
+    let json = json.ok_or_else(|| malformed("the safetensors header is not UTF-8 text".into()))?;
     let mut headers = TensorHeaders::default();
     headers.add_header(json).map_err(|error| malformed(format!("safetensors: {error}")))?;
 
@@ -127,7 +127,7 @@ fn length(path: &Path, bytes: &[u8], size: u64) -> Result<usize, EngineError> {
         ));
     }
     let length = header_length(*first, size).map_err(|error| {
-        malformed(format!("safetensors: {error}; the file is truncated, or is no safetensors file"))
+        malformed(format!("safetensors: {error}; the file is truncated or not a safetensors file"))
     })?;
     Ok(length as usize)
 }

@@ -22,10 +22,10 @@ pub fn caption(race: &Race) -> String {
     let against = if race.baseline().is_some() {
         "relative to no speculation (the line at 1×), paired by repeat"
     } else {
-        "output tokens a second; no speculation was not measured, so there is nothing to compare with"
+        "output tokens/s; the baseline without speculation was not measured, so there is nothing to compare with"
     };
     format!(
-        "Measured: {against}. Dot: median over repeats. Bar: {}. ≈ marks what cannot be told apart from the best.{extent}",
+        "Measured: {against}. Dot: median over repeats. Bar: {}. ≈ marks configurations not significantly different from the best.{extent}",
         figures::INTERVAL
     )
 }

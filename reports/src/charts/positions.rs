@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{figures, names, race::Race};
 
-pub const CAPTION: &str = "Measured: the share of request-rounds in which the draft at that depth, and so all before it, was accepted. The sum over positions plus one is the tokens a round yields.";
+pub const CAPTION: &str = "Measured: the share of request-rounds in which the draft at that depth, and so every draft before it, was accepted. The sum over positions plus one is the number of tokens per round.";
 
 pub fn draw(race: &Race, format: Format) -> Drawn {
     let series = histogram::series(race);

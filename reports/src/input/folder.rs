@@ -32,7 +32,7 @@ impl Sweep {
         });
         let guide = guide::read(folder).unwrap_or_else(|reason| {
             notices
-                .push(format!("{} cannot be used, so nothing that was predicted is shown: {reason}", guide::FILE_NAME));
+                .push(format!("{} cannot be used, so no predictions are shown: {reason}", guide::FILE_NAME));
             None
         });
         Ok(Self {

@@ -130,7 +130,7 @@ fn plan(repeats: usize) -> (Race, Vec<Trial>) {
         metric: Metric::Throughput,
         restarts: false,
     };
-    let plan = strategy::list(&Search::default(), &race).expect("a grid knows its trials");
+    let plan = strategy::list(&Search::default(), &race).expect("a grid has a fixed number of trials");
     (race, plan)
 }
 

@@ -178,7 +178,7 @@ fn summary(model: &RoundModel, prefill: PrefillModels, samples: &[Sample]) -> Ro
         parameters: vec![
             parameter("fixed cost of a round", parameters.round_us, "µs"),
             parameter("fixed cost of a draft pass", parameters.draft_pass_us, "µs"),
-            parameter("cost of a verified row beside its arithmetic", parameters.row_us, "µs"),
+            parameter("cost of a verified row on top of its arithmetic", parameters.row_us, "µs"),
             parameter("reading weights, few rows", parameters.few_rows_gb_per_s, "GB/s"),
             parameter("reading weights, many rows", parameters.many_rows_gb_per_s, "GB/s"),
             parameter("linear layers, few rows", parameters.few_rows_tflop_per_s, "TFLOP/s"),

@@ -63,11 +63,11 @@ pub fn find(request: &SweepRequest<'_>, ready: &mut Ready, progress: &mut dyn Pr
     if request.resume {
         match read(&request.out, &ready.fingerprint, &requests) {
             Ok(Some(texts)) => {
-                progress.note("texts without speculation are there from before");
+                progress.note("texts without speculation are loaded from an earlier run");
                 return Ok(texts);
             }
             Ok(None) => {}
-            Err(reason) => progress.note(&format!("{FILE_NAME} cannot be used, and the texts run again: {reason}")),
+            Err(reason) => progress.note(&format!("{FILE_NAME} cannot be used, so the texts are generated again: {reason}")),
         }
     }
     let texts = make(&requests, ready, progress)?;
@@ -121,7 +121,7 @@ pub(crate) fn same(this: &str, that: &str) -> bool {
 
 /// The header of a file and the lines behind it; in words, why they cannot be used.
 fn open<'a>(text: &'a str, fingerprint: &Fingerprint) -> Result<(Header, &'a str), String> {
-    let (first, lines) = text.split_once('\n').ok_or("it has no whole line")?;
+    let (first, lines) = text.split_once('\n').ok_or("it has no complete line")?;
     let wrong = |error: serde_json::Error| format!("line 1: {error}");
     let version: Version = serde_json::from_str(first).map_err(wrong)?;
     version.expect(FORMAT)?;
@@ -141,7 +141,7 @@ fn parse(text: &str, fingerprint: &Fingerprint, requests: &[Request]) -> Result<
     let (header, lines) = open(text, fingerprint)?;
     let count = lines.lines().count();
     if count != requests.len() {
-        return Err(format!("it holds {count} texts, and {} are wanted", requests.len()));
+        return Err(format!("it contains {count} texts, but {} are needed", requests.len()));
     }
     let texts = lines.lines().zip(requests).enumerate().map(|(at, (line, request))| {
         let Line { prompt_ids, output_ids } =

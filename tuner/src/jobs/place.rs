@@ -39,8 +39,7 @@ pub fn shard(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Placed>
         };
         if offset % step != 0 || offset / step >= count {
             let reason = format!(
-                "is {task}, which is none of {count} tasks from {least} on in steps of {step}; an array with gaps has no \
-                 shards"
+                "is {task}, which is not one of {count} tasks from {least} on in steps of {step}; an array with gaps cannot be split into shards"
             );
             return Err(wrong(SLURM_INDEX, &reason));
         }
@@ -67,14 +66,14 @@ pub fn folder(out: &Path, shard: Shard) -> PathBuf {
 
 fn number(name: &str, value: Option<String>) -> Result<Option<usize>, TunerError> {
     let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(None) };
-    value.parse().map(Some).map_err(|_| wrong(name, &format!("is {value:?}, no number")))
+    value.parse().map(Some).map_err(|_| wrong(name, &format!("is {value:?}, not a number")))
 }
 
 fn count(name: &str, index: &str, count: Option<usize>) -> Result<usize, TunerError> {
     match count {
         Some(0) => Err(wrong(name, "is 0")),
         Some(count) => Ok(count),
-        None => Err(wrong(name, &format!("is not set, and {index} is: how many shards there are is not known"))),
+        None => Err(wrong(name, &format!("is not set, but {index} is: the number of shards is unknown"))),
     }
 }
 

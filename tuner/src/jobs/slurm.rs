@@ -28,10 +28,10 @@ pub fn script(parts: &Parts, shards: usize) -> String {
     format!(
         r#"#!/bin/bash
 {title}
-# Fill in partition, account and time, then submit it, and the merge behind it:
+# Fill in partition, account and time, then submit it, with the merge as a dependent job:
 #   job=$(sbatch --parsable sweep.slurm)
 #   sbatch --dependency=afterok:"$job" --wrap 'bash sweep.slurm merge'
-# A task that is requeued or submitted again (sbatch --array=3 sweep.slurm) goes on where it stopped.
+# A task that is requeued or submitted again (sbatch --array=3 sweep.slurm) continues where it stopped.
 #SBATCH --job-name=spectune-{name}
 #SBATCH --array=1-{shards}
 #SBATCH --nodes=1

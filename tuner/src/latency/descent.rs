@@ -42,7 +42,7 @@ impl Misfit<'_> {
         let from = from.values().map(f64::ln).to_vec();
         let begin = |state: argmin::core::IterState<_, _, _, _, _, _>| state.param(from).max_iters(steps);
         let found = Executor::new(self, solver).configure(begin).run().map_err(failed)?;
-        let at = found.state.best_param.ok_or_else(|| LatencyError::Fit("a descent led nowhere".into()))?;
+        let at = found.state.best_param.ok_or_else(|| LatencyError::Fit("the fit did not converge".into()))?;
         Ok((found.state.best_cost, self.near(&at)))
     }
 

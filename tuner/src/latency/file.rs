@@ -30,14 +30,14 @@ impl RoundModel {
         let Version { format } = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
         if format != FORMAT {
             return Err(wrong(format!(
-                "format {format}, and this version reads format {FORMAT}: time the rounds again"
+                "format {format}, but this version reads format {FORMAT}: time the rounds again"
             )));
         }
         let model: Self = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
         model.machine.check()?;
         let positive = model.parameters.values().iter().all(|value| value.is_finite() && *value > 0.0);
         if !positive || !model.residuals.is_sound() {
-            return Err(wrong("its numbers do not fit each other: the file was changed or cut".into()));
+            return Err(wrong("its numbers are inconsistent: the file was edited or truncated".into()));
         }
         Ok(model)
     }

@@ -47,7 +47,7 @@ fn make(sources: &[Source], header: &Header, ranking: &[LoadRanking]) -> Result<
     let known = known.into_iter().find(|tuned| is_of(tuned, fingerprint));
     let Some(known) = known else {
         return Err(format!(
-            "{} is not written: this machine has no {}, and no folder has a tuned file of its own that says what it is",
+            "{} is not written: this machine has no {}, and no folder contains a tuned file that describes it",
             outcome::FILE_NAME,
             if file.models.target.is_empty() { "target" } else { &file.models.target },
         ));

@@ -232,7 +232,7 @@ fn is_starved(engine: &Engine, batch_size: usize) -> bool {
 
 fn no_room(engine: &Engine, batch_size: usize) -> EngineError {
     EngineError::Configuration(format!(
-        "only {} of {batch_size} requests run together: the KV cache has no room for more; raise \
+        "only {} of {batch_size} requests run together: the KV cache has no space for more; raise \
          engine.mem_fraction_static, or lower batch.sizes or workload.output_length",
         engine.statistics().running
     ))

@@ -223,32 +223,32 @@ impl Ready {
         let mut notes = Vec::new();
         notes.extend(self.space.dropped_words());
         if self.workload.left_out > 0 {
-            notes.push(format!("{} prompts are left out (too long, or no user's words)", self.workload.left_out));
+            notes.push(format!("{} prompts are skipped (too long, or without a user message)", self.workload.left_out));
         }
         let largest = self.race.loads.iter().filter_map(|load| load.batch_size()).max().unwrap_or_default();
         if let Some(fewest) = request.file.knobs.max_running_requests.iter().min().filter(|fewest| **fewest < largest) {
             notes.push(format!(
-                "where max_running_requests is {fewest}, batch {largest} is so many requests of which the rest wait"
+                "with max_running_requests = {fewest}, a batch of {largest} runs {fewest} requests at a time and the rest wait"
             ));
         }
         let most = self.race.loads.iter().map(|load| self.workload.requests_under(*load)).max().unwrap_or_default();
         if self.workload.prompts < most {
             let prompts = self.workload.prompts;
             notes
-                .push(format!("a trial has up to {most} requests and the workload {prompts} prompts: they come again"));
+                .push(format!("a trial has up to {most} requests but the workload has {prompts} prompts: prompts are repeated"));
         }
         if !request.file.engine.capture_sizes.is_empty() && self.fingerprint.device == "cpu" {
-            notes.push("engine.capture_sizes is recorded and of no effect: the CPU captures no graphs".into());
+            notes.push("engine.capture_sizes is recorded but has no effect: the CPU captures no graphs".into());
         }
         if self.race.repeats == 1 {
             notes.push(
-                "search.repeats is 1: how much the figures scatter stays unknown, and so does which differences are real"
+                "search.repeats is 1: the noise is unknown, so real differences cannot be distinguished from it"
                     .into(),
             );
         }
         if self.imported.is_some() {
             notes.push(
-                "acceptance is imported and made up in every trial: times are measured, texts mean nothing".into(),
+                "acceptance is imported and simulated in every trial: times are measured, the generated text is meaningless".into(),
             );
         }
         notes

@@ -138,7 +138,7 @@ impl<'a> SystemBench<'a> {
             Ok(parts) => figures.parts_apart = parts,
             Err(error) => {
                 let Trial { configuration, load, .. } = trial;
-                let words = format!("{configuration} at {load}: the parts of a round could not be timed: {error}");
+                let words = format!("{configuration} at {load}: could not time the parts of a round: {error}");
                 self.progress.note(&words);
                 self.fails_apart = error.needs_restart();
                 if let Err(error) = self.system.recover(&error) {

@@ -105,7 +105,7 @@ impl<'a> Servers<'a> {
         let mut notes = Vec::new();
         match file.end_left().map_err(failed)? {
             0 => {}
-            left => notes.push(format!("{left} processes of servers that an earlier run left were ended")),
+            left => notes.push(format!("{left} server processes left by an earlier run were ended")),
         }
         let starts = fs::read_dir(&logs).into_iter().flatten().count();
         Ok(Self {
@@ -278,7 +278,7 @@ impl System for Servers<'_> {
 
     fn run(&mut self, trial: &Trial, terms: &Terms<'_>) -> Result<Ended, SystemError> {
         let Some(running) = &self.running else {
-            return Err(SystemError::Unsupported("no server runs".into()));
+            return Err(SystemError::Unsupported("no server is running".into()));
         };
         let (requests, source) = runner::asked(terms.workload, trial)?;
         let arrivals = match source {

@@ -138,7 +138,7 @@ fn words(error: &serde_json::Error) -> String {
     }
     let end = match said {
         _ if error.is_eof() => "it ends too early",
-        "expected ident" | "expected value" => "this cannot stand here",
+        "expected ident" | "expected value" => "this is not allowed here",
         other => other,
     };
     format!(

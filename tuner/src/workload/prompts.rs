@@ -161,7 +161,7 @@ impl Message {
             Value::Array(parts) => {
                 let text = |part: &Value| Some(part.get("text")?.as_str()?.to_owned());
                 let texts: Option<Vec<String>> = parts.iter().map(text).collect();
-                texts.ok_or("a message has parts that are no text: this engine takes text only")?.concat()
+                texts.ok_or("a message has parts that are not text: this engine accepts text only")?.concat()
             }
             _ => return Err("a message's content is neither a text nor a list of text parts".into()),
         };

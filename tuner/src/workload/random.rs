@@ -19,7 +19,7 @@ impl Vocabulary {
         let tokens = 0..u32::try_from(model.vocab_size).unwrap_or(u32::MAX);
         let tokens: Vec<u32> = tokens.filter(|token| !ends.contains(token)).collect();
         match tokens.is_empty() {
-            true => Err(TunerError::Configuration("random prompts: the target has no token but end-of-text".into())),
+            true => Err(TunerError::Configuration("random prompts: end-of-text is the target's only token".into())),
             false => Ok(Self(tokens)),
         }
     }

@@ -97,7 +97,7 @@ pub fn read(
         check_total(total)?;
         let since = line.arrival - *first.get_or_insert(line.arrival);
         let arrival = Duration::try_from_secs_f64(since)
-            .map_err(|_| wrong("it comes too long after the first request to be waited for".into()))?;
+            .map_err(|_| wrong("it arrives too long after the first request".into()))?;
         trace.requests.push(Traced { arrival, tokens, output_length });
     }
     Ok(trace)

@@ -54,7 +54,7 @@ pub(super) fn write(fixed: &str, file: &Path, source: &Source) -> anyhow::Result
     let place = file.canonicalize().with_context(|| format!("cannot write {}", file.display()))?;
     let present = fs::read(&place).with_context(|| format!("cannot read {}", file.display()))?;
     if present != source.text().as_bytes() {
-        bail!("{} was changed while it was judged, and is left as it is; run the command again", file.display());
+        bail!("{} changed while it was being checked, so it was not written; run the command again", file.display());
     }
     replace(&place, fixed).with_context(|| format!("cannot write {}", file.display()))
 }

@@ -36,7 +36,7 @@ impl Running {
     pub fn ask(url: &str) -> anyhow::Result<Self> {
         let info = |kind| Api::new(kind, url, None, TIMEOUT).info();
         let sglang =
-            info(Kind::Sglang).with_context(|| format!("{url} does not answer as a server of SGLang or vLLM does"))?;
+            info(Kind::Sglang).with_context(|| format!("{url} does not respond like an SGLang or vLLM server"))?;
         let tells_arguments = |answer: &Value| answer.get("model_path").is_some();
         let (engine, info) = match &sglang.resolved {
             Some(answer) if answer["engine"] == "spectune" => ("spectune", sglang),
@@ -44,7 +44,7 @@ impl Running {
             _ => (
                 "vLLM",
                 info(Kind::Vllm)
-                    .with_context(|| format!("{url} tells neither SGLang's arguments nor vLLM's version"))?,
+                    .with_context(|| format!("{url} reports neither SGLang's arguments nor vLLM's version"))?,
             ),
         };
         // The linter knows versions of SGLang and vLLM, not of our own engine.
@@ -63,7 +63,7 @@ impl Running {
         let launch = self.answer.as_ref().and_then(running::launch_of);
         let launch = launch.with_context(|| {
             format!(
-                "{} ({}) does not tell its arguments; give its launch file too (vLLM tells some with VLLM_SERVER_DEV_MODE=1)",
+                "{} ({}) does not report its arguments; pass its launch file too (vLLM reports some with VLLM_SERVER_DEV_MODE=1)",
                 self.url, self.engine
             )
         })?;
@@ -93,12 +93,12 @@ impl Running {
             text.push_str(&format!("  speculative_config {speculation}\n"));
         }
         if held.is_empty() {
-            text.push_str("  there is no launch of SGLang to compare it with\n");
+            text.push_str("  there is no SGLang launch to compare it with\n");
         }
         for one in held {
             let differing = one.differing();
             let verdict = match (one.compared.len(), differing) {
-                (0, _) => "the server tells nothing that can be compared".to_owned(),
+                (0, _) => "the server reports nothing that can be compared".to_owned(),
                 (_, 0) => "the server runs what the launch resolves to".to_owned(),
                 (_, 1) => "1 value differs".to_owned(),
                 (_, more) => format!("{more} values differ"),

@@ -134,7 +134,7 @@ pub fn read_header(file: &mut File) -> Result<Header, String> {
     if value.get("format") != Some(&FORMAT.into()) {
         let format = value.get("format").map_or("none".to_owned(), ToString::to_string);
         return Err(format!(
-            "it has format {format}, and this program reads {FORMAT}: another version of spectune wrote it"
+            "it has format {format}, but this program reads {FORMAT}: it was written by another version of spectune"
         ));
     }
     serde_json::from_value(value).map_err(|error| error.to_string())

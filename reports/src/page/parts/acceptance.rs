@@ -24,14 +24,14 @@ pub fn part(guide: &Guide, section: &Section<'_>) -> Result<Part, ReportError> {
         AcceptanceSource::Replayed { texts, tokens } => (
             "replayed",
             format!(
-                "Replayed: the draft was run over {} of this workload ({} output tokens), which is exact for them. The interval says how far other texts of the kind may lie.",
+                "Replayed: the draft was run over {} of this workload ({} output tokens), which is exact for these texts. The interval estimates the result on other texts of the same kind.",
                 figures::counted(*texts, "text", "texts"),
                 figures::count(*tokens)
             ),
         ),
         AcceptanceSource::Imported { source } => (
             "imported",
-            format!("Imported, measured elsewhere: {source}. Figures that follow from it hold as far as that does."),
+            format!("Imported, measured elsewhere: {source}. Figures derived from it are only as good as this source."),
         ),
     };
     // What was measured is of most interest, then the longest.
@@ -63,7 +63,7 @@ pub fn part(guide: &Guide, section: &Section<'_>) -> Result<Part, ReportError> {
     Ok(Part {
         anchor: "acceptance".into(),
         title: "Accept length by shape".into(),
-        how: "Further right, a round yields more tokens; it pays only if the round does not take longer in proportion."
+        how: "Further right, a round yields more tokens; it pays only if round time grows less than proportionally."
             .into(),
         remarks: vec![source],
         charts: chart.into_iter().collect(),

@@ -15,7 +15,7 @@ pub fn part(comparison: &Comparison<'_>) -> Result<Part, ReportError> {
     let [first, second] = comparison.names;
     let mut remarks = vec![match comparison.differing.as_slice() {
         [] => format!(
-            "{first} and {second} have the same fingerprint: what differs is time and chance. The ranking below takes each trial once, from {first}."
+            "{first} and {second} have the same fingerprint: they differ only in time and noise. The ranking below takes each trial once, from {first}."
         ),
         differing => {
             let words: Vec<String> =

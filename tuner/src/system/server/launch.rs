@@ -107,7 +107,7 @@ impl LaunchPlan {
         let (program, first) = settings
             .command
             .split_first()
-            .ok_or_else(|| SystemError::Unsupported("system.command is empty: it says how a server starts".into()))?;
+            .ok_or_else(|| SystemError::Unsupported("system.command is empty: it must be the command that starts a server".into()))?;
         let mut args = first.to_vec();
         args.extend(match self.kind {
             SystemKind::Vllm => self.vllm(configuration),

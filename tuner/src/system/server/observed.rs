@@ -94,13 +94,13 @@ fn rounds(generated: &Generated) -> Result<usize, SystemError> {
         (Some(rounds), _) => rounds as usize,
         (None, Some(accepted)) if accepted > 0 => {
             return Err(SystemError::Unsupported(
-                "the server tells accepted drafts and not the rounds that they took".into(),
+                "the server reports accepted drafts, but not the number of rounds".into(),
             ));
         }
         (None, _) => further,
     };
     if rounds > further {
-        let words = format!("the server tells {rounds} rounds for {} tokens", generated.output_tokens);
+        let words = format!("the server reports {rounds} rounds for {} tokens", generated.output_tokens);
         return Err(EngineError::InvalidRequest(words).into());
     }
     Ok(rounds)

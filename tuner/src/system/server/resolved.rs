@@ -18,17 +18,17 @@ pub fn differences(info: &ServerInfo, plan: &LaunchPlan, configuration: &Configu
         let speculates = resolved.get("speculative_algorithm").is_some_and(|name| !name.is_null());
         let asked = configuration.shape;
         if speculates && !asked.is_off() && runs != asked {
-            return Err(format!("the server runs the tree {runs} where {asked} was asked for: it rewrites its flags"));
+            return Err(format!("the server runs the tree {runs} instead of the requested {asked}: it rewrites its flags"));
         }
         if speculates && asked.is_off() {
-            return Err(format!("the server speculates with {runs} where no speculation was asked for"));
+            return Err(format!("the server speculates with {runs} although no speculation was requested"));
         }
     }
     let mut notes = Vec::new();
     let asked = configuration.knobs.max_running_requests.unwrap_or(plan.max_running_requests);
     if let Some(runs) = most_running(resolved).filter(|runs| *runs < asked) {
         notes.push(format!(
-            "{configuration}: the server runs at most {runs} requests together, and was asked for {asked}"
+            "{configuration}: the server runs at most {runs} requests together instead of the requested {asked}"
         ));
     }
     if resolved.get("disable_cuda_graph").and_then(Value::as_bool) == Some(true) {
