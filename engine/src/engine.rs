@@ -283,7 +283,7 @@ impl Engine {
         self.scheduler.backend().capacity()
     }
 
-    /// Most requests that run together.
+    /// Maximum number of running requests.
     pub fn max_running_requests(&self) -> usize {
         self.scheduler.largest_batch()
     }

@@ -57,7 +57,7 @@ pub enum EngineError {
     #[error("{0}")]
     Configuration(String),
     /// Memory does not suffice; nothing was allocated.
-    #[error("{what} needs {needed_mib} MiB, {available_mib} MiB are available; {hint}")]
+    #[error("{what} needs {needed_mib} MiB, but {available_mib} MiB are available; {hint}")]
     OutOfMemory {
         /// For what.
         what: String,
@@ -70,8 +70,7 @@ pub enum EngineError {
     },
     /// The target computes no numbers.
     #[error(
-        "the target's logits for position {position} are not finite (NaN or infinite): its weights are broken, or too \
-         large for their dtype; get the checkpoint anew, or try --dtype bfloat16 or float32"
+        "the target's logits for position {position} are not finite (NaN or infinite): its weights are damaged or overflow their dtype; download the checkpoint again, or try --dtype bfloat16 or float32"
     )]
     NotFinite {
         /// Of the token that they are for.

@@ -137,13 +137,13 @@ fn quantised_hash(hash: String, by: Option<Quantization>) -> String {
 fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loaded, EngineError> {
     let Some(name) = options.model_shape.as_deref() else {
         return Err(EngineError::Configuration(
-            "--load-format dummy needs the shape of the weights: give --model-shape".into(),
+            "--load-format dummy needs a model shape: give --model-shape".into(),
         ));
     };
     let shape = published(name)?;
     if devices.is_empty() {
         return Err(EngineError::Configuration(
-            "--load-format dummy makes weights on a CUDA device; on the CPU give --model-path a checkpoint".into(),
+            "--load-format dummy makes weights on a CUDA device; on the CPU give a checkpoint with --model-path".into(),
         ));
     }
     let context_length = context_length(name, shape.context_length, options.context_length)?;
@@ -197,7 +197,7 @@ pub(crate) fn devices(choice: DeviceChoice, ranks: usize) -> Result<Vec<(Device,
         return match ranks {
             1 => Ok(Vec::new()),
             _ => Err(EngineError::Configuration(format!(
-                "--tp-size {ranks} shares a model among GPUs, and this runs on the CPU: leave it out, or give --device cuda"
+                "--tp-size {ranks} splits a model over GPUs, but this runs on the CPU: remove it, or give --device cuda"
             ))),
         };
     };
@@ -257,7 +257,7 @@ fn check(options: &EngineOptions) -> Result<(), EngineError> {
     const DTYPES: [&str; 6] = ["auto", "half", "float16", "bfloat16", "float", "float32"];
     let wrong = |reason: String| Err(EngineError::Configuration(reason));
     if !DTYPES.contains(&options.dtype.as_str()) {
-        return wrong(format!("--dtype {} is not known; expected one of {}", options.dtype, DTYPES.join(", ")));
+        return wrong(format!("--dtype {} is unknown; expected one of {}", options.dtype, DTYPES.join(", ")));
     }
     for (flag, value) in [("--page-size", options.page_size), ("--max-running-requests", options.max_running_requests)]
     {
@@ -283,7 +283,7 @@ fn element(asked: &str, stored: Option<&str>) -> Result<Element, EngineError> {
         "bfloat16" => Ok(Element::BF16),
         "float" | "float32" => Ok(Element::F32),
         other => Err(EngineError::Configuration(format!(
-            "the checkpoint is stored as {other}, which the GPU does not compute in: give --dtype bfloat16 or float16"
+            "the checkpoint is stored as {other}, which the GPU cannot compute in: give --dtype bfloat16 or float16"
         ))),
     }
 }
@@ -292,7 +292,7 @@ fn element(asked: &str, stored: Option<&str>) -> Result<Element, EngineError> {
 fn check_quantization(options: &EngineOptions, element: Element) -> Result<(), EngineError> {
     match (options.quantization.or(options.draft_quantization), element) {
         (Some(by), Element::F32) => Err(EngineError::Configuration(format!(
-            "--quantization {} on a GPU needs --dtype bfloat16 or float16; in float32 run it with --device cpu",
+            "--quantization {} on a GPU needs --dtype bfloat16 or float16; for float32 use --device cpu",
             by.name()
         ))),
         _ => Ok(()),
@@ -304,7 +304,7 @@ fn context_length(model: &str, made_for: usize, asked: Option<usize>) -> Result<
     match asked {
         Some(0) => Err(EngineError::Configuration("--context-length is 0: expected at least 1".into())),
         Some(asked) if asked > made_for => Err(EngineError::Configuration(format!(
-            "--context-length {asked} is longer than the {made_for} tokens that {model} is made for"
+            "--context-length {asked} is longer than the {made_for} tokens that {model} was trained for"
         ))),
         Some(asked) => Ok(asked),
         None => Ok(made_for),

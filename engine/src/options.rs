@@ -69,7 +69,7 @@ pub struct EngineOptions {
     pub context_length: Option<usize>,
     /// Most requests running together.
     pub max_running_requests: usize,
-    /// Tokens a KV page.
+    /// Tokens per KV page.
     pub page_size: usize,
     /// Share of the device's memory for weights and KV cache.
     pub mem_fraction_static: f64,

@@ -161,7 +161,7 @@ fn check(backend: &dyn Backend, at: usize, text: &ReplayText) -> Result<(), Engi
     if *prompt_tokens == 0 || tokens.len() <= *prompt_tokens {
         let count = tokens.len();
         return refused(format!(
-            "{prompt_tokens} of its {count} tokens are the prompt: expected a prompt and an output"
+            "{prompt_tokens} of its {count} tokens are the prompt: expected both a prompt and an output"
         ));
     }
     if let Some(token) = tokens.iter().find(|token| **token as usize >= capacity.vocab_size) {
@@ -169,11 +169,11 @@ fn check(backend: &dyn Backend, at: usize, text: &ReplayText) -> Result<(), Engi
     }
     if tokens.len() > capacity.context_length {
         let (count, most) = (tokens.len(), capacity.context_length);
-        return refused(format!("it has {count} tokens, the context length is {most}; raise --context-length"));
+        return refused(format!("it has {count} tokens, but the context length is {most}; raise --context-length"));
     }
     let (needed, there) = (group::pages(text, capacity.page_size), capacity.pages);
     if needed > there {
-        return refused(format!("it needs {needed} pages, the KV cache has {there}; raise --mem-fraction-static"));
+        return refused(format!("it needs {needed} pages, but the KV cache has {there}; raise --mem-fraction-static"));
     }
     Ok(())
 }

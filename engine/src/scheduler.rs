@@ -50,7 +50,7 @@ impl ModelEnds {
 /// How a scheduler is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedulerOptions {
-    /// Most requests that run together.
+    /// Maximum number of running requests.
     pub largest_batch: usize,
     /// Most prompt tokens of a step.
     pub prefill_budget: usize,
@@ -137,7 +137,7 @@ impl Scheduler {
         &self.model.end_tokens
     }
 
-    /// Most requests that run together.
+    /// Maximum number of running requests.
     pub fn largest_batch(&self) -> usize {
         self.options.largest_batch
     }
@@ -168,7 +168,7 @@ impl Scheduler {
     /// # Errors
     /// When a request runs.
     pub fn simulate_accept_length(&mut self, length: Option<f32>) -> Result<(), EngineError> {
-        self.expect_idle("acceptance can be made up")?;
+        self.expect_idle("acceptance can be simulated")?;
         self.backend.simulate_accept_length(length);
         self.options.reuse = self.options.reuse.under_simulation(length.is_some());
         Ok(())
@@ -228,7 +228,7 @@ impl Scheduler {
     /// # Errors
     /// When a request runs, or the draft does not fit.
     pub fn exchange_draft(&mut self, options: &EngineOptions) -> Result<bool, EngineError> {
-        self.expect_idle("the draft can be exchanged")?;
+        self.expect_idle("the draft can be swapped")?;
         self.pages.clear();
         self.statistics.pages_cached = 0;
         self.backend.exchange_draft(options)

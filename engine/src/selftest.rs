@@ -188,7 +188,7 @@ fn check_engines(
             let mut default = load(&models, Setting { batch_invariant: false, ..setting }, plan, false)?;
             let mut invariant = load(&models, setting, plan, false)?;
             report(Check {
-                name: format!("{pair}, {dtype}: the default mode says of tokens what batch-invariant mode says"),
+                name: format!("{pair}, {dtype}: the default mode agrees with batch-invariant mode on tokens and log-probabilities"),
                 failure: near_batch_invariant(&mut default, &mut invariant, plan, dtype)?,
             });
         }
@@ -223,7 +223,7 @@ fn check_fp8(
             let mut default = load(models, Setting { batch_invariant: false, ..setting }, plan, false)?;
             report(Check {
                 name: format!(
-                    "{pair}, {dtype} and fp8 weights: the default mode says of tokens what batch-invariant mode says"
+                    "{pair}, {dtype} and fp8 weights: the default mode agrees with batch-invariant mode on tokens and log-probabilities"
                 ),
                 failure: near_batch_invariant(&mut default, &mut invariant, plan, dtype)?,
             });
@@ -266,8 +266,8 @@ fn check_engine(
     });
     let used = engine.statistics().pages_used;
     report(Check {
-        name: format!("{label}: every page is given back"),
-        failure: (used > 0).then(|| format!("{used} pages are still held")),
+        name: format!("{label}: every page is released"),
+        failure: (used > 0).then(|| format!("{used} pages are still in use")),
     });
     if setting.choice != DeviceChoice::Cpu && engine.device().device != "cpu" {
         let mut eager = load(models, setting, plan, true)?;

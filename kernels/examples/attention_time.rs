@@ -102,7 +102,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);
-    let name = arguments.next().ok_or("name a device: cuda:N or emulator")?;
+    let name = arguments.next().ok_or("give a device: cuda:N or emulator")?;
     let (mut wanted, mut context, mut head_dim) = (Vec::new(), None, 128);
     for argument in arguments {
         match argument.split_once('=') {

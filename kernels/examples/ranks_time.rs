@@ -38,7 +38,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);
-    let name = arguments.next().ok_or("name a device: cuda:N or emulator")?;
+    let name = arguments.next().ok_or("give a device: cuda:N or emulator")?;
     let ranks: usize = arguments.next().ok_or("say how many")?.parse()?;
     let first: Option<usize> = name.strip_prefix("cuda:").map(str::parse).transpose()?;
     let device = |rank: usize| first.map_or_else(Device::emulated, |first| Device::cuda(first + rank));

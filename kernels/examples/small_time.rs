@@ -57,7 +57,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);
-    let name = arguments.next().ok_or("name a device: cuda:N or emulator")?;
+    let name = arguments.next().ok_or("give a device: cuda:N or emulator")?;
     let (device, repeats) = match name.strip_prefix("cuda:") {
         Some(number) => (Device::cuda(number.parse()?)?, Repeats { kernels: 200, graphs: 15 }),
         None => (Device::emulated()?, Repeats { kernels: 1, graphs: 1 }),

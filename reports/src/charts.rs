@@ -94,7 +94,7 @@ pub fn of_race(race: &Race, agreement: Option<&Agreement<'_>>) -> Result<Vec<Cha
     add(&mut charts, &name("round-time"), "Where a round's time goes", &round_time::caption(race), |format| {
         round_time::draw(race, format)
     })?;
-    add(&mut charts, &name("accepted-drafts"), "Accepted drafts a round", histogram::CAPTION, |format| {
+    add(&mut charts, &name("accepted-drafts"), "Accepted drafts per round", histogram::CAPTION, |format| {
         histogram::draw(race, format)
     })?;
     add(&mut charts, &name("accept-positions"), "Acceptance by position", positions::CAPTION, |format| {

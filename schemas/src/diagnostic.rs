@@ -75,7 +75,7 @@ pub fn tidy(diagnostics: &mut Vec<Diagnostic>) {
             && *seen == MOST_OF_A_CODE
         {
             let more = all - MOST_OF_A_CODE;
-            finding.notes.push(format!("{more} more findings of {} in this text are not listed", finding.code));
+            finding.notes.push(format!("{more} more findings of {} in this text are not shown", finding.code));
         }
         *seen <= MOST_OF_A_CODE
     });
@@ -100,7 +100,7 @@ impl fmt::Display for Format {
 
 /// The text names no format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no format (expected full, concise, json, github or sarif)")]
+#[error("'{0}' is not a format (expected full, concise, json, github or sarif)")]
 pub struct FormatError(pub String);
 
 impl FromStr for Format {

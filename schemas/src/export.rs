@@ -82,13 +82,13 @@ pub enum ExportError {
     #[error("the tuned file's table is empty: there is no tree shape to export")]
     EmptyTable,
     /// No target is named.
-    #[error("the tuned file names no target: give it a model_path")]
+    #[error("the tuned file has no target: add a model_path")]
     NoTarget,
     /// A shape that speculates, and nothing to draft with.
-    #[error("the shape {0} speculates, but the tuned file names no speculative_algorithm")]
+    #[error("the shape {0} speculates, but the tuned file has no speculative_algorithm")]
     NoAlgorithm(TreeShape),
     /// An algorithm without a draft of its own, and none is named.
-    #[error("{0} needs a draft, but the tuned file names no speculative_draft_model_path")]
+    #[error("{0} needs a draft, but the tuned file has no speculative_draft_model_path")]
     NoDraft(String),
     /// The engine verifies chains only.
     #[error(
@@ -108,16 +108,16 @@ pub enum ExportError {
     )]
     AdaptiveTree(TreeShape),
     /// SGLang adapts two algorithms only.
-    #[error("SGLang's adaptive speculation knows EAGLE and EAGLE3, not {0}")]
+    #[error("SGLang's adaptive speculation supports EAGLE and EAGLE3, not {0}")]
     AdaptiveAlgorithm(String),
     /// That SGLang does not adapt.
     #[error("SGLang {0} has no --speculative-adaptive, which 0.5.12.post1 has; export one row with --to sglang")]
     AdaptiveVersion(EngineVersion),
     /// Nothing of the table speculates.
-    #[error("no row of the table speculates: there is nothing to adapt")]
+    #[error("no row of the table speculates, so there is nothing to adapt")]
     NothingToAdapt,
     /// The text names no form.
-    #[error("'{0}' is no form of launch (expected sglang, slime, vllm, sglang-adaptive or tensorrt-llm{1})")]
+    #[error("'{0}' is not a launch format (expected sglang, slime, vllm, sglang-adaptive or tensorrt-llm{1})")]
     Form(String, String),
 }
 
@@ -164,7 +164,7 @@ fn whose_figures(measured: Option<&Measured>, engine: &str) -> Option<String> {
     }
     let own = if name == "spectune" { "spectune's own engine " } else { "" };
     let version = if own.is_empty() { measured.as_str() } else { measured.trim_start_matches("spectune ") };
-    Some(format!("chosen by figures of {own}{version} on {device}; {not_measured}"))
+    Some(format!("chosen from measurements of {own}{version} on {device}; {not_measured}"))
 }
 
 /// The one shape of the table that a launch with a fixed shape runs.
@@ -203,8 +203,7 @@ impl Row {
         let finite = tuning.table.iter().map(|(largest, _)| *largest).filter(|largest| *largest != usize::MAX).max();
         if let Some((asked, largest)) = batch_size.zip(finite).filter(|(asked, largest)| asked > largest) {
             notes.push(format!(
-                "batch {asked} lies outside what was measured (up to {largest}): its shape is that of the largest batch, and \
-                 may not be the fastest there"
+                "batch {asked} is outside the measured range (up to {largest}): the shape of the largest measured batch is used, which may not be the fastest there"
             ));
         }
         Ok(Self { shape, asked: batch_size, largest: finite, notes })

@@ -130,7 +130,7 @@ impl fmt::Display for Engine {
 
 /// The text names no engine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no engine (expected sglang, slime, vllm or spectune)")]
+#[error("'{0}' is not an engine (expected sglang, slime, vllm or spectune)")]
 pub struct EngineError(pub String);
 
 impl FromStr for Engine {

@@ -51,7 +51,7 @@ impl LoggedRequest {
         if request.format == FORMAT {
             return Ok(request);
         }
-        Err(format!("format {} of another version of spectune, this one reads {FORMAT}", request.format))
+        Err(format!("format {} of another version of spectune; this version reads format {FORMAT}", request.format))
     }
 
     /// Its line, without an end.

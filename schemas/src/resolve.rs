@@ -222,7 +222,7 @@ pub struct Resolved {
     pub capture_sizes: Option<Decided<Vec<usize>>>,
     /// Attention backend of decode and verify.
     pub attention_backend: Option<Decided<String>>,
-    /// Tokens a KV page.
+    /// Tokens per KV page.
     pub page_size: Option<Decided<usize>>,
     /// Dtype of the target's weights as loaded.
     pub target_dtype: Option<Decided<String>>,

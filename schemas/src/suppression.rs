@@ -120,7 +120,7 @@ fn unused(
     let names: Vec<&str> = idle.iter().map(|(_, entry)| source.slice(entry.span)).collect();
     let whole = idle.len() == comment.entries.len() && comment.wrong.is_empty();
     let span = if whole { comment.span } else { first.span };
-    let message = format!("nothing is found that `{}` could suppress here", names.join(", "));
+    let message = format!("`{}` suppresses nothing here", names.join(", "));
     let mut diagnostic = UNUSED_SUPPRESSION.at(span, message, "suppresses nothing");
     diagnostic.help =
         Some(if whole { "take the comment out".into() } else { format!("take out {}", names.join(", ")) });
@@ -133,7 +133,7 @@ fn unused(
     };
     // A list with words that nobody knows is for its writer to put right.
     if comment.wrong.is_empty() {
-        let description = "take out what suppresses nothing".into();
+        let description = "remove the unused suppression".into();
         diagnostic.fix = Some(Fix { description, safety: Safety::Safe, edits });
     }
     Some(diagnostic)

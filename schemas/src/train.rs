@@ -174,7 +174,7 @@ impl TrainFile {
         }
         let names: BTreeSet<String> = self.prompts.iter().map(PromptSet::label).collect();
         if names.len() < self.prompts.len() {
-            return Err(Wrong::at(&["prompts"], "two sets of prompts have one name: give each a name of its own"));
+            return Err(Wrong::at(&["prompts"], "two sets of prompts have the same name: give each a different name"));
         }
         if let Some(general) = &self.general {
             within(&["general", "requests"], general.requests)?;
@@ -225,7 +225,7 @@ impl Tree {
         let wrong = |reason: String| Wrong::at(&["tree", "shape"], format!("{:?}: {reason}", self.shape));
         let shape: TreeShape = self.shape.parse().map_err(|error: crate::tree::ShapeError| wrong(error.to_string()))?;
         if shape.is_off() {
-            return Err(wrong("this is no speculation: nothing would be accepted".into()));
+            return Err(wrong("this is not speculation: nothing would be accepted".into()));
         }
         if self.batch > crate::sweep::LARGEST {
             return Err(Wrong::at(&["tree", "batch"], format!("expected at most {}", crate::sweep::LARGEST)));

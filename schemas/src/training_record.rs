@@ -209,7 +209,7 @@ impl TrainingRecord {
         if record.format == FORMAT {
             return Ok(record);
         }
-        Err(format!("format {} of another version of spectune, this one reads {FORMAT}", record.format))
+        Err(format!("format {} of another version of spectune; this version reads format {FORMAT}", record.format))
     }
 
     /// Its text.

@@ -69,7 +69,7 @@ pub struct TunedEngine {
     pub tp_size: Option<usize>,
     /// Longest sequence.
     pub context_length: usize,
-    /// Tokens a KV page.
+    /// Tokens per KV page.
     pub page_size: usize,
     /// Share of the device's memory for weights and KV cache.
     pub mem_fraction_static: f64,
@@ -213,8 +213,8 @@ impl TunedFile {
         let mut caveats = self.warnings.clone();
         if self.format < FORMAT {
             caveats.push(format!(
-                "it has format {}, which does not say how often was measured: its verdicts may rest on a single repeat; \
-                 `spectune report` of the sweep's folder says what its trials tell",
+                "it has format {}, which does not record the number of repeats: its verdicts may rest on a single repeat; \
+                 `spectune report` of the sweep's folder shows what its trials support",
                 self.format
             ));
         }
@@ -258,7 +258,7 @@ impl TunedFile {
             let shown: String = algorithm.chars().take(60).collect();
             return Err(Wrong::at(
                 &["models", "algorithm"],
-                format!("'{shown}' is no algorithm (such as EAGLE, EAGLE3 or NEXTN)"),
+                format!("'{shown}' is not an algorithm (such as EAGLE, EAGLE3 or NEXTN)"),
             ));
         }
         let share = self.engine.mem_fraction_static;
@@ -301,7 +301,7 @@ impl PolicyRow {
         let always = [("output_tokens_per_s", self.output_tokens_per_s), ("accept_length", self.accept_length)];
         for (name, figure) in always.into_iter().chain(speedup).chain(ends) {
             if !figure.is_finite() || figure < 0.0 {
-                return Err(format!("{name} is {figure}, which nothing measures"));
+                return Err(format!("{name} is {figure}, which is not a possible measurement"));
             }
         }
         Ok(())

@@ -114,8 +114,8 @@ fn missing(line: &str) -> Option<Words> {
 fn unquoted(line: &str, text: &str) -> Option<Words> {
     line.starts_with("string values must be quoted").then(|| Words {
         message: match text.trim() {
-            "" => "a value is missing, or is no TOML value".into(),
-            text => format!("`{}` is no TOML value", text.chars().take(60).collect::<String>()),
+            "" => "a value is missing or is not a TOML value".into(),
+            text => format!("`{}` is not a TOML value", text.chars().take(60).collect::<String>()),
         },
         label: "here".into(),
         help: Some("write texts in quotes, several numbers as a list in brackets, and one value a key".into()),
@@ -193,7 +193,7 @@ mod tests {
         check(
             "string values must be quoted, expected literal string",
             "3 3",
-            "`3 3` is no TOML value",
+            "`3 3` is not a TOML value",
             Some("write texts in quotes, several numbers as a list in brackets, and one value a key"),
         );
         let json = of("invalid type: map, expected a sequence", "", Syntax::Json);

@@ -31,7 +31,7 @@ pub struct TableRow {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Knobs {
-    /// Most requests that run together.
+    /// Maximum number of running requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_running_requests: Option<usize>,
     /// Share of the device's memory for weights and KV cache.
@@ -40,7 +40,7 @@ pub struct Knobs {
     /// Attention kernels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention_backend: Option<String>,
-    /// Tokens a KV page.
+    /// Tokens per KV page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_size: Option<usize>,
     /// Most prompt tokens of one prefill pass.

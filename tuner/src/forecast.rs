@@ -44,7 +44,7 @@ pub enum Arrivals {
 pub struct Setup {
     /// Batch sizes with graphs, ascending: a batch is padded to the next one. Larger batches run as they are.
     pub capture_sizes: Vec<usize>,
-    /// Most requests that run together. The KV cache is taken to hold them.
+    /// Maximum number of running requests. The KV cache is taken to hold them.
     pub max_running_requests: usize,
     /// Most prompt tokens of a step: `--chunked-prefill-size`.
     pub prefill_budget: usize,

@@ -21,7 +21,7 @@ pub fn loads(file: &SweepFile) -> Vec<Load> {
     closed.chain(rates.into_iter().map(Load::RequestRate)).chain(recorded).collect()
 }
 
-/// Most requests that run together, knobs aside: what the file says, else the largest batch of its closed loops and
+/// Maximum number of running requests, knobs aside: what the file says, else the largest batch of its closed loops and
 /// tables, and at least 48 where requests come by themselves.
 pub fn max_running_requests(file: &SweepFile, entrants: &[Entrant]) -> usize {
     let closed = file.batch_sizes().into_iter();

@@ -16,7 +16,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Where to run: auto, cpu, cuda or cuda:N
+    /// Device to run on: auto, cpu, cuda or cuda:N
     #[arg(long, default_value = "auto")]
     device: engine::DeviceChoice,
     /// Check a model that this many GPUs share, from the device on, and what these pass to each other

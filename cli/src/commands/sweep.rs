@@ -74,7 +74,7 @@ pub struct Arguments {
     /// Number of shards in the job file; unless given as many as configurations, at most 8, and for bash as many as GPUs
     #[arg(long, value_name = "N", requires = "emit")]
     shards: Option<usize>,
-    /// Where to run: auto, cpu, cuda or cuda:N; wins over the sweep file
+    /// Device to run on: auto, cpu, cuda or cuda:N; wins over the sweep file
     #[arg(long)]
     device: Option<engine::DeviceChoice>,
     /// GPUs of this host that share the models, from the device on; wins over the sweep file

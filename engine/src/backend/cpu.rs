@@ -121,7 +121,7 @@ impl Backend for CpuBackend {
             && let Some(shape) = shapes.iter().find(|shape| !shape.is_off())
         {
             return Err(EngineError::Configuration(format!(
-                "the tree shape {shape} needs a draft, and none is loaded; give --speculative-draft-model-path"
+                "the tree shape {shape} needs a draft, but none is loaded; give --speculative-draft-model-path"
             )));
         }
         self.follows = shapes.iter().any(|shape| !shape.is_off());
@@ -152,7 +152,7 @@ impl Backend for CpuBackend {
         }
         if cached > pages.len() * page_size {
             let pages = pages.len();
-            return Err(EngineError::Device(format!("{pages} pages of {page_size} do not hold {cached} positions")));
+            return Err(EngineError::Device(format!("{pages} pages of {page_size} tokens cannot hold {cached} positions")));
         }
         self.slots.open(slot, SlotState::new(sampling.clone(), pages, page_size, cached))
     }

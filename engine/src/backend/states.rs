@@ -40,5 +40,5 @@ impl StateRow {
 
 /// That a piece is of no text whose states can be kept.
 pub(super) fn not_of_a_text() -> EngineError {
-    EngineError::Device("states are kept only of texts that are traced and go on behind the piece".into())
+    EngineError::Device("states are kept only for traced texts that continue after the piece".into())
 }

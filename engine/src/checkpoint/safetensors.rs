@@ -84,8 +84,7 @@ pub(super) fn header(path: &Path, bytes: &[u8], size: u64) -> Result<Header, Eng
             serde_json::from_value(entry).map_err(|error| malformed(format!("tensor {name}: {error}")))?;
         if from > to || to > data {
             return Err(malformed(format!(
-                "tensor {name} lies at bytes {from}..{to}, but {data} bytes of data are there: the file is truncated \
-                 or broken"
+                "tensor {name} lies at bytes {from}..{to}, but the file has {data} bytes of data: it is truncated or damaged"
             )));
         }
         places.push((from, to, name));
@@ -96,7 +95,7 @@ pub(super) fn header(path: &Path, bytes: &[u8], size: u64) -> Result<Header, Eng
             && from < end
             && from < to
         {
-            return Err(malformed(format!("tensors {before} and {name} lie on the same bytes")));
+            return Err(malformed(format!("tensors {before} and {name} overlap")));
         }
     }
     // The data is in the file, so its bounds fit the machine's addresses.
@@ -123,7 +122,7 @@ fn length(path: &Path, bytes: &[u8], size: u64) -> Result<usize, EngineError> {
     // What git leaves in place of a large file is a small text.
     if bytes.starts_with(b"version https://git-lfs") {
         return Err(malformed(
-            "this is a pointer of Git LFS and not the file: run `git lfs pull` in its folder".into(),
+            "this is a Git LFS pointer, not the file itself: run `git lfs pull` in its folder".into(),
         ));
     }
     let length = header_length(*first, size).map_err(|error| {

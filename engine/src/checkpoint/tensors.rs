@@ -154,5 +154,5 @@ impl<'a> Tensors<'a> {
 /// Outputs and inputs.
 fn sizes(tensor: &TensorSpec) -> Result<[usize; 2], EngineError> {
     <[usize; 2]>::try_from(&tensor.shape[..])
-        .map_err(|_| EngineError::Configuration(format!("{} is no matrix", tensor.name)))
+        .map_err(|_| EngineError::Configuration(format!("{} is not a matrix", tensor.name)))
 }

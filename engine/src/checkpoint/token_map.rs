@@ -38,9 +38,9 @@ fn from_json(bytes: &[u8]) -> Result<Vec<i64>, String> {
 }
 
 fn from_torch(bytes: &[u8]) -> Result<Vec<i64>, String> {
-    let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(|error| format!("a broken archive: {error}"))?;
+    let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(|error| format!("a damaged archive: {error}"))?;
     let name = archive.file_names().flatten().find(|name| name.ends_with("data.pkl")).map(std::borrow::Cow::into_owned);
-    let name = name.ok_or("the archive holds no data.pkl: it was not written by torch.save")?;
+    let name = name.ok_or("the archive has no data.pkl: it was not written by torch.save")?;
     let entry = archive.by_name(&name).map_err(|error| format!("{name}: {error}"))?;
     let mut pickle = Vec::new();
     entry.take(LARGEST).read_to_end(&mut pickle).map_err(|error| format!("{name}: {error}"))?;
@@ -57,7 +57,7 @@ fn check(ids: &[i64], vocabulary: usize) -> Result<Vec<u32>, String> {
         let place = usize::try_from(*id).ok().and_then(|id| seen.get_mut(id));
         match place.map(|seen| std::mem::replace(seen, true)) {
             None => Err(format!("token {id} is outside the target's {vocabulary}")),
-            Some(true) => Err(format!("token {id} stands there twice")),
+            Some(true) => Err(format!("token {id} appears twice")),
             Some(false) => Ok(*id as u32),
         }
     };

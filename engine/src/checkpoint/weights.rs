@@ -145,7 +145,7 @@ impl Weights {
                 let other = self.tensors.get(&name).and_then(|tensor| self.files.get(tensor.file));
                 if let Some((other, _)) = other {
                     let other = other.display();
-                    let reason = format!("tensor {name} is in {other} too: remove the file that is not meant");
+                    let reason = format!("tensor {name} is also in {other}: remove one of the two files");
                     return Err(EngineError::Malformed { path: path.to_owned(), reason });
                 }
                 self.tensors.insert(name, tensor);

@@ -11,8 +11,7 @@ use crate::{checkpoint::is_unused_scale, error::EngineError};
 /// Side of the blocks that share a scale.
 const BLOCK: u64 = 128;
 
-const READ: &str = "of quantised checkpoints those in FP8 (e4m3) are read, with scales of blocks of 128 × 128, of rows or of whole \
-                    matrices: use such a release, or that in 16 bits (--quantization fp8 quantises it here)";
+const READ: &str = "the supported quantised format is FP8 (e4m3) with scales per block of 128 × 128, per row or per tensor: use such a release, or the 16-bit release (--quantization fp8 quantises it at load time)";
 
 /// Refuses quantised weights that are not read, and a config.json that says more than the tensors do.
 ///
@@ -59,13 +58,12 @@ pub fn warn(config: &Config<'_>) {
     let unused = config.tensors.all().find(|name| is_unused_scale(name));
     if let Some(name) = unused {
         tracing::warn!(
-            "{}: scales of activations or caches are not used ({name} and others): weights have the values that the \
-             checkpoint stores, activations and caches keep the type that is computed in",
+            "{}: scales of activations or caches are ignored ({name} and others): weights are used as stored, activations and caches keep the compute dtype",
             config.folder().path().display()
         );
     } else if scheme.is_some() {
         tracing::info!(
-            "{}: activations are not quantised: the target is what the stored weights stand for",
+            "{}: activations are not quantised: the target is defined by the stored weights",
             config.folder().path().display()
         );
     }
@@ -134,8 +132,7 @@ fn check_stored(config: &Config<'_>) -> Result<(), EngineError> {
         return Ok(());
     }
     Err(config.malformed(
-        "quantization_config says that weights are quantised, and no tensor of this folder is in FP8 (F8_E4M3): remove it, \
-         or use the quantised tensors"
+        "quantization_config declares quantised weights, but no tensor in this folder is FP8 (F8_E4M3): remove it, or use the quantised tensors"
             .into(),
     ))
 }

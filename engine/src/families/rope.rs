@@ -22,7 +22,7 @@ pub fn read(config: &Config<'_>, head_dim: usize, share: f64) -> Result<RopeSpec
     let dims = (head_dim as f64 * share) as usize;
     if !(share > 0.0 && share <= 1.0) || dims == 0 || !dims.is_multiple_of(2) {
         return Err(config.malformed(format!(
-            "partial_rotary_factor is {share}: of heads of {head_dim} dimensions an even number has to be rotated"
+            "partial_rotary_factor is {share}: the rotated part of a head ({head_dim} dimensions) must be even"
         )));
     }
     let scaling = parameters.map_or(Ok(RopeScaling::None), |parameters| scaling(config, parameters))?;
@@ -39,7 +39,7 @@ pub fn score_factor(config: &Config<'_>) -> Result<f32, EngineError> {
     let Some(weight) = parameters.mscale_all_dim.filter(|weight| *weight != 0.0) else { return Ok(1.0) };
     match scaling(config, parameters)? {
         RopeScaling::Yarn { factor, .. } => Ok(yarn_scale(factor, weight).powi(2)),
-        _ => Err(config.unsupported("mscale_all_dim with a rope_scaling that is not yarn", "supported is yarn")),
+        _ => Err(config.unsupported("mscale_all_dim with a rope_scaling that is not yarn", "only yarn is supported")),
     }
 }
 
@@ -89,7 +89,7 @@ fn scaling(config: &Config<'_>, parameters: &Parameters) -> Result<RopeScaling, 
         other => {
             return Err(config.unsupported(
                 format!("rope_scaling of type {other}"),
-                "supported are default, linear, llama3 and yarn",
+                "supported: default, linear, llama3 and yarn",
             ));
         }
     })

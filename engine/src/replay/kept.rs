@@ -86,7 +86,7 @@ impl<'a> Kept<'a> {
         let extents: Vec<Extent> = texts.iter().map(extent).collect();
         let mut kept = Self { keep, header, extents, file: None, known: Vec::new(), end: 0, writes: false };
         if let Err(error) = kept.find() {
-            kept.say(&format!("cannot be used, and the target reads the texts: {error}"));
+            kept.say(&format!("cannot be used, so the target processes the texts again: {error}"));
             kept.file = None;
         }
         Some(kept)
@@ -141,8 +141,8 @@ impl<'a> Kept<'a> {
             Err(error) => {
                 self.file = None;
                 let removed = fs::remove_file(self.keep.path).err();
-                let left = removed.map_or_else(String::new, |error| format!("; what is left of it stays: {error}"));
-                self.say(&format!("cannot be written, and the next replay reads the texts again: {error}{left}"));
+                let left = removed.map_or_else(String::new, |error| format!("; the intact part is kept: {error}"));
+                self.say(&format!("cannot be written, so the next replay processes the texts again: {error}{left}"));
             }
         }
         rest
@@ -155,7 +155,7 @@ impl<'a> Kept<'a> {
             Ok(mut file) => {
                 match self.look_into(&mut file)? {
                     Ok(texts) => found = Some(texts),
-                    Err(reason) => self.say(&format!("cannot be used, and is made again: {reason}")),
+                    Err(reason) => self.say(&format!("cannot be used and is recreated: {reason}")),
                 }
                 self.file = Some(file);
             }
@@ -166,10 +166,10 @@ impl<'a> Kept<'a> {
         if let Some(Found { texts, end, more }) = found {
             (self.known, self.end) = (texts, end);
             if !self.known.is_empty() {
-                self.say(&format!("holds the hidden states of {} of {count} texts from before", self.known.len()));
+                self.say(&format!("contains the hidden states of {} of {count} texts from an earlier run", self.known.len()));
             }
             if more {
-                self.say(&format!("is torn or damaged behind byte {end}; the rest of it is made again"));
+                self.say(&format!("is truncated or damaged after byte {end}; the rest is recreated"));
                 self.file.as_ref().map_or(Ok(()), |file| file.set_len(end))?;
             }
             if self.known.len() == count {
@@ -182,8 +182,7 @@ impl<'a> Kept<'a> {
         if needed > most {
             let (needed, most) = (needed.div_ceil(1 << 20), most >> 20);
             self.say(&format!(
-                "is not written: the hidden states of {count} texts may take {needed} MiB, and {most} MiB are allowed; \
-                 the target reads the texts at each replay"
+                "is not written: the hidden states of {count} texts may take {needed} MiB, but the limit is {most} MiB; the target processes the texts at each replay"
             ));
             return Ok(());
         }

@@ -361,7 +361,7 @@ fn drawing_against_one_child_after_the_other_gives_the_same_distribution_and_acc
         drawn.accepted as f64 / drawn.rounds as f64
     });
     // At most 3 drafts in each of some 30 000 rounds: a standard error below 0.01.
-    assert!(ours > 1.0 && (ours - theirs).abs() < 0.04, "{ours} and {theirs} drafts a round");
+    assert!(ours > 1.0 && (ours - theirs).abs() < 0.04, "{ours} and {theirs} drafts per round");
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub fn shrinking_and_growing(engine: &mut Engine, plan: Plan) -> Result<Option<S
                 let Event::Finished { request, completion } = event else { continue };
                 let Some(at) = places.remove(&request) else { continue };
                 if completion.output_ids != alone[at].output_ids {
-                    return Ok(Some(format!("shape {shape}: request {at} differs from what it is alone")));
+                    return Ok(Some(format!("shape {shape}: request {at} differs from its output alone")));
                 }
             }
             // A round may still be under way for nobody.

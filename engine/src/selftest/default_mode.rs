@@ -47,7 +47,7 @@ fn departure(found: &[ProducedToken], expected: &[ProducedToken], tolerance: f32
         };
         if found.id == expected.id {
             if (own.logprob - other.logprob).abs() > tolerance {
-                return wrong("other log-probabilities");
+                return wrong("different log-probabilities");
             }
             continue;
         }
@@ -55,7 +55,7 @@ fn departure(found: &[ProducedToken], expected: &[ProducedToken], tolerance: f32
         let tie = other.top.iter().find(|(id, _)| *id == found.id);
         return match tie {
             Some((_, logprob)) if other.logprob - logprob <= 2.0 * tolerance => None,
-            _ => wrong("another token, and no tie"),
+            _ => wrong("a different token, without a tie"),
         };
     }
     None

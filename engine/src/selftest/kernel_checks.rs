@@ -34,7 +34,7 @@ pub fn kernel_checks(scope: Scope<'_>) -> Result<Vec<KernelCheck>, EngineError> 
         let names: Vec<String> = others.into_iter().map(|check| check.name).collect();
         let (asked, names) = (texts.join(" or "), names.join("; "));
         return Err(EngineError::Configuration(format!(
-            "no kernel's check has {asked} in its name; there are {names}"
+            "no kernel check has {asked} in its name; available: {names}"
         )));
     }
     Ok(chosen)

@@ -93,7 +93,7 @@ impl ChatTemplate {
         let rendered = self.environment.get_template("chat").and_then(|template| template.render(Value::from(values)));
         let rendered = rendered.map_err(|error| {
             let reason = error.detail().map_or_else(|| error.to_string(), ToOwned::to_owned);
-            EngineError::InvalidRequest(format!("the chat template refuses these messages: {reason}"))
+            EngineError::InvalidRequest(format!("the chat template rejects these messages: {reason}"))
         })?;
         match (continue_final_message, messages.last()) {
             (true, Some(last)) => up_to_content(rendered, &Value::from_serialize(last)),
@@ -124,7 +124,7 @@ fn up_to_content(mut rendered: String, message: &Value) -> Result<String, Engine
     let content = content.unwrap_or_default();
     let Some(at) = rendered.rfind(content.trim()).filter(|_| !content.trim().is_empty()) else {
         return Err(EngineError::InvalidRequest(
-            "the last message has no content that the chat template writes, so that the answer could go on from it"
+            "the chat template writes no content of the last message, so the answer cannot continue from it"
                 .into(),
         ));
     };

@@ -30,7 +30,7 @@ pub fn to_json(value: &Value, options: Kwargs) -> Result<String, Error> {
         (None, Some([item, key])) => write_json(&value, Separators { item, key }),
         (None, None) => write_json(&value, Separators { item: ", ", key: ": " }),
         (None, Some(_)) => {
-            return Err(Error::new(ErrorKind::InvalidOperation, "tojson: separators are two texts"));
+            return Err(Error::new(ErrorKind::InvalidOperation, "tojson: separators must be two strings"));
         }
     };
     let json = json.map_err(failed)?;

@@ -142,7 +142,7 @@ fn states_of_other_texts_and_for_other_drafts_are_said_and_made_again() {
     let fewer = &texts[1..];
     let expected = replay(&mut engine, fewer, &shapes);
     let (found, said) = keep(&mut engine, fewer, &shapes, &path, ROOMY);
-    assert!(found == expected && said.contains("cannot be used, and is made again: texts "), "{said}");
+    assert!(found == expected && said.contains("cannot be used and is recreated: texts "), "{said}");
     let mut other = load("eagle2", |_| {});
     let expected = replay(&mut other, fewer, &shapes);
     let (found, said) = keep(&mut other, fewer, &shapes, &path, ROOMY);

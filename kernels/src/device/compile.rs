@@ -118,8 +118,7 @@ pub fn compile_for(file: KernelFile, options: &[String], architecture: &str) -> 
     if !unsafe { sys::is_culib_present() } {
         return Err(DeviceError::Missing {
             library: "NVRTC (libnvrtc.so), which compiles the kernels,".into(),
-            hint: "install the CUDA toolkit or the Python package nvidia-cuda-nvrtc, and name its folder in \
-                   LD_LIBRARY_PATH"
+            hint: "install the CUDA toolkit or the Python package nvidia-cuda-nvrtc, and add its folder to LD_LIBRARY_PATH"
                 .into(),
         });
     }

@@ -112,7 +112,7 @@ pub(super) fn open(number: usize) -> Result<(Arc<dyn Driver>, Properties), Devic
     let count = result::device::get_count().map_err(|error| failed("cuDeviceGetCount", error))?;
     let ordinal = i32::try_from(number).ok().filter(|number| *number < count).ok_or_else(|| {
         DeviceError::NoDevice(format!(
-            "there is no device cuda:{number}; the driver shows {count} (CUDA_VISIBLE_DEVICES?)"
+            "there is no device cuda:{number}; the driver reports {count} (check CUDA_VISIBLE_DEVICES)"
         ))
     })?;
     let device = result::device::get(ordinal).map_err(|error| failed("cuDeviceGet", error))?;
@@ -260,10 +260,10 @@ impl Driver for Cuda {
 
     fn reach(&self, other: &dyn Driver) -> Result<Link, DeviceError> {
         let Some(other) = other.as_any().downcast_ref::<Self>() else {
-            return Err(failed("cuCtxEnablePeerAccess", "the other device is no CUDA device"));
+            return Err(failed("cuCtxEnablePeerAccess", "the other device is not a CUDA device"));
         };
         if other.device == self.device {
-            return Err(DeviceError::NoDevice("a device is named twice in one group".into()));
+            return Err(DeviceError::NoDevice("a device appears twice in a group".into()));
         }
         use sys::CUdevice_P2PAttribute as Attribute;
         let attribute = |attribute: Attribute| {
@@ -274,8 +274,7 @@ impl Driver for Cuda {
         };
         if !attribute(Attribute::CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED)? {
             return Err(DeviceError::NoDevice(format!(
-                "devices {} and {} cannot use each other's memory, which tensor parallelism needs: they are not linked, or \
-                 the system keeps them apart (nvidia-smi topo -p2p r tells)",
+                "devices {} and {} cannot access each other's memory, which tensor parallelism needs: they are not linked, or the system isolates them (see nvidia-smi topo -p2p r)",
                 self.device, other.device
             )));
         }

@@ -15,7 +15,7 @@ pub enum DeviceError {
     #[error("{0}")]
     NoDevice(String),
     /// Not enough memory.
-    #[error("out of memory on the device: {needed_mib} MiB are needed, {free_mib} MiB of {total_mib} MiB are free")]
+    #[error("out of memory on the device: {needed_mib} MiB are needed, but {free_mib} MiB of {total_mib} MiB are free")]
     OutOfMemory {
         /// Of this allocation.
         needed_mib: u64,

@@ -54,7 +54,7 @@ impl Mail {
         if let Some(other) = devices.iter().find(|device| device.properties() != first.properties()) {
             let (first, other) = (&first.properties().name, &other.properties().name);
             return Err(DeviceError::NoDevice(format!(
-                "the devices of a group have to be alike, and these differ: {first} and {other}"
+                "the devices of a group must be identical, but these differ: {first} and {other}"
             )));
         }
         let mut slowest = Link::NvLink;

@@ -140,7 +140,7 @@ impl ExpertsShape {
         }
         let unit = if self.weights == Weights::Fp8 { 16 } else { 8 };
         let width = [self.hidden, self.intermediate].into_iter().find(|width| !width.is_multiple_of(unit))?;
-        Some(format!("experts of width {width}, which is no multiple of {unit}"))
+        Some(format!("experts of width {width}, which is not a multiple of {unit}"))
     }
 }
 

@@ -73,7 +73,7 @@ impl<'a> WeightScales<'a> {
     pub(super) fn check(self, rows: usize, inputs: usize) -> Result<(), DeviceError> {
         if !inputs.is_multiple_of(CHUNK) {
             return Err(DeviceError::Shape(format!(
-                "weights in FP8 of {inputs} inputs, which is no multiple of {CHUNK}"
+                "weights in FP8 of {inputs} inputs, which is not a multiple of {CHUNK}"
             )));
         }
         self.at.check(self.layout.count(rows, inputs) * 4)

@@ -45,16 +45,16 @@ pub fn file(tuning: &Tuning, batch_size: Option<usize>, version: EngineVersion) 
             "launch with --speculative-adaptive --speculative-adaptive-config FILE --speculative-num-steps {most} --speculative-eagle-topk 1 --speculative-num-draft-tokens {}{running}",
             most + 1
         ),
-        "written for SGLang 0.5.23; earlier versions take other keys in this file".into(),
+        "written for SGLang 0.5.23; earlier versions use other keys in this file".into(),
     ];
     if let Some(batch) = batch_size {
         let left_out = tuning.table.len() - table.len();
         let largest = tuning.table.iter().map(|(largest, _)| *largest).max().unwrap_or_default();
         if left_out > 0 {
             notes
-                .push(format!("{left_out} of {} rows are left out: they hold above batch {batch}", tuning.table.len()));
+                .push(format!("{left_out} of {} rows are left out: they apply above batch {batch}", tuning.table.len()));
         } else if batch > largest {
-            notes.push(format!("batch {batch} lies outside what was measured (up to {largest})"));
+            notes.push(format!("batch {batch} is outside the measured range (up to {largest})"));
         }
     }
     if table.iter().any(|(_, shape)| shape.is_off()) {

@@ -46,7 +46,7 @@ pub fn command(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Exp
                 .into(),
         );
     } else if row.shape.is_off() {
-        notes.push("no speculation is what was chosen at this batch size: the launch does not speculate".into());
+        notes.push("the launch does not speculate: no speculation was the best choice at this batch size".into());
     } else {
         let config = speculative_config(row, tuning, None)?;
         let _ = write!(text, " \\\n  --speculative-config {}", quoted(&config));
@@ -74,18 +74,17 @@ pub fn command(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Exp
                 )),
             },
             None if flag.key == Key::MemFractionStatic => notes.push(format!(
-                "--mem-fraction-static{} is left out: vLLM's --gpu-memory-utilization (0.9 unless given) is near it, but \
-                 also holds activations and CUDA graphs, so that the same number leaves less room for the KV cache",
+                "--mem-fraction-static{} is left out: vLLM's --gpu-memory-utilization (0.9 unless given) is similar, but also covers activations and CUDA graphs, so the same number leaves less memory for the KV cache",
                 sglang::values(&flag)
             )),
-            None => notes.push(format!("--{name} is left out: vLLM has no flag of the same meaning")),
+            None => notes.push(format!("--{name} is left out: vLLM has no equivalent flag")),
         }
     }
     if let Some(running) = row.running(launch) {
         let _ = write!(text, " \\\n  --max-num-seqs {running}");
     }
     if !launch.environment.is_empty() {
-        notes.push("environment variables are left out: they are of the engine that was tuned with".into());
+        notes.push("environment variables are left out: they are specific to the tuned engine".into());
     }
     text.push('\n');
     Ok(Exported { text, notes })

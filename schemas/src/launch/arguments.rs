@@ -98,7 +98,7 @@ fn is_prose(source: &Source) -> bool {
 pub(super) fn unread(source: &Source, format: &str) -> Parsed {
     let mut diagnostic = no_launch(source);
     diagnostic.message = format!("this is {format}, which is not read");
-    let help = "give the command line that it starts the engine with, or a script or manifest that holds it";
+    let help = "give the command line with which it starts the engine, or a script or manifest that contains it";
     diagnostic.help = Some(help.into());
     Parsed { launches: Vec::new(), diagnostics: vec![diagnostic] }
 }
@@ -157,7 +157,7 @@ fn join_bare<'a>(source: &Source, lines: Vec<Line<'a>>) -> Vec<Line<'a>> {
 /// That flags stand below a command that has ended.
 fn broken(first: Span) -> Diagnostic {
     let message = "the command ends here, so the flags below are not part of it";
-    let mut diagnostic = problems::BROKEN_LINE.at(first, message, "run as a command of its own");
+    let mut diagnostic = problems::BROKEN_LINE.at(first, message, "run as a separate command");
     diagnostic.help = Some("end the line before with a backslash, and move comments out of the command".into());
     diagnostic
 }
@@ -240,7 +240,7 @@ fn build(
     if engine == Engine::Vllm {
         split::positional_model(&mut arguments);
         let message =
-            "vLLM launch: its flags and its speculative configuration are checked, not how other flags go together";
+            "vLLM launch: its flags and its speculative configuration are checked, but not combinations of other flags";
         diagnostics.push(problems::VLLM_UNREAD.at(detected.anchor, message, "not checked"));
         // Whether a word belongs to a flag that is not read is not known.
         diagnostics.extend(troubles.into_iter().filter(|trouble| trouble.code == problems::MISSING_VALUE.code));
@@ -306,7 +306,7 @@ fn bad_values(arguments: &[Argument], engine: Engine, diagnostics: &mut Vec<Diag
         let bad = argument.values.iter().find(|value| value.value.known().is_some_and(is_bad));
         if let Some(bad) = bad {
             let shown: String = bad.value.written().chars().take(60).collect();
-            let message = format!("`{}` takes a number, and `{shown}` is none", argument.flag.value);
+            let message = format!("`{}` takes a number, but got `{shown}`", argument.flag.value);
             let mut diagnostic = problems::BAD_VALUE.at(bad.span, message, "not a number");
             let who = if engine == Engine::Vllm { "vllm" } else { "sglang" };
             diagnostic.notes.push(format!("{who}: \"invalid {what} value: '{shown}'\""));

@@ -240,7 +240,7 @@ pub enum ConfigError {
     #[error("not a valid config.json: expected an object, found {0}")]
     NotAnObject(&'static str),
     /// Longer than any config is.
-    #[error("not a valid config.json: {0} bytes, and none has more than {LONGEST_CONFIG}")]
+    #[error("not a valid config.json: {0} bytes, the limit is {LONGEST_CONFIG}")]
     TooLarge(usize),
 }
 

@@ -38,7 +38,7 @@ pub enum HeaderError {
     #[error("the header is not valid: {0}")]
     Json(#[from] serde_json::Error),
     /// An index that leads to what is not a checkpoint's own.
-    #[error("names the shard {name:?}, which is no file of this checkpoint")]
+    #[error("names the shard {name:?}, which is not a file of this checkpoint")]
     Shard {
         /// As written.
         name: String,

@@ -29,7 +29,7 @@ pub enum TokenizerError {
     #[error("not a valid tokenizer.json: {0}")]
     Json(#[from] serde_json::Error),
     /// Longer than any tokenizer is.
-    #[error("not a valid tokenizer.json: {0} bytes, and none has more than {LONGEST_TOKENIZER}")]
+    #[error("not a valid tokenizer.json: {0} bytes, the limit is {LONGEST_TOKENIZER}")]
     TooLarge(usize),
 }
 

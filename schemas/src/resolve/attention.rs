@@ -163,7 +163,7 @@ fn topk_at_choice(given: &Given<'_>, resolved: &Resolved) -> Option<Option<usize
 fn generation(memory: Option<u64>) -> (Generation, String) {
     match memory {
         None => (Generation::Hopper, "assuming a Hopper GPU".into()),
-        Some(memory) if memory < 60 * 1024 => (Generation::Older, format!("a GPU of {memory} MiB being no Hopper")),
+        Some(memory) if memory < 60 * 1024 => (Generation::Older, format!("a GPU of {memory} MiB is not a Hopper")),
         Some(memory) if memory < 160 * 1024 => {
             (Generation::Hopper, format!("taking a GPU of {memory} MiB for a Hopper"))
         }
@@ -202,7 +202,7 @@ pub(super) fn page_size(given: &Given<'_>, resolved: &Resolved) -> Option<Decide
         Some(page) => Some(page),
         None if architecture_decides => None,
         None => {
-            Some(Decided::default(1, "a page is one token unless told otherwise", "sglang arg_groups/overrides.py"))
+            Some(Decided::default(1, "a page is one token by default", "sglang arg_groups/overrides.py"))
         }
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn reserved_slots(given: &Given<'_>, resolved: &Resolved) -> Option<D
     let page = if algorithm == Algorithm::Ngram { 1 } else { resolved.page_size.as_ref()?.value };
     let (slots, reason) = match algorithm {
         Algorithm::Uno => {
-            (resolved.num_draft_tokens.as_ref()?.value.checked_add(1)?, "the draft tokens and a root of its own")
+            (resolved.num_draft_tokens.as_ref()?.value.checked_add(1)?, "the draft tokens and a separate root")
         }
         _ if page > 1 && !chain => (slots_of_a_round(resolved, page)?, "whole pages of every branch"),
         _ => (slots_of_a_round(resolved, 1)?, "max(topk × steps, draft tokens)"),

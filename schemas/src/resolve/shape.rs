@@ -109,7 +109,7 @@ pub(super) fn fill(given: &Given<'_>, resolved: &mut Resolved) {
         Algorithm::Dspark => block(given, resolved, Key::SpeculativeDsparkBlockSize, 7, 1),
         Algorithm::Uno => {
             if !given.launch.has(Key::SpeculativeEagleTopk) {
-                resolved.topk = Some(Decided::default(1, "UNO drafts a chain unless told otherwise", HOOK));
+                resolved.topk = Some(Decided::default(1, "UNO drafts a chain by default", HOOK));
             }
         }
         Algorithm::FrozenKvMtp => {}
@@ -185,7 +185,7 @@ fn ngram(given: &Given<'_>, resolved: &mut Resolved) {
             None if given.version < V0_5_12 => {
                 Some(Decided::default(12, "the longest match window of NGRAM", "sglang server_args.py"))
             }
-            None => Some(Decided::default(12, "NGRAM proposes 12 tokens unless told otherwise", HOOK)),
+            None => Some(Decided::default(12, "NGRAM proposes 12 tokens by default", HOOK)),
         };
     }
     if !given.launch.has(Key::SpeculativeNumSteps)

@@ -54,7 +54,7 @@ impl Example {
                 (Ok(Kind::DraftTokenizer), Some(example)) => {
                     example.draft.as_mut().expect("a draft before its tokenizer").tokenizer = Some(tokenizer(lines));
                 }
-                _ => panic!("'{}' has the block '{info}', which is no example", page.title),
+                _ => panic!("'{}' has the block '{info}', which is not an example", page.title),
             }
         }
         examples

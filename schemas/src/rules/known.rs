@@ -157,9 +157,9 @@ impl Fault {
     fn told(&self, context: &Context<'_>) -> String {
         let engine = unstated::name(context.launch.engine);
         let range = match (&self.since, &self.until) {
-            (Some(since), Some(until)) => format!("known from {engine} {since} on and gone in {until}"),
+            (Some(since), Some(until)) => format!("known from {engine} {since} on, fixed in {until}"),
             (Some(since), None) => format!("known from {engine} {since} on; no version without it is known"),
-            (None, Some(until)) => format!("gone in {engine} {until}"),
+            (None, Some(until)) => format!("fixed in {engine} {until}"),
             (None, None) => format!("no version of {engine} without it is known"),
         };
         format!("{range} ({})", self.sources.join(", "))

@@ -145,7 +145,7 @@ fn caption(info: &str, lines: &[String]) -> String {
     let words = || info.split_whitespace().skip(1);
     let what = match kind {
         Kind::Launch if words().any(|word| word == "bad") => "Found here",
-        Kind::Launch => "Nothing is found here",
+        Kind::Launch => "No finding in this example",
         Kind::Target => "The target's config.json",
         Kind::TargetGeneration => "The target's generation_config.json",
         Kind::TargetTensors => "The target's tensors",

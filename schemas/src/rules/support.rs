@@ -146,9 +146,9 @@ impl<'a> Context<'a> {
         if !self.resolved.version_given {
             let whose =
                 if self.launch.engine == Engine::Slime { "the one that slime pins" } else { "the newest known" };
-            return Some(format!("judged for {engine} {version}, {whose}; name another with `--engine-version`"));
+            return Some(format!("checked for {engine} {version}, {whose}; choose another with `--engine-version`"));
         }
-        (version > newest).then(|| format!("{engine} {version} was not read; judged as {newest} behaves"))
+        (version > newest).then(|| format!("{engine} {version} is not known; checked as {newest}"))
     }
 }
 

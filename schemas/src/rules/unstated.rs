@@ -79,7 +79,7 @@ impl<'a> Candidates<'a> {
             sound if sound.is_empty() => format!("an error in {engine} {}", names(true)),
             sound => format!("an error in {engine} {}, and none in {sound}", names(true)),
         });
-        found.notes.push("nobody named the version; name it with `--engine-version`".into());
+        found.notes.push("the version is not stated; set it with `--engine-version`".into());
     }
 
     fn all(&self) -> &[Candidate] {

@@ -51,17 +51,17 @@ pub struct Acceptance {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EngineSettings {
-    /// Where to run: auto, cpu, cuda or cuda:N. `--device` on the command line wins.
+    /// Device to run on: auto, cpu, cuda or cuda:N. `--device` on the command line wins.
     pub device: String,
     /// GPUs of the host that share the models (tensor parallelism), from the device on. `--tp-size` on the command line wins.
     #[serde(skip_serializing_if = "is_one")]
     pub tp_size: usize,
     /// Longest sequence; the target's own unless given.
     pub context_length: Option<usize>,
-    /// Most requests that run together; others wait. Unless given, the largest batch of `[batch]` and of the tables, and
+    /// Maximum number of running requests; others wait. Unless given, the largest batch of `[batch]` and of the tables, and
     /// at least 48 where requests come by themselves. No batch of `[batch]` may be larger.
     pub max_running_requests: Option<usize>,
-    /// Tokens a KV page.
+    /// Tokens per KV page.
     pub page_size: usize,
     /// Share of the device's memory for weights and KV cache.
     pub mem_fraction_static: f64,

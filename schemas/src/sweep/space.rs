@@ -29,13 +29,13 @@ pub struct Space {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct KnobLists {
-    /// Most requests that run together.
+    /// Maximum number of running requests.
     pub max_running_requests: Vec<usize>,
     /// Shares of the device's memory for weights and KV cache.
     pub mem_fraction_static: Vec<f64>,
     /// Attention kernels: auto, rows, tiles; of a server, its engine's own names.
     pub attention_backend: Vec<String>,
-    /// Tokens a KV page.
+    /// Tokens per KV page.
     pub page_size: Vec<usize>,
     /// Most prompt tokens of one prefill pass.
     pub chunked_prefill_size: Vec<usize>,

@@ -37,7 +37,7 @@ pub struct Ready {
     pub fingerprint: Fingerprint,
     /// Accept lengths that were measured elsewhere, where acceptance is made up.
     pub imported: Option<AcceptanceTable>,
-    /// Most requests that run together, where the sweep file says it, as the fingerprint says it.
+    /// Maximum number of running requests, where the sweep file says it, as the fingerprint says it.
     limit: String,
 }
 

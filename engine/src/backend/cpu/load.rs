@@ -38,7 +38,7 @@ pub fn load(
 pub(super) fn exchange(draft: &mut Draft, target: &Target, options: &EngineOptions) -> Result<(), EngineError> {
     let folder = Folder::open(&options.model_path)?;
     let Some(DraftFrom::Folder(own)) = DraftFrom::options(options)? else {
-        return Err(EngineError::Configuration("drafts are exchanged for those of another folder".into()));
+        return Err(EngineError::Configuration("swapping drafts across checkpoint folders".into()));
     };
     let weights = own.weights()?;
     let spec = read_draft(&own, &weights, DraftTarget { folder: &folder, spec: target.spec() }, options)?;
@@ -46,7 +46,7 @@ pub(super) fn exchange(draft: &mut Draft, target: &Target, options: &EngineOptio
     if (spec.layer.in_plain(), &spec.features) != (draft.spec().layer.in_plain(), &draft.spec().features) {
         let path = own.path().display();
         return Err(EngineError::Configuration(format!(
-            "{path} holds another kind of draft than the one that is loaded"
+            "{path} contains a different kind of draft than the loaded one"
         )));
     }
     *draft = Draft::load(&weights, spec, target)?;

@@ -50,7 +50,7 @@ pub fn quantisation_quality(
     for prompt in prompts {
         if prompt.is_empty() || prompt.iter().any(|token| *token as usize >= plain.vocab_size()) {
             return Err(EngineError::Configuration(
-                "a prompt is empty or has a token that the target does not know".into(),
+                "a prompt is empty or has a token outside the target's vocabulary".into(),
             ));
         }
         let text = written(&plain, prompt, new_tokens);

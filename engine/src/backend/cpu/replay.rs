@@ -66,7 +66,7 @@ impl CpuBackend {
     pub(super) fn start_trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError> {
         let Some(draft) = &self.draft else {
             return Err(EngineError::Configuration(
-                "replay asks the draft, and none is loaded; give --speculative-draft-model-path".into(),
+                "replay needs a draft, but none is loaded; give --speculative-draft-model-path".into(),
             ));
         };
         let draft_width = draft.hidden_size();
@@ -99,7 +99,7 @@ impl CpuBackend {
     pub(super) fn run_pools(&mut self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError> {
         let scratch = self.capacity.pages * self.capacity.page_size;
         let (Some(draft), Some(cache)) = (&self.draft, &mut self.draft_cache) else {
-            return Err(EngineError::Configuration("replay asks the draft, and none is loaded".into()));
+            return Err(EngineError::Configuration("replay needs a draft, but none is loaded".into()));
         };
         let width = draft.hidden_size();
         let mut pools = Vec::with_capacity(places.len());

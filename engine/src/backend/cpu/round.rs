@@ -65,7 +65,7 @@ impl CpuBackend {
         let scratch = self.capacity.pages * self.capacity.page_size;
         let (Some(draft), Some(cache)) = (&self.draft, &mut self.draft_cache) else {
             return Err(EngineError::Configuration(format!(
-                "the tree shape {shape} needs a draft, and none is loaded"
+                "the tree shape {shape} needs a draft, but none is loaded"
             )));
         };
         slots.iter().zip(&states).try_for_each(|(slot, state)| followed(*slot, state))?;
@@ -204,7 +204,7 @@ impl CpuBackend {
 fn followed(slot: Slot, state: &SlotState) -> Result<(), EngineError> {
     if state.recurrent.is_empty() {
         return Err(EngineError::Device(format!(
-            "the draft has not followed slot {}: it was opened while no shape speculated",
+            "the draft has no cache for slot {}: it was opened while no shape speculated",
             slot.0
         )));
     }

@@ -66,7 +66,7 @@ impl SlotState {
     pub fn rows_ahead(&self, count: usize) -> Result<&[u32], EngineError> {
         self.rows.get(self.length..self.length + count).ok_or_else(|| {
             let (length, rows) = (self.length, self.rows.len());
-            EngineError::Device(format!("{count} positions do not fit behind {length} on {rows} cache rows"))
+            EngineError::Device(format!("{count} positions do not fit after {length} in {rows} cache rows"))
         })
     }
 }

@@ -89,5 +89,5 @@ fn decode<'a>(from: &'a [u8], to: &mut [f32]) -> Result<&'a [u8], EngineError> {
 }
 
 fn not_as_many() -> EngineError {
-    EngineError::Device("there are not as many kept states as positions".into())
+    EngineError::Device("the number of kept states does not match the number of positions".into())
 }

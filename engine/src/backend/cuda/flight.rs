@@ -84,7 +84,7 @@ impl CudaBackend {
         if !round.shape.is_off() && !self.follows {
             let shape = round.shape;
             return Err(EngineError::Device(format!(
-                "a round of ({shape}) cannot run: no shape that speculates was prepared, so that the draft does not follow"
+                "a round of ({shape}) cannot run: no speculating shape was prepared, so the draft has no cache"
             )));
         }
         memory::check_shape(&self.machine, round.shape)

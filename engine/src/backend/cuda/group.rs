@@ -215,14 +215,14 @@ impl Group {
             Some(rank) => {
                 let name = &self.ranks[rank].name;
                 Err(self
-                    .end(format!("rank {rank} ({name}) chose other tokens than rank 0: this is a mistake in spectune")))
+                    .end(format!("rank {rank} ({name}) chose different tokens than rank 0: this is a bug in spectune")))
             }
         }
     }
 
     fn end(&self, reason: String) -> EngineError {
         self.alarm.ring();
-        let reason = format!("{reason}; the engine has ended: start it again");
+        let reason = format!("{reason}; the engine has stopped: restart it");
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.clone());
         EngineError::Device(reason)
     }
@@ -314,17 +314,17 @@ impl Watch<'_> {
     fn judged<R>(&self, answers: Answers<R>, first: Option<usize>) -> Result<Vec<R>, Failure> {
         let of = |rank: usize| format!("rank {rank} of {} ({})", self.ranks.len(), self.ranks[rank].name);
         if let Some((rank, other)) = self.alarm.waited(self.ranks.len()) {
-            return Err(Failure::OfRank(format!("{} has waited for too long for {}", of(rank), of(other))));
+            return Err(Failure::OfRank(format!("{} timed out waiting for {}", of(rank), of(other))));
         }
         let Some(first) = first else {
             return match answers.iter().position(Option::is_none) {
-                Some(rank) => Err(Failure::OfRank(format!("{} does not answer", of(rank)))),
+                Some(rank) => Err(Failure::OfRank(format!("{} does not respond", of(rank)))),
                 None => Ok(answers.into_iter().flatten().filter_map(Result::ok).collect()),
             };
         };
         let all = answers.iter().all(|answer| matches!(answer, Some(Err(_)))) && !self.alarm.rung();
         let error = answers.into_iter().nth(first).flatten().and_then(Result::err);
-        let error = error.unwrap_or_else(|| EngineError::Device("it does not say why".into()));
+        let error = error.unwrap_or_else(|| EngineError::Device("it gave no reason".into()));
         Err(if all { Failure::OfAll(error) } else { Failure::OfRank(format!("{}: {error}", of(first))) })
     }
 }
@@ -385,7 +385,7 @@ fn library(
         }
         Some(Err(error)) => {
             if meeting.leads() {
-                tracing::warn!("{error}; sums of long prompts take our own kernels");
+                tracing::warn!("{error}; sums of long prompts use spectune's own kernels");
             }
             Ok(None)
         }

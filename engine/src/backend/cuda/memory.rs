@@ -206,7 +206,7 @@ fn of_rank(models: Models<'_>, share: Share, splits_layer: bool) -> Result<Model
     let Models { target: (target, weights), draft } = models;
     let refused = |whose: &str, reason: String| {
         EngineError::Configuration(format!(
-            "--tp-size {}: the {whose} cannot be shared: {reason} (SGLang refuses it too)",
+            "--tp-size {}: the {whose} cannot be split: {reason} (SGLang rejects it too)",
             share.ranks
         ))
     };
@@ -215,8 +215,7 @@ fn of_rank(models: Models<'_>, share: Share, splits_layer: bool) -> Result<Model
     let draft = draft.map(|(spec, weights)| {
         if spec.tokens.is_some() && spec.head == VocabularySource::Target {
             return Err(EngineError::Configuration(
-                "--speculative-token-map picks rows of the target's head, of which each rank has a part with --tp-size: leave one of \
-                 both out (SGLang fails on it, #4328)"
+                "--speculative-token-map selects rows of the target's head, which --tp-size splits over ranks: remove one of the two flags (SGLang fails on it, #4328)"
                     .into(),
             ));
         }
@@ -272,8 +271,7 @@ fn attention_kernels(options: &CudaOptions) -> Result<AttentionKernels, EngineEr
     let float = options.element == Element::F32;
     match options.attention {
         Some(AttentionKernels::Tiles) if options.batch_invariant || float => Err(EngineError::Configuration(
-            "--attention-backend tiles sums in an order that depends on the batch and knows float16 and bfloat16 only: \
-             leave it out with --batch-invariant and --dtype float32"
+            "--attention-backend tiles sums in an order that depends on the batch, and supports float16 and bfloat16 only: remove it when using --batch-invariant or --dtype float32"
                 .into(),
         )),
         Some(asked) => Ok(asked),
@@ -311,7 +309,7 @@ pub fn check_shape(machine: &Machine, shape: TreeShape) -> Result<(), EngineErro
     }
     if machine.draft.is_none() {
         return Err(EngineError::Configuration(format!(
-            "the tree shape {shape} needs a draft, and none is loaded; give --speculative-draft-model-path"
+            "the tree shape {shape} needs a draft, but none is loaded; give --speculative-draft-model-path"
         )));
     }
     let TreeShape { num_steps: steps, topk, num_draft_tokens: nodes } = shape;
@@ -368,7 +366,7 @@ fn check_layer(layer: &LayerSpec, element: Element, whose: &str) -> Result<(), E
     let unit = 8.max(16 / element.bytes());
     let mut widths = [layer.hidden, intermediate].into_iter().chain(query_rank);
     match widths.find(|width| !width.is_multiple_of(unit)) {
-        Some(width) => refused(format!("a layer of width {width}, which is no multiple of {unit}")),
+        Some(width) => refused(format!("a layer of width {width}, which is not a multiple of {unit}")),
         None => Ok(()),
     }
 }
@@ -503,7 +501,7 @@ pub fn check_work(machine: &Machine, device: &Device, from: Extent, to: Extent) 
         return Ok(());
     }
     Err(EngineError::OutOfMemory {
-        what: format!("the buffers of a pass over {} rows", to.rows),
+        what: format!("the buffers for a pass over {} rows", to.rows),
         needed_mib: needed >> 20,
         available_mib: available >> 20,
         hint: "lower --mem-fraction-static, --max-running-requests or --speculative-num-draft-tokens".into(),

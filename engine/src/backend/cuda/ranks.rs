@@ -101,7 +101,7 @@ impl Meeting {
             changed.notify_all();
         }
         state.seen = (seen < self.share.ranks).then_some(seen);
-        values.ok_or_else(|| failed("they do different things: this is a mistake in spectune"))
+        values.ok_or_else(|| failed("the ranks do different things: this is a bug in spectune"))
     }
 
     /// Rank 0's word.

@@ -280,7 +280,7 @@ impl Trace {
 }
 
 fn no_draft() -> EngineError {
-    EngineError::Configuration("replay asks the draft, and none is loaded; give --speculative-draft-model-path".into())
+    EngineError::Configuration("replay needs a draft, but none is loaded; give --speculative-draft-model-path".into())
 }
 
 fn not_kept(slot: Slot, position: usize) -> EngineError {

@@ -121,7 +121,7 @@ pub fn read_header(file: &mut File) -> Result<Header, String> {
     };
     let length = length as usize;
     if length > LONGEST_HEADER {
-        return Err(format!("its header has {length} bytes, at most {LONGEST_HEADER} are read"));
+        return Err(format!("its header has {length} bytes; the limit is {LONGEST_HEADER}"));
     }
     let mut text = vec![0; length + CHECKSUM];
     file.read_exact(&mut text).map_err(cut)?;

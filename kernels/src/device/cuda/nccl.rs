@@ -62,8 +62,8 @@ unsafe impl Sync for Communicator {}
 fn nccl() -> Result<Arc<Nccl>, DeviceError> {
     static LOADED: OnceLock<Option<Arc<Nccl>>> = OnceLock::new();
     LOADED.get_or_init(|| load().map(Arc::new)).clone().ok_or_else(|| DeviceError::Missing {
-        library: "NCCL (libnccl.so.2), which adds up large sums over GPUs,".into(),
-        hint: "install it or the Python package nvidia-nccl-cu13, and name its folder in LD_LIBRARY_PATH".into(),
+        library: "NCCL (libnccl.so.2), which sums large tensors over GPUs,".into(),
+        hint: "install it or the Python package nvidia-nccl-cu13, and add its folder to LD_LIBRARY_PATH".into(),
     })
 }
 

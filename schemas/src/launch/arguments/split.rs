@@ -261,7 +261,7 @@ fn stray(flag: &str, word: &str, span: Span) -> Diagnostic {
     let shown: String = word.chars().take(60).collect();
     problems::STRAY_VALUE.at(
         span,
-        format!("`{shown}` belongs to no flag: `{flag}` takes no further value"),
+        format!("`{shown}` does not belong to a flag: `{flag}` takes no more values"),
         "stray word",
     )
 }

@@ -54,7 +54,7 @@ fn own_name(written: &str, engine: Engine) -> Option<&str> {
 }
 
 fn unsupported(argument: &Argument) -> Diagnostic {
-    let message = format!("spectune's own engine has no `{}`: it is ignored", argument.flag.value);
+    let message = format!("spectune's engine has no `{}`: it is ignored", argument.flag.value);
     let mut diagnostic = problems::UNKNOWN_FLAG.at(argument.flag.span, message, "a flag of sglang only");
     diagnostic.severity = Severity::Warning;
     diagnostic
@@ -96,7 +96,7 @@ fn unknown(argument: &Argument, meant: Option<&str>, engine: Engine) -> Diagnost
             let meant = format!("{prefix}{known}");
             diagnostic.help = Some(format!("write `{meant}`"));
             let edits = vec![Edit { span: argument.flag.span, replacement: meant }];
-            let description = "write the flag that was meant".into();
+            let description = "write the intended flag".into();
             diagnostic.fix = Some(Fix { description, safety: Safety::Unsafe, edits });
         }
         // It may come from a fork, a plug-in or a version that nobody read.

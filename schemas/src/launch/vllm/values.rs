@@ -81,7 +81,7 @@ fn whole(source: &Source, argument: &Argument, word: &Located<Value>, text: &str
     match serde_json::from_str(text) {
         Ok(Json::Object(object)) => of_object(source, word, text, &object, found),
         Ok(_) => {
-            let message = format!("`{flag}` takes a JSON object, and `{}` is none", shown(text));
+            let message = format!("`{flag}` takes a JSON object, but got `{}`", shown(text));
             let mut diagnostic = problems::BAD_VALUE.at(word.span, message, "not an object");
             diagnostic.help = Some(EXAMPLE.into());
             found.push(diagnostic);
@@ -109,7 +109,7 @@ fn is_bare_in_shell(source: &Source, word: &Located<Value>) -> bool {
 
 /// JSON without quotes around it, of which a shell takes its own.
 fn taken_apart(flag: &str, word: &Located<Value>, text: &str) -> Diagnostic {
-    let message = format!("the shell takes the quotes out of the JSON of `{flag}`: {} arrives", arrives(text));
+    let message = format!("the shell removes the quotes from the JSON of `{flag}`: {} arrives", arrives(text));
     let mut diagnostic = problems::JSON_SYNTAX.at(word.span, message, "not in quotes");
     diagnostic.help = Some(EXAMPLE.into());
     diagnostic
@@ -121,7 +121,7 @@ fn arrives(text: &str) -> String {
     match inside {
         Some(inside) if !inside.contains(['{', '}']) => {
             let words: Vec<String> = inside.split(',').take(4).map(|word| format!("`{}`", shown(word))).collect();
-            format!("bash makes words of its parts, and {}", words.join(" "))
+            format!("bash splits it into words, and {}", words.join(" "))
         }
         _ => format!("`{}`", shown(text)),
     }
@@ -169,7 +169,7 @@ impl Wrong<'_> {
     fn at(&self, place: Span) -> Diagnostic {
         let (what, label) =
             if self.takes_integer { ("an integer", "not an integer") } else { ("a text", "not a text") };
-        let message = format!("`{}` takes {what}, and `{}` is none", self.key, shown(&self.value.to_string()));
+        let message = format!("`{}` takes {what}, but got `{}`", self.key, shown(&self.value.to_string()));
         let mut diagnostic = problems::BAD_VALUE.at(place, message, label);
         let words = if self.takes_integer { "a valid integer" } else { "a valid string" };
         diagnostic.notes.push(format!("vllm: \"Input should be {words}\""));
@@ -256,7 +256,7 @@ mod tests {
         check(
             "-sc {\"method\":\"ngram\"}",
             &[
-                "LT14 the shell takes the quotes out of the JSON of `-sc`: `{method:ngram}` arrives at `{\"method\":\"ngram\"}`",
+                "LT14 the shell removes the quotes from the JSON of `-sc`: `{method:ngram}` arrives at `{\"method\":\"ngram\"}`",
             ],
         );
         check("--speculative-config '{\n\"ä\": 1,\n}'", &[&format!("{broken} trailing comma at `}}`")]);

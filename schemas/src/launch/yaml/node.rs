@@ -183,7 +183,7 @@ impl Builder {
             Event::Alias(anchor) => {
                 let place = self.anchors.binary_search_by_key(&anchor, |(number, _)| *number);
                 let known = place.ok().and_then(|at| self.anchors.get(at)).map(|(_, id)| *id);
-                self.attach(known.ok_or("an alias of nothing")?);
+                self.attach(known.ok_or("an alias without an anchor")?);
             }
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentStart(_) | Event::DocumentEnd => {}
         }

@@ -59,11 +59,11 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     let message =
-        "STANDALONE needs a draft model, and none is named: the target is loaded a second time as its own draft";
+        "STANDALONE needs a draft model, but none is given: the target is loaded a second time as its own draft";
     Some(
         missing(context, key, message)
             .related(context.span(Key::SpeculativeAlgorithm), "needs a draft model")
-            .note("there is no error at start, only twice the memory and no gain")
+            .note("there is no error at startup, only twice the memory and no speedup")
             .help(format!("add `{}`", context.line(key, "SMALLER_MODEL_WITH_THE_SAME_VOCABULARY"))),
     )
 }

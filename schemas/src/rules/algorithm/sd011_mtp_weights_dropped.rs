@@ -84,14 +84,14 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             return None;
         }
         (
-            "the target's MTP layers are in mtp.safetensors, which its index does not name, so that it is not loaded",
+            "the target's MTP layers are in mtp.safetensors, which its index does not list, so it is not loaded",
             "its model.safetensors.index.json".to_owned(),
             "add the tensors of mtp.safetensors to the index's `weight_map`, or name a draft",
         )
     } else {
         (
-            "the target's config promises MTP layers, and the checkpoint has no tensor of them",
-            format!("no tensor behind layer {}", layers.saturating_sub(1)),
+            "the target's config declares MTP layers, but the checkpoint has no tensors for them",
+            format!("no tensor after layer {}", layers.saturating_sub(1)),
             "use the original checkpoint, export with its MTP layers (slime: `--mtp-num-layers 1`), or name a draft",
         )
     };

@@ -102,7 +102,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let message =
         format!("a sequence longer than the draft's {draft} tokens (up to {length} are allowed) kills the engine");
     let finding = Finding::new(short.asked.unwrap_or(draft_place), message, format!("longer than the draft's {draft}"))
-        .related(Some(draft_place), format!("made for {draft} tokens"))
+        .related(Some(draft_place), format!("trained for {draft} tokens"))
         .engine_says("CUDA error: an illegal memory access was encountered")
         .note(match context.launch.environment.get(OVERWRITE) {
             Some(_) => format!("{OVERWRITE} turns the check at start into a warning"),

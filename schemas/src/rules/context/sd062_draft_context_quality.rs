@@ -69,9 +69,9 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let short = Short::of(context).filter(|short| short.allowed)?;
     let (draft, length) = (short.draft, short.context);
     let place = context.value_place(Key::SpeculativeDraftModelPath);
-    let message = format!("behind {draft} tokens the draft proposes poorly, and sequences can have {length}");
+    let message = format!("beyond {draft} tokens the draft proposes poorly, and sequences can have {length}");
     Some(
-        Finding::new(place, message, format!("made for {draft} tokens"))
+        Finding::new(place, message, format!("trained for {draft} tokens"))
             .related(short.asked, format!("up to {length}"))
             .on_target(context)
             .on_draft(context)

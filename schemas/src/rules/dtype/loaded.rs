@@ -51,7 +51,7 @@ impl Loaded {
             ))
             .on_target(context)
             .on_draft(context)
-            .help(format!("{} {}: each casts target and draft alike", context.add_or_write(key), lines.join(" or ")))
+            .help(format!("{} {}: each casts target and draft", context.add_or_write(key), lines.join(" or ")))
             .fix(
                 crate::diagnostic::Safety::Unsafe,
                 format!("load both in {}", self.target),

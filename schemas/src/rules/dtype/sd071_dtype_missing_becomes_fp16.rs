@@ -72,7 +72,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     let message = format!(
-        "the draft's config names no dtype, so it is loaded in {}, and the target in {}: {}",
+        "the draft's config has no dtype, so it is loaded in {}, but the target in {}: {}",
         loaded.draft,
         loaded.target,
         loaded.end(context)

@@ -53,7 +53,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let backend = context.launch.text(Key::AttentionBackend).filter(|backend| backend.value == "fa3")?;
     let dtype = context.launch.text(Key::KvCacheDtype).filter(|dtype| dtype.value == "fp8_e5m2")?;
     context.resolved.speculative.then(|| {
-        Finding::new(backend.span, "triton runs instead of fa3, which does not know fp8_e5m2", "becomes triton")
+        Finding::new(backend.span, "triton runs instead of fa3, which does not support fp8_e5m2", "becomes triton")
             .related(Some(dtype.span), "not with fa3")
             .help(format!("write `{}` to keep fa3", context.line(Key::KvCacheDtype, "fp8_e4m3")))
     })

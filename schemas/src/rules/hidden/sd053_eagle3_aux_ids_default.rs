@@ -90,7 +90,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "ids outside `eagle_config`")
             .related(context.span(Key::ModelPath), format!("{layers} layers"))
-            .note("there is no error at start: accept length will be near 1")
+            .note("there is no error at startup: accept length will be near 1")
             .on_target(context)
             .on_draft(context)
             .help(

@@ -100,7 +100,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     .collect();
     Some(
         Finding::new(context.value_place(Key::MemFractionStatic), message, "an estimate")
-            .related(context.span(Key::SpeculativeNumDraftTokens), "each request of a batch verifies so many rows")
+            .related(context.span(Key::SpeculativeNumDraftTokens), "each request of a batch verifies this many rows")
             .note(format!("estimated: {}; sampling makes three copies of the logits", parts.join(", ")))
             .note("where the weights fill the share, a smaller one fails too")
             .help(format!(

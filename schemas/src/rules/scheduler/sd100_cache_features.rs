@@ -101,7 +101,7 @@ fn hierarchical(context: &Context<'_>) -> Option<Finding> {
     let ranks = context.launch.count(Key::DcpSize).filter(|ranks| ranks.value > 1)?;
     let algorithm = context.algorithm().filter(|algorithm| *algorithm != Algorithm::Dspark)?;
     let key = Key::EnableHierarchicalCache;
-    let message = format!("the hierarchical cache over {} ranks knows no draft of {}", ranks.value, algorithm.name());
+    let message = format!("the hierarchical cache over {} ranks does not support {} drafts", ranks.value, algorithm.name());
     Some(
         refused(context, context.span(key).map(|_| key)?, message)
             .related(Some(ranks.span), "over these ranks")
@@ -117,7 +117,7 @@ fn unified(context: &Context<'_>) -> Option<Finding> {
     let algorithm = context.algorithm()?;
     let known = [Algorithm::Dflash, Algorithm::Dspark, Algorithm::Eagle, Algorithm::Eagle3];
     if !known.contains(&algorithm) {
-        return Some(refused(context, key, format!("the unified pool does not know {}", algorithm.name())));
+        return Some(refused(context, key, format!("the unified pool does not support {}", algorithm.name())));
     }
     let topk = context.launch.count(Key::SpeculativeEagleTopk).filter(|topk| topk.value > 1)?;
     let message = format!("the unified pool holds chains only, and topk is {}", topk.value);

@@ -69,7 +69,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
 fn check(context: &Context<'_>) -> Option<Finding> {
     let file = context.span(Key::SglangConfig)?;
     (context.launch.engine == Engine::Slime && context.resolved.speculative).then(|| {
-        Finding::new(file, "the overrides in this file beat the flags and were not looked at", "wins")
+        Finding::new(file, "the overrides in this file override the flags and were not checked", "wins")
             .related(context.span(Key::SpeculativeAlgorithm), "may be overridden")
             .note("a key that sglang does not know is dropped with a line in the log only")
     })

@@ -64,7 +64,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     let message =
-        format!("`{}` without `{}`: start fails with a bare AssertionError", context.flag(given), context.flag(steps));
+        format!("`{}` without `{}`: startup fails with a bare AssertionError", context.flag(given), context.flag(steps));
     let finding = Finding::new(context.place(given), message, "needs the number of steps")
         .engine_says("AssertionError")
         .help(format!("add `{}` with the depth of the tree, or give none of the three", context.flag(steps)));

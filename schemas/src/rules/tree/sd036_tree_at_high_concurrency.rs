@@ -85,7 +85,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(place, message, "of which few are accepted")
             .related(context.span(Key::SpeculativeEagleTopk), format!("topk {}", shape.topk))
-            .note("trees pay beside few requests; the limit depends on GPU and models (`spectune sweep` measures it)")
+            .note("trees pay off with few concurrent requests; the limit depends on GPU and models (`spectune sweep` measures it)")
             .help(format!(
                 "draft a short chain: `{}`, `{}`, `{}`",
                 context.line(Key::SpeculativeNumSteps, "2"),

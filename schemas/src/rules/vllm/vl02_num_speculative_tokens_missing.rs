@@ -86,7 +86,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(
             config.span,
-            format!("{method} is not told how many tokens to draft"),
+            format!("{method} has no number of tokens to draft"),
             "no num_speculative_tokens",
         )
         .help("add `\"num_speculative_tokens\": 3`"),

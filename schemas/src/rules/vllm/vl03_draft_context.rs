@@ -79,9 +79,9 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         false => context.target_config().filter(|target| target.states_context_length())?.derived_context_length(),
     };
     (draft < length).then(|| {
-        let message = format!("the draft was made for {draft} tokens, and sequences can have {length}");
+        let message = format!("the draft was trained for {draft} tokens, but sequences can have {length}");
         Finding::new(config.span, message, "shorter than the context")
-            .related(context.span(Key::ContextLength), "asked for here")
+            .related(context.span(Key::ContextLength), "requested here")
             .on_target(context)
             .on_draft(context)
             .help(format!("add `--max-model-len {draft}`, or take a head for long contexts"))

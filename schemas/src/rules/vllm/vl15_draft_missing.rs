@@ -75,8 +75,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     let message = match config.method {
-        Some(_) => format!("{method} is not told which draft to load"),
-        None => "neither a method nor a draft is given, so that a draft model is looked for".to_owned(),
+        Some(_) => format!("{method} has no draft model to load"),
+        None => "neither a method nor a draft is given, so vLLM expects a draft model".to_owned(),
     };
     let finding = Finding::new(config.span, message, "no model")
         .note("vllm says: `ValueError: num_speculative_tokens was provided but without speculative model.`")

@@ -171,12 +171,12 @@ fn nowhere(argument: &Argument, name: &str) -> Finding {
     match near.filter(|(far, known)| *far <= SLIP && far * 4 < known.len()) {
         Some((_, known)) => finding.help(format!("write `--{known}`")).fix(
             Safety::Unsafe,
-            "write the flag that was meant",
+            "write the intended flag",
             vec![Edit { span: argument.flag.span, replacement: format!("--{known}") }],
         ),
         None => finding
             .at_most(Severity::Warning)
             .note("a plug-in, a platform or a fork may have it")
-            .help(format!("take `{written}` out where nothing of yours adds it")),
+            .help(format!("remove `{written}` unless one of your plug-ins adds it")),
     }
 }

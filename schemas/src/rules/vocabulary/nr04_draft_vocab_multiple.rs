@@ -70,7 +70,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if side == Side::After || version < V0_4_10 || context.launch.has(Key::DisableCudaGraph) {
         return None;
     }
-    let message = format!("a draft vocabulary of {size} is no multiple of {UNIT}: the graphs' buffer does not fit");
+    let message = format!("a draft vocabulary of {size} is not a multiple of {UNIT}: the graphs' buffer does not fit");
     let finding = Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, format!("{size} tokens"))
         .on_draft(context)
         .maybe_note(EDGE.doubt(version))

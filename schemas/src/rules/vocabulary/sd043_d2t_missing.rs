@@ -80,7 +80,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let message = format!("the draft has {own} of {all} tokens and no `d2t` to say which: its ids mean other tokens");
     Some(
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "no map of its tokens")
-            .note("there is no error at start: nearly every draft token is rejected")
+            .note("there is no error at startup: nearly every draft token is rejected")
             .help("export the draft with its tensor `d2t` (offsets: target id = draft id + d2t[draft id])"),
     )
 }

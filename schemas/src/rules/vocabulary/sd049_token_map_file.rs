@@ -87,7 +87,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     }
     if ends(&UNREADABLE) {
         return Some(finding(
-            "the token map is read with torch.load, which does not know this kind of file",
+            "the token map is read with torch.load, which cannot read this kind of file",
             "not a .pt",
         ));
     }

@@ -29,7 +29,7 @@ pub struct LaunchPlan {
     pub quantization: Option<String>,
     /// Longest sequence, where the sweep says it.
     pub context_length: Option<usize>,
-    /// Most requests that run together.
+    /// Maximum number of running requests.
     pub max_running_requests: usize,
     /// GPUs that share the models.
     pub tp_size: usize,

@@ -21,7 +21,7 @@ pub fn experts_shape(spec: &ExpertsSpec, hidden: usize, weights: Weights) -> Res
     let ExpertsSpec { router, experts, per_token, intermediate, shared } = *spec;
     let shared = shared.unwrap_or_default();
     if !shared.is_multiple_of(intermediate) {
-        return Err(format!("a shared expert of width {shared} beside others of {intermediate}"));
+        return Err(format!("a shared expert of width {shared} with other experts of width {intermediate}"));
     }
     let RouterSpec { score, logits, renormalise, groups, groups_kept, scaling, .. } = router;
     let shape = ExpertsShape {
