@@ -1,12 +1,12 @@
-//! Acceptance along texts that are known already, for many tree shapes at once.
+//! Computes what any tree shape would accept along known texts, without running rounds.
 //!
-//! Speculation is lossless, so every shape follows the same text. One pass over it fills the caches, the draft's from the
-//! target's own states, exactly as rounds would have left them; then the draft alone tells, at each position, which tree
-//! it would have drafted there and so how many tokens a round would have accepted. The walk of a shape hops from round to
-//! round; one expansion of a position serves all shapes of one `topk`, and none is made that no walk comes to.
+//! Speculation is lossless, so every shape produces the same text. One pass over it fills the caches as rounds would have left
+//! them. Then the draft alone runs: at each position it gives the tree that it would have drafted, and so how many tokens a round
+//! would have accepted. Each shape walks from round to round; one expansion of a position serves all shapes with the same `topk`,
+//! and only positions that some walk reaches are expanded.
 //!
-//! The target runs once over each text, whatever the shapes are; where its states are [kept](KeepStates), not even that
-//! when the same texts are replayed again.
+//! The target runs once per text, whatever the shapes. If its states are [kept](KeepStates), a later replay of the same texts
+//! does not run it at all.
 
 mod expected;
 mod family;

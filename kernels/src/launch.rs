@@ -1,6 +1,30 @@
-//! Safe launchers of the CUDA kernels: they check lengths and choose the geometry, one file for each source.
+//! Safe launchers of the CUDA kernels, one file for each source in `kernels/cuda`. They check lengths and choose the grid.
 //!
-//! What a kernel computes is said in its source under `kernels/cuda`; the functions here say what is checked.
+//! The comments in a kernel's source define what it computes.
+//!
+//! # Reading before the predecessor has finished
+//!
+//! A kernel may be launched before its predecessor has finished (programmatic dependent launch). By default every kernel calls
+//! `wait_for_predecessor` before it touches memory. A kernel may read earlier only what no kernel writes, counting from the last
+//! kernel that released its successor *after* its own wait (`await_predecessor`, then `release_successor`). Kernels finish in
+//! order, so everything older than that kernel has been written.
+//!
+//! - Grouped attention reads ahead: prefixes, pages, own-row lists, and keys and values older than the pass ([`Sees`]).
+//! - Most attention kernels release late, so the next layer's attention may read ahead starting at its qkv layer. This holds
+//!   whether it applies the rotation itself or follows `rotate_and_write`, which then releases at once.
+//! - In the first layer of a pass ([`Ahead`]), and before attention that releases at once (`attention_alone`, `attention_few`),
+//!   `rotate_and_write` releases late instead. Attention that applies the rotation itself does not read ahead there.
+//! - Early reads bypass the L1 cache (`load_fresh`, `copy_async_16`), which may hold older contents. Queries, and what the pass
+//!   itself writes to the cache, are read after the wait.
+//! - The kernels that draft and accept (`tree.cu`, `accept.cu`) read the pool, beams and trees before the wait (older than the
+//!   last pass), and slots, lengths and pages (older than the round). A round is a graph or starts with a copy, and either waits
+//!   for all earlier kernels.
+//!
+//! # Small kernels
+//!
+//! For a small kernel, instruction fetch dominates: after a large layer its code comes from memory. Small kernels therefore
+//! unroll only loads that must be in flight together, and declare in `__launch_bounds__` how many blocks should fit on a
+//! multiprocessor. Otherwise the compiler saves registers for more blocks and serialises the loads.
 
 mod accept;
 mod attention;

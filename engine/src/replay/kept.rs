@@ -1,8 +1,8 @@
-//! The target's states of texts, kept in a file, so that another replay of these texts runs the draft alone.
+//! A file with the target's states of texts, from which later replays run the draft alone.
 //!
-//! Shapes do not matter to them, and of a draft only what it sees of the target does. The file is only ever added to while
-//! the target's pass runs, and is not waited for: what a kill or a full disk leaves of it is found out when it is opened,
-//! cut off, and made again.
+//! The states do not depend on the shapes, and depend on the draft only through the features that it reads. The file is a cache:
+//! it is append-only and written in the background. What a kill or a full disk leaves is detected when the file is opened,
+//! truncated, and recomputed.
 
 mod format;
 

@@ -1,4 +1,9 @@
-//! How the devices of a group pass values to each other: mailboxes in their memory, which all of them can write to.
+//! Mailboxes in the memory of each device of a group, to which all its devices can write.
+//!
+//! Ranks pass values by plain peer access; NVLink multicast is never used. A value travels in one store together with the number
+//! of the exchange (`cuda/lines.cuh`), so a reader that finds the number has the value and needs no barrier. Two alternating halves of a
+//! mailbox are enough because a stream runs its kernels in order. A waiting kernel polls a word of host memory ([`Alarm`]) and the
+//! clock, and gives up when told to.
 
 use std::{
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},

@@ -1,4 +1,12 @@
-//! `cuda/attention_few.cu`, `cuda/attention_alone.cu`, `cuda/attention_tiles.cu` and `cuda/attention_wide.cu`.
+//! Attention over groups of rows, by size:
+//!
+//! - `cuda/attention_few.cu`: few (row, head) pairs; also applies the rotation.
+//! - `cuda/attention_wide.cu`: many pairs, by warp groups on Hopper.
+//! - `cuda/attention_tiles.cu`: many pairs, by warps on other architectures and for other head sizes.
+//! - `cuda/attention_alone.cu`: small blocks, where there are more groups than blocks that run at once.
+//!
+//! Splits of attention form a cluster of blocks, which merge through distributed shared memory. Where the architecture has no
+//! clusters, the last block merges what the others have left in device memory.
 
 use super::{
     Attention, HEAD_DIMS, Kernels, OwnRows, Rotation, address, check_ints, grid, int, linear_wide::has_warp_groups,

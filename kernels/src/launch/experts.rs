@@ -1,4 +1,13 @@
-//! `cuda/route.cu`, `cuda/experts.cu`, `cuda/experts_many.cu` and `cuda/experts_float.cu`.
+//! Mixtures of experts: `cuda/route.cu`, `cuda/experts.cu`, `cuda/experts_many.cu` and `cuda/experts_float.cu`.
+//!
+//! Work is organised in pairs of a row and one of its experts. The router's blocks share a row's experts, and the last block
+//! chooses. Pairs are then grouped into tiles of one expert each; only device memory holds their number, so grids stay static:
+//! blocks of `experts.cu` (few rows per expert) take units of tiles until none are left, and blocks of `experts_many.cu`
+//! (prompts, tensor cores) exit when there is no tile for them.
+//!
+//! A row's experts are summed in ascending order of expert, never in order of completion, and a product's summation order does
+//! not depend on its tile. Batch-invariant mode uses the streaming kernels at every size. Shared experts are further experts of
+//! weight 1.
 
 use super::{Added, Kernels, Parts, Rows, WeightScales, Weights, address, check_ints, grid, int};
 use crate::{

@@ -1,4 +1,7 @@
-//! `cuda/latent_attention.cu`, `cuda/latent_wide.cu`, and attention of `cuda/latent_float.cu`.
+//! Latent attention: `cuda/latent_attention.cu`, `cuda/latent_wide.cu` (Hopper), and attention of `cuda/latent_float.cu`.
+//!
+//! Each row of a pass is computed on its own, because the heads of one row fill the tiles of the tensor cores. A row reads what
+//! it sees from its list of cache rows, so the kernels serve both modes; only the number of splits differs.
 
 use super::{Kernels, LatentDims, address, check_ints, grid, int, linear_wide::has_warp_groups};
 use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};

@@ -1,4 +1,8 @@
-//! `cuda/linear.cu`.
+//! Linear layers that stream their weights: `cuda/linear.cu`.
+//!
+//! This kernel has the one summation order of batch-invariant mode and runs on every device. The default mode times it against
+//! [`linear_few`](super::linear_few) (up to 4 rows), on Hopper [`linear_group`](super::linear_group) (5 to 32 rows of wide
+//! layers) and [`linear_wide`](super::linear_wide) (up to 128 rows), and the device's library.
 
 use super::{Kernels, Rows, WeightScales, Weights, address, check_ints, grid, int, linear_few::FEW_ROWS};
 use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};

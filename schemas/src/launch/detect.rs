@@ -1,7 +1,7 @@
-//! Which engine a command line starts, and where its arguments begin.
+//! Decides which engine a command line starts, and where its arguments begin.
 //!
-//! The strongest evidence decides: the user's word, then the program, then `--sglang-` in front of a flag, then the image,
-//! then flags that only one engine has.
+//! The strongest evidence wins: the user's choice, the program, the prefix `--sglang-`, Hydra overrides, the image, and finally
+//! flags that only one engine has. Flags of an unknown program, or without a program, are a partial launch (`is_part`).
 
 mod flags_of;
 mod hydra;

@@ -1,5 +1,6 @@
-//! Texts within a text: here-documents, blocks of Markdown, scripts in YAML. Each is read by what it is, with every place in
-//! the text around it.
+//! Texts inside texts: here-documents, Markdown blocks, scripts in YAML, ConfigMap files, arguments of `eval`.
+//!
+//! Each is read by its own kind, and every span maps back to the surrounding text.
 
 use super::{
     Options, Parsed, arguments, comments, dockerfile, file,

@@ -1,4 +1,8 @@
-//! Which version of an engine a text is about: tags of images, requirements, variables, and what stands beside them in words.
+//! Infers the version of an engine from the text around a launch: image tags, requirements, variables and prose.
+//!
+//! The launch's own image or requirement counts first, then tags and clones anywhere in the text, then prose, then the folder's
+//! name. Contradicting statements count as none. Evidence that may belong to another launch (another section of a page, prose, a
+//! folder) counts only if that version has every flag that the launch uses.
 
 use super::{Argument, Engine, Launch};
 use crate::{

@@ -1,8 +1,11 @@
-//! One model over several devices of a host: a group of ranks behind one backend.
+//! One model over several devices of a host: a group of ranks behind one [`Backend`](crate::backend::Backend).
 //!
-//! Each rank has a host thread of its own, which owns a [`CudaBackend`] with its part of the weights. All are sent the same
-//! commands and do the same; what rank 0 answers is the answer. A rank that fails while others do not, or dies, ends the
-//! group: an alarm lets kernels and hosts that wait for it go, and all that is asked later is refused with the reason.
+//! Each rank has its own host thread, which owns a [`CudaBackend`] with its part of the weights. All ranks get the same commands,
+//! and the answer of rank 0 counts; the tokens of all ranks are compared. If a rank fails or dies, an alarm releases the kernels
+//! and hosts that wait for it, and the group refuses every later request with the reason.
+//!
+//! Outputs of attention and feed-forward parts are summed over ranks before they are added to the residual stream, and logits are
+//! gathered, so trees, acceptance and sampling are computed by each rank with identical bits.
 
 mod thread;
 

@@ -1,8 +1,8 @@
-//! A rank's view of its group: what ranks add up on their devices, and what their hosts agree on.
+//! A rank's view of its group: what ranks sum on their devices, and what their hosts agree on.
 //!
-//! Ranks launch the same kernels in the same order, of which some wait for those of the others. So all that a rank decides by
-//! what it has measured or by memory that is free is decided together, and memory is taken and given back between two meetings:
-//! a driver may wait for all devices then, and another rank's kernel for this one's.
+//! Ranks launch the same kernels in the same order, and some kernels wait for those of other ranks. Every decision that depends
+//! on a measurement or on free memory is therefore taken jointly ([`Meeting`]). Memory is allocated and freed only between two
+//! meetings: the driver may synchronise all devices then, while another rank's kernel waits for this one's.
 
 use std::{
     any::Any,

@@ -1,4 +1,4 @@
-//! What becomes of a here-document: a script that is run or written, YAML, or a text that nothing runs.
+//! What happens to a here-document: a script that is run or written to a file, YAML, or text that nothing runs.
 
 use super::line::Field;
 use crate::launch::kind::Kind;
