@@ -52,7 +52,7 @@ pub fn lines(text: &str) {
     let _ = writeln!(stderr(), "{text}");
 }
 
-/// Text whose lines fit the terminal behind standard error; as it is where there is none.
+/// Text whose lines fit the terminal after standard error; as it is where there is none.
 pub fn wrapped_for_stderr(text: &str) -> String {
     match terminal_size::terminal_size_of(stderr()) {
         Some((terminal_size::Width(width), _)) => wrapped(text, usize::from(width)),
@@ -97,7 +97,7 @@ fn shown_length(word: &str) -> usize {
     shown.count()
 }
 
-/// A bar of so many steps, on a terminal.
+/// A bar of this many steps, on a terminal.
 pub fn bar(steps: usize, template: &str) -> Option<ProgressBar> {
     if !stderr().is_terminal() {
         return None;

@@ -1,4 +1,4 @@
-//! What can go wrong in an engine.
+//! Errors of an engine.
 
 use std::path::PathBuf;
 
@@ -61,7 +61,7 @@ pub enum EngineError {
     OutOfMemory {
         /// For what.
         what: String,
-        /// MiB asked for.
+        /// Requested MiB.
         needed_mib: u64,
         /// MiB there.
         available_mib: u64,
@@ -79,7 +79,7 @@ pub enum EngineError {
     /// A request that can never run.
     #[error("{0}")]
     InvalidRequest(String),
-    /// The device failed or is not there.
+    /// The device failed or does not exist.
     #[error("device: {0}")]
     Device(String),
 }

@@ -34,7 +34,7 @@ pub struct Loaded {
     pub context_length: usize,
     /// Tokenizer and chat template, where there is a tokenizer.
     pub text: Option<Text>,
-    /// How the model wants to be sampled.
+    /// The sampling parameters that the model recommends.
     pub generation: GenerationConfig,
     /// Tokens that end an output.
     pub end_tokens: Vec<u32>,
@@ -43,7 +43,7 @@ pub struct Loaded {
 /// Loads what the options name. Tree shapes are not prepared yet.
 ///
 /// # Errors
-/// When an option has no sense, files are missing or malformed, target and draft do not fit, the device is not there, or
+/// When an option is invalid, files are missing or malformed, target and draft do not match, the device does not exist, or
 /// memory does not suffice.
 pub fn load(options: &EngineOptions) -> Result<Loaded, EngineError> {
     check(options)?;
@@ -275,7 +275,7 @@ fn check(options: &EngineOptions) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// The type on a GPU: what is asked for, else what the checkpoint is stored in.
+/// The dtype on a GPU: the requested one, else the checkpoint's.
 fn element(asked: &str, stored: Option<&str>) -> Result<Element, EngineError> {
     let dtype = if asked == "auto" { stored.unwrap_or("float32") } else { asked };
     match dtype {
@@ -299,7 +299,7 @@ fn check_quantization(options: &EngineOptions, element: Element) -> Result<(), E
     }
 }
 
-/// The longest sequence: what is asked for, at most what the model was made for.
+/// The maximum sequence length: the requested one, up to the model's.
 fn context_length(model: &str, made_for: usize, asked: Option<usize>) -> Result<usize, EngineError> {
     match asked {
         Some(0) => Err(EngineError::Configuration("--context-length is 0: expected at least 1".into())),

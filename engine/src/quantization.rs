@@ -1,4 +1,5 @@
-//! Which layers are kept in FP8: those that a checkpoint stores so, and those that are quantised when they are loaded.
+//! Decides which layers are kept in FP8: the ones that a checkpoint stores in FP8, and the ones that are quantised at
+//! load time.
 //!
 //! What is quantised are the matrices of attention and of feed-forward parts, experts among them, of a target and of its draft.
 //! Embeddings, vocabulary heads, norms, routers and what joins a draft's inputs stay as they are, as in SGLang. Activations are
@@ -29,7 +30,7 @@ impl Quantization {
     /// By the name of SGLang's `--quantization`; `None` for the name of none.
     ///
     /// # Errors
-    /// When there is no such quantisation here.
+    /// When the quantisation is not supported.
     pub fn parse(flag: &str, name: &str) -> Result<Option<Self>, EngineError> {
         match name {
             "fp8" => Ok(Some(Self::Fp8)),
@@ -55,7 +56,7 @@ pub enum StoredIn<'a> {
     Nowhere,
 }
 
-/// A target whose layers are kept as they are stored, or quantised.
+/// A target with the formats of its layers: as stored, or quantised.
 ///
 /// # Errors
 /// When the scales of a matrix are missing or misshapen.
@@ -70,7 +71,7 @@ pub fn quantised_target(
     Ok(target)
 }
 
-/// A draft whose layer is kept as it is stored, or quantised.
+/// A draft with the format of its layer: as stored, or quantised.
 ///
 /// # Errors
 /// As [`quantised_target`].
@@ -99,7 +100,7 @@ fn formats(
             }
             AttentionTensors::Latent(latent) => {
                 let matrices = latent.kept_matrices();
-                // The latent vector's rows lie behind those of the first projection.
+                // The latent vector's rows follow those of the first projection.
                 let aligned = matrices[0].shape.first().is_some_and(|rows| is_aligned(*rows));
                 format(matrices, stored, by, aligned)?
             }
@@ -122,7 +123,7 @@ fn formats(
     })
 }
 
-/// The format of matrices that are kept alike, of which some lie one behind the other; `aligned`: each but the last of these with
+/// The format of matrices that are kept alike, of which some lie one after the other; `aligned`: each but the last of these with
 /// as many rows as whole blocks have. Where some are quantised and others are not, or differently, none is kept in FP8: all have
 /// the values that they stand for.
 fn format<'t>(

@@ -94,7 +94,7 @@ impl Acceptance {
         (self.rounds > 0).then(|| self.output_tokens as f64 / self.rounds as f64)
     }
 
-    /// A round in which so many drafts were accepted, of at most `left` tokens that the text still has.
+    /// A round in which this many drafts were accepted, if at most `left` tokens of the text remain.
     fn count(&mut self, shape: TreeShape, accepted: usize, left: usize) -> usize {
         let kept = (accepted + 1).min(left);
         let drafts = kept.min(accepted);

@@ -1,4 +1,4 @@
-//! The engine's promises, checked on whatever device the user has, with small random models made on the spot.
+//! Checks the engine's invariants on the user's device, with small random models generated on the fly.
 
 mod batches;
 mod default_mode;
@@ -48,7 +48,7 @@ pub enum Scope<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     dtypes: &'static [&'static str],
-    /// Types of 2 bytes in which the default mode is held against batch-invariant mode; it has kernels of its own on a GPU.
+    /// 2-byte types in which the default mode, which has its own kernels on a GPU, is compared with batch-invariant mode.
     default_dtypes: &'static [&'static str],
     /// Types of activations beside which all of it is done with weights in FP8 too.
     fp8_dtypes: &'static [&'static str],
@@ -106,7 +106,7 @@ const QUICK_SHARED: Plan =
 /// Runs checks and reports each as it ends: of one device, or of models that several GPUs share, from it on.
 ///
 /// # Errors
-/// When the device cannot be used at all, or there is no such check.
+/// When the device cannot be used, or no check has this name.
 pub fn run(
     choice: DeviceChoice,
     ranks: usize,

@@ -85,17 +85,17 @@ __device__ __forceinline__ int walk(const Tree& tree, bool runs, int simulated, 
   return found;
 }
 
-/// A step of walks down trees whose choices are found on the way: keeps the choices behind the nodes where the walks stand, and
+/// A step of walks down trees whose choices are found on the way: keeps the choices after the nodes where the walks stand, and
 /// goes on to the next that are not known.
 ///
-/// Reads choice `[batch]`, the target's token behind row `row[request]`; what rows of the target's pass have, row_slot and
+/// Reads choice `[batch]`, the target's token after row `row[request]`; what rows of the target's pass have, row_slot and
 /// row_sample `[batch·nodes]`; what was asked for ahead, ahead_place `[batch·nodes]` as inner_rows has left it and the tokens
 /// ahead_choice (null: nothing was); the rest as accept_drafts. Writes chosen `[batch·nodes]`: at step 0 ahead_choice[place], or
 /// NOT_ASKED, which no node holds; later chosen[row] = choice where it is still NOT_ASKED: what is known stays, for nobody may have
 /// awaited a choice, which then is any token. Then row `[batch]`, the row of the first node on the way from the root whose choice is
 /// not known, or of the last; and of that row slot and sample `[batch]`.
 /// awaited[step mod 2] is 1 if a walk stands at a node whose choice is not known, padding apart, and else stays 0; the other of the
-/// two becomes 0. The first is 0 when a round begins: behind its last step, `most`, all choices on the ways are known, and a round
+/// two becomes 0. The first is 0 when a round begins: after its last step, `most`, all choices on the ways are known, and a round
 /// that ends with step 1, where some may not be, has made it 0 there.
 /// Tree, slots and lengths are older than the target's pass and read ahead.
 /// Grid batch, 128 threads; nodes ≤ 128, most ≤ 128.
@@ -140,7 +140,7 @@ extern "C" __global__ void __launch_bounds__(128)
 
 /// Accepts along the target's choices and makes the accepted tokens part of the sequences.
 ///
-/// Reads chosen `[batch·nodes]` (the target's token behind each node), node_token, node_parent, node_depth
+/// Reads chosen `[batch·nodes]` (the target's token after each node), node_token, node_parent, node_depth
 /// `[batch, nodes]`, batch_slot `[batch]`, seed `[slots]` (only for simulation), page_table.
 /// The way is that of `walk`, of as many nodes as `simulated_count` says if `simulate` > 0, up to the first whose choice is not
 /// known (NOT_ASKED), which is left out: never the root. Choices off the way are not used. A way ends where a choice is NOT_FINITE,
@@ -156,7 +156,7 @@ extern "C" __global__ void __launch_bounds__(128)
 /// and the place of a listed node, or the request itself for the node where its walk stood. Rows past the count are padding: they belong to the dummy slot, see nothing, write nothing (−1),
 /// and repeat the last token and source.
 /// last_row `[batch]`: b·most + count − 1. group_prefix, group_rows `[batch]`: length and count (null: not written).
-/// Then length[slot] += count, but stays within the slot's pages (rows behind them are padding too), and root[slot] =
+/// Then length[slot] += count, but stays within the slot's pages (rows after them are padding too), and root[slot] =
 /// the last token; the dummy slot's stay as they are: its requests accept the root alone, and all their rows are
 /// padding.
 /// All but `chosen` is older than the target's pass, in which rotation or attention releases late, and is read before the

@@ -1,4 +1,4 @@
-// As attention_few_16 of attention_few.cu, for so many groups that nothing is split: four blocks find room on a multiprocessor,
+// As attention_few_16 of attention_few.cu, for this many groups that nothing is split: four blocks find room on a multiprocessor,
 // and 512 blocks on most devices at once. What they have under way of keys and values waits in the first-level cache, of which
 // they want much: a file of their own, since that is asked for by file.
 //

@@ -19,14 +19,14 @@
 #define RECORD_HEAD 4
 
 #ifdef W_FP8
-/// Scales of a stage, of 16 rows, lie behind its rows of x.
+/// Scales of a stage, of 16 rows, lie after its rows of x.
 #define STAGE_BLOCKS (EXPERT_PIECE / W_BLOCK)
 #define SCALE_BYTES (16 * STAGE_BLOCKS * 4)
 #else
 #define SCALE_BYTES 0
 #endif
 
-/// Stages of the ring for tiles of so many pairs. What the ring and the warps' sums take together leaves room for a second block.
+/// Stages of the ring for tiles of this many pairs. What the ring and the warps' sums take together leaves room for a second block.
 template <int TILE>
 constexpr int stages_of() {
   return sizeof(W) == 1 ? (TILE == 8 ? 5 : TILE == 16 ? 3 : 2) : TILE == 8 ? 7 : TILE == 16 ? 5 : 3;
@@ -64,7 +64,7 @@ template <int TILE, bool GATED>
 __device__ __forceinline__ void stream(EXPERTS) {
   constexpr int X_AT = 16 * EXPERT_ROW, STAGE_BYTES = X_AT + TILE * EXPERT_X_ROW + SCALE_BYTES;
   constexpr int RING_STAGES = stages_of<TILE>(), PAIRS = TILE / 8;
-  // Rows of x that are copied together, and how many of each so many pairs a thread copies.
+  // Rows of x that are copied together, and how many of each this many pairs a thread copies.
   constexpr int X_ROWS = 256 / EXPERT_X_CHUNKS, X_PAIRS = TILE / X_ROWS;
   constexpr int OUTPUTS = GATED ? 8 : 16, RESULTS = (OUTPUTS * TILE + 255) / 256;
   DYNAMIC_SHARED(shared);

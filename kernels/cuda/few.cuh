@@ -1,7 +1,7 @@
 // What attention_few.cu and attention_alone.cu do: attention over the paged cache on tensor cores for few (row, head) pairs.
 // See groups.cuh for what is read and when.
 //
-// Where all pairs of a group fit a block, it also does what rotate_and_write does, and stands directly behind the qkv layer.
+// Where all pairs of a group fit a block, it also does what rotate_and_write does, and stands directly after the qkv layer.
 // Each block of a group rotates the same queries: that costs less than a kernel between, or waiting for each other.
 //
 // It is latency that counts, and bytes on their way. So nothing passes through shared memory: a warp takes pieces of 16
@@ -70,7 +70,7 @@ __device__ __forceinline__ void weigh(Sums<NT>& sums, u32 (&weight)[NT][2], cons
     weight[n][0] = transpose_8x8(pack(w[0], w[1]));
     weight[n][1] = transpose_8x8(pack(w[2], w[3]));
   }
-  // The largest score seldom changes behind the first pieces.
+  // The largest score seldom changes after the first pieces.
   if (ballot(changes) == 0) return;
 #pragma unroll
   for (int n = 0; n < NT; n++) {

@@ -19,7 +19,7 @@ dequantise(T* out, const W* w, int rows, int inputs W_PARAMETERS) {
     u32 low[4], high[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      // Inputs 2i and 2i + 1, and those 8 behind.
+      // Inputs 2i and 2i + 1, and those 8 after.
       decode(low[i], high[i], words[i]);
       float2 one = unpack(low[i]), other = unpack(high[i]);
       low[i] = pack(one.x * scale, one.y * scale);

@@ -40,7 +40,7 @@ __device__ __forceinline__ void find_keys(u32 (&key)[NODES_A_LANE], const u32 (&
 /// among equals the first. Since no node is likelier than its parent, the way to a listed node is listed too.
 ///
 /// Reads node_parent and node_score `[batch, nodes]` (the draft's log-probability of the way to a node), batch_slot `[batch]`.
-/// Writes row `[capacity]`: request by request b·nodes + node of each listed node, in ascending order, and −1 behind the last;
+/// Writes row `[capacity]`: request by request b·nodes + node of each listed node, in ascending order, and −1 after the last;
 /// place `[batch·nodes]`: where in the list a node stands, −1 for all others; group_first `[batch + 1]`: where the nodes of a request
 /// begin, then how many are listed. Of padding nothing is listed.
 /// Grid 1, 1024 threads, of which a warp takes a request at a time; nodes ≤ 128.
@@ -143,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(1024)
 ///
 /// Reads picked `[count]`, a row of the other each, or −1 for padding; known (null, or `[rows of the other]`): where it is not
 /// NOT_ASKED the row is not wanted, and padding stands in its place; and of the other rows what they are (see attention.cu) and the
-/// positions of the tokens behind them, row_sample. Writes the same of the rows 0 to count − 1. Padding belongs to the dummy slot,
+/// positions of the tokens after them, row_sample. Writes the same of the rows 0 to count − 1. Padding belongs to the dummy slot,
 /// sees nothing and writes nothing (−1); its token, position and sample are 0.
 /// Grid ceil(count / 4), 128 threads: a warp a row.
 extern "C" __global__ void __launch_bounds__(PICKING_WARPS * WARP)

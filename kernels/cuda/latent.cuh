@@ -4,7 +4,7 @@
 #define WIDTH (RANK + ROTATED)
 /// Floats of a split's record: RANK sums, their largest score, their weight, and what fills 16 bytes.
 #define RECORD (RANK + 4)
-/// Keys of a split are a multiple of so many, whatever tile a kernel takes.
+/// Keys of a split are a multiple of this many, whatever tile a kernel takes.
 #define UNIT 64
 /// Keys of a split that is not the last one, at least.
 #define FEWEST_KEYS 128

@@ -2,12 +2,12 @@
 //
 // As in linear.cu weights stream through a ring of stages in shared memory, of one or two blocks a multiprocessor, which is filled
 // before the kernel ahead has ended; of a narrow layer at a pace, a stage every `pause` cycles, as ring.cuh says. But one thread asks
-// the copying engine for whole tiles (bulk.cuh), and behind the wait for nothing but the rows' tiles; and warp groups multiply
+// the copying engine for whole tiles (bulk.cuh), and after the wait for nothing but the rows' tiles; and warp groups multiply
 // (wgmma.cuh): both factors come from shared memory, each once, where warps with operands in registers would each read all rows. A
-// group has 64 outputs; where a block has fewer, it takes for the missing ones whatever lies behind them: outputs do not mix, and what
+// group has 64 outputs; where a block has fewer, it takes for the missing ones whatever lies after them: outputs do not mix, and what
 // it computes for them is not written. Rows are rounded up to 8, 16, 24 or 32, where linear_wide.cu multiplies 64.
 //
-// A layer of few outputs is dealt in parts of `share` inputs, whose sums are left in float for the kernel behind to add up.
+// A layer of few outputs is dealt in parts of `share` inputs, whose sums are left in float for the kernel after to add up.
 // An output's sum runs over the inputs of a part in the order of the instruction; the bias belongs to the first part. So a
 // row's result depends on how a layer is dealt, and on nothing in the other rows.
 //
@@ -32,7 +32,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
   if (left_out(awaited)) return;
   DYNAMIC_SHARED(shared);
   int stage_bytes = (tile + ROWS) * ROW_BYTES;
-  // Behind the last stage lies what the groups take for outputs that the block does not have.
+  // After the last stage lies what the groups take for outputs that the block does not have.
   TileRing ring(shared + stages * stage_bytes + max(GROUPS_OUTPUTS - tile - ROWS, 0) * ROW_BYTES, stages);
   int first_output = (int)blockIdx.x * (GATED ? tile / 2 : tile);
   int part = (int)blockIdx.y, begin = part * share, steps = (min(share, inputs - begin) + PIECE - 1) / PIECE;

@@ -8,9 +8,9 @@
 //
 // A block computes COLUMNS columns over one part of the inputs at a time. Up to 64 rows the warp groups share the rows and take
 // half of the columns each; beyond, they take half of the rows. A product always has 64 rows. Where a stage has fewer, it takes for
-// the missing ones whatever lies behind them: rows do not mix, and what it computes for them is not written.
+// the missing ones whatever lies after them: rows do not mix, and what it computes for them is not written.
 //
-// A layer of few columns is dealt in parts of `share` inputs, whose sums are left in float for the kernel behind to add up.
+// A layer of few columns is dealt in parts of `share` inputs, whose sums are left in float for the kernel after to add up.
 // An output's sum runs over the inputs of a part in the order of the instruction; the bias belongs to the first part. So a
 // row's result depends on how a layer is dealt, and on nothing in the other rows.
 //
@@ -27,7 +27,7 @@
 #include "bulk.cuh"
 #include "tile_ring.cuh"
 
-/// Bytes of a stage for so many rows and columns.
+/// Bytes of a stage for this many rows and columns.
 #define STAGE_BYTES(rows, columns) (((rows) + (columns)) * ROW_BYTES)
 
 /// What a block computes at a time: columns, over a part of the inputs.

@@ -1,7 +1,7 @@
 // The router of an expert layer: from rows to the experts of each, and from these to tiles of rows for each expert.
 //
 // A pair is a row and one of its `chosen` experts: pair = row · chosen + place, places in ascending order of experts. What every
-// row passes (shared experts) are the experts behind the routed ones, with weight 1: the last places of a row.
+// row passes (shared experts) are the experts after the routed ones, with weight 1: the last places of a row.
 //
 // A tile is an expert with up to TILE of its pairs, in ascending order of rows. Tiles lie in order of experts, as records of
 // integers: the expert, how many pairs it has, two unused, TILE pairs, and the bits of their TILE weights. Neither depends on the

@@ -77,7 +77,7 @@ struct Block {
   };
   float4 queries[PAIRS][OWN / 4][LANES];
   float4 team_acc[TEAMS][PAIRS][LANES * OWN / 4];
-  /// Of the keys under way, and behind them what is kept of the sums so far.
+  /// Of the keys under way, and after them what is kept of the sums so far.
   OfHeads weights[TEAMS][ROWS][TOGETHER + 1];
   float team_max[PAIRS][TEAMS], team_sum[PAIRS][TEAMS], team_share[PAIRS][TEAMS];
   Seen seen[ROWS];

@@ -2,7 +2,7 @@
 // rows lane / 4 and lane / 4 + 8, and of every eight columns 2 (lane % 4) and the next.
 #pragma once
 
-/// What a lane's two rows see of tiles of 32 · WORDS keys. What lies behind the last pair repeats it, and is not written.
+/// What a lane's two rows see of tiles of 32 · WORDS keys. What lies after the last pair repeats it, and is not written.
 template <int WORDS>
 struct Sight {
   int row[2], prefix[2];

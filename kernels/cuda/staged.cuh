@@ -14,7 +14,7 @@
   parts, part_count, table, positions, position, write, query_norm, key_norm, epsilon, reads_ahead
 #define NO_ROTATION nullptr, 0, nullptr, 0, nullptr, nullptr, nullptr, nullptr, 0.0f, 1
 
-/// Rotates the block's queries to `staged`, and if `with_new` the keys and values of the group's rows behind them, PAIRS rows
+/// Rotates the block's queries to `staged`, and if `with_new` the keys and values of the group's rows after them, PAIRS rows
 /// each; if `writes`, to the cache too. Lane i knows position and cache row of row i of the group. A whole block calls it; it waits
 /// for the qkv layer itself, when a warp has found its first heads and their angles.
 template <int PAIRS, int WARPS>

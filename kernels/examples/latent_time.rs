@@ -15,7 +15,7 @@ use kernels::{
 };
 
 const PAGE_SIZE: usize = 16;
-/// Requests, and rows of each: a chain behind the context.
+/// Requests, and rows of each: a chain after the context.
 const CASES: [(usize, usize); 7] = [(1, 1), (1, 2), (1, 4), (8, 1), (8, 2), (8, 4), (32, 1)];
 
 /// What a measurement runs over.

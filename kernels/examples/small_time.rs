@@ -1,7 +1,7 @@
-//! How long the small kernels between the large ones take behind one another: norms, choices, trees.
+//! How long the small kernels between the large ones take after one another: norms, choices, trees.
 //!
-//! `small_time cuda:0` runs on a GPU, `small_time emulator` shows that it runs at all; words behind the device choose cases
-//! whose names begin so. Each kernel runs many times in one graph, each run behind the one before it, so that a figure is
+//! `small_time cuda:0` runs on a GPU, `small_time emulator` shows that it runs at all; words after the device choose cases
+//! whose names begin so. Each kernel runs many times in one graph, each run after the one before it, so that a figure is
 //! what the kernel adds to a pass where nothing else is under way. Shapes are those of Llama-3.1-8B with its EAGLE-3 head.
 
 use std::{env, error::Error, process::ExitCode};
@@ -204,7 +204,7 @@ impl Scene {
         self.time(&what("accept_drafts"), || kernels.accept(ways, acceptance, sequences))
     }
 
-    /// Prints the median microseconds of a kernel behind itself.
+    /// Prints the median microseconds of a kernel after itself.
     fn time(&self, what: &str, launch: impl Fn() -> Result<(), DeviceError>) -> Result<(), DeviceError> {
         let device = self.kernels.device();
         // Kernels are compiled and loaded outside of the recording.

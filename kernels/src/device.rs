@@ -91,7 +91,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The same, in clusters of so many blocks in x, of which the grid has a multiple.
+    /// The same, in clusters of this many blocks in x, of which the grid has a multiple.
     pub fn in_clusters(self, blocks: usize) -> Self {
         Self { cluster: blocks as u32, ..self }
     }
@@ -113,9 +113,9 @@ pub struct Matrix<'a> {
 /// The rows of a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tile {
-    /// So many neighbours.
+    /// This many neighbours.
     Rows(usize),
-    /// So many, a multiple of 16: eight neighbours of the upper half of the matrix, the same of the lower half, the next eight of
+    /// This many, a multiple of 16: eight neighbours of the upper half of the matrix, the same of the lower half, the next eight of
     /// the upper half, and so on.
     OfHalves(usize),
 }
@@ -294,7 +294,7 @@ impl Device {
         unsafe { self.0.driver.write_async(to.address(), from.address().add(range.start), range.len()) }
     }
 
-    /// Starts a copy to page-locked memory, `start` bytes behind its begin, in order with the stream, and returns at once.
+    /// Starts a copy to page-locked memory, `start` bytes after its begin, in order with the stream, and returns at once.
     ///
     /// # Errors
     /// As [`write_async`](Self::write_async).

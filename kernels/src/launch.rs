@@ -203,7 +203,7 @@ impl Kernels {
         self.element
     }
 
-    /// How many clusters of so many blocks run at the same time, each block with a multiprocessor of its own.
+    /// How many clusters of this many blocks run at the same time, each block with a multiprocessor of its own.
     fn clusters_at_once(&self, blocks: usize) -> Result<usize, DeviceError> {
         let Properties { multiprocessors, shared_bytes, .. } = *self.device.properties();
         if blocks == 1 {

@@ -1,4 +1,4 @@
-//! `report.json`: the ranking and the trials behind it, for programs.
+//! `report.json`: the ranking and the trials after it, for programs.
 
 use schemas::sweep::Metric;
 use serde::Serialize;

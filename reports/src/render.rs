@@ -88,7 +88,7 @@ fn markdown_text(text: String) -> String {
     safe
 }
 
-/// Text in a code block, behind a fence that the text does not hold.
+/// Text in a code block, after a fence that the text does not hold.
 fn fenced(text: String) -> String {
     let mut fence = String::from("```");
     while text.contains(&fence) {

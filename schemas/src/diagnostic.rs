@@ -140,7 +140,7 @@ pub struct Diagnostic {
     pub label: String,
     /// Other places that explain the finding.
     pub related: Vec<Related>,
-    /// Facts behind the finding: the engine's exact message, numbers, the source of a fact.
+    /// Facts after the finding: the engine's exact message, numbers, the source of a fact.
     pub notes: Vec<String>,
     /// What to do, in the imperative, with the exact flag and value.
     pub help: Option<String>,

@@ -30,7 +30,7 @@ pub enum Form {
     Slime,
     /// vLLM's server command with a `--speculative-config`.
     Vllm,
-    /// The file behind SGLang's `--speculative-adaptive-config`.
+    /// The file after SGLang's `--speculative-adaptive-config`.
     SglangAdaptive,
     /// The speculative part of TensorRT-LLM's `--config` file.
     TensorRtLlm,

@@ -73,7 +73,7 @@ pub struct Parsed {
 /// - our TOML;
 /// - a command line, or a shell script with command lines or slime's arrays in it;
 /// - YAML: Kubernetes manifests and compose files with containers that start an engine, the files that SGLang and vLLM
-///   take behind `--config`, slime's `--sglang-config`, recipes of srt-slurm, and trainers' configurations. Text that could be
+///   take after `--config`, slime's `--sglang-config`, recipes of srt-slurm, and trainers' configurations. Text that could be
 ///   YAML but holds no launch as such is read as a shell reads it;
 /// - Python that puts a command line together or calls an engine;
 /// - a Dockerfile, or a unit of systemd;
@@ -102,7 +102,7 @@ pub fn from_arguments(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) {
 pub enum Engine {
     /// SGLang's own flags.
     Sglang,
-    /// slime (and miles): SGLang's flags behind `--sglang-`.
+    /// slime (and miles): SGLang's flags after `--sglang-`.
     Slime,
     /// vLLM.
     Vllm,
@@ -158,7 +158,7 @@ pub enum Syntax {
     Composed,
     /// A list of words in YAML: `args` of a Kubernetes container, `command` of a compose service.
     YamlWords,
-    /// A YAML file whose keys are flags: what SGLang and vLLM take behind `--config`.
+    /// A YAML file whose keys are flags: what SGLang and vLLM take after `--config`.
     YamlConfig,
     /// A mapping of slime's `--sglang-config` whose keys beat the flags of the command line.
     YamlOverrides,

@@ -190,7 +190,7 @@ impl AcceptFigures {
         (self.rounds > 0).then(|| self.tokens as f64 / self.rounds as f64)
     }
 
-    /// The share of rounds in which at least so many drafts are accepted, from one on.
+    /// The share of rounds in which at least this many drafts are accepted, from one on.
     pub fn by_position(&self) -> Vec<f64> {
         let rounds: u64 = self.histogram.iter().sum();
         let reached = |at: usize| self.histogram[at..].iter().sum::<u64>() as f64 / rounds.max(1) as f64;

@@ -52,9 +52,9 @@ pub struct Knobs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Load {
-    /// Closed loop: so many are kept running together.
+    /// Closed loop: this many are kept running together.
     BatchSize(usize),
-    /// Open loop: so many arrive in a second, as a Poisson process.
+    /// Open loop: this many arrive in a second, as a Poisson process.
     RequestRate(Real),
     /// Open loop: at the times of the workload's trace.
     Recorded,

@@ -102,7 +102,7 @@ struct Prober<'a> {
 }
 
 impl Prober<'_> {
-    /// The pace of a batch of so many requests, and the batch that was measured where that is a smaller one; nothing where
+    /// The pace of a batch of this many requests, and the batch that was measured where that is a smaller one; nothing where
     /// it cannot run.
     fn pace(&mut self, batch_size: usize, open: bool) -> Result<(Option<Pace>, Option<usize>), EngineError> {
         let small = batch_size.min(FIRST_BATCH);
@@ -180,7 +180,7 @@ impl Pace {
         }
     }
 
-    /// A batch whose requests have so many tokens.
+    /// A batch whose requests have this many tokens.
     fn seconds(self, tokens: f64) -> f64 {
         self.first_token_s + (tokens - 1.0).max(0.0) / self.tokens_per_s_per_user
     }

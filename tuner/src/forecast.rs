@@ -27,7 +27,7 @@ pub struct Need {
 /// When requests are sent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arrivals {
-    /// So many are kept unfinished: the next one is sent when one ends, as in a trial.
+    /// This many are kept unfinished: the next one is sent when one ends, as in a trial.
     Closed {
         /// Requests together.
         batch_size: usize,
@@ -50,7 +50,7 @@ pub struct Setup {
     pub prefill_budget: usize,
     /// Most tokens of one piece of a prompt: [`engine::backend::Capacity::prefill_chunk`].
     pub prefill_chunk: usize,
-    /// Rounds that are launched before the host knows that a request has ended: in so many its place runs along, and the
+    /// Rounds that are launched before the host knows that a request has ended: in this many its place runs along, and the
     /// next request waits. [`rounds_behind`] says how many.
     pub rounds_behind: usize,
 }
@@ -87,7 +87,7 @@ pub fn rounds_behind(rounds_in_flight: usize, speculates: bool) -> usize {
 }
 
 /// Plays a workload. `round_ms(batch, context)` is the time of a round of a padded batch at a mean context, and
-/// `prefill_ms(tokens)` that of a step that reads so many prompt tokens; both in ms. Prompts share no beginnings.
+/// `prefill_ms(tokens)` that of a step that reads this many prompt tokens; both in ms. Prompts share no beginnings.
 ///
 /// # Errors
 /// When the workload is empty or cannot run, a time is no number of at least 0, or `round_ms` gives an error, as it may

@@ -42,7 +42,7 @@ const NINETY_PERCENT: f64 = 1.645;
 /// context that was asked for.
 const CONTEXT_SLACK: f64 = 0.05;
 
-/// Up to so many rows the CUDA backend streams weights through kernels made for few rows (docs/notes/cuda.md). With 32 rounds are
+/// Up to this many rows the CUDA backend streams weights through kernels made for few rows (docs/notes/cuda.md). With 32 rounds are
 /// predicted better than with 8, 16, 64 or 128 (docs/notes/tuner.md).
 const STREAMED_ROWS: usize = 32;
 

@@ -84,7 +84,7 @@ impl Watch {
         Self { counters: Counters::now(), gpu }
     }
 
-    /// Reads them again behind it.
+    /// Reads them again after it.
     pub fn end(self, gpu: Option<GpuState>) -> Machine {
         let machine = self.counters.until(&Counters::now());
         Machine { gpu: gpu.map(|now| Gpu::of(self.gpu.as_ref(), now)), ..machine }

@@ -32,7 +32,7 @@ pub struct MergeSummary {
     pub pooled: usize,
     /// Records that were left out because the same one is kept, or one that was measured where this one failed.
     pub repeated: usize,
-    /// Trials of the whole plan; at least so many where shards are missing.
+    /// Trials of the whole plan; at least this many where shards are missing.
     pub planned: usize,
     /// Shards that no folder holds.
     pub missing: Vec<Shard>,

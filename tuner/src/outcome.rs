@@ -251,7 +251,7 @@ fn row(ranking: &LoadRanking, winner: &Ranked, max_running_batch: usize, shape: 
     })
 }
 
-/// Four digits behind the point say more than any measurement.
+/// Four digits after the point say more than any measurement.
 fn round(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
 }

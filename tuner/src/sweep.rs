@@ -82,7 +82,7 @@ pub struct Plan {
 pub struct Asked {
     /// How requests come.
     pub load: Load,
-    /// So many.
+    /// This many.
     pub requests: usize,
     /// Tokens that are generated, at most.
     pub tokens: u64,
@@ -107,11 +107,11 @@ pub struct SweepSummary {
 
 /// What the caller shows while a sweep runs.
 pub trait Progress {
-    /// The plan is made: so many trials, so many of them done already.
+    /// The plan is made: this many trials, this many of them done already.
     fn planned(&mut self, _planned: Planned, _done: usize) {}
     /// Something that takes a while begins, before any trial: what it is, and how many steps it has.
     fn preparing(&mut self, _what: &str, _steps: usize) {}
-    /// So many of its steps are done.
+    /// This many of its steps are done.
     fn prepared(&mut self, _steps: usize) {}
     /// A trial begins.
     fn started(&mut self, _trial: &Trial) {}

@@ -123,7 +123,7 @@ impl Workload {
 }
 
 impl Room {
-    /// Whether a prompt of so many tokens is passed over.
+    /// Whether a prompt of this many tokens is passed over.
     fn leaves_out(&self, prompt_tokens: usize) -> bool {
         self.max_prompt_tokens.is_some_and(|most| prompt_tokens > most)
     }

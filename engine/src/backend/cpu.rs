@@ -76,7 +76,7 @@ impl CpuBackend {
         }
     }
 
-    /// Bytes that one token takes in the caches of a target and a draft.
+    /// Bytes per token in the caches of a target and a draft.
     fn bytes_a_token(target: &Target, draft: Option<&Draft>) -> u64 {
         const ELEMENT: usize = size_of::<f32>();
         target.spec().cache_row(ELEMENT) + draft.map_or(0, |draft| draft.spec().cache_row(ELEMENT))
@@ -226,7 +226,7 @@ impl Backend for CpuBackend {
     }
 }
 
-/// Draft rows that the beams of one request fill in a round: those of every step but the last, which is not run.
+/// Draft cache rows that the beams of one request use in a round: all steps except the last, which is not run.
 fn scratch_rows(shape: TreeShape) -> usize {
     shape.num_steps.saturating_sub(1) * shape.topk
 }

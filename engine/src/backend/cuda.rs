@@ -1,7 +1,6 @@
-//! The CUDA backend: everything a round needs lies on the device, and a round is one graph.
-//!
-//! The host writes the slots of a round (a few bytes) and launches its graph; what was produced is copied to page-locked
-//! memory behind it. Two rounds may be under way, so that the host's scheduling hides behind the device's work.
+//! The CUDA backend: all state of a round is on the device, and a round is one graph. The host writes the slots of a
+//! round (a few bytes) and launches its graph, which writes its output to page-locked host memory. Two rounds may be in
+//! flight, so that the host's scheduling overlaps with the device's work.
 
 mod bandwidth;
 mod flight;
@@ -79,7 +78,7 @@ pub struct CudaBackend {
     /// What `open` copies from, for each slot.
     slot_staging: HostBuffer,
     ring: Vec<RingPlace>,
-    /// The slots that stand on the device for the next round; empty where something else does.
+    /// The slots that the device holds for the next round; empty if it holds something else.
     sent: Vec<i32>,
     flights: VecDeque<Flight>,
     launched: u64,
@@ -104,7 +103,7 @@ struct OpenSlot {
     pages: Vec<u32>,
     /// Prompt tokens that are in the cache.
     read: usize,
-    /// Alternatives whose log-probabilities the request wants; `None` for no log-probabilities.
+    /// Number of alternatives whose log-probabilities are requested; `None` for no log-probabilities.
     logprobs: Option<usize>,
     /// How its tokens are chosen.
     sampling: SamplingParams,
@@ -182,7 +181,7 @@ impl CudaBackend {
         Ok(self.device.write(self.round.output_place.slice(), &[place_before(self.launched) as i32])?)
     }
 
-    /// Takes larger buffers if what is asked for does not fit. Graphs hold the addresses of the old ones.
+    /// Reallocates buffers that are too small. Graphs hold the addresses of the old ones.
     fn grow(&mut self, extent: Extent) -> Result<(), EngineError> {
         if self.extent.holds(extent) {
             return Ok(());
@@ -267,7 +266,7 @@ impl Backend for CudaBackend {
     ) -> Result<(), EngineError> {
         let slots = self.machine.capacity.slots;
         let mut sizes: Vec<usize> = capture_sizes.iter().copied().filter(|size| (1..=slots).contains(size)).collect();
-        // Batches past the last capture size run in graphs of their own size, made when they first come up.
+        // Batches above the last capture size run in graphs of exactly their size, captured on first use.
         sizes.sort_unstable();
         sizes.dedup();
         let largest = slots;

@@ -49,12 +49,12 @@ impl Folder {
     /// Opens the tensors.
     ///
     /// # Errors
-    /// When there are none, or a file's header is broken.
+    /// When there are no weights, or a file's header is malformed.
     pub fn weights(&self) -> Result<Weights, EngineError> {
         Weights::open(&self.path)
     }
 
-    /// The generation_config.json; the default where there is none.
+    /// The generation_config.json, or the default if the folder has none.
     ///
     /// # Errors
     /// When it is there and no JSON object.
@@ -91,7 +91,7 @@ impl Folder {
     }
 }
 
-/// Opens a regular file; of a link whose file is not there, and of a pipe, which would be waited for, says what it is.
+/// Opens a regular file. Dangling links, and pipes, which would block, are named in the error.
 pub(super) fn open(path: &Path) -> Result<File, EngineError> {
     let read = |source| EngineError::Read { path: path.to_owned(), source };
     let malformed = |reason: String| EngineError::Malformed { path: path.to_owned(), reason };

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::folder::read_text;
 use crate::error::EngineError;
 
-/// Most shards that an index may name, and most files that a folder without one may hold.
+/// Maximum number of shards in an index, and of files in a folder without one.
 const MOST_SHARDS: usize = 4096;
 
 /// The tensors of one file.

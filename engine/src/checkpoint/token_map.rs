@@ -14,10 +14,10 @@ use crate::error::EngineError;
 /// Largest file, in bytes: a map of a whole vocabulary of 262,144 tokens is under 2 MiB in either form.
 const LARGEST: u64 = 16 << 20;
 
-/// Reads a map and checks that its tokens are those of a vocabulary, each once.
+/// Reads a map and checks that its tokens are distinct and within a vocabulary.
 ///
 /// # Errors
-/// When the file cannot be read, is none of the two forms, or names a token that is not there or a second time.
+/// When the file cannot be read, has neither of the two formats, or contains a token outside the vocabulary or twice.
 pub fn read_token_map(path: &Path, vocabulary: usize) -> Result<Vec<u32>, EngineError> {
     let read = |source| EngineError::Read { path: path.to_owned(), source };
     let malformed = |reason: String| EngineError::Malformed { path: path.to_owned(), reason };

@@ -13,7 +13,7 @@ use schemas::model::TensorHeader;
 use super::{folder::open, fp8::E4M3, safetensors};
 use crate::error::EngineError;
 
-/// A file of MTP layers that stands beside those of the index.
+/// A file of MTP layers that the index does not list.
 const MTP_FILE: &str = "mtp.safetensors";
 
 /// Most projections of experts that a tensor is taken apart into.
@@ -70,7 +70,7 @@ impl Weights {
         for path in safetensors::files(folder)? {
             weights.add(&path)?;
         }
-        // Some quantisers put MTP layers into a file of their own and leave it out of the index.
+        // Some quantisers write MTP layers to a separate file and omit it from the index.
         let beside = folder.join(MTP_FILE);
         if beside.exists() && weights.files.iter().all(|(path, _)| *path != beside) {
             weights.add_missing(&beside)?;
@@ -155,7 +155,7 @@ impl Weights {
         Ok(())
     }
 
-    /// Adds the tensors of a file that no index names, as far as they are not there already.
+    /// Adds the tensors of a file outside the index that do not exist yet.
     fn add_missing(&mut self, path: &Path) -> Result<(), EngineError> {
         let mut others = Self { folder: self.folder.clone(), files: Vec::new(), tensors: BTreeMap::new() };
         others.add(path)?;
@@ -224,7 +224,7 @@ impl Weights {
         &self.files[tensor.file].1[tensor.bytes.clone()]
     }
 
-    /// The bytes of a tensor as they are stored; none if it is not there.
+    /// The stored bytes of a tensor, if it exists.
     pub(super) fn raw(&self, name: &str) -> &[u8] {
         self.tensors.get(name).map_or(&[], |tensor| self.bytes(tensor))
     }
@@ -234,7 +234,7 @@ impl Weights {
         self.tensors.get(name).map(|tensor| tensor.dtype.as_str())
     }
 
-    /// The file of a tensor, or the folder if it is not there.
+    /// The file of a tensor, or the folder if it does not exist.
     pub(super) fn file_of(&self, name: &str) -> &Path {
         self.tensors.get(name).map_or(&self.folder, |tensor| &self.files[tensor.file].0)
     }

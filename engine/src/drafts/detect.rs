@@ -63,7 +63,7 @@ pub fn kind(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Kind, Engine
 const SUPPORTED: &str = "supported: EAGLE-1/2 and EAGLE-3 heads and the MTP layers of DeepSeek-V3, GLM-4.5 and \
                          MiMo in their published layouts";
 
-/// Checks the algorithm that was asked for against what is there.
+/// Checks the requested algorithm against the checkpoint.
 pub fn check_algorithm(folder: &Folder, kind: &Kind, algorithm: &str) -> Result<(), EngineError> {
     let (found, expected) = match kind {
         Kind::Eagle { .. } => ("an EAGLE-1/2 head", "EAGLE"),

@@ -117,7 +117,7 @@ fn features(config: &Config<'_>, hidden: usize, target: DraftTarget<'_>) -> Resu
     let nested = fields.eagle_config.clone().unwrap_or_default();
     let width = target.spec.hidden;
     if nested.use_aux_hidden_state == Some(false) {
-        // The final state takes the place of the reduced features: there is no `fc`.
+        // The final state replaces the reduced features, so there is no `fc`.
         return if width == hidden {
             Ok(Features::Final)
         } else {
@@ -147,7 +147,7 @@ fn captured(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Vec<usize>, 
     const NAME: &str = "eagle_aux_hidden_state_layer_ids";
     let fields = config.fields();
     let layers = target.spec.layers.len();
-    // What decides which layers the head gets is not left out like other odd fields.
+    // Unlike other malformed fields, one that selects the captured layers is an error.
     if let Some(name) = fields.unread.iter().find(|name| name.starts_with("eagle_")) {
         return Err(config.malformed(format!("{name} cannot be read (layer ids are a list of numbers from 0 on)")));
     }

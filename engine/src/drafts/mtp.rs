@@ -1,8 +1,8 @@
-//! MTP layers: one decoder layer behind the projection of an embedding and the target's final state, used for every step of
+//! MTP layers: one decoder layer after the projection of an embedding and the target's final state, used for every step of
 //! a draft.
 //!
 //! Embedding and head are the target's, as in SGLang, whatever copies the checkpoint has. What enters the next step is the
-//! state behind the layer's final norm: SGLang's choice for all of these families, and vLLM's for all but GLM.
+//! state after the layer's final norm: SGLang's choice for all of these families, and vLLM's for all but GLM.
 
 use super::DraftTarget;
 use crate::{
@@ -32,7 +32,7 @@ pub fn of_target(config: &Config<'_>, target: DraftTarget<'_>) -> Result<DraftSp
     read(config, mtp, layout, DraftSource::Target, target)
 }
 
-/// The MTP layer of a folder of its own, or of a copy of the whole target.
+/// The MTP layer in a separate folder, or in a copy of the whole target.
 pub fn in_folder(
     config: &Config<'_>,
     family: &MtpFamily,

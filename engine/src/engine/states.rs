@@ -21,7 +21,7 @@ pub struct TextStates {
 }
 
 impl Engine {
-    /// Runs the target over a text of at least two tokens and returns what it leaves. The values are those that rounds
+    /// Runs the target over a text of at least two tokens and returns its states. The values are those that rounds
     /// give the draft, rounded as the device rounds them. Only while idle; what the prefix cache held is forgotten.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ use crate::{
     scheduler::{Reuse, Statistics},
 };
 
-/// Rounds that run before any is counted, besides those in flight: a first round captures its graph and meets cold caches.
+/// Rounds that run before any is counted, besides those in flight: the first round captures its graph and has cold caches.
 const WARM_UP: usize = 3;
 
 /// Prompts of a batch, equal in length and different in their tokens.
@@ -48,7 +48,7 @@ pub struct TimingPoint {
     pub shape: TreeShape,
 }
 
-/// The times of a point's rounds, at least half as many as were asked for. The same rounds in both lists.
+/// The times of a point's rounds, at least half of the requested number. Both lists have the same rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoundTimes {
     /// What was timed.

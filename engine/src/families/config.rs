@@ -127,7 +127,7 @@ impl<'a> Config<'a> {
         )))
     }
 
-    /// Refuses a setting of another value than the one that a family's tensors are made for.
+    /// Rejects a setting whose value does not match a family's tensors.
     pub fn expect_setting(&self, name: &str, found: Option<&str>, expected: &str) -> Result<(), EngineError> {
         match found {
             Some(found) if found != expected => {

@@ -1,4 +1,4 @@
-//! What a config.json says of quantised weights: methods that are read, and those that are refused by their names.
+//! The quantisation settings in config.json: supported methods, and unsupported ones, which are rejected by name.
 //!
 //! The methods' names and fields are those of transformers' and SGLang's loaders. Which matrices are quantised, the tensors say:
 //! lists of modules that are left out (`modules_to_not_convert`, `ignore`) need not be followed.
@@ -108,7 +108,7 @@ fn check_groups(settings: &Json, refused: &dyn Fn(&str, &Json) -> EngineError) -
     Ok(())
 }
 
-/// hf_quant_config.json, which modelopt writes beside config.json.
+/// hf_quant_config.json, which modelopt writes next to config.json.
 fn check_file_beside(config: &Config<'_>) -> Result<(), EngineError> {
     const NAME: &str = "hf_quant_config.json";
     let Some(text) = config.folder().optional(NAME)? else { return Ok(()) };
@@ -125,7 +125,7 @@ fn check_file_beside(config: &Config<'_>) -> Result<(), EngineError> {
     }
 }
 
-/// A config.json that was left behind where the weights were not quantised, or no longer are.
+/// A config.json that does not match the weights, because they are not quantised (any more).
 fn check_stored(config: &Config<'_>) -> Result<(), EngineError> {
     let says = config.fields().quantization_config.as_ref().is_some_and(|value| !value.is_null());
     if !says || config.tensors.has_fp8() {

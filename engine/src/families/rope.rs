@@ -10,7 +10,7 @@ use crate::{error::EngineError, spec::RopeSpec};
 /// rotated share of a head where neither `partial_rotary_factor` is given.
 ///
 /// # Errors
-/// When the kind is none of default, linear, llama3, yarn, or one of its numbers is missing or makes no sense.
+/// When the kind is not default, linear, llama3 or yarn, or one of its numbers is missing or invalid.
 pub fn read(config: &Config<'_>, head_dim: usize, share: f64) -> Result<RopeSpec, EngineError> {
     let fields = config.fields();
     let (theta, parameters) = fields.effective_rope();

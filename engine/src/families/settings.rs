@@ -15,7 +15,7 @@ use serde_json::Value as Json;
 use super::{Config, quantised};
 use crate::error::EngineError;
 
-/// The value of a setting that changes nothing, beside its absence.
+/// The value of a setting that has no effect, besides its absence.
 #[derive(Clone, Copy, Debug)]
 enum Neutral {
     /// False, zero, null or an empty list.
@@ -78,7 +78,7 @@ const SETTINGS: &[(&str, Neutral)] = &[
 /// Settings of a rotation.
 const ROPE_SETTINGS: &[&str] = &["mrope_section", "mrope_interleaved", "interleaved", "short_factor", "long_factor"];
 
-/// Fields that a family reads and that were there in a form that nobody could read: they would count as absent.
+/// Fields that a family reads but that had the wrong type: they would count as absent.
 const READ: &[&str] = &[
     "architectures",
     "hidden_size",

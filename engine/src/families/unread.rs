@@ -13,7 +13,7 @@ use crate::{
 const IGNORED: [&str; 2] = ["rotary_emb.inv_freq", "self_attn.masked_bias"];
 
 /// Refuses tensors of decoder layers, of the final norm, of embedding or head that the spec does not name. MTP layers are
-/// the draft's to read, or nobody's.
+/// the draft's, or unused.
 ///
 /// # Errors
 /// Names the tensor, and what config.json would have to say.

@@ -14,7 +14,7 @@ use crate::error::EngineError;
 /// Options with what engine flags ask for on top.
 ///
 /// # Errors
-/// When no model is named, a value has no sense, or a flag is given that this engine cannot honour.
+/// When no model is given, a value is invalid, or a flag is given that this engine does not support.
 pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<EngineOptions, EngineError> {
     let text = |key: Key| launch.text(key).map(|word| word.value.to_owned());
     if let Some(path) = text(Key::ModelPath) {
@@ -40,7 +40,7 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
     if let Some(dtype) = text(Key::Dtype) {
         options.dtype = dtype;
     }
-    // The draft's weights are quantised as the target's unless told otherwise, as in SGLang.
+    // By default the draft's weights are quantised like the target's, as in SGLang.
     if let Some(name) = text(Key::Quantization) {
         options.quantization = Quantization::parse("--quantization", &name)?;
         options.draft_quantization = options.quantization;

@@ -11,12 +11,12 @@ use crate::{
     error::EngineError,
 };
 
-/// Chances that are known: of a token, behind a position of a slot's text.
+/// Known probabilities: of a token, after a position of a slot's text.
 #[derive(Debug, Default)]
 pub struct Chances(HashMap<(Slot, usize), HashMap<u32, f64>>);
 
 impl Chances {
-    /// Asks the target for all that the shapes of a family offer at places, as far as it is not known.
+    /// Computes the missing target probabilities of everything that the shapes of a family offer at some positions.
     ///
     /// # Errors
     /// When the device fails.

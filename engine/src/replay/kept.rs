@@ -26,7 +26,7 @@ pub struct KeepStates<'a> {
     pub path: &'a Path,
     /// Bytes that it may have. Where the states of all texts take more, none are written.
     pub most_bytes: u64,
-    /// Is told, in words, whether the states are used, or why they are not: without them the target reads the texts.
+    /// Receives a message that says whether the states are used, or why not: without them the target processes the texts.
     pub note: &'a mut dyn FnMut(&str),
 }
 
@@ -107,7 +107,7 @@ impl<'a> Kept<'a> {
         self.header.together
     }
 
-    /// A piece of a known text; `None` behind the last one.
+    /// A piece of a known text; `None` after the last one.
     pub fn piece(&self, text: usize, number: usize) -> Option<&Piece> {
         self.known.get(text)?.get(number)
     }
@@ -128,7 +128,7 @@ impl<'a> Kept<'a> {
         read.map_err(|source| EngineError::Read { path: self.keep.path.to_owned(), source })
     }
 
-    /// Adds the first of some states to the file, those of a piece of a text, and returns the others. Where that fails,
+    /// Appends the first of some states, those of a piece of a text, to the file, and returns the others. If that fails,
     /// the file goes, so that a disk that is full does not stay so.
     pub fn add<'b>(&mut self, text: usize, positions: &Range<usize>, states: &'b [u8]) -> &'b [u8] {
         let count = self.extents.get(text).map_or(0, |text| self.header.row.bytes(positions, &text.wanted));
@@ -224,14 +224,14 @@ impl<'a> Kept<'a> {
     }
 }
 
-/// What is read of a text: all but its last token; chances are asked behind the prompt of one that is sampled.
+/// What is processed of a text: all tokens except the last. Probabilities are needed after the prompt of a sampled text.
 fn extent(text: &ReplayText) -> Extent {
     let positions = text.tokens.len().saturating_sub(1);
     let wanted = if text.sampling.is_greedy() { 0..0 } else { text.prompt_tokens.saturating_sub(1)..positions };
     Extent { positions, wanted }
 }
 
-/// What tells texts apart.
+/// The key that identifies a text.
 fn hash(texts: &[ReplayText]) -> String {
     let mut hasher = blake3::Hasher::new();
     for ReplayText { tokens, prompt_tokens, sampling } in texts {

@@ -17,7 +17,7 @@ pub struct Limits {
     pub tokens_a_round: usize,
     /// Whether tokens can be turned into text.
     pub has_text: bool,
-    /// Whether the device changes logits, and tells log-probabilities of prompts.
+    /// Whether the device supports changing logits and log-probabilities of prompts.
     pub adjusts_logits: bool,
 }
 
@@ -83,7 +83,7 @@ fn check_sampling(sampling: &SamplingParams) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// What a device does not do is refused, not left out.
+/// Unsupported features are refused, not ignored.
 fn check_adjustments(sampling: &SamplingParams) -> Result<(), EngineError> {
     let mut asked = Vec::new();
     let none = Adjustments::default();

@@ -16,7 +16,7 @@ pub struct KernelCheck {
 
 type Run = dyn Fn(&Device) -> Result<(), String>;
 
-/// Those that are asked for: in each type of element, then those of kernels without one.
+/// The requested checks: in each element type, then those without one.
 pub fn kernel_checks(scope: Scope<'_>) -> Result<Vec<KernelCheck>, EngineError> {
     let mut checks = Vec::new();
     for element in [Element::F32, Element::F16, Element::BF16] {

@@ -1,4 +1,4 @@
-//! What ranks of a group pass to each other, and what becomes of those that are left when one dies.
+//! Checks the exchange of values between ranks, and that the remaining ranks stop when one dies.
 
 use std::time::{Duration, Instant};
 

@@ -34,7 +34,7 @@ pub struct DraftSpec {
 /// Whose checkpoint holds a draft's tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DraftSource {
-    /// A folder of its own.
+    /// A separate folder.
     Folder,
     /// The target's: its MTP layer.
     Target,
@@ -102,7 +102,7 @@ pub struct CaptureNorms {
     pub each: bool,
 }
 
-/// A linear layer beside its sizes.
+/// A linear layer with its sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinearSpec {
     /// Whether it has a bias.
@@ -134,7 +134,7 @@ pub enum Join {
 /// What proposes tokens, and what is the next step's feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feedback {
-    /// There is no norm after the layer: its output does both (EAGLE-1/2).
+    /// There is no norm after the layer: its output is used for both (EAGLE-1/2).
     Output,
     /// The normed output proposes, the output itself enters the next step (EAGLE-3).
     NormedForTokens,

@@ -25,7 +25,7 @@ pub struct LayerFormats {
 }
 
 impl WeightFormat {
-    /// Bytes of a tensor of a shape, scales included, where the engine computes in elements of so many bytes.
+    /// Bytes of a tensor of a shape, scales included, where the engine computes in elements of this many bytes.
     pub fn bytes(self, shape: &[usize], element: usize) -> u64 {
         let values: u64 = shape.iter().map(|size| *size as u64).product();
         match (self, shape) {

@@ -94,7 +94,7 @@ enum Draft {
 /// The shape of a name.
 ///
 /// # Errors
-/// When there is none; the message names all.
+/// When the name is unknown; the message lists all names.
 pub fn published(name: &str) -> Result<&'static PublishedModel, EngineError> {
     PUBLISHED.iter().find(|shape| shape.name == name).ok_or_else(|| {
         let names: Vec<&str> = PUBLISHED.iter().map(|shape| shape.name).collect();

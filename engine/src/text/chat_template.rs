@@ -32,7 +32,7 @@ pub struct ChatOptions {
     pub tools: Vec<serde_json::Value>,
     /// Whether the text ends where the assistant speaks.
     pub add_generation_prompt: bool,
-    /// Whether the text ends with the content of the last message, so that the answer goes on from there.
+    /// Whether the text ends with the content of the last message, so that the answer continues it.
     pub continue_final_message: bool,
 }
 
@@ -63,7 +63,7 @@ impl ChatTemplate {
     /// # Errors
     /// When the file is there and cannot be read.
     pub fn open(folder: &Folder, config: TokenizerConfig) -> Result<Option<Result<Self, String>>, EngineError> {
-        // The file of its own is the newer place and wins, as in transformers.
+        // The separate file is the newer location and wins, as in transformers.
         let Some(source) = folder.optional("chat_template.jinja")?.or(config.chat_template) else { return Ok(None) };
         let template = Self::new(&source, config.special_tokens);
         Ok(Some(template.map_err(|error| format!("{error:#}"))))

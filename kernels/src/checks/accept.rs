@@ -16,7 +16,7 @@ use crate::{
 /// What a kernel and its check agree on: draws for simulated acceptance are not those for tokens.
 const SIMULATION: u64 = 0xA5C3_D2E1_F0B4_9687;
 
-/// Of a node behind which the target has not been asked for a token.
+/// Of a node after which the target has not been asked for a token.
 const NOT_ASKED: i32 = -1;
 
 /// The trees of a batch, node by node.
@@ -83,7 +83,7 @@ impl Trees {
         }
     }
 
-    /// Leaves no token behind a few nodes, roots among them.
+    /// Leaves no token after a few nodes, roots among them.
     fn break_some(&mut self, numbers: &mut Numbers) {
         for choice in self.chosen.iter_mut().filter(|choice| **choice != NOT_ASKED) {
             if numbers.below(12) == 0 {
@@ -140,7 +140,7 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// Of requests with room for so many positions ahead.
+    /// Of requests with room for this many positions ahead.
     pub fn new(
         device: &Device,
         numbers: &mut Numbers,
@@ -196,7 +196,7 @@ fn check_one(
     let most = steps + 1;
     let ahead = if numbers.below(6) == 0 { 0 } else { nodes.max(most) };
     let mut scene = Scene::new(device, numbers, shape, simulate, ahead)?;
-    // In two passes the target has left the rows of listed nodes behind those of the batch, and some tokens are not known.
+    // In two passes the target has left the rows of listed nodes after those of the batch, and some tokens are not known.
     let in_two_passes = numbers.below(3) == 0;
     let places: Vec<i32> = (0..batch * nodes).map(|at| if numbers.below(2) == 0 { -1 } else { at as i32 }).collect();
     if in_two_passes {
@@ -419,7 +419,7 @@ fn check_walk(
         let mut expected = [0, 0];
         expected[step % 2] = i32::from(is_awaited);
         same(&format!("{what}, awaited at step {step}"), &ints(device, &awaited)?, &expected)?;
-        // Of rows that nobody awaits any token may come, but it is kept behind the root of padding, of which nothing is known.
+        // Of rows that nobody awaits any token may come, but it is kept after the root of padding, of which nothing is known.
         let answers: Vec<i32> =
             if is_awaited { of(&trees.chosen) } else { rows.iter().map(|row| *row as i32 % 7).collect() };
         for (row, answer) in rows.iter().zip(&answers) {

@@ -12,7 +12,7 @@ use crate::{
 /// Query heads over key/value heads: several group sizes.
 const HEADS: [(usize, usize); 7] = [(1, 1), (4, 1), (6, 2), (7, 1), (8, 1), (12, 1), (4, 2)];
 pub(super) const OWN_STRIDE: usize = 9;
-/// Cache rows behind the pages, for what rows see of their own.
+/// Cache rows after the pages, for what rows see of their own.
 const SCRATCH: usize = 2000;
 
 /// Every head size and several group sizes; rows with prefixes through shuffled pages, with rows of their own, with
@@ -170,7 +170,7 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// What the kernel makes of some of the rows, so many of which are said to go together.
+    /// What the kernel makes of some of the rows, this many of which are said to go together.
     fn run(&self, batch: Range<usize>, max_splits: usize, together: usize) -> Result<Vec<f32>, String> {
         let work = self.work(batch.clone(), max_splits)?;
         let [qkv, keys, cached, _, own] = &self.on_device;

@@ -69,7 +69,7 @@ pub fn check_inner_rows(device: &Device) -> Result<(), String> {
     Ok(())
 }
 
-/// Rows picked in any order, some of them padding, with and without those behind which a token is known.
+/// Rows picked in any order, some of them padding, with and without those after which a token is known.
 pub fn check_pick_rows(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(44);
     let kernels = Kernels::new(device.clone(), Element::F32);

@@ -194,7 +194,7 @@ const OWN_STRIDE: usize = 9;
 const PAGE_SIZE: usize = 8;
 const LONGEST: usize = 400;
 
-/// A cache with shuffled pages, and rows that look at it. Those of their own are those of the positions behind their prefix.
+/// A cache with shuffled pages, and rows that look at it. Those of their own are those of the positions after their prefix.
 struct Scene {
     name: String,
     kernels: Kernels,

@@ -108,7 +108,7 @@ impl Situation {
         (self.table_width * self.page_size) as i32
     }
 
-    /// −1 behind the pages.
+    /// −1 after the pages.
     pub fn cache_row(&self, slot: usize, position: i32) -> i32 {
         if position >= self.limit() {
             return -1;

@@ -45,7 +45,7 @@ pub fn check_linear_wide(device: &Device, element: Element) -> Result<(), String
     Ok(())
 }
 
-/// A layer that warp groups compute in so many parts; in one, also rounded, and gated with the same weights.
+/// A layer that warp groups compute in this many parts; in one, also rounded, and gated with the same weights.
 pub(super) fn check_dealt(
     (kernels, linear, parts): (&Kernels, Linear<'_>, usize),
     (what, expected): (&str, &[f32]),

@@ -12,7 +12,7 @@ const SUMS: [(usize, usize, usize); 7] =
 /// Rows and tokens.
 const LOGITS: [(usize, usize); 4] = [(1, 24), (3, 1000), (2, 4099), (40, 512)];
 
-/// Runs exchanges one behind the other, so that a line that is written too early shows, and compares bits among ranks.
+/// Runs exchanges one after the other, so that a line that is written too early shows, and compares bits among ranks.
 ///
 /// # Errors
 /// Says what differs.

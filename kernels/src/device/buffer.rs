@@ -151,7 +151,7 @@ impl<'a> Slice<'a> {
         Slice { address: self.address + bytes.start as u64, bytes: bytes.len(), buffer: PhantomData }
     }
 
-    /// Whether it holds at least so many bytes.
+    /// Whether it holds at least this many bytes.
     ///
     /// # Errors
     /// When it does not.

@@ -128,7 +128,7 @@ pub trait Driver: Send + Sync {
     fn synchronize(&self) -> Result<(), DeviceError>;
     /// Joins a group of the device's library of sums over devices; returns when all ranks have.
     fn join(&self, id: &GroupId, rank: usize, ranks: usize) -> Result<Arc<dyn Collective>, DeviceError>;
-    /// A plan of the device's matrix library, in so many parts; `None` where there is none.
+    /// A plan of the device's matrix library, in this many parts; `None` where there is none.
     fn matmul_plan(&self, matmul: Matmul, parts: usize) -> Result<Option<Box<dyn MatmulPlan>>, DeviceError>;
 }
 

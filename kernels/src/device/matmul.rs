@@ -118,11 +118,11 @@ pub type Rival<'a> = &'a dyn Fn() -> Result<(), DeviceError>;
 pub struct Rivals<'a> {
     /// Kernels that compute the same; the index of each is kept.
     pub rivals: &'a [Rival<'a>],
-    /// A short kernel, as stands ahead of products and behind them.
+    /// A short kernel, as stands ahead of products and after them.
     pub neighbour: Rival<'a>,
     /// What the library's whole result needs besides until it is that of the rivals.
     pub behind_library: Option<Rival<'a>>,
-    /// What uses a result in so many parts, if it may be left in several. One that the library has added is not used.
+    /// What uses a result in this many parts, if it may be left in several. One that the library has added is not used.
     pub user: Option<&'a dyn Fn(usize) -> Result<(), DeviceError>>,
 }
 

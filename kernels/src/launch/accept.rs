@@ -18,7 +18,7 @@ pub struct Ways<'a> {
     pub most: usize,
     /// int32 `[batch]`.
     pub batch_slot: Slice<'a>,
-    /// The target's token behind each node, int32 `[batch, nodes]`; −1 where it has not been asked for, and
+    /// The target's token after each node, int32 `[batch, nodes]`; −1 where it has not been asked for, and
     /// [`NOT_FINITE`](super::NOT_FINITE) where it has none.
     pub chosen: Slice<'a>,
     /// The trees.
@@ -49,7 +49,7 @@ pub struct Acceptance<'a> {
     /// Rows of each request that are not padding, int32 `[batch]`.
     pub group_rows: Option<Slice<'a>>,
     /// What the target ran over first, if it ran in two passes: of the nodes where walks stood it has then left its rows at those of
-    /// their requests, and behind the batch, in the order of their list, these.
+    /// their requests, and after the batch, in the order of their list, these.
     pub ahead: Option<InnerNodes<'a>>,
 }
 
@@ -58,7 +58,7 @@ pub struct Acceptance<'a> {
 pub struct Walk<'a> {
     /// Slot of each row of the target's pass, int32 `[batch · nodes]`.
     pub row_slot: Slice<'a>,
-    /// Position of the token behind each of them, int32 `[batch · nodes]`.
+    /// Position of the token after each of them, int32 `[batch · nodes]`.
     pub row_sample_position: Slice<'a>,
     /// Where the walks stand: `batch` nodes.
     pub stand: Stand<'a>,
@@ -68,16 +68,16 @@ pub struct Walk<'a> {
     pub awaited: Slice<'a>,
 }
 
-/// Nodes behind which the target is asked for a token, int32 each.
+/// Nodes after which the target is asked for a token, int32 each.
 #[derive(Clone, Copy, Debug)]
 pub struct Stand<'a> {
     /// Their rows of the target's pass.
     pub row: Slice<'a>,
     /// The slots of these.
     pub slot: Slice<'a>,
-    /// The positions of the tokens behind them.
+    /// The positions of the tokens after them.
     pub sample_position: Slice<'a>,
-    /// The target's tokens behind them.
+    /// The target's tokens after them.
     pub choice: Slice<'a>,
 }
 
@@ -159,9 +159,9 @@ impl Walk<'_> {
 }
 
 impl Kernels {
-    /// Keeps the choices behind the nodes where walks down the trees stand, and goes on to the next that are not known; at step 0 to
+    /// Keeps the choices after the nodes where walks down the trees stand, and goes on to the next that are not known; at step 0 to
     /// the first, and nothing is chosen yet but what was asked for ahead. Where a way ends its walk stays. Steps are taken one
-    /// behind the other, `most` behind the first. Slots of the batch are trusted to exist.
+    /// after the other, `most` after the first. Slots of the batch are trusted to exist.
     ///
     /// # Errors
     /// When a buffer is too short, the shape is too large, or the device fails.

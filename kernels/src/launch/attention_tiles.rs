@@ -83,7 +83,7 @@ struct Choice {
     /// (row, head) pairs of a block.
     pairs: usize,
     threads: u32,
-    /// Whether it lets the next kernel begin only behind its own wait, so that a rotation of its own kernel need not.
+    /// Whether it lets the next kernel begin only after its own wait, so that a rotation of its own kernel need not.
     releases_late: bool,
     /// Bytes of dynamic shared memory.
     shared: usize,
@@ -113,7 +113,7 @@ impl Groups<'_> {
 }
 
 impl Kernels {
-    /// What [`rotate_and_write`](Self::rotate_and_write) does, and attention as [`attention_rows`](Self::attention_rows) behind
+    /// What [`rotate_and_write`](Self::rotate_and_write) does, and attention as [`attention_rows`](Self::attention_rows) after
     /// it, on tensor cores, for rows that come in groups. One kernel does both where groups are small; then the rotated queries
     /// are written nowhere. The number of splits is chosen here, so that the device is busy: at most that of the operands, and
     /// where splits go through memory, as many as there is workspace for. The rows' own lists are not read: `sees` has taken
@@ -224,7 +224,7 @@ impl Kernels {
 }
 
 impl Kernels {
-    /// Splits of each of so many pieces of work, at most `most`: as many as run at once, since more would make a second wave,
+    /// Splits of each of this many pieces of work, at most `most`: as many as run at once, since more would make a second wave,
     /// and each has to be merged.
     fn splits(&self, pieces: usize, resident: usize, most: usize) -> Result<usize, DeviceError> {
         let Properties { multiprocessors, most_cluster, .. } = *self.device.properties();
@@ -241,7 +241,7 @@ impl Kernels {
     }
 }
 
-/// The kernel for groups of so many pairs, `together` times: the widest that the pairs fill, but a narrower one where the
+/// The kernel for groups of this many pairs, `together` times: the widest that the pairs fill, but a narrower one where the
 /// blocks would leave multiprocessors idle. The keys are then read several times, from the second-level cache. `wide` says whether
 /// there are warp groups for heads of this size.
 fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize, wide: bool) -> Choice {

@@ -161,7 +161,7 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, line(rows, threads), &arguments) }
     }
 
-    /// Whether so many rows of a width are better left unscaled by [`rms_norm_unscaled`](Self::rms_norm_unscaled), for a layer
+    /// Whether this many rows of a width are better left unscaled by [`rms_norm_unscaled`](Self::rms_norm_unscaled), for a layer
     /// dealt by [`wide`](Self::wide) or another: of fewer, the norm takes no longer, and more keep the device busy. What is not
     /// scaled yet may leave the range of float16.
     pub fn suits_unscaled(&self, rows: usize, width: usize, by_wide: bool) -> bool {
@@ -175,7 +175,7 @@ impl Kernels {
     }
 
     /// Residual and RMS norm of up to 128 rows that are behind one another, but for the scale: that is left to the linear layer
-    /// behind, which finds it from `squares`. What is written is not bounded as normed rows are: not for float16.
+    /// after, which finds it from `squares`. What is written is not bounded as normed rows are: not for float16.
     ///
     /// # Errors
     /// When a buffer is too short, there are more rows, rows are gathered, or the device fails.
@@ -421,12 +421,12 @@ impl Kernels {
         self.rotate(rotation, true)
     }
 
-    /// The same, which lets the kernel behind begin late, as [`Ahead`](super::Ahead) needs, or at once.
+    /// The same, which lets the kernel after begin late, as [`Ahead`](super::Ahead) needs, or at once.
     pub(super) fn rotate(&self, rotation: Rotation<'_>, releases_late: bool) -> Result<(), DeviceError> {
         let Rotation { qkv, parts, keys, values, rows, heads, kv_heads, head_dim, .. } = rotation;
         let [parts_at, count, table, positions, position, write, query_norm, key_norm, epsilon] =
             self.rotation_arguments(rotation)?;
-        // Four warps, each with so many heads: what is read in parts takes the registers of several.
+        // Four warps, each with this many heads: what is read in parts takes the registers of several.
         let (name, heads_a_warp) =
             if parts.is_some() { ("rotate_and_write_parts", 1) } else { ("rotate_and_write", 4) };
         let kernel = self.kernel(FILE, name)?;
@@ -512,7 +512,7 @@ pub(super) fn check_parts<'a>(
     Ok((at, count))
 }
 
-/// Threads for a row of so many accesses: whole warps, at most 256.
+/// Threads for a row of this many accesses: whole warps, at most 256.
 fn block(accesses: usize) -> u32 {
     accesses.next_multiple_of(32).clamp(32, 256) as u32
 }

@@ -44,7 +44,7 @@ const MOST_MANY_ROWS: usize = 8192;
 pub struct ExpertsShape {
     /// Routed experts.
     pub routed: usize,
-    /// Experts behind them that every row passes, with weight 1.
+    /// Experts after them that every row passes, with weight 1.
     pub shared: usize,
     /// How routed ones are chosen.
     pub router: Router,
@@ -63,9 +63,9 @@ pub struct ExpertsShape {
 pub enum ExpertKernels {
     /// Plain cores, in float.
     Float,
-    /// Weights stream past tiles of so many pairs; sums do not depend on the tile.
+    /// Weights stream past tiles of this many pairs; sums do not depend on the tile.
     Stream(usize),
-    /// Tensor cores, tiles of so many pairs.
+    /// Tensor cores, tiles of this many pairs.
     Many(usize),
 }
 
@@ -80,7 +80,7 @@ pub struct ExpertsWork<'a> {
     pub expert: Slice<'a>,
     /// Float `[rows, chosen]`.
     pub weight: Slice<'a>,
-    /// Records of tiles, behind their number.
+    /// Records of tiles, after their number.
     pub tiles: Slice<'a>,
     /// `[pairs, intermediate]`.
     pub gated: Slice<'a>,
@@ -170,7 +170,7 @@ impl ExpertKernels {
         }
     }
 
-    /// Tiles of so many rows, at most: whole ones, and one that is not for each expert that has rows.
+    /// Tiles of this many rows, at most: whole ones, and one that is not for each expert that has rows.
     fn most_tiles(self, shape: &ExpertsShape, rows: usize) -> usize {
         let pairs = rows * shape.chosen();
         pairs.min(shape.experts() + pairs / self.tile())
@@ -194,7 +194,7 @@ impl ExpertKernels {
 }
 
 impl Kernels {
-    /// What computes the experts of so many rows the fastest; in one order of sums, whatever the rows, if it is to be so.
+    /// What computes the experts of this many rows the fastest; in one order of sums, whatever the rows, if it is to be so.
     pub fn expert_kernels(&self, shape: &ExpertsShape, rows: usize, one_order: bool) -> ExpertKernels {
         if self.element == Element::F32 {
             return ExpertKernels::Float;
@@ -211,7 +211,7 @@ impl Kernels {
         }
     }
 
-    /// Bytes of the memory that experts take for up to so many rows.
+    /// Bytes of the memory that experts take for up to this many rows.
     pub fn experts_bytes(element: Element, shape: &ExpertsShape, rows: usize, one_order: bool) -> ExpertsBytes {
         use ExpertKernels::{Float, Many, Stream};
         let ways: &[ExpertKernels] = match (element, one_order) {

@@ -60,7 +60,7 @@ impl Weights {
 }
 
 impl<'a> WeightScales<'a> {
-    /// The arguments that kernels have behind the others, for weights `[rows, inputs]`.
+    /// The arguments that kernels have after the others, for weights `[rows, inputs]`.
     pub(super) fn arguments(scales: Option<Self>, inputs: usize) -> Vec<Arg> {
         let of = |Self { at, layout }: Self| {
             let shift = if layout == Fp8Scales::Blocks { FP8_BLOCK.trailing_zeros() as usize } else { 0 };

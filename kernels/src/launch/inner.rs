@@ -16,9 +16,9 @@ const PICKED_ROWS: usize = 4;
 pub struct InnerNodes<'a> {
     /// Where in the list each node stands, `[batch, nodes]`; −1 for those that do not.
     pub place: Slice<'a>,
-    /// The list, `[capacity]`: their rows of a pass over all nodes; −1 behind the last.
+    /// The list, `[capacity]`: their rows of a pass over all nodes; −1 after the last.
     pub row: Slice<'a>,
-    /// The target's tokens behind them, `[capacity]`.
+    /// The target's tokens after them, `[capacity]`.
     pub choice: Slice<'a>,
     /// Where in the list those of each request begin, then how many there are: `[batch + 1]`.
     pub first: Slice<'a>,
@@ -31,7 +31,7 @@ pub struct InnerNodes<'a> {
 pub struct ChosenRows<'a> {
     /// What they are.
     pub rows: PassRows<'a>,
-    /// The positions of the tokens behind them, int32 `[rows]`.
+    /// The positions of the tokens after them, int32 `[rows]`.
     pub sample_position: Slice<'a>,
 }
 
@@ -42,7 +42,7 @@ pub struct Picked<'a> {
     pub row: Slice<'a>,
     /// How many.
     pub count: usize,
-    /// The token behind each row of the pass where it is known, else −1, int32: what is known is not picked. `None`: all are.
+    /// The token after each row of the pass where it is known, else −1, int32: what is known is not picked. `None`: all are.
     pub known: Option<Slice<'a>>,
 }
 

@@ -243,7 +243,7 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, grid(blocks, 128, 0), &arguments) }
     }
 
-    /// The kernel for a product of so many outputs a head, by how many rows it takes at a time, and its blocks.
+    /// The kernel for a product of this many outputs a head, by how many rows it takes at a time, and its blocks.
     fn of_heads(
         &self,
         [few, some, many]: [&'static str; 3],

@@ -47,7 +47,7 @@ pub struct LatentAttention<'a> {
     pub dims: LatentDims,
     /// Factor on the scores.
     pub scale: f32,
-    /// Float workspace of [`latent_workspace`](Kernels::latent_workspace) bytes for so many splits.
+    /// Float workspace of [`latent_workspace`](Kernels::latent_workspace) bytes for this many splits.
     pub partial: Slice<'a>,
     /// Parts into which a long list of keys is split. The result's bits depend on it.
     pub max_splits: usize,
@@ -88,7 +88,7 @@ fn keys(dims: &LatentDims, properties: &Properties) -> usize {
     if shared(64, 64, dims) <= properties.shared_bytes { 64 } else { 32 }
 }
 
-/// Bytes of dynamic shared memory of a block of `latent_attention.cu` for so many heads.
+/// Bytes of dynamic shared memory of a block of `latent_attention.cu` for this many heads.
 fn shared(heads: usize, keys: usize, dims: &LatentDims) -> usize {
     let row = (dims.width() * 2).next_multiple_of(128);
     let warps = if heads == 64 { 8 } else { 4 };
@@ -129,7 +129,7 @@ fn choose(element: Element, dims: &LatentDims, properties: &Properties) -> Choic
 }
 
 impl Kernels {
-    /// Bytes of workspace for some rows in so many splits each.
+    /// Bytes of workspace for some rows in this many splits each.
     pub fn latent_workspace(rows: usize, dims: &LatentDims, splits: usize) -> usize {
         if splits > 1 { rows * dims.heads * splits * (dims.rank + 4) * 4 } else { 0 }
     }

@@ -301,7 +301,7 @@ impl Kernels {
         y.check(parts * rows * outputs * if y_is_float { 4 } else { element })
     }
 
-    /// Whether a layer has at least so many inputs or outputs. In the emulator, which runs small models, all of them do.
+    /// Whether a layer has at least this many inputs or outputs. In the emulator, which runs small models, all of them do.
     pub(super) fn is_wide(&self, width: usize, least: usize) -> bool {
         self.device.properties().emulated || width >= least
     }
@@ -353,7 +353,7 @@ impl Kernels {
     }
 }
 
-/// Elements from one row of so many sums of squares to the next.
+/// Elements from one row of this many sums of squares to the next.
 pub(crate) fn squares_stride(count: usize) -> usize {
     count.next_multiple_of(4)
 }
@@ -366,7 +366,7 @@ pub(super) fn options(element: Element, properties: &Properties) -> Vec<String> 
     }
 }
 
-/// Bytes of a block's ring where a block may have so many bytes of shared memory: two blocks a multiprocessor, if then a
+/// Bytes of a block's ring where a block may have this many bytes of shared memory: two blocks a multiprocessor, if then a
 /// ring holds enough to keep memory busy. More than 110 KiB gain nothing.
 pub(super) fn ring_bytes(shared_bytes: usize) -> usize {
     const OTHER: usize = 1 << 10;
@@ -374,12 +374,12 @@ pub(super) fn ring_bytes(shared_bytes: usize) -> usize {
     if half < 64 << 10 { shared_bytes - OTHER } else { (half - OTHER).min(110 << 10) }
 }
 
-/// Bytes of a ring where so many blocks share a multiprocessor, at most [`BLOCKS`].
+/// Bytes of a ring where this many blocks share a multiprocessor, at most [`BLOCKS`].
 pub(super) fn ring_bytes_beside(shared_bytes: usize, beside: usize) -> usize {
     BLOCKS / beside * ring_bytes(shared_bytes)
 }
 
-/// Stages of the ring of a block of so many rows, with as many outputs as a block may have.
+/// Stages of the ring of a block of this many rows, with as many outputs as a block may have.
 fn stages(properties: &Properties, rows: usize, weights: Weights) -> usize {
     (ring_bytes(properties.shared_bytes) / (WARPS[0] * 16 * ROW + rows * weights.piece() * 2)).min(MOST_STAGES)
 }
@@ -398,7 +398,7 @@ fn kernel_for(rows: usize, gated: bool) -> (&'static str, usize) {
     }
 }
 
-/// The ways to cut the inputs of a layer in at most so many parts: inputs of a part, whole stages of a ring of so many inputs
+/// The ways to cut the inputs of a layer in at most this many parts: inputs of a part, whole stages of a ring of this many inputs
 /// each, and the parts.
 pub(super) fn shares(inputs: usize, most_parts: usize, piece: usize) -> impl Iterator<Item = (usize, usize)> {
     (1..=most_parts.min(inputs / LEAST_SHARE).max(1)).map(move |parts| {
@@ -407,7 +407,7 @@ pub(super) fn shares(inputs: usize, most_parts: usize, piece: usize) -> impl Ite
     })
 }
 
-/// Deals a layer so that blocks that run side by side, so many on a multiprocessor, get the same amount of weights, as little more than
+/// Deals a layer so that blocks that run side by side, this many on a multiprocessor, get the same amount of weights, as little more than
 /// a fair share as can be: on an H200, 256 blocks in 264 places are 4% faster than 224, whose multiprocessors have one block or two.
 pub(super) fn deal(
     properties: &Properties,

@@ -48,7 +48,7 @@ impl Kernels {
         deal(self.device.properties(), beside(rows, inputs, sums), [inputs, sums], most_parts, PIECE)
     }
 
-    /// Whether there is such a kernel: for so many sums, of which a gated layer has two an output.
+    /// Whether there is such a kernel: for this many sums, of which a gated layer has two an output.
     pub(crate) fn has_group(&self, rows: usize, inputs: usize, sums: usize) -> bool {
         has_warp_groups(self.element, self.device.properties())
             && inputs.is_multiple_of(8)
@@ -123,7 +123,7 @@ fn stage_bytes(rows: usize, tile: usize) -> usize {
     (rows + tile) * PIECE * 2
 }
 
-/// Bytes behind the last stage that products take for outputs which a block does not have.
+/// Bytes after the last stage that products take for outputs which a block does not have.
 fn missing_bytes(rows: usize, tile: usize) -> usize {
     OUTPUTS.saturating_sub(rows + tile) * PIECE * 2
 }
@@ -133,7 +133,7 @@ fn block_bytes(stages: usize, rows: usize, tile: usize) -> usize {
     stages * (stage_bytes(rows, tile) + BARRIERS_BYTES) + missing_bytes(rows, tile) + scale_bytes(rows)
 }
 
-/// The kernels with room for so many rows.
+/// The kernels with room for this many rows.
 fn kernel_for(rows: usize) -> Option<(usize, [&'static str; 2])> {
     NAMES.into_iter().find(|(most, _)| rows <= *most)
 }

@@ -42,7 +42,7 @@ impl Kernels {
     /// Rows up to which a layer may be left in parts.
     pub const MOST_ROWS_LEFT_IN_PARTS: usize = MOST_ROWS;
 
-    /// How to deal a layer of so many rows, inputs and columns (gated: twice the outputs) in at most `most_parts` parts: the
+    /// How to deal a layer of this many rows, inputs and columns (gated: twice the outputs) in at most `most_parts` parts: the
     /// best way first. None where there is no such kernel: for other devices than Hopper, float32, fewer rows than 17 or more
     /// than 128, and columns or inputs that are no multiples of 8.
     pub fn wide(&self, rows: usize, inputs: usize, columns: usize, most_parts: usize) -> Vec<Wide> {
@@ -112,7 +112,7 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, geometry, &arguments) }
     }
 
-    /// The arguments that kernels of tiles begin with: tiles of x have `most_rows` rows; the weight has so many, and is cut so.
+    /// The arguments that kernels of tiles begin with: tiles of x have `most_rows` rows; the weight has this many, and is cut so.
     pub(super) fn tile_arguments(
         &self,
         linear: Linear<'_>,

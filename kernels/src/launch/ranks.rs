@@ -74,7 +74,7 @@ impl Kernels {
         Ok(())
     }
 
-    /// Whether [`sum_ranks_norm`](Self::sum_ranks_norm) takes so many rows of a width, and is faster than two kernels.
+    /// Whether [`sum_ranks_norm`](Self::sum_ranks_norm) takes this many rows of a width, and is faster than two kernels.
     pub fn suits_sum_and_norm(&self, mail: &Mail, rows: usize, width: usize) -> bool {
         let lines = if self.element == Element::F32 { 2 } else { 1 };
         let fits = rows * width / UNIT * lines <= mail.capacity();

@@ -12,7 +12,7 @@ const WARPS: usize = THREADS as usize / 32;
 /// Values that a thread reads at a time, and how many times at most before its block selects.
 const ITEMS: usize = 8;
 const MOST_TURNS: usize = 2;
-/// Threads that look for their best value together: so many where few values are wanted, else a few.
+/// Threads that look for their best value together: this many where few values are wanted, else a few.
 const LARGE_GROUP: usize = 16;
 const SMALL_GROUP: usize = 4;
 /// Values of a row below which a further block gains nothing.
@@ -25,7 +25,7 @@ const MOST_BLOCKS: usize = 256;
 /// Most values that can be selected from a row.
 pub const MOST_SELECTED: usize = 64;
 
-/// What stands for the token behind a row whose largest logit is not finite. No node of a tree holds it.
+/// What stands for the token after a row whose largest logit is not finite. No node of a tree holds it.
 pub const NOT_FINITE: i32 = -2;
 
 /// Logits, f32.

@@ -79,7 +79,7 @@ pub struct Drafting<'a> {
     pub own: Option<OwnRows<'a>>,
 }
 
-/// What `top_k_rows` found behind the rows of a draft pass.
+/// What `top_k_rows` found after the rows of a draft pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Proposals<'a> {
     /// int32 `[rows, topk]`.
@@ -106,7 +106,7 @@ pub struct TreeNodes<'a> {
 /// What the verify pass needs of its rows besides [`PassRows`].
 #[derive(Clone, Copy, Debug)]
 pub struct VerifyRows<'a> {
-    /// The position of the token behind each row, int32 `[rows]`.
+    /// The position of the token after each row, int32 `[rows]`.
     pub sample_position: Slice<'a>,
     /// Length of each request, int32 `[batch]`.
     pub group_prefix: Option<Slice<'a>>,
@@ -256,7 +256,7 @@ fn expand_bytes(step: usize, topk: usize) -> usize {
 }
 
 impl Kernels {
-    /// Starts the trees of a batch from what stands behind the roots, and lays out the first draft pass; with one step
+    /// Starts the trees of a batch from what stands after the roots, and lays out the first draft pass; with one step
     /// there is none. `row_source` is int32 `[batch · topk]`. Slots of the batch are trusted to exist.
     ///
     /// # Errors

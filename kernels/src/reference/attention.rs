@@ -33,7 +33,7 @@ pub struct KeyValues {
 pub struct Visible<'a> {
     /// Shared rows, in the order of positions.
     pub prefix: &'a [u32],
-    /// Own rows behind them, in the order of positions: ancestors in the tree and the row itself.
+    /// Own rows after them, in the order of positions: ancestors in the tree and the row itself.
     pub own: &'a [u32],
 }
 

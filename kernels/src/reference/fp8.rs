@@ -27,7 +27,7 @@ pub enum Fp8Scales {
 }
 
 impl Fp8Scales {
-    /// Rows of scales of a matrix of so many.
+    /// Rows of scales of a matrix of this many.
     pub fn rows(self, outputs: usize) -> usize {
         match self {
             Self::Blocks => outputs.div_ceil(FP8_BLOCK),
@@ -35,7 +35,7 @@ impl Fp8Scales {
         }
     }
 
-    /// Scales of a row of so many inputs.
+    /// Scales of a row of this many inputs.
     pub fn columns(self, inputs: usize) -> usize {
         match self {
             Self::Channels => 1,

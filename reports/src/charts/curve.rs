@@ -25,7 +25,7 @@ pub struct Frame<'a> {
     pub across: &'a str,
     /// Name of the axis up.
     pub up: &'a str,
-    /// Behind each number of the axis up.
+    /// After each number of the axis up.
     pub suffix: &'a str,
     /// Explains the marks.
     pub legend: &'a [(Mark, String)],

@@ -30,7 +30,7 @@ enum Cell {
     Failed { tip: String },
 }
 
-/// The figures behind the colours.
+/// The figures after the colours.
 struct Colours {
     relative: bool,
     predicted: bool,

@@ -31,7 +31,7 @@ pub struct Frame<'a> {
     pub title: &'a str,
     /// Name of the axis.
     pub axis: &'a str,
-    /// Behind each number of the axis.
+    /// After each number of the axis.
     pub suffix: &'a str,
     /// A value with a line of its own.
     pub line: Option<f64>,

@@ -1,4 +1,4 @@
-//! The file behind SGLang's `--speculative-adaptive-config`.
+//! The file after SGLang's `--speculative-adaptive-config`.
 //!
 //! Its keys are the smallest batch sizes for which their steps hold; 0 steps are no speculation
 //! (SGLang 0.5.23 `speculative/adaptive_spec_params.py`).

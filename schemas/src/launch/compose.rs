@@ -69,7 +69,7 @@ impl Composed {
         self.copy(UNKNOWN, place);
     }
 
-    /// Adds another command behind this one.
+    /// Adds another command after this one.
     pub fn append(&mut self, other: &Self) {
         let start = self.text.len();
         self.text.push_str(&other.text);

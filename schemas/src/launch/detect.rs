@@ -137,7 +137,7 @@ fn find(line: &Line<'_>, texts: &[&str], prefixed: Option<usize>, told: Option<E
     of_flags(line, texts, told)
 }
 
-/// Flags alone are a launch; behind a program that is not known, or in a variable, they are one only where they can be
+/// Flags alone are a launch; after a program that is not known, or in a variable, they are one only where they can be
 /// nothing else.
 fn of_flags(line: &Line<'_>, texts: &[&str], told: Option<Engine>) -> Option<Told> {
     let first = first_flag(texts);

@@ -45,7 +45,7 @@ impl Launch {
         }
     }
 
-    /// The edit that writes a further flag behind the others.
+    /// The edit that writes a further flag after the others.
     pub fn add(&self, key: Key, version: EngineVersion, value: &str) -> Edit {
         let insertion = &self.insertion;
         let flag = insertion.writing.flag(key, &self.spelled(key, version), value);

@@ -5,7 +5,7 @@ use std::fmt;
 use super::{Argument, Engine, Launch, Syntax, Value, arguments::split::is_flag, edit};
 
 impl fmt::Display for Launch {
-    /// The arguments in order, quoted for a shell, behind the program's name (slime's flags have none).
+    /// The arguments in order, quoted for a shell, after the program's name (slime's flags have none).
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, value) in self.environment.iter() {
             match &value.value {

@@ -36,10 +36,10 @@ pub(super) enum Statement<'a> {
     Command(Command<'a>),
     /// `NAME=( … )` or `NAME+=( … )`.
     Array(Array<'a>),
-    /// A here-document, behind the commands that it goes through.
+    /// A here-document, after the commands that it goes through.
     Document(Document<'a>),
     /// The beginning of something that may not run, or runs several times: `if`, `for`, `case`, a function, a subshell,
-    /// what stands behind `&&` and `||`.
+    /// what stands after `&&` and `||`.
     BlockOpens(Block),
     /// The end of one of a block's ways and the beginning of the next one, only one of which is gone: `else`, `;;`.
     BlockTurns,
@@ -56,7 +56,7 @@ pub(super) struct Document<'a> {
     pub is_quoted: bool,
     /// `<<-`: the tabs that its lines begin with are not part of it.
     pub strips_tabs: bool,
-    /// The command that reads it, and those behind that one in the pipeline.
+    /// The command that reads it, and those after that one in the pipeline.
     pub stages: Vec<Command<'a>>,
 }
 
@@ -69,7 +69,7 @@ pub(super) enum Block {
     Subshell,
     /// `case`, with patterns in front of each way.
     Case,
-    /// Commands behind `&&` and `||`, up to the end of the list.
+    /// Commands after `&&` and `||`, up to the end of the list.
     List,
     /// Any other.
     Other,

@@ -1,4 +1,4 @@
-//! vLLM's speculative configuration: the JSON behind `--speculative-config`, its keys as flags of their own, or the flags
+//! vLLM's speculative configuration: the JSON after `--speculative-config`, its keys as flags of their own, or the flags
 //! of older versions.
 
 mod holes;

@@ -1,4 +1,4 @@
-//! Launches in YAML: manifests of containers, the files that engines take behind `--config`, slime's server groups.
+//! Launches in YAML: manifests of containers, the files that engines take after `--config`, slime's server groups.
 
 mod align;
 mod config;
@@ -306,7 +306,7 @@ impl Reader<'_> {
         self.add(found.launches, found.diagnostics);
     }
 
-    /// Puts what a file says into the launches that name it behind `--config`. What the command line gives wins.
+    /// Puts what a file says into the launches that name it after `--config`. What the command line gives wins.
     fn join_configs(&mut self) {
         for (name, anchor) in std::mem::take(&mut self.config_files) {
             let names_it = |launch: &Launch| {

@@ -117,7 +117,7 @@ pub struct ModelConfig {
     pub topk_group: Option<usize>,
     /// First layers that have no experts.
     pub first_k_dense_replace: Option<usize>,
-    /// Qwen3-MoE: every so many layers have experts.
+    /// Qwen3-MoE: every this many layers have experts.
     pub decoder_sparse_step: Option<usize>,
     /// Qwen3-MoE: layers without experts.
     pub mlp_only_layers: Option<Vec<usize>>,

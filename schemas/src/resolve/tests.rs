@@ -23,7 +23,7 @@ fn resolved(flags: &str, in_version: &str, target: Option<&ModelFacts>, memory: 
     resolve(launch, version(in_version), true, target, None, memory)
 }
 
-/// The triple, and `*` behind what the user did not write.
+/// The triple, and `*` after what the user did not write.
 fn triple(resolved: &Resolved) -> String {
     let shown = |decided: &Option<Decided<usize>>| {
         decided.as_ref().map_or("?".into(), |decided| {

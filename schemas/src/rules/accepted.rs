@@ -1,4 +1,4 @@
-//! Words behind flags, held against what the version's parser takes.
+//! Words after flags, held against what the version's parser takes.
 
 use super::{Context, Finding, unstated};
 use crate::{

@@ -40,13 +40,13 @@ impl Finding {
         self
     }
 
-    /// A fact behind it.
+    /// A fact after it.
     pub fn note(mut self, text: impl Into<String>) -> Self {
         self.notes.push(text.into());
         self
     }
 
-    /// A fact behind it, where there is one.
+    /// A fact after it, where there is one.
     pub fn maybe_note(self, text: Option<String>) -> Self {
         match text {
             Some(text) => self.note(text),

@@ -29,7 +29,7 @@ pub struct Workload {
     pub chat: Option<bool>,
     /// Leave out prompts with more tokens than this. Unless given, a prompt that does not fit the context is an error.
     pub max_prompt_tokens: Option<usize>,
-    /// Requests of one trial; a shorter list of prompts is gone through again. Of a trace so many of the first ones are
+    /// Requests of one trial; a shorter list of prompts is gone through again. Of a trace this many of the first ones are
     /// taken, or all where it has fewer.
     #[serde(default = "Workload::default_requests")]
     pub requests: usize,
@@ -69,7 +69,7 @@ pub struct RandomPrompts {
     pub ratio: f64,
 }
 
-/// Closed loops: so many requests are kept running together.
+/// Closed loops: this many requests are kept running together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Batch {

@@ -14,7 +14,7 @@ use crate::{
     workload::{Workload, context},
 };
 
-/// A prediction with the forecast behind it.
+/// A prediction with the forecast after it.
 pub struct Predicted {
     pub prediction: Prediction,
     pub forecast: Forecast,

@@ -25,7 +25,7 @@ use crate::{
 /// Rounds of each point.
 const ROUNDS: usize = 15;
 
-/// Points that are timed in any case, where the space has so many.
+/// Points that are timed in any case, where the space has this many.
 const FEWEST_POINTS: usize = 36;
 
 /// Share of the time that measuring the whole space would take, up to which more points are timed: what they cost must

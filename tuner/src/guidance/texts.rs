@@ -42,7 +42,7 @@ struct Header {
     fingerprint: Fingerprint,
     /// How long that took.
     seconds: f64,
-    /// Of all lines behind this one.
+    /// Of all lines after this one.
     checksum: String,
 }
 
@@ -119,7 +119,7 @@ pub(crate) fn same(this: &str, that: &str) -> bool {
     lines(this) == lines(that)
 }
 
-/// The header of a file and the lines behind it; in words, why they cannot be used.
+/// The header of a file and the lines after it; in words, why they cannot be used.
 fn open<'a>(text: &'a str, fingerprint: &Fingerprint) -> Result<(Header, &'a str), String> {
     let (first, lines) = text.split_once('\n').ok_or("it has no complete line")?;
     let wrong = |error: serde_json::Error| format!("line 1: {error}");

@@ -58,7 +58,7 @@ impl Place {
         Self::with(point, point.verified_rows(), false, 1.0)
     }
 
-    /// With so many rows in the target's first pass.
+    /// With this many rows in the target's first pass.
     fn with(point: &Point, rows: usize, few: bool, linear_share: f64) -> Self {
         let logarithm = |count: f64| (1.0 + count).ln();
         let mut features = [

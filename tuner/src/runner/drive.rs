@@ -13,7 +13,7 @@ use engine::{Completion, Engine, EngineError, Event, Request, RequestId, backend
 /// How requests come.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// So many are kept running together.
+    /// This many are kept running together.
     Closed(usize),
     /// Each at its time, counted from the start; ascending.
     Open(Vec<Duration>),

@@ -34,7 +34,7 @@ pub fn time(
     if shape.is_off() && !trial.configuration.is_off() {
         return Ok(None);
     }
-    // The rounds before the timed ones and behind them need room too.
+    // The rounds before the timed ones and after them need room too.
     let room = engine.capacity().context_length.saturating_sub(shape.num_draft_tokens + 2 * ROUNDS);
     let point = TimingPoint { context: halfway(workload, figures).min(room).max(1), batch, shape };
     let times = engine.time_parts(&[point], ROUNDS)?;

@@ -36,13 +36,13 @@ pub struct Steadied {
 const FEWEST: usize = 8;
 /// The same for steps with prompts, of which a trial has few.
 const FEWEST_PROMPTS: usize = 4;
-/// A step may be longer than the median of its kind by so many times the distance from the lowest tenth to the median…
+/// A step may be longer than the median of its kind by this many times the distance from the lowest tenth to the median…
 const SPREADS: f64 = 4.0;
 /// …and by this share of the median in any case.
 const SHARE: f64 = 0.25;
 /// The same for prompts, whose lengths tell less exactly how long they take.
 const SHARE_OF_PROMPTS: f64 = 0.5;
-/// Steps of a kind with too few of them may take so many times as long as those of the nearest kind.
+/// Steps of a kind with too few of them may take this many times as long as those of the nearest kind.
 const TIMES: f64 = 2.0;
 /// Most steps with prompts of which every pair is looked at.
 const MOST_PAIRS: usize = 400;

@@ -101,7 +101,7 @@ impl Scores {
 }
 
 impl Lead {
-    /// Its ends at a simultaneous level of 98.5% for so many comparisons; `None` where the scatter is not known.
+    /// Its ends at a simultaneous level of 98.5% for this many comparisons; `None` where the scatter is not known.
     pub fn ends(&self, comparisons: usize) -> Option<(f64, f64)> {
         let (error, freedom) = self.error?;
         let reach = error * quantile_above(ERROR / comparisons.max(1) as f64, freedom);

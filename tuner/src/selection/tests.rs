@@ -163,7 +163,7 @@ fn shapes_are_compared_with_the_baseline_of_their_own_shard() {
             "{shape}: {found:?}"
         );
     }
-    // The shard with the slower host is not behind because of the host: both are compared through the baselines.
+    // The shard with the slower host is not after because of the host: both are compared through the baselines.
     let other = ranking.entries.iter().find(|entry| entry.configuration.shape.to_string() == "2,1,3").expect("it ran");
     let against = other.against_best.expect("compared");
     assert!((against.median - 1.3 / 1.5).abs() < 0.02, "{against:?}");

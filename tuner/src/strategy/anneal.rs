@@ -82,7 +82,7 @@ impl Means {
     }
 }
 
-/// Trials of all walks and of the repeats behind them.
+/// Trials of all walks and of the repeats after them.
 pub fn most_trials(search: &Search, race: &Race) -> usize {
     let Means { walked, finalists } = Means::of(search, race);
     let finals = (race.baselines().count() + finalists) * race.repeats.saturating_sub(1);

@@ -141,7 +141,7 @@ fn first_score(race: &Race, load: Load, configuration: &Configuration, history: 
     history.iter().find(of)?.measurement()?.score(race.metric)
 }
 
-/// The baselines, and what is not hopelessly behind after the first repeat.
+/// The baselines, and what is not hopelessly after after the first repeat.
 fn hopeful(race: &Race, load: Load, field: &[Entrant], history: &[Record]) -> Vec<Entrant> {
     let score = |one: &Entrant| first_score(race, load, &one.configuration, history).map(f64::ln);
     let best = field.iter().filter_map(score).fold(f64::NEG_INFINITY, f64::max);

@@ -24,7 +24,7 @@ impl Vocabulary {
         }
     }
 
-    /// So many of them, each as likely as the others.
+    /// This many of them, each as likely as the others.
     pub fn prompt(&self, length: usize, numbers: &mut StdRng) -> Vec<u32> {
         (0..length).map(|_| self.0[numbers.random_range(0..self.0.len())]).collect()
     }

@@ -50,7 +50,7 @@ pub(super) fn write(fixed: &str, file: &Path, source: &Source) -> anyhow::Result
     if fixed == source.text() {
         return Ok(());
     }
-    // Behind a symbolic link it is the file itself that changes.
+    // After a symbolic link it is the file itself that changes.
     let place = file.canonicalize().with_context(|| format!("cannot write {}", file.display()))?;
     let present = fs::read(&place).with_context(|| format!("cannot read {}", file.display()))?;
     if present != source.text().as_bytes() {

@@ -47,7 +47,7 @@ impl Bar {
         self.bar = terminal::bar(steps, template);
     }
 
-    /// Where a sweep is: of so many trials, or of so many at most.
+    /// Where a sweep is: of this many trials, or of this many at most.
     fn place(&self) -> String {
         match self.planned {
             Some(Planned { trials, exact: true }) => format!("{}/{trials}", self.done),

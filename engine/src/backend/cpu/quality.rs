@@ -1,4 +1,4 @@
-//! How far a target that is quantised at load is from the one that it is made of.
+//! How much the logits of a target that is quantised at load time differ from those of the original.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ pub struct Quality {
 /// each, greedily. In float32 on the CPU.
 ///
 /// # Errors
-/// When the target cannot be loaded, a prompt is empty, or a token is none of its vocabulary.
+/// When the target cannot be loaded, a prompt is empty, or a token is outside the vocabulary.
 pub fn quantisation_quality(
     folder: &Path,
     by: Quantization,

@@ -25,7 +25,7 @@ struct Verified {
     rows: Vec<usize>,
     /// The target's choice at each of them.
     tokens: Vec<ProducedToken>,
-    /// The position of a token that the target has no numbers for, behind these.
+    /// The position after these tokens, if the target's logits for it are not finite.
     not_finite: Option<usize>,
 }
 
@@ -111,7 +111,7 @@ impl CpuBackend {
                 match (not_finite, token) {
                     (None, Some(token)) => tokens.push(token),
                     (None, None) => not_finite = Some(position),
-                    // Nothing stands behind a token that is none.
+                    // No token can follow a missing one.
                     (Some(_), _) => {}
                 }
                 id
@@ -169,7 +169,7 @@ impl CpuBackend {
     }
 
     /// Runs the draft over what it has yet to read of some sequences, with the target's own features, and keeps its state
-    /// behind the last token of each.
+    /// after the last token of each.
     fn read_unread(&mut self, slots: &[Slot]) -> Result<(), EngineError> {
         let (Some(draft), Some(cache)) = (&self.draft, &mut self.draft_cache) else { return Ok(()) };
         let late: Vec<Slot> = slots.iter().copied().filter(|slot| self.slots.unread(*slot) > 0).collect();
@@ -200,7 +200,7 @@ impl CpuBackend {
     }
 }
 
-/// The draft can go on only where it has read all that came before.
+/// The draft can continue only if it has read everything before.
 fn followed(slot: Slot, state: &SlotState) -> Result<(), EngineError> {
     if state.recurrent.is_empty() {
         return Err(EngineError::Device(format!(

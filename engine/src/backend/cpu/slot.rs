@@ -19,7 +19,7 @@ pub struct SlotState {
     pub length: usize,
     /// The last produced token, which no cache holds yet: the root of the next tree.
     pub root: u32,
-    /// The draft's state behind the last position that it has read.
+    /// The draft's state after the last position that it has read.
     pub recurrent: Vec<f32>,
     /// What the draft has yet to read of the last positions.
     pub unread: Unread,
@@ -27,14 +27,14 @@ pub struct SlotState {
     pub trace: Option<Trace>,
     /// What changes its logits.
     pub adjuster: Option<Adjuster>,
-    /// Log-probabilities of the prompt so far, where they are asked for.
+    /// Log-probabilities of the prompt so far, if requested.
     pub prompt_logprobs: Vec<TokenLogprobs>,
 }
 
-/// Positions at the end of a sequence that the draft will read: the token behind each, and the target's rows there.
+/// Positions at the end of a sequence that the draft has yet to process: the token after each, and the target's rows there.
 #[derive(Clone, Debug, Default)]
 pub struct Unread {
-    /// The token behind each.
+    /// The token after each.
     pub tokens: Vec<u32>,
     /// What the target's pass yielded there.
     pub pass: Pass,
@@ -62,7 +62,7 @@ impl SlotState {
         }
     }
 
-    /// The rows behind the sequence, for `count` further positions.
+    /// Cache rows for `count` positions after the sequence.
     pub fn rows_ahead(&self, count: usize) -> Result<&[u32], EngineError> {
         self.rows.get(self.length..self.length + count).ok_or_else(|| {
             let (length, rows) = (self.length, self.rows.len());

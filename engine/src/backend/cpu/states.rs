@@ -65,7 +65,7 @@ impl CpuBackend {
     }
 }
 
-/// Rows of a piece at which the final state is kept beside what the draft sees.
+/// Rows of a piece at which the final state is kept in addition to the draft's features.
 fn last_rows(row: &StateRow, chunk: &PrefillChunk<'_>, state: &SlotState) -> Result<Range<usize>, EngineError> {
     match &state.trace {
         Some(trace) if chunk.next.is_some() && row.last > 0 => Ok(chunk.rows_within(&trace.target_positions())),
@@ -74,7 +74,7 @@ fn last_rows(row: &StateRow, chunk: &PrefillChunk<'_>, state: &SlotState) -> Res
     }
 }
 
-/// Where the elements of rows of so many bytes stand, behind those of earlier pieces.
+/// Byte range of rows of this many bytes, after those of earlier pieces.
 fn of(first: usize, rows: &Range<usize>, bytes: usize) -> Range<usize> {
     let width = bytes / ELEMENT;
     (first + rows.start) * width..(first + rows.end) * width

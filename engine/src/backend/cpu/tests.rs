@@ -1,5 +1,5 @@
-//! What a request gets does not depend on where its pages lie, how its prompt is cut, who runs beside it, or which tree
-//! runs in which round: each is compared, token by token, with the request run alone without speculation.
+//! A request's output does not depend on the location of its pages, the chunks of its prompt, the rest of the batch, or
+//! which tree runs in which round: each is compared, token by token, with the request run alone without speculation.
 
 mod families;
 
@@ -32,7 +32,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// A target, and a draft: of a folder of its own, or else the target's MTP layer where it has one.
+/// A target with its draft: from a separate folder, or else the target's MTP layer, if it has one.
 fn models(target: &Path, draft: Option<&Path>) -> (Target, Option<Draft>) {
     let folder = Folder::open(target).expect("a folder");
     let weights = folder.weights().expect("its tensors");

@@ -1,4 +1,4 @@
-//! Rounds under way: what is launched, in which graphs, and what is read of it.
+//! Rounds in flight: launching their graphs and reading their results.
 
 use kernels::device::HostBuffer;
 
@@ -23,7 +23,7 @@ pub struct Flight {
     most: usize,
     /// The parts in which it runs, if it does not run whole.
     parts: Option<&'static [Part]>,
-    /// What each request wants to know of its tokens.
+    /// Log-probabilities that each request wants.
     logprobs: Vec<Option<usize>>,
 }
 
@@ -132,7 +132,7 @@ impl CudaBackend {
         let tokens = self.round.output.values::<i32>(first + flight.batch, requests * flight.most);
         let yields = counts.iter().zip(tokens.chunks_exact(flight.most)).enumerate().map(|(at, (count, tokens))| {
             let tokens = &tokens[..usize::try_from(*count).unwrap_or_default().min(flight.most)];
-            // The position of a token that there is none for, negated.
+            // The position of a missing token, negated.
             let none = tokens.iter().position(|id| *id < 0);
             let token = |(row, id): (usize, &i32)| ProducedToken {
                 id: *id as u32,

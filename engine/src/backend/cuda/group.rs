@@ -39,7 +39,8 @@ use crate::{
 
 /// How often answers that have not come make the group look after its ranks.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long the others may take once a rank has failed: where all fail alike, as where memory is short, they do so together.
+/// How long to wait for the other ranks after one has failed: with a common cause, such as too little memory, all fail
+/// together.
 const GRACE: Duration = Duration::from_secs(1);
 /// How long all may be silent: far longer than any command takes.
 const PATIENCE: Duration = Duration::from_secs(900);
@@ -50,7 +51,7 @@ const MOST: Duration = Duration::from_secs(10);
 pub struct SharedModels {
     /// The target.
     pub target: (TargetSpec, Option<Weights>),
-    /// The draft, with weights of its own where they are not the target's.
+    /// The draft, with its own weights unless it uses the target's.
     pub draft: Option<(DraftSpec, Option<Weights>)>,
 }
 
@@ -237,9 +238,9 @@ struct Watch<'a> {
     alarm: &'a Alarm,
 }
 
-/// Why there is no answer.
+/// Why a rank did not answer.
 enum Failure {
-    /// All ranks refuse alike, and can go on.
+    /// All ranks refused the command and can continue.
     OfAll(EngineError),
     /// One has failed or died.
     OfRank(String),

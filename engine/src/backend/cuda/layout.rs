@@ -1,4 +1,4 @@
-//! What of the device's memory belongs to what: sizes first, buffers after they have been checked.
+//! The workspace on the device: sizes first, then buffers once the sizes have been checked against free memory.
 
 use kernels::{
     device::{Buffer, Device, DeviceError, Element, HostBuffer, Slice},
@@ -125,7 +125,7 @@ pub struct RowArrays {
     /// `[rows, own_stride]`.
     pub own: Buffer,
     pub own_stride: usize,
-    /// `[rows, own_stride]`, `[rows]` and `[rows, words]`: what groups of rows see of their own, each of it once.
+    /// `[rows, own_stride]`, `[rows]` and `[rows, words]`: own cache rows of groups of rows, each listed once.
     pub group_own: Buffer,
     pub group_own_count: Buffer,
     pub own_mask: Buffer,
@@ -154,10 +154,11 @@ pub struct RoundArrays {
     /// Float.
     pub node_score: Buffer,
     pub chosen: Buffer,
-    /// `[batch]` each: rows where walks down the trees stand, their slots, the positions of the tokens behind them, and these.
+    /// `[batch]` each: current rows of the walks down the trees, their slots, the positions of the next tokens, and
+    /// these tokens.
     pub stand: [Buffer; 4],
-    /// Of inner nodes over which the target runs first their rows and the tokens behind them, `[half of the rows]` each; and where in
-    /// these a node stands, `[rows]`.
+    /// For inner nodes that the target runs over first: their rows and the tokens after them, `[rows / 2]` each, and
+    /// the index of each node in these, `[rows]`.
     pub inner_row: Buffer,
     pub inner_choice: Buffer,
     pub inner_place: Buffer,
@@ -179,7 +180,7 @@ pub struct RoundArrays {
     pub output: HostBuffer,
     /// Which of them the last round wrote to.
     pub output_place: Buffer,
-    /// What requests that want log-probabilities are told of their tokens, `[rows, 1 + 2 · MOST_CHOICES]` words in three
+    /// Log-probabilities for the requests that want them, `[rows, 1 + 2 · MOST_CHOICES]` words in three
     /// parts: of the tokens (float), the best alternatives (int32), and theirs (float).
     pub described: Buffer,
     /// Rows of it.
@@ -201,11 +202,11 @@ pub struct SlotArrays {
     /// u64.
     pub seed: Buffer,
     pub logprob_count: Buffer,
-    /// The draft's state behind the last token that it has read: `[slots, draft hidden]`.
+    /// The draft's state after the last token that it has read: `[slots, draft hidden]`.
     pub recurrent: Buffer,
     /// What the draft has yet to read, a ring for each slot: int32 `[slots, MOST_UNREAD]`.
     pub unread_tokens: Buffer,
-    /// What the features of these rows are made of: `[slots, MOST_UNREAD, …]`.
+    /// The inputs of the features of these rows: `[slots, MOST_UNREAD, …]`.
     pub unread_rows: Buffer,
 }
 
@@ -237,7 +238,7 @@ impl Extent {
     /// What rounds of several shapes at a batch size need.
     pub fn of_rounds(shapes: &[TreeShape], batch: usize) -> Self {
         let rounds = shapes.iter().fold(Self::default(), |extent, shape| extent.and(Self::of_round(*shape, batch)));
-        // What rounds without speculation leave is read in passes of their own.
+        // The draft reads the output of rounds without speculation in separate passes.
         let speculates = |shape: &TreeShape| !shape.is_off();
         let leaves = shapes.iter().any(speculates) && !shapes.iter().all(speculates);
         Self { rows: rounds.rows.max(if leaves { MOST_UNREAD } else { 0 }), ..rounds }
@@ -275,7 +276,7 @@ impl Extent {
         self.steps + 1
     }
 
-    /// Words of a mask over what the rows of a request see of their own.
+    /// Words of a mask over the own rows of a request.
     fn own_mask_words(self) -> usize {
         Kernels::own_mask_words(self.branches, self.own_stride()).max(1)
     }
@@ -420,7 +421,7 @@ impl Sizes<'_> {
     }
 }
 
-/// Weights of the largest of a layer's matrices that lie in FP8 and are multiplied whole: those of experts never are.
+/// Number of weights in the largest FP8 matrix of a layer that is dequantised for the library; experts never are.
 fn widest_in_fp8(layer: &LayerSpec) -> usize {
     let attention = match &layer.attention {
         _ if layer.formats.attention.fp8().is_none() => 0,
@@ -486,17 +487,17 @@ impl RowArrays {
         }
     }
 
-    /// The same, with the positions of the tokens behind them.
+    /// The same, with the positions of the tokens after them.
     pub fn chosen(&self) -> ChosenRows<'_> {
         ChosenRows { rows: self.pass(), sample_position: self.sample_position.slice() }
     }
 
-    /// How the tokens behind the rows are chosen.
+    /// Sampling parameters for the tokens after the rows.
     pub fn sampled(&self) -> Sampled<'_> {
         Sampled { slot: self.slot.slice(), position: self.sample_position.slice() }
     }
 
-    /// What the rows of groups see of their own.
+    /// Own cache rows of groups.
     pub fn own_rows(&self) -> OwnRows<'_> {
         OwnRows {
             cache_rows: self.group_own.slice(),
@@ -574,12 +575,12 @@ impl RoundArrays {
         })
     }
 
-    /// Where walks down the trees stand.
+    /// Current positions of the walks down the trees.
     pub fn stand(&self) -> Stand<'_> {
         Stand::from(&self.stand)
     }
 
-    /// The inner nodes of trees of so many nodes together over which the target runs first.
+    /// The inner nodes that the target runs over first, for trees of this many nodes in total.
     pub fn inner(&self, nodes: usize) -> InnerNodes<'_> {
         InnerNodes {
             place: self.inner_place.slice(),
@@ -614,11 +615,11 @@ impl SlotArrays {
         }
     }
 
-    /// Arrays for the slots of a capacity and one more; `slack` further positions can be written behind the context.
+    /// Arrays for `capacity + 1` slots; `slack` positions can be written past the context.
     pub fn new(device: &Device, capacity: &Capacity, slack: usize, sizes: &Sizes<'_>) -> Result<Self, DeviceError> {
         let slots = capacity.slots + 1;
         let table_width = (capacity.context_length + slack).div_ceil(capacity.page_size);
-        // What no request owns leads to the page behind the last, which nobody reads.
+        // Rows that no request owns map to the page after the last, which is never read.
         let table = device.upload(&vec![capacity.pages as i32; slots * table_width])?;
         let words = || device.zeros(slots * 4);
         Ok(Self {

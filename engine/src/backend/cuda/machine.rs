@@ -1,4 +1,4 @@
-//! What passes work with: models, caches and workspaces on the device.
+//! The state that passes operate on: models, caches and workspaces on the device.
 
 use kernels::{
     device::{Buffer, Device, Slice},
@@ -42,7 +42,7 @@ pub struct Machine {
     pub attention: AttentionKernels,
     /// Every sum in an order that depends neither on the batch nor on the number of rows.
     pub batch_invariant: bool,
-    /// How trees are verified; `None`: by what takes the least.
+    /// How trees are verified; `None`: the fastest way.
     pub verify_plan: Option<VerifyPlan>,
     pub products: Products,
     pub slots: SlotArrays,

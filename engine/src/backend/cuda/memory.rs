@@ -1,4 +1,4 @@
-//! Loading, and the account of the device's memory before anything is taken from it.
+//! Loading, and accounting of device memory before anything is allocated.
 
 use kernels::{
     device::{Buffer, Device, Element},
@@ -44,19 +44,19 @@ pub struct CudaOptions {
     pub mem_fraction_static: f64,
     /// Most prompt tokens of a pass.
     pub prefill_chunk: usize,
-    /// The shapes that will be asked for: memory for them is taken into account.
+    /// The shapes that will be requested; memory for them is reserved.
     pub shapes: Vec<TreeShape>,
     /// Run without graphs.
     pub disable_cuda_graph: bool,
     /// Reductions in an order that depends neither on the batch nor on the number of rows.
     pub batch_invariant: bool,
-    /// Which kernels attend; `None` for those that suit element type and mode.
+    /// Attention kernels; `None` chooses by element type and mode.
     pub attention: Option<AttentionKernels>,
-    /// How trees are verified; `None`: by what takes the least.
+    /// How trees are verified; `None`: the fastest way.
     pub verify_plan: Option<VerifyPlan>,
     /// Accept this many tokens a round on average, whatever the target says.
     pub simulate_accept_length: Option<f32>,
-    /// Whether ranks share the draft's layer; `None`: where that takes the least.
+    /// Whether ranks split the draft's layer; `None`: whichever is faster.
     pub split_draft: Option<bool>,
 }
 
@@ -68,7 +68,7 @@ pub struct Models<'a> {
     pub draft: Option<(DraftSpec, WeightSource<'a>)>,
 }
 
-/// Positions behind the context that a round may touch: its tree, and what a request gets that runs along after its end.
+/// Positions past the context that a round may write: its tree, and tokens of a request that has ended but still runs along.
 fn slack(options: &CudaOptions) -> usize {
     let widest = options.shapes.iter().map(|shape| shape.num_draft_tokens + shape.num_steps + 1).max().unwrap_or(2);
     2 * widest.max(2)
@@ -127,7 +127,7 @@ pub fn load(
     let empty = || device.allocate(16);
     let draft_layer = draft.as_ref().map(|draft| &draft.spec.layer);
     let mut machine = Machine {
-        // Zeros: pages that nobody has written are not read, but a sanitizer cannot know.
+        // Zeros: unwritten pages are never read, but a sanitizer cannot know that.
         target_cache: device.zeros(target.spec.layers.iter().map(|layer| layer_cache(layer, cache_rows)).sum())?,
         draft_cache: match draft_layer {
             Some(layer) => device.zeros(layer_cache(layer, cache_rows + scratch_rows))?,
@@ -224,7 +224,7 @@ fn of_rank(models: Models<'_>, share: Share, splits_layer: bool) -> Result<Model
     Ok(Models { target: (rank, weights), draft: draft.transpose()? })
 }
 
-/// Whether tensors are there and of their shapes: what a rank reads of them does not tell.
+/// Checks that tensors exist with the expected shapes, which a rank's partial reads do not show.
 fn check_tensors(weights: WeightSource<'_>, tensors: Vec<&TensorSpec>) -> Result<(), EngineError> {
     let WeightSource::Checkpoint(weights) = weights else { return Ok(()) };
     let checkpoint = Tensors::new(weights);
@@ -238,7 +238,7 @@ fn agreed(capacity: Capacity, ranks: Option<&Ranks>) -> Result<Capacity, EngineE
     Ok(all.into_iter().min_by_key(|capacity| capacity.pages).unwrap_or(capacity))
 }
 
-/// The kernels of a device; those of a group launch alike.
+/// Compiles the kernels of a device; all ranks of a group use the same.
 fn kernels(device: &Device, options: &CudaOptions, ranks: Option<&Ranks>) -> Result<Kernels, EngineError> {
     let own = Kernels::new(device.clone(), options.element);
     match ranks {
@@ -265,7 +265,7 @@ fn compile_in_turn(
     Ok(())
 }
 
-/// The kernels that are asked for, or that are fastest where any will do.
+/// The requested kernels, or the fastest suitable ones.
 fn attention_kernels(options: &CudaOptions) -> Result<AttentionKernels, EngineError> {
     let float = options.element == Element::F32;
     match options.attention {
@@ -279,7 +279,7 @@ fn attention_kernels(options: &CudaOptions) -> Result<AttentionKernels, EngineEr
     }
 }
 
-/// What a second pass of the target takes in each layer beside reading its weights, in bytes that are read meanwhile: the
+/// Cost of a second pass of the target per layer on top of reading its weights, in bytes that could be read meanwhile: the
 /// small kernels and the ends of large ones, about 25 µs, and a context of some hundred positions for each request.
 const SECOND_PASS: u64 = 100 << 20;
 
@@ -349,7 +349,7 @@ fn check_layer(layer: &LayerSpec, element: Element, whose: &str) -> Result<(), E
             Err(reason) => return refused(reason),
         },
     };
-    // Rows are read 16 bytes at a time; the tensor cores' kernels want eight inputs whatever the type.
+    // Rows are read 16 bytes at a time; the tensor-core kernels need a multiple of eight inputs for every type.
     let unit = 8.max(16 / element.bytes());
     let mut widths = [layer.hidden, intermediate].into_iter().chain(query_rank);
     match widths.find(|width| !width.is_multiple_of(unit)) {
@@ -358,7 +358,7 @@ fn check_layer(layer: &LayerSpec, element: Element, whose: &str) -> Result<(), E
     }
 }
 
-/// Why there are no kernels for attention of these sizes, if there are none.
+/// The reason why no attention kernel supports these sizes, if none does.
 fn refused_attention(attention: &AttentionSpec) -> Option<String> {
     let attention = match attention {
         AttentionSpec::Latent(latent) => return latent_dims(latent).refused(),

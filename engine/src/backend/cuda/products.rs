@@ -1,4 +1,4 @@
-//! Which kernel computes a product: one of ours that stream the weights, or the device's matrix library; and when the
+//! Chooses the kernel for a GEMM: one of our weight-streaming kernels or the device's matrix library; and when the
 //! fastest is searched.
 
 use std::{
@@ -67,18 +67,18 @@ pub struct Product<'a> {
     pub may_stream: bool,
     /// What makes the library's whole result that of the streaming kernel.
     pub behind_library: Option<Rival<'a>>,
-    /// What uses a result in so many parts, if it may be left in several. Runs only to be timed.
+    /// The consumer of a result in this many split-K partials, if that is allowed. Runs only to be timed.
     pub user: Option<&'a dyn Fn(usize) -> Result<(), DeviceError>>,
-    /// A short kernel without effect, as stands between products.
+    /// A short kernel without effect, like those between two products.
     pub neighbour: Rival<'a>,
-    /// Overwrites x with values as real ones are: rows that are all alike, as those of padding, take less power and time.
+    /// Overwrites x with realistic values: identical rows, such as padding, take less power and time.
     pub prepare: Rival<'a>,
 }
 
 /// Who runs a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The library has, and left it in so many parts.
+    /// The library has, and left it in this many partials.
     Done(usize),
     /// The library has, and added it to what takes it up.
     Added,

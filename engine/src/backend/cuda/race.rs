@@ -1,4 +1,4 @@
-//! Which kernels of products make a round the shortest.
+//! Autotuning of GEMM kernels inside whole rounds.
 //!
 //! Alone, some are equally fast, and in a round they are not: our own begin while the kernel ahead ends, the library's do not, and
 //! what one asks of memory the next has to wait for. So of those that a search has found to be about the same, each is recorded
@@ -16,14 +16,14 @@ use crate::{backend::PageId, error::EngineError, request::SamplingParams};
 
 /// Positions of the requests that rounds are timed with, at most.
 const CONTEXT: usize = 512;
-/// Rounds that are timed together, one right behind the other as where requests run.
+/// Rounds that are timed together, back to back as in serving.
 const TOGETHER: u32 = 4;
 /// Turns of two graphs, at least and at most.
 const LEAST_TURNS: usize = 2;
 const MOST_TURNS: usize = 6;
 /// Time of the turns of two graphs, on the device.
 const BUDGET: Duration = Duration::from_millis(200);
-/// Part by which a round has to be shorter than the one before it: less is noise.
+/// Fraction by which a round must be shorter than the previous best; less is noise.
 const GAIN: f64 = 0.002;
 /// Part by which it may be longer and be run again.
 const BEHIND: f64 = 0.01;
@@ -50,7 +50,7 @@ impl CudaBackend {
         Ok(best)
     }
 
-    /// Compares kernels product by product, those first that read the most. Requests are made up.
+    /// Compares kernels product by product, starting with the largest reads, on a synthetic batch.
     fn race(
         &self,
         key: GraphKey,
@@ -59,7 +59,8 @@ impl CudaBackend {
     ) -> Result<Graph, EngineError> {
         let products = &self.machine.products;
         let mut chosen: Vec<Fastest> = undecided.iter().map(|(_, finalists)| finalists[0]).collect();
-        // What one of our own gains where it begins while another ends shows only beside others: so first all of them together.
+        // The gain from overlapping with a predecessor shows only if the neighbours overlap too, so all of them are
+        // tried together first.
         let own: Vec<Fastest> = undecided.iter().map(|(_, finalists)| own_or_first(finalists)).collect();
         if own != chosen
             && undecided.iter().zip(&own).all(|((matmul, _), own)| products.choose(*matmul, *own))
@@ -126,14 +127,14 @@ impl CudaBackend {
         self.sent.clear();
         self.device.write(self.round.slot.slice(), &slots)?;
         if let Some(draft) = &self.machine.draft {
-            // Zeros, as they are at first, would make all proposals alike.
+            // With the initial zeros all proposals would be equal.
             let bytes = batch * draft.spec.hidden() * self.options.element.bytes();
             self.machine.kernels.fill_random(self.machine.slots.recurrent.range(0..bytes), 1.0, 0)?;
         }
         Ok(())
     }
 
-    /// Positions of such a request: whole pages, with room behind them.
+    /// Positions of such a request: whole pages, with free space after them.
     fn context(&self) -> usize {
         let page_size = self.machine.capacity.page_size;
         let room = self.machine.slots.table_width.min(self.machine.capacity.pages) * page_size / 2;
@@ -197,7 +198,7 @@ fn shorter_half(times: &mut [Duration]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Whether the new one is faster, and how often they were timed, of graphs that take so many microseconds each time, and the
+    /// Whether the new one is faster, and how often they were timed, of graphs that take this many microseconds each time, and the
     /// last of these from then on.
     fn check(known: &[u64], new: &[u64]) -> (bool, usize) {
         let mut runs = [0, 0];

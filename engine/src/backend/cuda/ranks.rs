@@ -185,8 +185,8 @@ impl Machine {
         library.sum(all.at, rows * width, self.kernels.element())
     }
 
-    /// Finds the rows of the target from which the library adds up faster than our own kernel, of passes that are not recorded.
-    /// In batch-invariant mode there is none: its order of sums depends on their size.
+    /// Finds the rows of the target from which the library adds up faster than our own kernel, of passes that are not
+    /// recorded. Not used in batch-invariant mode: the library's summation order depends on the size.
     pub fn compare_with_library(&self, work: &Activations) -> Result<usize, DeviceError> {
         let Some((ranks, library)) = self.ranks.as_ref().and_then(|ranks| Some((ranks, ranks.library.as_ref()?)))
         else {

@@ -1,5 +1,5 @@
-//! What a round reads from the host, the log-probabilities that it leaves for it, and the marks between which it is timed.
-//! Tokens go straight to [`RoundArrays::output`](super::layout::RoundArrays::output).
+//! Page-locked staging buffers of rounds: their input from the host, their log-probabilities, and the events between
+//! which they are timed. Tokens go straight to [`RoundArrays::output`](super::layout::RoundArrays::output).
 
 use kernels::device::{Device, Event, HostBuffer};
 
@@ -33,7 +33,7 @@ pub struct RingPlace {
 }
 
 impl RingPlace {
-    /// What a round took that has ended and ran in these parts. What lies before the first and behind the last, copies of
+    /// What a round took that has ended and ran in these parts. What lies before the first and after the last, copies of
     /// a few bytes, is theirs.
     pub fn timing(&self, parts: &[Part]) -> Result<RoundTiming, EngineError> {
         let mut timing = RoundTiming { total: self.end.since(&self.begin)?, ..RoundTiming::default() };

@@ -15,7 +15,7 @@ use super::{
     weights::DraftWeights,
 };
 
-/// What a round writes to, beside the state of its slots.
+/// What a round writes, in addition to the state of its slots.
 #[derive(Clone, Copy)]
 pub struct RoundMemory<'a> {
     pub work: &'a Activations,
@@ -23,7 +23,7 @@ pub struct RoundMemory<'a> {
     pub round: &'a RoundArrays,
 }
 
-/// What a round does beside drafting, verifying and accepting.
+/// Optional work of a round besides drafting, verifying and accepting.
 #[derive(Clone, Copy, Debug)]
 pub struct RoundOptions {
     /// Keeps what was accepted for the draft to read later. Where something was drafted it reads at once.
@@ -84,7 +84,7 @@ impl Machine {
         keep_unread: bool,
     ) -> Result<(), DeviceError> {
         let most = shape.num_steps + 1;
-        // In a chain every node already stands where its position belongs, unless acceptance is simulated: still so.
+        // In a chain every node is already at its position, even with simulated acceptance.
         if shape.topk > 1 && shape.num_steps > 0 {
             let kv = self.target.spec.kv();
             self.kernels.compact_cache(
@@ -156,7 +156,7 @@ impl Machine {
         self.kernels.draft_finish(drafting, proposals, sequences, tree, arrays.pass(), verify)
     }
 
-    /// Runs the draft over rows that are laid out, `most` a request, and keeps its state behind the last of each. Their
+    /// Runs the draft over rows that are laid out, `most` a request, and keeps its state after the last of each. Their
     /// features are made of rows of `from`.
     pub fn extend(
         &self,

@@ -79,7 +79,7 @@ fn generate(backend: &mut CudaBackend, shape: TreeShape, slot: u32, count: usize
     generate_behind(0, backend, shape, slot, count)
 }
 
-/// The same, where so many tokens of the prompt are in the cache already.
+/// The same, where this many tokens of the prompt are in the cache already.
 fn generate_behind(
     cached: usize,
     backend: &mut CudaBackend,

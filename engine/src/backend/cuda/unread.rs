@@ -1,5 +1,5 @@
-//! What the draft leaves unread: rounds without speculation keep the target's rows for it, and before speculation goes
-//! on, or when there is no more room, it reads them all in one pass.
+//! The draft's backlog: rounds without speculation store the target's rows for the draft, which processes them in one
+//! pass before speculation continues or when the buffer is full.
 //!
 //! The host counts: a round without speculation yields one token for each of its slots.
 
@@ -23,7 +23,7 @@ impl Machine {
         UnreadTokens { tokens: self.slots.unread_tokens.slice(), depth: MOST_UNREAD }
     }
 
-    /// Keeps what the draft needs of a round without speculation, behind its acceptance.
+    /// Stores what the draft needs from a round without speculation, after acceptance.
     pub fn keep_unread(&self, memory: RoundMemory<'_>, draft: &DraftWeights, batch: usize) -> Result<(), DeviceError> {
         let RoundMemory { work, arrays, round } = memory;
         let place = round.unread_place.slice();
@@ -33,7 +33,7 @@ impl Machine {
         self.kernels.gather_rows(to, Some(place), from, source, batch, self.feature_width(draft))
     }
 
-    /// Runs the draft over what `batch` requests have left unread, at most `most` each, and keeps its state behind the
+    /// Runs the draft over what `batch` requests have left unread, at most `most` each, and keeps its state after the
     /// last token of each.
     fn read_unread(
         &self,
@@ -59,7 +59,7 @@ impl Machine {
 
 impl CudaBackend {
     /// Lets the draft read what these slots have left, as many at once as there is room for. `place` is that of the round
-    /// behind it.
+    /// after it.
     pub(super) fn read_unread(&mut self, place: usize, slots: &[Slot]) -> Result<(), EngineError> {
         let Some(draft) = &self.machine.draft else { return Ok(()) };
         let unread = slots.iter().map(|slot| (*slot, self.unread(*slot)));

@@ -1,4 +1,4 @@
-//! What the target says of the trees of a batch, and what is accepted of them.
+//! Verification of the trees of a batch by the target, and acceptance.
 
 use kernels::{
     device::DeviceError,
@@ -78,8 +78,9 @@ impl Machine {
         Ok(())
     }
 
-    /// Walks down the trees, and asks for the target's token behind each node that it comes by. What is behind the others stays
-    /// open: acceptance does not use it. Steps for which no walk waits any more are left out on the device, where its kernel can.
+    /// Walks down the trees and computes the target's token after each visited node. The tokens after other nodes stay
+    /// undefined; acceptance does not use them. Steps without an active walk are skipped on the device, if the kernel
+    /// supports it.
     fn choose_on_the_way(&self, memory: RoundMemory<'_>, ways: Ways<'_>) -> Result<(), DeviceError> {
         let (RoundMemory { work, round, .. }, Ways { batch, most, .. }) = (memory, ways);
         let walk = walk(memory, None);

@@ -29,7 +29,7 @@ const EQUAL: f64 = 1.03;
 /// Algorithms of the library that are compared in a pass, besides the best.
 const MOST_EQUALS: usize = 2;
 
-/// Times rivals and the algorithms of plans, of one part, of two, and so on: the fastest, and behind it those that may be faster in
+/// Times rivals and the algorithms of plans, of one part, of two, and so on: the fastest, and after it those that may be faster in
 /// a pass. If the first is one of the library's, its plan is left with it. Empty where nothing could be timed.
 ///
 /// # Safety
@@ -108,7 +108,7 @@ impl Race<'_> {
         Err(DeviceError::Shape("cuBLASLt refuses an algorithm that it has offered or run".into()))
     }
 
-    /// Runs the plan of so many parts.
+    /// Runs the plan of this many parts.
     fn multiply(&self, parts: usize) -> Result<(), DeviceError> {
         let Operands { x, w, workspace, .. } = self.operands;
         // What is added to here is nobody's stream.
@@ -117,7 +117,7 @@ impl Race<'_> {
         unsafe { self.plans[parts - 1].run(y.address(), adds, x.address(), w.address(), workspace.address()) }
     }
 
-    /// What a plan of so many parts writes.
+    /// What a plan of this many parts writes.
     fn result(&self, parts: usize) -> Slice<'_> {
         let values = self.matmul.rows * self.matmul.outputs;
         match parts {
@@ -126,7 +126,7 @@ impl Race<'_> {
         }
     }
 
-    /// What one takes. A run is like one in a pass: a graph, a short kernel ahead and one behind, with which kernels of
+    /// What one takes. A run is like one in a pass: a graph, a short kernel ahead and one after, with which kernels of
     /// ours overlap and the library's do not; and second-level cache is full of something else, as other layers' weights have
     /// gone through.
     fn alone(&mut self, candidate: Fastest) -> Result<Duration, DeviceError> {
@@ -140,7 +140,7 @@ impl Race<'_> {
         self.timed(|race| race.device.run(&race.graphs[at].1))
     }
 
-    /// What some work takes behind other layers' weights.
+    /// What some work takes after other layers' weights.
     fn timed(&self, work: impl FnOnce(&Self) -> Result<(), DeviceError>) -> Result<Duration, DeviceError> {
         // While the device writes this, the host launches the rest.
         self.device.fill(self.other, 0)?;
@@ -193,7 +193,7 @@ fn best_of<C: Copy>(times: &[(C, Duration)]) -> Option<C> {
     best.map(|(candidate, _)| candidate)
 }
 
-/// The best, and behind it those that may be faster in a pass: rivals, and some that are equally fast, the shortest time first.
+/// The best, and after it those that may be faster in a pass: rivals, and some that are equally fast, the shortest time first.
 fn finalists<C: Copy + PartialEq>(times: &[(C, Duration)], is_rival: impl Fn(C) -> bool) -> Vec<C> {
     let Some(best) = best_of(times) else { return Vec::new() };
     let mut others: Vec<(C, Duration)> = times.iter().copied().filter(|(candidate, _)| *candidate != best).collect();

@@ -12,7 +12,7 @@ use crate::{
     version::EngineVersion,
 };
 
-/// SGLang arguments that slime sets itself and so does not take behind its prefix
+/// SGLang arguments that slime sets itself and so does not take after its prefix
 /// (slime `backends/sglang_utils/arguments.py`).
 const NOT_FORWARDED: &[&str] = &[
     "base-gpu-id",
@@ -59,7 +59,7 @@ pub(super) fn split(
     let mut words = words.iter().peekable();
     // The flag just before, if it has all its words already: what follows it belongs to nothing.
     let mut complete: Option<String> = None;
-    // An ellipsis behind a list of values.
+    // An ellipsis after a list of values.
     let mut stands_for: Vec<Located<Value>> = Vec::new();
     while let Some(word) = words.next() {
         let text = match &word.value {
@@ -155,7 +155,7 @@ fn is_ellipsis_text(text: &str) -> bool {
 }
 
 /// Whether a word of documentation stands for another: `<model>`, `[EAGLE|NGRAM]`, `/path/to/…`. JSON has quotes or digits
-/// behind its bracket.
+/// after its bracket.
 fn is_placeholder(text: &str) -> bool {
     let inside = |open: char, close: char| text.strip_prefix(open).and_then(|rest| rest.strip_suffix(close));
     let is_name = |inside: &str| {

@@ -52,7 +52,7 @@ fn whose(word: &str) -> Whose {
     }
 }
 
-/// vLLM takes underscores for dashes, and a key of a flag's JSON behind a dot.
+/// vLLM takes underscores for dashes, and a key of a flag's JSON after a dot.
 fn is_of_vllm(name: &str) -> bool {
     let name = name.split('.').next().unwrap_or_default().replace('_', "-");
     flags::vllm().spelling(&name).is_some()

@@ -28,12 +28,12 @@ const SWITCHES: [&str; 15] = [
 pub struct Run {
     /// The index of its name.
     pub at: usize,
-    /// The index of the first word behind it.
+    /// The index of the first word after it.
     pub first: usize,
     pub engine: Option<Engine>,
 }
 
-/// Whether a word behind an image is a program that runs in it, and no model that its entry point is given.
+/// Whether a word after an image is a program that runs in it, and no model that its entry point is given.
 pub fn is_program(word: &str) -> bool {
     let name = word.rsplit('/').next().unwrap_or_default();
     ["bash", "env", "nvidia-smi", "pip", "python", "python3", "sh", "sleep", "tail"].contains(&name)

@@ -229,7 +229,7 @@ fn setting(source: &Source, argument: &Argument, value: Span) -> Setting {
     }
 }
 
-/// Behind the last key that stands outside of a table.
+/// After the last key that stands outside of a table.
 fn insertion(source: &Source, last_end: usize) -> Insertion {
     let text = source.text();
     if last_end == 0 {

@@ -1,4 +1,4 @@
-//! Blocks, which may not run, or run several times: what is assigned in them is not known behind them.
+//! Blocks, which may not run, or run several times: what is assigned in them is not known after them.
 
 use std::sync::Arc;
 

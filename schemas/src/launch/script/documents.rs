@@ -114,7 +114,7 @@ impl<'a> Interpreter<'a> {
         for chunk in shell::chunks(self.source.text(), document) {
             match chunk {
                 Chunk::Text(span) => filled.write(self.source.slice(span), span, filled.whole),
-                // A script's reader knows it, and tells what is amiss behind it.
+                // A script's reader knows it, and tells what is amiss after it.
                 Chunk::Continuation(span) if kind == Kind::Script => {
                     filled.write(self.source.slice(span), span, filled.whole);
                 }
@@ -218,7 +218,7 @@ impl Filled {
         self.write(field.value.written(), field.span, whole);
     }
 
-    /// Counts so many bytes that are to be filled in, if there is room for them.
+    /// Counts this many bytes that are to be filled in, if there is room for them.
     fn takes(&mut self, bytes: usize) -> bool {
         let added = self.added + bytes;
         let fits = added <= MOST_FILLED;

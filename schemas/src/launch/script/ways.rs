@@ -90,7 +90,7 @@ impl Conditional {
 struct Piece<'a> {
     fields: Vec<Field<'a>>,
     condition: Rc<Condition>,
-    /// Whether it was put behind what the array held.
+    /// Whether it was put after what the array held.
     appended: bool,
 }
 
@@ -144,7 +144,7 @@ impl<'a> Elements<'a> {
         true
     }
 
-    /// Puts words behind all that is there, where these ways are gone.
+    /// Puts words after all that is there, where these ways are gone.
     pub fn append(&mut self, fields: Vec<Field<'a>>, conditional: &[Conditional], gone: &[Way]) {
         let here = Rc::new(Condition { on: gone.to_vec(), not_on: Vec::new() });
         let mut at = 0;

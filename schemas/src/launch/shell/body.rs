@@ -15,7 +15,7 @@ pub(in crate::launch) enum Chunk<'a> {
 }
 
 /// Cuts a body into its parts, in order. What the shell takes out is in none of them: the backslash before a `$` that
-/// is not its own, tabs behind `<<-`.
+/// is not its own, tabs after `<<-`.
 pub(in crate::launch) fn chunks<'a>(text: &'a str, document: &Document<'_>) -> Vec<Chunk<'a>> {
     let mut reader = Reader::new(text, document.body);
     let mut chunks = Vec::new();

@@ -44,7 +44,7 @@ pub(in crate::launch) struct Reader<'a> {
     pub(super) documents: Vec<Announced<'a>>,
     /// Set once a here-document had no end.
     pub(super) document_hopeless: bool,
-    /// Whether `|` was read last, behind which the pipeline goes on.
+    /// Whether `|` was read last, after which the pipeline goes on.
     pipes: bool,
     /// The file descriptor in front of a redirection.
     descriptor: Option<&'a str>,
@@ -186,7 +186,7 @@ impl<'a> Reader<'a> {
         self.blocks.last().copied()
     }
 
-    /// `&&` and `||`: what follows may not run, and behind `||` it runs where the last one did not.
+    /// `&&` and `||`: what follows may not run, and after `||` it runs where the last one did not.
     fn and_or(&mut self, or: bool) {
         self.end_pipeline();
         self.at += 2;
@@ -301,7 +301,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A word from a placeholder on, with what touches it: a scheme ahead of an address, a port behind it.
+    /// A word from a placeholder on, with what touches it: a scheme ahead of an address, a port after it.
     fn word_with_placeholders(&mut self) {
         let mut span = Span::new(self.at, self.at);
         if let Some(before) = self.command.words.pop_if(|word| word.span.end == span.start) {

@@ -44,7 +44,7 @@ pub(super) fn align(yaml: &str, scalar: &Scalar) -> Option<Aligned> {
     Some(Aligned { parts, outer: Span::new(outer.start, end), quotes })
 }
 
-/// The place behind the opening quote, in front of which a tag or an anchor may stand.
+/// The place after the opening quote, in front of which a tag or an anchor may stand.
 fn opening(yaml: &str, scalar: &Scalar, quote: char) -> Option<usize> {
     let at = yaml.get(scalar.span.range())?.find(quote)?;
     Some(scalar.span.start + at + 1)

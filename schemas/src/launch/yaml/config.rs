@@ -282,7 +282,7 @@ impl<'a> Reader<'a> {
             if yaml.get(start..whole.start).is_some_and(|before| before.trim().is_empty()) {
                 return Span::new(start, (line_end(yaml, whole.end) + 1).min(yaml.len()));
             }
-            // Behind the dash of a list nothing can go without what follows it.
+            // After the dash of a list nothing can go without what follows it.
             Span::new(whole.start, whole.start)
         };
         let entry = |(at, (key, value, place)): (usize, &(&'a Scalar, Id, Span))| Entry {
@@ -346,7 +346,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Behind the last entry.
+    /// After the last entry.
     fn insertion(&self, map: &Map, entries: &[Entry<'_>], writing: Writing) -> Insertion {
         let yaml = self.source.text();
         let own = entries.iter().take(map.entries.len());
@@ -364,7 +364,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The flag that a key is, without its dashes in front: behind a dot stands the key of a value.
+/// The flag that a key is, without its dashes in front: after a dot stands the key of a value.
 fn flag_of(key: &str) -> String {
     match key.split_once('.') {
         Some((flag, inside)) => format!("{}.{inside}", flag.replace('_', "-")),

@@ -150,7 +150,7 @@ fn is_entry_points(words: &[Word<'_>]) -> bool {
     (first.scalar.text.starts_with("--") || is_serve || is_model) && !starts_engine(&texts)
 }
 
-/// The text behind `sh -c`.
+/// The text after `sh -c`.
 fn script<'w, 'a>(words: &'w [Word<'a>]) -> Option<&'w Word<'a>> {
     let is_shell =
         |word: &Word<'_>| matches!(word.item().rsplit('/').next(), Some("sh" | "bash" | "dash" | "ash" | "zsh"));
@@ -193,7 +193,7 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Writes words behind what is there.
+    /// Writes words after what is there.
     fn write_all(mut self, words: &[Word<'_>], compose: bool) -> Excerpt {
         let writer = &mut self;
         match script(words) {
@@ -206,7 +206,7 @@ impl<'a> Writer<'a> {
         self.excerpt
     }
 
-    /// A script, behind the variables that it is run with.
+    /// A script, after the variables that it is run with.
     fn script(&mut self, word: &Word<'_>) {
         // Compose fills in `${NAME}` before the script sees it; `$${NAME}` is the container's own.
         if !self.variables.of_compose || word.scalar.text.contains("$$") {

@@ -99,7 +99,7 @@ impl Excerpt {
         self.pieces.push(Piece { text, place, whole: aligned.outer.start, with: aligned.quotes });
     }
 
-    /// Makes the ends of lines blanks, those behind a backslash not taken.
+    /// Makes the ends of lines blanks, those after a backslash not taken.
     pub fn join_lines(&mut self, from: usize) {
         let lines = self.text.split_off(from.min(self.text.len()));
         for character in lines.chars() {

@@ -42,7 +42,7 @@ pub(super) struct Scalar {
     /// Its text, quotes, escapes and folds resolved; in no more room than it takes, which the parser gives plenty of.
     pub text: String,
     pub style: ScalarStyle,
-    /// Its place: may reach over the comments and empty lines behind it.
+    /// Its place: may reach over the comments and empty lines after it.
     pub span: Span,
 }
 

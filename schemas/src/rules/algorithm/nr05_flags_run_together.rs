@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks for a flag with another one behind it and no blank between.
+//! Looks for a flag with another one after it and no blank between.
 //!
 //! ## Why is this bad?
 //!

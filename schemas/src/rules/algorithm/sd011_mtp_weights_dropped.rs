@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks through the tensors of a target that drafts with its own MTP layers for `mtp.*`, `eh_proj`, and layers behind the
+//! Looks through the tensors of a target that drafts with its own MTP layers for `mtp.*`, `eh_proj`, and layers after the
 //! last.
 //!
 //! ## Why is this bad?

@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! A draft that was trained at 2,048 tokens has never seen a longer text: behind that length few of its tokens are accepted,
+//! A draft that was trained at 2,048 tokens has never seen a longer text: after that length few of its tokens are accepted,
 //! and speculation can become slower than none.
 //!
 //! ## What SGLang does

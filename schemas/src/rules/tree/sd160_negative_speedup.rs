@@ -1,6 +1,6 @@
 //! # SD160: negative-speedup
 //!
-//! Speculation seldom pays beside so many requests.
+//! Speculation seldom pays beside this many requests.
 //!
 //! ## What it does
 //!

@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! Behind its own length the draft looks up rotations that are not there: an illegal memory access, or proposals that are not
+//! After its own length the draft looks up rotations that are not there: an illegal memory access, or proposals that are not
 //! accepted.
 //!
 //! ## What vLLM does

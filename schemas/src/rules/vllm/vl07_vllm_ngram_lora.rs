@@ -28,7 +28,7 @@
 //!
 //! ## Versions
 //!
-//! Reported for 0.9.1; repaired behind 0.9.2, in July 2025 or later.
+//! Reported for 0.9.1; repaired after 0.9.2, in July 2025 or later.
 //!
 //! ## Source
 //!

@@ -97,7 +97,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
 fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
     let written = argument.flag.value.as_str();
     let name = written.strip_prefix("--").filter(|name| !name.starts_with('-'))?;
-    // What stands behind a dot is a key of the flag's own JSON.
+    // What stands after a dot is a key of the flag's own JSON.
     let name = name.split('.').next().unwrap_or(name).trim_end_matches('+').replace('_', "-");
     if name.is_empty() || OTHERS.iter().any(|other| name.starts_with(other)) || !is_name(&name) {
         return None;

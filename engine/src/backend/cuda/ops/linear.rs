@@ -43,7 +43,7 @@ pub(in crate::backend::cuda) struct Vocabulary<'a> {
     pub tokens: usize,
     /// Tokens whose rows are here; other ranks have the rest, if these are fewer than all.
     pub own: usize,
-    /// Whether somebody awaits the logits, as in [`Linear`].
+    /// Device flag that says whether the logits are needed, as in [`Linear`].
     pub awaited: Option<Slice<'a>>,
 }
 
@@ -54,7 +54,8 @@ enum User<'a> {
     Any,
     /// The rotation, which adds up parts.
     Rotation,
-    /// What adds it to the stream, whole or in parts; the stream, if its rows lie as those of the result.
+    /// The kernel that adds it to the residual stream, whole or in split-K partials; with the stream, if both have the
+    /// same row layout.
     Stream(Option<Slice<'a>>),
 }
 
@@ -84,7 +85,7 @@ enum Streaming {
 }
 
 impl Streaming {
-    /// Whether it leaves out a layer that nobody awaits.
+    /// Whether it skips a layer whose output is not needed.
     fn leaves_out(self) -> bool {
         matches!(self, Self::Group | Self::Wide(_))
     }
@@ -303,7 +304,7 @@ impl Machine {
         }
     }
 
-    /// `y = x · weightᵀ + bias`, by whichever kernel is the fastest; by those of one order in batch-invariant mode.
+    /// `y = x · weightᵀ + bias` by the fastest kernel; in batch-invariant mode, by the kernels with one summation order.
     fn product<'a>(&self, work: &'a Activations, linear: Linear<'_>, user: User<'_>) -> Result<Place<'a>, DeviceError> {
         let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
         let weights = if linear.scales.is_some() { Weights::Fp8 } else { Weights::Plain };
@@ -403,7 +404,7 @@ impl Machine {
         let result = if y_is_float { Element::F32 } else { element };
         // The ring reads rows once for 128 outputs: too often where there are many.
         let may_stream = rows <= Kernels::MOST_ROWS_IN_PARTS || matches!(streaming, Streaming::Wide(_));
-        // The library's bias is added by a kernel of its own, to a whole result that lies alone.
+        // The library's bias is added by a separate kernel, to a complete and contiguous result.
         let added_to = match user {
             User::Stream(onto) if bias.is_none() => Some(onto),
             _ => None,
@@ -444,14 +445,15 @@ impl Machine {
 }
 
 impl Machine {
-    /// Whether the library multiplies so many rows with weights in FP8, which are put back into the element type before: a
-    /// product of many rows takes longer than that. It begins behind the kernel that does so, where ours would read weights ahead.
+    /// Whether the library multiplies this many rows with FP8 weights, which are dequantised first: with many rows the
+    /// product takes longer than that. It starts after the dequantising kernel, whereas our kernels would read weights
+    /// ahead.
     fn dequantises(&self, rows: usize) -> bool {
         rows > Kernels::MOST_ROWS_IN_PARTS && !self.device().properties().emulated
     }
 }
 
-/// Whether there is room for so many parts of a result.
+/// Whether the workspace has room for this many split-K partials of a result.
 fn holds(work: &Activations, parts: usize, rows: usize, outputs: usize) -> bool {
     parts * rows * outputs * 4 <= work.parts.bytes()
 }

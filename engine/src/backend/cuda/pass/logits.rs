@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl Machine {
-    /// The best tokens behind rows that [`draft_pass`](Self::draft_pass) or [`proposing`](Self::proposing) has left, with
+    /// The best tokens after rows that [`draft_pass`](Self::draft_pass) or [`proposing`](Self::proposing) has left, with
     /// log-probabilities: `[rows, topk]`.
     pub fn propose(
         &self,
@@ -50,8 +50,8 @@ impl Machine {
         })
     }
 
-    /// The target's token behind each of some rows of hidden states, greedy or sampled. They may be any where nobody awaits them
-    /// (see [`Linear::awaited`](kernels::launch::Linear)).
+    /// The target's token after each of some rows of hidden states, greedy or sampled. Tokens that are not needed are
+    /// arbitrary (see [`Linear::awaited`](kernels::launch::Linear)).
     pub fn choose(
         &self,
         work: &Activations,
@@ -79,7 +79,7 @@ impl Machine {
         })
     }
 
-    /// Log-probabilities of the tokens in `arrays`, each behind its row of hidden states, for the slots that want them.
+    /// Log-probabilities of the tokens in `arrays`, each after its row of hidden states, for the slots that want them.
     pub fn describe(
         &self,
         pass: Pass<'_>,
@@ -107,7 +107,7 @@ impl Machine {
         })
     }
 
-    /// Logits of the target behind rows of its final hidden states, as many at once as there is room for.
+    /// Logits of the target for rows of its final hidden states, in chunks that fit the workspace.
     pub fn target_logits(
         &self,
         work: &Activations,
