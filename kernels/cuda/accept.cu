@@ -67,7 +67,7 @@ __device__ __forceinline__ int walk(const Tree& tree, bool runs, int simulated, 
     }
     return simulated;
   }
-  // The parent of a node that holds its parent's choice; a walk stands on such a node's parent or goes elsewhere.
+  // The parent of a node that holds its parent's choice; a walk is at such a node's parent or elsewhere.
   int from[NODES_A_LANE];
 #pragma unroll
   for (int i = 0; i < NODES_A_LANE; i++) {
@@ -85,8 +85,8 @@ __device__ __forceinline__ int walk(const Tree& tree, bool runs, int simulated, 
   return found;
 }
 
-/// A step of walks down trees whose choices are found on the way: keeps the choices after the nodes where the walks stand, and
-/// goes on to the next that are not known.
+/// A step of walks down trees whose choices are computed along the way: stores the choices after the walks' current
+/// nodes, and advances to the next nodes without a known choice.
 ///
 /// Reads choice `[batch]`, the target's token after row `row[request]`; what rows of the target's pass have, row_slot and
 /// row_sample `[batch·nodes]`; what was asked for ahead, ahead_place `[batch·nodes]` as inner_rows has left it and the tokens
@@ -140,28 +140,26 @@ extern "C" __global__ void __launch_bounds__(128)
 
 /// Accepts along the target's choices and makes the accepted tokens part of the sequences.
 ///
-/// Reads chosen `[batch·nodes]` (the target's token after each node), node_token, node_parent, node_depth
-/// `[batch, nodes]`, batch_slot `[batch]`, seed `[slots]` (only for simulation), page_table.
-/// The way is that of `walk`, of as many nodes as `simulated_count` says if `simulate` > 0, up to the first whose choice is not
-/// known (NOT_ASKED), which is left out: never the root. Choices off the way are not used. A way ends where a choice is NOT_FINITE,
-/// unless it is simulated. The host is told the position that has no token; all else takes token 0 for it.
-/// Writes, with `most` = steps + 1:
-/// accepted_node `[batch, most]`: the way from the root; what the host reads, in its own memory, at place *output_place of
-/// output `[places, output_ints]`: `[batch]` counts of produced tokens, 1 to most, and `[batch, most]` tokens: the choices
-/// along the way, drafts and then the bonus token, or of one that is NOT_FINITE its position, negated; those past the count are of
-/// no use. move_from, move_to `[batch, most]`: cache rows for compact_cache, −1 past the count.
-/// The rows r = b·most + i of the draft's extension: token = that of i; position = length + i; write = the cache row
-/// of that position; slot; prefix = length + i + 1; own_count 0; row_source, the row whose features they take: b·nodes +
-/// accepted_node[i], or, where the target ran in two passes (ahead_place `[batch·nodes]` as inner_rows has left it, not null), batch
-/// and the place of a listed node, or the request itself for the node where its walk stood. Rows past the count are padding: they belong to the dummy slot, see nothing, write nothing (−1),
-/// and repeat the last token and source.
-/// last_row `[batch]`: b·most + count − 1. group_prefix, group_rows `[batch]`: length and count (null: not written).
-/// Then length[slot] += count, but stays within the slot's pages (rows after them are padding too), and root[slot] =
-/// the last token; the dummy slot's stay as they are: its requests accept the root alone, and all their rows are
-/// padding.
-/// All but `chosen` is older than the target's pass, in which rotation or attention releases late, and is read before the
-/// kernel ahead has ended (see `await_predecessor`).
-/// Grid batch, 128 threads; nodes ≤ 128, most ≤ 128.
+/// Reads chosen `[batch·nodes]` (the target's token after each node), node_token, node_parent, node_depth `[batch,
+/// nodes]`, batch_slot `[batch]`, seed `[slots]` (only for simulation), page_table. The way is that of `walk`, of as
+/// many nodes as `simulated_count` says if `simulate` > 0, up to the first whose choice is not known (NOT_ASKED), which
+/// is left out: never the root. Choices off the path are not used. A path ends at a choice that is NOT_FINITE, unless it
+/// is simulated. The host receives the position without a token; everything else uses token 0 there. Writes, with `most` =
+/// steps + 1: accepted_node `[batch, most]`: the way from the root; what the host reads, in its own memory, at place
+/// *output_place of output `[places, output_ints]`: `[batch]` counts of produced tokens, 1 to most, and `[batch, most]`
+/// tokens: the choices along the way, drafts and then the bonus token, or of one that is NOT_FINITE its position,
+/// negated; those past the count are of no use. move_from, move_to `[batch, most]`: cache rows for compact_cache, −1
+/// past the count. The rows r = b·most + i of the draft's extension: token = that of i; position = length + i; write =
+/// the cache row of that position; slot; prefix = length + i + 1; own_count 0; row_source, the row whose features they
+/// take: b·nodes + accepted_node[i], or, where the target ran in two passes (ahead_place `[batch·nodes]` as inner_rows
+/// has left it, not null), batch and the place of a listed node, or the request itself for the node where its walk
+/// stood. Rows past the count are padding: they belong to the dummy slot, see nothing, write nothing (−1), and repeat
+/// the last token and source. last_row `[batch]`: b·most + count − 1. group_prefix, group_rows `[batch]`: length and
+/// count (null: not written). Then length[slot] += count, but stays within the slot's pages (rows after them are
+/// padding too), and root[slot] = the last token; the dummy slot's stay as they are: its requests accept the root
+/// alone, and all their rows are padding. All but `chosen` is older than the target's pass, in which rotation or
+/// attention releases late, and is read before the kernel ahead has ended (see `await_predecessor`). Grid batch, 128
+/// threads; nodes ≤ 128, most ≤ 128.
 extern "C" __global__ void __launch_bounds__(128)
     accept_drafts(const int* chosen, const int* node_token, const int* node_parent, const int* node_depth,
                   const int* batch_slot, const u64* seed, int nodes, int most, int dummy_slot, float simulate,

@@ -81,7 +81,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   if ((int)blockIdx.x >= split.count) return;
 
   int width = kv_heads * HEAD_DIM;
-  // The next tile to be loaded, and what tells the cache row of its key `lane`.
+  // The next tile to load, and the word that gives the cache row of its key `lane`.
   int next = split.begin, found = 0;
   auto find = [&] {
     if (next < split.end) found = look_up<KEYS>(pairs, split, next, lane(), page_size);

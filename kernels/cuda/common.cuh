@@ -1,7 +1,7 @@
 // What all kernels share: the element type, warp and block operations, tensor-core and copy instructions.
 //
-// No header is included: NVRTC compiles these files on machines that have no CUDA toolkit. What is not plain C++ stands
-// here once as PTX, and a second time in emulator/emulator.h, which lets a C++ compiler run the kernels on the CPU.
+// No header is included: NVRTC compiles these files on machines that have no CUDA toolkit. What is not plain C++ is
+// written here as PTX, and again in emulator/emulator.h, which lets a C++ compiler run the kernels on the CPU.
 #pragma once
 
 typedef unsigned short u16;
@@ -98,7 +98,7 @@ __device__ __forceinline__ Value load_from_block(const Value* own, int rank) {
   return value;
 }
 #else
-// Where there are none, every block is one of its own.
+// Without clusters, every block is its own cluster.
 __device__ __forceinline__ void cluster_arrive_relaxed() {}
 __device__ __forceinline__ void cluster_arrive_with_own() {}
 __device__ __forceinline__ void cluster_wait() { __syncthreads(); }
@@ -312,8 +312,8 @@ __device__ __forceinline__ void let_pass(int cycles) {
   }
 }
 
-/// Lets the kernel after begin (programmatic dependent launch), once all blocks of this one have said so or ended; so it never
-/// takes a place that one of them waits for.
+/// Lets the next kernel start (programmatic dependent launch), once all blocks of this one have said so or ended; so it
+/// never takes a place that one of them waits for.
 __device__ __forceinline__ void release_successor() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -322,16 +322,16 @@ __device__ __forceinline__ void release_successor() {
 /// Waits until the kernels before have ended and what they wrote can be seen. Every kernel does so before it reads or
 /// writes anything that another one writes or reads, but for what a late release allows.
 ///
-/// A kernel that releases its successor only after this wait has seen all kernels ahead of it end, since none ends before the
-/// one ahead of it. What is launched after may therefore read ahead of its own wait whatever no kernel from this one on
-/// writes, with `load_fresh…` or `copy_async_16`; it still writes nothing before it waits. The same holds after a kernel that
+/// A kernel that releases its successor only after this wait has seen all earlier kernels end, since kernels end in
+/// order. What is launched after may therefore read ahead of its own wait whatever no kernel from this one on writes,
+/// with `load_fresh…` or `copy_async_16`; it still writes nothing before it waits. The same holds after a kernel that
 /// releases nothing before it ends, such as a library's.
 __device__ __forceinline__ void await_predecessor() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-/// Both at once, the release first: the kernel after starts its part that does not depend on this one.
+/// Both at once, the release first: the next kernel starts the part that does not depend on this one.
 __device__ __forceinline__ void wait_for_predecessor() {
   release_successor();
   await_predecessor();

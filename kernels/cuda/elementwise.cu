@@ -221,9 +221,10 @@ extern "C" __global__ void __launch_bounds__(512, 1) rms_norm_parts(NORM) { norm
 /// The same of two parts, with registers for as few: where there are many rows, several blocks of a multiprocessor count.
 extern "C" __global__ void __launch_bounds__(512, 2) rms_norm_two(NORM) { norm_row<2>(NORM_ARGUMENTS); }
 
-/// A norm's part that no sum over a row holds up: `stream = stream + add` and `keep` as `rms_norm`, or what is added, if anything
-/// is, is left in parts; then `out = stream · weight`, and of each piece of a row its sum of squares, `squares[row, piece]`, from
-/// which the layer after finds the scale (ring.cuh). Width is a multiple of 4. Grid: (pieces of UNSCALED_PIECE, rows).
+/// A norm's part that no sum over a row holds up: `stream = stream + add` and `keep` as `rms_norm`, or what is added,
+/// if anything is, is left in parts; then `out = stream · weight`, and of each piece of a row its sum of squares,
+/// `squares[row, piece]`, from which the next layer computes the scale (ring.cuh). Width is a multiple of 4. Grid:
+/// (pieces of UNSCALED_PIECE, rows).
 #define UNSCALED_PIECE 512
 extern "C" __global__ void __launch_bounds__(UNSCALED_PIECE / 4, 8)
 norm_unscaled(T* out, int out_stride, T* stream, int stream_stride, const T* add, int add_stride, const float* parts,
@@ -348,7 +349,7 @@ __device__ __forceinline__ void rotate_heads(T* qkv, const float* parts, int par
                                              const int* position, const int* write, T* keys, T* values,
                                              const T* query_norm, const T* key_norm, float epsilon, int heads,
                                              int kv_heads, int head_dim, int releases_late) {
-  // Where attention after it reads ahead, the attention over the layer before released late, so that rows may be read ahead too.
+  // Where the next attention reads ahead, the attention of the previous layer released late, so rows may be read ahead too.
   if (releases_late) await_predecessor();
   release_successor();
   int first = ((int)blockIdx.x * (int)(blockDim.x / WARP) + warp()) * HEADS, row = (int)blockIdx.y;

@@ -1,10 +1,10 @@
 // The layers of experts for few rows an expert: weights stream through a ring in shared memory, as those of linear_few.cu. T is a
 // 2-byte type. See route.cu for pairs and tiles.
 //
-// A unit is 16 outputs of an expert (8 of gate and the 8 of up that belong to them) for the pairs of one tile, over all inputs. A
-// block takes every so manieth unit of those that there are, which only device memory tells, and its ring goes on from a unit to
-// the next. The warps of a block share the inputs of a stage; their sums are added in order of the warps. So an output's sum
-// depends neither on the tile's size nor on the other rows.
+// A unit is 16 outputs of an expert (8 of gate and the 8 of up that belong to them) for the pairs of one tile, over all
+// inputs. A block takes every n-th of the existing units, whose number is in device memory, and its ring continues from
+// one unit to the next. The warps of a block share the inputs of a stage; their sums are added in order of the warps.
+// So an output's sum depends neither on the tile's size nor on the other rows.
 #include "common.cuh"
 #include "weights.cuh"
 #include "ring.cuh"
@@ -74,7 +74,7 @@ __device__ __forceinline__ void stream(EXPERTS) {
   int x_chunk = thread % EXPERT_X_CHUNKS, x_own = thread / EXPERT_X_CHUNKS;
   int stride = (int)gridDim.x, inside = (inputs - chunk * W_CHUNK + EXPERT_PIECE - 1) / EXPERT_PIECE;
   int x_inside = (inputs - x_chunk * 8 + EXPERT_PIECE - 1) / EXPERT_PIECE;
-  // What is behind reads the tiles ahead of its wait: no kernel writes them that has not ended when this one lets it begin.
+  // The next kernel reads the tiles before its wait: every kernel that writes them has ended when this one releases it.
   if (GATED) {
     await_predecessor();
     release_successor();

@@ -1,4 +1,4 @@
-// Matrices in FP8 as the streaming kernels read them (weights.cuh), put back into T for those that read nothing else, and made up.
+// FP8 matrices in the order of the streaming kernels (weights.cuh): dequantised to T for other kernels, and random ones.
 #define W_FP8 1
 #include "common.cuh"
 #include "weights.cuh"

@@ -170,7 +170,7 @@ __device__ __forceinline__ u32 look_at_mask(const Pairs& pairs, const Split& spl
                                             int mask_words, int row, int from = 0) {
   if (piece < split.positions) return 0;
   int own = (piece - split.positions) * KEYS + from;
-  // Nobody has written words after the last.
+  // Words after the last are uninitialised.
   if (from > 0 && own >= pairs.own) return 0;
   return (u32)load_fresh((const int*)row_own_mask + wide(row, mask_words) + (u32)(own / 32));
 }

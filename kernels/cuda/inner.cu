@@ -1,5 +1,6 @@
-// Verification in two passes. Whether a draft is accepted is told by its parent's token alone, so the target first runs over the
-// nodes that have children, and then, for each request, over the one node where its walk ends.
+// Verification in two passes. Whether a draft is accepted depends only on the target's token after its parent, so the
+// target first runs over the nodes that have children, and then, for each request, over the one node where its walk
+// ends.
 #include "common.cuh"
 #include "order.cuh"
 
@@ -27,11 +28,11 @@ __device__ __forceinline__ void find_inner(u32 (&inner)[NODES_A_LANE], const int
   }
 }
 
-/// The keys of a lane's nodes: larger where the draft holds it more likely that a walk comes by; 0 for leaves.
+/// The keys of a lane's nodes: larger where the draft considers a visit more likely; 0 for leaves.
 __device__ __forceinline__ void find_keys(u32 (&key)[NODES_A_LANE], const u32 (&inner)[NODES_A_LANE], const float* scores) {
 #pragma unroll
   for (int i = 0; i < NODES_A_LANE; i++) {
-    // No number has the key 0, and what is not a number is the least of them.
+    // No number has the key 0, and NaN is the smallest.
     key[i] = inner[i] >> lane() & 1 ? max(ordered(scores[i * WARP + lane()]), 1u) : 0;
   }
 }
@@ -113,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(1024)
     int at = above_before + sum_of(lane() < warp() ? others_above : 0, WARP) + min(tied_so_far, ties);
     above_before += sum_of(others_above, WARP);
     tied_before += sum_of(others_tied, WARP);
-    // Their next counts come behind this.
+    // Their next counts follow this.
     block_sync();
     if (request >= batch) continue;
     if (lane() == 0) group_first[request] = at;

@@ -54,7 +54,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
   };
   // Rows of a tile of sums are outputs group and group + 8; columns are rows 2 · quarter and the next of eight.
   int group = lane() / 4, quarter = lane() % 4;
-  // Of the first tile; the others' are behind.
+  // Of the first tile; the others follow.
   constexpr int APART = GATED ? 8 : 16;
   int output = first_output + warp() * OUTPUTS + group;
   float low[M], high[M];

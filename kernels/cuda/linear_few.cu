@@ -17,9 +17,9 @@
       SCALE_PARAMETERS, int pause W_PARAMETERS
 #define ARGUMENTS y, y_is_float, x, x_stride, w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, pause W_ARGUMENTS
 
-/// What the kernels that add to a residual stream take beside. The stream is y, of T; it is also written to `keep` unless that is
-/// null, and times `norm` `[outputs]` to `normed` `[rows, outputs]`. Each block leaves the sums of squares of its outputs in
-/// `own_squares` (see ring.cuh), from which the layer after finds the norm's scale.
+/// Extra arguments of the kernels that add to a residual stream. The stream is y, of T; it is also written to `keep`
+/// unless that is null, and times `norm` `[outputs]` to `normed` `[rows, outputs]`. Each block leaves the sums of
+/// squares of its outputs in `own_squares` (see ring.cuh), from which the next layer computes the norm's scale.
 #define STREAM_PARAMETERS T *keep, int keep_stride, const T *norm, T *normed, float *own_squares
 #define STREAM_ARGUMENTS keep, keep_stride, norm, normed, own_squares
 #define NO_STREAM nullptr, 0, nullptr, nullptr, nullptr

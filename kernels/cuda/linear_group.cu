@@ -7,7 +7,7 @@
 // group has 64 outputs; where a block has fewer, it takes for the missing ones whatever lies after them: outputs do not mix, and what
 // it computes for them is not written. Rows are rounded up to 8, 16, 24 or 32, where linear_wide.cu multiplies 64.
 //
-// A layer of few outputs is dealt in parts of `share` inputs, whose sums are left in float for the kernel after to add up.
+// A layer of few outputs is dealt in parts of `share` inputs, whose float sums the next kernel adds up.
 // An output's sum runs over the inputs of a part in the order of the instruction; the bias belongs to the first part. So a
 // row's result depends on how a layer is dealt, and on nothing in the other rows.
 //

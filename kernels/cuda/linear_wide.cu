@@ -10,7 +10,7 @@
 // half of the columns each; beyond, they take half of the rows. A product always has 64 rows. Where a stage has fewer, it takes for
 // the missing ones whatever lies after them: rows do not mix, and what it computes for them is not written.
 //
-// A layer of few columns is dealt in parts of `share` inputs, whose sums are left in float for the kernel after to add up.
+// A layer of few columns is dealt in parts of `share` inputs, whose float sums the next kernel adds up.
 // An output's sum runs over the inputs of a part in the order of the instruction; the bias belongs to the first part. So a
 // row's result depends on how a layer is dealt, and on nothing in the other rows.
 //
@@ -35,7 +35,7 @@ struct Unit {
   int first_output, part, begin, steps;
 };
 
-/// One block, up to ROWS rows. It takes every so manieth unit, and its ring goes on from one to the next. A thread writes two
+/// One block, up to ROWS rows. It takes every n-th unit, and its ring continues from one to the next. A thread writes two
 /// neighbours of a row at once.
 template <int ROWS, int COLUMNS, bool GATED>
 __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x, const Tiles* w, const T* bias, int rows,
@@ -79,7 +79,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
     fill_tiles(
         ahead, pause, x, [&](int step, int at) { load_weights(first, step, at); },
         [&](int step, int at) { load_rows(first, step, at); });
-    // What nobody has filled yet is empty.
+    // Stages that have not been filled are empty.
     Slot slot = ahead == stages ? Slot{0, 0} : Slot{ahead, 1};
     for (int place = first_place; place < units; place += (int)gridDim.x) {
       Unit unit = unit_of(place);

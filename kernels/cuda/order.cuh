@@ -2,12 +2,12 @@
 // index, NaN after everything; and what the kernels around trees and sampling share.
 #pragma once
 
-/// What stands for the target's token after a row where there is none, because nobody has asked for it, or because the row's
+/// Placeholder for the target's token after a row that has none, because it was not requested or because the row's
 /// largest logit is not finite: its choice is known then, and no draft is it.
 #define NOT_ASKED -1
 #define NOT_FINITE -2
 
-/// Values as integers that compare alike: −0 and +0 are one value, NaN is 0, which no number is.
+/// Values as integers with the same order: −0 and +0 are equal, and NaN is 0, which no number maps to.
 __device__ __forceinline__ u32 ordered(float value) {
   if (value != value) return 0;
   u32 bits = float_bits(value + 0.0f);
@@ -19,7 +19,7 @@ __device__ __forceinline__ float unordered(u32 key) {
   return bits_float(key & 0x80000000u ? key ^ 0x80000000u : ~key);
 }
 
-/// A value and its index as one integer. All are different, larger is better, and 0 is none at all.
+/// A value and its index as one integer. All are distinct, larger is better, and 0 means none.
 __device__ __forceinline__ u64 composite(float value, u32 index) { return (u64)ordered(value) << 32 | (u64)~index; }
 __device__ __forceinline__ u32 composite_index(u64 key) { return ~(u32)key; }
 __device__ __forceinline__ float composite_value(u64 key) { return unordered((u32)(key >> 32)); }

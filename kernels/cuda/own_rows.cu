@@ -1,4 +1,4 @@
-// What the rows of a group see beside their prefix, each of it once: for attention_few.cu and attention_tiles.cu, whose
+// The own rows of a group, each listed once: for attention_few.cu and attention_tiles.cu, whose
 // blocks then read cache rows and masks instead of the rows' own lists. The lists are the same for all layers of a pass, so
 // this runs once for each pass.
 #include "common.cuh"

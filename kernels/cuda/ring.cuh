@@ -129,7 +129,7 @@ __device__ __forceinline__ void find_bias(float& low, float& high, const T* bias
   }
 }
 
-/// An output of a gated layer from its two sums, rounded as if each were an operation of its own.
+/// An output of a gated layer from its two sums, rounded as if each were a separate operation.
 __device__ __forceinline__ float gate(float sum, float other) {
   return gated(to_float(from_float(sum)), to_float(from_float(other)));
 }

@@ -245,8 +245,9 @@ __device__ __forceinline__ int sum_before(int value, int* scratch) {
   return before + sum - value;
 }
 
-/// The tiles of some rows' pairs. A block writes those of its expert: it counts the pairs of all, so that it knows where its own
-/// begin, and waits for nobody. A thread has a run of neighbouring pairs. Grid: experts, 256 threads.
+/// The tiles of some rows' pairs. A block writes those of its expert: it counts the pairs of all, so that it knows
+/// where its own begin, and waits for no other block. A thread has a run of neighbouring pairs. Grid: experts, 256
+/// threads.
 extern "C" __global__ void __launch_bounds__(256)
 group_pairs(const int* expert, const float* weight, int pairs, int experts, int tile, int* tiles, int* tile_count) {
   __shared__ int counts[MOST_EXPERTS], scratch[32], first_tile;

@@ -61,7 +61,7 @@ struct Piece {
   int first_row, rows, kv_head, first_head, heads, split;
 };
 
-/// What a row sees in a split: positions below `prefix` of a slot, then rows of its own, up to `end`.
+/// What a row sees in a split: positions below `prefix` of a slot, then its own rows, up to `end`.
 struct Seen {
   int slot, prefix, chunk, splits, end;
   /// Whether the split has a result: the first always has one, be it zeros.

@@ -131,7 +131,7 @@ __device__ __forceinline__ Mass mass_of_shares(const Mass* masses, int count) {
 __device__ __forceinline__ float log_sum_exp(Mass mass) {
   return is_finite(mass.largest) ? mass.largest + log_accurate(mass.sum) : mass.largest;
 }
-/// The log-probability of a logit: −∞ for what is no number (NaN, and what infinite logits make).
+/// The log-probability of a logit: −∞ for NaN, and for what infinite logits produce.
 __device__ __forceinline__ float log_probability(float logit, float shift) {
   float value = logit - shift;
   return value == value ? value : -infinity();
@@ -174,7 +174,7 @@ __device__ __forceinline__ bool best_of_row(Handed handed, Mass& mass, const Dea
   int own_masses = deal.shares * WARPS, own_keys = own_keys_of(count);
   int pieces = pieces_of(deal.length), all = pieces * deal.shares;
   int number = 0, piece = 0, turn = 0;
-  // The next piece of a share, which is read while this one is looked at.
+  // The next piece of a share, which is read while this one is processed.
   int next_first = 0, next_end = 0;
   float next[ITEMS] = {};
   bool selected = false;

@@ -84,7 +84,7 @@ __device__ __forceinline__ void weigh(Softmax& s, float (&score)[COUNT], u32 (&w
       score[i] = sees ? score[i] : -infinity();
     }
   }
-  // Four at a time: each would wait for the one before it.
+  // Four at a time: each would otherwise wait for the previous one.
   float most[4] = {score[0], score[1], score[2], score[3]};
 #pragma unroll
   for (int i = 4; i < COUNT; i++) most[i % 4] = max(most[i % 4], score[i]);

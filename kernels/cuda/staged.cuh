@@ -5,7 +5,7 @@
 /// their places among the block's pairs, and from `keys` and `values` on those of the group's rows.
 #define STAGED (HEAD_DIM + 8)
 
-/// What a rotating kernel takes beside: rows of the qkv layer are `query`, or float sums `[part_count, rows, all heads]` if
+/// Extra arguments of a rotating kernel: rows of the qkv layer are `query`, or float sums `[part_count, rows, all heads]` if
 /// part_count is not 0; the rest as rotate_and_write. `reads_ahead`: what groups.cuh names may be read before the wait.
 #define ROTATION_PARAMETERS                                                                                             \
   const float *parts, int part_count, const float2 *table, int positions, const int *position, const int *write,        \

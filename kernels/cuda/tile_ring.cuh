@@ -6,8 +6,9 @@
 #define MULTIPLIERS 256
 #define THREADS 320
 
-/// Whether nobody awaits what a kernel computes, as one ahead of it may say: `awaited`, if it is not null, points at 0. All threads of
-/// a block ask before they do anything else, and end if it is so; who asks has waited for the kernel ahead.
+/// Whether the result of a kernel is not needed, as decided by an earlier kernel: `awaited`, if not null, points at 0.
+/// All threads of a block ask before they do anything else, and end if it is so; who asks has waited for the kernel
+/// ahead.
 __device__ __forceinline__ bool left_out(const int* awaited) {
   if (!awaited) return false;
   wait_for_predecessor();

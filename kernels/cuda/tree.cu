@@ -355,7 +355,7 @@ extern "C" __global__ void __launch_bounds__(256)
   bool runs = slot != dummy_slot;
   int start = runs ? load_fresh(length + slot) : 0, node = thread, token = load_fresh(root + slot);
   if (node < nodes) writes[node] = runs ? cache_row(page_table, table_width, page_size, slot, start + node) : -1;
-  // What the last step proposes, from the beams that it comes from: with one step the root, whose place nobody asks for.
+  // What the last step proposes, from the beams that it continues: with one step the root, whose place is not used.
   int width_of_step = steps == 1 ? topk : topk * topk, first = places - width_of_step;
   if (steps > 1) {
     read_beams(beams, beam_place + request * topk, pool_score, topk);

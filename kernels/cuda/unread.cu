@@ -1,7 +1,6 @@
 // What the draft has yet to read. A round without speculation leaves its token to the draft of a later round: here it is
 // kept with the place of the target's row that belongs to it, and laid out when the draft reads several at once.
-//
-// Each slot has a ring of `depth` places; position p stands at place slot · depth + p mod depth, so that nothing has to be
+// Each slot has a ring of `depth` places; position p is at place slot · depth + p mod depth, so that nothing has to be
 // counted on the device. The host knows how many of a slot's last positions are unread: at most `depth`.
 #include "common.cuh"
 #include "order.cuh"

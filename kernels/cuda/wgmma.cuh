@@ -10,7 +10,7 @@
 /// Lets products read what this thread has written to shared memory, and what `copy_async_wait` has waited for.
 __device__ __forceinline__ void fence_for_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-/// Goes ahead of the first product of a group.
+/// Called before the first product of a group.
 __device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
 /// Where a tile lies, as products are told: in pieces of 16 bytes. Of an address counts what lies within the block: in a cluster it

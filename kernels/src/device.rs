@@ -138,7 +138,7 @@ pub struct Tiles([u64; 16]);
 /// An argument of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub enum Arg {
-    /// The address of a buffer; 0 for a buffer that is left out.
+    /// The address of a buffer; 0 for an omitted buffer.
     Address(u64),
     /// A 32-bit integer.
     Int(i32),
@@ -154,7 +154,7 @@ impl Device {
     /// The CUDA device of a number.
     ///
     /// # Errors
-    /// When the driver library is missing, there is no such device, or it is older than Ampere.
+    /// When the driver library is missing, the device does not exist, or it is older than Ampere.
     pub fn cuda(number: usize) -> Result<Self, DeviceError> {
         cuda::open(number).map(|(driver, properties)| Self::new(driver, properties))
     }
@@ -429,7 +429,7 @@ impl Device {
         self.0.driver.synchronize()
     }
 
-    /// Lets kernels of this device use the memory of another, and tells what lies between the two.
+    /// Enables peer access from this device to another, and returns the kind of link between them.
     ///
     /// # Errors
     /// When they are not linked, or of different kinds.

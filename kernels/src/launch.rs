@@ -203,7 +203,7 @@ impl Kernels {
         self.element
     }
 
-    /// How many clusters of this many blocks run at the same time, each block with a multiprocessor of its own.
+    /// How many clusters of this many blocks run at the same time, one block per multiprocessor.
     fn clusters_at_once(&self, blocks: usize) -> Result<usize, DeviceError> {
         let Properties { multiprocessors, shared_bytes, .. } = *self.device.properties();
         if blocks == 1 {
@@ -213,7 +213,7 @@ impl Kernels {
         if let Some(known) = clusters.get(&blocks) {
             return Ok(*known);
         }
-        // Any kernel that takes all shared memory tells.
+        // Any kernel that takes all shared memory shows it.
         let kernel = self.device.kernel(state::FILE, &[], "set_state")?;
         let geometry = grid([blocks, 1, 1], 64, shared_bytes).in_clusters(blocks);
         let found = self.device.clusters_at_once(&kernel, geometry)?;

@@ -16,7 +16,7 @@ use crate::{
 /// What a kernel and its check agree on: draws for simulated acceptance are not those for tokens.
 const SIMULATION: u64 = 0xA5C3_D2E1_F0B4_9687;
 
-/// Of a node after which the target has not been asked for a token.
+/// Marks a node after which the target's token was not requested.
 const NOT_ASKED: i32 = -1;
 
 /// The trees of a batch, node by node.
@@ -74,7 +74,7 @@ impl Trees {
         trees
     }
 
-    /// Leaves open what is behind a third of the nodes, but not of roots.
+    /// Leaves the choices after a third of the nodes unknown, but not after roots.
     fn forget_some(&mut self, numbers: &mut Numbers) {
         for (at, choice) in self.chosen.iter_mut().enumerate() {
             if at % self.nodes > 0 && numbers.below(3) == 0 {
@@ -159,7 +159,7 @@ impl Scene {
         Ok(Self { batch, most: steps + 1, simulate, situation, uploaded, trees, tree_buffers, seeds, seed })
     }
 
-    /// What the kernels are told, with these choices.
+    /// The kernels' inputs, with these choices.
     pub fn ways<'a>(&'a self, chosen: &'a Buffer) -> Ways<'a> {
         Ways {
             batch: self.batch,
@@ -331,7 +331,7 @@ pub fn check_accept(device: &Device) -> Result<(), String> {
         let (shape, simulate) = any_case(&mut numbers);
         check_one(device, &mut numbers, shape, simulate)?;
     }
-    // Almost all of these trees are deep enough for every draw: the mean must come near what was asked for.
+    // Almost all of these trees are deep enough for every draw, so the mean must be near the requested one.
     let rounds: Result<Vec<f64>, String> =
         (0..30).map(|_| check_one(device, &mut numbers, (40, 64, 1), Some(1.3))).collect();
     let rounds = rounds?;
@@ -346,8 +346,8 @@ fn stand_buffers(device: &Device, nodes: usize) -> Result<[Buffer; 4], String> {
     Ok([buffer()?, buffer()?, buffer()?, buffer()?])
 }
 
-/// One walk, step by step; the host answers where it stands as the target would. Of what was asked for ahead a third is not known,
-/// and where nobody awaits an answer the host gives any.
+/// One walk, step by step; the host answers at its current node as the target would. Of what was asked for ahead a
+/// third is not known, and where nobody awaits an answer the host gives any.
 fn check_walk(
     device: &Device,
     numbers: &mut Numbers,
@@ -372,7 +372,7 @@ fn check_walk(
     let (row_slot, row_sample) = (upload(&slots)?, upload(&positions)?);
     let chosen = poisoned(device, all)?;
     let stand = stand_buffers(device, batch)?;
-    // Any nodes of requests that are not padding stand in the list, in any order.
+    // The list has some nodes of requests that are not padding, in any order.
     let is_asked: Vec<bool> =
         (0..all).map(|at| asks_ahead && situation.slot(at / nodes).is_some() && numbers.below(3) > 0).collect();
     let (mut places, mut choices) = (vec![-1; all], vec![0; all]);

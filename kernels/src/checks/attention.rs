@@ -12,7 +12,7 @@ use crate::{
 /// Query heads over key/value heads: several group sizes.
 const HEADS: [(usize, usize); 7] = [(1, 1), (4, 1), (6, 2), (7, 1), (8, 1), (12, 1), (4, 2)];
 pub(super) const OWN_STRIDE: usize = 9;
-/// Cache rows after the pages, for what rows see of their own.
+/// Cache rows after the pages, for own rows.
 const SCRATCH: usize = 2000;
 
 /// Every head size and several group sizes; rows with prefixes through shuffled pages, with rows of their own, with
@@ -78,7 +78,7 @@ pub(super) fn for_all_shapes(check: impl Fn((usize, usize), usize, usize) -> Res
     Ok(())
 }
 
-/// A cache with shuffled pages, and rows that look at it.
+/// A cache with shuffled pages, and rows that attend to it.
 pub(super) struct Scene<'a> {
     pub name: String,
     pub kernels: Kernels,

@@ -21,7 +21,7 @@ const POSITIONS: usize = 500;
 /// How rows of a scene are run.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// Whether rows see some of their own, or positions alone.
+    /// Whether rows have own rows, or see positions only.
     own: bool,
     max_splits: usize,
     /// Whether heads are normed before they are turned.
@@ -159,7 +159,7 @@ impl Scene<'_> {
         let attention = self.attention(&work, &qkv, &keys, &cached);
         let ahead = if in_parts { Ahead::Layer } else { Ahead::Layout };
         if ahead == Ahead::Layer {
-            // In a pass another layer stands between; here, what tells what rows see might still be written.
+            // In a pass another layer comes between; here the description of what rows see might still be being written.
             device.synchronize().map_err(text)?;
         }
         self.kernels.rotate_and_attend(rotation, attention, groups, sees, ahead).map_err(text)?;

@@ -244,7 +244,7 @@ fn check_layer(kernels: &Kernels, layer: &Layer) -> Result<(), String> {
     Ok(())
 }
 
-/// Experts and weights. Where rounding differs, an expert may stand for one whose rank is nearly the same.
+/// Experts and weights. Where rounding differs, an expert may replace one of nearly the same rank.
 fn check_routes(
     device: &Device,
     work: &[Buffer; 7],

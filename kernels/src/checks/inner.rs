@@ -84,7 +84,7 @@ pub fn check_pick_rows(device: &Device) -> Result<(), String> {
             let (own_count, own) = (any(rows, own_stride + 1), any(rows * own_stride, 1000));
             let sample = any(rows, 1000);
             let picked: Vec<i32> = any(count, rows + 1).into_iter().map(|at| at - 1).collect();
-            // Known is too that there is no token.
+            // It is also known that there is no token.
             let known: Vec<i32> = any(rows, 4).into_iter().map(|token| token + NOT_FINITE).collect();
             let from = RowBuffers::new(device, rows, own_stride)?;
             let operand = from.operand();

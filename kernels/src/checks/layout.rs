@@ -26,7 +26,7 @@ pub(super) struct Uploaded {
     pub batch_slot: Buffer,
 }
 
-/// The rows of a pass on the device, poisoned: what a kernel leaves out shows.
+/// The rows of a pass on the device, poisoned so that values a kernel does not write are detected.
 pub(super) struct RowBuffers {
     buffers: [Buffer; 7],
     own_stride: usize,
@@ -61,7 +61,7 @@ impl Situation {
         length[slots - 1] = 0;
         order.resize(batch.max(order.len()), dummy);
         let mut batch_slot = order[..batch].to_vec();
-        // Padding may stand anywhere, not only at the end.
+        // Padding may be anywhere, not only at the end.
         for slot in &mut batch_slot {
             if numbers.below(7) == 0 {
                 *slot = dummy;

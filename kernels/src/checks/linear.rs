@@ -214,7 +214,7 @@ fn check_pairs(kernels: &Kernels, numbers: &mut Numbers, layer: &Layer) -> Resul
     Ok(())
 }
 
-/// Numbers in FP8 put back into the element type: each the value that it stands for, rounded once.
+/// Dequantised FP8 numbers: each value rounded once to the element type.
 pub fn check_dequantise(device: &Device, element: Element) -> Result<(), String> {
     if element == Element::F32 {
         return Ok(());

@@ -82,7 +82,7 @@ pub(super) fn check_dealt(
     check_awaited(device, (&what, gated.slice()), |awaited| run_gated(Linear { awaited, ..operands }))
 }
 
-/// A layer writes nothing where nobody awaits its result, and where somebody does the bits that it has when it is not asked.
+/// A layer writes nothing if its result is not needed; if it is needed, the flag does not change its bits.
 fn check_awaited(
     device: &Device,
     (what, y): (&str, Slice<'_>),

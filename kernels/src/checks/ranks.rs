@@ -138,10 +138,10 @@ fn check_logits(kernels: &Kernels, mail: &Mail, at: usize, rows: usize, vocabula
     }
 }
 
-/// A rank that waits for one that never comes is let go by the alarm.
+/// The alarm releases a rank that waits for one that never arrives.
 ///
 /// # Errors
-/// When it is not, or nobody says so.
+/// When it is not released, or no error is reported.
 pub fn check_alarm(devices: &[Device]) -> Result<(), String> {
     let (mail, _) = Mail::open(devices).map_err(text)?;
     let alarm = mail[0].alarm().clone();

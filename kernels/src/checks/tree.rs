@@ -87,7 +87,7 @@ impl Plain {
                 rows.push(row);
             }
         }
-        // After the root the proposals come best first, and are the beams as they are.
+        // After the root the proposals are sorted best first and are the beams.
         let best = if step == 0 { (0..self.pool.len()).collect() } else { Self::best(&self.pool[start..], self.topk) };
         let beams = best.into_iter().enumerate().map(|(row, at)| {
             let source = rows[at];
@@ -229,7 +229,7 @@ fn check_shape(
     Ok(())
 }
 
-/// What the rows of groups see of their own, as the kernels leave it.
+/// The own rows of groups, as written by the kernels.
 struct OwnBuffers {
     cache_rows: Buffer,
     count: Buffer,
@@ -239,7 +239,7 @@ struct OwnBuffers {
     own_stride: usize,
 }
 
-/// What the rows of one group see of their own: cache rows, and for each row which of them.
+/// The own rows of one group: cache rows, and which of them each row sees.
 type SeenRows = (Vec<i32>, Vec<Vec<usize>>);
 
 impl OwnBuffers {

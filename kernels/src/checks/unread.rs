@@ -43,7 +43,7 @@ fn check_one(device: &Device, numbers: &mut Numbers, batch: usize, depth: usize)
             situation.length[*slot] += 1;
             counts[*slot] += 1;
         }
-        // Padding writes to the ring of the dummy slot, which nobody reads.
+        // Padding writes to the ring of the dummy slot, which is never read.
         rows[0].push(7);
         rows[1].push(0);
         rows[2].push(situation.dummy());

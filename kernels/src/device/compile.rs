@@ -16,7 +16,7 @@ pub struct KernelFile {
     pub name: &'static str,
     /// Its text.
     pub text: &'static str,
-    /// What its kernels want of a multiprocessor's memory.
+    /// How its kernels want the memory of a multiprocessor to be split.
     pub split: Split,
 }
 
@@ -162,7 +162,7 @@ unsafe fn binary(program: sys::nvrtcProgram) -> Result<Vec<u8>, result::NvrtcErr
         size.assume_init()
     };
     let mut binary = vec![0_u8; size];
-    // SAFETY: the vector has the size that was asked for.
+    // SAFETY: the vector has the requested size.
     unsafe { sys::nvrtcGetCUBIN(program, binary.as_mut_ptr().cast::<c_char>()).result()? };
     Ok(binary)
 }

@@ -81,7 +81,7 @@ pub(super) fn open() -> Result<(Arc<dyn Driver>, Properties), DeviceError> {
 impl Emulator {
     fn library(&self, file: KernelFile, options: &[String]) -> Result<Arc<Library>, DeviceError> {
         let key = format!("{} {}", file.name, options.join(" "));
-        // Held while compiling: two threads that want the same file wait for one compilation.
+        // Held while compiling, so that two threads that need the same file compile it once.
         let mut libraries = self.libraries.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(library) = libraries.get(&key) {
             return Ok(library.clone());

@@ -1,4 +1,4 @@
-//! What can go wrong on a device.
+//! Errors of a device.
 
 /// Why a device could not do something.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -11,7 +11,7 @@ pub enum DeviceError {
         /// What to install or set.
         hint: String,
     },
-    /// There is no such device, or it is too old.
+    /// The device does not exist or is too old.
     #[error("{0}")]
     NoDevice(String),
     /// Not enough memory.

@@ -23,7 +23,7 @@ const LINE: usize = 16;
 /// How long a kernel waits for another rank before it gives up. Another may be compiling kernels or timing them.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A rank's part in a group: its mailbox and those of the others.
+/// A rank's view of a group: its own mailbox and those of the other ranks.
 #[derive(Debug)]
 pub struct Mail {
     rank: usize,
@@ -42,7 +42,7 @@ pub struct Mail {
 #[derive(Clone, Debug)]
 pub struct Alarm {
     words: Arc<HostBuffer>,
-    /// What else has to be told to let go.
+    /// Other waiters that the alarm must release.
     collectives: Arc<Mutex<Vec<Collective>>>,
 }
 
@@ -98,7 +98,7 @@ impl Mail {
         self.mailboxes.len()
     }
 
-    /// What tells kernels that wait to give up.
+    /// The flag that tells waiting kernels to give up.
     pub fn alarm(&self) -> &Alarm {
         &self.alarm
     }

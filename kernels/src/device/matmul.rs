@@ -92,7 +92,7 @@ pub enum Fastest {
         /// By which algorithm.
         words: Words,
     },
-    /// One of the kernels that were timed beside it, by its number.
+    /// One of the other timed kernels, by index.
     Rival(usize),
 }
 
@@ -113,12 +113,12 @@ pub struct MatmulHandle {
 /// A kernel outside the library that computes the same product.
 pub type Rival<'a> = &'a dyn Fn() -> Result<(), DeviceError>;
 
-/// What is timed beside the library, and how.
+/// A kernel that competes with the library, and how to run it.
 #[derive(Clone, Copy)]
 pub struct Rivals<'a> {
     /// Kernels that compute the same; the index of each is kept.
     pub rivals: &'a [Rival<'a>],
-    /// A short kernel, as stands ahead of products and after them.
+    /// A short kernel, like the ones before and after products.
     pub neighbour: Rival<'a>,
     /// What the library's whole result needs besides until it is that of the rivals.
     pub behind_library: Option<Rival<'a>>,
@@ -187,7 +187,7 @@ impl MatmulHandle {
         let mut found = found.into_iter();
         let best = found.next();
         self.unkept = best.is_some();
-        // Where nothing could be timed, the library's advice stands.
+        // If nothing could be timed, the library's heuristic decides.
         self.fastest = best.or_else(|| Some(Fastest::Library { parts: 1, words: self.plan().words() }));
         self.others = found.collect();
         Ok(())
@@ -219,7 +219,7 @@ impl MatmulHandle {
         self.fastest = fastest.filter(|fastest| choose(&mut self.plans, *fastest));
     }
 
-    /// Ends a search: keeps on disk what is chosen, so that later starts take the same without one.
+    /// Ends a search: stores the choice on disk, so that later starts reuse it.
     pub fn settle(&mut self) {
         self.others.clear();
         let unkept = std::mem::take(&mut self.unkept);

@@ -9,7 +9,7 @@ pub(super) const FILE: KernelFile =
 /// Threads of a block of `accept_drafts`, and the most tokens of a round.
 const THREADS: usize = 128;
 
-/// What tells which way of each tree is accepted; `most` is steps + 1.
+/// The inputs of acceptance; `most` is steps + 1.
 #[derive(Clone, Copy, Debug)]
 pub struct Ways<'a> {
     /// Requests, padding included.
@@ -18,7 +18,7 @@ pub struct Ways<'a> {
     pub most: usize,
     /// int32 `[batch]`.
     pub batch_slot: Slice<'a>,
-    /// The target's token after each node, int32 `[batch, nodes]`; −1 where it has not been asked for, and
+    /// The target's token after each node, int32 `[batch, nodes]`; −1 where it was not computed, and
     /// [`NOT_FINITE`](super::NOT_FINITE) where it has none.
     pub chosen: Slice<'a>,
     /// The trees.
@@ -60,15 +60,15 @@ pub struct Walk<'a> {
     pub row_slot: Slice<'a>,
     /// Position of the token after each of them, int32 `[batch · nodes]`.
     pub row_sample_position: Slice<'a>,
-    /// Where the walks stand: `batch` nodes.
+    /// The current nodes of the walks: `batch`.
     pub stand: Stand<'a>,
-    /// What was asked for ahead of them, if anything was.
+    /// The nodes that were computed before the walks, if any.
     pub ahead: Option<InnerNodes<'a>>,
     /// int32 `[2]`, the first 0 when a round begins: that of `step` mod 2 is 0 where no walk awaits a choice, so that it need not be found.
     pub awaited: Slice<'a>,
 }
 
-/// Nodes after which the target is asked for a token, int32 each.
+/// Nodes after which the target computes a token, int32 each.
 #[derive(Clone, Copy, Debug)]
 pub struct Stand<'a> {
     /// Their rows of the target's pass.
@@ -159,9 +159,9 @@ impl Walk<'_> {
 }
 
 impl Kernels {
-    /// Keeps the choices after the nodes where walks down the trees stand, and goes on to the next that are not known; at step 0 to
-    /// the first, and nothing is chosen yet but what was asked for ahead. Where a way ends its walk stays. Steps are taken one
-    /// after the other, `most` after the first. Slots of the batch are trusted to exist.
+    /// Stores the choices after the current nodes of the walks, and advances to the next nodes without a known choice;
+    /// at step 0 to the first, and nothing is chosen yet but what was asked for ahead. A walk stays at the end of its path.
+    /// Steps are taken one after the other, `most` after the first. Slots of the batch are trusted to exist.
     ///
     /// # Errors
     /// When a buffer is too short, the shape is too large, or the device fails.

@@ -35,7 +35,7 @@ const TWO_TEAMS_HEAD_DIM: usize = 64;
 const MOST_OF_FEW: usize = 128;
 /// Heads of at most this size leave half of the registers to others, which pays for few blocks.
 const MOST_IN_HALF: usize = 64;
-/// Splits that are worth their merging through device memory, where there are no clusters.
+/// Minimum number of splits that pays for merging through device memory, without clusters.
 const MOST_SPLITS: usize = 32;
 
 /// Runs of rows that have one slot.
@@ -60,11 +60,11 @@ pub enum Sees<'a> {
     /// Positions alone. The rows of a group are consecutive positions in ascending order, each the last that its row sees:
     /// the pass writes these, and all positions ahead of a group's first are older.
     Positions,
-    /// Positions that are all older than the pass, and what is written beside them.
+    /// Positions that are all older than the pass, and own rows that are being written.
     Own(OwnRows<'a>),
 }
 
-/// What the pass runs ahead of an attention, which says what may be read before that has ended.
+/// The kernel that precedes an attention in the pass, which determines what may be read before it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ahead {
     /// Kernels that lay the pass out: nothing.
@@ -83,7 +83,7 @@ struct Choice {
     /// (row, head) pairs of a block.
     pairs: usize,
     threads: u32,
-    /// Whether it lets the next kernel begin only after its own wait, so that a rotation of its own kernel need not.
+    /// Whether it releases the next kernel only after its own wait, so that a separate rotation kernel need not.
     releases_late: bool,
     /// Bytes of dynamic shared memory.
     shared: usize,

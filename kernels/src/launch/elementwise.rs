@@ -18,7 +18,7 @@ const LEAST_PIECE: usize = 16;
 /// Elements of a row from which on it is worth to leave its scale to the next layer; measured with 2,048 and 4,096.
 const LEAST_UNSCALED: usize = 2048;
 
-/// Rows that are left out.
+/// Rows that are skipped.
 pub(super) const NO_ROWS: Rows<'static> = Rows { at: Slice::NONE, stride: 0 };
 
 /// What is added to the residual stream.
@@ -41,7 +41,7 @@ pub struct RmsNorm<'a> {
     pub add: Option<Added<'a>>,
     /// `[width]`.
     pub weight: Slice<'a>,
-    /// Where what is normed, the sum if anything is added, is kept beside.
+    /// Optional copy of the input of the norm (the sum, if anything is added).
     pub keep: Option<Rows<'a>>,
     /// Which row of the stream each row reads, int32; only without `add`.
     pub source: Option<Slice<'a>>,
@@ -290,7 +290,7 @@ impl Kernels {
         }
     }
 
-    /// Adds rows to the residual stream, and keeps a copy of the sum; either may be left out.
+    /// Adds rows to the residual stream, and stores a copy of the sum; both are optional.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.
@@ -501,7 +501,7 @@ impl Kernels {
     }
 }
 
-/// Address and number of parts; none if there are none.
+/// Address and number of partials, or 0 and 0.
 pub(super) fn check_parts<'a>(
     parts: Option<Parts<'a>>,
     rows: usize,

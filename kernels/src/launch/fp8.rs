@@ -1,4 +1,4 @@
-//! `cuda/fp8.cu`, and what all kernels that read weights in FP8 are told of them (`cuda/weights.cuh`).
+//! `cuda/fp8.cu`, and the arguments of all kernels that read FP8 weights (`cuda/weights.cuh`).
 
 use rayon::prelude::*;
 

@@ -14,13 +14,13 @@ const PICKED_ROWS: usize = 4;
 /// The nodes of trees that have children, as [`Kernels::inner_rows`] lists them: int32 each.
 #[derive(Clone, Copy, Debug)]
 pub struct InnerNodes<'a> {
-    /// Where in the list each node stands, `[batch, nodes]`; −1 for those that do not.
+    /// The index of each node in the list, `[batch, nodes]`; −1 for nodes that are not listed.
     pub place: Slice<'a>,
     /// The list, `[capacity]`: their rows of a pass over all nodes; −1 after the last.
     pub row: Slice<'a>,
     /// The target's tokens after them, `[capacity]`.
     pub choice: Slice<'a>,
-    /// Where in the list those of each request begin, then how many there are: `[batch + 1]`.
+    /// The first list index of each request, then the total: `[batch + 1]`.
     pub first: Slice<'a>,
     /// How many the list has room for.
     pub capacity: usize,

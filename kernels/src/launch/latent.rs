@@ -112,7 +112,7 @@ impl LatentDims {
         self.heads * (self.nope + self.rotated)
     }
 
-    /// Why there are no kernels for it, if there are none.
+    /// The reason why no kernel supports it, if none does.
     pub fn refused(&self) -> Option<String> {
         let Self { heads, nope, rotated, rank, value, .. } = *self;
         let fits = heads > 0
@@ -141,7 +141,7 @@ impl Kernels {
     /// cache.
     ///
     /// # Errors
-    /// When a buffer is too short, the sizes are none that there are kernels for, or the device fails.
+    /// When a buffer is too short, no kernel supports the sizes, or the device fails.
     pub fn write_latents(&self, rows: LatentRows<'_>) -> Result<(), DeviceError> {
         let LatentRows { x, parts, first, query_norm, queries, norm, epsilon, cache, write, table, .. } = rows;
         let LatentRows { positions, position, rows, dims, .. } = rows;

@@ -137,7 +137,7 @@ impl Kernels {
     /// Softmax attention of all heads of each row over the latent vectors that it sees.
     ///
     /// # Errors
-    /// When a buffer is too short, the sizes are none that there are kernels for, or the device fails.
+    /// When a buffer is too short, no kernel supports the sizes, or the device fails.
     pub fn latent_attention(&self, attention: LatentAttention<'_>) -> Result<(), DeviceError> {
         let LatentAttention { out, query, cache, rows, dims, scale, partial, max_splits, by_rows, .. } = attention;
         if let Some(reason) = dims.refused() {

@@ -30,7 +30,7 @@ pub(super) const MOST_ROWS_TO_SCALE: usize = 32;
 /// Cycles between two stages of a narrow layer that are asked for ahead, of more rows than `linear_few.cu` takes. Measured on an
 /// H200 with 8 rows and layers of 2,048, where a round gains 1.5%.
 const PAUSE: usize = 300;
-/// Inputs of a part, at least: below, a block has hardly begun when it ends.
+/// Minimum number of inputs of a part: with fewer, a block ends almost before it starts.
 const LEAST_SHARE: usize = 512;
 /// Warps of a block.
 const WARPS: [usize; 5] = [8, 7, 6, 5, 4];
@@ -62,8 +62,8 @@ pub struct Linear<'a> {
     pub outputs: usize,
     /// How the rows of the input are scaled, if that is left to the layer.
     pub unscaled: Option<Unscaled<'a>>,
-    /// int32 `[1]`: where it is 0 when the layer's turn comes nobody awaits the result, and the kernels of warp groups leave it out:
-    /// `y` keeps what it holds. Others compute it all the same. `None` where it is always awaited.
+    /// int32 `[1]`: if it is 0 when the layer runs, the result is not needed and the warp-group kernels skip the layer:
+    /// `y` is unchanged. Other kernels compute it anyway. `None` if it is always needed.
     pub awaited: Option<Slice<'a>>,
 }
 
@@ -242,7 +242,7 @@ impl Kernels {
     /// of which there are at most `most_parts`, it is float `[parts, rows, outputs]`, which are returned for the next kernel to add up.
     ///
     /// # Errors
-    /// When a buffer is too short, there is no such kernel for the layer, or the device fails.
+    /// When a buffer is too short, no such kernel supports the layer, or the device fails.
     pub fn linear_pairs<'a>(&self, linear: Linear<'a>, most_parts: usize) -> Result<Option<Parts<'a>>, DeviceError> {
         let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
         let deal = self.deal_of_pairs([inputs, outputs], most_parts);

@@ -29,10 +29,10 @@ enum Deal {
     Halved,
 }
 
-/// What [`Kernels::few_to_stream`] does beside adding to the stream.
+/// What [`Kernels::few_to_stream`] does in addition to adding to the stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Stream<'a> {
-    /// Where the sum is kept beside.
+    /// Optional copy of the sum.
     pub keep: Option<Rows<'a>>,
     /// `[outputs]`: weights of the norm.
     pub norm: Slice<'a>,
@@ -140,7 +140,7 @@ fn deal(properties: &Properties, inputs: usize, outputs: usize, weights: Weights
     let blocks = outputs.div_ceil(OUTPUTS);
     // Of the places, nine in ten are taken in every wave of blocks.
     let fill = |blocks: usize| blocks * 10 >= blocks.div_ceil(places) * places * 9;
-    // All that blocks read is asked for at once: it does not matter where they are.
+    // Blocks request everything at once, so their placement does not matter.
     let at_once = blocks <= places && inputs.div_ceil(piece(weights)) < stages(properties, weights);
     if fill(blocks) || at_once {
         Some(Deal::Whole)

@@ -60,7 +60,7 @@ impl Kernels {
     /// `most_parts`, it is float `[parts, rows, outputs]`, which are returned for the next kernel to add up.
     ///
     /// # Errors
-    /// When a buffer is too short, there is no such kernel for the layer, or the device fails.
+    /// When a buffer is too short, no such kernel supports the layer, or the device fails.
     pub fn linear_group<'a>(&self, linear: Linear<'a>, most_parts: usize) -> Result<Option<Parts<'a>>, DeviceError> {
         let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
         let deal = self.deal_of_group(rows, inputs, outputs, most_parts);
@@ -97,7 +97,7 @@ impl Kernels {
         let arguments = self.tile_arguments(linear, most_rows, sums, weight_tile)?;
         let beside = beside(rows, inputs, sums);
         let pause = self.pause(inputs.min(sums), if beside == 1 { PAUSE_ALONE } else { PAUSE });
-        // No more stages than a block has steps: the rest is room for blocks of attention beside it.
+        // No more stages than a block has steps: the rest leaves room for blocks of attention.
         let stages = stages(self.device.properties().shared_bytes, beside, most_rows, tile).min(share.div_ceil(PIECE));
         let arguments = [&arguments[..], &[int(share), int(tile), int(pause), int(stages)]].concat();
         let kernel = self.kernel(FILE, if gated { of_gated } else { plain })?;

@@ -58,7 +58,7 @@ impl Kernels {
     /// result; in several it is float `[parts, rows, outputs]`, which are returned for the next kernel to add up.
     ///
     /// # Errors
-    /// When a buffer is too short, there is no such kernel for the layer, or the device fails.
+    /// When a buffer is too short, no such kernel supports the layer, or the device fails.
     pub fn linear_wide<'a>(&self, linear: Linear<'a>, wide: Wide) -> Result<Option<Parts<'a>>, DeviceError> {
         let Linear { y, y_is_float, rows, outputs, .. } = linear;
         let linear = Linear { y_is_float: y_is_float || wide.parts > 1, ..linear };
@@ -101,7 +101,7 @@ impl Kernels {
         let arguments = self.tile_arguments(linear, most_rows, all_columns, Tile::Rows(run))?;
         let properties = self.device.properties();
         let units = all_columns.div_ceil(columns) * parts;
-        // A block of one unit needs no more than its stages: the rest is room for blocks of attention beside it.
+        // A block of one unit needs no more than its stages: the rest leaves room for blocks of attention.
         let most = if units <= properties.multiprocessors { share.div_ceil(PIECE) } else { MOST_STAGES };
         let stages = stages(properties.shared_bytes, most_rows, columns).min(most);
         let arguments = [&arguments[..], &[int(share), int(parts), int(pause), int(stages)]].concat();

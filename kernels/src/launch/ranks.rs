@@ -15,12 +15,12 @@ const MOST_NORMED_ROWS: usize = 32;
 /// Elements of such a row, at most: two units of each of 1,024 threads.
 const MOST_NORMED_WIDTH: usize = 8192;
 
-/// Logits of which each rank has those of some tokens: see [`Kernels::gather_ranks`].
+/// Logits that are split over ranks by token: see [`Kernels::gather_ranks`].
 #[derive(Clone, Copy, Debug)]
 pub struct Gathered<'a> {
-    /// Float `[rows, vocabulary]`: those of all tokens.
+    /// Float `[rows, vocabulary]`: logits of all tokens.
     pub out: Slice<'a>,
-    /// Float `[rows, part]`: those of this rank's tokens.
+    /// Float `[rows, part]`: logits of this rank's tokens.
     pub own: Slice<'a>,
     /// Tokens of a rank: from `rank · part` on, or the last ones.
     pub part: usize,
@@ -165,7 +165,7 @@ impl Kernels {
     }
 }
 
-/// How a kernel is told of a group.
+/// A group as kernel arguments.
 fn group(mail: &Mail) -> [Arg; 7] {
     [
         address(mail.addresses()),

@@ -74,7 +74,7 @@ pub struct Drafting<'a> {
     pub pool_parent: Slice<'a>,
     /// int32 `[batch, topk]`.
     pub beam_place: Slice<'a>,
-    /// Where the kernels leave what the rows of each pass see of their own, each of it once for a request's rows, as
+    /// Output of the kernels: the own rows of each pass, listed once per request, as
     /// [`Kernels::gather_own`] does; its `own_stride` is that of the rows.
     pub own: Option<OwnRows<'a>>,
 }
@@ -176,7 +176,7 @@ impl Drafting<'_> {
         self.topk.min(self.vocabulary)
     }
 
-    /// Checks room for what groups of `largest` rows see of their own, and gives it as arguments.
+    /// Checks that there is room for the own rows of groups of `largest` rows, and returns them as arguments.
     fn own(&self, kernels: &Kernels, largest: usize, own_stride: usize) -> Result<[Arg; 4], DeviceError> {
         let none = address(Slice::NONE);
         let Some(own) = self.own else { return Ok([none, none, none, int(0)]) };

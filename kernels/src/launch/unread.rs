@@ -6,7 +6,7 @@ use crate::device::{DeviceError, KernelFile, Slice, Split};
 pub(super) const FILE: KernelFile =
     KernelFile { name: "unread.cu", text: include_str!("../../cuda/unread.cu"), split: Split::Shared };
 
-/// Tokens that the draft has yet to read: a ring for each slot, in which position p stands at p mod `depth`.
+/// The draft's backlog of tokens: a ring for each slot, in which position p is at p mod `depth`.
 #[derive(Clone, Copy, Debug)]
 pub struct UnreadTokens<'a> {
     /// int32 `[slots, depth]`.
@@ -45,7 +45,7 @@ impl UnreadTokens<'_> {
 
 impl Kernels {
     /// Keeps the tokens of `count` rows as [`accept`](Self::accept) has laid them out where one token a request is the
-    /// most, and writes where in the rings they stand: int32 `[count]`.
+    /// most, and writes their places in the rings: int32 `[count]`.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.

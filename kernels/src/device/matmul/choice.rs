@@ -75,7 +75,7 @@ struct Race<'a> {
     plans: &'a mut [Box<dyn MatmulPlan>],
     operands: Operands<'a>,
     rivals: Rivals<'a>,
-    /// Memory of nobody, more than second-level cache holds.
+    /// Scratch memory, larger than the L2 cache.
     other: Slice<'a>,
     begin: Event,
     end: Event,
@@ -111,7 +111,7 @@ impl Race<'_> {
     /// Runs the plan of this many parts.
     fn multiply(&self, parts: usize) -> Result<(), DeviceError> {
         let Operands { x, w, workspace, .. } = self.operands;
-        // What is added to here is nobody's stream.
+        // The stream that is added to here is scratch memory.
         let (y, adds) = (self.result(parts), parts == 1 && self.operands.onto.is_some());
         // SAFETY: the promise of `fastest`; the workspace is as long as the algorithm needs.
         unsafe { self.plans[parts - 1].run(y.address(), adds, x.address(), w.address(), workspace.address()) }
@@ -166,7 +166,7 @@ fn near_best<C: Copy, E>(
     Ok(())
 }
 
-/// Runs those near the best again, and keeps the least of each: what disturbs a run only makes it longer.
+/// Runs the candidates near the best again, and keeps the minimum of each: disturbances only make a run longer.
 fn repeat<C: Copy, E>(times: &mut [(C, Duration)], mut time: impl FnMut(C) -> Result<Duration, E>) -> Result<(), E> {
     let mut spent = Duration::ZERO;
     for _ in 1..MOST_RUNS {

@@ -29,7 +29,7 @@ pub fn path(device: &Properties, library: &str, matmul: Matmul) -> Option<PathBu
     cache::folder().map(|folder| folder.join(format!("product-{}.algorithm", &key[..32])))
 }
 
-/// What a file keeps; `None` if there is none, or it is damaged.
+/// The contents of a file; `None` if it does not exist or is damaged.
 pub fn load(path: &Path) -> Option<Fastest> {
     let whole = (BYTES + blake3::OUT_LEN) as u64;
     fs::metadata(path).ok().filter(|file| file.len() == whole)?;
@@ -85,7 +85,7 @@ mod tests {
         // A sound file of another length is not ours.
         cache::write(&path, &[0; BYTES + 8]).expect("writable");
         assert_eq!(load(&path), None);
-        // Nor is one of a kind that this version does not know.
+        // Nor is one of an unknown kind.
         cache::write(&path, &[7; BYTES]).expect("writable");
         assert_eq!(load(&path), None);
         fs::remove_file(&path).expect("removable");
@@ -122,7 +122,7 @@ mod tests {
             path(&device, library, Matmul { result: Element::F32, ..matmul }),
             path(&device, library, Matmul { most_parts: 2, ..matmul }),
         ];
-        // Without a home there is no cache, and nothing to tell apart.
+        // Without a home directory there is no cache to distinguish.
         if cache::folder().is_some() {
             let different: std::collections::HashSet<_> = all.iter().flatten().collect();
             assert_eq!(different.len(), all.len());
