@@ -48,7 +48,7 @@ pub fn read_source(path: &Path) -> anyhow::Result<Source> {
     Ok(Source::new(name, read_text(path, LARGEST_CONFIGURATION)?))
 }
 
-/// A configuration file that cannot be used, as an error: [`terminal::print_error`] shows the place in the user's text.
+/// The error for a configuration file that cannot be used: [`terminal::print_error`] shows the place in the user's text.
 #[derive(Debug)]
 pub struct WrongFile {
     source: Source,
@@ -80,7 +80,7 @@ impl Error for WrongFile {}
 /// Reads a tuned file and repeats its warnings.
 ///
 /// # Errors
-/// When it cannot be read, or is no tuned file.
+/// When it cannot be read, or is not a tuned file.
 pub fn read_tuned(path: &Path) -> anyhow::Result<TunedFile> {
     let source = read_source(path)?;
     if FileKind::of(source.text()) == Some(FileKind::Sweep) {
@@ -93,10 +93,10 @@ pub fn read_tuned(path: &Path) -> anyhow::Result<TunedFile> {
     Ok(tuned)
 }
 
-/// The engine's options: those of the tuned file, then the flags, which win.
+/// The engine's options: those of the tuned file, overridden by flags.
 ///
 /// # Errors
-/// When the tuned file is broken, a flag has no sense, or no model is named.
+/// When the tuned file is malformed, a flag is invalid, or no model is given.
 pub fn engine_options(tuned: Option<&Path>, flags: &EngineFlags) -> anyhow::Result<EngineOptions> {
     let base = match tuned {
         None => EngineOptions::default(),
@@ -125,7 +125,7 @@ fn with_folders(words: &[String]) -> anyhow::Result<Vec<String>> {
     Ok(words)
 }
 
-/// Loads an engine, with a bar on a terminal.
+/// Loads an engine, with a progress bar on a terminal.
 ///
 /// # Errors
 /// As [`Engine::load`].
@@ -143,7 +143,7 @@ pub fn load(options: EngineOptions) -> anyhow::Result<Engine> {
     Ok(engine)
 }
 
-/// Gives a loaded engine another policy, with a bar on a terminal.
+/// Changes the policy of a loaded engine, with a progress bar on a terminal.
 ///
 /// # Errors
 /// As [`Engine::set_policy`].
@@ -152,7 +152,7 @@ pub fn set_policy(engine: &mut Engine, policy: ShapePolicy) -> anyhow::Result<()
     Ok(waiting("getting ready", set)?)
 }
 
-/// Does what takes a while, and says so by a bar, on a terminal.
+/// Runs slow work with a progress bar on a terminal.
 ///
 /// # Errors
 /// Those of the work.

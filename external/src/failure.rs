@@ -1,4 +1,4 @@
-//! Why a server failed, told from its log.
+//! Classifies the failure of a server from its log.
 //!
 //! The texts are those of SGLang 0.5.9 to 0.5.23 and vLLM 0.10 to 0.33. A class says what may help: a run that failed by its
 //! configuration is never repeated, one that lost a race for a port is.
@@ -56,7 +56,7 @@ pub enum Remedy {
 pub struct Failure {
     /// Its kind.
     pub class: FailureClass,
-    /// The line of the log that tells it, or what was seen instead.
+    /// The log line with the cause, or what was observed instead.
     pub evidence: String,
     /// The end of the log.
     pub log_tail: String,
@@ -165,7 +165,7 @@ pub fn of_silence(what: &str, log: &str) -> Failure {
     }
 }
 
-/// What a log tells, with the line that does.
+/// The cause found in a log, with its line.
 fn told(log: &str) -> Option<(FailureClass, &str)> {
     SIGNATURES.iter().find_map(|one| {
         let has = |line: &&str| one.texts.iter().all(|text| contains(line, text));

@@ -13,7 +13,7 @@ use crate::{
     process::Server,
 };
 
-/// How often a server that starts is asked.
+/// Polling interval while a server starts.
 const ASK: Duration = Duration::from_millis(200);
 
 /// Waits until a server that was started here answers as itself. Returns how long its start has taken.

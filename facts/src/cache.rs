@@ -76,7 +76,7 @@ pub(crate) fn short_text(path: &Path) -> Option<String> {
 }
 
 fn has_config(path: &Path) -> bool {
-    // A link whose file is gone is a config too: the reader tells what is wrong with it.
+    // A dangling link counts as a config too: the reader reports what is wrong with it.
     let config = path.join("config.json");
     config.is_file() || config.is_symlink()
 }

@@ -29,7 +29,7 @@ impl Folder {
         let path = self.path.join(name);
         let malformed = |reason: String| Error::Malformed { place: self.place(name), reason };
         match path.metadata() {
-            // Opening a pipe waits for somebody who writes to it.
+            // Opening a pipe would block until a writer opens it.
             Ok(found) if !found.is_file() => return Err(malformed("it is not a regular file".into())),
             Ok(_) => {}
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {

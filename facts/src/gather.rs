@@ -8,7 +8,7 @@ const LONGEST_CONFIG: u64 = 16 << 20;
 
 const LONGEST_TOKENIZER: u64 = 128 << 20;
 
-/// What is worth reading beside the config.
+/// Files to read in addition to the config.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Wanted {
     /// tokenizer.json, which has megabytes.
@@ -24,10 +24,10 @@ pub struct Gathered {
     pub notes: Vec<String>,
 }
 
-/// Reads a checkpoint. A part that is missing or broken is left out and told; only config.json must be there.
+/// Reads a checkpoint. A missing or malformed part is skipped with a note; only config.json is required.
 ///
 /// # Errors
-/// When there is no valid config.json.
+/// When config.json is missing or invalid.
 pub fn gather(files: &dyn Files, name: &str, wanted: Wanted) -> Result<Gathered, Error> {
     const CONFIG: &str = "config.json";
     let malformed = |reason: String| Error::Malformed { place: files.place(CONFIG), reason };
@@ -52,7 +52,7 @@ pub fn gather(files: &dyn Files, name: &str, wanted: Wanted) -> Result<Gathered,
     Ok(Gathered { facts, notes })
 }
 
-/// A file that may be absent; one that is broken is told and counts as absent.
+/// An optional file; a malformed one is reported and counts as absent.
 fn optional<T>(
     files: &dyn Files,
     name: &str,

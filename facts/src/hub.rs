@@ -17,16 +17,16 @@ const ENDPOINT: &str = "https://huggingface.co";
 /// Longest time for one request, answer included.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Longest time until a connection stands.
+/// Connection timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Most files of one model whose headers are asked for.
+/// Maximum number of files of a model whose headers are fetched.
 const MOST_HEADERS: usize = 8;
 
 /// Longest list of a model's files.
 const LONGEST_LISTING: u64 = 8 << 20;
 
-/// A hub to ask. Nothing is asked until a file is read.
+/// A client of the hub. It sends no request until a file is read.
 #[derive(Clone, Debug)]
 pub struct Hub {
     agent: Agent,
@@ -86,7 +86,7 @@ impl Hub {
             200 | 206 => Ok(Some(response)),
             // 416: the file is shorter than where the range begins.
             404 | 416 => Ok(None),
-            // For a model that is not there the hub answers strangers as for one that they may not see.
+            // Without a token, the hub gives the same response for a missing model as for a private one.
             status @ (401 | 403) => {
                 Err(refused(status, ": no such model, or it is gated; set HF_TOKEN to a token that may read it"))
             }
@@ -118,7 +118,7 @@ pub fn is_id(text: &str) -> bool {
 pub struct Remote {
     hub: Hub,
     id: String,
-    /// As it stands in an address.
+    /// Percent-encoded for a URL.
     revision: String,
 }
 

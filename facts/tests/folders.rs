@@ -54,7 +54,7 @@ fn what_is_broken_is_left_out_and_told() {
     check("generation_config.json", b"3", "invalid type");
 }
 
-/// A pipe in a file's place would be waited for until somebody writes to it.
+/// Opening a pipe in place of a file would block until a writer opens it.
 #[cfg(unix)]
 #[test]
 fn a_pipe_is_told_and_not_waited_for() {

@@ -43,7 +43,7 @@ struct Acceptance {
     accepted_per_round: f64,
     accepted_by_position: Vec<f64>,
     conditional_by_position: Vec<f64>,
-    /// Whether acceptance was made up, so that none of this is the models'.
+    /// Whether acceptance was simulated, so that none of this reflects the models.
     simulated: bool,
 }
 
@@ -69,7 +69,7 @@ fn shapes(section: &Section<'_>) -> Vec<Acceptance> {
     let mut counts: Vec<(TreeShape, Vec<u64>, bool)> = Vec::new();
     for (_, record) in &section.records {
         let configuration = &record.trial.configuration;
-        // A table runs several trees, and its trial does not tell which round ran which.
+        // A table runs several trees, and its trial does not record which round used which.
         let Some(figures) = record.measurement().filter(|_| configuration.table.is_empty()) else { continue };
         if configuration.shape.is_off() || figures.accept_histogram.is_empty() {
             continue;

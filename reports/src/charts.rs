@@ -70,7 +70,7 @@ pub fn of_section(section: &Section<'_>) -> Result<Vec<Chart>, ReportError> {
     Ok(charts)
 }
 
-/// The charts of one load, without those that nothing was measured for.
+/// The charts of one load, except those without measurements.
 ///
 /// # Errors
 /// When the drawing library fails.
@@ -136,7 +136,7 @@ fn add(
     Ok(())
 }
 
-/// A drawing as a file of its own, which follows the viewer's theme.
+/// A drawing as a standalone file that follows the viewer's theme.
 pub fn as_file(svg: &str) -> String {
     match svg.find('>') {
         Some(end) => format!("{}{}{}", &svg[..=end], palette::file_style(), &svg[end + 1..]),

@@ -1,6 +1,6 @@
-//! What the words of a report mean; they stand in every form of it.
+//! Definitions of the terms of a report, included in every format.
 
-/// Accept length: engines differ, so the definition stands wherever the number does.
+/// Accept length: engines differ, so the definition is printed wherever the number is.
 pub const ACCEPT_LENGTH: &str =
     "output tokens / rounds, the first token and bonus tokens included (SGLang's definition); none without speculation";
 

@@ -2,7 +2,7 @@
 
 use tuner::selection::{Interval, IntervalKind};
 
-/// What stands where nothing was measured.
+/// Placeholder for a missing figure.
 pub const MISSING: &str = "—";
 
 /// A quantity with three digits, none beyond the thousandths: `12,345`, `612`, `61.2`, `6.12`, `0.061`.
@@ -77,7 +77,7 @@ pub fn range(interval: Interval, write: fn(f64) -> String) -> String {
     format!("{}–{}", write(interval.low).trim_end_matches('×'), write(interval.high).trim_end_matches('×'))
 }
 
-/// What the two ends beside a median are.
+/// The meaning of the two bounds of a median.
 pub fn interval_name(interval: Interval, repeats: usize) -> String {
     match interval.kind {
         IntervalKind::Single => "one repeat, no range".into(),
@@ -86,13 +86,13 @@ pub fn interval_name(interval: Interval, repeats: usize) -> String {
     }
 }
 
-/// How often an interval holds what it is drawn around: `95%`, `98.4%`.
+/// Coverage of an interval: `95%`, `98.4%`.
 pub fn level(coverage: f64) -> String {
     let percent = (coverage * 1000.0).floor() / 10.0;
     if percent.fract() == 0.0 { format!("{percent:.0}%") } else { format!("{percent:.1}%") }
 }
 
-/// What stands under the medians of a table, of which these are the ends.
+/// Describes the bounds below the medians of a table.
 pub fn ends_words(intervals: impl Iterator<Item = Interval>) -> String {
     let (mut lowest, mut range) = (f64::INFINITY, false);
     let mut least = f64::INFINITY;

@@ -72,7 +72,7 @@ struct RacePage {
     mood: &'static str,
     /// Whether it is unfolded: the only one of the page.
     open: bool,
-    /// What stands under the medians.
+    /// What is shown below the medians.
     ends: String,
     anchor: String,
     columns: Vec<Heading>,
@@ -242,7 +242,7 @@ fn subject(section: &Section<'_>) -> Vec<Pair> {
     ]
 }
 
-/// Which engine was measured, so that nobody takes its figures for those of another one.
+/// Which engine was measured, so that its figures are not mistaken for another engine's.
 fn whose(sections: &[Section<'_>]) -> String {
     let engines: BTreeSet<String> = sections.iter().map(Section::engine).collect();
     if engines.is_empty() {

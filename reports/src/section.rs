@@ -31,7 +31,7 @@ pub struct Section<'a> {
     pub records: Vec<(usize, &'a Record)>,
     /// What counts as better: the first sweep's word.
     pub metric: Metric,
-    /// What a guided sweep knew before it measured, where it was made for this fingerprint.
+    /// The guide of a guided sweep, if it was made for this fingerprint.
     pub guide: Option<&'a Guide>,
     /// The ranking of each load, ascending.
     pub races: Vec<Race>,

@@ -44,7 +44,7 @@ fn row(shape: TreeShape, each: &[&Acceptance]) -> Option<AcceptanceRow> {
     Some(AcceptanceRow { shape, accept_length: length, interval: bootstrap(&counts), histogram })
 }
 
-/// Output tokens of a text. Of a sampled one those that its rounds have on average: the same in the mean, and steadier.
+/// Output tokens of a text. For a sampled text, the expected number over its rounds: the same mean with less variance.
 fn tokens(one: &Acceptance) -> f64 {
     let counted = one.output_tokens as f64;
     one.expected_drafts.map_or(counted, |expected| counted - one.accepted_drafts() as f64 + expected)
@@ -87,10 +87,10 @@ struct ImportedRow {
     accept_length: f64,
 }
 
-/// Reads a table that was measured elsewhere, and keeps the rows that were asked for. Relative paths start at `folder`.
+/// Reads a table that was measured elsewhere, and keeps the requested rows. Relative paths start at `folder`.
 ///
 /// # Errors
-/// When the file cannot be read, is no such table, or has no row of the kind.
+/// When the file cannot be read, has another format, or has no matching row.
 pub fn import(folder: &Path, from: &sweep::Acceptance) -> Result<AcceptanceTable, TunerError> {
     let path = folder.join(&from.file);
     let text = whole_file::read(&path, LARGEST).map_err(|source| TunerError::Read { path: path.clone(), source })?;

@@ -1,4 +1,4 @@
-//! What competes: a tree shape, or a table of them, and the settings of the engine that go with it.
+//! A candidate configuration: a tree shape, or a table of shapes by batch, with engine settings.
 
 use std::{cmp::Ordering, fmt};
 

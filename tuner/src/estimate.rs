@@ -1,4 +1,4 @@
-//! How long a sweep will take, and from what that is known.
+//! Estimates how long a sweep will take.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},

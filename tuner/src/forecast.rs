@@ -1,4 +1,4 @@
-//! What a workload will take, from the rounds that its requests need and the time of a round.
+//! Forecasts the duration of a workload from the rounds that its requests need and the time of a round.
 //!
 //! The rounds of each request under a tree are known from a replay; the time of a round is known from a model of
 //! [`latency`](crate::latency). [`simulate`] plays what the engine's scheduler does with them, step by step: who is

@@ -1,4 +1,4 @@
-//! Finds out what guides a search: which tree accepts what, and how long rounds take. Then the whole space is predicted,
+//! Gathers what guides a search: acceptance by tree shape, and round times. Then the whole space is predicted,
 //! and little of it must be measured.
 
 mod by_batch;

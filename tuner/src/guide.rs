@@ -1,6 +1,6 @@
-//! What a guided sweep knew before it measured: acceptance, round times, predictions, capture sizes. Kept beside the
-//! journal as `guide.json`, so that a report can show prediction beside measurement, and a resumed sweep need not find out
-//! again.
+//! The guide of a sweep, made before it measures: acceptance, round times, predictions, capture sizes. Kept next to the
+//! journal as `guide.json`, so that a report can compare predictions with measurements, and a resumed sweep need not
+//! find out again.
 
 use std::path::Path;
 
@@ -87,9 +87,9 @@ pub struct AcceptanceRow {
 pub struct RoundTimeSummary {
     /// What the model consists of.
     pub parameters: Vec<Parameter>,
-    /// Relative errors of points that were left out of the fit.
+    /// Relative leave-one-out errors.
     pub error: CrossValidation,
-    /// The timed points, each with what the model says of it when it is left out.
+    /// The timed points, each with its leave-one-out prediction.
     pub points: Vec<TimedPoint>,
 }
 
@@ -213,7 +213,7 @@ pub struct Cost {
     pub timing_s: f64,
 }
 
-/// The guide of a folder; `None` where there is none.
+/// The guide of a folder, if it exists.
 ///
 /// # Errors
 /// In words, when it cannot be read or is of another format.
@@ -241,7 +241,7 @@ pub(crate) fn write(guide: &Guide, folder: &Path) -> Result<(), TunerError> {
 /// Reads the text of a guide.
 ///
 /// # Errors
-/// In words, when it is none, or of another format.
+/// A message, when it is not a guide or has another format.
 pub(crate) fn parse(text: &str) -> Result<Guide, String> {
     let version: Version = serde_json::from_str(text).map_err(|error| error.to_string())?;
     version.expect(FORMAT)?;

@@ -15,9 +15,9 @@ use schemas::{sweep::SweepFile, tree::TreeShape};
 
 use crate::{TunerError, record::Role, space::expand, sweep::folder_of};
 
-/// Most shards unless asked for more: each of them measures the baselines too.
+/// Default maximum number of shards: each of them measures the baselines too.
 const MOST_SHARDS: usize = 8;
-/// Largest number of shards that can be asked for: larger ones are slips.
+/// Maximum number of shards; larger values are assumed to be mistakes.
 const LARGEST: usize = 10_000;
 
 /// What runs the job.
@@ -31,14 +31,14 @@ pub enum Scheduler {
     Bash,
 }
 
-/// What a job file is made of.
+/// The inputs of a job file.
 #[derive(Debug)]
 pub struct JobRequest<'a> {
     /// The sweep file, read and checked.
     pub file: &'a SweepFile,
     /// Where it lies.
     pub path: &'a Path,
-    /// Folder of the merged results; those of the shards lie beside it.
+    /// Folder of the merged results; the shards' folders are next to it.
     pub out: &'a Path,
     /// The program that the job runs.
     pub program: &'a Path,
@@ -75,7 +75,7 @@ struct Parts {
     gpus: usize,
     /// Whether shards start servers, which a killed shard would leave.
     starts_servers: bool,
-    /// How many shards the user wants.
+    /// The requested number of shards.
     asked: Option<usize>,
     /// The largest number with sense.
     most: usize,
@@ -87,7 +87,7 @@ impl Scheduler {
     /// The job file of a sweep.
     ///
     /// # Errors
-    /// When a path cannot be written into a script, or the number of shards has no sense.
+    /// When a path cannot be written into a script, or the number of shards is invalid.
     pub fn job(self, request: &JobRequest<'_>) -> Result<JobFile, TunerError> {
         let parts = Parts::new(request, self)?;
         let fixed = parts.asked.unwrap_or(parts.most.min(MOST_SHARDS));

@@ -31,7 +31,7 @@ pub const FORMAT: u32 = 3;
 const OLDEST: u32 = 2;
 /// The file's name in the folder of a sweep.
 pub const FILE_NAME: &str = "journal.jsonl";
-/// The file that is locked while a process writes. A file of its own, since the journal is not there from the start.
+/// The file that is locked while a process writes. It is separate because the journal does not exist from the start.
 const LOCK_NAME: &str = ".journal.lock";
 /// Largest journal that is read, in bytes: a million trials.
 const LARGEST: u64 = 4 << 30;
@@ -115,7 +115,8 @@ impl Journal {
     /// line becomes that of the larger one.
     ///
     /// # Errors
-    /// When there is none, it belongs to another sweep or machine, another process writes it, or it cannot be written.
+    /// When it does not exist, belongs to another sweep or machine, is being written by another process, or cannot be
+    /// written.
     pub fn resume(folder: &Path, header: &Header) -> Result<(Self, Contents), TunerError> {
         let lock = lock(folder)?;
         let mut contents = read(folder)?;
@@ -166,7 +167,7 @@ impl Journal {
 }
 
 impl Header {
-    /// Why a sweep cannot go on with the journal of this header.
+    /// Why a sweep cannot continue the journal with this header.
     pub(crate) fn refusal(&self, now: &Self) -> Option<String> {
         if self.format != now.format {
             return Some(format!(
@@ -239,7 +240,7 @@ pub(crate) fn lock(folder: &Path) -> Result<File, TunerError> {
             let reason = "another process is writing it; wait for it, or choose another --out".into();
             return Err(TunerError::Journal { path: folder.join(FILE_NAME), reason });
         }
-        // A file system without locks (some network ones) is no reason not to measure.
+        // A file system without locks (some network ones) does not prevent measuring.
         Err(TryLockError::Error(error)) => tracing::warn!("cannot lock {}: {error}", path.display()),
     }
     Ok(file)
@@ -271,7 +272,7 @@ pub fn exists(folder: &Path) -> bool {
 /// Reads the journal of a folder.
 ///
 /// # Errors
-/// When there is none, its header is damaged, or it has another format.
+/// When it does not exist, its header is damaged, or it has another format.
 pub fn read(folder: &Path) -> Result<Contents, TunerError> {
     let path = folder.join(FILE_NAME);
     let mut bytes = Vec::new();
@@ -457,7 +458,7 @@ mod tests {
             drop(journal);
             assert!(self::bytes(&folder) == bytes, "cut at {cut}");
         }
-        // A header is written whole or not at all: what has none is no journal, and is left alone.
+        // A header is written atomically: a file without one is not a journal and is not touched.
         for cut in 0..ends[0] {
             std::fs::write(&path, &bytes[..cut]).expect("a cut journal");
             assert!(Journal::resume(folder.path(), &header()).is_err(), "cut at {cut}");

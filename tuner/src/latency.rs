@@ -1,4 +1,4 @@
-//! How long a round takes: a model fitted to a few dozen timed points.
+//! Predicts the time of a round, with a model fitted to a few dozen timed points.
 //!
 //! The time of a round depends on its tree, its batch and its context, not on its text. [`design`] chooses the points,
 //! [`engine::Engine::time_rounds`] times them, [`RoundModel::fit`] fits a model of the machine ([`physics`]) to them, and
@@ -66,7 +66,7 @@ pub struct RoundModel {
     parameters: Parameters,
     residuals: Residuals,
     ranges: Vec<Range>,
-    /// How well points are predicted that were left out of the fit; `None` below three points.
+    /// Leave-one-out errors of the predictions; `None` below three points.
     cross_validation: Option<CrossValidation>,
 }
 
@@ -112,7 +112,7 @@ pub struct Beyond {
     pub measured: Range,
 }
 
-/// Why there is no model.
+/// Why no model could be fitted.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum LatencyError {
     /// Nothing to fit.
@@ -143,7 +143,7 @@ impl RoundModel {
     /// Fits a model to timed points. Equal points give an equal model.
     ///
     /// # Errors
-    /// Without points, with times or contexts that are no positive numbers, or shapes that are none.
+    /// Without points, with non-positive times or contexts, or with invalid shapes.
     pub fn fit(machine: Machine, samples: &[Sample]) -> Result<Self, LatencyError> {
         machine.check()?;
         let measured = sample::summaries(samples)?;
@@ -192,7 +192,7 @@ impl RoundModel {
         &self.parameters
     }
 
-    /// How well points are predicted that were left out of the fit; `None` below three points.
+    /// Leave-one-out errors of the predictions; `None` below three points.
     pub fn cross_validation(&self) -> Option<&CrossValidation> {
         self.cross_validation.as_ref()
     }

@@ -1,4 +1,4 @@
-//! Trials that nobody measured, for tests.
+//! Synthetic trials, for tests.
 
 use crate::record::{Fingerprint, Measurement, Origin, Outcome, Record, Role, Spread, Trial};
 

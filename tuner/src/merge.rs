@@ -1,4 +1,4 @@
-//! One sweep folder from many: shards of a sweep, or the same sweep on several machines of one kind.
+//! Merges sweep folders: shards of a sweep, or the same sweep on several machines of one kind.
 //!
 //! The journal that comes out is that of the whole sweep, as if one machine had measured it: it can be reported, resumed
 //! and merged again. It depends neither on the order of the folders nor on how often they are merged. No model is loaded
@@ -30,7 +30,7 @@ pub struct MergeSummary {
     pub trials: usize,
     /// Further measurements of them by other journals, which count as repeats: baselines run in every shard.
     pub pooled: usize,
-    /// Records that were left out because the same one is kept, or one that was measured where this one failed.
+    /// Records that were skipped: duplicates, and failures of trials that were measured elsewhere.
     pub repeated: usize,
     /// Trials of the whole plan; at least this many where shards are missing.
     pub planned: usize,
@@ -161,7 +161,7 @@ fn rank_of(header: &Header) -> (Option<(usize, usize)>, String) {
     (shard, serde_json::to_string(header).unwrap_or_default())
 }
 
-/// The records that are kept, in the order of time, and how many are left out.
+/// The kept records in chronological order, and the number of skipped ones.
 fn union(sources: &[Source]) -> (Vec<Record>, usize) {
     let all: Vec<&Record> = sources.iter().flat_map(|source| &source.contents.records).collect();
     let mut records: Vec<Record> = pooled(&all).into_iter().map(|at| all[at].clone()).collect();

@@ -1,4 +1,4 @@
-//! What a sweep leaves behind: the tuned file.
+//! The result of a sweep: the tuned file.
 
 mod borders;
 mod warnings;
@@ -30,7 +30,7 @@ use crate::{
 
 /// The file's name in the folder of a sweep.
 pub const FILE_NAME: &str = "tuned.toml";
-/// Gains that nobody feels, in logarithms.
+/// Negligible gains, in logarithms.
 const FELT: f64 = 0.01;
 /// Largest tuned file in bytes: a few rows of text.
 const LARGEST: u64 = 1 << 20;
@@ -123,10 +123,10 @@ pub fn context_length(file: &SweepFile, folder: &Path) -> Option<usize> {
     Some(file.engine.context_length.unwrap_or(made_for))
 }
 
-/// Reads the tuned file of a folder; `None` where there is none.
+/// Reads the tuned file of a folder, if it exists.
 ///
 /// # Errors
-/// In words, when it cannot be read or is no tuned file.
+/// A message, when it cannot be read or is not a tuned file.
 pub fn read(folder: &Path) -> Result<Option<TunedFile>, String> {
     let text = whole_file::read_if_there(&folder.join(FILE_NAME), LARGEST).map_err(|error| error.to_string())?;
     text.map(|text| parse(FILE_NAME, text)).transpose()
@@ -135,7 +135,7 @@ pub fn read(folder: &Path) -> Result<Option<TunedFile>, String> {
 /// Reads a tuned file that lies anywhere.
 ///
 /// # Errors
-/// When it cannot be read or is no tuned file.
+/// When it cannot be read or is not a tuned file.
 pub fn read_file(path: &Path) -> Result<TunedFile, TunerError> {
     let text = whole_file::read(path, LARGEST);
     let text = text.map_err(|source| TunerError::Read { path: path.to_owned(), source })?;

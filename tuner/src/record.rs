@@ -1,4 +1,4 @@
-//! What one trial is and what it measured: the rows of the journal.
+//! Definition and measurements of one trial: the records of the journal.
 
 use external::failure::Failure;
 use schemas::sweep::Metric;
@@ -98,7 +98,7 @@ pub enum Outcome {
     Failed {
         /// The error's words.
         reason: String,
-        /// What a server's log tells of it.
+        /// What the server's log says about it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failure: Option<Failure>,
     },
@@ -106,7 +106,7 @@ pub enum Outcome {
 
 /// Shares of stalled time below this change no comparison: they lie within the noise of a quiet machine.
 const FELT_STALL: f64 = 0.05;
-/// Where more of the steps stall than this, those that did not are too few to tell how long a step takes.
+/// Share of stalled steps above which the others are too few to estimate the time of a step.
 const MOST_STALLED_STEPS: f64 = 0.4;
 /// The same for an open loop, whose figures cannot be had without the stalls.
 const MOST_STALLED_TIME: f64 = 0.1;
@@ -121,7 +121,7 @@ pub enum Mark {
         of_time: f64,
         /// Share of the steps.
         of_steps: f64,
-        /// Whether the steps that did not are too few, so that the trial is left out of comparisons.
+        /// Whether too few steps ran without a stall, so that the trial is excluded from comparisons.
         spoiled: bool,
     },
     /// The hypervisor ran other machines.
@@ -167,7 +167,7 @@ pub struct Measurement {
     /// Output tokens a second of those requests that kept the objective's limits; `None` without limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goodput_tokens_per_s: Option<f64>,
-    /// Whether acceptance was made up, so that times are real and texts are not.
+    /// Whether acceptance was simulated, so that times are real but texts are not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub simulated: bool,
     /// Output tokens / rounds, first and bonus tokens included (SGLang's definition).
@@ -372,7 +372,7 @@ impl Measurement {
         marks
     }
 
-    /// Whether its steps no longer tell what it would have done on a quiet machine, so that it is left out of comparisons.
+    /// Whether it was disturbed so much that it is excluded from comparisons.
     pub fn is_spoiled(&self) -> bool {
         self.stalls.is_some_and(|stalls| match self.steady {
             Some(_) => stalls.of_steps > MOST_STALLED_STEPS,
@@ -411,7 +411,7 @@ impl Mark {
 }
 
 impl Trial {
-    /// Its id: a hash of what it is and where it runs.
+    /// Its id: a hash of its definition and of where it runs.
     pub fn id(&self, fingerprint: &Fingerprint) -> String {
         let text = serde_json::to_string(&(self, fingerprint)).unwrap_or_default();
         blake3::hash(text.as_bytes()).to_hex()[..16].to_owned()

@@ -1,4 +1,4 @@
-//! One trial on the engine: a closed loop that keeps requests running, or an open loop to which they come by themselves.
+//! Runs one trial on the engine: a closed loop with a constant batch, or an open loop with given arrival times.
 
 mod drive;
 pub(crate) mod measurement;
@@ -31,7 +31,7 @@ pub struct Terms<'a> {
     /// Tokens a round to accept whatever the target says, the imported value of the trial's shape; `None` for what the
     /// engine is set to.
     pub simulate_accept_length: Option<f32>,
-    /// Set from elsewhere when the user wants to stop.
+    /// Set by another thread when the user requests a stop.
     pub interrupted: &'a AtomicBool,
 }
 

@@ -1,4 +1,4 @@
-//! Which configuration is best, and how sure that is.
+//! Chooses the best configuration, with the confidence in that choice.
 
 mod across;
 mod blocks;
@@ -34,7 +34,7 @@ pub struct Interval {
     pub high: f64,
     /// What the ends are.
     pub kind: IntervalKind,
-    /// How often, of 1, such ends hold what they are drawn around; 0 for a single repeat.
+    /// Coverage of the interval, from 0 to 1; 0 for a single repeat.
     pub coverage: f64,
 }
 
@@ -96,14 +96,14 @@ pub struct Ranked {
     pub stalled_share: Option<f64>,
     /// Repeats with a mark that says what disturbed them.
     pub marked: usize,
-    /// Repeats that were left out of every comparison, because nearly all of their steps stalled or they are far slower
+    /// Repeats that were excluded from every comparison, because nearly all of their steps stalled or they are far slower
     /// than the other repeats of their configuration.
     pub left_out: usize,
     /// Whether no configuration under any load is better both in all requests' tokens a second and in one user's.
     pub on_front: bool,
-    /// Whether it is the best or cannot be told apart from it.
+    /// Whether it is the best, or not significantly different from the best.
     pub tied_with_best: bool,
-    /// Whether it can be told neither from the best nor to be within reach of it: its interval is too wide to be called a tie.
+    /// Whether its interval is too wide both to differ from the best and to be called a tie.
     pub too_noisy: bool,
 }
 
@@ -137,7 +137,7 @@ pub struct LoadRanking {
     /// The chosen one: the simplest of those that beat no speculation and tie with the best of them; no speculation where
     /// nothing is shown to beat it.
     pub chosen: Option<Configuration>,
-    /// What it was ranked by: the objective, or latency where this load does not tell throughputs apart.
+    /// What it was ranked by: the objective, or latency if this load does not distinguish throughputs.
     pub metric: Metric,
     /// Whether every configuration keeps up with this load, so that throughput says nothing and latency was compared.
     pub keeps_up: bool,
@@ -154,9 +154,9 @@ pub struct Disturbance {
     pub trials: usize,
     /// Of them, those with a mark.
     pub marked: usize,
-    /// Of them, those that were left out of every comparison.
+    /// How many of them were excluded from every comparison.
     pub left_out: usize,
-    /// Share of the wall time in which steps stalled: median over trials; `None` where no trial tells.
+    /// Share of wall time that was stalls: median over trials; `None` if no trial recorded it.
     pub stalled_share: Option<f64>,
     /// The speed-up of the best that speculates by the wall clock, stalls included, where it differs from
     /// [`Ranked::speedup`] by more than 5%.
@@ -197,7 +197,7 @@ pub enum Verdict {
     NotCompared,
 }
 
-/// Why a race cannot tell.
+/// Why a race is undecided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Doubt {
@@ -205,7 +205,7 @@ pub enum Doubt {
     OneRepeat,
     /// The repeats are too few for the difference there is.
     FewRepeats,
-    /// The machine was busy with other things, and repeats differ by that.
+    /// The machine was busy with other work, which explains the differences between repeats.
     BusyMachine,
     /// Repeats differ too much, for a reason that is not known.
     Noise,

@@ -1,4 +1,4 @@
-//! The engine's settings: what a sweep file leaves open, and what a configuration changes.
+//! Engine settings: defaults for what a sweep file omits, and what a configuration changes.
 
 use engine::EngineOptions;
 use schemas::sweep::SweepFile;
@@ -8,7 +8,7 @@ use crate::{
     space::Entrant,
 };
 
-/// Requests that may run together where they come by themselves and nothing is said: SGLang's number for speculation.
+/// Default limit of running requests in an open loop: SGLang's number for speculation.
 const OPEN_LOOP_REQUESTS: usize = 48;
 
 /// The loads of a sweep file: closed loops ascending, then rates ascending, then recorded arrivals.

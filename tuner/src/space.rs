@@ -27,20 +27,20 @@ pub struct Expanded {
     /// No speculation first, then the engine's default, then the rest; each once. Settings that cost a restart vary
     /// slowest.
     pub entrants: Vec<Entrant>,
-    /// Combinations of the lists that are no tree, and why.
+    /// Combinations of the lists that are not valid trees, and why.
     pub dropped: Vec<Dropped>,
 }
 
-/// A combination of the lists that is no tree.
+/// A combination of the lists that is not a valid tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dropped {
     /// Draft steps.
     pub num_steps: usize,
     /// Branches a step.
     pub topk: usize,
-    /// Nodes asked for.
+    /// Requested number of nodes.
     pub num_draft_tokens: usize,
-    /// Why it is none.
+    /// Why it is not valid.
     pub reason: ShapeError,
 }
 
@@ -104,7 +104,7 @@ pub fn expand(space: &Space, knobs: &KnobLists, tables: &[Vec<TableRow>], defaul
     Expanded { entrants, dropped }
 }
 
-/// Every combination of the lists but that which changes nothing, each once.
+/// Every distinct combination of the lists except the one that changes nothing.
 fn combinations(lists: &KnobLists) -> Vec<Knobs> {
     let mut all = vec![Knobs::default()];
     vary(&mut all, &lists.max_running_requests, |knobs, value| knobs.max_running_requests = Some(*value));

@@ -1,4 +1,4 @@
-//! Which trials run, and when that is enough.
+//! Search strategies: which trials run, and when to stop.
 
 mod anneal;
 mod few_starts;
@@ -23,7 +23,7 @@ use crate::{
     space::Entrant,
 };
 
-/// The race of one sweep: every configuration under every load, as often as asked for.
+/// The experiment of one sweep: every configuration under every load, with the requested repeats.
 #[derive(Clone, Debug)]
 pub struct Race {
     /// The configurations, baselines first.
@@ -43,19 +43,19 @@ pub trait Bench {
     /// Measures a trial and puts it into the journal, or finds it there.
     ///
     /// # Errors
-    /// When a budget is used up, the user wants to stop, or the sweep cannot go on.
+    /// When a budget is used up, the user requests a stop, or the sweep cannot continue.
     fn measure(&mut self, trial: &Trial) -> Result<&Record, Halt>;
 
     /// Everything in the journal.
     fn history(&self) -> &[Record];
 }
 
-/// Why a search ends before it wants to.
+/// Why a search ends early.
 #[derive(Debug)]
 pub enum Halt {
-    /// For a reason that is no error.
+    /// For a reason that is not an error.
     Stop(StopReason),
-    /// The sweep cannot go on.
+    /// The sweep cannot continue.
     Failed(TunerError),
 }
 
@@ -64,9 +64,9 @@ pub enum Halt {
 pub enum StopReason {
     /// Every trial of the plan is measured.
     SpaceExhausted,
-    /// As many trials as asked for.
+    /// The requested number of trials.
     TrialBudget,
-    /// As much time as asked for.
+    /// The requested time.
     TimeBudget,
     /// The user wanted to stop.
     Interrupted,
@@ -99,13 +99,13 @@ impl Race {
         self.entrants.iter().filter(|one| one.role != Role::Candidate)
     }
 
-    /// The baselines under every load, as often as asked for.
+    /// The baselines under every load, with the requested repeats.
     pub fn baseline_trials(&self) -> Vec<Trial> {
         let baselines: Vec<Entrant> = self.baselines().cloned().collect();
         listed::ordered(self, &baselines)
     }
 
-    /// How it stands under a load; `None` before its first trial.
+    /// Its ranking under a load; `None` before its first trial.
     pub fn standing(&self, history: &[Record], load: Load) -> Option<LoadRanking> {
         rank(history.iter().filter(|record| record.trial.load == load), self.metric).pop()
     }
@@ -127,12 +127,12 @@ pub fn search(
         StrategyName::Anneal => anneal::run(search, race, bench)?,
         StrategyName::Guided => return guided::run(search, race, predictions, bench),
     };
-    // Without a budget the plan is all that was asked for.
+    // Without a budget the plan is everything that was requested.
     if search.trials.is_none() && search.seconds.is_none() {
         return Ok(ended);
     }
     match repeat_disturbed(race, bench) {
-        // The plan is done all the same.
+        // The plan is complete anyway.
         Ok(()) | Err(Halt::Stop(StopReason::TrialBudget | StopReason::TimeBudget)) => Ok(ended),
         Err(halt) => Err(halt),
     }

@@ -1,4 +1,4 @@
-//! The whole way: sweep file → plan → trials → journal → ranking → tuned file.
+//! Runs a sweep from start to end: sweep file → plan → trials → journal → ranking → tuned file.
 
 mod on_servers;
 pub(crate) mod prepare;
@@ -44,7 +44,7 @@ pub struct SweepRequest<'a> {
     pub folder: PathBuf,
     /// Where journal and tuned file go.
     pub out: PathBuf,
-    /// Whether to go on with what is there.
+    /// Whether to continue an existing sweep.
     pub resume: bool,
     /// The part for this machine.
     pub shard: Option<Shard>,
@@ -53,7 +53,7 @@ pub struct SweepRequest<'a> {
     /// Bytes that the target's hidden states may take in `out`, so that acceptance is told again without the target; 0
     /// keeps none.
     pub keep_states: u64,
-    /// Set from elsewhere when the user wants to stop; finished trials are kept.
+    /// Set by another thread when the user requests a stop; finished trials are kept.
     pub interrupted: &'a AtomicBool,
 }
 
@@ -109,7 +109,7 @@ pub struct SweepSummary {
 pub trait Progress {
     /// The plan is made: this many trials, this many of them done already.
     fn planned(&mut self, _planned: Planned, _done: usize) {}
-    /// Something that takes a while begins, before any trial: what it is, and how many steps it has.
+    /// A slow step starts before any trial: its description and number of steps.
     fn preparing(&mut self, _what: &str, _steps: usize) {}
     /// This many of its steps are done.
     fn prepared(&mut self, _steps: usize) {}
@@ -153,7 +153,7 @@ pub fn outline(request: &SweepRequest<'_>) -> Result<Outline, TunerError> {
 /// Says what a sweep would do, and measures what its estimate of time rests on. Writes nothing.
 ///
 /// # Errors
-/// When the models or the workload cannot be loaded, or the sweep cannot go on with the folder's journal.
+/// When the models or the workload cannot be loaded, or the folder's journal cannot be continued.
 pub fn plan(request: &SweepRequest<'_>) -> Result<Plan, TunerError> {
     let mut ready = prepare(request)?;
     let search = &request.file.search;

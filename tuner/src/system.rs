@@ -1,4 +1,4 @@
-//! What the tuner drives: our own engine in process, or a server of another engine.
+//! Systems that the tuner can drive: spectune's engine in this process, or servers of other engines.
 //!
 //! Strategies, journal, selection and reports know no more of a system than this.
 
@@ -29,7 +29,7 @@ pub trait System {
     /// When it has no room for the load, or fails.
     fn run(&mut self, trial: &Trial, terms: &Terms<'_>) -> Result<Ended, SystemError>;
 
-    /// Times the parts of a trial's rounds apart from it; `None` where the system does not tell them.
+    /// Times the parts of a trial's rounds separately from it; `None` if the system does not report them.
     ///
     /// # Errors
     /// When it fails at that.
@@ -38,10 +38,10 @@ pub trait System {
     /// Makes it fit for the next trial after an error.
     ///
     /// # Errors
-    /// When that is not possible: the sweep cannot go on.
+    /// When that is not possible: the sweep cannot continue.
     fn recover(&mut self, error: &SystemError) -> Result<(), SystemError>;
 
-    /// The reason for an error, where more can be told of it than the error says: a server that has died, for example.
+    /// The underlying reason for an error, if known: a server that has died, for example.
     fn explain(&mut self, error: SystemError) -> SystemError {
         error
     }

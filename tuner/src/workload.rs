@@ -1,4 +1,4 @@
-//! What a trial asks of the engine: prompts from files or traces, or random ones, and when they come.
+//! The workload of a trial: prompts from files or traces, or random ones, and their arrival times.
 
 mod arrivals;
 pub(crate) mod context;
@@ -47,7 +47,7 @@ pub struct Workload {
 struct Room {
     /// Prompts that are needed; no more are read.
     requests: usize,
-    /// Longer ones are left out.
+    /// Longer ones are skipped.
     max_prompt_tokens: Option<usize>,
     /// New tokens of a request that says nothing of them itself.
     output_length: usize,
@@ -169,7 +169,7 @@ fn prompts(
     }
 }
 
-/// As many requests as asked for; prompts come again where there are fewer.
+/// The requested number of requests; prompts are repeated if there are fewer.
 fn untimed(workload: &sweep::Workload, prompts: &Prompts, numbers: &mut StdRng) -> Result<Vec<Request>, TunerError> {
     let fewest =
         workload.random.as_ref().map_or(workload.output_length, |random| share(workload.output_length, random.ratio));

@@ -1,4 +1,4 @@
-//! `spectune bench`: the engine on random prompts, beside the floor that memory sets.
+//! `spectune bench`: the engine on random prompts, compared with the memory-bandwidth floor.
 
 use std::{str::FromStr, time::Instant};
 
@@ -28,17 +28,17 @@ times the round without measuring the draft.
 The floor is the time to read a round's bytes at the memory bandwidth measured in the same run. It is
 omitted where rounds are faster, because a small model fits the processor's caches.";
 
-/// Measure the engine on random prompts of one length, beside the floor that memory sets.
+/// Measure the engine on random prompts of one length, and compare it with the memory-bandwidth floor.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
     #[command(flatten)]
     engine: EngineFlags,
-    /// Tree shapes to measure one after the other, as none or steps,topk,draft-tokens, each with
-    /// @accept-length if acceptance is to be simulated; without it, the shape of the engine flags
+    /// Tree shapes to measure in turn, as none or steps,topk,draft-tokens, each with @accept-length to simulate
+    /// acceptance; default: the shape of the engine flags
     #[arg(long, value_name = "SHAPE;…", value_delimiter = ';')]
     shapes: Vec<Trial>,
-    /// Requests that run together; several sizes are measured one after the other
+    /// Requests that run together; several sizes are measured in turn
     #[arg(long, value_name = "N,…", value_delimiter = ',', required = true)]
     batch_size: Vec<usize>,
     /// Tokens of each prompt
@@ -47,18 +47,18 @@ pub struct Arguments {
     /// New tokens of each request
     #[arg(long, value_name = "N")]
     output_len: usize,
-    /// Times that each is measured, after once and half a second to warm up; figures are medians
+    /// Repeats of each measurement, after one warm-up run and half a second; figures are medians
     #[arg(long, value_name = "N", default_value_t = 3)]
     repeats: usize,
     /// Seed of the prompts
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// Print one JSON object a shape and batch size
+    /// Print one JSON object per shape and batch size
     #[arg(long)]
     json: bool,
 }
 
-/// A shape, and the accept length that is made up for it.
+/// A shape, and the accept length that is simulated for it.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     shape: TreeShape,
@@ -133,7 +133,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     Ok(Exit::Fine)
 }
 
-/// What is wrong is said before anything is loaded.
+/// Checks the arguments before anything is loaded.
 fn check(arguments: &Arguments, simulate: Option<f32>) -> anyhow::Result<()> {
     let counts = [
         ("--input-len", arguments.input_len),

@@ -16,13 +16,13 @@ Examples:
 
 Exits with 0 if acceptance has not moved beyond noise, and with 1 if it has.";
 
-/// Tell from a log of requests whether acceptance has moved since a head was trained.
+/// Check in a request log whether acceptance has changed since a head was trained.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
     /// A log written by `spectune serve --log-requests`
     log: PathBuf,
-    /// Folder of the training run whose head is served; unless given the first third of the log is the baseline
+    /// Folder of the training run whose head is served (default baseline: the first third of the log)
     #[arg(long, value_name = "DIR")]
     since: Option<PathBuf>,
     /// Print the result as JSON

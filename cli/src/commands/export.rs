@@ -29,11 +29,11 @@ pub struct Arguments {
     /// speculative part of its --config file)
     #[arg(long, value_name = "ENGINE")]
     to: Form,
-    /// The running batch whose row is exported. Unless given: the largest, or the whole table where the engine takes one; of
-    /// the adaptive file, the largest batch
+    /// Running batch whose row is exported. Default: the whole table if the engine supports one, else the largest
+    /// batch; for the adaptive file, the largest batch
     #[arg(long, value_name = "N")]
     batch_size: Option<usize>,
-    /// The engine's version, which decides how flags are spelled
+    /// Version of the engine, which decides the spelling of flags
     #[arg(long, value_name = "V")]
     engine_version: Option<EngineVersion>,
 }

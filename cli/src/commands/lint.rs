@@ -46,28 +46,28 @@ engine_version, gpu_memory and expected_concurrency; flags override it, except t
 
 Findings of severity info never change the exit code.";
 
-/// Find what will fail, be rewritten or waste the GPU in a launch, before it is launched.
+/// Find what will fail, be rewritten or waste the GPU in a launch before it starts.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Launch lines, shell scripts, TOML, YAML, Python, Dockerfiles, systemd units, Markdown with such blocks, sweep and tuned
-    /// files; of a folder all of these in it that hold a launch, but no Markdown; - is standard input
+    /// Launch lines, shell scripts, TOML, YAML, Python, Dockerfiles, systemd units, Markdown with such blocks, sweep
+    /// and tuned files; a folder means all such files in it that contain a launch, except Markdown; - is standard input
     #[arg(required_unless_present = "url", value_name = "FILE|DIR")]
     files: Vec<PathBuf>,
-    /// A server of SGLang, vLLM or spectune that runs: print what it says that it runs beside what the launches resolve to; without
-    /// files its own launch is judged
+    /// URL of a running SGLang, vLLM or spectune server: compare what it runs with what the launches resolve to;
+    /// without files, check the server's own launch
     #[arg(long, value_name = "URL", conflicts_with_all = ["fix", "diff", "statistics"])]
     url: Option<String>,
-    /// Folder of the target, whatever the launch says
+    /// Folder of the target; overrides the launch
     #[arg(long, value_name = "DIR")]
     model_path: Option<PathBuf>,
-    /// Folder of the draft, whatever the launch says
+    /// Folder of the draft; overrides the launch
     #[arg(long, value_name = "DIR")]
     speculative_draft_model_path: Option<PathBuf>,
-    /// Engine that the launches are for, where their text does not tell: sglang, slime, vllm or spectune
+    /// Engine of launches whose text does not say which: sglang, slime, vllm or spectune
     #[arg(long)]
     engine: Option<Engine>,
-    /// The engine's version; the newest known (for slime: the one it pins) unless given
+    /// Version of the engine (default: the newest known; for slime, the one it pins)
     #[arg(long, value_name = "V")]
     engine_version: Option<EngineVersion>,
     /// Ask the Hugging Face hub (HF_ENDPOINT, HF_TOKEN) for config and tensor headers of models that are not on this machine
@@ -82,13 +82,13 @@ pub struct Arguments {
     /// full, concise, json, sarif or github
     #[arg(long, default_value_t)]
     format: Format,
-    /// Rules to look with: codes, their beginnings, names, or areas
+    /// Rules to run: codes, prefixes of codes, names, or areas
     #[arg(long, value_name = "CODES", value_delimiter = ',')]
     select: Vec<String>,
-    /// Rules to leave out
+    /// Rules to skip
     #[arg(long, value_name = "CODES", value_delimiter = ',')]
     ignore: Vec<String>,
-    /// Settings file, in place of the spectune.toml nearest to each file
+    /// Settings file, instead of the spectune.toml nearest to each file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Read no settings file
@@ -100,24 +100,24 @@ pub struct Arguments {
     /// Print what --fix would change, and change nothing
     #[arg(long, conflicts_with = "fix")]
     diff: bool,
-    /// With --fix or --diff: also the fixes that change what runs
+    /// With --fix or --diff: include fixes that change what runs
     #[arg(long)]
     unsafe_fixes: bool,
-    /// Print how often each rule was found instead of the findings
+    /// Print the number of findings per rule instead of the findings
     #[arg(long)]
     statistics: bool,
-    /// Pass over texts in which there is no launch
+    /// Accept files without a launch
     #[arg(long)]
     allow_no_launch: bool,
     /// Exit with 0 even if there are findings
     #[arg(long)]
     exit_zero: bool,
-    /// Print what SGLang will really run, with the reason of every value; with json beside the findings
+    /// Print the configuration that SGLang will run, with the reason for every value; with json, in addition to the findings
     #[arg(long, conflicts_with_all = ["fix", "diff", "statistics"])]
     resolved: bool,
 }
 
-/// What was made of one file.
+/// The result for one file.
 struct Done {
     looked: Looked,
     mended: Option<fix::Mended>,
@@ -141,7 +141,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let linter = Linter::new(&arguments, running.as_ref().and_then(Running::version))?;
     let (mut all, mut unreadable) = (Vec::new(), 0);
     let mut failed = |error: anyhow::Error| {
-        // The other files are judged all the same.
+        // Continue with the other files.
         terminal::print_error(&error);
         unreadable += 1;
     };
@@ -183,7 +183,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     })
 }
 
-/// Judges one file, and mends it where that is asked for.
+/// Checks one file, and fixes it if requested.
 fn one(linter: &Linter<'_>, arguments: &Arguments, file: &files::File) -> anyhow::Result<Done> {
     let files::File { path: file, found } = file;
     let judged = look::Judged { found: *found, ..linter.settings_of(file)? };

@@ -14,7 +14,7 @@ shape is compared with the baselines of its own folder, and repeats of a trial f
 are pooled. Trials that --out already contains are kept. Sweeps of different machines are not merged:
 `spectune report` shows them side by side.";
 
-/// Put the shards of a sweep together into one folder.
+/// Merge the shards of a sweep into one folder.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {

@@ -18,13 +18,13 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Folders of sweeps: shards of one sweep are put together, others are shown side by side
+    /// Folders of sweeps: shards of one sweep are merged, others are shown side by side
     #[arg(required = true, value_name = "DIR")]
     folders: Vec<PathBuf>,
     /// Compare two sweeps configuration by configuration, whatever differs between them
     #[arg(long)]
     compare: bool,
-    /// Folder for the report; the first sweep's unless given
+    /// Folder for the report (default: the first sweep's)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -61,7 +61,7 @@ fn of_training(folder: &Path, out: &Path) -> anyhow::Result<Exit> {
     Ok(Exit::Fine)
 }
 
-/// The page, and what lies beside it.
+/// Names the page and counts the other files.
 pub fn written(files: &[PathBuf]) -> String {
     let Some(page) = files.first() else { return "nothing was written".into() };
     let others = files.len() - 1;

@@ -105,7 +105,7 @@ fn row(
 }
 
 /// Name, ms, colour and colour of the text on it. Medians of parts need not add up to the median of the whole, so a
-/// small difference is left out rather than shown as a part.
+/// small difference is omitted rather than shown as a part.
 fn parts(entry: &Entry, total: f64) -> Vec<(&'static str, f64, Role, Role)> {
     let Some(split) = entry.split else { return vec![("round", total, Role::Rest, Role::Ink)] };
     let mut parts = Vec::new();

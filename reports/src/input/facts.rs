@@ -48,7 +48,7 @@ fn dtype(models: &Models) -> String {
 }
 
 impl Sweep {
-    /// What was asked of the engine, in a few words; `None` without the sweep file.
+    /// A short description of the workload; `None` without the sweep file.
     pub fn workload(&self) -> Option<String> {
         let workload = &self.file()?.workload;
         let from = [&workload.prompts, &workload.input_ids, &workload.trace].into_iter().flatten().next();

@@ -11,7 +11,7 @@ impl Sweep {
     /// or broken, leave a notice; the sweep may still be running.
     ///
     /// # Errors
-    /// When there is no journal, or it cannot be read.
+    /// When the journal is missing or cannot be read.
     pub fn read(folder: &Path) -> Result<Self, TunerError> {
         let contents = journal::read(folder)?;
         let mut notices = Vec::new();

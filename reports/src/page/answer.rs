@@ -21,7 +21,7 @@ use self::launches::Launch;
 pub struct Answer {
     /// How requests came.
     pub load: String,
-    /// Where the race stands on the page.
+    /// Anchor of the race on the page.
     pub anchor: String,
     /// What to run.
     pub winner: String,
@@ -58,12 +58,12 @@ pub struct Answer {
 pub struct Gain {
     /// The median.
     pub text: String,
-    /// The ends of the interval, or why there are none.
+    /// The bounds of the interval, or why there are none.
     pub range: String,
 }
 
 impl Answer {
-    /// The answer for a load; `anchor` is where its race stands on the page.
+    /// The answer for a load; `anchor` is its race's anchor on the page.
     pub fn new(race: &Race, section: &Section<'_>, anchor: String) -> Self {
         let winner = race.winner();
         let (verdict, mood) = verdict::verdict(race);

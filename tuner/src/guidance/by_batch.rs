@@ -1,4 +1,4 @@
-//! What each tree does at every running batch: from where to where it is the best.
+//! For each tree, the range of running batches in which it is predicted to be best.
 
 use engine::options::padded;
 

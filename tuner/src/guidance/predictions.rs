@@ -1,4 +1,4 @@
-//! What every configuration is going to do under every load.
+//! Predicts the result of every configuration under every load.
 
 use engine::Engine;
 use schemas::tree::TreeShape;

@@ -1,7 +1,6 @@
-//! The texts that the target writes without speculation, from which acceptance is told. They take as long as a trial, so
-//! they are kept beside the journal as `texts.jsonl`, for a sweep that is resumed and for readers.
-//!
-//! The first line says what they are texts of. Each other line is one of them, in the order of the workload's requests.
+//! The texts that the target generates without speculation, from which acceptance is replayed. They take as long as a
+//! trial, so they are kept next to the journal as `texts.jsonl`, for a sweep that is resumed and for readers.
+//! The first line identifies model and workload. Each further line is one text, in the order of the workload's requests.
 
 use std::{path::Path, time::Instant};
 

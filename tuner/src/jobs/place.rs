@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{TunerError, strategy::Shard};
 
-/// Set by our Kubernetes template, since Kubernetes tells a pod its index and not how many there are.
+/// Set by our Kubernetes template, since Kubernetes gives a pod its index but not the number of completions.
 pub const KUBERNETES_COUNT: &str = "SPECTUNE_SHARDS";
 
 const SLURM_INDEX: &str = "SLURM_ARRAY_TASK_ID";
@@ -25,7 +25,7 @@ pub struct Placed {
 /// The shard that the variables of the environment ask for; `None` outside of such jobs.
 ///
 /// # Errors
-/// When variables contradict each other or are no numbers; the message names the variable.
+/// When variables contradict each other or are not numbers; the message names the variable.
 pub fn shard(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Placed>, TunerError> {
     let number = |name| number(name, variable(name));
     if let Some(task) = number(SLURM_INDEX)? {
@@ -57,7 +57,7 @@ pub fn shard(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Placed>
     Ok(None)
 }
 
-/// The folder of a shard beside that of the whole.
+/// The folder of a shard, next to that of the whole sweep.
 pub fn folder(out: &Path, shard: Shard) -> PathBuf {
     let mut name = out.as_os_str().to_owned();
     name.push(format!("-shard-{}-of-{}", shard.index, shard.count));

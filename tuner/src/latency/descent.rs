@@ -18,7 +18,7 @@ const PULL: f64 = 3e-5;
 /// Farthest that a parameter may go from its start, as a logarithm.
 const FARTHEST: f64 = 14.0;
 
-/// Longest step, as a logarithm: beyond, the model's slopes tell nothing.
+/// Maximum step, as a logarithm: beyond it the model's gradient is not meaningful.
 const LONGEST_STEP: f64 = 4.0;
 
 /// Difference over which slopes are taken, as a logarithm.

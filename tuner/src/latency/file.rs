@@ -12,7 +12,7 @@ impl RoundModel {
     /// As JSON.
     ///
     /// # Errors
-    /// When a number in it is none.
+    /// When a number in it is not finite.
     pub fn to_json(&self) -> Result<String, LatencyError> {
         serde_json::to_string_pretty(self).map_err(|error| LatencyError::File(error.to_string()))
     }
@@ -20,7 +20,7 @@ impl RoundModel {
     /// From JSON.
     ///
     /// # Errors
-    /// When it is no model, or one of another format.
+    /// When it is not a model, or has another format.
     pub fn from_json(text: &str) -> Result<Self, LatencyError> {
         #[derive(serde::Deserialize)]
         struct Version {

@@ -12,17 +12,17 @@ use super::{
 /// Standard deviations of the smooth part that are tried.
 const SMOOTH: [f64; 6] = [0.005, 0.01, 0.02, 0.04, 0.08, 0.16];
 
-/// Standard deviations of the rows' part that are tried, beside none.
+/// Candidate standard deviations of the rows' part, in addition to zero.
 const ROWS: [f64; 4] = [0.02, 0.04, 0.08, 0.16];
 
 /// Lengths of the rows' part that are tried: numbers of rows a twentieth apart hardly tell of each other, or only those
 /// that differ by more than a factor of two.
 const ROW_LENGTHS: [f64; 5] = [0.05, 0.1, 0.2, 0.4, 0.8];
 
-/// Standard deviations of the tree size's part that are tried, beside none.
+/// Candidate standard deviations of the tree size's part, in addition to zero.
 const TREE_SIZES: [f64; 3] = [0.01, 0.02, 0.04];
 
-/// Fewest points that tell anything of it.
+/// Minimum number of points for fitting it.
 const FEWEST: usize = 3;
 
 /// Where nothing is known: the physical model may be off by ten percent everywhere, and by as much at any number of rows.
@@ -50,7 +50,7 @@ impl Strength {
         if measured.len() < FEWEST {
             return UNKNOWN;
         }
-        // A strength under which the points' covariance cannot be factored is none.
+        // A strength for which the points' covariance cannot be factored is not a candidate.
         let score =
             |strength: Self| Some((Residuals::new(physical, measured, strength).ok()?.left_out_score(), strength));
         let best = |candidates: &mut dyn Iterator<Item = Self>| {

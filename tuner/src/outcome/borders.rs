@@ -1,4 +1,4 @@
-//! Where a table changes from one tree to another, between the batches that were measured.
+//! Batch sizes at which a table switches from one tree to another, between the measured batches.
 
 use schemas::{tree::TreeShape, tuned::PolicyRow};
 

@@ -1,10 +1,10 @@
-//! What must be said beside the figures of a tuned file.
+//! Warnings that belong to the figures of a tuned file.
 
 use schemas::sweep::Models;
 
 use crate::selection::{Disturbance, LoadRanking};
 
-/// A share of stalled time from which on a reader is told of it.
+/// Share of stalled time above which it is mentioned.
 const FELT_STALLS: f64 = 0.05;
 
 /// What is to be known of the models.

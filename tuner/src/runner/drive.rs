@@ -1,4 +1,4 @@
-//! Requests go to the engine, and what it does with them is written down.
+//! Submits requests to the engine and records what it does.
 
 use std::{
     collections::HashMap,
@@ -49,9 +49,9 @@ pub struct Seen {
     pub arrivals: Option<Vec<Duration>>,
     /// Requests that were not served yet when the last one came.
     pub unserved_at_last: usize,
-    /// Time in rounds, as the engine tells it.
+    /// Time in rounds, as reported by the engine.
     pub round_time: Duration,
-    /// Time in prefills, as the engine tells it.
+    /// Time in prefills, as reported by the engine.
     pub prefill_time: Duration,
 }
 
@@ -78,7 +78,7 @@ pub fn drive(
     source: &Source,
     interrupted: &AtomicBool,
 ) -> Result<Option<Seen>, EngineError> {
-    // Rounds that were launched ahead for an earlier trial are none of this one.
+    // Rounds that were launched ahead for an earlier trial do not count.
     settle(engine)?;
     let mut running = HashMap::new();
     let seen = feed(engine, requests, source, interrupted, &mut running);
@@ -201,7 +201,7 @@ impl Source {
     }
 }
 
-/// Prompt tokens that were read so far; those that were in the cache already were not.
+/// Prompt tokens that were prefilled so far; cached ones do not count.
 fn read_tokens(engine: &Engine) -> u64 {
     let Statistics { prompt_tokens, cached_tokens, .. } = engine.statistics();
     prompt_tokens.saturating_sub(*cached_tokens)
@@ -242,7 +242,7 @@ fn no_room(engine: &Engine, batch_size: usize) -> EngineError {
 fn rounds_by_batch(now: &Statistics, before: &Statistics) -> Vec<u64> {
     let earlier = before.rounds_by_batch.iter().copied().chain(std::iter::repeat(0));
     let mut rounds: Vec<u64> = now.rounds_by_batch.iter().zip(earlier).map(|(now, before)| now - before).collect();
-    // Larger batches of earlier trials are none of this one.
+    // Larger batches of earlier trials do not count.
     rounds.truncate(rounds.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1));
     rounds
 }

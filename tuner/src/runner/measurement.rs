@@ -1,4 +1,4 @@
-//! From what was seen to the figures of a trial.
+//! Computes the figures of a trial from the observations.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub type PartOfRound = fn(&RoundTiming) -> Option<Duration>;
 /// The figures of a trial.
 ///
 /// # Errors
-/// When no round ran, so that there is nothing to tell.
+/// When no round ran, so that there is nothing to report.
 pub fn of(seen: &Seen, objective: &Objective, simulated: bool) -> Result<Measurement, EngineError> {
     let no_round = || {
         EngineError::InvalidRequest(
@@ -92,7 +92,7 @@ impl Requests {
     }
 }
 
-/// The figures of a closed loop by a clock that stands still while steps stall.
+/// The figures of a closed loop by a clock that pauses during stalls.
 fn steady(seen: &Seen, steadied: &Steadied, objective: &Objective) -> Option<Steady> {
     let clock = Clock::new(&seen.steps, steadied);
     let by_clock = |one: &Served| {

@@ -18,8 +18,9 @@ use crate::{
 /// Rounds that are timed.
 const ROUNDS: usize = 15;
 
-/// Times the parts of a trial's rounds. `None` where the device does not tell them, or where rounds of the trial cannot
-/// be had this way: those without speculation of a table that speculates at other batches, which keep their tokens for the draft.
+/// Times the parts of a trial's rounds. `None` if the device does not report them, or if rounds of the trial cannot be
+/// had this way: those without speculation of a table that speculates at other batches, which keep their tokens for the
+/// draft.
 ///
 /// # Errors
 /// When a request runs, the rounds do not fit the engine, or the device fails.

@@ -17,7 +17,7 @@ const SLOW: f64 = 5.0;
 const FELT: f64 = 0.05;
 /// Deviation below which no machine is taken for steady.
 const STEADIEST: f64 = 0.01;
-/// Most of the trials that may be left out.
+/// Maximum share of trials that may be excluded.
 const MOST: f64 = 0.15;
 
 /// Rows and columns of the slow cells of a race, whose scores are logarithms.
@@ -78,7 +78,7 @@ mod tests {
         };
         check(&[90.0, 60.0, 91.0], &[(0, 1)]);
         check(&[90.0, 89.0, 91.0], &[]);
-        // The fastest stands alone: two may have been slowed, or one too fast.
+        // The fastest is an outlier: two may have been slowed, or one may be too fast.
         check(&[90.0, 60.0, 61.0], &[]);
         check(&[90.0, 70.0, 50.0], &[]);
     }

@@ -44,7 +44,7 @@ const OFF: (&str, &[f64]) = ("0,1,1", &[100.0, 101.0, 99.0]);
 #[test]
 fn the_best_wins_and_a_tie_goes_to_the_simpler() {
     check(&[OFF, ("3,1,4", &[200.0, 202.0, 197.0])], &["3,1,4", "0,1,1"], "3,1,4", Verdict::Pays);
-    // The bigger tree is better by half a percent: nobody feels that.
+    // The bigger tree is better by half a percent, which is negligible.
     let trees: [(&str, &[f64]); 2] = [("3,4,8", &[201.0, 204.0, 199.0]), ("3,1,4", &[200.0, 202.0, 198.0])];
     check(&[OFF, trees[0], trees[1]], &["3,4,8", "3,1,4", "0,1,1"], "3,1,4", Verdict::Pays);
     check(

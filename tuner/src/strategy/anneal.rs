@@ -59,7 +59,7 @@ pub fn run(search: &Search, race: &Race, bench: &mut dyn Bench) -> Result<StopRe
 struct Means {
     /// Configurations that the walk may measure, baselines included.
     walked: usize,
-    /// The best of them that are measured again beside the baselines, at most.
+    /// Maximum number of the best that are measured again together with the baselines.
     finalists: usize,
 }
 

@@ -16,11 +16,11 @@ use crate::{
 /// After its first repeat a candidate that is so far behind the best is not repeated, in logarithms: no noise of a machine
 /// that is fit to measure on makes that good.
 const HOPELESS: f64 = 0.10;
-/// Differences from the best that are none, in logarithms.
+/// Negligible differences from the best, in logarithms.
 const INDIFFERENT: f64 = 0.01;
-/// Repeats of contenders beyond those that were asked for.
+/// Maximum number of extra repeats of contenders.
 const MORE_REPEATS: usize = 4;
-/// Configurations of a load that are measured because they may still win, beyond those that were asked for.
+/// Maximum number of extra configurations per load that are measured because they may still win.
 const MORE_CANDIDATES: usize = 6;
 
 /// Runs the search to its end.
@@ -77,7 +77,7 @@ fn by_prediction<'a>(race: &Race, predictions: &'a [Prediction], load: Load) -> 
     scored
 }
 
-/// More is better. Goodput is not predicted request by request: the throughput stands for it.
+/// Higher is better. Goodput is not predicted per request; throughput is used instead.
 fn score(prediction: &Prediction, metric: Metric) -> f64 {
     match metric {
         Metric::Throughput | Metric::Pareto | Metric::Goodput => prediction.output_tokens_per_s,

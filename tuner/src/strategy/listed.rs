@@ -1,4 +1,4 @@
-//! Lists that are made beforehand: every configuration, or some at random.
+//! Fixed lists of trials: every configuration, or a random sample.
 
 use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 use schemas::sweep::Search;

@@ -1,4 +1,4 @@
-//! A part of a race for one of several machines.
+//! The share of a race that one of several machines measures.
 
 use serde::{Deserialize, Serialize};
 

@@ -10,7 +10,7 @@ use schemas::{
 use super::*;
 use crate::{configuration::Configuration, made_up, space::expand};
 
-/// A machine that is made up: every configuration has a true speed, and figures scatter about it.
+/// A simulated machine: every configuration has a true speed, and figures scatter around it.
 struct MadeUp {
     records: Vec<Record>,
     noise: f64,

@@ -1,4 +1,4 @@
-//! What a sweep needs before its first trial: the engine, the workload, the race.
+//! Prepares a sweep: the engine, the workload, the race.
 
 use std::{path::Path, sync::Arc};
 
@@ -35,7 +35,7 @@ pub struct Ready {
     pub space: Expanded,
     pub race: Race,
     pub fingerprint: Fingerprint,
-    /// Accept lengths that were measured elsewhere, where acceptance is made up.
+    /// Imported accept lengths, if acceptance is simulated.
     pub imported: Option<AcceptanceTable>,
     /// Maximum number of running requests, where the sweep file says it, as the fingerprint says it.
     limit: String,
@@ -177,7 +177,7 @@ impl Ready {
         self.engine.as_mut().ok_or_else(gone)
     }
 
-    /// The engine, and what it is asked.
+    /// The engine and its workload.
     ///
     /// # Errors
     /// As [`engine`](Self::engine).
@@ -200,7 +200,7 @@ impl Ready {
         Ok(())
     }
 
-    /// Loads the engine where there is none, for what only it can tell.
+    /// Loads the engine if it is not loaded, for questions that only it can answer.
     ///
     /// # Errors
     /// As [`Engine::load`].

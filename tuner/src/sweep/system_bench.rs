@@ -1,4 +1,4 @@
-//! Trials on a system, each kept in the journal as soon as it is finished.
+//! Runs trials on a system, and appends each to the journal as soon as it is finished.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,7 +17,7 @@ use crate::{
     workload::Workload,
 };
 
-/// What trials are made of.
+/// The parts of a trial.
 #[derive(Clone)]
 pub struct Field {
     /// What races.

@@ -1,7 +1,7 @@
 //! A server of another engine: every change of configuration is a start.
 //!
-//! One server runs at a time. It is started for the first trial of a configuration, serves all its trials, and is stopped before the
-//! next one starts, when its processes are gone and the GPU's memory is back.
+//! One server runs at a time. It is started for the first trial of a configuration, serves all its trials, and is
+//! stopped before the next one starts, when its processes have ended and the GPU's memory is free again.
 
 mod gpu_memory;
 mod host;
@@ -45,13 +45,13 @@ use crate::{
 
 /// The folder, in that of a sweep, with the logs of its servers: one for each start.
 pub const LOGS: &str = "servers";
-/// How long a server may take to finish what it does when it is told to stop.
+/// How long a server may take to finish its work after it is told to stop.
 const GRACE: Duration = Duration::from_secs(15);
 /// How long a server may be silent while it has requests: a long prompt is read in less.
 const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 /// Whole requests of a warm-up, at most, unless more run together.
 const MOST_WARM_UP: usize = 256;
-/// How long a server may take to take in that its last request has ended.
+/// How long a server may take to register that its last request has ended.
 const LONGEST_FLUSH: Duration = Duration::from_secs(10);
 
 /// Ends the servers that a killed run of a sweep's folder has left. Returns how many processes there were.
@@ -80,7 +80,7 @@ pub struct Servers<'a> {
     interrupted: &'a AtomicBool,
 }
 
-/// A server that can be asked.
+/// A client of a server.
 struct Running {
     /// `None` for one that was there before.
     server: Option<Server>,
@@ -146,7 +146,7 @@ impl<'a> Servers<'a> {
         }
     }
 
-    /// The server of a URL, measured as it is.
+    /// A running server, given by its URL.
     fn attach(&self, url: &str, configuration: &Configuration) -> Result<Running, SystemError> {
         let api = Api::new(self.kind(), url, None, LONGEST_SILENCE);
         if !api.is_ready()? {
@@ -333,7 +333,7 @@ impl System for Servers<'_> {
         if let Some(length) = made_up {
             observed::check_made_up(f64::from(length), figures.accept_length)?;
         }
-        // A client sees no steps of the engine: what only they tell is missing.
+        // A client does not see the engine's steps, so figures that need them are missing.
         let (rounds_s, prefills_s, stalls, steady) = (None, None, None, None);
         let machine = Some(watch.end(None));
         if let Some(running) = &mut self.running {

@@ -1,4 +1,4 @@
-//! When requests come by themselves.
+//! Arrival times of an open loop.
 
 use std::time::Duration;
 

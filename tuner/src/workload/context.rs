@@ -1,4 +1,4 @@
-//! Around which context a workload's rounds run.
+//! The typical context length of a workload's rounds.
 
 use engine::Request;
 

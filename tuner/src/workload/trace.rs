@@ -1,4 +1,4 @@
-//! Traces: requests with the times at which they came.
+//! Traces: requests with arrival times.
 
 use std::{path::Path, time::Duration};
 
@@ -44,7 +44,7 @@ struct Line<'a> {
     output_length: Option<usize>,
 }
 
-/// What a line says beside its prompt.
+/// The fields of a line other than the prompt.
 #[derive(Deserialize)]
 struct Fields {
     /// In ms.
@@ -103,7 +103,7 @@ pub fn read(
     Ok(trace)
 }
 
-/// The lines by their times; those of one time in the order of the file.
+/// The lines sorted by time; equal times keep the order of the file.
 fn lines(content: &str) -> Result<Vec<Line<'_>>, Wrong> {
     let mut lines = file::entries(content)?.into_iter().map(line).collect::<Result<Vec<_>, _>>()?;
     lines.sort_by(|a, b| a.arrival.total_cmp(&b.arrival));

@@ -32,7 +32,7 @@ pub(super) fn each<T: Send>(files: &[File], work: impl Fn(&File) -> T + Sync) ->
     let mut done: Vec<(usize, T)> = thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
         let joined = workers.into_iter().map(|worker| worker.join());
-        // A worker that panicked has said so; its panic goes on here.
+        // A worker that panicked has reported it; the panic is resumed here.
         joined.flat_map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     });
     done.sort_by_key(|(at, _)| *at);

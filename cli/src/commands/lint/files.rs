@@ -1,4 +1,4 @@
-//! The files to judge: those that the user names, and those that folders hold.
+//! The files to check: files named by the user, and files in named folders.
 
 use std::{
     fs,
@@ -9,24 +9,24 @@ use anyhow::{Context, anyhow, bail};
 
 use super::Done;
 
-/// A file to judge.
+/// A file to check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct File {
     pub path: PathBuf,
-    /// Whether it was found in a folder: then it may well be no launch.
+    /// Whether it was found in a folder, so that it need not contain a launch.
     pub found: bool,
 }
 
-/// Endings of the files that are looked at in a folder, beside Dockerfiles, whose names begin so.
+/// Extensions of the files that are checked in a folder, in addition to Dockerfiles.
 const ENDINGS: &[&str] =
     &["sh", "bash", "slurm", "sbatch", "toml", "yaml", "yml", "py", "service", "container", "dockerfile"];
-/// What the names of recipes of images begin with.
+/// Prefixes of the names of image recipes.
 const RECIPES: &[&str] = &["Dockerfile", "Containerfile"];
-/// Folders that hold what others have written.
+/// Folders with third-party contents, which are skipped.
 const FOREIGN: &[&str] = &["node_modules", "target", "venv", "__pycache__"];
-/// Most files that are looked at.
+/// Maximum number of files to check.
 const MOST_FILES: usize = 10_000;
-/// Deepest folder that is looked into.
+/// Maximum depth of folders.
 const DEEPEST: usize = 32;
 
 /// The file itself, or what a folder holds, in the order of names. Links and hidden folders are not followed.
@@ -42,7 +42,7 @@ pub(super) fn of(named: &Path) -> anyhow::Result<Vec<File>> {
     Ok(found.into_iter().map(|path| File { path, found: true }).collect())
 }
 
-/// Complaints about folders in which nothing was judged.
+/// Errors for folders in which nothing was checked.
 pub(super) fn without_launch(named: &[PathBuf], all: &[Done], allowed: bool) -> Vec<anyhow::Error> {
     let judged = |folder: &Path| {
         let is_in = |done: &&Done| Path::new(done.looked.source.name()).starts_with(folder);

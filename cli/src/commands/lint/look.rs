@@ -1,4 +1,4 @@
-//! One text: read, resolved, judged, and what its comments suppress taken out.
+//! Checks one text: parses it, resolves launches, runs the rules, and applies suppression comments.
 
 use std::{
     path::Path,
@@ -17,24 +17,24 @@ use schemas::{
 
 use super::{Arguments, known::Known, ours, settings::Settings};
 
-/// Judges texts.
+/// Checks texts.
 pub(super) struct Linter<'a> {
     arguments: &'a Arguments,
     /// Facts are gathered by one thread at a time: each checkpoint is read once.
     known: Mutex<Known>,
     settings: Settings,
-    /// The version of the server that is asked.
+    /// Version of the server given with --url.
     runs: Option<EngineVersion>,
 }
 
-/// How a file is judged.
+/// Settings for checking a file.
 pub(super) struct Judged {
     pub selection: Selection,
     pub engine: Option<Engine>,
     pub engine_version: Option<EngineVersion>,
     pub gpu_memory: Option<u64>,
     pub expected_concurrency: Option<usize>,
-    /// Whether it was found in a folder: then it may well be no launch.
+    /// Whether it was found in a folder, so that it need not contain a launch.
     pub found: bool,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct Looked {
     pub has_composed: bool,
     /// Whether there is a launch of vLLM.
     pub has_vllm: bool,
-    /// Whether there was nothing to judge: no launch, in a text that need not have one.
+    /// Whether there was nothing to check: no launch, in a text that need not have one.
     pub passed_over: bool,
 }
 
@@ -117,7 +117,7 @@ impl<'a> Linter<'a> {
         })
     }
 
-    /// Judges a text.
+    /// Checks a text.
     pub fn look(&self, source: Source, judged: &Judged) -> Looked {
         if let Some(mut diagnostics) = ours::findings(&source) {
             diagnostics.retain(|finding| judged.selection.admits_finding(finding));

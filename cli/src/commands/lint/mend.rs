@@ -15,7 +15,7 @@ use crate::terminal;
 /// Lines shown around a change.
 const AROUND: usize = 3;
 
-/// The change from a text to the fixed one, as `patch` takes it; empty where there is none.
+/// The unified diff from a text to the fixed one; empty if they are equal.
 pub(super) fn diff(source: &Source, fixed: &str) -> String {
     if fixed == source.text() {
         return String::new();

@@ -1,4 +1,4 @@
-//! A server that runs: what it says of itself, beside what its launch resolves to.
+//! Compares what a running server reports about itself with what its launch resolves to.
 
 use std::time::Duration;
 
@@ -20,11 +20,11 @@ pub(super) struct Running {
     version: Option<EngineVersion>,
     /// Names of what it serves.
     models: Vec<String>,
-    /// Its resolved arguments, where it tells them.
+    /// Its resolved arguments, if it reports them.
     answer: Option<Value>,
 }
 
-/// What a launch resolves to beside what the server runs.
+/// What a launch resolves to, compared with what the server runs.
 pub(super) struct Held {
     /// The text that the launch is in.
     name: String,
@@ -53,12 +53,12 @@ impl Running {
         Ok(Self { url: url.to_owned(), engine, version, models: info.models, answer: info.resolved })
     }
 
-    /// The version that launches are judged by, unless another is given.
+    /// The default version for checking launches.
     pub fn version(&self) -> Option<EngineVersion> {
         self.version
     }
 
-    /// The launch that the server was started with, put together from its answer where no file is given.
+    /// The launch of the server, reconstructed from its response if no file is given.
     pub fn source(&self) -> anyhow::Result<Source> {
         let launch = self.answer.as_ref().and_then(running::launch_of);
         let launch = launch.with_context(|| {
@@ -70,7 +70,7 @@ impl Running {
         Ok(Source::new(format!("<{}>", self.url), launch))
     }
 
-    /// Each launch of SGLang's form beside the server.
+    /// Compares each SGLang launch with the server.
     pub fn held(&self, all: &[Done]) -> Vec<Held> {
         let Some(answer) = &self.answer else { return Vec::new() };
         let launches =

@@ -38,7 +38,7 @@ impl Settings {
         if let Some(known) = by_folder.get(folder) {
             return Ok(Arc::clone(known));
         }
-        // A folder that is not there is told when its file is read.
+        // A missing folder is reported when its file is read.
         let absolute = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
         let nearest = absolute.ancestors().map(|above| above.join(FILE_NAME)).find(|candidate| candidate.is_file());
         let settings = Arc::new(nearest.map_or_else(|| Ok(LintSettings::default()), |file| read(&file))?);

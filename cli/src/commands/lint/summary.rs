@@ -6,7 +6,7 @@ use schemas::diagnostic::{Diagnostic, Safety, Severity};
 
 use super::Done;
 
-/// The last line; `unreadable` files were not judged.
+/// The last line; `unreadable` files were not checked.
 pub(super) fn summary(all: &[Done], unreadable: usize) -> String {
     let findings = || all.iter().flat_map(|done| &done.looked.diagnostics);
     let count = |severity| findings().filter(|finding| finding.severity == severity).count();

@@ -7,7 +7,7 @@ use crate::{
     race::{Entry, Race},
 };
 
-/// A share of stalled time from which on a reader is told of it beside the answer.
+/// Share of stalled time above which it is mentioned next to the answer.
 const FELT_STALLS: f64 = 0.05;
 
 /// The verdict, and the mood that goes with it: `pays`, `same`, `loses` or `unknown`.
@@ -37,7 +37,7 @@ pub fn verdict(race: &Race) -> (String, &'static str) {
     (words, mood)
 }
 
-/// What disturbed the trials of a load, where that is worth a reader's eye beside the answer.
+/// What disturbed the trials of a load, if it is significant enough to be shown next to the answer.
 pub fn disturbance(race: &Race) -> Option<String> {
     let Disturbance { trials, marked, left_out, stalled_share, wall_speedup } = race.disturbance;
     let stalled = stalled_share.filter(|share| *share > FELT_STALLS);

@@ -9,7 +9,7 @@ use crate::{
     section::Section,
 };
 
-/// A drift of less than this share is none that anybody would feel.
+/// Drifts below this share are negligible.
 const FELT: f64 = 0.01;
 
 pub fn part(section: &Section<'_>) -> Result<Option<Part>, ReportError> {

@@ -55,7 +55,7 @@ impl LaunchPlan {
         let defaults = schemas::sweep::EngineSettings::default();
         let engine = &file.engine;
         let model = |name: &str| {
-            // A folder is named from the sweep file's own; what is no folder is an id, which the engine looks up.
+            // A folder is relative to the sweep file's; anything else is a hub id, which the engine looks up.
             let path = folder.join(name);
             let path = path.canonicalize().unwrap_or(path);
             if path.is_dir() { path.display().to_string() } else { name.to_owned() }

@@ -33,10 +33,10 @@ pub fn generate(request: &Request) -> Generate<'_> {
     }
 }
 
-/// What a trial has seen. Single rounds are not seen: the mean of each request's stands for them.
+/// The observations of a trial. Single rounds are not visible: the mean per request is used instead.
 ///
 /// # Errors
-/// When the server does not tell the rounds of a request that speculates.
+/// When the server does not report the rounds of a request that speculates.
 pub fn seen(requests: &[Request], observed: Observed, arrivals: &Arrivals) -> Result<Seen, SystemError> {
     let mut timings = Vec::new();
     let mut ends = Vec::new();
@@ -72,7 +72,7 @@ fn completion(requests: &[Request], served: &Served) -> Result<Completion, Syste
     let generated = &served.generated;
     let rounds = rounds(generated)?;
     Ok(Completion {
-        // Where the server tells no tokens their number still counts.
+        // If the server reports no tokens, their number still counts.
         output_ids: match generated.output_ids.len() == generated.output_tokens {
             true => generated.output_ids.clone(),
             false => vec![0; generated.output_tokens],

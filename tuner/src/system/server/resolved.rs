@@ -1,4 +1,4 @@
-//! What a server really runs, held against what it was asked for.
+//! Compares what a server really runs with what was requested.
 
 use std::{collections::BTreeSet, fs::File, io::Read as _, path::Path};
 
@@ -60,7 +60,7 @@ pub fn beside_the_linter(
         return Vec::new();
     };
     let version = info.version.as_deref().and_then(|version| version.parse().ok());
-    // A server that was there before tells its command itself.
+    // A server that was already running reports its command itself.
     let command = if command.is_empty() { running::launch_of(answer).unwrap_or_default() } else { command.to_owned() };
     let source = Source::new("<launch>", command);
     let parsed = launch::parse(&source, &Options { engine: Some(Engine::Sglang), version });
