@@ -51,7 +51,7 @@ pub fn render(findings: &[Findings<'_>], format: Format, colour: bool) -> String
 /// Most findings of one code in one text: who has more of them reads no list of them.
 const MOST_OF_A_CODE: usize = 64;
 
-/// Puts findings in the order of the text, worse ones first where they stand at one place, and drops repetitions (two
+/// Sorts findings by position, more severe ones first at the same position, and drops repetitions (two
 /// launches that share an array find the same things in it). Of very many with one code only the first are left, and the
 /// last of these says so.
 pub fn tidy(diagnostics: &mut Vec<Diagnostic>) {

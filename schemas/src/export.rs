@@ -1,7 +1,7 @@
 //! Turns a tuned configuration into the launch of another engine.
 //!
 //! A tuned configuration is a launch without a tree shape and a table of shapes by running batch. What an engine cannot
-//! express is left out and said so, or is an error where leaving it out would run something else than what was tuned.
+//! express is omitted with a note, or is an error if omitting it would run something other than what was tuned.
 
 mod adaptive;
 mod schedule;
@@ -46,7 +46,7 @@ pub struct Tuning {
     /// Type of the target's weights as stored, where known: what a launch with dtype auto must say, so that the draft is
     /// cast to it.
     pub target_dtype: Option<String>,
-    /// Longest sequence that the draft is made for, where known: a launch must not go beyond it.
+    /// Maximum sequence length of the draft, if known: a launch must not exceed it.
     pub draft_context_length: Option<usize>,
     /// Name of the GPU that was tuned on, where it was one.
     pub gpu: Option<String>,
@@ -63,16 +63,16 @@ pub struct Measured {
     pub device: String,
 }
 
-/// The launch, and what must be known beside it.
+/// The launch, and notes on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exported {
     /// The text, with a line end.
     pub text: String,
-    /// What was left out or filled in, a sentence each.
+    /// What was omitted or filled in, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// Why there is no such launch.
+/// Why the launch cannot be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExportError {
     /// A batch of no request.
@@ -87,7 +87,7 @@ pub enum ExportError {
     /// A shape that speculates, and nothing to draft with.
     #[error("the shape {0} speculates, but the tuned file has no speculative_algorithm")]
     NoAlgorithm(TreeShape),
-    /// An algorithm without a draft of its own, and none is named.
+    /// The algorithm needs a draft, but none is given.
     #[error("{0} needs a draft, but the tuned file has no speculative_draft_model_path")]
     NoDraft(String),
     /// The engine verifies chains only.

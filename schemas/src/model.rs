@@ -1,4 +1,4 @@
-//! What is known of a checkpoint: its config.json, the headers of its tensors, and what its other files tell.
+//! Facts about a checkpoint: its config.json, the headers of its tensors, and its other files.
 
 mod config;
 mod derived;

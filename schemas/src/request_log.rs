@@ -24,7 +24,7 @@ pub struct LoggedRequest {
     pub prompt_ids: Vec<u32>,
     /// The answer.
     pub output_ids: Vec<u32>,
-    /// 0 is greedy.
+    /// Sampling temperature; 0 is greedy.
     pub temperature: f32,
     /// Verify rounds.
     pub rounds: usize,
@@ -34,7 +34,7 @@ pub struct LoggedRequest {
     /// give this answer by itself.
     #[serde(default)]
     pub adjusted: bool,
-    /// Whether acceptance was made up.
+    /// Whether acceptance was simulated.
     #[serde(default)]
     pub simulated: bool,
     /// Why it ended, in OpenAI's words.

@@ -131,7 +131,7 @@ fn unused(
         let kept: Vec<&str> = kept.map(|(_, entry)| source.slice(entry.span)).collect();
         vec![Edit { span: comment.list, replacement: kept.join(", ") }]
     };
-    // A list with words that nobody knows is for its writer to put right.
+    // A list with unknown words is left to its author.
     if comment.wrong.is_empty() {
         let description = "remove the unused suppression".into();
         diagnostic.fix = Some(Fix { description, safety: Safety::Safe, edits });

@@ -1,4 +1,4 @@
-//! What a training run found (`training.json` beside the head): what `report` shows, and what `drift` compares a log with.
+//! The record of a training run (`training.json` next to the head): shown by `report`, and compared with a log by `drift`.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +75,7 @@ pub struct SetFacts {
     pub judging: usize,
     /// Answer tokens of those that train.
     pub training_tokens: u64,
-    /// Repeated prompts that were left out.
+    /// Repeated prompts that were skipped.
     pub repeated: usize,
 }
 

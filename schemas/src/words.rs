@@ -1,4 +1,4 @@
-//! What the readers of TOML and JSON say, in the words of somebody who writes such a file and no Rust.
+//! Rewrites error messages of the TOML and JSON readers for authors of such files, without Rust types.
 
 use crate::text::nearest;
 
@@ -65,7 +65,7 @@ pub fn of(line: &str, text: &str, syntax: Syntax) -> Words {
         })
 }
 
-/// A key that is none, or a word that is none of a few.
+/// An unknown key or word.
 fn unknown(line: &str) -> Option<Words> {
     let (kind, rest) = line.strip_prefix("unknown ")?.split_once(" `")?;
     let (word, rest) = rest.split_once('`')?;

@@ -42,7 +42,7 @@ pub struct Arguments {
     /// Maximum number of tokens to generate per request
     #[arg(long, value_name = "N", default_value_t = 128)]
     max_new_tokens: usize,
-    /// 0 is greedy
+    /// Sampling temperature; 0 is greedy
     #[arg(long, value_name = "T", default_value_t = 0.0, allow_negative_numbers = true)]
     temperature: f32,
     /// Sample from the smallest set of most likely tokens whose total probability reaches this

@@ -1,4 +1,4 @@
-//! What words the engines' parsers take behind a flag: argparse's types and `choices`.
+//! The values that the engines' parsers accept for a flag: argparse's types and `choices`.
 //!
 //! The tables were read by `schemas/scripts/read_flags.py`, which explains their columns.
 
@@ -7,7 +7,7 @@ use std::{collections::HashMap, sync::OnceLock};
 use super::Registered;
 use crate::version::EngineVersion;
 
-/// What a parser makes of each word of a flag.
+/// How a parser converts each value of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// It stays a text.
@@ -23,7 +23,7 @@ pub enum Kind {
 /// What an engine's parser takes behind a flag.
 #[derive(Clone, Debug)]
 pub struct Accepted {
-    /// What it makes of a word.
+    /// How it converts a value.
     pub kind: Kind,
     /// Whether plugins can add to the list, or the engine reads words by more than comparison.
     pub is_open: bool,

@@ -25,10 +25,10 @@ use crate::{
     version::EngineVersion,
 };
 
-/// Most words of one launch that are read: every rule may look at each of them.
+/// Maximum number of words of one launch: every rule may inspect each of them.
 pub(super) const MOST_WORDS: usize = 1 << 13;
 
-/// Reads a text as a shell does. `depth` says in how many here-documents it stands.
+/// Reads a text as a shell does. `depth` is the number of enclosing here-documents.
 pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed {
     let mut script = script::read(source);
     if depth > 0 {
@@ -65,12 +65,12 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed 
     let is_prose = is_prose(source);
     let matters = |found: &Diagnostic| {
         let at = found.span.start;
-        // A backtick of Markdown is no substitution.
+        // A backtick of Markdown is not a substitution.
         if is_prose && (launches.is_empty() || source.slice(found.span) == "`") {
             return false;
         }
         if launches.is_empty() {
-            // That a line of another command ends too early is nobody's business.
+            // A line of an unrelated command that ends too early is not reported.
             return found.code != problems::BROKEN_LINE.code;
         }
         launches.iter().any(|launch| launch.span.start <= at && at <= launch.span.end)
@@ -114,7 +114,7 @@ pub(super) fn no_launch(source: &Source) -> Diagnostic {
     diagnostic
 }
 
-/// Lines that begin with a flag and follow another line go on with it: a list of bare flags, one a line, or a command
+/// Lines that start with a flag and follow another line continue it: a list of bare flags, one a line, or a command
 /// whose continuation is broken.
 fn join_bare<'a>(source: &Source, lines: Vec<Line<'a>>) -> Vec<Line<'a>> {
     let mut joined: Vec<Line<'a>> = Vec::new();
@@ -141,7 +141,7 @@ fn join_bare<'a>(source: &Source, lines: Vec<Line<'a>>) -> Vec<Line<'a>> {
             joined.push(line);
             continue;
         }
-        // One end of a line tells of all.
+        // One line end is representative of all.
         let is_left_out = before.words.iter().any(|word| matches!(word.value.written(), "..." | "…" | "...."));
         if !is_list && !is_left_out && before.broken_at.is_none() {
             before.broken_at = Some(first.span);
@@ -154,7 +154,7 @@ fn join_bare<'a>(source: &Source, lines: Vec<Line<'a>>) -> Vec<Line<'a>> {
     joined
 }
 
-/// That flags stand below a command that has ended.
+/// Reports flags below a command that has ended.
 fn broken(first: Span) -> Diagnostic {
     let message = "the command ends here, so the flags below are not part of it";
     let mut diagnostic = problems::BROKEN_LINE.at(first, message, "run as a separate command");
@@ -179,7 +179,7 @@ fn repeats(before: &Line<'_>, line: &Line<'_>) -> bool {
     !flags(before).is_disjoint(&flags(line))
 }
 
-/// Whether the rest of a line holds no word: it is empty, a comment, or the end of a line that goes on.
+/// Whether the rest of a line has no word: it is empty, a comment, or a line continuation.
 fn ends_nothing(rest: &str) -> bool {
     matches!(rest, "" | "\\") || rest.starts_with('#')
 }
@@ -248,7 +248,7 @@ fn build(
         bad_values(&arguments, engine, diagnostics);
     } else if detected.is_sure && detected.launcher != Launcher::Hydra {
         diagnostics.append(&mut troubles);
-        // Benchmarks take the server's flags and others of their own.
+        // Benchmarks accept the server's flags and additional ones.
         if detected.launcher != Launcher::Benchmark {
             let from = diagnostics.len();
             unknown::report(&arguments, engine, diagnostics);
@@ -332,7 +332,7 @@ fn is_integer(text: &str) -> bool {
         && digits.windows(2).all(between)
 }
 
-/// The flags that a launch may be given too. Of those that it is given, the value is not known then.
+/// Flags that may also be given. For flags that are already given, the value becomes unknown.
 fn perhaps(
     source: &Source,
     line: &Line<'_>,

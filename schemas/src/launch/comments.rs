@@ -8,7 +8,7 @@ pub(crate) fn comments(source: &Source) -> Vec<Span> {
     within(source, 0)
 }
 
-/// The comments of a text that stands in this many here-documents.
+/// The comments of a text inside this many here-documents.
 pub(super) fn within(source: &Source, depth: usize) -> Vec<Span> {
     let text = source.text();
     match Kind::of(source) {

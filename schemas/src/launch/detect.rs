@@ -20,7 +20,7 @@ pub(super) use flags_of::engine_of_flags;
 pub(super) use hydra::as_flags;
 pub(super) use program::starts_engine;
 
-/// What every text with a launch of its own holds.
+/// Substrings, one of which every text with a launch contains.
 const EVIDENT: [&str; 8] =
     ["sglang", "sgl.", "vllm", "spectune", "launch_server", "speculative-", "speculative_", "--model-path"];
 
@@ -31,7 +31,7 @@ pub(super) struct Detected {
     pub launcher: Launcher,
     /// The index of the first word that is an argument of the engine.
     pub first_argument: usize,
-    /// The words that stand for the launch.
+    /// The words that represent the launch.
     pub anchor: Span,
     /// The array that holds the flags, where one does.
     pub array: Option<Span>,
@@ -41,7 +41,7 @@ pub(super) struct Detected {
     pub is_bare: bool,
 }
 
-/// What tells of a line.
+/// What a line reveals.
 struct Told {
     engine: Engine,
     launcher: Launcher,
@@ -51,7 +51,7 @@ struct Told {
     is_sure: bool,
 }
 
-/// Looks for an engine in a line; `told` is what the user says every launch is for.
+/// Looks for an engine in a line; `told` is the engine that the user set for all launches.
 pub(super) fn detect(line: &Line<'_>, told: Option<Engine>) -> Option<Detected> {
     let texts: Vec<&str> = line.words.iter().map(|word| word.value.known().unwrap_or_default()).collect();
     let prefixed = texts.iter().position(|text| text.starts_with("--sglang-"));
@@ -79,7 +79,7 @@ pub(super) fn detect(line: &Line<'_>, told: Option<Engine>) -> Option<Detected> 
     })
 }
 
-/// Whether bare flags are an engine's wherever they stand: a single one is a flag of many programs.
+/// Whether bare flags belong to an engine wherever they occur: a single flag could belong to many programs.
 pub(super) fn is_list_of_flags(words: &[Field<'_>]) -> bool {
     let texts: Vec<&str> = words.iter().map(|word| word.value.known().unwrap_or_default()).collect();
     flags_of::speaks_of_speculation(&texts) || flags_of::is_list(&texts)

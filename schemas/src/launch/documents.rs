@@ -15,7 +15,7 @@ use crate::text::{Source, Span};
 /// How deep texts within texts are read.
 pub(super) const DEEPEST: usize = 3;
 
-/// Reads a text of a kind. `depth` says in how many others it stands.
+/// Reads a text of a kind. `depth` is the number of enclosing texts.
 pub(super) fn parse(source: &Source, kind: Kind, options: &Options, depth: usize) -> Parsed {
     match kind {
         Kind::Toml => file::parse(source, options),
@@ -39,14 +39,14 @@ pub(super) fn read(document: &Document, around: &Source, options: &Options, dept
         Kind::Script => arguments::parse(&source, &inner, depth + 1),
         kind => parse(&source, kind, &inner, depth + 1),
     };
-    // What is amiss in a text without a launch is nobody's business.
+    // Problems in a text without a launch are not reported.
     if parsed.launches.is_empty() {
         return Parsed::default();
     }
     Origin { around, document }.back(parsed)
 }
 
-/// The comments in the documents of a script that stands itself in `depth` of them.
+/// The comments in the documents of a script that itself is inside `depth` documents.
 pub(super) fn comments_in(around: &Source, depth: usize) -> Vec<Span> {
     let text = around.text();
     if depth >= DEEPEST || !["<<", "```", "~~~"].iter().any(|opener| text.contains(opener)) {
@@ -59,7 +59,7 @@ pub(super) fn comments_in(around: &Source, depth: usize) -> Vec<Span> {
     script::read(around).documents.into_iter().flat_map(of_document).collect()
 }
 
-/// The document as a text of its own.
+/// The document as a separate text.
 fn source_of(document: &Document) -> Source {
     let name = match document.kind {
         Kind::Script => "document.sh",

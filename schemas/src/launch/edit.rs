@@ -1,4 +1,4 @@
-//! Edits of a launch in the user's own text: what fixes are made of.
+//! Edits of a launch in the user's text, from which fixes are built.
 
 use super::{Engine, Launch, Syntax, writing::Writing};
 use crate::{diagnostic::Edit, flags::Key, text::Span, version::EngineVersion};
@@ -14,7 +14,7 @@ impl Launch {
         }
     }
 
-    /// A flag with its dashes as it stands in this launch: without them where flags are the keys of a file.
+    /// A flag as written in this launch: with dashes, or without them if flags are keys of a file.
     pub fn as_written(&self, flag: &str) -> String {
         self.insertion.writing.name(flag)
     }

@@ -11,7 +11,7 @@ use crate::{
     version::EngineVersion,
 };
 
-/// Most places of one text where an engine is named that are looked at.
+/// Maximum number of mentions of an engine that are inspected per text.
 const MOST: usize = 1 << 12;
 
 /// A version that a text states, and of which engine.
@@ -44,7 +44,7 @@ impl Stated {
 /// The version that an image's tag names: `lmsysorg/sglang:v0.5.9-cu129`.
 pub(super) fn of_image(image: &str, span: Span) -> Option<Stated> {
     let found = all(image).into_iter().find(|(_, strength)| *strength == Strength::Tag)?.0;
-    // What a requirement pins stands elsewhere.
+    // Requirements are handled elsewhere.
     (!image.contains("==")).then_some(Stated { version: Located::new(found.version.value, span), ..found })
 }
 
@@ -320,7 +320,7 @@ fn stated_at(text: &str, at: usize) -> Option<(Stated, Strength)> {
     let bare = signs.trim_matches(['"', '\'', '`']);
     let strength = match bare.chars().next() {
         None => return None,
-        // `sgl-0.5` is no name of a release.
+        // `sgl-0.5` is not the name of a release.
         Some(_) if name == "sgl" && length == name.len() => return None,
         Some(_) if bare.chars().all(|letter| letter == ' ') => Strength::Words,
         Some('/') => Strength::Words,
@@ -330,7 +330,7 @@ fn stated_at(text: &str, at: usize) -> Option<(Stated, Strength)> {
     let open =
         ["+", "or ", "and ", "through", "to ", "-0", "~", "–", "later"].iter().any(|word| after.starts_with(word));
     let before = text.get(..at).unwrap_or_default().trim_end_matches(['`', '*', ' ', '(']);
-    // `min_vllm_version` is no version that runs.
+    // `min_vllm_version` is not the version that runs.
     if ["min_", "min-", "minimum_", "minimum", "max_", "old_", "previous_"]
         .iter()
         .any(|word| ends_with_ignoring_case(before, word))

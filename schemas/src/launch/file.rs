@@ -27,7 +27,7 @@ pub enum EngineName {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LaunchFile {
-    /// The engine that runs it; spectune's own unless given.
+    /// The engine that runs it (default: spectune's own).
     pub engine: Option<EngineName>,
     /// The engine's version, such as "0.5.9".
     pub engine_version: Option<String>,
@@ -105,7 +105,7 @@ pub struct LaunchFile {
     pub enable_multi_layer_eagle: Option<bool>,
     /// Run prefill and decode side by side on one GPU.
     pub enable_pdmux: Option<bool>,
-    /// Let requests ask for hidden states.
+    /// Let requests return hidden states.
     pub enable_return_hidden_states: Option<bool>,
     /// Compile the model with torch.compile.
     pub enable_torch_compile: Option<bool>,
@@ -139,13 +139,13 @@ pub struct LaunchFile {
     pub mem_fraction_static: Option<f64>,
     /// The target: a folder or a Hugging Face id.
     pub model_path: Option<String>,
-    /// spectune: the published shape of which load_format dummy makes random weights, such as "llama-3.1-8b".
+    /// spectune: published model shape for the random weights of load_format dummy, such as "llama-3.1-8b".
     pub model_shape: Option<String>,
     /// All-to-all library of the experts.
     pub moe_a2a_backend: Option<String>,
     /// Kernels of the experts.
     pub moe_runner_backend: Option<String>,
-    /// spectune: of the shape of model_shape the first layers alone, this many.
+    /// spectune: keep only the first N layers of model_shape.
     pub num_layers: Option<i64>,
     /// Tokens per KV page.
     pub page_size: Option<i64>,
@@ -243,7 +243,7 @@ pub struct LaunchFile {
     pub environment: BTreeMap<String, String>,
 }
 
-/// Whether a text without a telling name is TOML, not shell: by its first line that is no comment.
+/// Whether a text whose name does not say so is TOML rather than shell, judging by its first line that is not a comment.
 pub(super) fn looks_like_toml(source: &Source) -> bool {
     let line = source.text().lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
     line.is_some_and(|line| {

@@ -11,7 +11,7 @@ use crate::{
     text::{Located, Source, Span},
 };
 
-/// A document and the text that it stands in.
+/// A document and its enclosing text.
 pub(super) struct Origin<'a> {
     pub around: &'a Source,
     pub document: &'a Document,
@@ -85,7 +85,7 @@ impl Origin<'_> {
         setting.flag = self.place(setting.flag);
         for value in &mut setting.values {
             self.value(value);
-            // No rule is to change what stands in two places.
+            // Rules must not edit what occurs in two places.
             if !is_whole {
                 value.value = Value::Unknown(value.value.written().to_owned());
             }

@@ -1,11 +1,11 @@
-//! The way back from a text that was put together to the text that its parts were taken from.
+//! Maps spans of an assembled text back to the text that its parts were taken from.
 
 use crate::text::Span;
 
-/// A part of a text that was put together; as long as its place where it stands there byte for byte.
+/// A part of an assembled text; verbatim if it has the length of its source span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece<T> {
-    /// In the text that was put together.
+    /// In the assembled text.
     pub text: Span,
     /// In the text that it was taken from.
     pub place: Span,

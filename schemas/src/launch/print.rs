@@ -49,7 +49,7 @@ fn is_opened(text: &str) -> bool {
 }
 
 impl Launch {
-    /// The flag as a command line has it: a key of TOML is none.
+    /// The flag in its command-line spelling.
     fn flag_of(&self, argument: &Argument) -> String {
         match argument.key.filter(|_| self.syntax == Syntax::Toml) {
             Some(key) => self.dashed(key, key.flag().name),

@@ -1,4 +1,4 @@
-//! What can be wrong with a launch text before any rule looks at what it says.
+//! Problems of a launch text that are found before any rule runs.
 
 use super::{Parsed, shell::Trouble};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 /// A kind of problem with the text itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Stable for good, as the rules' codes are.
+    /// Permanent, like the rules' codes.
     pub code: &'static str,
     /// A name in words.
     pub name: &'static str,
@@ -72,7 +72,7 @@ pub(super) fn too_large(source: &Source) -> Parsed {
     Parsed { launches: Vec::new(), diagnostics: vec![diagnostic] }
 }
 
-/// A finding that is no error where a fork may differ.
+/// A finding that is not an error if a fork may differ.
 pub(super) fn at_most_warning(mut found: Diagnostic) -> Diagnostic {
     found.severity = found.severity.min(Severity::Warning);
     found

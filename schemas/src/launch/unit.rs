@@ -87,7 +87,7 @@ fn surroundings(entries: &[Entry<'_>]) -> Surroundings {
             "EnvironmentFile" | "PassEnvironment" => surroundings.is_open = true,
             "Environment" => {
                 let environment = Arc::make_mut(&mut surroundings.environment);
-                // Each variable may stand in quotes of its own.
+                // Each variable may be quoted separately.
                 let quote = entry.value.chars().next().filter(|quote| matches!(quote, '"' | '\''));
                 let pairs: Vec<&str> = match quote {
                     Some(quote) => entry.value.split(quote).filter(|pair| !pair.trim().is_empty()).collect(),

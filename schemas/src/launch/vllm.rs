@@ -1,4 +1,4 @@
-//! vLLM's speculative configuration: the JSON after `--speculative-config`, its keys as flags of their own, or the flags
+//! vLLM's speculative configuration: the JSON after `--speculative-config`, its keys as separate flags, or the flags
 //! of older versions.
 
 mod holes;
@@ -21,7 +21,7 @@ pub(super) use values::bad_values;
 /// What a vLLM launch says of speculation. A `None` is not given, or not known.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VllmSpeculation {
-    /// Where it stands.
+    /// Its span.
     pub span: Span,
     /// Such as `eagle3`, `ngram`, `mtp`.
     pub method: Option<String>,
@@ -43,9 +43,9 @@ pub struct VllmSpeculation {
 /// A key of the speculative configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VllmKey {
-    /// Where it stands, or the JSON that it stands in.
+    /// Its span, or that of the enclosing JSON.
     pub span: Span,
-    /// Its name as it is written.
+    /// Its name as written.
     pub written: String,
     /// Its value, where it is known.
     pub value: Option<Json>,
@@ -164,7 +164,7 @@ fn speculation(arguments: &[Argument]) -> Option<VllmSpeculation> {
     Some(found)
 }
 
-/// Keys that tell how many tokens are drafted.
+/// Keys that set the number of drafted tokens.
 const TOKENS: [&str; 2] = ["num_speculative_tokens", "num_speculative_tokens_per_batch_size"];
 
 /// The draft as a setting, so that what is known of it is looked up as for other engines.

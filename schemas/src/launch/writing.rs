@@ -7,7 +7,7 @@ use crate::flags::{Key, Takes};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Writing {
     pub form: Form,
-    /// What stands between two words.
+    /// Separator between two words.
     pub between: String,
 }
 
@@ -58,7 +58,7 @@ impl Writing {
         Self { form: Form::Toml, between: ", ".into() }
     }
 
-    /// A flag, given with its dashes, as it stands at such a place.
+    /// A flag, given with its dashes, in the spelling of such a place.
     pub fn name(&self, flag: &str) -> String {
         match self.form {
             Form::Toml => flag.trim_start_matches('-').replace('-', "_"),

@@ -39,7 +39,7 @@ const LONGEST_YAML: usize = 4 << 20;
 const MOST_LAUNCHES: usize = 1024;
 
 /// Reads a text that is YAML by its name or by its first line. Nothing where it holds no launch: another reader may find
-/// one. `depth` says in how many here-documents it stands.
+/// one. `depth` is the number of enclosing here-documents.
 pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Option<Parsed> {
     let text = source.text();
     if text.len() > LONGEST_YAML || !(is_named(source) || begins_as_yaml(source)) {
@@ -52,7 +52,7 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Option<
                 Some((tree, filled)) => (tree, Some(filled)),
                 // A text without a name may be anything.
                 None if !is_named(source) => return None,
-                // What a template makes of its text is not known.
+                // The output of a template is not known.
                 None if text.contains("{{") || is_json(source) || closes_early(text, &broken) => {
                     return Some(no_launch(source));
                 }
@@ -75,7 +75,7 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Option<
     }
     reader.join_configs();
     let mut found = reader.found;
-    // What stands between a template's braces decides what is there at all.
+    // The expressions in a template's braces decide what exists at all.
     found.launches.iter_mut().for_each(|launch| launch.is_part |= filled.is_some());
     found.launches.sort_by_key(|launch| launch.anchor);
     match found.launches.is_empty() {
@@ -88,7 +88,7 @@ fn no_launch(source: &Source) -> Parsed {
     Parsed { launches: Vec::new(), diagnostics: vec![arguments::no_launch(source)] }
 }
 
-/// The key that each value stands under, itself or the list that it is in.
+/// The key of each value, or of the list that contains it.
 fn keys(tree: &Tree) -> HashMap<Id, &str> {
     let mut keys: HashMap<Id, &str> = HashMap::new();
     for node in &tree.nodes {
@@ -279,7 +279,7 @@ impl Reader<'_> {
             }
             if let Some(excerpt) = container::lone_script(yaml, self.tree, scalar) {
                 let (mut launches, diagnostics) = self.excerpt(excerpt, self.options);
-                // What a script puts together from several texts is whole in none of them.
+                // What a script assembles from several texts is complete in none of them.
                 let is_part = scalar.text.trim_start().starts_with("--");
                 launches.iter_mut().for_each(|launch| launch.is_part |= is_part);
                 self.add(launches, diagnostics);

@@ -162,7 +162,7 @@ pub struct ModelConfig {
     /// End-of-text tokens: one or several.
     #[serde(deserialize_with = "lenient::one_or_several")]
     pub eos_token_id: Vec<u32>,
-    /// Fields that are none of these, as they are.
+    /// Other fields, unchanged.
     #[serde(flatten)]
     pub other: BTreeMap<String, Json>,
     /// Fields that are there and could not be read, such as `eagle_config.use_aux_hidden_state`: they count as absent.
@@ -201,7 +201,7 @@ pub struct RopeScaling {
     pub mscale_all_dim: Option<f64>,
     /// In `rope_parameters`: share of a head's dimensions that is rotated.
     pub partial_rotary_factor: Option<f64>,
-    /// Fields that are none of these, as they are.
+    /// Other fields, unchanged.
     #[serde(flatten)]
     pub other: BTreeMap<String, Json>,
 }
@@ -214,11 +214,11 @@ pub struct EagleConfig {
     pub eagle_aux_hidden_state_layer_ids: Option<Vec<usize>>,
     /// False: only the final hidden state is fed in.
     pub use_aux_hidden_state: Option<bool>,
-    /// EAGLE-3.1, where it stands here and not outside.
+    /// EAGLE-3.1, if it is here and not outside.
     pub norm_before_fc: Option<bool>,
-    /// EAGLE-3.1, where it stands here and not outside.
+    /// EAGLE-3.1, if it is here and not outside.
     pub fc_norm: Option<bool>,
-    /// EAGLE-3.1, where it stands here and not outside.
+    /// EAGLE-3.1, if it is here and not outside.
     pub norm_output: Option<bool>,
 }
 
@@ -287,7 +287,7 @@ impl ModelConfig {
         Ok(Self { unread, ..serde_json::from_value(Json::Object(readable))? })
     }
 
-    /// The first architecture, which is the one that engines look at.
+    /// The first architecture, which is the one that engines use.
     pub fn architecture(&self) -> Option<&str> {
         self.architectures.first().map(String::as_str)
     }

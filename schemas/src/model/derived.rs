@@ -10,13 +10,13 @@ const FALLBACK_CONTEXT_LENGTH: usize = 2048;
 pub enum DraftKind {
     /// An EAGLE-1/2 head: one hidden state and the embedding go into `fc`.
     Eagle,
-    /// An EAGLE-3 head: several hidden states of the target, a vocabulary of its own.
+    /// An EAGLE-3 head: several hidden states of the target, and its own vocabulary.
     Eagle3,
     /// A multi-token-prediction layer.
     Mtp,
     /// DFLASH, DSPARK and their kind, which draft a block in one pass.
     Block,
-    /// A language model of its own.
+    /// A separate language model.
     Standalone,
 }
 

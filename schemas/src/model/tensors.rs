@@ -51,7 +51,7 @@ pub enum HeaderError {
         /// As written.
         shape: Vec<usize>,
     },
-    /// A tensor whose data is not as long as its shape and dtype want.
+    /// A tensor whose data length does not match its shape and dtype.
     #[error("tensor '{name}' should have {expected} bytes by its shape and dtype, but has {found}")]
     Size {
         /// Of the tensor.
@@ -139,7 +139,7 @@ impl TensorHeaders {
     /// arithmetic on a shape can overflow.
     ///
     /// # Errors
-    /// When the header is no JSON, or a tensor's shape, dtype and offsets do not fit together.
+    /// When the header is not JSON, or a tensor's shape, dtype and offsets are inconsistent.
     pub fn add_header(&mut self, json: &str) -> Result<(), HeaderError> {
         #[derive(Deserialize)]
         struct Entry {

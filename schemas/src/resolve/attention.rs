@@ -68,7 +68,7 @@ const LATENT_ARCHITECTURES: &[&str] = &[
     "MistralLarge3",
 ];
 
-/// The generation of a GPU, as far as its memory tells.
+/// The generation of a GPU, inferred from its memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Generation {
     Older,

@@ -22,7 +22,7 @@ const V0_5_23: EngineVersion = EngineVersion::new(0, 5, 23);
 
 const HOOK: &str = "sglang arg_groups/cuda_graph_hook.py";
 
-/// Memory that stands for a GPU nobody named: the 80 GB class, whose defaults all larger cards but the largest share.
+/// Default memory for an unnamed GPU: the 80 GB class, whose defaults all larger cards but the largest share.
 const ASSUMED_MEMORY: u64 = 80 * GIB;
 
 /// The batch sizes that are captured. Where tensor parallelism is not known they are those that any gives, if so.

@@ -1,4 +1,4 @@
-//! What one running request takes beside its own tokens.
+//! KV slots of a running request in addition to its own tokens.
 
 use super::{Algorithm, Decided, Given, Resolved};
 use crate::version::EngineVersion;

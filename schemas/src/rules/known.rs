@@ -220,7 +220,7 @@ impl Fault {
 }
 
 impl Given {
-    /// Where it stands.
+    /// Its span.
     fn find(&self, context: &Context<'_>) -> Option<Span> {
         let mut own = context.launch.arguments.iter().filter(|argument| self.is_flag(context, argument));
         let last = own.next_back()?;

@@ -25,7 +25,7 @@ const MOST_GUESSES: usize = 64;
 pub(super) struct Comment {
     /// From its `#` to the end of the line.
     pub span: Span,
-    /// What stands between the brackets.
+    /// The text between the brackets.
     pub list: Span,
     pub scope: Scope,
     pub entries: Vec<Entry>,

@@ -68,7 +68,7 @@ pub(super) fn split(
         };
         let Some(text) = text else {
             let value = value(word);
-            // Of several such words the first one tells it all.
+            // The first of several such words is enough.
             if let Value::Known(text) = &value.value
                 && let Some(flag) = complete.take()
                 && text != "--"
@@ -149,12 +149,12 @@ pub(super) fn split(
     arguments
 }
 
-/// Whether a word is the ellipsis of documentation, which stands for what is not shown.
+/// Whether a word is the ellipsis of documentation, for omitted text.
 fn is_ellipsis_text(text: &str) -> bool {
     text == "…" || (text.len() >= 2 && text.bytes().all(|byte| byte == b'.') && text != "..")
 }
 
-/// Whether a word of documentation stands for another: `<model>`, `[EAGLE|NGRAM]`, `/path/to/…`. JSON has quotes or digits
+/// Whether a word of documentation is a placeholder: `<model>`, `[EAGLE|NGRAM]`, `/path/to/…`. JSON has quotes or digits
 /// after its bracket.
 fn is_placeholder(text: &str) -> bool {
     let inside = |open: char, close: char| text.strip_prefix(open).and_then(|rest| rest.strip_suffix(close));
@@ -178,7 +178,7 @@ fn value(word: &Field<'_>) -> Located<Value> {
     }
 }
 
-/// What may stand between the words of one argument.
+/// Separators between the words of one argument.
 const BETWEEN: [char; 5] = [' ', '\t', '\r', '\n', '\\'];
 
 /// The places of `--flag=value`, where the word is written plainly.
@@ -200,7 +200,7 @@ pub(in crate::launch) fn meaning(
     engine: Engine,
     version: Option<EngineVersion>,
 ) -> (Option<Key>, Option<Arity>) {
-    // What is no flag has no name in any table.
+    // Anything that is not a flag has no name in any table.
     let name = spelling.strip_prefix("--").filter(|name| !name.starts_with('-')).unwrap_or_default();
     match engine {
         Engine::Vllm => vllm::meaning(spelling),
@@ -223,7 +223,7 @@ pub(in crate::launch) fn meaning(
 
 fn sglang(name: &str, version: Option<EngineVersion>) -> (Option<Key>, Option<Arity>) {
     let found = match flags::lookup(name, version) {
-        // A flag of another version is still the user's flag; that it is gone is for a rule to say.
+        // A flag of another version is still the user's flag; a rule reports that it was removed.
         Lookup::Unknown | Lookup::Ambiguous(_) if version.is_some() => flags::lookup(name, None),
         found => found,
     };

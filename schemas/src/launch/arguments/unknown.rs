@@ -10,13 +10,13 @@ use crate::{
 /// Farthest that a slip of the pen is taken for the flag that was meant.
 const SLIP: usize = 2;
 
-/// Most flags of a launch for which the one that was meant is looked for: each is compared with the whole table.
+/// Maximum number of flags of a launch for which the intended one is searched: each is compared with the whole table.
 const MOST_GUESSES: usize = 64;
 
 /// Slime's own flags that begin like the ones it forwards.
 const SLIMES_OWN: &[&str] = &["--sglang-config", "--sglang-router-", "--sglang-server-concurrency"];
 
-/// Says which flags the engine does not know.
+/// Reports flags that are unknown to the engine.
 pub(in crate::launch) fn report(arguments: &[Argument], engine: Engine, diagnostics: &mut Vec<Diagnostic>) {
     let mut guesses = 0..MOST_GUESSES;
     // Of two flags in one word a rule says more.
@@ -99,7 +99,7 @@ fn unknown(argument: &Argument, meant: Option<&str>, engine: Engine) -> Diagnost
             let description = "write the intended flag".into();
             diagnostic.fix = Some(Fix { description, safety: Safety::Unsafe, edits });
         }
-        // It may come from a fork, a plug-in or a version that nobody read.
+        // It may come from a fork, a plug-in or an unknown version.
         None if engine != Engine::Spectune => diagnostic.severity = Severity::Warning,
         None => {}
     }

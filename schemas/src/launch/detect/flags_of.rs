@@ -14,7 +14,7 @@ enum Whose {
     Neither,
 }
 
-/// The engine that alone has most of these flags. Those that several have tell nothing.
+/// The engine that has most of these flags exclusively. Flags of several engines are not evidence.
 pub fn engine_of_flags(words: &[&str]) -> Option<Engine> {
     let (mut sglang, mut vllm, mut both, mut neither) = (0, 0, 0, 0);
     for word in words.iter().filter(|word| word.starts_with("--") || word.starts_with("-sc")) {

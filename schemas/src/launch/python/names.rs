@@ -1,4 +1,4 @@
-//! What names of a program stand for.
+//! Values of names in a program.
 
 use std::{
     cell::Cell,
@@ -16,7 +16,7 @@ pub struct Names<'t> {
     changed: HashSet<&'t str>,
     /// Names that become a part of another text.
     joined: HashSet<&'t str>,
-    /// Expressions that were looked at.
+    /// Number of inspected expressions.
     steps: Cell<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! Where in a program commands stand.
+//! Finds commands in a program.
 
 use tree_sitter::{Node, Tree, TreeCursor};
 

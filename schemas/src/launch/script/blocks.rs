@@ -74,5 +74,5 @@ impl<'a> Interpreter<'a> {
     }
 }
 
-/// Most exports of ways that are gone which are remembered.
+/// Maximum number of remembered exports of ended branches.
 const MOST_PENDING: usize = 512;

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::text::Located;
 
-/// Most words of a command among which an engine's program is looked for where there is no flag.
+/// Maximum number of words of a command without flags in which an engine's program is searched.
 const MOST_BEFORE: usize = 64;
 
 impl<'a> Interpreter<'a> {
@@ -47,7 +47,7 @@ impl<'a> Interpreter<'a> {
             return;
         }
         self.note_requirement(command);
-        // A command without a flag is no launch; what it names stays to be looked at by itself.
+        // A command without a flag is not a launch; the texts that it names are inspected separately.
         if self.lines.len() >= MOST_LINES || !(command.words.iter().any(may_hold_flag) || names_program(command)) {
             return;
         }
@@ -112,7 +112,7 @@ impl<'a> Interpreter<'a> {
         self.run_later(text, surroundings, used)
     }
 
-    /// Keeps a text that is read as a command of its own. False where it starts no engine.
+    /// Keeps a text that is read as a separate command. False if it starts no engine.
     pub(super) fn run_later(&mut self, text: Composed, surroundings: Surroundings, used: &Used<'a>) -> bool {
         if !detect::names_engine(&text.text) || self.documents.len() >= MOST_LINES {
             return false;

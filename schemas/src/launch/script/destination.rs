@@ -3,7 +3,7 @@
 use super::line::Field;
 use crate::launch::kind::Kind;
 
-/// Shells, which run what they are given.
+/// Shells, which run their input.
 const SHELLS: &[&str] = &["ash", "bash", "dash", "ksh", "sh", "zsh"];
 
 /// Programs that run another one after them.
@@ -45,7 +45,7 @@ pub struct Stage<'a> {
     pub writes: Option<Field<'a>>,
 }
 
-/// What a document is that goes through these commands. Nothing where nobody runs it.
+/// The kind of a document that is piped through these commands; `None` if nothing runs it.
 pub fn kind_of(stages: &[Stage<'_>], body: &str) -> Option<Kind> {
     for stage in stages {
         let words: Vec<&str> = stage.words.iter().map(|word| word.value.known().unwrap_or_default()).collect();

@@ -30,14 +30,14 @@ const MOST_DOCUMENTS: usize = 256;
 /// Most bytes that what is filled in may add to one document.
 const MOST_FILLED: usize = 1 << 16;
 
-/// Stands in a document for what the script around it fills in and nobody knows: no script assigns it.
+/// Placeholder in a document for what the enclosing script fills in with an unknown value; no script assigns it.
 pub const UNKNOWN: &str = "$__outer__";
 
 /// A here-document that holds a script or YAML.
 #[derive(Clone, Debug)]
 pub struct Document {
     pub kind: Kind,
-    /// Its text, filled in as far as the script around it tells.
+    /// Its text, expanded as far as the enclosing script is known.
     pub text: String,
     /// Where its text comes from.
     pub pieces: Pieces<()>,
@@ -48,7 +48,7 @@ pub struct Document {
 }
 
 impl Document {
-    /// A part of a text that stands there byte for byte.
+    /// A verbatim part of a text.
     pub fn part_of(source: &Source, span: Span, kind: Kind) -> Self {
         let text = source.slice(span).to_owned();
         let mut pieces = Pieces::default();
@@ -58,7 +58,7 @@ impl Document {
 }
 
 impl<'a> Interpreter<'a> {
-    /// Keeps a block of Markdown that is no script.
+    /// Keeps a Markdown block that is not a script.
     pub(super) fn embed(&mut self, region: Region) {
         let text = self.source.slice(region.span);
         if self.documents.len() < MOST_DOCUMENTS && (names_engine(text) || region.kind == Kind::Yaml) {
@@ -138,7 +138,7 @@ impl<'a> Interpreter<'a> {
             return;
         }
         let value = match part {
-            // Its numbers stand on lines of their own, which end a command.
+            // Its numbers are on separate lines, which end a command.
             Part::Sequence { .. } | Part::Elements(_) | Part::Opaque => None,
             part => self.text(&Parts::One(part), span, used).known().map(str::to_owned),
         };
@@ -157,7 +157,7 @@ impl<'a> Interpreter<'a> {
                 let fields = scalar.words.certain(&self.gone)?;
                 let is_flag = fields.first()?.value.written().starts_with('-');
                 let agrees = |text: &str| text.split_whitespace().eq(fields.iter().map(|field| field.value.written()));
-                // One value stands where it is used.
+                // A single value is where it is used.
                 if (fields.len() < 2 && !is_flag) || !scalar.value.known().is_some_and(agrees) {
                     return None;
                 }

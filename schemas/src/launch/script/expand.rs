@@ -26,7 +26,7 @@ impl<'a> Interpreter<'a> {
                 continue;
             }
             if self.words > MOST_WORDS || self.bytes.get() > MOST_BYTES {
-                // What is left out may hold anything.
+                // What is omitted may contain anything.
                 fields.push(self.unknown(word.span));
                 break;
             }

@@ -88,7 +88,7 @@ fn directives(source: &Source) -> Vec<Region> {
                 continue;
             }
             if indent > *outer {
-                // Options of the directive stand right below it.
+                // Options of the directive are right below it.
                 if span.is_some() || !said.starts_with(':') {
                     *span = Some(span.map_or(Span::new(start, at), |span| Span::new(span.start, at)));
                 }

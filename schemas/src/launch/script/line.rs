@@ -68,7 +68,7 @@ impl Line<'_> {
     }
 }
 
-/// Where an array stands.
+/// The span of an array.
 #[derive(Clone, Debug)]
 pub struct ArrayPlace {
     /// Its name.

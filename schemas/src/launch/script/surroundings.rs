@@ -1,4 +1,4 @@
-//! What stands in front of a program and says in what it runs: containers, jobs, images.
+//! What precedes a program and defines its environment: containers, jobs, images.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(super) const MOST_EXPORTED: usize = 128;
 /// Longest description of a runtime environment that is read.
 const LONGEST_JSON: usize = 1 << 14;
 
-/// Programs that run others in an environment of its own.
+/// Programs that run others in a separate environment.
 const CONTAINERS: [&str; 6] = ["apptainer", "docker", "kubectl", "nerdctl", "podman", "singularity"];
 
 /// The environment of a command, and whether it may hold more than is in sight.

@@ -20,7 +20,7 @@ impl<'a> Interpreter<'a> {
         let literal = Self::literal_of(&split);
         self.assigned(assignment.name);
         self.order += 1;
-        // Words that went from one variable into another are looked at there.
+        // Words that were copied into another variable are inspected there.
         if split.fields.len() > 1 {
             self.mark(&used);
         }
@@ -96,7 +96,7 @@ impl<'a> Interpreter<'a> {
         elements.order = self.order;
         self.current.insert(array.name, self.arrays.len());
         self.arrays.push(elements);
-        // Words that went from one array into another are looked at there.
+        // Words that were copied into another array are inspected there.
         self.mark(&used);
     }
 

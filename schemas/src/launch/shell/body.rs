@@ -1,4 +1,4 @@
-//! What a shell makes of the body of a here-document.
+//! How a shell expands the body of a here-document.
 
 use super::{Document, Part, Reader};
 use crate::text::Span;
@@ -6,7 +6,7 @@ use crate::text::Span;
 /// A part of a body.
 #[derive(Clone, Debug)]
 pub(in crate::launch) enum Chunk<'a> {
-    /// Text that stays as it stands.
+    /// Verbatim text.
     Text(Span),
     /// A backslash before the end of a line, which goes on.
     Continuation(Span),

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::text::Span;
 
-/// Most troubles of one text that are told.
+/// Maximum number of reported problems per text.
 const MOST_TROUBLES: usize = 1024;
 
 /// The comments in the part `span` of a text.
@@ -44,7 +44,7 @@ pub(in crate::launch) struct Reader<'a> {
     pub(super) documents: Vec<Announced<'a>>,
     /// Set once a here-document had no end.
     pub(super) document_hopeless: bool,
-    /// Whether `|` was read last, after which the pipeline goes on.
+    /// Whether `|` was read last, so that the pipeline continues.
     pipes: bool,
     /// The file descriptor in front of a redirection.
     descriptor: Option<&'a str>,
@@ -318,7 +318,7 @@ impl<'a> Reader<'a> {
         self.push_word(Word { parts: Parts::One(Part::Opaque), span });
     }
 
-    /// The width of a `<PLACEHOLDER>` of documentation, which is no redirection.
+    /// The width of a `<PLACEHOLDER>` of documentation, which is not a redirection.
     fn placeholder(&self) -> Option<usize> {
         let name = self.rest().strip_prefix(b"<")?;
         let inner = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'/' | b'.' | b' ');

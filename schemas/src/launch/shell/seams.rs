@@ -1,4 +1,4 @@
-//! Where a quoted text is left and begun again in the midst of a word: `'serve --tp 8 '"$MORE"' --page-size 1'`.
+//! Gaps where a quoted text is closed and reopened inside a word: `'serve --tp 8 '"$MORE"' --page-size 1'`.
 
 use super::lexer::Reader;
 
@@ -9,7 +9,7 @@ pub(super) struct Seams {
     outer: u8,
     /// Whether it is left now.
     left: bool,
-    /// Whether there are other quotes around what stands there.
+    /// Whether the text in the gap has different quotes.
     quoted: bool,
 }
 

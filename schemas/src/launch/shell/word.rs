@@ -171,7 +171,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What the `$` or backquote at the present place stands for; nothing where it is text.
+    /// The expansion that starts at the current `$` or backquote; `None` if it is plain text.
     pub(super) fn expansion(&mut self) -> Option<Part<'a>> {
         let mut parts = Reading::default();
         match self.peek(0) {

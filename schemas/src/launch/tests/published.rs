@@ -1,4 +1,4 @@
-//! Forms in which launches are published, and texts that look like launches and are none.
+//! Forms in which launches are published, and texts that look like launches but are not.
 
 use super::super::{Engine, Launch, Options, parse};
 use crate::{diagnostic::Severity, flags::Key, text::Source};

@@ -45,7 +45,7 @@ pub(in crate::launch) fn bad_values(source: &Source, arguments: &[Argument]) -> 
     found
 }
 
-/// The number that vLLM makes of a value: pydantic takes `3.0` and `"3"` for 3.
+/// The number to which vLLM converts a value: pydantic accepts `3.0` and `"3"` as 3.
 pub(super) fn integer(value: &Json) -> Option<i64> {
     match value {
         Json::Number(number) => number.as_i64().or_else(|| {
@@ -127,7 +127,7 @@ fn arrives(text: &str) -> String {
     }
 }
 
-/// What to do where the whole is none.
+/// The advice if the value is not an object.
 const EXAMPLE: &str = "write JSON with double quotes, and single quotes around it for the shell: \
                        `'{\"method\": \"eagle3\", \"model\": \"DRAFT\", \"num_speculative_tokens\": 3}'`";
 

@@ -1,4 +1,4 @@
-//! Where each byte of a scalar's text stands in the YAML: quotes, escapes, folds and the indentation of blocks lie
+//! Maps each byte of a scalar's text to the YAML: quotes, escapes, folds and the indentation of blocks lie
 //! between the two.
 
 use saphyr_parser::ScalarStyle;
@@ -50,7 +50,7 @@ fn opening(yaml: &str, scalar: &Scalar, quote: char) -> Option<usize> {
     Some(scalar.span.start + at + 1)
 }
 
-/// Collects parts, the neighbours that stand side by side in both texts as one.
+/// Collects parts, merging neighbours that are adjacent in both texts.
 #[derive(Default)]
 struct Parts(Vec<Part>);
 

@@ -54,7 +54,7 @@ pub(super) struct Entry<'a> {
     flag: String,
     key: &'a Scalar,
     value: Id,
-    /// Where the value stands, or the alias of it.
+    /// The span of the value, or of its alias.
     place: Span,
     /// What goes with the entry.
     removal: Span,
@@ -311,7 +311,7 @@ impl<'a> Reader<'a> {
     /// From the first to the last character of a node.
     fn place(&self, id: Id, depth: usize) -> Option<Span> {
         let both = |first: Id, last: Id| {
-            // An alias stands elsewhere than its node.
+            // An alias has a different span than its node.
             let ends = [first, last].into_iter().filter(|child| *child > id);
             let places = ends.filter_map(|child| self.place(child, depth + 1));
             places.reduce(Span::join)

@@ -68,7 +68,7 @@ impl<'a> Container<'a> {
         let mut excerpt = Excerpt::default();
         let mut own = words.as_slice();
         if let Some((engine, image, aligned)) = of_image {
-            // The image's own entry point stands in front of its arguments.
+            // The image's entry point precedes its arguments.
             let program = if engine == Engine::Vllm { "vllm serve" } else { "python3 -m sglang.launch_server" };
             excerpt.put(program, image.span, &aligned);
             if let Some((first, rest)) = own.split_first().filter(|(first, _)| first.scalar.text == "serve") {
@@ -172,7 +172,7 @@ impl Word<'_> {
     }
 }
 
-/// A text that stands by itself and is not a container's, as the script in a ConfigMap.
+/// A separate text that does not belong to a container, such as a script in a ConfigMap.
 pub(super) fn lone_script(yaml: &str, tree: &Tree, scalar: &Scalar) -> Option<Excerpt> {
     if !names_engine(&scalar.text) {
         return None;

@@ -1,4 +1,4 @@
-//! Scalars put together into a text for the shell reader, with the way back into the YAML.
+//! Scalars assembled into a text for the shell reader, with a map back to the YAML.
 
 use super::{
     align::Aligned,
@@ -33,9 +33,9 @@ pub(super) struct Item {
     /// In the YAML, quotes included.
     pub outer: Span,
     pub quotes: Quotes,
-    /// The list that it stands in.
+    /// The list that contains it.
     pub list: Id,
-    /// Whether it stands elsewhere, and the list has an alias of it.
+    /// Whether the list contains an alias of it.
     pub alias: bool,
 }
 
@@ -91,7 +91,7 @@ impl Excerpt {
         self.write("'");
     }
 
-    /// Adds a text that stands for something else at a place.
+    /// Adds a text that replaces something at a span.
     pub fn put(&mut self, text: &str, place: Span, aligned: &Aligned) {
         let start = self.text.len();
         self.text.push_str(text);

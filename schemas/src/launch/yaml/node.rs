@@ -64,7 +64,7 @@ pub(super) struct Map {
     pub span: Span,
 }
 
-/// Why a text is no YAML that can be read, and where.
+/// Why a text is not readable YAML, and where.
 #[derive(Debug)]
 pub(super) struct Broken {
     pub at: usize,

@@ -161,7 +161,7 @@ impl Origin<'_> {
         }
     }
 
-    /// What stands in front of a further item of the same list.
+    /// Text before a new item of the same list.
     fn separator(&self, item: &Item) -> String {
         if self.is_flow(item) {
             return ", ".into();

@@ -1,4 +1,4 @@
-//! Templates of YAML, such as Helm's, which are no YAML themselves.
+//! Templates of YAML, such as Helm's, which are not valid YAML themselves.
 
 use crate::text::Source;
 
