@@ -133,7 +133,7 @@ fn for_code_scanning() {
                     ]
                   },
                   "shortDescription": {
-                    "text": "With topk 1 the number of draft tokens is always steps + 1, whatever is asked for."
+                    "text": "With topk 1 the number of draft tokens is always steps + 1, whatever is requested."
                   },
                   "help": null
                 }

@@ -15,7 +15,7 @@ use crate::{
     version::EngineVersion,
 };
 
-/// A launch of a page, with what is known beside it.
+/// A launch of a page, with additional facts.
 pub(super) struct Example {
     pub bad: bool,
     pub also: Vec<String>,

@@ -16,7 +16,7 @@ pub struct Selection {
     ignore: Vec<Selector>,
 }
 
-/// One selector, as it is compared: in capitals.
+/// A selector in upper case, for comparison.
 #[derive(Clone, Debug)]
 pub(crate) struct Selector(String);
 

@@ -1,6 +1,6 @@
 //! # NR05: flags-run-together
 //!
-//! Two flags stand in one word.
+//! Two flags are written as one word.
 //!
 //! ## What it does
 //!

@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks for a flag that stands twice, possibly under another of its names, with different values.
+//! Looks for a flag that is given twice, possibly under another of its names, with different values.
 //!
 //! ## Why is this bad?
 //!

@@ -1,6 +1,6 @@
 //! # NR13: eagle3-with-mtp
 //!
-//! EAGLE3 is asked for with a model's own MTP layers as the draft.
+//! EAGLE3 is requested with a model's own MTP layers as the draft.
 //!
 //! ## What it does
 //!

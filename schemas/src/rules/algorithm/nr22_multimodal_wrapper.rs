@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks for EAGLE with a draft model beside a vision-language target.
+//! Looks for EAGLE with a draft model and a vision-language target.
 //!
 //! ## Why is this bad?
 //!

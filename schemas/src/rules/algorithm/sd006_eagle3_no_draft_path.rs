@@ -1,6 +1,6 @@
 //! # SD006: eagle3-no-draft-path
 //!
-//! EAGLE3 is asked for without a draft.
+//! EAGLE3 is requested without a draft.
 //!
 //! ## What it does
 //!

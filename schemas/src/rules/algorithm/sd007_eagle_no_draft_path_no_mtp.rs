@@ -1,6 +1,6 @@
 //! # SD007: eagle-no-draft-path-no-mtp
 //!
-//! EAGLE is asked for without a draft, and the target brings none.
+//! EAGLE is requested without a draft, and the target has no MTP layer.
 //!
 //! ## What it does
 //!

@@ -1,6 +1,6 @@
 //! # SD008: standalone-no-draft-path
 //!
-//! STANDALONE is asked for without a draft model.
+//! STANDALONE is requested without a draft model.
 //!
 //! ## What it does
 //!
@@ -8,7 +8,8 @@
 //!
 //! ## Why is this bad?
 //!
-//! The target drafts for itself: twice the memory, and each draft step costs as much as what it is to save.
+//! The target drafts for itself: this doubles the memory, and each draft step costs as much as the target step that it
+//! should save.
 //!
 //! ## What SGLang does
 //!

@@ -15,7 +15,7 @@
 //!
 //! It loads what is there and leaves the rest at random values, or stops with a load error; which depends on the model.
 //!
-//! Of a checkpoint with an index only the files that the index names are loaded. An `mtp.safetensors` beside them is added for
+//! If a checkpoint has an index, only the files in the index are loaded. An `mtp.safetensors` beside them is added for
 //! GLM-4.5 to 4.7 from 0.5.8 on and for their small models from 0.5.13 on, and for no other.
 //!
 //! ## Example

@@ -1,6 +1,6 @@
 //! # SD013: draft-lm-head-missing
 //!
-//! The draft's config promises an output head of its own that its weights do not have.
+//! The draft's config declares a separate output head that its weights do not have.
 //!
 //! ## What it does
 //!

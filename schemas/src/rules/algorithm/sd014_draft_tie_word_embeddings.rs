@@ -1,6 +1,6 @@
 //! # SD014: draft-tie-word-embeddings
 //!
-//! The draft's config ties a head of its own vocabulary to the embedding.
+//! The draft's config ties the head of a separate vocabulary to the embedding.
 //!
 //! ## What it does
 //!

@@ -1,6 +1,6 @@
 //! # SD060: draft-context-shorter
 //!
-//! The draft was made for shorter sequences than the context.
+//! The draft was trained for shorter sequences than the context.
 //!
 //! ## What it does
 //!

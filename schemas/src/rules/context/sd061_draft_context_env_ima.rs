@@ -67,7 +67,7 @@
 //! ## Versions
 //!
 //! Up to 0.5.0 by default, up to 0.5.2 with the variable set; from 0.5.6 on the draft's table is lengthened (PR #10787).
-//! Where nobody asks for a longer context, short requests work and the finding is a warning.
+//! If no longer context is requested, short requests work and the finding is a warning.
 //!
 //! ## Source
 //!

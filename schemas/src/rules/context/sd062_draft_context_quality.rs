@@ -1,6 +1,6 @@
 //! # SD062: draft-context-quality
 //!
-//! Prompts can be longer than the draft was made for, where its proposals are poor.
+//! Prompts can be longer than the draft was trained for, and its proposals are poor beyond that length.
 //!
 //! ## What it does
 //!

@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Without `--dtype`, looks for a draft whose config.json has neither `dtype` nor `torch_dtype`, beside a target that is loaded
-//! in another type than float16.
+//! Without `--dtype`, looks for a draft whose config.json has neither `dtype` nor `torch_dtype`, with a target that is
+//! loaded in another type than float16.
 //!
 //! ## Why is this bad?
 //!

@@ -1,6 +1,6 @@
 //! # SD076: fa3-e5m2
 //!
-//! fa3 does not know this KV cache type: triton runs instead.
+//! fa3 does not support this KV cache dtype: triton runs instead.
 //!
 //! ## What it does
 //!
@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! What was written is not what runs, and the limits of triton hold instead of those of fa3.
+//! The backend that runs is not the one that was requested, so triton's limits apply instead of fa3's.
 //!
 //! ## What SGLang does
 //!

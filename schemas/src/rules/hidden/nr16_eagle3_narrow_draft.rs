@@ -12,7 +12,7 @@
 //!
 //! ## What SGLang does
 //!
-//! The buffer of hidden states is made for the draft's width and filled with the target's: `Capture cuda graph failed`.
+//! The buffer of hidden states is allocated for the draft's width but filled with the target's: `Capture cuda graph failed`.
 //!
 //! ## Example
 //!

@@ -1,6 +1,6 @@
 //! # SD055: eagle3-aux-ids-range
 //!
-//! The head wants hidden states of layers that the target does not have.
+//! The head reads hidden states of layers that the target does not have.
 //!
 //! ## What it does
 //!
@@ -9,7 +9,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! A layer that is not there is never captured, and the head gets fewer hidden states than it has weights for.
+//! A missing layer is never captured, so the head gets fewer hidden states than it has weights for.
 //!
 //! ## What SGLang does
 //!

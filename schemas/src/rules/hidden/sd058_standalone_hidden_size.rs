@@ -9,7 +9,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! It runs for minutes, until a batch that is running and one that is new are put together.
+//! It runs for minutes, until a running batch and a new one are merged.
 //!
 //! ## What SGLang does
 //!
@@ -43,7 +43,7 @@
 //!
 //! ## Versions
 //!
-//! Up to 0.5.12.post1; gone in 0.5.15.post1 (PR #24217).
+//! Up to 0.5.12.post1; fixed in 0.5.15.post1 (PR #24217).
 //!
 //! ## Source
 //!

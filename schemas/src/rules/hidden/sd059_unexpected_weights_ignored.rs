@@ -15,7 +15,7 @@
 //!
 //! ## What SGLang does
 //!
-//! It skips every name that it does not know, and does not look whether any weight was left out. There is no error.
+//! It skips every unknown name, and does not check whether a weight is missing. There is no error.
 //!
 //! ## Example
 //!

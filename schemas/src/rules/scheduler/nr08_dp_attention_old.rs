@@ -1,6 +1,6 @@
 //! # NR08: dp-attention-old
 //!
-//! DP attention cannot run beside EAGLE in versions before 0.4.7.
+//! DP attention cannot run with EAGLE in versions before 0.4.7.
 //!
 //! ## What it does
 //!

@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks for features that SGLang refuses beside speculation:
+//! Looks for features that SGLang rejects with speculation:
 //!
 //! - `--enable-hierarchical-cache` over several ranks of decode context parallelism, with any algorithm but DSPARK;
 //! - `--enable-unified-memory` with another algorithm than EAGLE, EAGLE3, DFLASH and DSPARK, or with topk above 1;

@@ -1,6 +1,6 @@
 //! # SD192: ragged-verify-mode
 //!
-//! `SGLANG_RAGGED_VERIFY_MODE` has a value that SGLang does not know.
+//! `SGLANG_RAGGED_VERIFY_MODE` has an unknown value.
 //!
 //! ## What it does
 //!

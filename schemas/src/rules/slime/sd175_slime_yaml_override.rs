@@ -4,12 +4,12 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--sglang-config` beside flags of speculation.
+//! Looks for `--sglang-config` together with speculation flags.
 //!
 //! ## Why is this bad?
 //!
-//! A group's `overrides` win over `--sglang-*`, and a key of it that SGLang does not know is dropped with a line in the log only: what
-//! stands here may not be what runs.
+//! A group's `overrides` win over `--sglang-*`, and an unknown key is dropped with only a line in the log: what is
+//! written here may not be what runs.
 //!
 //! ## What SGLang does
 //!

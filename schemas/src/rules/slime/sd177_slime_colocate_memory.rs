@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! What the trainer leaves behind on the GPU, and the graphs and buffers of target and draft, have to fit into the rest.
+//! What the trainer keeps on the GPU, and the graphs and buffers of target and draft, must fit into the rest.
 //!
 //! ## What SGLang does
 //!

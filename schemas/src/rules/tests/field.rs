@@ -1,4 +1,4 @@
-//! Launches of the field, each with what must be said of it: failures that its text tells, and what is no failure.
+//! Real launches with their expected findings: failures that are visible in the text, and cases without a failure.
 //!
 //! Right values are from the engines' sources and from their issues; the rules' pages name them.
 

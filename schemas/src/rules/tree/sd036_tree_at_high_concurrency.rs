@@ -9,9 +9,9 @@
 //!
 //! ## Why is this bad?
 //!
-//! Each round verifies requests × draft tokens rows. A GPU has room for them beside few requests, where reading the weights
-//! takes the time anyway; beside many it computes for the rejected ones what it could have computed for other requests, and
-//! speculation becomes slower than none.
+//! Each round verifies requests × draft tokens rows. With few requests these rows are nearly free, because reading the
+//! weights takes the time anyway; with many requests, the rejected rows cost time that other requests could have used,
+//! and speculation becomes slower than none.
 //!
 //! ## What SGLang does
 //!
@@ -62,7 +62,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Most requests together beside which a tree has paid in published measurements.
+/// Maximum concurrency at which a tree has paid in published measurements.
 const FEW: usize = 8;
 /// Draft tokens from which on a chain, too, is large.
 const MANY_TOKENS: usize = 16;

@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--page-size` above 1 under NGRAM with a breadth above 1 (10 unless given) on another backend than flashinfer.
+//! Looks for `--page-size` above 1 under NGRAM with a breadth above 1 (default 10) on another backend than flashinfer.
 //!
 //! ## Why is this bad?
 //!

@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks at NGRAM's breadths and depth: the least breadth has to be at least 1 and no larger than the greatest (1 and 10 unless
+//! Looks at NGRAM's breadths and depth: the minimum breadth must be at least 1 and at most the maximum (1 and 10 unless
 //! given), and the trie deeper than 1.
 //!
 //! ## Why is this bad?

@@ -1,6 +1,6 @@
 //! # SD145: draft-window
 //!
-//! The draft's window or sink has no effect here, or is none.
+//! The draft's window or sink has no effect here, or is invalid.
 //!
 //! ## What it does
 //!
@@ -13,7 +13,7 @@
 //!
 //! ## What SGLang does
 //!
-//! A window below 1 is a ValueError, and so is a sink without a window; under other algorithms nothing reads them.
+//! A window below 1 is a ValueError, and so is a sink without a window; other algorithms ignore them.
 //!
 //! ## Example
 //!

@@ -1,6 +1,6 @@
 //! # VL10: capture-sizes-tensor-parallel
 //!
-//! vLLM 0.11.1 refuses these draft tokens beside this tensor parallelism.
+//! vLLM 0.11.1 rejects this number of draft tokens with this tensor parallelism.
 //!
 //! ## What it does
 //!

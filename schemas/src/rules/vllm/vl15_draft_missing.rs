@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks for methods whose drafts are checkpoints of their own (`eagle`, `eagle3`, `dflash`, `medusa`, `mlp_speculator` and
+//! Looks for methods whose drafts are separate checkpoints (`eagle`, `eagle3`, `dflash`, `medusa`, `mlp_speculator` and
 //! `draft_model`, which is taken where none is written) with a number of draft tokens and without `model`.
 //!
 //! ## Why is this bad?
@@ -65,7 +65,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Methods whose drafts are checkpoints of their own.
+/// Methods whose drafts are separate checkpoints.
 const METHODS: [&str; 6] = ["eagle", "eagle3", "dflash", "draft_model", "medusa", "mlp_speculator"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {

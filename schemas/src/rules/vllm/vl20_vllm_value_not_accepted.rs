@@ -12,8 +12,8 @@
 //!
 //! ## What vLLM does
 //!
-//! argparse stops: `error: argument --dtype: invalid choice: 'fp16' (choose from auto, bfloat16, float, …)`. Quantisation methods,
-//! load formats and parsers, which plug-ins add to, are not judged.
+//! argparse stops: `error: argument --dtype: invalid choice: 'fp16' (choose from auto, bfloat16, float, …)`.
+//! Quantisation methods, load formats and parsers, to which plug-ins can add, are not checked.
 //!
 //! ## Example
 //!

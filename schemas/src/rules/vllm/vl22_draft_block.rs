@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Compares `num_speculative_tokens` with the block of a DFlash or DSpark draft, as far as its config or its published name tells
-//! (`…-b16`, `…_block7`).
+//! Compares `num_speculative_tokens` with the block of a DFlash or DSpark draft, as far as its config or its published
+//! name gives (`…-b16`, `…_block7`).
 //!
 //! ## Why is this bad?
 //!

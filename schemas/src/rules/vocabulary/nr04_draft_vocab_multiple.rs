@@ -1,6 +1,6 @@
 //! # NR04: draft-vocab-multiple
 //!
-//! A draft vocabulary that is no multiple of 64 does not fit the graphs' buffer.
+//! A draft vocabulary that is not a multiple of 64 does not fit the graphs' buffer.
 //!
 //! ## What it does
 //!

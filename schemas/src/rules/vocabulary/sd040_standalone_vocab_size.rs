@@ -8,7 +8,8 @@
 //!
 //! ## Why is this bad?
 //!
-//! The draft's tokens are taken for the target's as they are. With another vocabulary they mean something else, or nothing.
+//! The draft's tokens are used as the target's without conversion. With another vocabulary they mean something else, or
+//! nothing.
 //!
 //! ## What SGLang does
 //!

@@ -1,6 +1,6 @@
 //! # SD042: eagle-vocab
 //!
-//! The draft head was made for another vocabulary than the target's.
+//! The draft head was trained for a different vocabulary than the target's.
 //!
 //! ## What it does
 //!

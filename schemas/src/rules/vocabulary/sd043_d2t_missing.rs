@@ -1,6 +1,6 @@
 //! # SD043: d2t-missing
 //!
-//! An EAGLE-3 head with a vocabulary of its own has no map to the target's.
+//! An EAGLE-3 head with its own vocabulary has no map to the target's.
 //!
 //! ## What it does
 //!
@@ -12,7 +12,7 @@
 //!
 //! ## What SGLang does
 //!
-//! Nothing checks it: the draft's ids are used as they are, and nearly everything is rejected. `t2d` is not read at all.
+//! This is not checked: the draft's ids are used unchanged, and nearly everything is rejected. `t2d` is not read at all.
 //!
 //! ## Example
 //!
